@@ -1,0 +1,52 @@
+// The rules of a semaphore: what becomes of a command, as a function of the state, the command and the context
+// alone. No I/O, no clock, no randomness. The state is changed through the editor, which records how to
+// take it back; a command that fails changes nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "adapters/adapter.h"
+#include "adapters/ledger/transaction.h"
+
+namespace semaphored::ledger {
+
+struct Limits {
+  uint32_t semaphores_max = 100'000;
+  uint32_t leases_max = 1'000'000;
+  uint32_t waiters_max = 1'000'000;
+  uint32_t waiters_per_semaphore_max = 200'000;
+  uint32_t sessions_max = 200'000;
+  // How far behind a large waiter backfill looks for a smaller one that fits.
+  uint32_t backfill_depth = 256;
+};
+
+struct Context {
+  NodeRef self;
+  int64_t now_unix_ms = 0;  // For people.
+  uint32_t client = 0;      // Number of the command's requester, if it has one.
+  Limits limits;
+};
+
+Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& context);
+Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& context);
+Outcome Verify(const LedgerState& state, const VerifyCommand& command);
+Outcome End(Editor& editor, const EndCommand& command, const Context& context);
+Outcome AskBack(Editor& editor, const RecallCommand& command);
+Outcome Adopt(Editor& editor, const AdoptCommand& command, const Context& context);
+
+Outcome OpenSession(Editor& editor, const OpenSessionCommand& command, const Context& context);
+Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const Context& context);
+Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const Context& context);
+Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const Context& context, bool exclusive);
+
+Outcome Administer(Editor& editor, const AdminCommand& command, const Context& context);
+Outcome List(const LedgerState& state, const ListCommand& command);
+
+// Grants to waiters, in order, whatever there is room for. The rules call it after each change that
+// may make room; it is idempotent.
+void Advance(Editor& editor, Semaphore* semaphore, const Context& context);
+
+// Without rows, or with up to `rows_max` leases in slot order and waiters in queue order.
+SemaphoreInfo Describe(const Semaphore& semaphore, uint32_t rows_max);
+
+}  // namespace semaphored::ledger

@@ -1,0 +1,139 @@
+// What the ledger knows: semaphores with their leases and waiters, and sessions. Held in memory; the truth
+// is in the store. Single-threaded.
+//
+// Invariants, after every whole command:
+//   * the rows are the truth; `held`, `slots` and `queue` are indexes derived from them, kept here only;
+//   * each slot is taken by at most one lease, and a slot above `row.limit` only since before it was lowered;
+//   * `queue` holds every waiter, by priority (higher first) and then by order;
+//   * a claim id names a lease or a waiter, never both.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ext/pb_ds/assoc_container.hpp>
+#include <ext/pb_ds/tree_policy.hpp>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "adapters/types.h"
+
+namespace semaphored::ledger {
+
+// A place in a queue: what sorts first is served first.
+struct QueuePlace {
+  int32_t priority = 0;
+  uint64_t order = 0;
+  friend bool operator<(const QueuePlace& a, const QueuePlace& b) {
+    return a.priority != b.priority ? a.priority > b.priority : a.order < b.order;
+  }
+};
+inline QueuePlace PlaceOf(const Claim& claim) { return {claim.priority, claim.order}; }
+
+// Ordered by place; knows how many stand before a place in O(log n).
+using Queue = __gnu_pbds::tree<QueuePlace, WaiterPtr, std::less<QueuePlace>, __gnu_pbds::rb_tree_tag,
+                               __gnu_pbds::tree_order_statistics_node_update>;
+
+// Which slots are taken and by whom; finds the lowest free one.
+class SlotMap {
+ public:
+  // The `count` lowest free slots, rising.
+  Slots LowestFree(uint32_t count) const;
+  // nullptr if the slot is free.
+  const LeasePtr& At(uint32_t slot) const;
+  void Take(uint32_t slot, LeasePtr lease);
+  void Free(uint32_t slot);
+
+ private:
+  std::vector<LeasePtr> taken_;   // By slot - 1. Its last entry is never null.
+  std::set<uint32_t> holes_;      // Free slots below taken_.size().
+};
+
+// One semaphore. Change it only through LedgerState, which keeps its indexes.
+struct Semaphore {
+  SemaphoreRow row;
+  absl::flat_hash_map<Id, LeasePtr> leases;
+  absl::flat_hash_map<Id, WaiterPtr> waiters;
+  SlotMap slots;
+  Queue queue;
+  uint32_t held = 0;
+  // Permits by holder text, only while row.settings.permits_per_holder is set.
+  absl::flat_hash_map<std::string, uint32_t> held_by;
+
+  LeasePtr FindLease(const Id& id) const;
+  WaiterPtr FindWaiter(const Id& id) const;
+  // From 1.
+  uint64_t PositionOf(const Waiter& waiter) const { return queue.order_of_key(PlaceOf(waiter)) + 1; }
+};
+
+struct LeaseChange {
+  LeasePtr before;  // nullptr: granted by this change.
+  LeasePtr after;   // nullptr: ended by this change.
+  EndCause cause = EndCause::kNone;
+};
+
+struct WaiterChange {
+  WaiterPtr before;  // nullptr: queued by this change.
+  WaiterPtr after;   // nullptr: it left the queue. cause kNone: because it was granted.
+  EndCause cause = EndCause::kNone;
+};
+
+struct SessionChange {
+  std::shared_ptr<Session> before;  // nullptr: opened.
+  std::shared_ptr<Session> after;   // nullptr: closed.
+};
+
+using SessionPtr = std::shared_ptr<Session>;
+
+class LedgerState {
+ public:
+  // nullptr if there is none. The pointer is good until the semaphore is erased.
+  Semaphore* Find(std::string_view name);
+  const Semaphore* Find(std::string_view name) const;
+  const SessionPtr& FindSession(const Id& id) const;
+  // Ids of all claims of a session (not of a detached claim). Empty if there are none.
+  const absl::flat_hash_map<Id, Semaphore*>& ClaimsOf(const Id& session) const;
+
+  size_t semaphore_count() const { return semaphores_.size(); }
+  size_t lease_count() const { return lease_count_; }
+  size_t waiter_count() const { return waiter_count_; }
+  size_t session_count() const { return sessions_.size(); }
+  // In alphabetical order, from the first name not below `from`.
+  std::map<std::string, std::unique_ptr<Semaphore>, std::less<>>::const_iterator From(std::string_view from) const {
+    return semaphores_.lower_bound(from);
+  }
+  auto begin() const { return semaphores_.begin(); }
+  auto end() const { return semaphores_.end(); }
+  const absl::flat_hash_map<Id, SessionPtr>& sessions() const { return sessions_; }
+
+  // The only ways to change it. Each is undone by the call with before and after exchanged.
+  Semaphore* Insert(SemaphoreRow row);
+  // REQUIRES: without leases and waiters.
+  void Erase(std::string_view name);
+  void SetRow(Semaphore* semaphore, const SemaphoreRow& row);
+  void Apply(Semaphore* semaphore, const LeaseChange& change);
+  void Apply(Semaphore* semaphore, const WaiterChange& change);
+  void Apply(const SessionChange& change);
+
+  // Counts everything anew from the rows. Empty when the invariants above hold; else what is wrong. O(all).
+  std::string CheckInvariants() const;
+
+ private:
+  void Index(const Claim& claim, Semaphore* semaphore);
+  void Unindex(const Claim& claim);
+  static void RebuildHeldBy(Semaphore* semaphore);
+
+  std::map<std::string, std::unique_ptr<Semaphore>, std::less<>> semaphores_;
+  absl::flat_hash_map<std::string_view, Semaphore*> by_name_;  // Keys point into the semaphores' rows.
+  absl::flat_hash_map<Id, SessionPtr> sessions_;
+  absl::flat_hash_map<Id, absl::flat_hash_map<Id, Semaphore*>> claims_of_;
+  size_t lease_count_ = 0;
+  size_t waiter_count_ = 0;
+};
+
+}  // namespace semaphored::ledger

@@ -1,0 +1,124 @@
+// What one batch of commands changes, as rows that come and go: written by the rules, carried out in the
+// memory's state at once, in the store by LedgerStore::Commit, and taken back by Revert if that does not win.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "adapters/ledger/state.h"
+#include "adapters/types.h"
+
+namespace semaphored::ledger {
+
+// What a request was answered, for the case that it is repeated.
+struct Answer {
+  enum class Kind : uint8_t { kGranted = 1, kReleased = 2, kWaitEnded = 3, kAdmin = 4 };
+  RequestKey request;
+  Kind kind = Kind::kGranted;
+  std::string semaphore;
+  Id claim;               // kGranted, kReleased, kWaitEnded.
+  EndCause cause = EndCause::kNone;
+  uint32_t number = 0;    // kReleased: permits released. kAdmin: leases affected.
+  uint32_t remaining = 0; // kReleased.
+  bool changed = false;   // kAdmin.
+};
+
+struct SemaphoreDelta {
+  std::string name;
+  std::optional<SemaphoreRow> before;  // nullopt: it is created by this batch.
+  std::optional<SemaphoreRow> after;   // nullopt: it is destroyed by this batch. The revision is not raised in it.
+  std::vector<LeaseChange> leases;     // In the order in which they happened; a lease may occur again.
+  std::vector<WaiterChange> waiters;
+  bool row_changed() const { return before != after; }
+};
+
+// A client whose name the store does not know yet.
+struct NewClient {
+  uint32_t number = 0;
+  std::string client_id;
+};
+
+// Answers of this client with lower sequence numbers may be forgotten.
+struct AnswerFloor {
+  uint32_t client = 0;
+  uint64_t below = 0;
+};
+
+struct EpochCondition {
+  Id session;
+  uint32_t epoch = 0;
+};
+
+struct Transaction {
+  // Lands only if this is still the node's incarnation and it was not declared dead,
+  NodeRef node;
+  // … if each semaphore still stands at before->revision (or does not exist),
+  std::vector<SemaphoreDelta> semaphores;
+  // … if each session's row still is as `before`,
+  std::vector<SessionChange> sessions;
+  // … if these sessions still have these epochs,
+  std::vector<EpochCondition> epochs;
+  // … and if none of these requests has been answered yet.
+  std::vector<Answer> answers;
+
+  std::vector<HistoryRow> history;
+  std::vector<NewClient> new_clients;
+  std::vector<AnswerFloor> answer_floors;
+  std::vector<uint32_t> forgotten_clients;
+  // Times that this batch was decided anew because another daemon was first.
+  int attempt = 0;
+
+  bool empty() const {
+    return semaphores.empty() && sessions.empty() && answers.empty() && history.empty() &&
+           new_clients.empty() && forgotten_clients.empty();
+  }
+};
+
+// Records changes in a transaction while it makes them in the state. The rules change the state only through it.
+class Editor {
+ public:
+  // Both outlive the editor.
+  Editor(LedgerState* state, Transaction* transaction) : state_(state), transaction_(transaction) {}
+
+  LedgerState& state() { return *state_; }
+  Semaphore* Find(std::string_view name) { return state_->Find(name); }
+
+  Semaphore* Create(SemaphoreRow row);
+  void Destroy(Semaphore* semaphore);
+  // Calls `change` on a copy of the row and puts it in place.
+  template <typename Change>
+  void ChangeRow(Semaphore* semaphore, Change&& change) {
+    SemaphoreRow row = semaphore->row;
+    std::forward<Change>(change)(row);
+    SetRow(semaphore, row);
+  }
+  void Grant(Semaphore* semaphore, LeasePtr lease);
+  void Replace(Semaphore* semaphore, const LeasePtr& before, LeasePtr after);
+  void End(Semaphore* semaphore, const LeasePtr& lease, EndCause cause, int64_t now_unix_ms);
+  void Enqueue(Semaphore* semaphore, WaiterPtr waiter);
+  void Replace(Semaphore* semaphore, const WaiterPtr& before, WaiterPtr after);
+  void Leave(Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause);
+  void ChangeSession(SessionPtr before, SessionPtr after);
+  // The transaction then lands only if the claim's session still has the epoch that the state shows.
+  void RequireEpoch(const Claim& claim);
+  void Remember(Answer answer);
+
+ private:
+  void SetRow(Semaphore* semaphore, const SemaphoreRow& row);
+  SemaphoreDelta& DeltaOf(Semaphore* semaphore);
+
+  LedgerState* state_;
+  Transaction* transaction_;
+  // The last one used: a batch is mostly about few semaphores.
+  Semaphore* last_ = nullptr;
+  size_t last_index_ = 0;
+  absl::flat_hash_map<std::string, size_t> index_;
+};
+
+// Takes back in the state what the transaction did. REQUIRES: nothing else was changed since.
+void Revert(const Transaction& transaction, LedgerState* state);
+
+}  // namespace semaphored::ledger

@@ -1,0 +1,38 @@
+// Opens the engine that a URL names. The only place that knows all schemes.
+//
+//   sqlite:///var/lib/semaphored/state.db   an embedded file; made if it is not there. Options after '?':
+//                                           history_rows=N (100000; 0 keeps none), synchronous=full|off (tests only)
+//   sqlite::memory:                         nothing outlives the process
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "adapters/adapter.h"
+#include "adapters/ledger/ledger_adapter.h"
+
+namespace semaphored {
+
+// What the server needs of an engine. Lanes and nodes outlive the Engine's other users.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual const Guarantees& guarantees() const = 0;
+  // This daemon among others. Owned by the engine. Join() must have succeeded before a lane is opened.
+  virtual NodeStore& nodes() = 0;
+  // One more adapter, for one more lane; at most guarantees().lanes_max. `options.self` is what Join() gave.
+  virtual absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(const ledger::LedgerOptions& options) = 0;
+};
+
+// INVALID_ARGUMENT: the URL is not understood; an unknown scheme's message names those that exist.
+// FAILED_PRECONDITION: another daemon has the store. DATA_LOSS: it is damaged. PERMISSION_DENIED,
+// UNAVAILABLE: it cannot be opened, and why. Blocks.
+absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const std::string& url);
+
+// The schemes that OpenEngine knows.
+std::vector<std::string> EngineSchemes();
+
+}  // namespace semaphored

@@ -1,0 +1,174 @@
+// The words of the project as data: what a semaphore, a lease, a waiter and a session are, the same
+// for every engine. Plain values: no I/O, no clock, no threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+
+namespace semaphored {
+
+// 128 random bits: names a claim (a lease or the waiter it was) or a session. All zero means none.
+struct Id {
+  uint64_t high = 0;
+  uint64_t low = 0;
+
+  bool empty() const { return high == 0 && low == 0; }
+  // 32 lower-case hexadecimal digits.
+  std::string Hex() const;
+  // nullopt unless `text` is exactly what Hex() makes.
+  static std::optional<Id> FromHex(std::string_view text);
+
+  friend bool operator==(const Id&, const Id&) = default;
+  friend auto operator<=>(const Id&, const Id&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Id& id) {
+    return H::combine(std::move(h), id.high, id.low);
+  }
+};
+
+// One life of one daemon. `number` stands for the node id in the engine; it is given by NodeStore::Join.
+struct NodeRef {
+  uint32_t number = 0;
+  uint32_t incarnation = 0;
+  friend bool operator==(const NodeRef&, const NodeRef&) = default;
+};
+
+// A request that may be repeated: the client, by its number in the adapter, and its sequence number.
+// sequence 0: the request carries no id and is not remembered.
+struct RequestKey {
+  uint32_t client = 0;
+  uint64_t sequence = 0;
+  bool remembered() const { return sequence != 0; }
+  friend bool operator==(const RequestKey&, const RequestKey&) = default;
+};
+
+using Slots = absl::InlinedVector<uint32_t, 2>;
+
+// How a lease, or a wait, came to its end. The numbers are those of semaphore.v1.EndCause and of the stores.
+enum class EndCause : uint8_t {
+  kNone = 0,
+  kReleased = 1,
+  kExpired = 2,
+  kRevoked = 3,
+  kRecalled = 4,
+  kDestroyed = 5,
+  kDisconnected = 6,
+  kUnknown = 7,
+  kWaitExpired = 8,
+  kCancelled = 9,
+  kExceedsLimit = 10,
+};
+
+// What an administrator may set on a semaphore. The defaults here are those of the API.
+struct Settings {
+  bool backfill = false;
+  int64_t longest_hold_ms = 0;       // 0: no bound.
+  int64_t recall_grace_ms = 30'000;  // 0: none at all.
+  uint32_t permits_per_holder = 0;   // 0: no bound.
+  uint32_t waiters_max = 0;          // 0: the daemon's limit.
+  friend bool operator==(const Settings&, const Settings&) = default;
+};
+
+// What a lease and a waiter have in common: who asks, for how much, and where its liveness is kept.
+struct Claim {
+  Id id;
+  // Whose liveness it hangs on. Equal to `id` for a detached claim, which is a session of its own:
+  // then host, epoch and ttl_ms below are that session's. Otherwise those are the row's of Session.
+  Id session;
+  RequestKey request;
+  NodeRef host;
+  uint32_t epoch = 1;
+  uint32_t permits = 1;
+  int32_t priority = 0;
+  int64_t ttl_ms = 0;
+  // Its place in the queue within its priority; rises with each claim of the semaphore.
+  uint64_t order = 0;
+  std::string holder;
+
+  bool detached() const { return session == id; }
+};
+
+struct Recall {
+  enum class Reason : uint8_t { kNone = 0, kShrunk = 1, kLongestHold = 2, kAdministrator = 3 };
+  Reason reason = Reason::kNone;
+  int64_t grace_ms = 0;
+  bool pending() const { return reason != Reason::kNone; }
+  friend bool operator==(const Recall&, const Recall&) = default;
+};
+
+struct Lease : Claim {
+  Slots slots;  // Rising; as many as permits.
+  // 0 until the commit that grants it has won; given by the store.
+  uint64_t token = 0;
+  int64_t granted_at_unix_ms = 0;
+  Recall recall;
+  // Taken by another client of the same engine: no session, no token, never ended by us.
+  bool foreign = false;
+};
+
+struct Waiter : Claim {
+  int64_t queued_at_unix_ms = 0;
+};
+
+// Rows are shared between a state and the transactions over it, and never changed once made, but for
+// Lease::token, which the winning commit sets. A change makes a new row.
+using LeasePtr = std::shared_ptr<Lease>;
+using WaiterPtr = std::shared_ptr<Waiter>;
+
+// A client's liveness on a stream: one TTL for all the claims under it.
+struct Session {
+  Id id;
+  NodeRef host;
+  uint32_t epoch = 1;
+  int64_t ttl_ms = 0;
+  uint32_t client = 0;
+  bool release_on_disconnect = false;
+  std::string holder;
+};
+
+// A semaphore without its leases and waiters.
+struct SemaphoreRow {
+  std::string name;
+  uint32_t limit = 0;
+  Settings settings;
+  bool paused = false;
+  bool destroying = false;
+  uint64_t next_order = 1;
+  // Rises by one with each commit that touches the semaphore or its claims. 0: not in the store yet.
+  uint64_t revision = 0;
+  int64_t created_at_unix_ms = 0;
+  friend bool operator==(const SemaphoreRow&, const SemaphoreRow&) = default;
+};
+
+struct HistoryRow {
+  uint64_t number = 0;  // Given by the store; rises.
+  std::string semaphore;
+  LeasePtr lease;
+  int64_t ended_at_unix_ms = 0;
+  EndCause cause = EndCause::kNone;
+};
+
+// What an adapter can promise. docs/semantics.md shows it as a table; the contract suite checks each line.
+struct Guarantees {
+  std::string adapter;                       // "sqlite", "postgres", …
+  bool push = true;                          // A release reaches waiters of other daemons by push.
+  bool exclusive = false;                    // One daemon at a time owns the store: nobody else can end a lease.
+  bool leases_survive_daemon = true;         // Promise 4.
+  bool weighted = true;                      // A claim may ask for more than one permit.
+  bool fencing = true;                       // Tokens rise per slot, over all holders that we know of.
+  bool queue = true;                         // The engine keeps the order of waiters, across daemons.
+  bool history = true;                       // Ended leases can be listed.
+  bool durable_tickets = false;              // Enqueue and Work.
+  bool safe_at_failover = true;              // The engine loses no acknowledged commit at a fail-over.
+  uint32_t permits_per_request_max = 1'000'000;
+  uint32_t lanes_max = 1;                    // More adapters on one store than this bring nothing.
+};
+
+}  // namespace semaphored
