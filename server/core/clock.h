@@ -1,0 +1,26 @@
+// The clock that everything in the daemon asks, so that tests can drive it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "adapters/adapter.h"
+
+namespace semaphored {
+
+using Milliseconds = std::chrono::milliseconds;
+
+// Any thread.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  // Decides. Never goes back; goes on while the process is stopped.
+  virtual SteadyTime Now() const = 0;
+  // For people only: decides nothing.
+  virtual int64_t NowUnixMs() const = 0;
+};
+
+// The machine's own. Lives for ever.
+const Clock& SystemClock();
+
+}  // namespace semaphored

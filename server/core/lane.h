@@ -1,0 +1,114 @@
+// A lane owns one adapter: it takes all that was submitted as one batch, steps the adapter, and hands back
+// what came of it. LaneCore has no thread, so that tests can drive it; Lane runs one in a thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "adapters/adapter.h"
+#include "server/core/clock.h"
+
+namespace semaphored {
+
+// Runs when the command's fate is known. An error: it was not done.
+using Completion = absl::AnyInvocable<void(absl::StatusOr<Outcome>)>;
+
+struct Job {
+  Command command;
+  Completion done;
+};
+
+struct Finished {
+  Completion done;
+  absl::StatusOr<Outcome> outcome;
+};
+
+struct LaneResults {
+  std::vector<Finished> finished;
+  std::vector<Event> events;  // Event::semaphore is empty here.
+  std::vector<SemaphoreChange> changes;
+  // Set when the node was declared dead or replaced: the daemon must end.
+  absl::Status fatal;
+  bool empty() const { return finished.empty() && events.empty() && changes.empty() && fatal.ok(); }
+};
+
+struct LaneOptions {
+  size_t batch_max = 4096;           // Commands in one batch.
+  Milliseconds engine_timeout{5000};  // For one Step with commands.
+  Milliseconds backoff_min{50};      // After an error, doubled up to …
+  Milliseconds backoff_max{2000};    // … this; with jitter of half.
+};
+
+class LaneCore {
+ public:
+  // The clock outlives the lane.
+  LaneCore(std::unique_ptr<Adapter> adapter, const Clock* clock, LaneOptions options);
+
+  // One Step with `jobs` (all of them are consumed); waits for events until `wait_until` if there are none.
+  // After an error of the engine the jobs that only read are tried once more by themselves, the others fail.
+  // While commands are unknown, jobs are kept until those are settled. Blocks; single-threaded.
+  void RunOnce(std::vector<Job> jobs, SteadyTime wait_until, LaneResults* results);
+
+  // When the next RunOnce without jobs is worth a call after an error; the past if at once.
+  SteadyTime not_before() const { return not_before_; }
+  bool unsettled() const { return !unknown_.empty(); }
+  // The last time a Step succeeded. Any thread.
+  SteadyTime progress_at() const { return SteadyTime(SteadyTime::duration(progress_.load())); }
+  const Guarantees& guarantees() const { return adapter_->guarantees(); }
+  void Wake() { adapter_->Wake(); }
+
+ private:
+  void Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads, LaneResults* results);
+  void Fail(std::vector<Job> jobs, const absl::Status& status, bool retry_reads, LaneResults* results);
+  void Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* results);
+
+  std::unique_ptr<Adapter> adapter_;
+  const Clock* clock_;
+  LaneOptions options_;
+  std::vector<Job> kept_;
+  absl::flat_hash_map<uint64_t, Completion> unknown_;
+  uint64_t next_ticket_ = 1;
+  uint64_t first_ticket_ = 1;
+  Milliseconds backoff_{0};
+  SteadyTime not_before_{};
+  std::atomic<SteadyTime::rep> progress_{0};
+  uint64_t jitter_ = 88172645463325252ull;
+};
+
+class Lane {
+ public:
+  // `deliver` is called on the lane's thread with what a batch brought, one call a batch, in order.
+  Lane(std::unique_ptr<Adapter> adapter, const Clock* clock, LaneOptions options,
+       std::function<void(LaneResults)> deliver);
+  // Ends the thread after what was submitted has been carried out.
+  ~Lane();
+
+  // Any thread; does not block.
+  void Submit(Job job);
+  void Submit(std::vector<Job> jobs);
+  SteadyTime progress_at() const { return core_.progress_at(); }
+  const Guarantees& guarantees() const { return core_.guarantees(); }
+
+ private:
+  void Run();
+
+  LaneCore core_;
+  const Clock* clock_;
+  LaneOptions options_;
+  std::function<void(LaneResults)> deliver_;
+  std::mutex mutex_;
+  std::vector<Job> queue_;   // Guarded by mutex_.
+  bool stepping_ = false;    // Guarded by mutex_: the thread is inside a Step that may wait.
+  bool stopping_ = false;    // Guarded by mutex_.
+  std::thread thread_;
+};
+
+}  // namespace semaphored
