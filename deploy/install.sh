@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# Installs what a bare Debian 12 needs to build, test and measure semaphored. Idempotent: when all is
+# there, it looks at dpkg's database and leaves at once, with neither network nor root.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+Usage: deploy/install.sh [--test] [--bench] [--tidy] [--help]
+
+  (none)    what the build needs: compiler, CMake, gRPC, Protobuf, absl, SQLite and so on
+  --test    and what the tests need: Catch2 3.7, Python's gRPC, clang with its sanitizers, small tools
+  --tidy    and clang-tidy
+  --bench   and the peers that tests/bench/compare.sh measures against: etcd, Redis
+
+Run it as root, or as a user who may use sudo. Catch2 comes from bookworm-backports, from the mirror
+that the machine already uses; nothing else is taken from there.
+TEXT
+}
+
+build_packages=(
+  build-essential ca-certificates ccache cmake git ninja-build pkg-config
+  libabsl-dev libc-ares-dev libcli11-dev libgrpc++-dev libprotobuf-dev libre2-dev libspdlog-dev
+  libsqlite3-dev libssl-dev libtomlplusplus-dev nlohmann-json3-dev protobuf-compiler
+  protobuf-compiler-grpc zlib1g-dev
+)
+test_packages=(
+  clang clang-format e2fsprogs iproute2 libclang-rt-14-dev llvm-14 mount procps psmisc
+  python3 python3-grpcio python3-protobuf sqlite3 util-linux
+)
+tidy_packages=(clang-tidy)
+bench_packages=(etcd-client etcd-server libhiredis-dev redis-server redis-tools)
+catch_version=3.7
+
+want_catch=no
+packages=("${build_packages[@]}")
+for argument in "$@"; do
+  case "$argument" in
+    --test) packages+=("${test_packages[@]}"); want_catch=yes ;;
+    --tidy) packages+=("${tidy_packages[@]}") ;;
+    --bench) packages+=("${bench_packages[@]}") ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+  esac
+done
+
+say() { printf 'install: %s\n' "$*"; }
+
+installed_version() {
+  dpkg-query --show --showformat='${db:Status-Abbrev}${Version}\n' "$1" 2>/dev/null |
+    sed -n 's/^ii //p' | head -n 1
+}
+
+catch_is_there() {
+  local version
+  version=$(installed_version libcatch2-dev)
+  [ -n "$version" ] && dpkg --compare-versions "$version" ge "$catch_version"
+}
+
+missing=()
+for package in "${packages[@]}"; do
+  [ -n "$(installed_version "$package")" ] || missing+=("$package")
+done
+catch_missing=no
+if [ "$want_catch" = yes ] && ! catch_is_there; then catch_missing=yes; fi
+if [ "${#missing[@]}" -eq 0 ] && [ "$catch_missing" = no ]; then
+  say "all ${#packages[@]} packages are there"
+  exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { say "not root, and no sudo: run this as root" >&2; exit 1; }
+  as_root=(sudo)
+fi
+apt_get() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -y -o Acquire::Retries=3 \
+    -o DPkg::Lock::Timeout=300 "$@"
+}
+
+# Daemons that a package brings along (etcd, Redis) shall not be started: the tests start their own.
+# A policy that was there before is left as it is.
+policy=/usr/sbin/policy-rc.d
+policy_is_ours=no
+drop_policy() {
+  if [ "$policy_is_ours" = yes ]; then "${as_root[@]}" rm -f "$policy"; fi
+}
+trap drop_policy EXIT
+keep_daemons_down() {
+  [ -e "$policy" ] && return
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+  "${as_root[@]}" chmod 755 "$policy"
+  policy_is_ours=yes
+}
+
+# A package that a service was started for before stays running: only what is new is held down.
+say "updating the package lists"
+apt_get -q update
+if [ "${#missing[@]}" -gt 0 ]; then
+  say "installing ${#missing[@]} packages: ${missing[*]}"
+  keep_daemons_down
+  apt_get install --no-install-recommends "${missing[@]}"
+fi
+
+# One line "URI KEYRING" of the source that this release's main part comes from.
+release_source() {
+  apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT) $(SIGNED_BY)' \
+    'Created-By: Packages' |
+    awk -v codename="$1" '$2 == codename && $3 == "main" {
+      keyring = ($4 ~ /^\//) ? $4 : ""; print $1, keyring; exit }'
+}
+
+# Adds <codename>-backports beside the machine's own sources, pinned so that only Catch2 comes from it.
+add_backports() {
+  local codename=$1 uri keyring
+  read -r uri keyring < <(release_source "$codename") || true
+  if [ -z "${uri:-}" ]; then
+    say "no apt source of $codename main was found, so no mirror for $codename-backports" >&2
+    exit 1
+  fi
+  [ -n "${keyring:-}" ] || keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+  printf 'Types: deb\nURIs: %s\nSuites: %s-backports\nComponents: main\nSigned-By: %s\n' \
+    "$uri" "$codename" "$keyring" |
+    "${as_root[@]}" tee /etc/apt/sources.list.d/semaphored-backports.sources >/dev/null
+  # The first paragraph that names a package wins over the general one.
+  printf 'Package: libcatch2-dev catch2\nPin: release n=%s-backports\nPin-Priority: 990\n\nPackage: *\nPin: release n=%s-backports\nPin-Priority: -1\n' \
+    "$codename" "$codename" |
+    "${as_root[@]}" tee /etc/apt/preferences.d/semaphored-backports >/dev/null
+}
+
+if [ "$catch_missing" = yes ]; then
+  codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
+  if ! apt-cache madison libcatch2-dev | grep -q "$codename-backports/"; then
+    say "adding $codename-backports for Catch2 alone"
+    add_backports "$codename"
+    apt_get -q update
+  fi
+  say "installing Catch2 from $codename-backports"
+  apt_get install --no-install-recommends "libcatch2-dev/$codename-backports"
+  catch_is_there || { say "Catch2 is still older than $catch_version" >&2; exit 1; }
+fi
+say "done"
