@@ -31,7 +31,7 @@ Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& co
 Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& context);
 Outcome Verify(const LedgerState& state, const VerifyCommand& command);
 Outcome End(Editor& editor, const EndCommand& command, const Context& context);
-Outcome AskBack(Editor& editor, const RecallCommand& command);
+Outcome AskBack(Editor& editor, const RecallCommand& command, const Context& context);
 Outcome Adopt(Editor& editor, const AdoptCommand& command, const Context& context);
 
 Outcome OpenSession(Editor& editor, const OpenSessionCommand& command, const Context& context);

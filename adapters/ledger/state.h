@@ -83,12 +83,12 @@ struct WaiterChange {
   EndCause cause = EndCause::kNone;
 };
 
-struct SessionChange {
-  std::shared_ptr<Session> before;  // nullptr: opened.
-  std::shared_ptr<Session> after;   // nullptr: closed.
-};
-
 using SessionPtr = std::shared_ptr<Session>;
+
+struct SessionChange {
+  SessionPtr before;  // nullptr: opened.
+  SessionPtr after;   // nullptr: closed.
+};
 
 class LedgerState {
  public:
@@ -98,6 +98,11 @@ class LedgerState {
   const SessionPtr& FindSession(const Id& id) const;
   // Ids of all claims of a session (not of a detached claim). Empty if there are none.
   const absl::flat_hash_map<Id, Semaphore*>& ClaimsOf(const Id& session) const;
+
+  // The waiter that stands for this request, and its semaphore; nullptrs if none waits.
+  std::pair<Semaphore*, WaiterPtr> FindWaiting(const RequestKey& request) const;
+  // Leases and waiters that this client's requests made.
+  size_t ClaimCountOf(uint32_t client) const;
 
   size_t semaphore_count() const { return semaphores_.size(); }
   size_t lease_count() const { return lease_count_; }
@@ -129,9 +134,11 @@ class LedgerState {
   static void RebuildHeldBy(Semaphore* semaphore);
 
   std::map<std::string, std::unique_ptr<Semaphore>, std::less<>> semaphores_;
-  absl::flat_hash_map<std::string_view, Semaphore*> by_name_;  // Keys point into the semaphores' rows.
+  absl::flat_hash_map<std::string_view, Semaphore*> by_name_;  // Keys are those of semaphores_.
   absl::flat_hash_map<Id, SessionPtr> sessions_;
   absl::flat_hash_map<Id, absl::flat_hash_map<Id, Semaphore*>> claims_of_;
+  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, std::pair<Semaphore*, Id>> waiting_;
+  absl::flat_hash_map<uint32_t, size_t> claims_of_client_;
   size_t lease_count_ = 0;
   size_t waiter_count_ = 0;
 };

@@ -32,10 +32,16 @@ struct SemaphoreDelta {
   std::optional<SemaphoreRow> after;   // nullopt: it is destroyed by this batch. The revision is not raised in it.
   std::vector<LeaseChange> leases;     // In the order in which they happened; a lease may occur again.
   std::vector<WaiterChange> waiters;
+  // Set by the commit that wins: what the semaphore's revision now is. A number that this name has never
+  // had, also when it was destroyed and is made anew: before->revision + 1, or, for a new one, from a counter
+  // of the whole store. (A daemon that still remembers the old one must not take the new one for it.)
+  uint64_t revision = 0;
   bool row_changed() const { return before != after; }
 };
 
-// A client whose name the store does not know yet.
+// A client whose name the store does not know yet. Numbers below 2^31 are given by the ledger, for this one
+// store object (an exclusive store keeps them); a store that loads rows of a client that it was not told of gives it a
+// number from 2^31 on, and names it in Image::clients. A shared store keeps names, and translates at its border.
 struct NewClient {
   uint32_t number = 0;
   std::string client_id;
@@ -104,7 +110,15 @@ class Editor {
   void ChangeSession(SessionPtr before, SessionPtr after);
   // The transaction then lands only if the claim's session still has the epoch that the state shows.
   void RequireEpoch(const Claim& claim);
+  // Without a request id: does nothing.
   void Remember(Answer answer);
+  // The semaphore's next order number, and counts on.
+  uint64_t TakeOrder(Semaphore* semaphore);
+  // True if this transaction has changed the semaphore: its revision then is not yet known.
+  bool Touched(const Semaphore& semaphore) const { return index_.contains(semaphore.row.name); }
+  const Transaction& transaction() const { return *transaction_; }
+  // Fills in SemaphoreDelta::after. To be called once, at the end of the batch.
+  void Finish();
 
  private:
   void SetRow(Semaphore* semaphore, const SemaphoreRow& row);

@@ -1,0 +1,34 @@
+#include "adapters/adapter.h"
+
+namespace semaphored {
+namespace {
+
+struct ReadOnly {
+  bool operator()(const VerifyCommand&) const { return true; }
+  bool operator()(const OrphansCommand&) const { return true; }
+  bool operator()(const ListCommand&) const { return true; }
+  bool operator()(const HistoryCommand&) const { return true; }
+  bool operator()(const WatchCommand&) const { return true; }
+  bool operator()(const AdminCommand& command) const {
+    return std::holds_alternative<AdminDescribe>(command.act);
+  }
+  template <typename Other>
+  bool operator()(const Other&) const {
+    return false;
+  }
+};
+
+}  // namespace
+
+bool IsReadOnly(const Command& command) { return std::visit(ReadOnly{}, command); }
+
+std::string_view SemaphoreOf(const Command& command) {
+  return std::visit(
+      [](const auto& each) -> std::string_view {
+        if constexpr (requires { each.semaphore; }) return each.semaphore;
+        return {};
+      },
+      command);
+}
+
+}  // namespace semaphored

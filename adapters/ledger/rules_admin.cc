@@ -1,0 +1,228 @@
+// Administration: create, resize, configure, destroy, pause, revoke, and questions.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/ledger/rules.h"
+#include "adapters/ledger/rules_internal.h"
+
+namespace semaphored::ledger {
+namespace {
+
+void AddInfo(Outcome& outcome, const Semaphore& semaphore, uint32_t rows_max = 0) {
+  if (!outcome.report) outcome.report = std::make_unique<Report>();
+  outcome.report->info = Describe(semaphore, rows_max);
+}
+
+Outcome Refused(OutcomeKind kind, const Semaphore& semaphore) {
+  Outcome outcome = Simply(kind);
+  AddInfo(outcome, semaphore);
+  return outcome;
+}
+
+Outcome Changed(bool changed, uint32_t affected = 0) {
+  Outcome outcome = Simply(OutcomeKind::kDone);
+  outcome.changed = changed;
+  outcome.number = affected;
+  return outcome;
+}
+
+// Waiters that could never be served with the present limit and cap are told so.
+void TellHopeless(Editor& editor, Semaphore* semaphore) {
+  const SemaphoreRow& row = semaphore->row;
+  // A limit of 0 is a closed door rather than a size: who waits for it to open again goes on waiting.
+  const uint32_t cap = row.settings.permits_per_holder;
+  std::vector<WaiterPtr> hopeless;
+  for (const auto& [place, waiter] : semaphore->queue) {
+    const bool over_limit = row.limit != 0 && waiter->permits > row.limit;
+    if (over_limit || (cap != 0 && waiter->permits > cap)) hopeless.push_back(waiter);
+  }
+  for (const WaiterPtr& waiter : hopeless) EndWait(editor, semaphore, waiter, EndCause::kExceedsLimit);
+}
+
+void DismissWaiters(Editor& editor, Semaphore* semaphore) {
+  std::vector<WaiterPtr> waiters;
+  for (const auto& [place, waiter] : semaphore->queue) waiters.push_back(waiter);
+  for (const WaiterPtr& waiter : waiters) EndWait(editor, semaphore, waiter, EndCause::kDestroyed);
+}
+
+// Our own leases, the one with the highest slot first.
+std::vector<LeasePtr> HighestFirst(const Semaphore& semaphore) {
+  std::vector<LeasePtr> leases;
+  for (const auto& [id, lease] : semaphore.leases) {
+    if (!lease->foreign) leases.push_back(lease);
+  }
+  std::ranges::sort(leases, [](const LeasePtr& a, const LeasePtr& b) { return a->slots.back() > b->slots.back(); });
+  return leases;
+}
+
+uint32_t RecallExcess(Editor& editor, Semaphore* semaphore, int64_t grace_ms, const Context& context) {
+  uint64_t staying = semaphore->held;
+  for (const auto& [id, lease] : semaphore->leases) {
+    if (lease->recall.pending()) staying -= lease->permits;
+  }
+  uint32_t recalled = 0;
+  for (const LeasePtr& lease : HighestFirst(*semaphore)) {
+    if (staying <= semaphore->row.limit) break;
+    if (lease->recall.pending()) continue;
+    staying -= lease->permits;
+    RecallOrEnd(editor, semaphore, lease, {Recall::Reason::kShrunk, grace_ms}, context);
+    ++recalled;
+  }
+  return recalled;
+}
+
+Outcome Create(Editor& editor, const std::string& name, const AdminCreate& act, const Context& context) {
+  if (Semaphore* semaphore = editor.Find(name)) {
+    if (semaphore->row.destroying) return Refused(OutcomeKind::kDestroyed, *semaphore);
+    const bool same = semaphore->row.limit == act.limit && semaphore->row.settings == act.settings;
+    return same ? Changed(false) : Refused(OutcomeKind::kAlreadyExists, *semaphore);
+  }
+  if (editor.state().semaphore_count() >= context.limits.semaphores_max) {
+    return LimitReached(absl::StrCat("semaphores_max (", context.limits.semaphores_max, ") is reached"));
+  }
+  SemaphoreRow row;
+  row.name = name;
+  row.limit = act.limit;
+  row.settings = act.settings;
+  row.created_at_unix_ms = context.now_unix_ms;
+  editor.Create(std::move(row));
+  return Changed(true);
+}
+
+Outcome Resize(Editor& editor, Semaphore* semaphore, const AdminResize& act, const Context& context) {
+  int64_t limit = act.amount;
+  if (act.change == AdminResize::Change::kAdd) limit = int64_t{semaphore->row.limit} + act.amount;
+  if (act.change == AdminResize::Change::kRemove) limit = int64_t{semaphore->row.limit} - act.amount;
+  if (limit < 0 || limit > act.limit_max) return Refused(OutcomeKind::kOutOfRange, *semaphore);
+  if (act.policy == ShrinkPolicy::kRefuse && limit < semaphore->held) {
+    return Refused(OutcomeKind::kWouldOvershoot, *semaphore);
+  }
+  const bool changed = limit != semaphore->row.limit;
+  editor.ChangeRow(semaphore, [&](SemaphoreRow& row) { row.limit = static_cast<uint32_t>(limit); });
+  TellHopeless(editor, semaphore);
+  uint32_t recalled = 0;
+  if (act.policy == ShrinkPolicy::kRecall) {
+    const int64_t grace_ms = act.grace_ms.value_or(semaphore->row.settings.recall_grace_ms);
+    recalled = RecallExcess(editor, semaphore, grace_ms, context);
+  }
+  return Changed(changed || recalled > 0, recalled);
+}
+
+Outcome Destroy(Editor& editor, Semaphore* semaphore, const AdminDestroy& act, const Context& context) {
+  const bool in_use = !semaphore->leases.empty() || !semaphore->waiters.empty();
+  if (act.policy == DestroyPolicy::kRefuse && in_use) return Refused(OutcomeKind::kInUse, *semaphore);
+  DismissWaiters(editor, semaphore);
+  uint32_t ended = 0;
+  if (act.policy == DestroyPolicy::kForce) {
+    for (const LeasePtr& lease : HighestFirst(*semaphore)) {
+      editor.End(semaphore, lease, EndCause::kDestroyed, context.now_unix_ms);
+      ++ended;
+    }
+  }
+  editor.ChangeRow(semaphore, [](SemaphoreRow& row) { row.destroying = true; });
+  return Changed(true, ended);
+}
+
+Outcome Revoke(Editor& editor, Semaphore* semaphore, const AdminRevoke& act, const Context& context) {
+  uint32_t affected = 0;
+  for (const LeasePtr& lease : HighestFirst(*semaphore)) {
+    if (!act.claim.empty() && lease->id != act.claim) continue;
+    if (!act.holder.empty() && lease->holder != act.holder) continue;
+    RecallOrEnd(editor, semaphore, lease, {Recall::Reason::kAdministrator, act.grace_ms}, context);
+    ++affected;
+  }
+  return Changed(affected > 0, affected);
+}
+
+struct Act {
+  Editor& editor;
+  Semaphore* semaphore;
+  const Context& context;
+
+  Outcome operator()(const AdminCreate&) const { return Simply(OutcomeKind::kUnsupported); }  // Handled before.
+  Outcome operator()(const AdminResize& act) const { return Resize(editor, semaphore, act, context); }
+  Outcome operator()(const AdminConfigure& act) const {
+    const bool changed = semaphore->row.settings != act.settings;
+    editor.ChangeRow(semaphore, [&](SemaphoreRow& row) { row.settings = act.settings; });
+    TellHopeless(editor, semaphore);
+    return Changed(changed);
+  }
+  Outcome operator()(const AdminDestroy& act) const { return Destroy(editor, semaphore, act, context); }
+  Outcome operator()(const AdminPause& act) const {
+    const bool changed = semaphore->row.paused != act.paused;
+    editor.ChangeRow(semaphore, [&](SemaphoreRow& row) { row.paused = act.paused; });
+    return Changed(changed);
+  }
+  Outcome operator()(const AdminRevoke& act) const { return Revoke(editor, semaphore, act, context); }
+  // A ledger keeps nothing that could be left behind: the rows are the truth.
+  Outcome operator()(const AdminPrune&) const { return Changed(false); }
+  Outcome operator()(const AdminDescribe& act) const {
+    Outcome outcome = Changed(false);
+    AddInfo(outcome, *semaphore, act.rows_max);
+    return outcome;
+  }
+};
+
+}  // namespace
+
+SemaphoreInfo Describe(const Semaphore& semaphore, uint32_t rows_max) {
+  SemaphoreInfo info;
+  info.row = semaphore.row;
+  info.held = semaphore.held;
+  info.waiting = semaphore.waiters.size();
+  if (rows_max == 0) return info;
+  for (const auto& [id, lease] : semaphore.leases) info.leases.push_back(lease);
+  const auto by_slot = [](const LeasePtr& a, const LeasePtr& b) { return a->slots.front() < b->slots.front(); };
+  const size_t count = std::min<size_t>(rows_max, info.leases.size());
+  std::ranges::partial_sort(info.leases, info.leases.begin() + static_cast<ptrdiff_t>(count), by_slot);
+  info.leases.resize(count);
+  for (const auto& [place, waiter] : semaphore.queue) {
+    if (info.waiters.size() == rows_max) break;
+    info.waiters.push_back({info.waiters.size() + 1, waiter});
+  }
+  return info;
+}
+
+Outcome Administer(Editor& editor, const AdminCommand& command, const Context& context) {
+  Semaphore* semaphore = editor.Find(command.semaphore);
+  const auto* create = std::get_if<AdminCreate>(&command.act);
+  if (semaphore == nullptr && create == nullptr) return Simply(OutcomeKind::kNoSuchSemaphore);
+  if (command.expected_revision != 0) {
+    const bool stands = semaphore != nullptr && !editor.Touched(*semaphore) &&
+                        semaphore->row.revision == command.expected_revision;
+    if (!stands && semaphore == nullptr) return Simply(OutcomeKind::kRevisionMismatch);
+    if (!stands) return Refused(OutcomeKind::kRevisionMismatch, *semaphore);
+  }
+  Outcome outcome = create != nullptr ? Create(editor, command.semaphore, *create, context)
+                                      : std::visit(Act{editor, semaphore, context}, command.act);
+  if (outcome.kind != OutcomeKind::kDone || std::holds_alternative<AdminDescribe>(command.act)) return outcome;
+
+  if (semaphore != nullptr && outcome.changed) AfterRoom(editor, semaphore, context);
+  if (Semaphore* after = editor.Find(command.semaphore)) AddInfo(outcome, *after);
+  Answer answer;
+  answer.request = {context.client, command.requester.sequence};
+  answer.kind = Answer::Kind::kAdmin;
+  answer.semaphore = command.semaphore;
+  answer.number = outcome.number;
+  answer.changed = outcome.changed;
+  editor.Remember(std::move(answer));
+  return outcome;
+}
+
+Outcome List(const LedgerState& state, const ListCommand& command) {
+  Outcome outcome = Simply(OutcomeKind::kDone);
+  outcome.report = std::make_unique<Report>();
+  for (auto at = state.From(std::max(command.prefix, command.after)); at != state.end(); ++at) {
+    const std::string& name = at->first;
+    if (!name.starts_with(command.prefix)) break;
+    if (name == command.after) continue;
+    if (outcome.report->infos.size() == command.rows_max) {
+      outcome.report->more = true;
+      break;
+    }
+    outcome.report->infos.push_back(Describe(*at->second, 0));
+  }
+  return outcome;
+}
+
+}  // namespace semaphored::ledger

@@ -1,0 +1,99 @@
+// Sessions, and what a dead node leaves behind.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/ledger/rules.h"
+#include "adapters/ledger/rules_internal.h"
+
+namespace semaphored::ledger {
+namespace {
+
+ClaimInfo InfoOf(const Semaphore& semaphore, const Id& claim) {
+  return {semaphore.row.name, semaphore.FindLease(claim), semaphore.FindWaiter(claim)};
+}
+
+uint64_t OrderOf(const ClaimInfo& info) { return info.lease ? info.lease->order : info.waiter->order; }
+
+std::vector<ClaimInfo> ClaimsOf(const LedgerState& state, const Id& session) {
+  std::vector<ClaimInfo> claims;
+  for (const auto& [claim, semaphore] : state.ClaimsOf(session)) claims.push_back(InfoOf(*semaphore, claim));
+  std::ranges::sort(claims, [](const ClaimInfo& a, const ClaimInfo& b) {
+    return a.semaphore != b.semaphore ? a.semaphore < b.semaphore : OrderOf(a) < OrderOf(b);
+  });
+  return claims;
+}
+
+}  // namespace
+
+Outcome OpenSession(Editor& editor, const OpenSessionCommand& command, const Context& context) {
+  if (editor.state().FindSession(command.session)) return Simply(OutcomeKind::kDone);
+  if (editor.state().session_count() >= context.limits.sessions_max) {
+    return LimitReached(absl::StrCat("sessions_max (", context.limits.sessions_max, ") is reached"));
+  }
+  auto session = std::make_shared<Session>();
+  session->id = command.session;
+  session->host = context.self;
+  session->ttl_ms = command.ttl_ms;
+  session->client = context.client;
+  session->release_on_disconnect = command.release_on_disconnect;
+  session->holder = command.holder;
+  editor.ChangeSession(nullptr, std::move(session));
+  return Simply(OutcomeKind::kDone);
+}
+
+Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const Context& context) {
+  const SessionPtr before = editor.state().FindSession(command.session);
+  if (!before) return Simply(OutcomeKind::kSessionLost);
+  if (before->host != context.self) {
+    auto after = std::make_shared<Session>(*before);
+    after->host = context.self;
+    ++after->epoch;
+    editor.ChangeSession(before, std::move(after));
+  }
+  Outcome outcome = Simply(OutcomeKind::kDone);
+  outcome.report = std::make_unique<Report>();
+  outcome.report->session = *editor.state().FindSession(command.session);
+  outcome.report->claims = ClaimsOf(editor.state(), command.session);
+  return outcome;
+}
+
+Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const Context& context) {
+  const SessionPtr session = editor.state().FindSession(command.session);
+  if (!session) return Simply(OutcomeKind::kSessionLost);
+  if (command.epoch != 0 && session->epoch != command.epoch) return Simply(OutcomeKind::kStale);
+  for (const ClaimInfo& info : ClaimsOf(editor.state(), command.session)) {
+    EndCommand end;
+    end.semaphore = info.semaphore;
+    end.claim = info.lease ? info.lease->id : info.waiter->id;
+    end.cause = info.waiter && command.cause == EndCause::kReleased ? EndCause::kCancelled : command.cause;
+    End(editor, end, context);
+  }
+  editor.ChangeSession(session, nullptr);
+  return Simply(OutcomeKind::kDone);
+}
+
+Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const Context& context, bool exclusive) {
+  const auto gone = [&](const NodeRef& host) {
+    if (host == context.self) return false;
+    return exclusive || host.number == context.self.number || std::ranges::count(command.dead, host) > 0;
+  };
+  Outcome outcome = Simply(OutcomeKind::kDone);
+  outcome.report = std::make_unique<Report>();
+  std::vector<Orphan>& orphans = outcome.report->orphans;
+  for (const auto& [id, session] : state.sessions()) {
+    if (gone(session->host)) orphans.push_back({id, session->epoch, session->ttl_ms, ClaimsOf(state, id)});
+  }
+  for (const auto& [name, semaphore] : state) {
+    for (const auto& [id, lease] : semaphore->leases) {
+      if (lease->foreign || !lease->detached() || !gone(lease->host)) continue;
+      orphans.push_back({id, lease->epoch, lease->ttl_ms, {ClaimInfo{name, lease, nullptr}}});
+    }
+    for (const auto& [id, waiter] : semaphore->waiters) {
+      if (!waiter->detached() || !gone(waiter->host)) continue;
+      orphans.push_back({id, waiter->epoch, waiter->ttl_ms, {ClaimInfo{name, nullptr, waiter}}});
+    }
+  }
+  return outcome;
+}
+
+}  // namespace semaphored::ledger

@@ -1,0 +1,244 @@
+#include "adapters/ledger/state.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace semaphored::ledger {
+
+// ---- SlotMap ----
+
+Slots SlotMap::LowestFree(uint32_t count) const {
+  Slots free;
+  free.reserve(count);
+  for (auto hole = holes_.begin(); free.size() < count && hole != holes_.end(); ++hole) free.push_back(*hole);
+  for (auto next = static_cast<uint32_t>(taken_.size()); free.size() < count;) free.push_back(++next);
+  return free;
+}
+
+const LeasePtr& SlotMap::At(uint32_t slot) const {
+  static const LeasePtr kFree;
+  return slot >= 1 && slot <= taken_.size() ? taken_[slot - 1] : kFree;
+}
+
+void SlotMap::Take(uint32_t slot, LeasePtr lease) {
+  if (slot <= taken_.size()) {
+    holes_.erase(slot);
+    taken_[slot - 1] = std::move(lease);
+    return;
+  }
+  for (auto hole = static_cast<uint32_t>(taken_.size()) + 1; hole < slot; ++hole) holes_.insert(hole);
+  taken_.resize(slot);
+  taken_.back() = std::move(lease);
+}
+
+void SlotMap::Free(uint32_t slot) {
+  if (slot < taken_.size()) {
+    taken_[slot - 1] = nullptr;
+    holes_.insert(slot);
+    return;
+  }
+  taken_.pop_back();
+  while (!taken_.empty() && taken_.back() == nullptr) {
+    holes_.erase(static_cast<uint32_t>(taken_.size()));
+    taken_.pop_back();
+  }
+}
+
+// ---- Semaphore ----
+
+LeasePtr Semaphore::FindLease(const Id& id) const {
+  const auto found = leases.find(id);
+  return found == leases.end() ? nullptr : found->second;
+}
+
+WaiterPtr Semaphore::FindWaiter(const Id& id) const {
+  const auto found = waiters.find(id);
+  return found == waiters.end() ? nullptr : found->second;
+}
+
+// ---- LedgerState: looking ----
+
+Semaphore* LedgerState::Find(std::string_view name) {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+const Semaphore* LedgerState::Find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+const SessionPtr& LedgerState::FindSession(const Id& id) const {
+  static const SessionPtr kNone;
+  const auto found = sessions_.find(id);
+  return found == sessions_.end() ? kNone : found->second;
+}
+
+const absl::flat_hash_map<Id, Semaphore*>& LedgerState::ClaimsOf(const Id& session) const {
+  static const absl::flat_hash_map<Id, Semaphore*> kNone;
+  const auto found = claims_of_.find(session);
+  return found == claims_of_.end() ? kNone : found->second;
+}
+
+std::pair<Semaphore*, WaiterPtr> LedgerState::FindWaiting(const RequestKey& request) const {
+  const auto found = waiting_.find({request.client, request.sequence});
+  if (found == waiting_.end()) return {nullptr, nullptr};
+  return {found->second.first, found->second.first->FindWaiter(found->second.second)};
+}
+
+size_t LedgerState::ClaimCountOf(uint32_t client) const {
+  const auto found = claims_of_client_.find(client);
+  return found == claims_of_client_.end() ? 0 : found->second;
+}
+
+// ---- LedgerState: changing ----
+
+Semaphore* LedgerState::Insert(SemaphoreRow row) {
+  auto [at, inserted] = semaphores_.try_emplace(row.name);
+  if (inserted) {
+    at->second = std::make_unique<Semaphore>();
+    by_name_[at->first] = at->second.get();
+  }
+  at->second->row = std::move(row);
+  return at->second.get();
+}
+
+void LedgerState::Erase(std::string_view name) {
+  const auto found = semaphores_.find(name);
+  if (found == semaphores_.end()) return;
+  by_name_.erase(found->first);
+  semaphores_.erase(found);
+}
+
+void LedgerState::SetRow(Semaphore* semaphore, const SemaphoreRow& row) {
+  const bool cap_changed = semaphore->row.settings.permits_per_holder != row.settings.permits_per_holder;
+  semaphore->row = row;
+  if (cap_changed) RebuildHeldBy(semaphore);
+}
+
+void LedgerState::RebuildHeldBy(Semaphore* semaphore) {
+  semaphore->held_by.clear();
+  if (semaphore->row.settings.permits_per_holder == 0) return;
+  for (const auto& [id, lease] : semaphore->leases) semaphore->held_by[lease->holder] += lease->permits;
+}
+
+void LedgerState::Index(const Claim& claim, Semaphore* semaphore) {
+  if (!claim.detached() && !claim.session.empty()) claims_of_[claim.session][claim.id] = semaphore;
+  if (claim.request.remembered()) ++claims_of_client_[claim.request.client];
+}
+
+void LedgerState::Unindex(const Claim& claim) {
+  if (!claim.detached() && !claim.session.empty()) {
+    const auto found = claims_of_.find(claim.session);
+    if (found != claims_of_.end()) {
+      found->second.erase(claim.id);
+      if (found->second.empty()) claims_of_.erase(found);
+    }
+  }
+  if (claim.request.remembered()) {
+    const auto found = claims_of_client_.find(claim.request.client);
+    if (found != claims_of_client_.end() && --found->second == 0) claims_of_client_.erase(found);
+  }
+}
+
+void LedgerState::Apply(Semaphore* semaphore, const LeaseChange& change) {
+  const bool capped = semaphore->row.settings.permits_per_holder != 0;
+  if (change.before) {
+    const Lease& lease = *change.before;
+    for (uint32_t slot : lease.slots) semaphore->slots.Free(slot);
+    semaphore->leases.erase(lease.id);
+    semaphore->held -= lease.permits;
+    --lease_count_;
+    if (capped && (semaphore->held_by[lease.holder] -= lease.permits) == 0) {
+      semaphore->held_by.erase(lease.holder);
+    }
+    Unindex(lease);
+  }
+  if (change.after) {
+    const Lease& lease = *change.after;
+    for (uint32_t slot : lease.slots) semaphore->slots.Take(slot, change.after);
+    semaphore->leases[lease.id] = change.after;
+    semaphore->held += lease.permits;
+    ++lease_count_;
+    if (capped) semaphore->held_by[lease.holder] += lease.permits;
+    Index(lease, semaphore);
+  }
+}
+
+void LedgerState::Apply(Semaphore* semaphore, const WaiterChange& change) {
+  if (change.before) {
+    const Waiter& waiter = *change.before;
+    semaphore->queue.erase(PlaceOf(waiter));
+    semaphore->waiters.erase(waiter.id);
+    --waiter_count_;
+    if (waiter.request.remembered()) waiting_.erase({waiter.request.client, waiter.request.sequence});
+    Unindex(waiter);
+  }
+  if (change.after) {
+    const Waiter& waiter = *change.after;
+    semaphore->queue[PlaceOf(waiter)] = change.after;
+    semaphore->waiters[waiter.id] = change.after;
+    ++waiter_count_;
+    if (waiter.request.remembered()) {
+      waiting_[{waiter.request.client, waiter.request.sequence}] = {semaphore, waiter.id};
+    }
+    Index(waiter, semaphore);
+  }
+}
+
+void LedgerState::Apply(const SessionChange& change) {
+  if (change.after) {
+    sessions_[change.after->id] = change.after;
+  } else if (change.before) {
+    sessions_.erase(change.before->id);
+  }
+}
+
+// ---- LedgerState: checking ----
+
+namespace {
+
+std::string CheckSemaphore(const Semaphore& semaphore) {
+  uint64_t held = 0;
+  absl::flat_hash_map<uint32_t, Id> slots;
+  for (const auto& [id, lease] : semaphore.leases) {
+    if (lease->id != id) return "a lease is filed under another id";
+    if (semaphore.waiters.contains(id)) return "a claim is both lease and waiter";
+    if (lease->slots.size() != lease->permits) return "a lease has not as many slots as permits";
+    if (!std::is_sorted(lease->slots.begin(), lease->slots.end())) return "slots do not rise";
+    held += lease->permits;
+    for (uint32_t slot : lease->slots) {
+      if (slot == 0) return "slot 0 is taken";
+      if (!slots.try_emplace(slot, id).second) return absl::StrCat("slot ", slot, " is taken twice");
+      if (semaphore.slots.At(slot) != lease) return absl::StrCat("slot ", slot, " is filed wrongly");
+    }
+  }
+  if (held != semaphore.held) return absl::StrCat("held is ", semaphore.held, ", the leases say ", held);
+  if (semaphore.queue.size() != semaphore.waiters.size()) return "queue and waiters differ in number";
+  for (const auto& [place, waiter] : semaphore.queue) {
+    const auto found = semaphore.waiters.find(waiter->id);
+    if (found == semaphore.waiters.end() || found->second != waiter) return "queue and waiters differ";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string LedgerState::CheckInvariants() const {
+  size_t leases = 0;
+  size_t waiters = 0;
+  for (const auto& [name, semaphore] : semaphores_) {
+    if (semaphore->row.name != name) return absl::StrCat(name, ": filed under another name");
+    const std::string wrong = CheckSemaphore(*semaphore);
+    if (!wrong.empty()) return absl::StrCat(name, ": ", wrong);
+    leases += semaphore->leases.size();
+    waiters += semaphore->waiters.size();
+  }
+  if (by_name_.size() != semaphores_.size()) return "names are filed wrongly";
+  if (leases != lease_count_) return "lease_count is wrong";
+  if (waiters != waiter_count_) return "waiter_count is wrong";
+  return "";
+}
+
+}  // namespace semaphored::ledger

@@ -1,0 +1,137 @@
+#include "adapters/ledger/transaction.h"
+
+#include <ranges>
+
+namespace semaphored::ledger {
+
+SemaphoreDelta& Editor::DeltaOf(Semaphore* semaphore) {
+  if (semaphore == last_) return transaction_->semaphores[last_index_];
+  const auto [at, is_new] = index_.try_emplace(semaphore->row.name, transaction_->semaphores.size());
+  if (is_new) {
+    SemaphoreDelta& delta = transaction_->semaphores.emplace_back();
+    delta.name = semaphore->row.name;
+    delta.before = semaphore->row;
+  }
+  last_ = semaphore;
+  last_index_ = at->second;
+  return transaction_->semaphores[last_index_];
+}
+
+Semaphore* Editor::Create(SemaphoreRow row) {
+  Semaphore* semaphore = state_->Insert(std::move(row));
+  // Destroyed and made anew in one batch is one delta: the row before is the old one's.
+  const auto [at, is_new] = index_.try_emplace(semaphore->row.name, transaction_->semaphores.size());
+  if (is_new) {
+    transaction_->semaphores.emplace_back().name = semaphore->row.name;
+  } else if (const auto& before = transaction_->semaphores[at->second].before) {
+    semaphore->row.revision = before->revision;
+  }
+  last_ = semaphore;
+  last_index_ = at->second;
+  return semaphore;
+}
+
+void Editor::Destroy(Semaphore* semaphore) {
+  DeltaOf(semaphore);
+  last_ = nullptr;
+  const std::string name = semaphore->row.name;
+  state_->Erase(name);
+}
+
+void Editor::SetRow(Semaphore* semaphore, const SemaphoreRow& row) {
+  DeltaOf(semaphore);
+  state_->SetRow(semaphore, row);
+}
+
+uint64_t Editor::TakeOrder(Semaphore* semaphore) {
+  DeltaOf(semaphore);
+  return semaphore->row.next_order++;
+}
+
+void Editor::Grant(Semaphore* semaphore, LeasePtr lease) {
+  auto& change = DeltaOf(semaphore).leases.emplace_back();
+  change.after = std::move(lease);
+  state_->Apply(semaphore, change);
+}
+
+void Editor::Replace(Semaphore* semaphore, const LeasePtr& before, LeasePtr after) {
+  auto& changes = DeltaOf(semaphore).leases;
+  changes.push_back({before, std::move(after), EndCause::kNone});
+  state_->Apply(semaphore, changes.back());
+}
+
+void Editor::End(Semaphore* semaphore, const LeasePtr& lease, EndCause cause, int64_t now_unix_ms) {
+  transaction_->history.push_back({0, semaphore->row.name, lease, now_unix_ms, cause});
+  auto& changes = DeltaOf(semaphore).leases;
+  changes.push_back({lease, nullptr, cause});
+  state_->Apply(semaphore, changes.back());
+}
+
+void Editor::Enqueue(Semaphore* semaphore, WaiterPtr waiter) {
+  auto& change = DeltaOf(semaphore).waiters.emplace_back();
+  change.after = std::move(waiter);
+  state_->Apply(semaphore, change);
+}
+
+void Editor::Replace(Semaphore* semaphore, const WaiterPtr& before, WaiterPtr after) {
+  auto& changes = DeltaOf(semaphore).waiters;
+  changes.push_back({before, std::move(after), EndCause::kNone});
+  state_->Apply(semaphore, changes.back());
+}
+
+void Editor::Leave(Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause) {
+  auto& changes = DeltaOf(semaphore).waiters;
+  changes.push_back({waiter, nullptr, cause});
+  state_->Apply(semaphore, changes.back());
+}
+
+void Editor::ChangeSession(SessionPtr before, SessionPtr after) {
+  transaction_->sessions.push_back({std::move(before), std::move(after)});
+  state_->Apply(transaction_->sessions.back());
+}
+
+void Editor::RequireEpoch(const Claim& claim) {
+  if (claim.detached()) return;  // The claim's own row has the epoch, and the revision guards the row.
+  if (const SessionPtr& session = state_->FindSession(claim.session)) {
+    transaction_->epochs.push_back({session->id, session->epoch});
+  }
+}
+
+void Editor::Remember(Answer answer) {
+  if (answer.request.remembered()) transaction_->answers.push_back(std::move(answer));
+}
+
+void Editor::Finish() {
+  for (SemaphoreDelta& delta : transaction_->semaphores) {
+    if (const Semaphore* semaphore = state_->Find(delta.name)) {
+      delta.after = semaphore->row;
+    } else {
+      delta.after.reset();
+    }
+  }
+}
+
+void Revert(const Transaction& transaction, LedgerState* state) {
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    Semaphore* semaphore = state->Find(delta.name);
+    // Made and destroyed again in this batch: there is nothing to take back but what it held meanwhile, which is gone.
+    if (semaphore == nullptr && !delta.before) continue;
+    if (semaphore == nullptr) semaphore = state->Insert(*delta.before);
+    for (const LeaseChange& change : std::views::reverse(delta.leases)) {
+      state->Apply(semaphore, LeaseChange{change.after, change.before, EndCause::kNone});
+    }
+    for (const WaiterChange& change : std::views::reverse(delta.waiters)) {
+      state->Apply(semaphore, WaiterChange{change.after, change.before, EndCause::kNone});
+    }
+    if (delta.before) {
+      state->SetRow(semaphore, *delta.before);
+    } else {
+      state->Erase(delta.name);
+    }
+  }
+  for (const SessionChange& change : std::views::reverse(transaction.sessions)) {
+    state->Apply(SessionChange{change.after, change.before});
+  }
+}
+
+}  // namespace semaphored::ledger
