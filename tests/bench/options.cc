@@ -1,0 +1,61 @@
+#include "tests/bench/options.h"
+
+#include <CLI/CLI.hpp>
+
+namespace semaphored::bench {
+namespace {
+
+constexpr const char* kModes =
+    "unary      N outstanding Acquire and Release calls\n"
+    "session    N outstanding cycles over Session streams\n"
+    "hold       N Hold streams opened, granted, released\n"
+    "contended  N clients for one semaphore of limit 1 (--via unary|session)\n"
+    "leases     opens --leases leases, keeps them alive for --duration, verifies each\n"
+    "waiters    cost of a grant at each of the queue --lengths\n"
+    "etcd       the same cycles with etcd's lock API (--contended: all on one lock)\n"
+    "redis      the same cycles with a Lua script on a sorted set";
+
+}  // namespace
+
+bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
+  CLI::App app{"A closed-loop load generator for semaphored and its peers.\nModes:\n" +
+               std::string(kModes)};
+  std::string output = "text";
+  app.add_option("mode", options->mode, "What to run")
+      ->required()
+      ->check(CLI::IsMember({"unary", "session", "hold", "contended", "leases", "waiters", "etcd",
+                             "redis"}));
+  app.add_option("--server", options->server, "HOST:PORT of the daemon or the peer");
+  app.add_option("--clients", options->clients, "Cycles outstanding")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--semaphores", options->semaphores,
+                 "Semaphores shared by the clients; 0: one for each client");
+  app.add_option("--limit", options->limit, "Limit of each semaphore")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--streams", options->streams, "Streams or connections that carry the clients")
+      ->check(CLI::Range(1, 10000));
+  app.add_option("--duration", options->duration_s, "Seconds measured")
+      ->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--warmup", options->warmup_s, "Seconds run before, not measured")
+      ->check(CLI::Range(0.0, 3600.0));
+  app.add_option("--via", options->via, "For contended and leases")
+      ->check(CLI::IsMember({"unary", "session"}));
+  app.add_flag("--contended", options->contended, "For etcd: all clients on one lock");
+  app.add_option("--leases", options->leases, "For leases")->check(CLI::Range(1, 10000000));
+  app.add_option("--lengths", options->lengths, "For waiters")->delimiter(',');
+  app.add_option("--ttl-ms", options->ttl_ms, "TTL of leases and sessions")
+      ->check(CLI::Range(1000, 86400000));
+  app.add_option("--daemon-pid", options->daemon_pid,
+                 "Report this process's memory, CPU and writes");
+  app.add_option("-o,--output", output, "text or json")->check(CLI::IsMember({"text", "json"}));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    *exit_code = app.exit(error);
+    return false;
+  }
+  options->json = output == "json";
+  return true;
+}
+
+}  // namespace semaphored::bench
