@@ -29,12 +29,10 @@ Outcome Changed(bool changed, uint32_t affected = 0) {
 // Waiters that could never be served with the present limit and cap are told so.
 void TellHopeless(Editor& editor, Semaphore* semaphore) {
   const SemaphoreRow& row = semaphore->row;
-  // A limit of 0 is a closed door rather than a size: who waits for it to open again goes on waiting.
   const uint32_t cap = row.settings.permits_per_holder;
   std::vector<WaiterPtr> hopeless;
   for (const auto& [place, waiter] : semaphore->queue) {
-    const bool over_limit = row.limit != 0 && waiter->permits > row.limit;
-    if (over_limit || (cap != 0 && waiter->permits > cap)) hopeless.push_back(waiter);
+    if (waiter->permits > row.limit || (cap != 0 && waiter->permits > cap)) hopeless.push_back(waiter);
   }
   for (const WaiterPtr& waiter : hopeless) EndWait(editor, semaphore, waiter, EndCause::kExceedsLimit);
 }

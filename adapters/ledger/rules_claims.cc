@@ -230,7 +230,10 @@ Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& co
   } else {
     auto rest = std::make_shared<Lease>(*lease);
     rest->permits = outcome.remaining;
-    std::erase_if(rest->slots, [&](uint32_t slot) { return std::ranges::count(command.slots, slot) > 0; });
+    rest->slots.clear();
+    for (uint32_t slot : lease->slots) {
+      if (std::ranges::count(command.slots, slot) == 0) rest->slots.push_back(slot);
+    }
     editor.Replace(semaphore, lease, std::move(rest));
   }
   Answer answer;

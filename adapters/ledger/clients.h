@@ -1,0 +1,51 @@
+// The clients whose answers are remembered: names to numbers, the highest sequence number answered, and who has
+// been silent for how long. Single-threaded.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "adapters/adapter.h"
+
+namespace semaphored::ledger {
+
+struct Client {
+  uint32_t number = 0;
+  std::string client_id;
+  uint64_t sequence_high = 0;  // The highest answered; 0: none yet.
+  uint64_t floor = 0;          // Answers below may have been dropped from the store.
+  bool stored = false;         // The store knows its name.
+  SteadyTime used_at;
+};
+
+class Clients {
+ public:
+  // nullptr if unknown. Pointers are good until the client is forgotten.
+  Client* Find(std::string_view client_id);
+  Client* Find(uint32_t number);
+  // A new one, not stored yet.
+  Client* Add(std::string client_id, SteadyTime now);
+  // One that the store told of.
+  Client* AddStored(uint32_t number, std::string client_id, uint64_t sequence_high, SteadyTime now);
+  void Use(Client* client, SteadyTime now);
+  void Forget(uint32_t number);
+
+  size_t size() const { return by_number_.size(); }
+  // The one that has been silent for longest; nullptr if there are none.
+  Client* Oldest() { return clients_.empty() ? nullptr : &clients_.front(); }
+
+ private:
+  using Position = std::list<Client>::iterator;
+  Client* Insert(Client client);
+
+  std::list<Client> clients_;  // The one used last is at the back.
+  absl::flat_hash_map<std::string_view, Position> by_name_;  // Keys point into clients_.
+  absl::flat_hash_map<uint32_t, Position> by_number_;
+  uint32_t next_number_ = 1;
+};
+
+}  // namespace semaphored::ledger

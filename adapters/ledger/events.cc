@@ -1,0 +1,164 @@
+#include "adapters/ledger/events.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "adapters/ledger/rules.h"
+
+namespace semaphored::ledger {
+namespace {
+
+absl::flat_hash_set<Id> GrantedWaiters(const SemaphoreDelta& delta) {
+  absl::flat_hash_set<Id> granted;
+  for (const WaiterChange& change : delta.waiters) {
+    if (!change.after && change.cause == EndCause::kNone) granted.insert(change.before->id);
+  }
+  return granted;
+}
+
+void AppendLeaseEvent(const LeaseChange& change, const absl::flat_hash_set<Id>& granted,
+                      std::string_view semaphore, std::vector<Event>* events) {
+  if (!change.before) {
+    if (granted.contains(change.after->id)) {
+      events->push_back({Event::Kind::kGranted, EndCause::kNone, change.after->id, semaphore, change.after});
+    }
+    return;
+  }
+  if (!change.after) {
+    events->push_back({Event::Kind::kEnded, change.cause, change.before->id, semaphore, change.before});
+    return;
+  }
+  if (change.after->recall.pending() && change.after->recall != change.before->recall) {
+    events->push_back({Event::Kind::kRecalled, EndCause::kNone, change.after->id, semaphore, change.after});
+  }
+  if (change.after->host != change.before->host) {
+    events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, semaphore, change.after});
+  }
+}
+
+SemaphoreChange::Kind KindOf(const LeaseChange& change) {
+  if (!change.before) return SemaphoreChange::Kind::kGranted;
+  if (!change.after) return SemaphoreChange::Kind::kEnded;
+  return change.after->recall != change.before->recall ? SemaphoreChange::Kind::kRecalled
+                                                       : SemaphoreChange::Kind::kChanged;
+}
+
+bool SameLease(const Lease& a, const Lease& b) {
+  return a.slots == b.slots && a.token == b.token && a.host == b.host && a.epoch == b.epoch &&
+         a.recall == b.recall && a.permits == b.permits;
+}
+
+}  // namespace
+
+void AppendEvents(const Transaction& transaction, std::vector<Event>* events) {
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    const absl::flat_hash_set<Id> granted =
+        delta.waiters.empty() ? absl::flat_hash_set<Id>() : GrantedWaiters(delta);
+    for (const LeaseChange& change : delta.leases) AppendLeaseEvent(change, granted, delta.name, events);
+    for (const WaiterChange& change : delta.waiters) {
+      if (change.before && !change.after && change.cause != EndCause::kNone) {
+        events->push_back({Event::Kind::kWaitEnded, change.cause, change.before->id, delta.name, nullptr});
+      }
+      if (change.before && change.after && change.before->host != change.after->host) {
+        events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, delta.name, nullptr});
+      }
+    }
+  }
+  for (const SessionChange& change : transaction.sessions) {
+    if (change.before && change.after && change.before->host != change.after->host) {
+      events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, {}, nullptr});
+    }
+  }
+}
+
+void AppendChanges(const Transaction& transaction, const LedgerState& state, std::vector<SemaphoreChange>* changes) {
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    SemaphoreChange base;
+    if (const Semaphore* semaphore = state.Find(delta.name)) {
+      base.info = Describe(*semaphore, 0);
+    } else {
+      base.info.row.name = delta.name;
+    }
+    const auto append = [&](SemaphoreChange::Kind kind) -> SemaphoreChange& {
+      changes->push_back(base);
+      changes->back().kind = kind;
+      return changes->back();
+    };
+    if (!delta.before && delta.after) append(SemaphoreChange::Kind::kCreated);
+    for (const WaiterChange& change : delta.waiters) {
+      if (!change.before) append(SemaphoreChange::Kind::kQueued).waiter = change.after;
+      if (change.before && !change.after && change.cause != EndCause::kNone) {
+        SemaphoreChange& ended = append(SemaphoreChange::Kind::kWaitEnded);
+        ended.waiter = change.before;
+        ended.cause = change.cause;
+      }
+    }
+    for (const LeaseChange& change : delta.leases) {
+      SemaphoreChange& changed = append(KindOf(change));
+      changed.lease = change.after ? change.after : change.before;
+      changed.cause = change.cause;
+    }
+    if (delta.before && delta.after) {
+      SemaphoreRow before = *delta.before;
+      before.next_order = delta.after->next_order;
+      before.revision = delta.after->revision;
+      if (before != *delta.after) append(SemaphoreChange::Kind::kChanged);
+    }
+    if (delta.before && !delta.after) append(SemaphoreChange::Kind::kDestroyed);
+  }
+}
+
+SemaphoreDelta ReplaceWith(const LoadedSemaphore* loaded, const std::string& name, LedgerState* state) {
+  SemaphoreDelta delta;
+  delta.name = name;
+  Semaphore* semaphore = state->Find(name);
+  if (semaphore != nullptr) delta.before = semaphore->row;
+  if (semaphore == nullptr && loaded == nullptr) return delta;
+  if (semaphore == nullptr) semaphore = state->Insert(loaded->row);
+
+  absl::flat_hash_map<Id, LeasePtr> leases;
+  absl::flat_hash_map<Id, WaiterPtr> waiters;
+  if (loaded != nullptr) {
+    for (const LeasePtr& lease : loaded->leases) leases[lease->id] = lease;
+    for (const WaiterPtr& waiter : loaded->waiters) waiters[waiter->id] = waiter;
+  }
+  for (const auto& [id, waiter] : semaphore->waiters) {
+    const auto found = waiters.find(id);
+    const EndCause cause = leases.contains(id) ? EndCause::kNone : EndCause::kUnknown;
+    if (found == waiters.end()) delta.waiters.push_back({waiter, nullptr, cause});
+    if (found != waiters.end()) delta.waiters.push_back({waiter, found->second, EndCause::kNone});
+  }
+  for (const auto& [id, waiter] : waiters) {
+    if (!semaphore->FindWaiter(id)) delta.waiters.push_back({nullptr, waiter, EndCause::kNone});
+  }
+  for (const auto& [id, lease] : semaphore->leases) {
+    if (!leases.contains(id)) delta.leases.push_back({lease, nullptr, EndCause::kUnknown});
+  }
+  for (const auto& [id, lease] : leases) {
+    const LeasePtr before = semaphore->FindLease(id);
+    if (!before || !SameLease(*before, *lease)) delta.leases.push_back({before, lease, EndCause::kNone});
+  }
+  // First everything that goes, then everything that comes: a slot may have changed hands.
+  for (const WaiterChange& change : delta.waiters) {
+    if (change.before) state->Apply(semaphore, WaiterChange{change.before, nullptr, EndCause::kNone});
+  }
+  for (const LeaseChange& change : delta.leases) {
+    if (change.before) state->Apply(semaphore, LeaseChange{change.before, nullptr, EndCause::kNone});
+  }
+  for (const LeaseChange& change : delta.leases) {
+    if (change.after) state->Apply(semaphore, LeaseChange{nullptr, change.after, EndCause::kNone});
+  }
+  for (const WaiterChange& change : delta.waiters) {
+    if (change.after) state->Apply(semaphore, WaiterChange{nullptr, change.after, EndCause::kNone});
+  }
+  if (loaded == nullptr) {
+    state->Erase(name);
+  } else {
+    state->SetRow(semaphore, loaded->row);
+    delta.after = loaded->row;
+  }
+  return delta;
+}
+
+}  // namespace semaphored::ledger

@@ -1,0 +1,23 @@
+// What a committed transaction, or a reload, means to those who hold, wait or watch.
+#pragma once
+
+#include <vector>
+
+#include "adapters/adapter.h"
+#include "adapters/ledger/store.h"
+#include "adapters/ledger/transaction.h"
+
+namespace semaphored::ledger {
+
+// Appends in the order in which things happened, semaphore by semaphore. A grant that was the immediate outcome of its
+// own command is no event.
+void AppendEvents(const Transaction& transaction, std::vector<Event>* events);
+
+// As AppendEvents, for watchers: also immediate grants and changes of rows. `state`: after the transaction.
+void AppendChanges(const Transaction& transaction, const LedgerState& state, std::vector<SemaphoreChange>* changes);
+
+// Brings `semaphore` (nullptr: there is none) of `state` to what the store has (nullptr: there is none), and
+// returns the difference as a delta, for AppendEvents. Leases that are gone have cause kUnknown.
+SemaphoreDelta ReplaceWith(const LoadedSemaphore* loaded, const std::string& name, LedgerState* state);
+
+}  // namespace semaphored::ledger
