@@ -36,7 +36,7 @@ class Client : public Tag {
     ++shared_->granting;
     etcd::LeaseGrantRequest request;
     request.set_ttl(3600);
-    context_.emplace();
+    NewCall();
     granting_ = grants_.PrepareUnaryCall(&*context_, "/etcdserverpb.Lease/LeaseGrant", request,
                                          shared_->loop->queue());
     granting_->StartCall();
@@ -77,7 +77,7 @@ class Client : public Tag {
   void Lock(TimePoint now) {
     state_ = State::kLocking;
     sent_ = now;
-    context_.emplace();
+    NewCall();
     locking_ =
         locks_.PrepareUnaryCall(&*context_, "/v3lockpb.Lock/Lock", lock_, shared_->loop->queue());
     locking_->StartCall();
@@ -88,11 +88,19 @@ class Client : public Tag {
     state_ = State::kUnlocking;
     shared_->meter->ReleaseSent(now);
     unlock_.set_key(locked_.key());
-    context_.emplace();
+    NewCall();
     unlocking_ = unlocks_.PrepareUnaryCall(&*context_, "/v3lockpb.Lock/Unlock", unlock_,
                                            shared_->loop->queue());
     unlocking_->StartCall();
     unlocking_->Finish(&unlocked_, &status_, this);
+  }
+
+  // A reader lives in its call's memory, so it has to go before the call does.
+  void NewCall() {
+    granting_.reset();
+    locking_.reset();
+    unlocking_.reset();
+    context_.emplace();
   }
 
   Shared* shared_;

@@ -59,6 +59,9 @@ class Holder {
     granted_ = false;
     open_calls_ = 1;
     request_.mutable_acquire()->mutable_request_id()->set_sequence(++sequence_);
+    // Readers live in the memory of their calls, so they have to go before those do.
+    stream_.reset();
+    releasing_.reset();
     stream_context_.emplace();
     release_context_.reset();
     stream_ = stub_->AsyncHold(&*stream_context_, request_, shared_->loop->queue(), &started_);

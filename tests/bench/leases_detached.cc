@@ -144,6 +144,10 @@ void Worker::Send(Phase phase, uint32_t lease) {
   phase_ = phase;
   lease_ = lease;
   sent_ = Clock::now();
+  // A reader lives in its call's memory, so it has to go before the call does.
+  acquiring_.reset();
+  renewing_.reset();
+  releasing_.reset();
   context_.emplace();
   if (phase == Phase::kAcquire) {
     pb::AcquireRequest request;

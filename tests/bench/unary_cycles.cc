@@ -67,7 +67,7 @@ class Client : public Tag {
     holding_ = false;
     sent_ = now;
     acquire_.mutable_request_id()->set_sequence(++sequence_);
-    context_.emplace();
+    NewCall();
     acquiring_ = stub_->AsyncAcquire(&*context_, acquire_, shared_->loop->queue());
     acquiring_->Finish(&acquired_, &status_, this);
   }
@@ -77,9 +77,16 @@ class Client : public Tag {
     shared_->meter->ReleaseSent(now);
     release_.set_lease_id(acquired_.lease().lease_id());
     release_.mutable_request_id()->set_sequence(++sequence_);
-    context_.emplace();
+    NewCall();
     releasing_ = stub_->AsyncRelease(&*context_, release_, shared_->loop->queue());
     releasing_->Finish(&released_, &status_, this);
+  }
+
+  // A reader lives in its call's memory, so it has to go before the call does.
+  void NewCall() {
+    acquiring_.reset();
+    releasing_.reset();
+    context_.emplace();
   }
 
   Shared* shared_;
