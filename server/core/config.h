@@ -1,0 +1,95 @@
+// What the daemon can be told, and how it is told: defaults, then a TOML file, then the environment
+// (SEMAPHORED_<KEY>), then flags (--<key>); the later wins.
+//
+// Every setting has one row in settings.cc (key, limits, what it does), from which the flags, the file's keys,
+// the environment's names, --help and --print-config are all made.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "adapters/ledger/rules.h"
+
+namespace semaphored {
+
+// Checked: each value is within its limits, and they fit each other. Numbers named _ms are milliseconds.
+struct Config {
+  // ---- what and where ----
+  std::string store = "sqlite:///var/lib/semaphored/state.db";  // See adapters/open.h.
+  std::string listen = "127.0.0.1:7420";  // HOST:PORT, [HOST]:PORT or unix:PATH. Port 0: any free one.
+  bool allow_insecure_remote = false;     // Listen on more than this machine, without encryption.
+  std::string node_id;                    // ParseConfig makes it the host's name and port if it is not given.
+  bool health = true;                     // Serve grpc.health.v1.Health.
+  bool reflection = true;                 // Serve gRPC's reflection.
+
+  // ---- liveness ----
+  int64_t node_ttl_ms = 10'000;  // Heartbeats come every third of it.
+  int64_t ttl_default_ms = 30'000;
+  int64_t ttl_min_ms = 1'000;
+  int64_t ttl_max_ms = 24 * 3'600'000;
+  int64_t wait_max_ms = 24 * 3'600'000;
+  int64_t resume_grace_ms = 1'000;  // A broken session's waiters keep their places for so long.
+  int64_t keepalive_interval_ms = 10'000;
+  int64_t keepalive_timeout_ms = 5'000;
+
+  // ---- remembered requests ----
+  uint64_t request_window = 1024;
+  uint32_t clients_max = 200'000;
+  int64_t client_retention_ms = 3'600'000;
+
+  // ---- limits ----
+  ledger::Limits limits;
+  uint32_t limit_max = 1'000'000;
+  uint32_t permits_per_request_max = 1'000'000;
+  uint32_t name_bytes_max = 255;
+  uint32_t holder_bytes_max = 256;
+  uint32_t rows_max = 10'000;  // In one answer: of list, history, describe.
+  uint32_t watch_events_max = 10'000;
+  uint32_t commands_per_message_max = 1000;
+  uint32_t message_bytes_max = 4 << 20;
+
+  // ---- the engine ----
+  uint32_t lanes = 0;  // 0: as many as make sense for the engine.
+  uint32_t batch_max = 4096;
+  int64_t engine_timeout_ms = 5'000;
+  int64_t sweep_interval_ms = 5'000;
+
+  // ---- the process ----
+  int64_t shutdown_grace_ms = 5'000;
+  std::string log_level = "info";   // trace, debug, info, warn, error, off
+  std::string log_format = "text";  // text, json
+  std::string log_file;             // Empty: stderr.
+};
+
+struct ConfigSources {
+  std::vector<std::string> arguments;  // Without the program's name.
+  std::vector<std::pair<std::string, std::string>> environment;
+  std::string host_name;
+  // Called at most once, with the path that was asked for. The error is shown as it is.
+  std::function<absl::StatusOr<std::string>(const std::string& path)> read_file;
+};
+
+struct ParsedConfig {
+  Config config;
+  // Not empty: print this to stdout and exit with 0 (--help, --version, --print-config).
+  std::string answer;
+  // For the log: environment variables that look like a mistyped setting.
+  std::vector<std::string> warnings;
+};
+
+// A function of its argument alone. INVALID_ARGUMENT: the message names the key, where it was set, its value,
+// what would be right and, for an unknown key, the nearest that exists. The error of read_file otherwise.
+absl::StatusOr<ParsedConfig> ParseConfig(const ConfigSources& sources);
+
+// The sources of this process: `argc` and `argv` as main got them, environ, the machine's files and host name.
+ConfigSources ProcessSources(int argc, char** argv);
+
+// All settings as a TOML file, each with what it does; secrets in URLs are masked.
+std::string PrintConfig(const Config& config);
+
+}  // namespace semaphored
