@@ -1,0 +1,93 @@
+# What every target of this project has in common, and the two helpers that declare them.
+
+# Sets language, warnings, sanitizers, ccache and output folders for the whole tree.
+macro(semaphored_common_settings)
+  set(CMAKE_CXX_STANDARD 20)
+  set(CMAKE_CXX_STANDARD_REQUIRED ON)
+  set(CMAKE_CXX_EXTENSIONS OFF)
+  set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  set(CMAKE_THREAD_PREFER_PTHREAD ON)
+  if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+  endif()
+  # Line tables are enough for a profile and a backtrace, and a third of the size of -g.
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -fno-omit-frame-pointer -DNDEBUG")
+  set(CMAKE_C_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
+  set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g -fno-omit-frame-pointer")
+  set(CMAKE_C_FLAGS_DEBUG "${CMAKE_CXX_FLAGS_DEBUG}")
+
+  set(semaphored_bin_dir ${PROJECT_BINARY_DIR}/bin)
+
+  if(SEMAPHORED_SANITIZE)
+    add_compile_options(-fsanitize=${SEMAPHORED_SANITIZE} -fno-sanitize-recover=all)
+    add_link_options(-fsanitize=${SEMAPHORED_SANITIZE})
+  endif()
+
+  # ccache keeps a precompiled header's users only if it may trust the header's own time stamps.
+  find_program(SEMAPHORED_CCACHE ccache)
+  if(SEMAPHORED_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+        CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+        ${SEMAPHORED_CCACHE})
+    set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+    endif()
+  endif()
+endmacro()
+
+# The rules for code that is ours: warnings, and includes by path from the root.
+function(semaphored_own_code target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra
+    $<$<BOOL:${SEMAPHORED_WERROR}>:-Werror>)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+endfunction()
+
+# semaphored_library(name DIRS folder... [LINK library...]): a static library of all *.cc in the folders.
+# No sources yet: no target, and whoever asks `if(TARGET name)` leaves out what needs it.
+function(semaphored_library target)
+  cmake_parse_arguments(ARG "" "" "DIRS;LINK" ${ARGN})
+  set(sources)
+  foreach(dir IN LISTS ARG_DIRS)
+    file(GLOB found CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${dir}/*.cc)
+    list(APPEND sources ${found})
+  endforeach()
+  list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
+  if(NOT sources)
+    message(STATUS "${target}: no sources, left out")
+    return()
+  endif()
+  add_library(${target} STATIC ${sources})
+  semaphored_own_code(${target})
+  target_link_libraries(${target} PUBLIC ${ARG_LINK})
+endfunction()
+
+# semaphored_program(name SOURCES file... LINK library...): a program for people, into <build>/bin.
+function(semaphored_program target)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  foreach(library IN LISTS ARG_LINK)
+    if(library MATCHES "^semaphore" AND NOT TARGET ${library})
+      message(STATUS "${target}: ${library} is absent, left out")
+      return()
+    endif()
+  endforeach()
+  if(NOT ARG_SOURCES)
+    message(STATUS "${target}: no sources, left out")
+    return()
+  endif()
+  add_executable(${target} ${ARG_SOURCES})
+  semaphored_own_code(${target})
+  target_link_libraries(${target} PRIVATE ${ARG_LINK})
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${semaphored_bin_dir})
+endfunction()
+
+# Lets a target that includes gRPC's headers reuse the one precompiled header, since they take most of
+# the time of its compilation.
+function(semaphored_use_grpc_pch)
+  foreach(target IN LISTS ARGN)
+    if(TARGET ${target})
+      target_precompile_headers(${target} REUSE_FROM semaphored_proto)
+    endif()
+  endforeach()
+endfunction()

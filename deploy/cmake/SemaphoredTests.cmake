@@ -1,0 +1,26 @@
+# semaphored_test_program(name SOURCES file... LINK library...): a Catch2 program, if there are sources
+# and all of the libraries that it needs.
+function(semaphored_test_program target)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  if(NOT ARG_SOURCES)
+    message(STATUS "${target}: no sources, left out")
+    return()
+  endif()
+  foreach(library IN LISTS ARG_LINK)
+    if(library MATCHES "^semaphore" AND NOT TARGET ${library})
+      message(STATUS "${target}: ${library} is absent, left out")
+      return()
+    endif()
+  endforeach()
+  add_executable(${target} ${ARG_SOURCES})
+  semaphored_own_code(${target})
+  target_link_libraries(${target} PRIVATE ${ARG_LINK} Catch2::Catch2WithMain)
+endfunction()
+
+# semaphored_discover(name label timeout_s): one ctest entry for each case of the program.
+function(semaphored_discover target label timeout_s)
+  if(TARGET ${target})
+    catch_discover_tests(${target} TEST_PREFIX "${label}: " DISCOVERY_MODE PRE_TEST
+      PROPERTIES LABELS ${label} TIMEOUT ${timeout_s})
+  endif()
+endfunction()
