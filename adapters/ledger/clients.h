@@ -19,6 +19,8 @@ struct Client {
   uint64_t sequence_high = 0;  // The highest answered; 0: none yet.
   uint64_t floor = 0;          // Answers below may have been dropped from the store.
   bool stored = false;         // The store knows its name.
+  uint64_t batch = 0;          // The last batch in which it asked something,
+  uint64_t batch_high = 0;     // … and its highest sequence number in it.
   SteadyTime used_at;
 };
 

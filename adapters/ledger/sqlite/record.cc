@@ -1,0 +1,319 @@
+#include "adapters/ledger/sqlite/record.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/ledger/sqlite/codec.h"
+
+namespace semaphored::sqlite {
+namespace {
+
+// Bits of a claim's first byte.
+constexpr uint8_t kDetached = 1;
+constexpr uint8_t kRecalled = 2;
+constexpr uint8_t kForeign = 4;
+
+// Bits of a semaphore's first byte.
+constexpr uint8_t kPaused = 1;
+constexpr uint8_t kDestroying = 2;
+constexpr uint8_t kBackfill = 4;
+
+constexpr auto kLastCause = static_cast<uint8_t>(EndCause::kExceedsLimit);
+
+absl::Status Damaged(std::string_view what, uint64_t key) {
+  return absl::DataLossError(absl::StrCat("the record of ", what, " ", key, " is damaged"));
+}
+
+// Slots as runs of neighbours: the gap before, and the length. One permit is one run, and so is a million.
+void WriteSlots(const Slots& slots, ByteWriter* out) {
+  uint64_t runs = 0;
+  for (size_t i = 0; i < slots.size(); ++i) runs += i == 0 || slots[i] != slots[i - 1] + 1;
+  out->Number(runs);
+  uint32_t last = 0;
+  for (size_t i = 0; i < slots.size();) {
+    size_t end = i + 1;
+    while (end < slots.size() && slots[end] == slots[end - 1] + 1) ++end;
+    out->Number(slots[i] - last);
+    out->Number(end - i);
+    last = slots[end - 1];
+    i = end;
+  }
+}
+
+// Rising, none of them 0, and no more than `count_max`: a few damaged bytes must not ask for all memory.
+Slots ReadSlots(uint64_t count_max, ByteReader* in) {
+  Slots slots;
+  uint64_t runs = in->Number(0, count_max);
+  uint64_t last = 0;
+  for (uint64_t run = 0; run < runs && in->ok(); ++run) {
+    uint64_t first = last + in->Number(1, UINT32_MAX);
+    uint64_t length = in->Number(1, count_max - slots.size());
+    if (!in->ok() || first + length - 1 > UINT32_MAX) {
+      in->Fail();
+      break;
+    }
+    for (uint64_t slot = first; slot < first + length; ++slot) {
+      slots.push_back(static_cast<uint32_t>(slot));
+    }
+    last = first + length - 1;
+  }
+  return slots;
+}
+
+void WriteClaim(const Claim& claim, uint8_t flags, ByteWriter* out) {
+  out->Byte(static_cast<uint8_t>(flags | (claim.detached() ? kDetached : 0)));
+  out->Name(claim.id);
+  if (!claim.detached()) out->Name(claim.session);
+  out->Number(claim.request.client);
+  out->Number(claim.request.sequence);
+  out->Number(claim.host.number);
+  out->Number(claim.host.incarnation);
+  out->Number(claim.epoch);
+  out->Number(claim.permits);
+  out->Signed(claim.priority);
+  out->Number(static_cast<uint64_t>(claim.ttl_ms));
+  out->Number(claim.order);
+  out->Text(claim.holder);
+}
+
+// The flags that it was written with.
+uint8_t ReadClaim(ByteReader* in, Claim* claim) {
+  uint8_t flags = in->Byte();
+  claim->id = in->Name();
+  claim->session = (flags & kDetached) != 0 ? claim->id : in->Name();
+  claim->request.client = in->Number32();
+  claim->request.sequence = in->Number();
+  claim->host.number = in->Number32();
+  claim->host.incarnation = in->Number32();
+  claim->epoch = in->Number32();
+  claim->permits = static_cast<uint32_t>(in->Number(1, kPermitsMax));
+  int64_t priority = in->Signed();
+  if (priority < INT32_MIN || priority > INT32_MAX) in->Fail();
+  claim->priority = static_cast<int32_t>(priority);
+  claim->ttl_ms = static_cast<int64_t>(in->Number(0, INT64_MAX));
+  claim->order = in->Number();
+  claim->holder = in->Text(kHolderBytesMax);
+  if (claim->id.empty() || claim->session.empty()) in->Fail();
+  return flags;
+}
+
+bool Whole(const ByteReader& in) { return in.ok() && in.at_end(); }
+
+}  // namespace
+
+void WriteSemaphore(uint32_t number, const SemaphoreRow& row, std::string* out) {
+  size_t start = out->size();
+  ByteWriter writer(out);
+  writer.Byte(static_cast<uint8_t>((row.paused ? kPaused : 0) | (row.destroying ? kDestroying : 0) |
+                                   (row.settings.backfill ? kBackfill : 0)));
+  writer.Number(row.limit);
+  writer.Signed(row.settings.longest_hold_ms);
+  writer.Signed(row.settings.recall_grace_ms);
+  writer.Number(row.settings.permits_per_holder);
+  writer.Number(row.settings.waiters_max);
+  writer.Signed(row.created_at_unix_ms);
+  writer.Seal(RecordKind::kSemaphore, number, start);
+}
+
+absl::StatusOr<SemaphoreRow> ReadSemaphore(uint32_t number, std::string_view record) {
+  ByteReader in(record);
+  in.Unseal(RecordKind::kSemaphore, number);
+  SemaphoreRow row;
+  uint8_t flags = in.Byte();
+  if (flags > (kPaused | kDestroying | kBackfill)) in.Fail();
+  row.paused = (flags & kPaused) != 0;
+  row.destroying = (flags & kDestroying) != 0;
+  row.settings.backfill = (flags & kBackfill) != 0;
+  row.limit = in.Number32();
+  row.settings.longest_hold_ms = in.Signed();
+  row.settings.recall_grace_ms = in.Signed();
+  row.settings.permits_per_holder = in.Number32();
+  row.settings.waiters_max = in.Number32();
+  row.created_at_unix_ms = in.Signed();
+  if (!Whole(in)) return Damaged("semaphore", number);
+  return row;
+}
+
+void WriteLease(uint32_t semaphore, uint64_t token, const Lease& lease, std::string* out) {
+  size_t start = out->size();
+  ByteWriter writer(out);
+  writer.Number(semaphore);
+  WriteClaim(lease,
+             static_cast<uint8_t>((lease.recall.pending() ? kRecalled : 0) |
+                                  (lease.foreign ? kForeign : 0)),
+             &writer);
+  WriteSlots(lease.slots, &writer);
+  writer.Signed(lease.granted_at_unix_ms);
+  if (lease.recall.pending()) {
+    writer.Byte(static_cast<uint8_t>(lease.recall.reason));
+    writer.Signed(lease.recall.grace_ms);
+  }
+  writer.Seal(RecordKind::kLease, token, start);
+}
+
+absl::StatusOr<LeaseRecord> ReadLease(uint64_t token, std::string_view record) {
+  ByteReader in(record);
+  in.Unseal(RecordKind::kLease, token);
+  LeaseRecord result{.semaphore = in.Number32(), .lease = std::make_shared<Lease>()};
+  Lease& lease = *result.lease;
+  uint8_t flags = ReadClaim(&in, &lease);
+  if (flags > (kDetached | kRecalled | kForeign)) in.Fail();
+  lease.foreign = (flags & kForeign) != 0;
+  lease.slots = ReadSlots(lease.permits, &in);
+  lease.granted_at_unix_ms = in.Signed();
+  if ((flags & kRecalled) != 0) {
+    lease.recall.reason = static_cast<Recall::Reason>(
+        in.Number(1, static_cast<uint64_t>(Recall::Reason::kAdministrator)));
+    lease.recall.grace_ms = in.Signed();
+  }
+  lease.token = token;
+  if (!Whole(in) || lease.slots.size() != lease.permits || token == 0) return Damaged("lease", token);
+  return result;
+}
+
+void WriteWaiter(uint64_t key, uint32_t semaphore, const Waiter& waiter, std::string* out) {
+  size_t start = out->size();
+  ByteWriter writer(out);
+  writer.Number(semaphore);
+  WriteClaim(waiter, 0, &writer);
+  writer.Signed(waiter.queued_at_unix_ms);
+  writer.Seal(RecordKind::kWaiter, key, start);
+}
+
+absl::StatusOr<WaiterRecord> ReadWaiter(uint64_t key, std::string_view record) {
+  ByteReader in(record);
+  in.Unseal(RecordKind::kWaiter, key);
+  WaiterRecord result{.semaphore = in.Number32(), .waiter = std::make_shared<Waiter>()};
+  if (ReadClaim(&in, result.waiter.get()) > kDetached) in.Fail();
+  result.waiter->queued_at_unix_ms = in.Signed();
+  if (!Whole(in)) return Damaged("waiter", key);
+  return result;
+}
+
+void WriteSession(uint64_t key, const Session& session, std::string* out) {
+  size_t start = out->size();
+  ByteWriter writer(out);
+  writer.Byte(session.release_on_disconnect ? 1 : 0);
+  writer.Name(session.id);
+  writer.Number(session.host.number);
+  writer.Number(session.host.incarnation);
+  writer.Number(session.epoch);
+  writer.Number(static_cast<uint64_t>(session.ttl_ms));
+  writer.Number(session.client);
+  writer.Text(session.holder);
+  writer.Seal(RecordKind::kSession, key, start);
+}
+
+absl::StatusOr<std::shared_ptr<Session>> ReadSession(uint64_t key, std::string_view record) {
+  ByteReader in(record);
+  in.Unseal(RecordKind::kSession, key);
+  auto session = std::make_shared<Session>();
+  session->release_on_disconnect = in.Number(0, 1) == 1;
+  session->id = in.Name();
+  session->host.number = in.Number32();
+  session->host.incarnation = in.Number32();
+  session->epoch = in.Number32();
+  session->ttl_ms = static_cast<int64_t>(in.Number(0, INT64_MAX));
+  session->client = in.Number32();
+  session->holder = in.Text(kHolderBytesMax);
+  if (!Whole(in) || session->id.empty()) return Damaged("session", key);
+  return session;
+}
+
+ledger::Answer AnswerView::Copy() const {
+  ledger::Answer answer;
+  answer.request = request;
+  answer.kind = kind;
+  answer.semaphore = std::string(semaphore);
+  answer.claim = claim;
+  answer.cause = cause;
+  answer.number = number;
+  answer.remaining = remaining;
+  answer.changed = changed;
+  return answer;
+}
+
+void AppendAnswer(const ledger::Answer& answer, std::string* out) {
+  ByteWriter writer(out);
+  writer.Byte(static_cast<uint8_t>(static_cast<uint8_t>(answer.kind) | (answer.changed ? 0x80 : 0)));
+  writer.Number(answer.request.client);
+  writer.Number(answer.request.sequence);
+  writer.Name(answer.claim);
+  writer.Byte(static_cast<uint8_t>(answer.cause));
+  writer.Number(answer.number);
+  writer.Number(answer.remaining);
+  writer.Text(answer.semaphore);
+}
+
+void SealAnswers(uint64_t key, std::string* out) { ByteWriter(out).Seal(RecordKind::kAnswers, key); }
+
+absl::Status ReadAnswers(uint64_t key, std::string_view record,
+                         absl::FunctionRef<void(const AnswerView&)> take) {
+  ByteReader in(record);
+  in.Unseal(RecordKind::kAnswers, key);
+  while (in.ok() && !in.at_end()) {
+    const char* start = in.position();
+    AnswerView answer;
+    uint8_t kind = in.Byte();
+    answer.changed = (kind & 0x80) != 0;
+    kind &= 0x7f;
+    if (kind < 1 || kind > static_cast<uint8_t>(ledger::Answer::Kind::kAdmin)) in.Fail();
+    answer.kind = static_cast<ledger::Answer::Kind>(kind);
+    answer.request.client = in.Number32();
+    answer.request.sequence = in.Number(1, UINT64_MAX);
+    answer.claim = in.Name();
+    answer.cause = static_cast<EndCause>(in.Number(0, kLastCause));
+    answer.number = in.Number32();
+    answer.remaining = in.Number32();
+    answer.semaphore = in.Text(kNameBytesMax);
+    if (!in.ok()) break;
+    answer.bytes = in.Since(start);
+    take(answer);
+  }
+  return in.ok() ? absl::OkStatus() : Damaged("answers", key);
+}
+
+void AppendHistory(const HistoryRow& row, std::string* out) {
+  const Lease& lease = *row.lease;
+  ByteWriter writer(out);
+  writer.Byte(static_cast<uint8_t>(row.cause));
+  writer.Name(lease.id);
+  writer.Number(lease.token);
+  writer.Number(lease.slots.size());
+  WriteSlots(lease.slots, &writer);
+  writer.Signed(lease.granted_at_unix_ms);
+  writer.Signed(row.ended_at_unix_ms - lease.granted_at_unix_ms);
+  writer.Text(lease.holder);
+  writer.Text(row.semaphore);
+}
+
+void SealHistory(uint64_t key, std::string* out) { ByteWriter(out).Seal(RecordKind::kHistory, key); }
+
+absl::Status ReadHistory(uint64_t key, std::string_view record,
+                         absl::FunctionRef<void(HistoryRow)> take) {
+  ByteReader in(record);
+  in.Unseal(RecordKind::kHistory, key);
+  uint64_t number = key;
+  while (in.ok() && !in.at_end()) {
+    auto lease = std::make_shared<Lease>();
+    HistoryRow row;
+    row.cause = static_cast<EndCause>(in.Number(0, kLastCause));
+    lease->id = lease->session = in.Name();
+    lease->token = in.Number();
+    lease->permits = static_cast<uint32_t>(in.Number(1, kPermitsMax));
+    lease->slots = ReadSlots(lease->permits, &in);
+    if (lease->slots.size() != lease->permits) in.Fail();
+    lease->granted_at_unix_ms = in.Signed();
+    // Unsigned, since damaged bytes may say what would overflow.
+    row.ended_at_unix_ms = static_cast<int64_t>(static_cast<uint64_t>(lease->granted_at_unix_ms) +
+                                                static_cast<uint64_t>(in.Signed()));
+    lease->holder = in.Text(kHolderBytesMax);
+    row.semaphore = in.Text(kNameBytesMax);
+    row.number = number++;
+    row.lease = std::move(lease);
+    if (in.ok()) take(std::move(row));
+  }
+  return in.ok() ? absl::OkStatus() : Damaged("history", key);
+}
+
+}  // namespace semaphored::sqlite
