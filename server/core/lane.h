@@ -105,6 +105,7 @@ class Lane {
   LaneOptions options_;
   std::function<void(LaneResults)> deliver_;
   std::mutex mutex_;
+  std::condition_variable submitted_;
   std::vector<Job> queue_;   // Guarded by mutex_.
   bool stepping_ = false;    // Guarded by mutex_: the thread is inside a Step that may wait.
   bool stopping_ = false;    // Guarded by mutex_.

@@ -1,0 +1,171 @@
+#include "server/core/lane.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace semaphored {
+
+LaneCore::LaneCore(std::unique_ptr<Adapter> adapter, const Clock* clock, LaneOptions options)
+    : adapter_(std::move(adapter)), clock_(clock), options_(options) {
+  progress_ = clock_->Now().time_since_epoch().count();
+}
+
+void LaneCore::RunOnce(std::vector<Job> jobs, SteadyTime wait_until, LaneResults* results) {
+  if (!unknown_.empty()) {
+    // Nothing new is begun before it is known what became of the last batch.
+    std::move(jobs.begin(), jobs.end(), std::back_inserter(kept_));
+    Step({}, clock_->Now() + options_.engine_timeout, false, results);
+    if (!unknown_.empty()) return;
+    jobs = std::exchange(kept_, {});
+    if (jobs.empty()) return;
+  }
+  if (jobs.empty()) {
+    Step({}, wait_until, false, results);
+    return;
+  }
+  while (jobs.size() > options_.batch_max) {
+    const auto middle = jobs.begin() + static_cast<ptrdiff_t>(options_.batch_max);
+    std::vector<Job> first(std::move_iterator(jobs.begin()), std::move_iterator(middle));
+    jobs.erase(jobs.begin(), middle);
+    Step(std::move(first), clock_->Now() + options_.engine_timeout, true, results);
+    if (!unknown_.empty()) {
+      kept_ = std::move(jobs);
+      return;
+    }
+  }
+  Step(std::move(jobs), clock_->Now() + options_.engine_timeout, true, results);
+}
+
+void LaneCore::Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads, LaneResults* results) {
+  std::vector<Submission> batch;
+  batch.reserve(jobs.size());
+  first_ticket_ = next_ticket_;
+  for (Job& job : jobs) batch.push_back({next_ticket_++, std::move(job.command)});
+  absl::StatusOr<StepResult> step = adapter_->Step(batch, deadline);
+  if (step.ok()) {
+    backoff_ = Milliseconds(0);
+    progress_ = clock_->Now().time_since_epoch().count();
+    Absorb(*std::move(step), &jobs, results);
+    return;
+  }
+  backoff_ = std::clamp(backoff_ * 2, options_.backoff_min, options_.backoff_max);
+  jitter_ ^= jitter_ << 13;
+  jitter_ ^= jitter_ >> 7;
+  jitter_ ^= jitter_ << 17;
+  const auto half = backoff_ / 2;
+  not_before_ = clock_->Now() + half + half * static_cast<int64_t>(jitter_ % 1000) / 1000;
+  if (absl::IsFailedPrecondition(step.status())) results->fatal = step.status();
+  for (size_t i = 0; i < jobs.size(); ++i) jobs[i].command = std::move(batch[i].command);
+  Fail(std::move(jobs), step.status(), retry_reads, results);
+}
+
+void LaneCore::Fail(std::vector<Job> jobs, const absl::Status& status, bool retry_reads, LaneResults* results) {
+  std::vector<Job> reads;
+  for (Job& job : jobs) {
+    if (retry_reads && IsReadOnly(job.command)) {
+      reads.push_back(std::move(job));
+    } else {
+      results->finished.push_back({std::move(job.done), status});
+    }
+  }
+  // An engine that cannot write may still read; one that cannot be reached refuses these as well.
+  if (!reads.empty()) Step(std::move(reads), clock_->Now() + options_.engine_timeout, false, results);
+}
+
+void LaneCore::Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* results) {
+  for (size_t i = 0; i < jobs->size(); ++i) {
+    Job& job = (*jobs)[i];
+    if (step.outcomes[i].kind == OutcomeKind::kUnknown) {
+      unknown_.emplace(first_ticket_ + i, std::move(job.done));
+    } else {
+      results->finished.push_back({std::move(job.done), std::move(step.outcomes[i])});
+    }
+  }
+  for (Settled& settled : step.settled) {
+    const auto found = unknown_.find(settled.ticket);
+    if (found == unknown_.end()) continue;
+    results->finished.push_back({std::move(found->second), std::move(settled.outcome)});
+    unknown_.erase(found);
+  }
+  for (Event& event : step.events) {
+    event.semaphore = {};
+    results->events.push_back(std::move(event));
+  }
+  std::move(step.changes.begin(), step.changes.end(), std::back_inserter(results->changes));
+}
+
+// ---- Lane ----
+
+namespace {
+// How long a lane without commands waits in the engine before it looks around.
+constexpr Milliseconds kIdleWait{1000};
+}  // namespace
+
+Lane::Lane(std::unique_ptr<Adapter> adapter, const Clock* clock, LaneOptions options,
+           std::function<void(LaneResults)> deliver)
+    : core_(std::move(adapter), clock, options),
+      clock_(clock),
+      options_(options),
+      deliver_(std::move(deliver)),
+      thread_([this] { Run(); }) {}
+
+Lane::~Lane() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  submitted_.notify_one();
+  core_.Wake();
+  thread_.join();
+}
+
+void Lane::Submit(Job job) {
+  std::vector<Job> jobs;
+  jobs.push_back(std::move(job));
+  Submit(std::move(jobs));
+}
+
+void Lane::Submit(std::vector<Job> jobs) {
+  bool wake = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    // A thread that is inside a Step with commands looks at the queue when that ends.
+    wake = stepping_ && queue_.empty();
+    if (queue_.empty()) {
+      queue_ = std::move(jobs);
+    } else {
+      std::move(jobs.begin(), jobs.end(), std::back_inserter(queue_));
+    }
+  }
+  submitted_.notify_one();
+  if (wake) core_.Wake();
+}
+
+void Lane::Run() {
+  for (;;) {
+    std::vector<Job> jobs;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (stopping_ && queue_.empty()) return;
+      jobs = std::exchange(queue_, {});
+      stepping_ = jobs.empty();
+    }
+    LaneResults results;
+    core_.RunOnce(std::move(jobs), clock_->Now() + kIdleWait, &results);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stepping_ = false;
+    }
+    const SteadyTime not_before = core_.not_before();
+    if (!results.empty()) deliver_(std::move(results));
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (stopping_ && core_.unsettled()) return;
+    // The engine refused or is silent: it is not asked for events again at once. Commands go through, since
+    // whoever sent them has a deadline.
+    submitted_.wait_until(lock, not_before, [&] {
+      return stopping_ || !queue_.empty() || clock_->Now() >= not_before;
+    });
+  }
+}
+
+}  // namespace semaphored
