@@ -1,8 +1,8 @@
 // What the daemon can be told, and how it is told: defaults, then a TOML file, then the environment
 // (SEMAPHORED_<KEY>), then flags (--<key>); the later wins.
 //
-// Every setting has one row in settings.cc (key, limits, what it does), from which the flags, the file's keys,
-// the environment's names, --help and --print-config are all made.
+// Every setting has one row in settings.cc (key, limits, what it does), from which the flags, the
+// file's keys, the environment's names, --help and --print-config are all made.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,17 @@
 
 namespace semaphored {
 
-// Checked: each value is within its limits, and they fit each other. Numbers named _ms are milliseconds.
+// Checked: each value is within its limits, and they fit each other. Numbers named _ms are
+// milliseconds.
 struct Config {
   // ---- what and where ----
   std::string store = "sqlite:///var/lib/semaphored/state.db";  // See adapters/open.h.
-  std::string listen = "127.0.0.1:7420";  // HOST:PORT, [HOST]:PORT or unix:PATH. Port 0: any free one.
-  bool allow_insecure_remote = false;     // Listen on more than this machine, without encryption.
-  std::string node_id;                    // ParseConfig makes it the host's name and port if it is not given.
-  bool health = true;                     // Serve grpc.health.v1.Health.
-  bool reflection = true;                 // Serve gRPC's reflection.
+  std::string listen =
+      "127.0.0.1:7420";                // HOST:PORT, [HOST]:PORT or unix:PATH. Port 0: any free one.
+  bool allow_insecure_remote = false;  // Listen on more than this machine, without encryption.
+  std::string node_id;     // ParseConfig makes it the host's name and port if it is not given.
+  bool health = true;      // Serve grpc.health.v1.Health.
+  bool reflection = true;  // Serve gRPC's reflection.
 
   // ---- liveness ----
   int64_t node_ttl_ms = 10'000;  // Heartbeats come every third of it.
@@ -82,11 +84,13 @@ struct ParsedConfig {
   std::vector<std::string> warnings;
 };
 
-// A function of its argument alone. INVALID_ARGUMENT: the message names the key, where it was set, its value,
-// what would be right and, for an unknown key, the nearest that exists. The error of read_file otherwise.
+// A function of its argument alone. INVALID_ARGUMENT: the message names the key, where it was set,
+// its value, what would be right and, for an unknown key, the nearest that exists. The error of
+// read_file otherwise.
 absl::StatusOr<ParsedConfig> ParseConfig(const ConfigSources& sources);
 
-// The sources of this process: `argc` and `argv` as main got them, environ, the machine's files and host name.
+// The sources of this process: `argc` and `argv` as main got them, environ, the machine's files and
+// host name.
 ConfigSources ProcessSources(int argc, char** argv);
 
 // All settings as a TOML file, each with what it does; secrets in URLs are masked.

@@ -18,14 +18,16 @@ struct LoggingOptions {
   std::string file;             // Appended to. Empty: stderr.
 };
 
-// Replaces spdlog's default logger; lines are flushed one by one. INVALID_ARGUMENT for an unknown level or format;
-// PERMISSION_DENIED if the file cannot be opened. Call it before there are other threads.
+// Replaces spdlog's default logger; lines are flushed one by one. INVALID_ARGUMENT for an unknown
+// level or format; PERMISSION_DENIED if the file cannot be opened. Call it before there are other
+// threads.
 absl::Status InitLogging(const LoggingOptions& options);
 
 // `text` with the passwords of the URLs in it as ***: "amqp://joe:***@host", "…?password=***&…".
 std::string MaskSecrets(std::string_view text);
 
-// A line of JSON as above, without the line's end. Bytes that are not UTF-8 become U+FFFD. Any thread.
+// A line of JSON as above, without the line's end. Bytes that are not UTF-8 become U+FFFD. Any
+// thread.
 std::string JsonLogLine(std::string_view time, std::string_view level, std::string_view message);
 
 }  // namespace semaphored

@@ -1,13 +1,16 @@
-// Which daemons are alive, as each sees the others through the engine, and for how long this one may still
-// say that a lease is good.
+// Which daemons are alive, as each sees the others through the engine, and for how long this one
+// may still say that a lease is good.
 //
-// A node's row has a counter. Each daemon counts its own up (a heartbeat) every third of the node TTL and reads
-// the others'. Two rules make it safe:
-//   * Death needs unbroken reading. A node is declared dead only after its counter was read unchanged over one
-//     node TTL of this clock. Any gap in it (a failed read, an engine that takes no writes, this process paused) starts anew.
-//   * Self-fencing. We vouch for leases until (the time at which the last heartbeat that succeeded was *sent*)
-//     + node TTL − margin. Whoever declares us dead has read that heartbeat's counter for a whole node TTL, so we
-//     stopped before; the margin covers clocks that differ in speed.
+// A node's row has a counter. Each daemon counts its own up (a heartbeat) every third of the node
+// TTL and reads the others'. Two rules make it safe:
+//   * Death needs unbroken reading. A node is declared dead only after its counter was read
+//   unchanged over one
+//     node TTL of this clock. Any gap in it (a failed read, an engine that takes no writes, this
+//     process paused) starts anew.
+//   * Self-fencing. We vouch for leases until (the time at which the last heartbeat that succeeded
+//   was *sent*)
+//     + node TTL − margin. Whoever declares us dead has read that heartbeat's counter for a whole
+//     node TTL, so we stopped before; the margin covers clocks that differ in speed.
 #pragma once
 
 #include <atomic>
@@ -31,23 +34,26 @@ struct MembershipOptions {
   Milliseconds node_ttl{10'000};
   // Default: a tenth of the node TTL.
   Milliseconds margin{-1};
-  // Guarantees::exclusive: nobody else can end our leases, so we vouch until we are replaced.
+  // Guarantees::exclusive: nobody else can end our leases, so we vouch until we are replaced, and
+  // observe nobody.
   bool exclusive = false;
 };
 
-// True if every lane has completed a Step after `since`. Called by Tick() on its thread; must not block.
+// True if every lane has completed a Step after `since`. Called by Tick() on its thread; must not
+// block.
 using ProgressCheck = std::function<bool(SteadyTime since)>;
 
 // Has no thread: whoever owns it calls Tick(). One thread at a time, but for vouch_until().
 class Membership {
  public:
   struct TickResult {
-    // To be taken over: nodes that we have declared dead, or that were found dead and not told before (whoever declared
-    // them dead may have died before taking them over).
+    // To be taken over: nodes that we have declared dead, or that were found dead and not told
+    // before (whoever declared them dead may have died before taking them over).
     std::vector<NodeRef> dead;
     // Why no heartbeat succeeded this time. OK: one did.
     absl::Status heartbeat;
-    // FAILED_PRECONDITION, once and for ever: this node was replaced or declared dead. The daemon must end.
+    // FAILED_PRECONDITION, once and for ever: this node was replaced or declared dead. The daemon
+    // must end.
     absl::Status fatal;
   };
 
@@ -55,12 +61,14 @@ class Membership {
   Membership(NodeStore* store, NodeRef self, const Clock* clock, MembershipOptions options,
              ProgressCheck lanes_progressed);
 
-  // Sends a heartbeat if the lanes have made progress, reads the other nodes, declares dead who is. Call it every
-  // interval(). Blocks for as long as the engine takes. After `fatal` it does nothing any more.
+  // Sends a heartbeat if the lanes have made progress, reads the other nodes, declares dead who is.
+  // Call it every interval(). Blocks for as long as the engine takes. After `fatal` it does nothing
+  // any more.
   TickResult Tick();
 
-  // Nothing may be vouched for from this time on; SteadyTime::max() on an exclusive engine. Never falls but at
-  // `fatal`, then to SteadyTime::min(), which it also is before the first heartbeat. Any thread.
+  // Nothing may be vouched for from this time on; SteadyTime::max() on an exclusive engine. Never
+  // falls but at `fatal`, then to SteadyTime::min(), which it also is before the first heartbeat.
+  // Any thread.
   SteadyTime vouch_until() const { return SteadyTime(SteadyTime::duration(vouch_until_.load())); }
 
   Milliseconds interval() const { return options_.node_ttl / 3; }
@@ -90,7 +98,8 @@ class Membership {
   absl::Status fatal_;
   SteadyTime progress_since_{};
   SteadyTime last_read_{};  // When the last successful read returned; min(): the reading is broken.
-  std::map<uint32_t, Observation> observed_;         // By node number; only nodes that the last read showed.
+  std::map<uint32_t, Observation>
+      observed_;  // By node number; only nodes that the last read showed.
   std::set<std::pair<uint32_t, uint32_t>> told_dead_;  // Number and incarnation; likewise.
 };
 
@@ -101,8 +110,8 @@ class MembershipThread {
   struct Callbacks {
     std::function<void(std::vector<NodeRef> dead)> on_dead;
     std::function<void(absl::Status why)> on_fatal;
-    // Vouching has ended or begun again. It may come late, while the engine keeps a Tick waiting: whoever answers
-    // for a lease looks at vouch_until() itself.
+    // Vouching has ended or begun again. It may come late, while the engine keeps a Tick waiting:
+    // whoever answers for a lease looks at vouch_until() itself.
     std::function<void(bool vouched)> on_vouch_change;
   };
 

@@ -1,0 +1,23 @@
+#include "server/core/clock.h"
+
+namespace semaphored {
+namespace {
+
+class MachineClock final : public Clock {
+ public:
+  SteadyTime Now() const override { return std::chrono::steady_clock::now(); }
+
+  int64_t NowUnixMs() const override {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<Milliseconds>(now).count();
+  }
+};
+
+}  // namespace
+
+const Clock& SystemClock() {
+  static const MachineClock clock;
+  return clock;
+}
+
+}  // namespace semaphored

@@ -1,0 +1,181 @@
+#include "server/core/membership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace semaphored {
+namespace {
+
+constexpr SteadyTime kNever = SteadyTime::min();
+
+MembershipOptions WithDefaults(MembershipOptions options) {
+  if (options.margin < Milliseconds(0)) options.margin = options.node_ttl / 10;
+  return options;
+}
+
+}  // namespace
+
+Membership::Membership(NodeStore* store, NodeRef self, const Clock* clock,
+                       MembershipOptions options, ProgressCheck lanes_progressed)
+    : store_(store),
+      self_(self),
+      clock_(clock),
+      options_(WithDefaults(options)),
+      lanes_progressed_(std::move(lanes_progressed)),
+      last_read_(kNever) {
+  SetVouchUntil(options_.exclusive ? SteadyTime::max() : kNever);
+}
+
+Membership::TickResult Membership::Tick() {
+  TickResult result;
+  if (fatal_.ok()) result.heartbeat = Heartbeat();
+  // An exclusive engine has no living nodes but us; what dead ones left is found at the start.
+  if (fatal_.ok() && !options_.exclusive) {
+    // An engine that takes no writes makes everyone's counter stand still: who could not write may
+    // not judge.
+    if (result.heartbeat.ok()) {
+      Observe(&result);
+    } else {
+      last_read_ = kNever;
+    }
+  }
+  result.fatal = fatal_;
+  return result;
+}
+
+absl::Status Membership::Heartbeat() {
+  const SteadyTime sent = clock_->Now();
+  if (progress_since_ != SteadyTime{} && !lanes_progressed_(progress_since_)) {
+    return absl::UnavailableError("no heartbeat was sent: a lane has made no progress");
+  }
+  progress_since_ = sent;
+  absl::Status status = store_->Heartbeat();
+  if (status.ok()) {
+    if (!options_.exclusive) SetVouchUntil(sent + options_.node_ttl - options_.margin);
+  } else if (absl::IsFailedPrecondition(status)) {
+    Fail(status);
+  }
+  return status;
+}
+
+void Membership::Observe(TickResult* result) {
+  const SteadyTime sent = clock_->Now();
+  absl::StatusOr<std::vector<NodeStore::Node>> nodes = store_->Observe();
+  const SteadyTime returned = clock_->Now();
+  if (!nodes.ok()) {
+    last_read_ = kNever;
+    return;
+  }
+  if (!ReadUnbroken(sent, returned)) observed_.clear();
+  last_read_ = returned;
+
+  std::map<uint32_t, Observation> before = std::exchange(observed_, {});
+  std::set<std::pair<uint32_t, uint32_t>> told = std::exchange(told_dead_, {});
+  for (const NodeStore::Node& node : *nodes) {
+    // Only what the read shows is carried over, so that neither map outgrows the engine's table.
+    const std::pair<uint32_t, uint32_t> key(node.ref.number, node.ref.incarnation);
+    if (told.contains(key)) told_dead_.insert(key);
+    if (auto it = before.find(node.ref.number); it != before.end()) observed_.insert(*it);
+    Judge(node, sent, returned, result);
+    if (!fatal_.ok()) return;
+  }
+}
+
+bool Membership::ReadUnbroken(SteadyTime sent, SteadyTime returned) {
+  // Half a node TTL: later than the next beat is due, sooner than anyone's TTL ends unseen.
+  const Milliseconds gap_max = options_.node_ttl / 2;
+  return last_read_ != kNever && sent - last_read_ <= gap_max && returned - last_read_ <= gap_max;
+}
+
+void Membership::Judge(const NodeStore::Node& node, SteadyTime sent, SteadyTime returned,
+                       TickResult* result) {
+  if (node.ref.number == self_.number) {
+    if (node.dead || node.ref.incarnation != self_.incarnation) {
+      Fail(absl::FailedPreconditionError(absl::StrCat(
+          "node id \"", node.node_id, "\" ",
+          node.dead ? "was declared dead by another daemon" : "was taken by another process")));
+    }
+    return;
+  }
+  if (node.dead) {
+    observed_.erase(node.ref.number);
+    TellDead(node.ref, result);
+    return;
+  }
+  auto [it, first] = observed_.try_emplace(node.ref.number);
+  Observation& observation = it->second;
+  if (first || observation.counter != node.counter ||
+      observation.incarnation != node.ref.incarnation) {
+    observation = {node.counter, node.ref.incarnation, returned};
+    return;
+  }
+  // The counter was the same from `since` on, at the least until this read was sent.
+  if (sent - observation.since < options_.node_ttl) return;
+  const absl::StatusOr<bool> declared = store_->DeclareDead(node);
+  observed_.erase(node.ref.number);
+  if (declared.ok() && *declared) TellDead(node.ref, result);
+}
+
+void Membership::TellDead(NodeRef node, TickResult* result) {
+  if (told_dead_.emplace(node.number, node.incarnation).second) result->dead.push_back(node);
+}
+
+void Membership::Fail(absl::Status why) {
+  fatal_ = std::move(why);
+  SetVouchUntil(kNever);
+}
+
+MembershipThread::MembershipThread(Membership* membership, const Clock* clock, Callbacks callbacks)
+    : membership_(membership),
+      clock_(clock),
+      callbacks_(std::move(callbacks)),
+      thread_([this] { Run(); }) {}
+
+MembershipThread::~MembershipThread() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void MembershipThread::Run() {
+  SteadyTime next = clock_->Now();
+  while (WaitUntil(next)) {
+    next = clock_->Now() + membership_->interval();
+    Membership::TickResult result = membership_->Tick();
+    TellVouch();
+    if (!result.dead.empty() && callbacks_.on_dead) callbacks_.on_dead(std::move(result.dead));
+    if (!result.fatal.ok()) {
+      if (callbacks_.on_fatal) callbacks_.on_fatal(result.fatal);
+      return;
+    }
+  }
+}
+
+bool MembershipThread::WaitUntil(SteadyTime time) {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    lock.unlock();
+    TellVouch();
+    lock.lock();
+    const SteadyTime now = clock_->Now();
+    if (now >= time) break;
+    SteadyTime wake = time;
+    if (vouched_) wake = std::min(wake, membership_->vouch_until());
+    changed_.wait_for(lock, wake - now, [this] { return stopping_; });
+  }
+  return !stopping_;
+}
+
+void MembershipThread::TellVouch() {
+  const bool vouched = clock_->Now() < membership_->vouch_until();
+  if (vouched == vouched_) return;
+  vouched_ = vouched;
+  if (callbacks_.on_vouch_change) callbacks_.on_vouch_change(vouched);
+}
+
+}  // namespace semaphored
