@@ -52,7 +52,7 @@ struct AcquireCommand {
 };
 
 // Gives permits back: all (slots empty) or some.
-//   kReleased (number = permits released, remaining), kNotHeld (cause), kNoSuchSlot, kTooOld, kReused.
+//   kReleased (number = permits released, remaining, lease = what is left of it), kNotHeld (cause), kNoSuchSlot, kTooOld, kReused.
 struct ReleaseCommand {
   Requester requester;
   std::string semaphore;

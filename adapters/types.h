@@ -98,7 +98,7 @@ struct Claim {
 struct Recall {
   enum class Reason : uint8_t { kNone = 0, kShrunk = 1, kLongestHold = 2, kAdministrator = 3 };
   Reason reason = Reason::kNone;
-  int64_t grace_ms = 0;
+  int64_t grace_ms = 0;  // In a RecallCommand, negative: the semaphore's own.
   bool pending() const { return reason != Reason::kNone; }
   friend bool operator==(const Recall&, const Recall&) = default;
 };
@@ -109,6 +109,8 @@ struct Lease : Claim {
   uint64_t token = 0;
   int64_t granted_at_unix_ms = 0;
   Recall recall;
+  // The semaphore's setting when it was granted, or loaded; stores do not keep it here. 0: no bound.
+  int64_t longest_hold_ms = 0;
   // Taken by another client of the same engine: no session, no token, never ended by us.
   bool foreign = false;
 };

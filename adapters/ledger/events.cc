@@ -17,7 +17,12 @@ absl::flat_hash_set<Id> GrantedWaiters(const SemaphoreDelta& delta) {
   return granted;
 }
 
-void AppendLeaseEvent(const LeaseChange& change, const absl::flat_hash_set<Id>& granted,
+// Moved away from where it was, and not to `self`, who knows of it from the outcome.
+bool MovedAway(const NodeRef& before, const NodeRef& after, const NodeRef& self) {
+  return before != after && after != self;
+}
+
+void AppendLeaseEvent(const LeaseChange& change, const absl::flat_hash_set<Id>& granted, const NodeRef& self,
                       std::string_view semaphore, std::vector<Event>* events) {
   if (!change.before) {
     if (granted.contains(change.after->id)) {
@@ -32,7 +37,7 @@ void AppendLeaseEvent(const LeaseChange& change, const absl::flat_hash_set<Id>& 
   if (change.after->recall.pending() && change.after->recall != change.before->recall) {
     events->push_back({Event::Kind::kRecalled, EndCause::kNone, change.after->id, semaphore, change.after});
   }
-  if (change.after->host != change.before->host) {
+  if (MovedAway(change.before->host, change.after->host, self)) {
     events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, semaphore, change.after});
   }
 }
@@ -55,18 +60,20 @@ void AppendEvents(const Transaction& transaction, std::vector<Event>* events) {
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     const absl::flat_hash_set<Id> granted =
         delta.waiters.empty() ? absl::flat_hash_set<Id>() : GrantedWaiters(delta);
-    for (const LeaseChange& change : delta.leases) AppendLeaseEvent(change, granted, delta.name, events);
+    for (const LeaseChange& change : delta.leases) AppendLeaseEvent(change, granted, transaction.node, delta.name, events);
     for (const WaiterChange& change : delta.waiters) {
       if (change.before && !change.after && change.cause != EndCause::kNone) {
         events->push_back({Event::Kind::kWaitEnded, change.cause, change.before->id, delta.name, nullptr});
       }
-      if (change.before && change.after && change.before->host != change.after->host) {
+      if (change.before && change.after &&
+          MovedAway(change.before->host, change.after->host, transaction.node)) {
         events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, delta.name, nullptr});
       }
     }
   }
   for (const SessionChange& change : transaction.sessions) {
-    if (change.before && change.after && change.before->host != change.after->host) {
+    if (change.before && change.after &&
+          MovedAway(change.before->host, change.after->host, transaction.node)) {
       events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, {}, nullptr});
     }
   }

@@ -10,7 +10,7 @@
 namespace semaphored::ledger {
 
 // Appends in the order in which things happened, semaphore by semaphore. A grant that was the immediate outcome of its
-// own command is no event.
+// own command is no event, nor is a move to transaction.node.
 void AppendEvents(const Transaction& transaction, std::vector<Event>* events);
 
 // As AppendEvents, for watchers: also immediate grants and changes of rows. `state`: after the transaction.

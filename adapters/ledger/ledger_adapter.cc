@@ -103,6 +103,7 @@ absl::Status LedgerAdapter::Start() {
   }
   for (LoadedSemaphore& loaded : image->semaphores) {
     Semaphore* semaphore = state_.Insert(std::move(loaded.row));
+    for (LeasePtr& lease : loaded.leases) lease->longest_hold_ms = semaphore->row.settings.longest_hold_ms;
     for (LeasePtr& lease : loaded.leases) state_.Apply(semaphore, LeaseChange{nullptr, std::move(lease), EndCause::kNone});
     for (WaiterPtr& waiter : loaded.waiters) state_.Apply(semaphore, WaiterChange{nullptr, std::move(waiter), EndCause::kNone});
   }
@@ -631,6 +632,7 @@ absl::Status LedgerAdapter::Refresh(std::vector<std::string> names) {
     clients_.AddStored(client.number, client.client_id, client.sequence_high, options_.now());
   }
   Transaction difference;
+  difference.node = options_.self;
   for (const SessionPtr& session : image->sessions) {
     difference.sessions.push_back({state_.FindSession(session->id), session});
     state_.Apply(difference.sessions.back());

@@ -37,6 +37,7 @@ void GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const Con
   static_cast<Claim&>(*lease) = claim;
   lease->slots = semaphore->slots.LowestFree(claim.permits);
   lease->granted_at_unix_ms = context.now_unix_ms;
+  lease->longest_hold_ms = semaphore->row.settings.longest_hold_ms;
   editor.RequireEpoch(claim);
   Answer answer;
   answer.request = claim.request;
@@ -234,6 +235,7 @@ Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& co
     for (uint32_t slot : lease->slots) {
       if (std::ranges::count(command.slots, slot) == 0) rest->slots.push_back(slot);
     }
+    outcome.lease = rest;
     editor.Replace(semaphore, lease, std::move(rest));
   }
   Answer answer;
@@ -302,7 +304,9 @@ Outcome AskBack(Editor& editor, const RecallCommand& command, const Context& con
   const LeasePtr lease = semaphore ? semaphore->FindLease(command.claim) : nullptr;
   if (!lease || lease->foreign) return NotHeld();
   Outcome outcome = Simply(OutcomeKind::kDone);
-  if (!lease->recall.pending()) RecallOrEnd(editor, semaphore, lease, command.recall, context);
+  Recall recall = command.recall;
+  if (recall.grace_ms < 0) recall.grace_ms = semaphore->row.settings.recall_grace_ms;
+  if (!lease->recall.pending()) RecallOrEnd(editor, semaphore, lease, recall, context);
   outcome.lease = semaphore->FindLease(command.claim);
   if (!outcome.lease) AfterRoom(editor, semaphore, context);
   return outcome;

@@ -1,0 +1,28 @@
+// Outcomes and errors of adapters, as refusals that a person and a program can read.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "adapters/adapter.h"
+#include "server/core/reason.h"
+
+namespace semaphored {
+
+// REQUIRES: the outcome is none of the good ones (kGranted, kQueued, kReleased, kHeld, kStillWaiting, kDone).
+Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore, const std::string& adapter);
+// An error of the engine.
+Refusal RefusalOf(const absl::Status& status, const std::string& semaphore);
+// A wait that has come to its end without a grant.
+Refusal WaitEnded(EndCause cause, const std::string& semaphore);
+
+Refusal NotHeldRefusal(EndCause cause, const std::string& semaphore);
+Refusal SessionLostRefusal();
+Refusal NotVouchedRefusal(const std::string& semaphore);
+Refusal ShuttingDownRefusal();
+Refusal MovedRefusal(const std::string& semaphore);
+
+// "released", "expired", …: for messages.
+const char* CauseText(EndCause cause);
+
+}  // namespace semaphored
