@@ -1,0 +1,63 @@
+#include "client/semaphore/errors.h"
+
+#include "absl/strings/cord.h"
+#include "absl/strings/strip.h"
+#include "client/semaphore/status_conversion.h"
+#include "proto/google/rpc/error_details.pb.h"
+
+namespace semaphore {
+namespace {
+
+constexpr char kErrorInfoUrl[] = "type.googleapis.com/google.rpc.ErrorInfo";
+
+// Default values if the status carries no ErrorInfo, or one that cannot be read.
+google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
+  google::rpc::ErrorInfo info;
+  const absl::optional<absl::Cord> payload = status.GetPayload(kErrorInfoUrl);
+  if (payload.has_value() && !info.ParseFromString(std::string(*payload))) info.Clear();
+  return info;
+}
+
+}  // namespace
+
+std::string ErrorReason(const absl::Status& status) { return InfoOf(status).reason(); }
+
+std::string ErrorDetail(const absl::Status& status, absl::string_view key) {
+  const google::rpc::ErrorInfo info = InfoOf(status);
+  const auto found = info.metadata().find(std::string(key));
+  return found == info.metadata().end() ? std::string() : found->second;
+}
+
+absl::Status MakeError(absl::StatusCode code, absl::string_view message, absl::string_view reason) {
+  absl::Status result(code, message);
+  if (reason.empty()) return result;
+  google::rpc::ErrorInfo info;
+  info.set_domain("semaphored");
+  info.set_reason(std::string(reason));
+  result.SetPayload(kErrorInfoUrl, absl::Cord(info.SerializeAsString()));
+  return result;
+}
+
+std::string ReasonName(v1::Reason reason) {
+  if (reason == v1::REASON_UNSPECIFIED) return std::string();
+  return std::string(absl::StripPrefix(v1::Reason_Name(reason), "REASON_"));
+}
+
+absl::Status ToAbslStatus(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  google::rpc::Status details;
+  if (!details.ParseFromString(status.error_details())) return result;
+  for (const google::protobuf::Any& detail : details.details()) {
+    result.SetPayload(detail.type_url(), absl::Cord(detail.value()));
+  }
+  return result;
+}
+
+absl::Status ToAbslStatus(const v1::SessionError& error) {
+  if (error.code() == 0) return absl::InternalError("the daemon sent an error without a code");
+  return MakeError(static_cast<absl::StatusCode>(error.code()), error.message(),
+                   ReasonName(error.reason()));
+}
+
+}  // namespace semaphore

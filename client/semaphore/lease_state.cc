@@ -1,0 +1,83 @@
+#include "client/semaphore/lease_state.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace semaphore {
+
+TimePoint GoodUntil(TimePoint made, std::chrono::milliseconds valid_for,
+                    std::chrono::milliseconds margin) {
+  return made + valid_for - std::max(margin, valid_for / 100);
+}
+
+LeaseState::LeaseState(std::string semaphore, std::string lease_id,
+                       std::vector<std::uint32_t> slots, std::uint64_t token,
+                       std::shared_ptr<SharedDeadline> session_deadline)
+    : semaphore(std::move(semaphore)),
+      lease_id(std::move(lease_id)),
+      slots(std::move(slots)),
+      token(token),
+      session_deadline(std::move(session_deadline)) {}
+
+TimePoint LeaseState::GoodUntil() const {
+  return std::min(session_deadline->get(), recall_deadline.get());
+}
+
+bool LeaseState::Held(TimePoint now) const { return !lost.load() && now < GoodUntil(); }
+
+void LeaseState::AddLossCallback(std::function<void(const Loss&)> callback) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!told_) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback(loss_);  // written once, before told_
+}
+
+bool LeaseState::MarkLost(LossCause cause, std::string message) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (lost.load()) return false;
+  loss_ = Loss{cause, std::move(message)};
+  lost.store(true);
+  return true;
+}
+
+void LeaseState::TellLoss() {
+  std::vector<std::function<void(const Loss&)>> callbacks;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    told_ = true;
+    callbacks.swap(callbacks_);
+  }
+  stop_.request_stop();
+  for (const std::function<void(const Loss&)>& callback : callbacks) callback(loss_);
+}
+
+Loss LeaseState::GetLoss() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return loss_;
+}
+
+absl::string_view ToString(LossCause cause) {
+  switch (cause) {
+    case LossCause::kNoContact:
+      return "no contact with a daemon";
+    case LossCause::kExpired:
+      return "expired";
+    case LossCause::kRevoked:
+      return "revoked";
+    case LossCause::kRecalled:
+      return "recalled and not given back in time";
+    case LossCause::kDestroyed:
+      return "the semaphore was destroyed";
+    case LossCause::kDisconnected:
+      return "the connection broke";
+    case LossCause::kUnknown:
+      return "not known to the daemon";
+  }
+  return "not known to the daemon";
+}
+
+}  // namespace semaphore

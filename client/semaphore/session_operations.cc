@@ -1,0 +1,440 @@
+// What becomes of acquires and releases: sent, sent again, answered, given up.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/semaphore/errors.h"
+#include "client/semaphore/session_machine.h"
+#include "client/semaphore/status_conversion.h"
+
+namespace semaphore {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+
+// The daemon's own bound is 1000.
+constexpr int kCommandsPerMessageMax = 1000;
+// The daemon remembers a client's last 1024 answers; what is sent again must be among them.
+constexpr std::uint64_t kWindow = 1000;
+// A wait that the daemon should have ended is ended here after this much more.
+constexpr milliseconds kWaitSlack(250);
+// Between attempts of a command that the daemon cannot carry out now.
+constexpr milliseconds kRetryPause(200);
+
+absl::Status NotHeld(const Loss& loss) {
+  return MakeError(absl::StatusCode::kNotFound,
+                   absl::StrCat("the permits were lost before they were given back: ",
+                                loss.message.empty() ? ToString(loss.cause) : loss.message),
+                   "NOT_HELD");
+}
+
+}  // namespace
+
+// ---- calls ----
+
+std::uint64_t SessionMachine::Add(Operation operation) {
+  const std::uint64_t number = next_operation_++;
+  if (operation.local_end != kNever) local_ends_.emplace(operation.local_end, number);
+  operations_.emplace(number, std::move(operation));
+  to_send_.push_back(number);
+  return number;
+}
+
+std::uint64_t SessionMachine::Acquire(AcquireCall call, TimePoint now) {
+  Operation operation;
+  operation.kind = Kind::kAcquire;
+  operation.called_at = now;
+  if (call.wait > milliseconds(0)) {
+    operation.wait_end = now + call.wait;
+    operation.local_end = operation.wait_end + kWaitSlack;
+  } else if (call.wait == milliseconds(0)) {
+    operation.local_end = now + options_.connect_timeout;
+  }
+  operation.acquire = std::move(call);
+  *operation.command.mutable_acquire() = operation.acquire.request;
+  operation.command.mutable_acquire()->set_report_queued(true);
+  if (closing_) {
+    FinishAcquire(operation, absl::CancelledError("the client was destroyed"));
+    return 0;
+  }
+  if (operations_.size() >= options_.operations_max) {
+    FinishAcquire(operation,
+                  MakeError(absl::StatusCode::kResourceExhausted,
+                            absl::StrCat("this client has operations_max (",
+                                         options_.operations_max, ") requests under way"),
+                            "LIMIT_REACHED"));
+    return 0;
+  }
+  WantStream(now);
+  return Add(std::move(operation));
+}
+
+void SessionMachine::Cancel(std::uint64_t number, TimePoint now) {
+  const auto operation = operations_.find(number);
+  if (operation == operations_.end() || operation->second.abandoned) return;
+  Abandon(operation,
+          MakeError(absl::StatusCode::kCancelled, "the wait was given up", "WAIT_CANCELLED"), now);
+}
+
+void SessionMachine::CancelAllAcquires(TimePoint now) {
+  std::vector<std::uint64_t> numbers;
+  for (const auto& [number, operation] : operations_) {
+    if (operation.kind == Kind::kAcquire) numbers.push_back(number);
+  }
+  for (const std::uint64_t number : numbers) Cancel(number, now);
+}
+
+void SessionMachine::Release(const std::shared_ptr<LeaseState>& lease, ReleaseDone done,
+                             TimePoint now) {
+  Operation operation;
+  operation.kind = Kind::kRelease;
+  operation.called_at = now;
+  operation.lease = lease;
+  operation.release_done = std::move(done);
+  if (lease->lost.load()) {
+    FinishRelease(operation, NotHeld(lease->GetLoss()));
+  }
+  const auto held = leases_.find(lease->lease_id);
+  if (held == leases_.end() || held->second != lease) {
+    FinishRelease(operation, NotHeld(lease->GetLoss()));
+    return;
+  }
+  if (phase_ == Phase::kClosed) {
+    FinishRelease(operation, absl::UnavailableError("the client was destroyed"));
+    return;
+  }
+  operation.abandoned = operation.release_done == nullptr;
+  operation.command.mutable_release()->set_lease_id(lease->lease_id);
+  WantStream(now);
+  Add(std::move(operation));
+}
+
+void SessionMachine::GiveBack(const std::string& lease_id, TimePoint now) {
+  Operation operation;
+  operation.kind = Kind::kRelease;
+  operation.called_at = now;
+  operation.abandoned = true;
+  operation.command.mutable_release()->set_lease_id(lease_id);
+  Add(std::move(operation));
+}
+
+void SessionMachine::GiveBackUnclaimed(TimePoint now) {
+  if (!claimants_.empty()) return;
+  for (const std::string& lease_id : unclaimed_) GiveBack(lease_id, now);
+  unclaimed_.clear();
+}
+
+// Answers the caller now. If the daemon may know of the acquire, the operation stays until the
+// daemon has answered it.
+void SessionMachine::Abandon(Operations::iterator operation, const absl::Status& status,
+                             TimePoint now) {
+  Operation& abandoned = operation->second;
+  FinishAcquire(abandoned, status);
+  const std::uint64_t sequence = abandoned.command.sequence();
+  if (sequence == 0) {
+    Erase(operation);
+    return;
+  }
+  abandoned.abandoned = true;
+  if (abandoned.local_end != kNever) local_ends_.erase({abandoned.local_end, operation->first});
+  Operation cancel;
+  cancel.kind = Kind::kCancel;
+  cancel.called_at = now;
+  cancel.abandoned = true;
+  cancel.command.set_cancel(sequence);
+  Add(std::move(cancel));
+}
+
+void SessionMachine::Erase(Operations::iterator operation) {
+  const std::uint64_t sequence = operation->second.command.sequence();
+  if (sequence != 0) {
+    by_sequence_.erase(sequence);
+    in_flight_.erase(sequence);
+  }
+  if (operation->second.local_end != kNever) {
+    local_ends_.erase({operation->second.local_end, operation->first});
+  }
+  operations_.erase(operation);
+}
+
+void SessionMachine::FinishAcquire(Operation& operation,
+                                   absl::StatusOr<std::shared_ptr<LeaseState>> result) {
+  if (operation.acquire.done == nullptr) return;
+  effects_.results.emplace_back(
+      [done = std::move(operation.acquire.done), result = std::move(result)]() mutable {
+        done(std::move(result));
+      });
+  operation.acquire.done = nullptr;
+}
+
+void SessionMachine::FinishRelease(Operation& operation, absl::Status status) {
+  if (operation.release_done == nullptr) return;
+  effects_.results.emplace_back(
+      [done = std::move(operation.release_done), status]() mutable { done(std::move(status)); });
+  operation.release_done = nullptr;
+  operation.abandoned = true;
+}
+
+void SessionMachine::FailAcquires(const absl::Status& status) {
+  for (auto operation = operations_.begin(); operation != operations_.end();) {
+    const auto current = operation++;
+    if (current->second.kind != Kind::kAcquire) continue;
+    FinishAcquire(current->second, status);
+    Erase(current);
+  }
+}
+
+// ---- sending ----
+
+bool SessionMachine::MayGiveSequence() const {
+  return in_flight_.empty() || next_sequence_ - *in_flight_.begin() < kWindow;
+}
+
+void SessionMachine::FillCommands(v1::SessionRequest* message, TimePoint now) {
+  while (!to_send_.empty() && message->commands_size() < kCommandsPerMessageMax) {
+    const auto found = operations_.find(to_send_.front());
+    if (found == operations_.end()) {
+      to_send_.pop_front();
+      continue;
+    }
+    Operation& operation = found->second;
+    if (operation.command.sequence() == 0) {
+      if (!MayGiveSequence()) return;
+      operation.command.set_sequence(next_sequence_++);
+      by_sequence_.emplace(operation.command.sequence(), found->first);
+      if (operation.kind == Kind::kAcquire) {
+        // Now, and never again: what is sent once more with this number must be the same.
+        milliseconds wait = operation.acquire.wait;
+        if (operation.wait_end != kNever) {
+          wait = std::max(duration_cast<milliseconds>(operation.wait_end - now), milliseconds(1));
+        }
+        operation.command.mutable_acquire()->set_wait_ms(wait.count());
+      }
+    }
+    if (!operation.queued) in_flight_.insert(operation.command.sequence());
+    *message->add_commands() = operation.command;
+    to_send_.pop_front();
+  }
+}
+
+// After the stream was opened anew: all that is unanswered, in the old order.
+void SessionMachine::ResendAll() {
+  to_send_.clear();
+  retries_.clear();
+  claimants_.clear();
+  for (const auto& [number, operation] : operations_) {
+    to_send_.push_back(number);
+    if (operation.kind == Kind::kAcquire && operation.command.sequence() != 0) {
+      claimants_.insert(operation.command.sequence());
+    }
+  }
+}
+
+// The next session is another client to the daemon. Acquires are new requests to it; the rest has
+// no meaning any more.
+void SessionMachine::ForgetSession() {
+  client_id_ = make_client_id_();
+  next_sequence_ = 1;
+  epoch_ = 0;
+  deadline_ = nullptr;
+  deadline_told_ = true;
+  by_sequence_.clear();
+  in_flight_.clear();
+  unclaimed_.clear();
+  claimants_.clear();
+  for (auto operation = operations_.begin(); operation != operations_.end();) {
+    const auto current = operation++;
+    Operation& forgotten = current->second;
+    if (forgotten.kind == Kind::kAcquire && !forgotten.abandoned) {
+      forgotten.command.set_sequence(0);
+      forgotten.queued = false;
+      continue;
+    }
+    if (forgotten.kind == Kind::kRelease) {
+      FinishRelease(forgotten, NotHeld({LossCause::kExpired, "its session expired at the daemon"}));
+    }
+    Erase(current);
+  }
+}
+
+// ---- answers ----
+
+void SessionMachine::OnResult(const v1::SessionResult& result, TimePoint now) {
+  claimants_.erase(result.sequence());
+  const auto number = by_sequence_.find(result.sequence());
+  if (number == by_sequence_.end()) {
+    // An acquire whose caller was told long ago that it failed.
+    if (result.has_granted()) GiveBack(result.granted().lease_id(), now);
+  } else {
+    const auto operation = operations_.find(number->second);
+    switch (operation->second.kind) {
+      case Kind::kAcquire:
+        OnAcquireResult(operation, result, now);
+        break;
+      case Kind::kRelease:
+        OnReleaseResult(operation, result, now);
+        break;
+      case Kind::kCancel:
+        Erase(operation);
+        break;
+    }
+  }
+  if (!unclaimed_.empty()) GiveBackUnclaimed(now);
+}
+
+void SessionMachine::OnAcquireResult(Operations::iterator operation,
+                                     const v1::SessionResult& result, TimePoint now) {
+  Operation& acquire = operation->second;
+  if (result.has_queued()) {
+    acquire.queued = true;
+    in_flight_.erase(result.sequence());
+    if (acquire.acquire.on_queued && !acquire.abandoned) {
+      const QueuePlace place{result.queued().position(),
+                             milliseconds(result.queued().expected_wait_ms())};
+      effects_.results.emplace_back([tell = acquire.acquire.on_queued, place] { tell(place); });
+    }
+    return;
+  }
+  if (result.has_granted()) {
+    OnGranted(operation, result.granted(), now);
+    return;
+  }
+  if (result.has_error() && !acquire.abandoned && RetryAfterError(operation, result.error(), now)) {
+    return;
+  }
+  FinishAcquire(acquire, result.has_error()
+                             ? ToAbslStatus(result.error())
+                             : absl::InternalError("the daemon's answer is not one to an acquire"));
+  Erase(operation);
+}
+
+void SessionMachine::OnGranted(Operations::iterator operation, const v1::Lease& granted,
+                               TimePoint now) {
+  unclaimed_.erase(granted.lease_id());
+  Operation& acquire = operation->second;
+  if (acquire.abandoned) {
+    Erase(operation);
+    GiveBack(granted.lease_id(), now);
+    return;
+  }
+  auto lease = std::make_shared<LeaseState>(
+      granted.semaphore(), granted.lease_id(),
+      std::vector<std::uint32_t>(granted.slots().begin(), granted.slots().end()), granted.token(),
+      deadline_);
+  lease->ttl = ttl_;
+  lease->on_recall = std::move(acquire.acquire.on_recall);
+  if (acquire.acquire.on_lost) lease->AddLossCallback(std::move(acquire.acquire.on_lost));
+  leases_[lease->lease_id] = lease;
+  deadline_told_ = false;
+  FinishAcquire(acquire, std::move(lease));
+  Erase(operation);
+}
+
+void SessionMachine::OnReleaseResult(Operations::iterator operation,
+                                     const v1::SessionResult& result, TimePoint now) {
+  Operation& release = operation->second;
+  if (result.has_error() && RetryAfterError(operation, result.error(), now)) return;
+  if (result.has_error()) {
+    FinishRelease(release, ToAbslStatus(result.error()));
+  } else if (!result.has_released()) {
+    FinishRelease(release, absl::InternalError("the daemon's answer is not one to a release"));
+  } else if (result.released().released() > 0 || release.reissued) {
+    FinishRelease(release, absl::OkStatus());
+  } else {
+    FinishRelease(
+        release,
+        NotHeld({LossCause::kUnknown,
+                 absl::StrCat("the daemon says ", v1::EndCause_Name(result.released().ended()))}));
+  }
+  leases_.erase(release.command.release().lease_id());
+  Erase(operation);
+}
+
+// True if the command will be sent again.
+bool SessionMachine::RetryAfterError(Operations::iterator operation, const v1::SessionError& error,
+                                     TimePoint now) {
+  Operation& failed = operation->second;
+  if (error.reason() == v1::REASON_REQUEST_TOO_OLD && !failed.reissued) {
+    Reissue(operation, now);
+    return true;
+  }
+  if (error.code() != static_cast<int>(absl::StatusCode::kUnavailable)) return false;
+  // Nothing is known to have been done: the same again, until the caller has waited long enough.
+  failed.unavailable_since = std::min(failed.unavailable_since, now);
+  if (now - failed.unavailable_since >= options_.reconnect_timeout) return false;
+  retries_.emplace(now + kRetryPause, operation->first);
+  return true;
+}
+
+// The daemon has forgotten the number, and so whether it carried the command out. It is asked to
+// give up the old wait and asked anew; a grant that still comes under the old number is given back.
+void SessionMachine::Reissue(Operations::iterator operation, TimePoint now) {
+  Operation renewed = std::move(operation->second);
+  const std::uint64_t old_sequence = renewed.command.sequence();
+  renewed.command.set_sequence(0);
+  renewed.queued = false;
+  renewed.reissued = true;
+  operation->second.command.set_sequence(old_sequence);
+  operation->second.local_end = renewed.local_end;
+  Erase(operation);
+  if (renewed.kind == Kind::kAcquire) {
+    Operation cancel;
+    cancel.kind = Kind::kCancel;
+    cancel.called_at = now;
+    cancel.abandoned = true;
+    cancel.command.set_cancel(old_sequence);
+    Add(std::move(cancel));
+  }
+  Add(std::move(renewed));
+}
+
+// ---- time ----
+
+TimePoint SessionMachine::GiveUpAt(const Operation& operation) const {
+  return std::max(operation.called_at, disconnected_since_) +
+         (ever_connected_ ? options_.reconnect_timeout : options_.connect_timeout);
+}
+
+void SessionMachine::GiveUpUnreachable(TimePoint now) {
+  for (auto operation = operations_.begin(); operation != operations_.end();) {
+    const auto current = operation++;
+    if (current->second.abandoned) continue;
+    if (now < GiveUpAt(current->second)) return;
+    const absl::Status status =
+        MakeError(absl::StatusCode::kUnavailable,
+                  absl::StrCat("no endpoint could be reached; the last one said: ",
+                               last_error_.ok() ? "nothing yet" : last_error_.message()),
+                  "UNREACHABLE");
+    if (current->second.kind == Kind::kAcquire) {
+      Abandon(current, status, now);
+    } else {
+      FinishRelease(current->second, status);
+    }
+  }
+}
+
+void SessionMachine::CheckOperations(TimePoint now) {
+  while (!retries_.empty() && retries_.begin()->first <= now) {
+    to_send_.push_back(retries_.begin()->second);
+    retries_.erase(retries_.begin());
+  }
+  while (!local_ends_.empty() && local_ends_.begin()->first <= now) {
+    const auto operation = operations_.find(local_ends_.begin()->second);
+    local_ends_.erase(local_ends_.begin());
+    if (operation == operations_.end() || operation->second.abandoned) continue;
+    const bool was_sent = operation->second.command.sequence() != 0;
+    const bool waited = operation->second.acquire.wait > milliseconds(0);
+    Abandon(operation,
+            was_sent && waited
+                ? MakeError(absl::StatusCode::kDeadlineExceeded,
+                            "the permits did not come free in time", "WAIT_EXPIRED")
+                : MakeError(absl::StatusCode::kUnavailable,
+                            absl::StrCat("no daemon answered in time; the last one said: ",
+                                         last_error_.ok() ? "nothing" : last_error_.message()),
+                            "UNREACHABLE"),
+            now);
+  }
+}
+
+}  // namespace semaphore

@@ -1,0 +1,94 @@
+#include "client/semaphore/unary_caller.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <condition_variable>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/semaphore/backoff.h"
+#include "client/semaphore/errors.h"
+#include "client/semaphore/status_conversion.h"
+
+namespace semaphore {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kPauseFirst(50);
+constexpr milliseconds kPauseMost(1'000);
+// An attempt that lasted this long had reached a daemon, and waited there.
+constexpr milliseconds kReached(1'000);
+
+void Pause(std::chrono::nanoseconds pause, std::stop_token cancel) {
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock<std::mutex> lock(mutex);
+  stopped.wait_for(lock, std::move(cancel), pause, [] { return false; });
+}
+
+grpc::Status CallOnce(const UnaryCaller::Attempt& attempt, v1::SemaphoreService::Stub& stub,
+                      milliseconds timeout, const std::stop_token& cancel) {
+  grpc::ClientContext context;
+  if (timeout >= milliseconds(0)) {
+    context.set_deadline(std::chrono::system_clock::now() + timeout);
+  }
+  const std::stop_callback on_cancel(cancel, [&context] { context.TryCancel(); });
+  return attempt(stub, &context);
+}
+
+}  // namespace
+
+UnaryCaller::UnaryCaller(std::vector<std::string> endpoints, milliseconds connect_timeout)
+    : endpoints_(std::move(endpoints)),
+      connect_timeout_(connect_timeout),
+      stubs_(endpoints_.size()) {}
+
+std::shared_ptr<v1::SemaphoreService::Stub> UnaryCaller::StubAt(std::size_t index) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (stubs_[index] == nullptr) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kPauseMost.count()));
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kPauseFirst.count()));
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kPauseFirst.count()));
+    stubs_[index] = v1::SemaphoreService::NewStub(grpc::CreateCustomChannel(
+        endpoints_[index], grpc::InsecureChannelCredentials(), arguments));
+  }
+  return stubs_[index];
+}
+
+absl::Status UnaryCaller::Call(const Attempt& attempt, milliseconds timeout,
+                               std::stop_token cancel) {
+  Backoff backoff(kPauseFirst, kPauseMost);
+  steady_clock::time_point reached = steady_clock::now();
+  for (std::size_t attempts = 1;; ++attempts) {
+    std::size_t index = 0;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      index = current_;
+    }
+    const steady_clock::time_point begun = steady_clock::now();
+    const grpc::Status status = CallOnce(attempt, *StubAt(index), timeout, cancel);
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return ToAbslStatus(status);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      current_ = (index + 1) % endpoints_.size();
+    }
+    const steady_clock::time_point now = steady_clock::now();
+    if (now - begun >= kReached) reached = now;
+    if (cancel.stop_requested()) return absl::CancelledError("given up");
+    if (now - reached >= connect_timeout_) {
+      const absl::Status last = ToAbslStatus(status);
+      if (!ErrorReason(last).empty()) return last;  // a daemon said why
+      return MakeError(absl::StatusCode::kUnavailable,
+                       absl::StrCat("no endpoint could be reached; ", endpoints_[index],
+                                    " said: ", last.message()),
+                       "UNREACHABLE");
+    }
+    if (attempts % endpoints_.size() == 0) Pause(backoff.Next(), cancel);
+  }
+}
+
+}  // namespace semaphore

@@ -1,0 +1,50 @@
+// Inside the client and semctl: calls that need no session, at the first endpoint that answers.
+#ifndef SEMAPHORED_CLIENT_SEMAPHORE_UNARY_CALLER_H_
+#define SEMAPHORED_CLIENT_SEMAPHORE_UNARY_CALLER_H_
+
+#include <grpcpp/client_context.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/semaphore/v1/semaphore.grpc.pb.h"
+
+namespace semaphore {
+
+// All functions may be called by any thread, and block.
+class UnaryCaller {
+ public:
+  // One attempt: makes the call and returns its status. It is repeated with the *same* request, so
+  // the request must carry a request id if it changes something.
+  using Attempt = std::function<grpc::Status(v1::SemaphoreService::Stub&, grpc::ClientContext*)>;
+
+  // REQUIRES: at least one endpoint.
+  UnaryCaller(std::vector<std::string> endpoints, std::chrono::milliseconds connect_timeout);
+
+  // Repeats `attempt` while it ends with UNAVAILABLE, at the next endpoint each time and with a
+  // pause after each round, until `connect_timeout` has passed since the first attempt, or since an
+  // attempt that got as far as to wait. `timeout` bounds each attempt; negative: no bound. Stop on
+  // `cancel`: CANCELLED.
+  absl::Status Call(const Attempt& attempt, std::chrono::milliseconds timeout,
+                    std::stop_token cancel = {});
+
+ private:
+  std::shared_ptr<v1::SemaphoreService::Stub> StubAt(std::size_t index);
+
+  const std::vector<std::string> endpoints_;
+  const std::chrono::milliseconds connect_timeout_;
+
+  std::mutex mutex_;
+  std::size_t current_ = 0;
+  std::vector<std::shared_ptr<v1::SemaphoreService::Stub>> stubs_;  // made when first needed
+};
+
+}  // namespace semaphore
+
+#endif  // SEMAPHORED_CLIENT_SEMAPHORE_UNARY_CALLER_H_
