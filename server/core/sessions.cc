@@ -1,0 +1,291 @@
+// The frame of Sessions: lanes' results, timers, vouching, take-over and the end.
+#include "server/core/sessions.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "server/core/sessions_impl.h"
+
+namespace semaphored {
+namespace {
+
+// After the engine refused to end something that is due, it is tried again this much later.
+constexpr Milliseconds kTryAgainAfter{500};
+
+}  // namespace
+
+std::unique_ptr<Sessions> MakeSessions(SessionsHost* host, SessionsOptions options) {
+  return std::make_unique<SessionsImpl>(host, options);
+}
+
+SessionsImpl::SessionsImpl(SessionsHost* host, SessionsOptions options)
+    : host_(host), options_(options), timers_([this](const Timer& timer) { return TimerAlive(timer); }) {}
+
+size_t SessionsImpl::LaneOf(const std::string& semaphore) const {
+  const size_t lanes = host_->lane_count();
+  return lanes == 1 ? 0 : std::hash<std::string>{}(semaphore) % lanes;
+}
+
+void SessionsImpl::Submit(const std::string& semaphore, Command command, Completion done) {
+  host_->Submit(LaneOf(semaphore), Job{std::move(command), std::move(done)});
+}
+
+void SessionsImpl::OnLaneResults(size_t, LaneResults results) {
+  for (Finished& finished : results.finished) finished.done(std::move(finished.outcome));
+  for (const Event& event : results.events) OnEvent(event);
+  if (!results.changes.empty()) OnChanges(results.changes);
+}
+
+// ---- Liveness ----
+
+Vouch SessionsImpl::VouchFor(const Liveness& life) const {
+  if (!life.hosted || life.expiring) return {0, life.epoch};
+  const SteadyTime until = std::min(life.expires_at, host_->vouch_until());
+  const SteadyTime now = Now();
+  if (until <= now) return {0, life.epoch};
+  if (until == SteadyTime::max()) return {life.ttl_ms, life.epoch};
+  return {std::chrono::duration_cast<Milliseconds>(until - now).count(), life.epoch};
+}
+
+void SessionsImpl::Revive(Liveness* life) const {
+  if (!life->expiring) life->expires_at = Now() + Milliseconds(life->ttl_ms);
+}
+
+void SessionsImpl::ArmTtl(Liveness* life, TimerKind kind, const Id& id) {
+  if (life->armed || life->expires_at == SteadyTime::max()) return;
+  life->armed = true;
+  timers_.Add(life->expires_at, kind, id);
+}
+
+void SessionsImpl::ArmWait(ClaimRecord* record) {
+  if (record->wait_armed || record->wait_until == SteadyTime::max()) return;
+  record->wait_armed = true;
+  timers_.Add(record->wait_until, TimerKind::kWait, record->id);
+}
+
+void SessionsImpl::OnVouchChange() {
+  if (host_->vouch_until() > Now()) return;
+  std::vector<Id> sessions;
+  std::vector<Id> claims;
+  for (const auto& [id, record] : sessions_) {
+    if (record->listener != nullptr) sessions.push_back(id);
+  }
+  for (const auto& [id, record] : claims_) {
+    if (record->session == nullptr && record->state == ClaimRecord::State::kHeld && record->listener != nullptr) {
+      claims.push_back(id);
+    }
+  }
+  for (const Id& id : sessions) {
+    SessionRecord* record = FindSession(id);
+    if (record == nullptr || record->listener == nullptr) continue;
+    SessionListener* listener = record->listener;
+    Unlisten(record);
+    listener->OnSessionEnded(NotVouchedRefusal(""));
+  }
+  for (const Id& id : claims) {
+    ClaimRecord* record = FindClaim(id);
+    if (record == nullptr || record->listener == nullptr) continue;
+    ClaimListener* listener = std::exchange(record->listener, nullptr);
+    listener->OnRefused(record->tag, NotVouchedRefusal(record->semaphore));
+  }
+}
+
+// ---- Timers ----
+
+bool SessionsImpl::TimerAlive(const Timer& timer) const {
+  if (timer.kind == TimerKind::kSessionTtl || timer.kind == TimerKind::kGrace) return sessions_.contains(timer.id);
+  if (timer.kind == TimerKind::kDrain) {
+    return std::ranges::any_of(drainers_, [&](const Drainer& each) { return each.id == timer.id; });
+  }
+  const ClaimRecord* record = FindClaim(timer.id);
+  if (record == nullptr) return false;
+  return timer.kind != TimerKind::kWait || record->state != ClaimRecord::State::kHeld;
+}
+
+SteadyTime SessionsImpl::OnTimer() {
+  if (stopping_) return SteadyTime::max();
+  const SteadyTime now = Now();
+  Timer timer;
+  while (timers_.TakeDue(now, &timer)) OnTimerDue(timer);
+  return timers_.Next();
+}
+
+void SessionsImpl::OnTimerDue(const Timer& timer) {
+  if (timer.kind == TimerKind::kDrain) {
+    for (size_t i = 0; i < drainers_.size(); ++i) {
+      if (drainers_[i].id == timer.id) return FinishDrain(i, false);
+    }
+    return;
+  }
+  if (timer.kind == TimerKind::kSessionTtl || timer.kind == TimerKind::kGrace) {
+    SessionRecord* record = FindSession(timer.id);
+    if (record == nullptr) return;
+    return timer.kind == TimerKind::kGrace ? OnGraceOver(record) : OnSessionTtl(record);
+  }
+  ClaimRecord* record = FindClaim(timer.id);
+  if (record == nullptr) return;
+  switch (timer.kind) {
+    case TimerKind::kTtl: return OnTtl(record);
+    case TimerKind::kWait: return OnWaitOver(record);
+    case TimerKind::kRecall: return OnRecallOver(record);
+    case TimerKind::kLongestHold: return OnLongestHold(record);
+    default: return;
+  }
+}
+
+void SessionsImpl::OnTtl(ClaimRecord* record) {
+  record->life.armed = false;
+  if (record->session != nullptr || record->life.expiring) return;
+  if (record->life.expires_at > Now()) return ArmTtl(&record->life, TimerKind::kTtl, record->id);
+  record->life.expiring = true;
+  EndCommand end;
+  end.semaphore = record->semaphore;
+  end.claim = record->id;
+  end.cause = EndCause::kExpired;
+  end.epoch = record->life.epoch;
+  Submit(record->semaphore, end, [this, id = record->id](absl::StatusOr<Outcome> outcome) {
+    ClaimRecord* again = FindClaim(id);
+    if (again == nullptr) return;
+    if (!outcome.ok()) {
+      again->life.expiring = false;
+      again->life.armed = true;
+      timers_.Add(Now() + kTryAgainAfter, TimerKind::kTtl, id);
+      return;
+    }
+    if (outcome->kind == OutcomeKind::kStale) {
+      Refuse(again, MovedRefusal(again->semaphore));
+    } else if (outcome->kind == OutcomeKind::kNotHeld) {
+      Refuse(again, NotHeldRefusal(outcome->cause, again->semaphore));
+    }
+  });
+}
+
+void SessionsImpl::OnSessionTtl(SessionRecord* record) {
+  record->life.armed = false;
+  if (record->life.expiring || record->closing) return;
+  if (record->life.expires_at > Now()) return ArmTtl(&record->life, TimerKind::kSessionTtl, record->id);
+  record->life.expiring = true;
+  EndSession(record, EndCause::kExpired, [] {});
+}
+
+void SessionsImpl::OnWaitOver(ClaimRecord* record) {
+  record->wait_armed = false;
+  if (record->state == ClaimRecord::State::kHeld) return;
+  if (record->wait_until > Now()) return ArmWait(record);
+  if (record->state == ClaimRecord::State::kAsked) {
+    // The lane is slower than the wait: looked at again when it has answered.
+    record->wait_armed = true;
+    timers_.Add(Now() + kTryAgainAfter, TimerKind::kWait, record->id);
+    return;
+  }
+  EndClaim(record, EndCause::kWaitExpired, true);
+}
+
+void SessionsImpl::OnRecallOver(ClaimRecord* record) {
+  if (record->state != ClaimRecord::State::kHeld || record->recall_at > Now()) return;
+  const bool revoked = record->lease->recall.reason == Recall::Reason::kAdministrator;
+  EndClaim(record, revoked ? EndCause::kRevoked : EndCause::kRecalled, false);
+}
+
+void SessionsImpl::OnLongestHold(ClaimRecord* record) {
+  if (record->state != ClaimRecord::State::kHeld || record->lease->recall.pending()) return;
+  RecallCommand recall;
+  recall.semaphore = record->semaphore;
+  recall.claim = record->id;
+  recall.recall = {Recall::Reason::kLongestHold, -1};
+  Submit(record->semaphore, recall, [this, id = record->id](const absl::StatusOr<Outcome>& outcome) {
+    if (!outcome.ok() && FindClaim(id) != nullptr) {
+      timers_.Add(Now() + kTryAgainAfter, TimerKind::kLongestHold, id);
+    }
+  });
+}
+
+// ---- Take-over and the end ----
+
+void SessionsImpl::TakeOver(std::vector<NodeRef> dead, absl::AnyInvocable<void(absl::Status)> ready) {
+  struct Gathering {
+    size_t lanes_left;
+    absl::Status status;
+    absl::AnyInvocable<void(absl::Status)> ready;
+  };
+  auto gathering = std::make_shared<Gathering>(Gathering{host_->lane_count(), absl::OkStatus(), std::move(ready)});
+  for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
+    const auto absorb = [this](const Orphan& orphan) {
+      const bool detached = orphan.claims.size() == 1 &&
+                            (orphan.claims[0].lease ? orphan.claims[0].lease->detached()
+                                                    : orphan.claims[0].waiter->detached());
+      Liveness life;
+      life.ttl_ms = orphan.ttl_ms;
+      life.epoch = orphan.epoch;
+      life.hosted = false;
+      life.expires_at = Now() + Milliseconds(orphan.ttl_ms);
+      if (!detached) {
+        if (FindSession(orphan.session) != nullptr) return;
+        auto& record = sessions_[orphan.session];
+        record = std::make_unique<SessionRecord>();
+        record->id = orphan.session;
+        record->life = life;
+        AddClaims(record.get(), orphan.claims);
+        ArmTtl(&record->life, TimerKind::kSessionTtl, orphan.session);
+        return;
+      }
+      if (FindClaim(orphan.session) != nullptr) return;
+      const ClaimInfo& info = orphan.claims[0];
+      ClaimRecord* record = AddClaim(orphan.session, info.semaphore, nullptr);
+      record->life = life;
+      record->remembered = true;
+      record->state = info.lease ? ClaimRecord::State::kHeld : ClaimRecord::State::kWaiting;
+      record->lease = info.lease;
+      ArmRecall(record);
+      ArmTtl(&record->life, TimerKind::kTtl, orphan.session);
+    };
+    host_->Submit(lane, Job{OrphansCommand{dead}, [gathering, absorb](absl::StatusOr<Outcome> outcome) {
+                              if (outcome.ok()) {
+                                for (const Orphan& orphan : outcome->report->orphans) absorb(orphan);
+                              } else {
+                                gathering->status = outcome.status();
+                              }
+                              if (--gathering->lanes_left == 0) gathering->ready(gathering->status);
+                            }});
+  }
+}
+
+void SessionsImpl::Shutdown() {
+  stopping_ = true;
+  std::vector<std::pair<ClaimListener*, uint64_t>> claims;
+  std::vector<SessionListener*> sessions;
+  for (const auto& [id, record] : claims_) {
+    if (record->session == nullptr && record->listener != nullptr) {
+      claims.emplace_back(std::exchange(record->listener, nullptr), record->tag);
+    }
+  }
+  for (const auto& [id, record] : sessions_) {
+    if (record->listener == nullptr) continue;
+    sessions.push_back(record->listener);
+    Unlisten(record.get());
+  }
+  for (const auto& [listener, id] : std::exchange(opening_, {})) {
+    if (std::ranges::count(sessions, listener) == 0) sessions.push_back(listener);
+  }
+  std::vector<Watcher> watchers = std::exchange(watchers_, {});
+  std::vector<Drainer> drainers = std::exchange(drainers_, {});
+  for (const auto& [listener, tag] : claims) listener->OnRefused(tag, ShuttingDownRefusal());
+  for (SessionListener* listener : sessions) listener->OnSessionEnded(ShuttingDownRefusal());
+  for (const Watcher& watcher : watchers) watcher.listener->OnWatchRefused(ShuttingDownRefusal());
+  for (Drainer& drainer : drainers) {
+    drainer.reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
+  }
+}
+
+Sessions::Counts SessionsImpl::counts() const {
+  Counts counts;
+  for (const auto& [id, record] : sessions_) counts.sessions += record->listener != nullptr ? 1 : 0;
+  for (const auto& [id, record] : claims_) {
+    counts.leases += record->state == ClaimRecord::State::kHeld ? 1 : 0;
+    counts.waiters += record->state == ClaimRecord::State::kWaiting ? 1 : 0;
+  }
+  return counts;
+}
+
+}  // namespace semaphored

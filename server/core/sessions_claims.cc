@@ -1,0 +1,433 @@
+// Claims: asked for, waiting, held, ended.
+#include <algorithm>
+#include <utility>
+
+#include "server/core/sessions_impl.h"
+
+namespace semaphored {
+namespace {
+
+constexpr Milliseconds kTryAgainAfter{500};
+constexpr size_t kPacesMax = 10'000;
+
+using State = ClaimRecord::State;
+
+}  // namespace
+
+ClaimRecord* SessionsImpl::FindClaim(const Id& id) {
+  const auto found = claims_.find(id);
+  if (found == claims_.end()) return nullptr;
+  return found->second->leads_to.empty() ? found->second.get() : FindClaim(found->second->leads_to);
+}
+
+const ClaimRecord* SessionsImpl::FindClaim(const Id& id) const {
+  return const_cast<SessionsImpl*>(this)->FindClaim(id);
+}
+
+ClaimRecord* SessionsImpl::AddClaim(const Id& id, const std::string& semaphore, SessionRecord* session) {
+  auto& place = claims_[id];
+  place = std::make_unique<ClaimRecord>();
+  place->id = id;
+  place->semaphore = semaphore;
+  place->session = session;
+  if (session != nullptr) session->claims.insert(id);
+  return place.get();
+}
+
+void SessionsImpl::Drop(ClaimRecord* record) {
+  if (record->session != nullptr) {
+    record->session->claims.erase(record->id);
+    const auto found = record->session->by_tag.find(record->tag);
+    if (found != record->session->by_tag.end() && found->second == record->id) record->session->by_tag.erase(found);
+  }
+  if (!record->led_from.empty()) claims_.erase(record->led_from);
+  const Id id = record->id;  // The key must not lie in what is erased.
+  claims_.erase(id);
+}
+
+void SessionsImpl::Refuse(ClaimRecord* record, Refusal refusal) {
+  ClaimListener* listener = record->listener;
+  const uint64_t tag = record->tag;
+  Drop(record);
+  if (listener != nullptr) listener->OnRefused(tag, std::move(refusal));
+}
+
+// ---- Asking ----
+
+Id SessionsImpl::Acquire(AcquireParams params, ClaimListener* listener, uint64_t tag) {
+  const Id id = host_->NewId();
+  if (stopping_) {
+    listener->OnRefused(tag, ShuttingDownRefusal());
+    return id;
+  }
+  ClaimRecord* record = AddClaim(id, params.semaphore, nullptr);
+  record->listener = listener;
+  record->tag = tag;
+  record->life.ttl_ms = params.ttl_ms;
+  SubmitAcquire(record, std::move(params));
+  return id;
+}
+
+void SessionsImpl::AcquireIn(const Id& session, AcquireParams params, uint64_t tag, bool report_queued) {
+  SessionRecord* owner = FindSession(session);
+  if (owner == nullptr) return;
+  if (stopping_ || owner->closing || owner->life.expiring) {
+    if (owner->listener != nullptr) owner->listener->OnRefused(tag, stopping_ ? ShuttingDownRefusal() : SessionLostRefusal());
+    return;
+  }
+  if (params.holder.empty()) params.holder = owner->holder;
+  params.requester.client_id = owner->client_id;
+  ClaimRecord* record = AddClaim(host_->NewId(), params.semaphore, owner);
+  record->listener = owner->listener;
+  record->tag = tag;
+  record->report_queued = report_queued;
+  owner->by_tag[tag] = record->id;
+  SubmitAcquire(record, std::move(params));
+}
+
+void SessionsImpl::SubmitAcquire(ClaimRecord* record, AcquireParams params) {
+  record->remembered = params.requester.sequence != 0;
+  if (params.wait_ms > 0) {
+    record->wait_until = Now() + Milliseconds(params.wait_ms);
+    ArmWait(record);
+  }
+  AcquireCommand command;
+  command.requester = std::move(params.requester);
+  command.semaphore = std::move(params.semaphore);
+  command.claim = record->id;
+  command.session = record->session != nullptr ? record->session->id : record->id;
+  command.permits = params.permits;
+  command.limit = params.limit;
+  command.adopt_limit = params.adopt_limit;
+  command.wait = params.wait_ms != 0;
+  command.priority = params.priority;
+  command.ttl_ms = record->session != nullptr ? record->session->life.ttl_ms : params.ttl_ms;
+  command.holder = std::move(params.holder);
+  Submit(record->semaphore, std::move(command), [this, id = record->id](absl::StatusOr<Outcome> outcome) {
+    OnAcquireOutcome(id, std::move(outcome));
+  });
+}
+
+void SessionsImpl::OnAcquireOutcome(const Id& id, absl::StatusOr<Outcome> outcome) {
+  ClaimRecord* record = FindClaim(id);
+  if (record == nullptr) return;
+  if (!outcome.ok()) return Refuse(record, RefusalOf(outcome.status(), record->semaphore));
+  if (outcome->kind == OutcomeKind::kGranted) {
+    if (outcome->lease->id != id) record = LeadTo(record, outcome->lease->id, outcome->lease->epoch);
+    if (record == nullptr) return;
+    BecomeHeld(record, outcome->lease);
+    return;
+  }
+  if (outcome->kind == OutcomeKind::kQueued) {
+    if (outcome->claim != id) record = LeadTo(record, outcome->claim, std::max(outcome->number, 1u));
+    if (record == nullptr) return;
+    BecomeWaiting(record, outcome->position);
+    return;
+  }
+  Refuse(record, RefusalOf(*outcome, record->semaphore, host_->guarantees().adapter));
+}
+
+// The engine answered with the claim of the same request made earlier. If that has a record (its client was
+// served here before), the new listener takes it over; else the record goes on under the real id.
+ClaimRecord* SessionsImpl::LeadTo(ClaimRecord* record, const Id& real, uint32_t epoch) {
+  ClaimRecord* earlier = FindClaim(real);
+  if (earlier == nullptr) earlier = AddClaim(real, record->semaphore, record->session);
+  if (earlier->listener != nullptr && earlier->listener != record->listener) {
+    earlier->listener->OnRefused(earlier->tag, MovedRefusal(earlier->semaphore));
+    earlier = FindClaim(real);
+    if (earlier == nullptr) return nullptr;
+  }
+  if (!earlier->led_from.empty()) claims_.erase(earlier->led_from);
+  if (earlier->session == nullptr) {
+    earlier->life.ttl_ms = earlier->life.ttl_ms != 0 ? earlier->life.ttl_ms : record->life.ttl_ms;
+    earlier->life.epoch = std::max(epoch, earlier->life.epoch);
+    earlier->life.hosted = true;
+  } else {
+    earlier->session->by_tag[record->tag] = real;
+  }
+  earlier->listener = record->listener;
+  earlier->tag = record->tag;
+  earlier->remembered = true;
+  earlier->abandoned = record->abandoned;
+  earlier->end_lease = record->end_lease;
+  earlier->cancel_asked = record->cancel_asked;
+  earlier->report_queued = record->report_queued;
+  earlier->wait_until = record->wait_until;
+  ArmWait(earlier);
+  if (record->session != nullptr) {
+    const Id id = record->id;
+    record->session->claims.erase(id);
+    claims_.erase(id);
+    return earlier;
+  }
+  // The caller knows the claim by the id that it was given.
+  record->leads_to = real;
+  record->listener = nullptr;
+  earlier->led_from = record->id;
+  return earlier;
+}
+
+void SessionsImpl::BecomeWaiting(ClaimRecord* record, uint64_t position) {
+  record->state = State::kWaiting;
+  record->life.expires_at = SteadyTime::max();  // While the call stands, its client lives.
+  if (record->abandoned) return EndAbandoned(record);
+  const SessionRecord* session = record->session;
+  const bool forsaken = session != nullptr && session->listener == nullptr && session->life.hosted &&
+                        session->opened && Now() >= session->grace_until;
+  if (record->cancel_asked || forsaken) return EndClaim(record, EndCause::kCancelled, true);
+  if (record->listener != nullptr && record->report_queued) {
+    record->listener->OnQueued(record->tag, position, ExpectedWait(record->semaphore, position));
+  }
+}
+
+void SessionsImpl::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
+  CountGrant(*record);
+  const bool first = record->state != State::kHeld;
+  record->state = State::kHeld;
+  record->lease = std::move(lease);
+  if (record->session != nullptr) {
+    record->session->by_tag.erase(record->tag);
+  } else if (record->life.hosted) {
+    record->life.ttl_ms = record->lease->ttl_ms;
+    record->life.epoch = record->lease->epoch;
+    Revive(&record->life);
+    ArmTtl(&record->life, TimerKind::kTtl, record->id);
+  }
+  if (first && record->lease->longest_hold_ms > 0) {
+    timers_.Add(Now() + Milliseconds(record->lease->longest_hold_ms), TimerKind::kLongestHold, record->id);
+  }
+  if (first) ArmRecall(record);
+  if (record->abandoned) return EndAbandoned(record);
+  TellGranted(record);
+}
+
+void SessionsImpl::TellGranted(ClaimRecord* record) {
+  if (record->listener == nullptr) return;
+  const Vouch vouch = VouchFor(LifeOf(*record));
+  if (vouch.valid_for_ms > 0) {
+    record->listener->OnGranted(record->tag, record->lease, record->semaphore, vouch);
+    return;
+  }
+  // It is granted, but nobody may rely on it now. The same request id finds it again.
+  ClaimListener* listener = record->session != nullptr ? record->listener : std::exchange(record->listener, nullptr);
+  listener->OnRefused(record->tag, NotVouchedRefusal(record->semaphore));
+}
+
+// ---- Going away ----
+
+void SessionsImpl::Detach(const Id& claim) {
+  if (ClaimRecord* record = FindClaim(claim)) record->listener = nullptr;
+}
+
+void SessionsImpl::Abandon(const Id& claim, bool end_lease) {
+  ClaimRecord* record = FindClaim(claim);
+  if (record == nullptr) return;
+  record->listener = nullptr;
+  if (stopping_) return;
+  if (record->state == State::kHeld) {
+    if (end_lease) EndClaim(record, EndCause::kDisconnected, false);
+    return;
+  }
+  record->abandoned = true;
+  record->end_lease = end_lease;
+  if (record->state == State::kWaiting) EndAbandoned(record);
+}
+
+// Nobody has been told of a grant. Without a request id nobody can ever learn of it, so a lease is ended as well.
+void SessionsImpl::EndAbandoned(ClaimRecord* record) {
+  const bool lease_too = record->end_lease || !record->remembered;
+  if (record->state == State::kHeld && !lease_too) {
+    record->abandoned = false;
+    return;
+  }
+  EndClaim(record, record->state == State::kHeld ? EndCause::kDisconnected : EndCause::kCancelled, !lease_too);
+}
+
+void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiting) {
+  EndCommand end;
+  end.semaphore = record->semaphore;
+  end.claim = record->id;
+  end.cause = cause;
+  end.only_waiting = only_waiting;
+  Submit(record->semaphore, end, [this, id = record->id, cause](absl::StatusOr<Outcome> outcome) {
+    ClaimRecord* again = FindClaim(id);
+    if (again == nullptr) return;
+    if (!outcome.ok()) {
+      // It is still due. Which kind it was decides who looks at it again.
+      const bool recall = cause == EndCause::kRecalled || cause == EndCause::kRevoked;
+      const TimerKind kind = recall ? TimerKind::kRecall : TimerKind::kWait;
+      if (cause == EndCause::kWaitExpired || recall) {
+        timers_.Add(Now() + kTryAgainAfter, kind, id);
+      } else if (!stopping_ && again->session == nullptr && again->state != State::kHeld) {
+        // Given up: its TTL ends it, if the engine comes back.
+        Revive(&again->life);
+        ArmTtl(&again->life, TimerKind::kTtl, id);
+      }
+      return;
+    }
+    if (outcome->kind == OutcomeKind::kNotHeld) Refuse(again, NotHeldRefusal(outcome->cause, again->semaphore));
+  });
+}
+
+// ---- Living ----
+
+Vouch SessionsImpl::Touch(const Id& claim) {
+  ClaimRecord* record = FindClaim(claim);
+  if (record == nullptr || record->session != nullptr || record->state != State::kHeld || !record->life.hosted) return {};
+  if (host_->vouch_until() <= Now()) return {0, record->life.epoch};
+  Revive(&record->life);
+  return VouchFor(record->life);
+}
+
+LeasePtr SessionsImpl::WithRecallLeft(const ClaimRecord& record) const {
+  if (record.recall_at == SteadyTime::max()) return record.lease;
+  auto lease = std::make_shared<Lease>(*record.lease);
+  const auto left = std::chrono::duration_cast<Milliseconds>(record.recall_at - Now()).count();
+  lease->recall.grace_ms = std::max<int64_t>(left, 0);
+  return lease;
+}
+
+void SessionsImpl::Renew(const std::string& semaphore, const Id& claim, Reply<RenewAnswer> reply) {
+  if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
+  const auto refuse = [&](Refusal refusal) { reply({std::make_unique<Refusal>(std::move(refusal)), {}}); };
+  ClaimRecord* record = FindClaim(claim);
+  if (record != nullptr && record->semaphore == semaphore && record->state == State::kHeld) {
+    if (record->session != nullptr) {
+      Outcome outcome;
+      outcome.kind = OutcomeKind::kBelongsToSession;
+      return refuse(RefusalOf(outcome, semaphore, ""));
+    }
+    if (record->life.hosted) {
+      const Vouch vouch = Touch(record->id);
+      if (vouch.valid_for_ms == 0) return refuse(NotVouchedRefusal(semaphore));
+      return reply({nullptr, {WithRecallLeft(*record), semaphore, vouch}});
+    }
+  }
+  AdoptCommand adopt;
+  adopt.semaphore = semaphore;
+  adopt.claim = claim;
+  Submit(semaphore, adopt,
+         [this, semaphore, claim, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+           const auto refuse_late = [&](Refusal refusal) {
+             reply({std::make_unique<Refusal>(std::move(refusal)), {}});
+           };
+           if (!outcome.ok()) return refuse_late(RefusalOf(outcome.status(), semaphore));
+           if (outcome->kind == OutcomeKind::kStillWaiting) return refuse_late(NotHeldRefusal(EndCause::kUnknown, semaphore));
+           if (outcome->kind != OutcomeKind::kHeld) return refuse_late(RefusalOf(*outcome, semaphore, host_->guarantees().adapter));
+           ClaimRecord* adopted = FindClaim(claim);
+           if (adopted == nullptr) adopted = AddClaim(claim, semaphore, nullptr);
+           adopted->remembered = true;
+           adopted->life.hosted = true;
+           BecomeHeld(adopted, outcome->lease);
+           const Vouch vouch = Touch(claim);
+           if (vouch.valid_for_ms == 0) return refuse_late(NotVouchedRefusal(semaphore));
+           reply({nullptr, {WithRecallLeft(*FindClaim(claim)), semaphore, vouch}});
+         });
+}
+
+void SessionsImpl::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
+  if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
+  const std::string semaphore = command.semaphore;
+  const Id claim = command.claim;
+  Submit(semaphore, std::move(command),
+         [this, semaphore, claim, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+           if (!outcome.ok()) {
+             return reply({std::make_unique<Refusal>(RefusalOf(outcome.status(), semaphore)), {}});
+           }
+           if (outcome->kind == OutcomeKind::kNotHeld) return reply({nullptr, {0, 0, outcome->cause}});
+           if (outcome->kind != OutcomeKind::kReleased) {
+             return reply({std::make_unique<Refusal>(RefusalOf(*outcome, semaphore, host_->guarantees().adapter)), {}});
+           }
+           ClaimRecord* record = FindClaim(claim);
+           if (record != nullptr && outcome->lease != nullptr) record->lease = outcome->lease;
+           reply({nullptr, {outcome->number, outcome->remaining, EndCause::kNone}});
+         });
+}
+
+void SessionsImpl::Verify(VerifyCommand command, Reply<VerifyAnswer> reply) {
+  if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
+  const std::string semaphore = command.semaphore;
+  Submit(semaphore, std::move(command),
+         [this, semaphore, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+           if (!outcome.ok()) {
+             return reply({std::make_unique<Refusal>(RefusalOf(outcome.status(), semaphore)), {}});
+           }
+           VerifyAnswer answer;
+           answer.slot_token = outcome->number64;
+           answer.semaphore = semaphore;
+           answer.ended = outcome->kind == OutcomeKind::kNotHeld && outcome->cause == EndCause::kNone ? EndCause::kUnknown
+                                                                                                    : outcome->cause;
+           if (outcome->kind != OutcomeKind::kHeld) return reply({nullptr, std::move(answer)});
+           if (host_->vouch_until() <= Now()) {
+             return reply({std::make_unique<Refusal>(NotVouchedRefusal(semaphore)), {}});
+           }
+           const ClaimRecord* record = FindClaim(outcome->lease->id);
+           // A lease whose liveness is kept elsewhere stands, but for how long only that daemon knows.
+           answer.held = true;
+           answer.lease = record != nullptr && record->lease != nullptr ? WithRecallLeft(*record) : outcome->lease;
+           if (record != nullptr) answer.vouch = VouchFor(LifeOf(*record));
+           reply({nullptr, std::move(answer)});
+         });
+}
+
+// ---- Events ----
+
+void SessionsImpl::ArmRecall(ClaimRecord* record) {
+  if (record->lease == nullptr || !record->lease->recall.pending()) return;
+  record->recall_at = Now() + Milliseconds(record->lease->recall.grace_ms);
+  timers_.Add(record->recall_at, TimerKind::kRecall, record->id);
+}
+
+void SessionsImpl::OnEvent(const Event& event) {
+  ClaimRecord* record = FindClaim(event.claim);
+  if (record == nullptr) {
+    SessionRecord* session = event.kind == Event::Kind::kMoved ? FindSession(event.claim) : nullptr;
+    if (session != nullptr) DropSession(session, MovedRefusal(""));
+    return;
+  }
+  switch (event.kind) {
+    case Event::Kind::kGranted:
+      return BecomeHeld(record, event.lease);
+    case Event::Kind::kRecalled:
+      record->lease = event.lease;
+      ArmRecall(record);
+      if (record->listener != nullptr) {
+        record->listener->OnRecalled(record->tag, record->id, record->semaphore, event.lease->recall);
+      }
+      return;
+    case Event::Kind::kWaitEnded:
+      return Refuse(record, WaitEnded(event.cause, record->semaphore));
+    case Event::Kind::kMoved:
+      return Refuse(record, MovedRefusal(record->semaphore));
+    case Event::Kind::kEnded: {
+      ClaimListener* listener = record->listener;
+      const std::string semaphore = record->semaphore;
+      const uint64_t tag = record->tag;
+      Drop(record);
+      if (listener != nullptr) listener->OnEnded(tag, event.claim, semaphore, event.cause);
+      return;
+    }
+  }
+}
+
+// ---- The pace of queues ----
+
+void SessionsImpl::CountGrant(const ClaimRecord& record) {
+  if (record.state != State::kWaiting) return;
+  if (paces_.size() >= kPacesMax) paces_.clear();  // Only an estimate is lost.
+  Pace& pace = paces_[record.semaphore];
+  const SteadyTime now = Now();
+  if (pace.last_grant != SteadyTime{}) {
+    const double interval_ms = std::chrono::duration<double, std::milli>(now - pace.last_grant).count();
+    pace.interval_ms = pace.interval_ms == 0 ? interval_ms : 0.8 * pace.interval_ms + 0.2 * interval_ms;
+  }
+  pace.last_grant = now;
+}
+
+int64_t SessionsImpl::ExpectedWait(const std::string& semaphore, uint64_t position) const {
+  const auto found = paces_.find(semaphore);
+  if (found == paces_.end() || found->second.interval_ms == 0) return -1;
+  return static_cast<int64_t>(found->second.interval_ms * static_cast<double>(position));
+}
+
+}  // namespace semaphored

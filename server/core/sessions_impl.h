@@ -1,0 +1,198 @@
+// The parts of Sessions. Each claim that this daemon knows of has one record here, and each session; everything
+// else hangs on them. Records are found by id, so that an answer that comes late finds none and is dropped.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "server/core/refusals.h"
+#include "server/core/sessions.h"
+#include "server/core/timers.h"
+
+namespace semaphored {
+
+// Liveness of a session, or of a detached claim, which is a session of its own.
+struct Liveness {
+  int64_t ttl_ms = 0;
+  uint32_t epoch = 1;
+  SteadyTime expires_at = SteadyTime::max();
+  // False: it was left behind by a dead node. Its client may still come, and is adopted then.
+  bool hosted = true;
+  // The command that ends it is under way: nothing is vouched for any more.
+  bool expiring = false;
+  bool armed = false;  // There is a timer that will look at it.
+};
+
+struct SessionRecord {
+  Id id;
+  Liveness life;
+  SessionListener* listener = nullptr;
+  bool opened = false;
+  bool closing = false;
+  bool release_on_disconnect = false;
+  SteadyTime grace_until;  // Without a listener: waiters keep their places until then.
+  std::string client_id;
+  std::string holder;
+  absl::flat_hash_set<Id> claims;
+  absl::flat_hash_map<uint64_t, Id> by_tag;  // Claims that were asked for and not granted yet.
+};
+
+struct ClaimRecord {
+  enum class State : uint8_t { kAsked, kWaiting, kHeld };
+  Id id;
+  std::string semaphore;
+  State state = State::kAsked;
+  bool remembered = false;      // Asked with a request id: the client can find it again.
+  bool abandoned = false;       // Its client went away before it was granted.
+  bool end_lease = false;       // … and wants no lease.
+  bool cancel_asked = false;
+  bool report_queued = true;
+  bool wait_armed = false;  // There is a timer that will look at wait_until.
+  SessionRecord* session = nullptr;  // nullptr: detached.
+  Liveness life;                     // Of a detached claim.
+  ClaimListener* listener = nullptr;
+  uint64_t tag = 0;
+  LeasePtr lease;                           // When held.
+  SteadyTime wait_until = SteadyTime::max();
+  SteadyTime recall_at = SteadyTime::max();
+  // A repeated request was answered with an earlier one's claim: that one's id. The record only leads there.
+  Id leads_to;
+  Id led_from;
+};
+
+class SessionsImpl final : public Sessions {
+ public:
+  SessionsImpl(SessionsHost* host, SessionsOptions options);
+
+  Id Acquire(AcquireParams params, ClaimListener* listener, uint64_t tag) override;
+  void Detach(const Id& claim) override;
+  void Abandon(const Id& claim, bool end_lease) override;
+  Vouch Touch(const Id& claim) override;
+
+  void Open(OpenParams params, SessionListener* listener) override;
+  Vouch TouchSession(const Id& session) override;
+  void AcquireIn(const Id& session, AcquireParams params, uint64_t tag, bool report_queued) override;
+  bool CancelIn(const Id& session, uint64_t tag) override;
+  void DetachSession(SessionListener* listener) override;
+  void CloseSession(const Id& session, absl::AnyInvocable<void()> done) override;
+
+  void Renew(const std::string& semaphore, const Id& claim, Reply<RenewAnswer> reply) override;
+  void Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) override;
+  void Verify(VerifyCommand command, Reply<VerifyAnswer> reply) override;
+
+  void Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) override;
+  void Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms, Reply<AdminAnswer> reply) override;
+  void List(ListCommand command, Reply<AdminAnswer> reply) override;
+  void History(HistoryCommand command, Reply<AdminAnswer> reply) override;
+  void Watch(std::string prefix, std::string name, WatchListener* listener) override;
+  void Unwatch(WatchListener* listener) override;
+
+  void TakeOver(std::vector<NodeRef> dead, absl::AnyInvocable<void(absl::Status)> ready) override;
+  void OnLaneResults(size_t lane, LaneResults results) override;
+  SteadyTime OnTimer() override;
+  void OnVouchChange() override;
+  void Shutdown() override;
+  Counts counts() const override;
+
+ private:
+  // Somebody waits until a semaphore holds few enough permits, or is gone.
+  struct Drainer {
+    Id id;
+    std::string semaphore;
+    uint32_t held_max = 0;
+    bool until_destroyed = false;
+    SteadyTime until;
+    Reply<AdminAnswer> reply;
+    uint32_t affected = 0;
+  };
+  struct Watcher {
+    std::string prefix;
+    std::string name;
+    WatchListener* listener = nullptr;
+  };
+  // How fast a semaphore's queue moves, for the expected wait.
+  struct Pace {
+    SteadyTime last_grant;
+    double interval_ms = 0;
+  };
+
+  // ---- sessions.cc ----
+  SteadyTime Now() const { return host_->clock().Now(); }
+  size_t LaneOf(const std::string& semaphore) const;
+  void Submit(const std::string& semaphore, Command command, Completion done);
+  bool TimerAlive(const Timer& timer) const;
+  void OnTimerDue(const Timer& timer);
+  void OnTtl(ClaimRecord* record);
+  void OnSessionTtl(SessionRecord* record);
+  void OnWaitOver(ClaimRecord* record);
+  void OnRecallOver(ClaimRecord* record);
+  void OnLongestHold(ClaimRecord* record);
+  void OnGraceOver(SessionRecord* record);
+  Vouch VouchFor(const Liveness& life) const;
+  const Liveness& LifeOf(const ClaimRecord& record) const { return record.session ? record.session->life : record.life; }
+  void Revive(Liveness* life) const;
+  void ArmTtl(Liveness* life, TimerKind kind, const Id& id);
+  void ArmWait(ClaimRecord* record);
+
+  // ---- sessions_claims.cc ----
+  ClaimRecord* FindClaim(const Id& id);
+  const ClaimRecord* FindClaim(const Id& id) const;
+  ClaimRecord* AddClaim(const Id& id, const std::string& semaphore, SessionRecord* session);
+  void Drop(ClaimRecord* record);
+  void SubmitAcquire(ClaimRecord* record, AcquireParams params);
+  void OnAcquireOutcome(const Id& id, absl::StatusOr<Outcome> outcome);
+  ClaimRecord* LeadTo(ClaimRecord* record, const Id& real, uint32_t epoch);
+  void BecomeWaiting(ClaimRecord* record, uint64_t position);
+  void BecomeHeld(ClaimRecord* record, LeasePtr lease);
+  void TellGranted(ClaimRecord* record);
+  void Refuse(ClaimRecord* record, Refusal refusal);
+  void EndClaim(ClaimRecord* record, EndCause cause, bool only_waiting);
+  void EndAbandoned(ClaimRecord* record);
+  void ArmRecall(ClaimRecord* record);
+  void OnEvent(const Event& event);
+  void CountGrant(const ClaimRecord& record);
+  int64_t ExpectedWait(const std::string& semaphore, uint64_t position) const;
+  LeasePtr WithRecallLeft(const ClaimRecord& record) const;
+
+  // ---- sessions_streams.cc ----
+  SessionRecord* FindSession(const Id& id);
+  void OpenNew(OpenParams params, SessionListener* listener);
+  void Resume(OpenParams params, SessionListener* listener);
+  void OnAdopted(const Id& id, SessionListener* listener, absl::StatusOr<Outcome> outcome);
+  void Attach(SessionRecord* record, SessionListener* listener, bool resumed);
+  void AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims);
+  // Ends all claims, then the session's row. The record goes when that has been done.
+  void EndSession(SessionRecord* record, EndCause cause, absl::AnyInvocable<void()> done);
+  void CloseRow(const Id& session, uint32_t epoch, EndCause cause, absl::AnyInvocable<void()> done);
+  void DropSession(SessionRecord* record, Refusal refusal);
+  void Unlisten(SessionRecord* record);
+
+  // ---- sessions_admin.cc ----
+  void OnAdminOutcome(const std::string& semaphore, absl::StatusOr<Outcome> outcome, Reply<AdminAnswer> reply);
+  void WaitFor(Drainer drainer);
+  void FinishDrain(size_t index, bool done);
+  void OnChanges(const std::vector<SemaphoreChange>& changes);
+  void NeedChanges(int more);
+  void SendSnapshot(WatchListener* listener, const std::string& prefix, const std::string& name);
+
+  SessionsHost* host_;
+  SessionsOptions options_;
+  Timers timers_;
+  absl::flat_hash_map<Id, std::unique_ptr<ClaimRecord>> claims_;
+  absl::flat_hash_map<Id, std::unique_ptr<SessionRecord>> sessions_;
+  absl::flat_hash_map<SessionListener*, Id> by_listener_;
+  // Streams whose session is being opened or adopted, and which may go away meanwhile.
+  absl::flat_hash_map<SessionListener*, Id> opening_;
+  absl::flat_hash_map<std::string, Pace> paces_;
+  std::vector<Drainer> drainers_;
+  std::vector<Watcher> watchers_;
+  int changes_needed_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace semaphored

@@ -1,0 +1,289 @@
+// Sessions on streams: opened, resumed, adopted, ended.
+#include <utility>
+
+#include "server/core/sessions_impl.h"
+
+namespace semaphored {
+namespace {
+
+constexpr Milliseconds kTryAgainAfter{500};
+
+}  // namespace
+
+SessionRecord* SessionsImpl::FindSession(const Id& id) {
+  const auto found = sessions_.find(id);
+  return found == sessions_.end() ? nullptr : found->second.get();
+}
+
+void SessionsImpl::Unlisten(SessionRecord* record) {
+  by_listener_.erase(record->listener);
+  record->listener = nullptr;
+  for (const Id& id : record->claims) {
+    if (ClaimRecord* claim = FindClaim(id)) claim->listener = nullptr;
+  }
+}
+
+// ---- Opening ----
+
+void SessionsImpl::Open(OpenParams params, SessionListener* listener) {
+  if (stopping_) return listener->OnSessionEnded(ShuttingDownRefusal());
+  if (params.resume.empty()) {
+    OpenNew(std::move(params), listener);
+  } else {
+    Resume(std::move(params), listener);
+  }
+}
+
+void SessionsImpl::OpenNew(OpenParams params, SessionListener* listener) {
+  const Id id = host_->NewId();
+  auto& record = sessions_[id];
+  record = std::make_unique<SessionRecord>();
+  record->id = id;
+  record->life.ttl_ms = params.ttl_ms;
+  record->client_id = params.client_id;
+  record->holder = params.holder;
+  record->release_on_disconnect = params.release_on_disconnect;
+  opening_[listener] = id;
+  OpenSessionCommand command;
+  command.session = id;
+  command.client_id = std::move(params.client_id);
+  command.ttl_ms = params.ttl_ms;
+  command.holder = std::move(params.holder);
+  command.release_on_disconnect = params.release_on_disconnect;
+  host_->Submit(0, Job{std::move(command), [this, id, listener](absl::StatusOr<Outcome> outcome) {
+    SessionRecord* opened = FindSession(id);
+    if (opened == nullptr) return;
+    const auto waiting = opening_.find(listener);
+    const bool listens = waiting != opening_.end() && waiting->second == id;
+    if (listens) opening_.erase(waiting);
+    if (!outcome.ok() || outcome->kind != OutcomeKind::kDone) {
+      Refusal refusal = outcome.ok() ? RefusalOf(*outcome, "", host_->guarantees().adapter) : RefusalOf(outcome.status(), "");
+      sessions_.erase(id);
+      if (listens) listener->OnSessionEnded(std::move(refusal));
+      return;
+    }
+    Attach(opened, listens ? listener : nullptr, false);
+  }});
+}
+
+void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, bool resumed) {
+  record->opened = true;
+  record->listener = listener;
+  Revive(&record->life);
+  ArmTtl(&record->life, TimerKind::kSessionTtl, record->id);
+  if (listener == nullptr) return;
+  by_listener_[listener] = record->id;
+  std::vector<ClaimInfo> held;
+  for (const Id& id : record->claims) {
+    ClaimRecord* claim = FindClaim(id);
+    if (claim == nullptr) continue;
+    claim->listener = listener;
+    if (claim->state == ClaimRecord::State::kHeld) held.push_back({claim->semaphore, WithRecallLeft(*claim), nullptr});
+  }
+  const Vouch vouch = VouchFor(record->life);
+  if (vouch.valid_for_ms == 0) {
+    Unlisten(record);
+    return listener->OnSessionEnded(NotVouchedRefusal(""));
+  }
+  listener->OnOpened(record->id, record->life.ttl_ms, vouch, resumed, held);
+}
+
+void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
+  const Id id = params.resume;
+  SessionRecord* record = FindSession(id);
+  if (record != nullptr && record->opened && record->life.hosted) {
+    if (record->closing || record->life.expiring) return listener->OnSessionEnded(SessionLostRefusal());
+    if (SessionListener* older = record->listener) {
+      Unlisten(record);
+      older->OnSessionEnded(MovedRefusal(""));
+      record = FindSession(id);
+      if (record == nullptr) return listener->OnSessionEnded(SessionLostRefusal());
+    }
+    record->client_id = params.client_id;
+    return Attach(record, listener, true);
+  }
+  if (record != nullptr && !record->opened && record->life.hosted) {
+    return listener->OnSessionEnded(MovedRefusal(""));  // It is still being opened by another stream.
+  }
+  opening_[listener] = id;
+  host_->Submit(0, Job{AdoptSessionCommand{id}, [this, id, listener, params = std::move(params)](absl::StatusOr<Outcome> outcome) {
+    if (SessionRecord* adopted = FindSession(id)) adopted->client_id = params.client_id;
+    OnAdopted(id, listener, std::move(outcome));
+    if (SessionRecord* adopted = FindSession(id)) adopted->client_id = params.client_id;
+  }});
+}
+
+void SessionsImpl::OnAdopted(const Id& id, SessionListener* listener, absl::StatusOr<Outcome> outcome) {
+  const auto waiting = opening_.find(listener);
+  const bool listens = waiting != opening_.end() && waiting->second == id;
+  if (listens) opening_.erase(waiting);
+  if (!outcome.ok() || outcome->kind != OutcomeKind::kDone) {
+    Refusal refusal = outcome.ok() ? RefusalOf(*outcome, "", host_->guarantees().adapter) : RefusalOf(outcome.status(), "");
+    const bool lost = outcome.ok() && outcome->kind == OutcomeKind::kSessionLost;
+    SessionRecord* record = FindSession(id);
+    if (lost && record != nullptr && !record->life.expiring) DropSession(record, SessionLostRefusal());
+    if (listens) listener->OnSessionEnded(std::move(refusal));
+    return;
+  }
+  const Session& session = *outcome->report->session;
+  auto& record = sessions_[id];
+  if (record == nullptr) record = std::make_unique<SessionRecord>();
+  record->id = id;
+  record->life.ttl_ms = session.ttl_ms;
+  record->life.epoch = session.epoch;
+  record->life.hosted = true;
+  record->holder = session.holder;
+  record->release_on_disconnect = session.release_on_disconnect;
+  AddClaims(record.get(), outcome->report->claims);
+  Attach(record.get(), listens ? listener : nullptr, true);
+}
+
+void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims) {
+  for (const ClaimInfo& info : claims) {
+    const Id id = info.lease ? info.lease->id : info.waiter->id;
+    ClaimRecord* claim = FindClaim(id);
+    const bool known = claim != nullptr;
+    if (!known) claim = AddClaim(id, info.semaphore, record);
+    claim->remembered = true;
+    claim->lease = info.lease;
+    claim->state = info.lease ? ClaimRecord::State::kHeld : ClaimRecord::State::kWaiting;
+    if (!known) ArmRecall(claim);
+    if (!known && info.lease && info.lease->longest_hold_ms > 0) {
+      timers_.Add(Now() + Milliseconds(info.lease->longest_hold_ms), TimerKind::kLongestHold, id);
+    }
+  }
+}
+
+// ---- Living ----
+
+Vouch SessionsImpl::TouchSession(const Id& session) {
+  SessionRecord* record = FindSession(session);
+  if (record == nullptr || !record->life.hosted) return {};
+  if (host_->vouch_until() <= Now()) return {0, record->life.epoch};
+  Revive(&record->life);
+  return VouchFor(record->life);
+}
+
+bool SessionsImpl::CancelIn(const Id& session, uint64_t tag) {
+  SessionRecord* record = FindSession(session);
+  if (record == nullptr) return false;
+  const auto found = record->by_tag.find(tag);
+  ClaimRecord* claim = found == record->by_tag.end() ? nullptr : FindClaim(found->second);
+  if (claim == nullptr || claim->state == ClaimRecord::State::kHeld) return false;
+  if (claim->cancel_asked) return true;
+  claim->cancel_asked = true;
+  if (claim->state == ClaimRecord::State::kWaiting) EndClaim(claim, EndCause::kCancelled, true);
+  return true;
+}
+
+// ---- Ending ----
+
+void SessionsImpl::DetachSession(SessionListener* listener) {
+  opening_.erase(listener);
+  const auto found = by_listener_.find(listener);
+  SessionRecord* record = found == by_listener_.end() ? nullptr : FindSession(found->second);
+  if (record == nullptr) return;
+  Unlisten(record);
+  if (stopping_ || record->closing) return;
+  if (record->release_on_disconnect) return EndSession(record, EndCause::kDisconnected, [] {});
+  record->grace_until = Now() + Milliseconds(options_.resume_grace_ms);
+  timers_.Add(record->grace_until, TimerKind::kGrace, record->id);
+}
+
+void SessionsImpl::OnGraceOver(SessionRecord* record) {
+  if (record->listener != nullptr || record->closing || Now() < record->grace_until) return;
+  std::vector<Id> waiting;
+  for (const Id& id : record->claims) {
+    const ClaimRecord* claim = FindClaim(id);
+    if (claim != nullptr && claim->state == ClaimRecord::State::kWaiting) waiting.push_back(id);
+  }
+  for (const Id& id : waiting) {
+    if (ClaimRecord* claim = FindClaim(id)) EndClaim(claim, EndCause::kCancelled, true);
+  }
+}
+
+void SessionsImpl::CloseSession(const Id& session, absl::AnyInvocable<void()> done) {
+  SessionRecord* record = FindSession(session);
+  if (record == nullptr) return done();
+  Unlisten(record);
+  if (stopping_) return done();
+  EndSession(record, EndCause::kReleased, std::move(done));
+}
+
+void SessionsImpl::EndSession(SessionRecord* record, EndCause cause, absl::AnyInvocable<void()> done) {
+  record->closing = cause != EndCause::kExpired;
+  const Id id = record->id;
+  const uint32_t epoch = record->life.epoch;
+  if (host_->lane_count() == 1) return CloseRow(id, epoch, cause, std::move(done));
+  // Other lanes' claims first; the row stays until they are gone, so that nothing is forgotten if we die in between.
+  struct Ending {
+    size_t left;
+    absl::AnyInvocable<void()> done;
+  };
+  std::vector<EndCommand> ends;
+  for (const Id& claim_id : record->claims) {
+    const ClaimRecord* claim = FindClaim(claim_id);
+    if (claim == nullptr || LaneOf(claim->semaphore) == 0) continue;
+    EndCommand end;
+    end.semaphore = claim->semaphore;
+    end.claim = claim_id;
+    const bool waiting = claim->state != ClaimRecord::State::kHeld;
+    end.cause = waiting && cause == EndCause::kReleased ? EndCause::kCancelled : cause;
+    end.epoch = epoch;
+    ends.push_back(std::move(end));
+  }
+  if (ends.empty()) return CloseRow(id, epoch, cause, std::move(done));
+  auto ending = std::make_shared<Ending>(Ending{ends.size(), std::move(done)});
+  for (EndCommand& end : ends) {
+    const std::string semaphore = end.semaphore;
+    Submit(semaphore, std::move(end), [this, id, epoch, cause, ending](const absl::StatusOr<Outcome>&) {
+      if (--ending->left == 0) CloseRow(id, epoch, cause, std::move(ending->done));
+    });
+  }
+}
+
+void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause, absl::AnyInvocable<void()> done) {
+  host_->Submit(0, Job{CloseSessionCommand{session, epoch, cause},
+                       [this, session, done = std::move(done)](absl::StatusOr<Outcome> outcome) mutable {
+    SessionRecord* record = FindSession(session);
+    if (record != nullptr && !outcome.ok()) {
+      // Not done: looked at again soon, as one whose TTL has passed.
+      record->life.expiring = false;
+      record->life.expires_at = record->closing ? Now() : record->life.expires_at;
+      record->closing = false;
+      record->life.armed = true;
+      timers_.Add(Now() + kTryAgainAfter, TimerKind::kSessionTtl, session);
+    } else if (record != nullptr) {
+      const bool moved = outcome->kind == OutcomeKind::kStale;
+      // The claims' own events come after this; they are told before the session is.
+      std::vector<std::pair<Id, std::string>> claims;
+      for (const Id& id : record->claims) claims.emplace_back(id, FindClaim(id) ? FindClaim(id)->semaphore : "");
+      SessionListener* listener = record->listener;
+      by_listener_.erase(listener);
+      for (const auto& [id, semaphore] : claims) {
+        ClaimRecord* claim = FindClaim(id);
+        if (claim == nullptr) continue;
+        const bool held = claim->state == ClaimRecord::State::kHeld;
+        Drop(claim);
+        if (listener != nullptr && held && !moved) listener->OnEnded(0, id, semaphore, EndCause::kExpired);
+      }
+      sessions_.erase(session);
+      if (listener != nullptr) listener->OnSessionEnded(moved ? MovedRefusal("") : SessionLostRefusal());
+    }
+    done();
+  }});
+}
+
+void SessionsImpl::DropSession(SessionRecord* record, Refusal refusal) {
+  SessionListener* listener = record->listener;
+  by_listener_.erase(listener);
+  const std::vector<Id> claims(record->claims.begin(), record->claims.end());
+  for (const Id& id : claims) {
+    if (ClaimRecord* claim = FindClaim(id)) Drop(claim);
+  }
+  const Id id = record->id;
+  sessions_.erase(id);
+  if (listener != nullptr) listener->OnSessionEnded(std::move(refusal));
+}
+
+}  // namespace semaphored
