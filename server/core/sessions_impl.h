@@ -163,7 +163,8 @@ class SessionsImpl final : public Sessions {
   SessionRecord* FindSession(const Id& id);
   void OpenNew(OpenParams params, SessionListener* listener);
   void Resume(OpenParams params, SessionListener* listener);
-  void OnAdopted(const Id& id, SessionListener* listener, absl::StatusOr<Outcome> outcome);
+  void OnAdopted(const Id& id, const std::string& client_id, SessionListener* listener,
+                 absl::StatusOr<Outcome> outcome);
   void Attach(SessionRecord* record, SessionListener* listener, bool resumed);
   void AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims);
   // Ends all claims, then the session's row. The record goes when that has been done.

@@ -106,14 +106,14 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
     return listener->OnSessionEnded(MovedRefusal(""));  // It is still being opened by another stream.
   }
   opening_[listener] = id;
-  host_->Submit(0, Job{AdoptSessionCommand{id}, [this, id, listener, params = std::move(params)](absl::StatusOr<Outcome> outcome) {
-    if (SessionRecord* adopted = FindSession(id)) adopted->client_id = params.client_id;
-    OnAdopted(id, listener, std::move(outcome));
-    if (SessionRecord* adopted = FindSession(id)) adopted->client_id = params.client_id;
+  host_->Submit(0, Job{AdoptSessionCommand{id}, [this, id, listener, client_id = std::move(params.client_id)](
+                                                          absl::StatusOr<Outcome> outcome) {
+    OnAdopted(id, client_id, listener, std::move(outcome));
   }});
 }
 
-void SessionsImpl::OnAdopted(const Id& id, SessionListener* listener, absl::StatusOr<Outcome> outcome) {
+void SessionsImpl::OnAdopted(const Id& id, const std::string& client_id, SessionListener* listener,
+                             absl::StatusOr<Outcome> outcome) {
   const auto waiting = opening_.find(listener);
   const bool listens = waiting != opening_.end() && waiting->second == id;
   if (listens) opening_.erase(waiting);
@@ -132,6 +132,7 @@ void SessionsImpl::OnAdopted(const Id& id, SessionListener* listener, absl::Stat
   record->life.ttl_ms = session.ttl_ms;
   record->life.epoch = session.epoch;
   record->life.hosted = true;
+  record->client_id = client_id;
   record->holder = session.holder;
   record->release_on_disconnect = session.release_on_disconnect;
   AddClaims(record.get(), outcome->report->claims);
