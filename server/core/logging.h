@@ -15,7 +15,7 @@ namespace semaphored {
 struct LoggingOptions {
   std::string level = "info";   // trace, debug, info, warn, error, off
   std::string format = "text";  // text, json
-  std::string file;             // Appended to. Empty: stderr.
+  std::string file = "";        // Appended to. Empty: stderr.
 };
 
 // Replaces spdlog's default logger; lines are flushed one by one. INVALID_ARGUMENT for an unknown

@@ -1,0 +1,275 @@
+#include "server/core/config.h"
+
+#include <absl/strings/ascii.h>
+#include <fmt/format.h>
+#include <limits.h>
+#include <toml++/toml.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include <CLI/CLI.hpp>
+
+#include "server/core/config_checks.h"
+#include "server/core/logging.h"
+#include "server/core/settings.h"
+#include "server/core/version.h"
+
+extern char** environ;
+
+namespace semaphored {
+namespace {
+
+constexpr char kPrefix[] = "SEMAPHORED_";
+constexpr char kConfigVariable[] = "SEMAPHORED_CONFIG";
+
+constexpr char kDescription[] =
+    "semaphored hands out the permits of named, counting semaphores over gRPC.\n\n"
+    "Every setting below can stand in the file that --config names (ttl_min = \"2s\"), in the "
+    "environment\n"
+    "(SEMAPHORED_TTL_MIN=2s) or on the command line (--ttl-min 2s); the later of these wins. "
+    "Durations are\n"
+    "numbers with ms, s, m, h or d.";
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  semaphored --store sqlite:///var/lib/semaphored/state.db\n"
+    "  semaphored --store sqlite::memory: --listen 127.0.0.1:0 --log-level debug\n"
+    "  semaphored --config /etc/semaphored.toml --print-config\n"
+    "  SEMAPHORED_LOG_FORMAT=json semaphored --config /etc/semaphored.toml\n"
+    "\n"
+    "SIGTERM or SIGINT ends the daemon: what is written is finished, the streams are told, and "
+    "claims keep\n"
+    "their places for the next start. A second one ends it at once.";
+
+// The value as it may be shown in an error.
+std::string Shown(std::string_view value) {
+  constexpr size_t kBytesMax = 80;
+  std::string shown = MaskSecrets(value.substr(0, kBytesMax));
+  for (char& c : shown) {
+    if (!absl::ascii_isprint(c)) c = '?';
+  }
+  return value.size() > kBytesMax ? shown + "…" : shown;
+}
+
+absl::Status UnknownKey(const std::string& what, std::string_view key) {
+  const std::string nearest = NearestKey(key);
+  return absl::InvalidArgumentError(
+      nearest.empty() ? fmt::format("{} is not known", what)
+                      : fmt::format("{} is not known; the nearest is {}", what, nearest));
+}
+
+absl::Status Set(const Setting& setting, std::string_view value, const std::string& where,
+                 Config* config) {
+  const absl::Status status = SetValue(setting, value, config);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      fmt::format("{}: \"{}\" must be {}", where, Shown(value), std::string(status.message())));
+}
+
+// ---- flags ----
+
+struct Flags {
+  std::map<std::string, std::string> values;  // By key; only those that were given.
+  std::string config_path;
+  bool print_config = false;
+  std::string answer;  // Of --help and --version.
+};
+
+absl::Status FlagError(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = app.remaining();
+  if (unknown.empty()) return absl::InvalidArgumentError(Shown(error.what()));
+  std::string key = unknown[0].substr(0, unknown[0].find('='));
+  key.erase(0, std::min(key.find_first_not_of('-'), key.size()));
+  std::replace(key.begin(), key.end(), '-', '_');
+  const std::string nearest = NearestKey(key);
+  return absl::InvalidArgumentError(
+      nearest.empty() ? fmt::format("{} is not known; --help shows what is", Shown(unknown[0]))
+                      : fmt::format("{} is not known; the nearest is {}", Shown(unknown[0]),
+                                    FlagName(*FindSetting(nearest))));
+}
+
+void AddFlag(CLI::App* app, const Setting& setting, std::string* value) {
+  const std::string name = FlagName(setting);
+  const std::string text =
+      fmt::format("{} {}; default {}.", setting.text,
+                  setting.kind == Setting::Kind::kSwitch ? "true or false" : WhatIsRight(setting),
+                  TomlValue(setting, Config()));
+  CLI::Option* option = setting.kind == Setting::Kind::kSwitch
+                            ? app->add_flag(name + "{true}", *value, text)
+                            : app->add_option(name, *value, text)->type_name("");
+  option->group(setting.group);
+}
+
+absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
+  Flags flags;
+  CLI::App app(kDescription, "semaphored");
+  app.footer(kExamples);
+  app.set_version_flag("--version", std::string("semaphored ") + kVersion, "Print the version.");
+  app.set_help_flag("--help,-h", "Print this help.");
+  app.add_option("--config", flags.config_path, "TOML file with settings.")->type_name("FILE");
+  app.add_flag("--print-config", flags.print_config,
+               "Print the settings that would be in force, as a TOML file, and end.");
+  std::map<std::string, std::string> values;
+  for (const Setting& setting : AllSettings()) AddFlag(&app, setting, &values[setting.key]);
+
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    flags.answer = app.help();
+  } catch (const CLI::CallForVersion&) {
+    flags.answer = app.version() + "\n";
+  } catch (const CLI::ParseError& error) {
+    return FlagError(app, error);
+  }
+  for (const Setting& setting : AllSettings()) {
+    if (app.count(FlagName(setting)) > 0) flags.values[setting.key] = values[setting.key];
+  }
+  return flags;
+}
+
+// ---- file ----
+
+// nullopt: a kind of value that no setting has.
+std::optional<std::string> TextOf(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return fmt::format("{}", number->get());
+  if (const auto* on = node.as_boolean()) return on->get() ? "true" : "false";
+  return std::nullopt;
+}
+
+absl::Status ApplyFile(const std::string& path, const std::string& text, Config* config) {
+  toml::table table;
+  try {
+    table = toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    return absl::InvalidArgumentError(fmt::format(
+        "{}, line {}: {}", path, error.source().begin.line, Shown(error.description())));
+  }
+  for (const auto& [name, node] : table) {
+    const std::string_view key = name.str();
+    const std::string where =
+        fmt::format("{} ({}, line {})", Shown(key), path, node.source().begin.line);
+    const Setting* setting = FindSetting(key);
+    if (setting == nullptr) return UnknownKey(where, key);
+    const std::optional<std::string> value = TextOf(node);
+    if (!value) {
+      return absl::InvalidArgumentError(fmt::format("{} must be {}", where, WhatIsRight(*setting)));
+    }
+    if (absl::Status status = Set(*setting, *value, where, config); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// ---- environment ----
+
+absl::Status ApplyEnvironment(const ConfigSources& sources, ParsedConfig* parsed) {
+  for (const auto& [name, value] : sources.environment) {
+    if (!name.starts_with(kPrefix) || name == kConfigVariable || value.empty()) continue;
+    std::string key = name.substr(sizeof kPrefix - 1);
+    absl::AsciiStrToLower(&key);
+    if (const Setting* setting = FindSetting(key);
+        setting != nullptr && EnvironmentName(*setting) == name) {
+      if (absl::Status status = Set(*setting, value, name, &parsed->config); !status.ok())
+        return status;
+    } else if (const std::string nearest = NearestKey(key); !nearest.empty()) {
+      // Not an error: who runs the daemon does not choose all of its environment (Kubernetes adds
+      // names of services).
+      parsed->warnings.push_back(
+          fmt::format("{} in the environment is not known and has no effect; did you mean {}?",
+                      Shown(name), EnvironmentName(*FindSetting(nearest))));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// `text` as lines of comment that are not too long to read.
+std::string Comment(std::string_view text) {
+  constexpr size_t kWidth = 98;
+  std::string comment;
+  while (!text.empty()) {
+    size_t end = text.size();
+    if (end > kWidth) end = text.rfind(' ', kWidth);
+    comment += fmt::format("# {}\n", text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return comment;
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    return absl::NotFoundError(fmt::format("{}: the file cannot be read, or is empty", path));
+  }
+  return text.str();
+}
+
+}  // namespace
+
+absl::StatusOr<ParsedConfig> ParseConfig(const ConfigSources& sources) {
+  absl::StatusOr<Flags> flags = ParseFlags(sources.arguments);
+  if (!flags.ok()) return flags.status();
+  ParsedConfig parsed;
+  parsed.answer = std::move(flags->answer);
+  if (!parsed.answer.empty()) return parsed;
+
+  std::string path = flags->config_path;
+  for (const auto& [name, value] : sources.environment) {
+    if (path.empty() && name == kConfigVariable) path = value;
+  }
+  if (!path.empty()) {
+    const absl::StatusOr<std::string> text = sources.read_file(path);
+    if (!text.ok()) return text.status();
+    if (absl::Status status = ApplyFile(path, *text, &parsed.config); !status.ok()) return status;
+  }
+  if (absl::Status status = ApplyEnvironment(sources, &parsed); !status.ok()) return status;
+  for (const auto& [key, value] : flags->values) {
+    const Setting& setting = *FindSetting(key);
+    if (absl::Status status = Set(setting, value, FlagName(setting), &parsed.config); !status.ok())
+      return status;
+  }
+  if (absl::Status status = CheckConfig(parsed.config); !status.ok()) return status;
+  if (parsed.config.node_id.empty()) {
+    const std::string host = sources.host_name.empty() ? "localhost" : sources.host_name;
+    parsed.config.node_id = host + ":" + ParseListenAddress(parsed.config.listen)->port;
+    parsed.config.node_id.resize(std::min<size_t>(parsed.config.node_id.size(), 128));
+  }
+  if (flags->print_config) parsed.answer = PrintConfig(parsed.config);
+  return parsed;
+}
+
+ConfigSources ProcessSources(int argc, char** argv) {
+  ConfigSources sources;
+  sources.arguments.assign(argv + (argc > 0 ? 1 : 0), argv + argc);
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != text.npos)
+      sources.environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  char host[HOST_NAME_MAX + 1] = {};
+  if (gethostname(host, sizeof host - 1) == 0) sources.host_name = host;
+  sources.read_file = ReadWholeFile;
+  return sources;
+}
+
+std::string PrintConfig(const Config& config) {
+  std::string text = fmt::format("# semaphored {}: the settings in force.\n", kVersion);
+  std::string_view group;
+  for (const Setting& setting : AllSettings()) {
+    if (group != setting.group) {
+      group = setting.group;
+      text += fmt::format("\n# ---- {} ----\n", group);
+    }
+    text += fmt::format("\n{}# Value: {}; default {}.\n{} = {}\n", Comment(setting.text),
+                        WhatIsRight(setting), TomlValue(setting, Config()), setting.key,
+                        MaskSecrets(TomlValue(setting, config)));
+  }
+  return text;
+}
+
+}  // namespace semaphored

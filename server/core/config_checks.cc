@@ -1,0 +1,76 @@
+#include "server/core/config_checks.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace semaphored {
+namespace {
+
+bool IsPort(std::string_view text) {
+  int port = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size() && port >= 0 && port <= 65'535;
+}
+
+bool IsLoopback(const std::string& host) {
+  if (host == "localhost") return true;
+  in_addr v4{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6{};
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+absl::Status NotAnAddress() {
+  return absl::InvalidArgumentError("HOST:PORT, [HOST]:PORT or unix:PATH, such as 127.0.0.1:7420");
+}
+
+}  // namespace
+
+absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
+  constexpr std::string_view kUnix = "unix:";
+  if (text.starts_with(kUnix)) {
+    const std::string_view path = text.substr(kUnix.size());
+    if (path.empty()) return NotAnAddress();
+    return ListenAddress{"", std::string(path), true};
+  }
+  const size_t colon = text.rfind(':');
+  if (colon == text.npos || colon == 0 || !IsPort(text.substr(colon + 1))) return NotAnAddress();
+  std::string_view host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find_first_of(":[]") != host.npos) {
+    return NotAnAddress();
+  }
+  if (host.empty()) return NotAnAddress();
+  ListenAddress address{std::string(host), std::string(text.substr(colon + 1)), false};
+  address.loopback = IsLoopback(address.host);
+  return address;
+}
+
+absl::Status CheckConfig(const Config& config) {
+  if (config.ttl_min_ms > config.ttl_max_ms) {
+    return absl::InvalidArgumentError("ttl_min is longer than ttl_max");
+  }
+  if (config.ttl_default_ms < config.ttl_min_ms || config.ttl_default_ms > config.ttl_max_ms) {
+    return absl::InvalidArgumentError("ttl_default is not between ttl_min and ttl_max");
+  }
+  const absl::StatusOr<ListenAddress> address = ParseListenAddress(config.listen);
+  if (!address.ok()) {
+    return absl::InvalidArgumentError(fmt::format("listen: \"{}\" must be {}", config.listen,
+                                                  std::string(address.status().message())));
+  }
+  if (!address->loopback && !config.allow_insecure_remote) {
+    return absl::InvalidArgumentError(
+        fmt::format("listen: other machines can reach {}, and connections are neither encrypted "
+                    "nor authenticated: whoever "
+                    "reaches the port can take and revoke every permit. Listen at 127.0.0.1, [::1] "
+                    "or unix:PATH, or say with "
+                    "--allow-insecure-remote that the network around the daemon keeps others out",
+                    config.listen));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace semaphored

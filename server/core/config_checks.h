@@ -1,0 +1,27 @@
+// What the settings must be to each other, and where the daemon may listen. Internal to the
+// configuration.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/core/config.h"
+
+namespace semaphored {
+
+struct ListenAddress {
+  std::string host;       // Without brackets. Empty for a unix socket.
+  std::string port;       // For a unix socket: its path.
+  bool loopback = false;  // Only programs on this machine can reach it.
+};
+
+// INVALID_ARGUMENT: the message says what would be right.
+absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text);
+
+// INVALID_ARGUMENT: two settings do not fit each other, or the address is not safe to listen at.
+// Names the keys.
+absl::Status CheckConfig(const Config& config);
+
+}  // namespace semaphored

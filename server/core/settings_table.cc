@@ -1,0 +1,165 @@
+#include "server/core/settings.h"
+
+namespace semaphored {
+namespace {
+
+using Kind = Setting::Kind;
+
+constexpr int64_t kSecond = 1000;
+constexpr int64_t kMinute = 60 * kSecond;
+constexpr int64_t kHour = 60 * kMinute;
+constexpr int64_t kDay = 24 * kHour;
+constexpr int64_t kMillion = 1'000'000;
+
+constexpr char kWhere[] = "What and where";
+constexpr char kLiveness[] = "Liveness";
+constexpr char kRequests[] = "Remembered requests";
+constexpr char kLimits[] = "Limits";
+constexpr char kEngine[] = "The engine";
+constexpr char kProcess[] = "The process";
+
+#define FIELD(member) [](Config& config) -> Setting::Field { return &config.member; }
+
+std::vector<Setting> Where() {
+  return {
+      {kWhere, "store", Kind::kText, FIELD(store), 1, 4096, nullptr,
+       "URL of the engine that keeps the semaphores: sqlite:///PATH, or sqlite::memory:, which "
+       "forgets all when the "
+       "daemon ends."},
+      {kWhere, "listen", Kind::kText, FIELD(listen), 1, 256, nullptr,
+       "Address to serve at: HOST:PORT, [HOST]:PORT or unix:PATH. Port 0 takes any free one."},
+      {kWhere, "allow_insecure_remote", Kind::kSwitch, FIELD(allow_insecure_remote), 0, 0, nullptr,
+       "Serve at an address that other machines can reach, although connections are neither "
+       "encrypted nor "
+       "authenticated."},
+      {kWhere, "node_id", Kind::kText, FIELD(node_id), 0, 128, nullptr,
+       "Name of this daemon among those on the same engine; it must keep it when it is restarted. "
+       "Empty: the host's "
+       "name and the port."},
+      {kWhere, "health", Kind::kSwitch, FIELD(health), 0, 0, nullptr,
+       "Serve the standard health service, grpc.health.v1.Health."},
+      {kWhere, "reflection", Kind::kSwitch, FIELD(reflection), 0, 0, nullptr,
+       "Serve gRPC's reflection service, by which tools such as grpcurl find the API."},
+  };
+}
+
+std::vector<Setting> Liveness() {
+  return {
+      {kLiveness, "node_ttl", Kind::kDuration, FIELD(node_ttl_ms), 5 * kSecond, 10 * kMinute,
+       nullptr,
+       "A daemon whose heartbeat was not seen for so long is declared dead by the others. "
+       "Heartbeats come every third "
+       "of it. The same for all daemons on one engine."},
+      {kLiveness, "ttl_default", Kind::kDuration, FIELD(ttl_default_ms), 100, 7 * kDay, nullptr,
+       "TTL of a lease or session whose client names none."},
+      {kLiveness, "ttl_min", Kind::kDuration, FIELD(ttl_min_ms), 100, kDay, nullptr,
+       "The shortest TTL that a client may ask for."},
+      {kLiveness, "ttl_max", Kind::kDuration, FIELD(ttl_max_ms), kSecond, 7 * kDay, nullptr,
+       "The longest TTL that a client may ask for."},
+      {kLiveness, "wait_max", Kind::kDuration, FIELD(wait_max_ms), 0, 30 * kDay, nullptr,
+       "The longest wait that a client may ask for in milliseconds; waiting for ever is another "
+       "thing."},
+      {kLiveness, "resume_grace", Kind::kDuration, FIELD(resume_grace_ms), 0, 5 * kMinute, nullptr,
+       "The waiters of a session whose connection broke keep their places for so long, if it comes "
+       "back."},
+      {kLiveness, "keepalive_interval", Kind::kDuration, FIELD(keepalive_interval_ms), kSecond,
+       kHour, nullptr, "How often a silent connection is asked whether it still stands."},
+      {kLiveness, "keepalive_timeout", Kind::kDuration, FIELD(keepalive_timeout_ms), 100,
+       10 * kMinute, nullptr, "A connection that does not answer for so long is closed."},
+  };
+}
+
+std::vector<Setting> Requests() {
+  return {
+      {kRequests, "request_window", Kind::kCount, FIELD(request_window), 16, kMillion, nullptr,
+       "Answers that are remembered for each client, so that a repeated request is not carried out "
+       "twice. A request id "
+       "that is lower by more than this is refused."},
+      {kRequests, "clients_max", Kind::kCount, FIELD(clients_max), 1, 10 * kMillion, nullptr,
+       "Clients whose answers are remembered."},
+      {kRequests, "client_retention", Kind::kDuration, FIELD(client_retention_ms), kSecond,
+       30 * kDay, nullptr,
+       "A client that holds nothing is remembered for at least so long after its last request."},
+  };
+}
+
+std::vector<Setting> SharedLimits() {
+  return {
+      {kLimits, "semaphores_max", Kind::kCount, FIELD(limits.semaphores_max), 1, 10 * kMillion,
+       nullptr, "Semaphores that may exist at once."},
+      {kLimits, "leases_max", Kind::kCount, FIELD(limits.leases_max), 1, 100 * kMillion, nullptr,
+       "Leases that may stand at once."},
+      {kLimits, "waiters_max", Kind::kCount, FIELD(limits.waiters_max), 1, 100 * kMillion, nullptr,
+       "Requests that may wait at once."},
+      {kLimits, "waiters_per_semaphore_max", Kind::kCount, FIELD(limits.waiters_per_semaphore_max),
+       1, 100 * kMillion, nullptr,
+       "Requests that may wait for one semaphore, unless its own waiters_max says otherwise."},
+      {kLimits, "sessions_max", Kind::kCount, FIELD(limits.sessions_max), 1, 10 * kMillion, nullptr,
+       "Sessions that may be open at once."},
+      {kLimits, "backfill_depth", Kind::kCount, FIELD(limits.backfill_depth), 1, kMillion, nullptr,
+       "How far behind a large waiter backfill looks for a smaller one that fits."},
+  };
+}
+
+std::vector<Setting> RequestLimits() {
+  return {
+      {kLimits, "limit_max", Kind::kCount, FIELD(limit_max), 1, 10 * kMillion, nullptr,
+       "The highest limit that a semaphore may have."},
+      {kLimits, "permits_per_request_max", Kind::kCount, FIELD(permits_per_request_max), 1,
+       10 * kMillion, nullptr, "Permits that one request may ask for."},
+      {kLimits, "name_bytes_max", Kind::kCount, FIELD(name_bytes_max), 1, 255, nullptr,
+       "Length of a semaphore's name."},
+      {kLimits, "holder_bytes_max", Kind::kCount, FIELD(holder_bytes_max), 1, 256, nullptr,
+       "Length of a holder's text."},
+      {kLimits, "rows_max", Kind::kCount, FIELD(rows_max), 1, 100'000, nullptr,
+       "Rows in one answer to list, history and describe."},
+      {kLimits, "watch_events_max", Kind::kCount, FIELD(watch_events_max), 1, kMillion, nullptr,
+       "Events that may wait for a reader of Watch before it is told that it is too slow."},
+      {kLimits, "commands_per_message_max", Kind::kCount, FIELD(commands_per_message_max), 1,
+       100'000, nullptr, "Commands in one message of a session."},
+      {kLimits, "message_bytes_max", Kind::kCount, FIELD(message_bytes_max), 64 << 10, 256 << 20,
+       nullptr, "Length of one message, in bytes."},
+  };
+}
+
+std::vector<Setting> EngineAndProcess() {
+  return {
+      {kEngine, "lanes", Kind::kCount, FIELD(lanes), 0, 64, nullptr,
+       "Connections to the engine that carry commands, each with a thread. 0, or more than the "
+       "engine can use: as many "
+       "as make sense for it."},
+      {kEngine, "batch_max", Kind::kCount, FIELD(batch_max), 1, 65'536, nullptr,
+       "Commands in one commit."},
+      {kEngine, "engine_timeout", Kind::kDuration, FIELD(engine_timeout_ms), 100, 5 * kMinute,
+       nullptr, "How long the engine may take for one batch."},
+      {kEngine, "sweep_interval", Kind::kDuration, FIELD(sweep_interval_ms), 100, 10 * kMinute,
+       nullptr,
+       "How often everything that is waited for is looked at again, in case a push was lost."},
+      {kProcess, "shutdown_grace", Kind::kDuration, FIELD(shutdown_grace_ms), 0, 10 * kMinute,
+       nullptr, "After SIGTERM, how long what is under way may take to end."},
+      {kProcess, "log_level", Kind::kChoice, FIELD(log_level), 0, 0,
+       "trace, debug, info, warn, error, off", "What is logged."},
+      {kProcess, "log_format", Kind::kChoice, FIELD(log_format), 0, 0, "text, json",
+       "Lines for people, or one JSON object a line."},
+      {kProcess, "log_file", Kind::kText, FIELD(log_file), 0, 4096, nullptr,
+       "File that the log is appended to. Empty: stderr."},
+  };
+}
+
+#undef FIELD
+
+}  // namespace
+
+const std::vector<Setting>& AllSettings() {
+  static const std::vector<Setting> settings = [] {
+    std::vector<Setting> all;
+    for (auto* group : {Where, Liveness, Requests, SharedLimits, RequestLimits, EngineAndProcess}) {
+      const std::vector<Setting> rows = group();
+      all.insert(all.end(), rows.begin(), rows.end());
+    }
+    return all;
+  }();
+  return settings;
+}
+
+}  // namespace semaphored

@@ -1,0 +1,273 @@
+#include "server/core/config.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "server/core/settings.h"
+
+namespace semaphored {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+using Arguments = std::vector<std::string>;
+
+struct Given {
+  Arguments arguments = {};
+  std::vector<std::pair<std::string, std::string>> environment = {};
+  std::string file = "";  // What --config reads.
+
+  absl::StatusOr<ParsedConfig> Parse() const {
+    ConfigSources sources;
+    sources.arguments = arguments;
+    sources.environment = environment;
+    sources.host_name = "host";
+    sources.read_file = [this](const std::string&) { return file; };
+    return ParseConfig(sources);
+  }
+
+  std::string Error() const {
+    const absl::StatusOr<ParsedConfig> parsed = Parse();
+    return parsed.ok() ? "(none)" : std::string(parsed.status().message());
+  }
+
+  Config Parsed() const {
+    const absl::StatusOr<ParsedConfig> parsed = Parse();
+    INFO(parsed.status().ToString());
+    REQUIRE(parsed.ok());
+    return parsed->config;
+  }
+};
+
+TEST_CASE("config: without anything said, the defaults hold and fit each other") {
+  const Config config = Given{}.Parsed();
+  CHECK(config.listen == "127.0.0.1:7420");
+  CHECK(config.node_id == "host:7420");
+  CHECK(config.ttl_default_ms == 30'000);
+  CHECK(config.limits.waiters_per_semaphore_max == 200'000);
+}
+
+TEST_CASE("config: every default is within the limits of its setting") {
+  const Config defaults;
+  for (const Setting& setting : AllSettings()) {
+    INFO(setting.key);
+    std::string value = TomlValue(setting, defaults);
+    if (value.starts_with('"')) value = value.substr(1, value.size() - 2);
+    Config config;
+    CHECK(SetValue(setting, value, &config).ok());
+    CHECK(TomlValue(setting, config) == TomlValue(setting, defaults));
+    CHECK(FindSetting(setting.key) == &setting);
+  }
+}
+
+TEST_CASE("config: file, then environment, then flags; the later wins") {
+  Given given;
+  given.file = "ttl_min = \"2s\"\nttl_max = \"2h\"\nttl_default = \"20s\"\n";
+  given.arguments = {"--config", "x.toml", "--ttl-default", "40s"};
+  given.environment = {{"SEMAPHORED_TTL_DEFAULT", "30m"}, {"SEMAPHORED_TTL_MAX", "1h"}};
+  const Config config = given.Parsed();
+  CHECK(config.ttl_min_ms == 2'000);
+  CHECK(config.ttl_max_ms == 3'600'000);
+  CHECK(config.ttl_default_ms == 40'000);
+}
+
+TEST_CASE("config: the file can be named by the environment, a flag wins") {
+  std::vector<std::string> read;
+  ConfigSources sources;
+  sources.environment = {{"SEMAPHORED_CONFIG", "from-environment"}};
+  sources.read_file = [&](const std::string& path) {
+    read.push_back(path);
+    return std::string("lanes = 3");
+  };
+  CHECK(ParseConfig(sources)->config.lanes == 3);
+  sources.arguments = {"--config=from-flag"};
+  CHECK(ParseConfig(sources)->config.lanes == 3);
+  CHECK(read == Arguments{"from-environment", "from-flag"});
+}
+
+TEST_CASE("config: a file that cannot be read is that error") {
+  ConfigSources sources;
+  sources.arguments = {"--config", "gone.toml"};
+  sources.read_file = [](const std::string& path) -> absl::StatusOr<std::string> {
+    return absl::NotFoundError(path + ": no such file");
+  };
+  const auto parsed = ParseConfig(sources);
+  CHECK(absl::IsNotFound(parsed.status()));
+  CHECK_THAT(std::string(parsed.status().message()), ContainsSubstring("gone.toml"));
+}
+
+TEST_CASE("config: durations") {
+  const std::vector<std::pair<std::string, int64_t>> right = {
+      {"1500ms", 1'500},  {"90s", 90'000},    {"2m", 120'000},
+      {"3h", 10'800'000}, {"1d", 86'400'000}, {"2500", 2'500}};
+  for (const auto& [text, ms] : right) {
+    INFO(text);
+    CHECK(Given{.arguments = {"--wait-max", text}}.Parsed().wait_max_ms == ms);
+  }
+  for (const char* text : {"", "s", "-1s", "1.5s", "1 s", "5 sek", "1e3", "99999999999999999999",
+                           "31d", "9223372036854775807d"}) {
+    INFO(text);
+    CHECK_THAT((Given{.arguments = {std::string("--wait-max=") + text}}.Error()),
+               ContainsSubstring("wait-max"));
+  }
+  CHECK(Given{.arguments = {"--config=f"}, .file = "wait_max = 2500"}.Parsed().wait_max_ms ==
+        2'500);
+}
+
+TEST_CASE(
+    "config: a bad value's error names where it was set, the value, and what would be right") {
+  CHECK(Given{.arguments = {"--ttl-min", "5 sek"}}.Error() ==
+        R"(--ttl-min: "5 sek" must be 100ms to 24h)");
+  CHECK(Given{.environment = {{"SEMAPHORED_LANES", "many"}}}.Error() ==
+        R"(SEMAPHORED_LANES: "many" must be 0 to 64)");
+  CHECK(Given{.arguments = {"--config=f.toml"}, .file = "lanes = 1\nlog_format = \"xml\"\n"}
+            .Error() == R"(log_format (f.toml, line 2): "xml" must be one of text, json)");
+  CHECK(Given{.arguments = {"--config=f.toml"}, .file = "lanes = [1]"}.Error() ==
+        "lanes (f.toml, line 1) must be 0 to 64");
+  CHECK_THAT((Given{.arguments = {"--config=f.toml"}, .file = "lanes = 1\nlanes = 2"}.Error()),
+             ContainsSubstring("f.toml, line 2"));
+  CHECK_THAT((Given{.arguments = {"--config=f.toml"}, .file = "lanes ="}.Error()),
+             ContainsSubstring("f.toml, line 1"));
+}
+
+TEST_CASE("config: numbers outside their limits are refused, at them taken") {
+  CHECK(Given{.arguments = {"--batch-max", "65536"}}.Parsed().batch_max == 65'536);
+  CHECK(Given{.arguments = {"--batch-max", "65537"}}.Error() != "(none)");
+  CHECK(Given{.arguments = {"--batch-max", "0"}}.Error() != "(none)");
+  CHECK(Given{.arguments = {"--batch-max", "4294967297"}}.Error() != "(none)");
+}
+
+TEST_CASE("config: unknown keys name the nearest that exists") {
+  CHECK(Given{.arguments = {"--ttl-defualt", "3s"}}.Error() ==
+        "--ttl-defualt is not known; the nearest is --ttl-default");
+  CHECK_THAT((Given{.arguments = {"--zzzzzzzzzzzz"}}.Error()), ContainsSubstring("--help"));
+  CHECK(Given{.arguments = {"--config=f"}, .file = "waiter_max = 3"}.Error() ==
+        "waiter_max (f, line 1) is not known; the nearest is waiters_max");
+  CHECK_THAT((Given{.arguments = {"--config=f"}, .file = "[limits]\nleases_max = 3"}.Error()),
+             ContainsSubstring("limits (f, line 1) is not known"));
+  CHECK_THAT((Given{.arguments = {"stray"}}.Error()), ContainsSubstring("stray"));
+}
+
+TEST_CASE(
+    "config: an environment variable that is nearly a setting is a warning, others are not ours") {
+  const Given given{.environment = {{"SEMAPHORED_TTL_MINN", "3s"},
+                                    {"SEMAPHORED_SERVICE_HOST", "10.0.0.1"},
+                                    {"PATH", "/bin"},
+                                    {"SEMAPHORED_LANES", ""}}};
+  const auto parsed = given.Parse();
+  REQUIRE(parsed.ok());
+  REQUIRE(parsed->warnings.size() >= 1);
+  CHECK_THAT(parsed->warnings[0], ContainsSubstring("SEMAPHORED_TTL_MIN?"));
+  CHECK(parsed->config.ttl_min_ms == Config().ttl_min_ms);
+}
+
+TEST_CASE("config: switches") {
+  CHECK_FALSE(Given{.arguments = {"--health=false"}}.Parsed().health);
+  CHECK(Given{.arguments = {"--allow-insecure-remote"}}.Parsed().allow_insecure_remote);
+  CHECK_FALSE(Given{.environment = {{"SEMAPHORED_REFLECTION", "off"}}}.Parsed().reflection);
+  CHECK_FALSE(Given{.arguments = {"--config=f"}, .file = "health = false"}.Parsed().health);
+  CHECK_THAT((Given{.arguments = {"--health=maybe"}}.Error()), ContainsSubstring("true or false"));
+}
+
+TEST_CASE("config: only loopback, unless it is said that the network is safe") {
+  for (const char* address :
+       {"127.0.0.1:0", "127.8.9.1:7420", "localhost:7420", "[::1]:7420", "unix:/run/s.sock"}) {
+    INFO(address);
+    CHECK(Given{.arguments = {"--listen", address}}.Parsed().listen == address);
+  }
+  for (const char* address :
+       {"0.0.0.0:7420", "[::]:7420", "10.1.2.3:7420", "example.org:7420", "128.0.0.1:1"}) {
+    INFO(address);
+    CHECK_THAT(
+        (Given{.arguments = {"--listen", address}}.Error()),
+        ContainsSubstring("--allow-insecure-remote") && ContainsSubstring("neither encrypted"));
+    CHECK(Given{.arguments = {"--listen", address, "--allow-insecure-remote"}}.Parsed().listen ==
+          address);
+  }
+  for (const char* address : {"7420", ":7420", "localhost", "localhost:", "localhost:x",
+                              "localhost:65536", "::1:7420", "[]:1", "unix:", "a:b:1"}) {
+    INFO(address);
+    CHECK_THAT((Given{.arguments = {"--listen", address}}.Error()), ContainsSubstring("HOST:PORT"));
+  }
+}
+
+TEST_CASE("config: TTLs must fit each other") {
+  CHECK_THAT((Given{.arguments = {"--ttl-default", "500ms"}}.Error()),
+             ContainsSubstring("ttl_default"));
+  CHECK_THAT((Given{.arguments = {"--ttl-min", "2h", "--ttl-max", "1h"}}.Error()),
+             ContainsSubstring("ttl_min"));
+}
+
+TEST_CASE("config: what is printed is a file that means the same") {
+  const Config config = Given{
+      .arguments = {
+          "--store", "sqlite:///a\\b\"c", "--ttl-max", "36h", "--lanes=7", "--health=false",
+          "--log-format=json",
+          "--node-id=n1"}}.Parsed();
+  const std::string printed = PrintConfig(config);
+  const Config again = Given{.arguments = {"--config=f"}, .file = printed}.Parsed();
+  CHECK(PrintConfig(again) == printed);
+  CHECK(again.store == config.store);
+  CHECK(again.ttl_max_ms == config.ttl_max_ms);
+}
+
+TEST_CASE("config: --print-config shows what is in force, and no password") {
+  const auto parsed = Given{.arguments = {"--print-config", "--store",
+                                          "postgres://joe:se:c@ret@db/x?sslpassword=other"}}
+                          .Parse();
+  REQUIRE(parsed.ok());
+  CHECK_THAT(parsed->answer,
+             ContainsSubstring("store = \"postgres://joe:***@db/x?sslpassword=***\""));
+  CHECK_THAT(parsed->answer, !ContainsSubstring("ret"
+                                                "@db") &&
+                                 !ContainsSubstring("other\""));
+  CHECK(parsed->config.store == "postgres://joe:se:c@ret@db/x?sslpassword=other");
+}
+
+TEST_CASE("config: an error about a value shows no password") {
+  const std::string url = "amqp://joe:secret@host/" + std::string(5000, 'x');
+  CHECK_THAT((Given{.arguments = {"--store", url}}.Error()), !ContainsSubstring("secret"));
+}
+
+TEST_CASE("config: help and version") {
+  const auto help = Given{.arguments = {"--help"}}.Parse();
+  REQUIRE(help.ok());
+  CHECK_THAT(help->answer, ContainsSubstring("Examples:"));
+  for (const Setting& setting : AllSettings()) {
+    CHECK_THAT(help->answer, ContainsSubstring(FlagName(setting)));
+  }
+  CHECK_THAT((Given{.arguments = {"--version"}}.Parse()->answer),
+             ContainsSubstring("semaphored 0."));
+}
+
+TEST_CASE("config: the example file has every setting, at its default") {
+  const auto path =
+      std::filesystem::path(__FILE__).parent_path() / "../../deploy/semaphored.example.toml";
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  REQUIRE_FALSE(text.str().empty());
+  for (const Setting& setting : AllSettings()) {
+    CHECK_THAT(text.str(), ContainsSubstring(std::string("\n#") + setting.key + " = " +
+                                             TomlValue(setting, Config())));
+  }
+  // Without the signs of comment before the settings it is a file that means the defaults.
+  std::string uncommented = text.str();
+  for (size_t at = 0; (at = uncommented.find("\n#", at)) != std::string::npos; ++at) {
+    if (uncommented[at + 2] != ' ') uncommented.erase(at + 1, 1);
+  }
+  const Config config =
+      Given{.arguments = {"--config=f", "--node-id=n"}, .file = uncommented}.Parsed();
+  Config defaults;
+  defaults.node_id = "n";
+  CHECK(PrintConfig(config) == PrintConfig(defaults));
+}
+
+}  // namespace
+}  // namespace semaphored
