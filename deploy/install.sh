@@ -5,10 +5,11 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: deploy/install.sh [--test] [--bench] [--tidy] [--help]
+Usage: deploy/install.sh [--test] [--demo] [--bench] [--tidy] [--help]
 
   (none)    what the build needs: compiler, CMake, gRPC, Protobuf, absl, SQLite and so on
   --test    and what the tests need: Catch2 3.7, Python's gRPC, clang with its sanitizers, small tools
+  --demo    and what deploy/quickstart.sh shows with: curl, Python
   --tidy    and clang-tidy
   --bench   and the peers that tests/bench/compare.sh measures against: etcd, Redis
 
@@ -27,6 +28,7 @@ test_packages=(
   clang clang-format e2fsprogs iproute2 libclang-rt-14-dev llvm-14 mount procps psmisc
   python3 python3-grpcio python3-protobuf sqlite3 util-linux
 )
+demo_packages=(curl python3)
 tidy_packages=(clang-tidy)
 bench_packages=(etcd-client etcd-server libhiredis-dev redis-server redis-tools)
 catch_version=3.7
@@ -36,6 +38,7 @@ packages=("${build_packages[@]}")
 for argument in "$@"; do
   case "$argument" in
     --test) packages+=("${test_packages[@]}"); want_catch=yes ;;
+    --demo) packages+=("${demo_packages[@]}") ;;
     --tidy) packages+=("${tidy_packages[@]}") ;;
     --bench) packages+=("${bench_packages[@]}") ;;
     --help | -h) usage; exit 0 ;;

@@ -1,7 +1,5 @@
 #include "adapters/ledger/transaction.h"
 
-#include <ranges>
-
 namespace semaphored::ledger {
 
 SemaphoreDelta& Editor::DeltaOf(Semaphore* semaphore) {
@@ -117,11 +115,11 @@ void Revert(const Transaction& transaction, LedgerState* state) {
     // Made and destroyed again in this batch: there is nothing to take back but what it held meanwhile, which is gone.
     if (semaphore == nullptr && !delta.before) continue;
     if (semaphore == nullptr) semaphore = state->Insert(*delta.before);
-    for (const LeaseChange& change : std::views::reverse(delta.leases)) {
-      state->Apply(semaphore, LeaseChange{change.after, change.before, EndCause::kNone});
+    for (auto change = delta.leases.rbegin(); change != delta.leases.rend(); ++change) {
+      state->Apply(semaphore, LeaseChange{change->after, change->before, EndCause::kNone});
     }
-    for (const WaiterChange& change : std::views::reverse(delta.waiters)) {
-      state->Apply(semaphore, WaiterChange{change.after, change.before, EndCause::kNone});
+    for (auto change = delta.waiters.rbegin(); change != delta.waiters.rend(); ++change) {
+      state->Apply(semaphore, WaiterChange{change->after, change->before, EndCause::kNone});
     }
     if (delta.before) {
       state->SetRow(semaphore, *delta.before);
@@ -129,8 +127,8 @@ void Revert(const Transaction& transaction, LedgerState* state) {
       state->Erase(delta.name);
     }
   }
-  for (const SessionChange& change : std::views::reverse(transaction.sessions)) {
-    state->Apply(SessionChange{change.after, change.before});
+  for (auto change = transaction.sessions.rbegin(); change != transaction.sessions.rend(); ++change) {
+    state->Apply(SessionChange{change->after, change->before});
   }
 }
 
