@@ -32,7 +32,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     counts = Counts()
     at_once = 4
-    work_ms = 30
+    work_ms = 80
 
     def do_GET(self) -> None:  # noqa: N802, the name is http.server's
         if self.path == "/counts":
@@ -77,7 +77,7 @@ class Server(http.server.ThreadingHTTPServer):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--at-once", type=int, default=4, help="requests served at once (default 4)")
-    parser.add_argument("--work-ms", type=int, default=30, help="time a request takes (default 30)")
+    parser.add_argument("--work-ms", type=int, default=80, help="time a request takes (default 80)")
     parser.add_argument("--port-file", required=True, help="where to write the port that it serves on")
     arguments = parser.parse_args()
     Handler.at_once, Handler.work_ms = arguments.at_once, arguments.work_ms
