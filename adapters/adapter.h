@@ -1,9 +1,10 @@
 // The interface between the server and an engine.
 //
-// An adapter keeps semaphores. It is synchronous and batched, is used by one thread at a time (the lane
-// that owns it), and never throws. Only Wake() may be called from any thread.
+// An adapter keeps semaphores. It is synchronous and batched, is used by one thread at a time (the
+// lane that owns it), and never throws. Only Wake() may be called from any thread.
 //
-// Losing is a value (kFull, kQueued, …), not knowing is a value (kUnknown); only breakage is an error.
+// Losing is a value (kFull, kQueued, …), not knowing is a value (kUnknown); only breakage is an
+// error.
 #pragma once
 
 #include <chrono>
@@ -23,20 +24,22 @@ namespace semaphored {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// ---- Commands: what the server asks. All names and numbers in them have been checked by the server. ----
+// ---- Commands: what the server asks. All names and numbers in them have been checked by the
+// server. ----
 
-// Who asks, so that a repeated request gets the same answer. Without an id (sequence 0) each is new.
+// Who asks, so that a repeated request gets the same answer. Without an id (sequence 0) each is
+// new.
 struct Requester {
   std::string client_id;
   uint64_t sequence = 0;
 };
 
 // Takes permits, or a place in the queue.
-//   kGranted (lease), kQueued (position; later the event kGranted or kWaitEnded), kFull, kHolderCap, kPaused,
-//   kLimitMismatch (number = the stored limit), kExceedsLimit (number = the limit), kNoSuchSemaphore, kDestroyed,
-//   kLimitReached, kTooOld, kReused, kSessionLost.
-// A repeated request finds its waiter or its living lease again, moved to this node if it was detached; if
-// the lease has ended: kNotHeld with the cause where it is known.
+//   kGranted (lease), kQueued (position; later the event kGranted or kWaitEnded), kFull,
+//   kHolderCap, kPaused, kLimitMismatch (number = the stored limit), kExceedsLimit (number = the
+//   limit), kNoSuchSemaphore, kDestroyed, kLimitReached, kTooOld, kReused, kSessionLost.
+// A repeated request finds its waiter or its living lease again, moved to this node if it was
+// detached; if the lease has ended: kNotHeld with the cause where it is known.
 struct AcquireCommand {
   Requester requester;
   std::string semaphore;
@@ -52,7 +55,8 @@ struct AcquireCommand {
 };
 
 // Gives permits back: all (slots empty) or some.
-//   kReleased (number = permits released, remaining, lease = what is left of it), kNotHeld (cause), kNoSuchSlot, kTooOld, kReused.
+//   kReleased (number = permits released, remaining, lease = what is left of it), kNotHeld (cause),
+//   kNoSuchSlot, kTooOld, kReused.
 struct ReleaseCommand {
   Requester requester;
   std::string semaphore;
@@ -60,8 +64,8 @@ struct ReleaseCommand {
   Slots slots;
 };
 
-// kHeld (lease) or kNotHeld (cause). By claim, or, if claim is empty, by slot and token (number64 = the token
-// that holds the slot now, 0 = none).
+// kHeld (lease) or kNotHeld (cause). By claim, or, if claim is empty, by slot and token (number64 =
+// the token that holds the slot now, 0 = none).
 struct VerifyCommand {
   std::string semaphore;
   Id claim;
@@ -69,8 +73,10 @@ struct VerifyCommand {
   uint64_t token = 0;
 };
 
-// Ends a lease or a wait that is not ended by its holder: its TTL, its wait, its recall ran out, its client went away.
-//   kDone; kNotHeld: it is gone already; kStale: the condition does not hold any more, nothing was done.
+// Ends a lease or a wait that is not ended by its holder: its TTL, its wait, its recall ran out,
+// its client went away.
+//   kDone; kNotHeld: it is gone already; kStale: the condition does not hold any more, nothing was
+//   done.
 struct EndCommand {
   std::string semaphore;
   Id claim;
@@ -88,8 +94,8 @@ struct RecallCommand {
   Recall recall;
 };
 
-// Moves a detached claim to this node: epoch + 1. kHeld (lease), kStillWaiting, kNotHeld (cause), kBelongsToSession.
-// Hosted here already: the same answer, without a write.
+// Moves a detached claim to this node: epoch + 1. kHeld (lease), kStillWaiting, kNotHeld (cause),
+// kBelongsToSession. Hosted here already: the same answer, without a write.
 struct AdoptCommand {
   std::string semaphore;
   Id claim;
@@ -118,8 +124,8 @@ struct CloseSessionCommand {
   EndCause cause = EndCause::kExpired;
 };
 
-// Everything that hangs on nodes which are dead: on other incarnations of this node, on any other node if the
-// store is exclusive, and on `dead`. kDone with `orphans`. Nothing is moved.
+// Everything that hangs on nodes which are dead: on other incarnations of this node, on any other
+// node if the store is exclusive, and on `dead`. kDone with `orphans`. Nothing is moved.
 struct OrphansCommand {
   std::vector<NodeRef> dead;
 };
@@ -158,9 +164,10 @@ struct AdminDescribe {
 };
 
 // One administrative act on one semaphore.
-//   kDone with `info` (the semaphore after the act; none when it is gone), changed, number = leases affected;
-//   kNoSuchSemaphore, kRevisionMismatch (info), kAlreadyExists (info), kInUse (info), kWouldOvershoot (info),
-//   kOutOfRange (a limit below 0 or above limit_max), kLimitReached, kDestroyed, kUnsupported, kTooOld, kReused.
+//   kDone with `info` (the semaphore after the act; none when it is gone), changed, number = leases
+//   affected; kNoSuchSemaphore, kRevisionMismatch (info), kAlreadyExists (info), kInUse (info),
+//   kWouldOvershoot (info), kOutOfRange (a limit below 0 or above limit_max), kLimitReached,
+//   kDestroyed, kUnsupported, kTooOld, kReused.
 struct AdminCommand {
   Requester requester;
   std::string semaphore;
@@ -189,16 +196,16 @@ struct WatchCommand {
   bool on = true;
 };
 
-using Command = std::variant<AcquireCommand, ReleaseCommand, VerifyCommand, EndCommand, RecallCommand,
-                             AdoptCommand, OpenSessionCommand, AdoptSessionCommand,
-                             CloseSessionCommand, OrphansCommand, AdminCommand, ListCommand,
-                             HistoryCommand, WatchCommand>;
+using Command =
+    std::variant<AcquireCommand, ReleaseCommand, VerifyCommand, EndCommand, RecallCommand,
+                 AdoptCommand, OpenSessionCommand, AdoptSessionCommand, CloseSessionCommand,
+                 OrphansCommand, AdminCommand, ListCommand, HistoryCommand, WatchCommand>;
 
 // ---- Outcomes: what became of a command. ----
 
 struct ClaimInfo {
   std::string semaphore;
-  LeasePtr lease;    // One of the two.
+  LeasePtr lease;  // One of the two.
   WaiterPtr waiter;
 };
 
@@ -264,7 +271,8 @@ enum class OutcomeKind : uint8_t {
   kUnsupported,
   // A repeated acquire whose wait had ended: see cause.
   kWaitEnded,
-  // It may or may not have been done. The adapter finds out; the final outcome comes in StepResult::settled.
+  // It may or may not have been done. The adapter finds out; the final outcome comes in
+  // StepResult::settled.
   kUnknown,
 };
 
@@ -277,14 +285,16 @@ struct Outcome {
   uint64_t number64 = 0;
   uint64_t position = 0;
   LeasePtr lease;
-  // kQueued: the claim that waits. It is another than the command's when the request was a repeated one.
+  // kQueued: the claim that waits. It is another than the command's when the request was a repeated
+  // one.
   Id claim;
   // A sentence about a limit that was reached or a thing that is not supported; else empty.
   std::string message;
   std::unique_ptr<Report> report;
 };
 
-// ---- Events: what happened to claims, whoever did it. Events about other daemons' claims may come too. ----
+// ---- Events: what happened to claims, whoever did it. Events about other daemons' claims may come
+// too. ----
 
 struct Event {
   enum class Kind : uint8_t {
@@ -303,7 +313,16 @@ struct Event {
 
 // For Watch, only when a WatchCommand asked for it.
 struct SemaphoreChange {
-  enum class Kind : uint8_t { kCreated, kChanged, kDestroyed, kQueued, kGranted, kEnded, kRecalled, kWaitEnded };
+  enum class Kind : uint8_t {
+    kCreated,
+    kChanged,
+    kDestroyed,
+    kQueued,
+    kGranted,
+    kEnded,
+    kRecalled,
+    kWaitEnded
+  };
   Kind kind = Kind::kChanged;
   SemaphoreInfo info;  // Without rows.
   EndCause cause = EndCause::kNone;
@@ -342,12 +361,14 @@ class Adapter {
   // happened in the engine. With an empty batch it waits for events until `deadline`, or Wake().
   // With commands it does not wait for events; `deadline` then bounds how long the engine may take.
   //
-  // After kUnknown, only Step with an empty batch may be called until all unknown commands were settled.
+  // After kUnknown, only Step with an empty batch may be called until all unknown commands were
+  // settled.
   //
-  // Error: nothing of the batch was done, and what was told before still holds. UNAVAILABLE: the engine
-  // cannot be reached; RESOURCE_EXHAUSTED: it has no room; DATA_LOSS: what it keeps is damaged;
-  // FAILED_PRECONDITION: this node has been declared dead or replaced, and must not go on.
-  virtual absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch, SteadyTime deadline) = 0;
+  // Error: nothing of the batch was done, and what was told before still holds. UNAVAILABLE: the
+  // engine cannot be reached; RESOURCE_EXHAUSTED: it has no room; DATA_LOSS: what it keeps is
+  // damaged; FAILED_PRECONDITION: this node has been declared dead or replaced, and must not go on.
+  virtual absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch,
+                                          SteadyTime deadline) = 0;
 
   // Ends a waiting Step soon, or the next one if none waits. Any thread.
   virtual void Wake() = 0;
@@ -359,8 +380,8 @@ bool IsReadOnly(const Command& command);
 // The name of the semaphore that a command is about; empty for those about sessions, lists and all.
 std::string_view SemaphoreOf(const Command& command);
 
-// A daemon's own row among the nodes on one engine. Used by one thread at a time, another one than the lanes';
-// on a connection of its own. Never throws.
+// A daemon's own row among the nodes on one engine. Used by one thread at a time, another one than
+// the lanes'; on a connection of its own. Never throws.
 class NodeStore {
  public:
   struct Node {
@@ -372,11 +393,12 @@ class NodeStore {
 
   virtual ~NodeStore() = default;
 
-  // Takes the node id for this process: a new incarnation. Whoever had it before can write nothing more.
+  // Takes the node id for this process: a new incarnation. Whoever had it before can write nothing
+  // more.
   virtual absl::StatusOr<NodeRef> Join(const std::string& node_id) = 0;
 
-  // Counts this node's counter up. FAILED_PRECONDITION: the id was taken by another process or the node
-  // was declared dead. Blocks for as long as the engine takes.
+  // Counts this node's counter up. FAILED_PRECONDITION: the id was taken by another process or the
+  // node was declared dead. Blocks for as long as the engine takes.
   virtual absl::Status Heartbeat() = 0;
 
   // All nodes, this one too.

@@ -1,7 +1,9 @@
 // Opens the engine that a URL names. The only place that knows all schemes.
 //
-//   sqlite:///var/lib/semaphored/state.db   an embedded file; made if it is not there. Options after '?':
-//                                           history_rows=N (100000; 0 keeps none), synchronous=full|off (tests only)
+//   sqlite:///var/lib/semaphored/state.db   an embedded file; made if it is not there. Options
+//   after '?':
+//                                           history_rows=N (100000; 0 keeps none),
+//                                           synchronous=full|off (tests only)
 //   sqlite::memory:                         nothing outlives the process
 #pragma once
 
@@ -21,10 +23,13 @@ class Engine {
  public:
   virtual ~Engine() = default;
   virtual const Guarantees& guarantees() const = 0;
-  // This daemon among others. Owned by the engine. Join() must have succeeded before a lane is opened.
+  // This daemon among others. Owned by the engine. Join() must have succeeded before a lane is
+  // opened.
   virtual NodeStore& nodes() = 0;
-  // One more adapter, for one more lane; at most guarantees().lanes_max. `options.self` is what Join() gave.
-  virtual absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(const ledger::LedgerOptions& options) = 0;
+  // One more adapter, for one more lane; at most guarantees().lanes_max. `options.self` is what
+  // Join() gave.
+  virtual absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(
+      const ledger::LedgerOptions& options) = 0;
 };
 
 // INVALID_ARGUMENT: the URL is not understood; an unknown scheme's message names those that exist.

@@ -33,15 +33,16 @@ struct Id {
   }
 };
 
-// One life of one daemon. `number` stands for the node id in the engine; it is given by NodeStore::Join.
+// One life of one daemon. `number` stands for the node id in the engine; it is given by
+// NodeStore::Join.
 struct NodeRef {
   uint32_t number = 0;
   uint32_t incarnation = 0;
   friend bool operator==(const NodeRef&, const NodeRef&) = default;
 };
 
-// A request that may be repeated: the client, by its number in the adapter, and its sequence number.
-// sequence 0: the request carries no id and is not remembered.
+// A request that may be repeated: the client, by its number in the adapter, and its sequence
+// number. sequence 0: the request carries no id and is not remembered.
 struct RequestKey {
   uint32_t client = 0;
   uint64_t sequence = 0;
@@ -51,7 +52,8 @@ struct RequestKey {
 
 using Slots = absl::InlinedVector<uint32_t, 2>;
 
-// How a lease, or a wait, came to its end. The numbers are those of semaphore.v1.EndCause and of the stores.
+// How a lease, or a wait, came to its end. The numbers are those of semaphore.v1.EndCause and of
+// the stores.
 enum class EndCause : uint8_t {
   kNone = 0,
   kReleased = 1,
@@ -109,7 +111,8 @@ struct Lease : Claim {
   uint64_t token = 0;
   int64_t granted_at_unix_ms = 0;
   Recall recall;
-  // The semaphore's setting when it was granted, or loaded; stores do not keep it here. 0: no bound.
+  // The semaphore's setting when it was granted, or loaded; stores do not keep it here. 0: no
+  // bound.
   int64_t longest_hold_ms = 0;
   // Taken by another client of the same engine: no session, no token, never ended by us.
   bool foreign = false;
@@ -119,8 +122,8 @@ struct Waiter : Claim {
   int64_t queued_at_unix_ms = 0;
 };
 
-// Rows are shared between a state and the transactions over it, and never changed once made, but for
-// Lease::token, which the winning commit sets. A change makes a new row.
+// Rows are shared between a state and the transactions over it, and never changed once made, but
+// for Lease::token, which the winning commit sets. A change makes a new row.
 using LeasePtr = std::shared_ptr<Lease>;
 using WaiterPtr = std::shared_ptr<Waiter>;
 
@@ -143,7 +146,8 @@ struct SemaphoreRow {
   bool paused = false;
   bool destroying = false;
   uint64_t next_order = 1;
-  // Rises by one with each commit that touches the semaphore or its claims. 0: not in the store yet.
+  // Rises by one with each commit that touches the semaphore or its claims. 0: not in the store
+  // yet.
   uint64_t revision = 0;
   int64_t created_at_unix_ms = 0;
   friend bool operator==(const SemaphoreRow&, const SemaphoreRow&) = default;
@@ -157,20 +161,21 @@ struct HistoryRow {
   EndCause cause = EndCause::kNone;
 };
 
-// What an adapter can promise. docs/semantics.md shows it as a table; the contract suite checks each line.
+// What an adapter can promise. docs/semantics.md shows it as a table; the contract suite checks
+// each line.
 struct Guarantees {
-  std::string adapter;                       // "sqlite", "postgres", …
-  bool push = true;                          // A release reaches waiters of other daemons by push.
-  bool exclusive = false;                    // One daemon at a time owns the store: nobody else can end a lease.
-  bool leases_survive_daemon = true;         // Promise 4.
-  bool weighted = true;                      // A claim may ask for more than one permit.
-  bool fencing = true;                       // Tokens rise per slot, over all holders that we know of.
-  bool queue = true;                         // The engine keeps the order of waiters, across daemons.
-  bool history = true;                       // Ended leases can be listed.
-  bool durable_tickets = false;              // Enqueue and Work.
-  bool safe_at_failover = true;              // The engine loses no acknowledged commit at a fail-over.
+  std::string adapter;     // "sqlite", "postgres", …
+  bool push = true;        // A release reaches waiters of other daemons by push.
+  bool exclusive = false;  // One daemon at a time owns the store: nobody else can end a lease.
+  bool leases_survive_daemon = true;  // Promise 4.
+  bool weighted = true;               // A claim may ask for more than one permit.
+  bool fencing = true;                // Tokens rise per slot, over all holders that we know of.
+  bool queue = true;                  // The engine keeps the order of waiters, across daemons.
+  bool history = true;                // Ended leases can be listed.
+  bool durable_tickets = false;       // Enqueue and Work.
+  bool safe_at_failover = true;       // The engine loses no acknowledged commit at a fail-over.
   uint32_t permits_per_request_max = 1'000'000;
-  uint32_t lanes_max = 1;                    // More adapters on one store than this bring nothing.
+  uint32_t lanes_max = 1;  // More adapters on one store than this bring nothing.
 };
 
 }  // namespace semaphored

@@ -35,7 +35,8 @@ Client* Clients::Add(std::string client_id, SteadyTime now) {
   return Insert(std::move(client));
 }
 
-Client* Clients::AddStored(uint32_t number, std::string client_id, uint64_t sequence_high, SteadyTime now) {
+Client* Clients::AddStored(uint32_t number, std::string client_id, uint64_t sequence_high,
+                           SteadyTime now) {
   Client* client = Find(number);
   if (client == nullptr) {
     Client added;
@@ -43,7 +44,8 @@ Client* Clients::AddStored(uint32_t number, std::string client_id, uint64_t sequ
     added.client_id = std::move(client_id);
     added.used_at = now;
     client = Insert(std::move(added));
-    if (number < kStoreNumbers && number >= next_number_) next_number_ = number % (kStoreNumbers - 1) + 1;
+    if (number < kStoreNumbers && number >= next_number_)
+      next_number_ = number % (kStoreNumbers - 1) + 1;
   }
   client->stored = true;
   client->sequence_high = std::max(client->sequence_high, sequence_high);

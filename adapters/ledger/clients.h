@@ -1,5 +1,5 @@
-// The clients whose answers are remembered: names to numbers, the highest sequence number answered, and who has
-// been silent for how long. Single-threaded.
+// The clients whose answers are remembered: names to numbers, the highest sequence number answered,
+// and who has been silent for how long. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class Clients {
   using Position = std::list<Client>::iterator;
   Client* Insert(Client client);
 
-  std::list<Client> clients_;  // The one used last is at the back.
+  std::list<Client> clients_;                                // The one used last is at the back.
   absl::flat_hash_map<std::string_view, Position> by_name_;  // Keys point into clients_.
   absl::flat_hash_map<uint32_t, Position> by_number_;
   uint32_t next_number_ = 1;

@@ -22,23 +22,27 @@ bool MovedAway(const NodeRef& before, const NodeRef& after, const NodeRef& self)
   return before != after && after != self;
 }
 
-void AppendLeaseEvent(const LeaseChange& change, const absl::flat_hash_set<Id>& granted, const NodeRef& self,
-                      std::string_view semaphore, std::vector<Event>* events) {
+void AppendLeaseEvent(const LeaseChange& change, const absl::flat_hash_set<Id>& granted,
+                      const NodeRef& self, std::string_view semaphore, std::vector<Event>* events) {
   if (!change.before) {
     if (granted.contains(change.after->id)) {
-      events->push_back({Event::Kind::kGranted, EndCause::kNone, change.after->id, semaphore, change.after});
+      events->push_back(
+          {Event::Kind::kGranted, EndCause::kNone, change.after->id, semaphore, change.after});
     }
     return;
   }
   if (!change.after) {
-    events->push_back({Event::Kind::kEnded, change.cause, change.before->id, semaphore, change.before});
+    events->push_back(
+        {Event::Kind::kEnded, change.cause, change.before->id, semaphore, change.before});
     return;
   }
   if (change.after->recall.pending() && change.after->recall != change.before->recall) {
-    events->push_back({Event::Kind::kRecalled, EndCause::kNone, change.after->id, semaphore, change.after});
+    events->push_back(
+        {Event::Kind::kRecalled, EndCause::kNone, change.after->id, semaphore, change.after});
   }
   if (MovedAway(change.before->host, change.after->host, self)) {
-    events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, semaphore, change.after});
+    events->push_back(
+        {Event::Kind::kMoved, EndCause::kNone, change.after->id, semaphore, change.after});
   }
 }
 
@@ -60,26 +64,30 @@ void AppendEvents(const Transaction& transaction, std::vector<Event>* events) {
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     const absl::flat_hash_set<Id> granted =
         delta.waiters.empty() ? absl::flat_hash_set<Id>() : GrantedWaiters(delta);
-    for (const LeaseChange& change : delta.leases) AppendLeaseEvent(change, granted, transaction.node, delta.name, events);
+    for (const LeaseChange& change : delta.leases)
+      AppendLeaseEvent(change, granted, transaction.node, delta.name, events);
     for (const WaiterChange& change : delta.waiters) {
       if (change.before && !change.after && change.cause != EndCause::kNone) {
-        events->push_back({Event::Kind::kWaitEnded, change.cause, change.before->id, delta.name, nullptr});
+        events->push_back(
+            {Event::Kind::kWaitEnded, change.cause, change.before->id, delta.name, nullptr});
       }
       if (change.before && change.after &&
           MovedAway(change.before->host, change.after->host, transaction.node)) {
-        events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, delta.name, nullptr});
+        events->push_back(
+            {Event::Kind::kMoved, EndCause::kNone, change.after->id, delta.name, nullptr});
       }
     }
   }
   for (const SessionChange& change : transaction.sessions) {
     if (change.before && change.after &&
-          MovedAway(change.before->host, change.after->host, transaction.node)) {
+        MovedAway(change.before->host, change.after->host, transaction.node)) {
       events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, {}, nullptr});
     }
   }
 }
 
-void AppendChanges(const Transaction& transaction, const LedgerState& state, std::vector<SemaphoreChange>* changes) {
+void AppendChanges(const Transaction& transaction, const LedgerState& state,
+                   std::vector<SemaphoreChange>* changes) {
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     SemaphoreChange base;
     if (const Semaphore* semaphore = state.Find(delta.name)) {
@@ -116,7 +124,8 @@ void AppendChanges(const Transaction& transaction, const LedgerState& state, std
   }
 }
 
-SemaphoreDelta ReplaceWith(const LoadedSemaphore* loaded, const std::string& name, LedgerState* state) {
+SemaphoreDelta ReplaceWith(const LoadedSemaphore* loaded, const std::string& name,
+                           LedgerState* state) {
   SemaphoreDelta delta;
   delta.name = name;
   Semaphore* semaphore = state->Find(name);
@@ -144,14 +153,17 @@ SemaphoreDelta ReplaceWith(const LoadedSemaphore* loaded, const std::string& nam
   }
   for (const auto& [id, lease] : leases) {
     const LeasePtr before = semaphore->FindLease(id);
-    if (!before || !SameLease(*before, *lease)) delta.leases.push_back({before, lease, EndCause::kNone});
+    if (!before || !SameLease(*before, *lease))
+      delta.leases.push_back({before, lease, EndCause::kNone});
   }
   // First everything that goes, then everything that comes: a slot may have changed hands.
   for (const WaiterChange& change : delta.waiters) {
-    if (change.before) state->Apply(semaphore, WaiterChange{change.before, nullptr, EndCause::kNone});
+    if (change.before)
+      state->Apply(semaphore, WaiterChange{change.before, nullptr, EndCause::kNone});
   }
   for (const LeaseChange& change : delta.leases) {
-    if (change.before) state->Apply(semaphore, LeaseChange{change.before, nullptr, EndCause::kNone});
+    if (change.before)
+      state->Apply(semaphore, LeaseChange{change.before, nullptr, EndCause::kNone});
   }
   for (const LeaseChange& change : delta.leases) {
     if (change.after) state->Apply(semaphore, LeaseChange{nullptr, change.after, EndCause::kNone});

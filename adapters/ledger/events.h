@@ -9,15 +9,19 @@
 
 namespace semaphored::ledger {
 
-// Appends in the order in which things happened, semaphore by semaphore. A grant that was the immediate outcome of its
-// own command is no event, nor is a move to transaction.node.
+// Appends in the order in which things happened, semaphore by semaphore. A grant that was the
+// immediate outcome of its own command is no event, nor is a move to transaction.node.
 void AppendEvents(const Transaction& transaction, std::vector<Event>* events);
 
-// As AppendEvents, for watchers: also immediate grants and changes of rows. `state`: after the transaction.
-void AppendChanges(const Transaction& transaction, const LedgerState& state, std::vector<SemaphoreChange>* changes);
+// As AppendEvents, for watchers: also immediate grants and changes of rows. `state`: after the
+// transaction.
+void AppendChanges(const Transaction& transaction, const LedgerState& state,
+                   std::vector<SemaphoreChange>* changes);
 
-// Brings `semaphore` (nullptr: there is none) of `state` to what the store has (nullptr: there is none), and
-// returns the difference as a delta, for AppendEvents. Leases that are gone have cause kUnknown.
-SemaphoreDelta ReplaceWith(const LoadedSemaphore* loaded, const std::string& name, LedgerState* state);
+// Brings `semaphore` (nullptr: there is none) of `state` to what the store has (nullptr: there is
+// none), and returns the difference as a delta, for AppendEvents. Leases that are gone have cause
+// kUnknown.
+SemaphoreDelta ReplaceWith(const LoadedSemaphore* loaded, const std::string& name,
+                           LedgerState* state);
 
 }  // namespace semaphored::ledger

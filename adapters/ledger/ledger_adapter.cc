@@ -16,7 +16,8 @@ namespace semaphored::ledger {
 namespace {
 
 constexpr size_t kRecentEndsMax = 65'536;
-constexpr uint32_t kHistoryLookedAt = 256;   // Rows, when we must find out how a lease ended elsewhere.
+constexpr uint32_t kHistoryLookedAt =
+    256;  // Rows, when we must find out how a lease ended elsewhere.
 constexpr uint64_t kAnswersPrunedEvery = 256;  // Sequence numbers of one client.
 constexpr int kForgottenPerBatch = 64;
 
@@ -24,7 +25,8 @@ const Requester* RequesterOf(const Command& command) {
   if (const auto* acquire = std::get_if<AcquireCommand>(&command)) return &acquire->requester;
   if (const auto* release = std::get_if<ReleaseCommand>(&command)) return &release->requester;
   const auto* admin = std::get_if<AdminCommand>(&command);
-  return admin != nullptr && !std::holds_alternative<AdminDescribe>(admin->act) ? &admin->requester : nullptr;
+  return admin != nullptr && !std::holds_alternative<AdminDescribe>(admin->act) ? &admin->requester
+                                                                                : nullptr;
 }
 
 class LedgerAdapter : public Adapter {
@@ -57,9 +59,11 @@ class LedgerAdapter : public Adapter {
   absl::StatusOr<Outcome> ListNames(const ListCommand& command);
 
   // nullopt: it has not been answered before.
-  absl::StatusOr<std::optional<Outcome>> Replay(const Command& command, Client* client, uint64_t sequence,
-                                                Editor& editor, const Context& context);
-  Outcome ReplayAnswer(const Command& command, const Answer& answer, Editor& editor, const Context& context);
+  absl::StatusOr<std::optional<Outcome>> Replay(const Command& command, Client* client,
+                                                uint64_t sequence, Editor& editor,
+                                                const Context& context);
+  Outcome ReplayAnswer(const Command& command, const Answer& answer, Editor& editor,
+                       const Context& context);
   Outcome ReplayAcquire(const Answer& answer, Editor& editor, const Context& context);
   const Answer* FindPending(const RequestKey& request, const Transaction& transaction) const;
 
@@ -84,7 +88,8 @@ class LedgerAdapter : public Adapter {
   std::unique_ptr<Decided> unknown_;
   // Names that the delta string views in events point to, until the next Step.
   std::vector<Transaction> last_;
-  // Shared stores only. What other daemons changed, found while reading, to be told with the next result.
+  // Shared stores only. What other daemons changed, found while reading, to be told with the next
+  // result.
   std::vector<Event> found_events_;
   std::vector<SemaphoreChange> found_changes_;
   absl::flat_hash_set<std::string> loaded_;  // Names whose state is cached, existing or not.
@@ -97,27 +102,36 @@ absl::Status LedgerAdapter::Start() {
   if (!exclusive()) return absl::OkStatus();
   absl::StatusOr<Image> image = store_->LoadAll();
   if (!image.ok()) return image.status();
-  for (SessionPtr& session : image->sessions) state_.Apply(SessionChange{nullptr, std::move(session)});
+  for (SessionPtr& session : image->sessions)
+    state_.Apply(SessionChange{nullptr, std::move(session)});
   for (LoadedClient& client : image->clients) {
-    clients_.AddStored(client.number, std::move(client.client_id), client.sequence_high, options_.now());
+    clients_.AddStored(client.number, std::move(client.client_id), client.sequence_high,
+                       options_.now());
   }
   for (LoadedSemaphore& loaded : image->semaphores) {
     Semaphore* semaphore = state_.Insert(std::move(loaded.row));
-    for (LeasePtr& lease : loaded.leases) lease->longest_hold_ms = semaphore->row.settings.longest_hold_ms;
-    for (LeasePtr& lease : loaded.leases) state_.Apply(semaphore, LeaseChange{nullptr, std::move(lease), EndCause::kNone});
-    for (WaiterPtr& waiter : loaded.waiters) state_.Apply(semaphore, WaiterChange{nullptr, std::move(waiter), EndCause::kNone});
+    for (LeasePtr& lease : loaded.leases)
+      lease->longest_hold_ms = semaphore->row.settings.longest_hold_ms;
+    for (LeasePtr& lease : loaded.leases)
+      state_.Apply(semaphore, LeaseChange{nullptr, std::move(lease), EndCause::kNone});
+    for (WaiterPtr& waiter : loaded.waiters)
+      state_.Apply(semaphore, WaiterChange{nullptr, std::move(waiter), EndCause::kNone});
   }
   const std::string wrong = state_.CheckInvariants();
-  if (!wrong.empty()) return absl::DataLossError(absl::StrCat(store_->guarantees().adapter, ": ", wrong));
+  if (!wrong.empty())
+    return absl::DataLossError(absl::StrCat(store_->guarantees().adapter, ": ", wrong));
   absl::StatusOr<std::vector<HistoryRow>> history = store_->ReadHistory("", 0, 10'000);
-  if (!history.ok()) return absl::IsUnimplemented(history.status()) ? absl::OkStatus() : history.status();
-  for (auto row = history->rbegin(); row != history->rend(); ++row) ends_.Add(row->lease->id, row->cause);
+  if (!history.ok())
+    return absl::IsUnimplemented(history.status()) ? absl::OkStatus() : history.status();
+  for (auto row = history->rbegin(); row != history->rend(); ++row)
+    ends_.Add(row->lease->id, row->cause);
   return absl::OkStatus();
 }
 
 // ---- A step ----
 
-absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batch, SteadyTime deadline) {
+absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batch,
+                                               SteadyTime deadline) {
   if (found_events_.empty()) last_.clear();
   if (unknown_ != nullptr) return SettleUnknown(deadline);
   if (batch.empty()) return WaitForEvents(deadline);
@@ -149,8 +163,9 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
         if (absl::Status status = Refresh(std::move(commit.stale)); !status.ok()) return status;
     }
   }
-  return absl::AbortedError(absl::StrCat(store_->guarantees().adapter, ": other daemons were first ",
-                                         options_.attempts_max, " times; nothing was done, try again"));
+  return absl::AbortedError(absl::StrCat(store_->guarantees().adapter,
+                                         ": other daemons were first ", options_.attempts_max,
+                                         " times; nothing was done, try again"));
 }
 
 absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
@@ -168,7 +183,8 @@ absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
   return result;
 }
 
-// A push is a hint that may be lost: now and then everything that has a queue is compared with the engine.
+// A push is a hint that may be lost: now and then everything that has a queue is compared with the
+// engine.
 absl::Status LedgerAdapter::SweepIfDue() {
   const SteadyTime now = options_.now();
   if (now < swept_at_ + options_.sweep_interval) return absl::OkStatus();
@@ -177,7 +193,8 @@ absl::Status LedgerAdapter::SweepIfDue() {
   std::vector<std::string> idle;
   for (const std::string& name : loaded_) {
     const Semaphore* semaphore = state_.Find(name);
-    const bool in_use = semaphore != nullptr && (!semaphore->waiters.empty() || !semaphore->leases.empty());
+    const bool in_use =
+        semaphore != nullptr && (!semaphore->waiters.empty() || !semaphore->leases.empty());
     if (in_use) rows.push_back(&semaphore->row);
     if (!in_use) idle.push_back(name);
   }
@@ -210,7 +227,8 @@ absl::StatusOr<StepResult> LedgerAdapter::SettleUnknown(SteadyTime deadline) {
   const absl::Status status =
       commit.kind == CommitResult::Kind::kFailed && !commit.status.ok()
           ? commit.status
-          : absl::UnavailableError("the engine's answer was lost, and the write with it; nothing was done, try again");
+          : absl::UnavailableError(
+                "the engine's answer was lost, and the write with it; nothing was done, try again");
   for (uint64_t ticket : tickets) result.settled.push_back({ticket, status});
   std::vector<std::string> stale = std::move(commit.stale);
   for (const SemaphoreDelta& delta : decided->transaction.semaphores) stale.push_back(delta.name);
@@ -235,7 +253,8 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
       clients_.Use(client, now);
     }
   }
-  for (const AnswerFloor& floor : transaction.answer_floors) clients_.Find(floor.client)->floor = floor.below;
+  for (const AnswerFloor& floor : transaction.answer_floors)
+    clients_.Find(floor.client)->floor = floor.below;
   for (uint32_t number : transaction.forgotten_clients) clients_.Forget(number);
   for (const HistoryRow& row : transaction.history) ends_.Add(row.lease->id, row.cause);
   for (Outcome& outcome : decided->outcomes) {
@@ -259,7 +278,8 @@ void LedgerAdapter::Undo(const Transaction& transaction) { Revert(transaction, &
 
 // ---- Deciding ----
 
-absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attempt, Decided* decided) {
+absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attempt,
+                                   Decided* decided) {
   decided->transaction.node = options_.self;
   decided->transaction.attempt = attempt;
   decided->outcomes.reserve(batch.size());
@@ -270,7 +290,8 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
     if (!hints.ok()) return hints.status();
     std::erase_if(*hints, [&](const std::string& name) { return !loaded_.contains(name); });
     if (absl::Status status = Refresh(*std::move(hints)); !status.ok()) return status;
-    // All that the batch needs is loaded before anything is changed, so that a reload never meets a half-made batch.
+    // All that the batch needs is loaded before anything is changed, so that a reload never meets a
+    // half-made batch.
     for (const Submission& submission : batch) {
       if (absl::Status status = Need(submission.command); !status.ok()) return status;
     }
@@ -309,7 +330,8 @@ absl::Status LedgerAdapter::Need(const Command& command) {
   if (const auto* adopt = std::get_if<AdoptSessionCommand>(&command)) session = &adopt->session;
   if (const auto* close = std::get_if<CloseSessionCommand>(&command)) session = &close->session;
   if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
-    if (acquire->session != acquire->claim && !state_.FindSession(acquire->session)) session = &acquire->session;
+    if (acquire->session != acquire->claim && !state_.FindSession(acquire->session))
+      session = &acquire->session;
   }
   if (session != nullptr) {
     absl::StatusOr<LedgerStore::SessionAt> at = store_->LoadSession(*session);
@@ -356,7 +378,8 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
       Client* oldest = clients_.Oldest();
       const bool in_use = state_.ClaimCountOf(oldest->number) > 0 || oldest->stored;
       if (in_use) {
-        decided->outcomes.push_back(LimitReached(absl::StrCat("clients_max (", options_.clients_max, ") is reached")));
+        decided->outcomes.push_back(
+            LimitReached(absl::StrCat("clients_max (", options_.clients_max, ") is reached")));
         return absl::OkStatus();
       }
       clients_.Forget(oldest->number);
@@ -365,7 +388,8 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
     context.client = client->number;
   }
   if (client != nullptr && requester != nullptr) {
-    absl::StatusOr<std::optional<Outcome>> replay = Replay(command, client, requester->sequence, editor, context);
+    absl::StatusOr<std::optional<Outcome>> replay =
+        Replay(command, client, requester->sequence, editor, context);
     if (!replay.ok()) return replay.status();
     if (replay->has_value()) {
       decided->outcomes.push_back(std::move(**replay));
@@ -387,7 +411,8 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
   const std::vector<Answer>& answers = decided->transaction.answers;
   const size_t answered = answers.size();
   decided->outcomes.push_back(Execute(command, editor, context));
-  // Whoever was answered now (others who waited, too) may repeat the request within this very batch.
+  // Whoever was answered now (others who waited, too) may repeat the request within this very
+  // batch.
   for (size_t i = answered; i < answers.size(); ++i) {
     Client* asker = clients_.Find(answers[i].request.client);
     if (asker == nullptr) continue;
@@ -405,20 +430,37 @@ Outcome LedgerAdapter::Execute(const Command& command, Editor& editor, const Con
     const Context& context;
     // What is not held has ended somehow: say how, if it was of late.
     Outcome WithCause(Outcome outcome, const Id& claim) const {
-      if (outcome.kind == OutcomeKind::kNotHeld && outcome.cause == EndCause::kNone && !claim.empty()) {
+      if (outcome.kind == OutcomeKind::kNotHeld && outcome.cause == EndCause::kNone &&
+          !claim.empty()) {
         outcome.cause = self.CauseOf(claim, editor.transaction());
       }
       return outcome;
     }
     Outcome operator()(const AcquireCommand& c) const { return Acquire(editor, c, context); }
-    Outcome operator()(const ReleaseCommand& c) const { return WithCause(Release(editor, c, context), c.claim); }
-    Outcome operator()(const VerifyCommand& c) const { return WithCause(Verify(editor.state(), c), c.claim); }
-    Outcome operator()(const EndCommand& c) const { return WithCause(End(editor, c, context), c.claim); }
-    Outcome operator()(const RecallCommand& c) const { return WithCause(AskBack(editor, c, context), c.claim); }
-    Outcome operator()(const AdoptCommand& c) const { return WithCause(Adopt(editor, c, context), c.claim); }
-    Outcome operator()(const OpenSessionCommand& c) const { return OpenSession(editor, c, context); }
-    Outcome operator()(const AdoptSessionCommand& c) const { return AdoptSession(editor, c, context); }
-    Outcome operator()(const CloseSessionCommand& c) const { return CloseSession(editor, c, context); }
+    Outcome operator()(const ReleaseCommand& c) const {
+      return WithCause(Release(editor, c, context), c.claim);
+    }
+    Outcome operator()(const VerifyCommand& c) const {
+      return WithCause(Verify(editor.state(), c), c.claim);
+    }
+    Outcome operator()(const EndCommand& c) const {
+      return WithCause(End(editor, c, context), c.claim);
+    }
+    Outcome operator()(const RecallCommand& c) const {
+      return WithCause(AskBack(editor, c, context), c.claim);
+    }
+    Outcome operator()(const AdoptCommand& c) const {
+      return WithCause(Adopt(editor, c, context), c.claim);
+    }
+    Outcome operator()(const OpenSessionCommand& c) const {
+      return OpenSession(editor, c, context);
+    }
+    Outcome operator()(const AdoptSessionCommand& c) const {
+      return AdoptSession(editor, c, context);
+    }
+    Outcome operator()(const CloseSessionCommand& c) const {
+      return CloseSession(editor, c, context);
+    }
     Outcome operator()(const OrphansCommand& c) const {
       return Orphans(editor.state(), c, context, self.exclusive());
     }
@@ -436,7 +478,8 @@ Outcome LedgerAdapter::Execute(const Command& command, Editor& editor, const Con
 absl::StatusOr<Outcome> LedgerAdapter::ReadHistory(const HistoryCommand& command) {
   if (!guarantees().history) {
     Outcome outcome = Simply(OutcomeKind::kUnsupported);
-    outcome.message = absl::StrCat("the adapter ", guarantees().adapter, " keeps no history as it is configured");
+    outcome.message =
+        absl::StrCat("the adapter ", guarantees().adapter, " keeps no history as it is configured");
     return outcome;
   }
   absl::StatusOr<std::vector<HistoryRow>> rows =
@@ -467,7 +510,8 @@ absl::StatusOr<Outcome> LedgerAdapter::ListNames(const ListCommand& command) {
     info.waiting = loaded.waiters.size();
     outcome.report->infos.push_back(std::move(info));
   }
-  std::ranges::sort(outcome.report->infos, {}, [](const SemaphoreInfo& info) { return info.row.name; });
+  std::ranges::sort(outcome.report->infos, {},
+                    [](const SemaphoreInfo& info) { return info.row.name; });
   return outcome;
 }
 
@@ -480,7 +524,8 @@ EndCause LedgerAdapter::CauseOf(const Id& claim, const Transaction& transaction)
 
 // ---- Repeated requests ----
 
-const Answer* LedgerAdapter::FindPending(const RequestKey& request, const Transaction& transaction) const {
+const Answer* LedgerAdapter::FindPending(const RequestKey& request,
+                                         const Transaction& transaction) const {
   for (auto answer = transaction.answers.rbegin(); answer != transaction.answers.rend(); ++answer) {
     if (answer->request == request) return &*answer;
   }
@@ -494,7 +539,8 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::Replay(const Command& comm
   const auto [semaphore, waiter] = state_.FindWaiting(request);
   if (waiter) {
     const auto* acquire = std::get_if<AcquireCommand>(&command);
-    if (acquire == nullptr || acquire->semaphore != semaphore->row.name) return Simply(OutcomeKind::kReused);
+    if (acquire == nullptr || acquire->semaphore != semaphore->row.name)
+      return Simply(OutcomeKind::kReused);
     Outcome outcome = Simply(OutcomeKind::kQueued);
     outcome.claim = waiter->id;
     outcome.position = semaphore->PositionOf(*waiter);
@@ -509,8 +555,10 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::Replay(const Command& comm
       return ReplayAnswer(command, *answer, editor, context);
     }
   }
-  if (sequence + options_.request_window <= client->sequence_high) return Simply(OutcomeKind::kTooOld);
-  // Above everything answered, it is new; but for a store with other daemons on it, which may have answered.
+  if (sequence + options_.request_window <= client->sequence_high)
+    return Simply(OutcomeKind::kTooOld);
+  // Above everything answered, it is new; but for a store with other daemons on it, which may have
+  // answered.
   if (sequence > client->sequence_high && exclusive()) return std::nullopt;
   absl::StatusOr<std::optional<Answer>> answer = store_->FindAnswer(request, client->client_id);
   if (!answer.ok()) return answer.status();
@@ -522,9 +570,10 @@ Outcome LedgerAdapter::ReplayAnswer(const Command& command, const Answer& answer
                                     const Context& context) {
   const bool acquire = std::holds_alternative<AcquireCommand>(command);
   const bool release = std::holds_alternative<ReleaseCommand>(command);
-  const bool kind_fits = acquire   ? answer.kind == Answer::Kind::kGranted || answer.kind == Answer::Kind::kWaitEnded
-                         : release ? answer.kind == Answer::Kind::kReleased
-                                   : answer.kind == Answer::Kind::kAdmin;
+  const bool kind_fits =
+      acquire   ? answer.kind == Answer::Kind::kGranted || answer.kind == Answer::Kind::kWaitEnded
+      : release ? answer.kind == Answer::Kind::kReleased
+                : answer.kind == Answer::Kind::kAdmin;
   if (!kind_fits || answer.semaphore != SemaphoreOf(command)) return Simply(OutcomeKind::kReused);
   if (acquire) return ReplayAcquire(answer, editor, context);
   Outcome outcome = Simply(release ? OutcomeKind::kReleased : OutcomeKind::kDone);
@@ -540,8 +589,8 @@ Outcome LedgerAdapter::ReplayAnswer(const Command& command, const Answer& answer
   return outcome;
 }
 
-// The lease of a repeated acquire, if it still stands. If it does not, saying "granted" again would let a holder
-// work without a permit.
+// The lease of a repeated acquire, if it still stands. If it does not, saying "granted" again would
+// let a holder work without a permit.
 Outcome LedgerAdapter::ReplayAcquire(const Answer& answer, Editor& editor, const Context& context) {
   if (answer.kind == Answer::Kind::kWaitEnded) {
     Outcome outcome = Simply(OutcomeKind::kWaitEnded);
@@ -569,7 +618,8 @@ void LedgerAdapter::NameClients(Transaction* transaction) {
   const auto name = [&](uint32_t number) {
     if (number == 0 || !seen.insert(number).second) return;
     const Client* client = clients_.Find(number);
-    if (client != nullptr && !client->stored) transaction->new_clients.push_back({number, client->client_id});
+    if (client != nullptr && !client->stored)
+      transaction->new_clients.push_back({number, client->client_id});
   };
   for (const SemaphoreDelta& delta : transaction->semaphores) {
     for (const LeaseChange& change : delta.leases) {
@@ -604,7 +654,8 @@ void LedgerAdapter::ForgetClients(Transaction* transaction) {
     Client* oldest = clients_.Oldest();
     if (oldest == nullptr || now < oldest->used_at + options_.client_retention) return;
     if (state_.ClaimCountOf(oldest->number) > 0) {
-      clients_.Use(oldest, now);  // It holds or waits: looked at again when as much time has passed.
+      clients_.Use(oldest,
+                   now);  // It holds or waits: looked at again when as much time has passed.
       continue;
     }
     const bool named = std::ranges::any_of(transaction->answers, [&](const Answer& answer) {
@@ -638,9 +689,11 @@ absl::Status LedgerAdapter::Refresh(std::vector<std::string> names) {
     state_.Apply(difference.sessions.back());
   }
   for (const std::string& name : names) {
-    const auto loaded = std::ranges::find(image->semaphores, name, [](const auto& each) { return each.row.name; });
+    const auto loaded =
+        std::ranges::find(image->semaphores, name, [](const auto& each) { return each.row.name; });
     const bool known = loaded_.contains(name);
-    SemaphoreDelta delta = ReplaceWith(loaded == image->semaphores.end() ? nullptr : &*loaded, name, &state_);
+    SemaphoreDelta delta =
+        ReplaceWith(loaded == image->semaphores.end() ? nullptr : &*loaded, name, &state_);
     loaded_.insert(name);
     if (known) difference.semaphores.push_back(std::move(delta));
   }
@@ -657,7 +710,9 @@ absl::Status LedgerAdapter::Refresh(std::vector<std::string> names) {
 void LedgerAdapter::ExplainEnds(std::vector<Event>* events) {
   absl::flat_hash_map<std::string_view, std::vector<HistoryRow>> histories;
   for (Event& event : *events) {
-    if (event.kind != Event::Kind::kEnded || event.cause != EndCause::kUnknown || !guarantees().history) continue;
+    if (event.kind != Event::Kind::kEnded || event.cause != EndCause::kUnknown ||
+        !guarantees().history)
+      continue;
     const auto [at, is_new] = histories.try_emplace(event.semaphore);
     if (is_new) {
       absl::StatusOr<std::vector<HistoryRow>> rows =
@@ -673,7 +728,8 @@ void LedgerAdapter::ExplainEnds(std::vector<Event>* events) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Adapter>> MakeLedgerAdapter(std::unique_ptr<LedgerStore> store, LedgerOptions options) {
+absl::StatusOr<std::unique_ptr<Adapter>> MakeLedgerAdapter(std::unique_ptr<LedgerStore> store,
+                                                           LedgerOptions options) {
   auto adapter = std::make_unique<LedgerAdapter>(std::move(store), std::move(options));
   if (absl::Status status = adapter->Start(); !status.ok()) return status;
   return adapter;

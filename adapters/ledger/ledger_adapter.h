@@ -16,10 +16,12 @@ struct LedgerOptions {
   Limits limits;
   // Answers remembered for each client; a request id that is lower by more is refused as too old.
   uint64_t request_window = 1024;
-  // Clients that may be remembered. The ones silent for longest are forgotten first, after client_retention.
+  // Clients that may be remembered. The ones silent for longest are forgotten first, after
+  // client_retention.
   uint32_t clients_max = 200'000;
   std::chrono::milliseconds client_retention = std::chrono::hours(1);
-  // Another daemon was first this many times: the batch then fails with ABORTED. The store takes a lock well before.
+  // Another daemon was first this many times: the batch then fails with ABORTED. The store takes a
+  // lock well before.
   int attempts_max = 50;
   // How often everything that has waiters of ours is looked at again, in case a hint was lost.
   std::chrono::milliseconds sweep_interval = std::chrono::seconds(5);
@@ -29,6 +31,7 @@ struct LedgerOptions {
 };
 
 // Loads what the store has (all of it, if the store is exclusive). Errors are those of the store.
-absl::StatusOr<std::unique_ptr<Adapter>> MakeLedgerAdapter(std::unique_ptr<LedgerStore> store, LedgerOptions options);
+absl::StatusOr<std::unique_ptr<Adapter>> MakeLedgerAdapter(std::unique_ptr<LedgerStore> store,
+                                                           LedgerOptions options);
 
 }  // namespace semaphored::ledger

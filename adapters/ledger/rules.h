@@ -1,6 +1,6 @@
-// The rules of a semaphore: what becomes of a command, as a function of the state, the command and the context
-// alone. No I/O, no clock, no randomness. The state is changed through the editor, which records how to
-// take it back; a command that fails changes nothing.
+// The rules of a semaphore: what becomes of a command, as a function of the state, the command and
+// the context alone. No I/O, no clock, no randomness. The state is changed through the editor,
+// which records how to take it back; a command that fails changes nothing.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,8 @@ Outcome Adopt(Editor& editor, const AdoptCommand& command, const Context& contex
 Outcome OpenSession(Editor& editor, const OpenSessionCommand& command, const Context& context);
 Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const Context& context);
 Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const Context& context);
-Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const Context& context, bool exclusive);
+Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const Context& context,
+                bool exclusive);
 
 Outcome Administer(Editor& editor, const AdminCommand& command, const Context& context);
 Outcome List(const LedgerState& state, const ListCommand& command);

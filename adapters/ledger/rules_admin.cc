@@ -32,9 +32,11 @@ void TellHopeless(Editor& editor, Semaphore* semaphore) {
   const uint32_t cap = row.settings.permits_per_holder;
   std::vector<WaiterPtr> hopeless;
   for (const auto& [place, waiter] : semaphore->queue) {
-    if (waiter->permits > row.limit || (cap != 0 && waiter->permits > cap)) hopeless.push_back(waiter);
+    if (waiter->permits > row.limit || (cap != 0 && waiter->permits > cap))
+      hopeless.push_back(waiter);
   }
-  for (const WaiterPtr& waiter : hopeless) EndWait(editor, semaphore, waiter, EndCause::kExceedsLimit);
+  for (const WaiterPtr& waiter : hopeless)
+    EndWait(editor, semaphore, waiter, EndCause::kExceedsLimit);
 }
 
 void DismissWaiters(Editor& editor, Semaphore* semaphore) {
@@ -49,11 +51,14 @@ std::vector<LeasePtr> HighestFirst(const Semaphore& semaphore) {
   for (const auto& [id, lease] : semaphore.leases) {
     if (!lease->foreign) leases.push_back(lease);
   }
-  std::ranges::sort(leases, [](const LeasePtr& a, const LeasePtr& b) { return a->slots.back() > b->slots.back(); });
+  std::ranges::sort(leases, [](const LeasePtr& a, const LeasePtr& b) {
+    return a->slots.back() > b->slots.back();
+  });
   return leases;
 }
 
-uint32_t RecallExcess(Editor& editor, Semaphore* semaphore, int64_t grace_ms, const Context& context) {
+uint32_t RecallExcess(Editor& editor, Semaphore* semaphore, int64_t grace_ms,
+                      const Context& context) {
   uint64_t staying = semaphore->held;
   for (const auto& [id, lease] : semaphore->leases) {
     if (lease->recall.pending()) staying -= lease->permits;
@@ -69,14 +74,16 @@ uint32_t RecallExcess(Editor& editor, Semaphore* semaphore, int64_t grace_ms, co
   return recalled;
 }
 
-Outcome Create(Editor& editor, const std::string& name, const AdminCreate& act, const Context& context) {
+Outcome Create(Editor& editor, const std::string& name, const AdminCreate& act,
+               const Context& context) {
   if (Semaphore* semaphore = editor.Find(name)) {
     if (semaphore->row.destroying) return Refused(OutcomeKind::kDestroyed, *semaphore);
     const bool same = semaphore->row.limit == act.limit && semaphore->row.settings == act.settings;
     return same ? Changed(false) : Refused(OutcomeKind::kAlreadyExists, *semaphore);
   }
   if (editor.state().semaphore_count() >= context.limits.semaphores_max) {
-    return LimitReached(absl::StrCat("semaphores_max (", context.limits.semaphores_max, ") is reached"));
+    return LimitReached(
+        absl::StrCat("semaphores_max (", context.limits.semaphores_max, ") is reached"));
   }
   SemaphoreRow row;
   row.name = name;
@@ -87,10 +94,12 @@ Outcome Create(Editor& editor, const std::string& name, const AdminCreate& act, 
   return Changed(true);
 }
 
-Outcome Resize(Editor& editor, Semaphore* semaphore, const AdminResize& act, const Context& context) {
+Outcome Resize(Editor& editor, Semaphore* semaphore, const AdminResize& act,
+               const Context& context) {
   int64_t limit = act.amount;
   if (act.change == AdminResize::Change::kAdd) limit = int64_t{semaphore->row.limit} + act.amount;
-  if (act.change == AdminResize::Change::kRemove) limit = int64_t{semaphore->row.limit} - act.amount;
+  if (act.change == AdminResize::Change::kRemove)
+    limit = int64_t{semaphore->row.limit} - act.amount;
   if (limit < 0 || limit > act.limit_max) return Refused(OutcomeKind::kOutOfRange, *semaphore);
   if (act.policy == ShrinkPolicy::kRefuse && limit < semaphore->held) {
     return Refused(OutcomeKind::kWouldOvershoot, *semaphore);
@@ -106,9 +115,11 @@ Outcome Resize(Editor& editor, Semaphore* semaphore, const AdminResize& act, con
   return Changed(changed || recalled > 0, recalled);
 }
 
-Outcome Destroy(Editor& editor, Semaphore* semaphore, const AdminDestroy& act, const Context& context) {
+Outcome Destroy(Editor& editor, Semaphore* semaphore, const AdminDestroy& act,
+                const Context& context) {
   const bool in_use = !semaphore->leases.empty() || !semaphore->waiters.empty();
-  if (act.policy == DestroyPolicy::kRefuse && in_use) return Refused(OutcomeKind::kInUse, *semaphore);
+  if (act.policy == DestroyPolicy::kRefuse && in_use)
+    return Refused(OutcomeKind::kInUse, *semaphore);
   DismissWaiters(editor, semaphore);
   uint32_t ended = 0;
   if (act.policy == DestroyPolicy::kForce) {
@@ -121,7 +132,8 @@ Outcome Destroy(Editor& editor, Semaphore* semaphore, const AdminDestroy& act, c
   return Changed(true, ended);
 }
 
-Outcome Revoke(Editor& editor, Semaphore* semaphore, const AdminRevoke& act, const Context& context) {
+Outcome Revoke(Editor& editor, Semaphore* semaphore, const AdminRevoke& act,
+               const Context& context) {
   uint32_t affected = 0;
   for (const LeasePtr& lease : HighestFirst(*semaphore)) {
     if (!act.claim.empty() && lease->id != act.claim) continue;
@@ -137,21 +149,29 @@ struct Act {
   Semaphore* semaphore;
   const Context& context;
 
-  Outcome operator()(const AdminCreate&) const { return Simply(OutcomeKind::kUnsupported); }  // Handled before.
-  Outcome operator()(const AdminResize& act) const { return Resize(editor, semaphore, act, context); }
+  Outcome operator()(const AdminCreate&) const {
+    return Simply(OutcomeKind::kUnsupported);
+  }  // Handled before.
+  Outcome operator()(const AdminResize& act) const {
+    return Resize(editor, semaphore, act, context);
+  }
   Outcome operator()(const AdminConfigure& act) const {
     const bool changed = semaphore->row.settings != act.settings;
     editor.ChangeRow(semaphore, [&](SemaphoreRow& row) { row.settings = act.settings; });
     TellHopeless(editor, semaphore);
     return Changed(changed);
   }
-  Outcome operator()(const AdminDestroy& act) const { return Destroy(editor, semaphore, act, context); }
+  Outcome operator()(const AdminDestroy& act) const {
+    return Destroy(editor, semaphore, act, context);
+  }
   Outcome operator()(const AdminPause& act) const {
     const bool changed = semaphore->row.paused != act.paused;
     editor.ChangeRow(semaphore, [&](SemaphoreRow& row) { row.paused = act.paused; });
     return Changed(changed);
   }
-  Outcome operator()(const AdminRevoke& act) const { return Revoke(editor, semaphore, act, context); }
+  Outcome operator()(const AdminRevoke& act) const {
+    return Revoke(editor, semaphore, act, context);
+  }
   // A ledger keeps nothing that could be left behind: the rows are the truth.
   Outcome operator()(const AdminPrune&) const { return Changed(false); }
   Outcome operator()(const AdminDescribe& act) const {
@@ -170,9 +190,12 @@ SemaphoreInfo Describe(const Semaphore& semaphore, uint32_t rows_max) {
   info.waiting = semaphore.waiters.size();
   if (rows_max == 0) return info;
   for (const auto& [id, lease] : semaphore.leases) info.leases.push_back(lease);
-  const auto by_slot = [](const LeasePtr& a, const LeasePtr& b) { return a->slots.front() < b->slots.front(); };
+  const auto by_slot = [](const LeasePtr& a, const LeasePtr& b) {
+    return a->slots.front() < b->slots.front();
+  };
   const size_t count = std::min<size_t>(rows_max, info.leases.size());
-  std::ranges::partial_sort(info.leases, info.leases.begin() + static_cast<ptrdiff_t>(count), by_slot);
+  std::ranges::partial_sort(info.leases, info.leases.begin() + static_cast<ptrdiff_t>(count),
+                            by_slot);
   info.leases.resize(count);
   for (const auto& [place, waiter] : semaphore.queue) {
     if (info.waiters.size() == rows_max) break;
@@ -193,7 +216,8 @@ Outcome Administer(Editor& editor, const AdminCommand& command, const Context& c
   }
   Outcome outcome = create != nullptr ? Create(editor, command.semaphore, *create, context)
                                       : std::visit(Act{editor, semaphore, context}, command.act);
-  if (outcome.kind != OutcomeKind::kDone || std::holds_alternative<AdminDescribe>(command.act)) return outcome;
+  if (outcome.kind != OutcomeKind::kDone || std::holds_alternative<AdminDescribe>(command.act))
+    return outcome;
 
   if (semaphore != nullptr && outcome.changed) AfterRoom(editor, semaphore, context);
   if (Semaphore* after = editor.Find(command.semaphore)) AddInfo(outcome, *after);

@@ -21,8 +21,9 @@ bool HolderAtCap(const Semaphore& semaphore, const std::string& holder, uint32_t
   return found != semaphore.held_by.end() && uint64_t{found->second} + permits > cap;
 }
 
-// Whether a request of this priority must queue behind somebody. Whoever waits does so because of room or because
-// of the holder's cap; only the first kind is in others' way, and with backfill nobody is.
+// Whether a request of this priority must queue behind somebody. Whoever waits does so because of
+// room or because of the holder's cap; only the first kind is in others' way, and with backfill
+// nobody is.
 bool SomebodyAhead(const Semaphore& semaphore, int32_t priority) {
   if (semaphore.row.settings.backfill) return false;
   for (const auto& [place, waiter] : semaphore.queue) {
@@ -62,8 +63,8 @@ Claim ClaimOf(const AcquireCommand& command, const Context& context) {
 }
 
 // nullptr in `outcome`: the request may go on, with *semaphore set.
-std::optional<Outcome> FindOrCreate(Editor& editor, const AcquireCommand& command, const Context& context,
-                                    Semaphore** semaphore) {
+std::optional<Outcome> FindOrCreate(Editor& editor, const AcquireCommand& command,
+                                    const Context& context, Semaphore** semaphore) {
   *semaphore = editor.Find(command.semaphore);
   if (*semaphore == nullptr) {
     if (command.limit == 0) return Simply(OutcomeKind::kNoSuchSemaphore);
@@ -73,7 +74,8 @@ std::optional<Outcome> FindOrCreate(Editor& editor, const AcquireCommand& comman
       return outcome;
     }
     if (editor.state().semaphore_count() >= context.limits.semaphores_max) {
-      return LimitReached(absl::StrCat("semaphores_max (", context.limits.semaphores_max, ") is reached"));
+      return LimitReached(
+          absl::StrCat("semaphores_max (", context.limits.semaphores_max, ") is reached"));
     }
     SemaphoreRow row;
     row.name = command.semaphore;
@@ -150,7 +152,8 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
     ++at;
     if (HolderAtCap(*semaphore, waiter->holder, waiter->permits)) continue;
     if (!Fits(*semaphore, waiter->permits)) {
-      if (!semaphore->row.settings.backfill || ++passed_over > context.limits.backfill_depth) return;
+      if (!semaphore->row.settings.backfill || ++passed_over > context.limits.backfill_depth)
+        return;
       continue;
     }
     // Erasing invalidates no other place of the tree, so `at` stays good.
@@ -169,7 +172,8 @@ void AfterRoom(Editor& editor, Semaphore* semaphore, const Context& context) {
 
 void EndWait(Editor& editor, Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause) {
   editor.Leave(semaphore, waiter, cause);
-  // A client that went away was told nothing: if it comes back with the same request, it queues anew.
+  // A client that went away was told nothing: if it comes back with the same request, it queues
+  // anew.
   const bool told = cause == EndCause::kWaitExpired || cause == EndCause::kExceedsLimit ||
                     cause == EndCause::kDestroyed;
   if (!told) return;
@@ -208,7 +212,9 @@ Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& co
     return outcome;
   }
   if (command.wait) return Enqueue(editor, semaphore, claim, context);
-  return Simply(paused ? OutcomeKind::kPaused : room ? OutcomeKind::kHolderCap : OutcomeKind::kFull);
+  return Simply(paused ? OutcomeKind::kPaused
+                : room ? OutcomeKind::kHolderCap
+                       : OutcomeKind::kFull);
 }
 
 Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& context) {
@@ -216,7 +222,8 @@ Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& co
   const LeasePtr lease = semaphore ? semaphore->FindLease(command.claim) : nullptr;
   if (!lease || lease->foreign) return NotHeld();
   for (uint32_t slot : command.slots) {
-    if (std::ranges::count(lease->slots, slot) != 1 || std::ranges::count(command.slots, slot) != 1) {
+    if (std::ranges::count(lease->slots, slot) != 1 ||
+        std::ranges::count(command.slots, slot) != 1) {
       Outcome outcome = Simply(OutcomeKind::kNoSuchSlot);
       outcome.number = slot;
       return outcome;
@@ -271,7 +278,8 @@ Outcome End(Editor& editor, const EndCommand& command, const Context& context) {
   Semaphore* semaphore = editor.Find(command.semaphore);
   if (semaphore == nullptr) return NotHeld();
   if (const WaiterPtr waiter = semaphore->FindWaiter(command.claim)) {
-    if (command.epoch != 0 && EpochOf(editor.state(), *waiter) != command.epoch) return Simply(OutcomeKind::kStale);
+    if (command.epoch != 0 && EpochOf(editor.state(), *waiter) != command.epoch)
+      return Simply(OutcomeKind::kStale);
     editor.RequireEpoch(*waiter);
     EndWait(editor, semaphore, waiter, command.cause);
     AfterRoom(editor, semaphore, context);
@@ -280,7 +288,8 @@ Outcome End(Editor& editor, const EndCommand& command, const Context& context) {
   const LeasePtr lease = semaphore->FindLease(command.claim);
   if (!lease || lease->foreign) return NotHeld();
   if (command.only_waiting) return Simply(OutcomeKind::kStale);
-  if (command.epoch != 0 && EpochOf(editor.state(), *lease) != command.epoch) return Simply(OutcomeKind::kStale);
+  if (command.epoch != 0 && EpochOf(editor.state(), *lease) != command.epoch)
+    return Simply(OutcomeKind::kStale);
   editor.RequireEpoch(*lease);
   editor.End(semaphore, lease, command.cause, context.now_unix_ms);
   AfterRoom(editor, semaphore, context);
@@ -291,7 +300,8 @@ void RecallOrEnd(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, co
                  const Context& context) {
   if (recall.grace_ms == 0) {
     const bool revoked = recall.reason == Recall::Reason::kAdministrator;
-    editor.End(semaphore, lease, revoked ? EndCause::kRevoked : EndCause::kRecalled, context.now_unix_ms);
+    editor.End(semaphore, lease, revoked ? EndCause::kRevoked : EndCause::kRecalled,
+               context.now_unix_ms);
     return;
   }
   auto asked = std::make_shared<Lease>(*lease);
@@ -316,7 +326,8 @@ Outcome Adopt(Editor& editor, const AdoptCommand& command, const Context& contex
   Semaphore* semaphore = editor.Find(command.semaphore);
   if (semaphore == nullptr) return NotHeld();
   if (const WaiterPtr waiter = semaphore->FindWaiter(command.claim)) {
-    Outcome outcome = Simply(waiter->detached() ? OutcomeKind::kStillWaiting : OutcomeKind::kBelongsToSession);
+    Outcome outcome =
+        Simply(waiter->detached() ? OutcomeKind::kStillWaiting : OutcomeKind::kBelongsToSession);
     outcome.claim = command.claim;
     if (waiter->detached() && waiter->host != context.self) {
       auto moved = std::make_shared<Waiter>(*waiter);

@@ -1,4 +1,5 @@
-// What the rules of claims, sessions and administration share. Included by the rules' own files only.
+// What the rules of claims, sessions and administration share. Included by the rules' own files
+// only.
 #pragma once
 
 #include <string>
@@ -29,12 +30,14 @@ NodeRef HostOf(const LedgerState& state, const Claim& claim);
 // Takes a waiter out of the queue, and remembers the answer if its client is told one.
 void EndWait(Editor& editor, Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause);
 
-// Asks for a lease back, or with no grace ends it at once (kRecalled, or kRevoked for an administrator's).
+// Asks for a lease back, or with no grace ends it at once (kRecalled, or kRevoked for an
+// administrator's).
 void RecallOrEnd(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, const Recall& recall,
                  const Context& context);
 
-// After anything that may have made room or emptied the semaphore: grants to waiters, or, if the last lease of
-// one that is being destroyed has gone, destroys it. The pointer may be dangling afterwards.
+// After anything that may have made room or emptied the semaphore: grants to waiters, or, if the
+// last lease of one that is being destroyed has gone, destroys it. The pointer may be dangling
+// afterwards.
 void AfterRoom(Editor& editor, Semaphore* semaphore, const Context& context);
 
 }  // namespace semaphored::ledger

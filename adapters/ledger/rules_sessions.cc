@@ -12,11 +12,14 @@ ClaimInfo InfoOf(const Semaphore& semaphore, const Id& claim) {
   return {semaphore.row.name, semaphore.FindLease(claim), semaphore.FindWaiter(claim)};
 }
 
-uint64_t OrderOf(const ClaimInfo& info) { return info.lease ? info.lease->order : info.waiter->order; }
+uint64_t OrderOf(const ClaimInfo& info) {
+  return info.lease ? info.lease->order : info.waiter->order;
+}
 
 std::vector<ClaimInfo> ClaimsOf(const LedgerState& state, const Id& session) {
   std::vector<ClaimInfo> claims;
-  for (const auto& [claim, semaphore] : state.ClaimsOf(session)) claims.push_back(InfoOf(*semaphore, claim));
+  for (const auto& [claim, semaphore] : state.ClaimsOf(session))
+    claims.push_back(InfoOf(*semaphore, claim));
   std::ranges::sort(claims, [](const ClaimInfo& a, const ClaimInfo& b) {
     return a.semaphore != b.semaphore ? a.semaphore < b.semaphore : OrderOf(a) < OrderOf(b);
   });
@@ -28,7 +31,8 @@ std::vector<ClaimInfo> ClaimsOf(const LedgerState& state, const Id& session) {
 Outcome OpenSession(Editor& editor, const OpenSessionCommand& command, const Context& context) {
   if (editor.state().FindSession(command.session)) return Simply(OutcomeKind::kDone);
   if (editor.state().session_count() >= context.limits.sessions_max) {
-    return LimitReached(absl::StrCat("sessions_max (", context.limits.sessions_max, ") is reached"));
+    return LimitReached(
+        absl::StrCat("sessions_max (", context.limits.sessions_max, ") is reached"));
   }
   auto session = std::make_shared<Session>();
   session->id = command.session;
@@ -65,23 +69,27 @@ Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const C
     EndCommand end;
     end.semaphore = info.semaphore;
     end.claim = info.lease ? info.lease->id : info.waiter->id;
-    end.cause = info.waiter && command.cause == EndCause::kReleased ? EndCause::kCancelled : command.cause;
+    end.cause =
+        info.waiter && command.cause == EndCause::kReleased ? EndCause::kCancelled : command.cause;
     End(editor, end, context);
   }
   editor.ChangeSession(session, nullptr);
   return Simply(OutcomeKind::kDone);
 }
 
-Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const Context& context, bool exclusive) {
+Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const Context& context,
+                bool exclusive) {
   const auto gone = [&](const NodeRef& host) {
     if (host == context.self) return false;
-    return exclusive || host.number == context.self.number || std::ranges::count(command.dead, host) > 0;
+    return exclusive || host.number == context.self.number ||
+           std::ranges::count(command.dead, host) > 0;
   };
   Outcome outcome = Simply(OutcomeKind::kDone);
   outcome.report = std::make_unique<Report>();
   std::vector<Orphan>& orphans = outcome.report->orphans;
   for (const auto& [id, session] : state.sessions()) {
-    if (gone(session->host)) orphans.push_back({id, session->epoch, session->ttl_ms, ClaimsOf(state, id)});
+    if (gone(session->host))
+      orphans.push_back({id, session->epoch, session->ttl_ms, ClaimsOf(state, id)});
   }
   for (const auto& [name, semaphore] : state) {
     for (const auto& [id, lease] : semaphore->leases) {

@@ -11,8 +11,10 @@ namespace semaphored::ledger {
 Slots SlotMap::LowestFree(uint32_t count) const {
   Slots free;
   free.reserve(count);
-  for (auto hole = holes_.begin(); free.size() < count && hole != holes_.end(); ++hole) free.push_back(*hole);
-  for (auto next = static_cast<uint32_t>(taken_.size()); free.size() < count;) free.push_back(++next);
+  for (auto hole = holes_.begin(); free.size() < count && hole != holes_.end(); ++hole)
+    free.push_back(*hole);
+  for (auto next = static_cast<uint32_t>(taken_.size()); free.size() < count;)
+    free.push_back(++next);
   return free;
 }
 
@@ -27,7 +29,8 @@ void SlotMap::Take(uint32_t slot, LeasePtr lease) {
     taken_[slot - 1] = std::move(lease);
     return;
   }
-  for (auto hole = static_cast<uint32_t>(taken_.size()) + 1; hole < slot; ++hole) holes_.insert(hole);
+  for (auto hole = static_cast<uint32_t>(taken_.size()) + 1; hole < slot; ++hole)
+    holes_.insert(hole);
   taken_.resize(slot);
   taken_.back() = std::move(lease);
 }
@@ -112,7 +115,8 @@ void LedgerState::Erase(std::string_view name) {
 }
 
 void LedgerState::SetRow(Semaphore* semaphore, const SemaphoreRow& row) {
-  const bool cap_changed = semaphore->row.settings.permits_per_holder != row.settings.permits_per_holder;
+  const bool cap_changed =
+      semaphore->row.settings.permits_per_holder != row.settings.permits_per_holder;
   semaphore->row = row;
   if (cap_changed) RebuildHeldBy(semaphore);
 }
@@ -120,7 +124,8 @@ void LedgerState::SetRow(Semaphore* semaphore, const SemaphoreRow& row) {
 void LedgerState::RebuildHeldBy(Semaphore* semaphore) {
   semaphore->held_by.clear();
   if (semaphore->row.settings.permits_per_holder == 0) return;
-  for (const auto& [id, lease] : semaphore->leases) semaphore->held_by[lease->holder] += lease->permits;
+  for (const auto& [id, lease] : semaphore->leases)
+    semaphore->held_by[lease->holder] += lease->permits;
 }
 
 void LedgerState::Index(const Claim& claim, Semaphore* semaphore) {
@@ -172,7 +177,8 @@ void LedgerState::Apply(Semaphore* semaphore, const WaiterChange& change) {
     semaphore->queue.erase(PlaceOf(waiter));
     semaphore->waiters.erase(waiter.id);
     --waiter_count_;
-    if (waiter.request.remembered()) waiting_.erase({waiter.request.client, waiter.request.sequence});
+    if (waiter.request.remembered())
+      waiting_.erase({waiter.request.client, waiter.request.sequence});
     Unindex(waiter);
   }
   if (change.after) {
@@ -210,15 +216,20 @@ std::string CheckSemaphore(const Semaphore& semaphore) {
     held += lease->permits;
     for (uint32_t slot : lease->slots) {
       if (slot == 0) return "slot 0 is taken";
-      if (!slots.try_emplace(slot, id).second) return absl::StrCat("slot ", slot, " is taken twice");
-      if (semaphore.slots.At(slot) != lease) return absl::StrCat("slot ", slot, " is filed wrongly");
+      if (!slots.try_emplace(slot, id).second)
+        return absl::StrCat("slot ", slot, " is taken twice");
+      if (semaphore.slots.At(slot) != lease)
+        return absl::StrCat("slot ", slot, " is filed wrongly");
     }
   }
-  if (held != semaphore.held) return absl::StrCat("held is ", semaphore.held, ", the leases say ", held);
-  if (semaphore.queue.size() != semaphore.waiters.size()) return "queue and waiters differ in number";
+  if (held != semaphore.held)
+    return absl::StrCat("held is ", semaphore.held, ", the leases say ", held);
+  if (semaphore.queue.size() != semaphore.waiters.size())
+    return "queue and waiters differ in number";
   for (const auto& [place, waiter] : semaphore.queue) {
     const auto found = semaphore.waiters.find(waiter->id);
-    if (found == semaphore.waiters.end() || found->second != waiter) return "queue and waiters differ";
+    if (found == semaphore.waiters.end() || found->second != waiter)
+      return "queue and waiters differ";
   }
   return "";
 }

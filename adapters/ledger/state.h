@@ -1,9 +1,11 @@
-// What the ledger knows: semaphores with their leases and waiters, and sessions. Held in memory; the truth
-// is in the store. Single-threaded.
+// What the ledger knows: semaphores with their leases and waiters, and sessions. Held in memory;
+// the truth is in the store. Single-threaded.
 //
 // Invariants, after every whole command:
-//   * the rows are the truth; `held`, `slots` and `queue` are indexes derived from them, kept here only;
-//   * each slot is taken by at most one lease, and a slot above `row.limit` only since before it was lowered;
+//   * the rows are the truth; `held`, `slots` and `queue` are indexes derived from them, kept here
+//   only;
+//   * each slot is taken by at most one lease, and a slot above `row.limit` only since before it
+//   was lowered;
 //   * `queue` holds every waiter, by priority (higher first) and then by order;
 //   * a claim id names a lease or a waiter, never both.
 #pragma once
@@ -36,8 +38,9 @@ struct QueuePlace {
 inline QueuePlace PlaceOf(const Claim& claim) { return {claim.priority, claim.order}; }
 
 // Ordered by place; knows how many stand before a place in O(log n).
-using Queue = __gnu_pbds::tree<QueuePlace, WaiterPtr, std::less<QueuePlace>, __gnu_pbds::rb_tree_tag,
-                               __gnu_pbds::tree_order_statistics_node_update>;
+using Queue =
+    __gnu_pbds::tree<QueuePlace, WaiterPtr, std::less<QueuePlace>, __gnu_pbds::rb_tree_tag,
+                     __gnu_pbds::tree_order_statistics_node_update>;
 
 // Which slots are taken and by whom; finds the lowest free one.
 class SlotMap {
@@ -50,8 +53,8 @@ class SlotMap {
   void Free(uint32_t slot);
 
  private:
-  std::vector<LeasePtr> taken_;   // By slot - 1. Its last entry is never null.
-  std::set<uint32_t> holes_;      // Free slots below taken_.size().
+  std::vector<LeasePtr> taken_;  // By slot - 1. Its last entry is never null.
+  std::set<uint32_t> holes_;     // Free slots below taken_.size().
 };
 
 // One semaphore. Change it only through LedgerState, which keeps its indexes.
@@ -68,7 +71,9 @@ struct Semaphore {
   LeasePtr FindLease(const Id& id) const;
   WaiterPtr FindWaiter(const Id& id) const;
   // From 1.
-  uint64_t PositionOf(const Waiter& waiter) const { return queue.order_of_key(PlaceOf(waiter)) + 1; }
+  uint64_t PositionOf(const Waiter& waiter) const {
+    return queue.order_of_key(PlaceOf(waiter)) + 1;
+  }
 };
 
 struct LeaseChange {
@@ -109,7 +114,8 @@ class LedgerState {
   size_t waiter_count() const { return waiter_count_; }
   size_t session_count() const { return sessions_.size(); }
   // In alphabetical order, from the first name not below `from`.
-  std::map<std::string, std::unique_ptr<Semaphore>, std::less<>>::const_iterator From(std::string_view from) const {
+  std::map<std::string, std::unique_ptr<Semaphore>, std::less<>>::const_iterator From(
+      std::string_view from) const {
     return semaphores_.lower_bound(from);
   }
   auto begin() const { return semaphores_.begin(); }
@@ -125,7 +131,8 @@ class LedgerState {
   void Apply(Semaphore* semaphore, const WaiterChange& change);
   void Apply(const SessionChange& change);
 
-  // Counts everything anew from the rows. Empty when the invariants above hold; else what is wrong. O(all).
+  // Counts everything anew from the rows. Empty when the invariants above hold; else what is wrong.
+  // O(all).
   std::string CheckInvariants() const;
 
  private:

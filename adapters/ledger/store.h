@@ -1,6 +1,6 @@
-// Where the ledger's rows are kept: one implementation for each engine, each in the engine's own shape.
-// A store knows no rules; it loads, commits under conditions, and waits. It is used by one thread at a time,
-// but for Wake(), and never throws.
+// Where the ledger's rows are kept: one implementation for each engine, each in the engine's own
+// shape. A store knows no rules; it loads, commits under conditions, and waits. It is used by one
+// thread at a time, but for Wake(), and never throws.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ struct Image {
 struct CommitResult {
   enum class Kind : uint8_t {
     kWon,      // Durable. Lease::token of each grant has been set.
-    kLost,     // Nothing was written: a condition did not hold. `stale` names what must be loaded again.
+    kLost,     // Nothing was written: a condition did not hold. `stale` names what must be loaded
+               // again.
     kUnknown,  // Perhaps written, perhaps not, perhaps yet to come: only Settle can tell.
     kFailed,   // Nothing was written and nothing will be: `status` says why.
   };
@@ -57,28 +58,30 @@ class LedgerStore {
   // Everything, as one snapshot. An exclusive store is asked for this once, at the start.
   virtual absl::StatusOr<Image> LoadAll() = 0;
 
-  // One snapshot of these semaphores, the sessions and clients that they speak of. A name that does not exist is
-  // left out. Not asked of an exclusive store.
+  // One snapshot of these semaphores, the sessions and clients that they speak of. A name that does
+  // not exist is left out. Not asked of an exclusive store.
   virtual absl::StatusOr<Image> Load(absl::Span<const std::string> names) = 0;
 
-  // Names among `semaphores` whose revision in the engine is not that of the row (0: must not exist).
-  // An answer that changes nothing rests on this. Not asked of an exclusive store.
-  virtual absl::StatusOr<std::vector<std::string>> Changed(absl::Span<const SemaphoreRow* const> semaphores) = 0;
+  // Names among `semaphores` whose revision in the engine is not that of the row (0: must not
+  // exist). An answer that changes nothing rests on this. Not asked of an exclusive store.
+  virtual absl::StatusOr<std::vector<std::string>> Changed(
+      absl::Span<const SemaphoreRow* const> semaphores) = 0;
 
-  // All or nothing, durable when it has won. Sets the token of each lease that it grants: higher than every
-  // token that the slot has ever had, also under another semaphore of the same name. Raises each
-  // touched semaphore's revision by one. Blocks for at most the engine's time-out.
+  // All or nothing, durable when it has won. Sets the token of each lease that it grants: higher
+  // than every token that the slot has ever had, also under another semaphore of the same name.
+  // Raises each touched semaphore's revision by one. Blocks for at most the engine's time-out.
   virtual CommitResult Commit(Transaction& transaction, SteadyTime deadline) = 0;
 
-  // After kUnknown, for the same transaction: finds out, by a conditional write over the same revisions,
-  // so that the lost commit can no longer land later. Answers as Commit does.
+  // After kUnknown, for the same transaction: finds out, by a conditional write over the same
+  // revisions, so that the lost commit can no longer land later. Answers as Commit does.
   virtual CommitResult Settle(Transaction& transaction, SteadyTime deadline) = 0;
 
   // nullopt: not remembered.
-  virtual absl::StatusOr<std::optional<Answer>> FindAnswer(const RequestKey& request, const std::string& client_id) = 0;
+  virtual absl::StatusOr<std::optional<Answer>> FindAnswer(const RequestKey& request,
+                                                           const std::string& client_id) = 0;
 
-  // A session's row and the names of the semaphores in which it has claims; nullptr row: there is none.
-  // Not asked of an exclusive store.
+  // A session's row and the names of the semaphores in which it has claims; nullptr row: there is
+  // none. Not asked of an exclusive store.
   struct SessionAt {
     SessionPtr session;
     std::vector<std::string> semaphores;
@@ -86,18 +89,22 @@ class LedgerStore {
   virtual absl::StatusOr<SessionAt> LoadSession(const Id& session) = 0;
 
   // Names of all semaphores that have claims hosted on `nodes`. Not asked of an exclusive store.
-  virtual absl::StatusOr<std::vector<std::string>> SemaphoresHostedBy(absl::Span<const NodeRef> nodes) = 0;
+  virtual absl::StatusOr<std::vector<std::string>> SemaphoresHostedBy(
+      absl::Span<const NodeRef> nodes) = 0;
 
   // Names of existing semaphores from `after` (not itself) on. Not asked of an exclusive store.
-  virtual absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix, const std::string& after,
+  virtual absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
+                                                         const std::string& after,
                                                          uint32_t rows_max) = 0;
 
   // Newest first, below `before` (0: from the newest). Empty name: of all.
-  virtual absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
+  virtual absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore,
+                                                              uint64_t before,
                                                               uint32_t rows_max) = 0;
 
-  // Names of semaphores that others have changed, as far as the engine has told. Waits for one until
-  // `deadline` or Wake(); a deadline in the past: only takes what is there. A hint: it may miss, or tell too much.
+  // Names of semaphores that others have changed, as far as the engine has told. Waits for one
+  // until `deadline` or Wake(); a deadline in the past: only takes what is there. A hint: it may
+  // miss, or tell too much.
   virtual absl::StatusOr<std::vector<std::string>> Wait(SteadyTime deadline) = 0;
 
   // Ends a Wait, this one or the next. Any thread.

@@ -4,7 +4,8 @@ namespace semaphored::ledger {
 
 SemaphoreDelta& Editor::DeltaOf(Semaphore* semaphore) {
   if (semaphore == last_) return transaction_->semaphores[last_index_];
-  const auto [at, is_new] = index_.try_emplace(semaphore->row.name, transaction_->semaphores.size());
+  const auto [at, is_new] =
+      index_.try_emplace(semaphore->row.name, transaction_->semaphores.size());
   if (is_new) {
     SemaphoreDelta& delta = transaction_->semaphores.emplace_back();
     delta.name = semaphore->row.name;
@@ -18,7 +19,8 @@ SemaphoreDelta& Editor::DeltaOf(Semaphore* semaphore) {
 Semaphore* Editor::Create(SemaphoreRow row) {
   Semaphore* semaphore = state_->Insert(std::move(row));
   // Destroyed and made anew in one batch is one delta: the row before is the old one's.
-  const auto [at, is_new] = index_.try_emplace(semaphore->row.name, transaction_->semaphores.size());
+  const auto [at, is_new] =
+      index_.try_emplace(semaphore->row.name, transaction_->semaphores.size());
   if (is_new) {
     transaction_->semaphores.emplace_back().name = semaphore->row.name;
   } else if (const auto& before = transaction_->semaphores[at->second].before) {
@@ -89,7 +91,8 @@ void Editor::ChangeSession(SessionPtr before, SessionPtr after) {
 }
 
 void Editor::RequireEpoch(const Claim& claim) {
-  if (claim.detached()) return;  // The claim's own row has the epoch, and the revision guards the row.
+  if (claim.detached())
+    return;  // The claim's own row has the epoch, and the revision guards the row.
   if (const SessionPtr& session = state_->FindSession(claim.session)) {
     transaction_->epochs.push_back({session->id, session->epoch});
   }
@@ -112,7 +115,8 @@ void Editor::Finish() {
 void Revert(const Transaction& transaction, LedgerState* state) {
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     Semaphore* semaphore = state->Find(delta.name);
-    // Made and destroyed again in this batch: there is nothing to take back but what it held meanwhile, which is gone.
+    // Made and destroyed again in this batch: there is nothing to take back but what it held
+    // meanwhile, which is gone.
     if (semaphore == nullptr && !delta.before) continue;
     if (semaphore == nullptr) semaphore = state->Insert(*delta.before);
     for (auto change = delta.leases.rbegin(); change != delta.leases.rend(); ++change) {
@@ -127,7 +131,8 @@ void Revert(const Transaction& transaction, LedgerState* state) {
       state->Erase(delta.name);
     }
   }
-  for (auto change = transaction.sessions.rbegin(); change != transaction.sessions.rend(); ++change) {
+  for (auto change = transaction.sessions.rbegin(); change != transaction.sessions.rend();
+       ++change) {
     state->Apply(SessionChange{change->after, change->before});
   }
 }

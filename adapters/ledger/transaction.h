@@ -1,5 +1,6 @@
-// What one batch of commands changes, as rows that come and go: written by the rules, carried out in the
-// memory's state at once, in the store by LedgerStore::Commit, and taken back by Revert if that does not win.
+// What one batch of commands changes, as rows that come and go: written by the rules, carried out
+// in the memory's state at once, in the store by LedgerStore::Commit, and taken back by Revert if
+// that does not win.
 #pragma once
 
 #include <cstdint>
@@ -19,29 +20,32 @@ struct Answer {
   RequestKey request;
   Kind kind = Kind::kGranted;
   std::string semaphore;
-  Id claim;               // kGranted, kReleased, kWaitEnded.
+  Id claim;  // kGranted, kReleased, kWaitEnded.
   EndCause cause = EndCause::kNone;
-  uint32_t number = 0;    // kReleased: permits released. kAdmin: leases affected.
-  uint32_t remaining = 0; // kReleased.
-  bool changed = false;   // kAdmin.
+  uint32_t number = 0;     // kReleased: permits released. kAdmin: leases affected.
+  uint32_t remaining = 0;  // kReleased.
+  bool changed = false;    // kAdmin.
 };
 
 struct SemaphoreDelta {
   std::string name;
   std::optional<SemaphoreRow> before;  // nullopt: it is created by this batch.
-  std::optional<SemaphoreRow> after;   // nullopt: it is destroyed by this batch. The revision is not raised in it.
-  std::vector<LeaseChange> leases;     // In the order in which they happened; a lease may occur again.
+  std::optional<SemaphoreRow>
+      after;  // nullopt: it is destroyed by this batch. The revision is not raised in it.
+  std::vector<LeaseChange> leases;  // In the order in which they happened; a lease may occur again.
   std::vector<WaiterChange> waiters;
-  // Set by the commit that wins: what the semaphore's revision now is. A number that this name has never
-  // had, also when it was destroyed and is made anew: before->revision + 1, or, for a new one, from a counter
-  // of the whole store. (A daemon that still remembers the old one must not take the new one for it.)
+  // Set by the commit that wins: what the semaphore's revision now is. A number that this name has
+  // never had, also when it was destroyed and is made anew: before->revision + 1, or, for a new
+  // one, from a counter of the whole store. (A daemon that still remembers the old one must not
+  // take the new one for it.)
   uint64_t revision = 0;
   bool row_changed() const { return before != after; }
 };
 
-// A client whose name the store does not know yet. Numbers below 2^31 are given by the ledger, for this one
-// store object (an exclusive store keeps them); a store that loads rows of a client that it was not told of gives it a
-// number from 2^31 on, and names it in Image::clients. A shared store keeps names, and translates at its border.
+// A client whose name the store does not know yet. Numbers below 2^31 are given by the ledger, for
+// this one store object (an exclusive store keeps them); a store that loads rows of a client that
+// it was not told of gives it a number from 2^31 on, and names it in Image::clients. A shared store
+// keeps names, and translates at its border.
 struct NewClient {
   uint32_t number = 0;
   std::string client_id;
@@ -83,7 +87,8 @@ struct Transaction {
   }
 };
 
-// Records changes in a transaction while it makes them in the state. The rules change the state only through it.
+// Records changes in a transaction while it makes them in the state. The rules change the state
+// only through it.
 class Editor {
  public:
   // Both outlive the editor.
@@ -108,7 +113,8 @@ class Editor {
   void Replace(Semaphore* semaphore, const WaiterPtr& before, WaiterPtr after);
   void Leave(Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause);
   void ChangeSession(SessionPtr before, SessionPtr after);
-  // The transaction then lands only if the claim's session still has the epoch that the state shows.
+  // The transaction then lands only if the claim's session still has the epoch that the state
+  // shows.
   void RequireEpoch(const Claim& claim);
   // Without a request id: does nothing.
   void Remember(Answer answer);

@@ -36,7 +36,8 @@ void LaneCore::RunOnce(std::vector<Job> jobs, SteadyTime wait_until, LaneResults
   Step(std::move(jobs), clock_->Now() + options_.engine_timeout, true, results);
 }
 
-void LaneCore::Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads, LaneResults* results) {
+void LaneCore::Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads,
+                    LaneResults* results) {
   std::vector<Submission> batch;
   batch.reserve(jobs.size());
   first_ticket_ = next_ticket_;
@@ -59,7 +60,8 @@ void LaneCore::Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads
   Fail(std::move(jobs), step.status(), retry_reads, results);
 }
 
-void LaneCore::Fail(std::vector<Job> jobs, const absl::Status& status, bool retry_reads, LaneResults* results) {
+void LaneCore::Fail(std::vector<Job> jobs, const absl::Status& status, bool retry_reads,
+                    LaneResults* results) {
   std::vector<Job> reads;
   for (Job& job : jobs) {
     if (retry_reads && IsReadOnly(job.command)) {
@@ -69,7 +71,8 @@ void LaneCore::Fail(std::vector<Job> jobs, const absl::Status& status, bool retr
     }
   }
   // An engine that cannot write may still read; one that cannot be reached refuses these as well.
-  if (!reads.empty()) Step(std::move(reads), clock_->Now() + options_.engine_timeout, false, results);
+  if (!reads.empty())
+    Step(std::move(reads), clock_->Now() + options_.engine_timeout, false, results);
 }
 
 void LaneCore::Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* results) {
@@ -160,8 +163,8 @@ void Lane::Run() {
     if (!results.empty()) deliver_(std::move(results));
     std::unique_lock<std::mutex> lock(mutex_);
     if (stopping_ && core_.unsettled()) return;
-    // The engine refused or is silent: it is not asked for events again at once. Commands go through, since
-    // whoever sent them has a deadline.
+    // The engine refused or is silent: it is not asked for events again at once. Commands go
+    // through, since whoever sent them has a deadline.
     submitted_.wait_until(lock, not_before, [&] {
       return stopping_ || !queue_.empty() || clock_->Now() >= not_before;
     });

@@ -1,5 +1,6 @@
-// A lane owns one adapter: it takes all that was submitted as one batch, steps the adapter, and hands back
-// what came of it. LaneCore has no thread, so that tests can drive it; Lane runs one in a thread.
+// A lane owns one adapter: it takes all that was submitted as one batch, steps the adapter, and
+// hands back what came of it. LaneCore has no thread, so that tests can drive it; Lane runs one in
+// a thread.
 #pragma once
 
 #include <atomic>
@@ -41,10 +42,10 @@ struct LaneResults {
 };
 
 struct LaneOptions {
-  size_t batch_max = 4096;           // Commands in one batch.
+  size_t batch_max = 4096;            // Commands in one batch.
   Milliseconds engine_timeout{5000};  // For one Step with commands.
-  Milliseconds backoff_min{50};      // After an error, doubled up to …
-  Milliseconds backoff_max{2000};    // … this; with jitter of half.
+  Milliseconds backoff_min{50};       // After an error, doubled up to …
+  Milliseconds backoff_max{2000};     // … this; with jitter of half.
 };
 
 class LaneCore {
@@ -52,9 +53,10 @@ class LaneCore {
   // The clock outlives the lane.
   LaneCore(std::unique_ptr<Adapter> adapter, const Clock* clock, LaneOptions options);
 
-  // One Step with `jobs` (all of them are consumed); waits for events until `wait_until` if there are none.
-  // After an error of the engine the jobs that only read are tried once more by themselves, the others fail.
-  // While commands are unknown, jobs are kept until those are settled. Blocks; single-threaded.
+  // One Step with `jobs` (all of them are consumed); waits for events until `wait_until` if there
+  // are none. After an error of the engine the jobs that only read are tried once more by
+  // themselves, the others fail. While commands are unknown, jobs are kept until those are settled.
+  // Blocks; single-threaded.
   void RunOnce(std::vector<Job> jobs, SteadyTime wait_until, LaneResults* results);
 
   // When the next RunOnce without jobs is worth a call after an error; the past if at once.
@@ -67,7 +69,8 @@ class LaneCore {
 
  private:
   void Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads, LaneResults* results);
-  void Fail(std::vector<Job> jobs, const absl::Status& status, bool retry_reads, LaneResults* results);
+  void Fail(std::vector<Job> jobs, const absl::Status& status, bool retry_reads,
+            LaneResults* results);
   void Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* results);
 
   std::unique_ptr<Adapter> adapter_;
@@ -106,9 +109,9 @@ class Lane {
   std::function<void(LaneResults)> deliver_;
   std::mutex mutex_;
   std::condition_variable submitted_;
-  std::vector<Job> queue_;   // Guarded by mutex_.
-  bool stepping_ = false;    // Guarded by mutex_: the thread is inside a Step that may wait.
-  bool stopping_ = false;    // Guarded by mutex_.
+  std::vector<Job> queue_;  // Guarded by mutex_.
+  bool stepping_ = false;   // Guarded by mutex_: the thread is inside a Step that may wait.
+  bool stopping_ = false;   // Guarded by mutex_.
   std::thread thread_;
 };
 

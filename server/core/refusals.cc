@@ -8,28 +8,40 @@ using absl::StatusCode;
 
 const char* CauseText(EndCause cause) {
   switch (cause) {
-    case EndCause::kReleased: return "it was released";
-    case EndCause::kExpired: return "its TTL passed without a sign of life";
-    case EndCause::kRevoked: return "an administrator revoked it";
-    case EndCause::kRecalled: return "it was recalled and not given back in time";
-    case EndCause::kDestroyed: return "the semaphore was destroyed";
-    case EndCause::kDisconnected: return "its connection was lost, and release_on_disconnect was chosen";
-    case EndCause::kWaitExpired: return "its wait ran out";
-    case EndCause::kCancelled: return "its wait was given up";
-    case EndCause::kExceedsLimit: return "the limit was lowered below it";
+    case EndCause::kReleased:
+      return "it was released";
+    case EndCause::kExpired:
+      return "its TTL passed without a sign of life";
+    case EndCause::kRevoked:
+      return "an administrator revoked it";
+    case EndCause::kRecalled:
+      return "it was recalled and not given back in time";
+    case EndCause::kDestroyed:
+      return "the semaphore was destroyed";
+    case EndCause::kDisconnected:
+      return "its connection was lost, and release_on_disconnect was chosen";
+    case EndCause::kWaitExpired:
+      return "its wait ran out";
+    case EndCause::kCancelled:
+      return "its wait was given up";
+    case EndCause::kExceedsLimit:
+      return "the limit was lowered below it";
     case EndCause::kNone:
-    case EndCause::kUnknown: break;
+    case EndCause::kUnknown:
+      break;
   }
   return "it never was, or ended so long ago that it is forgotten";
 }
 
 Refusal NotHeldRefusal(EndCause cause, const std::string& semaphore) {
-  return {StatusCode::kNotFound, Reason::kNotHeld, absl::StrCat("the lease is not held: ", CauseText(cause)),
-          semaphore, "acquire anew, with a new request id"};
+  return {StatusCode::kNotFound, Reason::kNotHeld,
+          absl::StrCat("the lease is not held: ", CauseText(cause)), semaphore,
+          "acquire anew, with a new request id"};
 }
 
 Refusal SessionLostRefusal() {
-  return {StatusCode::kNotFound, Reason::kSessionLost, "the session has ended, and its leases with it", "",
+  return {StatusCode::kNotFound, Reason::kSessionLost,
+          "the session has ended, and its leases with it", "",
           "stop what its leases protected, and open a new session with a new client id"};
 }
 
@@ -40,29 +52,35 @@ Refusal NotVouchedRefusal(const std::string& semaphore) {
 }
 
 Refusal ShuttingDownRefusal() {
-  return {StatusCode::kUnavailable, Reason::kShuttingDown, "this daemon is shutting down; leases and places in the queue stand",
-          "", "try the same request again, here or at another endpoint"};
+  return {StatusCode::kUnavailable, Reason::kShuttingDown,
+          "this daemon is shutting down; leases and places in the queue stand", "",
+          "try the same request again, here or at another endpoint"};
 }
 
 Refusal MovedRefusal(const std::string& semaphore) {
-  return {StatusCode::kUnavailable, Reason::kNotVouched, "its client went on at another daemon or stream", semaphore, ""};
+  return {StatusCode::kUnavailable, Reason::kNotVouched,
+          "its client went on at another daemon or stream", semaphore, ""};
 }
 
 Refusal WaitEnded(EndCause cause, const std::string& semaphore) {
   switch (cause) {
     case EndCause::kWaitExpired:
-      return {StatusCode::kDeadlineExceeded, Reason::kWaitExpired, "wait_ms passed before the permits came free",
-              semaphore, "wait longer, or try again later"};
+      return {StatusCode::kDeadlineExceeded, Reason::kWaitExpired,
+              "wait_ms passed before the permits came free", semaphore,
+              "wait longer, or try again later"};
     case EndCause::kExceedsLimit:
       return {StatusCode::kFailedPrecondition, Reason::kExceedsLimit,
-              "the limit was lowered below what was asked for: this can never be served", semaphore, "ask for fewer permits"};
+              "the limit was lowered below what was asked for: this can never be served", semaphore,
+              "ask for fewer permits"};
     case EndCause::kDestroyed:
-      return {StatusCode::kFailedPrecondition, Reason::kDestroyed, "the semaphore was destroyed", semaphore, ""};
+      return {StatusCode::kFailedPrecondition, Reason::kDestroyed, "the semaphore was destroyed",
+              semaphore, ""};
     case EndCause::kCancelled:
-      return {StatusCode::kCancelled, Reason::kWaitCancelled, "the wait was given up", semaphore, ""};
+      return {StatusCode::kCancelled, Reason::kWaitCancelled, "the wait was given up", semaphore,
+              ""};
     default:
-      return {StatusCode::kUnavailable, Reason::kNotVouched, "the wait ended without a grant", semaphore,
-              "try again"};
+      return {StatusCode::kUnavailable, Reason::kNotVouched, "the wait ended without a grant",
+              semaphore, "try again"};
   }
 }
 
@@ -73,7 +91,8 @@ Refusal RefusalOf(const absl::Status& status, const std::string& semaphore) {
       return {StatusCode::kUnavailable, Reason::kEngineFull, message, semaphore,
               "make room for the engine; the daemon goes on by itself"};
     case StatusCode::kDataLoss:
-      return {StatusCode::kDataLoss, Reason::kEngineCorrupt, message, semaphore, "restore the store from a back-up"};
+      return {StatusCode::kDataLoss, Reason::kEngineCorrupt, message, semaphore,
+              "restore the store from a back-up"};
     case StatusCode::kUnimplemented:
       return {StatusCode::kUnimplemented, Reason::kNotSupported, message, semaphore, ""};
     case StatusCode::kAborted:
@@ -87,74 +106,89 @@ Refusal RefusalOf(const absl::Status& status, const std::string& semaphore) {
   }
 }
 
-Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore, const std::string& adapter) {
-  const std::string info_revision =
-      outcome.report && outcome.report->info ? absl::StrCat(outcome.report->info->row.revision) : "none";
+Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
+                  const std::string& adapter) {
+  const std::string info_revision = outcome.report && outcome.report->info
+                                        ? absl::StrCat(outcome.report->info->row.revision)
+                                        : "none";
   switch (outcome.kind) {
     case OutcomeKind::kFull:
-      return {StatusCode::kResourceExhausted, Reason::kFull, "all permits are taken, or others wait for them", semaphore,
+      return {StatusCode::kResourceExhausted, Reason::kFull,
+              "all permits are taken, or others wait for them", semaphore,
               "wait with wait_ms, or try again later"};
     case OutcomeKind::kHolderCap:
       return {StatusCode::kResourceExhausted, Reason::kHolderCap,
-              "this holder has as many permits as permits_per_holder allows", semaphore, "release one first, or wait with wait_ms"};
+              "this holder has as many permits as permits_per_holder allows", semaphore,
+              "release one first, or wait with wait_ms"};
     case OutcomeKind::kPaused:
-      return {StatusCode::kFailedPrecondition, Reason::kPaused, "the semaphore is paused", semaphore,
-              "wait with wait_ms, or resume it"};
+      return {StatusCode::kFailedPrecondition, Reason::kPaused, "the semaphore is paused",
+              semaphore, "wait with wait_ms, or resume it"};
     case OutcomeKind::kLimitMismatch:
       return {StatusCode::kFailedPrecondition, Reason::kLimitMismatch,
-              absl::StrCat("limit: the semaphore has the limit ", outcome.number, ", not the one asked for"), semaphore,
-              "ask with the stored limit, with LIMIT_MISMATCH_ADOPT, or resize it"};
+              absl::StrCat("limit: the semaphore has the limit ", outcome.number,
+                           ", not the one asked for"),
+              semaphore, "ask with the stored limit, with LIMIT_MISMATCH_ADOPT, or resize it"};
     case OutcomeKind::kExceedsLimit:
       return {StatusCode::kFailedPrecondition, Reason::kExceedsLimit,
-              absl::StrCat("permits: at most ", outcome.number, " can ever be granted to one request here"), semaphore,
-              "ask for fewer permits, or raise the limit"};
+              absl::StrCat("permits: at most ", outcome.number,
+                           " can ever be granted to one request here"),
+              semaphore, "ask for fewer permits, or raise the limit"};
     case OutcomeKind::kNoSuchSemaphore:
-      return {StatusCode::kNotFound, Reason::kNoSuchSemaphore, "there is no such semaphore", semaphore,
-              "give a limit to create it"};
+      return {StatusCode::kNotFound, Reason::kNoSuchSemaphore, "there is no such semaphore",
+              semaphore, "give a limit to create it"};
     case OutcomeKind::kDestroyed:
-      return {StatusCode::kFailedPrecondition, Reason::kDestroyed, "the semaphore is being destroyed", semaphore, ""};
+      return {StatusCode::kFailedPrecondition, Reason::kDestroyed,
+              "the semaphore is being destroyed", semaphore, ""};
     case OutcomeKind::kLimitReached:
       return {StatusCode::kResourceExhausted, Reason::kLimitReached, outcome.message, semaphore,
               "try later, or raise the limit in the daemon's configuration"};
     case OutcomeKind::kTooOld:
       return {StatusCode::kAborted, Reason::kRequestTooOld,
-              "request_id.sequence: below the window of this client's requests that is remembered; it was not executed",
+              "request_id.sequence: below the window of this client's requests that is remembered; "
+              "it was not executed",
               semaphore, "use a higher sequence number"};
     case OutcomeKind::kReused:
       return {StatusCode::kInvalidArgument, Reason::kRequestIdReused,
-              "request_id: the same id was used for another request", semaphore, "give each request its own sequence number"};
+              "request_id: the same id was used for another request", semaphore,
+              "give each request its own sequence number"};
     case OutcomeKind::kSessionLost:
       return SessionLostRefusal();
     case OutcomeKind::kNotHeld:
       return NotHeldRefusal(outcome.cause, semaphore);
     case OutcomeKind::kNoSuchSlot:
       return {StatusCode::kInvalidArgument, Reason::kInvalidField,
-              absl::StrCat("slots: the lease does not hold slot ", outcome.number, ", or it is named twice"), semaphore,
-              "name slots of the lease, each once"};
+              absl::StrCat("slots: the lease does not hold slot ", outcome.number,
+                           ", or it is named twice"),
+              semaphore, "name slots of the lease, each once"};
     case OutcomeKind::kBelongsToSession:
-      return {StatusCode::kFailedPrecondition, Reason::kBelongsToSession, "a session's stream keeps this lease alive",
-              semaphore, "ping on the session's stream"};
+      return {StatusCode::kFailedPrecondition, Reason::kBelongsToSession,
+              "a session's stream keeps this lease alive", semaphore,
+              "ping on the session's stream"};
     case OutcomeKind::kWaitEnded:
       return WaitEnded(outcome.cause, semaphore);
     case OutcomeKind::kRevisionMismatch:
       return {StatusCode::kAborted, Reason::kRevisionMismatch,
-              absl::StrCat("expected_revision: the semaphore stands at revision ", info_revision), semaphore,
-              "describe it, and decide anew"};
+              absl::StrCat("expected_revision: the semaphore stands at revision ", info_revision),
+              semaphore, "describe it, and decide anew"};
     case OutcomeKind::kAlreadyExists:
       return {StatusCode::kAlreadyExists, Reason::kAlreadyExists,
-              "the semaphore exists with another limit or other settings", semaphore, "resize or configure it"};
+              "the semaphore exists with another limit or other settings", semaphore,
+              "resize or configure it"};
     case OutcomeKind::kInUse:
       return {StatusCode::kFailedPrecondition, Reason::kInUse, "somebody holds or waits", semaphore,
               "drain it first, or destroy it with wait or force"};
     case OutcomeKind::kWouldOvershoot:
       return {StatusCode::kFailedPrecondition, Reason::kWouldOvershoot,
-              "more permits are held than the new limit", semaphore, "choose the policy wait or recall"};
+              "more permits are held than the new limit", semaphore,
+              "choose the policy wait or recall"};
     case OutcomeKind::kOutOfRange:
       return {StatusCode::kInvalidArgument, Reason::kInvalidField,
               "limit: would be below 0 or above limit_max", semaphore, ""};
     case OutcomeKind::kUnsupported:
       return {StatusCode::kUnimplemented, Reason::kNotSupported,
-              outcome.message.empty() ? absl::StrCat("the adapter ", adapter, " cannot do this") : outcome.message, semaphore, ""};
+              outcome.message.empty() ? absl::StrCat("the adapter ", adapter, " cannot do this")
+                                      : outcome.message,
+              semaphore, ""};
     case OutcomeKind::kStale:
       return MovedRefusal(semaphore);
     default:

@@ -9,7 +9,8 @@
 
 namespace semaphored {
 
-// REQUIRES: the outcome is none of the good ones (kGranted, kQueued, kReleased, kHeld, kStillWaiting, kDone).
+// REQUIRES: the outcome is none of the good ones (kGranted, kQueued, kReleased, kHeld,
+// kStillWaiting, kDone).
 Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore, const std::string& adapter);
 // An error of the engine.
 Refusal RefusalOf(const absl::Status& status, const std::string& semaphore);

@@ -20,7 +20,9 @@ std::unique_ptr<Sessions> MakeSessions(SessionsHost* host, SessionsOptions optio
 }
 
 SessionsImpl::SessionsImpl(SessionsHost* host, SessionsOptions options)
-    : host_(host), options_(options), timers_([this](const Timer& timer) { return TimerAlive(timer); }) {}
+    : host_(host),
+      options_(options),
+      timers_([this](const Timer& timer) { return TimerAlive(timer); }) {}
 
 size_t SessionsImpl::LaneOf(const std::string& semaphore) const {
   const size_t lanes = host_->lane_count();
@@ -72,7 +74,8 @@ void SessionsImpl::OnVouchChange() {
     if (record->listener != nullptr) sessions.push_back(id);
   }
   for (const auto& [id, record] : claims_) {
-    if (record->session == nullptr && record->state == ClaimRecord::State::kHeld && record->listener != nullptr) {
+    if (record->session == nullptr && record->state == ClaimRecord::State::kHeld &&
+        record->listener != nullptr) {
       claims.push_back(id);
     }
   }
@@ -94,7 +97,8 @@ void SessionsImpl::OnVouchChange() {
 // ---- Timers ----
 
 bool SessionsImpl::TimerAlive(const Timer& timer) const {
-  if (timer.kind == TimerKind::kSessionTtl || timer.kind == TimerKind::kGrace) return sessions_.contains(timer.id);
+  if (timer.kind == TimerKind::kSessionTtl || timer.kind == TimerKind::kGrace)
+    return sessions_.contains(timer.id);
   if (timer.kind == TimerKind::kDrain) {
     return std::ranges::any_of(drainers_, [&](const Drainer& each) { return each.id == timer.id; });
   }
@@ -126,11 +130,16 @@ void SessionsImpl::OnTimerDue(const Timer& timer) {
   ClaimRecord* record = FindClaim(timer.id);
   if (record == nullptr) return;
   switch (timer.kind) {
-    case TimerKind::kTtl: return OnTtl(record);
-    case TimerKind::kWait: return OnWaitOver(record);
-    case TimerKind::kRecall: return OnRecallOver(record);
-    case TimerKind::kLongestHold: return OnLongestHold(record);
-    default: return;
+    case TimerKind::kTtl:
+      return OnTtl(record);
+    case TimerKind::kWait:
+      return OnWaitOver(record);
+    case TimerKind::kRecall:
+      return OnRecallOver(record);
+    case TimerKind::kLongestHold:
+      return OnLongestHold(record);
+    default:
+      return;
   }
 }
 
@@ -164,7 +173,8 @@ void SessionsImpl::OnTtl(ClaimRecord* record) {
 void SessionsImpl::OnSessionTtl(SessionRecord* record) {
   record->life.armed = false;
   if (record->life.expiring || record->closing) return;
-  if (record->life.expires_at > Now()) return ArmTtl(&record->life, TimerKind::kSessionTtl, record->id);
+  if (record->life.expires_at > Now())
+    return ArmTtl(&record->life, TimerKind::kSessionTtl, record->id);
   record->life.expiring = true;
   EndSession(record, EndCause::kExpired, [] {});
 }
@@ -194,22 +204,25 @@ void SessionsImpl::OnLongestHold(ClaimRecord* record) {
   recall.semaphore = record->semaphore;
   recall.claim = record->id;
   recall.recall = {Recall::Reason::kLongestHold, -1};
-  Submit(record->semaphore, recall, [this, id = record->id](const absl::StatusOr<Outcome>& outcome) {
-    if (!outcome.ok() && FindClaim(id) != nullptr) {
-      timers_.Add(Now() + kTryAgainAfter, TimerKind::kLongestHold, id);
-    }
-  });
+  Submit(record->semaphore, recall,
+         [this, id = record->id](const absl::StatusOr<Outcome>& outcome) {
+           if (!outcome.ok() && FindClaim(id) != nullptr) {
+             timers_.Add(Now() + kTryAgainAfter, TimerKind::kLongestHold, id);
+           }
+         });
 }
 
 // ---- Take-over and the end ----
 
-void SessionsImpl::TakeOver(std::vector<NodeRef> dead, absl::AnyInvocable<void(absl::Status)> ready) {
+void SessionsImpl::TakeOver(std::vector<NodeRef> dead,
+                            absl::AnyInvocable<void(absl::Status)> ready) {
   struct Gathering {
     size_t lanes_left;
     absl::Status status;
     absl::AnyInvocable<void(absl::Status)> ready;
   };
-  auto gathering = std::make_shared<Gathering>(Gathering{host_->lane_count(), absl::OkStatus(), std::move(ready)});
+  auto gathering = std::make_shared<Gathering>(
+      Gathering{host_->lane_count(), absl::OkStatus(), std::move(ready)});
   for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
     const auto absorb = [this](const Orphan& orphan) {
       const bool detached = orphan.claims.size() == 1 &&
@@ -240,14 +253,15 @@ void SessionsImpl::TakeOver(std::vector<NodeRef> dead, absl::AnyInvocable<void(a
       ArmRecall(record);
       ArmTtl(&record->life, TimerKind::kTtl, orphan.session);
     };
-    host_->Submit(lane, Job{OrphansCommand{dead}, [gathering, absorb](absl::StatusOr<Outcome> outcome) {
-                              if (outcome.ok()) {
-                                for (const Orphan& orphan : outcome->report->orphans) absorb(orphan);
-                              } else {
-                                gathering->status = outcome.status();
-                              }
-                              if (--gathering->lanes_left == 0) gathering->ready(gathering->status);
-                            }});
+    host_->Submit(lane,
+                  Job{OrphansCommand{dead}, [gathering, absorb](absl::StatusOr<Outcome> outcome) {
+                        if (outcome.ok()) {
+                          for (const Orphan& orphan : outcome->report->orphans) absorb(orphan);
+                        } else {
+                          gathering->status = outcome.status();
+                        }
+                        if (--gathering->lanes_left == 0) gathering->ready(gathering->status);
+                      }});
   }
 }
 

@@ -1,8 +1,10 @@
-// Who is alive, and which claims hang on whom: turns requests into commands for the lanes, outcomes and events into
-// answers, and keeps the timers (TTL, wait, recall, longest hold). It knows no transport and has no rules of a semaphore.
+// Who is alive, and which claims hang on whom: turns requests into commands for the lanes, outcomes
+// and events into answers, and keeps the timers (TTL, wait, recall, longest hold). It knows no
+// transport and has no rules of a semaphore.
 //
-// Everything here runs on one thread, the reactor's; nothing blocks. Callbacks and listeners are called on that
-// thread, possibly before the call that caused them returns, and may call back into Sessions.
+// Everything here runs on one thread, the reactor's; nothing blocks. Callbacks and listeners are
+// called on that thread, possibly before the call that caused them returns, and may call back into
+// Sessions.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +27,21 @@ struct Vouch {
   uint64_t epoch = 0;
 };
 
-// What becomes of claims. Each is told in this order: any number of OnQueued, then OnGranted or OnRefused;
-// after OnGranted any number of OnRecalled, at most one OnEnded.
+// What becomes of claims. Each is told in this order: any number of OnQueued, then OnGranted or
+// OnRefused; after OnGranted any number of OnRecalled, at most one OnEnded.
 class ClaimListener {
  public:
   virtual ~ClaimListener() = default;
   // expected_wait_ms -1: not known yet.
   virtual void OnQueued(uint64_t tag, uint64_t position, int64_t expected_wait_ms) = 0;
-  virtual void OnGranted(uint64_t tag, const LeasePtr& lease, const std::string& semaphore, Vouch vouch) = 0;
+  virtual void OnGranted(uint64_t tag, const LeasePtr& lease, const std::string& semaphore,
+                         Vouch vouch) = 0;
   virtual void OnRefused(uint64_t tag, Refusal refusal) = 0;
-  virtual void OnRecalled(uint64_t tag, const Id& claim, const std::string& semaphore, const Recall& recall) = 0;
+  virtual void OnRecalled(uint64_t tag, const Id& claim, const std::string& semaphore,
+                          const Recall& recall) = 0;
   // kReleased too: its holder gave it back by another call.
-  virtual void OnEnded(uint64_t tag, const Id& claim, const std::string& semaphore, EndCause cause) = 0;
+  virtual void OnEnded(uint64_t tag, const Id& claim, const std::string& semaphore,
+                       EndCause cause) = 0;
 };
 
 class SessionListener : public ClaimListener {
@@ -44,7 +49,8 @@ class SessionListener : public ClaimListener {
   // `claims`: all that the session holds, when resumed.
   virtual void OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool resumed,
                         const std::vector<ClaimInfo>& claims) = 0;
-  // The session is no more (expired, or moved to another daemon or stream); the listener is not called again.
+  // The session is no more (expired, or moved to another daemon or stream); the listener is not
+  // called again.
   virtual void OnSessionEnded(Refusal refusal) = 0;
 };
 
@@ -57,7 +63,7 @@ struct AcquireParams {
   bool adopt_limit = false;
   int64_t wait_ms = 0;  // Negative: for ever.
   int32_t priority = 0;
-  int64_t ttl_ms = 0;   // Ignored within a session.
+  int64_t ttl_ms = 0;  // Ignored within a session.
   std::string holder;
 };
 
@@ -134,7 +140,8 @@ class SessionsHost {
   virtual const Guarantees& guarantees() const = 0;
   // Hands the job to a lane; its completion later runs on the reactor's thread.
   virtual void Submit(size_t lane, Job job) = 0;
-  // Until when this daemon may vouch for leases (time of the last good heartbeat + node TTL − margin).
+  // Until when this daemon may vouch for leases (time of the last good heartbeat + node TTL −
+  // margin).
   virtual SteadyTime vouch_until() const = 0;
   virtual Id NewId() = 0;
 };
@@ -144,26 +151,33 @@ class Sessions {
   virtual ~Sessions() = default;
 
   // ---- detached claims (Acquire, Hold) ----
-  // The claim's id, for the calls below. The listener must stay until OnRefused, OnEnded, Detach or Abandon.
+  // The claim's id, for the calls below. The listener must stay until OnRefused, OnEnded, Detach or
+  // Abandon.
   virtual Id Acquire(AcquireParams params, ClaimListener* listener, uint64_t tag) = 0;
   // The listener is told nothing more. A lease lives on for its TTL.
   virtual void Detach(const Id& claim) = 0;
-  // The client is gone: leaves the queue at once if it waits; a lease lives on for its TTL, or is ended at once if
-  // `end_lease`, or if nobody can know of it (not granted to anyone yet and asked without a request id). The listener is told nothing more.
+  // The client is gone: leaves the queue at once if it waits; a lease lives on for its TTL, or is
+  // ended at once if `end_lease`, or if nobody can know of it (not granted to anyone yet and asked
+  // without a request id). The listener is told nothing more.
   virtual void Abandon(const Id& claim, bool end_lease) = 0;
-  // A sign of life of a detached claim: its TTL begins anew. What this daemon vouches for from now on; valid_for_ms 0: nothing.
+  // A sign of life of a detached claim: its TTL begins anew. What this daemon vouches for from now
+  // on; valid_for_ms 0: nothing.
   virtual Vouch Touch(const Id& claim) = 0;
 
   // ---- sessions ----
-  // OnOpened or OnSessionEnded follows. A stream that resumes a session takes it from an older stream.
+  // OnOpened or OnSessionEnded follows. A stream that resumes a session takes it from an older
+  // stream.
   virtual void Open(OpenParams params, SessionListener* listener) = 0;
-  // A sign of life. REQUIRES (here and below): opened by this listener and not ended. valid_for_ms 0: nothing is vouched for.
+  // A sign of life. REQUIRES (here and below): opened by this listener and not ended. valid_for_ms
+  // 0: nothing is vouched for.
   virtual Vouch TouchSession(const Id& session) = 0;
-  virtual void AcquireIn(const Id& session, AcquireParams params, uint64_t tag, bool report_queued) = 0;
-  // Gives up the wait of the acquire with this tag (its sequence number); that acquire is then told OnRefused, WAIT_CANCELLED,
-  // unless it was granted first. False: no such wait.
+  virtual void AcquireIn(const Id& session, AcquireParams params, uint64_t tag,
+                         bool report_queued) = 0;
+  // Gives up the wait of the acquire with this tag (its sequence number); that acquire is then told
+  // OnRefused, WAIT_CANCELLED, unless it was granted first. False: no such wait.
   virtual bool CancelIn(const Id& session, uint64_t tag) = 0;
-  // The stream is gone: the TTL goes on from the last sign of life; also before OnOpened was called.
+  // The stream is gone: the TTL goes on from the last sign of life; also before OnOpened was
+  // called.
   virtual void DetachSession(SessionListener* listener) = 0;
   // A clean end: all claims are released. `done` runs when that is durable.
   virtual void CloseSession(const Id& session, absl::AnyInvocable<void()> done) = 0;
@@ -176,7 +190,8 @@ class Sessions {
   // ---- administration ----
   // wait_ms: for destroy with policy wait.
   virtual void Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) = 0;
-  virtual void Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms, Reply<AdminAnswer> reply) = 0;
+  virtual void Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
+                     Reply<AdminAnswer> reply) = 0;
   virtual void List(ListCommand command, Reply<AdminAnswer> reply) = 0;
   virtual void History(HistoryCommand command, Reply<AdminAnswer> reply) = 0;
   // Exactly `name` if it is not empty, else all that begin with `prefix`. Until Unwatch.
@@ -184,16 +199,20 @@ class Sessions {
   virtual void Unwatch(WatchListener* listener) = 0;
 
   // ---- driven by the reactor ----
-  // Learns what dead nodes left behind (our own earlier life, at the start). `ready` runs when it is known.
-  virtual void TakeOver(std::vector<NodeRef> dead, absl::AnyInvocable<void(absl::Status)> ready) = 0;
+  // Learns what dead nodes left behind (our own earlier life, at the start). `ready` runs when it
+  // is known.
+  virtual void TakeOver(std::vector<NodeRef> dead,
+                        absl::AnyInvocable<void(absl::Status)> ready) = 0;
   // What a lane has brought, in order.
   virtual void OnLaneResults(size_t lane, LaneResults results) = 0;
   // Does what is due, and tells when it wants to be called next.
   virtual SteadyTime OnTimer() = 0;
-  // Vouching has ended or begun again: listeners of leases are refused with NOT_VOUCHED when it has ended.
+  // Vouching has ended or begun again: listeners of leases are refused with NOT_VOUCHED when it has
+  // ended.
   virtual void OnVouchChange() = 0;
-  // From now on new requests are refused with SHUTTING_DOWN; nothing more is submitted for waits and TTLs, so that
-  // claims keep their places for the next start. Listeners are told OnRefused / OnSessionEnded.
+  // From now on new requests are refused with SHUTTING_DOWN; nothing more is submitted for waits
+  // and TTLs, so that claims keep their places for the next start. Listeners are told OnRefused /
+  // OnSessionEnded.
   virtual void Shutdown() = 0;
 
   struct Counts {

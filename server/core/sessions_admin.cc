@@ -10,7 +10,9 @@ namespace {
 
 constexpr uint32_t kDrainRows = 100;
 
-std::unique_ptr<Refusal> Owned(Refusal refusal) { return std::make_unique<Refusal>(std::move(refusal)); }
+std::unique_ptr<Refusal> Owned(Refusal refusal) {
+  return std::make_unique<Refusal>(std::move(refusal));
+}
 
 }  // namespace
 
@@ -35,8 +37,10 @@ void SessionsImpl::Administer(AdminCommand command, int64_t wait_ms, Reply<Admin
   const bool waits = destroy != nullptr && destroy->policy == DestroyPolicy::kWait;
   if (waits) NeedChanges(+1);
   Submit(semaphore, std::move(command),
-         [this, semaphore, waits, wait_ms, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-           const bool stands = outcome.ok() && outcome->kind == OutcomeKind::kDone && outcome->report && outcome->report->info;
+         [this, semaphore, waits, wait_ms,
+          reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+           const bool stands = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
+                               outcome->report && outcome->report->info;
            if (!waits || !stands) {
              if (waits) NeedChanges(-1);
              return OnAdminOutcome(semaphore, std::move(outcome), std::move(reply));
@@ -51,13 +55,16 @@ void SessionsImpl::Administer(AdminCommand command, int64_t wait_ms, Reply<Admin
          });
 }
 
-void SessionsImpl::Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms, Reply<AdminAnswer> reply) {
+void SessionsImpl::Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
+                         Reply<AdminAnswer> reply) {
   if (stopping_) return reply({Owned(ShuttingDownRefusal()), {}});
   const std::string semaphore = pause.semaphore;
   NeedChanges(+1);
   Submit(semaphore, std::move(pause),
-         [this, semaphore, held_max, wait_ms, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-           const bool paused = outcome.ok() && outcome->kind == OutcomeKind::kDone && outcome->report && outcome->report->info;
+         [this, semaphore, held_max, wait_ms,
+          reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+           const bool paused = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
+                               outcome->report && outcome->report->info;
            if (!paused) {
              NeedChanges(-1);
              return OnAdminOutcome(semaphore, std::move(outcome), std::move(reply));
@@ -100,9 +107,11 @@ void SessionsImpl::FinishDrain(size_t index, bool done) {
              return drainer.reply({nullptr, std::move(answer)});
            }
            const bool described = outcome.ok() && outcome->kind == OutcomeKind::kDone;
-           const bool few = described && !drainer.until_destroyed && outcome->report->info->held <= drainer.held_max;
+           const bool few = described && !drainer.until_destroyed &&
+                            outcome->report->info->held <= drainer.held_max;
            OnAdminOutcome(drainer.semaphore, std::move(outcome),
-                          [&drainer, done = (done && !drainer.until_destroyed) || few](Result<AdminAnswer> result) {
+                          [&drainer, done = (done && !drainer.until_destroyed) ||
+                                            few](Result<AdminAnswer> result) {
                             result.value.done = done;
                             result.value.changed = true;
                             drainer.reply(std::move(result));
@@ -120,29 +129,33 @@ void SessionsImpl::List(ListCommand command, Reply<AdminAnswer> reply) {
     Reply<AdminAnswer> reply;
   };
   const bool shared = !host_->guarantees().exclusive;
-  auto merging = std::make_shared<Merging>(Merging{shared ? 1 : lanes, command.rows_max, {}, std::move(reply)});
+  auto merging = std::make_shared<Merging>(
+      Merging{shared ? 1 : lanes, command.rows_max, {}, std::move(reply)});
   merging->result.value.report = std::make_unique<Report>();
   merging->result.value.done = true;
   // A shared store lists all names whoever asks it; the lanes of an exclusive one list their own.
   for (size_t lane = 0; lane < merging->left; ++lane) {
-    host_->Submit(lane, Job{command, [this, merging](absl::StatusOr<Outcome> outcome) {
-      Report& report = *merging->result.value.report;
-      if (!outcome.ok()) {
-        merging->result.refusal = Owned(RefusalOf(outcome.status(), ""));
-      } else if (outcome->kind != OutcomeKind::kDone) {
-        merging->result.refusal = Owned(RefusalOf(*outcome, "", host_->guarantees().adapter));
-      } else {
-        report.more |= outcome->report->more;
-        std::ranges::move(outcome->report->infos, std::back_inserter(report.infos));
-      }
-      if (--merging->left > 0) return;
-      std::ranges::sort(report.infos, {}, [](const SemaphoreInfo& info) { return info.row.name; });
-      if (report.infos.size() > merging->rows_max) {
-        report.infos.resize(merging->rows_max);
-        report.more = true;
-      }
-      merging->reply(std::move(merging->result));
-    }});
+    host_->Submit(
+        lane, Job{command, [this, merging](absl::StatusOr<Outcome> outcome) {
+                    Report& report = *merging->result.value.report;
+                    if (!outcome.ok()) {
+                      merging->result.refusal = Owned(RefusalOf(outcome.status(), ""));
+                    } else if (outcome->kind != OutcomeKind::kDone) {
+                      merging->result.refusal =
+                          Owned(RefusalOf(*outcome, "", host_->guarantees().adapter));
+                    } else {
+                      report.more |= outcome->report->more;
+                      std::ranges::move(outcome->report->infos, std::back_inserter(report.infos));
+                    }
+                    if (--merging->left > 0) return;
+                    std::ranges::sort(report.infos, {},
+                                      [](const SemaphoreInfo& info) { return info.row.name; });
+                    if (report.infos.size() > merging->rows_max) {
+                      report.infos.resize(merging->rows_max);
+                      report.more = true;
+                    }
+                    merging->reply(std::move(merging->result));
+                  }});
   }
 }
 
@@ -174,26 +187,31 @@ void SessionsImpl::Watch(std::string prefix, std::string name, WatchListener* li
   SendSnapshot(listener, prefix, name);
 }
 
-// Changes that happen before the snapshot is taken come before it, and are in it; the revision tells.
-void SessionsImpl::SendSnapshot(WatchListener* listener, const std::string& prefix, const std::string& name) {
+// Changes that happen before the snapshot is taken come before it, and are in it; the revision
+// tells.
+void SessionsImpl::SendSnapshot(WatchListener* listener, const std::string& prefix,
+                                const std::string& name) {
   ListCommand list;
   list.prefix = name.empty() ? prefix : name;
   list.rows_max = name.empty() ? options_.list_rows_max : 1;
   List(std::move(list), [this, listener, name](Result<AdminAnswer> result) {
-    const bool watches = std::ranges::any_of(watchers_, [&](const Watcher& each) { return each.listener == listener; });
+    const bool watches = std::ranges::any_of(
+        watchers_, [&](const Watcher& each) { return each.listener == listener; });
     if (!watches) return;
     if (!result.ok()) {
       Unwatch(listener);
       return listener->OnWatchRefused(std::move(*result.refusal));
     }
     std::vector<SemaphoreInfo>& infos = result.value.report->infos;
-    if (!name.empty()) std::erase_if(infos, [&](const SemaphoreInfo& info) { return info.row.name != name; });
+    if (!name.empty())
+      std::erase_if(infos, [&](const SemaphoreInfo& info) { return info.row.name != name; });
     listener->OnSnapshot(infos);
   });
 }
 
 void SessionsImpl::Unwatch(WatchListener* listener) {
-  const size_t erased = std::erase_if(watchers_, [&](const Watcher& each) { return each.listener == listener; });
+  const size_t erased =
+      std::erase_if(watchers_, [&](const Watcher& each) { return each.listener == listener; });
   if (erased > 0) NeedChanges(-static_cast<int>(erased));
 }
 
@@ -203,8 +221,10 @@ void SessionsImpl::OnChanges(const std::vector<SemaphoreChange>& changes) {
     // A listener may unwatch within the call.
     const std::vector<Watcher> watchers = watchers_;
     for (const Watcher& watcher : watchers) {
-      const bool matches = watcher.name.empty() ? absl::StartsWith(name, watcher.prefix) : watcher.name == name;
-      const bool watches = std::ranges::any_of(watchers_, [&](const Watcher& each) { return each.listener == watcher.listener; });
+      const bool matches =
+          watcher.name.empty() ? absl::StartsWith(name, watcher.prefix) : watcher.name == name;
+      const bool watches = std::ranges::any_of(
+          watchers_, [&](const Watcher& each) { return each.listener == watcher.listener; });
       if (matches && watches) watcher.listener->OnChange(change);
     }
     for (size_t i = 0; i < drainers_.size();) {

@@ -24,7 +24,8 @@ const ClaimRecord* SessionsImpl::FindClaim(const Id& id) const {
   return const_cast<SessionsImpl*>(this)->FindClaim(id);
 }
 
-ClaimRecord* SessionsImpl::AddClaim(const Id& id, const std::string& semaphore, SessionRecord* session) {
+ClaimRecord* SessionsImpl::AddClaim(const Id& id, const std::string& semaphore,
+                                    SessionRecord* session) {
   auto& place = claims_[id];
   place = std::make_unique<ClaimRecord>();
   place->id = id;
@@ -38,7 +39,8 @@ void SessionsImpl::Drop(ClaimRecord* record) {
   if (record->session != nullptr) {
     record->session->claims.erase(record->id);
     const auto found = record->session->by_tag.find(record->tag);
-    if (found != record->session->by_tag.end() && found->second == record->id) record->session->by_tag.erase(found);
+    if (found != record->session->by_tag.end() && found->second == record->id)
+      record->session->by_tag.erase(found);
   }
   if (!record->led_from.empty()) claims_.erase(record->led_from);
   const Id id = record->id;  // The key must not lie in what is erased.
@@ -68,11 +70,13 @@ Id SessionsImpl::Acquire(AcquireParams params, ClaimListener* listener, uint64_t
   return id;
 }
 
-void SessionsImpl::AcquireIn(const Id& session, AcquireParams params, uint64_t tag, bool report_queued) {
+void SessionsImpl::AcquireIn(const Id& session, AcquireParams params, uint64_t tag,
+                             bool report_queued) {
   SessionRecord* owner = FindSession(session);
   if (owner == nullptr) return;
   if (stopping_ || owner->closing || owner->life.expiring) {
-    if (owner->listener != nullptr) owner->listener->OnRefused(tag, stopping_ ? ShuttingDownRefusal() : SessionLostRefusal());
+    if (owner->listener != nullptr)
+      owner->listener->OnRefused(tag, stopping_ ? ShuttingDownRefusal() : SessionLostRefusal());
     return;
   }
   if (params.holder.empty()) params.holder = owner->holder;
@@ -103,9 +107,10 @@ void SessionsImpl::SubmitAcquire(ClaimRecord* record, AcquireParams params) {
   command.priority = params.priority;
   command.ttl_ms = record->session != nullptr ? record->session->life.ttl_ms : params.ttl_ms;
   command.holder = std::move(params.holder);
-  Submit(record->semaphore, std::move(command), [this, id = record->id](absl::StatusOr<Outcome> outcome) {
-    OnAcquireOutcome(id, std::move(outcome));
-  });
+  Submit(record->semaphore, std::move(command),
+         [this, id = record->id](absl::StatusOr<Outcome> outcome) {
+           OnAcquireOutcome(id, std::move(outcome));
+         });
 }
 
 void SessionsImpl::OnAcquireOutcome(const Id& id, absl::StatusOr<Outcome> outcome) {
@@ -113,13 +118,15 @@ void SessionsImpl::OnAcquireOutcome(const Id& id, absl::StatusOr<Outcome> outcom
   if (record == nullptr) return;
   if (!outcome.ok()) return Refuse(record, RefusalOf(outcome.status(), record->semaphore));
   if (outcome->kind == OutcomeKind::kGranted) {
-    if (outcome->lease->id != id) record = LeadTo(record, outcome->lease->id, outcome->lease->epoch);
+    if (outcome->lease->id != id)
+      record = LeadTo(record, outcome->lease->id, outcome->lease->epoch);
     if (record == nullptr) return;
     BecomeHeld(record, outcome->lease);
     return;
   }
   if (outcome->kind == OutcomeKind::kQueued) {
-    if (outcome->claim != id) record = LeadTo(record, outcome->claim, std::max(outcome->number, 1u));
+    if (outcome->claim != id)
+      record = LeadTo(record, outcome->claim, std::max(outcome->number, 1u));
     if (record == nullptr) return;
     BecomeWaiting(record, outcome->position);
     return;
@@ -127,8 +134,9 @@ void SessionsImpl::OnAcquireOutcome(const Id& id, absl::StatusOr<Outcome> outcom
   Refuse(record, RefusalOf(*outcome, record->semaphore, host_->guarantees().adapter));
 }
 
-// The engine answered with the claim of the same request made earlier. If that has a record (its client was
-// served here before), the new listener takes it over; else the record goes on under the real id.
+// The engine answered with the claim of the same request made earlier. If that has a record (its
+// client was served here before), the new listener takes it over; else the record goes on under the
+// real id.
 ClaimRecord* SessionsImpl::LeadTo(ClaimRecord* record, const Id& real, uint32_t epoch) {
   ClaimRecord* earlier = FindClaim(real);
   if (earlier == nullptr) earlier = AddClaim(real, record->semaphore, record->session);
@@ -172,8 +180,8 @@ void SessionsImpl::BecomeWaiting(ClaimRecord* record, uint64_t position) {
   record->life.expires_at = SteadyTime::max();  // While the call stands, its client lives.
   if (record->abandoned) return EndAbandoned(record);
   const SessionRecord* session = record->session;
-  const bool forsaken = session != nullptr && session->listener == nullptr && session->life.hosted &&
-                        session->opened && Now() >= session->grace_until;
+  const bool forsaken = session != nullptr && session->listener == nullptr &&
+                        session->life.hosted && session->opened && Now() >= session->grace_until;
   if (record->cancel_asked || forsaken) return EndClaim(record, EndCause::kCancelled, true);
   if (record->listener != nullptr && record->report_queued) {
     record->listener->OnQueued(record->tag, position, ExpectedWait(record->semaphore, position));
@@ -194,7 +202,8 @@ void SessionsImpl::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
     ArmTtl(&record->life, TimerKind::kTtl, record->id);
   }
   if (first && record->lease->longest_hold_ms > 0) {
-    timers_.Add(Now() + Milliseconds(record->lease->longest_hold_ms), TimerKind::kLongestHold, record->id);
+    timers_.Add(Now() + Milliseconds(record->lease->longest_hold_ms), TimerKind::kLongestHold,
+                record->id);
   }
   if (first) ArmRecall(record);
   if (record->abandoned) return EndAbandoned(record);
@@ -209,7 +218,8 @@ void SessionsImpl::TellGranted(ClaimRecord* record) {
     return;
   }
   // It is granted, but nobody may rely on it now. The same request id finds it again.
-  ClaimListener* listener = record->session != nullptr ? record->listener : std::exchange(record->listener, nullptr);
+  ClaimListener* listener =
+      record->session != nullptr ? record->listener : std::exchange(record->listener, nullptr);
   listener->OnRefused(record->tag, NotVouchedRefusal(record->semaphore));
 }
 
@@ -233,14 +243,16 @@ void SessionsImpl::Abandon(const Id& claim, bool end_lease) {
   if (record->state == State::kWaiting) EndAbandoned(record);
 }
 
-// Nobody has been told of a grant. Without a request id nobody can ever learn of it, so a lease is ended as well.
+// Nobody has been told of a grant. Without a request id nobody can ever learn of it, so a lease is
+// ended as well.
 void SessionsImpl::EndAbandoned(ClaimRecord* record) {
   const bool lease_too = record->end_lease || !record->remembered;
   if (record->state == State::kHeld && !lease_too) {
     record->abandoned = false;
     return;
   }
-  EndClaim(record, record->state == State::kHeld ? EndCause::kDisconnected : EndCause::kCancelled, !lease_too);
+  EndClaim(record, record->state == State::kHeld ? EndCause::kDisconnected : EndCause::kCancelled,
+           !lease_too);
 }
 
 void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiting) {
@@ -265,7 +277,8 @@ void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiti
       }
       return;
     }
-    if (outcome->kind == OutcomeKind::kNotHeld) Refuse(again, NotHeldRefusal(outcome->cause, again->semaphore));
+    if (outcome->kind == OutcomeKind::kNotHeld)
+      Refuse(again, NotHeldRefusal(outcome->cause, again->semaphore));
   });
 }
 
@@ -273,7 +286,9 @@ void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiti
 
 Vouch SessionsImpl::Touch(const Id& claim) {
   ClaimRecord* record = FindClaim(claim);
-  if (record == nullptr || record->session != nullptr || record->state != State::kHeld || !record->life.hosted) return {};
+  if (record == nullptr || record->session != nullptr || record->state != State::kHeld ||
+      !record->life.hosted)
+    return {};
   if (host_->vouch_until() <= Now()) return {0, record->life.epoch};
   Revive(&record->life);
   return VouchFor(record->life);
@@ -289,7 +304,9 @@ LeasePtr SessionsImpl::WithRecallLeft(const ClaimRecord& record) const {
 
 void SessionsImpl::Renew(const std::string& semaphore, const Id& claim, Reply<RenewAnswer> reply) {
   if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
-  const auto refuse = [&](Refusal refusal) { reply({std::make_unique<Refusal>(std::move(refusal)), {}}); };
+  const auto refuse = [&](Refusal refusal) {
+    reply({std::make_unique<Refusal>(std::move(refusal)), {}});
+  };
   ClaimRecord* record = FindClaim(claim);
   if (record != nullptr && record->semaphore == semaphore && record->state == State::kHeld) {
     if (record->session != nullptr) {
@@ -306,42 +323,48 @@ void SessionsImpl::Renew(const std::string& semaphore, const Id& claim, Reply<Re
   AdoptCommand adopt;
   adopt.semaphore = semaphore;
   adopt.claim = claim;
-  Submit(semaphore, adopt,
-         [this, semaphore, claim, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-           const auto refuse_late = [&](Refusal refusal) {
-             reply({std::make_unique<Refusal>(std::move(refusal)), {}});
-           };
-           if (!outcome.ok()) return refuse_late(RefusalOf(outcome.status(), semaphore));
-           if (outcome->kind == OutcomeKind::kStillWaiting) return refuse_late(NotHeldRefusal(EndCause::kUnknown, semaphore));
-           if (outcome->kind != OutcomeKind::kHeld) return refuse_late(RefusalOf(*outcome, semaphore, host_->guarantees().adapter));
-           ClaimRecord* adopted = FindClaim(claim);
-           if (adopted == nullptr) adopted = AddClaim(claim, semaphore, nullptr);
-           adopted->remembered = true;
-           adopted->life.hosted = true;
-           BecomeHeld(adopted, outcome->lease);
-           const Vouch vouch = Touch(claim);
-           if (vouch.valid_for_ms == 0) return refuse_late(NotVouchedRefusal(semaphore));
-           reply({nullptr, {WithRecallLeft(*FindClaim(claim)), semaphore, vouch}});
-         });
+  Submit(
+      semaphore, adopt,
+      [this, semaphore, claim, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+        const auto refuse_late = [&](Refusal refusal) {
+          reply({std::make_unique<Refusal>(std::move(refusal)), {}});
+        };
+        if (!outcome.ok()) return refuse_late(RefusalOf(outcome.status(), semaphore));
+        if (outcome->kind == OutcomeKind::kStillWaiting)
+          return refuse_late(NotHeldRefusal(EndCause::kUnknown, semaphore));
+        if (outcome->kind != OutcomeKind::kHeld)
+          return refuse_late(RefusalOf(*outcome, semaphore, host_->guarantees().adapter));
+        ClaimRecord* adopted = FindClaim(claim);
+        if (adopted == nullptr) adopted = AddClaim(claim, semaphore, nullptr);
+        adopted->remembered = true;
+        adopted->life.hosted = true;
+        BecomeHeld(adopted, outcome->lease);
+        const Vouch vouch = Touch(claim);
+        if (vouch.valid_for_ms == 0) return refuse_late(NotVouchedRefusal(semaphore));
+        reply({nullptr, {WithRecallLeft(*FindClaim(claim)), semaphore, vouch}});
+      });
 }
 
 void SessionsImpl::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
   if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
   const std::string semaphore = command.semaphore;
   const Id claim = command.claim;
-  Submit(semaphore, std::move(command),
-         [this, semaphore, claim, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-           if (!outcome.ok()) {
-             return reply({std::make_unique<Refusal>(RefusalOf(outcome.status(), semaphore)), {}});
-           }
-           if (outcome->kind == OutcomeKind::kNotHeld) return reply({nullptr, {0, 0, outcome->cause}});
-           if (outcome->kind != OutcomeKind::kReleased) {
-             return reply({std::make_unique<Refusal>(RefusalOf(*outcome, semaphore, host_->guarantees().adapter)), {}});
-           }
-           ClaimRecord* record = FindClaim(claim);
-           if (record != nullptr && outcome->lease != nullptr) record->lease = outcome->lease;
-           reply({nullptr, {outcome->number, outcome->remaining, EndCause::kNone}});
-         });
+  Submit(
+      semaphore, std::move(command),
+      [this, semaphore, claim, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+        if (!outcome.ok()) {
+          return reply({std::make_unique<Refusal>(RefusalOf(outcome.status(), semaphore)), {}});
+        }
+        if (outcome->kind == OutcomeKind::kNotHeld) return reply({nullptr, {0, 0, outcome->cause}});
+        if (outcome->kind != OutcomeKind::kReleased) {
+          return reply({std::make_unique<Refusal>(
+                            RefusalOf(*outcome, semaphore, host_->guarantees().adapter)),
+                        {}});
+        }
+        ClaimRecord* record = FindClaim(claim);
+        if (record != nullptr && outcome->lease != nullptr) record->lease = outcome->lease;
+        reply({nullptr, {outcome->number, outcome->remaining, EndCause::kNone}});
+      });
 }
 
 void SessionsImpl::Verify(VerifyCommand command, Reply<VerifyAnswer> reply) {
@@ -355,16 +378,20 @@ void SessionsImpl::Verify(VerifyCommand command, Reply<VerifyAnswer> reply) {
            VerifyAnswer answer;
            answer.slot_token = outcome->number64;
            answer.semaphore = semaphore;
-           answer.ended = outcome->kind == OutcomeKind::kNotHeld && outcome->cause == EndCause::kNone ? EndCause::kUnknown
-                                                                                                    : outcome->cause;
+           answer.ended =
+               outcome->kind == OutcomeKind::kNotHeld && outcome->cause == EndCause::kNone
+                   ? EndCause::kUnknown
+                   : outcome->cause;
            if (outcome->kind != OutcomeKind::kHeld) return reply({nullptr, std::move(answer)});
            if (host_->vouch_until() <= Now()) {
              return reply({std::make_unique<Refusal>(NotVouchedRefusal(semaphore)), {}});
            }
            const ClaimRecord* record = FindClaim(outcome->lease->id);
-           // A lease whose liveness is kept elsewhere stands, but for how long only that daemon knows.
+           // A lease whose liveness is kept elsewhere stands, but for how long only that daemon
+           // knows.
            answer.held = true;
-           answer.lease = record != nullptr && record->lease != nullptr ? WithRecallLeft(*record) : outcome->lease;
+           answer.lease = record != nullptr && record->lease != nullptr ? WithRecallLeft(*record)
+                                                                        : outcome->lease;
            if (record != nullptr) answer.vouch = VouchFor(LifeOf(*record));
            reply({nullptr, std::move(answer)});
          });
@@ -392,7 +419,8 @@ void SessionsImpl::OnEvent(const Event& event) {
       record->lease = event.lease;
       ArmRecall(record);
       if (record->listener != nullptr) {
-        record->listener->OnRecalled(record->tag, record->id, record->semaphore, event.lease->recall);
+        record->listener->OnRecalled(record->tag, record->id, record->semaphore,
+                                     event.lease->recall);
       }
       return;
     case Event::Kind::kWaitEnded:
@@ -418,8 +446,10 @@ void SessionsImpl::CountGrant(const ClaimRecord& record) {
   Pace& pace = paces_[record.semaphore];
   const SteadyTime now = Now();
   if (pace.last_grant != SteadyTime{}) {
-    const double interval_ms = std::chrono::duration<double, std::milli>(now - pace.last_grant).count();
-    pace.interval_ms = pace.interval_ms == 0 ? interval_ms : 0.8 * pace.interval_ms + 0.2 * interval_ms;
+    const double interval_ms =
+        std::chrono::duration<double, std::milli>(now - pace.last_grant).count();
+    pace.interval_ms =
+        pace.interval_ms == 0 ? interval_ms : 0.8 * pace.interval_ms + 0.2 * interval_ms;
   }
   pace.last_grant = now;
 }

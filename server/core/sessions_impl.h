@@ -1,5 +1,6 @@
-// The parts of Sessions. Each claim that this daemon knows of has one record here, and each session; everything
-// else hangs on them. Records are found by id, so that an answer that comes late finds none and is dropped.
+// The parts of Sessions. Each claim that this daemon knows of has one record here, and each
+// session; everything else hangs on them. Records are found by id, so that an answer that comes
+// late finds none and is dropped.
 #pragma once
 
 #include <cstdint>
@@ -47,20 +48,21 @@ struct ClaimRecord {
   Id id;
   std::string semaphore;
   State state = State::kAsked;
-  bool remembered = false;      // Asked with a request id: the client can find it again.
-  bool abandoned = false;       // Its client went away before it was granted.
-  bool end_lease = false;       // … and wants no lease.
+  bool remembered = false;  // Asked with a request id: the client can find it again.
+  bool abandoned = false;   // Its client went away before it was granted.
+  bool end_lease = false;   // … and wants no lease.
   bool cancel_asked = false;
   bool report_queued = true;
-  bool wait_armed = false;  // There is a timer that will look at wait_until.
+  bool wait_armed = false;           // There is a timer that will look at wait_until.
   SessionRecord* session = nullptr;  // nullptr: detached.
   Liveness life;                     // Of a detached claim.
   ClaimListener* listener = nullptr;
   uint64_t tag = 0;
-  LeasePtr lease;                           // When held.
+  LeasePtr lease;  // When held.
   SteadyTime wait_until = SteadyTime::max();
   SteadyTime recall_at = SteadyTime::max();
-  // A repeated request was answered with an earlier one's claim: that one's id. The record only leads there.
+  // A repeated request was answered with an earlier one's claim: that one's id. The record only
+  // leads there.
   Id leads_to;
   Id led_from;
 };
@@ -76,7 +78,8 @@ class SessionsImpl final : public Sessions {
 
   void Open(OpenParams params, SessionListener* listener) override;
   Vouch TouchSession(const Id& session) override;
-  void AcquireIn(const Id& session, AcquireParams params, uint64_t tag, bool report_queued) override;
+  void AcquireIn(const Id& session, AcquireParams params, uint64_t tag,
+                 bool report_queued) override;
   bool CancelIn(const Id& session, uint64_t tag) override;
   void DetachSession(SessionListener* listener) override;
   void CloseSession(const Id& session, absl::AnyInvocable<void()> done) override;
@@ -86,7 +89,8 @@ class SessionsImpl final : public Sessions {
   void Verify(VerifyCommand command, Reply<VerifyAnswer> reply) override;
 
   void Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) override;
-  void Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms, Reply<AdminAnswer> reply) override;
+  void Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
+             Reply<AdminAnswer> reply) override;
   void List(ListCommand command, Reply<AdminAnswer> reply) override;
   void History(HistoryCommand command, Reply<AdminAnswer> reply) override;
   void Watch(std::string prefix, std::string name, WatchListener* listener) override;
@@ -134,7 +138,9 @@ class SessionsImpl final : public Sessions {
   void OnLongestHold(ClaimRecord* record);
   void OnGraceOver(SessionRecord* record);
   Vouch VouchFor(const Liveness& life) const;
-  const Liveness& LifeOf(const ClaimRecord& record) const { return record.session ? record.session->life : record.life; }
+  const Liveness& LifeOf(const ClaimRecord& record) const {
+    return record.session ? record.session->life : record.life;
+  }
   void Revive(Liveness* life) const;
   void ArmTtl(Liveness* life, TimerKind kind, const Id& id);
   void ArmWait(ClaimRecord* record);
@@ -174,7 +180,8 @@ class SessionsImpl final : public Sessions {
   void Unlisten(SessionRecord* record);
 
   // ---- sessions_admin.cc ----
-  void OnAdminOutcome(const std::string& semaphore, absl::StatusOr<Outcome> outcome, Reply<AdminAnswer> reply);
+  void OnAdminOutcome(const std::string& semaphore, absl::StatusOr<Outcome> outcome,
+                      Reply<AdminAnswer> reply);
   void WaitFor(Drainer drainer);
   void FinishDrain(size_t index, bool done);
   void OnChanges(const std::vector<SemaphoreChange>& changes);

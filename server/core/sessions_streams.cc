@@ -51,19 +51,21 @@ void SessionsImpl::OpenNew(OpenParams params, SessionListener* listener) {
   command.holder = std::move(params.holder);
   command.release_on_disconnect = params.release_on_disconnect;
   host_->Submit(0, Job{std::move(command), [this, id, listener](absl::StatusOr<Outcome> outcome) {
-    SessionRecord* opened = FindSession(id);
-    if (opened == nullptr) return;
-    const auto waiting = opening_.find(listener);
-    const bool listens = waiting != opening_.end() && waiting->second == id;
-    if (listens) opening_.erase(waiting);
-    if (!outcome.ok() || outcome->kind != OutcomeKind::kDone) {
-      Refusal refusal = outcome.ok() ? RefusalOf(*outcome, "", host_->guarantees().adapter) : RefusalOf(outcome.status(), "");
-      sessions_.erase(id);
-      if (listens) listener->OnSessionEnded(std::move(refusal));
-      return;
-    }
-    Attach(opened, listens ? listener : nullptr, false);
-  }});
+                         SessionRecord* opened = FindSession(id);
+                         if (opened == nullptr) return;
+                         const auto waiting = opening_.find(listener);
+                         const bool listens = waiting != opening_.end() && waiting->second == id;
+                         if (listens) opening_.erase(waiting);
+                         if (!outcome.ok() || outcome->kind != OutcomeKind::kDone) {
+                           Refusal refusal =
+                               outcome.ok() ? RefusalOf(*outcome, "", host_->guarantees().adapter)
+                                            : RefusalOf(outcome.status(), "");
+                           sessions_.erase(id);
+                           if (listens) listener->OnSessionEnded(std::move(refusal));
+                           return;
+                         }
+                         Attach(opened, listens ? listener : nullptr, false);
+                       }});
 }
 
 void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, bool resumed) {
@@ -78,7 +80,8 @@ void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, bool
     ClaimRecord* claim = FindClaim(id);
     if (claim == nullptr) continue;
     claim->listener = listener;
-    if (claim->state == ClaimRecord::State::kHeld) held.push_back({claim->semaphore, WithRecallLeft(*claim), nullptr});
+    if (claim->state == ClaimRecord::State::kHeld)
+      held.push_back({claim->semaphore, WithRecallLeft(*claim), nullptr});
   }
   const Vouch vouch = VouchFor(record->life);
   if (vouch.valid_for_ms == 0) {
@@ -92,7 +95,8 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
   const Id id = params.resume;
   SessionRecord* record = FindSession(id);
   if (record != nullptr && record->opened && record->life.hosted) {
-    if (record->closing || record->life.expiring) return listener->OnSessionEnded(SessionLostRefusal());
+    if (record->closing || record->life.expiring)
+      return listener->OnSessionEnded(SessionLostRefusal());
     if (SessionListener* older = record->listener) {
       Unlisten(record);
       older->OnSessionEnded(MovedRefusal(""));
@@ -103,13 +107,15 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
     return Attach(record, listener, true);
   }
   if (record != nullptr && !record->opened && record->life.hosted) {
-    return listener->OnSessionEnded(MovedRefusal(""));  // It is still being opened by another stream.
+    return listener->OnSessionEnded(
+        MovedRefusal(""));  // It is still being opened by another stream.
   }
   opening_[listener] = id;
-  host_->Submit(0, Job{AdoptSessionCommand{id}, [this, id, listener, client_id = std::move(params.client_id)](
-                                                          absl::StatusOr<Outcome> outcome) {
-    OnAdopted(id, client_id, listener, std::move(outcome));
-  }});
+  host_->Submit(
+      0, Job{AdoptSessionCommand{id}, [this, id, listener, client_id = std::move(params.client_id)](
+                                          absl::StatusOr<Outcome> outcome) {
+               OnAdopted(id, client_id, listener, std::move(outcome));
+             }});
 }
 
 void SessionsImpl::OnAdopted(const Id& id, const std::string& client_id, SessionListener* listener,
@@ -118,10 +124,12 @@ void SessionsImpl::OnAdopted(const Id& id, const std::string& client_id, Session
   const bool listens = waiting != opening_.end() && waiting->second == id;
   if (listens) opening_.erase(waiting);
   if (!outcome.ok() || outcome->kind != OutcomeKind::kDone) {
-    Refusal refusal = outcome.ok() ? RefusalOf(*outcome, "", host_->guarantees().adapter) : RefusalOf(outcome.status(), "");
+    Refusal refusal = outcome.ok() ? RefusalOf(*outcome, "", host_->guarantees().adapter)
+                                   : RefusalOf(outcome.status(), "");
     const bool lost = outcome.ok() && outcome->kind == OutcomeKind::kSessionLost;
     SessionRecord* record = FindSession(id);
-    if (lost && record != nullptr && !record->life.expiring) DropSession(record, SessionLostRefusal());
+    if (lost && record != nullptr && !record->life.expiring)
+      DropSession(record, SessionLostRefusal());
     if (listens) listener->OnSessionEnded(std::move(refusal));
     return;
   }
@@ -211,12 +219,14 @@ void SessionsImpl::CloseSession(const Id& session, absl::AnyInvocable<void()> do
   EndSession(record, EndCause::kReleased, std::move(done));
 }
 
-void SessionsImpl::EndSession(SessionRecord* record, EndCause cause, absl::AnyInvocable<void()> done) {
+void SessionsImpl::EndSession(SessionRecord* record, EndCause cause,
+                              absl::AnyInvocable<void()> done) {
   record->closing = cause != EndCause::kExpired;
   const Id id = record->id;
   const uint32_t epoch = record->life.epoch;
   if (host_->lane_count() == 1) return CloseRow(id, epoch, cause, std::move(done));
-  // Other lanes' claims first; the row stays until they are gone, so that nothing is forgotten if we die in between.
+  // Other lanes' claims first; the row stays until they are gone, so that nothing is forgotten if
+  // we die in between.
   struct Ending {
     size_t left;
     absl::AnyInvocable<void()> done;
@@ -237,42 +247,48 @@ void SessionsImpl::EndSession(SessionRecord* record, EndCause cause, absl::AnyIn
   auto ending = std::make_shared<Ending>(Ending{ends.size(), std::move(done)});
   for (EndCommand& end : ends) {
     const std::string semaphore = end.semaphore;
-    Submit(semaphore, std::move(end), [this, id, epoch, cause, ending](const absl::StatusOr<Outcome>&) {
-      if (--ending->left == 0) CloseRow(id, epoch, cause, std::move(ending->done));
-    });
+    Submit(semaphore, std::move(end),
+           [this, id, epoch, cause, ending](const absl::StatusOr<Outcome>&) {
+             if (--ending->left == 0) CloseRow(id, epoch, cause, std::move(ending->done));
+           });
   }
 }
 
-void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause, absl::AnyInvocable<void()> done) {
-  host_->Submit(0, Job{CloseSessionCommand{session, epoch, cause},
-                       [this, session, done = std::move(done)](absl::StatusOr<Outcome> outcome) mutable {
-    SessionRecord* record = FindSession(session);
-    if (record != nullptr && !outcome.ok()) {
-      // Not done: looked at again soon, as one whose TTL has passed.
-      record->life.expiring = false;
-      record->life.expires_at = record->closing ? Now() : record->life.expires_at;
-      record->closing = false;
-      record->life.armed = true;
-      timers_.Add(Now() + kTryAgainAfter, TimerKind::kSessionTtl, session);
-    } else if (record != nullptr) {
-      const bool moved = outcome->kind == OutcomeKind::kStale;
-      // The claims' own events come after this; they are told before the session is.
-      std::vector<std::pair<Id, std::string>> claims;
-      for (const Id& id : record->claims) claims.emplace_back(id, FindClaim(id) ? FindClaim(id)->semaphore : "");
-      SessionListener* listener = record->listener;
-      by_listener_.erase(listener);
-      for (const auto& [id, semaphore] : claims) {
-        ClaimRecord* claim = FindClaim(id);
-        if (claim == nullptr) continue;
-        const bool held = claim->state == ClaimRecord::State::kHeld;
-        Drop(claim);
-        if (listener != nullptr && held && !moved) listener->OnEnded(0, id, semaphore, EndCause::kExpired);
-      }
-      sessions_.erase(session);
-      if (listener != nullptr) listener->OnSessionEnded(moved ? MovedRefusal("") : SessionLostRefusal());
-    }
-    done();
-  }});
+void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,
+                            absl::AnyInvocable<void()> done) {
+  host_->Submit(
+      0, Job{CloseSessionCommand{session, epoch, cause},
+             [this, session, done = std::move(done)](absl::StatusOr<Outcome> outcome) mutable {
+               SessionRecord* record = FindSession(session);
+               if (record != nullptr && !outcome.ok()) {
+                 // Not done: looked at again soon, as one whose TTL has passed.
+                 record->life.expiring = false;
+                 record->life.expires_at = record->closing ? Now() : record->life.expires_at;
+                 record->closing = false;
+                 record->life.armed = true;
+                 timers_.Add(Now() + kTryAgainAfter, TimerKind::kSessionTtl, session);
+               } else if (record != nullptr) {
+                 const bool moved = outcome->kind == OutcomeKind::kStale;
+                 // The claims' own events come after this; they are told before the session is.
+                 std::vector<std::pair<Id, std::string>> claims;
+                 for (const Id& id : record->claims)
+                   claims.emplace_back(id, FindClaim(id) ? FindClaim(id)->semaphore : "");
+                 SessionListener* listener = record->listener;
+                 by_listener_.erase(listener);
+                 for (const auto& [id, semaphore] : claims) {
+                   ClaimRecord* claim = FindClaim(id);
+                   if (claim == nullptr) continue;
+                   const bool held = claim->state == ClaimRecord::State::kHeld;
+                   Drop(claim);
+                   if (listener != nullptr && held && !moved)
+                     listener->OnEnded(0, id, semaphore, EndCause::kExpired);
+                 }
+                 sessions_.erase(session);
+                 if (listener != nullptr)
+                   listener->OnSessionEnded(moved ? MovedRefusal("") : SessionLostRefusal());
+               }
+               done();
+             }});
 }
 
 void SessionsImpl::DropSession(SessionRecord* record, Refusal refusal) {

@@ -1,5 +1,6 @@
-// Many deadlines on one thread. An entry is not taken out when its cause goes away: whoever is called looks whether
-// there still is something to do, and the heap is swept when most of it is dead.
+// Many deadlines on one thread. An entry is not taken out when its cause goes away: whoever is
+// called looks whether there still is something to do, and the heap is swept when most of it is
+// dead.
 #pragma once
 
 #include <algorithm>
