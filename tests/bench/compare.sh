@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures semaphored, etcd's lock API and Redis in one run, on one disk, in turn, and prints the medians and
-# their ratios. Every engine has each change on disk before it answers: semaphored with SQLite's
+# Measures semaphored, etcd's lock API and Redis in one run, on one disk, in turn, and prints the
+# medians and their ratios. Every engine has each change on disk before it answers: semaphored with SQLite's
 # synchronous=FULL, etcd with its write-ahead log, Redis with appendfsync always.
 set -euo pipefail
 
@@ -47,10 +47,14 @@ say() { printf 'compare: %s\n' "$*" >&2; }
 
 [ "$install" = no ] || "$root/deploy/install.sh" --bench >&2
 for program in "$bin_dir/semaphored" "$bin_dir/semaphored_bench"; do
-  [ -x "$program" ] || { say "$program is missing: cmake --preset release && cmake --build --preset release"; exit 1; }
+  [ -x "$program" ] && continue
+  say "$program is missing: cmake --preset release && cmake --build --preset release"
+  exit 1
 done
 case "$(stat --file-system --format=%T "$work_parent")" in
-  tmpfs | ramfs) say "$work_parent is in memory, so its fsync costs nothing: choose another --work-dir"; exit 1 ;;
+  tmpfs | ramfs)
+    say "$work_parent is in memory, so its fsync costs nothing: choose another --work-dir"
+    exit 1 ;;
 esac
 
 work=$(mktemp -d "$work_parent/semaphored-compare.XXXXXX")

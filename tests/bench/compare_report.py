@@ -5,8 +5,8 @@ import collections
 import json
 import statistics
 
-# A session carries all clients over one stream, so the fairest Redis beside it is one pipelined connection; a
-# connection for each client is how Redis is mostly used.
+# A session carries all clients over one stream, so the fairest Redis beside it is one pipelined
+# connection; a connection for each client is how Redis is mostly used.
 # (what it says, case, figure, peer's case, at least or at most, the aim of this project)
 RATIOS = (
     ("cycles, session@256 to etcd@256", "session@256", "per_s", "etcd@256", ">=", 6.0),
@@ -60,7 +60,8 @@ def ratios_of(medians):
         ratios.append((label, ratio, relation, aim))
     for case in ("contended session@64", "contended unary@64"):
         wait = medians[case]
-        ratio = wait["wait_p99_us"] / wait["wait_p50_us"] if wait.get("wait_p50_us") else float("nan")
+        median = wait.get("wait_p50_us", 0)
+        ratio = wait["wait_p99_us"] / median if median else float("nan")
         ratios.append((f"wait p99 to p50, {case}", ratio, "<=", FAIRNESS_MOST))
     return ratios
 

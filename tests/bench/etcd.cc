@@ -1,5 +1,5 @@
-// The peer etcd: Lock and Unlock of its lock API, N cycles outstanding. Each client has a lease of its own,
-// granted before the run and longer than it.
+// The peer etcd: Lock and Unlock of its lock API, N cycles outstanding. Each client has a lease of
+// its own, granted before the run and longer than it.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 

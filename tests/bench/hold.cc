@@ -1,4 +1,5 @@
-// The thinnest lease, N at a time: a Hold stream is opened, granted, its lease released, and the stream ends.
+// The thinnest lease, N at a time: a Hold stream is opened, granted, its lease released, and the
+// stream ends.
 #include <deque>
 #include <optional>
 

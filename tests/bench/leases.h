@@ -35,19 +35,18 @@ class DaemonWatch {
   void Opened(TimePoint begun, Report* report) {
     opened_ = ReadProcessStats(options_.daemon_pid);
     report->Figure("leases", options_.leases);
-    report->Figure("opened_per_s", options_.leases * 1e9 /
-                                       static_cast<double>(NanosBetween(begun, Clock::now())));
+    report->Figure("opened_per_s",
+                   options_.leases * 1e9 / static_cast<double>(NanosBetween(begun, Clock::now())));
     if (options_.daemon_pid == 0) return;
-    const double grown = static_cast<double>(opened_.resident_bytes) -
-                         static_cast<double>(start_.resident_bytes);
+    const double grown =
+        static_cast<double>(opened_.resident_bytes) - static_cast<double>(start_.resident_bytes);
     report->Figure("resident_bytes_per_lease", grown / options_.leases);
   }
 
   void Held(Report* report) const {
     if (options_.daemon_pid == 0) return;
     const ProcessStats held = ReadProcessStats(options_.daemon_pid);
-    report->Figure("held_cpu_percent",
-                   (held.cpu_s - opened_.cpu_s) * 100.0 / options_.duration_s);
+    report->Figure("held_cpu_percent", (held.cpu_s - opened_.cpu_s) * 100.0 / options_.duration_s);
     report->Figure("held_disk_bytes_per_s",
                    static_cast<double>(held.disk_written_bytes - opened_.disk_written_bytes) /
                        options_.duration_s);

@@ -50,8 +50,11 @@ class Worker : public Tag {
 class Keeper {
  public:
   Keeper(const Options& options, Report* report)
-      : options_(options), plan_(options, RunName()), report_(report),
-        lease_ids_(plan_.leases), renewed_at_(plan_.leases) {
+      : options_(options),
+        plan_(options, RunName()),
+        report_(report),
+        lease_ids_(plan_.leases),
+        renewed_at_(plan_.leases) {
     channel_ = Connect(options.server, 0);
     stub_ = pb::SemaphoreService::NewStub(channel_);
     for (uint32_t i = 0; i < options.clients; ++i) {
@@ -68,7 +71,8 @@ class Keeper {
     const TimePoint until = Clock::now() + Seconds(options_.duration_s);
     phase_ = Phase::kRenew;
     next_ = 0;
-    loop_.RunUntil(until, [] { return false; }, [this] { SendDue(); });
+    loop_.RunUntil(
+        until, [] { return false; }, [this] { SendDue(); });
     watch.Held(report_);
     RunPhase(Phase::kRelease, Clock::now() + 4 * kPatience);
     report_->Figure("renewals", static_cast<double>(renew_.count()));

@@ -15,7 +15,8 @@ class Bundle : public SessionHandler {
  public:
   Bundle(Loop* loop, const Options& options, const LeasesPlan& plan, uint32_t number,
          Report* report)
-      : plan_(plan), report_(report),
+      : plan_(plan),
+        report_(report),
         stream_(loop, Connect(options.server, static_cast<int>(number)), this) {
     for (uint32_t i = number; i < plan.leases; i += options.streams) numbers_.push_back(i);
     stream_.Open(plan.run + "/client/" + std::to_string(number), options.ttl_ms);

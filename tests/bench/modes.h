@@ -1,5 +1,5 @@
-// The modes of the load generator. Each runs to its end on the calling thread and reports; whatever goes
-// wrong is an error in the report.
+// The modes of the load generator. Each runs to its end on the calling thread and reports; whatever
+// goes wrong is an error in the report.
 #pragma once
 
 #include "tests/bench/options.h"

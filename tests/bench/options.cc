@@ -23,8 +23,8 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
   std::string output = "text";
   app.add_option("mode", options->mode, "What to run")
       ->required()
-      ->check(CLI::IsMember({"unary", "session", "hold", "contended", "leases", "waiters", "etcd",
-                             "redis"}));
+      ->check(CLI::IsMember(
+          {"unary", "session", "hold", "contended", "leases", "waiters", "etcd", "redis"}));
   app.add_option("--server", options->server, "HOST:PORT of the daemon or the peer");
   app.add_option("--clients", options->clients, "Cycles outstanding")
       ->check(CLI::Range(1, 1000000));

@@ -1,5 +1,5 @@
-// The peer Redis: the well-known semaphore on a sorted set, taken by a Lua script and given back by ZREM. Who
-// does not get it has to ask again, since Redis has no queue for it.
+// The peer Redis: the well-known semaphore on a sorted set, taken by a Lua script and given back by
+// ZREM. Who does not get it has to ask again, since Redis has no queue for it.
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -29,7 +29,10 @@ int64_t NowMs() {
 class RedisRun {
  public:
   RedisRun(const Options& options, Report* report)
-      : options_(options), report_(report), meter_(options), limit_(std::to_string(options.limit)) {}
+      : options_(options),
+        report_(report),
+        meter_(options),
+        limit_(std::to_string(options.limit)) {}
   ~RedisRun() {
     if (epoll_ >= 0) close(epoll_);
   }
@@ -89,7 +92,8 @@ class RedisRun {
     const std::string run = RunName();
     for (uint32_t i = 0; i < options_.clients; ++i) {
       const uint32_t semaphore = options_.semaphores == 0 ? i : i % options_.semaphores;
-      clients_.push_back({run + "/" + std::to_string(semaphore), "client-" + std::to_string(i), {}});
+      clients_.push_back(
+          {run + "/" + std::to_string(semaphore), "client-" + std::to_string(i), {}});
     }
     return true;
   }
@@ -137,8 +141,8 @@ class RedisRun {
     const int count = epoll_wait(epoll_, events, 1024, retries_.empty() ? 20 : 1);
     for (int i = 0; i < count; ++i) {
       RedisConnection& connection = *connections_[events[i].data.u32];
-      const bool alive = connection.Receive(
-          [this](uint32_t client, int64_t reply, std::string_view error) {
+      const bool alive =
+          connection.Receive([this](uint32_t client, int64_t reply, std::string_view error) {
             OnReply(client, reply, error);
           });
       if (!alive) report_->Error("connection lost");

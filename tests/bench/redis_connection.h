@@ -1,5 +1,5 @@
-// One pipelined connection to a Redis server: commands are gathered and sent together, integer replies come back
-// in order.
+// One pipelined connection to a Redis server: commands are gathered and sent together, integer
+// replies come back in order.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class RedisConnection {
   // Connects to HOST:PORT (an IPv4 address). Returns an error's text, or nothing.
   std::string Open(const std::string& server);
 
-  // Sends one command and waits for its reply, for use before anything else is sent. Returns the reply's text
-  // without its type; errors begin with '-'.
+  // Sends one command and waits for its reply, for use before anything else is sent. Returns the
+  // reply's text without its type; errors begin with '-'.
   std::string Ask(const std::vector<std::string_view>& arguments);
 
   // Adds a command to what is to be sent. Its reply goes to `client`.
@@ -34,8 +34,8 @@ class RedisConnection {
 
   // Reads what is there and hands each complete integer reply, or an error's text, to `on_reply`.
   // Returns false if the connection is broken.
-  bool Receive(const std::function<void(uint32_t client, int64_t reply, std::string_view error)>&
-                   on_reply);
+  bool Receive(
+      const std::function<void(uint32_t client, int64_t reply, std::string_view error)>& on_reply);
 
   int descriptor() const { return descriptor_; }
   bool has_unsent() const { return sent_ < output_.size(); }

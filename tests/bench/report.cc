@@ -1,6 +1,7 @@
 #include "tests/bench/report.h"
 
 #include <cstdio>
+
 #include <nlohmann/json.hpp>
 
 namespace semaphored::bench {

@@ -88,8 +88,7 @@ SessionCycles::~SessionCycles() = default;
 void SessionCycles::SendAcquire(uint32_t client, TimePoint now, bool report_queued) {
   Client& it = clients_[client];
   it.sent = now;
-  pb::SessionAcquire* acquire =
-      streams_[client % streams_.size()]->Add(client)->mutable_acquire();
+  pb::SessionAcquire* acquire = streams_[client % streams_.size()]->Add(client)->mutable_acquire();
   acquire->set_semaphore(*it.semaphore);
   acquire->set_limit(plan_.limit);
   acquire->set_wait_ms(-1);
@@ -172,8 +171,7 @@ void SessionCycles::Run(bool drain) {
   }
   RunUntil(meter_->until(), [&] { return any_ended() || running_ == 0; });
   if (on_measure_end) on_measure_end();
-  if (drain &&
-      !RunUntil(Clock::now() + kPatience, [&] { return any_ended() || running_ == 0; })) {
+  if (drain && !RunUntil(Clock::now() + kPatience, [&] { return any_ended() || running_ == 0; })) {
     report_->Error(std::to_string(running_) + " commands were never answered");
   }
   const auto ended = [&] { return all([](const Stream& s) { return s.ended(); }); };

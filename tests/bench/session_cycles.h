@@ -20,8 +20,8 @@ struct CyclesPlan {
   std::string server;
   std::string run;
   int64_t ttl_ms = 30000;
-  // The first grant is not given back before all other clients have been told that they are queued; only then
-  // does the warm-up begin.
+  // The first grant is not given back before all other clients have been told that they are queued;
+  // only then does the warm-up begin.
   bool gate = false;
 };
 

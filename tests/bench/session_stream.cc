@@ -16,8 +16,8 @@ constexpr int kCommandsPerMessage = 1000;
 
 }  // namespace
 
-// Messages live on arenas that begin in a block of their own, so that a message of ordinary size allocates
-// nothing.
+// Messages live on arenas that begin in a block of their own, so that a message of ordinary size
+// allocates nothing.
 template <typename Message>
 struct ArenaMessage {
   ArenaMessage() : arena(block.data(), block.size()) { Renew(); }

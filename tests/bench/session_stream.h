@@ -32,8 +32,8 @@ class SessionStream {
 
   void Open(const std::string& client_id, int64_t ttl_ms);
 
-  // A new command at the end of what is waiting, with its sequence number. The caller fills it in at
-  // once; it leaves with the next Flush.
+  // A new command at the end of what is waiting, with its sequence number. The caller fills it in
+  // at once; it leaves with the next Flush.
   ::semaphore::v1::SessionCommand* Add();
 
   // Sends what is waiting, unless a message is still on its way out (then it follows that one).

@@ -121,8 +121,8 @@ Report RunUnary(const Options& options) {
   for (uint32_t i = 0; i < options.clients; ++i) {
     const uint32_t semaphore = options.semaphores == 0 ? i : i % options.semaphores;
     clients.emplace_back(&shared, channels[i % channels.size()],
-                         run + "/" + std::to_string(semaphore), run + "/client/" + std::to_string(i),
-                         options);
+                         run + "/" + std::to_string(semaphore),
+                         run + "/client/" + std::to_string(i), options);
   }
   const TimePoint now = Clock::now();
   meter.Begin(now);

@@ -1,5 +1,6 @@
-// What a grant costs with a long queue behind it: for each length, all clients stand for one permit; whoever
-// gets it gives it back at once and queues again at the end, so that the queue keeps its length.
+// What a grant costs with a long queue behind it: for each length, all clients stand for one
+// permit; whoever gets it gives it back at once and queues again at the end, so that the queue
+// keeps its length.
 #include "tests/bench/modes.h"
 #include "tests/bench/process_stats.h"
 #include "tests/bench/session_cycles.h"

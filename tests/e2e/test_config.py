@@ -46,19 +46,19 @@ class Configuration(unittest.TestCase):
         config = self.printed()
         self.assertEqual(config["listen"], "127.0.0.1:7420")
         self.assertEqual(config["store"], "sqlite:///var/lib/semaphored/state.db")
-        self.assertEqual(config["ttl_min_ms"], 1000)
+        self.assertEqual(config["ttl_min"], "1s")
 
     def test_flags_win_over_environment_over_file(self):
-        self.write('ttl_default_ms = 11000\nnode_ttl_ms = 12000\nbatch_max = 13\n')
-        config = self.printed("--config", self.path, "--ttl_default_ms=31000",
-                              environment={"SEMAPHORED_TTL_DEFAULT_MS": "21000",
-                                           "SEMAPHORED_NODE_TTL_MS": "22000"})
-        self.assertEqual((config["ttl_default_ms"], config["node_ttl_ms"], config["batch_max"]),
-                         (31000, 22000, 13))
+        self.write('ttl_default = "11s"\nnode_ttl = "12s"\nbatch_max = 13\n')
+        config = self.printed("--config", self.path, "--ttl-default=31s",
+                              environment={"SEMAPHORED_TTL_DEFAULT": "21s",
+                                           "SEMAPHORED_NODE_TTL": "22s"})
+        self.assertEqual((config["ttl_default"], config["node_ttl"], config["batch_max"]),
+                         ("31s", "22s", 13))
 
     def test_what_is_printed_can_be_read_again(self):
-        self.write(self.run_daemon("--print-config", "--ttl_default_ms=31000").stdout)
-        self.assertEqual(self.printed("--config", self.path)["ttl_default_ms"], 31000)
+        self.write(self.run_daemon("--print-config", "--ttl-default=31s").stdout)
+        self.assertEqual(self.printed("--config", self.path)["ttl_default"], "31s")
 
     def test_an_unknown_scheme_names_those_that_exist(self):
         said = self.refused("--store", "mongodb://localhost/x")
@@ -66,10 +66,10 @@ class Configuration(unittest.TestCase):
         self.assertIn("sqlite", said)
 
     def test_wrong_values_are_named(self):
-        for arguments, named in ((("--ttl_default_ms=soon",), "ttl_default_ms"),
-                                 (("--ttl_min_ms=0",), "ttl_min_ms"),
-                                 (("--ttl_default_ms=1000000000000",), "ttl_default_ms"),
-                                 (("--log_level=loud",), "log_level"),
+        for arguments, named in ((("--ttl-default=soon",), "ttl-default"),
+                                 (("--ttl-min=0",), "ttl-min"),
+                                 (("--ttl-default=10000h",), "ttl-default"),
+                                 (("--log-level=loud",), "log-level"),
                                  (("--listen=nowhere",), "listen"),
                                  (("--no-such-flag",), "no-such-flag"),
                                  (("--config", "/does/not/exist.toml"), "/does/not/exist.toml")):
@@ -77,15 +77,15 @@ class Configuration(unittest.TestCase):
                 self.assertIn(named, self.refused(*arguments))
 
     def test_the_file_is_checked(self):
-        self.write('ttl_defualt_ms = 11000\n')
+        self.write('ttl_defualt = "11s"\n')
         said = self.refused("--config", self.path)
-        self.assertIn("ttl_defualt_ms", said)
-        self.assertIn("ttl_default_ms", said, "the nearest key is not named")
-        self.write('ttl_default_ms = \n')
+        self.assertIn("ttl_defualt", said)
+        self.assertIn("ttl_default", said, "the nearest key is not named")
+        self.write('ttl_default = \n')
         self.assertIn(self.path, self.refused("--config", self.path))
 
     def test_more_than_this_machine_has_to_be_asked_for(self):
-        self.assertIn("allow_insecure_remote",
+        self.assertIn("allow-insecure-remote",
                       self.refused("--store", "sqlite::memory:", "--listen", "0.0.0.0:0"))
 
 

@@ -16,8 +16,8 @@ class Liveness(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        # A half-open connection is found within a second.
-        cls.daemon = Daemon({"keepalive_interval_ms": 500, "keepalive_timeout_ms": 500})
+        # A half-open connection is found within two seconds.
+        cls.daemon = Daemon({"keepalive_interval": "1s", "keepalive_timeout": "500ms"})
         cls.daemon.start()
         cls.addClassCleanup(cls.daemon.close)
 

@@ -12,7 +12,7 @@ from daemon import BIN_DIR, BOUND_S, Daemon, Reader, Session, error_info, free_p
 class Shutdown(unittest.TestCase):
 
     def setUp(self):
-        self.daemon = Daemon({"shutdown_grace_ms": 5000})
+        self.daemon = Daemon({"shutdown_grace": "5s"})
         self.addCleanup(self.daemon.close)
         self.daemon.start()
 
