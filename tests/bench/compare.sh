@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures semaphored, etcd's lock API and Redis in one run, on one disk, in turn, and prints the
-# medians and their ratios. Every engine has each change on disk before it answers: semaphored with SQLite's
-# synchronous=FULL, etcd with its write-ahead log, Redis with appendfsync always.
+# medians and their ratios. Every engine has each change on disk before it answers: semaphored with
+# SQLite's synchronous=FULL, etcd with its write-ahead log, Redis with appendfsync always.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

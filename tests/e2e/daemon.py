@@ -1,6 +1,8 @@
-"""A real daemon for the process tests: started on a free port with a folder of its own, stopped by process id.
+"""A real daemon for the process tests: started on a free port with a folder of its own, stopped by
+process id.
 
-Environment: SEMAPHORED_BIN_DIR, the folder of the binaries; SEMAPHORED_STUBS_DIR, the generated stubs.
+Environment: SEMAPHORED_BIN_DIR, the folder of the binaries; SEMAPHORED_STUBS_DIR, the generated
+stubs.
 Every wait in here has a bound; none is a sleep that hopes to be long enough.
 """
 
@@ -50,7 +52,7 @@ def wait_until(condition, what, bound_s=BOUND_S):
 
 
 def error_info(error):
-    """The google.rpc.ErrorInfo of a failed call, out of its trailing metadata; None if there is none."""
+    """The google.rpc.ErrorInfo of a failed call, out of its trailing metadata, or None."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             status = error_details_pb2.Status.FromString(value)
@@ -227,7 +229,7 @@ class Client:
 
 
 class Reader:
-    """Reads a stream on a thread of its own, so that each message can be waited for with a bound."""
+    """Reads a stream on a thread of its own, so that one can wait for each message with a bound."""
 
     END = "end"
 

@@ -1,4 +1,4 @@
-"""A client as a process of its own, to be killed and stopped. Prints one JSON object per line for what happens.
+"""A client as a process of its own, to be killed and stopped. Prints a JSON object for each event.
 
 Usage: holder.py SERVER SEMAPHORE MODE TTL_MS [release_on_disconnect]
 MODE: hold (a Hold stream), renew (Acquire, then Renew every third of the TTL), session.

@@ -58,7 +58,7 @@ class Holder:
 
 
 class Proxy:
-    """Forwards TCP to the daemon until `go_silent`: then both connections stay open and nothing passes."""
+    """Forwards TCP to the daemon until `go_silent`: then all stays open and nothing passes."""
 
     def __init__(self, target_port):
         self._target_port = target_port

@@ -1,4 +1,5 @@
-"""Bad requests, chosen and random: canonical codes, the field is named, the daemon lives and no state is harmed.
+"""Bad requests, chosen and random: canonical codes, the field is named, the daemon lives, no state
+is harmed.
 
 SEMAPHORED_FUZZ_SEED replays a run; SEMAPHORED_FUZZ_CALLS makes it longer.
 """

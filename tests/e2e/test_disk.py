@@ -1,4 +1,4 @@
-"""A full disk, a read-only file and a corrupt file: a clear error, and nothing that was promised is lost."""
+"""A full disk, a read-only file and a corrupt file: a clear error, and nothing promised is lost."""
 
 import contextlib
 import os
@@ -26,12 +26,13 @@ class SmallDisk:
 
     def __init__(self, size="4m"):
         self.folder = tempfile.mkdtemp(prefix="semaphored-e2e-disk-")
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.folder],
-                                 capture_output=True, text=True, check=False)
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.folder],
+            capture_output=True, text=True, check=False)
         if mounted.returncode != 0:
             os.rmdir(self.folder)
-            raise AssertionError("this test mounts a small tmpfs, which needs root (CAP_SYS_ADMIN): "
-                                 + mounted.stderr.strip())
+            raise AssertionError("this test mounts a small tmpfs, which needs root "
+                                 "(CAP_SYS_ADMIN): " + mounted.stderr.strip())
         self.filler = os.path.join(self.folder, "filler")
 
     def fill(self):

@@ -31,7 +31,7 @@ class Liveness(unittest.TestCase):
         return holder
 
     def assert_passes_on(self, old, begun, ttl_ms, call):
-        """The permit comes to `call` after the TTL, not before, and the old holder is fenced off."""
+        """The permit comes to `call` after the TTL, not before; the old holder is fenced off."""
         lease = call.result(ttl_ms / 1000 + SLACK_S).lease
         # The last sign of life lies up to a third of the TTL before the end of the client.
         self.assertGreaterEqual(time.monotonic() - begun, ttl_ms / 1000 * 0.6)

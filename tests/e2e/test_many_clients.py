@@ -1,5 +1,5 @@
-"""1,000 clients and a small limit. A checker that knows only the clients' own records finds no moment over the
-limit, and tokens that rise per slot."""
+"""1,000 clients and a small limit. A checker that knows only the clients' records finds no moment
+over the limit, and tokens that rise per slot."""
 
 import asyncio
 import multiprocessing
@@ -17,7 +17,8 @@ BOUND_S = 90
 
 
 async def one_client(stub, number, records):
-    """Some cycles; each is recorded as (granted at, released at, slots, token), on the machine's steady clock."""
+    """Some cycles, each recorded as (granted at, released at, slots, token, permits, released); the
+    times are the machine's steady clock, which its processes share."""
     client_id = uuid.uuid4().hex
     permits = 1 + number % 3
     for cycle in range(CYCLES):

@@ -1,4 +1,4 @@
-"""Any language: nothing but the generated stub holds a lease, by Hold and by Acquire, Renew, Release."""
+"""Any language: the generated stub alone holds a lease, by Hold and by Acquire, Renew, Release."""
 
 import time
 import unittest

@@ -59,7 +59,7 @@ class Restart(unittest.TestCase):
         self.assertEqual(client.describe("retry").held, 1)
 
     def test_waiters_keep_their_order(self):
-        """Three Acquires wait; after the restart they are sent again, the last first, each under its own id."""
+        """Three Acquires wait; after the restart they are sent again, last first, by id."""
         client = self.daemon.client()
         held = client.acquire("queue", limit=1)
         requests = []
@@ -144,7 +144,7 @@ class Restart(unittest.TestCase):
         self.assertGreater(fresh.token, lease.token)
 
     def test_killed_again_and_again(self):
-        """Every grant that was told is there after each of several kills in the middle of traffic."""
+        """Every grant that was told is there after each of several kills amid traffic."""
         told = []
         for _ in range(4):
             client = self.daemon.client()

@@ -1,4 +1,5 @@
-"""SIGTERM and SIGINT: the streams are told, what is written is finished, exit 0 within a bound. And one file, one daemon."""
+"""SIGTERM and SIGINT: the streams are told, what is written is finished, exit 0 within a bound. And
+one file, one daemon."""
 
 import os
 import signal
