@@ -30,7 +30,7 @@ test_packages=(
 )
 demo_packages=(curl python3)
 tidy_packages=(clang-tidy)
-bench_packages=(etcd-client etcd-server libhiredis-dev redis-server redis-tools)
+bench_packages=(etcd-client etcd-server redis-server redis-tools)
 catch_version=3.7
 
 want_catch=no
