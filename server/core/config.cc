@@ -14,6 +14,7 @@
 #include <CLI/CLI.hpp>
 
 #include "server/core/config_checks.h"
+#include "server/core/config_text.h"
 #include "server/core/logging.h"
 #include "server/core/settings.h"
 #include "server/core/version.h"
@@ -25,25 +26,6 @@ namespace {
 
 constexpr char kPrefix[] = "SEMAPHORED_";
 constexpr char kConfigVariable[] = "SEMAPHORED_CONFIG";
-
-constexpr char kDescription[] =
-    "semaphored hands out the permits of named, counting semaphores over gRPC.\n\n"
-    "Every setting below can stand in the file that --config names (ttl_min = \"2s\"), in the "
-    "environment\n"
-    "(SEMAPHORED_TTL_MIN=2s) or on the command line (--ttl-min 2s); the later of these wins. "
-    "Durations are\n"
-    "numbers with ms, s, m, h or d.";
-
-constexpr char kExamples[] =
-    "Examples:\n"
-    "  semaphored --store sqlite:///var/lib/semaphored/state.db\n"
-    "  semaphored --store sqlite::memory: --listen 127.0.0.1:0 --log-level debug\n"
-    "  semaphored --config /etc/semaphored.toml --print-config\n"
-    "  SEMAPHORED_LOG_FORMAT=json semaphored --config /etc/semaphored.toml\n"
-    "\n"
-    "SIGTERM or SIGINT ends the daemon: what is written is finished, the streams are told, and "
-    "claims keep\n"
-    "their places for the next start. A second one ends it at once.";
 
 // The value as it may be shown in an error.
 std::string Shown(std::string_view value) {
@@ -93,35 +75,32 @@ absl::Status FlagError(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 void AddFlag(CLI::App* app, const Setting& setting, std::string* value) {
-  const std::string name = FlagName(setting);
-  const std::string text =
-      fmt::format("{} {}; default {}.", setting.text,
-                  setting.kind == Setting::Kind::kSwitch ? "true or false" : WhatIsRight(setting),
-                  TomlValue(setting, Config()));
-  CLI::Option* option = setting.kind == Setting::Kind::kSwitch
-                            ? app->add_flag(name + "{true}", *value, text)
-                            : app->add_option(name, *value, text)->type_name("");
-  option->group(setting.group);
+  if (setting.kind == Setting::Kind::kSwitch) {
+    app->add_flag(FlagName(setting) + "{true}", *value)->take_last();
+  } else {
+    app->add_option(FlagName(setting), *value)->take_last();
+  }
 }
 
 absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
   Flags flags;
-  CLI::App app(kDescription, "semaphored");
-  app.footer(kExamples);
-  app.set_version_flag("--version", std::string("semaphored ") + kVersion, "Print the version.");
-  app.set_help_flag("--help,-h", "Print this help.");
-  app.add_option("--config", flags.config_path, "TOML file with settings.")->type_name("FILE");
-  app.add_flag("--print-config", flags.print_config,
-               "Print the settings that would be in force, as a TOML file, and end.");
+  CLI::App app("", "semaphored");
+  app.set_version_flag("--version", std::string("semaphored ") + kVersion);
+  app.set_help_flag("--help,-h");
+  app.add_option("--config", flags.config_path);
+  app.add_flag("--print-config", flags.print_config);
   std::map<std::string, std::string> values;
   for (const Setting& setting : AllSettings()) AddFlag(&app, setting, &values[setting.key]);
 
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {
-    flags.answer = app.help();
+    flags.answer = HelpText();
   } catch (const CLI::CallForVersion&) {
     flags.answer = app.version() + "\n";
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string_view text = error.what();
+    return absl::InvalidArgumentError(Shown(text.substr(0, text.find(':'))) + " needs a value");
   } catch (const CLI::ParseError& error) {
     return FlagError(app, error);
   }
@@ -186,19 +165,6 @@ absl::Status ApplyEnvironment(const ConfigSources& sources, ParsedConfig* parsed
   return absl::OkStatus();
 }
 
-// `text` as lines of comment that are not too long to read.
-std::string Comment(std::string_view text) {
-  constexpr size_t kWidth = 98;
-  std::string comment;
-  while (!text.empty()) {
-    size_t end = text.size();
-    if (end > kWidth) end = text.rfind(' ', kWidth);
-    comment += fmt::format("# {}\n", text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return comment;
-}
-
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -255,21 +221,6 @@ ConfigSources ProcessSources(int argc, char** argv) {
   if (gethostname(host, sizeof host - 1) == 0) sources.host_name = host;
   sources.read_file = ReadWholeFile;
   return sources;
-}
-
-std::string PrintConfig(const Config& config) {
-  std::string text = fmt::format("# semaphored {}: the settings in force.\n", kVersion);
-  std::string_view group;
-  for (const Setting& setting : AllSettings()) {
-    if (group != setting.group) {
-      group = setting.group;
-      text += fmt::format("\n# ---- {} ----\n", group);
-    }
-    text += fmt::format("\n{}# Value: {}; default {}.\n{} = {}\n", Comment(setting.text),
-                        WhatIsRight(setting), TomlValue(setting, Config()), setting.key,
-                        MaskSecrets(TomlValue(setting, config)));
-  }
-  return text;
 }
 
 }  // namespace semaphored

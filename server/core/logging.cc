@@ -38,7 +38,8 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-constexpr std::string_view kUrlEnds = " \t\r\n\"'<>`";
+// Quotes and brackets do not end one: a password may hold them, and hiding too much does no harm.
+constexpr std::string_view kUrlEnds = " \t\r\n";
 
 // "scheme://user:password@" becomes "scheme://user:***@". The password ends at the last '@' before
 // the host, so that one with ':' or '@' in it is hidden whole.

@@ -57,8 +57,7 @@ std::vector<Setting> Liveness() {
       {kLiveness, "ttl_max", Kind::kDuration, FIELD(ttl_max_ms), kSecond, 7 * kDay, nullptr,
        "The longest TTL that a client may ask for."},
       {kLiveness, "wait_max", Kind::kDuration, FIELD(wait_max_ms), 0, 30 * kDay, nullptr,
-       "The longest wait that a client may ask for in milliseconds; waiting for ever is another "
-       "thing."},
+       "The longest wait that a client may ask for, unless it asks to wait for ever."},
       {kLiveness, "resume_grace", Kind::kDuration, FIELD(resume_grace_ms), 0, 5 * kMinute, nullptr,
        "The waiters of a session whose connection broke keep their places for so long, if it comes "
        "back."},

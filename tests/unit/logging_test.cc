@@ -14,6 +14,7 @@ TEST_CASE("logging: passwords in URLs are masked") {
   CHECK(MaskSecrets("amqp://joe:a:b@c@host") == "amqp://joe:***@host");
   CHECK(MaskSecrets("amqp://joe:a/b@host") == "amqp://joe:***@host");
   CHECK(MaskSecrets("(\"amqp://:x@h\")") == "(\"amqp://:***@h\")");
+  CHECK(MaskSecrets("amqp://joe:a\"b'c@host") == "amqp://joe:***@host");
   CHECK(MaskSecrets("pg://h/d?user=u&password=p&x=1") == "pg://h/d?user=u&password=***&x=1");
   CHECK(MaskSecrets("x?sslkey=a?Secret_Token=b") == "x?sslkey=***");
 }

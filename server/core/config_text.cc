@@ -1,0 +1,104 @@
+#include "server/core/config_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "server/core/config.h"
+#include "server/core/logging.h"
+#include "server/core/settings.h"
+#include "server/core/version.h"
+
+namespace semaphored {
+namespace {
+
+constexpr char kDescription[] =
+    R"(semaphored hands out the permits of named, counting semaphores over gRPC.
+
+Usage: semaphored [--config FILE] [--store URL] [--listen ADDRESS] [SETTING...]
+
+Every setting below can stand in the file that --config names (ttl_min = "2s"), in the environment
+(SEMAPHORED_TTL_MIN=2s) or on the command line (--ttl-min 2s); the later of these wins. Durations
+are numbers with ms, s, m, h or d.
+
+  --config FILE
+      TOML file with settings. In the environment: SEMAPHORED_CONFIG.
+  --print-config
+      Print the settings that would be in force, as a TOML file, and end.
+  --version
+      Print the version and end.
+  --help, -h
+      Print this help and end.
+)";
+
+constexpr char kExamples[] = R"(
+Examples:
+  semaphored --store sqlite:///var/lib/semaphored/state.db
+  semaphored --store sqlite::memory: --listen 127.0.0.1:0 --log-level debug
+  semaphored --config /etc/semaphored.toml --print-config
+  SEMAPHORED_LOG_FORMAT=json semaphored --config /etc/semaphored.toml
+
+SIGTERM or SIGINT ends the daemon: what is written is finished, the streams are told, and claims
+keep their places for the next start. A second one ends it at once.
+)";
+
+// `text` as lines that are not too long to read, each after `indent`.
+std::string Wrap(std::string_view text, std::string_view indent) {
+  const size_t width = 100 - indent.size();
+  std::string lines;
+  while (!text.empty()) {
+    size_t end = text.size();
+    if (end > width) end = text.rfind(' ', width);
+    end = std::min(end, text.size());
+    lines += fmt::format("{}{}\n", indent, text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+std::string ValueAndDefault(const Setting& setting) {
+  return fmt::format("Value: {}; default {}.", WhatIsRight(setting), TomlValue(setting, Config()));
+}
+
+// "--node-ttl VALUE"; a switch as one writes it to have the other than its default.
+std::string Usage(const Setting& setting) {
+  const std::string flag = FlagName(setting);
+  if (setting.kind != Setting::Kind::kSwitch) return flag + " VALUE";
+  return TomlValue(setting, Config()) == "true" ? flag + "=false" : flag;
+}
+
+}  // namespace
+
+std::string HelpText() {
+  std::string text = kDescription;
+  std::string_view group;
+  for (const Setting& setting : AllSettings()) {
+    if (group != setting.group) {
+      group = setting.group;
+      text += fmt::format("\n{}:\n", group);
+    }
+    text += fmt::format("  {}\n{}{}", Usage(setting), Wrap(setting.text, "      "),
+                        Wrap(ValueAndDefault(setting), "      "));
+  }
+  return text + kExamples;
+}
+
+std::string PrintConfig(const Config& config) {
+  Config shown = config;
+  shown.store = MaskSecrets(config.store);
+  std::string text = fmt::format("# semaphored {}: the settings in force.\n", kVersion);
+  std::string_view group;
+  for (const Setting& setting : AllSettings()) {
+    if (group != setting.group) {
+      group = setting.group;
+      text += fmt::format("\n# ---- {} ----\n", group);
+    }
+    text +=
+        fmt::format("\n{}{}{} = {}\n", Wrap(setting.text, "# "),
+                    Wrap(ValueAndDefault(setting), "# "), setting.key, TomlValue(setting, shown));
+  }
+  return text;
+}
+
+}  // namespace semaphored
