@@ -1,6 +1,7 @@
-// Bytes of the store's records: numbers as varints, ids as 16 bytes, texts with their length before them, and
-// four check bytes at the end that also cover the record's kind and key, so that a record that was damaged, or that
-// turned up under another key, is never taken for a good one. Pure functions over memory.
+// Bytes of the store's records: numbers as varints, ids as 16 bytes, texts with their length before
+// them, and four check bytes at the end that also cover the record's kind and key, so that a record
+// that was damaged, or that turned up under another key, is never taken for a good one. Pure
+// functions over memory.
 #pragma once
 
 #include <bit>
@@ -14,7 +15,8 @@
 
 namespace semaphored::sqlite {
 
-static_assert(std::endian::native == std::endian::little, "records are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "records are written as they lie in memory");
 
 // Which table a record is of; part of its check bytes. The numbers are on disk.
 enum class RecordKind : uint8_t {
@@ -49,7 +51,8 @@ inline uint32_t CheckOf(RecordKind kind, uint64_t key, std::string_view bytes) {
   return static_cast<uint32_t>(hash ^ (hash >> 32));
 }
 
-// Appends to a string that outlives it and may be used again, so that a commit allocates next to nothing.
+// Appends to a string that outlives it and may be used again, so that a commit allocates next to
+// nothing.
 class ByteWriter {
  public:
   explicit ByteWriter(std::string* out) : out_(out) {}
@@ -87,8 +90,8 @@ class ByteWriter {
   std::string* out_;
 };
 
-// Reads what ByteWriter wrote. Any bytes are safe to read: once something does not fit, ok() is false, and stays so, and
-// all that is read is zero or empty.
+// Reads what ByteWriter wrote. Any bytes are safe to read: once something does not fit, ok() is
+// false, and stays so, and all that is read is zero or empty.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : rest_(bytes) {}

@@ -20,11 +20,12 @@ constexpr uint8_t kBackfill = 4;
 
 constexpr auto kLastCause = static_cast<uint8_t>(EndCause::kExceedsLimit);
 
-absl::Status Damaged(std::string_view what, uint64_t key) {
+absl::Status Damaged(absl::string_view what, uint64_t key) {
   return absl::DataLossError(absl::StrCat("the record of ", what, " ", key, " is damaged"));
 }
 
-// Slots as runs of neighbours: the gap before, and the length. One permit is one run, and so is a million.
+// Slots as runs of neighbours: the gap before, and the length. One permit is one run, and so is a
+// million.
 void WriteSlots(const Slots& slots, ByteWriter* out) {
   uint64_t runs = 0;
   for (size_t i = 0; i < slots.size(); ++i) runs += i == 0 || slots[i] != slots[i - 1] + 1;
@@ -40,7 +41,8 @@ void WriteSlots(const Slots& slots, ByteWriter* out) {
   }
 }
 
-// Rising, none of them 0, and no more than `count_max`: a few damaged bytes must not ask for all memory.
+// Rising, none of them 0, and no more than `count_max`: a few damaged bytes must not ask for all
+// memory.
 Slots ReadSlots(uint64_t count_max, ByteReader* in) {
   Slots slots;
   uint64_t runs = in->Number(0, count_max);
@@ -167,7 +169,8 @@ absl::StatusOr<LeaseRecord> ReadLease(uint64_t token, std::string_view record) {
     lease.recall.grace_ms = in.Signed();
   }
   lease.token = token;
-  if (!Whole(in) || lease.slots.size() != lease.permits || token == 0) return Damaged("lease", token);
+  if (!Whole(in) || lease.slots.size() != lease.permits || token == 0)
+    return Damaged("lease", token);
   return result;
 }
 
@@ -235,7 +238,8 @@ ledger::Answer AnswerView::Copy() const {
 
 void AppendAnswer(const ledger::Answer& answer, std::string* out) {
   ByteWriter writer(out);
-  writer.Byte(static_cast<uint8_t>(static_cast<uint8_t>(answer.kind) | (answer.changed ? 0x80 : 0)));
+  writer.Byte(
+      static_cast<uint8_t>(static_cast<uint8_t>(answer.kind) | (answer.changed ? 0x80 : 0)));
   writer.Number(answer.request.client);
   writer.Number(answer.request.sequence);
   writer.Name(answer.claim);
@@ -245,7 +249,9 @@ void AppendAnswer(const ledger::Answer& answer, std::string* out) {
   writer.Text(answer.semaphore);
 }
 
-void SealAnswers(uint64_t key, std::string* out) { ByteWriter(out).Seal(RecordKind::kAnswers, key); }
+void SealAnswers(uint64_t key, std::string* out) {
+  ByteWriter(out).Seal(RecordKind::kAnswers, key);
+}
 
 absl::Status ReadAnswers(uint64_t key, std::string_view record,
                          absl::FunctionRef<void(const AnswerView&)> take) {
@@ -287,7 +293,9 @@ void AppendHistory(const HistoryRow& row, std::string* out) {
   writer.Text(row.semaphore);
 }
 
-void SealHistory(uint64_t key, std::string* out) { ByteWriter(out).Seal(RecordKind::kHistory, key); }
+void SealHistory(uint64_t key, std::string* out) {
+  ByteWriter(out).Seal(RecordKind::kHistory, key);
+}
 
 absl::Status ReadHistory(uint64_t key, std::string_view record,
                          absl::FunctionRef<void(HistoryRow)> take) {

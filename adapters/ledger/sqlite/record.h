@@ -1,6 +1,7 @@
-// The store's records: how the words of the project lie in the database's blobs. Pure functions: no I/O, no
-// state. Every reader takes any bytes whatever and either gives back exactly what was written or says DATA_LOSS,
-// with the key and never with a guess: a damaged record is not read as a smaller truth.
+// The store's records: how the words of the project lie in the database's blobs. Pure functions: no
+// I/O, no state. Every reader takes any bytes whatever and either gives back exactly what was
+// written or says DATA_LOSS, with the key and never with a guess: a damaged record is not read as a
+// smaller truth.
 #pragma once
 
 #include <cstdint>
@@ -61,13 +62,15 @@ struct AnswerView {
 
   ledger::Answer Copy() const;
 };
-// `row.lease` with its token; row.number is not written: rows are numbered from the record's key on.
+// `row.lease` with its token; row.number is not written: rows are numbered from the record's key
+// on.
 void AppendHistory(const HistoryRow& row, std::string* out);
 
 void SealAnswers(uint64_t key, std::string* out);
 void SealHistory(uint64_t key, std::string* out);
 
-// Calls `take` for each, in the order in which they were appended. After an error, what was taken is void.
+// Calls `take` for each, in the order in which they were appended. After an error, what was taken
+// is void.
 absl::Status ReadAnswers(uint64_t key, std::string_view record,
                          absl::FunctionRef<void(const AnswerView&)> take);
 // With number and lease filled in.

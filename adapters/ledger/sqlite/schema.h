@@ -1,0 +1,40 @@
+// The tables, and how a file of an earlier version becomes one of this version.
+//
+//   meta        numbers of the whole store, by name (below)
+//   nodes       a row for each node id that ever had the file, with its incarnation
+//   semaphores  name and record (record.h) by number; everything else speaks of a semaphore by its
+//   number revisions   what changes with every commit, apart from the rest so that hundreds fit on
+//   a page leases      by token, so that rows are added at the end waiters, sessions   by a number
+//   that rises, for the same reason: random keys cost a factor of three clients     names of the
+//   clients whose answers are remembered; `since` is the first row of `answers` that can hold
+//               any of theirs, for a client's number is used again once it is forgotten
+//   answers, history    logs: one row for each commit, with all that it adds (record.h); cut at the
+//   front
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "adapters/ledger/sqlite/database.h"
+
+namespace semaphored::sqlite {
+
+// In the file's header (PRAGMA application_id), for `file` and for us: "SemD".
+inline constexpr int64_t kApplicationId = 0x53656d44;
+// In the header as PRAGMA user_version.
+inline constexpr int64_t kSchemaVersion = 1;
+
+// Rows of `meta`.
+// High bits of every token; raised when a back-up is restored.
+inline constexpr char kMetaEpoch[] = "store_epoch";
+// No token's counter has been above this; see store.h.
+inline constexpr char kMetaTokens[] = "tokens_reserved";
+// No semaphore that was destroyed had a higher revision.
+inline constexpr char kMetaRevisions[] = "revision_floor";
+
+// Makes the tables in an empty file, or migrates, in one transaction.
+// FAILED_PRECONDITION: the file is of a newer version, or it is another program's database.
+// DATA_LOSS: damaged.
+absl::Status PrepareSchema(Database& database);
+
+}  // namespace semaphored::sqlite

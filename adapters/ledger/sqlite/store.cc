@@ -1,0 +1,315 @@
+#include "adapters/ledger/sqlite/store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/ledger/sqlite/load.h"
+#include "adapters/ledger/sqlite/record.h"
+#include "adapters/ledger/sqlite/schema.h"
+#include "adapters/ledger/sqlite/writer.h"
+#include "spdlog/spdlog.h"
+
+namespace semaphored::sqlite {
+namespace {
+
+using ledger::CommitResult;
+
+// A checkpoint writes each page once, however often it changed, and syncs the file: the longer the
+// log, the less there is to write for each commit, and the longer the one commit takes that waits
+// for it. When nobody asks for anything it costs nobody time.
+constexpr int kLogPagesMax = 2000;
+constexpr int kLogPagesWhenIdle = 100;
+constexpr auto kIdle = std::chrono::milliseconds(100);
+
+CommitResult Failed(absl::Status status) {
+  return {CommitResult::Kind::kFailed, {}, std::move(status)};
+}
+
+absl::Status NotAsked() {
+  return absl::UnimplementedError("sqlite: an exclusive store has told everything with LoadAll");
+}
+
+Guarantees GuaranteesOf(const StoreOptions& options) {
+  Guarantees guarantees;
+  guarantees.adapter = "sqlite";
+  guarantees.exclusive = true;
+  guarantees.history = options.history_rows != 0;
+  return guarantees;
+}
+
+}  // namespace
+
+SqliteStore::SqliteStore(std::shared_ptr<Database> database, std::shared_ptr<NodeTable> nodes,
+                         const StoreOptions& options)
+    : database_(std::move(database)),
+      nodes_(std::move(nodes)),
+      options_(options),
+      guarantees_(GuaranteesOf(options)),
+      history_(options.history_rows) {}
+
+SqliteStore::~SqliteStore() {
+  std::scoped_lock lock(database_->mutex());
+  ReturnTokens();
+  writer_.reset();
+  statements_.reset();
+}
+
+// ---- Loading ----
+
+absl::StatusOr<ledger::Image> SqliteStore::LoadAll() {
+  std::scoped_lock lock(database_->mutex());
+  if (database_->unsettled()) {
+    // What is about to be read must not be overtaken by a commit that was lost.
+    if (absl::Status status = WriteSomething(); !status.ok()) return status;
+  }
+  index_ = Index();
+  answers_ = AnswerLog();
+  history_ = HistoryLog(options_.history_rows);
+  absl::StatusOr<ledger::Image> image =
+      Loader(database_.get(), &index_, &answers_, &history_).Load();
+  if (!image.ok()) return image.status();
+  if (absl::Status status = Prepare(); !status.ok()) return status;
+  return image;
+}
+
+absl::Status SqliteStore::Prepare() {
+  statements_ = std::make_unique<Statements>();
+  Statements& s = *statements_;
+  const std::pair<Statement*, const char*> all[] = {
+      {&s.add_semaphore, "INSERT INTO semaphores(number, name, record) VALUES(?, ?, ?)"},
+      {&s.set_semaphore, "UPDATE semaphores SET record = ? WHERE number = ?"},
+      {&s.remove_semaphore, "DELETE FROM semaphores WHERE number = ?"},
+      {&s.add_revision, "INSERT INTO revisions(semaphore, revision, next_order) VALUES(?, ?, ?)"},
+      {&s.set_revision,
+       "UPDATE revisions SET revision = ?, next_order = ? WHERE semaphore = ? AND revision = ?"},
+      {&s.remove_revision, "DELETE FROM revisions WHERE semaphore = ?"},
+      {&s.add_lease, "INSERT INTO leases(token, record) VALUES(?, ?)"},
+      {&s.set_lease, "UPDATE leases SET record = ? WHERE token = ?"},
+      {&s.remove_lease, "DELETE FROM leases WHERE token = ?"},
+      {&s.add_waiter, "INSERT INTO waiters(number, record) VALUES(?, ?)"},
+      {&s.set_waiter, "UPDATE waiters SET record = ? WHERE number = ?"},
+      {&s.remove_waiter, "DELETE FROM waiters WHERE number = ?"},
+      {&s.add_session, "INSERT INTO sessions(record, number) VALUES(?, ?)"},
+      {&s.set_session, "UPDATE sessions SET record = ? WHERE number = ?"},
+      {&s.remove_session, "DELETE FROM sessions WHERE number = ?"},
+      {&s.add_client, "INSERT INTO clients(number, client_id, since) VALUES(?, ?, ?)"},
+      {&s.remove_client, "DELETE FROM clients WHERE number = ?"},
+      {&s.add_answers, "INSERT INTO answers(number, record) VALUES(?, ?)"},
+      {&s.get_answers, "SELECT record FROM answers WHERE number = ?"},
+      {&s.cut_answers, "DELETE FROM answers WHERE number < ?"},
+      {&s.add_history, "INSERT INTO history(first, record) VALUES(?, ?)"},
+      {&s.get_history, "SELECT first, record FROM history WHERE first < ? ORDER BY first DESC"},
+      {&s.cut_history, "DELETE FROM history WHERE first < ?"},
+      {&s.set_meta, "UPDATE meta SET value = ? WHERE key = ?"},
+  };
+  for (const auto& [statement, sql] : all) {
+    absl::StatusOr<Statement> prepared = database_->Prepare(sql);
+    if (!prepared.ok()) return prepared.status();
+    *statement = *std::move(prepared);
+  }
+  writer_ =
+      std::make_unique<Writer>(database_.get(), statements_.get(), &index_, &answers_, &history_);
+  return absl::OkStatus();
+}
+
+// ---- Committing ----
+
+CommitResult SqliteStore::Commit(ledger::Transaction& transaction, SteadyTime) {
+  std::scoped_lock lock(database_->mutex());
+  if (statements_ == nullptr)
+    return Failed(absl::FailedPreconditionError("sqlite: nothing has been loaded"));
+  if (database_->unsettled()) {
+    return Failed(absl::FailedPreconditionError(
+        absl::StrCat("sqlite: ", database_->name(),
+                     ": a commit's fate is not known, it must be settled first")));
+  }
+  if (absl::Status status = nodes_->CheckMayWrite(transaction.node); !status.ok())
+    return Failed(std::move(status));
+  return Write(transaction);
+}
+
+// Whatever stops it from being written, the lost commit may still be there: no failure but a win
+// ends the doubt.
+CommitResult SqliteStore::Settle(ledger::Transaction& transaction, SteadyTime) {
+  std::scoped_lock lock(database_->mutex());
+  if (!database_->unsettled())
+    return Failed(absl::FailedPreconditionError("sqlite: there is nothing to settle"));
+  CommitResult result;
+  result.status = nodes_->CheckMayWrite(transaction.node);
+  if (result.status.ok()) result = Write(transaction);
+  if (result.kind != CommitResult::Kind::kWon || !result.status.ok())
+    result.kind = CommitResult::Kind::kUnknown;
+  return result;
+}
+
+CommitResult SqliteStore::Write(ledger::Transaction& transaction) {
+  if (absl::Status status = database_->Begin(); !status.ok()) return Failed(std::move(status));
+  CommitResult result;
+  result.status = writer_->WriteRows(transaction);
+  if (!result.status.ok()) {
+    database_->Rollback();
+    writer_->Forget();
+    const bool lost = absl::IsAborted(result.status);
+    result.kind = lost ? CommitResult::Kind::kLost : CommitResult::Kind::kFailed;
+    result.stale = writer_->stale();
+    return result;
+  }
+  switch (database_->Commit(&result.status)) {
+    case CommitFate::kWon:
+      writer_->Learn(transaction, &index_, &answers_, &history_);
+      if (database_->log_pages() >= kLogPagesMax) Checkpoint();
+      return result;
+    case CommitFate::kFailed:
+      result.kind = CommitResult::Kind::kFailed;
+      break;
+    case CommitFate::kUnknown:
+      result.kind = CommitResult::Kind::kUnknown;
+      break;
+  }
+  writer_->Forget();
+  return result;
+}
+
+// A page at least, in the log, where a lost commit may stand.
+absl::Status SqliteStore::WriteSomething() {
+  if (absl::Status status = database_->Begin(); !status.ok()) return status;
+  absl::Status status = database_->Execute(
+      absl::StrCat("UPDATE meta SET value = value WHERE key = '", kMetaEpoch, "'"));
+  if (!status.ok()) {
+    database_->Rollback();
+    return status;
+  }
+  database_->Commit(&status);
+  return status;
+}
+
+// At a clean end: what is reserved and was not given. Nobody can be given a token after this, so
+// that the next start may go on without a gap; a start after a crash goes on above the block.
+void SqliteStore::ReturnTokens() {
+  if (statements_ == nullptr || database_->unsettled() ||
+      index_.last_token == index_.tokens_reserved)
+    return;
+  const uint64_t counter = index_.last_token & ((uint64_t{1} << kTokenCounterBits) - 1);
+  if (!database_->Begin().ok()) return;
+  const int code =
+      statements_->set_meta.Bind(1, static_cast<int64_t>(counter)).BindText(2, kMetaTokens).Step();
+  absl::Status status;
+  if (code == SQLITE_DONE) {
+    database_->Commit(&status);
+  } else {
+    database_->Rollback();
+  }
+}
+
+void SqliteStore::Checkpoint() {
+  absl::Status status = database_->Checkpoint();
+  if (!status.ok()) spdlog::warn("{}; its log goes on growing", std::string(status.message()));
+}
+
+// ---- Reading ----
+
+absl::StatusOr<std::optional<ledger::Answer>> SqliteStore::FindAnswer(const RequestKey& request,
+                                                                      const std::string&) {
+  std::scoped_lock lock(database_->mutex());
+  const std::optional<uint64_t> row = answers_.Find(request);
+  if (!row) return std::nullopt;
+  Statement& statement = statements_->get_answers.Bind(1, static_cast<int64_t>(*row));
+  const int code = statement.Step();
+  if (code == SQLITE_DONE)
+    return database_->DataLoss(absl::StrCat("answers ", *row, " are missing"));
+  if (code != SQLITE_ROW) return database_->Error(code, "read an answer");
+  std::optional<ledger::Answer> found;
+  absl::Status status = ReadAnswers(*row, statement.Blob(0), [&](const AnswerView& answer) {
+    if (answer.request == request) found = answer.Copy();
+  });
+  statement.Reset();
+  if (!status.ok()) return database_->DataLoss(status.message());
+  if (!found) return database_->DataLoss(absl::StrCat("an answer is missing in ", *row));
+  return found;
+}
+
+absl::StatusOr<std::vector<HistoryRow>> SqliteStore::ReadHistory(const std::string& semaphore,
+                                                                 uint64_t before,
+                                                                 uint32_t rows_max) {
+  if (!history_.kept())
+    return absl::UnimplementedError("sqlite: history_rows=0, no history is kept");
+  std::scoped_lock lock(database_->mutex());
+  const uint64_t below = before == 0 ? history_.next() : std::min(before, history_.next());
+  std::vector<HistoryRow> rows;
+  Statement& statement = statements_->get_history.Bind(1, static_cast<int64_t>(below));
+  std::vector<HistoryRow> of_row;
+  int code = SQLITE_DONE;
+  while (rows.size() < rows_max && (code = statement.Step()) == SQLITE_ROW) {
+    of_row.clear();
+    const auto first = static_cast<uint64_t>(statement.Int(0));
+    absl::Status status = sqlite::ReadHistory(first, statement.Blob(1), [&](HistoryRow row) {
+      const bool wanted = semaphore.empty() || row.semaphore == semaphore;
+      if (wanted && row.number < below && row.number >= history_.floor())
+        of_row.push_back(std::move(row));
+    });
+    if (!status.ok()) {
+      statement.Reset();
+      return database_->DataLoss(status.message());
+    }
+    while (!of_row.empty() && rows.size() < rows_max) {
+      rows.push_back(std::move(of_row.back()));
+      of_row.pop_back();
+    }
+    if (first <= history_.floor()) break;
+  }
+  if (code != SQLITE_ROW && code != SQLITE_DONE) return database_->Error(code, "read its history");
+  statement.Reset();
+  return rows;
+}
+
+absl::StatusOr<ledger::Image> SqliteStore::Load(absl::Span<const std::string>) {
+  return NotAsked();
+}
+
+absl::StatusOr<std::vector<std::string>> SqliteStore::Changed(
+    absl::Span<const SemaphoreRow* const>) {
+  return NotAsked();
+}
+
+absl::StatusOr<SqliteStore::SessionAt> SqliteStore::LoadSession(const Id&) { return NotAsked(); }
+
+absl::StatusOr<std::vector<std::string>> SqliteStore::SemaphoresHostedBy(
+    absl::Span<const NodeRef>) {
+  return NotAsked();
+}
+
+absl::StatusOr<std::vector<std::string>> SqliteStore::Names(const std::string&, const std::string&,
+                                                            uint32_t) {
+  return NotAsked();
+}
+
+// ---- Waiting ----
+
+absl::StatusOr<std::vector<std::string>> SqliteStore::Wait(SteadyTime deadline) {
+  std::unique_lock lock(wake_mutex_);
+  const auto woken = [this] { return woken_; };
+  if (!wake_.wait_until(lock, std::min(deadline, std::chrono::steady_clock::now() + kIdle),
+                        woken) &&
+      std::chrono::steady_clock::now() < deadline) {
+    lock.unlock();
+    {
+      std::scoped_lock database(database_->mutex());
+      if (database_->log_pages() >= kLogPagesWhenIdle) Checkpoint();
+    }
+    lock.lock();
+    wake_.wait_until(lock, deadline, woken);
+  }
+  woken_ = false;
+  return std::vector<std::string>();
+}
+
+void SqliteStore::Wake() {
+  {
+    std::scoped_lock lock(wake_mutex_);
+    woken_ = true;
+  }
+  wake_.notify_one();
+}
+
+}  // namespace semaphored::sqlite

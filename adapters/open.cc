@@ -1,0 +1,173 @@
+#include "adapters/open.h"
+
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "adapters/ledger/sqlite/database.h"
+#include "adapters/ledger/sqlite/node_table.h"
+#include "adapters/ledger/sqlite/schema.h"
+#include "adapters/ledger/sqlite/store.h"
+
+namespace semaphored {
+namespace {
+
+// ---- sqlite ----
+
+struct SqliteUrl {
+  sqlite::DatabaseOptions database;
+  sqlite::StoreOptions store;
+};
+
+absl::Status BadUrl(absl::string_view url, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("store '", url, "': ", why));
+}
+
+// Percent signs and two hexadecimal digits become bytes; nullopt if that is not what follows a
+// percent sign.
+std::optional<std::string> Unescape(absl::string_view text) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      result += text[i];
+      continue;
+    }
+    unsigned value = 0;
+    if (i + 2 >= text.size()) return std::nullopt;
+    const char* end = text.data() + i + 3;
+    if (std::from_chars(text.data() + i + 1, end, value, 16).ptr != end || value == 0)
+      return std::nullopt;
+    result += static_cast<char>(value);
+    i += 2;
+  }
+  return result;
+}
+
+absl::Status ReadSqliteOption(absl::string_view url, absl::string_view option, SqliteUrl* result) {
+  const std::pair<absl::string_view, absl::string_view> pair =
+      absl::StrSplit(option, absl::MaxSplits('=', 1));
+  if (pair.first == "history_rows") {
+    if (absl::SimpleAtoi(pair.second, &result->store.history_rows)) return absl::OkStatus();
+    return BadUrl(url, "history_rows must be a number, 0 or more");
+  }
+  if (pair.first == "synchronous") {
+    if (pair.second != "full" && pair.second != "off")
+      return BadUrl(url, "synchronous must be full or off");
+    result->database.synchronous = pair.second == "full";
+    return absl::OkStatus();
+  }
+  return BadUrl(url, absl::StrCat("unknown option '", pair.first,
+                                  "'; those of sqlite are history_rows and synchronous"));
+}
+
+absl::StatusOr<SqliteUrl> ReadSqliteUrl(absl::string_view url) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(absl::StripPrefix(url, "sqlite:"), absl::MaxSplits('?', 1));
+  SqliteUrl result;
+  if (parts.first != ":memory:") {
+    std::optional<std::string> path = Unescape(absl::StripPrefix(parts.first, "//"));
+    if (!path)
+      return BadUrl(url,
+                    "a percent sign must be followed by two hexadecimal digits (%25 for itself)");
+    if (path->empty()) {
+      return BadUrl(url,
+                    "it names no file; right are sqlite:///var/lib/semaphored/state.db, "
+                    "sqlite:state.db, sqlite::memory:");
+    }
+    result.database.path = *std::move(path);
+  }
+  for (absl::string_view option : absl::StrSplit(parts.second, '&', absl::SkipEmpty())) {
+    if (absl::Status status = ReadSqliteOption(url, option, &result); !status.ok()) return status;
+  }
+  return result;
+}
+
+class SqliteEngine : public Engine {
+ public:
+  SqliteEngine(std::unique_ptr<sqlite::Database> database, const sqlite::StoreOptions& options)
+      : database_(std::move(database)),
+        nodes_(std::make_shared<sqlite::NodeTable>(database_)),
+        options_(options),
+        guarantees_(sqlite::SqliteStore(database_, nodes_, options).guarantees()) {}
+
+  const Guarantees& guarantees() const override { return guarantees_; }
+  NodeStore& nodes() override { return *nodes_; }
+
+  absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(const ledger::LedgerOptions& options) override {
+    if (!lane_.expired()) {
+      return absl::FailedPreconditionError(
+          "sqlite: one lane is all that an embedded file can have");
+    }
+    if (absl::Status status = nodes_->CheckMayWrite(options.self); !status.ok()) return status;
+    auto lane = std::make_shared<char>();
+    lane_ = lane;
+    return ledger::MakeLedgerAdapter(
+        std::make_unique<LaneStore>(database_, nodes_, options_, std::move(lane)), options);
+  }
+
+ private:
+  // While it lives, no other is opened.
+  class LaneStore : public sqlite::SqliteStore {
+   public:
+    LaneStore(std::shared_ptr<sqlite::Database> database, std::shared_ptr<sqlite::NodeTable> nodes,
+              const sqlite::StoreOptions& options, std::shared_ptr<void> lane)
+        : SqliteStore(std::move(database), std::move(nodes), options), lane_(std::move(lane)) {}
+
+   private:
+    const std::shared_ptr<void> lane_;
+  };
+
+  const std::shared_ptr<sqlite::Database> database_;
+  const std::shared_ptr<sqlite::NodeTable> nodes_;
+  const sqlite::StoreOptions options_;
+  const Guarantees guarantees_;
+  std::weak_ptr<void> lane_;
+};
+
+absl::StatusOr<std::unique_ptr<Engine>> OpenSqlite(const std::string& url) {
+  absl::StatusOr<SqliteUrl> parsed = ReadSqliteUrl(url);
+  if (!parsed.ok()) return parsed.status();
+  absl::StatusOr<std::unique_ptr<sqlite::Database>> database =
+      sqlite::Database::Open(parsed->database);
+  if (!database.ok()) return database.status();
+  if (absl::Status status = sqlite::PrepareSchema(**database); !status.ok()) return status;
+  return std::make_unique<SqliteEngine>(*std::move(database), parsed->store);
+}
+
+// ---- All ----
+
+struct Scheme {
+  absl::string_view name;
+  absl::StatusOr<std::unique_ptr<Engine>> (*open)(const std::string& url);
+};
+
+constexpr Scheme kSchemes[] = {{"sqlite", OpenSqlite}};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const std::string& url) {
+  const absl::string_view scheme = absl::string_view(url).substr(0, url.find(':'));
+  for (const Scheme& known : kSchemes) {
+    if (scheme == known.name && url.size() > scheme.size()) return known.open(url);
+  }
+  return BadUrl(url, absl::StrCat("unknown scheme; a store begins with one of: ",
+                                  absl::StrJoin(EngineSchemes(), ", ",
+                                                [](std::string* out, const std::string& name) {
+                                                  absl::StrAppend(out, name, ":");
+                                                })));
+}
+
+std::vector<std::string> EngineSchemes() {
+  std::vector<std::string> names;
+  for (const Scheme& scheme : kSchemes) names.emplace_back(scheme.name);
+  return names;
+}
+
+}  // namespace semaphored
