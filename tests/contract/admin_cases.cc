@@ -1,0 +1,227 @@
+// Administration that changes no limit: create, configure, pause, revoke, and the questions.
+#include "tests/contract/world.h"
+
+namespace semaphored::contract {
+namespace {
+
+Outcome ListNames(Daemon& daemon, const std::string& prefix, const std::string& after,
+                  uint32_t rows_max) {
+  Outcome outcome = daemon.Do(ListCommand{prefix, after, rows_max});
+  REQUIRE(outcome.kind == OutcomeKind::kDone);
+  REQUIRE(outcome.report != nullptr);
+  return outcome;
+}
+
+std::vector<std::string> NamesIn(const Outcome& outcome) {
+  std::vector<std::string> names;
+  for (const SemaphoreInfo& info : outcome.report->infos) names.push_back(info.row.name);
+  return names;
+}
+
+}  // namespace
+
+CONTRACT_CASE("create makes a semaphore with limit and settings") {
+  Daemon& daemon = world.daemon();
+  const Settings settings{.backfill = true,
+                          .longest_hold_ms = 9'000,
+                          .recall_grace_ms = 0,
+                          .permits_per_holder = 2,
+                          .waiters_max = 7};
+  const Outcome outcome = daemon.Administer("s", AdminCreate{5, settings});
+  REQUIRE(outcome.kind == OutcomeKind::kDone);
+  CHECK(outcome.changed);
+  const SemaphoreInfo info = daemon.Describe("s");
+  CHECK(info.row.limit == 5);
+  CHECK(info.row.settings == settings);
+  CHECK(info.row.created_at_unix_ms == world.now_unix_ms());
+  CHECK(outcome.report->info->row == info.row);
+}
+
+CONTRACT_CASE("create of the same again changes nothing, of another is refused") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 5);
+  const Outcome same = daemon.Administer("s", AdminCreate{5, {}});
+  CHECK(same.kind == OutcomeKind::kDone);
+  CHECK_FALSE(same.changed);
+  const Outcome other_limit = daemon.Administer("s", AdminCreate{6, {}});
+  CHECK(other_limit.kind == OutcomeKind::kAlreadyExists);
+  CHECK(other_limit.report->info->row.limit == 5);
+  CHECK(daemon.Administer("s", AdminCreate{5, {.backfill = true}}).kind ==
+        OutcomeKind::kAlreadyExists);
+  CHECK(daemon.Describe("s").row.limit == 5);
+}
+
+CONTRACT_CASE("configure replaces all settings") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 5, {.backfill = true, .permits_per_holder = 2});
+  const Settings settings{.longest_hold_ms = 1'000};
+  const Outcome outcome = daemon.Administer("s", AdminConfigure{settings});
+  CHECK(outcome.kind == OutcomeKind::kDone);
+  CHECK(daemon.Describe("s").row.settings == settings);
+  CHECK(daemon.Describe("s").row.limit == 5);
+}
+
+CONTRACT_CASE("an act on what does not exist says so") {
+  Daemon& daemon = world.daemon();
+  CHECK(daemon.Administer("s", AdminResize{}).kind == OutcomeKind::kNoSuchSemaphore);
+  CHECK(daemon.Administer("s", AdminConfigure{}).kind == OutcomeKind::kNoSuchSemaphore);
+  CHECK(daemon.Administer("s", AdminDestroy{}).kind == OutcomeKind::kNoSuchSemaphore);
+  CHECK(daemon.Administer("s", AdminPause{}).kind == OutcomeKind::kNoSuchSemaphore);
+  CHECK(daemon.Administer("s", AdminRevoke{}).kind == OutcomeKind::kNoSuchSemaphore);
+  CHECK(daemon.Administer("s", AdminPrune{}).kind == OutcomeKind::kNoSuchSemaphore);
+  CHECK(daemon.Administer("s", AdminDescribe{}).kind == OutcomeKind::kNoSuchSemaphore);
+}
+
+CONTRACT_CASE("describe lists leases by slot and waiters by place, as many as asked for") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 3);
+  std::vector<Id> holders;
+  for (int i = 0; i < 3; ++i) holders.push_back(daemon.Grant("s")->id);
+  std::vector<Id> waiters;
+  for (int i = 0; i < 3; ++i) waiters.push_back(daemon.Queue("s"));
+  const SemaphoreInfo all = daemon.Describe("s");
+  REQUIRE(all.leases.size() == 3);
+  for (size_t i = 0; i < 3; ++i) CHECK(all.leases[i]->id == holders[i]);
+  CHECK(WaitersIn(all) == waiters);
+  CHECK(all.held == 3);
+  CHECK(all.waiting == 3);
+  const SemaphoreInfo some = daemon.Describe("s", 2);
+  REQUIRE(some.leases.size() == 2);
+  CHECK(some.leases[1]->id == holders[1]);
+  CHECK(WaitersIn(some) == std::vector{waiters[0], waiters[1]});
+  CHECK(some.held == 3);
+  CHECK(some.waiting == 3);
+  const SemaphoreInfo none = daemon.Describe("s", 0);
+  CHECK(none.leases.empty());
+  CHECK(none.waiters.empty());
+  CHECK(none.held == 3);
+}
+
+CONTRACT_CASE("list goes through the names in order, page by page") {
+  Daemon& daemon = world.daemon();
+  for (const char* name : {"b/2", "a", "b/1", "c", "b", "b/10"}) daemon.Create(name, 1);
+  const Outcome all = ListNames(daemon, "", "", 100);
+  CHECK(NamesIn(all) == std::vector<std::string>{"a", "b", "b/1", "b/10", "b/2", "c"});
+  CHECK_FALSE(all.report->more);
+  const Outcome first = ListNames(daemon, "b", "", 2);
+  CHECK(NamesIn(first) == std::vector<std::string>{"b", "b/1"});
+  CHECK(first.report->more);
+  const Outcome second = ListNames(daemon, "b", "b/1", 2);
+  CHECK(NamesIn(second) == std::vector<std::string>{"b/10", "b/2"});
+  CHECK_FALSE(second.report->more);
+  CHECK(NamesIn(ListNames(daemon, "b/", "", 100)) ==
+        std::vector<std::string>{"b/1", "b/10", "b/2"});
+  CHECK(NamesIn(ListNames(daemon, "nothing", "", 100)).empty());
+  CHECK(NamesIn(ListNames(daemon, "b", "b/2", 100)).empty());
+  CHECK(NamesIn(ListNames(daemon, "", "between", 100)) == std::vector<std::string>{"c"});
+}
+
+CONTRACT_CASE("list shows what is held and waiting") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("a", 2);
+  daemon.Grant("a", {.permits = 2});
+  daemon.Queue("a");
+  daemon.Create("b", 1);
+  const Outcome outcome = ListNames(daemon, "", "", 100);
+  REQUIRE(outcome.report->infos.size() == 2);
+  CHECK(outcome.report->infos[0].held == 2);
+  CHECK(outcome.report->infos[0].waiting == 1);
+  CHECK(outcome.report->infos[0].row.limit == 2);
+  CHECK(outcome.report->infos[0].row.revision == daemon.Describe("a").row.revision);
+  CHECK(outcome.report->infos[1].held == 0);
+}
+
+CONTRACT_CASE("an act under an expected revision is done only at that revision") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 5);
+  const uint64_t revision = daemon.Describe("s").row.revision;
+  daemon.Grant("s");
+  AdminCommand pause{{}, "s", revision, AdminPause{true}};
+  const Outcome refused = daemon.Do(pause);
+  CHECK(refused.kind == OutcomeKind::kRevisionMismatch);
+  CHECK(refused.report->info->row.revision > revision);
+  CHECK_FALSE(daemon.Describe("s").row.paused);
+  pause.expected_revision = daemon.Describe("s").row.revision;
+  CHECK(daemon.Do(pause).kind == OutcomeKind::kDone);
+  CHECK(daemon.Describe("s").row.paused);
+  CHECK(daemon.Do(AdminCommand{{}, "t", 1, AdminCreate{1, {}}}).kind ==
+        OutcomeKind::kRevisionMismatch);
+  CHECK_FALSE(daemon.Exists("t"));
+}
+
+CONTRACT_CASE("the revision rises with every change and with nothing else") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 2);
+  daemon.Create("t", 2);
+  uint64_t last = daemon.Describe("s").row.revision;
+  const auto rose = [&] {
+    const uint64_t now = daemon.Describe("s").row.revision;
+    return now > std::exchange(last, now);
+  };
+  const LeasePtr lease = daemon.Grant("s");
+  CHECK(rose());
+  const Id waiter = daemon.Queue("s", {.permits = 2});
+  CHECK(rose());
+  REQUIRE(daemon.EndWait("s", waiter, EndCause::kCancelled).kind == OutcomeKind::kDone);
+  CHECK(rose());
+  REQUIRE(daemon.Administer("s", AdminPause{true}).kind == OutcomeKind::kDone);
+  CHECK(rose());
+  REQUIRE(daemon.Resize("s", 3).kind == OutcomeKind::kDone);
+  CHECK(rose());
+  daemon.GiveBack("s", lease->id);
+  CHECK(rose());
+  daemon.Grant("t");
+  daemon.Acquire("s", {});
+  daemon.Do(ListCommand{});
+  CHECK_FALSE(rose());
+}
+
+CONTRACT_CASE("the revision in an answer is the one after the act") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 2);
+  const Outcome outcome = daemon.Resize("s", 7);
+  CHECK(outcome.report->info->row == daemon.Describe("s").row);
+}
+
+CONTRACT_CASE("a paused semaphore grants nothing, and who holds goes on") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 3);
+  const LeasePtr lease = daemon.Grant("s");
+  const Outcome paused = daemon.Administer("s", AdminPause{true});
+  CHECK(paused.changed);
+  CHECK(paused.report->info->row.paused);
+  CHECK(daemon.Acquire("s", {}).kind == OutcomeKind::kPaused);
+  const Id waiter = daemon.Queue("s");
+  CHECK(daemon.Verify("s", lease->id).kind == OutcomeKind::kHeld);
+  daemon.GiveBack("s", lease->id);
+  REQUIRE(daemon.Resize("s", 9).kind == OutcomeKind::kDone);
+  CHECK(ClaimsIn(daemon.TakeEvents(), Event::Kind::kGranted).empty());
+  CHECK(WaitersIn(daemon.Describe("s")) == std::vector{waiter});
+  CHECK_FALSE(daemon.Administer("s", AdminPause{true}).changed);
+}
+
+CONTRACT_CASE("resume serves who waits, in order") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 2);
+  REQUIRE(daemon.Administer("s", AdminPause{true}).kind == OutcomeKind::kDone);
+  const Id a = daemon.Queue("s");
+  const Id b = daemon.Queue("s", {.priority = 1});
+  const Id c = daemon.Queue("s");
+  CHECK(daemon.Administer("s", AdminPause{false}).changed);
+  CHECK(ClaimsIn(daemon.TakeEvents(), Event::Kind::kGranted) == std::vector{b, a});
+  CHECK(WaitersIn(daemon.Describe("s")) == std::vector{c});
+}
+
+CONTRACT_CASE("prune mends nothing where nothing is left behind") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 2);
+  const LeasePtr lease = daemon.Grant("s");
+  const Id waiter = daemon.Queue("s", {.permits = 2});
+  const Outcome outcome = daemon.Administer("s", AdminPrune{});
+  CHECK(outcome.kind == OutcomeKind::kDone);
+  CHECK(outcome.number == 0);
+  CHECK(daemon.Verify("s", lease->id).kind == OutcomeKind::kHeld);
+  CHECK(WaitersIn(daemon.Describe("s")) == std::vector{waiter});
+}
+
+}  // namespace semaphored::contract

@@ -1,0 +1,163 @@
+// Several daemons on one engine: only for engines that are not exclusive. Promises 4, 5, 6 and 11
+// across daemons.
+#include <algorithm>
+#include <set>
+
+#include "tests/contract/world.h"
+
+namespace semaphored::contract {
+namespace {
+
+// False: one daemon at a time owns this engine, which guarantee_cases.cc checks.
+bool IsShared(World& world) { return !world.guarantees().exclusive; }
+
+}  // namespace
+
+CONTRACT_CASE("shared: the limit holds over all daemons") {
+  if (!IsShared(world)) return;
+  Daemon& a = world.daemon();
+  Daemon& b = world.OpenAnother("b");
+  a.Create("s", 3);
+  CHECK(a.Grant("s")->slots == Slots{1});
+  CHECK(b.Grant("s")->slots == Slots{2});
+  CHECK(a.Grant("s")->slots == Slots{3});
+  CHECK(b.Acquire("s", {}).kind == OutcomeKind::kFull);
+  CHECK(a.Acquire("s", {}).kind == OutcomeKind::kFull);
+}
+
+CONTRACT_CASE("shared: each daemon's answers are true at once, without a hint") {
+  if (!IsShared(world)) return;
+  Daemon& a = world.daemon();
+  Daemon& b = world.OpenAnother("b");
+  a.Create("s", 1);
+  CHECK(b.Exists("s"));
+  const LeasePtr lease = a.Grant("s");
+  CHECK(b.Verify("s", lease->id).kind == OutcomeKind::kHeld);
+  CHECK(b.VerifySlot("s", 1, lease->token).kind == OutcomeKind::kHeld);
+  CHECK(b.Describe("s").held == 1);
+  a.GiveBack("s", lease->id);
+  CHECK(b.Verify("s", lease->id).kind == OutcomeKind::kNotHeld);
+  CHECK(b.Describe("s").held == 0);
+  REQUIRE(a.Resize("s", 7).kind == OutcomeKind::kDone);
+  CHECK(b.Describe("s").row == a.Describe("s").row);
+  REQUIRE(a.Administer("s", AdminDestroy{}).kind == OutcomeKind::kDone);
+  CHECK_FALSE(b.Exists("s"));
+}
+
+CONTRACT_CASE("shared: a release here serves the waiter there") {
+  if (!IsShared(world)) return;
+  Daemon& a = world.daemon();
+  Daemon& b = world.OpenAnother("b");
+  a.Create("s", 1);
+  const LeasePtr lease = a.Grant("s");
+  const Id waiter = b.Queue("s");
+  a.GiveBack("s", lease->id);
+  b.PollUntil([&] { return Saw(b.events(), Event::Kind::kGranted, waiter); });
+  CHECK(b.Verify("s", waiter).lease->token > lease->token);
+}
+
+CONTRACT_CASE("shared: first come first served over all daemons") {
+  if (!IsShared(world)) return;
+  Daemon& a = world.daemon();
+  Daemon& b = world.OpenAnother("b");
+  a.Create("s", 1);
+  Id holds = a.Grant("s")->id;
+  std::vector<Id> order;
+  for (int i = 0; i < 6; ++i) order.push_back((i % 2 == 0 ? a : b).Queue("s"));
+  CHECK(WaitersIn(a.Describe("s")) == order);
+  CHECK(WaitersIn(b.Describe("s")) == order);
+  for (const Id& next : order) {
+    b.GiveBack("s", holds);
+    CHECK(a.Verify("s", next).kind == OutcomeKind::kHeld);
+    holds = next;
+  }
+}
+
+CONTRACT_CASE("shared: a lease ended elsewhere is told, with the cause") {
+  if (!IsShared(world)) return;
+  Daemon& a = world.daemon();
+  Daemon& b = world.OpenAnother("b");
+  a.Create("s", 1);
+  const LeasePtr lease = a.Grant("s");
+  REQUIRE(b.Administer("s", AdminRevoke{}).kind == OutcomeKind::kDone);
+  const auto ended = [&] {
+    return std::ranges::any_of(a.events(), [&](const SeenEvent& event) {
+      return event.kind == Event::Kind::kEnded && event.claim == lease->id;
+    });
+  };
+  a.PollUntil(ended);
+  if (world.guarantees().history)
+    CHECK(Saw(a.events(), Event::Kind::kEnded, lease->id, EndCause::kRevoked));
+}
+
+CONTRACT_CASE("shared: a session moves to another daemon with all it has") {
+  if (!IsShared(world)) return;
+  Daemon& a = world.daemon();
+  Daemon& b = world.OpenAnother("b");
+  a.Create("s", 1);
+  const Id session = world.NewId();
+  REQUIRE(a.OpenSession(session).kind == OutcomeKind::kDone);
+  const LeasePtr lease = a.Grant("s", {.session = session});
+  const Outcome moved = b.Do(AdoptSessionCommand{session});
+  REQUIRE(moved.kind == OutcomeKind::kDone);
+  CHECK(moved.report->session->epoch == 2);
+  CHECK(moved.report->session->host == b.self());
+  REQUIRE(moved.report->claims.size() == 1);
+  CHECK(moved.report->claims[0].lease->token == lease->token);
+  CHECK(a.End("s", lease->id, EndCause::kExpired, 1).kind == OutcomeKind::kStale);
+  CHECK(a.Do(CloseSessionCommand{session, 1, EndCause::kExpired}).kind == OutcomeKind::kStale);
+  CHECK(b.Verify("s", lease->id).kind == OutcomeKind::kHeld);
+}
+
+CONTRACT_CASE("shared: a repeated request finds its lease through another daemon") {
+  if (!IsShared(world)) return;
+  Daemon& a = world.daemon();
+  Daemon& b = world.OpenAnother("b");
+  a.Create("s", 3);
+  const LeasePtr lease = a.Grant("s", {.client = "c", .sequence = 1});
+  const Outcome again = b.Acquire("s", {.client = "c", .sequence = 1});
+  REQUIRE(again.kind == OutcomeKind::kGranted);
+  CHECK(again.lease->id == lease->id);
+  CHECK(again.lease->token == lease->token);
+  CHECK(again.lease->host == b.self());
+  CHECK(a.Describe("s").held == 1);
+}
+
+CONTRACT_CASE("shared: what a node declared dead left is orphaned, and it can write nothing") {
+  if (!IsShared(world)) return;
+  Daemon& a = world.daemon();
+  Daemon& b = world.OpenAnother("b");
+  a.Create("s", 3);
+  const LeasePtr lease = a.Grant("s");
+  const absl::StatusOr<std::vector<NodeStore::Node>> nodes = b.engine().nodes().Observe();
+  REQUIRE(nodes.ok());
+  for (const NodeStore::Node& node : *nodes) {
+    if (node.ref == a.self()) REQUIRE(b.engine().nodes().DeclareDead(node).value_or(false));
+  }
+  const Outcome outcome = b.Do(OrphansCommand{{a.self()}});
+  REQUIRE(outcome.report->orphans.size() == 1);
+  CHECK(outcome.report->orphans[0].session == lease->id);
+  std::vector<Submission> batch;
+  batch.push_back({1'000'000, world.MakeAcquire("s", {})});
+  const SteadyTime deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  CHECK(a.lane().Step(batch, deadline).status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(a.engine().nodes().Heartbeat().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(b.Describe("s").held == 1);
+}
+
+CONTRACT_CASE("shared: the node id taken by another process is lost to the first") {
+  if (!IsShared(world)) return;
+  Daemon& first = world.daemon();
+  first.Create("s", 3);
+  Daemon& second = world.OpenAnother("a");
+  CHECK(second.self().incarnation > first.self().incarnation);
+  std::vector<Submission> batch;
+  batch.push_back({1'000'000, world.MakeAcquire("s", {})});
+  const SteadyTime deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  CHECK(first.lane().Step(batch, deadline).status().code() ==
+        absl::StatusCode::kFailedPrecondition);
+  CHECK(first.engine().nodes().Heartbeat().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(second.Acquire("s", {}).kind == OutcomeKind::kGranted);
+}
+
+}  // namespace semaphored::contract

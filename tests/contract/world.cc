@@ -1,0 +1,265 @@
+#include "tests/contract/world.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace semaphored::contract {
+namespace {
+
+using std::chrono::seconds;
+constexpr seconds kPatience = seconds(10);
+
+}  // namespace
+
+void TokenWatch::See(const std::string& semaphore, const Lease& lease) {
+  REQUIRE(lease.token != 0);
+  for (const uint32_t slot : lease.slots) {
+    Last& last = last_[{semaphore, slot}];
+    if (last.claim == lease.id) {
+      REQUIRE(lease.token == last.token);
+    } else {
+      REQUIRE(lease.token > last.token);
+    }
+    last = {lease.token, lease.id};
+  }
+}
+
+World::World(const EngineUnderTest& engine) : fixture_(engine.make()) {
+  options_.now = [this] { return now(); };
+  options_.now_unix_ms = [this] { return wall_ms_; };
+}
+
+World::~World() { CloseAll(); }
+
+absl::StatusOr<std::unique_ptr<Daemon>> World::TryOpen(const std::string& node_id) {
+  absl::StatusOr<std::unique_ptr<Engine>> engine = fixture_->Open();
+  if (!engine.ok()) return engine.status();
+  absl::StatusOr<NodeRef> self = (*engine)->nodes().Join(node_id);
+  if (!self.ok()) return self.status();
+  options_.self = *self;
+  absl::StatusOr<std::unique_ptr<Adapter>> lane = (*engine)->OpenLane(options_);
+  if (!lane.ok()) return lane.status();
+  return std::make_unique<Daemon>(this, *std::move(engine), *self, *std::move(lane));
+}
+
+Daemon& World::OpenAnother(const std::string& node_id) {
+  absl::StatusOr<std::unique_ptr<Daemon>> opened = TryOpen(node_id);
+  INFO(opened.status().ToString());
+  REQUIRE(opened.ok());
+  daemons_.push_back(*std::move(opened));
+  return *daemons_.back();
+}
+
+Daemon& World::daemon() { return daemons_.empty() ? OpenAnother("a") : *daemons_.front(); }
+
+Daemon& World::Restart(const std::string& node_id) {
+  REQUIRE(fixture_->can_restart());
+  CloseAll();
+  return OpenAnother(node_id);
+}
+
+bool World::CanRestart() {
+  if (fixture_->can_restart()) return true;
+  daemon().Create("kept", 1);
+  CloseAll();
+  CHECK_FALSE(daemon().Exists("kept"));
+  return false;
+}
+
+void World::CloseAll() {
+  // A lane goes before its engine: see the order of Daemon's members.
+  daemons_.clear();
+}
+
+const Guarantees& World::guarantees() { return daemon().lane().guarantees(); }
+
+AcquireCommand World::MakeAcquire(const std::string& semaphore, Ask ask) {
+  AcquireCommand command;
+  command.requester = {ask.client, ask.sequence};
+  command.semaphore = semaphore;
+  command.claim = NewId();
+  command.session = ask.session.empty() ? command.claim : ask.session;
+  command.permits = ask.permits;
+  command.limit = ask.limit;
+  command.adopt_limit = ask.adopt_limit;
+  command.wait = ask.wait;
+  command.priority = ask.priority;
+  command.ttl_ms = ask.ttl_ms;
+  command.holder = std::move(ask.holder);
+  return command;
+}
+
+// The batch under way: what was asked under which ticket, and what is still to be answered.
+struct Daemon::Running {
+  std::vector<Submission> batch;
+  std::vector<Outcome> outcomes;
+};
+
+std::vector<Outcome> Daemon::DoAll(std::vector<Command> commands) {
+  Running running;
+  for (Command& command : commands) running.batch.push_back({++tickets_, std::move(command)});
+  const SteadyTime deadline = std::max(world_->now(), std::chrono::steady_clock::now()) + kPatience;
+  absl::StatusOr<StepResult> result = lane_->Step(running.batch, deadline);
+  INFO(result.status().ToString());
+  REQUIRE(result.ok());
+  REQUIRE(result->outcomes.size() == running.batch.size());
+  running.outcomes = std::move(result->outcomes);
+  Collect(*std::move(result), &running);
+  const auto unknown = [](const Outcome& outcome) { return outcome.kind == OutcomeKind::kUnknown; };
+  while (std::any_of(running.outcomes.begin(), running.outcomes.end(), unknown)) {
+    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    result = lane_->Step({}, deadline);
+    REQUIRE(result.ok());
+    Collect(*std::move(result), &running);
+  }
+  for (size_t i = 0; i < running.outcomes.size(); ++i) {
+    const Outcome& outcome = running.outcomes[i];
+    if (outcome.kind != OutcomeKind::kGranted) continue;
+    REQUIRE(outcome.lease != nullptr);
+    const auto& asked = std::get<AcquireCommand>(running.batch[i].command);
+    REQUIRE(outcome.lease->slots.size() == outcome.lease->permits);
+    world_->tokens().See(asked.semaphore, *outcome.lease);
+  }
+  return std::move(running.outcomes);
+}
+
+void Daemon::Collect(StepResult result, Running* running) {
+  for (Settled& settled : result.settled) {
+    REQUIRE(running != nullptr);
+    INFO(settled.outcome.status().ToString());
+    REQUIRE(settled.outcome.ok());
+    const uint64_t first = running->batch.front().ticket;
+    running->outcomes.at(settled.ticket - first) = *std::move(settled.outcome);
+  }
+  for (const Event& event : result.events) {
+    events_.push_back(
+        {event.kind, event.cause, event.claim, std::string(event.semaphore), event.lease});
+    if (event.kind != Event::Kind::kGranted) continue;
+    REQUIRE(event.lease != nullptr);
+    REQUIRE(event.lease->slots.size() == event.lease->permits);
+    world_->tokens().See(std::string(event.semaphore), *event.lease);
+  }
+  for (SemaphoreChange& change : result.changes) changes_.push_back(std::move(change));
+}
+
+Outcome Daemon::Do(Command command) {
+  std::vector<Command> commands;
+  commands.push_back(std::move(command));
+  return std::move(DoAll(std::move(commands)).front());
+}
+
+void Daemon::Poll() {
+  absl::StatusOr<StepResult> result = lane_->Step({}, SteadyTime{});
+  INFO(result.status().ToString());
+  REQUIRE(result.ok());
+  Collect(*std::move(result), nullptr);
+}
+
+void Daemon::PollUntil(const std::function<bool()>& there) {
+  const SteadyTime deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!there()) {
+    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    absl::StatusOr<StepResult> result =
+        lane_->Step({}, std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
+    REQUIRE(result.ok());
+    Collect(*std::move(result), nullptr);
+  }
+}
+
+Outcome Daemon::Acquire(const std::string& semaphore, Ask ask) {
+  return Do(world_->MakeAcquire(semaphore, std::move(ask)));
+}
+
+Outcome Daemon::Release(const std::string& semaphore, Id claim, Slots slots, Requester requester) {
+  return Do(ReleaseCommand{std::move(requester), semaphore, claim, std::move(slots)});
+}
+
+Outcome Daemon::Verify(const std::string& semaphore, Id claim) {
+  return Do(VerifyCommand{semaphore, claim, 0, 0});
+}
+
+Outcome Daemon::VerifySlot(const std::string& semaphore, uint32_t slot, uint64_t token) {
+  return Do(VerifyCommand{semaphore, {}, slot, token});
+}
+
+Outcome Daemon::End(const std::string& semaphore, Id claim, EndCause cause, uint32_t epoch) {
+  return Do(EndCommand{semaphore, claim, cause, epoch, false});
+}
+
+Outcome Daemon::EndWait(const std::string& semaphore, Id claim, EndCause cause) {
+  return Do(EndCommand{semaphore, claim, cause, 0, true});
+}
+
+Outcome Daemon::Resize(const std::string& semaphore, uint32_t limit, ShrinkPolicy policy) {
+  return Administer(semaphore,
+                    AdminResize{AdminResize::Change::kSet, limit, 1'000'000, policy, {}});
+}
+
+Outcome Daemon::OpenSession(Id session, const std::string& client, int64_t ttl_ms) {
+  return Do(OpenSessionCommand{session, client, ttl_ms, "session holder", false});
+}
+
+void Daemon::Create(const std::string& semaphore, uint32_t limit, Settings settings) {
+  const Outcome outcome = Administer(semaphore, AdminCreate{limit, settings});
+  REQUIRE(outcome.kind == OutcomeKind::kDone);
+  REQUIRE(outcome.changed);
+}
+
+LeasePtr Daemon::Grant(const std::string& semaphore, Ask ask) {
+  Outcome outcome = Acquire(semaphore, std::move(ask));
+  REQUIRE(outcome.kind == OutcomeKind::kGranted);
+  return outcome.lease;
+}
+
+Id Daemon::Queue(const std::string& semaphore, Ask ask) {
+  ask.wait = true;
+  const Outcome outcome = Acquire(semaphore, std::move(ask));
+  REQUIRE(outcome.kind == OutcomeKind::kQueued);
+  REQUIRE_FALSE(outcome.claim.empty());
+  return outcome.claim;
+}
+
+void Daemon::GiveBack(const std::string& semaphore, const Id& claim) {
+  REQUIRE(Release(semaphore, claim).kind == OutcomeKind::kReleased);
+}
+
+SemaphoreInfo Daemon::Describe(const std::string& semaphore, uint32_t rows_max) {
+  Outcome outcome = Administer(semaphore, AdminDescribe{rows_max});
+  REQUIRE(outcome.kind == OutcomeKind::kDone);
+  REQUIRE(outcome.report != nullptr);
+  REQUIRE(outcome.report->info.has_value());
+  return *std::move(outcome.report->info);
+}
+
+bool Daemon::Exists(const std::string& semaphore) {
+  const Outcome outcome = Administer(semaphore, AdminDescribe{0});
+  if (outcome.kind == OutcomeKind::kNoSuchSemaphore) return false;
+  REQUIRE(outcome.kind == OutcomeKind::kDone);
+  return true;
+}
+
+bool Saw(const std::vector<SeenEvent>& events, Event::Kind kind, const Id& claim, EndCause cause) {
+  return std::any_of(events.begin(), events.end(), [&](const SeenEvent& event) {
+    return event.kind == kind && event.claim == claim && event.cause == cause;
+  });
+}
+
+std::vector<Id> ClaimsIn(const std::vector<SeenEvent>& events, Event::Kind kind) {
+  std::vector<Id> claims;
+  for (const SeenEvent& event : events) {
+    if (event.kind == kind) claims.push_back(event.claim);
+  }
+  return claims;
+}
+
+std::vector<Id> WaitersIn(const SemaphoreInfo& info) {
+  std::vector<Id> claims;
+  for (const WaiterInfo& waiter : info.waiters) claims.push_back(waiter.waiter->id);
+  return claims;
+}
+
+bool IsCause(const Guarantees& guarantees, EndCause told, EndCause cause) {
+  return told == cause || (!guarantees.history && told == EndCause::kUnknown);
+}
+
+}  // namespace semaphored::contract
