@@ -41,6 +41,10 @@ Examples:
 
 SIGTERM or SIGINT ends the daemon: what is written is finished, the streams are told, and claims
 keep their places for the next start. A second one ends it at once.
+
+Exit codes: 0 stopped cleanly; 1 it could not go on (another process took its node, or it was declared
+dead); 2 the configuration is wrong; 3 the store could not be opened; 4 the address could not be
+listened on; 130 and 143 a second SIGINT or SIGTERM.
 )";
 
 // `text` as lines that are not too long to read, each after `indent`.

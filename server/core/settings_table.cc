@@ -87,7 +87,7 @@ std::vector<Setting> SharedLimits() {
       {kLimits, "semaphores_max", Kind::kCount, FIELD(limits.semaphores_max), 1, 10 * kMillion,
        nullptr, "Semaphores that may exist at once."},
       {kLimits, "leases_max", Kind::kCount, FIELD(limits.leases_max), 1, 100 * kMillion, nullptr,
-       "Leases that may stand at once."},
+       "Leases and waiters that may stand at once, together."},
       {kLimits, "waiters_max", Kind::kCount, FIELD(limits.waiters_max), 1, 100 * kMillion, nullptr,
        "Requests that may wait at once."},
       {kLimits, "waiters_per_semaphore_max", Kind::kCount, FIELD(limits.waiters_per_semaphore_max),
