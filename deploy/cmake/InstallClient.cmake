@@ -10,11 +10,12 @@ install(EXPORT semaphoreTargets NAMESPACE semaphore:: DESTINATION ${package_dir}
 
 # In the tree our headers are included by path from the root, "client/semaphore/client.h"; installed,
 # the same file is <semaphore/client.h>. The includes between them are rewritten on the way.
-file(GLOB client_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/client/semaphore/*.h)
+# These are public; the rest of client/semaphore/ is the library's own.
+set(client_headers client.h clock.h errors.h)
 set(staged_dir ${PROJECT_BINARY_DIR}/installed_headers/semaphore)
 file(REMOVE_RECURSE ${staged_dir})
-foreach(header IN LISTS client_headers)
-  get_filename_component(name ${header} NAME)
+foreach(name IN LISTS client_headers)
+  set(header ${PROJECT_SOURCE_DIR}/client/semaphore/${name})
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
   file(READ ${header} text)
   string(REPLACE "#include \"client/semaphore/" "#include \"semaphore/" text "${text}")

@@ -23,6 +23,10 @@ macro(semaphored_common_settings)
     add_compile_options(-fsanitize=${SEMAPHORED_SANITIZE} -fno-sanitize-recover=all)
     add_link_options(-fsanitize=${SEMAPHORED_SANITIZE})
   endif()
+  if(SEMAPHORED_LIBFUZZER)
+    # Coverage for the fuzzer to steer by; only the fuzz targets link the fuzzer itself.
+    add_compile_options(-fsanitize=fuzzer-no-link)
+  endif()
 
   # ccache keeps a precompiled header's users only if it may trust the header's own time stamps.
   find_program(SEMAPHORED_CCACHE ccache)

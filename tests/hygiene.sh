@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# What no compiler checks about the repository itself. Prints each finding; exit 1 if there is any.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+findings=0
+report() { # what, lines
+  [ -z "$2" ] && return
+  printf 'hygiene: %s:\n%s\n' "$1" "$2"
+  findings=$((findings + 1))
+}
+
+files() { git ls-files -z "$@" | while IFS= read -r -d '' file; do [ -f "$file" ] && printf '%s\0' "$file"; done; }
+
+# Object files, archives, programs and byte code, by content; corpora of the fuzzers are data.
+compiled() {
+  files | grep -zv '^tests/fuzz/corpus/' | while IFS= read -r -d '' file; do
+    case "$file" in *.o | *.a | *.so | *.pyc | *.gch | *.pb.cc | *.pb.h | *_pb2.py) echo "$file"; continue ;; esac
+    case "$(head -c 4 "$file" | tr -d '\0' | od -An -tx1 | tr -d ' \n')" in
+      7f454c46) echo "$file" ;;
+    esac
+  done
+}
+report "compiled files are committed" "$(compiled)"
+
+report "files over 1 MiB are committed" \
+  "$(files | xargs -0 -r stat --format '%s %n' | awk '$1 > 1048576 {print $2}')"
+
+code=('*.cc' '*.h' '*.proto' '*.cmake' '*CMakeLists.txt' '*.sh' '*.py' '.ci/run')
+report "unfinished work is marked in code" \
+  "$(git grep -nIwE 'TODO|FIXME|XXX|HACK' -- "${code[@]}" ':!tests/hygiene.sh' || true)"
+
+report "white space at the end of a line" \
+  "$(git grep -nIE '[[:blank:]]+$' -- "${code[@]}" | cut -c1-120 || true)"
+
+# A semaphore.h in a folder that is on an include path hides the system's.
+report "a header is called semaphore.h" "$(git ls-files | grep -E '(^|/)semaphore\.h$' || true)"
+
+# Nothing that decides reads the wall clock. The injected clock's own file may, since what it returns is
+# stored for people, and the log, which is written for them.
+report "the wall clock is read outside server/core/clock.cc and logging.cc" \
+  "$(git grep -nIE 'system_clock|CLOCK_REALTIME|gettimeofday' -- adapters server client \
+       ':!server/core/clock.cc' ':!server/core/logging.cc' || true)"
+
+# Headers of gRPC and Protobuf stay out of what the sanitizers build, an engine's out of all but its adapter.
+report "gRPC or Protobuf in adapters/ or server/core/" \
+  "$(git grep -nIE '#include [<"](grpc|google/protobuf|proto/)' -- adapters server/core || true)"
+report "SQLite outside its adapter" \
+  "$(git grep -nIE '#include <sqlite3' -- adapters server client ':!adapters/ledger/sqlite' || true)"
+
+report "a shell script is not executable" \
+  "$(git ls-files -s '*.sh' '.ci/run' | awk '$1 != "100755" {print $4}')"
+report "a shell script does not parse" \
+  "$(files '*.sh' '.ci/run' | while IFS= read -r -d '' file; do bash -n "$file" 2>&1 || true; done)"
+
+if [ "$findings" -gt 0 ]; then
+  echo "hygiene: $findings findings"
+  exit 1
+fi
+echo "hygiene: clean"
