@@ -60,7 +60,7 @@ cmake --build --preset "$preset" -j "${JOBS:-2}"
 if [ -z "$seeds" ]; then
   if [ "$quick" = yes ]; then seeds=200; else seeds=2000; fi
 fi
-export SEMAPHORED_SIMULATION_SEEDS=$seeds
+export SIM_SEEDS=$seeds
 
 select_tests=()
 if [ -n "$only" ]; then select_tests+=(-L "^(${only//,/|})\$"); fi
