@@ -85,7 +85,7 @@ struct ClientOptions {
   // of a TTL that is given.
   std::chrono::milliseconds margin{20};
   // For people: who holds. Default: "host:pid". At most 256 bytes.
-  std::string holder;
+  std::string holder{};
   // A call fails with UNAVAILABLE ("UNREACHABLE") when no endpoint could be reached for this long:
   // at first …
   std::chrono::milliseconds connect_timeout{5'000};
@@ -121,18 +121,18 @@ struct AcquireOptions {
   // Higher is served first. -1000 to 1000.
   std::int32_t priority = 0;
   // For people. Default: the client's.
-  std::string holder;
+  std::string holder{};
   // When stop is requested the wait is given up, with CANCELLED. A permit that was granted
   // meanwhile is given back.
-  std::stop_token cancel;
+  std::stop_token cancel{};
   // Called on the thread of results when the request stands in the queue, and again when its place
   // becomes known anew.
-  std::function<void(const QueuePlace&)> on_queued;
+  std::function<void(const QueuePlace&)> on_queued{};
   // Called once, on the thread of losses, if the permit is lost. Must not block: other losses wait
   // behind it.
-  std::function<void(const Loss&)> on_lost;
+  std::function<void(const Loss&)> on_lost{};
   // Called on the thread of losses when the permit is asked back. Must not block.
-  std::function<void(const RecallNotice&)> on_recall;
+  std::function<void(const RecallNotice&)> on_recall{};
 };
 
 // Permits of one semaphore, held. Given back when it is destroyed. Move-only; after a move from it,

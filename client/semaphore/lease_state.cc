@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "client/semaphore/status_conversion.h"
+
 namespace semaphore {
 
 TimePoint GoodUntil(TimePoint made, std::chrono::milliseconds valid_for,
@@ -78,6 +81,13 @@ absl::string_view ToString(LossCause cause) {
       return "not known to the daemon";
   }
   return "not known to the daemon";
+}
+
+absl::Status NotHeld(const Loss& loss) {
+  return MakeError(absl::StatusCode::kNotFound,
+                   absl::StrCat("the permits were lost before they were given back: ",
+                                loss.message.empty() ? ToString(loss.cause) : loss.message),
+                   "NOT_HELD");
 }
 
 }  // namespace semaphore

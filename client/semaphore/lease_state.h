@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "client/semaphore/client.h"
 #include "client/semaphore/clock.h"
 
@@ -76,6 +77,9 @@ struct LeaseState {
   std::vector<std::function<void(const Loss&)>> callbacks_;
   std::stop_source stop_;
 };
+
+// What a release of permits that had been lost before is answered: NOT_FOUND, "NOT_HELD".
+absl::Status NotHeld(const Loss& loss);
 
 }  // namespace semaphore
 

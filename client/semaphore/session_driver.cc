@@ -71,15 +71,14 @@ void SessionDriver::OnStreamWritten(SessionStream* stream) {
   Flush(lock);
 }
 
-void SessionDriver::OnStreamEnd(SessionStream* stream, const absl::Status& status) {
-  std::shared_ptr<SessionStream> ended;  // goes without the lock
+void SessionDriver::OnStreamEnd(std::shared_ptr<SessionStream> stream, const absl::Status& status) {
   std::unique_lock<std::mutex> lock(mutex_);
   --streams_alive_;
-  if (stream == stream_.get()) {
-    ended = std::move(stream_);
+  if (stream == stream_) {
     stream_ = nullptr;
     machine_.OnStreamEnd(status, clock_.Now());
   }
+  ended_.push_back(std::move(stream));
   changed_.notify_all();
   Flush(lock);
 }
@@ -116,13 +115,21 @@ void SessionDriver::Flush(std::unique_lock<std::mutex>& lock) {
 
 void SessionDriver::RunTimers() {
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!machine_.closed()) {
+  while (true) {
     waiting_until_ = TimePoint{};
     machine_.Tick(clock_.Now());
     Flush(lock);
     lock.lock();
-    if (machine_.closed()) break;
-    waiting_until_ = machine_.NextDue(stream_ != nullptr && !writing_);
+    if (!ended_.empty()) {
+      std::vector<std::shared_ptr<SessionStream>> ended = std::move(ended_);
+      ended_.clear();
+      lock.unlock();
+      ended.clear();
+      lock.lock();
+      continue;
+    }
+    if (machine_.closed() && streams_alive_ == 0) break;
+    waiting_until_ = machine_.closed() ? kNever : machine_.NextDue(stream_ != nullptr && !writing_);
     clock_.WaitUntil(changed_, lock, waiting_until_);
   }
   changed_.notify_all();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "client/semaphore/client.h"
 #include "client/semaphore/clock.h"
@@ -45,7 +46,7 @@ class SessionDriver : public StreamListener, public std::enable_shared_from_this
 
   void OnStreamMessage(SessionStream* stream, const v1::SessionResponse& message) override;
   void OnStreamWritten(SessionStream* stream) override;
-  void OnStreamEnd(SessionStream* stream, const absl::Status& status) override;
+  void OnStreamEnd(std::shared_ptr<SessionStream> stream, const absl::Status& status) override;
 
   void RunTimers();
   // Carries out what the machine wants, and lets `lock` go.
@@ -62,7 +63,8 @@ class SessionDriver : public StreamListener, public std::enable_shared_from_this
   SessionMachine machine_;
   std::shared_ptr<SessionStream> stream_;
   bool writing_ = false;
-  std::size_t streams_alive_ = 0;
+  std::size_t streams_alive_ = 0;                      // started, and their end was not told
+  std::vector<std::shared_ptr<SessionStream>> ended_;  // for the thread of timers to let go
   TimePoint waiting_until_{};
   std::thread timers_;
 };

@@ -339,7 +339,7 @@ void SessionMachine::Tick(TimePoint now) {
 
 TimePoint SessionMachine::NextDue(bool can_send) const {
   TimePoint due = closing_ ? close_deadline_ : kNever;
-  if (!deadline_told_) due = std::min(due, deadline_->get());
+  if (!deadline_told_ && !leases_.empty()) due = std::min(due, deadline_->get());
   if (!recalls_.empty()) due = std::min(due, recalls_.begin()->first);
   if (!local_ends_.empty()) due = std::min(due, local_ends_.begin()->first);
   if (!retries_.empty()) due = std::min(due, retries_.begin()->first);

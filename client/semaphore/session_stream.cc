@@ -75,9 +75,8 @@ void SessionStream::OnWriteDone(bool ok) {
 }
 
 void SessionStream::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<SessionStream> self = std::move(self_);
   const std::shared_ptr<StreamListener> listener = std::move(listener_);
-  listener->OnStreamEnd(this, ToAbslStatus(status));
+  listener->OnStreamEnd(std::move(self_), ToAbslStatus(status));
 }
 
 }  // namespace semaphore

@@ -25,8 +25,10 @@ class StreamListener {
   virtual void OnStreamMessage(SessionStream* stream, const v1::SessionResponse& message) = 0;
   // The message has left request(), and the next may be written.
   virtual void OnStreamWritten(SessionStream* stream) = 0;
-  // Called exactly once for each stream that was started. `status` may be OK.
-  virtual void OnStreamEnd(SessionStream* stream, const absl::Status& status) = 0;
+  // Called exactly once for each stream that was started. `status` may be OK. The last reference to
+  // `stream` must be let go on a thread that is not gRPC's: with it goes a channel, and where gRPC
+  // polls on threads of its callbacks (Debian's does), the last channel of the process joins them.
+  virtual void OnStreamEnd(std::shared_ptr<SessionStream> stream, const absl::Status& status) = 0;
 };
 
 // Keeps itself and its listener alive from Start() until OnStreamEnd has returned.

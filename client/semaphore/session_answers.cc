@@ -1,0 +1,148 @@
+// What becomes of an operation when the daemon answers it.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/semaphore/session_machine.h"
+#include "client/semaphore/status_conversion.h"
+
+namespace semaphore {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Between attempts of a command that the daemon cannot carry out now.
+constexpr milliseconds kRetryPause(200);
+
+}  // namespace
+
+void SessionMachine::OnResult(const v1::SessionResult& result, TimePoint now) {
+  claimants_.erase(result.sequence());
+  const auto number = by_sequence_.find(result.sequence());
+  if (number == by_sequence_.end()) {
+    // An acquire whose caller was told long ago that it failed.
+    if (result.has_granted()) GiveBack(result.granted().lease_id(), now);
+  } else {
+    const auto operation = operations_.find(number->second);
+    switch (operation->second.kind) {
+      case Kind::kAcquire:
+        OnAcquireResult(operation, result, now);
+        break;
+      case Kind::kRelease:
+        OnReleaseResult(operation, result, now);
+        break;
+      case Kind::kCancel:
+        Erase(operation);
+        break;
+    }
+  }
+  if (!unclaimed_.empty()) GiveBackUnclaimed(now);
+}
+
+void SessionMachine::OnAcquireResult(Operations::iterator operation,
+                                     const v1::SessionResult& result, TimePoint now) {
+  Operation& acquire = operation->second;
+  if (result.has_queued()) {
+    acquire.queued = true;
+    in_flight_.erase(result.sequence());
+    if (acquire.acquire.on_queued && !acquire.abandoned) {
+      const QueuePlace place{result.queued().position(),
+                             milliseconds(result.queued().expected_wait_ms())};
+      effects_.results.emplace_back([tell = acquire.acquire.on_queued, place] { tell(place); });
+    }
+    return;
+  }
+  if (result.has_granted()) {
+    OnGranted(operation, result.granted(), now);
+    return;
+  }
+  if (result.has_error() && !acquire.abandoned && RetryAfterError(operation, result.error(), now)) {
+    return;
+  }
+  FinishAcquire(acquire, result.has_error()
+                             ? ToAbslStatus(result.error())
+                             : absl::InternalError("the daemon's answer is not one to an acquire"));
+  Erase(operation);
+}
+
+void SessionMachine::OnGranted(Operations::iterator operation, const v1::Lease& granted,
+                               TimePoint now) {
+  unclaimed_.erase(granted.lease_id());
+  Operation& acquire = operation->second;
+  if (acquire.abandoned) {
+    Erase(operation);
+    GiveBack(granted.lease_id(), now);
+    return;
+  }
+  auto lease = std::make_shared<LeaseState>(
+      granted.semaphore(), granted.lease_id(),
+      std::vector<std::uint32_t>(granted.slots().begin(), granted.slots().end()), granted.token(),
+      deadline_);
+  lease->ttl = ttl_;
+  lease->on_recall = std::move(acquire.acquire.on_recall);
+  if (acquire.acquire.on_lost) lease->AddLossCallback(std::move(acquire.acquire.on_lost));
+  leases_[lease->lease_id] = lease;
+  deadline_told_ = false;
+  FinishAcquire(acquire, std::move(lease));
+  Erase(operation);
+}
+
+void SessionMachine::OnReleaseResult(Operations::iterator operation,
+                                     const v1::SessionResult& result, TimePoint now) {
+  Operation& release = operation->second;
+  if (result.has_error() && RetryAfterError(operation, result.error(), now)) return;
+  if (result.has_error()) {
+    FinishRelease(release, ToAbslStatus(result.error()));
+  } else if (!result.has_released()) {
+    FinishRelease(release, absl::InternalError("the daemon's answer is not one to a release"));
+  } else if (result.released().released() > 0 || release.reissued) {
+    FinishRelease(release, absl::OkStatus());
+  } else {
+    FinishRelease(
+        release,
+        NotHeld({LossCause::kUnknown,
+                 absl::StrCat("the daemon says ", v1::EndCause_Name(result.released().ended()))}));
+  }
+  leases_.erase(release.command.release().lease_id());
+  Erase(operation);
+}
+
+// True if the command will be sent again.
+bool SessionMachine::RetryAfterError(Operations::iterator operation, const v1::SessionError& error,
+                                     TimePoint now) {
+  Operation& failed = operation->second;
+  if (error.reason() == v1::REASON_REQUEST_TOO_OLD && !failed.reissued) {
+    Reissue(operation, now);
+    return true;
+  }
+  if (error.code() != static_cast<int>(absl::StatusCode::kUnavailable)) return false;
+  // Nothing is known to have been done: the same again, until the caller has waited long enough.
+  failed.unavailable_since = std::min(failed.unavailable_since, now);
+  if (now - failed.unavailable_since >= options_.reconnect_timeout) return false;
+  retries_.emplace(now + kRetryPause, operation->first);
+  return true;
+}
+
+// The daemon has forgotten the number, and so whether it carried the command out. It is asked to
+// give up the old wait and asked anew; a grant that still comes under the old number is given back.
+void SessionMachine::Reissue(Operations::iterator operation, TimePoint now) {
+  Operation renewed = std::move(operation->second);
+  const std::uint64_t old_sequence = renewed.command.sequence();
+  renewed.command.set_sequence(0);
+  renewed.queued = false;
+  renewed.reissued = true;
+  operation->second.command.set_sequence(old_sequence);
+  operation->second.local_end = renewed.local_end;
+  Erase(operation);
+  if (renewed.kind == Kind::kAcquire) {
+    Operation cancel;
+    cancel.kind = Kind::kCancel;
+    cancel.called_at = now;
+    cancel.abandoned = true;
+    cancel.command.set_cancel(old_sequence);
+    Add(std::move(cancel));
+  }
+  Add(std::move(renewed));
+}
+
+}  // namespace semaphore
