@@ -33,7 +33,7 @@ ConfigSources FromArguments(const std::string& text) {
 ConfigSources FromEnvironment(const std::string& text) {
   ConfigSources sources = FromFile("");
   sources.arguments.clear();
-  for (std::string_view line : absl::StrSplit(text, '\n')) {
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
     const size_t equals = line.find('=');
     if (equals == std::string_view::npos) continue;
     sources.environment.emplace_back("SEMAPHORED_" + std::string(line.substr(0, equals)),
