@@ -30,6 +30,7 @@ Membership::Membership(NodeStore* store, NodeRef self, const Clock* clock,
 
 Membership::TickResult Membership::Tick() {
   TickResult result;
+  ForgetTold();
   if (fatal_.ok()) result.heartbeat = Heartbeat();
   // An exclusive engine has no living nodes but us; what dead ones left is found at the start.
   if (fatal_.ok() && !options_.exclusive) {
@@ -116,6 +117,18 @@ void Membership::Judge(const NodeStore::Node& node, SteadyTime sent, SteadyTime 
   const absl::StatusOr<bool> declared = store_->DeclareDead(node);
   observed_.erase(node.ref.number);
   if (declared.ok() && *declared) TellDead(node.ref, result);
+}
+
+void Membership::TellAgain(const std::vector<NodeRef>& dead) {
+  std::lock_guard lock(again_mutex_);
+  again_.insert(again_.end(), dead.begin(), dead.end());
+}
+
+void Membership::ForgetTold() {
+  std::lock_guard lock(again_mutex_);
+  for (const NodeRef& node : std::exchange(again_, {})) {
+    told_dead_.erase({node.number, node.incarnation});
+  }
 }
 
 void Membership::TellDead(NodeRef node, TickResult* result) {

@@ -66,6 +66,9 @@ class Membership {
   // any more.
   TickResult Tick();
 
+  // The take-over of these dead nodes failed: the next Tick tells them again. Any thread.
+  void TellAgain(const std::vector<NodeRef>& dead);
+
   // Nothing may be vouched for from this time on; SteadyTime::max() on an exclusive engine. Never
   // falls but at `fatal`, then to SteadyTime::min(), which it also is before the first heartbeat.
   // Any thread.
@@ -86,6 +89,7 @@ class Membership {
   bool ReadUnbroken(SteadyTime sent, SteadyTime returned);
   void Judge(const NodeStore::Node& node, SteadyTime sent, SteadyTime returned, TickResult* result);
   void TellDead(NodeRef node, TickResult* result);
+  void ForgetTold();
   void Fail(absl::Status why);
   void SetVouchUntil(SteadyTime time) { vouch_until_.store(time.time_since_epoch().count()); }
 
@@ -101,6 +105,8 @@ class Membership {
   std::map<uint32_t, Observation>
       observed_;  // By node number; only nodes that the last read showed.
   std::set<std::pair<uint32_t, uint32_t>> told_dead_;  // Number and incarnation; likewise.
+  std::mutex again_mutex_;
+  std::vector<NodeRef> again_;  // Guarded by again_mutex_: to be told once more.
 };
 
 // Calls Tick() on a thread of its own, at once and then every interval.

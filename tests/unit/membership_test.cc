@@ -291,6 +291,16 @@ TEST_CASE("a death that somebody else declared is told once for each incarnation
   CHECK(world.Beat().dead == std::vector<NodeRef>{{2, 2}});
 }
 
+TEST_CASE("a death whose take-over failed is told again") {
+  World world;
+  world.nodes.Add(2);
+  world.nodes.row(2).dead = true;
+  CHECK(world.membership.Tick().dead.size() == 1);
+  world.membership.TellAgain({{2, 1}});
+  CHECK(world.Beat().dead == std::vector<NodeRef>{{2, 1}});
+  CHECK(world.Beat().dead.empty());
+}
+
 TEST_CASE("a node that leaves the table and comes back is observed anew") {
   World world;
   world.nodes.Add(2);
