@@ -1,0 +1,290 @@
+// semaphored: the daemon. The only file that names concrete things.
+//
+// Exit codes: 0 stopped cleanly; 1 it could not go on (another process took its node, the engine
+// declared it dead); 2 the configuration is wrong; 3 the store could not be opened; 4 the address
+// could not be listened on; 130 and 143 a second SIGINT or SIGTERM.
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "adapters/open.h"
+#include "server/core/clock.h"
+#include "server/core/config.h"
+#include "server/core/logging.h"
+#include "server/core/membership.h"
+#include "server/core/sessions.h"
+#include "server/core/version.h"
+#include "server/service/host.h"
+#include "server/service/server.h"
+
+namespace semaphored {
+namespace {
+
+enum ExitCode {
+  kClean = 0,
+  kCannotGoOn = 1,
+  kBadConfig = 2,
+  kBadStore = 3,
+  kCannotListen = 4,
+  kSignalBase = 128
+};
+
+// A message of a status, as a line of the log: "UNAVAILABLE: …" would tell people nothing.
+std::string Text(const absl::Status& status) {
+  const auto message = status.message();  // absl's own string_view in Debian.
+  return MaskSecrets({message.data(), message.size()});
+}
+
+// Why the daemon is to stop: a signal, or an end that it did not choose. Any thread may ask for the
+// latter. Lives until the process ends.
+class StopRequests {
+ public:
+  // Blocks the signals for this thread and those that it starts.
+  StopRequests() : fatal_event_(eventfd(0, EFD_CLOEXEC)) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    signals_ = signalfd(-1, &signals, SFD_CLOEXEC);
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+
+  void AskFatal(const absl::Status& why) {
+    spdlog::critical("cannot go on: {}", Text(why));
+    const uint64_t one = 1;
+    if (write(fatal_event_, &one, sizeof one) < 0) std::abort();
+  }
+
+  // The signal, or 0 for a fatal end.
+  int Wait() {
+    pollfd files[] = {{signals_, POLLIN, 0}, {fatal_event_, POLLIN, 0}};
+    while (poll(files, 2, -1) < 0) {
+    }
+    return (files[1].revents & POLLIN) != 0 ? 0 : ReadSignal();
+  }
+
+  // From now on another signal ends the process at once.
+  void EndAtNextSignal() {
+    std::thread([this] {
+      const int signal = ReadSignal();
+      spdlog::warn("a second {}: ending at once", strsignal(signal));
+      _exit(kSignalBase + signal);
+    }).detach();
+  }
+
+ private:
+  int ReadSignal() {
+    signalfd_siginfo info{};
+    while (read(signals_, &info, sizeof info) != sizeof info) {
+    }
+    return static_cast<int>(info.ssi_signo);
+  }
+
+  int signals_ = -1;
+  int fatal_event_ = -1;
+};
+
+ServerOptions ServerOptionsOf(const Config& config) {
+  ServerOptions options;
+  options.listen = config.listen;
+  options.health = config.health;
+  options.reflection = config.reflection;
+  options.keepalive_interval_ms = config.keepalive_interval_ms;
+  options.keepalive_timeout_ms = config.keepalive_timeout_ms;
+  options.message_bytes_max = static_cast<int>(config.message_bytes_max);
+  options.limits.watch_events_max = config.watch_events_max;
+  RequestLimits& requests = options.limits.requests;
+  requests.permits_per_request_max = config.permits_per_request_max;
+  requests.limit_max = config.limit_max;
+  requests.wait_max_ms = config.wait_max_ms;
+  requests.ttl_default_ms = config.ttl_default_ms;
+  requests.ttl_min_ms = config.ttl_min_ms;
+  requests.ttl_max_ms = config.ttl_max_ms;
+  requests.commands_per_message_max = static_cast<int>(config.commands_per_message_max);
+  requests.rows_max = config.rows_max;
+  requests.name_bytes_max = config.name_bytes_max;
+  requests.holder_bytes_max = config.holder_bytes_max;
+  return options;
+}
+
+ledger::LedgerOptions LedgerOptionsOf(const Config& config, NodeRef self, const Clock& clock) {
+  ledger::LedgerOptions options;
+  options.self = self;
+  options.limits = config.limits;
+  options.request_window = config.request_window;
+  options.clients_max = config.clients_max;
+  options.client_retention = Milliseconds(config.client_retention_ms);
+  options.sweep_interval = Milliseconds(config.sweep_interval_ms);
+  options.now_unix_ms = [&clock] { return clock.NowUnixMs(); };
+  options.now = [&clock] { return clock.Now(); };
+  return options;
+}
+
+Host::Options HostOptionsOf(const Config& config, const Engine& engine,
+                            const Membership* membership, StopRequests* stop) {
+  Host::Options options;
+  options.guarantees = engine.guarantees();
+  options.vouch_until = [membership] { return membership->vouch_until(); };
+  options.on_fatal = [stop](const absl::Status& why) { stop->AskFatal(why); };
+  options.lane.batch_max = config.batch_max;
+  options.lane.engine_timeout = Milliseconds(config.engine_timeout_ms);
+  return options;
+}
+
+SessionsOptions SessionsOptionsOf(const Config& config) {
+  SessionsOptions options;
+  options.resume_grace_ms = config.resume_grace_ms;
+  options.list_rows_max = config.rows_max;
+  options.limit_max = config.limit_max;
+  return options;
+}
+
+absl::Status OpenLanes(const Config& config, NodeRef self, const Clock& clock, Engine* engine,
+                       Host* host) {
+  const uint32_t most = std::max(engine->guarantees().lanes_max, 1u);
+  const uint32_t lanes = config.lanes == 0 ? most : std::min(config.lanes, most);
+  for (uint32_t i = 0; i < lanes; ++i) {
+    auto adapter = engine->OpenLane(LedgerOptionsOf(config, self, clock));
+    if (!adapter.ok()) return adapter.status();
+    host->AddLane(*std::move(adapter));
+  }
+  return absl::OkStatus();
+}
+
+// Learns what an earlier life of this daemon left behind. Blocks, for at most `patience`.
+absl::Status TakeOver(Reactor* reactor, Sessions* sessions, std::chrono::milliseconds patience) {
+  auto done = std::make_shared<std::promise<absl::Status>>();
+  std::future<absl::Status> ready = done->get_future();
+  reactor->Post([sessions, done] {
+    sessions->TakeOver({}, [done](absl::Status status) { done->set_value(std::move(status)); });
+  });
+  if (ready.wait_for(patience) == std::future_status::timeout) {
+    return absl::UnavailableError(
+        "the engine did not tell in time what an earlier life of this node left behind");
+  }
+  return ready.get();
+}
+
+MembershipThread::Callbacks MembershipCallbacks(Reactor* reactor, Sessions* sessions,
+                                                StopRequests* stop) {
+  MembershipThread::Callbacks callbacks;
+  callbacks.on_fatal = [stop](const absl::Status& why) { stop->AskFatal(why); };
+  callbacks.on_vouch_change = [reactor, sessions](bool vouched) {
+    if (vouched) {
+      spdlog::info("in touch with the engine: leases are vouched for");
+    } else {
+      spdlog::error("out of touch with the engine: nothing is vouched for");
+    }
+    reactor->Post([sessions] { sessions->OnVouchChange(); });
+  };
+  callbacks.on_dead = [reactor, sessions](std::vector<NodeRef> dead) {
+    spdlog::warn("{} dead node(s): their leases are kept for their TTL", dead.size());
+    reactor->Post([sessions, dead = std::move(dead)] {
+      sessions->TakeOver(dead, [](const absl::Status& status) {
+        if (!status.ok()) spdlog::error("cannot take over from dead nodes: {}", Text(status));
+      });
+    });
+  };
+  return callbacks;
+}
+
+int Serve(const Config& config, StopRequests* stop) {
+  const Clock& clock = SystemClock();
+  absl::StatusOr<std::unique_ptr<Engine>> engine = OpenEngine(config.store);
+  if (!engine.ok()) {
+    spdlog::critical("cannot open the store: {}", Text(engine.status()));
+    return kBadStore;
+  }
+  absl::StatusOr<NodeRef> self = (*engine)->nodes().Join(config.node_id);
+  if (!self.ok()) {
+    spdlog::critical("cannot join as node '{}': {}", config.node_id, Text(self.status()));
+    return kBadStore;
+  }
+
+  Server server(&clock, ServerOptionsOf(config));
+  Host* lanes = nullptr;
+  MembershipOptions membership_options;
+  membership_options.node_ttl = Milliseconds(config.node_ttl_ms);
+  membership_options.exclusive = (*engine)->guarantees().exclusive;
+  Membership membership(&(*engine)->nodes(), *self, &clock, membership_options,
+                        [&lanes](SteadyTime since) { return lanes->progress_at() > since; });
+  Host host(server.reactor(), HostOptionsOf(config, **engine, &membership, stop));
+  lanes = &host;
+  if (absl::Status status = OpenLanes(config, *self, clock, engine->get(), &host); !status.ok()) {
+    spdlog::critical("cannot open the store: {}", Text(status));
+    return kBadStore;
+  }
+  std::unique_ptr<Sessions> sessions = MakeSessions(&host, SessionsOptionsOf(config));
+  host.SetSessions(sessions.get());
+  server.Serve(&host, sessions.get());
+  server.Run();
+
+  int code = kClean;
+  {
+    MembershipThread thread(&membership, &clock,
+                            MembershipCallbacks(server.reactor(), sessions.get(), stop));
+    absl::Status ready =
+        TakeOver(server.reactor(), sessions.get(), Milliseconds(config.engine_timeout_ms) * 2);
+    if (!ready.ok()) {
+      spdlog::critical("cannot read the store: {}", Text(ready));
+      code = kBadStore;
+    } else if (absl::Status status = server.Listen(); !status.ok()) {
+      spdlog::critical("{}", Text(status));
+      code = kCannotListen;
+    } else {
+      spdlog::info("semaphored {} on {}: node {}, store {}", kVersion, server.address(),
+                   config.node_id, MaskSecrets(config.store));
+      std::printf("serving on %s\n", server.address().c_str());
+      std::fflush(stdout);
+      const int signal = stop->Wait();
+      if (signal == 0) code = kCannotGoOn;
+      spdlog::info("stopping: {}", signal == 0 ? "cannot go on" : strsignal(signal));
+      stop->EndAtNextSignal();
+    }
+  }
+  server.Stop(Milliseconds(config.shutdown_grace_ms));
+  host.StopLanes();
+  spdlog::info("stopped");
+  return code;
+}
+
+int Main(int argc, char** argv) {
+  absl::StatusOr<ParsedConfig> parsed = ParseConfig(ProcessSources(argc, argv));
+  if (!parsed.ok()) {
+    std::fprintf(stderr, "semaphored: %s\n", Text(parsed.status()).c_str());
+    return kBadConfig;
+  }
+  if (!parsed->answer.empty()) {
+    std::fputs(parsed->answer.c_str(), stdout);
+    return kClean;
+  }
+  const Config& config = parsed->config;
+  if (absl::Status status = InitLogging({config.log_level, config.log_format, config.log_file});
+      !status.ok()) {
+    std::fprintf(stderr, "semaphored: %s\n", Text(status).c_str());
+    return kBadConfig;
+  }
+  for (const std::string& warning : parsed->warnings) spdlog::warn("{}", warning);
+  static StopRequests stop;
+  return Serve(config, &stop);
+}
+
+}  // namespace
+}  // namespace semaphored
+
+int main(int argc, char** argv) { return semaphored::Main(argc, argv); }

@@ -1,0 +1,71 @@
+// What every call needs of the daemon. All of it on the reactor's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/semaphore/v1/semaphore.grpc.pb.h"
+#include "server/core/sessions.h"
+#include "server/service/convert.h"
+#include "server/service/host.h"
+#include "server/service/outbox.h"
+#include "server/service/reactor.h"
+#include "server/service/validate.h"
+
+namespace semaphored {
+
+// All methods raw: see wire.h.
+template <typename Base>
+using RawUnary =
+    pb::SemaphoreService::WithRawMethod_Acquire<pb::SemaphoreService::WithRawMethod_Renew<
+        pb::SemaphoreService::WithRawMethod_Release<pb::SemaphoreService::WithRawMethod_Verify<
+            pb::SemaphoreService::WithRawMethod_Administer<Base>>>>>;
+template <typename Base>
+using RawStreams = pb::SemaphoreService::WithRawMethod_Hold<
+    pb::SemaphoreService::WithRawMethod_Session<pb::SemaphoreService::WithRawMethod_Watch<Base>>>;
+using AsyncService = RawUnary<RawStreams<pb::SemaphoreService::Service>>;
+
+struct ServiceLimits {
+  RequestLimits requests;
+  size_t calls_max = 200'000;    // Unary calls at once; those that wait count.
+  size_t streams_max = 100'000;  // Hold, Session and Watch at once, together.
+  size_t watch_events_max = 10'000;
+  // A session's stream: entries (results and events) that wait to be written. Above the first, its
+  // commands are not read; above the second its client is not reading, and it is cut off.
+  size_t stream_entries_pause = 4'096;
+  size_t stream_entries_max = 250'000;
+  // Jobs that wait for the engine. Above it, commands of sessions are not read.
+  size_t jobs_pause = 65'536;
+};
+
+// Something that collects during a turn and acts at its end.
+class Flushable {
+ public:
+  virtual void Flush() = 0;
+
+ protected:
+  ~Flushable() = default;
+};
+
+struct Environment {
+  Reactor* reactor = nullptr;
+  Host* host = nullptr;
+  Sessions* sessions = nullptr;
+  AsyncService* service = nullptr;
+  ServiceLimits limits;
+  std::string adapter;
+  // No more calls are accepted.
+  bool stopping = false;
+  size_t calls = 0;
+  size_t streams = 0;
+  // To be flushed at the end of this turn; each at most once. What is added while they are flushed
+  // waits for the next turn.
+  std::vector<Flushable*> dirty;
+  // Shared by all sessions' streams.
+  ResponsePool responses;
+  ArenaMessage<pb::SessionRequest> session_request;
+};
+
+}  // namespace semaphored

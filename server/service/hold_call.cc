@@ -1,0 +1,163 @@
+// Hold: a lease that lives by the stream on which it was granted.
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "server/service/calls.h"
+#include "server/service/convert.h"
+#include "server/service/server_stream_call.h"
+#include "server/service/status.h"
+#include "server/service/validate.h"
+
+namespace semaphored {
+namespace {
+
+class HoldCall final : public ServerStreamCall, public ClaimListener, public ReactorTimer {
+ public:
+  HoldCall(Environment* environment, Acceptor<HoldCall>* acceptor)
+      : ServerStreamCall(environment), acceptor_(acceptor) {}
+
+  void OnQueued(uint64_t, uint64_t position, int64_t expected_wait_ms) override {
+    pb::HoldEvent event;
+    event.mutable_queued()->set_position(position);
+    event.mutable_queued()->set_expected_wait_ms(expected_wait_ms);
+    if (writing()) {
+      // Only the latest position is of interest to a reader that is behind.
+      queued_ = std::move(event);
+    } else {
+      Send(event);
+    }
+  }
+
+  void OnGranted(uint64_t, const LeasePtr& lease, const std::string& semaphore,
+                 Vouch vouch) override {
+    queued_.reset();
+    pb::HoldEvent event;
+    ToProto(*lease, semaphore, event.mutable_granted()->mutable_lease());
+    ToProto(vouch, elapsed(), event.mutable_granted()->mutable_validity());
+    Send(event);
+    ArmBeat();
+  }
+
+  void OnRefused(uint64_t, Refusal refusal) override {
+    Leave();
+    ServerStreamCall::Refuse(refusal);
+  }
+
+  void OnRecalled(uint64_t, const Id& claim, const std::string& semaphore,
+                  const Recall& recall) override {
+    pb::HoldEvent event;
+    AppendLeaseId(semaphore, claim, event.mutable_recalled()->mutable_lease_id());
+    ToProto(recall, event.mutable_recalled()->mutable_recall());
+    Send(event);
+  }
+
+  void OnEnded(uint64_t, const Id& claim, const std::string& semaphore, EndCause cause) override {
+    Leave();
+    pb::HoldEvent event;
+    AppendLeaseId(semaphore, claim, event.mutable_lost()->mutable_lease_id());
+    event.mutable_lost()->set_cause(ToProto(cause));
+    Send(event);
+    End(grpc::Status::OK);
+  }
+
+  void OnTimer() override {
+    // A client that does not read is not shown alive: the beat, and the sign of life that it stands
+    // for, wait until what was sent before has gone.
+    if (writing()) {
+      beat_due_ = true;
+    } else {
+      Beat();
+    }
+  }
+
+ private:
+  void Register(QueueEvent* accepted) override {
+    grpc::ServerCompletionQueue* queue = environment()->reactor->queue();
+    environment()->service->RequestHold(context(), request(), writer(), queue, queue, accepted);
+  }
+
+  void Begin() override {
+    claim_ = Id{};
+    queued_.reset();
+    beat_due_ = false;
+    left_ = false;
+    pb::HoldRequest message;
+    if (!Parse(request(), &message)) {
+      return ServerStreamCall::Refuse(Unreadable());
+    }
+    HoldParams params;
+    if (Problem problem = Check(message, limits(), &params))
+      return ServerStreamCall::Refuse(*problem);
+    if (params.acquire.holder.empty()) {
+      params.acquire.holder = "client-" + environment()->host->NewId().Hex().substr(16);
+    }
+    release_on_disconnect_ = params.release_on_disconnect;
+    beat_interval_ = Milliseconds(params.beat_interval_ms);
+    claim_ = sessions()->Acquire(std::move(params.acquire), this, 0);
+  }
+
+  void OnGone() override {
+    if (left_) return;
+    Leave();
+    sessions()->Abandon(claim_, release_on_disconnect_);
+  }
+
+  void OnDrained() override {
+    if (queued_.has_value()) {
+      Send(*std::exchange(queued_, std::nullopt));
+    } else if (std::exchange(beat_due_, false)) {
+      Beat();
+    }
+  }
+
+  void Beat() {
+    const SteadyTime::duration before = elapsed();
+    const Vouch vouch = sessions()->Touch(claim_);
+    if (left_) return;  // It was told that the claim has ended meanwhile.
+    if (vouch.valid_for_ms <= 0) {
+      Leave();
+      sessions()->Detach(claim_);
+      return ServerStreamCall::Refuse(
+          {absl::StatusCode::kUnavailable, Reason::kNotVouched,
+           "this daemon cannot vouch for the lease now", "",
+           "stop the work when the lease's time is over; Renew it elsewhere before"});
+    }
+    pb::HoldEvent event;
+    ToProto(vouch, before, event.mutable_beat());
+    Send(event);
+    ArmBeat();
+  }
+
+  void ArmBeat() {
+    Reactor* reactor = environment()->reactor;
+    reactor->Arm(this, reactor->event_time() + beat_interval_);
+  }
+
+  // Nothing more is heard of the claim.
+  void Leave() {
+    left_ = true;
+    beat_due_ = false;
+    queued_.reset();
+    environment()->reactor->Disarm(this);
+  }
+
+  void TakeBack() override { acceptor_->TakeBack(this); }
+  void Replace() override { acceptor_->Replace(); }
+
+  Acceptor<HoldCall>* acceptor_;
+  Id claim_;
+  bool release_on_disconnect_ = false;
+  bool left_ = false;
+  bool beat_due_ = false;
+  Milliseconds beat_interval_{0};
+  std::optional<pb::HoldEvent> queued_;
+};
+
+}  // namespace
+
+std::unique_ptr<AnyAcceptor> AcceptHold(Environment* environment) {
+  return std::make_unique<Acceptor<HoldCall>>(environment);
+}
+
+}  // namespace semaphored

@@ -1,0 +1,68 @@
+// What Sessions sees of the rest of the daemon: the clock, the lanes, and until when it may vouch.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "adapters/adapter.h"
+#include "server/core/lane.h"
+#include "server/core/sessions.h"
+#include "server/service/reactor.h"
+
+namespace semaphored {
+
+// On the reactor's thread, but for what says otherwise.
+class Host final : public SessionsHost {
+ public:
+  struct Options {
+    Guarantees guarantees;
+    // Any thread's: asked on the reactor's.
+    std::function<SteadyTime()> vouch_until;
+    // The engine has declared this node dead, or another process has taken its place. On the
+    // reactor's thread.
+    std::function<void(absl::Status)> on_fatal;
+    LaneOptions lane;
+  };
+
+  // The reactor outlives it. It hands its jobs on at the end of each of the reactor's turns.
+  Host(Reactor* reactor, Options options);
+  ~Host() override;
+
+  // Before the reactor runs. At most guarantees.lanes_max.
+  void AddLane(std::unique_ptr<Adapter> adapter);
+  void SetSessions(Sessions* sessions) { sessions_ = sessions; }
+
+  // Carries out what was submitted and ends the lanes' threads; blocks. After Reactor::Run() has
+  // returned, so what the last batches bring is told to nobody.
+  void StopLanes();
+
+  // Jobs that were submitted and have not come back.
+  size_t jobs_under_way() const { return jobs_under_way_; }
+
+  // The time of the last good Step of the lane that is furthest behind. Any thread.
+  SteadyTime progress_at() const;
+
+  const Clock& clock() const override { return reactor_->clock(); }
+  size_t lane_count() const override { return lanes_.size(); }
+  const Guarantees& guarantees() const override { return options_.guarantees; }
+  void Submit(size_t lane, Job job) override;
+  SteadyTime vouch_until() const override { return options_.vouch_until(); }
+  Id NewId() override;
+
+ private:
+  void HandOn();
+  void OnResults(size_t lane, LaneResults results);
+
+  Reactor* reactor_;
+  Options options_;
+  Sessions* sessions_ = nullptr;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::vector<Job>> collected_;  // By lane: what this turn submitted.
+  size_t jobs_under_way_ = 0;
+  std::vector<Id> random_ids_;
+};
+
+}  // namespace semaphored

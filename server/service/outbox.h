@@ -1,0 +1,85 @@
+// What a session's stream has to say and could not send yet: everything that is ready goes into one
+// message.
+#pragma once
+
+#include <google/protobuf/arena.h>
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "proto/semaphore/v1/semaphore.pb.h"
+
+namespace semaphored {
+
+// A message on an arena that begins in a block of its own: one of ordinary size allocates nothing
+// but long strings.
+template <typename Message>
+class ArenaMessage {
+ public:
+  ArenaMessage() : arena_(block_.data(), block_.size()) { Renew(); }
+  ArenaMessage(const ArenaMessage&) = delete;
+  ArenaMessage& operator=(const ArenaMessage&) = delete;
+
+  Message* get() { return message_; }
+  // An empty message; what was in it before is gone.
+  void Renew() {
+    arena_.Reset();
+    message_ = google::protobuf::Arena::CreateMessage<Message>(&arena_);
+  }
+
+ private:
+  alignas(8) std::array<char, 32 * 1024> block_;
+  google::protobuf::Arena arena_;
+  Message* message_ = nullptr;
+};
+
+using ResponseMessage = ArenaMessage<semaphore::v1::SessionResponse>;
+
+// Messages that are not in use, shared by all streams of a reactor.
+class ResponsePool {
+ public:
+  std::unique_ptr<ResponseMessage> Take();
+  void Give(std::unique_ptr<ResponseMessage> message);
+
+ private:
+  std::vector<std::unique_ptr<ResponseMessage>> free_;
+};
+
+class Outbox {
+ public:
+  // The pool outlives it.
+  explicit Outbox(ResponsePool* pool) : pool_(pool) {}
+  ~Outbox() { Clear(); }
+
+  // Where to write the next thing; `slots`: how many numbers it will have beside its fixed fields.
+  // The pointer is good until the next call.
+  semaphore::v1::SessionResult* AddResult(size_t slots);
+  semaphore::v1::SessionEvent* AddEvent();
+  semaphore::v1::SessionOpened* AddOpened();
+  semaphore::v1::Pong* AddPong();
+
+  // Results, events and others, all messages together.
+  size_t entries() const { return entries_; }
+  bool empty() const { return messages_.empty(); }
+  const semaphore::v1::SessionResponse& front() { return *messages_.front().message->get(); }
+  void PopFront();
+  void Clear();
+
+ private:
+  struct Pending {
+    std::unique_ptr<ResponseMessage> message;
+    size_t entries = 0;
+    size_t slots = 0;
+  };
+  // The last message, if it has room.
+  Pending& Tail(size_t slots);
+
+  ResponsePool* pool_;
+  std::deque<Pending> messages_;
+  size_t entries_ = 0;
+};
+
+}  // namespace semaphored

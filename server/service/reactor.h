@@ -1,0 +1,126 @@
+// The one thread on which everything of gRPC and of Sessions runs: events of a completion queue,
+// timers, and functions that other threads post.
+//
+// It goes round in turns. A turn handles all events that are there, then what was posted, then the
+// timers that are due, and at its end hands on what the turn has collected (jobs to the lanes,
+// messages to the streams), so that what is ready together leaves together.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/completion_queue.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/functional/any_invocable.h"
+#include "server/core/clock.h"
+
+namespace semaphored {
+
+// What the tags of the completion queue point to.
+class QueueEvent {
+ public:
+  // On the reactor's thread. `ok` as gRPC says for each operation.
+  virtual void OnEvent(bool ok) = 0;
+
+ protected:
+  ~QueueEvent() = default;
+};
+
+// An event that calls a member function of its owner.
+template <typename Owner, void (Owner::*Method)(bool)>
+class MemberEvent final : public QueueEvent {
+ public:
+  explicit MemberEvent(Owner* owner) : owner_(owner) {}
+  void OnEvent(bool ok) override { (owner_->*Method)(ok); }
+
+ private:
+  Owner* owner_;
+};
+
+// Armed with Reactor::Arm. It must be disarmed before it goes.
+class ReactorTimer {
+ public:
+  virtual void OnTimer() = 0;
+
+ protected:
+  ~ReactorTimer() = default;
+
+ private:
+  friend class Reactor;
+  SteadyTime due_{};
+  bool armed_ = false;
+};
+
+class Reactor {
+ public:
+  using Task = absl::AnyInvocable<void()>;
+
+  // The clock outlives it.
+  Reactor(const Clock* clock, std::unique_ptr<grpc::ServerCompletionQueue> queue);
+  ~Reactor();
+  Reactor(const Reactor&) = delete;
+  Reactor& operator=(const Reactor&) = delete;
+
+  // Goes round until the queue is shut down and empty. The calling thread becomes the reactor's.
+  void Run();
+
+  // Any thread. The task runs on the reactor's thread soon, in the order of posting; after Close()
+  // never.
+  void Post(Task task);
+
+  // ---- On the reactor's thread, or before Run() ----
+
+  // Shuts the queue down: nothing may be asked of it from now on, and Run() returns when what is
+  // under way has ended.
+  void Close();
+  bool closed() const { return closed_; }
+
+  grpc::ServerCompletionQueue* queue() { return queue_.get(); }
+  const Clock& clock() const { return *clock_; }
+  // When the event, task or timer that is being handled began to be: not later than any time read
+  // in it.
+  SteadyTime event_time() const { return event_time_; }
+
+  // Calls timer->OnTimer() once, at `due` or soon after. Armed again: only the later call counts.
+  void Arm(ReactorTimer* timer, SteadyTime due);
+  void Disarm(ReactorTimer* timer);
+
+  // Called in each turn after events, tasks and timers; it tells when it wants to be called at the
+  // latest.
+  void SetDriver(std::function<SteadyTime()> driver) { driver_ = std::move(driver); }
+  // Called at the end of each turn, in the order in which they were added.
+  void AtTurnEnd(std::function<void()> function) { turn_ends_.push_back(std::move(function)); }
+
+ private:
+  void OnWake(bool ok);
+  void RunTasks();
+  void RunTimers();
+  void EndTurn();
+  gpr_timespec NextDeadline() const;
+
+  const Clock* clock_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  SteadyTime event_time_;
+  SteadyTime driver_due_;
+  std::function<SteadyTime()> driver_;
+  std::vector<std::function<void()>> turn_ends_;
+  absl::btree_set<std::pair<SteadyTime, ReactorTimer*>> timers_;
+  std::vector<Task> running_;
+  bool closed_ = false;
+
+  std::mutex tasks_mutex_;
+  std::vector<Task> tasks_;  // Guarded by tasks_mutex_.
+  bool waking_ = false;  // Guarded by tasks_mutex_: the alarm is set and has not been delivered.
+  // Setting the alarm wakes the reactor, which then takes tasks_mutex_: hence a mutex of its own.
+  std::mutex alarm_mutex_;
+  grpc::Alarm alarm_;       // Guarded by alarm_mutex_.
+  bool alarm_off_ = false;  // Guarded by alarm_mutex_.
+  MemberEvent<Reactor, &Reactor::OnWake> wake_{this};
+};
+
+}  // namespace semaphored

@@ -1,0 +1,126 @@
+#include "server/service/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <future>
+#include <utility>
+
+#include "server/service/calls.h"
+
+namespace semaphored {
+namespace {
+
+// Calls that are asked for before they come: as many as are likely to come in one turn.
+constexpr int kFastSlots = 64;
+constexpr int kSlowSlots = 8;
+
+// Clients may ping as often as this, with or without calls.
+constexpr int kClientPingLeastMs = 500;
+
+}  // namespace
+
+Server::Server(const Clock* clock, ServerOptions options) : options_(std::move(options)) {
+  // Health is a plug-in of gRPC's that is made with the builder's server.
+  grpc::EnableDefaultHealthCheckService(options_.health);
+  if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  reactor_ = std::make_unique<Reactor>(clock, builder_.AddCompletionQueue());
+}
+
+Server::~Server() {
+  if (thread_.joinable()) Stop(Milliseconds(0));
+}
+
+void Server::Serve(Host* host, Sessions* sessions) {
+  environment_.reactor = reactor_.get();
+  environment_.host = host;
+  environment_.sessions = sessions;
+  environment_.service = &service_;
+  environment_.limits = options_.limits;
+  environment_.adapter = host->guarantees().adapter;
+  reactor_->SetDriver([sessions] { return sessions->OnTimer(); });
+  reactor_->AtTurnEnd([this] { FlushDirty(); });
+}
+
+void Server::Run() {
+  thread_ = std::thread([this] { reactor_->Run(); });
+}
+
+void Server::SetArguments(grpc::ServerBuilder* builder) const {
+  builder->SetMaxReceiveMessageSize(options_.message_bytes_max);
+  // Two daemons on one port would each get some of the connections.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options_.connection_streams_max);
+  // Half-open connections are found by pings of ours …
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                              static_cast<int>(options_.keepalive_interval_ms));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                              static_cast<int>(options_.keepalive_timeout_ms));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // … and clients may find out by theirs.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              kClientPingLeastMs);
+}
+
+absl::Status Server::Listen() {
+  SetArguments(&builder_);
+  builder_.RegisterService(&service_);
+  int port = 0;
+  builder_.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
+  server_ = builder_.BuildAndStart();
+  const bool unix_socket = options_.listen.starts_with("unix:");
+  if (server_ == nullptr || (port == 0 && !unix_socket)) {
+    return absl::UnavailableError(
+        "cannot listen on " + options_.listen +
+        ": the address is in use, or not this machine's, or not permitted");
+  }
+  address_ = options_.listen;
+  if (!unix_socket)
+    address_.replace(address_.rfind(':') + 1, std::string::npos, std::to_string(port));
+  reactor_->Post([this] { StartAccepting(); });
+  return absl::OkStatus();
+}
+
+void Server::StartAccepting() {
+  const auto accept = [this](std::unique_ptr<AnyAcceptor> acceptor, int slots) {
+    acceptor->Start(slots);
+    acceptors_.push_back(std::move(acceptor));
+  };
+  accept(AcceptAcquire(&environment_), kFastSlots);
+  accept(AcceptRelease(&environment_), kFastSlots);
+  accept(AcceptRenew(&environment_), kFastSlots);
+  accept(AcceptVerify(&environment_), kFastSlots);
+  accept(AcceptSession(&environment_), kSlowSlots);
+  accept(AcceptHold(&environment_), kSlowSlots);
+  accept(AcceptWatch(&environment_), kSlowSlots);
+  accept(AcceptAdminister(&environment_), kSlowSlots);
+}
+
+void Server::FlushDirty() {
+  flushing_.swap(environment_.dirty);
+  for (Flushable* each : flushing_) each->Flush();
+  flushing_.clear();
+}
+
+void Server::Stop(Milliseconds grace) {
+  if (!thread_.joinable()) return;
+  if (server_ != nullptr && server_->GetHealthCheckService() != nullptr) {
+    server_->GetHealthCheckService()->SetServingStatus(false);
+  }
+  std::promise<void> told;
+  reactor_->Post([this, &told] {
+    environment_.stopping = true;
+    environment_.sessions->Shutdown();
+    told.set_value();
+  });
+  told.get_future().wait();
+  if (server_ != nullptr) {
+    server_->Shutdown(std::chrono::system_clock::now() + grace);
+    server_->Wait();
+  }
+  reactor_->Post([this] { reactor_->Close(); });
+  thread_.join();
+}
+
+}  // namespace semaphored

@@ -1,0 +1,81 @@
+// The gRPC side of the daemon: one reactor thread, a port, and the calls that come in.
+//
+//   Server server(…); build Host and Sessions on server.reactor(); server.Run(); …
+//   server.Listen(…); … server.Stop(…)
+#pragma once
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/core/clock.h"
+#include "server/service/acceptor.h"
+#include "server/service/environment.h"
+
+namespace semaphored {
+
+struct ServerOptions {
+  std::string listen =
+      "127.0.0.1:7420";  // HOST:PORT, [HOST]:PORT or unix:PATH. Port 0: any free one.
+  bool health = true;
+  bool reflection = true;
+  int64_t keepalive_interval_ms = 10'000;
+  int64_t keepalive_timeout_ms = 5'000;
+  int message_bytes_max = 4 << 20;
+  int connection_streams_max = 100'000;  // Calls at once on one connection.
+  ServiceLimits limits;
+};
+
+// Used by one thread, but for what says otherwise.
+class Server {
+ public:
+  // The clock outlives it.
+  Server(const Clock* clock, ServerOptions options);
+  // REQUIRES: Stop() has been called, if Run() was.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  Reactor* reactor() { return reactor_.get(); }
+
+  // Both outlive the server's Stop(). Before Run().
+  void Serve(Host* host, Sessions* sessions);
+
+  // Starts the reactor's thread.
+  void Run();
+
+  // Opens the port and begins to accept calls. UNAVAILABLE: the address cannot be listened on.
+  // After Run().
+  absl::Status Listen();
+  // HOST:PORT as it is, with the port that was chosen. After Listen().
+  const std::string& address() const { return address_; }
+
+  // Health says NOT_SERVING, Sessions are told to shut down and so tell the streams; what is under
+  // way is finished for at most `grace`, and cut off then. Returns when the reactor's thread has
+  // ended: at most a little after `grace`.
+  void Stop(Milliseconds grace);
+
+ private:
+  void SetArguments(grpc::ServerBuilder* builder) const;
+  void StartAccepting();
+  void FlushDirty();
+
+  ServerOptions options_;
+  grpc::ServerBuilder builder_;
+  std::unique_ptr<Reactor> reactor_;
+  AsyncService service_;
+  Environment environment_;
+  std::vector<Flushable*> flushing_;
+  std::vector<std::unique_ptr<AnyAcceptor>> acceptors_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+  std::thread thread_;
+};
+
+}  // namespace semaphored

@@ -1,0 +1,116 @@
+#include "server/service/server_stream_call.h"
+
+#include <utility>
+
+#include "server/service/status.h"
+
+namespace semaphored {
+
+void ServerStreamCall::Request() {
+  stage_ = Stage::kAskedFor;
+  writing_ = false;
+  broken_ = false;
+  sent_ = 0;
+  waiting_.clear();
+  // The writer refers to the context.
+  writer_.reset();
+  context_.emplace();
+  writer_.emplace(&*context_);
+  context_->AsyncNotifyWhenDone(&done_);
+  done_awaited_ = true;
+  Register(&accepted_);
+}
+
+void ServerStreamCall::OnAccepted(bool ok) {
+  if (!ok) {
+    // The server is stopping: no call came, and none will be told done.
+    TakeBack();
+    return;
+  }
+  stage_ = Stage::kServing;
+  arrived_ = environment_->reactor->event_time();
+  ++environment_->streams;
+  Replace();
+  if (environment_->stopping) {
+    Refuse(ShuttingDown());
+  } else if (environment_->streams > environment_->limits.streams_max) {
+    Refuse(TooMany("streams_max", "streams", environment_->limits.streams_max,
+                   "use one Session for many leases"));
+  } else {
+    Begin();
+  }
+}
+
+void ServerStreamCall::Enqueue(grpc::ByteBuffer bytes) {
+  if (stage_ != Stage::kServing || broken_) return;
+  waiting_.push_back(std::move(bytes));
+  Pump();
+}
+
+void ServerStreamCall::End(grpc::Status status) {
+  if (stage_ != Stage::kServing) return;
+  stage_ = Stage::kEnding;
+  status_ = std::move(status);
+  Pump();
+}
+
+void ServerStreamCall::Refuse(const Refusal& refusal) {
+  End(ToStatus(refusal, environment_->adapter));
+}
+
+void ServerStreamCall::Pump() {
+  if (writing_) return;
+  if (!waiting_.empty()) {
+    writing_ = true;
+    ++sent_;
+    const grpc::ByteBuffer bytes = std::move(waiting_.front());
+    waiting_.pop_front();
+    grpc::WriteOptions options;
+    if (!waiting_.empty()) options.set_buffer_hint();
+    writer_->Write(bytes, options, &written_);
+  } else if (stage_ == Stage::kEnding) {
+    stage_ = Stage::kFinishing;
+    writer_->Finish(status_, &finished_);
+  }
+}
+
+void ServerStreamCall::OnWritten(bool ok) {
+  writing_ = false;
+  if (!ok) {
+    broken_ = true;
+    waiting_.clear();
+  }
+  if (stage_ == Stage::kOver) {
+    MaybeTakeBack();
+  } else if (waiting_.empty() && stage_ == Stage::kServing) {
+    if (!broken_) OnDrained();  // Otherwise the done event comes.
+  } else {
+    Pump();
+  }
+}
+
+void ServerStreamCall::OnFinished(bool /*ok*/) {
+  stage_ = Stage::kOver;
+  MaybeTakeBack();
+}
+
+void ServerStreamCall::OnDoneEvent(bool /*ok*/) {
+  done_awaited_ = false;
+  waiting_.clear();
+  const Stage before = stage_;
+  // Finish is not called for a client that has gone; if it was called, its own event comes.
+  if (stage_ == Stage::kServing || stage_ == Stage::kEnding) stage_ = Stage::kOver;
+  if (before == Stage::kServing) OnGone();
+  MaybeTakeBack();
+}
+
+void ServerStreamCall::MaybeTakeBack() {
+  if (stage_ != Stage::kOver || writing_ || done_awaited_) return;
+  --environment_->streams;
+  request_.Clear();
+  writer_.reset();
+  context_.reset();
+  TakeBack();
+}
+
+}  // namespace semaphored

@@ -1,0 +1,172 @@
+#include "server/service/session_call.h"
+
+#include <utility>
+
+#include "server/service/calls.h"
+#include "server/service/status.h"
+#include "server/service/wire.h"
+
+namespace semaphored {
+
+SessionCall::SessionCall(Environment* environment, Acceptor<SessionCall>* acceptor)
+    : environment_(environment), acceptor_(acceptor), outbox_(&environment->responses) {}
+
+void SessionCall::Request() {
+  stage_ = Stage::kAskedFor;
+  attached_ = reading_ = writing_ = broken_ = false;
+  session_ = Id{};
+  // The stream refers to the context.
+  stream_.reset();
+  context_.emplace();
+  stream_.emplace(&*context_);
+  grpc::ServerCompletionQueue* queue = environment_->reactor->queue();
+  environment_->service->RequestSession(&*context_, &*stream_, queue, queue, &accepted_event_);
+}
+
+void SessionCall::OnAccepted(bool ok) {
+  if (!ok) {
+    acceptor_->TakeBack(this);  // The server is stopping: no call came.
+    return;
+  }
+  stage_ = Stage::kFirst;
+  ++environment_->streams;
+  acceptor_->Replace();
+  if (environment_->stopping) {
+    Refuse(ShuttingDown());
+  } else if (environment_->streams > environment_->limits.streams_max) {
+    Refuse(TooMany("streams_max", "streams", environment_->limits.streams_max,
+                   "share one session among more work"));
+  } else {
+    MaybeRead();
+  }
+}
+
+void SessionCall::OnRead(bool ok) {
+  reading_ = false;
+  arrived_ = environment_->reactor->event_time();
+  if (!ok) {
+    OnNoMore();
+  } else if (stage_ == Stage::kFirst || stage_ == Stage::kOpen) {
+    ArenaMessage<pb::SessionRequest>& message = environment_->session_request;
+    if (Parse(&incoming_, message.get())) {
+      Handle(*message.get());
+    } else {
+      Refuse(Unreadable());
+    }
+    message.Renew();
+    MaybeRead();
+  } else {
+    incoming_.Clear();  // It came too late to matter.
+  }
+  MarkDirty();
+}
+
+void SessionCall::OnNoMore() {
+  switch (stage_) {
+    case Stage::kFirst:
+      Refuse(InvalidField("open", "must be in the first message"));
+      break;
+    case Stage::kOpening:
+    case Stage::kOpen:
+      Refuse({absl::StatusCode::kCancelled, Reason::kUnspecified,
+              "the stream was closed without `close`: the session goes on for its TTL", "",
+              "resume it with resume_session_id"});
+      break;
+    default:
+      break;
+  }
+}
+
+void SessionCall::OnWritten(bool ok) {
+  writing_ = false;
+  if (!ok) {
+    broken_ = true;
+    outbox_.Clear();
+  }
+  MarkDirty();
+}
+
+void SessionCall::OnFinished(bool /*ok*/) {
+  stage_ = Stage::kOver;
+  MarkDirty();
+}
+
+void SessionCall::End(grpc::Status status) {
+  if (stage_ >= Stage::kEnding) return;
+  stage_ = Stage::kEnding;
+  status_ = std::move(status);
+  if (std::exchange(attached_, false)) sessions()->DetachSession(this);
+  MarkDirty();
+}
+
+void SessionCall::Refuse(const Refusal& refusal) { End(ToStatus(refusal, environment_->adapter)); }
+
+void SessionCall::MarkDirty() {
+  if (std::exchange(dirty_, true)) return;
+  environment_->dirty.push_back(this);
+}
+
+void SessionCall::Flush() {
+  dirty_ = false;
+  released_.clear();
+  CheckReader();
+  MaybeWrite();
+  MaybeRead();
+  if (stage_ == Stage::kEnding && !writing_ && outbox_.empty()) {
+    stage_ = Stage::kFinishing;
+    stream_->Finish(status_, &finished_event_);
+  }
+  MaybeTakeBack();
+}
+
+void SessionCall::CheckReader() {
+  if (outbox_.entries() <= environment_->limits.stream_entries_max) return;
+  outbox_.Clear();
+  Refuse({absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
+          "the client has not read more than " +
+              std::to_string(environment_->limits.stream_entries_max) + " results and events",
+          "", "read the stream while writing to it"});
+}
+
+void SessionCall::MaybeWrite() {
+  if (broken_) outbox_.Clear();
+  if (writing_ || outbox_.empty()) return;
+  writing_ = true;
+  const grpc::ByteBuffer bytes = Serialize(outbox_.front());
+  outbox_.PopFront();
+  stream_->Write(bytes, &written_event_);
+}
+
+bool SessionCall::TooMuchUnderWay() const {
+  const ServiceLimits& limits = environment_->limits;
+  return outbox_.entries() > limits.stream_entries_pause ||
+         replies_owed_ > limits.stream_entries_pause ||
+         environment_->host->jobs_under_way() > limits.jobs_pause;
+}
+
+void SessionCall::MaybeRead() {
+  if (reading_ || broken_ || (stage_ != Stage::kFirst && stage_ != Stage::kOpen)) return;
+  if (TooMuchUnderWay()) {
+    // Something is on its way whose end begins another turn: then it is looked at again.
+    MarkDirty();
+    return;
+  }
+  reading_ = true;
+  stream_->Read(&incoming_, &read_event_);
+}
+
+void SessionCall::MaybeTakeBack() {
+  if (stage_ != Stage::kOver || reading_ || writing_ || replies_owed_ > 0 || dirty_) return;
+  --environment_->streams;
+  outbox_.Clear();
+  incoming_.Clear();
+  stream_.reset();
+  context_.reset();
+  acceptor_->TakeBack(this);
+}
+
+std::unique_ptr<AnyAcceptor> AcceptSession(Environment* environment) {
+  return std::make_unique<Acceptor<SessionCall>>(environment);
+}
+
+}  // namespace semaphored

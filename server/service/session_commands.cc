@@ -1,0 +1,192 @@
+#include <utility>
+
+#include "server/service/convert.h"
+#include "server/service/session_call.h"
+#include "server/service/status.h"
+
+namespace semaphored {
+
+void SessionCall::Handle(pb::SessionRequest& message) {
+  if (stage_ == Stage::kFirst) return HandleOpen(message);
+  if (message.has_open()) return Refuse(InvalidField("open", "must be in the first message only"));
+  if (message.commands_size() > limits().commands_per_message_max) {
+    return Refuse(InvalidField(
+        "commands", "must be at most " + std::to_string(limits().commands_per_message_max) +
+                        " in one message, not " + std::to_string(message.commands_size())));
+  }
+  const Vouch vouch = sessions()->TouchSession(session_);
+  if (stage_ != Stage::kOpen) return;  // It was told that it has ended.
+  if (vouch.valid_for_ms <= 0) {
+    return Refuse({absl::StatusCode::kUnavailable, Reason::kNotVouched,
+                   "this daemon cannot vouch for the session now", "",
+                   "resume the session at another endpoint"});
+  }
+  for (pb::SessionCommand& command : *message.mutable_commands()) {
+    HandleCommand(command);
+    if (stage_ != Stage::kOpen) return;
+  }
+  if (message.has_ping()) HandlePing(message.ping().ping_id(), vouch);
+  if (message.close()) HandleClose();
+}
+
+void SessionCall::HandleOpen(pb::SessionRequest& message) {
+  if (!message.has_open()) return Refuse(InvalidField("open", "must be in the first message"));
+  if (message.commands_size() > 0 || message.has_ping() || message.close()) {
+    return Refuse(InvalidField("open", "must be alone in its message"));
+  }
+  OpenParams params;
+  if (Problem problem = Check(*message.mutable_open(), limits(), &params)) return Refuse(*problem);
+  client_id_ = params.client_id;
+  holder_ = params.holder;
+  stage_ = Stage::kOpening;
+  attached_ = true;
+  sessions()->Open(std::move(params), this);
+}
+
+void SessionCall::HandleCommand(pb::SessionCommand& command) {
+  const uint64_t sequence = command.sequence();
+  if (sequence == 0 || sequence > static_cast<uint64_t>(INT64_MAX)) {
+    return AddError(sequence,
+                    InvalidField("sequence", "must be 1 to 9223372036854775807, rising by one"));
+  }
+  switch (command.command_case()) {
+    case pb::SessionCommand::kAcquire:
+      return HandleAcquire(sequence, *command.mutable_acquire());
+    case pb::SessionCommand::kRelease:
+      return HandleRelease(sequence, *command.mutable_release());
+    case pb::SessionCommand::kVerify:
+      return HandleVerify(sequence, *command.mutable_verify());
+    case pb::SessionCommand::kCancel:
+      AddResult(sequence)->set_cancelled(sessions()->CancelIn(session_, command.cancel()));
+      return;
+    case pb::SessionCommand::COMMAND_NOT_SET:
+      return AddError(sequence,
+                      InvalidField("command", "must be acquire, release, verify or cancel"));
+  }
+}
+
+void SessionCall::HandleAcquire(uint64_t sequence, pb::SessionAcquire& command) {
+  AcquireParams params;
+  if (Problem problem = Check(command, limits(), &params)) return AddError(sequence, *problem);
+  params.requester.client_id = client_id_;
+  params.requester.sequence = sequence;
+  if (params.holder.empty()) params.holder = holder_;
+  sessions()->AcquireIn(session_, std::move(params), sequence, command.report_queued());
+}
+
+void SessionCall::HandleRelease(uint64_t sequence, pb::SessionRelease& command) {
+  ReleaseCommand release;
+  if (Problem problem = Check(command, limits(), &release)) return AddError(sequence, *problem);
+  release.requester.client_id = client_id_;
+  release.requester.sequence = sequence;
+  ++replies_owed_;
+  const Id claim = release.claim;
+  sessions()->Release(std::move(release), [this, sequence, claim](Result<ReleaseAnswer> result) {
+    if (!TakeReply()) return;
+    if (!result.ok()) return AddError(sequence, *result.refusal);
+    if (result.value.released > 0 && result.value.remaining == 0) released_.insert(claim);
+    ToProto(result.value, AddResult(sequence)->mutable_released());
+  });
+}
+
+void SessionCall::HandleVerify(uint64_t sequence, pb::VerifyRequest& command) {
+  VerifyCommand verify;
+  if (Problem problem = Check(command, limits(), &verify)) return AddError(sequence, *problem);
+  ++replies_owed_;
+  // The answer's time counts from the message that asked, of which there may be others before it is
+  // here; a span of 0 is always right, only shorter.
+  sessions()->Verify(std::move(verify), [this, sequence](Result<VerifyAnswer> result) {
+    if (!TakeReply()) return;
+    if (!result.ok()) return AddError(sequence, *result.refusal);
+    const size_t slots = result.value.held ? result.value.lease->slots.size() : 0;
+    ToProto(result.value, SteadyTime::duration::zero(),
+            AddResult(sequence, slots)->mutable_verified());
+  });
+}
+
+void SessionCall::HandlePing(uint64_t ping_id, const Vouch& vouch) {
+  pb::Pong* pong = outbox_.AddPong();
+  pong->set_ping_id(ping_id);
+  pong->mutable_validity()->Clear();
+  ToProto(vouch, environment_->reactor->event_time() - arrived_, pong->mutable_validity());
+  MarkDirty();
+}
+
+void SessionCall::HandleClose() {
+  stage_ = Stage::kClosing;
+  attached_ = false;  // Nothing more is told than that it is done.
+  ++replies_owed_;
+  sessions()->CloseSession(session_, [this] {
+    if (TakeReply()) End(grpc::Status::OK);
+  });
+}
+
+bool SessionCall::TakeReply() {
+  --replies_owed_;
+  if (stage_ < Stage::kEnding) return true;
+  MarkDirty();  // It may have been the last thing that was waited for.
+  return false;
+}
+
+pb::SessionResult* SessionCall::AddResult(uint64_t sequence, size_t slots) {
+  MarkDirty();
+  pb::SessionResult* result = outbox_.AddResult(slots);
+  result->set_sequence(sequence);
+  return result;
+}
+
+void SessionCall::AddError(uint64_t sequence, const Refusal& refusal) {
+  ToProto(refusal, AddResult(sequence)->mutable_error());
+}
+
+void SessionCall::OnQueued(uint64_t tag, uint64_t position, int64_t expected_wait_ms) {
+  pb::Queued* queued = AddResult(tag)->mutable_queued();
+  queued->set_position(position);
+  queued->set_expected_wait_ms(expected_wait_ms);
+}
+
+void SessionCall::OnGranted(uint64_t tag, const LeasePtr& lease, const std::string& semaphore,
+                            Vouch /*vouch*/) {
+  ToProto(*lease, semaphore, AddResult(tag, lease->slots.size())->mutable_granted());
+}
+
+void SessionCall::OnRefused(uint64_t tag, Refusal refusal) { AddError(tag, refusal); }
+
+void SessionCall::OnRecalled(uint64_t /*tag*/, const Id& claim, const std::string& semaphore,
+                             const Recall& recall) {
+  pb::Recalled* recalled = outbox_.AddEvent()->mutable_recalled();
+  AppendLeaseId(semaphore, claim, recalled->mutable_lease_id());
+  ToProto(recall, recalled->mutable_recall());
+  MarkDirty();
+}
+
+void SessionCall::OnEnded(uint64_t /*tag*/, const Id& claim, const std::string& semaphore,
+                          EndCause cause) {
+  if (cause == EndCause::kReleased && released_.contains(claim)) return;
+  pb::Lost* lost = outbox_.AddEvent()->mutable_lost();
+  AppendLeaseId(semaphore, claim, lost->mutable_lease_id());
+  lost->set_cause(ToProto(cause));
+  MarkDirty();
+}
+
+void SessionCall::OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool resumed,
+                           const std::vector<ClaimInfo>& claims) {
+  session_ = session;
+  stage_ = Stage::kOpen;
+  pb::SessionOpened* opened = outbox_.AddOpened();
+  opened->set_session_id(session.Hex());
+  opened->set_ttl_ms(ttl_ms);
+  ToProto(vouch, environment_->reactor->event_time() - arrived_, opened->mutable_validity());
+  opened->set_resumed(resumed);
+  for (const ClaimInfo& claim : claims) {
+    if (claim.lease != nullptr) ToProto(*claim.lease, claim.semaphore, opened->add_leases());
+  }
+  MarkDirty();
+}
+
+void SessionCall::OnSessionEnded(Refusal refusal) {
+  attached_ = false;
+  Refuse(refusal);
+}
+
+}  // namespace semaphored

@@ -1,0 +1,73 @@
+#include "server/service/status.h"
+
+#include <string>
+
+#include "proto/google/rpc/error_details.pb.h"
+
+namespace semaphored {
+namespace {
+
+constexpr char kDomain[] = "semaphored";
+
+// Trailers travel in a header block, whose size peers bound (8 KiB by default); the message is in
+// it twice.
+constexpr size_t kMessageBytesMax = 1024;
+
+std::string Bounded(const std::string& text) {
+  if (text.size() <= kMessageBytesMax) return text;
+  size_t end = kMessageBytesMax;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
+    --end;  // Whole characters.
+  return text.substr(0, end) + "…";
+}
+
+void Put(std::string_view key, std::string_view value, google::rpc::ErrorInfo* info) {
+  if (!value.empty()) (*info->mutable_metadata())[std::string(key)] = std::string(value);
+}
+
+}  // namespace
+
+grpc::Status ToStatus(const Refusal& refusal, std::string_view adapter) {
+  google::rpc::ErrorInfo info;
+  info.set_domain(kDomain);
+  info.set_reason(std::string(ReasonName(refusal.reason)));
+  Put("semaphore", refusal.semaphore, &info);
+  Put("adapter", adapter, &info);
+  Put("advice", Bounded(refusal.advice), &info);
+
+  const std::string message = Bounded(refusal.message);
+  google::rpc::Status status;
+  status.set_code(static_cast<int>(refusal.code));
+  status.set_message(message);
+  status.add_details()->PackFrom(info);
+  return grpc::Status(static_cast<grpc::StatusCode>(refusal.code), message,
+                      status.SerializeAsString());
+}
+
+void ToProto(const Refusal& refusal, semaphore::v1::SessionError* error) {
+  error->set_code(static_cast<int>(refusal.code));
+  error->set_message(Bounded(refusal.message));
+  error->set_reason(static_cast<semaphore::v1::Reason>(refusal.reason));
+}
+
+Refusal Unreadable() {
+  return {absl::StatusCode::kInvalidArgument, Reason::kInvalidField,
+          "the request is not a message of this method: its bytes cannot be parsed", "", ""};
+}
+
+Refusal ShuttingDown() {
+  return {absl::StatusCode::kUnavailable, Reason::kShuttingDown, "the daemon is shutting down", "",
+          "repeat the request, here later or at another endpoint"};
+}
+
+Refusal TooMany(std::string_view name, std::string_view what, size_t most,
+                std::string_view advice) {
+  Refusal refusal{absl::StatusCode::kResourceExhausted, Reason::kLimitReached, std::string(name),
+                  "", std::string(advice)};
+  refusal.message += ": this daemon serves no more than " + std::to_string(most) + " ";
+  refusal.message += what;
+  refusal.message += " at once";
+  return refusal;
+}
+
+}  // namespace semaphored

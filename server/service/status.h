@@ -1,0 +1,29 @@
+// Refusals on the wire.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <cstddef>
+#include <string_view>
+
+#include "proto/semaphore/v1/semaphore.pb.h"
+#include "server/core/reason.h"
+
+namespace semaphored {
+
+// The gRPC status, with a google.rpc.ErrorInfo in its details: domain "semaphored", the reason's
+// name, and in its metadata "semaphore", "adapter" and "advice" where they are not empty.
+grpc::Status ToStatus(const Refusal& refusal, std::string_view adapter);
+
+// The same within a session.
+void ToProto(const Refusal& refusal, semaphore::v1::SessionError* error);
+
+// ---- Refusals of the service itself ----
+
+// The bytes are not a message of the method.
+Refusal Unreadable();
+Refusal ShuttingDown();
+// More than `most` of `what` ("streams"), which the setting `name` bounds.
+Refusal TooMany(std::string_view name, std::string_view what, size_t most, std::string_view advice);
+
+}  // namespace semaphored

@@ -1,0 +1,85 @@
+#include "server/service/unary_call.h"
+
+#include "server/service/status.h"
+
+namespace semaphored {
+
+void UnaryCall::Request() {
+  stage_ = Stage::kAskedFor;
+  done_awaited_ = false;
+  // The writer refers to the context.
+  writer_.reset();
+  context_.emplace();
+  writer_.emplace(&*context_);
+  Register();
+}
+
+void UnaryCall::WatchCancel() {
+  context_->AsyncNotifyWhenDone(&done_);
+  done_awaited_ = true;
+}
+
+void UnaryCall::OnEvent(bool ok) {
+  if (stage_ == Stage::kSending) {
+    stage_ = Stage::kSent;
+    MaybeEnd();
+    return;
+  }
+  if (!ok) {
+    // The server is stopping: no call came, and none will be told done.
+    TakeBack();
+    return;
+  }
+  stage_ = Stage::kServing;
+  arrived_ = environment_->reactor->event_time();
+  ++environment_->calls;
+  Replace();
+  if (environment_->stopping) {
+    Refuse(ShuttingDown());
+  } else if (environment_->calls > environment_->limits.calls_max) {
+    Refuse(TooMany("calls_max", "calls", environment_->limits.calls_max,
+                   "repeat the request later, or use Session"));
+  } else {
+    Begin();
+  }
+}
+
+void UnaryCall::Refuse(const Refusal& refusal) {
+  // Finished with empty bytes: gRPC sends none along with an error.
+  Send(grpc::ByteBuffer(), ToStatus(refusal, environment_->adapter));
+}
+
+void UnaryCall::Send(const grpc::ByteBuffer& bytes, const grpc::Status& status) {
+  stage_ = Stage::kSending;
+  if (status.ok()) {
+    writer_->Finish(bytes, status, this);
+  } else {
+    writer_->FinishWithError(status, this);
+  }
+}
+
+void UnaryCall::Drop() {
+  stage_ = Stage::kSent;
+  MaybeEnd();
+}
+
+void UnaryCall::OnDoneEvent(bool /*ok*/) {
+  done_awaited_ = false;
+  const bool cancelled = context_->IsCancelled();
+  if (stage_ == Stage::kServing) {
+    OnDone(cancelled);
+  } else {
+    MaybeEnd();
+  }
+}
+
+void UnaryCall::MaybeEnd() {
+  if (stage_ != Stage::kSent || done_awaited_) return;
+  --environment_->calls;
+  request_.Clear();
+  writer_.reset();
+  context_.reset();
+  TakeBack();
+}
+
+}  // namespace semaphored

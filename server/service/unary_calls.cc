@@ -1,0 +1,142 @@
+// Acquire, Renew, Release and Verify.
+#include <string>
+#include <utility>
+
+#include "server/service/calls.h"
+#include "server/service/convert.h"
+#include "server/service/method_call.h"
+
+namespace semaphored {
+namespace {
+
+class AcquireCall final : public MethodCall<AcquireCall>, public ClaimListener {
+ public:
+  using MethodCall::MethodCall;
+
+  void OnQueued(uint64_t, uint64_t, int64_t) override {}
+  void OnGranted(uint64_t, const LeasePtr& lease, const std::string& semaphore,
+                 Vouch vouch) override {
+    answered_ = true;
+    if (!claim_.empty()) sessions()->Detach(claim_);
+    pb::AcquireResponse& response = Scratch<pb::AcquireResponse>();
+    response.Clear();
+    ToProto(*lease, semaphore, response.mutable_lease());
+    ToProto(vouch, elapsed(), response.mutable_validity());
+    Reply(response);
+  }
+  void OnRefused(uint64_t, Refusal refusal) override {
+    answered_ = true;
+    UnaryCall::Refuse(refusal);
+  }
+  void OnRecalled(uint64_t, const Id&, const std::string&, const Recall&) override {}
+  void OnEnded(uint64_t, const Id&, const std::string&, EndCause) override {}
+
+ private:
+  void Register() override {
+    WatchCancel();
+    AskFor(&AsyncService::RequestAcquire);
+  }
+
+  void Begin() override {
+    claim_ = Id{};
+    answered_ = false;
+    AcquireParams params;
+    if (!Understand<pb::AcquireRequest>(&params)) return;
+    if (params.holder.empty())
+      params.holder = "client-" + environment()->host->NewId().Hex().substr(16);
+    const Id claim = sessions()->Acquire(std::move(params), this, 0);
+    if (!answered_) {
+      claim_ = claim;
+    } else {
+      // Answered within the call: nothing more is to be listened to, if it was granted.
+      sessions()->Detach(claim);
+    }
+  }
+
+  void OnDone(bool cancelled) override {
+    if (!cancelled || answered_) return;
+    answered_ = true;
+    sessions()->Abandon(claim_, /*end_lease=*/false);
+    Drop();
+  }
+
+  Id claim_;
+  bool answered_ = false;
+};
+
+class RenewCall final : public MethodCall<RenewCall> {
+ public:
+  using MethodCall::MethodCall;
+
+ private:
+  void Register() override { AskFor(&AsyncService::RequestRenew); }
+  void Begin() override {
+    AdoptCommand params;
+    if (!Understand<pb::RenewRequest>(&params)) return;
+    sessions()->Renew(params.semaphore, params.claim, [this](Result<RenewAnswer> result) {
+      if (!result.ok()) return Refuse(*result.refusal);
+      pb::RenewResponse& response = Scratch<pb::RenewResponse>();
+      response.Clear();
+      const RenewAnswer& answer = result.value;
+      ToProto(*answer.lease, answer.semaphore, response.mutable_lease());
+      ToProto(answer.vouch, elapsed(), response.mutable_validity());
+      if (answer.lease->recall.pending()) ToProto(answer.lease->recall, response.mutable_recall());
+      Reply(response);
+    });
+  }
+};
+
+class ReleaseCall final : public MethodCall<ReleaseCall> {
+ public:
+  using MethodCall::MethodCall;
+
+ private:
+  void Register() override { AskFor(&AsyncService::RequestRelease); }
+  void Begin() override {
+    ReleaseCommand command;
+    if (!Understand<pb::ReleaseRequest>(&command)) return;
+    sessions()->Release(std::move(command), [this](Result<ReleaseAnswer> result) {
+      if (!result.ok()) return Refuse(*result.refusal);
+      pb::ReleaseResponse& response = Scratch<pb::ReleaseResponse>();
+      response.Clear();
+      ToProto(result.value, &response);
+      Reply(response);
+    });
+  }
+};
+
+class VerifyCall final : public MethodCall<VerifyCall> {
+ public:
+  using MethodCall::MethodCall;
+
+ private:
+  void Register() override { AskFor(&AsyncService::RequestVerify); }
+  void Begin() override {
+    VerifyCommand command;
+    if (!Understand<pb::VerifyRequest>(&command)) return;
+    sessions()->Verify(std::move(command), [this](Result<VerifyAnswer> result) {
+      if (!result.ok()) return Refuse(*result.refusal);
+      pb::VerifyResponse& response = Scratch<pb::VerifyResponse>();
+      response.Clear();
+      ToProto(result.value, elapsed(), &response);
+      Reply(response);
+    });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<AnyAcceptor> AcceptAcquire(Environment* environment) {
+  return std::make_unique<Acceptor<AcquireCall>>(environment);
+}
+std::unique_ptr<AnyAcceptor> AcceptRenew(Environment* environment) {
+  return std::make_unique<Acceptor<RenewCall>>(environment);
+}
+std::unique_ptr<AnyAcceptor> AcceptRelease(Environment* environment) {
+  return std::make_unique<Acceptor<ReleaseCall>>(environment);
+}
+std::unique_ptr<AnyAcceptor> AcceptVerify(Environment* environment) {
+  return std::make_unique<Acceptor<VerifyCall>>(environment);
+}
+
+}  // namespace semaphored

@@ -1,0 +1,239 @@
+#include "server/service/validate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/service/convert.h"
+
+namespace semaphored {
+namespace {
+
+constexpr size_t kClientIdBytesMax = 128;
+constexpr size_t kNameBytesMax = 255;
+constexpr int32_t kPriorityMax = 1'000;
+constexpr int64_t kBeatLeastMs = 100;
+
+Problem CheckClientId(std::string_view field, std::string_view id) {
+  const bool good =
+      !id.empty() && id.size() <= kClientIdBytesMax &&
+      std::all_of(id.begin(), id.end(), [](char c) { return c >= 0x20 && c <= 0x7e; });
+  if (good) return std::nullopt;
+  return InvalidField(field, "must be 1 to 128 bytes of printable ASCII");
+}
+
+Problem CheckTtl(std::string_view field, int64_t asked, const RequestLimits& limits, int64_t* out) {
+  *out = asked == 0 ? limits.ttl_default_ms : asked;
+  return CheckRange(field, *out, limits.ttl_min_ms, limits.ttl_max_ms);
+}
+
+// What Acquire and an acquire within a session have in common.
+template <typename Request>
+Problem CheckCommonAcquire(Request& request, const RequestLimits& limits, AcquireParams* out) {
+  if (Problem problem = CheckName("semaphore", request.semaphore(), limits)) return problem;
+  out->permits = request.permits() == 0 ? 1 : request.permits();
+  if (Problem problem = CheckRange("permits", out->permits, 1, limits.permits_per_request_max))
+    return problem;
+  if (Problem problem = CheckRange("limit", request.limit(), 0, limits.limit_max)) return problem;
+  out->limit = request.limit();
+  if (!pb::LimitMismatch_IsValid(request.limit_mismatch())) {
+    return InvalidField("limit_mismatch", "must be LIMIT_MISMATCH_FAIL or LIMIT_MISMATCH_ADOPT");
+  }
+  out->adopt_limit = request.limit_mismatch() == pb::LIMIT_MISMATCH_ADOPT;
+  if (request.wait_ms() > limits.wait_max_ms) {
+    return CheckRange("wait_ms", request.wait_ms(), 0, limits.wait_max_ms);
+  }
+  out->wait_ms = request.wait_ms() < 0 ? -1 : request.wait_ms();
+  if (Problem problem = CheckRange("priority", request.priority(), -kPriorityMax, kPriorityMax))
+    return problem;
+  out->priority = request.priority();
+  if (Problem problem = CheckHolder("holder", request.holder(), limits)) return problem;
+  out->holder = std::move(*request.mutable_holder());
+  out->semaphore = std::move(*request.mutable_semaphore());
+  return std::nullopt;
+}
+
+template <typename Request>
+Problem CheckCommonRelease(Request& request, const RequestLimits& limits, ReleaseCommand* out) {
+  std::optional<LeaseName> lease = ParseLeaseId(request.lease_id());
+  if (!lease.has_value())
+    return InvalidField("lease_id", "must be the lease_id of a Lease as it was given");
+  if (request.slots_size() > static_cast<int64_t>(limits.permits_per_request_max)) {
+    return CheckRange("slots", request.slots_size(), 0, limits.permits_per_request_max);
+  }
+  out->slots.assign(request.slots().begin(), request.slots().end());
+  std::sort(out->slots.begin(), out->slots.end());
+  if (!out->slots.empty() && out->slots.front() == 0) return InvalidField("slots", "begin at 1");
+  if (std::adjacent_find(out->slots.begin(), out->slots.end()) != out->slots.end()) {
+    return InvalidField("slots", "must each be given once");
+  }
+  out->semaphore = std::move(lease->semaphore);
+  out->claim = lease->claim;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Problem CheckRange(std::string_view field, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return std::nullopt;
+  return InvalidField(field, "must be " + std::to_string(least) + " to " + std::to_string(most) +
+                                 ", not " + std::to_string(value));
+}
+
+Problem CheckName(std::string_view field, std::string_view name, const RequestLimits& limits) {
+  if (IsSemaphoreName(name) && name.size() <= limits.name_bytes_max) return std::nullopt;
+  return InvalidField(field,
+                      "must be 1 to " + std::to_string(limits.name_bytes_max) +
+                          " bytes of letters, digits and . _ - / : @ +, not begin with '.' or "
+                          "'/', not end with '/'");
+}
+
+Problem CheckPrefix(std::string_view field, std::string_view prefix) {
+  // A prefix may end with '/', which a name may not.
+  if (prefix.empty()) return std::nullopt;
+  if (prefix.size() <= kNameBytesMax &&
+      IsSemaphoreName(std::string(prefix.substr(0, kNameBytesMax - 1)) + "x")) {
+    return std::nullopt;
+  }
+  return InvalidField(field,
+                      "must be what a semaphore's name can begin with: at most 255 bytes of "
+                      "letters, digits and . _ - / : @ +");
+}
+
+Problem CheckHolder(std::string_view field, std::string_view holder, const RequestLimits& limits) {
+  // That it is UTF-8 has been checked by the parser.
+  if (holder.size() <= limits.holder_bytes_max) return std::nullopt;
+  return InvalidField(field, "must be at most " + std::to_string(limits.holder_bytes_max) +
+                                 " bytes, not " + std::to_string(holder.size()));
+}
+
+Problem CheckRows(uint32_t asked, const RequestLimits& limits, uint32_t* out) {
+  constexpr uint32_t kRowsDefault = 100;
+  *out = asked == 0 ? std::min(kRowsDefault, limits.rows_max) : asked;
+  return CheckRange("rows_max", *out, 1, limits.rows_max);
+}
+
+Problem CheckRequestId(bool present, pb::RequestId& id, Requester* out) {
+  if (!present) {
+    *out = Requester{};
+    return std::nullopt;
+  }
+  if (Problem problem = CheckClientId("request_id.client_id", id.client_id())) return problem;
+  // The store keeps it as a signed number.
+  if (id.sequence() == 0 || id.sequence() > static_cast<uint64_t>(INT64_MAX)) {
+    return InvalidField("request_id.sequence", "must be 1 to 9223372036854775807, rising by one");
+  }
+  out->client_id = std::move(*id.mutable_client_id());
+  out->sequence = id.sequence();
+  return std::nullopt;
+}
+
+Problem Check(pb::AcquireRequest& request, const RequestLimits& limits, AcquireParams* out) {
+  const bool has_id = request.has_request_id();
+  if (has_id) {
+    if (Problem problem = CheckRequestId(true, *request.mutable_request_id(), &out->requester))
+      return problem;
+  } else {
+    out->requester = Requester{};
+  }
+  if (Problem problem = CheckTtl("ttl_ms", request.ttl_ms(), limits, &out->ttl_ms)) return problem;
+  if (Problem problem = CheckCommonAcquire(request, limits, out)) return problem;
+  if (out->holder.empty()) out->holder = out->requester.client_id;
+  return std::nullopt;
+}
+
+Problem Check(pb::HoldRequest& request, const RequestLimits& limits, HoldParams* out) {
+  if (!request.has_acquire()) return InvalidField("acquire", "must be given");
+  if (Problem problem = Check(*request.mutable_acquire(), limits, &out->acquire)) {
+    problem->message = "acquire." + problem->message;
+    return problem;
+  }
+  out->release_on_disconnect = request.release_on_disconnect();
+  const int64_t most = out->acquire.ttl_ms / 3;
+  out->beat_interval_ms = request.beat_interval_ms() == 0 ? most : request.beat_interval_ms();
+  return CheckRange("beat_interval_ms", out->beat_interval_ms, std::min(kBeatLeastMs, most), most);
+}
+
+Problem Check(pb::SessionAcquire& request, const RequestLimits& limits, AcquireParams* out) {
+  return CheckCommonAcquire(request, limits, out);
+}
+
+Problem Check(pb::OpenSession& request, const RequestLimits& limits, OpenParams* out) {
+  if (Problem problem = CheckClientId("open.client_id", request.client_id())) return problem;
+  if (Problem problem = CheckHolder("open.holder", request.holder(), limits)) return problem;
+  out->resume = Id{};
+  if (!request.resume_session_id().empty()) {
+    const std::optional<Id> id = Id::FromHex(request.resume_session_id());
+    if (!id.has_value() || id->empty()) {
+      return InvalidField("open.resume_session_id",
+                          "must be the session_id of an earlier SessionOpened");
+    }
+    out->resume = *id;
+    out->ttl_ms = limits.ttl_default_ms;  // Not used: the session keeps its own.
+  } else if (Problem problem = CheckTtl("open.ttl_ms", request.ttl_ms(), limits, &out->ttl_ms)) {
+    return problem;
+  }
+  out->client_id = std::move(*request.mutable_client_id());
+  out->holder = request.holder().empty() ? out->client_id : std::move(*request.mutable_holder());
+  out->release_on_disconnect = request.release_on_disconnect();
+  return std::nullopt;
+}
+
+Problem Check(pb::ReleaseRequest& request, const RequestLimits& limits, ReleaseCommand* out) {
+  if (request.has_request_id()) {
+    if (Problem problem = CheckRequestId(true, *request.mutable_request_id(), &out->requester))
+      return problem;
+  } else {
+    out->requester = Requester{};
+  }
+  return CheckCommonRelease(request, limits, out);
+}
+
+Problem Check(pb::SessionRelease& request, const RequestLimits& limits, ReleaseCommand* out) {
+  return CheckCommonRelease(request, limits, out);
+}
+
+Problem Check(pb::VerifyRequest& request, const RequestLimits& limits, VerifyCommand* out) {
+  const bool by_slot = !request.semaphore().empty() || request.slot() != 0 || request.token() != 0;
+  if (by_slot == !request.lease_id().empty()) {
+    return InvalidField("lease_id", "must be given, or else semaphore, slot and token; not both");
+  }
+  if (!by_slot) {
+    std::optional<LeaseName> lease = ParseLeaseId(request.lease_id());
+    if (!lease.has_value())
+      return InvalidField("lease_id", "must be the lease_id of a Lease as it was given");
+    out->semaphore = std::move(lease->semaphore);
+    out->claim = lease->claim;
+    return std::nullopt;
+  }
+  if (Problem problem = CheckName("semaphore", request.semaphore(), limits)) return problem;
+  if (request.slot() == 0) return InvalidField("slot", "must be 1 or more");
+  if (request.token() == 0) return InvalidField("token", "must be the token of a Lease");
+  out->semaphore = std::move(*request.mutable_semaphore());
+  out->claim = Id{};
+  out->slot = request.slot();
+  out->token = request.token();
+  return std::nullopt;
+}
+
+Problem Check(pb::RenewRequest& request, const RequestLimits& /*limits*/, AdoptCommand* out) {
+  std::optional<LeaseName> lease = ParseLeaseId(request.lease_id());
+  if (!lease.has_value())
+    return InvalidField("lease_id", "must be the lease_id of a Lease as it was given");
+  out->semaphore = std::move(lease->semaphore);
+  out->claim = lease->claim;
+  return std::nullopt;
+}
+
+Problem Check(pb::WatchRequest& request, const RequestLimits& limits, WatchParams* out) {
+  if (!request.semaphore().empty()) {
+    if (!request.prefix().empty())
+      return InvalidField("prefix", "must be empty when semaphore is given");
+    if (Problem problem = CheckName("semaphore", request.semaphore(), limits)) return problem;
+  }
+  if (Problem problem = CheckPrefix("prefix", request.prefix())) return problem;
+  out->prefix = std::move(*request.mutable_prefix());
+  out->semaphore = std::move(*request.mutable_semaphore());
+  return std::nullopt;
+}
+
+}  // namespace semaphored

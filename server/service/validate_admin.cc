@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <utility>
+
+#include "server/service/convert.h"
+#include "server/service/validate.h"
+
+namespace semaphored {
+namespace {
+
+constexpr int64_t kGraceMaxMs = 24 * 3'600'000;
+constexpr int64_t kLongestHoldLeastMs = 1'000;
+constexpr int64_t kLongestHoldMostMs = 366LL * 24 * 3'600'000;
+
+Problem CheckSettings(const pb::Settings& asked, Settings* out) {
+  out->backfill = asked.backfill();
+  if (asked.longest_hold_ms() != 0) {
+    if (Problem problem = CheckRange("settings.longest_hold_ms", asked.longest_hold_ms(),
+                                     kLongestHoldLeastMs, kLongestHoldMostMs)) {
+      return problem;
+    }
+  }
+  out->longest_hold_ms = asked.longest_hold_ms();
+  if (Problem problem =
+          CheckRange("settings.recall_grace_ms", asked.recall_grace_ms(), -1, kGraceMaxMs)) {
+    return problem;
+  }
+  if (asked.recall_grace_ms() != 0)
+    out->recall_grace_ms = std::max<int64_t>(asked.recall_grace_ms(), 0);
+  out->permits_per_holder = asked.permits_per_holder();
+  out->waiters_max = asked.waiters_max();
+  return std::nullopt;
+}
+
+Problem CheckCreate(const pb::Create& act, const RequestLimits& limits, AdminCommand* out) {
+  if (Problem problem = CheckRange("create.limit", act.limit(), 1, limits.limit_max))
+    return problem;
+  AdminCreate create;
+  create.limit = act.limit();
+  if (Problem problem = CheckSettings(act.settings(), &create.settings)) return problem;
+  out->act = std::move(create);
+  return std::nullopt;
+}
+
+Problem CheckResize(const pb::Resize& act, const RequestLimits& limits, AdminCommand* out) {
+  AdminResize resize;
+  resize.limit_max = limits.limit_max;
+  const char* field = "";
+  switch (act.change_case()) {
+    case pb::Resize::kLimit:
+      field = "resize.limit";
+      resize.change = AdminResize::Change::kSet;
+      resize.amount = act.limit();
+      break;
+    case pb::Resize::kAdd:
+      field = "resize.add";
+      resize.change = AdminResize::Change::kAdd;
+      resize.amount = act.add();
+      break;
+    case pb::Resize::kRemove:
+      field = "resize.remove";
+      resize.change = AdminResize::Change::kRemove;
+      resize.amount = act.remove();
+      break;
+    case pb::Resize::CHANGE_NOT_SET:
+      return InvalidField("resize", "must have one of limit, add and remove");
+  }
+  if (Problem problem = CheckRange(field, resize.amount, 0, limits.limit_max)) return problem;
+  if (!pb::ShrinkPolicy_IsValid(act.policy())) {
+    return InvalidField("resize.policy",
+                        "must be SHRINK_POLICY_WAIT, SHRINK_POLICY_RECALL or SHRINK_POLICY_REFUSE");
+  }
+  resize.policy = static_cast<ShrinkPolicy>(act.policy());
+  if (Problem problem = CheckRange("resize.grace_ms", act.grace_ms(), -1, kGraceMaxMs))
+    return problem;
+  if (act.grace_ms() != 0) resize.grace_ms = std::max<int64_t>(act.grace_ms(), 0);
+  out->act = resize;
+  return std::nullopt;
+}
+
+Problem CheckDestroy(const pb::Destroy& act, const RequestLimits& limits, AdminParams* out) {
+  if (!pb::DestroyPolicy_IsValid(act.policy())) {
+    return InvalidField(
+        "destroy.policy",
+        "must be DESTROY_POLICY_REFUSE, DESTROY_POLICY_WAIT or DESTROY_POLICY_FORCE");
+  }
+  if (Problem problem = CheckRange("destroy.wait_ms", act.wait_ms(), 0, limits.wait_max_ms))
+    return problem;
+  out->command.act = AdminDestroy{static_cast<DestroyPolicy>(act.policy())};
+  out->wait_ms = act.wait_ms();
+  return std::nullopt;
+}
+
+Problem CheckDrain(const pb::Drain& act, const RequestLimits& limits, AdminParams* out) {
+  if (Problem problem = CheckRange("drain.wait_ms", act.wait_ms(), 0, limits.wait_max_ms))
+    return problem;
+  out->kind = AdminParams::Kind::kDrain;
+  out->command.act = AdminPause{true};
+  out->held_max = act.held_max();
+  out->wait_ms = act.wait_ms();
+  return std::nullopt;
+}
+
+Problem CheckRevoke(pb::Revoke& act, const RequestLimits& limits, AdminCommand* out) {
+  const int given =
+      (act.lease_id().empty() ? 0 : 1) + (act.holder().empty() ? 0 : 1) + (act.all() ? 1 : 0);
+  if (given != 1)
+    return InvalidField("revoke", "must have exactly one of lease_id, holder and all");
+  AdminRevoke revoke;
+  if (Problem problem = CheckRange("revoke.grace_ms", act.grace_ms(), 0, kGraceMaxMs))
+    return problem;
+  revoke.grace_ms = act.grace_ms();
+  if (!act.lease_id().empty()) {
+    const std::optional<LeaseName> lease = ParseLeaseId(act.lease_id());
+    if (!lease.has_value() || lease->semaphore != out->semaphore) {
+      return InvalidField("revoke.lease_id", "must be the lease_id of a lease of this semaphore");
+    }
+    revoke.claim = lease->claim;
+  }
+  if (Problem problem = CheckHolder("revoke.holder", act.holder(), limits)) return problem;
+  revoke.holder = std::move(*act.mutable_holder());
+  out->act = std::move(revoke);
+  return std::nullopt;
+}
+
+Problem CheckList(pb::List& act, const RequestLimits& limits, AdminParams* out) {
+  out->kind = AdminParams::Kind::kList;
+  if (Problem problem = CheckPrefix("list.prefix", act.prefix())) return problem;
+  if (Problem problem = CheckPrefix("list.after", act.after())) return problem;
+  out->list.prefix = std::move(*act.mutable_prefix());
+  out->list.after = std::move(*act.mutable_after());
+  return CheckRows(act.rows_max(), limits, &out->list.rows_max);
+}
+
+Problem CheckHistory(const pb::History& act, const RequestLimits& limits, AdminParams* out) {
+  out->kind = AdminParams::Kind::kHistory;
+  out->history.semaphore = out->command.semaphore;
+  out->history.before = act.before();
+  return CheckRows(act.rows_max(), limits, &out->history.rows_max);
+}
+
+Problem CheckDescribe(const pb::Describe& act, const RequestLimits& limits, AdminCommand* out) {
+  AdminDescribe describe;
+  if (Problem problem = CheckRows(act.rows_max(), limits, &describe.rows_max)) return problem;
+  out->requester = Requester{};  // A question is asked anew each time.
+  out->act = describe;
+  return std::nullopt;
+}
+
+Problem CheckConfigure(const pb::Configure& act, AdminCommand* out) {
+  AdminConfigure configure;
+  if (Problem problem = CheckSettings(act.settings(), &configure.settings)) return problem;
+  out->act = std::move(configure);
+  return std::nullopt;
+}
+
+}  // namespace
+
+Problem Check(pb::AdministerRequest& request, const RequestLimits& limits, AdminParams* out) {
+  using Request = pb::AdministerRequest;
+  AdminCommand& command = out->command;
+  if (request.has_request_id()) {
+    if (Problem problem = CheckRequestId(true, *request.mutable_request_id(), &command.requester))
+      return problem;
+  }
+  if (request.act_case() == Request::ACT_NOT_SET) {
+    return InvalidField(
+        "act",
+        "must be given: create, resize, configure, destroy, drain, pause, resume, revoke, "
+        "prune, describe, list or history");
+  }
+  if (request.act_case() != Request::kList) {
+    if (Problem problem = CheckName("semaphore", request.semaphore(), limits)) return problem;
+  } else if (!request.semaphore().empty()) {
+    return InvalidField("semaphore", "must be empty for list");
+  }
+  command.semaphore = std::move(*request.mutable_semaphore());
+  command.expected_revision = request.expected_revision();
+  switch (request.act_case()) {
+    case Request::kCreate:
+      return CheckCreate(request.create(), limits, &command);
+    case Request::kResize:
+      return CheckResize(request.resize(), limits, &command);
+    case Request::kConfigure:
+      return CheckConfigure(request.configure(), &command);
+    case Request::kDestroy:
+      return CheckDestroy(request.destroy(), limits, out);
+    case Request::kDrain:
+      return CheckDrain(request.drain(), limits, out);
+    case Request::kPause:
+      command.act = AdminPause{true};
+      return std::nullopt;
+    case Request::kResume:
+      command.act = AdminPause{false};
+      return std::nullopt;
+    case Request::kRevoke:
+      return CheckRevoke(*request.mutable_revoke(), limits, &command);
+    case Request::kPrune:
+      command.act = AdminPrune{};
+      return std::nullopt;
+    case Request::kDescribe:
+      return CheckDescribe(request.describe(), limits, &command);
+    case Request::kList:
+      return CheckList(*request.mutable_list(), limits, out);
+    case Request::kHistory:
+      return CheckHistory(request.history(), limits, out);
+    case Request::ACT_NOT_SET:
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace semaphored
