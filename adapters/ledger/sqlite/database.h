@@ -110,6 +110,7 @@ class Database {
 
   // The file's path; ":memory:" if there is none.
   const std::string& name() const { return name_; }
+  bool in_memory() const { return lock_ == nullptr; }
 
   absl::StatusOr<Statement> Prepare(absl::string_view sql);
   // One or more statements, whose rows nobody reads.

@@ -30,11 +30,12 @@ absl::Status NotAsked() {
   return absl::UnimplementedError("sqlite: an exclusive store has told everything with LoadAll");
 }
 
-Guarantees GuaranteesOf(const StoreOptions& options) {
+Guarantees GuaranteesOf(const StoreOptions& options, bool in_memory) {
   Guarantees guarantees;
   guarantees.adapter = "sqlite";
   guarantees.exclusive = true;
   guarantees.history = options.history_rows != 0;
+  guarantees.leases_survive_daemon = !in_memory;
   return guarantees;
 }
 
@@ -45,7 +46,7 @@ SqliteStore::SqliteStore(std::shared_ptr<Database> database, std::shared_ptr<Nod
     : database_(std::move(database)),
       nodes_(std::move(nodes)),
       options_(options),
-      guarantees_(GuaranteesOf(options)),
+      guarantees_(GuaranteesOf(options, database_->in_memory())),
       history_(options.history_rows) {}
 
 SqliteStore::~SqliteStore() {
