@@ -98,13 +98,15 @@ class PythonStub(unittest.TestCase):
                      pb.RenewRequest(lease_id=lease.lease_id))
 
     def test_the_resource_asks_with_slot_and_token(self):
-        lease = self.client.acquire(self.name, limit=1)
+        earlier = self.client.acquire(self.name, limit=1)
+        self.client.release(earlier.lease_id)
+        lease = self.client.acquire(self.name)
         ask = pb.VerifyRequest(semaphore=self.name, slot=1, token=lease.token)
         self.assertTrue(self.client.stub.Verify(ask).held)
-        ask.token = lease.token - 1
+        ask.token = earlier.token
         verdict = self.client.stub.Verify(ask)
         self.assertFalse(verdict.held)
-        self.assertEqual(verdict.slot_token_high, lease.token)
+        self.assertEqual(verdict.slot_token, lease.token)
 
     def test_errors_carry_an_error_info(self):
         info = self.refused(grpc.StatusCode.NOT_FOUND, "NO_SUCH_SEMAPHORE",

@@ -63,11 +63,12 @@ class Restart(unittest.TestCase):
         client = self.daemon.client()
         held = client.acquire("queue", limit=1)
         requests = []
+        calls = []  # a call that nobody keeps is cancelled
         for position, priority in enumerate((0, 0, 5), start=1):
             request = client.acquire_request("queue", wait_ms=-1, priority=priority,
                                              holder=f"waiter {position}")
             requests.append(request)
-            client.stub.Acquire.future(request, timeout=60)
+            calls.append(client.stub.Acquire.future(request, timeout=60))
             client.wait_for_queue("queue", position)
         expected = ["waiter 3", "waiter 1", "waiter 2"]
         self.assertEqual([row.holder for row in client.describe("queue").waiters], expected)
@@ -96,7 +97,7 @@ class Restart(unittest.TestCase):
         session.command(2, acquire=pb.SessionAcquire(semaphore="session", wait_ms=-1,
                                                      report_queued=True))
         self.assertTrue(session.result(2).HasField("queued"))
-        other = client.acquire_later("session")
+        other = self.daemon.client().acquire_later("session")
         client.wait_for_queue("session", 2)
         self.daemon.kill9()
         self.assertEqual(session.reader.end().code(), grpc.StatusCode.UNAVAILABLE)
