@@ -33,8 +33,8 @@ struct Config {
   int64_t node_ttl_ms = 10'000;  // Heartbeats come every third of it.
   int64_t ttl_default_ms = 30'000;
   int64_t ttl_min_ms = 1'000;
-  int64_t ttl_max_ms = 24 * 3'600'000;
-  int64_t wait_max_ms = 24 * 3'600'000;
+  int64_t ttl_max_ms = 86'400'000;
+  int64_t wait_max_ms = 86'400'000;
   int64_t resume_grace_ms = 1'000;  // A broken session's waiters keep their places for so long.
   int64_t keepalive_interval_ms = 10'000;
   int64_t keepalive_timeout_ms = 5'000;
@@ -77,7 +77,7 @@ struct ConfigSources {
 };
 
 struct ParsedConfig {
-  Config config;
+  Config config;  // Only the defaults, when --help or --version was asked for.
   // Not empty: print this to stdout and exit with 0 (--help, --version, --print-config).
   std::string answer;
   // For the log: environment variables that look like a mistyped setting.
