@@ -79,6 +79,9 @@ void SessionsImpl::OnVouchChange() {
       claims.push_back(id);
     }
   }
+  // In an order that does not hang on addresses, so that a simulation replays.
+  std::ranges::sort(sessions);
+  std::ranges::sort(claims);
   for (const Id& id : sessions) {
     SessionRecord* record = FindSession(id);
     if (record == nullptr || record->listener == nullptr) continue;

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "server/core/refusals.h"
 #include "server/core/sessions.h"
 #include "server/core/timers.h"
@@ -39,7 +39,7 @@ struct SessionRecord {
   SteadyTime grace_until;  // Without a listener: waiters keep their places until then.
   std::string client_id;
   std::string holder;
-  absl::flat_hash_set<Id> claims;
+  absl::btree_set<Id> claims;  // Ordered, so that a simulation replays.
   absl::flat_hash_map<uint64_t, Id> by_tag;  // Claims that were asked for and not granted yet.
 };
 
