@@ -20,6 +20,8 @@ constexpr const char* kModes =
 bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
   CLI::App app{"A closed-loop load generator for semaphored and its peers.\nModes:\n" +
                std::string(kModes)};
+  // A default in a script can be overruled behind it.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   std::string output = "text";
   app.add_option("mode", options->mode, "What to run")
       ->required()
@@ -42,7 +44,9 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
       ->check(CLI::IsMember({"unary", "session"}));
   app.add_flag("--contended", options->contended, "For etcd: all clients on one lock");
   app.add_option("--leases", options->leases, "For leases")->check(CLI::Range(1, 10000000));
-  app.add_option("--lengths", options->lengths, "For waiters")->delimiter(',');
+  app.add_option("--lengths", options->lengths, "For waiters")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   app.add_option("--ttl-ms", options->ttl_ms, "TTL of leases and sessions")
       ->check(CLI::Range(1000, 86400000));
   app.add_option("--daemon-pid", options->daemon_pid,
