@@ -56,7 +56,8 @@ void Reactor::Post(Task task) {
     waking_ = true;
   }
   std::lock_guard lock(alarm_mutex_);
-  if (!alarm_off_) alarm_.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), &wake_);
+  // A time long past: gRPC rounds a deadline up to the millisecond, and would wait that out.
+  if (!alarm_off_) alarm_.Set(queue_.get(), gpr_time_0(GPR_CLOCK_MONOTONIC), &wake_);
 }
 
 void Reactor::OnWake(bool /*ok*/) {
