@@ -66,6 +66,8 @@ class LedgerAdapter : public Adapter {
                        const Context& context);
   Outcome ReplayAcquire(const Answer& answer, Editor& editor, const Context& context);
   const Answer* FindPending(const RequestKey& request, const Transaction& transaction) const;
+  // This batch speaks of the client: it is not forgotten before the batch has ended.
+  void UsedInBatch(Client* client) const;
 
   absl::Status Need(const Command& command);
   absl::Status Refresh(std::vector<std::string> names);
@@ -376,7 +378,8 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
     client = clients_.Find(client_id);
     if (client == nullptr && clients_.size() >= options_.clients_max) {
       Client* oldest = clients_.Oldest();
-      const bool in_use = state_.ClaimCountOf(oldest->number) > 0 || oldest->stored;
+      const bool in_use =
+          state_.ClaimCountOf(oldest->number) > 0 || oldest->stored || oldest->batch == batch_;
       if (in_use) {
         decided->outcomes.push_back(
             LimitReached(absl::StrCat("clients_max (", options_.clients_max, ") is reached")));
@@ -385,6 +388,7 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
       clients_.Forget(oldest->number);
     }
     if (client == nullptr) client = clients_.Add(std::string(client_id), options_.now());
+    UsedInBatch(client);
     context.client = client->number;
   }
   if (client != nullptr && requester != nullptr) {
@@ -416,8 +420,7 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
   for (size_t i = answered; i < answers.size(); ++i) {
     Client* asker = clients_.Find(answers[i].request.client);
     if (asker == nullptr) continue;
-    if (asker->batch != batch_) asker->batch_high = 0;
-    asker->batch = batch_;
+    UsedInBatch(asker);
     asker->batch_high = std::max(asker->batch_high, answers[i].request.sequence);
   }
   return absl::OkStatus();
@@ -524,6 +527,11 @@ EndCause LedgerAdapter::CauseOf(const Id& claim, const Transaction& transaction)
 
 // ---- Repeated requests ----
 
+void LedgerAdapter::UsedInBatch(Client* client) const {
+  if (client->batch != batch_) client->batch_high = 0;
+  client->batch = batch_;
+}
+
 const Answer* LedgerAdapter::FindPending(const RequestKey& request,
                                          const Transaction& transaction) const {
   for (auto answer = transaction.answers.rbegin(); answer != transaction.answers.rend(); ++answer) {
@@ -575,6 +583,9 @@ Outcome LedgerAdapter::ReplayAnswer(const Command& command, const Answer& answer
       : release ? answer.kind == Answer::Kind::kReleased
                 : answer.kind == Answer::Kind::kAdmin;
   if (!kind_fits || answer.semaphore != SemaphoreOf(command)) return Simply(OutcomeKind::kReused);
+  if (release && std::get<ReleaseCommand>(command).claim != answer.claim) {
+    return Simply(OutcomeKind::kReused);
+  }
   if (acquire) return ReplayAcquire(answer, editor, context);
   Outcome outcome = Simply(release ? OutcomeKind::kReleased : OutcomeKind::kDone);
   outcome.number = answer.number;
@@ -648,20 +659,18 @@ void LedgerAdapter::NameClients(Transaction* transaction) {
 }
 
 void LedgerAdapter::ForgetClients(Transaction* transaction) {
-  if (transaction->empty()) return;
+  // At the limit also with a batch that writes nothing: a new client is refused, and would be for
+  // ever.
+  if (transaction->empty() && clients_.size() < options_.clients_max) return;
   const SteadyTime now = options_.now();
   for (int i = 0; i < kForgottenPerBatch; ++i) {
     Client* oldest = clients_.Oldest();
     if (oldest == nullptr || now < oldest->used_at + options_.client_retention) return;
-    if (state_.ClaimCountOf(oldest->number) > 0) {
-      clients_.Use(oldest,
-                   now);  // It holds or waits: looked at again when as much time has passed.
+    // It holds or waits, or speaks just now: looked at again when as much time has passed.
+    if (state_.ClaimCountOf(oldest->number) > 0 || oldest->batch == batch_) {
+      clients_.Use(oldest, now);
       continue;
     }
-    const bool named = std::ranges::any_of(transaction->answers, [&](const Answer& answer) {
-      return answer.request.client == oldest->number;
-    });
-    if (named) return;
     if (!oldest->stored) {
       clients_.Forget(oldest->number);
       continue;

@@ -116,6 +116,29 @@ CONTRACT_CASE("clients that are remembered have a limit") {
   CHECK(daemon.Acquire("s", {.client = "c", .sequence = 1}).kind == OutcomeKind::kGranted);
 }
 
+CONTRACT_CASE("at the limit of clients the silent make room for new ones") {
+  world.options().clients_max = 1;
+  world.options().client_retention = std::chrono::minutes(1);
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 9);
+  daemon.GiveBack("s", daemon.Grant("s", {.client = "silent", .sequence = 1})->id);
+  world.Advance(61'000);
+  // The first try may still meet the limit, but it makes room.
+  daemon.Acquire("s", {.client = "new", .sequence = 1});
+  CHECK(daemon.Acquire("s", {.client = "new", .sequence = 1}).kind == OutcomeKind::kGranted);
+}
+
+CONTRACT_CASE("a client that got nothing for long and then opens a session is known") {
+  world.options().client_retention = std::chrono::minutes(1);
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 1);
+  daemon.Grant("s");
+  CHECK(daemon.Acquire("s", {.client = "c", .sequence = 1}).kind == OutcomeKind::kFull);
+  world.Advance(61'000);
+  CHECK(daemon.OpenSession(world.NewId(), "c").kind == OutcomeKind::kDone);
+  CHECK(daemon.Acquire("s", {.client = "c", .sequence = 2}).kind == OutcomeKind::kFull);
+}
+
 CONTRACT_CASE("the limit of clients is kept within one batch") {
   world.options().clients_max = 1;
   Daemon& daemon = world.daemon();
