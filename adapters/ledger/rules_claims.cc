@@ -1,5 +1,7 @@
 // Acquire, release, verify, end: what becomes of claims.
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,10 +24,13 @@ bool HolderAtCap(const Semaphore& semaphore, const std::string& holder, uint32_t
 }
 
 // Whether a request of this priority must queue behind somebody. Whoever waits does so because of
-// room or because of the holder's cap; only the first kind is in others' way, and with backfill
-// nobody is.
-bool SomebodyAhead(const Semaphore& semaphore, int32_t priority) {
-  if (semaphore.row.settings.backfill) return false;
+// room or because of the holder's cap; only the first kind is in others' way. With backfill nobody
+// is whom Advance has looked at and found too large; those further back may be of this very size.
+bool SomebodyAhead(const Semaphore& semaphore, int32_t priority, const Limits& limits) {
+  if (semaphore.row.settings.backfill) {
+    const QueuePlace last{priority, std::numeric_limits<uint64_t>::max()};
+    return semaphore.queue.order_of_key(last) > limits.backfill_depth;
+  }
   for (const auto& [place, waiter] : semaphore.queue) {
     if (place.priority < priority) return false;
     if (!HolderAtCap(semaphore, waiter->holder, waiter->permits)) return true;
@@ -123,6 +128,18 @@ Outcome Enqueue(Editor& editor, Semaphore* semaphore, const Claim& claim, const 
   return outcome;
 }
 
+// The first of `asked` that is not among `held`, or is asked for twice. Both are sorted: a lease
+// may have a million slots.
+std::optional<uint32_t> FirstNotHeld(const Slots& held, const Slots& asked) {
+  auto at = held.begin();
+  for (const uint32_t slot : asked) {
+    at = std::lower_bound(at, held.end(), slot);
+    if (at == held.end() || *at != slot) return slot;
+    ++at;
+  }
+  return std::nullopt;
+}
+
 Outcome NotHeld(EndCause cause = EndCause::kNone) {
   Outcome outcome = Simply(OutcomeKind::kNotHeld);
   outcome.cause = cause;
@@ -201,7 +218,8 @@ Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& co
   const Claim claim = ClaimOf(command, context);
   const bool paused = semaphore->row.paused;
   const bool at_cap = HolderAtCap(*semaphore, claim.holder, claim.permits);
-  const bool room = Fits(*semaphore, claim.permits) && !SomebodyAhead(*semaphore, claim.priority);
+  const bool room =
+      Fits(*semaphore, claim.permits) && !SomebodyAhead(*semaphore, claim.priority, context.limits);
   if (!paused && room && !at_cap) {
     Claim granted = claim;
     granted.order = semaphore->row.next_order;
@@ -221,13 +239,12 @@ Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& co
   Semaphore* semaphore = editor.Find(command.semaphore);
   const LeasePtr lease = semaphore ? semaphore->FindLease(command.claim) : nullptr;
   if (!lease || lease->foreign) return NotHeld();
-  for (uint32_t slot : command.slots) {
-    if (std::ranges::count(lease->slots, slot) != 1 ||
-        std::ranges::count(command.slots, slot) != 1) {
-      Outcome outcome = Simply(OutcomeKind::kNoSuchSlot);
-      outcome.number = slot;
-      return outcome;
-    }
+  Slots given_back = command.slots;
+  std::ranges::sort(given_back);
+  if (const std::optional<uint32_t> slot = FirstNotHeld(lease->slots, given_back)) {
+    Outcome outcome = Simply(OutcomeKind::kNoSuchSlot);
+    outcome.number = *slot;
+    return outcome;
   }
   Outcome outcome = Simply(OutcomeKind::kReleased);
   const bool all = command.slots.empty() || command.slots.size() == lease->slots.size();
@@ -239,9 +256,7 @@ Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& co
     auto rest = std::make_shared<Lease>(*lease);
     rest->permits = outcome.remaining;
     rest->slots.clear();
-    for (uint32_t slot : lease->slots) {
-      if (std::ranges::count(command.slots, slot) == 0) rest->slots.push_back(slot);
-    }
+    std::ranges::set_difference(lease->slots, given_back, std::back_inserter(rest->slots));
     outcome.lease = rest;
     editor.Replace(semaphore, lease, std::move(rest));
   }

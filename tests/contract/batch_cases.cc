@@ -16,7 +16,7 @@ CONTRACT_CASE("in a batch each command sees those before it") {
   batch.push_back(world.MakeAcquire("s", {}));                  // 2: full.
   batch.push_back(second);                                      // 3: queues.
   batch.push_back(VerifyCommand{"s", first.claim, 0, 0});       // 4: held.
-  batch.push_back(ReleaseCommand{{}, "s", first.claim, {}});    // 5: serves the second.
+  batch.push_back(world.MakeRelease("s", first.claim));         // 5: serves the second.
   batch.push_back(VerifyCommand{"s", first.claim, 0, 0});       // 6: not held any more.
   batch.push_back(VerifyCommand{"s", second.claim, 0, 0});      // 7: held.
   batch.push_back(AdminCommand{{}, "s", 0, AdminDescribe{9}});  // 8
@@ -42,7 +42,7 @@ CONTRACT_CASE("a command that fails does not disturb its batch") {
   batch.push_back(world.MakeAcquire("s", {}));
   batch.push_back(world.MakeAcquire("s", {.permits = 9}));
   batch.push_back(world.MakeAcquire("s", {.limit = 7}));
-  batch.push_back(ReleaseCommand{{}, "s", world.NewId(), {}});
+  batch.push_back(world.MakeRelease("s", world.NewId()));
   batch.push_back(AdminCommand{{}, "s", 0, AdminDestroy{}});
   batch.push_back(world.MakeAcquire("s", {}));
   const std::vector<Outcome> outcomes = daemon.DoAll(std::move(batch));
@@ -97,7 +97,7 @@ CONTRACT_CASE("events of a batch come in the order in which things happened to a
   const LeasePtr first = daemon.Grant("s");
   const Id waiter = daemon.Queue("s");
   std::vector<Command> batch;
-  batch.push_back(ReleaseCommand{{}, "s", first->id, {}});
+  batch.push_back(world.MakeRelease("s", first->id));
   batch.push_back(RecallCommand{"s", waiter, {Recall::Reason::kLongestHold, 1'000}});
   batch.push_back(EndCommand{"s", waiter, EndCause::kRecalled, 0, false});
   daemon.DoAll(std::move(batch));

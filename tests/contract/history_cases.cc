@@ -126,7 +126,7 @@ CONTRACT_CASE("a lease that began and ended in one batch is in the history") {
   const AcquireCommand acquire = world.MakeAcquire("s", {});
   std::vector<Command> batch;
   batch.push_back(acquire);
-  batch.push_back(ReleaseCommand{{}, "s", acquire.claim, {}});
+  batch.push_back(world.MakeRelease("s", acquire.claim));
   const std::vector<Outcome> outcomes = daemon.DoAll(std::move(batch));
   const Outcome history = History(daemon, "s", 10);
   REQUIRE(history.report->history.size() == 1);

@@ -125,6 +125,20 @@ CONTRACT_CASE("backfill keeps the order among those that fit") {
   CHECK(ClaimsIn(daemon.TakeEvents(), Event::Kind::kGranted) == std::vector{first});
 }
 
+CONTRACT_CASE("backfill looks only so far, and nobody passes those further back") {
+  world.options().limits.backfill_depth = 2;
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 2, {.backfill = true});
+  const LeasePtr a = daemon.Grant("s");
+  const LeasePtr b = daemon.Grant("s");
+  for (int i = 0; i < 3; ++i) daemon.Queue("s", {.permits = 2});
+  daemon.Queue("s");
+  daemon.GiveBack("s", a->id);
+  CHECK(ClaimsIn(daemon.TakeEvents(), Event::Kind::kGranted).empty());
+  CHECK(daemon.Acquire("s", {}).kind == OutcomeKind::kFull);
+  CHECK(daemon.Acquire("s", {.priority = 1}).kind == OutcomeKind::kGranted);
+}
+
 CONTRACT_CASE("backfill is off at first, and works on who waits when it is set") {
   Daemon& daemon = world.daemon();
   daemon.Create("s", 3);
@@ -252,9 +266,9 @@ CONTRACT_CASE("a thousand waiters are served in their order") {
   const std::vector<Outcome> outcomes = daemon.DoAll(std::move(asks));
   for (size_t i = 0; i < outcomes.size(); ++i) REQUIRE(outcomes[i].position == i + 1);
   std::vector<Command> releases;
-  releases.push_back(ReleaseCommand{{}, "s", first->id, {}});
+  releases.push_back(world.MakeRelease("s", first->id));
   for (size_t i = 0; i + 1 < waiters.size(); ++i)
-    releases.push_back(ReleaseCommand{{}, "s", waiters[i], {}});
+    releases.push_back(world.MakeRelease("s", waiters[i]));
   daemon.DoAll(std::move(releases));
   CHECK(ClaimsIn(daemon.TakeEvents(), Event::Kind::kGranted) == waiters);
 }

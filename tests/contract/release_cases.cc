@@ -43,6 +43,19 @@ CONTRACT_CASE("slots to release may be named in any order") {
   CHECK(daemon.Verify("s", lease->id).lease->slots == Slots{2, 3});
 }
 
+CONTRACT_CASE("half of very many slots are given back in one go") {
+  Daemon& daemon = world.daemon();
+  const uint32_t permits = std::min(400'000u, world.guarantees().permits_per_request_max);
+  daemon.Create("s", permits);
+  const LeasePtr lease = daemon.Grant("s", {.permits = permits});
+  Slots half;
+  for (uint32_t slot = permits; slot > permits / 2; --slot) half.push_back(slot);
+  const Outcome outcome = daemon.Release("s", lease->id, half);
+  CHECK(outcome.number == half.size());
+  CHECK(outcome.remaining == permits - half.size());
+  CHECK(daemon.Verify("s", lease->id).lease->slots.back() == outcome.remaining);
+}
+
 CONTRACT_CASE("releasing all slots by name ends the lease") {
   Daemon& daemon = world.daemon();
   daemon.Create("s", 2);
@@ -62,6 +75,7 @@ CONTRACT_CASE("a slot that the lease does not hold releases nothing") {
   CHECK(daemon.Release("s", lease->id, {3}).kind == OutcomeKind::kNoSuchSlot);
   CHECK(daemon.Release("s", lease->id, {1, 9}).kind == OutcomeKind::kNoSuchSlot);
   CHECK(daemon.Release("s", lease->id, {0}).kind == OutcomeKind::kNoSuchSlot);
+  CHECK(daemon.Release("s", lease->id, {4'294'967'295u}).number == 4'294'967'295u);
   CHECK(daemon.Release("s", lease->id, {1, 1}).kind == OutcomeKind::kNoSuchSlot);
   CHECK(daemon.Verify("s", lease->id).lease->slots == Slots{1, 2});
   CHECK(daemon.Describe("s").held == 3);

@@ -33,7 +33,7 @@ CONTRACT_CASE("tokens rise within one batch that passes one slot from hand to ha
   for (int i = 0; i < 20; ++i) {
     const AcquireCommand acquire = world.MakeAcquire("s", {});
     batch.push_back(acquire);
-    batch.push_back(ReleaseCommand{{}, "s", acquire.claim, {}});
+    batch.push_back(world.MakeRelease("s", acquire.claim));
   }
   const std::vector<Outcome> outcomes = daemon.DoAll(std::move(batch));
   uint64_t last = 0;
@@ -65,7 +65,7 @@ CONTRACT_CASE("a semaphore is made, used and destroyed in one batch") {
     const AcquireCommand acquire = world.MakeAcquire("s", {.limit = 1});
     std::vector<Command> batch;
     batch.push_back(acquire);
-    batch.push_back(ReleaseCommand{{}, "s", acquire.claim, {}});
+    batch.push_back(world.MakeRelease("s", acquire.claim));
     batch.push_back(AdminCommand{{}, "s", 0, AdminDestroy{}});
     const std::vector<Outcome> outcomes = daemon.DoAll(std::move(batch));
     REQUIRE(outcomes[0].kind == OutcomeKind::kGranted);

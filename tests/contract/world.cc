@@ -89,10 +89,19 @@ AcquireCommand World::MakeAcquire(const std::string& semaphore, Ask ask) {
   return command;
 }
 
-// The batch under way: what was asked under which ticket, and what is still to be answered.
+Command World::MakeRelease(const std::string& semaphore, const Id& claim) {
+  ReleaseCommand command;
+  command.semaphore = semaphore;
+  command.claim = claim;
+  return command;
+}
+
+// The batch under way: what was asked under which ticket, the answers, and the grants that were
+// seen.
 struct Daemon::Running {
   std::vector<Submission> batch;
   std::vector<Outcome> outcomes;
+  std::vector<std::pair<std::string, LeasePtr>> grants;
 };
 
 std::vector<Outcome> Daemon::DoAll(std::vector<Command> commands) {
@@ -115,19 +124,27 @@ std::vector<Outcome> Daemon::DoAll(std::vector<Command> commands) {
   for (size_t i = 0; i < running.outcomes.size(); ++i) {
     const Outcome& outcome = running.outcomes[i];
     if (outcome.kind != OutcomeKind::kGranted) continue;
-    REQUIRE(outcome.lease != nullptr);
     const auto& asked = std::get<AcquireCommand>(running.batch[i].command);
-    REQUIRE(outcome.lease->slots.size() == outcome.lease->permits);
-    world_->tokens().See(asked.semaphore, *outcome.lease);
+    running.grants.emplace_back(asked.semaphore, outcome.lease);
   }
+  See(&running);
   return std::move(running.outcomes);
+}
+
+void Daemon::See(Running* running) {
+  // Outcomes and events of one batch have no order among each other; batches have.
+  std::ranges::sort(running->grants, {}, [](const auto& grant) { return grant.second->token; });
+  for (const auto& [semaphore, lease] : running->grants) {
+    REQUIRE(lease->slots.size() == lease->permits);
+    world_->tokens().See(semaphore, *lease);
+  }
 }
 
 void Daemon::Collect(StepResult result, Running* running) {
   for (Settled& settled : result.settled) {
-    REQUIRE(running != nullptr);
     INFO(settled.outcome.status().ToString());
     REQUIRE(settled.outcome.ok());
+    REQUIRE_FALSE(running->batch.empty());
     const uint64_t first = running->batch.front().ticket;
     running->outcomes.at(settled.ticket - first) = *std::move(settled.outcome);
   }
@@ -136,8 +153,7 @@ void Daemon::Collect(StepResult result, Running* running) {
         {event.kind, event.cause, event.claim, std::string(event.semaphore), event.lease});
     if (event.kind != Event::Kind::kGranted) continue;
     REQUIRE(event.lease != nullptr);
-    REQUIRE(event.lease->slots.size() == event.lease->permits);
-    world_->tokens().See(std::string(event.semaphore), *event.lease);
+    running->grants.emplace_back(event.semaphore, event.lease);
   }
   for (SemaphoreChange& change : result.changes) changes_.push_back(std::move(change));
 }
@@ -152,7 +168,9 @@ void Daemon::Poll() {
   absl::StatusOr<StepResult> result = lane_->Step({}, SteadyTime{});
   INFO(result.status().ToString());
   REQUIRE(result.ok());
-  Collect(*std::move(result), nullptr);
+  Running nothing;
+  Collect(*std::move(result), &nothing);
+  See(&nothing);
 }
 
 void Daemon::PollUntil(const std::function<bool()>& there) {
@@ -162,7 +180,9 @@ void Daemon::PollUntil(const std::function<bool()>& there) {
     absl::StatusOr<StepResult> result =
         lane_->Step({}, std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
     REQUIRE(result.ok());
-    Collect(*std::move(result), nullptr);
+    Running nothing;
+    Collect(*std::move(result), &nothing);
+    See(&nothing);
   }
 }
 

@@ -98,6 +98,7 @@ class World {
   // Never the same twice in a world.
   Id NewId() { return Id{0x5eed, ++ids_}; }
   AcquireCommand MakeAcquire(const std::string& semaphore, Ask ask);
+  Command MakeRelease(const std::string& semaphore, const Id& claim);
   TokenWatch& tokens() { return tokens_; }
 
  private:
@@ -161,6 +162,7 @@ class Daemon {
  private:
   struct Running;
   void Collect(StepResult result, Running* running);
+  void See(Running* running);
 
   World* world_;
   std::unique_ptr<Engine> engine_;
