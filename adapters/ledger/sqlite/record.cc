@@ -288,7 +288,9 @@ void AppendHistory(const HistoryRow& row, std::string* out) {
   writer.Number(lease.slots.size());
   WriteSlots(lease.slots, &writer);
   writer.Signed(lease.granted_at_unix_ms);
-  writer.Signed(row.ended_at_unix_ms - lease.granted_at_unix_ms);
+  // Unsigned, as it is read: a clock that was set far back must not overflow.
+  writer.Signed(static_cast<int64_t>(static_cast<uint64_t>(row.ended_at_unix_ms) -
+                                     static_cast<uint64_t>(lease.granted_at_unix_ms)));
   writer.Text(lease.holder);
   writer.Text(row.semaphore);
 }
