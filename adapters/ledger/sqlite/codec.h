@@ -48,7 +48,8 @@ inline uint32_t CheckOf(RecordKind kind, uint64_t key, std::string_view bytes) {
   uint64_t word = 0;
   if (!bytes.empty()) std::memcpy(&word, bytes.data(), bytes.size());
   mix(word);
-  return static_cast<uint32_t>(hash ^ (hash >> 32));
+  // The last word has only reached the bits above its own: once more, and of that the upper half.
+  return static_cast<uint32_t>((hash * kFactor) >> 32);
 }
 
 // Appends to a string that outlives it and may be used again, so that a commit allocates next to

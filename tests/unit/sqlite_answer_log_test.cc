@@ -1,0 +1,144 @@
+// The index of remembered answers, against a plain model of it.
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "adapters/ledger/sqlite/answer_log.h"
+#include "catch2/catch_test_macros.hpp"
+
+namespace semaphored::sqlite {
+namespace {
+
+// The table as it would be: what each row has been given, dead or living.
+struct Model {
+  std::map<uint64_t, std::set<std::pair<uint32_t, uint64_t>>> rows;
+  std::map<std::pair<uint32_t, uint64_t>, uint64_t> living;  // Where.
+
+  size_t answers() const {
+    size_t sum = 0;
+    for (const auto& [key, row] : rows) sum += row.size();
+    return sum;
+  }
+  void Forget(uint32_t client, uint64_t below) {
+    for (auto at = living.lower_bound({client, 0});
+         at != living.end() && at->first < std::pair(client, below);) {
+      at = living.erase(at);
+    }
+  }
+};
+
+// One commit, in the way in which the store does it.
+void Append(AnswerLog& log, Model& model, const std::vector<RequestKey>& requests) {
+  const AnswerLog::Range range = log.RowsToMove(2 * requests.size() + 64);
+  uint64_t cut = log.DeadBelow();
+  std::vector<RequestKey> moved;
+  for (uint64_t row = range.first; row < range.last; ++row) {
+    for (const auto& [client, sequence] : model.rows.at(row)) {
+      if (log.Find({client, sequence}) == row) moved.push_back({client, sequence});
+    }
+    cut = row + 1;
+  }
+  for (const auto* part : {&std::as_const(moved), &requests}) {
+    if (part->empty()) continue;
+    const uint64_t row = log.next_row();
+    log.BeginRow(row);
+    for (const RequestKey& request : *part) {
+      log.Add(request);
+      model.rows[row].insert({request.client, request.sequence});
+      model.living[{request.client, request.sequence}] = row;
+    }
+  }
+  if (cut == 0) return;
+  model.rows.erase(model.rows.begin(), model.rows.lower_bound(cut));
+  log.CutBelow(cut);
+}
+
+void Check(const AnswerLog& log, const Model& model) {
+  for (const auto& [request, row] : model.living) {
+    REQUIRE(log.Find({request.first, request.second}) == row);
+    REQUIRE(model.rows.contains(row));
+  }
+  REQUIRE(model.answers() <= 2 * model.living.size() + 8192 + 2 * 4096);
+}
+
+TEST_CASE("an answer is found until its client's floor is raised above it") {
+  AnswerLog log;
+  log.BeginRow(log.next_row());
+  log.Add({1, 5});
+  log.Add({1, 3});
+  log.Add({2, 1});
+  CHECK(log.Find({1, 3}) == 1u);
+  CHECK(log.Highest(1) == 5);
+  CHECK_FALSE(log.Find({1, 4}));
+  log.RaiseFloor(1, 5);
+  CHECK_FALSE(log.Find({1, 3}));
+  CHECK(log.Find({1, 5}) == 1u);
+  log.Forget(1);
+  CHECK_FALSE(log.Find({1, 5}));
+  CHECK(log.Highest(1) == 0);
+  CHECK(log.Find({2, 1}) == 1u);
+}
+
+TEST_CASE("dead rows are deleted many at a time, and the last row never") {
+  AnswerLog log;
+  for (uint64_t i = 1; i <= 100; ++i) {
+    log.BeginRow(log.next_row());
+    log.Add({1, i});
+  }
+  log.RaiseFloor(1, 50);
+  CHECK(log.DeadBelow() == 0);
+  log.RaiseFloor(1, 80);
+  CHECK(log.DeadBelow() == 80);
+  log.Forget(1);
+  CHECK(log.DeadBelow() == 100);
+}
+
+TEST_CASE("a silent client does not keep the log from being cut") {
+  AnswerLog log;
+  Model model;
+  Append(log, model, {{99, 1}});
+  for (uint64_t i = 1; i <= 30'000; ++i) {
+    Append(log, model, {{1, i}});
+    if (i < 10) continue;
+    log.RaiseFloor(1, i - 9);
+    model.Forget(1, i - 9);
+  }
+  Check(log, model);
+  CHECK(log.Find({99, 1}).has_value());
+}
+
+TEST_CASE("the index of answers agrees with a model") {
+  std::mt19937_64 random(7);
+  AnswerLog log;
+  Model model;
+  std::map<uint32_t, uint64_t> sequences;
+  for (int turn = 0; turn < 3000; ++turn) {
+    std::vector<RequestKey> requests;
+    for (uint64_t i = random() % 40; i > 0; --i) {
+      const auto client = static_cast<uint32_t>(random() % 8 == 0 ? random() % 200 : random() % 4);
+      requests.push_back({client, sequences[client] += 1 + random() % 2});
+    }
+    Append(log, model, requests);
+    const auto client = static_cast<uint32_t>(random() % 4);
+    if (sequences[client] > 64) {
+      log.RaiseFloor(client, sequences[client] - 64);
+      model.Forget(client, sequences[client] - 64);
+    }
+    if (turn % 100 == 0) {
+      const auto forgotten = static_cast<uint32_t>(random() % 200);
+      log.Forget(forgotten);
+      model.Forget(forgotten, UINT64_MAX);
+    }
+    if (turn % 50 == 0) Check(log, model);
+  }
+  Check(log, model);
+  for (uint32_t client = 0; client < 200; ++client) {
+    const auto after = model.living.lower_bound({client + 1, 0});
+    const bool any = after != model.living.begin() && std::prev(after)->first.first == client;
+    CHECK(log.Highest(client) == (any ? std::prev(after)->first.second : 0));
+  }
+}
+
+}  // namespace
+}  // namespace semaphored::sqlite

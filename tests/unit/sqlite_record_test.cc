@@ -1,0 +1,269 @@
+// The records of the embedded store: what is read is what was written, and nothing else is read at
+// all.
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "adapters/ledger/sqlite/codec.h"
+#include "adapters/ledger/sqlite/record.h"
+#include "catch2/catch_test_macros.hpp"
+
+namespace semaphored::sqlite {
+namespace {
+
+Lease FullLease() {
+  Lease lease;
+  lease.id = {1, 2};
+  lease.session = {3, 4};
+  lease.request = {7, std::numeric_limits<uint64_t>::max()};
+  lease.host = {9, 10};
+  lease.epoch = 11;
+  lease.permits = 6;
+  lease.priority = -1000;
+  lease.ttl_ms = 86'400'000;
+  lease.order = 1ull << 40;
+  lease.holder = "host\xc3\xbc/pid 12";
+  lease.slots = {1, 2, 3, 7, 9, 10};
+  lease.token = (5ull << 48) | 77;
+  lease.granted_at_unix_ms = 1'700'000'000'000;
+  lease.recall = {Recall::Reason::kLongestHold, 30'000};
+  return lease;
+}
+
+void CheckSameClaim(const Claim& a, const Claim& b) {
+  CHECK(a.id == b.id);
+  CHECK(a.session == b.session);
+  CHECK(a.request == b.request);
+  CHECK(a.host == b.host);
+  CHECK(a.epoch == b.epoch);
+  CHECK(a.permits == b.permits);
+  CHECK(a.priority == b.priority);
+  CHECK(a.ttl_ms == b.ttl_ms);
+  CHECK(a.order == b.order);
+  CHECK(a.holder == b.holder);
+}
+
+// A good record of each kind, with the call that reads it under a key.
+struct Sample {
+  std::string name;
+  uint64_t key;
+  std::string bytes;
+  std::function<absl::Status(uint64_t key, std::string_view bytes)> read;
+};
+
+std::vector<Sample> Samples() {
+  std::vector<Sample> samples;
+  auto add = [&](std::string name, uint64_t key, auto read) -> std::string& {
+    samples.push_back({std::move(name), key, "", read});
+    return samples.back().bytes;
+  };
+  SemaphoreRow row;
+  row.limit = 3;
+  WriteSemaphore(5, row, &add("semaphore", 5, [](uint64_t key, std::string_view bytes) {
+                   return ReadSemaphore(static_cast<uint32_t>(key), bytes).status();
+                 }));
+  const Lease lease = FullLease();
+  WriteLease(5, lease.token, lease,
+             &add("lease", lease.token, [](uint64_t key, std::string_view bytes) {
+               return ReadLease(key, bytes).status();
+             }));
+  Waiter waiter;
+  waiter.id = waiter.session = {1, 1};
+  WriteWaiter(8, 5, waiter, &add("waiter", 8, [](uint64_t key, std::string_view bytes) {
+                return ReadWaiter(key, bytes).status();
+              }));
+  Session session;
+  session.id = {2, 2};
+  session.holder = "someone";
+  WriteSession(9, session, &add("session", 9, [](uint64_t key, std::string_view bytes) {
+                 return ReadSession(key, bytes).status();
+               }));
+  ledger::Answer answer;
+  answer.request = {1, 2};
+  answer.semaphore = "s";
+  std::string& answers = add("answers", 10, [](uint64_t key, std::string_view bytes) {
+    return ReadAnswers(key, bytes, [](const AnswerView&) {});
+  });
+  AppendAnswer(answer, &answers);
+  AppendAnswer(answer, &answers);
+  SealAnswers(10, &answers);
+  std::string& history = add("history", 11, [](uint64_t key, std::string_view bytes) {
+    return ReadHistory(key, bytes, [](const HistoryRow&) {});
+  });
+  AppendHistory({0, "s", std::make_shared<Lease>(lease), 5, EndCause::kRevoked}, &history);
+  SealHistory(11, &history);
+  return samples;
+}
+
+TEST_CASE("a semaphore's record is read as it was written") {
+  SemaphoreRow row;
+  row.limit = 1'000'000;
+  row.settings = {true, 1000, 0, 3, 200'000};
+  row.paused = true;
+  row.destroying = true;
+  row.created_at_unix_ms = 12;
+  std::string bytes;
+  WriteSemaphore(4, row, &bytes);
+  CHECK(ReadSemaphore(4, bytes).value() == row);
+  row = SemaphoreRow();
+  row.settings.recall_grace_ms = -1;
+  bytes.clear();
+  WriteSemaphore(4, row, &bytes);
+  CHECK(ReadSemaphore(4, bytes).value() == row);
+}
+
+TEST_CASE("a lease's record is read as it was written") {
+  const Lease lease = FullLease();
+  std::string bytes;
+  WriteLease(6, lease.token, lease, &bytes);
+  const LeaseRecord read = ReadLease(lease.token, bytes).value();
+  CHECK(read.semaphore == 6);
+  CheckSameClaim(*read.lease, lease);
+  CHECK(read.lease->slots == lease.slots);
+  CHECK(read.lease->token == lease.token);
+  CHECK(read.lease->granted_at_unix_ms == lease.granted_at_unix_ms);
+  CHECK(read.lease->recall == lease.recall);
+  CHECK_FALSE(read.lease->foreign);
+}
+
+TEST_CASE("a lease of a million permits takes no more room than one of a few") {
+  Lease lease = FullLease();
+  lease.slots.clear();
+  for (uint32_t slot = 1; slot <= kPermitsMax; ++slot) lease.slots.push_back(slot);
+  lease.permits = kPermitsMax;
+  std::string bytes;
+  WriteLease(6, 1, lease, &bytes);
+  CHECK(bytes.size() < 150);
+  CHECK(ReadLease(1, bytes).value().lease->slots == lease.slots);
+}
+
+TEST_CASE("records of waiters and sessions are read as they were written") {
+  Waiter waiter;
+  static_cast<Claim&>(waiter) = FullLease();
+  waiter.session = waiter.id;
+  waiter.queued_at_unix_ms = -5;
+  std::string bytes;
+  WriteWaiter(3, 2, waiter, &bytes);
+  const WaiterRecord read = ReadWaiter(3, bytes).value();
+  CHECK(read.semaphore == 2);
+  CheckSameClaim(*read.waiter, waiter);
+  CHECK(read.waiter->queued_at_unix_ms == -5);
+
+  Session session{{1, 2}, {3, 4}, 5, 6, 7, true, "holder"};
+  bytes.clear();
+  WriteSession(3, session, &bytes);
+  const auto back = ReadSession(3, bytes).value();
+  CHECK(back->id == session.id);
+  CHECK(back->host == session.host);
+  CHECK(back->epoch == 5);
+  CHECK(back->ttl_ms == 6);
+  CHECK(back->client == 7);
+  CHECK(back->release_on_disconnect);
+  CHECK(back->holder == "holder");
+}
+
+TEST_CASE("logs of answers and history are read in order") {
+  std::string bytes;
+  for (uint64_t i = 1; i <= 3; ++i) {
+    ledger::Answer answer;
+    answer.request = {2, i};
+    answer.kind = ledger::Answer::Kind::kAdmin;
+    answer.changed = i == 2;
+    answer.cause = EndCause::kExpired;
+    answer.number = 4;
+    answer.remaining = 5;
+    answer.semaphore = "s" + std::to_string(i);
+    AppendAnswer(answer, &bytes);
+  }
+  SealAnswers(12, &bytes);
+  std::vector<ledger::Answer> answers;
+  REQUIRE(ReadAnswers(12, bytes, [&](const AnswerView& answer) {
+            answers.push_back(answer.Copy());
+          }).ok());
+  REQUIRE(answers.size() == 3);
+  CHECK(answers[1].request == RequestKey{2, 2});
+  CHECK(answers[1].kind == ledger::Answer::Kind::kAdmin);
+  CHECK(answers[1].changed);
+  CHECK_FALSE(answers[2].changed);
+  CHECK(answers[2].semaphore == "s3");
+  CHECK(answers[2].cause == EndCause::kExpired);
+  CHECK(answers[2].number == 4);
+  CHECK(answers[2].remaining == 5);
+
+  bytes.clear();
+  const auto lease = std::make_shared<Lease>(FullLease());
+  AppendHistory({0, "a", lease, 1'700'000'000'500, EndCause::kReleased}, &bytes);
+  AppendHistory({0, "b", lease, 0, EndCause::kRevoked}, &bytes);
+  SealHistory(100, &bytes);
+  std::vector<HistoryRow> rows;
+  REQUIRE(ReadHistory(100, bytes, [&](HistoryRow row) { rows.push_back(std::move(row)); }).ok());
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].number == 100);
+  CHECK(rows[1].number == 101);
+  CHECK(rows[0].ended_at_unix_ms == 1'700'000'000'500);
+  CHECK(rows[1].ended_at_unix_ms == 0);
+  CHECK(rows[1].semaphore == "b");
+  CHECK(rows[1].cause == EndCause::kRevoked);
+  CHECK(rows[1].lease->slots == lease->slots);
+  CHECK(rows[1].lease->token == lease->token);
+  CHECK(rows[1].lease->holder == lease->holder);
+}
+
+TEST_CASE("a damaged record is DATA_LOSS, whichever bit it is") {
+  for (const Sample& sample : Samples()) {
+    CAPTURE(sample.name);
+    CHECK(sample.read(sample.key, sample.bytes).ok());
+    for (size_t bit = 0; bit < sample.bytes.size() * 8; ++bit) {
+      std::string damaged = sample.bytes;
+      damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
+      CAPTURE(bit);
+      REQUIRE(absl::IsDataLoss(sample.read(sample.key, damaged)));
+    }
+  }
+}
+
+TEST_CASE("a record that is cut, or longer, or under another key, is DATA_LOSS") {
+  for (const Sample& sample : Samples()) {
+    CAPTURE(sample.name);
+    for (size_t size = 0; size < sample.bytes.size(); ++size) {
+      CAPTURE(size);
+      REQUIRE(absl::IsDataLoss(
+          sample.read(sample.key, std::string_view(sample.bytes).substr(0, size))));
+    }
+    CHECK(absl::IsDataLoss(sample.read(sample.key, sample.bytes + '\0')));
+    CHECK(absl::IsDataLoss(sample.read(sample.key + 1, sample.bytes)));
+  }
+}
+
+// With good check bytes, so that the fields themselves are looked at.
+TEST_CASE("a record that says what cannot be is DATA_LOSS") {
+  auto lease_with = [](auto change) {
+    Lease lease = FullLease();
+    change(lease);
+    std::string bytes;
+    WriteLease(1, 7, lease, &bytes);
+    return ReadLease(7, bytes).status();
+  };
+  CHECK(lease_with([](Lease&) {}).ok());
+  CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.slots[0] = 0; })));
+  CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.slots.pop_back(); })));
+  CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.slots = {9, 8, 7, 6, 5, 4}; })));
+  CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.permits = 0; })));
+  CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.permits = kPermitsMax + 1; })));
+  CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.id = Id(); })));
+  CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.ttl_ms = -1; })));
+  CHECK(absl::IsDataLoss(
+      lease_with([](Lease& lease) { lease.recall.reason = static_cast<Recall::Reason>(4); })));
+  CHECK(absl::IsDataLoss(
+      lease_with([](Lease& lease) { lease.holder = std::string(kHolderBytesMax + 1, 'h'); })));
+
+  std::string bytes;
+  AppendHistory({0, "s", std::make_shared<Lease>(FullLease()), 0, static_cast<EndCause>(11)},
+                &bytes);
+  SealHistory(1, &bytes);
+  CHECK(absl::IsDataLoss(ReadHistory(1, bytes, [](const HistoryRow&) {})));
+}
+
+}  // namespace
+}  // namespace semaphored::sqlite
