@@ -1,0 +1,91 @@
+// The parts of the ledger adapter: a step (ledger_adapter.cc), what one batch becomes
+// (ledger_deciding.cc), repeated requests and the clients that make them (ledger_clients.cc), and
+// what other daemons on the same store have changed (ledger_shared.cc).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "adapters/ledger/clients.h"
+#include "adapters/ledger/ends.h"
+#include "adapters/ledger/events.h"
+#include "adapters/ledger/ledger_adapter.h"
+#include "adapters/ledger/rules_internal.h"
+
+namespace semaphored::ledger {
+
+class LedgerAdapter final : public Adapter {
+ public:
+  LedgerAdapter(std::unique_ptr<LedgerStore> store, LedgerOptions options)
+      : store_(std::move(store)), options_(std::move(options)) {}
+
+  absl::Status Start();
+
+  const Guarantees& guarantees() const override { return store_->guarantees(); }
+  absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch, SteadyTime deadline) override;
+  void Wake() override { store_->Wake(); }
+
+ private:
+  // A batch that has been decided and carried out in state_, on its way to the store.
+  struct Decided {
+    Transaction transaction;
+    std::vector<Outcome> outcomes;
+    std::vector<uint64_t> tickets;  // Only when its fate is unknown.
+  };
+
+  bool exclusive() const { return store_->guarantees().exclusive; }
+
+  absl::StatusOr<StepResult> WaitForEvents(SteadyTime deadline);
+  absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline);
+  absl::Status Decide(absl::Span<const Submission> batch, int attempt, Decided* decided);
+  absl::Status DecideOne(const Command& command, Editor& editor, Decided* decided);
+  Outcome Execute(const Command& command, Editor& editor, const Context& context);
+  absl::StatusOr<Outcome> ReadHistory(const HistoryCommand& command);
+  absl::StatusOr<Outcome> ListNames(const ListCommand& command);
+
+  // nullopt: it has not been answered before.
+  absl::StatusOr<std::optional<Outcome>> Replay(const Command& command, Client* client,
+                                                uint64_t sequence, Editor& editor,
+                                                const Context& context);
+  Outcome ReplayAnswer(const Command& command, const Answer& answer, Editor& editor,
+                       const Context& context);
+  Outcome ReplayAcquire(const Answer& answer, Editor& editor, const Context& context);
+  const Answer* FindPending(const RequestKey& request, const Transaction& transaction) const;
+  // This batch speaks of the client: it is not forgotten before the batch has ended.
+  void UsedInBatch(Client* client) const;
+
+  absl::Status Need(const Command& command);
+  absl::Status Refresh(std::vector<std::string> names);
+  absl::Status SweepIfDue();
+  void ForgetClients(Transaction* transaction);
+  void NameClients(Transaction* transaction);
+  EndCause CauseOf(const Id& claim, const Transaction& transaction) const;
+  void ExplainEnds(std::vector<Event>* events);
+
+  void Win(Decided* decided, StepResult* result);
+  void Undo(const Transaction& transaction);
+
+  std::unique_ptr<LedgerStore> store_;
+  LedgerOptions options_;
+  LedgerState state_;
+  Clients clients_;
+  RecentEnds ends_{65'536};
+  bool watching_ = false;
+  uint64_t batch_ = 0;  // Counts batches.
+  std::unique_ptr<Decided> unknown_;
+  // Names that the delta string views in events point to, until the next Step.
+  std::vector<Transaction> last_;
+  // Shared stores only. What other daemons changed, found while reading, to be told with the next
+  // result.
+  std::vector<Event> found_events_;
+  std::vector<SemaphoreChange> found_changes_;
+  absl::flat_hash_set<std::string> loaded_;  // Names whose state is cached, existing or not.
+  absl::flat_hash_set<std::string> read_;    // Names that this batch has looked at.
+  SteadyTime swept_at_{};
+};
+
+}  // namespace semaphored::ledger

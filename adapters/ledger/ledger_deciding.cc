@@ -1,0 +1,206 @@
+// From a batch of commands to a transaction and outcomes.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/ledger/ledger_adapter_impl.h"
+
+namespace semaphored::ledger {
+
+namespace {
+
+const Requester* RequesterOf(const Command& command) {
+  if (const auto* acquire = std::get_if<AcquireCommand>(&command)) return &acquire->requester;
+  if (const auto* release = std::get_if<ReleaseCommand>(&command)) return &release->requester;
+  const auto* admin = std::get_if<AdminCommand>(&command);
+  return admin != nullptr && !std::holds_alternative<AdminDescribe>(admin->act) ? &admin->requester
+                                                                                : nullptr;
+}
+
+}  // namespace
+
+absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attempt,
+                                   Decided* decided) {
+  decided->transaction.node = options_.self;
+  decided->transaction.attempt = attempt;
+  decided->outcomes.reserve(batch.size());
+  read_.clear();
+  ++batch_;
+  if (!exclusive()) {
+    absl::StatusOr<std::vector<std::string>> hints = store_->Wait(SteadyTime::min());
+    if (!hints.ok()) return hints.status();
+    std::erase_if(*hints, [&](const std::string& name) { return !loaded_.contains(name); });
+    if (absl::Status status = Refresh(*std::move(hints)); !status.ok()) return status;
+    // All that the batch needs is loaded before anything is changed, so that a reload never meets a
+    // half-made batch.
+    for (const Submission& submission : batch) {
+      if (absl::Status status = Need(submission.command); !status.ok()) return status;
+    }
+    std::vector<const SemaphoreRow*> rows;
+    std::vector<SemaphoreRow> absent;
+    absent.reserve(read_.size());
+    for (const std::string& name : read_) {
+      const Semaphore* semaphore = state_.Find(name);
+      if (semaphore == nullptr) absent.emplace_back().name = name;
+      rows.push_back(semaphore != nullptr ? &semaphore->row : &absent.back());
+    }
+    absl::StatusOr<std::vector<std::string>> changed = store_->Changed(rows);
+    if (!changed.ok()) return changed.status();
+    if (absl::Status status = Refresh(*std::move(changed)); !status.ok()) return status;
+  }
+  Editor editor(&state_, &decided->transaction);
+  for (const Submission& submission : batch) {
+    if (absl::Status status = DecideOne(submission.command, editor, decided); !status.ok()) {
+      editor.Finish();
+      return status;
+    }
+  }
+  editor.Finish();
+  NameClients(&decided->transaction);
+  ForgetClients(&decided->transaction);
+  return absl::OkStatus();
+}
+
+absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, Decided* decided) {
+  Context context;
+  context.self = options_.self;
+  context.limits = options_.limits;
+  context.now_unix_ms = options_.now_unix_ms();
+
+  const Requester* requester = RequesterOf(command);
+  Client* client = nullptr;
+  std::string_view client_id;
+  if (requester != nullptr && requester->sequence != 0) client_id = requester->client_id;
+  if (const auto* open = std::get_if<OpenSessionCommand>(&command)) client_id = open->client_id;
+  if (!client_id.empty()) {
+    client = clients_.Find(client_id);
+    if (client == nullptr && clients_.size() >= options_.clients_max) {
+      Client* oldest = clients_.Oldest();
+      const bool in_use =
+          state_.ClaimCountOf(oldest->number) > 0 || oldest->stored || oldest->batch == batch_;
+      if (in_use) {
+        decided->outcomes.push_back(
+            LimitReached(absl::StrCat("clients_max (", options_.clients_max, ") is reached")));
+        return absl::OkStatus();
+      }
+      clients_.Forget(oldest->number);
+    }
+    if (client == nullptr) client = clients_.Add(std::string(client_id), options_.now());
+    UsedInBatch(client);
+    context.client = client->number;
+  }
+  if (client != nullptr && requester != nullptr) {
+    absl::StatusOr<std::optional<Outcome>> replay =
+        Replay(command, client, requester->sequence, editor, context);
+    if (!replay.ok()) return replay.status();
+    if (replay->has_value()) {
+      decided->outcomes.push_back(std::move(**replay));
+      return absl::OkStatus();
+    }
+  }
+  if (const auto* history = std::get_if<HistoryCommand>(&command)) {
+    absl::StatusOr<Outcome> outcome = ReadHistory(*history);
+    if (!outcome.ok()) return outcome.status();
+    decided->outcomes.push_back(*std::move(outcome));
+    return absl::OkStatus();
+  }
+  if (const auto* list = std::get_if<ListCommand>(&command); list != nullptr && !exclusive()) {
+    absl::StatusOr<Outcome> outcome = ListNames(*list);
+    if (!outcome.ok()) return outcome.status();
+    decided->outcomes.push_back(*std::move(outcome));
+    return absl::OkStatus();
+  }
+  const std::vector<Answer>& answers = decided->transaction.answers;
+  const size_t answered = answers.size();
+  decided->outcomes.push_back(Execute(command, editor, context));
+  // Whoever was answered now (others who waited, too) may repeat the request within this very
+  // batch.
+  for (size_t i = answered; i < answers.size(); ++i) {
+    Client* asker = clients_.Find(answers[i].request.client);
+    if (asker == nullptr) continue;
+    UsedInBatch(asker);
+    asker->batch_high = std::max(asker->batch_high, answers[i].request.sequence);
+  }
+  return absl::OkStatus();
+}
+
+Outcome LedgerAdapter::Execute(const Command& command, Editor& editor, const Context& context) {
+  struct Run {
+    LedgerAdapter& self;
+    Editor& editor;
+    const Context& context;
+    // What is not held has ended somehow: say how, if it was of late.
+    Outcome WithCause(Outcome outcome, const Id& claim) const {
+      if (outcome.kind == OutcomeKind::kNotHeld && outcome.cause == EndCause::kNone &&
+          !claim.empty()) {
+        outcome.cause = self.CauseOf(claim, editor.transaction());
+      }
+      return outcome;
+    }
+    Outcome operator()(const AcquireCommand& c) const { return Acquire(editor, c, context); }
+    Outcome operator()(const ReleaseCommand& c) const {
+      return WithCause(Release(editor, c, context), c.claim);
+    }
+    Outcome operator()(const VerifyCommand& c) const {
+      return WithCause(Verify(editor.state(), c), c.claim);
+    }
+    Outcome operator()(const EndCommand& c) const {
+      return WithCause(End(editor, c, context), c.claim);
+    }
+    Outcome operator()(const RecallCommand& c) const {
+      return WithCause(AskBack(editor, c, context), c.claim);
+    }
+    Outcome operator()(const AdoptCommand& c) const {
+      return WithCause(Adopt(editor, c, context), c.claim);
+    }
+    Outcome operator()(const OpenSessionCommand& c) const {
+      return OpenSession(editor, c, context);
+    }
+    Outcome operator()(const AdoptSessionCommand& c) const {
+      return AdoptSession(editor, c, context);
+    }
+    Outcome operator()(const CloseSessionCommand& c) const {
+      return CloseSession(editor, c, context);
+    }
+    Outcome operator()(const OrphansCommand& c) const {
+      return Orphans(editor.state(), c, context, self.exclusive());
+    }
+    Outcome operator()(const AdminCommand& c) const { return Administer(editor, c, context); }
+    Outcome operator()(const ListCommand& c) const { return List(editor.state(), c); }
+    Outcome operator()(const HistoryCommand&) const { return Simply(OutcomeKind::kUnsupported); }
+    Outcome operator()(const WatchCommand& c) const {
+      self.watching_ = c.on;
+      return Simply(OutcomeKind::kDone);
+    }
+  };
+  return std::visit(Run{*this, editor, context}, command);
+}
+
+absl::StatusOr<Outcome> LedgerAdapter::ReadHistory(const HistoryCommand& command) {
+  if (!guarantees().history) {
+    Outcome outcome = Simply(OutcomeKind::kUnsupported);
+    outcome.message =
+        absl::StrCat("the adapter ", guarantees().adapter, " keeps no history as it is configured");
+    return outcome;
+  }
+  absl::StatusOr<std::vector<HistoryRow>> rows =
+      store_->ReadHistory(command.semaphore, command.before, command.rows_max + 1);
+  if (!rows.ok()) return rows.status();
+  Outcome outcome = Simply(OutcomeKind::kDone);
+  outcome.report = std::make_unique<Report>();
+  outcome.report->more = rows->size() > command.rows_max;
+  if (outcome.report->more) rows->resize(command.rows_max);
+  outcome.report->history = *std::move(rows);
+  return outcome;
+}
+
+EndCause LedgerAdapter::CauseOf(const Id& claim, const Transaction& transaction) const {
+  for (auto row = transaction.history.rbegin(); row != transaction.history.rend(); ++row) {
+    if (row->lease->id == claim) return row->cause;
+  }
+  return ends_.Find(claim);
+}
+
+}  // namespace semaphored::ledger
