@@ -91,7 +91,7 @@ void SessionDriver::Flush(std::unique_lock<std::mutex>& lock) {
   std::size_t endpoint = 0;
   const bool connect = machine_.StartConnecting(&endpoint, now);
   if (connect) {
-    stream_ = SessionStream::Create(options_.endpoints[endpoint], shared_from_this());
+    stream_ = SessionStream::Create(options_.endpoints[endpoint], loop_, shared_from_this());
     ++streams_alive_;
     writing_ = false;
   }
@@ -132,7 +132,8 @@ void SessionDriver::RunTimers() {
     waiting_until_ = machine_.closed() ? kNever : machine_.NextDue(stream_ != nullptr && !writing_);
     clock_.WaitUntil(changed_, lock, waiting_until_);
   }
-  changed_.notify_all();
+  lock.unlock();
+  loop_.Stop();
 }
 
 bool SessionDriver::OnOwnThread() const {

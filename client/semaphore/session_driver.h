@@ -57,6 +57,7 @@ class SessionDriver : public StreamListener, public std::enable_shared_from_this
   Clock& clock_;
   Notifier results_;
   Notifier losses_;
+  StreamLoop loop_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,14 +1,20 @@
-// Inside the client: one Session stream of gRPC. It knows no rules; see session_machine.h for
-// those.
+// Inside the client: one Session stream of gRPC, and the thread that serves such streams. They know
+// no rules; see session_machine.h for those.
+//
+// A completion queue of our own, not gRPC's callbacks: where gRPC has no background poller
+// (Debian's has none), the last channel of a process joins the threads of the callbacks, and
+// deadlocks with a callback that opens the next channel.
 #ifndef SEMAPHORED_CLIENT_SEMAPHORE_SESSION_STREAM_H_
 #define SEMAPHORED_CLIENT_SEMAPHORE_SESSION_STREAM_H_
 
 #include <grpcpp/client_context.h>
-#include <grpcpp/support/client_callback.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/support/async_stream.h>
 
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "proto/semaphore/v1/semaphore.grpc.pb.h"
@@ -17,26 +23,42 @@ namespace semaphore {
 
 class SessionStream;
 
-// Called on threads of gRPC, one call at a time for OnStreamMessage, and nothing after OnStreamEnd.
-// Must not block.
+// Called on the StreamLoop's thread. Must not block.
 class StreamListener {
  public:
   virtual ~StreamListener() = default;
   virtual void OnStreamMessage(SessionStream* stream, const v1::SessionResponse& message) = 0;
   // The message has left request(), and the next may be written.
   virtual void OnStreamWritten(SessionStream* stream) = 0;
-  // Called exactly once for each stream that was started. `status` may be OK. The last reference to
-  // `stream` must be let go on a thread that is not gRPC's: with it goes a channel, and where gRPC
-  // polls on threads of its callbacks (Debian's does), the last channel of the process joins them.
+  // The last call, exactly once for each stream that was started. `status` may be OK.
   virtual void OnStreamEnd(std::shared_ptr<SessionStream> stream, const absl::Status& status) = 0;
 };
 
+// A completion queue and its thread.
+class StreamLoop {
+ public:
+  StreamLoop();
+  StreamLoop(const StreamLoop&) = delete;
+  StreamLoop& operator=(const StreamLoop&) = delete;
+
+  grpc::CompletionQueue* queue() { return &queue_; }
+
+  // Ends the thread. REQUIRES: called once, on another thread; all streams have ended.
+  void Stop();
+
+ private:
+  void Run();
+
+  grpc::CompletionQueue queue_;
+  std::thread thread_;
+};
+
 // Keeps itself and its listener alive from Start() until OnStreamEnd has returned.
-class SessionStream final : public grpc::ClientBidiReactor<v1::SessionRequest, v1::SessionResponse>,
-                            public std::enable_shared_from_this<SessionStream> {
+class SessionStream final : public std::enable_shared_from_this<SessionStream> {
  public:
   // Opens a connection of its own, so that a broken one is never used again. Does not block.
-  static std::shared_ptr<SessionStream> Create(const std::string& endpoint,
+  // `loop` must outlive the stream.
+  static std::shared_ptr<SessionStream> Create(const std::string& endpoint, StreamLoop& loop,
                                                std::shared_ptr<StreamListener> listener);
 
   // Call once, before Write().
@@ -46,28 +68,48 @@ class SessionStream final : public grpc::ClientBidiReactor<v1::SessionRequest, v
   // Writes request(). REQUIRES: the write before it was told by OnStreamWritten. Does nothing if
   // the stream has ended.
   void Write();
-  // OnStreamEnd follows soon. Any thread, any time after Start().
+  // OnStreamEnd follows soon. Any thread, any time after Create().
   void Cancel() { context_.TryCancel(); }
 
  private:
-  SessionStream(const std::string& endpoint, std::shared_ptr<StreamListener> listener);
+  friend class StreamLoop;
+  enum class Step { kStart, kRead, kWrite, kFinish };
+  // What the completion queue gives back.
+  struct Tag {
+    SessionStream* stream;
+    Step step;
+  };
 
-  void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
-  void OnDone(const grpc::Status& status) override;
+  SessionStream(const std::string& endpoint, StreamLoop& loop,
+                std::shared_ptr<StreamListener> listener);
+
+  void OnStep(Step step, bool ok);
+  void OnStarted(bool ok);
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void FinishLocked();
+  void EndIfDone();
 
   grpc::ClientContext context_;
   const std::unique_ptr<v1::SemaphoreService::Stub> stub_;
+  StreamLoop& loop_;
   std::shared_ptr<StreamListener> listener_;
   std::shared_ptr<SessionStream> self_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::SessionRequest, v1::SessionResponse>> call_;
   v1::SessionRequest request_;
   v1::SessionResponse response_;
+  grpc::Status status_;
+  Tag start_{this, Step::kStart};
+  Tag read_{this, Step::kRead};
+  Tag write_{this, Step::kWrite};
+  Tag finish_{this, Step::kFinish};
 
-  // The hold that lets us write from outside the reactions is given back once reading has failed
-  // and no write is under way.
   std::mutex mutex_;
-  bool ended_ = false;
+  bool started_ = false;
+  bool write_wanted_ = false;  // Write() came before the call was started
   bool writing_ = false;
+  bool finishing_ = false;
+  bool finished_ = false;
 };
 
 }  // namespace semaphore

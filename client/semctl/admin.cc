@@ -1,0 +1,290 @@
+// semctl create, resize, configure, drain, pause, resume, revoke, destroy, prune.
+#include "client/semctl/admin.h"
+
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "client/semctl/exit_codes.h"
+#include "client/semctl/output.h"
+
+namespace semaphore::semctl {
+namespace {
+
+using std::chrono::milliseconds;
+using Request = v1::AdministerRequest;
+using Response = v1::AdministerResponse;
+
+constexpr milliseconds kCallTimeout(30'000);
+
+// What an act says of itself in a sentence of text; the semaphore follows.
+using Sentence = std::function<std::string(const Response&)>;
+
+// Does the act and prints what became of the semaphore. kNo if `must_be_done` and it was not.
+int Act(const Context& context, const Request& request, const Sentence& sentence,
+        milliseconds wait = milliseconds(0), bool must_be_done = false) {
+  const absl::StatusOr<Response> response = Administer(context, request, wait);
+  if (!response.ok()) return context.Fail(response.status());
+  const int code = must_be_done && !response->done() ? kNo : kDone;
+  if (context.json()) {
+    Json json = {{"done", response->done()},
+                 {"changed", response->changed()},
+                 {"affected", response->affected()}};
+    if (response->has_semaphore()) json["semaphore"] = ToJson(response->semaphore());
+    PrintJson(json);
+    return code;
+  }
+  std::printf("%s: %s\n", request.semaphore().c_str(), sentence(*response).c_str());
+  if (response->has_semaphore()) {
+    std::printf("%s: %s\n", request.semaphore().c_str(), Summary(response->semaphore()).c_str());
+    for (const v1::LeaseInfo& lease : response->semaphore().leases()) {
+      std::printf("  held by %s since %s\n", lease.lease().holder().c_str(),
+                  FormatTime(lease.granted_at_unix_ms()).c_str());
+    }
+  }
+  return code;
+}
+
+// A subcommand for one act: NAME and --revision are added.
+CLI::App* AddAct(CLI::App& app, Context& context, const std::string& name,
+                 const std::string& description, const std::string& examples,
+                 const std::shared_ptr<Request>& request, std::function<int()> action) {
+  static_cast<void>(context);
+  CLI::App* const command =
+      AddCommand(app, context, name, description, examples, std::move(action));
+  command->add_option("NAME", *request->mutable_semaphore(), "The semaphore")->required();
+  command->add_option_function<std::uint64_t>(
+      "--revision", [request](std::uint64_t value) { request->set_expected_revision(value); },
+      "Only if the semaphore stands at this revision");
+  return command;
+}
+
+struct SettingsArguments {
+  bool backfill = false;
+  milliseconds longest_hold{0};
+  milliseconds recall_grace{0};
+  bool no_recall_grace = false;
+  std::uint32_t permits_per_holder = 0;
+  std::uint32_t waiters_max = 0;
+
+  v1::Settings ToSettings() const {
+    v1::Settings settings;
+    settings.set_backfill(backfill);
+    settings.set_longest_hold_ms(longest_hold.count());
+    settings.set_recall_grace_ms(no_recall_grace ? -1 : recall_grace.count());
+    settings.set_permits_per_holder(permits_per_holder);
+    settings.set_waiters_max(waiters_max);
+    return settings;
+  }
+};
+
+void AddSettings(CLI::App* command, SettingsArguments* settings) {
+  command->add_flag("--backfill", settings->backfill,
+                    "A waiter that fits may overtake a larger one");
+  AddDuration(command, "--longest-hold", &settings->longest_hold,
+              "A lease that is held for longer is recalled [no bound]");
+  AddDuration(command, "--recall-grace", &settings->recall_grace,
+              "Time between a recall and the revocation [30s]");
+  command->add_flag("--no-recall-grace", settings->no_recall_grace, "Revoke at once");
+  command->add_option("--permits-per-holder", settings->permits_per_holder,
+                      "What one holder may have at once [no bound]");
+  command->add_option("--waiters-max", settings->waiters_max,
+                      "Waiters that may stand in the queue [the daemon's bound]");
+}
+
+void AddCreate(CLI::App& app, Context& context) {
+  auto request = std::make_shared<Request>();
+  auto limit = std::make_shared<std::uint32_t>(0);
+  auto settings = std::make_shared<SettingsArguments>();
+  CLI::App* const create =
+      AddAct(app, context, "create", "Make a semaphore",
+             "  semctl create team/db --limit 4 --longest-hold 1h", request,
+             [&context, request, limit, settings] {
+               request->mutable_create()->set_limit(*limit);
+               *request->mutable_create()->mutable_settings() = settings->ToSettings();
+               return Act(context, *request, [](const Response& response) {
+                 return response.changed() ? "created" : "exists already, and is the same";
+               });
+             });
+  create->add_option("--limit", *limit, "How many permits there are")->required();
+  AddSettings(create, settings.get());
+}
+
+void AddConfigure(CLI::App& app, Context& context) {
+  auto request = std::make_shared<Request>();
+  auto settings = std::make_shared<SettingsArguments>();
+  CLI::App* const configure =
+      AddAct(app, context, "configure",
+             "Replace a semaphore's settings; what is not given is as by default",
+             "  semctl configure team/db --permits-per-holder 1 --recall-grace 10s", request,
+             [&context, request, settings] {
+               *request->mutable_configure()->mutable_settings() = settings->ToSettings();
+               return Act(context, *request, [](const Response&) { return "configured"; });
+             });
+  AddSettings(configure, settings.get());
+}
+
+void AddResize(CLI::App& app, Context& context) {
+  auto request = std::make_shared<Request>();
+  auto grace = std::make_shared<milliseconds>(0);
+  auto policy = std::make_shared<v1::ShrinkPolicy>(v1::SHRINK_POLICY_WAIT);
+  CLI::App* const command =
+      AddAct(app, context, "resize", "Change the limit",
+             R"(  semctl resize team/db --limit 8
+  semctl resize team/db --add 2
+  semctl resize team/db --remove 2 --policy recall --grace 30s)",
+             request, [&context, request, grace, policy] {
+               request->mutable_resize()->set_policy(*policy);
+               request->mutable_resize()->set_grace_ms(grace->count());
+               return Act(context, *request, [](const Response& response) {
+                 return absl::StrCat("resized",
+                                     response.affected() > 0
+                                         ? absl::StrCat(", leases recalled: ", response.affected())
+                                         : "");
+               });
+             });
+  CLI::Option_group* const change = command->add_option_group("change", "The new limit");
+  v1::Resize* const resize = request->mutable_resize();
+  change->add_option_function<std::uint32_t>(
+      "--limit", [resize](std::uint32_t value) { resize->set_limit(value); }, "This limit");
+  change->add_option_function<std::uint32_t>(
+      "--add", [resize](std::uint32_t value) { resize->set_add(value); }, "So many more");
+  change->add_option_function<std::uint32_t>(
+      "--remove", [resize](std::uint32_t value) { resize->set_remove(value); }, "So many less");
+  change->require_option(1);
+  const std::map<std::string, v1::ShrinkPolicy> policies = {{"wait", v1::SHRINK_POLICY_WAIT},
+                                                            {"recall", v1::SHRINK_POLICY_RECALL},
+                                                            {"refuse", v1::SHRINK_POLICY_REFUSE}};
+  command
+      ->add_option("--policy", *policy,
+                   "If more are held: wait for them, recall them, or refuse to shrink [wait]")
+      ->transform(CLI::CheckedTransformer(policies))
+      ->type_name("wait|recall|refuse");
+  AddDuration(command, "--grace", grace.get(),
+              "Time between recall and revocation [the semaphore's]");
+}
+
+void AddPauses(CLI::App& app, Context& context) {
+  auto paused = std::make_shared<Request>();
+  AddAct(app, context, "pause",
+         "Grant nothing until resume; who holds goes on, who waits keeps the place",
+         "  semctl pause team/db", paused, [&context, paused] {
+           paused->mutable_pause();
+           return Act(context, *paused, [](const Response&) { return "paused"; });
+         });
+  auto resumed = std::make_shared<Request>();
+  AddAct(app, context, "resume", "Grant again after pause or drain", "  semctl resume team/db",
+         resumed, [&context, resumed] {
+           resumed->mutable_resume();
+           return Act(context, *resumed, [](const Response&) { return "resumed"; });
+         });
+  auto drained = std::make_shared<Request>();
+  auto held_max = std::make_shared<std::uint32_t>(0);
+  auto wait = std::make_shared<milliseconds>(0);
+  CLI::App* const drain =
+      AddAct(app, context, "drain",
+             "Pause, and wait until at most N permits are held; says who still holds",
+             "  semctl drain team/db --wait 10m && maintenance; semctl resume team/db", drained,
+             [&context, drained, held_max, wait] {
+               drained->mutable_drain()->set_held_max(*held_max);
+               drained->mutable_drain()->set_wait_ms(wait->count());
+               return Act(
+                   context, *drained,
+                   [](const Response& response) {
+                     return response.done() ? "drained" : "not drained yet";
+                   },
+                   *wait, true);
+             });
+  drain->add_option("--held-max", *held_max, "Permits that may still be held [0]");
+  AddDuration(drain, "--wait", wait.get(), "How long to wait for it [0]");
+}
+
+void AddRevoke(CLI::App& app, Context& context) {
+  auto request = std::make_shared<Request>();
+  auto grace = std::make_shared<milliseconds>(0);
+  auto all = std::make_shared<bool>(false);
+  CLI::App* const revoke =
+      AddAct(app, context, "revoke", "Take leases away from their holders",
+             R"(  semctl revoke team/db --holder build-7:4711
+  semctl revoke team/db --all --grace 30s)",
+             request, [&context, request, grace, all] {
+               request->mutable_revoke()->set_all(*all);
+               request->mutable_revoke()->set_grace_ms(grace->count());
+               return Act(context, *request, [](const Response& response) {
+                 return absl::StrCat("leases revoked or recalled: ", response.affected());
+               });
+             });
+  v1::Revoke* const act = request->mutable_revoke();
+  CLI::Option_group* const which = revoke->add_option_group("which", "Exactly one of");
+  which->add_option("--lease", *act->mutable_lease_id(), "This lease");
+  which->add_option("--holder", *act->mutable_holder(), "All leases of this holder");
+  which->add_flag("--all", *all, "All leases");
+  which->require_option(1);
+  AddDuration(revoke, "--grace", grace.get(), "Recall first, and revoke after this [0]");
+}
+
+void AddDestroy(CLI::App& app, Context& context) {
+  auto request = std::make_shared<Request>();
+  auto wait = std::make_shared<milliseconds>(-1);
+  auto force = std::make_shared<bool>(false);
+  CLI::App* const destroy =
+      AddAct(app, context, "destroy", "Remove a semaphore; refused while anybody holds or waits",
+             R"(  semctl destroy team/db
+  semctl destroy team/db --wait 5m
+  semctl destroy team/db --force)",
+             request, [&context, request, wait, force] {
+               v1::Destroy* const act = request->mutable_destroy();
+               const bool waits = *wait >= milliseconds(0);
+               act->set_policy(*force  ? v1::DESTROY_POLICY_FORCE
+                               : waits ? v1::DESTROY_POLICY_WAIT
+                                       : v1::DESTROY_POLICY_REFUSE);
+               if (waits) act->set_wait_ms(wait->count());
+               return Act(
+                   context, *request,
+                   [](const Response& response) {
+                     return response.done() ? "destroyed" : "goes when the last holder leaves";
+                   },
+                   waits ? *wait : milliseconds(0), waits);
+             });
+  CLI::Option* const waits = AddDuration(destroy, "--wait", wait.get(),
+                                         "Let the holders finish, and wait this long for it");
+  destroy->add_flag("--force", *force, "Revoke all leases at once")->excludes(waits);
+}
+
+}  // namespace
+
+absl::StatusOr<Response> Administer(const Context& context, Request request, milliseconds wait) {
+  *request.mutable_request_id() = NewRequestId();
+  Response response;
+  const absl::Status status = context.MakeCaller().Call(
+      [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
+        return stub.Administer(call, request, &response);
+      },
+      wait < milliseconds(0) ? wait : wait + kCallTimeout);
+  if (!status.ok()) return status;
+  return response;
+}
+
+void AddAdminCommands(CLI::App& app, Context& context) {
+  AddCreate(app, context);
+  AddResize(app, context);
+  AddConfigure(app, context);
+  AddPauses(app, context);
+  AddRevoke(app, context);
+  AddDestroy(app, context);
+  auto request = std::make_shared<Request>();
+  AddAct(app, context, "prune", "Mend what an engine may leave behind", "  semctl prune team/db",
+         request, [&context, request] {
+           request->mutable_prune();
+           return Act(context, *request, [](const Response& response) {
+             return absl::StrCat("entries cleaned away: ", response.affected());
+           });
+         });
+}
+
+}  // namespace semaphore::semctl

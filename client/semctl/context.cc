@@ -1,0 +1,83 @@
+#include "client/semctl/context.h"
+
+#include <cstdio>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "client/semaphore/errors.h"
+#include "client/semctl/duration.h"
+#include "client/semctl/exit_codes.h"
+
+namespace semaphore::semctl {
+
+std::vector<std::string> Context::endpoints() const {
+  return absl::StrSplit(server, ',', absl::SkipWhitespace());
+}
+
+int Context::Fail(const absl::Status& status) const {
+  const int code = ExitCodeOf(status);
+  const std::string reason = ErrorReason(status);
+  const std::string advice = ErrorDetail(status, "advice");
+  if (json()) {
+    Json error = {{"code", absl::StatusCodeToString(status.code())},
+                  {"reason", reason},
+                  {"message", std::string(status.message())},
+                  {"exit_code", code}};
+    if (!advice.empty()) error["advice"] = advice;
+    std::fprintf(stderr, "%s\n", Json{{"error", error}}.dump().c_str());
+    return code;
+  }
+  const std::string name = reason.empty() ? absl::StatusCodeToString(status.code()) : reason;
+  std::fprintf(stderr, "semctl: %s: %s\n", name.c_str(), std::string(status.message()).c_str());
+  if (!advice.empty()) std::fprintf(stderr, "semctl: %s\n", advice.c_str());
+  return code;
+}
+
+void Context::Say(const std::string& event, const std::string& message) const {
+  if (json()) {
+    std::fprintf(stderr, "%s\n", Json{{"event", event}, {"message", message}}.dump().c_str());
+  } else {
+    std::fprintf(stderr, "semctl: %s\n", message.c_str());
+  }
+}
+
+CLI::Option* AddDuration(CLI::App* app, const std::string& name, std::chrono::milliseconds* value,
+                         const std::string& description) {
+  return app
+      ->add_option_function<std::string>(
+          name,
+          [name, value](const std::string& text) {
+            const auto parsed = ParseDuration(text);
+            if (!parsed.has_value()) {
+              throw CLI::ValidationError(name,
+                                         "not a duration like 500ms, 30s, 5m or 1h30m: " + text);
+            }
+            *value = *parsed;
+          },
+          description)
+      ->type_name("DURATION");
+}
+
+CLI::App* AddCommand(CLI::App& app, Context& context, const std::string& name,
+                     const std::string& description, const std::string& examples,
+                     std::function<int()> action) {
+  CLI::App* const command = app.add_subcommand(name, description);
+  command->footer("Examples:\n" + examples);
+  command->callback([&context, action = std::move(action)] { context.action = action; });
+  command->fallthrough();  // --server and -o may stand behind the subcommand too
+  return command;
+}
+
+v1::RequestId NewRequestId() {
+  std::random_device device;
+  v1::RequestId id;
+  id.set_client_id(
+      absl::StrFormat("semctl-%08x%08x%08x%08x", device(), device(), device(), device()));
+  id.set_sequence(1);
+  return id;
+}
+
+}  // namespace semaphore::semctl

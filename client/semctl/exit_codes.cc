@@ -1,0 +1,31 @@
+#include "client/semctl/exit_codes.h"
+
+#include <string>
+
+#include "client/semaphore/errors.h"
+
+namespace semaphore::semctl {
+
+const char kExitCodesHelp[] = R"(Exit codes:
+  0        done. run: the command's own code
+  1        the answer is no: verify says not held; drain or destroy --wait was not done in time
+  2        the command line is wrong
+  120      full, and --no-wait was given
+  121      the wait timed out
+  122      lost: the lease ended before the work did, or was not held
+  123      no daemon could be reached
+  124      refused: any other error of the daemon
+  126,127  run: the command could not be executed; was not found
+  128+N    run: the command was killed by signal N, or semctl was while it waited)";
+
+int ExitCodeOf(const absl::Status& status) {
+  if (status.ok()) return kDone;
+  const std::string reason = ErrorReason(status);
+  if (reason == "FULL" || reason == "HOLDER_CAP") return kFull;
+  if (reason == "NOT_HELD" || reason == "SESSION_LOST") return kLost;
+  if (status.code() == absl::StatusCode::kDeadlineExceeded) return kTimedOut;
+  if (status.code() == absl::StatusCode::kUnavailable) return kUnreachable;
+  return kRefused;
+}
+
+}  // namespace semaphore::semctl

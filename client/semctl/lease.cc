@@ -1,0 +1,230 @@
+// semctl acquire, renew, release, verify: leases that outlive semctl, by the unary calls.
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/semctl/context.h"
+#include "client/semctl/duration.h"
+#include "client/semctl/exit_codes.h"
+#include "client/semctl/output.h"
+
+namespace semaphore::semctl {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Calls that do not wait are answered within this, or the daemon is stuck.
+constexpr milliseconds kCallTimeout(30'000);
+// Beyond the wait that was asked for.
+constexpr milliseconds kWaitSlack(10'000);
+
+struct AcquireArguments {
+  v1::AcquireRequest request;
+  bool adopt = false;
+  bool no_wait = false;
+  bool quiet = false;
+  milliseconds wait{-1};
+  milliseconds ttl{0};
+};
+
+void PrintLease(const v1::Lease& lease, const v1::Validity& validity) {
+  std::printf("lease      %s\n", lease.lease_id().c_str());
+  std::printf("semaphore  %s\n", lease.semaphore().c_str());
+  std::printf("slots      %s\n", absl::StrJoin(lease.slots(), ",").c_str());
+  std::printf("token      %s\n", absl::StrCat(lease.token()).c_str());
+  std::printf("holder     %s\n", lease.holder().c_str());
+  std::printf("ttl        %s\n", FormatDuration(milliseconds(lease.ttl_ms())).c_str());
+  std::printf("good for   %s\n", FormatDuration(milliseconds(validity.valid_for_ms())).c_str());
+}
+
+Json WithValidity(Json json, const v1::Validity& validity) {
+  json["valid_for_ms"] = validity.valid_for_ms();
+  return json;
+}
+
+int Acquire(const Context& context, AcquireArguments arguments) {
+  v1::AcquireRequest& request = arguments.request;
+  *request.mutable_request_id() = NewRequestId();
+  request.set_limit_mismatch(arguments.adopt ? v1::LIMIT_MISMATCH_ADOPT : v1::LIMIT_MISMATCH_FAIL);
+  request.set_ttl_ms(arguments.ttl.count());
+  const milliseconds wait = arguments.no_wait ? milliseconds(0) : arguments.wait;
+  request.set_wait_ms(wait.count());
+  v1::AcquireResponse response;
+  const absl::Status status = context.MakeCaller().Call(
+      [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
+        return stub.Acquire(call, request, &response);
+      },
+      wait < milliseconds(0) ? wait : wait + kWaitSlack);
+  if (!status.ok()) return context.Fail(status);
+  if (arguments.quiet) {
+    std::printf("%s\n", response.lease().lease_id().c_str());
+  } else if (context.json()) {
+    PrintJson(WithValidity(ToJson(response.lease()), response.validity()));
+  } else {
+    PrintLease(response.lease(), response.validity());
+  }
+  return kDone;
+}
+
+int Renew(const Context& context, const std::string& lease_id) {
+  v1::RenewRequest request;
+  request.set_lease_id(lease_id);
+  v1::RenewResponse response;
+  const absl::Status status = context.MakeCaller().Call(
+      [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
+        return stub.Renew(call, request, &response);
+      },
+      kCallTimeout);
+  if (!status.ok()) return context.Fail(status);
+  if (context.json()) {
+    Json json = WithValidity(ToJson(response.lease()), response.validity());
+    if (response.has_recall()) {
+      json["recall"] = {{"grace_ms", response.recall().grace_ms()},
+                        {"reason", response.recall().reason()}};
+    }
+    PrintJson(json);
+    return kDone;
+  }
+  PrintLease(response.lease(), response.validity());
+  if (response.has_recall()) {
+    std::printf("recalled   within %s: %s\n",
+                FormatDuration(milliseconds(response.recall().grace_ms())).c_str(),
+                response.recall().reason().c_str());
+  }
+  return kDone;
+}
+
+int Release(const Context& context, v1::ReleaseRequest request) {
+  *request.mutable_request_id() = NewRequestId();
+  v1::ReleaseResponse response;
+  const absl::Status status = context.MakeCaller().Call(
+      [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
+        return stub.Release(call, request, &response);
+      },
+      kCallTimeout);
+  if (!status.ok()) return context.Fail(status);
+  if (context.json()) {
+    PrintJson({{"released", response.released()},
+               {"remaining", response.remaining()},
+               {"ended", Word(response.ended())}});
+  } else if (response.released() > 0) {
+    std::printf("released %u, %u remain\n", response.released(), response.remaining());
+  } else {
+    std::printf("nothing released: the lease had ended before (%s)\n",
+                Word(response.ended()).c_str());
+  }
+  return response.released() > 0 ? kDone : kLost;
+}
+
+int Verify(const Context& context, const v1::VerifyRequest& request) {
+  v1::VerifyResponse response;
+  const absl::Status status = context.MakeCaller().Call(
+      [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
+        return stub.Verify(call, request, &response);
+      },
+      kCallTimeout);
+  if (!status.ok()) return context.Fail(status);
+  if (context.json()) {
+    Json json = {{"held", response.held()}, {"ended", Word(response.ended())}};
+    if (response.held())
+      json["lease"] = WithValidity(ToJson(response.lease()), response.validity());
+    if (response.has_recall()) json["recall_grace_ms"] = response.recall().grace_ms();
+    json["slot_token"] = response.slot_token();
+    PrintJson(json);
+  } else if (response.held()) {
+    std::printf("held%s\n", response.has_recall() ? ", and recalled" : "");
+    PrintLease(response.lease(), response.validity());
+  } else {
+    std::printf("not held: %s\n", Word(response.ended()).c_str());
+    if (response.slot_token() > 0) {
+      std::printf("the slot is held with token %s\n", absl::StrCat(response.slot_token()).c_str());
+    }
+  }
+  return response.held() ? kDone : kNo;
+}
+
+void AddAcquire(CLI::App& app, Context& context) {
+  auto arguments = std::make_shared<AcquireArguments>();
+  arguments->request.set_permits(1);
+  CLI::App* const acquire =
+      AddCommand(app, context, "acquire", "Take permits for a lease that lives by `semctl renew`",
+                 R"(  semctl acquire team/db --limit 4 --ttl 5m
+  lease=$(semctl acquire team/db --limit 4 -q) && work && semctl release "$lease")",
+                 [&context, arguments] { return Acquire(context, *arguments); });
+  v1::AcquireRequest* const request = &arguments->request;
+  acquire->add_option("NAME", *request->mutable_semaphore(), "The semaphore")->required();
+  acquire->add_option_function<std::uint32_t>(
+      "--limit", [request](std::uint32_t limit) { request->set_limit(limit); },
+      "Create it with this limit if it does not exist");
+  acquire->add_flag("--adopt", arguments->adopt, "Take another stored limit as it is");
+  acquire->add_option_function<std::uint32_t>(
+      "--permits", [request](std::uint32_t permits) { request->set_permits(permits); },
+      "How many permits [1]");
+  acquire->add_option_function<std::int32_t>(
+      "--priority", [request](std::int32_t priority) { request->set_priority(priority); },
+      "-1000 to 1000; higher is served first [0]");
+  acquire->add_option("--holder", *request->mutable_holder(), "For people: who holds");
+  CLI::Option* const wait =
+      AddDuration(acquire, "--wait", &arguments->wait, "How long to wait [for ever]");
+  acquire->add_flag("--no-wait", arguments->no_wait, "At once or not at all")->excludes(wait);
+  AddDuration(acquire, "--ttl", &arguments->ttl,
+              "How long the lease lives from one renew to the next [the daemon's default]");
+  acquire->add_flag("-q,--quiet", arguments->quiet, "Print the lease id only");
+}
+
+void AddVerify(CLI::App& app, Context& context) {
+  auto request = std::make_shared<v1::VerifyRequest>();
+  CLI::App* const verify = AddCommand(
+      app, context, "verify", "Is a lease still good? Asked with its id, or with slot and token",
+      R"(  semctl verify "$SEMAPHORE_LEASE"
+  semctl verify --semaphore team/db --slot 2 --token 1042)",
+      [&context, request] { return Verify(context, *request); });
+  CLI::Option* const lease =
+      verify->add_option("LEASE", *request->mutable_lease_id(), "The lease id");
+  CLI::Option* const name =
+      verify->add_option("--semaphore", *request->mutable_semaphore(), "The semaphore");
+  CLI::Option* const slot = verify->add_option_function<std::uint32_t>(
+      "--slot", [request](std::uint32_t value) { request->set_slot(value); }, "A slot of it");
+  CLI::Option* const token = verify->add_option_function<std::uint64_t>(
+      "--token", [request](std::uint64_t value) { request->set_token(value); },
+      "The token that was shown");
+  name->needs(slot)->needs(token)->excludes(lease);
+  slot->needs(name);
+  token->needs(name);
+}
+
+}  // namespace
+
+void AddLeaseCommands(CLI::App& app, Context& context) {
+  AddAcquire(app, context);
+
+  auto renewed = std::make_shared<std::string>();
+  AddCommand(app, context, "renew", "Keep a lease alive for another TTL",
+             R"(  while semctl renew "$lease" > /dev/null; do sleep 10; done)",
+             [&context, renewed] { return Renew(context, *renewed); })
+      ->add_option("LEASE", *renewed, "The lease id")
+      ->required();
+
+  auto released = std::make_shared<v1::ReleaseRequest>();
+  auto slots = std::make_shared<std::vector<std::uint32_t>>();
+  CLI::App* const release =
+      AddCommand(app, context, "release", "Give permits back, all of a lease or some slots",
+                 R"(  semctl release "$lease"
+  semctl release "$lease" --slot 3 --slot 4)",
+                 [&context, released, slots] {
+                   released->mutable_slots()->Assign(slots->begin(), slots->end());
+                   return Release(context, *released);
+                 });
+  release->add_option("LEASE", *released->mutable_lease_id(), "The lease id")->required();
+  release->add_option("--slot", *slots, "Only this slot; may be given several times");
+
+  AddVerify(app, context);
+}
+
+}  // namespace semaphore::semctl

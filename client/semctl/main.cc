@@ -1,0 +1,69 @@
+// semctl: the command line of semaphored.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "client/semctl/context.h"
+#include "client/semctl/exit_codes.h"
+
+namespace {
+
+using semaphore::semctl::Context;
+
+void Describe(CLI::App& app, Context& context) {
+  app.footer(std::string(semaphore::semctl::kExitCodesHelp) + R"(
+
+Examples:
+  semctl run team/db --limit 4 -- ./nightly-report
+  semctl describe team/db
+  semctl --server a:7420,b:7420 list -o json
+  semctl COMMAND --help)");
+  app.require_subcommand(1);
+  app.add_option("--server", context.server,
+                 "Daemons to try in this order: HOST:PORT[,HOST:PORT...]")
+      ->envname("SEMCTL_SERVER")
+      ->capture_default_str()
+      ->check([](const std::string& text) {
+        return text.find_first_not_of(", ") == std::string::npos ? "give at least one HOST:PORT"
+                                                                 : "";
+      });
+  app.add_option("-o,--output", context.output, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  semaphore::semctl::AddDuration(&app, "--connect-timeout", &context.connect_timeout,
+                                 "Give up when no daemon answered for this long [5s]");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Context context;
+  // What stands behind "--" is the command of `run`, and not ours to read.
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
+  if (dashes != arguments.end()) {
+    context.command.assign(dashes + 1, arguments.end());
+    arguments.erase(dashes, arguments.end());
+  }
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+
+  CLI::App app(
+      "Permits of named semaphores: run commands under them, look at them, administer them.",
+      "semctl");
+  Describe(app, context);
+  semaphore::semctl::AddRunCommand(app, context);
+  semaphore::semctl::AddLeaseCommands(app, context);
+  semaphore::semctl::AddAdminCommands(app, context);
+  semaphore::semctl::AddQueryCommands(app, context);
+  semaphore::semctl::AddWatchCommand(app, context);
+  semaphore::semctl::AddTopCommand(app, context);
+  semaphore::semctl::AddCompletionCommand(app, context);
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? semaphore::semctl::kDone : semaphore::semctl::kUsage;
+  }
+  return context.action();
+}

@@ -1,0 +1,188 @@
+#include "client/semctl/output.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "client/semctl/duration.h"
+
+namespace semaphore::semctl {
+namespace {
+
+using std::chrono::milliseconds;
+
+Json ToJson(const v1::Settings& settings) {
+  return {{"backfill", settings.backfill()},
+          {"longest_hold_ms", settings.longest_hold_ms()},
+          {"recall_grace_ms", settings.recall_grace_ms()},
+          {"permits_per_holder", settings.permits_per_holder()},
+          {"waiters_max", settings.waiters_max()}};
+}
+
+Json ToJson(const v1::LeaseInfo& info) {
+  Json json = semctl::ToJson(info.lease());
+  json["foreign"] = info.foreign();
+  json["recalled"] = info.recalled();
+  json["granted_at_unix_ms"] = info.granted_at_unix_ms();
+  json["node"] = info.node();
+  return json;
+}
+
+Json ToJson(const v1::WaiterInfo& info) {
+  return {{"position", info.position()}, {"holder", info.holder()},
+          {"permits", info.permits()},   {"priority", info.priority()},
+          {"node", info.node()},         {"queued_at_unix_ms", info.queued_at_unix_ms()}};
+}
+
+std::string Slots(const google::protobuf::RepeatedField<std::uint32_t>& slots) {
+  constexpr int kShownMax = 8;
+  if (slots.size() <= kShownMax) return absl::StrJoin(slots, ",");
+  return absl::StrCat(absl::StrJoin(slots.begin(), slots.begin() + kShownMax, ","), ",... (",
+                      slots.size(), ")");
+}
+
+std::string SettingsText(const v1::Settings& settings) {
+  std::vector<std::string> parts;
+  if (settings.backfill()) parts.push_back("backfill");
+  if (settings.longest_hold_ms() > 0) {
+    parts.push_back("longest hold " + FormatDuration(milliseconds(settings.longest_hold_ms())));
+  }
+  if (settings.recall_grace_ms() != 0) {
+    parts.push_back("recall grace " +
+                    (settings.recall_grace_ms() < 0
+                         ? "none"
+                         : FormatDuration(milliseconds(settings.recall_grace_ms()))));
+  }
+  if (settings.permits_per_holder() > 0) {
+    parts.push_back(absl::StrCat("permits per holder ", settings.permits_per_holder()));
+  }
+  if (settings.waiters_max() > 0) {
+    parts.push_back(absl::StrCat("waiters at most ", settings.waiters_max()));
+  }
+  return parts.empty() ? "as by default" : absl::StrJoin(parts, ", ");
+}
+
+}  // namespace
+
+std::string Word(v1::EndCause cause) {
+  if (cause == v1::END_CAUSE_UNSPECIFIED) return "";
+  return std::string(absl::StripPrefix(v1::EndCause_Name(cause), "END_CAUSE_"));
+}
+
+Json ToJson(const v1::Lease& lease) {
+  return {{"lease_id", lease.lease_id()},    {"semaphore", lease.semaphore()},
+          {"slots", lease.slots()},          {"token", lease.token()},
+          {"holder", lease.holder()},        {"ttl_ms", lease.ttl_ms()},
+          {"session_id", lease.session_id()}};
+}
+
+Json ToJson(const v1::SemaphoreInfo& semaphore) {
+  Json json = {
+      {"semaphore", semaphore.semaphore()}, {"limit", semaphore.limit()},
+      {"held", semaphore.held()},           {"waiting", semaphore.waiting()},
+      {"paused", semaphore.paused()},       {"destroying", semaphore.destroying()},
+      {"revision", semaphore.revision()},   {"created_at_unix_ms", semaphore.created_at_unix_ms()}};
+  if (semaphore.has_settings()) json["settings"] = ToJson(semaphore.settings());
+  if (semaphore.leases_size() > 0) {
+    json["leases"] = Json::array();
+    for (const v1::LeaseInfo& lease : semaphore.leases()) json["leases"].push_back(ToJson(lease));
+  }
+  if (semaphore.waiters_size() > 0) {
+    json["waiters"] = Json::array();
+    for (const v1::WaiterInfo& waiter : semaphore.waiters()) {
+      json["waiters"].push_back(ToJson(waiter));
+    }
+  }
+  return json;
+}
+
+Json ToJson(const v1::HistoryRow& row) {
+  return {{"number", row.number()},
+          {"semaphore", row.semaphore()},
+          {"holder", row.holder()},
+          {"slots", row.slots()},
+          {"token", row.token()},
+          {"granted_at_unix_ms", row.granted_at_unix_ms()},
+          {"ended_at_unix_ms", row.ended_at_unix_ms()},
+          {"cause", Word(row.cause())}};
+}
+
+Json ToJson(const v1::WatchEvent& event) {
+  return {{"kind", v1::WatchEvent::Kind_Name(event.kind())},
+          {"semaphore", ToJson(event.semaphore())},
+          {"holder", event.holder()},
+          {"slots", event.slots()},
+          {"token", event.token()},
+          {"cause", Word(event.cause())}};
+}
+
+std::string FormatTime(std::int64_t unix_ms) {
+  if (unix_ms == 0) return "-";
+  const time_t seconds = unix_ms / 1'000;
+  tm local{};
+  localtime_r(&seconds, &local);
+  char text[32];
+  strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local);
+  return text;
+}
+
+void PrintTable(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const std::vector<std::string>& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const std::vector<std::string>& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += row[i];
+      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
+    }
+    std::printf("%s\n", line.c_str());
+  }
+}
+
+void PrintJson(const Json& json) {
+  std::printf("%s\n", json.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
+std::string Summary(const v1::SemaphoreInfo& semaphore) {
+  return absl::StrCat("limit ", semaphore.limit(), ", ", semaphore.held(), " held, ",
+                      semaphore.waiting(), " waiting", semaphore.paused() ? ", paused" : "",
+                      semaphore.destroying() ? ", being destroyed" : "");
+}
+
+void PrintSemaphore(const v1::SemaphoreInfo& semaphore) {
+  std::printf("%s: %s\n", semaphore.semaphore().c_str(), Summary(semaphore).c_str());
+  std::printf("settings: %s\n", SettingsText(semaphore.settings()).c_str());
+  std::printf("revision %llu, created %s\n", static_cast<unsigned long long>(semaphore.revision()),
+              FormatTime(semaphore.created_at_unix_ms()).c_str());
+  if (semaphore.leases_size() > 0) {
+    std::vector<std::vector<std::string>> rows = {
+        {"", "SLOTS", "TOKEN", "HOLDER", "SINCE", "TTL", "NODE", ""}};
+    for (const v1::LeaseInfo& lease : semaphore.leases()) {
+      rows.push_back({"  held", Slots(lease.lease().slots()), absl::StrCat(lease.lease().token()),
+                      lease.lease().holder(), FormatTime(lease.granted_at_unix_ms()),
+                      FormatDuration(milliseconds(lease.lease().ttl_ms())), lease.node(),
+                      lease.recalled() ? "recalled" : (lease.foreign() ? "foreign" : "")});
+    }
+    PrintTable(rows);
+  }
+  if (semaphore.waiters_size() > 0) {
+    std::vector<std::vector<std::string>> rows = {
+        {"", "PLACE", "PERMITS", "PRIORITY", "HOLDER", "SINCE", "NODE"}};
+    for (const v1::WaiterInfo& waiter : semaphore.waiters()) {
+      rows.push_back({"  waits", absl::StrCat(waiter.position()), absl::StrCat(waiter.permits()),
+                      absl::StrCat(waiter.priority()), waiter.holder(),
+                      FormatTime(waiter.queued_at_unix_ms()), waiter.node()});
+    }
+    PrintTable(rows);
+  }
+}
+
+}  // namespace semaphore::semctl

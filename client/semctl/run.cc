@@ -1,0 +1,352 @@
+// semctl run: a command under a lease.
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/semaphore/client.h"
+#include "client/semaphore/errors.h"
+#include "client/semctl/context.h"
+#include "client/semctl/duration.h"
+#include "client/semctl/exit_codes.h"
+#include "client/semctl/guardian.h"
+#include "client/semctl/mailbox.h"
+#include "client/semctl/terminal.h"
+
+namespace semaphore::semctl {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Waiting for longer than this is told, and then told again.
+constexpr milliseconds kQuietWait(2'000);
+constexpr milliseconds kWaitTold(30'000);
+// How often the guardian is told how far the lease reaches now.
+constexpr milliseconds kFeedMost(250);
+constexpr milliseconds kKillAllBound(10'000);
+
+struct RunOptions {
+  std::string name;
+  AcquireOptions acquire;
+  milliseconds wait{-1};
+  bool no_wait = false;
+  milliseconds ttl{0};
+  milliseconds kill_after{10'000};
+};
+
+// SIGTTOU is blocked, not read: a program in the background may then hand the terminal over.
+sigset_t ForwardedSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    sigaddset(&set, number);
+  }
+  return set;
+}
+
+// One run, on one thread: everything that happens comes through poll.
+class Run {
+ public:
+  Run(const Context& context, const RunOptions& options, Guardian guardian, int signals)
+      : context_(context), options_(options), guardian_(std::move(guardian)), signals_(signals) {}
+
+  int Execute();
+
+ private:
+  absl::Status Connect();
+  void Ask();
+  void OnAnswer(absl::StatusOr<Permit> permit);
+  void Begin();
+  void Poll();
+  void OnSignal();
+  void OnGuardian(const GuardianEvent& event);
+  void OnStopped(int signal_number);
+  void OnGuardianGone();
+  void CutShort(const std::string& event, const std::string& why);
+  void FeedGuardian();
+  void TellWait();
+  void Finish(int code) { code_ = code; }
+  int FinishCommand(int status);
+  std::vector<std::string> Environment() const;
+
+  const Context& context_;
+  const RunOptions& options_;
+  Guardian guardian_;
+  const int signals_;
+  Terminal terminal_;
+  Mailbox mailbox_;
+  std::unique_ptr<Client> client_;
+  std::stop_source give_up_;
+  int gave_up_by_ = 0;  // a signal
+  QueuePlace place_;
+  TimePoint asked_at_ = BootClock::now();
+  TimePoint tell_at_ = asked_at_ + kQuietWait;
+  Permit permit_;
+  TimePoint fed_{};
+  pid_t group_ = 0;
+  bool cut_short_ = false;
+  std::optional<int> code_;
+};
+
+absl::Status Run::Connect() {
+  ClientOptions options;
+  options.endpoints = context_.endpoints();
+  options.ttl = options_.ttl;
+  options.connect_timeout = context_.connect_timeout;
+  absl::StatusOr<std::unique_ptr<Client>> client = Client::Create(options);
+  if (!client.ok()) return client.status();
+  client_ = *std::move(client);
+  return absl::OkStatus();
+}
+
+void Run::Ask() {
+  AcquireOptions acquire = options_.acquire;
+  acquire.wait = options_.no_wait ? milliseconds(0) : options_.wait;
+  acquire.cancel = give_up_.get_token();
+  acquire.on_queued = [this](const QueuePlace& place) {
+    mailbox_.Post([this, place] { place_ = place; });
+  };
+  acquire.on_lost = [this](const Loss& loss) {
+    mailbox_.Post([this, loss] {
+      CutShort("lost", absl::StrCat("the lease is lost (", ToString(loss.cause), ": ", loss.message,
+                                    "); ending the command"));
+    });
+  };
+  acquire.on_recall = [this](const RecallNotice& notice) {
+    mailbox_.Post([this, notice] {
+      CutShort("recalled",
+               absl::StrCat("the lease is recalled (", notice.reason, "), to be given back within ",
+                            FormatDuration(notice.grace), "; ending the command"));
+    });
+  };
+  client_->AcquireAsync(options_.name, acquire, [this](absl::StatusOr<Permit> permit) {
+    auto shared = std::make_shared<absl::StatusOr<Permit>>(std::move(permit));
+    mailbox_.Post([this, shared] { OnAnswer(std::move(*shared)); });
+  });
+}
+
+void Run::OnAnswer(absl::StatusOr<Permit> permit) {
+  if (gave_up_by_ != 0) {
+    Finish(kSignalled + gave_up_by_);
+  } else if (!permit.ok()) {
+    Finish(context_.Fail(permit.status()));
+  } else {
+    permit_ = *std::move(permit);
+    Begin();
+  }
+}
+
+std::vector<std::string> Run::Environment() const {
+  return {absl::StrCat("SEMAPHORE_NAME=", permit_.semaphore()),
+          absl::StrCat("SEMAPHORE_SLOT=", absl::StrJoin(permit_.slots(), ",")),
+          absl::StrCat("SEMAPHORE_TOKEN=", permit_.token()),
+          absl::StrCat("SEMAPHORE_LEASE=", permit_.lease_id())};
+}
+
+void Run::Begin() {
+  fed_ = permit_.good_until();
+  if (guardian_.Start(Environment(), fed_)) return;
+  context_.Say("guardian",
+               "the guardian process is gone, or the slots are too many for the environment");
+  Finish(kCannotExecute);
+}
+
+void Run::CutShort(const std::string& event, const std::string& why) {
+  if (cut_short_ || code_.has_value()) return;
+  cut_short_ = true;
+  context_.Say(event, why);
+  guardian_.Terminate();
+}
+
+void Run::FeedGuardian() {
+  if (group_ == 0) return;
+  const TimePoint good_until = permit_.good_until();
+  if (good_until == fed_) return;
+  fed_ = good_until;
+  guardian_.Extend(good_until);
+}
+
+void Run::TellWait() {
+  const TimePoint now = BootClock::now();
+  if (permit_ || now < tell_at_) return;
+  tell_at_ = now + kWaitTold;
+  const auto waited = std::chrono::duration_cast<milliseconds>(now - asked_at_);
+  std::string message =
+      absl::StrCat("waiting for ", options_.name, " since ", FormatDuration(waited));
+  if (place_.position > 0)
+    absl::StrAppend(&message, ", joined the queue at place ", place_.position);
+  if (place_.expected_wait >= milliseconds(0)) {
+    absl::StrAppend(&message, ", expected wait ", FormatDuration(place_.expected_wait));
+  }
+  context_.Say("waiting", message);
+}
+
+void Run::OnSignal() {
+  signalfd_siginfo info{};
+  while (read(signals_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+    const int number = static_cast<int>(info.ssi_signo);
+    if (group_ != 0) {
+      guardian_.Signal(number);
+    } else {
+      gave_up_by_ = number;
+      give_up_.request_stop();
+    }
+  }
+}
+
+void Run::OnStopped(int signal_number) {
+  if (!terminal_.ours()) return;
+  if (signal_number != SIGTTIN && signal_number != SIGTTOU) {
+    // Ctrl-Z: stop as well, so that the shell sees it. If we stay stopped, the guardian ends the
+    // command in time.
+    terminal_.TakeBack();
+    raise(SIGSTOP);
+  }
+  terminal_.GiveTo(group_);
+  guardian_.Signal(SIGCONT);
+}
+
+int Run::FinishCommand(int status) {
+  terminal_.TakeBack();
+  const absl::Status released = permit_.Release();
+  if (cut_short_) return kLost;
+  if (!released.ok()) context_.Fail(released);
+  if (ErrorReason(released) == "NOT_HELD") return kLost;
+  return WIFSIGNALED(status) ? kSignalled + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void Run::OnGuardianGone() {
+  terminal_.TakeBack();
+  context_.Say("guardian", "the guardian process was killed; ending the command");
+  if (guardian_.KillAll(kKillAllBound)) {
+    permit_.Release().IgnoreError();
+    Finish(kLost);
+    return;
+  }
+  context_.Say("guardian", "the command does not die; its permits are left to the TTL");
+  _exit(kLost);
+}
+
+void Run::OnGuardian(const GuardianEvent& event) {
+  switch (event.kind) {
+    case GuardianEvent::Kind::kStarted:
+      group_ = event.value;
+      terminal_.GiveTo(group_);
+      // What came between the grant and the start.
+      if (cut_short_) guardian_.Terminate();
+      if (gave_up_by_ != 0) guardian_.Signal(gave_up_by_);
+      return;
+    case GuardianEvent::Kind::kExecFailed:
+      context_.Say("exec", absl::StrCat(context_.command.front(), ": ", strerror(event.value)));
+      permit_.Release().IgnoreError();
+      return Finish(event.value == ENOENT ? kNotFound : kCannotExecute);
+    case GuardianEvent::Kind::kExited:
+      return Finish(FinishCommand(event.value));
+    case GuardianEvent::Kind::kTerminating:
+      return CutShort(
+          "lost", "no daemon vouches for the lease any more; ending the command before it ends");
+    case GuardianEvent::Kind::kStopped:
+      return OnStopped(event.value);
+    case GuardianEvent::Kind::kGone:
+      return OnGuardianGone();
+  }
+}
+
+void Run::Poll() {
+  milliseconds timeout = permit_ ? std::min(kFeedMost, permit_.ttl() / 12) : kFeedMost;
+  pollfd polled[] = {{signals_, POLLIN, 0},
+                     {guardian_.descriptor(), POLLIN, 0},
+                     {mailbox_.descriptor(), POLLIN, 0}};
+  poll(polled, 3, static_cast<int>(std::max(timeout, milliseconds(10)).count()));
+  OnSignal();
+  mailbox_.Deliver();
+  while (!code_.has_value()) {
+    const std::optional<GuardianEvent> event = guardian_.Next();
+    if (!event.has_value()) break;
+    OnGuardian(*event);
+  }
+  if (code_.has_value()) return;
+  FeedGuardian();
+  TellWait();
+}
+
+int Run::Execute() {
+  const absl::Status connected = Connect();
+  if (!connected.ok()) return context_.Fail(connected);
+  Ask();
+  while (!code_.has_value()) Poll();
+  // The client goes before the mailbox that its callbacks post to.
+  permit_ = Permit();
+  client_ = nullptr;
+  return *code_;
+}
+
+int RunCommand(const Context& context, const RunOptions& options) {
+  if (context.command.empty()) {
+    context.Say("usage", "run needs a command behind \"--\": semctl run NAME -- CMD...");
+    return kUsage;
+  }
+  // Before any thread: they inherit the mask, and the guardian must be forked from a process
+  // without threads.
+  const sigset_t forwarded = ForwardedSignals();
+  sigset_t blocked = forwarded;
+  sigaddset(&blocked, SIGTTOU);
+  sigprocmask(SIG_BLOCK, &blocked, nullptr);
+  absl::StatusOr<Guardian> guardian = Guardian::Fork(context.command, options.kill_after);
+  if (!guardian.ok()) return context.Fail(guardian.status());
+  const int signals = signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK);
+  return Run(context, options, *std::move(guardian), signals).Execute();
+}
+
+}  // namespace
+
+void AddRunCommand(CLI::App& app, Context& context) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* const run =
+      AddCommand(app, context, "run",
+                 "Run a command while permits are held: semctl run NAME [options] -- CMD...",
+                 R"(  semctl run team/db --limit 4 -- ./nightly-report --all
+  semctl run team/db --permits 2 --wait 5m -- make test
+  semctl run deploy --limit 1 --no-wait -- ./deploy.sh || echo "somebody else deploys"
+
+The command gets SEMAPHORE_NAME, SEMAPHORE_SLOT (a comma list when there are several),
+SEMAPHORE_TOKEN and SEMAPHORE_LEASE in its environment, runs in a process group of its own, and
+is passed INT, TERM, HUP, QUIT, USR1 and USR2. When the lease is recalled or about to be lost, the
+group gets TERM, and KILL after --kill-after, always before somebody else can hold the permits. Also
+when semctl is killed or stopped.
+)" + std::string(kExitCodesHelp),
+                 [&context, options] { return RunCommand(context, *options); });
+  run->add_option("NAME", options->name, "The semaphore")->required();
+  run->add_option("--limit", options->acquire.limit,
+                  "Create it with this limit if it does not exist");
+  run->add_flag("--adopt", options->acquire.adopt_limit, "Take another stored limit as it is");
+  run->add_option("--permits", options->acquire.permits, "How many permits")->capture_default_str();
+  run->add_option("--priority", options->acquire.priority, "-1000 to 1000; higher is served first")
+      ->capture_default_str();
+  run->add_option("--holder", options->acquire.holder, "For people: who holds [host:pid]");
+  CLI::Option* const wait =
+      AddDuration(run, "--wait", &options->wait, "How long to wait for the permits [for ever]");
+  run->add_flag("--no-wait", options->no_wait, "At once or not at all")->excludes(wait);
+  AddDuration(
+      run, "--ttl", &options->ttl,
+      "How long the permits outlive a semctl that cannot be reached [the daemon's default]");
+  AddDuration(run, "--kill-after", &options->kill_after, "Time between TERM and KILL [10s]");
+}
+
+}  // namespace semaphore::semctl

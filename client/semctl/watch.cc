@@ -1,0 +1,74 @@
+// semctl watch: what happens to semaphores, line by line.
+#include <time.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/semctl/context.h"
+#include "client/semctl/exit_codes.h"
+#include "client/semctl/output.h"
+
+namespace semaphore::semctl {
+namespace {
+
+void PrintEvent(const v1::WatchEvent& event) {
+  const std::string time = FormatTime(static_cast<std::int64_t>(::time(nullptr)) * 1'000);
+  std::string line = absl::StrCat(time, "  ", v1::WatchEvent::Kind_Name(event.kind()), "  ",
+                                  event.semaphore().semaphore());
+  if (event.slots_size() > 0) absl::StrAppend(&line, "  slots ", absl::StrJoin(event.slots(), ","));
+  if (event.token() > 0) absl::StrAppend(&line, "  token ", event.token());
+  if (!event.holder().empty()) absl::StrAppend(&line, "  by ", event.holder());
+  if (event.cause() != v1::END_CAUSE_UNSPECIFIED) {
+    absl::StrAppend(&line, "  ", Word(event.cause()));
+  }
+  absl::StrAppend(&line, "  (", Summary(event.semaphore()), ")");
+  std::printf("%s\n", line.c_str());
+}
+
+int Watch(const Context& context, const v1::WatchRequest& request, std::uint64_t events_max) {
+  std::uint64_t seen = 0;
+  const absl::Status status = context.MakeCaller().Call(
+      [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
+        const auto reader = stub.Watch(call, request);
+        v1::WatchEvent event;
+        while (reader->Read(&event)) {
+          if (context.json()) {
+            PrintJson(ToJson(event));
+          } else {
+            PrintEvent(event);
+          }
+          std::fflush(stdout);
+          if (events_max > 0 && ++seen >= events_max) {
+            call->TryCancel();
+            reader->Finish();
+            return grpc::Status::OK;
+          }
+        }
+        return reader->Finish();
+      },
+      std::chrono::milliseconds(-1));
+  return status.ok() ? kDone : context.Fail(status);
+}
+
+}  // namespace
+
+void AddWatchCommand(CLI::App& app, Context& context) {
+  auto request = std::make_shared<v1::WatchRequest>();
+  auto events_max = std::make_shared<std::uint64_t>(0);
+  CLI::App* const watch =
+      AddCommand(app, context, "watch", "What happens to semaphores, as it happens",
+                 "  semctl watch\n  semctl watch team/ -o json\n  semctl watch --semaphore team/db",
+                 [&context, request, events_max] { return Watch(context, *request, *events_max); });
+  CLI::Option* const prefix =
+      watch->add_option("PREFIX", *request->mutable_prefix(), "Names that begin with this");
+  watch->add_option("--semaphore", *request->mutable_semaphore(), "Only this one")
+      ->excludes(prefix);
+  watch->add_option("--events", *events_max, "End after so many [never]");
+}
+
+}  // namespace semaphore::semctl
