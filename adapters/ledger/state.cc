@@ -230,11 +230,45 @@ std::string CheckSemaphore(const Semaphore& semaphore) {
     const auto found = semaphore.waiters.find(waiter->id);
     if (found == semaphore.waiters.end() || found->second != waiter)
       return "queue and waiters differ";
+    const QueuePlace own = PlaceOf(*waiter);
+    if (own < place || place < own) return "a waiter stands at another's place";
   }
   return "";
 }
 
+bool HeldByIsRight(const Semaphore& semaphore) {
+  absl::flat_hash_map<std::string, uint32_t> held_by;
+  for (const auto& [id, lease] : semaphore.leases) held_by[lease->holder] += lease->permits;
+  if (semaphore.row.settings.permits_per_holder == 0) held_by.clear();
+  return held_by == semaphore.held_by;
+}
+
 }  // namespace
+
+std::string LedgerState::CheckIndexes() const {
+  absl::flat_hash_map<Id, absl::flat_hash_map<Id, Semaphore*>> claims_of;
+  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, std::pair<Semaphore*, Id>> waiting;
+  absl::flat_hash_map<uint32_t, size_t> claims_of_client;
+  for (const auto& [name, semaphore] : semaphores_) {
+    const auto count = [&, at = semaphore.get()](const Claim& claim) {
+      if (!claim.detached() && !claim.session.empty()) claims_of[claim.session][claim.id] = at;
+      if (claim.request.remembered()) ++claims_of_client[claim.request.client];
+    };
+    for (const auto& [id, lease] : semaphore->leases) count(*lease);
+    for (const auto& [id, waiter] : semaphore->waiters) {
+      count(*waiter);
+      const RequestKey& request = waiter->request;
+      if (request.remembered()) {
+        waiting[{request.client, request.sequence}] = {semaphore.get(), id};
+      }
+    }
+    if (!HeldByIsRight(*semaphore)) return absl::StrCat(name, ": permits by holder are wrong");
+  }
+  if (claims_of != claims_of_) return "the sessions' claims are filed wrongly";
+  if (waiting != waiting_) return "the waiting requests are filed wrongly";
+  if (claims_of_client != claims_of_client_) return "the clients' claims are counted wrongly";
+  return "";
+}
 
 std::string LedgerState::CheckInvariants() const {
   size_t leases = 0;
@@ -249,7 +283,7 @@ std::string LedgerState::CheckInvariants() const {
   if (by_name_.size() != semaphores_.size()) return "names are filed wrongly";
   if (leases != lease_count_) return "lease_count is wrong";
   if (waiters != waiter_count_) return "waiter_count is wrong";
-  return "";
+  return CheckIndexes();
 }
 
 }  // namespace semaphored::ledger

@@ -139,6 +139,7 @@ class LedgerState {
   void Index(const Claim& claim, Semaphore* semaphore);
   void Unindex(const Claim& claim);
   static void RebuildHeldBy(Semaphore* semaphore);
+  std::string CheckIndexes() const;
 
   std::map<std::string, std::unique_ptr<Semaphore>, std::less<>> semaphores_;
   absl::flat_hash_map<std::string_view, Semaphore*> by_name_;  // Keys are those of semaphores_.
