@@ -1,4 +1,6 @@
 // semctl acquire, renew, release, verify: leases that outlive semctl, by the unary calls.
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -33,6 +35,13 @@ struct AcquireArguments {
   milliseconds ttl{0};
 };
 
+// Who holds a lease that outlives us: the process that called us, most often a shell.
+std::string CallerName() {
+  char host[128] = "unknown";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(host, ":", getppid());
+}
+
 void PrintLease(const v1::Lease& lease, const v1::Validity& validity) {
   std::printf("lease      %s\n", lease.lease_id().c_str());
   std::printf("semaphore  %s\n", lease.semaphore().c_str());
@@ -51,6 +60,7 @@ Json WithValidity(Json json, const v1::Validity& validity) {
 int Acquire(const Context& context, AcquireArguments arguments) {
   v1::AcquireRequest& request = arguments.request;
   *request.mutable_request_id() = NewRequestId();
+  if (request.holder().empty()) request.set_holder(CallerName());
   request.set_limit_mismatch(arguments.adopt ? v1::LIMIT_MISMATCH_ADOPT : v1::LIMIT_MISMATCH_FAIL);
   request.set_ttl_ms(arguments.ttl.count());
   const milliseconds wait = arguments.no_wait ? milliseconds(0) : arguments.wait;
@@ -169,7 +179,8 @@ void AddAcquire(CLI::App& app, Context& context) {
   acquire->add_option_function<std::int32_t>(
       "--priority", [request](std::int32_t priority) { request->set_priority(priority); },
       "-1000 to 1000; higher is served first [0]");
-  acquire->add_option("--holder", *request->mutable_holder(), "For people: who holds");
+  acquire->add_option("--holder", *request->mutable_holder(),
+                      "For people: who holds [host:pid of the caller]");
   CLI::Option* const wait =
       AddDuration(acquire, "--wait", &arguments->wait, "How long to wait [for ever]");
   acquire->add_flag("--no-wait", arguments->no_wait, "At once or not at all")->excludes(wait);

@@ -74,10 +74,11 @@ class Run {
   void OnAnswer(absl::StatusOr<Permit> permit);
   void Begin();
   void Poll();
+  int PollTimeoutMs() const;
   void OnSignal();
   void OnGuardian(const GuardianEvent& event);
   void OnStopped(int signal_number);
-  void OnGuardianGone();
+  void OnGuardianGone(const std::string& why);
   void CutShort(const std::string& event, const std::string& why);
   void FeedGuardian();
   void TellWait();
@@ -231,9 +232,9 @@ int Run::FinishCommand(int status) {
   return WIFSIGNALED(status) ? kSignalled + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-void Run::OnGuardianGone() {
+void Run::OnGuardianGone(const std::string& why) {
   terminal_.TakeBack();
-  context_.Say("guardian", "the guardian process was killed; ending the command");
+  context_.Say("guardian", why + "; ending the command");
   if (guardian_.KillAll(kKillAllBound)) {
     permit_.Release().IgnoreError();
     Finish(kLost);
@@ -264,16 +265,26 @@ void Run::OnGuardian(const GuardianEvent& event) {
     case GuardianEvent::Kind::kStopped:
       return OnStopped(event.value);
     case GuardianEvent::Kind::kGone:
-      return OnGuardianGone();
+      return OnGuardianGone("the guardian process was killed");
   }
 }
 
-void Run::Poll() {
+// Until something has to be looked at: how far the lease reaches, or that it has ended.
+int Run::PollTimeoutMs() const {
   milliseconds timeout = permit_ ? std::min(kFeedMost, permit_.ttl() / 12) : kFeedMost;
+  timeout = std::max(timeout, milliseconds(10));
+  if (group_ != 0) {
+    const auto left = std::chrono::ceil<milliseconds>(permit_.good_until() - BootClock::now());
+    timeout = std::clamp(left, milliseconds(0), timeout);
+  }
+  return static_cast<int>(timeout.count());
+}
+
+void Run::Poll() {
   pollfd polled[] = {{signals_, POLLIN, 0},
                      {guardian_.descriptor(), POLLIN, 0},
                      {mailbox_.descriptor(), POLLIN, 0}};
-  poll(polled, 3, static_cast<int>(std::max(timeout, milliseconds(10)).count()));
+  poll(polled, 3, PollTimeoutMs());
   OnSignal();
   mailbox_.Deliver();
   while (!code_.has_value()) {
@@ -282,6 +293,10 @@ void Run::Poll() {
     OnGuardian(*event);
   }
   if (code_.has_value()) return;
+  if (group_ != 0 && BootClock::now() >= permit_.good_until()) {
+    // It should have ended the command before this.
+    return OnGuardianGone("the lease has ended, and the guardian process stands still");
+  }
   FeedGuardian();
   TellWait();
 }
