@@ -46,7 +46,7 @@ absl::Status UnknownKey(const std::string& what, std::string_view key) {
 
 absl::Status Set(const Setting& setting, std::string_view value, const std::string& where,
                  Config* config) {
-  const absl::Status status = SetValue(setting, value, config);
+  absl::Status status = SetValue(setting, value, config);
   if (status.ok()) return status;
   return absl::InvalidArgumentError(
       fmt::format("{}: \"{}\" must be {}", where, Shown(value), std::string(status.message())));
