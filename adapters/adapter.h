@@ -94,8 +94,9 @@ struct RecallCommand {
   Recall recall;
 };
 
-// Moves a detached claim to this node: epoch + 1. kHeld (lease), kStillWaiting, kNotHeld (cause),
-// kBelongsToSession. Hosted here already: the same answer, without a write.
+// Moves a detached claim to this node: epoch + 1. kHeld (lease; `changed` if it was moved now),
+// kStillWaiting, kNotHeld (cause), kBelongsToSession. Hosted here already: the same answer, without
+// a write.
 struct AdoptCommand {
   std::string semaphore;
   Id claim;
@@ -110,7 +111,7 @@ struct OpenSessionCommand {
   bool release_on_disconnect = false;
 };
 
-// Moves a session to this node: epoch + 1 (not if it is here already).
+// Moves a session to this node: epoch + 1 (not if it is here already; `changed` tells).
 //   kDone with `session` and `claims` (all that it has, rising by order), kSessionLost.
 struct AdoptSessionCommand {
   Id session;
@@ -125,7 +126,8 @@ struct CloseSessionCommand {
 };
 
 // Everything that hangs on nodes which are dead: on other incarnations of this node, on any other
-// node if the store is exclusive, and on `dead`. kDone with `orphans`. Nothing is moved.
+// node if the store is exclusive, and on `dead` in these incarnations or earlier ones (whose
+// successors may have died before they took over). kDone with `orphans`. Nothing is moved.
 struct OrphansCommand {
   std::vector<NodeRef> dead;
 };
@@ -228,6 +230,9 @@ struct Orphan {
   uint32_t epoch = 0;
   int64_t ttl_ms = 0;
   std::vector<ClaimInfo> claims;
+  // Its host was an earlier life of this node, which nobody has seen to be dead: it may still vouch
+  // until it learns that it was replaced. Never on an exclusive store.
+  bool replaced = false;
 };
 
 // The long answers, apart so that the short ones stay short.
@@ -309,6 +314,7 @@ struct Event {
   Id claim;
   std::string_view semaphore;  // Valid until the next Step.
   LeasePtr lease;              // kGranted, kRecalled: as it is now. kEnded: as it was.
+  uint32_t epoch = 0;          // kMoved: the one that it has at the other node.
 };
 
 // For Watch, only when a WatchCommand asked for it.

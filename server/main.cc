@@ -140,6 +140,7 @@ Host::Options HostOptionsOf(const Config& config, const Engine& engine,
   Host::Options options;
   options.guarantees = engine.guarantees();
   options.vouch_until = [membership] { return membership->vouch_until(); };
+  options.lane_vouch = Milliseconds(config.node_ttl_ms - config.node_ttl_ms / 10);
   options.on_fatal = [stop](const absl::Status& why) { stop->AskFatal(why); };
   options.lane.batch_max = config.batch_max;
   options.lane.engine_timeout = Milliseconds(config.engine_timeout_ms);
@@ -149,6 +150,8 @@ Host::Options HostOptionsOf(const Config& config, const Engine& engine,
 SessionsOptions SessionsOptionsOf(const Config& config) {
   SessionsOptions options;
   options.resume_grace_ms = config.resume_grace_ms;
+  options.node_ttl_ms = config.node_ttl_ms;
+  options.sweep_interval_ms = config.sweep_interval_ms;
   options.list_rows_max = config.rows_max;
   options.limit_max = config.limit_max;
   return options;

@@ -41,8 +41,8 @@ void AppendLeaseEvent(const LeaseChange& change, const absl::flat_hash_set<Id>& 
         {Event::Kind::kRecalled, EndCause::kNone, change.after->id, semaphore, change.after});
   }
   if (MovedAway(change.before->host, change.after->host, self)) {
-    events->push_back(
-        {Event::Kind::kMoved, EndCause::kNone, change.after->id, semaphore, change.after});
+    events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, semaphore,
+                       change.after, change.after->epoch});
   }
 }
 
@@ -73,15 +73,20 @@ void AppendEvents(const Transaction& transaction, std::vector<Event>* events) {
       }
       if (change.before && change.after &&
           MovedAway(change.before->host, change.after->host, transaction.node)) {
-        events->push_back(
-            {Event::Kind::kMoved, EndCause::kNone, change.after->id, delta.name, nullptr});
+        events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, delta.name,
+                           nullptr, change.after->epoch});
       }
     }
   }
   for (const SessionChange& change : transaction.sessions) {
     if (change.before && change.after &&
         MovedAway(change.before->host, change.after->host, transaction.node)) {
-      events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, {}, nullptr});
+      events->push_back({Event::Kind::kMoved,
+                         EndCause::kNone,
+                         change.after->id,
+                         {},
+                         nullptr,
+                         change.after->epoch});
     }
   }
 }

@@ -71,6 +71,9 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
         return result;
       case CommitResult::Kind::kLost:
         Undo(decided->transaction);
+        if (absl::Status status = RefreshSessions(decided->transaction); !status.ok()) {
+          return status;
+        }
         if (absl::Status status = Refresh(std::move(commit.stale)); !status.ok()) return status;
     }
   }

@@ -61,6 +61,7 @@ class LedgerAdapter final : public Adapter {
   absl::Status Need(const Command& command);
   absl::Status Refresh(std::vector<std::string> names);
   absl::Status SweepIfDue();
+  absl::Status RefreshSessions(const Transaction& lost);
   void ForgetClients(Transaction* transaction);
   void NameClients(Transaction* transaction);
   EndCause CauseOf(const Id& claim, const Transaction& transaction) const;

@@ -33,6 +33,8 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
     if (!hints.ok()) return hints.status();
     std::erase_if(*hints, [&](const std::string& name) { return !loaded_.contains(name); });
     if (absl::Status status = Refresh(*std::move(hints)); !status.ok()) return status;
+    // Also under load: how old our knowledge may be bounds for how long we vouch.
+    if (absl::Status status = SweepIfDue(); !status.ok()) return status;
     // All that the batch needs is loaded before anything is changed, so that a reload never meets a
     // half-made batch.
     for (const Submission& submission : batch) {
@@ -67,6 +69,7 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
   Context context;
   context.self = options_.self;
   context.limits = options_.limits;
+  context.shared = !exclusive();
   context.now_unix_ms = options_.now_unix_ms();
 
   const Requester* requester = RequesterOf(command);

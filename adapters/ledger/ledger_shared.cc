@@ -42,12 +42,14 @@ absl::Status LedgerAdapter::Need(const Command& command) {
   }
   if (const auto* orphans = std::get_if<OrphansCommand>(&command)) {
     std::vector<NodeRef> dead = orphans->dead;
-    for (uint32_t incarnation = 1; incarnation < options_.self.incarnation; ++incarnation) {
-      dead.push_back({options_.self.number, incarnation});
-    }
-    absl::StatusOr<std::vector<std::string>> hosted = store_->SemaphoresHostedBy(dead);
+    dead.push_back({options_.self.number, options_.self.incarnation - 1});
+    absl::StatusOr<LedgerStore::Hosted> hosted = store_->HostedBy(dead);
     if (!hosted.ok()) return hosted.status();
-    for (std::string& each : *hosted) names.push_back(std::move(each));
+    for (SessionPtr& each : hosted->sessions) {
+      const SessionPtr& known = state_.FindSession(each->id);
+      state_.Apply(SessionChange{known, std::move(each)});
+    }
+    for (std::string& each : hosted->semaphores) names.push_back(std::move(each));
   }
   std::vector<std::string> missing;
   for (const std::string& each : names) {
@@ -115,7 +117,6 @@ void LedgerAdapter::ExplainEnds(std::vector<Event>* events) {
 absl::Status LedgerAdapter::SweepIfDue() {
   const SteadyTime now = options_.now();
   if (now < swept_at_ + options_.sweep_interval) return absl::OkStatus();
-  swept_at_ = now;
   std::vector<const SemaphoreRow*> rows;
   std::vector<std::string> idle;
   for (const std::string& name : loaded_) {
@@ -130,10 +131,37 @@ absl::Status LedgerAdapter::SweepIfDue() {
     state_.Erase(name);
     loaded_.erase(name);
   }
-  if (rows.empty()) return absl::OkStatus();
-  absl::StatusOr<std::vector<std::string>> changed = store_->Changed(rows);
-  if (!changed.ok()) return changed.status();
-  return Refresh(*std::move(changed));
+  if (!rows.empty()) {
+    absl::StatusOr<std::vector<std::string>> changed = store_->Changed(rows);
+    if (!changed.ok()) return changed.status();
+    if (absl::Status status = Refresh(*std::move(changed)); !status.ok()) return status;
+  }
+  swept_at_ = now;
+  return absl::OkStatus();
+}
+
+// A batch lost: a session that it speaks of may have moved, or be gone, without a trace in any
+// semaphore.
+absl::Status LedgerAdapter::RefreshSessions(const Transaction& lost) {
+  std::vector<Id> ids;
+  for (const EpochCondition& condition : lost.epochs) ids.push_back(condition.session);
+  for (const SessionChange& change : lost.sessions) {
+    if (change.before) ids.push_back(change.before->id);
+  }
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  Transaction difference;
+  difference.node = options_.self;
+  for (const Id& id : ids) {
+    absl::StatusOr<LedgerStore::SessionAt> at = store_->LoadSession(id);
+    if (!at.ok()) return at.status();
+    const SessionPtr known = state_.FindSession(id);
+    if (!known && !at->session) continue;
+    difference.sessions.push_back({known, std::move(at->session)});
+    state_.Apply(difference.sessions.back());
+  }
+  AppendEvents(difference, &found_events_);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Outcome> LedgerAdapter::ListNames(const ListCommand& command) {

@@ -362,6 +362,7 @@ Outcome Adopt(Editor& editor, const AdoptCommand& command, const Context& contex
     moved->host = context.self;
     ++moved->epoch;
     editor.Replace(semaphore, lease, std::move(moved));
+    outcome.changed = true;
   }
   outcome.lease = semaphore->FindLease(command.claim);
   outcome.claim = command.claim;

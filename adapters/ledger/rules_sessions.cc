@@ -55,9 +55,14 @@ Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const C
     editor.ChangeSession(before, std::move(after));
   }
   Outcome outcome = Simply(OutcomeKind::kDone);
+  outcome.changed = before->host != context.self;
   outcome.report = std::make_unique<Report>();
   outcome.report->session = *editor.state().FindSession(command.session);
   outcome.report->claims = ClaimsOf(editor.state(), command.session);
+  // Its old host may not know that it has left, and looks at semaphores only.
+  if (outcome.changed && context.shared) {
+    for (const ClaimInfo& info : outcome.report->claims) editor.Touch(editor.Find(info.semaphore));
+  }
   return outcome;
 }
 
@@ -82,23 +87,37 @@ Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const C
   const auto gone = [&](const NodeRef& host) {
     if (host == context.self) return false;
     return exclusive || host.number == context.self.number ||
-           std::ranges::count(command.dead, host) > 0;
+           std::ranges::any_of(command.dead, [&](const NodeRef& dead) {
+             return dead.number == host.number && host.incarnation <= dead.incarnation;
+           });
+  };
+  const auto replaced = [&](const NodeRef& host) {
+    return !exclusive && host.number == context.self.number;
   };
   Outcome outcome = Simply(OutcomeKind::kDone);
   outcome.report = std::make_unique<Report>();
   std::vector<Orphan>& orphans = outcome.report->orphans;
   for (const auto& [id, session] : state.sessions()) {
     if (gone(session->host))
-      orphans.push_back({id, session->epoch, session->ttl_ms, ClaimsOf(state, id)});
+      orphans.push_back(
+          {id, session->epoch, session->ttl_ms, ClaimsOf(state, id), replaced(session->host)});
   }
   for (const auto& [name, semaphore] : state) {
     for (const auto& [id, lease] : semaphore->leases) {
       if (lease->foreign || !lease->detached() || !gone(lease->host)) continue;
-      orphans.push_back({id, lease->epoch, lease->ttl_ms, {ClaimInfo{name, lease, nullptr}}});
+      orphans.push_back({id,
+                         lease->epoch,
+                         lease->ttl_ms,
+                         {ClaimInfo{name, lease, nullptr}},
+                         replaced(lease->host)});
     }
     for (const auto& [id, waiter] : semaphore->waiters) {
       if (!waiter->detached() || !gone(waiter->host)) continue;
-      orphans.push_back({id, waiter->epoch, waiter->ttl_ms, {ClaimInfo{name, nullptr, waiter}}});
+      orphans.push_back({id,
+                         waiter->epoch,
+                         waiter->ttl_ms,
+                         {ClaimInfo{name, nullptr, waiter}},
+                         replaced(waiter->host)});
     }
   }
   return outcome;

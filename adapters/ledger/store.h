@@ -88,9 +88,14 @@ class LedgerStore {
   };
   virtual absl::StatusOr<SessionAt> LoadSession(const Id& session) = 0;
 
-  // Names of all semaphores that have claims hosted on `nodes`. Not asked of an exclusive store.
-  virtual absl::StatusOr<std::vector<std::string>> SemaphoresHostedBy(
-      absl::Span<const NodeRef> nodes) = 0;
+  // What is hosted on `nodes`, in these incarnations or earlier ones: the names of all semaphores
+  // that have such claims, and all such sessions, those without claims too. Not asked of an
+  // exclusive store.
+  struct Hosted {
+    std::vector<std::string> semaphores;
+    std::vector<SessionPtr> sessions;
+  };
+  virtual absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) = 0;
 
   // Names of existing semaphores from `after` (not itself) on. Not asked of an exclusive store.
   virtual absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,

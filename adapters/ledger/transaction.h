@@ -116,6 +116,8 @@ class Editor {
   // The transaction then lands only if the claim's session still has the epoch that the state
   // shows.
   void RequireEpoch(const Claim& claim);
+  // The semaphore's revision rises, so that other daemons look at it, though no row of it changes.
+  void Touch(Semaphore* semaphore) { DeltaOf(semaphore); }
   // Without a request id: does nothing.
   void Remember(Answer answer);
   // The semaphore's next order number, and counts on.

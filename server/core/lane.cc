@@ -8,6 +8,7 @@ namespace semaphored {
 LaneCore::LaneCore(std::unique_ptr<Adapter> adapter, const Clock* clock, LaneOptions options)
     : adapter_(std::move(adapter)), clock_(clock), options_(options) {
   progress_ = clock_->Now().time_since_epoch().count();
+  fresh_ = progress_.load();
 }
 
 void LaneCore::RunOnce(std::vector<Job> jobs, SteadyTime wait_until, LaneResults* results) {
@@ -42,11 +43,14 @@ void LaneCore::Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads
   batch.reserve(jobs.size());
   first_ticket_ = next_ticket_;
   for (Job& job : jobs) batch.push_back({next_ticket_++, std::move(job.command)});
+  const SteadyTime begun = clock_->Now();
   absl::StatusOr<StepResult> step = adapter_->Step(batch, deadline);
   if (step.ok()) {
     backoff_ = Milliseconds(0);
     progress_ = clock_->Now().time_since_epoch().count();
+    const bool settled = unknown_.empty();  // Else this Step has read nothing.
     Absorb(*std::move(step), &jobs, results);
+    if (settled && unknown_.empty()) fresh_ = begun.time_since_epoch().count();
     return;
   }
   backoff_ = std::clamp(backoff_ * 2, options_.backoff_min, options_.backoff_max);

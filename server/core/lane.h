@@ -64,6 +64,9 @@ class LaneCore {
   bool unsettled() const { return !unknown_.empty(); }
   // The last time a Step succeeded. Any thread.
   SteadyTime progress_at() const { return SteadyTime(SteadyTime::duration(progress_.load())); }
+  // When the last Step began that succeeded and left nothing unknown: what others had done in the
+  // engine a sweep interval before is known here. Any thread.
+  SteadyTime fresh_at() const { return SteadyTime(SteadyTime::duration(fresh_.load())); }
   const Guarantees& guarantees() const { return adapter_->guarantees(); }
   void Wake() { adapter_->Wake(); }
 
@@ -83,6 +86,7 @@ class LaneCore {
   Milliseconds backoff_{0};
   SteadyTime not_before_{};
   std::atomic<SteadyTime::rep> progress_{0};
+  std::atomic<SteadyTime::rep> fresh_{0};
   uint64_t jitter_ = 88172645463325252ull;
 };
 
@@ -98,6 +102,7 @@ class Lane {
   void Submit(Job job);
   void Submit(std::vector<Job> jobs);
   SteadyTime progress_at() const { return core_.progress_at(); }
+  SteadyTime fresh_at() const { return core_.fresh_at(); }
   const Guarantees& guarantees() const { return core_.guarantees(); }
 
  private:

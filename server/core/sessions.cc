@@ -43,15 +43,24 @@ void SessionsImpl::OnLaneResults(size_t, LaneResults results) {
 
 Vouch SessionsImpl::VouchFor(const Liveness& life) const {
   if (!life.hosted || life.expiring) return {0, life.epoch};
-  const SteadyTime until = std::min(life.expires_at, host_->vouch_until());
   const SteadyTime now = Now();
+  const SteadyTime until =
+      std::min({life.expires_at, host_->vouch_until(), now + Milliseconds(life.ttl_ms)});
   if (until <= now) return {0, life.epoch};
-  if (until == SteadyTime::max()) return {life.ttl_ms, life.epoch};
   return {std::chrono::duration_cast<Milliseconds>(until - now).count(), life.epoch};
 }
 
 void SessionsImpl::Revive(Liveness* life) const {
-  if (!life->expiring) life->expires_at = Now() + Milliseconds(life->ttl_ms);
+  if (life->expiring) return;
+  life->expires_at = std::max(Now() + Milliseconds(life->ttl_ms), life->keep_until);
+}
+
+void SessionsImpl::KeepAfterMove(Liveness* life, int64_t ttl_ms) const {
+  if (exclusive()) return;
+  // Its last host looks at the engine once in a sweep, and vouches for no more than a node TTL
+  // after it has looked.
+  const int64_t unaware_ms = options_.node_ttl_ms + options_.sweep_interval_ms;
+  life->keep_until = std::max(life->keep_until, Now() + Milliseconds(ttl_ms + unaware_ms));
 }
 
 void SessionsImpl::ArmTtl(Liveness* life, TimerKind kind, const Id& id) {
@@ -235,7 +244,10 @@ void SessionsImpl::TakeOver(std::vector<NodeRef> dead,
       life.ttl_ms = orphan.ttl_ms;
       life.epoch = orphan.epoch;
       life.hosted = false;
-      life.expires_at = Now() + Milliseconds(orphan.ttl_ms);
+      // An earlier life of ours may still run, and vouches until its next heartbeat is due.
+      const int64_t keep_ms =
+          orphan.replaced ? std::max(orphan.ttl_ms, options_.node_ttl_ms) : orphan.ttl_ms;
+      life.expires_at = Now() + Milliseconds(keep_ms);
       if (!detached) {
         if (FindSession(orphan.session) != nullptr) return;
         auto& record = sessions_[orphan.session];

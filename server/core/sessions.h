@@ -127,6 +127,10 @@ struct SessionsOptions {
   int64_t recall_margin_ms = 0;
   // A session whose stream broke keeps its waiters' places for this long, if it comes back.
   int64_t resume_grace_ms = 1000;
+  // How long other daemons may be unaware that something has moved: see vouch_until. Without effect
+  // on an exclusive engine.
+  int64_t node_ttl_ms = 10'000;
+  int64_t sweep_interval_ms = 5000;
   uint32_t list_rows_max = 10'000;
   uint32_t limit_max = 1'000'000;
 };
@@ -141,7 +145,8 @@ class SessionsHost {
   // Hands the job to a lane; its completion later runs on the reactor's thread.
   virtual void Submit(size_t lane, Job job) = 0;
   // Until when this daemon may vouch for leases (time of the last good heartbeat + node TTL −
-  // margin).
+  // margin; on a shared engine also the time at which the last good Step of each lane began + node
+  // TTL − margin: what has moved to other daemons is known by then, but for a sweep interval).
   virtual SteadyTime vouch_until() const = 0;
   virtual Id NewId() = 0;
 };

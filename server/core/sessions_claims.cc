@@ -121,6 +121,7 @@ void SessionsImpl::OnAcquireOutcome(const Id& id, absl::StatusOr<Outcome> outcom
     if (outcome->lease->id != id)
       record = LeadTo(record, outcome->lease->id, outcome->lease->epoch);
     if (record == nullptr) return;
+    if (outcome->changed) KeepAfterMove(&record->life, outcome->lease->ttl_ms);
     BecomeHeld(record, outcome->lease);
     return;
   }
@@ -261,25 +262,29 @@ void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiti
   end.claim = record->id;
   end.cause = cause;
   end.only_waiting = only_waiting;
-  Submit(record->semaphore, end, [this, id = record->id, cause](absl::StatusOr<Outcome> outcome) {
-    ClaimRecord* again = FindClaim(id);
-    if (again == nullptr) return;
-    if (!outcome.ok()) {
-      // It is still due. Which kind it was decides who looks at it again.
-      const bool recall = cause == EndCause::kRecalled || cause == EndCause::kRevoked;
-      const TimerKind kind = recall ? TimerKind::kRecall : TimerKind::kWait;
-      if (cause == EndCause::kWaitExpired || recall) {
-        timers_.Add(Now() + kTryAgainAfter, kind, id);
-      } else if (!stopping_ && again->session == nullptr && again->state != State::kHeld) {
-        // Given up: its TTL ends it, if the engine comes back.
-        Revive(&again->life);
-        ArmTtl(&again->life, TimerKind::kTtl, id);
-      }
-      return;
-    }
-    if (outcome->kind == OutcomeKind::kNotHeld)
-      Refuse(again, NotHeldRefusal(outcome->cause, again->semaphore));
-  });
+  // What its client left here may go on elsewhere; what an administrator has asked for does not
+  // depend on where.
+  const bool recall = cause == EndCause::kRecalled || cause == EndCause::kRevoked;
+  if (!recall) end.epoch = LifeOf(*record).epoch;
+  Submit(record->semaphore, end,
+         [this, id = record->id, cause, recall](absl::StatusOr<Outcome> outcome) {
+           ClaimRecord* again = FindClaim(id);
+           if (again == nullptr) return;
+           if (!outcome.ok()) {
+             // It is still due. Which kind it was decides who looks at it again.
+             const TimerKind kind = recall ? TimerKind::kRecall : TimerKind::kWait;
+             if (cause == EndCause::kWaitExpired || recall) {
+               timers_.Add(Now() + kTryAgainAfter, kind, id);
+             } else if (!stopping_ && again->session == nullptr && again->state != State::kHeld) {
+               // Given up: its TTL ends it, if the engine comes back.
+               Revive(&again->life);
+               ArmTtl(&again->life, TimerKind::kTtl, id);
+             }
+             return;
+           }
+           if (outcome->kind == OutcomeKind::kNotHeld)
+             Refuse(again, NotHeldRefusal(outcome->cause, again->semaphore));
+         });
 }
 
 // ---- Living ----
@@ -338,6 +343,7 @@ void SessionsImpl::Renew(const std::string& semaphore, const Id& claim, Reply<Re
         if (adopted == nullptr) adopted = AddClaim(claim, semaphore, nullptr);
         adopted->remembered = true;
         adopted->life.hosted = true;
+        if (outcome->changed) KeepAfterMove(&adopted->life, outcome->lease->ttl_ms);
         BecomeHeld(adopted, outcome->lease);
         const Vouch vouch = Touch(claim);
         if (vouch.valid_for_ms == 0) return refuse_late(NotVouchedRefusal(semaphore));
@@ -409,11 +415,16 @@ void SessionsImpl::OnEvent(const Event& event) {
   ClaimRecord* record = FindClaim(event.claim);
   if (record == nullptr) {
     SessionRecord* session = event.kind == Event::Kind::kMoved ? FindSession(event.claim) : nullptr;
-    if (session != nullptr) DropSession(session, MovedRefusal(""));
+    if (session != nullptr && event.epoch > session->life.epoch)
+      DropSession(session, MovedRefusal(""));
     return;
   }
   switch (event.kind) {
     case Event::Kind::kGranted:
+      if (record->session == nullptr && event.lease->epoch < record->life.epoch) return;
+      // Granted after it had moved away.
+      if (record->session == nullptr && event.lease->epoch > record->life.epoch)
+        return Refuse(record, MovedRefusal(record->semaphore));
       return BecomeHeld(record, event.lease);
     case Event::Kind::kRecalled:
       record->lease = event.lease;
@@ -426,6 +437,7 @@ void SessionsImpl::OnEvent(const Event& event) {
     case Event::Kind::kWaitEnded:
       return Refuse(record, WaitEnded(event.cause, record->semaphore));
     case Event::Kind::kMoved:
+      if (event.epoch <= LifeOf(*record).epoch) return;  // It is back already.
       return Refuse(record, MovedRefusal(record->semaphore));
     case Event::Kind::kEnded: {
       ClaimListener* listener = record->listener;

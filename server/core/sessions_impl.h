@@ -22,6 +22,8 @@ struct Liveness {
   int64_t ttl_ms = 0;
   uint32_t epoch = 1;
   SteadyTime expires_at = SteadyTime::max();
+  // Never ended before: until then the daemon that it came from may still vouch for it.
+  SteadyTime keep_until = SteadyTime::min();
   // False: it was left behind by a dead node. Its client may still come, and is adopted then.
   bool hosted = true;
   // The command that ends it is under way: nothing is vouched for any more.
@@ -39,7 +41,7 @@ struct SessionRecord {
   SteadyTime grace_until;  // Without a listener: waiters keep their places until then.
   std::string client_id;
   std::string holder;
-  absl::btree_set<Id> claims;  // Ordered, so that a simulation replays.
+  absl::btree_set<Id> claims;                // Ordered, so that a simulation replays.
   absl::flat_hash_map<uint64_t, Id> by_tag;  // Claims that were asked for and not granted yet.
 };
 
@@ -142,6 +144,9 @@ class SessionsImpl final : public Sessions {
     return record.session ? record.session->life : record.life;
   }
   void Revive(Liveness* life) const;
+  // It was moved here from another daemon, which perhaps does not know it yet.
+  void KeepAfterMove(Liveness* life, int64_t ttl_ms) const;
+  bool exclusive() const { return host_->guarantees().exclusive; }
   void ArmTtl(Liveness* life, TimerKind kind, const Id& id);
   void ArmWait(ClaimRecord* record);
 
@@ -172,6 +177,7 @@ class SessionsImpl final : public Sessions {
   void OnAdopted(const Id& id, const std::string& client_id, SessionListener* listener,
                  absl::StatusOr<Outcome> outcome);
   void Attach(SessionRecord* record, SessionListener* listener, bool resumed);
+  void DropOthers(SessionRecord* record, const std::vector<ClaimInfo>& claims);
   void AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims);
   // Ends all claims, then the session's row. The record goes when that has been done.
   void EndSession(SessionRecord* record, EndCause cause, absl::AnyInvocable<void()> done);

@@ -94,21 +94,22 @@ void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, bool
 void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
   const Id id = params.resume;
   SessionRecord* record = FindSession(id);
-  if (record != nullptr && record->opened && record->life.hosted) {
-    if (record->closing || record->life.expiring)
-      return listener->OnSessionEnded(SessionLostRefusal());
-    if (SessionListener* older = record->listener) {
-      Unlisten(record);
-      older->OnSessionEnded(MovedRefusal(""));
-      record = FindSession(id);
-      if (record == nullptr) return listener->OnSessionEnded(SessionLostRefusal());
-    }
-    record->client_id = params.client_id;
-    return Attach(record, listener, true);
-  }
   if (record != nullptr && !record->opened && record->life.hosted) {
     return listener->OnSessionEnded(
         MovedRefusal(""));  // It is still being opened by another stream.
+  }
+  if (record != nullptr && record->listener != nullptr) {
+    SessionListener* older = record->listener;
+    Unlisten(record);
+    older->OnSessionEnded(MovedRefusal(""));
+    record = FindSession(id);
+  }
+  // On a shared engine it may have moved without our knowledge: the engine is asked.
+  if (exclusive() && record != nullptr && record->life.hosted) {
+    if (record->closing || record->life.expiring)
+      return listener->OnSessionEnded(SessionLostRefusal());
+    record->client_id = params.client_id;
+    return Attach(record, listener, true);
   }
   opening_[listener] = id;
   host_->Submit(
@@ -143,8 +144,23 @@ void SessionsImpl::OnAdopted(const Id& id, const std::string& client_id, Session
   record->client_id = client_id;
   record->holder = session.holder;
   record->release_on_disconnect = session.release_on_disconnect;
+  if (outcome->changed) KeepAfterMove(&record->life, session.ttl_ms);
+  DropOthers(record.get(), outcome->report->claims);
   AddClaims(record.get(), outcome->report->claims);
   Attach(record.get(), listens ? listener : nullptr, true);
+}
+
+// What ended while the session was hosted elsewhere. What has just been asked for stays.
+void SessionsImpl::DropOthers(SessionRecord* record, const std::vector<ClaimInfo>& claims) {
+  absl::btree_set<Id> stand;
+  for (const ClaimInfo& info : claims) stand.insert(info.lease ? info.lease->id : info.waiter->id);
+  const std::vector<Id> known(record->claims.begin(), record->claims.end());
+  for (const Id& id : known) {
+    ClaimRecord* claim = FindClaim(id);
+    if (claim == nullptr || claim->state == ClaimRecord::State::kAsked || stand.contains(id))
+      continue;
+    Drop(claim);
+  }
 }
 
 void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims) {

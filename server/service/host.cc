@@ -57,6 +57,13 @@ SteadyTime Host::progress_at() const {
   return oldest;
 }
 
+SteadyTime Host::vouch_until() const {
+  SteadyTime until = options_.vouch_until();
+  if (options_.guarantees.exclusive) return until;
+  for (const auto& lane : lanes_) until = std::min(until, lane->fresh_at() + options_.lane_vouch);
+  return until;
+}
+
 void Host::Submit(size_t lane, Job job) {
   collected_[lane].push_back(std::move(job));
   ++jobs_under_way_;

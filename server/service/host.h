@@ -21,6 +21,8 @@ class Host final : public SessionsHost {
     Guarantees guarantees;
     // Any thread's: asked on the reactor's.
     std::function<SteadyTime()> vouch_until;
+    // For how long a lane's knowledge is good enough to vouch: node TTL less the margin.
+    Milliseconds lane_vouch{9000};
     // The engine has declared this node dead, or another process has taken its place. On the
     // reactor's thread.
     std::function<void(absl::Status)> on_fatal;
@@ -49,7 +51,7 @@ class Host final : public SessionsHost {
   size_t lane_count() const override { return lanes_.size(); }
   const Guarantees& guarantees() const override { return options_.guarantees; }
   void Submit(size_t lane, Job job) override;
-  SteadyTime vouch_until() const override { return options_.vouch_until(); }
+  SteadyTime vouch_until() const override;
   Id NewId() override;
 
  private:

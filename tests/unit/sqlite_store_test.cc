@@ -391,7 +391,7 @@ TEST_CASE("what a store with other daemons would be asked is not implemented") {
   CHECK(absl::IsUnimplemented(open.store->Load({}).status()));
   CHECK(absl::IsUnimplemented(open.store->Changed({}).status()));
   CHECK(absl::IsUnimplemented(open.store->LoadSession(MakeId(1)).status()));
-  CHECK(absl::IsUnimplemented(open.store->SemaphoresHostedBy({}).status()));
+  CHECK(absl::IsUnimplemented(open.store->HostedBy({}).status()));
   CHECK(absl::IsUnimplemented(open.store->Names("", "", 1).status()));
 }
 

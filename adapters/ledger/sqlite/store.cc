@@ -275,8 +275,7 @@ absl::StatusOr<std::vector<std::string>> SqliteStore::Changed(
 
 absl::StatusOr<SqliteStore::SessionAt> SqliteStore::LoadSession(const Id&) { return NotAsked(); }
 
-absl::StatusOr<std::vector<std::string>> SqliteStore::SemaphoresHostedBy(
-    absl::Span<const NodeRef>) {
+absl::StatusOr<SqliteStore::Hosted> SqliteStore::HostedBy(absl::Span<const NodeRef>) {
   return NotAsked();
 }
 

@@ -62,8 +62,7 @@ class SqliteStore : public ledger::LedgerStore {
   absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
                                                            const std::string& client_id) override;
   absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
-  absl::StatusOr<std::vector<std::string>> SemaphoresHostedBy(
-      absl::Span<const NodeRef> nodes) override;
+  absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
   absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
                                                  const std::string& after,
                                                  uint32_t rows_max) override;
