@@ -167,7 +167,7 @@ TEST_CASE(
                                     {"SEMAPHORED_LANES", ""}}};
   const auto parsed = given.Parse();
   REQUIRE(parsed.ok());
-  REQUIRE(parsed->warnings.size() >= 1);
+  REQUIRE_FALSE(parsed->warnings.empty());
   CHECK_THAT(parsed->warnings[0], ContainsSubstring("SEMAPHORED_TTL_MIN?"));
   CHECK(parsed->config.ttl_min_ms == Config().ttl_min_ms);
 }
