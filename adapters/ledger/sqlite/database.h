@@ -11,9 +11,9 @@
 //   not reach
 //     the disk; SQLite takes the transaction back in memory, but a process that recovered the log
 //     now could find it complete. CommitFate::kUnknown.
-// The next commit begins at the place in the log where the failed one began, so when it wins it has
-// overwritten the failed one, and pages of that which lie beyond do not continue its chain of
-// checksums. Hence: after kUnknown nobody may be told anything until a commit has won; should the
+// The next commit begins at the place in the log where the failed one began (or begins the log anew,
+// with another salt, which makes void all that stood in it). So when it wins it has overwritten the
+// failed one, and pages of that which lie beyond do not continue its chain of checksums. Hence: after kUnknown nobody may be told anything until a commit has won; should the
 // process die before, whoever opens the file sees one or the other outcome, whole, and nobody has
 // been told either.
 #pragma once

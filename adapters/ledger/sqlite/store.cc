@@ -172,11 +172,12 @@ CommitResult SqliteStore::Write(ledger::Transaction& transaction) {
   return result;
 }
 
-// A page at least, in the log, where a lost commit may stand.
+// A page at least, in the log, where a lost commit may stand. The value must change: SQLite does
+// not write what is as it was.
 absl::Status SqliteStore::WriteSomething() {
   if (absl::Status status = database_->Begin(); !status.ok()) return status;
   absl::Status status = database_->Execute(
-      absl::StrCat("UPDATE meta SET value = value WHERE key = '", kMetaEpoch, "'"));
+      absl::StrCat("UPDATE meta SET value = value + 1 WHERE key = '", kMetaTokens, "'"));
   if (!status.ok()) {
     database_->Rollback();
     return status;
@@ -295,7 +296,7 @@ absl::StatusOr<std::vector<std::string>> SqliteStore::Wait(SteadyTime deadline) 
     lock.unlock();
     {
       std::scoped_lock database(database_->mutex());
-      if (database_->log_pages() >= kLogPagesWhenIdle) Checkpoint();
+      if (database_->log_pages() >= kLogPagesWhenIdle && !database_->unsettled()) Checkpoint();
     }
     lock.lock();
     wake_.wait_until(lock, deadline, woken);
