@@ -3,6 +3,7 @@
 // Exit codes: 0 stopped cleanly; 1 it could not go on (another process took its node, the engine
 // declared it dead); 2 the configuration is wrong; 3 the store could not be opened; 4 the address
 // could not be listened on; 130 and 143 a second SIGINT or SIGTERM.
+#include <grpc/support/log.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
@@ -47,6 +48,13 @@ enum ExitCode {
 std::string Text(const absl::Status& status) {
   const auto message = status.message();  // absl's own string_view in Debian.
   return MaskSecrets({message.data(), message.size()});
+}
+
+// What gRPC has to say goes into our log: its errors are of interest when connections fail, the
+// rest is not.
+void LogGrpc(gpr_log_func_args* line) {
+  if (line->severity == GPR_LOG_SEVERITY_ERROR)
+    spdlog::warn("grpc: {}", MaskSecrets(line->message));
 }
 
 // Why the daemon is to stop: a signal, or an end that it did not choose. Any thread may ask for the
@@ -282,6 +290,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "semaphored: %s\n", Text(status).c_str());
     return kBadConfig;
   }
+  gpr_set_log_function(LogGrpc);
   for (const std::string& warning : parsed->warnings) spdlog::warn("{}", warning);
   static StopRequests stop;
   return Serve(config, &stop);

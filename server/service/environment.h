@@ -49,11 +49,14 @@ class Flushable {
   ~Flushable() = default;
 };
 
+struct StandardServices;  // standard_call.h
+
 struct Environment {
   Reactor* reactor = nullptr;
   Host* host = nullptr;
   Sessions* sessions = nullptr;
   AsyncService* service = nullptr;
+  StandardServices* standard = nullptr;
   ServiceLimits limits;
   std::string adapter;
   // No more calls are accepted.

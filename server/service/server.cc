@@ -1,6 +1,5 @@
 #include "server/service/server.h"
 
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 
 #include <future>
@@ -21,9 +20,10 @@ constexpr int kClientPingLeastMs = 500;
 }  // namespace
 
 Server::Server(const Clock* clock, ServerOptions options) : options_(std::move(options)) {
-  // Health is a plug-in of gRPC's that is made with the builder's server.
-  grpc::EnableDefaultHealthCheckService(options_.health);
-  if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  // Ours is in standard_call.cc: gRPC's own would bring a poller of its own.
+  grpc::EnableDefaultHealthCheckService(false);
+  standard_.health = options_.health;
+  standard_.reflection = options_.reflection;
   reactor_ = std::make_unique<Reactor>(clock, builder_.AddCompletionQueue());
 }
 
@@ -36,6 +36,7 @@ void Server::Serve(Host* host, Sessions* sessions) {
   environment_.host = host;
   environment_.sessions = sessions;
   environment_.service = &service_;
+  environment_.standard = &standard_;
   environment_.limits = options_.limits;
   environment_.adapter = host->guarantees().adapter;
   reactor_->SetDriver([sessions] { return sessions->OnTimer(); });
@@ -66,6 +67,7 @@ void Server::SetArguments(grpc::ServerBuilder* builder) const {
 absl::Status Server::Listen() {
   SetArguments(&builder_);
   builder_.RegisterService(&service_);
+  builder_.RegisterAsyncGenericService(&standard_.generic);
   int port = 0;
   builder_.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
   server_ = builder_.BuildAndStart();
@@ -95,6 +97,8 @@ void Server::StartAccepting() {
   accept(AcceptHold(&environment_), kSlowSlots);
   accept(AcceptWatch(&environment_), kSlowSlots);
   accept(AcceptAdminister(&environment_), kSlowSlots);
+  accept(AcceptStandard(&environment_), kSlowSlots);
+  SetServing(&environment_, true);
 }
 
 void Server::FlushDirty() {
@@ -105,12 +109,10 @@ void Server::FlushDirty() {
 
 void Server::Stop(Milliseconds grace) {
   if (!thread_.joinable()) return;
-  if (server_ != nullptr && server_->GetHealthCheckService() != nullptr) {
-    server_->GetHealthCheckService()->SetServingStatus(false);
-  }
   std::promise<void> told;
   reactor_->Post([this, &told] {
     environment_.stopping = true;
+    SetServing(&environment_, false);
     environment_.sessions->Shutdown();
     told.set_value();
   });

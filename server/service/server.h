@@ -17,6 +17,7 @@
 #include "server/core/clock.h"
 #include "server/service/acceptor.h"
 #include "server/service/environment.h"
+#include "server/service/standard_call.h"
 
 namespace semaphored {
 
@@ -70,6 +71,7 @@ class Server {
   grpc::ServerBuilder builder_;
   std::unique_ptr<Reactor> reactor_;
   AsyncService service_;
+  StandardServices standard_;
   Environment environment_;
   std::vector<Flushable*> flushing_;
   std::vector<std::unique_ptr<AnyAcceptor>> acceptors_;

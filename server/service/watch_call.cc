@@ -1,7 +1,10 @@
 // Watch: what happens to semaphores, for people and dashboards.
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "server/service/calls.h"
 #include "server/service/convert.h"
 #include "server/service/server_stream_call.h"
@@ -18,11 +21,19 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
 
   void OnSnapshot(const std::vector<SemaphoreInfo>& infos) override {
     snapshots_ = infos.size();
+    snapshot_sent_ = true;
+    absl::flat_hash_map<std::string_view, uint64_t> revisions;
     for (const SemaphoreInfo& info : infos) {
       pb::WatchEvent event;
       event.set_kind(pb::WatchEvent::SNAPSHOT);
       ToProto(info, event.mutable_semaphore());
       Send(event);
+      revisions[info.row.name] = info.row.revision;
+    }
+    // What came before the snapshot and is not in it.
+    for (const pb::WatchEvent& event : std::exchange(early_, {})) {
+      const auto found = revisions.find(event.semaphore().semaphore());
+      if (found == revisions.end() || found->second < event.semaphore().revision()) Send(event);
     }
   }
 
@@ -30,7 +41,7 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
     if (over_) return;
     // The snapshots that are still to be sent are no sign that the reader is slow.
     const size_t snapshots_left = sent() < snapshots_ ? snapshots_ - sent() : 0;
-    if (waiting() >= snapshots_left + environment()->limits.watch_events_max) {
+    if (waiting() + early_.size() >= snapshots_left + environment()->limits.watch_events_max) {
       over_ = true;
       Discard();
       sessions()->Unwatch(this);
@@ -42,7 +53,11 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
     }
     pb::WatchEvent event;
     ToProto(change, &event);
-    Send(event);
+    if (snapshot_sent_) {
+      Send(event);
+    } else {
+      early_.push_back(std::move(event));
+    }
   }
 
   void OnWatchRefused(Refusal refusal) override {
@@ -58,7 +73,9 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
 
   void Begin() override {
     over_ = false;
+    snapshot_sent_ = false;
     snapshots_ = 0;
+    early_.clear();
     pb::WatchRequest message;
     if (!Parse(request(), &message)) {
       over_ = true;
@@ -82,7 +99,9 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
 
   Acceptor<WatchCall>* acceptor_;
   bool over_ = false;  // Nothing is heard from Sessions any more.
+  bool snapshot_sent_ = false;
   size_t snapshots_ = 0;
+  std::vector<pb::WatchEvent> early_;  // Changes that came before the snapshot.
 };
 
 }  // namespace

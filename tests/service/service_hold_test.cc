@@ -1,0 +1,175 @@
+// Hold: a lease that lives by the stream on which it was granted.
+#include <string>
+#include <utility>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/service/service_world.h"
+
+namespace semaphored::test {
+namespace {
+
+using Case = pb::HoldEvent::EventCase;
+
+// One Hold stream.
+class Holding {
+ public:
+  Holding(World* world, pb::AcquireRequest acquire, bool release_on_disconnect = false) {
+    pb::HoldRequest request;
+    *request.mutable_acquire() = std::move(acquire);
+    request.set_release_on_disconnect(release_on_disconnect);
+    request.set_beat_interval_ms(100);
+    reader_ = world->stub().Hold(&context_, request);
+  }
+  // The next event, which is left in `event`; EVENT_NOT_SET at the end.
+  Case Next() {
+    event.Clear();
+    return reader_->Read(&event) ? event.event_case() : pb::HoldEvent::EVENT_NOT_SET;
+  }
+  // The first event of this case, passing over others.
+  bool Until(Case wanted) {
+    for (Case got = Next(); got != pb::HoldEvent::EVENT_NOT_SET; got = Next()) {
+      if (got == wanted) return true;
+    }
+    return false;
+  }
+  grpc::Status Finish() {
+    while (Next() != pb::HoldEvent::EVENT_NOT_SET) {
+    }
+    return reader_->Finish();
+  }
+  void Cancel() {
+    context_.TryCancel();
+    Finish();
+  }
+
+  pb::HoldEvent event;
+
+ private:
+  Context context_;
+  std::unique_ptr<grpc::ClientReader<pb::HoldEvent>> reader_;
+};
+
+TEST_CASE("hold: granted, beats, released, the end", "[service]") {
+  World world;
+  Holding holding(&world, world.Request("a", 1));
+  REQUIRE(holding.Next() == pb::HoldEvent::kGranted);
+  const pb::Lease lease = holding.event.granted().lease();
+  CHECK(holding.event.granted().validity().valid_for_ms() > 0);
+  int64_t elapsed = -1;
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(holding.Next() == pb::HoldEvent::kBeat);
+    CHECK(holding.event.beat().valid_for_ms() > 0);
+    CHECK(holding.event.beat().elapsed_ms() > elapsed);
+    elapsed = holding.event.beat().elapsed_ms();
+  }
+  CHECK(world.Release(lease) == 1);
+  REQUIRE(holding.Until(pb::HoldEvent::kLost));
+  CHECK(holding.event.lost().lease_id() == lease.lease_id());
+  CHECK(holding.event.lost().cause() == pb::END_CAUSE_RELEASED);
+  CHECK(Say(holding.Finish()) == "OK");
+}
+
+TEST_CASE("hold: who has to wait is told the place", "[service]") {
+  World world;
+  const pb::Lease lease = world.MustAcquire("a", 1);
+  Holding holding(&world, world.Request("a", 1, -1));
+  REQUIRE(holding.Next() == pb::HoldEvent::kQueued);
+  CHECK(holding.event.queued().position() == 1);
+  CHECK(world.Release(lease) == 1);
+  REQUIRE(holding.Until(pb::HoldEvent::kGranted));
+  CHECK(holding.event.granted().lease().token() > lease.token());
+  holding.Cancel();
+}
+
+TEST_CASE("hold: refused as Acquire is", "[service]") {
+  World world;
+  world.MustAcquire("a", 1);
+  Holding full(&world, world.Request("a", 1));
+  CHECK(Say(full.Finish()) == "RESOURCE_EXHAUSTED FULL");
+  Holding late(&world, world.Request("a", 1, 20));
+  CHECK(Say(late.Finish()) == "DEADLINE_EXCEEDED WAIT_EXPIRED");
+  Holding nameless(&world, world.Request("/a", 1));
+  const grpc::Status status = nameless.Finish();
+  CHECK(Say(status) == "INVALID_ARGUMENT INVALID_FIELD");
+  CHECK(status.error_message().starts_with("acquire.semaphore: "));
+}
+
+TEST_CASE("hold: a lost stream keeps the lease for its TTL", "[service]") {
+  World world;
+  Holding holding(&world, world.Request("a", 1));
+  REQUIRE(holding.Next() == pb::HoldEvent::kGranted);
+  const pb::Lease lease = holding.event.granted().lease();
+  holding.Cancel();
+  pb::VerifyRequest request;
+  request.set_lease_id(lease.lease_id());
+  pb::VerifyResponse response;
+  Context context;
+  REQUIRE(world.stub().Verify(&context, request, &response).ok());
+  CHECK(response.held());
+  CHECK(world.Release(lease) == 1);
+}
+
+TEST_CASE("hold: a lost stream gives back at once, if so asked", "[service]") {
+  World world;
+  Holding holding(&world, world.Request("a", 1), /*release_on_disconnect=*/true);
+  REQUIRE(holding.Next() == pb::HoldEvent::kGranted);
+  holding.Cancel();
+  CHECK(world.Becomes("a", [](const auto& info) { return info.held() == 0; }));
+}
+
+TEST_CASE("hold: a lost stream leaves the queue", "[service]") {
+  World world;
+  world.MustAcquire("a", 1);
+  Holding holding(&world, world.Request("a", 1, -1));
+  REQUIRE(holding.Next() == pb::HoldEvent::kQueued);
+  holding.Cancel();
+  CHECK(world.Becomes("a", [](const auto& info) { return info.waiting() == 0; }));
+}
+
+TEST_CASE("hold: called again it goes on with the same lease", "[service]") {
+  World world;
+  pb::AcquireRequest request = world.Request("a", 1);
+  request.mutable_request_id()->set_client_id("client");
+  request.mutable_request_id()->set_sequence(1);
+  Holding first(&world, request);
+  REQUIRE(first.Next() == pb::HoldEvent::kGranted);
+  const pb::Lease lease = first.event.granted().lease();
+  first.Cancel();
+  Holding second(&world, request);
+  REQUIRE(second.Next() == pb::HoldEvent::kGranted);
+  CHECK(second.event.granted().lease().lease_id() == lease.lease_id());
+  CHECK(second.event.granted().lease().token() == lease.token());
+  CHECK(second.Next() == pb::HoldEvent::kBeat);
+  second.Cancel();
+}
+
+TEST_CASE("hold: ends when nothing can be vouched for", "[service]") {
+  World world;
+  Holding holding(&world, world.Request("a", 1));
+  REQUIRE(holding.Next() == pb::HoldEvent::kGranted);
+  world.Vouch(false);
+  CHECK(Say(holding.Finish()) == "UNAVAILABLE NOT_VOUCHED");
+}
+
+TEST_CASE("hold: asked to give back, then revoked", "[service]") {
+  World world;
+  Holding holding(&world, world.Request("a", 1));
+  REQUIRE(holding.Next() == pb::HoldEvent::kGranted);
+  pb::AdministerRequest revoke;
+  revoke.set_semaphore("a");
+  revoke.mutable_revoke()->set_all(true);
+  revoke.mutable_revoke()->set_grace_ms(50);
+  pb::AdministerResponse response;
+  REQUIRE(Say(world.Administer(revoke, &response)) == "OK");
+  CHECK(response.affected() == 1);
+  REQUIRE(holding.Until(pb::HoldEvent::kRecalled));
+  CHECK(holding.event.recalled().recall().grace_ms() <= 50);
+  CHECK_FALSE(holding.event.recalled().recall().reason().empty());
+  REQUIRE(holding.Until(pb::HoldEvent::kLost));
+  CHECK(holding.event.lost().cause() == pb::END_CAUSE_REVOKED);
+  CHECK(Say(holding.Finish()) == "OK");
+}
+
+}  // namespace
+}  // namespace semaphored::test

@@ -1,0 +1,372 @@
+// Every field of every request: what is taken, and what is refused by its name. Pure functions.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "server/service/convert.h"
+#include "server/service/validate.h"
+
+namespace semaphored {
+namespace {
+
+constexpr char kLeaseId[] = "team/db#0123456789abcdef0123456789abcdef";
+constexpr int64_t kDayMs = 24 * 3'600'000;
+
+// A change of a good request, and the field that the refusal must name; nullptr: it is taken.
+template <typename Request>
+struct Row {
+  const char* what;
+  std::function<void(Request&)> change;
+  const char* field;
+};
+
+template <typename Out, typename Request>
+void CheckRows(const Request& good, const std::vector<Row<Request>>& rows) {
+  const RequestLimits limits;
+  {
+    Request request = good;
+    Out out;
+    CHECK_FALSE(Check(request, limits, &out).has_value());
+  }
+  for (const Row<Request>& row : rows) {
+    CAPTURE(row.what);
+    Request request = good;
+    row.change(request);
+    Out out;
+    const Problem problem = Check(request, limits, &out);
+    if (row.field == nullptr) {
+      CHECK_FALSE(problem.has_value());
+    } else {
+      REQUIRE(problem.has_value());
+      CHECK(problem->code == absl::StatusCode::kInvalidArgument);
+      CHECK(problem->reason == Reason::kInvalidField);
+      CHECK(problem->message.starts_with(std::string(row.field) + ": "));
+    }
+  }
+}
+
+TEST_CASE("validate: acquire", "[service]") {
+  using R = pb::AcquireRequest;
+  R good;
+  good.set_semaphore("team/db");
+  CheckRows<AcquireParams, R>(
+      good, {
+                {"no name", [](R& r) { r.clear_semaphore(); }, "semaphore"},
+                {"name of 255", [](R& r) { r.set_semaphore(std::string(255, 'a')); }, nullptr},
+                {"name of 256", [](R& r) { r.set_semaphore(std::string(256, 'a')); }, "semaphore"},
+                {"all kinds of bytes", [](R& r) { r.set_semaphore("aZ9._-/:@+"); }, nullptr},
+                {"space", [](R& r) { r.set_semaphore("a b"); }, "semaphore"},
+                {"hash", [](R& r) { r.set_semaphore("a#b"); }, "semaphore"},
+                {"a NUL", [](R& r) { r.set_semaphore(std::string("a\0b", 3)); }, "semaphore"},
+                {"an umlaut", [](R& r) { r.set_semaphore("ä"); }, "semaphore"},
+                {"begins with .", [](R& r) { r.set_semaphore(".a"); }, "semaphore"},
+                {"begins with /", [](R& r) { r.set_semaphore("/a"); }, "semaphore"},
+                {"ends with /", [](R& r) { r.set_semaphore("a/"); }, "semaphore"},
+                {"most permits", [](R& r) { r.set_permits(1'000'000); }, nullptr},
+                {"too many permits", [](R& r) { r.set_permits(1'000'001); }, "permits"},
+                {"highest limit", [](R& r) { r.set_limit(1'000'000); }, nullptr},
+                {"limit too high", [](R& r) { r.set_limit(1'000'001); }, "limit"},
+                {"adopt", [](R& r) { r.set_limit_mismatch(pb::LIMIT_MISMATCH_ADOPT); }, nullptr},
+                {"no such mismatch", [](R& r) { r.set_limit_mismatch(pb::LimitMismatch(7)); },
+                 "limit_mismatch"},
+                {"for ever", [](R& r) { r.set_wait_ms(-1); }, nullptr},
+                {"very much for ever", [](R& r) { r.set_wait_ms(INT64_MIN); }, nullptr},
+                {"longest wait", [](R& r) { r.set_wait_ms(kDayMs); }, nullptr},
+                {"too long a wait", [](R& r) { r.set_wait_ms(kDayMs + 1); }, "wait_ms"},
+                {"lowest priority", [](R& r) { r.set_priority(-1000); }, nullptr},
+                {"too low", [](R& r) { r.set_priority(-1001); }, "priority"},
+                {"highest priority", [](R& r) { r.set_priority(1000); }, nullptr},
+                {"too high", [](R& r) { r.set_priority(1001); }, "priority"},
+                {"shortest ttl", [](R& r) { r.set_ttl_ms(1000); }, nullptr},
+                {"too short a ttl", [](R& r) { r.set_ttl_ms(999); }, "ttl_ms"},
+                {"negative ttl", [](R& r) { r.set_ttl_ms(-1); }, "ttl_ms"},
+                {"longest ttl", [](R& r) { r.set_ttl_ms(kDayMs); }, nullptr},
+                {"too long a ttl", [](R& r) { r.set_ttl_ms(kDayMs + 1); }, "ttl_ms"},
+                {"holder of 256", [](R& r) { r.set_holder(std::string(256, 'h')); }, nullptr},
+                {"holder of 257", [](R& r) { r.set_holder(std::string(257, 'h')); }, "holder"},
+                {"an id without a client", [](R& r) { r.mutable_request_id()->set_sequence(1); },
+                 "request_id.client_id"},
+                {"an id without a number", [](R& r) { r.mutable_request_id()->set_client_id("c"); },
+                 "request_id.sequence"},
+                {"a number too high",
+                 [](R& r) {
+                   r.mutable_request_id()->set_client_id("c");
+                   r.mutable_request_id()->set_sequence(1ull << 63);
+                 },
+                 "request_id.sequence"},
+                {"a client of 129",
+                 [](R& r) {
+                   r.mutable_request_id()->set_client_id(std::string(129, 'c'));
+                   r.mutable_request_id()->set_sequence(1);
+                 },
+                 "request_id.client_id"},
+                {"a client that is not ASCII",
+                 [](R& r) {
+                   r.mutable_request_id()->set_client_id("ü");
+                   r.mutable_request_id()->set_sequence(1);
+                 },
+                 "request_id.client_id"},
+            });
+}
+
+TEST_CASE("validate: what an acquire becomes", "[service]") {
+  const RequestLimits limits;
+  pb::AcquireRequest request;
+  request.set_semaphore("a");
+  request.set_wait_ms(-77);
+  request.mutable_request_id()->set_client_id("c");
+  request.mutable_request_id()->set_sequence(9);
+  AcquireParams out;
+  REQUIRE_FALSE(Check(request, limits, &out).has_value());
+  CHECK(out.semaphore == "a");
+  CHECK(out.permits == 1);
+  CHECK(out.ttl_ms == 30'000);
+  CHECK(out.wait_ms == -1);
+  CHECK(out.holder == "c");
+  CHECK(out.requester.client_id == "c");
+  CHECK(out.requester.sequence == 9);
+  CHECK_FALSE(out.adopt_limit);
+
+  // What is left of a request before must not stay.
+  pb::AcquireRequest plain;
+  plain.set_semaphore("b");
+  REQUIRE_FALSE(Check(plain, limits, &out).has_value());
+  CHECK(out.requester.sequence == 0);
+  CHECK(out.requester.client_id.empty());
+  CHECK(out.holder.empty());
+}
+
+TEST_CASE("validate: hold", "[service]") {
+  using R = pb::HoldRequest;
+  R good;
+  good.mutable_acquire()->set_semaphore("a");
+  CheckRows<HoldParams, R>(
+      good, {
+                {"no acquire", [](R& r) { r.clear_acquire(); }, "acquire"},
+                {"a wrong acquire", [](R& r) { r.mutable_acquire()->set_semaphore("/"); },
+                 "acquire.semaphore"},
+                {"a third of the TTL", [](R& r) { r.set_beat_interval_ms(10'000); }, nullptr},
+                {"longer", [](R& r) { r.set_beat_interval_ms(10'001); }, "beat_interval_ms"},
+                {"the shortest", [](R& r) { r.set_beat_interval_ms(100); }, nullptr},
+                {"shorter", [](R& r) { r.set_beat_interval_ms(99); }, "beat_interval_ms"},
+                {"negative", [](R& r) { r.set_beat_interval_ms(-1); }, "beat_interval_ms"},
+            });
+}
+
+TEST_CASE("validate: session", "[service]") {
+  using R = pb::OpenSession;
+  R good;
+  good.set_client_id("c");
+  CheckRows<OpenParams, R>(
+      good,
+      {
+          {"no client", [](R& r) { r.clear_client_id(); }, "open.client_id"},
+          {"too short a ttl", [](R& r) { r.set_ttl_ms(1); }, "open.ttl_ms"},
+          {"a ttl is ignored on resume",
+           [](R& r) {
+             r.set_ttl_ms(1);
+             r.set_resume_session_id("0123456789abcdef0123456789abcdef");
+           },
+           nullptr},
+          {"no id", [](R& r) { r.set_resume_session_id("0123"); }, "open.resume_session_id"},
+          {"upper case", [](R& r) { r.set_resume_session_id("0123456789ABCDEF0123456789abcdef"); },
+           "open.resume_session_id"},
+          {"the id of nobody", [](R& r) { r.set_resume_session_id(std::string(32, '0')); },
+           "open.resume_session_id"},
+          {"holder of 257", [](R& r) { r.set_holder(std::string(257, 'h')); }, "open.holder"},
+      });
+  using A = pb::SessionAcquire;
+  A acquire;
+  acquire.set_semaphore("a");
+  CheckRows<AcquireParams, A>(
+      acquire, {
+                   {"no name", [](A& a) { a.clear_semaphore(); }, "semaphore"},
+                   {"permits", [](A& a) { a.set_permits(1'000'001); }, "permits"},
+                   {"limit", [](A& a) { a.set_limit(1'000'001); }, "limit"},
+                   {"wait", [](A& a) { a.set_wait_ms(kDayMs + 1); }, "wait_ms"},
+                   {"priority", [](A& a) { a.set_priority(1001); }, "priority"},
+                   {"holder", [](A& a) { a.set_holder(std::string(257, 'h')); }, "holder"},
+               });
+}
+
+TEST_CASE("validate: release, renew, verify", "[service]") {
+  using R = pb::ReleaseRequest;
+  R release;
+  release.set_lease_id(kLeaseId);
+  CheckRows<ReleaseCommand, R>(
+      release,
+      {
+          {"no lease", [](R& r) { r.clear_lease_id(); }, "lease_id"},
+          {"no hash", [](R& r) { r.set_lease_id(std::string(50, 'a')); }, "lease_id"},
+          {"only the id", [](R& r) { r.set_lease_id(std::string(kLeaseId).substr(7)); },
+           "lease_id"},
+          {"a wrong digit", [](R& r) { r.mutable_lease_id()->back() = 'g'; }, "lease_id"},
+          {"the claim of nobody", [](R& r) { r.set_lease_id("a#" + std::string(32, '0')); },
+           "lease_id"},
+          {"a wrong name", [](R& r) { r.set_lease_id("/" + std::string(kLeaseId)); }, "lease_id"},
+          {"slots in any order",
+           [](R& r) {
+             r.add_slots(3);
+             r.add_slots(1);
+           },
+           nullptr},
+          {"slot 0", [](R& r) { r.add_slots(0); }, "slots"},
+          {"a slot twice",
+           [](R& r) {
+             r.add_slots(3);
+             r.add_slots(3);
+           },
+           "slots"},
+          {"an id without a number", [](R& r) { r.mutable_request_id()->set_client_id("c"); },
+           "request_id.sequence"},
+      });
+  using N = pb::RenewRequest;
+  N renew;
+  renew.set_lease_id(kLeaseId);
+  CheckRows<AdoptCommand, N>(renew, {{"no lease", [](N& r) { r.clear_lease_id(); }, "lease_id"}});
+  using V = pb::VerifyRequest;
+  V verify;
+  verify.set_lease_id(kLeaseId);
+  CheckRows<VerifyCommand, V>(verify, {
+                                          {"neither", [](V& v) { v.clear_lease_id(); }, "lease_id"},
+                                          {"both", [](V& v) { v.set_slot(1); }, "lease_id"},
+                                      });
+  V by_slot;
+  by_slot.set_semaphore("a");
+  by_slot.set_slot(1);
+  by_slot.set_token(1);
+  CheckRows<VerifyCommand, V>(by_slot,
+                              {
+                                  {"no slot", [](V& v) { v.clear_slot(); }, "slot"},
+                                  {"no token", [](V& v) { v.clear_token(); }, "token"},
+                                  {"no name", [](V& v) { v.clear_semaphore(); }, "semaphore"},
+                              });
+}
+
+TEST_CASE("validate: administer", "[service]") {
+  using R = pb::AdministerRequest;
+  R good;
+  good.set_semaphore("team/db");
+  good.mutable_describe();
+  CheckRows<AdminParams, R>(
+      good,
+      {
+          {"nothing asked", [](R& r) { r.clear_act(); }, "act"},
+          {"no name", [](R& r) { r.clear_semaphore(); }, "semaphore"},
+          {"most rows", [](R& r) { r.mutable_describe()->set_rows_max(10'000); }, nullptr},
+          {"too many rows", [](R& r) { r.mutable_describe()->set_rows_max(10'001); }, "rows_max"},
+          {"list with a name", [](R& r) { r.mutable_list(); }, "semaphore"},
+          {"create without a limit", [](R& r) { r.mutable_create(); }, "create.limit"},
+          {"create too high", [](R& r) { r.mutable_create()->set_limit(1'000'001); },
+           "create.limit"},
+          {"too short a hold",
+           [](R& r) { r.mutable_configure()->mutable_settings()->set_longest_hold_ms(999); },
+           "settings.longest_hold_ms"},
+          {"no grace",
+           [](R& r) { r.mutable_configure()->mutable_settings()->set_recall_grace_ms(-1); },
+           nullptr},
+          {"a wrong grace",
+           [](R& r) { r.mutable_configure()->mutable_settings()->set_recall_grace_ms(-2); },
+           "settings.recall_grace_ms"},
+          {"too long a grace",
+           [](R& r) { r.mutable_configure()->mutable_settings()->set_recall_grace_ms(kDayMs + 1); },
+           "settings.recall_grace_ms"},
+          {"resize without a change", [](R& r) { r.mutable_resize(); }, "resize"},
+          {"resize to 0", [](R& r) { r.mutable_resize()->set_limit(0); }, nullptr},
+          {"resize too high", [](R& r) { r.mutable_resize()->set_limit(1'000'001); },
+           "resize.limit"},
+          {"add too much", [](R& r) { r.mutable_resize()->set_add(1'000'001); }, "resize.add"},
+          {"remove too much", [](R& r) { r.mutable_resize()->set_remove(1'000'001); },
+           "resize.remove"},
+          {"no such policy",
+           [](R& r) {
+             r.mutable_resize()->set_limit(1);
+             r.mutable_resize()->set_policy(pb::ShrinkPolicy(9));
+           },
+           "resize.policy"},
+          {"a wrong grace",
+           [](R& r) {
+             r.mutable_resize()->set_limit(1);
+             r.mutable_resize()->set_grace_ms(-2);
+           },
+           "resize.grace_ms"},
+          {"destroy", [](R& r) { r.mutable_destroy(); }, nullptr},
+          {"no such policy", [](R& r) { r.mutable_destroy()->set_policy(pb::DestroyPolicy(9)); },
+           "destroy.policy"},
+          {"too long a wait", [](R& r) { r.mutable_destroy()->set_wait_ms(kDayMs + 1); },
+           "destroy.wait_ms"},
+          {"a negative wait", [](R& r) { r.mutable_drain()->set_wait_ms(-1); }, "drain.wait_ms"},
+          {"revoke nobody", [](R& r) { r.mutable_revoke(); }, "revoke"},
+          {"revoke twice",
+           [](R& r) {
+             r.mutable_revoke()->set_all(true);
+             r.mutable_revoke()->set_holder("h");
+           },
+           "revoke"},
+          {"revoke a lease", [](R& r) { r.mutable_revoke()->set_lease_id(kLeaseId); }, nullptr},
+          {"of another semaphore",
+           [](R& r) { r.mutable_revoke()->set_lease_id("x" + std::string(kLeaseId)); },
+           "revoke.lease_id"},
+          {"too long a grace",
+           [](R& r) {
+             r.mutable_revoke()->set_all(true);
+             r.mutable_revoke()->set_grace_ms(kDayMs + 1);
+           },
+           "revoke.grace_ms"},
+          {"history", [](R& r) { r.mutable_history()->set_rows_max(10'001); }, "rows_max"},
+          {"an id without a client", [](R& r) { r.mutable_request_id()->set_sequence(1); },
+           "request_id.client_id"},
+      });
+  R list;
+  list.mutable_list();
+  CheckRows<AdminParams, R>(
+      list,
+      {
+          {"a prefix ends with /", [](R& r) { r.mutable_list()->set_prefix("a/"); }, nullptr},
+          {"no name begins so", [](R& r) { r.mutable_list()->set_prefix("/a"); }, "list.prefix"},
+          {"a wrong place", [](R& r) { r.mutable_list()->set_after("a b"); }, "list.after"},
+          {"too long", [](R& r) { r.mutable_list()->set_prefix(std::string(256, 'a')); },
+           "list.prefix"},
+      });
+}
+
+TEST_CASE("validate: watch", "[service]") {
+  using R = pb::WatchRequest;
+  CheckRows<WatchParams, R>(R(),
+                            {
+                                {"a prefix", [](R& r) { r.set_prefix("a/"); }, nullptr},
+                                {"a name", [](R& r) { r.set_semaphore("a"); }, nullptr},
+                                {"a wrong name", [](R& r) { r.set_semaphore("a/"); }, "semaphore"},
+                                {"a wrong prefix", [](R& r) { r.set_prefix("#"); }, "prefix"},
+                                {"both",
+                                 [](R& r) {
+                                   r.set_semaphore("a");
+                                   r.set_prefix("a");
+                                 },
+                                 "prefix"},
+                            });
+}
+
+TEST_CASE("lease ids are read as they are written", "[service]") {
+  const Id id{0x0123456789abcdef, 0xfedcba9876543210};
+  std::string text;
+  AppendLeaseId("team/db", id, &text);
+  CHECK(text == "team/db#0123456789abcdeffedcba9876543210");
+  const auto name = ParseLeaseId(text);
+  REQUIRE(name.has_value());
+  CHECK(name->semaphore == "team/db");
+  CHECK(name->claim == id);
+}
+
+TEST_CASE("times are rounded down", "[service]") {
+  pb::Validity validity;
+  ToProto(Vouch{5, 2}, std::chrono::microseconds(1999), &validity);
+  CHECK(validity.elapsed_ms() == 1);
+  CHECK(validity.valid_for_ms() == 5);
+  CHECK(validity.epoch() == 2);
+}
+
+}  // namespace
+}  // namespace semaphored

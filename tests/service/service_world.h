@@ -1,0 +1,81 @@
+// The daemon's gRPC side in one process on an embedded store in memory, and what the tests say to
+// it through real stubs.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "adapters/open.h"
+#include "proto/google/rpc/error_details.pb.h"
+#include "proto/semaphore/v1/semaphore.grpc.pb.h"
+#include "server/core/sessions.h"
+#include "server/service/host.h"
+#include "server/service/server.h"
+
+namespace semaphored::test {
+
+namespace pb = ::semaphore::v1;
+
+// No test waits longer than this for anything; what it waits for comes in milliseconds.
+inline constexpr std::chrono::seconds kPatience{20};
+
+class World {
+ public:
+  explicit World(ServerOptions options = {});
+  ~World();
+
+  pb::SemaphoreService::Stub& stub() { return *stub_; }
+  std::shared_ptr<grpc::Channel> channel() { return channel_; }
+  // Another connection.
+  std::shared_ptr<grpc::Channel> Connect() const;
+  const std::string& address() const { return server_->address(); }
+
+  // Whether this daemon may vouch for leases from now on.
+  void Vouch(bool vouch);
+  void Stop(Milliseconds grace) { server_->Stop(grace); }
+
+  // ---- calls, in short ----
+  pb::AcquireRequest Request(const std::string& semaphore, uint32_t limit, int64_t wait_ms = 0);
+  pb::Lease MustAcquire(const std::string& semaphore, uint32_t limit);
+  uint32_t Release(const pb::Lease& lease);
+  grpc::Status Administer(const pb::AdministerRequest& request, pb::AdministerResponse* response);
+  pb::SemaphoreInfo Describe(const std::string& semaphore);
+  // Asks again until `holds` does.
+  bool Becomes(const std::string& semaphore,
+               const std::function<bool(const pb::SemaphoreInfo&)>& holds);
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Host> host_;
+  std::unique_ptr<Sessions> sessions_;
+  std::atomic<bool> vouch_{true};
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<pb::SemaphoreService::Stub> stub_;
+};
+
+// With a deadline of kPatience.
+struct Context : grpc::ClientContext {
+  Context() { set_deadline(std::chrono::system_clock::now() + kPatience); }
+};
+
+struct Error {
+  std::string reason;
+  std::string domain;
+  std::string semaphore;
+  std::string adapter;
+};
+// What the details of a status say; empty strings if they say nothing.
+Error ErrorOf(const grpc::Status& status);
+
+// "RESOURCE_EXHAUSTED FULL": the code and the reason; "OK".
+std::string Say(const grpc::Status& status);
+
+}  // namespace semaphored::test
