@@ -1,0 +1,262 @@
+#include "server/service/standard_call.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
+#include <grpcpp/generic/async_generic_service.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "proto/standard/services.pb.h"
+#include "server/service/wire.h"
+
+namespace semaphored {
+namespace {
+
+namespace standard = ::semaphored::standard;
+using google::protobuf::DescriptorPool;
+using google::protobuf::FileDescriptor;
+
+void AddFile(const FileDescriptor* file, std::set<std::string>* seen,
+             standard::FileDescriptorResponse* response) {
+  if (!seen->insert(file->name()).second) return;
+  google::protobuf::FileDescriptorProto copy;
+  file->CopyTo(&copy);
+  response->add_file_descriptor_proto(copy.SerializeAsString());
+  for (int i = 0; i < file->dependency_count(); ++i) AddFile(file->dependency(i), seen, response);
+}
+
+void AnswerFile(const FileDescriptor* file, standard::ReflectionResponse* response) {
+  if (file == nullptr) {
+    response->mutable_error_response()->set_error_code(grpc::StatusCode::NOT_FOUND);
+    response->mutable_error_response()->set_error_message("no such file, symbol or extension");
+    return;
+  }
+  std::set<std::string> seen;
+  AddFile(file, &seen, response->mutable_file_descriptor_response());
+}
+
+standard::ReflectionResponse Reflect(const standard::ReflectionRequest& request) {
+  const DescriptorPool* pool = DescriptorPool::generated_pool();
+  standard::ReflectionResponse response;
+  response.set_valid_host(request.host());
+  *response.mutable_original_request() = request;
+  switch (request.message_request_case()) {
+    case standard::ReflectionRequest::kFileByFilename:
+      AnswerFile(pool->FindFileByName(request.file_by_filename()), &response);
+      break;
+    case standard::ReflectionRequest::kFileContainingSymbol:
+      AnswerFile(pool->FindFileContainingSymbol(request.file_containing_symbol()), &response);
+      break;
+    case standard::ReflectionRequest::kListServices:
+      response.mutable_list_services_response()->add_service()->set_name(
+          pb::SemaphoreService::service_full_name());
+      break;
+    default:
+      AnswerFile(nullptr, &response);  // proto3 has no extensions.
+      break;
+  }
+  return response;
+}
+
+// One call of any method that is not the SemaphoreService's: a stream of raw messages either way.
+class StandardCall final : public Flushable, public HealthWatcher {
+ public:
+  StandardCall(Environment* environment, Acceptor<StandardCall>* acceptor)
+      : environment_(environment), acceptor_(acceptor) {}
+
+  void Request() {
+    kind_ = Kind::kNone;
+    writing_ = reading_ = ended_ = finishing_ = over_ = dirty_ = done_ = told_ = false;
+    stream_.reset();
+    context_.emplace();
+    stream_.emplace(&*context_);
+    context_->AsyncNotifyWhenDone(&done_event_);
+    grpc::ServerCompletionQueue* queue = environment_->reactor->queue();
+    environment_->standard->generic.RequestCall(&*context_, &*stream_, queue, queue,
+                                                &accepted_event_);
+  }
+
+  void Flush() override {
+    dirty_ = false;
+    MaybeTakeBack();
+  }
+
+  void OnServing() override { TellHealth(); }
+
+  size_t place = 0;  // The acceptor's.
+
+ private:
+  enum class Kind : uint8_t { kNone, kHealthCheck, kHealthWatch, kReflection };
+
+  void OnAccepted(bool ok) {
+    if (!ok) return acceptor_->TakeBack(this);  // The server is stopping; no done event comes.
+    ++environment_->streams;
+    acceptor_->Replace();
+    kind_ = KindOf(context_->method());
+    if (kind_ == Kind::kNone) {
+      return End(grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
+                              "there is no method " + context_->method() +
+                                  "; the daemon serves semaphore.v1.SemaphoreService"));
+    }
+    if (environment_->streams > environment_->limits.streams_max) {
+      return End(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "streams_max is reached"));
+    }
+    Read();
+  }
+
+  Kind KindOf(const std::string& method) const {
+    const StandardServices& services = *environment_->standard;
+    if (services.health && method == "/grpc.health.v1.Health/Check") return Kind::kHealthCheck;
+    if (services.health && method == "/grpc.health.v1.Health/Watch") return Kind::kHealthWatch;
+    const bool reflection =
+        method == "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" ||
+        method == "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+    return services.reflection && reflection ? Kind::kReflection : Kind::kNone;
+  }
+
+  void Read() {
+    reading_ = true;
+    stream_->Read(&incoming_, &read_event_);
+  }
+
+  void OnRead(bool ok) {
+    reading_ = false;
+    if (ended_) return MarkDirty();
+    if (!ok) return End(grpc::Status::OK);
+    if (kind_ == Kind::kReflection) {
+      standard::ReflectionRequest request;
+      if (!Parse(&incoming_, &request)) return EndUnreadable();
+      return Write(Serialize(Reflect(request)));
+    }
+    standard::HealthCheckRequest request;
+    if (!Parse(&incoming_, &request)) return EndUnreadable();
+    known_ =
+        request.service().empty() || request.service() == pb::SemaphoreService::service_full_name();
+    if (kind_ == Kind::kHealthCheck && !known_) {
+      return End(grpc::Status(grpc::StatusCode::NOT_FOUND, "service: no such service here"));
+    }
+    if (kind_ == Kind::kHealthWatch) {
+      watched_ = true;
+      environment_->standard->health_watchers.push_back(this);
+    }
+    TellHealth();
+  }
+
+  // One message with how it is now; nothing if that was the last thing said, or one is on its way.
+  void TellHealth() {
+    using Response = standard::HealthCheckResponse;
+    const bool serving = environment_->standard->serving;
+    if (writing_) return;
+    if (told_ && said_ == serving) {
+      // The last word has been said when the daemon is stopping.
+      if (environment_->stopping) End(grpc::Status::OK);
+      return;
+    }
+    told_ = true;
+    said_ = serving;
+    Response response;
+    response.set_status(!known_   ? Response::SERVICE_UNKNOWN
+                        : serving ? Response::SERVING
+                                  : Response::NOT_SERVING);
+    Write(Serialize(response));
+  }
+
+  void Write(const grpc::ByteBuffer& bytes) {
+    writing_ = true;
+    stream_->Write(bytes, &written_event_);
+  }
+
+  void OnWritten(bool ok) {
+    writing_ = false;
+    if (ended_) {
+      Finish();
+      return MarkDirty();
+    }
+    if (!ok || kind_ == Kind::kHealthCheck) return End(grpc::Status::OK);
+    if (kind_ == Kind::kHealthWatch) return TellHealth();
+    Read();
+  }
+
+  void EndUnreadable() {
+    End(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the request's bytes cannot be parsed"));
+  }
+
+  void End(grpc::Status status) {
+    if (ended_) return;
+    ended_ = true;
+    status_ = std::move(status);
+    if (std::exchange(watched_, false)) std::erase(environment_->standard->health_watchers, this);
+    Finish();
+  }
+
+  void Finish() {
+    if (writing_ || finishing_) return;
+    finishing_ = true;
+    stream_->Finish(status_, &finished_event_);
+  }
+
+  void OnFinished(bool /*ok*/) {
+    over_ = true;
+    MarkDirty();
+  }
+
+  // The client has gone, or the call has ended.
+  void OnDone(bool /*ok*/) {
+    done_ = true;
+    End(grpc::Status::CANCELLED);
+    MarkDirty();
+  }
+
+  void MarkDirty() {
+    if (!std::exchange(dirty_, true)) environment_->dirty.push_back(this);
+  }
+
+  void MaybeTakeBack() {
+    if (!over_ || !done_ || reading_ || writing_ || dirty_) return;
+    --environment_->streams;
+    incoming_.Clear();
+    stream_.reset();
+    context_.reset();
+    acceptor_->TakeBack(this);
+  }
+
+  Environment* environment_;
+  Acceptor<StandardCall>* acceptor_;
+  Kind kind_ = Kind::kNone;
+  bool writing_ = false;
+  bool reading_ = false;
+  bool ended_ = false;
+  bool finishing_ = false;
+  bool over_ = false;
+  bool done_ = false;
+  bool dirty_ = false;
+  bool watched_ = false;
+  bool known_ = false;
+  bool told_ = false;
+  bool said_ = false;
+  grpc::Status status_;
+  grpc::ByteBuffer incoming_;
+  std::optional<grpc::GenericServerContext> context_;
+  std::optional<grpc::GenericServerAsyncReaderWriter> stream_;
+  MemberEvent<StandardCall, &StandardCall::OnAccepted> accepted_event_{this};
+  MemberEvent<StandardCall, &StandardCall::OnRead> read_event_{this};
+  MemberEvent<StandardCall, &StandardCall::OnWritten> written_event_{this};
+  MemberEvent<StandardCall, &StandardCall::OnFinished> finished_event_{this};
+  MemberEvent<StandardCall, &StandardCall::OnDone> done_event_{this};
+};
+
+}  // namespace
+
+std::unique_ptr<AnyAcceptor> AcceptStandard(Environment* environment) {
+  return std::make_unique<Acceptor<StandardCall>>(environment);
+}
+
+void SetServing(Environment* environment, bool serving) {
+  environment->standard->serving = serving;
+  const std::vector<HealthWatcher*> watchers = environment->standard->health_watchers;
+  for (HealthWatcher* watcher : watchers) watcher->OnServing();
+}
+
+}  // namespace semaphored
