@@ -112,7 +112,8 @@ struct OpenSessionCommand {
 };
 
 // Moves a session to this node: epoch + 1 (not if it is here already; `changed` tells).
-//   kDone with `session` and `claims` (all that it has, rising by order), kSessionLost.
+//   kDone with `session` and `claims` (all that it has, by semaphore; within one, leases and
+//   waiters in the order in which they asked), kSessionLost.
 struct AdoptSessionCommand {
   Id session;
 };

@@ -57,6 +57,13 @@ void Clients::Use(Client* client, SteadyTime now) {
   clients_.splice(clients_.end(), clients_, by_number_.find(client->number)->second);
 }
 
+void Clients::SetOverdue(uint32_t number) {
+  const auto found = by_number_.find(number);
+  if (found == by_number_.end()) return;
+  found->second->used_at = SteadyTime::min();
+  clients_.splice(clients_.begin(), clients_, found->second);
+}
+
 void Clients::Forget(uint32_t number) {
   const auto found = by_number_.find(number);
   if (found == by_number_.end()) return;

@@ -34,6 +34,8 @@ class Clients {
   // One that the store told of.
   Client* AddStored(uint32_t number, std::string client_id, uint64_t sequence_high, SteadyTime now);
   void Use(Client* client, SteadyTime now);
+  // As silent for ever: the next to be forgotten.
+  void SetOverdue(uint32_t number);
   void Forget(uint32_t number);
 
   size_t size() const { return by_number_.size(); }

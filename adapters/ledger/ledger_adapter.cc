@@ -162,7 +162,10 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
   last_.push_back(std::move(transaction));
 }
 
-void LedgerAdapter::Undo(const Transaction& transaction) { Revert(transaction, &state_); }
+void LedgerAdapter::Undo(const Transaction& transaction) {
+  Revert(transaction, &state_);
+  for (uint32_t number : transaction.forgotten_clients) clients_.SetOverdue(number);
+}
 
 absl::StatusOr<std::unique_ptr<Adapter>> MakeLedgerAdapter(std::unique_ptr<LedgerStore> store,
                                                            LedgerOptions options) {

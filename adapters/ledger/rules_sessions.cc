@@ -21,7 +21,12 @@ std::vector<ClaimInfo> ClaimsOf(const LedgerState& state, const Id& session) {
   for (const auto& [claim, semaphore] : state.ClaimsOf(session))
     claims.push_back(InfoOf(*semaphore, claim));
   std::ranges::sort(claims, [](const ClaimInfo& a, const ClaimInfo& b) {
-    return a.semaphore != b.semaphore ? a.semaphore < b.semaphore : OrderOf(a) < OrderOf(b);
+    if (a.semaphore != b.semaphore) return a.semaphore < b.semaphore;
+    // An immediate grant has the order of the waiter that comes next, so the lease is the earlier
+    // one.
+    if (OrderOf(a) != OrderOf(b)) return OrderOf(a) < OrderOf(b);
+    if ((a.lease != nullptr) != (b.lease != nullptr)) return a.lease != nullptr;
+    return a.lease != nullptr && a.lease->token < b.lease->token;
   });
   return claims;
 }

@@ -77,6 +77,8 @@ struct Transaction {
   std::vector<HistoryRow> history;
   std::vector<NewClient> new_clients;
   std::vector<AnswerFloor> answer_floors;
+  // Silent here for long, and without claims. A shared store may drop what it knows of one only if
+  // it is silent at all daemons: elsewhere its answers may still be needed.
   std::vector<uint32_t> forgotten_clients;
   // Times that this batch was decided anew because another daemon was first.
   int attempt = 0;
