@@ -165,21 +165,27 @@ void SessionsImpl::OnTtl(ClaimRecord* record) {
   end.claim = record->id;
   end.cause = EndCause::kExpired;
   end.epoch = record->life.epoch;
-  Submit(record->semaphore, end, [this, id = record->id](absl::StatusOr<Outcome> outcome) {
-    ClaimRecord* again = FindClaim(id);
-    if (again == nullptr) return;
-    if (!outcome.ok()) {
-      again->life.expiring = false;
-      again->life.armed = true;
-      timers_.Add(Now() + kTryAgainAfter, TimerKind::kTtl, id);
-      return;
-    }
-    if (outcome->kind == OutcomeKind::kStale) {
-      Refuse(again, MovedRefusal(again->semaphore));
-    } else if (outcome->kind == OutcomeKind::kNotHeld) {
-      Refuse(again, NotHeldRefusal(outcome->cause, again->semaphore));
-    }
-  });
+  Submit(record->semaphore, end,
+         [this, id = record->id, epoch = end.epoch](absl::StatusOr<Outcome> outcome) {
+           ClaimRecord* again = FindClaim(id);
+           if (again == nullptr) return;
+           if (!outcome.ok()) {
+             again->life.expiring = false;
+             again->life.armed = true;
+             timers_.Add(Now() + kTryAgainAfter, TimerKind::kTtl, id);
+             return;
+           }
+           if (outcome->kind == OutcomeKind::kStale && again->life.epoch != epoch) {
+             // It left and has come back, adopted anew, while this was under way.
+             again->life.expiring = false;
+             Revive(&again->life);
+             ArmTtl(&again->life, TimerKind::kTtl, id);
+           } else if (outcome->kind == OutcomeKind::kStale) {
+             Refuse(again, MovedRefusal(again->semaphore));
+           } else if (outcome->kind == OutcomeKind::kNotHeld) {
+             Refuse(again, NotHeldRefusal(outcome->cause, again->semaphore));
+           }
+         });
 }
 
 void SessionsImpl::OnSessionTtl(SessionRecord* record) {

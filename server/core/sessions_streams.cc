@@ -273,38 +273,45 @@ void SessionsImpl::EndSession(SessionRecord* record, EndCause cause,
 void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,
                             absl::AnyInvocable<void()> done) {
   host_->Submit(
-      0, Job{CloseSessionCommand{session, epoch, cause},
-             [this, session, done = std::move(done)](absl::StatusOr<Outcome> outcome) mutable {
-               SessionRecord* record = FindSession(session);
-               if (record != nullptr && !outcome.ok()) {
-                 // Not done: looked at again soon, as one whose TTL has passed.
-                 record->life.expiring = false;
-                 record->life.expires_at = record->closing ? Now() : record->life.expires_at;
-                 record->closing = false;
-                 record->life.armed = true;
-                 timers_.Add(Now() + kTryAgainAfter, TimerKind::kSessionTtl, session);
-               } else if (record != nullptr) {
-                 const bool moved = outcome->kind == OutcomeKind::kStale;
-                 // The claims' own events come after this; they are told before the session is.
-                 std::vector<std::pair<Id, std::string>> claims;
-                 for (const Id& id : record->claims)
-                   claims.emplace_back(id, FindClaim(id) ? FindClaim(id)->semaphore : "");
-                 SessionListener* listener = record->listener;
-                 by_listener_.erase(listener);
-                 for (const auto& [id, semaphore] : claims) {
-                   ClaimRecord* claim = FindClaim(id);
-                   if (claim == nullptr) continue;
-                   const bool held = claim->state == ClaimRecord::State::kHeld;
-                   Drop(claim);
-                   if (listener != nullptr && held && !moved)
-                     listener->OnEnded(0, id, semaphore, EndCause::kExpired);
-                 }
-                 sessions_.erase(session);
-                 if (listener != nullptr)
-                   listener->OnSessionEnded(moved ? MovedRefusal("") : SessionLostRefusal());
-               }
-               done();
-             }});
+      0,
+      Job{CloseSessionCommand{session, epoch, cause},
+          [this, session, epoch, done = std::move(done)](absl::StatusOr<Outcome> outcome) mutable {
+            SessionRecord* record = FindSession(session);
+            if (record != nullptr && !outcome.ok()) {
+              // Not done: looked at again soon, as one whose TTL has passed.
+              record->life.expiring = false;
+              record->life.expires_at = record->closing ? Now() : record->life.expires_at;
+              record->closing = false;
+              record->life.armed = true;
+              timers_.Add(Now() + kTryAgainAfter, TimerKind::kSessionTtl, session);
+            } else if (record != nullptr && outcome->kind == OutcomeKind::kStale &&
+                       record->life.epoch != epoch) {
+              // It left and has come back, adopted anew, while this was under way.
+              record->life.expiring = record->closing = false;
+              Revive(&record->life);
+              ArmTtl(&record->life, TimerKind::kSessionTtl, session);
+            } else if (record != nullptr) {
+              const bool moved = outcome->kind == OutcomeKind::kStale;
+              // The claims' own events come after this; they are told before the session is.
+              std::vector<std::pair<Id, std::string>> claims;
+              for (const Id& id : record->claims)
+                claims.emplace_back(id, FindClaim(id) ? FindClaim(id)->semaphore : "");
+              SessionListener* listener = record->listener;
+              by_listener_.erase(listener);
+              for (const auto& [id, semaphore] : claims) {
+                ClaimRecord* claim = FindClaim(id);
+                if (claim == nullptr) continue;
+                const bool held = claim->state == ClaimRecord::State::kHeld;
+                Drop(claim);
+                if (listener != nullptr && held && !moved)
+                  listener->OnEnded(0, id, semaphore, EndCause::kExpired);
+              }
+              sessions_.erase(session);
+              if (listener != nullptr)
+                listener->OnSessionEnded(moved ? MovedRefusal("") : SessionLostRefusal());
+            }
+            done();
+          }});
 }
 
 void SessionsImpl::DropSession(SessionRecord* record, Refusal refusal) {
