@@ -1,5 +1,6 @@
 #include "server/service/server.h"
 
+#include <grpc/support/time.h>
 #include <grpcpp/health_check_service_interface.h>
 
 #include <future>
@@ -118,7 +119,8 @@ void Server::Stop(Milliseconds grace) {
   });
   told.get_future().wait();
   if (server_ != nullptr) {
-    server_->Shutdown(std::chrono::system_clock::now() + grace);
+    server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                   gpr_time_from_millis(grace.count(), GPR_TIMESPAN)));
     server_->Wait();
   }
   reactor_->Post([this] { reactor_->Close(); });
