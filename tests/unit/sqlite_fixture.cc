@@ -37,8 +37,8 @@ absl::StatusOr<OpenStore> TryOpen(const DatabaseOptions& options,
   return open;
 }
 
-OpenStore Open(const std::string& path, const StoreOptions& options) {
-  auto open = TryOpen({.path = path, .synchronous = true, .vfs = ""}, options);
+OpenStore Open(const std::string& path, const StoreOptions& options, bool synchronous) {
+  auto open = TryOpen({.path = path, .synchronous = synchronous, .vfs = ""}, options);
   if (!open.ok()) throw std::runtime_error(open.status().ToString());
   return *std::move(open);
 }

@@ -40,8 +40,9 @@ struct OpenStore {
 // Joins as "node" and loads.
 absl::StatusOr<OpenStore> TryOpen(const DatabaseOptions& database,
                                   const StoreOptions& options = {});
-// Must succeed. An empty path: in memory.
-OpenStore Open(const std::string& path, const StoreOptions& options = {});
+// Must succeed. An empty path: in memory. Without syncs it is quicker, and all the same to whoever
+// does not pull the plug.
+OpenStore Open(const std::string& path, const StoreOptions& options = {}, bool synchronous = true);
 
 Id MakeId(uint64_t number);
 SemaphoreRow MakeRow(const std::string& name, uint32_t limit = 4);

@@ -324,7 +324,7 @@ TEST_CASE("a client's number that is used again does not bring old answers back"
 TEST_CASE("answers stay in proportion to the window, and a silent client keeps its own") {
   TemporaryFolder folder;
   {
-    OpenStore open = Open(folder / "state.db");
+    OpenStore open = Open(folder / "state.db", {}, false);
     Transaction transaction = Begin(open);
     transaction.new_clients = {{1, "busy"}, {2, "silent"}};
     transaction.answers = {MakeAnswer(2, 1)};
@@ -346,7 +346,7 @@ TEST_CASE("answers stay in proportion to the window, and a silent client keeps i
 
 TEST_CASE("history is told newest first, by semaphore, in pages, and up to its bound") {
   TemporaryFolder folder;
-  OpenStore open = Open(folder / "state.db", {.history_rows = 500});
+  OpenStore open = Open(folder / "state.db", {.history_rows = 500}, false);
   SemaphoreRow a = Make(open, "a");
   SemaphoreRow b = Make(open, "b");
   for (uint64_t i = 0; i < 1000; ++i) {
@@ -369,7 +369,7 @@ TEST_CASE("history is told newest first, by semaphore, in pages, and up to its b
   REQUIRE(some.size() == 1);
   CHECK(some[0].number == 993);
   open = OpenStore();
-  open = Open(folder / "state.db", {.history_rows = 500});
+  open = Open(folder / "state.db", {.history_rows = 500}, false);
   CHECK(open.store->ReadHistory("", 0, 10'000).value().size() == 500);
   open = OpenStore();
   open = Open(folder / "state.db", {.history_rows = 0});

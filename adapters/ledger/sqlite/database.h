@@ -11,9 +11,10 @@
 //   not reach
 //     the disk; SQLite takes the transaction back in memory, but a process that recovered the log
 //     now could find it complete. CommitFate::kUnknown.
-// The next commit begins at the place in the log where the failed one began (or begins the log anew,
-// with another salt, which makes void all that stood in it). So when it wins it has overwritten the
-// failed one, and pages of that which lie beyond do not continue its chain of checksums. Hence: after kUnknown nobody may be told anything until a commit has won; should the
+// The next commit begins at the place in the log where the failed one began (or begins the log
+// anew, with another salt, which makes void all that stood in it). So when it wins it has
+// overwritten the failed one, and pages of that which lie beyond do not continue its chain of
+// checksums. Hence: after kUnknown nobody may be told anything until a commit has won; should the
 // process die before, whoever opens the file sees one or the other outcome, whole, and nobody has
 // been told either.
 #pragma once
@@ -147,7 +148,8 @@ class Database {
   explicit Database(std::unique_ptr<FileLock> lock);
   absl::Status OpenHandle(const DatabaseOptions& options);
   absl::Status SetUp(const DatabaseOptions& options);
-  absl::Status ReserveLog();
+  absl::Status CheckPages();
+  void ReserveLog();
 
   const std::unique_ptr<FileLock> lock_;  // Null in memory.
   const std::string name_;
