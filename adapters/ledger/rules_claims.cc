@@ -306,7 +306,10 @@ Outcome End(Editor& editor, const EndCommand& command, const Context& context) {
   if (command.epoch != 0 && EpochOf(editor.state(), *lease) != command.epoch)
     return Simply(OutcomeKind::kStale);
   editor.RequireEpoch(*lease);
-  editor.End(semaphore, lease, command.cause, context.now_unix_ms);
+  // Whoever gives up a wait and wants no lease either may have been granted it meanwhile.
+  const bool cancelled = command.cause == EndCause::kCancelled;
+  editor.End(semaphore, lease, cancelled ? EndCause::kDisconnected : command.cause,
+             context.now_unix_ms);
   AfterRoom(editor, semaphore, context);
   return Simply(OutcomeKind::kDone);
 }
