@@ -1,0 +1,129 @@
+#include "tests/simulation/chaos.h"
+
+#include <algorithm>
+
+namespace semaphored::simulation {
+
+void Chaos::Start() {
+  Random& random = world_->random();
+  const auto sometimes = [&](double rate_max) {
+    return random.Chance(0.5) ? 0 : rate_max * static_cast<double>(random.Below(1000)) / 1000;
+  };
+  FaultRates& rates = faults_->rates;
+  rates.lost_race = sometimes(0.2);
+  rates.answer_lost = sometimes(0.05);
+  rates.never_landed = sometimes(0.05);
+  rates.lands_later = sometimes(0.05);
+  rates.call_fails = sometimes(0.02);
+  rates.slow_call = sometimes(0.03);
+  rates.notification_lost = sometimes(0.5);
+  rates.notification_late = sometimes(0.5);
+  mean_interval_ms_ = random.Between(300, 8000);
+  // Some seeds are nearly calm: there the bounds on delays tell the most.
+  if (random.Chance(0.15)) {
+    mean_interval_ms_ = 1'000'000;
+    const FaultRates stormy = rates;
+    rates = {};
+    rates.lost_race = stormy.lost_race;
+    rates.notification_lost = stormy.notification_lost;
+    rates.notification_late = stormy.notification_late;
+  }
+  world_->After(random.Between(1, mean_interval_ms_) * kMillisecond, [this] { Strike(); });
+}
+
+void Chaos::Heal() {
+  healed_ = true;
+  faults_->rates = {};
+  faults_->engine_down = false;
+  network_->Heal();
+  cluster_->Heal();
+  faults_->Disturb(*world_);
+}
+
+int64_t Chaos::SomeTimeUs() {
+  Random& random = world_->random();
+  return (random.Chance(0.5) ? random.Between(1, 1500) : random.Between(1500, 9000)) * kMillisecond;
+}
+
+void Chaos::Strike() {
+  if (healed_) return;
+  Random& random = world_->random();
+  faults_->Disturb(*world_);
+  const uint64_t choice = random.Below(100);
+  if (choice < 60) {
+    StrikeDaemon(choice);
+  } else if (choice < 70) {
+    StrikeEngine();
+  } else {
+    StrikeClient();
+  }
+  world_->After(random.Between(1, 2 * mean_interval_ms_) * kMillisecond, [this] { Strike(); });
+}
+
+void Chaos::StrikeDaemon(uint64_t choice) {
+  const auto& daemons = cluster_->daemons();
+  Random& random = world_->random();
+  if (daemons.empty()) return;
+  const std::shared_ptr<Daemon> daemon = daemons[random.Below(daemons.size())];
+  const int node = daemon->node();
+  const int64_t until_us = world_->now() + SomeTimeUs();
+  if (choice < 18) {
+    daemon->Kill();
+    world_->At(until_us, [this, node] {
+      if (!healed_) cluster_->StartNode(node);
+    });
+  } else if (choice < 30) {
+    daemon->PauseUntil(until_us);
+  } else if (choice < 36) {
+    world_->Trace("a second process of a node starts");
+    cluster_->StartNode(node);
+  } else if (choice < 48) {
+    world_->Trace(daemon->name() + " is cut off from the engine");
+    daemon->link().cut = true;
+    world_->At(until_us, [this, daemon] {
+      daemon->link().cut = false;
+      faults_->Disturb(*world_);
+    });
+  } else {
+    world_->Trace(daemon->name() + " is cut off from all clients");
+    network_->CutNode(node);
+    world_->At(until_us, [this] {
+      network_->Heal();
+      faults_->Disturb(*world_);
+    });
+  }
+}
+
+void Chaos::StrikeEngine() {
+  world_->Trace("the engine is gone");
+  faults_->engine_down = true;
+  world_->After(SomeTimeUs(), [this] {
+    faults_->engine_down = false;
+    faults_->Disturb(*world_);
+    world_->Trace("the engine is back");
+  });
+}
+
+void Chaos::StrikeClient() {
+  Random& random = world_->random();
+  const std::shared_ptr<Actor> actor = actors_[random.Below(actors_.size())];
+  const int64_t for_us = SomeTimeUs();
+  const uint64_t choice = random.Below(3);
+  if (choice == 0) {
+    world_->Trace(actor->name() + " is paused");
+    faults_->disturbed_at_us = world_->now() + for_us;
+    actor->PauseUntil(world_->now() + for_us);
+  } else if (choice == 1) {
+    actor->Crash();
+  } else {
+    const int index = static_cast<int>(std::ranges::find(actors_, actor) - actors_.begin());
+    const int node = static_cast<int>(random.Below(kNodes));
+    network_->Cut(index, node);
+    world_->After(for_us, [this] {
+      network_->Heal();
+      faults_->Disturb(*world_);
+    });
+  }
+}
+
+}  // namespace semaphored::simulation

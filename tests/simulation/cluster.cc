@@ -1,0 +1,54 @@
+#include "tests/simulation/cluster.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace semaphored::simulation {
+
+Cluster::Cluster(World* world, EngineHandle engine, Faults* faults, Mutant mutant)
+    : world_(world),
+      engine_(engine),
+      faults_(faults),
+      mutant_(mutant),
+      node_ttl_ms_(world->random().Between(1500, 6000)),
+      sweep_interval_ms_(world->random().Between(500, 3000)) {}
+
+void Cluster::StartNode(int node) {
+  Forget();
+  Random& random = world_->random();
+  DaemonOptions options;
+  options.node = node;
+  options.name = absl::StrCat("daemon ", node, "#", ++started_);
+  options.clock_start_us = random.Between(1, 1'000'000) * kSecond;
+  options.clock_speed = 1 + static_cast<double>(random.Between(-4500, 4500)) / 1e6;
+  if (mutant_ == Mutant::kFastClock && node == 0) options.clock_speed = 1.5;
+  options.node_ttl_ms = node_ttl_ms_;
+  options.sweep_interval_ms = sweep_interval_ms_;
+  options.mutant = mutant_;
+  auto daemon = std::make_shared<Daemon>(world_, engine_, faults_, std::move(options));
+  daemons_.push_back(daemon);
+  faults_->Disturb(*world_);
+  world_->After(0, [daemon] { daemon->Start(); });
+}
+
+std::shared_ptr<Daemon> Cluster::Reach(int node) {
+  std::vector<std::shared_ptr<Daemon>> living;
+  for (const auto& daemon : daemons_) {
+    if (daemon->node() == node && daemon->serving()) living.push_back(daemon);
+  }
+  return living.empty() ? nullptr : living[world_->random().Below(living.size())];
+}
+
+void Cluster::Heal() {
+  for (const auto& daemon : daemons_) daemon->link().cut = false;
+  for (int node = 0; node < kNodes; ++node) {
+    bool alive = false;
+    for (const auto& daemon : daemons_) alive |= daemon->node() == node && daemon->alive();
+    if (!alive) StartNode(node);
+  }
+}
+
+void Cluster::Forget() {
+  std::erase_if(daemons_, [](const std::shared_ptr<Daemon>& daemon) { return !daemon->alive(); });
+}
+
+}  // namespace semaphored::simulation

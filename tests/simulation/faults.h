@@ -1,0 +1,61 @@
+// What goes wrong between the processes and the engine, and how often.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "tests/simulation/world.h"
+
+namespace semaphored::simulation {
+
+// How often each fault strikes, 0 to 1. Chosen anew for each seed.
+struct FaultRates {
+  double lost_race = 0;     // A commit is told that it lost, though nobody else was first.
+  double answer_lost = 0;   // It landed, the answer did not come.
+  double never_landed = 0;  // Neither.
+  double lands_later =
+      0;  // The answer did not come, and the write lands some time later, if it still may.
+  double call_fails = 0;  // Any other call: UNAVAILABLE.
+  double notification_lost = 0;
+  double notification_late = 0;
+  double slow_call = 0;  // A call takes up to seconds.
+};
+
+struct Faults {
+  FaultRates rates;
+  bool engine_down = false;
+  // The last time at which something was out of order: promises about delays count from then.
+  int64_t disturbed_at_us = 0;
+
+  void Disturb(const World& world) { disturbed_at_us = world.now(); }
+};
+
+// One process's way to the engine. Everything about a process that its calls depend on.
+class EngineLink {
+ public:
+  EngineLink(World* world, Faults* faults) : world_(world), faults_(faults) {}
+
+  // ---- what others do to the process ----
+  bool cut = false;             // From the engine only.
+  bool dead = false;            // Killed: nothing that it still does matters.
+  int64_t paused_until_us = 0;  // It executes nothing until then, though its clock goes on.
+
+  bool paused() const { return paused_until_us > world_->now(); }
+  bool reachable() const { return !cut && !dead && !faults_->engine_down; }
+
+  // The call is under way for some time, in which other things happen. It ends later if the process
+  // is paused.
+  void SpendTime();
+  // A call that only reads, or whose loss does no harm. False: UNAVAILABLE.
+  bool Call();
+
+  World& world() { return *world_; }
+  Faults& faults() { return *faults_; }
+  bool Strikes(double rate) { return rate > 0 && world_->random().Chance(rate); }
+
+ private:
+  World* world_;
+  Faults* faults_;
+};
+
+}  // namespace semaphored::simulation

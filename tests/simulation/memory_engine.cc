@@ -1,0 +1,289 @@
+#include "tests/simulation/memory_engine.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace semaphored::simulation {
+
+using ledger::LeaseChange;
+using ledger::SemaphoreDelta;
+using ledger::SessionChange;
+using ledger::Transaction;
+using ledger::WaiterChange;
+
+namespace {
+
+// Copies each row once, however often the transaction shows it.
+class RowCopier {
+ public:
+  template <typename T>
+  std::shared_ptr<T> Copy(const std::shared_ptr<T>& row) {
+    if (!row) return nullptr;
+    std::shared_ptr<void>& copy = copies_[row.get()];
+    if (!copy) copy = std::make_shared<T>(*row);
+    return std::static_pointer_cast<T>(copy);
+  }
+
+ private:
+  std::map<const void*, std::shared_ptr<void>> copies_;
+};
+
+bool SameSession(const Session& a, const Session& b) {
+  return a.id == b.id && a.host == b.host && a.epoch == b.epoch && a.ttl_ms == b.ttl_ms;
+}
+
+// Gives each lease of the transaction that was granted in it, in all its forms, its token.
+void SpreadTokens(const std::map<Id, uint64_t>& tokens, Transaction* transaction) {
+  const auto set = [&](const LeasePtr& lease) {
+    if (!lease || lease->token != 0) return;
+    if (const auto found = tokens.find(lease->id); found != tokens.end())
+      lease->token = found->second;
+  };
+  for (const SemaphoreDelta& delta : transaction->semaphores) {
+    for (const LeaseChange& change : delta.leases) {
+      set(change.before);
+      set(change.after);
+    }
+  }
+  for (const HistoryRow& row : transaction->history) set(row.lease);
+}
+
+}  // namespace
+
+uint32_t StoredSemaphore::held() const {
+  uint32_t held = 0;
+  for (const auto& [id, lease] : leases) held += lease.permits;
+  return held;
+}
+
+std::vector<const Waiter*> StoredSemaphore::Queue() const {
+  std::vector<const Waiter*> queue;
+  for (const auto& [id, waiter] : waiters) queue.push_back(&waiter);
+  std::ranges::sort(queue, [](const Waiter* a, const Waiter* b) {
+    return ledger::PlaceOf(*a) < ledger::PlaceOf(*b);
+  });
+  return queue;
+}
+
+Transaction DeepCopy(const Transaction& transaction) {
+  Transaction copy = transaction;
+  RowCopier copier;
+  for (SemaphoreDelta& delta : copy.semaphores) {
+    for (LeaseChange& change : delta.leases) {
+      change.before = copier.Copy(change.before);
+      change.after = copier.Copy(change.after);
+    }
+    for (WaiterChange& change : delta.waiters) {
+      change.before = copier.Copy(change.before);
+      change.after = copier.Copy(change.after);
+    }
+  }
+  for (SessionChange& change : copy.sessions) {
+    change.before = copier.Copy(change.before);
+    change.after = copier.Copy(change.after);
+  }
+  for (HistoryRow& row : copy.history) row.lease = copier.Copy(row.lease);
+  return copy;
+}
+
+// ---- landing ----
+
+MemoryEngine::Landing MemoryEngine::Land(Write& write) {
+  Transaction& transaction = write.transaction;
+  Landing landing;
+  if (const auto found = landed_.find(write.id); found != landed_.end()) {
+    SpreadTokens(found->second.tokens, &transaction);
+    for (SemaphoreDelta& delta : transaction.semaphores)
+      delta.revision = found->second.revisions[delta.name];
+    landing.landed = true;
+    return landing;
+  }
+  if (conditions.incarnation && !MayWrite(transaction.node)) {
+    landing.status =
+        absl::FailedPreconditionError("memory: this node was replaced or declared dead");
+    return landing;
+  }
+  bool stands = SemaphoresStand(transaction, &landing.stale);
+  if (!SessionsStand(transaction) || !Unanswered(transaction)) {
+    stands = false;
+    landing.stale.clear();
+    for (const SemaphoreDelta& delta : transaction.semaphores) landing.stale.push_back(delta.name);
+  }
+  if (!stands) return landing;
+  Carry(transaction);
+  Given& given = landed_[write.id];
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    given.revisions[delta.name] = delta.revision;
+    for (const LeaseChange& change : delta.leases) {
+      if (!change.before) given.tokens[change.after->id] = change.after->token;
+    }
+  }
+  landing.landed = true;
+  return landing;
+}
+
+bool MemoryEngine::SemaphoresStand(const Transaction& transaction,
+                                   std::vector<std::string>* stale) const {
+  if (!conditions.revision) return true;
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    const StoredSemaphore* stored = Find(delta.name);
+    const uint64_t expected = delta.before ? delta.before->revision : 0;
+    if ((stored == nullptr ? 0 : stored->row.revision) != expected) stale->push_back(delta.name);
+  }
+  return stale->empty();
+}
+
+bool MemoryEngine::SessionsStand(const Transaction& transaction) const {
+  for (const SessionChange& change : transaction.sessions) {
+    if (!conditions.session_row) break;
+    // Within one batch the later change starts from what the earlier one made.
+    const Id& id = change.before ? change.before->id : change.after->id;
+    const auto first = std::ranges::find_if(transaction.sessions, [&](const SessionChange& each) {
+      return (each.before ? each.before->id : each.after->id) == id;
+    });
+    if (&*first != &change) continue;
+    const auto found = sessions_.find(id);
+    if ((found == sessions_.end()) != (change.before == nullptr)) return false;
+    if (change.before && !SameSession(found->second, *change.before)) return false;
+  }
+  for (const ledger::EpochCondition& condition : transaction.epochs) {
+    if (!conditions.epoch) break;
+    const auto found = sessions_.find(condition.session);
+    if (found != sessions_.end() && found->second.epoch == condition.epoch) continue;
+    const bool made_here =
+        std::ranges::any_of(transaction.sessions, [&](const SessionChange& change) {
+          return change.after && change.after->id == condition.session &&
+                 change.after->epoch == condition.epoch;
+        });
+    if (!made_here) return false;
+  }
+  return true;
+}
+
+bool MemoryEngine::Unanswered(const Transaction& transaction) const {
+  if (!conditions.answer) return true;
+  return std::ranges::none_of(transaction.answers, [&](const ledger::Answer& answer) {
+    return clients_.at(answer.request.client).answers.contains(answer.request.sequence);
+  });
+}
+
+void MemoryEngine::SetTokens(Transaction& transaction) {
+  std::map<Id, uint64_t> tokens;
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    if (tokens_repeat && !delta.before) last_token_ = 0;
+    for (const LeaseChange& change : delta.leases) {
+      if (!change.before) tokens[change.after->id] = ++last_token_;
+    }
+  }
+  SpreadTokens(tokens, &transaction);
+}
+
+void MemoryEngine::Carry(Transaction& transaction) {
+  std::map<std::string, StoredSemaphore> before;
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    if (const StoredSemaphore* stored = Find(delta.name)) before[delta.name] = *stored;
+  }
+  SetTokens(transaction);
+  for (SemaphoreDelta& delta : transaction.semaphores) WriteSemaphore(delta);
+  for (const SessionChange& change : transaction.sessions) {
+    if (change.after) {
+      sessions_[change.after->id] = *change.after;
+    } else {
+      sessions_.erase(change.before->id);
+    }
+  }
+  for (const ledger::Answer& answer : transaction.answers) {
+    clients_.at(answer.request.client).answers.insert_or_assign(answer.request.sequence, answer);
+  }
+  for (const ledger::AnswerFloor& floor : transaction.answer_floors) {
+    auto& answers = clients_.at(floor.client).answers;
+    answers.erase(answers.begin(), answers.lower_bound(floor.below));
+  }
+  for (const HistoryRow& row : transaction.history) {
+    history_.push_back(
+        {history_.size() + 1, row.semaphore, *row.lease, row.ended_at_unix_ms, row.cause});
+  }
+  if (on_landed) on_landed(transaction, before);
+}
+
+void MemoryEngine::WriteSemaphore(SemaphoreDelta& delta) {
+  const bool existed = semaphores_.contains(delta.name);
+  if (!existed && !delta.after) return;  // Made and destroyed in one batch.
+  StoredSemaphore& stored = semaphores_[delta.name];
+  delta.revision = existed ? stored.row.revision + 1 : last_revision_ + 1;
+  last_revision_ = std::max(last_revision_, delta.revision);
+  for (const LeaseChange& change : delta.leases) {
+    if (change.before) stored.leases.erase(change.before->id);
+    if (change.after) stored.leases[change.after->id] = *change.after;
+  }
+  for (const WaiterChange& change : delta.waiters) {
+    if (change.before) stored.waiters.erase(change.before->id);
+    if (!change.after) continue;
+    stored.waiters[change.after->id] = *change.after;
+    if (lifo && !change.before) stored.waiters[change.after->id].order = ~change.after->order;
+  }
+  if (!delta.after) {
+    semaphores_.erase(delta.name);
+    return;
+  }
+  stored.row = *delta.after;
+  stored.row.revision = delta.revision;
+}
+
+// ---- nodes ----
+
+NodeRef MemoryEngine::Join(const std::string& node_id) {
+  for (NodeStore::Node& node : nodes_) {
+    if (node.node_id != node_id) continue;
+    ++node.ref.incarnation;
+    ++node.counter;
+    node.dead = false;
+    if (on_heartbeat) on_heartbeat(node);
+    return node.ref;
+  }
+  NodeStore::Node node;
+  node.ref = {static_cast<uint32_t>(nodes_.size()) + 1, 1};
+  node.node_id = node_id;
+  nodes_.push_back(node);
+  if (on_heartbeat) on_heartbeat(node);
+  return node.ref;
+}
+
+bool MemoryEngine::MayWrite(const NodeRef& node) const {
+  const NodeStore::Node& row = nodes_.at(node.number - 1);
+  return row.ref == node && !row.dead;
+}
+
+bool MemoryEngine::Heartbeat(const NodeRef& node) {
+  if (conditions.incarnation && !MayWrite(node)) return false;
+  NodeStore::Node& row = nodes_.at(node.number - 1);
+  ++row.counter;
+  if (on_heartbeat) on_heartbeat(row);
+  return true;
+}
+
+std::vector<NodeStore::Node> MemoryEngine::Nodes() const { return nodes_; }
+
+bool MemoryEngine::DeclareDead(const NodeStore::Node& seen) {
+  NodeStore::Node& row = nodes_.at(seen.ref.number - 1);
+  if (row.ref != seen.ref || row.counter != seen.counter || row.dead) return false;
+  row.dead = true;
+  if (on_declared_dead) on_declared_dead(row);
+  return true;
+}
+
+// ---- what there is ----
+
+const StoredSemaphore* MemoryEngine::Find(const std::string& name) const {
+  const auto found = semaphores_.find(name);
+  return found == semaphores_.end() ? nullptr : &found->second;
+}
+
+uint32_t MemoryEngine::NumberOf(const std::string& client_id) {
+  const auto [at, is_new] =
+      client_numbers_.try_emplace(client_id, static_cast<uint32_t>(client_numbers_.size()) + 1);
+  if (is_new) clients_[at->second].client_id = client_id;
+  return at->second;
+}
+
+}  // namespace semaphored::simulation

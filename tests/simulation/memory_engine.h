@@ -1,0 +1,132 @@
+// The shared truth of one simulated engine: rows in memory, changed only by transactions whose
+// conditions hold. Single-threaded. Rows inside belong to the engine alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "adapters/adapter.h"
+#include "adapters/ledger/transaction.h"
+
+namespace semaphored::simulation {
+
+struct StoredSemaphore {
+  SemaphoreRow row;
+  std::map<Id, Lease> leases;
+  std::map<Id, Waiter> waiters;
+
+  uint32_t held() const;
+  // In the order in which they are to be served.
+  std::vector<const Waiter*> Queue() const;
+};
+
+struct StoredClient {
+  std::string client_id;
+  std::map<uint64_t, ledger::Answer> answers;  // By sequence number.
+};
+
+struct StoredEnd {
+  uint64_t number = 0;
+  std::string semaphore;
+  Lease lease;
+  int64_t ended_at_unix_ms = 0;
+  EndCause cause = EndCause::kNone;
+};
+
+// The conditions of a commit. All are on but in a mutant.
+struct Conditions {
+  bool revision = true;
+  bool incarnation = true;
+  bool epoch = true;
+  bool session_row = true;
+  bool answer = true;
+};
+
+// A transaction with the engine's own client numbers and rows of its own: it can land later than
+// its writer lives.
+struct Write {
+  uint64_t id = 0;  // The same write landing twice lands once.
+  ledger::Transaction transaction;
+};
+
+class MemoryEngine {
+ public:
+  struct Landing {
+    bool landed = false;
+    std::vector<std::string> stale;  // When it was lost.
+    absl::Status status;             // FAILED_PRECONDITION: the node is dead or replaced.
+  };
+
+  // Tests the conditions and carries the write out, or not. A write that has landed before lands
+  // again without effect. Sets tokens and revisions in `write`.
+  Landing Land(Write& write);
+  bool HasLanded(uint64_t write_id) const { return landed_.contains(write_id); }
+  uint64_t NewWriteId() { return ++last_write_; }
+
+  // ---- nodes ----
+  NodeRef Join(const std::string& node_id);
+  // False: not this incarnation any more, or dead.
+  bool Heartbeat(const NodeRef& node);
+  std::vector<NodeStore::Node> Nodes() const;
+  bool DeclareDead(const NodeStore::Node& seen);
+  bool MayWrite(const NodeRef& node) const;
+
+  // ---- what there is ----
+  const std::map<std::string, StoredSemaphore>& semaphores() const { return semaphores_; }
+  const StoredSemaphore* Find(const std::string& name) const;
+  const std::map<Id, Session>& sessions() const { return sessions_; }
+  const std::map<uint32_t, StoredClient>& clients() const { return clients_; }
+  const std::vector<StoredEnd>& history() const { return history_; }
+  // The engine's number of a client; made if it is new.
+  uint32_t NumberOf(const std::string& client_id);
+  const std::string& NameOf(uint32_t client) const { return clients_.at(client).client_id; }
+
+  Conditions conditions;
+  // Mutant: tokens begin anew with each semaphore that is made.
+  bool tokens_repeat = false;
+  // Mutant: who comes last is filed first.
+  bool lifo = false;
+
+  std::function<void(const NodeStore::Node&)> on_heartbeat;  // On Join, too.
+  std::function<void(const NodeStore::Node&)> on_declared_dead;
+  // Called after each write that landed; `before`: the touched semaphores as they were, absent if
+  // new.
+  std::function<void(const ledger::Transaction&,
+                     const std::map<std::string, StoredSemaphore>& before)>
+      on_landed;
+
+ private:
+  bool SemaphoresStand(const ledger::Transaction& transaction,
+                       std::vector<std::string>* stale) const;
+  bool SessionsStand(const ledger::Transaction& transaction) const;
+  bool Unanswered(const ledger::Transaction& transaction) const;
+  void Carry(ledger::Transaction& transaction);
+  void WriteSemaphore(ledger::SemaphoreDelta& delta);
+  void SetTokens(ledger::Transaction& transaction);
+
+  std::map<std::string, StoredSemaphore> semaphores_;
+  std::map<Id, Session> sessions_;
+  std::map<uint32_t, StoredClient> clients_;
+  std::map<std::string, uint32_t> client_numbers_;
+  std::vector<StoredEnd> history_;
+  std::vector<NodeStore::Node> nodes_;
+  // The writes that landed, with the tokens and revisions that they were given.
+  struct Given {
+    std::map<Id, uint64_t> tokens;
+    std::map<std::string, uint64_t> revisions;
+  };
+  std::map<uint64_t, Given> landed_;
+  uint64_t last_write_ = 0;
+  uint64_t last_token_ = 0;
+  uint64_t last_revision_ = 0;
+};
+
+// Copies of all rows of a transaction, so that nobody else can change them.
+ledger::Transaction DeepCopy(const ledger::Transaction& transaction);
+
+}  // namespace semaphored::simulation

@@ -1,0 +1,383 @@
+#include "tests/simulation/memory_store.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace semaphored::simulation {
+
+using ledger::CommitResult;
+using ledger::Image;
+using ledger::LeaseChange;
+using ledger::SemaphoreDelta;
+using ledger::SessionChange;
+using ledger::SessionPtr;
+using ledger::Transaction;
+using ledger::WaiterChange;
+
+namespace {
+
+absl::Status Unreachable() {
+  return absl::UnavailableError("memory: the engine cannot be reached");
+}
+
+CommitResult Failed(absl::Status status) {
+  return {CommitResult::Kind::kFailed, {}, std::move(status)};
+}
+
+CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, {}}; }
+
+}  // namespace
+
+void Notifier::Tell(const Mailbox* writer, const Transaction& transaction) {
+  if (silent || transaction.semaphores.empty()) return;
+  std::erase_if(mailboxes_, [](const auto& each) { return each.expired(); });
+  for (const std::weak_ptr<Mailbox>& weak : mailboxes_) {
+    if (weak.lock().get() == writer) continue;
+    Random& random = world_->random();
+    if (random.Chance(faults_->rates.notification_lost)) continue;
+    int64_t delay_us = random.Between(100, 2000);
+    if (random.Chance(faults_->rates.notification_late))
+      delay_us += random.Between(1, 4000) * kMillisecond;
+    std::vector<std::string> names;
+    for (const SemaphoreDelta& delta : transaction.semaphores) names.push_back(delta.name);
+    world_->After(delay_us, [weak, names = std::move(names)] {
+      const std::shared_ptr<Mailbox> mailbox = weak.lock();
+      if (mailbox == nullptr) return;
+      mailbox->names.insert(names.begin(), names.end());
+      if (mailbox->on_mail) mailbox->on_mail();
+    });
+  }
+}
+
+MemoryStore::MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link,
+                         std::function<void()> on_mail)
+    : handle_(handle), link_(std::move(link)), mailbox_(std::make_shared<Mailbox>()) {
+  guarantees_.adapter = "memory";
+  mailbox_->on_mail = std::move(on_mail);
+  handle_.notifier->Add(mailbox_);
+}
+
+// ---- clients: this connection's numbers and the engine's ----
+
+uint32_t MemoryStore::ToEngine(uint32_t client) const {
+  const auto found = names_.find(client);
+  return found == names_.end() ? 0 : handle_.engine->NumberOf(found->second);
+}
+
+uint32_t MemoryStore::ToLocal(uint32_t client) {
+  if (client == 0) return 0;
+  const std::string& name = handle_.engine->NameOf(client);
+  const auto [at, is_new] = numbers_.try_emplace(name, next_number_);
+  if (is_new) names_[next_number_++] = name;
+  return at->second;
+}
+
+Transaction MemoryStore::ForEngine(const Transaction& transaction) {
+  for (const ledger::NewClient& added : transaction.new_clients) {
+    names_[added.number] = added.client_id;
+    numbers_[added.client_id] = added.number;
+  }
+  Transaction copy = DeepCopy(transaction);
+  std::set<const void*> done;
+  const auto translate = [&](const auto& row) {
+    if (row && done.insert(row.get()).second) row->request.client = ToEngine(row->request.client);
+  };
+  for (SemaphoreDelta& delta : copy.semaphores) {
+    for (LeaseChange& change : delta.leases) {
+      translate(change.before);
+      translate(change.after);
+    }
+    for (WaiterChange& change : delta.waiters) {
+      translate(change.before);
+      translate(change.after);
+    }
+  }
+  for (HistoryRow& row : copy.history) translate(row.lease);
+  for (SessionChange& change : copy.sessions) {
+    if (change.after) change.after->client = ToEngine(change.after->client);
+  }
+  for (ledger::Answer& answer : copy.answers)
+    answer.request.client = ToEngine(answer.request.client);
+  for (ledger::AnswerFloor& floor : copy.answer_floors) floor.client = ToEngine(floor.client);
+  return copy;
+}
+
+// ---- commits ----
+
+CommitResult MemoryStore::Commit(Transaction& transaction, SteadyTime) {
+  auto write = std::make_shared<Write>();
+  write->id = handle_.engine->NewWriteId();
+  write->transaction = ForEngine(transaction);
+  return Send(write, &transaction, /*again=*/false);
+}
+
+// The same write once more: it lands once, and afterwards the revisions are no longer those that it
+// was made for.
+CommitResult MemoryStore::Settle(Transaction& transaction, SteadyTime) {
+  return Send(std::exchange(in_doubt_, nullptr), &transaction, /*again=*/true);
+}
+
+CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction* transaction,
+                               bool again) {
+  const FaultRates& rates = link_->faults().rates;
+  link_->SpendTime();
+  if (!link_->reachable()) {
+    link_->faults().Disturb(link_->world());
+    // A first write that was never sent has failed for certain; one that was sent before stays in
+    // doubt.
+    if (!again && !link_->dead && link_->Strikes(0.5)) return Failed(Unreachable());
+    return Lose(write);
+  }
+  if (link_->Strikes(rates.lost_race) && !handle_.engine->HasLanded(write->id) && !again) {
+    CommitResult lost{CommitResult::Kind::kLost, {}, {}};
+    for (const SemaphoreDelta& delta : transaction->semaphores) lost.stale.push_back(delta.name);
+    return lost;
+  }
+  if (link_->Strikes(rates.never_landed) || link_->Strikes(rates.lands_later)) return Lose(write);
+  const MemoryEngine::Landing landing = handle_.engine->Land(*write);
+  if (landing.landed) handle_.notifier->Tell(mailbox_.get(), write->transaction);
+  link_->SpendTime();
+  if (link_->dead || link_->Strikes(rates.answer_lost)) {
+    link_->faults().Disturb(link_->world());
+    in_doubt_ = write;
+    return Unknown();
+  }
+  if (!landing.status.ok()) return Failed(landing.status);
+  if (!landing.landed) return {CommitResult::Kind::kLost, landing.stale, {}};
+  TakeBack(*write, transaction);
+  return {};
+}
+
+// The write is on its way, or is gone: nobody here can tell.
+CommitResult MemoryStore::Lose(const std::shared_ptr<Write>& write) {
+  link_->faults().Disturb(link_->world());
+  in_doubt_ = write;
+  if (link_->Strikes(0.5)) LandLater(write);
+  return Unknown();
+}
+
+void MemoryStore::LandLater(const std::shared_ptr<Write>& write) {
+  auto late = std::make_shared<Write>(Write{write->id, DeepCopy(write->transaction)});
+  World& world = link_->world();
+  const int64_t delay_us = world.random().Between(1, 5000) * kMillisecond;
+  world.After(delay_us, [late, handle = handle_, mailbox = mailbox_.get(),
+                         faults = &link_->faults(), &world] {
+    if (faults->engine_down || handle.engine->HasLanded(late->id)) return;
+    if (!handle.engine->Land(*late).landed) return;
+    world.Trace("a write landed after its answer was lost");
+    handle.notifier->Tell(mailbox, late->transaction);
+  });
+}
+
+// What the engine has given, into the writer's own rows.
+void MemoryStore::TakeBack(const Write& write, Transaction* transaction) const {
+  std::map<Id, uint64_t> tokens;
+  std::map<std::string, uint64_t> revisions;
+  for (const SemaphoreDelta& delta : write.transaction.semaphores) {
+    revisions[delta.name] = delta.revision;
+    for (const LeaseChange& change : delta.leases) {
+      if (!change.before) tokens[change.after->id] = change.after->token;
+    }
+  }
+  const auto set = [&](const LeasePtr& lease) {
+    if (!lease || lease->token != 0) return;
+    if (const auto found = tokens.find(lease->id); found != tokens.end())
+      lease->token = found->second;
+  };
+  for (SemaphoreDelta& delta : transaction->semaphores) {
+    delta.revision = revisions[delta.name];
+    for (const LeaseChange& change : delta.leases) {
+      set(change.before);
+      set(change.after);
+    }
+  }
+  for (const HistoryRow& row : transaction->history) set(row.lease);
+}
+
+// ---- reading ----
+
+void MemoryStore::AddClient(uint32_t client, Image* image) {
+  if (client == 0) return;
+  const uint32_t local = ToLocal(client);
+  if (std::ranges::count(image->clients, local, &ledger::LoadedClient::number) > 0) return;
+  const StoredClient& stored = handle_.engine->clients().at(client);
+  const uint64_t high = stored.answers.empty() ? 0 : stored.answers.rbegin()->first;
+  image->clients.push_back({local, stored.client_id, high});
+}
+
+void MemoryStore::AddSession(const Id& id, Image* image) {
+  const auto found = handle_.engine->sessions().find(id);
+  if (found == handle_.engine->sessions().end()) return;
+  if (std::ranges::count(image->sessions, id, [](const SessionPtr& each) { return each->id; }) > 0)
+    return;
+  AddClient(found->second.client, image);
+  image->sessions.push_back(std::make_shared<Session>(found->second));
+  image->sessions.back()->client = ToLocal(found->second.client);
+}
+
+void MemoryStore::AddSemaphore(const StoredSemaphore& stored, Image* image) {
+  ledger::LoadedSemaphore& loaded = image->semaphores.emplace_back();
+  loaded.row = stored.row;
+  const auto prepare = [&](auto row) {
+    AddClient(row->request.client, image);
+    row->request.client = ToLocal(row->request.client);
+    if (!row->detached()) AddSession(row->session, image);
+    return row;
+  };
+  for (const auto& [id, lease] : stored.leases)
+    loaded.leases.push_back(prepare(std::make_shared<Lease>(lease)));
+  for (const auto& [id, waiter] : stored.waiters)
+    loaded.waiters.push_back(prepare(std::make_shared<Waiter>(waiter)));
+}
+
+absl::StatusOr<Image> MemoryStore::LoadAll() {
+  if (!link_->Call()) return Unreachable();
+  Image image;
+  for (const auto& [name, stored] : handle_.engine->semaphores()) AddSemaphore(stored, &image);
+  for (const auto& [id, session] : handle_.engine->sessions()) AddSession(id, &image);
+  return image;
+}
+
+absl::StatusOr<Image> MemoryStore::Load(absl::Span<const std::string> names) {
+  if (!link_->Call()) return Unreachable();
+  Image image;
+  for (const std::string& name : names) {
+    if (const StoredSemaphore* stored = handle_.engine->Find(name)) AddSemaphore(*stored, &image);
+  }
+  return image;
+}
+
+absl::StatusOr<std::vector<std::string>> MemoryStore::Changed(
+    absl::Span<const SemaphoreRow* const> semaphores) {
+  if (!link_->Call()) return Unreachable();
+  std::vector<std::string> changed;
+  for (const SemaphoreRow* row : semaphores) {
+    const StoredSemaphore* stored = handle_.engine->Find(row->name);
+    if ((stored == nullptr ? 0 : stored->row.revision) != row->revision)
+      changed.push_back(row->name);
+  }
+  return changed;
+}
+
+absl::StatusOr<std::optional<ledger::Answer>> MemoryStore::FindAnswer(
+    const RequestKey& request, const std::string& client_id) {
+  if (!link_->Call()) return Unreachable();
+  const auto& answers = handle_.engine->clients().at(handle_.engine->NumberOf(client_id)).answers;
+  const auto found = answers.find(request.sequence);
+  if (found == answers.end()) return std::nullopt;
+  ledger::Answer answer = found->second;
+  answer.request = request;
+  return answer;
+}
+
+absl::StatusOr<ledger::LedgerStore::SessionAt> MemoryStore::LoadSession(const Id& session) {
+  if (!link_->Call()) return Unreachable();
+  SessionAt at;
+  Image image;
+  AddSession(session, &image);
+  if (!image.sessions.empty()) at.session = image.sessions.front();
+  for (const auto& [name, stored] : handle_.engine->semaphores()) {
+    const auto hangs = [&](const auto& entry) { return entry.second.session == session; };
+    if (std::ranges::any_of(stored.leases, hangs) || std::ranges::any_of(stored.waiters, hangs)) {
+      at.semaphores.push_back(name);
+    }
+  }
+  return at;
+}
+
+absl::StatusOr<ledger::LedgerStore::Hosted> MemoryStore::HostedBy(absl::Span<const NodeRef> nodes) {
+  if (!link_->Call()) return Unreachable();
+  const auto& sessions = handle_.engine->sessions();
+  const auto meant = [&](const NodeRef& host) {
+    return std::ranges::any_of(nodes, [&](const NodeRef& node) {
+      return node.number == host.number && host.incarnation <= node.incarnation;
+    });
+  };
+  Hosted hosted;
+  Image image;
+  for (const auto& [id, session] : sessions) {
+    if (meant(session.host)) AddSession(id, &image);
+  }
+  hosted.sessions = std::move(image.sessions);
+  for (const auto& [name, stored] : handle_.engine->semaphores()) {
+    const auto hangs = [&](const auto& entry) {
+      const auto session = sessions.find(entry.second.session);
+      return meant(session == sessions.end() ? entry.second.host : session->second.host);
+    };
+    if (std::ranges::any_of(stored.leases, hangs) || std::ranges::any_of(stored.waiters, hangs)) {
+      hosted.semaphores.push_back(name);
+    }
+  }
+  return hosted;
+}
+
+absl::StatusOr<std::vector<std::string>> MemoryStore::Names(const std::string& prefix,
+                                                            const std::string& after,
+                                                            uint32_t rows_max) {
+  if (!link_->Call()) return Unreachable();
+  std::vector<std::string> names;
+  for (const auto& [name, stored] : handle_.engine->semaphores()) {
+    if (name > after && name.starts_with(prefix) && names.size() < rows_max) names.push_back(name);
+  }
+  return names;
+}
+
+absl::StatusOr<std::vector<HistoryRow>> MemoryStore::ReadHistory(const std::string& semaphore,
+                                                                 uint64_t before,
+                                                                 uint32_t rows_max) {
+  if (!link_->Call()) return Unreachable();
+  std::vector<HistoryRow> rows;
+  const auto& history = handle_.engine->history();
+  for (auto end = history.rbegin(); end != history.rend() && rows.size() < rows_max; ++end) {
+    if ((!semaphore.empty() && end->semaphore != semaphore) ||
+        (before != 0 && end->number >= before))
+      continue;
+    auto lease = std::make_shared<Lease>(end->lease);
+    lease->request.client = ToLocal(lease->request.client);
+    rows.push_back(
+        {end->number, end->semaphore, std::move(lease), end->ended_at_unix_ms, end->cause});
+  }
+  return rows;
+}
+
+// Virtual time does not pass here: whoever runs the lane calls again when there is mail.
+absl::StatusOr<std::vector<std::string>> MemoryStore::Wait(SteadyTime) {
+  if (!link_->reachable()) return Unreachable();
+  std::vector<std::string> names(mailbox_->names.begin(), mailbox_->names.end());
+  mailbox_->names.clear();
+  return names;
+}
+
+// ---- nodes ----
+
+absl::StatusOr<NodeRef> MemoryNodeStore::Join(const std::string& node_id) {
+  if (!link_->reachable()) return Unreachable();
+  self_ = engine_->Join(node_id);
+  return self_;
+}
+
+absl::Status MemoryNodeStore::Heartbeat() {
+  if (!link_->Call()) return Unreachable();
+  const bool counted = engine_->Heartbeat(self_);
+  link_->SpendTime();
+  if (!link_->reachable() || link_->Strikes(link_->faults().rates.answer_lost))
+    return Unreachable();
+  if (!counted)
+    return absl::FailedPreconditionError("memory: this node was replaced or declared dead");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<NodeStore::Node>> MemoryNodeStore::Observe() {
+  if (!link_->Call()) return Unreachable();
+  std::vector<Node> nodes = engine_->Nodes();
+  link_->SpendTime();
+  if (!link_->reachable()) return Unreachable();
+  return nodes;
+}
+
+absl::StatusOr<bool> MemoryNodeStore::DeclareDead(const Node& seen) {
+  if (!link_->Call()) return Unreachable();
+  return engine_->DeclareDead(seen);
+}
+
+}  // namespace semaphored::simulation

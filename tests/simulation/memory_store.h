@@ -1,0 +1,110 @@
+// One daemon's connection to a MemoryEngine, with everything that can go wrong on it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "adapters/ledger/store.h"
+#include "tests/simulation/faults.h"
+#include "tests/simulation/memory_engine.h"
+
+namespace semaphored::simulation {
+
+// What others have changed, as far as one connection has been told.
+struct Mailbox {
+  std::set<std::string> names;
+  std::function<void()> on_mail;  // May be empty.
+};
+
+// Hands out notifications: each write by one connection is told to all others, sometimes late or
+// not at all.
+class Notifier {
+ public:
+  Notifier(World* world, Faults* faults) : world_(world), faults_(faults) {}
+  void Add(const std::shared_ptr<Mailbox>& mailbox) { mailboxes_.push_back(mailbox); }
+  void Tell(const Mailbox* writer, const ledger::Transaction& transaction);
+  // Mutant: nobody is told anything.
+  bool silent = false;
+
+ private:
+  World* world_;
+  Faults* faults_;
+  std::vector<std::weak_ptr<Mailbox>> mailboxes_;
+};
+
+// All that live longer than a connection. Outlive it.
+struct EngineHandle {
+  MemoryEngine* engine = nullptr;
+  Notifier* notifier = nullptr;
+};
+
+class MemoryStore : public ledger::LedgerStore {
+ public:
+  MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link, std::function<void()> on_mail);
+
+  const Guarantees& guarantees() const override { return guarantees_; }
+  absl::StatusOr<ledger::Image> LoadAll() override;
+  absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
+  absl::StatusOr<std::vector<std::string>> Changed(
+      absl::Span<const SemaphoreRow* const> semaphores) override;
+  ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
+  ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
+  absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
+                                                           const std::string& client_id) override;
+  absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
+  absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
+  absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
+                                                 const std::string& after,
+                                                 uint32_t rows_max) override;
+  absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
+                                                      uint32_t rows_max) override;
+  absl::StatusOr<std::vector<std::string>> Wait(SteadyTime deadline) override;
+  void Wake() override {}
+
+ private:
+  // The transaction with rows of its own and the engine's numbers for clients.
+  ledger::Transaction ForEngine(const ledger::Transaction& transaction);
+  uint32_t ToEngine(uint32_t client) const;
+  uint32_t ToLocal(uint32_t client);
+  // `again`: it was sent before, and what became of it then is not known.
+  ledger::CommitResult Send(const std::shared_ptr<Write>& write, ledger::Transaction* transaction,
+                            bool again);
+  ledger::CommitResult Lose(const std::shared_ptr<Write>& write);
+  void LandLater(const std::shared_ptr<Write>& write);
+  void TakeBack(const Write& write, ledger::Transaction* transaction) const;
+  void AddSemaphore(const StoredSemaphore& stored, ledger::Image* image);
+  void AddClient(uint32_t client, ledger::Image* image);
+  void AddSession(const Id& id, ledger::Image* image);
+
+  Guarantees guarantees_;
+  EngineHandle handle_;
+  std::shared_ptr<EngineLink> link_;
+  std::shared_ptr<Mailbox> mailbox_;
+  std::shared_ptr<Write> in_doubt_;
+  std::map<uint32_t, std::string> names_;  // Clients, by this connection's number.
+  std::map<std::string, uint32_t> numbers_;
+  uint32_t next_number_ = 1u << 31;
+};
+
+class MemoryNodeStore : public NodeStore {
+ public:
+  MemoryNodeStore(MemoryEngine* engine, std::shared_ptr<EngineLink> link)
+      : engine_(engine), link_(std::move(link)) {}
+
+  absl::StatusOr<NodeRef> Join(const std::string& node_id) override;
+  absl::Status Heartbeat() override;
+  absl::StatusOr<std::vector<Node>> Observe() override;
+  absl::StatusOr<bool> DeclareDead(const Node& seen) override;
+
+ private:
+  MemoryEngine* engine_;
+  std::shared_ptr<EngineLink> link_;
+  NodeRef self_;
+};
+
+}  // namespace semaphored::simulation

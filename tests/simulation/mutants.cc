@@ -1,0 +1,229 @@
+#include "tests/simulation/mutants.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace semaphored::simulation {
+namespace {
+
+using ledger::Answer;
+using ledger::CommitResult;
+using ledger::Image;
+using ledger::LoadedSemaphore;
+
+class MutantStore : public ledger::LedgerStore {
+ public:
+  MutantStore(Mutant mutant, std::unique_ptr<LedgerStore> store)
+      : mutant_(mutant), store_(std::move(store)) {}
+
+  const Guarantees& guarantees() const override { return store_->guarantees(); }
+  absl::StatusOr<Image> LoadAll() override { return store_->LoadAll(); }
+  absl::StatusOr<Image> Load(absl::Span<const std::string> names) override {
+    absl::StatusOr<Image> image = store_->Load(names);
+    if (!image.ok()) return image;
+    for (LoadedSemaphore& semaphore : image->semaphores) Spoil(&semaphore.waiters);
+    return image;
+  }
+  absl::StatusOr<std::vector<std::string>> Changed(
+      absl::Span<const SemaphoreRow* const> semaphores) override {
+    if (mutant_ == Mutant::kStaleReads) return std::vector<std::string>();
+    return store_->Changed(semaphores);
+  }
+  CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override {
+    return store_->Commit(transaction, deadline);
+  }
+  CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override {
+    return store_->Settle(transaction, deadline);
+  }
+  absl::StatusOr<std::optional<Answer>> FindAnswer(const RequestKey& request,
+                                                   const std::string& client_id) override {
+    if (mutant_ == Mutant::kLoseAnswers) return std::optional<Answer>();
+    return store_->FindAnswer(request, client_id);
+  }
+  absl::StatusOr<SessionAt> LoadSession(const Id& session) override {
+    return store_->LoadSession(session);
+  }
+  absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override {
+    return store_->HostedBy(nodes);
+  }
+  absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
+                                                 const std::string& after,
+                                                 uint32_t rows_max) override {
+    return store_->Names(prefix, after, rows_max);
+  }
+  absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
+                                                      uint32_t rows_max) override {
+    return store_->ReadHistory(semaphore, before, rows_max);
+  }
+  absl::StatusOr<std::vector<std::string>> Wait(SteadyTime deadline) override {
+    return store_->Wait(deadline);
+  }
+  void Wake() override { store_->Wake(); }
+
+ private:
+  void Spoil(std::vector<WaiterPtr>* waiters) const {
+    if (mutant_ == Mutant::kForgetWaiters && waiters->size() > 1) waiters->pop_back();
+    if (mutant_ != Mutant::kReverseQueue) return;
+    std::ranges::sort(*waiters, {}, [](const WaiterPtr& waiter) { return waiter->order; });
+    for (size_t i = 0; i < waiters->size() / 2; ++i) {
+      std::swap((*waiters)[i]->order, (*waiters)[waiters->size() - 1 - i]->order);
+    }
+  }
+
+  const Mutant mutant_;
+  std::unique_ptr<LedgerStore> store_;
+};
+
+class MutantAdapter : public Adapter {
+ public:
+  MutantAdapter(Mutant mutant, std::unique_ptr<Adapter> adapter)
+      : mutant_(mutant), adapter_(std::move(adapter)) {}
+
+  const Guarantees& guarantees() const override { return adapter_->guarantees(); }
+  void Wake() override { adapter_->Wake(); }
+
+  absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch,
+                                  SteadyTime deadline) override {
+    std::vector<Submission> spoiled(batch.begin(), batch.end());
+    for (Submission& submission : spoiled) SpoilCommand(&submission.command);
+    absl::StatusOr<StepResult> result = adapter_->Step(spoiled, deadline);
+    if (!result.ok()) return result;
+    for (size_t i = 0; i < result->outcomes.size(); ++i) {
+      SpoilOutcome(spoiled[i].command, &result->outcomes[i]);
+    }
+    return result;
+  }
+
+ private:
+  void SpoilCommand(Command* command) const {
+    auto* end = std::get_if<EndCommand>(command);
+    auto* close = std::get_if<CloseSessionCommand>(command);
+    if (mutant_ == Mutant::kEndIgnoresEpoch) {
+      if (end != nullptr) end->epoch = 0;
+      if (close != nullptr) close->epoch = 0;
+    }
+    if (mutant_ != Mutant::kNeverExpire) return;
+    // An epoch that no session has: nothing is done.
+    constexpr uint32_t kNoEpoch = 1u << 30;
+    if (end != nullptr && end->cause == EndCause::kExpired) end->epoch = kNoEpoch;
+    if (close != nullptr && close->cause == EndCause::kExpired) close->epoch = kNoEpoch;
+  }
+
+  void SpoilOutcome(const Command& command, Outcome* outcome) const {
+    const bool full = mutant_ == Mutant::kGrantWhenFull && outcome->kind == OutcomeKind::kFull;
+    const bool in_doubt =
+        mutant_ == Mutant::kAnswerBeforeSettled && outcome->kind == OutcomeKind::kUnknown;
+    const auto* acquire = std::get_if<AcquireCommand>(&command);
+    if (acquire != nullptr && (full || in_doubt)) {
+      outcome->kind = OutcomeKind::kGranted;
+      outcome->lease = std::make_shared<Lease>();
+      outcome->lease->id = acquire->claim;
+      outcome->lease->session = acquire->session;
+      outcome->lease->permits = acquire->permits;
+      outcome->lease->ttl_ms = acquire->ttl_ms;
+      for (uint32_t slot = 1; slot <= acquire->permits; ++slot) {
+        outcome->lease->slots.push_back(slot);
+      }
+    }
+    if (mutant_ == Mutant::kTakeOverAtOnce && outcome->report) {
+      for (Orphan& orphan : outcome->report->orphans) {
+        orphan.ttl_ms = 0;
+        orphan.replaced = false;
+      }
+    }
+  }
+
+  const Mutant mutant_;
+  std::unique_ptr<Adapter> adapter_;
+};
+
+class HastyNodes : public NodeStore {
+ public:
+  explicit HastyNodes(std::unique_ptr<NodeStore> nodes) : nodes_(std::move(nodes)) {}
+
+  absl::StatusOr<NodeRef> Join(const std::string& node_id) override {
+    absl::StatusOr<NodeRef> self = nodes_->Join(node_id);
+    if (self.ok()) self_ = *self;
+    return self;
+  }
+  absl::Status Heartbeat() override { return nodes_->Heartbeat(); }
+  absl::StatusOr<std::vector<Node>> Observe() override {
+    absl::StatusOr<std::vector<Node>> seen = nodes_->Observe();
+    if (!seen.ok()) return seen;
+    for (const Node& node : *seen) {
+      if (node.ref.number == self_.number || node.dead) continue;
+      const auto [at, is_new] = counters_.try_emplace(node.ref.number, node.counter);
+      const bool stands_still = !is_new && at->second == node.counter;
+      at->second = node.counter;
+      if (stands_still) nodes_->DeclareDead(node).IgnoreError();
+    }
+    return seen;
+  }
+  absl::StatusOr<bool> DeclareDead(const Node& seen) override { return nodes_->DeclareDead(seen); }
+
+ private:
+  std::unique_ptr<NodeStore> nodes_;
+  NodeRef self_;
+  std::map<uint32_t, uint64_t> counters_;
+};
+
+}  // namespace
+
+const std::vector<MutantName>& AllMutants() {
+  static const std::vector<MutantName> all = {
+      {Mutant::kIgnoreRevision, "commits ignore the revision"},
+      {Mutant::kIgnoreIncarnation, "commits and heartbeats ignore the incarnation"},
+      {Mutant::kTokensRepeat, "tokens begin anew with each semaphore"},
+      {Mutant::kLifo, "who comes last is filed first"},
+      {Mutant::kLoseAnswers, "answers are not remembered"},
+      {Mutant::kStaleReads, "what has changed in the engine is not seen"},
+      {Mutant::kForgetWaiters, "a waiter is forgotten when a semaphore is loaded"},
+      {Mutant::kReverseQueue, "a queue is turned round when a semaphore is loaded"},
+      {Mutant::kNoHints, "no notifications and no sweep"},
+      {Mutant::kGrantWhenFull, "granted though it is full"},
+      {Mutant::kAnswerBeforeSettled, "answered before the commit is settled"},
+      {Mutant::kEndIgnoresEpoch, "a TTL ends what has moved meanwhile"},
+      {Mutant::kNeverExpire, "nothing expires"},
+      {Mutant::kTakeOverAtOnce, "a take-over leaves no time to come back"},
+      {Mutant::kVouchForEver, "vouching without the engine"},
+      {Mutant::kNoGraceAfterMove, "the last host's vouching is not waited for"},
+      {Mutant::kFastClock, "a daemon's clock runs half as fast again"},
+      {Mutant::kDeclareDeadAtOnce, "dead at the second look"},
+      {Mutant::kForgetTimeSent, "a client counts from when the answer came"},
+  };
+  return all;
+}
+
+void MutateEngine(Mutant mutant, MemoryEngine* engine) {
+  engine->conditions.revision = mutant != Mutant::kIgnoreRevision;
+  engine->conditions.incarnation = mutant != Mutant::kIgnoreIncarnation;
+  engine->conditions.answer = mutant != Mutant::kLoseAnswers;
+  engine->tokens_repeat = mutant == Mutant::kTokensRepeat;
+  engine->lifo = mutant == Mutant::kLifo;
+}
+
+std::unique_ptr<ledger::LedgerStore> MutateStore(Mutant mutant,
+                                                 std::unique_ptr<ledger::LedgerStore> store) {
+  const bool here = mutant == Mutant::kLoseAnswers || mutant == Mutant::kStaleReads ||
+                    mutant == Mutant::kForgetWaiters || mutant == Mutant::kReverseQueue;
+  if (here) return std::make_unique<MutantStore>(mutant, std::move(store));
+  return store;
+}
+
+std::unique_ptr<Adapter> MutateAdapter(Mutant mutant, std::unique_ptr<Adapter> adapter) {
+  const bool here = mutant == Mutant::kGrantWhenFull || mutant == Mutant::kAnswerBeforeSettled ||
+                    mutant == Mutant::kEndIgnoresEpoch || mutant == Mutant::kNeverExpire ||
+                    mutant == Mutant::kTakeOverAtOnce;
+  if (here) return std::make_unique<MutantAdapter>(mutant, std::move(adapter));
+  return adapter;
+}
+
+std::unique_ptr<NodeStore> MutateNodes(Mutant mutant, std::unique_ptr<NodeStore> nodes) {
+  const bool here = mutant == Mutant::kDeclareDeadAtOnce;
+  if (here) return std::make_unique<HastyNodes>(std::move(nodes));
+  return nodes;
+}
+
+}  // namespace semaphored::simulation

@@ -1,0 +1,153 @@
+#include "tests/simulation/simulation.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/simulation/chaos.h"
+#include "tests/simulation/clients.h"
+
+namespace semaphored::simulation {
+namespace {
+
+// After the faults have ended: sessions expire, queues empty, releases are sent again.
+constexpr int64_t kWindDownUs = 150 * kSecond;
+
+class Simulation {
+ public:
+  explicit Simulation(const RunOptions& options)
+      : options_(options),
+        world_(options.seed * 0x9e3779b97f4a7c15ull + 1, options.tracing),
+        notifier_(&world_, &faults_),
+        checks_(&world_, &engine_, &faults_),
+        cluster_(&world_, {&engine_, &notifier_}, &faults_, options.mutant) {
+    MutateEngine(options.mutant, &engine_);
+    notifier_.silent = options.mutant == Mutant::kNoHints;
+    engine_.on_landed = [this](const ledger::Transaction& transaction, const auto& before) {
+      TraceWrite(transaction);
+      checks_.OnLanded(transaction, before);
+    };
+    engine_.on_heartbeat = [this](const NodeStore::Node& node) { checks_.OnHeartbeat(node); };
+    engine_.on_declared_dead = [this](const NodeStore::Node& node) {
+      checks_.OnDeclaredDead(node, cluster_.node_ttl_ms());
+    };
+    world_.set_after_event([this] { checks_.AfterEvent(); });
+  }
+
+  void Run() {
+    MakeClients();
+    for (int node = 0; node < kNodes; ++node) cluster_.StartNode(node);
+    world_.RunUntil(kSecond);
+    for (const auto& actor : actors_) actor->Start();
+    Chaos chaos(&world_, &faults_, &network_, &cluster_, actors_);
+    chaos.Start();
+    world_.RunUntil(kSecond + options_.chaos_s * kSecond);
+    chaos.Heal();
+    world_.Trace("all faults end");
+    around_.winding_down = true;
+    admin_->CleanUp();
+    world_.RunUntil(world_.now() + kWindDownUs);
+    for (const auto& actor : actors_) {
+      if (!actor->idle())
+        throw Violation{
+            absl::StrCat(actor->name(), " is still not served, long after all faults have ended")};
+    }
+    checks_.AtTheEnd();
+  }
+
+  World& world() { return world_; }
+  const MemoryEngine& engine() const { return engine_; }
+
+ private:
+  void MakeClients() {
+    Random& random = world_.random();
+    around_ = {&world_,  &network_,       &cluster_,
+               &checks_, options_.mutant, static_cast<int>(random.Between(1, 2)),
+               false};
+    const int lease_clients = static_cast<int>(random.Between(3, 7));
+    const int session_clients = static_cast<int>(random.Between(1, 3));
+    for (int i = 0; i < lease_clients; ++i) {
+      actors_.push_back(std::make_shared<LeaseClient>(
+          &around_, i, absl::StrCat(i % 3 == 2 ? "hold" : "lease", i), i % 3 == 2));
+    }
+    for (int i = 0; i < session_clients; ++i) {
+      actors_.push_back(
+          std::make_shared<SessionClient>(&around_, lease_clients + i, absl::StrCat("session", i)));
+    }
+    admin_ = std::make_shared<AdminClient>(&around_, lease_clients + session_clients, "admin");
+    actors_.push_back(admin_);
+    for (const auto& actor : actors_) checks_.AddBeliever(actor.get());
+  }
+
+  void TraceWrite(const ledger::Transaction& transaction) {
+    if (!world_.tracing()) return;
+    for (const ledger::SemaphoreDelta& delta : transaction.semaphores) {
+      std::string line =
+          absl::StrCat("engine: node ", transaction.node.number, ".", transaction.node.incarnation,
+                       " ", delta.name, " revision ", delta.revision, " limit ",
+                       delta.after ? static_cast<int>(delta.after->limit) : -1);
+      for (const ledger::WaiterChange& change : delta.waiters) {
+        const Waiter& waiter = change.after ? *change.after : *change.before;
+        absl::StrAppend(&line, "; waiter ", waiter.id.Hex().substr(0, 6), " of ", waiter.holder,
+                        " x", waiter.permits,
+                        !change.before ? " queues"
+                        : change.after
+                            ? " moves"
+                            : absl::StrCat(" leaves, cause ", static_cast<int>(change.cause)));
+      }
+      for (const ledger::LeaseChange& change : delta.leases) {
+        const Lease& lease = change.after ? *change.after : *change.before;
+        absl::StrAppend(&line, "; lease ", lease.id.Hex().substr(0, 6), " of ", lease.holder, " x",
+                        lease.permits, " epoch ", lease.epoch,
+                        !change.before ? " is granted"
+                        : change.after
+                            ? " changes"
+                            : absl::StrCat(" ends, cause ", static_cast<int>(change.cause)));
+      }
+      world_.Trace(line);
+    }
+    for (const ledger::SessionChange& change : transaction.sessions) {
+      const Session& session = change.after ? *change.after : *change.before;
+      world_.Trace(absl::StrCat("engine: session ", session.id.Hex().substr(0, 6), " of ",
+                                session.holder, " epoch ", session.epoch,
+                                !change.before ? " is opened"
+                                : change.after ? " moves"
+                                               : " is closed",
+                                " by node ", transaction.node.number));
+    }
+  }
+
+  const RunOptions options_;
+  World world_;
+  Faults faults_;
+  Network network_;
+  MemoryEngine engine_;
+  Notifier notifier_;
+  Checks checks_;
+  Cluster cluster_;
+  Surroundings around_;
+  std::vector<std::shared_ptr<Actor>> actors_;
+  std::shared_ptr<AdminClient> admin_;
+};
+
+}  // namespace
+
+RunResult Run(const RunOptions& options) {
+  RunResult result;
+  Simulation simulation(options);
+  try {
+    simulation.Run();
+  } catch (const Violation& violation) {
+    result.ok = false;
+    result.what =
+        absl::StrCat("after ", simulation.world().now() / kMillisecond, " ms: ", violation.what);
+  }
+  result.trace = simulation.world().trace();
+  result.digest = simulation.world().digest();
+  result.events = simulation.world().events_run();
+  result.grants = simulation.engine().history().size();
+  return result;
+}
+
+}  // namespace semaphored::simulation

@@ -1,0 +1,31 @@
+// One run: a seed, an engine, three daemons, many clients, and what goes wrong between them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tests/simulation/mutants.h"
+
+namespace semaphored::simulation {
+
+struct RunOptions {
+  uint64_t seed = 1;
+  Mutant mutant = Mutant::kNone;
+  // Virtual time in which things go wrong.
+  int64_t chaos_s = 40;
+  // Keep and print the last events.
+  bool tracing = false;
+};
+
+struct RunResult {
+  bool ok = true;
+  std::string what;   // The promise that was broken, and when.
+  std::string trace;  // The last events, if they were asked for.
+  uint64_t digest = 0;
+  uint64_t events = 0;
+  uint64_t grants = 0;
+};
+
+RunResult Run(const RunOptions& options);
+
+}  // namespace semaphored::simulation

@@ -1,0 +1,93 @@
+#include "tests/simulation/simulation.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace semaphored::simulation {
+namespace {
+
+int64_t FromEnvironment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);
+}
+
+RunOptions OptionsOf(uint64_t seed) {
+  RunOptions options;
+  options.seed = seed;
+  options.chaos_s = FromEnvironment("SIM_CHAOS_S", options.chaos_s);
+  options.tracing = FromEnvironment("SIM_TRACE", 0) != 0;
+  return options;
+}
+
+// Runs it again to have the events before it went wrong.
+void CheckSeed(uint64_t seed) {
+  RunOptions options = OptionsOf(seed);
+  const RunResult result = Run(options);
+  if (result.ok) return;
+  options.tracing = true;
+  const RunResult again = Run(options);
+  FAIL_CHECK("seed " << seed << " " << result.what << "\n"
+                     << again.trace << "\n"
+                     << (again.what == result.what
+                             ? ""
+                             : "the second run went another way: " + again.what + "\n")
+                     << "seed " << seed << " " << result.what << "\nreplay: SIM_SEED=" << seed
+                     << " simulation_tests \"one seed\"");
+}
+
+// An eighth of SIM_SEEDS (2000).
+void CheckPart(uint64_t part) {
+  const uint64_t count = static_cast<uint64_t>(FromEnvironment("SIM_SEEDS", 2000));
+  for (uint64_t seed = part * count / 8 + 1; seed <= (part + 1) * count / 8; ++seed)
+    CheckSeed(seed);
+}
+
+}  // namespace
+
+TEST_CASE("one seed") { CheckSeed(static_cast<uint64_t>(FromEnvironment("SIM_SEED", 1))); }
+
+TEST_CASE("seeds: part 1 of 8") { CheckPart(0); }
+TEST_CASE("seeds: part 2 of 8") { CheckPart(1); }
+TEST_CASE("seeds: part 3 of 8") { CheckPart(2); }
+TEST_CASE("seeds: part 4 of 8") { CheckPart(3); }
+TEST_CASE("seeds: part 5 of 8") { CheckPart(4); }
+TEST_CASE("seeds: part 6 of 8") { CheckPart(5); }
+TEST_CASE("seeds: part 7 of 8") { CheckPart(6); }
+TEST_CASE("seeds: part 8 of 8") { CheckPart(7); }
+
+// A mutant that no seed catches is a hole in the checks.
+TEST_CASE("every broken rule is noticed") {
+  const uint64_t seeds_max = static_cast<uint64_t>(FromEnvironment("SIM_MUTANT_SEEDS", 600));
+  for (const MutantName& each : AllMutants()) {
+    RunOptions options;
+    options.mutant = each.mutant;
+    RunResult result;
+    for (options.seed = 1; options.seed <= seeds_max && result.ok; ++options.seed) {
+      result = Run(options);
+    }
+    INFO(each.name);
+    CHECK_FALSE(result.ok);
+    if (FromEnvironment("SIM_VERBOSE", 0) != 0) {
+      std::printf("%-55s seed %3d: %s\n", each.name.c_str(), static_cast<int>(options.seed) - 1,
+                  result.what.c_str());
+    }
+  }
+}
+
+TEST_CASE("a seed replays exactly") {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    const RunResult first = Run(OptionsOf(seed));
+    RunOptions traced = OptionsOf(seed);
+    traced.tracing = true;
+    const RunResult second = Run(traced);
+    CAPTURE(seed, first.what, second.what);
+    CHECK(first.digest == second.digest);
+    CHECK(first.events == second.events);
+    CHECK(first.grants > 10);
+  }
+}
+
+}  // namespace semaphored::simulation
