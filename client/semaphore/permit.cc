@@ -85,10 +85,10 @@ void Permit::ReleaseAsync(std::function<void(absl::Status)> done) {
     done(absl::OkStatus());
     return;
   }
-  connection->driver().Release(
-      lease, [driver = connection->shared_driver(), done = std::move(done)](absl::Status status) {
-        driver->results().Post([done, status] { done(status); });
-      });
+  connection->driver().Release(lease, [driver = connection->shared_driver(),
+                                       done = std::move(done)](const absl::Status& status) {
+    driver->results().Post([done, status] { done(status); });
+  });
 }
 
 }  // namespace semaphore

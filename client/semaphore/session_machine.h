@@ -80,7 +80,7 @@ class SessionMachine {
   // Returns a number for Cancel.
   std::uint64_t Acquire(AcquireCall call, TimePoint now);
   // Gives up a wait: `done` gets CANCELLED. Nothing happens if it was answered before.
-  void Cancel(std::uint64_t operation, TimePoint now);
+  void Cancel(std::uint64_t number, TimePoint now);
   void CancelAllAcquires(TimePoint now);
   void Release(const std::shared_ptr<LeaseState>& lease, ReleaseDone done, TimePoint now);
   // Ends the session cleanly, as far as the daemon can be reached within `release_timeout`.
@@ -161,7 +161,7 @@ class SessionMachine {
                        TimePoint now);
   void OnReleaseResult(Operations::iterator operation, const v1::SessionResult& result,
                        TimePoint now);
-  void OnGranted(Operations::iterator operation, const v1::Lease& lease, TimePoint now);
+  void OnGranted(Operations::iterator operation, const v1::Lease& granted, TimePoint now);
   bool RetryAfterError(Operations::iterator operation, const v1::SessionError& error,
                        TimePoint now);
   void Reissue(Operations::iterator operation, TimePoint now);

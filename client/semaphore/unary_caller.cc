@@ -1,5 +1,6 @@
 #include "client/semaphore/unary_caller.h"
 
+#include <grpc/support/time.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
@@ -33,7 +34,8 @@ grpc::Status CallOnce(const UnaryCaller::Attempt& attempt, v1::SemaphoreService:
                       milliseconds timeout, const std::stop_token& cancel) {
   grpc::ClientContext context;
   if (timeout >= milliseconds(0)) {
-    context.set_deadline(std::chrono::system_clock::now() + timeout);
+    context.set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                      gpr_time_from_millis(timeout.count(), GPR_TIMESPAN)));
   }
   const std::stop_callback on_cancel(cancel, [&context] { context.TryCancel(); });
   return attempt(stub, &context);
@@ -60,7 +62,7 @@ std::shared_ptr<v1::SemaphoreService::Stub> UnaryCaller::StubAt(std::size_t inde
 }
 
 absl::Status UnaryCaller::Call(const Attempt& attempt, milliseconds timeout,
-                               std::stop_token cancel) {
+                               const std::stop_token& cancel) {
   Backoff backoff(kPauseFirst, kPauseMost);
   steady_clock::time_point reached = steady_clock::now();
   for (std::size_t attempts = 1;; ++attempts) {
@@ -80,7 +82,7 @@ absl::Status UnaryCaller::Call(const Attempt& attempt, milliseconds timeout,
     if (now - begun >= kReached) reached = now;
     if (cancel.stop_requested()) return absl::CancelledError("given up");
     if (now - reached >= connect_timeout_) {
-      const absl::Status last = ToAbslStatus(status);
+      absl::Status last = ToAbslStatus(status);
       if (!ErrorReason(last).empty()) return last;  // a daemon said why
       return MakeError(absl::StatusCode::kUnavailable,
                        absl::StrCat("no endpoint could be reached; ", endpoints_[index],

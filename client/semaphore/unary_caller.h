@@ -32,7 +32,7 @@ class UnaryCaller {
   // attempt that got as far as to wait. `timeout` bounds each attempt; negative: no bound. Stop on
   // `cancel`: CANCELLED.
   absl::Status Call(const Attempt& attempt, std::chrono::milliseconds timeout,
-                    std::stop_token cancel = {});
+                    const std::stop_token& cancel = {});
 
  private:
   std::shared_ptr<v1::SemaphoreService::Stub> StubAt(std::size_t index);

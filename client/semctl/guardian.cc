@@ -12,7 +12,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "client/semctl/guardian_messages.h"
 
 namespace semaphore::semctl {
@@ -36,15 +35,16 @@ absl::StatusOr<Guardian> Guardian::Fork(std::vector<std::string> command,
                                         std::chrono::milliseconds kill_after) {
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
-    return absl::InternalError(absl::StrCat("socketpair: ", strerror(errno)));
+    return absl::ErrnoToStatus(errno, "socketpair");
   }
   // Orphans come to us, so that we can see the last of them go.
   prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   const pid_t child = fork();
   if (child < 0) {
+    const int error = errno;
     close(sockets[0]);
     close(sockets[1]);
-    return absl::InternalError(absl::StrCat("fork: ", strerror(errno)));
+    return absl::ErrnoToStatus(error, "fork");
   }
   if (child == 0) {
     close(sockets[0]);

@@ -35,7 +35,7 @@ namespace semaphore::semctl {
 struct GuardianEvent {
   enum class Kind : std::int32_t {
     kStarted,      // value: the command's process id, which is its group's too
-    kExecFailed,   // value: errno of execvp
+    kExecFailed,   // value: errno of exec
     kExited,       // value: the command's wait status. Nothing of its group is left
     kTerminating,  // the guardian ends the command by itself, since no new deadline came
     kStopped,      // the command was stopped (Ctrl-Z)

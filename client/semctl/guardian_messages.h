@@ -11,7 +11,7 @@
 
 namespace semaphore::semctl {
 
-inline constexpr std::size_t kEnvironmentBytesMax = 16 * 1024;
+inline constexpr std::size_t kEnvironmentBytesMax = 16'384;
 
 struct GuardianOrder {
   enum class Kind : std::int32_t { kStart, kExtend, kSignal, kTerminate };

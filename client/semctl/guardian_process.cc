@@ -33,6 +33,26 @@ constexpr milliseconds kKillBefore(50);
 // How often we look whether the group is empty, once its leader is gone.
 constexpr milliseconds kLookAgain(10);
 
+// Our own environment with the packet's variables in place of those of the same name. The pointers
+// are the packet's and the environment's own.
+std::vector<char*> Variables(const GuardianPacket& packet, std::size_t length) {
+  std::vector<char*> added;
+  for (std::size_t at = 0; at < length;) {
+    added.push_back(const_cast<char*>(packet.environment + at));
+    at += strnlen(packet.environment + at, length - at) + 1;
+  }
+  std::vector<char*> variables = added;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const bool replaced = std::any_of(added.begin(), added.end(), [&](const char* other) {
+      const std::size_t name = strcspn(other, "=") + 1;
+      return strncmp(*variable, other, name) == 0;
+    });
+    if (!replaced) variables.push_back(*variable);
+  }
+  variables.push_back(nullptr);
+  return variables;
+}
+
 class Process {
  public:
   Process(int socket, std::vector<std::string> command, milliseconds kill_after)
@@ -76,7 +96,7 @@ void Process::Run() {
   setpgid(0, 0);
   sigset_t all;
   sigfillset(&all);
-  sigprocmask(SIG_SETMASK, &all, nullptr);
+  pthread_sigmask(SIG_SETMASK, &all, nullptr);
   sigset_t children;
   sigemptyset(&children);
   sigaddset(&children, SIGCHLD);
@@ -166,11 +186,7 @@ void Process::Start(const GuardianPacket& packet, std::size_t length) {
 
 void Process::Exec(const GuardianPacket& packet, std::size_t length, int error_pipe) {
   setpgid(0, 0);
-  for (std::size_t at = 0; at < length;) {
-    // putenv keeps the pointer, which lives until exec.
-    putenv(const_cast<char*>(packet.environment + at));
-    at += strnlen(packet.environment + at, length - at) + 1;
-  }
+  std::vector<char*> variables = Variables(packet, length);
   std::vector<char*> arguments;
   for (const std::string& argument : command_) {
     arguments.push_back(const_cast<char*>(argument.c_str()));
@@ -182,8 +198,8 @@ void Process::Exec(const GuardianPacket& packet, std::size_t length, int error_p
   }
   sigset_t none;
   sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  execvp(arguments[0], arguments.data());
+  pthread_sigmask(SIG_SETMASK, &none, nullptr);
+  execvpe(arguments[0], arguments.data(), variables.data());
   const int error = errno;
   const ssize_t ignored = write(error_pipe, &error, sizeof(error));
   static_cast<void>(ignored);

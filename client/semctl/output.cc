@@ -48,7 +48,7 @@ std::string Slots(const google::protobuf::RepeatedField<std::uint32_t>& slots) {
 
 std::string SettingsText(const v1::Settings& settings) {
   std::vector<std::string> parts;
-  if (settings.backfill()) parts.push_back("backfill");
+  if (settings.backfill()) parts.emplace_back("backfill");
   if (settings.longest_hold_ms() > 0) {
     parts.push_back("longest hold " + FormatDuration(milliseconds(settings.longest_hold_ms())));
   }

@@ -89,7 +89,7 @@ int History(const Context& context, const Request& request) {
   return kDone;
 }
 
-void AddRows(CLI::App* command, std::function<void(const std::uint32_t&)> set) {
+void AddRows(CLI::App* command, const std::function<void(const std::uint32_t&)>& set) {
   command->add_option_function<std::uint32_t>("--rows", set, "At most so many; up to 10000 [100]");
 }
 

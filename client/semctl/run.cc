@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -254,7 +254,8 @@ void Run::OnGuardian(const GuardianEvent& event) {
       if (gave_up_by_ != 0) guardian_.Signal(gave_up_by_);
       return;
     case GuardianEvent::Kind::kExecFailed:
-      context_.Say("exec", absl::StrCat(context_.command.front(), ": ", strerror(event.value)));
+      context_.Say("exec", absl::StrCat(context_.command.front(), ": ",
+                                        std::generic_category().message(event.value)));
       permit_.Release().IgnoreError();
       return Finish(event.value == ENOENT ? kNotFound : kCannotExecute);
     case GuardianEvent::Kind::kExited:
@@ -322,7 +323,7 @@ int RunCommand(const Context& context, const RunOptions& options) {
   const sigset_t forwarded = ForwardedSignals();
   sigset_t blocked = forwarded;
   sigaddset(&blocked, SIGTTOU);
-  sigprocmask(SIG_BLOCK, &blocked, nullptr);
+  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
   absl::StatusOr<Guardian> guardian = Guardian::Fork(context.command, options.kill_after);
   if (!guardian.ok()) return context.Fail(guardian.status());
   const int signals = signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -76,7 +76,7 @@ struct Board {
 std::string Bar(const v1::SemaphoreInfo& semaphore) {
   const std::uint64_t limit = std::max<std::uint64_t>(semaphore.limit(), 1);
   const std::uint64_t full =
-      std::min<std::uint64_t>(semaphore.held() * kBarWidth / limit, kBarWidth);
+      std::min<std::uint64_t>(std::uint64_t{semaphore.held()} * kBarWidth / limit, kBarWidth);
   return absl::StrCat("[", std::string(full, '#'), std::string(kBarWidth - full, '.'), "]");
 }
 
@@ -130,7 +130,7 @@ int Top(const Context& context, const v1::WatchRequest& request, milliseconds in
   sigemptyset(&ends);
   sigaddset(&ends, SIGINT);
   sigaddset(&ends, SIGTERM);
-  sigprocmask(SIG_BLOCK, &ends, nullptr);
+  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   Board board;
   absl::Status watched;
   const auto caller = std::make_shared<UnaryCaller>(context.endpoints(), context.connect_timeout);
