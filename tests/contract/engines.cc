@@ -6,6 +6,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/contract/contract.h"
+#include "tests/contract/shared_engine.h"
 
 namespace semaphored::contract {
 namespace {
@@ -49,7 +50,10 @@ const std::vector<EngineUnderTest>& EnginesUnderTest() {
       {"sqlite-disk", [] { return std::make_unique<SqliteOnDisk>(""); }},
       // As on disk, but one guarantee less: what it cannot do must be refused, and nothing else
       // change.
-      {"sqlite-no-history", [] { return std::make_unique<SqliteOnDisk>("?history_rows=0"); }},
+      {"sqlite-no-history",
+       [] { return std::make_unique<SqliteOnDisk>("?history_rows=0&synchronous=off"); }},
+      {"shared", [] { return MakeSharedFixture(/*lossy=*/false); }},
+      {"shared-lossy", [] { return MakeSharedFixture(/*lossy=*/true); }},
   };
   return *engines;
 }

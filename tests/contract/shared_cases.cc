@@ -137,10 +137,7 @@ CONTRACT_CASE("shared: what a node declared dead left is orphaned, and it can wr
   const Outcome outcome = b.Do(OrphansCommand{{a.self()}});
   REQUIRE(outcome.report->orphans.size() == 1);
   CHECK(outcome.report->orphans[0].session == lease->id);
-  std::vector<Submission> batch;
-  batch.push_back({1'000'000, world.MakeAcquire("s", {})});
-  const SteadyTime deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  CHECK(a.lane().Step(batch, deadline).status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(a.ErrorOf(world.MakeAcquire("s", {})).code() == absl::StatusCode::kFailedPrecondition);
   CHECK(a.engine().nodes().Heartbeat().code() == absl::StatusCode::kFailedPrecondition);
   CHECK(b.Describe("s").held == 1);
 }
@@ -151,11 +148,7 @@ CONTRACT_CASE("shared: the node id taken by another process is lost to the first
   first.Create("s", 3);
   Daemon& second = world.OpenAnother("a");
   CHECK(second.self().incarnation > first.self().incarnation);
-  std::vector<Submission> batch;
-  batch.push_back({1'000'000, world.MakeAcquire("s", {})});
-  const SteadyTime deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  CHECK(first.lane().Step(batch, deadline).status().code() ==
-        absl::StatusCode::kFailedPrecondition);
+  CHECK(first.ErrorOf(world.MakeAcquire("s", {})).code() == absl::StatusCode::kFailedPrecondition);
   CHECK(first.engine().nodes().Heartbeat().code() == absl::StatusCode::kFailedPrecondition);
   CHECK(second.Acquire("s", {}).kind == OutcomeKind::kGranted);
 }

@@ -158,6 +158,19 @@ void Daemon::Collect(StepResult result, Running* running) {
   for (SemaphoreChange& change : result.changes) changes_.push_back(std::move(change));
 }
 
+absl::Status Daemon::ErrorOf(Command command) {
+  std::vector<Submission> batch;
+  batch.push_back({++tickets_, std::move(command)});
+  const SteadyTime deadline = std::chrono::steady_clock::now() + kPatience;
+  absl::StatusOr<StepResult> result = lane_->Step(batch, deadline);
+  while (result.ok() && std::chrono::steady_clock::now() < deadline) {
+    for (const Settled& settled : result->settled) return settled.outcome.status();
+    if (!result->outcomes.empty() && result->outcomes[0].kind != OutcomeKind::kUnknown) break;
+    result = lane_->Step({}, deadline);
+  }
+  return result.status();
+}
+
 Outcome Daemon::Do(Command command) {
   std::vector<Command> commands;
   commands.push_back(std::move(command));
@@ -279,7 +292,8 @@ std::vector<Id> WaitersIn(const SemaphoreInfo& info) {
 }
 
 bool IsCause(const Guarantees& guarantees, EndCause told, EndCause cause) {
-  return told == cause || (!guarantees.history && told == EndCause::kUnknown);
+  const bool must_know = guarantees.history && guarantees.exclusive;
+  return told == cause || (!must_know && told == EndCause::kUnknown);
 }
 
 }  // namespace semaphored::contract

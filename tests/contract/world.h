@@ -124,6 +124,8 @@ class Daemon {
 
   // Steps with these commands; outcomes that were unknown are waited for.
   std::vector<Outcome> DoAll(std::vector<Command> commands);
+  // For a command that is to fail: the error of its Step, or of what settled it.
+  absl::Status ErrorOf(Command command);
   Outcome Do(Command command);
   // Takes what has happened, without waiting.
   void Poll();
@@ -181,8 +183,9 @@ std::vector<Id> ClaimsIn(const std::vector<SeenEvent>& events, Event::Kind kind)
 // The waiters of a describe, in order.
 std::vector<Id> WaitersIn(const SemaphoreInfo& info);
 
-// What a release, a verify and an adoption answer about a claim that has ended: the cause where the
-// adapter still knows it (guarantees().history), never another one.
+// What is answered after a restart about a claim that has ended: the cause where the adapter still
+// knows it (with a history, on an exclusive engine), otherwise that it is unknown; never another
+// one.
 bool IsCause(const Guarantees& guarantees, EndCause told, EndCause cause);
 
 }  // namespace semaphored::contract

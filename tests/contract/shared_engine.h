@@ -1,0 +1,14 @@
+// The simulation's engine under the contract: several daemons may stand on it, as on the engines of
+// a cluster.
+#pragma once
+
+#include <memory>
+
+#include "tests/contract/contract.h"
+
+namespace semaphored::contract {
+
+// `lossy`: its answers are often lost, and races too; what is told must be the same.
+std::unique_ptr<Fixture> MakeSharedFixture(bool lossy);
+
+}  // namespace semaphored::contract
