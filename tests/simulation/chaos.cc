@@ -111,7 +111,7 @@ void Chaos::StrikeClient() {
   const uint64_t choice = random.Below(3);
   if (choice == 0) {
     world_->Trace(actor->name() + " is paused");
-    faults_->disturbed_at_us = world_->now() + for_us;
+    faults_->DisturbUntil(world_->now() + for_us);
     actor->PauseUntil(world_->now() + for_us);
   } else if (choice == 1) {
     actor->Crash();

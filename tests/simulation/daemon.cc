@@ -106,7 +106,7 @@ void Daemon::Exit(const absl::Status& why) {
 void Daemon::PauseUntil(int64_t time_us) {
   world_->Trace(
       absl::StrCat(name(), " is paused for ", (time_us - world_->now()) / kMillisecond, " ms"));
-  faults_->disturbed_at_us = std::max(faults_->disturbed_at_us, time_us);
+  faults_->DisturbUntil(time_us);
   link_->paused_until_us = std::max(link_->paused_until_us, time_us);
 }
 

@@ -1,6 +1,7 @@
 // What goes wrong between the processes and the engine, and how often.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
@@ -27,7 +28,8 @@ struct Faults {
   // The last time at which something was out of order: promises about delays count from then.
   int64_t disturbed_at_us = 0;
 
-  void Disturb(const World& world) { disturbed_at_us = world.now(); }
+  void DisturbUntil(int64_t time_us) { disturbed_at_us = std::max(disturbed_at_us, time_us); }
+  void Disturb(const World& world) { DisturbUntil(world.now()); }
 };
 
 // One process's way to the engine. Everything about a process that its calls depend on.

@@ -201,6 +201,7 @@ std::map<uint64_t, SessionClient::Request>::iterator SessionClient::Find(uint64_
 void SessionClient::Drop(uint64_t sequence) {
   const auto found = requests_.find(sequence);
   if (found == requests_.end()) return;
+  Trace(absl::StrCat("is done with request ", sequence));
   beliefs_.erase(found->second.claim);
   checks().WantsNoMore(client_id_, sequence);
   requests_.erase(found);

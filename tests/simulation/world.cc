@@ -7,7 +7,7 @@
 
 namespace semaphored::simulation {
 namespace {
-constexpr size_t kTraceLinesMax = 400;
+constexpr size_t kTraceLinesMax = 3000;
 constexpr int64_t kForever = int64_t{1} << 60;
 }  // namespace
 
