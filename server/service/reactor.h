@@ -75,8 +75,9 @@ class Reactor {
 
   // ---- On the reactor's thread, or before Run() ----
 
-  // Shuts the queue down: nothing may be asked of it from now on, and Run() returns when what is
-  // under way has ended.
+  // Shuts the queue down: Run() returns when what is under way has ended. gRPC ends the process of
+  // who asks anything of the queue from now on, so a call looks at closed() before it begins
+  // something: events of calls that were cut off may still come.
   void Close();
   bool closed() const { return closed_; }
 

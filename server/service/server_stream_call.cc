@@ -59,7 +59,7 @@ void ServerStreamCall::Refuse(const Refusal& refusal) {
 }
 
 void ServerStreamCall::Pump() {
-  if (writing_) return;
+  if (writing_ || environment_->reactor->closed()) return;
   if (!waiting_.empty()) {
     writing_ = true;
     ++sent_;

@@ -108,6 +108,7 @@ void SessionCall::MarkDirty() {
 
 void SessionCall::Flush() {
   dirty_ = false;
+  if (environment_->reactor->closed()) return;
   released_.clear();
   CheckReader();
   MaybeWrite();

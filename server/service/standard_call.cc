@@ -117,6 +117,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
   }
 
   void Read() {
+    if (environment_->reactor->closed()) return;
     reading_ = true;
     stream_->Read(&incoming_, &read_event_);
   }
@@ -164,6 +165,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
   }
 
   void Write(const grpc::ByteBuffer& bytes) {
+    if (environment_->reactor->closed()) return;
     writing_ = true;
     stream_->Write(bytes, &written_event_);
   }
@@ -192,7 +194,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
   }
 
   void Finish() {
-    if (writing_ || finishing_) return;
+    if (writing_ || finishing_ || environment_->reactor->closed()) return;
     finishing_ = true;
     stream_->Finish(status_, &finished_event_);
   }

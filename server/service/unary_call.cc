@@ -51,6 +51,7 @@ void UnaryCall::Refuse(const Refusal& refusal) {
 
 void UnaryCall::Send(const grpc::ByteBuffer& bytes, const grpc::Status& status) {
   stage_ = Stage::kSending;
+  if (environment_->reactor->closed()) return;
   if (status.ok()) {
     writer_->Finish(bytes, status, this);
   } else {

@@ -1,12 +1,17 @@
 // The end of a daemon, and the standard services beside ours.
 #include <grpcpp/generic/generic_stub.h>
 
+#include <atomic>
+#include <condition_variable>
 #include <future>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "tests/service/service_world.h"
 
 namespace semaphored::test {
@@ -62,12 +67,126 @@ TEST_CASE("shutdown: a client that does not listen is cut off", "[service]") {
   World world;
   Context context;
   auto session = world.stub().Session(&context);
-  // The first message never comes.
-  session->WaitForInitialMetadata();
+  pb::SessionRequest request;
+  request.mutable_open()->set_client_id("client");
+  REQUIRE(session->Write(request));
+  pb::SessionResponse opened;
+  REQUIRE(session->Read(&opened));
+  // More answers than a connection takes while nobody reads them.
+  const std::string long_name = absl::StrCat(std::string(200, 'a'), "#", std::string(32, '1'));
+  request.Clear();
+  for (int i = 1; i <= 1000; ++i) {
+    pb::SessionCommand* command = request.add_commands();
+    command->set_sequence(i);
+    command->mutable_verify()->set_lease_id(long_name);
+  }
+  for (int i = 0; i < 10; ++i) REQUIRE(session->Write(request));
   const auto before = std::chrono::steady_clock::now();
   world.Stop(Milliseconds(300));
-  CHECK(std::chrono::steady_clock::now() - before < kPatience);
-  CHECK_FALSE(session->Finish().ok());
+  CHECK(std::chrono::steady_clock::now() - before < kPatience / 2);
+}
+
+TEST_CASE("shutdown: while calls of every kind come, end and are given up", "[service]") {
+  constexpr int kRounds = 30;
+  constexpr int kClients = 6;
+  for (int round = 0; round < kRounds; ++round) {
+    World world;
+    std::atomic<bool> over = false;
+    std::vector<std::future<void>> clients;
+    for (int client = 0; client < kClients; ++client) {
+      clients.push_back(std::async(std::launch::async, [&world, &over, client] {
+        for (int call = 0; !over; ++call) {
+          grpc::ClientContext context;
+          // Calls end by themselves, and by their deadlines, at any time.
+          context.set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                            gpr_time_from_millis(call % 9, GPR_TIMESPAN)));
+          if (client % 3 == 0) {
+            pb::SessionResponse response;
+            auto session = world.stub().Session(&context);
+            if (call % 2 == 0) session->Read(&response);
+            session->Finish().ok();
+          } else if (client % 3 == 1) {
+            pb::WatchEvent event;
+            auto watch = world.stub().Watch(&context, {});
+            while (watch->Read(&event)) {
+            }
+            watch->Finish().ok();
+          } else {
+            pb::AcquireResponse response;
+            world.stub().Acquire(&context, world.Request("a", 1, call % 2 == 0 ? 0 : -1),
+                                 &response);
+          }
+        }
+      }));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10 + round));
+    world.Stop(Milliseconds(round % 3));
+    over = true;
+    for (std::future<void>& client : clients) client.get();
+  }
+}
+
+// An engine that does not answer while it is held.
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool held = false;  // Guarded by mutex.
+  void Hold(bool hold) {
+    std::lock_guard lock(mutex);
+    held = hold;
+    changed.notify_all();
+  }
+};
+
+class GatedAdapter final : public Adapter {
+ public:
+  GatedAdapter(std::unique_ptr<Adapter> adapter, Gate* gate)
+      : adapter_(std::move(adapter)), gate_(gate) {}
+  const Guarantees& guarantees() const override { return adapter_->guarantees(); }
+  absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch,
+                                  SteadyTime deadline) override {
+    if (!batch.empty()) {
+      std::unique_lock lock(gate_->mutex);
+      gate_->changed.wait(lock, [&] { return !gate_->held; });
+    }
+    return adapter_->Step(batch, deadline);
+  }
+  void Wake() override { adapter_->Wake(); }
+
+ private:
+  std::unique_ptr<Adapter> adapter_;
+  Gate* gate_;
+};
+
+TEST_CASE("shutdown: an engine that does not answer does not hold it up", "[service]") {
+  Gate gate;
+  World world({}, [&gate](std::unique_ptr<Adapter> adapter) {
+    return std::make_unique<GatedAdapter>(std::move(adapter), &gate);
+  });
+  const pb::Lease lease = world.MustAcquire("a", 1);
+  gate.Hold(true);
+  Context context;
+  grpc::Status status;
+  auto release = std::async(std::launch::async, [&] {
+    pb::ReleaseRequest request;
+    request.set_lease_id(lease.lease_id());
+    pb::ReleaseResponse response;
+    status = world.stub().Release(&context, request, &response);
+  });
+  Context acquire_context;
+  grpc::Status acquire_status;
+  auto acquire = std::async(std::launch::async, [&] {
+    pb::AcquireResponse response;
+    acquire_status = world.stub().Acquire(&acquire_context, world.Request("a", 1, -1), &response);
+  });
+  const auto before = std::chrono::steady_clock::now();
+  world.Stop(Milliseconds(300));
+  CHECK(std::chrono::steady_clock::now() - before < kPatience / 2);
+  release.get();
+  acquire.get();
+  CHECK_FALSE(status.ok());
+  CHECK_FALSE(acquire_status.ok());
+  gate.Hold(false);
 }
 
 TEST_CASE("an address that is taken is refused", "[service]") {

@@ -53,7 +53,7 @@ const char* CodeName(grpc::StatusCode code) {
 
 }  // namespace
 
-World::World(ServerOptions options) {
+World::World(ServerOptions options, const Wrap& wrap) {
   engine_ = Must(OpenEngine("sqlite::memory:"));
   const NodeRef self = Must(engine_->nodes().Join("test"));
   options.listen = "127.0.0.1:0";
@@ -62,7 +62,8 @@ World::World(ServerOptions options) {
   host.guarantees = engine_->guarantees();
   host.vouch_until = [this] { return vouch_ ? SteadyTime::max() : SteadyTime::min(); };
   host_ = std::make_unique<Host>(server_->reactor(), std::move(host));
-  host_->AddLane(Must(engine_->OpenLane(LaneOptionsOf(self))));
+  std::unique_ptr<Adapter> adapter = Must(engine_->OpenLane(LaneOptionsOf(self)));
+  host_->AddLane(wrap ? wrap(std::move(adapter)) : std::move(adapter));
   sessions_ = MakeSessions(host_.get(), SessionsOptions{});
   host_->SetSessions(sessions_.get());
   server_->Serve(host_.get(), sessions_.get());

@@ -28,7 +28,9 @@ inline constexpr std::chrono::seconds kPatience{20};
 
 class World {
  public:
-  explicit World(ServerOptions options = {});
+  using Wrap = std::function<std::unique_ptr<Adapter>(std::unique_ptr<Adapter>)>;
+  // `wrap`, if it is given, may put another adapter before the store's.
+  explicit World(ServerOptions options = {}, const Wrap& wrap = nullptr);
   ~World();
 
   pb::SemaphoreService::Stub& stub() { return *stub_; }
