@@ -116,6 +116,8 @@ ServerOptions ServerOptionsOf(const Config& config) {
   options.keepalive_interval_ms = config.keepalive_interval_ms;
   options.keepalive_timeout_ms = config.keepalive_timeout_ms;
   options.message_bytes_max = static_cast<int>(config.message_bytes_max);
+  options.limits.calls_max = config.calls_max;
+  options.limits.streams_max = config.streams_max;
   options.limits.watch_events_max = config.watch_events_max;
   RequestLimits& requests = options.limits.requests;
   requests.permits_per_request_max = config.permits_per_request_max;

@@ -50,7 +50,9 @@ struct Config {
   uint32_t permits_per_request_max = 1'000'000;
   uint32_t name_bytes_max = 255;
   uint32_t holder_bytes_max = 256;
-  uint32_t rows_max = 10'000;  // In one answer: of list, history, describe.
+  uint32_t rows_max = 10'000;      // In one answer: of list, history, describe.
+  uint32_t calls_max = 200'000;    // Unary calls at once; those that wait count.
+  uint32_t streams_max = 100'000;  // Hold, Session and Watch at once, together.
   uint32_t watch_events_max = 10'000;
   uint32_t commands_per_message_max = 1000;
   uint32_t message_bytes_max = 4 << 20;

@@ -397,6 +397,18 @@ TEST_CASE("session: a client that does not read is not read", "[service]") {
   CHECK(result.has_granted());
 }
 
+TEST_CASE("session: more answers than may wait cut the stream off", "[service]") {
+  ServerOptions options;
+  options.limits.stream_entries_max = 50;
+  World world(options);
+  Stream stream(&world);
+  stream.Open("client");
+  pb::SessionRequest request;
+  for (int i = 1; i <= 100; ++i) request.add_commands()->set_sequence(i);
+  REQUIRE(stream.Write(request));
+  CHECK(Say(stream.Finish()) == "RESOURCE_EXHAUSTED SLOW_READER");
+}
+
 TEST_CASE("session: more streams than the daemon takes", "[service]") {
   ServerOptions options;
   options.limits.streams_max = 1;

@@ -159,7 +159,7 @@ absl::Status Database::CheckPages() {
   const int code = check->Step();
   if (code != SQLITE_ROW) return Error(code, "check it");
   const std::string found(check->Text(0));
-  return found == "ok" ? absl::OkStatus() : DataLoss(found);
+  return found == "ok" ? absl::OkStatus() : DataLoss(absl::StrCat("the file is corrupt: ", found));
 }
 
 // Zeros after the log's last page mean nothing to SQLite: a page there would need a checksum that
