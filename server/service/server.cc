@@ -3,6 +3,7 @@
 #include <grpc/support/time.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <algorithm>
 #include <future>
 #include <utility>
 
@@ -17,6 +18,10 @@ constexpr int kSlowSlots = 8;
 
 // Clients may ping as often as this, with or without calls.
 constexpr int kClientPingLeastMs = 500;
+
+// When all calls have ended, clients have so long to close their connections, which are cut then. A
+// client with no call under way need not notice that it has been asked to.
+constexpr Milliseconds kHangUp(100);
 
 }  // namespace
 
@@ -106,21 +111,25 @@ void Server::FlushDirty() {
   flushing_.swap(environment_.dirty);
   for (Flushable* each : flushing_) each->Flush();
   flushing_.clear();
+  if (environment_.stopping && environment_.calls == 0 && environment_.streams == 0) {
+    if (auto ended = std::exchange(all_ended_, nullptr)) ended->set_value();
+  }
 }
 
 void Server::Stop(Milliseconds grace) {
   if (!thread_.joinable()) return;
-  std::promise<void> told;
-  reactor_->Post([this, &told] {
+  const auto all_ended = std::make_shared<std::promise<void>>();
+  reactor_->Post([this, all_ended] {
     environment_.stopping = true;
     SetServing(&environment_, false);
     environment_.sessions->Shutdown();
-    told.set_value();
+    all_ended_ = all_ended;
   });
-  told.get_future().wait();
   if (server_ != nullptr) {
+    const bool ended = all_ended->get_future().wait_for(grace) == std::future_status::ready;
+    const Milliseconds hang_up = ended ? std::min(kHangUp, grace) : Milliseconds(0);
     server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                                   gpr_time_from_millis(grace.count(), GPR_TIMESPAN)));
+                                   gpr_time_from_millis(hang_up.count(), GPR_TIMESPAN)));
     server_->Wait();
   }
   reactor_->Post([this] { reactor_->Close(); });

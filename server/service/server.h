@@ -8,6 +8,7 @@
 #include <grpcpp/server_builder.h>
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -77,6 +78,7 @@ class Server {
   std::vector<std::unique_ptr<AnyAcceptor>> acceptors_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
+  std::shared_ptr<std::promise<void>> all_ended_;  // The reactor's, while the server is stopping.
   std::thread thread_;
 };
 

@@ -215,7 +215,7 @@ class RunTest(SemctlTest):
         self.assertTrue(is_alive(child))
         process.terminate()
         self.assertEqual(process.wait(BOUND_S), 128 + signal.SIGTERM)
-        self.assertEqual(waiting.wait(BOUND_S), 0, "the waiter has kept its place")
+        self.assertEqual(waiting.wait(BOUND_S), 0, waiting.stderr.read() + self.daemon.log())
 
 
 class TerminalTest(SemctlTest):

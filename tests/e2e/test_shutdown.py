@@ -4,10 +4,12 @@ one file, one daemon."""
 import os
 import signal
 import subprocess
+import threading
 import time
 import unittest
 
-from daemon import BIN_DIR, BOUND_S, Daemon, Reader, Session, error_info, free_port, grpc, pb
+from daemon import (BIN_DIR, BOUND_S, Client, Daemon, Reader, Session, error_info, free_port, grpc,
+                    pb, wait_until)
 
 
 class Shutdown(unittest.TestCase):
@@ -44,6 +46,12 @@ class Shutdown(unittest.TestCase):
         self.daemon.start()
         self.assertTrue(self.daemon.client().verify(lease.lease_id).held)
 
+    def test_clients_with_nothing_under_way_do_not_hold_it_up(self):
+        self.daemon.client().acquire("busy", limit=1)
+        begun = time.monotonic()
+        self.assertEqual(self.daemon.terminate(), 0)
+        self.assertLess(time.monotonic() - begun, 3)
+
     def test_sigint_is_a_clean_end_too(self):
         self.daemon.signal(signal.SIGINT)
         self.assertEqual(self.daemon.wait_exit(8), 0)
@@ -51,10 +59,26 @@ class Shutdown(unittest.TestCase):
     def test_a_second_sigterm_ends_it_at_once(self):
         client = self.daemon.client()
         lease = client.acquire("busy", limit=1)
-        hold = Reader(client.stub.Hold(pb.HoldRequest(
-            acquire=client.acquire_request("held", limit=1))))
-        hold.until(lambda m: m.HasField("granted"), "granted")
+        # A client that does not read what it has asked for: the daemon waits as long as it may.
+        over = threading.Event()
+        self.addCleanup(over.set)
+        asked = threading.Event()
+        def requests():
+            yield pb.SessionRequest(open=pb.OpenSession(client_id="deaf"))
+            unknown = pb.AcquireRequest(semaphore="a" * 200)
+            for _ in range(4):
+                yield pb.SessionRequest(commands=[
+                    pb.SessionCommand(sequence=n, acquire=unknown) for n in range(1, 1001)])
+                asked.set()
+            over.wait()
+        narrow = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65536))
+        deaf = Client(self.daemon.channel(options=narrow)).stub.Session(requests())
+        self.addCleanup(deaf.cancel)
+        self.assertTrue(asked.wait(BOUND_S))
         self.daemon.signal(signal.SIGTERM)
+        wait_until(lambda: "stopping" in self.daemon.log(), "it is stopping")
+        with self.assertRaises(subprocess.TimeoutExpired):
+            self.daemon.wait_exit(0.5)
         self.daemon.signal(signal.SIGTERM)
         self.daemon.wait_exit(3)
         self.daemon.start()

@@ -11,7 +11,6 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "absl/strings/str_cat.h"
 #include "tests/service/service_world.h"
 
 namespace semaphored::test {
@@ -73,14 +72,15 @@ TEST_CASE("shutdown: a client that does not listen is cut off", "[service]") {
   pb::SessionResponse opened;
   REQUIRE(session->Read(&opened));
   // More answers than a connection takes while nobody reads them.
-  const std::string long_name = absl::StrCat(std::string(200, 'a'), "#", std::string(32, '1'));
+  const std::string unknown(200, 'a');
   request.Clear();
   for (int i = 1; i <= 1000; ++i) {
     pb::SessionCommand* command = request.add_commands();
     command->set_sequence(i);
-    command->mutable_verify()->set_lease_id(long_name);
+    command->mutable_acquire()->set_semaphore(unknown);
   }
   for (int i = 0; i < 10; ++i) REQUIRE(session->Write(request));
+  for (int i = 0; i < 2; ++i) REQUIRE(session->Read(&opened));
   const auto before = std::chrono::steady_clock::now();
   world.Stop(Milliseconds(300));
   CHECK(std::chrono::steady_clock::now() - before < kPatience / 2);
