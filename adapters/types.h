@@ -26,7 +26,7 @@ struct Id {
   static std::optional<Id> FromHex(std::string_view text);
 
   friend bool operator==(const Id&, const Id&) = default;
-  friend auto operator<=>(const Id&, const Id&) = default;
+  friend auto operator<=>(const Id&, const Id&) = default;  // NOLINT(modernize-use-nullptr)
   template <typename H>
   friend H AbslHashValue(H h, const Id& id) {
     return H::combine(std::move(h), id.high, id.low);

@@ -257,8 +257,8 @@ TEST_CASE("permits outlive their client, waits do not") {
   CHECK(permit->held());
   CHECK(daemon.held("db") == 1);
   permit = Permit();
-  CHECK(daemon.held("db") == 0);
-  CHECK(daemon.sessions() == 0);
+  CHECK(Eventually([&] { return daemon.held("db") == 0; }));
+  CHECK(Eventually([&] { return daemon.sessions() == 0; }));
 }
 
 TEST_CASE("the last permit may go in a callback") {

@@ -161,7 +161,8 @@ void Checks::CheckWaiters() {
 // No lease and no place in the queue for somebody who is gone.
 void Checks::CheckOwners() {
   for (const auto& [name, semaphore] : engine_->semaphores()) {
-    const auto check = [&](const Claim& claim, const char* what) {
+    // Clang 14 does not capture a structured binding without a name of its own.
+    const auto check = [&, &name = name](const Claim& claim, const char* what) {
       const auto wish = wishes_.find(RequestOf(claim));
       if (wish == wishes_.end() || wish->second.until_us == kAlways) return;
       const int64_t bound_us = kBoundUs + claim.ttl_ms * kMillisecond;

@@ -7,8 +7,9 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
+#include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -19,8 +20,8 @@ namespace {
 constexpr mode_t kFileMode = 0640;
 
 absl::Status FromErrno(absl::string_view what, const std::string& path, int error) {
-  const std::string message =
-      absl::StrCat("sqlite: cannot ", what, " ", path, ": ", std::strerror(error));
+  const std::string message = absl::StrCat("sqlite: cannot ", what, " ", path, ": ",
+                                           std::generic_category().message(error));
   if (error == EACCES || error == EPERM || error == EROFS)
     return absl::PermissionDeniedError(message);
   if (error == ENOSPC || error == EDQUOT) return absl::ResourceExhaustedError(message);
