@@ -120,6 +120,7 @@ Lane::~Lane() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
+    called_ = true;
   }
   submitted_.notify_one();
   core_.Wake();
@@ -143,6 +144,7 @@ void Lane::Submit(std::vector<Job> jobs) {
     } else {
       std::move(jobs.begin(), jobs.end(), std::back_inserter(queue_));
     }
+    called_ = true;
   }
   submitted_.notify_one();
   if (wake) core_.Wake();
@@ -156,6 +158,11 @@ void Lane::Run() {
       if (stopping_ && queue_.empty()) return;
       jobs = std::exchange(queue_, {});
       stepping_ = jobs.empty();
+      called_ = false;
+    }
+    if (!jobs.empty()) {
+      last_jobs_ = jobs.size();
+      short_wait_.Took(clock_->Now() - idle_since_);
     }
     LaneResults results;
     core_.RunOnce(std::move(jobs), clock_->Now() + kIdleWait, &results);
@@ -163,16 +170,26 @@ void Lane::Run() {
       const std::lock_guard<std::mutex> lock(mutex_);
       stepping_ = false;
     }
-    const SteadyTime not_before = core_.not_before();
-    if (!results.empty()) deliver_(std::move(results));
-    std::unique_lock<std::mutex> lock(mutex_);
+    if (!results.empty()) {
+      deliver_(std::move(results));
+      idle_since_ = clock_->Now();
+    }
+    Wait(core_.not_before());
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_ && core_.unsettled()) return;
-    // The engine refused or is silent: it is not asked for events again at once. Commands go
-    // through, since whoever sent them has a deadline.
-    submitted_.wait_until(lock, not_before, [&] {
-      return stopping_ || !queue_.empty() || clock_->Now() >= not_before;
-    });
   }
+}
+
+void Lane::Wait(SteadyTime not_before) {
+  if (short_wait_.PaysFor(last_jobs_)) {
+    while (!called_ && clock_->Now() - idle_since_ < ShortWait::kLongest) std::this_thread::yield();
+  }
+  std::unique_lock<std::mutex> lock(mutex_);
+  // The engine refused or is silent: it is not asked for events again at once. Commands go through,
+  // since whoever sent them has a deadline.
+  submitted_.wait_until(lock, not_before, [&] {
+    return stopping_ || !queue_.empty() || clock_->Now() >= not_before;
+  });
 }
 
 }  // namespace semaphored

@@ -85,11 +85,14 @@ void Host::HandOn() {
     lanes_[lane]->Submit(std::move(jobs));
     jobs = std::vector<Job>();
     jobs.reserve(about);
+    handed_on_at_ = reactor_->clock().Now();
+    if (short_wait_.PaysFor(jobs_under_way_)) reactor_->ExpectSoon(ShortWait::kLongest);
   }
 }
 
 void Host::OnResults(size_t lane, LaneResults results) {
   jobs_under_way_ -= std::min(jobs_under_way_, results.finished.size());
+  short_wait_.Took(reactor_->clock().Now() - handed_on_at_);
   const absl::Status fatal = results.fatal;
   if (sessions_ != nullptr) sessions_->OnLaneResults(lane, std::move(results));
   if (!fatal.ok() && options_.on_fatal) options_.on_fatal(fatal);

@@ -64,6 +64,9 @@ class Host final : public SessionsHost {
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::vector<Job>> collected_;  // By lane: what this turn submitted.
   size_t jobs_under_way_ = 0;
+  // Of the lanes' results, in the reactor.
+  ShortWait short_wait_;
+  SteadyTime handed_on_at_{};
   std::vector<Id> random_ids_;
 };
 

@@ -36,11 +36,12 @@ void Reactor::Run() {
   for (;;) {
     void* tag = nullptr;
     bool ok = false;
-    auto got = queue_->AsyncNext(&tag, &ok, NextDeadline());
+    auto got = Next(&tag, &ok);
     for (int events = 0; got == grpc::CompletionQueue::GOT_EVENT; ++events) {
       event_time_ = clock_->Now();
       static_cast<QueueEvent*>(tag)->OnEvent(ok);
-      if (events == kEventsPerTurn) break;
+      // What was posted is waited for by somebody: it does not wait for a look at the sockets.
+      if (tag == &wake_ || events == kEventsPerTurn) break;
       got = queue_->AsyncNext(&tag, &ok, at_once);
     }
     EndTurn();
@@ -48,10 +49,33 @@ void Reactor::Run() {
   }
 }
 
+grpc::CompletionQueue::NextStatus Reactor::Next(void** tag, bool* ok) {
+  grpc::CompletionQueue::NextStatus status = grpc::CompletionQueue::TIMEOUT;
+  if (looking_until_ > clock_->Now() && Look(tag, ok, &status)) return status;
+  return queue_->AsyncNext(tag, ok, NextDeadline());
+}
+
+// False: nothing came.
+bool Reactor::Look(void** tag, bool* ok, grpc::CompletionQueue::NextStatus* status) {
+  {
+    const std::lock_guard lock(tasks_mutex_);
+    if (waking_) return false;  // The alarm is on its way.
+    waking_ = true;
+  }
+  const gpr_timespec at_once = gpr_time_0(GPR_CLOCK_MONOTONIC);
+  do {
+    *status = queue_->AsyncNext(tag, ok, at_once);
+  } while (*status == grpc::CompletionQueue::TIMEOUT && !posted_ && clock_->Now() < looking_until_);
+  const std::lock_guard lock(tasks_mutex_);
+  waking_ = false;
+  return *status != grpc::CompletionQueue::TIMEOUT || !tasks_.empty();
+}
+
 void Reactor::Post(Task task) {
   {
     std::lock_guard lock(tasks_mutex_);
     tasks_.push_back(std::move(task));
+    posted_ = true;
     if (waking_) return;
     waking_ = true;
   }
@@ -92,6 +116,7 @@ void Reactor::RunTasks() {
   {
     std::lock_guard lock(tasks_mutex_);
     running_.swap(tasks_);
+    posted_ = false;
   }
   for (Task& task : running_) {
     event_time_ = clock_->Now();

@@ -9,6 +9,7 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/completion_queue.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -91,6 +92,10 @@ class Reactor {
   void Arm(ReactorTimer* timer, SteadyTime due);
   void Disarm(ReactorTimer* timer);
 
+  // Something is posted within a moment, most likely: until then the reactor looks for it without
+  // sleeping, and whoever posts it need not wake it.
+  void ExpectSoon(SteadyTime::duration longest) { looking_until_ = clock_->Now() + longest; }
+
   // Called in each turn after events, tasks and timers; it tells when it wants to be called at the
   // latest.
   void SetDriver(std::function<SteadyTime()> driver) { driver_ = std::move(driver); }
@@ -99,6 +104,9 @@ class Reactor {
 
  private:
   void OnWake(bool ok);
+  // The next event; TIMEOUT: there are tasks, or something is due.
+  grpc::CompletionQueue::NextStatus Next(void** tag, bool* ok);
+  bool Look(void** tag, bool* ok, grpc::CompletionQueue::NextStatus* status);
   void RunTasks();
   void RunTimers();
   void EndTurn();
@@ -108,6 +116,7 @@ class Reactor {
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   SteadyTime event_time_;
   SteadyTime driver_due_;
+  SteadyTime looking_until_{};
   std::function<SteadyTime()> driver_;
   std::vector<std::function<void()>> turn_ends_;
   absl::btree_set<std::pair<SteadyTime, ReactorTimer*>> timers_;
@@ -116,7 +125,10 @@ class Reactor {
 
   std::mutex tasks_mutex_;
   std::vector<Task> tasks_;  // Guarded by tasks_mutex_.
-  bool waking_ = false;  // Guarded by tasks_mutex_: the alarm is set and has not been delivered.
+  // Guarded by tasks_mutex_: the alarm is set and has not been delivered, or the reactor looks by
+  // itself.
+  bool waking_ = false;
+  std::atomic<bool> posted_ = false;  // Set with each task, for a look without the mutex.
   // Setting the alarm wakes the reactor, which then takes tasks_mutex_: hence a mutex of its own.
   std::mutex alarm_mutex_;
   grpc::Alarm alarm_;       // Guarded by alarm_mutex_.

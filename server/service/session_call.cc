@@ -54,7 +54,8 @@ void SessionCall::OnRead(bool ok) {
       Refuse(Unreadable());
     }
     message.Renew();
-    MaybeRead();
+    // Read on at the end of the turn, after the lanes have got their jobs: gRPC may send a window
+    // update first.
   } else {
     incoming_.Clear();  // It came too late to matter.
   }

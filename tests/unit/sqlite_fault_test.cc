@@ -17,6 +17,9 @@ using ledger::Transaction;
 using Kind = CommitResult::Kind;
 using Operation = Fault::Operation;
 
+// A page in the log, with its header.
+constexpr int kFrameBytes = 24 + 4096;
+
 // No fault outlives the test.
 struct FaultScope {
   FaultScope() { CurrentFault() = Fault(); }
@@ -54,9 +57,9 @@ TEST_CASE("a full disk: nothing is written, and with room again the store goes o
   Transaction transaction = CreateAndGrant(open, "before", before);
   REQUIRE(open.Commit(transaction).kind == Kind::kWon);
 
-  for (int after : {0, 1, 2}) {
-    CAPTURE(after);
-    CurrentFault() = {.operation = Operation::kWrite, .after = after, .code = SQLITE_FULL};
+  for (int bytes : {0, 1000, 2 * kFrameBytes}) {
+    CAPTURE(bytes);
+    CurrentFault() = {.operation = Operation::kWrite, .code = SQLITE_FULL, .bytes_written = bytes};
     const LeasePtr lease = MakeLease(2);
     transaction = CreateAndGrant(open, "during", lease);
     const CommitResult result = open.Commit(transaction);
@@ -105,9 +108,10 @@ TEST_CASE("an error while a commit is synced is not known, until it is settled")
   CHECK(FindSemaphore(image, "other") != nullptr);
 }
 
-// Fails the commit at its page number `after` and settles it. False: it has fewer pages.
-bool FailAtPage(int after, bool done, bool checkpointed) {
-  CAPTURE(after, done, checkpointed);
+// Fails the commit in its write number `after`, of which the first `bytes` reach the file, and
+// settles it. False: it has fewer writes.
+bool FailInWrite(int after, int bytes, bool checkpointed) {
+  CAPTURE(after, bytes, checkpointed);
   TemporaryFolder folder;
   OpenStore open = OpenFaulty(folder / "state.db");
   // The log is begun anew by the commit, or goes on.
@@ -117,7 +121,7 @@ bool FailAtPage(int after, bool done, bool checkpointed) {
   CurrentFault() = {.operation = Operation::kWrite,
                     .after = after,
                     .code = SQLITE_IOERR_WRITE,
-                    .done_all_the_same = done};
+                    .bytes_written = bytes};
   const CommitResult result = open.Commit(transaction);
   const bool failed = CurrentFault().failures > 0;
   CurrentFault() = Fault();
@@ -134,11 +138,30 @@ bool FailAtPage(int after, bool done, bool checkpointed) {
 TEST_CASE("an error in the middle of a commit is not known, and settling it has one effect") {
   const FaultScope scope;
   for (const bool checkpointed : {false, true}) {
-    for (const bool done : {false, true}) {
-      int pages = 0;
-      while (FailAtPage(pages, done, checkpointed)) ++pages;
-      CHECK(pages > 3);
+    for (const int bytes : {0, 10, 24, 1000, kFrameBytes, 3 * kFrameBytes, Fault::kAll}) {
+      int writes = 0;
+      while (FailInWrite(writes, bytes, checkpointed)) ++writes;
+      CHECK(writes > 0);
     }
+  }
+}
+
+TEST_CASE("a transaction of any size is in the log when its commit has won") {
+  const FaultScope scope;
+  TemporaryFolder folder;
+  OpenStore open = OpenFaulty(folder / "state.db");
+  size_t leases = 0;
+  // Sizes on either side of what is handed to the file system at once, and far beyond.
+  for (size_t size = 1; size <= 16'384; size *= 2) {
+    Transaction transaction = Create(open, std::to_string(size));
+    for (size_t i = 0; i < size; ++i) {
+      transaction.semaphores[0].leases.push_back({nullptr, MakeLease(++leases), EndCause::kNone});
+    }
+    REQUIRE(open.Commit(transaction).kind == Kind::kWon);
+  }
+  const ledger::Image image = AfterCrash(folder, "state.db");
+  for (size_t size = 1; size <= 16'384; size *= 2) {
+    CHECK(FindSemaphore(image, std::to_string(size))->leases.size() == size);
   }
 }
 

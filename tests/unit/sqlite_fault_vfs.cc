@@ -2,6 +2,7 @@
 
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <string_view>
 
 namespace semaphored::sqlite {
@@ -38,7 +39,8 @@ int Read(sqlite3_file* file, void* bytes, int size, sqlite3_int64 at) {
 
 int Write(sqlite3_file* file, const void* bytes, int size, sqlite3_int64 at) {
   const bool strikes = Strikes(Fault::Operation::kWrite, Of(file)->log);
-  if (strikes && !CurrentFault().done_all_the_same) return CurrentFault().code;
+  if (strikes) size = std::min(size, CurrentFault().bytes_written);
+  if (size == 0) return CurrentFault().code;
   const int code = Real(file)->pMethods->xWrite(Real(file), bytes, size, at);
   return strikes ? CurrentFault().code : code;
 }

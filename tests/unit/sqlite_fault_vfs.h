@@ -15,8 +15,10 @@ struct Fault {
   int after = 0;
   // What SQLite is told; for kOpen SQLITE_READONLY means that the file is opened for reading only.
   int code = 0;
-  // Carries the operation out all the same: the disk did it, and only the answer was lost.
-  bool done_all_the_same = false;
+  // So many bytes of a write that fails are written all the same. kAll: the disk did it, and only
+  // the answer was lost.
+  int bytes_written = 0;
+  static constexpr int kAll = 1 << 30;
   // How often it has failed.
   int failures = 0;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/ledger/sqlite/log_buffer.h"
 
 namespace semaphored::sqlite {
 namespace {
@@ -104,8 +105,15 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const DatabaseOptions& 
 absl::Status Database::OpenHandle(const DatabaseOptions& options) {
   const int flags =
       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
-  const int code = sqlite3_open_v2(name_.c_str(), &handle_, flags,
-                                   options.vfs.empty() ? nullptr : options.vfs.c_str());
+  std::string vfs = options.vfs;
+  // Without syncs nothing would say when what is appended is to be written.
+  if (options.synchronous) {
+    absl::StatusOr<std::string> buffered = LogBufferVfs(options.vfs);
+    if (!buffered.ok()) return buffered.status();
+    vfs = *std::move(buffered);
+  }
+  const int code =
+      sqlite3_open_v2(name_.c_str(), &handle_, flags, vfs.empty() ? nullptr : vfs.c_str());
   if (code != SQLITE_OK) return Error(code, "open it");
   if (sqlite3_db_readonly(handle_, "main") == 1) {
     return absl::PermissionDeniedError(absl::StrCat("sqlite: ", name_, " can only be read"));

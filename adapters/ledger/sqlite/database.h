@@ -4,13 +4,12 @@
 //
 // How a commit may fail. In WAL mode a commit appends pages to the log, the last one marked as the
 // end of the transaction, and syncs the log:
-//   * before COMMIT, or when there is no room for a page (SQLITE_FULL, told by the write itself, so
-//   that the marked page
-//     was not written): nothing of it is there, and nothing will be. CommitFate::kFailed.
+//   * before COMMIT, or when there is no room for the pages (SQLITE_FULL, told by the write itself,
+//     and the marked page is the last thing written: see log_buffer.h): nothing of it is there, and
+//     nothing will be. CommitFate::kFailed.
 //   * an input/output error during COMMIT: the marked page may have been written, and may or may
-//   not reach
-//     the disk; SQLite takes the transaction back in memory, but a process that recovered the log
-//     now could find it complete. CommitFate::kUnknown.
+//     not reach the disk; SQLite takes the transaction back in memory, but a process that recovered
+//     the log now could find it complete. CommitFate::kUnknown.
 // The next commit begins at the place in the log where the failed one began (or begins the log
 // anew, with another salt, which makes void all that stood in it). So when it wins it has
 // overwritten the failed one, and pages of that which lie beyond do not continue its chain of
