@@ -20,8 +20,8 @@ TEXT
 
 build_packages=(
   build-essential ca-certificates ccache cmake git ninja-build pkg-config
-  libabsl-dev libc-ares-dev libcli11-dev libgrpc++-dev libprotobuf-dev libre2-dev libspdlog-dev
-  libsqlite3-dev libssl-dev libtomlplusplus-dev nlohmann-json3-dev protobuf-compiler
+  libabsl-dev libc-ares-dev libcli11-dev libgrpc++-dev libjemalloc-dev libprotobuf-dev libre2-dev
+  libspdlog-dev libsqlite3-dev libssl-dev libtomlplusplus-dev nlohmann-json3-dev protobuf-compiler
   protobuf-compiler-grpc zlib1g-dev
 )
 test_packages=(

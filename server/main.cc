@@ -91,7 +91,7 @@ class StopRequests {
   void EndAtNextSignal() {
     std::thread([this] {
       const int signal = ReadSignal();
-      spdlog::warn("a second {}: ending at once", strsignal(signal));
+      spdlog::warn("a second {}: ending at once", sigdescr_np(signal));
       _exit(kSignalBase + signal);
     }).detach();
   }
@@ -195,7 +195,7 @@ absl::Status TakeOver(Reactor* reactor, Sessions* sessions, std::chrono::millise
 }
 
 MembershipThread::Callbacks MembershipCallbacks(Reactor* reactor, Sessions* sessions,
-                                                StopRequests* stop) {
+                                                Membership* membership, StopRequests* stop) {
   MembershipThread::Callbacks callbacks;
   callbacks.on_fatal = [stop](const absl::Status& why) { stop->AskFatal(why); };
   callbacks.on_vouch_change = [reactor, sessions](bool vouched) {
@@ -206,11 +206,13 @@ MembershipThread::Callbacks MembershipCallbacks(Reactor* reactor, Sessions* sess
     }
     reactor->Post([sessions] { sessions->OnVouchChange(); });
   };
-  callbacks.on_dead = [reactor, sessions](std::vector<NodeRef> dead) {
+  callbacks.on_dead = [reactor, sessions, membership](std::vector<NodeRef> dead) {
     spdlog::warn("{} dead node(s): their leases are kept for their TTL", dead.size());
-    reactor->Post([sessions, dead = std::move(dead)] {
-      sessions->TakeOver(dead, [](const absl::Status& status) {
-        if (!status.ok()) spdlog::error("cannot take over from dead nodes: {}", Text(status));
+    reactor->Post([sessions, membership, dead = std::move(dead)] {
+      sessions->TakeOver(dead, [membership, dead](const absl::Status& status) {
+        if (status.ok()) return;
+        spdlog::error("cannot take over from dead nodes, trying again: {}", Text(status));
+        membership->TellAgain(dead);
       });
     });
   };
@@ -250,8 +252,9 @@ int Serve(const Config& config, StopRequests* stop) {
 
   int code = kClean;
   {
-    MembershipThread thread(&membership, &clock,
-                            MembershipCallbacks(server.reactor(), sessions.get(), stop));
+    MembershipThread thread(
+        &membership, &clock,
+        MembershipCallbacks(server.reactor(), sessions.get(), &membership, stop));
     absl::Status ready =
         TakeOver(server.reactor(), sessions.get(), Milliseconds(config.engine_timeout_ms) * 2);
     if (!ready.ok()) {
@@ -267,7 +270,7 @@ int Serve(const Config& config, StopRequests* stop) {
       std::fflush(stdout);
       const int signal = stop->Wait();
       if (signal == 0) code = kCannotGoOn;
-      spdlog::info("stopping: {}", signal == 0 ? "cannot go on" : strsignal(signal));
+      spdlog::info("stopping: {}", signal == 0 ? "cannot go on" : sigdescr_np(signal));
       stop->EndAtNextSignal();
     }
   }

@@ -106,6 +106,7 @@ Refusal RefusalOf(const absl::Status& status, const std::string& semaphore) {
   }
 }
 
+// One entry for each outcome. NOLINTNEXTLINE(readability-function-size)
 Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
                   const std::string& adapter) {
   const std::string info_revision = outcome.report && outcome.report->info

@@ -23,10 +23,10 @@ namespace semaphored {
 struct RequestLimits {
   uint32_t permits_per_request_max = 1'000'000;
   uint32_t limit_max = 1'000'000;
-  int64_t wait_max_ms = 24 * 3'600'000;
+  int64_t wait_max_ms = 86'400'000;
   int64_t ttl_default_ms = 30'000;
   int64_t ttl_min_ms = 1'000;
-  int64_t ttl_max_ms = 24 * 3'600'000;
+  int64_t ttl_max_ms = 86'400'000;
   int commands_per_message_max = 1'000;
   uint32_t rows_max = 10'000;
   uint32_t name_bytes_max = 255;

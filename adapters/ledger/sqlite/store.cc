@@ -206,7 +206,12 @@ void SqliteStore::ReturnTokens() {
 
 void SqliteStore::Checkpoint() {
   absl::Status status = database_->Checkpoint();
-  if (!status.ok()) spdlog::warn("{}; its log goes on growing", std::string(status.message()));
+  // Said once for each time that it begins to fail: it is tried with every batch.
+  if (!status.ok() && !std::exchange(checkpoint_fails_, true)) {
+    spdlog::warn("{}; its log goes on growing", std::string(status.message()));
+  } else if (status.ok() && std::exchange(checkpoint_fails_, false)) {
+    spdlog::info("sqlite: {}: its log is moved into the file again", database_->name());
+  }
 }
 
 // ---- Reading ----

@@ -113,6 +113,7 @@ class SqliteStore : public ledger::LedgerStore {
   std::mutex wake_mutex_;
   std::condition_variable wake_;
   bool woken_ = false;
+  bool checkpoint_fails_ = false;
 };
 
 }  // namespace semaphored::sqlite
