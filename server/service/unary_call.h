@@ -45,8 +45,9 @@ class UnaryCall : public QueueEvent {
 
   template <typename Message>
   void Reply(const Message& message) {
-    Send(Serialize(message), grpc::Status::OK);
+    ReplyBytes(Serialize(message));
   }
+  void ReplyBytes(const grpc::ByteBuffer& bytes) { Send(bytes, grpc::Status::OK); }
   void Refuse(const Refusal& refusal);
   // Without an answer: only once OnDone(true) has been called.
   void Drop();

@@ -86,9 +86,14 @@ class RenewCall final : public MethodCall<RenewCall> {
   }
 };
 
-class ReleaseCall final : public MethodCall<ReleaseCall> {
+// Answered at the end of the turn: whoever is granted what was released is told first. It is the
+// one whom others wait for, and its next request then does not have to wait until that of the one
+// who has released is on disk.
+class ReleaseCall final : public MethodCall<ReleaseCall>, public Flushable {
  public:
   using MethodCall::MethodCall;
+
+  void Flush() override { ReplyBytes(std::exchange(answer_, {})); }
 
  private:
   void Register() override { AskFor(&AsyncService::RequestRelease); }
@@ -100,9 +105,12 @@ class ReleaseCall final : public MethodCall<ReleaseCall> {
       pb::ReleaseResponse& response = Scratch<pb::ReleaseResponse>();
       response.Clear();
       ToProto(result.value, &response);
-      Reply(response);
+      answer_ = Serialize(response);
+      environment()->dirty.push_back(this);
     });
   }
+
+  grpc::ByteBuffer answer_;
 };
 
 class VerifyCall final : public MethodCall<VerifyCall> {
