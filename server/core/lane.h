@@ -55,7 +55,7 @@ struct LaneOptions {
 // nothing to do, or an engine that takes its time, costs nothing. Single-threaded.
 class ShortWait {
  public:
-  static constexpr std::chrono::microseconds kLongest{250};
+  static constexpr std::chrono::microseconds kLongest{500};
   static constexpr size_t kJobsMax = 4;
 
   // `jobs`: how many are under way, or were last.
