@@ -63,7 +63,7 @@ void ServerStreamCall::Pump() {
   if (!waiting_.empty()) {
     writing_ = true;
     ++sent_;
-    const grpc::ByteBuffer bytes = std::move(waiting_.front());
+    const grpc::ByteBuffer bytes = waiting_.front();
     waiting_.pop_front();
     grpc::WriteOptions options;
     if (!waiting_.empty()) options.set_buffer_hint();

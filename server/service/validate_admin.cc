@@ -7,7 +7,7 @@
 namespace semaphored {
 namespace {
 
-constexpr int64_t kGraceMaxMs = 24 * 3'600'000;
+constexpr int64_t kGraceMaxMs = 86'400'000;
 constexpr int64_t kLongestHoldLeastMs = 1'000;
 constexpr int64_t kLongestHoldMostMs = 366LL * 24 * 3'600'000;
 
@@ -37,7 +37,7 @@ Problem CheckCreate(const pb::Create& act, const RequestLimits& limits, AdminCom
   AdminCreate create;
   create.limit = act.limit();
   if (Problem problem = CheckSettings(act.settings(), &create.settings)) return problem;
-  out->act = std::move(create);
+  out->act = create;
   return std::nullopt;
 }
 
@@ -149,7 +149,7 @@ Problem CheckDescribe(const pb::Describe& act, const RequestLimits& limits, Admi
 Problem CheckConfigure(const pb::Configure& act, AdminCommand* out) {
   AdminConfigure configure;
   if (Problem problem = CheckSettings(act.settings(), &configure.settings)) return problem;
-  out->act = std::move(configure);
+  out->act = configure;
   return std::nullopt;
 }
 
