@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "adapters/ledger/postgres/engine.h"
 #include "adapters/ledger/sqlite/database.h"
 #include "adapters/ledger/sqlite/node_table.h"
 #include "adapters/ledger/sqlite/schema.h"
@@ -148,7 +149,9 @@ struct Scheme {
   absl::StatusOr<std::unique_ptr<Engine>> (*open)(const std::string& url);
 };
 
-constexpr Scheme kSchemes[] = {{"sqlite", OpenSqlite}};
+constexpr Scheme kSchemes[] = {{"sqlite", OpenSqlite},
+                               {"postgres", postgres::OpenPostgres},
+                               {"postgresql", postgres::OpenPostgres}};
 
 }  // namespace
 

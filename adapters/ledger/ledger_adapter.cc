@@ -44,10 +44,28 @@ absl::Status LedgerAdapter::Start() {
 absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batch,
                                                SteadyTime deadline) {
   if (found_events_.empty()) last_.clear();
-  if (unknown_ != nullptr) return SettleUnknown(deadline);
+  if (unknown_ != nullptr) {
+    const bool own = unknown_->batch.empty();
+    absl::StatusOr<StepResult> settled = SettleUnknown(deadline);
+    // Nobody waits for it but us: no command was in it.
+    if (batch.empty() || !own || !settled.ok()) return settled;
+    if (unknown_ != nullptr) {
+      return absl::UnavailableError(absl::StrCat(
+          store_->guarantees().adapter, ": the engine's answer was lost, and is not found out yet"));
+    }
+    found_events_.insert(found_events_.end(), settled->events.begin(), settled->events.end());
+    found_changes_.insert(found_changes_.end(), settled->changes.begin(), settled->changes.end());
+  }
   if (batch.empty()) return WaitForEvents(deadline);
 
   StepResult result;
+  if (absl::Status status = Run(batch, deadline, &result); !status.ok()) return status;
+  return result;
+}
+
+absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime deadline,
+                                StepResult* result) {
+  asked_.clear();
   for (int attempt = 0; attempt < options_.attempts_max; ++attempt) {
     auto decided = std::make_unique<Decided>();
     if (absl::Status status = Decide(batch, attempt, decided.get()); !status.ok()) {
@@ -55,26 +73,34 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
       return status;
     }
     CommitResult commit;
-    if (!decided->transaction.empty()) commit = store_->Commit(decided->transaction, deadline);
+    if (!decided->transaction.empty()) {
+      commit = store_->Commit(decided->transaction, deadline);
+    } else if (!exclusive()) {
+      commit = CheckConditions(decided->transaction);
+    }
     switch (commit.kind) {
       case CommitResult::Kind::kWon:
-        Win(decided.get(), &result);
-        return result;
+        Win(decided.get(), result);
+        to_serve_.clear();
+        return absl::OkStatus();
       case CommitResult::Kind::kFailed:
         Undo(decided->transaction);
         return commit.status;
       case CommitResult::Kind::kUnknown:
-        for (const Submission& submission : batch) decided->tickets.push_back(submission.ticket);
+        decided->batch.assign(batch.begin(), batch.end());
         unknown_ = std::move(decided);
-        result.outcomes.resize(batch.size());
-        for (Outcome& outcome : result.outcomes) outcome.kind = OutcomeKind::kUnknown;
-        return result;
+        result->outcomes.resize(batch.size());
+        for (Outcome& outcome : result->outcomes) outcome.kind = OutcomeKind::kUnknown;
+        return absl::OkStatus();
       case CommitResult::Kind::kLost:
         Undo(decided->transaction);
         if (absl::Status status = RefreshSessions(decided->transaction); !status.ok()) {
           return status;
         }
         if (absl::Status status = Refresh(std::move(commit.stale)); !status.ok()) return status;
+        if (commit.answered) {
+          if (absl::Status status = AskAnswers(batch); !status.ok()) return status;
+        }
     }
   }
   return absl::AbortedError(absl::StrCat(store_->guarantees().adapter,
@@ -92,6 +118,10 @@ absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
     if (absl::Status status = SweepIfDue(); !status.ok()) return status;
   }
   StepResult result;
+  if (!to_serve_.empty()) {
+    if (absl::Status status = Run({}, deadline, &result); !status.ok()) return status;
+    return result;
+  }
   Decided nothing;
   Win(&nothing, &result);
   return result;
@@ -102,26 +132,35 @@ absl::StatusOr<StepResult> LedgerAdapter::SettleUnknown(SteadyTime deadline) {
   CommitResult commit = store_->Settle(unknown_->transaction, deadline);
   if (commit.kind == CommitResult::Kind::kUnknown) return result;
   const std::unique_ptr<Decided> decided = std::move(unknown_);
-  std::vector<uint64_t> tickets = std::move(decided->tickets);
-  if (commit.kind == CommitResult::Kind::kWon) {
-    Win(decided.get(), &result);
-    for (size_t i = 0; i < tickets.size(); ++i) {
-      result.settled.push_back({tickets[i], std::move(result.outcomes[i])});
+  const std::vector<Submission> batch = std::move(decided->batch);
+  const auto settle = [&] {
+    for (size_t i = 0; i < batch.size(); ++i) {
+      result.settled.push_back({batch[i].ticket, std::move(result.outcomes[i])});
     }
     result.outcomes.clear();
-    return result;
+    return std::move(result);
+  };
+  if (commit.kind == CommitResult::Kind::kWon) {
+    Win(decided.get(), &result);
+    return settle();
   }
   Undo(decided->transaction);
+  if (commit.kind == CommitResult::Kind::kLost && !exclusive()) {
+    // It has not landed and cannot any more: the batch is decided anew. If this fails, its revisions
+    // are found stale and loaded again by the next.
+    absl::Status status = RefreshSessions(decided->transaction);
+    if (status.ok()) status = Refresh(commit.stale);
+    if (status.ok()) status = Run(batch, deadline, &result);
+    if (status.ok()) return unknown_ != nullptr ? StepResult() : settle();
+    for (const Submission& submission : batch) result.settled.push_back({submission.ticket, status});
+    return result;
+  }
   const absl::Status status =
       commit.kind == CommitResult::Kind::kFailed && !commit.status.ok()
           ? commit.status
           : absl::UnavailableError(
                 "the engine's answer was lost, and the write with it; nothing was done, try again");
-  for (uint64_t ticket : tickets) result.settled.push_back({ticket, status});
-  std::vector<std::string> stale = std::move(commit.stale);
-  for (const SemaphoreDelta& delta : decided->transaction.semaphores) stale.push_back(delta.name);
-  // If this fails, the next batch finds its revisions stale and loads them again.
-  if (!exclusive()) Refresh(std::move(stale)).IgnoreError();
+  for (const Submission& submission : batch) result.settled.push_back({submission.ticket, status});
   return result;
 }
 

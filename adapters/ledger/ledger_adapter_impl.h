@@ -18,6 +18,9 @@
 
 namespace semaphored::ledger {
 
+// Whose request it is, if it is one that may be repeated.
+const Requester* RequesterOf(const Command& command);
+
 class LedgerAdapter final : public Adapter {
  public:
   LedgerAdapter(std::unique_ptr<LedgerStore> store, LedgerOptions options)
@@ -34,15 +37,21 @@ class LedgerAdapter final : public Adapter {
   struct Decided {
     Transaction transaction;
     std::vector<Outcome> outcomes;
-    std::vector<uint64_t> tickets;  // Only when its fate is unknown.
+    // Only when its fate is unknown.
+    std::vector<Submission> batch;
   };
 
   bool exclusive() const { return store_->guarantees().exclusive; }
 
   absl::StatusOr<StepResult> WaitForEvents(SteadyTime deadline);
+  // Decides a batch, writes it, and decides it anew as often as another daemon was first.
+  absl::Status Run(absl::Span<const Submission> batch, SteadyTime deadline, StepResult* result);
   absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline);
   absl::Status Decide(absl::Span<const Submission> batch, int attempt, Decided* decided);
   absl::Status DecideOne(const Command& command, Editor& editor, Decided* decided);
+  Context NewContext() const;
+  // Grants to those for whom others have made room.
+  void Serve(Editor& editor);
   Outcome Execute(const Command& command, Editor& editor, const Context& context);
   absl::StatusOr<Outcome> ReadHistory(const HistoryCommand& command);
   absl::StatusOr<Outcome> ListNames(const ListCommand& command);
@@ -58,6 +67,13 @@ class LedgerAdapter final : public Adapter {
   // This batch speaks of the client: it is not forgotten before the batch has ended.
   void UsedInBatch(Client* client) const;
 
+  // Shared stores: looks up the answers of all requests of the batch, for the case that some have
+  // been given.
+  absl::Status AskAnswers(absl::Span<const Submission> batch);
+  // Shared stores: what the batch rests upon and does not write, as conditions of its transaction.
+  void AddConditions(Decided* decided);
+  // The same, looked at, since there is nothing to write.
+  CommitResult CheckConditions(const Transaction& transaction);
   absl::Status Need(const Command& command);
   absl::Status Refresh(std::vector<std::string> names);
   absl::Status SweepIfDue();
@@ -86,6 +102,13 @@ class LedgerAdapter final : public Adapter {
   std::vector<SemaphoreChange> found_changes_;
   absl::flat_hash_set<std::string> loaded_;  // Names whose state is cached, existing or not.
   absl::flat_hash_set<std::string> read_;    // Names that this batch has looked at.
+  // Requests that this batch took for new without asking the store.
+  std::vector<AskedRequest> assumed_new_;
+  // What the store said of requests, if it was asked, by client id and sequence number.
+  absl::flat_hash_map<std::pair<std::string, uint64_t>, LedgerStore::Found> asked_;
+  // Changed by others: there may be room for somebody who waits. (Daemons leave none; SQL clients
+  // and other foreign holders do.)
+  absl::flat_hash_set<std::string> to_serve_;
   SteadyTime swept_at_{};
 };
 

@@ -55,12 +55,25 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::Replay(const Command& comm
   if (sequence + options_.request_window <= client->sequence_high)
     return Simply(OutcomeKind::kTooOld);
   // Above everything answered, it is new; but for a store with other daemons on it, which may have
-  // answered.
+  // answered: there it is taken for new until the commit says otherwise.
   if (sequence > client->sequence_high && exclusive()) return std::nullopt;
-  absl::StatusOr<std::optional<Answer>> answer = store_->FindAnswer(request, client->client_id);
-  if (!answer.ok()) return answer.status();
-  if (!answer->has_value()) return std::nullopt;
-  return ReplayAnswer(command, **answer, editor, context);
+  const auto known = asked_.find(std::pair(client->client_id, sequence));
+  if (known == asked_.end() && sequence > client->sequence_high) {
+    assumed_new_.push_back({request, client->client_id});
+    return std::nullopt;
+  }
+  LedgerStore::Found found;
+  if (known != asked_.end()) {
+    found = known->second;
+    if (found.answer) found.answer->request = request;
+  } else {
+    absl::StatusOr<std::optional<Answer>> answer = store_->FindAnswer(request, client->client_id);
+    if (!answer.ok()) return answer.status();
+    found.answer = *std::move(answer);
+  }
+  if (found.too_old) return Simply(OutcomeKind::kTooOld);
+  if (found.answer) return ReplayAnswer(command, *found.answer, editor, context);
+  return std::nullopt;
 }
 
 Outcome LedgerAdapter::ReplayAnswer(const Command& command, const Answer& answer, Editor& editor,

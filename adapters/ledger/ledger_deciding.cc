@@ -9,8 +9,6 @@
 
 namespace semaphored::ledger {
 
-namespace {
-
 const Requester* RequesterOf(const Command& command) {
   if (const auto* acquire = std::get_if<AcquireCommand>(&command)) return &acquire->requester;
   if (const auto* release = std::get_if<ReleaseCommand>(&command)) return &release->requester;
@@ -19,14 +17,13 @@ const Requester* RequesterOf(const Command& command) {
                                                                                 : nullptr;
 }
 
-}  // namespace
-
 absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attempt,
                                    Decided* decided) {
   decided->transaction.node = options_.self;
   decided->transaction.attempt = attempt;
   decided->outcomes.reserve(batch.size());
   read_.clear();
+  assumed_new_.clear();
   ++batch_;
   if (!exclusive()) {
     absl::StatusOr<std::vector<std::string>> hints = store_->Wait(SteadyTime::min());
@@ -40,19 +37,9 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
     for (const Submission& submission : batch) {
       if (absl::Status status = Need(submission.command); !status.ok()) return status;
     }
-    std::vector<const SemaphoreRow*> rows;
-    std::vector<SemaphoreRow> absent;
-    absent.reserve(read_.size());
-    for (const std::string& name : read_) {
-      const Semaphore* semaphore = state_.Find(name);
-      if (semaphore == nullptr) absent.emplace_back().name = name;
-      rows.push_back(semaphore != nullptr ? &semaphore->row : &absent.back());
-    }
-    absl::StatusOr<std::vector<std::string>> changed = store_->Changed(rows);
-    if (!changed.ok()) return changed.status();
-    if (absl::Status status = Refresh(*std::move(changed)); !status.ok()) return status;
   }
   Editor editor(&state_, &decided->transaction);
+  Serve(editor);
   for (const Submission& submission : batch) {
     if (absl::Status status = DecideOne(submission.command, editor, decided); !status.ok()) {
       editor.Finish();
@@ -62,16 +49,21 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
   editor.Finish();
   NameClients(&decided->transaction);
   ForgetClients(&decided->transaction);
+  if (!exclusive()) AddConditions(decided);
   return absl::OkStatus();
 }
 
-absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, Decided* decided) {
+Context LedgerAdapter::NewContext() const {
   Context context;
   context.self = options_.self;
   context.limits = options_.limits;
   context.shared = !exclusive();
   context.now_unix_ms = options_.now_unix_ms();
+  return context;
+}
 
+absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, Decided* decided) {
+  Context context = NewContext();
   const Requester* requester = RequesterOf(command);
   Client* client = nullptr;
   std::string_view client_id;
@@ -142,7 +134,14 @@ Outcome LedgerAdapter::Execute(const Command& command, Editor& editor, const Con
       }
       return outcome;
     }
-    Outcome operator()(const AcquireCommand& c) const { return Acquire(editor, c, context); }
+    Outcome operator()(const AcquireCommand& c) const {
+      const Guarantees& guarantees = self.guarantees();
+      if (c.permits <= guarantees.permits_per_request_max) return Acquire(editor, c, context);
+      Outcome outcome = Simply(OutcomeKind::kUnsupported);
+      outcome.message = absl::StrCat("the adapter ", guarantees.adapter, " gives one request at most ",
+                                     guarantees.permits_per_request_max, " permits");
+      return outcome;
+    }
     Outcome operator()(const ReleaseCommand& c) const {
       return WithCause(Release(editor, c, context), c.claim);
     }

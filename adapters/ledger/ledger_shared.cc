@@ -81,6 +81,10 @@ absl::Status LedgerAdapter::Refresh(std::vector<std::string> names) {
     SemaphoreDelta delta =
         ReplaceWith(loaded == image->semaphores.end() ? nullptr : &*loaded, name, &state_);
     loaded_.insert(name);
+    if (const Semaphore* semaphore = state_.Find(name);
+        semaphore != nullptr && (!semaphore->waiters.empty() || semaphore->row.destroying)) {
+      to_serve_.insert(name);
+    }
     if (known) difference.semaphores.push_back(std::move(delta));
   }
   std::vector<Event> events;
@@ -116,7 +120,8 @@ void LedgerAdapter::ExplainEnds(std::vector<Event>* events) {
 // engine.
 absl::Status LedgerAdapter::SweepIfDue() {
   const SteadyTime now = options_.now();
-  if (now < swept_at_ + options_.sweep_interval) return absl::OkStatus();
+  if (store_->TakeMissedHints()) swept_at_ = SteadyTime::min();
+  if (now - options_.sweep_interval < swept_at_) return absl::OkStatus();
   std::vector<const SemaphoreRow*> rows;
   std::vector<std::string> idle;
   for (const std::string& name : loaded_) {
@@ -162,6 +167,94 @@ absl::Status LedgerAdapter::RefreshSessions(const Transaction& lost) {
   }
   AppendEvents(difference, &found_events_);
   return absl::OkStatus();
+}
+
+void LedgerAdapter::Serve(Editor& editor) {
+  for (const std::string& name : to_serve_) {
+    if (Semaphore* semaphore = state_.Find(name)) AfterRoom(editor, semaphore, NewContext());
+  }
+}
+
+absl::Status LedgerAdapter::AskAnswers(absl::Span<const Submission> batch) {
+  std::vector<AskedRequest> asked;
+  for (const Submission& submission : batch) {
+    const Requester* requester = RequesterOf(submission.command);
+    if (requester == nullptr || requester->sequence == 0) continue;
+    const Client* client = clients_.Find(requester->client_id);
+    const uint32_t number = client == nullptr ? 0 : client->number;
+    asked.push_back({{number, requester->sequence}, requester->client_id});
+  }
+  absl::StatusOr<std::vector<LedgerStore::Found>> found = store_->FindAnswers(asked, options_.request_window);
+  if (!found.ok()) return found.status();
+  for (size_t i = 0; i < asked.size(); ++i) {
+    asked_[{asked[i].client_id, asked[i].request.sequence}] = std::move((*found)[i]);
+  }
+  return absl::OkStatus();
+}
+
+void LedgerAdapter::AddConditions(Decided* decided) {
+  Transaction& transaction = decided->transaction;
+  transaction.request_window = options_.request_window;
+  absl::flat_hash_set<std::string_view> touched;
+  for (const SemaphoreDelta& delta : transaction.semaphores) touched.insert(delta.name);
+  for (const std::string& name : read_) {
+    if (touched.contains(name)) continue;
+    const Semaphore* semaphore = state_.Find(name);
+    transaction.reads.push_back({name, semaphore == nullptr ? 0 : semaphore->row.revision});
+  }
+  const auto concern = [&](const SemaphoreDelta& delta, const Claim& claim) {
+    const uint32_t node = HostOf(state_, claim).number;
+    if (node == 0 || node == options_.self.number) return;
+    std::pair<uint32_t, std::string> pair(node, delta.name);
+    if (std::ranges::find(transaction.concerns, pair) == transaction.concerns.end())
+      transaction.concerns.push_back(std::move(pair));
+  };
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    for (const LeaseChange& change : delta.leases) {
+      if (change.before) concern(delta, *change.before);
+      if (change.after) concern(delta, *change.after);
+    }
+    for (const WaiterChange& change : delta.waiters) {
+      if (change.before) concern(delta, *change.before);
+      if (change.after) concern(delta, *change.after);
+    }
+  }
+  absl::flat_hash_set<std::pair<uint32_t, uint64_t>> answered;
+  for (const Answer& answer : transaction.answers)
+    answered.insert({answer.request.client, answer.request.sequence});
+  for (AskedRequest& asked : assumed_new_) {
+    if (!answered.contains({asked.request.client, asked.request.sequence}))
+      transaction.unanswered.push_back(std::move(asked));
+  }
+}
+
+CommitResult LedgerAdapter::CheckConditions(const Transaction& transaction) {
+  CommitResult result;
+  const auto failed = [](absl::Status status) {
+    return CommitResult{CommitResult::Kind::kFailed, {}, false, std::move(status)};
+  };
+  if (!transaction.reads.empty()) {
+    std::vector<SemaphoreRow> rows(transaction.reads.size());
+    std::vector<const SemaphoreRow*> pointers;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i].name = transaction.reads[i].semaphore;
+      rows[i].revision = transaction.reads[i].revision;
+      pointers.push_back(&rows[i]);
+    }
+    absl::StatusOr<std::vector<std::string>> changed = store_->Changed(pointers);
+    if (!changed.ok()) return failed(changed.status());
+    result.stale = *std::move(changed);
+  }
+  if (!transaction.unanswered.empty()) {
+    absl::StatusOr<std::vector<LedgerStore::Found>> found =
+        store_->FindAnswers(transaction.unanswered, options_.request_window);
+    if (!found.ok()) return failed(found.status());
+    for (const LedgerStore::Found& each : *found) {
+      result.answered = result.answered || each.answer.has_value() || each.too_old;
+    }
+  }
+  if (result.answered || !result.stale.empty()) result.kind = CommitResult::Kind::kLost;
+  return result;
 }
 
 absl::StatusOr<Outcome> LedgerAdapter::ListNames(const ListCommand& command) {

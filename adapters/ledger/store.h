@@ -46,6 +46,8 @@ struct CommitResult {
   };
   Kind kind = Kind::kWon;
   std::vector<std::string> stale;
+  // kLost: one of the requests has been answered. They are asked for before it is decided anew.
+  bool answered = false;
   absl::Status status;
 };
 
@@ -80,6 +82,14 @@ class LedgerStore {
   virtual absl::StatusOr<std::optional<Answer>> FindAnswer(const RequestKey& request,
                                                            const std::string& client_id) = 0;
 
+  // The same for many at once. `too_old`: the client was answered one that is higher by `window`.
+  struct Found {
+    std::optional<Answer> answer;
+    bool too_old = false;
+  };
+  virtual absl::StatusOr<std::vector<Found>> FindAnswers(absl::Span<const AskedRequest> requests,
+                                                        uint64_t window);
+
   // A session's row and the names of the semaphores in which it has claims; nullptr row: there is
   // none. Not asked of an exclusive store.
   struct SessionAt {
@@ -111,6 +121,13 @@ class LedgerStore {
   // until `deadline` or Wake(); a deadline in the past: only takes what is there. A hint: it may
   // miss, or tell too much.
   virtual absl::StatusOr<std::vector<std::string>> Wait(SteadyTime deadline) = 0;
+
+  // True if hints may have been lost since the last call (the connection was made anew).
+  virtual bool TakeMissedHints() { return false; }
+
+  // True while nothing may be granted: the engine may have lost commits, and the leases in them have
+  // not yet run out.
+  virtual bool GrantsWithheld() { return false; }
 
   // Ends a Wait, this one or the next. Any thread.
   virtual void Wake() = 0;

@@ -62,6 +62,18 @@ struct EpochCondition {
   uint32_t epoch = 0;
 };
 
+// A request, with the name of the client, which the store may not know by number.
+struct AskedRequest {
+  RequestKey request;
+  std::string client_id;
+};
+
+// What an answer rests upon that changes nothing in this semaphore.
+struct ReadCondition {
+  std::string semaphore;
+  uint64_t revision = 0;  // 0: it does not exist.
+};
+
 struct Transaction {
   // Lands only if this is still the node's incarnation and it was not declared dead,
   NodeRef node;
@@ -71,10 +83,19 @@ struct Transaction {
   std::vector<SessionChange> sessions;
   // … if these sessions still have these epochs,
   std::vector<EpochCondition> epochs;
-  // … and if none of these requests has been answered yet.
+  // … and if none of these requests has been answered yet,
   std::vector<Answer> answers;
+  // … (nor any of the same client that is higher by the window, which makes them too old),
+  uint64_t request_window = 0;
+  // … nor these, whose answers are not remembered; and if these semaphores stand as they were read.
+  // Both only on a store that is not exclusive.
+  std::vector<AskedRequest> unanswered;
+  std::vector<ReadCondition> reads;
 
   std::vector<HistoryRow> history;
+  // Other nodes whose claims it changes, and in which semaphore: those are to be told, if the engine
+  // can. Each pair once. Only on a store that is not exclusive.
+  std::vector<std::pair<uint32_t, std::string>> concerns;
   std::vector<NewClient> new_clients;
   std::vector<AnswerFloor> answer_floors;
   // Silent here for long, and without claims. A shared store may drop what it knows of one only if
@@ -83,6 +104,7 @@ struct Transaction {
   // Times that this batch was decided anew because another daemon was first.
   int attempt = 0;
 
+  // Nothing to write; then `unanswered` and `reads` are for the adapter to look at.
   bool empty() const {
     return semaphores.empty() && sessions.empty() && answers.empty() && history.empty() &&
            new_clients.empty() && forgotten_clients.empty();

@@ -17,10 +17,10 @@ function(semaphored_test_program target)
   target_link_libraries(${target} PRIVATE ${ARG_LINK} Catch2::Catch2WithMain)
 endfunction()
 
-# semaphored_discover(name label timeout_s): one ctest entry for each case of the program.
+# semaphored_discover(name label timeout_s [property value]...): one ctest entry for each case of the program.
 function(semaphored_discover target label timeout_s)
   if(TARGET ${target})
     catch_discover_tests(${target} TEST_PREFIX "${label}: " DISCOVERY_MODE PRE_TEST
-      PROPERTIES LABELS ${label} TIMEOUT ${timeout_s})
+      PROPERTIES LABELS ${label} TIMEOUT ${timeout_s} ${ARGN})
   endif()
 endfunction()

@@ -1,9 +1,13 @@
 // The engines that the contract is run on.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include <catch2/catch_test_macros.hpp>
+#include <pqxx/pqxx>
 
 #include "tests/contract/contract.h"
 #include "tests/contract/shared_engine.h"
@@ -42,6 +46,34 @@ class SqliteOnDisk : public Fixture {
   fs::path folder_;
 };
 
+// A schema of its own in the database that the test command has started.
+class Postgres : public Fixture {
+ public:
+  Postgres() {
+    const char* file = std::getenv("SEMAPHORED_TEST_POSTGRES_URL_FILE");
+    INFO("SEMAPHORED_TEST_POSTGRES_URL_FILE names the file with the URL of a Postgres for tests; ctest sets it");
+    REQUIRE(file != nullptr);
+    std::ifstream stream(file);
+    REQUIRE(std::getline(stream, url_));
+    static int count = 0;
+    schema_ = "contract_" + std::to_string(getpid()) + "_" + std::to_string(++count);
+  }
+  ~Postgres() override {
+    pqxx::connection connection(url_);
+    pqxx::nontransaction(connection).exec("SET client_min_messages = error; DROP SCHEMA IF EXISTS " + schema_ + " CASCADE");
+  }
+
+  absl::StatusOr<std::unique_ptr<Engine>> Open() override {
+    // The wall clock of a case stands in the past; its history is not to be too old for that.
+    return OpenEngine(url_ + "?lanes=1&history_age_ms=9000000000000&schema=" + schema_);
+  }
+  bool can_restart() const override { return true; }
+
+ private:
+  std::string url_;
+  std::string schema_;
+};
+
 }  // namespace
 
 const std::vector<EngineUnderTest>& EnginesUnderTest() {
@@ -52,6 +84,7 @@ const std::vector<EngineUnderTest>& EnginesUnderTest() {
       // change.
       {"sqlite-no-history",
        [] { return std::make_unique<SqliteOnDisk>("?history_rows=0&synchronous=off"); }},
+      {"postgres", [] { return std::make_unique<Postgres>(); }},
       {"shared", [] { return MakeSharedFixture(/*lossy=*/false); }},
       {"shared-lossy", [] { return MakeSharedFixture(/*lossy=*/true); }},
   };

@@ -104,7 +104,8 @@ MemoryEngine::Landing MemoryEngine::Land(Write& write) {
     return landing;
   }
   bool stands = SemaphoresStand(transaction, &landing.stale);
-  if (!SessionsStand(transaction) || !Unanswered(transaction)) {
+  landing.answered = !Unanswered(transaction);
+  if (!SessionsStand(transaction) || landing.answered) {
     stands = false;
     landing.stale.clear();
     for (const SemaphoreDelta& delta : transaction.semaphores) landing.stale.push_back(delta.name);
@@ -129,6 +130,11 @@ bool MemoryEngine::SemaphoresStand(const Transaction& transaction,
     const StoredSemaphore* stored = Find(delta.name);
     const uint64_t expected = delta.before ? delta.before->revision : 0;
     if ((stored == nullptr ? 0 : stored->row.revision) != expected) stale->push_back(delta.name);
+  }
+  for (const ledger::ReadCondition& read : transaction.reads) {
+    const StoredSemaphore* stored = Find(read.semaphore);
+    if ((stored == nullptr ? 0 : stored->row.revision) != read.revision)
+      stale->push_back(read.semaphore);
   }
   return stale->empty();
 }
@@ -162,9 +168,11 @@ bool MemoryEngine::SessionsStand(const Transaction& transaction) const {
 
 bool MemoryEngine::Unanswered(const Transaction& transaction) const {
   if (!conditions.answer) return true;
-  return std::ranges::none_of(transaction.answers, [&](const ledger::Answer& answer) {
-    return clients_.at(answer.request.client).answers.contains(answer.request.sequence);
-  });
+  const auto known = [&](const RequestKey& request) {
+    return clients_.at(request.client).answers.contains(request.sequence);
+  };
+  return std::ranges::none_of(transaction.answers, known, &ledger::Answer::request) &&
+         std::ranges::none_of(transaction.unanswered, known, &ledger::AskedRequest::request);
 }
 
 void MemoryEngine::SetTokens(Transaction& transaction) {

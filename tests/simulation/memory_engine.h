@@ -59,6 +59,7 @@ class MemoryEngine {
   struct Landing {
     bool landed = false;
     std::vector<std::string> stale;  // When it was lost.
+    bool answered = false;           // … since a request of it has been answered.
     absl::Status status;             // FAILED_PRECONDITION: the node is dead or replaced.
   };
 

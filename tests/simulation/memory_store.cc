@@ -21,10 +21,10 @@ absl::Status Unreachable() {
 }
 
 CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, std::move(status)};
+  return {CommitResult::Kind::kFailed, {}, false, std::move(status)};
 }
 
-CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, {}}; }
+CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, false, {}}; }
 
 }  // namespace
 
@@ -98,6 +98,8 @@ Transaction MemoryStore::ForEngine(const Transaction& transaction) {
   }
   for (ledger::Answer& answer : copy.answers)
     answer.request.client = ToEngine(answer.request.client);
+  for (ledger::AskedRequest& asked : copy.unanswered)
+    asked.request.client = handle_.engine->NumberOf(asked.client_id);
   for (ledger::AnswerFloor& floor : copy.answer_floors) floor.client = ToEngine(floor.client);
   return copy;
 }
@@ -129,7 +131,7 @@ CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction*
     return Lose(write);
   }
   if (link_->Strikes(rates.lost_race) && !handle_.engine->HasLanded(write->id) && !again) {
-    CommitResult lost{CommitResult::Kind::kLost, {}, {}};
+    CommitResult lost{CommitResult::Kind::kLost, {}, false, {}};
     for (const SemaphoreDelta& delta : transaction->semaphores) lost.stale.push_back(delta.name);
     return lost;
   }
@@ -143,7 +145,7 @@ CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction*
     return Unknown();
   }
   if (!landing.status.ok()) return Failed(landing.status);
-  if (!landing.landed) return {CommitResult::Kind::kLost, landing.stale, {}};
+  if (!landing.landed) return {CommitResult::Kind::kLost, landing.stale, landing.answered, {}};
   TakeBack(*write, transaction);
   return {};
 }

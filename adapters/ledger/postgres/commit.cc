@@ -1,0 +1,349 @@
+#include "adapters/ledger/postgres/commit.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "adapters/ledger/postgres/array.h"
+
+namespace semaphored::postgres {
+namespace {
+
+using ledger::LeaseChange;
+using ledger::SemaphoreDelta;
+using ledger::SessionChange;
+using ledger::SessionPtr;
+using ledger::Transaction;
+using ledger::WaiterChange;
+
+constexpr size_t kNumbers = 5;   // Arguments of commit_1 that are numbers; they come first.
+constexpr size_t kArrays = 54;
+
+// All changes of one row in a batch, as one: from what it was to what it is.
+template <typename Row, typename Change>
+struct Folded {
+  Row before;
+  Row after;
+  EndCause cause = EndCause::kNone;
+  Row last;  // As it was when it ended.
+  std::vector<std::pair<Slots, EndCause>> parts;  // Given back while the rest stayed.
+};
+using FoldedLease = Folded<LeasePtr, LeaseChange>;
+
+const Id& IdOf(const LeaseChange& change) { return (change.before ? change.before : change.after)->id; }
+const Id& IdOf(const WaiterChange& change) { return (change.before ? change.before : change.after)->id; }
+const Id& IdOf(const SessionChange& change) { return (change.before ? change.before : change.after)->id; }
+
+// In the order in which each was first spoken of.
+template <typename Row, typename Change>
+std::vector<Folded<Row, Change>> Fold(const std::vector<Change>& changes) {
+  std::vector<Folded<Row, Change>> folded;
+  absl::flat_hash_map<Id, size_t> places;
+  for (const Change& change : changes) {
+    const auto [at, is_new] = places.try_emplace(IdOf(change), folded.size());
+    if (is_new) folded.push_back({change.before, nullptr, EndCause::kNone, nullptr, {}});
+    Folded<Row, Change>& row = folded[at->second];
+    if constexpr (std::is_same_v<Change, LeaseChange>) {
+      row.cause = change.cause;
+      if (!change.after) row.last = change.before;
+      if (change.before && change.after && change.after->slots.size() < change.before->slots.size()) {
+        Slots gone;
+        std::ranges::set_difference(change.before->slots, change.after->slots,
+                                    std::back_inserter(gone));
+        row.parts.emplace_back(std::move(gone), EndCause::kReleased);
+      }
+    }
+    row.after = change.after;
+  }
+  return folded;
+}
+
+bool SameHost(const Lease& a, const Lease& b) { return a.host == b.host && a.epoch == b.epoch; }
+
+class Builder {
+ public:
+  Builder(const Transaction& transaction, const std::function<const std::string&(uint32_t)>& client_id)
+      : transaction_(transaction), client_id_(client_id) {
+    for (const HistoryRow& row : transaction.history) ended_[row.lease->id] = &row;
+  }
+
+  std::vector<std::string> Build(const CommitPlace& place);
+
+ private:
+  void Add(const SemaphoreDelta& delta);
+  void Add(const SemaphoreDelta& delta, const FoldedLease& lease);
+  void Grant(const SemaphoreDelta& delta, const FoldedLease& lease);
+  void AddSessions();
+  void AddAnswers();
+  void AddConditions();
+
+  // Slots that are given back, of a lease that stood before this batch.
+  void EndSlots(const std::string& semaphore, const Id& claim, const Slots& slots, EndCause cause,
+                bool history, int64_t at) {
+    e_semaphore_.Add(semaphore);
+    e_slots_.Add(slots);
+    e_claim_.Add(claim);
+    e_cause_.Add(static_cast<int64_t>(cause));
+    e_history_.Add(std::string_view(history ? "t" : "f"));
+    e_at_.Add(at);
+  }
+  static void AddAll(Array* array, std::initializer_list<int64_t> numbers) {
+    for (const int64_t number : numbers) array->Add(number);
+  }
+  static int64_t Signed(uint64_t number) { return static_cast<int64_t>(number); }
+
+  const Transaction& transaction_;
+  const std::function<const std::string&(uint32_t)>& client_id_;
+  absl::flat_hash_map<Id, const HistoryRow*> ended_;
+
+  Array moved_from_;
+  Array s_name_, s_revision_, s_kind_, s_next_order_;
+  Array w_name_, w_number_;
+  Array r_name_, r_revision_;
+  Array c_session_, c_epoch_;
+  Array q_client_, q_sequence_;
+  Array e_semaphore_, e_slots_, e_claim_, e_cause_, e_history_, e_at_;
+  Array u_semaphore_, u_slots_, u_claim_, u_number_;
+  Array g_semaphore_, g_slots_, g_claim_, g_holder_, g_session_, g_client_, g_number_;
+  Array d_semaphore_, d_order_;
+  Array n_semaphore_, n_claim_, n_holder_, n_session_, n_client_, n_number_;
+  Array o_id_, o_number_;
+  Array x_id_;
+  Array y_id_, y_client_, y_holder_, y_number_;
+  Array a_client_, a_semaphore_, a_claim_, a_number_;
+  Array f_client_, f_below_, forgotten_;
+  Array t_node_, t_semaphore_;
+};
+
+void Builder::Grant(const SemaphoreDelta& delta, const FoldedLease& folded) {
+  const Lease& lease = folded.after ? *folded.after : *folded.last;
+  const auto ended = ended_.find(lease.id);
+  const bool is_ended = !folded.after;
+  g_semaphore_.Add(delta.name);
+  g_slots_.Add(lease.slots);
+  g_claim_.Add(lease.id);
+  g_holder_.Add(lease.holder);
+  g_session_.Add(lease.session);
+  g_client_.Add(client_id_(lease.request.client));
+  AddAll(&g_number_,
+         {lease.permits, Signed(lease.request.sequence), lease.host.number, lease.host.incarnation,
+          lease.epoch, lease.ttl_ms, lease.priority, Signed(lease.order),
+          static_cast<int64_t>(lease.recall.reason), lease.recall.grace_ms, lease.granted_at_unix_ms,
+          is_ended ? static_cast<int64_t>(folded.cause) : 0,
+          ended == ended_.end() ? lease.granted_at_unix_ms : ended->second->ended_at_unix_ms});
+}
+
+void Builder::Add(const SemaphoreDelta& delta, const FoldedLease& folded) {
+  if (!folded.before) return Grant(delta, folded);
+  const Lease& before = *folded.before;
+  const auto ended = ended_.find(before.id);
+  // Without a history row: the database's own time.
+  const int64_t now = ended == ended_.end() ? 0 : ended->second->ended_at_unix_ms;
+  for (const auto& [slots, cause] : folded.parts)
+    EndSlots(delta.name, before.id, slots, cause, /*history=*/false, now);
+  if (!folded.after) {
+    EndSlots(delta.name, before.id, folded.last->slots, folded.cause, ended != ended_.end(), now);
+    return;
+  }
+  const Lease& after = *folded.after;
+  if (SameHost(before, after) && before.recall == after.recall && before.permits == after.permits)
+    return;
+  u_semaphore_.Add(delta.name);
+  u_slots_.Add(after.slots);
+  u_claim_.Add(after.id);
+  AddAll(&u_number_, {after.permits, after.host.number, after.host.incarnation, after.epoch,
+                      static_cast<int64_t>(after.recall.reason), after.recall.grace_ms});
+}
+
+void Builder::Add(const SemaphoreDelta& delta) {
+  enum Kind : int64_t { kTouched = 0, kWritten = 1, kDestroyed = 2, kPassing = 3 };
+  Kind kind = kTouched;
+  if (!delta.after) {
+    kind = delta.before ? kDestroyed : kPassing;
+  } else {
+    SemaphoreRow same = delta.before ? *delta.before : SemaphoreRow();
+    same.next_order = delta.after->next_order;
+    same.revision = delta.after->revision;
+    if (same != *delta.after) kind = kWritten;
+  }
+  s_name_.Add(delta.name);
+  s_revision_.Add(Signed(delta.before ? delta.before->revision : 0));
+  s_kind_.Add(kind);
+  s_next_order_.Add(Signed(delta.after ? delta.after->next_order : 1));
+  if (kind == kWritten) {
+    const SemaphoreRow& row = *delta.after;
+    const Settings& settings = row.settings;
+    w_name_.Add(row.name);
+    AddAll(&w_number_,
+           {row.limit, settings.backfill, settings.longest_hold_ms, settings.recall_grace_ms,
+            settings.permits_per_holder, settings.waiters_max, row.paused, row.destroying,
+            row.created_at_unix_ms});
+  }
+  for (const FoldedLease& lease : Fold<LeasePtr>(delta.leases)) Add(delta, lease);
+  for (const auto& waiter : Fold<WaiterPtr>(delta.waiters)) {
+    if (waiter.before) {
+      d_semaphore_.Add(delta.name);
+      d_order_.Add(Signed(waiter.before->order));
+    }
+    if (!waiter.after) continue;
+    const Waiter& row = *waiter.after;
+    n_semaphore_.Add(delta.name);
+    n_claim_.Add(row.id);
+    n_holder_.Add(row.holder);
+    n_session_.Add(row.session);
+    n_client_.Add(client_id_(row.request.client));
+    AddAll(&n_number_,
+           {Signed(row.order), row.priority, row.permits, Signed(row.request.sequence),
+            row.host.number, row.host.incarnation, row.epoch, row.ttl_ms, row.queued_at_unix_ms});
+  }
+}
+
+void Builder::AddSessions() {
+  const auto folded = Fold<SessionPtr>(transaction_.sessions);
+  absl::flat_hash_set<Id> changed;
+  for (const SessionChange& change : transaction_.sessions) changed.insert(IdOf(change));
+  for (const auto& session : folded) {
+    if (!session.before && !session.after) continue;  // Opened and closed in one batch.
+    const Id& id = (session.before ? session.before : session.after)->id;
+    o_id_.Add(id);
+    if (session.before) {
+      AddAll(&o_number_, {session.before->epoch, session.before->host.number,
+                          session.before->host.incarnation});
+    } else {
+      AddAll(&o_number_, {0, 0, 0});
+    }
+    if (session.before && session.before->host.number != transaction_.node.number &&
+        (!session.after || session.after->host != session.before->host)) {
+      moved_from_.Add(session.before->host.number);
+    }
+    if (!session.after) {
+      x_id_.Add(id);
+      continue;
+    }
+    const Session& row = *session.after;
+    y_id_.Add(id);
+    y_client_.Add(client_id_(row.client));
+    y_holder_.Add(row.holder);
+    AddAll(&y_number_, {row.host.number, row.host.incarnation, row.epoch, row.ttl_ms,
+                        row.release_on_disconnect});
+  }
+  absl::flat_hash_set<Id> conditions;
+  for (const ledger::EpochCondition& condition : transaction_.epochs) {
+    // What this batch itself makes of a session is looked at by the condition on its row.
+    if (changed.contains(condition.session)) continue;
+    if (!conditions.insert(condition.session).second) continue;
+    c_session_.Add(condition.session);
+    c_epoch_.Add(condition.epoch);
+  }
+}
+
+void Builder::AddAnswers() {
+  for (const ledger::Answer& answer : transaction_.answers) {
+    a_client_.Add(client_id_(answer.request.client));
+    a_semaphore_.Add(answer.semaphore);
+    a_claim_.Add(answer.claim);
+    AddAll(&a_number_,
+           {Signed(answer.request.sequence), static_cast<int64_t>(answer.kind),
+            static_cast<int64_t>(answer.cause), answer.number, answer.remaining, answer.changed});
+  }
+  for (const ledger::AnswerFloor& floor : transaction_.answer_floors) {
+    f_client_.Add(client_id_(floor.client));
+    f_below_.Add(Signed(floor.below));
+  }
+  for (const uint32_t client : transaction_.forgotten_clients) forgotten_.Add(client_id_(client));
+}
+
+void Builder::AddConditions() {
+  for (const ledger::ReadCondition& read : transaction_.reads) {
+    r_name_.Add(read.semaphore);
+    r_revision_.Add(Signed(read.revision));
+  }
+  for (const ledger::AskedRequest& asked : transaction_.unanswered) {
+    q_client_.Add(asked.client_id);
+    q_sequence_.Add(Signed(asked.request.sequence));
+  }
+  for (const auto& [node, semaphore] : transaction_.concerns) {
+    t_node_.Add(node);
+    t_semaphore_.Add(semaphore);
+  }
+}
+
+std::vector<std::string> Builder::Build(const CommitPlace& place) {
+  for (const SemaphoreDelta& delta : transaction_.semaphores) Add(delta);
+  AddSessions();
+  AddAnswers();
+  AddConditions();
+  std::vector<std::string> arguments = {
+      std::to_string(place.node.number), std::to_string(place.node.incarnation),
+      std::to_string(place.lane), std::to_string(place.number),
+      std::to_string(transaction_.request_window)};
+  // In the order of the function's arguments.
+  const std::array<Array*, kArrays> arrays = {
+      &moved_from_,
+      &s_name_, &s_revision_, &s_kind_, &s_next_order_,
+      &w_name_, &w_number_,
+      &r_name_, &r_revision_,
+      &c_session_, &c_epoch_,
+      &q_client_, &q_sequence_,
+      &e_semaphore_, &e_slots_, &e_claim_, &e_cause_, &e_history_, &e_at_,
+      &u_semaphore_, &u_slots_, &u_claim_, &u_number_,
+      &g_semaphore_, &g_slots_, &g_claim_, &g_holder_, &g_session_, &g_client_, &g_number_,
+      &d_semaphore_, &d_order_,
+      &n_semaphore_, &n_claim_, &n_holder_, &n_session_, &n_client_, &n_number_,
+      &o_id_, &o_number_,
+      &x_id_,
+      &y_id_, &y_client_, &y_holder_, &y_number_,
+      &a_client_, &a_semaphore_, &a_claim_, &a_number_,
+      &f_client_, &f_below_, &forgotten_,
+      &t_node_, &t_semaphore_};
+  for (Array* array : arrays) arguments.push_back(array->Take());
+  return arguments;
+}
+
+}  // namespace
+
+std::string CommitSql() {
+  std::string sql = "SELECT tokens, revisions, refusal FROM semaphored.commit_1(";
+  for (size_t i = 1; i <= kNumbers + kArrays; ++i) absl::StrAppend(&sql, i == 1 ? "$" : ",$", i);
+  return sql + ")";
+}
+
+std::vector<std::string> CommitArguments(
+    const Transaction& transaction, const CommitPlace& place,
+    const std::function<const std::string&(uint32_t)>& client_id) {
+  return Builder(transaction, client_id).Build(place);
+}
+
+void TakeGiven(const std::string& tokens, const std::string& revisions, Transaction* transaction) {
+  const std::vector<int64_t> token = ReadNumbers(tokens);
+  const std::vector<int64_t> revision = ReadNumbers(revisions);
+  absl::flat_hash_map<Id, uint64_t> given;
+  size_t next_token = 0;
+  size_t next_revision = 0;
+  for (SemaphoreDelta& delta : transaction->semaphores) {
+    if (!delta.before) {
+      const int64_t number = next_revision < revision.size() ? revision[next_revision++] : 0;
+      delta.revision = static_cast<uint64_t>(number);
+    }
+    for (const LeaseChange& change : delta.leases) {
+      if (change.before || next_token == token.size()) continue;
+      given[change.after->id] = static_cast<uint64_t>(token[next_token++]);
+    }
+  }
+  const auto set = [&](const LeasePtr& lease) {
+    if (!lease || lease->token != 0) return;
+    if (const auto found = given.find(lease->id); found != given.end()) lease->token = found->second;
+  };
+  for (const SemaphoreDelta& delta : transaction->semaphores) {
+    for (const LeaseChange& change : delta.leases) {
+      set(change.before);
+      set(change.after);
+    }
+  }
+  for (const HistoryRow& row : transaction->history) set(row.lease);
+}
+
+}  // namespace semaphored::postgres

@@ -1,0 +1,31 @@
+// A transaction of the ledger as the arguments of commit_1 (schema_1.sql).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "adapters/ledger/transaction.h"
+
+namespace semaphored::postgres {
+
+// The statement that commits, for the schema "semaphored".
+std::string CommitSql();
+
+struct CommitPlace {
+  NodeRef node;
+  uint32_t lane = 0;
+  uint64_t number = 0;  // Of the commits before.
+};
+
+// Its arguments. `client_id` gives the names of clients by number.
+std::vector<std::string> CommitArguments(
+    const ledger::Transaction& transaction, const CommitPlace& place,
+    const std::function<const std::string&(uint32_t)>& client_id);
+
+// Into the transaction, what the commit gave: tokens in the order in which leases were granted,
+// revisions of new semaphores in the order of the transaction.
+void TakeGiven(const std::string& tokens, const std::string& revisions,
+               ledger::Transaction* transaction);
+
+}  // namespace semaphored::postgres

@@ -1,0 +1,32 @@
+// The daemons on one Postgres store: a row each, with a counter that the heartbeat raises.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "adapters/adapter.h"
+#include "adapters/ledger/postgres/connection.h"
+
+namespace semaphored::postgres {
+
+class PostgresNodes : public NodeStore {
+ public:
+  PostgresNodes(std::unique_ptr<Connection> connection, std::string schema)
+      : connection_(std::move(connection)), schema_(std::move(schema)) {}
+
+  absl::StatusOr<NodeRef> Join(const std::string& node_id) override;
+  absl::Status Heartbeat() override;
+  absl::StatusOr<std::vector<Node>> Observe() override;
+  absl::StatusOr<bool> DeclareDead(const Node& seen) override;
+
+ private:
+  Answered Query(const char* name, const std::string& sql,
+                 const std::vector<std::string>& arguments);
+
+  const std::unique_ptr<Connection> connection_;
+  const std::string schema_;
+  NodeRef self_;
+};
+
+}  // namespace semaphored::postgres

@@ -1,0 +1,277 @@
+// What the store reads: rows of Postgres as rows of the ledger.
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "adapters/ledger/postgres/array.h"
+#include "adapters/ledger/postgres/statements.h"
+#include "adapters/ledger/postgres/store.h"
+
+namespace semaphored::postgres {
+
+using ledger::Image;
+using ledger::LoadedSemaphore;
+using ledger::SessionPtr;
+
+namespace {
+
+std::vector<std::string> NodeArrays(absl::Span<const NodeRef> nodes) {
+  Array numbers;
+  Array incarnations;
+  for (const NodeRef& node : nodes) {
+    numbers.Add(node.number);
+    incarnations.Add(node.incarnation);
+  }
+  return {numbers.Take(), incarnations.Take()};
+}
+
+}  // namespace
+
+uint32_t PostgresStore::ClientNumber(const std::string& client_id) {
+  if (client_id.empty()) return 0;
+  const auto [at, is_new] = numbers_.try_emplace(client_id, next_number_);
+  if (is_new) names_.emplace(next_number_++, client_id);
+  return at->second;
+}
+
+// One answer of kLoad, or sessions by themselves.
+class PostgresStore::Reader {
+ public:
+  explicit Reader(PostgresStore* store) : store_(store) {}
+
+  void Add(const pqxx::row& row);
+  // `claim`, client, holder, numbers begin at this column.
+  SessionPtr AddSession(const pqxx::row& row, int id, int client, int holder, int numbers);
+  Image Take();
+
+ private:
+  uint32_t Client(const std::string& client_id) {
+    const uint32_t number = store_->ClientNumber(client_id);
+    if (number != 0 && clients_.insert(number).second)
+      image_.clients.push_back({number, client_id, 0});
+    return number;
+  }
+  LoadedSemaphore& Semaphore(const std::string& name) {
+    const auto [at, is_new] = semaphores_.try_emplace(name, image_.semaphores.size());
+    if (is_new) image_.semaphores.emplace_back();
+    return image_.semaphores[at->second];
+  }
+  template <typename Row>
+  void ReadClaim(const pqxx::row& row, Row* claim);
+  void AddSemaphore(const pqxx::row& row);
+  void AddLease(const pqxx::row& row);
+  void AddWaiter(const pqxx::row& row);
+
+  PostgresStore* store_;
+  Image image_;
+  absl::flat_hash_set<uint32_t> clients_;
+  absl::flat_hash_map<std::string, size_t> semaphores_;
+  absl::flat_hash_map<Id, LeasePtr> leases_;
+};
+
+void PostgresStore::Reader::Add(const pqxx::row& row) {
+  switch (*row[0].c_str()) {
+    case 's': return AddSemaphore(row);
+    case 'l': return AddLease(row);
+    case 'w': return AddWaiter(row);
+    default: AddSession(row, 2, 4, 5, 6);
+  }
+}
+
+void PostgresStore::Reader::AddSemaphore(const pqxx::row& row) {
+  const std::vector<int64_t> n = ReadNumbers(row[6].c_str());
+  SemaphoreRow& semaphore = Semaphore(row[1].as<std::string>()).row;
+  semaphore.name = row[1].as<std::string>();
+  semaphore.limit = static_cast<uint32_t>(n[0]);
+  semaphore.settings.backfill = n[1] != 0;
+  semaphore.settings.longest_hold_ms = n[2];
+  semaphore.settings.recall_grace_ms = n[3];
+  semaphore.settings.permits_per_holder = static_cast<uint32_t>(n[4]);
+  semaphore.settings.waiters_max = static_cast<uint32_t>(n[5]);
+  semaphore.paused = n[6] != 0;
+  semaphore.destroying = n[7] != 0;
+  semaphore.next_order = static_cast<uint64_t>(n[8]);
+  semaphore.revision = static_cast<uint64_t>(n[9]);
+  semaphore.created_at_unix_ms = n[10];
+}
+
+template <typename Row>
+void PostgresStore::Reader::ReadClaim(const pqxx::row& row, Row* claim) {
+  claim->id = ReadId(row[2].c_str());
+  claim->session = ReadId(row[3].c_str());
+  claim->request.client = Client(row[4].as<std::string>());
+  claim->holder = row[5].as<std::string>();
+}
+
+void PostgresStore::Reader::AddLease(const pqxx::row& row) {
+  const std::vector<int64_t> n = ReadNumbers(row[6].c_str());
+  LeasePtr& lease = leases_[ReadId(row[2].c_str())];
+  if (!lease) {
+    lease = std::make_shared<Lease>();
+    ReadClaim(row, lease.get());
+    lease->foreign = n[1] != 0;
+    lease->token = static_cast<uint64_t>(n[2]);
+    lease->permits = static_cast<uint32_t>(n[3]);
+    lease->request.sequence = static_cast<uint64_t>(n[4]);
+    lease->host = {static_cast<uint32_t>(n[5]), static_cast<uint32_t>(n[6])};
+    lease->epoch = static_cast<uint32_t>(n[7]);
+    lease->ttl_ms = n[8];
+    lease->priority = static_cast<int32_t>(n[9]);
+    lease->order = static_cast<uint64_t>(n[10]);
+    lease->recall = {static_cast<Recall::Reason>(n[11]), n[12]};
+    lease->granted_at_unix_ms = n[13];
+    Semaphore(row[1].as<std::string>()).leases.push_back(lease);
+  }
+  lease->slots.push_back(static_cast<uint32_t>(n[0]));
+}
+
+void PostgresStore::Reader::AddWaiter(const pqxx::row& row) {
+  const std::vector<int64_t> n = ReadNumbers(row[6].c_str());
+  auto waiter = std::make_shared<Waiter>();
+  ReadClaim(row, waiter.get());
+  waiter->order = static_cast<uint64_t>(n[0]);
+  waiter->priority = static_cast<int32_t>(n[1]);
+  waiter->permits = static_cast<uint32_t>(n[2]);
+  waiter->request.sequence = static_cast<uint64_t>(n[3]);
+  waiter->host = {static_cast<uint32_t>(n[4]), static_cast<uint32_t>(n[5])};
+  waiter->epoch = static_cast<uint32_t>(n[6]);
+  waiter->ttl_ms = n[7];
+  waiter->queued_at_unix_ms = n[8];
+  Semaphore(row[1].as<std::string>()).waiters.push_back(std::move(waiter));
+}
+
+SessionPtr PostgresStore::Reader::AddSession(const pqxx::row& row, int id, int client, int holder,
+                                             int numbers) {
+  const std::vector<int64_t> n = ReadNumbers(row[numbers].c_str());
+  auto session = std::make_shared<Session>();
+  session->id = ReadId(row[id].c_str());
+  session->client = Client(row[client].as<std::string>());
+  session->holder = row[holder].as<std::string>();
+  session->host = {static_cast<uint32_t>(n[0]), static_cast<uint32_t>(n[1])};
+  session->epoch = static_cast<uint32_t>(n[2]);
+  session->ttl_ms = n[3];
+  session->release_on_disconnect = n[4] != 0;
+  image_.sessions.push_back(session);
+  return session;
+}
+
+Image PostgresStore::Reader::Take() {
+  // The longest hold is the semaphore's.
+  for (LoadedSemaphore& semaphore : image_.semaphores) {
+    for (const LeasePtr& lease : semaphore.leases) {
+      std::ranges::sort(lease->slots);
+      lease->longest_hold_ms = semaphore.row.settings.longest_hold_ms;
+    }
+  }
+  return std::move(image_);
+}
+
+absl::StatusOr<Image> PostgresStore::LoadAll() {
+  return absl::UnimplementedError("postgres: a shared store is not loaded as a whole");
+}
+
+absl::StatusOr<Image> PostgresStore::Load(absl::Span<const std::string> names) {
+  Array wanted;
+  for (const std::string& name : names) wanted.Add(name);
+  const Answered loaded = Query("load", sql_->load, {wanted.Take()});
+  if (!loaded.ok) return loaded.failure.status;
+  Reader reader(this);
+  for (const auto& row : loaded.rows) reader.Add(row);
+  return reader.Take();
+}
+
+absl::StatusOr<std::vector<std::string>> PostgresStore::Changed(
+    absl::Span<const SemaphoreRow* const> semaphores) {
+  Array names;
+  Array revisions;
+  for (const SemaphoreRow* row : semaphores) {
+    names.Add(row->name);
+    revisions.Add(static_cast<int64_t>(row->revision));
+  }
+  const Answered changed = Query("changed", sql_->changed, {names.Take(), revisions.Take()});
+  if (!changed.ok) return changed.failure.status;
+  std::vector<std::string> result;
+  for (const auto& row : changed.rows) result.push_back(row[0].as<std::string>());
+  return result;
+}
+
+absl::StatusOr<ledger::LedgerStore::SessionAt> PostgresStore::LoadSession(const Id& session) {
+  SessionAt at;
+  const Answered found = Query("session", sql_->session, {session.Hex()});
+  if (!found.ok) return found.failure.status;
+  Reader reader(this);
+  if (!found.rows.empty()) at.session = reader.AddSession(found.rows[0], 0, 1, 2, 3);
+  const Answered semaphores =
+      Query("session_semaphores", sql_->session_semaphores, {session.Hex()});
+  if (!semaphores.ok) return semaphores.failure.status;
+  for (const auto& row : semaphores.rows) at.semaphores.push_back(row[0].as<std::string>());
+  return at;
+}
+
+absl::StatusOr<ledger::LedgerStore::Hosted> PostgresStore::HostedBy(
+    absl::Span<const NodeRef> nodes) {
+  const std::vector<std::string> arguments = NodeArrays(nodes);
+  if (Answered ended = Query("end_lanes", sql_->end_lanes, arguments); !ended.ok)
+    return ended.failure.status;
+  Hosted hosted;
+  const Answered sessions = Query("hosted_sessions", sql_->hosted_sessions, arguments);
+  if (!sessions.ok) return sessions.failure.status;
+  Reader reader(this);
+  for (const auto& row : sessions.rows)
+    hosted.sessions.push_back(reader.AddSession(row, 0, 1, 2, 3));
+  const Answered semaphores = Query("hosted_semaphores", sql_->hosted_semaphores, arguments);
+  if (!semaphores.ok) return semaphores.failure.status;
+  for (const auto& row : semaphores.rows) hosted.semaphores.push_back(row[0].as<std::string>());
+  return hosted;
+}
+
+absl::StatusOr<std::vector<std::string>> PostgresStore::Names(const std::string& prefix,
+                                                              const std::string& after,
+                                                              uint32_t rows_max) {
+  const Answered found = Query("names", sql_->names, {after, prefix, std::to_string(rows_max)});
+  if (!found.ok) return found.failure.status;
+  std::vector<std::string> names;
+  for (const auto& row : found.rows) names.push_back(row[0].as<std::string>());
+  return names;
+}
+
+absl::StatusOr<std::vector<HistoryRow>> PostgresStore::ReadHistory(const std::string& semaphore,
+                                                                   uint64_t before,
+                                                                   uint32_t rows_max) {
+  const Answered found =
+      Query("history", sql_->history,
+            {semaphore, std::to_string(before), std::to_string(rows_max)});
+  if (!found.ok) return found.failure.status;
+  std::vector<HistoryRow> rows;
+  for (const auto& row : found.rows) {
+    const std::vector<int64_t> n = ReadNumbers(row[7].c_str());
+    auto lease = std::make_shared<Lease>();
+    lease->id = ReadId(row[2].c_str());
+    lease->session = ReadId(row[3].c_str());
+    lease->request = {ClientNumber(row[4].as<std::string>()), static_cast<uint64_t>(n[2])};
+    lease->holder = row[5].as<std::string>();
+    for (const int64_t slot : ReadNumbers(row[6].c_str()))
+      lease->slots.push_back(static_cast<uint32_t>(slot));
+    lease->token = static_cast<uint64_t>(n[0]);
+    lease->permits = static_cast<uint32_t>(n[1]);
+    lease->host = {static_cast<uint32_t>(n[3]), static_cast<uint32_t>(n[4])};
+    lease->epoch = static_cast<uint32_t>(n[5]);
+    lease->ttl_ms = n[6];
+    lease->priority = static_cast<int32_t>(n[7]);
+    lease->order = static_cast<uint64_t>(n[8]);
+    lease->granted_at_unix_ms = n[9];
+    lease->foreign = n[12] != 0;
+    HistoryRow& end = rows.emplace_back();
+    end.number = row[0].as<uint64_t>();
+    end.semaphore = row[1].as<std::string>();
+    end.ended_at_unix_ms = n[10];
+    end.cause = static_cast<EndCause>(n[11]);
+    end.lease = std::move(lease);
+  }
+  return rows;
+}
+
+}  // namespace semaphored::postgres

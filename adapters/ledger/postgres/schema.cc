@@ -1,0 +1,113 @@
+#include "adapters/ledger/postgres/schema.h"
+
+#include <array>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "postgres_schema_sql.h"
+
+namespace semaphored::postgres {
+namespace {
+
+// Each takes a database from the version of its index to the next.
+constexpr std::array<const char*, kSchemaVersion> kMigrations = {kSchema1};
+
+struct Version {
+  bool exists = false;
+  int version = 0;
+  int oldest_daemon = 0;
+};
+
+absl::StatusOr<Version> ReadVersion(Connection& connection, const std::string& schema) {
+  const Answered exists =
+      connection.Run(absl::StrCat("SELECT to_regclass('", schema, ".store') IS NOT NULL"));
+  if (!exists.ok) return exists.failure.status;
+  Version version;
+  version.exists = exists.rows[0][0].as<bool>();
+  if (!version.exists) return version;
+  const Answered row =
+      connection.Run(absl::StrCat("SELECT version, oldest_daemon FROM ", schema, ".store"));
+  if (!row.ok) return row.failure.status;
+  if (row.rows.empty())
+    return absl::DataLossError(absl::StrCat("postgres: the table ", schema, ".store has no row"));
+  version.version = row.rows[0][0].as<int>();
+  version.oldest_daemon = row.rows[0][1].as<int>();
+  return version;
+}
+
+absl::Status Judge(const Version& version, const std::string& schema) {
+  if (version.oldest_daemon > kSchemaVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "postgres: schema ", schema, " has version ", version.version,
+        ", made by a newer semaphored, and takes daemons that know version ", version.oldest_daemon,
+        " or later; this one knows ", kSchemaVersion));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string ForSchema(std::string sql, const std::string& schema) {
+  if (schema == "semaphored") return sql;
+  return absl::StrReplaceAll(sql, {{"semaphored.", absl::StrCat(schema, ".")},
+                                   {"'semaphored_'", absl::StrCat("'", schema, "_'")},
+                                   {"SCHEMA IF NOT EXISTS semaphored",
+                                    absl::StrCat("SCHEMA IF NOT EXISTS ", schema)}});
+}
+
+std::string SchemaSql(const std::string& schema) {
+  std::string sql;
+  for (const char* each : kMigrations) sql += each;
+  return ForSchema(std::move(sql), schema);
+}
+
+absl::Status PrepareSchema(Connection& connection, const std::string& schema, bool manage) {
+  absl::StatusOr<Version> version = ReadVersion(connection, schema);
+  if (!version.ok()) return version.status();
+  if (version->exists && version->version >= kSchemaVersion) return Judge(*version, schema);
+  if (!manage) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "postgres: schema ", schema,
+        version->exists ? absl::StrCat(" has version ", version->version) : " is absent",
+        "; the URL says manage_schema=no: run what `semaphored schema --print` prints, as its "
+        "owner"));
+  }
+  // One after the other, whoever comes first: the second finds it done.
+  std::string sql = absl::StrCat("BEGIN; SELECT pg_advisory_xact_lock(hashtext('semaphored'), hashtext('",
+                                 schema, "'));");
+  if (Answered locked = connection.Run(sql); !locked.ok) return locked.failure.status;
+  const auto give_up = [&](absl::Status status) {
+    connection.Run("ROLLBACK");
+    return status;
+  };
+  version = ReadVersion(connection, schema);
+  if (!version.ok()) return give_up(version.status());
+  for (int from = version->exists ? version->version : 0; from < kSchemaVersion; ++from) {
+    // An existing schema needs no right to make one.
+    std::string step = ForSchema(kMigrations[from], schema);
+    const Answered there =
+        connection.Run(absl::StrCat("SELECT to_regnamespace('", schema, "') IS NOT NULL"));
+    if (!there.ok) return give_up(there.failure.status);
+    if (there.rows[0][0].as<bool>()) {
+      step = absl::StrReplaceAll(
+          step, {{absl::StrCat("CREATE SCHEMA IF NOT EXISTS ", schema, ";"), ""}});
+    }
+    const Answered done = connection.Run(step);
+    if (!done.ok) {
+      absl::Status status = done.failure.status;
+      if (done.failure.state == "42501") {
+        status = absl::PermissionDeniedError(absl::StrCat(
+            status.message(), ": to make the schema ", schema,
+            " this user needs CREATE on the database, or on the schema if it exists; or run what "
+            "`semaphored schema --print` prints as its owner"));
+      }
+      return give_up(status);
+    }
+  }
+  if (Answered done = connection.Run("COMMIT"); !done.ok) return done.failure.status;
+  version = ReadVersion(connection, schema);
+  return version.ok() ? Judge(*version, schema) : version.status();
+}
+
+}  // namespace semaphored::postgres

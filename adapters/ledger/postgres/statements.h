@@ -1,0 +1,152 @@
+// What the store asks, beside commit_1. Written for the schema "semaphored"; see ForSchema.
+#pragma once
+
+#include <string>
+
+#include "adapters/ledger/postgres/commit.h"
+#include "adapters/ledger/postgres/schema.h"
+
+namespace semaphored::postgres {
+
+// One statement, so one snapshot: rows of four kinds. s: a semaphore; l: a slot of a lease; w: a
+// waiter; n: a session that they speak of.
+inline constexpr char kLoad[] = R"sql(
+  WITH wanted AS MATERIALIZED (SELECT DISTINCT name FROM unnest($1::text[]) AS name),
+  l AS MATERIALIZED (
+    SELECT l.* FROM wanted, LATERAL (
+      SELECT * FROM semaphored.leases o WHERE o.semaphore = wanted.name AND o.completed_at IS NULL AND o.timed_out_at IS NULL
+      OFFSET 0) AS l),
+  w AS MATERIALIZED (
+    SELECT w.* FROM wanted, LATERAL (SELECT * FROM semaphored.waiters o WHERE o.semaphore = wanted.name OFFSET 0) AS w)
+  SELECT 's', s.name, NULL::uuid, NULL::uuid, '', '',
+         ARRAY[s.permits, s.backfill::int, s.longest_hold_ms, s.recall_grace_ms, s.permits_per_holder, s.waiters_max,
+               s.paused::int, s.destroying::int, s.next_order, s.revision, (extract(epoch FROM s.created_at) * 1000)::bigint]
+    FROM wanted, LATERAL (SELECT * FROM semaphored.semaphores o WHERE o.name = wanted.name OFFSET 0) AS s
+  UNION ALL
+  SELECT 'l', l.semaphore, l.claim, l.session, l.client_id, l.holder,
+         ARRAY[l.slot, CASE l.kind WHEN 's' THEN 1 ELSE 0 END, l.token, l.permits, l.sequence, l.node, l.incarnation, l.epoch,
+               l.ttl_ms, l.priority, l.queue_order, l.recall_reason, l.recall_grace_ms,
+               (extract(epoch FROM l.created_at) * 1000)::bigint]
+    FROM l
+  UNION ALL
+  SELECT 'w', w.semaphore, w.claim, w.session, w.client_id, w.holder,
+         ARRAY[w.queue_order, w.priority, w.permits, w.sequence, w.node, w.incarnation, w.epoch, w.ttl_ms,
+               (extract(epoch FROM w.queued_at) * 1000)::bigint]
+    FROM w
+  UNION ALL
+  SELECT 'n', '', s.id, s.id, s.client_id, s.holder,
+         ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int]
+    FROM (SELECT l.session FROM l WHERE l.session <> l.claim UNION SELECT w.session FROM w WHERE w.session <> w.claim) AS x
+    , LATERAL (SELECT * FROM semaphored.sessions o WHERE o.id = x.session OFFSET 0) AS s)sql";
+
+inline constexpr char kChanged[] = R"sql(
+  SELECT t.name FROM unnest($1::text[], $2::bigint[]) AS t(name, revision)
+    LEFT JOIN LATERAL (SELECT o.revision FROM semaphored.semaphores o WHERE o.name = t.name OFFSET 0) AS s ON true
+    WHERE COALESCE(s.revision, 0) <> t.revision)sql";
+
+inline constexpr char kSettle[] = R"sql(
+  UPDATE semaphored.lanes SET commits = commits + 1, last_tokens = '{}', last_revisions = '{}'
+    WHERE node = $1 AND incarnation = $2 AND lane = $3 AND commits = $4 AND alive RETURNING commits)sql";
+
+inline constexpr char kGiven[] = R"sql(
+  SELECT commits, last_tokens, last_revisions, alive FROM semaphored.lanes
+    WHERE node = $1 AND incarnation = $2 AND lane = $3)sql";
+
+inline constexpr char kLock[] = R"sql(
+  SELECT count(*) FROM (SELECT 1 FROM semaphored.semaphores s WHERE s.name = ANY ($1::text[]) ORDER BY s.name FOR NO KEY UPDATE) AS x)sql";
+
+inline constexpr char kAnswers[] = R"sql(
+  SELECT r.kind, r.semaphore, r.claim, r.cause, r.number, r.remaining, r.changed, EXISTS (
+      SELECT 1 FROM semaphored.requests h WHERE h.client_id = q.client_id AND h.sequence - $3::bigint >= q.sequence)
+    FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS q(client_id, sequence, place)
+    LEFT JOIN LATERAL (
+      SELECT * FROM semaphored.requests o WHERE o.client_id = q.client_id AND o.sequence = q.sequence OFFSET 0) AS r ON true
+    ORDER BY q.place)sql";
+
+inline constexpr char kSession[] = R"sql(
+  SELECT s.id, s.client_id, s.holder, ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int]
+    FROM semaphored.sessions s WHERE s.id = $1::uuid)sql";
+
+inline constexpr char kSessionSemaphores[] = R"sql(
+  SELECT semaphore FROM semaphored.leases WHERE session = $1::uuid AND session <> claim AND completed_at IS NULL
+      AND timed_out_at IS NULL
+  UNION SELECT semaphore FROM semaphored.waiters WHERE session = $1::uuid AND session <> claim)sql";
+
+// Before what hangs on dead daemons is read: they can write nothing from here on.
+inline constexpr char kEndLanes[] = R"sql(
+  UPDATE semaphored.lanes l SET alive = false FROM unnest($1::integer[], $2::integer[]) AS d(node, incarnation)
+    WHERE l.node = d.node AND l.incarnation <= d.incarnation AND l.alive)sql";
+
+inline constexpr char kHostedSessions[] = R"sql(
+  SELECT s.id, s.client_id, s.holder, ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int]
+    FROM unnest($1::integer[], $2::integer[]) AS d(node, incarnation)
+    JOIN semaphored.sessions s ON s.node = d.node AND s.incarnation <= d.incarnation)sql";
+
+inline constexpr char kHostedSemaphores[] = R"sql(
+  WITH dead AS (SELECT * FROM unnest($1::integer[], $2::integer[]) AS d(node, incarnation)),
+  gone AS MATERIALIZED (
+    SELECT s.id FROM dead d JOIN semaphored.sessions s ON s.node = d.node AND s.incarnation <= d.incarnation)
+  SELECT l.semaphore FROM semaphored.leases l JOIN gone ON l.session = gone.id
+    WHERE l.session <> l.claim AND l.completed_at IS NULL AND l.timed_out_at IS NULL
+  UNION
+  SELECT w.semaphore FROM semaphored.waiters w JOIN gone ON w.session = gone.id WHERE w.session <> w.claim
+  UNION
+  SELECT l.semaphore FROM semaphored.leases l JOIN dead d ON l.node = d.node AND l.incarnation <= d.incarnation
+    WHERE l.session = l.claim AND l.completed_at IS NULL AND l.timed_out_at IS NULL
+  UNION
+  SELECT w.semaphore FROM semaphored.waiters w JOIN dead d ON w.node = d.node AND w.incarnation <= d.incarnation
+    WHERE w.session = w.claim)sql";
+
+inline constexpr char kNames[] = R"sql(
+  SELECT name FROM semaphored.semaphores WHERE name > $1 COLLATE "C" AND starts_with(name, $2) ORDER BY name LIMIT $3)sql";
+
+inline constexpr char kHistory[] = R"sql(
+  SELECT l.history_number, min(l.semaphore), min(l.claim::text), min(l.session::text), min(l.client_id), min(l.holder),
+         array_agg(l.slot ORDER BY l.slot),
+         ARRAY[min(l.token), min(l.permits), min(l.sequence), min(l.node), min(l.incarnation), min(l.epoch), min(l.ttl_ms),
+               min(l.priority), min(l.queue_order), (extract(epoch FROM min(l.created_at)) * 1000)::bigint,
+               (extract(epoch FROM min(COALESCE(l.completed_at, l.timed_out_at))) * 1000)::bigint, min(l.end_cause),
+               CASE min(l.kind::text) WHEN 's' THEN 1 ELSE 0 END]
+    FROM semaphored.leases l
+    WHERE l.history_number IN (
+      SELECT DISTINCT h.history_number FROM semaphored.leases h
+        WHERE h.history_number IS NOT NULL AND ($1 = '' OR h.semaphore = $1) AND ($2::bigint = 0 OR h.history_number < $2::bigint)
+        ORDER BY h.history_number DESC LIMIT $3)
+    GROUP BY l.history_number ORDER BY l.history_number DESC)sql";
+
+// A small batch of what need not be kept: history by number and by age, and the parts of leases
+// that were given back before the rest.
+inline constexpr char kPrune[] = R"sql(
+  WITH newest AS (SELECT last_value AS number FROM semaphored.history_numbers),
+  old AS (
+    SELECT l.ctid FROM semaphored.leases l, newest
+      WHERE l.history_number IS NOT NULL
+        AND (l.history_number <= newest.number - $1::bigint
+             OR COALESCE(l.completed_at, l.timed_out_at) < now() - $2::bigint * interval '1 millisecond')
+      ORDER BY l.history_number LIMIT 500),
+  pruned AS (DELETE FROM semaphored.leases l USING old WHERE l.ctid = old.ctid RETURNING 1)
+  SELECT count(*) FROM pruned)sql";
+
+// All of them for one schema.
+struct Statements {
+  explicit Statements(const std::string& schema)
+      : commit(ForSchema(CommitSql(), schema)),
+        load(ForSchema(kLoad, schema)),
+        changed(ForSchema(kChanged, schema)),
+        settle(ForSchema(kSettle, schema)),
+        given(ForSchema(kGiven, schema)),
+        lock(ForSchema(kLock, schema)),
+        answers(ForSchema(kAnswers, schema)),
+        session(ForSchema(kSession, schema)),
+        session_semaphores(ForSchema(kSessionSemaphores, schema)),
+        end_lanes(ForSchema(kEndLanes, schema)),
+        hosted_sessions(ForSchema(kHostedSessions, schema)),
+        hosted_semaphores(ForSchema(kHostedSemaphores, schema)),
+        names(ForSchema(kNames, schema)),
+        history(ForSchema(kHistory, schema)),
+        prune(ForSchema(kPrune, schema)) {}
+  std::string commit, load, changed, settle, given, lock, answers, session, session_semaphores,
+      end_lanes, hosted_sessions, hosted_semaphores, names, history, prune;
+};
+
+}  // namespace semaphored::postgres

@@ -1,0 +1,354 @@
+#include "adapters/ledger/postgres/store.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/ledger/postgres/array.h"
+#include "adapters/ledger/postgres/schema.h"
+#include "adapters/ledger/postgres/statements.h"
+
+namespace semaphored::postgres {
+
+using ledger::Answer;
+using ledger::CommitResult;
+using ledger::Image;
+using ledger::SemaphoreDelta;
+using ledger::Transaction;
+
+namespace {
+
+CommitResult Failed(absl::Status status) {
+  return {CommitResult::Kind::kFailed, {}, false, std::move(status)};
+}
+
+// "Serialization failure" and "deadlock detected": the whole was taken back, try again.
+bool IsLostRace(const std::string& state) {
+  return state == "40001" || state == "40P01" || state == "SM002" || state == "SM003" ||
+         state == "55P03";
+}
+
+}  // namespace
+
+PostgresStore::PostgresStore(std::unique_ptr<Connection> connection, const Guarantees& guarantees,
+                             StoreOptions options)
+    : connection_(std::move(connection)),
+      guarantees_(guarantees),
+      options_(std::move(options)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      sql_(std::make_unique<Statements>(options_.schema)) {}
+
+PostgresStore::~PostgresStore() { close(wake_); }
+
+// ---- the connection ----
+
+absl::Status PostgresStore::Start() {
+  if (absl::Status status = connection_->Open(); !status.ok()) return status;
+  // The row of the node is locked for as long as it takes: its end waits for this lane, or this
+  // lane sees its end.
+  const Answered made = connection_->Run(
+      "open_lane",
+      ForSchema("WITH n AS (SELECT number, incarnation FROM semaphored.nodes WHERE number = $1 AND incarnation = $2 AND NOT dead "
+                "FOR SHARE) INSERT INTO semaphored.lanes AS l (node, incarnation, lane) SELECT number, incarnation, $3 FROM n "
+                "ON CONFLICT (node, incarnation, lane) DO UPDATE SET commits = l.commits RETURNING commits",
+                options_.schema),
+      {std::to_string(options_.self.number), std::to_string(options_.self.incarnation),
+       std::to_string(options_.lane)});
+  if (!made.ok) return made.failure.status;
+  if (made.rows.empty()) {
+    return absl::FailedPreconditionError(
+        "postgres: this node was declared dead by another daemon, or its id was taken");
+  }
+  commits_ = made.rows[0][0].as<uint64_t>();
+  return Ready();
+}
+
+absl::Status PostgresStore::Ready() {
+  if (absl::Status status = connection_->Open(); !status.ok()) return status;
+  if (life_ == connection_->life()) return absl::OkStatus();
+  in_transaction_ = false;
+  locked_.clear();
+  // First listen, then read: what happens in between is heard.
+  const absl::Status status =
+      connection_->Listen(absl::StrCat(options_.schema, "_", options_.self.number));
+  if (!status.ok()) return status;
+  life_ = connection_->life();
+  missed_ = true;
+  return absl::OkStatus();
+}
+
+Answered PostgresStore::Query(const char* name, const std::string& sql,
+                              const std::vector<std::string>& arguments) {
+  if (absl::Status status = Ready(); !status.ok()) {
+    Answered answered;
+    answered.ok = false;
+    answered.failure = {Failure::Kind::kRefused, "", std::move(status)};
+    return answered;
+  }
+  Answered answered = connection_->Run(name, sql, arguments);
+  if (!answered.ok && in_transaction_) {
+    connection_->Run("ROLLBACK");
+    in_transaction_ = false;
+    locked_.clear();
+  }
+  return answered;
+}
+
+absl::Status PostgresStore::Restrained() {
+  if (!in_transaction_) return absl::OkStatus();
+  in_transaction_ = false;
+  locked_.clear();
+  const Answered done = connection_->Run("ROLLBACK");
+  return done.ok ? absl::OkStatus() : done.failure.status;
+}
+
+bool PostgresStore::TakeMissedHints() { return std::exchange(missed_, false); }
+
+void PostgresStore::Wake() {
+  const uint64_t one = 1;
+  // It can only fail when it has been called 2^64 times in vain.
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+}
+
+absl::StatusOr<std::vector<std::string>> PostgresStore::Wait(SteadyTime deadline) {
+  std::vector<std::string> names;
+  const auto take = [&](const std::string& payload) { names.push_back(payload); };
+  // Just a look, within the deciding of a batch: a lock that is held stays.
+  const bool look = deadline == SteadyTime::min();
+  if (!look) {
+    if (absl::Status status = Restrained(); !status.ok()) return status;
+    PruneIfDue();
+  }
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  for (;;) {
+    if (absl::Status status = connection_->TakeNotifications(take); !status.ok()) return status;
+    const auto now = std::chrono::steady_clock::now();
+    if (!names.empty() || look || now >= deadline || missed_) return names;
+    pollfd files[] = {{connection_->socket(), POLLIN, 0}, {wake_, POLLIN, 0}};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
+    poll(files, 2, static_cast<int>(std::min<int64_t>(left, 60'000)));
+    if ((files[1].revents & POLLIN) != 0) {
+      uint64_t count = 0;
+      [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
+      if (absl::Status status = connection_->TakeNotifications(take); !status.ok()) return status;
+      return names;
+    }
+  }
+}
+
+// ---- clients by number ----
+
+const std::string& PostgresStore::ClientName(uint32_t number) const {
+  static const std::string kNone;
+  const auto found = names_.find(number);
+  return found == names_.end() ? kNone : found->second;
+}
+
+void PostgresStore::Learn(const Transaction& transaction) {
+  for (const ledger::NewClient& added : transaction.new_clients) {
+    names_[added.number] = added.client_id;
+    numbers_[added.client_id] = added.number;
+  }
+}
+
+void PostgresStore::Forget(const Transaction& transaction) {
+  for (const uint32_t number : transaction.forgotten_clients) {
+    const auto found = names_.find(number);
+    if (found == names_.end()) continue;
+    numbers_.erase(found->second);
+    names_.erase(found);
+  }
+}
+
+// ---- commits ----
+
+CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
+  Learn(transaction);
+  bool locked = in_transaction_;
+  for (const SemaphoreDelta& delta : transaction.semaphores)
+    locked = locked && (!delta.before || locked_.contains(delta.name));
+  if (!locked) {
+    if (absl::Status status = Restrained(); !status.ok()) return Failed(std::move(status));
+  }
+  const std::vector<std::string> arguments = CommitArguments(
+      transaction, {options_.self, options_.lane, commits_},
+      [this](uint32_t number) -> const std::string& { return ClientName(number); });
+  if (absl::Status status = Ready(); !status.ok()) return Failed(std::move(status));
+  const bool in_transaction = in_transaction_;
+  Answered answered = Query("commit", sql_->commit, arguments);
+  if (!answered.ok) {
+    CommitResult result = Judge(transaction, answered.failure);
+    // What was sent inside a transaction is not committed before its COMMIT is.
+    if (in_transaction && result.kind == CommitResult::Kind::kUnknown)
+      result = Failed(answered.failure.status);
+    return result;
+  }
+  if (const std::string refusal = answered.rows[0][2].as<std::string>(); !refusal.empty())
+    return Judge(transaction, {Failure::Kind::kRefused, refusal, absl::OkStatus()});
+  if (in_transaction) {
+    in_transaction_ = false;
+    locked_.clear();
+    const Answered done = connection_->Run("COMMIT");
+    if (!done.ok) return Judge(transaction, done.failure);
+  }
+  ++commits_;
+  TakeGiven(answered.rows[0][0].c_str(), answered.rows[0][1].c_str(), &transaction);
+  Forget(transaction);
+  return {};
+}
+
+CommitResult PostgresStore::Judge(const Transaction& transaction, const Failure& failure) {
+  if (failure.kind == Failure::Kind::kBroken) return {CommitResult::Kind::kUnknown, {}, false, {}};
+  if (failure.state == "SM001") {
+    // The number may be wrong for another reason than our death: then it is known again.
+    const Answered given = Query("given", sql_->given,
+                                 {std::to_string(options_.self.number),
+                                  std::to_string(options_.self.incarnation),
+                                  std::to_string(options_.lane)});
+    if (!given.ok) return Failed(given.failure.status);
+    if (given.rows.empty() || !given.rows[0][3].as<bool>()) {
+      return Failed(absl::FailedPreconditionError(
+          "postgres: this node was declared dead by another daemon, or its id was taken"));
+    }
+    commits_ = given.rows[0][0].as<uint64_t>();
+    return Lose(transaction, false);
+  }
+  if (failure.state == "SM004") {
+    // Somebody has changed rows past the revision: everything is read anew.
+    CommitResult result;
+    result.kind = CommitResult::Kind::kLost;
+    for (const SemaphoreDelta& delta : transaction.semaphores) result.stale.push_back(delta.name);
+    return result;
+  }
+  if (IsLostRace(failure.state)) return Lose(transaction, failure.state == "SM003");
+  return Failed(failure.status);
+}
+
+// Finds out what is stale; from a few losses on, under locks that stay until the next commit.
+CommitResult PostgresStore::Lose(const Transaction& transaction, bool answered) {
+  CommitResult result;
+  result.kind = CommitResult::Kind::kLost;
+  result.answered = answered;
+  if (transaction.attempt >= options_.attempts_without_lock) {
+    if (absl::Status status = LockFor(transaction); !status.ok()) return Failed(std::move(status));
+  }
+  Array names;
+  Array revisions;
+  const auto add = [&](const std::string& name, uint64_t revision) {
+    names.Add(name);
+    revisions.Add(static_cast<int64_t>(revision));
+  };
+  for (const SemaphoreDelta& delta : transaction.semaphores)
+    add(delta.name, delta.before ? delta.before->revision : 0);
+  for (const ledger::ReadCondition& read : transaction.reads) add(read.semaphore, read.revision);
+  if (names.size() == 0) return result;
+  const Answered changed = Query("changed", sql_->changed, {names.Take(), revisions.Take()});
+  if (!changed.ok) return Failed(changed.failure.status);
+  for (const auto& row : changed.rows) result.stale.push_back(row[0].as<std::string>());
+  return result;
+}
+
+absl::Status PostgresStore::LockFor(const Transaction& transaction) {
+  if (absl::Status status = Restrained(); !status.ok()) return status;
+  Array names;
+  std::set<std::string> locked;
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    names.Add(delta.name);
+    locked.insert(delta.name);
+  }
+  if (Answered begun = connection_->Run("BEGIN"); !begun.ok) return begun.failure.status;
+  in_transaction_ = true;
+  const Answered done = Query("lock", sql_->lock, {names.Take()});
+  if (!done.ok) return done.failure.status;
+  locked_ = std::move(locked);
+  return absl::OkStatus();
+}
+
+CommitResult PostgresStore::Settle(Transaction& transaction, SteadyTime) {
+  const std::vector<std::string> place = {std::to_string(options_.self.number),
+                                          std::to_string(options_.self.incarnation),
+                                          std::to_string(options_.lane)};
+  const CommitResult unknown{CommitResult::Kind::kUnknown, {}, false, {}};
+  std::vector<std::string> arguments = place;
+  arguments.push_back(std::to_string(commits_));
+  const Answered settled = Query("settle", sql_->settle, arguments);
+  if (!settled.ok) return unknown;
+  if (!settled.rows.empty()) {
+    // Its number has been used up: it did not land, and cannot any more.
+    ++commits_;
+    return Lose(transaction, false);
+  }
+  const Answered given = Query("given", sql_->given, place);
+  if (!given.ok) return unknown;
+  const absl::Status dead = absl::FailedPreconditionError(
+      "postgres: this node was declared dead by another daemon, or its id was taken");
+  if (given.rows.empty()) return Failed(dead);
+  const uint64_t commits = given.rows[0][0].as<uint64_t>();
+  if (commits == commits_ + 1) {
+    commits_ = commits;
+    TakeGiven(given.rows[0][1].c_str(), given.rows[0][2].c_str(), &transaction);
+    Forget(transaction);
+    return {};
+  }
+  // Ours never were: this node has been ended before it landed.
+  return Failed(dead);
+}
+
+absl::StatusOr<std::optional<Answer>> PostgresStore::FindAnswer(const RequestKey& request,
+                                                                const std::string& client_id) {
+  const ledger::AskedRequest asked{request, client_id};
+  absl::StatusOr<std::vector<Found>> found = FindAnswers({&asked, 1}, uint64_t{1} << 62);
+  if (!found.ok()) return found.status();
+  return std::move(found->front().answer);
+}
+
+absl::StatusOr<std::vector<ledger::LedgerStore::Found>> PostgresStore::FindAnswers(
+    absl::Span<const ledger::AskedRequest> requests, uint64_t window) {
+  Array clients;
+  Array sequences;
+  for (const ledger::AskedRequest& asked : requests) {
+    clients.Add(asked.client_id);
+    sequences.Add(static_cast<int64_t>(asked.request.sequence));
+  }
+  const Answered answered = Query("answers", sql_->answers,
+            {clients.Take(), sequences.Take(), std::to_string(window)});
+  if (!answered.ok) return answered.failure.status;
+  std::vector<Found> found(requests.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    const pqxx::row row = answered.rows[static_cast<pqxx::result::size_type>(i)];
+    found[i].too_old = row[7].as<bool>();
+    if (row[0].is_null()) continue;
+    Answer& answer = found[i].answer.emplace();
+    answer.request = requests[i].request;
+    answer.kind = static_cast<Answer::Kind>(row[0].as<int>());
+    answer.semaphore = row[1].as<std::string>();
+    answer.claim = ReadId(row[2].c_str());
+    answer.cause = static_cast<EndCause>(row[3].as<int>());
+    answer.number = row[4].as<uint32_t>();
+    answer.remaining = row[5].as<uint32_t>();
+    answer.changed = row[6].as<bool>();
+  }
+  return found;
+}
+
+bool PostgresStore::GrantsWithheld() { return false; }
+
+// History by number and by age, some at a time; nobody waits for it but the lane.
+void PostgresStore::PruneIfDue() {
+  if (options_.lane != 0) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now < pruned_at_ + options_.prune_interval) return;
+  pruned_at_ = now;
+  if (!Ready().ok()) return;
+  const Answered pruned =
+      Query("prune", sql_->prune,
+            {std::to_string(options_.history_rows), std::to_string(options_.history_age_ms)});
+  // There is more: soon again.
+  if (pruned.ok && pruned.rows[0][0].as<int>() > 0) pruned_at_ = now - options_.prune_interval * 9 / 10;
+}
+
+}  // namespace semaphored::postgres

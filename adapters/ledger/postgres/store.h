@@ -1,0 +1,109 @@
+// The ledger's rows in Postgres, which any number of daemons share; schema_1.sql has the tables.
+//
+// Commit is one call of commit_1, a function in the database: one round trip, all conditions in it.
+// It first raises this lane's number from n to n + 1. So Settle can find out what became of a commit
+// whose answer was lost: it raises the number itself. If that works the lost commit can never land;
+// if it does not, it has landed, and the lane's row has what it gave. (A commit that is still under
+// way holds the row's lock: Settle waits for it.)
+//
+// After a few losses the semaphores are locked, in order of their names, before they are read again:
+// nobody can be first any more.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "adapters/ledger/postgres/commit.h"
+#include "adapters/ledger/postgres/connection.h"
+#include "adapters/ledger/store.h"
+
+namespace semaphored::postgres {
+
+struct Statements;
+
+struct StoreOptions {
+  std::string schema;
+  NodeRef self;
+  uint32_t lane = 0;
+  uint64_t history_rows = 100'000;
+  int64_t history_age_ms = 0;
+  // Losses in a row after which it locks.
+  int attempts_without_lock = 3;
+  // Between two looks for what may be forgotten; only lane 0 looks.
+  std::chrono::milliseconds prune_interval{1000};
+};
+
+class PostgresStore : public ledger::LedgerStore {
+ public:
+  // `connection` is open.
+  PostgresStore(std::unique_ptr<Connection> connection, const Guarantees& guarantees,
+                StoreOptions options);
+  ~PostgresStore() override;
+
+  // Makes this lane's row, and listens.
+  absl::Status Start();
+
+  const Guarantees& guarantees() const override { return guarantees_; }
+  absl::StatusOr<ledger::Image> LoadAll() override;
+  absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
+  absl::StatusOr<std::vector<std::string>> Changed(
+      absl::Span<const SemaphoreRow* const> semaphores) override;
+  ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
+  ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
+  absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
+                                                           const std::string& client_id) override;
+  absl::StatusOr<std::vector<Found>> FindAnswers(
+      absl::Span<const ledger::AskedRequest> requests, uint64_t window) override;
+  absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
+  absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
+  absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix, const std::string& after,
+                                                 uint32_t rows_max) override;
+  absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
+                                                      uint32_t rows_max) override;
+  absl::StatusOr<std::vector<std::string>> Wait(SteadyTime deadline) override;
+  bool TakeMissedHints() override;
+  bool GrantsWithheld() override;
+  void Wake() override;
+
+ private:
+  class Reader;
+
+  // Opens the connection again if it has broken, and listens again.
+  absl::Status Ready();
+  Answered Query(const char* name, const std::string& sql, const std::vector<std::string>& arguments);
+  absl::Status Restrained();  // Ends the transaction that holds locks, if there is one.
+  ledger::CommitResult Lose(const ledger::Transaction& transaction, bool answered);
+  ledger::CommitResult Judge(const ledger::Transaction& transaction, const Failure& failure);
+  absl::Status LockFor(const ledger::Transaction& transaction);
+  void PruneIfDue();
+
+  // This store's number of a client; made if it has none.
+  uint32_t ClientNumber(const std::string& client_id);
+  const std::string& ClientName(uint32_t number) const;
+  void Learn(const ledger::Transaction& transaction);
+  void Forget(const ledger::Transaction& transaction);
+
+  const std::unique_ptr<Connection> connection_;
+  const Guarantees guarantees_;
+  const StoreOptions options_;
+  uint64_t life_ = 0;  // The connection's, when it was last prepared for listening.
+  bool missed_ = false;
+  uint64_t commits_ = 0;  // Of this lane, as far as known.
+  std::set<std::string> locked_;  // Semaphores locked by the transaction that is open.
+  bool in_transaction_ = false;
+  std::vector<std::string> hints_;
+  int wake_ = -1;  // An eventfd.
+  std::chrono::steady_clock::time_point pruned_at_{};
+  std::chrono::steady_clock::time_point withheld_until_{};
+  absl::flat_hash_map<std::string, uint32_t> numbers_;
+  absl::flat_hash_map<uint32_t, std::string> names_;
+  uint32_t next_number_ = 1u << 31;
+  const std::unique_ptr<const Statements> sql_;  // For this schema.
+};
+
+}  // namespace semaphored::postgres

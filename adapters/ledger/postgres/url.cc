@@ -1,0 +1,167 @@
+#include "adapters/ledger/postgres/url.h"
+
+#include <libpq-fe.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+namespace semaphored::postgres {
+namespace {
+
+constexpr uint32_t kLanesMax = 64;
+constexpr size_t kSchemaBytesMax = 40;  // Channel names are made of it, of at most 63 bytes.
+
+absl::Status Bad(absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("postgres store: ", why));
+}
+
+bool IsSchemaName(absl::string_view name) {
+  const auto good = [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; };
+  return !name.empty() && name.size() <= kSchemaBytesMax && good(name.front()) &&
+         !absl::StartsWith(name, "pg_") &&
+         std::all_of(name.begin(), name.end(),
+                     [&](char c) { return good(c) || (c >= '0' && c <= '9'); });
+}
+
+// Percent-encodes what is not a letter or a digit.
+std::string Escape(absl::string_view text) {
+  static constexpr char kDigits[] = "0123456789ABCDEF";
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (plain) {
+      result += c;
+    } else {
+      result += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return result;
+}
+
+template <typename Number>
+absl::Status ReadNumber(absl::string_view name, absl::string_view text, Number least, Number most,
+                        Number* result) {
+  if (absl::SimpleAtoi(text, result) && *result >= least && *result <= most)
+    return absl::OkStatus();
+  return Bad(absl::StrCat(name, "=", text, ": it must be a number from ", least, " to ", most));
+}
+
+// The first line of a file.
+absl::StatusOr<std::string> ReadPassword(const std::string& path) {
+  std::ifstream file(path);
+  std::string password;
+  if (!file || !std::getline(file, password) || password.empty())
+    return Bad(absl::StrCat("password_file=", path, ": no password can be read from it"));
+  return password;
+}
+
+// `known`: it is an option of ours.
+absl::Status ReadOption(absl::string_view name, absl::string_view value, Url* url,
+                        std::string* password_file, bool* known) {
+  *known = true;
+  if (name == "schema") {
+    url->schema = std::string(value);
+    if (IsSchemaName(value)) return absl::OkStatus();
+    return Bad(absl::StrCat("schema=", value, ": it must be made of a-z, 0-9 and _, at most ",
+                            kSchemaBytesMax, " of them, and begin with neither a digit nor pg_"));
+  }
+  if (name == "lanes") return ReadNumber<uint32_t>(name, value, 1, kLanesMax, &url->lanes);
+  if (name == "history_rows")
+    return ReadNumber<uint64_t>(name, value, 0, 1'000'000'000, &url->history_rows);
+  if (name == "history_age_ms")
+    return ReadNumber<int64_t>(name, value, 1000, INT64_MAX / 2, &url->history_age_ms);
+  if (name == "timeout_ms") {
+    int64_t timeout = 0;
+    absl::Status status = ReadNumber<int64_t>(name, value, 100, 60'000, &timeout);
+    url->timeout = std::chrono::milliseconds(timeout);
+    return status;
+  }
+  if (name == "manage_schema") {
+    url->manage_schema = value == "yes";
+    if (value == "yes" || value == "no") return absl::OkStatus();
+    return Bad("manage_schema must be yes or no");
+  }
+  if (name == "password_file") {
+    *password_file = std::string(value);
+    return absl::OkStatus();
+  }
+  *known = false;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Url> ReadUrl(const std::string& text) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits('?', 1));
+  Url url;
+  std::string password_file;
+  std::vector<std::string> rest;
+  const auto given = [&](absl::string_view name) {
+    return std::any_of(rest.begin(), rest.end(), [&](const std::string& option) {
+      return absl::StartsWith(option, absl::StrCat(name, "="));
+    });
+  };
+  for (absl::string_view option : absl::StrSplit(parts.second, '&', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(option, absl::MaxSplits('=', 1));
+    bool known = false;
+    absl::Status status = ReadOption(pair.first, pair.second, &url, &password_file, &known);
+    if (!status.ok()) return status;
+    if (!known) rest.emplace_back(option);
+  }
+  if (!password_file.empty()) {
+    absl::StatusOr<std::string> password = ReadPassword(password_file);
+    if (!password.ok()) return password.status();
+    rest.push_back(absl::StrCat("password=", Escape(*password)));
+  }
+  const int64_t timeout_ms = url.timeout.count();
+  // Whoever takes no writes is passed over; a server that has gone is noticed.
+  const std::pair<absl::string_view, std::string> defaults[] = {
+      {"connect_timeout", absl::StrCat(std::max<int64_t>(2, timeout_ms / 1000))},
+      {"target_session_attrs", "read-write"},
+      {"application_name", "semaphored"},
+      {"tcp_user_timeout", absl::StrCat(timeout_ms)},
+      {"keepalives_idle", "5"},
+      {"keepalives_interval", "2"},
+      {"keepalives_count", "3"},
+  };
+  for (const auto& [name, value] : defaults) {
+    if (!given(name)) rest.push_back(absl::StrCat(name, "=", value));
+  }
+  url.connection = std::string(parts.first);
+  if (!absl::StrContains(absl::StripPrefix(absl::StripPrefix(parts.first, "postgres://"),
+                                           "postgresql://"), '/'))
+    url.connection += '/';
+  for (size_t i = 0; i < rest.size(); ++i) absl::StrAppend(&url.connection, i == 0 ? "?" : "&", rest[i]);
+
+  char* error = nullptr;
+  const std::unique_ptr<PQconninfoOption, decltype(&PQconninfoFree)> parsed(
+      PQconninfoParse(url.connection.c_str(), &error), PQconninfoFree);
+  const std::unique_ptr<char, decltype(&PQfreemem)> message(error, PQfreemem);
+  if (parsed == nullptr) {
+    // libpq may repeat the whole URL, password and all: only what it says of an option is told.
+    std::string why = message ? message.get() : "";
+    while (!why.empty() && why.back() == '\n') why.pop_back();
+    if (!absl::StrContains(why, "URI query parameter"))
+      why = "right is postgres://user:password@host:port/database?schema=semaphored";
+    return Bad(absl::StrCat(why, "; options beside those of libpq are schema, lanes, history_rows, "
+                            "history_age_ms, timeout_ms, password_file, manage_schema"));
+  }
+  return url;
+}
+
+}  // namespace semaphored::postgres
