@@ -36,7 +36,7 @@ struct Requester {
 
 // Takes permits, or a place in the queue.
 //   kGranted (lease), kQueued (position; later the event kGranted or kWaitEnded), kFull,
-//   kHolderCap, kPaused, kLimitMismatch (number = the stored limit), kExceedsLimit (number = the
+//   kHolderCap, kPaused, kWithheld, kLimitMismatch (number = the stored limit), kExceedsLimit (number = the
 //   limit), kNoSuchSemaphore, kDestroyed, kLimitReached, kTooOld, kReused, kSessionLost.
 // A repeated request finds its waiter or its living lease again, moved to this node if it was
 // detached; if the lease has ended: kNotHeld with the cause where it is known.
@@ -277,6 +277,9 @@ enum class OutcomeKind : uint8_t {
   kUnsupported,
   // A repeated acquire whose wait had ended: see cause.
   kWaitEnded,
+  // There is room, but nothing is granted for now: the engine may have lost commits at a fail-over,
+  // and the leases in them have not yet run out.
+  kWithheld,
   // It may or may not have been done. The adapter finds out; the final outcome comes in
   // StepResult::settled.
   kUnknown,

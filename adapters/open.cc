@@ -12,6 +12,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "adapters/ledger/postgres/engine.h"
+#include "adapters/ledger/postgres/schema.h"
+#include "adapters/ledger/postgres/url.h"
 #include "adapters/ledger/sqlite/database.h"
 #include "adapters/ledger/sqlite/node_table.h"
 #include "adapters/ledger/sqlite/schema.h"
@@ -165,6 +167,15 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const std::string& url) {
                                                 [](std::string* out, const std::string& name) {
                                                   absl::StrAppend(out, name, ":");
                                                 })));
+}
+
+absl::StatusOr<std::string> EngineSchema(const std::string& url) {
+  const absl::string_view scheme = absl::string_view(url).substr(0, url.find(':'));
+  if (scheme != "postgres" && scheme != "postgresql")
+    return absl::UnimplementedError(absl::StrCat(scheme, ": nothing has to be made before it is used"));
+  absl::StatusOr<postgres::Url> parsed = postgres::ReadUrl(url);
+  if (!parsed.ok()) return parsed.status();
+  return postgres::SchemaSql(parsed->schema);
 }
 
 std::vector<std::string> EngineSchemes() {

@@ -5,6 +5,9 @@
 //                                           history_rows=N (100000; 0 keeps none),
 //                                           synchronous=full|off (tests only)
 //   sqlite::memory:                         nothing outlives the process
+//   postgres://user:password@host:port/db?schema=semaphored&lanes=4
+//                                           a database that daemons share; see
+//                                           ledger/postgres/url.h
 #pragma once
 
 #include <functional>
@@ -36,6 +39,10 @@ class Engine {
 // FAILED_PRECONDITION: another daemon has the store. DATA_LOSS: it is damaged. PERMISSION_DENIED,
 // UNAVAILABLE: it cannot be opened, and why. Blocks.
 absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const std::string& url);
+
+// What must be in the engine before a daemon uses it, for those who do not let a daemon make it:
+// text that the engine's own tools take. UNIMPLEMENTED: nothing has to be.
+absl::StatusOr<std::string> EngineSchema(const std::string& url);
 
 // The schemes that OpenEngine knows.
 std::vector<std::string> EngineSchemes();

@@ -280,7 +280,67 @@ int Serve(const Config& config, StopRequests* stop) {
   return code;
 }
 
+constexpr char kSchemaHelp[] =
+    R"(Prints what must be in the engine before the daemon uses it, for those who do not let a daemon make it.
+
+Usage: semaphored schema --print [--store URL]
+
+  --store URL   The engine; for Postgres the URL's schema= says for which schema (postgres://).
+  --help, -h    Print this help and end.
+
+Examples:
+  semaphored schema --print > semaphored.sql
+  semaphored schema --print --store 'postgres:///?schema=permits' | psql --single-transaction production
+)";
+
+// `semaphored schema`.
+int PrintSchema(int argc, char** argv) {
+  std::string store = "postgres:///";
+  bool print = false;
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--help" || argument == "-h") {
+      std::fputs(kSchemaHelp, stdout);
+      return kClean;
+    }
+    if (argument == "--print") {
+      print = true;
+    } else if (argument == "--store" && i + 1 < argc) {
+      store = argv[++i];
+    } else if (argument.starts_with("--store=")) {
+      store = argument.substr(argument.find('=') + 1);
+    } else {
+      std::fprintf(stderr, "semaphored schema: unknown argument %s; see --help\n", argv[i]);
+      return kBadConfig;
+    }
+  }
+  if (!print) {
+    std::fputs(kSchemaHelp, stderr);
+    return kBadConfig;
+  }
+  absl::StatusOr<std::string> schema = EngineSchema(store);
+  if (!schema.ok()) {
+    std::fprintf(stderr, "semaphored schema: %s\n", Text(schema.status()).c_str());
+    return kBadConfig;
+  }
+  std::fputs(schema->c_str(), stdout);
+  return kClean;
+}
+
+// A password in a URL on the command line is not left for `ps` to show. (It was there for a moment:
+// the environment, or a file, is the better place.)
+void HidePasswords(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string masked = MaskSecrets(argv[i]);
+    const size_t length = std::strlen(argv[i]);
+    if (masked == argv[i]) continue;
+    std::memset(argv[i], 0, length);
+    std::memcpy(argv[i], masked.data(), std::min(masked.size(), length));
+  }
+}
+
 int Main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "schema") return PrintSchema(argc, argv);
   absl::StatusOr<ParsedConfig> parsed = ParseConfig(ProcessSources(argc, argv));
   if (!parsed.ok()) {
     std::fprintf(stderr, "semaphored: %s\n", Text(parsed.status()).c_str());
@@ -291,6 +351,7 @@ int Main(int argc, char** argv) {
     return kClean;
   }
   const Config& config = parsed->config;
+  HidePasswords(argc, argv);
   if (absl::Status status = InitLogging({config.log_level, config.log_format, config.log_file});
       !status.ok()) {
     std::fprintf(stderr, "semaphored: %s\n", Text(status).c_str());

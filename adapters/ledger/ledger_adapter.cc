@@ -115,6 +115,7 @@ absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
   if (!exclusive()) {
     std::erase_if(*names, [&](const std::string& name) { return !loaded_.contains(name); });
     if (absl::Status status = Refresh(*std::move(names)); !status.ok()) return status;
+    LookWhetherWithheld();
     if (absl::Status status = SweepIfDue(); !status.ok()) return status;
   }
   StepResult result;

@@ -50,6 +50,8 @@ class LedgerAdapter final : public Adapter {
   absl::Status Decide(absl::Span<const Submission> batch, int attempt, Decided* decided);
   absl::Status DecideOne(const Command& command, Editor& editor, Decided* decided);
   Context NewContext() const;
+  // Shared stores: asks the store, and serves everybody when it is over.
+  void LookWhetherWithheld();
   // Grants to those for whom others have made room.
   void Serve(Editor& editor);
   Outcome Execute(const Command& command, Editor& editor, const Context& context);
@@ -109,6 +111,7 @@ class LedgerAdapter final : public Adapter {
   // Changed by others: there may be room for somebody who waits. (Daemons leave none; SQL clients
   // and other foreign holders do.)
   absl::flat_hash_set<std::string> to_serve_;
+  bool withheld_ = false;
   SteadyTime swept_at_{};
 };
 

@@ -30,6 +30,7 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
     if (!hints.ok()) return hints.status();
     std::erase_if(*hints, [&](const std::string& name) { return !loaded_.contains(name); });
     if (absl::Status status = Refresh(*std::move(hints)); !status.ok()) return status;
+    LookWhetherWithheld();
     // Also under load: how old our knowledge may be bounds for how long we vouch.
     if (absl::Status status = SweepIfDue(); !status.ok()) return status;
     // All that the batch needs is loaded before anything is changed, so that a reload never meets a
@@ -58,6 +59,7 @@ Context LedgerAdapter::NewContext() const {
   context.self = options_.self;
   context.limits = options_.limits;
   context.shared = !exclusive();
+  context.withheld = withheld_;
   context.now_unix_ms = options_.now_unix_ms();
   return context;
 }

@@ -124,12 +124,19 @@ absl::Status LedgerAdapter::SweepIfDue() {
   if (now - options_.sweep_interval < swept_at_) return absl::OkStatus();
   std::vector<const SemaphoreRow*> rows;
   std::vector<std::string> idle;
+  std::vector<std::string> foreign;
   for (const std::string& name : loaded_) {
     const Semaphore* semaphore = state_.Find(name);
     const bool in_use =
         semaphore != nullptr && (!semaphore->waiters.empty() || !semaphore->leases.empty());
     if (in_use) rows.push_back(&semaphore->row);
     if (!in_use) idle.push_back(name);
+    if (in_use && !semaphore->waiters.empty() &&
+        std::ranges::any_of(semaphore->leases, [](const auto& each) { return each.second->foreign; }))
+      foreign.push_back(name);
+  }
+  if (!foreign.empty()) {
+    if (absl::Status status = store_->EndForeign(foreign); !status.ok()) return status;
   }
   // What nobody uses is not kept in memory: it is loaded again when it is asked for.
   for (const std::string& name : idle) {
@@ -167,6 +174,12 @@ absl::Status LedgerAdapter::RefreshSessions(const Transaction& lost) {
   }
   AppendEvents(difference, &found_events_);
   return absl::OkStatus();
+}
+
+void LedgerAdapter::LookWhetherWithheld() {
+  const bool withheld = store_->GrantsWithheld();
+  if (withheld_ && !withheld) to_serve_.insert(loaded_.begin(), loaded_.end());
+  withheld_ = withheld;
 }
 
 void LedgerAdapter::Serve(Editor& editor) {

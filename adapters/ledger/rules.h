@@ -25,7 +25,8 @@ struct Context {
   int64_t now_unix_ms = 0;  // For people.
   uint32_t client = 0;      // Number of the command's requester, if it has one.
   Limits limits;
-  bool shared = false;  // Other daemons may work on the store.
+  bool shared = false;    // Other daemons may work on the store.
+  bool withheld = false;  // LedgerStore::GrantsWithheld.
 };
 
 Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& context);

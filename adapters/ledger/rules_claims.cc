@@ -161,7 +161,7 @@ NodeRef HostOf(const LedgerState& state, const Claim& claim) {
 }
 
 void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
-  if (semaphore->row.paused || semaphore->row.destroying) return;
+  if (semaphore->row.paused || semaphore->row.destroying || context.withheld) return;
   uint32_t passed_over = 0;
   for (auto at = semaphore->queue.begin(); at != semaphore->queue.end();) {
     if (semaphore->held >= semaphore->row.limit) return;
@@ -220,7 +220,7 @@ Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& co
   const bool at_cap = HolderAtCap(*semaphore, claim.holder, claim.permits);
   const bool room =
       Fits(*semaphore, claim.permits) && !SomebodyAhead(*semaphore, claim.priority, context.limits);
-  if (!paused && room && !at_cap) {
+  if (!paused && room && !at_cap && !context.withheld) {
     Claim granted = claim;
     granted.order = semaphore->row.next_order;
     GrantTo(editor, semaphore, granted, context);
@@ -230,9 +230,10 @@ Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& co
     return outcome;
   }
   if (command.wait) return Enqueue(editor, semaphore, claim, context);
-  return Simply(paused ? OutcomeKind::kPaused
-                : room ? OutcomeKind::kHolderCap
-                       : OutcomeKind::kFull);
+  return Simply(paused   ? OutcomeKind::kPaused
+                : !room  ? OutcomeKind::kFull
+                : at_cap ? OutcomeKind::kHolderCap
+                         : OutcomeKind::kWithheld);
 }
 
 Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& context) {

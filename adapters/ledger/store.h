@@ -125,6 +125,10 @@ class LedgerStore {
   // True if hints may have been lost since the last call (the connection was made anew).
   virtual bool TakeMissedHints() { return false; }
 
+  // Ends what other clients of the engine have left behind on these semaphores, by those clients' own
+  // rule, as they would themselves when they look next. For semaphores on which somebody waits.
+  virtual absl::Status EndForeign(absl::Span<const std::string>) { return absl::OkStatus(); }
+
   // True while nothing may be granted: the engine may have lost commits, and the leases in them have
   // not yet run out.
   virtual bool GrantsWithheld() { return false; }

@@ -17,6 +17,7 @@ constexpr char kDescription[] =
     R"(semaphored hands out the permits of named, counting semaphores over gRPC.
 
 Usage: semaphored [--config FILE] [--store URL] [--listen ADDRESS] [SETTING...]
+       semaphored schema --print [--store URL]
 
 Every setting below can stand in the file that --config names (ttl_min = "2s"), in the environment
 (SEMAPHORED_TTL_MIN=2s) or on the command line (--ttl-min 2s); the later of these wins. Durations
@@ -35,6 +36,7 @@ are numbers with ms, s, m, h or d.
 constexpr char kExamples[] = R"(
 Examples:
   semaphored --store sqlite:///var/lib/semaphored/state.db
+  semaphored --store 'postgres://semaphored@db/semaphored?password_file=/run/secrets/db' --node-id a
   semaphored --store sqlite::memory: --listen 127.0.0.1:0 --log-level debug
   semaphored --config /etc/semaphored.toml --print-config
   SEMAPHORED_LOG_FORMAT=json semaphored --config /etc/semaphored.toml

@@ -9,6 +9,7 @@ CREATE TABLE semaphored.store (
   oldest_daemon  integer NOT NULL,            -- Daemons that know an older version than this must not write.
   epoch          integer NOT NULL DEFAULT 0,  -- High bits of tokens: rises when commits may have been lost.
   withheld       boolean NOT NULL DEFAULT false,  -- Since the epoch rose nobody has waited for one longest TTL yet.
+  withheld_ms    bigint NOT NULL DEFAULT 30000,   -- At least so long; longer if a longer time-to-live is known of.
   timeline       text NOT NULL DEFAULT '',    -- Of the server's log, as seen last.
   synchronous    boolean NOT NULL DEFAULT false,  -- A synchronous standby was configured when it was seen last.
   revision_floor bigint NOT NULL DEFAULT 0    -- No semaphore that was destroyed had a higher revision.

@@ -114,6 +114,20 @@ inline constexpr char kHistory[] = R"sql(
         ORDER BY h.history_number DESC LIMIT $3)
     GROUP BY l.history_number ORDER BY l.history_number DESC)sql";
 
+inline constexpr char kEndForeign[] =
+    "SELECT sum(semaphored.time_out(name)) FROM unnest($1::text[]) AS name";
+
+// The epoch, or 0 if nothing is withheld; and the longest time-to-live that is known of.
+inline constexpr char kWithheld[] = R"sql(
+  SELECT CASE WHEN withheld THEN epoch ELSE 0 END,
+         CASE WHEN withheld THEN greatest(withheld_ms, COALESCE((SELECT max(ttl_ms) FROM semaphored.leases), 0),
+           COALESCE((SELECT max(ttl_ms) FROM semaphored.sessions), 0),
+           COALESCE((SELECT max(ttl_ms) FROM semaphored.waiters), 0)) ELSE 0 END
+    FROM semaphored.store)sql";
+
+inline constexpr char kWithheldOver[] =
+    "UPDATE semaphored.store SET withheld = false WHERE withheld AND epoch = $1";
+
 // A small batch of what need not be kept: history by number and by age, and the parts of leases
 // that were given back before the rest.
 inline constexpr char kPrune[] = R"sql(
@@ -144,9 +158,13 @@ struct Statements {
         hosted_semaphores(ForSchema(kHostedSemaphores, schema)),
         names(ForSchema(kNames, schema)),
         history(ForSchema(kHistory, schema)),
+        end_foreign(ForSchema(kEndForeign, schema)),
+        withheld(ForSchema(kWithheld, schema)),
+        withheld_over(ForSchema(kWithheldOver, schema)),
         prune(ForSchema(kPrune, schema)) {}
   std::string commit, load, changed, settle, given, lock, answers, session, session_semaphores,
-      end_lanes, hosted_sessions, hosted_semaphores, names, history, prune;
+      end_lanes, hosted_sessions, hosted_semaphores, names, history, end_foreign,
+      withheld, withheld_over, prune;
 };
 
 }  // namespace semaphored::postgres

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/postgres/array.h"
 #include "adapters/ledger/postgres/schema.h"
@@ -76,6 +78,7 @@ absl::Status PostgresStore::Ready() {
   const absl::Status status =
       connection_->Listen(absl::StrCat(options_.schema, "_", options_.self.number));
   if (!status.ok()) return status;
+  if (absl::Status read = ReadWithheld(); !read.ok()) return read;
   life_ = connection_->life();
   missed_ = true;
   return absl::OkStatus();
@@ -335,7 +338,39 @@ absl::StatusOr<std::vector<ledger::LedgerStore::Found>> PostgresStore::FindAnswe
   return found;
 }
 
-bool PostgresStore::GrantsWithheld() { return false; }
+absl::Status PostgresStore::EndForeign(absl::Span<const std::string> names) {
+  Array array;
+  for (const std::string& name : names) array.Add(name);
+  const Answered ended = Query("end_foreign", sql_->end_foreign, {array.Take()});
+  return ended.ok ? absl::OkStatus() : ended.failure.status;
+}
+
+// Whoever finds it so waits for the longest time-to-live that the database knows of, from now on.
+absl::Status PostgresStore::ReadWithheld() {
+  const Answered read = connection_->Run(sql_->withheld);
+  if (!read.ok) return read.failure.status;
+  const int64_t epoch = read.rows[0][0].as<int64_t>();
+  if (epoch != 0 && epoch != withheld_epoch_) {
+    const std::chrono::milliseconds longest(read.rows[0][1].as<int64_t>());
+    withheld_until_ = std::chrono::steady_clock::now() + longest;
+    spdlog::warn(
+        "postgres: the server was promoted and had no synchronous standby: commits may be lost; "
+        "nothing is granted for {} s",
+        longest.count() / 1000);
+  }
+  withheld_epoch_ = epoch;
+  return absl::OkStatus();
+}
+
+bool PostgresStore::GrantsWithheld() {
+  if (withheld_epoch_ == 0) return false;
+  if (std::chrono::steady_clock::now() < withheld_until_) return true;
+  const Answered over = Query("withheld_over", sql_->withheld_over, {std::to_string(withheld_epoch_)});
+  if (!over.ok) return true;
+  spdlog::info("postgres: leases that may have been lost have run out: granting again");
+  withheld_epoch_ = 0;
+  return false;
+}
 
 // History by number and by age, some at a time; nobody waits for it but the lane.
 void PostgresStore::PruneIfDue() {

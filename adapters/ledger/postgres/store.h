@@ -67,6 +67,7 @@ class PostgresStore : public ledger::LedgerStore {
                                                       uint32_t rows_max) override;
   absl::StatusOr<std::vector<std::string>> Wait(SteadyTime deadline) override;
   bool TakeMissedHints() override;
+  absl::Status EndForeign(absl::Span<const std::string> names) override;
   bool GrantsWithheld() override;
   void Wake() override;
 
@@ -79,6 +80,7 @@ class PostgresStore : public ledger::LedgerStore {
   absl::Status Restrained();  // Ends the transaction that holds locks, if there is one.
   ledger::CommitResult Lose(const ledger::Transaction& transaction, bool answered);
   ledger::CommitResult Judge(const ledger::Transaction& transaction, const Failure& failure);
+  absl::Status ReadWithheld();
   absl::Status LockFor(const ledger::Transaction& transaction);
   void PruneIfDue();
 
@@ -99,6 +101,8 @@ class PostgresStore : public ledger::LedgerStore {
   std::vector<std::string> hints_;
   int wake_ = -1;  // An eventfd.
   std::chrono::steady_clock::time_point pruned_at_{};
+  // The store's epoch since which nothing may be granted, 0: none; and for how long this store waits.
+  int64_t withheld_epoch_ = 0;
   std::chrono::steady_clock::time_point withheld_until_{};
   absl::flat_hash_map<std::string, uint32_t> numbers_;
   absl::flat_hash_map<uint32_t, std::string> names_;
