@@ -76,7 +76,8 @@ class LedgerAdapter final : public Adapter {
   void AddConditions(Decided* decided);
   // The same, looked at, since there is nothing to write.
   CommitResult CheckConditions(const Transaction& transaction);
-  absl::Status Need(const Command& command);
+  absl::Status Need(const Command& command, std::vector<std::string>* missing);
+  void SeeSession(const Id& id, SessionPtr session);
   absl::Status Refresh(std::vector<std::string> names);
   absl::Status SweepIfDue();
   absl::Status RefreshSessions(const Transaction& lost);

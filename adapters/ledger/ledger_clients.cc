@@ -12,6 +12,9 @@ namespace semaphored::ledger {
 namespace {
 
 constexpr uint64_t kAnswersPrunedEvery = 256;  // Sequence numbers of one client.
+// Other lanes and daemons answer requests of the same client meanwhile: what one of them has not yet
+// begun must not look forgotten because the others are far ahead.
+constexpr uint64_t kSharedSlack = 8;
 constexpr int kForgottenPerBatch = 64;
 
 }  // namespace
@@ -73,6 +76,8 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::Replay(const Command& comm
   }
   if (found.too_old) return Simply(OutcomeKind::kTooOld);
   if (found.answer) return ReplayAnswer(command, *found.answer, editor, context);
+  // Another daemon may answer it yet before we commit.
+  assumed_new_.push_back({request, client->client_id});
   return std::nullopt;
 }
 
@@ -143,12 +148,13 @@ void LedgerAdapter::NameClients(Transaction* transaction) {
   for (const SessionChange& change : transaction->sessions) {
     if (change.after) name(change.after->client);
   }
+  const uint64_t kept = options_.request_window * (exclusive() ? 1 : kSharedSlack);
   for (const Answer& answer : transaction->answers) {
     name(answer.request.client);
     const Client* client = clients_.Find(answer.request.client);
     const uint64_t sequence = answer.request.sequence;
-    if (sequence < options_.request_window + client->floor + kAnswersPrunedEvery) continue;
-    const uint64_t below = sequence - options_.request_window + 1;
+    if (sequence < kept + client->floor + kAnswersPrunedEvery) continue;
+    const uint64_t below = sequence - kept + 1;
     auto& floors = transaction->answer_floors;
     if (!floors.empty() && floors.back().client == client->number) {
       floors.back().below = std::max(floors.back().below, below);

@@ -35,9 +35,11 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
     if (absl::Status status = SweepIfDue(); !status.ok()) return status;
     // All that the batch needs is loaded before anything is changed, so that a reload never meets a
     // half-made batch.
+    std::vector<std::string> missing;
     for (const Submission& submission : batch) {
-      if (absl::Status status = Need(submission.command); !status.ok()) return status;
+      if (absl::Status status = Need(submission.command, &missing); !status.ok()) return status;
     }
+    if (absl::Status status = Refresh(std::move(missing)); !status.ok()) return status;
   }
   Editor editor(&state_, &decided->transaction);
   Serve(editor);

@@ -16,8 +16,9 @@ constexpr uint32_t kHistoryLookedAt = 256;
 
 }  // namespace
 
-// Loads what a command is about and what is not in memory yet.
-absl::Status LedgerAdapter::Need(const Command& command) {
+// Finds what a command is about and what is not in memory yet: the names of `missing` are to be
+// loaded.
+absl::Status LedgerAdapter::Need(const Command& command, std::vector<std::string>* missing) {
   std::vector<std::string> names;
   const std::string_view name = SemaphoreOf(command);
   const bool history = std::holds_alternative<HistoryCommand>(command);
@@ -32,12 +33,7 @@ absl::Status LedgerAdapter::Need(const Command& command) {
   if (session != nullptr) {
     absl::StatusOr<LedgerStore::SessionAt> at = store_->LoadSession(*session);
     if (!at.ok()) return at.status();
-    const SessionPtr& known = state_.FindSession(*session);
-    if (at->session) {
-      state_.Apply(SessionChange{known, at->session});
-    } else if (known) {
-      state_.Apply(SessionChange{known, nullptr});
-    }
+    SeeSession(*session, std::move(at->session));
     for (std::string& each : at->semaphores) names.push_back(std::move(each));
   }
   if (const auto* orphans = std::get_if<OrphansCommand>(&command)) {
@@ -46,17 +42,28 @@ absl::Status LedgerAdapter::Need(const Command& command) {
     absl::StatusOr<LedgerStore::Hosted> hosted = store_->HostedBy(dead);
     if (!hosted.ok()) return hosted.status();
     for (SessionPtr& each : hosted->sessions) {
-      const SessionPtr& known = state_.FindSession(each->id);
-      state_.Apply(SessionChange{known, std::move(each)});
+      const Id id = each->id;
+      SeeSession(id, std::move(each));
     }
     for (std::string& each : hosted->semaphores) names.push_back(std::move(each));
   }
-  std::vector<std::string> missing;
   for (const std::string& each : names) {
     read_.insert(each);
-    if (!loaded_.contains(each)) missing.push_back(each);
+    if (!loaded_.contains(each)) missing->push_back(each);
   }
-  return Refresh(std::move(missing));
+  return absl::OkStatus();
+}
+
+// A session's row as the engine has it; nullptr: there is none. Whoever believes to host it here is told
+// if it has moved.
+void LedgerAdapter::SeeSession(const Id& id, SessionPtr session) {
+  const SessionPtr known = state_.FindSession(id);
+  if (!known && !session) return;
+  Transaction difference;
+  difference.node = options_.self;
+  difference.sessions.push_back({known, std::move(session)});
+  state_.Apply(difference.sessions.back());
+  AppendEvents(difference, &found_events_);
 }
 
 absl::Status LedgerAdapter::Refresh(std::vector<std::string> names) {
@@ -100,8 +107,9 @@ absl::Status LedgerAdapter::Refresh(std::vector<std::string> names) {
 void LedgerAdapter::ExplainEnds(std::vector<Event>* events) {
   absl::flat_hash_map<std::string_view, std::vector<HistoryRow>> histories;
   for (Event& event : *events) {
+    // Of others' claims nobody here asks how they ended.
     if (event.kind != Event::Kind::kEnded || event.cause != EndCause::kUnknown ||
-        !guarantees().history)
+        !guarantees().history || HostOf(state_, *event.lease).number != options_.self.number)
       continue;
     const auto [at, is_new] = histories.try_emplace(event.semaphore);
     if (is_new) {
@@ -162,17 +170,11 @@ absl::Status LedgerAdapter::RefreshSessions(const Transaction& lost) {
   }
   std::ranges::sort(ids);
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  Transaction difference;
-  difference.node = options_.self;
   for (const Id& id : ids) {
     absl::StatusOr<LedgerStore::SessionAt> at = store_->LoadSession(id);
     if (!at.ok()) return at.status();
-    const SessionPtr known = state_.FindSession(id);
-    if (!known && !at->session) continue;
-    difference.sessions.push_back({known, std::move(at->session)});
-    state_.Apply(difference.sessions.back());
+    SeeSession(id, std::move(at->session));
   }
-  AppendEvents(difference, &found_events_);
   return absl::OkStatus();
 }
 
@@ -207,7 +209,6 @@ absl::Status LedgerAdapter::AskAnswers(absl::Span<const Submission> batch) {
 
 void LedgerAdapter::AddConditions(Decided* decided) {
   Transaction& transaction = decided->transaction;
-  transaction.request_window = options_.request_window;
   absl::flat_hash_set<std::string_view> touched;
   for (const SemaphoreDelta& delta : transaction.semaphores) touched.insert(delta.name);
   for (const std::string& name : read_) {

@@ -82,7 +82,8 @@ class LedgerStore {
   virtual absl::StatusOr<std::optional<Answer>> FindAnswer(const RequestKey& request,
                                                            const std::string& client_id) = 0;
 
-  // The same for many at once. `too_old`: the client was answered one that is higher by `window`.
+  // The same for many at once. `too_old`: it has been answered, and so has one that is higher by
+  // `window`; or its answer, if there was one, has been forgotten.
   struct Found {
     std::optional<Answer> answer;
     bool too_old = false;

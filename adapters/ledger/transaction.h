@@ -85,8 +85,6 @@ struct Transaction {
   std::vector<EpochCondition> epochs;
   // … and if none of these requests has been answered yet,
   std::vector<Answer> answers;
-  // … (nor any of the same client that is higher by the window, which makes them too old),
-  uint64_t request_window = 0;
   // … nor these, whose answers are not remembered; and if these semaphores stand as they were read.
   // Both only on a store that is not exclusive.
   std::vector<AskedRequest> unanswered;

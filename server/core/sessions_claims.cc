@@ -183,6 +183,7 @@ void SessionsImpl::BecomeWaiting(ClaimRecord* record, uint64_t position) {
   const SessionRecord* session = record->session;
   const bool forsaken = session != nullptr && session->listener == nullptr &&
                         session->life.hosted && session->opened && Now() >= session->grace_until;
+  record->given_up = forsaken && !record->cancel_asked;
   if (record->cancel_asked || forsaken) return EndClaim(record, EndCause::kCancelled, true);
   if (record->listener != nullptr && record->report_queued) {
     record->listener->OnQueued(record->tag, position, ExpectedWait(record->semaphore, position));
@@ -271,6 +272,7 @@ void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiti
            ClaimRecord* again = FindClaim(id);
            if (again == nullptr) return;
            if (!outcome.ok()) {
+             again->given_up = false;
              // It is still due. Which kind it was decides who looks at it again.
              const TimerKind kind = recall ? TimerKind::kRecall : TimerKind::kWait;
              if (cause == EndCause::kWaitExpired || recall) {
@@ -282,8 +284,9 @@ void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiti
              }
              return;
            }
-           if (outcome->kind == OutcomeKind::kNotHeld)
-             Refuse(again, NotHeldRefusal(outcome->cause, again->semaphore));
+           if (outcome->kind != OutcomeKind::kNotHeld) return;
+           if (again->given_up) return Drop(again);
+           Refuse(again, NotHeldRefusal(outcome->cause, again->semaphore));
          });
 }
 
@@ -435,6 +438,7 @@ void SessionsImpl::OnEvent(const Event& event) {
       }
       return;
     case Event::Kind::kWaitEnded:
+      if (record->given_up && event.cause == EndCause::kCancelled) return Drop(record);
       return Refuse(record, WaitEnded(event.cause, record->semaphore));
     case Event::Kind::kMoved:
       if (event.epoch <= LifeOf(*record).epoch) return;  // It is back already.

@@ -147,6 +147,8 @@ void SessionsImpl::OnAdopted(const Id& id, const std::string& client_id, Session
   if (outcome->changed) KeepAfterMove(&record->life, session.ttl_ms);
   DropOthers(record.get(), outcome->report->claims);
   AddClaims(record.get(), outcome->report->claims);
+  // Whoever asked has gone, and another stream has the session meanwhile: that one keeps it.
+  if (!listens && record->listener != nullptr) return;
   Attach(record.get(), listens ? listener : nullptr, true);
 }
 
@@ -223,7 +225,10 @@ void SessionsImpl::OnGraceOver(SessionRecord* record) {
     if (claim != nullptr && claim->state == ClaimRecord::State::kWaiting) waiting.push_back(id);
   }
   for (const Id& id : waiting) {
-    if (ClaimRecord* claim = FindClaim(id)) EndClaim(claim, EndCause::kCancelled, true);
+    ClaimRecord* claim = FindClaim(id);
+    if (claim == nullptr) continue;
+    claim->given_up = true;
+    EndClaim(claim, EndCause::kCancelled, true);
   }
 }
 

@@ -109,6 +109,8 @@ void Checks::CheckOrder(const SemaphoreDelta& delta, const StoredSemaphore* befo
                         " and is filed before"));
     }
   }
+  // Destroyed and made anew in one batch: the orders are those of two queues.
+  if (before != nullptr && after.row.next_order < before->row.next_order) return;
   if (MayOvertake(after.row) || (before != nullptr && MayOvertake(before->row))) return;
   std::set<Id> queued_now;
   for (const WaiterChange& change : delta.waiters) {

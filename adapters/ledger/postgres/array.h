@@ -33,16 +33,6 @@ class Array {
     Separate();
     text_ += id.Hex();
   }
-  // The text of an array of numbers, as an element.
-  void Add(const Slots& slots) {
-    Separate();
-    text_ += "\"{";
-    for (size_t i = 0; i < slots.size(); ++i) {
-      if (i != 0) text_ += ',';
-      text_ += std::to_string(slots[i]);
-    }
-    text_ += "}\"";
-  }
   size_t size() const { return size_; }
   // The whole; nothing may be added after.
   std::string Take() {

@@ -19,8 +19,8 @@ using ledger::SessionPtr;
 using ledger::Transaction;
 using ledger::WaiterChange;
 
-constexpr size_t kNumbers = 5;   // Arguments of commit_1 that are numbers; they come first.
-constexpr size_t kArrays = 54;
+constexpr size_t kNumbers = 4;   // Arguments of commit_1 that are numbers; they come first.
+constexpr size_t kArrays = 55;
 
 // All changes of one row in a batch, as one: from what it was to what it is.
 template <typename Row, typename Change>
@@ -65,7 +65,8 @@ bool SameHost(const Lease& a, const Lease& b) { return a.host == b.host && a.epo
 
 class Builder {
  public:
-  Builder(const Transaction& transaction, const std::function<const std::string&(uint32_t)>& client_id)
+  Builder(const Transaction& transaction,
+          const std::function<const std::string&(uint32_t)>& client_id)
       : transaction_(transaction), client_id_(client_id) {
     for (const HistoryRow& row : transaction.history) ended_[row.lease->id] = &row;
   }
@@ -84,14 +85,18 @@ class Builder {
   void EndSlots(const std::string& semaphore, const Id& claim, const Slots& slots, EndCause cause,
                 bool history, int64_t at) {
     e_semaphore_.Add(semaphore);
-    e_slots_.Add(slots);
     e_claim_.Add(claim);
-    e_cause_.Add(static_cast<int64_t>(cause));
-    e_history_.Add(std::string_view(history ? "t" : "f"));
-    e_at_.Add(at);
+    AddAll(&e_number_, {static_cast<int64_t>(cause), history, at});
+    AddSlots(slots, e_claim_, &e_of_, &e_slot_);
   }
   static void AddAll(Array* array, std::initializer_list<int64_t> numbers) {
     for (const int64_t number : numbers) array->Add(number);
+  }
+  static void AddSlots(const Slots& slots, const Array& leases, Array* of, Array* slot) {
+    for (const uint32_t each : slots) {
+      of->Add(static_cast<int64_t>(leases.size()));
+      slot->Add(each);
+    }
   }
   static int64_t Signed(uint64_t number) { return static_cast<int64_t>(number); }
 
@@ -105,9 +110,9 @@ class Builder {
   Array r_name_, r_revision_;
   Array c_session_, c_epoch_;
   Array q_client_, q_sequence_;
-  Array e_semaphore_, e_slots_, e_claim_, e_cause_, e_history_, e_at_;
-  Array u_semaphore_, u_slots_, u_claim_, u_number_;
-  Array g_semaphore_, g_slots_, g_claim_, g_holder_, g_session_, g_client_, g_number_;
+  Array e_semaphore_, e_claim_, e_number_, e_of_, e_slot_;
+  Array u_semaphore_, u_claim_, u_number_, u_of_, u_slot_;
+  Array g_semaphore_, g_claim_, g_holder_, g_session_, g_client_, g_number_, g_of_, g_slot_;
   Array d_semaphore_, d_order_;
   Array n_semaphore_, n_claim_, n_holder_, n_session_, n_client_, n_number_;
   Array o_id_, o_number_;
@@ -123,8 +128,8 @@ void Builder::Grant(const SemaphoreDelta& delta, const FoldedLease& folded) {
   const auto ended = ended_.find(lease.id);
   const bool is_ended = !folded.after;
   g_semaphore_.Add(delta.name);
-  g_slots_.Add(lease.slots);
   g_claim_.Add(lease.id);
+  AddSlots(lease.slots, g_claim_, &g_of_, &g_slot_);
   g_holder_.Add(lease.holder);
   g_session_.Add(lease.session);
   g_client_.Add(client_id_(lease.request.client));
@@ -152,8 +157,8 @@ void Builder::Add(const SemaphoreDelta& delta, const FoldedLease& folded) {
   if (SameHost(before, after) && before.recall == after.recall && before.permits == after.permits)
     return;
   u_semaphore_.Add(delta.name);
-  u_slots_.Add(after.slots);
   u_claim_.Add(after.id);
+  AddSlots(after.slots, u_claim_, &u_of_, &u_slot_);
   AddAll(&u_number_, {after.permits, after.host.number, after.host.incarnation, after.epoch,
                       static_cast<int64_t>(after.recall.reason), after.recall.grace_ms});
 }
@@ -272,14 +277,17 @@ void Builder::AddConditions() {
 }
 
 std::vector<std::string> Builder::Build(const CommitPlace& place) {
-  for (const SemaphoreDelta& delta : transaction_.semaphores) Add(delta);
+  // In the order of their names: so batches never wait for each other in a circle.
+  std::vector<const SemaphoreDelta*> deltas;
+  for (const SemaphoreDelta& delta : transaction_.semaphores) deltas.push_back(&delta);
+  std::ranges::sort(deltas, {}, [](const SemaphoreDelta* delta) -> const std::string& { return delta->name; });
+  for (const SemaphoreDelta* delta : deltas) Add(*delta);
   AddSessions();
   AddAnswers();
   AddConditions();
   std::vector<std::string> arguments = {
       std::to_string(place.node.number), std::to_string(place.node.incarnation),
-      std::to_string(place.lane), std::to_string(place.number),
-      std::to_string(transaction_.request_window)};
+      std::to_string(place.lane), std::to_string(place.number)};
   // In the order of the function's arguments.
   const std::array<Array*, kArrays> arrays = {
       &moved_from_,
@@ -288,9 +296,9 @@ std::vector<std::string> Builder::Build(const CommitPlace& place) {
       &r_name_, &r_revision_,
       &c_session_, &c_epoch_,
       &q_client_, &q_sequence_,
-      &e_semaphore_, &e_slots_, &e_claim_, &e_cause_, &e_history_, &e_at_,
-      &u_semaphore_, &u_slots_, &u_claim_, &u_number_,
-      &g_semaphore_, &g_slots_, &g_claim_, &g_holder_, &g_session_, &g_client_, &g_number_,
+      &e_semaphore_, &e_claim_, &e_number_, &e_of_, &e_slot_,
+      &u_semaphore_, &u_claim_, &u_number_, &u_of_, &u_slot_,
+      &g_semaphore_, &g_claim_, &g_holder_, &g_session_, &g_client_, &g_number_, &g_of_, &g_slot_,
       &d_semaphore_, &d_order_,
       &n_semaphore_, &n_claim_, &n_holder_, &n_session_, &n_client_, &n_number_,
       &o_id_, &o_number_,
@@ -317,22 +325,7 @@ std::vector<std::string> CommitArguments(
   return Builder(transaction, client_id).Build(place);
 }
 
-void TakeGiven(const std::string& tokens, const std::string& revisions, Transaction* transaction) {
-  const std::vector<int64_t> token = ReadNumbers(tokens);
-  const std::vector<int64_t> revision = ReadNumbers(revisions);
-  absl::flat_hash_map<Id, uint64_t> given;
-  size_t next_token = 0;
-  size_t next_revision = 0;
-  for (SemaphoreDelta& delta : transaction->semaphores) {
-    if (!delta.before) {
-      const int64_t number = next_revision < revision.size() ? revision[next_revision++] : 0;
-      delta.revision = static_cast<uint64_t>(number);
-    }
-    for (const LeaseChange& change : delta.leases) {
-      if (change.before || next_token == token.size()) continue;
-      given[change.after->id] = static_cast<uint64_t>(token[next_token++]);
-    }
-  }
+void SetTokens(const absl::flat_hash_map<Id, uint64_t>& given, Transaction* transaction) {
   const auto set = [&](const LeasePtr& lease) {
     if (!lease || lease->token != 0) return;
     if (const auto found = given.find(lease->id); found != given.end()) lease->token = found->second;
@@ -344,6 +337,28 @@ void TakeGiven(const std::string& tokens, const std::string& revisions, Transact
     }
   }
   for (const HistoryRow& row : transaction->history) set(row.lease);
+}
+
+void TakeGiven(const std::string& tokens, const std::string& revisions, Transaction* transaction) {
+  const std::vector<int64_t> token = ReadNumbers(tokens);
+  const std::vector<int64_t> revision = ReadNumbers(revisions);
+  std::vector<SemaphoreDelta*> deltas;  // As they were sent.
+  for (SemaphoreDelta& delta : transaction->semaphores) deltas.push_back(&delta);
+  std::ranges::sort(deltas, {}, [](const SemaphoreDelta* delta) -> const std::string& { return delta->name; });
+  absl::flat_hash_map<Id, uint64_t> given;
+  size_t next_token = 0;
+  size_t next_revision = 0;
+  for (SemaphoreDelta* delta : deltas) {
+    if (!delta->before) {
+      const int64_t number = next_revision < revision.size() ? revision[next_revision++] : 0;
+      delta->revision = static_cast<uint64_t>(number);
+    }
+    for (const LeaseChange& change : delta->leases) {
+      if (change.before || next_token == token.size()) continue;
+      given[change.after->id] = static_cast<uint64_t>(token[next_token++]);
+    }
+  }
+  SetTokens(given, transaction);
 }
 
 }  // namespace semaphored::postgres

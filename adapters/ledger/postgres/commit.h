@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "adapters/ledger/transaction.h"
 
 namespace semaphored::postgres {
@@ -18,14 +19,17 @@ struct CommitPlace {
   uint64_t number = 0;  // Of the commits before.
 };
 
-// Its arguments. `client_id` gives the names of clients by number.
+// Its arguments. `client_id` gives the names of clients by number. Semaphores are sent in the order
+// of their names.
 std::vector<std::string> CommitArguments(
     const ledger::Transaction& transaction, const CommitPlace& place,
     const std::function<const std::string&(uint32_t)>& client_id);
 
 // Into the transaction, what the commit gave: tokens in the order in which leases were granted,
-// revisions of new semaphores in the order of the transaction.
+// revisions of new semaphores in the order of their names.
 void TakeGiven(const std::string& tokens, const std::string& revisions,
                ledger::Transaction* transaction);
+// The same for tokens by lease.
+void SetTokens(const absl::flat_hash_map<Id, uint64_t>& given, ledger::Transaction* transaction);
 
 }  // namespace semaphored::postgres

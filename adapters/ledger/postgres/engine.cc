@@ -27,7 +27,7 @@ std::string Settings(const Url& url) {
       "SET statement_timeout = ", timeout_ms, "; SET lock_timeout = ", timeout_ms / 2,
       "; SET idle_in_transaction_session_timeout = ", timeout_ms,
       "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off"
-      "; SET enable_mergejoin = off; SET jit = off; SET default_transaction_isolation = 'read committed'"
+      "; SET enable_mergejoin = off; SET jit = off; SET max_parallel_workers_per_gather = 0; SET default_transaction_isolation = 'read committed'"
       "; SET search_path = pg_catalog; SET client_min_messages = error; SET TimeZone = 'UTC'"
       "; SET synchronous_commit = ",
       // Whatever the server's setting is: what a client was told is on disk.

@@ -74,13 +74,16 @@ absl::Status PrepareSchema(Connection& connection, const std::string& schema, bo
         "owner"));
   }
   // One after the other, whoever comes first: the second finds it done.
-  std::string sql = absl::StrCat("BEGIN; SELECT pg_advisory_xact_lock(hashtext('semaphored'), hashtext('",
-                                 schema, "'));");
-  if (Answered locked = connection.Run(sql); !locked.ok) return locked.failure.status;
+  // (A lock of the session, before the transaction: what is read in it then is what the first has
+  // left, not what was remembered of the catalogue.)
+  const std::string lock = absl::StrCat("(hashtext('semaphored'), hashtext('", schema, "'))");
+  if (Answered locked = connection.Run("SELECT pg_advisory_lock" + lock); !locked.ok)
+    return locked.failure.status;
   const auto give_up = [&](absl::Status status) {
-    connection.Run("ROLLBACK");
+    connection.Run("ROLLBACK; SELECT pg_advisory_unlock" + lock);
     return status;
   };
+  if (Answered begun = connection.Run("BEGIN"); !begun.ok) return give_up(begun.failure.status);
   version = ReadVersion(connection, schema);
   if (!version.ok()) return give_up(version.status());
   for (int from = version->exists ? version->version : 0; from < kSchemaVersion; ++from) {
@@ -105,7 +108,8 @@ absl::Status PrepareSchema(Connection& connection, const std::string& schema, bo
       return give_up(status);
     }
   }
-  if (Answered done = connection.Run("COMMIT"); !done.ok) return done.failure.status;
+  if (Answered done = connection.Run("COMMIT; SELECT pg_advisory_unlock" + lock); !done.ok)
+    return done.failure.status;
   version = ReadVersion(connection, schema);
   return version.ok() ? Judge(*version, schema) : version.status();
 }

@@ -37,8 +37,6 @@ CREATE TABLE semaphored.lanes (
   lane           integer NOT NULL,
   alive          boolean NOT NULL DEFAULT true,
   commits        bigint NOT NULL DEFAULT 0,
-  last_tokens    bigint[] NOT NULL DEFAULT '{}',  -- What the last commit gave.
-  last_revisions bigint[] NOT NULL DEFAULT '{}',
   PRIMARY KEY (node, incarnation, lane)
 ) WITH (fillfactor = 20);
 
@@ -93,6 +91,7 @@ CREATE UNIQUE INDEX one_lease_per_slot ON semaphored.leases (semaphore, slot)
 CREATE INDEX leases_of_session ON semaphored.leases (session)
   WHERE completed_at IS NULL AND timed_out_at IS NULL AND session <> claim;
 CREATE INDEX leases_history ON semaphored.leases (history_number) WHERE history_number IS NOT NULL;
+CREATE INDEX leases_history_of_semaphore ON semaphored.leases (semaphore, history_number) WHERE history_number IS NOT NULL;
 
 CREATE TABLE semaphored.waiters (
   semaphore   text COLLATE "C" NOT NULL,
@@ -137,24 +136,33 @@ CREATE TABLE semaphored.requests (
   remaining bigint NOT NULL,
   changed   boolean NOT NULL,
   node      integer NOT NULL,               -- Who answered, and forgets it again.
-  PRIMARY KEY (client_id, sequence)
+  CONSTRAINT answered_once PRIMARY KEY (client_id, sequence)
 );
+-- Answers of the client to requests below this number have been forgotten.
+CREATE TABLE semaphored.clients (
+  client_id text COLLATE "C" PRIMARY KEY,
+  floor     bigint NOT NULL
+) WITH (fillfactor = 50);
 
--- One lane's batch, as a whole or not at all. Called by daemons only. Arrays that belong together have the same first letters;
--- what is of several slots comes as the text of an array ('{1,2}'). x_number is a table of numbers, row by row: Postgres takes at most 100
--- arguments.
+-- One lane's batch, as a whole or not at all. Called by daemons only. Arrays that belong together have the same first letter.
+-- x_number is a table of numbers, row by row: Postgres takes at most 100 arguments. x_slot are the slots of all leases together, and
+-- x_of says to which each belongs, from 1.
 --
 -- A refusal changes nothing. SM001: this daemon was declared dead or replaced (or the number of the commit is not the next). SM002: a
--- condition does not hold any more. SM003: one of the requests has been answered. SM004: a row that must be there is not. Empty: it
--- is done. (They are no errors, since the first three are the ordinary fate of whoever comes second, and no concern of the server's log.)
+-- condition does not hold any more. SM003: one of the requests has been answered, or is too old. SM004: a row that must be there is
+-- not. Empty: it is done. (They are no errors, since the first three are the ordinary fate of whoever comes second, and no concern of
+-- the server's log.)
+--
+-- Rows are looked up by their index, one by one (LATERAL … OFFSET 0), and then written by their place: the plan is made once, perhaps
+-- while the tables are empty, and must be right when they are not.
 CREATE FUNCTION semaphored.commit_1(
-  p_node integer, p_incarnation integer, p_lane integer, p_number bigint, p_window bigint,
+  p_node integer, p_incarnation integer, p_lane integer, p_number bigint,
   -- Hosts from which sessions are moved away.
   moved_from integer[],
-  -- Semaphores that are touched. Expected revision 0: is made. kind 0: only revision and order; 1: the row too; 2: destroyed;
-  -- 3: made and destroyed at once.
+  -- Semaphores that are touched, in the order of their names. Expected revision 0: is made. kind 0: only revision and order; 1: the
+  -- row too; 2: destroyed; 3: made and destroyed at once.
   s_name text[], s_revision bigint[], s_kind smallint[], s_next_order bigint[],
-  -- Rows, for kind 1.
+  -- Rows, for kind 1:
   --   permits, backfill, longest_hold_ms, recall_grace_ms, permits_per_holder, waiters_max, paused, destroying, created_at
   w_name text[], w_number bigint[],
   -- Semaphores that answers rest upon. Revision 0: must not exist.
@@ -164,36 +172,41 @@ CREATE FUNCTION semaphored.commit_1(
   -- Requests that must not have been answered.
   q_client text[], q_sequence bigint[],
   -- Leases: slots that are given back. At 0: now.
-  e_semaphore text[], e_slots text[], e_claim uuid[], e_cause smallint[], e_history boolean[], e_at bigint[],
+  --   cause, history (1: yes), at
+  e_semaphore text[], e_claim uuid[], e_number bigint[], e_of integer[], e_slot integer[],
   -- Leases: changes in place, of all live slots.
   --   permits, node, incarnation, epoch, recall_reason, recall_grace_ms
-  u_semaphore text[], u_slots text[], u_claim uuid[], u_number bigint[],
+  u_semaphore text[], u_claim uuid[], u_number bigint[], u_of integer[], u_slot integer[],
   -- Leases that are granted; ended in this very batch where cause is not 0.
   --   permits, sequence, node, incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, created_at, cause,
   --   ended_at
-  g_semaphore text[], g_slots text[], g_claim uuid[], g_holder text[], g_session uuid[], g_client text[], g_number bigint[],
+  g_semaphore text[], g_claim uuid[], g_holder text[], g_session uuid[], g_client text[], g_number bigint[], g_of integer[],
+  g_slot integer[],
   -- Waiters that leave (or change: then they come too), and that come.
-  d_semaphore text[], d_order bigint[],
   --   queue_order, priority, permits, sequence, node, incarnation, epoch, ttl_ms, queued_at
+  d_semaphore text[], d_order bigint[],
   n_semaphore text[], n_claim uuid[], n_holder text[], n_session uuid[], n_client text[], n_number bigint[],
   -- Sessions as they must be (epoch 0: must not exist) …
   --   epoch, node, incarnation
   o_id uuid[], o_number bigint[],
   -- … those that go, and those that come or change.
-  x_id uuid[],
   --   node, incarnation, epoch, ttl_ms, release_on_disconnect
+  x_id uuid[],
   y_id uuid[], y_client text[], y_holder text[], y_number bigint[],
   -- Answers.
   --   sequence, kind, cause, number, remaining, changed
   a_client text[], a_semaphore text[], a_claim uuid[], a_number bigint[],
-  -- Answers that may be forgotten, and clients whose answers of this daemon may.
+  -- Answers that may be forgotten, those below a number; and clients whose answers of this daemon may.
   f_client text[], f_below bigint[], forgotten text[],
   -- Daemons to be told, and of what.
   t_node integer[], t_semaphore text[],
+  -- Of the leases that are granted, and of the semaphores that are made, in the order in which they came.
   OUT tokens bigint[], OUT revisions bigint[], OUT refusal text)
 LANGUAGE plpgsql AS $function$
 DECLARE
   counted integer;
+  numbers bigint[];
+  violated text;
 BEGIN
   refusal := '';
   tokens := '{}';
@@ -202,29 +215,45 @@ BEGIN
     PERFORM 1 FROM semaphored.lanes l WHERE l.alive AND (l.node = ANY (moved_from) OR l.node = p_node)
       ORDER BY l.node, l.incarnation, l.lane FOR UPDATE;
   END IF;
-  UPDATE semaphored.lanes l SET commits = p_number + 1, last_tokens = '{}', last_revisions = '{}'
+  UPDATE semaphored.lanes l SET commits = p_number + 1
     WHERE l.node = p_node AND l.incarnation = p_incarnation AND l.lane = p_lane AND l.alive AND l.commits = p_number;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'this daemon was declared dead or replaced' USING ERRCODE = 'SM001';
+    RAISE EXCEPTION USING ERRCODE = 'SM001';
   END IF;
 
-  -- In order of their names, so that two batches never wait for each other.
-  IF cardinality(s_name) = 1 THEN
-    PERFORM 1 FROM semaphored.semaphores s WHERE s.name = s_name[1] FOR NO KEY UPDATE;
-  ELSIF cardinality(s_name) > 1 THEN
-    PERFORM 1 FROM semaphored.semaphores s WHERE s.name = ANY (s_name) ORDER BY s.name FOR NO KEY UPDATE;
+  -- Found and written one after the other, in the order of their names (a nested loop, since all other joins are off for daemons): two
+  -- batches never wait for each other in a circle. Who is second finds another version of the row than it looked up, and so writes
+  -- less than it should.
+  UPDATE semaphored.semaphores s SET revision = s.revision + 1, next_order = t.next_order
+    FROM unnest(s_name, s_revision, s_next_order) AS t(name, revision, next_order),
+         LATERAL (SELECT o.ctid AS place FROM semaphored.semaphores o
+                    WHERE o.name = t.name AND o.revision = t.revision OFFSET 0) AS at
+    WHERE s.ctid = at.place AND t.revision > 0;
+  GET DIAGNOSTICS counted = ROW_COUNT;
+  IF 0::bigint = ANY (s_revision) THEN
+    counted := counted + cardinality(array_positions(s_revision, 0::bigint));
+    PERFORM 1 FROM semaphored.semaphores s
+      WHERE s.name = ANY (ARRAY(SELECT t.name FROM unnest(s_name, s_revision) AS t(name, revision) WHERE t.revision = 0)) LIMIT 1;
+    IF FOUND THEN
+      RAISE EXCEPTION USING ERRCODE = 'SM002';
+    END IF;
   END IF;
-  PERFORM 1 FROM unnest(s_name || r_name, s_revision || r_revision) AS t(name, revision)
+  IF counted <> cardinality(s_name) THEN
+    RAISE EXCEPTION USING ERRCODE = 'SM002';
+  END IF;
+  IF cardinality(r_name) > 0 THEN
+    PERFORM 1 FROM unnest(r_name, r_revision) AS t(name, revision)
       LEFT JOIN LATERAL (SELECT o.revision FROM semaphored.semaphores o WHERE o.name = t.name OFFSET 0) AS s ON true
       WHERE COALESCE(s.revision, 0) <> t.revision LIMIT 1;
-  IF FOUND THEN
-    RAISE EXCEPTION 'another daemon was first' USING ERRCODE = 'SM002';
+    IF FOUND THEN
+      RAISE EXCEPTION USING ERRCODE = 'SM002';
+    END IF;
   END IF;
   IF cardinality(c_session) > 0 THEN
     SELECT count(*) INTO counted FROM unnest(c_session, c_epoch) AS c(id, epoch),
       LATERAL (SELECT 1 FROM semaphored.sessions o WHERE o.id = c.id AND o.epoch = c.epoch OFFSET 0) AS s;
     IF counted <> cardinality(c_session) THEN
-      RAISE EXCEPTION 'a session has moved or ended' USING ERRCODE = 'SM002';
+      RAISE EXCEPTION USING ERRCODE = 'SM002';
     END IF;
   END IF;
   IF cardinality(o_id) > 0 THEN
@@ -234,29 +263,31 @@ BEGIN
       WHERE COALESCE(s.epoch, 0) = o_number[3 * place - 2]
         AND (s.id IS NULL OR (s.node = o_number[3 * place - 1] AND s.incarnation = o_number[3 * place]));
     IF counted <> cardinality(o_id) THEN
-      RAISE EXCEPTION 'a session has moved or ended' USING ERRCODE = 'SM002';
+      RAISE EXCEPTION USING ERRCODE = 'SM002';
     END IF;
   END IF;
   IF cardinality(q_client) > 0 THEN
-    PERFORM 1 FROM unnest(q_client, q_sequence) AS q(client_id, sequence)
-      , LATERAL (SELECT 1 FROM semaphored.requests r WHERE r.client_id = q.client_id
-                   AND (r.sequence = q.sequence OR r.sequence >= q.sequence + p_window) LIMIT 1) AS h LIMIT 1;
+    PERFORM 1 FROM unnest(q_client, q_sequence) AS q(client_id, sequence),
+      LATERAL (SELECT 1 FROM semaphored.requests r WHERE r.client_id = q.client_id AND r.sequence = q.sequence
+               UNION ALL
+               SELECT 1 FROM semaphored.clients c WHERE c.client_id = q.client_id AND c.floor > q.sequence) AS h
+      LIMIT 1;
     IF FOUND THEN
-      RAISE EXCEPTION 'a request has been answered' USING ERRCODE = 'SM003';
+      RAISE EXCEPTION USING ERRCODE = 'SM003';
     END IF;
   END IF;
   IF cardinality(a_client) > 0 THEN
+    -- Whoever has been answered violates answered_once; see below.
     INSERT INTO semaphored.requests (client_id, sequence, kind, semaphore, claim, cause, number, remaining, changed, node)
       SELECT a.client_id, a_number[6 * place - 5], a_number[6 * place - 4], a.semaphore, a.claim, a_number[6 * place - 3],
              a_number[6 * place - 2], a_number[6 * place - 1], a_number[6 * place] <> 0, p_node
-      FROM unnest(a_client, a_semaphore, a_claim) WITH ORDINALITY AS a(client_id, semaphore, claim, place)
-      ON CONFLICT DO NOTHING;
-    GET DIAGNOSTICS counted = ROW_COUNT;
-    PERFORM 1 FROM unnest(a_client) WITH ORDINALITY AS a(client_id, place)
-      , LATERAL (SELECT 1 FROM semaphored.requests r WHERE r.client_id = a.client_id
-                   AND r.sequence >= a_number[6 * place - 5] + p_window LIMIT 1) AS h LIMIT 1;
-    IF FOUND OR counted <> cardinality(a_client) THEN
-      RAISE EXCEPTION 'a request has been answered' USING ERRCODE = 'SM003';
+      FROM unnest(a_client, a_semaphore, a_claim) WITH ORDINALITY AS a(client_id, semaphore, claim, place);
+    PERFORM 1 FROM (SELECT a.client_id, min(a_number[6 * place - 5]) AS lowest
+                      FROM unnest(a_client) WITH ORDINALITY AS a(client_id, place) GROUP BY a.client_id) AS a,
+      LATERAL (SELECT 1 FROM semaphored.clients c WHERE c.client_id = a.client_id AND c.floor > a.lowest OFFSET 0) AS h
+      LIMIT 1;
+    IF FOUND THEN
+      RAISE EXCEPTION USING ERRCODE = 'SM003';
     END IF;
   END IF;
 
@@ -268,90 +299,84 @@ BEGIN
              w_number[9 * place - 4], w_number[9 * place - 3], w_number[9 * place - 2] <> 0, w_number[9 * place - 1] <> 0, 0,
              to_timestamp(w_number[9 * place] / 1000.0)
       FROM unnest(w_name) WITH ORDINALITY AS w(name, place)
-      ORDER BY w.name
       ON CONFLICT (name) DO UPDATE SET permits = excluded.permits, backfill = excluded.backfill,
         longest_hold_ms = excluded.longest_hold_ms, recall_grace_ms = excluded.recall_grace_ms,
         permits_per_holder = excluded.permits_per_holder, waiters_max = excluded.waiters_max, paused = excluded.paused,
-        destroying = excluded.destroying;
-    -- Made by another daemon after we looked: its revision is not 0.
-    PERFORM 1 FROM unnest(s_name, s_revision) AS t(name, revision),
-      LATERAL (SELECT 1 FROM semaphored.semaphores o WHERE o.name = t.name AND o.revision <> t.revision OFFSET 0) AS s LIMIT 1;
-    IF FOUND THEN
-      RAISE EXCEPTION 'another daemon was first' USING ERRCODE = 'SM002';
-    END IF;
+        destroying = excluded.destroying, created_at = excluded.created_at;
   END IF;
   IF 0::bigint = ANY (s_revision) THEN
+    -- Made by another daemon after we looked: its revision is not 0.
+    PERFORM 1 FROM unnest(s_name, s_revision) AS t(name, revision),
+      LATERAL (SELECT 1 FROM semaphored.semaphores o WHERE o.name = t.name AND o.revision <> 0 AND t.revision = 0 OFFSET 0) AS s
+      LIMIT 1;
+    IF FOUND THEN
+      RAISE EXCEPTION USING ERRCODE = 'SM002';
+    END IF;
     -- A new one starts above every revision that its name may have had.
-    UPDATE semaphored.semaphores s SET revision = f.revision_floor + 1, next_order = t.next_order
-      FROM unnest(s_name, s_revision, s_kind, s_next_order) AS t(name, revision, kind, next_order), semaphored.store f
-      WHERE s.name = t.name AND t.revision = 0 AND t.kind = 1;
+    UPDATE semaphored.semaphores s SET revision = (SELECT revision_floor + 1 FROM semaphored.store), next_order = t.next_order
+      FROM unnest(s_name, s_revision, s_kind, s_next_order) AS t(name, revision, kind, next_order),
+           LATERAL (SELECT o.ctid AS place FROM semaphored.semaphores o WHERE o.name = t.name OFFSET 0) AS at
+      WHERE s.ctid = at.place AND t.revision = 0 AND t.kind = 1;
     SELECT array_agg(COALESCE(s.revision, 0) ORDER BY t.place) INTO revisions
       FROM unnest(s_name, s_revision) WITH ORDINALITY AS t(name, revision, place)
-      LEFT JOIN semaphored.semaphores s ON s.name = t.name
+      LEFT JOIN LATERAL (SELECT o.revision FROM semaphored.semaphores o WHERE o.name = t.name OFFSET 0) AS s ON true
       WHERE t.revision = 0;
   END IF;
-  UPDATE semaphored.semaphores s SET revision = s.revision + 1, next_order = t.next_order
-    FROM unnest(s_name, s_revision, s_kind, s_next_order) AS t(name, revision, kind, next_order),
-         LATERAL (SELECT o.ctid AS place FROM semaphored.semaphores o WHERE o.name = t.name OFFSET 0) AS at
-    WHERE s.ctid = at.place AND t.revision > 0 AND t.kind < 2;
   IF 2::smallint = ANY (s_kind) THEN
     UPDATE semaphored.store SET revision_floor = greatest(revision_floor,
       (SELECT max(t.revision) + 1 FROM unnest(s_revision, s_kind) AS t(revision, kind) WHERE t.kind = 2));
-    DELETE FROM semaphored.semaphores s USING unnest(s_name, s_kind) AS t(name, kind) WHERE s.name = t.name AND t.kind = 2;
+    DELETE FROM semaphored.semaphores s
+      WHERE s.name = ANY (ARRAY(SELECT t.name FROM unnest(s_name, s_kind) AS t(name, kind) WHERE t.kind = 2));
   END IF;
 
   IF cardinality(e_claim) > 0 THEN
-    -- Each row is found by the index first, whatever the planner knows of the table when it plans this for good.
-    WITH x AS MATERIALIZED (
-      SELECT t.*, CASE WHEN t.history THEN nextval('semaphored.history_numbers') END AS number,
-             CASE WHEN t.at = 0 THEN clock_timestamp() ELSE to_timestamp(t.at / 1000.0) END AS ended_at
-        FROM unnest(e_semaphore, e_slots, e_claim, e_cause, e_history, e_at) AS t(semaphore, slots, claim, cause, history, at))
+    SELECT array_agg(CASE WHEN e_number[3 * place - 1] = 1 THEN nextval('semaphored.history_numbers') END) INTO numbers
+      FROM generate_series(1, cardinality(e_claim)) AS place;
     UPDATE semaphored.leases l SET
-        completed_at = CASE WHEN x.cause <> 2 THEN x.ended_at END, timed_out_at = CASE WHEN x.cause = 2 THEN x.ended_at END,
-        end_cause = x.cause, history_number = x.number
-      FROM x, unnest(x.slots::integer[]) AS one(slot),
+        completed_at = CASE WHEN e_number[3 * e.of - 2] <> 2 THEN CASE e_number[3 * e.of] WHEN 0 THEN clock_timestamp()
+                         ELSE to_timestamp(e_number[3 * e.of] / 1000.0) END END,
+        timed_out_at = CASE WHEN e_number[3 * e.of - 2] = 2 THEN to_timestamp(e_number[3 * e.of] / 1000.0) END,
+        end_cause = e_number[3 * e.of - 2], history_number = numbers[e.of]
+      FROM unnest(e_of, e_slot) AS e(of, slot),
            LATERAL (SELECT o.ctid AS place FROM semaphored.leases o
-                      WHERE o.semaphore = x.semaphore AND o.slot = one.slot AND o.claim = x.claim
+                      WHERE o.semaphore = e_semaphore[e.of] AND o.slot = e.slot AND o.claim = e_claim[e.of]
                         AND o.completed_at IS NULL AND o.timed_out_at IS NULL OFFSET 0) AS at
       WHERE l.ctid = at.place;
     GET DIAGNOSTICS counted = ROW_COUNT;
-    IF counted <> (SELECT sum(cardinality(slots::integer[])) FROM unnest(e_slots) AS slots) THEN
-      RAISE EXCEPTION 'a lease that ends is not there' USING ERRCODE = 'SM004';
+    IF counted <> cardinality(e_slot) THEN
+      RAISE EXCEPTION USING ERRCODE = 'SM004';
     END IF;
   END IF;
   IF cardinality(u_claim) > 0 THEN
-    UPDATE semaphored.leases l SET permits = u_number[6 * t.place - 5], node = u_number[6 * t.place - 4],
-        incarnation = u_number[6 * t.place - 3], epoch = u_number[6 * t.place - 2], recall_reason = u_number[6 * t.place - 1],
-        recall_grace_ms = u_number[6 * t.place]
-      FROM unnest(u_semaphore, u_slots, u_claim) WITH ORDINALITY AS t(semaphore, slots, claim, place),
-           unnest(t.slots::integer[]) AS one(slot),
+    UPDATE semaphored.leases l SET permits = u_number[6 * u.of - 5], node = u_number[6 * u.of - 4],
+        incarnation = u_number[6 * u.of - 3], epoch = u_number[6 * u.of - 2], recall_reason = u_number[6 * u.of - 1],
+        recall_grace_ms = u_number[6 * u.of]
+      FROM unnest(u_of, u_slot) AS u(of, slot),
            LATERAL (SELECT o.ctid AS place FROM semaphored.leases o
-                      WHERE o.semaphore = t.semaphore AND o.slot = one.slot AND o.claim = t.claim
+                      WHERE o.semaphore = u_semaphore[u.of] AND o.slot = u.slot AND o.claim = u_claim[u.of]
                         AND o.completed_at IS NULL AND o.timed_out_at IS NULL OFFSET 0) AS at
       WHERE l.ctid = at.place;
     GET DIAGNOSTICS counted = ROW_COUNT;
-    IF counted <> (SELECT sum(cardinality(slots::integer[])) FROM unnest(u_slots) AS slots) THEN
-      RAISE EXCEPTION 'a lease that changes is not there' USING ERRCODE = 'SM004';
+    IF counted <> cardinality(u_slot) THEN
+      RAISE EXCEPTION USING ERRCODE = 'SM004';
     END IF;
   END IF;
   IF cardinality(g_claim) > 0 THEN
     -- Their semaphores are locked: who is granted the same slot later draws a higher one.
-    SELECT array_agg(nextval('semaphored.tokens')) INTO tokens FROM generate_series(1, cardinality(g_claim));
+    SELECT array_agg(nextval('semaphored.tokens')),
+           array_agg(CASE WHEN g_number[13 * place - 1] <> 0 THEN nextval('semaphored.history_numbers') END)
+      INTO tokens, numbers FROM generate_series(1, cardinality(g_claim)) AS place;
     INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, permits, holder, session, client_id, sequence, node,
                                    incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, created_at,
                                    completed_at, timed_out_at, end_cause, history_number)
-      SELECT g.semaphore, slot, 'd', g.claim, tokens[g.place], g_number[g.last - 12], g.holder, g.session, g.client_id,
-             g_number[g.last - 11], g_number[g.last - 10], g_number[g.last - 9], g_number[g.last - 8], g_number[g.last - 7],
-             g_number[g.last - 6], g_number[g.last - 5], g_number[g.last - 4], g_number[g.last - 3],
-             to_timestamp(g_number[g.last - 2] / 1000.0),
-             CASE WHEN g.cause NOT IN (0, 2) THEN to_timestamp(g_number[g.last] / 1000.0) END,
-             CASE WHEN g.cause = 2 THEN to_timestamp(g_number[g.last] / 1000.0) END,
-             NULLIF(g.cause, 0), g.number
-      FROM (SELECT x.*, 13 * x.place AS last, g_number[13 * x.place - 1] AS cause,
-                   CASE WHEN g_number[13 * x.place - 1] <> 0 THEN nextval('semaphored.history_numbers') END AS number
-            FROM unnest(g_semaphore, g_slots, g_claim, g_holder, g_session, g_client)
-                   WITH ORDINALITY AS x(semaphore, slots, claim, holder, session, client_id, place)) AS g,
-           unnest(g.slots::integer[]) AS slot;
+      SELECT g_semaphore[of], slot, 'd', g_claim[of], tokens[of], g_number[13 * of - 12], g_holder[of], g_session[of], g_client[of],
+             g_number[13 * of - 11], g_number[13 * of - 10], g_number[13 * of - 9], g_number[13 * of - 8], g_number[13 * of - 7],
+             g_number[13 * of - 6], g_number[13 * of - 5], g_number[13 * of - 4], g_number[13 * of - 3],
+             to_timestamp(g_number[13 * of - 2] / 1000.0),
+             CASE WHEN g_number[13 * of - 1] NOT IN (0, 2) THEN to_timestamp(g_number[13 * of] / 1000.0) END,
+             CASE WHEN g_number[13 * of - 1] = 2 THEN to_timestamp(g_number[13 * of] / 1000.0) END,
+             NULLIF(g_number[13 * of - 1], 0), numbers[of]
+      FROM unnest(g_of, g_slot) AS g(of, slot);
   END IF;
 
   IF cardinality(d_order) > 0 THEN
@@ -361,7 +386,7 @@ BEGIN
       WHERE w.ctid = at.place;
     GET DIAGNOSTICS counted = ROW_COUNT;
     IF counted <> cardinality(d_order) THEN
-      RAISE EXCEPTION 'a waiter that leaves is not there' USING ERRCODE = 'SM004';
+      RAISE EXCEPTION USING ERRCODE = 'SM004';
     END IF;
   END IF;
   IF cardinality(n_claim) > 0 THEN
@@ -388,18 +413,19 @@ BEGIN
   END IF;
 
   IF cardinality(f_client) > 0 THEN
-    DELETE FROM semaphored.requests r USING unnest(f_client, f_below) AS f(client_id, below),
-        LATERAL (SELECT o.ctid AS place FROM semaphored.requests o
-                   WHERE o.client_id = f.client_id AND o.sequence < f.below OFFSET 0) AS at
-      WHERE r.ctid = at.place;
+    -- From where the last one ended: the index still shows what was deleted before.
+    FOR i IN 1 .. cardinality(f_client) LOOP
+      DELETE FROM semaphored.requests r WHERE r.client_id = f_client[i] AND r.sequence < f_below[i]
+        AND r.sequence >= COALESCE((SELECT c.floor FROM semaphored.clients c WHERE c.client_id = f_client[i]), 0);
+    END LOOP;
+    INSERT INTO semaphored.clients AS c (client_id, floor)
+      SELECT f.client_id, max(f.below) FROM unnest(f_client, f_below) AS f(client_id, below) GROUP BY f.client_id ORDER BY f.client_id
+      ON CONFLICT (client_id) DO UPDATE SET floor = greatest(c.floor, excluded.floor);
   END IF;
   IF cardinality(forgotten) > 0 THEN
     DELETE FROM semaphored.requests r WHERE r.client_id = ANY (forgotten) AND r.node = p_node;
-  END IF;
-
-  IF cardinality(tokens) > 0 OR cardinality(revisions) > 0 THEN
-    UPDATE semaphored.lanes l SET last_tokens = tokens, last_revisions = revisions
-      WHERE l.node = p_node AND l.incarnation = p_incarnation AND l.lane = p_lane;
+    DELETE FROM semaphored.clients c WHERE c.client_id = ANY (forgotten)
+      AND NOT EXISTS (SELECT 1 FROM semaphored.requests r WHERE r.client_id = c.client_id);
   END IF;
   IF cardinality(t_node) > 0 THEN
     PERFORM pg_notify('semaphored_' || t.node, t.semaphore) FROM unnest(t_node, t_semaphore) AS t(node, semaphore);
@@ -409,6 +435,14 @@ EXCEPTION
     tokens := '{}';
     revisions := '{}';
     refusal := SQLSTATE;
+  WHEN unique_violation THEN
+    GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME;
+    IF violated <> 'answered_once' THEN
+      RAISE;
+    END IF;
+    tokens := '{}';
+    revisions := '{}';
+    refusal := 'SM003';
 END
 $function$;
 

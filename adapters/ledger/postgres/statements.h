@@ -45,19 +45,25 @@ inline constexpr char kChanged[] = R"sql(
     WHERE COALESCE(s.revision, 0) <> t.revision)sql";
 
 inline constexpr char kSettle[] = R"sql(
-  UPDATE semaphored.lanes SET commits = commits + 1, last_tokens = '{}', last_revisions = '{}'
+  UPDATE semaphored.lanes SET commits = commits + 1
     WHERE node = $1 AND incarnation = $2 AND lane = $3 AND commits = $4 AND alive RETURNING commits)sql";
 
 inline constexpr char kGiven[] = R"sql(
-  SELECT commits, last_tokens, last_revisions, alive FROM semaphored.lanes
-    WHERE node = $1 AND incarnation = $2 AND lane = $3)sql";
+  SELECT commits, alive FROM semaphored.lanes WHERE node = $1 AND incarnation = $2 AND lane = $3)sql";
+
+// Rows stay when leases end. Asked only when an answer was lost, so it needs no index.
+inline constexpr char kTokens[] = R"sql(
+  SELECT DISTINCT claim, token FROM semaphored.leases WHERE claim = ANY ($1::uuid[]))sql";
 
 inline constexpr char kLock[] = R"sql(
   SELECT count(*) FROM (SELECT 1 FROM semaphored.semaphores s WHERE s.name = ANY ($1::text[]) ORDER BY s.name FOR NO KEY UPDATE) AS x)sql";
 
 inline constexpr char kAnswers[] = R"sql(
-  SELECT r.kind, r.semaphore, r.claim, r.cause, r.number, r.remaining, r.changed, EXISTS (
-      SELECT 1 FROM semaphored.requests h WHERE h.client_id = q.client_id AND h.sequence - $3::bigint >= q.sequence)
+  SELECT r.kind, r.semaphore, r.claim, r.cause, r.number, r.remaining, r.changed,
+         CASE WHEN r.kind IS NULL
+           THEN EXISTS (SELECT 1 FROM semaphored.clients c WHERE c.client_id = q.client_id AND c.floor > q.sequence)
+           ELSE EXISTS (SELECT 1 FROM semaphored.requests h
+                          WHERE h.client_id = q.client_id AND h.sequence >= q.sequence + $3::bigint) END
     FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS q(client_id, sequence, place)
     LEFT JOIN LATERAL (
       SELECT * FROM semaphored.requests o WHERE o.client_id = q.client_id AND o.sequence = q.sequence OFFSET 0) AS r ON true
@@ -131,15 +137,14 @@ inline constexpr char kWithheldOver[] =
 // A small batch of what need not be kept: history by number and by age, and the parts of leases
 // that were given back before the rest.
 inline constexpr char kPrune[] = R"sql(
-  WITH newest AS (SELECT last_value AS number FROM semaphored.history_numbers),
-  old AS (
-    SELECT l.ctid FROM semaphored.leases l, newest
-      WHERE l.history_number IS NOT NULL
-        AND (l.history_number <= newest.number - $1::bigint
-             OR COALESCE(l.completed_at, l.timed_out_at) < now() - $2::bigint * interval '1 millisecond')
-      ORDER BY l.history_number LIMIT 500),
-  pruned AS (DELETE FROM semaphored.leases l USING old WHERE l.ctid = old.ctid RETURNING 1)
-  SELECT count(*) FROM pruned)sql";
+  WITH oldest AS MATERIALIZED (
+    SELECT l.ctid AS place, l.history_number, COALESCE(l.completed_at, l.timed_out_at) AS ended_at FROM semaphored.leases l
+      WHERE l.history_number >= $3::bigint ORDER BY l.history_number LIMIT 500),
+  old AS MATERIALIZED (
+    SELECT o.place, o.history_number FROM oldest o, semaphored.history_numbers n
+      WHERE o.history_number <= n.last_value - $1::bigint OR o.ended_at < now() - $2::bigint * interval '1 millisecond'),
+  pruned AS (DELETE FROM semaphored.leases l USING old WHERE l.ctid = old.place RETURNING l.history_number)
+  SELECT count(*), max(history_number) FROM pruned)sql";
 
 // All of them for one schema.
 struct Statements {
@@ -149,6 +154,7 @@ struct Statements {
         changed(ForSchema(kChanged, schema)),
         settle(ForSchema(kSettle, schema)),
         given(ForSchema(kGiven, schema)),
+        tokens(ForSchema(kTokens, schema)),
         lock(ForSchema(kLock, schema)),
         answers(ForSchema(kAnswers, schema)),
         session(ForSchema(kSession, schema)),
@@ -162,7 +168,7 @@ struct Statements {
         withheld(ForSchema(kWithheld, schema)),
         withheld_over(ForSchema(kWithheldOver, schema)),
         prune(ForSchema(kPrune, schema)) {}
-  std::string commit, load, changed, settle, given, lock, answers, session, session_semaphores,
+  std::string commit, load, changed, settle, given, tokens, lock, answers, session, session_semaphores,
       end_lanes, hosted_sessions, hosted_semaphores, names, history, end_foreign,
       withheld, withheld_over, prune;
 };

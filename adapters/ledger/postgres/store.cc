@@ -24,6 +24,8 @@ using ledger::Transaction;
 
 namespace {
 
+constexpr size_t kReadAnewAtOnce = 16;  // Semaphores.
+
 CommitResult Failed(absl::Status status) {
   return {CommitResult::Kind::kFailed, {}, false, std::move(status)};
 }
@@ -213,7 +215,7 @@ CommitResult PostgresStore::Judge(const Transaction& transaction, const Failure&
                                   std::to_string(options_.self.incarnation),
                                   std::to_string(options_.lane)});
     if (!given.ok) return Failed(given.failure.status);
-    if (given.rows.empty() || !given.rows[0][3].as<bool>()) {
+    if (given.rows.empty() || !given.rows[0][1].as<bool>()) {
       return Failed(absl::FailedPreconditionError(
           "postgres: this node was declared dead by another daemon, or its id was taken"));
     }
@@ -238,6 +240,12 @@ CommitResult PostgresStore::Lose(const Transaction& transaction, bool answered) 
   result.answered = answered;
   if (transaction.attempt >= options_.attempts_without_lock) {
     if (absl::Status status = LockFor(transaction); !status.ok()) return Failed(std::move(status));
+  }
+  if (transaction.semaphores.size() + transaction.reads.size() <= kReadAnewAtOnce) {
+    // Not worth a question which of them it was.
+    for (const SemaphoreDelta& delta : transaction.semaphores) result.stale.push_back(delta.name);
+    for (const ledger::ReadCondition& read : transaction.reads) result.stale.push_back(read.semaphore);
+    return result;
   }
   Array names;
   Array revisions;
@@ -292,8 +300,22 @@ CommitResult PostgresStore::Settle(Transaction& transaction, SteadyTime) {
   if (given.rows.empty()) return Failed(dead);
   const uint64_t commits = given.rows[0][0].as<uint64_t>();
   if (commits == commits_ + 1) {
+    Array claims;
+    for (const SemaphoreDelta& delta : transaction.semaphores) {
+      for (const ledger::LeaseChange& change : delta.leases) {
+        if (!change.before) claims.Add(change.after->id);
+      }
+    }
+    absl::flat_hash_map<Id, uint64_t> tokens;
+    if (claims.size() > 0) {
+      const Answered found = Query("tokens", sql_->tokens, {claims.Take()});
+      if (!found.ok) return unknown;
+      for (const auto& row : found.rows) tokens[ReadId(row[0].c_str())] = row[1].as<uint64_t>();
+    }
+    // The revisions of new semaphores are not known: they are taken for 1, and if that is wrong, the
+    // next commit is lost and reads them.
+    SetTokens(tokens, &transaction);
     commits_ = commits;
-    TakeGiven(given.rows[0][1].c_str(), given.rows[0][2].c_str(), &transaction);
     Forget(transaction);
     return {};
   }
@@ -318,7 +340,7 @@ absl::StatusOr<std::vector<ledger::LedgerStore::Found>> PostgresStore::FindAnswe
     sequences.Add(static_cast<int64_t>(asked.request.sequence));
   }
   const Answered answered = Query("answers", sql_->answers,
-            {clients.Take(), sequences.Take(), std::to_string(window)});
+            {clients.Take(), sequences.Take(), std::to_string(std::min(window, uint64_t{1} << 62))});
   if (!answered.ok) return answered.failure.status;
   std::vector<Found> found(requests.size());
   for (size_t i = 0; i < found.size(); ++i) {
@@ -381,9 +403,11 @@ void PostgresStore::PruneIfDue() {
   if (!Ready().ok()) return;
   const Answered pruned =
       Query("prune", sql_->prune,
-            {std::to_string(options_.history_rows), std::to_string(options_.history_age_ms)});
-  // There is more: soon again.
-  if (pruned.ok && pruned.rows[0][0].as<int>() > 0) pruned_at_ = now - options_.prune_interval * 9 / 10;
+            {std::to_string(options_.history_rows), std::to_string(options_.history_age_ms), pruned_below_});
+  if (!pruned.ok || pruned.rows[0][0].as<int>() == 0) return;
+  pruned_below_ = pruned.rows[0][1].as<std::string>();
+  // There is more, perhaps: soon again.
+  pruned_at_ = now - options_.prune_interval * 19 / 20;
 }
 
 }  // namespace semaphored::postgres

@@ -101,6 +101,7 @@ class PostgresStore : public ledger::LedgerStore {
   std::vector<std::string> hints_;
   int wake_ = -1;  // An eventfd.
   std::chrono::steady_clock::time_point pruned_at_{};
+  std::string pruned_below_ = "0";  // History numbers below have gone.
   // The store's epoch since which nothing may be granted, 0: none; and for how long this store waits.
   int64_t withheld_epoch_ = 0;
   std::chrono::steady_clock::time_point withheld_until_{};

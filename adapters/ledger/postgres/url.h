@@ -1,6 +1,6 @@
 // What the URL of a Postgres store says.
 //
-//   postgres://user:password@host:port/database?schema=semaphored&lanes=4&sslmode=verify-full
+//   postgres://user:password@host:port/database?schema=semaphored&lanes=2&sslmode=verify-full
 //   postgres:///?service=name          (a service of libpq)
 //   postgres://user@one,two/database   (whichever of them takes writes)
 //
@@ -20,7 +20,7 @@ namespace semaphored::postgres {
 struct Url {
   std::string connection;  // For libpq; may hold a password.
   std::string schema = "semaphored";
-  uint32_t lanes = 4;
+  uint32_t lanes = 2;
   uint64_t history_rows = 100'000;                      // Leases that have ended, to keep. 0: none.
   int64_t history_age_ms = int64_t{30} * 24 * 3'600'000;  // And for how long.
   // For each answer of the server; after that the connection is given up.
