@@ -280,6 +280,9 @@ enum class OutcomeKind : uint8_t {
   // There is room, but nothing is granted for now: the engine may have lost commits at a fail-over,
   // and the leases in them have not yet run out.
   kWithheld,
+  // Another client of the engine has the semaphore locked for so long that we have given up: nothing
+  // was done. The lane makes an error of it (UNAVAILABLE).
+  kBusy,
   // It may or may not have been done. The adapter finds out; the final outcome comes in
   // StepResult::settled.
   kUnknown,

@@ -10,6 +10,10 @@
 
 namespace semaphored::ledger {
 
+namespace {
+constexpr size_t kBusyRemembered = 1000;
+}  // namespace
+
 absl::Status LedgerAdapter::Start() {
   swept_at_ = options_.now();
   if (!exclusive()) return absl::OkStatus();
@@ -81,10 +85,12 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
     switch (commit.kind) {
       case CommitResult::Kind::kWon:
         Win(decided.get(), result);
-        to_serve_.clear();
+        absl::erase_if(to_serve_, [&](const std::string& name) { return !IsBusy(name); });
+        if (busy_.size() > kBusyRemembered) busy_.clear();
         return absl::OkStatus();
       case CommitResult::Kind::kFailed:
         Undo(decided->transaction);
+        if (!commit.busy.empty() && LeaveAlone(commit.busy)) continue;
         return commit.status;
       case CommitResult::Kind::kUnknown:
         decided->batch.assign(batch.begin(), batch.end());
@@ -119,7 +125,7 @@ absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
     if (absl::Status status = SweepIfDue(); !status.ok()) return status;
   }
   StepResult result;
-  if (!to_serve_.empty()) {
+  if (std::ranges::any_of(to_serve_, [&](const std::string& name) { return !IsBusy(name); })) {
     if (absl::Status status = Run({}, deadline, &result); !status.ok()) return status;
     return result;
   }

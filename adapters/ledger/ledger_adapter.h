@@ -25,6 +25,8 @@ struct LedgerOptions {
   int attempts_max = 50;
   // How often everything that has waiters of ours is looked at again, in case a hint was lost.
   std::chrono::milliseconds sweep_interval = std::chrono::seconds(5);
+  // For how long nothing is tried on a semaphore that another client of the engine keeps locked.
+  std::chrono::milliseconds busy_pause{1000};
   // Wall time, for people; steady time, for all that decides.
   std::function<int64_t()> now_unix_ms;
   std::function<SteadyTime()> now;

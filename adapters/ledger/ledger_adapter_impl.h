@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_set.h"
 #include "adapters/ledger/clients.h"
 #include "adapters/ledger/ends.h"
@@ -77,6 +78,9 @@ class LedgerAdapter final : public Adapter {
   // The same, looked at, since there is nothing to write.
   CommitResult CheckConditions(const Transaction& transaction);
   absl::Status Need(const Command& command, std::vector<std::string>* missing);
+  // True if one of them was not known to be busy.
+  bool LeaveAlone(const std::vector<std::string>& busy);
+  bool IsBusy(std::string_view name) const;
   void SeeSession(const Id& id, SessionPtr session);
   absl::Status Refresh(std::vector<std::string> names);
   absl::Status SweepIfDue();
@@ -104,14 +108,15 @@ class LedgerAdapter final : public Adapter {
   std::vector<Event> found_events_;
   std::vector<SemaphoreChange> found_changes_;
   absl::flat_hash_set<std::string> loaded_;  // Names whose state is cached, existing or not.
-  absl::flat_hash_set<std::string> read_;    // Names that this batch has looked at.
+  absl::btree_set<std::string> read_;    // Names that this batch has looked at.
   // Requests that this batch took for new without asking the store.
   std::vector<AskedRequest> assumed_new_;
   // What the store said of requests, if it was asked, by client id and sequence number.
   absl::flat_hash_map<std::pair<std::string, uint64_t>, LedgerStore::Found> asked_;
   // Changed by others: there may be room for somebody who waits. (Daemons leave none; SQL clients
   // and other foreign holders do.)
-  absl::flat_hash_set<std::string> to_serve_;
+  absl::btree_set<std::string> to_serve_;
+  absl::flat_hash_map<std::string, SteadyTime> busy_;
   bool withheld_ = false;
   SteadyTime swept_at_{};
 };

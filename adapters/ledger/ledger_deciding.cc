@@ -68,6 +68,14 @@ Context LedgerAdapter::NewContext() const {
 
 absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, Decided* decided) {
   Context context = NewContext();
+  if (const std::string_view name = SemaphoreOf(command);
+      !busy_.empty() && IsBusy(name) && !IsReadOnly(command)) {
+    Outcome outcome = Simply(OutcomeKind::kBusy);
+    outcome.message = absl::StrCat(guarantees().adapter, ": another client of the engine keeps ", std::string(name),
+                                   " locked");
+    decided->outcomes.push_back(std::move(outcome));
+    return absl::OkStatus();
+  }
   const Requester* requester = RequesterOf(command);
   Client* client = nullptr;
   std::string_view client_id;

@@ -54,6 +54,23 @@ absl::Status LedgerAdapter::Need(const Command& command, std::vector<std::string
   return absl::OkStatus();
 }
 
+// Others keep these locked: for a moment nobody here tries.
+bool LedgerAdapter::LeaveAlone(const std::vector<std::string>& busy) {
+  const SteadyTime now = options_.now();
+  bool is_new = false;
+  for (const std::string& name : busy) {
+    SteadyTime& until = busy_[name];
+    is_new = is_new || until <= now;
+    until = now + options_.busy_pause;
+  }
+  return is_new;
+}
+
+bool LedgerAdapter::IsBusy(std::string_view name) const {
+  const auto found = busy_.find(std::string(name));
+  return found != busy_.end() && options_.now() < found->second;
+}
+
 // A session's row as the engine has it; nullptr: there is none. Whoever believes to host it here is told
 // if it has moved.
 void LedgerAdapter::SeeSession(const Id& id, SessionPtr session) {
@@ -186,6 +203,7 @@ void LedgerAdapter::LookWhetherWithheld() {
 
 void LedgerAdapter::Serve(Editor& editor) {
   for (const std::string& name : to_serve_) {
+    if (IsBusy(name)) continue;
     if (Semaphore* semaphore = state_.Find(name)) AfterRoom(editor, semaphore, NewContext());
   }
 }
@@ -245,7 +263,7 @@ void LedgerAdapter::AddConditions(Decided* decided) {
 CommitResult LedgerAdapter::CheckConditions(const Transaction& transaction) {
   CommitResult result;
   const auto failed = [](absl::Status status) {
-    return CommitResult{CommitResult::Kind::kFailed, {}, false, std::move(status)};
+    return CommitResult{CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
   };
   if (!transaction.reads.empty()) {
     std::vector<SemaphoreRow> rows(transaction.reads.size());

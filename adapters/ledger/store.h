@@ -48,6 +48,8 @@ struct CommitResult {
   std::vector<std::string> stale;
   // kLost: one of the requests has been answered. They are asked for before it is decided anew.
   bool answered = false;
+  // kFailed with these: other clients of the engine keep them locked. Without them it may go through.
+  std::vector<std::string> busy;
   absl::Status status;
 };
 

@@ -5,6 +5,14 @@
 
 namespace semaphored {
 
+namespace {
+// What is to be tried again is an error to whoever asked.
+absl::StatusOr<Outcome> WithoutBusy(Outcome outcome) {
+  if (outcome.kind == OutcomeKind::kBusy) return absl::UnavailableError(outcome.message);
+  return outcome;
+}
+}  // namespace
+
 LaneCore::LaneCore(std::unique_ptr<Adapter> adapter, const Clock* clock, LaneOptions options)
     : adapter_(std::move(adapter)), clock_(clock), options_(options) {
   progress_ = clock_->Now().time_since_epoch().count();
@@ -85,12 +93,13 @@ void LaneCore::Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* resu
     if (step.outcomes[i].kind == OutcomeKind::kUnknown) {
       unknown_.emplace(first_ticket_ + i, std::move(job.done));
     } else {
-      results->finished.push_back({std::move(job.done), std::move(step.outcomes[i])});
+      results->finished.push_back({std::move(job.done), WithoutBusy(std::move(step.outcomes[i]))});
     }
   }
   for (Settled& settled : step.settled) {
     const auto found = unknown_.find(settled.ticket);
     if (found == unknown_.end()) continue;
+    if (settled.outcome.ok()) settled.outcome = WithoutBusy(*std::move(settled.outcome));
     results->finished.push_back({std::move(found->second), std::move(settled.outcome)});
     unknown_.erase(found);
   }

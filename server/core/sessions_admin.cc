@@ -16,8 +16,8 @@ std::unique_ptr<Refusal> Owned(Refusal refusal) {
 
 }  // namespace
 
-void SessionsImpl::OnAdminOutcome(const std::string& semaphore, absl::StatusOr<Outcome> outcome,
-                                  Reply<AdminAnswer> reply) {
+void SessionsImpl::OnAdminOutcome(const std::string& semaphore, bool destroys,
+                                  absl::StatusOr<Outcome> outcome, Reply<AdminAnswer> reply) {
   if (!outcome.ok()) return reply({Owned(RefusalOf(outcome.status(), semaphore)), {}});
   if (outcome->kind != OutcomeKind::kDone) {
     return reply({Owned(RefusalOf(*outcome, semaphore, host_->guarantees().adapter)), {}});
@@ -26,7 +26,8 @@ void SessionsImpl::OnAdminOutcome(const std::string& semaphore, absl::StatusOr<O
   answer.changed = outcome->changed;
   answer.affected = outcome->number;
   answer.report = outcome->report ? std::move(outcome->report) : std::make_unique<Report>();
-  answer.done = true;
+  // Holders of other clients of the engine are not ended by us: it goes with the last of them.
+  answer.done = !destroys || !answer.report->info;
   reply({nullptr, std::move(answer)});
 }
 
@@ -37,13 +38,13 @@ void SessionsImpl::Administer(AdminCommand command, int64_t wait_ms, Reply<Admin
   const bool waits = destroy != nullptr && destroy->policy == DestroyPolicy::kWait;
   if (waits) NeedChanges(+1);
   Submit(semaphore, std::move(command),
-         [this, semaphore, waits, wait_ms,
+         [this, semaphore, waits, destroys = destroy != nullptr, wait_ms,
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
            const bool stands = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
                                outcome->report && outcome->report->info;
            if (!waits || !stands) {
              if (waits) NeedChanges(-1);
-             return OnAdminOutcome(semaphore, std::move(outcome), std::move(reply));
+             return OnAdminOutcome(semaphore, destroys, std::move(outcome), std::move(reply));
            }
            Drainer drainer;
            drainer.semaphore = semaphore;
@@ -67,7 +68,7 @@ void SessionsImpl::Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
                                outcome->report && outcome->report->info;
            if (!paused) {
              NeedChanges(-1);
-             return OnAdminOutcome(semaphore, std::move(outcome), std::move(reply));
+             return OnAdminOutcome(semaphore, /*destroys=*/false, std::move(outcome), std::move(reply));
            }
            Drainer drainer;
            drainer.semaphore = semaphore;
@@ -109,7 +110,7 @@ void SessionsImpl::FinishDrain(size_t index, bool done) {
            const bool described = outcome.ok() && outcome->kind == OutcomeKind::kDone;
            const bool few = described && !drainer.until_destroyed &&
                             outcome->report->info->held <= drainer.held_max;
-           OnAdminOutcome(drainer.semaphore, std::move(outcome),
+           OnAdminOutcome(drainer.semaphore, /*destroys=*/false, std::move(outcome),
                           [&drainer, done = (done && !drainer.until_destroyed) ||
                                             few](Result<AdminAnswer> result) {
                             result.value.done = done;
@@ -164,7 +165,7 @@ void SessionsImpl::History(HistoryCommand command, Reply<AdminAnswer> reply) {
   const std::string semaphore = command.semaphore;
   Submit(semaphore, std::move(command),
          [this, semaphore, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-           OnAdminOutcome(semaphore, std::move(outcome), std::move(reply));
+           OnAdminOutcome(semaphore, /*destroys=*/false, std::move(outcome), std::move(reply));
          });
 }
 

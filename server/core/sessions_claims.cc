@@ -62,6 +62,11 @@ Id SessionsImpl::Acquire(AcquireParams params, ClaimListener* listener, uint64_t
     listener->OnRefused(tag, ShuttingDownRefusal());
     return id;
   }
+  // It might be granted, and nobody could rely on it.
+  if (host_->vouch_until() <= Now()) {
+    listener->OnRefused(tag, NotVouchedRefusal(params.semaphore));
+    return id;
+  }
   ClaimRecord* record = AddClaim(id, params.semaphore, nullptr);
   record->listener = listener;
   record->tag = tag;

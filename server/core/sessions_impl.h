@@ -189,7 +189,7 @@ class SessionsImpl final : public Sessions {
   void Unlisten(SessionRecord* record);
 
   // ---- sessions_admin.cc ----
-  void OnAdminOutcome(const std::string& semaphore, absl::StatusOr<Outcome> outcome,
+  void OnAdminOutcome(const std::string& semaphore, bool destroys, absl::StatusOr<Outcome> outcome,
                       Reply<AdminAnswer> reply);
   void WaitFor(Drainer drainer);
   void FinishDrain(size_t index, bool done);

@@ -18,7 +18,12 @@ Report Run(Options options) {
   if (options.mode == "leases") return RunLeases(options);
   if (options.mode == "waiters") return RunWaiters(options);
   if (options.mode == "etcd") return RunEtcd(options);
-  return RunRedis(options);
+  if (options.mode == "redis") return RunRedis(options);
+  if (options.mode == "hand-off") return RunHandOff(options);
+  if (options.mode == "postgres-recipe") return RunPostgresRecipe(options);
+  if (options.mode == "postgres-advisory") return RunPostgresAdvisory(options);
+  if (options.mode == "postgres-bare") return RunPostgresBare(options);
+  return RunPostgresCommit(options);
 }
 
 }  // namespace

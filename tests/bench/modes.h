@@ -14,5 +14,10 @@ Report RunLeases(const Options& options);
 Report RunWaiters(const Options& options);
 Report RunEtcd(const Options& options);
 Report RunRedis(const Options& options);
+Report RunHandOff(const Options& options);
+Report RunPostgresRecipe(const Options& options);
+Report RunPostgresAdvisory(const Options& options);
+Report RunPostgresBare(const Options& options);
+Report RunPostgresCommit(const Options& options);
 
 }  // namespace semaphored::bench

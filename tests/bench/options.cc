@@ -13,7 +13,12 @@ constexpr const char* kModes =
     "leases     opens --leases leases, keeps them alive for --duration, verifies each\n"
     "waiters    cost of a grant at each of the queue --lengths\n"
     "etcd       the same cycles with etcd's lock API (--contended: all on one lock)\n"
-    "redis      the same cycles with a Lua script on a sorted set";
+    "redis      the same cycles with a Lua script on a sorted set\n"
+    "hand-off   one permit round N sessions at --server A,B in turn\n"
+    "postgres-recipe    the same cycles with the recipe's rows, a connection for each client\n"
+    "postgres-advisory  the same cycles with advisory locks, which keep nothing on disk\n"
+    "postgres-bare      the daemon's statements without a daemon, --batch operations a commit\n"
+    "postgres-commit    one UPDATE after the other";
 
 }  // namespace
 
@@ -25,9 +30,11 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
   std::string output = "text";
   app.add_option("mode", options->mode, "What to run")
       ->required()
-      ->check(CLI::IsMember(
-          {"unary", "session", "hold", "contended", "leases", "waiters", "etcd", "redis"}));
-  app.add_option("--server", options->server, "HOST:PORT of the daemon or the peer");
+      ->check(CLI::IsMember({"unary", "session", "hold", "contended", "leases", "waiters", "etcd",
+                             "redis", "hand-off", "postgres-recipe", "postgres-advisory",
+                             "postgres-bare", "postgres-commit"}));
+  app.add_option("--server", options->server,
+                 "HOST:PORT of the daemon or the peer; for postgres-*: its URL");
   app.add_option("--clients", options->clients, "Cycles outstanding")
       ->check(CLI::Range(1, 1000000));
   app.add_option("--semaphores", options->semaphores,
@@ -44,6 +51,12 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
       ->check(CLI::IsMember({"unary", "session"}));
   app.add_flag("--contended", options->contended, "For etcd: all clients on one lock");
   app.add_option("--leases", options->leases, "For leases")->check(CLI::Range(1, 10000000));
+  app.add_option("--lanes", options->lanes, "For postgres-bare: connections")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--batch", options->batch, "For postgres-bare: operations in a commit")
+      ->check(CLI::Range(2, 10000));
+  app.add_option("--hold-ms", options->hold_ms, "For hand-off: how long each holds the permit")
+      ->check(CLI::Range(0.0, 10000.0));
   app.add_option("--lengths", options->lengths, "For waiters")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::Throw);

@@ -9,6 +9,7 @@ namespace semaphored::bench {
 
 struct Options {
   std::string mode;
+  // For hand-off: the daemons, with commas between them. For postgres-*: a URL of Postgres.
   std::string server = "127.0.0.1:7420";
   // Cycles outstanding at any time.
   uint32_t clients = 64;
@@ -24,6 +25,11 @@ struct Options {
   // For the peers: all clients on one lock.
   bool contended = false;
   uint32_t leases = 100000;
+  // For postgres-bare: connections, and operations in each of their commits.
+  uint32_t lanes = 4;
+  uint32_t batch = 64;
+  // For hand-off: how long each holds the permit.
+  double hold_ms = 0;
   std::vector<uint32_t> lengths = {100, 1000, 10000, 100000};
   int64_t ttl_ms = 30000;
   // The daemon's process, to report its memory, CPU and writes; 0: unknown.

@@ -66,14 +66,16 @@ def error_info(error):
 class Daemon:
     """One daemon. A context manager: leaving it stops the daemon and removes its folder."""
 
-    def __init__(self, settings=None, folder=None, port=None):
-        """`settings` are keys of the configuration, handed over in the environment."""
+    def __init__(self, settings=None, folder=None, port=None, store=None):
+        """`settings` are keys of the configuration, handed over in the environment. `store` is a
+        URL; if there is none, a file in the daemon's folder."""
         self.settings = {"node_id": "e2e", **(settings or {})}
         self.port = port or free_port()
         self.address = f"127.0.0.1:{self.port}"
         self._own_folder = folder is None
         self.folder = folder or tempfile.mkdtemp(prefix="semaphored-e2e-")
         self.store_path = os.path.join(self.folder, "state.db")
+        self.store = store or f"sqlite://{self.store_path}"
         self.log_path = os.path.join(self.folder, "daemon.log")
         if not self._own_folder:
             self.log_path = tempfile.mktemp(prefix="semaphored-e2e-", suffix=".log")
@@ -103,7 +105,7 @@ class Daemon:
             environment["SEMAPHORED_" + key.upper()] = str(value)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [os.path.join(BIN_DIR, "semaphored"), "--store", f"sqlite://{self.store_path}",
+                [os.path.join(BIN_DIR, "semaphored"), "--store", self.store,
                  "--listen", self.address],
                 stdout=log, stderr=log, env=environment, stdin=subprocess.DEVNULL)
 

@@ -21,10 +21,10 @@ absl::Status Unreachable() {
 }
 
 CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, false, std::move(status)};
+  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
 }
 
-CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, false, {}}; }
+CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, false, {}, {}}; }
 
 }  // namespace
 
@@ -131,7 +131,7 @@ CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction*
     return Lose(write);
   }
   if (link_->Strikes(rates.lost_race) && !handle_.engine->HasLanded(write->id) && !again) {
-    CommitResult lost{CommitResult::Kind::kLost, {}, false, {}};
+    CommitResult lost{CommitResult::Kind::kLost, {}, false, {}, {}};
     for (const SemaphoreDelta& delta : transaction->semaphores) lost.stale.push_back(delta.name);
     return lost;
   }
@@ -145,7 +145,7 @@ CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction*
     return Unknown();
   }
   if (!landing.status.ok()) return Failed(landing.status);
-  if (!landing.landed) return {CommitResult::Kind::kLost, landing.stale, landing.answered, {}};
+  if (!landing.landed) return {CommitResult::Kind::kLost, landing.stale, landing.answered, {}, {}};
   TakeBack(*write, transaction);
   return {};
 }

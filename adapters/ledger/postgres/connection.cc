@@ -115,6 +115,8 @@ Connection::Connection(Options options, Guard* guard)
 Connection::~Connection() { Close(); }
 
 void Connection::Close() {
+  // First the socket: pqxx would tell the server that we listen no more, and wait for its answer.
+  if (connection_ != nullptr && connection_->sock() >= 0) shutdown(connection_->sock(), SHUT_RDWR);
   receivers_.clear();
   prepared_.clear();
   connection_.reset();
@@ -141,6 +143,8 @@ absl::Status Connection::Open() {
     Close();
     const absl::string_view why = error.what();
     const std::string text = absl::StrCat("postgres: cannot connect: ", FirstLine(why));
+    if (absl::StrContains(why, "too many clients") || absl::StrContains(why, "connection slots"))
+      return absl::ResourceExhaustedError(text);
     if (absl::StrContains(why, "authentication failed") || absl::StrContains(why, "no password"))
       return absl::PermissionDeniedError(text);
     return absl::UnavailableError(text);
@@ -173,8 +177,17 @@ Answered Connection::Guarded(Call&& call) {
     answered.rows = call(work);
   } catch (const pqxx::broken_connection& error) {
     fail(Failure::Kind::kBroken, "", StatusOf("", error.what()));
+  } catch (const pqxx::deadlock_detected& error) {
+    fail(Failure::Kind::kRefused, "40P01", StatusOf("40P01", error.what()));
+  } catch (const pqxx::transaction_rollback& error) {
+    // serialization_failure among them; but for one kind, which says that nobody knows.
+    const bool unknown = dynamic_cast<const pqxx::statement_completion_unknown*>(&error) != nullptr;
+    fail(unknown ? Failure::Kind::kBroken : Failure::Kind::kRefused, "40001",
+         StatusOf("40001", error.what()));
   } catch (const pqxx::sql_error& error) {
-    const std::string state = error.sqlstate();
+    std::string state = error.sqlstate();
+    // Of this one pqxx forgets the state.
+    if (dynamic_cast<const pqxx::insufficient_privilege*>(&error) != nullptr) state = "42501";
     const bool broken = EndsConnection(state) || !connection_->is_open();
     fail(broken ? Failure::Kind::kBroken : Failure::Kind::kRefused, state,
          StatusOf(state, error.what()));
@@ -206,14 +219,17 @@ Answered Connection::Run(const char* name, const std::string& sql,
 
 absl::Status Connection::Listen(const std::string& channel) {
   if (connection_ == nullptr) return absl::UnavailableError("postgres: not connected");
+  const uint64_t armed =
+      guard_->Arm(connection_->sock(), std::chrono::steady_clock::now() + options_.timeout);
+  absl::Status status;
   try {
     receivers_.push_back(std::make_unique<Receiver>(*connection_, channel, &received_));
   } catch (const std::exception& error) {
-    const absl::Status status = StatusOf("", error.what());
-    Close();
-    return status;
+    status = StatusOf("", error.what());
   }
-  return absl::OkStatus();
+  if (guard_->Disarm(armed)) status = absl::UnavailableError("postgres: no answer to LISTEN");
+  if (!status.ok()) Close();
+  return status;
 }
 
 absl::Status Connection::TakeNotifications(const std::function<void(const std::string&)>& take) {

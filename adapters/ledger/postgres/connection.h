@@ -74,7 +74,7 @@ class Connection {
  public:
   struct Options {
     std::string connection;
-    std::chrono::milliseconds timeout{4000};
+    std::chrono::milliseconds timeout{2500};
     // Run on each new connection before anything else; an error closes it again.
     std::function<absl::Status(Connection&)> prepare;
   };

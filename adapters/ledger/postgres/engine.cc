@@ -17,6 +17,9 @@ namespace semaphored::postgres {
 namespace {
 
 constexpr int kServerVersionMin = 130'000;  // gen_random_uuid()
+// Daemons hold locks for a commit's time; who holds one for longer is a client that has left a
+// transaction open.
+constexpr int64_t kLockTimeoutMax_ms = 500;
 constexpr int kTokenCounterBits = 48;       // The store's epoch stands above.
 
 // How each connection behaves. Plans are made once: all statements find their rows by an index, and
@@ -24,7 +27,7 @@ constexpr int kTokenCounterBits = 48;       // The store's epoch stands above.
 std::string Settings(const Url& url) {
   const int64_t timeout_ms = url.timeout.count();
   return absl::StrCat(
-      "SET statement_timeout = ", timeout_ms, "; SET lock_timeout = ", timeout_ms / 2,
+      "SET statement_timeout = ", timeout_ms, "; SET lock_timeout = ", std::min<int64_t>(timeout_ms / 4, kLockTimeoutMax_ms),
       "; SET idle_in_transaction_session_timeout = ", timeout_ms,
       "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off"
       "; SET enable_mergejoin = off; SET jit = off; SET max_parallel_workers_per_gather = 0; SET default_transaction_isolation = 'read committed'"

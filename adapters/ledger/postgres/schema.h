@@ -11,7 +11,7 @@
 
 namespace semaphored::postgres {
 
-inline constexpr int kSchemaVersion = 1;
+inline constexpr int kSchemaVersion = 2;
 
 // What `semaphored schema --print` shows: everything, for an empty database.
 std::string SchemaSql(const std::string& schema);

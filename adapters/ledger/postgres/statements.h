@@ -58,6 +58,10 @@ inline constexpr char kTokens[] = R"sql(
 inline constexpr char kLock[] = R"sql(
   SELECT count(*) FROM (SELECT 1 FROM semaphored.semaphores s WHERE s.name = ANY ($1::text[]) ORDER BY s.name FOR NO KEY UPDATE) AS x)sql";
 
+inline constexpr char kBusy[] = R"sql(
+  SELECT s.name FROM semaphored.semaphores s WHERE s.name = ANY ($1::text[]) AND s.name NOT IN (
+    SELECT o.name FROM semaphored.semaphores o WHERE o.name = ANY ($1::text[]) FOR NO KEY UPDATE SKIP LOCKED))sql";
+
 inline constexpr char kAnswers[] = R"sql(
   SELECT r.kind, r.semaphore, r.claim, r.cause, r.number, r.remaining, r.changed,
          CASE WHEN r.kind IS NULL
@@ -156,6 +160,7 @@ struct Statements {
         given(ForSchema(kGiven, schema)),
         tokens(ForSchema(kTokens, schema)),
         lock(ForSchema(kLock, schema)),
+        busy(ForSchema(kBusy, schema)),
         answers(ForSchema(kAnswers, schema)),
         session(ForSchema(kSession, schema)),
         session_semaphores(ForSchema(kSessionSemaphores, schema)),
@@ -168,7 +173,7 @@ struct Statements {
         withheld(ForSchema(kWithheld, schema)),
         withheld_over(ForSchema(kWithheldOver, schema)),
         prune(ForSchema(kPrune, schema)) {}
-  std::string commit, load, changed, settle, given, tokens, lock, answers, session, session_semaphores,
+  std::string commit, load, changed, settle, given, tokens, lock, busy, answers, session, session_semaphores,
       end_lanes, hosted_sessions, hosted_semaphores, names, history, end_foreign,
       withheld, withheld_over, prune;
 };

@@ -27,13 +27,13 @@ namespace {
 constexpr size_t kReadAnewAtOnce = 16;  // Semaphores.
 
 CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, false, std::move(status)};
+  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
 }
 
 // "Serialization failure" and "deadlock detected": the whole was taken back, try again.
 bool IsLostRace(const std::string& state) {
-  return state == "40001" || state == "40P01" || state == "SM002" || state == "SM003" ||
-         state == "55P03";
+  return state == "40001" || state == "40P01" || state == "40000" || state == "SM002" ||
+         state == "SM003";
 }
 
 }  // namespace
@@ -207,7 +207,7 @@ CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
 }
 
 CommitResult PostgresStore::Judge(const Transaction& transaction, const Failure& failure) {
-  if (failure.kind == Failure::Kind::kBroken) return {CommitResult::Kind::kUnknown, {}, false, {}};
+  if (failure.kind == Failure::Kind::kBroken) return {CommitResult::Kind::kUnknown, {}, false, {}, {}};
   if (failure.state == "SM001") {
     // The number may be wrong for another reason than our death: then it is known again.
     const Answered given = Query("given", sql_->given,
@@ -229,8 +229,20 @@ CommitResult PostgresStore::Judge(const Transaction& transaction, const Failure&
     for (const SemaphoreDelta& delta : transaction.semaphores) result.stale.push_back(delta.name);
     return result;
   }
+  if (failure.state == "55P03") return FindBusy(transaction, failure.status);
   if (IsLostRace(failure.state)) return Lose(transaction, failure.state == "SM003");
   return Failed(failure.status);
+}
+
+// A lock was not to be had: which of the semaphores is it?
+CommitResult PostgresStore::FindBusy(const Transaction& transaction, const absl::Status& status) {
+  CommitResult result = Failed(status);
+  Array names;
+  for (const SemaphoreDelta& delta : transaction.semaphores) names.Add(delta.name);
+  const Answered busy = Query("busy", sql_->busy, {names.Take()});
+  if (!busy.ok) return result;
+  for (const auto& row : busy.rows) result.busy.push_back(row[0].as<std::string>());
+  return result;
 }
 
 // Finds out what is stale; from a few losses on, under locks that stay until the next commit.
@@ -283,7 +295,7 @@ CommitResult PostgresStore::Settle(Transaction& transaction, SteadyTime) {
   const std::vector<std::string> place = {std::to_string(options_.self.number),
                                           std::to_string(options_.self.incarnation),
                                           std::to_string(options_.lane)};
-  const CommitResult unknown{CommitResult::Kind::kUnknown, {}, false, {}};
+  const CommitResult unknown{CommitResult::Kind::kUnknown, {}, false, {}, {}};
   std::vector<std::string> arguments = place;
   arguments.push_back(std::to_string(commits_));
   const Answered settled = Query("settle", sql_->settle, arguments);

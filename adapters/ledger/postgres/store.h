@@ -81,6 +81,7 @@ class PostgresStore : public ledger::LedgerStore {
   ledger::CommitResult Lose(const ledger::Transaction& transaction, bool answered);
   ledger::CommitResult Judge(const ledger::Transaction& transaction, const Failure& failure);
   absl::Status ReadWithheld();
+  ledger::CommitResult FindBusy(const ledger::Transaction& transaction, const absl::Status& status);
   absl::Status LockFor(const ledger::Transaction& transaction);
   void PruneIfDue();
 

@@ -131,7 +131,7 @@ absl::StatusOr<Url> ReadUrl(const std::string& text) {
   const int64_t timeout_ms = url.timeout.count();
   // Whoever takes no writes is passed over; a server that has gone is noticed.
   const std::pair<absl::string_view, std::string> defaults[] = {
-      {"connect_timeout", absl::StrCat(std::max<int64_t>(2, timeout_ms / 1000))},
+      {"connect_timeout", "2"},
       {"target_session_attrs", "read-write"},
       {"application_name", "semaphored"},
       {"tcp_user_timeout", absl::StrCat(timeout_ms)},

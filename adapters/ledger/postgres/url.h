@@ -24,7 +24,7 @@ struct Url {
   uint64_t history_rows = 100'000;                      // Leases that have ended, to keep. 0: none.
   int64_t history_age_ms = int64_t{30} * 24 * 3'600'000;  // And for how long.
   // For each answer of the server; after that the connection is given up.
-  std::chrono::milliseconds timeout{4000};
+  std::chrono::milliseconds timeout{2500};
   bool manage_schema = true;  // Make and migrate the schema; false: it must be there.
 };
 

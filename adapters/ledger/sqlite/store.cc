@@ -23,7 +23,7 @@ constexpr int kLogPagesWhenIdle = 100;
 constexpr auto kIdle = std::chrono::milliseconds(100);
 
 CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, false, std::move(status)};
+  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
 }
 
 absl::Status NotAsked() {
