@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs, builds and runs every test, and ends in ctest's summary. From a clean clone on two cores
-# under 20 minutes, with --quick under 8. A test that is skipped, or a kind of test that is missing, is a failure.
+# under 25 minutes, with --quick under 10. A test that is skipped, or a kind of test that is missing, is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,9 +11,9 @@ Usage: tests/run.sh [--quick] [--preset NAME] [--only LABEL[,LABEL...]] [--no-in
   --quick        fewer seeds, and without the tests that are marked slow
   --preset NAME  release (first choice), dev, asan-ubsan or tsan
   --only LABELS  only tests with one of these labels:
-                 unit, contract, simulation, fuzz, service, e2e, install, hygiene
+                 unit, contract, simulation, fuzz, service, e2e, install, hygiene, engine
   --no-install   do not look for missing packages
-  --seeds N      seeds of the simulation (2000; with --quick 200)
+  --seeds N      seeds of the simulation (10000; with --quick 500)
 
 One test again:  ctest --preset release -R 'part of its name' --output-on-failure
 TEXT
@@ -58,7 +58,7 @@ say "building $preset"
 cmake --build --preset "$preset" -j "${JOBS:-2}"
 
 if [ -z "$seeds" ]; then
-  if [ "$quick" = yes ]; then seeds=200; else seeds=2000; fi
+  if [ "$quick" = yes ]; then seeds=500; else seeds=10000; fi
 fi
 export SIM_SEEDS=$seeds
 

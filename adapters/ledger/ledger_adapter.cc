@@ -100,10 +100,8 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
         return absl::OkStatus();
       case CommitResult::Kind::kLost:
         Undo(decided->transaction);
-        if (absl::Status status = RefreshSessions(decided->transaction); !status.ok()) {
+        if (absl::Status status = LearnWhyLost(decided->transaction, commit); !status.ok())
           return status;
-        }
-        if (absl::Status status = Refresh(std::move(commit.stale)); !status.ok()) return status;
         if (commit.answered) {
           if (absl::Status status = AskAnswers(batch); !status.ok()) return status;
         }
@@ -155,8 +153,7 @@ absl::StatusOr<StepResult> LedgerAdapter::SettleUnknown(SteadyTime deadline) {
   if (commit.kind == CommitResult::Kind::kLost && !exclusive()) {
     // It has not landed and cannot any more: the batch is decided anew. If this fails, its revisions
     // are found stale and loaded again by the next.
-    absl::Status status = RefreshSessions(decided->transaction);
-    if (status.ok()) status = Refresh(commit.stale);
+    absl::Status status = LearnWhyLost(decided->transaction, commit);
     if (status.ok()) status = Run(batch, deadline, &result);
     if (status.ok()) return unknown_ != nullptr ? StepResult() : settle();
     for (const Submission& submission : batch) result.settled.push_back({submission.ticket, status});

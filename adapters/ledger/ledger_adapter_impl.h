@@ -84,6 +84,7 @@ class LedgerAdapter final : public Adapter {
   void SeeSession(const Id& id, SessionPtr session);
   absl::Status Refresh(std::vector<std::string> names);
   absl::Status SweepIfDue();
+  absl::Status LearnWhyLost(const Transaction& lost, const CommitResult& commit);
   absl::Status RefreshSessions(const Transaction& lost);
   void ForgetClients(Transaction* transaction);
   void NameClients(Transaction* transaction);

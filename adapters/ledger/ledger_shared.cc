@@ -13,6 +13,8 @@ namespace {
 
 // Rows, when we must find out how a lease ended elsewhere.
 constexpr uint32_t kHistoryLookedAt = 256;
+// Leases of a semaphore whose hosts are told of a new waiter; of a wide one not all.
+constexpr int kHoldersTold = 64;
 
 }  // namespace
 
@@ -177,6 +179,26 @@ absl::Status LedgerAdapter::SweepIfDue() {
   return absl::OkStatus();
 }
 
+// Reads anew what a lost batch rested upon. Mostly it was a semaphore; if none has changed, it was a
+// session.
+absl::Status LedgerAdapter::LearnWhyLost(const Transaction& lost, const CommitResult& commit) {
+  if (absl::Status status = Refresh(commit.stale); !status.ok()) return status;
+  const auto changed = [&](const std::string& name, uint64_t revision) {
+    const Semaphore* semaphore = state_.Find(name);
+    return (semaphore == nullptr ? 0 : semaphore->row.revision) != revision;
+  };
+  const bool explained =
+      commit.answered ||
+      std::ranges::any_of(lost.semaphores,
+                          [&](const SemaphoreDelta& delta) {
+                            return changed(delta.name, delta.before ? delta.before->revision : 0);
+                          }) ||
+      std::ranges::any_of(lost.reads, [&](const ReadCondition& read) {
+        return changed(read.semaphore, read.revision);
+      });
+  return explained ? absl::OkStatus() : RefreshSessions(lost);
+}
+
 // A batch lost: a session that it speaks of may have moved, or be gone, without a trace in any
 // semaphore.
 absl::Status LedgerAdapter::RefreshSessions(const Transaction& lost) {
@@ -249,6 +271,15 @@ void LedgerAdapter::AddConditions(Decided* decided) {
     for (const WaiterChange& change : delta.waiters) {
       if (change.before) concern(delta, *change.before);
       if (change.after) concern(delta, *change.after);
+    }
+    // Where somebody waits, whoever holds is the next to commit: without a word his release would be
+    // decided on an older queue, and lost.
+    const Semaphore* semaphore = state_.Find(delta.name);
+    if (semaphore == nullptr || semaphore->waiters.empty()) continue;
+    int looked_at = 0;
+    for (const auto& [id, lease] : semaphore->leases) {
+      if (++looked_at > kHoldersTold) break;
+      concern(delta, *lease);
     }
   }
   absl::flat_hash_set<std::pair<uint32_t, uint64_t>> answered;

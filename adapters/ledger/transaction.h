@@ -91,8 +91,8 @@ struct Transaction {
   std::vector<ReadCondition> reads;
 
   std::vector<HistoryRow> history;
-  // Other nodes whose claims it changes, and in which semaphore: those are to be told, if the engine
-  // can. Each pair once. Only on a store that is not exclusive.
+  // Other nodes whose claims it changes, or who hold where somebody waits, and in which semaphore:
+  // those are to be told, if the engine can. Each pair once. Only on a store that is not exclusive.
   std::vector<std::pair<uint32_t, std::string>> concerns;
   std::vector<NewClient> new_clients;
   std::vector<AnswerFloor> answer_floors;

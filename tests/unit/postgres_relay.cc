@@ -1,0 +1,197 @@
+#include "tests/unit/postgres_relay.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <string_view>
+#include <vector>
+
+namespace semaphored::postgres {
+namespace {
+
+sockaddr_in Loopback(uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  return address;
+}
+
+// On a free port, which is told.
+int Listen(uint16_t* port) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = Loopback(0);
+  socklen_t size = sizeof address;
+  if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      listen(listener, 16) != 0 ||
+      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    throw std::runtime_error("no listener on the loopback device");
+  }
+  *port = ntohs(address.sin_port);
+  return listener;
+}
+
+void Close(int* socket) {
+  if (*socket >= 0) close(*socket);
+  *socket = -1;
+}
+
+// Peers of these tests read what they are sent, so it may block.
+void SendAll(int socket, std::string_view bytes) {
+  while (socket >= 0 && !bytes.empty()) {
+    const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent <= 0) return;
+    bytes.remove_prefix(static_cast<size_t>(sent));
+  }
+}
+
+}  // namespace
+
+Relay::Relay(uint16_t server_port)
+    : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), server_port_(server_port) {
+  listener_ = Listen(&port_);
+  thread_ = std::thread([this] { Run(); });
+}
+
+Relay::~Relay() {
+  stopping_ = true;
+  Notify();
+  thread_.join();
+  for (Link& link : links_) {
+    Close(&link.client);
+    Close(&link.server);
+  }
+  close(listener_);
+  close(wake_);
+}
+
+void Relay::Notify() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+}
+
+void Relay::LoseAnswers() {
+  const std::lock_guard lock(mutex_);
+  for (Link& link : links_) link.answers_lost = true;
+}
+
+void Relay::DelayRequests() {
+  const std::lock_guard lock(mutex_);
+  for (Link& link : links_) link.requests_delayed = true;
+}
+
+bool Relay::DeliverDelayed() {
+  std::unique_lock lock(mutex_);
+  const uint64_t before = late_answers_;
+  for (Link& link : links_) {
+    SendAll(link.server, link.delayed);
+    link.delayed.clear();
+    link.requests_delayed = false;
+  }
+  return answered_.wait_for(lock, std::chrono::seconds(10),
+                            [&] { return late_answers_ > before; });
+}
+
+void Relay::CutClients() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (Link& link : links_) {
+      link.answers_lost = true;
+      Close(&link.client);
+    }
+  }
+  Notify();
+}
+
+void Relay::Accept() {
+  Link link;
+  link.client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+  link.server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const sockaddr_in address = Loopback(server_port_);
+  if (connect(link.server, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    Close(&link.client);
+    Close(&link.server);
+    return;
+  }
+  const int on = 1;
+  setsockopt(link.client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(link.server, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  links_.push_back(std::move(link));
+}
+
+void Relay::FromClient(Link* link) {
+  char buffer[16384];
+  const ssize_t got = recv(link->client, buffer, sizeof buffer, MSG_DONTWAIT);
+  if (got <= 0) {
+    Close(&link->client);
+    // The server is told, unless that too is on its way.
+    if (!link->answers_lost && !link->requests_delayed) Close(&link->server);
+    return;
+  }
+  const std::string_view bytes(buffer, static_cast<size_t>(got));
+  if (link->requests_delayed) {
+    link->delayed += bytes;
+  } else {
+    SendAll(link->server, bytes);
+  }
+}
+
+void Relay::FromServer(Link* link) {
+  char buffer[16384];
+  const ssize_t got = recv(link->server, buffer, sizeof buffer, MSG_DONTWAIT);
+  if (got <= 0) {
+    Close(&link->server);
+    if (!link->answers_lost) Close(&link->client);
+    return;
+  }
+  if (link->client < 0) {
+    ++late_answers_;
+    answered_.notify_all();
+  } else if (!link->answers_lost) {
+    SendAll(link->client, std::string_view(buffer, static_cast<size_t>(got)));
+  }
+}
+
+void Relay::Run() {
+  std::vector<pollfd> files;
+  while (!stopping_) {
+    files = {{wake_, POLLIN, 0}, {listener_, POLLIN, 0}};
+    {
+      const std::lock_guard lock(mutex_);
+      // A socket of -1 is passed over.
+      for (const Link& link : links_) {
+        files.push_back({link.client, POLLIN, 0});
+        files.push_back({link.server, POLLIN, 0});
+      }
+    }
+    poll(files.data(), files.size(), -1);
+    if (files[0].revents != 0) {
+      uint64_t count = 0;
+      [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
+    }
+    const std::lock_guard lock(mutex_);
+    size_t next = 2;
+    for (Link& link : links_) {
+      // It may have been closed meanwhile; its number is then -1, and what poll said is void.
+      if (files[next].revents != 0 && files[next].fd == link.client && link.client >= 0)
+        FromClient(&link);
+      if (files[next + 1].revents != 0 && files[next + 1].fd == link.server && link.server >= 0)
+        FromServer(&link);
+      next += 2;
+    }
+    if (files[1].revents != 0) Accept();
+  }
+}
+
+SilentListener::SilentListener() { socket_ = Listen(&port_); }
+
+SilentListener::~SilentListener() { close(socket_); }
+
+}  // namespace semaphored::postgres

@@ -1,0 +1,79 @@
+// A listener between a client and a server that fails as networks do: answers get lost, requests
+// are late, connections end on one side only.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace semaphored::postgres {
+
+// Passes bytes on, in a thread of its own. What is said of connections is said of those that there
+// are; new ones are passed on. Any thread.
+class Relay {
+ public:
+  // To a server on a port of the loopback device.
+  explicit Relay(uint16_t server_port);
+  ~Relay();
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  uint16_t port() const { return port_; }
+
+  // The server hears everything, and is not heard any more.
+  void LoseAnswers();
+  // What the client says is still on its way, also when it has hung up.
+  void DelayRequests();
+  // What was on its way arrives; returns when the server has answered it, to nobody. False: not
+  // within ten seconds.
+  bool DeliverDelayed();
+  // Ends the clients' side. The server does not learn of it.
+  void CutClients();
+
+ private:
+  struct Link {
+    int client = -1;
+    int server = -1;
+    bool answers_lost = false;
+    bool requests_delayed = false;
+    std::string delayed;
+  };
+
+  void Run();
+  void Accept();
+  void FromClient(Link* link);
+  void FromServer(Link* link);
+  void Notify();
+
+  int listener_ = -1;
+  int wake_ = -1;  // An eventfd.
+  uint16_t port_ = 0;
+  const uint16_t server_port_;
+  std::mutex mutex_;
+  std::condition_variable answered_;
+  std::list<Link> links_;
+  uint64_t late_answers_ = 0;  // To clients that have gone.
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+};
+
+// A listener that takes connections and never says a word.
+class SilentListener {
+ public:
+  SilentListener();
+  ~SilentListener();
+  SilentListener(const SilentListener&) = delete;
+  SilentListener& operator=(const SilentListener&) = delete;
+
+  uint16_t port() const { return port_; }
+
+ private:
+  int socket_ = -1;
+  uint16_t port_ = 0;
+};
+
+}  // namespace semaphored::postgres
