@@ -36,8 +36,9 @@ struct Requester {
 
 // Takes permits, or a place in the queue.
 //   kGranted (lease), kQueued (position; later the event kGranted or kWaitEnded), kFull,
-//   kHolderCap, kPaused, kWithheld, kLimitMismatch (number = the stored limit), kExceedsLimit (number = the
-//   limit), kNoSuchSemaphore, kDestroyed, kLimitReached, kTooOld, kReused, kSessionLost.
+//   kHolderCap, kPaused, kWithheld, kLimitMismatch (number = the stored limit), kExceedsLimit
+//   (number = the limit), kNoSuchSemaphore, kDestroyed, kLimitReached, kTooOld, kReused,
+//   kSessionLost.
 // A repeated request finds its waiter or its living lease again, moved to this node if it was
 // detached; if the lease has ended: kNotHeld with the cause where it is known.
 struct AcquireCommand {
@@ -280,8 +281,8 @@ enum class OutcomeKind : uint8_t {
   // There is room, but nothing is granted for now: the engine may have lost commits at a fail-over,
   // and the leases in them have not yet run out.
   kWithheld,
-  // Another client of the engine has the semaphore locked for so long that we have given up: nothing
-  // was done. The lane makes an error of it (UNAVAILABLE).
+  // Another client of the engine has the semaphore locked for so long that we have given up:
+  // nothing was done. The lane makes an error of it (UNAVAILABLE).
   kBusy,
   // It may or may not have been done. The adapter finds out; the final outcome comes in
   // StepResult::settled.

@@ -172,7 +172,8 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const std::string& url) {
 absl::StatusOr<std::string> EngineSchema(const std::string& url) {
   const absl::string_view scheme = absl::string_view(url).substr(0, url.find(':'));
   if (scheme != "postgres" && scheme != "postgresql")
-    return absl::UnimplementedError(absl::StrCat(scheme, ": nothing has to be made before it is used"));
+    return absl::UnimplementedError(
+        absl::StrCat(scheme, ": nothing has to be made before it is used"));
   absl::StatusOr<postgres::Url> parsed = postgres::ReadUrl(url);
   if (!parsed.ok()) return parsed.status();
   return postgres::SchemaSql(parsed->schema);

@@ -54,8 +54,9 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
     // Nobody waits for it but us: no command was in it.
     if (batch.empty() || !own || !settled.ok()) return settled;
     if (unknown_ != nullptr) {
-      return absl::UnavailableError(absl::StrCat(
-          store_->guarantees().adapter, ": the engine's answer was lost, and is not found out yet"));
+      return absl::UnavailableError(
+          absl::StrCat(store_->guarantees().adapter,
+                       ": the engine's answer was lost, and is not found out yet"));
     }
     found_events_.insert(found_events_.end(), settled->events.begin(), settled->events.end());
     found_changes_.insert(found_changes_.end(), settled->changes.begin(), settled->changes.end());
@@ -151,12 +152,13 @@ absl::StatusOr<StepResult> LedgerAdapter::SettleUnknown(SteadyTime deadline) {
   }
   Undo(decided->transaction);
   if (commit.kind == CommitResult::Kind::kLost && !exclusive()) {
-    // It has not landed and cannot any more: the batch is decided anew. If this fails, its revisions
-    // are found stale and loaded again by the next.
+    // It has not landed and cannot any more: the batch is decided anew. If this fails, its
+    // revisions are found stale and loaded again by the next.
     absl::Status status = LearnWhyLost(decided->transaction, commit);
     if (status.ok()) status = Run(batch, deadline, &result);
     if (status.ok()) return unknown_ != nullptr ? StepResult() : settle();
-    for (const Submission& submission : batch) result.settled.push_back({submission.ticket, status});
+    for (const Submission& submission : batch)
+      result.settled.push_back({submission.ticket, status});
     return result;
   }
   const absl::Status status =

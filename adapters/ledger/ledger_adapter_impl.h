@@ -109,7 +109,7 @@ class LedgerAdapter final : public Adapter {
   std::vector<Event> found_events_;
   std::vector<SemaphoreChange> found_changes_;
   absl::flat_hash_set<std::string> loaded_;  // Names whose state is cached, existing or not.
-  absl::btree_set<std::string> read_;    // Names that this batch has looked at.
+  absl::btree_set<std::string> read_;        // Names that this batch has looked at.
   // Requests that this batch took for new without asking the store.
   std::vector<AskedRequest> assumed_new_;
   // What the store said of requests, if it was asked, by client id and sequence number.

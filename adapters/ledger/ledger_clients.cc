@@ -12,8 +12,8 @@ namespace semaphored::ledger {
 namespace {
 
 constexpr uint64_t kAnswersPrunedEvery = 256;  // Sequence numbers of one client.
-// Other lanes and daemons answer requests of the same client meanwhile: what one of them has not yet
-// begun must not look forgotten because the others are far ahead.
+// Other lanes and daemons answer requests of the same client meanwhile: what one of them has not
+// yet begun must not look forgotten because the others are far ahead.
 constexpr uint64_t kSharedSlack = 8;
 constexpr int kForgottenPerBatch = 64;
 

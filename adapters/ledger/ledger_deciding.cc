@@ -71,8 +71,8 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
   if (const std::string_view name = SemaphoreOf(command);
       !busy_.empty() && IsBusy(name) && !IsReadOnly(command)) {
     Outcome outcome = Simply(OutcomeKind::kBusy);
-    outcome.message = absl::StrCat(guarantees().adapter, ": another client of the engine keeps ", std::string(name),
-                                   " locked");
+    outcome.message = absl::StrCat(guarantees().adapter, ": another client of the engine keeps ",
+                                   std::string(name), " locked");
     decided->outcomes.push_back(std::move(outcome));
     return absl::OkStatus();
   }
@@ -150,8 +150,9 @@ Outcome LedgerAdapter::Execute(const Command& command, Editor& editor, const Con
       const Guarantees& guarantees = self.guarantees();
       if (c.permits <= guarantees.permits_per_request_max) return Acquire(editor, c, context);
       Outcome outcome = Simply(OutcomeKind::kUnsupported);
-      outcome.message = absl::StrCat("the adapter ", guarantees.adapter, " gives one request at most ",
-                                     guarantees.permits_per_request_max, " permits");
+      outcome.message =
+          absl::StrCat("the adapter ", guarantees.adapter, " gives one request at most ",
+                       guarantees.permits_per_request_max, " permits");
       return outcome;
     }
     Outcome operator()(const ReleaseCommand& c) const {

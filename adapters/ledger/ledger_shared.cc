@@ -73,8 +73,8 @@ bool LedgerAdapter::IsBusy(std::string_view name) const {
   return found != busy_.end() && options_.now() < found->second;
 }
 
-// A session's row as the engine has it; nullptr: there is none. Whoever believes to host it here is told
-// if it has moved.
+// A session's row as the engine has it; nullptr: there is none. Whoever believes to host it here is
+// told if it has moved.
 void LedgerAdapter::SeeSession(const Id& id, SessionPtr session) {
   const SessionPtr known = state_.FindSession(id);
   if (!known && !session) return;
@@ -159,7 +159,8 @@ absl::Status LedgerAdapter::SweepIfDue() {
     if (in_use) rows.push_back(&semaphore->row);
     if (!in_use) idle.push_back(name);
     if (in_use && !semaphore->waiters.empty() &&
-        std::ranges::any_of(semaphore->leases, [](const auto& each) { return each.second->foreign; }))
+        std::ranges::any_of(semaphore->leases,
+                            [](const auto& each) { return each.second->foreign; }))
       foreign.push_back(name);
   }
   if (!foreign.empty()) {
@@ -179,8 +180,8 @@ absl::Status LedgerAdapter::SweepIfDue() {
   return absl::OkStatus();
 }
 
-// Reads anew what a lost batch rested upon. Mostly it was a semaphore; if none has changed, it was a
-// session.
+// Reads anew what a lost batch rested upon. Mostly it was a semaphore; if none has changed, it was
+// a session.
 absl::Status LedgerAdapter::LearnWhyLost(const Transaction& lost, const CommitResult& commit) {
   if (absl::Status status = Refresh(commit.stale); !status.ok()) return status;
   const auto changed = [&](const std::string& name, uint64_t revision) {
@@ -239,7 +240,8 @@ absl::Status LedgerAdapter::AskAnswers(absl::Span<const Submission> batch) {
     const uint32_t number = client == nullptr ? 0 : client->number;
     asked.push_back({{number, requester->sequence}, requester->client_id});
   }
-  absl::StatusOr<std::vector<LedgerStore::Found>> found = store_->FindAnswers(asked, options_.request_window);
+  absl::StatusOr<std::vector<LedgerStore::Found>> found =
+      store_->FindAnswers(asked, options_.request_window);
   if (!found.ok()) return found.status();
   for (size_t i = 0; i < asked.size(); ++i) {
     asked_[{asked[i].client_id, asked[i].request.sequence}] = std::move((*found)[i]);
@@ -272,8 +274,8 @@ void LedgerAdapter::AddConditions(Decided* decided) {
       if (change.before) concern(delta, *change.before);
       if (change.after) concern(delta, *change.after);
     }
-    // Where somebody waits, whoever holds is the next to commit: without a word his release would be
-    // decided on an older queue, and lost.
+    // Where somebody waits, whoever holds is the next to commit: without a word his release would
+    // be decided on an older queue, and lost.
     const Semaphore* semaphore = state_.Find(delta.name);
     if (semaphore == nullptr || semaphore->waiters.empty()) continue;
     int looked_at = 0;

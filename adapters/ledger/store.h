@@ -48,7 +48,8 @@ struct CommitResult {
   std::vector<std::string> stale;
   // kLost: one of the requests has been answered. They are asked for before it is decided anew.
   bool answered = false;
-  // kFailed with these: other clients of the engine keep them locked. Without them it may go through.
+  // kFailed with these: other clients of the engine keep them locked. Without them it may go
+  // through.
   std::vector<std::string> busy;
   absl::Status status;
 };
@@ -91,7 +92,7 @@ class LedgerStore {
     bool too_old = false;
   };
   virtual absl::StatusOr<std::vector<Found>> FindAnswers(absl::Span<const AskedRequest> requests,
-                                                        uint64_t window);
+                                                         uint64_t window);
 
   // A session's row and the names of the semaphores in which it has claims; nullptr row: there is
   // none. Not asked of an exclusive store.
@@ -128,12 +129,12 @@ class LedgerStore {
   // True if hints may have been lost since the last call (the connection was made anew).
   virtual bool TakeMissedHints() { return false; }
 
-  // Ends what other clients of the engine have left behind on these semaphores, by those clients' own
-  // rule, as they would themselves when they look next. For semaphores on which somebody waits.
+  // Ends what other clients of the engine have left behind on these semaphores, by those clients'
+  // own rule, as they would themselves when they look next. For semaphores on which somebody waits.
   virtual absl::Status EndForeign(absl::Span<const std::string>) { return absl::OkStatus(); }
 
-  // True while nothing may be granted: the engine may have lost commits, and the leases in them have
-  // not yet run out.
+  // True while nothing may be granted: the engine may have lost commits, and the leases in them
+  // have not yet run out.
   virtual bool GrantsWithheld() { return false; }
 
   // Ends a Wait, this one or the next. Any thread.

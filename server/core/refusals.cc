@@ -125,10 +125,11 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
       return {StatusCode::kFailedPrecondition, Reason::kPaused, "the semaphore is paused",
               semaphore, "wait with wait_ms, or resume it"};
     case OutcomeKind::kWithheld:
-      return {StatusCode::kUnavailable, Reason::kEngineUnavailable,
-              "nothing is granted for now: the engine failed over and may have lost leases, which must "
-              "run out first",
-              semaphore, "wait with wait_ms, or try again later"};
+      return {
+          StatusCode::kUnavailable, Reason::kEngineUnavailable,
+          "nothing is granted for now: the engine failed over and may have lost leases, which must "
+          "run out first",
+          semaphore, "wait with wait_ms, or try again later"};
     case OutcomeKind::kLimitMismatch:
       return {StatusCode::kFailedPrecondition, Reason::kLimitMismatch,
               absl::StrCat("limit: the semaphore has the limit ", outcome.number,

@@ -68,7 +68,8 @@ void SessionsImpl::Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
                                outcome->report && outcome->report->info;
            if (!paused) {
              NeedChanges(-1);
-             return OnAdminOutcome(semaphore, /*destroys=*/false, std::move(outcome), std::move(reply));
+             return OnAdminOutcome(semaphore, /*destroys=*/false, std::move(outcome),
+                                   std::move(reply));
            }
            Drainer drainer;
            drainer.semaphore = semaphore;

@@ -55,7 +55,8 @@ struct ClaimRecord {
   bool end_lease = false;   // … and wants no lease.
   bool cancel_asked = false;
   // Its wait is being ended since its session's client was away for too long. If the client comes
-  // back meanwhile it asks again, and what becomes of that is the answer: the end is told to nobody.
+  // back meanwhile it asks again, and what becomes of that is the answer: the end is told to
+  // nobody.
   bool given_up = false;
   bool report_queued = true;
   bool wait_armed = false;           // There is a timer that will look at wait_until.

@@ -23,7 +23,8 @@ constexpr char kProcess[] = "The process";
 std::vector<Setting> Where() {
   return {
       {kWhere, "store", Kind::kText, FIELD(store), 1, 4096, nullptr,
-       "URL of the engine that keeps the semaphores: sqlite:///PATH, postgres://USER@HOST/DATABASE, or "
+       "URL of the engine that keeps the semaphores: sqlite:///PATH, "
+       "postgres://USER@HOST/DATABASE, or "
        "sqlite::memory:, which forgets all when the daemon ends."},
       {kWhere, "listen", Kind::kText, FIELD(listen), 1, 256, nullptr,
        "Address to serve at: HOST:PORT, [HOST]:PORT or unix:PATH. Port 0 takes any free one."},

@@ -25,18 +25,18 @@ constexpr const char* kPrepare =
     "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;"
     "SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
 // As the daemon's: answers are forgotten below a window, some at a time.
-constexpr int64_t kWindow = 1024;
+constexpr int64_t kWindow = 8 * 1024;
 constexpr int64_t kPrunedEvery = 256;
 
 // The arguments of commit_1 that are filled in, in the order of the statement's parameters; all
 // others are empty.
 constexpr std::array kArguments = {
-    "p_node",      "p_incarnation", "p_lane",   "p_number", "s_name",    "s_revision",
-    "s_kind",      "s_next_order",  "w_name",   "w_number", "c_session", "c_epoch",
-    "e_semaphore", "e_slots",       "e_claim",  "e_cause",  "e_history", "e_at",
-    "g_semaphore", "g_slots",       "g_claim",  "g_holder", "g_session", "g_client",
-    "g_number",    "y_id",          "y_client", "y_holder", "y_number",  "a_client",
-    "a_semaphore", "a_claim",       "a_number", "f_client", "f_below",
+    "p_node",      "p_incarnation", "p_lane",    "p_number", "s_name",    "s_revision",
+    "s_kind",      "s_next_order",  "w_name",    "w_number", "c_session", "c_epoch",
+    "e_semaphore", "e_claim",       "e_number",  "e_of",     "e_slot",    "g_semaphore",
+    "g_claim",     "g_holder",      "g_session", "g_client", "g_number",  "g_of",
+    "g_slot",      "y_id",          "y_client",  "y_holder", "y_number",  "a_client",
+    "a_semaphore", "a_claim",       "a_number",  "f_client", "f_below",
 };
 
 int64_t NowMs() {
@@ -56,7 +56,7 @@ std::string CommitStatement(PostgresConnection& connection, std::string* stateme
   for (int i = 0; i < names.rows(); ++i) {
     const std::string name(names.Value(i, 0));
     const auto argument = std::find(kArguments.begin(), kArguments.end(), name);
-    std::string value = name == "p_window" ? std::to_string(kWindow) : "'{}'";
+    std::string value = "'{}'";
     if (argument != kArguments.end()) {
       value = "$" + std::to_string(argument - kArguments.begin() + 1);
       ++found;
@@ -246,11 +246,10 @@ class Lane {
       });
     };
     each(Element::kText, [&](size_t i) { to_.Add(names_[first + i]); });
-    each(Element::kText, [&](size_t) { to_.Add("{1}"); });
     each(Element::kUuid, [&](size_t i) { to_.AddUuid(session_high_, held_ids_ + i); });
-    each(Element::kInt16, [&](size_t) { to_.Add(1); });
-    each(Element::kBool, [&](size_t) { to_.Add(1); });
-    each(Element::kInt64, [&](size_t) { to_.Add(now); });
+    each(Element::kInt64, [&](size_t) { AddAll({1, 1, now}); });
+    each(Element::kInt32, [&](size_t i) { to_.Add(static_cast<int64_t>(i) + 1); });
+    each(Element::kInt32, [&](size_t) { to_.Add(1); });
   }
 
   // One lease is granted on each of `count` semaphores from `first` on.
@@ -261,7 +260,6 @@ class Lane {
       });
     };
     each(Element::kText, [&](size_t i) { to_.Add(names_[first + i]); });
-    each(Element::kText, [&](size_t) { to_.Add("{1}"); });
     each(Element::kUuid, [&](size_t i) { to_.AddUuid(session_high_, next_ids_ + i); });
     each(Element::kText, [&](size_t) { to_.Add(kHolder); });
     each(Element::kUuid, [&](size_t) { to_.AddUuid(session_high_, 1); });
@@ -270,6 +268,8 @@ class Lane {
       const auto sequence = sequence_ + 1 + static_cast<int64_t>(i);
       AddAll({1, sequence, node_, 1, 1, 30000, 0, orders_[first + i] - 1, 0, 0, now, 0, 0});
     });
+    each(Element::kInt32, [&](size_t i) { to_.Add(static_cast<int64_t>(i) + 1); });
+    each(Element::kInt32, [&](size_t) { to_.Add(1); });
   }
 
   void PutAnswers(size_t acquire, size_t acquired, size_t release, size_t released) {

@@ -51,7 +51,9 @@ class Postgres : public Fixture {
  public:
   Postgres() {
     const char* file = std::getenv("SEMAPHORED_TEST_POSTGRES_URL_FILE");
-    INFO("SEMAPHORED_TEST_POSTGRES_URL_FILE names the file with the URL of a Postgres for tests; ctest sets it");
+    INFO(
+        "SEMAPHORED_TEST_POSTGRES_URL_FILE names the file with the URL of a Postgres for tests; "
+        "ctest sets it");
     REQUIRE(file != nullptr);
     std::ifstream stream(file);
     REQUIRE(std::getline(stream, url_));
@@ -60,7 +62,8 @@ class Postgres : public Fixture {
   }
   ~Postgres() override {
     pqxx::connection connection(url_);
-    pqxx::nontransaction(connection).exec("SET client_min_messages = error; DROP SCHEMA IF EXISTS " + schema_ + " CASCADE");
+    pqxx::nontransaction(connection)
+        .exec("SET client_min_messages = error; DROP SCHEMA IF EXISTS " + schema_ + " CASCADE");
   }
 
   absl::StatusOr<std::unique_ptr<Engine>> Open() override {

@@ -90,7 +90,9 @@ void Checks::OnDeclaredDead(const NodeStore::Node& node, int64_t node_ttl_ms) co
 
 // ---- after each event ----
 
-int64_t Checks::CalmFor() const { return world_->now() - faults_->disturbed_at_us; }
+int64_t Checks::CalmFor() const {
+  return faults_->engine_down ? 0 : world_->now() - faults_->disturbed_at_us;
+}
 
 void Checks::AfterEvent() {
   CheckBeliefs();

@@ -190,7 +190,12 @@ void Daemon::RunLane() {
   LaneAfter(!jobs_.empty()       ? 0
             : lane_->unsettled() ? 5 * kMillisecond
             : had_jobs           ? 2 * kMillisecond
-                                 : kSecond);
+                                 : IdleUs());
+}
+
+// As often as a heartbeat needs to see progress.
+int64_t Daemon::IdleUs() const {
+  return std::min<int64_t>(kSecond, options_.node_ttl_ms * kMillisecond / 6);
 }
 
 // ---- membership ----

@@ -74,6 +74,7 @@ class Daemon : public SessionsHost, public std::enable_shared_from_this<Daemon> 
   // Until it succeeds; then calls `done`, which may be empty.
   void TakeOver(std::vector<NodeRef> dead, std::function<void()> done);
   void RunLane();
+  int64_t IdleUs() const;
   void LaneAfter(int64_t delay_us);
   void RunMembership();
   void AfterReactor();

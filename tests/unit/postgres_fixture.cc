@@ -188,8 +188,10 @@ bool Within10s(const std::function<bool()>& condition) {
 }
 
 int64_t WaitingForLocks(Client& client, const TestSchema& schema) {
-  return client.Number("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
-                       "AND query LIKE '%" + schema.name() + ".%'");
+  return client.Number(
+      "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+      "AND query LIKE '%" +
+      schema.name() + ".%'");
 }
 
 }  // namespace semaphored::postgres

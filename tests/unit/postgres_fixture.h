@@ -66,7 +66,7 @@ struct OpenOptions {
   uint16_t port = 0;  // 0: the server's.
   std::chrono::milliseconds timeout{2500};
   std::chrono::milliseconds lock_timeout{500};
-  StoreOptions store;  // Schema and self are set by Open.
+  StoreOptions store = {};  // Schema and self are set by Open.
 };
 
 // One lane of a daemon, without the ledger above it. What it owns outlives the store.

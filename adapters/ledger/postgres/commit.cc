@@ -19,7 +19,7 @@ using ledger::SessionPtr;
 using ledger::Transaction;
 using ledger::WaiterChange;
 
-constexpr size_t kNumbers = 4;   // Arguments of commit_1 that are numbers; they come first.
+constexpr size_t kNumbers = 4;  // Arguments of commit_1 that are numbers; they come first.
 constexpr size_t kArrays = 55;
 
 // All changes of one row in a batch, as one: from what it was to what it is.
@@ -28,14 +28,20 @@ struct Folded {
   Row before;
   Row after;
   EndCause cause = EndCause::kNone;
-  Row last;  // As it was when it ended.
+  Row last;                                       // As it was when it ended.
   std::vector<std::pair<Slots, EndCause>> parts;  // Given back while the rest stayed.
 };
 using FoldedLease = Folded<LeasePtr, LeaseChange>;
 
-const Id& IdOf(const LeaseChange& change) { return (change.before ? change.before : change.after)->id; }
-const Id& IdOf(const WaiterChange& change) { return (change.before ? change.before : change.after)->id; }
-const Id& IdOf(const SessionChange& change) { return (change.before ? change.before : change.after)->id; }
+const Id& IdOf(const LeaseChange& change) {
+  return (change.before ? change.before : change.after)->id;
+}
+const Id& IdOf(const WaiterChange& change) {
+  return (change.before ? change.before : change.after)->id;
+}
+const Id& IdOf(const SessionChange& change) {
+  return (change.before ? change.before : change.after)->id;
+}
 
 // In the order in which each was first spoken of.
 template <typename Row, typename Change>
@@ -49,7 +55,8 @@ std::vector<Folded<Row, Change>> Fold(const std::vector<Change>& changes) {
     if constexpr (std::is_same_v<Change, LeaseChange>) {
       row.cause = change.cause;
       if (!change.after) row.last = change.before;
-      if (change.before && change.after && change.after->slots.size() < change.before->slots.size()) {
+      if (change.before && change.after &&
+          change.after->slots.size() < change.before->slots.size()) {
         Slots gone;
         std::ranges::set_difference(change.before->slots, change.after->slots,
                                     std::back_inserter(gone));
@@ -136,8 +143,8 @@ void Builder::Grant(const SemaphoreDelta& delta, const FoldedLease& folded) {
   AddAll(&g_number_,
          {lease.permits, Signed(lease.request.sequence), lease.host.number, lease.host.incarnation,
           lease.epoch, lease.ttl_ms, lease.priority, Signed(lease.order),
-          static_cast<int64_t>(lease.recall.reason), lease.recall.grace_ms, lease.granted_at_unix_ms,
-          is_ended ? static_cast<int64_t>(folded.cause) : 0,
+          static_cast<int64_t>(lease.recall.reason), lease.recall.grace_ms,
+          lease.granted_at_unix_ms, is_ended ? static_cast<int64_t>(folded.cause) : 0,
           ended == ended_.end() ? lease.granted_at_unix_ms : ended->second->ended_at_unix_ms});
 }
 
@@ -182,10 +189,9 @@ void Builder::Add(const SemaphoreDelta& delta) {
     const SemaphoreRow& row = *delta.after;
     const Settings& settings = row.settings;
     w_name_.Add(row.name);
-    AddAll(&w_number_,
-           {row.limit, settings.backfill, settings.longest_hold_ms, settings.recall_grace_ms,
-            settings.permits_per_holder, settings.waiters_max, row.paused, row.destroying,
-            row.created_at_unix_ms});
+    AddAll(&w_number_, {row.limit, settings.backfill, settings.longest_hold_ms,
+                        settings.recall_grace_ms, settings.permits_per_holder, settings.waiters_max,
+                        row.paused, row.destroying, row.created_at_unix_ms});
   }
   for (const FoldedLease& lease : Fold<LeasePtr>(delta.leases)) Add(delta, lease);
   for (const auto& waiter : Fold<WaiterPtr>(delta.waiters)) {
@@ -280,33 +286,27 @@ std::vector<std::string> Builder::Build(const CommitPlace& place) {
   // In the order of their names: so batches never wait for each other in a circle.
   std::vector<const SemaphoreDelta*> deltas;
   for (const SemaphoreDelta& delta : transaction_.semaphores) deltas.push_back(&delta);
-  std::ranges::sort(deltas, {}, [](const SemaphoreDelta* delta) -> const std::string& { return delta->name; });
+  std::ranges::sort(deltas, {},
+                    [](const SemaphoreDelta* delta) -> const std::string& { return delta->name; });
   for (const SemaphoreDelta* delta : deltas) Add(*delta);
   AddSessions();
   AddAnswers();
   AddConditions();
-  std::vector<std::string> arguments = {
-      std::to_string(place.node.number), std::to_string(place.node.incarnation),
-      std::to_string(place.lane), std::to_string(place.number)};
+  std::vector<std::string> arguments = {std::to_string(place.node.number),
+                                        std::to_string(place.node.incarnation),
+                                        std::to_string(place.lane), std::to_string(place.number)};
   // In the order of the function's arguments.
   const std::array<Array*, kArrays> arrays = {
-      &moved_from_,
-      &s_name_, &s_revision_, &s_kind_, &s_next_order_,
-      &w_name_, &w_number_,
-      &r_name_, &r_revision_,
-      &c_session_, &c_epoch_,
-      &q_client_, &q_sequence_,
-      &e_semaphore_, &e_claim_, &e_number_, &e_of_, &e_slot_,
-      &u_semaphore_, &u_claim_, &u_number_, &u_of_, &u_slot_,
-      &g_semaphore_, &g_claim_, &g_holder_, &g_session_, &g_client_, &g_number_, &g_of_, &g_slot_,
-      &d_semaphore_, &d_order_,
-      &n_semaphore_, &n_claim_, &n_holder_, &n_session_, &n_client_, &n_number_,
-      &o_id_, &o_number_,
-      &x_id_,
-      &y_id_, &y_client_, &y_holder_, &y_number_,
-      &a_client_, &a_semaphore_, &a_claim_, &a_number_,
-      &f_client_, &f_below_, &forgotten_,
-      &t_node_, &t_semaphore_};
+      &moved_from_,  &s_name_,      &s_revision_, &s_kind_,      &s_next_order_, &w_name_,
+      &w_number_,    &r_name_,      &r_revision_, &c_session_,   &c_epoch_,      &q_client_,
+      &q_sequence_,  &e_semaphore_, &e_claim_,    &e_number_,    &e_of_,         &e_slot_,
+      &u_semaphore_, &u_claim_,     &u_number_,   &u_of_,        &u_slot_,       &g_semaphore_,
+      &g_claim_,     &g_holder_,    &g_session_,  &g_client_,    &g_number_,     &g_of_,
+      &g_slot_,      &d_semaphore_, &d_order_,    &n_semaphore_, &n_claim_,      &n_holder_,
+      &n_session_,   &n_client_,    &n_number_,   &o_id_,        &o_number_,     &x_id_,
+      &y_id_,        &y_client_,    &y_holder_,   &y_number_,    &a_client_,     &a_semaphore_,
+      &a_claim_,     &a_number_,    &f_client_,   &f_below_,     &forgotten_,    &t_node_,
+      &t_semaphore_};
   for (Array* array : arrays) arguments.push_back(array->Take());
   return arguments;
 }
@@ -328,7 +328,8 @@ std::vector<std::string> CommitArguments(
 void SetTokens(const absl::flat_hash_map<Id, uint64_t>& given, Transaction* transaction) {
   const auto set = [&](const LeasePtr& lease) {
     if (!lease || lease->token != 0) return;
-    if (const auto found = given.find(lease->id); found != given.end()) lease->token = found->second;
+    if (const auto found = given.find(lease->id); found != given.end())
+      lease->token = found->second;
   };
   for (const SemaphoreDelta& delta : transaction->semaphores) {
     for (const LeaseChange& change : delta.leases) {
@@ -344,7 +345,8 @@ void TakeGiven(const std::string& tokens, const std::string& revisions, Transact
   const std::vector<int64_t> revision = ReadNumbers(revisions);
   std::vector<SemaphoreDelta*> deltas;  // As they were sent.
   for (SemaphoreDelta& delta : transaction->semaphores) deltas.push_back(&delta);
-  std::ranges::sort(deltas, {}, [](const SemaphoreDelta* delta) -> const std::string& { return delta->name; });
+  std::ranges::sort(deltas, {},
+                    [](const SemaphoreDelta* delta) -> const std::string& { return delta->name; });
   absl::flat_hash_map<Id, uint64_t> given;
   size_t next_token = 0;
   size_t next_revision = 0;

@@ -92,7 +92,8 @@ absl::Status StatusOf(const std::string& state, const std::string& message) {
   if (kind == "53" || kind == "54") return absl::ResourceExhaustedError(text);
   if (kind == "28" || state == "42501") return absl::PermissionDeniedError(text);
   if (kind == "XX" || kind == "58") return absl::DataLossError(text);
-  if (kind == "23" || kind == "42" || kind == "22" || state == "SM004") return absl::InternalError(text);
+  if (kind == "23" || kind == "42" || kind == "22" || state == "SM004")
+    return absl::InternalError(text);
   return absl::UnavailableError(text);
 }
 

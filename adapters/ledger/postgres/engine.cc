@@ -20,17 +20,20 @@ constexpr int kServerVersionMin = 130'000;  // gen_random_uuid()
 // Daemons hold locks for a commit's time; who holds one for longer is a client that has left a
 // transaction open.
 constexpr int64_t kLockTimeoutMax_ms = 500;
-constexpr int kTokenCounterBits = 48;       // The store's epoch stands above.
+constexpr int kTokenCounterBits = 48;  // The store's epoch stands above.
 
 // How each connection behaves. Plans are made once: all statements find their rows by an index, and
 // planning them anew for each batch would cost more than they do.
 std::string Settings(const Url& url) {
   const int64_t timeout_ms = url.timeout.count();
   return absl::StrCat(
-      "SET statement_timeout = ", timeout_ms, "; SET lock_timeout = ", std::min<int64_t>(timeout_ms / 4, kLockTimeoutMax_ms),
+      "SET statement_timeout = ", timeout_ms,
+      "; SET lock_timeout = ", std::min<int64_t>(timeout_ms / 4, kLockTimeoutMax_ms),
       "; SET idle_in_transaction_session_timeout = ", timeout_ms,
-      "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off"
-      "; SET enable_mergejoin = off; SET jit = off; SET max_parallel_workers_per_gather = 0; SET default_transaction_isolation = 'read committed'"
+      "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = "
+      "off"
+      "; SET enable_mergejoin = off; SET jit = off; SET max_parallel_workers_per_gather = 0; SET "
+      "default_transaction_isolation = 'read committed'"
       "; SET search_path = pg_catalog; SET client_min_messages = error; SET TimeZone = 'UTC'"
       "; SET synchronous_commit = ",
       // Whatever the server's setting is: what a client was told is on disk.
@@ -40,13 +43,15 @@ std::string Settings(const Url& url) {
 // A pooler may give each transaction another server connection: neither LISTEN, nor settings, nor
 // prepared statements can be relied upon then.
 absl::Status RefusePooler(Connection& connection, int pid_told) {
-  const Answered pid = connection.Run("SELECT pg_backend_pid(), current_setting('server_version_num')::int");
+  const Answered pid =
+      connection.Run("SELECT pg_backend_pid(), current_setting('server_version_num')::int");
   if (!pid.ok) return pid.failure.status;
   if (pid.rows[0][1].as<int>() < kServerVersionMin)
     return absl::FailedPreconditionError("postgres: version 13 or later is needed");
   if (pid.rows[0][0].as<int>() == pid_told) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      "postgres: the connection goes through a pooler such as pgbouncer. semaphored listens, and keeps "
+      "postgres: the connection goes through a pooler such as pgbouncer. semaphored listens, and "
+      "keeps "
       "settings and prepared statements in its few connections: connect it to the server itself");
 }
 
@@ -57,18 +62,21 @@ absl::Status NoticeFailover(Connection& connection, const std::string& schema) {
   const auto run = [&](absl::string_view sql) {
     return connection.Run(ForSchema(std::string(sql), schema));
   };
-  constexpr absl::string_view kNow =
-      "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
+  constexpr absl::string_view kNow = "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
   const Answered seen = run(absl::StrCat("SELECT timeline = ", kNow, " FROM semaphored.store"));
   if (!seen.ok) return seen.failure.status;
   if (seen.rows[0][0].as<bool>()) return absl::OkStatus();
   // One connection finds it first; the others wait, and find it done.
   const Answered noticed = run(absl::StrCat(
       "BEGIN; SELECT 1 FROM semaphored.store FOR UPDATE;"
-      "UPDATE semaphored.store SET epoch = epoch + CASE WHEN timeline <> '' AND NOT synchronous THEN 1 ELSE 0 END,"
-      " withheld = withheld OR (timeline <> '' AND NOT synchronous), timeline = ", kNow,
-      ", synchronous = current_setting('synchronous_standby_names') <> '' WHERE timeline <> ", kNow, ";"
-      "SELECT setval('semaphored.tokens', greatest((SELECT last_value FROM semaphored.tokens), epoch::bigint << ",
+      "UPDATE semaphored.store SET epoch = epoch + CASE WHEN timeline <> '' AND NOT synchronous "
+      "THEN 1 ELSE 0 END,"
+      " withheld = withheld OR (timeline <> '' AND NOT synchronous), timeline = ",
+      kNow, ", synchronous = current_setting('synchronous_standby_names') <> '' WHERE timeline <> ",
+      kNow,
+      ";"
+      "SELECT setval('semaphored.tokens', greatest((SELECT last_value FROM semaphored.tokens), "
+      "epoch::bigint << ",
       kTokenCounterBits, ")) FROM semaphored.store WHERE epoch > 0; COMMIT"));
   if (!noticed.ok) {
     connection.Run("ROLLBACK");
@@ -89,10 +97,12 @@ class PostgresEngine : public Engine {
   absl::Status Open() {
     std::unique_ptr<Connection> connection = NewConnection(/*schema_is_there=*/false);
     if (absl::Status status = connection->Open(); !status.ok()) return status;
-    if (absl::Status status = PrepareSchema(*connection, url_.schema, url_.manage_schema); !status.ok())
+    if (absl::Status status = PrepareSchema(*connection, url_.schema, url_.manage_schema);
+        !status.ok())
       return status;
     if (absl::Status status = NoticeFailover(*connection, url_.schema); !status.ok()) return status;
-    const Answered safe = connection->Run("SELECT current_setting('synchronous_standby_names') <> ''");
+    const Answered safe =
+        connection->Run("SELECT current_setting('synchronous_standby_names') <> ''");
     if (!safe.ok) return safe.failure.status;
     guarantees_.safe_at_failover = safe.rows[0][0].as<bool>();
     connection->Close();
@@ -105,7 +115,8 @@ class PostgresEngine : public Engine {
 
   absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(const ledger::LedgerOptions& options) override {
     if (lanes_ == url_.lanes)
-      return absl::FailedPreconditionError(absl::StrCat("postgres: lanes=", url_.lanes, " is all that may be opened"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("postgres: lanes=", url_.lanes, " is all that may be opened"));
     StoreOptions store;
     store.schema = url_.schema;
     store.self = options.self;

@@ -74,10 +74,14 @@ class PostgresStore::Reader {
 
 void PostgresStore::Reader::Add(const pqxx::row& row) {
   switch (*row[0].c_str()) {
-    case 's': return AddSemaphore(row);
-    case 'l': return AddLease(row);
-    case 'w': return AddWaiter(row);
-    default: AddSession(row, 2, 4, 5, 6);
+    case 's':
+      return AddSemaphore(row);
+    case 'l':
+      return AddLease(row);
+    case 'w':
+      return AddWaiter(row);
+    default:
+      AddSession(row, 2, 4, 5, 6);
   }
 }
 
@@ -241,9 +245,8 @@ absl::StatusOr<std::vector<std::string>> PostgresStore::Names(const std::string&
 absl::StatusOr<std::vector<HistoryRow>> PostgresStore::ReadHistory(const std::string& semaphore,
                                                                    uint64_t before,
                                                                    uint32_t rows_max) {
-  const Answered found =
-      Query("history", sql_->history,
-            {semaphore, std::to_string(before), std::to_string(rows_max)});
+  const Answered found = Query("history", sql_->history,
+                               {semaphore, std::to_string(before), std::to_string(rows_max)});
   if (!found.ok) return found.failure.status;
   std::vector<HistoryRow> rows;
   for (const auto& row : found.rows) {

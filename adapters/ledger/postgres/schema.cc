@@ -38,10 +38,10 @@ absl::StatusOr<Version> ReadVersion(Connection& connection, const std::string& s
 
 absl::Status Judge(const Version& version, const std::string& schema) {
   if (version.oldest_daemon > kSchemaVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "postgres: schema ", schema, " has version ", version.version,
-        ", made by a newer semaphored, and takes daemons that know version ", version.oldest_daemon,
-        " or later; this one knows ", kSchemaVersion));
+    return absl::FailedPreconditionError(
+        absl::StrCat("postgres: schema ", schema, " has version ", version.version,
+                     ", made by a newer semaphored, and takes daemons that know version ",
+                     version.oldest_daemon, " or later; this one knows ", kSchemaVersion));
   }
   return absl::OkStatus();
 }
@@ -50,10 +50,10 @@ absl::Status Judge(const Version& version, const std::string& schema) {
 
 std::string ForSchema(std::string sql, const std::string& schema) {
   if (schema == "semaphored") return sql;
-  return absl::StrReplaceAll(sql, {{"semaphored.", absl::StrCat(schema, ".")},
-                                   {"'semaphored_'", absl::StrCat("'", schema, "_'")},
-                                   {"SCHEMA IF NOT EXISTS semaphored",
-                                    absl::StrCat("SCHEMA IF NOT EXISTS ", schema)}});
+  return absl::StrReplaceAll(
+      sql, {{"semaphored.", absl::StrCat(schema, ".")},
+            {"'semaphored_'", absl::StrCat("'", schema, "_'")},
+            {"SCHEMA IF NOT EXISTS semaphored", absl::StrCat("SCHEMA IF NOT EXISTS ", schema)}});
 }
 
 std::string SchemaSql(const std::string& schema) {
@@ -93,8 +93,8 @@ absl::Status PrepareSchema(Connection& connection, const std::string& schema, bo
         connection.Run(absl::StrCat("SELECT to_regnamespace('", schema, "') IS NOT NULL"));
     if (!there.ok) return give_up(there.failure.status);
     if (there.rows[0][0].as<bool>()) {
-      step = absl::StrReplaceAll(
-          step, {{absl::StrCat("CREATE SCHEMA IF NOT EXISTS ", schema, ";"), ""}});
+      step = absl::StrReplaceAll(step,
+                                 {{absl::StrCat("CREATE SCHEMA IF NOT EXISTS ", schema, ";"), ""}});
     }
     const Answered done = connection.Run(step);
     if (!done.ok) {

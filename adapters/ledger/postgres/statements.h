@@ -173,9 +173,9 @@ struct Statements {
         withheld(ForSchema(kWithheld, schema)),
         withheld_over(ForSchema(kWithheldOver, schema)),
         prune(ForSchema(kPrune, schema)) {}
-  std::string commit, load, changed, settle, given, tokens, lock, busy, answers, session, session_semaphores,
-      end_lanes, hosted_sessions, hosted_semaphores, names, history, end_foreign,
-      withheld, withheld_over, prune;
+  std::string commit, load, changed, settle, given, tokens, lock, busy, answers, session,
+      session_semaphores, end_lanes, hosted_sessions, hosted_semaphores, names, history,
+      end_foreign, withheld, withheld_over, prune;
 };
 
 }  // namespace semaphored::postgres

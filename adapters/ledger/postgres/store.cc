@@ -1,13 +1,12 @@
 #include "adapters/ledger/postgres/store.h"
 
 #include <poll.h>
+#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
-
-#include <spdlog/spdlog.h>
 
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/postgres/array.h"
@@ -54,14 +53,17 @@ absl::Status PostgresStore::Start() {
   if (absl::Status status = connection_->Open(); !status.ok()) return status;
   // The row of the node is locked for as long as it takes: its end waits for this lane, or this
   // lane sees its end.
-  const Answered made = connection_->Run(
-      "open_lane",
-      ForSchema("WITH n AS (SELECT number, incarnation FROM semaphored.nodes WHERE number = $1 AND incarnation = $2 AND NOT dead "
-                "FOR SHARE) INSERT INTO semaphored.lanes AS l (node, incarnation, lane) SELECT number, incarnation, $3 FROM n "
-                "ON CONFLICT (node, incarnation, lane) DO UPDATE SET commits = l.commits RETURNING commits",
-                options_.schema),
-      {std::to_string(options_.self.number), std::to_string(options_.self.incarnation),
-       std::to_string(options_.lane)});
+  const Answered made =
+      connection_->Run("open_lane",
+                       ForSchema("WITH n AS (SELECT number, incarnation FROM semaphored.nodes "
+                                 "WHERE number = $1 AND incarnation = $2 AND NOT dead "
+                                 "FOR SHARE) INSERT INTO semaphored.lanes AS l (node, incarnation, "
+                                 "lane) SELECT number, incarnation, $3 FROM n "
+                                 "ON CONFLICT (node, incarnation, lane) DO UPDATE SET commits = "
+                                 "l.commits RETURNING commits",
+                                 options_.schema),
+                       {std::to_string(options_.self.number),
+                        std::to_string(options_.self.incarnation), std::to_string(options_.lane)});
   if (!made.ok) return made.failure.status;
   if (made.rows.empty()) {
     return absl::FailedPreconditionError(
@@ -179,9 +181,9 @@ CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
   if (!locked) {
     if (absl::Status status = Restrained(); !status.ok()) return Failed(std::move(status));
   }
-  const std::vector<std::string> arguments = CommitArguments(
-      transaction, {options_.self, options_.lane, commits_},
-      [this](uint32_t number) -> const std::string& { return ClientName(number); });
+  const std::vector<std::string> arguments =
+      CommitArguments(transaction, {options_.self, options_.lane, commits_},
+                      [this](uint32_t number) -> const std::string& { return ClientName(number); });
   if (absl::Status status = Ready(); !status.ok()) return Failed(std::move(status));
   const bool in_transaction = in_transaction_;
   Answered answered = Query("commit", sql_->commit, arguments);
@@ -207,13 +209,14 @@ CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
 }
 
 CommitResult PostgresStore::Judge(const Transaction& transaction, const Failure& failure) {
-  if (failure.kind == Failure::Kind::kBroken) return {CommitResult::Kind::kUnknown, {}, false, {}, {}};
+  if (failure.kind == Failure::Kind::kBroken)
+    return {CommitResult::Kind::kUnknown, {}, false, {}, {}};
   if (failure.state == "SM001") {
     // The number may be wrong for another reason than our death: then it is known again.
-    const Answered given = Query("given", sql_->given,
-                                 {std::to_string(options_.self.number),
-                                  std::to_string(options_.self.incarnation),
-                                  std::to_string(options_.lane)});
+    const Answered given =
+        Query("given", sql_->given,
+              {std::to_string(options_.self.number), std::to_string(options_.self.incarnation),
+               std::to_string(options_.lane)});
     if (!given.ok) return Failed(given.failure.status);
     if (given.rows.empty() || !given.rows[0][1].as<bool>()) {
       return Failed(absl::FailedPreconditionError(
@@ -256,7 +259,8 @@ CommitResult PostgresStore::Lose(const Transaction& transaction, bool answered) 
   if (transaction.semaphores.size() + transaction.reads.size() <= kReadAnewAtOnce) {
     // Not worth a question which of them it was.
     for (const SemaphoreDelta& delta : transaction.semaphores) result.stale.push_back(delta.name);
-    for (const ledger::ReadCondition& read : transaction.reads) result.stale.push_back(read.semaphore);
+    for (const ledger::ReadCondition& read : transaction.reads)
+      result.stale.push_back(read.semaphore);
     return result;
   }
   Array names;
@@ -324,8 +328,8 @@ CommitResult PostgresStore::Settle(Transaction& transaction, SteadyTime) {
       if (!found.ok) return unknown;
       for (const auto& row : found.rows) tokens[ReadId(row[0].c_str())] = row[1].as<uint64_t>();
     }
-    // The revisions of new semaphores are not known: they are taken for 1, and if that is wrong, the
-    // next commit is lost and reads them.
+    // The revisions of new semaphores are not known: they are taken for 1, and if that is wrong,
+    // the next commit is lost and reads them.
     SetTokens(tokens, &transaction);
     commits_ = commits;
     Forget(transaction);
@@ -351,8 +355,9 @@ absl::StatusOr<std::vector<ledger::LedgerStore::Found>> PostgresStore::FindAnswe
     clients.Add(asked.client_id);
     sequences.Add(static_cast<int64_t>(asked.request.sequence));
   }
-  const Answered answered = Query("answers", sql_->answers,
-            {clients.Take(), sequences.Take(), std::to_string(std::min(window, uint64_t{1} << 62))});
+  const Answered answered = Query(
+      "answers", sql_->answers,
+      {clients.Take(), sequences.Take(), std::to_string(std::min(window, uint64_t{1} << 62))});
   if (!answered.ok) return answered.failure.status;
   std::vector<Found> found(requests.size());
   for (size_t i = 0; i < found.size(); ++i) {
@@ -399,7 +404,8 @@ absl::Status PostgresStore::ReadWithheld() {
 bool PostgresStore::GrantsWithheld() {
   if (withheld_epoch_ == 0) return false;
   if (std::chrono::steady_clock::now() < withheld_until_) return true;
-  const Answered over = Query("withheld_over", sql_->withheld_over, {std::to_string(withheld_epoch_)});
+  const Answered over =
+      Query("withheld_over", sql_->withheld_over, {std::to_string(withheld_epoch_)});
   if (!over.ok) return true;
   spdlog::info("postgres: leases that may have been lost have run out: granting again");
   withheld_epoch_ = 0;
@@ -413,9 +419,9 @@ void PostgresStore::PruneIfDue() {
   if (now < pruned_at_ + options_.prune_interval) return;
   pruned_at_ = now;
   if (!Ready().ok()) return;
-  const Answered pruned =
-      Query("prune", sql_->prune,
-            {std::to_string(options_.history_rows), std::to_string(options_.history_age_ms), pruned_below_});
+  const Answered pruned = Query("prune", sql_->prune,
+                                {std::to_string(options_.history_rows),
+                                 std::to_string(options_.history_age_ms), pruned_below_});
   if (!pruned.ok || pruned.rows[0][0].as<int>() == 0) return;
   pruned_below_ = pruned.rows[0][1].as<std::string>();
   // There is more, perhaps: soon again.

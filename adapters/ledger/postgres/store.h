@@ -1,13 +1,13 @@
 // The ledger's rows in Postgres, which any number of daemons share; schema_1.sql has the tables.
 //
 // Commit is one call of commit_1, a function in the database: one round trip, all conditions in it.
-// It first raises this lane's number from n to n + 1. So Settle can find out what became of a commit
-// whose answer was lost: it raises the number itself. If that works the lost commit can never land;
-// if it does not, it has landed, and the lane's row has what it gave. (A commit that is still under
-// way holds the row's lock: Settle waits for it.)
+// It first raises this lane's number from n to n + 1. So Settle can find out what became of a
+// commit whose answer was lost: it raises the number itself. If that works the lost commit can
+// never land; if it does not, it has landed, and the lane's row has what it gave. (A commit that is
+// still under way holds the row's lock: Settle waits for it.)
 //
-// After a few losses the semaphores are locked, in order of their names, before they are read again:
-// nobody can be first any more.
+// After a few losses the semaphores are locked, in order of their names, before they are read
+// again: nobody can be first any more.
 #pragma once
 
 #include <cstdint>
@@ -57,11 +57,12 @@ class PostgresStore : public ledger::LedgerStore {
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
   absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
                                                            const std::string& client_id) override;
-  absl::StatusOr<std::vector<Found>> FindAnswers(
-      absl::Span<const ledger::AskedRequest> requests, uint64_t window) override;
+  absl::StatusOr<std::vector<Found>> FindAnswers(absl::Span<const ledger::AskedRequest> requests,
+                                                 uint64_t window) override;
   absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
   absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
-  absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix, const std::string& after,
+  absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
+                                                 const std::string& after,
                                                  uint32_t rows_max) override;
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
                                                       uint32_t rows_max) override;
@@ -76,7 +77,8 @@ class PostgresStore : public ledger::LedgerStore {
 
   // Opens the connection again if it has broken, and listens again.
   absl::Status Ready();
-  Answered Query(const char* name, const std::string& sql, const std::vector<std::string>& arguments);
+  Answered Query(const char* name, const std::string& sql,
+                 const std::vector<std::string>& arguments);
   absl::Status Restrained();  // Ends the transaction that holds locks, if there is one.
   ledger::CommitResult Lose(const ledger::Transaction& transaction, bool answered);
   ledger::CommitResult Judge(const ledger::Transaction& transaction, const Failure& failure);
@@ -96,14 +98,15 @@ class PostgresStore : public ledger::LedgerStore {
   const StoreOptions options_;
   uint64_t life_ = 0;  // The connection's, when it was last prepared for listening.
   bool missed_ = false;
-  uint64_t commits_ = 0;  // Of this lane, as far as known.
+  uint64_t commits_ = 0;          // Of this lane, as far as known.
   std::set<std::string> locked_;  // Semaphores locked by the transaction that is open.
   bool in_transaction_ = false;
   std::vector<std::string> hints_;
   int wake_ = -1;  // An eventfd.
   std::chrono::steady_clock::time_point pruned_at_{};
   std::string pruned_below_ = "0";  // History numbers below have gone.
-  // The store's epoch since which nothing may be granted, 0: none; and for how long this store waits.
+  // The store's epoch since which nothing may be granted, 0: none; and for how long this store
+  // waits.
   int64_t withheld_epoch_ = 0;
   std::chrono::steady_clock::time_point withheld_until_{};
   absl::flat_hash_map<std::string, uint32_t> numbers_;

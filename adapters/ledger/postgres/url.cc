@@ -30,9 +30,9 @@ absl::Status Bad(absl::string_view why) {
 bool IsSchemaName(absl::string_view name) {
   const auto good = [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; };
   return !name.empty() && name.size() <= kSchemaBytesMax && good(name.front()) &&
-         !absl::StartsWith(name, "pg_") &&
-         std::all_of(name.begin(), name.end(),
-                     [&](char c) { return good(c) || (c >= '0' && c <= '9'); });
+         !absl::StartsWith(name, "pg_") && std::all_of(name.begin(), name.end(), [&](char c) {
+           return good(c) || (c >= '0' && c <= '9');
+         });
 }
 
 // Percent-encodes what is not a letter or a digit.
@@ -131,22 +131,20 @@ absl::StatusOr<Url> ReadUrl(const std::string& text) {
   const int64_t timeout_ms = url.timeout.count();
   // Whoever takes no writes is passed over; a server that has gone is noticed.
   const std::pair<absl::string_view, std::string> defaults[] = {
-      {"connect_timeout", "2"},
-      {"target_session_attrs", "read-write"},
-      {"application_name", "semaphored"},
-      {"tcp_user_timeout", absl::StrCat(timeout_ms)},
-      {"keepalives_idle", "5"},
-      {"keepalives_interval", "2"},
+      {"connect_timeout", "2"},           {"target_session_attrs", "read-write"},
+      {"application_name", "semaphored"}, {"tcp_user_timeout", absl::StrCat(timeout_ms)},
+      {"keepalives_idle", "5"},           {"keepalives_interval", "2"},
       {"keepalives_count", "3"},
   };
   for (const auto& [name, value] : defaults) {
     if (!given(name)) rest.push_back(absl::StrCat(name, "=", value));
   }
   url.connection = std::string(parts.first);
-  if (!absl::StrContains(absl::StripPrefix(absl::StripPrefix(parts.first, "postgres://"),
-                                           "postgresql://"), '/'))
+  if (!absl::StrContains(
+          absl::StripPrefix(absl::StripPrefix(parts.first, "postgres://"), "postgresql://"), '/'))
     url.connection += '/';
-  for (size_t i = 0; i < rest.size(); ++i) absl::StrAppend(&url.connection, i == 0 ? "?" : "&", rest[i]);
+  for (size_t i = 0; i < rest.size(); ++i)
+    absl::StrAppend(&url.connection, i == 0 ? "?" : "&", rest[i]);
 
   char* error = nullptr;
   const std::unique_ptr<PQconninfoOption, decltype(&PQconninfoFree)> parsed(
@@ -158,7 +156,8 @@ absl::StatusOr<Url> ReadUrl(const std::string& text) {
     while (!why.empty() && why.back() == '\n') why.pop_back();
     if (!absl::StrContains(why, "URI query parameter"))
       why = "right is postgres://user:password@host:port/database?schema=semaphored";
-    return Bad(absl::StrCat(why, "; options beside those of libpq are schema, lanes, history_rows, "
+    return Bad(absl::StrCat(why,
+                            "; options beside those of libpq are schema, lanes, history_rows, "
                             "history_age_ms, timeout_ms, password_file, manage_schema"));
   }
   return url;

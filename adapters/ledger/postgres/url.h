@@ -21,7 +21,7 @@ struct Url {
   std::string connection;  // For libpq; may hold a password.
   std::string schema = "semaphored";
   uint32_t lanes = 2;
-  uint64_t history_rows = 100'000;                      // Leases that have ended, to keep. 0: none.
+  uint64_t history_rows = 100'000;  // Leases that have ended, to keep. 0: none.
   int64_t history_age_ms = int64_t{30} * 24 * 3'600'000;  // And for how long.
   // For each answer of the server; after that the connection is given up.
   std::chrono::milliseconds timeout{2500};
