@@ -75,8 +75,8 @@ class Checks {
   };
   using Request = std::pair<std::string, uint64_t>;
 
-  void CheckLimit(const ledger::SemaphoreDelta& delta, const StoredSemaphore* before,
-                  const StoredSemaphore* after);
+  void CheckLimit(const ledger::Transaction& transaction, const ledger::SemaphoreDelta& delta,
+                  const StoredSemaphore* before, const StoredSemaphore* after);
   void CheckSlots(const std::string& name, const StoredSemaphore& semaphore);
   void CheckTokens(const ledger::SemaphoreDelta& delta);
   void CheckOrder(const ledger::SemaphoreDelta& delta, const StoredSemaphore* before,

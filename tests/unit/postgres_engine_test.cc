@@ -273,7 +273,7 @@ struct FailedOver {
     token = lease->token;
     CHECK_FALSE(before.store->GrantsWithheld());
     other.Run(absl::StrCat("UPDATE semaphored.store SET timeline = '000000FF', synchronous = ",
-                           synchronous, ", withheld_ms = ", withheld_ms));
+                           synchronous ? "true" : "false", ", withheld_ms = ", withheld_ms));
   }
   int64_t epoch() { return other.Number("SELECT epoch FROM semaphored.store"); }
   bool withheld() { return other.Number("SELECT withheld::int FROM semaphored.store") == 1; }

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
@@ -113,6 +114,14 @@ OpenStore Open(const TestSchema& schema, const OpenOptions& options) {
   open.store = std::make_unique<PostgresStore>(std::move(made), open.engine->guarantees(), store);
   need(open.store->Start());
   return open;
+}
+
+void DeclareDead(const TestSchema& schema, const NodeRef& dead) {
+  const std::unique_ptr<Engine> engine = OpenEngine(schema.Url()).value();
+  const std::vector<NodeStore::Node> nodes = engine->nodes().Observe().value();
+  const auto seen = std::ranges::find(nodes, dead, &NodeStore::Node::ref);
+  if (seen == nodes.end() || !engine->nodes().DeclareDead(*seen).value())
+    throw std::runtime_error("it was not declared dead");
 }
 
 // ---- transactions ----

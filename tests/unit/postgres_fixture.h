@@ -89,6 +89,9 @@ struct OpenStore {
 // do.
 OpenStore Open(const TestSchema& schema, const OpenOptions& options = {});
 
+// As another daemon does that has not heard of it for long. Must succeed.
+void DeclareDead(const TestSchema& schema, const NodeRef& dead);
+
 Id MakeId(uint64_t number);
 // Detached, on one slot, of this daemon.
 LeasePtr MakeLease(const OpenStore& open, uint64_t number, uint32_t slot = 1);

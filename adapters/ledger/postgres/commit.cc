@@ -82,8 +82,8 @@ class Builder {
 
  private:
   void Add(const SemaphoreDelta& delta);
-  void Add(const SemaphoreDelta& delta, const FoldedLease& lease);
-  void Grant(const SemaphoreDelta& delta, const FoldedLease& lease);
+  void Add(const SemaphoreDelta& delta, const FoldedLease& folded);
+  void Grant(const SemaphoreDelta& delta, const FoldedLease& folded);
   void AddSessions();
   void AddAnswers();
   void AddConditions();

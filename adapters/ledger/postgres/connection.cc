@@ -238,7 +238,7 @@ absl::Status Connection::TakeNotifications(const std::function<void(const std::s
   try {
     connection_->get_notifs();
   } catch (const std::exception& error) {
-    const absl::Status status = StatusOf("", error.what());
+    absl::Status status = StatusOf("", error.what());
     Close();
     return status;
   }

@@ -17,7 +17,6 @@ namespace semaphored::postgres {
 
 using ledger::Answer;
 using ledger::CommitResult;
-using ledger::Image;
 using ledger::SemaphoreDelta;
 using ledger::Transaction;
 
@@ -79,7 +78,7 @@ absl::Status PostgresStore::Ready() {
   in_transaction_ = false;
   locked_.clear();
   // First listen, then read: what happens in between is heard.
-  const absl::Status status =
+  absl::Status status =
       connection_->Listen(absl::StrCat(options_.schema, "_", options_.self.number));
   if (!status.ok()) return status;
   if (absl::Status read = ReadWithheld(); !read.ok()) return read;
@@ -299,7 +298,7 @@ CommitResult PostgresStore::Settle(Transaction& transaction, SteadyTime) {
   const std::vector<std::string> place = {std::to_string(options_.self.number),
                                           std::to_string(options_.self.incarnation),
                                           std::to_string(options_.lane)};
-  const CommitResult unknown{CommitResult::Kind::kUnknown, {}, false, {}, {}};
+  CommitResult unknown{CommitResult::Kind::kUnknown, {}, false, {}, {}};
   std::vector<std::string> arguments = place;
   arguments.push_back(std::to_string(commits_));
   const Answered settled = Query("settle", sql_->settle, arguments);

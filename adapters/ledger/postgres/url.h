@@ -29,6 +29,6 @@ struct Url {
 };
 
 // INVALID_ARGUMENT: what is wrong, without a password.
-absl::StatusOr<Url> ReadUrl(const std::string& url);
+absl::StatusOr<Url> ReadUrl(const std::string& text);
 
 }  // namespace semaphored::postgres
