@@ -209,6 +209,30 @@ TEST_CASE("postgres: what cannot be settled yet stays unknown", "[postgres]") {
   CHECK(behind.other.Number(kRows) == 0);
 }
 
+TEST_CASE("postgres: a settling whose own answer was lost does not pass for the commit",
+          "[postgres][!shouldfail]") {
+  Behind behind;
+  const LeasePtr lost = MakeLease(behind.open, 1);
+  Transaction grant = Grant(behind.open, behind.row, lost);
+  behind.relay.DelayRequests();
+  REQUIRE(behind.open.Commit(grant).kind == Kind::kUnknown);
+  // A slow disk, or a standby that is waited for: what writes the lane's row is durable only after
+  // the time-out.
+  behind.other.Run(
+      "CREATE FUNCTION semaphored.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+      "PERFORM pg_catalog.pg_sleep(0.8); RETURN NULL; END $$");
+  behind.other.Run(
+      "CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON semaphored.lanes "
+      "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION semaphored.slow()");
+  const int64_t commits = behind.other.Number("SELECT commits FROM semaphored.lanes");
+  REQUIRE(behind.open.Settle(grant).kind == Kind::kUnknown);
+  REQUIRE(Within10s(
+      [&] { return behind.other.Number("SELECT commits FROM semaphored.lanes") > commits; }));
+  CHECK(behind.open.Settle(grant).kind == Kind::kLost);
+  REQUIRE(behind.relay.DeliverDelayed());
+  CHECK(behind.other.Number(kRows) == 0);
+}
+
 TEST_CASE("postgres: a commit under a lock that broke before its end was not made", "[postgres]") {
   Behind behind;
   OpenStore& open = behind.open;

@@ -267,6 +267,20 @@ TEST_CASE("postgres: a lock that cannot be had after losses is no error for good
   CHECK(open.Commit(grant).kind == Kind::kWon);
 }
 
+TEST_CASE("postgres: a lock that cannot be had after losses is named too",
+          "[postgres][!shouldfail]") {
+  TestSchema schema;
+  Client holder = schema.Connect();
+  OpenStore open = Open(schema);
+  const SemaphoreRow stale = Make(open, "s");
+  holder.Run(kRaise);
+  holder.Run("BEGIN");
+  holder.Run("SELECT 1 FROM semaphored.semaphores WHERE name = 's' FOR UPDATE");
+  Transaction late = Grant(open, stale, MakeLease(open, 1));
+  late.attempt = 3;
+  CHECK(open.Commit(late).busy == std::vector<std::string>{"s"});
+}
+
 // ---- history ----
 
 // Leases that have ended, the oldest first, a minute apart.
@@ -323,6 +337,48 @@ TEST_CASE("postgres: history is bounded by age", "[postgres]") {
   AddHistory(other, 900);
   CHECK(Prune(open, other) == std::vector<int64_t>{900, 400, 301, 301});
   CHECK(other.Number("SELECT min(history_number) FROM semaphored.leases") == 600);
+}
+
+TEST_CASE("postgres: parts of leases that were given back before the rest are pruned too",
+          "[postgres][!shouldfail]") {
+  TestSchema schema;
+  Client other = schema.Connect();
+  StoreOptions options;
+  options.history_rows = 0;
+  options.prune_interval = milliseconds(0);
+  OpenStore open = Open(schema, {.store = options});
+  const LeasePtr wide = MakeLease(open, 1);
+  wide->slots = {1, 2};
+  wide->permits = 2;
+  Transaction grant = Grant(open, Make(open, "s"), wide);
+  REQUIRE(open.Commit(grant).kind == Kind::kWon);
+  const LeasePtr rest = MakeLease(open, 1);
+  for (const auto& [before, after] : {std::pair(wide, rest), std::pair(rest, LeasePtr())}) {
+    Transaction release = Begin(open);
+    Touch(release, LoadOne(open, "s").row).leases.push_back({before, after, EndCause::kReleased});
+    if (!after) release.history.push_back({0, "s", rest, 1, EndCause::kReleased});
+    REQUIRE(open.Commit(release).kind == Kind::kWon);
+  }
+  Prune(open, other);
+  CHECK(other.Number(kRows) == 0);
+}
+
+TEST_CASE("postgres: history that became visible after higher numbers went is pruned",
+          "[postgres][!shouldfail]") {
+  TestSchema schema;
+  Client other = schema.Connect();
+  Client slow = schema.Connect();
+  StoreOptions options;
+  options.history_rows = 0;
+  options.prune_interval = milliseconds(0);
+  OpenStore open = Open(schema, {.store = options});
+  slow.Run("BEGIN");
+  AddHistory(slow, 1);
+  AddHistory(other, 1);
+  Prune(open, other);
+  slow.Run("COMMIT");
+  Prune(open, other);
+  CHECK(other.Number(kRows) == 0);
 }
 
 TEST_CASE("postgres: one lane prunes, in its own time", "[postgres]") {
