@@ -3,6 +3,7 @@
 #include <chrono>
 #include <future>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "adapters/ledger/postgres/store.h"
@@ -109,7 +110,7 @@ TEST_CASE("postgres: the end of a lease that is not there is no end of another's
   row = LoadOne(open, "s").row;
   Transaction lie = Begin(open);
   Touch(lie, row).leases.push_back({MakeLease(open, 2, 1), nullptr, EndCause::kReleased});
-  // As if somebody had changed rows past the revision: all is read anew.
+  // As if rows had been changed past the revision: all is read anew.
   const CommitResult result = open.Commit(lie);
   CHECK(result.kind == Kind::kLost);
   CHECK(result.stale == std::vector<std::string>{"s"});
@@ -272,12 +273,10 @@ TEST_CASE("postgres: a lock that cannot be had after losses is named too",
   TestSchema schema;
   Client holder = schema.Connect();
   OpenStore open = Open(schema);
-  const SemaphoreRow stale = Make(open, "s");
-  holder.Run(kRaise);
-  holder.Run("BEGIN");
-  holder.Run("SELECT 1 FROM semaphored.semaphores WHERE name = 's' FOR UPDATE");
-  Transaction late = Grant(open, stale, MakeLease(open, 1));
+  Transaction late = Grant(open, Make(open, "s"), MakeLease(open, 1));
   late.attempt = 3;
+  holder.Run(kRaise);
+  holder.Run("BEGIN; SELECT 1 FROM semaphored.semaphores FOR UPDATE");
   CHECK(open.Commit(late).busy == std::vector<std::string>{"s"});
 }
 

@@ -59,8 +59,7 @@ struct View {
 // One lane of a daemon of version 1, as far as these tests need it: the statements that it sends.
 class Version1Daemon {
  public:
-  Version1Daemon(const TestSchema& schema, const std::string& node_id)
-      : schema_(schema), client_(schema.Connect()) {
+  Version1Daemon(const TestSchema& schema, const std::string& node_id) : client_(schema.Connect()) {
     client_.Run(Frozen("settings"));
     for (const char* name :
          {"join", "open_lane", "commit", "load", "changed", "settle", "given", "answers"})
@@ -168,7 +167,6 @@ class Version1Daemon {
             {"s_next_order", "{8}"}};
   }
 
-  const TestSchema& schema_;
   Client client_;
   std::string node_, incarnation_;
   int64_t commits_ = 0;
