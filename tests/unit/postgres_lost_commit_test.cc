@@ -210,7 +210,7 @@ TEST_CASE("postgres: what cannot be settled yet stays unknown", "[postgres]") {
 }
 
 TEST_CASE("postgres: a settling whose own answer was lost does not pass for the commit",
-          "[postgres][!shouldfail]") {
+          "[postgres]") {
   Behind behind;
   const LeasePtr lost = MakeLease(behind.open, 1);
   Transaction grant = Grant(behind.open, behind.row, lost);

@@ -268,8 +268,7 @@ TEST_CASE("postgres: a lock that cannot be had after losses is no error for good
   CHECK(open.Commit(grant).kind == Kind::kWon);
 }
 
-TEST_CASE("postgres: a lock that cannot be had after losses is named too",
-          "[postgres][!shouldfail]") {
+TEST_CASE("postgres: a lock that cannot be had after losses is named too", "[postgres]") {
   TestSchema schema;
   Client holder = schema.Connect();
   OpenStore open = Open(schema);
@@ -339,7 +338,7 @@ TEST_CASE("postgres: history is bounded by age", "[postgres]") {
 }
 
 TEST_CASE("postgres: parts of leases that were given back before the rest are pruned too",
-          "[postgres][!shouldfail]") {
+          "[postgres]") {
   TestSchema schema;
   Client other = schema.Connect();
   StoreOptions options;
@@ -363,7 +362,7 @@ TEST_CASE("postgres: parts of leases that were given back before the rest are pr
 }
 
 TEST_CASE("postgres: history that became visible after higher numbers went is pruned",
-          "[postgres][!shouldfail]") {
+          "[postgres]") {
   TestSchema schema;
   Client other = schema.Connect();
   Client slow = schema.Connect();

@@ -17,7 +17,7 @@ constexpr char kJoin[] = R"sql(
   ended AS (
     UPDATE semaphored.lanes l SET alive = false FROM joined j WHERE l.node = j.number AND l.alive RETURNING l.lane),
   dropped AS (
-    DELETE FROM semaphored.lanes l USING joined j WHERE l.node = j.number AND NOT l.alive AND l.incarnation < j.incarnation - 1
+    DELETE FROM semaphored.lanes l USING joined j WHERE l.node = j.number AND NOT l.alive AND l.incarnation < j.incarnation - 20
       RETURNING l.lane)
   SELECT number, incarnation, (SELECT count(*) FROM ended), (SELECT count(*) FROM dropped) FROM joined)sql";
 

@@ -78,7 +78,9 @@ absl::Status PrepareSchema(Connection& connection, const std::string& schema, bo
   // left, not what was remembered of the catalogue.)
   const std::string lock = absl::StrCat("(hashtext('semaphored'), hashtext('", schema, "'))");
   if (Answered locked = connection.Run("SELECT pg_advisory_lock" + lock); !locked.ok)
-    return locked.failure.status;
+    return absl::UnavailableError(
+        absl::StrCat("postgres: another process makes or changes the schema ", schema,
+                     " right now, or keeps its advisory lock: ", locked.failure.status.message()));
   const auto give_up = [&](absl::Status status) {
     connection.Run("ROLLBACK; SELECT pg_advisory_unlock" + lock);
     return status;

@@ -1,4 +1,4 @@
--- Version 2: two views to read. Daemons of version 1 may go on beside those of this one.
+-- Version 2: two views to read, and an index. Daemons of version 1 may go on beside those of this one.
 
 -- Who holds what now, a row for each slot.
 CREATE VIEW semaphored.holders AS
@@ -16,5 +16,8 @@ CREATE VIEW semaphored.history AS
          (ARRAY['released', 'expired', 'revoked', 'recalled', 'destroyed', 'disconnected'])[l.end_cause] AS cause
     FROM semaphored.leases l
     WHERE l.history_number IS NOT NULL;
+
+-- Slots that were given back while the rest of their lease stayed.
+CREATE INDEX leases_parts ON semaphored.leases (completed_at) WHERE history_number IS NULL AND completed_at IS NOT NULL;
 
 UPDATE semaphored.store SET version = 2;

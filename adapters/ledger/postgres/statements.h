@@ -44,8 +44,10 @@ inline constexpr char kChanged[] = R"sql(
     LEFT JOIN LATERAL (SELECT o.revision FROM semaphored.semaphores o WHERE o.name = t.name OFFSET 0) AS s ON true
     WHERE COALESCE(s.revision, 0) <> t.revision)sql";
 
+// By two: a commit raises it by one, so that it is seen which of the two it was, also when this
+// answer is lost.
 inline constexpr char kSettle[] = R"sql(
-  UPDATE semaphored.lanes SET commits = commits + 1
+  UPDATE semaphored.lanes SET commits = commits + 2
     WHERE node = $1 AND incarnation = $2 AND lane = $3 AND commits = $4 AND alive RETURNING commits)sql";
 
 inline constexpr char kGiven[] = R"sql(
@@ -130,7 +132,9 @@ inline constexpr char kEndForeign[] =
 // The epoch, or 0 if nothing is withheld; and the longest time-to-live that is known of.
 inline constexpr char kWithheld[] = R"sql(
   SELECT CASE WHEN withheld THEN epoch ELSE 0 END,
-         CASE WHEN withheld THEN greatest(withheld_ms, COALESCE((SELECT max(ttl_ms) FROM semaphored.leases), 0),
+         CASE WHEN withheld THEN greatest(withheld_ms, COALESCE((
+             SELECT max(ttl_ms) FROM semaphored.leases WHERE (completed_at IS NULL AND timed_out_at IS NULL)
+               OR COALESCE(completed_at, timed_out_at) > now() - ttl_ms * interval '1 millisecond'), 0),
            COALESCE((SELECT max(ttl_ms) FROM semaphored.sessions), 0),
            COALESCE((SELECT max(ttl_ms) FROM semaphored.waiters), 0)) ELSE 0 END
     FROM semaphored.store)sql";
@@ -138,8 +142,7 @@ inline constexpr char kWithheld[] = R"sql(
 inline constexpr char kWithheldOver[] =
     "UPDATE semaphored.store SET withheld = false WHERE withheld AND epoch = $1";
 
-// A small batch of what need not be kept: history by number and by age, and the parts of leases
-// that were given back before the rest.
+// A small batch of what need not be kept: history by number and by age.
 inline constexpr char kPrune[] = R"sql(
   WITH oldest AS MATERIALIZED (
     SELECT l.ctid AS place, l.history_number, COALESCE(l.completed_at, l.timed_out_at) AS ended_at FROM semaphored.leases l
@@ -149,6 +152,11 @@ inline constexpr char kPrune[] = R"sql(
       WHERE o.history_number <= n.last_value - $1::bigint OR o.ended_at < now() - $2::bigint * interval '1 millisecond'),
   pruned AS (DELETE FROM semaphored.leases l USING old WHERE l.ctid = old.place RETURNING l.history_number)
   SELECT count(*), max(history_number) FROM pruned)sql";
+
+// Slots that were given back while the rest of their lease stayed: no end of a lease, no history.
+inline constexpr char kPruneParts[] = R"sql(
+  DELETE FROM semaphored.leases WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM semaphored.leases WHERE history_number IS NULL AND completed_at IS NOT NULL LIMIT 500)))sql";
 
 // All of them for one schema.
 struct Statements {
@@ -172,10 +180,11 @@ struct Statements {
         end_foreign(ForSchema(kEndForeign, schema)),
         withheld(ForSchema(kWithheld, schema)),
         withheld_over(ForSchema(kWithheldOver, schema)),
-        prune(ForSchema(kPrune, schema)) {}
+        prune(ForSchema(kPrune, schema)),
+        prune_parts(ForSchema(kPruneParts, schema)) {}
   std::string commit, load, changed, settle, given, tokens, lock, busy, answers, session,
       session_semaphores, end_lanes, hosted_sessions, hosted_semaphores, names, history,
-      end_foreign, withheld, withheld_over, prune;
+      end_foreign, withheld, withheld_over, prune, prune_parts;
 };
 
 }  // namespace semaphored::postgres

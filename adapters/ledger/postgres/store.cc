@@ -23,6 +23,8 @@ using ledger::Transaction;
 namespace {
 
 constexpr size_t kReadAnewAtOnce = 16;  // Semaphores.
+constexpr uint64_t kSettledBy = 2;      // See kSettle.
+constexpr int kPrunesFromTheStart = 60;
 
 CommitResult Failed(absl::Status status) {
   return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
@@ -244,6 +246,11 @@ CommitResult PostgresStore::FindBusy(const Transaction& transaction, const absl:
   const Answered busy = Query("busy", sql_->busy, {names.Take()});
   if (!busy.ok) return result;
   for (const auto& row : busy.rows) result.busy.push_back(row[0].as<std::string>());
+  if (!result.busy.empty()) return result;
+  // One that another transaction is about to make cannot be seen.
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    if (!delta.before) result.busy.push_back(delta.name);
+  }
   return result;
 }
 
@@ -253,7 +260,9 @@ CommitResult PostgresStore::Lose(const Transaction& transaction, bool answered) 
   result.kind = CommitResult::Kind::kLost;
   result.answered = answered;
   if (transaction.attempt >= options_.attempts_without_lock) {
-    if (absl::Status status = LockFor(transaction); !status.ok()) return Failed(std::move(status));
+    const Failure failure = LockFor(transaction);
+    if (failure.state == "55P03") return FindBusy(transaction, failure.status);
+    if (!failure.status.ok()) return Failed(failure.status);
   }
   if (transaction.semaphores.size() + transaction.reads.size() <= kReadAnewAtOnce) {
     // Not worth a question which of them it was.
@@ -278,20 +287,21 @@ CommitResult PostgresStore::Lose(const Transaction& transaction, bool answered) 
   return result;
 }
 
-absl::Status PostgresStore::LockFor(const Transaction& transaction) {
-  if (absl::Status status = Restrained(); !status.ok()) return status;
+Failure PostgresStore::LockFor(const Transaction& transaction) {
+  if (absl::Status status = Restrained(); !status.ok())
+    return {Failure::Kind::kRefused, "", std::move(status)};
   Array names;
   std::set<std::string> locked;
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     names.Add(delta.name);
     locked.insert(delta.name);
   }
-  if (Answered begun = connection_->Run("BEGIN"); !begun.ok) return begun.failure.status;
+  if (Answered begun = connection_->Run("BEGIN"); !begun.ok) return begun.failure;
   in_transaction_ = true;
   const Answered done = Query("lock", sql_->lock, {names.Take()});
-  if (!done.ok) return done.failure.status;
+  if (!done.ok) return done.failure;
   locked_ = std::move(locked);
-  return absl::OkStatus();
+  return {};
 }
 
 CommitResult PostgresStore::Settle(Transaction& transaction, SteadyTime) {
@@ -305,7 +315,7 @@ CommitResult PostgresStore::Settle(Transaction& transaction, SteadyTime) {
   if (!settled.ok) return unknown;
   if (!settled.rows.empty()) {
     // Its number has been used up: it did not land, and cannot any more.
-    ++commits_;
+    commits_ += kSettledBy;
     return Lose(transaction, false);
   }
   const Answered given = Query("given", sql_->given, place);
@@ -333,6 +343,11 @@ CommitResult PostgresStore::Settle(Transaction& transaction, SteadyTime) {
     commits_ = commits;
     Forget(transaction);
     return {};
+  }
+  if (commits == commits_ + kSettledBy) {
+    // An earlier settling had used it up, and its answer was lost.
+    commits_ = commits;
+    return Lose(transaction, false);
   }
   // Ours never were: this node has been ended before it landed.
   return Failed(dead);
@@ -393,8 +408,8 @@ absl::Status PostgresStore::ReadWithheld() {
     withheld_until_ = std::chrono::steady_clock::now() + longest;
     spdlog::warn(
         "postgres: the server was promoted and had no synchronous standby: commits may be lost; "
-        "nothing is granted for {} s",
-        longest.count() / 1000);
+        "nothing is granted for {} ms",
+        longest.count());
   }
   withheld_epoch_ = epoch;
   return absl::OkStatus();
@@ -402,6 +417,8 @@ absl::Status PostgresStore::ReadWithheld() {
 
 bool PostgresStore::GrantsWithheld() {
   if (withheld_epoch_ == 0) return false;
+  // What is written now may be taken back with the locks.
+  if (in_transaction_) return true;
   if (std::chrono::steady_clock::now() < withheld_until_) return true;
   const Answered over =
       Query("withheld_over", sql_->withheld_over, {std::to_string(withheld_epoch_)});
@@ -418,10 +435,17 @@ void PostgresStore::PruneIfDue() {
   if (now < pruned_at_ + options_.prune_interval) return;
   pruned_at_ = now;
   if (!Ready().ok()) return;
+  Query("prune_parts", sql_->prune_parts, {});
+  // Now and then from the very start: a commit may have become visible after higher numbers went.
+  if (++prunes_ % kPrunesFromTheStart == 0) pruned_below_ = "0";
   const Answered pruned = Query("prune", sql_->prune,
                                 {std::to_string(options_.history_rows),
                                  std::to_string(options_.history_age_ms), pruned_below_});
-  if (!pruned.ok || pruned.rows[0][0].as<int>() == 0) return;
+  if (!pruned.ok) return;
+  if (pruned.rows[0][0].as<int>() == 0) {
+    pruned_below_ = "0";
+    return;
+  }
   pruned_below_ = pruned.rows[0][1].as<std::string>();
   // There is more, perhaps: soon again.
   pruned_at_ = now - options_.prune_interval * 19 / 20;

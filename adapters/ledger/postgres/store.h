@@ -84,7 +84,8 @@ class PostgresStore : public ledger::LedgerStore {
   ledger::CommitResult Judge(const ledger::Transaction& transaction, const Failure& failure);
   absl::Status ReadWithheld();
   ledger::CommitResult FindBusy(const ledger::Transaction& transaction, const absl::Status& status);
-  absl::Status LockFor(const ledger::Transaction& transaction);
+  // Its status is OK if they are locked.
+  Failure LockFor(const ledger::Transaction& transaction);
   void PruneIfDue();
 
   // This store's number of a client; made if it has none.
@@ -104,6 +105,7 @@ class PostgresStore : public ledger::LedgerStore {
   std::vector<std::string> hints_;
   int wake_ = -1;  // An eventfd.
   std::chrono::steady_clock::time_point pruned_at_{};
+  uint64_t prunes_ = 0;
   std::string pruned_below_ = "0";  // History numbers below have gone.
   // The store's epoch since which nothing may be granted, 0: none; and for how long this store
   // waits.

@@ -35,6 +35,11 @@ bool IsSchemaName(absl::string_view name) {
          });
 }
 
+bool IsOptionName(absl::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(),
+                                      [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
+}
+
 // Percent-encodes what is not a letter or a digit.
 std::string Escape(absl::string_view text) {
   static constexpr char kDigits[] = "0123456789ABCDEF";
@@ -107,6 +112,18 @@ absl::Status ReadOption(absl::string_view name, absl::string_view value, Url* ur
 absl::StatusOr<Url> ReadUrl(const std::string& text) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(text, absl::MaxSplits('?', 1));
+  // A special character of a password that was not escaped splits it; its parts are told nobody.
+  const absl::string_view place =
+      parts.first.substr(std::min(parts.first.find("//") + 2, parts.first.size()));
+  const absl::string_view authority = place.substr(0, place.find('/'));
+  const auto not_escaped =
+      Bad("what stands before the host, or an option, is not understood: special characters of a "
+          "password "
+          "are written as % and two hexadecimal digits (@ is %40, ? is %3F, & is %26, / is %2F)");
+  if (std::count(authority.begin(), authority.end(), '@') > 1 ||
+      absl::StrContains(place.substr(authority.size()), '@') ||
+      absl::StrContains(parts.second, '@'))
+    return not_escaped;
   Url url;
   std::string password_file;
   std::vector<std::string> rest;
@@ -118,6 +135,7 @@ absl::StatusOr<Url> ReadUrl(const std::string& text) {
   for (absl::string_view option : absl::StrSplit(parts.second, '&', absl::SkipEmpty())) {
     const std::pair<absl::string_view, absl::string_view> pair =
         absl::StrSplit(option, absl::MaxSplits('=', 1));
+    if (!IsOptionName(pair.first) || !absl::StrContains(option, '=')) return not_escaped;
     bool known = false;
     absl::Status status = ReadOption(pair.first, pair.second, &url, &password_file, &known);
     if (!status.ok()) return status;
