@@ -25,7 +25,7 @@ build_packages=(
   nlohmann-json3-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 test_packages=(
-  clang clang-format e2fsprogs iproute2 libclang-rt-14-dev llvm-14 mount pgbouncer
+  clang clang-format e2fsprogs openssl iproute2 libclang-rt-14-dev llvm-14 mount pgbouncer
   postgresql-15 postgresql-client-15 procps psmisc python3 python3-grpcio python3-protobuf
   python3-psycopg2 sqlite3 util-linux
 )

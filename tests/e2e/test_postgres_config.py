@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -177,6 +178,45 @@ class Configuration(unittest.TestCase):
         said = self.refused(self.url(options="schema=unmade").replace(
             f"//{ROLE}@", "//guest:guest@"), (STORE_ERROR,))
         self.assertIn("CREATE", said)
+
+    def test_tls_with_the_certificate_checked(self):
+        certificate = self.switch_tls_on()
+        options = f"schema=tls&sslmode=verify-full&sslrootcert={quote(certificate, safe='')}"
+        with Daemon(store=self.url(PASSWORD, options=options)) as daemon:
+            daemon.client().acquire("tls", limit=1)
+            encrypted = self.server.execute(
+                "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) "
+                "WHERE application_name = 'semaphored'")
+            self.assertGreaterEqual(len(encrypted), 2)
+            self.assertEqual({row[0] for row in encrypted}, {True})
+        # Signed by somebody else.
+        other = self.make_certificate(os.path.join(self.folder, "other"))
+        options = f"schema=tls&sslmode=verify-full&sslrootcert={quote(other, safe='')}"
+        said = self.refused(self.url(PASSWORD, options=options), (STORE_ERROR,))
+        self.assertIn("certificate verify failed", said)
+
+    def make_certificate(self, path):
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+             "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+             "-keyout", path + ".key", "-out", path + ".crt"], check=True, capture_output=True)
+        return path + ".crt"
+
+    def switch_tls_on(self):
+        """The server's certificate, signed by itself; off again when the test has ended."""
+        path = os.path.join(self.server.data, "server")
+        certificate = self.make_certificate(path)
+        owner = os.stat(self.server.data)
+        for name in (path + ".key", path + ".crt"):
+            os.chown(name, owner.st_uid, owner.st_gid)
+        os.chmod(path + ".key", 0o600)
+        self.addCleanup(self.server.execute, "SELECT pg_reload_conf()")
+        self.addCleanup(self.server.execute, "ALTER SYSTEM RESET ssl")
+        self.server.execute("ALTER SYSTEM SET ssl = on")
+        self.server.execute("SELECT pg_reload_conf()")
+        copy = os.path.join(self.folder, "server.crt")  # The data folder is the server's alone.
+        shutil.copyfile(certificate, copy)
+        return copy
 
     def test_a_pooler_is_refused(self):
         with PgBouncer(self.server, PASSWORD) as pooler:
