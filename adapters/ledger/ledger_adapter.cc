@@ -51,8 +51,9 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
   if (unknown_ != nullptr) {
     const bool own = unknown_->batch.empty();
     absl::StatusOr<StepResult> settled = SettleUnknown(deadline);
+    if (!own || !settled.ok()) return settled;
     // Nobody waits for it but us: no command was in it.
-    if (batch.empty() || !own || !settled.ok()) return settled;
+    if (batch.empty() && unknown_ == nullptr) return settled;
     if (unknown_ != nullptr) {
       return absl::UnavailableError(
           absl::StrCat(store_->guarantees().adapter,

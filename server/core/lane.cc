@@ -24,7 +24,7 @@ void LaneCore::RunOnce(std::vector<Job> jobs, SteadyTime wait_until, LaneResults
     // Nothing new is begun before it is known what became of the last batch.
     std::move(jobs.begin(), jobs.end(), std::back_inserter(kept_));
     Step({}, clock_->Now() + options_.engine_timeout, false, results);
-    if (!unknown_.empty()) return;
+    if (!unknown_.empty()) return BackOff();
     jobs = std::exchange(kept_, {});
     if (jobs.empty()) return;
   }
@@ -54,22 +54,26 @@ void LaneCore::Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads
   const SteadyTime begun = clock_->Now();
   absl::StatusOr<StepResult> step = adapter_->Step(batch, deadline);
   if (step.ok()) {
-    backoff_ = Milliseconds(0);
     progress_ = clock_->Now().time_since_epoch().count();
     const bool settled = unknown_.empty();  // Else this Step has read nothing.
     Absorb(*std::move(step), &jobs, results);
+    if (unknown_.empty()) backoff_ = Milliseconds(0);
     if (settled && unknown_.empty()) fresh_ = begun.time_since_epoch().count();
     return;
   }
+  BackOff();
+  if (absl::IsFailedPrecondition(step.status())) results->fatal = step.status();
+  for (size_t i = 0; i < jobs.size(); ++i) jobs[i].command = std::move(batch[i].command);
+  Fail(std::move(jobs), step.status(), retry_reads, results);
+}
+
+void LaneCore::BackOff() {
   backoff_ = std::clamp(backoff_ * 2, options_.backoff_min, options_.backoff_max);
   jitter_ ^= jitter_ << 13;
   jitter_ ^= jitter_ >> 7;
   jitter_ ^= jitter_ << 17;
   const auto half = backoff_ / 2;
   not_before_ = clock_->Now() + half + half * static_cast<int64_t>(jitter_ % 1000) / 1000;
-  if (absl::IsFailedPrecondition(step.status())) results->fatal = step.status();
-  for (size_t i = 0; i < jobs.size(); ++i) jobs[i].command = std::move(batch[i].command);
-  Fail(std::move(jobs), step.status(), retry_reads, results);
 }
 
 void LaneCore::Fail(std::vector<Job> jobs, const absl::Status& status, bool retry_reads,

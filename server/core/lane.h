@@ -79,7 +79,8 @@ class LaneCore {
   // Blocks; single-threaded.
   void RunOnce(std::vector<Job> jobs, SteadyTime wait_until, LaneResults* results);
 
-  // When the next RunOnce without jobs is worth a call after an error; the past if at once.
+  // When the next RunOnce without jobs is worth a call after an error, or while a batch is not
+  // settled; the past if at once.
   SteadyTime not_before() const { return not_before_; }
   bool unsettled() const { return !unknown_.empty(); }
   // The last time a Step succeeded. Any thread.
@@ -92,6 +93,8 @@ class LaneCore {
 
  private:
   void Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads, LaneResults* results);
+  // After an error, or when it is still not known what became of a batch.
+  void BackOff();
   void Fail(std::vector<Job> jobs, const absl::Status& status, bool retry_reads,
             LaneResults* results);
   void Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* results);

@@ -56,6 +56,53 @@ struct LaneWorld {
   std::unique_ptr<Lane> lane;
 };
 
+// Loses the answer of each commit, and does not find out what became of it until it is told to.
+class Forgetful : public Adapter {
+ public:
+  const Guarantees& guarantees() const override { return guarantees_; }
+  absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch, SteadyTime) override {
+    StepResult result;
+    result.outcomes.resize(batch.size());
+    for (size_t i = 0; i < batch.size(); ++i) {
+      result.outcomes[i].kind = OutcomeKind::kUnknown;
+      tickets_.push_back(batch[i].ticket);
+    }
+    if (!batch.empty() || !found_out) return result;
+    for (uint64_t ticket : std::exchange(tickets_, {}))
+      result.settled.push_back({ticket, Outcome()});
+    return result;
+  }
+  void Wake() override {}
+  bool found_out = false;
+
+ private:
+  Guarantees guarantees_;
+  std::vector<uint64_t> tickets_;
+};
+
+TEST_CASE("a lane does not ask again at once what became of a batch") {
+  auto adapter = std::make_unique<Forgetful>();
+  Forgetful* forgetful = adapter.get();
+  LaneCore core(std::move(adapter), &SystemClock(), LaneOptions());
+  std::vector<Job> jobs;
+  jobs.push_back({AcquireCommand(), [](absl::StatusOr<Outcome>) {}});
+  LaneResults results;
+  core.RunOnce(std::move(jobs), SteadyTime::min(), &results);
+  REQUIRE(core.unsettled());
+  SteadyTime before = SystemClock().Now();
+  core.RunOnce({}, SteadyTime::min(), &results);
+  CHECK(core.not_before() - before >= std::chrono::milliseconds(25));
+  core.RunOnce({}, SteadyTime::min(), &results);
+  core.RunOnce({}, SteadyTime::min(), &results);
+  before = SystemClock().Now();
+  core.RunOnce({}, SteadyTime::min(), &results);
+  CHECK(core.not_before() - before >= std::chrono::milliseconds(200));  // Longer each time.
+  forgetful->found_out = true;
+  core.RunOnce({}, SteadyTime::min(), &results);
+  CHECK_FALSE(core.unsettled());
+  CHECK(results.finished.size() == 1);
+}
+
 TEST_CASE("a lane: one job after the other, each as soon as the last is answered") {
   LaneWorld world;
   for (uint64_t number = 1; number <= 2000; ++number) {
