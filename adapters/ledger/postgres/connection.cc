@@ -116,8 +116,12 @@ Connection::Connection(Options options, Guard* guard)
 Connection::~Connection() { Close(); }
 
 void Connection::Close() {
-  // First the socket: pqxx would tell the server that we listen no more, and wait for its answer.
-  if (connection_ != nullptr && connection_->sock() >= 0) shutdown(connection_->sock(), SHUT_RDWR);
+  if (connection_ != nullptr) {
+    // First the socket, and the connection: pqxx would tell the server that we listen no more, and wait
+    // for its answer. (And leak the error that it gets when there is nobody to answer.)
+    if (connection_->sock() >= 0) shutdown(connection_->sock(), SHUT_RDWR);
+    connection_->disconnect();
+  }
   receivers_.clear();
   prepared_.clear();
   connection_.reset();
