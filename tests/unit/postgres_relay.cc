@@ -95,7 +95,7 @@ bool Relay::DeliverDelayed() {
     link.delayed.clear();
     link.requests_delayed = false;
   }
-  return answered_.wait_for(lock, std::chrono::seconds(10), [&] { return late_answers_ > before; });
+  return answered_.wait_for(lock, std::chrono::seconds(30), [&] { return late_answers_ > before; });
 }
 
 void Relay::CutClients() {
