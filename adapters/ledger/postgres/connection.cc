@@ -117,8 +117,8 @@ Connection::~Connection() { Close(); }
 
 void Connection::Close() {
   if (connection_ != nullptr) {
-    // First the socket, and the connection: pqxx would tell the server that we listen no more, and wait
-    // for its answer. (And leak the error that it gets when there is nobody to answer.)
+    // First the socket, and the connection: pqxx would tell the server that we listen no more, and
+    // wait for its answer. (And leak the error that it gets when there is nobody to answer.)
     if (connection_->sock() >= 0) shutdown(connection_->sock(), SHUT_RDWR);
     connection_->disconnect();
   }
