@@ -20,8 +20,8 @@ struct LedgerOptions {
   // client_retention.
   uint32_t clients_max = 200'000;
   std::chrono::milliseconds client_retention = std::chrono::hours(1);
-  // Another daemon was first this many times: the batch then fails with ABORTED. The store takes a
-  // lock well before.
+  // Another daemon was first this many times, or until the Step's deadline: the batch then fails
+  // with ABORTED. The store takes a lock well before.
   int attempts_max = 50;
   // How often everything that has waiters of ours is looked at again, in case a hint was lost.
   std::chrono::milliseconds sweep_interval = std::chrono::seconds(5);

@@ -81,6 +81,7 @@ class LedgerAdapter final : public Adapter {
   // True if one of them was not known to be busy.
   bool LeaveAlone(const std::vector<std::string>& busy);
   bool IsBusy(std::string_view name) const;
+  void ForgetSessions();
   void SeeSession(const Id& id, SessionPtr session);
   absl::Status Refresh(std::vector<std::string> names);
   absl::Status SweepIfDue();

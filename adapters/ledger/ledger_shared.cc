@@ -81,8 +81,22 @@ void LedgerAdapter::SeeSession(const Id& id, SessionPtr session) {
   Transaction difference;
   difference.node = options_.self;
   difference.sessions.push_back({known, std::move(session)});
+  const Session* now = difference.sessions.back().after.get();
   state_.Apply(difference.sessions.back());
   AppendEvents(difference, &found_events_);
+  // It had been forgotten here, and moved meanwhile: whoever believes to host it is told all the
+  // same.
+  if (!known && now->host != options_.self)
+    found_events_.push_back({Event::Kind::kMoved, EndCause::kNone, id, {}, nullptr, now->epoch});
+}
+
+// Sessions of whom this lane knows no claim are not kept: nobody tells it when they end.
+void LedgerAdapter::ForgetSessions() {
+  std::vector<SessionPtr> idle;
+  for (const auto& [id, session] : state_.sessions()) {
+    if (state_.ClaimsOf(id).empty()) idle.push_back(session);
+  }
+  for (SessionPtr& session : idle) state_.Apply(SessionChange{std::move(session), nullptr});
 }
 
 absl::Status LedgerAdapter::Refresh(std::vector<std::string> names) {
@@ -176,6 +190,7 @@ absl::Status LedgerAdapter::SweepIfDue() {
     if (!changed.ok()) return changed.status();
     if (absl::Status status = Refresh(*std::move(changed)); !status.ok()) return status;
   }
+  ForgetSessions();
   swept_at_ = now;
   return absl::OkStatus();
 }
@@ -206,7 +221,7 @@ absl::Status LedgerAdapter::RefreshSessions(const Transaction& lost) {
   std::vector<Id> ids;
   for (const EpochCondition& condition : lost.epochs) ids.push_back(condition.session);
   for (const SessionChange& change : lost.sessions) {
-    if (change.before) ids.push_back(change.before->id);
+    ids.push_back((change.before ? change.before : change.after)->id);
   }
   std::ranges::sort(ids);
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());

@@ -109,6 +109,40 @@ CONTRACT_CASE("shared: a session moves to another daemon with all it has") {
   CHECK(b.Verify("s", lease->id).kind == OutcomeKind::kHeld);
 }
 
+CONTRACT_CASE("shared: sessions of others that have ended do not count for ever") {
+  if (!IsShared(world)) return;
+  world.options().limits.sessions_max = 3;
+  Daemon& a = world.daemon();
+  Daemon& b = world.OpenAnother("b");
+  a.Create("s", 9);
+  for (int i = 0; i < 6; ++i) {
+    const Id session = world.NewId();
+    REQUIRE(a.OpenSession(session).kind == OutcomeKind::kDone);
+    const LeasePtr lease = a.Grant("s", {.session = session});
+    CHECK(b.Describe("s").held == 1);  // So b knows of the session.
+    a.GiveBack("s", lease->id);
+    REQUIRE(a.Do(CloseSessionCommand{session, 0, EndCause::kReleased}).kind == OutcomeKind::kDone);
+    world.Advance(10'000);
+    b.Poll();
+  }
+  CHECK(b.OpenSession(world.NewId()).kind == OutcomeKind::kDone);
+}
+
+CONTRACT_CASE("shared: a session that was forgotten here and has moved is told of") {
+  if (!IsShared(world)) return;
+  Daemon& a = world.daemon();
+  Daemon& b = world.OpenAnother("b");
+  a.Create("s", 1);
+  const Id session = world.NewId();
+  REQUIRE(a.OpenSession(session).kind == OutcomeKind::kDone);
+  world.Advance(10'000);
+  a.Poll();  // It has no claims: a forgets it.
+  REQUIRE(b.Do(AdoptSessionCommand{session}).kind == OutcomeKind::kDone);
+  a.TakeEvents();
+  a.Acquire("s", {.session = session});
+  CHECK(Saw(a.events(), Event::Kind::kMoved, session));
+}
+
 CONTRACT_CASE("shared: a repeated request finds its lease through another daemon") {
   if (!IsShared(world)) return;
   Daemon& a = world.daemon();
