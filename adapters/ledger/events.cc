@@ -161,21 +161,7 @@ SemaphoreDelta ReplaceWith(const LoadedSemaphore* loaded, const std::string& nam
     if (!before || !SameLease(*before, *lease))
       delta.leases.push_back({before, lease, EndCause::kNone});
   }
-  // First everything that goes, then everything that comes: a slot may have changed hands.
-  for (const WaiterChange& change : delta.waiters) {
-    if (change.before)
-      state->Apply(semaphore, WaiterChange{change.before, nullptr, EndCause::kNone});
-  }
-  for (const LeaseChange& change : delta.leases) {
-    if (change.before)
-      state->Apply(semaphore, LeaseChange{change.before, nullptr, EndCause::kNone});
-  }
-  for (const LeaseChange& change : delta.leases) {
-    if (change.after) state->Apply(semaphore, LeaseChange{nullptr, change.after, EndCause::kNone});
-  }
-  for (const WaiterChange& change : delta.waiters) {
-    if (change.after) state->Apply(semaphore, WaiterChange{nullptr, change.after, EndCause::kNone});
-  }
+  ApplyAtOnce(delta, semaphore, state);
   if (loaded == nullptr) {
     state->Erase(name);
   } else {

@@ -120,11 +120,8 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
 
 absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
   if (!exclusive()) deadline = std::min(deadline, swept_at_ + options_.sweep_interval);
-  absl::StatusOr<std::vector<std::string>> names = store_->Wait(deadline);
-  if (!names.ok()) return names.status();
+  if (absl::Status status = Hear(store_->Wait(deadline)); !status.ok()) return status;
   if (!exclusive()) {
-    std::erase_if(*names, [&](const std::string& name) { return !loaded_.contains(name); });
-    if (absl::Status status = Refresh(*std::move(names)); !status.ok()) return status;
     LookWhetherWithheld();
     if (absl::Status status = SweepIfDue(); !status.ok()) return status;
   }

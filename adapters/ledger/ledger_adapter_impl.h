@@ -75,6 +75,7 @@ class LedgerAdapter final : public Adapter {
   absl::Status AskAnswers(absl::Span<const Submission> batch);
   // Shared stores: what the batch rests upon and does not write, as conditions of its transaction.
   void AddConditions(Decided* decided);
+  void AddSessionsOfConcern(Transaction* transaction) const;
   // The same, looked at, since there is nothing to write.
   CommitResult CheckConditions(const Transaction& transaction);
   absl::Status Need(const Command& command, std::vector<std::string>* missing);
@@ -82,8 +83,14 @@ class LedgerAdapter final : public Adapter {
   bool LeaveAlone(const std::vector<std::string>& busy);
   bool IsBusy(std::string_view name) const;
   void ForgetSessions();
+  void ForgetNumbers();
   void SeeSession(const Id& id, SessionPtr session);
+  // What others have changed: carried out where the hint says it, otherwise read.
+  absl::Status Hear(const absl::StatusOr<std::vector<Hint>>& hints);
+  bool Learn(const Hint& hint);
   absl::Status Refresh(std::vector<std::string> names);
+  // Where somebody waits there may be room now.
+  void ServeLater(const std::string& name);
   absl::Status SweepIfDue();
   absl::Status LearnWhyLost(const Transaction& lost, const CommitResult& commit);
   absl::Status RefreshSessions(const Transaction& lost);

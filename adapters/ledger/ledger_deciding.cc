@@ -26,10 +26,7 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
   assumed_new_.clear();
   ++batch_;
   if (!exclusive()) {
-    absl::StatusOr<std::vector<std::string>> hints = store_->Wait(SteadyTime::min());
-    if (!hints.ok()) return hints.status();
-    std::erase_if(*hints, [&](const std::string& name) { return !loaded_.contains(name); });
-    if (absl::Status status = Refresh(*std::move(hints)); !status.ok()) return status;
+    if (absl::Status status = Hear(store_->Wait(SteadyTime::min())); !status.ok()) return status;
     LookWhetherWithheld();
     // Also under load: how old our knowledge may be bounds for how long we vouch.
     if (absl::Status status = SweepIfDue(); !status.ok()) return status;

@@ -99,6 +99,60 @@ void LedgerAdapter::ForgetSessions() {
   for (SessionPtr& session : idle) state_.Apply(SessionChange{std::move(session), nullptr});
 }
 
+absl::Status LedgerAdapter::Hear(const absl::StatusOr<std::vector<Hint>>& hints) {
+  if (!hints.ok()) return hints.status();
+  std::vector<std::string> stale;
+  for (const Hint& hint : *hints) {
+    if (!loaded_.contains(hint.semaphore)) continue;
+    const Semaphore* semaphore = state_.Find(hint.semaphore);
+    const uint64_t known = semaphore == nullptr ? 0 : semaphore->row.revision;
+    const bool is_old = known != 0 && hint.revision != 0 && hint.revision <= known;
+    if (!is_old && !Learn(hint)) stale.push_back(hint.semaphore);
+  }
+  return Refresh(std::move(stale));
+}
+
+// True if nothing need be read.
+bool LedgerAdapter::Learn(const Hint& hint) {
+  if (hint.details.empty()) return false;
+  const std::optional<News> news = store_->ReadNews(hint);
+  if (!news) return false;
+  for (const SessionPtr& session : news->sessions) {
+    // It has moved meanwhile, or before.
+    const SessionPtr& known = state_.FindSession(session->id);
+    if (known && known->epoch != session->epoch) return false;
+  }
+  for (const NewsOfClient& client : news->clients)
+    clients_.AddStored(client.number, client.client_id, 0, options_.now());
+  for (const SessionPtr& session : news->sessions) {
+    if (!state_.FindSession(session->id)) state_.Apply(SessionChange{nullptr, session});
+  }
+  if (const Semaphore* semaphore = state_.Find(news->semaphore)) {
+    for (const NewsOfLease& each : news->leases) {
+      if (each.lease) each.lease->longest_hold_ms = semaphore->row.settings.longest_hold_ms;
+    }
+  }
+  std::optional<SemaphoreDelta> delta = Apply(*news, &state_);
+  if (!delta) return false;
+  ServeLater(delta->name);
+  for (const LeaseChange& change : delta->leases) {
+    if (!change.after) ends_.Add(change.before->id, change.cause);
+  }
+  Transaction difference;
+  difference.node = options_.self;
+  difference.semaphores.push_back(*std::move(delta));
+  AppendEvents(difference, &found_events_);
+  if (watching_) AppendChanges(difference, state_, &found_changes_);
+  last_.push_back(std::move(difference));
+  return true;
+}
+
+void LedgerAdapter::ServeLater(const std::string& name) {
+  const Semaphore* semaphore = state_.Find(name);
+  if (semaphore != nullptr && (!semaphore->waiters.empty() || semaphore->row.destroying))
+    to_serve_.insert(name);
+}
+
 absl::Status LedgerAdapter::Refresh(std::vector<std::string> names) {
   if (names.empty()) return absl::OkStatus();
   std::ranges::sort(names);
@@ -121,10 +175,7 @@ absl::Status LedgerAdapter::Refresh(std::vector<std::string> names) {
     SemaphoreDelta delta =
         ReplaceWith(loaded == image->semaphores.end() ? nullptr : &*loaded, name, &state_);
     loaded_.insert(name);
-    if (const Semaphore* semaphore = state_.Find(name);
-        semaphore != nullptr && (!semaphore->waiters.empty() || semaphore->row.destroying)) {
-      to_serve_.insert(name);
-    }
+    ServeLater(name);
     if (known) difference.semaphores.push_back(std::move(delta));
   }
   std::vector<Event> events;
@@ -191,6 +242,7 @@ absl::Status LedgerAdapter::SweepIfDue() {
     if (absl::Status status = Refresh(*std::move(changed)); !status.ok()) return status;
   }
   ForgetSessions();
+  ForgetNumbers();
   swept_at_ = now;
   return absl::OkStatus();
 }
@@ -198,21 +250,40 @@ absl::Status LedgerAdapter::SweepIfDue() {
 // Reads anew what a lost batch rested upon. Mostly it was a semaphore; if none has changed, it was
 // a session.
 absl::Status LedgerAdapter::LearnWhyLost(const Transaction& lost, const CommitResult& commit) {
-  if (absl::Status status = Refresh(commit.stale); !status.ok()) return status;
   const auto changed = [&](const std::string& name, uint64_t revision) {
     const Semaphore* semaphore = state_.Find(name);
     return (semaphore == nullptr ? 0 : semaphore->row.revision) != revision;
   };
-  const bool explained =
-      commit.answered ||
-      std::ranges::any_of(lost.semaphores,
-                          [&](const SemaphoreDelta& delta) {
-                            return changed(delta.name, delta.before ? delta.before->revision : 0);
-                          }) ||
-      std::ranges::any_of(lost.reads, [&](const ReadCondition& read) {
-        return changed(read.semaphore, read.revision);
-      });
-  return explained ? absl::OkStatus() : RefreshSessions(lost);
+  const auto any_changed = [&] {
+    return std::ranges::any_of(lost.semaphores,
+                               [&](const SemaphoreDelta& delta) {
+                                 return changed(delta.name,
+                                                delta.before ? delta.before->revision : 0);
+                               }) ||
+           std::ranges::any_of(lost.reads, [&](const ReadCondition& read) {
+             return changed(read.semaphore, read.revision);
+           });
+  };
+  if (lost.attempt == 0 && !commit.answered) {
+    // Whoever was first may have told by now what he did.
+    if (absl::Status status = Hear(store_->Wait(SteadyTime::min())); !status.ok()) return status;
+    if (any_changed()) return absl::OkStatus();
+  }
+  if (absl::Status status = Refresh(commit.stale); !status.ok()) return status;
+  return commit.answered || any_changed() ? absl::OkStatus() : RefreshSessions(lost);
+}
+
+// The store need not know any more by which number a client goes of whom nothing is known here.
+void LedgerAdapter::ForgetNumbers() {
+  std::optional<absl::flat_hash_set<uint32_t>> of_sessions;
+  store_->ForgetClientsBut([&](uint32_t number) {
+    if (!of_sessions) {
+      of_sessions.emplace();
+      for (const auto& [id, session] : state_.sessions()) of_sessions->insert(session->client);
+    }
+    return clients_.Find(number) != nullptr || state_.ClaimCountOf(number) > 0 ||
+           of_sessions->contains(number);
+  });
 }
 
 // A batch lost: a session that it speaks of may have moved, or be gone, without a trace in any
@@ -298,13 +369,33 @@ void LedgerAdapter::AddConditions(Decided* decided) {
       if (++looked_at > kHoldersTold) break;
       concern(delta, *lease);
     }
+    // Who is next hears everything, so that when he is granted he has nothing to read.
+    concern(delta, *semaphore->queue.begin()->second);
   }
+  if (!transaction.concerns.empty()) AddSessionsOfConcern(&transaction);
   absl::flat_hash_set<std::pair<uint32_t, uint64_t>> answered;
   for (const Answer& answer : transaction.answers)
     answered.insert({answer.request.client, answer.request.sequence});
   for (AskedRequest& asked : assumed_new_) {
     if (!answered.contains({asked.request.client, asked.request.sequence}))
       transaction.unanswered.push_back(std::move(asked));
+  }
+}
+
+void LedgerAdapter::AddSessionsOfConcern(Transaction* transaction) const {
+  absl::flat_hash_set<Id> added;
+  const auto add = [&](const Claim& claim) {
+    if (claim.detached() || !added.insert(claim.session).second) return;
+    if (const SessionPtr& session = state_.FindSession(claim.session))
+      transaction->sessions_of_concern.push_back(session);
+  };
+  for (const SemaphoreDelta& delta : transaction->semaphores) {
+    for (const LeaseChange& change : delta.leases) {
+      if (change.after) add(*change.after);
+    }
+    for (const WaiterChange& change : delta.waiters) {
+      if (change.after) add(*change.after);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "adapters/adapter.h"
+#include "adapters/ledger/news.h"
 #include "adapters/ledger/transaction.h"
 #include "adapters/types.h"
 
@@ -121,10 +123,14 @@ class LedgerStore {
                                                               uint64_t before,
                                                               uint32_t rows_max) = 0;
 
-  // Names of semaphores that others have changed, as far as the engine has told. Waits for one
-  // until `deadline` or Wake(); a deadline in the past: only takes what is there. A hint: it may
-  // miss, or tell too much.
-  virtual absl::StatusOr<std::vector<std::string>> Wait(SteadyTime deadline) = 0;
+  // Which semaphores others have changed, as far as the engine has told, in the order in which it
+  // did. Waits for one until `deadline` or Wake(); a deadline in the past: only takes what is
+  // there. It may miss, or tell too much.
+  virtual absl::StatusOr<std::vector<Hint>> Wait(SteadyTime deadline) = 0;
+
+  // What the hint says of the change itself; nullopt: nothing that this daemon understands. Asks
+  // nobody.
+  virtual std::optional<News> ReadNews(const Hint&) { return std::nullopt; }
 
   // True if hints may have been lost since the last call (the connection was made anew).
   virtual bool TakeMissedHints() { return false; }
@@ -136,6 +142,9 @@ class LedgerStore {
   // True while nothing may be granted: the engine may have lost commits, and the leases in them
   // have not yet run out.
   virtual bool GrantsWithheld() { return false; }
+
+  // Clients of whom `in_use` says no are not spoken of any more by their numbers.
+  virtual void ForgetClientsBut(const std::function<bool(uint32_t)>&) {}
 
   // Ends a Wait, this one or the next. Any thread.
   virtual void Wake() = 0;

@@ -112,6 +112,38 @@ void Editor::Finish() {
   }
 }
 
+void ApplyAtOnce(const SemaphoreDelta& delta, Semaphore* semaphore, LedgerState* state) {
+  for (const WaiterChange& change : delta.waiters) {
+    if (change.before)
+      state->Apply(semaphore, WaiterChange{change.before, nullptr, EndCause::kNone});
+  }
+  for (const LeaseChange& change : delta.leases) {
+    if (change.before)
+      state->Apply(semaphore, LeaseChange{change.before, nullptr, EndCause::kNone});
+  }
+  for (const LeaseChange& change : delta.leases) {
+    if (change.after) state->Apply(semaphore, LeaseChange{nullptr, change.after, EndCause::kNone});
+  }
+  for (const WaiterChange& change : delta.waiters) {
+    if (change.after) state->Apply(semaphore, WaiterChange{nullptr, change.after, EndCause::kNone});
+  }
+}
+
+void SetTokens(const absl::flat_hash_map<Id, uint64_t>& tokens, Transaction* transaction) {
+  const auto set = [&](const LeasePtr& lease) {
+    if (!lease || lease->token != 0) return;
+    if (const auto found = tokens.find(lease->id); found != tokens.end())
+      lease->token = found->second;
+  };
+  for (const SemaphoreDelta& delta : transaction->semaphores) {
+    for (const LeaseChange& change : delta.leases) {
+      set(change.before);
+      set(change.after);
+    }
+  }
+  for (const HistoryRow& row : transaction->history) set(row.lease);
+}
+
 void Revert(const Transaction& transaction, LedgerState* state) {
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     Semaphore* semaphore = state->Find(delta.name);

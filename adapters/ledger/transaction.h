@@ -94,6 +94,8 @@ struct Transaction {
   // Other nodes whose claims it changes, or who hold where somebody waits, and in which semaphore:
   // those are to be told, if the engine can. Each pair once. Only on a store that is not exclusive.
   std::vector<std::pair<uint32_t, std::string>> concerns;
+  // Sessions of the claims that come or change in those semaphores, as they are known here.
+  std::vector<SessionPtr> sessions_of_concern;
   std::vector<NewClient> new_clients;
   std::vector<AnswerFloor> answer_floors;
   // Silent here for long, and without claims. A shared store may drop what it knows of one only if
@@ -161,6 +163,13 @@ class Editor {
   size_t last_index_ = 0;
   absl::flat_hash_map<std::string, size_t> index_;
 };
+
+// Carries out the delta's changes of claims, each of which occurs once: first everything that goes,
+// then everything that comes, since a slot may have changed hands.
+void ApplyAtOnce(const SemaphoreDelta& delta, Semaphore* semaphore, LedgerState* state);
+
+// Gives each lease that the transaction granted, in all its forms, its token.
+void SetTokens(const absl::flat_hash_map<Id, uint64_t>& tokens, Transaction* transaction);
 
 // Takes back in the state what the transaction did. REQUIRES: nothing else was changed since.
 void Revert(const Transaction& transaction, LedgerState* state);

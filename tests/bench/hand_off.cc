@@ -1,6 +1,8 @@
 // One permit that goes round over several daemons on one store: the clients stand in the queue one
 // behind the other, each at another daemon than the one before it. A hand-off is the time from the
-// Release that one client sends to the grant that the next is told, at another daemon.
+// Release that one client sends to the grant that the next is told, at another daemon. Each comes
+// back at once, so that new waiters and hand-offs get in each other's way; or, with --laps, when
+// all have had their turn.
 #include <absl/strings/str_split.h>
 #include <grpcpp/alarm.h>
 
@@ -120,7 +122,14 @@ class Ring {
 
   void Released(uint32_t number, TimePoint sent, TimePoint now) {
     if (meter_.Measures(now)) release_.Record(NanosBetween(sent, now));
-    if (!closing_) members_[number]->Acquire(/*report_queued=*/false);
+    if (closing_) return;
+    if (!options_.laps) {
+      members_[number]->Acquire(/*report_queued=*/false);
+    } else if (++released_ == members_.size()) {
+      released_ = 0;
+      going_round_ = false;
+      members_.front()->Acquire(/*report_queued=*/true);
+    }
   }
 
   const Options& options() const { return options_; }
@@ -138,7 +147,8 @@ class Ring {
       return;
     }
     going_round_ = true;
-    meter_.Begin(Clock::now());
+    if (!began_) meter_.Begin(Clock::now());
+    began_ = true;
     members_.front()->HoldThenRelease();
   }
 
@@ -159,6 +169,8 @@ class Ring {
   std::vector<std::unique_ptr<Member>> members_;
   size_t opened_ = 0;
   bool going_round_ = false;
+  bool began_ = false;
+  size_t released_ = 0;  // In this lap.
   bool closing_ = false;
   TimePoint release_sent_;
   uint32_t releasing_daemon_ = 0;

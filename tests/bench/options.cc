@@ -57,6 +57,8 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
       ->check(CLI::Range(2, 10000));
   app.add_option("--hold-ms", options->hold_ms, "For hand-off: how long each holds the permit")
       ->check(CLI::Range(0.0, 10000.0));
+  app.add_flag("--laps", options->laps,
+               "For hand-off: nobody comes back before all have had their turn");
   app.add_option("--lengths", options->lengths, "For waiters")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::Throw);

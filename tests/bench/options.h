@@ -30,6 +30,7 @@ struct Options {
   uint32_t batch = 64;
   // For hand-off: how long each holds the permit.
   double hold_ms = 0;
+  bool laps = false;
   std::vector<uint32_t> lengths = {100, 1000, 10000, 100000};
   int64_t ttl_ms = 30000;
   // The daemon's process, to report its memory, CPU and writes; 0: unknown.

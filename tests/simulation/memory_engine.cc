@@ -32,22 +32,6 @@ bool SameSession(const Session& a, const Session& b) {
   return a.id == b.id && a.host == b.host && a.epoch == b.epoch && a.ttl_ms == b.ttl_ms;
 }
 
-// Gives each lease of the transaction that was granted in it, in all its forms, its token.
-void SpreadTokens(const std::map<Id, uint64_t>& tokens, Transaction* transaction) {
-  const auto set = [&](const LeasePtr& lease) {
-    if (!lease || lease->token != 0) return;
-    if (const auto found = tokens.find(lease->id); found != tokens.end())
-      lease->token = found->second;
-  };
-  for (const SemaphoreDelta& delta : transaction->semaphores) {
-    for (const LeaseChange& change : delta.leases) {
-      set(change.before);
-      set(change.after);
-    }
-  }
-  for (const HistoryRow& row : transaction->history) set(row.lease);
-}
-
 }  // namespace
 
 uint32_t StoredSemaphore::held() const {
@@ -92,7 +76,7 @@ MemoryEngine::Landing MemoryEngine::Land(Write& write) {
   Transaction& transaction = write.transaction;
   Landing landing;
   if (const auto found = landed_.find(write.id); found != landed_.end()) {
-    SpreadTokens(found->second.tokens, &transaction);
+    ledger::SetTokens(found->second.tokens, &transaction);
     for (SemaphoreDelta& delta : transaction.semaphores)
       delta.revision = found->second.revisions[delta.name];
     landing.landed = true;
@@ -176,14 +160,14 @@ bool MemoryEngine::Unanswered(const Transaction& transaction) const {
 }
 
 void MemoryEngine::SetTokens(Transaction& transaction) {
-  std::map<Id, uint64_t> tokens;
+  absl::flat_hash_map<Id, uint64_t> tokens;
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     if (tokens_repeat && !delta.before) last_token_ = 0;
     for (const LeaseChange& change : delta.leases) {
       if (!change.before) tokens[change.after->id] = ++last_token_;
     }
   }
-  SpreadTokens(tokens, &transaction);
+  ledger::SetTokens(tokens, &transaction);
 }
 
 void MemoryEngine::Carry(Transaction& transaction) {

@@ -118,7 +118,7 @@ class MemoryEngine {
   std::vector<NodeStore::Node> nodes_;
   // The writes that landed, with the tokens and revisions that they were given.
   struct Given {
-    std::map<Id, uint64_t> tokens;
+    absl::flat_hash_map<Id, uint64_t> tokens;
     std::map<std::string, uint64_t> revisions;
   };
   std::map<uint64_t, Given> landed_;

@@ -24,9 +24,33 @@ CommitResult Failed(absl::Status status) {
   return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
 }
 
+// Claims that one notification has room for.
+constexpr size_t kNewsClaimsMax = 8;
+constexpr size_t kMailMax = 1000;
+
+std::optional<ledger::News> TellableNews(const Transaction& transaction,
+                                         const SemaphoreDelta& delta) {
+  const bool concerns = std::ranges::any_of(
+      transaction.concerns, [&](const auto& concern) { return concern.second == delta.name; });
+  if (!concerns) return std::nullopt;  // Then the writer has not looked for the sessions.
+  return NewsOf(transaction, delta, kNewsClaimsMax);
+}
+
 CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, false, {}, {}}; }
 
 }  // namespace
+
+void Mailbox::Put(ledger::Hint hint, std::optional<ledger::News> told) {
+  if (hints.size() == kMailMax) {
+    hints.clear();
+    news.clear();
+  }
+  if (told) {
+    hint.details = hint.semaphore + "@" + std::to_string(hint.revision);
+    news[hint.details] = *std::move(told);
+  }
+  hints.push_back(std::move(hint));
+}
 
 void Notifier::Tell(const Mailbox* writer, const Transaction& transaction) {
   if (silent || transaction.semaphores.empty()) return;
@@ -38,12 +62,15 @@ void Notifier::Tell(const Mailbox* writer, const Transaction& transaction) {
     int64_t delay_us = random.Between(100, 2000);
     if (random.Chance(faults_->rates.notification_late))
       delay_us += random.Between(1, 4000) * kMillisecond;
-    std::vector<std::string> names;
-    for (const SemaphoreDelta& delta : transaction.semaphores) names.push_back(delta.name);
-    world_->After(delay_us, [weak, names = std::move(names)] {
+    std::vector<std::pair<ledger::Hint, std::optional<ledger::News>>> told;
+    for (const SemaphoreDelta& delta : transaction.semaphores) {
+      told.push_back({{delta.name, delta.revision, ""}, TellableNews(transaction, delta)});
+      if (random.Chance(faults_->rates.notification_lost)) told.back().second.reset();
+    }
+    world_->After(delay_us, [weak, told = std::move(told)] {
       const std::shared_ptr<Mailbox> mailbox = weak.lock();
       if (mailbox == nullptr) return;
-      mailbox->names.insert(names.begin(), names.end());
+      for (const auto& [hint, news] : told) mailbox->Put(hint, news);
       if (mailbox->on_mail) mailbox->on_mail();
     });
   }
@@ -78,6 +105,10 @@ Transaction MemoryStore::ForEngine(const Transaction& transaction) {
     numbers_[added.client_id] = added.number;
   }
   Transaction copy = DeepCopy(transaction);
+  for (SessionPtr& session : copy.sessions_of_concern) {
+    session = std::make_shared<Session>(*session);
+    session->client = ToEngine(session->client);
+  }
   std::set<const void*> done;
   const auto translate = [&](const auto& row) {
     if (row && done.insert(row.get()).second) row->request.client = ToEngine(row->request.client);
@@ -173,7 +204,7 @@ void MemoryStore::LandLater(const std::shared_ptr<Write>& write) {
 
 // What the engine has given, into the writer's own rows.
 void MemoryStore::TakeBack(const Write& write, Transaction* transaction) const {
-  std::map<Id, uint64_t> tokens;
+  absl::flat_hash_map<Id, uint64_t> tokens;
   std::map<std::string, uint64_t> revisions;
   for (const SemaphoreDelta& delta : write.transaction.semaphores) {
     revisions[delta.name] = delta.revision;
@@ -181,19 +212,8 @@ void MemoryStore::TakeBack(const Write& write, Transaction* transaction) const {
       if (!change.before) tokens[change.after->id] = change.after->token;
     }
   }
-  const auto set = [&](const LeasePtr& lease) {
-    if (!lease || lease->token != 0) return;
-    if (const auto found = tokens.find(lease->id); found != tokens.end())
-      lease->token = found->second;
-  };
-  for (SemaphoreDelta& delta : transaction->semaphores) {
-    delta.revision = revisions[delta.name];
-    for (const LeaseChange& change : delta.leases) {
-      set(change.before);
-      set(change.after);
-    }
-  }
-  for (const HistoryRow& row : transaction->history) set(row.lease);
+  for (SemaphoreDelta& delta : transaction->semaphores) delta.revision = revisions[delta.name];
+  ledger::SetTokens(tokens, transaction);
 }
 
 // ---- reading ----
@@ -343,11 +363,38 @@ absl::StatusOr<std::vector<HistoryRow>> MemoryStore::ReadHistory(const std::stri
 }
 
 // Virtual time does not pass here: whoever runs the lane calls again when there is mail.
-absl::StatusOr<std::vector<std::string>> MemoryStore::Wait(SteadyTime) {
+absl::StatusOr<std::vector<ledger::Hint>> MemoryStore::Wait(SteadyTime) {
   if (!link_->reachable()) return Unreachable();
-  std::vector<std::string> names(mailbox_->names.begin(), mailbox_->names.end());
-  mailbox_->names.clear();
-  return names;
+  news_ = std::exchange(mailbox_->news, {});
+  return std::exchange(mailbox_->hints, {});
+}
+
+// With rows of its own.
+std::optional<ledger::News> MemoryStore::ReadNews(const ledger::Hint& hint) {
+  const auto found = news_.find(hint.details);
+  if (found == news_.end()) return std::nullopt;
+  ledger::News news = found->second;
+  const auto translate = [&](uint32_t* client) {
+    if (*client == 0) return;
+    const std::string& name = handle_.engine->NameOf(*client);
+    *client = ToLocal(*client);
+    news.clients.push_back({*client, name});
+  };
+  for (ledger::NewsOfLease& each : news.leases) {
+    if (!each.lease) continue;
+    each.lease = std::make_shared<Lease>(*each.lease);
+    translate(&each.lease->request.client);
+  }
+  for (ledger::NewsOfWaiter& each : news.waiters) {
+    if (!each.waiter) continue;
+    each.waiter = std::make_shared<Waiter>(*each.waiter);
+    translate(&each.waiter->request.client);
+  }
+  for (SessionPtr& session : news.sessions) {
+    session = std::make_shared<Session>(*session);
+    translate(&session->client);
+  }
+  return news;
 }
 
 // ---- nodes ----

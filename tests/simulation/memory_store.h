@@ -17,12 +17,15 @@ namespace semaphored::simulation {
 
 // What others have changed, as far as one connection has been told.
 struct Mailbox {
-  std::set<std::string> names;
+  std::vector<ledger::Hint> hints;  // Their details name an entry of `news`.
+  std::map<std::string, ledger::News> news;
   std::function<void()> on_mail;  // May be empty.
+
+  void Put(ledger::Hint hint, std::optional<ledger::News> told);
 };
 
 // Hands out notifications: each write by one connection is told to all others, sometimes late or
-// not at all.
+// not at all, with or without what it changed.
 class Notifier {
  public:
   Notifier(World* world, Faults* faults) : world_(world), faults_(faults) {}
@@ -63,7 +66,8 @@ class MemoryStore : public ledger::LedgerStore {
                                                  uint32_t rows_max) override;
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
                                                       uint32_t rows_max) override;
-  absl::StatusOr<std::vector<std::string>> Wait(SteadyTime deadline) override;
+  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
+  std::optional<ledger::News> ReadNews(const ledger::Hint& hint) override;
   void Wake() override {}
 
  private:
@@ -88,6 +92,7 @@ class MemoryStore : public ledger::LedgerStore {
   std::shared_ptr<Write> in_doubt_;
   std::map<uint32_t, std::string> names_;  // Clients, by this connection's number.
   std::map<std::string, uint32_t> numbers_;
+  std::map<std::string, ledger::News> news_;  // Of the hints that Wait gave last.
   uint32_t next_number_ = 1u << 31;
 };
 

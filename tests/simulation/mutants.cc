@@ -57,8 +57,14 @@ class MutantStore : public ledger::LedgerStore {
                                                       uint32_t rows_max) override {
     return store_->ReadHistory(semaphore, before, rows_max);
   }
-  absl::StatusOr<std::vector<std::string>> Wait(SteadyTime deadline) override {
+  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override {
     return store_->Wait(deadline);
+  }
+  std::optional<ledger::News> ReadNews(const ledger::Hint& hint) override {
+    std::optional<ledger::News> news = store_->ReadNews(hint);
+    if (mutant_ == Mutant::kHalfNews && news)
+      std::erase_if(news->leases, [](const ledger::NewsOfLease& each) { return each.lease; });
+    return news;
   }
   void Wake() override { store_->Wake(); }
 
@@ -182,6 +188,7 @@ const std::vector<MutantName>& AllMutants() {
       {Mutant::kForgetWaiters, "a waiter is forgotten when a semaphore is loaded"},
       {Mutant::kReverseQueue, "a queue is turned round when a semaphore is loaded"},
       {Mutant::kNoHints, "no notifications and no sweep"},
+      {Mutant::kHalfNews, "news of others are told by halves"},
       {Mutant::kGrantWhenFull, "granted though it is full"},
       {Mutant::kAnswerBeforeSettled, "answered before the commit is settled"},
       {Mutant::kEndIgnoresEpoch, "a TTL ends what has moved meanwhile"},
@@ -206,7 +213,7 @@ void MutateEngine(Mutant mutant, MemoryEngine* engine) {
 
 std::unique_ptr<ledger::LedgerStore> MutateStore(Mutant mutant,
                                                  std::unique_ptr<ledger::LedgerStore> store) {
-  const bool here = mutant == Mutant::kLoseAnswers || mutant == Mutant::kStaleReads ||
+  const bool here = mutant == Mutant::kLoseAnswers || mutant == Mutant::kHalfNews || mutant == Mutant::kStaleReads ||
                     mutant == Mutant::kForgetWaiters || mutant == Mutant::kReverseQueue;
   if (here) return std::make_unique<MutantStore>(mutant, std::move(store));
   return store;

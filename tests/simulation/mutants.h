@@ -26,6 +26,7 @@ enum class Mutant {
   kForgetWaiters,  // A semaphore is loaded without its last waiter.
   kReverseQueue,   // A semaphore is loaded with its queue turned round.
   kNoHints,        // No notifications, and no sweep either.
+  kHalfNews,       // What a notification tells leaves out the leases that were granted.
   // ---- the adapter ----
   kGrantWhenFull,        // "Full" is told as a grant.
   kAnswerBeforeSettled,  // An acquire whose commit is in doubt is told as granted.

@@ -43,9 +43,7 @@ class NeverFirst : public LedgerStore {
                                                       uint32_t) override {
     return std::vector<HistoryRow>();
   }
-  absl::StatusOr<std::vector<std::string>> Wait(SteadyTime) override {
-    return std::vector<std::string>();
-  }
+  absl::StatusOr<std::vector<Hint>> Wait(SteadyTime) override { return std::vector<Hint>(); }
   void Wake() override {}
 
  private:

@@ -2,6 +2,7 @@
 // clients, history that is bounded.
 #include <chrono>
 #include <future>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -309,9 +310,9 @@ TEST_CASE("postgres: history is bounded by number, pruned in small batches", "[p
   TestSchema schema;
   Client other = schema.Connect();
   StoreOptions options;
-  options.history_rows = 100;
-  options.history_age_ms = int64_t{1000} * 3600 * 24 * 365;
-  options.prune_interval = milliseconds(0);
+  options.prune.history_rows = 100;
+  options.prune.history_age_ms = int64_t{1000} * 3600 * 24 * 365;
+  options.prune.interval = milliseconds(0);
   OpenStore open = Open(schema, {.store = options});
   SemaphoreRow row = Make(open, "s");
   Transaction grant = Grant(open, row, MakeLease(open, 1));
@@ -329,8 +330,8 @@ TEST_CASE("postgres: history is bounded by age", "[postgres]") {
   TestSchema schema;
   Client other = schema.Connect();
   StoreOptions options;
-  options.history_age_ms = 60'000 * 300 + 30'000;
-  options.prune_interval = milliseconds(0);
+  options.prune.history_age_ms = 60'000 * 300 + 30'000;
+  options.prune.interval = milliseconds(0);
   OpenStore open = Open(schema, {.store = options});
   AddHistory(other, 900);
   CHECK(Prune(open, other) == std::vector<int64_t>{900, 400, 301, 301});
@@ -342,8 +343,8 @@ TEST_CASE("postgres: parts of leases that were given back before the rest are pr
   TestSchema schema;
   Client other = schema.Connect();
   StoreOptions options;
-  options.history_rows = 0;
-  options.prune_interval = milliseconds(0);
+  options.prune.history_rows = 0;
+  options.prune.interval = milliseconds(0);
   OpenStore open = Open(schema, {.store = options});
   const LeasePtr wide = MakeLease(open, 1);
   wide->slots = {1, 2};
@@ -367,8 +368,8 @@ TEST_CASE("postgres: history that became visible after higher numbers went is pr
   Client other = schema.Connect();
   Client slow = schema.Connect();
   StoreOptions options;
-  options.history_rows = 0;
-  options.prune_interval = milliseconds(0);
+  options.prune.history_rows = 0;
+  options.prune.interval = milliseconds(0);
   OpenStore open = Open(schema, {.store = options});
   slow.Run("BEGIN");
   AddHistory(slow, 1);
@@ -383,9 +384,9 @@ TEST_CASE("postgres: one lane prunes, in its own time", "[postgres]") {
   TestSchema schema;
   Client other = schema.Connect();
   StoreOptions options;
-  options.history_rows = 0;
+  options.prune.history_rows = 0;
   options.lane = GENERATE(0, 1);
-  options.prune_interval = std::chrono::hours(1);
+  options.prune.interval = std::chrono::hours(1);
   OpenStore open = Open(schema, {.store = options});
   AddHistory(other, 10);
   REQUIRE(open.store->Wait(steady_clock::now()).ok());
@@ -393,6 +394,149 @@ TEST_CASE("postgres: one lane prunes, in its own time", "[postgres]") {
   AddHistory(other, 10);
   REQUIRE(open.store->Wait(steady_clock::now()).ok());
   CHECK(other.Number(kRows) == (options.lane == 0 ? 10 : 20));
+}
+
+// Answers one request of client "c" (number 1) with `sequence`.
+void AnswerRequest(OpenStore& open, uint64_t sequence) {
+  Transaction transaction = Begin(open);
+  transaction.new_clients.push_back({1, "c"});
+  Touch(transaction, LoadOne(open, "s").row);
+  ledger::Answer answer;
+  answer.request = {1, sequence};
+  answer.kind = ledger::Answer::Kind::kReleased;
+  answer.semaphore = "s";
+  transaction.answers.push_back(std::move(answer));
+  REQUIRE(open.Commit(transaction).kind == Kind::kWon);
+}
+
+bool Remembers(OpenStore& open, uint64_t sequence) {
+  return open.store->FindAnswer({1, sequence}, "c").value().has_value();
+}
+
+TEST_CASE("postgres: a lane forgets its own answers to a client, not another lane's",
+          "[postgres]") {
+  TestSchema schema;
+  OpenStore open = Open(schema);
+  Make(open, "s");
+  StoreOptions second;
+  second.lane = 1;
+  OpenStore other = Open(schema, {.node_id = "b", .store = second});
+  AnswerRequest(open, 1);
+  AnswerRequest(other, 2);
+  Transaction forget = Begin(open);
+  forget.new_clients.push_back({1, "c"});
+  forget.forgotten_clients.push_back(1);
+  REQUIRE(open.Commit(forget).kind == Kind::kWon);
+  CHECK_FALSE(Remembers(open, 1));
+  CHECK(Remembers(open, 2));
+}
+
+TEST_CASE("postgres: what a life of a daemon has answered is kept until long after its end",
+          "[postgres]") {
+  TestSchema schema;
+  Client other = schema.Connect();
+  const char* const nodes = "SELECT count(*) FROM semaphored.nodes";
+  const char* const lanes = "SELECT count(*) FROM semaphored.lanes";
+  std::optional<OpenStore> gone = Open(schema, {.node_id = "gone"});
+  Make(*gone, "s");
+  AnswerRequest(*gone, 1);
+  other.Run("INSERT INTO semaphored.clients (client_id, floor) VALUES ('c', 1), ('of old', 9)");
+  StoreOptions options;
+  options.prune.interval = milliseconds(0);
+  options.prune.thorough_every = 1;
+  SECTION("it is kept") {
+    OpenStore open = Open(schema, {.node_id = "b", .store = options});
+    DeclareDead(schema, gone->self);
+    Prune(open, other);
+    Prune(open, other);
+    CHECK(Remembers(open, 1));
+    CHECK(other.Number(nodes) == 2);
+  }
+  SECTION("it goes, with the daemon") {
+    options.prune.answers_kept = milliseconds(0);
+    OpenStore open = Open(schema, {.node_id = "b", .store = options});
+    AnswerRequest(open, 2);
+    Prune(open, other);
+    CHECK(Remembers(open, 1));  // It lives.
+    DeclareDead(schema, gone->self);
+    for (int i = 0; i < 4; ++i) Prune(open, other);
+    CHECK_FALSE(Remembers(open, 1));
+    CHECK(Remembers(open, 2));
+    CHECK(other.Number(nodes) == 1);
+    CHECK(other.Number(lanes) == 1);
+    CHECK(other.Number("SELECT count(*) FROM semaphored.clients") == 1);
+  }
+  SECTION("who hosts something stays") {
+    options.prune.answers_kept = milliseconds(0);
+    Transaction grant = Grant(*gone, LoadOne(*gone, "s").row, MakeLease(*gone, 1));
+    REQUIRE(gone->Commit(grant).kind == Kind::kWon);
+    OpenStore open = Open(schema, {.node_id = "b", .store = options});
+    DeclareDead(schema, gone->self);
+    for (int i = 0; i < 4; ++i) Prune(open, other);
+    CHECK_FALSE(Remembers(open, 1));
+    CHECK(other.Number(nodes) == 2);
+  }
+  SECTION("an earlier life of a daemon that lives") {
+    options.prune.answers_kept = milliseconds(0);
+    OpenStore open = Open(schema, {.node_id = "gone", .store = options});
+    for (int i = 0; i < 4; ++i) Prune(open, other);
+    CHECK_FALSE(Remembers(open, 1));
+    CHECK(other.Number(nodes) == 1);
+    CHECK(other.Number(lanes) == 1);
+  }
+}
+
+TEST_CASE("postgres: whoever is told of a commit hears what it did", "[postgres]") {
+  TestSchema schema;
+  OpenStore open = Open(schema, {.node_id = "a"});
+  OpenStore other = Open(schema, {.node_id = "b"});
+  const SemaphoreRow row = Make(open, "s");
+  const LeasePtr lease = MakeLease(open, 1);
+  Transaction grant = Grant(open, row, lease);
+  grant.new_clients.push_back({1, "c"});
+  lease->request = {1, 5};
+  grant.semaphores[0].after = row;
+  grant.concerns.push_back({other.self.number, "s"});
+  REQUIRE(open.Commit(grant).kind == Kind::kWon);
+  std::vector<ledger::Hint> hints;
+  REQUIRE(Within10s([&] {
+    hints = other.store->Wait(SteadyTime::min()).value();
+    return !hints.empty();
+  }));
+  REQUIRE(hints.size() == 1);
+  CHECK(hints[0].semaphore == "s");
+  CHECK(hints[0].revision == row.revision + 1);
+  const auto news = other.store->ReadNews(hints[0]);
+  REQUIRE(news);
+  REQUIRE(news->leases.size() == 1);
+  CHECK(news->leases[0].lease->token == lease->token);
+  CHECK(news->leases[0].lease->slots == lease->slots);
+  REQUIRE(news->clients.size() == 1);
+  CHECK(news->clients[0].client_id == "c");
+  CHECK(news->clients[0].number == news->leases[0].lease->request.client);
+}
+
+TEST_CASE("postgres: numbers of clients of whom nobody speaks are given up", "[postgres]") {
+  TestSchema schema;
+  OpenStore open = Open(schema);
+  Transaction create = Create(open, "s", 5000);
+  for (uint32_t i = 0; i < 3000; ++i)
+    create.new_clients.push_back({i + 1, absl::StrCat("client ", i + 1)});
+  REQUIRE(open.Commit(create).kind == Kind::kWon);
+  int asked = 0;
+  open.store->ForgetClientsBut([&](uint32_t number) {
+    ++asked;
+    return number == 7;
+  });
+  CHECK(asked == 3000);
+  // Few enough to be left alone.
+  open.store->ForgetClientsBut([&](uint32_t) { return ++asked > 0; });
+  CHECK(asked == 3000);
+  // Number 7 is still known, 8 is not.
+  Transaction grant = Grant(open, LoadOne(open, "s").row, MakeLease(open, 1));
+  grant.semaphores[0].leases[0].after->request = {7, 1};
+  REQUIRE(open.Commit(grant).kind == Kind::kWon);
+  CHECK(schema.Connect().Text("SELECT client_id FROM semaphored.leases") == "client 7");
 }
 
 }  // namespace

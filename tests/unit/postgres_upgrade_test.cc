@@ -46,7 +46,7 @@ constexpr const char* kArguments[] = {
     "n_session",   "n_client",    "n_number",   "o_id",        "o_number",     "x_id",
     "y_id",        "y_client",    "y_holder",   "y_number",    "a_client",     "a_semaphore",
     "a_claim",     "a_number",    "f_client",   "f_below",     "forgotten",    "t_node",
-    "t_semaphore"};
+    "t_message",   "t_news"};
 using Arguments = std::map<std::string, std::string>;  // What is not named is '{}'.
 
 // One semaphore as a daemon of version 1 read it.

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/postgres/array.h"
+#include "adapters/ledger/postgres/message.h"
 
 namespace semaphored::postgres {
 namespace {
@@ -20,7 +21,7 @@ using ledger::Transaction;
 using ledger::WaiterChange;
 
 constexpr size_t kNumbers = 4;  // Arguments of commit_1 that are numbers; they come first.
-constexpr size_t kArrays = 55;
+constexpr size_t kArrays = 56;
 
 // All changes of one row in a batch, as one: from what it was to what it is.
 template <typename Row, typename Change>
@@ -78,7 +79,7 @@ class Builder {
     for (const HistoryRow& row : transaction.history) ended_[row.lease->id] = &row;
   }
 
-  std::vector<std::string> Build(const CommitPlace& place);
+  Arguments Build(const CommitPlace& place);
 
  private:
   void Add(const SemaphoreDelta& delta);
@@ -87,6 +88,7 @@ class Builder {
   void AddSessions();
   void AddAnswers();
   void AddConditions();
+  void AddConcerns();
 
   // Slots that are given back, of a lease that stood before this batch.
   void EndSlots(const std::string& semaphore, const Id& claim, const Slots& slots, EndCause cause,
@@ -110,6 +112,7 @@ class Builder {
   const Transaction& transaction_;
   const std::function<const std::string&(uint32_t)>& client_id_;
   absl::flat_hash_map<Id, const HistoryRow*> ended_;
+  absl::flat_hash_map<Id, size_t> granted_;  // By their place, from 1.
 
   Array moved_from_;
   Array s_name_, s_revision_, s_kind_, s_next_order_;
@@ -127,7 +130,7 @@ class Builder {
   Array y_id_, y_client_, y_holder_, y_number_;
   Array a_client_, a_semaphore_, a_claim_, a_number_;
   Array f_client_, f_below_, forgotten_;
-  Array t_node_, t_semaphore_;
+  Array t_node_, t_message_, t_news_;
 };
 
 void Builder::Grant(const SemaphoreDelta& delta, const FoldedLease& folded) {
@@ -136,6 +139,7 @@ void Builder::Grant(const SemaphoreDelta& delta, const FoldedLease& folded) {
   const bool is_ended = !folded.after;
   g_semaphore_.Add(delta.name);
   g_claim_.Add(lease.id);
+  granted_[lease.id] = g_claim_.size();
   AddSlots(lease.slots, g_claim_, &g_of_, &g_slot_);
   g_holder_.Add(lease.holder);
   g_session_.Add(lease.session);
@@ -276,13 +280,34 @@ void Builder::AddConditions() {
     q_client_.Add(asked.client_id);
     q_sequence_.Add(Signed(asked.request.sequence));
   }
+  AddConcerns();
+}
+
+void Builder::AddConcerns() {
+  struct Message {
+    std::string text;
+    std::string news;
+  };
+  absl::flat_hash_map<std::string, Message> messages;
   for (const auto& [node, semaphore] : transaction_.concerns) {
+    const auto [at, is_new] = messages.try_emplace(semaphore);
+    Message& message = at->second;
+    if (is_new) {
+      const auto delta = std::ranges::find(transaction_.semaphores, semaphore,
+                                           [](const auto& each) { return each.name; });
+      message.text = semaphore;
+      if (delta != transaction_.semaphores.end() && delta->before) {
+        absl::StrAppend(&message.text, " ", delta->before->revision + 1);
+        message.news = WriteNews(transaction_, *delta, granted_, client_id_);
+      }
+    }
     t_node_.Add(node);
-    t_semaphore_.Add(semaphore);
+    t_message_.Add(message.text);
+    t_news_.Add(message.news);
   }
 }
 
-std::vector<std::string> Builder::Build(const CommitPlace& place) {
+Arguments Builder::Build(const CommitPlace& place) {
   // In the order of their names: so batches never wait for each other in a circle.
   std::vector<const SemaphoreDelta*> deltas;
   for (const SemaphoreDelta& delta : transaction_.semaphores) deltas.push_back(&delta);
@@ -292,9 +317,8 @@ std::vector<std::string> Builder::Build(const CommitPlace& place) {
   AddSessions();
   AddAnswers();
   AddConditions();
-  std::vector<std::string> arguments = {std::to_string(place.node.number),
-                                        std::to_string(place.node.incarnation),
-                                        std::to_string(place.lane), std::to_string(place.number)};
+  Arguments arguments = {std::to_string(place.node.number), std::to_string(place.node.incarnation),
+                         std::to_string(place.lane), std::to_string(place.number)};
   // In the order of the function's arguments.
   const std::array<Array*, kArrays> arrays = {
       &moved_from_,  &s_name_,      &s_revision_, &s_kind_,      &s_next_order_, &w_name_,
@@ -306,8 +330,15 @@ std::vector<std::string> Builder::Build(const CommitPlace& place) {
       &n_session_,   &n_client_,    &n_number_,   &o_id_,        &o_number_,     &x_id_,
       &y_id_,        &y_client_,    &y_holder_,   &y_number_,    &a_client_,     &a_semaphore_,
       &a_claim_,     &a_number_,    &f_client_,   &f_below_,     &forgotten_,    &t_node_,
-      &t_semaphore_};
-  for (Array* array : arrays) arguments.push_back(array->Take());
+      &t_message_,   &t_news_};
+  // An empty one as NULL, which costs the server nothing.
+  for (Array* array : arrays) {
+    if (array->size() == 0) {
+      arguments.emplace_back(std::nullopt);
+    } else {
+      arguments.emplace_back(array->Take());
+    }
+  }
   return arguments;
 }
 
@@ -319,25 +350,9 @@ std::string CommitSql() {
   return sql + ")";
 }
 
-std::vector<std::string> CommitArguments(
-    const Transaction& transaction, const CommitPlace& place,
-    const std::function<const std::string&(uint32_t)>& client_id) {
+Arguments CommitArguments(const Transaction& transaction, const CommitPlace& place,
+                          const std::function<const std::string&(uint32_t)>& client_id) {
   return Builder(transaction, client_id).Build(place);
-}
-
-void SetTokens(const absl::flat_hash_map<Id, uint64_t>& given, Transaction* transaction) {
-  const auto set = [&](const LeasePtr& lease) {
-    if (!lease || lease->token != 0) return;
-    if (const auto found = given.find(lease->id); found != given.end())
-      lease->token = found->second;
-  };
-  for (const SemaphoreDelta& delta : transaction->semaphores) {
-    for (const LeaseChange& change : delta.leases) {
-      set(change.before);
-      set(change.after);
-    }
-  }
-  for (const HistoryRow& row : transaction->history) set(row.lease);
 }
 
 void TakeGiven(const std::string& tokens, const std::string& revisions, Transaction* transaction) {
@@ -360,7 +375,7 @@ void TakeGiven(const std::string& tokens, const std::string& revisions, Transact
       given[change.after->id] = static_cast<uint64_t>(token[next_token++]);
     }
   }
-  SetTokens(given, transaction);
+  ledger::SetTokens(given, transaction);
 }
 
 }  // namespace semaphored::postgres

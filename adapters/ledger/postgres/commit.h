@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "adapters/ledger/postgres/connection.h"
 #include "adapters/ledger/transaction.h"
 
 namespace semaphored::postgres {
@@ -21,15 +22,12 @@ struct CommitPlace {
 
 // Its arguments. `client_id` gives the names of clients by number. Semaphores are sent in the order
 // of their names.
-std::vector<std::string> CommitArguments(
-    const ledger::Transaction& transaction, const CommitPlace& place,
-    const std::function<const std::string&(uint32_t)>& client_id);
+Arguments CommitArguments(const ledger::Transaction& transaction, const CommitPlace& place,
+                          const std::function<const std::string&(uint32_t)>& client_id);
 
 // Into the transaction, what the commit gave: tokens in the order in which leases were granted,
 // revisions of new semaphores in the order of their names.
 void TakeGiven(const std::string& tokens, const std::string& revisions,
                ledger::Transaction* transaction);
-// The same for tokens by lease.
-void SetTokens(const absl::flat_hash_map<Id, uint64_t>& given, ledger::Transaction* transaction);
 
 }  // namespace semaphored::postgres

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -70,6 +71,9 @@ struct Answered {
   Failure failure;
 };
 
+// Of a statement, as text; nullopt: NULL.
+using Arguments = std::vector<std::optional<std::string>>;
+
 class Connection {
  public:
   struct Options {
@@ -97,7 +101,7 @@ class Connection {
   Answered Run(const std::string& sql);
   // One statement with arguments, prepared on its first use in this connection. `name` stands for
   // `sql`.
-  Answered Run(const char* name, const std::string& sql, const std::vector<std::string>& arguments);
+  Answered Run(const char* name, const std::string& sql, const Arguments& arguments);
 
   // What has been notified, as (channel, payload), without waiting. Breaks it if it has broken.
   absl::Status TakeNotifications(const std::function<void(const std::string&)>& take);

@@ -15,11 +15,8 @@ constexpr char kJoin[] = R"sql(
         started_at = now()
       RETURNING number, incarnation),
   ended AS (
-    UPDATE semaphored.lanes l SET alive = false FROM joined j WHERE l.node = j.number AND l.alive RETURNING l.lane),
-  dropped AS (
-    DELETE FROM semaphored.lanes l USING joined j WHERE l.node = j.number AND NOT l.alive AND l.incarnation < j.incarnation - 20
-      RETURNING l.lane)
-  SELECT number, incarnation, (SELECT count(*) FROM ended), (SELECT count(*) FROM dropped) FROM joined)sql";
+    UPDATE semaphored.lanes l SET alive = false FROM joined j WHERE l.node = j.number AND l.alive RETURNING l.lane)
+  SELECT number, incarnation, (SELECT count(*) FROM ended) FROM joined)sql";
 
 // A server that has a synchronous standby loses nothing at a fail-over; that is known only while it
 // is seen.
@@ -45,7 +42,7 @@ constexpr char kDeclareDead[] = R"sql(
 }  // namespace
 
 Answered PostgresNodes::Query(const char* name, const std::string& sql,
-                              const std::vector<std::string>& arguments) {
+                              const Arguments& arguments) {
   Answered answered;
   if (absl::Status status = connection_->Open(); !status.ok()) {
     answered.ok = false;

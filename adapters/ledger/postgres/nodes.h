@@ -21,8 +21,7 @@ class PostgresNodes : public NodeStore {
   absl::StatusOr<bool> DeclareDead(const Node& seen) override;
 
  private:
-  Answered Query(const char* name, const std::string& sql,
-                 const std::vector<std::string>& arguments);
+  Answered Query(const char* name, const std::string& sql, const Arguments& arguments);
 
   const std::unique_ptr<Connection> connection_;
   const std::string schema_;

@@ -18,7 +18,7 @@ using ledger::SessionPtr;
 
 namespace {
 
-std::vector<std::string> NodeArrays(absl::Span<const NodeRef> nodes) {
+Arguments NodeArrays(absl::Span<const NodeRef> nodes) {
   Array numbers;
   Array incarnations;
   for (const NodeRef& node : nodes) {
@@ -217,7 +217,7 @@ absl::StatusOr<ledger::LedgerStore::SessionAt> PostgresStore::LoadSession(const 
 
 absl::StatusOr<ledger::LedgerStore::Hosted> PostgresStore::HostedBy(
     absl::Span<const NodeRef> nodes) {
-  const std::vector<std::string> arguments = NodeArrays(nodes);
+  const Arguments arguments = NodeArrays(nodes);
   if (Answered ended = Query("end_lanes", sql_->end_lanes, arguments); !ended.ok)
     return ended.failure.status;
   Hosted hosted;
@@ -254,7 +254,7 @@ absl::StatusOr<std::vector<HistoryRow>> PostgresStore::ReadHistory(const std::st
     auto lease = std::make_shared<Lease>();
     lease->id = ReadId(row[2].c_str());
     lease->session = ReadId(row[3].c_str());
-    lease->request = {ClientNumber(row[4].as<std::string>()), static_cast<uint64_t>(n[2])};
+    lease->request.sequence = static_cast<uint64_t>(n[2]);
     lease->holder = row[5].as<std::string>();
     for (const int64_t slot : ReadNumbers(row[6].c_str()))
       lease->slots.push_back(static_cast<uint32_t>(slot));

@@ -135,9 +135,12 @@ CREATE TABLE semaphored.requests (
   number    bigint NOT NULL,
   remaining bigint NOT NULL,
   changed   boolean NOT NULL,
-  node      integer NOT NULL,               -- Who answered, and forgets it again.
+  node      integer NOT NULL,               -- Who answered, and forgets it again: a lane of one life of a daemon,
+  incarnation integer NOT NULL,             -- or, when that has ended, any other.
+  lane      integer NOT NULL,
   CONSTRAINT answered_once PRIMARY KEY (client_id, sequence)
 );
+CREATE INDEX requests_of_life ON semaphored.requests USING brin (node, incarnation);
 -- Answers of the client to requests below this number have been forgotten.
 CREATE TABLE semaphored.clients (
   client_id text COLLATE "C" PRIMARY KEY,
@@ -196,16 +199,16 @@ CREATE FUNCTION semaphored.commit_1(
   -- Answers.
   --   sequence, kind, cause, number, remaining, changed
   a_client text[], a_semaphore text[], a_claim uuid[], a_number bigint[],
-  -- Answers that may be forgotten, those below a number; and clients whose answers of this daemon may.
+  -- Answers that may be forgotten, those below a number; and clients whose answers of this lane may.
   f_client text[], f_below bigint[], forgotten text[],
-  -- Daemons to be told, and of what.
-  t_node integer[], t_semaphore text[],
+  -- Daemons to be told, and of what: a semaphore and its revision; and what has changed in it, empty: it is to be read.
+  t_node integer[], t_message text[], t_news text[],
   -- Of the leases that are granted, and of the semaphores that are made, in the order in which they came.
   OUT tokens bigint[], OUT revisions bigint[], OUT refusal text)
 LANGUAGE plpgsql AS $function$
 DECLARE
   counted integer;
-  numbers bigint[];
+  numbers bigint[] := '{}';
   violated text;
 BEGIN
   refusal := '';
@@ -221,9 +224,9 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = 'SM001';
   END IF;
 
-  -- Found and written one after the other, in the order of their names (a nested loop, since all other joins are off for daemons): two
-  -- batches never wait for each other in a circle. Who is second finds another version of the row than it looked up, and so writes
-  -- less than it should.
+  -- Found and written one after the other, in the order of their names: two batches never wait for each other in a circle.
+  -- (A nested loop, since all other joins are off for daemons.) Who is second finds another version of the row than it looked up,
+  -- and so writes less than it should.
   UPDATE semaphored.semaphores s SET revision = s.revision + 1, next_order = t.next_order
     FROM unnest(s_name, s_revision, s_next_order) AS t(name, revision, next_order),
          LATERAL (SELECT o.ctid AS place FROM semaphored.semaphores o
@@ -278,9 +281,11 @@ BEGIN
   END IF;
   IF cardinality(a_client) > 0 THEN
     -- Whoever has been answered violates answered_once; see below.
-    INSERT INTO semaphored.requests (client_id, sequence, kind, semaphore, claim, cause, number, remaining, changed, node)
+    INSERT INTO semaphored.requests (client_id, sequence, kind, semaphore, claim, cause, number, remaining, changed,
+                                     node, incarnation, lane)
       SELECT a.client_id, a_number[6 * place - 5], a_number[6 * place - 4], a.semaphore, a.claim, a_number[6 * place - 3],
-             a_number[6 * place - 2], a_number[6 * place - 1], a_number[6 * place] <> 0, p_node
+             a_number[6 * place - 2], a_number[6 * place - 1], a_number[6 * place] <> 0,
+             p_node, p_incarnation, p_lane
       FROM unnest(a_client, a_semaphore, a_claim) WITH ORDINALITY AS a(client_id, semaphore, claim, place);
     PERFORM 1 FROM (SELECT a.client_id, min(a_number[6 * place - 5]) AS lowest
                       FROM unnest(a_client) WITH ORDINALITY AS a(client_id, place) GROUP BY a.client_id) AS a,
@@ -330,8 +335,9 @@ BEGIN
   END IF;
 
   IF cardinality(e_claim) > 0 THEN
-    SELECT array_agg(CASE WHEN e_number[3 * place - 1] = 1 THEN nextval('semaphored.history_numbers') END) INTO numbers
-      FROM generate_series(1, cardinality(e_claim)) AS place;
+    FOR i IN 1 .. cardinality(e_claim) LOOP
+      numbers[i] := CASE WHEN e_number[3 * i - 1] = 1 THEN nextval('semaphored.history_numbers') END;
+    END LOOP;
     UPDATE semaphored.leases l SET
         completed_at = CASE WHEN e_number[3 * e.of - 2] <> 2 THEN CASE e_number[3 * e.of] WHEN 0 THEN clock_timestamp()
                          ELSE to_timestamp(e_number[3 * e.of] / 1000.0) END END,
@@ -363,9 +369,10 @@ BEGIN
   END IF;
   IF cardinality(g_claim) > 0 THEN
     -- Their semaphores are locked: who is granted the same slot later draws a higher one.
-    SELECT array_agg(nextval('semaphored.tokens')),
-           array_agg(CASE WHEN g_number[13 * place - 1] <> 0 THEN nextval('semaphored.history_numbers') END)
-      INTO tokens, numbers FROM generate_series(1, cardinality(g_claim)) AS place;
+    FOR i IN 1 .. cardinality(g_claim) LOOP
+      tokens[i] := nextval('semaphored.tokens');
+      numbers[i] := CASE WHEN g_number[13 * i - 1] <> 0 THEN nextval('semaphored.history_numbers') END;
+    END LOOP;
     INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, permits, holder, session, client_id, sequence, node,
                                    incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, created_at,
                                    completed_at, timed_out_at, end_cause, history_number)
@@ -423,12 +430,15 @@ BEGIN
       ON CONFLICT (client_id) DO UPDATE SET floor = greatest(c.floor, excluded.floor);
   END IF;
   IF cardinality(forgotten) > 0 THEN
-    DELETE FROM semaphored.requests r WHERE r.client_id = ANY (forgotten) AND r.node = p_node;
+    DELETE FROM semaphored.requests r WHERE r.client_id = ANY (forgotten)
+      AND r.node = p_node AND r.incarnation = p_incarnation AND r.lane = p_lane;
     DELETE FROM semaphored.clients c WHERE c.client_id = ANY (forgotten)
       AND NOT EXISTS (SELECT 1 FROM semaphored.requests r WHERE r.client_id = c.client_id);
   END IF;
   IF cardinality(t_node) > 0 THEN
-    PERFORM pg_notify('semaphored_' || t.node, t.semaphore) FROM unnest(t_node, t_semaphore) AS t(node, semaphore);
+    PERFORM pg_notify('semaphored_' || t.node, CASE t.news WHEN '' THEN t.message
+                        ELSE t.message || ' ' || array_to_string(tokens, ',') || ' ' || t.news END)
+      FROM unnest(t_node, t_message, t_news) AS t(node, message, news);
   END IF;
 EXCEPTION
   WHEN SQLSTATE 'SM001' OR SQLSTATE 'SM002' OR SQLSTATE 'SM003' OR SQLSTATE 'SM004' THEN

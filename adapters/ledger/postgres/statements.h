@@ -129,12 +129,12 @@ inline constexpr char kHistory[] = R"sql(
 inline constexpr char kEndForeign[] =
     "SELECT sum(semaphored.time_out(name)) FROM unnest($1::text[]) AS name";
 
-// The epoch, or 0 if nothing is withheld; and the longest time-to-live that is known of.
+// The epoch, or 0 if nothing is withheld; and the longest time-to-live that is known of. (Of leases
+// that have ended too, whenever that was: what clocks say is not believed here.)
 inline constexpr char kWithheld[] = R"sql(
   SELECT CASE WHEN withheld THEN epoch ELSE 0 END,
          CASE WHEN withheld THEN greatest(withheld_ms, COALESCE((
-             SELECT max(ttl_ms) FROM semaphored.leases WHERE (completed_at IS NULL AND timed_out_at IS NULL)
-               OR COALESCE(completed_at, timed_out_at) > now() - ttl_ms * interval '1 millisecond'), 0),
+             SELECT max(ttl_ms) FROM semaphored.leases WHERE kind = 'd' OR (completed_at IS NULL AND timed_out_at IS NULL)), 0),
            COALESCE((SELECT max(ttl_ms) FROM semaphored.sessions), 0),
            COALESCE((SELECT max(ttl_ms) FROM semaphored.waiters), 0)) ELSE 0 END
     FROM semaphored.store)sql";
@@ -157,6 +157,31 @@ inline constexpr char kPrune[] = R"sql(
 inline constexpr char kPruneParts[] = R"sql(
   DELETE FROM semaphored.leases WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM semaphored.leases WHERE history_number IS NULL AND completed_at IS NOT NULL LIMIT 500)))sql";
+
+inline constexpr char kEndedLives[] =
+    "SELECT node, incarnation FROM semaphored.lanes GROUP BY node, incarnation HAVING NOT "
+    "bool_or(alive)";
+
+inline constexpr char kPruneAnswers[] = R"sql(
+  WITH pruned AS (DELETE FROM semaphored.requests WHERE ctid = ANY (ARRAY(
+      SELECT ctid FROM semaphored.requests WHERE node = $1 AND incarnation = $2 LIMIT 1000)) RETURNING 1)
+  SELECT count(*) FROM pruned)sql";
+
+inline constexpr char kDropLife[] = R"sql(
+  DELETE FROM semaphored.lanes l WHERE l.node = $1 AND l.incarnation = $2 AND NOT l.alive
+    AND NOT EXISTS (SELECT 1 FROM semaphored.requests r WHERE r.node = $1 AND r.incarnation = $2))sql";
+
+// Floors of clients of whom nothing else is remembered.
+inline constexpr char kPruneClients[] = R"sql(
+  DELETE FROM semaphored.clients c WHERE NOT EXISTS (SELECT 1 FROM semaphored.requests r WHERE r.client_id = c.client_id))sql";
+
+// A daemon that is dead and of whom nothing is left. If it comes back it gets another number.
+inline constexpr char kDropNode[] = R"sql(
+  DELETE FROM semaphored.nodes n WHERE n.number = $1 AND n.dead
+    AND NOT EXISTS (SELECT 1 FROM semaphored.lanes l WHERE l.node = n.number)
+    AND NOT EXISTS (SELECT 1 FROM semaphored.sessions s WHERE s.node = n.number)
+    AND NOT EXISTS (SELECT 1 FROM semaphored.waiters w WHERE w.node = n.number)
+    AND NOT EXISTS (SELECT 1 FROM semaphored.leases l WHERE l.node = n.number AND l.completed_at IS NULL AND l.timed_out_at IS NULL))sql";
 
 // All of them for one schema.
 struct Statements {
@@ -181,10 +206,16 @@ struct Statements {
         withheld(ForSchema(kWithheld, schema)),
         withheld_over(ForSchema(kWithheldOver, schema)),
         prune(ForSchema(kPrune, schema)),
-        prune_parts(ForSchema(kPruneParts, schema)) {}
+        prune_parts(ForSchema(kPruneParts, schema)),
+        ended_lives(ForSchema(kEndedLives, schema)),
+        prune_answers(ForSchema(kPruneAnswers, schema)),
+        drop_life(ForSchema(kDropLife, schema)),
+        prune_clients(ForSchema(kPruneClients, schema)),
+        drop_node(ForSchema(kDropNode, schema)) {}
   std::string commit, load, changed, settle, given, tokens, lock, busy, answers, session,
       session_semaphores, end_lanes, hosted_sessions, hosted_semaphores, names, history,
-      end_foreign, withheld, withheld_over, prune, prune_parts;
+      end_foreign, withheld, withheld_over, prune, prune_parts, ended_lives, prune_answers,
+      drop_life, prune_clients, drop_node;
 };
 
 }  // namespace semaphored::postgres

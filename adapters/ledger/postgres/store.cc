@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/postgres/array.h"
+#include "adapters/ledger/postgres/message.h"
 #include "adapters/ledger/postgres/schema.h"
 #include "adapters/ledger/postgres/statements.h"
 
@@ -24,7 +25,6 @@ namespace {
 
 constexpr size_t kReadAnewAtOnce = 16;  // Semaphores.
 constexpr uint64_t kSettledBy = 2;      // See kSettle.
-constexpr int kPrunesFromTheStart = 60;
 
 CommitResult Failed(absl::Status status) {
   return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
@@ -44,7 +44,8 @@ PostgresStore::PostgresStore(std::unique_ptr<Connection> connection, const Guara
       guarantees_(guarantees),
       options_(std::move(options)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      sql_(std::make_unique<Statements>(options_.schema)) {}
+      sql_(std::make_unique<Statements>(options_.schema)),
+      pruner_(sql_.get(), options_.prune) {}
 
 PostgresStore::~PostgresStore() { close(wake_); }
 
@@ -90,7 +91,7 @@ absl::Status PostgresStore::Ready() {
 }
 
 Answered PostgresStore::Query(const char* name, const std::string& sql,
-                              const std::vector<std::string>& arguments) {
+                              const Arguments& arguments) {
   if (absl::Status status = Ready(); !status.ok()) {
     Answered answered;
     answered.ok = false;
@@ -122,20 +123,25 @@ void PostgresStore::Wake() {
   [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
 }
 
-absl::StatusOr<std::vector<std::string>> PostgresStore::Wait(SteadyTime deadline) {
-  std::vector<std::string> names;
-  const auto take = [&](const std::string& payload) { names.push_back(payload); };
+absl::StatusOr<std::vector<ledger::Hint>> PostgresStore::Wait(SteadyTime deadline) {
+  std::vector<ledger::Hint> hints;
+  const auto take = [&](const std::string& payload) { hints.push_back(ReadMessage(payload)); };
   // Just a look, within the deciding of a batch: a lock that is held stays.
   const bool look = deadline == SteadyTime::min();
   if (!look) {
     if (absl::Status status = Restrained(); !status.ok()) return status;
-    PruneIfDue();
+    if (options_.lane == 0)
+      pruner_.PruneIfDue(
+          std::chrono::steady_clock::now(),
+          [this](const char* name, const std::string& sql, const Arguments& arguments) {
+            return Query(name, sql, arguments);
+          });
   }
   if (absl::Status status = Ready(); !status.ok()) return status;
   for (;;) {
     if (absl::Status status = connection_->TakeNotifications(take); !status.ok()) return status;
     const auto now = std::chrono::steady_clock::now();
-    if (!names.empty() || look || now >= deadline || missed_) return names;
+    if (!hints.empty() || look || now >= deadline || missed_) return hints;
     pollfd files[] = {{connection_->socket(), POLLIN, 0}, {wake_, POLLIN, 0}};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
     poll(files, 2, static_cast<int>(std::min<int64_t>(left, 60'000)));
@@ -143,9 +149,14 @@ absl::StatusOr<std::vector<std::string>> PostgresStore::Wait(SteadyTime deadline
       uint64_t count = 0;
       [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
       if (absl::Status status = connection_->TakeNotifications(take); !status.ok()) return status;
-      return names;
+      return hints;
     }
   }
+}
+
+std::optional<ledger::News> PostgresStore::ReadNews(const ledger::Hint& hint) {
+  return postgres::ReadNews(
+      hint, [this](const std::string& client_id) { return ClientNumber(client_id); });
 }
 
 // ---- clients by number ----
@@ -172,6 +183,16 @@ void PostgresStore::Forget(const Transaction& transaction) {
   }
 }
 
+void PostgresStore::ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) {
+  if (names_.size() < 2 * clients_kept_) return;
+  absl::erase_if(names_, [&](const auto& client) {
+    if (in_use(client.first)) return false;
+    numbers_.erase(client.second);
+    return true;
+  });
+  clients_kept_ = std::max<size_t>(names_.size(), 1000);
+}
+
 // ---- commits ----
 
 CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
@@ -182,7 +203,7 @@ CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
   if (!locked) {
     if (absl::Status status = Restrained(); !status.ok()) return Failed(std::move(status));
   }
-  const std::vector<std::string> arguments =
+  const Arguments arguments =
       CommitArguments(transaction, {options_.self, options_.lane, commits_},
                       [this](uint32_t number) -> const std::string& { return ClientName(number); });
   if (absl::Status status = Ready(); !status.ok()) return Failed(std::move(status));
@@ -305,11 +326,11 @@ Failure PostgresStore::LockFor(const Transaction& transaction) {
 }
 
 CommitResult PostgresStore::Settle(Transaction& transaction, SteadyTime) {
-  const std::vector<std::string> place = {std::to_string(options_.self.number),
-                                          std::to_string(options_.self.incarnation),
-                                          std::to_string(options_.lane)};
+  const Arguments place = {std::to_string(options_.self.number),
+                           std::to_string(options_.self.incarnation),
+                           std::to_string(options_.lane)};
   CommitResult unknown{CommitResult::Kind::kUnknown, {}, false, {}, {}};
-  std::vector<std::string> arguments = place;
+  Arguments arguments = place;
   arguments.push_back(std::to_string(commits_));
   const Answered settled = Query("settle", sql_->settle, arguments);
   if (!settled.ok) return unknown;
@@ -339,7 +360,7 @@ CommitResult PostgresStore::Settle(Transaction& transaction, SteadyTime) {
     }
     // The revisions of new semaphores are not known: they are taken for 1, and if that is wrong,
     // the next commit is lost and reads them.
-    SetTokens(tokens, &transaction);
+    ledger::SetTokens(tokens, &transaction);
     commits_ = commits;
     Forget(transaction);
     return {};
@@ -426,29 +447,6 @@ bool PostgresStore::GrantsWithheld() {
   spdlog::info("postgres: leases that may have been lost have run out: granting again");
   withheld_epoch_ = 0;
   return false;
-}
-
-// History by number and by age, some at a time; nobody waits for it but the lane.
-void PostgresStore::PruneIfDue() {
-  if (options_.lane != 0) return;
-  const auto now = std::chrono::steady_clock::now();
-  if (now < pruned_at_ + options_.prune_interval) return;
-  pruned_at_ = now;
-  if (!Ready().ok()) return;
-  Query("prune_parts", sql_->prune_parts, {});
-  // Now and then from the very start: a commit may have become visible after higher numbers went.
-  if (++prunes_ % kPrunesFromTheStart == 0) pruned_below_ = "0";
-  const Answered pruned = Query("prune", sql_->prune,
-                                {std::to_string(options_.history_rows),
-                                 std::to_string(options_.history_age_ms), pruned_below_});
-  if (!pruned.ok) return;
-  if (pruned.rows[0][0].as<int>() == 0) {
-    pruned_below_ = "0";
-    return;
-  }
-  pruned_below_ = pruned.rows[0][1].as<std::string>();
-  // There is more, perhaps: soon again.
-  pruned_at_ = now - options_.prune_interval * 19 / 20;
 }
 
 }  // namespace semaphored::postgres

@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "adapters/ledger/postgres/commit.h"
 #include "adapters/ledger/postgres/connection.h"
+#include "adapters/ledger/postgres/pruning.h"
 #include "adapters/ledger/store.h"
 
 namespace semaphored::postgres {
@@ -30,12 +31,9 @@ struct StoreOptions {
   std::string schema;
   NodeRef self;
   uint32_t lane = 0;
-  uint64_t history_rows = 100'000;
-  int64_t history_age_ms = 0;
+  PruneOptions prune;  // Only lane 0 does it.
   // Losses in a row after which it locks.
   int attempts_without_lock = 3;
-  // Between two looks for what may be forgotten; only lane 0 looks.
-  std::chrono::milliseconds prune_interval{1000};
 };
 
 class PostgresStore : public ledger::LedgerStore {
@@ -66,10 +64,12 @@ class PostgresStore : public ledger::LedgerStore {
                                                  uint32_t rows_max) override;
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
                                                       uint32_t rows_max) override;
-  absl::StatusOr<std::vector<std::string>> Wait(SteadyTime deadline) override;
+  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
+  std::optional<ledger::News> ReadNews(const ledger::Hint& hint) override;
   bool TakeMissedHints() override;
   absl::Status EndForeign(absl::Span<const std::string> names) override;
   bool GrantsWithheld() override;
+  void ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) override;
   void Wake() override;
 
  private:
@@ -77,8 +77,7 @@ class PostgresStore : public ledger::LedgerStore {
 
   // Opens the connection again if it has broken, and listens again.
   absl::Status Ready();
-  Answered Query(const char* name, const std::string& sql,
-                 const std::vector<std::string>& arguments);
+  Answered Query(const char* name, const std::string& sql, const Arguments& arguments);
   absl::Status Restrained();  // Ends the transaction that holds locks, if there is one.
   ledger::CommitResult Lose(const ledger::Transaction& transaction, bool answered);
   ledger::CommitResult Judge(const ledger::Transaction& transaction, const Failure& failure);
@@ -86,7 +85,6 @@ class PostgresStore : public ledger::LedgerStore {
   ledger::CommitResult FindBusy(const ledger::Transaction& transaction, const absl::Status& status);
   // Its status is OK if they are locked.
   Failure LockFor(const ledger::Transaction& transaction);
-  void PruneIfDue();
 
   // This store's number of a client; made if it has none.
   uint32_t ClientNumber(const std::string& client_id);
@@ -102,11 +100,7 @@ class PostgresStore : public ledger::LedgerStore {
   uint64_t commits_ = 0;          // Of this lane, as far as known.
   std::set<std::string> locked_;  // Semaphores locked by the transaction that is open.
   bool in_transaction_ = false;
-  std::vector<std::string> hints_;
   int wake_ = -1;  // An eventfd.
-  std::chrono::steady_clock::time_point pruned_at_{};
-  uint64_t prunes_ = 0;
-  std::string pruned_below_ = "0";  // History numbers below have gone.
   // The store's epoch since which nothing may be granted, 0: none; and for how long this store
   // waits.
   int64_t withheld_epoch_ = 0;
@@ -114,7 +108,9 @@ class PostgresStore : public ledger::LedgerStore {
   absl::flat_hash_map<std::string, uint32_t> numbers_;
   absl::flat_hash_map<uint32_t, std::string> names_;
   uint32_t next_number_ = 1u << 31;
+  size_t clients_kept_ = 1000;                   // Of those; see ForgetClientsBut.
   const std::unique_ptr<const Statements> sql_;  // For this schema.
+  Pruner pruner_;
 };
 
 }  // namespace semaphored::postgres

@@ -292,7 +292,7 @@ absl::StatusOr<std::vector<std::string>> SqliteStore::Names(const std::string&, 
 
 // ---- Waiting ----
 
-absl::StatusOr<std::vector<std::string>> SqliteStore::Wait(SteadyTime deadline) {
+absl::StatusOr<std::vector<ledger::Hint>> SqliteStore::Wait(SteadyTime deadline) {
   std::unique_lock lock(wake_mutex_);
   const auto woken = [this] { return woken_; };
   if (!wake_.wait_until(lock, std::min(deadline, std::chrono::steady_clock::now() + kIdle),
@@ -307,7 +307,7 @@ absl::StatusOr<std::vector<std::string>> SqliteStore::Wait(SteadyTime deadline) 
     wake_.wait_until(lock, deadline, woken);
   }
   woken_ = false;
-  return std::vector<std::string>();
+  return std::vector<ledger::Hint>();
 }
 
 void SqliteStore::Wake() {

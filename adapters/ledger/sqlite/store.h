@@ -69,7 +69,7 @@ class SqliteStore : public ledger::LedgerStore {
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
                                                       uint32_t rows_max) override;
   // Tells nothing: there is nobody else. Tidies the log when it has waited for a while.
-  absl::StatusOr<std::vector<std::string>> Wait(SteadyTime deadline) override;
+  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
   void Wake() override;
 
  private:

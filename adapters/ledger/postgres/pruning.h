@@ -1,0 +1,55 @@
+// Takes out of the database what need not be kept, in small batches: history by number and by age;
+// what lives of daemons that have ended have left behind. For one lane of each daemon to do;
+// several daemons may do it at once.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "adapters/ledger/postgres/connection.h"
+
+namespace semaphored::postgres {
+
+struct Statements;
+
+struct PruneOptions {
+  uint64_t history_rows = 100'000;
+  int64_t history_age_ms = 0;
+  // Between two looks.
+  std::chrono::milliseconds interval{1000};
+  // The answers of a life of a daemon are kept for so long after it was first seen ended.
+  std::chrono::milliseconds answers_kept = std::chrono::hours(1);
+  // Every so many looks: history from its start, and lives that have ended.
+  int thorough_every = 60;
+};
+
+class Pruner {
+ public:
+  using Query = std::function<Answered(const char*, const std::string&, const Arguments&)>;
+  // `sql` outlives it.
+  Pruner(const Statements* sql, PruneOptions options) : sql_(sql), options_(options) {}
+
+  // Does one batch, if it is time. Errors are left to whoever asks next.
+  void PruneIfDue(std::chrono::steady_clock::time_point now, const Query& query);
+
+ private:
+  using Life = std::pair<int64_t, int64_t>;  // Node and incarnation.
+
+  bool PruneHistory(const Query& query);
+  bool PruneLives(std::chrono::steady_clock::time_point now, const Query& query);
+
+  const Statements* sql_;
+  const PruneOptions options_;
+  std::chrono::steady_clock::time_point last_{};
+  uint64_t looks_ = 0;
+  std::string history_from_ = "0";  // Numbers below have gone.
+  // Lives that have ended, and when that was seen first.
+  std::map<Life, std::chrono::steady_clock::time_point> ended_;
+  bool look_for_ended_ = true;
+};
+
+}  // namespace semaphored::postgres
