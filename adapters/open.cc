@@ -146,21 +146,27 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenSqlite(const std::string& url) {
 
 // ---- All ----
 
+absl::StatusOr<std::string> PostgresSchema(const std::string& url) {
+  absl::StatusOr<postgres::Url> parsed = postgres::ReadUrl(url);
+  if (!parsed.ok()) return parsed.status();
+  return postgres::SchemaSql(parsed->schema);
+}
+
 struct Scheme {
   absl::string_view name;
   absl::StatusOr<std::unique_ptr<Engine>> (*open)(const std::string& url);
+  // nullptr: nothing has to be made before it is used.
+  absl::StatusOr<std::string> (*schema)(const std::string& url);
 };
 
-constexpr Scheme kSchemes[] = {{"sqlite", OpenSqlite},
-                               {"postgres", postgres::OpenPostgres},
-                               {"postgresql", postgres::OpenPostgres}};
+constexpr Scheme kSchemes[] = {{"sqlite", OpenSqlite, nullptr},
+                               {"postgres", postgres::OpenPostgres, PostgresSchema},
+                               {"postgresql", postgres::OpenPostgres, PostgresSchema}};
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const std::string& url) {
+absl::StatusOr<Scheme> SchemeOf(const std::string& url) {
   const absl::string_view scheme = absl::string_view(url).substr(0, url.find(':'));
   for (const Scheme& known : kSchemes) {
-    if (scheme == known.name && url.size() > scheme.size()) return known.open(url);
+    if (scheme == known.name && url.size() > scheme.size()) return known;
   }
   return BadUrl(url, absl::StrCat("unknown scheme; a store begins with one of: ",
                                   absl::StrJoin(EngineSchemes(), ", ",
@@ -169,14 +175,21 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const std::string& url) {
                                                 })));
 }
 
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const std::string& url) {
+  const absl::StatusOr<Scheme> scheme = SchemeOf(url);
+  if (!scheme.ok()) return scheme.status();
+  return scheme->open(url);
+}
+
 absl::StatusOr<std::string> EngineSchema(const std::string& url) {
-  const absl::string_view scheme = absl::string_view(url).substr(0, url.find(':'));
-  if (scheme != "postgres" && scheme != "postgresql")
+  const absl::StatusOr<Scheme> scheme = SchemeOf(url);
+  if (!scheme.ok()) return scheme.status();
+  if (scheme->schema == nullptr)
     return absl::UnimplementedError(
-        absl::StrCat(scheme, ": nothing has to be made before it is used"));
-  absl::StatusOr<postgres::Url> parsed = postgres::ReadUrl(url);
-  if (!parsed.ok()) return parsed.status();
-  return postgres::SchemaSql(parsed->schema);
+        absl::StrCat(scheme->name, ": nothing has to be made before it is used"));
+  return scheme->schema(url);
 }
 
 std::vector<std::string> EngineSchemes() {

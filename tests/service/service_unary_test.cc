@@ -249,6 +249,13 @@ TEST_CASE("nothing is vouched for out of touch with the engine", "[service]") {
     Context context;
     CHECK(Say(world.stub().Renew(&context, request, &response)) == "UNAVAILABLE NOT_VOUCHED");
   }
+  {
+    // Nor is anybody granted, since nobody could be told that he still holds.
+    Context context;
+    pb::AcquireResponse granted;
+    CHECK(Say(world.stub().Acquire(&context, world.Request("a", 2, 0), &granted)) ==
+          "UNAVAILABLE NOT_VOUCHED");
+  }
   world.Vouch(true);
   Context context;
   CHECK(Say(world.stub().Renew(&context, request, &response)) == "OK");

@@ -34,7 +34,9 @@ std::string Settings(const OpenOptions& options) {
       "; SET lock_timeout = ", options.lock_timeout.count(),
       "; SET idle_in_transaction_session_timeout = ", options.timeout.count(),
       "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off"
-      "; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off"
+      "; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET "
+      "enable_sort = off; "
+      "SET jit = off"
       "; SET max_parallel_workers_per_gather = 0"
       "; SET default_transaction_isolation = 'read committed'; SET search_path = pg_catalog"
       "; SET client_min_messages = error; SET TimeZone = 'UTC'; SET synchronous_commit = 'on'");

@@ -22,8 +22,8 @@ constexpr int kServerVersionMin = 130'000;  // gen_random_uuid()
 constexpr int64_t kLockTimeoutMax_ms = 500;
 constexpr int kTokenCounterBits = 48;  // The store's epoch stands above.
 
-// How each connection behaves. Plans are made once: all statements find their rows by an index, and
-// planning them anew for each batch would cost more than they do.
+// How each connection behaves. Plans are made once: all statements find their rows by an index, in
+// its order, and planning them anew for each batch would cost more than they do.
 std::string Settings(const Url& url) {
   const int64_t timeout_ms = url.timeout.count();
   return absl::StrCat(
@@ -32,7 +32,8 @@ std::string Settings(const Url& url) {
       "; SET idle_in_transaction_session_timeout = ", timeout_ms,
       "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = "
       "off"
-      "; SET enable_mergejoin = off; SET jit = off; SET max_parallel_workers_per_gather = 0; SET "
+      "; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = "
+      "off; SET max_parallel_workers_per_gather = 0; SET "
       "default_transaction_isolation = 'read committed'"
       "; SET search_path = pg_catalog; SET client_min_messages = error; SET TimeZone = 'UTC'"
       "; SET synchronous_commit = ",

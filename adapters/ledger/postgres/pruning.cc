@@ -1,8 +1,15 @@
 #include "adapters/ledger/postgres/pruning.h"
 
+#include "absl/strings/str_cat.h"
+#include "adapters/ledger/postgres/array.h"
 #include "adapters/ledger/postgres/statements.h"
 
 namespace semaphored::postgres {
+
+namespace {
+// Of 8 KiB, each with up to a hundred answers.
+constexpr int64_t kPagesAtOnce = 16;
+}  // namespace
 
 void Pruner::PruneIfDue(std::chrono::steady_clock::time_point now, const Query& query) {
   if (now < last_ + options_.interval) return;
@@ -16,7 +23,7 @@ void Pruner::PruneIfDue(std::chrono::steady_clock::time_point now, const Query& 
   const bool more_history = PruneHistory(query);
   const bool more_lives = PruneLives(now, query);
   // There is more, perhaps: soon again.
-  if (more_history || more_lives) last_ = now - options_.interval * 19 / 20;
+  if (more_history || more_lives) last_ = now - options_.interval * 39 / 40;
 }
 
 bool Pruner::PruneHistory(const Query& query) {
@@ -29,32 +36,50 @@ bool Pruner::PruneHistory(const Query& query) {
   return some;
 }
 
+bool Pruner::LookForEnded(std::chrono::steady_clock::time_point now, const Query& query) {
+  const Answered ended = query("ended_lives", sql_->ended_lives, {});
+  if (!ended.ok) return false;
+  std::map<Life, std::chrono::steady_clock::time_point> seen;
+  for (const auto& row : ended.rows) {
+    const Life life(row[0].as<int64_t>(), row[1].as<int64_t>());
+    const auto before = ended_.find(life);
+    seen[life] = before == ended_.end() ? now : before->second;
+  }
+  ended_ = std::move(seen);
+  return true;
+}
+
 // A client that repeats a request has until then to do so.
 bool Pruner::PruneLives(std::chrono::steady_clock::time_point now, const Query& query) {
-  if (look_for_ended_) {
-    const Answered ended = query("ended_lives", sql_->ended_lives, {});
-    if (!ended.ok) return false;
+  if (going_.empty()) {
+    if (!look_for_ended_ || !LookForEnded(now, query)) return false;
     look_for_ended_ = false;
-    std::map<Life, std::chrono::steady_clock::time_point> seen;
-    for (const auto& row : ended.rows) {
-      const Life life(row[0].as<int64_t>(), row[1].as<int64_t>());
-      const auto before = ended_.find(life);
-      seen[life] = before == ended_.end() ? now : before->second;
+    for (const auto& [life, since] : ended_) {
+      if (now >= since + options_.answers_kept) going_.push_back(life);
     }
-    ended_ = std::move(seen);
+    if (going_.empty()) return false;
+    page_ = 0;
   }
-  for (const auto& [life, since] : ended_) {
-    if (now < since + options_.answers_kept) continue;
-    const Arguments place = {std::to_string(life.first), std::to_string(life.second)};
-    const Answered pruned = query("prune_answers", sql_->prune_answers, place);
-    if (!pruned.ok) return false;
-    if (pruned.rows[0][0].as<int>() > 0) return true;
-    if (!query("drop_life", sql_->drop_life, place).ok) return false;
-    query("prune_clients", sql_->prune_clients, {});
-    query("drop_node", sql_->drop_node, {place[0]});
-    ended_.erase(life);
-    return !ended_.empty();
+  Array nodes;
+  Array incarnations;
+  for (const auto& [node, incarnation] : going_) {
+    nodes.Add(node);
+    incarnations.Add(incarnation);
   }
+  const std::string node_array = nodes.Take();
+  const std::string incarnation_array = incarnations.Take();
+  const auto place = [](int64_t page) { return absl::StrCat("(", page, ",0)"); };
+  const Answered pruned =
+      query("prune_answers", sql_->prune_answers,
+            {node_array, incarnation_array, place(page_), place(page_ + kPagesAtOnce)});
+  if (!pruned.ok) return false;
+  page_ += kPagesAtOnce;
+  if (page_ < pruned.rows[0][1].as<int64_t>()) return true;
+  // They can have written nothing since: their lanes had ended.
+  going_.clear();
+  query("drop_lives", sql_->drop_lives, {node_array, incarnation_array});
+  query("prune_clients", sql_->prune_clients, {});
+  query("drop_nodes", sql_->drop_nodes, {node_array});
   return false;
 }
 

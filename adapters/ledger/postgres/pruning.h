@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "adapters/ledger/postgres/connection.h"
 
@@ -41,6 +42,7 @@ class Pruner {
 
   bool PruneHistory(const Query& query);
   bool PruneLives(std::chrono::steady_clock::time_point now, const Query& query);
+  bool LookForEnded(std::chrono::steady_clock::time_point now, const Query& query);
 
   const Statements* sql_;
   const PruneOptions options_;
@@ -50,6 +52,9 @@ class Pruner {
   // Lives that have ended, and when that was seen first.
   std::map<Life, std::chrono::steady_clock::time_point> ended_;
   bool look_for_ended_ = true;
+  // Lives whose answers are being taken out, page by page of the table.
+  std::vector<Life> going_;
+  int64_t page_ = 0;
 };
 
 }  // namespace semaphored::postgres

@@ -146,7 +146,7 @@ inline constexpr char kWithheldOver[] =
 inline constexpr char kPrune[] = R"sql(
   WITH oldest AS MATERIALIZED (
     SELECT l.ctid AS place, l.history_number, COALESCE(l.completed_at, l.timed_out_at) AS ended_at FROM semaphored.leases l
-      WHERE l.history_number >= $3::bigint ORDER BY l.history_number LIMIT 500),
+      WHERE l.history_number >= $3::bigint ORDER BY l.history_number LIMIT 1000),
   old AS MATERIALIZED (
     SELECT o.place, o.history_number FROM oldest o, semaphored.history_numbers n
       WHERE o.history_number <= n.last_value - $1::bigint OR o.ended_at < now() - $2::bigint * interval '1 millisecond'),
@@ -162,22 +162,25 @@ inline constexpr char kEndedLives[] =
     "SELECT node, incarnation FROM semaphored.lanes GROUP BY node, incarnation HAVING NOT "
     "bool_or(alive)";
 
+// Of some pages; an index would cost every commit more. Says whether there are further pages.
 inline constexpr char kPruneAnswers[] = R"sql(
-  WITH pruned AS (DELETE FROM semaphored.requests WHERE ctid = ANY (ARRAY(
-      SELECT ctid FROM semaphored.requests WHERE node = $1 AND incarnation = $2 LIMIT 1000)) RETURNING 1)
-  SELECT count(*) FROM pruned)sql";
+  WITH pruned AS (
+    DELETE FROM semaphored.requests r WHERE r.ctid >= $3::tid AND r.ctid < $4::tid
+      AND EXISTS (SELECT 1 FROM unnest($1::integer[], $2::integer[]) AS d(node, incarnation)
+                    WHERE r.node = d.node AND r.incarnation = d.incarnation) RETURNING 1)
+  SELECT count(*), pg_relation_size('semaphored.requests') / current_setting('block_size')::bigint FROM pruned)sql";
 
-inline constexpr char kDropLife[] = R"sql(
-  DELETE FROM semaphored.lanes l WHERE l.node = $1 AND l.incarnation = $2 AND NOT l.alive
-    AND NOT EXISTS (SELECT 1 FROM semaphored.requests r WHERE r.node = $1 AND r.incarnation = $2))sql";
+inline constexpr char kDropLives[] = R"sql(
+  DELETE FROM semaphored.lanes l USING unnest($1::integer[], $2::integer[]) AS d(node, incarnation)
+    WHERE l.node = d.node AND l.incarnation = d.incarnation AND NOT l.alive)sql";
 
 // Floors of clients of whom nothing else is remembered.
 inline constexpr char kPruneClients[] = R"sql(
   DELETE FROM semaphored.clients c WHERE NOT EXISTS (SELECT 1 FROM semaphored.requests r WHERE r.client_id = c.client_id))sql";
 
 // A daemon that is dead and of whom nothing is left. If it comes back it gets another number.
-inline constexpr char kDropNode[] = R"sql(
-  DELETE FROM semaphored.nodes n WHERE n.number = $1 AND n.dead
+inline constexpr char kDropNodes[] = R"sql(
+  DELETE FROM semaphored.nodes n WHERE n.number = ANY ($1::integer[]) AND n.dead
     AND NOT EXISTS (SELECT 1 FROM semaphored.lanes l WHERE l.node = n.number)
     AND NOT EXISTS (SELECT 1 FROM semaphored.sessions s WHERE s.node = n.number)
     AND NOT EXISTS (SELECT 1 FROM semaphored.waiters w WHERE w.node = n.number)
@@ -209,13 +212,13 @@ struct Statements {
         prune_parts(ForSchema(kPruneParts, schema)),
         ended_lives(ForSchema(kEndedLives, schema)),
         prune_answers(ForSchema(kPruneAnswers, schema)),
-        drop_life(ForSchema(kDropLife, schema)),
+        drop_lives(ForSchema(kDropLives, schema)),
         prune_clients(ForSchema(kPruneClients, schema)),
-        drop_node(ForSchema(kDropNode, schema)) {}
+        drop_nodes(ForSchema(kDropNodes, schema)) {}
   std::string commit, load, changed, settle, given, tokens, lock, busy, answers, session,
       session_semaphores, end_lanes, hosted_sessions, hosted_semaphores, names, history,
       end_foreign, withheld, withheld_over, prune, prune_parts, ended_lives, prune_answers,
-      drop_life, prune_clients, drop_node;
+      drop_lives, prune_clients, drop_nodes;
 };
 
 }  // namespace semaphored::postgres

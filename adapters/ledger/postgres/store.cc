@@ -130,12 +130,12 @@ absl::StatusOr<std::vector<ledger::Hint>> PostgresStore::Wait(SteadyTime deadlin
   const bool look = deadline == SteadyTime::min();
   if (!look) {
     if (absl::Status status = Restrained(); !status.ok()) return status;
-    if (options_.lane == 0)
-      pruner_.PruneIfDue(
-          std::chrono::steady_clock::now(),
-          [this](const char* name, const std::string& sql, const Arguments& arguments) {
-            return Query(name, sql, arguments);
-          });
+  }
+  // Under load there are looks only.
+  if (options_.lane == 0 && !in_transaction_) {
+    pruner_.PruneIfDue(std::chrono::steady_clock::now(),
+                       [this](const char* name, const std::string& sql,
+                              const Arguments& arguments) { return Query(name, sql, arguments); });
   }
   if (absl::Status status = Ready(); !status.ok()) return status;
   for (;;) {

@@ -140,7 +140,6 @@ CREATE TABLE semaphored.requests (
   lane      integer NOT NULL,
   CONSTRAINT answered_once PRIMARY KEY (client_id, sequence)
 );
-CREATE INDEX requests_of_life ON semaphored.requests USING brin (node, incarnation);
 -- Answers of the client to requests below this number have been forgotten.
 CREATE TABLE semaphored.clients (
   client_id text COLLATE "C" PRIMARY KEY,
