@@ -213,8 +213,9 @@ void MutateEngine(Mutant mutant, MemoryEngine* engine) {
 
 std::unique_ptr<ledger::LedgerStore> MutateStore(Mutant mutant,
                                                  std::unique_ptr<ledger::LedgerStore> store) {
-  const bool here = mutant == Mutant::kLoseAnswers || mutant == Mutant::kHalfNews || mutant == Mutant::kStaleReads ||
-                    mutant == Mutant::kForgetWaiters || mutant == Mutant::kReverseQueue;
+  const bool here = mutant == Mutant::kLoseAnswers || mutant == Mutant::kHalfNews ||
+                    mutant == Mutant::kStaleReads || mutant == Mutant::kForgetWaiters ||
+                    mutant == Mutant::kReverseQueue;
   if (here) return std::make_unique<MutantStore>(mutant, std::move(store));
   return store;
 }
