@@ -1,6 +1,5 @@
 #include "adapters/open.h"
 
-#include <charconv>
 #include <optional>
 #include <utility>
 
@@ -18,6 +17,7 @@
 #include "adapters/ledger/sqlite/node_table.h"
 #include "adapters/ledger/sqlite/schema.h"
 #include "adapters/ledger/sqlite/store.h"
+#include "adapters/unescape.h"
 
 namespace semaphored {
 namespace {
@@ -31,26 +31,6 @@ struct SqliteUrl {
 
 absl::Status BadUrl(absl::string_view url, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("store '", url, "': ", why));
-}
-
-// Percent signs and two hexadecimal digits become bytes; nullopt if that is not what follows a
-// percent sign.
-std::optional<std::string> Unescape(absl::string_view text) {
-  std::string result;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      result += text[i];
-      continue;
-    }
-    unsigned value = 0;
-    if (i + 2 >= text.size()) return std::nullopt;
-    const char* end = text.data() + i + 3;
-    if (std::from_chars(text.data() + i + 1, end, value, 16).ptr != end || value == 0)
-      return std::nullopt;
-    result += static_cast<char>(value);
-    i += 2;
-  }
-  return result;
 }
 
 absl::Status ReadSqliteOption(absl::string_view url, absl::string_view option, SqliteUrl* result) {

@@ -21,13 +21,13 @@ TEXT
 build_packages=(
   build-essential ca-certificates ccache cmake git ninja-build pkg-config
   libabsl-dev libc-ares-dev libcli11-dev libgrpc++-dev libjemalloc-dev libpq-dev libpqxx-dev
-  libprotobuf-dev libre2-dev libspdlog-dev libsqlite3-dev libssl-dev libtomlplusplus-dev
+  libprotobuf-dev librabbitmq-dev libre2-dev libspdlog-dev libsqlite3-dev libssl-dev libtomlplusplus-dev
   nlohmann-json3-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 test_packages=(
   clang clang-format e2fsprogs openssl iproute2 libclang-rt-14-dev llvm-14 mount pgbouncer
   postgresql-15 postgresql-client-15 procps psmisc python3 python3-grpcio python3-protobuf
-  python3-psycopg2 sqlite3 util-linux
+  python3-pika python3-psycopg2 rabbitmq-server sqlite3 util-linux
 )
 demo_packages=(curl python3)
 tidy_packages=(clang-tidy)

@@ -1,0 +1,194 @@
+// One connection to a RabbitMQ broker, with its channels. Used by one thread at a time, but for
+// Wake(); never throws. Calls block for at most the time-out, after which the connection is given
+// up: what was sent may or may not have been carried out.
+//
+// A channel that the broker closes (for RESOURCE_LOCKED, NOT_FOUND …) takes its consumers and
+// unacknowledged deliveries with it, and no other channel. The number may be opened again.
+#pragma once
+
+#include <amqp.h>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "adapters/rabbitmq/url.h"
+
+namespace semaphored::rabbitmq {
+
+using Channel = uint16_t;
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+// A message that was handed to us.
+struct Delivery {
+  Channel channel = 0;
+  std::string consumer_tag;  // Empty: of Get.
+  uint64_t delivery_tag = 0;
+  bool redelivered = false;
+  // How often it was given back before (x-delivery-count); only quorum queues count.
+  int64_t delivery_count = 0;
+  std::string body;
+};
+
+// What the broker did of itself.
+struct BrokerEvent {
+  enum class Kind : uint8_t {
+    kDelivery,
+    kConsumerCancelled,  // The queue has gone, for example.
+    kChannelClosed,      // With all that was held through it.
+  };
+  Kind kind = Kind::kDelivery;
+  Channel channel = 0;
+  Delivery delivery;
+  std::string consumer_tag;  // kConsumerCancelled.
+  absl::Status status;       // kChannelClosed: why.
+};
+
+struct QueueOptions {
+  bool durable = true;
+  bool exclusive = false;
+  bool auto_delete = false;
+  bool quorum = false;
+  // x-max-length; negative: none.
+  int64_t messages_max = -1;
+};
+
+struct QueueState {
+  uint32_t ready = 0;  // Messages that nobody has.
+  uint32_t consumers = 0;
+};
+
+class Connection {
+ public:
+  // `name` is shown in the broker's list of connections.
+  Connection(Url url, std::string name);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // Connects if it is not connected. UNAVAILABLE, PERMISSION_DENIED (the user, its password, the
+  // virtual host).
+  absl::Status Open();
+  bool is_open() const { return state_ != nullptr; }
+  void Close();
+  // Rises with each Open that connected anew.
+  uint64_t life() const { return life_; }
+  // "3.10.8".
+  const std::string& server_version() const { return server_version_; }
+  // When the broker last answered a call, so that it lived for us and we for it; of this life.
+  SteadyTime answered_at() const { return answered_at_; }
+  // The broker takes no publishes now, and why (connection.blocked); empty: it does.
+  const std::string& blocked() const { return blocked_; }
+
+  // ---- Calls. Errors of the broker close the channel: NOT_FOUND, ALREADY_EXISTS (locked by
+  // another connection), FAILED_PRECONDITION (another kind of queue), PERMISSION_DENIED; else the
+  // connection has broken: UNAVAILABLE. ----
+
+  absl::StatusOr<Channel> OpenChannel();
+  absl::Status CloseChannel(Channel channel);
+  bool is_open(Channel channel) const { return open_.contains(channel); }
+
+  absl::StatusOr<QueueState> Declare(Channel channel, const std::string& queue,
+                                     const QueueOptions& options);
+  // NOT_FOUND if there is none.
+  absl::StatusOr<QueueState> DeclarePassively(Channel channel, const std::string& queue);
+  // How many ready messages went with it. A queue that is not there is no error.
+  absl::StatusOr<uint32_t> Delete(Channel channel, const std::string& queue);
+
+  // nullopt: no message is ready.
+  absl::StatusOr<std::optional<Delivery>> Get(Channel channel, const std::string& queue);
+  // Deliveries come as events, at most `prefetch` that are neither acknowledged nor given back.
+  // The broker gives to consumers of a higher priority first.
+  absl::Status Consume(Channel channel, const std::string& queue, const std::string& consumer_tag,
+                       uint16_t prefetch, int32_t priority);
+  // Deliveries that were on their way still come.
+  absl::Status Cancel(Channel channel, const std::string& consumer_tag);
+
+  // ---- Sent without waiting; Sync then says whether they have arrived. ----
+
+  // Gives back, to the queue, at its old place where that is possible.
+  absl::Status Reject(Channel channel, uint64_t delivery_tag);
+  // Takes it out of the queue for good.
+  absl::Status Acknowledge(Channel channel, uint64_t delivery_tag);
+  // Everything sent on this channel before has been carried out.
+  absl::Status Sync(Channel channel);
+
+  // ---- Publishing, with confirms ----
+
+  absl::Status SelectConfirms(Channel channel);
+  struct Publish {
+    std::string queue;
+    std::string body;
+    bool persistent = true;
+  };
+  enum class Confirm : uint8_t {
+    kStored,
+    kNoQueue,  // Returned: there is no such queue.
+    kRefused,  // The broker says that it did not keep it.
+    kUnknown,  // The connection broke before it was told.
+  };
+  // Through the default exchange, mandatory. One answer for each, in order; RESOURCE_EXHAUSTED:
+  // the broker is blocked, and nothing was sent.
+  absl::StatusOr<std::vector<Confirm>> PublishAll(Channel channel,
+                                                  const std::vector<Publish>& messages);
+
+  // ---- Events ----
+
+  // Takes what has come; waits for something until `deadline` or Wake(). A deadline in the past:
+  // only looks. Error: the connection has broken, and everything held through it is lost.
+  absl::StatusOr<std::vector<BrokerEvent>> Wait(SteadyTime deadline);
+  // Any thread.
+  void Wake();
+
+ private:
+  struct Incoming;  // A message whose frames are coming in.
+  struct Confirming;
+
+  absl::Status Break(std::string_view why);
+  absl::Status Login();
+  template <typename Method>
+  absl::Status Send(Channel channel, amqp_method_number_t id, Method* method);
+  // Sends and waits for one of these answers.
+  template <typename Method>
+  absl::StatusOr<amqp_method_t> Call(Channel channel, amqp_method_number_t id, Method* method,
+                                     std::initializer_list<amqp_method_number_t> answers);
+  // One frame, or none until the deadline: false. Broken: an error.
+  absl::StatusOr<bool> TakeFrame(SteadyTime deadline);
+  absl::Status OnFrame(const amqp_frame_t& frame);
+  absl::Status OnMethod(const amqp_frame_t& frame);
+  void OnMessage(Incoming message);
+  absl::Status OnChannelClose(Channel channel, const amqp_channel_close_t& close);
+  void Forget(Channel channel);
+  bool HasInput() const;
+
+  const Url url_;
+  const std::string name_;
+  amqp_connection_state_t state_ = nullptr;
+  uint64_t life_ = 0;
+  int wake_ = -1;  // An eventfd.
+  std::string server_version_;
+  std::string blocked_;
+  SteadyTime answered_at_{};
+  std::set<Channel> open_;
+  Channel next_channel_ = 1;
+  std::vector<BrokerEvent> events_;
+  std::map<Channel, std::unique_ptr<Incoming>> incoming_;
+  // Of the call under way.
+  std::optional<amqp_method_t> answer_;
+  Channel answer_channel_ = 0;
+  std::vector<amqp_method_number_t> awaited_;
+  std::optional<Delivery> got_;
+  absl::Status closed_;                    // Why the broker closed the channel of the call.
+  std::map<Channel, uint64_t> published_;  // Sequence numbers, of channels with confirms.
+  std::unique_ptr<Confirming> confirming_;
+};
+
+}  // namespace semaphored::rabbitmq

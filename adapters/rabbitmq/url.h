@@ -1,0 +1,40 @@
+// What the URL of a RabbitMQ store says.
+//
+//   amqp://user:password@host:5672/vhost?layout=tokens
+//   amqps://user@host/%2F?password_file=/run/secrets/rabbitmq&ca_file=/etc/ssl/ours.pem
+//
+// The path is the virtual host, percent-encoded; none: "/". Ports: 5672, with amqps 5671.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace semaphored::rabbitmq {
+
+struct Url {
+  enum class Layout : uint8_t { kTokens, kSlots };
+
+  std::string host;
+  int port = 0;
+  std::string vhost = "/";
+  std::string user = "guest";
+  std::string password = "guest";
+  bool tls = false;
+  std::string ca_file;  // Empty: the system's authorities.
+  std::string certificate_file;
+  std::string key_file;
+  bool verify_host = true;
+  Layout layout = Layout::kTokens;
+  // After so long without a sign of life each side gives the connection up; 1 to 60 s.
+  std::chrono::seconds heartbeat{5};
+  // For each answer of the broker; after that the connection is given up.
+  std::chrono::milliseconds timeout{2500};
+};
+
+// INVALID_ARGUMENT: what is wrong, without a password.
+absl::StatusOr<Url> ReadUrl(const std::string& text);
+
+}  // namespace semaphored::rabbitmq

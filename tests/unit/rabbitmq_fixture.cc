@@ -1,0 +1,37 @@
+#include "tests/unit/rabbitmq_fixture.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+
+#include "absl/strings/str_cat.h"
+
+namespace semaphored::rabbitmq {
+
+std::string TestUrl(const std::string& options) {
+  const char* file = std::getenv("SEMAPHORED_TEST_RABBITMQ_URL_FILE");
+  if (file == nullptr)
+    throw std::runtime_error(
+        "SEMAPHORED_TEST_RABBITMQ_URL_FILE names the file with the URL of a RabbitMQ for tests; "
+        "ctest sets it");
+  std::ifstream stream(file);
+  std::string url;
+  if (!std::getline(stream, url)) throw std::runtime_error(absl::StrCat("no URL in ", file));
+  return url + options;
+}
+
+std::unique_ptr<Connection> Connect(const std::string& options) {
+  auto connection = std::make_unique<Connection>(ReadUrl(TestUrl(options)).value(), "unit test");
+  if (const absl::Status status = connection->Open(); !status.ok())
+    throw std::runtime_error(status.ToString());
+  return connection;
+}
+
+std::string NewName() {
+  static int count = 0;
+  return absl::StrCat("unit ", getpid(), " ", ++count);
+}
+
+}  // namespace semaphored::rabbitmq

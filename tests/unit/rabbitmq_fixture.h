@@ -1,0 +1,17 @@
+// What the tests of the RabbitMQ adapters have in common: the broker that the test command has
+// started, and names that no other test uses.
+#pragma once
+
+#include <string>
+
+#include "adapters/rabbitmq/connection.h"
+
+namespace semaphored::rabbitmq {
+
+// Of the broker of the tests; `options` begin with '?'.
+std::string TestUrl(const std::string& options = "");
+// Open. Must succeed.
+std::unique_ptr<Connection> Connect(const std::string& options = "");
+std::string NewName();
+
+}  // namespace semaphored::rabbitmq
