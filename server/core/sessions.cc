@@ -183,7 +183,7 @@ void SessionsImpl::OnTtl(ClaimRecord* record) {
            } else if (outcome->kind == OutcomeKind::kStale) {
              Refuse(again, MovedRefusal(again->semaphore));
            } else if (outcome->kind == OutcomeKind::kNotHeld) {
-             Refuse(again, NotHeldRefusal(outcome->cause, again->semaphore));
+             TellGone(again, outcome->cause);
            }
          });
 }

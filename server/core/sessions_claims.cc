@@ -54,6 +54,21 @@ void SessionsImpl::Refuse(ClaimRecord* record, Refusal refusal) {
   if (listener != nullptr) listener->OnRefused(tag, std::move(refusal));
 }
 
+void SessionsImpl::TellEnded(ClaimRecord* record, EndCause cause) {
+  ClaimListener* listener = record->listener;
+  const Id claim = record->id;
+  const std::string semaphore = record->semaphore;
+  const uint64_t tag = record->tag;
+  Drop(record);
+  if (listener != nullptr) listener->OnEnded(tag, claim, semaphore, cause);
+}
+
+void SessionsImpl::TellGone(ClaimRecord* record, EndCause cause) {
+  if (record->state == State::kHeld)
+    return TellEnded(record, cause == EndCause::kNone ? EndCause::kUnknown : cause);
+  Refuse(record, NotHeldRefusal(cause, record->semaphore));
+}
+
 // ---- Asking ----
 
 Id SessionsImpl::Acquire(AcquireParams params, ClaimListener* listener, uint64_t tag) {
@@ -291,7 +306,7 @@ void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiti
            }
            if (outcome->kind != OutcomeKind::kNotHeld) return;
            if (again->given_up) return Drop(again);
-           Refuse(again, NotHeldRefusal(outcome->cause, again->semaphore));
+           TellGone(again, outcome->cause);
          });
 }
 
@@ -448,14 +463,8 @@ void SessionsImpl::OnEvent(const Event& event) {
     case Event::Kind::kMoved:
       if (event.epoch <= LifeOf(*record).epoch) return;  // It is back already.
       return Refuse(record, MovedRefusal(record->semaphore));
-    case Event::Kind::kEnded: {
-      ClaimListener* listener = record->listener;
-      const std::string semaphore = record->semaphore;
-      const uint64_t tag = record->tag;
-      Drop(record);
-      if (listener != nullptr) listener->OnEnded(tag, event.claim, semaphore, event.cause);
-      return;
-    }
+    case Event::Kind::kEnded:
+      return TellEnded(record, event.cause);
   }
 }
 

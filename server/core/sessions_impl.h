@@ -166,6 +166,10 @@ class SessionsImpl final : public Sessions {
   void BecomeHeld(ClaimRecord* record, LeasePtr lease);
   void TellGranted(ClaimRecord* record);
   void Refuse(ClaimRecord* record, Refusal refusal);
+  // Its lease has ended; whoever listens is told, and forgets it.
+  void TellEnded(ClaimRecord* record, EndCause cause);
+  // What was to be ended here is gone already: a lease has ended, anything else is refused.
+  void TellGone(ClaimRecord* record, EndCause cause);
   void EndClaim(ClaimRecord* record, EndCause cause, bool only_waiting);
   void EndAbandoned(ClaimRecord* record);
   void ArmRecall(ClaimRecord* record);

@@ -11,25 +11,38 @@ namespace {
 constexpr int64_t kPagesAtOnce = 16;
 }  // namespace
 
-void Pruner::PruneIfDue(std::chrono::steady_clock::time_point now, const Query& query) {
-  if (now < last_ + options_.interval) return;
+Answered Pruner::Ask(const Query& query, const char* name, const std::string& sql,
+                     const Arguments& arguments) {
+  Answered answered;
+  answered.ok = false;
+  if (!broken_.ok()) return answered;
+  answered = query(name, sql, arguments);
+  // Without a state it was not the server who said so.
+  if (!answered.ok && answered.failure.state.empty()) broken_ = answered.failure.status;
+  return answered;
+}
+
+absl::Status Pruner::PruneIfDue(std::chrono::steady_clock::time_point now, const Query& query) {
+  if (now < last_ + options_.interval) return absl::OkStatus();
+  broken_ = absl::OkStatus();
   last_ = now;
   if (looks_++ % options_.thorough_every == 0) {
     // Also what became visible after higher numbers had gone.
     history_from_ = "0";
     look_for_ended_ = true;
   }
-  query("prune_parts", sql_->prune_parts, {});
+  Ask(query, "prune_parts", sql_->prune_parts, {});
   const bool more_history = PruneHistory(query);
   const bool more_lives = PruneLives(now, query);
   // There is more, perhaps: soon again.
   if (more_history || more_lives) last_ = now - options_.interval * 39 / 40;
+  return broken_;
 }
 
 bool Pruner::PruneHistory(const Query& query) {
-  const Answered pruned = query("prune", sql_->prune,
-                                {std::to_string(options_.history_rows),
-                                 std::to_string(options_.history_age_ms), history_from_});
+  const Answered pruned = Ask(query, "prune", sql_->prune,
+                              {std::to_string(options_.history_rows),
+                               std::to_string(options_.history_age_ms), history_from_});
   if (!pruned.ok) return false;
   const bool some = pruned.rows[0][0].as<int>() > 0;
   history_from_ = some ? pruned.rows[0][1].as<std::string>() : "0";
@@ -37,7 +50,7 @@ bool Pruner::PruneHistory(const Query& query) {
 }
 
 bool Pruner::LookForEnded(std::chrono::steady_clock::time_point now, const Query& query) {
-  const Answered ended = query("ended_lives", sql_->ended_lives, {});
+  const Answered ended = Ask(query, "ended_lives", sql_->ended_lives, {});
   if (!ended.ok) return false;
   std::map<Life, std::chrono::steady_clock::time_point> seen;
   for (const auto& row : ended.rows) {
@@ -70,16 +83,16 @@ bool Pruner::PruneLives(std::chrono::steady_clock::time_point now, const Query& 
   const std::string incarnation_array = incarnations.Take();
   const auto place = [](int64_t page) { return absl::StrCat("(", page, ",0)"); };
   const Answered pruned =
-      query("prune_answers", sql_->prune_answers,
-            {node_array, incarnation_array, place(page_), place(page_ + kPagesAtOnce)});
+      Ask(query, "prune_answers", sql_->prune_answers,
+          {node_array, incarnation_array, place(page_), place(page_ + kPagesAtOnce)});
   if (!pruned.ok) return false;
   page_ += kPagesAtOnce;
   if (page_ < pruned.rows[0][1].as<int64_t>()) return true;
   // They can have written nothing since: their lanes had ended.
   going_.clear();
-  query("drop_lives", sql_->drop_lives, {node_array, incarnation_array});
-  query("prune_clients", sql_->prune_clients, {});
-  query("drop_nodes", sql_->drop_nodes, {node_array});
+  Ask(query, "drop_lives", sql_->drop_lives, {node_array, incarnation_array});
+  Ask(query, "prune_clients", sql_->prune_clients, {});
+  Ask(query, "drop_nodes", sql_->drop_nodes, {node_array});
   return false;
 }
 

@@ -34,8 +34,9 @@ class Pruner {
   // `sql` outlives it.
   Pruner(const Statements* sql, PruneOptions options) : sql_(sql), options_(options) {}
 
-  // Does one batch, if it is time. Errors are left to whoever asks next.
-  void PruneIfDue(std::chrono::steady_clock::time_point now, const Query& query);
+  // Does one batch, if it is time. Error: the connection has broken, and nothing more was tried;
+  // what else the server says is of no concern to whoever waits.
+  absl::Status PruneIfDue(std::chrono::steady_clock::time_point now, const Query& query);
 
  private:
   using Life = std::pair<int64_t, int64_t>;  // Node and incarnation.
@@ -43,6 +44,10 @@ class Pruner {
   bool PruneHistory(const Query& query);
   bool PruneLives(std::chrono::steady_clock::time_point now, const Query& query);
   bool LookForEnded(std::chrono::steady_clock::time_point now, const Query& query);
+
+  // Asks, and remembers if the connection broke.
+  Answered Ask(const Query& query, const char* name, const std::string& sql,
+               const Arguments& arguments);
 
   const Statements* sql_;
   const PruneOptions options_;
@@ -55,6 +60,7 @@ class Pruner {
   // Lives whose answers are being taken out, page by page of the table.
   std::vector<Life> going_;
   int64_t page_ = 0;
+  absl::Status broken_;
 };
 
 }  // namespace semaphored::postgres

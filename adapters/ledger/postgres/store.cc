@@ -131,13 +131,16 @@ absl::StatusOr<std::vector<ledger::Hint>> PostgresStore::Wait(SteadyTime deadlin
   if (!look) {
     if (absl::Status status = Restrained(); !status.ok()) return status;
   }
+  if (absl::Status status = Ready(); !status.ok()) return status;
   // Under load there are looks only.
   if (options_.lane == 0 && !in_transaction_) {
-    pruner_.PruneIfDue(std::chrono::steady_clock::now(),
-                       [this](const char* name, const std::string& sql,
-                              const Arguments& arguments) { return Query(name, sql, arguments); });
+    absl::Status pruned = pruner_.PruneIfDue(
+        std::chrono::steady_clock::now(),
+        [this](const char* name, const std::string& sql, const Arguments& arguments) {
+          return Query(name, sql, arguments);
+        });
+    if (!pruned.ok()) return pruned;
   }
-  if (absl::Status status = Ready(); !status.ok()) return status;
   for (;;) {
     if (absl::Status status = connection_->TakeNotifications(take); !status.ok()) return status;
     const auto now = std::chrono::steady_clock::now();
