@@ -64,6 +64,16 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
     found_events_.insert(found_events_.end(), settled->events.begin(), settled->events.end());
     found_changes_.insert(found_changes_.end(), settled->changes.begin(), settled->changes.end());
   }
+  if (store_->permits() != nullptr) {
+    CollectLost();
+    if (!lost_permits_.empty()) {
+      StepResult lost;
+      if (absl::Status status = Run({}, deadline, &lost); !status.ok()) return status;
+      if (batch.empty()) return lost;
+      found_events_.insert(found_events_.end(), lost.events.begin(), lost.events.end());
+      found_changes_.insert(found_changes_.end(), lost.changes.begin(), lost.changes.end());
+    }
+  }
   if (batch.empty()) return WaitForEvents(deadline);
 
   StepResult result;
@@ -121,12 +131,14 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
 absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
   if (!exclusive()) deadline = std::min(deadline, swept_at_ + options_.sweep_interval);
   if (absl::Status status = Hear(store_->Wait(deadline)); !status.ok()) return status;
+  if (store_->permits() != nullptr) CollectLost();
   if (!exclusive()) {
     LookWhetherWithheld();
     if (absl::Status status = SweepIfDue(); !status.ok()) return status;
   }
   StepResult result;
-  if (std::ranges::any_of(to_serve_, [&](const std::string& name) { return !IsBusy(name); })) {
+  if (!lost_permits_.empty() ||
+      std::ranges::any_of(to_serve_, [&](const std::string& name) { return !IsBusy(name); })) {
     if (absl::Status status = Run({}, options_.now() + kServeTime, &result); !status.ok())
       return status;
     return result;
@@ -198,6 +210,8 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
     SemaphoreRow& row = outcome.report->info->row;
     if (const Semaphore* semaphore = state_.Find(row.name)) row.revision = semaphore->row.revision;
   }
+  lost_permits_.clear();
+  vanished_.clear();
   result->outcomes = std::move(decided->outcomes);
   result->events = std::move(found_events_);
   found_events_.clear();

@@ -42,7 +42,7 @@ class LedgerAdapter final : public Adapter {
     std::vector<Submission> batch;
   };
 
-  bool exclusive() const { return store_->guarantees().exclusive; }
+  bool exclusive() const { return store_->owns_state(); }
 
   absl::StatusOr<StepResult> WaitForEvents(SteadyTime deadline);
   // Decides a batch, writes it, and decides it anew as often as another daemon was first.
@@ -89,6 +89,12 @@ class LedgerAdapter final : public Adapter {
   absl::Status Hear(const absl::StatusOr<std::vector<Hint>>& hints);
   bool Learn(const Hint& hint);
   absl::Status Refresh(std::vector<std::string> names);
+  // Stores that hand out permits: what must be known before a batch is decided, and what the engine
+  // has taken back.
+  absl::Status PreparePermits(absl::Span<const Submission> batch);
+  absl::Status LoadRow(const std::string& name);
+  void CollectLost();
+  void EndLost(Editor& editor);
   // Where somebody waits there may be room now.
   void ServeLater(const std::string& name);
   absl::Status SweepIfDue();
@@ -127,6 +133,8 @@ class LedgerAdapter final : public Adapter {
   absl::btree_set<std::string> to_serve_;
   absl::flat_hash_map<std::string, SteadyTime> busy_;
   bool withheld_ = false;
+  std::vector<LostPermit> lost_permits_;
+  std::vector<std::string> vanished_;  // Semaphores that are not in the engine any more.
   SteadyTime swept_at_{};
 };
 

@@ -38,7 +38,11 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
     }
     if (absl::Status status = Refresh(std::move(missing)); !status.ok()) return status;
   }
+  if (store_->permits() != nullptr) {
+    if (absl::Status status = PreparePermits(batch); !status.ok()) return status;
+  }
   Editor editor(&state_, &decided->transaction);
+  if (store_->permits() != nullptr) EndLost(editor);
   Serve(editor);
   for (const Submission& submission : batch) {
     if (absl::Status status = DecideOne(submission.command, editor, decided); !status.ok()) {
@@ -59,6 +63,7 @@ Context LedgerAdapter::NewContext() const {
   context.limits = options_.limits;
   context.shared = !exclusive();
   context.withheld = withheld_;
+  context.permits = store_->permits();
   context.now_unix_ms = options_.now_unix_ms();
   return context;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "adapters/adapter.h"
+#include "adapters/ledger/permits.h"
 #include "adapters/ledger/transaction.h"
 
 namespace semaphored::ledger {
@@ -25,8 +26,9 @@ struct Context {
   int64_t now_unix_ms = 0;  // For people.
   uint32_t client = 0;      // Number of the command's requester, if it has one.
   Limits limits;
-  bool shared = false;    // Other daemons may work on the store.
-  bool withheld = false;  // LedgerStore::GrantsWithheld.
+  bool shared = false;              // Other daemons may work on the store.
+  bool withheld = false;            // LedgerStore::GrantsWithheld.
+  PermitSource* permits = nullptr;  // nullptr: whatever the state has room for is granted.
 };
 
 Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& context);

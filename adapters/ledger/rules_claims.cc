@@ -38,10 +38,20 @@ bool SomebodyAhead(const Semaphore& semaphore, int32_t priority, const Limits& l
   return false;
 }
 
-void GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const Context& context) {
+// False: the engine gives no permit, and nothing has changed.
+bool GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const WaiterPtr& waiter,
+             const Context& context) {
   auto lease = std::make_shared<Lease>();
   static_cast<Claim&>(*lease) = claim;
-  lease->slots = semaphore->slots.LowestFree(claim.permits);
+  if (context.permits == nullptr) {
+    lease->slots = semaphore->slots.LowestFree(claim.permits);
+  } else {
+    const auto permit = context.permits->Take(semaphore->row.name, claim.id);
+    if (!permit) return false;
+    lease->slots = {permit->slot};
+    lease->token = permit->token;
+  }
+  if (waiter) editor.Leave(semaphore, waiter, EndCause::kNone);
   lease->granted_at_unix_ms = context.now_unix_ms;
   lease->longest_hold_ms = semaphore->row.settings.longest_hold_ms;
   editor.RequireEpoch(claim);
@@ -52,6 +62,7 @@ void GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const Con
   answer.claim = claim.id;
   editor.Remember(std::move(answer));
   editor.Grant(semaphore, std::move(lease));
+  return true;
 }
 
 Claim ClaimOf(const AcquireCommand& command, const Context& context) {
@@ -174,8 +185,7 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
       continue;
     }
     // Erasing invalidates no other place of the tree, so `at` stays good.
-    editor.Leave(semaphore, waiter, EndCause::kNone);
-    GrantTo(editor, semaphore, *waiter, context);
+    if (!GrantTo(editor, semaphore, *waiter, waiter, context)) return;
   }
 }
 
@@ -218,12 +228,13 @@ Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& co
   const Claim claim = ClaimOf(command, context);
   const bool paused = semaphore->row.paused;
   const bool at_cap = HolderAtCap(*semaphore, claim.holder, claim.permits);
-  const bool room =
+  bool room =
       Fits(*semaphore, claim.permits) && !SomebodyAhead(*semaphore, claim.priority, context.limits);
-  if (!paused && room && !at_cap && !context.withheld) {
-    Claim granted = claim;
-    granted.order = semaphore->row.next_order;
-    GrantTo(editor, semaphore, granted, context);
+  Claim granted = claim;
+  granted.order = semaphore->row.next_order;
+  const bool may = !paused && room && !at_cap && !context.withheld;
+  if (may && !GrantTo(editor, semaphore, granted, nullptr, context)) room = false;
+  if (may && room) {
     Outcome outcome = Simply(OutcomeKind::kGranted);
     outcome.lease = semaphore->FindLease(claim.id);
     outcome.claim = claim.id;

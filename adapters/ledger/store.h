@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "adapters/adapter.h"
 #include "adapters/ledger/news.h"
+#include "adapters/ledger/permits.h"
 #include "adapters/ledger/transaction.h"
 #include "adapters/types.h"
 
@@ -61,6 +62,19 @@ class LedgerStore {
   virtual ~LedgerStore() = default;
 
   virtual const Guarantees& guarantees() const = 0;
+
+  // All that it has is in the ledger's state, and nobody else changes it. Where it says "exclusive
+  // store" below, this is meant.
+  virtual bool owns_state() const { return guarantees().exclusive; }
+
+  // Set for a store that hands out permits; it then owns its state, keeps no claims, and
+  //   * Load gives rows only, asked for when a semaphore is first spoken of and now and then after;
+  //   * Provide makes a semaphore, unless it is there, before a batch is decided that may;
+  //   * TakeLostPermits gives the claims whose permits the engine has taken back since the last
+  //   call.
+  virtual PermitSource* permits() { return nullptr; }
+  virtual absl::Status Provide(const SemaphoreRow&) { return absl::OkStatus(); }
+  virtual std::vector<LostPermit> TakeLostPermits() { return {}; }
 
   // Everything, as one snapshot. An exclusive store is asked for this once, at the start.
   virtual absl::StatusOr<Image> LoadAll() = 0;

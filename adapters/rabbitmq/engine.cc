@@ -1,0 +1,114 @@
+#include "adapters/rabbitmq/engine.h"
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/ledger/ledger_adapter.h"
+#include "adapters/rabbitmq/connection.h"
+#include "adapters/rabbitmq/token_store.h"
+
+namespace semaphored::rabbitmq {
+namespace {
+
+constexpr QueueOptions kOfNode{.durable = false, .exclusive = true};
+constexpr std::chrono::milliseconds kPause{50};
+
+// Nobody has to be declared dead here: the broker takes back what a dead connection had. A node is
+// an exclusive queue of its name, so that no two daemons have one.
+class RabbitNodes : public NodeStore {
+ public:
+  explicit RabbitNodes(Url url) : url_(std::move(url)), connection_(url_, "semaphored node") {}
+
+  absl::StatusOr<NodeRef> Join(const std::string& node_id) override {
+    node_id_ = node_id;
+    // The broker may not have noticed yet that an earlier life has ended.
+    const auto deadline = std::chrono::steady_clock::now() + 2 * url_.heartbeat;
+    absl::Status status = Claim();
+    while (absl::IsAlreadyExists(status) && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(kPause);
+      status = Claim();
+    }
+    if (absl::IsAlreadyExists(status))
+      return absl::FailedPreconditionError(
+          absl::StrCat("rabbitmq: another daemon has the node id ", node_id));
+    if (!status.ok()) return status;
+    return self_;
+  }
+
+  absl::Status Heartbeat() override {
+    absl::Status status = Claim();
+    if (absl::IsAlreadyExists(status))
+      return absl::FailedPreconditionError(
+          absl::StrCat("rabbitmq: another daemon has taken the node id ", node_id_));
+    if (status.ok()) ++counter_;
+    return status;
+  }
+
+  absl::StatusOr<std::vector<Node>> Observe() override {
+    return std::vector<Node>{{self_, node_id_, counter_, false}};
+  }
+
+  absl::StatusOr<bool> DeclareDead(const Node&) override { return false; }
+
+ private:
+  // Declared anew each time: on this connection that changes nothing.
+  absl::Status Claim() {
+    if (absl::Status status = connection_.Open(); !status.ok()) return status;
+    if (!connection_.is_open(channel_)) {
+      absl::StatusOr<Channel> channel = connection_.OpenChannel();
+      if (!channel.ok()) return channel.status();
+      channel_ = *channel;
+    }
+    return connection_.Declare(channel_, absl::StrCat("semaphored.node.", node_id_), kOfNode)
+        .status();
+  }
+
+  const Url url_;
+  Connection connection_;
+  Channel channel_ = 0;
+  std::string node_id_;
+  // Rows of others are never seen: a number is only for ourselves.
+  const NodeRef self_{1, 1};
+  uint64_t counter_ = 0;
+};
+
+class RabbitEngine : public Engine {
+ public:
+  explicit RabbitEngine(Url url) : url_(std::move(url)), nodes_(url_) {
+    guarantees_.adapter = "rabbitmq";
+    guarantees_.leases_survive_daemon = false;
+    guarantees_.weighted = false;
+    guarantees_.permits_per_request_max = 1;
+    guarantees_.queue = false;
+    guarantees_.history = false;
+    guarantees_.safe_at_failover = false;
+  }
+
+  const Guarantees& guarantees() const override { return guarantees_; }
+  NodeStore& nodes() override { return nodes_; }
+
+  absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(const ledger::LedgerOptions& options) override {
+    auto connection = std::make_unique<Connection>(url_, "semaphored lane");
+    if (absl::Status status = connection->Open(); !status.ok()) return status;
+    return ledger::MakeLedgerAdapter(
+        std::make_unique<TokenStore>(std::move(connection), guarantees_), options);
+  }
+
+ private:
+  const Url url_;
+  RabbitNodes nodes_;
+  Guarantees guarantees_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> OpenRabbit(const std::string& url) {
+  absl::StatusOr<Url> read = ReadUrl(url);
+  if (!read.ok()) return read.status();
+  if (read->layout == Url::Layout::kSlots)
+    return absl::UnimplementedError("rabbitmq: layout=slots is not there yet");
+  return std::make_unique<RabbitEngine>(*std::move(read));
+}
+
+}  // namespace semaphored::rabbitmq
