@@ -75,7 +75,6 @@ class LedgerAdapter final : public Adapter {
   absl::Status AskAnswers(absl::Span<const Submission> batch);
   // Shared stores: what the batch rests upon and does not write, as conditions of its transaction.
   void AddConditions(Decided* decided);
-  void AddSessionsOfConcern(Transaction* transaction) const;
   // The same, looked at, since there is nothing to write.
   CommitResult CheckConditions(const Transaction& transaction);
   absl::Status Need(const Command& command, std::vector<std::string>* missing);

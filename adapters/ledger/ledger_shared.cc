@@ -122,21 +122,6 @@ bool LedgerAdapter::Learn(const Hint& hint) {
   if (hint.details.empty()) return false;
   const std::optional<News> news = store_->ReadNews(hint);
   if (!news) return false;
-  for (const SessionPtr& session : news->sessions) {
-    // It has moved meanwhile, or before.
-    const SessionPtr& known = state_.FindSession(session->id);
-    if (known && known->epoch != session->epoch) return false;
-  }
-  for (const NewsOfClient& client : news->clients)
-    clients_.AddStored(client.number, client.client_id, 0, options_.now());
-  for (const SessionPtr& session : news->sessions) {
-    if (!state_.FindSession(session->id)) state_.Apply(SessionChange{nullptr, session});
-  }
-  if (const Semaphore* semaphore = state_.Find(news->semaphore)) {
-    for (const NewsOfLease& each : news->leases) {
-      if (each.lease) each.lease->longest_hold_ms = semaphore->row.settings.longest_hold_ms;
-    }
-  }
   std::optional<SemaphoreDelta> delta = Apply(*news, &state_);
   if (!delta) return false;
   ServeLater(delta->name);
@@ -383,30 +368,12 @@ void LedgerAdapter::AddConditions(Decided* decided) {
     // Who is next hears everything, so that when he is granted he has nothing to read.
     concern(delta, *semaphore->queue.begin()->second);
   }
-  if (!transaction.concerns.empty()) AddSessionsOfConcern(&transaction);
   absl::flat_hash_set<std::pair<uint32_t, uint64_t>> answered;
   for (const Answer& answer : transaction.answers)
     answered.insert({answer.request.client, answer.request.sequence});
   for (AskedRequest& asked : assumed_new_) {
     if (!answered.contains({asked.request.client, asked.request.sequence}))
       transaction.unanswered.push_back(std::move(asked));
-  }
-}
-
-void LedgerAdapter::AddSessionsOfConcern(Transaction* transaction) const {
-  absl::flat_hash_set<Id> added;
-  const auto add = [&](const Claim& claim) {
-    if (claim.detached() || !added.insert(claim.session).second) return;
-    if (const SessionPtr& session = state_.FindSession(claim.session))
-      transaction->sessions_of_concern.push_back(session);
-  };
-  for (const SemaphoreDelta& delta : transaction->semaphores) {
-    for (const LeaseChange& change : delta.leases) {
-      if (change.after) add(*change.after);
-    }
-    for (const WaiterChange& change : delta.waiters) {
-      if (change.after) add(*change.after);
-    }
   }
 }
 

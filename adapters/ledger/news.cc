@@ -17,32 +17,34 @@ bool RowChanged(const SemaphoreRow& before, const SemaphoreRow& after) {
   return same != after;
 }
 
-// All that happened to each claim as one change. False: one came and went at once.
-template <typename Change, typename Each>
-bool Fold(const std::vector<Change>& changes, size_t claims_max, std::vector<Each>* folded) {
-  absl::flat_hash_map<Id, std::pair<size_t, bool>> places;  // In `folded`; and if it is new.
-  for (const Change& change : changes) {
-    const Id id = (change.before ? change.before : change.after)->id;
-    const auto [at, is_first] =
-        places.try_emplace(id, folded->size(), static_cast<bool>(!change.before));
-    if (!change.after && at->second.second) return false;
-    if (is_first && folded->size() == claims_max) return false;
-    if (is_first) folded->emplace_back().id = id;
-    Each& each = (*folded)[at->second.first];
-    each = Each{id, change.after, change.cause};
-  }
-  return true;
+WaiterPtr At(const Semaphore& semaphore, const QueuePlace& place) {
+  const auto found = semaphore.queue.find(place);
+  return found == semaphore.queue.end() ? nullptr : found->second;
 }
 
-// Whether every slot that is taken is free, or is given up by a claim of the news.
-bool SlotsFit(const News& news, const Semaphore& semaphore) {
-  absl::flat_hash_set<Id> spoken_of;
-  for (const NewsOfLease& each : news.leases) spoken_of.insert(each.id);
-  for (const NewsOfLease& each : news.leases) {
-    if (!each.lease) continue;
-    for (const uint32_t slot : each.lease->slots) {
+// The lease that the waiter became.
+LeasePtr LeaseOf(const Waiter& waiter, const News::Grant& grant, int64_t longest_hold_ms) {
+  auto lease = std::make_shared<Lease>();
+  static_cast<Claim&>(*lease) = waiter;
+  lease->slots = grant.slots;
+  lease->token = grant.token;
+  lease->granted_at_unix_ms = grant.granted_at_unix_ms;
+  lease->longest_hold_ms = longest_hold_ms;
+  return lease;
+}
+
+// Each slot that is granted is free, or becomes free with a lease that ends; and no two get one.
+bool SlotsFit(const SemaphoreDelta& delta, const Semaphore& semaphore) {
+  absl::flat_hash_set<Id> ending;
+  for (const LeaseChange& change : delta.leases) {
+    if (change.before) ending.insert(change.before->id);
+  }
+  absl::flat_hash_set<uint32_t> given;
+  for (const LeaseChange& change : delta.leases) {
+    if (!change.after) continue;
+    for (const uint32_t slot : change.after->slots) {
       const LeasePtr& at = semaphore.slots.At(slot);
-      if (at && !spoken_of.contains(at->id)) return false;
+      if (slot == 0 || (at && !ending.contains(at->id)) || !given.insert(slot).second) return false;
     }
   }
   return true;
@@ -50,30 +52,44 @@ bool SlotsFit(const News& news, const Semaphore& semaphore) {
 
 }  // namespace
 
-std::optional<News> NewsOf(const Transaction& transaction, const SemaphoreDelta& delta,
-                           size_t claims_max) {
+std::optional<NewsAndGrants> NewsOf(const Transaction& transaction, const SemaphoreDelta& delta,
+                                    size_t claims_max) {
   if (!delta.before || !delta.after || RowChanged(*delta.before, *delta.after)) return std::nullopt;
   // A session that moves or ends takes with it claims of semaphores that are not touched here.
-  if (std::ranges::any_of(transaction.sessions,
-                          [](const auto& each) { return each.before != nullptr; }))
+  if (std::ranges::any_of(transaction.sessions, [](const auto& each) { return each.before != nullptr; }))
     return std::nullopt;
-  News news;
+  if (delta.leases.size() + delta.waiters.size() > claims_max) return std::nullopt;
+  NewsAndGrants result;
+  News& news = result.news;
   news.semaphore = delta.name;
   news.revision = delta.before->revision + 1;
   news.next_order = delta.after->next_order;
-  if (!Fold(delta.leases, claims_max, &news.leases)) return std::nullopt;
-  if (!Fold(delta.waiters, claims_max, &news.waiters)) return std::nullopt;
-  absl::flat_hash_set<Id> sessions;
-  for (const NewsOfLease& each : news.leases) {
-    if (each.lease) sessions.insert(each.lease->session);
+  absl::flat_hash_map<Id, QueuePlace> granted;  // Waiters that became leases.
+  for (const WaiterChange& change : delta.waiters) {
+    if (!change.before || change.after) return std::nullopt;
+    const QueuePlace place = PlaceOf(*change.before);
+    if (change.cause == EndCause::kNone) {
+      granted[change.before->id] = place;
+    } else {
+      news.left.push_back({place, change.cause});
+    }
   }
-  for (const NewsOfWaiter& each : news.waiters) {
-    if (each.waiter) sessions.insert(each.waiter->session);
+  for (const LeaseChange& change : delta.leases) {
+    if (change.before && change.after) return std::nullopt;
+    if (!change.after) {
+      news.ended.push_back({change.before->slots.front(), change.cause});
+      // Granted by this very batch.
+      if (granted.contains(change.before->id)) return std::nullopt;
+      continue;
+    }
+    const auto waiter = granted.find(change.after->id);
+    if (waiter == granted.end()) return std::nullopt;
+    news.granted.push_back(
+        {waiter->second, change.after->slots, 0, change.after->granted_at_unix_ms});
+    result.grants.push_back(change.after);
   }
-  for (const SessionPtr& session : transaction.sessions_of_concern) {
-    if (sessions.contains(session->id)) news.sessions.push_back(session);
-  }
-  return news;
+  if (news.granted.size() != granted.size()) return std::nullopt;
+  return result;
 }
 
 std::optional<SemaphoreDelta> Apply(const News& news, LedgerState* state) {
@@ -82,17 +98,26 @@ std::optional<SemaphoreDelta> Apply(const News& news, LedgerState* state) {
   SemaphoreDelta delta;
   delta.name = news.semaphore;
   delta.before = semaphore->row;
-  for (const NewsOfWaiter& each : news.waiters) {
-    WaiterPtr before = semaphore->FindWaiter(each.id);
-    if (!before && !each.waiter) return std::nullopt;
-    delta.waiters.push_back({std::move(before), each.waiter, each.cause});
+  absl::flat_hash_set<Id> seen;
+  for (const News::Leave& leave : news.left) {
+    WaiterPtr waiter = At(*semaphore, leave.place);
+    if (!waiter || !seen.insert(waiter->id).second) return std::nullopt;
+    delta.waiters.push_back({std::move(waiter), nullptr, leave.cause});
   }
-  for (const NewsOfLease& each : news.leases) {
-    LeasePtr before = semaphore->FindLease(each.id);
-    if (!before && !each.lease) return std::nullopt;
-    delta.leases.push_back({std::move(before), each.lease, each.cause});
+  for (const News::End& end : news.ended) {
+    const LeasePtr& lease = semaphore->slots.At(end.slot);
+    if (!lease || !seen.insert(lease->id).second) return std::nullopt;
+    delta.leases.push_back({lease, nullptr, end.cause});
   }
-  if (!SlotsFit(news, *semaphore)) return std::nullopt;
+  for (const News::Grant& grant : news.granted) {
+    WaiterPtr waiter = At(*semaphore, grant.place);
+    if (!waiter || !seen.insert(waiter->id).second || grant.slots.size() != waiter->permits)
+      return std::nullopt;
+    delta.leases.push_back(
+        {nullptr, LeaseOf(*waiter, grant, semaphore->row.settings.longest_hold_ms)});
+    delta.waiters.push_back({std::move(waiter), nullptr, EndCause::kNone});
+  }
+  if (!SlotsFit(delta, *semaphore)) return std::nullopt;
   ApplyAtOnce(delta, semaphore, state);
   SemaphoreRow row = semaphore->row;
   row.revision = news.revision;

@@ -1,6 +1,10 @@
 // What one commit did to one semaphore, in a form that an engine can tell another daemon, so that
-// it need not read the semaphore again. A hint like every push: it may be lost, late or told twice,
-// and is then of no use, but it is never wrong.
+// it need not read the semaphore again before it tells its client of a grant. A hint like every
+// push: it may be lost, late or told twice, and is then of no use.
+//
+// Claims go by their slots and their places in the queue, not by their ids: whoever knows an id may
+// give the lease back, and a push may be overheard. So only those changes can be told of which the
+// other daemon knows the claims already.
 #pragma once
 
 #include <cstdint>
@@ -21,42 +25,42 @@ struct Hint {
   std::string details;    // What LedgerStore::ReadNews reads; empty: none.
 };
 
-struct NewsOfLease {
-  Id id;
-  LeasePtr lease;  // As it is now; nullptr: it has ended.
-  EndCause cause = EndCause::kNone;
-};
-
-struct NewsOfWaiter {
-  Id id;
-  WaiterPtr waiter;  // As it is now; nullptr: it has left. cause kNone: because it was granted.
-  EndCause cause = EndCause::kNone;
-};
-
-struct NewsOfClient {
-  uint32_t number = 0;  // This store object's.
-  std::string client_id;
-};
-
 // Only for whoever knows the semaphore as it was one revision before.
 struct News {
+  struct End {
+    uint32_t slot = 0;  // The first of the lease that has ended.
+    EndCause cause = EndCause::kNone;
+  };
+  struct Grant {
+    QueuePlace place;  // Of the waiter that became a lease.
+    Slots slots;
+    uint64_t token = 0;
+    int64_t granted_at_unix_ms = 0;
+  };
+  struct Leave {
+    QueuePlace place;
+    EndCause cause = EndCause::kNone;
+  };
   std::string semaphore;
   uint64_t revision = 0;
   uint64_t next_order = 0;
-  std::vector<NewsOfLease> leases;  // Each once.
-  std::vector<NewsOfWaiter> waiters;
-  std::vector<SessionPtr> sessions;   // Of the claims above that are still there.
-  std::vector<NewsOfClient> clients;  // Of the rows above. Set by the store that reads it.
+  std::vector<End> ended;
+  std::vector<Grant> granted;
+  std::vector<Leave> left;
 };
 
-// Tokens are as in the transaction. nullopt: more has happened than news can say (its settings have
-// changed, it was made or destroyed, a lease was granted and ended at once), or more than
-// `claims_max` claims are concerned.
-std::optional<News> NewsOf(const Transaction& transaction, const SemaphoreDelta& delta,
-                           size_t claims_max);
+// The leases that were granted, in the order of News::granted, for their tokens.
+struct NewsAndGrants {
+  News news;
+  std::vector<LeasePtr> grants;
+};
+
+// nullopt: more has happened than news can say, or more than `claims_max` claims are concerned.
+std::optional<NewsAndGrants> NewsOf(const Transaction& transaction, const SemaphoreDelta& delta,
+                                    size_t claims_max);
 
 // Carries it out; what it comes to, as a delta. nullopt: the state does not know the semaphore as
-// it was before, and is as it was. Sessions are the caller's to apply, before.
+// it was before, and is as it was.
 std::optional<SemaphoreDelta> Apply(const News& news, LedgerState* state);
 
 }  // namespace semaphored::ledger

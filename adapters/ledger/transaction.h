@@ -94,8 +94,6 @@ struct Transaction {
   // Other nodes whose claims it changes, or who hold where somebody waits, and in which semaphore:
   // those are to be told, if the engine can. Each pair once. Only on a store that is not exclusive.
   std::vector<std::pair<uint32_t, std::string>> concerns;
-  // Sessions of the claims that come or change in those semaphores, as they are known here.
-  std::vector<SessionPtr> sessions_of_concern;
   std::vector<NewClient> new_clients;
   std::vector<AnswerFloor> answer_floors;
   // Silent here for long, and without claims. A shared store may drop what it knows of one only if

@@ -28,12 +28,14 @@ CommitResult Failed(absl::Status status) {
 constexpr size_t kNewsClaimsMax = 8;
 constexpr size_t kMailMax = 1000;
 
+// With the tokens that the engine gave.
 std::optional<ledger::News> TellableNews(const Transaction& transaction,
                                          const SemaphoreDelta& delta) {
-  const bool concerns = std::ranges::any_of(
-      transaction.concerns, [&](const auto& concern) { return concern.second == delta.name; });
-  if (!concerns) return std::nullopt;  // Then the writer has not looked for the sessions.
-  return NewsOf(transaction, delta, kNewsClaimsMax);
+  std::optional<ledger::NewsAndGrants> told = NewsOf(transaction, delta, kNewsClaimsMax);
+  if (!told) return std::nullopt;
+  for (size_t i = 0; i < told->grants.size(); ++i)
+    told->news.granted[i].token = told->grants[i]->token;
+  return std::move(told->news);
 }
 
 CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, false, {}, {}}; }
@@ -105,10 +107,6 @@ Transaction MemoryStore::ForEngine(const Transaction& transaction) {
     numbers_[added.client_id] = added.number;
   }
   Transaction copy = DeepCopy(transaction);
-  for (SessionPtr& session : copy.sessions_of_concern) {
-    session = std::make_shared<Session>(*session);
-    session->client = ToEngine(session->client);
-  }
   std::set<const void*> done;
   const auto translate = [&](const auto& row) {
     if (row && done.insert(row.get()).second) row->request.client = ToEngine(row->request.client);
@@ -369,32 +367,10 @@ absl::StatusOr<std::vector<ledger::Hint>> MemoryStore::Wait(SteadyTime) {
   return std::exchange(mailbox_->hints, {});
 }
 
-// With rows of its own.
 std::optional<ledger::News> MemoryStore::ReadNews(const ledger::Hint& hint) {
   const auto found = news_.find(hint.details);
   if (found == news_.end()) return std::nullopt;
-  ledger::News news = found->second;
-  const auto translate = [&](uint32_t* client) {
-    if (*client == 0) return;
-    const std::string& name = handle_.engine->NameOf(*client);
-    *client = ToLocal(*client);
-    news.clients.push_back({*client, name});
-  };
-  for (ledger::NewsOfLease& each : news.leases) {
-    if (!each.lease) continue;
-    each.lease = std::make_shared<Lease>(*each.lease);
-    translate(&each.lease->request.client);
-  }
-  for (ledger::NewsOfWaiter& each : news.waiters) {
-    if (!each.waiter) continue;
-    each.waiter = std::make_shared<Waiter>(*each.waiter);
-    translate(&each.waiter->request.client);
-  }
-  for (SessionPtr& session : news.sessions) {
-    session = std::make_shared<Session>(*session);
-    translate(&session->client);
-  }
-  return news;
+  return found->second;
 }
 
 // ---- nodes ----

@@ -62,8 +62,7 @@ class MutantStore : public ledger::LedgerStore {
   }
   std::optional<ledger::News> ReadNews(const ledger::Hint& hint) override {
     std::optional<ledger::News> news = store_->ReadNews(hint);
-    if (mutant_ == Mutant::kHalfNews && news)
-      std::erase_if(news->leases, [](const ledger::NewsOfLease& each) { return each.lease; });
+    if (mutant_ == Mutant::kHalfNews && news) news->granted.clear();
     return news;
   }
   void Wake() override { store_->Wake(); }

@@ -2,6 +2,7 @@
 // knows what was before.
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "adapters/ledger/news.h"
 #include "adapters/ledger/postgres/message.h"
 #include "catch2/catch_test_macros.hpp"
@@ -48,24 +49,21 @@ struct World {
   }
 };
 
-// Lease 1 is released, waiter 3 granted, waiter 4 comes.
+QueuePlace PlaceOfWaiter(const World& world, uint64_t number) {
+  return PlaceOf(*world.semaphore->FindWaiter(MakeId(number)));
+}
+
+// Lease 1 is released, and waiter 3 granted.
 Transaction HandOff(World* world) {
   Transaction transaction;
   Editor editor(&world->state, &transaction);
   Semaphore* semaphore = world->semaphore;
   editor.End(semaphore, semaphore->FindLease(MakeId(1)), EndCause::kReleased, 10);
   editor.Leave(semaphore, semaphore->FindWaiter(MakeId(3)), EndCause::kNone);
-  editor.Grant(semaphore, MakeLease(3, {1}));
-  const WaiterPtr waiter = Claimed<Waiter>(4, 101);
-  waiter->order = editor.TakeOrder(semaphore);
-  editor.Enqueue(semaphore, waiter);
+  const LeasePtr lease = MakeLease(3, {1});
+  lease->granted_at_unix_ms = 77;
+  editor.Grant(semaphore, lease);
   editor.Finish();
-  auto session = std::make_shared<Session>();
-  session->id = MakeId(100);
-  session->epoch = 9;
-  auto other = std::make_shared<Session>();
-  other->id = MakeId(102);
-  transaction.sessions_of_concern = {session, other};
   return transaction;
 }
 
@@ -73,86 +71,97 @@ TEST_CASE("ledger news: a hand-off is told and carried out") {
   World here;
   World there;
   const Transaction transaction = HandOff(&here);
-  const auto news = NewsOf(transaction, transaction.semaphores[0], 32);
-  REQUIRE(news);
-  CHECK(news->revision == 6);
-  CHECK(news->next_order == 5);
-  CHECK(news->leases.size() == 2);
-  CHECK(news->waiters.size() == 2);
-  REQUIRE(news->sessions.size() == 1);
-  CHECK(news->sessions[0]->id == MakeId(100));
+  auto told = NewsOf(transaction, transaction.semaphores[0], 32);
+  REQUIRE(told);
+  News& news = told->news;
+  CHECK(news.revision == 6);
+  CHECK(news.ended.size() == 1);
+  REQUIRE(news.granted.size() == 1);
+  REQUIRE(told->grants.size() == 1);
+  CHECK(told->grants[0]->id == MakeId(3));
+  news.granted[0].token = 42;
 
-  const auto delta = Apply(*news, &there.state);
+  const auto delta = Apply(news, &there.state);
   REQUIRE(delta);
   CHECK(delta->before->revision == 5);
   CHECK(delta->after->revision == 6);
   const Semaphore& semaphore = *there.semaphore;
-  CHECK(semaphore.row.next_order == 5);
   CHECK_FALSE(semaphore.FindLease(MakeId(1)));
-  REQUIRE(semaphore.FindLease(MakeId(3)));
+  const LeasePtr lease = semaphore.FindLease(MakeId(3));
+  REQUIRE(lease);
+  CHECK(lease->token == 42);
+  CHECK(lease->holder == "held by 3");
+  CHECK(lease->host == NodeRef{7, 2});
+  CHECK(lease->granted_at_unix_ms == 77);
   CHECK(semaphore.slots.At(1)->id == MakeId(3));
   CHECK_FALSE(semaphore.FindWaiter(MakeId(3)));
-  CHECK(semaphore.FindWaiter(MakeId(4)));
   CHECK(there.state.CheckInvariants().empty());
   // Once only.
-  CHECK_FALSE(Apply(*news, &there.state));
+  CHECK_FALSE(Apply(news, &there.state));
 }
 
-TEST_CASE("ledger news: a lease that changes twice is told as it is in the end") {
+TEST_CASE("ledger news: a wait that ends is told") {
   World here;
   Transaction transaction;
   Editor editor(&here.state, &transaction);
-  for (const auto reason : {Recall::Reason::kShrunk, Recall::Reason::kAdministrator}) {
-    const LeasePtr before = here.semaphore->FindLease(MakeId(2));
-    auto after = std::make_shared<Lease>(*before);
-    after->recall.reason = reason;
-    editor.Replace(here.semaphore, before, after);
-  }
+  editor.Leave(here.semaphore, here.semaphore->FindWaiter(MakeId(3)), EndCause::kWaitExpired);
   editor.Finish();
-  const auto news = NewsOf(transaction, transaction.semaphores[0], 32);
-  REQUIRE(news);
-  REQUIRE(news->leases.size() == 1);
   World there;
-  REQUIRE(Apply(*news, &there.state));
-  CHECK(there.semaphore->FindLease(MakeId(2))->recall.reason == Recall::Reason::kAdministrator);
+  const auto delta =
+      Apply(NewsOf(transaction, transaction.semaphores[0], 32).value().news, &there.state);
+  REQUIRE(delta);
+  REQUIRE(delta->waiters.size() == 1);
+  CHECK(delta->waiters[0].cause == EndCause::kWaitExpired);
+  CHECK(there.semaphore->queue.empty());
   CHECK(there.state.CheckInvariants().empty());
 }
 
 TEST_CASE("ledger news: who does not know what was before does nothing") {
   World here;
   const Transaction transaction = HandOff(&here);
-  const News news = NewsOf(transaction, transaction.semaphores[0], 32).value();
-  const auto refuses = [&](auto change) {
+  const News news = NewsOf(transaction, transaction.semaphores[0], 32).value().news;
+  const auto refuses = [](const News& wrong, auto change) {
     World there;
     change(&there);
     const size_t leases = there.state.lease_count();
     const SemaphoreRow row = there.semaphore->row;
-    CHECK_FALSE(Apply(news, &there.state));
+    CHECK_FALSE(Apply(wrong, &there.state));
     CHECK(there.state.lease_count() == leases);
     CHECK(there.semaphore->row == row);
+    CHECK(there.state.CheckInvariants().empty());
   };
-  refuses([](World* there) { there->semaphore->row.revision = 4; });
-  refuses([](World* there) { there->semaphore->row.revision = 6; });
-  refuses([](World* there) {
+  refuses(news, [](World* there) { there->semaphore->row.revision = 4; });
+  refuses(news, [](World* there) { there->semaphore->row.revision = 6; });
+  refuses(news, [](World* there) {
     there->state.Apply(there->semaphore,
                        LeaseChange{there->semaphore->FindLease(MakeId(1)), nullptr});
   });
-  refuses([](World* there) {
+  refuses(news, [](World* there) {
     there->state.Apply(there->semaphore,
                        WaiterChange{there->semaphore->FindWaiter(MakeId(3)), nullptr});
   });
-  // The slot is somebody else's.
-  refuses([](World* there) {
-    const LeasePtr wide = there->semaphore->FindLease(MakeId(1));
-    there->state.Apply(there->semaphore, LeaseChange{wide, nullptr});
-    there->state.Apply(there->semaphore, LeaseChange{nullptr, MakeLease(1, {3})});
-    there->state.Apply(there->semaphore, LeaseChange{nullptr, MakeLease(9, {1})});
-  });
+  const auto nothing = [](World*) {};
+  News wrong = news;
+  wrong.granted[0].slots = {2};  // Somebody else's.
+  refuses(wrong, nothing);
+  wrong.granted[0].slots = {1, 3};  // More than it asked for.
+  refuses(wrong, nothing);
+  wrong.granted[0].slots = {0};
+  refuses(wrong, nothing);
+  wrong = news;
+  wrong.granted.push_back(wrong.granted[0]);
+  refuses(wrong, nothing);
+  wrong = news;
+  wrong.left.push_back({wrong.granted[0].place, EndCause::kCancelled});
+  refuses(wrong, nothing);
+  wrong = news;
+  wrong.ended.push_back(wrong.ended[0]);
+  refuses(wrong, nothing);
   LedgerState empty;
   CHECK_FALSE(Apply(news, &empty));
 }
 
-TEST_CASE("ledger news: what is more than a change of claims is not told") {
+TEST_CASE("ledger news: what others cannot know, or is more than claims, is not told") {
   const auto untold = [](auto change, size_t claims_max = 32) {
     World here;
     Transaction transaction;
@@ -171,10 +180,24 @@ TEST_CASE("ledger news: what is more than a change of claims is not told") {
     editor.Leave(s, s->FindWaiter(MakeId(3)), EndCause::kDestroyed);
     editor.Destroy(s);
   }));
+  // A claim that is new.
+  CHECK(untold(
+      [](Editor& editor, Semaphore* s, Transaction*) { editor.Grant(s, MakeLease(5, {3})); }));
+  CHECK(untold([](Editor& editor, Semaphore* s, Transaction*) {
+    editor.Enqueue(s, Claimed<Waiter>(4, 101));
+  }));
+  // One that changes.
+  CHECK(untold([](Editor& editor, Semaphore* s, Transaction*) {
+    const LeasePtr before = s->FindLease(MakeId(2));
+    auto after = std::make_shared<Lease>(*before);
+    after->recall.reason = Recall::Reason::kShrunk;
+    editor.Replace(s, before, after);
+  }));
   // Granted and ended at once.
   CHECK(untold([](Editor& editor, Semaphore* s, Transaction*) {
-    editor.Grant(s, MakeLease(5, {3}));
-    editor.End(s, s->FindLease(MakeId(5)), EndCause::kReleased, 1);
+    editor.Leave(s, s->FindWaiter(MakeId(3)), EndCause::kNone);
+    editor.Grant(s, MakeLease(3, {3}));
+    editor.End(s, s->FindLease(MakeId(3)), EndCause::kReleased, 1);
   }));
   // A session that moves.
   CHECK(untold([](Editor& editor, Semaphore* s, Transaction* transaction) {
@@ -191,83 +214,96 @@ TEST_CASE("ledger news: what is more than a change of claims is not told") {
 
 // ---- as a message of Postgres ----
 
-const std::string& ClientId(uint32_t number) {
-  static std::string id;
-  id = number == 0 ? "" : "client " + std::to_string(number);
-  return id;
+constexpr char kSecret[] = "only daemons know";
+
+std::string Sealed(const std::string& place, const std::string& tokens, const std::string& news,
+                   const std::string& secret = kSecret) {
+  return absl::StrCat(place, " ",
+                      postgres::SealOf(absl::StrCat(place, " ", tokens, " ", news), secret), " ",
+                      tokens, " ", news);
 }
 
 TEST_CASE("postgres message: news arrive as they were sent") {
   World here;
+  const QueuePlace place = PlaceOfWaiter(here, 3);
   const Transaction transaction = HandOff(&here);
   const std::string news =
-      postgres::WriteNews(transaction, transaction.semaphores[0], {{MakeId(3), 2}}, ClientId);
+      postgres::WriteNews(transaction, transaction.semaphores[0], {{MakeId(3), 2}});
   REQUIRE_FALSE(news.empty());
-  const Hint hint = postgres::ReadMessage("s 6 41,42 " + news);
+  const Hint hint = postgres::ReadMessage(Sealed("s 6", "41,42", news));
   CHECK(hint.semaphore == "s");
   CHECK(hint.revision == 6);
-  uint32_t next = 500;
-  const auto read = postgres::ReadNews(hint, [&](const std::string&) { return next++; });
+  const auto read = postgres::ReadNews(hint, kSecret);
   REQUIRE(read);
+  REQUIRE(read->granted.size() == 1);
+  CHECK(read->granted[0].token == 42);
+  CHECK(read->granted[0].place.order == place.order);
   World there;
   REQUIRE(Apply(*read, &there.state));
-  const LeasePtr lease = there.semaphore->FindLease(MakeId(3));
-  REQUIRE(lease);
-  CHECK(lease->token == 42);
-  CHECK(lease->holder == "held by 3");
-  CHECK(lease->host == NodeRef{7, 2});
-  CHECK(lease->request.client >= 500);
-  const WaiterPtr waiter = there.semaphore->FindWaiter(MakeId(4));
-  REQUIRE(waiter);
-  CHECK(waiter->order == 4);
-  CHECK(waiter->session == MakeId(101));
-  REQUIRE(read->sessions.size() == 1);
-  CHECK(read->sessions[0]->epoch == 9);
-  CHECK(read->clients.size() == 2);
-  CHECK(read->clients[0].client_id == "client 3");
+  CHECK(there.semaphore->FindLease(MakeId(3))->token == 42);
+}
+
+TEST_CASE("postgres message: nothing by which a lease could be given back is said") {
+  World here;
+  const Transaction transaction = HandOff(&here);
+  const std::string news =
+      postgres::WriteNews(transaction, transaction.semaphores[0], {{MakeId(3), 1}});
+  for (const uint64_t number : {1, 3, 100})
+    CHECK(news.find(MakeId(number).Hex()) == std::string::npos);
+}
+
+TEST_CASE("postgres message: whoever does not know the secret is not believed") {
+  World here;
+  const Transaction transaction = HandOff(&here);
+  const std::string news =
+      postgres::WriteNews(transaction, transaction.semaphores[0], {{MakeId(3), 1}});
+  const auto believed = [](const std::string& message, const std::string& secret = kSecret) {
+    return postgres::ReadNews(postgres::ReadMessage(message), secret).has_value();
+  };
+  const std::string good = Sealed("s 6", "41", news);
+  CHECK(believed(good));
+  CHECK_FALSE(believed(Sealed("s 6", "41", news, "another")));
+  CHECK_FALSE(believed(good, ""));
+  // Not for another revision or semaphore, not with another token, not with something added.
+  CHECK_FALSE(believed("s 7" + good.substr(3)));
+  CHECK_FALSE(believed("t 6" + good.substr(3)));
+  std::string other = good;
+  other.replace(other.find(" 41 "), 4, " 42 ");
+  CHECK_FALSE(believed(other));
+  CHECK_FALSE(believed(good + " "));
 }
 
 TEST_CASE("postgres message: what cannot be read is only a hint") {
-  const auto none = [](const std::string& message) {
-    return !postgres::ReadNews(postgres::ReadMessage(message), [](const auto&) { return 1u; });
-  };
   CHECK(postgres::ReadMessage("s").semaphore == "s");
   CHECK(postgres::ReadMessage("s").revision == 0);
   CHECK(postgres::ReadMessage("s x").revision == 0);
   CHECK(postgres::ReadMessage("s 12").revision == 12);
-  for (
-      const char* message :
-      {"", "s", "s 6", "s 6 ", "s 6 1 {", "s 6  {}", "s 6 x {}", "s 6 1 []", "s 6 1 null",
-       R"(s 6 1 {"next_order":1,"ended":[[]],"leases":[],"left":[],"waiters":[],"sessions":[]})",
-       R"(s 6 1 {"next_order":1,"ended":[["no id",1]],"leases":[],"left":[],"waiters":[],"sessions":[]})",
-       R"(s 6 1 {"next_order":"1","ended":[],"leases":[],"left":[],"waiters":[],"sessions":[]})"}) {
-    INFO(message);
-    CHECK(none(message));
-  }
-  CHECK_FALSE(
-      none(R"(s 6  {"next_order":1,"ended":[],"leases":[],"left":[],"waiters":[],"sessions":[]})"));
+  for (const char* message : {"", "s", "s 6", "s 6 ", "s 6 1", "s 6 1 2"})
+    CHECK_FALSE(postgres::ReadNews(postgres::ReadMessage(message), kSecret));
+  const auto unread = [](const std::string& tokens, const std::string& news) {
+    INFO(news);
+    CHECK_FALSE(postgres::ReadNews(postgres::ReadMessage(Sealed("s 6", tokens, news)), kSecret));
+  };
+  unread("1", "{");
+  unread("1", "{}");
+  unread("1", "[]");
+  unread("x", "{}");
+  unread("1", R"({"next_order":1,"ended":[[]],"left":[],"granted":[]})");
+  unread("1", R"({"next_order":"1","ended":[],"left":[],"granted":[]})");
+  // A token that is not there.
+  unread("1", R"({"next_order":1,"ended":[],"left":[],"granted":[[0,3,[1],2,77]]})");
+  unread("1", R"({"next_order":1,"ended":[],"left":[],"granted":[[0,3,[1],0,77]]})");
+  const Hint empty = postgres::ReadMessage(
+      Sealed("s 6", "", R"({"next_order":1,"ended":[],"left":[],"granted":[]})"));
+  CHECK(postgres::ReadNews(empty, kSecret));
 }
 
-TEST_CASE("postgres message: a token that is missing makes the news unreadable, not wrong") {
+TEST_CASE("postgres message: a batch of very many grants is not told") {
   World here;
   const Transaction transaction = HandOff(&here);
-  const std::string news =
-      postgres::WriteNews(transaction, transaction.semaphores[0], {{MakeId(3), 2}}, ClientId);
-  CHECK_FALSE(
-      postgres::ReadNews(postgres::ReadMessage("s 6 41 " + news), [](const auto&) { return 1u; }));
-}
-
-TEST_CASE("postgres message: what is too long is not told") {
-  World here;
-  Transaction transaction = HandOff(&here);
-  const auto& delta = transaction.semaphores[0];
   absl::flat_hash_map<Id, size_t> grants;
   for (uint64_t i = 0; i <= postgres::kTokensTold; ++i) grants[MakeId(1000 + i)] = i + 1;
-  CHECK(postgres::WriteNews(transaction, delta, grants, ClientId).empty());
-  const std::string long_id(8000, 'x');
-  CHECK(postgres::WriteNews(transaction, delta, {}, [&](uint32_t) -> const std::string& {
-          return long_id;
-        }).empty());
+  CHECK(postgres::WriteNews(transaction, transaction.semaphores[0], grants).empty());
 }
 
 }  // namespace

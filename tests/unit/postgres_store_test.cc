@@ -514,11 +514,19 @@ TEST_CASE("postgres: whoever is told of a commit hears what it did", "[postgres]
   OpenStore open = Open(schema, {.node_id = "a"});
   OpenStore other = Open(schema, {.node_id = "b"});
   const SemaphoreRow row = Make(open, "s");
-  const LeasePtr lease = MakeLease(open, 1);
-  Transaction grant = Grant(open, row, lease);
-  grant.new_clients.push_back({1, "c"});
-  lease->request = {1, 5};
-  grant.semaphores[0].after = row;
+  const auto waiter = std::make_shared<Waiter>();
+  static_cast<Claim&>(*waiter) = *MakeLease(other, 1);
+  waiter->order = 3;
+  Transaction queue = Begin(other);
+  Touch(queue, row).waiters.push_back({nullptr, waiter, EndCause::kNone});
+  REQUIRE(other.Commit(queue).kind == Kind::kWon);
+
+  const SemaphoreRow queued = LoadOne(open, "s").row;
+  const LeasePtr lease = MakeLease(other, 1);
+  lease->order = 3;
+  Transaction grant = Grant(open, queued, lease);
+  grant.semaphores[0].waiters.push_back({waiter, nullptr, EndCause::kNone});
+  grant.semaphores[0].after = queued;
   grant.concerns.push_back({other.self.number, "s"});
   REQUIRE(open.Commit(grant).kind == Kind::kWon);
   std::vector<ledger::Hint> hints;
@@ -528,15 +536,25 @@ TEST_CASE("postgres: whoever is told of a commit hears what it did", "[postgres]
   }));
   REQUIRE(hints.size() == 1);
   CHECK(hints[0].semaphore == "s");
-  CHECK(hints[0].revision == row.revision + 1);
+  CHECK(hints[0].revision == queued.revision + 1);
   const auto news = other.store->ReadNews(hints[0]);
   REQUIRE(news);
-  REQUIRE(news->leases.size() == 1);
-  CHECK(news->leases[0].lease->token == lease->token);
-  CHECK(news->leases[0].lease->slots == lease->slots);
-  REQUIRE(news->clients.size() == 1);
-  CHECK(news->clients[0].client_id == "c");
-  CHECK(news->clients[0].number == news->leases[0].lease->request.client);
+  REQUIRE(news->granted.size() == 1);
+  CHECK(news->granted[0].token == lease->token);
+  CHECK(news->granted[0].slots == lease->slots);
+  CHECK(news->granted[0].place.order == 3);
+
+  // Another role can send the like, and is not believed.
+  Client client = schema.Connect();
+  client.Run(absl::StrCat("SELECT pg_notify('", schema.name(), "_", other.self.number, "', 's ",
+                          queued.revision + 2, " ", std::string(64, '0'),
+                          R"( 99 {"next_order":4,"ended":[],"left":[],"granted":[]}'))"));
+  REQUIRE(Within10s([&] {
+    hints = other.store->Wait(SteadyTime::min()).value();
+    return !hints.empty();
+  }));
+  CHECK(hints[0].revision == queued.revision + 2);
+  CHECK_FALSE(other.store->ReadNews(hints[0]));
 }
 
 TEST_CASE("postgres: numbers of clients of whom nobody speaks are given up", "[postgres]") {

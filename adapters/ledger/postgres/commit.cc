@@ -298,7 +298,7 @@ void Builder::AddConcerns() {
       message.text = semaphore;
       if (delta != transaction_.semaphores.end() && delta->before) {
         absl::StrAppend(&message.text, " ", delta->before->revision + 1);
-        message.news = WriteNews(transaction_, *delta, granted_, client_id_);
+        message.news = WriteNews(transaction_, *delta, granted_);
       }
     }
     t_node_.Add(node);

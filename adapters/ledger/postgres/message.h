@@ -1,10 +1,14 @@
 // What one daemon tells another with NOTIFY: `<semaphore> <revision>`, and after it, where it says
-// what has changed, ` <tokens> <news>`. <news> is JSON; <tokens> are those that the batch drew,
-// written there by the database, since nobody else knows them before.
+// what has changed, ` <seal> <tokens> <news>`. <news> is JSON; <tokens> are those that the batch
+// drew, written there by the database, since nobody else knows them before.
+//
+// Any role of a database may send, and hear, any notification. So the seal is made of the rest with
+// a secret that only daemons can read (store.secret): sha256(secret sha256(secret text)), all as
+// hexadecimal text. And a message holds nothing by which a lease could be given back.
 #pragma once
 
-#include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "adapters/ledger/news.h"
@@ -16,16 +20,17 @@ inline constexpr size_t kTokensTold = 64;
 
 // The <news> of a batch about one of its semaphores; empty: there is none, or it is too much.
 // `grants` gives, from 1, the place of each lease that the batch grants among the tokens that it
-// draws; `client_id` the names of clients by number.
+// draws.
 std::string WriteNews(const ledger::Transaction& transaction, const ledger::SemaphoreDelta& delta,
-                      const absl::flat_hash_map<Id, size_t>& grants,
-                      const std::function<const std::string&(uint32_t)>& client_id);
+                      const absl::flat_hash_map<Id, size_t>& grants);
 
-// The details are <tokens> <news>.
+// The details are <seal> <tokens> <news>.
 ledger::Hint ReadMessage(const std::string& message);
 
-// nullopt: there is none in it, or none that can be read. `client` gives clients their number.
-std::optional<ledger::News> ReadNews(const ledger::Hint& hint,
-                                     const std::function<uint32_t(const std::string&)>& client);
+// nullopt: there is none in it, none that can be read, or none of a daemon.
+std::optional<ledger::News> ReadNews(const ledger::Hint& hint, const std::string& secret);
+
+// Of `<semaphore> <revision> <tokens> <news>`, as the function in the database makes it.
+std::string SealOf(const std::string& text, const std::string& secret);
 
 }  // namespace semaphored::postgres

@@ -12,7 +12,9 @@ CREATE TABLE semaphored.store (
   withheld_ms    bigint NOT NULL DEFAULT 30000,   -- At least so long; longer if a longer time-to-live is known of.
   timeline       text NOT NULL DEFAULT '',    -- Of the server's log, as seen last.
   synchronous    boolean NOT NULL DEFAULT false,  -- A synchronous standby was configured when it was seen last.
-  revision_floor bigint NOT NULL DEFAULT 0    -- No semaphore that was destroyed had a higher revision.
+  revision_floor bigint NOT NULL DEFAULT 0,   -- No semaphore that was destroyed had a higher revision.
+  -- What daemons tell each other is sealed with it: any role may send notifications. For daemons' eyes only.
+  secret         text NOT NULL DEFAULT encode(sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')), 'hex')
 );
 
 CREATE SEQUENCE semaphored.tokens;           -- Fencing tokens, over all semaphores.
@@ -209,6 +211,8 @@ DECLARE
   counted integer;
   numbers bigint[] := '{}';
   violated text;
+  key text;
+  drawn text;
 BEGIN
   refusal := '';
   tokens := '{}';
@@ -435,8 +439,11 @@ BEGIN
       AND NOT EXISTS (SELECT 1 FROM semaphored.requests r WHERE r.client_id = c.client_id);
   END IF;
   IF cardinality(t_node) > 0 THEN
-    PERFORM pg_notify('semaphored_' || t.node, CASE t.news WHEN '' THEN t.message
-                        ELSE t.message || ' ' || array_to_string(tokens, ',') || ' ' || t.news END)
+    drawn := array_to_string(tokens, ',');
+    SELECT s.secret INTO key FROM semaphored.store s;
+    PERFORM pg_notify('semaphored_' || t.node, CASE t.news WHEN '' THEN t.message ELSE t.message || ' ' || encode(sha256(convert_to(
+        key || encode(sha256(convert_to(key || t.message || ' ' || drawn || ' ' || t.news, 'UTF8')), 'hex'), 'UTF8')), 'hex')
+        || ' ' || drawn || ' ' || t.news END)
       FROM unnest(t_node, t_message, t_news) AS t(node, message, news);
   END IF;
 EXCEPTION

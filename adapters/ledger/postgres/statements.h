@@ -129,14 +129,15 @@ inline constexpr char kHistory[] = R"sql(
 inline constexpr char kEndForeign[] =
     "SELECT sum(semaphored.time_out(name)) FROM unnest($1::text[]) AS name";
 
-// The epoch, or 0 if nothing is withheld; and the longest time-to-live that is known of. (Of leases
-// that have ended too, whenever that was: what clocks say is not believed here.)
+// The secret, the epoch, or 0 if nothing is withheld, and the longest time-to-live that is known
+// of. (Of leases that have ended too, whenever that was: what clocks say is not believed here.)
 inline constexpr char kWithheld[] = R"sql(
   SELECT CASE WHEN withheld THEN epoch ELSE 0 END,
          CASE WHEN withheld THEN greatest(withheld_ms, COALESCE((
              SELECT max(ttl_ms) FROM semaphored.leases WHERE kind = 'd' OR (completed_at IS NULL AND timed_out_at IS NULL)), 0),
            COALESCE((SELECT max(ttl_ms) FROM semaphored.sessions), 0),
-           COALESCE((SELECT max(ttl_ms) FROM semaphored.waiters), 0)) ELSE 0 END
+           COALESCE((SELECT max(ttl_ms) FROM semaphored.waiters), 0)) ELSE 0 END,
+         secret
     FROM semaphored.store)sql";
 
 inline constexpr char kWithheldOver[] =

@@ -158,8 +158,7 @@ absl::StatusOr<std::vector<ledger::Hint>> PostgresStore::Wait(SteadyTime deadlin
 }
 
 std::optional<ledger::News> PostgresStore::ReadNews(const ledger::Hint& hint) {
-  return postgres::ReadNews(
-      hint, [this](const std::string& client_id) { return ClientNumber(client_id); });
+  return postgres::ReadNews(hint, secret_);
 }
 
 // ---- clients by number ----
@@ -436,6 +435,7 @@ absl::Status PostgresStore::ReadWithheld() {
         longest.count());
   }
   withheld_epoch_ = epoch;
+  secret_ = read.rows[0][2].as<std::string>();
   return absl::OkStatus();
 }
 

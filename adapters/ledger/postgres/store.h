@@ -104,6 +104,7 @@ class PostgresStore : public ledger::LedgerStore {
   // The store's epoch since which nothing may be granted, 0: none; and for how long this store
   // waits.
   int64_t withheld_epoch_ = 0;
+  std::string secret_;  // With which messages between daemons are sealed.
   std::chrono::steady_clock::time_point withheld_until_{};
   absl::flat_hash_map<std::string, uint32_t> numbers_;
   absl::flat_hash_map<uint32_t, std::string> names_;
