@@ -90,9 +90,11 @@ void Guardian::Terminate() { SendOrder(socket_, {GuardianOrder::Kind::kTerminate
 std::optional<GuardianEvent> Guardian::Next() {
   GuardianEvent event{};
   ssize_t length = 0;
+  // A guardian that has ended with an order unread resets the connection; that is told once, before
+  // what it had to say at last.
   do {
     length = recv(socket_, &event, sizeof(event), MSG_DONTWAIT);
-  } while (length < 0 && errno == EINTR);
+  } while (length < 0 && (errno == EINTR || errno == ECONNRESET));
   if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::nullopt;
   if (length != static_cast<ssize_t>(sizeof(event))) {
     return GuardianEvent{GuardianEvent::Kind::kGone, 0};
