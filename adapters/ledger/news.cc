@@ -25,7 +25,7 @@ WaiterPtr At(const Semaphore& semaphore, const QueuePlace& place) {
 // The lease that the waiter became.
 LeasePtr LeaseOf(const Waiter& waiter, const News::Grant& grant, int64_t longest_hold_ms) {
   auto lease = std::make_shared<Lease>();
-  static_cast<Claim&>(*lease) = waiter;
+  static_cast<Claim&>(*lease) = static_cast<const Claim&>(waiter);
   lease->slots = grant.slots;
   lease->token = grant.token;
   lease->granted_at_unix_ms = grant.granted_at_unix_ms;
@@ -56,7 +56,8 @@ std::optional<NewsAndGrants> NewsOf(const Transaction& transaction, const Semaph
                                     size_t claims_max) {
   if (!delta.before || !delta.after || RowChanged(*delta.before, *delta.after)) return std::nullopt;
   // A session that moves or ends takes with it claims of semaphores that are not touched here.
-  if (std::ranges::any_of(transaction.sessions, [](const auto& each) { return each.before != nullptr; }))
+  if (std::ranges::any_of(transaction.sessions,
+                          [](const auto& each) { return each.before != nullptr; }))
     return std::nullopt;
   if (delta.leases.size() + delta.waiters.size() > claims_max) return std::nullopt;
   NewsAndGrants result;

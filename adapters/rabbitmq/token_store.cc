@@ -397,6 +397,8 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
   }
   for (const BrokerEvent& event : *events) OnEvent(event, &hints);
   for (auto& [name, used] : used_) {
+    // What came when nobody waited any more goes back.
+    if (!used.spare.empty() && used.waiting.empty()) Tend(name, &used).IgnoreError();
     if (used.removed.empty()) continue;
     const size_t removed = used.removed.size();
     if (!broker_.Strike(name, used.removed).ok()) continue;
