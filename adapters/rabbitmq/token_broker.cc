@@ -275,13 +275,15 @@ absl::Status TokenBroker::Create(const SemaphoreRow& row) {
   absl::StatusOr<Channel> channel = NewChannel();
   if (!channel.ok()) return channel.status();
   const Closing closing(connection_, *channel);
-  absl::StatusOr<QueueState> settings =
-      connection_->Declare(*channel, SettingsQueue(row.name), kKept);
-  if (!settings.ok()) return settings.status();
-  if (settings->ready > 0) {
+  // (Its message may be in the hands of one who reads: an empty queue is no proof.)
+  absl::StatusOr<std::optional<StoredSemaphore>> there = Read(row.name);
+  if (!there.ok() || there->has_value()) {
     if (absl::Status status = Unlock(row.name); !status.ok()) return status;
+    if (!there.ok()) return there.status();
     return absl::AlreadyExistsError(absl::StrCat("rabbitmq: ", row.name, " is there"));
   }
+  if (auto made = connection_->Declare(*channel, SettingsQueue(row.name), kKept); !made.ok())
+    return made.status();
   if (auto made = connection_->Declare(*channel, TokenQueue(row.name), kKept); !made.ok())
     return made.status();
   StoredSemaphore stored;

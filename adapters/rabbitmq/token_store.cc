@@ -58,15 +58,14 @@ void TokenStore::Lose(const std::string& name, Used* used) {
   used->held.clear();
   used->spare.clear();
   used->consumers.clear();
+  used->removed.clear();
+  used->reaping = false;  // The mutex is the connection's: it is found locked by ourselves.
+  if (connection_->is_open(used->channel)) connection_->CloseChannel(used->channel).IgnoreError();
   used->channel = 0;
 }
 
 void TokenStore::LoseAll() {
-  for (auto& [name, used] : used_) {
-    Lose(name, &used);
-    used.reaping = false;
-    used.removed.clear();
-  }
+  for (auto& [name, used] : used_) Lose(name, &used);
 }
 
 std::vector<ledger::LostPermit> TokenStore::TakeLostPermits() {
@@ -401,6 +400,12 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
     if (!used.spare.empty() && used.waiting.empty()) Tend(name, &used).IgnoreError();
     if (used.removed.empty()) continue;
     const size_t removed = used.removed.size();
+    // A slot is struck, and so may be given a new token one day, only when its old one has gone for
+    // certain. (If that is not known it stays: one permit too few.)
+    if (!connection_->Sync(used.channel).ok()) {
+      used.removed.clear();
+      continue;
+    }
     if (!broker_.Strike(name, used.removed).ok()) continue;
     for (const uint32_t slot : std::exchange(used.removed, {})) used.stored.slots.erase(slot);
     if (used.stored.slots.size() > used.stored.row.limit) continue;

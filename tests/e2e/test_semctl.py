@@ -202,6 +202,14 @@ class RunTest(SemctlTest):
         self.assertEqual(ran.returncode, 0)
         self.assertFalse(is_alive(int(ran.stdout)))
 
+    def test_the_last_words_of_the_guardian_are_heard(self):
+        # It is stopped while orders to prolong the lease come in, and continued when the command has
+        # ended: it ends itself with orders unread.
+        ran = self.semctl("run", "job", "--limit", "1", "--ttl", "4s", "--", "sh", "-c",
+                          'guardian=$PPID; setsid sh -c "sleep 1; kill -CONT $guardian" & '
+                          'kill -STOP $guardian; exit 7')
+        self.assertEqual(ran.returncode, 7, ran.stderr)
+
     def test_a_restarted_daemon_is_not_noticed(self):
         process, child = self.start_beater(ttl="10s")
         waiting = self.start("run", "job", "--", "true")
