@@ -206,7 +206,7 @@ class RunTest(SemctlTest):
         # It is stopped while orders to prolong the lease come in, and continued when the command has
         # ended: it ends itself with orders unread.
         ran = self.semctl("run", "job", "--limit", "1", "--ttl", "4s", "--", "sh", "-c",
-                          'guardian=$PPID; setsid sh -c "sleep 1; kill -CONT $guardian" & '
+                          'guardian=$PPID; setsid sh -c "sleep 3; kill -CONT $guardian" & '
                           'kill -STOP $guardian; exit 7')
         self.assertEqual(ran.returncode, 7, ran.stderr)
 
