@@ -66,6 +66,7 @@ enum class EndCause : uint8_t {
   kWaitExpired = 8,
   kCancelled = 9,
   kExceedsLimit = 10,
+  kEngineLost = 11,  // The engine took it back: the connection that it belonged to was lost.
 };
 
 // What an administrator may set on a semaphore. The defaults here are those of the API.
@@ -174,8 +175,21 @@ struct Guarantees {
   bool history = true;                // Ended leases can be listed.
   bool durable_tickets = false;       // Enqueue and Work.
   bool safe_at_failover = true;       // The engine loses no acknowledged commit at a fail-over.
+  // Daemons see each other's leases, waiters, sessions and answers. False: of others only how many
+  // permits they have, and a lease is known to its own daemon alone.
+  bool shares_claims = true;
+  bool grants_at_once =
+      true;                 // Room is given to waiters by the Step that made it; else soon after.
+  bool lowest_slot = true;  // A grant takes the lowest free slots; else any.
+  bool settings = true;     // Settings and pauses can be kept, not only the limit.
+  bool holder_cap = true;   // permits_per_holder can be kept to.
+  bool revisions = true;    // expected_revision holds against all daemons.
+  bool names = true;        // All semaphores can be listed.
   uint32_t permits_per_request_max = 1'000'000;
   uint32_t lanes_max = 1;  // More adapters on one store than this bring nothing.
+  // The engine takes back a permit that is held for longer: each lease is recalled so that its
+  // grace ends before. 0: no bound.
+  int64_t longest_hold_max_ms = 0;
 };
 
 }  // namespace semaphored

@@ -129,15 +129,21 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
 }
 
 absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
-  if (!exclusive()) deadline = std::min(deadline, swept_at_ + options_.sweep_interval);
+  if (!exclusive() || store_->permits() != nullptr)
+    deadline = std::min(deadline, swept_at_ + options_.sweep_interval);
   if (absl::Status status = Hear(store_->Wait(deadline)); !status.ok()) return status;
-  if (store_->permits() != nullptr) CollectLost();
+  if (store_->permits() != nullptr) {
+    CollectLost();
+    if (lost_permits_.empty()) {
+      if (absl::Status status = SweepPermits(); !status.ok()) return status;
+    }
+  }
   if (!exclusive()) {
     LookWhetherWithheld();
     if (absl::Status status = SweepIfDue(); !status.ok()) return status;
   }
   StepResult result;
-  if (!lost_permits_.empty() ||
+  if (!lost_permits_.empty() || !vanished_.empty() || !lowered_.empty() ||
       std::ranges::any_of(to_serve_, [&](const std::string& name) { return !IsBusy(name); })) {
     if (absl::Status status = Run({}, options_.now() + kServeTime, &result); !status.ok())
       return status;
@@ -212,6 +218,7 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
   }
   lost_permits_.clear();
   vanished_.clear();
+  lowered_.clear();
   result->outcomes = std::move(decided->outcomes);
   result->events = std::move(found_events_);
   found_events_.clear();

@@ -56,6 +56,8 @@ class LedgerAdapter final : public Adapter {
   // Grants to those for whom others have made room.
   void Serve(Editor& editor);
   Outcome Execute(const Command& command, Editor& editor, const Context& context);
+  // What the guarantees exclude; nullopt: nothing of that is in the command.
+  std::optional<Outcome> Unsupported(const Command& command) const;
   absl::StatusOr<Outcome> ReadHistory(const HistoryCommand& command);
   absl::StatusOr<Outcome> ListNames(const ListCommand& command);
 
@@ -91,7 +93,12 @@ class LedgerAdapter final : public Adapter {
   // Stores that hand out permits: what must be known before a batch is decided, and what the engine
   // has taken back.
   absl::Status PreparePermits(absl::Span<const Submission> batch);
+  absl::Status PrepareOne(const Command& command);
+  absl::Status SweepPermits();
+  absl::Status HearOfPermits(absl::Span<const Hint> hints);
   absl::Status LoadRow(const std::string& name);
+  absl::Status CountElsewhere(Semaphore* semaphore);
+  absl::StatusOr<Outcome> ListPermits(const ListCommand& command);
   void CollectLost();
   void EndLost(Editor& editor);
   // Where somebody waits there may be room now.
@@ -134,6 +141,8 @@ class LedgerAdapter final : public Adapter {
   bool withheld_ = false;
   std::vector<LostPermit> lost_permits_;
   std::vector<std::string> vanished_;  // Semaphores that are not in the engine any more.
+  std::vector<std::string> lowered_;   // Whose limit others have lowered.
+  absl::flat_hash_map<std::string, Pruned> pruned_;  // For this batch.
   SteadyTime swept_at_{};
 };
 

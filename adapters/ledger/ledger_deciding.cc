@@ -64,6 +64,7 @@ Context LedgerAdapter::NewContext() const {
   context.shared = !exclusive();
   context.withheld = withheld_;
   context.permits = store_->permits();
+  context.longest_hold_max_ms = guarantees().longest_hold_max_ms;
   context.now_unix_ms = options_.now_unix_ms();
   return context;
 }
@@ -109,14 +110,22 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
       return absl::OkStatus();
     }
   }
+  if (std::optional<Outcome> refusal = Unsupported(command)) {
+    decided->outcomes.push_back(*std::move(refusal));
+    return absl::OkStatus();
+  }
+  if (const auto found = pruned_.find(std::string(SemaphoreOf(command))); found != pruned_.end())
+    context.pruned = &found->second;
   if (const auto* history = std::get_if<HistoryCommand>(&command)) {
     absl::StatusOr<Outcome> outcome = ReadHistory(*history);
     if (!outcome.ok()) return outcome.status();
     decided->outcomes.push_back(*std::move(outcome));
     return absl::OkStatus();
   }
-  if (const auto* list = std::get_if<ListCommand>(&command); list != nullptr && !exclusive()) {
-    absl::StatusOr<Outcome> outcome = ListNames(*list);
+  const bool lists_store = !exclusive() || store_->permits() != nullptr;
+  if (const auto* list = std::get_if<ListCommand>(&command); list != nullptr && lists_store) {
+    absl::StatusOr<Outcome> outcome =
+        store_->permits() != nullptr ? ListPermits(*list) : ListNames(*list);
     if (!outcome.ok()) return outcome.status();
     decided->outcomes.push_back(*std::move(outcome));
     return absl::OkStatus();
@@ -148,15 +157,7 @@ Outcome LedgerAdapter::Execute(const Command& command, Editor& editor, const Con
       }
       return outcome;
     }
-    Outcome operator()(const AcquireCommand& c) const {
-      const Guarantees& guarantees = self.guarantees();
-      if (c.permits <= guarantees.permits_per_request_max) return Acquire(editor, c, context);
-      Outcome outcome = Simply(OutcomeKind::kUnsupported);
-      outcome.message =
-          absl::StrCat("the adapter ", guarantees.adapter, " gives one request at most ",
-                       guarantees.permits_per_request_max, " permits");
-      return outcome;
-    }
+    Outcome operator()(const AcquireCommand& c) const { return Acquire(editor, c, context); }
     Outcome operator()(const ReleaseCommand& c) const {
       return WithCause(Release(editor, c, context), c.claim);
     }

@@ -101,11 +101,7 @@ void LedgerAdapter::ForgetSessions() {
 
 absl::Status LedgerAdapter::Hear(const absl::StatusOr<std::vector<Hint>>& hints) {
   if (!hints.ok()) return hints.status();
-  if (store_->permits() != nullptr) {
-    // Permits have come, or there may be some.
-    for (const Hint& hint : *hints) ServeLater(hint.semaphore);
-    return absl::OkStatus();
-  }
+  if (store_->permits() != nullptr) return HearOfPermits(*hints);
   std::vector<std::string> stale;
   for (const Hint& hint : *hints) {
     if (!loaded_.contains(hint.semaphore)) continue;
@@ -266,7 +262,8 @@ absl::Status LedgerAdapter::LearnWhyLost(const Transaction& lost, const CommitRe
     if (any_changed()) return absl::OkStatus();
   }
   if (absl::Status status = Refresh(commit.stale); !status.ok()) return status;
-  return commit.answered || any_changed() ? absl::OkStatus() : RefreshSessions(lost);
+  if (commit.answered || any_changed() || exclusive()) return absl::OkStatus();
+  return RefreshSessions(lost);
 }
 
 // The store need not know any more by which number a client goes of whom nothing is known here.
@@ -426,97 +423,6 @@ absl::StatusOr<Outcome> LedgerAdapter::ListNames(const ListCommand& command) {
   std::ranges::sort(outcome.report->infos, {},
                     [](const SemaphoreInfo& info) { return info.row.name; });
   return outcome;
-}
-
-// ---- stores that hand out permits ----
-
-absl::Status LedgerAdapter::LoadRow(const std::string& name) {
-  absl::StatusOr<Image> image = store_->Load({&name, 1});
-  if (!image.ok()) return image.status();
-  Semaphore* semaphore = state_.Find(name);
-  if (image->semaphores.empty()) {
-    if (semaphore != nullptr) vanished_.push_back(name);
-    loaded_.erase(name);
-    return absl::OkStatus();
-  }
-  SemaphoreRow row = std::move(image->semaphores.front().row);
-  loaded_.insert(name);
-  if (semaphore == nullptr) {
-    row.revision = 1;
-    state_.Insert(std::move(row));
-    return absl::OkStatus();
-  }
-  row.revision = semaphore->row.revision;
-  row.next_order = semaphore->row.next_order;
-  if (row == semaphore->row) return absl::OkStatus();
-  ++row.revision;
-  state_.SetRow(semaphore, row);
-  ServeLater(name);
-  return absl::OkStatus();
-}
-
-void LedgerAdapter::CollectLost() {
-  for (LostPermit& lost : store_->TakeLostPermits()) lost_permits_.push_back(std::move(lost));
-}
-
-absl::Status LedgerAdapter::PreparePermits(absl::Span<const Submission> batch) {
-  // What was lost is told whether or not the engine can be reached.
-  if (batch.empty() && !lost_permits_.empty()) return absl::OkStatus();
-  if (absl::Status status = Hear(store_->Wait(SteadyTime::min())); !status.ok()) return status;
-  CollectLost();
-  // Others may have changed what is in use here; what is not is forgotten.
-  const SteadyTime now = options_.now();
-  if (now - options_.sweep_interval >= swept_at_) {
-    swept_at_ = now;
-    const std::vector<std::string> names(loaded_.begin(), loaded_.end());
-    for (const std::string& name : names) {
-      const Semaphore* semaphore = state_.Find(name);
-      if (semaphore != nullptr && (!semaphore->waiters.empty() || !semaphore->leases.empty())) {
-        if (absl::Status status = LoadRow(name); !status.ok()) return status;
-        continue;
-      }
-      if (semaphore != nullptr) state_.Erase(name);
-      loaded_.erase(name);
-    }
-  }
-  for (const Submission& submission : batch) {
-    const std::string name(SemaphoreOf(submission.command));
-    if (name.empty() || loaded_.contains(name)) continue;
-    if (absl::Status status = LoadRow(name); !status.ok()) return status;
-    const auto* acquire = std::get_if<AcquireCommand>(&submission.command);
-    if (acquire == nullptr || acquire->limit == 0 || loaded_.contains(name)) continue;
-    if (acquire->permits > acquire->limit) continue;  // It will be refused.
-    SemaphoreRow row;
-    row.name = name;
-    row.limit = acquire->limit;
-    row.created_at_unix_ms = options_.now_unix_ms();
-    if (absl::Status status = store_->Provide(row); !status.ok()) return status;
-    if (absl::Status status = LoadRow(name); !status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
-void LedgerAdapter::EndLost(Editor& editor) {
-  const int64_t now_unix_ms = options_.now_unix_ms();
-  for (const LostPermit& lost : lost_permits_) {
-    Semaphore* semaphore = editor.Find(lost.semaphore);
-    const LeasePtr lease = semaphore == nullptr ? nullptr : semaphore->FindLease(lost.claim);
-    if (lease) editor.End(semaphore, lease, EndCause::kUnknown, now_unix_ms);
-    if (semaphore != nullptr) to_serve_.insert(lost.semaphore);
-  }
-  for (const std::string& name : vanished_) {
-    Semaphore* semaphore = editor.Find(name);
-    if (semaphore == nullptr) continue;
-    std::vector<LeasePtr> leases;
-    for (const auto& [id, lease] : semaphore->leases) leases.push_back(lease);
-    std::vector<WaiterPtr> waiters;
-    for (const auto& [place, waiter] : semaphore->queue) waiters.push_back(waiter);
-    for (const LeasePtr& lease : leases)
-      editor.End(semaphore, lease, EndCause::kDestroyed, now_unix_ms);
-    for (const WaiterPtr& waiter : waiters)
-      EndWait(editor, semaphore, waiter, EndCause::kDestroyed);
-    editor.Destroy(semaphore);
-  }
 }
 
 }  // namespace semaphored::ledger

@@ -1,30 +1,61 @@
-// Engines that hand out permits one by one, instead of keeping who has them.
+// Engines that hand out permits one by one, instead of keeping who has them. All calls may block
+// for as long as the engine takes to answer; an error means that the engine could not be asked.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "adapters/types.h"
 
 namespace semaphored::ledger {
-
-// A grant takes a permit from it, or does not take place.
-class PermitSource {
- public:
-  struct Permit {
-    uint32_t slot = 0;
-    uint64_t token = 0;
-  };
-  virtual ~PermitSource() = default;
-  // For this claim. nullopt: the engine has none to give now.
-  virtual std::optional<Permit> Take(const std::string& semaphore, const Id& claim) = 0;
-};
 
 // The engine has taken back what this claim had.
 struct LostPermit {
   std::string semaphore;
   Id claim;
+};
+
+// What Prune has found.
+struct Pruned {
+  uint32_t removed = 0;  // Permits too many, and things that were none.
+  uint32_t added = 0;    // Permits that had been lost.
+  // Permits of which it cannot be said whether they are lost or in somebody's hands, and why; they
+  // were left as they are.
+  uint32_t unresolved = 0;
+  std::string message;
+};
+
+class PermitSource {
+ public:
+  struct Permit {
+    uint32_t slot = 0;
+    uint64_t token = 0;  // 0: the engine has none.
+  };
+  virtual ~PermitSource() = default;
+
+  // A grant takes a permit, for this claim, or does not take place. nullopt: the engine has none to
+  // give now, or cannot be asked. Until the commit that has the grant, it may be given back.
+  virtual std::optional<Permit> Take(const std::string& semaphore, const Id& claim) = 0;
+
+  // Makes the semaphore unless it is there, before a batch is decided that may.
+  virtual absl::Status Provide(const SemaphoreRow& row) = 0;
+
+  // Nobody here holds it, waits for it or asks for it any more. False: it is in use all the same.
+  virtual bool Unload(const std::string& semaphore) = 0;
+
+  // Permits that neither are free nor held by us: other daemons' and foreign ones.
+  virtual absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) = 0;
+
+  // Finds and mends what the engine may have been left with: never by granting too many.
+  // UNAVAILABLE: somebody else administers the semaphore just now.
+  virtual absl::StatusOr<Pruned> Prune(const std::string& semaphore) = 0;
+
+  // The claims whose permits the engine has taken back since the last call.
+  virtual std::vector<LostPermit> TakeLostPermits() = 0;
 };
 
 }  // namespace semaphored::ledger

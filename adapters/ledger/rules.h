@@ -29,6 +29,8 @@ struct Context {
   bool shared = false;              // Other daemons may work on the store.
   bool withheld = false;            // LedgerStore::GrantsWithheld.
   PermitSource* permits = nullptr;  // nullptr: whatever the state has room for is granted.
+  int64_t longest_hold_max_ms = 0;  // Guarantees::longest_hold_max_ms.
+  const Pruned* pruned = nullptr;   // What was pruned before the command was decided.
 };
 
 Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& context);

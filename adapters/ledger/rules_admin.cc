@@ -26,25 +26,6 @@ Outcome Changed(bool changed, uint32_t affected = 0) {
   return outcome;
 }
 
-// Waiters that could never be served with the present limit and cap are told so.
-void TellHopeless(Editor& editor, Semaphore* semaphore) {
-  const SemaphoreRow& row = semaphore->row;
-  const uint32_t cap = row.settings.permits_per_holder;
-  std::vector<WaiterPtr> hopeless;
-  for (const auto& [place, waiter] : semaphore->queue) {
-    if (waiter->permits > row.limit || (cap != 0 && waiter->permits > cap))
-      hopeless.push_back(waiter);
-  }
-  for (const WaiterPtr& waiter : hopeless)
-    EndWait(editor, semaphore, waiter, EndCause::kExceedsLimit);
-}
-
-void DismissWaiters(Editor& editor, Semaphore* semaphore) {
-  std::vector<WaiterPtr> waiters;
-  for (const auto& [place, waiter] : semaphore->queue) waiters.push_back(waiter);
-  for (const WaiterPtr& waiter : waiters) EndWait(editor, semaphore, waiter, EndCause::kDestroyed);
-}
-
 // Our own leases, the one with the highest slot first.
 std::vector<LeasePtr> HighestFirst(const Semaphore& semaphore) {
   std::vector<LeasePtr> leases;
@@ -101,7 +82,8 @@ Outcome Resize(Editor& editor, Semaphore* semaphore, const AdminResize& act,
   if (act.change == AdminResize::Change::kRemove)
     limit = int64_t{semaphore->row.limit} - act.amount;
   if (limit < 0 || limit > act.limit_max) return Refused(OutcomeKind::kOutOfRange, *semaphore);
-  if (act.policy == ShrinkPolicy::kRefuse && limit < semaphore->held) {
+  if (act.policy == ShrinkPolicy::kRefuse &&
+      limit < int64_t{semaphore->held} + semaphore->held_elsewhere) {
     return Refused(OutcomeKind::kWouldOvershoot, *semaphore);
   }
   const bool changed = limit != semaphore->row.limit;
@@ -117,7 +99,8 @@ Outcome Resize(Editor& editor, Semaphore* semaphore, const AdminResize& act,
 
 Outcome Destroy(Editor& editor, Semaphore* semaphore, const AdminDestroy& act,
                 const Context& context) {
-  const bool in_use = !semaphore->leases.empty() || !semaphore->waiters.empty();
+  const bool in_use =
+      !semaphore->leases.empty() || !semaphore->waiters.empty() || semaphore->held_elsewhere > 0;
   if (act.policy == DestroyPolicy::kRefuse && in_use)
     return Refused(OutcomeKind::kInUse, *semaphore);
   DismissWaiters(editor, semaphore);
@@ -127,6 +110,7 @@ Outcome Destroy(Editor& editor, Semaphore* semaphore, const AdminDestroy& act,
       editor.End(semaphore, lease, EndCause::kDestroyed, context.now_unix_ms);
       ++ended;
     }
+    semaphore->held_elsewhere = 0;  // They go with the engine's own things.
   }
   editor.ChangeRow(semaphore, [](SemaphoreRow& row) { row.destroying = true; });
   return Changed(true, ended);
@@ -173,7 +157,17 @@ struct Act {
     return Revoke(editor, semaphore, act, context);
   }
   // A ledger keeps nothing that could be left behind: the rows are the truth.
-  Outcome operator()(const AdminPrune&) const { return Changed(false); }
+  Outcome operator()(const AdminPrune&) const {
+    if (context.pruned == nullptr) return Changed(false);
+    const Pruned& pruned = *context.pruned;
+    if (pruned.unresolved > 0) {
+      Outcome outcome = Refused(OutcomeKind::kInUse, *semaphore);
+      outcome.message = pruned.message;
+      return outcome;
+    }
+    const uint32_t affected = pruned.removed + pruned.added;
+    return Changed(affected > 0, affected);
+  }
   Outcome operator()(const AdminDescribe& act) const {
     Outcome outcome = Changed(false);
     AddInfo(outcome, *semaphore, act.rows_max);
@@ -183,10 +177,28 @@ struct Act {
 
 }  // namespace
 
+void TellHopeless(Editor& editor, Semaphore* semaphore) {
+  const SemaphoreRow& row = semaphore->row;
+  const uint32_t cap = row.settings.permits_per_holder;
+  std::vector<WaiterPtr> hopeless;
+  for (const auto& [place, waiter] : semaphore->queue) {
+    if (waiter->permits > row.limit || (cap != 0 && waiter->permits > cap))
+      hopeless.push_back(waiter);
+  }
+  for (const WaiterPtr& waiter : hopeless)
+    EndWait(editor, semaphore, waiter, EndCause::kExceedsLimit);
+}
+
+void DismissWaiters(Editor& editor, Semaphore* semaphore) {
+  std::vector<WaiterPtr> waiters;
+  for (const auto& [place, waiter] : semaphore->queue) waiters.push_back(waiter);
+  for (const WaiterPtr& waiter : waiters) EndWait(editor, semaphore, waiter, EndCause::kDestroyed);
+}
+
 SemaphoreInfo Describe(const Semaphore& semaphore, uint32_t rows_max) {
   SemaphoreInfo info;
   info.row = semaphore.row;
-  info.held = semaphore.held;
+  info.held = semaphore.held + semaphore.held_elsewhere;
   info.waiting = semaphore.waiters.size();
   if (rows_max == 0) return info;
   for (const auto& [id, lease] : semaphore.leases) info.leases.push_back(lease);

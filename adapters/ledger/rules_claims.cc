@@ -38,6 +38,12 @@ bool SomebodyAhead(const Semaphore& semaphore, int32_t priority, const Limits& l
   return false;
 }
 
+int64_t LongestHold(const Settings& settings, const Context& context) {
+  if (context.longest_hold_max_ms == 0) return settings.longest_hold_ms;
+  const int64_t most = std::max<int64_t>(context.longest_hold_max_ms - settings.recall_grace_ms, 1);
+  return settings.longest_hold_ms == 0 ? most : std::min(most, settings.longest_hold_ms);
+}
+
 // False: the engine gives no permit, and nothing has changed.
 bool GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const WaiterPtr& waiter,
              const Context& context) {
@@ -53,7 +59,7 @@ bool GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const Wai
   }
   if (waiter) editor.Leave(semaphore, waiter, EndCause::kNone);
   lease->granted_at_unix_ms = context.now_unix_ms;
-  lease->longest_hold_ms = semaphore->row.settings.longest_hold_ms;
+  lease->longest_hold_ms = LongestHold(semaphore->row.settings, context);
   editor.RequireEpoch(claim);
   Answer answer;
   answer.request = claim.request;
@@ -190,7 +196,7 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
 }
 
 void AfterRoom(Editor& editor, Semaphore* semaphore, const Context& context) {
-  if (semaphore->row.destroying && semaphore->leases.empty()) {
+  if (semaphore->row.destroying && semaphore->leases.empty() && semaphore->held_elsewhere == 0) {
     editor.Destroy(semaphore);
     return;
   }

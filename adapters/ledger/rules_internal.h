@@ -30,6 +30,12 @@ NodeRef HostOf(const LedgerState& state, const Claim& claim);
 // Takes a waiter out of the queue, and remembers the answer if its client is told one.
 void EndWait(Editor& editor, Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause);
 
+// Waiters that could never be served with the present limit and cap are told so.
+void TellHopeless(Editor& editor, Semaphore* semaphore);
+
+// All waiters are told that the semaphore is destroyed.
+void DismissWaiters(Editor& editor, Semaphore* semaphore);
+
 // Asks for a lease back, or with no grace ends it at once (kRecalled, or kRevoked for an
 // administrator's).
 void RecallOrEnd(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, const Recall& recall,

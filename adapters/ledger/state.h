@@ -65,6 +65,9 @@ struct Semaphore {
   SlotMap slots;
   Queue queue;
   uint32_t held = 0;
+  // Permits that other daemons and foreign clients had when the engine was last asked; only of
+  // engines that hand out permits, elsewhere their leases are here.
+  uint32_t held_elsewhere = 0;
   // Permits by holder text, only while row.settings.permits_per_holder is set.
   absl::flat_hash_map<std::string, uint32_t> held_by;
 

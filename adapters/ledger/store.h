@@ -69,12 +69,11 @@ class LedgerStore {
 
   // Set for a store that hands out permits; it then owns its state, keeps no claims, and
   //   * Load gives rows only, asked for when a semaphore is first spoken of and now and then after;
-  //   * Provide makes a semaphore, unless it is there, before a batch is decided that may;
-  //   * TakeLostPermits gives the claims whose permits the engine has taken back since the last
-  //   call.
+  //   their revision rises with each change of the row, by whatever daemon, and never with a claim;
+  //   * Commit gives back what has ended, and sets SemaphoreDelta::revision where the row changed;
+  //   * a hint with a revision other than the known one: the row is to be read; without: permits
+  //   have come, or there may be some.
   virtual PermitSource* permits() { return nullptr; }
-  virtual absl::Status Provide(const SemaphoreRow&) { return absl::OkStatus(); }
-  virtual std::vector<LostPermit> TakeLostPermits() { return {}; }
 
   // Everything, as one snapshot. An exclusive store is asked for this once, at the start.
   virtual absl::StatusOr<Image> LoadAll() = 0;

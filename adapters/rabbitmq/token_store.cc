@@ -146,6 +146,12 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
   }
 }
 
+bool TokenStore::Unload(const std::string&) { return true; }
+absl::StatusOr<uint32_t> TokenStore::HeldElsewhere(const std::string&) { return 0; }
+absl::StatusOr<ledger::Pruned> TokenStore::Prune(const std::string&) {
+  return absl::UnimplementedError("rabbitmq: prune");
+}
+
 absl::Status TokenStore::GiveBackTaken() {
   absl::Status result;
   for (const auto& [name, claim] : std::exchange(taken_, {})) {

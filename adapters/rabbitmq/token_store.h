@@ -30,16 +30,19 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   absl::StatusOr<ledger::Image> LoadAll() override { return ledger::Image(); }
   // Rows only.
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
-  absl::Status Provide(const SemaphoreRow& row) override;
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
   absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
                                                            const std::string& client_id) override;
   absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
-  std::vector<ledger::LostPermit> TakeLostPermits() override;
   void Wake() override { connection_->Wake(); }
 
   std::optional<Permit> Take(const std::string& semaphore, const Id& claim) override;
+  absl::Status Provide(const SemaphoreRow& row) override;
+  bool Unload(const std::string& semaphore) override;
+  absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) override;
+  absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) override;
+  std::vector<ledger::LostPermit> TakeLostPermits() override;
 
   // Not asked of a store that owns its state.
   absl::StatusOr<std::vector<std::string>> Changed(absl::Span<const SemaphoreRow* const>) override;

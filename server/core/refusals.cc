@@ -26,6 +26,8 @@ const char* CauseText(EndCause cause) {
       return "its wait was given up";
     case EndCause::kExceedsLimit:
       return "the limit was lowered below it";
+    case EndCause::kEngineLost:
+      return "the engine took it back, since the daemon's connection to it was lost";
     case EndCause::kNone:
     case EndCause::kUnknown:
       break;
@@ -182,6 +184,9 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
               "the semaphore exists with another limit or other settings", semaphore,
               "resize or configure it"};
     case OutcomeKind::kInUse:
+      if (!outcome.message.empty())
+        return {StatusCode::kFailedPrecondition, Reason::kInUse, outcome.message, semaphore,
+                "pause it, wait until nobody holds it, then try again"};
       return {StatusCode::kFailedPrecondition, Reason::kInUse, "somebody holds or waits", semaphore,
               "drain it first, or destroy it with wait or force"};
     case OutcomeKind::kWouldOvershoot:

@@ -18,7 +18,7 @@ constexpr uint8_t kPaused = 1;
 constexpr uint8_t kDestroying = 2;
 constexpr uint8_t kBackfill = 4;
 
-constexpr auto kLastCause = static_cast<uint8_t>(EndCause::kExceedsLimit);
+constexpr auto kLastCause = static_cast<uint8_t>(EndCause::kEngineLost);
 
 absl::Status Damaged(absl::string_view what, uint64_t key) {
   return absl::DataLossError(absl::StrCat("the record of ", what, " ", key, " is damaged"));

@@ -1,0 +1,227 @@
+// Stores that hand out permits: what must be known before a batch is decided, what the engine has
+// taken back, and what such an engine cannot do.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/ledger/ledger_adapter_impl.h"
+
+namespace semaphored::ledger {
+
+std::optional<Outcome> LedgerAdapter::Unsupported(const Command& command) const {
+  const Guarantees& can = guarantees();
+  const auto refused = [&](auto... what) {
+    Outcome outcome = Simply(OutcomeKind::kUnsupported);
+    outcome.message = absl::StrCat("the adapter ", can.adapter, " ", what...);
+    return outcome;
+  };
+  if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
+    if (acquire->permits > can.permits_per_request_max)
+      return refused("gives one request at most ", can.permits_per_request_max, " permits");
+  }
+  const auto* admin = std::get_if<AdminCommand>(&command);
+  if (admin == nullptr) return std::nullopt;
+  if (admin->expected_revision != 0 && !can.revisions)
+    return refused("keeps no revision: expected_revision cannot be checked");
+  const auto* create = std::get_if<AdminCreate>(&admin->act);
+  const auto* configure = std::get_if<AdminConfigure>(&admin->act);
+  const Settings* settings = create != nullptr      ? &create->settings
+                             : configure != nullptr ? &configure->settings
+                                                    : nullptr;
+  if (settings != nullptr && settings->permits_per_holder != 0 && !can.holder_cap)
+    return refused("cannot keep to permits_per_holder: it does not know what others hold");
+  if (settings != nullptr && *settings != Settings{} && !can.settings)
+    return refused("keeps a limit and no other settings");
+  if (std::holds_alternative<AdminPause>(admin->act) && !can.settings)
+    return refused("keeps no pauses; lower the limit to 0 instead");
+  return std::nullopt;
+}
+
+absl::Status LedgerAdapter::HearOfPermits(absl::Span<const Hint> hints) {
+  std::vector<std::string> changed;
+  for (const Hint& hint : hints) {
+    const Semaphore* semaphore = state_.Find(hint.semaphore);
+    const uint64_t known = semaphore == nullptr ? 0 : semaphore->row.revision;
+    if (hint.revision == 0) ServeLater(hint.semaphore);
+    if (hint.revision != 0 && hint.revision != known && loaded_.contains(hint.semaphore))
+      changed.push_back(hint.semaphore);
+  }
+  std::ranges::sort(changed);
+  changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
+  return Refresh(std::move(changed));
+}
+
+absl::Status LedgerAdapter::LoadRow(const std::string& name) {
+  absl::StatusOr<Image> image = store_->Load({&name, 1});
+  if (!image.ok()) return image.status();
+  Semaphore* semaphore = state_.Find(name);
+  if (image->semaphores.empty()) {
+    if (semaphore != nullptr) vanished_.push_back(name);
+    loaded_.erase(name);
+    return absl::OkStatus();
+  }
+  SemaphoreRow row = std::move(image->semaphores.front().row);
+  loaded_.insert(name);
+  if (semaphore == nullptr) {
+    semaphore = state_.Insert(std::move(row));
+  } else {
+    row.next_order = semaphore->row.next_order;
+    if (row != semaphore->row) {
+      if (row.limit < semaphore->row.limit) lowered_.push_back(name);
+      state_.SetRow(semaphore, row);
+      if (watching_) {
+        SemaphoreChange& change = found_changes_.emplace_back();
+        change.info = Describe(*semaphore, 0);
+      }
+    }
+  }
+  if (row.destroying) {
+    if (absl::Status status = CountElsewhere(semaphore); !status.ok()) return status;
+  }
+  ServeLater(name);
+  return absl::OkStatus();
+}
+
+absl::Status LedgerAdapter::CountElsewhere(Semaphore* semaphore) {
+  absl::StatusOr<uint32_t> elsewhere = store_->permits()->HeldElsewhere(semaphore->row.name);
+  if (!elsewhere.ok()) return elsewhere.status();
+  const bool changed = semaphore->held_elsewhere != *elsewhere;
+  semaphore->held_elsewhere = *elsewhere;
+  if (changed && watching_) {
+    SemaphoreChange& change = found_changes_.emplace_back();
+    change.info = Describe(*semaphore, 0);
+  }
+  return absl::OkStatus();
+}
+
+void LedgerAdapter::CollectLost() {
+  for (LostPermit& lost : store_->permits()->TakeLostPermits())
+    lost_permits_.push_back(std::move(lost));
+}
+
+// Others may have changed what is in use here, without our having heard; what is not in use is
+// forgotten.
+absl::Status LedgerAdapter::SweepPermits() {
+  const SteadyTime now = options_.now();
+  if (now - options_.sweep_interval < swept_at_) return absl::OkStatus();
+  swept_at_ = now;
+  const std::vector<std::string> names(loaded_.begin(), loaded_.end());
+  for (const std::string& name : names) {
+    Semaphore* semaphore = state_.Find(name);
+    const bool in_use =
+        semaphore != nullptr &&
+        (!semaphore->waiters.empty() || !semaphore->leases.empty() || semaphore->row.destroying);
+    if (!in_use && store_->permits()->Unload(name)) {
+      if (semaphore != nullptr) state_.Erase(name);
+      loaded_.erase(name);
+      continue;
+    }
+    if (absl::Status status = LoadRow(name); !status.ok()) return status;
+    semaphore = state_.Find(name);
+    if (watching_ && semaphore != nullptr && loaded_.contains(name)) {
+      if (absl::Status status = CountElsewhere(semaphore); !status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LedgerAdapter::PreparePermits(absl::Span<const Submission> batch) {
+  // What was lost is told whether or not the engine can be reached.
+  if (batch.empty() && !lost_permits_.empty()) return absl::OkStatus();
+  if (absl::Status status = Hear(store_->Wait(SteadyTime::min())); !status.ok()) return status;
+  CollectLost();
+  if (absl::Status status = SweepPermits(); !status.ok()) return status;
+  pruned_.clear();
+  for (const Submission& submission : batch) {
+    if (absl::Status status = PrepareOne(submission.command); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LedgerAdapter::PrepareOne(const Command& command) {
+  const std::string name(SemaphoreOf(command));
+  if (name.empty()) return absl::OkStatus();
+  if (!loaded_.contains(name)) {
+    if (absl::Status status = LoadRow(name); !status.ok()) return status;
+  }
+  if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
+    if (acquire->limit == 0 || loaded_.contains(name)) return absl::OkStatus();
+    if (acquire->permits > acquire->limit || Unsupported(command)) return absl::OkStatus();
+    SemaphoreRow row;
+    row.name = name;
+    row.limit = acquire->limit;
+    row.created_at_unix_ms = options_.now_unix_ms();
+    if (absl::Status status = store_->permits()->Provide(row); !status.ok()) return status;
+    return LoadRow(name);
+  }
+  const auto* admin = std::get_if<AdminCommand>(&command);
+  if (admin == nullptr || !loaded_.contains(name)) return absl::OkStatus();
+  if (std::holds_alternative<AdminPrune>(admin->act)) {
+    absl::StatusOr<Pruned> pruned = store_->permits()->Prune(name);
+    if (!pruned.ok()) return pruned.status();
+    pruned_[name] = *std::move(pruned);
+    if (absl::Status status = LoadRow(name); !status.ok()) return status;
+  }
+  Semaphore* semaphore = state_.Find(name);
+  return semaphore == nullptr ? absl::OkStatus() : CountElsewhere(semaphore);
+}
+
+absl::StatusOr<Outcome> LedgerAdapter::ListPermits(const ListCommand& command) {
+  std::vector<std::string> names;
+  if (guarantees().names) {
+    absl::StatusOr<std::vector<std::string>> all =
+        store_->Names(command.prefix, command.after, command.rows_max + 1);
+    if (!all.ok()) return all.status();
+    names = *std::move(all);
+  } else {
+    // One that is named in full can be looked for.
+    names.push_back(command.prefix);
+  }
+  Outcome outcome = Simply(OutcomeKind::kDone);
+  outcome.report = std::make_unique<Report>();
+  outcome.report->more = names.size() > command.rows_max;
+  if (outcome.report->more) names.resize(command.rows_max);
+  for (const std::string& name : names) {
+    if (name.empty()) continue;
+    if (!loaded_.contains(name)) {
+      if (absl::Status status = LoadRow(name); !status.ok()) return status;
+    }
+    Semaphore* semaphore = loaded_.contains(name) ? state_.Find(name) : nullptr;
+    if (semaphore == nullptr) continue;
+    if (absl::Status status = CountElsewhere(semaphore); !status.ok()) return status;
+    outcome.report->infos.push_back(Describe(*semaphore, 0));
+  }
+  if (!guarantees().names && outcome.report->infos.empty()) {
+    outcome = Simply(OutcomeKind::kUnsupported);
+    outcome.message = absl::StrCat("the adapter ", guarantees().adapter,
+                                   " keeps no list of its semaphores; name one in full");
+  }
+  return outcome;
+}
+
+void LedgerAdapter::EndLost(Editor& editor) {
+  const int64_t now_unix_ms = options_.now_unix_ms();
+  for (const LostPermit& lost : lost_permits_) {
+    Semaphore* semaphore = editor.Find(lost.semaphore);
+    const LeasePtr lease = semaphore == nullptr ? nullptr : semaphore->FindLease(lost.claim);
+    if (lease) editor.End(semaphore, lease, EndCause::kEngineLost, now_unix_ms);
+    if (semaphore != nullptr) to_serve_.insert(lost.semaphore);
+  }
+  for (const std::string& name : vanished_) {
+    Semaphore* semaphore = editor.Find(name);
+    if (semaphore == nullptr) continue;
+    std::vector<LeasePtr> leases;
+    for (const auto& [id, lease] : semaphore->leases) leases.push_back(lease);
+    for (const LeasePtr& lease : leases)
+      editor.End(semaphore, lease, EndCause::kDestroyed, now_unix_ms);
+    DismissWaiters(editor, semaphore);
+    editor.Destroy(semaphore);
+  }
+  for (const std::string& name : lowered_) {
+    if (Semaphore* semaphore = editor.Find(name)) TellHopeless(editor, semaphore);
+  }
+}
+
+}  // namespace semaphored::ledger
