@@ -19,7 +19,7 @@ constexpr int kFrameBytesMax = 131'072;
 constexpr int kChannelsMax = 2047;
 constexpr char kAuthorities[] = "/etc/ssl/certs/ca-certificates.crt";
 constexpr uint8_t kPersistent = 2;
-constexpr int64_t kBodyBytesMax = 65'536;
+constexpr size_t kBodyBytesMax = 8 << 20;
 
 amqp_bytes_t Bytes(const std::string& text) {
   return {text.size(), const_cast<char*>(text.data())};  // NOLINT: a C library's type.
@@ -353,6 +353,27 @@ absl::StatusOr<uint32_t> Connection::Delete(Channel channel, const std::string& 
   return static_cast<const amqp_queue_delete_ok_t*>(answer->decoded)->message_count;
 }
 
+absl::StatusOr<std::string> Connection::Subscribe(Channel channel, const std::string& exchange) {
+  amqp_exchange_declare_t made{};
+  made.exchange = Bytes(exchange);
+  made.type = amqp_cstring_bytes("fanout");
+  made.durable = 1;
+  auto answer =
+      Call(channel, AMQP_EXCHANGE_DECLARE_METHOD, &made, {AMQP_EXCHANGE_DECLARE_OK_METHOD});
+  if (!answer.ok()) return answer.status();
+  amqp_queue_declare_t own{};
+  own.exclusive = 1;
+  answer = Call(channel, AMQP_QUEUE_DECLARE_METHOD, &own, {AMQP_QUEUE_DECLARE_OK_METHOD});
+  if (!answer.ok()) return answer.status();
+  std::string queue = Text(static_cast<const amqp_queue_declare_ok_t*>(answer->decoded)->queue);
+  amqp_queue_bind_t bound{};
+  bound.queue = Bytes(queue);
+  bound.exchange = Bytes(exchange);
+  answer = Call(channel, AMQP_QUEUE_BIND_METHOD, &bound, {AMQP_QUEUE_BIND_OK_METHOD});
+  if (!answer.ok()) return answer.status();
+  return queue;
+}
+
 absl::StatusOr<std::optional<Delivery>> Connection::Get(Channel channel, const std::string& queue) {
   amqp_basic_get_t method{};
   method.queue = Bytes(queue);
@@ -375,6 +396,15 @@ absl::Status Connection::Consume(Channel channel, const std::string& queue,
   method.consumer_tag = Bytes(consumer_tag);
   std::vector<amqp_table_entry_t> arguments = {Entry("x-priority", int64_t{priority})};
   method.arguments = Table(arguments);
+  return Call(channel, AMQP_BASIC_CONSUME_METHOD, &method, {AMQP_BASIC_CONSUME_OK_METHOD}).status();
+}
+
+absl::Status Connection::ConsumeForGood(Channel channel, const std::string& queue,
+                                        const std::string& consumer_tag) {
+  amqp_basic_consume_t method{};
+  method.queue = Bytes(queue);
+  method.consumer_tag = Bytes(consumer_tag);
+  method.no_ack = 1;
   return Call(channel, AMQP_BASIC_CONSUME_METHOD, &method, {AMQP_BASIC_CONSUME_OK_METHOD}).status();
 }
 
@@ -432,7 +462,9 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
     amqp_basic_properties_t properties{};
     properties._flags = AMQP_BASIC_DELIVERY_MODE_FLAG;
     properties.delivery_mode = message.persistent ? kPersistent : 1;
-    if (amqp_basic_publish(state_, channel, amqp_empty_bytes, Bytes(message.queue), 1, 0,
+    const amqp_boolean_t mandatory = message.exchange.empty() ? 1 : 0;
+    if (amqp_basic_publish(state_, channel, Bytes(message.exchange), Bytes(message.queue),
+                           mandatory, 0,
                            &properties, Bytes(message.body)) != AMQP_STATUS_OK) {
       broken = true;
       break;
@@ -455,10 +487,6 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
 }
 
 // ---- what comes in ----
-
-bool Connection::HasInput() const {
-  return amqp_frames_enqueued(state_) != 0 || amqp_data_in_buffer(state_) != 0;
-}
 
 absl::StatusOr<bool> Connection::TakeFrame(SteadyTime deadline) {
   if (state_ == nullptr) return Unavailable("not connected");
@@ -600,31 +628,53 @@ absl::Status Connection::OnMethod(const amqp_frame_t& frame) {
   return absl::OkStatus();
 }
 
+// Takes what has come; if nothing has, waits for something. True: somebody has called Wake.
+absl::StatusOr<bool> Connection::Pause(SteadyTime deadline) {
+  // All that is there, first.
+  bool any = false;
+  for (;;) {
+    absl::StatusOr<bool> taken = TakeFrame(SteadyTime::min());
+    if (!taken.ok()) return taken.status();
+    if (!*taken) break;
+    any = true;
+  }
+  const SteadyTime now = std::chrono::steady_clock::now();
+  if (any || now >= deadline) return false;
+  // Heartbeats are sent, and missed, when frames are looked for.
+  const auto pause = std::min<std::chrono::milliseconds>(
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - now),
+      std::chrono::milliseconds(url_.heartbeat) / 4);
+  pollfd files[] = {{amqp_get_sockfd(state_), POLLIN, 0}, {wake_, POLLIN, 0}};
+  poll(files, 2, static_cast<int>(pause.count()));
+  if ((files[1].revents & POLLIN) == 0) return false;
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
+  return true;
+}
+
 absl::StatusOr<std::vector<BrokerEvent>> Connection::Wait(SteadyTime deadline) {
   if (state_ == nullptr) return Unavailable("not connected");
   for (;;) {
     if (events_.empty()) amqp_maybe_release_buffers(state_);
-    // All that is there, first.
-    for (;;) {
-      absl::StatusOr<bool> taken = TakeFrame(SteadyTime::min());
-      if (!taken.ok()) return taken.status();
-      if (!*taken) break;
-    }
-    const SteadyTime now = std::chrono::steady_clock::now();
-    if (!events_.empty() || now >= deadline) return std::exchange(events_, {});
-    // Heartbeats are sent, and missed, when frames are looked for.
-    const auto pause = std::min<std::chrono::milliseconds>(
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - now),
-        std::chrono::milliseconds(url_.heartbeat) / 4);
-    pollfd files[] = {{amqp_get_sockfd(state_), POLLIN, 0}, {wake_, POLLIN, 0}};
-    poll(files, 2, static_cast<int>(pause.count()));
-    if ((files[1].revents & POLLIN) != 0) {
-      uint64_t count = 0;
-      [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
-      absl::StatusOr<bool> taken = TakeFrame(SteadyTime::min());
-      if (!taken.ok()) return taken.status();
+    absl::StatusOr<bool> woken = Pause(events_.empty() ? deadline : SteadyTime::min());
+    if (!woken.ok()) return woken.status();
+    if (!events_.empty() || *woken || std::chrono::steady_clock::now() >= deadline)
       return std::exchange(events_, {});
-    }
+  }
+}
+
+absl::StatusOr<std::vector<BrokerEvent>> Connection::WaitOn(Channel channel, SteadyTime deadline) {
+  if (state_ == nullptr) return Unavailable("not connected");
+  for (;;) {
+    std::vector<BrokerEvent> found;
+    std::vector<BrokerEvent> others;
+    for (BrokerEvent& event : events_)
+      (event.channel == channel ? found : others).push_back(std::move(event));
+    events_ = std::move(others);
+    if (!found.empty() || std::chrono::steady_clock::now() >= deadline) return found;
+    absl::StatusOr<bool> woken = Pause(deadline);
+    if (!woken.ok()) return woken.status();
+    if (*woken) Wake();  // Not for us: the next Wait is to end.
   }
 }
 

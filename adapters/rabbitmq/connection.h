@@ -103,12 +103,19 @@ class Connection {
   // How many ready messages went with it. A queue that is not there is no error.
   absl::StatusOr<uint32_t> Delete(Channel channel, const std::string& queue);
 
+  // A queue of this connection alone, with a name that the broker makes up, which gets what is
+  // published to the fan-out exchange; both are made.
+  absl::StatusOr<std::string> Subscribe(Channel channel, const std::string& exchange);
+
   // nullopt: no message is ready.
   absl::StatusOr<std::optional<Delivery>> Get(Channel channel, const std::string& queue);
   // Deliveries come as events, at most `prefetch` that are neither acknowledged nor given back.
   // The broker gives to consumers of a higher priority first.
   absl::Status Consume(Channel channel, const std::string& queue, const std::string& consumer_tag,
                        uint16_t prefetch, int32_t priority);
+  // What comes is gone from the queue when it is sent.
+  absl::Status ConsumeForGood(Channel channel, const std::string& queue,
+                              const std::string& consumer_tag);
   // Deliveries that were on their way still come.
   absl::Status Cancel(Channel channel, const std::string& consumer_tag);
 
@@ -128,6 +135,9 @@ class Connection {
     std::string queue;
     std::string body;
     bool persistent = true;
+    // Empty: the default one, to the queue of that name. Otherwise `queue` says nothing, and that
+    // nobody gets it is no failure.
+    std::string exchange = {};
   };
   enum class Confirm : uint8_t {
     kStored,
@@ -145,6 +155,8 @@ class Connection {
   // Takes what has come; waits for something until `deadline` or Wake(). A deadline in the past:
   // only looks. Error: the connection has broken, and everything held through it is lost.
   absl::StatusOr<std::vector<BrokerEvent>> Wait(SteadyTime deadline);
+  // The same, of one channel; the events of others are kept.
+  absl::StatusOr<std::vector<BrokerEvent>> WaitOn(Channel channel, SteadyTime deadline);
   // Any thread.
   void Wake();
 
@@ -167,7 +179,7 @@ class Connection {
   void OnMessage(Incoming message);
   absl::Status OnChannelClose(Channel channel, const amqp_channel_close_t& close);
   void Forget(Channel channel);
-  bool HasInput() const;
+  absl::StatusOr<bool> Pause(SteadyTime deadline);
 
   const Url url_;
   const std::string name_;

@@ -259,7 +259,7 @@ TEST_CASE("a record that says what cannot be is DATA_LOSS") {
       lease_with([](Lease& lease) { lease.holder = std::string(kHolderBytesMax + 1, 'h'); })));
 
   std::string bytes;
-  AppendHistory({0, "s", std::make_shared<Lease>(FullLease()), 0, static_cast<EndCause>(11)},
+  AppendHistory({0, "s", std::make_shared<Lease>(FullLease()), 0, static_cast<EndCause>(12)},
                 &bytes);
   SealHistory(1, &bytes);
   CHECK(absl::IsDataLoss(ReadHistory(1, bytes, [](const HistoryRow&) {})));
