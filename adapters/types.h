@@ -186,7 +186,8 @@ struct Guarantees {
   bool revisions = true;    // expected_revision holds against all daemons.
   bool names = true;        // All semaphores can be listed.
   uint32_t permits_per_request_max = 1'000'000;
-  uint32_t lanes_max = 1;  // More adapters on one store than this bring nothing.
+  uint32_t limit_max = 1'000'000;  // Of a semaphore.
+  uint32_t lanes_max = 1;          // More adapters on one store than this bring nothing.
   // The engine takes back a permit that is held for longer: each lease is recalled so that its
   // grace ends before. 0: no bound.
   int64_t longest_hold_max_ms = 0;

@@ -17,7 +17,9 @@ std::optional<Outcome> LedgerAdapter::Unsupported(const Command& command) const 
     outcome.message = absl::StrCat("the adapter ", can.adapter, " ", what...);
     return outcome;
   };
+  const auto too_many = [&](uint32_t limit) { return limit > can.limit_max; };
   if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
+    if (too_many(acquire->limit)) return refused("gives at most ", can.limit_max, " permits");
     if (acquire->permits > can.permits_per_request_max)
       return refused("gives one request at most ", can.permits_per_request_max, " permits");
   }
@@ -27,6 +29,11 @@ std::optional<Outcome> LedgerAdapter::Unsupported(const Command& command) const 
     return refused("keeps no revision: expected_revision cannot be checked");
   const auto* create = std::get_if<AdminCreate>(&admin->act);
   const auto* configure = std::get_if<AdminConfigure>(&admin->act);
+  const auto* resize = std::get_if<AdminResize>(&admin->act);
+  if ((create != nullptr && too_many(create->limit)) ||
+      (resize != nullptr && resize->change != AdminResize::Change::kRemove &&
+       too_many(resize->amount)))
+    return refused("gives at most ", can.limit_max, " permits");
   const Settings* settings = create != nullptr      ? &create->settings
                              : configure != nullptr ? &configure->settings
                                                     : nullptr;

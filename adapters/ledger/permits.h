@@ -38,8 +38,9 @@ class PermitSource {
   virtual ~PermitSource() = default;
 
   // A grant takes a permit, for this claim, or does not take place. nullopt: the engine has none to
-  // give now, or cannot be asked. Until the commit that has the grant, it may be given back.
-  virtual std::optional<Permit> Take(const std::string& semaphore, const Id& claim) = 0;
+  // give now, or cannot be asked; if the claim `waits`, it may also have been asked to give one
+  // soon, and a hint will follow. Until the commit that has the grant, it may be given back.
+  virtual std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) = 0;
 
   // Makes the semaphore unless it is there, before a batch is decided that may.
   virtual absl::Status Provide(const SemaphoreRow& row) = 0;

@@ -46,13 +46,13 @@ int64_t LongestHold(const Settings& settings, const Context& context) {
 
 // False: the engine gives no permit, and nothing has changed.
 bool GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const WaiterPtr& waiter,
-             const Context& context) {
+             const Context& context, bool may_wait = true) {
   auto lease = std::make_shared<Lease>();
   static_cast<Claim&>(*lease) = claim;
   if (context.permits == nullptr) {
     lease->slots = semaphore->slots.LowestFree(claim.permits);
   } else {
-    const auto permit = context.permits->Take(semaphore->row.name, claim.id);
+    const auto permit = context.permits->Take(semaphore->row.name, claim.id, may_wait);
     if (!permit) return false;
     lease->slots = {permit->slot};
     lease->token = permit->token;
@@ -239,7 +239,7 @@ Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& co
   Claim granted = claim;
   granted.order = semaphore->row.next_order;
   const bool may = !paused && room && !at_cap && !context.withheld;
-  if (may && !GrantTo(editor, semaphore, granted, nullptr, context)) room = false;
+  if (may && !GrantTo(editor, semaphore, granted, nullptr, context, command.wait)) room = false;
   if (may && room) {
     Outcome outcome = Simply(OutcomeKind::kGranted);
     outcome.lease = semaphore->FindLease(claim.id);

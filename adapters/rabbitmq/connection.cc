@@ -328,6 +328,7 @@ absl::StatusOr<QueueState> Connection::Declare(Channel channel, const std::strin
   std::vector<amqp_table_entry_t> arguments;
   if (options.quorum) arguments.push_back(Entry("x-queue-type", "quorum"));
   if (options.messages_max >= 0) arguments.push_back(Entry("x-max-length", options.messages_max));
+  if (options.returns_max) arguments.push_back(Entry("x-delivery-limit", *options.returns_max));
   method.arguments = Table(arguments);
   auto answer = Call(channel, AMQP_QUEUE_DECLARE_METHOD, &method, {AMQP_QUEUE_DECLARE_OK_METHOD});
   if (!answer.ok()) return answer.status();
@@ -464,8 +465,7 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
     properties.delivery_mode = message.persistent ? kPersistent : 1;
     const amqp_boolean_t mandatory = message.exchange.empty() ? 1 : 0;
     if (amqp_basic_publish(state_, channel, Bytes(message.exchange), Bytes(message.queue),
-                           mandatory, 0,
-                           &properties, Bytes(message.body)) != AMQP_STATUS_OK) {
+                           mandatory, 0, &properties, Bytes(message.body)) != AMQP_STATUS_OK) {
       broken = true;
       break;
     }
@@ -628,8 +628,8 @@ absl::Status Connection::OnMethod(const amqp_frame_t& frame) {
   return absl::OkStatus();
 }
 
-// Takes what has come; if nothing has, waits for something. True: somebody has called Wake.
-absl::StatusOr<bool> Connection::Pause(SteadyTime deadline) {
+// Takes what has come; if nothing has, waits for something, or Wake, not for long.
+absl::Status Connection::TakeSome(SteadyTime deadline) {
   // All that is there, first.
   bool any = false;
   for (;;) {
@@ -639,27 +639,31 @@ absl::StatusOr<bool> Connection::Pause(SteadyTime deadline) {
     any = true;
   }
   const SteadyTime now = std::chrono::steady_clock::now();
-  if (any || now >= deadline) return false;
+  if (any || now >= deadline) return absl::OkStatus();
   // Heartbeats are sent, and missed, when frames are looked for.
   const auto pause = std::min<std::chrono::milliseconds>(
       std::chrono::ceil<std::chrono::milliseconds>(deadline - now),
       std::chrono::milliseconds(url_.heartbeat) / 4);
   pollfd files[] = {{amqp_get_sockfd(state_), POLLIN, 0}, {wake_, POLLIN, 0}};
   poll(files, 2, static_cast<int>(pause.count()));
-  if ((files[1].revents & POLLIN) == 0) return false;
+  if ((files[1].revents & POLLIN) == 0) return absl::OkStatus();
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
-  return true;
+  woken_ = true;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<BrokerEvent>> Connection::Wait(SteadyTime deadline) {
   if (state_ == nullptr) return Unavailable("not connected");
   for (;;) {
     if (events_.empty()) amqp_maybe_release_buffers(state_);
-    absl::StatusOr<bool> woken = Pause(events_.empty() ? deadline : SteadyTime::min());
-    if (!woken.ok()) return woken.status();
-    if (!events_.empty() || *woken || std::chrono::steady_clock::now() >= deadline)
+    const bool wait = events_.empty() && !woken_;
+    if (absl::Status status = TakeSome(wait ? deadline : SteadyTime::min()); !status.ok())
+      return status;
+    if (!events_.empty() || woken_ || std::chrono::steady_clock::now() >= deadline) {
+      woken_ = false;
       return std::exchange(events_, {});
+    }
   }
 }
 
@@ -672,9 +676,7 @@ absl::StatusOr<std::vector<BrokerEvent>> Connection::WaitOn(Channel channel, Ste
       (event.channel == channel ? found : others).push_back(std::move(event));
     events_ = std::move(others);
     if (!found.empty() || std::chrono::steady_clock::now() >= deadline) return found;
-    absl::StatusOr<bool> woken = Pause(deadline);
-    if (!woken.ok()) return woken.status();
-    if (*woken) Wake();  // Not for us: the next Wait is to end.
+    if (absl::Status status = TakeSome(deadline); !status.ok()) return status;
   }
 }
 

@@ -59,6 +59,8 @@ struct QueueOptions {
   bool quorum = false;
   // x-max-length; negative: none.
   int64_t messages_max = -1;
+  // x-delivery-limit: -1 is "as often as it takes". nullopt: the broker's own.
+  std::optional<int64_t> returns_max = std::nullopt;
 };
 
 struct QueueState {
@@ -179,13 +181,14 @@ class Connection {
   void OnMessage(Incoming message);
   absl::Status OnChannelClose(Channel channel, const amqp_channel_close_t& close);
   void Forget(Channel channel);
-  absl::StatusOr<bool> Pause(SteadyTime deadline);
+  absl::Status TakeSome(SteadyTime deadline);
 
   const Url url_;
   const std::string name_;
   amqp_connection_state_t state_ = nullptr;
   uint64_t life_ = 0;
-  int wake_ = -1;  // An eventfd.
+  int wake_ = -1;       // An eventfd.
+  bool woken_ = false;  // Read from it, and no Wait has ended for it yet.
   std::string server_version_;
   std::string blocked_;
   SteadyTime answered_at_{};

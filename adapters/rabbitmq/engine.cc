@@ -1,5 +1,6 @@
 #include "adapters/rabbitmq/engine.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -13,6 +14,17 @@ namespace {
 
 constexpr QueueOptions kOfNode{.durable = false, .exclusive = true};
 constexpr std::chrono::milliseconds kPause{50};
+
+// One consumer can have so many messages.
+constexpr uint32_t kLimitMax = 60'000;
+
+// The broker looks at the age of what is held once a minute, so a channel is closed at
+// consumer_timeout at the earliest: a lease is over some time before, with its grace.
+int64_t LongestHold(const Url& url) {
+  const std::chrono::milliseconds most = url.consumer_timeout;
+  if (most.count() == 0) return 0;
+  return (most - std::min<std::chrono::milliseconds>(most / 10, std::chrono::seconds(30))).count();
+}
 
 // Nobody has to be declared dead here: the broker takes back what a dead connection had. A node is
 // an exclusive queue of its name, so that no two daemons have one.
@@ -60,7 +72,7 @@ class RabbitNodes : public NodeStore {
       if (!channel.ok()) return channel.status();
       channel_ = *channel;
     }
-    return connection_.Declare(channel_, absl::StrCat("semaphored.node.", node_id_), kOfNode)
+    return connection_.Declare(channel_, absl::StrCat(url_.prefix, "semaphored.node.", node_id_), kOfNode)
         .status();
   }
 
@@ -83,16 +95,24 @@ class RabbitEngine : public Engine {
     guarantees_.queue = false;
     guarantees_.history = false;
     guarantees_.safe_at_failover = false;
+    guarantees_.shares_claims = false;
+    guarantees_.grants_at_once = false;
+    guarantees_.lowest_slot = false;
+    guarantees_.holder_cap = false;
+    guarantees_.limit_max = kLimitMax;
+    guarantees_.longest_hold_max_ms = LongestHold(url_);
   }
 
   const Guarantees& guarantees() const override { return guarantees_; }
   NodeStore& nodes() override { return nodes_; }
 
   absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(const ledger::LedgerOptions& options) override {
-    auto connection = std::make_unique<Connection>(url_, "semaphored lane");
-    if (absl::Status status = connection->Open(); !status.ok()) return status;
+    auto holding = std::make_unique<Connection>(url_, "semaphored permits");
+    if (absl::Status status = holding->Open(); !status.ok()) return status;
+    auto administering = std::make_unique<Connection>(url_, "semaphored administration");
     return ledger::MakeLedgerAdapter(
-        std::make_unique<TokenStore>(std::move(connection), guarantees_), options);
+        std::make_unique<TokenStore>(std::move(holding), std::move(administering), url_.prefix, guarantees_),
+        options);
   }
 
  private:

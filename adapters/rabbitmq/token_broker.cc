@@ -1,11 +1,13 @@
 #include "adapters/rabbitmq/token_broker.h"
 
 #include <algorithm>
-#include <thread>
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace semaphored::rabbitmq {
@@ -13,86 +15,135 @@ namespace {
 
 using nlohmann::json;
 
-constexpr QueueOptions kKept{.quorum = true};
-constexpr QueueOptions kMutex{.durable = false, .exclusive = true};
-// A message that somebody else reads just now, and a mutex, are free again soon.
-constexpr int kTries = 50;
-constexpr std::chrono::milliseconds kPause{20};
 constexpr size_t kPublishedAtOnce = 1000;
 // Tokens of a slot: this many for each publishing.
 constexpr int kCountBits = 32;
-constexpr char kGeneration[] = "semaphored.generation";
+// A semaphore's version begins with the generation: a name that is made anew has higher ones.
+constexpr int kVersionBits = 24;
 
-std::string SettingsQueue(const std::string& name) { return TokenQueue(name) + ".settings"; }
-std::string MutexQueue(const std::string& name) { return TokenQueue(name) + ".admin"; }
+// As runs of neighbours: [[first, last], …].
+json RunsOf(const std::set<uint32_t>& slots) {
+  json runs = json::array();
+  for (auto at = slots.begin(); at != slots.end();) {
+    const uint32_t first = *at;
+    uint32_t last = first;
+    while (++at != slots.end() && *at == last + 1) ++last;
+    runs.push_back({first, last});
+  }
+  return runs;
+}
 
-std::string Text(const StoredSemaphore& stored) {
+std::set<uint32_t> SlotsOf(const json& runs) {
+  std::set<uint32_t> slots;
+  for (const json& run : runs) {
+    const auto last = run.at(1).get<uint32_t>();
+    for (uint32_t slot = run.at(0).get<uint32_t>(); slot <= last; ++slot)
+      slots.insert(slots.end(), slot);
+  }
+  return slots;
+}
+
+json JsonOf(const StoredSemaphore& stored) {
   const SemaphoreRow& row = stored.row;
   const Settings& settings = row.settings;
-  return json{{"version", stored.version},
-              {"limit", row.limit},
+  return json{{"limit", row.limit},
               {"backfill", settings.backfill},
               {"longest_hold_ms", settings.longest_hold_ms},
               {"recall_grace_ms", settings.recall_grace_ms},
-              {"permits_per_holder", settings.permits_per_holder},
               {"waiters_max", settings.waiters_max},
               {"paused", row.paused},
               {"destroying", row.destroying},
               {"created_at_unix_ms", row.created_at_unix_ms},
-              {"slots", stored.slots},
-              {"doubtful", stored.doubtful}}
-      .dump();
+              {"incarnation", stored.incarnation},
+              {"act", stored.act},
+              {"slots", RunsOf(stored.slots)},
+              {"doubtful", RunsOf(stored.doubtful)}};
 }
 
-std::optional<StoredSemaphore> ReadStored(const std::string& name, const std::string& text) {
+absl::StatusOr<StoredSemaphore> ReadStored(const std::string& name, const json& read) {
   StoredSemaphore stored;
   SemaphoreRow& row = stored.row;
   row.name = name;
   try {
-    const json read = json::parse(text);
-    read.at("version").get_to(stored.version);
+    read.at("version").get_to(row.revision);
     read.at("limit").get_to(row.limit);
     read.at("backfill").get_to(row.settings.backfill);
     read.at("longest_hold_ms").get_to(row.settings.longest_hold_ms);
     read.at("recall_grace_ms").get_to(row.settings.recall_grace_ms);
-    read.at("permits_per_holder").get_to(row.settings.permits_per_holder);
     read.at("waiters_max").get_to(row.settings.waiters_max);
     read.at("paused").get_to(row.paused);
     read.at("destroying").get_to(row.destroying);
     read.at("created_at_unix_ms").get_to(row.created_at_unix_ms);
-    read.at("slots").get_to(stored.slots);
-    read.at("doubtful").get_to(stored.doubtful);
-  } catch (const json::exception&) {
-    return std::nullopt;
+    read.at("incarnation").get_to(stored.incarnation);
+    read.at("act").get_to(stored.act);
+    stored.slots = SlotsOf(read.at("slots"));
+    stored.doubtful = SlotsOf(read.at("doubtful"));
+  } catch (const json::exception& error) {
+    return absl::DataLossError(absl::StrCat("rabbitmq: the settings of ", name,
+                                            " are not those of a semaphore: ", error.what()));
   }
   return stored;
 }
 
-// Closes the channel at the end, if it is still open.
-class Closing {
- public:
-  Closing(Connection* connection, Channel channel) : connection_(connection), channel_(channel) {}
-  ~Closing() {
-    if (connection_->is_open(channel_)) connection_->CloseChannel(channel_).IgnoreError();
+// Two who did not know of each other: a slot of either has perhaps a token, and is not given
+// another.
+json MergeSettings(const json& a, const json& b) {
+  json merged = a.dump() < b.dump() ? a : b;
+  try {
+    std::set<uint32_t> slots = SlotsOf(a.at("slots"));
+    const std::set<uint32_t> others = SlotsOf(b.at("slots"));
+    std::set<uint32_t> doubtful = SlotsOf(a.at("doubtful"));
+    doubtful.merge(SlotsOf(b.at("doubtful")));
+    std::ranges::set_symmetric_difference(slots, others, std::inserter(doubtful, doubtful.end()));
+    slots.insert(others.begin(), others.end());
+    merged["slots"] = RunsOf(slots);
+    merged["doubtful"] = RunsOf(doubtful);
+  } catch (const json::exception&) {
+    return merged;  // Its reader will say what is wrong with it.
   }
-  Closing(const Closing&) = delete;
-  Closing& operator=(const Closing&) = delete;
+  return merged;
+}
 
- private:
-  Connection* connection_;
-  Channel channel_;
+struct RegistryContent {
+  uint64_t generation = 0;
+  std::set<std::string> names;
 };
 
-absl::Status NotStored(Connection::Confirm confirm) {
-  if (confirm == Connection::Confirm::kStored) return absl::OkStatus();
-  if (confirm == Connection::Confirm::kNoQueue)
-    return absl::NotFoundError("rabbitmq: the queue has gone");
-  return absl::UnavailableError("rabbitmq: the broker did not confirm what was published");
+RegistryContent ReadRegistry(const Document& document) {
+  RegistryContent registry;
+  if (document.empty()) return registry;
+  registry.generation = document.content().value("generation", uint64_t{0});
+  for (const json& name : document.content().value("names", json::array()))
+    if (name.is_string()) registry.names.insert(name.get<std::string>());
+  return registry;
+}
+
+json JsonOf(const RegistryContent& registry) {
+  return json{{"generation", registry.generation}, {"names", registry.names}};
+}
+
+json MergeRegistries(const json& a, const json& b) {
+  json merged = a;
+  merged["generation"] =
+      std::max(a.value("generation", uint64_t{0}), b.value("generation", uint64_t{0})) + 1;
+  std::set<std::string> names;
+  for (const json* each : {&a, &b}) {
+    for (const json& name : each->value("names", json::array()))
+      if (name.is_string()) names.insert(name.get<std::string>());
+  }
+  merged["names"] = names;
+  return merged;
+}
+
+// From 4.0 on a queue drops what was given back too often, unless it is told not to; before, the
+// argument would be refused by queues that were made without it.
+bool DropsReturned(const std::string& server_version) {
+  int major = 0;
+  const size_t dot = server_version.find('.');
+  return absl::SimpleAtoi(absl::string_view(server_version).substr(0, dot), &major) && major >= 4;
 }
 
 }  // namespace
-
-std::string TokenQueue(const std::string& name) { return name + ".semaphore"; }
 
 std::string TokenText(const Token& token) {
   return json{{"slot", token.slot}, {"base", token.base}}.dump();
@@ -111,230 +162,266 @@ std::optional<Token> ReadToken(const std::string& text) {
   return token;
 }
 
-absl::StatusOr<Channel> TokenBroker::NewChannel() {
-  absl::StatusOr<Channel> channel = connection_->OpenChannel();
-  if (!channel.ok()) return channel;
-  if (absl::Status status = connection_->SelectConfirms(*channel); !status.ok()) return status;
-  return channel;
+absl::Status TokenBroker::Ready() { return connection_->Open(); }
+
+absl::StatusOr<std::unique_ptr<Document>> TokenBroker::OpenSettings(const std::string& name,
+                                                                    bool make) {
+  return Document::Open(connection_, SettingsQueue(name), make, MergeSettings);
 }
 
-// All messages there are; those of a version below `drop_below` are taken out.
-absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::ReadOn(Channel channel,
-                                                                   const std::string& name,
-                                                                   uint64_t drop_below) {
-  std::optional<StoredSemaphore> newest;
-  std::vector<uint64_t> kept;
-  bool unreadable = false;
-  for (;;) {
-    absl::StatusOr<std::optional<Delivery>> got = connection_->Get(channel, SettingsQueue(name));
-    if (!got.ok()) return got.status();
-    if (!*got) break;
-    std::optional<StoredSemaphore> stored = ReadStored(name, (*got)->body);
-    if (stored && stored->version < drop_below) {
-      if (absl::Status status = connection_->Acknowledge(channel, (*got)->delivery_tag);
-          !status.ok())
-        return status;
-      continue;
-    }
-    kept.push_back((*got)->delivery_tag);
-    unreadable = unreadable || !stored;
-    if (stored && (!newest || newest->version < stored->version)) newest = std::move(stored);
-  }
-  for (const uint64_t tag : kept) {
-    if (absl::Status status = connection_->Reject(channel, tag); !status.ok()) return status;
-  }
-  if (absl::Status status = connection_->Sync(channel); !status.ok()) return status;
-  if (unreadable && !newest)
-    return absl::DataLossError(absl::StrCat("rabbitmq: the queue ", SettingsQueue(name),
-                                            " has a message that is none of semaphored's"));
-  return newest;
+absl::StatusOr<std::unique_ptr<Mutex>> TokenBroker::LockAdmin(const std::string& name) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  return Mutex::Lock(connection_, TokenQueue(name) + ".admin");
+}
+
+absl::StatusOr<std::unique_ptr<Mutex>> TokenBroker::LockShrinking(const std::string& name) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  return Mutex::Try(connection_, TokenQueue(name) + ".shrink");
 }
 
 absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Read(const std::string& name) {
-  absl::StatusOr<Channel> channel = connection_->OpenChannel();
-  if (!channel.ok()) return channel.status();
-  const Closing closing(connection_, *channel);
-  absl::StatusOr<QueueState> there = connection_->DeclarePassively(*channel, SettingsQueue(name));
-  if (absl::IsNotFound(there.status())) return std::optional<StoredSemaphore>();
-  if (!there.ok()) return there.status();
-  for (int attempt = 0; attempt < kTries; ++attempt) {
-    absl::StatusOr<std::optional<StoredSemaphore>> read = ReadOn(*channel, name, 0);
-    if (!read.ok() || read->has_value()) return read;
-    std::this_thread::sleep_for(kPause);
-  }
-  return absl::DataLossError(absl::StrCat(
-      "rabbitmq: the queue ", SettingsQueue(name),
-      " is empty; semctl prune does not mend that: destroy the semaphore and create it again"));
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<Document>> document = OpenSettings(name, /*make=*/false);
+  if (absl::IsNotFound(document.status())) return std::optional<StoredSemaphore>();
+  if (!document.ok()) return document.status();
+  if ((*document)->empty()) return std::optional<StoredSemaphore>();
+  absl::StatusOr<StoredSemaphore> stored = ReadStored(name, (*document)->content());
+  if (!stored.ok()) return stored.status();
+  return std::optional<StoredSemaphore>(*std::move(stored));
 }
 
-absl::Status TokenBroker::TryLock(const std::string& name) {
-  absl::StatusOr<Channel> channel = connection_->OpenChannel();
-  if (!channel.ok()) return channel.status();
-  const Closing closing(connection_, *channel);
-  absl::Status status = connection_->Declare(*channel, MutexQueue(name), kMutex).status();
-  if (!absl::IsAlreadyExists(status)) return status;
-  return absl::UnavailableError(
-      absl::StrCat("rabbitmq: another connection administers ", name, ": ", status.message()));
+absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::FindAct(const std::string& name,
+                                                                    uint64_t act) {
+  // Whoever has the mutex of the settings may still write: Read waits for it.
+  absl::StatusOr<std::optional<StoredSemaphore>> stored = Read(name);
+  if (stored.ok() && stored->has_value() && (*stored)->act != act)
+    return std::optional<StoredSemaphore>();
+  return stored;
 }
 
-absl::Status TokenBroker::Lock(const std::string& name) {
-  absl::Status status;
-  for (int attempt = 0; attempt < kTries; ++attempt) {
-    status = TryLock(name);
-    if (!absl::IsUnavailable(status) || !connection_->is_open()) return status;
-    std::this_thread::sleep_for(kPause);
+absl::StatusOr<std::vector<std::string>> TokenBroker::Names(const std::string& prefix,
+                                                            const std::string& after,
+                                                            uint32_t names_max) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  std::vector<std::string> names;
+  absl::StatusOr<std::unique_ptr<Document>> document =
+      Document::Open(connection_, Registry(), /*make=*/false, MergeRegistries);
+  if (absl::IsNotFound(document.status())) return names;
+  if (!document.ok()) return document.status();
+  const RegistryContent registry = ReadRegistry(**document);
+  for (auto at = registry.names.lower_bound(std::max(prefix, after)); at != registry.names.end();
+       ++at) {
+    if (!at->starts_with(prefix) || names.size() == names_max) break;
+    if (*at != after) names.push_back(*at);
   }
+  return names;
+}
+
+absl::Status TokenBroker::Write(Document* document, StoredSemaphore* stored) {
+  absl::Status status = document->Write(JsonOf(*stored));
+  stored->row.revision = document->version();
   return status;
 }
 
-absl::Status TokenBroker::Unlock(const std::string& name) {
+void TokenBroker::Announce(const std::string& name, uint64_t version) {
+  absl::StatusOr<Channel> channel = connection_->OpenChannel();
+  if (!channel.ok()) return;
+  // Whoever does not hear it looks now and then.
+  if (connection_->SelectConfirms(*channel).ok())
+    connection_->PublishAll(*channel, {{"", absl::StrCat(version, " ", name), false, Changes()}})
+        .IgnoreError();
+  if (connection_->is_open(*channel)) connection_->CloseChannel(*channel).IgnoreError();
+}
+
+absl::StatusOr<uint64_t> TokenBroker::NextGeneration(const std::string& name, bool is_there) {
+  absl::StatusOr<std::unique_ptr<Document>> document =
+      Document::Open(connection_, Registry(), /*make=*/true, MergeRegistries);
+  if (!document.ok()) return document.status();
+  RegistryContent registry = ReadRegistry(**document);
+  ++registry.generation;
+  if (is_there) registry.names.insert(name);
+  if (!is_there) registry.names.erase(name);
+  if (absl::Status status = (*document)->Write(JsonOf(registry)); !status.ok()) return status;
+  return registry.generation;
+}
+
+// Tokens of the slots, with confirms. What is not confirmed stays doubtful.
+absl::Status TokenBroker::Publish(StoredSemaphore* stored, const std::vector<uint32_t>& slots,
+                                  uint64_t base) {
   absl::StatusOr<Channel> channel = connection_->OpenChannel();
   if (!channel.ok()) return channel.status();
-  const Closing closing(connection_, *channel);
-  return connection_->Delete(*channel, MutexQueue(name)).status();
-}
-
-// First the new one, then the old ones go: there always is one.
-absl::Status TokenBroker::Write(Channel channel, StoredSemaphore* stored) {
-  ++stored->version;
-  const std::string& name = stored->row.name;
-  absl::StatusOr<std::vector<Connection::Confirm>> confirms =
-      connection_->PublishAll(channel, {{SettingsQueue(name), Text(*stored)}});
-  if (!confirms.ok()) return confirms.status();
-  if (absl::Status status = NotStored(confirms->front()); !status.ok()) return status;
-  return ReadOn(channel, name, stored->version).status();
-}
-
-absl::StatusOr<uint64_t> TokenBroker::NextGeneration() {
-  if (absl::Status status = Lock(kGeneration); !status.ok()) return status;
-  absl::StatusOr<Channel> channel = NewChannel();
-  if (!channel.ok()) return channel.status();
-  const Closing closing(connection_, *channel);
-  if (auto made = connection_->Declare(*channel, kGeneration, kKept); !made.ok())
-    return made.status();
-  uint64_t highest = 0;
-  std::vector<uint64_t> old;
-  for (;;) {
-    absl::StatusOr<std::optional<Delivery>> got = connection_->Get(*channel, kGeneration);
-    if (!got.ok()) return got.status();
-    if (!*got) break;
-    const json number = json::parse((*got)->body, nullptr, false);
-    if (number.is_number_unsigned()) highest = std::max(highest, number.get<uint64_t>());
-    old.push_back((*got)->delivery_tag);
+  absl::Status status = connection_->SelectConfirms(*channel);
+  for (size_t from = 0; status.ok() && from < slots.size(); from += kPublishedAtOnce) {
+    std::vector<Connection::Publish> messages;
+    const size_t to = std::min(slots.size(), from + kPublishedAtOnce);
+    for (size_t i = from; i < to; ++i)
+      messages.push_back({TokenQueue(stored->row.name), TokenText({slots[i], base})});
+    absl::StatusOr<std::vector<Connection::Confirm>> confirms =
+        connection_->PublishAll(*channel, messages);
+    if (!confirms.ok()) return confirms.status();
+    for (size_t i = from; i < to; ++i) {
+      const Connection::Confirm confirm = (*confirms)[i - from];
+      if (confirm == Connection::Confirm::kUnknown) continue;
+      stored->doubtful.erase(slots[i]);
+      // Certainly not there: it may be sent again.
+      if (confirm != Connection::Confirm::kStored) stored->slots.erase(slots[i]);
+    }
+    if (!connection_->is_open())
+      status = absl::UnavailableError("rabbitmq: the connection broke while tokens were published");
   }
-  absl::StatusOr<std::vector<Connection::Confirm>> confirms =
-      connection_->PublishAll(*channel, {{kGeneration, std::to_string(highest + 1)}});
-  if (!confirms.ok()) return confirms.status();
-  if (absl::Status status = NotStored(confirms->front()); !status.ok()) return status;
-  for (const uint64_t tag : old) {
-    if (absl::Status status = connection_->Acknowledge(*channel, tag); !status.ok()) return status;
-  }
-  if (absl::Status status = connection_->Sync(*channel); !status.ok()) return status;
-  if (absl::Status status = Unlock(kGeneration); !status.ok()) return status;
-  return highest + 1;
+  if (connection_->is_open(*channel)) connection_->CloseChannel(*channel).IgnoreError();
+  return status;
 }
 
-absl::Status TokenBroker::Fill(Channel channel, StoredSemaphore* stored) {
+absl::Status TokenBroker::Fill(Document* document, StoredSemaphore* stored) {
   std::vector<uint32_t> missing;
-  for (uint32_t slot = 1; stored->slots.size() + missing.size() < stored->row.limit; ++slot) {
+  for (uint32_t slot = 1; stored->slots.size() + missing.size() < stored->wanted(); ++slot) {
     if (!stored->slots.contains(slot)) missing.push_back(slot);
   }
-  if (missing.empty()) return Write(channel, stored);
-  absl::StatusOr<uint64_t> generation = NextGeneration();
+  if (missing.empty()) return Write(document, stored);
+  absl::StatusOr<uint64_t> generation = NextGeneration(stored->row.name, /*is_there=*/true);
   if (!generation.ok()) return generation.status();
   // Doubtful before they are sent: whoever finds it so does not send them again.
   stored->slots.insert(missing.begin(), missing.end());
   stored->doubtful.insert(missing.begin(), missing.end());
-  if (absl::Status status = Write(channel, stored); !status.ok()) return status;
-  for (size_t from = 0; from < missing.size(); from += kPublishedAtOnce) {
-    std::vector<Connection::Publish> messages;
-    const size_t to = std::min(missing.size(), from + kPublishedAtOnce);
-    for (size_t i = from; i < to; ++i)
-      messages.push_back(
-          {TokenQueue(stored->row.name), TokenText({missing[i], *generation << kCountBits})});
-    absl::StatusOr<std::vector<Connection::Confirm>> confirms =
-        connection_->PublishAll(channel, messages);
-    if (!confirms.ok()) return confirms.status();
-    for (size_t i = from; i < to; ++i) {
-      const Connection::Confirm confirm = (*confirms)[i - from];
-      if (confirm == Connection::Confirm::kStored) stored->doubtful.erase(missing[i]);
-      // Certainly not there: it may be sent again.
-      if (confirm == Connection::Confirm::kNoQueue || confirm == Connection::Confirm::kRefused) {
-        stored->doubtful.erase(missing[i]);
-        stored->slots.erase(missing[i]);
-      }
-    }
-    if (!connection_->is_open())
-      return absl::UnavailableError("rabbitmq: the connection broke while tokens were published");
-  }
-  return Write(channel, stored);
+  if (absl::Status status = Write(document, stored); !status.ok()) return status;
+  if (absl::Status status = Publish(stored, missing, *generation << kCountBits); !status.ok())
+    return status;
+  return Write(document, stored);
 }
 
-absl::Status TokenBroker::Create(const SemaphoreRow& row) {
-  if (absl::Status status = Lock(row.name); !status.ok()) return status;
-  absl::StatusOr<Channel> channel = NewChannel();
+absl::Status TokenBroker::MakeTokenQueue(const std::string& name) {
+  absl::StatusOr<Channel> channel = connection_->OpenChannel();
   if (!channel.ok()) return channel.status();
-  const Closing closing(connection_, *channel);
-  // (Its message may be in the hands of one who reads: an empty queue is no proof.)
-  absl::StatusOr<std::optional<StoredSemaphore>> there = Read(row.name);
-  if (!there.ok() || there->has_value()) {
-    if (absl::Status status = Unlock(row.name); !status.ok()) return status;
-    if (!there.ok()) return there.status();
+  QueueOptions options{.quorum = true};
+  if (DropsReturned(connection_->server_version())) options.returns_max = -1;
+  const absl::Status status = connection_->Declare(*channel, TokenQueue(name), options).status();
+  if (connection_->is_open(*channel)) connection_->CloseChannel(*channel).IgnoreError();
+  if (!absl::IsFailedPrecondition(status)) return status;
+  return absl::UnimplementedError(
+      absl::StrCat(status.message(), ": the queue ", TokenQueue(name),
+                   " is there and is no quorum queue of semaphored's; delete it first"));
+}
+
+// Settings that are empty were never written, or somebody has purged them; then there may be
+// tokens.
+absl::Status TokenBroker::CheckUnused(const std::string& name) {
+  absl::StatusOr<Channel> channel = connection_->OpenChannel();
+  if (!channel.ok()) return channel.status();
+  absl::StatusOr<QueueState> state = connection_->DeclarePassively(*channel, TokenQueue(name));
+  if (connection_->is_open(*channel)) connection_->CloseChannel(*channel).IgnoreError();
+  if (absl::IsNotFound(state.status())) return absl::OkStatus();
+  if (!state.ok()) return state.status();
+  if (state->ready == 0 && state->consumers == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "rabbitmq: the queue ", SettingsQueue(name), " was purged, and ", TokenQueue(name),
+      " has permits; destroy the semaphore by force and create it again"));
+}
+
+absl::StatusOr<StoredSemaphore> TokenBroker::Create(const SemaphoreRow& row, uint64_t act,
+                                                    bool* begun) {
+  absl::StatusOr<std::unique_ptr<Mutex>> mutex = LockAdmin(row.name);
+  if (!mutex.ok()) return mutex.status();
+  // In the registry before it is there: whoever lists it and finds none leaves it out.
+  absl::StatusOr<uint64_t> generation = NextGeneration(row.name, /*is_there=*/true);
+  if (!generation.ok()) return generation.status();
+  absl::StatusOr<std::unique_ptr<Document>> document = OpenSettings(row.name, /*make=*/true);
+  if (!document.ok()) return document.status();
+  if (!(*document)->empty())
     return absl::AlreadyExistsError(absl::StrCat("rabbitmq: ", row.name, " is there"));
-  }
-  if (auto made = connection_->Declare(*channel, SettingsQueue(row.name), kKept); !made.ok())
-    return made.status();
-  if (auto made = connection_->Declare(*channel, TokenQueue(row.name), kKept); !made.ok())
-    return made.status();
+  if (absl::Status status = CheckUnused(row.name); !status.ok()) return status;
+  if (absl::Status status = MakeTokenQueue(row.name); !status.ok()) return status;
+  (*document)->BeginAt(*generation << kVersionBits);
+  *begun = true;
   StoredSemaphore stored;
   stored.row = row;
-  if (absl::Status status = Fill(*channel, &stored); !status.ok()) return status;
-  return Unlock(row.name);
+  stored.act = act;
+  stored.incarnation = *generation;
+  if (absl::Status status = Fill(document->get(), &stored); !status.ok()) return status;
+  document->reset();
+  Announce(row.name, stored.row.revision);
+  return stored;
 }
 
 absl::Status TokenBroker::Destroy(const std::string& name) {
-  if (absl::Status status = Lock(name); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<Mutex>> mutex = LockAdmin(name);
+  if (!mutex.ok()) return mutex.status();
   absl::StatusOr<Channel> channel = connection_->OpenChannel();
   if (!channel.ok()) return channel.status();
-  const Closing closing(connection_, *channel);
   // The tokens first: what is left of it otherwise could be taken for a whole one.
   for (const std::string& queue : {TokenQueue(name), SettingsQueue(name)}) {
     if (auto gone = connection_->Delete(*channel, queue); !gone.ok()) return gone.status();
   }
-  return Unlock(name);
+  connection_->CloseChannel(*channel).IgnoreError();
+  absl::StatusOr<uint64_t> generation = NextGeneration(name, /*is_there=*/false);
+  if (!generation.ok()) return generation.status();
+  Announce(name, *generation << kVersionBits);
+  return absl::OkStatus();
 }
 
-absl::StatusOr<StoredSemaphore> TokenBroker::Update(const SemaphoreRow& row) {
-  if (absl::Status status = Lock(row.name); !status.ok()) return status;
-  absl::StatusOr<Channel> channel = NewChannel();
-  if (!channel.ok()) return channel.status();
-  const Closing closing(connection_, *channel);
-  absl::StatusOr<std::optional<StoredSemaphore>> read = Read(row.name);
-  if (!read.ok()) return read.status();
-  if (!*read) {
-    if (absl::Status status = Unlock(row.name); !status.ok()) return status;
-    return absl::NotFoundError(absl::StrCat("rabbitmq: ", row.name, " has gone"));
-  }
-  StoredSemaphore stored = *std::move(*read);
-  stored.row = row;
-  if (absl::Status status = Fill(*channel, &stored); !status.ok()) return status;
-  if (absl::Status status = Unlock(row.name); !status.ok()) return status;
-  return stored;
+absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Change(
+    const std::string& name, const std::function<absl::Status(StoredSemaphore*)>& change) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<Document>> document = OpenSettings(name, /*make=*/false);
+  if (absl::IsNotFound(document.status())) return std::optional<StoredSemaphore>();
+  if (!document.ok()) return document.status();
+  if ((*document)->empty()) return std::optional<StoredSemaphore>();
+  absl::StatusOr<StoredSemaphore> stored = ReadStored(name, (*document)->content());
+  if (!stored.ok()) return stored.status();
+  if (absl::Status status = change(&*stored); !status.ok()) return status;
+  if (absl::Status status = Fill(document->get(), &*stored); !status.ok()) return status;
+  document->reset();
+  Announce(name, stored->row.revision);
+  return std::optional<StoredSemaphore>(*std::move(stored));
 }
 
-absl::Status TokenBroker::Strike(const std::string& name, const std::set<uint32_t>& slots) {
-  absl::StatusOr<Channel> channel = NewChannel();
-  if (!channel.ok()) return channel.status();
-  const Closing closing(connection_, *channel);
-  absl::StatusOr<std::optional<StoredSemaphore>> read = Read(name);
-  if (!read.ok()) return read.status();
-  if (!*read) return absl::OkStatus();
-  StoredSemaphore stored = *std::move(*read);
-  for (const uint32_t slot : slots) {
-    stored.slots.erase(slot);
-    stored.doubtful.erase(slot);
-  }
-  return Write(*channel, &stored);
+absl::StatusOr<StoredSemaphore> TokenBroker::Update(const SemaphoreRow& row, uint64_t act,
+                                                    bool* begun) {
+  absl::StatusOr<std::unique_ptr<Mutex>> mutex = LockAdmin(row.name);
+  if (!mutex.ok()) return mutex.status();
+  absl::StatusOr<std::optional<StoredSemaphore>> stored =
+      Change(row.name, [&](StoredSemaphore* there) {
+        if (there->row.revision != row.revision)
+          return absl::AbortedError(absl::StrCat("rabbitmq: ", row.name, " was changed meanwhile"));
+        *begun = true;
+        there->row = row;
+        there->act = act;
+        return absl::OkStatus();
+      });
+  if (!stored.ok()) return stored.status();
+  if (!*stored) return absl::NotFoundError(absl::StrCat("rabbitmq: ", row.name, " has gone"));
+  return **std::move(stored);
+}
+
+absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Strike(
+    const std::string& name, const std::set<uint32_t>& slots) {
+  return Change(name, [&](StoredSemaphore* stored) {
+    for (const uint32_t slot : slots) {
+      stored->slots.erase(slot);
+      stored->doubtful.erase(slot);
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Seen(const std::string& name,
+                                                                 const std::set<uint32_t>& slots) {
+  return Change(name, [&](StoredSemaphore* stored) {
+    for (const uint32_t slot : slots) stored->doubtful.erase(slot);
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Remake(const std::string& name) {
+  return Change(name, [&](StoredSemaphore* stored) {
+    if (absl::Status status = MakeTokenQueue(name); !status.ok()) return status;
+    absl::StatusOr<uint64_t> generation = NextGeneration(name, /*is_there=*/true);
+    if (!generation.ok()) return generation.status();
+    stored->incarnation = *generation;
+    stored->slots.clear();
+    stored->doubtful.clear();
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace semaphored::rabbitmq

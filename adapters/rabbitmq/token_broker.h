@@ -2,35 +2,50 @@
 //
 //   <name>.semaphore            a quorum queue with one message for each permit: its slot, and the
 //                               base of its fencing tokens
-//   <name>.semaphore.settings   a quorum queue with one message: limit, settings, slots. (More than
-//                               one after a crash: the highest version counts.)
+//   <name>.semaphore.settings   a document (document.h): limit, settings, slots
 //   <name>.semaphore.admin      an exclusive queue: the mutex of administrative acts
-//   semaphored.generation       a quorum queue with one message: a number that rises each time that
-//                               tokens are published
+//   <name>.semaphore.shrink     an exclusive queue: the mutex of whoever takes tokens out
+//   semaphored.registry         a document: the names of all semaphores, and a number that rises
+//                               each time that tokens are published
+//   semaphored.changes          a fan-out exchange: "<version> <name>" for each change of settings
 //
-// On one connection, used by one thread; all calls block for some round trips.
+// All of them after a prefix, if the URL has one.
+//
+// On one connection, used by one thread; all calls block for some round trips. Errors: UNAVAILABLE,
+// the broker, or another who administers; DATA_LOSS, UNIMPLEMENTED: queues that are none of ours.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "adapters/rabbitmq/connection.h"
+#include "adapters/rabbitmq/document.h"
 #include "adapters/types.h"
 
 namespace semaphored::rabbitmq {
 
 // A semaphore as the broker has it.
 struct StoredSemaphore {
-  uint64_t version = 0;
-  // revision and next_order are each daemon's own and not kept here.
+  // row.revision is the document's version. next_order is each daemon's own and not kept here.
   SemaphoreRow row;
+  // Rises when the queue of tokens is made anew: what was held of an older one is worth nothing.
+  uint64_t incarnation = 0;
+  uint64_t act = 0;             // The number of the act that wrote it last.
   std::set<uint32_t> slots;     // That have a token.
   std::set<uint32_t> doubtful;  // Of these it is not known whether their token arrived.
+
+  // How many tokens there should be.
+  uint32_t wanted() const { return row.destroying ? 0 : row.limit; }
+  // How many are to be taken out.
+  size_t excess() const { return slots.size() > wanted() ? slots.size() - wanted() : 0; }
 };
 
 // A permit's message.
@@ -42,42 +57,72 @@ std::string TokenText(const Token& token);
 // nullopt: it is none of ours.
 std::optional<Token> ReadToken(const std::string& text);
 
-std::string TokenQueue(const std::string& name);
-
 class TokenBroker {
  public:
-  // Outlives the broker; is open when a call is made.
-  explicit TokenBroker(Connection* connection) : connection_(connection) {}
+  // Outlives the broker. It is opened when a call is made, and is not one that holds permits: what
+  // publishes may be made to wait by the broker for as long as it has no room.
+  explicit TokenBroker(Connection* connection, std::string prefix = "")
+      : connection_(connection), prefix_(std::move(prefix)) {}
+
+  std::string TokenQueue(const std::string& name) const { return prefix_ + name + ".semaphore"; }
+  // The exchange.
+  std::string Changes() const { return prefix_ + "semaphored.changes"; }
 
   // nullopt: there is none.
   absl::StatusOr<std::optional<StoredSemaphore>> Read(const std::string& name);
+  // Alphabetical, from `after` (not itself) on.
+  absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
+                                                 const std::string& after, uint32_t names_max);
+
+  // `act` is a number that no other act has. *begun is set as soon as something may have been
+  // written: UNAVAILABLE then says that it may stand or not, and Find tells, once it answers.
 
   // Makes it, with its tokens. ALREADY_EXISTS: it is there.
-  absl::Status Create(const SemaphoreRow& row);
-  // Also if it is not there, or only in part.
-  absl::Status Destroy(const std::string& name);
+  absl::StatusOr<StoredSemaphore> Create(const SemaphoreRow& row, uint64_t act, bool* begun);
   // Limit and settings as in `row`. More tokens are published at once; what is too much stays, for
-  // whoever takes it out (Remove). What it comes to.
-  absl::StatusOr<StoredSemaphore> Update(const SemaphoreRow& row);
+  // whoever takes it out. ABORTED: it is not at row.revision any more. NOT_FOUND: it has gone.
+  absl::StatusOr<StoredSemaphore> Update(const SemaphoreRow& row, uint64_t act, bool* begun);
+  // What the act has written; nullopt: it has written nothing, and never will.
+  absl::StatusOr<std::optional<StoredSemaphore>> FindAct(const std::string& name, uint64_t act);
+  // Also if it is not there, or only in part; so it may be repeated.
+  absl::Status Destroy(const std::string& name);
+  // The queue of tokens has gone: makes it anew, with all tokens.
+  absl::StatusOr<std::optional<StoredSemaphore>> Remake(const std::string& name);
 
-  // Taking tokens out for good: while it is locked, a token that was acknowledged is struck from
-  // the settings. UNAVAILABLE: another connection has the mutex.
-  absl::Status Lock(const std::string& name);
-  // Asks once.
-  absl::Status TryLock(const std::string& name);
-  absl::Status Unlock(const std::string& name);
-  absl::Status Strike(const std::string& name, const std::set<uint32_t>& slots);
+  // The mutex of administrative acts, for acts of several steps. UNAVAILABLE: another has it.
+  absl::StatusOr<std::unique_ptr<Mutex>> LockAdmin(const std::string& name);
+  // Whoever takes tokens out has this one. UNAVAILABLE: another does so. Asks once.
+  absl::StatusOr<std::unique_ptr<Mutex>> LockShrinking(const std::string& name);
+  // The tokens of these slots have gone for certain: they were acknowledged, and the broker has
+  // answered since. If the limit was raised meanwhile, new ones are published. nullopt: the
+  // semaphore has gone.
+  absl::StatusOr<std::optional<StoredSemaphore>> Strike(const std::string& name,
+                                                        const std::set<uint32_t>& slots);
+  // These have a token for certain: they are doubtful no longer.
+  absl::StatusOr<std::optional<StoredSemaphore>> Seen(const std::string& name,
+                                                      const std::set<uint32_t>& slots);
 
  private:
-  absl::Status Write(Channel channel, StoredSemaphore* stored);
-  absl::StatusOr<uint64_t> NextGeneration();
+  absl::Status Ready();
+  absl::StatusOr<std::unique_ptr<Document>> OpenSettings(const std::string& name, bool make);
+  absl::Status Write(Document* document, StoredSemaphore* stored);
   // Publishes tokens of the slots that are missing up to the limit.
-  absl::Status Fill(Channel channel, StoredSemaphore* stored);
-  absl::StatusOr<std::optional<StoredSemaphore>> ReadOn(Channel channel, const std::string& name,
-                                                        uint64_t drop_below);
-  absl::StatusOr<Channel> NewChannel();
+  absl::Status Fill(Document* document, StoredSemaphore* stored);
+  absl::Status Publish(StoredSemaphore* stored, const std::vector<uint32_t>& slots, uint64_t base);
+  absl::StatusOr<uint64_t> NextGeneration(const std::string& name, bool is_there);
+  absl::Status MakeTokenQueue(const std::string& name);
+  absl::Status CheckUnused(const std::string& name);
+  absl::StatusOr<std::optional<StoredSemaphore>> Change(
+      const std::string& name, const std::function<absl::Status(StoredSemaphore*)>& change);
+  void Announce(const std::string& name, uint64_t version);
+
+  std::string SettingsQueue(const std::string& name) const {
+    return TokenQueue(name) + ".settings";
+  }
+  std::string Registry() const { return prefix_ + "semaphored.registry"; }
 
   Connection* connection_;
+  const std::string prefix_;
 };
 
 }  // namespace semaphored::rabbitmq

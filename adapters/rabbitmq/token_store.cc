@@ -3,7 +3,8 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <limits>
+#include <random>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,19 +17,19 @@ using ledger::LeaseChange;
 using ledger::SemaphoreDelta;
 using ledger::Transaction;
 using ledger::WaiterChange;
+using std::chrono::steady_clock;
 
 namespace {
 
-// Above the priority of every request.
-constexpr int32_t kReaperPriority = std::numeric_limits<int32_t>::max();
-constexpr uint16_t kPrefetchMax = 2000;
-constexpr char kReaper[] = "reaper";
+// Changes are told; what was lost on the way is found after so long.
+constexpr std::chrono::seconds kReadAgain{60};
+// The connection for administration is looked at so often, for its heartbeats.
+constexpr std::chrono::milliseconds kKeepAlive{500};
+// Of the broker's counts of messages.
+constexpr std::chrono::milliseconds kCountedAfter{200};
+constexpr std::chrono::milliseconds kCountPause{5};
 // We live for the broker if it has answered a call; asked for when none was made for so long.
 constexpr std::chrono::milliseconds kAskAfter{1000};
-
-CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
-}
 
 absl::Status NotAsked() {
   return absl::UnimplementedError("rabbitmq: a store of permits is not asked for that");
@@ -40,8 +41,13 @@ uint64_t TokenOf(const Token& token, const Delivery& delivery) {
 
 }  // namespace
 
-TokenStore::TokenStore(std::unique_ptr<Connection> connection, const Guarantees& guarantees)
-    : connection_(std::move(connection)), guarantees_(guarantees), broker_(connection_.get()) {}
+TokenStore::TokenStore(std::unique_ptr<Connection> holding,
+                       std::unique_ptr<Connection> administering, const std::string& prefix,
+                       const Guarantees& guarantees)
+    : connection_(std::move(holding)),
+      administering_(std::move(administering)),
+      guarantees_(guarantees),
+      broker_(administering_.get(), prefix) {}
 
 // ---- the connection ----
 
@@ -49,8 +55,23 @@ absl::Status TokenStore::Ready() {
   if (connection_->is_open() && connection_->life() == life_) return absl::OkStatus();
   LoseAll();
   if (absl::Status status = connection_->Open(); !status.ok()) return status;
+  if (absl::Status status = Subscribe(); !status.ok()) {
+    connection_->Close();
+    return status;
+  }
   life_ = connection_->life();
   return absl::OkStatus();
+}
+
+// From here on changes are heard of; whatever was known before may be old.
+absl::Status TokenStore::Subscribe() {
+  absl::StatusOr<Channel> channel = connection_->OpenChannel();
+  if (!channel.ok()) return channel.status();
+  absl::StatusOr<std::string> queue = connection_->Subscribe(*channel, broker_.Changes());
+  if (!queue.ok()) return queue.status();
+  changes_ = *channel;
+  for (auto& [name, used] : used_) used.stale = true;
+  return connection_->ConsumeForGood(*channel, *queue, "changes");
 }
 
 void TokenStore::Lose(const std::string& name, Used* used) {
@@ -59,12 +80,15 @@ void TokenStore::Lose(const std::string& name, Used* used) {
   used->spare.clear();
   used->consumers.clear();
   used->removed.clear();
-  used->reaping = false;  // The mutex is the connection's: it is found locked by ourselves.
+  used->shrinking.reset();
+  used->unwanted_since = {};
+  used->stale = true;
   if (connection_->is_open(used->channel)) connection_->CloseChannel(used->channel).IgnoreError();
   used->channel = 0;
 }
 
 void TokenStore::LoseAll() {
+  changes_ = 0;
   for (auto& [name, used] : used_) Lose(name, &used);
 }
 
@@ -85,48 +109,130 @@ absl::StatusOr<Channel> TokenStore::ChannelOf(Used* used) {
   return channel;
 }
 
+// The broker would give up a connection of which it hears nothing.
+void TokenStore::KeepAlive() {
+  const SteadyTime now = steady_clock::now();
+  if (now < kept_alive_at_ + kKeepAlive) return;
+  kept_alive_at_ = now;
+  if (administering_->is_open()) administering_->Wait(SteadyTime::min()).status().IgnoreError();
+  if (now < connection_->answered_at() + kAskAfter) return;
+  if (connection_->is_open(changes_)) connection_->Sync(changes_).IgnoreError();
+}
+
 // ---- rows ----
+
+void TokenStore::Keep(StoredSemaphore stored, Used* used) {
+  used->stored = std::move(stored);
+  used->read_at = steady_clock::now();
+  used->stale = false;
+}
+
+// nullptr: the semaphore is not there.
+absl::StatusOr<TokenStore::Used*> TokenStore::Read(const std::string& name) {
+  Used* used = Find(name);
+  const bool old =
+      used == nullptr || used->stale || steady_clock::now() - used->read_at >= kReadAgain;
+  if (!old) {
+    // Whoever holds and consumes nothing is not told that the queue has gone.
+    if (used->held.empty() || !connection_->is_open(used->channel)) return used;
+    absl::StatusOr<QueueState> there =
+        connection_->DeclarePassively(used->channel, broker_.TokenQueue(name));
+    if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
+    if (!there.ok()) Lose(name, used);
+    return used;
+  }
+  absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Read(name);
+  if (!stored.ok()) return stored.status();
+  if (!*stored) {
+    if (used != nullptr) Lose(name, used);
+    used_.erase(name);
+    return nullptr;
+  }
+  // Its queue was made anew: what was held of the old one is worth nothing.
+  if (used != nullptr && used->stored.incarnation != (*stored)->incarnation) Lose(name, used);
+  used = &used_[name];
+  Keep(**std::move(stored), used);
+  if (used->stored.excess() > 0 || used->shrinking) Tend(name, used).IgnoreError();
+  return used;
+}
 
 absl::StatusOr<Image> TokenStore::Load(absl::Span<const std::string> names) {
   if (absl::Status status = Ready(); !status.ok()) return status;
   Image image;
   for (const std::string& name : names) {
-    absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Read(name);
-    if (!stored.ok()) return stored.status();
-    if (!*stored) {
-      if (Used* used = Find(name)) Lose(name, used);
-      used_.erase(name);
-      continue;
-    }
-    ledger::LoadedSemaphore& loaded = image.semaphores.emplace_back();
-    loaded.row = (*stored)->row;
-    used_[name].stored = *std::move(*stored);
+    absl::StatusOr<Used*> used = Read(name);
+    if (!used.ok()) return used.status();
+    if (*used != nullptr) image.semaphores.emplace_back().row = (*used)->stored.row;
   }
   return image;
 }
 
 absl::Status TokenStore::Provide(const SemaphoreRow& row) {
   if (absl::Status status = Ready(); !status.ok()) return status;
-  absl::Status made = broker_.Create(row);
+  bool begun = false;
+  absl::Status made = broker_.Create(row, /*act=*/0, &begun).status();
   return absl::IsAlreadyExists(made) ? absl::OkStatus() : made;
+}
+
+bool TokenStore::Unload(const std::string& semaphore) {
+  Used* used = Find(semaphore);
+  if (used == nullptr) return true;
+  if (used->shrinking) return false;
+  if (!used->held.empty()) return false;
+  Lose(semaphore, used);  // Closes its channel, and gives back what it has.
+  used_.erase(semaphore);
+  return true;
+}
+
+absl::StatusOr<uint32_t> TokenStore::HeldElsewhere(const std::string& semaphore) {
+  for (;;) {
+    absl::StatusOr<uint32_t> count = CountElsewhere(semaphore);
+    const Used* used = Find(semaphore);
+    if (!count.ok() || *count == 0 || used == nullptr) return count;
+    // What we gave back is counted a moment later.
+    if (steady_clock::now() >= used->given_back_at + kCountedAfter) return count;
+    std::this_thread::sleep_for(kCountPause);
+  }
+}
+
+absl::StatusOr<uint32_t> TokenStore::CountElsewhere(const std::string& semaphore) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  Used* used = Find(semaphore);
+  if (used == nullptr) return 0;
+  absl::StatusOr<Channel> channel = ChannelOf(used);
+  if (!channel.ok()) return channel.status();
+  absl::StatusOr<QueueState> state =
+      connection_->DeclarePassively(*channel, broker_.TokenQueue(semaphore));
+  if (absl::IsNotFound(state.status())) return 0;
+  if (!state.ok()) return state.status();
+  const size_t here = used->held.size() + used->spare.size() + used->removed.size() + state->ready;
+  return static_cast<uint32_t>(used->stored.slots.size() -
+                               std::min(used->stored.slots.size(), here));
+}
+
+absl::StatusOr<std::vector<std::string>> TokenStore::Names(const std::string& prefix,
+                                                           const std::string& after,
+                                                           uint32_t rows_max) {
+  return broker_.Names(prefix, after, rows_max);
 }
 
 // ---- permits ----
 
 std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& semaphore,
-                                                             const Id& claim) {
+                                                             const Id& claim, bool waits) {
   Used* used = Find(semaphore);
   // While there are more tokens than permits nobody is granted.
-  if (used == nullptr || !Ready().ok() || used->stored.slots.size() > used->stored.row.limit)
-    return std::nullopt;
+  if (used == nullptr || !Ready().ok() || used->stored.excess() > 0) return std::nullopt;
   for (;;) {
     if (used->spare.empty()) {
-      // Where a consumer of ours stands, the broker gives of itself.
-      if (!used->consumers.empty()) return std::nullopt;
+      // Where a consumer of ours stands, the broker gives of itself. And many are served faster by
+      // a consumer than one by one.
+      if (!used->consumers.empty() || (waits && used->asked_in_step == step_)) return std::nullopt;
+      used->asked_in_step = step_;
       absl::StatusOr<Channel> channel = ChannelOf(used);
       if (!channel.ok()) return std::nullopt;
       absl::StatusOr<std::optional<Delivery>> got =
-          connection_->Get(*channel, TokenQueue(semaphore));
+          connection_->Get(*channel, broker_.TokenQueue(semaphore));
       if (!got.ok() || !*got) return std::nullopt;
       used->spare.push_back(*std::move(*got));
     }
@@ -136,20 +242,14 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
     if (!token) {
       // None of ours: it would be handed out again and again.
       spdlog::warn("rabbitmq: a message that is no token is taken out of {}",
-                   TokenQueue(semaphore));
+                   broker_.TokenQueue(semaphore));
       if (!connection_->Acknowledge(used->channel, delivery.delivery_tag).ok()) return std::nullopt;
       continue;
     }
-    used->held[claim] = {delivery.delivery_tag, delivery.consumer_tag};
+    used->held[claim] = {delivery.delivery_tag, delivery.consumer_tag, token->slot};
     taken_.emplace_back(semaphore, claim);
     return Permit{token->slot, TokenOf(*token, delivery)};
   }
-}
-
-bool TokenStore::Unload(const std::string&) { return true; }
-absl::StatusOr<uint32_t> TokenStore::HeldElsewhere(const std::string&) { return 0; }
-absl::StatusOr<ledger::Pruned> TokenStore::Prune(const std::string&) {
-  return absl::UnimplementedError("rabbitmq: prune");
 }
 
 absl::Status TokenStore::GiveBackTaken() {
@@ -176,14 +276,34 @@ absl::Status TokenStore::GiveBack(Used* used, uint64_t delivery_tag,
 // ---- commits ----
 
 CommitResult TokenStore::Commit(Transaction& transaction, SteadyTime) {
-  for (const SemaphoreDelta& delta : transaction.semaphores) {
-    if (absl::Status status = Apply(delta); !status.ok()) {
-      GiveBackTaken().IgnoreError();
-      if (absl::IsAlreadyExists(status) || absl::IsNotFound(status))
-        return {CommitResult::Kind::kLost, {delta.name}, false, {}, {}};
-      return Failed(std::move(status));
-    }
+  ++step_;
+  CommitResult result = CommitRows(&transaction, /*again=*/false);
+  if (result.kind == CommitResult::Kind::kWon) Finish(transaction);
+  return result;
+}
+
+// What happened to claims needs no settling: permits are given and taken at once.
+CommitResult TokenStore::Settle(Transaction& transaction, SteadyTime) {
+  CommitResult result = CommitRows(&transaction, /*again=*/true);
+  if (result.kind == CommitResult::Kind::kWon) Finish(transaction);
+  return result;
+}
+
+CommitResult TokenStore::CommitRows(Transaction* transaction, bool again) {
+  for (SemaphoreDelta& delta : transaction->semaphores) {
+    std::optional<absl::Status> status = Apply(&delta, again);
+    if (!status) return {CommitResult::Kind::kUnknown, {}, false, {}, {}};
+    if (status->ok()) continue;
+    GiveBackTaken().IgnoreError();
+    if (Used* used = Find(delta.name)) used->stale = true;
+    if (absl::IsAlreadyExists(*status) || absl::IsNotFound(*status) || absl::IsAborted(*status))
+      return {CommitResult::Kind::kLost, {delta.name}, false, {}, {}};
+    return {CommitResult::Kind::kFailed, {}, false, {}, *std::move(status)};
   }
+  return {};
+}
+
+void TokenStore::Finish(const Transaction& transaction) {
   taken_.clear();
   for (const ledger::Answer& answer : transaction.answers)
     answers_[answer.request.client][answer.request.sequence] = answer;
@@ -195,21 +315,7 @@ CommitResult TokenStore::Commit(Transaction& transaction, SteadyTime) {
   // From here on it stands: what breaks now has given everything back, and is told as lost.
   std::set<Channel> touched;
   for (const SemaphoreDelta& delta : transaction.semaphores) {
-    Used* used = Find(delta.name);
-    if (used == nullptr) continue;
-    for (const LeaseChange& change : delta.leases) {
-      if (change.after || !change.before) continue;
-      const auto held = used->held.find(change.before->id);
-      if (held == used->held.end()) continue;
-      GiveBack(used, held->second.delivery_tag, held->second.consumer_tag).IgnoreError();
-      touched.insert(used->channel);
-      used->held.erase(held);
-    }
-    for (const WaiterChange& change : delta.waiters) {
-      if (change.before && --used->waiting[change.before->priority] == 0)
-        used->waiting.erase(change.before->priority);
-      if (change.after) ++used->waiting[change.after->priority];
-    }
+    if (Used* used = Find(delta.name)) GiveBackEnded(delta, used, &touched);
   }
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     if (Used* used = Find(delta.name)) Tend(delta.name, used).IgnoreError();
@@ -218,46 +324,80 @@ CommitResult TokenStore::Commit(Transaction& transaction, SteadyTime) {
   for (const Channel channel : touched) {
     if (connection_->is_open(channel)) connection_->Sync(channel).IgnoreError();
   }
-  return {};
 }
 
-// What of a row the broker has to know.
-absl::Status TokenStore::Apply(const SemaphoreDelta& delta) {
-  SemaphoreRow same = delta.before.value_or(SemaphoreRow());
-  if (delta.after) {
-    same.next_order = delta.after->next_order;
-    same.revision = delta.after->revision;
+void TokenStore::GiveBackEnded(const SemaphoreDelta& delta, Used* used,
+                               std::set<Channel>* touched) {
+  for (const WaiterChange& change : delta.waiters) {
+    if (change.before && --used->waiting[change.before->priority] == 0)
+      used->waiting.erase(change.before->priority);
+    if (change.after) ++used->waiting[change.after->priority];
   }
-  if (delta.before && delta.after && same == *delta.after) return absl::OkStatus();
-  if (!delta.before && !delta.after) return absl::OkStatus();
-  if (absl::Status status = Ready(); !status.ok()) return status;
-  if (!delta.after) {
-    absl::Status gone = broker_.Destroy(delta.name);
-    if (gone.ok()) used_.erase(delta.name);
-    return gone;
+  for (const LeaseChange& change : delta.leases) {
+    if (change.after || !change.before) continue;
+    const auto held = used->held.find(change.before->id);
+    if (held == used->held.end()) continue;
+    // Where a consumer stood for nobody, it would come back to us.
+    if (used->waiting.empty() && !used->consumers.empty()) CancelAll(used).IgnoreError();
+    GiveBack(used, held->second.delivery_tag, held->second.consumer_tag).IgnoreError();
+    used->given_back_at = steady_clock::now();
+    touched->insert(used->channel);
+    used->held.erase(held);
   }
-  if (!delta.before) {
-    if (absl::Status status = broker_.Create(*delta.after); !status.ok()) return status;
-    absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Read(delta.name);
-    if (!stored.ok()) return stored.status();
-    if (*stored) used_[delta.name].stored = *std::move(*stored);
+}
+
+std::optional<absl::Status> TokenStore::Apply(SemaphoreDelta* delta, bool again) {
+  if (!delta->before && !delta->after) return absl::OkStatus();
+  if (delta->before) {
+    delta->revision = delta->before->revision;
+    SemaphoreRow same = *delta->before;
+    if (delta->after) same.next_order = delta->after->next_order;
+    if (delta->after && same == *delta->after) return absl::OkStatus();
+  }
+  if (absl::Status status = Ready(); !status.ok()) {
+    if (again) return std::nullopt;
+    return status;
+  }
+  if (!delta->after) {
+    absl::Status gone = broker_.Destroy(delta->name);
+    if (absl::IsUnavailable(gone) && again) return std::nullopt;
+    if (!gone.ok()) return gone;
+    if (Used* used = Find(delta->name)) {
+      used->held.clear();  // They have ended with it.
+      Lose(delta->name, used);
+      used_.erase(delta->name);
+    }
     return absl::OkStatus();
   }
-  Used& used = used_[delta.name];
-  // Ours to have: it would keep ourselves out.
-  const bool reaping = std::exchange(used.reaping, false);
-  absl::StatusOr<StoredSemaphore> stored = broker_.Update(*delta.after);
-  if (!stored.ok()) {
-    used.reaping = reaping;
-    return stored.status();
-  }
-  used.stored = *std::move(stored);
+  bool unknown = false;
+  absl::StatusOr<StoredSemaphore> stored = Write(*delta, again, &unknown);
+  if (unknown) return std::nullopt;
+  if (!stored.ok()) return stored.status();
+  Used& used = used_[delta->name];
+  Keep(*std::move(stored), &used);
+  delta->revision = used.stored.row.revision;
   return absl::OkStatus();
 }
 
-// Permits are given and taken at once, and nothing of it is ever unknown.
-CommitResult TokenStore::Settle(Transaction&, SteadyTime) {
-  return Failed(absl::InternalError("rabbitmq: nothing is to be settled"));
+absl::StatusOr<StoredSemaphore> TokenStore::Write(const SemaphoreDelta& delta, bool again,
+                                                  bool* unknown) {
+  if (again) {
+    absl::StatusOr<std::optional<StoredSemaphore>> found = broker_.FindAct(delta.name, act_);
+    *unknown = !found.ok();
+    if (!found.ok()) return found.status();
+    if (*found) return **std::move(found);
+    return absl::UnavailableError(
+        "rabbitmq: the connection broke before the change was written; nothing was done, try "
+        "again");
+  }
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  act_ = random();
+  bool begun = false;
+  absl::StatusOr<StoredSemaphore> stored = delta.before
+                                               ? broker_.Update(*delta.after, act_, &begun)
+                                               : broker_.Create(*delta.after, act_, &begun);
+  *unknown = begun && absl::IsUnavailable(stored.status());
+  return stored;
 }
 
 absl::StatusOr<std::optional<ledger::Answer>> TokenStore::FindAnswer(const RequestKey& request,
@@ -267,162 +407,6 @@ absl::StatusOr<std::optional<ledger::Answer>> TokenStore::FindAnswer(const Reque
   const auto answer = client->second.find(request.sequence);
   if (answer == client->second.end()) return std::nullopt;
   return answer->second;
-}
-
-// ---- consumers ----
-
-absl::Status TokenStore::Tend(const std::string& name, Used* used) {
-  if (absl::Status status = Ready(); !status.ok()) return status;
-  if (used->stored.slots.size() > used->stored.row.limit)
-    if (absl::Status status = Reap(name, used); !status.ok()) return status;
-  const bool idle = used->waiting.empty() && used->consumers.empty() && used->spare.empty();
-  if (idle) return absl::OkStatus();
-  absl::StatusOr<Channel> channel = ChannelOf(used);
-  if (!channel.ok()) return channel.status();
-  return TendConsumers(used);
-}
-
-// A consumer for each priority that waits, with room for as many tokens as there are waiters.
-absl::Status TokenStore::TendConsumers(Used* used) {
-  const bool closed = used->stored.row.paused || used->stored.row.destroying;
-  for (auto at = used->consumers.begin(); at != used->consumers.end();) {
-    const auto waiting = used->waiting.find(at->first);
-    const uint32_t wanted = closed || waiting == used->waiting.end() ? 0 : waiting->second;
-    const uint32_t room =
-        at->second.prefetch - std::min(at->second.prefetch, at->second.outstanding);
-    const uint32_t useful = std::min<uint32_t>(wanted, used->stored.row.limit);
-    if (wanted > 0 && room >= useful) {
-      ++at;
-      continue;
-    }
-    // An open consumer would get again what is given back.
-    if (absl::Status status = connection_->Cancel(used->channel, at->second.tag); !status.ok())
-      return status;
-    at = used->consumers.erase(at);
-  }
-  if (used->consumers.empty() || closed) {
-    for (const Delivery& delivery : std::exchange(used->spare, {})) {
-      if (absl::Status status = GiveBack(used, delivery.delivery_tag, delivery.consumer_tag);
-          !status.ok())
-        return status;
-    }
-  }
-  if (closed) return absl::OkStatus();
-  for (const auto& [priority, count] : used->waiting) {
-    if (used->consumers.contains(priority)) continue;
-    Consumer consumer;
-    consumer.tag = absl::StrCat("waiters-", ++tags_);
-    // Twice as many as wait, so that it is not made anew for each who comes.
-    consumer.prefetch =
-        std::min<uint32_t>({2 * count, std::max(used->stored.row.limit, 1u), kPrefetchMax});
-    if (absl::Status status =
-            connection_->Consume(used->channel, TokenQueue(used->stored.row.name), consumer.tag,
-                                 static_cast<uint16_t>(consumer.prefetch), priority);
-        !status.ok())
-      return status;
-    used->consumers.emplace(priority, std::move(consumer));
-  }
-  return absl::OkStatus();
-}
-
-// Takes out tokens above the limit as they come free, before anybody else gets them.
-absl::Status TokenStore::Reap(const std::string& name, Used* used) {
-  if (used->reaping) return absl::OkStatus();
-  // Whoever has the mutex does it.
-  if (absl::Status status = broker_.TryLock(name); !status.ok())
-    return absl::IsUnavailable(status) && connection_->is_open() ? absl::OkStatus() : status;
-  // Perhaps it has been done meanwhile.
-  absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Read(name);
-  if (!stored.ok()) return stored.status();
-  if (*stored) used->stored = *std::move(*stored);
-  if (used->stored.slots.size() <= used->stored.row.limit) return broker_.Unlock(name);
-  absl::StatusOr<Channel> channel = ChannelOf(used);
-  if (!channel.ok()) return channel.status();
-  used->reaping = true;
-  const size_t excess = used->stored.slots.size() - used->stored.row.limit;
-  return connection_->Consume(*channel, TokenQueue(name), kReaper,
-                              static_cast<uint16_t>(std::min<size_t>(excess, kPrefetchMax)),
-                              kReaperPriority);
-}
-
-// ---- what comes ----
-
-void TokenStore::OnEvent(const BrokerEvent& event, std::vector<ledger::Hint>* hints) {
-  for (auto& [name, used] : used_) {
-    if (used.channel != event.channel || event.channel == 0) continue;
-    switch (event.kind) {
-      case BrokerEvent::Kind::kDelivery: {
-        if (event.delivery.consumer_tag == kReaper) {
-          const std::optional<Token> token = ReadToken(event.delivery.body);
-          const size_t left = used.stored.slots.size() - used.removed.size();
-          if (token && left <= used.stored.row.limit) {
-            // One more than was to go: the consumer is about to be cancelled, then it goes back.
-            used.spare.push_back(event.delivery);
-            break;
-          }
-          connection_->Acknowledge(used.channel, event.delivery.delivery_tag).IgnoreError();
-          if (token) used.removed.insert(token->slot);
-          break;
-        }
-        for (auto& [priority, consumer] : used.consumers) {
-          if (consumer.tag == event.delivery.consumer_tag) ++consumer.outstanding;
-        }
-        used.spare.push_back(event.delivery);
-        break;
-      }
-      case BrokerEvent::Kind::kConsumerCancelled:
-        // The queue has gone, with all that is held of it.
-        Lose(name, &used);
-        break;
-      case BrokerEvent::Kind::kChannelClosed:
-        spdlog::warn("rabbitmq: {}: {}", name, std::string(event.status.message()));
-        Lose(name, &used);
-        break;
-    }
-    hints->push_back({name, 0, ""});
-  }
-}
-
-absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) {
-  std::vector<ledger::Hint> hints;
-  if (!lost_.empty()) return hints;
-  if (absl::Status status = Ready(); !status.ok()) {
-    if (!lost_.empty()) return hints;  // First it is told what was lost.
-    return status;
-  }
-  if (std::chrono::steady_clock::now() >= connection_->answered_at() + kAskAfter) {
-    absl::StatusOr<Channel> channel = connection_->OpenChannel();
-    if (channel.ok()) connection_->CloseChannel(*channel).IgnoreError();
-  }
-  absl::StatusOr<std::vector<BrokerEvent>> events = connection_->Wait(deadline);
-  if (!events.ok()) {
-    LoseAll();
-    if (!lost_.empty()) return hints;
-    return events.status();
-  }
-  for (const BrokerEvent& event : *events) OnEvent(event, &hints);
-  for (auto& [name, used] : used_) {
-    // What came when nobody waited any more goes back.
-    if (!used.spare.empty() && used.waiting.empty()) Tend(name, &used).IgnoreError();
-    if (used.removed.empty()) continue;
-    const size_t removed = used.removed.size();
-    // A slot is struck, and so may be given a new token one day, only when its old one has gone for
-    // certain. (If that is not known it stays: one permit too few.)
-    if (!connection_->Sync(used.channel).ok()) {
-      used.removed.clear();
-      continue;
-    }
-    if (!broker_.Strike(name, used.removed).ok()) continue;
-    for (const uint32_t slot : std::exchange(used.removed, {})) used.stored.slots.erase(slot);
-    if (used.stored.slots.size() > used.stored.row.limit) continue;
-    spdlog::info("rabbitmq: {}: {} permits have been taken out", name, removed);
-    if (used.channel != 0) connection_->Cancel(used.channel, kReaper).IgnoreError();
-    used.reaping = false;
-    broker_.Unlock(name).IgnoreError();
-    Tend(name, &used).IgnoreError();
-    hints.push_back({name, 0, ""});
-  }
-  return hints;
 }
 
 // ---- not asked ----
@@ -435,10 +419,6 @@ absl::StatusOr<ledger::LedgerStore::SessionAt> TokenStore::LoadSession(const Id&
   return NotAsked();
 }
 absl::StatusOr<ledger::LedgerStore::Hosted> TokenStore::HostedBy(absl::Span<const NodeRef>) {
-  return NotAsked();
-}
-absl::StatusOr<std::vector<std::string>> TokenStore::Names(const std::string&, const std::string&,
-                                                           uint32_t) {
   return NotAsked();
 }
 absl::StatusOr<std::vector<HistoryRow>> TokenStore::ReadHistory(const std::string&, uint64_t,

@@ -1,6 +1,10 @@
 // layout=tokens for the ledger: a store that keeps nothing but answers in memory, and gives
 // permits, which are unacknowledged messages of its connection. When the connection goes, so have
 // they.
+//
+// Two connections: one that holds permits and publishes nothing, and one for everything else. A
+// broker that runs out of room stops reading from those that publish; a release would then not be
+// read either, and the connection given up with all that it holds.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -21,23 +26,29 @@ namespace semaphored::rabbitmq {
 
 class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
  public:
-  TokenStore(std::unique_ptr<Connection> connection, const Guarantees& guarantees);
+  // `prefix` stands before the names of all queues.
+  TokenStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connection> administering,
+             const std::string& prefix, const Guarantees& guarantees);
 
   const Guarantees& guarantees() const override { return guarantees_; }
   bool owns_state() const override { return true; }
   ledger::PermitSource* permits() override { return this; }
 
   absl::StatusOr<ledger::Image> LoadAll() override { return ledger::Image(); }
-  // Rows only.
+  // Rows only. What is in use here is read again if it is known to have changed, or was read long
+  // ago.
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
   absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
                                                            const std::string& client_id) override;
   absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
+  absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
+                                                 const std::string& after,
+                                                 uint32_t rows_max) override;
   void Wake() override { connection_->Wake(); }
 
-  std::optional<Permit> Take(const std::string& semaphore, const Id& claim) override;
+  std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) override;
   absl::Status Provide(const SemaphoreRow& row) override;
   bool Unload(const std::string& semaphore) override;
   absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) override;
@@ -48,9 +59,6 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   absl::StatusOr<std::vector<std::string>> Changed(absl::Span<const SemaphoreRow* const>) override;
   absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
   absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
-  absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
-                                                 const std::string& after,
-                                                 uint32_t rows_max) override;
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
                                                       uint32_t rows_max) override;
 
@@ -58,6 +66,7 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   struct Held {
     uint64_t delivery_tag = 0;
     std::string consumer_tag;
+    uint32_t slot = 0;
   };
   struct Consumer {
     std::string tag;
@@ -67,34 +76,73 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   // A semaphore that is in use here.
   struct Used {
     StoredSemaphore stored;
+    bool stale = false;  // The broker's may be another by now.
+    SteadyTime read_at{};
     Channel channel = 0;
     absl::flat_hash_map<Id, Held> held;
     std::deque<Delivery> spare;             // Handed to us, and nobody's yet.
     std::map<int32_t, uint32_t> waiting;    // By priority.
     std::map<int32_t, Consumer> consumers;  // By priority.
+    SteadyTime unwanted_since{};            // A consumer stands for nobody since then; 0: none.
+    uint64_t asked_in_step = 0;             // When a message was last asked for.
+    SteadyTime given_back_at{};
     std::set<uint32_t> removed;             // Slots whose tokens were taken out, not yet struck.
-    bool reaping = false;                   // We have the mutex, and take out what is too much.
+    std::unique_ptr<Mutex> shrinking;       // Set: we take out what is too much.
   };
 
   absl::Status Ready();
+  absl::Status Subscribe();
   // The connection, or a channel, has gone with all that was held through it.
   void LoseAll();
   void Lose(const std::string& name, Used* used);
   Used* Find(const std::string& name);
   absl::StatusOr<Channel> ChannelOf(Used* used);
-  absl::Status Apply(const ledger::SemaphoreDelta& delta);
+  absl::StatusOr<Used*> Read(const std::string& name);
+  static void Keep(StoredSemaphore stored, Used* used);
+  void KeepAlive();
+  absl::StatusOr<uint32_t> CountElsewhere(const std::string& semaphore);
+
+  // What of a row the broker has to know. nullopt: it is not known whether it stands.
+  std::optional<absl::Status> Apply(ledger::SemaphoreDelta* delta, bool again);
+  absl::StatusOr<StoredSemaphore> Write(const ledger::SemaphoreDelta& delta, bool again,
+                                        bool* unknown);
+  ledger::CommitResult CommitRows(ledger::Transaction* transaction, bool again);
+  void Finish(const ledger::Transaction& transaction);
+  void GiveBackEnded(const ledger::SemaphoreDelta& delta, Used* used, std::set<Channel>* touched);
+
+  // token_consumers.cc
   absl::Status Tend(const std::string& name, Used* used);
   absl::Status TendConsumers(Used* used);
-  absl::Status Reap(const std::string& name, Used* used);
-  void OnEvent(const BrokerEvent& event, std::vector<ledger::Hint>* hints);
+  absl::Status DropUnwanted(Used* used);
+  absl::Status CancelAll(Used* used);
+  absl::Status Shrink(const std::string& name, Used* used);
+  void EndShrinking(Used* used);
+  void StrikeRemoved(const std::string& name, Used* used, std::vector<ledger::Hint>* hints);
+  void OnEvent(BrokerEvent event, std::vector<ledger::Hint>* hints);
+  void OnChange(const std::string& text, std::vector<ledger::Hint>* hints);
+  void OnShrinking(Used* used, BrokerEvent event);
   absl::Status GiveBack(Used* used, uint64_t delivery_tag, const std::string& consumer_tag);
   absl::Status GiveBackTaken();
 
+  // token_prune.cc
+  struct Collected;
+  absl::Status Collect(Used* used, Collected* collected);
+  absl::StatusOr<ledger::Pruned> PruneLocked(const std::string& name, Used* used);
+  absl::Status PruneCollected(const std::string& name, Used* used, Collected* collected,
+                              ledger::Pruned* pruned);
+  absl::Status Mend(const std::string& name, Used* used, Collected* collected,
+                    ledger::Pruned* pruned);
+
   const std::unique_ptr<Connection> connection_;
+  const std::unique_ptr<Connection> administering_;
   const Guarantees guarantees_;
   TokenBroker broker_;
   uint64_t life_ = 0;
+  Channel changes_ = 0;  // Of the subscription.
   uint64_t tags_ = 0;
+  uint64_t step_ = 1;
+  uint64_t act_ = 0;  // Of the last change of a row.
+  SteadyTime kept_alive_at_{};
   std::map<std::string, Used> used_;
   std::vector<ledger::LostPermit> lost_;
   // Since the last commit: if it fails they are given back.

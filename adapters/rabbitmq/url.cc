@@ -16,6 +16,8 @@
 namespace semaphored::rabbitmq {
 namespace {
 
+// A queue has a name of at most 255 bytes.
+constexpr size_t kPrefixBytesMax = 60;
 constexpr int kPort = 5672;
 constexpr int kTlsPort = 5671;
 constexpr int kPortMax = 65'535;
@@ -70,7 +72,22 @@ absl::Status ReadOption(absl::string_view name, const std::string& value, Url* u
     url->timeout = std::chrono::milliseconds(number);
     return status;
   }
+  if (name == "consumer_timeout_ms") {
+    if (value == "0") {
+      url->consumer_timeout = std::chrono::milliseconds(0);
+      return absl::OkStatus();
+    }
+    absl::Status status = ReadNumber(name, value, 1000, int64_t{30} * 24 * 3'600'000, &number);
+    url->consumer_timeout = std::chrono::milliseconds(number);
+    return status;
+  }
   if (name == "password_file") return ReadPassword(value, &url->password);
+  if (name == "prefix") {
+    if (value.size() > kPrefixBytesMax)
+      return Bad(absl::StrCat("prefix has more than ", kPrefixBytesMax, " bytes"));
+    url->prefix = value;
+    return absl::OkStatus();
+  }
   std::string* const file = name == "ca_file"            ? &url->ca_file
                             : name == "certificate_file" ? &url->certificate_file
                             : name == "key_file"         ? &url->key_file
@@ -84,9 +101,10 @@ absl::Status ReadOption(absl::string_view name, const std::string& value, Url* u
     if (value == "yes" || value == "no") return absl::OkStatus();
     return Bad("verify_host must be yes or no");
   }
-  return Bad(absl::StrCat("unknown option '", name,
-                          "'; there are layout, heartbeat_s, timeout_ms, password_file, ca_file, "
-                          "certificate_file, key_file and verify_host"));
+  return Bad(absl::StrCat(
+      "unknown option '", name,
+      "'; there are layout, prefix, heartbeat_s, timeout_ms, consumer_timeout_ms, password_file, ca_file, "
+      "certificate_file, key_file and verify_host"));
 }
 
 // user:password@host:port

@@ -28,8 +28,13 @@ struct Url {
   std::string key_file;
   bool verify_host = true;
   Layout layout = Layout::kTokens;
+  // Before the names of all queues: several environments in one virtual host.
+  std::string prefix;
   // After so long without a sign of life each side gives the connection up; 1 to 60 s.
   std::chrono::seconds heartbeat{5};
+  // The broker's consumer_timeout: it takes back, with the channel, what is held for longer. 0: it
+  // has none. At least 1 s.
+  std::chrono::milliseconds consumer_timeout{1'800'000};
   // For each answer of the broker; after that the connection is given up.
   std::chrono::milliseconds timeout{2500};
 };

@@ -36,11 +36,12 @@ struct Name {
     static int count = 0;
     text = "unit/" + std::to_string(getpid()) + "/" + std::to_string(++count);
   }
+  std::string queue() const { return text + ".semaphore"; }
   ~Name() {
     const auto connection = Connect();
     const Channel channel = connection->OpenChannel().value();
     for (const char* suffix : {"", ".settings"})
-      connection->Delete(channel, TokenQueue(text) + suffix).IgnoreError();
+      connection->Delete(channel, queue() + suffix).IgnoreError();
   }
 };
 
@@ -157,7 +158,7 @@ bool ReadyBecome(const std::string& name, uint32_t count) {
   const Channel channel = connection->OpenChannel().value();
   const auto deadline = steady_clock::now() + seconds(10);
   while (steady_clock::now() < deadline) {
-    if (connection->DeclarePassively(channel, TokenQueue(name)).value().ready == count) return true;
+    if (connection->DeclarePassively(channel, name + ".semaphore").value().ready == count) return true;
     std::this_thread::sleep_for(milliseconds(20));
   }
   return false;
@@ -241,7 +242,7 @@ TEST_CASE("rabbitmq tokens: a daemon takes no more than its waiters need", "[rab
   const auto connection = Connect();
   const Channel channel = connection->OpenChannel().value();
   CHECK(b.Until([&] {
-    return connection->DeclarePassively(channel, TokenQueue(name.text)).value().ready == 3;
+    return connection->DeclarePassively(channel, name.queue()).value().ready == 3;
   }));
 }
 
@@ -264,7 +265,7 @@ TEST_CASE("rabbitmq tokens: a queue deleted by hand ends its leases at once", "[
   // A consumer is what the broker tells of it.
   daemon.Queue(name.text);
   const auto other = Connect();
-  REQUIRE(other->Delete(other->OpenChannel().value(), TokenQueue(name.text)).ok());
+  REQUIRE(other->Delete(other->OpenChannel().value(), name.queue()).ok());
   CHECK(daemon.Ended(held->id));
 }
 
@@ -322,10 +323,10 @@ TEST_CASE("rabbitmq tokens: what is no token is taken out, and never granted", "
   const auto other = Connect();
   const Channel channel = other->OpenChannel().value();
   REQUIRE(other->SelectConfirms(channel).ok());
-  const std::optional<Delivery> taken = other->Get(channel, TokenQueue(name.text)).value();
+  const std::optional<Delivery> taken = other->Get(channel, name.queue()).value();
   REQUIRE(taken);
   REQUIRE(other->Acknowledge(channel, taken->delivery_tag).ok());
-  REQUIRE(other->PublishAll(channel, {{TokenQueue(name.text), "resource"}}).ok());
+  REQUIRE(other->PublishAll(channel, {{name.queue(), "resource"}}).ok());
   CHECK(daemon.Acquire(name.text).kind == OutcomeKind::kFull);
   CHECK(ReadyBecome(name.text, 0));
 }

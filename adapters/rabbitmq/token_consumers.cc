@@ -1,0 +1,253 @@
+// Of TokenStore: consumers for those who wait, the one that takes out what is too much, and what
+// the broker sends them.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "adapters/rabbitmq/token_store.h"
+
+namespace semaphored::rabbitmq {
+
+using std::chrono::steady_clock;
+
+namespace {
+
+// Above the priority of every request.
+constexpr int32_t kShrinkPriority = std::numeric_limits<int32_t>::max();
+constexpr uint32_t kPrefetchMax = 2000;
+constexpr char kShrink[] = "shrink";
+// No wait is longer: the connection for administration is to be looked at.
+constexpr std::chrono::milliseconds kKeepAlive{500};
+// A consumer for whom nobody waits any more is kept for so long, if the next comes at once.
+constexpr std::chrono::milliseconds kKeptUnwanted{2};
+// A hint with this revision: whatever is known, it is to be read again.
+constexpr uint64_t kReadAgain = std::numeric_limits<uint64_t>::max();
+
+}  // namespace
+
+// ---- consumers ----
+
+absl::Status TokenStore::Tend(const std::string& name, Used* used) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  if (used->stored.excess() == 0) EndShrinking(used);
+  if (used->stored.excess() > 0)
+    if (absl::Status status = Shrink(name, used); !status.ok()) return status;
+  const bool idle = used->waiting.empty() && used->consumers.empty() && used->spare.empty();
+  if (idle) return absl::OkStatus();
+  absl::StatusOr<Channel> channel = ChannelOf(used);
+  if (!channel.ok()) return channel.status();
+  return TendConsumers(used);
+}
+
+// A consumer for each priority that waits, with room for as many tokens as there are waiters.
+absl::Status TokenStore::TendConsumers(Used* used) {
+  if (used->stored.row.paused || used->stored.row.destroying) return CancelAll(used);
+  bool unwanted = false;
+  for (auto at = used->consumers.begin(); at != used->consumers.end();) {
+    const auto waiting = used->waiting.find(at->first);
+    const uint32_t wanted = waiting == used->waiting.end() ? 0 : waiting->second;
+    const uint32_t room =
+        at->second.prefetch - std::min(at->second.prefetch, at->second.outstanding);
+    unwanted = unwanted || wanted == 0;
+    if (wanted == 0 || room >= std::min<uint32_t>(wanted, used->stored.row.limit)) {
+      ++at;
+      continue;
+    }
+    if (absl::Status status = connection_->Cancel(used->channel, at->second.tag); !status.ok())
+      return status;
+    at = used->consumers.erase(at);
+  }
+  if (!unwanted) used->unwanted_since = {};
+  if (unwanted && used->unwanted_since == SteadyTime{}) used->unwanted_since = steady_clock::now();
+  for (const auto& [priority, count] : used->waiting) {
+    if (used->consumers.contains(priority)) continue;
+    Consumer consumer;
+    consumer.tag = absl::StrCat("waiters-", ++tags_);
+    // Twice as many as wait, so that it is not made anew for each who comes.
+    consumer.prefetch =
+        std::min<uint32_t>({2 * count, std::max(used->stored.row.limit, 1u), kPrefetchMax});
+    if (absl::Status status =
+            connection_->Consume(used->channel, broker_.TokenQueue(used->stored.row.name), consumer.tag,
+                                 static_cast<uint16_t>(consumer.prefetch), priority);
+        !status.ok())
+      return status;
+    used->consumers.emplace(priority, std::move(consumer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TokenStore::CancelAll(Used* used) {
+  for (const auto& [priority, consumer] : std::exchange(used->consumers, {})) {
+    if (absl::Status status = connection_->Cancel(used->channel, consumer.tag); !status.ok())
+      return status;
+  }
+  used->unwanted_since = {};
+  for (const Delivery& delivery : std::exchange(used->spare, {})) {
+    if (absl::Status status = connection_->Reject(used->channel, delivery.delivery_tag);
+        !status.ok())
+      return status;
+  }
+  return absl::OkStatus();
+}
+
+// An open consumer would get again what is given back.
+absl::Status TokenStore::DropUnwanted(Used* used) {
+  if (used->waiting.empty()) return CancelAll(used);
+  used->unwanted_since = {};
+  for (auto at = used->consumers.begin(); at != used->consumers.end();) {
+    if (used->waiting.contains(at->first)) {
+      ++at;
+      continue;
+    }
+    if (absl::Status status = connection_->Cancel(used->channel, at->second.tag); !status.ok())
+      return status;
+    at = used->consumers.erase(at);
+  }
+  return absl::OkStatus();
+}
+
+// ---- taking out what is too much ----
+
+// As they come free, before anybody else gets them.
+absl::Status TokenStore::Shrink(const std::string& name, Used* used) {
+  if (used->shrinking && used->shrinking->held()) return absl::OkStatus();
+  // Whoever has the mutex does it.
+  absl::StatusOr<std::unique_ptr<Mutex>> mutex = broker_.LockShrinking(name);
+  if (absl::IsUnavailable(mutex.status()) && administering_->is_open()) return absl::OkStatus();
+  if (!mutex.ok()) return mutex.status();
+  // Perhaps it has been done meanwhile.
+  absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Read(name);
+  if (!stored.ok()) return stored.status();
+  if (*stored) Keep(**std::move(stored), used);
+  if (used->stored.excess() == 0) return absl::OkStatus();
+  absl::StatusOr<Channel> channel = ChannelOf(used);
+  if (!channel.ok()) return channel.status();
+  // (It stands there already if the mutex alone was lost.)
+  connection_->Cancel(*channel, kShrink).IgnoreError();
+  const size_t prefetch = std::min<size_t>(used->stored.excess(), kPrefetchMax);
+  if (absl::Status status = connection_->Consume(*channel, broker_.TokenQueue(name), kShrink,
+                                                 static_cast<uint16_t>(prefetch), kShrinkPriority);
+      !status.ok())
+    return status;
+  used->shrinking = *std::move(mutex);
+  return absl::OkStatus();
+}
+
+void TokenStore::EndShrinking(Used* used) {
+  if (!used->shrinking) return;
+  if (connection_->is_open(used->channel))
+    connection_->Cancel(used->channel, kShrink).IgnoreError();
+  used->shrinking.reset();
+}
+
+void TokenStore::OnShrinking(Used* used, BrokerEvent event) {
+  const std::optional<Token> token = ReadToken(event.delivery.body);
+  if (token && used->stored.excess() <= used->removed.size()) {
+    // One more than was to go: the consumer is about to be cancelled, then it goes back.
+    used->spare.push_back(std::move(event.delivery));
+    return;
+  }
+  connection_->Acknowledge(used->channel, event.delivery.delivery_tag).IgnoreError();
+  if (token) used->removed.insert(token->slot);
+}
+
+// A slot is struck, and so may be given a new token one day, only when its old one has gone for
+// certain. (If that is not known it stays: one permit too few, until it is pruned.)
+void TokenStore::StrikeRemoved(const std::string& name, Used* used,
+                               std::vector<ledger::Hint>* hints) {
+  if (!connection_->Sync(used->channel).ok()) {
+    used->removed.clear();
+    return;
+  }
+  absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Strike(name, used->removed);
+  if (!stored.ok()) return;  // Tried again.
+  const size_t count = std::exchange(used->removed, {}).size();
+  if (!*stored) return;
+  Keep(**std::move(stored), used);
+  spdlog::info("rabbitmq: {}: {} permits have been taken out", name, count);
+  Tend(name, used).IgnoreError();
+  hints->push_back({name, used->stored.row.revision, ""});
+  hints->push_back({name, 0, ""});
+}
+
+// ---- what comes ----
+
+// "<version> <name>"
+void TokenStore::OnChange(const std::string& text, std::vector<ledger::Hint>* hints) {
+  const size_t space = text.find(' ');
+  uint64_t version = 0;
+  if (space == std::string::npos || !absl::SimpleAtoi(text.substr(0, space), &version)) return;
+  const std::string name = text.substr(space + 1);
+  Used* used = Find(name);
+  if (used == nullptr || used->stored.row.revision == version) return;
+  used->stale = true;
+  hints->push_back({name, version, ""});
+}
+
+void TokenStore::OnEvent(BrokerEvent event, std::vector<ledger::Hint>* hints) {
+  if (event.channel == 0) return;
+  if (event.channel == changes_) {
+    if (event.kind == BrokerEvent::Kind::kDelivery) return OnChange(event.delivery.body, hints);
+    connection_->Close();  // Without it nothing is heard: a new connection hears again.
+    return;
+  }
+  const auto found = std::ranges::find_if(
+      used_, [&](const auto& each) { return each.second.channel == event.channel; });
+  if (found == used_.end()) return;
+  const std::string& name = found->first;
+  Used* used = &found->second;
+  if (event.kind != BrokerEvent::Kind::kDelivery) {
+    // The queue has gone, with all that is held of it; or the channel.
+    spdlog::warn("rabbitmq: {}: {}", name,
+                 event.status.ok() ? "its queue has gone" : std::string(event.status.message()));
+    Lose(name, used);
+    hints->push_back({name, kReadAgain, ""});
+    return;
+  }
+  if (event.delivery.consumer_tag == kShrink) return OnShrinking(used, std::move(event));
+  for (auto& [priority, consumer] : used->consumers) {
+    if (consumer.tag == event.delivery.consumer_tag) ++consumer.outstanding;
+  }
+  used->spare.push_back(std::move(event.delivery));
+  hints->push_back({name, 0, ""});
+}
+
+absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) {
+  std::vector<ledger::Hint> hints;
+  if (!lost_.empty()) return hints;
+  if (absl::Status status = Ready(); !status.ok()) {
+    if (!lost_.empty()) return hints;  // First it is told what was lost.
+    return status;
+  }
+  ++step_;
+  KeepAlive();
+  for (const auto& [name, used] : used_) {
+    if (used.unwanted_since != SteadyTime{})
+      deadline = std::min(deadline, used.unwanted_since + kKeptUnwanted);
+  }
+  const SteadyTime alive = steady_clock::now() + kKeepAlive;
+  absl::StatusOr<std::vector<BrokerEvent>> events = connection_->Wait(std::min(deadline, alive));
+  if (!events.ok()) {
+    LoseAll();
+    if (!lost_.empty()) return hints;
+    return events.status();
+  }
+  for (BrokerEvent& event : *events) OnEvent(std::move(event), &hints);
+  const SteadyTime now = steady_clock::now();
+  for (auto& [name, used] : used_) {
+    // What came when nobody waited any more goes back.
+    const bool unwanted =
+        used.unwanted_since != SteadyTime{} && now >= used.unwanted_since + kKeptUnwanted;
+    const bool left = !used.spare.empty() && used.waiting.empty() && used.consumers.empty();
+    if (unwanted || left) DropUnwanted(&used).IgnoreError();
+    if (!used.removed.empty()) StrikeRemoved(name, &used, &hints);
+  }
+  return hints;
+}
+
+}  // namespace semaphored::rabbitmq

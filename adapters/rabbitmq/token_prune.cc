@@ -1,0 +1,201 @@
+// Of TokenStore: finding and mending what a semaphore may have been left with: tokens twice, things
+// that are none, tokens above the limit, and tokens that have gone.
+//
+// A consumer of the highest priority collects all that is free. What then is missing is either in
+// somebody's hands or lost. A quorum queue counts as a consumer whoever has something of it, though
+// he has cancelled, or asked for one message only: if nobody is left but us, what is missing is
+// lost, and made anew.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/rabbitmq/token_store.h"
+
+namespace semaphored::rabbitmq {
+
+using ledger::Pruned;
+using std::chrono::steady_clock;
+
+namespace {
+
+constexpr char kPrune[] = "prune";
+constexpr int32_t kPrunePriority = std::numeric_limits<int32_t>::max();
+constexpr uint16_t kCollectedMax = 65'535;
+// Nothing more comes if nothing has come for so long; then it is asked for certain.
+constexpr std::chrono::milliseconds kQuiet{200};
+constexpr std::chrono::seconds kCollecting{10};
+
+}  // namespace
+
+struct TokenStore::Collected {
+  std::map<uint32_t, Delivery> tokens;  // By slot.
+  std::vector<Delivery> others;         // Second tokens of a slot, and what is no token.
+  std::set<uint32_t> seen;              // Slots of `tokens`, and of what our leases hold.
+
+  void Add(Delivery delivery) {
+    const std::optional<Token> token = ReadToken(delivery.body);
+    if (!token || seen.contains(token->slot)) {
+      others.push_back(std::move(delivery));
+      return;
+    }
+    seen.insert(token->slot);
+    tokens.emplace(token->slot, std::move(delivery));
+  }
+};
+
+absl::StatusOr<Pruned> TokenStore::Prune(const std::string& semaphore) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<Mutex>> admin = broker_.LockAdmin(semaphore);
+  if (!admin.ok()) return admin.status();
+  if (Used* used = Find(semaphore)) used->stale = true;
+  absl::StatusOr<Used*> used = Read(semaphore);
+  if (!used.ok()) return used.status();
+  if (*used == nullptr) return Pruned{};
+  // Whoever takes tokens out meanwhile would be taken for one who has them.
+  std::unique_ptr<Mutex> shrinking = std::exchange((*used)->shrinking, nullptr);
+  if (!shrinking) {
+    absl::StatusOr<std::unique_ptr<Mutex>> locked = broker_.LockShrinking(semaphore);
+    if (!locked.ok()) return locked.status();
+    shrinking = *std::move(locked);
+  } else if (connection_->is_open((*used)->channel)) {
+    connection_->Cancel((*used)->channel, "shrink").IgnoreError();
+  }
+  absl::StatusOr<Pruned> pruned = PruneLocked(semaphore, *used);
+  shrinking.reset();
+  if (Used* still = Find(semaphore)) Tend(semaphore, still).IgnoreError();
+  return pruned;
+}
+
+absl::StatusOr<Pruned> TokenStore::PruneLocked(const std::string& name, Used* used) {
+  absl::StatusOr<Channel> channel = ChannelOf(used);
+  if (!channel.ok()) return channel.status();
+  Pruned pruned;
+  absl::StatusOr<QueueState> there = connection_->DeclarePassively(*channel, broker_.TokenQueue(name));
+  if (absl::IsNotFound(there.status())) {
+    Lose(name, used);
+    absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Remake(name);
+    if (!stored.ok()) return stored.status();
+    if (*stored) Keep(**std::move(stored), used);
+    pruned.added = static_cast<uint32_t>(used->stored.slots.size());
+    return pruned;
+  }
+  if (!there.ok()) return there.status();
+  if (absl::Status status = CancelAll(used); !status.ok()) return status;
+  if (absl::Status status =
+          connection_->Consume(*channel, broker_.TokenQueue(name), kPrune, kCollectedMax, kPrunePriority);
+      !status.ok())
+    return status;
+  Collected collected;
+  for (const auto& [claim, held] : used->held) collected.seen.insert(held.slot);
+  absl::Status status = Collect(used, &collected);
+  if (status.ok()) status = PruneCollected(name, used, &collected, &pruned);
+  // Whatever became of it: what was collected goes back.
+  if (connection_->is_open(used->channel)) {
+    status.Update(connection_->Cancel(used->channel, kPrune));
+    for (const auto& [slot, delivery] : collected.tokens)
+      status.Update(connection_->Reject(used->channel, delivery.delivery_tag));
+    if (status.ok()) status = connection_->Sync(used->channel);
+  }
+  if (!status.ok()) return status;
+  return pruned;
+}
+
+// Until nothing has come for a while.
+absl::Status TokenStore::Collect(Used* used, Collected* collected) {
+  const SteadyTime end = steady_clock::now() + kCollecting;
+  while (steady_clock::now() < end) {
+    absl::StatusOr<std::vector<BrokerEvent>> events =
+        connection_->WaitOn(used->channel, steady_clock::now() + kQuiet);
+    if (!events.ok()) return events.status();
+    for (BrokerEvent& event : *events) {
+      if (event.kind != BrokerEvent::Kind::kDelivery)
+        return absl::UnavailableError("rabbitmq: its queue has gone meanwhile; prune again");
+      collected->Add(std::move(event.delivery));
+    }
+    if (events->empty()) return absl::OkStatus();
+  }
+  return absl::UnavailableError("rabbitmq: its permits pass from hand to hand; pause it first");
+}
+
+absl::Status TokenStore::PruneCollected(const std::string& name, Used* used, Collected* collected,
+                                        Pruned* pruned) {
+  const std::set<uint32_t>& slots = used->stored.slots;
+  // Of a slot that is struck, or is to be: the highest go first.
+  size_t excess = used->stored.excess();
+  std::set<uint32_t> struck;
+  for (auto at = collected->tokens.end(); at != collected->tokens.begin();) {
+    --at;
+    const bool known = slots.contains(at->first);
+    if (known && excess == 0) continue;
+    if (known) {
+      --excess;
+      struck.insert(at->first);
+    }
+    collected->others.push_back(std::move(at->second));
+    at = collected->tokens.erase(at);
+  }
+  for (const Delivery& delivery : std::exchange(collected->others, {})) {
+    if (absl::Status status = connection_->Acknowledge(used->channel, delivery.delivery_tag);
+        !status.ok())
+      return status;
+    ++pruned->removed;
+  }
+  if (absl::Status status = connection_->Sync(used->channel); !status.ok()) return status;
+  if (!struck.empty()) {
+    absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Strike(name, struck);
+    if (!stored.ok()) return stored.status();
+    if (*stored) Keep(**std::move(stored), used);
+    for (const uint32_t slot : struck) collected->seen.erase(slot);
+  }
+  return Mend(name, used, collected, pruned);
+}
+
+absl::Status TokenStore::Mend(const std::string& name, Used* used, Collected* collected,
+                              Pruned* pruned) {
+  absl::StatusOr<QueueState> state = connection_->DeclarePassively(used->channel, broker_.TokenQueue(name));
+  if (!state.ok()) return state.status();
+  // What was sent before the answer has arrived after this.
+  if (absl::Status status = connection_->Sync(used->channel); !status.ok()) return status;
+  absl::StatusOr<std::vector<BrokerEvent>> late =
+      connection_->WaitOn(used->channel, SteadyTime::min());
+  if (!late.ok()) return late.status();
+  for (BrokerEvent& event : *late) collected->Add(std::move(event.delivery));
+  std::set<uint32_t> missing;
+  std::ranges::set_difference(used->stored.slots, collected->seen,
+                              std::inserter(missing, missing.end()));
+  if (missing.empty()) {
+    if (used->stored.doubtful.empty()) return absl::OkStatus();
+    absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Seen(name, collected->seen);
+    if (stored.ok() && *stored) Keep(**std::move(stored), used);
+    return stored.status();
+  }
+  std::set<std::string> ours = {kPrune};
+  size_t single = 0;
+  for (const auto& [claim, held] : used->held) {
+    if (held.consumer_tag.empty()) ++single;
+    if (!held.consumer_tag.empty()) ours.insert(held.consumer_tag);
+  }
+  for (const auto& [slot, delivery] : collected->tokens)
+    if (!delivery.consumer_tag.empty()) ours.insert(delivery.consumer_tag);
+  if (state->consumers > ours.size() + single) {
+    pruned->unresolved = static_cast<uint32_t>(missing.size());
+    pruned->message =
+        absl::StrCat("rabbitmq: ", missing.size(), " permits of ", name, " are not free, and ",
+                     state->consumers - ours.size() - single,
+                     " other consumers hold or wait for some: whether any is lost cannot be said");
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Strike(name, missing);
+  if (!stored.ok()) return stored.status();
+  if (*stored) Keep(**std::move(stored), used);
+  pruned->added = static_cast<uint32_t>(missing.size());
+  spdlog::info("rabbitmq: {}: {} permits had been lost and are made anew", name, missing.size());
+  return absl::OkStatus();
+}
+
+}  // namespace semaphored::rabbitmq
