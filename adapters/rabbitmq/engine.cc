@@ -72,7 +72,8 @@ class RabbitNodes : public NodeStore {
       if (!channel.ok()) return channel.status();
       channel_ = *channel;
     }
-    return connection_.Declare(channel_, absl::StrCat(url_.prefix, "semaphored.node.", node_id_), kOfNode)
+    return connection_
+        .Declare(channel_, absl::StrCat(url_.prefix, "semaphored.node.", node_id_), kOfNode)
         .status();
   }
 
@@ -111,7 +112,8 @@ class RabbitEngine : public Engine {
     if (absl::Status status = holding->Open(); !status.ok()) return status;
     auto administering = std::make_unique<Connection>(url_, "semaphored administration");
     return ledger::MakeLedgerAdapter(
-        std::make_unique<TokenStore>(std::move(holding), std::move(administering), url_.prefix, guarantees_),
+        std::make_unique<TokenStore>(std::move(holding), std::move(administering), url_.prefix,
+                                     guarantees_),
         options);
   }
 
@@ -129,6 +131,19 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenRabbit(const std::string& url) {
   if (read->layout == Url::Layout::kSlots)
     return absl::UnimplementedError("rabbitmq: layout=slots is not there yet");
   return std::make_unique<RabbitEngine>(*std::move(read));
+}
+
+absl::Status RemoveAll(const std::string& url) {
+  absl::StatusOr<Url> read = ReadUrl(url);
+  if (!read.ok()) return read.status();
+  Connection connection(*read, "semaphored removal");
+  TokenBroker broker(&connection, read->prefix);
+  absl::StatusOr<std::vector<std::string>> names = broker.Names("", "", UINT32_MAX);
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    if (absl::Status status = broker.Destroy(name); !status.ok()) return status;
+  }
+  return broker.RemoveRegistry();
 }
 
 }  // namespace semaphored::rabbitmq

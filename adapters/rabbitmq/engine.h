@@ -13,4 +13,7 @@ namespace semaphored::rabbitmq {
 // be reached. Blocks.
 absl::StatusOr<std::unique_ptr<Engine>> OpenRabbit(const std::string& url);
 
+// Removes every semaphore of the URL's layout and prefix, with all that is held. For tests.
+absl::Status RemoveAll(const std::string& url);
+
 }  // namespace semaphored::rabbitmq

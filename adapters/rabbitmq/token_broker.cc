@@ -1,5 +1,7 @@
 #include "adapters/rabbitmq/token_broker.h"
 
+#include <openssl/sha.h>
+
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -7,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -16,6 +19,9 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kPublishedAtOnce = 1000;
+// A queue's name has at most 255 bytes, prefix and endings among them.
+constexpr size_t kNameBytesMax = 165;
+constexpr size_t kBeginningBytes = 100;
 // Tokens of a slot: this many for each publishing.
 constexpr int kCountBits = 32;
 // A semaphore's version begins with the generation: a name that is made anew has higher ones.
@@ -144,6 +150,15 @@ bool DropsReturned(const std::string& server_version) {
 }
 
 }  // namespace
+
+std::string TokenBroker::TokenQueue(const std::string& name) const {
+  if (name.size() <= kNameBytesMax) return prefix_ + name + ".semaphore";
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(name.data()), name.size(), digest);
+  const absl::string_view bytes(reinterpret_cast<const char*>(digest), sizeof digest);
+  return absl::StrCat(prefix_, name.substr(0, kBeginningBytes), "~", absl::BytesToHexString(bytes),
+                      ".semaphore");
+}
 
 std::string TokenText(const Token& token) {
   return json{{"slot", token.slot}, {"base", token.base}}.dump();
@@ -391,6 +406,13 @@ absl::StatusOr<StoredSemaphore> TokenBroker::Update(const SemaphoreRow& row, uin
   if (!stored.ok()) return stored.status();
   if (!*stored) return absl::NotFoundError(absl::StrCat("rabbitmq: ", row.name, " has gone"));
   return **std::move(stored);
+}
+
+absl::Status TokenBroker::RemoveRegistry() {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  absl::StatusOr<Channel> channel = connection_->OpenChannel();
+  if (!channel.ok()) return channel.status();
+  return connection_->Delete(*channel, Registry()).status();
 }
 
 absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Strike(

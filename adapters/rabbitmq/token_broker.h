@@ -64,7 +64,8 @@ class TokenBroker {
   explicit TokenBroker(Connection* connection, std::string prefix = "")
       : connection_(connection), prefix_(std::move(prefix)) {}
 
-  std::string TokenQueue(const std::string& name) const { return prefix_ + name + ".semaphore"; }
+  // <prefix><name>.semaphore; of a name too long for a queue the beginning, and its SHA-256.
+  std::string TokenQueue(const std::string& name) const;
   // The exchange.
   std::string Changes() const { return prefix_ + "semaphored.changes"; }
 
@@ -88,6 +89,9 @@ class TokenBroker {
   absl::Status Destroy(const std::string& name);
   // The queue of tokens has gone: makes it anew, with all tokens.
   absl::StatusOr<std::optional<StoredSemaphore>> Remake(const std::string& name);
+
+  // Once there are no semaphores any more.
+  absl::Status RemoveRegistry();
 
   // The mutex of administrative acts, for acts of several steps. UNAVAILABLE: another has it.
   absl::StatusOr<std::unique_ptr<Mutex>> LockAdmin(const std::string& name);

@@ -9,6 +9,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <pqxx/pqxx>
 
+#include "adapters/rabbitmq/engine.h"
 #include "tests/contract/contract.h"
 #include "tests/contract/shared_engine.h"
 
@@ -77,6 +78,31 @@ class Postgres : public Fixture {
   std::string schema_;
 };
 
+// Queues of its own, under a prefix, in the broker that the test command has started.
+class Rabbit : public Fixture {
+ public:
+  explicit Rabbit(const std::string& layout) {
+    const char* file = std::getenv("SEMAPHORED_TEST_RABBITMQ_URL_FILE");
+    INFO(
+        "SEMAPHORED_TEST_RABBITMQ_URL_FILE names the file with the URL of a RabbitMQ for tests; "
+        "ctest sets it");
+    REQUIRE(file != nullptr);
+    std::ifstream stream(file);
+    REQUIRE(std::getline(stream, url_));
+    static int count = 0;
+    prefix_ = "contract-" + std::to_string(getpid()) + "-" + std::to_string(++count) + "-";
+    url_ += "?layout=" + layout + "&prefix=" + prefix_;
+  }
+  ~Rabbit() override { rabbitmq::RemoveAll(url_).IgnoreError(); }
+
+  absl::StatusOr<std::unique_ptr<Engine>> Open() override { return OpenEngine(url_); }
+  bool can_restart() const override { return true; }
+
+ private:
+  std::string url_;
+  std::string prefix_;
+};
+
 }  // namespace
 
 const std::vector<EngineUnderTest>& EnginesUnderTest() {
@@ -88,6 +114,7 @@ const std::vector<EngineUnderTest>& EnginesUnderTest() {
       {"sqlite-no-history",
        [] { return std::make_unique<SqliteOnDisk>("?history_rows=0&synchronous=off"); }},
       {"postgres", [] { return std::make_unique<Postgres>(); }},
+      {"rabbitmq", [] { return std::make_unique<Rabbit>("tokens"); }},
       {"shared", [] { return MakeSharedFixture(/*lossy=*/false); }},
       {"shared-lossy", [] { return MakeSharedFixture(/*lossy=*/true); }},
   };

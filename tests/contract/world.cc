@@ -8,10 +8,14 @@ namespace {
 
 using std::chrono::seconds;
 constexpr seconds kPatience = seconds(10);
+// Longer than a permit takes from a release to the next waiter.
+constexpr std::chrono::milliseconds kUnderWay{40};
 
 }  // namespace
 
-void TokenWatch::See(const std::string& semaphore, const Lease& lease) {
+void TokenWatch::See(const Guarantees& guarantees, const std::string& semaphore,
+                     const Lease& lease) {
+  if (!guarantees.fencing) return;
   REQUIRE(lease.token != 0);
   for (const uint32_t slot : lease.slots) {
     Last& last = last_[{semaphore, slot}];
@@ -59,10 +63,13 @@ Daemon& World::Restart(const std::string& node_id) {
 }
 
 bool World::CanRestart() {
-  if (fixture_->can_restart()) return true;
+  const bool survive = guarantees().leases_survive_daemon;
+  if (fixture_->can_restart() && survive) return true;
   daemon().Create("kept", 1);
+  const Id lease = daemon().Grant("kept")->id;
   CloseAll();
-  CHECK_FALSE(daemon().Exists("kept"));
+  CHECK(daemon().Exists("kept") == fixture_->can_restart());
+  CHECK(daemon().Verify("kept", lease).kind == OutcomeKind::kNotHeld);
   return false;
 }
 
@@ -128,7 +135,28 @@ std::vector<Outcome> Daemon::DoAll(std::vector<Command> commands) {
     running.grants.emplace_back(asked.semaphore, outcome.lease);
   }
   See(&running);
+  for (const Outcome& outcome : running.outcomes) {
+    if (outcome.kind == OutcomeKind::kQueued) waiting_.insert(outcome.claim);
+  }
+  LetArrive();
   return std::move(running.outcomes);
+}
+
+// Where grants come a moment later, those that are under way come before the case goes on.
+void Daemon::LetArrive() {
+  if (guarantees().grants_at_once) return;
+  const SteadyTime deadline = std::chrono::steady_clock::now() + kPatience;
+  size_t seen = events_.size();
+  while (!waiting_.empty() && std::chrono::steady_clock::now() < deadline) {
+    absl::StatusOr<StepResult> result =
+        lane_->Step({}, std::chrono::steady_clock::now() + kUnderWay);
+    REQUIRE(result.ok());
+    Running nothing;
+    Collect(*std::move(result), &nothing);
+    See(&nothing);
+    if (events_.size() == seen) return;
+    seen = events_.size();
+  }
 }
 
 void Daemon::See(Running* running) {
@@ -136,7 +164,7 @@ void Daemon::See(Running* running) {
   std::ranges::sort(running->grants, {}, [](const auto& grant) { return grant.second->token; });
   for (const auto& [semaphore, lease] : running->grants) {
     REQUIRE(lease->slots.size() == lease->permits);
-    world_->tokens().See(semaphore, *lease);
+    world_->tokens().See(guarantees(), semaphore, *lease);
   }
 }
 
@@ -151,6 +179,7 @@ void Daemon::Collect(StepResult result, Running* running) {
   for (const Event& event : result.events) {
     events_.push_back(
         {event.kind, event.cause, event.claim, std::string(event.semaphore), event.lease});
+    waiting_.erase(event.claim);
     if (event.kind != Event::Kind::kGranted) continue;
     REQUIRE(event.lease != nullptr);
     running->grants.emplace_back(event.semaphore, event.lease);

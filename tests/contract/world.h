@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,7 +53,7 @@ struct SeenEvent {
 // token.
 class TokenWatch {
  public:
-  void See(const std::string& semaphore, const Lease& lease);
+  void See(const Guarantees& guarantees, const std::string& semaphore, const Lease& lease);
 
  private:
   struct Last {
@@ -119,6 +120,7 @@ class Daemon {
       : world_(world), engine_(std::move(engine)), self_(self), lane_(std::move(lane)) {}
 
   Adapter& lane() { return *lane_; }
+  const Guarantees& guarantees() const { return lane_->guarantees(); }
   Engine& engine() { return *engine_; }
   NodeRef self() const { return self_; }
 
@@ -165,12 +167,14 @@ class Daemon {
   struct Running;
   void Collect(StepResult result, Running* running);
   void See(Running* running);
+  void LetArrive();
 
   World* world_;
   std::unique_ptr<Engine> engine_;
   NodeRef self_;
   std::unique_ptr<Adapter> lane_;
   uint64_t tickets_ = 0;
+  std::set<Id> waiting_;  // That were told to wait, and nothing else yet.
   std::vector<SeenEvent> events_;
   std::vector<SemaphoreChange> changes_;
 };
