@@ -191,6 +191,9 @@ struct Guarantees {
   // The engine takes back a permit that is held for longer: each lease is recalled so that its
   // grace ends before. 0: no bound.
   int64_t longest_hold_max_ms = 0;
+  // The engine may take leases back of itself so long after it was last reached: a daemon vouches
+  // for no longer after a Step that succeeded. 0: it does not.
+  int64_t vouch_max_ms = 0;
 };
 
 }  // namespace semaphored

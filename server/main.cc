@@ -152,6 +152,8 @@ Host::Options HostOptionsOf(const Config& config, const Engine& engine,
   options.guarantees = engine.guarantees();
   options.vouch_until = [membership] { return membership->vouch_until(); };
   options.lane_vouch = Milliseconds(config.node_ttl_ms - config.node_ttl_ms / 10);
+  if (const int64_t most_ms = engine.guarantees().vouch_max_ms; most_ms > 0)
+    options.lane_vouch = std::min(options.lane_vouch, Milliseconds(most_ms));
   options.on_fatal = [stop](const absl::Status& why) { stop->AskFatal(why); };
   options.lane.batch_max = config.batch_max;
   options.lane.engine_timeout = Milliseconds(config.engine_timeout_ms);

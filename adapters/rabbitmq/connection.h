@@ -83,6 +83,7 @@ class Connection {
   void Close();
   // Rises with each Open that connected anew.
   uint64_t life() const { return life_; }
+  const Url& url() const { return url_; }
   // "3.10.8".
   const std::string& server_version() const { return server_version_; }
   // When the broker last answered a call, so that it lived for us and we for it; of this life.

@@ -102,6 +102,7 @@ class RabbitEngine : public Engine {
     guarantees_.holder_cap = false;
     guarantees_.limit_max = kLimitMax;
     guarantees_.longest_hold_max_ms = LongestHold(url_);
+    guarantees_.vouch_max_ms = VouchMax(url_).count();
   }
 
   const Guarantees& guarantees() const override { return guarantees_; }

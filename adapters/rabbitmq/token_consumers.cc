@@ -21,8 +21,6 @@ namespace {
 constexpr int32_t kShrinkPriority = std::numeric_limits<int32_t>::max();
 constexpr uint32_t kPrefetchMax = 2000;
 constexpr char kShrink[] = "shrink";
-// No wait is longer: the connection for administration is to be looked at.
-constexpr std::chrono::milliseconds kKeepAlive{500};
 // A consumer for whom nobody waits any more is kept for so long, if the next comes at once.
 constexpr std::chrono::milliseconds kKeptUnwanted{2};
 // A hint with this revision: whatever is known, it is to be read again.
@@ -230,7 +228,7 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
     if (used.unwanted_since != SteadyTime{})
       deadline = std::min(deadline, used.unwanted_since + kKeptUnwanted);
   }
-  const SteadyTime alive = steady_clock::now() + kKeepAlive;
+  const SteadyTime alive = steady_clock::now() + AskEvery(connection_->url());
   absl::StatusOr<std::vector<BrokerEvent>> events = connection_->Wait(std::min(deadline, alive));
   if (!events.ok()) {
     LoseAll();

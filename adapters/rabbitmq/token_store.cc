@@ -23,13 +23,9 @@ namespace {
 
 // Changes are told; what was lost on the way is found after so long.
 constexpr std::chrono::seconds kReadAgain{60};
-// The connection for administration is looked at so often, for its heartbeats.
-constexpr std::chrono::milliseconds kKeepAlive{500};
 // Of the broker's counts of messages.
 constexpr std::chrono::milliseconds kCountedAfter{200};
 constexpr std::chrono::milliseconds kCountPause{5};
-// We live for the broker if it has answered a call; asked for when none was made for so long.
-constexpr std::chrono::milliseconds kAskAfter{1000};
 
 absl::Status NotAsked() {
   return absl::UnimplementedError("rabbitmq: a store of permits is not asked for that");
@@ -109,13 +105,13 @@ absl::StatusOr<Channel> TokenStore::ChannelOf(Used* used) {
   return channel;
 }
 
-// The broker would give up a connection of which it hears nothing.
+// The broker would give up a connection of which it hears nothing. That we live for it is shown by
+// the last call that it answered; if none was made for a while, it is asked.
 void TokenStore::KeepAlive() {
   const SteadyTime now = steady_clock::now();
-  if (now < kept_alive_at_ + kKeepAlive) return;
+  if (now < kept_alive_at_ + AskEvery(connection_->url())) return;
   kept_alive_at_ = now;
   if (administering_->is_open()) administering_->Wait(SteadyTime::min()).status().IgnoreError();
-  if (now < connection_->answered_at() + kAskAfter) return;
   if (connection_->is_open(changes_)) connection_->Sync(changes_).IgnoreError();
 }
 

@@ -39,6 +39,18 @@ struct Url {
   std::chrono::milliseconds timeout{2500};
 };
 
+// A lane asks its broker for a sign of life so often.
+inline std::chrono::milliseconds AskEvery(const Url& url) {
+  return std::chrono::milliseconds(url.heartbeat) / 4;
+}
+
+// The broker gives a silent connection up after two to three heartbeats. What it has heard of us
+// last is at most two askings old when a Step succeeds, so this long after it all is still there.
+inline std::chrono::milliseconds VouchMax(const Url& url) {
+  return std::chrono::milliseconds(url.heartbeat) * 2 - 2 * AskEvery(url) -
+         std::chrono::milliseconds(url.heartbeat) / 4;
+}
+
 // INVALID_ARGUMENT: what is wrong, without a password.
 absl::StatusOr<Url> ReadUrl(const std::string& text);
 
