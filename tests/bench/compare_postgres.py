@@ -7,8 +7,6 @@ import contextlib
 import glob
 import json
 import os
-import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -19,6 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tests", "engines"))
 
+from comparing import Daemons, figures_of, say  # noqa: E402  pylint: disable=wrong-import-position
 from postgres import PostgresServer  # noqa: E402  pylint: disable=wrong-import-position
 
 # Case, what the generator is told, and of whom it asks: the server itself, one daemon, or both.
@@ -77,57 +76,6 @@ CLAIM_STATEMENTS = 4
 DAEMON_SCHEMA = "compare"
 
 
-def say(text):
-    print(f"compare: {text}", file=sys.stderr, flush=True)
-
-
-class Daemons:
-    """Two daemons on one store, as a context manager."""
-
-    def __init__(self, program, store, folder):
-        self._program, self._store, self._folder = program, store, folder
-        self._processes = []
-        self.addresses = []
-
-    def __enter__(self):
-        with contextlib.ExitStack() as stack:
-            stack.push(self.__exit__)
-            for number in range(2):
-                self._start(number)
-            stack.pop_all()
-        return self
-
-    def __exit__(self, *unused):
-        for process in self._processes:
-            process.send_signal(signal.SIGTERM)
-        for process in self._processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-    def _start(self, number):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        path = os.path.join(self._folder, f"daemon-{number}.log")
-        with open(path, "wb") as log:
-            process = subprocess.Popen(  # pylint: disable=consider-using-with
-                [self._program, "--store", self._store, "--listen", f"127.0.0.1:{port}"],
-                stdout=log, stderr=log)
-        self._processes.append(process)
-        deadline = time.monotonic() + 20
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            if process.poll() is not None or time.monotonic() > deadline:
-                with open(path, encoding="utf-8", errors="replace") as log:
-                    sys.exit(f"compare: the daemon does not listen:\n{log.read()}")
-            time.sleep(0.05)
-        self.addresses.append(f"127.0.0.1:{port}")
-
-
 class Runner:
     """Runs the generator's cases."""
 
@@ -171,15 +119,6 @@ class Runner:
             if now_us <= THROTTLED * self._best_commit_us or time.monotonic() > deadline:
                 return now_us
             time.sleep(2)
-
-
-def figures_of(run):
-    found = {"per_s": run["figures"].get("cycles_per_s", 0.0), "errors": run["errors"]}
-    for name in ("cycle", "hand_off", "commit"):
-        if run["latency_us"].get(name, {}).get("count"):
-            found[name + "_p50_us"] = run["latency_us"][name]["p50"]
-            found[name + "_p99_us"] = run["latency_us"][name]["p99"]
-    return found
 
 
 def measure(runner, daemons, rounds):
@@ -315,7 +254,7 @@ def main():
             # Files of the server's log are made once and then used again: not amid a case.
             runner.run("postgres-bare --lanes 2", server.url(), 2, 0)
             server.execute("CHECKPOINT")
-            with Daemons(daemon, store, folder) as daemons:
+            with Daemons(daemon, store, folder, count=2) as daemons:
                 medians = measure(runner, daemons, arguments.rounds)
             if not arguments.no_count:
                 # Only now: the counting takes time too.
@@ -324,7 +263,7 @@ def main():
                 server.execute("ALTER SYSTEM SET pg_stat_statements.track = 'all'")
                 server.execute("SELECT pg_reload_conf()")
                 server.execute("CREATE EXTENSION pg_stat_statements")
-                with Daemons(daemon, store, folder) as daemons:
+                with Daemons(daemon, store, folder, count=2) as daemons:
                     costs, idle_per_s = count(runner, server, daemons, 2.0)
     ratios = ratios_of(medians)
     print_tables(medians, ratios, costs, idle_per_s)

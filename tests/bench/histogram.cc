@@ -29,6 +29,13 @@ void Histogram::Record(int64_t duration_ns) {
   max_ns_ = std::max(max_ns_, duration_ns);
 }
 
+void Histogram::Add(const Histogram& other) {
+  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+    buckets_[bucket] += other.buckets_[bucket];
+  count_ += other.count_;
+  max_ns_ = std::max(max_ns_, other.max_ns_);
+}
+
 int64_t Histogram::QuantileNs(double quantile) const {
   if (count_ == 0) return 0;
   const auto rank = std::max<uint64_t>(

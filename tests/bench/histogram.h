@@ -12,6 +12,9 @@ class Histogram {
   // Counts one duration. Negative ones count as 0.
   void Record(int64_t duration_ns);
 
+  // Counts all that the other one has.
+  void Add(const Histogram& other);
+
   // Durations recorded so far.
   uint64_t count() const { return count_; }
 

@@ -18,7 +18,9 @@ constexpr const char* kModes =
     "postgres-recipe    the same cycles with the recipe's rows, a connection for each client\n"
     "postgres-advisory  the same cycles with advisory locks, which keep nothing on disk\n"
     "postgres-bare      the daemon's statements without a daemon, --batch operations a commit\n"
-    "postgres-commit    one UPDATE after the other";
+    "postgres-commit    one UPDATE after the other\n"
+    "rabbitmq-raw           the same cycles with the tokens of one queue, a connection for each\n"
+    "rabbitmq-raw-hand-off  one token round N consumers";
 
 }  // namespace
 
@@ -32,9 +34,10 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
       ->required()
       ->check(CLI::IsMember({"unary", "session", "hold", "contended", "leases", "waiters", "etcd",
                              "redis", "hand-off", "postgres-recipe", "postgres-advisory",
-                             "postgres-bare", "postgres-commit"}));
+                             "postgres-bare", "postgres-commit", "rabbitmq-raw",
+                             "rabbitmq-raw-hand-off"}));
   app.add_option("--server", options->server,
-                 "HOST:PORT of the daemon or the peer; for postgres-*: its URL");
+                 "HOST:PORT of the daemon or the peer; for postgres-*, rabbitmq-*: its URL");
   app.add_option("--clients", options->clients, "Cycles outstanding")
       ->check(CLI::Range(1, 1000000));
   app.add_option("--semaphores", options->semaphores,
@@ -59,6 +62,13 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
       ->check(CLI::Range(0.0, 10000.0));
   app.add_flag("--laps", options->laps,
                "For hand-off: nobody comes back before all have had their turn");
+  app.add_option("--queue-type", options->queue_type, "For rabbitmq-*")
+      ->check(CLI::IsMember({"quorum", "classic"}));
+  app.add_option("--tokens", options->tokens, "For rabbitmq-raw; 0: one for each client")
+      ->check(CLI::Range(0, 1000000));
+  app.add_option("--threads", options->threads,
+                 "For rabbitmq-*: threads that drive the connections")
+      ->check(CLI::Range(1, 10000));
   app.add_option("--lengths", options->lengths, "For waiters")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::Throw);

@@ -9,7 +9,8 @@ namespace semaphored::bench {
 
 struct Options {
   std::string mode;
-  // For hand-off: the daemons, with commas between them. For postgres-*: a URL of Postgres.
+  // For hand-off: the daemons, with commas between them. For postgres-*, rabbitmq-*: the URL of
+  // the server.
   std::string server = "127.0.0.1:7420";
   // Cycles outstanding at any time.
   uint32_t clients = 64;
@@ -35,6 +36,11 @@ struct Options {
   int64_t ttl_ms = 30000;
   // The daemon's process, to report its memory, CPU and writes; 0: unknown.
   int daemon_pid = 0;
+  // For rabbitmq-*: the kind of the queue, tokens in it (0: one for each client), and threads that
+  // drive the connections.
+  std::string queue_type = "quorum";
+  uint32_t tokens = 0;
+  uint32_t threads = 1;
   bool json = false;
 };
 
