@@ -22,7 +22,7 @@ constexpr int32_t kShrinkPriority = std::numeric_limits<int32_t>::max();
 constexpr uint32_t kPrefetchMax = 2000;
 constexpr char kShrink[] = "shrink";
 // A consumer for whom nobody waits any more is kept for so long, if the next comes at once.
-constexpr std::chrono::milliseconds kKeptUnwanted{2};
+constexpr std::chrono::milliseconds kKeptUnwanted{5};
 // A hint with this revision: whatever is known, it is to be read again.
 constexpr uint64_t kReadAgain = std::numeric_limits<uint64_t>::max();
 
@@ -46,13 +46,17 @@ absl::Status TokenStore::Tend(const std::string& name, Used* used) {
 absl::Status TokenStore::TendConsumers(Used* used) {
   if (used->stored.row.paused || used->stored.row.destroying) return CancelAll(used);
   bool unwanted = false;
+  // What we have ourselves, the broker cannot send.
+  const size_t here = used->held.size() + used->spare.size();
+  const size_t limit = used->stored.row.limit;
+  const auto most = static_cast<uint32_t>(limit - std::min(limit, here));
   for (auto at = used->consumers.begin(); at != used->consumers.end();) {
     const auto waiting = used->waiting.find(at->first);
     const uint32_t wanted = waiting == used->waiting.end() ? 0 : waiting->second;
     const uint32_t room =
         at->second.prefetch - std::min(at->second.prefetch, at->second.outstanding);
     unwanted = unwanted || wanted == 0;
-    if (wanted == 0 || room >= std::min<uint32_t>(wanted, used->stored.row.limit)) {
+    if (wanted == 0 || room >= std::min(wanted, most)) {
       ++at;
       continue;
     }
@@ -216,7 +220,8 @@ void TokenStore::OnEvent(BrokerEvent event, std::vector<ledger::Hint>* hints) {
 }
 
 absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) {
-  std::vector<ledger::Hint> hints;
+  std::vector<ledger::Hint> hints = std::exchange(pending_hints_, {});
+  if (!hints.empty()) deadline = SteadyTime::min();
   if (!lost_.empty()) return hints;
   if (absl::Status status = Ready(); !status.ok()) {
     if (!lost_.empty()) return hints;  // First it is told what was lost.

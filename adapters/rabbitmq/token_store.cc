@@ -223,14 +223,8 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
     if (used->spare.empty()) {
       // Where a consumer of ours stands, the broker gives of itself. And many are served faster by
       // a consumer than one by one.
-      if (!used->consumers.empty() || (waits && used->asked_in_step == step_)) return std::nullopt;
-      used->asked_in_step = step_;
-      absl::StatusOr<Channel> channel = ChannelOf(used);
-      if (!channel.ok()) return std::nullopt;
-      absl::StatusOr<std::optional<Delivery>> got =
-          connection_->Get(*channel, broker_.TokenQueue(semaphore));
-      if (!got.ok() || !*got) return std::nullopt;
-      used->spare.push_back(*std::move(*got));
+      if (waits && (!used->consumers.empty() || used->asked_in_step == step_)) return std::nullopt;
+      if (!AskForOne(semaphore, used)) return std::nullopt;
     }
     const Delivery delivery = std::move(used->spare.front());
     used->spare.pop_front();
@@ -246,6 +240,27 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
     taken_.emplace_back(semaphore, claim);
     return Permit{token->slot, TokenOf(*token, delivery)};
   }
+}
+
+// For who wants to know now: what is under way to a consumer of ours, or else is free.
+bool TokenStore::AskForOne(const std::string& name, Used* used) {
+  used->asked_in_step = step_;
+  absl::StatusOr<Channel> channel = ChannelOf(used);
+  if (!channel.ok()) return false;
+  if (!used->consumers.empty()) {
+    if (!connection_->Sync(*channel).ok()) return false;
+    absl::StatusOr<std::vector<BrokerEvent>> events =
+        connection_->WaitOn(*channel, SteadyTime::min());
+    if (!events.ok()) return false;
+    for (BrokerEvent& event : *events) OnEvent(std::move(event), &pending_hints_);
+    if (used->channel != *channel) return false;
+    if (!used->spare.empty()) return true;
+  }
+  absl::StatusOr<std::optional<Delivery>> got =
+      connection_->Get(*channel, broker_.TokenQueue(name));
+  if (!got.ok() || !*got) return false;
+  used->spare.push_back(*std::move(*got));
+  return true;
 }
 
 absl::Status TokenStore::GiveBackTaken() {
@@ -309,21 +324,17 @@ void TokenStore::Finish(const Transaction& transaction) {
   }
   for (const uint32_t client : transaction.forgotten_clients) answers_.erase(client);
   // From here on it stands: what breaks now has given everything back, and is told as lost.
-  std::set<Channel> touched;
   for (const SemaphoreDelta& delta : transaction.semaphores) {
-    if (Used* used = Find(delta.name)) GiveBackEnded(delta, used, &touched);
+    if (Used* used = Find(delta.name)) GiveBackEnded(delta, used);
   }
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     if (Used* used = Find(delta.name)) Tend(delta.name, used).IgnoreError();
   }
-  // A release is told when it has arrived.
-  for (const Channel channel : touched) {
-    if (connection_->is_open(channel)) connection_->Sync(channel).IgnoreError();
-  }
 }
 
-void TokenStore::GiveBackEnded(const SemaphoreDelta& delta, Used* used,
-                               std::set<Channel>* touched) {
+// Sent, and not waited for: should it not arrive, the connection has broken, and it is given back
+// all the same.
+void TokenStore::GiveBackEnded(const SemaphoreDelta& delta, Used* used) {
   for (const WaiterChange& change : delta.waiters) {
     if (change.before && --used->waiting[change.before->priority] == 0)
       used->waiting.erase(change.before->priority);
@@ -333,11 +344,8 @@ void TokenStore::GiveBackEnded(const SemaphoreDelta& delta, Used* used,
     if (change.after || !change.before) continue;
     const auto held = used->held.find(change.before->id);
     if (held == used->held.end()) continue;
-    // Where a consumer stood for nobody, it would come back to us.
-    if (used->waiting.empty() && !used->consumers.empty()) CancelAll(used).IgnoreError();
     GiveBack(used, held->second.delivery_tag, held->second.consumer_tag).IgnoreError();
     used->given_back_at = steady_clock::now();
-    touched->insert(used->channel);
     used->held.erase(held);
   }
 }

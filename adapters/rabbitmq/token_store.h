@@ -108,7 +108,7 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
                                         bool* unknown);
   ledger::CommitResult CommitRows(ledger::Transaction* transaction, bool again);
   void Finish(const ledger::Transaction& transaction);
-  void GiveBackEnded(const ledger::SemaphoreDelta& delta, Used* used, std::set<Channel>* touched);
+  void GiveBackEnded(const ledger::SemaphoreDelta& delta, Used* used);
 
   // token_consumers.cc
   absl::Status Tend(const std::string& name, Used* used);
@@ -123,6 +123,8 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   void OnShrinking(Used* used, BrokerEvent event);
   absl::Status GiveBack(Used* used, uint64_t delivery_tag, const std::string& consumer_tag);
   absl::Status GiveBackTaken();
+  // True: there is a spare one.
+  bool AskForOne(const std::string& name, Used* used);
 
   // token_prune.cc
   struct Collected;
@@ -145,6 +147,7 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   SteadyTime kept_alive_at_{};
   std::map<std::string, Used> used_;
   std::vector<ledger::LostPermit> lost_;
+  std::vector<ledger::Hint> pending_hints_;  // For the next Wait.
   // Since the last commit: if it fails they are given back.
   std::vector<std::pair<std::string, Id>> taken_;
   std::map<uint32_t, std::map<uint64_t, ledger::Answer>> answers_;

@@ -225,7 +225,10 @@ TEST_CASE("rabbitmq tokens: waiters of one daemon are served in their order", "[
   }
   // Nobody waits any more: it goes back to the broker.
   daemon.Release(name.text, held->id);
-  CHECK(ReadyBecome(name.text, 1));
+  const auto connection = Connect();
+  const Channel channel = connection->OpenChannel().value();
+  CHECK(daemon.Until(
+      [&] { return connection->DeclarePassively(channel, name.queue()).value().ready == 1; }));
 }
 
 TEST_CASE("rabbitmq tokens: a daemon takes no more than its waiters need", "[rabbitmq]") {
