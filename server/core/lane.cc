@@ -194,7 +194,8 @@ void Lane::Run() {
 }
 
 void Lane::Wait(SteadyTime not_before) {
-  if (short_wait_.PaysFor(last_jobs_)) {
+  // Where grants come of themselves, a moment after the release, the engine is to be listened to.
+  if (core_.guarantees().grants_at_once && short_wait_.PaysFor(last_jobs_)) {
     while (!called_ && clock_->Now() - idle_since_ < ShortWait::kLongest) std::this_thread::yield();
   }
   std::unique_lock<std::mutex> lock(mutex_);
