@@ -15,154 +15,13 @@
 #include "adapters/rabbitmq/engine.h"
 #include "adapters/rabbitmq/token_broker.h"
 #include "catch2/catch_test_macros.hpp"
+#include "tests/unit/rabbitmq_daemon.h"
 #include "tests/unit/rabbitmq_fixture.h"
 
 namespace semaphored::rabbitmq {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
-using std::chrono::steady_clock;
-
-Id NewId() {
-  static uint64_t count = 0;
-  return {7, ++count};
-}
-
-// A name without spaces whose queues go away with the test.
-struct Name {
-  std::string text;
-  Name() {
-    static int count = 0;
-    text = "unit/" + std::to_string(getpid()) + "/" + std::to_string(++count);
-  }
-  std::string queue() const { return text + ".semaphore"; }
-  ~Name() {
-    const auto connection = Connect();
-    const Channel channel = connection->OpenChannel().value();
-    for (const char* suffix : {"", ".settings"})
-      connection->Delete(channel, queue() + suffix).IgnoreError();
-  }
-};
-
-// One daemon with one lane, driven by hand.
-class Daemon {
- public:
-  Daemon() {
-    engine_ = OpenRabbit(TestUrl()).value();
-    ledger::LedgerOptions options;
-    options.self = engine_->nodes().Join(NewName()).value();
-    options.now_unix_ms = [] { return int64_t{1'700'000'000'000}; };
-    options.now = [] { return steady_clock::now(); };
-    options.sweep_interval = milliseconds(100);
-    lane_ = engine_->OpenLane(options).value();
-  }
-
-  Outcome Do(Command command) {
-    const Submission submission{++tickets_, std::move(command)};
-    absl::StatusOr<StepResult> step =
-        lane_->Step({&submission, 1}, steady_clock::now() + seconds(5));
-    REQUIRE(step.ok());
-    Take(&*step);
-    return std::move(step->outcomes[0]);
-  }
-  Outcome Acquire(const std::string& name, bool wait = false, uint32_t limit = 0,
-                  int32_t priority = 0) {
-    AcquireCommand acquire;
-    acquire.semaphore = name;
-    acquire.claim = acquire.session = NewId();
-    acquire.limit = limit;
-    acquire.wait = wait;
-    acquire.priority = priority;
-    acquire.ttl_ms = 30'000;
-    acquire.holder = "unit test";
-    return Do(acquire);
-  }
-  LeasePtr Grant(const std::string& name) {
-    Outcome outcome = Acquire(name);
-    // What was given back elsewhere takes a moment.
-    for (int i = 0; i < 100 && outcome.kind == OutcomeKind::kFull; ++i) {
-      std::this_thread::sleep_for(milliseconds(10));
-      outcome = Acquire(name);
-    }
-    CAPTURE(name, static_cast<int>(outcome.kind), outcome.message);
-    REQUIRE(outcome.kind == OutcomeKind::kGranted);
-    return outcome.lease;
-  }
-  Id Queue(const std::string& name, int32_t priority = 0) {
-    const Outcome outcome = Acquire(name, /*wait=*/true, 0, priority);
-    REQUIRE(outcome.kind == OutcomeKind::kQueued);
-    return outcome.claim;
-  }
-  void Release(const std::string& name, const Id& claim) {
-    ReleaseCommand release;
-    release.semaphore = name;
-    release.claim = claim;
-    REQUIRE(Do(release).kind == OutcomeKind::kReleased);
-  }
-  template <typename Act>
-  Outcome Administer(const std::string& name, Act act) {
-    return Do(AdminCommand{{}, name, 0, std::move(act)});
-  }
-  void Create(const std::string& name, uint32_t limit) {
-    AdminCreate create;
-    create.limit = limit;
-    REQUIRE(Administer(name, create).kind == OutcomeKind::kDone);
-  }
-  void Resize(const std::string& name, uint32_t limit) {
-    AdminResize resize;
-    resize.amount = limit;
-    resize.limit_max = 1000;
-    REQUIRE(Administer(name, resize).kind == OutcomeKind::kDone);
-  }
-  // The lease that this claim was granted; waits for it.
-  LeasePtr Granted(const Id& claim) {
-    REQUIRE(Until([&] { return granted_.contains(claim); }));
-    return granted_[claim];
-  }
-  bool Ended(const Id& claim) {
-    return Until([&] { return ended_.contains(claim); });
-  }
-  bool IsGranted(const Id& claim) {
-    Poll();
-    return granted_.contains(claim);
-  }
-  void Poll(milliseconds wait = milliseconds(0)) {
-    absl::StatusOr<StepResult> step = lane_->Step({}, steady_clock::now() + wait);
-    if (step.ok()) Take(&*step);
-  }
-  bool Until(const std::function<bool()>& condition) {
-    const auto deadline = steady_clock::now() + seconds(10);
-    while (!condition() && steady_clock::now() < deadline) Poll(milliseconds(20));
-    return condition();
-  }
-
- private:
-  void Take(StepResult* result) {
-    for (const Event& event : result->events) {
-      if (event.kind == Event::Kind::kGranted) granted_[event.claim] = event.lease;
-      if (event.kind == Event::Kind::kEnded) ended_[event.claim] = event.cause;
-    }
-  }
-
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Adapter> lane_;
-  uint64_t tickets_ = 0;
-  std::map<Id, LeasePtr> granted_;
-  std::map<Id, EndCause> ended_;
-};
-
-// Tokens that nobody has, as soon as there are that many.
-bool ReadyBecome(const std::string& name, uint32_t count) {
-  const auto connection = Connect();
-  const Channel channel = connection->OpenChannel().value();
-  const auto deadline = steady_clock::now() + seconds(10);
-  while (steady_clock::now() < deadline) {
-    if (connection->DeclarePassively(channel, name + ".semaphore").value().ready == count) return true;
-    std::this_thread::sleep_for(milliseconds(20));
-  }
-  return false;
-}
 
 TEST_CASE("rabbitmq tokens: the tokens of a slot rise, taken and given back a hundred times",
           "[rabbitmq]") {
@@ -244,9 +103,8 @@ TEST_CASE("rabbitmq tokens: a daemon takes no more than its waiters need", "[rab
   // The broker handed it more: it gives that back.
   const auto connection = Connect();
   const Channel channel = connection->OpenChannel().value();
-  CHECK(b.Until([&] {
-    return connection->DeclarePassively(channel, name.queue()).value().ready == 3;
-  }));
+  CHECK(b.Until(
+      [&] { return connection->DeclarePassively(channel, name.queue()).value().ready == 3; }));
 }
 
 TEST_CASE("rabbitmq tokens: a dead daemon's permits are the others'", "[rabbitmq]") {
@@ -340,7 +198,7 @@ TEST_CASE("rabbitmq tokens: more than one permit is refused, and the refusal say
   Daemon daemon;
   AcquireCommand acquire;
   acquire.semaphore = name.text;
-  acquire.claim = acquire.session = NewId();
+  acquire.claim = acquire.session = NewClaim();
   acquire.permits = 2;
   acquire.limit = 2;
   const Outcome outcome = daemon.Do(acquire);

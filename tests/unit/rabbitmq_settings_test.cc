@@ -1,0 +1,137 @@
+// What daemons on one broker know of each other's administration.
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "catch2/catch_test_macros.hpp"
+#include "tests/unit/rabbitmq_daemon.h"
+#include "tests/unit/rabbitmq_fixture.h"
+
+namespace semaphored::rabbitmq {
+namespace {
+
+uint64_t RevisionOf(Daemon& daemon, const Name& name) {
+  return daemon.Administer(name.text, AdminDescribe{0}).report->info->row.revision;
+}
+
+TEST_CASE("rabbitmq settings: a change is told to daemons that use the semaphore", "[rabbitmq]") {
+  const Name name;
+  Daemon a;
+  Daemon b(std::chrono::hours(1));  // It never looks of itself.
+  a.Create(name.text, 2);
+  const LeasePtr held = b.Grant(name.text);
+  a.Resize(name.text, 5);
+  CHECK(b.Until([&] { return b.Acquire(name.text, false, 9).number == 5; }));
+  REQUIRE(a.Administer(name.text, AdminPause{true}).kind == OutcomeKind::kDone);
+  CHECK(b.Until([&] { return b.Acquire(name.text).kind == OutcomeKind::kPaused; }));
+  CHECK(RevisionOf(a, name) == RevisionOf(b, name));
+}
+
+TEST_CASE("rabbitmq settings: an expected revision holds against other daemons", "[rabbitmq]") {
+  const Name name;
+  Daemon a;
+  Daemon b(std::chrono::hours(1));
+  a.Create(name.text, 2);
+  const uint64_t revision = RevisionOf(b, name);
+  a.Resize(name.text, 3);
+  AdminCommand late{{}, name.text, revision, AdminPause{true}};
+  const Outcome outcome = b.Do(late);
+  CHECK(outcome.kind == OutcomeKind::kRevisionMismatch);
+  CHECK(outcome.report->info->row.limit == 3);
+}
+
+TEST_CASE("rabbitmq settings: two daemons that make a semaphore at once make one", "[rabbitmq]") {
+  const Name name;
+  Daemon a;
+  Daemon b;
+  std::vector<OutcomeKind> kinds(2);
+  std::thread other([&] { kinds[1] = b.Acquire(name.text, false, 2).kind; });
+  kinds[0] = a.Acquire(name.text, false, 2).kind;
+  other.join();
+  CHECK(kinds == std::vector{OutcomeKind::kGranted, OutcomeKind::kGranted});
+  CHECK(a.Acquire(name.text).kind == OutcomeKind::kFull);
+}
+
+TEST_CASE("rabbitmq settings: names are listed whoever made them", "[rabbitmq]") {
+  const Name one;
+  const Name two;
+  Daemon a;
+  Daemon b;
+  a.Create(one.text, 2);
+  b.Create(two.text, 3);
+  const LeasePtr held = a.Grant(one.text);
+  const Outcome listed = b.Do(ListCommand{one.text, "", 10});
+  REQUIRE(listed.report->infos.size() >= 1);
+  CHECK(listed.report->infos[0].row.name == one.text);
+  CHECK(listed.report->infos[0].held == 1);
+  REQUIRE(a.Administer(two.text, AdminDestroy{}).kind == OutcomeKind::kDone);
+  for (const SemaphoreInfo& info : b.Do(ListCommand{"", "", 1000}).report->infos)
+    CHECK(info.row.name != two.text);
+}
+
+TEST_CASE("rabbitmq settings: taking out what is too much goes on when who did it has gone",
+          "[rabbitmq]") {
+  const Name name;
+  auto a = std::make_unique<Daemon>();
+  Daemon b;
+  a->Create(name.text, 3);
+  const LeasePtr one = b.Grant(name.text);
+  const LeasePtr two = b.Grant(name.text);
+  const LeasePtr three = b.Grant(name.text);
+  a->Resize(name.text, 1);
+  a.reset();
+  b.Release(name.text, one->id);
+  b.Release(name.text, two->id);
+  REQUIRE(b.Until([&] {
+    const auto connection = Connect();
+    return TokenBroker(connection.get()).Read(name.text).value()->slots.size() == 1;
+  }));
+  b.Release(name.text, three->id);
+  CHECK(b.Grant(name.text));
+  CHECK(b.Acquire(name.text).kind == OutcomeKind::kFull);
+}
+
+TEST_CASE("rabbitmq settings: raised again while it is being lowered, it has all its permits",
+          "[rabbitmq]") {
+  const Name name;
+  Daemon a;
+  a.Create(name.text, 4);
+  const LeasePtr held = a.Grant(name.text);
+  a.Resize(name.text, 1);
+  a.Poll(std::chrono::milliseconds(5));
+  a.Resize(name.text, 4);
+  for (int i = 0; i < 3; ++i) CHECK(a.Grant(name.text));
+  CHECK(a.Acquire(name.text).kind == OutcomeKind::kFull);
+}
+
+TEST_CASE("rabbitmq settings: destroyed with wait, it goes with the last holder anywhere",
+          "[rabbitmq]") {
+  const Name name;
+  Daemon a;
+  Daemon b;
+  a.Create(name.text, 2);
+  const LeasePtr held = b.Grant(name.text);
+  CHECK(a.Administer(name.text, AdminDestroy{}).kind == OutcomeKind::kInUse);
+  REQUIRE(a.Administer(name.text, AdminDestroy{DestroyPolicy::kWait}).kind == OutcomeKind::kDone);
+  CHECK(b.Until([&] { return b.Acquire(name.text).kind == OutcomeKind::kDestroyed; }));
+  b.Release(name.text, held->id);
+  const auto gone = [&] {
+    b.Poll();
+    return a.Administer(name.text, AdminDescribe{0}).kind == OutcomeKind::kNoSuchSemaphore;
+  };
+  CHECK(a.Until(gone));
+}
+
+TEST_CASE("rabbitmq settings: a lease is over before the broker would take it back", "[rabbitmq]") {
+  const Name name;
+  Daemon daemon(std::chrono::milliseconds(100), "?consumer_timeout_ms=60000");
+  daemon.Create(name.text, 1);
+  const LeasePtr lease = daemon.Grant(name.text);
+  // With its grace of 30 s.
+  CHECK(lease->longest_hold_ms > 0);
+  CHECK(lease->longest_hold_ms + 30'000 < 60'000);
+}
+
+}  // namespace
+}  // namespace semaphored::rabbitmq
