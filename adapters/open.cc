@@ -17,6 +17,7 @@
 #include "adapters/ledger/sqlite/node_table.h"
 #include "adapters/ledger/sqlite/schema.h"
 #include "adapters/ledger/sqlite/store.h"
+#include "adapters/rabbitmq/engine.h"
 #include "adapters/unescape.h"
 
 namespace semaphored {
@@ -141,7 +142,9 @@ struct Scheme {
 
 constexpr Scheme kSchemes[] = {{"sqlite", OpenSqlite, nullptr},
                                {"postgres", postgres::OpenPostgres, PostgresSchema},
-                               {"postgresql", postgres::OpenPostgres, PostgresSchema}};
+                               {"postgresql", postgres::OpenPostgres, PostgresSchema},
+                               {"amqp", rabbitmq::OpenRabbit, nullptr},
+                               {"amqps", rabbitmq::OpenRabbit, nullptr}};
 
 absl::StatusOr<Scheme> SchemeOf(const std::string& url) {
   const absl::string_view scheme = absl::string_view(url).substr(0, url.find(':'));
