@@ -41,6 +41,9 @@ class PermitSource {
   // give now, or cannot be asked. Until the commit that has the grant, it may be given back.
   virtual std::optional<Permit> Take(const std::string& semaphore, const Id& claim) = 0;
 
+  // Why the engine can have no semaphore of this name with this limit; empty: it can. Asks nobody.
+  virtual std::string Refuses(const std::string&, uint32_t) const { return ""; }
+
   // Makes the semaphore unless it is there, before a batch is decided that may.
   virtual absl::Status Provide(const SemaphoreRow& row) = 0;
 
