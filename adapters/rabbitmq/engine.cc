@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/ledger_adapter.h"
 #include "adapters/rabbitmq/connection.h"
+#include "adapters/rabbitmq/slot_store.h"
 #include "adapters/rabbitmq/token_store.h"
 
 namespace semaphored::rabbitmq {
@@ -83,6 +84,7 @@ class RabbitEngine : public Engine {
     guarantees_.queue = false;
     guarantees_.history = false;
     guarantees_.safe_at_failover = false;
+    if (url_.layout == Url::Layout::kSlots) OfSlots();
   }
 
   const Guarantees& guarantees() const override { return guarantees_; }
@@ -91,11 +93,28 @@ class RabbitEngine : public Engine {
   absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(const ledger::LedgerOptions& options) override {
     auto connection = std::make_unique<Connection>(url_, "semaphored lane");
     if (absl::Status status = connection->Open(); !status.ok()) return status;
+    if (url_.layout == Url::Layout::kSlots) {
+      auto probing = std::make_unique<Connection>(url_, "semaphored probes");
+      return ledger::MakeLedgerAdapter(
+          std::make_unique<SlotStore>(std::move(connection), std::move(probing), guarantees_),
+          options);
+    }
     return ledger::MakeLedgerAdapter(
         std::make_unique<TokenStore>(std::move(connection), guarantees_), options);
   }
 
  private:
+  void OfSlots() {
+    guarantees_.push = false;
+    guarantees_.fencing = false;
+    guarantees_.shares_claims = false;
+    guarantees_.grants_at_once = false;
+    guarantees_.settings = false;
+    guarantees_.holder_cap = false;
+    guarantees_.revisions = false;
+    guarantees_.names = false;
+  }
+
   const Url url_;
   RabbitNodes nodes_;
   Guarantees guarantees_;
@@ -106,8 +125,6 @@ class RabbitEngine : public Engine {
 absl::StatusOr<std::unique_ptr<Engine>> OpenRabbit(const std::string& url) {
   absl::StatusOr<Url> read = ReadUrl(url);
   if (!read.ok()) return read.status();
-  if (read->layout == Url::Layout::kSlots)
-    return absl::UnimplementedError("rabbitmq: layout=slots is not there yet");
   return std::make_unique<RabbitEngine>(*std::move(read));
 }
 
