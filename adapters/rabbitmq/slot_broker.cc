@@ -26,7 +26,7 @@ constexpr milliseconds kMutexSkew{30};
 constexpr milliseconds kAtOnce{1000};
 constexpr milliseconds kNoProbesFor{2000};
 constexpr size_t kQueueNameBytesMax = 255;
-// "-A-10000" and as much again, should somebody else's be larger.
+// "-A-1000" and more, should somebody else's be larger.
 constexpr size_t kSuffixBytesMax = 10;
 
 // To others this would be a slot, or its holder, of a semaphore with a shorter name.
@@ -38,8 +38,9 @@ bool LooksLikeSlot(const std::string& name) {
 }
 
 // What a broker says of a queue that is not as it should be must not be taken for a condition of
-// the engine's.
+// the engine's, nor one that is somebody's own for a semaphore that is there.
 absl::Status Translated(absl::Status status) {
+  if (absl::IsAlreadyExists(status)) return absl::UnavailableError(status.message());
   if (!absl::IsFailedPrecondition(status)) return status;
   return absl::InternalError(status.message());
 }

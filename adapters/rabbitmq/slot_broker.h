@@ -29,7 +29,8 @@ namespace semaphored::rabbitmq {
 
 // So far beyond the first gap A queues are looked for that nobody meant to be there.
 inline constexpr uint32_t kOvershoot = 16;
-inline constexpr uint32_t kSlotsMax = 10'000;
+// The broker takes some milliseconds to make a queue, and nothing else is done meanwhile.
+inline constexpr uint32_t kSlotsMax = 1000;
 
 std::string SlotQueue(const std::string& name, uint32_t slot);
 std::string HolderQueue(const std::string& name, uint32_t slot);
