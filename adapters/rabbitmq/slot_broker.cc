@@ -24,7 +24,7 @@ constexpr milliseconds kMutexPause{10};
 constexpr milliseconds kMutexSkew{30};
 // An answer that took longer was a time-out.
 constexpr milliseconds kAtOnce{1000};
-constexpr milliseconds kNoProbesFor{2000};
+constexpr milliseconds kNoProbesFor{5000};
 constexpr size_t kQueueNameBytesMax = 255;
 // "-A-1000" and more, should somebody else's be larger.
 constexpr size_t kSuffixBytesMax = 10;

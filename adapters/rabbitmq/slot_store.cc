@@ -123,7 +123,10 @@ absl::StatusOr<Image> SlotStore::Load(absl::Span<const std::string> names) {
     const bool destroying = used->row.destroying;
     // Made anew by others, it is theirs and ours, once what was ours of the old one has ended.
     used->row.destroying = size == 0 || (destroying && !used->held.empty());
-    if (used->row.destroying != destroying) used->row.revision = ++revisions_;
+    if (used->row.destroying != destroying) {
+      used->row.revision = ++revisions_;
+      used->elsewhere.reset();
+    }
     if (size == 0 && used->held.empty() && !destroying) {
       Unload(name);
       continue;
@@ -164,9 +167,11 @@ absl::StatusOr<uint32_t> SlotStore::HeldElsewhere(const std::string& semaphore) 
   Used* used = Find(semaphore);
   if (used == nullptr) return 0;
   absl::StatusOr<const SlotView*> view = See(semaphore, used, /*wide=*/true);
+  if (!view.ok() && holding_->is_open() && used->elsewhere) return *used->elsewhere;
   if (!view.ok()) return view.status();
   uint32_t count = 0;
   for (const uint32_t slot : (*view)->taken) count += used->slots.contains(slot) ? 0 : 1;
+  used->elsewhere = count;
   return count;
 }
 
@@ -236,6 +241,7 @@ absl::Status SlotStore::Apply(const SemaphoreDelta& delta) {
     if (absl::Status status = broker_.Destroy(name); !status.ok()) return status;
     used->row.destroying = true;
     used->row.revision = ++revisions_;
+    used->elsewhere.reset();
     return absl::OkStatus();
   }
   const uint32_t limit = delta.after->limit;

@@ -54,6 +54,7 @@ class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
   std::string Refuses(const std::string& semaphore, uint32_t limit) const override;
   absl::Status Provide(const SemaphoreRow& row) override;
   bool Unload(const std::string& semaphore) override;
+  // While the broker takes no probes: what it was.
   absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) override;
   absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) override;
   // With the connection, all; one whose B queue was deleted by hand, after the next Load.
@@ -84,7 +85,9 @@ class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
     absl::flat_hash_map<Id, uint32_t> held;  // Which slot a claim has.
     uint32_t waiting = 0;
     std::optional<SlotView> view;  // As of this Step.
-    bool offered = false;          // Of which the ledger has not heard yet.
+    // What HeldElsewhere has found last, since it is being destroyed or not.
+    std::optional<uint32_t> elsewhere;
+    bool offered = false;  // Of which the ledger has not heard yet.
     // When it is tried again for those who wait, and for how long it was paused.
     SteadyTime retry_at{};
     std::chrono::milliseconds pause{0};

@@ -266,8 +266,10 @@ class Slots(unittest.TestCase):
             self.server.restart(kill=True)
 
             def anew():
-                with contextlib.suppress(grpc.RpcError):
+                try:
                     return client.acquire("shared/restart", ttl_ms=60_000)
+                except grpc.RpcError as error:
+                    print(error.code(), error.details(), time.time())
             self.assertEqual(list(wait_until(anew, "a grant after the restart").slots), [1])
             with self.assertRaises(grpc.RpcError):
                 client.release(lease.lease_id)
