@@ -123,10 +123,8 @@ absl::StatusOr<Image> SlotStore::Load(absl::Span<const std::string> names) {
     const bool destroying = used->row.destroying;
     // Made anew by others, it is theirs and ours, once what was ours of the old one has ended.
     used->row.destroying = size == 0 || (destroying && !used->held.empty());
-    if (used->row.destroying != destroying) {
-      used->row.revision = ++revisions_;
-      used->elsewhere.reset();
-    }
+    if (used->row.destroying != destroying) used->row.revision = ++revisions_;
+    used->elsewhere = TakenElsewhere(*used);
     if (size == 0 && used->held.empty() && !destroying) {
       Unload(name);
       continue;
@@ -162,6 +160,11 @@ bool SlotStore::Unload(const std::string& semaphore) {
   return true;
 }
 
+uint32_t SlotStore::TakenElsewhere(const Used& used) {
+  return static_cast<uint32_t>(std::ranges::count_if(
+      used.view->taken, [&](uint32_t slot) { return !used.slots.contains(slot); }));
+}
+
 absl::StatusOr<uint32_t> SlotStore::HeldElsewhere(const std::string& semaphore) {
   if (absl::Status status = Ready(); !status.ok()) return status;
   Used* used = Find(semaphore);
@@ -169,10 +172,8 @@ absl::StatusOr<uint32_t> SlotStore::HeldElsewhere(const std::string& semaphore) 
   absl::StatusOr<const SlotView*> view = See(semaphore, used, /*wide=*/true);
   if (!view.ok() && holding_->is_open() && used->elsewhere) return *used->elsewhere;
   if (!view.ok()) return view.status();
-  uint32_t count = 0;
-  for (const uint32_t slot : (*view)->taken) count += used->slots.contains(slot) ? 0 : 1;
-  used->elsewhere = count;
-  return count;
+  used->elsewhere = TakenElsewhere(*used);
+  return *used->elsewhere;
 }
 
 absl::StatusOr<ledger::Pruned> SlotStore::Prune(const std::string& semaphore) {

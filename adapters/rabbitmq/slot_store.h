@@ -85,7 +85,7 @@ class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
     absl::flat_hash_map<Id, uint32_t> held;  // Which slot a claim has.
     uint32_t waiting = 0;
     std::optional<SlotView> view;  // As of this Step.
-    // What HeldElsewhere has found last, since it is being destroyed or not.
+    // What was last found, as far as it can still be so: a destroyed one is counted anew.
     std::optional<uint32_t> elsewhere;
     bool offered = false;  // Of which the ledger has not heard yet.
     // When it is tried again for those who wait, and for how long it was paused.
@@ -102,6 +102,7 @@ class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
   Used* Find(const std::string& name);
   // The view of this Step; `wide`: as far as anybody may hold a slot.
   absl::StatusOr<const SlotView*> See(const std::string& name, Used* used, bool wide);
+  static uint32_t TakenElsewhere(const Used& used);
   void SetLimit(Used* used, uint32_t limit);
   std::optional<uint32_t> LowestFree(const Used& used) const;
   absl::Status Apply(const ledger::SemaphoreDelta& delta);
