@@ -104,7 +104,7 @@ absl::Status LedgerAdapter::LoadRow(const std::string& name) {
       }
     }
   }
-  if (row.destroying) {
+  if (semaphore->row.destroying) {
     if (absl::Status status = CountElsewhere(semaphore); !status.ok()) return status;
   }
   ServeLater(name);

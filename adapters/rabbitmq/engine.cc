@@ -113,6 +113,8 @@ class RabbitEngine : public Engine {
     guarantees_.holder_cap = false;
     guarantees_.revisions = false;
     guarantees_.names = false;
+    guarantees_.lowest_slot = true;
+    guarantees_.longest_hold_max_ms = 0;  // No delivery is held, whose age the broker would mind.
   }
 
   const Url url_;
