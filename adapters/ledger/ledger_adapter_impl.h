@@ -58,6 +58,7 @@ class LedgerAdapter final : public Adapter {
   Outcome Execute(const Command& command, Editor& editor, const Context& context);
   // What the guarantees exclude; nullopt: nothing of that is in the command.
   std::optional<Outcome> Unsupported(const Command& command) const;
+  std::string WhyNoSuchLimit(const Command& command) const;
   absl::StatusOr<Outcome> ReadHistory(const HistoryCommand& command);
   absl::StatusOr<Outcome> ListNames(const ListCommand& command);
 
@@ -141,7 +142,7 @@ class LedgerAdapter final : public Adapter {
   bool withheld_ = false;
   std::vector<LostPermit> lost_permits_;
   std::vector<std::string> vanished_;  // Semaphores that are not in the engine any more.
-  std::vector<std::string> lowered_;   // Whose limit others have lowered.
+  std::vector<std::string> lowered_;   // Whose limit others have lowered, or that they destroy.
   absl::flat_hash_map<std::string, Pruned> pruned_;  // For this batch.
   SteadyTime swept_at_{};
 };

@@ -23,6 +23,8 @@ std::optional<Outcome> LedgerAdapter::Unsupported(const Command& command) const 
     if (acquire->permits > can.permits_per_request_max)
       return refused("gives one request at most ", can.permits_per_request_max, " permits");
   }
+  if (const std::string why = WhyNoSuchLimit(command); !why.empty())
+    return refused("refuses: ", why);
   const auto* admin = std::get_if<AdminCommand>(&command);
   if (admin == nullptr) return std::nullopt;
   if (admin->expected_revision != 0 && !can.revisions)
@@ -44,6 +46,30 @@ std::optional<Outcome> LedgerAdapter::Unsupported(const Command& command) const 
   if (std::holds_alternative<AdminPause>(admin->act) && !can.settings)
     return refused("keeps no pauses; lower the limit to 0 instead");
   return std::nullopt;
+}
+
+// Of a semaphore that the command would make, or make so; empty: nothing is against it.
+std::string LedgerAdapter::WhyNoSuchLimit(const Command& command) const {
+  const PermitSource* permits = store_->permits();
+  if (permits == nullptr) return "";
+  const std::string name(SemaphoreOf(command));
+  if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
+    const bool makes = acquire->limit != 0 && !loaded_.contains(name);
+    return makes ? permits->Refuses(name, acquire->limit) : "";
+  }
+  const auto* admin = std::get_if<AdminCommand>(&command);
+  if (admin == nullptr) return "";
+  if (const auto* create = std::get_if<AdminCreate>(&admin->act))
+    return permits->Refuses(name, create->limit);
+  const auto* resize = std::get_if<AdminResize>(&admin->act);
+  const Semaphore* semaphore = state_.Find(name);
+  if (resize == nullptr || semaphore == nullptr) return "";
+  int64_t limit = resize->amount;
+  if (resize->change == AdminResize::Change::kAdd) limit += semaphore->row.limit;
+  if (resize->change == AdminResize::Change::kRemove) limit = semaphore->row.limit - limit;
+  // What is out of the daemon's own range is said elsewhere.
+  if (limit < 0 || limit > resize->limit_max) return "";
+  return permits->Refuses(name, static_cast<uint32_t>(limit));
 }
 
 absl::Status LedgerAdapter::HearOfPermits(absl::Span<const Hint> hints) {
@@ -76,7 +102,8 @@ absl::Status LedgerAdapter::LoadRow(const std::string& name) {
   } else {
     row.next_order = semaphore->row.next_order;
     if (row != semaphore->row) {
-      if (row.limit < semaphore->row.limit) lowered_.push_back(name);
+      const bool closed = row.destroying && !semaphore->row.destroying;
+      if (row.limit < semaphore->row.limit || closed) lowered_.push_back(name);
       state_.SetRow(semaphore, row);
       if (watching_) {
         SemaphoreChange& change = found_changes_.emplace_back();
@@ -84,7 +111,7 @@ absl::Status LedgerAdapter::LoadRow(const std::string& name) {
       }
     }
   }
-  if (row.destroying) {
+  if (semaphore->row.destroying) {
     if (absl::Status status = CountElsewhere(semaphore); !status.ok()) return status;
   }
   ServeLater(name);
@@ -227,7 +254,10 @@ void LedgerAdapter::EndLost(Editor& editor) {
     editor.Destroy(semaphore);
   }
   for (const std::string& name : lowered_) {
-    if (Semaphore* semaphore = editor.Find(name)) TellHopeless(editor, semaphore);
+    Semaphore* semaphore = editor.Find(name);
+    if (semaphore == nullptr) continue;
+    if (semaphore->row.destroying) DismissWaiters(editor, semaphore);
+    TellHopeless(editor, semaphore);
   }
 }
 

@@ -42,6 +42,9 @@ class PermitSource {
   // soon, and a hint will follow. Until the commit that has the grant, it may be given back.
   virtual std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) = 0;
 
+  // Why the engine can have no semaphore of this name with this limit; empty: it can. Asks nobody.
+  virtual std::string Refuses(const std::string&, uint32_t) const { return ""; }
+
   // Makes the semaphore unless it is there, before a batch is decided that may.
   virtual absl::Status Provide(const SemaphoreRow& row) = 0;
 

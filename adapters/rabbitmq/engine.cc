@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/ledger_adapter.h"
 #include "adapters/rabbitmq/connection.h"
+#include "adapters/rabbitmq/slot_store.h"
 #include "adapters/rabbitmq/token_store.h"
 
 namespace semaphored::rabbitmq {
@@ -103,6 +104,7 @@ class RabbitEngine : public Engine {
     guarantees_.limit_max = kLimitMax;
     guarantees_.longest_hold_max_ms = LongestHold(url_);
     guarantees_.vouch_max_ms = VouchMax(url_).count();
+    if (url_.layout == Url::Layout::kSlots) OfSlots();
   }
 
   const Guarantees& guarantees() const override { return guarantees_; }
@@ -111,14 +113,32 @@ class RabbitEngine : public Engine {
   absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(const ledger::LedgerOptions& options) override {
     auto holding = std::make_unique<Connection>(url_, "semaphored permits");
     if (absl::Status status = holding->Open(); !status.ok()) return status;
-    auto administering = std::make_unique<Connection>(url_, "semaphored administration");
+    auto other = std::make_unique<Connection>(url_, "semaphored administration");
+    if (url_.layout == Url::Layout::kSlots) {
+      return ledger::MakeLedgerAdapter(
+          std::make_unique<SlotStore>(std::move(holding), std::move(other), guarantees_), options);
+    }
     return ledger::MakeLedgerAdapter(
-        std::make_unique<TokenStore>(std::move(holding), std::move(administering), url_.prefix,
+        std::make_unique<TokenStore>(std::move(holding), std::move(other), url_.prefix,
                                      guarantees_),
         options);
   }
 
  private:
+  void OfSlots() {
+    guarantees_.push = false;
+    guarantees_.fencing = false;
+    guarantees_.shares_claims = false;
+    guarantees_.grants_at_once = false;
+    guarantees_.settings = false;
+    guarantees_.holder_cap = false;
+    guarantees_.revisions = false;
+    guarantees_.names = false;
+    guarantees_.lowest_slot = true;
+    guarantees_.limit_max = kSlotsMax;
+    guarantees_.longest_hold_max_ms = 0;  // No delivery is held, whose age the broker would mind.
+  }
+
   const Url url_;
   RabbitNodes nodes_;
   Guarantees guarantees_;
@@ -129,14 +149,13 @@ class RabbitEngine : public Engine {
 absl::StatusOr<std::unique_ptr<Engine>> OpenRabbit(const std::string& url) {
   absl::StatusOr<Url> read = ReadUrl(url);
   if (!read.ok()) return read.status();
-  if (read->layout == Url::Layout::kSlots)
-    return absl::UnimplementedError("rabbitmq: layout=slots is not there yet");
   return std::make_unique<RabbitEngine>(*std::move(read));
 }
 
 absl::Status RemoveAll(const std::string& url) {
   absl::StatusOr<Url> read = ReadUrl(url);
   if (!read.ok()) return read.status();
+  if (read->layout == Url::Layout::kSlots) return absl::OkStatus();  // Nobody knows their names.
   Connection connection(*read, "semaphored removal");
   TokenBroker broker(&connection, read->prefix);
   absl::StatusOr<std::vector<std::string>> names = broker.Names("", "", UINT32_MAX);

@@ -443,7 +443,7 @@ async def _crowd(plan, stop):
     place = Place(plan)
     tasks = {}
     for number in range(plan["first"], plan["first"] + plan["clients"]):
-        client = KINDS[number % len(KINDS)](place, number)
+        client = plan["kinds"][number % len(plan["kinds"])](place, number)
         tasks[asyncio.ensure_future(client.run())] = client
     while not stop.is_set():
         await asyncio.sleep(0.1)
@@ -471,7 +471,8 @@ def _process(plan, stop, results):
 class Crowd:
     """`clients` clients in `processes` processes. Leaving the context ends them."""
 
-    def __init__(self, addresses, semaphore, limit, folder, clients, processes=2, ttl_ms=4000):
+    def __init__(self, addresses, semaphore, limit, folder, clients, processes=2, ttl_ms=4000,
+                 kinds=KINDS):
         context = multiprocessing.get_context("spawn")
         self._stop = context.Event()
         self._results = context.Queue()
@@ -479,7 +480,8 @@ class Crowd:
         each = clients // processes
         for i in range(processes):
             plan = {"addresses": addresses, "semaphore": semaphore, "limit": limit,
-                    "folder": folder, "ttl_ms": ttl_ms, "first": i * each, "clients": each}
+                    "folder": folder, "ttl_ms": ttl_ms, "first": i * each, "clients": each,
+                    "kinds": kinds}
             self._processes.append(
                 context.Process(target=_process, args=(plan, self._stop, self._results)))
 

@@ -283,7 +283,10 @@ class RabbitServer:
                 "RABBITMQ_DIST_PORT": str(self._known["distribution_port"]),
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": ERLANG,
                 "ERL_EPMD_PORT": str(self._known["epmd_port"]),
-                "ERL_EPMD_ADDRESS": "127.0.0.1"}
+                "ERL_EPMD_ADDRESS": "127.0.0.1",
+                # The script becomes the node. Otherwise it stays as its parent, and would be killed
+                # in the node's place.
+                "RUNNING_UNDER_SYSTEMD": "1"}
 
 
 def main():

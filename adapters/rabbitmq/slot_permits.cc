@@ -1,0 +1,217 @@
+// layout=slots: permits taken, handed on and given back, and the clock of those who wait.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "adapters/rabbitmq/slot_store.h"
+
+namespace semaphored::rabbitmq {
+
+using ledger::LeaseChange;
+using ledger::SemaphoreDelta;
+using ledger::Transaction;
+using ledger::WaiterChange;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+namespace {
+
+// Times that somebody else may be first before a claim gets nothing, and the pause between them.
+constexpr int kRacesMax = 5;
+constexpr milliseconds kRaceSkew{6};
+// Between looks for those who wait, each up to so much and a half.
+constexpr milliseconds kPauseMin{80};
+constexpr milliseconds kPauseMax{700};
+// A slot goes from claim to claim so often before all who share the semaphore may have it.
+constexpr uint32_t kPassedOnMax = 8;
+// Until the ledger has taken it up, or will not.
+constexpr milliseconds kOfferFor{200};
+// We live for the broker if it has answered a call; asked for when none was made for so long.
+constexpr milliseconds kAskAfter{1000};
+
+}  // namespace
+
+// ---- permits ----
+
+// What the view shows as free, or is offered. What our own claims have may look free for a while,
+// if somebody has deleted its queue.
+std::optional<uint32_t> SlotStore::LowestFree(const Used& used) const {
+  for (uint32_t slot = 1; slot <= used.view->size; ++slot) {
+    const auto ours = used.slots.find(slot);
+    if (ours != used.slots.end() ? ours->second.claim.empty() : !used.view->taken.contains(slot))
+      return slot;
+  }
+  return std::nullopt;
+}
+
+std::optional<ledger::PermitSource::Permit> SlotStore::Take(const std::string& semaphore,
+                                                            const Id& claim, bool) {
+  Used* used = Find(semaphore);
+  if (used == nullptr || used->row.destroying || !Ready().ok()) return std::nullopt;
+  for (int attempt = 0; attempt < kRacesMax; ++attempt) {
+    if (!See(semaphore, used, /*wide=*/false).ok()) return std::nullopt;
+    const std::optional<uint32_t> slot = LowestFree(*used);
+    if (!slot) return std::nullopt;
+    auto ours = used->slots.find(*slot);
+    if (ours == used->slots.end()) {
+      absl::StatusOr<SlotBroker::Attempt> tried = broker_.TryTake(semaphore, *slot);
+      if (!tried.ok()) return std::nullopt;
+      if (*tried != SlotBroker::Attempt::kTaken) {
+        // Others have changed it since it was looked at: not all of them again at the same moment.
+        used->view.reset();
+        std::this_thread::sleep_for(milliseconds(random_() % kRaceSkew.count()));
+        continue;
+      }
+      used->view->taken.insert(*slot);
+      ours = used->slots.try_emplace(*slot).first;
+    }
+    ours->second.claim = claim;
+    used->held[claim] = *slot;
+    used->pause = milliseconds(0);
+    taken_.emplace_back(semaphore, claim);
+    return Permit{*slot, 0};
+  }
+  RetryAfter(used, kPauseMin);
+  return std::nullopt;
+}
+
+void SlotStore::Free(const std::string& name, Used* used, uint32_t slot) {
+  if (!holding_->is_open()) return;
+  if (const absl::Status status = broker_.Free(name, slot); !status.ok()) {
+    spdlog::warn("rabbitmq: {}: {}", HolderQueue(name, slot), std::string(status.message()));
+    // It is still ours: somebody may have it, or it is tried again.
+    if (holding_->is_open())
+      used->slots[slot] = {{}, steady_clock::now() + kOfferFor, kPassedOnMax};
+    return;
+  }
+  used->slots.erase(slot);
+  if (used->view) used->view->taken.erase(slot);
+}
+
+// To the next of ours who waits; otherwise, or when it has gone round among us for long, to all.
+void SlotStore::GiveBack(const std::string& name, Used* used, const Id& claim) {
+  const auto held = used->held.find(claim);
+  if (held == used->held.end()) return;
+  const uint32_t slot = held->second;
+  used->held.erase(held);
+  Slot& mine = used->slots[slot];
+  mine.claim = {};
+  const size_t offers = used->slots.size() - used->held.size();
+  const bool wanted = offers <= used->waiting && slot <= used->row.limit && !used->row.destroying;
+  if (wanted && mine.passed_on < kPassedOnMax) {
+    ++mine.passed_on;
+    mine.offer_ends = steady_clock::now() + kOfferFor;
+    used->offered = true;
+    return;
+  }
+  Free(name, used, slot);
+  // The others have their chance first.
+  if (wanted) RetryAfter(used, kPauseMin);
+}
+
+// Those that a transaction grants are good; without one, none is.
+void SlotStore::GiveBackUncommitted(const Transaction* transaction) {
+  if (taken_.empty()) return;
+  std::set<Id> granted;
+  if (transaction != nullptr) {
+    for (const SemaphoreDelta& delta : transaction->semaphores) {
+      for (const LeaseChange& change : delta.leases) {
+        if (change.after && !change.before) granted.insert(change.after->id);
+      }
+    }
+  }
+  for (const auto& [name, claim] : std::exchange(taken_, {})) {
+    if (granted.contains(claim)) continue;
+    if (Used* used = Find(name)) GiveBack(name, used, claim);
+  }
+}
+
+void SlotStore::CarryOut(const SemaphoreDelta& delta) {
+  Used* used = Find(delta.name);
+  if (used == nullptr) return;
+  const uint32_t waited = used->waiting;
+  for (const WaiterChange& change : delta.waiters) {
+    if (change.before) --used->waiting;
+    if (change.after) ++used->waiting;
+  }
+  for (const LeaseChange& change : delta.leases) {
+    if (change.before && !change.after) GiveBack(delta.name, used, change.before->id);
+  }
+  if (used->waiting > waited) RetryAfter(used, kPauseMin);
+  if (!delta.after) Unload(delta.name);
+}
+
+// ---- those who wait ----
+
+// Where all slots are ours, nobody else can make room.
+bool SlotStore::MayRetry(const Used& used) const {
+  return used.waiting > 0 && !used.row.destroying && used.held.size() < used.row.limit;
+}
+
+void SlotStore::RetryAfter(Used* used, milliseconds pause) {
+  used->pause = pause;
+  const auto skew = static_cast<int64_t>(random_() % static_cast<uint64_t>(pause.count()));
+  used->retry_at = steady_clock::now() + pause / 2 + milliseconds(skew);
+}
+
+void SlotStore::EndOffers(const std::string& name, Used* used, SteadyTime now) {
+  std::vector<uint32_t> ended;
+  for (const auto& [slot, mine] : used->slots) {
+    if (mine.claim.empty() && (used->waiting == 0 || mine.offer_ends <= now)) ended.push_back(slot);
+  }
+  for (const uint32_t slot : ended) Free(name, used, slot);
+}
+
+// What the ledger is to look at now.
+void SlotStore::TakeDue(std::vector<ledger::Hint>* hints) {
+  const SteadyTime now = steady_clock::now();
+  for (auto& [name, used] : used_) {
+    EndOffers(name, &used, now);
+    const bool due = MayRetry(used) && used.retry_at <= now;
+    if (!used.offered && !due) continue;
+    used.offered = false;
+    hints->push_back({name, 0, ""});
+    if (due) RetryAfter(&used, std::clamp(used.pause * 3 / 2, kPauseMin, kPauseMax));
+  }
+}
+
+SteadyTime SlotStore::NextDue() const {
+  SteadyTime next = SteadyTime::max();
+  for (const auto& [name, used] : used_) {
+    if (used.offered) return SteadyTime::min();
+    if (MayRetry(used)) next = std::min(next, used.retry_at);
+    for (const auto& [slot, mine] : used.slots) {
+      if (mine.claim.empty()) next = std::min(next, mine.offer_ends);
+    }
+  }
+  return next;
+}
+
+absl::StatusOr<std::vector<ledger::Hint>> SlotStore::Wait(SteadyTime deadline) {
+  std::vector<ledger::Hint> hints;
+  if (!lost_.empty()) return hints;
+  if (absl::Status status = Ready(); !status.ok()) {
+    if (!lost_.empty()) return hints;  // First it is told what was lost.
+    return status;
+  }
+  if (steady_clock::now() >= holding_->answered_at() + kAskAfter) {
+    absl::StatusOr<Channel> channel = holding_->OpenChannel();
+    if (channel.ok()) holding_->CloseChannel(*channel).IgnoreError();
+  }
+  GiveBackUncommitted(nullptr);
+  for (auto& [name, used] : used_) used.view.reset();
+  TakeDue(&hints);
+  if (!hints.empty()) deadline = SteadyTime::min();
+  // What comes of itself is only the end of channels, which are opened again when they are needed.
+  absl::StatusOr<std::vector<BrokerEvent>> events = holding_->Wait(std::min(deadline, NextDue()));
+  if (!events.ok()) {
+    LoseAll();
+    if (!lost_.empty()) return hints;
+    return events.status();
+  }
+  if (hints.empty()) TakeDue(&hints);
+  return hints;
+}
+
+}  // namespace semaphored::rabbitmq

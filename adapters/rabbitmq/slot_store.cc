@@ -1,0 +1,297 @@
+#include "adapters/rabbitmq/slot_store.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace semaphored::rabbitmq {
+
+using ledger::CommitResult;
+using ledger::Image;
+using ledger::SemaphoreDelta;
+using ledger::Transaction;
+using std::chrono::milliseconds;
+
+namespace {
+
+CommitResult Failed(absl::Status status) {
+  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
+}
+
+absl::Status NotAsked() {
+  return absl::UnimplementedError("rabbitmq: a store of permits is not asked for that");
+}
+
+}  // namespace
+
+SlotStore::SlotStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connection> probing,
+                     const Guarantees& guarantees)
+    : holding_(std::move(holding)),
+      probing_(std::move(probing)),
+      guarantees_(guarantees),
+      broker_(holding_.get(), probing_.get()) {}
+
+// ---- the connection ----
+
+absl::Status SlotStore::Ready() {
+  if (holding_->is_open() && holding_->life() == life_) return absl::OkStatus();
+  LoseAll();
+  if (absl::Status status = holding_->Open(); !status.ok()) return status;
+  life_ = holding_->life();
+  return absl::OkStatus();
+}
+
+void SlotStore::Lose(const std::string& name, Used* used) {
+  for (const auto& [claim, slot] : used->held) lost_.push_back({name, claim});
+  used->held.clear();
+  used->slots.clear();
+  used->view.reset();
+}
+
+void SlotStore::LoseAll() {
+  for (auto& [name, used] : used_) Lose(name, &used);
+}
+
+void SlotStore::LoseVanished(const std::string& name, Used* used) {
+  for (auto at = used->slots.begin(); at != used->slots.end();) {
+    const auto& [slot, mine] = *at;
+    if (slot > used->view->looked || used->view->taken.contains(slot)) {
+      ++at;
+      continue;
+    }
+    if (!mine.claim.empty()) {
+      spdlog::warn("rabbitmq: the queue {} of a holder of ours has been deleted",
+                   HolderQueue(name, slot));
+      lost_.push_back({name, mine.claim});
+      used->held.erase(mine.claim);
+    }
+    at = used->slots.erase(at);
+  }
+}
+
+std::vector<ledger::LostPermit> SlotStore::TakeLostPermits() {
+  if (!holding_->is_open()) LoseAll();
+  return std::exchange(lost_, {});
+}
+
+// ---- rows ----
+
+SlotStore::Used* SlotStore::Find(const std::string& name) {
+  const auto found = used_.find(name);
+  return found == used_.end() ? nullptr : &found->second;
+}
+
+absl::StatusOr<const SlotView*> SlotStore::See(const std::string& name, Used* used, bool wide) {
+  const uint32_t to =
+      wide ? std::max(used->row.limit, used->highest) + kOvershoot : used->row.limit + 1;
+  if (used->view && used->view->looked >= to) return &*used->view;
+  absl::StatusOr<SlotView> view = broker_.Look(name, to, wide ? kOvershoot : 0);
+  if (!view.ok()) return view.status();
+  used->view = *std::move(view);
+  used->highest = std::max(used->highest, used->view->size);
+  // Where something goes on it is worth to look again soon.
+  if (used->view->taken != used->last_taken) used->pause = milliseconds(0);
+  used->last_taken = used->view->taken;
+  return &*used->view;
+}
+
+void SlotStore::SetLimit(Used* used, uint32_t limit) {
+  if (used->row.limit == limit && used->row.revision != 0) return;
+  used->row.limit = limit;
+  used->row.revision = ++revisions_;
+  used->highest = std::max(used->highest, limit);
+}
+
+absl::StatusOr<Image> SlotStore::Load(absl::Span<const std::string> names) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  Image image;
+  for (const std::string& name : names) {
+    Used fresh;
+    Used* known = Find(name);
+    Used* used = known == nullptr ? &fresh : known;
+    used->view.reset();
+    absl::StatusOr<const SlotView*> view = See(name, used, /*wide=*/true);
+    if (!view.ok()) {
+      if (known == nullptr || !holding_->is_open()) return view.status();
+      image.semaphores.emplace_back().row = known->row;
+      continue;
+    }
+    LoseVanished(name, used);
+    const uint32_t size = (*view)->size;
+    const bool destroying = used->row.destroying;
+    // Made anew by others, it is theirs and ours, once what was ours of the old one has ended.
+    used->row.destroying = size == 0 || (destroying && !used->held.empty());
+    if (used->row.destroying != destroying) used->row.revision = ++revisions_;
+    used->elsewhere = TakenElsewhere(*used);
+    if (size == 0 && used->held.empty() && !destroying) {
+      Unload(name);
+      continue;
+    }
+    if (!used->row.destroying) SetLimit(used, size);
+    if (known == nullptr) {
+      fresh.row.name = name;
+      used = &used_.emplace(name, std::move(fresh)).first->second;
+    }
+    image.semaphores.emplace_back().row = used->row;
+  }
+  return image;
+}
+
+std::string SlotStore::Refuses(const std::string& semaphore, uint32_t limit) const {
+  return WhyNoSlots(semaphore, limit);
+}
+
+absl::Status SlotStore::Provide(const SemaphoreRow& row) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  absl::Status made = broker_.Create(row.name, row.limit);
+  return absl::IsAlreadyExists(made) ? absl::OkStatus() : made;
+}
+
+bool SlotStore::Unload(const std::string& semaphore) {
+  Used* used = Find(semaphore);
+  if (used == nullptr) return true;
+  if (!used->held.empty()) return false;
+  EndOffers(semaphore, used, SteadyTime::max());
+  // What could not be freed is kept in the books.
+  if (!used->slots.empty()) return false;
+  used_.erase(semaphore);
+  return true;
+}
+
+uint32_t SlotStore::TakenElsewhere(const Used& used) {
+  return static_cast<uint32_t>(std::ranges::count_if(
+      used.view->taken, [&](uint32_t slot) { return !used.slots.contains(slot); }));
+}
+
+absl::StatusOr<uint32_t> SlotStore::HeldElsewhere(const std::string& semaphore) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  Used* used = Find(semaphore);
+  if (used == nullptr) return 0;
+  absl::StatusOr<const SlotView*> view = See(semaphore, used, /*wide=*/true);
+  if (!view.ok() && holding_->is_open() && used->elsewhere) return *used->elsewhere;
+  if (!view.ok()) return view.status();
+  used->elsewhere = TakenElsewhere(*used);
+  return *used->elsewhere;
+}
+
+absl::StatusOr<ledger::Pruned> SlotStore::Prune(const std::string& semaphore) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  ledger::Pruned pruned;
+  absl::StatusOr<uint32_t> strays = broker_.DeleteStrays(semaphore);
+  if (!strays.ok()) return strays.status();
+  pruned.removed = *strays;
+  Used* used = Find(semaphore);
+  if (used == nullptr) return pruned;
+  used->view.reset();
+  absl::StatusOr<const SlotView*> view = See(semaphore, used, /*wide=*/true);
+  if (!view.ok()) return view.status();
+  LoseVanished(semaphore, used);
+  const std::set<uint32_t> taken = (*view)->taken;
+  for (const uint32_t slot : taken) {
+    if (used->slots.contains(slot)) continue;
+    absl::StatusOr<bool> ours = broker_.IsOurs(semaphore, slot);
+    if (!ours.ok()) return ours.status();
+    if (!*ours) continue;
+    if (absl::Status status = broker_.Free(semaphore, slot); !status.ok()) return status;
+    ++pruned.removed;
+  }
+  used->view.reset();
+  return pruned;
+}
+
+// ---- commits ----
+
+CommitResult SlotStore::Commit(Transaction& transaction, SteadyTime) {
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    const absl::Status status = Apply(delta);
+    if (status.ok()) continue;
+    GiveBackUncommitted(nullptr);
+    if (absl::IsAlreadyExists(status) || absl::IsAborted(status))
+      return {CommitResult::Kind::kLost, {delta.name}, false, {}, {}};
+    return Failed(status);
+  }
+  GiveBackUncommitted(&transaction);
+  for (const ledger::Answer& answer : transaction.answers)
+    answers_[answer.request.client][answer.request.sequence] = answer;
+  for (const ledger::AnswerFloor& floor : transaction.answer_floors) {
+    auto& answers = answers_[floor.client];
+    answers.erase(answers.begin(), answers.lower_bound(floor.below));
+  }
+  for (const uint32_t client : transaction.forgotten_clients) answers_.erase(client);
+  // From here on it stands: what breaks now has given everything back, and is told as lost.
+  for (SemaphoreDelta& delta : transaction.semaphores) {
+    CarryOut(delta);
+    if (const Used* used = Find(delta.name)) delta.revision = used->row.revision;
+  }
+  for (auto& [name, used] : used_) used.view.reset();
+  return {};
+}
+
+// What of a row the broker has to know.
+absl::Status SlotStore::Apply(const SemaphoreDelta& delta) {
+  const std::string& name = delta.name;
+  Used* used = Find(name);
+  const bool was = delta.before && !delta.before->destroying && used != nullptr;
+  const bool will_be = delta.after && !delta.after->destroying;
+  if (was ? will_be && delta.before->limit == delta.after->limit : !will_be)
+    return absl::OkStatus();
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  if (!will_be) {
+    if (absl::Status status = broker_.Destroy(name); !status.ok()) return status;
+    used->row.destroying = true;
+    used->row.revision = ++revisions_;
+    used->elsewhere.reset();
+    return absl::OkStatus();
+  }
+  const uint32_t limit = delta.after->limit;
+  if (absl::Status status =
+          was ? broker_.Resize(name, delta.before->limit, limit) : broker_.Create(name, limit);
+      !status.ok())
+    return status;
+  used = &used_[name];
+  if (!was) {
+    used->row.name = name;
+    used->row.created_at_unix_ms = delta.after->created_at_unix_ms;
+    used->row.destroying = false;
+  }
+  SetLimit(used, limit);
+  return absl::OkStatus();
+}
+
+// Permits are given and taken at once, and nothing of it is ever unknown.
+CommitResult SlotStore::Settle(Transaction&, SteadyTime) {
+  return Failed(absl::InternalError("rabbitmq: nothing is to be settled"));
+}
+
+absl::StatusOr<std::optional<ledger::Answer>> SlotStore::FindAnswer(const RequestKey& request,
+                                                                    const std::string&) {
+  const auto client = answers_.find(request.client);
+  if (client == answers_.end()) return std::nullopt;
+  const auto answer = client->second.find(request.sequence);
+  if (answer == client->second.end()) return std::nullopt;
+  return answer->second;
+}
+
+// ---- not asked ----
+
+absl::StatusOr<std::vector<std::string>> SlotStore::Changed(absl::Span<const SemaphoreRow* const>) {
+  return NotAsked();
+}
+absl::StatusOr<ledger::LedgerStore::SessionAt> SlotStore::LoadSession(const Id&) {
+  return NotAsked();
+}
+absl::StatusOr<ledger::LedgerStore::Hosted> SlotStore::HostedBy(absl::Span<const NodeRef>) {
+  return NotAsked();
+}
+absl::StatusOr<std::vector<std::string>> SlotStore::Names(const std::string&, const std::string&,
+                                                          uint32_t) {
+  return NotAsked();
+}
+absl::StatusOr<std::vector<HistoryRow>> SlotStore::ReadHistory(const std::string&, uint64_t,
+                                                               uint32_t) {
+  return NotAsked();
+}
+
+}  // namespace semaphored::rabbitmq

@@ -1,0 +1,133 @@
+// layout=slots for the ledger: a store that keeps nothing but answers in memory, and gives permits,
+// which are exclusive queues of its connection. When that goes, so have they.
+//
+// The broker has no waiters here and tells nobody of a slot that comes free. So a slot that is
+// given back is first offered to our own waiters, a bounded number of times in a row; and where
+// foreign holders are in our waiters' way, it is tried again after a pause that grows while nothing
+// changes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "adapters/ledger/store.h"
+#include "adapters/rabbitmq/connection.h"
+#include "adapters/rabbitmq/slot_broker.h"
+
+namespace semaphored::rabbitmq {
+
+class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
+ public:
+  // `holding` has the permits; `probing` is another one, see SlotBroker.
+  SlotStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connection> probing,
+            const Guarantees& guarantees);
+
+  const Guarantees& guarantees() const override { return guarantees_; }
+  bool owns_state() const override { return true; }
+  ledger::PermitSource* permits() override { return this; }
+
+  absl::StatusOr<ledger::Image> LoadAll() override { return ledger::Image(); }
+  // Rows only. A semaphore whose slots others have removed while we hold some is shown as being
+  // destroyed, until the last of ours has been given back: a holder keeps its permit. While the
+  // broker takes no probes what is known stays.
+  absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
+  // What it does to the broker's semaphores may be left undone in part if it fails: then there are
+  // fewer slots rather than more, and Load shows them.
+  ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
+  ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
+  absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
+                                                           const std::string& client_id) override;
+  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
+  void Wake() override { holding_->Wake(); }
+
+  // Takes the lowest slot that is free. Sleeps for some milliseconds where others were first.
+  std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) override;
+  std::string Refuses(const std::string& semaphore, uint32_t limit) const override;
+  absl::Status Provide(const SemaphoreRow& row) override;
+  bool Unload(const std::string& semaphore) override;
+  // While the broker takes no probes: what it was.
+  absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) override;
+  absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) override;
+  // With the connection, all; one whose B queue was deleted by hand, after the next Load.
+  std::vector<ledger::LostPermit> TakeLostPermits() override;
+
+  // Not asked of a store that owns its state.
+  absl::StatusOr<std::vector<std::string>> Changed(absl::Span<const SemaphoreRow* const>) override;
+  absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
+  absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
+  absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
+                                                 const std::string& after,
+                                                 uint32_t rows_max) override;
+  absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
+                                                      uint32_t rows_max) override;
+
+ private:
+  // A slot whose B queue is ours.
+  struct Slot {
+    Id claim;                // Empty: it is offered to our waiters,
+    SteadyTime offer_ends;   // … until then.
+    uint32_t passed_on = 0;  // From claim to claim, since it was taken.
+  };
+  // A semaphore that is in use here.
+  struct Used {
+    SemaphoreRow row;      // revision: ours; it rises with each change of the row.
+    uint32_t highest = 0;  // Slot that was ever seen.
+    std::map<uint32_t, Slot> slots;
+    absl::flat_hash_map<Id, uint32_t> held;  // Which slot a claim has.
+    uint32_t waiting = 0;
+    std::optional<SlotView> view;  // As of this Step.
+    // What was last found, as far as it can still be so: a destroyed one is counted anew.
+    std::optional<uint32_t> elsewhere;
+    bool offered = false;  // Of which the ledger has not heard yet.
+    // When it is tried again for those who wait, and for how long it was paused.
+    SteadyTime retry_at{};
+    std::chrono::milliseconds pause{0};
+    std::set<uint32_t> last_taken;
+  };
+
+  absl::Status Ready();
+  void LoseAll();
+  void Lose(const std::string& name, Used* used);
+  // Drops the claims whose B queues the view does not show.
+  void LoseVanished(const std::string& name, Used* used);
+  Used* Find(const std::string& name);
+  // The view of this Step; `wide`: as far as anybody may hold a slot.
+  absl::StatusOr<const SlotView*> See(const std::string& name, Used* used, bool wide);
+  static uint32_t TakenElsewhere(const Used& used);
+  void SetLimit(Used* used, uint32_t limit);
+  std::optional<uint32_t> LowestFree(const Used& used) const;
+  absl::Status Apply(const ledger::SemaphoreDelta& delta);
+  void GiveBackUncommitted(const ledger::Transaction* transaction);
+  void CarryOut(const ledger::SemaphoreDelta& delta);
+  void GiveBack(const std::string& name, Used* used, const Id& claim);
+  void Free(const std::string& name, Used* used, uint32_t slot);
+  void EndOffers(const std::string& name, Used* used, SteadyTime now);
+  bool MayRetry(const Used& used) const;
+  void RetryAfter(Used* used, std::chrono::milliseconds pause);
+  void TakeDue(std::vector<ledger::Hint>* hints);
+  SteadyTime NextDue() const;
+
+  const std::unique_ptr<Connection> holding_;
+  const std::unique_ptr<Connection> probing_;
+  const Guarantees guarantees_;
+  SlotBroker broker_;
+  uint64_t life_ = 0;
+  uint64_t revisions_ = 0;
+  std::map<std::string, Used> used_;
+  std::vector<ledger::LostPermit> lost_;
+  // Since the last commit: what that does not grant is given back.
+  std::vector<std::pair<std::string, Id>> taken_;
+  std::map<uint32_t, std::map<uint64_t, ledger::Answer>> answers_;
+  std::minstd_rand random_{std::random_device{}()};
+};
+
+}  // namespace semaphored::rabbitmq
