@@ -90,6 +90,7 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
     auto decided = std::make_unique<Decided>();
     if (absl::Status status = Decide(batch, attempt, decided.get()); !status.ok()) {
       Undo(decided->transaction);
+      if (store_->permits() != nullptr) store_->permits()->Abandon();
       return status;
     }
     CommitResult commit;

@@ -42,7 +42,10 @@ class PermitSource {
   // soon, and a hint will follow. Until the commit that has the grant, it may be given back.
   virtual std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) = 0;
 
-  // Makes the semaphore unless it is there, before a batch is decided that may.
+  // Gives back what was taken since the last commit: that batch does not come to one.
+  virtual void Abandon() = 0;
+
+  // Makes the semaphore unless it is there, for a batch that then takes of it.
   virtual absl::Status Provide(const SemaphoreRow& row) = 0;
 
   // Nobody here holds it, waits for it or asks for it any more. False: it is in use all the same.

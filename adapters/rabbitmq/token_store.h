@@ -49,6 +49,7 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   void Wake() override { connection_->Wake(); }
 
   std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) override;
+  void Abandon() override { GiveBackTaken().IgnoreError(); }
   absl::Status Provide(const SemaphoreRow& row) override;
   bool Unload(const std::string& semaphore) override;
   absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) override;
