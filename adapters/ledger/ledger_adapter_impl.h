@@ -58,6 +58,8 @@ class LedgerAdapter final : public Adapter {
   Outcome Execute(const Command& command, Editor& editor, const Context& context);
   // What the guarantees exclude; nullopt: nothing of that is in the command.
   std::optional<Outcome> Unsupported(const Command& command) const;
+  // More than the engine gives; what is more than the daemon gives is refused as on every engine.
+  bool TooManyAfter(const AdminResize& resize, const std::string& name) const;
   absl::StatusOr<Outcome> ReadHistory(const HistoryCommand& command);
   absl::StatusOr<Outcome> ListNames(const ListCommand& command);
 

@@ -31,8 +31,7 @@ std::optional<Outcome> LedgerAdapter::Unsupported(const Command& command) const 
   const auto* configure = std::get_if<AdminConfigure>(&admin->act);
   const auto* resize = std::get_if<AdminResize>(&admin->act);
   if ((create != nullptr && too_many(create->limit)) ||
-      (resize != nullptr && resize->change != AdminResize::Change::kRemove &&
-       too_many(resize->amount)))
+      (resize != nullptr && TooManyAfter(*resize, admin->semaphore)))
     return refused("gives at most ", can.limit_max, " permits");
   const Settings* settings = create != nullptr      ? &create->settings
                              : configure != nullptr ? &configure->settings
@@ -44,6 +43,15 @@ std::optional<Outcome> LedgerAdapter::Unsupported(const Command& command) const 
   if (std::holds_alternative<AdminPause>(admin->act) && !can.settings)
     return refused("keeps no pauses; lower the limit to 0 instead");
   return std::nullopt;
+}
+
+bool LedgerAdapter::TooManyAfter(const AdminResize& resize, const std::string& name) const {
+  if (resize.change == AdminResize::Change::kRemove) return false;
+  int64_t limit = resize.amount;
+  if (const Semaphore* semaphore = state_.Find(name);
+      semaphore != nullptr && resize.change == AdminResize::Change::kAdd)
+    limit += semaphore->row.limit;
+  return limit > guarantees().limit_max && limit <= resize.limit_max;
 }
 
 absl::Status LedgerAdapter::HearOfPermits(absl::Span<const Hint> hints) {
