@@ -200,6 +200,10 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
       const uint64_t next = delta.before ? delta.before->revision + 1 : 1;
       semaphore->row.revision = delta.revision != 0 ? delta.revision : next;
     }
+    if (store_->permits() == nullptr) continue;
+    // What is gone may be made anew by others: it is asked for when it is next spoken of.
+    if (delta.after) loaded_.insert(delta.name);
+    if (!delta.after) loaded_.erase(delta.name);
   }
   for (const NewClient& added : transaction.new_clients) clients_.Find(added.number)->stored = true;
   for (const Answer& answer : transaction.answers) {

@@ -96,6 +96,8 @@ class LedgerAdapter final : public Adapter {
   // has taken back.
   absl::Status PreparePermits(absl::Span<const Submission> batch);
   absl::Status PrepareOne(const Command& command);
+  // A semaphore that the acquire makes must be in the engine before a permit is taken of it.
+  absl::Status ProvideFor(const AcquireCommand& acquire, const Editor& editor);
   absl::Status SweepPermits();
   absl::Status HearOfPermits(absl::Span<const Hint> hints);
   absl::Status LoadRow(const std::string& name);

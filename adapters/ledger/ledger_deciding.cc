@@ -114,6 +114,10 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
     decided->outcomes.push_back(*std::move(refusal));
     return absl::OkStatus();
   }
+  if (const auto* acquire = std::get_if<AcquireCommand>(&command);
+      acquire != nullptr && store_->permits() != nullptr) {
+    if (absl::Status status = ProvideFor(*acquire, editor); !status.ok()) return status;
+  }
   if (const auto found = pruned_.find(std::string(SemaphoreOf(command))); found != pruned_.end())
     context.pruned = &found->second;
   if (const auto* history = std::get_if<HistoryCommand>(&command)) {

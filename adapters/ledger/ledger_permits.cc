@@ -161,16 +161,6 @@ absl::Status LedgerAdapter::PrepareOne(const Command& command) {
   if (!loaded_.contains(name)) {
     if (absl::Status status = LoadRow(name); !status.ok()) return status;
   }
-  if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
-    if (acquire->limit == 0 || loaded_.contains(name)) return absl::OkStatus();
-    if (acquire->permits > acquire->limit || Unsupported(command)) return absl::OkStatus();
-    SemaphoreRow row;
-    row.name = name;
-    row.limit = acquire->limit;
-    row.created_at_unix_ms = options_.now_unix_ms();
-    if (absl::Status status = store_->permits()->Provide(row); !status.ok()) return status;
-    return LoadRow(name);
-  }
   const auto* admin = std::get_if<AdminCommand>(&command);
   if (admin == nullptr || !loaded_.contains(name)) return absl::OkStatus();
   if (std::holds_alternative<AdminPrune>(admin->act)) {
@@ -181,6 +171,26 @@ absl::Status LedgerAdapter::PrepareOne(const Command& command) {
   }
   Semaphore* semaphore = state_.Find(name);
   return semaphore == nullptr ? absl::OkStatus() : CountElsewhere(semaphore);
+}
+
+// Not if the request will be refused whatever the engine has: that must leave nothing behind.
+absl::Status LedgerAdapter::ProvideFor(const AcquireCommand& acquire, const Editor& editor) {
+  if (acquire.limit == 0 || acquire.permits > acquire.limit) return absl::OkStatus();
+  // What this batch has destroyed is still there, until the commit.
+  if (state_.Find(acquire.semaphore) != nullptr || editor.Touched(acquire.semaphore))
+    return absl::OkStatus();
+  if (acquire.session != acquire.claim && !state_.FindSession(acquire.session))
+    return absl::OkStatus();
+  const Limits& limits = options_.limits;
+  if (state_.lease_count() + state_.waiter_count() >= limits.leases_max ||
+      state_.semaphore_count() >= limits.semaphores_max)
+    return absl::OkStatus();
+  SemaphoreRow row;
+  row.name = acquire.semaphore;
+  row.limit = acquire.limit;
+  row.created_at_unix_ms = options_.now_unix_ms();
+  if (absl::Status status = store_->permits()->Provide(row); !status.ok()) return status;
+  return LoadRow(row.name);
 }
 
 absl::StatusOr<Outcome> LedgerAdapter::ListPermits(const ListCommand& command) {
