@@ -100,6 +100,7 @@ class RabbitEngine : public Engine {
     guarantees_.grants_at_once = false;
     guarantees_.lowest_slot = false;
     guarantees_.holder_cap = false;
+    guarantees_.revision_counts_claims = false;
     guarantees_.limit_max = kLimitMax;
     guarantees_.longest_hold_max_ms = LongestHold(url_);
   }
