@@ -109,19 +109,25 @@ class RabbitEngine : public Engine {
   NodeStore& nodes() override { return nodes_; }
 
   absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(const ledger::LedgerOptions& options) override {
+    // A session is known to its lane alone: claims under it must all be there.
+    if (lanes_ == guarantees_.lanes_max)
+      return absl::FailedPreconditionError("rabbitmq: one lane is all that may be opened");
     auto holding = std::make_unique<Connection>(url_, "semaphored permits");
     if (absl::Status status = holding->Open(); !status.ok()) return status;
     auto administering = std::make_unique<Connection>(url_, "semaphored administration");
-    return ledger::MakeLedgerAdapter(
+    absl::StatusOr<std::unique_ptr<Adapter>> lane = ledger::MakeLedgerAdapter(
         std::make_unique<TokenStore>(std::move(holding), std::move(administering), url_.prefix,
                                      guarantees_),
         options);
+    if (lane.ok()) ++lanes_;
+    return lane;
   }
 
  private:
   const Url url_;
   RabbitNodes nodes_;
   Guarantees guarantees_;
+  uint32_t lanes_ = 0;
 };
 
 }  // namespace
