@@ -187,7 +187,7 @@ struct Guarantees {
   // Each grant, wait and end raises the revision by one; else only what changes the semaphore's own
   // row does, by one or more.
   bool revision_counts_claims = true;
-  bool names = true;        // All semaphores can be listed.
+  bool names = true;  // All semaphores can be listed.
   uint32_t permits_per_request_max = 1'000'000;
   uint32_t limit_max = 1'000'000;  // Of a semaphore.
   uint32_t lanes_max = 1;          // More adapters on one store than this bring nothing.
