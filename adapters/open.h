@@ -8,6 +8,9 @@
 //   postgres://user:password@host:port/db?schema=semaphored&lanes=4
 //                                           a database that daemons share; see
 //                                           ledger/postgres/url.h
+//   amqp://user:password@host:port/vhost?layout=tokens|slots
+//                                           a RabbitMQ broker, with TLS amqps://; see
+//                                           rabbitmq/url.h
 #pragma once
 
 #include <functional>

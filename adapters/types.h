@@ -184,7 +184,10 @@ struct Guarantees {
   bool settings = true;     // Settings and pauses can be kept, not only the limit.
   bool holder_cap = true;   // permits_per_holder can be kept to.
   bool revisions = true;    // expected_revision holds against all daemons.
-  bool names = true;        // All semaphores can be listed.
+  // Each grant, wait and end raises the revision by one; else only what changes the semaphore's own
+  // row does, by one or more.
+  bool revision_counts_claims = true;
+  bool names = true;  // All semaphores can be listed.
   uint32_t permits_per_request_max = 1'000'000;
   uint32_t limit_max = 1'000'000;  // Of a semaphore.
   uint32_t lanes_max = 1;          // More adapters on one store than this bring nothing.

@@ -50,6 +50,11 @@ absl::Status LedgerAdapter::Start() {
 absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batch,
                                                SteadyTime deadline) {
   if (found_events_.empty()) last_.clear();
+  if (unknown_ == nullptr && !failed_later_.empty()) {
+    StepResult result;
+    result.settled = std::exchange(failed_later_, {});
+    return result;
+  }
   if (unknown_ != nullptr) {
     const bool own = unknown_->batch.empty();
     absl::StatusOr<StepResult> settled = SettleUnknown(deadline);
@@ -75,6 +80,7 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
     }
   }
   if (batch.empty()) return WaitForEvents(deadline);
+  if (store_->permits() != nullptr) return StepInParts(batch, deadline);
 
   StepResult result;
   if (absl::Status status = Run(batch, deadline, &result); !status.ok()) return status;
@@ -90,6 +96,7 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
     auto decided = std::make_unique<Decided>();
     if (absl::Status status = Decide(batch, attempt, decided.get()); !status.ok()) {
       Undo(decided->transaction);
+      if (store_->permits() != nullptr) store_->permits()->Abandon();
       return status;
     }
     CommitResult commit;
@@ -199,6 +206,10 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
       const uint64_t next = delta.before ? delta.before->revision + 1 : 1;
       semaphore->row.revision = delta.revision != 0 ? delta.revision : next;
     }
+    if (store_->permits() == nullptr) continue;
+    // What is gone may be made anew by others: it is asked for when it is next spoken of.
+    if (delta.after) loaded_.insert(delta.name);
+    if (!delta.after) loaded_.erase(delta.name);
   }
   for (const NewClient& added : transaction.new_clients) clients_.Find(added.number)->stored = true;
   for (const Answer& answer : transaction.answers) {

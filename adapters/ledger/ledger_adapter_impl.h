@@ -22,6 +22,11 @@ namespace semaphored::ledger {
 // Whose request it is, if it is one that may be repeated.
 const Requester* RequesterOf(const Command& command);
 
+// What is wrong with one semaphore's things in the engine, and with no other's.
+inline bool ConcernsOneOnly(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsUnimplemented(status) || absl::IsInternal(status);
+}
+
 class LedgerAdapter final : public Adapter {
  public:
   LedgerAdapter(std::unique_ptr<LedgerStore> store, LedgerOptions options)
@@ -59,6 +64,8 @@ class LedgerAdapter final : public Adapter {
   // What the guarantees exclude; nullopt: nothing of that is in the command.
   std::optional<Outcome> Unsupported(const Command& command) const;
   std::string WhyNoSuchLimit(const Command& command) const;
+  // More than the engine gives; what is more than the daemon gives is refused as on every engine.
+  bool TooManyAfter(const AdminResize& resize, const std::string& name) const;
   absl::StatusOr<Outcome> ReadHistory(const HistoryCommand& command);
   absl::StatusOr<Outcome> ListNames(const ListCommand& command);
 
@@ -93,8 +100,13 @@ class LedgerAdapter final : public Adapter {
   absl::Status Refresh(std::vector<std::string> names);
   // Stores that hand out permits: what must be known before a batch is decided, and what the engine
   // has taken back.
+  // Changes of rows are written one by one, with no transaction over them: an act that changes one
+  // is a batch of its own, so that none is done again because another was lost.
+  absl::StatusOr<StepResult> StepInParts(absl::Span<const Submission> batch, SteadyTime deadline);
   absl::Status PreparePermits(absl::Span<const Submission> batch);
   absl::Status PrepareOne(const Command& command);
+  // A semaphore that the acquire makes must be in the engine before a permit is taken of it.
+  absl::Status ProvideFor(const AcquireCommand& acquire, const Editor& editor);
   absl::Status SweepPermits();
   absl::Status HearOfPermits(absl::Span<const Hint> hints);
   absl::Status LoadRow(const std::string& name);
@@ -140,6 +152,10 @@ class LedgerAdapter final : public Adapter {
   absl::btree_set<std::string> to_serve_;
   absl::flat_hash_map<std::string, SteadyTime> busy_;
   bool withheld_ = false;
+  // Commands of a batch in parts, after the part that failed; told with the next Step.
+  std::vector<Settled> failed_later_;
+  // Semaphores whose things in the engine cannot be used, and why; for this batch.
+  absl::flat_hash_map<std::string, std::string> unusable_;
   std::vector<LostPermit> lost_permits_;
   std::vector<std::string> vanished_;  // Semaphores that are not in the engine any more.
   std::vector<std::string> lowered_;   // Whose limit others have lowered, or that they destroy.

@@ -114,6 +114,19 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
     decided->outcomes.push_back(*std::move(refusal));
     return absl::OkStatus();
   }
+  if (const auto* acquire = std::get_if<AcquireCommand>(&command);
+      acquire != nullptr && store_->permits() != nullptr) {
+    const absl::Status status = ProvideFor(*acquire, editor);
+    if (!status.ok() && !ConcernsOneOnly(status)) return status;
+    if (!status.ok()) unusable_[acquire->semaphore] = std::string(status.message());
+  }
+  if (const auto found = unusable_.find(std::string(SemaphoreOf(command)));
+      found != unusable_.end()) {
+    Outcome outcome = Simply(OutcomeKind::kUnsupported);
+    outcome.message = found->second;
+    decided->outcomes.push_back(std::move(outcome));
+    return absl::OkStatus();
+  }
   if (const auto found = pruned_.find(std::string(SemaphoreOf(command))); found != pruned_.end())
     context.pruned = &found->second;
   if (const auto* history = std::get_if<HistoryCommand>(&command)) {

@@ -33,8 +33,7 @@ std::optional<Outcome> LedgerAdapter::Unsupported(const Command& command) const 
   const auto* configure = std::get_if<AdminConfigure>(&admin->act);
   const auto* resize = std::get_if<AdminResize>(&admin->act);
   if ((create != nullptr && too_many(create->limit)) ||
-      (resize != nullptr && resize->change != AdminResize::Change::kRemove &&
-       too_many(resize->amount)))
+      (resize != nullptr && TooManyAfter(*resize, admin->semaphore)))
     return refused("gives at most ", can.limit_max, " permits");
   const Settings* settings = create != nullptr      ? &create->settings
                              : configure != nullptr ? &configure->settings
@@ -70,6 +69,60 @@ std::string LedgerAdapter::WhyNoSuchLimit(const Command& command) const {
   // What is out of the daemon's own range is said elsewhere.
   if (limit < 0 || limit > resize->limit_max) return "";
   return permits->Refuses(name, static_cast<uint32_t>(limit));
+}
+
+bool LedgerAdapter::TooManyAfter(const AdminResize& resize, const std::string& name) const {
+  if (resize.change == AdminResize::Change::kRemove) return false;
+  int64_t limit = resize.amount;
+  if (const Semaphore* semaphore = state_.Find(name);
+      semaphore != nullptr && resize.change == AdminResize::Change::kAdd)
+    limit += semaphore->row.limit;
+  return limit > guarantees().limit_max && limit <= resize.limit_max;
+}
+
+namespace {
+
+bool ChangesRow(const Command& command) {
+  const auto* admin = std::get_if<AdminCommand>(&command);
+  if (admin == nullptr) return false;
+  return !std::holds_alternative<AdminDescribe>(admin->act) &&
+         !std::holds_alternative<AdminPrune>(admin->act) &&
+         !std::holds_alternative<AdminRevoke>(admin->act);
+}
+
+}  // namespace
+
+absl::StatusOr<StepResult> LedgerAdapter::StepInParts(absl::Span<const Submission> batch,
+                                                      SteadyTime deadline) {
+  StepResult all;
+  size_t done = 0;
+  while (done < batch.size()) {
+    size_t end = done;
+    while (end < batch.size() && !ChangesRow(batch[end].command)) ++end;
+    if (end == done) end = done + 1;
+    StepResult part;
+    const absl::Status status = Run(batch.subspan(done, end - done), deadline, &part);
+    std::ranges::move(part.events, std::back_inserter(all.events));
+    std::ranges::move(part.changes, std::back_inserter(all.changes));
+    if (status.ok()) {
+      std::ranges::move(part.outcomes, std::back_inserter(all.outcomes));
+      done = end;
+    } else if (done == 0) {
+      return status;
+    }
+    if (status.ok() && unknown_ == nullptr) continue;
+    // The rest is not done; that is told when what is unknown has been found out.
+    for (size_t i = done; i < batch.size(); ++i) {
+      all.outcomes.push_back(Simply(OutcomeKind::kUnknown));
+      failed_later_.push_back(
+          {batch[i].ticket,
+           !status.ok() ? status
+                        : absl::UnavailableError("an act before it is not settled; nothing of "
+                                                 "this was done, try again")});
+    }
+    break;
+  }
+  return all;
 }
 
 absl::Status LedgerAdapter::HearOfPermits(absl::Span<const Hint> hints) {
@@ -152,7 +205,9 @@ absl::Status LedgerAdapter::SweepPermits() {
       loaded_.erase(name);
       continue;
     }
-    if (absl::Status status = LoadRow(name); !status.ok()) return status;
+    const absl::Status loaded = LoadRow(name);
+    if (ConcernsOneOnly(loaded)) continue;  // Whoever asks for it is told.
+    if (!loaded.ok()) return loaded;
     semaphore = state_.Find(name);
     if (watching_ && semaphore != nullptr && loaded_.contains(name)) {
       if (absl::Status status = CountElsewhere(semaphore); !status.ok()) return status;
@@ -168,8 +223,12 @@ absl::Status LedgerAdapter::PreparePermits(absl::Span<const Submission> batch) {
   CollectLost();
   if (absl::Status status = SweepPermits(); !status.ok()) return status;
   pruned_.clear();
+  unusable_.clear();
   for (const Submission& submission : batch) {
-    if (absl::Status status = PrepareOne(submission.command); !status.ok()) return status;
+    const absl::Status status = PrepareOne(submission.command);
+    if (status.ok()) continue;
+    if (!ConcernsOneOnly(status)) return status;
+    unusable_[std::string(SemaphoreOf(submission.command))] = std::string(status.message());
   }
   return absl::OkStatus();
 }
@@ -179,16 +238,6 @@ absl::Status LedgerAdapter::PrepareOne(const Command& command) {
   if (name.empty()) return absl::OkStatus();
   if (!loaded_.contains(name)) {
     if (absl::Status status = LoadRow(name); !status.ok()) return status;
-  }
-  if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
-    if (acquire->limit == 0 || loaded_.contains(name)) return absl::OkStatus();
-    if (acquire->permits > acquire->limit || Unsupported(command)) return absl::OkStatus();
-    SemaphoreRow row;
-    row.name = name;
-    row.limit = acquire->limit;
-    row.created_at_unix_ms = options_.now_unix_ms();
-    if (absl::Status status = store_->permits()->Provide(row); !status.ok()) return status;
-    return LoadRow(name);
   }
   const auto* admin = std::get_if<AdminCommand>(&command);
   if (admin == nullptr || !loaded_.contains(name)) return absl::OkStatus();
@@ -200,6 +249,26 @@ absl::Status LedgerAdapter::PrepareOne(const Command& command) {
   }
   Semaphore* semaphore = state_.Find(name);
   return semaphore == nullptr ? absl::OkStatus() : CountElsewhere(semaphore);
+}
+
+// Not if the request will be refused whatever the engine has: that must leave nothing behind.
+absl::Status LedgerAdapter::ProvideFor(const AcquireCommand& acquire, const Editor& editor) {
+  if (acquire.limit == 0 || acquire.permits > acquire.limit) return absl::OkStatus();
+  // What this batch has destroyed is still there, until the commit.
+  if (state_.Find(acquire.semaphore) != nullptr || editor.Touched(acquire.semaphore))
+    return absl::OkStatus();
+  if (acquire.session != acquire.claim && !state_.FindSession(acquire.session))
+    return absl::OkStatus();
+  const Limits& limits = options_.limits;
+  if (state_.lease_count() + state_.waiter_count() >= limits.leases_max ||
+      state_.semaphore_count() >= limits.semaphores_max)
+    return absl::OkStatus();
+  SemaphoreRow row;
+  row.name = acquire.semaphore;
+  row.limit = acquire.limit;
+  row.created_at_unix_ms = options_.now_unix_ms();
+  if (absl::Status status = store_->permits()->Provide(row); !status.ok()) return status;
+  return LoadRow(row.name);
 }
 
 absl::StatusOr<Outcome> LedgerAdapter::ListPermits(const ListCommand& command) {

@@ -45,7 +45,10 @@ class PermitSource {
   // Why the engine can have no semaphore of this name with this limit; empty: it can. Asks nobody.
   virtual std::string Refuses(const std::string&, uint32_t) const { return ""; }
 
-  // Makes the semaphore unless it is there, before a batch is decided that may.
+  // Gives back what was taken since the last commit: that batch does not come to one.
+  virtual void Abandon() = 0;
+
+  // Makes the semaphore unless it is there, for a batch that then takes of it.
   virtual absl::Status Provide(const SemaphoreRow& row) = 0;
 
   // Nobody here holds it, waits for it or asks for it any more. False: it is in use all the same.

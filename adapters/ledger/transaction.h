@@ -145,7 +145,8 @@ class Editor {
   // The semaphore's next order number, and counts on.
   uint64_t TakeOrder(Semaphore* semaphore);
   // True if this transaction has changed the semaphore: its revision then is not yet known.
-  bool Touched(const Semaphore& semaphore) const { return index_.contains(semaphore.row.name); }
+  bool Touched(const Semaphore& semaphore) const { return Touched(semaphore.row.name); }
+  bool Touched(const std::string& name) const { return index_.contains(name); }
   const Transaction& transaction() const { return *transaction_; }
   // Fills in SemaphoreDelta::after. To be called once, at the end of the batch.
   void Finish();

@@ -101,6 +101,7 @@ class RabbitEngine : public Engine {
     guarantees_.grants_at_once = false;
     guarantees_.lowest_slot = false;
     guarantees_.holder_cap = false;
+    guarantees_.revision_counts_claims = false;
     guarantees_.limit_max = kLimitMax;
     guarantees_.longest_hold_max_ms = LongestHold(url_);
     guarantees_.vouch_max_ms = VouchMax(url_).count();
@@ -111,17 +112,24 @@ class RabbitEngine : public Engine {
   NodeStore& nodes() override { return nodes_; }
 
   absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(const ledger::LedgerOptions& options) override {
+    // A session is known to its lane alone: claims under it must all be there.
+    if (lanes_ == guarantees_.lanes_max)
+      return absl::FailedPreconditionError("rabbitmq: one lane is all that may be opened");
     auto holding = std::make_unique<Connection>(url_, "semaphored permits");
     if (absl::Status status = holding->Open(); !status.ok()) return status;
     auto other = std::make_unique<Connection>(url_, "semaphored administration");
+    std::unique_ptr<ledger::LedgerStore> store;
     if (url_.layout == Url::Layout::kSlots) {
-      return ledger::MakeLedgerAdapter(
-          std::make_unique<SlotStore>(std::move(holding), std::move(other), guarantees_), options);
+      store = std::make_unique<SlotStore>(std::move(holding), std::move(other), url_.prefix,
+                                          guarantees_);
+    } else {
+      store = std::make_unique<TokenStore>(std::move(holding), std::move(other), url_.prefix,
+                                           guarantees_);
     }
-    return ledger::MakeLedgerAdapter(
-        std::make_unique<TokenStore>(std::move(holding), std::move(other), url_.prefix,
-                                     guarantees_),
-        options);
+    absl::StatusOr<std::unique_ptr<Adapter>> lane =
+        ledger::MakeLedgerAdapter(std::move(store), options);
+    if (lane.ok()) ++lanes_;
+    return lane;
   }
 
  private:
@@ -142,6 +150,7 @@ class RabbitEngine : public Engine {
   const Url url_;
   RabbitNodes nodes_;
   Guarantees guarantees_;
+  uint32_t lanes_ = 0;
 };
 
 }  // namespace

@@ -55,7 +55,7 @@ std::optional<ledger::PermitSource::Permit> SlotStore::Take(const std::string& s
     if (!slot) return std::nullopt;
     auto ours = used->slots.find(*slot);
     if (ours == used->slots.end()) {
-      absl::StatusOr<SlotBroker::Attempt> tried = broker_.TryTake(semaphore, *slot);
+      absl::StatusOr<SlotBroker::Attempt> tried = broker_.TryTake(Full(semaphore), *slot);
       if (!tried.ok()) return std::nullopt;
       if (*tried != SlotBroker::Attempt::kTaken) {
         // Others have changed it since it was looked at: not all of them again at the same moment.
@@ -78,8 +78,8 @@ std::optional<ledger::PermitSource::Permit> SlotStore::Take(const std::string& s
 
 void SlotStore::Free(const std::string& name, Used* used, uint32_t slot) {
   if (!holding_->is_open()) return;
-  if (const absl::Status status = broker_.Free(name, slot); !status.ok()) {
-    spdlog::warn("rabbitmq: {}: {}", HolderQueue(name, slot), std::string(status.message()));
+  if (const absl::Status status = broker_.Free(Full(name), slot); !status.ok()) {
+    spdlog::warn("rabbitmq: {}: {}", HolderQueue(Full(name), slot), std::string(status.message()));
     // It is still ours: somebody may have it, or it is tried again.
     if (holding_->is_open())
       used->slots[slot] = {{}, steady_clock::now() + kOfferFor, kPassedOnMax};

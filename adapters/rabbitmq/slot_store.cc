@@ -27,9 +27,10 @@ absl::Status NotAsked() {
 }  // namespace
 
 SlotStore::SlotStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connection> probing,
-                     const Guarantees& guarantees)
+                     std::string prefix, const Guarantees& guarantees)
     : holding_(std::move(holding)),
       probing_(std::move(probing)),
+      prefix_(std::move(prefix)),
       guarantees_(guarantees),
       broker_(holding_.get(), probing_.get()) {}
 
@@ -63,7 +64,7 @@ void SlotStore::LoseVanished(const std::string& name, Used* used) {
     }
     if (!mine.claim.empty()) {
       spdlog::warn("rabbitmq: the queue {} of a holder of ours has been deleted",
-                   HolderQueue(name, slot));
+                   HolderQueue(Full(name), slot));
       lost_.push_back({name, mine.claim});
       used->held.erase(mine.claim);
     }
@@ -87,7 +88,7 @@ absl::StatusOr<const SlotView*> SlotStore::See(const std::string& name, Used* us
   const uint32_t to =
       wide ? std::max(used->row.limit, used->highest) + kOvershoot : used->row.limit + 1;
   if (used->view && used->view->looked >= to) return &*used->view;
-  absl::StatusOr<SlotView> view = broker_.Look(name, to, wide ? kOvershoot : 0);
+  absl::StatusOr<SlotView> view = broker_.Look(Full(name), to, wide ? kOvershoot : 0);
   if (!view.ok()) return view.status();
   used->view = *std::move(view);
   used->highest = std::max(used->highest, used->view->size);
@@ -140,12 +141,12 @@ absl::StatusOr<Image> SlotStore::Load(absl::Span<const std::string> names) {
 }
 
 std::string SlotStore::Refuses(const std::string& semaphore, uint32_t limit) const {
-  return WhyNoSlots(semaphore, limit);
+  return WhyNoSlots(Full(semaphore), limit);
 }
 
 absl::Status SlotStore::Provide(const SemaphoreRow& row) {
   if (absl::Status status = Ready(); !status.ok()) return status;
-  absl::Status made = broker_.Create(row.name, row.limit);
+  absl::Status made = broker_.Create(Full(row.name), row.limit);
   return absl::IsAlreadyExists(made) ? absl::OkStatus() : made;
 }
 
@@ -179,7 +180,7 @@ absl::StatusOr<uint32_t> SlotStore::HeldElsewhere(const std::string& semaphore) 
 absl::StatusOr<ledger::Pruned> SlotStore::Prune(const std::string& semaphore) {
   if (absl::Status status = Ready(); !status.ok()) return status;
   ledger::Pruned pruned;
-  absl::StatusOr<uint32_t> strays = broker_.DeleteStrays(semaphore);
+  absl::StatusOr<uint32_t> strays = broker_.DeleteStrays(Full(semaphore));
   if (!strays.ok()) return strays.status();
   pruned.removed = *strays;
   Used* used = Find(semaphore);
@@ -191,10 +192,10 @@ absl::StatusOr<ledger::Pruned> SlotStore::Prune(const std::string& semaphore) {
   const std::set<uint32_t> taken = (*view)->taken;
   for (const uint32_t slot : taken) {
     if (used->slots.contains(slot)) continue;
-    absl::StatusOr<bool> ours = broker_.IsOurs(semaphore, slot);
+    absl::StatusOr<bool> ours = broker_.IsOurs(Full(semaphore), slot);
     if (!ours.ok()) return ours.status();
     if (!*ours) continue;
-    if (absl::Status status = broker_.Free(semaphore, slot); !status.ok()) return status;
+    if (absl::Status status = broker_.Free(Full(semaphore), slot); !status.ok()) return status;
     ++pruned.removed;
   }
   used->view.reset();
@@ -239,15 +240,15 @@ absl::Status SlotStore::Apply(const SemaphoreDelta& delta) {
     return absl::OkStatus();
   if (absl::Status status = Ready(); !status.ok()) return status;
   if (!will_be) {
-    if (absl::Status status = broker_.Destroy(name); !status.ok()) return status;
+    if (absl::Status status = broker_.Destroy(Full(name)); !status.ok()) return status;
     used->row.destroying = true;
     used->row.revision = ++revisions_;
     used->elsewhere.reset();
     return absl::OkStatus();
   }
   const uint32_t limit = delta.after->limit;
-  if (absl::Status status =
-          was ? broker_.Resize(name, delta.before->limit, limit) : broker_.Create(name, limit);
+  if (absl::Status status = was ? broker_.Resize(Full(name), delta.before->limit, limit)
+                                : broker_.Create(Full(name), limit);
       !status.ok())
     return status;
   used = &used_[name];

@@ -28,8 +28,9 @@ namespace semaphored::rabbitmq {
 class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
  public:
   // `holding` has the permits; `probing` is another one, see SlotBroker.
+  // `prefix` stands before the names of all queues.
   SlotStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connection> probing,
-            const Guarantees& guarantees);
+            std::string prefix, const Guarantees& guarantees);
 
   const Guarantees& guarantees() const override { return guarantees_; }
   bool owns_state() const override { return true; }
@@ -52,6 +53,7 @@ class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
   // Takes the lowest slot that is free. Sleeps for some milliseconds where others were first.
   std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) override;
   std::string Refuses(const std::string& semaphore, uint32_t limit) const override;
+  void Abandon() override { GiveBackUncommitted(nullptr); }
   absl::Status Provide(const SemaphoreRow& row) override;
   bool Unload(const std::string& semaphore) override;
   // While the broker takes no probes: what it was.
@@ -71,6 +73,8 @@ class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
                                                       uint32_t rows_max) override;
 
  private:
+  std::string Full(const std::string& name) const { return prefix_ + name; }
+
   // A slot whose B queue is ours.
   struct Slot {
     Id claim;                // Empty: it is offered to our waiters,
@@ -118,6 +122,7 @@ class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
 
   const std::unique_ptr<Connection> holding_;
   const std::unique_ptr<Connection> probing_;
+  const std::string prefix_;
   const Guarantees guarantees_;
   SlotBroker broker_;
   uint64_t life_ = 0;

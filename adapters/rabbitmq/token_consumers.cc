@@ -74,8 +74,8 @@ absl::Status TokenStore::TendConsumers(Used* used) {
     consumer.prefetch =
         std::min<uint32_t>({2 * count, std::max(used->stored.row.limit, 1u), kPrefetchMax});
     if (absl::Status status =
-            connection_->Consume(used->channel, broker_.TokenQueue(used->stored.row.name), consumer.tag,
-                                 static_cast<uint16_t>(consumer.prefetch), priority);
+            connection_->Consume(used->channel, broker_.TokenQueue(used->stored.row.name),
+                                 consumer.tag, static_cast<uint16_t>(consumer.prefetch), priority);
         !status.ok())
       return status;
     used->consumers.emplace(priority, std::move(consumer));
@@ -89,6 +89,7 @@ absl::Status TokenStore::CancelAll(Used* used) {
       return status;
   }
   used->unwanted_since = {};
+  if (!used->spare.empty()) used->given_back_at = steady_clock::now();
   for (const Delivery& delivery : std::exchange(used->spare, {})) {
     if (absl::Status status = connection_->Reject(used->channel, delivery.delivery_tag);
         !status.ok())

@@ -201,6 +201,13 @@ absl::StatusOr<uint32_t> TokenStore::CountElsewhere(const std::string& semaphore
       connection_->DeclarePassively(*channel, broker_.TokenQueue(semaphore));
   if (absl::IsNotFound(state.status())) return 0;
   if (!state.ok()) return state.status();
+  // What is on its way to a consumer of ours is ours.
+  absl::StatusOr<std::vector<BrokerEvent>> events =
+      connection_->WaitOn(*channel, SteadyTime::min());
+  if (!events.ok()) return events.status();
+  for (BrokerEvent& event : *events) OnEvent(std::move(event), &pending_hints_);
+  used = Find(semaphore);
+  if (used == nullptr) return 0;
   const size_t here = used->held.size() + used->spare.size() + used->removed.size() + state->ready;
   return static_cast<uint32_t>(used->stored.slots.size() -
                                std::min(used->stored.slots.size(), here));
@@ -281,6 +288,7 @@ absl::Status TokenStore::GiveBack(Used* used, uint64_t delivery_tag,
   for (auto& [priority, consumer] : used->consumers) {
     if (consumer.tag == consumer_tag && consumer.outstanding > 0) --consumer.outstanding;
   }
+  used->given_back_at = steady_clock::now();
   return connection_->Reject(used->channel, delivery_tag);
 }
 
@@ -345,7 +353,6 @@ void TokenStore::GiveBackEnded(const SemaphoreDelta& delta, Used* used) {
     const auto held = used->held.find(change.before->id);
     if (held == used->held.end()) continue;
     GiveBack(used, held->second.delivery_tag, held->second.consumer_tag).IgnoreError();
-    used->given_back_at = steady_clock::now();
     used->held.erase(held);
   }
 }

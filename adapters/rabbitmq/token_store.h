@@ -49,6 +49,7 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   void Wake() override { connection_->Wake(); }
 
   std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) override;
+  void Abandon() override { GiveBackTaken().IgnoreError(); }
   absl::Status Provide(const SemaphoreRow& row) override;
   bool Unload(const std::string& semaphore) override;
   absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) override;
@@ -86,8 +87,8 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
     SteadyTime unwanted_since{};            // A consumer stands for nobody since then; 0: none.
     uint64_t asked_in_step = 0;             // When a message was last asked for.
     SteadyTime given_back_at{};
-    std::set<uint32_t> removed;             // Slots whose tokens were taken out, not yet struck.
-    std::unique_ptr<Mutex> shrinking;       // Set: we take out what is too much.
+    std::set<uint32_t> removed;        // Slots whose tokens were taken out, not yet struck.
+    std::unique_ptr<Mutex> shrinking;  // Set: we take out what is too much.
   };
 
   absl::Status Ready();

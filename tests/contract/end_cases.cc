@@ -173,7 +173,8 @@ CONTRACT_CASE("a lease knows the longest hold that was set when it was granted")
   daemon.Create("s", 2, {.longest_hold_ms = 60'000});
   CHECK(daemon.Grant("s")->longest_hold_ms == 60'000);
   daemon.Create("t", 1);
-  CHECK(daemon.Grant("t")->longest_hold_ms == 0);
+  // Where the engine has a bound of its own: see guarantee_cases.cc.
+  if (world.guarantees().longest_hold_max_ms == 0) CHECK(daemon.Grant("t")->longest_hold_ms == 0);
 }
 
 }  // namespace semaphored::contract

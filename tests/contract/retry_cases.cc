@@ -62,6 +62,15 @@ CONTRACT_CASE("an acquire repeated after its lease ended does not take another o
   CHECK(daemon.Describe("s").held == 0);
 }
 
+CONTRACT_CASE("an acquire repeated after its semaphore is gone does not make it again") {
+  Daemon& daemon = world.daemon();
+  const Ask ask{.limit = 1, .client = "c", .sequence = 1};
+  daemon.GiveBack("s", daemon.Grant("s", ask)->id);
+  REQUIRE(daemon.Administer("s", AdminDestroy{}).kind == OutcomeKind::kDone);
+  CHECK(daemon.Acquire("s", ask).kind == OutcomeKind::kNotHeld);
+  CHECK_FALSE(daemon.Exists("s"));
+}
+
 CONTRACT_CASE("an acquire whose wait ran out is told so again") {
   Daemon& daemon = world.daemon();
   daemon.Create("s", 1);
@@ -77,13 +86,14 @@ CONTRACT_CASE("an acquire whose wait ran out is told so again") {
 
 CONTRACT_CASE("an acquire whose wait became hopeless is told so again") {
   Daemon& daemon = world.daemon();
-  daemon.Create("s", 2);
+  const uint32_t permits = world.guarantees().weighted ? 2 : 1;
+  daemon.Create("s", permits);
   daemon.Grant("s");
-  daemon.Queue("s", {.permits = 2, .client = "c", .sequence = 1});
-  REQUIRE(daemon.Resize("s", 1).kind == OutcomeKind::kDone);
+  daemon.Queue("s", {.permits = permits, .client = "c", .sequence = 1});
+  REQUIRE(daemon.Resize("s", permits - 1).kind == OutcomeKind::kDone);
   REQUIRE(daemon.Resize("s", 9).kind == OutcomeKind::kDone);
   const Outcome again =
-      daemon.Acquire("s", {.permits = 2, .wait = true, .client = "c", .sequence = 1});
+      daemon.Acquire("s", {.permits = permits, .wait = true, .client = "c", .sequence = 1});
   CHECK(again.kind == OutcomeKind::kWaitEnded);
   CHECK(again.cause == EndCause::kExceedsLimit);
 }
@@ -102,19 +112,21 @@ CONTRACT_CASE("a client that gave up its wait and comes back queues anew") {
 
 CONTRACT_CASE("a repeated release is answered the same and releases nothing more") {
   Daemon& daemon = world.daemon();
+  const bool weighted = world.guarantees().weighted;
   daemon.Create("s", 3);
-  const LeasePtr lease = daemon.Grant("s", {.permits = 3});
-  for (int i = 0; i < 2; ++i) {
+  const LeasePtr lease = daemon.Grant("s", {.permits = weighted ? 3u : 1u});
+  for (int i = 0; weighted && i < 2; ++i) {
     const Outcome part = daemon.Release("s", lease->id, {1}, {"c", 1});
     CHECK(part.kind == OutcomeKind::kReleased);
     CHECK(part.number == 1);
     CHECK(part.remaining == 2);
   }
-  CHECK(daemon.Describe("s").held == 2);
+  const uint32_t rest = weighted ? 2 : 1;
+  CHECK(daemon.Describe("s").held == rest);
   for (int i = 0; i < 2; ++i) {
     const Outcome all = daemon.Release("s", lease->id, {}, {"c", 2});
     CHECK(all.kind == OutcomeKind::kReleased);
-    CHECK(all.number == 2);
+    CHECK(all.number == rest);
     CHECK(all.remaining == 0);
   }
 }

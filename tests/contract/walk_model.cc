@@ -86,6 +86,17 @@ void ModelSemaphore::Pause(bool paused) {
   Serve();
 }
 
+void ModelSemaphore::ExpectGranted(const Id& claim) {
+  granted_.push_back(*std::ranges::find(holdings_, claim, &Holding::claim));
+}
+
+void ModelSemaphore::SetSlots(const Id& claim, const std::set<uint32_t>& slots) {
+  for (std::vector<Holding>* all : {&holdings_, &granted_}) {
+    const auto found = std::ranges::find(*all, claim, &Holding::claim);
+    if (found != all->end()) found->slots = slots;
+  }
+}
+
 void ModelSemaphore::Serve() {
   while (!paused_ && !queue_.empty() && held() + queue_.front().permits <= limit_) {
     holdings_.push_back({queue_.front().claim, LowestFree(queue_.front().permits)});

@@ -39,6 +39,8 @@ class ModelSemaphore {
   OutcomeKind Verify(const Id& claim) const;
   void Resize(uint32_t limit);
   void Pause(bool paused);
+  // Where a grant takes any free slot: which it took.
+  void SetSlots(const Id& claim, const std::set<uint32_t>& slots);
 
   uint32_t limit() const { return limit_; }
   bool paused() const { return paused_; }
@@ -47,6 +49,11 @@ class ModelSemaphore {
   const std::vector<Holding>& holdings() const { return holdings_; }
   // The next one first.
   const std::vector<Waiting>& queue() const { return queue_; }
+
+  // Granted since TakeGranted().
+  const std::vector<Holding>& granted() const { return granted_; }
+  // A lease that came only after its request had been told to wait.
+  void ExpectGranted(const Id& claim);
 
   // What happened since they were last taken: waiters that were granted, with their slots; leases
   // and waits that ended.

@@ -83,6 +83,8 @@ class World {
   // For the start of a case about restarts. False: this engine cannot, and it was checked that it
   // says so.
   bool CanRestart();
+  // The same for a case in which no lease has to stand, only semaphores.
+  bool KeepsSemaphores() { return fixture_->can_restart() || CanRestart(); }
   // Neither ends nor opens anything but what is said.
   void CloseAll();
   absl::StatusOr<std::unique_ptr<Daemon>> TryOpen(const std::string& node_id);
@@ -160,6 +162,10 @@ class Daemon {
   LeasePtr Grant(const std::string& semaphore, Ask ask = {});
   Id Queue(const std::string& semaphore, Ask ask = {});  // `wait` is set. The waiting claim.
   void GiveBack(const std::string& semaphore, const Id& claim);
+  // There is room, or will be in a moment where the engine makes it later than the Step.
+  LeasePtr GrantSoon(const std::string& semaphore, Ask ask = {});
+  // So much is held; in a moment, where the engine counts later than the Step.
+  void CheckHeld(const std::string& semaphore, uint32_t held);
   SemaphoreInfo Describe(const std::string& semaphore, uint32_t rows_max = 1000);
   bool Exists(const std::string& semaphore);
 
@@ -168,13 +174,16 @@ class Daemon {
   void Collect(StepResult result, Running* running);
   void See(Running* running);
   void LetArrive();
+  // Somebody waits here for whom there is room.
+  bool IsOwed();
 
   World* world_;
   std::unique_ptr<Engine> engine_;
   NodeRef self_;
   std::unique_ptr<Adapter> lane_;
   uint64_t tickets_ = 0;
-  std::set<Id> waiting_;  // That were told to wait, and nothing else yet.
+  // Claims that were told to wait, and nothing else yet, with their semaphores.
+  std::map<Id, std::string> waiting_;
   std::vector<SeenEvent> events_;
   std::vector<SemaphoreChange> changes_;
 };

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "adapters/open.h"
 #include "adapters/rabbitmq/connection.h"
@@ -62,6 +63,34 @@ class Daemon {
     REQUIRE(step.ok());
     Take(&*step);
     return std::move(step->outcomes[0]);
+  }
+  // In one batch. What was done, and what failed after it had begun.
+  std::vector<absl::StatusOr<Outcome>> DoAll(std::vector<Command> commands) {
+    std::vector<Submission> batch;
+    for (Command& command : commands) batch.push_back({++tickets_, std::move(command)});
+    std::vector<absl::StatusOr<Outcome>> results(batch.size());
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    absl::StatusOr<StepResult> step = lane_->Step(batch, deadline);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (!step.ok()) results[i] = step.status();
+    }
+    if (!step.ok()) return results;
+    Take(&*step);
+    size_t unknown = 0;
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (step->outcomes[i].kind == OutcomeKind::kUnknown) ++unknown;
+      results[i] = std::move(step->outcomes[i]);
+    }
+    while (unknown > 0 && std::chrono::steady_clock::now() < deadline) {
+      step = lane_->Step({}, std::chrono::steady_clock::now());
+      REQUIRE(step.ok());
+      for (Settled& settled : step->settled) {
+        results.at(settled.ticket - batch.front().ticket) = std::move(settled.outcome);
+        --unknown;
+      }
+    }
+    CHECK(unknown == 0);
+    return results;
   }
   Outcome Acquire(const std::string& name, bool wait = false, uint32_t limit = 0,
                   int32_t priority = 0) {

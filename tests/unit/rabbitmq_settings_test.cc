@@ -1,4 +1,5 @@
 // What daemons on one broker know of each other's administration.
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -51,6 +52,73 @@ TEST_CASE("rabbitmq settings: two daemons that make a semaphore at once make one
   other.join();
   CHECK(kinds == std::vector{OutcomeKind::kGranted, OutcomeKind::kGranted});
   CHECK(a.Acquire(name.text).kind == OutcomeKind::kFull);
+}
+
+Command Add(const Name& name) {
+  AdminResize resize;
+  resize.change = AdminResize::Change::kAdd;
+  resize.amount = 1;
+  resize.limit_max = 1000;
+  return AdminCommand{{}, name.text, 0, resize};
+}
+
+// There is no transaction over two semaphores: one that stands is not done again when the other is
+// lost to another daemon.
+TEST_CASE("rabbitmq settings: acts of one batch are each done once, or said not to be",
+          "[rabbitmq]") {
+  const Name x;
+  const Name y;
+  Daemon a;
+  Daemon b;
+  a.Create(x.text, 1);
+  a.Create(y.text, 1);
+  std::atomic<bool> stop{false};
+  std::atomic<uint32_t> others{0};
+  std::thread other([&] {
+    while (!stop) {
+      if (a.DoAll({Add(y)})[0].ok()) ++others;
+      std::this_thread::sleep_for(std::chrono::milliseconds(40));
+    }
+  });
+  uint32_t to_x = 0;
+  uint32_t to_y = 0;
+  for (int i = 0; i < 10; ++i) {
+    const auto results = b.DoAll({Add(x), Add(y)});
+    if (results[0].ok()) ++to_x;
+    if (results[1].ok()) ++to_y;
+  }
+  stop = true;
+  other.join();
+  b.Poll();
+  CHECK(to_x > 0);
+  CHECK(b.Administer(x.text, AdminDescribe{0}).report->info->row.limit == 1 + to_x);
+  CHECK(b.Until([&] {
+    return b.Administer(y.text, AdminDescribe{0}).report->info->row.limit == 1 + to_y + others;
+  }));
+}
+
+TEST_CASE("rabbitmq settings: a queue that is somebody else's troubles nobody but its name",
+          "[rabbitmq]") {
+  const Name good;
+  const Name bad;
+  const auto stranger = Connect();
+  const Channel channel = stranger->OpenChannel().value();
+  REQUIRE(stranger->Declare(channel, bad.queue(), {.durable = false}).ok());
+  Daemon daemon;
+  AcquireCommand first;
+  first.semaphore = bad.text;
+  first.claim = first.session = NewClaim();
+  first.limit = 1;
+  first.ttl_ms = 30'000;
+  AcquireCommand second = first;
+  second.semaphore = good.text;
+  second.claim = second.session = NewClaim();
+  const auto results = daemon.DoAll({first, second});
+  REQUIRE(results[0].ok());
+  CHECK(results[0]->kind == OutcomeKind::kUnsupported);
+  CHECK(results[0]->message.find(bad.queue()) != std::string::npos);
+  REQUIRE(results[1].ok());
+  CHECK(results[1]->kind == OutcomeKind::kGranted);
 }
 
 TEST_CASE("rabbitmq settings: names are listed whoever made them", "[rabbitmq]") {

@@ -84,7 +84,8 @@ class Daemon {
     options.now_unix_ms = [] { return int64_t{1'700'000'000'000}; };
     options.now = [] { return std::chrono::steady_clock::now(); };
     options.sweep_interval = std::chrono::milliseconds(100);
-    auto store = std::make_unique<SlotStore>(std::move(holding), std::move(probing), guarantees);
+    auto store =
+        std::make_unique<SlotStore>(std::move(holding), std::move(probing), "", guarantees);
     lane_ = ledger::MakeLedgerAdapter(std::move(store), options).value();
   }
 
