@@ -345,7 +345,8 @@ The command gets SEMAPHORE_NAME, SEMAPHORE_SLOT (a comma list when there are sev
 SEMAPHORE_TOKEN and SEMAPHORE_LEASE in its environment, runs in a process group of its own, and
 is passed INT, TERM, HUP, QUIT, USR1 and USR2. When the lease is recalled or about to be lost, the
 group gets TERM, and KILL after --kill-after, always before somebody else can hold the permits. Also
-when semctl is killed or stopped.
+when semctl is killed or stopped. (An engine whose leases end with the daemon, RabbitMQ, may be
+sooner than we can know: let the resource check the token.)
 )" + std::string(kExitCodesHelp),
                  [&context, options] { return RunCommand(context, *options); });
   run->add_option("NAME", options->name, "The semaphore")->required();

@@ -1,0 +1,130 @@
+"""What a store URL of RabbitMQ may say, what it may not, TLS, and that nobody hears the password."""
+
+import os
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+from urllib.parse import quote
+
+import cluster  # noqa: F401  pylint: disable=unused-import  (Finds the scripts of the engines.)
+from daemon import BIN_DIR, BOUND_S, Daemon
+from ports import free_port
+from rabbitmq import USER, RabbitServer
+
+# With all that has a meaning in a URL.
+WRONG = "Wr0ng-w/o?r:d@%41#&="
+REFUSED_S = 15
+STORE_ERROR, CONFIGURATION_ERROR = 3, 2
+
+
+def make_certificate(path):
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+         "-keyout", path + ".key", "-out", path + ".crt"], check=True, capture_output=True)
+    os.chmod(path + ".key", 0o644)  # The server is another user.
+    return path + ".crt"
+
+
+class Configuration(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="semaphored-e2e-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        os.chmod(cls.folder, 0o755)
+        cls.certificate = make_certificate(os.path.join(cls.folder, "server"))
+        cls.tls_port = free_port()
+        cls.server = RabbitServer(os.path.join(cls.folder, "broker"), settings=(
+            f"listeners.ssl.1 = 127.0.0.1:{cls.tls_port}\n"
+            f"ssl_options.cacertfile = {cls.certificate}\n"
+            f"ssl_options.certfile = {cls.certificate}\n"
+            f"ssl_options.keyfile = {cls.folder}/server.key\n"
+            "ssl_options.verify = verify_none"))
+        cls.server.start()
+        cls.addClassCleanup(cls.server.remove)
+
+    def url(self, password=None, port=None, options="", scheme="amqp"):
+        url = self.server.url(port, "?" + options)
+        if password is not None:
+            rest = url.partition("@")[2]
+            url = f"amqp://{USER}:{quote(password, safe='')}@{rest}"
+        return scheme + url.removeprefix("amqp")
+
+    def refused(self, url, codes=(STORE_ERROR, CONFIGURATION_ERROR)):
+        begun = time.monotonic()
+        done = subprocess.run(
+            [os.path.join(BIN_DIR, "semaphored"), "--listen", f"127.0.0.1:{free_port()}",
+             "--store", url], capture_output=True, text=True, timeout=BOUND_S, check=False)
+        self.assertIn(done.returncode, codes, done.stderr)
+        self.assertLess(time.monotonic() - begun, REFUSED_S)
+        self.assertNotIn("serving", done.stdout)
+        said = done.stderr + done.stdout
+        for secret in (WRONG, quote(WRONG, safe=""), self.server.url().split(":")[2].split("@")[0]):
+            self.assertNotIn(secret, said)
+        return said
+
+    def test_a_wrong_password_is_refused_and_not_told(self):
+        self.assertIn("ACCESS_REFUSED", self.refused(self.url(WRONG)))
+
+    def test_a_password_from_a_file(self):
+        path = os.path.join(self.folder, "secret")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.server.url().split(":")[2].split("@")[0] + "\n")
+        rest = self.server.url().partition("@")[2]
+        url = f"amqp://{USER}@{rest}?password_file={quote(path, safe='')}"
+        with Daemon(store=url) as daemon:
+            daemon.client().acquire("file", limit=1)
+
+    def test_options_that_are_none(self):
+        for options, named in (("layout=circles", "layout"), ("heartbeat_s=0", "heartbeat_s"),
+                               ("timeout_ms=soon", "timeout_ms"), ("unknown=1", "unknown"),
+                               ("consumer_timeout_ms=5", "consumer_timeout_ms"),
+                               ("verify_host=perhaps", "verify_host"),
+                               ("prefix=" + "x" * 61, "prefix"),
+                               ("password_file=/does/not/exist", "/does/not/exist")):
+            with self.subTest(options=options):
+                self.assertIn(named, self.refused(self.url(WRONG, options=options)))
+
+    def test_a_virtual_host_that_is_not_there(self):
+        rest = self.url().replace("/?", "/nowhere?")
+        self.assertIn("nowhere", self.refused(rest))
+
+    def test_brokers_that_do_not_answer(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            for port in (free_port(), silent.getsockname()[1]):
+                self.refused(self.url(port=port, options="timeout_ms=1000"), (STORE_ERROR,))
+
+    def test_tls_with_the_certificate_checked(self):
+        authority = f"ca_file={quote(self.certificate, safe='')}"
+        url = self.url(port=self.tls_port, options=authority, scheme="amqps")
+        self.assertIn("hostname", self.refused(url, (STORE_ERROR,)))
+        with Daemon(store=url.replace("@127.0.0.1:", "@localhost:")) as daemon:
+            daemon.client().acquire("tls", limit=1)
+            encrypted = self.server.ctl("list_connections", "ssl", "--no-table-headers").split()
+            self.assertGreaterEqual(encrypted.count("true"), 2)
+        with Daemon(store=url + "&verify_host=no") as daemon:
+            daemon.client().acquire("tls", limit=1)
+        # Signed by somebody else.
+        other = make_certificate(os.path.join(self.folder, "other"))
+        localhost = self.url(port=self.tls_port, scheme="amqps").replace("@127.0.0.1:",
+                                                                         "@localhost:")
+        said = self.refused(f"{localhost}ca_file={quote(other, safe='')}", (STORE_ERROR,))
+        self.assertIn("SSL", said)
+        # And by nobody that the system knows.
+        self.assertIn("SSL", self.refused(localhost, (STORE_ERROR,)))
+
+    def test_a_prefix_keeps_environments_apart(self):
+        for prefix in ("one-", "two-"):
+            with Daemon(store=self.url(options=f"prefix={prefix}")) as daemon:
+                daemon.client().acquire("shared/name", limit=1)
+        queues = self.server.ctl("list_queues", "name", "--no-table-headers").split()
+        self.assertIn("one-shared/name.semaphore", queues)
+        self.assertIn("two-shared/name.semaphore", queues)
+
+
+if __name__ == "__main__":
+    unittest.main()
