@@ -24,7 +24,8 @@ const Requester* RequesterOf(const Command& command);
 
 // What is wrong with one semaphore's things in the engine, and with no other's.
 inline bool ConcernsOneOnly(const absl::Status& status) {
-  return absl::IsDataLoss(status) || absl::IsUnimplemented(status) || absl::IsInternal(status);
+  return absl::IsDataLoss(status) || absl::IsUnimplemented(status) || absl::IsInternal(status) ||
+         absl::IsOutOfRange(status);
 }
 
 class LedgerAdapter final : public Adapter {
@@ -155,7 +156,7 @@ class LedgerAdapter final : public Adapter {
   // Commands of a batch in parts, after the part that failed; told with the next Step.
   std::vector<Settled> failed_later_;
   // Semaphores whose things in the engine cannot be used, and why; for this batch.
-  absl::flat_hash_map<std::string, std::string> unusable_;
+  absl::flat_hash_map<std::string, absl::Status> unusable_;
   std::vector<LostPermit> lost_permits_;
   std::vector<std::string> vanished_;  // Semaphores that are not in the engine any more.
   std::vector<std::string> lowered_;   // Whose limit others have lowered, or that they destroy.

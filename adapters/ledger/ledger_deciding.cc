@@ -118,12 +118,13 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
       acquire != nullptr && store_->permits() != nullptr) {
     const absl::Status status = ProvideFor(*acquire, editor);
     if (!status.ok() && !ConcernsOneOnly(status)) return status;
-    if (!status.ok()) unusable_[acquire->semaphore] = std::string(status.message());
+    if (!status.ok()) unusable_[acquire->semaphore] = status;
   }
   if (const auto found = unusable_.find(std::string(SemaphoreOf(command)));
       found != unusable_.end()) {
-    Outcome outcome = Simply(OutcomeKind::kUnsupported);
-    outcome.message = found->second;
+    const bool full = absl::IsOutOfRange(found->second);
+    Outcome outcome = Simply(full ? OutcomeKind::kLimitReached : OutcomeKind::kUnsupported);
+    outcome.message = std::string(found->second.message());
     decided->outcomes.push_back(std::move(outcome));
     return absl::OkStatus();
   }

@@ -228,7 +228,7 @@ absl::Status LedgerAdapter::PreparePermits(absl::Span<const Submission> batch) {
     const absl::Status status = PrepareOne(submission.command);
     if (status.ok()) continue;
     if (!ConcernsOneOnly(status)) return status;
-    unusable_[std::string(SemaphoreOf(submission.command))] = std::string(status.message());
+    unusable_[std::string(SemaphoreOf(submission.command))] = status;
   }
   return absl::OkStatus();
 }

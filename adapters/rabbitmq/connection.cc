@@ -298,8 +298,10 @@ absl::StatusOr<Channel> Connection::OpenChannel() {
   const int most = state_ == nullptr ? 0 : amqp_get_channel_max(state_);
   const auto limit = static_cast<Channel>(most == 0 ? kChannelsMax : most);
   if (open_.size() >= limit)
-    return absl::ResourceExhaustedError(
-        absl::StrCat("rabbitmq: all ", limit, " channels of the connection are in use"));
+    return absl::OutOfRangeError(
+        absl::StrCat("rabbitmq: all ", limit,
+                     " channels of the connection are in use, one for each semaphore in use; raise "
+                     "the broker's channel_max, or start another daemon"));
   while (open_.contains(next_channel_)) next_channel_ = next_channel_ % limit + 1;
   const Channel channel = next_channel_;
   next_channel_ = next_channel_ % limit + 1;

@@ -95,6 +95,7 @@ class Connection {
   // another connection), FAILED_PRECONDITION (another kind of queue), PERMISSION_DENIED; else the
   // connection has broken: UNAVAILABLE. ----
 
+  // OUT_OF_RANGE: there are as many as may be.
   absl::StatusOr<Channel> OpenChannel();
   absl::Status CloseChannel(Channel channel);
   bool is_open(Channel channel) const { return open_.contains(channel); }

@@ -75,7 +75,8 @@ absl::StatusOr<Pruned> TokenStore::PruneLocked(const std::string& name, Used* us
   absl::StatusOr<Channel> channel = ChannelOf(used);
   if (!channel.ok()) return channel.status();
   Pruned pruned;
-  absl::StatusOr<QueueState> there = connection_->DeclarePassively(*channel, broker_.TokenQueue(name));
+  absl::StatusOr<QueueState> there =
+      connection_->DeclarePassively(*channel, broker_.TokenQueue(name));
   if (absl::IsNotFound(there.status())) {
     Lose(name, used);
     absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Remake(name);
@@ -86,8 +87,8 @@ absl::StatusOr<Pruned> TokenStore::PruneLocked(const std::string& name, Used* us
   }
   if (!there.ok()) return there.status();
   if (absl::Status status = CancelAll(used); !status.ok()) return status;
-  if (absl::Status status =
-          connection_->Consume(*channel, broker_.TokenQueue(name), kPrune, kCollectedMax, kPrunePriority);
+  if (absl::Status status = connection_->Consume(*channel, broker_.TokenQueue(name), kPrune,
+                                                 kCollectedMax, kPrunePriority);
       !status.ok())
     return status;
   Collected collected;
@@ -157,7 +158,8 @@ absl::Status TokenStore::PruneCollected(const std::string& name, Used* used, Col
 
 absl::Status TokenStore::Mend(const std::string& name, Used* used, Collected* collected,
                               Pruned* pruned) {
-  absl::StatusOr<QueueState> state = connection_->DeclarePassively(used->channel, broker_.TokenQueue(name));
+  absl::StatusOr<QueueState> state =
+      connection_->DeclarePassively(used->channel, broker_.TokenQueue(name));
   if (!state.ok()) return state.status();
   // What was sent before the answer has arrived after this.
   if (absl::Status status = connection_->Sync(used->channel); !status.ok()) return status;

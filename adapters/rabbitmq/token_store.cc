@@ -148,6 +148,10 @@ absl::StatusOr<TokenStore::Used*> TokenStore::Read(const std::string& name) {
   if (used != nullptr && used->stored.incarnation != (*stored)->incarnation) Lose(name, used);
   used = &used_[name];
   Keep(**std::move(stored), used);
+  // Whether it can be used here is better known before anybody is told that it is full.
+  absl::StatusOr<Channel> channel = ChannelOf(used);
+  if (absl::IsOutOfRange(channel.status())) used_.erase(name);
+  if (!channel.ok()) return channel.status();
   if (used->stored.excess() > 0 || used->shrinking) Tend(name, used).IgnoreError();
   return used;
 }

@@ -101,10 +101,10 @@ absl::Status ReadOption(absl::string_view name, const std::string& value, Url* u
     if (value == "yes" || value == "no") return absl::OkStatus();
     return Bad("verify_host must be yes or no");
   }
-  return Bad(absl::StrCat(
-      "unknown option '", name,
-      "'; there are layout, prefix, heartbeat_s, timeout_ms, consumer_timeout_ms, password_file, ca_file, "
-      "certificate_file, key_file and verify_host"));
+  return Bad(absl::StrCat("unknown option '", name,
+                          "'; there are layout, prefix, heartbeat_s, timeout_ms, "
+                          "consumer_timeout_ms, password_file, ca_file, "
+                          "certificate_file, key_file and verify_host"));
 }
 
 // user:password@host:port

@@ -54,6 +54,44 @@ TEST_CASE("rabbitmq settings: two daemons that make a semaphore at once make one
   CHECK(a.Acquire(name.text).kind == OutcomeKind::kFull);
 }
 
+// What a daemon looks for whose connection broke before it was told.
+TEST_CASE("rabbitmq settings: an act is found by its number, or was not done", "[rabbitmq]") {
+  const Name name;
+  const auto connection = Connect();
+  TokenBroker broker(connection.get());
+  SemaphoreRow row;
+  row.name = name.text;
+  row.limit = 2;
+  bool begun = false;
+  CHECK_FALSE(broker.FindAct(name.text, 41).value().has_value());
+  const StoredSemaphore made = broker.Create(row, 41, &begun).value();
+  CHECK(begun);
+  CHECK(broker.FindAct(name.text, 41).value()->row == made.row);
+  SemaphoreRow changed = made.row;
+  changed.limit = 3;
+  begun = false;
+  const StoredSemaphore updated = broker.Update(changed, 42, &begun).value();
+  CHECK(begun);
+  CHECK(updated.row.revision > made.row.revision);
+  CHECK(broker.FindAct(name.text, 42).value()->row.limit == 3);
+  CHECK_FALSE(broker.FindAct(name.text, 41).value().has_value());
+  // Decided on an older row: nothing is begun.
+  begun = false;
+  CHECK(absl::IsAborted(broker.Update(changed, 43, &begun).status()));
+  CHECK_FALSE(begun);
+}
+
+TEST_CASE("rabbitmq: a connection has so many channels, and says when there are no more",
+          "[rabbitmq]") {
+  const auto connection = Connect();
+  size_t opened = 0;
+  absl::StatusOr<Channel> last = connection->OpenChannel();
+  for (; last.ok(); last = connection->OpenChannel()) ++opened;
+  CHECK(absl::IsOutOfRange(last.status()));
+  CHECK(opened >= 2000);
+  CHECK(connection->is_open());
+}
+
 Command Add(const Name& name) {
   AdminResize resize;
   resize.change = AdminResize::Change::kAdd;
