@@ -279,6 +279,8 @@ class RabbitServer:
                 "RABBITMQ_CONFIG_FILE": os.path.join(home, "rabbitmq.conf"),
                 "RABBITMQ_ADVANCED_CONFIG_FILE": os.path.join(home, "advanced.config"),
                 "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+                # The script becomes the node, and is no parent that would be signalled instead.
+                "RUNNING_UNDER_SYSTEMD": "1",
                 "RABBITMQ_ENABLED_PLUGINS_FILE": os.path.join(home, "enabled_plugins"),
                 "RABBITMQ_MNESIA_BASE": os.path.join(home, "data"),
                 "RABBITMQ_LOG_BASE": os.path.join(home, "log"),
