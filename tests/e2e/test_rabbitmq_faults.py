@@ -128,6 +128,15 @@ class Held:
 
 class TheBrokerGoesAway(OnBroker):
 
+    def elect(self):
+        """RabbitMQ has a fault here: a quorum queue that is asked between its start and its
+        election never elects a leader, and answers nobody (rabbitmq-server, issue 10070)."""
+        queue = '{list_to_atom("%2F_" ++ binary_to_list(Name)), node()}'
+        self.server.ctl("eval", f"""
+            [ra:trigger_election({queue})
+             || Q <- rabbit_amqqueue:list(), amqqueue:get_type(Q) =:= rabbit_quorum_queue,
+                {{resource, _, queue, Name}} <- [amqqueue:get_name(Q)]].""")
+
     def check(self, begin, end):
         daemon = self.daemon("a")
         client = daemon.client()
@@ -162,13 +171,14 @@ class TheBrokerGoesAway(OnBroker):
             return begun
 
         def start(client):
-            self.refused(grpc.StatusCode.UNAVAILABLE, "ENGINE_UNAVAILABLE",
-                         client.acquire, "new/" + self.name, limit=1)
+            with self.assertRaises(grpc.RpcError) as caught:
+                client.acquire("new/" + self.name, limit=1)
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
             self.server.start()
             begun = time.monotonic()
-            self.acquired(client, "other/" + self.name)
+            self.elect()
+            self.release_all(client, [self.acquired(client, "other/" + self.name)])
             measured("from the start of the broker to the first lease", time.monotonic() - begun)
-            client.client_id += "-"  # Of a new request, not the same again.
         self.check(stop, start)
 
     def test_stopped(self):
@@ -281,6 +291,26 @@ class Queues(OnBroker):
             with foreign(self.server) as channel:
                 channel.queue_purge(token_queue(self.name))
         self.check_lost_tokens(purge)
+
+    def test_a_queue_that_does_not_answer(self):
+        """The others are not harmed by it."""
+        daemon = self.daemon("a")
+        client = daemon.client()
+        stuck = client.acquire(self.name + "/stuck", limit=2, ttl_ms=TTL_MS)
+        self.assertGreater(stuck.token, 0)
+        holder = Holder(client, self.name, limit=2)
+        holder.granted()
+        process = f'whereis(list_to_atom("%2F_{token_queue(self.name + "/stuck")}"))'
+        self.server.ctl("eval", f"sys:suspend({process}).")
+        try:
+            self.refused(grpc.StatusCode.UNAVAILABLE, "ENGINE_UNAVAILABLE",
+                         client.acquire, self.name + "/stuck")
+            self.release_all(client, [self.acquired(client, self.name)])
+            self.assertTrue(client.verify(holder.lease.lease_id).held)
+            self.assertIsNone(holder.lost, "lost, though its own queue is well")
+        finally:
+            self.server.ctl("eval", f"sys:resume({process}).")
+        self.release_all(client, [self.acquired(client, self.name + "/stuck", wait_ms=10000)])
 
     def test_a_foreign_client_acknowledges_tokens(self):
         def acknowledge():
@@ -466,7 +496,8 @@ class MemoryAlarm(OnBroker):
                 message = self.refused(grpc.StatusCode.UNAVAILABLE, "ENGINE_UNAVAILABLE",
                                        getattr(self, act), client)
                 measured(f"until {act} is refused: {message}", time.monotonic() - begun)
-                self.assertIn("takes no messages", message)
+                with self.subTest(act):
+                    self.assertIn("takes no messages", message)
             # What writes nothing goes on: at both, and where it has to be read first.
             for asked in (client, other):
                 lease = asked.acquire(self.name, ttl_ms=TTL_MS)
