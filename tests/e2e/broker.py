@@ -79,9 +79,14 @@ class Holder:
         self.until = self.lost_at = self.granted_at = self.ended_at = 0.0
         self.queued = False
         self.heard = []
+        self._client = client
+        self._request = pb.HoldRequest(
+            acquire=client.acquire_request(semaphore, **fields), beat_interval_ms=100)
+        self._start()
+
+    def _start(self):
         self._sent = time.monotonic()
-        self._call = client.stub.Hold(pb.HoldRequest(
-            acquire=client.acquire_request(semaphore, **fields), beat_interval_ms=100))
+        self._call = self._client.stub.Hold(self._request)
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
@@ -126,6 +131,12 @@ class Holder:
         wait_until(lambda: self.lost is not None or self.ended_at, "told that it is lost", bound_s)
         assert self.lost is not None, f"the stream ended without a word: {self.error}"
         return self.lost.cause
+
+    def again(self):
+        """The same request in a new stream, when the old one has ended."""
+        self.error, self.ended_at = None, 0.0
+        self._start()
+        return self
 
     def cancel(self):
         self._call.cancel()
