@@ -300,6 +300,7 @@ class Interop(unittest.TestCase):
                 self.addCleanup(process.kill)
             wait_until(lambda: len(self.record.inside()) == LIMIT, "all are inside")
             self.let_pass(random.uniform(1, 2))
+            self.assertEqual(len(self.record.inside()), LIMIT, "ended while the daemon was well")
             killed_ns = now_ns()
             daemon.kill9()
             wait_until(lambda: free_tokens(self.server, self.name) == LIMIT, "all are free")
