@@ -61,10 +61,12 @@ class RabbitServer:
     """A node under `folder`, which outlives this object until stop(). As a context manager it is
     started, stopped and removed."""
 
-    def __init__(self, folder, settings=""):
-        """`settings`: lines of rabbitmq.conf, used when the folder is made."""
+    def __init__(self, folder, settings="", advanced="[]."):
+        """`settings`: lines of rabbitmq.conf; `advanced`: the terms of advanced.config. Both are
+        used when the folder is made."""
         self.folder = os.path.abspath(folder)
         self._settings = settings
+        self._advanced = advanced
         self._known_path = os.path.join(self.folder, "server.json")
         self._known = None
         self._process = None  # Only if this object started it.
@@ -180,6 +182,8 @@ class RabbitServer:
         with open(os.path.join(home, "rabbitmq.conf"), "w", encoding="ascii") as file:
             file.write(CONFIGURATION.format(port=known["port"], user=USER,
                                             password=known["password"], settings=self._settings))
+        with open(os.path.join(home, "advanced.config"), "w", encoding="ascii") as file:
+            file.write(self._advanced + "\n")
         with open(os.path.join(home, "enabled_plugins"), "w", encoding="ascii") as file:
             file.write("[].\n")
         with open(os.path.join(home, ".erlang.cookie"), "w", encoding="ascii",
@@ -273,7 +277,10 @@ class RabbitServer:
         return {**kept, "HOME": home, "LC_ALL": "C.UTF-8",
                 "RABBITMQ_NODENAME": self._known["node"],
                 "RABBITMQ_CONFIG_FILE": os.path.join(home, "rabbitmq.conf"),
+                "RABBITMQ_ADVANCED_CONFIG_FILE": os.path.join(home, "advanced.config"),
                 "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+                # The script becomes the node, and is no parent that would be signalled instead.
+                "RUNNING_UNDER_SYSTEMD": "1",
                 "RABBITMQ_ENABLED_PLUGINS_FILE": os.path.join(home, "enabled_plugins"),
                 "RABBITMQ_MNESIA_BASE": os.path.join(home, "data"),
                 "RABBITMQ_LOG_BASE": os.path.join(home, "log"),
