@@ -99,6 +99,13 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
       if (store_->permits() != nullptr) store_->permits()->Abandon();
       return status;
     }
+    if (PermitSource* permits = store_->permits(); permits != nullptr) {
+      if (absl::Status status = permits->WhyNotAsked(); !status.ok()) {
+        Undo(decided->transaction);
+        permits->Abandon();
+        return status;
+      }
+    }
     CommitResult commit;
     if (!decided->transaction.empty()) {
       commit = store_->Commit(decided->transaction, deadline);

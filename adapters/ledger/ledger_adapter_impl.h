@@ -61,6 +61,7 @@ class LedgerAdapter final : public Adapter {
   void LookWhetherWithheld();
   // Grants to those for whom others have made room.
   void Serve(Editor& editor);
+  absl::StatusOr<std::optional<Outcome>> AskStore(const Command& command, Editor& editor);
   Outcome Execute(const Command& command, Editor& editor, const Context& context);
   // What the guarantees exclude; nullopt: nothing of that is in the command.
   std::optional<Outcome> Unsupported(const Command& command) const;

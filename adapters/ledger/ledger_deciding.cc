@@ -110,40 +110,14 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
       return absl::OkStatus();
     }
   }
-  if (std::optional<Outcome> refusal = Unsupported(command)) {
-    decided->outcomes.push_back(*std::move(refusal));
-    return absl::OkStatus();
-  }
-  if (const auto* acquire = std::get_if<AcquireCommand>(&command);
-      acquire != nullptr && store_->permits() != nullptr) {
-    const absl::Status status = ProvideFor(*acquire, editor);
-    if (!status.ok() && !ConcernsOneOnly(status)) return status;
-    if (!status.ok()) unusable_[acquire->semaphore] = status;
-  }
-  if (const auto found = unusable_.find(std::string(SemaphoreOf(command)));
-      found != unusable_.end()) {
-    const bool full = absl::IsOutOfRange(found->second);
-    Outcome outcome = Simply(full ? OutcomeKind::kLimitReached : OutcomeKind::kUnsupported);
-    outcome.message = std::string(found->second.message());
-    decided->outcomes.push_back(std::move(outcome));
+  absl::StatusOr<std::optional<Outcome>> told = AskStore(command, editor);
+  if (!told.ok()) return told.status();
+  if (told->has_value()) {
+    decided->outcomes.push_back(std::move(**told));
     return absl::OkStatus();
   }
   if (const auto found = pruned_.find(std::string(SemaphoreOf(command))); found != pruned_.end())
     context.pruned = &found->second;
-  if (const auto* history = std::get_if<HistoryCommand>(&command)) {
-    absl::StatusOr<Outcome> outcome = ReadHistory(*history);
-    if (!outcome.ok()) return outcome.status();
-    decided->outcomes.push_back(*std::move(outcome));
-    return absl::OkStatus();
-  }
-  const bool lists_store = !exclusive() || store_->permits() != nullptr;
-  if (const auto* list = std::get_if<ListCommand>(&command); list != nullptr && lists_store) {
-    absl::StatusOr<Outcome> outcome =
-        store_->permits() != nullptr ? ListPermits(*list) : ListNames(*list);
-    if (!outcome.ok()) return outcome.status();
-    decided->outcomes.push_back(*std::move(outcome));
-    return absl::OkStatus();
-  }
   const std::vector<Answer>& answers = decided->transaction.answers;
   const size_t answered = answers.size();
   decided->outcomes.push_back(Execute(command, editor, context));
@@ -156,6 +130,40 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
     asker->batch_high = std::max(asker->batch_high, answers[i].request.sequence);
   }
   return absl::OkStatus();
+}
+
+// What the rules are not asked: what the engine cannot do, what is wrong there, and what it is to
+// say itself. nullopt: it is theirs to decide.
+absl::StatusOr<std::optional<Outcome>> LedgerAdapter::AskStore(const Command& command,
+                                                               Editor& editor) {
+  if (std::optional<Outcome> refusal = Unsupported(command)) return refusal;
+  const bool gives_permits = store_->permits() != nullptr;
+  if (const auto* acquire = std::get_if<AcquireCommand>(&command);
+      acquire != nullptr && gives_permits) {
+    absl::Status status = ProvideFor(*acquire, editor);
+    if (!status.ok() && !ConcernsOneOnly(status)) return status;
+    if (!status.ok()) unusable_[acquire->semaphore] = status;
+  }
+  const auto unusable = unusable_.find(std::string(SemaphoreOf(command)));
+  if (unusable != unusable_.end()) {
+    const bool full = absl::IsOutOfRange(unusable->second);
+    Outcome outcome = Simply(full ? OutcomeKind::kLimitReached : OutcomeKind::kUnsupported);
+    outcome.message = std::string(unusable->second.message());
+    return std::optional<Outcome>(std::move(outcome));
+  }
+  absl::StatusOr<Outcome> outcome = Simply(OutcomeKind::kDone);
+  const auto* list = std::get_if<ListCommand>(&command);
+  if (const auto* history = std::get_if<HistoryCommand>(&command)) {
+    outcome = ReadHistory(*history);
+  } else if (list != nullptr && gives_permits) {
+    outcome = ListPermits(*list);
+  } else if (list != nullptr && !exclusive()) {
+    outcome = ListNames(*list);
+  } else {
+    return std::optional<Outcome>();
+  }
+  if (!outcome.ok()) return outcome.status();
+  return std::optional<Outcome>(*std::move(outcome));
 }
 
 Outcome LedgerAdapter::Execute(const Command& command, Editor& editor, const Context& context) {

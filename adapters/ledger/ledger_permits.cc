@@ -205,7 +205,7 @@ absl::Status LedgerAdapter::SweepPermits() {
       loaded_.erase(name);
       continue;
     }
-    const absl::Status loaded = LoadRow(name);
+    absl::Status loaded = LoadRow(name);
     if (ConcernsOneOnly(loaded)) continue;  // Whoever asks for it is told.
     if (!loaded.ok()) return loaded;
     semaphore = state_.Find(name);
@@ -225,7 +225,7 @@ absl::Status LedgerAdapter::PreparePermits(absl::Span<const Submission> batch) {
   pruned_.clear();
   unusable_.clear();
   for (const Submission& submission : batch) {
-    const absl::Status status = PrepareOne(submission.command);
+    absl::Status status = PrepareOne(submission.command);
     if (status.ok()) continue;
     if (!ConcernsOneOnly(status)) return status;
     unusable_[std::string(SemaphoreOf(submission.command))] = status;

@@ -40,7 +40,9 @@ bool SomebodyAhead(const Semaphore& semaphore, int32_t priority, const Limits& l
 
 int64_t LongestHold(const Settings& settings, const Context& context) {
   if (context.longest_hold_max_ms == 0) return settings.longest_hold_ms;
-  const int64_t most = std::max<int64_t>(context.longest_hold_max_ms - settings.recall_grace_ms, 1);
+  // Of the time that there is, at least half is for the holder.
+  const int64_t grace = std::min(settings.recall_grace_ms, context.longest_hold_max_ms / 2);
+  const int64_t most = context.longest_hold_max_ms - grace;
   return settings.longest_hold_ms == 0 ? most : std::min(most, settings.longest_hold_ms);
 }
 
@@ -352,6 +354,8 @@ Outcome AskBack(Editor& editor, const RecallCommand& command, const Context& con
   Outcome outcome = Simply(OutcomeKind::kDone);
   Recall recall = command.recall;
   if (recall.grace_ms < 0) recall.grace_ms = semaphore->row.settings.recall_grace_ms;
+  if (context.longest_hold_max_ms > 0)
+    recall.grace_ms = std::min(recall.grace_ms, context.longest_hold_max_ms / 2);
   if (!lease->recall.pending()) RecallOrEnd(editor, semaphore, lease, recall, context);
   outcome.lease = semaphore->FindLease(command.claim);
   if (!outcome.lease) AfterRoom(editor, semaphore, context);

@@ -449,7 +449,7 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
     Channel channel, const std::vector<Publish>& messages) {
   if (state_ == nullptr) return Unavailable("not connected");
   if (!blocked_.empty())
-    return absl::ResourceExhaustedError(
+    return absl::UnavailableError(
         absl::StrCat("rabbitmq: the broker takes no messages now: ", blocked_));
   uint64_t& sequence = published_[channel];
   confirming_ = std::make_unique<Confirming>();
@@ -473,12 +473,24 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
     }
   }
   const SteadyTime deadline = std::chrono::steady_clock::now() + url_.timeout;
+  std::string blocked;
   while (!broken && confirming_->left > 0) {
     absl::StatusOr<bool> taken = TakeFrame(deadline);
     broken = !taken.ok() || !open_.contains(channel) ||
              (!*taken && std::chrono::steady_clock::now() >= deadline);
+    // It says so when somebody publishes, and reads no further: nothing will be confirmed soon.
+    if (!broken && confirming_->left > 0 && !blocked_.empty()) {
+      blocked = blocked_;
+      broken = true;
+    }
   }
   const std::unique_ptr<Confirming> done = std::move(confirming_);
+  if (!blocked.empty()) {
+    // What it has not read it never will.
+    Close();
+    return absl::UnavailableError(
+        absl::StrCat("rabbitmq: the broker takes no messages now: ", blocked));
+  }
   if (broken) {
     // Some may have arrived: those that were not confirmed stay unknown.
     Close();

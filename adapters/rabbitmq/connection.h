@@ -149,8 +149,8 @@ class Connection {
     kRefused,  // The broker says that it did not keep it.
     kUnknown,  // The connection broke before it was told.
   };
-  // Through the default exchange, mandatory. One answer for each, in order; RESOURCE_EXHAUSTED:
-  // the broker is blocked, and nothing was sent.
+  // Mandatory. One answer for each, in order; UNAVAILABLE: the broker takes no messages now, and
+  // nothing was sent; or it said so meanwhile, and the connection was given up.
   absl::StatusOr<std::vector<Confirm>> PublishAll(Channel channel,
                                                   const std::vector<Publish>& messages);
 

@@ -14,7 +14,7 @@ using nlohmann::json;
 constexpr QueueOptions kKept{.quorum = true};
 constexpr QueueOptions kMutex{.durable = false, .exclusive = true};
 // Another's mutex, and a message that went back a moment ago, are free again soon.
-constexpr int kTries = 100;
+constexpr int kTries = 60;
 constexpr int kEmptyTries = 20;
 constexpr std::chrono::milliseconds kPause{10};
 constexpr size_t kDocumentBytesMax = 4 << 20;

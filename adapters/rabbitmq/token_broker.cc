@@ -310,7 +310,7 @@ absl::Status TokenBroker::MakeTokenQueue(const std::string& name) {
   if (!channel.ok()) return channel.status();
   QueueOptions options{.quorum = true};
   if (DropsReturned(connection_->server_version())) options.returns_max = -1;
-  const absl::Status status = connection_->Declare(*channel, TokenQueue(name), options).status();
+  absl::Status status = connection_->Declare(*channel, TokenQueue(name), options).status();
   if (connection_->is_open(*channel)) connection_->CloseChannel(*channel).IgnoreError();
   if (!absl::IsFailedPrecondition(status)) return status;
   return absl::UnimplementedError(

@@ -173,8 +173,9 @@ absl::Status TokenStore::Mend(const std::string& name, Used* used, Collected* co
   if (missing.empty()) {
     if (used->stored.doubtful.empty()) return absl::OkStatus();
     absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Seen(name, collected->seen);
-    if (stored.ok() && *stored) Keep(**std::move(stored), used);
-    return stored.status();
+    if (!stored.ok()) return stored.status();
+    if (*stored) Keep(**std::move(stored), used);
+    return absl::OkStatus();
   }
   std::set<std::string> ours = {kPrune};
   size_t single = 0;

@@ -229,7 +229,11 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
                                                              const Id& claim, bool waits) {
   Used* used = Find(semaphore);
   // While there are more tokens than permits nobody is granted.
-  if (used == nullptr || !Ready().ok() || used->stored.excess() > 0) return std::nullopt;
+  if (used == nullptr || used->stored.excess() > 0) return std::nullopt;
+  if (absl::Status status = Ready(); !status.ok()) {
+    not_asked_ = std::move(status);
+    return std::nullopt;
+  }
   for (;;) {
     if (used->spare.empty()) {
       // Where a consumer of ours stands, the broker gives of itself. And many are served faster by
@@ -255,21 +259,29 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
 
 // For who wants to know now: what is under way to a consumer of ours, or else is free.
 bool TokenStore::AskForOne(const std::string& name, Used* used) {
+  absl::StatusOr<bool> any = Ask(name, used);
+  if (!any.ok()) not_asked_ = any.status();
+  return any.ok() && *any;
+}
+
+absl::StatusOr<bool> TokenStore::Ask(const std::string& name, Used* used) {
   used->asked_in_step = step_;
   absl::StatusOr<Channel> channel = ChannelOf(used);
-  if (!channel.ok()) return false;
+  if (!channel.ok()) return channel.status();
   if (!used->consumers.empty()) {
-    if (!connection_->Sync(*channel).ok()) return false;
+    if (absl::Status status = connection_->Sync(*channel); !status.ok()) return status;
     absl::StatusOr<std::vector<BrokerEvent>> events =
         connection_->WaitOn(*channel, SteadyTime::min());
-    if (!events.ok()) return false;
+    if (!events.ok()) return events.status();
     for (BrokerEvent& event : *events) OnEvent(std::move(event), &pending_hints_);
     if (used->channel != *channel) return false;
     if (!used->spare.empty()) return true;
   }
   absl::StatusOr<std::optional<Delivery>> got =
       connection_->Get(*channel, broker_.TokenQueue(name));
-  if (!got.ok() || !*got) return false;
+  if (absl::IsNotFound(got.status())) return false;  // The queue has gone, as is told soon.
+  if (!got.ok()) return got.status();
+  if (!*got) return false;
   used->spare.push_back(*std::move(*got));
   return true;
 }
@@ -401,9 +413,7 @@ absl::StatusOr<StoredSemaphore> TokenStore::Write(const SemaphoreDelta& delta, b
     *unknown = !found.ok();
     if (!found.ok()) return found.status();
     if (*found) return **std::move(found);
-    return absl::UnavailableError(
-        "rabbitmq: the connection broke before the change was written; nothing was done, try "
-        "again");
+    return absl::UnavailableError(absl::StrCat(act_failed_, "; nothing was done, try again"));
   }
   static thread_local std::mt19937_64 random{std::random_device{}()};
   act_ = random();
@@ -412,6 +422,7 @@ absl::StatusOr<StoredSemaphore> TokenStore::Write(const SemaphoreDelta& delta, b
                                                ? broker_.Update(*delta.after, act_, &begun)
                                                : broker_.Create(*delta.after, act_, &begun);
   *unknown = begun && absl::IsUnavailable(stored.status());
+  if (*unknown) act_failed_ = std::string(stored.status().message());
   return stored;
 }
 

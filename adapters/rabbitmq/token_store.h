@@ -49,6 +49,7 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   void Wake() override { connection_->Wake(); }
 
   std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) override;
+  absl::Status WhyNotAsked() override { return std::exchange(not_asked_, absl::OkStatus()); }
   void Abandon() override { GiveBackTaken().IgnoreError(); }
   absl::Status Provide(const SemaphoreRow& row) override;
   bool Unload(const std::string& semaphore) override;
@@ -126,6 +127,7 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   absl::Status GiveBackTaken();
   // True: there is a spare one.
   bool AskForOne(const std::string& name, Used* used);
+  absl::StatusOr<bool> Ask(const std::string& name, Used* used);
 
   // token_prune.cc
   struct Collected;
@@ -145,6 +147,8 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   uint64_t tags_ = 0;
   uint64_t step_ = 1;
   uint64_t act_ = 0;  // Of the last change of a row.
+  std::string act_failed_;
+  absl::Status not_asked_;
   SteadyTime kept_alive_at_{};
   std::map<std::string, Used> used_;
   std::vector<ledger::LostPermit> lost_;

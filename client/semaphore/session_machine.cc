@@ -18,6 +18,8 @@ constexpr milliseconds kBackoffFirst(50);
 constexpr milliseconds kBackoffMost(2'000);
 // For one endpoint to answer `open`, before the next one is tried: between these, a quarter of the
 // TTL.
+// However little a daemon vouches for, it is not asked more often than three times in this.
+constexpr milliseconds kVouchedLeast{300};
 constexpr milliseconds kOpenTimeoutLeast(500);
 constexpr milliseconds kOpenTimeoutMost(3'000);
 // Taken for the TTL until the daemon has told it.
@@ -178,7 +180,7 @@ bool SessionMachine::NextMessage(v1::SessionRequest* message, TimePoint now) {
   if (now >= ping_due_) {
     message->mutable_ping()->set_ping_id(++last_ping_id_);
     pings_.emplace_back(last_ping_id_, now);
-    ping_due_ = now + ttl_ / 3;
+    ping_due_ = now + Pace() / 3;
   }
   return message->commands_size() > 0 || message->has_ping() || message->close();
 }
@@ -214,7 +216,7 @@ void SessionMachine::OnOpened(const v1::SessionOpened& opened, TimePoint now) {
   session_id_ = opened.session_id();
   if (opened.ttl_ms() > 0) ttl_ = milliseconds(opened.ttl_ms());
   backoff_.set_most(std::min(kBackoffMost, ttl_ / 8));
-  ping_due_ = open_sent_at_ + ttl_ / 3;
+  ping_due_ = open_sent_at_ + Pace() / 3;
   if (opened.resumed()) DropLeasesNotListed(opened);
   ResendAll();
   GiveBackUnclaimed(now);
@@ -238,6 +240,8 @@ void SessionMachine::OnPong(const v1::Pong& pong) {
   const auto sent = std::find_if(pings_.begin(), pings_.end(),
                                  [&](const auto& ping) { return ping.first == pong.ping_id(); });
   if (sent == pings_.end() || !Extend(pong.validity(), sent->second)) return;
+  // It may vouch for less than before: then the next is due sooner.
+  ping_due_ = std::min(ping_due_, sent->second + Pace() / 3);
   pings_.erase(pings_.begin(), sent + 1);
 }
 
@@ -274,6 +278,7 @@ void SessionMachine::OnEvent(const v1::SessionEvent& event, TimePoint now) {
 bool SessionMachine::Extend(const v1::Validity& validity, TimePoint sent) {
   if (validity.epoch() < epoch_) return false;
   epoch_ = validity.epoch();
+  vouched_ = std::max(milliseconds(validity.valid_for_ms()), kVouchedLeast);
   const TimePoint good_until = GoodUntil(sent + milliseconds(validity.elapsed_ms()),
                                          milliseconds(validity.valid_for_ms()), options_.margin);
   // A later answer does not take an earlier promise back; what has ended is told by an event.
@@ -311,11 +316,17 @@ void SessionMachine::CheckDeadlines(TimePoint now) {
   }
 }
 
-// When a stream that says nothing counts as broken: a quarter of the TTL after a ping was sent, or
-// should have been.
+// Pings go by what the daemon vouches for: with a long TTL, on an engine that daemons share, that
+// is less than the TTL.
+milliseconds SessionMachine::Pace() const {
+  return vouched_ > milliseconds(0) ? std::min(ttl_, vouched_) : ttl_;
+}
+
+// When a stream that says nothing counts as broken: a quarter of the time that is vouched for after
+// a ping was sent, or should have been.
 TimePoint SessionMachine::ContactDeadline() const {
   if (phase_ != Phase::kOpen) return kNever;
-  return (pings_.empty() ? ping_due_ : pings_.front().second) + ttl_ / 4;
+  return (pings_.empty() ? ping_due_ : pings_.front().second) + Pace() / 4;
 }
 
 void SessionMachine::Tick(TimePoint now) {

@@ -148,6 +148,7 @@ class SessionMachine {
   bool Extend(const v1::Validity& validity, TimePoint sent);
   void Lose(const std::shared_ptr<LeaseState>& lease, LossCause cause, std::string message);
   void CheckDeadlines(TimePoint now);
+  std::chrono::milliseconds Pace() const;
   TimePoint ContactDeadline() const;
   void FillOpen(v1::SessionRequest* message, TimePoint now);
 
@@ -200,6 +201,7 @@ class SessionMachine {
   std::string client_id_;
   std::string session_id_;  // empty: there is none
   std::chrono::milliseconds ttl_;
+  std::chrono::milliseconds vouched_{0};  // By the last answer; 0: there was none.
   std::uint64_t epoch_ = 0;
   std::shared_ptr<SharedDeadline> deadline_;
   std::unordered_map<std::string, std::shared_ptr<LeaseState>> leases_;

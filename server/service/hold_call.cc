@@ -12,6 +12,9 @@
 namespace semaphored {
 namespace {
 
+// However little is vouched for.
+constexpr Milliseconds kBeatLeast{100};
+
 class HoldCall final : public ServerStreamCall, public ClaimListener, public ReactorTimer {
  public:
   HoldCall(Environment* environment, Acceptor<HoldCall>* acceptor)
@@ -36,7 +39,7 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
     ToProto(*lease, semaphore, event.mutable_granted()->mutable_lease());
     ToProto(vouch, elapsed(), event.mutable_granted()->mutable_validity());
     Send(event);
-    ArmBeat();
+    ArmBeat(vouch);
   }
 
   void OnRefused(uint64_t, Refusal refusal) override {
@@ -126,12 +129,14 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
     pb::HoldEvent event;
     ToProto(vouch, before, event.mutable_beat());
     Send(event);
-    ArmBeat();
+    ArmBeat(vouch);
   }
 
-  void ArmBeat() {
+  // The next comes in time, also where less is vouched for than the TTL.
+  void ArmBeat(const Vouch& vouch) {
     Reactor* reactor = environment()->reactor;
-    reactor->Arm(this, reactor->event_time() + beat_interval_);
+    const Milliseconds third = std::max(Milliseconds(vouch.valid_for_ms / 3), kBeatLeast);
+    reactor->Arm(this, reactor->event_time() + std::min(beat_interval_, third));
   }
 
   // Nothing more is heard of the claim.

@@ -12,6 +12,7 @@ import cluster  # noqa: F401  pylint: disable=unused-import  (Finds the scripts 
 from daemon import BIN_DIR, BOUND_S, Daemon
 from ports import free_port
 from rabbitmq import USER, RabbitServer
+from semaphore.v1 import semaphore_pb2 as pb
 
 # With all that has a meaning in a URL.
 WRONG = "Wr0ng-w/o?r:d@%41#&="
@@ -116,6 +117,30 @@ class Configuration(unittest.TestCase):
         self.assertIn("SSL", said)
         # And by nobody that the system knows.
         self.assertIn("SSL", self.refused(localhost, (STORE_ERROR,)))
+
+    def test_a_ttl_longer_than_what_is_vouched_for_is_kept_alive(self):
+        """The daemon vouches for some seconds at a time, whatever the TTL: clients are to ask for
+        more in time."""
+        with Daemon(store=self.url()) as daemon:
+            done = subprocess.run(
+                [os.path.join(BIN_DIR, "semctl"), "--server", daemon.address, "run", "long",
+                 "--limit", "1", "--ttl", "60s", "--", "sleep", "9"],
+                capture_output=True, text=True, timeout=BOUND_S, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            client = daemon.client()
+            stream = client.stub.Hold(pb.HoldRequest(acquire=pb.AcquireRequest(
+                semaphore="long", ttl_ms=60_000, holder="test")))
+            good_until = None
+            begun = time.monotonic()
+            for event in stream:
+                now = time.monotonic()
+                if good_until is not None:
+                    self.assertLess(now, good_until)
+                validity = event.beat if event.HasField("beat") else event.granted.validity
+                good_until = now + validity.valid_for_ms / 1000
+                if now > begun + 9:
+                    break
+            stream.cancel()
 
     def test_a_prefix_keeps_environments_apart(self):
         for prefix in ("one-", "two-"):
