@@ -259,6 +259,11 @@ CONTRACT_CASE("guarantee: a limit up to what the engine can give") {
   const AdminResize add{AdminResize::Change::kAdd, most - 1, 1'000'000, ShrinkPolicy::kWait, {}};
   CheckUnsupported(world, daemon.Administer("s", add));
   CHECK(daemon.Describe("s").row.limit == 2);
+  if (most > 10'000) return;
+  daemon.Create("most", most);
+  CHECK(daemon.Describe("most").row.limit == most);
+  CHECK(daemon.Acquire("most", {}).kind == OutcomeKind::kGranted);
+  CHECK(daemon.Administer("most", AdminDestroy{DestroyPolicy::kForce}).number == 1);
 }
 
 CONTRACT_CASE("guarantee: a limit of zero, or refused however it is asked for") {
