@@ -43,7 +43,7 @@ std::optional<Outcome> LedgerAdapter::Unsupported(const Command& command) const 
   if (settings != nullptr && *settings != Settings{} && !can.settings)
     return refused("keeps a limit and no other settings");
   if (std::holds_alternative<AdminPause>(admin->act) && !can.settings)
-    return refused("keeps no pauses; lower the limit to 0 instead");
+    return refused("keeps no pauses");
   return std::nullopt;
 }
 

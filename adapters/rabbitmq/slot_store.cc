@@ -146,8 +146,14 @@ std::string SlotStore::Refuses(const std::string& semaphore, uint32_t limit) con
 
 absl::Status SlotStore::Provide(const SemaphoreRow& row) {
   if (absl::Status status = Ready(); !status.ok()) return status;
-  absl::Status made = broker_.Create(Full(row.name), row.limit);
-  return absl::IsAlreadyExists(made) ? absl::OkStatus() : made;
+  const absl::Status made = broker_.Create(Full(row.name), row.limit);
+  if (absl::IsAlreadyExists(made)) return absl::OkStatus();
+  if (!made.ok()) return made;
+  Used& used = used_[row.name];
+  used.row.name = row.name;
+  used.row.created_at_unix_ms = row.created_at_unix_ms;
+  SetLimit(&used, row.limit);
+  return absl::OkStatus();
 }
 
 bool SlotStore::Unload(const std::string& semaphore) {

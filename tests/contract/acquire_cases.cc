@@ -9,7 +9,7 @@ CONTRACT_CASE("acquire grants at once while there is room") {
   const LeasePtr lease = daemon.Grant("team/db", {.ttl_ms = 5'000, .holder = "host-1 pid 7"});
   CHECK(lease->slots == Slots{1});
   CHECK(lease->permits == 1);
-  CHECK(lease->token != 0);
+  CHECK((lease->token != 0) == world.guarantees().fencing);
   CHECK(lease->holder == "host-1 pid 7");
   CHECK(lease->ttl_ms == 5'000);
   CHECK(lease->host == daemon.self());
@@ -159,8 +159,10 @@ CONTRACT_CASE("one acquire can take thousands of permits") {
 
 CONTRACT_CASE("semaphores do not know of each other") {
   Daemon& daemon = world.daemon();
+  // Where the engine keeps no names a name is a part of others: see guarantee_cases.cc.
+  const size_t longest = world.guarantees().names ? 255 : 200;
   const std::vector<std::string> names = {"a",   "A",   "a/b", "a/b/c",
-                                          "a.b", "a-b", "b",   std::string(255, 'x')};
+                                          "a.b", "a-b", "b",   std::string(longest, 'x')};
   for (const std::string& name : names) CHECK(daemon.Grant(name, {.limit = 1})->slots == Slots{1});
   for (const std::string& name : names) {
     CHECK(daemon.Acquire(name, {}).kind == OutcomeKind::kFull);
@@ -180,6 +182,7 @@ CONTRACT_CASE("a holder's text is kept as it is") {
 }
 
 CONTRACT_CASE("a limit of zero grants nothing") {
+  if (!world.CanBeZero()) return;
   Daemon& daemon = world.daemon();
   daemon.Create("s", 1);
   REQUIRE(daemon.Resize("s", 0).kind == OutcomeKind::kDone);

@@ -86,6 +86,7 @@ CONTRACT_CASE("a batch raises a revision once") {
 }
 
 CONTRACT_CASE("an expected revision does not hold any more after a change in the same batch") {
+  if (!world.guarantees().revisions) return;
   Daemon& daemon = world.daemon();
   daemon.Create("s", 9);
   const uint64_t revision = daemon.Describe("s").row.revision;

@@ -115,6 +115,7 @@ const std::vector<EngineUnderTest>& EnginesUnderTest() {
        [] { return std::make_unique<SqliteOnDisk>("?history_rows=0&synchronous=off"); }},
       {"postgres", [] { return std::make_unique<Postgres>(); }},
       {"rabbitmq", [] { return std::make_unique<Rabbit>("tokens"); }},
+      {"rabbitmq-slots", [] { return std::make_unique<Rabbit>("slots"); }},
       {"shared", [] { return MakeSharedFixture(/*lossy=*/false); }},
       {"shared-lossy", [] { return MakeSharedFixture(/*lossy=*/true); }},
   };

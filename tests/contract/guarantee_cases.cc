@@ -6,15 +6,6 @@
 #include "tests/contract/world.h"
 
 namespace semaphored::contract {
-namespace {
-
-void CheckUnsupported(World& world, const Outcome& outcome) {
-  CHECK(outcome.kind == OutcomeKind::kUnsupported);
-  CHECK(outcome.message.find(world.guarantees().adapter) != std::string::npos);
-}
-
-}  // namespace
-
 CONTRACT_CASE("guarantee: the adapter has a name, and lane and engine say the same") {
   const Guarantees& lane = world.daemon().lane().guarantees();
   const Guarantees& engine = world.daemon().engine().guarantees();
@@ -71,7 +62,12 @@ CONTRACT_CASE("guarantee: history or refused") {
 CONTRACT_CASE("guarantee: tokens, where there is fencing") {
   Daemon& daemon = world.daemon();
   const LeasePtr lease = daemon.Grant("s", {.limit = 1});
-  CHECK((lease->token != 0) == world.guarantees().fencing);
+  const bool fencing = world.guarantees().fencing;
+  CHECK((lease->token != 0) == fencing);
+  // Nothing is proven by the token that none has.
+  const Outcome outcome = daemon.VerifySlot("s", lease->slots.at(0), lease->token);
+  CHECK(outcome.kind == (fencing ? OutcomeKind::kHeld : OutcomeKind::kNotHeld));
+  CHECK(outcome.number64 == lease->token);
 }
 
 CONTRACT_CASE("guarantee: an exclusive engine refuses a second daemon and says who has it") {
@@ -150,7 +146,7 @@ CONTRACT_CASE("guarantee: room is given by the Step that makes it, or soon after
   const std::vector<Outcome> outcomes = daemon.DoAll(std::move(batch));
   CHECK(outcomes[1].kind == (at_once ? OutcomeKind::kHeld : OutcomeKind::kStillWaiting));
   daemon.PollUntil([&] { return Saw(daemon.events(), Event::Kind::kGranted, waiter); });
-  CHECK(daemon.Verify("s", waiter).lease->token > first->token);
+  CHECK(Overtakes(world.guarantees(), *daemon.Verify("s", waiter).lease, *first));
 
   // The same for who asks in that very batch, and does not wait: at worst it is told that there is
   // no room.
@@ -207,12 +203,17 @@ CONTRACT_CASE("guarantee: an expected revision holds against all daemons, or is 
   Daemon& daemon = world.daemon();
   daemon.Create("s", 3);
   const uint64_t revision = daemon.Describe("s").row.revision;
-  const AdminCommand pause{{}, "s", std::max<uint64_t>(revision, 1), AdminPause{true}};
-  if (!world.guarantees().revisions) return CheckUnsupported(world, daemon.Do(pause));
+  const AdminResize more{AdminResize::Change::kSet, 9, 100, {}, {}};
+  const AdminCommand act{{}, "s", std::max<uint64_t>(revision, 1), more};
+  if (!world.guarantees().revisions) {
+    CheckUnsupported(world, daemon.Do(act));
+    CHECK(daemon.Describe("s").row.limit == 3);
+    return;
+  }
   Daemon& other = world.guarantees().exclusive ? daemon : world.OpenAnother("b");
   REQUIRE(other.Resize("s", 4).kind == OutcomeKind::kDone);
-  CHECK(daemon.Do(pause).kind == OutcomeKind::kRevisionMismatch);
-  CHECK_FALSE(other.Describe("s").row.paused);
+  CHECK(daemon.Do(act).kind == OutcomeKind::kRevisionMismatch);
+  CHECK(other.Describe("s").row.limit == 4);
 }
 
 CONTRACT_CASE("guarantee: a revision counts claims, or only what changes the semaphore itself") {
@@ -258,11 +259,55 @@ CONTRACT_CASE("guarantee: a limit up to what the engine can give") {
   const AdminResize add{AdminResize::Change::kAdd, most - 1, 1'000'000, ShrinkPolicy::kWait, {}};
   CheckUnsupported(world, daemon.Administer("s", add));
   CHECK(daemon.Describe("s").row.limit == 2);
+  if (most > 10'000) return;
+  daemon.Create("most", most);
+  CHECK(daemon.Describe("most").row.limit == most);
+  CHECK(daemon.Acquire("most", {}).kind == OutcomeKind::kGranted);
+  CHECK(daemon.Administer("most", AdminDestroy{DestroyPolicy::kForce}).number == 1);
+}
+
+CONTRACT_CASE("guarantee: a limit of zero, or refused however it is asked for") {
+  if (world.CanBeZero()) {
+    world.daemon().Create("none", 0);
+    return;
+  }
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 2);
+  CheckUnsupported(world, daemon.Administer("none", AdminCreate{0, {}}));
+  CHECK_FALSE(daemon.Exists("none"));
+  const AdminResize less{AdminResize::Change::kRemove, 2, 100, ShrinkPolicy::kWait, {}};
+  CheckUnsupported(world, daemon.Administer("s", less));
+  CHECK(daemon.Describe("s").row.limit == 2);
+}
+
+CONTRACT_CASE("guarantee: any name, or a clear refusal where it would be mistaken for another") {
+  Daemon& daemon = world.daemon();
+  for (const std::string& name :
+       {std::string("a-A-1"), std::string("a-B-2"), std::string(255, 'x')}) {
+    const Outcome created = daemon.Administer(name, AdminCreate{1, {}});
+    const Outcome acquired = daemon.Acquire(name, {.limit = 1});
+    if (world.guarantees().names) {
+      CHECK(created.kind == OutcomeKind::kDone);
+      CHECK(acquired.kind == OutcomeKind::kGranted);
+      continue;
+    }
+    CheckUnsupported(world, created);
+    CheckUnsupported(world, acquired);
+    CHECK_FALSE(daemon.Exists(name));
+  }
+  CHECK_FALSE(daemon.Exists("a"));
 }
 
 CONTRACT_CASE("guarantee: a lease is recalled before the engine takes it back") {
   Daemon& daemon = world.daemon();
   const int64_t most = world.guarantees().longest_hold_max_ms;
+  if (!world.guarantees().settings) {
+    daemon.Create("s", 1);
+    const LeasePtr lease = daemon.Grant("s");
+    CHECK((lease->longest_hold_ms != 0) == (most != 0));
+    CHECK(lease->longest_hold_ms <= most);
+    return;
+  }
   daemon.Create("own", 1, {.longest_hold_ms = 1'000, .recall_grace_ms = 100});
   daemon.Create("none", 1, {.recall_grace_ms = 100});
   CHECK(daemon.Grant("own")->longest_hold_ms == 1'000);

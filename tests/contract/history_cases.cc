@@ -163,7 +163,11 @@ CONTRACT_CASE("every kind of change is told") {
   CHECK(kinds() == std::vector{Kind::kWaitEnded});
   daemon.GiveBack("s", lease->id);
   CHECK(kinds() == std::vector{Kind::kEnded});
-  daemon.Administer("s", AdminPause{true});
+  if (world.guarantees().settings) {
+    daemon.Administer("s", AdminPause{true});
+    CHECK(kinds() == std::vector{Kind::kChanged});
+  }
+  daemon.Resize("s", 2);
   CHECK(kinds() == std::vector{Kind::kChanged});
   daemon.Administer("s", AdminDestroy{});
   CHECK(kinds() == std::vector{Kind::kDestroyed});

@@ -53,23 +53,27 @@ CONTRACT_CASE("shared: each daemon sees what others do to a semaphore") {
   if (!IsShared(world)) return;
   Daemon& a = world.daemon();
   Daemon& b = world.OpenAnother("b");
-  // At once, or as soon as the engine has told of it.
-  const auto check = [&](const std::function<bool()>& seen) {
-    if (!world.guarantees().shares_claims) b.PollUntil(seen);
+  const Guarantees can = world.guarantees();
+  // At once, or as soon as the engine has told of it, or when the daemon looks again.
+  const auto check = [&](Daemon& daemon, const std::function<bool()>& seen) {
+    if (!can.push) world.Advance(world.options().sweep_interval.count());
+    if (!can.shares_claims) daemon.PollUntil(seen);
     CHECK(seen());
   };
   a.Create("s", 1);
   CHECK(b.Exists("s"));
   REQUIRE(a.Resize("s", 7).kind == OutcomeKind::kDone);
-  check([&] { return b.Describe("s").row.limit == 7; });
-  CHECK(b.Describe("s").row.revision == a.Describe("s").row.revision);
-  REQUIRE(a.Administer("s", AdminPause{true}).kind == OutcomeKind::kDone);
-  check([&] { return b.Describe("s").row.paused; });
-  CHECK(b.Acquire("s", {}).kind == OutcomeKind::kPaused);
+  check(b, [&] { return b.Describe("s").row.limit == 7; });
+  if (can.revisions) CHECK(b.Describe("s").row.revision == a.Describe("s").row.revision);
+  if (can.settings) {
+    REQUIRE(a.Administer("s", AdminPause{true}).kind == OutcomeKind::kDone);
+    check(b, [&] { return b.Describe("s").row.paused; });
+    CHECK(b.Acquire("s", {}).kind == OutcomeKind::kPaused);
+  }
   REQUIRE(a.Administer("s", AdminDestroy{}).kind == OutcomeKind::kDone);
-  check([&] { return !b.Exists("s"); });
+  check(b, [&] { return !b.Exists("s"); });
   b.Create("s", 2);
-  check([&] { return a.Exists("s"); });
+  check(a, [&] { return a.Exists("s"); });
   CHECK(a.Describe("s").row.limit == 2);
   CHECK(a.Acquire("s", {}).kind == OutcomeKind::kGranted);
 }
@@ -83,7 +87,7 @@ CONTRACT_CASE("shared: a release here serves the waiter there") {
   const Id waiter = b.Queue("s");
   a.GiveBack("s", lease->id);
   b.PollUntil([&] { return Saw(b.events(), Event::Kind::kGranted, waiter); });
-  CHECK(b.Verify("s", waiter).lease->token > lease->token);
+  CHECK(Overtakes(world.guarantees(), *b.Verify("s", waiter).lease, *lease));
 }
 
 CONTRACT_CASE("shared: first come first served over all daemons") {

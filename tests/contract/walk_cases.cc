@@ -11,8 +11,11 @@ namespace {
 
 class Walk {
  public:
-  Walk(World* world, uint32_t seed)
-      : world_(world), guarantees_(world->guarantees()), random_(seed) {
+  Walk(World* world, uint32_t seed, uint32_t lowest_limit)
+      : world_(world),
+        guarantees_(world->guarantees()),
+        lowest_limit_(lowest_limit),
+        random_(seed) {
     for (const char* name : {"walk/a", "walk/b"}) {
       const uint32_t limit = Below(6) + 1;
       world_->daemon().Create(name, limit);
@@ -56,6 +59,7 @@ class Walk {
 
   World* world_;
   const Guarantees guarantees_;
+  const uint32_t lowest_limit_;
   std::mt19937 random_;
   std::map<std::string, Place> models_;
 };
@@ -109,8 +113,8 @@ OutcomeKind Walk::Next(const std::string& name, Place& place, Command* command) 
     *command = VerifyCommand{name, claim, 0, 0};
     return place.model.Verify(claim);
   }
-  if (dice < 97) {
-    const uint32_t limit = Below(7);
+  if (dice < 97 || !guarantees_.settings) {
+    const uint32_t limit = lowest_limit_ + Below(7 - lowest_limit_);
     place.model.Resize(limit);
     *command = AdminCommand{
         {}, name, 0, AdminResize{AdminResize::Change::kSet, limit, 100, ShrinkPolicy::kWait, {}}};
@@ -230,9 +234,10 @@ void Walk::CheckRows() {
 }
 
 void RunSeeds(World& world, uint32_t first, uint32_t last, bool restarts) {
+  const uint32_t lowest_limit = world.CanBeZero() ? 0 : 1;
   for (uint32_t seed = first; seed <= last; ++seed) {
     INFO("seed " << seed);
-    Walk walk(&world, seed);
+    Walk walk(&world, seed, lowest_limit);
     walk.restarts = restarts;
     walk.Run(world.guarantees().grants_at_once ? 150 : 60);
     for (const char* name : {"walk/a", "walk/b"}) {

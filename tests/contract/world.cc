@@ -15,8 +15,8 @@ constexpr std::chrono::milliseconds kUnderWay{15};
 
 void TokenWatch::See(const Guarantees& guarantees, const std::string& semaphore,
                      const Lease& lease) {
+  REQUIRE((lease.token != 0) == guarantees.fencing);
   if (!guarantees.fencing) return;
-  REQUIRE(lease.token != 0);
   for (const uint32_t slot : lease.slots) {
     Last& last = last_[{semaphore, slot}];
     if (last.claim == lease.id) {
@@ -71,6 +71,19 @@ bool World::CanRestart() {
   CHECK(daemon().Exists("kept") == fixture_->can_restart());
   CHECK(daemon().Verify("kept", lease).kind == OutcomeKind::kNotHeld);
   return false;
+}
+
+bool World::CanBeZero() {
+  daemon().Create("zero", 1);
+  const Outcome lowered = daemon().Resize("zero", 0);
+  const bool can = lowered.kind == OutcomeKind::kDone;
+  if (!can) {
+    CHECK_FALSE(guarantees().settings);
+    CheckUnsupported(*this, lowered);
+    CHECK(daemon().Describe("zero").row.limit == 1);
+  }
+  REQUIRE(daemon().Administer("zero", AdminDestroy{}).kind == OutcomeKind::kDone);
+  return can;
 }
 
 void World::CloseAll() {
@@ -346,6 +359,15 @@ bool Saw(const std::vector<SeenEvent>& events, Event::Kind kind, const Id& claim
   return std::any_of(events.begin(), events.end(), [&](const SeenEvent& event) {
     return event.kind == kind && event.claim == claim && event.cause == cause;
   });
+}
+
+bool Overtakes(const Guarantees& guarantees, const Lease& after, const Lease& before) {
+  return guarantees.fencing ? after.token > before.token : after.token == 0 && before.token == 0;
+}
+
+void CheckUnsupported(World& world, const Outcome& outcome) {
+  CHECK(outcome.kind == OutcomeKind::kUnsupported);
+  CHECK(outcome.message.find(world.guarantees().adapter) != std::string::npos);
 }
 
 std::vector<Id> ClaimsIn(const std::vector<SeenEvent>& events, Event::Kind kind) {

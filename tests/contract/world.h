@@ -85,6 +85,9 @@ class World {
   bool CanRestart();
   // The same for a case in which no lease has to stand, only semaphores.
   bool KeepsSemaphores() { return fixture_->can_restart() || CanRestart(); }
+  // A limit can be 0. False: this engine keeps nothing but limits, and it was checked that it says
+  // that it cannot, and does nothing.
+  bool CanBeZero();
   // Neither ends nor opens anything but what is said.
   void CloseAll();
   absl::StatusOr<std::unique_ptr<Daemon>> TryOpen(const std::string& node_id);
@@ -191,6 +194,10 @@ class Daemon {
 // True if there is such an event.
 bool Saw(const std::vector<SeenEvent>& events, Event::Kind kind, const Id& claim,
          EndCause cause = EndCause::kNone);
+// Promise 3 of two leases of one slot; without fencing neither has a token.
+bool Overtakes(const Guarantees& guarantees, const Lease& after, const Lease& before);
+// The engine cannot do that, and says so under its name.
+void CheckUnsupported(World& world, const Outcome& outcome);
 // The claims of the events of this kind, in order.
 std::vector<Id> ClaimsIn(const std::vector<SeenEvent>& events, Event::Kind kind);
 // The waiters of a describe, in order.
