@@ -45,7 +45,8 @@ class PermitSource {
   // Why the engine can have no semaphore of this name with this limit; empty: it can. Asks nobody.
   virtual std::string Refuses(const std::string&, uint32_t) const { return ""; }
 
-  // Why a Take since the last call could not ask the engine: then nobody knows whether it had one.
+  // Why a Take since the last call could not ask the engine, for a claim that does not wait: then
+  // nobody knows whether it is full.
   virtual absl::Status WhyNotAsked() { return absl::OkStatus(); }
 
   // Gives back what was taken since the last commit: that batch does not come to one.

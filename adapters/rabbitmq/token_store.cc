@@ -231,7 +231,7 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
   // While there are more tokens than permits nobody is granted.
   if (used == nullptr || used->stored.excess() > 0) return std::nullopt;
   if (absl::Status status = Ready(); !status.ok()) {
-    not_asked_ = std::move(status);
+    if (!waits) not_asked_ = std::move(status);
     return std::nullopt;
   }
   for (;;) {
@@ -239,7 +239,11 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
       // Where a consumer of ours stands, the broker gives of itself. And many are served faster by
       // a consumer than one by one.
       if (waits && (!used->consumers.empty() || used->asked_in_step == step_)) return std::nullopt;
-      if (!AskForOne(semaphore, used)) return std::nullopt;
+      absl::StatusOr<bool> any = AskForOne(semaphore, used);
+      // Who waits is served when the engine can be asked again; who does not must not be told that
+      // it is full.
+      if (!any.ok() && !waits) not_asked_ = any.status();
+      if (!any.ok() || !*any) return std::nullopt;
     }
     const Delivery delivery = std::move(used->spare.front());
     used->spare.pop_front();
@@ -258,13 +262,7 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
 }
 
 // For who wants to know now: what is under way to a consumer of ours, or else is free.
-bool TokenStore::AskForOne(const std::string& name, Used* used) {
-  absl::StatusOr<bool> any = Ask(name, used);
-  if (!any.ok()) not_asked_ = any.status();
-  return any.ok() && *any;
-}
-
-absl::StatusOr<bool> TokenStore::Ask(const std::string& name, Used* used) {
+absl::StatusOr<bool> TokenStore::AskForOne(const std::string& name, Used* used) {
   used->asked_in_step = step_;
   absl::StatusOr<Channel> channel = ChannelOf(used);
   if (!channel.ok()) return channel.status();

@@ -126,8 +126,7 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   absl::Status GiveBack(Used* used, uint64_t delivery_tag, const std::string& consumer_tag);
   absl::Status GiveBackTaken();
   // True: there is a spare one.
-  bool AskForOne(const std::string& name, Used* used);
-  absl::StatusOr<bool> Ask(const std::string& name, Used* used);
+  absl::StatusOr<bool> AskForOne(const std::string& name, Used* used);
 
   // token_prune.cc
   struct Collected;
