@@ -48,6 +48,7 @@ enum class LossCause {
   kDestroyed,     // the semaphore was destroyed by force
   kDisconnected,  // the connection broke, and release_on_disconnect was chosen
   kUnknown,       // the daemon does not know it any more
+  kEngineLost,    // the engine took it back, since the daemon's connection to it was lost
 };
 
 // "no contact with a daemon", "expired" …; lower case, for a sentence.

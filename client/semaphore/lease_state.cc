@@ -77,6 +77,8 @@ absl::string_view ToString(LossCause cause) {
       return "the semaphore was destroyed";
     case LossCause::kDisconnected:
       return "the connection broke";
+    case LossCause::kEngineLost:
+      return "taken back by the engine";
     case LossCause::kUnknown:
       return "not known to the daemon";
   }

@@ -38,6 +38,8 @@ LossCause CauseOf(v1::EndCause cause) {
       return LossCause::kDestroyed;
     case v1::END_CAUSE_DISCONNECTED:
       return LossCause::kDisconnected;
+    case v1::END_CAUSE_ENGINE_LOST:
+      return LossCause::kEngineLost;
     default:
       return LossCause::kUnknown;
   }
