@@ -154,6 +154,7 @@ class LedgerAdapter final : public Adapter {
   absl::btree_set<std::string> to_serve_;
   absl::flat_hash_map<std::string, SteadyTime> busy_;
   bool withheld_ = false;
+  bool doubt_revisions_ = false;  // Until all that is in use here was read anew.
   // Commands of a batch in parts, after the part that failed; told with the next Step.
   std::vector<Settled> failed_later_;
   // Semaphores whose things in the engine cannot be used, and why; for this batch.

@@ -204,7 +204,12 @@ void LedgerAdapter::ExplainEnds(std::vector<Event>* events) {
 // engine.
 absl::Status LedgerAdapter::SweepIfDue() {
   const SteadyTime now = options_.now();
-  if (store_->TakeMissedHints()) swept_at_ = SteadyTime::min();
+  if (store_->TakeMissedHints()) {
+    swept_at_ = SteadyTime::min();
+    // The engine may have lost commits, and others may have made new ones since, under the same
+    // revisions: these prove nothing.
+    doubt_revisions_ = doubt_revisions_ || withheld_;
+  }
   if (now - options_.sweep_interval < swept_at_) return absl::OkStatus();
   std::vector<const SemaphoreRow*> rows;
   std::vector<std::string> idle;
@@ -229,10 +234,16 @@ absl::Status LedgerAdapter::SweepIfDue() {
     loaded_.erase(name);
   }
   if (!rows.empty()) {
-    absl::StatusOr<std::vector<std::string>> changed = store_->Changed(rows);
+    absl::StatusOr<std::vector<std::string>> changed = std::vector<std::string>();
+    if (doubt_revisions_) {
+      for (const SemaphoreRow* row : rows) changed->push_back(row->name);
+    } else {
+      changed = store_->Changed(rows);
+    }
     if (!changed.ok()) return changed.status();
     if (absl::Status status = Refresh(*std::move(changed)); !status.ok()) return status;
   }
+  doubt_revisions_ = false;
   ForgetSessions();
   ForgetNumbers();
   swept_at_ = now;
@@ -300,6 +311,10 @@ absl::Status LedgerAdapter::RefreshSessions(const Transaction& lost) {
 void LedgerAdapter::LookWhetherWithheld() {
   const bool withheld = store_->GrantsWithheld();
   if (withheld_ && !withheld) to_serve_.insert(loaded_.begin(), loaded_.end());
+  if (!withheld_ && withheld) {
+    doubt_revisions_ = true;
+    swept_at_ = SteadyTime::min();
+  }
   withheld_ = withheld;
 }
 

@@ -184,13 +184,22 @@ void Lane::Run() {
       stepping_ = false;
     }
     if (!results.empty()) {
+      ++untold_;
+      results.fresh = core_.fresh_at();
       deliver_(std::move(results));
       idle_since_ = clock_->Now();
+    } else if (untold_ == 0) {
+      told_ = core_.fresh_at().time_since_epoch().count();
     }
     Wait(core_.not_before());
     const std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_ && core_.unsettled()) return;
   }
+}
+
+void Lane::Told(SteadyTime fresh) {
+  told_ = fresh.time_since_epoch().count();
+  --untold_;
 }
 
 void Lane::Wait(SteadyTime not_before) {

@@ -38,6 +38,7 @@ struct LaneResults {
   std::vector<SemaphoreChange> changes;
   // Set when the node was declared dead or replaced: the daemon must end.
   absl::Status fatal;
+  SteadyTime fresh{};  // For Lane::Told, when all of this has been looked at.
   bool empty() const { return finished.empty() && events.empty() && changes.empty() && fatal.ok(); }
 };
 
@@ -125,7 +126,11 @@ class Lane {
   void Submit(Job job);
   void Submit(std::vector<Job> jobs);
   SteadyTime progress_at() const { return core_.progress_at(); }
-  SteadyTime fresh_at() const { return core_.fresh_at(); }
+  // LaneCore::fresh_at of the last Step all of whose results have been looked at: else what it
+  // found lost would be vouched for anew until that is heard of.
+  SteadyTime fresh_at() const { return SteadyTime(SteadyTime::duration(told_.load())); }
+  // Whoever was delivered results calls this when he has looked at them.
+  void Told(SteadyTime fresh);
   const Guarantees& guarantees() const { return core_.guarantees(); }
 
  private:
@@ -138,6 +143,8 @@ class Lane {
   const Clock* clock_;
   LaneOptions options_;
   std::function<void(LaneResults)> deliver_;
+  std::atomic<SteadyTime::rep> told_{core_.fresh_at().time_since_epoch().count()};
+  std::atomic<int> untold_{0};  // Deliveries that have not been looked at.
   std::mutex mutex_;
   std::condition_variable submitted_;
   std::vector<Job> queue_;  // Guarded by mutex_.

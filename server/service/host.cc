@@ -94,7 +94,9 @@ void Host::OnResults(size_t lane, LaneResults results) {
   jobs_under_way_ -= std::min(jobs_under_way_, results.finished.size());
   short_wait_.Took(reactor_->clock().Now() - handed_on_at_);
   const absl::Status fatal = results.fatal;
+  const SteadyTime fresh = results.fresh;
   if (sessions_ != nullptr) sessions_->OnLaneResults(lane, std::move(results));
+  if (lane < lanes_.size()) lanes_[lane]->Told(fresh);
   if (!fatal.ok() && options_.on_fatal) options_.on_fatal(fatal);
 }
 

@@ -33,7 +33,8 @@ class Resource:
         found = []
         for path in sorted(glob.glob(os.path.join(self.folder, "slot-*"))):
             with open(path, encoding="ascii") as file:
-                found += [Touch(**json.loads(line)) for line in file]
+                # A line that is being written has no end yet.
+                found += [Touch(**json.loads(line)) for line in file if line.endswith("\n")]
         return found
 
     def writes(self):
