@@ -146,7 +146,7 @@ std::string SlotStore::Refuses(const std::string& semaphore, uint32_t limit) con
 
 absl::Status SlotStore::Provide(const SemaphoreRow& row) {
   if (absl::Status status = Ready(); !status.ok()) return status;
-  const absl::Status made = broker_.Create(Full(row.name), row.limit);
+  absl::Status made = broker_.Create(Full(row.name), row.limit);
   if (absl::IsAlreadyExists(made)) return absl::OkStatus();
   if (!made.ok()) return made;
   Used& used = used_[row.name];
