@@ -18,13 +18,12 @@ void TokenWatch::See(const Guarantees& guarantees, const std::string& semaphore,
   REQUIRE((lease.token != 0) == guarantees.fencing);
   if (!guarantees.fencing) return;
   for (const uint32_t slot : lease.slots) {
-    Last& last = last_[{semaphore, slot}];
-    if (last.claim == lease.id) {
-      REQUIRE(lease.token == last.token);
-    } else {
-      REQUIRE(lease.token > last.token);
-    }
-    last = {lease.token, lease.id};
+    OfSlot& seen = slots_[{semaphore, slot}];
+    const auto [claim, is_new] = seen.of_claims.try_emplace(lease.id, lease.token);
+    REQUIRE(claim->second == lease.token);
+    if (!is_new) continue;
+    REQUIRE(lease.token > seen.highest);
+    seen.highest = lease.token;
   }
 }
 

@@ -50,17 +50,17 @@ struct SeenEvent {
 };
 
 // Watches promise 3 over all daemons of a world: per slot of a name, each new grant has a higher
-// token.
+// token. A daemon may hear late of a grant that others have told before.
 class TokenWatch {
  public:
   void See(const Guarantees& guarantees, const std::string& semaphore, const Lease& lease);
 
  private:
-  struct Last {
-    uint64_t token = 0;
-    Id claim;
+  struct OfSlot {
+    uint64_t highest = 0;
+    std::map<Id, uint64_t> of_claims;
   };
-  std::map<std::pair<std::string, uint32_t>, Last> last_;
+  std::map<std::pair<std::string, uint32_t>, OfSlot> slots_;
 };
 
 class Daemon;
