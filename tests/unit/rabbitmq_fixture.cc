@@ -22,6 +22,14 @@ std::string TestUrl(const std::string& options) {
   return url + options;
 }
 
+uint16_t TestPort() { return static_cast<uint16_t>(ReadUrl(TestUrl()).value().port); }
+
+std::string TestUrlThrough(uint16_t port, const std::string& options) {
+  std::string url = TestUrl(options);
+  const std::string there = absl::StrCat(":", TestPort());
+  return url.replace(url.find(there), there.size(), absl::StrCat(":", port));
+}
+
 std::unique_ptr<Connection> Connect(const std::string& options) {
   auto connection = std::make_unique<Connection>(ReadUrl(TestUrl(options)).value(), "unit test");
   if (const absl::Status status = connection->Open(); !status.ok())

@@ -2,6 +2,8 @@
 // started, and names that no other test uses.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 
 #include "adapters/rabbitmq/connection.h"
@@ -10,6 +12,9 @@ namespace semaphored::rabbitmq {
 
 // Of the broker of the tests; `options` begin with '?'.
 std::string TestUrl(const std::string& options = "");
+uint16_t TestPort();
+// The same broker, through another port.
+std::string TestUrlThrough(uint16_t port, const std::string& options);
 // Open. Must succeed.
 std::unique_ptr<Connection> Connect(const std::string& options = "");
 std::string NewName();

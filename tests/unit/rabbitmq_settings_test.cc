@@ -231,7 +231,7 @@ TEST_CASE("rabbitmq settings: destroyed with wait, it goes with the last holder 
 
 TEST_CASE("rabbitmq settings: a lease is over before the broker would take it back", "[rabbitmq]") {
   const Name name;
-  Daemon daemon(std::chrono::milliseconds(100), "?consumer_timeout_ms=60000");
+  Daemon daemon(std::chrono::milliseconds(100), TestUrl("?consumer_timeout_ms=60000"));
   daemon.Create(name.text, 1);
   const LeasePtr lease = daemon.Grant(name.text);
   // With its grace of 30 s.
