@@ -170,7 +170,9 @@ absl::Status RemoveAll(const std::string& url) {
   absl::StatusOr<std::vector<std::string>> names = broker.Names("", "", UINT32_MAX);
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
-    if (absl::Status status = broker.Destroy(name); !status.ok()) return status;
+    bool begun = false;
+    if (absl::Status status = broker.Destroy(name, /*incarnation=*/0, &begun); !status.ok())
+      return status;
   }
   return broker.RemoveRegistry();
 }

@@ -230,10 +230,11 @@ absl::StatusOr<std::unique_ptr<SlotBroker::Mutex>> SlotBroker::Lock(const std::s
       absl::StrCat("rabbitmq: another connection administers ", name, ": ", status.message()));
 }
 
-// All of them or, as far as we can, none.
+// From the top: until the lowest is there, none of them counts. Those above a gap that a failure
+// leaves are found by overshooting.
 absl::Status SlotBroker::MakeSlots(const std::string& name, uint32_t from, uint32_t to) {
   std::set<uint32_t> made;
-  for (uint32_t slot = from; slot <= to; ++slot) {
+  for (uint32_t slot = to; slot >= from; --slot) {
     const absl::Status status = Declare(SlotQueue(name, slot), kSlot).status();
     if (!status.ok()) {
       if (holding_->is_open()) DeleteSlots(name, made).IgnoreError();
@@ -252,7 +253,7 @@ absl::Status SlotBroker::DeleteSlots(const std::string& name, const std::set<uin
   return absl::OkStatus();
 }
 
-absl::Status SlotBroker::Create(const std::string& name, uint32_t size) {
+absl::Status SlotBroker::Create(const std::string& name, uint32_t size, bool* begun) {
   if (const std::string why = WhyNoSlots(name, size); !why.empty())
     return absl::InvalidArgumentError(why);
   absl::StatusOr<std::unique_ptr<Mutex>> mutex = Lock(name);
@@ -261,11 +262,12 @@ absl::Status SlotBroker::Create(const std::string& name, uint32_t size) {
   if (!view.ok()) return view.status();
   if (view->size > 0)
     return absl::AlreadyExistsError(absl::StrCat("rabbitmq: ", name, " is there"));
+  *begun = true;
   if (absl::Status status = DeleteSlots(name, view->strays); !status.ok()) return status;
   return MakeSlots(name, 1, size);
 }
 
-absl::Status SlotBroker::Destroy(const std::string& name) {
+absl::Status SlotBroker::Destroy(const std::string& name, bool* begun) {
   if (const std::string why = WhyNoSlots(name, 1); !why.empty()) return absl::OkStatus();
   absl::StatusOr<std::unique_ptr<Mutex>> mutex = Lock(name);
   if (!mutex.ok()) return mutex.status();
@@ -273,10 +275,11 @@ absl::Status SlotBroker::Destroy(const std::string& name) {
   if (!view.ok()) return view.status();
   std::set<uint32_t> slots = view->strays;
   for (uint32_t slot = 1; slot <= view->size; ++slot) slots.insert(slot);
+  *begun = true;
   return DeleteSlots(name, slots);
 }
 
-absl::Status SlotBroker::Resize(const std::string& name, uint32_t from, uint32_t to) {
+absl::Status SlotBroker::Resize(const std::string& name, uint32_t from, uint32_t to, bool* begun) {
   if (const std::string why = WhyNoSlots(name, to); !why.empty())
     return absl::InvalidArgumentError(why);
   absl::StatusOr<std::unique_ptr<Mutex>> mutex = Lock(name);
@@ -288,8 +291,17 @@ absl::Status SlotBroker::Resize(const std::string& name, uint32_t from, uint32_t
         absl::StrCat("rabbitmq: ", name, " has ", view->size, " slots, not ", from));
   std::set<uint32_t> gone = view->strays;
   for (uint32_t slot = to + 1; slot <= from; ++slot) gone.insert(slot);
+  *begun = true;
   if (absl::Status status = DeleteSlots(name, gone); !status.ok()) return status;
   return MakeSlots(name, from + 1, to);
+}
+
+absl::StatusOr<uint32_t> SlotBroker::QuietSize(const std::string& name) {
+  absl::StatusOr<std::unique_ptr<Mutex>> mutex = Lock(name);
+  if (!mutex.ok()) return mutex.status();
+  absl::StatusOr<SlotView> view = Look(name, 1);
+  if (!view.ok()) return view.status();
+  return view->size;
 }
 
 absl::StatusOr<uint32_t> SlotBroker::DeleteStrays(const std::string& name) {

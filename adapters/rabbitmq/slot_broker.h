@@ -1,8 +1,8 @@
 // layout=slots, as the broker keeps it: the queues of amqp-locks, so that its clients and ours
 // share a semaphore.
 //
-//   <name>-A-<i>   a durable queue for each slot, i from 1; how many there are in a row is the
-//   limit <name>-B-<i>   an exclusive queue: whoever's connection has declared it holds slot i
+//   <name>-A-<i>   a durable queue for each slot; how many there are in a row from 1 is the limit
+//   <name>-B-<i>   an exclusive queue: whoever's connection has declared it holds slot i
 //   <name>         an exclusive queue: the mutex of administrative acts
 //
 // All have the arguments {"x-max-length": 0} and never keep a message: an empty one that is
@@ -69,16 +69,20 @@ class SlotBroker {
   absl::StatusOr<bool> IsOurs(const std::string& name, uint32_t slot);
 
   // ---- Administration, each under the mutex, and with what overshooting finds deleted first.
-  // UNAVAILABLE: another connection has the mutex, for longer than is waited for it. What breaks
-  // off midway leaves fewer slots rather than more. ----
+  // UNAVAILABLE: another connection has the mutex, for longer than is waited for it; or, if *begun
+  // has been set, it broke off midway, and QuietSize tells what became of it. Slots are added all
+  // at once or not at all, and removed one by one. ----
 
   // ALREADY_EXISTS; INVALID_ARGUMENT: WhyNoSlots.
-  absl::Status Create(const std::string& name, uint32_t size);
+  absl::Status Create(const std::string& name, uint32_t size, bool* begun);
   // Holders keep what they have. One that is not there is no error.
-  absl::Status Destroy(const std::string& name);
+  absl::Status Destroy(const std::string& name, bool* begun);
   // Adds slots, or removes them from the top; holders keep what they have. ABORTED: it is not of
   // size `from`. INVALID_ARGUMENT: WhyNoSlots.
-  absl::Status Resize(const std::string& name, uint32_t from, uint32_t to);
+  absl::Status Resize(const std::string& name, uint32_t from, uint32_t to, bool* begun);
+  // The size, when nobody is changing it: also what a connection that broke had still sent has been
+  // carried out.
+  absl::StatusOr<uint32_t> QuietSize(const std::string& name);
   // How many there were.
   absl::StatusOr<uint32_t> DeleteStrays(const std::string& name);
 

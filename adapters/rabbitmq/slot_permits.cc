@@ -27,8 +27,6 @@ constexpr milliseconds kPauseMax{700};
 constexpr uint32_t kPassedOnMax = 8;
 // Until the ledger has taken it up, or will not.
 constexpr milliseconds kOfferFor{200};
-// We live for the broker if it has answered a call; asked for when none was made for so long.
-constexpr milliseconds kAskAfter{1000};
 
 }  // namespace
 
@@ -45,18 +43,27 @@ std::optional<uint32_t> SlotStore::LowestFree(const Used& used) const {
   return std::nullopt;
 }
 
+std::optional<ledger::PermitSource::Permit> SlotStore::NotAsked(absl::Status why, bool waits) {
+  // Who waits is served when the engine can be asked again; who does not must not be told that it
+  // is full.
+  if (!waits) not_asked_ = std::move(why);
+  return std::nullopt;
+}
+
 std::optional<ledger::PermitSource::Permit> SlotStore::Take(const std::string& semaphore,
-                                                            const Id& claim, bool) {
+                                                            const Id& claim, bool waits) {
   Used* used = Find(semaphore);
-  if (used == nullptr || used->row.destroying || !Ready().ok()) return std::nullopt;
+  if (used == nullptr || used->row.destroying) return std::nullopt;
+  if (absl::Status status = Ready(); !status.ok()) return NotAsked(std::move(status), waits);
   for (int attempt = 0; attempt < kRacesMax; ++attempt) {
-    if (!See(semaphore, used, /*wide=*/false).ok()) return std::nullopt;
+    absl::StatusOr<const SlotView*> view = See(semaphore, used, /*wide=*/false);
+    if (!view.ok()) return NotAsked(view.status(), waits);
     const std::optional<uint32_t> slot = LowestFree(*used);
     if (!slot) return std::nullopt;
     auto ours = used->slots.find(*slot);
     if (ours == used->slots.end()) {
       absl::StatusOr<SlotBroker::Attempt> tried = broker_.TryTake(Full(semaphore), *slot);
-      if (!tried.ok()) return std::nullopt;
+      if (!tried.ok()) return NotAsked(tried.status(), waits);
       if (*tried != SlotBroker::Attempt::kTaken) {
         // Others have changed it since it was looked at: not all of them again at the same moment.
         used->view.reset();
@@ -195,7 +202,9 @@ absl::StatusOr<std::vector<ledger::Hint>> SlotStore::Wait(SteadyTime deadline) {
     if (!lost_.empty()) return hints;  // First it is told what was lost.
     return status;
   }
-  if (steady_clock::now() >= holding_->answered_at() + kAskAfter) {
+  // We live for the broker if it has answered a call; it is asked when none was made for a while.
+  const milliseconds ask_every = AskEvery(holding_->url());
+  if (steady_clock::now() >= holding_->answered_at() + ask_every) {
     absl::StatusOr<Channel> channel = holding_->OpenChannel();
     if (channel.ok()) holding_->CloseChannel(*channel).IgnoreError();
   }
@@ -203,6 +212,7 @@ absl::StatusOr<std::vector<ledger::Hint>> SlotStore::Wait(SteadyTime deadline) {
   for (auto& [name, used] : used_) used.view.reset();
   TakeDue(&hints);
   if (!hints.empty()) deadline = SteadyTime::min();
+  deadline = std::min(deadline, steady_clock::now() + ask_every);
   // What comes of itself is only the end of channels, which are opened again when they are needed.
   absl::StatusOr<std::vector<BrokerEvent>> events = holding_->Wait(std::min(deadline, NextDue()));
   if (!events.ok()) {

@@ -20,10 +20,6 @@ CommitResult Failed(absl::Status status) {
   return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
 }
 
-absl::Status NotAsked() {
-  return absl::UnimplementedError("rabbitmq: a store of permits is not asked for that");
-}
-
 }  // namespace
 
 SlotStore::SlotStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connection> probing,
@@ -146,7 +142,8 @@ std::string SlotStore::Refuses(const std::string& semaphore, uint32_t limit) con
 
 absl::Status SlotStore::Provide(const SemaphoreRow& row) {
   if (absl::Status status = Ready(); !status.ok()) return status;
-  absl::Status made = broker_.Create(Full(row.name), row.limit);
+  bool begun = false;
+  absl::Status made = broker_.Create(Full(row.name), row.limit, &begun);
   if (absl::IsAlreadyExists(made)) return absl::OkStatus();
   if (!made.ok()) return made;
   Used& used = used_[row.name];
@@ -212,93 +209,110 @@ absl::StatusOr<ledger::Pruned> SlotStore::Prune(const std::string& semaphore) {
 
 CommitResult SlotStore::Commit(Transaction& transaction, SteadyTime) {
   for (const SemaphoreDelta& delta : transaction.semaphores) {
-    const absl::Status status = Apply(delta);
+    bool begun = false;
+    const absl::Status status = Apply(delta, &begun);
     if (status.ok()) continue;
+    if (begun && absl::IsUnavailable(status)) {
+      act_failed_ = std::string(status.message());
+      return {CommitResult::Kind::kUnknown, {}, false, {}, {}};
+    }
     GiveBackUncommitted(nullptr);
     if (absl::IsAlreadyExists(status) || absl::IsAborted(status))
       return {CommitResult::Kind::kLost, {delta.name}, false, {}, {}};
     return Failed(status);
   }
-  GiveBackUncommitted(&transaction);
-  for (const ledger::Answer& answer : transaction.answers)
-    answers_[answer.request.client][answer.request.sequence] = answer;
-  for (const ledger::AnswerFloor& floor : transaction.answer_floors) {
-    auto& answers = answers_[floor.client];
-    answers.erase(answers.begin(), answers.lower_bound(floor.below));
+  Finish(&transaction);
+  return {};
+}
+
+// An act is alone in its transaction.
+CommitResult SlotStore::Settle(Transaction& transaction, SteadyTime) {
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    bool unknown = false;
+    const absl::Status status = ApplyAgain(delta, &unknown);
+    if (unknown) return {CommitResult::Kind::kUnknown, {}, false, {}, {}};
+    if (status.ok()) continue;
+    GiveBackUncommitted(nullptr);
+    return Failed(status);
   }
-  for (const uint32_t client : transaction.forgotten_clients) answers_.erase(client);
+  Finish(&transaction);
+  return {};
+}
+
+void SlotStore::Finish(Transaction* transaction) {
+  GiveBackUncommitted(transaction);
+  KeepAnswers(*transaction);
   // From here on it stands: what breaks now has given everything back, and is told as lost.
-  for (SemaphoreDelta& delta : transaction.semaphores) {
+  for (SemaphoreDelta& delta : transaction->semaphores) {
     CarryOut(delta);
     if (const Used* used = Find(delta.name)) delta.revision = used->row.revision;
   }
   for (auto& [name, used] : used_) used.view.reset();
-  return {};
 }
 
+namespace {
+
+// How many slots a row stands for.
+uint32_t SlotsOf(const std::optional<SemaphoreRow>& row) {
+  return row && !row->destroying ? row->limit : 0;
+}
+
+}  // namespace
+
 // What of a row the broker has to know.
-absl::Status SlotStore::Apply(const SemaphoreDelta& delta) {
-  const std::string& name = delta.name;
-  Used* used = Find(name);
-  const bool was = delta.before && !delta.before->destroying && used != nullptr;
-  const bool will_be = delta.after && !delta.after->destroying;
-  if (was ? will_be && delta.before->limit == delta.after->limit : !will_be)
-    return absl::OkStatus();
+absl::Status SlotStore::Apply(const SemaphoreDelta& delta, bool* begun) {
+  const uint32_t from = Find(delta.name) == nullptr ? 0 : SlotsOf(delta.before);
+  const uint32_t to = SlotsOf(delta.after);
+  if (from == to) return absl::OkStatus();
   if (absl::Status status = Ready(); !status.ok()) return status;
-  if (!will_be) {
-    if (absl::Status status = broker_.Destroy(Full(name)); !status.ok()) return status;
-    used->row.destroying = true;
-    used->row.revision = ++revisions_;
-    used->elsewhere.reset();
-    return absl::OkStatus();
-  }
-  const uint32_t limit = delta.after->limit;
-  if (absl::Status status = was ? broker_.Resize(Full(name), delta.before->limit, limit)
-                                : broker_.Create(Full(name), limit);
-      !status.ok())
-    return status;
-  used = &used_[name];
-  if (!was) {
-    used->row.name = name;
-    used->row.created_at_unix_ms = delta.after->created_at_unix_ms;
-    used->row.destroying = false;
-  }
-  SetLimit(used, limit);
+  if (absl::Status status = Act(delta.name, from, to, begun); !status.ok()) return status;
+  Keep(delta, from, to);
   return absl::OkStatus();
 }
 
-// Permits are given and taken at once, and nothing of it is ever unknown.
-CommitResult SlotStore::Settle(Transaction&, SteadyTime) {
-  return Failed(absl::InternalError("rabbitmq: nothing is to be settled"));
+absl::Status SlotStore::Act(const std::string& name, uint32_t from, uint32_t to, bool* begun) {
+  if (to == 0) return broker_.Destroy(Full(name), begun);
+  if (from == 0) return broker_.Create(Full(name), to, begun);
+  return broker_.Resize(Full(name), from, to, begun);
 }
 
-absl::StatusOr<std::optional<ledger::Answer>> SlotStore::FindAnswer(const RequestKey& request,
-                                                                    const std::string&) {
-  const auto client = answers_.find(request.client);
-  if (client == answers_.end()) return std::nullopt;
-  const auto answer = client->second.find(request.sequence);
-  if (answer == client->second.end()) return std::nullopt;
-  return answer->second;
+void SlotStore::Keep(const SemaphoreDelta& delta, uint32_t from, uint32_t to) {
+  Used& used = used_[delta.name];
+  if (to == 0) {
+    used.row.destroying = true;
+    used.row.revision = ++revisions_;
+    used.elsewhere.reset();
+    return;
+  }
+  if (from == 0) {
+    used.row.name = delta.name;
+    used.row.created_at_unix_ms = delta.after->created_at_unix_ms;
+    used.row.destroying = false;
+  }
+  SetLimit(&used, to);
 }
 
-// ---- not asked ----
-
-absl::StatusOr<std::vector<std::string>> SlotStore::Changed(absl::Span<const SemaphoreRow* const>) {
-  return NotAsked();
-}
-absl::StatusOr<ledger::LedgerStore::SessionAt> SlotStore::LoadSession(const Id&) {
-  return NotAsked();
-}
-absl::StatusOr<ledger::LedgerStore::Hosted> SlotStore::HostedBy(absl::Span<const NodeRef>) {
-  return NotAsked();
-}
-absl::StatusOr<std::vector<std::string>> SlotStore::Names(const std::string&, const std::string&,
-                                                          uint32_t) {
-  return NotAsked();
-}
-absl::StatusOr<std::vector<HistoryRow>> SlotStore::ReadHistory(const std::string&, uint64_t,
-                                                               uint32_t) {
-  return NotAsked();
+// The connection of the first try has ended when its mutex is free: nothing of it comes after.
+absl::Status SlotStore::ApplyAgain(const SemaphoreDelta& delta, bool* unknown) {
+  const uint32_t from = SlotsOf(delta.before);
+  const uint32_t to = SlotsOf(delta.after);
+  if (from == to) return absl::OkStatus();
+  absl::Status status = Ready();
+  if (status.ok()) {
+    absl::StatusOr<uint32_t> size = broker_.QuietSize(Full(delta.name));
+    status = size.status();
+    // Begun, and to be ended: only what removes slots can be done in part.
+    if (size.ok() && *size > to && *size < from) {
+      bool begun = false;
+      status = Act(delta.name, *size, to, &begun);
+      if (status.ok()) size = to;
+    }
+    if (status.ok() && *size != to)
+      return absl::UnavailableError(absl::StrCat(act_failed_, "; nothing was done, try again"));
+  }
+  *unknown = absl::IsUnavailable(status) || absl::IsAborted(status);
+  if (status.ok()) Keep(delta, from, to);
+  return status;
 }
 
 }  // namespace semaphored::rabbitmq

@@ -19,13 +19,13 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "adapters/ledger/store.h"
+#include "adapters/ledger/permit_store.h"
 #include "adapters/rabbitmq/connection.h"
 #include "adapters/rabbitmq/slot_broker.h"
 
 namespace semaphored::rabbitmq {
 
-class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
+class SlotStore : public ledger::PermitStore {
  public:
   // `holding` has the permits; `probing` is another one, see SlotBroker.
   // `prefix` stands before the names of all queues.
@@ -33,25 +33,22 @@ class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
             std::string prefix, const Guarantees& guarantees);
 
   const Guarantees& guarantees() const override { return guarantees_; }
-  bool owns_state() const override { return true; }
-  ledger::PermitSource* permits() override { return this; }
 
-  absl::StatusOr<ledger::Image> LoadAll() override { return ledger::Image(); }
   // Rows only. A semaphore whose slots others have removed while we hold some is shown as being
   // destroyed, until the last of ours has been given back: a holder keeps its permit. While the
   // broker takes no probes what is known stays.
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
-  // What it does to the broker's semaphores may be left undone in part if it fails: then there are
-  // fewer slots rather than more, and Load shows them.
+  // An act whose connection broke is unknown until Settle has looked under the mutex, which whoever
+  // was under way there has until he has ended. Then a semaphore is made or raised wholly or not at
+  // all; one that was lowered or destroyed in part is so to the end.
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
-  absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
-                                                           const std::string& client_id) override;
   absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
   void Wake() override { holding_->Wake(); }
 
   // Takes the lowest slot that is free. Sleeps for some milliseconds where others were first.
   std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) override;
+  absl::Status WhyNotAsked() override { return std::exchange(not_asked_, absl::OkStatus()); }
   std::string Refuses(const std::string& semaphore, uint32_t limit) const override;
   void Abandon() override { GiveBackUncommitted(nullptr); }
   absl::Status Provide(const SemaphoreRow& row) override;
@@ -61,16 +58,6 @@ class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
   absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) override;
   // With the connection, all; one whose B queue was deleted by hand, after the next Load.
   std::vector<ledger::LostPermit> TakeLostPermits() override;
-
-  // Not asked of a store that owns its state.
-  absl::StatusOr<std::vector<std::string>> Changed(absl::Span<const SemaphoreRow* const>) override;
-  absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
-  absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
-  absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
-                                                 const std::string& after,
-                                                 uint32_t rows_max) override;
-  absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
-                                                      uint32_t rows_max) override;
 
  private:
   std::string Full(const std::string& name) const { return prefix_ + name; }
@@ -109,7 +96,12 @@ class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
   static uint32_t TakenElsewhere(const Used& used);
   void SetLimit(Used* used, uint32_t limit);
   std::optional<uint32_t> LowestFree(const Used& used) const;
-  absl::Status Apply(const ledger::SemaphoreDelta& delta);
+  absl::Status Apply(const ledger::SemaphoreDelta& delta, bool* begun);
+  absl::Status ApplyAgain(const ledger::SemaphoreDelta& delta, bool* unknown);
+  void Keep(const ledger::SemaphoreDelta& delta, uint32_t from, uint32_t to);
+  absl::Status Act(const std::string& name, uint32_t from, uint32_t to, bool* begun);
+  void Finish(ledger::Transaction* transaction);
+  std::optional<Permit> NotAsked(absl::Status why, bool waits);
   void GiveBackUncommitted(const ledger::Transaction* transaction);
   void CarryOut(const ledger::SemaphoreDelta& delta);
   void GiveBack(const std::string& name, Used* used, const Id& claim);
@@ -129,9 +121,10 @@ class SlotStore : public ledger::LedgerStore, public ledger::PermitSource {
   uint64_t revisions_ = 0;
   std::map<std::string, Used> used_;
   std::vector<ledger::LostPermit> lost_;
+  absl::Status not_asked_;
+  std::string act_failed_;  // Why it is not known what became of the last act.
   // Since the last commit: what that does not grant is given back.
   std::vector<std::pair<std::string, Id>> taken_;
-  std::map<uint32_t, std::map<uint64_t, ledger::Answer>> answers_;
   std::minstd_rand random_{std::random_device{}()};
 };
 

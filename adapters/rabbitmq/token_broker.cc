@@ -358,9 +358,16 @@ absl::StatusOr<StoredSemaphore> TokenBroker::Create(const SemaphoreRow& row, uin
   return stored;
 }
 
-absl::Status TokenBroker::Destroy(const std::string& name) {
+absl::Status TokenBroker::Destroy(const std::string& name, uint64_t incarnation, bool* begun) {
   absl::StatusOr<std::unique_ptr<Mutex>> mutex = LockAdmin(name);
   if (!mutex.ok()) return mutex.status();
+  if (incarnation != 0) {
+    absl::StatusOr<std::optional<StoredSemaphore>> stored = Read(name);
+    // (What cannot be read is destroyed all the same.)
+    if (absl::IsUnavailable(stored.status())) return stored.status();
+    if (stored.ok() && *stored && (*stored)->incarnation != incarnation) return absl::OkStatus();
+  }
+  *begun = true;
   absl::StatusOr<Channel> channel = connection_->OpenChannel();
   if (!channel.ok()) return channel.status();
   // The tokens first: what is left of it otherwise could be taken for a whole one.

@@ -76,7 +76,8 @@ class TokenBroker {
                                                  const std::string& after, uint32_t names_max);
 
   // `act` is a number that no other act has. *begun is set as soon as something may have been
-  // written: UNAVAILABLE then says that it may stand or not, and Find tells, once it answers.
+  // written: UNAVAILABLE then says that it may stand or not, and FindAct tells, once it answers; a
+  // Destroy is repeated.
 
   // Makes it, with its tokens. ALREADY_EXISTS: it is there.
   absl::StatusOr<StoredSemaphore> Create(const SemaphoreRow& row, uint64_t act, bool* begun);
@@ -85,8 +86,9 @@ class TokenBroker {
   absl::StatusOr<StoredSemaphore> Update(const SemaphoreRow& row, uint64_t act, bool* begun);
   // What the act has written; nullopt: it has written nothing, and never will.
   absl::StatusOr<std::optional<StoredSemaphore>> FindAct(const std::string& name, uint64_t act);
-  // Also if it is not there, or only in part; so it may be repeated.
-  absl::Status Destroy(const std::string& name);
+  // Also if it is not there, or only in part; so it may be repeated. Of another incarnation than
+  // this one (0: of any) it is somebody's who has made it since, and left alone.
+  absl::Status Destroy(const std::string& name, uint64_t incarnation, bool* begun);
   // The queue of tokens has gone: makes it anew, with all tokens.
   absl::StatusOr<std::optional<StoredSemaphore>> Remake(const std::string& name);
 

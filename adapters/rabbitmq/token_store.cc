@@ -27,10 +27,6 @@ constexpr std::chrono::seconds kReadAgain{60};
 constexpr std::chrono::milliseconds kCountedAfter{200};
 constexpr std::chrono::milliseconds kCountPause{5};
 
-absl::Status NotAsked() {
-  return absl::UnimplementedError("rabbitmq: a store of permits is not asked for that");
-}
-
 uint64_t TokenOf(const Token& token, const Delivery& delivery) {
   return token.base + static_cast<uint64_t>(delivery.delivery_count) + 1;
 }
@@ -338,13 +334,7 @@ CommitResult TokenStore::CommitRows(Transaction* transaction, bool again) {
 
 void TokenStore::Finish(const Transaction& transaction) {
   taken_.clear();
-  for (const ledger::Answer& answer : transaction.answers)
-    answers_[answer.request.client][answer.request.sequence] = answer;
-  for (const ledger::AnswerFloor& floor : transaction.answer_floors) {
-    auto& answers = answers_[floor.client];
-    answers.erase(answers.begin(), answers.lower_bound(floor.below));
-  }
-  for (const uint32_t client : transaction.forgotten_clients) answers_.erase(client);
+  KeepAnswers(transaction);
   // From here on it stands: what breaks now has given everything back, and is told as lost.
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     if (Used* used = Find(delta.name)) GiveBackEnded(delta, used);
@@ -384,10 +374,13 @@ std::optional<absl::Status> TokenStore::Apply(SemaphoreDelta* delta, bool again)
     return status;
   }
   if (!delta->after) {
-    absl::Status gone = broker_.Destroy(delta->name);
-    if (absl::IsUnavailable(gone) && again) return std::nullopt;
+    Used* used = Find(delta->name);
+    bool begun = again;
+    absl::Status gone =
+        broker_.Destroy(delta->name, used == nullptr ? 0 : used->stored.incarnation, &begun);
+    if (absl::IsUnavailable(gone) && begun) return std::nullopt;
     if (!gone.ok()) return gone;
-    if (Used* used = Find(delta->name)) {
+    if (used != nullptr) {
       used->held.clear();  // They have ended with it.
       Lose(delta->name, used);
       used_.erase(delta->name);
@@ -422,32 +415,6 @@ absl::StatusOr<StoredSemaphore> TokenStore::Write(const SemaphoreDelta& delta, b
   *unknown = begun && absl::IsUnavailable(stored.status());
   if (*unknown) act_failed_ = std::string(stored.status().message());
   return stored;
-}
-
-absl::StatusOr<std::optional<ledger::Answer>> TokenStore::FindAnswer(const RequestKey& request,
-                                                                     const std::string&) {
-  const auto client = answers_.find(request.client);
-  if (client == answers_.end()) return std::nullopt;
-  const auto answer = client->second.find(request.sequence);
-  if (answer == client->second.end()) return std::nullopt;
-  return answer->second;
-}
-
-// ---- not asked ----
-
-absl::StatusOr<std::vector<std::string>> TokenStore::Changed(
-    absl::Span<const SemaphoreRow* const>) {
-  return NotAsked();
-}
-absl::StatusOr<ledger::LedgerStore::SessionAt> TokenStore::LoadSession(const Id&) {
-  return NotAsked();
-}
-absl::StatusOr<ledger::LedgerStore::Hosted> TokenStore::HostedBy(absl::Span<const NodeRef>) {
-  return NotAsked();
-}
-absl::StatusOr<std::vector<HistoryRow>> TokenStore::ReadHistory(const std::string&, uint64_t,
-                                                                uint32_t) {
-  return NotAsked();
 }
 
 }  // namespace semaphored::rabbitmq

@@ -18,30 +18,25 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "adapters/ledger/store.h"
+#include "adapters/ledger/permit_store.h"
 #include "adapters/rabbitmq/connection.h"
 #include "adapters/rabbitmq/token_broker.h"
 
 namespace semaphored::rabbitmq {
 
-class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
+class TokenStore : public ledger::PermitStore {
  public:
   // `prefix` stands before the names of all queues.
   TokenStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connection> administering,
              const std::string& prefix, const Guarantees& guarantees);
 
   const Guarantees& guarantees() const override { return guarantees_; }
-  bool owns_state() const override { return true; }
-  ledger::PermitSource* permits() override { return this; }
 
-  absl::StatusOr<ledger::Image> LoadAll() override { return ledger::Image(); }
   // Rows only. What is in use here is read again if it is known to have changed, or was read long
   // ago.
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
-  absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
-                                                           const std::string& client_id) override;
   absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
   absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
                                                  const std::string& after,
@@ -56,13 +51,6 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) override;
   absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) override;
   std::vector<ledger::LostPermit> TakeLostPermits() override;
-
-  // Not asked of a store that owns its state.
-  absl::StatusOr<std::vector<std::string>> Changed(absl::Span<const SemaphoreRow* const>) override;
-  absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
-  absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
-  absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
-                                                      uint32_t rows_max) override;
 
  private:
   struct Held {
@@ -154,7 +142,6 @@ class TokenStore : public ledger::LedgerStore, public ledger::PermitSource {
   std::vector<ledger::Hint> pending_hints_;  // For the next Wait.
   // Since the last commit: if it fails they are given back.
   std::vector<std::pair<std::string, Id>> taken_;
-  std::map<uint32_t, std::map<uint64_t, ledger::Answer>> answers_;
 };
 
 }  // namespace semaphored::rabbitmq

@@ -11,7 +11,7 @@
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "tests/unit/postgres_fixture.h"
-#include "tests/unit/postgres_relay.h"
+#include "tests/unit/relay.h"
 
 namespace semaphored::postgres {
 namespace {

@@ -70,6 +70,7 @@ class Daemon {
   // In one batch. What was done, and what failed after it had begun.
   std::vector<absl::StatusOr<Outcome>> DoAll(std::vector<Command> commands) {
     std::vector<Submission> batch;
+    batch.reserve(commands.size());
     for (Command& command : commands) batch.push_back({++tickets_, std::move(command)});
     std::vector<absl::StatusOr<Outcome>> results(batch.size());
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);

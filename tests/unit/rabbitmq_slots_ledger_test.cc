@@ -163,7 +163,7 @@ TEST_CASE("rabbitmq slots: growing and shrinking, by us and by others", "[rabbit
   daemon.Create(name.text, 1);
   const LeasePtr one = daemon.Grant(name.text);
   const Id waiter = daemon.Queue(name.text);
-  REQUIRE(other.broker.Resize(name.text, 1, 2).ok());
+  REQUIRE(other.Resize(name.text, 1, 2).ok());
   const LeasePtr two = daemon.Granted(waiter);
   CHECK(two->slots == Slots{2});
   REQUIRE(daemon.Resize(name.text, 3).kind == OutcomeKind::kDone);
@@ -191,7 +191,7 @@ TEST_CASE("rabbitmq slots: a change of the limit by somebody else is not undone"
   Other other;
   daemon.Create(name.text, 2);
   daemon.Grant(name.text);
-  REQUIRE(other.broker.Resize(name.text, 2, 5).ok());
+  REQUIRE(other.Resize(name.text, 2, 5).ok());
   AdminResize add;
   add.change = AdminResize::Change::kAdd;
   add.amount = 2;
@@ -259,13 +259,13 @@ TEST_CASE("rabbitmq slots: what others destroy lives on for those who hold it", 
   const LeasePtr held = a.Grant(name.text);
   const Id of_a = a.Queue(name.text);
   const Id of_b = b.Queue(name.text);
-  REQUIRE(other.broker.Destroy(name.text).ok());
+  REQUIRE(other.Destroy(name.text).ok());
   CHECK(a.Ended(of_a) == EndCause::kDestroyed);
   CHECK(b.Ended(of_b) == EndCause::kDestroyed);
   CHECK_FALSE(a.HasEnded(held->id));
   CHECK(a.Acquire(name.text).kind == OutcomeKind::kDestroyed);
   // Made anew by others, it is left alone when ours has ended.
-  REQUIRE(other.broker.Create(name.text, 2).ok());
+  REQUIRE(other.Create(name.text, 2).ok());
   a.Release(name.text, held->id);
   CHECK(a.Until([&] { return a.Acquire(name.text).kind == OutcomeKind::kGranted; }));
   CHECK(other.Size(name.text) == 2);

@@ -25,12 +25,20 @@ namespace semaphored::rabbitmq::slots_test {
 struct Other {
   std::unique_ptr<Connection> connection = Connect();
   SlotBroker broker{connection.get(), connection.get()};
+  bool begun = false;  // An act that may have changed something.
 
   absl::Status Declare(const std::string& queue, const QueueOptions& options) {
     const Channel channel = connection->OpenChannel().value();
     absl::Status status = connection->Declare(channel, queue, options).status();
     if (connection->is_open(channel)) connection->CloseChannel(channel).IgnoreError();
     return status;
+  }
+  absl::Status Create(const std::string& name, uint32_t size) {
+    return broker.Create(name, size, &begun);
+  }
+  absl::Status Destroy(const std::string& name) { return broker.Destroy(name, &begun); }
+  absl::Status Resize(const std::string& name, uint32_t from, uint32_t to) {
+    return broker.Resize(name, from, to, &begun);
   }
   absl::Status DeclareSlot(const std::string& name, uint32_t slot) {
     return Declare(absl::StrCat(name, "-A-", slot), {.durable = true, .messages_max = 0});
@@ -63,7 +71,7 @@ struct Name {
   }
   ~Name() {
     Other other;
-    other.broker.Destroy(text).IgnoreError();
+    other.Destroy(text).IgnoreError();
   }
 };
 

@@ -24,7 +24,7 @@ TEST_CASE("rabbitmq slots: the queues are those of amqp-locks, with their argume
   const Name name;
   Other ours;
   Other other;
-  REQUIRE(ours.broker.Create(name.text, 2).ok());
+  REQUIRE(ours.Create(name.text, 2).ok());
   REQUIRE(ours.broker.TryTake(name.text, 2).value() == Attempt::kTaken);
   // Declared anew with equal arguments they are the same, otherwise that is refused.
   CHECK(other.DeclareSlot(name.text, 1).ok());
@@ -66,31 +66,31 @@ TEST_CASE("rabbitmq slots: the size is where the first gap is", "[rabbitmq]") {
 TEST_CASE("rabbitmq slots: hundreds of slots are probed in a few round trips", "[rabbitmq]") {
   const Name name;
   Other other;
-  REQUIRE(other.broker.Create(name.text, 300).ok());
+  REQUIRE(other.Create(name.text, 300).ok());
   CHECK(other.broker.Look(name.text, 1).value().size == 300);
   const auto begun = steady_clock::now();
   CHECK(other.broker.Look(name.text, 301).value().size == 300);
   CHECK(steady_clock::now() - begun < seconds(2));
-  REQUIRE(other.broker.Destroy(name.text).ok());
+  REQUIRE(other.Destroy(name.text).ok());
   CHECK(other.broker.Look(name.text, 1, kOvershoot).value().size == 0);
 }
 
 TEST_CASE("rabbitmq slots: slots are added and removed at the top", "[rabbitmq]") {
   const Name name;
   Other other;
-  REQUIRE(other.broker.Create(name.text, 2).ok());
-  CHECK(absl::IsAlreadyExists(other.broker.Create(name.text, 2)));
-  REQUIRE(other.broker.Resize(name.text, 2, 5).ok());
+  REQUIRE(other.Create(name.text, 2).ok());
+  CHECK(absl::IsAlreadyExists(other.Create(name.text, 2)));
+  REQUIRE(other.Resize(name.text, 2, 5).ok());
   CHECK(other.Size(name.text) == 5);
-  CHECK(absl::IsAborted(other.broker.Resize(name.text, 2, 3)));
+  CHECK(absl::IsAborted(other.Resize(name.text, 2, 3)));
   REQUIRE(other.Hold(name.text, 5).ok());
-  REQUIRE(other.broker.Resize(name.text, 5, 3).ok());
+  REQUIRE(other.Resize(name.text, 5, 3).ok());
   CHECK(other.Size(name.text) == 3);
   // Whoever had the fifth still has it.
   CHECK(other.broker.Look(name.text, 5).value().taken == std::set<uint32_t>{5});
-  REQUIRE(other.broker.Destroy(name.text).ok());
+  REQUIRE(other.Destroy(name.text).ok());
   CHECK(other.Size(name.text) == 0);
-  CHECK(other.broker.Destroy(name.text).ok());
+  CHECK(other.Destroy(name.text).ok());
   CHECK(other.broker.Look(name.text, 5).value().taken == std::set<uint32_t>{5});
 }
 
@@ -99,15 +99,15 @@ TEST_CASE("rabbitmq slots: every act deletes what it finds beyond the end", "[ra
   Other other;
   const auto strays = [&] { return other.broker.Look(name.text, 1, 40).value().strays; };
   REQUIRE(other.DeclareSlot(name.text, 4).ok());
-  REQUIRE(other.broker.Create(name.text, 2).ok());
+  REQUIRE(other.Create(name.text, 2).ok());
   CHECK(strays().empty());
   REQUIRE(other.DeclareSlot(name.text, 18).ok());
   REQUIRE(other.DeclareSlot(name.text, 4).ok());
-  REQUIRE(other.broker.Resize(name.text, 2, 3).ok());
+  REQUIRE(other.Resize(name.text, 2, 3).ok());
   CHECK(other.Size(name.text) == 3);  // Not five: the stray fourth went first.
   CHECK(strays().empty());
   REQUIRE(other.DeclareSlot(name.text, 19).ok());
-  REQUIRE(other.broker.Resize(name.text, 3, 1).ok());
+  REQUIRE(other.Resize(name.text, 3, 1).ok());
   CHECK(strays().empty());
   REQUIRE(other.DeclareSlot(name.text, 3).ok());
   REQUIRE(other.DeclareSlot(name.text, 17).ok());
@@ -115,7 +115,7 @@ TEST_CASE("rabbitmq slots: every act deletes what it finds beyond the end", "[ra
   CHECK(other.broker.DeleteStrays(name.text).value() == 0);
   CHECK(other.Size(name.text) == 1);
   REQUIRE(other.DeclareSlot(name.text, 3).ok());
-  REQUIRE(other.broker.Destroy(name.text).ok());
+  REQUIRE(other.Destroy(name.text).ok());
   CHECK(strays().empty());
 }
 
@@ -123,30 +123,30 @@ TEST_CASE("rabbitmq slots: every act needs the mutex, and gives it back also whe
           "[rabbitmq]") {
   const Name name;
   Other ours;
-  REQUIRE(ours.broker.Create(name.text, 1).ok());
+  REQUIRE(ours.Create(name.text, 1).ok());
   {
     Other other;
     REQUIRE(
         other.Declare(name.text, {.durable = false, .exclusive = true, .messages_max = 0}).ok());
-    CHECK(absl::IsUnavailable(ours.broker.Create(name.text, 1)));
-    CHECK(absl::IsUnavailable(ours.broker.Resize(name.text, 1, 2)));
+    CHECK(absl::IsUnavailable(ours.Create(name.text, 1)));
+    CHECK(absl::IsUnavailable(ours.Resize(name.text, 1, 2)));
     CHECK(absl::IsUnavailable(ours.broker.DeleteStrays(name.text).status()));
-    CHECK(absl::IsUnavailable(ours.broker.Destroy(name.text)));
+    CHECK(absl::IsUnavailable(ours.Destroy(name.text)));
     CHECK(ours.Size(name.text) == 1);
     REQUIRE(other.Delete(name.text).ok());
     // Acts that fail midway: there is a queue that is somebody's own.
     REQUIRE(other.Declare(name.text + "-A-5", {.durable = false, .exclusive = true}).ok());
-    CHECK(absl::IsUnavailable(ours.broker.Resize(name.text, 1, 2)));
+    CHECK(absl::IsUnavailable(ours.Resize(name.text, 1, 2)));
     CHECK(absl::IsUnavailable(ours.broker.DeleteStrays(name.text).status()));
-    CHECK(absl::IsUnavailable(ours.broker.Destroy(name.text)));
+    CHECK(absl::IsUnavailable(ours.Destroy(name.text)));
     CHECK(ours.Size(name.text) == 1);
     CHECK_FALSE(other.Exists(name.text));
     REQUIRE(other.Delete(name.text + "-A-5").ok());
-    CHECK(absl::IsAlreadyExists(ours.broker.Create(name.text, 1)));
-    CHECK(absl::IsAborted(ours.broker.Resize(name.text, 2, 3)));
+    CHECK(absl::IsAlreadyExists(ours.Create(name.text, 1)));
+    CHECK(absl::IsAborted(ours.Resize(name.text, 2, 3)));
     CHECK_FALSE(other.Exists(name.text));
   }
-  CHECK(ours.broker.Destroy(name.text).ok());
+  CHECK(ours.Destroy(name.text).ok());
 }
 
 TEST_CASE("rabbitmq slots: who loses a race loses a channel, and nothing that it holds",
@@ -154,7 +154,7 @@ TEST_CASE("rabbitmq slots: who loses a race loses a channel, and nothing that it
   const Name name;
   Other ours;
   Other other;
-  REQUIRE(ours.broker.Create(name.text, 2).ok());
+  REQUIRE(ours.Create(name.text, 2).ok());
   REQUIRE(ours.broker.TryTake(name.text, 1).value() == Attempt::kTaken);
   REQUIRE(other.broker.TryTake(name.text, 2).value() == Attempt::kTaken);
   const uint64_t life = ours.connection->life();

@@ -1,4 +1,4 @@
-#include "tests/unit/postgres_relay.h"
+#include "tests/unit/relay.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -8,12 +8,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
 
-namespace semaphored::postgres {
+namespace semaphored {
 namespace {
 
 sockaddr_in Loopback(uint16_t port) {
@@ -82,6 +83,17 @@ void Relay::LoseAnswers() {
   for (Link& link : links_) link.answers_lost = true;
 }
 
+void Relay::LoseAllAnswers() {
+  LoseAnswers();
+  const std::lock_guard lock(mutex_);
+  all_lost_ = true;
+}
+
+void Relay::LoseAnswersAfter(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  for (Link& link : links_) link.answer_bytes_left = bytes;
+}
+
 void Relay::DelayRequests() {
   const std::lock_guard lock(mutex_);
   for (Link& link : links_) link.requests_delayed = true;
@@ -122,6 +134,7 @@ void Relay::Accept() {
   const int on = 1;
   setsockopt(link.client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(link.server, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  link.answers_lost = all_lost_;
   links_.push_back(std::move(link));
 }
 
@@ -154,7 +167,10 @@ void Relay::FromServer(Link* link) {
     ++late_answers_;
     answered_.notify_all();
   } else if (!link->answers_lost) {
-    SendAll(link->client, std::string_view(buffer, static_cast<size_t>(got)));
+    const size_t passed_on = std::min(static_cast<size_t>(got), link->answer_bytes_left);
+    SendAll(link->client, std::string_view(buffer, passed_on));
+    if (link->answer_bytes_left != SIZE_MAX) link->answer_bytes_left -= passed_on;
+    link->answers_lost = link->answer_bytes_left == 0;
   }
 }
 
@@ -193,4 +209,4 @@ SilentListener::SilentListener() { socket_ = Listen(&port_); }
 
 SilentListener::~SilentListener() { close(socket_); }
 
-}  // namespace semaphored::postgres
+}  // namespace semaphored

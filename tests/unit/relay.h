@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-namespace semaphored::postgres {
+namespace semaphored {
 
 // Passes bytes on, in a thread of its own. What is said of connections is said of those that there
 // are; new ones are passed on. Any thread.
@@ -26,6 +26,10 @@ class Relay {
 
   // The server hears everything, and is not heard any more.
   void LoseAnswers();
+  // The same, when each connection has been sent so many bytes more.
+  void LoseAnswersAfter(size_t bytes);
+  // Nor on new ones.
+  void LoseAllAnswers();
   // What the client says is still on its way, also when it has hung up.
   void DelayRequests();
   // What was on its way arrives; returns when the server has answered it, to nobody. False: not
@@ -39,6 +43,7 @@ class Relay {
     int client = -1;
     int server = -1;
     bool answers_lost = false;
+    size_t answer_bytes_left = SIZE_MAX;
     bool requests_delayed = false;
     std::string delayed;
   };
@@ -56,6 +61,7 @@ class Relay {
   std::mutex mutex_;
   std::condition_variable answered_;
   std::list<Link> links_;
+  bool all_lost_ = false;
   uint64_t late_answers_ = 0;  // To clients that have gone.
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
@@ -76,4 +82,4 @@ class SilentListener {
   uint16_t port_ = 0;
 };
 
-}  // namespace semaphored::postgres
+}  // namespace semaphored
