@@ -25,7 +25,7 @@ const Requester* RequesterOf(const Command& command);
 // What is wrong with one semaphore's things in the engine, and with no other's.
 inline bool ConcernsOneOnly(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsUnimplemented(status) || absl::IsInternal(status) ||
-         absl::IsOutOfRange(status);
+         absl::IsOutOfRange(status) || absl::IsDeadlineExceeded(status);
 }
 
 class LedgerAdapter final : public Adapter {

@@ -146,8 +146,10 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::AskStore(const Command& co
   }
   const auto unusable = unusable_.find(std::string(SemaphoreOf(command)));
   if (unusable != unusable_.end()) {
-    const bool full = absl::IsOutOfRange(unusable->second);
-    Outcome outcome = Simply(full ? OutcomeKind::kLimitReached : OutcomeKind::kUnsupported);
+    OutcomeKind kind = OutcomeKind::kUnsupported;
+    if (absl::IsOutOfRange(unusable->second)) kind = OutcomeKind::kLimitReached;
+    if (absl::IsDeadlineExceeded(unusable->second)) kind = OutcomeKind::kBusy;
+    Outcome outcome = Simply(kind);
     outcome.message = std::string(unusable->second.message());
     return std::optional<Outcome>(std::move(outcome));
   }

@@ -239,6 +239,11 @@ absl::Status LedgerAdapter::PrepareOne(const Command& command) {
   if (!loaded_.contains(name)) {
     if (absl::Status status = LoadRow(name); !status.ok()) return status;
   }
+  // Who waits can do so until it answers again.
+  if (const auto* acquire = std::get_if<AcquireCommand>(&command);
+      acquire != nullptr && !acquire->wait && store_->permits()->Silent(name))
+    return absl::DeadlineExceededError(
+        absl::StrCat(guarantees().adapter, ": what keeps ", name, " does not answer now"));
   const auto* admin = std::get_if<AdminCommand>(&command);
   if (admin == nullptr || !loaded_.contains(name)) return absl::OkStatus();
   if (std::holds_alternative<AdminPrune>(admin->act)) {
@@ -288,12 +293,12 @@ absl::StatusOr<Outcome> LedgerAdapter::ListPermits(const ListCommand& command) {
   if (outcome.report->more) names.resize(command.rows_max);
   for (const std::string& name : names) {
     if (name.empty()) continue;
-    if (!loaded_.contains(name)) {
-      if (absl::Status status = LoadRow(name); !status.ok()) return status;
-    }
-    Semaphore* semaphore = loaded_.contains(name) ? state_.Find(name) : nullptr;
-    if (semaphore == nullptr) continue;
-    if (absl::Status status = CountElsewhere(semaphore); !status.ok()) return status;
+    // One that cannot be used is left out, and whoever names it is told why.
+    absl::Status status = loaded_.contains(name) ? absl::OkStatus() : LoadRow(name);
+    Semaphore* semaphore = status.ok() && loaded_.contains(name) ? state_.Find(name) : nullptr;
+    if (semaphore != nullptr) status = CountElsewhere(semaphore);
+    if (!status.ok() && !ConcernsOneOnly(status)) return status;
+    if (!status.ok() || semaphore == nullptr) continue;
     outcome.report->infos.push_back(Describe(*semaphore, 0));
   }
   if (!guarantees().names && outcome.report->infos.empty()) {

@@ -1,5 +1,6 @@
 // Engines that hand out permits one by one, instead of keeping who has them. All calls may block
-// for as long as the engine takes to answer; an error means that the engine could not be asked.
+// for as long as the engine takes to answer; an error means that the engine could not be asked
+// (DEADLINE_EXCEEDED: it could not for this semaphore alone).
 #pragma once
 
 #include <cstdint>
@@ -48,6 +49,10 @@ class PermitSource {
   // Why a Take since the last call could not ask the engine, for a claim that does not wait: then
   // nobody knows whether it is full.
   virtual absl::Status WhyNotAsked() { return absl::OkStatus(); }
+
+  // The engine is known not to answer for this semaphore now, though it does for others. Asks
+  // nobody.
+  virtual bool Silent(const std::string&) { return false; }
 
   // Gives back what was taken since the last commit: that batch does not come to one.
   virtual void Abandon() = 0;

@@ -1,9 +1,7 @@
 #include "adapters/rabbitmq/connection.h"
 
-#include <amqp_framing.h>
 #include <amqp_ssl_socket.h>
 #include <amqp_tcp_socket.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/rabbitmq/connection_parts.h"
 
 namespace semaphored::rabbitmq {
 namespace {
@@ -19,20 +18,10 @@ constexpr int kFrameBytesMax = 131'072;
 constexpr int kChannelsMax = 2047;
 constexpr char kAuthorities[] = "/etc/ssl/certs/ca-certificates.crt";
 constexpr uint8_t kPersistent = 2;
-constexpr size_t kBodyBytesMax = 8 << 20;
 
 amqp_bytes_t Bytes(const std::string& text) {
   return {text.size(), const_cast<char*>(text.data())};  // NOLINT: a C library's type.
 }
-std::string Text(const amqp_bytes_t& bytes) {
-  return {static_cast<const char*>(bytes.bytes), bytes.len};
-}
-
-timeval TimevalOf(std::chrono::milliseconds duration) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(duration);
-  return {seconds.count(), std::chrono::microseconds(duration - seconds).count()};
-}
-
 amqp_table_entry_t Entry(const char* key, int64_t number) {
   amqp_table_entry_t entry{};
   entry.key = amqp_cstring_bytes(key);
@@ -58,59 +47,6 @@ amqp_table_t Table(std::vector<amqp_table_entry_t>& entries) {
   return {static_cast<int>(entries.size()), entries.data()};
 }
 
-absl::Status Unavailable(std::string_view why) {
-  return absl::UnavailableError(absl::StrCat("rabbitmq: ", std::string(why)));
-}
-
-// Why the broker closed a channel or the connection.
-absl::Status StatusOf(int code, const std::string& text) {
-  const std::string message = absl::StrCat("rabbitmq: ", text, " (", code, ")");
-  switch (code) {
-    case AMQP_NOT_FOUND:
-      return absl::NotFoundError(message);
-    case AMQP_RESOURCE_LOCKED:
-      return absl::AlreadyExistsError(message);
-    case AMQP_PRECONDITION_FAILED:
-      return absl::FailedPreconditionError(message);
-    case AMQP_ACCESS_REFUSED:
-    case AMQP_NOT_ALLOWED:
-      return absl::PermissionDeniedError(message);
-    case AMQP_RESOURCE_ERROR:
-      return absl::ResourceExhaustedError(message);
-    default:
-      return absl::UnavailableError(message);
-  }
-}
-
-// The number behind a name in a table; 0: it is not there.
-int64_t NumberIn(const amqp_table_t& table, std::string_view name) {
-  for (int i = 0; i < table.num_entries; ++i) {
-    const amqp_table_entry_t& entry = table.entries[i];
-    if (std::string_view(static_cast<const char*>(entry.key.bytes), entry.key.len) != name)
-      continue;
-    switch (entry.value.kind) {
-      case AMQP_FIELD_KIND_I8:
-        return entry.value.value.i8;
-      case AMQP_FIELD_KIND_U8:
-        return entry.value.value.u8;
-      case AMQP_FIELD_KIND_I16:
-        return entry.value.value.i16;
-      case AMQP_FIELD_KIND_U16:
-        return entry.value.value.u16;
-      case AMQP_FIELD_KIND_I32:
-        return entry.value.value.i32;
-      case AMQP_FIELD_KIND_U32:
-        return entry.value.value.u32;
-      case AMQP_FIELD_KIND_I64:
-      case AMQP_FIELD_KIND_U64:
-        return entry.value.value.i64;
-      default:
-        return 0;
-    }
-  }
-  return 0;
-}
-
 std::string TextIn(const amqp_table_t& table, std::string_view name) {
   for (int i = 0; i < table.num_entries; ++i) {
     const amqp_table_entry_t& entry = table.entries[i];
@@ -122,46 +58,6 @@ std::string TextIn(const amqp_table_t& table, std::string_view name) {
 }
 
 }  // namespace
-
-struct Connection::Incoming {
-  enum class Kind : uint8_t { kDelivered, kGot, kReturned };
-  Kind kind = Kind::kDelivered;
-  Delivery delivery;
-  uint64_t body_size = 0;
-  bool has_header = false;
-};
-
-struct Connection::Confirming {
-  Channel channel = 0;
-  uint64_t first = 0;  // Sequence number.
-  std::vector<Confirm> confirms;
-  size_t left = 0;
-
-  void Settle(uint64_t sequence, bool multiple, Confirm confirm) {
-    for (size_t i = 0; i < confirms.size(); ++i) {
-      const uint64_t each = first + i;
-      if (multiple ? each > sequence : each != sequence) continue;
-      if (confirms[i] == Confirm::kUnknown) {
-        confirms[i] = confirm;
-        --left;
-      } else if (confirms[i] == Confirm::kNoQueue && !returned_counted.contains(i)) {
-        // It was returned before, and is confirmed now.
-        returned_counted.insert(i);
-        --left;
-      }
-    }
-  }
-  // Returns come in the order of publishing, each before its confirm.
-  void Returned(const std::string& body_and_queue) {
-    for (size_t i = 0; i < confirms.size(); ++i) {
-      if (confirms[i] != Confirm::kUnknown || keys[i] != body_and_queue) continue;
-      confirms[i] = Confirm::kNoQueue;
-      return;
-    }
-  }
-  std::vector<std::string> keys;
-  std::set<size_t> returned_counted;
-};
 
 Connection::Connection(Url url, std::string name)
     : url_(std::move(url)), name_(std::move(name)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -181,6 +77,9 @@ void Connection::Close() {
   events_.clear();
   published_.clear();
   blocked_.clear();
+  late_.clear();
+  closing_.clear();
+  probe_ = 0;
 }
 
 absl::Status Connection::Break(std::string_view why) {
@@ -217,7 +116,10 @@ absl::Status Connection::Open() {
   ++life_;
   next_channel_ = 1;
   answered_at_ = std::chrono::steady_clock::now();
-  return absl::OkStatus();
+  if (!keeps_late_) return absl::OkStatus();
+  absl::StatusOr<Channel> probe = OpenChannel();
+  if (probe.ok()) probe_ = *probe;
+  return probe.status();
 }
 
 absl::Status Connection::Login() {
@@ -256,23 +158,25 @@ void Connection::Forget(Channel channel) {
   open_.erase(channel);
   incoming_.erase(channel);
   published_.erase(channel);
+  late_.erase(channel);
+  closing_.erase(channel);
 }
 
 // ---- calls ----
 
-template <typename Method>
-absl::Status Connection::Send(Channel channel, amqp_method_number_t id, Method* method) {
+absl::Status Connection::Send(Channel channel, amqp_method_number_t id, void* method) {
   if (state_ == nullptr) return Unavailable("not connected");
   if (const int status = amqp_send_method(state_, channel, id, method); status != AMQP_STATUS_OK)
     return Break(amqp_error_string2(status));
   return absl::OkStatus();
 }
 
-template <typename Method>
 absl::StatusOr<amqp_method_t> Connection::Call(
-    Channel channel, amqp_method_number_t id, Method* method,
+    Channel channel, amqp_method_number_t id, void* method,
     std::initializer_list<amqp_method_number_t> answers) {
   if (state_ == nullptr) return Unavailable("not connected");
+  if (late_.contains(channel))
+    return absl::DeadlineExceededError("rabbitmq: the queue has not answered yet");
   amqp_maybe_release_buffers(state_);
   awaited_.assign(answers);
   answer_.reset();
@@ -280,18 +184,30 @@ absl::StatusOr<amqp_method_t> Connection::Call(
   answer_channel_ = channel;
   closed_ = absl::OkStatus();
   if (absl::Status status = Send(channel, id, method); !status.ok()) return status;
-  const SteadyTime deadline = std::chrono::steady_clock::now() + url_.timeout;
+  const bool keeps = keeps_late_ && open_.contains(channel) && channel != probe_;
+  const auto patience = keeps_late_ ? url_.timeout / 2 : url_.timeout;
+  const SteadyTime deadline = std::chrono::steady_clock::now() + patience;
   while (!answer_) {
     absl::StatusOr<bool> taken = TakeFrame(deadline);
     if (!taken.ok()) return taken.status();
     if (!closed_.ok()) return std::exchange(closed_, absl::OkStatus());
-    if (!*taken && std::chrono::steady_clock::now() >= deadline)
-      return Break(
-          absl::StrCat("no answer for ", url_.timeout.count(), " ms: the connection was given up"));
+    if (*taken || std::chrono::steady_clock::now() < deadline) continue;
+    if (keeps) return LeaveLate(channel);
+    return Break(
+        absl::StrCat("no answer for ", patience.count(), " ms: the connection was given up"));
   }
   answered_at_ = std::chrono::steady_clock::now();
   awaited_.clear();
   return *std::exchange(answer_, std::nullopt);
+}
+
+// A queue of which the leader is being elected answers later; the broker itself answers now, or the
+// connection is dead.
+absl::Status Connection::LeaveLate(Channel channel) {
+  late_[channel] = std::exchange(awaited_, {});
+  if (absl::Status alive = Sync(probe_); !alive.ok()) return alive;
+  return absl::DeadlineExceededError(
+      absl::StrCat("rabbitmq: a queue has not answered for ", (url_.timeout / 2).count(), " ms"));
 }
 
 absl::StatusOr<Channel> Connection::OpenChannel() {
@@ -315,6 +231,11 @@ absl::StatusOr<Channel> Connection::OpenChannel() {
 absl::Status Connection::CloseChannel(Channel channel) {
   amqp_channel_close_t method{};
   method.reply_code = AMQP_REPLY_SUCCESS;
+  // What is late will come before the answer to this.
+  if (late_.contains(channel)) {
+    if (!closing_.insert(channel).second) return absl::OkStatus();
+    return Send(channel, AMQP_CHANNEL_CLOSE_METHOD, &method);
+  }
   auto answer = Call(channel, AMQP_CHANNEL_CLOSE_METHOD, &method, {AMQP_CHANNEL_CLOSE_OK_METHOD});
   Forget(channel);
   return answer.status();
@@ -498,206 +419,6 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
     answered_at_ = std::chrono::steady_clock::now();
   }
   return done->confirms;
-}
-
-// ---- what comes in ----
-
-absl::StatusOr<bool> Connection::TakeFrame(SteadyTime deadline) {
-  if (state_ == nullptr) return Unavailable("not connected");
-  const SteadyTime now = std::chrono::steady_clock::now();
-  const auto left = deadline <= now ? std::chrono::milliseconds(0)
-                                    : std::chrono::ceil<std::chrono::milliseconds>(deadline - now);
-  const timeval timeout = TimevalOf(left);
-  amqp_frame_t frame;
-  const int status = amqp_simple_wait_frame_noblock(state_, &frame, &timeout);
-  if (status == AMQP_STATUS_TIMEOUT) return false;
-  if (status != AMQP_STATUS_OK) return Break(amqp_error_string2(status));
-  if (absl::Status handled = OnFrame(frame); !handled.ok()) return handled;
-  return true;
-}
-
-absl::Status Connection::OnFrame(const amqp_frame_t& frame) {
-  if (frame.frame_type == AMQP_FRAME_METHOD) return OnMethod(frame);
-  const auto found = incoming_.find(frame.channel);
-  if (found == incoming_.end()) return absl::OkStatus();
-  Incoming& message = *found->second;
-  if (frame.frame_type == AMQP_FRAME_HEADER) {
-    message.has_header = true;
-    message.body_size = frame.payload.properties.body_size;
-    const auto* properties =
-        static_cast<const amqp_basic_properties_t*>(frame.payload.properties.decoded);
-    if ((properties->_flags & AMQP_BASIC_HEADERS_FLAG) != 0)
-      message.delivery.delivery_count = NumberIn(properties->headers, "x-delivery-count");
-  } else if (frame.frame_type == AMQP_FRAME_BODY) {
-    // What is too long is none of ours: its beginning is enough to see that.
-    const amqp_bytes_t& part = frame.payload.body_fragment;
-    message.body_size -= std::min<uint64_t>(message.body_size, part.len);
-    if (message.delivery.body.size() + part.len <= kBodyBytesMax)
-      message.delivery.body.append(static_cast<const char*>(part.bytes), part.len);
-  }
-  if (message.has_header && message.body_size == 0) {
-    Incoming whole = std::move(message);
-    incoming_.erase(found);
-    OnMessage(std::move(whole));
-  }
-  return absl::OkStatus();
-}
-
-void Connection::OnMessage(Incoming message) {
-  switch (message.kind) {
-    case Incoming::Kind::kDelivered:
-      events_.push_back({BrokerEvent::Kind::kDelivery, message.delivery.channel,
-                         std::move(message.delivery), "", absl::OkStatus()});
-      return;
-    case Incoming::Kind::kGot:
-      got_ = std::move(message.delivery);
-      answer_ = amqp_method_t{AMQP_BASIC_GET_OK_METHOD, nullptr};
-      return;
-    case Incoming::Kind::kReturned:
-      if (confirming_ != nullptr && confirming_->channel == message.delivery.channel)
-        confirming_->Returned(
-            absl::StrCat(message.delivery.consumer_tag, "\n", message.delivery.body));
-  }
-}
-
-absl::Status Connection::OnChannelClose(Channel channel, const amqp_channel_close_t& close) {
-  absl::Status why = StatusOf(close.reply_code, Text(close.reply_text));
-  amqp_channel_close_ok_t ok{};
-  if (absl::Status status = Send(channel, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok); !status.ok())
-    return status;
-  const bool known = open_.contains(channel);
-  Forget(channel);
-  if (!awaited_.empty() && channel == answer_channel_) closed_ = why;
-  if (known)
-    events_.push_back({BrokerEvent::Kind::kChannelClosed, channel, {}, "", std::move(why)});
-  return absl::OkStatus();
-}
-
-absl::Status Connection::OnMethod(const amqp_frame_t& frame) {
-  const amqp_method_t& method = frame.payload.method;
-  const Channel channel = frame.channel;
-  const auto begin = [&](Incoming::Kind kind, Delivery delivery) {
-    auto message = std::make_unique<Incoming>();
-    message->kind = kind;
-    message->delivery = std::move(delivery);
-    message->delivery.channel = channel;
-    incoming_[channel] = std::move(message);
-  };
-  switch (method.id) {
-    case AMQP_BASIC_DELIVER_METHOD: {
-      const auto* deliver = static_cast<const amqp_basic_deliver_t*>(method.decoded);
-      begin(Incoming::Kind::kDelivered, {channel, Text(deliver->consumer_tag),
-                                         deliver->delivery_tag, deliver->redelivered != 0, 0, ""});
-      return absl::OkStatus();
-    }
-    case AMQP_BASIC_GET_OK_METHOD: {
-      const auto* got = static_cast<const amqp_basic_get_ok_t*>(method.decoded);
-      begin(Incoming::Kind::kGot, {channel, "", got->delivery_tag, got->redelivered != 0, 0, ""});
-      return absl::OkStatus();
-    }
-    case AMQP_BASIC_RETURN_METHOD: {
-      const auto* returned = static_cast<const amqp_basic_return_t*>(method.decoded);
-      // The queue's name travels in the consumer tag's place.
-      begin(Incoming::Kind::kReturned, {channel, Text(returned->routing_key), 0, false, 0, ""});
-      return absl::OkStatus();
-    }
-    case AMQP_BASIC_ACK_METHOD: {
-      const auto* ack = static_cast<const amqp_basic_ack_t*>(method.decoded);
-      if (confirming_ != nullptr && confirming_->channel == channel)
-        confirming_->Settle(ack->delivery_tag, ack->multiple != 0, Confirm::kStored);
-      return absl::OkStatus();
-    }
-    case AMQP_BASIC_NACK_METHOD: {
-      const auto* nack = static_cast<const amqp_basic_nack_t*>(method.decoded);
-      if (confirming_ != nullptr && confirming_->channel == channel)
-        confirming_->Settle(nack->delivery_tag, nack->multiple != 0, Confirm::kRefused);
-      return absl::OkStatus();
-    }
-    case AMQP_BASIC_CANCEL_METHOD: {
-      const auto* cancel = static_cast<const amqp_basic_cancel_t*>(method.decoded);
-      events_.push_back({BrokerEvent::Kind::kConsumerCancelled,
-                         channel,
-                         {},
-                         Text(cancel->consumer_tag),
-                         absl::OkStatus()});
-      return absl::OkStatus();
-    }
-    case AMQP_CHANNEL_CLOSE_METHOD:
-      return OnChannelClose(channel, *static_cast<const amqp_channel_close_t*>(method.decoded));
-    case AMQP_CONNECTION_CLOSE_METHOD: {
-      const auto* close = static_cast<const amqp_connection_close_t*>(method.decoded);
-      return Break(absl::StrCat("the broker closed the connection: ", Text(close->reply_text)));
-    }
-    case AMQP_CONNECTION_BLOCKED_METHOD:
-      blocked_ = Text(static_cast<const amqp_connection_blocked_t*>(method.decoded)->reason);
-      if (blocked_.empty()) blocked_ = "blocked";
-      return absl::OkStatus();
-    case AMQP_CONNECTION_UNBLOCKED_METHOD:
-      blocked_.clear();
-      return absl::OkStatus();
-    default:
-      break;
-  }
-  if (channel == answer_channel_ && std::ranges::count(awaited_, method.id) > 0) answer_ = method;
-  return absl::OkStatus();
-}
-
-// Takes what has come; if nothing has, waits for something, or Wake, not for long.
-absl::Status Connection::TakeSome(SteadyTime deadline) {
-  // All that is there, first.
-  bool any = false;
-  for (;;) {
-    absl::StatusOr<bool> taken = TakeFrame(SteadyTime::min());
-    if (!taken.ok()) return taken.status();
-    if (!*taken) break;
-    any = true;
-  }
-  const SteadyTime now = std::chrono::steady_clock::now();
-  if (any || now >= deadline) return absl::OkStatus();
-  // Heartbeats are sent, and missed, when frames are looked for.
-  const auto pause = std::min<std::chrono::milliseconds>(
-      std::chrono::ceil<std::chrono::milliseconds>(deadline - now),
-      std::chrono::milliseconds(url_.heartbeat) / 4);
-  pollfd files[] = {{amqp_get_sockfd(state_), POLLIN, 0}, {wake_, POLLIN, 0}};
-  poll(files, 2, static_cast<int>(pause.count()));
-  if ((files[1].revents & POLLIN) == 0) return absl::OkStatus();
-  uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
-  woken_ = true;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<BrokerEvent>> Connection::Wait(SteadyTime deadline) {
-  if (state_ == nullptr) return Unavailable("not connected");
-  for (;;) {
-    if (events_.empty()) amqp_maybe_release_buffers(state_);
-    const bool wait = events_.empty() && !woken_;
-    if (absl::Status status = TakeSome(wait ? deadline : SteadyTime::min()); !status.ok())
-      return status;
-    if (!events_.empty() || woken_ || std::chrono::steady_clock::now() >= deadline) {
-      woken_ = false;
-      return std::exchange(events_, {});
-    }
-  }
-}
-
-absl::StatusOr<std::vector<BrokerEvent>> Connection::WaitOn(Channel channel, SteadyTime deadline) {
-  if (state_ == nullptr) return Unavailable("not connected");
-  for (;;) {
-    std::vector<BrokerEvent> found;
-    std::vector<BrokerEvent> others;
-    for (BrokerEvent& event : events_)
-      (event.channel == channel ? found : others).push_back(std::move(event));
-    events_ = std::move(others);
-    if (!found.empty() || std::chrono::steady_clock::now() >= deadline) return found;
-    if (absl::Status status = TakeSome(deadline); !status.ok()) return status;
-  }
-}
-
-void Connection::Wake() {
-  const uint64_t one = 1;
-  // It can only fail when it has been called 2^64 times in vain.
-  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
 }
 
 }  // namespace semaphored::rabbitmq

@@ -44,6 +44,7 @@ struct BrokerEvent {
     kDelivery,
     kConsumerCancelled,  // The queue has gone, for example.
     kChannelClosed,      // With all that was held through it.
+    kAnsweredLate,       // The channel can be used again.
   };
   Kind kind = Kind::kDelivery;
   Channel channel = 0;
@@ -91,14 +92,24 @@ class Connection {
   // The broker takes no publishes now, and why (connection.blocked); empty: it does.
   const std::string& blocked() const { return blocked_; }
 
+  // Before Open. A channel whose call is not answered for half the time-out is left alone, with
+  // what is held through it, if the broker answers on another one: that call and all others on it
+  // are DEADLINE_EXCEEDED until the answer has come. What was asked will be done, or the channel
+  // closed. (Otherwise the connection is given up.)
+  void KeepLate() { keeps_late_ = true; }
+  bool is_late(Channel channel) const { return late_.contains(channel); }
+
   // ---- Calls. Errors of the broker close the channel: NOT_FOUND, ALREADY_EXISTS (locked by
   // another connection), FAILED_PRECONDITION (another kind of queue), PERMISSION_DENIED; else the
   // connection has broken: UNAVAILABLE. ----
 
   // OUT_OF_RANGE: there are as many as may be.
   absl::StatusOr<Channel> OpenChannel();
+  // Of one that is late: does not wait.
   absl::Status CloseChannel(Channel channel);
-  bool is_open(Channel channel) const { return open_.contains(channel); }
+  bool is_open(Channel channel) const {
+    return open_.contains(channel) && !closing_.contains(channel);
+  }
 
   absl::StatusOr<QueueState> Declare(Channel channel, const std::string& queue,
                                      const QueueOptions& options);
@@ -169,12 +180,13 @@ class Connection {
   struct Confirming;
 
   absl::Status Break(std::string_view why);
+  absl::Status LeaveLate(Channel channel);
+  void AnsweredLate(Channel channel);
   absl::Status Login();
-  template <typename Method>
-  absl::Status Send(Channel channel, amqp_method_number_t id, Method* method);
+  // `method` is the library's struct of that number.
+  absl::Status Send(Channel channel, amqp_method_number_t id, void* method);
   // Sends and waits for one of these answers.
-  template <typename Method>
-  absl::StatusOr<amqp_method_t> Call(Channel channel, amqp_method_number_t id, Method* method,
+  absl::StatusOr<amqp_method_t> Call(Channel channel, amqp_method_number_t id, void* method,
                                      std::initializer_list<amqp_method_number_t> answers);
   // One frame, or none until the deadline: false. Broken: an error.
   absl::StatusOr<bool> TakeFrame(SteadyTime deadline);
@@ -195,6 +207,11 @@ class Connection {
   std::string blocked_;
   SteadyTime answered_at_{};
   std::set<Channel> open_;
+  bool keeps_late_ = false;
+  // Channels whose last call is not answered, and which answers there are to it.
+  std::map<Channel, std::vector<amqp_method_number_t>> late_;
+  std::set<Channel> closing_;  // Of these, those that nobody uses any more.
+  Channel probe_ = 0;          // On which the broker is asked whether it lives.
   Channel next_channel_ = 1;
   std::vector<BrokerEvent> events_;
   std::map<Channel, std::unique_ptr<Incoming>> incoming_;

@@ -116,8 +116,12 @@ class RabbitEngine : public Engine {
     if (lanes_ == guarantees_.lanes_max)
       return absl::FailedPreconditionError("rabbitmq: one lane is all that may be opened");
     auto holding = std::make_unique<Connection>(url_, "semaphored permits");
-    if (absl::Status status = holding->Open(); !status.ok()) return status;
     auto other = std::make_unique<Connection>(url_, "semaphored administration");
+    if (url_.layout == Url::Layout::kTokens) {
+      holding->KeepLate();
+      other->KeepLate();
+    }
+    if (absl::Status status = holding->Open(); !status.ok()) return status;
     std::unique_ptr<ledger::LedgerStore> store;
     if (url_.layout == Url::Layout::kSlots) {
       store = std::make_unique<SlotStore>(std::move(holding), std::move(other), url_.prefix,

@@ -12,7 +12,8 @@
 // All of them after a prefix, if the URL has one.
 //
 // On one connection, used by one thread; all calls block for some round trips. Errors: UNAVAILABLE,
-// the broker, or another who administers; DATA_LOSS, UNIMPLEMENTED: queues that are none of ours.
+// the broker, or another who administers; DEADLINE_EXCEEDED: a queue that does not answer while the
+// broker does (Connection::KeepLate); DATA_LOSS, UNIMPLEMENTED: queues that are none of ours.
 #pragma once
 
 #include <cstdint>

@@ -60,8 +60,7 @@ absl::Status TokenStore::TendConsumers(Used* used) {
       ++at;
       continue;
     }
-    if (absl::Status status = connection_->Cancel(used->channel, at->second.tag); !status.ok())
-      return status;
+    if (absl::Status status = Cancel(used, at->second.tag); !status.ok()) return status;
     at = used->consumers.erase(at);
   }
   if (!unwanted) used->unwanted_since = {};
@@ -73,20 +72,40 @@ absl::Status TokenStore::TendConsumers(Used* used) {
     // Twice as many as wait, so that it is not made anew for each who comes.
     consumer.prefetch =
         std::min<uint32_t>({2 * count, std::max(used->stored.row.limit, 1u), kPrefetchMax});
-    if (absl::Status status =
-            connection_->Consume(used->channel, broker_.TokenQueue(used->stored.row.name),
-                                 consumer.tag, static_cast<uint16_t>(consumer.prefetch), priority);
-        !status.ok())
+    if (absl::Status status = Begin(used, consumer.tag, consumer.prefetch, priority); !status.ok())
       return status;
     used->consumers.emplace(priority, std::move(consumer));
   }
   return absl::OkStatus();
 }
 
+// A queue that does not answer in time may do so later, and the consumer then stands, or stood.
+absl::Status TokenStore::Begin(Used* used, const std::string& tag, size_t prefetch,
+                               int32_t priority) {
+  absl::Status status =
+      connection_->Consume(used->channel, broker_.TokenQueue(used->stored.row.name), tag,
+                           static_cast<uint16_t>(prefetch), priority);
+  if (absl::IsDeadlineExceeded(status)) used->doubtful_tags.push_back(tag);
+  return status;
+}
+
+absl::Status TokenStore::Cancel(Used* used, const std::string& tag) {
+  absl::Status status = connection_->Cancel(used->channel, tag);
+  if (absl::IsDeadlineExceeded(status)) used->doubtful_tags.push_back(tag);
+  return status;
+}
+
+void TokenStore::OnAnsweredLate(const std::string& name, Used* used,
+                                std::vector<ledger::Hint>* hints) {
+  for (const std::string& tag : std::exchange(used->doubtful_tags, {})) {
+    if (!Cancel(used, tag).ok()) return;
+  }
+  hints->push_back({name, 0, ""});
+}
+
 absl::Status TokenStore::CancelAll(Used* used) {
   for (const auto& [priority, consumer] : std::exchange(used->consumers, {})) {
-    if (absl::Status status = connection_->Cancel(used->channel, consumer.tag); !status.ok())
-      return status;
+    if (absl::Status status = Cancel(used, consumer.tag); !status.ok()) return status;
   }
   used->unwanted_since = {};
   if (!used->spare.empty()) used->given_back_at = steady_clock::now();
@@ -107,8 +126,7 @@ absl::Status TokenStore::DropUnwanted(Used* used) {
       ++at;
       continue;
     }
-    if (absl::Status status = connection_->Cancel(used->channel, at->second.tag); !status.ok())
-      return status;
+    if (absl::Status status = Cancel(used, at->second.tag); !status.ok()) return status;
     at = used->consumers.erase(at);
   }
   return absl::OkStatus();
@@ -131,11 +149,9 @@ absl::Status TokenStore::Shrink(const std::string& name, Used* used) {
   absl::StatusOr<Channel> channel = ChannelOf(used);
   if (!channel.ok()) return channel.status();
   // (It stands there already if the mutex alone was lost.)
-  connection_->Cancel(*channel, kShrink).IgnoreError();
+  Cancel(used, kShrink).IgnoreError();
   const size_t prefetch = std::min<size_t>(used->stored.excess(), kPrefetchMax);
-  if (absl::Status status = connection_->Consume(*channel, broker_.TokenQueue(name), kShrink,
-                                                 static_cast<uint16_t>(prefetch), kShrinkPriority);
-      !status.ok())
+  if (absl::Status status = Begin(used, kShrink, prefetch, kShrinkPriority); !status.ok())
     return status;
   used->shrinking = *std::move(mutex);
   return absl::OkStatus();
@@ -143,14 +159,13 @@ absl::Status TokenStore::Shrink(const std::string& name, Used* used) {
 
 void TokenStore::EndShrinking(Used* used) {
   if (!used->shrinking) return;
-  if (connection_->is_open(used->channel))
-    connection_->Cancel(used->channel, kShrink).IgnoreError();
+  if (connection_->is_open(used->channel)) Cancel(used, kShrink).IgnoreError();
   used->shrinking.reset();
 }
 
 void TokenStore::OnShrinking(Used* used, BrokerEvent event) {
   const std::optional<Token> token = ReadToken(event.delivery.body);
-  if (token && used->stored.excess() <= used->removed.size()) {
+  if (token && (!used->shrinking || used->stored.excess() <= used->removed.size())) {
     // One more than was to go: the consumer is about to be cancelled, then it goes back.
     used->spare.push_back(std::move(event.delivery));
     return;
@@ -163,8 +178,8 @@ void TokenStore::OnShrinking(Used* used, BrokerEvent event) {
 // certain. (If that is not known it stays: one permit too few, until it is pruned.)
 void TokenStore::StrikeRemoved(const std::string& name, Used* used,
                                std::vector<ledger::Hint>* hints) {
-  if (!connection_->Sync(used->channel).ok()) {
-    used->removed.clear();
+  if (const absl::Status status = connection_->Sync(used->channel); !status.ok()) {
+    if (!absl::IsDeadlineExceeded(status)) used->removed.clear();
     return;
   }
   absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Strike(name, used->removed);
@@ -196,6 +211,7 @@ void TokenStore::OnEvent(BrokerEvent event, std::vector<ledger::Hint>* hints) {
   if (event.channel == 0) return;
   if (event.channel == changes_) {
     if (event.kind == BrokerEvent::Kind::kDelivery) return OnChange(event.delivery.body, hints);
+    if (event.kind == BrokerEvent::Kind::kAnsweredLate) return;
     connection_->Close();  // Without it nothing is heard: a new connection hears again.
     return;
   }
@@ -204,6 +220,7 @@ void TokenStore::OnEvent(BrokerEvent event, std::vector<ledger::Hint>* hints) {
   if (found == used_.end()) return;
   const std::string& name = found->first;
   Used* used = &found->second;
+  if (event.kind == BrokerEvent::Kind::kAnsweredLate) return OnAnsweredLate(name, used, hints);
   if (event.kind != BrokerEvent::Kind::kDelivery) {
     // The queue has gone, with all that is held of it; or the channel.
     spdlog::warn("rabbitmq: {}: {}", name,

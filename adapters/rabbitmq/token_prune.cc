@@ -63,7 +63,7 @@ absl::StatusOr<Pruned> TokenStore::Prune(const std::string& semaphore) {
     if (!locked.ok()) return locked.status();
     shrinking = *std::move(locked);
   } else if (connection_->is_open((*used)->channel)) {
-    connection_->Cancel((*used)->channel, "shrink").IgnoreError();
+    Cancel(*used, "shrink").IgnoreError();
   }
   absl::StatusOr<Pruned> pruned = PruneLocked(semaphore, *used);
   shrinking.reset();
@@ -87,9 +87,7 @@ absl::StatusOr<Pruned> TokenStore::PruneLocked(const std::string& name, Used* us
   }
   if (!there.ok()) return there.status();
   if (absl::Status status = CancelAll(used); !status.ok()) return status;
-  if (absl::Status status = connection_->Consume(*channel, broker_.TokenQueue(name), kPrune,
-                                                 kCollectedMax, kPrunePriority);
-      !status.ok())
+  if (absl::Status status = Begin(used, kPrune, kCollectedMax, kPrunePriority); !status.ok())
     return status;
   Collected collected;
   for (const auto& [claim, held] : used->held) collected.seen.insert(held.slot);
@@ -97,7 +95,7 @@ absl::StatusOr<Pruned> TokenStore::PruneLocked(const std::string& name, Used* us
   if (status.ok()) status = PruneCollected(name, used, &collected, &pruned);
   // Whatever became of it: what was collected goes back.
   if (connection_->is_open(used->channel)) {
-    status.Update(connection_->Cancel(used->channel, kPrune));
+    status.Update(Cancel(used, kPrune));
     for (const auto& [slot, delivery] : collected.tokens)
       status.Update(connection_->Reject(used->channel, delivery.delivery_tag));
     if (status.ok()) status = connection_->Sync(used->channel);
@@ -114,6 +112,7 @@ absl::Status TokenStore::Collect(Used* used, Collected* collected) {
         connection_->WaitOn(used->channel, steady_clock::now() + kQuiet);
     if (!events.ok()) return events.status();
     for (BrokerEvent& event : *events) {
+      if (event.kind == BrokerEvent::Kind::kAnsweredLate) continue;
       if (event.kind != BrokerEvent::Kind::kDelivery)
         return absl::UnavailableError("rabbitmq: its queue has gone meanwhile; prune again");
       collected->Add(std::move(event.delivery));

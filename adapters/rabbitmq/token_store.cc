@@ -26,6 +26,18 @@ constexpr std::chrono::seconds kReadAgain{60};
 // Of the broker's counts of messages.
 constexpr std::chrono::milliseconds kCountedAfter{200};
 constexpr std::chrono::milliseconds kCountPause{5};
+// Each question to a queue that does not answer holds up all others.
+constexpr std::chrono::seconds kNotAskedFor{5};
+
+// Whether it was done is not known.
+bool Unanswered(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+// To those who need not know why.
+absl::Status AsUnavailable(absl::Status status) {
+  return absl::IsDeadlineExceeded(status) ? absl::UnavailableError(status.message()) : status;
+}
 
 uint64_t TokenOf(const Token& token, const Delivery& delivery) {
   return token.base + static_cast<uint64_t>(delivery.delivery_count) + 1;
@@ -71,6 +83,7 @@ void TokenStore::Lose(const std::string& name, Used* used) {
   used->held.clear();
   used->spare.clear();
   used->consumers.clear();
+  used->doubtful_tags.clear();
   used->removed.clear();
   used->shrinking.reset();
   used->unwanted_since = {};
@@ -119,6 +132,27 @@ void TokenStore::Keep(StoredSemaphore stored, Used* used) {
   used->stale = false;
 }
 
+absl::StatusOr<std::optional<StoredSemaphore>> TokenStore::Ask(const std::string& name) {
+  if (const auto silent = silent_until_.find(name); silent != silent_until_.end()) {
+    if (steady_clock::now() < silent->second)
+      return absl::DeadlineExceededError(
+          absl::StrCat("rabbitmq: the settings of ", name, " did not answer of late"));
+    silent_until_.erase(silent);
+  }
+  absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Read(name);
+  if (absl::IsDeadlineExceeded(stored.status())) {
+    const SteadyTime now = steady_clock::now();
+    std::erase_if(silent_until_, [&](const auto& each) { return each.second <= now; });
+    silent_until_[name] = now + kNotAskedFor;
+  }
+  return stored;
+}
+
+bool TokenStore::Silent(const std::string& semaphore) {
+  const Used* used = Find(semaphore);
+  return used != nullptr && connection_->is_late(used->channel);
+}
+
 // nullptr: the semaphore is not there.
 absl::StatusOr<TokenStore::Used*> TokenStore::Read(const std::string& name) {
   Used* used = Find(name);
@@ -133,7 +167,7 @@ absl::StatusOr<TokenStore::Used*> TokenStore::Read(const std::string& name) {
     if (!there.ok()) Lose(name, used);
     return used;
   }
-  absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Read(name);
+  absl::StatusOr<std::optional<StoredSemaphore>> stored = Ask(name);
   if (!stored.ok()) return stored.status();
   if (!*stored) {
     if (used != nullptr) Lose(name, used);
@@ -221,25 +255,27 @@ absl::StatusOr<std::vector<std::string>> TokenStore::Names(const std::string& pr
 
 // ---- permits ----
 
+std::optional<ledger::PermitSource::Permit> TokenStore::NotAsked(absl::Status why, bool waits) {
+  // Who waits is served when the engine can be asked again; who does not must not be told that it
+  // is full.
+  if (!waits) not_asked_ = AsUnavailable(std::move(why));
+  return std::nullopt;
+}
+
 std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& semaphore,
                                                              const Id& claim, bool waits) {
   Used* used = Find(semaphore);
   // While there are more tokens than permits nobody is granted.
   if (used == nullptr || used->stored.excess() > 0) return std::nullopt;
-  if (absl::Status status = Ready(); !status.ok()) {
-    if (!waits) not_asked_ = std::move(status);
-    return std::nullopt;
-  }
+  if (absl::Status status = Ready(); !status.ok()) return NotAsked(std::move(status), waits);
   for (;;) {
     if (used->spare.empty()) {
       // Where a consumer of ours stands, the broker gives of itself. And many are served faster by
       // a consumer than one by one.
       if (waits && (!used->consumers.empty() || used->asked_in_step == step_)) return std::nullopt;
       absl::StatusOr<bool> any = AskForOne(semaphore, used);
-      // Who waits is served when the engine can be asked again; who does not must not be told that
-      // it is full.
-      if (!any.ok() && !waits) not_asked_ = any.status();
-      if (!any.ok() || !*any) return std::nullopt;
+      if (!any.ok()) return NotAsked(any.status(), waits);
+      if (!*any) return std::nullopt;
     }
     const Delivery delivery = std::move(used->spare.front());
     used->spare.pop_front();
@@ -327,7 +363,7 @@ CommitResult TokenStore::CommitRows(Transaction* transaction, bool again) {
     if (Used* used = Find(delta.name)) used->stale = true;
     if (absl::IsAlreadyExists(*status) || absl::IsNotFound(*status) || absl::IsAborted(*status))
       return {CommitResult::Kind::kLost, {delta.name}, false, {}, {}};
-    return {CommitResult::Kind::kFailed, {}, false, {}, *std::move(status)};
+    return {CommitResult::Kind::kFailed, {}, false, {}, AsUnavailable(*std::move(status))};
   }
   return {};
 }
@@ -378,7 +414,7 @@ std::optional<absl::Status> TokenStore::Apply(SemaphoreDelta* delta, bool again)
     bool begun = again;
     absl::Status gone =
         broker_.Destroy(delta->name, used == nullptr ? 0 : used->stored.incarnation, &begun);
-    if (absl::IsUnavailable(gone) && begun) return std::nullopt;
+    if (Unanswered(gone) && begun) return std::nullopt;
     if (!gone.ok()) return gone;
     if (used != nullptr) {
       used->held.clear();  // They have ended with it.
@@ -412,7 +448,7 @@ absl::StatusOr<StoredSemaphore> TokenStore::Write(const SemaphoreDelta& delta, b
   absl::StatusOr<StoredSemaphore> stored = delta.before
                                                ? broker_.Update(*delta.after, act_, &begun)
                                                : broker_.Create(*delta.after, act_, &begun);
-  *unknown = begun && absl::IsUnavailable(stored.status());
+  *unknown = begun && Unanswered(stored.status());
   if (*unknown) act_failed_ = std::string(stored.status().message());
   return stored;
 }

@@ -26,7 +26,7 @@ namespace semaphored::rabbitmq {
 
 class TokenStore : public ledger::PermitStore {
  public:
-  // `prefix` stands before the names of all queues.
+  // Connections that KeepLate. `prefix` stands before the names of all queues.
   TokenStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connection> administering,
              const std::string& prefix, const Guarantees& guarantees);
 
@@ -44,6 +44,7 @@ class TokenStore : public ledger::PermitStore {
   void Wake() override { connection_->Wake(); }
 
   std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) override;
+  bool Silent(const std::string& semaphore) override;
   absl::Status WhyNotAsked() override { return std::exchange(not_asked_, absl::OkStatus()); }
   void Abandon() override { GiveBackTaken().IgnoreError(); }
   absl::Status Provide(const SemaphoreRow& row) override;
@@ -73,8 +74,10 @@ class TokenStore : public ledger::PermitStore {
     std::deque<Delivery> spare;             // Handed to us, and nobody's yet.
     std::map<int32_t, uint32_t> waiting;    // By priority.
     std::map<int32_t, Consumer> consumers;  // By priority.
-    SteadyTime unwanted_since{};            // A consumer stands for nobody since then; 0: none.
-    uint64_t asked_in_step = 0;             // When a message was last asked for.
+    // Of consumers that were begun or cancelled without an answer: cancelled once there is one.
+    std::vector<std::string> doubtful_tags;
+    SteadyTime unwanted_since{};  // A consumer stands for nobody since then; 0: none.
+    uint64_t asked_in_step = 0;   // When a message was last asked for.
     SteadyTime given_back_at{};
     std::set<uint32_t> removed;        // Slots whose tokens were taken out, not yet struck.
     std::unique_ptr<Mutex> shrinking;  // Set: we take out what is too much.
@@ -90,6 +93,8 @@ class TokenStore : public ledger::PermitStore {
   absl::StatusOr<Used*> Read(const std::string& name);
   static void Keep(StoredSemaphore stored, Used* used);
   void KeepAlive();
+  absl::StatusOr<std::optional<StoredSemaphore>> Ask(const std::string& name);
+  std::optional<Permit> NotAsked(absl::Status why, bool waits);
   absl::StatusOr<uint32_t> CountElsewhere(const std::string& semaphore);
 
   // What of a row the broker has to know. nullopt: it is not known whether it stands.
@@ -104,7 +109,10 @@ class TokenStore : public ledger::PermitStore {
   absl::Status Tend(const std::string& name, Used* used);
   absl::Status TendConsumers(Used* used);
   absl::Status DropUnwanted(Used* used);
+  absl::Status Begin(Used* used, const std::string& tag, size_t prefetch, int32_t priority);
+  absl::Status Cancel(Used* used, const std::string& tag);
   absl::Status CancelAll(Used* used);
+  void OnAnsweredLate(const std::string& name, Used* used, std::vector<ledger::Hint>* hints);
   absl::Status Shrink(const std::string& name, Used* used);
   void EndShrinking(Used* used);
   void StrikeRemoved(const std::string& name, Used* used, std::vector<ledger::Hint>* hints);
@@ -138,6 +146,8 @@ class TokenStore : public ledger::PermitStore {
   absl::Status not_asked_;
   SteadyTime kept_alive_at_{};
   std::map<std::string, Used> used_;
+  // Whose settings did not answer: they are not asked for before.
+  std::map<std::string, SteadyTime> silent_until_;
   std::vector<ledger::LostPermit> lost_;
   std::vector<ledger::Hint> pending_hints_;  // For the next Wait.
   // Since the last commit: if it fails they are given back.

@@ -1,6 +1,7 @@
 """RabbitMQ keeps the permits: what becomes of them, and what holders are told, when the broker, its
 queues, its connections or the daemons fail."""
 
+import contextlib
 import signal
 import threading
 import time
@@ -300,30 +301,81 @@ class Queues(OnBroker):
                 channel.queue_purge(token_queue(self.name))
         self.check_lost_tokens(purge)
 
-    def test_a_queue_that_does_not_answer(self):
-        """It is not taken for one that has no permit; when it answers again, all goes on. (The
-        connection is given up for it, and what is held through it is told as lost.)"""
-        daemon = self.daemon("a")
-        client = daemon.client()
-        stuck = client.acquire(self.name + "/stuck", limit=2, ttl_ms=TTL_MS)
-        self.assertGreater(stuck.token, 0)
-        process = f'whereis(list_to_atom("%2F_{token_queue(self.name + "/stuck")}"))'
+    @contextlib.contextmanager
+    def suspended(self, queue):
+        """A queue whose leader does not answer, as while one is being elected."""
+        process = f'whereis(list_to_atom("%2F_{queue}"))'
         self.server.ctl("eval", f"sys:suspend({process}).")
         try:
-            with self.assertRaises(grpc.RpcError) as raised:
-                client.acquire(self.name + "/stuck")
-            self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAVAILABLE)
+            yield
         finally:
             self.server.ctl("eval", f"sys:resume({process}).")
 
-        def again():
-            try:
-                return client.acquire(self.name + "/stuck", wait_ms=1000)
-            except grpc.RpcError as error:
-                self.assertIn(error.code(), (grpc.StatusCode.UNAVAILABLE,
-                                             grpc.StatusCode.DEADLINE_EXCEEDED))
-                return None
-        self.release_all(client, [wait_until(again, "the queue gives permits again")])
+    def unavailable(self, call, *arguments, **fields):
+        """How long it took to be said."""
+        begun = time.monotonic()
+        with self.assertRaises(grpc.RpcError) as raised:
+            call(*arguments, **fields)
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAVAILABLE, raised.exception)
+        return time.monotonic() - begun
+
+    def test_a_queue_that_does_not_answer(self):
+        """It is not taken for one that has no permit, and costs nobody a lease: neither of its own
+        semaphore nor of another one."""
+        daemon = self.daemon("a", options="?layout=tokens")
+        client = daemon.client()
+        stuck, well = self.name + "/stuck", self.name + "/well"
+        holders = [Holder(daemon.client(), stuck, limit=3), Holder(daemon.client(), well, limit=3)]
+        leases = [holder.granted() for holder in holders]
+        given_back = client.acquire(stuck, ttl_ms=TTL_MS)
+        with self.suspended(token_queue(stuck)):
+            measured("a queue does not answer: the first is told after",
+                     self.unavailable(client.acquire, stuck))
+            measured("… and the next after", self.unavailable(client.acquire, stuck))
+            waiter = Holder(daemon.client(), stuck, wait_ms=-1).waits()
+            self.assertEqual(client.release(given_back.lease_id).released, 1)
+            self.release_all(client, [client.acquire(well, ttl_ms=TTL_MS)])
+            for lease in leases:
+                self.assertTrue(client.verify(lease.lease_id).held)
+        waiter.granted()
+        self.release_all(client, self.acquire_all(client, stuck, 1))
+        for holder, lease in zip(holders, leases):
+            self.assertTrue(client.verify(lease.lease_id).held)
+            self.assertIsNone(holder.lost)
+        self.release_all(client, [*leases, waiter.lease])
+        self.wait_for_free(stuck, 3)
+        self.wait_for_free(well, 3)
+
+    def test_settings_that_do_not_answer(self):
+        daemon = self.daemon("a", options="?layout=tokens")
+        client = daemon.client()
+        stuck, well = self.name + "/stuck", self.name + "/well"
+        holders = [Holder(daemon.client(), stuck, limit=3), Holder(daemon.client(), well, limit=3)]
+        leases = [holder.granted() for holder in holders]
+        with self.suspended(token_queue(stuck) + ".settings"):
+            self.unavailable(self.raise_limit, client, stuck)
+            for name in (stuck, well):
+                self.release_all(client, [self.acquired(client, name, ttl_ms=TTL_MS)])
+            for lease in leases:
+                self.assertTrue(client.verify(lease.lease_id).held)
+        wait_until(lambda: self.resized(client, stuck), "the limit is raised")
+        self.acquire_all(client, stuck, 4)
+        for holder in holders:
+            self.assertIsNone(holder.lost)
+
+    @staticmethod
+    def raise_limit(client, name):
+        client.stub.Administer(
+            pb.AdministerRequest(request_id=client.next_id(), semaphore=name,
+                                 resize=pb.Resize(limit=5)), timeout=BOUND_S)
+
+    def resized(self, client, name):
+        try:
+            self.raise_limit(client, name)
+            return True
+        except grpc.RpcError as error:
+            self.assertEqual(error.code(), grpc.StatusCode.UNAVAILABLE, error)
+            return False
 
     def test_a_foreign_client_acknowledges_tokens(self):
         def acknowledge():
