@@ -246,6 +246,8 @@ struct Report {
   std::optional<Session> session;
   std::vector<ClaimInfo> claims;
   bool more = false;
+  // Other daemons were asked for what they hold, too; Outcome::number does not count it.
+  bool others_asked = false;
 };
 
 enum class OutcomeKind : uint8_t {

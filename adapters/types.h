@@ -178,6 +178,9 @@ struct Guarantees {
   // Daemons see each other's leases, waiters, sessions and answers. False: of others only how many
   // permits they have, and a lease is known to its own daemon alone.
   bool shares_claims = true;
+  // An administrator's revoke, and the recall of a lowered limit, reach the leases of all daemons;
+  // if claims are not shared, a moment later. False: those of the daemon that is asked.
+  bool administers_all = true;
   bool grants_at_once =
       true;                 // Room is given to waiters by the Step that made it; else soon after.
   bool lowest_slot = true;  // A grant takes the lowest free slots; else any.

@@ -157,7 +157,7 @@ absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
     if (absl::Status status = SweepIfDue(); !status.ok()) return status;
   }
   StepResult result;
-  if (!lost_permits_.empty() || !vanished_.empty() || !lowered_.empty() ||
+  if (!lost_permits_.empty() || !asked_back_.empty() || !vanished_.empty() || !lowered_.empty() ||
       std::ranges::any_of(to_serve_, [&](const std::string& name) { return !IsBusy(name); })) {
     if (absl::Status status = Run({}, options_.now() + kServeTime, &result); !status.ok())
       return status;
@@ -235,6 +235,7 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
     if (const Semaphore* semaphore = state_.Find(row.name)) row.revision = semaphore->row.revision;
   }
   lost_permits_.clear();
+  asked_back_.clear();
   vanished_.clear();
   lowered_.clear();
   result->outcomes = std::move(decided->outcomes);

@@ -116,6 +116,8 @@ class LedgerAdapter final : public Adapter {
   absl::StatusOr<Outcome> ListPermits(const ListCommand& command);
   void CollectLost();
   void EndLost(Editor& editor);
+  // What other daemons have asked for.
+  void GiveBackAsked(Editor& editor);
   // Where somebody waits there may be room now.
   void ServeLater(const std::string& name);
   absl::Status SweepIfDue();
@@ -160,6 +162,7 @@ class LedgerAdapter final : public Adapter {
   // Semaphores whose things in the engine cannot be used, and why; for this batch.
   absl::flat_hash_map<std::string, absl::Status> unusable_;
   std::vector<LostPermit> lost_permits_;
+  std::vector<TakeBack> asked_back_;
   std::vector<std::string> vanished_;  // Semaphores that are not in the engine any more.
   std::vector<std::string> lowered_;   // Whose limit others have lowered, or that they destroy.
   absl::flat_hash_map<std::string, Pruned> pruned_;  // For this batch.

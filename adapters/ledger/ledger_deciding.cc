@@ -42,7 +42,10 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
     if (absl::Status status = PreparePermits(batch); !status.ok()) return status;
   }
   Editor editor(&state_, &decided->transaction);
-  if (store_->permits() != nullptr) EndLost(editor);
+  if (store_->permits() != nullptr) {
+    EndLost(editor);
+    GiveBackAsked(editor);
+  }
   Serve(editor);
   for (const Submission& submission : batch) {
     if (absl::Status status = DecideOne(submission.command, editor, decided); !status.ok()) {
@@ -64,6 +67,7 @@ Context LedgerAdapter::NewContext() const {
   context.shared = !exclusive();
   context.withheld = withheld_;
   context.permits = store_->permits();
+  context.tells_others = !guarantees().shares_claims && guarantees().administers_all;
   context.longest_hold_max_ms = guarantees().longest_hold_max_ms;
   context.now_unix_ms = options_.now_unix_ms();
   return context;

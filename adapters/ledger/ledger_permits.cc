@@ -186,6 +186,7 @@ absl::Status LedgerAdapter::CountElsewhere(Semaphore* semaphore) {
 void LedgerAdapter::CollectLost() {
   for (LostPermit& lost : store_->permits()->TakeLostPermits())
     lost_permits_.push_back(std::move(lost));
+  for (TakeBack& asked : store_->permits()->TakeAsked()) asked_back_.push_back(std::move(asked));
 }
 
 // Others may have changed what is in use here, without our having heard; what is not in use is
@@ -332,6 +333,23 @@ void LedgerAdapter::EndLost(Editor& editor) {
     if (semaphore == nullptr) continue;
     if (semaphore->row.destroying) DismissWaiters(editor, semaphore);
     TellHopeless(editor, semaphore);
+  }
+}
+
+void LedgerAdapter::GiveBackAsked(Editor& editor) {
+  const Context context = NewContext();
+  for (const TakeBack& asked : asked_back_) {
+    Semaphore* semaphore = editor.Find(asked.semaphore);
+    if (semaphore == nullptr) continue;
+    std::vector<LeasePtr> leases;
+    for (const auto& [id, lease] : semaphore->leases) {
+      const bool meant = (asked.claim.empty() || lease->id == asked.claim) &&
+                         (asked.holder.empty() || lease->holder == asked.holder);
+      if (meant && !lease->recall.pending()) leases.push_back(lease);
+    }
+    for (const LeasePtr& lease : leases)
+      RecallOrEnd(editor, semaphore, lease, asked.recall, context);
+    to_serve_.insert(asked.semaphore);
   }
 }
 

@@ -30,6 +30,16 @@ struct Pruned {
   std::string message;
 };
 
+// Leases that an administrator has asked daemons to recall or end, each its own.
+struct TakeBack {
+  std::string semaphore;
+  Id claim;            // Empty: of any claim.
+  std::string holder;  // Empty: of any holder.
+  Recall recall;       // With no grace the lease ends at once.
+  // kShrunk: so many leases of the daemons that are asked, all together.
+  uint32_t leases_max = 0;
+};
+
 class PermitSource {
  public:
   struct Permit {
@@ -69,6 +79,11 @@ class PermitSource {
   // Finds and mends what the engine may have been left with: never by granting too many.
   // UNAVAILABLE: somebody else administers the semaphore just now.
   virtual absl::StatusOr<Pruned> Prune(const std::string& semaphore) = 0;
+
+  // What other daemons have asked for since the last call: a transaction's `take_backs` are told to
+  // all that hold something, when it stands. Of a shrinking, claims of this daemon. Empty unless
+  // Guarantees::administers_all.
+  virtual std::vector<TakeBack> TakeAsked() { return {}; }
 
   // The claims whose permits the engine has taken back since the last call.
   virtual std::vector<LostPermit> TakeLostPermits() = 0;

@@ -29,6 +29,7 @@ struct Context {
   bool shared = false;              // Other daemons may work on the store.
   bool withheld = false;            // LedgerStore::GrantsWithheld.
   PermitSource* permits = nullptr;  // nullptr: whatever the state has room for is granted.
+  bool tells_others = false;        // An act on claims can be told to daemons that have others.
   int64_t longest_hold_max_ms = 0;  // Guarantees::longest_hold_max_ms.
   const Pruned* pruned = nullptr;   // What was pruned before the command was decided.
 };

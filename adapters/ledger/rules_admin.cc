@@ -38,9 +38,10 @@ std::vector<LeasePtr> HighestFirst(const Semaphore& semaphore) {
   return leases;
 }
 
+// Ours first; what others hold is in the way all the same.
 uint32_t RecallExcess(Editor& editor, Semaphore* semaphore, int64_t grace_ms,
                       const Context& context) {
-  uint64_t staying = semaphore->held;
+  uint64_t staying = uint64_t{semaphore->held} + semaphore->held_elsewhere;
   for (const auto& [id, lease] : semaphore->leases) {
     if (lease->recall.pending()) staying -= lease->permits;
   }
@@ -51,6 +52,13 @@ uint32_t RecallExcess(Editor& editor, Semaphore* semaphore, int64_t grace_ms,
     staying -= lease->permits;
     RecallOrEnd(editor, semaphore, lease, {Recall::Reason::kShrunk, grace_ms}, context);
     ++recalled;
+  }
+  if (staying > semaphore->row.limit && context.tells_others) {
+    editor.AskOthers({semaphore->row.name,
+                      {},
+                      "",
+                      {Recall::Reason::kShrunk, grace_ms},
+                      static_cast<uint32_t>(staying - semaphore->row.limit)});
   }
   return recalled;
 }
@@ -124,6 +132,14 @@ Outcome Revoke(Editor& editor, Semaphore* semaphore, const AdminRevoke& act,
     if (!act.holder.empty() && lease->holder != act.holder) continue;
     RecallOrEnd(editor, semaphore, lease, {Recall::Reason::kAdministrator, act.grace_ms}, context);
     ++affected;
+  }
+  const bool found = !act.claim.empty() && affected > 0;
+  if (!found && semaphore->held_elsewhere > 0 && context.tells_others) {
+    editor.AskOthers({semaphore->row.name,
+                      act.claim,
+                      act.holder,
+                      {Recall::Reason::kAdministrator, act.grace_ms},
+                      0});
   }
   return Changed(affected > 0, affected);
 }
@@ -226,6 +242,7 @@ Outcome Administer(Editor& editor, const AdminCommand& command, const Context& c
     if (!stands && semaphore == nullptr) return Simply(OutcomeKind::kRevisionMismatch);
     if (!stands) return Refused(OutcomeKind::kRevisionMismatch, *semaphore);
   }
+  const size_t asked = editor.transaction().take_backs.size();
   Outcome outcome = create != nullptr ? Create(editor, command.semaphore, *create, context)
                                       : std::visit(Act{editor, semaphore, context}, command.act);
   if (outcome.kind != OutcomeKind::kDone || std::holds_alternative<AdminDescribe>(command.act))
@@ -233,6 +250,7 @@ Outcome Administer(Editor& editor, const AdminCommand& command, const Context& c
 
   if (semaphore != nullptr && outcome.changed) AfterRoom(editor, semaphore, context);
   if (Semaphore* after = editor.Find(command.semaphore)) AddInfo(outcome, *after);
+  if (outcome.report) outcome.report->others_asked = editor.transaction().take_backs.size() > asked;
   Answer answer;
   answer.request = {context.client, command.requester.sequence};
   answer.kind = Answer::Kind::kAdmin;

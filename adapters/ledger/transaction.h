@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/ledger/permits.h"
 #include "adapters/ledger/state.h"
 #include "adapters/types.h"
 
@@ -99,13 +100,15 @@ struct Transaction {
   // Silent here for long, and without claims. A shared store may drop what it knows of one only if
   // it is silent at all daemons: elsewhere its answers may still be needed.
   std::vector<uint32_t> forgotten_clients;
+  // For other daemons. Only of a store that hands out permits, and administers_all.
+  std::vector<TakeBack> take_backs;
   // Times that this batch was decided anew because another daemon was first.
   int attempt = 0;
 
   // Nothing to write; then `unanswered` and `reads` are for the adapter to look at.
   bool empty() const {
     return semaphores.empty() && sessions.empty() && answers.empty() && history.empty() &&
-           new_clients.empty() && forgotten_clients.empty();
+           new_clients.empty() && forgotten_clients.empty() && take_backs.empty();
   }
 };
 
@@ -140,6 +143,7 @@ class Editor {
   void RequireEpoch(const Claim& claim);
   // The semaphore's revision rises, so that other daemons look at it, though no row of it changes.
   void Touch(Semaphore* semaphore) { DeltaOf(semaphore); }
+  void AskOthers(TakeBack take_back) { transaction_->take_backs.push_back(std::move(take_back)); }
   // Without a request id: does nothing.
   void Remember(Answer answer);
   // The semaphore's next order number, and counts on.

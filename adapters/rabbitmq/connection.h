@@ -192,6 +192,7 @@ class Connection {
   absl::StatusOr<bool> TakeFrame(SteadyTime deadline);
   absl::Status OnFrame(const amqp_frame_t& frame);
   absl::Status OnMethod(const amqp_frame_t& frame);
+  bool BeginMessage(Channel channel, const amqp_method_t& method);
   void OnMessage(Incoming message);
   absl::Status OnChannelClose(Channel channel, const amqp_channel_close_t& close);
   void Forget(Channel channel);

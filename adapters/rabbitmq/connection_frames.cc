@@ -149,34 +149,46 @@ void Connection::AnsweredLate(Channel channel) {
   events_.push_back({BrokerEvent::Kind::kAnsweredLate, channel, {}, "", absl::OkStatus()});
 }
 
-absl::Status Connection::OnMethod(const amqp_frame_t& frame) {
-  const amqp_method_t& method = frame.payload.method;
-  const Channel channel = frame.channel;
-  const auto begin = [&](Incoming::Kind kind, Delivery delivery) {
-    auto message = std::make_unique<Incoming>();
-    message->kind = kind;
-    message->delivery = std::move(delivery);
-    message->delivery.channel = channel;
-    incoming_[channel] = std::move(message);
-  };
+// The methods that begin a message.
+bool Connection::BeginMessage(Channel channel, const amqp_method_t& method) {
+  auto message = std::make_unique<Incoming>();
+  Delivery& delivery = message->delivery;
   switch (method.id) {
     case AMQP_BASIC_DELIVER_METHOD: {
       const auto* deliver = static_cast<const amqp_basic_deliver_t*>(method.decoded);
-      begin(Incoming::Kind::kDelivered, {channel, Text(deliver->consumer_tag),
-                                         deliver->delivery_tag, deliver->redelivered != 0, 0, ""});
-      return absl::OkStatus();
+      message->kind = Incoming::Kind::kDelivered;
+      delivery.consumer_tag = Text(deliver->consumer_tag);
+      delivery.delivery_tag = deliver->delivery_tag;
+      delivery.redelivered = deliver->redelivered != 0;
+      break;
     }
     case AMQP_BASIC_GET_OK_METHOD: {
       const auto* got = static_cast<const amqp_basic_get_ok_t*>(method.decoded);
-      begin(Incoming::Kind::kGot, {channel, "", got->delivery_tag, got->redelivered != 0, 0, ""});
-      return absl::OkStatus();
+      message->kind = Incoming::Kind::kGot;
+      delivery.delivery_tag = got->delivery_tag;
+      delivery.redelivered = got->redelivered != 0;
+      break;
     }
     case AMQP_BASIC_RETURN_METHOD: {
       const auto* returned = static_cast<const amqp_basic_return_t*>(method.decoded);
+      message->kind = Incoming::Kind::kReturned;
       // The queue's name travels in the consumer tag's place.
-      begin(Incoming::Kind::kReturned, {channel, Text(returned->routing_key), 0, false, 0, ""});
-      return absl::OkStatus();
+      delivery.consumer_tag = Text(returned->routing_key);
+      break;
     }
+    default:
+      return false;
+  }
+  delivery.channel = channel;
+  incoming_[channel] = std::move(message);
+  return true;
+}
+
+absl::Status Connection::OnMethod(const amqp_frame_t& frame) {
+  const amqp_method_t& method = frame.payload.method;
+  const Channel channel = frame.channel;
+  if (BeginMessage(channel, method)) return absl::OkStatus();
+  switch (method.id) {
     case AMQP_BASIC_ACK_METHOD: {
       const auto* ack = static_cast<const amqp_basic_ack_t*>(method.decoded);
       if (confirming_ != nullptr && confirming_->channel == channel)

@@ -140,10 +140,8 @@ class RabbitEngine : public Engine {
   void OfSlots() {
     guarantees_.push = false;
     guarantees_.fencing = false;
-    guarantees_.shares_claims = false;
-    guarantees_.grants_at_once = false;
+    guarantees_.administers_all = false;
     guarantees_.settings = false;
-    guarantees_.holder_cap = false;
     guarantees_.revisions = false;
     guarantees_.names = false;
     guarantees_.lowest_slot = true;

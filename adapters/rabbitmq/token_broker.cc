@@ -238,14 +238,20 @@ absl::Status TokenBroker::Write(Document* document, StoredSemaphore* stored) {
   return status;
 }
 
-void TokenBroker::Announce(const std::string& name, uint64_t version) {
+absl::Status TokenBroker::Tell(const std::string& text) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
   absl::StatusOr<Channel> channel = connection_->OpenChannel();
-  if (!channel.ok()) return;
-  // Whoever does not hear it looks now and then.
-  if (connection_->SelectConfirms(*channel).ok())
-    connection_->PublishAll(*channel, {{"", absl::StrCat(version, " ", name), false, Changes()}})
-        .IgnoreError();
+  if (!channel.ok()) return channel.status();
+  absl::Status status = connection_->SelectConfirms(*channel);
+  if (status.ok())
+    status = connection_->PublishAll(*channel, {{"", text, false, Changes()}}).status();
   if (connection_->is_open(*channel)) connection_->CloseChannel(*channel).IgnoreError();
+  return status;
+}
+
+// Whoever does not hear it looks now and then.
+void TokenBroker::Announce(const std::string& name, uint64_t version) {
+  Tell(absl::StrCat(version, " ", name)).IgnoreError();
 }
 
 absl::StatusOr<uint64_t> TokenBroker::NextGeneration(const std::string& name, bool is_there) {

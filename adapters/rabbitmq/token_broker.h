@@ -70,6 +70,9 @@ class TokenBroker {
   // The exchange.
   std::string Changes() const { return prefix_ + "semaphored.changes"; }
 
+  // Says so on the exchange. Whoever holds a permit hears it.
+  absl::Status Tell(const std::string& text);
+
   // nullopt: there is none.
   absl::StatusOr<std::optional<StoredSemaphore>> Read(const std::string& name);
   // Alphabetical, from `after` (not itself) on.

@@ -195,8 +195,9 @@ void TokenStore::StrikeRemoved(const std::string& name, Used* used,
 
 // ---- what comes ----
 
-// "<version> <name>"
+// "<version> <name>", or what token_asking.cc says.
 void TokenStore::OnChange(const std::string& text, std::vector<ledger::Hint>* hints) {
+  if (text.starts_with('{')) return OnAsked(text);
   const size_t space = text.find(' ');
   uint64_t version = 0;
   if (space == std::string::npos || !absl::SimpleAtoi(text.substr(0, space), &version)) return;
@@ -239,7 +240,7 @@ void TokenStore::OnEvent(BrokerEvent event, std::vector<ledger::Hint>* hints) {
 
 absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) {
   std::vector<ledger::Hint> hints = std::exchange(pending_hints_, {});
-  if (!hints.empty()) deadline = SteadyTime::min();
+  if (!hints.empty() || !asked_.empty()) deadline = SteadyTime::min();
   if (!lost_.empty()) return hints;
   if (absl::Status status = Ready(); !status.ok()) {
     if (!lost_.empty()) return hints;  // First it is told what was lost.
@@ -252,13 +253,15 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
       deadline = std::min(deadline, used.unwanted_since + kKeptUnwanted);
   }
   const SteadyTime alive = steady_clock::now() + AskEvery(connection_->url());
-  absl::StatusOr<std::vector<BrokerEvent>> events = connection_->Wait(std::min(deadline, alive));
+  absl::StatusOr<std::vector<BrokerEvent>> events =
+      connection_->Wait(std::min({deadline, alive, NextChoice()}));
   if (!events.ok()) {
     LoseAll();
     if (!lost_.empty()) return hints;
     return events.status();
   }
   for (BrokerEvent& event : *events) OnEvent(std::move(event), &hints);
+  Choose();
   const SteadyTime now = steady_clock::now();
   for (auto& [name, used] : used_) {
     // What came when nobody waited any more goes back.

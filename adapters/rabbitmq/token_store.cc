@@ -35,7 +35,7 @@ bool Unanswered(const absl::Status& status) {
 }
 
 // To those who need not know why.
-absl::Status AsUnavailable(absl::Status status) {
+absl::Status AsUnavailable(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) ? absl::UnavailableError(status.message()) : status;
 }
 
@@ -255,10 +255,11 @@ absl::StatusOr<std::vector<std::string>> TokenStore::Names(const std::string& pr
 
 // ---- permits ----
 
-std::optional<ledger::PermitSource::Permit> TokenStore::NotAsked(absl::Status why, bool waits) {
+std::optional<ledger::PermitSource::Permit> TokenStore::NotAsked(const absl::Status& why,
+                                                                 bool waits) {
   // Who waits is served when the engine can be asked again; who does not must not be told that it
   // is full.
-  if (!waits) not_asked_ = AsUnavailable(std::move(why));
+  if (!waits) not_asked_ = AsUnavailable(why);
   return std::nullopt;
 }
 
@@ -267,7 +268,7 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
   Used* used = Find(semaphore);
   // While there are more tokens than permits nobody is granted.
   if (used == nullptr || used->stored.excess() > 0) return std::nullopt;
-  if (absl::Status status = Ready(); !status.ok()) return NotAsked(std::move(status), waits);
+  if (absl::Status status = Ready(); !status.ok()) return NotAsked(status, waits);
   for (;;) {
     if (used->spare.empty()) {
       // Where a consumer of ours stands, the broker gives of itself. And many are served faster by
@@ -363,13 +364,14 @@ CommitResult TokenStore::CommitRows(Transaction* transaction, bool again) {
     if (Used* used = Find(delta.name)) used->stale = true;
     if (absl::IsAlreadyExists(*status) || absl::IsNotFound(*status) || absl::IsAborted(*status))
       return {CommitResult::Kind::kLost, {delta.name}, false, {}, {}};
-    return {CommitResult::Kind::kFailed, {}, false, {}, AsUnavailable(*std::move(status))};
+    return {CommitResult::Kind::kFailed, {}, false, {}, AsUnavailable(*status)};
   }
   return {};
 }
 
 void TokenStore::Finish(const Transaction& transaction) {
   taken_.clear();
+  for (const ledger::TakeBack& take_back : transaction.take_backs) TellOthers(take_back);
   KeepAnswers(transaction);
   // From here on it stands: what breaks now has given everything back, and is told as lost.
   for (const SemaphoreDelta& delta : transaction.semaphores) {

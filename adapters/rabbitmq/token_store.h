@@ -52,6 +52,7 @@ class TokenStore : public ledger::PermitStore {
   absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) override;
   absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) override;
   std::vector<ledger::LostPermit> TakeLostPermits() override;
+  std::vector<ledger::TakeBack> TakeAsked() override { return std::exchange(asked_, {}); }
 
  private:
   struct Held {
@@ -94,7 +95,7 @@ class TokenStore : public ledger::PermitStore {
   static void Keep(StoredSemaphore stored, Used* used);
   void KeepAlive();
   absl::StatusOr<std::optional<StoredSemaphore>> Ask(const std::string& name);
-  std::optional<Permit> NotAsked(absl::Status why, bool waits);
+  std::optional<Permit> NotAsked(const absl::Status& why, bool waits);
   absl::StatusOr<uint32_t> CountElsewhere(const std::string& semaphore);
 
   // What of a row the broker has to know. nullopt: it is not known whether it stands.
@@ -124,6 +125,13 @@ class TokenStore : public ledger::PermitStore {
   // True: there is a spare one.
   absl::StatusOr<bool> AskForOne(const std::string& name, Used* used);
 
+  // token_asking.cc
+  void TellOthers(const ledger::TakeBack& take_back);
+  void OnAsked(const std::string& text);
+  // Adds to what is due.
+  void Choose();
+  SteadyTime NextChoice() const;
+
   // token_prune.cc
   struct Collected;
   absl::Status Collect(Used* used, Collected* collected);
@@ -149,6 +157,15 @@ class TokenStore : public ledger::PermitStore {
   // Whose settings did not answer: they are not asked for before.
   std::map<std::string, SteadyTime> silent_until_;
   std::vector<ledger::LostPermit> lost_;
+  std::vector<ledger::TakeBack> asked_;
+  // Somebody has asked all others for some leases; which, is seen when what was free has gone.
+  struct Shrinking {
+    ledger::TakeBack take_back;
+    std::set<uint32_t> not_meant;  // Slots of the one that asks.
+    SteadyTime choose_at{};
+  };
+  std::vector<Shrinking> to_choose_;
+  std::string self_;                         // So that we do not hear ourselves.
   std::vector<ledger::Hint> pending_hints_;  // For the next Wait.
   // Since the last commit: if it fails they are given back.
   std::vector<std::pair<std::string, Id>> taken_;

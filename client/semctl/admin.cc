@@ -25,6 +25,10 @@ constexpr milliseconds kCallTimeout(30'000);
 // What an act says of itself in a sentence of text; the semaphore follows.
 using Sentence = std::function<std::string(const Response&)>;
 
+std::string OthersAsked(const Response& response) {
+  return response.others_asked() ? " here; other daemons were told, too" : "";
+}
+
 // Does the act and prints what became of the semaphore. kNo if `must_be_done` and it was not.
 int Act(const Context& context, const Request& request, const Sentence& sentence,
         milliseconds wait = milliseconds(0), bool must_be_done = false) {
@@ -35,6 +39,7 @@ int Act(const Context& context, const Request& request, const Sentence& sentence
     Json json = {{"done", response->done()},
                  {"changed", response->changed()},
                  {"affected", response->affected()}};
+    if (response->others_asked()) json["others_asked"] = true;
     if (response->has_semaphore()) json["semaphore"] = ToJson(response->semaphore());
     PrintJson(json);
     return code;
@@ -145,7 +150,8 @@ void AddResize(CLI::App& app, Context& context) {
                  return absl::StrCat("resized",
                                      response.affected() > 0
                                          ? absl::StrCat(", leases recalled: ", response.affected())
-                                         : "");
+                                         : "",
+                                     OthersAsked(response));
                });
              });
   CLI::Option_group* const change = command->add_option_group("change", "The new limit");
@@ -216,7 +222,8 @@ void AddRevoke(CLI::App& app, Context& context) {
                request->mutable_revoke()->set_all(*all);
                request->mutable_revoke()->set_grace_ms(grace->count());
                return Act(context, *request, [](const Response& response) {
-                 return absl::StrCat("leases revoked or recalled: ", response.affected());
+                 return absl::StrCat("leases revoked or recalled: ", response.affected(),
+                                     OthersAsked(response));
                });
              });
   v1::Revoke* const act = request->mutable_revoke();

@@ -194,6 +194,7 @@ void ToProto(const AdminAnswer& answer, pb::AdministerResponse* message) {
   for (const SemaphoreInfo& info : report.infos) ToProto(info, message->add_semaphores());
   for (const HistoryRow& row : report.history) ToProto(row, message->add_history());
   message->set_more(report.more);
+  message->set_others_asked(report.others_asked);
 }
 
 void ToProto(const Vouch& vouch, SteadyTime::duration elapsed, pb::Validity* message) {

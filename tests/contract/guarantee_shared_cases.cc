@@ -1,5 +1,6 @@
 // What an engine says of itself to several daemons: what they know of each other, and in which
 // order they are served.
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -40,9 +41,45 @@ CONTRACT_CASE("guarantee: a daemon ends what others hold, or leaves it alone") {
   const Id lease = a.Grant("s")->id;
   const Outcome released = b.Release("s", lease);
   CHECK(released.kind == (shares ? OutcomeKind::kReleased : OutcomeKind::kNotHeld));
-  a.Grant("s");
-  CHECK(b.Administer("s", AdminRevoke{}).number == (shares ? 1u : 0u));
-  CHECK((a.Verify("s", lease).kind == OutcomeKind::kHeld) == !shares);
+  const Id other = a.Grant("s")->id;
+  const Outcome revoked = b.Administer("s", AdminRevoke{});
+  CHECK(revoked.number == (shares ? 1u : 0u));
+  const bool reaches = world.guarantees().administers_all;
+  CHECK(revoked.report->others_asked == (reaches && !shares));
+  if (reaches) {
+    a.PollUntil([&] { return a.Verify("s", other).kind == OutcomeKind::kNotHeld; });
+    CHECK(a.Verify("s", other).cause == EndCause::kRevoked);
+  }
+  CHECK((a.Verify("s", other).kind == OutcomeKind::kHeld) == !reaches);
+}
+
+CONTRACT_CASE("guarantee: a lowered limit recalls what is too much from all daemons, or from one") {
+  if (world.guarantees().exclusive) return;
+  Daemon& a = world.daemon();
+  Daemon& b = world.OpenAnother("b");
+  a.Create("s", 3);
+  const Id here = b.Grant("s")->id;
+  const Id there[] = {a.Grant("s")->id, a.Grant("s")->id};
+  AdminResize lower;
+  lower.amount = 1;
+  lower.limit_max = 10;
+  lower.policy = ShrinkPolicy::kRecall;
+  lower.grace_ms = 0;
+  const Outcome lowered = b.Administer("s", lower);
+  CHECK(lowered.kind == OutcomeKind::kDone);
+  const auto held = [&] {
+    return (b.Verify("s", here).kind == OutcomeKind::kHeld ? 1 : 0) +
+           std::ranges::count_if(there, [&](const Id& lease) {
+             return a.Verify("s", lease).kind == OutcomeKind::kHeld;
+           });
+  };
+  if (world.guarantees().administers_all) {
+    a.PollUntil([&] { return held() == 1; });
+    CHECK(held() == 1);
+  } else {
+    CHECK_FALSE(lowered.report->others_asked);
+    CHECK(held() == 2);
+  }
 }
 
 CONTRACT_CASE("guarantee: a session is known to all daemons, or to its own") {

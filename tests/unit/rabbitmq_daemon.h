@@ -130,6 +130,15 @@ class Daemon {
     release.claim = claim;
     REQUIRE(Do(release).kind == OutcomeKind::kReleased);
   }
+  Outcome Verify(const std::string& name, const Id& claim) {
+    VerifyCommand verify;
+    verify.semaphore = name;
+    verify.claim = claim;
+    return Do(verify);
+  }
+  bool Holds(const std::string& name, const Id& claim) {
+    return Verify(name, claim).kind == OutcomeKind::kHeld;
+  }
   template <typename Act>
   Outcome Administer(const std::string& name, Act act) {
     return Do(AdminCommand{{}, name, 0, std::move(act)});

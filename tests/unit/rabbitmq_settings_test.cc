@@ -1,8 +1,11 @@
 // What daemons on one broker know of each other's administration.
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "catch2/catch_test_macros.hpp"
@@ -237,6 +240,97 @@ TEST_CASE("rabbitmq settings: a lease is over before the broker would take it ba
   // With its grace of 30 s.
   CHECK(lease->longest_hold_ms > 0);
   CHECK(lease->longest_hold_ms + 30'000 < 60'000);
+}
+
+Outcome Lower(Daemon& daemon, const std::string& name, uint32_t limit, int64_t grace_ms) {
+  AdminResize resize;
+  resize.amount = limit;
+  resize.limit_max = 1000;
+  resize.policy = ShrinkPolicy::kRecall;
+  resize.grace_ms = grace_ms;
+  return daemon.Administer(name, resize);
+}
+
+TEST_CASE("rabbitmq settings: a lowered limit recalls what is too much, whoever has it",
+          "[rabbitmq]") {
+  const Name name;
+  Daemon a;
+  Daemon b(std::chrono::hours(1));
+  Daemon c(std::chrono::hours(1));
+  a.Create(name.text, 7);
+  const LeasePtr ours = a.Grant(name.text);
+  std::map<uint32_t, std::pair<Daemon*, Id>> others;
+  for (Daemon* daemon : {&b, &c, &b, &c}) {
+    const LeasePtr lease = daemon->Grant(name.text);
+    others[lease->slots.at(0)] = {daemon, lease->id};
+  }
+  // Two are free, and go first.
+  const Outcome lowered = Lower(a, name.text, 2, 0);
+  CHECK(lowered.kind == OutcomeKind::kDone);
+  CHECK(lowered.number == 1);
+  CHECK(lowered.report->others_asked);
+  CHECK(a.Verify(name.text, ours->id).cause == EndCause::kRecalled);
+  const auto ended = [&] {
+    uint32_t count = 0;
+    for (const auto& [slot, other] : others)
+      if (!other.first->Holds(name.text, other.second)) ++count;
+    return count;
+  };
+  CHECK(b.Until([&] {
+    a.Poll();
+    c.Poll();
+    return ended() == 2;
+  }));
+  // No more than that.
+  const auto quiet = std::chrono::steady_clock::now() + std::chrono::milliseconds(700);
+  while (std::chrono::steady_clock::now() < quiet) {
+    for (Daemon* daemon : {&a, &b, &c}) daemon->Poll(std::chrono::milliseconds(20));
+  }
+  CHECK(ended() == 2);
+  CHECK(ReadyBecome(name.text, 0));
+  // The highest.
+  CHECK(others.begin()->second.first->Holds(name.text, others.begin()->second.second));
+}
+
+TEST_CASE("rabbitmq settings: with a grace the holder at another daemon is asked first",
+          "[rabbitmq]") {
+  const Name name;
+  Daemon a;
+  Daemon b(std::chrono::hours(1));
+  a.Create(name.text, 1);
+  const LeasePtr lease = b.Grant(name.text);
+  CHECK(Lower(a, name.text, 0, 30'000).report->others_asked);
+  CHECK(b.Until([&] { return b.Verify(name.text, lease->id).lease->recall.pending(); }));
+  const LeasePtr asked = b.Verify(name.text, lease->id).lease;
+  CHECK(asked->recall == Recall{Recall::Reason::kShrunk, 30'000});
+}
+
+TEST_CASE("rabbitmq settings: revoke reaches the leases of every daemon", "[rabbitmq]") {
+  const Name name;
+  Daemon a;
+  Daemon b(std::chrono::hours(1));
+  a.Create(name.text, 4);
+  const LeasePtr ours = a.Grant(name.text);
+  const LeasePtr by_id = b.Grant(name.text);
+  const LeasePtr by_holder = b.Grant(name.text);
+  const auto gone = [&](const LeasePtr& lease) {
+    return b.Until([&] { return b.Verify(name.text, lease->id).cause == EndCause::kRevoked; });
+  };
+  AdminRevoke one;
+  one.claim = by_id->id;
+  const Outcome revoked = a.Administer(name.text, one);
+  CHECK(revoked.number == 0);
+  CHECK(revoked.report->others_asked);
+  CHECK(gone(by_id));
+  CHECK(b.Holds(name.text, by_holder->id));
+  CHECK(a.Holds(name.text, ours->id));
+  one.claim = ours->id;
+  CHECK_FALSE(a.Administer(name.text, one).report->others_asked);
+  AdminRevoke all;
+  all.holder = by_holder->holder;
+  CHECK(a.Administer(name.text, all).report->others_asked);
+  CHECK(gone(by_holder));
+  CHECK(ReadyBecome(name.text, 4));
 }
 
 }  // namespace

@@ -1,0 +1,119 @@
+// Of TokenStore: an administrator takes back leases that other daemons have. A lease is known to
+// its own daemon alone, so all are told what is wanted, over the exchange on which changes are
+// told, and each looks among its own.
+//
+// Where a limit was lowered and the leases of the daemon that was asked do not suffice, the others
+// give back so many: those on the highest slots that are left. Which these are all see alike, once
+// what was free has been taken out; so they wait a moment before they choose.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <iterator>
+#include <random>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/rabbitmq/token_store.h"
+
+namespace semaphored::rabbitmq {
+
+using ledger::TakeBack;
+using nlohmann::json;
+using std::chrono::steady_clock;
+
+namespace {
+
+// Free tokens are taken out, and their slots struck, within some milliseconds.
+constexpr std::chrono::milliseconds kChooseAfter{300};
+constexpr size_t kChoicesMax = 1000;
+
+std::string NewSelf() {
+  std::random_device random;
+  return absl::StrCat(random(), "-", random());
+}
+
+}  // namespace
+
+void TokenStore::TellOthers(const TakeBack& take_back) {
+  if (self_.empty()) self_ = NewSelf();
+  json slots = json::array();
+  if (const Used* used = Find(take_back.semaphore)) {
+    for (const auto& [claim, held] : used->held) slots.push_back(held.slot);
+  }
+  const json text = {{"take_back", take_back.semaphore},
+                     {"claim", take_back.claim.Hex()},
+                     {"holder", take_back.holder},
+                     {"reason", static_cast<int>(take_back.recall.reason)},
+                     {"grace_ms", take_back.recall.grace_ms},
+                     {"leases_max", take_back.leases_max},
+                     {"slots_of_sender", slots},
+                     {"sender", self_}};
+  if (const absl::Status status = broker_.Tell(text.dump()); !status.ok())
+    spdlog::warn("rabbitmq: other daemons could not be told to give back leases of {}: {}",
+                 take_back.semaphore, std::string(status.message()));
+}
+
+void TokenStore::OnAsked(const std::string& text) {
+  const json read = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Shrinking asked;
+  TakeBack& take_back = asked.take_back;
+  try {
+    if (read.at("sender").get<std::string>() == self_) return;
+    read.at("take_back").get_to(take_back.semaphore);
+    read.at("holder").get_to(take_back.holder);
+    read.at("grace_ms").get_to(take_back.recall.grace_ms);
+    read.at("leases_max").get_to(take_back.leases_max);
+    read.at("slots_of_sender").get_to(asked.not_meant);
+    take_back.claim = Id::FromHex(read.at("claim").get<std::string>()).value_or(Id());
+    if (read.at("reason") == static_cast<int>(Recall::Reason::kShrunk))
+      take_back.recall.reason = Recall::Reason::kShrunk;
+    else
+      take_back.recall.reason = Recall::Reason::kAdministrator;
+  } catch (const json::exception&) {
+    return;  // A later version's, or none of ours.
+  }
+  if (Find(take_back.semaphore) == nullptr || take_back.recall.grace_ms < 0) return;
+  if (take_back.recall.reason == Recall::Reason::kAdministrator) {
+    asked_.push_back(std::move(take_back));
+  } else if (to_choose_.size() < kChoicesMax) {
+    asked.choose_at = steady_clock::now() + kChooseAfter;
+    to_choose_.push_back(std::move(asked));
+  }
+}
+
+SteadyTime TokenStore::NextChoice() const {
+  SteadyTime next = SteadyTime::max();
+  for (const Shrinking& each : to_choose_) next = std::min(next, each.choose_at);
+  return next;
+}
+
+void TokenStore::Choose() {
+  const SteadyTime now = steady_clock::now();
+  for (Shrinking& each : to_choose_) {
+    if (each.choose_at > now) continue;
+    TakeBack take_back = each.take_back;
+    Used* used = Find(take_back.semaphore);
+    if (used == nullptr) continue;
+    if (used->stale) {
+      absl::StatusOr<Used*> read = Read(take_back.semaphore);
+      if (!read.ok() || *read == nullptr) continue;
+      used = *read;
+    }
+    std::vector<uint32_t> candidates;
+    std::ranges::set_difference(used->stored.slots, each.not_meant, std::back_inserter(candidates));
+    const size_t count = std::min(
+        {candidates.size(), used->stored.excess(), static_cast<size_t>(take_back.leases_max)});
+    const std::set<uint32_t> chosen(candidates.end() - static_cast<ptrdiff_t>(count),
+                                    candidates.end());
+    for (const auto& [claim, held] : used->held) {
+      if (!chosen.contains(held.slot)) continue;
+      take_back.claim = claim;
+      asked_.push_back(take_back);
+    }
+  }
+  std::erase_if(to_choose_, [&](const Shrinking& each) { return each.choose_at <= now; });
+}
+
+}  // namespace semaphored::rabbitmq
