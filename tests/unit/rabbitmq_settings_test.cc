@@ -171,7 +171,7 @@ TEST_CASE("rabbitmq settings: names are listed whoever made them", "[rabbitmq]")
   b.Create(two.text, 3);
   const LeasePtr held = a.Grant(one.text);
   const Outcome listed = b.Do(ListCommand{one.text, "", 10});
-  REQUIRE(listed.report->infos.size() >= 1);
+  REQUIRE(!listed.report->infos.empty());
   CHECK(listed.report->infos[0].row.name == one.text);
   CHECK(listed.report->infos[0].held == 1);
   REQUIRE(a.Administer(two.text, AdminDestroy{}).kind == OutcomeKind::kDone);
