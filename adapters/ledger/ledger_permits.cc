@@ -231,6 +231,7 @@ absl::Status LedgerAdapter::PreparePermits(absl::Span<const Submission> batch) {
     if (!ConcernsOneOnly(status)) return status;
     unusable_[std::string(SemaphoreOf(submission.command))] = status;
   }
+  CollectLost();
   return absl::OkStatus();
 }
 
@@ -240,6 +241,9 @@ absl::Status LedgerAdapter::PrepareOne(const Command& command) {
   if (!loaded_.contains(name)) {
     if (absl::Status status = LoadRow(name); !status.ok()) return status;
   }
+  if (const auto* verify = std::get_if<VerifyCommand>(&command);
+      verify != nullptr && !verify->claim.empty())
+    return store_->permits()->Check(name, verify->claim);
   // Who waits can do so until it answers again.
   if (const auto* acquire = std::get_if<AcquireCommand>(&command);
       acquire != nullptr && !acquire->wait && store_->permits()->Silent(name))

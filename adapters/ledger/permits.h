@@ -80,6 +80,10 @@ class PermitSource {
   // UNAVAILABLE: somebody else administers the semaphore just now.
   virtual absl::StatusOr<Pruned> Prune(const std::string& semaphore) = 0;
 
+  // Asks the engine whether it still keeps for us what this claim has. If it does not, the claim is
+  // among the lost ones afterwards.
+  virtual absl::Status Check(const std::string& semaphore, const Id& claim) = 0;
+
   // What other daemons have asked for since the last call: a transaction's `take_backs` are told to
   // all that hold something, when it stands. Of a shrinking, claims of this daemon. Empty unless
   // Guarantees::administers_all.

@@ -58,14 +58,20 @@ void SlotStore::LoseVanished(const std::string& name, Used* used) {
       ++at;
       continue;
     }
-    if (!mine.claim.empty()) {
-      spdlog::warn("rabbitmq: the queue {} of a holder of ours has been deleted",
-                   HolderQueue(Full(name), slot));
-      lost_.push_back({name, mine.claim});
-      used->held.erase(mine.claim);
-    }
-    at = used->slots.erase(at);
+    const uint32_t vanished = slot;
+    ++at;
+    LoseSlot(name, used, vanished);
   }
+}
+
+void SlotStore::LoseSlot(const std::string& name, Used* used, uint32_t slot) {
+  const Id claim = used->slots[slot].claim;
+  used->slots.erase(slot);
+  if (claim.empty()) return;
+  spdlog::warn("rabbitmq: the queue {} of a holder of ours has been deleted",
+               HolderQueue(Full(name), slot));
+  lost_.push_back({name, claim});
+  used->held.erase(claim);
 }
 
 std::vector<ledger::LostPermit> SlotStore::TakeLostPermits() {
@@ -203,6 +209,20 @@ absl::StatusOr<ledger::Pruned> SlotStore::Prune(const std::string& semaphore) {
   }
   used->view.reset();
   return pruned;
+}
+
+absl::Status SlotStore::Check(const std::string& semaphore, const Id& claim) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  Used* used = Find(semaphore);
+  if (used == nullptr) return absl::OkStatus();
+  const auto held = used->held.find(claim);
+  if (held == used->held.end()) return absl::OkStatus();
+  const uint32_t slot = held->second;
+  absl::StatusOr<bool> ours = broker_.IsOurs(Full(semaphore), slot);
+  if (!ours.ok()) return ours.status();
+  if (*ours || !holding_->is_open()) return absl::OkStatus();
+  LoseSlot(semaphore, used, slot);
+  return absl::OkStatus();
 }
 
 // ---- commits ----

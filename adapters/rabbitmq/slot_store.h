@@ -56,6 +56,8 @@ class SlotStore : public ledger::PermitStore {
   // While the broker takes no probes: what it was.
   absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) override;
   absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) override;
+  // Asks for its B queue. (Whoever has a slot that was removed keeps it.)
+  absl::Status Check(const std::string& semaphore, const Id& claim) override;
   // With the connection, all; one whose B queue was deleted by hand, after the next Load.
   std::vector<ledger::LostPermit> TakeLostPermits() override;
 
@@ -90,6 +92,7 @@ class SlotStore : public ledger::PermitStore {
   void Lose(const std::string& name, Used* used);
   // Drops the claims whose B queues the view does not show.
   void LoseVanished(const std::string& name, Used* used);
+  void LoseSlot(const std::string& name, Used* used, uint32_t slot);
   Used* Find(const std::string& name);
   // The view of this Step; `wide`: as far as anybody may hold a slot.
   absl::StatusOr<const SlotView*> See(const std::string& name, Used* used, bool wide);

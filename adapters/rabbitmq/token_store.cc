@@ -153,18 +153,33 @@ bool TokenStore::Silent(const std::string& semaphore) {
   return used != nullptr && connection_->is_late(used->channel);
 }
 
+// Whoever holds and consumes nothing is not told that the queue has gone.
+absl::Status TokenStore::LookForQueue(const std::string& name, Used* used) {
+  if (used->held.empty() || !connection_->is_open(used->channel)) return absl::OkStatus();
+  const absl::Status there =
+      connection_->DeclarePassively(used->channel, broker_.TokenQueue(name)).status();
+  if (!absl::IsNotFound(there)) return there;
+  Lose(name, used);
+  return absl::OkStatus();
+}
+
+absl::Status TokenStore::Check(const std::string& semaphore, const Id& claim) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  Used* used = Find(semaphore);
+  if (used == nullptr || !used->held.contains(claim)) return absl::OkStatus();
+  if (std::exchange(used->checked_in_step, step_) == step_) return absl::OkStatus();
+  absl::Status status = LookForQueue(semaphore, used);
+  // It is silent, and has not taken anything back.
+  return absl::IsDeadlineExceeded(status) ? absl::OkStatus() : status;
+}
+
 // nullptr: the semaphore is not there.
 absl::StatusOr<TokenStore::Used*> TokenStore::Read(const std::string& name) {
   Used* used = Find(name);
   const bool old =
       used == nullptr || used->stale || steady_clock::now() - used->read_at >= kReadAgain;
   if (!old) {
-    // Whoever holds and consumes nothing is not told that the queue has gone.
-    if (used->held.empty() || !connection_->is_open(used->channel)) return used;
-    absl::StatusOr<QueueState> there =
-        connection_->DeclarePassively(used->channel, broker_.TokenQueue(name));
-    if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
-    if (!there.ok()) Lose(name, used);
+    if (absl::Status status = LookForQueue(name, used); !status.ok()) return status;
     return used;
   }
   absl::StatusOr<std::optional<StoredSemaphore>> stored = Ask(name);

@@ -51,6 +51,7 @@ class TokenStore : public ledger::PermitStore {
   bool Unload(const std::string& semaphore) override;
   absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) override;
   absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) override;
+  absl::Status Check(const std::string& semaphore, const Id& claim) override;
   std::vector<ledger::LostPermit> TakeLostPermits() override;
   std::vector<ledger::TakeBack> TakeAsked() override { return std::exchange(asked_, {}); }
 
@@ -77,8 +78,9 @@ class TokenStore : public ledger::PermitStore {
     std::map<int32_t, Consumer> consumers;  // By priority.
     // Of consumers that were begun or cancelled without an answer: cancelled once there is one.
     std::vector<std::string> doubtful_tags;
-    SteadyTime unwanted_since{};  // A consumer stands for nobody since then; 0: none.
-    uint64_t asked_in_step = 0;   // When a message was last asked for.
+    SteadyTime unwanted_since{};   // A consumer stands for nobody since then; 0: none.
+    uint64_t asked_in_step = 0;    // When a message was last asked for.
+    uint64_t checked_in_step = 0;  // When its queue was last looked for.
     SteadyTime given_back_at{};
     std::set<uint32_t> removed;        // Slots whose tokens were taken out, not yet struck.
     std::unique_ptr<Mutex> shrinking;  // Set: we take out what is too much.
@@ -92,6 +94,7 @@ class TokenStore : public ledger::PermitStore {
   Used* Find(const std::string& name);
   absl::StatusOr<Channel> ChannelOf(Used* used);
   absl::StatusOr<Used*> Read(const std::string& name);
+  absl::Status LookForQueue(const std::string& name, Used* used);
   static void Keep(StoredSemaphore stored, Used* used);
   void KeepAlive();
   absl::StatusOr<std::optional<StoredSemaphore>> Ask(const std::string& name);

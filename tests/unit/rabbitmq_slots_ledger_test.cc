@@ -156,6 +156,28 @@ TEST_CASE("rabbitmq slots: a queue deleted by hand is found at the next sweep", 
   CHECK(daemon.Grant(name.text)->slots == Slots{1});
 }
 
+TEST_CASE("rabbitmq slots: verify asks whether the holder's queue is ours", "[rabbitmq]") {
+  const Name name;
+  Daemon daemon;
+  Other other;
+  daemon.Create(name.text, 2);
+  const LeasePtr lease = daemon.Grant(name.text);
+  const LeasePtr kept = daemon.Grant(name.text);
+  const auto verified = [&](const LeasePtr& of) {
+    VerifyCommand verify;
+    verify.semaphore = name.text;
+    verify.claim = of->id;
+    return daemon.Do(verify);
+  };
+  CHECK(verified(lease).kind == OutcomeKind::kHeld);
+  // On its own connection only can it be deleted; and then another may have the slot.
+  SlotBroker(daemon.connection(), daemon.connection()).Free(name.text, 1).IgnoreError();
+  REQUIRE(other.Hold(name.text, 1).ok());
+  CHECK(verified(lease).kind == OutcomeKind::kNotHeld);
+  CHECK(verified(lease).cause == EndCause::kEngineLost);
+  CHECK(verified(kept).kind == OutcomeKind::kHeld);
+}
+
 TEST_CASE("rabbitmq slots: growing and shrinking, by us and by others", "[rabbitmq]") {
   const Name name;
   Daemon daemon;

@@ -217,5 +217,18 @@ TEST_CASE("rabbitmq: a node id is one daemon's, and free when that has gone", "[
   CHECK(second->nodes().Join(id).ok());
 }
 
+TEST_CASE("rabbitmq tokens: verify asks whether the queue is there", "[rabbitmq]") {
+  const Name name;
+  Daemon daemon(std::chrono::hours(1));  // It never looks of itself.
+  daemon.Create(name.text, 1);
+  const LeasePtr lease = daemon.Grant(name.text);
+  CHECK(daemon.Holds(name.text, lease->id));
+  const auto connection = Connect();
+  REQUIRE(connection->Delete(connection->OpenChannel().value(), name.queue()).ok());
+  const Outcome verified = daemon.Verify(name.text, lease->id);
+  CHECK(verified.kind == OutcomeKind::kNotHeld);
+  CHECK(verified.cause == EndCause::kEngineLost);
+}
+
 }  // namespace
 }  // namespace semaphored::rabbitmq
