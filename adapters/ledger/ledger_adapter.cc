@@ -90,6 +90,7 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
 absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime deadline,
                                 StepResult* result) {
   asked_.clear();
+  not_asked_.clear();
   for (int attempt = 0; attempt < options_.attempts_max; ++attempt) {
     // A lane that decides for ever makes no progress, and its daemon could vouch for nothing.
     if (attempt > 0 && options_.now() >= deadline) break;
@@ -100,10 +101,12 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
       return status;
     }
     if (PermitSource* permits = store_->permits(); permits != nullptr) {
-      if (absl::Status status = permits->WhyNotAsked(); !status.ok()) {
+      // Whoever wanted to know is told that nobody does, and the rest is decided without it.
+      if (auto not_asked = permits->TakeNotAsked(); !not_asked.empty()) {
         Undo(decided->transaction);
         permits->Abandon();
-        return status;
+        not_asked_.merge(not_asked);
+        continue;
       }
     }
     CommitResult commit;

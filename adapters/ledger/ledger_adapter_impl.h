@@ -3,6 +3,7 @@
 // what other daemons on the same store have changed (ledger_shared.cc).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -161,6 +162,7 @@ class LedgerAdapter final : public Adapter {
   std::vector<Settled> failed_later_;
   // Semaphores whose things in the engine cannot be used, and why; for this batch.
   absl::flat_hash_map<std::string, absl::Status> unusable_;
+  std::map<std::string, absl::Status> not_asked_;  // PermitSource::TakeNotAsked, for this batch.
   std::vector<LostPermit> lost_permits_;
   std::vector<TakeBack> asked_back_;
   std::vector<std::string> vanished_;  // Semaphores that are not in the engine any more.

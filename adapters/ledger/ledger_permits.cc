@@ -246,9 +246,13 @@ absl::Status LedgerAdapter::PrepareOne(const Command& command) {
     return store_->permits()->Check(name, verify->claim);
   // Who waits can do so until it answers again.
   if (const auto* acquire = std::get_if<AcquireCommand>(&command);
-      acquire != nullptr && !acquire->wait && store_->permits()->Silent(name))
-    return absl::DeadlineExceededError(
-        absl::StrCat(guarantees().adapter, ": what keeps ", name, " does not answer now"));
+      acquire != nullptr && !acquire->wait) {
+    if (const auto why = not_asked_.find(name); why != not_asked_.end())
+      return absl::DeadlineExceededError(why->second.message());
+    if (store_->permits()->Silent(name))
+      return absl::DeadlineExceededError(
+          absl::StrCat(guarantees().adapter, ": what keeps ", name, " does not answer now"));
+  }
   const auto* admin = std::get_if<AdminCommand>(&command);
   if (admin == nullptr || !loaded_.contains(name)) return absl::OkStatus();
   if (std::holds_alternative<AdminPrune>(admin->act)) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,9 +57,9 @@ class PermitSource {
   // Why the engine can have no semaphore of this name with this limit; empty: it can. Asks nobody.
   virtual std::string Refuses(const std::string&, uint32_t) const { return ""; }
 
-  // Why a Take since the last call could not ask the engine, for a claim that does not wait: then
-  // nobody knows whether it is full.
-  virtual absl::Status WhyNotAsked() { return absl::OkStatus(); }
+  // The semaphores, and why, for which a Take since the last call could not ask the engine, for a
+  // claim that does not wait: then nobody knows whether it is full.
+  virtual std::map<std::string, absl::Status> TakeNotAsked() { return {}; }
 
   // The engine is known not to answer for this semaphore now, though it does for others. Asks
   // nobody.

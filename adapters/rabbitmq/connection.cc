@@ -185,14 +185,18 @@ absl::StatusOr<amqp_method_t> Connection::Call(
   closed_ = absl::OkStatus();
   if (absl::Status status = Send(channel, id, method); !status.ok()) return status;
   const bool keeps = keeps_late_ && open_.contains(channel) && channel != probe_;
-  const auto patience = keeps_late_ ? url_.timeout / 2 : url_.timeout;
+  // To make a queue takes longer than to ask one.
+  const bool makes =
+      id == AMQP_QUEUE_DELETE_METHOD ||
+      (id == AMQP_QUEUE_DECLARE_METHOD && static_cast<amqp_queue_declare_t*>(method)->passive == 0);
+  const auto patience = keeps_late_ && !makes ? url_.timeout / 2 : url_.timeout;
   const SteadyTime deadline = std::chrono::steady_clock::now() + patience;
   while (!answer_) {
     absl::StatusOr<bool> taken = TakeFrame(deadline);
     if (!taken.ok()) return taken.status();
     if (!closed_.ok()) return std::exchange(closed_, absl::OkStatus());
     if (*taken || std::chrono::steady_clock::now() < deadline) continue;
-    if (keeps) return LeaveLate(channel);
+    if (keeps) return LeaveLate(channel, patience);
     return Break(
         absl::StrCat("no answer for ", patience.count(), " ms: the connection was given up"));
   }
@@ -203,11 +207,11 @@ absl::StatusOr<amqp_method_t> Connection::Call(
 
 // A queue of which the leader is being elected answers later; the broker itself answers now, or the
 // connection is dead.
-absl::Status Connection::LeaveLate(Channel channel) {
+absl::Status Connection::LeaveLate(Channel channel, std::chrono::milliseconds patience) {
   late_[channel] = std::exchange(awaited_, {});
   if (absl::Status alive = Sync(probe_); !alive.ok()) return alive;
   return absl::DeadlineExceededError(
-      absl::StrCat("rabbitmq: a queue has not answered for ", (url_.timeout / 2).count(), " ms"));
+      absl::StrCat("rabbitmq: a queue has not answered for ", patience.count(), " ms"));
 }
 
 absl::StatusOr<Channel> Connection::OpenChannel() {

@@ -92,10 +92,10 @@ class Connection {
   // The broker takes no publishes now, and why (connection.blocked); empty: it does.
   const std::string& blocked() const { return blocked_; }
 
-  // Before Open. A channel whose call is not answered for half the time-out is left alone, with
-  // what is held through it, if the broker answers on another one: that call and all others on it
-  // are DEADLINE_EXCEEDED until the answer has come. What was asked will be done, or the channel
-  // closed. (Otherwise the connection is given up.)
+  // Before Open. A channel whose call is not answered for half the time-out (to make or delete a
+  // queue: all of it) is left alone, with what is held through it, if the broker answers on another
+  // one: that call and all others on it are DEADLINE_EXCEEDED until the answer has come. What was
+  // asked will be done, or the channel closed. (Otherwise the connection is given up.)
   void KeepLate() { keeps_late_ = true; }
   bool is_late(Channel channel) const { return late_.contains(channel); }
 
@@ -180,7 +180,7 @@ class Connection {
   struct Confirming;
 
   absl::Status Break(std::string_view why);
-  absl::Status LeaveLate(Channel channel);
+  absl::Status LeaveLate(Channel channel, std::chrono::milliseconds patience);
   void AnsweredLate(Channel channel);
   absl::Status Login();
   // `method` is the library's struct of that number.

@@ -43,10 +43,11 @@ std::optional<uint32_t> SlotStore::LowestFree(const Used& used) const {
   return std::nullopt;
 }
 
-std::optional<ledger::PermitSource::Permit> SlotStore::NotAsked(absl::Status why, bool waits) {
+std::optional<ledger::PermitSource::Permit> SlotStore::NotAsked(const std::string& semaphore,
+                                                                absl::Status why, bool waits) {
   // Who waits is served when the engine can be asked again; who does not must not be told that it
   // is full.
-  if (!waits) not_asked_ = std::move(why);
+  if (!waits) not_asked_[semaphore] = std::move(why);
   return std::nullopt;
 }
 
@@ -54,16 +55,17 @@ std::optional<ledger::PermitSource::Permit> SlotStore::Take(const std::string& s
                                                             const Id& claim, bool waits) {
   Used* used = Find(semaphore);
   if (used == nullptr || used->row.destroying) return std::nullopt;
-  if (absl::Status status = Ready(); !status.ok()) return NotAsked(std::move(status), waits);
+  if (absl::Status status = Ready(); !status.ok())
+    return NotAsked(semaphore, std::move(status), waits);
   for (int attempt = 0; attempt < kRacesMax; ++attempt) {
     absl::StatusOr<const SlotView*> view = See(semaphore, used, /*wide=*/false);
-    if (!view.ok()) return NotAsked(view.status(), waits);
+    if (!view.ok()) return NotAsked(semaphore, view.status(), waits);
     const std::optional<uint32_t> slot = LowestFree(*used);
     if (!slot) return std::nullopt;
     auto ours = used->slots.find(*slot);
     if (ours == used->slots.end()) {
       absl::StatusOr<SlotBroker::Attempt> tried = broker_.TryTake(Full(semaphore), *slot);
-      if (!tried.ok()) return NotAsked(tried.status(), waits);
+      if (!tried.ok()) return NotAsked(semaphore, tried.status(), waits);
       if (*tried != SlotBroker::Attempt::kTaken) {
         // Others have changed it since it was looked at: not all of them again at the same moment.
         used->view.reset();

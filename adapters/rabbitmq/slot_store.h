@@ -48,7 +48,9 @@ class SlotStore : public ledger::PermitStore {
 
   // Takes the lowest slot that is free. Sleeps for some milliseconds where others were first.
   std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) override;
-  absl::Status WhyNotAsked() override { return std::exchange(not_asked_, absl::OkStatus()); }
+  std::map<std::string, absl::Status> TakeNotAsked() override {
+    return std::exchange(not_asked_, {});
+  }
   std::string Refuses(const std::string& semaphore, uint32_t limit) const override;
   void Abandon() override { GiveBackUncommitted(nullptr); }
   absl::Status Provide(const SemaphoreRow& row) override;
@@ -104,7 +106,7 @@ class SlotStore : public ledger::PermitStore {
   void Keep(const ledger::SemaphoreDelta& delta, uint32_t from, uint32_t to);
   absl::Status Act(const std::string& name, uint32_t from, uint32_t to, bool* begun);
   void Finish(ledger::Transaction* transaction);
-  std::optional<Permit> NotAsked(absl::Status why, bool waits);
+  std::optional<Permit> NotAsked(const std::string& semaphore, absl::Status why, bool waits);
   void GiveBackUncommitted(const ledger::Transaction* transaction);
   void CarryOut(const ledger::SemaphoreDelta& delta);
   void GiveBack(const std::string& name, Used* used, const Id& claim);
@@ -124,7 +126,7 @@ class SlotStore : public ledger::PermitStore {
   uint64_t revisions_ = 0;
   std::map<std::string, Used> used_;
   std::vector<ledger::LostPermit> lost_;
-  absl::Status not_asked_;
+  std::map<std::string, absl::Status> not_asked_;
   std::string act_failed_;  // Why it is not known what became of the last act.
   // Since the last commit: what that does not grant is given back.
   std::vector<std::pair<std::string, Id>> taken_;

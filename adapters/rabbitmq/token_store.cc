@@ -270,11 +270,12 @@ absl::StatusOr<std::vector<std::string>> TokenStore::Names(const std::string& pr
 
 // ---- permits ----
 
-std::optional<ledger::PermitSource::Permit> TokenStore::NotAsked(const absl::Status& why,
+std::optional<ledger::PermitSource::Permit> TokenStore::NotAsked(const std::string& semaphore,
+                                                                 const absl::Status& why,
                                                                  bool waits) {
   // Who waits is served when the engine can be asked again; who does not must not be told that it
   // is full.
-  if (!waits) not_asked_ = AsUnavailable(why);
+  if (!waits) not_asked_[semaphore] = why;
   return std::nullopt;
 }
 
@@ -283,14 +284,14 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
   Used* used = Find(semaphore);
   // While there are more tokens than permits nobody is granted.
   if (used == nullptr || used->stored.excess() > 0) return std::nullopt;
-  if (absl::Status status = Ready(); !status.ok()) return NotAsked(status, waits);
+  if (absl::Status status = Ready(); !status.ok()) return NotAsked(semaphore, status, waits);
   for (;;) {
     if (used->spare.empty()) {
       // Where a consumer of ours stands, the broker gives of itself. And many are served faster by
       // a consumer than one by one.
       if (waits && (!used->consumers.empty() || used->asked_in_step == step_)) return std::nullopt;
       absl::StatusOr<bool> any = AskForOne(semaphore, used);
-      if (!any.ok()) return NotAsked(any.status(), waits);
+      if (!any.ok()) return NotAsked(semaphore, any.status(), waits);
       if (!*any) return std::nullopt;
     }
     const Delivery delivery = std::move(used->spare.front());

@@ -45,7 +45,9 @@ class TokenStore : public ledger::PermitStore {
 
   std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) override;
   bool Silent(const std::string& semaphore) override;
-  absl::Status WhyNotAsked() override { return std::exchange(not_asked_, absl::OkStatus()); }
+  std::map<std::string, absl::Status> TakeNotAsked() override {
+    return std::exchange(not_asked_, {});
+  }
   void Abandon() override { GiveBackTaken().IgnoreError(); }
   absl::Status Provide(const SemaphoreRow& row) override;
   bool Unload(const std::string& semaphore) override;
@@ -98,7 +100,7 @@ class TokenStore : public ledger::PermitStore {
   static void Keep(StoredSemaphore stored, Used* used);
   void KeepAlive();
   absl::StatusOr<std::optional<StoredSemaphore>> Ask(const std::string& name);
-  std::optional<Permit> NotAsked(const absl::Status& why, bool waits);
+  std::optional<Permit> NotAsked(const std::string& semaphore, const absl::Status& why, bool waits);
   absl::StatusOr<uint32_t> CountElsewhere(const std::string& semaphore);
 
   // What of a row the broker has to know. nullopt: it is not known whether it stands.
@@ -154,7 +156,7 @@ class TokenStore : public ledger::PermitStore {
   uint64_t step_ = 1;
   uint64_t act_ = 0;  // Of the last change of a row.
   std::string act_failed_;
-  absl::Status not_asked_;
+  std::map<std::string, absl::Status> not_asked_;
   SteadyTime kept_alive_at_{};
   std::map<std::string, Used> used_;
   // Whose settings did not answer: they are not asked for before.
