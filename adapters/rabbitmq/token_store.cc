@@ -156,7 +156,7 @@ bool TokenStore::Silent(const std::string& semaphore) {
 // Whoever holds and consumes nothing is not told that the queue has gone.
 absl::Status TokenStore::LookForQueue(const std::string& name, Used* used) {
   if (used->held.empty() || !connection_->is_open(used->channel)) return absl::OkStatus();
-  const absl::Status there =
+  absl::Status there =
       connection_->DeclarePassively(used->channel, broker_.TokenQueue(name)).status();
   if (!absl::IsNotFound(there)) return there;
   Lose(name, used);
