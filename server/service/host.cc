@@ -86,7 +86,9 @@ void Host::HandOn() {
     jobs = std::vector<Job>();
     jobs.reserve(about);
     handed_on_at_ = reactor_->clock().Now();
-    if (short_wait_.PaysFor(jobs_under_way_)) reactor_->ExpectSoon(ShortWait::kLongest);
+    // (Where grants come a moment later, the engine needs the processor meanwhile.)
+    if (guarantees().grants_at_once && short_wait_.PaysFor(jobs_under_way_))
+      reactor_->ExpectSoon(ShortWait::kLongest);
   }
 }
 
