@@ -115,6 +115,8 @@ class LedgerAdapter final : public Adapter {
   absl::Status LoadRow(const std::string& name);
   absl::Status CountElsewhere(Semaphore* semaphore);
   absl::StatusOr<Outcome> ListPermits(const ListCommand& command);
+  // While an engine does not answer for a semaphore that is known, claims can wait, and end.
+  bool NeedsEngine(const Command& command, const absl::Status& why) const;
   void CollectLost();
   void EndLost(Editor& editor);
   // What other daemons have asked for.

@@ -149,7 +149,7 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::AskStore(const Command& co
     if (!status.ok()) unusable_[acquire->semaphore] = status;
   }
   const auto unusable = unusable_.find(std::string(SemaphoreOf(command)));
-  if (unusable != unusable_.end()) {
+  if (unusable != unusable_.end() && NeedsEngine(command, unusable->second)) {
     OutcomeKind kind = OutcomeKind::kUnsupported;
     if (absl::IsOutOfRange(unusable->second)) kind = OutcomeKind::kLimitReached;
     if (absl::IsDeadlineExceeded(unusable->second)) kind = OutcomeKind::kBusy;

@@ -183,6 +183,13 @@ absl::Status LedgerAdapter::CountElsewhere(Semaphore* semaphore) {
   return absl::OkStatus();
 }
 
+bool LedgerAdapter::NeedsEngine(const Command& command, const absl::Status& why) const {
+  if (!absl::IsDeadlineExceeded(why) || !loaded_.contains(std::string(SemaphoreOf(command))))
+    return true;
+  const auto* acquire = std::get_if<AcquireCommand>(&command);
+  return acquire != nullptr ? !acquire->wait : std::holds_alternative<AdminCommand>(command);
+}
+
 void LedgerAdapter::CollectLost() {
   for (LostPermit& lost : store_->permits()->TakeLostPermits())
     lost_permits_.push_back(std::move(lost));

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -66,7 +67,9 @@ void TokenStore::OnAsked(const std::string& text) {
     read.at("grace_ms").get_to(take_back.recall.grace_ms);
     read.at("leases_max").get_to(take_back.leases_max);
     read.at("slots_of_sender").get_to(asked.not_meant);
-    take_back.claim = Id::FromHex(read.at("claim").get<std::string>()).value_or(Id());
+    const std::optional<Id> claim = Id::FromHex(read.at("claim").get<std::string>());
+    if (!claim) return;  // Not to be taken for all claims.
+    take_back.claim = *claim;
     if (read.at("reason") == static_cast<int>(Recall::Reason::kShrunk))
       take_back.recall.reason = Recall::Reason::kShrunk;
     else
@@ -98,6 +101,7 @@ void TokenStore::Choose() {
     if (used == nullptr) continue;
     if (used->stale) {
       absl::StatusOr<Used*> read = Read(take_back.semaphore);
+      if (!read.ok()) each.choose_at = now + kChooseAfter;  // It is tried again.
       if (!read.ok() || *read == nullptr) continue;
       used = *read;
     }

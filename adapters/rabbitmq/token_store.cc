@@ -158,7 +158,8 @@ absl::Status TokenStore::LookForQueue(const std::string& name, Used* used) {
   if (used->held.empty() || !connection_->is_open(used->channel)) return absl::OkStatus();
   absl::Status there =
       connection_->DeclarePassively(used->channel, broker_.TokenQueue(name)).status();
-  if (!absl::IsNotFound(there)) return there;
+  if (there.ok() || Unanswered(there)) return there;
+  // With any other answer the broker has closed the channel.
   Lose(name, used);
   return absl::OkStatus();
 }

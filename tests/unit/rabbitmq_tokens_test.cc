@@ -224,7 +224,12 @@ TEST_CASE("rabbitmq tokens: verify asks whether the queue is there", "[rabbitmq]
   const LeasePtr lease = daemon.Grant(name.text);
   CHECK(daemon.Holds(name.text, lease->id));
   const auto connection = Connect();
-  REQUIRE(connection->Delete(connection->OpenChannel().value(), name.queue()).ok());
+  const Channel channel = connection->OpenChannel().value();
+  REQUIRE(connection->Delete(channel, name.queue()).ok());
+  SECTION("there is none") {}
+  SECTION("it is somebody's own now") {
+    REQUIRE(connection->Declare(channel, name.queue(), {.durable = false, .exclusive = true}).ok());
+  }
   const Outcome verified = daemon.Verify(name.text, lease->id);
   CHECK(verified.kind == OutcomeKind::kNotHeld);
   CHECK(verified.cause == EndCause::kEngineLost);

@@ -179,13 +179,19 @@ TEST_CASE("rabbitmq unknown: what cannot be asked for one semaphore holds up no 
   ReleaseCommand release;
   release.semaphore = good.text;
   release.claim = lease->id;
-  const auto results = daemon.DoAll({acquire_of(bad.text), acquire_of(good.text), release});
+  AcquireCommand patient = acquire_of(bad.text);
+  patient.wait = true;
+  const auto results =
+      daemon.DoAll({acquire_of(bad.text), acquire_of(good.text), release, patient});
   REQUIRE(results[0].ok());
   CHECK(results[0]->kind == OutcomeKind::kBusy);
   REQUIRE(results[1].ok());
   CHECK(results[1]->kind == OutcomeKind::kGranted);
   REQUIRE(results[2].ok());
   CHECK(results[2]->kind == OutcomeKind::kReleased);
+  // Nor who waits for that one.
+  REQUIRE(results[3].ok());
+  CHECK(results[3]->kind == OutcomeKind::kQueued);
 }
 
 }  // namespace
