@@ -142,8 +142,7 @@ TEST_CASE("rabbitmq: consumers are served by priority, and get no more than thei
   // What a cancelled consumer has stays with it.
   REQUIRE(connection->Cancel(channel, "high").ok());
   REQUIRE(connection->Cancel(channel, "low").ok());
-  const Channel other = connection->OpenChannel().value();
-  CHECK(connection->DeclarePassively(other, queue.name).value().ready == 1);
+  CHECK(ComesToHave(*connection, queue.name, 1));
 }
 
 TEST_CASE("rabbitmq: a publish is confirmed, or said to have found no queue", "[rabbitmq]") {

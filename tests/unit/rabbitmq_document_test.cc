@@ -41,9 +41,7 @@ TEST_CASE("rabbitmq document: made once, then replaced, with rising versions", "
     REQUIRE((*document)->Write(Content(i)).ok());
     CHECK((*document)->version() == i);
   }
-  const auto other = Connect();
-  const Channel channel = other->OpenChannel().value();
-  CHECK(other->DeclarePassively(channel, queue.text).value().ready == 1);
+  CHECK(ComesToHave(*Connect(), queue.text, 1));
 }
 
 TEST_CASE("rabbitmq document: whoever reads while others read and write meets no older one",
@@ -99,7 +97,7 @@ TEST_CASE("rabbitmq document: of what a crash left, the newest counts, and the r
   CHECK((*document)->content()["number"] == 2);
   REQUIRE((*document)->Write(Content(3)).ok());
   document->reset();
-  CHECK(other->DeclarePassively(channel, queue.text).value().ready == 1);
+  CHECK(ComesToHave(*other, queue.text, 1));
 }
 
 TEST_CASE("rabbitmq document: two of one version are merged", "[rabbitmq]") {
@@ -131,7 +129,7 @@ TEST_CASE("rabbitmq document: what is none of ours is DATA_LOSS, and stays", "[r
   REQUIRE(connection->PublishAll(channel, {{queue.text, "somebody's"}}).ok());
   CHECK(absl::IsDataLoss(
       Document::Open(connection.get(), queue.text, /*make=*/false, FirstOf).status()));
-  CHECK(connection->DeclarePassively(channel, queue.text).value().ready == 1);
+  CHECK(ComesToHave(*connection, queue.text, 1));
 }
 
 TEST_CASE("rabbitmq document: its mutex is one connection's, and free when it is given back",

@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 
@@ -40,6 +42,17 @@ std::unique_ptr<Connection> Connect(const std::string& options) {
 std::string NewName() {
   static int count = 0;
   return absl::StrCat("unit ", getpid(), " ", ++count);
+}
+
+bool ComesToHave(Connection& connection, const std::string& queue, uint32_t ready) {
+  const Channel channel = connection.OpenChannel().value();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  bool has = false;
+  while (!(has = connection.DeclarePassively(channel, queue).value().ready == ready) &&
+         std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  connection.CloseChannel(channel).IgnoreError();
+  return has;
 }
 
 }  // namespace semaphored::rabbitmq
