@@ -38,7 +38,7 @@ struct Requester {
 //   kGranted (lease), kQueued (position; later the event kGranted or kWaitEnded), kFull,
 //   kHolderCap, kPaused, kWithheld, kLimitMismatch (number = the stored limit), kExceedsLimit
 //   (number = the limit), kNoSuchSemaphore, kDestroyed, kLimitReached, kTooOld, kReused,
-//   kSessionLost.
+//   kSessionLost, kUnusable.
 // A repeated request finds its waiter or its living lease again, moved to this node if it was
 // detached; if the lease has ended: kNotHeld with the cause where it is known.
 struct AcquireCommand {
@@ -278,6 +278,12 @@ enum class OutcomeKind : uint8_t {
   kWouldOvershoot,
   kOutOfRange,
   kUnsupported,
+  // Other clients of the engine, or people, have left the semaphore there in a state in which
+  // nobody can say how many permits are free: `message` says what it is, and what to do.
+  kUnusable,
+  // What the engine has of the semaphore is not understood: `message` says what. Nothing is
+  // changed.
+  kDamaged,
   // A repeated acquire whose wait had ended: see cause.
   kWaitEnded,
   // There is room, but nothing is granted for now: the engine may have lost commits at a fail-over,

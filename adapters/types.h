@@ -121,6 +121,9 @@ struct Lease : Claim {
 
 struct Waiter : Claim {
   int64_t queued_at_unix_ms = 0;
+  // Another client of the same engine that waits there: a place is left to it, which it takes
+  // itself; no session, never granted or ended by us.
+  bool foreign = false;
 };
 
 // Rows are shared between a state and the transactions over it, and never changed once made, but

@@ -196,12 +196,20 @@ absl::Status TakeOver(Reactor* reactor, Sessions* sessions, std::chrono::millise
   return ready.get();
 }
 
+// Set when leases are vouched for, for the first time.
+using FirstTouch = std::promise<void>;
+
 MembershipThread::Callbacks MembershipCallbacks(Reactor* reactor, Sessions* sessions,
-                                                Membership* membership, StopRequests* stop) {
+                                                Membership* membership, StopRequests* stop,
+                                                std::shared_ptr<FirstTouch> first_touch) {
   MembershipThread::Callbacks callbacks;
   callbacks.on_fatal = [stop](const absl::Status& why) { stop->AskFatal(why); };
-  callbacks.on_vouch_change = [reactor, sessions](bool vouched) {
+  callbacks.on_heartbeat_failed = [](const absl::Status& why) {
+    spdlog::warn("no heartbeat reached the engine: {}", Text(why));
+  };
+  callbacks.on_vouch_change = [reactor, sessions, first_touch](bool vouched) mutable {
     if (vouched) {
+      if (first_touch) std::exchange(first_touch, nullptr)->set_value();
       spdlog::info("in touch with the engine: leases are vouched for");
     } else {
       spdlog::error("out of touch with the engine: nothing is vouched for");
@@ -254,11 +262,16 @@ int Serve(const Config& config, StopRequests* stop) {
 
   int code = kClean;
   {
-    MembershipThread thread(
-        &membership, &clock,
-        MembershipCallbacks(server.reactor(), sessions.get(), &membership, stop));
+    auto first_touch = std::make_shared<FirstTouch>();
+    std::future<void> touched = first_touch->get_future();
+    MembershipThread thread(&membership, &clock,
+                            MembershipCallbacks(server.reactor(), sessions.get(), &membership, stop,
+                                                std::move(first_touch)));
     absl::Status ready =
         TakeOver(server.reactor(), sessions.get(), Milliseconds(config.engine_timeout_ms) * 2);
+    // Whoever is told that we serve should not be refused because the first heartbeat is still on
+    // its way. If it does not come, they are told why.
+    if (ready.ok()) touched.wait_for(Milliseconds(config.engine_timeout_ms));
     if (!ready.ok()) {
       spdlog::critical("cannot read the store: {}", Text(ready));
       code = kBadStore;

@@ -12,6 +12,8 @@ namespace semaphored::ledger {
 
 namespace {
 constexpr size_t kBusyRemembered = 1000;
+// A part that was too large is tried again without so great a part of it: it costs nobody but us.
+constexpr size_t kPartShrinksBy = 8;
 // For granting to those for whom others have made room.
 constexpr std::chrono::seconds kServeTime{5};
 }  // namespace
@@ -81,10 +83,51 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
   }
   if (batch.empty()) return WaitForEvents(deadline);
   if (store_->permits() != nullptr) return StepInParts(batch, deadline);
+  return StepInSizes(batch, deadline);
+}
 
-  StepResult result;
-  if (absl::Status status = Run(batch, deadline, &result); !status.ok()) return status;
-  return result;
+absl::StatusOr<StepResult> LedgerAdapter::StepInSizes(absl::Span<const Submission> batch,
+                                                      SteadyTime deadline) {
+  StepResult all;
+  for (size_t done = 0; done < batch.size();) {
+    const size_t size = std::min(batch.size() - done, part_max_);
+    StepResult part;
+    const absl::Status status = Run(batch.subspan(done, size), deadline, &part);
+    if (absl::IsOutOfRange(status) && size > 1) {
+      part_max_ = size - (size + kPartShrinksBy - 1) / kPartShrinksBy;
+      continue;
+    }
+    if (absl::IsOutOfRange(status)) {
+      part.outcomes.push_back(LimitReached(std::string(status.message())));
+    } else if (!status.ok() && done == 0) {
+      return status;
+    } else if (!status.ok()) {
+      FailLater(batch.subspan(done), status, &all);
+      return all;
+    } else if (size == part_max_) {
+      ++part_max_;  // It grows slowly: a part that is too large is decided in vain.
+    }
+    std::ranges::move(part.outcomes, std::back_inserter(all.outcomes));
+    std::ranges::move(part.events, std::back_inserter(all.events));
+    std::ranges::move(part.changes, std::back_inserter(all.changes));
+    done += size;
+    if (unknown_ == nullptr) continue;
+    FailLater(batch.subspan(done),
+              absl::UnavailableError(
+                  "what came before it is not settled; nothing of this was done, try again"),
+              &all);
+    return all;
+  }
+  return all;
+}
+
+// They are not done; that is told with the next Step, or when what is unknown has been found out.
+void LedgerAdapter::FailLater(absl::Span<const Submission> rest, const absl::Status& status,
+                              StepResult* result) {
+  for (const Submission& submission : rest) {
+    result->outcomes.push_back(Simply(OutcomeKind::kUnknown));
+    failed_later_.push_back({submission.ticket, status});
+  }
 }
 
 absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime deadline,
@@ -162,8 +205,13 @@ absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
   StepResult result;
   if (!lost_permits_.empty() || !asked_back_.empty() || !vanished_.empty() || !lowered_.empty() ||
       std::ranges::any_of(to_serve_, [&](const std::string& name) { return !IsBusy(name); })) {
-    if (absl::Status status = Run({}, options_.now() + kServeTime, &result); !status.ok())
-      return status;
+    absl::Status status = Run({}, options_.now() + kServeTime, &result);
+    // It cannot be done at once: each change of those semaphores tries it again.
+    if (absl::IsOutOfRange(status) && store_->permits() == nullptr) {
+      to_serve_.clear();
+      return result;
+    }
+    if (!status.ok()) return status;
     return result;
   }
   Decided nothing;

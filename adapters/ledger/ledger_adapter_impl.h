@@ -90,6 +90,9 @@ class LedgerAdapter final : public Adapter {
   void AddConditions(Decided* decided);
   // The same, looked at, since there is nothing to write.
   CommitResult CheckConditions(const Transaction& transaction);
+  // Shared stores: prunes what the batch asks to, before it is decided; it is to be loaded.
+  absl::Status PruneShared(absl::Span<const Submission> batch, std::vector<std::string>* changed);
+  std::optional<Outcome> WhyUnusable(const Command& command) const;
   absl::Status Need(const Command& command, std::vector<std::string>* missing);
   // True if one of them was not known to be busy.
   bool LeaveAlone(const std::vector<std::string>& busy);
@@ -106,6 +109,10 @@ class LedgerAdapter final : public Adapter {
   // Changes of rows are written one by one, with no transaction over them: an act that changes one
   // is a batch of its own, so that none is done again because another was lost.
   absl::StatusOr<StepResult> StepInParts(absl::Span<const Submission> batch, SteadyTime deadline);
+  // An engine takes so much at once: a batch is carried out in parts that it takes. A command that
+  // is too large by itself is refused, and the others go on.
+  absl::StatusOr<StepResult> StepInSizes(absl::Span<const Submission> batch, SteadyTime deadline);
+  void FailLater(absl::Span<const Submission> rest, const absl::Status& status, StepResult* result);
   absl::Status PreparePermits(absl::Span<const Submission> batch);
   absl::Status PrepareOne(const Command& command);
   // A semaphore that the acquire makes must be in the engine before a permit is taken of it.
@@ -160,10 +167,14 @@ class LedgerAdapter final : public Adapter {
   absl::flat_hash_map<std::string, SteadyTime> busy_;
   bool withheld_ = false;
   bool doubt_revisions_ = false;  // Until all that is in use here was read anew.
+  // Of how many commands a batch may be, as far as is known; see StepInSizes.
+  size_t part_max_ = SIZE_MAX;
   // Commands of a batch in parts, after the part that failed; told with the next Step.
   std::vector<Settled> failed_later_;
   // Semaphores whose things in the engine cannot be used, and why; for this batch.
   absl::flat_hash_map<std::string, absl::Status> unusable_;
+  // See Image::damaged. Looked at again whenever somebody asks.
+  absl::flat_hash_map<std::string, absl::Status> damaged_;
   std::map<std::string, absl::Status> not_asked_;  // PermitSource::TakeNotAsked, for this batch.
   std::vector<LostPermit> lost_permits_;
   std::vector<TakeBack> asked_back_;

@@ -33,6 +33,7 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
     // All that the batch needs is loaded before anything is changed, so that a reload never meets a
     // half-made batch.
     std::vector<std::string> missing;
+    if (absl::Status status = PruneShared(batch, &missing); !status.ok()) return status;
     for (const Submission& submission : batch) {
       if (absl::Status status = Need(submission.command, &missing); !status.ok()) return status;
     }
@@ -148,6 +149,13 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::AskStore(const Command& co
     if (!status.ok() && !ConcernsOneOnly(status)) return status;
     if (!status.ok()) unusable_[acquire->semaphore] = status;
   }
+  if (const auto damaged = damaged_.find(std::string(SemaphoreOf(command)));
+      damaged != damaged_.end()) {
+    Outcome outcome = Simply(OutcomeKind::kDamaged);
+    outcome.message = std::string(damaged->second.message());
+    return std::optional<Outcome>(std::move(outcome));
+  }
+  if (std::optional<Outcome> refusal = WhyUnusable(command)) return refusal;
   const auto unusable = unusable_.find(std::string(SemaphoreOf(command)));
   if (unusable != unusable_.end() && NeedsEngine(command, unusable->second)) {
     OutcomeKind kind = OutcomeKind::kUnsupported;
@@ -170,6 +178,43 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::AskStore(const Command& co
   }
   if (!outcome.ok()) return outcome.status();
   return std::optional<Outcome>(*std::move(outcome));
+}
+
+// A permit is not given, nor a semaphore made or made larger, where the engine's things are in
+// disorder; and what is not there on that account is not told to be merely absent.
+std::optional<Outcome> LedgerAdapter::WhyUnusable(const Command& command) const {
+  const auto* admin = std::get_if<AdminCommand>(&command);
+  const bool acquires = std::holds_alternative<AcquireCommand>(command);
+  if (exclusive() || (!acquires && admin == nullptr)) return std::nullopt;
+  const std::string name(SemaphoreOf(command));
+  const absl::Status status = store_->WhyUnusable(name);
+  if (status.ok()) return std::nullopt;
+  if (!acquires) {
+    const bool resizes = std::holds_alternative<AdminResize>(admin->act);
+    const bool prunes = std::holds_alternative<AdminPrune>(admin->act);
+    const bool refused = std::holds_alternative<AdminCreate>(admin->act) ||
+                         (resizes && absl::IsDataLoss(status)) ||
+                         (!prunes && state_.Find(name) == nullptr);
+    if (!refused) return std::nullopt;
+  }
+  Outcome outcome = Simply(OutcomeKind::kUnusable);
+  outcome.message = std::string(status.message());
+  return outcome;
+}
+
+absl::Status LedgerAdapter::PruneShared(absl::Span<const Submission> batch,
+                                        std::vector<std::string>* changed) {
+  pruned_.clear();
+  for (const Submission& submission : batch) {
+    const auto* admin = std::get_if<AdminCommand>(&submission.command);
+    if (admin == nullptr || !std::holds_alternative<AdminPrune>(admin->act)) continue;
+    absl::StatusOr<std::optional<Pruned>> pruned = store_->Repair(admin->semaphore);
+    if (!pruned.ok()) return pruned.status();
+    if (!pruned->has_value()) continue;
+    pruned_[admin->semaphore] = **std::move(pruned);
+    changed->push_back(admin->semaphore);
+  }
+  return absl::OkStatus();
 }
 
 Outcome LedgerAdapter::Execute(const Command& command, Editor& editor, const Context& context) {

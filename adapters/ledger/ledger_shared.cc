@@ -51,7 +51,7 @@ absl::Status LedgerAdapter::Need(const Command& command, std::vector<std::string
   }
   for (const std::string& each : names) {
     read_.insert(each);
-    if (!loaded_.contains(each)) missing->push_back(each);
+    if (!loaded_.contains(each) || damaged_.contains(each)) missing->push_back(each);
   }
   return absl::OkStatus();
 }
@@ -160,7 +160,10 @@ absl::Status LedgerAdapter::Refresh(std::vector<std::string> names) {
     difference.sessions.push_back({state_.FindSession(session->id), session});
     state_.Apply(difference.sessions.back());
   }
+  for (const std::string& name : names) damaged_.erase(name);
+  for (auto& [name, why] : image->damaged) damaged_.emplace(std::move(name), std::move(why));
   for (const std::string& name : names) {
+    if (damaged_.contains(name)) continue;
     const auto loaded =
         std::ranges::find(image->semaphores, name, [](const auto& each) { return each.row.name; });
     const bool known = loaded_.contains(name);
@@ -320,7 +323,7 @@ void LedgerAdapter::LookWhetherWithheld() {
 
 void LedgerAdapter::Serve(Editor& editor) {
   for (const std::string& name : to_serve_) {
-    if (IsBusy(name)) continue;
+    if (IsBusy(name) || damaged_.contains(name)) continue;
     if (Semaphore* semaphore = state_.Find(name)) AfterRoom(editor, semaphore, NewContext());
   }
 }
@@ -348,7 +351,7 @@ void LedgerAdapter::AddConditions(Decided* decided) {
   absl::flat_hash_set<std::string_view> touched;
   for (const SemaphoreDelta& delta : transaction.semaphores) touched.insert(delta.name);
   for (const std::string& name : read_) {
-    if (touched.contains(name)) continue;
+    if (touched.contains(name) || damaged_.contains(name)) continue;
     const Semaphore* semaphore = state_.Find(name);
     transaction.reads.push_back({name, semaphore == nullptr ? 0 : semaphore->row.revision});
   }
@@ -426,7 +429,7 @@ absl::StatusOr<Outcome> LedgerAdapter::ListNames(const ListCommand& command) {
   outcome.report = std::make_unique<Report>();
   outcome.report->more = names->size() > command.rows_max;
   if (outcome.report->more) names->resize(command.rows_max);
-  absl::StatusOr<Image> image = store_->Load(*names);
+  absl::StatusOr<Image> image = store_->Look(*names);
   if (!image.ok()) return image.status();
   for (const LoadedSemaphore& loaded : image->semaphores) {
     SemaphoreInfo info;

@@ -177,7 +177,8 @@ struct Act {
     if (context.pruned == nullptr) return Changed(false);
     const Pruned& pruned = *context.pruned;
     if (pruned.unresolved > 0) {
-      Outcome outcome = Refused(OutcomeKind::kInUse, *semaphore);
+      Outcome outcome = Simply(OutcomeKind::kInUse);
+      if (semaphore != nullptr) AddInfo(outcome, *semaphore);
       outcome.message = pruned.message;
       return outcome;
     }
@@ -198,6 +199,7 @@ void TellHopeless(Editor& editor, Semaphore* semaphore) {
   const uint32_t cap = row.settings.permits_per_holder;
   std::vector<WaiterPtr> hopeless;
   for (const auto& [place, waiter] : semaphore->queue) {
+    if (waiter->foreign) continue;
     if (waiter->permits > row.limit || (cap != 0 && waiter->permits > cap))
       hopeless.push_back(waiter);
   }
@@ -232,10 +234,17 @@ SemaphoreInfo Describe(const Semaphore& semaphore, uint32_t rows_max) {
   return info;
 }
 
+// Something was found, and perhaps put away, under the name of a semaphore that does not exist.
+bool IsPruned(const AdminCommand& command, const Context& context) {
+  return std::holds_alternative<AdminPrune>(command.act) && context.pruned != nullptr &&
+         context.pruned->removed + context.pruned->unresolved > 0;
+}
+
 Outcome Administer(Editor& editor, const AdminCommand& command, const Context& context) {
   Semaphore* semaphore = editor.Find(command.semaphore);
   const auto* create = std::get_if<AdminCreate>(&command.act);
-  if (semaphore == nullptr && create == nullptr) return Simply(OutcomeKind::kNoSuchSemaphore);
+  if (semaphore == nullptr && create == nullptr && !IsPruned(command, context))
+    return Simply(OutcomeKind::kNoSuchSemaphore);
   if (command.expected_revision != 0) {
     const bool stands = semaphore != nullptr && !editor.Touched(*semaphore) &&
                         semaphore->row.revision == command.expected_revision;

@@ -23,9 +23,20 @@ bool HolderAtCap(const Semaphore& semaphore, const std::string& holder, uint32_t
   return found != semaphore.held_by.end() && uint64_t{found->second} + permits > cap;
 }
 
-// Whether a request of this priority must queue behind somebody. Whoever waits does so because of
-// room or because of the holder's cap; only the first kind is in others' way. With backfill nobody
-// is whom Advance has looked at and found too large; those further back may be of this very size.
+// Places that are left to foreign clients who wait before a request of this priority.
+uint32_t LeftToForeign(const Semaphore& semaphore, int32_t priority) {
+  uint32_t left = 0;
+  for (const auto& [place, waiter] : semaphore.queue) {
+    if (place.priority < priority) break;
+    if (waiter->foreign) left += waiter->permits;
+  }
+  return left;
+}
+
+// Whether a request of this priority must queue behind somebody of ours. Whoever waits does so
+// because of room or because of the holder's cap; only the first kind is in others' way. With
+// backfill nobody is whom Advance has looked at and found too large; those further back may be of
+// this very size.
 bool SomebodyAhead(const Semaphore& semaphore, int32_t priority, const Limits& limits) {
   if (semaphore.row.settings.backfill) {
     const QueuePlace last{priority, std::numeric_limits<uint64_t>::max()};
@@ -33,6 +44,7 @@ bool SomebodyAhead(const Semaphore& semaphore, int32_t priority, const Limits& l
   }
   for (const auto& [place, waiter] : semaphore.queue) {
     if (place.priority < priority) return false;
+    if (waiter->foreign) continue;
     if (!HolderAtCap(semaphore, waiter->holder, waiter->permits)) return true;
   }
   return false;
@@ -182,12 +194,17 @@ NodeRef HostOf(const LedgerState& state, const Claim& claim) {
 void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
   if (semaphore->row.paused || semaphore->row.destroying || context.withheld) return;
   uint32_t passed_over = 0;
+  uint32_t left = 0;  // To foreign clients who wait before.
   for (auto at = semaphore->queue.begin(); at != semaphore->queue.end();) {
-    if (semaphore->held >= semaphore->row.limit) return;
+    if (!Fits(*semaphore, left + 1)) return;
     const WaiterPtr waiter = at->second;
     ++at;
+    if (waiter->foreign) {
+      left += waiter->permits;
+      continue;
+    }
     if (HolderAtCap(*semaphore, waiter->holder, waiter->permits)) continue;
-    if (!Fits(*semaphore, waiter->permits)) {
+    if (!Fits(*semaphore, waiter->permits + left)) {
       if (!semaphore->row.settings.backfill || ++passed_over > context.limits.backfill_depth)
         return;
       continue;
@@ -199,6 +216,7 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
 
 void AfterRoom(Editor& editor, Semaphore* semaphore, const Context& context) {
   if (semaphore->row.destroying && semaphore->leases.empty() && semaphore->held_elsewhere == 0) {
+    DismissWaiters(editor, semaphore);  // Foreign ones may have come since.
     editor.Destroy(semaphore);
     return;
   }
@@ -236,8 +254,9 @@ Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& co
   const Claim claim = ClaimOf(command, context);
   const bool paused = semaphore->row.paused;
   const bool at_cap = HolderAtCap(*semaphore, claim.holder, claim.permits);
-  bool room =
-      Fits(*semaphore, claim.permits) && !SomebodyAhead(*semaphore, claim.priority, context.limits);
+  bool room = Fits(*semaphore, claim.permits) &&
+              !SomebodyAhead(*semaphore, claim.priority, context.limits) &&
+              Fits(*semaphore, claim.permits + LeftToForeign(*semaphore, claim.priority));
   Claim granted = claim;
   granted.order = semaphore->row.next_order;
   const bool may = !paused && room && !at_cap && !context.withheld;
@@ -306,13 +325,15 @@ Outcome Verify(const LedgerState& state, const VerifyCommand& command) {
   }
   outcome.lease = semaphore->FindLease(command.claim);
   if (outcome.lease) return outcome;
-  return semaphore->FindWaiter(command.claim) ? Simply(OutcomeKind::kStillWaiting) : NotHeld();
+  const WaiterPtr waiter = semaphore->FindWaiter(command.claim);
+  return waiter && !waiter->foreign ? Simply(OutcomeKind::kStillWaiting) : NotHeld();
 }
 
 Outcome End(Editor& editor, const EndCommand& command, const Context& context) {
   Semaphore* semaphore = editor.Find(command.semaphore);
   if (semaphore == nullptr) return NotHeld();
   if (const WaiterPtr waiter = semaphore->FindWaiter(command.claim)) {
+    if (waiter->foreign) return NotHeld();
     if (command.epoch != 0 && EpochOf(editor.state(), *waiter) != command.epoch)
       return Simply(OutcomeKind::kStale);
     editor.RequireEpoch(*waiter);
@@ -366,6 +387,7 @@ Outcome Adopt(Editor& editor, const AdoptCommand& command, const Context& contex
   Semaphore* semaphore = editor.Find(command.semaphore);
   if (semaphore == nullptr) return NotHeld();
   if (const WaiterPtr waiter = semaphore->FindWaiter(command.claim)) {
+    if (waiter->foreign) return NotHeld();
     Outcome outcome =
         Simply(waiter->detached() ? OutcomeKind::kStillWaiting : OutcomeKind::kBelongsToSession);
     outcome.claim = command.claim;

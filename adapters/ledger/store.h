@@ -37,6 +37,9 @@ struct Image {
   std::vector<LoadedSemaphore> semaphores;
   std::vector<SessionPtr> sessions;
   std::vector<LoadedClient> clients;
+  // Of these something is there that is not understood, and why. What was known of them before
+  // stays as it was, since nobody can change it; whoever asks is told.
+  std::vector<std::pair<std::string, absl::Status>> damaged;
 };
 
 struct CommitResult {
@@ -45,7 +48,8 @@ struct CommitResult {
     kLost,     // Nothing was written: a condition did not hold. `stale` names what must be loaded
                // again.
     kUnknown,  // Perhaps written, perhaps not, perhaps yet to come: only Settle can tell.
-    kFailed,   // Nothing was written and nothing will be: `status` says why.
+    kFailed,   // Nothing was written and nothing will be: `status` says why. OUT_OF_RANGE: it is
+               // more than the engine takes at once; a part of it may go through.
   };
   Kind kind = Kind::kWon;
   std::vector<std::string> stale;
@@ -81,6 +85,10 @@ class LedgerStore {
   // One snapshot of these semaphores, the sessions and clients that they speak of. A name that does
   // not exist is left out. Not asked of an exclusive store.
   virtual absl::StatusOr<Image> Load(absl::Span<const std::string> names) = 0;
+
+  // The same for being shown only: sessions and clients may be left out, and no later commit rests
+  // on it, as the ledger goes on with what it was told by Load.
+  virtual absl::StatusOr<Image> Look(absl::Span<const std::string> names) { return Load(names); }
 
   // Names among `semaphores` whose revision in the engine is not that of the row (0: must not
   // exist). An answer that changes nothing rests on this. Not asked of an exclusive store.
@@ -151,6 +159,17 @@ class LedgerStore {
   // Ends what other clients of the engine have left behind on these semaphores, by those clients'
   // own rule, as they would themselves when they look next. For semaphores on which somebody waits.
   virtual absl::Status EndForeign(absl::Span<const std::string>) { return absl::OkStatus(); }
+
+  // Why nothing can be granted of this semaphore, though there may be room, and what can be done;
+  // as it was when it was last loaded. It is for the store to load it so that there is no room.
+  // DATA_LOSS: a higher limit would make none either. Asks nobody.
+  virtual absl::Status WhyUnusable(const std::string&) { return absl::OkStatus(); }
+
+  // Puts right what people or other clients of the engine have left of the semaphore; it is then
+  // loaded again. nullopt: on this engine nothing has ever to be put right.
+  virtual absl::StatusOr<std::optional<Pruned>> Repair(const std::string&) {
+    return std::optional<Pruned>();
+  }
 
   // True while nothing may be granted: the engine may have lost commits, and the leases in them
   // have not yet run out.

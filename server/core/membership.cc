@@ -160,6 +160,10 @@ void MembershipThread::Run() {
   while (WaitUntil(next)) {
     next = clock_->Now() + membership_->interval();
     Membership::TickResult result = membership_->Tick();
+    const bool fails = !result.heartbeat.ok();
+    if (fails && !failing_ && callbacks_.on_heartbeat_failed)
+      callbacks_.on_heartbeat_failed(result.heartbeat);
+    failing_ = fails;
     TellVouch();
     if (!result.dead.empty() && callbacks_.on_dead) callbacks_.on_dead(std::move(result.dead));
     if (!result.fatal.ok()) {

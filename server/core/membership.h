@@ -119,6 +119,8 @@ class MembershipThread {
     // Vouching has ended or begun again. It may come late, while the engine keeps a Tick waiting:
     // whoever answers for a lease looks at vouch_until() itself.
     std::function<void(bool vouched)> on_vouch_change;
+    // A heartbeat has failed, the first since one succeeded.
+    std::function<void(const absl::Status& why)> on_heartbeat_failed;
   };
 
   // Both pointers outlive it.
@@ -139,6 +141,7 @@ class MembershipThread {
   const Clock* clock_;
   Callbacks callbacks_;
   bool vouched_ = false;  // What was told last; the thread's own.
+  bool failing_ = false;  // Likewise.
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;  // Guarded by mutex_.

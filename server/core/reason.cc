@@ -60,6 +60,8 @@ std::string_view ReasonName(Reason reason) {
       return "ENGINE_CORRUPT";
     case Reason::kEngineFull:
       return "ENGINE_FULL";
+    case Reason::kUnusable:
+      return "UNUSABLE";
   }
   return "UNSPECIFIED";
 }

@@ -39,6 +39,7 @@ enum class Reason : uint8_t {
   kRequestIdReused = 25,
   kEngineCorrupt = 26,
   kEngineFull = 27,
+  kUnusable = 28,
 };
 
 // "FULL", "LIMIT_MISMATCH", …: the name without REASON_.

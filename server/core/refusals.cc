@@ -55,7 +55,7 @@ Refusal NotVouchedRefusal(const std::string& semaphore) {
 
 Refusal ShuttingDownRefusal() {
   return {StatusCode::kUnavailable, Reason::kShuttingDown,
-          "this daemon is shutting down; leases and places in the queue stand", "",
+          "this daemon is shutting down; what its engine keeps stands", "",
           "try the same request again, here or at another endpoint"};
 }
 
@@ -201,6 +201,12 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
               outcome.message.empty() ? absl::StrCat("the adapter ", adapter, " cannot do this")
                                       : outcome.message,
               semaphore, ""};
+    case OutcomeKind::kUnusable:
+      return {StatusCode::kFailedPrecondition, Reason::kUnusable, outcome.message, semaphore,
+              "put right what the message names"};
+    case OutcomeKind::kDamaged:
+      return {StatusCode::kDataLoss, Reason::kEngineCorrupt, outcome.message, semaphore,
+              "restore it from a back-up"};
     case OutcomeKind::kStale:
       return MovedRefusal(semaphore);
     default:

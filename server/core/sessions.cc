@@ -286,8 +286,29 @@ void SessionsImpl::TakeOver(std::vector<NodeRef> dead,
   }
 }
 
+// Leases that end with this daemon: their holders are to stop before somebody else is let in.
+void SessionsImpl::TellEndOfLeases() {
+  struct Held {
+    ClaimListener* listener;
+    uint64_t tag;
+    Id id;
+    std::string semaphore;
+  };
+  std::vector<Held> held;
+  for (const auto& [id, record] : claims_) {
+    ClaimListener* const listener =
+        record->session != nullptr ? record->session->listener : record->listener;
+    if (record->state != ClaimRecord::State::kHeld || listener == nullptr) continue;
+    record->listener = nullptr;
+    held.push_back({listener, record->tag, record->id, record->semaphore});
+  }
+  for (const Held& each : held)
+    each.listener->OnEnded(each.tag, each.id, each.semaphore, EndCause::kEngineLost);
+}
+
 void SessionsImpl::Shutdown() {
   stopping_ = true;
+  if (!host_->guarantees().leases_survive_daemon) TellEndOfLeases();
   std::vector<std::pair<ClaimListener*, uint64_t>> claims;
   std::vector<SessionListener*> sessions;
   for (const auto& [id, record] : claims_) {

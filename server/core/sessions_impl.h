@@ -110,6 +110,7 @@ class SessionsImpl final : public Sessions {
   Counts counts() const override;
 
  private:
+  void TellEndOfLeases();
   // Somebody waits until a semaphore holds few enough permits, or is gone.
   struct Drainer {
     Id id;
