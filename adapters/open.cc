@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "adapters/ledger/consul/engine.h"
 #include "adapters/ledger/postgres/engine.h"
 #include "adapters/ledger/postgres/schema.h"
 #include "adapters/ledger/postgres/url.h"
@@ -143,6 +144,7 @@ struct Scheme {
 constexpr Scheme kSchemes[] = {{"sqlite", OpenSqlite, nullptr},
                                {"postgres", postgres::OpenPostgres, PostgresSchema},
                                {"postgresql", postgres::OpenPostgres, PostgresSchema},
+                               {"consul", consul::OpenConsul, nullptr},
                                {"amqp", rabbitmq::OpenRabbit, nullptr},
                                {"amqps", rabbitmq::OpenRabbit, nullptr}};
 

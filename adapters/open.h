@@ -8,6 +8,9 @@
 //   postgres://user:password@host:port/db?schema=semaphored&lanes=4
 //                                           a database that daemons share; see
 //                                           ledger/postgres/url.h
+//   consul://host:port/prefix?dc=dc1&token_file=FILE
+//                                           a Consul agent, whose semaphores are shared with
+//                                           `consul lock -n`; see ledger/consul/url.h
 //   amqp://user:password@host:port/vhost?layout=tokens|slots
 //                                           a RabbitMQ broker, with TLS amqps://; see
 //                                           rabbitmq/url.h

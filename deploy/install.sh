@@ -13,14 +13,16 @@ Usage: deploy/install.sh [--test] [--demo] [--bench] [--tidy] [--help]
   --tidy    and clang-tidy
   --bench   and the peers that tests/bench/compare.sh measures against: etcd, Redis
 
-Run it as root, or as a user who may use sudo. Catch2 comes from bookworm-backports, from the mirror
-that the machine already uses; nothing else is taken from there.
+Run it as root, or as a user who may use sudo. Catch2 comes from bookworm-backports, and Consul from
+bullseye, the release before; both from the mirror that the machine already uses, and nothing else is
+taken from there.
 TEXT
 }
 
 build_packages=(
   build-essential ca-certificates ccache cmake git ninja-build pkg-config
-  libabsl-dev libc-ares-dev libcli11-dev libgrpc++-dev libjemalloc-dev libpq-dev libpqxx-dev
+  libabsl-dev libc-ares-dev libcli11-dev libcurl4-openssl-dev libgrpc++-dev libjemalloc-dev libpq-dev
+  libpqxx-dev
   libprotobuf-dev librabbitmq-dev libre2-dev libspdlog-dev libsqlite3-dev libssl-dev libtomlplusplus-dev
   nlohmann-json3-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
@@ -35,10 +37,11 @@ bench_packages=(etcd-client etcd-server redis-server redis-tools)
 catch_version=3.7
 
 want_catch=no
+want_consul=no
 packages=("${build_packages[@]}")
 for argument in "$@"; do
   case "$argument" in
-    --test) packages+=("${test_packages[@]}"); want_catch=yes ;;
+    --test) packages+=("${test_packages[@]}"); want_catch=yes; want_consul=yes ;;
     --demo) packages+=("${demo_packages[@]}") ;;
     --tidy) packages+=("${tidy_packages[@]}") ;;
     --bench) packages+=("${bench_packages[@]}") ;;
@@ -66,7 +69,9 @@ for package in "${packages[@]}"; do
 done
 catch_missing=no
 if [ "$want_catch" = yes ] && ! catch_is_there; then catch_missing=yes; fi
-if [ "${#missing[@]}" -eq 0 ] && [ "$catch_missing" = no ]; then
+consul_missing=no
+if [ "$want_consul" = yes ] && [ -z "$(installed_version consul)" ]; then consul_missing=yes; fi
+if [ "${#missing[@]}" -eq 0 ] && [ "$catch_missing" = no ] && [ "$consul_missing" = no ]; then
   say "all ${#packages[@]} packages are there"
   exit 0
 fi
@@ -113,33 +118,46 @@ release_source() {
       keyring = ($4 ~ /^\//) ? $4 : ""; print $1, keyring; exit }'
 }
 
-# Adds <codename>-backports beside the machine's own sources, pinned so that only Catch2 comes from it.
-add_backports() {
-  local codename=$1 uri keyring
+# Adds the suite $2 from the mirror of the machine's own release $1, pinned so that only the packages
+# that follow the name of the new files ($3) come from it.
+add_suite() {
+  local codename=$1 suite=$2 file=$3 uri keyring
+  shift 3
   read -r uri keyring < <(release_source "$codename") || true
   if [ -z "${uri:-}" ]; then
-    say "no apt source of $codename main was found, so no mirror for $codename-backports" >&2
+    say "no apt source of $codename main was found, so no mirror for $suite" >&2
     exit 1
   fi
   [ -n "${keyring:-}" ] || keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-  printf 'Types: deb\nURIs: %s\nSuites: %s-backports\nComponents: main\nSigned-By: %s\n' \
-    "$uri" "$codename" "$keyring" |
-    "${as_root[@]}" tee /etc/apt/sources.list.d/semaphored-backports.sources >/dev/null
+  printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' \
+    "$uri" "$suite" "$keyring" |
+    "${as_root[@]}" tee "/etc/apt/sources.list.d/$file.sources" >/dev/null
   # The first paragraph that names a package wins over the general one.
-  printf 'Package: libcatch2-dev catch2\nPin: release n=%s-backports\nPin-Priority: 990\n\nPackage: *\nPin: release n=%s-backports\nPin-Priority: -1\n' \
-    "$codename" "$codename" |
-    "${as_root[@]}" tee /etc/apt/preferences.d/semaphored-backports >/dev/null
+  printf 'Package: %s\nPin: release n=%s\nPin-Priority: 990\n\nPackage: *\nPin: release n=%s\nPin-Priority: -1\n' \
+    "$*" "$suite" "$suite" |
+    "${as_root[@]}" tee "/etc/apt/preferences.d/$file" >/dev/null
 }
 
+codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
 if [ "$catch_missing" = yes ]; then
-  codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
   if ! apt-cache madison libcatch2-dev | grep -q "$codename-backports/"; then
     say "adding $codename-backports for Catch2 alone"
-    add_backports "$codename"
+    add_suite "$codename" "$codename-backports" semaphored-backports libcatch2-dev catch2
     apt_get -q update
   fi
   say "installing Catch2 from $codename-backports"
   apt_get install --no-install-recommends "libcatch2-dev/$codename-backports"
   catch_is_there || { say "Catch2 is still older than $catch_version" >&2; exit 1; }
+fi
+# Consul is not in this release; the one before has the last version under a free licence that Debian had.
+if [ "$consul_missing" = yes ]; then
+  if ! apt-cache madison consul | grep -q .; then
+    say "adding bullseye for Consul alone"
+    add_suite "$codename" bullseye semaphored-bullseye consul
+    apt_get -q update
+  fi
+  say "installing Consul"
+  keep_daemons_down
+  apt_get install --no-install-recommends consul
 fi
 say "done"

@@ -1,0 +1,61 @@
+// Numbers for the names of clients, as the ledger speaks of them. One store's; single-threaded.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "adapters/ledger/transaction.h"
+
+namespace semaphored::consul {
+
+class ClientNames {
+ public:
+  // Numbers below 2^31 are given by the ledger.
+  uint32_t NumberOf(const std::string& client_id) {
+    if (client_id.empty()) return 0;
+    const auto [at, is_new] = numbers_.try_emplace(client_id, next_);
+    if (is_new) names_.emplace(next_++, client_id);
+    return at->second;
+  }
+
+  // Empty: no client has it.
+  const std::string& NameOf(uint32_t number) const {
+    static const std::string kNone;
+    const auto found = names_.find(number);
+    return found == names_.end() ? kNone : found->second;
+  }
+
+  void Learn(const ledger::NewClient& added) {
+    names_[added.number] = added.client_id;
+    numbers_[added.client_id] = added.number;
+  }
+
+  void Forget(uint32_t number) {
+    const auto found = names_.find(number);
+    if (found == names_.end()) return;
+    numbers_.erase(found->second);
+    names_.erase(found);
+  }
+
+  // Now and then only: when there are twice as many as were kept last.
+  void ForgetBut(const std::function<bool(uint32_t)>& in_use) {
+    if (names_.size() < 2 * kept_) return;
+    absl::erase_if(names_, [&](const auto& client) {
+      if (in_use(client.first)) return false;
+      numbers_.erase(client.second);
+      return true;
+    });
+    kept_ = std::max<size_t>(names_.size(), kKeptMin);
+  }
+
+ private:
+  static constexpr size_t kKeptMin = 1000;
+  absl::flat_hash_map<std::string, uint32_t> numbers_;
+  absl::flat_hash_map<uint32_t, std::string> names_;
+  uint32_t next_ = 1u << 31;
+  size_t kept_ = kKeptMin;
+};
+
+}  // namespace semaphored::consul

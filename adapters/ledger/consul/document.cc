@@ -1,0 +1,204 @@
+#include "adapters/ledger/consul/document.h"
+
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "adapters/ledger/consul/transaction_request.h"
+
+namespace semaphored::consul {
+namespace {
+
+using Json = nlohmann::json;
+using ClientName = std::function<const std::string&(uint32_t)>;
+using ClientNumber = std::function<uint32_t(const std::string&)>;
+
+constexpr int kVersion = 1;
+constexpr size_t kClaimFields = 12;
+constexpr size_t kLeaseFields = kClaimFields + 6;
+constexpr size_t kWaiterFields = kClaimFields + 1;
+constexpr size_t kSettingFields = 5;
+
+// What many claims have in common (sessions, clients, holders) is written once, and spoken of by
+// its place: the whole is written with each commit.
+class Texts {
+ public:
+  size_t PlaceOf(const std::string& text) {
+    const auto [at, is_new] = places_.try_emplace(text, texts_.size());
+    if (is_new) texts_.push_back(JsonText(text));
+    return at->second;
+  }
+  std::string Json() const { return absl::StrCat("[", absl::StrJoin(texts_, ","), "]"); }
+
+ private:
+  absl::flat_hash_map<std::string, size_t> places_;
+  std::vector<std::string> texts_;
+};
+
+// Without the brackets.
+std::string WriteClaim(const Claim& claim, const ClientName& client_id, Texts* texts) {
+  return absl::StrCat(
+      "\"", claim.id.Hex(), "\",", texts->PlaceOf(claim.detached() ? "" : claim.session.Hex()), ",",
+      texts->PlaceOf(client_id(claim.request.client)), ",", claim.request.sequence, ",",
+      claim.host.number, ",", claim.host.incarnation, ",", claim.epoch, ",", claim.permits, ",",
+      claim.priority, ",", claim.ttl_ms, ",", claim.order, ",", texts->PlaceOf(claim.holder));
+}
+
+std::string WriteLease(const Lease& lease, const ClientName& client_id,
+                       const absl::flat_hash_map<Id, uint64_t>& ordinals, Texts* texts) {
+  const auto granted = ordinals.find(lease.id);
+  const uint64_t ordinal = granted == ordinals.end() ? 0 : granted->second;
+  return absl::StrCat("[", WriteClaim(lease, client_id, texts), ",[",
+                      absl::StrJoin(lease.slots, ","), "],", ordinal == 0 ? lease.token : 0, ",",
+                      ordinal, ",", lease.granted_at_unix_ms, ",",
+                      static_cast<int>(lease.recall.reason), ",", lease.recall.grace_ms, "]");
+}
+
+// Numbers that are none, or too large for what they are, are found by ReadDocument's caller: a
+// type_error is caught there.
+void ReadClaim(const Json& json, const Json& texts, const ClientNumber& client_number,
+               Claim* claim) {
+  const auto text = [&](size_t field) -> const std::string& {
+    return texts.at(json.at(field).get<size_t>()).get_ref<const std::string&>();
+  };
+  const std::optional<Id> id = Id::FromHex(json.at(0).get_ref<const std::string&>());
+  const std::string& session = text(1);
+  const std::optional<Id> session_id = session.empty() ? id : Id::FromHex(session);
+  claim->id = id.value();
+  claim->session = session_id.value();
+  claim->request.client = client_number(text(2));
+  claim->request.sequence = json.at(3).get<uint64_t>();
+  claim->host = {json.at(4).get<uint32_t>(), json.at(5).get<uint32_t>()};
+  claim->epoch = json.at(6).get<uint32_t>();
+  claim->permits = json.at(7).get<uint32_t>();
+  claim->priority = json.at(8).get<int32_t>();
+  claim->ttl_ms = json.at(9).get<int64_t>();
+  claim->order = json.at(10).get<uint64_t>();
+  claim->holder = text(kClaimFields - 1);
+}
+
+LeasePtr ReadLease(const Json& json, const Json& texts, const ClientNumber& client_number,
+                   uint64_t modify_index) {
+  auto lease = std::make_shared<Lease>();
+  ReadClaim(json, texts, client_number, lease.get());
+  for (const Json& slot : json.at(kClaimFields)) lease->slots.push_back(slot.get<uint32_t>());
+  lease->token = json.at(kClaimFields + 1).get<uint64_t>();
+  const uint64_t ordinal = json.at(kClaimFields + 2).get<uint64_t>();
+  if (ordinal != 0) lease->token = TokenOf(modify_index, ordinal);
+  lease->granted_at_unix_ms = json.at(kClaimFields + 3).get<int64_t>();
+  lease->recall.reason = static_cast<Recall::Reason>(json.at(kClaimFields + 4).get<int>());
+  lease->recall.grace_ms = json.at(kClaimFields + 5).get<int64_t>();
+  return lease;
+}
+
+WaiterPtr ReadWaiter(const Json& json, const Json& texts, const ClientNumber& client_number) {
+  auto waiter = std::make_shared<Waiter>();
+  ReadClaim(json, texts, client_number, waiter.get());
+  waiter->queued_at_unix_ms = json.at(kClaimFields).get<int64_t>();
+  return waiter;
+}
+
+void ReadRow(const Json& json, SemaphoreRow* row) {
+  const Json& settings = json.at("settings");
+  row->limit = json.at("limit").get<uint32_t>();
+  row->settings.backfill = settings.at(0).get<int>() != 0;
+  row->settings.longest_hold_ms = settings.at(1).get<int64_t>();
+  row->settings.recall_grace_ms = settings.at(2).get<int64_t>();
+  row->settings.permits_per_holder = settings.at(3).get<uint32_t>();
+  row->settings.waiters_max = settings.at(kSettingFields - 1).get<uint32_t>();
+  row->paused = json.at("paused").get<int>() != 0;
+  row->destroying = json.at("destroying").get<int>() != 0;
+  row->next_order = json.at("next_order").get<uint64_t>();
+  row->created_at_unix_ms = json.at("created").get<int64_t>();
+}
+
+}  // namespace
+
+uint32_t Document::Held() const {
+  uint32_t held = 0;
+  for (const auto& [id, lease] : leases) held += lease->permits;
+  return held;
+}
+
+std::string WriteDocument(const Document& document, const ClientName& client_id,
+                          const absl::flat_hash_map<Id, uint64_t>& ordinals) {
+  const SemaphoreRow& row = document.row;
+  const Settings& settings = row.settings;
+  Texts texts;
+  std::string text = absl::StrCat(
+      "{\"version\":", kVersion, ",\"limit\":", row.limit, ",\"settings\":[",
+      static_cast<int>(settings.backfill), ",", settings.longest_hold_ms, ",",
+      settings.recall_grace_ms, ",", settings.permits_per_holder, ",", settings.waiters_max,
+      "],\"paused\":", static_cast<int>(row.paused),
+      ",\"destroying\":", static_cast<int>(row.destroying), ",\"next_order\":", row.next_order);
+  absl::StrAppend(&text, ",\"created\":", row.created_at_unix_ms, ",\"changes\":", document.changes,
+                  ",\"places\":[");
+  for (const std::string& place : document.places)
+    absl::StrAppend(&text, text.back() == '[' ? "" : ",", JsonText(place));
+  text += "],\"bound\":{";
+  for (const auto& [id, places] : document.bound) {
+    absl::StrAppend(&text, text.back() == '{' ? "" : ",", "\"", id.Hex(), "\":[",
+                    places.host.number, ",", places.host.incarnation);
+    for (const std::string& session : places.sessions)
+      absl::StrAppend(&text, ",", JsonText(session));
+    text += "]";
+  }
+  text += "},\"leases\":[";
+  for (const auto& [id, lease] : document.leases)
+    absl::StrAppend(&text, text.back() == '[' ? "" : ",",
+                    WriteLease(*lease, client_id, ordinals, &texts));
+  text += "],\"waiters\":[";
+  for (const auto& [id, waiter] : document.waiters) {
+    absl::StrAppend(&text, text.back() == '[' ? "" : ",", "[",
+                    WriteClaim(*waiter, client_id, &texts), ",", waiter->queued_at_unix_ms, "]");
+  }
+  return absl::StrCat(text, "],\"texts\":", texts.Json(), "}");
+}
+
+absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string& value,
+                                      uint64_t create_index, uint64_t modify_index,
+                                      const ClientNumber& client_number) {
+  const auto damaged = [&](const char* why) {
+    return absl::DataLossError(
+        absl::StrCat("consul: what is kept of the semaphore ", name, " is not understood: ", why));
+  };
+  const Json json = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return damaged("it is no JSON");
+  // The library throws where a thing is missing or of another kind.
+  try {
+    if (json.at("version").get<int>() != kVersion) return damaged("another version wrote it");
+    Document document;
+    ReadRow(json, &document.row);
+    document.row.name = name;
+    document.changes = json.at("changes").get<uint64_t>();
+    document.row.revision = create_index + document.changes;
+    for (const Json& place : json.at("places")) document.places.push_back(place.get<std::string>());
+    for (const auto& [lease, places] : json.at("bound").items()) {
+      BoundPlaces bound;
+      bound.host = {places.at(0).get<uint32_t>(), places.at(1).get<uint32_t>()};
+      for (size_t i = 2; i < places.size(); ++i)
+        bound.sessions.push_back(places.at(i).get<std::string>());
+      document.bound.emplace(Id::FromHex(lease).value(), std::move(bound));
+    }
+    const Json& texts = json.at("texts");
+    for (const Json& each : json.at("leases")) {
+      if (each.size() != kLeaseFields) return damaged("a lease");
+      LeasePtr lease = ReadLease(each, texts, client_number, modify_index);
+      if (lease->slots.size() != lease->permits) return damaged("the slots of a lease");
+      lease->longest_hold_ms = document.row.settings.longest_hold_ms;
+      document.leases.emplace(lease->id, std::move(lease));
+    }
+    for (const Json& each : json.at("waiters")) {
+      if (each.size() != kWaiterFields) return damaged("a waiter");
+      WaiterPtr waiter = ReadWaiter(each, texts, client_number);
+      document.waiters.emplace(waiter->id, std::move(waiter));
+    }
+    return document;
+  } catch (const std::exception& error) {
+    return damaged(error.what());
+  }
+}
+
+}  // namespace semaphored::consul

@@ -1,0 +1,73 @@
+// Where what is in Consul. Under the prefix of the store:
+//
+//   <name>/.lock                the record that foreign clients share (lock_record.h)
+//   <name>/<session>            a contender: ours ("a place") or a foreign one
+//   .semaphored/d/<name>!       all that we know of the semaphore (document.h)
+//   .semaphored/s/<id>          a session of a client
+//   .semaphored/i/<id>/<name>!  that this session may have claims there
+//   .semaphored/q/<client>/…    answers that are remembered (answers.h)
+//   .semaphored/l/<node>/<lane> how many commits the lane has made
+//   .semaphored/n/<node id>, h/<number>  a node, and its heartbeats
+//   .semaphored/m/<node>/<name>!  word for a node that the semaphore has changed
+//
+// No name begins with '.', and none has a '!', so neither can be taken for another. What is under
+// .semaphored has no session and lies outside of the folders that foreign clients look into.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "adapters/types.h"
+
+namespace semaphored::consul {
+
+class Keys {
+ public:
+  static constexpr char kFloor[] = "floor";
+
+  explicit Keys(const std::string& prefix)
+      : prefix_(prefix + "/"), own_(prefix_ + ".semaphored/") {}
+
+  const std::string& prefix() const { return prefix_; }
+  std::string Folder(const std::string& name) const { return prefix_ + name + "/"; }
+  std::string Lock(const std::string& name) const { return Folder(name) + ".lock"; }
+  std::string Documents() const { return own_ + "d/"; }
+  std::string Document(const std::string& name) const { return Documents() + name + "!"; }
+  std::string Sessions() const { return own_ + "s/"; }
+  std::string Session(const Id& id) const { return Sessions() + id.Hex(); }
+  std::string Index(const Id& id) const { return own_ + "i/" + id.Hex() + "/"; }
+  std::string Index(const Id& id, const std::string& name) const { return Index(id) + name + "!"; }
+  std::string Answers() const { return own_ + "q/"; }
+  // All that is remembered of a client. Its name is escaped.
+  std::string Client(const std::string& client_id) const;
+  std::string AnswerFloor(const std::string& client_id) const { return Client(client_id) + kFloor; }
+  std::string AnswerBlock(const std::string& client_id, uint64_t block) const;
+  std::string Lanes(uint32_t node) const { return own_ + "l/" + std::to_string(node) + "/"; }
+  std::string Lane(uint32_t node, uint32_t lane) const {
+    return Lanes(node) + std::to_string(lane);
+  }
+  std::string Nodes() const { return own_ + "n/"; }
+  std::string Node(const std::string& node_id) const;
+  std::string Heartbeats() const { return own_ + "h/"; }
+  std::string Heartbeat(uint32_t node) const { return Heartbeats() + std::to_string(node); }
+  std::string Mail(uint32_t node) const { return own_ + "m/" + std::to_string(node) + "/"; }
+  // Is always there, so that there is something to watch.
+  std::string MailBox(uint32_t node) const { return Mail(node) + ".box"; }
+  std::string Mail(uint32_t node, const std::string& name) const { return Mail(node) + name + "!"; }
+
+  // The semaphore that a document is of, an entry of an index or a word for a node is about;
+  // `under`: what its key begins with. nullopt: it is none.
+  static std::optional<std::string> NameIn(std::string_view key, std::string_view under);
+  // The number at the end of a key of answers.
+  static std::optional<uint64_t> BlockIn(std::string_view key, std::string_view under);
+  // The semaphore whose record this is.
+  std::optional<std::string> NameOfLock(std::string_view key) const;
+
+ private:
+  const std::string prefix_;
+  const std::string own_;
+};
+
+}  // namespace semaphored::consul
