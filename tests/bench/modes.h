@@ -19,6 +19,7 @@ Report RunPostgresRecipe(const Options& options);
 Report RunPostgresAdvisory(const Options& options);
 Report RunPostgresBare(const Options& options);
 Report RunPostgresCommit(const Options& options);
+Report RunConsulRecipe(const Options& options);
 Report RunRabbitRaw(const Options& options);
 Report RunRabbitRawHandOff(const Options& options);
 

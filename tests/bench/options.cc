@@ -19,6 +19,9 @@ constexpr const char* kModes =
     "postgres-advisory  the same cycles with advisory locks, which keep nothing on disk\n"
     "postgres-bare      the daemon's statements without a daemon, --batch operations a commit\n"
     "postgres-commit    one UPDATE after the other\n"
+    "consul-recipe      the same cycles with the recipe's sessions and record, a connection for "
+    "each\n"
+    "                   client (--contended: all for one permit)\n"
     "rabbitmq-raw           the same cycles with the tokens of one queue, a connection for each\n"
     "rabbitmq-raw-hand-off  one token round N consumers";
 
@@ -34,7 +37,7 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
       ->required()
       ->check(CLI::IsMember({"unary", "session", "hold", "contended", "leases", "waiters", "etcd",
                              "redis", "hand-off", "postgres-recipe", "postgres-advisory",
-                             "postgres-bare", "postgres-commit", "rabbitmq-raw",
+                             "postgres-bare", "postgres-commit", "consul-recipe", "rabbitmq-raw",
                              "rabbitmq-raw-hand-off"}));
   app.add_option("--server", options->server,
                  "HOST:PORT of the daemon or the peer; for postgres-*, rabbitmq-*: its URL");
@@ -52,7 +55,7 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
       ->check(CLI::Range(0.0, 3600.0));
   app.add_option("--via", options->via, "For contended and leases")
       ->check(CLI::IsMember({"unary", "session"}));
-  app.add_flag("--contended", options->contended, "For etcd: all clients on one lock");
+  app.add_flag("--contended", options->contended, "For etcd and consul-recipe: all clients on one");
   app.add_option("--leases", options->leases, "For leases")->check(CLI::Range(1, 10000000));
   app.add_option("--lanes", options->lanes, "For postgres-bare: connections")
       ->check(CLI::Range(1, 64));

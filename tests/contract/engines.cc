@@ -9,6 +9,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <pqxx/pqxx>
 
+#include "adapters/ledger/consul/engine.h"
 #include "adapters/rabbitmq/engine.h"
 #include "tests/contract/contract.h"
 #include "tests/contract/shared_engine.h"
@@ -103,6 +104,30 @@ class Rabbit : public Fixture {
   std::string prefix_;
 };
 
+// Keys of its own, under a prefix, in the Consul that the test command has started.
+class Consul : public Fixture {
+ public:
+  // `options` are those of the URL, after the prefix.
+  explicit Consul(const std::string& options = "") {
+    const char* file = std::getenv("SEMAPHORED_TEST_CONSUL_URL_FILE");
+    INFO(
+        "SEMAPHORED_TEST_CONSUL_URL_FILE names the file with the URL of a Consul for tests; ctest "
+        "sets it");
+    REQUIRE(file != nullptr);
+    std::ifstream stream(file);
+    REQUIRE(std::getline(stream, url_));
+    static int count = 0;
+    url_ += "/contract-" + std::to_string(getpid()) + "-" + std::to_string(++count) + options;
+  }
+  ~Consul() override { consul::RemoveAll(url_).IgnoreError(); }
+
+  absl::StatusOr<std::unique_ptr<Engine>> Open() override { return OpenEngine(url_); }
+  bool can_restart() const override { return true; }
+
+ private:
+  std::string url_;
+};
+
 }  // namespace
 
 const std::vector<EngineUnderTest>& EnginesUnderTest() {
@@ -114,6 +139,8 @@ const std::vector<EngineUnderTest>& EnginesUnderTest() {
       {"sqlite-no-history",
        [] { return std::make_unique<SqliteOnDisk>("?history_rows=0&synchronous=off"); }},
       {"postgres", [] { return std::make_unique<Postgres>(); }},
+      {"consul", [] { return std::make_unique<Consul>(); }},
+      {"consul-daemon", [] { return std::make_unique<Consul>("?sessions=daemon"); }},
       {"rabbitmq", [] { return std::make_unique<Rabbit>("tokens"); }},
       {"rabbitmq-slots", [] { return std::make_unique<Rabbit>("slots"); }},
       {"shared", [] { return MakeSharedFixture(/*lossy=*/false); }},

@@ -1,4 +1,4 @@
-"""Several real daemons on one schema of a real Postgres."""
+"""Several real daemons on one store of a real engine."""
 
 import contextlib
 import os
@@ -16,12 +16,13 @@ NODE_TTL_S = 5  # The least that is allowed.
 SETTINGS = {"node_ttl": f"{NODE_TTL_S}s", "resume_grace": "4s"}
 
 
-def start_server(test_case):
-    """A server of its own for a class of tests; for a case that stops it, pass the case."""
+def start_server(test_case, kind=PostgresServer):
+    """A server of its own for a class of tests; for a case that stops it, pass the case. `kind`
+    makes one that is to be started in a folder (PostgresServer, ConsulServer …)."""
     folder = tempfile.mkdtemp(prefix="semaphored-e2e-")
     clean_up = (test_case.addClassCleanup if isinstance(test_case, type) else test_case.addCleanup)
     clean_up(shutil.rmtree, folder, ignore_errors=True)
-    server = PostgresServer(folder)
+    server = kind(folder)
     clean_up(server.remove)
     return server.start()
 

@@ -323,11 +323,14 @@ struct Told {
   std::vector<NodeRef> dead;
   absl::Status fatal;
   std::vector<bool> vouched;
+  std::vector<absl::Status> failures;
 
   MembershipThread::Callbacks Callbacks() {
     return {.on_dead = [this](std::vector<NodeRef> nodes) { Set([&] { dead = nodes; }); },
             .on_fatal = [this](absl::Status why) { Set([&] { fatal = why; }); },
-            .on_vouch_change = [this](bool on) { Set([&] { vouched.push_back(on); }); }};
+            .on_vouch_change = [this](bool on) { Set([&] { vouched.push_back(on); }); },
+            .on_heartbeat_failed =
+                [this](const absl::Status& why) { Set([&] { failures.push_back(why); }); }};
   }
   template <typename F>
   void Set(F change) {
@@ -358,6 +361,10 @@ TEST_CASE("the thread tells of deaths, of vouching that ends, and ends at a fata
   REQUIRE(told.Wait([&] { return told.vouched.size() >= 2 && !told.vouched.back(); }));
   progressed = true;
   REQUIRE(told.Wait([&] { return told.vouched.size() >= 3 && told.vouched.back(); }));
+  // Once for each time that it goes wrong, and not for each beat.
+  const std::lock_guard lock(told.mutex);
+  REQUIRE(told.failures.size() == 1);
+  CHECK(absl::IsUnavailable(told.failures[0]));
 }
 
 TEST_CASE("the thread ends at a fatal error, and says first that nothing is vouched for") {

@@ -1,0 +1,319 @@
+"""A real Consul server for the tests, on loopback ports, with its data on disk.
+
+As a program:  consul.py start FOLDER    starts one if none runs there; FOLDER/url says how to reach it
+               consul.py stop FOLDER     stops it and removes its data
+As classes: ConsulServer, one that is alone; ConsulServers, several that elect a leader; ConsulAgent,
+an agent that is no server and stands before some. Processes are known by their ids, never by a name.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+from ports import free_port
+from postgres import is_running
+
+BOUND_S = 60.0
+PORTS = ("http", "server", "serf_lan")
+CONFIGURATION = {
+    "bind_addr": "127.0.0.1",
+    "client_addr": "127.0.0.1",
+    "log_level": "WARN",
+    "disable_update_check": True,
+    "leave_on_terminate": False,
+}
+SERVER = {
+    "server": True,
+    # A lone server that was started again need not wait for others before it leads.
+    "bootstrap_expect": 1,
+    "performance": {"raft_multiplier": 1},
+}
+
+
+class Consul:
+    """A Consul process under `folder`, which outlives this object until stop(). As a context
+    manager it is started, stopped and removed."""
+
+    def __init__(self, folder, settings, name, token=None):
+        """`settings`: more of its configuration, used at each start; its "ports" are added to those
+        that are chosen. `name`: of its node, which no other has that it knows. `token`: what
+        requests of this object carry."""
+        self.folder = os.path.abspath(folder)
+        self.data = os.path.join(self.folder, "data")
+        self.log_path = os.path.join(self.folder, "server.log")
+        self.name = name
+        self.settings = settings
+        self._token = token
+        self._known_path = os.path.join(self.folder, "server.json")
+        self._known = None  # Ports and process.
+        self._process = None  # Only if this object started it.
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            self.remove()
+            raise
+
+    def __exit__(self, *unused):
+        self.remove()
+
+    @property
+    def port(self):
+        return self._known["http"]
+
+    @property
+    def serf_address(self):
+        """Where others join it."""
+        return f"127.0.0.1:{self._known['serf_lan']}"
+
+    @property
+    def raft_address(self):
+        """By this the servers know each other."""
+        return f"127.0.0.1:{self._known['server']}"
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.port}"
+
+    def url(self, prefix="", port=None):
+        """`port` of a proxy, for example."""
+        url = f"consul://127.0.0.1:{port or self.port}"
+        return f"{url}/{prefix}" if prefix else url
+
+    # ---- Start and stop ----
+
+    def choose_ports(self):
+        """They are kept until remove()."""
+        self._load()
+        if self._known is None:
+            self._known = {name: free_port() for name in PORTS}
+
+    def launch(self):
+        """Starts it unless it runs, and waits for nothing. Keeps its ports."""
+        os.makedirs(self.data, exist_ok=True)
+        self.choose_ports()
+        if self.pid() is None:
+            self._launch()
+
+    def start(self):
+        """Starts it unless it runs, and waits until it reaches a leader that takes writes."""
+        self.launch()
+        self._wait(self.is_ready, "consul has a leader")
+        with open(os.path.join(self.folder, "url"), "w", encoding="ascii") as file:
+            file.write(self.url())
+        return self
+
+    def stop(self, number=signal.SIGINT):
+        pid = self.pid()
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+                os.kill(pid, number)
+            self._wait(lambda: not is_running(pid), f"process {pid} ends")
+        if self._process is not None:
+            self._process.wait(BOUND_S)
+            self._process = None
+
+    def kill(self):
+        self.stop(signal.SIGKILL)
+
+    def restart(self):
+        self.stop()
+        self.start()
+
+    def pause(self):
+        os.kill(self.pid(), signal.SIGSTOP)
+
+    def resume(self):
+        os.kill(self.pid(), signal.SIGCONT)
+
+    def remove(self):
+        """Stops it and removes its data; the log stays."""
+        self._load()
+        self.kill()
+        shutil.rmtree(self.data, ignore_errors=True)
+        for name in ("server.json", "url"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.folder, name))
+
+    def pid(self):
+        """None if it does not run."""
+        pid = (self._known or {}).get("pid")
+        if pid is None or not is_running(pid):
+            return None
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if self.data.encode() in file.read():
+                    return pid
+        return None  # The file is stale, and its number somebody else's by now.
+
+    # ---- HTTP ----
+
+    def request(self, method, path, body=None):
+        """(status, what the JSON of the answer says or its text)."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://{self.address}/v1/{path}", data=data,
+                                         method=method)
+        if self._token is not None:
+            request.add_header("X-Consul-Token", self._token)
+        try:
+            with urllib.request.urlopen(request, timeout=BOUND_S) as reply:
+                status, text = reply.status, reply.read()
+        except urllib.error.HTTPError as error:
+            status, text = error.code, error.read()
+        try:
+            return status, json.loads(text)
+        except ValueError:
+            return status, text.decode(errors="replace")
+
+    # ---- Inside ----
+
+    def _load(self):
+        if self._known is None:
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                with open(self._known_path, encoding="ascii") as file:
+                    self._known = json.load(file)
+
+    def _launch(self):
+        program = shutil.which("consul")
+        if program is None:
+            raise RuntimeError("no Consul is installed: deploy/install.sh --test")
+        ports = {name: self._known[name] for name in PORTS}
+        ports = {**ports, "dns": -1, "grpc": -1, "serf_wan": -1, **self.settings.get("ports", {})}
+        configuration = {**CONFIGURATION, "data_dir": self.data, "node_name": self.name,
+                         **self.settings, "ports": ports}
+        path = os.path.join(self.folder, "consul.json")
+        with open(path, "w", encoding="ascii") as file:
+            json.dump(configuration, file)
+        with open(self.log_path, "ab") as log:
+            # In a session of its own: what is sent to a terminal's processes is not for it.
+            self._process = subprocess.Popen(  # pylint: disable=consider-using-with
+                [program, "agent", f"-config-file={path}", f"-data-dir={self.data}"],
+                cwd=self.data, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True)
+        self._known["pid"] = self._process.pid
+        with open(self._known_path, "w", encoding="ascii") as file:
+            json.dump(self._known, file)
+
+    def is_ready(self):
+        """There is a leader, and it takes writes."""
+        if self._process is not None and self._process.poll() is not None:
+            raise RuntimeError(f"consul ended with {self._process.returncode}, see "
+                               f"{self.log_path}:\n{self._log_end()}")
+        try:
+            status, leader = self.request("GET", "status/leader")
+            if status != 200 or not leader:
+                return False
+            # A leader may not yet take writes.
+            return self.request("PUT", "kv/semaphored-test-ready", b"")[0] == 200
+        except OSError:
+            return False
+
+    def _wait(self, condition, what):
+        deadline = time.monotonic() + BOUND_S
+        while not condition():
+            if self._process is not None:
+                self._process.poll()
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not within {BOUND_S} s: {what}; {self.log_path} ends with:\n"
+                                   f"{self._log_end()}")
+            time.sleep(0.05)
+
+    def _log_end(self):
+        with contextlib.suppress(FileNotFoundError):
+            with open(self.log_path, encoding="utf-8", errors="replace") as file:
+                return file.read()[-2000:]
+        return ""
+
+
+class ConsulServer(Consul):
+    """A server that needs no other."""
+
+    def __init__(self, folder, settings=None, token=None, name="test"):
+        super().__init__(folder, {**SERVER, **(settings or {})}, name, token)
+
+
+class ConsulAgent(Consul):
+    """An agent that is no server, as on each machine of a larger installation: it asks `servers`
+    (Consul each), which have been started."""
+
+    def __init__(self, folder, servers, name="agent"):
+        super().__init__(folder, {
+            "retry_join": [server.serf_address for server in servers],
+            "retry_interval": "1s"}, name)
+
+
+class ConsulServers:
+    """`count` servers that elect a leader among them. As a context manager like Consul."""
+
+    def __init__(self, folder, count=3):
+        self.all = [ConsulServer(os.path.join(folder, f"server-{number}"), name=f"server-{number}")
+                    for number in range(count)]
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            self.remove()
+            raise
+
+    def __exit__(self, *unused):
+        self.remove()
+
+    def start(self):
+        """Starts those that do not run, and waits until each of them reaches a leader."""
+        for server in self.all:
+            server.choose_ports()
+        for server in self.all:
+            server.settings.update({
+                "bootstrap_expect": len(self.all), "retry_interval": "1s",
+                "retry_join": [other.serf_address for other in self.all if other is not server]})
+            server.launch()
+        for server in self.all:
+            server.start()
+        return self
+
+    def leader(self):
+        """The one that the others follow, or None while there is none that they agree upon."""
+        said = set()
+        for server in self.all:
+            if server.pid() is None:
+                continue
+            try:
+                said.add(server.request("GET", "status/leader")[1])
+            except OSError:
+                return None
+        leaders = [server for server in self.all
+                   if said == {server.raft_address} and server.pid() is not None]
+        return leaders[0] if leaders else None
+
+    def followers(self):
+        leader = self.leader()
+        return [server for server in self.all if server is not leader]
+
+    def remove(self):
+        for server in self.all:
+            server.remove()
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[1] not in ("start", "stop"):
+        sys.exit(__doc__)
+    server = ConsulServer(sys.argv[2])
+    if sys.argv[1] == "start":
+        server.start()
+        print(f"consul {server.pid()} on port {server.port}")
+    else:
+        server.remove()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+// Two daemons on one Consul store, each with its ledger: what one of them does not know of the
+// other's commits.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "catch2/catch_test_macros.hpp"
+#include "tests/unit/consul_fixture.h"
+
+namespace semaphored::consul {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSweepInterval{20};
+
+// One lane of a daemon, ledger and all.
+class Daemon {
+ public:
+  Daemon(const TestPrefix& prefix, const std::string& node_id)
+      : engine_(OpenEngine(prefix.UrlText()).value()) {
+    ledger::LedgerOptions options;
+    options.self = engine_->nodes().Join(node_id).value();
+    options.now = [] { return std::chrono::steady_clock::now(); };
+    options.now_unix_ms = [] { return 1; };
+    options.sweep_interval = kSweepInterval;
+    lane_ = engine_->OpenLane(options).value();
+  }
+
+  Outcome Run(Command command) {
+    const Submission submission{++ticket_, std::move(command)};
+    absl::StatusOr<StepResult> result =
+        lane_->Step({&submission, 1}, std::chrono::steady_clock::now() + std::chrono::seconds(3));
+    INFO(result.status().ToString());
+    REQUIRE(result.ok());
+    return std::move(result->outcomes.front());
+  }
+
+  Outcome Acquire(const std::string& client, uint64_t sequence, uint64_t claim,
+                  const std::string& semaphore = "s") {
+    AcquireCommand acquire;
+    acquire.requester = {client, sequence};
+    acquire.semaphore = semaphore;
+    acquire.claim = acquire.session = MakeId(claim);
+    acquire.limit = 1;
+    acquire.ttl_ms = 10'000;
+    acquire.wait = true;
+    return Run(acquire);
+  }
+
+  Outcome Release(const std::string& client, uint64_t sequence, uint64_t claim,
+                  const std::string& semaphore = "s") {
+    ReleaseCommand release;
+    release.requester = {client, sequence};
+    release.semaphore = semaphore;
+    release.claim = MakeId(claim);
+    return Run(release);
+  }
+
+  // Until it has swept at least once.
+  absl::Status Idle() {
+    const SteadyTime until = std::chrono::steady_clock::now() + 3 * kSweepInterval;
+    absl::Status status;
+    while (status.ok() && std::chrono::steady_clock::now() < until)
+      status = lane_->Step({}, until).status();
+    return status;
+  }
+
+ private:
+  const std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Adapter> lane_;
+  uint64_t ticket_ = 0;
+};
+
+TEST_CASE("consul: a release grants to a waiter whom another daemon has answered before",
+          "[consul]") {
+  TestPrefix prefix;
+  Daemon a(prefix, "a");
+  Daemon b(prefix, "b");
+  REQUIRE(a.Acquire("x", 1, 1, "other").kind == OutcomeKind::kGranted);
+  REQUIRE(b.Acquire("y", 1, 2).kind == OutcomeKind::kGranted);
+  REQUIRE(a.Acquire("x", 2, 3).kind == OutcomeKind::kQueued);
+  // What b grants by this is also the answer to x's second request, beside the first, of which b
+  // has never heard.
+  CHECK(b.Release("y", 2, 2).kind == OutcomeKind::kReleased);
+  CHECK(b.Run(VerifyCommand{"s", MakeId(3), 0, 0}).kind == OutcomeKind::kHeld);
+  // Both answers are still there.
+  CHECK(b.Acquire("x", 1, 4, "other").lease->id == MakeId(1));
+  CHECK(b.Acquire("x", 2, 5).lease->id == MakeId(3));
+}
+
+TEST_CASE("consul: a request below the floor is too old at a daemon that has never met its client",
+          "[consul]") {
+  TestPrefix prefix;
+  const Keys keys = prefix.keys();
+  Daemon a(prefix, "a");
+  REQUIRE(a.Acquire("x", 1, 1).kind == OutcomeKind::kGranted);
+  REQUIRE(a.Release("x", 2, 1).kind == OutcomeKind::kReleased);
+  // As when the client has gone on so far that this was forgotten.
+  prefix.Put(keys.AnswerFloor("x"), "1000", 0);
+  prefix.Delete(keys.AnswerBlock("x", 0));
+  Daemon b(prefix, "b");
+  CHECK(b.Acquire("x", 1, 2).kind == OutcomeKind::kTooOld);
+  CHECK(b.Run(VerifyCommand{"s", MakeId(2), 0, 0}).kind == OutcomeKind::kNotHeld);
+  CHECK(b.Acquire("x", 1001, 3).kind == OutcomeKind::kGranted);
+  CHECK(b.Acquire("y", 1, 4, "other").kind == OutcomeKind::kGranted);
+}
+
+TEST_CASE("consul: a document that is damaged concerns its own semaphore alone", "[consul]") {
+  TestPrefix prefix;
+  Daemon a(prefix, "a");
+  Daemon b(prefix, "b");
+  REQUIRE(a.Acquire("x", 1, 1).kind == OutcomeKind::kGranted);
+  REQUIRE(a.Acquire("y", 1, 2).kind == OutcomeKind::kQueued);
+  REQUIRE(a.Acquire("x", 2, 3, "other").kind == OutcomeKind::kGranted);
+  const uint64_t token = a.Run(VerifyCommand{"s", MakeId(1), 0, 0}).lease->token;
+  const std::string document = prefix.Value(prefix.keys().Document("s"));
+  prefix.Put(prefix.keys().Document("s"), "damaged");
+  for (Daemon* daemon : {&a, &b}) {
+    // Also the one that knew it before: nobody can say that it still stands.
+    CHECK(daemon->Idle().ok());
+    const Outcome refused = daemon->Run(VerifyCommand{"s", MakeId(1), 0, 0});
+    CHECK(refused.kind == OutcomeKind::kDamaged);
+    CHECK(refused.message.find("semaphore s") != std::string::npos);
+    CHECK(daemon->Acquire("z", 1, 4).kind == OutcomeKind::kDamaged);
+    CHECK(daemon->Release("x", 3, 1).kind == OutcomeKind::kDamaged);
+    CHECK(daemon->Run(AdminCommand{{}, "s", 0, AdminPrune{}}).kind == OutcomeKind::kDamaged);
+    CHECK(daemon->Run(VerifyCommand{"other", MakeId(3), 0, 0}).kind == OutcomeKind::kHeld);
+    CHECK(daemon->Idle().ok());
+  }
+  CHECK(b.Run(OrphansCommand{}).kind == OutcomeKind::kDone);
+  CHECK(b.Release("x", 4, 3, "other").kind == OutcomeKind::kReleased);
+  prefix.Put(prefix.keys().Document("s"), document);
+  for (Daemon* daemon : {&b, &a}) {
+    const Outcome held = daemon->Run(VerifyCommand{"s", MakeId(1), 0, 0});
+    REQUIRE(held.kind == OutcomeKind::kHeld);
+    CHECK(held.lease->token == token);
+  }
+  CHECK(a.Release("x", 5, 1).kind == OutcomeKind::kReleased);
+  CHECK(b.Run(VerifyCommand{"s", MakeId(2), 0, 0}).kind == OutcomeKind::kHeld);
+}
+
+}  // namespace
+}  // namespace semaphored::consul

@@ -1,0 +1,309 @@
+// What needs no Consul: the URL, what an answer means, the record of foreign clients to the byte,
+// and our document.
+#include <curl/curl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "adapters/ledger/consul/answer_block.h"
+#include "adapters/ledger/consul/client.h"
+#include "adapters/ledger/consul/document.h"
+#include "adapters/ledger/consul/folder.h"
+#include "adapters/ledger/consul/keys.h"
+#include "adapters/ledger/consul/lock_record.h"
+#include "adapters/ledger/consul/transaction_request.h"
+#include "adapters/ledger/consul/url.h"
+#include "catch2/catch_test_macros.hpp"
+
+namespace semaphored::consul {
+namespace {
+
+constexpr char kFirst[] = "11111111-2222-3333-4444-555555555555";
+constexpr char kSecond[] = "99999999-2222-3333-4444-555555555555";
+
+// A file that is there until the end of the test.
+class TestFile {
+ public:
+  explicit TestFile(const std::string& text)
+      : path_(std::filesystem::temp_directory_path() /
+              ("semaphored-unit-" + std::to_string(getpid()) + "-" + std::to_string(++count_))) {
+    std::ofstream(path_) << text;
+  }
+  ~TestFile() { std::filesystem::remove(path_); }
+  TestFile(const TestFile&) = delete;
+  TestFile& operator=(const TestFile&) = delete;
+
+  std::string path() const { return path_.string(); }
+
+ private:
+  static inline int count_ = 0;
+  const std::filesystem::path path_;
+};
+
+TEST_CASE("consul url: all that it may say") {
+  const TestFile authority("ca"), certificate("certificate"), key("key"), token(" t-1 \r\nmore\n");
+  const absl::StatusOr<Url> url = ReadUrl(
+      "consul://consul.example:8501/team/locks/?dc=eu%2D1&tls=yes&ca_file=" + authority.path() +
+      "&cert_file=" + certificate.path() + "&key_file=" + key.path() +
+      "&timeout_ms=700&session_ttl_s=60&token_file=" + token.path());
+  REQUIRE(url.ok());
+  CHECK(url->token == "t-1");
+  CHECK(url->host == "consul.example");
+  CHECK(url->port == 8501);
+  CHECK(url->prefix == "team/locks");
+  CHECK(url->datacenter == "eu-1");
+  CHECK(url->tls);
+  CHECK(url->ca_file == authority.path());
+  CHECK(url->cert_file == certificate.path());
+  CHECK(url->key_file == key.path());
+  CHECK(url->timeout == std::chrono::milliseconds(700));
+  CHECK(url->session_ttl == std::chrono::seconds(60));
+  const absl::StatusOr<Url> short_one = ReadUrl("consul://[::1]");
+  REQUIRE(short_one.ok());
+  CHECK(short_one->host == "[::1]");
+  CHECK(short_one->port == 8500);
+  CHECK(short_one->prefix == "semaphored");
+}
+
+TEST_CASE("consul url: what is wrong is said") {
+  for (const char* text :
+       {"consul://", "consul:///p", "consul://h:0/p", "consul://h:port/p", "consul://me@h/p",
+        "consul://h/p?tls=maybe", "consul://h/p?session_ttl_s=5", "consul://h/p?token_file=/none",
+        "consul://h/a b", "consul://h//a", "consul://h/p?dc=%zz", "consul://h/p?other=1",
+        "consul://[::1/p"}) {
+    INFO(text);
+    CHECK(ReadUrl(text).status().code() == absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_CASE("consul url: what is wrong is named, and no secret shown") {
+  const TestFile file("x"), empty("");
+  const auto why = [](const std::string& options) {
+    return std::string(ReadUrl("consul://h/p?" + options).status().message());
+  };
+  const auto says = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
+  CHECK(says(why("token=s3cret"), "'token'"));
+  CHECK_FALSE(says(why("token=s3cret"), "s3cret"));
+  CHECK_FALSE(why("s3cret").empty());
+  CHECK_FALSE(says(why("s3cret"), "s3cret"));
+  CHECK(says(why("token_file=" + empty.path()), empty.path()));
+  for (const std::string name : {"ca_file", "cert_file", "key_file"}) {
+    CHECK(says(why("tls=yes&" + name + "=/none"), name + "=/none"));
+    // It would not be used.
+    CHECK(says(why(name + "=" + file.path()), "tls=yes"));
+  }
+  CHECK(says(why("tls=yes&key_file=" + file.path()), "cert_file"));
+}
+
+TEST_CASE("consul client: what is not known is not taken for refused") {
+  using Kind = Reply::Kind;
+  CHECK(JudgeReply(CURLE_COULDNT_CONNECT, 0, "", "no route to h").status.message() ==
+        "consul: no route to h");
+  CHECK(JudgeReply(CURLE_COULDNT_CONNECT, 0, "").kind == Kind::kRefused);
+  CHECK(JudgeReply(CURLE_OPERATION_TIMEDOUT, 0, "").kind == Kind::kBroken);
+  CHECK(JudgeReply(CURLE_GOT_NOTHING, 0, "").kind == Kind::kBroken);
+  CHECK(JudgeReply(CURLE_RECV_ERROR, 0, "").kind == Kind::kBroken);
+  for (const int status : {200, 404, 409}) CHECK(JudgeReply(CURLE_OK, status, "").answered());
+  const Reply leaderless = JudgeReply(CURLE_OK, 500, "No cluster leader");
+  CHECK(leaderless.kind == Kind::kBroken);
+  CHECK(leaderless.status.code() == absl::StatusCode::kUnavailable);
+  const Reply busy = JudgeReply(CURLE_OK, 429, "Too many requests");
+  CHECK(busy.kind == Kind::kRefused);
+  CHECK(busy.status.code() == absl::StatusCode::kUnavailable);
+  CHECK(JudgeReply(CURLE_OK, 403, "").status.code() == absl::StatusCode::kPermissionDenied);
+  CHECK(JudgeReply(CURLE_OK, 413, "").status.code() == absl::StatusCode::kOutOfRange);
+}
+
+TEST_CASE("consul client: what the token forbids is no lost race") {
+  const auto read = [](const std::string& why) {
+    return ReadTransactionAnswer(R"({"Results":null,"Errors":[{"OpIndex":0,"What":")" + why +
+                                 "\"}]}")
+        .value();
+  };
+  const TransactionAnswer forbidden = read("Permission denied");
+  CHECK_FALSE(forbidden.done);
+  CHECK(forbidden.WhyForbidden().code() == absl::StatusCode::kPermissionDenied);
+  CHECK(read("failed to set key, index is stale").WhyForbidden().ok());
+}
+
+TEST_CASE("consul record: to the byte what foreign clients write") {
+  LockRecord record;
+  record.limit = 3;
+  CHECK(WriteLockRecord(record) == R"({"Limit":3,"Holders":{}})");
+  record.holders = {kSecond, kFirst};
+  const std::string text =
+      std::string(R"({"Limit":3,"Holders":{")") + kFirst + R"(":true,")" + kSecond + R"(":true}})";
+  CHECK(WriteLockRecord(record) == text);
+  const absl::StatusOr<LockRecord> read = ReadLockRecord(text, kSemaphoreFlags);
+  REQUIRE(read.ok());
+  CHECK(*read == record);
+  CHECK(ReadLockRecord(R"({"Limit":2,"Holders":null})", kSemaphoreFlags)->holders.empty());
+  CHECK(kSemaphoreFlags == 16210313421097356768u);
+  CHECK(kLockFlags == 3304740253564472344u);
+}
+
+TEST_CASE("consul record: what cannot be shared is refused, and says why") {
+  const auto why = [](const std::string& value, uint64_t flags) {
+    return ReadLockRecord(value, flags).status();
+  };
+  const absl::Status lower = why(R"({"limit":3,"holders":["a"]})", 0);
+  CHECK(lower.code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(std::string(lower.message()).find("holders as a list") != std::string::npos);
+  const absl::Status lock = why("", kLockFlags);
+  CHECK(lock.code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(std::string(lock.message()).find("-n 1") != std::string::npos);
+  for (const char* garbled :
+       {"", "x", "[]", "{}", R"({"Limit":"3","Holders":{}})", R"({"Limit":-1,"Holders":{}})",
+        R"({"Limit":3,"Holders":[]})", R"({"Limit":99999999999,"Holders":{}})"}) {
+    INFO(garbled);
+    CHECK(why(garbled, kSemaphoreFlags).code() == absl::StatusCode::kDataLoss);
+  }
+  CHECK_FALSE(why(R"({"Limit":3,"Holders":{}})", 7).ok());
+}
+
+TEST_CASE("consul document: is read as it was written") {
+  Document document;
+  document.row.name = "s";
+  document.row.limit = 7;
+  document.row.settings = {true, 5, 6, 2, 9};
+  document.row.paused = true;
+  document.row.next_order = 12;
+  document.row.created_at_unix_ms = 77;
+  document.changes = 4;
+  document.places = {kFirst, kSecond};
+  auto lease = std::make_shared<Lease>();
+  lease->id = {1, 2};
+  lease->session = {3, 4};
+  lease->request = {8, 99};
+  lease->host = {5, 6};
+  lease->epoch = 3;
+  lease->permits = 2;
+  lease->slots = {1, 4};
+  lease->priority = -2;
+  lease->ttl_ms = 1000;
+  lease->order = 11;
+  lease->holder = "\"quoted\" \n ü";
+  lease->token = 123;
+  lease->granted_at_unix_ms = 55;
+  lease->recall = {Recall::Reason::kAdministrator, 44};
+  document.leases.emplace(lease->id, lease);
+  auto fresh = std::make_shared<Lease>(*lease);
+  fresh->id = fresh->session = {1, 3};
+  fresh->slots = {2, 3};
+  fresh->token = 0;
+  document.leases.emplace(fresh->id, fresh);
+  auto waiter = std::make_shared<Waiter>();
+  waiter->id = waiter->session = {9, 9};
+  waiter->queued_at_unix_ms = 66;
+  document.waiters.emplace(waiter->id, waiter);
+  const std::string client = "client";
+  const std::string text = WriteDocument(
+      document, [&](uint32_t) -> const std::string& { return client; }, {{fresh->id, 2}});
+
+  const absl::StatusOr<Document> read =
+      ReadDocument("s", text, 100, 500, [](const std::string&) { return 8; });
+  REQUIRE(read.ok());
+  SemaphoreRow row = document.row;
+  row.revision = 104;
+  CHECK(read->row == row);
+  CHECK(read->changes == 4);
+  CHECK(read->places == document.places);
+  CHECK(read->Held() == 4);
+  const Lease& back = *read->leases.at(lease->id);
+  CHECK(back.session == lease->session);
+  CHECK(back.request == lease->request);
+  CHECK(back.host == lease->host);
+  CHECK(back.epoch == 3);
+  CHECK(back.slots == lease->slots);
+  CHECK(back.priority == -2);
+  CHECK(back.holder == lease->holder);
+  CHECK(back.token == 123);
+  CHECK(back.recall == lease->recall);
+  CHECK(back.longest_hold_ms == 5);
+  // Its token follows from the index at which it was written.
+  CHECK(read->leases.at(fresh->id)->token == TokenOf(500, 2));
+  CHECK(read->waiters.at(waiter->id)->detached());
+}
+
+TEST_CASE("consul document: what is damaged is said") {
+  for (const char* text : {"", "{}", "[]", R"({"version":2})", R"({"version":1,"limit":"x"})"}) {
+    CHECK(ReadDocument("s", text, 1, 1, [](const std::string&) { return 1; }).status().code() ==
+          absl::StatusCode::kDataLoss);
+  }
+}
+
+TEST_CASE("consul document: who has the same session, client and holder costs little") {
+  Document document;
+  const auto length_of = [&] {
+    static const std::string client(100, 'c');
+    return WriteDocument(document, [](uint32_t) -> const std::string& { return client; }, {})
+        .size();
+  };
+  for (uint64_t i = 1; i <= 2; ++i) {
+    auto waiter = std::make_shared<Waiter>();
+    waiter->id = {i, i};
+    waiter->session = {9, 9};
+    waiter->holder = std::string(100, 'h');
+    document.waiters.emplace(waiter->id, waiter);
+  }
+  const size_t two = length_of();
+  document.waiters.erase({2, 2});
+  CHECK(two - length_of() < 80);
+}
+
+TEST_CASE("consul answers: are read as they were written") {
+  Answers answers;
+  answers[7] = {{0, 7}, ledger::Answer::Kind::kReleased, "a \"b\"", {1, 2}, EndCause::kNone, 3, 4};
+  answers[8] = {{0, 8}, ledger::Answer::Kind::kGranted, "a \"b\"", {5, 6}};
+  answers[64] = {{0, 64}, ledger::Answer::Kind::kAdmin, "c", {}, EndCause::kNone, 0, 0, true};
+  const Answers read = ReadAnswers(WriteAnswers(answers));
+  REQUIRE(read.size() == answers.size());
+  for (const auto& [sequence, answer] : answers) {
+    const ledger::Answer& back = read.at(sequence);
+    CHECK(back.request == answer.request);
+    CHECK(back.kind == answer.kind);
+    CHECK(back.semaphore == answer.semaphore);
+    CHECK(back.claim == answer.claim);
+    CHECK(back.cause == answer.cause);
+    CHECK(back.number == answer.number);
+    CHECK(back.remaining == answer.remaining);
+    CHECK(back.changed == answer.changed);
+  }
+  CHECK(ReadAnswers("").empty());
+  CHECK(ReadAnswers(R"({"7":[1,0,"x"],"names":["s"]})").empty());
+}
+
+TEST_CASE("consul keys: nothing is taken for another") {
+  const Keys keys("p");
+  CHECK(keys.Lock("team/db") == "p/team/db/.lock");
+  CHECK(keys.NameOfLock("p/team/db/.lock") == "team/db");
+  CHECK_FALSE(keys.NameOfLock("p/.semaphored/d/x!/.lock"));
+  CHECK_FALSE(keys.NameOfLock("p/.lock"));
+  CHECK(Keys::NameIn(keys.Document("a/b"), keys.Documents()) == "a/b");
+  CHECK(keys.Client("a/b") != keys.Client("a%2fb"));
+  CHECK(Keys::BlockIn(keys.AnswerBlock("c", 300), keys.Client("c")) == 300u);
+  CHECK_FALSE(Keys::BlockIn(keys.AnswerFloor("c"), keys.Client("c")));
+}
+
+TEST_CASE("consul folder: foreign holders count while their sessions live") {
+  const Keys keys("p");
+  const std::string value = WriteLockRecord({3, {kFirst, kSecond}});
+  std::vector<Entry> entries = {{"p/s/.lock", value, "", kSemaphoreFlags, 5, 9},
+                                {std::string("p/s/") + kFirst, "", kFirst, kSemaphoreFlags, 6, 6}};
+  const absl::StatusOr<Folder> folder = ReadFolder(keys, "s", entries, nullptr, nullptr);
+  REQUIRE(folder.ok());
+  CHECK(folder->revision() == 5);
+  CHECK(folder->ForeignHolders() == std::set<std::string>{kFirst});
+  const ledger::LoadedSemaphore loaded = ToLoaded(*folder);
+  CHECK(loaded.row.limit == 3);
+  REQUIRE(loaded.leases.size() == 1);
+  CHECK(loaded.leases[0]->foreign);
+  CHECK(loaded.leases[0]->slots == Slots{3});
+}
+
+}  // namespace
+}  // namespace semaphored::consul
