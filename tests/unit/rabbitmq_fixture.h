@@ -18,8 +18,8 @@ std::string TestUrlThrough(uint16_t port, const std::string& options);
 // Open. Must succeed.
 std::unique_ptr<Connection> Connect(const std::string& options = "");
 std::string NewName();
-// Whether the queue comes to have `ready` messages within five seconds. A quorum queue does what it
-// is asked after it has been asked: what was just rejected or acknowledged is counted a little later.
+// Whether the queue comes to have `ready` messages within five seconds. A quorum queue does what
+// it is asked a little later: what was just rejected or acknowledged is not counted at once.
 bool ComesToHave(Connection& connection, const std::string& queue, uint32_t ready);
 
 }  // namespace semaphored::rabbitmq
