@@ -10,7 +10,9 @@ struct ReadOnly {
   bool operator()(const HistoryCommand&) const { return true; }
   bool operator()(const WatchCommand&) const { return true; }
   bool operator()(const AdminCommand& command) const {
-    return std::holds_alternative<AdminDescribe>(command.act);
+    return std::holds_alternative<AdminDescribe>(command.act) ||
+           std::holds_alternative<AdminListTickets>(command.act) ||
+           std::holds_alternative<AdminShowTicket>(command.act);
   }
   template <typename Other>
   bool operator()(const Other&) const {

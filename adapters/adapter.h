@@ -103,6 +103,77 @@ struct AdoptCommand {
   Id claim;
 };
 
+// Puts a ticket into the semaphore's queue, where it outlives its client.
+//   kEnqueued (claim = the ticket's id, position; 0: it is delayed, or has been given to a worker
+//   at once), kLimitMismatch (number = the stored limit), kNoSuchSemaphore, kDestroyed,
+//   kLimitReached, kTooOld, kReused, kUnusable, kUnsupported.
+// A full, paused or closed semaphore is no reason to refuse. A repeated request has the ticket of
+// the first one, with the position that it has now.
+struct EnqueueCommand {
+  Requester requester;
+  std::string semaphore;
+  Id ticket;           // New, made by the server.
+  uint32_t limit = 0;  // As in AcquireCommand.
+  bool adopt_limit = false;
+  int32_t priority = 0;
+  int64_t delay_ms = 0;       // Not before so long after it was enqueued.
+  uint32_t max_attempts = 0;  // 0: no bound.
+  BackOff back_off;
+  std::string content_type;
+  std::string trace;
+  PayloadPtr payload;
+};
+
+// What becomes of an offer to work for which there is no ticket now.
+enum class OfferKept : uint8_t {
+  kNo = 0,
+  kWhileTickets = 1,  // It stands if some ticket, not counting dead letters, may still come.
+  kAlways = 2,        // It stands: whatever is enqueued later comes to it.
+};
+
+// Offers to carry out one ticket.
+//   kGranted (lease; report->tickets has the ticket with its payload), kQueued (the offer stands;
+//   later the event kGranted or kWaitEnded), kNothing (there is no ticket, or with kNo none that is
+//   eligible), kLimitReached, kNoSuchSemaphore, kDestroyed, kSessionLost, kUnsupported; with kNo
+//   also kFull, kHolderCap, kPaused and kWithheld, where there is an eligible ticket.
+// Whatever is not kGranted or kQueued leaves nothing behind.
+struct TakeCommand {
+  std::string semaphore;
+  Id claim;    // New, made by the server.
+  Id session;  // As in AcquireCommand.
+  int64_t ttl_ms = 0;
+  std::string holder;
+  OfferKept keep = OfferKept::kNo;
+};
+
+// What has become of a ticket that a worker took. The lease ends with it.
+//   kReleased (number = 1), kNotHeld (cause): the lease has ended before, and nothing was done: the
+//   ticket was, or will be, given to another; kNoSuchTicket: it is not a ticket's lease; kTooOld,
+//   kReused, kUnsupported.
+struct FinishCommand {
+  enum class Result : uint8_t {
+    kDone = 0,     // It was carried out; the ticket goes.
+    kFailed = 1,   // It comes back after retry_after_ms, or its back-off; or it becomes a dead
+                   // letter, if this was the last attempt.
+    kReject = 2,   // It will never work: a dead letter.
+    kPutBack = 3,  // It was not begun: back to its place, and the attempt does not count.
+  };
+  Requester requester;
+  std::string semaphore;
+  Id claim;
+  Result result = Result::kDone;
+  std::string reason;  // Of kFailed and kReject; cut if it is long.
+  std::optional<int64_t> retry_after_ms;
+};
+
+// A delay is over: the ticket is eligible. kDone; kNoSuchTicket; kStale: it is not in this delay
+// any more; kUnsupported.
+struct RipenCommand {
+  std::string semaphore;
+  Id ticket;
+  uint32_t delay = 0;  // Ticket::delays.
+};
+
 // Makes a session on this node. kDone; kLimitReached; done twice with the same id: kDone.
 struct OpenSessionCommand {
   Id session;
@@ -167,17 +238,52 @@ struct AdminDescribe {
   uint32_t rows_max = 0;
 };
 
+// By age: the ticket with the lowest `order` above `after_order` first. kDone with
+// report->tickets (without payloads) and `more`.
+struct AdminListTickets {
+  uint64_t after_order = 0;
+  uint32_t rows_max = 100;
+  // Empty: all states.
+  std::vector<TicketState> states;
+};
+// kDone with report->tickets (one, with its payload); kNoSuchTicket.
+struct AdminShowTicket {
+  Id ticket;
+};
+// The ticket goes, in whatever state; kInUse: it is being carried out, and `force`, which revokes
+// its lease, was not asked for.
+struct AdminCancelTicket {
+  Id ticket;
+  bool force = false;
+};
+// A new place; within its priority it goes by age.
+struct AdminPrioritizeTicket {
+  Id ticket;
+  int32_t priority = 0;
+};
+// A dead letter, or with an empty id all of them, back to its old place as if never tried. number =
+// how many. kNoSuchTicket: it is no dead letter. kLimitReached: there is no room for so many.
+struct AdminRequeue {
+  Id ticket;
+};
+// A dead letter, or with an empty id all of them, is removed. number = how many.
+struct AdminPurge {
+  Id ticket;
+};
+
 // One administrative act on one semaphore.
 //   kDone with `info` (the semaphore after the act; none when it is gone), changed, number = leases
 //   affected; kNoSuchSemaphore, kRevisionMismatch (info), kAlreadyExists (info), kInUse (info),
 //   kWouldOvershoot (info), kOutOfRange (a limit below 0 or above limit_max), kLimitReached,
-//   kDestroyed, kUnsupported, kTooOld, kReused.
+//   kNoSuchTicket, kDestroyed, kUnsupported, kTooOld, kReused. A destroy is kInUse while there are
+//   tickets, unless it is forced.
 struct AdminCommand {
   Requester requester;
   std::string semaphore;
   uint64_t expected_revision = 0;
   std::variant<AdminCreate, AdminResize, AdminConfigure, AdminDestroy, AdminPause, AdminRevoke,
-               AdminPrune, AdminDescribe>
+               AdminPrune, AdminDescribe, AdminListTickets, AdminShowTicket, AdminCancelTicket,
+               AdminPrioritizeTicket, AdminRequeue, AdminPurge>
       act;
 };
 
@@ -203,7 +309,8 @@ struct WatchCommand {
 using Command =
     std::variant<AcquireCommand, ReleaseCommand, VerifyCommand, EndCommand, RecallCommand,
                  AdoptCommand, OpenSessionCommand, AdoptSessionCommand, CloseSessionCommand,
-                 OrphansCommand, AdminCommand, ListCommand, HistoryCommand, WatchCommand>;
+                 OrphansCommand, AdminCommand, ListCommand, HistoryCommand, WatchCommand,
+                 EnqueueCommand, TakeCommand, FinishCommand, RipenCommand>;
 
 // ---- Outcomes: what became of a command. ----
 
@@ -211,6 +318,7 @@ struct ClaimInfo {
   std::string semaphore;
   LeasePtr lease;  // One of the two.
   WaiterPtr waiter;
+  TicketPtr ticket = nullptr;  // The lease's, if it has one.
 };
 
 struct WaiterInfo {
@@ -218,10 +326,35 @@ struct WaiterInfo {
   WaiterPtr waiter;
 };
 
+struct TicketInfo {
+  TicketPtr ticket = nullptr;
+  uint64_t position = 0;  // From 1; 0: it is not kQueued.
+  // Null where none was asked for, and where it could not be read just now: AdminShowTicket asks
+  // again.
+  PayloadPtr payload = nullptr;
+};
+
+struct TicketCounts {
+  uint64_t queued = 0;
+  uint64_t delayed = 0;
+  uint64_t assigned = 0;
+  uint64_t dead = 0;
+  uint64_t living() const { return queued + delayed + assigned; }
+  friend bool operator==(const TicketCounts&, const TicketCounts&) = default;
+};
+
+// A ticket whose delay nobody counts.
+struct DelayedTicket {
+  std::string semaphore;
+  TicketPtr ticket;
+};
+
 struct SemaphoreInfo {
   SemaphoreRow row;
   uint32_t held = 0;
-  uint64_t waiting = 0;
+  uint64_t waiting = 0;  // Without offers.
+  uint64_t offers = 0;
+  TicketCounts tickets;
   std::vector<LeasePtr> leases;
   std::vector<WaiterInfo> waiters;
 };
@@ -243,8 +376,12 @@ struct Report {
   std::vector<SemaphoreInfo> infos;
   std::vector<HistoryRow> history;
   std::vector<Orphan> orphans;
+  // To OrphansCommand: those whose host is as dead as an orphan's. They are to be ripened when
+  // their delay, counted from now, is over.
+  std::vector<DelayedTicket> delayed;
   std::optional<Session> session;
   std::vector<ClaimInfo> claims;
+  std::vector<TicketInfo> tickets;
   bool more = false;
   // Other daemons were asked for what they hold, too; Outcome::number does not count it.
   bool others_asked = false;
@@ -292,6 +429,10 @@ enum class OutcomeKind : uint8_t {
   // Another client of the engine has the semaphore locked for so long that we have given up:
   // nothing was done. The lane makes an error of it (UNAVAILABLE).
   kBusy,
+  kEnqueued,
+  // There is no ticket to be had.
+  kNothing,
+  kNoSuchTicket,
   // It may or may not have been done. The adapter finds out; the final outcome comes in
   // StepResult::settled.
   kUnknown,
@@ -324,6 +465,9 @@ struct Event {
     kWaitEnded,  // A waiter is gone (cause).
     kRecalled,   // lease->recall says how long it still has.
     kMoved,      // The claim's or session's liveness is now kept by another node.
+    // A ticket of this daemon's semaphores has begun a delay that this daemon is to count (ticket);
+    // when it is over, RipenCommand.
+    kTicketDelayed,
   };
   Kind kind = Kind::kGranted;
   EndCause cause = EndCause::kNone;
@@ -331,6 +475,11 @@ struct Event {
   std::string_view semaphore;  // Valid until the next Step.
   LeasePtr lease;              // kGranted, kRecalled: as it is now. kEnded: as it was.
   uint32_t epoch = 0;          // kMoved: the one that it has at the other node.
+  // kTicketDelayed. kGranted to an offer that is hosted here: what is to be carried out; null: it
+  // has ended again by now.
+  TicketPtr ticket = nullptr;
+  // kGranted to an offer. Null: it could not be read, as in TicketInfo.
+  PayloadPtr payload = nullptr;
 };
 
 // For Watch, only when a WatchCommand asked for it.

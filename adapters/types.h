@@ -14,7 +14,8 @@
 
 namespace semaphored {
 
-// 128 random bits: names a claim (a lease or the waiter it was) or a session. All zero means none.
+// 128 random bits: names a claim (a lease or the waiter it was), a session or a ticket. All zero
+// means none.
 struct Id {
   uint64_t high = 0;
   uint64_t low = 0;
@@ -117,6 +118,10 @@ struct Lease : Claim {
   int64_t longest_hold_ms = 0;
   // Taken by another client of the same engine: no session, no token, never ended by us.
   bool foreign = false;
+  // The ticket that is carried out under it, and which of its attempts this is; empty and 0 for a
+  // lease that somebody acquired for himself.
+  Id ticket;
+  uint32_t attempt = 0;
 };
 
 struct Waiter : Claim {
@@ -124,12 +129,69 @@ struct Waiter : Claim {
   // Another client of the same engine that waits there: a place is left to it, which it takes
   // itself; no session, never granted or ended by us.
   bool foreign = false;
+  // An offer: it waits for a ticket to carry out, not for a permit of its own. It stands apart from
+  // the queue.
+  bool works = false;
 };
+
+// How long a ticket waits after an attempt that failed: initial_ms, and for each further attempt
+// multiplier_percent of the time before, up to max_ms.
+struct BackOff {
+  int64_t initial_ms = 1000;
+  uint32_t multiplier_percent = 200;
+  int64_t max_ms = 300'000;
+  friend bool operator==(const BackOff&, const BackOff&) = default;
+};
+
+// The numbers are those of the stores.
+enum class TicketState : uint8_t {
+  kQueued = 1,    // Eligible: whoever offers itself gets it when its turn comes.
+  kDelayed = 2,   // Not before delay_ms have passed.
+  kAssigned = 3,  // A lease stands for it.
+  kDead = 4,      // A dead letter: nobody gets it until it is requeued.
+};
+
+// Why an attempt did not come to its end.
+struct TicketReason {
+  uint32_t attempt = 0;
+  std::string text;
+  int64_t at_unix_ms = 0;
+  friend bool operator==(const TicketReason&, const TicketReason&) = default;
+};
+
+// A durable waiter: a piece of work that stands in the queue by itself, for any worker to carry
+// out. Its payload is kept by the store alone.
+struct Ticket {
+  Id id;
+  int32_t priority = 0;
+  // Its place in the queue within its priority; from the same counter as Claim::order. It keeps it
+  // for life.
+  uint64_t order = 0;
+  TicketState state = TicketState::kQueued;
+  uint32_t attempt = 0;       // Attempts begun, but for those that were put back.
+  uint32_t max_attempts = 0;  // 0: no bound.
+  BackOff back_off;
+  int64_t delay_ms = 0;  // kDelayed: more than 0. Otherwise 0.
+  // Delays begun: names the present one.
+  uint32_t delays = 0;
+  NodeRef host;  // kDelayed: the daemon whose clock counts the delay. Otherwise of no meaning.
+  Id lease;      // kAssigned: the claim under which it is carried out. Otherwise empty.
+  std::string content_type;
+  uint32_t payload_bytes = 0;
+  std::string trace;                  // W3C traceparent of who enqueued it; may be empty.
+  std::vector<TicketReason> reasons;  // The last ones, the newest at the end.
+  int64_t enqueued_at_unix_ms = 0;
+  friend bool operator==(const Ticket&, const Ticket&) = default;
+};
+
+// Bytes that nobody changes; null: none.
+using PayloadPtr = std::shared_ptr<const std::string>;
 
 // Rows are shared between a state and the transactions over it, and never changed once made, but
 // for Lease::token, which the winning commit sets. A change makes a new row.
 using LeasePtr = std::shared_ptr<Lease>;
 using WaiterPtr = std::shared_ptr<Waiter>;
+using TicketPtr = std::shared_ptr<const Ticket>;
 
 // A client's liveness on a stream: one TTL for all the claims under it.
 struct Session {
@@ -149,6 +211,8 @@ struct SemaphoreRow {
   Settings settings;
   bool paused = false;
   bool destroying = false;
+  // An Acquire or an Enqueue has made it, and no administrator has touched it since.
+  bool made_on_use = false;
   uint64_t next_order = 1;
   // Rises by one with each commit that touches the semaphore or its claims. 0: not in the store
   // yet.

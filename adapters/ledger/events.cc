@@ -46,6 +46,13 @@ void AppendLeaseEvent(const LeaseChange& change, const absl::flat_hash_set<Id>& 
   }
 }
 
+// A delay has begun, and `self` is to count it.
+bool DelayBegins(const TicketChange& change, const NodeRef& self) {
+  return change.after && change.after->state == TicketState::kDelayed &&
+         change.after->host == self &&
+         (!change.before || change.before->delays != change.after->delays);
+}
+
 SemaphoreChange::Kind KindOf(const LeaseChange& change) {
   if (!change.before) return SemaphoreChange::Kind::kGranted;
   if (!change.after) return SemaphoreChange::Kind::kEnded;
@@ -56,6 +63,24 @@ SemaphoreChange::Kind KindOf(const LeaseChange& change) {
 bool SameLease(const Lease& a, const Lease& b) {
   return a.slots == b.slots && a.token == b.token && a.host == b.host && a.epoch == b.epoch &&
          a.recall == b.recall && a.permits == b.permits;
+}
+
+void CompareTickets(const Semaphore& semaphore, const LoadedSemaphore* loaded,
+                    SemaphoreDelta* delta) {
+  absl::flat_hash_map<Id, TicketPtr> tickets;
+  if (loaded != nullptr) {
+    for (const TicketPtr& ticket : loaded->tickets) tickets[ticket->id] = ticket;
+  }
+  for (const auto& [id, ticket] : semaphore.tickets) {
+    const auto found = tickets.find(id);
+    if (found == tickets.end()) {
+      delta->tickets.push_back({ticket, nullptr, nullptr});
+      continue;
+    }
+    if (*found->second != *ticket) delta->tickets.push_back({ticket, found->second, nullptr});
+    tickets.erase(found);
+  }
+  for (auto& [id, ticket] : tickets) delta->tickets.push_back({nullptr, ticket, nullptr});
 }
 
 }  // namespace
@@ -76,6 +101,13 @@ void AppendEvents(const Transaction& transaction, std::vector<Event>* events) {
         events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, delta.name,
                            nullptr, change.after->epoch});
       }
+    }
+    for (const TicketChange& change : delta.tickets) {
+      if (!DelayBegins(change, transaction.node)) continue;
+      Event& event = events->emplace_back();
+      event.kind = Event::Kind::kTicketDelayed;
+      event.semaphore = delta.name;
+      event.ticket = change.after;
     }
   }
   for (const SessionChange& change : transaction.sessions) {
@@ -123,7 +155,7 @@ void AppendChanges(const Transaction& transaction, const LedgerState& state,
       SemaphoreRow before = *delta.before;
       before.next_order = delta.after->next_order;
       before.revision = delta.after->revision;
-      if (before != *delta.after) append(SemaphoreChange::Kind::kChanged);
+      if (before != *delta.after || !delta.tickets.empty()) append(SemaphoreChange::Kind::kChanged);
     }
     if (delta.before && !delta.after) append(SemaphoreChange::Kind::kDestroyed);
   }
@@ -138,6 +170,7 @@ SemaphoreDelta ReplaceWith(const LoadedSemaphore* loaded, const std::string& nam
   if (semaphore == nullptr && loaded == nullptr) return delta;
   if (semaphore == nullptr) semaphore = state->Insert(loaded->row);
 
+  CompareTickets(*semaphore, loaded, &delta);
   absl::flat_hash_map<Id, LeasePtr> leases;
   absl::flat_hash_map<Id, WaiterPtr> waiters;
   if (loaded != nullptr) {

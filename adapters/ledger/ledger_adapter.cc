@@ -37,6 +37,8 @@ absl::Status LedgerAdapter::Start() {
       state_.Apply(semaphore, LeaseChange{nullptr, std::move(lease), EndCause::kNone});
     for (WaiterPtr& waiter : loaded.waiters)
       state_.Apply(semaphore, WaiterChange{nullptr, std::move(waiter), EndCause::kNone});
+    for (TicketPtr& ticket : loaded.tickets)
+      state_.Apply(semaphore, TicketChange{nullptr, std::move(ticket), nullptr});
   }
   const std::string wrong = state_.CheckInvariants();
   if (!wrong.empty())
@@ -293,6 +295,7 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
   result->events = std::move(found_events_);
   found_events_.clear();
   AppendEvents(transaction, &result->events);
+  if (guarantees().durable_tickets) TellTickets(decided->payloads_wanted, result);
   if (watching_) {
     result->changes = std::move(found_changes_);
     AppendChanges(transaction, state_, &result->changes);

@@ -1,6 +1,7 @@
 // The parts of the ledger adapter: a step (ledger_adapter.cc), what one batch becomes
-// (ledger_deciding.cc), repeated requests and the clients that make them (ledger_clients.cc), and
-// what other daemons on the same store have changed (ledger_shared.cc).
+// (ledger_deciding.cc), repeated requests and the clients that make them (ledger_clients.cc), what
+// other daemons on the same store have changed (ledger_shared.cc), and the payloads of tickets
+// (ledger_tickets.cc).
 #pragma once
 
 #include <map>
@@ -41,10 +42,16 @@ class LedgerAdapter final : public Adapter {
   void Wake() override { store_->Wake(); }
 
  private:
+  struct PayloadWanted {
+    size_t outcome = 0;
+    std::string semaphore;
+  };
   // A batch that has been decided and carried out in state_, on its way to the store.
   struct Decided {
     Transaction transaction;
     std::vector<Outcome> outcomes;
+    // Outcomes that show a ticket with its payload, which is read when the batch has won.
+    std::vector<PayloadWanted> payloads_wanted;
     // Only when its fate is unknown.
     std::vector<Submission> batch;
   };
@@ -66,6 +73,7 @@ class LedgerAdapter final : public Adapter {
   Outcome Execute(const Command& command, Editor& editor, const Context& context);
   // What the guarantees exclude; nullopt: nothing of that is in the command.
   std::optional<Outcome> Unsupported(const Command& command) const;
+  std::optional<Outcome> UnsupportedTicket(const Command& command) const;
   std::string WhyNoSuchLimit(const Command& command) const;
   // More than the engine gives; what is more than the daemon gives is refused as on every engine.
   bool TooManyAfter(const AdminResize& resize, const std::string& name) const;
@@ -79,6 +87,7 @@ class LedgerAdapter final : public Adapter {
   Outcome ReplayAnswer(const Command& command, const Answer& answer, Editor& editor,
                        const Context& context);
   Outcome ReplayAcquire(const Answer& answer, Editor& editor, const Context& context);
+  Outcome ReplayEnqueue(const Answer& answer) const;
   const Answer* FindPending(const RequestKey& request, const Transaction& transaction) const;
   // This batch speaks of the client: it is not forgotten before the batch has ended.
   void UsedInBatch(Client* client) const;
@@ -137,6 +146,13 @@ class LedgerAdapter final : public Adapter {
   void NameClients(Transaction* transaction);
   EndCause CauseOf(const Id& claim, const Transaction& transaction) const;
   void ExplainEnds(std::vector<Event>* events);
+
+  static bool WantsPayload(const Command& command, const Outcome& outcome);
+  // What those who got a ticket, or asked for one, are to be told of it.
+  void TellTickets(const std::vector<PayloadWanted>& wanted, StepResult* result);
+  // Null where it cannot be read; `why` then says so, if it is not that it is gone.
+  std::vector<PayloadPtr> ReadPayloads(const std::vector<LedgerStore::TicketAt>& tickets,
+                                       absl::Status* why);
 
   void Win(Decided* decided, StepResult* result);
   void Undo(const Transaction& transaction);

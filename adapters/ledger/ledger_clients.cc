@@ -17,6 +17,29 @@ constexpr uint64_t kAnswersPrunedEvery = 256;  // Sequence numbers of one client
 constexpr uint64_t kSharedSlack = 8;
 constexpr int kForgottenPerBatch = 64;
 
+// The answer is one to this command; otherwise the id was used for another request.
+bool IsAnswerTo(const Command& command, const Answer& answer) {
+  if (answer.semaphore != SemaphoreOf(command)) return false;
+  switch (answer.kind) {
+    case Answer::Kind::kGranted:
+    case Answer::Kind::kWaitEnded:
+      return std::holds_alternative<AcquireCommand>(command);
+    case Answer::Kind::kReleased: {
+      const auto* release = std::get_if<ReleaseCommand>(&command);
+      return release != nullptr && release->claim == answer.claim;
+    }
+    case Answer::Kind::kAdmin:
+      return std::holds_alternative<AdminCommand>(command);
+    case Answer::Kind::kEnqueued:
+      return std::holds_alternative<EnqueueCommand>(command);
+    case Answer::Kind::kFinished: {
+      const auto* finish = std::get_if<FinishCommand>(&command);
+      return finish != nullptr && finish->claim == answer.claim;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 void LedgerAdapter::UsedInBatch(Client* client) const {
@@ -83,27 +106,37 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::Replay(const Command& comm
 
 Outcome LedgerAdapter::ReplayAnswer(const Command& command, const Answer& answer, Editor& editor,
                                     const Context& context) {
-  const bool acquire = std::holds_alternative<AcquireCommand>(command);
-  const bool release = std::holds_alternative<ReleaseCommand>(command);
-  const bool kind_fits =
-      acquire   ? answer.kind == Answer::Kind::kGranted || answer.kind == Answer::Kind::kWaitEnded
-      : release ? answer.kind == Answer::Kind::kReleased
-                : answer.kind == Answer::Kind::kAdmin;
-  if (!kind_fits || answer.semaphore != SemaphoreOf(command)) return Simply(OutcomeKind::kReused);
-  if (release && std::get<ReleaseCommand>(command).claim != answer.claim) {
-    return Simply(OutcomeKind::kReused);
+  if (!IsAnswerTo(command, answer)) return Simply(OutcomeKind::kReused);
+  switch (answer.kind) {
+    case Answer::Kind::kGranted:
+    case Answer::Kind::kWaitEnded:
+      return ReplayAcquire(answer, editor, context);
+    case Answer::Kind::kEnqueued:
+      return ReplayEnqueue(answer);
+    default:
+      break;
   }
-  if (acquire) return ReplayAcquire(answer, editor, context);
-  Outcome outcome = Simply(release ? OutcomeKind::kReleased : OutcomeKind::kDone);
+  const bool admin = answer.kind == Answer::Kind::kAdmin;
+  Outcome outcome = Simply(admin ? OutcomeKind::kDone : OutcomeKind::kReleased);
   outcome.number = answer.number;
   outcome.remaining = answer.remaining;
   outcome.changed = answer.changed;
-  if (!release) {
+  if (admin) {
     if (const Semaphore* semaphore = state_.Find(answer.semaphore)) {
       outcome.report = std::make_unique<Report>();
       outcome.report->info = Describe(*semaphore, 0);
     }
   }
+  return outcome;
+}
+
+// Its ticket may be done long since: it was enqueued all the same.
+Outcome LedgerAdapter::ReplayEnqueue(const Answer& answer) const {
+  Outcome outcome = Simply(OutcomeKind::kEnqueued);
+  outcome.claim = answer.claim;
+  const Semaphore* semaphore = state_.Find(answer.semaphore);
+  if (const TicketPtr ticket = semaphore ? semaphore->FindTicket(answer.claim) : nullptr)
+    outcome.position = semaphore->PositionOf(*ticket);
   return outcome;
 }
 

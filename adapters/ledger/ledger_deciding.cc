@@ -12,9 +12,10 @@ namespace semaphored::ledger {
 const Requester* RequesterOf(const Command& command) {
   if (const auto* acquire = std::get_if<AcquireCommand>(&command)) return &acquire->requester;
   if (const auto* release = std::get_if<ReleaseCommand>(&command)) return &release->requester;
+  if (const auto* enqueue = std::get_if<EnqueueCommand>(&command)) return &enqueue->requester;
+  if (const auto* finish = std::get_if<FinishCommand>(&command)) return &finish->requester;
   const auto* admin = std::get_if<AdminCommand>(&command);
-  return admin != nullptr && !std::holds_alternative<AdminDescribe>(admin->act) ? &admin->requester
-                                                                                : nullptr;
+  return admin != nullptr && !IsReadOnly(command) ? &admin->requester : nullptr;
 }
 
 absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attempt,
@@ -126,6 +127,9 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
   const std::vector<Answer>& answers = decided->transaction.answers;
   const size_t answered = answers.size();
   decided->outcomes.push_back(Execute(command, editor, context));
+  if (WantsPayload(command, decided->outcomes.back()))
+    decided->payloads_wanted.push_back(
+        {decided->outcomes.size() - 1, std::string(SemaphoreOf(command))});
   // Whoever was answered now (others who waited, too) may repeat the request within this very
   // batch.
   for (size_t i = answered; i < answers.size(); ++i) {
@@ -184,7 +188,9 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::AskStore(const Command& co
 // disorder; and what is not there on that account is not told to be merely absent.
 std::optional<Outcome> LedgerAdapter::WhyUnusable(const Command& command) const {
   const auto* admin = std::get_if<AdminCommand>(&command);
-  const bool acquires = std::holds_alternative<AcquireCommand>(command);
+  const bool acquires = std::holds_alternative<AcquireCommand>(command) ||
+                        std::holds_alternative<EnqueueCommand>(command) ||
+                        std::holds_alternative<TakeCommand>(command);
   if (exclusive() || (!acquires && admin == nullptr)) return std::nullopt;
   const std::string name(SemaphoreOf(command));
   const absl::Status status = store_->WhyUnusable(name);
@@ -258,6 +264,12 @@ Outcome LedgerAdapter::Execute(const Command& command, Editor& editor, const Con
     Outcome operator()(const OrphansCommand& c) const {
       return Orphans(editor.state(), c, context, self.exclusive());
     }
+    Outcome operator()(const EnqueueCommand& c) const { return Enqueue(editor, c, context); }
+    Outcome operator()(const TakeCommand& c) const { return Take(editor, c, context); }
+    Outcome operator()(const FinishCommand& c) const {
+      return WithCause(Finish(editor, c, context), c.claim);
+    }
+    Outcome operator()(const RipenCommand& c) const { return Ripen(editor, c, context); }
     Outcome operator()(const AdminCommand& c) const { return Administer(editor, c, context); }
     Outcome operator()(const ListCommand& c) const { return List(editor.state(), c); }
     Outcome operator()(const HistoryCommand&) const { return Simply(OutcomeKind::kUnsupported); }

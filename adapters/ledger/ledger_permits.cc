@@ -25,6 +25,7 @@ std::optional<Outcome> LedgerAdapter::Unsupported(const Command& command) const 
   }
   if (const std::string why = WhyNoSuchLimit(command); !why.empty())
     return refused("refuses: ", why);
+  if (std::optional<Outcome> refusal = UnsupportedTicket(command)) return refusal;
   const auto* admin = std::get_if<AdminCommand>(&command);
   if (admin == nullptr) return std::nullopt;
   if (admin->expected_revision != 0 && !can.revisions)

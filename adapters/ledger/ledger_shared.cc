@@ -32,6 +32,10 @@ absl::Status LedgerAdapter::Need(const Command& command, std::vector<std::string
     if (acquire->session != acquire->claim && !state_.FindSession(acquire->session))
       session = &acquire->session;
   }
+  if (const auto* take = std::get_if<TakeCommand>(&command)) {
+    if (take->session != take->claim && !state_.FindSession(take->session))
+      session = &take->session;
+  }
   if (session != nullptr) {
     absl::StatusOr<LedgerStore::SessionAt> at = store_->LoadSession(*session);
     if (!at.ok()) return at.status();
@@ -381,7 +385,8 @@ void LedgerAdapter::AddConditions(Decided* decided) {
       concern(delta, *lease);
     }
     // Who is next hears everything, so that when he is granted he has nothing to read.
-    concern(delta, *semaphore->queue.begin()->second);
+    if (!semaphore->queue.empty()) concern(delta, *semaphore->queue.begin()->second);
+    if (!semaphore->offers.empty()) concern(delta, *semaphore->offers.begin()->second);
   }
   absl::flat_hash_set<std::pair<uint32_t, uint64_t>> answered;
   for (const Answer& answer : transaction.answers)
@@ -435,7 +440,8 @@ absl::StatusOr<Outcome> LedgerAdapter::ListNames(const ListCommand& command) {
     SemaphoreInfo info;
     info.row = loaded.row;
     for (const LeasePtr& lease : loaded.leases) info.held += lease->permits;
-    info.waiting = loaded.waiters.size();
+    for (const WaiterPtr& waiter : loaded.waiters) ++(waiter->works ? info.offers : info.waiting);
+    for (const TicketPtr& ticket : loaded.tickets) ++CountOf(ticket->state, &info.tickets);
     outcome.report->infos.push_back(std::move(info));
   }
   std::ranges::sort(outcome.report->infos, {},

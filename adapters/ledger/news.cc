@@ -59,6 +59,8 @@ std::optional<NewsAndGrants> NewsOf(const Transaction& transaction, const Semaph
   if (std::ranges::any_of(transaction.sessions,
                           [](const auto& each) { return each.before != nullptr; }))
     return std::nullopt;
+  // What has become of a ticket, whoever gets it must read anyway.
+  if (!delta.tickets.empty()) return std::nullopt;
   if (delta.leases.size() + delta.waiters.size() > claims_max) return std::nullopt;
   NewsAndGrants result;
   News& news = result.news;
@@ -67,7 +69,7 @@ std::optional<NewsAndGrants> NewsOf(const Transaction& transaction, const Semaph
   news.next_order = delta.after->next_order;
   absl::flat_hash_map<Id, QueuePlace> granted;  // Waiters that became leases.
   for (const WaiterChange& change : delta.waiters) {
-    if (!change.before || change.after) return std::nullopt;
+    if (!change.before || change.after || change.before->works) return std::nullopt;
     const QueuePlace place = PlaceOf(*change.before);
     if (change.cause == EndCause::kNone) {
       granted[change.before->id] = place;

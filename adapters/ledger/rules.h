@@ -19,7 +19,17 @@ struct Limits {
   uint32_t sessions_max = 200'000;
   // How far behind a large waiter backfill looks for a smaller one that fits.
   uint32_t backfill_depth = 256;
+  uint32_t tickets_max = 1'000'000;
+  uint32_t tickets_per_semaphore_max = 100'000;     // Living ones.
+  uint32_t dead_letters_per_semaphore_max = 1'000;  // With so many no ticket is taken in.
+  uint32_t payload_bytes_max = 65'536;
 };
+
+// Cut to these, or refused by the server; records rest on them.
+inline constexpr size_t kContentTypeBytesMax = 255;
+inline constexpr size_t kTraceBytesMax = 255;
+inline constexpr size_t kReasonBytesMax = 256;
+inline constexpr size_t kReasonsMax = 10;
 
 struct Context {
   NodeRef self;
@@ -41,6 +51,11 @@ Outcome End(Editor& editor, const EndCommand& command, const Context& context);
 Outcome AskBack(Editor& editor, const RecallCommand& command, const Context& context);
 Outcome Adopt(Editor& editor, const AdoptCommand& command, const Context& context);
 
+Outcome Enqueue(Editor& editor, const EnqueueCommand& command, const Context& context);
+Outcome Take(Editor& editor, const TakeCommand& command, const Context& context);
+Outcome Finish(Editor& editor, const FinishCommand& command, const Context& context);
+Outcome Ripen(Editor& editor, const RipenCommand& command, const Context& context);
+
 Outcome OpenSession(Editor& editor, const OpenSessionCommand& command, const Context& context);
 Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const Context& context);
 Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const Context& context);
@@ -50,8 +65,8 @@ Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const C
 Outcome Administer(Editor& editor, const AdminCommand& command, const Context& context);
 Outcome List(const LedgerState& state, const ListCommand& command);
 
-// Grants to waiters, in order, whatever there is room for. The rules call it after each change that
-// may make room; it is idempotent.
+// Grants to waiters, and to tickets that somebody offers to carry out, in order, whatever there is
+// room for. The rules call it after each change that may make room; it is idempotent.
 void Advance(Editor& editor, Semaphore* semaphore, const Context& context);
 
 // Without rows, or with up to `rows_max` leases in slot order and waiters in queue order.

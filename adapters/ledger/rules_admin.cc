@@ -111,9 +111,16 @@ Outcome Destroy(Editor& editor, Semaphore* semaphore, const AdminDestroy& act,
       !semaphore->leases.empty() || !semaphore->waiters.empty() || semaphore->held_elsewhere > 0;
   if (act.policy == DestroyPolicy::kRefuse && in_use)
     return Refused(OutcomeKind::kInUse, *semaphore);
+  if (act.policy != DestroyPolicy::kForce && !semaphore->tickets.empty()) {
+    Outcome outcome = Refused(OutcomeKind::kInUse, *semaphore);
+    outcome.message = absl::StrCat("there are ", semaphore->tickets.size(),
+                                   " tickets, which only force takes along");
+    return outcome;
+  }
   DismissWaiters(editor, semaphore);
   uint32_t ended = 0;
   if (act.policy == DestroyPolicy::kForce) {
+    RemoveTickets(editor, semaphore);
     for (const LeasePtr& lease : HighestFirst(*semaphore)) {
       editor.End(semaphore, lease, EndCause::kDestroyed, context.now_unix_ms);
       ++ended;
@@ -190,7 +197,35 @@ struct Act {
     AddInfo(outcome, *semaphore, act.rows_max);
     return outcome;
   }
+  Outcome operator()(const AdminListTickets& act) const { return ListTickets(*semaphore, act); }
+  Outcome operator()(const AdminShowTicket& act) const { return ShowTicket(*semaphore, act); }
+  Outcome operator()(const AdminCancelTicket& act) const {
+    Outcome outcome = CancelTicket(editor, semaphore, act, context);
+    if (outcome.kind == OutcomeKind::kInUse) AddInfo(outcome, *semaphore);
+    return outcome;
+  }
+  Outcome operator()(const AdminPrioritizeTicket& act) const {
+    return PrioritizeTicket(editor, semaphore, act);
+  }
+  Outcome operator()(const AdminRequeue& act) const {
+    return Requeue(editor, semaphore, act, context);
+  }
+  Outcome operator()(const AdminPurge& act) const { return Purge(editor, semaphore, act); }
 };
+
+bool IsQuestion(const AdminCommand& command) {
+  return std::holds_alternative<AdminDescribe>(command.act) ||
+         std::holds_alternative<AdminListTickets>(command.act) ||
+         std::holds_alternative<AdminShowTicket>(command.act);
+}
+
+// From then on the semaphore is meant to be there, used or not.
+bool MakesLasting(const AdminCommand& command) {
+  return std::holds_alternative<AdminCreate>(command.act) ||
+         std::holds_alternative<AdminResize>(command.act) ||
+         std::holds_alternative<AdminConfigure>(command.act) ||
+         std::holds_alternative<AdminPause>(command.act);
+}
 
 }  // namespace
 
@@ -210,6 +245,7 @@ void TellHopeless(Editor& editor, Semaphore* semaphore) {
 void DismissWaiters(Editor& editor, Semaphore* semaphore) {
   std::vector<WaiterPtr> waiters;
   for (const auto& [place, waiter] : semaphore->queue) waiters.push_back(waiter);
+  for (const auto& [place, offer] : semaphore->offers) waiters.push_back(offer);
   for (const WaiterPtr& waiter : waiters) EndWait(editor, semaphore, waiter, EndCause::kDestroyed);
 }
 
@@ -217,7 +253,9 @@ SemaphoreInfo Describe(const Semaphore& semaphore, uint32_t rows_max) {
   SemaphoreInfo info;
   info.row = semaphore.row;
   info.held = semaphore.held + semaphore.held_elsewhere;
-  info.waiting = semaphore.waiters.size();
+  info.waiting = semaphore.queue.size();
+  info.offers = semaphore.offers.size();
+  info.tickets = semaphore.ticket_counts;
   if (rows_max == 0) return info;
   for (const auto& [id, lease] : semaphore.leases) info.leases.push_back(lease);
   const auto by_slot = [](const LeasePtr& a, const LeasePtr& b) {
@@ -229,7 +267,7 @@ SemaphoreInfo Describe(const Semaphore& semaphore, uint32_t rows_max) {
   info.leases.resize(count);
   for (const auto& [place, waiter] : semaphore.queue) {
     if (info.waiters.size() == rows_max) break;
-    info.waiters.push_back({info.waiters.size() + 1, waiter});
+    info.waiters.push_back({semaphore.PositionOf(*waiter), waiter});
   }
   return info;
 }
@@ -254,9 +292,10 @@ Outcome Administer(Editor& editor, const AdminCommand& command, const Context& c
   const size_t asked = editor.transaction().take_backs.size();
   Outcome outcome = create != nullptr ? Create(editor, command.semaphore, *create, context)
                                       : std::visit(Act{editor, semaphore, context}, command.act);
-  if (outcome.kind != OutcomeKind::kDone || std::holds_alternative<AdminDescribe>(command.act))
-    return outcome;
+  if (outcome.kind != OutcomeKind::kDone || IsQuestion(command)) return outcome;
 
+  if (semaphore != nullptr && semaphore->row.made_on_use && MakesLasting(command))
+    editor.ChangeRow(semaphore, [](SemaphoreRow& row) { row.made_on_use = false; });
   if (semaphore != nullptr && outcome.changed) AfterRoom(editor, semaphore, context);
   if (Semaphore* after = editor.Find(command.semaphore)) AddInfo(outcome, *after);
   if (outcome.report) outcome.report->others_asked = editor.transaction().take_backs.size() > asked;

@@ -1,7 +1,6 @@
 // Acquire, release, verify, end: what becomes of claims.
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,80 +9,6 @@
 
 namespace semaphored::ledger {
 namespace {
-
-bool Fits(const Semaphore& semaphore, uint32_t permits) {
-  return uint64_t{semaphore.held} + permits <= semaphore.row.limit;
-}
-
-// The holder has as many permits as one may have; others are not held up by that.
-bool HolderAtCap(const Semaphore& semaphore, const std::string& holder, uint32_t permits) {
-  const uint32_t cap = semaphore.row.settings.permits_per_holder;
-  if (cap == 0) return false;
-  const auto found = semaphore.held_by.find(holder);
-  return found != semaphore.held_by.end() && uint64_t{found->second} + permits > cap;
-}
-
-// Places that are left to foreign clients who wait before a request of this priority.
-uint32_t LeftToForeign(const Semaphore& semaphore, int32_t priority) {
-  uint32_t left = 0;
-  for (const auto& [place, waiter] : semaphore.queue) {
-    if (place.priority < priority) break;
-    if (waiter->foreign) left += waiter->permits;
-  }
-  return left;
-}
-
-// Whether a request of this priority must queue behind somebody of ours. Whoever waits does so
-// because of room or because of the holder's cap; only the first kind is in others' way. With
-// backfill nobody is whom Advance has looked at and found too large; those further back may be of
-// this very size.
-bool SomebodyAhead(const Semaphore& semaphore, int32_t priority, const Limits& limits) {
-  if (semaphore.row.settings.backfill) {
-    const QueuePlace last{priority, std::numeric_limits<uint64_t>::max()};
-    return semaphore.queue.order_of_key(last) > limits.backfill_depth;
-  }
-  for (const auto& [place, waiter] : semaphore.queue) {
-    if (place.priority < priority) return false;
-    if (waiter->foreign) continue;
-    if (!HolderAtCap(semaphore, waiter->holder, waiter->permits)) return true;
-  }
-  return false;
-}
-
-int64_t LongestHold(const Settings& settings, const Context& context) {
-  if (context.longest_hold_max_ms == 0) return settings.longest_hold_ms;
-  // Of the time that there is, at least half is for the holder.
-  const int64_t grace = std::min(settings.recall_grace_ms, context.longest_hold_max_ms / 2);
-  const int64_t most = context.longest_hold_max_ms - grace;
-  return settings.longest_hold_ms == 0 ? most : std::min(most, settings.longest_hold_ms);
-}
-
-// False: the engine gives no permit, and nothing has changed.
-bool GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const WaiterPtr& waiter,
-             const Context& context, bool may_wait = true) {
-  auto lease = std::make_shared<Lease>();
-  static_cast<Claim&>(*lease) = claim;
-  if (context.permits == nullptr) {
-    lease->slots = semaphore->slots.LowestFree(claim.permits);
-  } else {
-    const auto permit = context.permits->Take(semaphore->row.name, claim.id, may_wait);
-    if (!permit) return false;
-    lease->slots = {permit->slot};
-    lease->token = permit->token;
-  }
-  if (waiter) editor.Leave(semaphore, waiter, EndCause::kNone);
-  lease->granted_at_unix_ms = context.now_unix_ms;
-  lease->longest_hold_ms = LongestHold(semaphore->row.settings, context);
-  editor.RequireEpoch(claim);
-  Answer answer;
-  answer.request = claim.request;
-  answer.kind = Answer::Kind::kGranted;
-  answer.semaphore = semaphore->row.name;
-  answer.claim = claim.id;
-  editor.Remember(std::move(answer));
-  editor.Grant(semaphore, std::move(lease));
-  return true;
-}
 
 Claim ClaimOf(const AcquireCommand& command, const Context& context) {
   Claim claim;
@@ -98,50 +23,13 @@ Claim ClaimOf(const AcquireCommand& command, const Context& context) {
   return claim;
 }
 
-// nullptr in `outcome`: the request may go on, with *semaphore set.
-std::optional<Outcome> FindOrCreate(Editor& editor, const AcquireCommand& command,
-                                    const Context& context, Semaphore** semaphore) {
-  *semaphore = editor.Find(command.semaphore);
-  if (*semaphore == nullptr) {
-    if (command.limit == 0) return Simply(OutcomeKind::kNoSuchSemaphore);
-    if (command.permits > command.limit) {
-      Outcome outcome = Simply(OutcomeKind::kExceedsLimit);
-      outcome.number = command.limit;
-      return outcome;
-    }
-    if (editor.state().semaphore_count() >= context.limits.semaphores_max) {
-      return LimitReached(
-          absl::StrCat("semaphores_max (", context.limits.semaphores_max, ") is reached"));
-    }
-    SemaphoreRow row;
-    row.name = command.semaphore;
-    row.limit = command.limit;
-    row.created_at_unix_ms = context.now_unix_ms;
-    *semaphore = editor.Create(std::move(row));
-    return std::nullopt;
-  }
-  const SemaphoreRow& row = (*semaphore)->row;
-  if (row.destroying) return Simply(OutcomeKind::kDestroyed);
-  if (command.limit != 0 && command.limit != row.limit && !command.adopt_limit) {
-    Outcome outcome = Simply(OutcomeKind::kLimitMismatch);
-    outcome.number = row.limit;
-    return outcome;
-  }
-  const uint32_t cap = row.settings.permits_per_holder;
-  if (command.permits > row.limit || (cap != 0 && command.permits > cap)) {
-    Outcome outcome = Simply(OutcomeKind::kExceedsLimit);
-    outcome.number = std::min(row.limit, cap != 0 ? cap : row.limit);
-    return outcome;
-  }
-  return std::nullopt;
-}
-
-Outcome Enqueue(Editor& editor, Semaphore* semaphore, const Claim& claim, const Context& context) {
+Outcome StandInQueue(Editor& editor, Semaphore* semaphore, const Claim& claim,
+                     const Context& context) {
   const Limits& limits = context.limits;
   const uint32_t own_max = semaphore->row.settings.waiters_max;
   const uint32_t waiters_max = own_max != 0 ? std::min(own_max, limits.waiters_per_semaphore_max)
                                             : limits.waiters_per_semaphore_max;
-  if (semaphore->waiters.size() >= waiters_max) {
+  if (semaphore->queue.size() >= waiters_max) {
     return LimitReached(absl::StrCat("as many wait for this semaphore as may (", waiters_max, ")"));
   }
   if (editor.state().waiter_count() >= limits.waiters_max) {
@@ -171,13 +59,51 @@ std::optional<uint32_t> FirstNotHeld(const Slots& held, const Slots& asked) {
   return std::nullopt;
 }
 
-Outcome NotHeld(EndCause cause = EndCause::kNone) {
-  Outcome outcome = Simply(OutcomeKind::kNotHeld);
-  outcome.cause = cause;
-  return outcome;
+}  // namespace
+
+std::optional<Outcome> FindOrCreate(Editor& editor, const AskedSemaphore& asked,
+                                    const Context& context, Semaphore** semaphore) {
+  *semaphore = editor.Find(asked.name);
+  if (*semaphore == nullptr) {
+    if (asked.limit == 0) return Simply(OutcomeKind::kNoSuchSemaphore);
+    if (asked.permits > asked.limit) {
+      Outcome outcome = Simply(OutcomeKind::kExceedsLimit);
+      outcome.number = asked.limit;
+      return outcome;
+    }
+    if (editor.state().semaphore_count() >= context.limits.semaphores_max) {
+      return LimitReached(
+          absl::StrCat("semaphores_max (", context.limits.semaphores_max, ") is reached"));
+    }
+    SemaphoreRow row;
+    row.name = asked.name;
+    row.limit = asked.limit;
+    row.made_on_use = true;
+    row.created_at_unix_ms = context.now_unix_ms;
+    *semaphore = editor.Create(std::move(row));
+    return std::nullopt;
+  }
+  const SemaphoreRow& row = (*semaphore)->row;
+  if (row.destroying) return Simply(OutcomeKind::kDestroyed);
+  if (asked.limit != 0 && asked.limit != row.limit && !asked.adopt_limit) {
+    Outcome outcome = Simply(OutcomeKind::kLimitMismatch);
+    outcome.number = row.limit;
+    return outcome;
+  }
+  const uint32_t cap = row.settings.permits_per_holder;
+  if (asked.permits > row.limit || (cap != 0 && asked.permits > cap)) {
+    Outcome outcome = Simply(OutcomeKind::kExceedsLimit);
+    outcome.number = std::min(row.limit, cap != 0 ? cap : row.limit);
+    return outcome;
+  }
+  return std::nullopt;
 }
 
-}  // namespace
+std::optional<Outcome> ClaimsAtLimit(const LedgerState& state, const Limits& limits) {
+  if (state.lease_count() + state.waiter_count() < limits.leases_max) return std::nullopt;
+  return LimitReached(
+      absl::StrCat("leases_max (", limits.leases_max, ", leases and waiters together) is reached"));
+}
 
 uint32_t EpochOf(const LedgerState& state, const Claim& claim) {
   if (claim.detached()) return claim.epoch;
@@ -189,38 +115,6 @@ NodeRef HostOf(const LedgerState& state, const Claim& claim) {
   if (claim.detached()) return claim.host;
   const SessionPtr& session = state.FindSession(claim.session);
   return session ? session->host : NodeRef{};
-}
-
-void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
-  if (semaphore->row.paused || semaphore->row.destroying || context.withheld) return;
-  uint32_t passed_over = 0;
-  uint32_t left = 0;  // To foreign clients who wait before.
-  for (auto at = semaphore->queue.begin(); at != semaphore->queue.end();) {
-    if (!Fits(*semaphore, left + 1)) return;
-    const WaiterPtr waiter = at->second;
-    ++at;
-    if (waiter->foreign) {
-      left += waiter->permits;
-      continue;
-    }
-    if (HolderAtCap(*semaphore, waiter->holder, waiter->permits)) continue;
-    if (!Fits(*semaphore, waiter->permits + left)) {
-      if (!semaphore->row.settings.backfill || ++passed_over > context.limits.backfill_depth)
-        return;
-      continue;
-    }
-    // Erasing invalidates no other place of the tree, so `at` stays good.
-    if (!GrantTo(editor, semaphore, *waiter, waiter, context)) return;
-  }
-}
-
-void AfterRoom(Editor& editor, Semaphore* semaphore, const Context& context) {
-  if (semaphore->row.destroying && semaphore->leases.empty() && semaphore->held_elsewhere == 0) {
-    DismissWaiters(editor, semaphore);  // Foreign ones may have come since.
-    editor.Destroy(semaphore);
-    return;
-  }
-  Advance(editor, semaphore, context);
 }
 
 void EndWait(Editor& editor, Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause) {
@@ -243,20 +137,20 @@ Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& co
   if (command.session != command.claim && !editor.state().FindSession(command.session)) {
     return Simply(OutcomeKind::kSessionLost);
   }
-  const LedgerState& state = editor.state();
-  if (state.lease_count() + state.waiter_count() >= context.limits.leases_max) {
-    return LimitReached(absl::StrCat("leases_max (", context.limits.leases_max,
-                                     ", leases and waiters together) is reached"));
-  }
+  if (auto full = ClaimsAtLimit(editor.state(), context.limits)) return std::move(*full);
+  const AskedSemaphore asked{command.semaphore, command.limit, command.adopt_limit,
+                             command.permits};
   Semaphore* semaphore = nullptr;
-  if (auto refusal = FindOrCreate(editor, command, context, &semaphore)) return std::move(*refusal);
+  if (auto refusal = FindOrCreate(editor, asked, context, &semaphore)) return std::move(*refusal);
 
   const Claim claim = ClaimOf(command, context);
   const bool paused = semaphore->row.paused;
   const bool at_cap = HolderAtCap(*semaphore, claim.holder, claim.permits);
+  const QueuePlace place = LastOf(claim.priority);
   bool room = Fits(*semaphore, claim.permits) &&
-              !SomebodyAhead(*semaphore, claim.priority, context.limits) &&
-              Fits(*semaphore, claim.permits + LeftToForeign(*semaphore, claim.priority));
+              !SomebodyAhead(*semaphore, place, context.limits) &&
+              !TicketAhead(*semaphore, place) &&
+              Fits(*semaphore, claim.permits + LeftToForeign(*semaphore, place));
   Claim granted = claim;
   granted.order = semaphore->row.next_order;
   const bool may = !paused && room && !at_cap && !context.withheld;
@@ -267,7 +161,7 @@ Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& co
     outcome.claim = claim.id;
     return outcome;
   }
-  if (command.wait) return Enqueue(editor, semaphore, claim, context);
+  if (command.wait) return StandInQueue(editor, semaphore, claim, context);
   return Simply(paused   ? OutcomeKind::kPaused
                 : !room  ? OutcomeKind::kFull
                 : at_cap ? OutcomeKind::kHolderCap
@@ -290,7 +184,7 @@ Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& co
   outcome.number = all ? lease->permits : static_cast<uint32_t>(command.slots.size());
   outcome.remaining = lease->permits - outcome.number;
   if (all) {
-    editor.End(semaphore, lease, EndCause::kReleased, context.now_unix_ms);
+    EndLease(editor, semaphore, lease, EndCause::kReleased, context);
   } else {
     auto rest = std::make_shared<Lease>(*lease);
     rest->permits = outcome.remaining;
@@ -349,8 +243,7 @@ Outcome End(Editor& editor, const EndCommand& command, const Context& context) {
   editor.RequireEpoch(*lease);
   // Whoever gives up a wait and wants no lease either may have been granted it meanwhile.
   const bool cancelled = command.cause == EndCause::kCancelled;
-  editor.End(semaphore, lease, cancelled ? EndCause::kDisconnected : command.cause,
-             context.now_unix_ms);
+  EndLease(editor, semaphore, lease, cancelled ? EndCause::kDisconnected : command.cause, context);
   AfterRoom(editor, semaphore, context);
   return Simply(OutcomeKind::kDone);
 }
@@ -359,8 +252,7 @@ void RecallOrEnd(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, co
                  const Context& context) {
   if (recall.grace_ms == 0) {
     const bool revoked = recall.reason == Recall::Reason::kAdministrator;
-    editor.End(semaphore, lease, revoked ? EndCause::kRevoked : EndCause::kRecalled,
-               context.now_unix_ms);
+    EndLease(editor, semaphore, lease, revoked ? EndCause::kRevoked : EndCause::kRecalled, context);
     return;
   }
   auto asked = std::make_shared<Lease>(*lease);

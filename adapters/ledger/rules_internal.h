@@ -1,7 +1,10 @@
-// What the rules of claims, sessions and administration share. Included by the rules' own files
-// only.
+// What the rules of claims, tickets, sessions and administration share. Included by the rules' own
+// files only.
 #pragma once
 
+#include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 
 #include "adapters/ledger/rules.h"
@@ -21,19 +24,99 @@ inline Outcome LimitReached(std::string message) {
   return outcome;
 }
 
+inline Outcome NotHeld(EndCause cause = EndCause::kNone) {
+  Outcome outcome = Simply(OutcomeKind::kNotHeld);
+  outcome.cause = cause;
+  return outcome;
+}
+
+// ---- The queue ----
+
+// Behind all that stand with this priority.
+inline QueuePlace LastOf(int32_t priority) {
+  return {priority, std::numeric_limits<uint64_t>::max()};
+}
+
+bool Fits(const Semaphore& semaphore, uint32_t permits);
+
+// The holder has as many permits as one may have; others are not held up by that.
+bool HolderAtCap(const Semaphore& semaphore, const std::string& holder, uint32_t permits);
+
+// Permits that are left to foreign clients who wait before this place.
+uint32_t LeftToForeign(const Semaphore& semaphore, const QueuePlace& place);
+
+// Whether somebody at this place must wait behind a waiter of ours. Whoever waits does so because
+// of room or because of the holder's cap; only the first kind is in others' way. With backfill
+// nobody is whom Advance has looked at and found too large; those further back may be of this very
+// size.
+bool SomebodyAhead(const Semaphore& semaphore, const QueuePlace& place, const Limits& limits);
+
+// The same behind a ticket: it is in the way only if somebody offers to carry it out.
+bool TicketAhead(const Semaphore& semaphore, const QueuePlace& place);
+
+// The offer that gets the next ticket; nullptr: there is none.
+WaiterPtr FirstOffer(const Semaphore& semaphore);
+
+// Grants without asking for room. `waiter` is the claim's place in the queue, if it has one. False:
+// the engine gives no permit, and nothing has changed.
+bool GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const WaiterPtr& waiter,
+             const Context& context, bool may_wait = true);
+
+// Gives a ticket to an offer, without asking for room; `offer` is the row of it, if it stands.
+void Assign(Editor& editor, Semaphore* semaphore, const TicketPtr& ticket, const Claim& claim,
+            const WaiterPtr& offer, const Context& context);
+
+// ---- Claims ----
+
+// The semaphore that a request is about, made if the request says its limit and there is none.
+// `permits`: that it asks for; 0: none now. In the outcome: it is refused, and nothing has changed.
+struct AskedSemaphore {
+  const std::string& name;
+  uint32_t limit = 0;
+  bool adopt_limit = false;
+  uint32_t permits = 0;
+};
+std::optional<Outcome> FindOrCreate(Editor& editor, const AskedSemaphore& asked,
+                                    const Context& context, Semaphore** semaphore);
+
+// As many leases and waiters as may be; nullopt: there is room for one more.
+std::optional<Outcome> ClaimsAtLimit(const LedgerState& state, const Limits& limits);
+
+// Ends a lease. Its ticket, if it has one, goes back to its place, or becomes a dead letter if this
+// was its last attempt.
+void EndLease(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, EndCause cause,
+              const Context& context);
+
+// ---- Tickets ----
+
+// What an administrator does with tickets. Without the semaphore's info; the first two change
+// nothing.
+Outcome ListTickets(const Semaphore& semaphore, const AdminListTickets& act);
+Outcome ShowTicket(const Semaphore& semaphore, const AdminShowTicket& act);
+Outcome CancelTicket(Editor& editor, Semaphore* semaphore, const AdminCancelTicket& act,
+                     const Context& context);
+Outcome PrioritizeTicket(Editor& editor, Semaphore* semaphore, const AdminPrioritizeTicket& act);
+Outcome Requeue(Editor& editor, Semaphore* semaphore, const AdminRequeue& act,
+                const Context& context);
+Outcome Purge(Editor& editor, Semaphore* semaphore, const AdminPurge& act);
+
+// All tickets go, with the semaphore.
+void RemoveTickets(Editor& editor, Semaphore* semaphore);
+
 // The epoch of the session on which the claim hangs; 0 if that session is gone.
 uint32_t EpochOf(const LedgerState& state, const Claim& claim);
 
 // Where the claim's liveness is kept.
 NodeRef HostOf(const LedgerState& state, const Claim& claim);
 
-// Takes a waiter out of the queue, and remembers the answer if its client is told one.
+// Takes a waiter, or an offer, out of its queue, and remembers the answer if its client is told
+// one.
 void EndWait(Editor& editor, Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause);
 
 // Waiters that could never be served with the present limit and cap are told so.
 void TellHopeless(Editor& editor, Semaphore* semaphore);
 
-// All waiters are told that the semaphore is destroyed.
+// All waiters and offers are told that the semaphore is destroyed.
 void DismissWaiters(Editor& editor, Semaphore* semaphore);
 
 // Asks for a lease back, or with no grace ends it at once (kRecalled, or kRevoked for an

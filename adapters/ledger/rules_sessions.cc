@@ -9,7 +9,9 @@ namespace semaphored::ledger {
 namespace {
 
 ClaimInfo InfoOf(const Semaphore& semaphore, const Id& claim) {
-  return {semaphore.row.name, semaphore.FindLease(claim), semaphore.FindWaiter(claim)};
+  const LeasePtr lease = semaphore.FindLease(claim);
+  return {semaphore.row.name, lease, semaphore.FindWaiter(claim),
+          lease && !lease->ticket.empty() ? semaphore.FindTicket(lease->ticket) : nullptr};
 }
 
 uint64_t OrderOf(const ClaimInfo& info) {
@@ -110,19 +112,18 @@ Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const C
   for (const auto& [name, semaphore] : state) {
     for (const auto& [id, lease] : semaphore->leases) {
       if (lease->foreign || !lease->detached() || !gone(lease->host)) continue;
-      orphans.push_back({id,
-                         lease->epoch,
-                         lease->ttl_ms,
-                         {ClaimInfo{name, lease, nullptr}},
-                         replaced(lease->host)});
+      orphans.push_back(
+          {id, lease->epoch, lease->ttl_ms, {InfoOf(*semaphore, id)}, replaced(lease->host)});
     }
     for (const auto& [id, waiter] : semaphore->waiters) {
       if (!waiter->detached() || !gone(waiter->host)) continue;
-      orphans.push_back({id,
-                         waiter->epoch,
-                         waiter->ttl_ms,
-                         {ClaimInfo{name, nullptr, waiter}},
-                         replaced(waiter->host)});
+      orphans.push_back(
+          {id, waiter->epoch, waiter->ttl_ms, {InfoOf(*semaphore, id)}, replaced(waiter->host)});
+    }
+    if (semaphore->ticket_counts.delayed == 0) continue;
+    for (const auto& [id, ticket] : semaphore->tickets) {
+      if (ticket->state == TicketState::kDelayed && gone(ticket->host))
+        outcome.report->delayed.push_back({name, ticket});
     }
   }
   return outcome;

@@ -60,6 +60,39 @@ WaiterPtr Semaphore::FindWaiter(const Id& id) const {
   return found == waiters.end() ? nullptr : found->second;
 }
 
+TicketPtr Semaphore::FindTicket(const Id& id) const {
+  const auto found = tickets.find(id);
+  return found == tickets.end() ? nullptr : found->second;
+}
+
+uint64_t Semaphore::PositionOf(const Waiter& waiter) const {
+  const QueuePlace place = PlaceOf(waiter);
+  if (waiter.works) return offers.order_of_key(place) + 1;
+  const uint64_t taken_before =
+      offers.empty() ? 0 : std::min<uint64_t>(eligible.order_of_key(place), offers.size());
+  return queue.order_of_key(place) + taken_before + 1;
+}
+
+uint64_t Semaphore::PositionOf(const Ticket& ticket) const {
+  if (ticket.state != TicketState::kQueued) return 0;
+  const QueuePlace place = PlaceOf(ticket);
+  return queue.order_of_key(place) + eligible.order_of_key(place) + 1;
+}
+
+uint64_t& CountOf(TicketState state, TicketCounts* counts) {
+  switch (state) {
+    case TicketState::kQueued:
+      return counts->queued;
+    case TicketState::kDelayed:
+      return counts->delayed;
+    case TicketState::kAssigned:
+      return counts->assigned;
+    case TicketState::kDead:
+      break;
+  }
+  return counts->dead;
+}
+
 // ---- LedgerState: looking ----
 
 Semaphore* LedgerState::Find(std::string_view name) {
@@ -110,6 +143,7 @@ Semaphore* LedgerState::Insert(SemaphoreRow row) {
 void LedgerState::Erase(std::string_view name) {
   const auto found = semaphores_.find(name);
   if (found == semaphores_.end()) return;
+  ticket_count_ -= found->second->tickets.size();
   by_name_.erase(found->first);
   semaphores_.erase(found);
 }
@@ -174,7 +208,7 @@ void LedgerState::Apply(Semaphore* semaphore, const LeaseChange& change) {
 void LedgerState::Apply(Semaphore* semaphore, const WaiterChange& change) {
   if (change.before) {
     const Waiter& waiter = *change.before;
-    semaphore->queue.erase(PlaceOf(waiter));
+    (waiter.works ? semaphore->offers : semaphore->queue).erase(PlaceOf(waiter));
     semaphore->waiters.erase(waiter.id);
     --waiter_count_;
     if (waiter.request.remembered())
@@ -183,13 +217,30 @@ void LedgerState::Apply(Semaphore* semaphore, const WaiterChange& change) {
   }
   if (change.after) {
     const Waiter& waiter = *change.after;
-    semaphore->queue[PlaceOf(waiter)] = change.after;
+    (waiter.works ? semaphore->offers : semaphore->queue)[PlaceOf(waiter)] = change.after;
     semaphore->waiters[waiter.id] = change.after;
     ++waiter_count_;
     if (waiter.request.remembered()) {
       waiting_[{waiter.request.client, waiter.request.sequence}] = {semaphore, waiter.id};
     }
     Index(waiter, semaphore);
+  }
+}
+
+void LedgerState::Apply(Semaphore* semaphore, const TicketChange& change) {
+  if (change.before) {
+    const Ticket& ticket = *change.before;
+    if (ticket.state == TicketState::kQueued) semaphore->eligible.erase(PlaceOf(ticket));
+    --CountOf(ticket.state, &semaphore->ticket_counts);
+    if (!change.after) semaphore->tickets.erase(ticket.id);
+    --ticket_count_;
+  }
+  if (change.after) {
+    const Ticket& ticket = *change.after;
+    if (ticket.state == TicketState::kQueued) semaphore->eligible[PlaceOf(ticket)] = change.after;
+    ++CountOf(ticket.state, &semaphore->ticket_counts);
+    semaphore->tickets[ticket.id] = change.after;
+    ++ticket_count_;
   }
 }
 
@@ -204,6 +255,40 @@ void LedgerState::Apply(const SessionChange& change) {
 // ---- LedgerState: checking ----
 
 namespace {
+
+// Each row that has a place is there under its id, and stands where it says.
+template <typename Row>
+std::string CheckPlaces(const ByPlace<Row>& places, const absl::flat_hash_map<Id, Row>& rows) {
+  for (const auto& [place, row] : places) {
+    const auto found = rows.find(row->id);
+    if (found == rows.end() || found->second != row) return "places and rows differ";
+    const QueuePlace own = PlaceOf(*row);
+    if (own < place || place < own) return "a row stands at another's place";
+  }
+  return "";
+}
+
+std::string CheckTickets(const Semaphore& semaphore) {
+  TicketCounts counts;
+  for (const auto& [id, ticket] : semaphore.tickets) {
+    if (ticket->id != id) return "a ticket is filed under another id";
+    ++CountOf(ticket->state, &counts);
+    if ((ticket->state == TicketState::kDelayed) != (ticket->delay_ms > 0))
+      return "a ticket's delay does not fit its state";
+    if ((ticket->state == TicketState::kAssigned) == ticket->lease.empty())
+      return "a ticket's lease does not fit its state";
+    if (ticket->lease.empty()) continue;
+    const LeasePtr lease = semaphore.FindLease(ticket->lease);
+    if (!lease || lease->ticket != id) return "a ticket is assigned to a lease that is not its own";
+    if (lease->attempt != ticket->attempt) return "lease and ticket differ in the attempt";
+  }
+  if (counts != semaphore.ticket_counts) return "the tickets are counted wrongly";
+  if (semaphore.eligible.size() != counts.queued) return "a queued ticket is not eligible";
+  uint64_t leases = 0;
+  for (const auto& [id, lease] : semaphore.leases) leases += lease->ticket.empty() ? 0 : 1;
+  if (leases != counts.assigned) return "a lease names a ticket that does not name it";
+  return CheckPlaces(semaphore.eligible, semaphore.tickets);
+}
 
 std::string CheckSemaphore(const Semaphore& semaphore) {
   uint64_t held = 0;
@@ -224,16 +309,17 @@ std::string CheckSemaphore(const Semaphore& semaphore) {
   }
   if (held != semaphore.held)
     return absl::StrCat("held is ", semaphore.held, ", the leases say ", held);
-  if (semaphore.queue.size() != semaphore.waiters.size())
-    return "queue and waiters differ in number";
+  if (semaphore.queue.size() + semaphore.offers.size() != semaphore.waiters.size())
+    return "queue, offers and waiters differ in number";
+  std::string wrong = CheckPlaces(semaphore.queue, semaphore.waiters);
+  if (wrong.empty()) wrong = CheckPlaces(semaphore.offers, semaphore.waiters);
   for (const auto& [place, waiter] : semaphore.queue) {
-    const auto found = semaphore.waiters.find(waiter->id);
-    if (found == semaphore.waiters.end() || found->second != waiter)
-      return "queue and waiters differ";
-    const QueuePlace own = PlaceOf(*waiter);
-    if (own < place || place < own) return "a waiter stands at another's place";
+    if (waiter->works) wrong = "an offer stands in the queue";
   }
-  return "";
+  for (const auto& [place, offer] : semaphore.offers) {
+    if (!offer->works) wrong = "a waiter stands among the offers";
+  }
+  return wrong.empty() ? CheckTickets(semaphore) : wrong;
 }
 
 bool HeldByIsRight(const Semaphore& semaphore) {
@@ -273,16 +359,19 @@ std::string LedgerState::CheckIndexes() const {
 std::string LedgerState::CheckInvariants() const {
   size_t leases = 0;
   size_t waiters = 0;
+  size_t tickets = 0;
   for (const auto& [name, semaphore] : semaphores_) {
     if (semaphore->row.name != name) return absl::StrCat(name, ": filed under another name");
     const std::string wrong = CheckSemaphore(*semaphore);
     if (!wrong.empty()) return absl::StrCat(name, ": ", wrong);
     leases += semaphore->leases.size();
     waiters += semaphore->waiters.size();
+    tickets += semaphore->tickets.size();
   }
   if (by_name_.size() != semaphores_.size()) return "names are filed wrongly";
   if (leases != lease_count_) return "lease_count is wrong";
   if (waiters != waiter_count_) return "waiter_count is wrong";
+  if (tickets != ticket_count_) return "ticket_count is wrong";
   return CheckIndexes();
 }
 

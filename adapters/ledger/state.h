@@ -1,12 +1,16 @@
-// What the ledger knows: semaphores with their leases and waiters, and sessions. Held in memory;
-// the truth is in the store. Single-threaded.
+// What the ledger knows: semaphores with their leases, waiters and tickets, and sessions. Held in
+// memory; the truth is in the store. Single-threaded.
 //
 // Invariants, after every whole command:
-//   * the rows are the truth; `held`, `slots` and `queue` are indexes derived from them, kept here
-//   only;
+//   * the rows are the truth; `held`, `slots`, `queue`, `offers`, `eligible` and the counts are
+//   indexes derived from them, kept here only;
 //   * each slot is taken by at most one lease, and a slot above `row.limit` only since before it
 //   was lowered;
-//   * `queue` holds every waiter, by priority (higher first) and then by order;
+//   * `queue` holds every waiter but the offers, by priority (higher first) and then by order;
+//   `offers` those that offer to work, by order; `eligible` the tickets that are queued, by the
+//   same places as `queue`;
+//   * a ticket that is assigned names a lease that names it, with the same attempt; every lease
+//   that names a ticket is named by it;
 //   * a claim id names a lease or a waiter, never both.
 #pragma once
 
@@ -23,6 +27,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "adapters/adapter.h"
 #include "adapters/types.h"
 
 namespace semaphored::ledger {
@@ -36,11 +41,13 @@ struct QueuePlace {
   }
 };
 inline QueuePlace PlaceOf(const Claim& claim) { return {claim.priority, claim.order}; }
+inline QueuePlace PlaceOf(const Ticket& ticket) { return {ticket.priority, ticket.order}; }
 
 // Ordered by place; knows how many stand before a place in O(log n).
-using Queue =
-    __gnu_pbds::tree<QueuePlace, WaiterPtr, std::less<QueuePlace>, __gnu_pbds::rb_tree_tag,
-                     __gnu_pbds::tree_order_statistics_node_update>;
+template <typename Row>
+using ByPlace = __gnu_pbds::tree<QueuePlace, Row, std::less<QueuePlace>, __gnu_pbds::rb_tree_tag,
+                                 __gnu_pbds::tree_order_statistics_node_update>;
+using Queue = ByPlace<WaiterPtr>;
 
 // Which slots are taken and by whom; finds the lowest free one.
 class SlotMap {
@@ -62,8 +69,12 @@ struct Semaphore {
   SemaphoreRow row;
   absl::flat_hash_map<Id, LeasePtr> leases;
   absl::flat_hash_map<Id, WaiterPtr> waiters;
+  absl::flat_hash_map<Id, TicketPtr> tickets;
   SlotMap slots;
   Queue queue;
+  Queue offers;
+  ByPlace<TicketPtr> eligible;
+  TicketCounts ticket_counts;
   uint32_t held = 0;
   // Permits that other daemons and foreign clients had when the engine was last asked; only of
   // engines that hand out permits, elsewhere their leases are here.
@@ -73,11 +84,16 @@ struct Semaphore {
 
   LeasePtr FindLease(const Id& id) const;
   WaiterPtr FindWaiter(const Id& id) const;
-  // From 1.
-  uint64_t PositionOf(const Waiter& waiter) const {
-    return queue.order_of_key(PlaceOf(waiter)) + 1;
-  }
+  TicketPtr FindTicket(const Id& id) const;
+  // From 1. A waiter's: with the tickets before it that somebody offers to take. An offer's: among
+  // the offers.
+  uint64_t PositionOf(const Waiter& waiter) const;
+  // Among waiters and tickets; 0: it is not queued.
+  uint64_t PositionOf(const Ticket& ticket) const;
 };
+
+// The one of the counts that this state counts into.
+uint64_t& CountOf(TicketState state, TicketCounts* counts);
 
 struct LeaseChange {
   LeasePtr before;  // nullptr: granted by this change.
@@ -89,6 +105,12 @@ struct WaiterChange {
   WaiterPtr before;  // nullptr: queued by this change.
   WaiterPtr after;   // nullptr: it left the queue. cause kNone: because it was granted.
   EndCause cause = EndCause::kNone;
+};
+
+struct TicketChange {
+  TicketPtr before;    // nullptr: enqueued by this change.
+  TicketPtr after;     // nullptr: it is done, cancelled or purged.
+  PayloadPtr payload;  // Of a ticket that is enqueued; null: it is empty.
 };
 
 using SessionPtr = std::shared_ptr<Session>;
@@ -115,6 +137,7 @@ class LedgerState {
   size_t semaphore_count() const { return semaphores_.size(); }
   size_t lease_count() const { return lease_count_; }
   size_t waiter_count() const { return waiter_count_; }
+  size_t ticket_count() const { return ticket_count_; }
   size_t session_count() const { return sessions_.size(); }
   // In alphabetical order, from the first name not below `from`.
   std::map<std::string, std::unique_ptr<Semaphore>, std::less<>>::const_iterator From(
@@ -127,11 +150,12 @@ class LedgerState {
 
   // The only ways to change it. Each is undone by the call with before and after exchanged.
   Semaphore* Insert(SemaphoreRow row);
-  // REQUIRES: without leases and waiters.
+  // REQUIRES: without leases and waiters. Tickets go with it.
   void Erase(std::string_view name);
   void SetRow(Semaphore* semaphore, const SemaphoreRow& row);
   void Apply(Semaphore* semaphore, const LeaseChange& change);
   void Apply(Semaphore* semaphore, const WaiterChange& change);
+  void Apply(Semaphore* semaphore, const TicketChange& change);
   void Apply(const SessionChange& change);
 
   // Counts everything anew from the rows. Empty when the invariants above hold; else what is wrong.
@@ -152,6 +176,7 @@ class LedgerState {
   absl::flat_hash_map<uint32_t, size_t> claims_of_client_;
   size_t lease_count_ = 0;
   size_t waiter_count_ = 0;
+  size_t ticket_count_ = 0;
 };
 
 }  // namespace semaphored::ledger

@@ -25,6 +25,7 @@ struct LoadedSemaphore {
   SemaphoreRow row;
   std::vector<LeasePtr> leases;    // In any order.
   std::vector<WaiterPtr> waiters;  // In any order.
+  std::vector<TicketPtr> tickets;  // In any order.
 };
 
 struct LoadedClient {
@@ -104,6 +105,14 @@ class LedgerStore {
   // revisions, so that the lost commit can no longer land later. Answers as Commit does.
   virtual CommitResult Settle(Transaction& transaction, SteadyTime deadline) = 0;
 
+  // The payloads of tickets that a commit which has won brought; null for one that is not there any
+  // more. DATA_LOSS: one of them is damaged. Asked only of a store with durable_tickets.
+  struct TicketAt {
+    std::string semaphore;
+    Id ticket;
+  };
+  virtual absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets);
+
   // nullopt: not remembered.
   virtual absl::StatusOr<std::optional<Answer>> FindAnswer(const RequestKey& request,
                                                            const std::string& client_id) = 0;
@@ -126,8 +135,8 @@ class LedgerStore {
   virtual absl::StatusOr<SessionAt> LoadSession(const Id& session) = 0;
 
   // What is hosted on `nodes`, in these incarnations or earlier ones: the names of all semaphores
-  // that have such claims, and all such sessions, those without claims too. Not asked of an
-  // exclusive store.
+  // that have such claims, or tickets whose delay is counted there, and all such sessions, those
+  // without claims too. Not asked of an exclusive store.
   struct Hosted {
     std::vector<std::string> semaphores;
     std::vector<SessionPtr> sessions;

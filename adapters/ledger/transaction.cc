@@ -85,6 +85,22 @@ void Editor::Leave(Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause
   state_->Apply(semaphore, changes.back());
 }
 
+void Editor::Add(Semaphore* semaphore, TicketPtr ticket, PayloadPtr payload) {
+  auto& changes = DeltaOf(semaphore).tickets;
+  changes.push_back({nullptr, std::move(ticket), std::move(payload)});
+  state_->Apply(semaphore, changes.back());
+}
+
+void Editor::Replace(Semaphore* semaphore, const TicketPtr& before, TicketPtr after) {
+  auto& changes = DeltaOf(semaphore).tickets;
+  changes.push_back({before, std::move(after), nullptr});
+  state_->Apply(semaphore, changes.back());
+}
+
+void Editor::Remove(Semaphore* semaphore, const TicketPtr& ticket) {
+  Replace(semaphore, ticket, TicketPtr());
+}
+
 void Editor::ChangeSession(SessionPtr before, SessionPtr after) {
   transaction_->sessions.push_back({std::move(before), std::move(after)});
   state_->Apply(transaction_->sessions.back());
@@ -127,6 +143,12 @@ void ApplyAtOnce(const SemaphoreDelta& delta, Semaphore* semaphore, LedgerState*
   for (const WaiterChange& change : delta.waiters) {
     if (change.after) state->Apply(semaphore, WaiterChange{nullptr, change.after, EndCause::kNone});
   }
+  for (const TicketChange& change : delta.tickets) {
+    if (change.before) state->Apply(semaphore, TicketChange{change.before, nullptr, nullptr});
+  }
+  for (const TicketChange& change : delta.tickets) {
+    if (change.after) state->Apply(semaphore, TicketChange{nullptr, change.after, nullptr});
+  }
 }
 
 void SetTokens(const absl::flat_hash_map<Id, uint64_t>& tokens, Transaction* transaction) {
@@ -156,6 +178,9 @@ void Revert(const Transaction& transaction, LedgerState* state) {
     }
     for (auto change = delta.waiters.rbegin(); change != delta.waiters.rend(); ++change) {
       state->Apply(semaphore, WaiterChange{change->after, change->before, EndCause::kNone});
+    }
+    for (auto change = delta.tickets.rbegin(); change != delta.tickets.rend(); ++change) {
+      state->Apply(semaphore, TicketChange{change->after, change->before, nullptr});
     }
     if (delta.before) {
       state->SetRow(semaphore, *delta.before);

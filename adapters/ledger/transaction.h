@@ -17,13 +17,20 @@ namespace semaphored::ledger {
 
 // What a request was answered, for the case that it is repeated.
 struct Answer {
-  enum class Kind : uint8_t { kGranted = 1, kReleased = 2, kWaitEnded = 3, kAdmin = 4 };
+  enum class Kind : uint8_t {
+    kGranted = 1,
+    kReleased = 2,
+    kWaitEnded = 3,
+    kAdmin = 4,
+    kEnqueued = 5,
+    kFinished = 6,
+  };
   RequestKey request;
   Kind kind = Kind::kGranted;
   std::string semaphore;
-  Id claim;  // kGranted, kReleased, kWaitEnded.
+  Id claim;  // kGranted, kReleased, kWaitEnded, kFinished. kEnqueued: the ticket.
   EndCause cause = EndCause::kNone;
-  uint32_t number = 0;     // kReleased: permits released. kAdmin: leases affected.
+  uint32_t number = 0;     // kReleased, kFinished: permits released. kAdmin: what was affected.
   uint32_t remaining = 0;  // kReleased.
   bool changed = false;    // kAdmin.
 };
@@ -35,6 +42,7 @@ struct SemaphoreDelta {
       after;  // nullopt: it is destroyed by this batch. The revision is not raised in it.
   std::vector<LeaseChange> leases;  // In the order in which they happened; a lease may occur again.
   std::vector<WaiterChange> waiters;
+  std::vector<TicketChange> tickets;  // In the order in which they happened, as leases.
   // Set by the commit that wins: what the semaphore's revision now is. A number that this name has
   // never had, also when it was destroyed and is made anew: before->revision + 1, or, for a new
   // one, from a counter of the whole store. (A daemon that still remembers the old one must not
@@ -137,6 +145,9 @@ class Editor {
   void Enqueue(Semaphore* semaphore, WaiterPtr waiter);
   void Replace(Semaphore* semaphore, const WaiterPtr& before, WaiterPtr after);
   void Leave(Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause);
+  void Add(Semaphore* semaphore, TicketPtr ticket, PayloadPtr payload);
+  void Replace(Semaphore* semaphore, const TicketPtr& before, TicketPtr after);
+  void Remove(Semaphore* semaphore, const TicketPtr& ticket);
   void ChangeSession(SessionPtr before, SessionPtr after);
   // The transaction then lands only if the claim's session still has the epoch that the state
   // shows.
@@ -167,8 +178,8 @@ class Editor {
   absl::flat_hash_map<std::string, size_t> index_;
 };
 
-// Carries out the delta's changes of claims, each of which occurs once: first everything that goes,
-// then everything that comes, since a slot may have changed hands.
+// Carries out the delta's changes of claims and tickets, each of which occurs once: first
+// everything that goes, then everything that comes, since a slot may have changed hands.
 void ApplyAtOnce(const SemaphoreDelta& delta, Semaphore* semaphore, LedgerState* state);
 
 // Gives each lease that the transaction granted, in all its forms, its token.

@@ -41,7 +41,14 @@ std::ostream& operator<<(std::ostream& out, OutcomeKind kind) {
                                         "kWouldOvershoot",
                                         "kOutOfRange",
                                         "kUnsupported",
+                                        "kUnusable",
+                                        "kDamaged",
                                         "kWaitEnded",
+                                        "kWithheld",
+                                        "kBusy",
+                                        "kEnqueued",
+                                        "kNothing",
+                                        "kNoSuchTicket",
                                         "kUnknown"};
   return Name(out, kNames, static_cast<size_t>(kind));
 }
@@ -54,7 +61,8 @@ std::ostream& operator<<(std::ostream& out, EndCause cause) {
 }
 
 std::ostream& operator<<(std::ostream& out, Event::Kind kind) {
-  static constexpr std::array kNames = {"kGranted", "kEnded", "kWaitEnded", "kRecalled", "kMoved"};
+  static constexpr std::array kNames = {"kGranted",  "kEnded", "kWaitEnded",
+                                        "kRecalled", "kMoved", "kTicketDelayed"};
   return Name(out, kNames, static_cast<size_t>(kind));
 }
 

@@ -143,8 +143,7 @@ std::vector<Outcome> Daemon::DoAll(std::vector<Command> commands) {
   for (size_t i = 0; i < running.outcomes.size(); ++i) {
     const Outcome& outcome = running.outcomes[i];
     if (outcome.kind != OutcomeKind::kGranted) continue;
-    const auto& asked = std::get<AcquireCommand>(running.batch[i].command);
-    running.grants.emplace_back(asked.semaphore, outcome.lease);
+    running.grants.emplace_back(SemaphoreOf(running.batch[i].command), outcome.lease);
   }
   See(&running);
   for (size_t i = 0; i < running.outcomes.size(); ++i) {
@@ -216,8 +215,8 @@ void Daemon::Collect(StepResult result, Running* running) {
     running->outcomes.at(settled.ticket - first) = *std::move(settled.outcome);
   }
   for (const Event& event : result.events) {
-    events_.push_back(
-        {event.kind, event.cause, event.claim, std::string(event.semaphore), event.lease});
+    events_.push_back({event.kind, event.cause, event.claim, std::string(event.semaphore),
+                       event.lease, event.ticket, event.payload});
     waiting_.erase(event.claim);
     if (event.kind != Event::Kind::kGranted) continue;
     REQUIRE(event.lease != nullptr);

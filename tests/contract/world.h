@@ -47,6 +47,8 @@ struct SeenEvent {
   Id claim;
   std::string semaphore;
   LeasePtr lease;
+  TicketPtr ticket = nullptr;
+  PayloadPtr payload = nullptr;
 };
 
 // Watches promise 3 over all daemons of a world: per slot of a name, each new grant has a higher

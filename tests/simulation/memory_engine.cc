@@ -42,7 +42,9 @@ uint32_t StoredSemaphore::held() const {
 
 std::vector<const Waiter*> StoredSemaphore::Queue() const {
   std::vector<const Waiter*> queue;
-  for (const auto& [id, waiter] : waiters) queue.push_back(&waiter);
+  for (const auto& [id, waiter] : waiters) {
+    if (!waiter.works) queue.push_back(&waiter);
+  }
   std::ranges::sort(queue, [](const Waiter* a, const Waiter* b) {
     return ledger::PlaceOf(*a) < ledger::PlaceOf(*b);
   });
@@ -213,6 +215,14 @@ void MemoryEngine::WriteSemaphore(SemaphoreDelta& delta) {
     if (!change.after) continue;
     stored.waiters[change.after->id] = *change.after;
     if (lifo && !change.before) stored.waiters[change.after->id].order = ~change.after->order;
+  }
+  for (const ledger::TicketChange& change : delta.tickets) {
+    const Id& id = change.before ? change.before->id : change.after->id;
+    if (!change.before) stored.payloads[id] = change.payload ? *change.payload : "";
+    if (change.after) stored.tickets.insert_or_assign(id, *change.after);
+    if (change.after) continue;
+    stored.tickets.erase(id);
+    stored.payloads.erase(id);
   }
   if (!delta.after) {
     semaphores_.erase(delta.name);

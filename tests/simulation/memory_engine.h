@@ -19,9 +19,11 @@ struct StoredSemaphore {
   SemaphoreRow row;
   std::map<Id, Lease> leases;
   std::map<Id, Waiter> waiters;
+  std::map<Id, Ticket> tickets;
+  std::map<Id, std::string> payloads;  // Of each ticket.
 
   uint32_t held() const;
-  // In the order in which they are to be served.
+  // In the order in which they are to be served; without offers.
   std::vector<const Waiter*> Queue() const;
 };
 

@@ -82,6 +82,7 @@ MemoryStore::MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link,
                          std::function<void()> on_mail)
     : handle_(handle), link_(std::move(link)), mailbox_(std::make_shared<Mailbox>()) {
   guarantees_.adapter = "memory";
+  guarantees_.durable_tickets = true;
   mailbox_->on_mail = std::move(on_mail);
   handle_.notifier->Add(mailbox_);
 }
@@ -248,6 +249,8 @@ void MemoryStore::AddSemaphore(const StoredSemaphore& stored, Image* image) {
     loaded.leases.push_back(prepare(std::make_shared<Lease>(lease)));
   for (const auto& [id, waiter] : stored.waiters)
     loaded.waiters.push_back(prepare(std::make_shared<Waiter>(waiter)));
+  for (const auto& [id, ticket] : stored.tickets)
+    loaded.tickets.push_back(std::make_shared<const Ticket>(ticket));
 }
 
 absl::StatusOr<Image> MemoryStore::LoadAll() {
@@ -277,6 +280,20 @@ absl::StatusOr<std::vector<std::string>> MemoryStore::Changed(
       changed.push_back(row->name);
   }
   return changed;
+}
+
+absl::StatusOr<std::vector<PayloadPtr>> MemoryStore::ReadPayloads(
+    absl::Span<const TicketAt> tickets) {
+  if (!link_->Call()) return Unreachable();
+  std::vector<PayloadPtr> payloads(tickets.size());
+  for (size_t i = 0; i < tickets.size(); ++i) {
+    const StoredSemaphore* stored = handle_.engine->Find(tickets[i].semaphore);
+    if (stored == nullptr) continue;
+    const auto found = stored->payloads.find(tickets[i].ticket);
+    if (found != stored->payloads.end())
+      payloads[i] = std::make_shared<const std::string>(found->second);
+  }
+  return payloads;
 }
 
 absl::StatusOr<std::optional<ledger::Answer>> MemoryStore::FindAnswer(
@@ -324,7 +341,11 @@ absl::StatusOr<ledger::LedgerStore::Hosted> MemoryStore::HostedBy(absl::Span<con
       const auto session = sessions.find(entry.second.session);
       return meant(session == sessions.end() ? entry.second.host : session->second.host);
     };
-    if (std::ranges::any_of(stored.leases, hangs) || std::ranges::any_of(stored.waiters, hangs)) {
+    const auto delayed = [&](const auto& entry) {
+      return entry.second.state == TicketState::kDelayed && meant(entry.second.host);
+    };
+    if (std::ranges::any_of(stored.leases, hangs) || std::ranges::any_of(stored.waiters, hangs) ||
+        std::ranges::any_of(stored.tickets, delayed)) {
       hosted.semaphores.push_back(name);
     }
   }

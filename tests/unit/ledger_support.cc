@@ -22,7 +22,19 @@ std::string LeaseText(const Lease& lease) {
   return absl::StrCat(ClaimText(lease), " slots ", absl::StrJoin(lease.slots, ","), " token ",
                       lease.token, " granted ", lease.granted_at_unix_ms, " recall ",
                       static_cast<int>(lease.recall.reason), "/", lease.recall.grace_ms,
-                      " foreign ", lease.foreign);
+                      " foreign ", lease.foreign, " ticket ", lease.ticket.Hex(), "/",
+                      lease.attempt);
+}
+
+std::string TicketText(const Ticket& ticket) {
+  std::string text =
+      absl::StrCat(ticket.id.Hex(), " state ", static_cast<int>(ticket.state), " priority ",
+                   ticket.priority, " order ", ticket.order, " attempt ", ticket.attempt, "/",
+                   ticket.max_attempts, " delay ", ticket.delay_ms, " number ", ticket.delays,
+                   " host ", ticket.host.number, " lease ", ticket.lease.Hex());
+  for (const TicketReason& reason : ticket.reasons)
+    absl::StrAppend(&text, " because ", reason.attempt, " ", reason.text);
+  return text;
 }
 
 std::string RowText(const SemaphoreRow& row) {
@@ -31,7 +43,8 @@ std::string RowText(const SemaphoreRow& row) {
                       settings.longest_hold_ms, ",", settings.recall_grace_ms, ",",
                       settings.permits_per_holder, ",", settings.waiters_max, " paused ",
                       row.paused, " destroying ", row.destroying, " next ", row.next_order,
-                      " revision ", row.revision, " created ", row.created_at_unix_ms);
+                      " revision ", row.revision, " created ", row.created_at_unix_ms,
+                      " made on use ", row.made_on_use);
 }
 
 void AppendSemaphore(const Semaphore& semaphore, std::string* text) {
@@ -48,6 +61,19 @@ void AppendSemaphore(const Semaphore& semaphore, std::string* text) {
     absl::StrAppend(text, "  waiter ", semaphore.PositionOf(*waiter), " ", ClaimText(*waiter),
                     "\n");
   }
+  for (const auto& [place, offer] : semaphore.offers) {
+    absl::StrAppend(text, "  offer ", semaphore.PositionOf(*offer), " ", ClaimText(*offer), "\n");
+  }
+  for (const auto& [place, ticket] : semaphore.eligible) {
+    absl::StrAppend(text, "  eligible ", semaphore.PositionOf(*ticket), " ", ticket->id.Hex(),
+                    "\n");
+  }
+  std::map<Id, TicketPtr> tickets(semaphore.tickets.begin(), semaphore.tickets.end());
+  for (const auto& [id, ticket] : tickets)
+    absl::StrAppend(text, "  ticket ", TicketText(*ticket), "\n");
+  const TicketCounts& counts = semaphore.ticket_counts;
+  absl::StrAppend(text, "  tickets ", counts.queued, " ", counts.delayed, " ", counts.assigned, " ",
+                  counts.dead, "\n");
   std::map<std::string, uint32_t> held_by(semaphore.held_by.begin(), semaphore.held_by.end());
   for (const auto& [holder, permits] : held_by)
     absl::StrAppend(text, "  by ", holder, " ", permits, "\n");
@@ -115,7 +141,8 @@ AdminCommand AdminOf(const std::string& semaphore, decltype(AdminCommand::act) a
 std::string Picture(const LedgerState& state) {
   std::string text =
       absl::StrCat(state.semaphore_count(), " semaphores, ", state.lease_count(), " leases, ",
-                   state.waiter_count(), " waiters, ", state.session_count(), " sessions\n");
+                   state.waiter_count(), " waiters, ", state.ticket_count(), " tickets, ",
+                   state.session_count(), " sessions\n");
   for (const auto& [name, semaphore] : state) AppendSemaphore(*semaphore, &text);
   std::map<Id, SessionPtr> sessions(state.sessions().begin(), state.sessions().end());
   for (const auto& [id, session] : sessions) {

@@ -139,13 +139,35 @@ TEST_CASE("a file of schema version 1 is read") {
   CHECK(next->token == 1001);
 }
 
+TEST_CASE("a file of schema version 1 becomes one of this version, and keeps tickets") {
+  TemporaryFolder folder;
+  Sql(folder / "state.db", kVersion1);
+  {
+    OpenStore open = Open(folder / "state.db");
+    CHECK(open.image.semaphores[0].tickets.empty());
+    CHECK_FALSE(open.image.semaphores[0].row.made_on_use);
+    ledger::Transaction transaction = Begin(open);
+    Touch(transaction, open.image.semaphores[0].row)
+        .tickets.push_back({nullptr, MakeTicket(8), std::make_shared<const std::string>("work")});
+    REQUIRE(open.Commit(transaction).kind == ledger::CommitResult::Kind::kWon);
+  }
+  OpenStore open = Open(folder / "state.db");
+  REQUIRE(open.image.semaphores[0].tickets.size() == 1);
+  CHECK(*open.image.semaphores[0].tickets[0] == *MakeTicket(8));
+  CHECK(
+      *open.store->ReadPayloads(std::vector<ledger::LedgerStore::TicketAt>{{"team/db", MakeId(8)}})
+           .value()
+           .at(0) == "work");
+  CHECK(open.image.semaphores[0].leases.size() == 1);
+}
+
 TEST_CASE("a file of a newer version, or of another program, is refused") {
   TemporaryFolder folder;
   { Open(folder / "state.db"); }
-  Sql(folder / "state.db", "PRAGMA user_version=2");
+  Sql(folder / "state.db", "PRAGMA user_version=3");
   absl::Status status = OpenStatus(folder / "state.db");
   CHECK(absl::IsFailedPrecondition(status));
-  CHECK(Says(status, "version 2"));
+  CHECK(Says(status, "version 3"));
   CHECK(Says(status, "state.db"));
   Sql(folder / "other.db", "CREATE TABLE theirs(x)");
   status = OpenStatus(folder / "other.db");
@@ -167,6 +189,8 @@ void Fill(const std::string& path) {
     const LeasePtr lease = MakeLease(i);
     delta.leases.push_back({nullptr, lease, EndCause::kNone});
     delta.waiters.push_back({nullptr, MakeWaiter(1000 + i), EndCause::kNone});
+    delta.tickets.push_back(
+        {nullptr, MakeTicket(2000 + i), std::make_shared<const std::string>(300, 'p')});
     transaction.answers.push_back(MakeAnswer(1, i, delta.name));
   }
   REQUIRE(open.Commit(transaction).kind == ledger::CommitResult::Kind::kWon);
@@ -208,6 +232,7 @@ TEST_CASE("no page can be overwritten without DATA_LOSS, or the whole truth") {
       for (const auto& semaphore : open->image.semaphores) {
         REQUIRE(semaphore.leases.size() == 1);
         REQUIRE(semaphore.waiters.size() == 1);
+        REQUIRE(semaphore.tickets.size() == 1);
       }
     }
   }
@@ -223,7 +248,9 @@ TEST_CASE("rows that are missing or do not fit are DATA_LOSS") {
         "UPDATE waiters SET number = 500 WHERE number = 1",
         "UPDATE meta SET value = 3 WHERE key = 'tokens_reserved'",
         "UPDATE meta SET value = -1 WHERE key = 'store_epoch'", "UPDATE answers SET record = x'00'",
-        "INSERT INTO sessions VALUES(1, x'0102')"}) {
+        "INSERT INTO sessions VALUES(1, x'0102')", "DELETE FROM payloads WHERE number = 5",
+        "DELETE FROM tickets WHERE number = 5", "UPDATE tickets SET record = x'00'",
+        "INSERT INTO payloads VALUES(5000, x'0102')"}) {
     CAPTURE(sql);
     TemporaryFolder folder;
     Fill(folder / "state.db");

@@ -72,6 +72,15 @@ WaiterPtr MakeWaiter(uint64_t number) {
   return waiter;
 }
 
+TicketPtr MakeTicket(uint64_t number) {
+  auto ticket = std::make_shared<Ticket>();
+  ticket->id = MakeId(number);
+  ticket->order = number;
+  ticket->content_type = "text/plain";
+  ticket->reasons.push_back({1, "failed", 5});
+  return ticket;
+}
+
 ledger::Answer MakeAnswer(uint32_t client, uint64_t sequence, const std::string& semaphore) {
   ledger::Answer answer;
   answer.request = {client, sequence};

@@ -49,6 +49,7 @@ SemaphoreRow MakeRow(const std::string& name, uint32_t limit = 4);
 // Detached, of one permit on `slot`.
 LeasePtr MakeLease(uint64_t number, uint32_t slot = 1);
 WaiterPtr MakeWaiter(uint64_t number);
+TicketPtr MakeTicket(uint64_t number);
 ledger::Answer MakeAnswer(uint32_t client, uint64_t sequence, const std::string& semaphore = "s");
 
 // A transaction of this node, and one that creates a semaphore.

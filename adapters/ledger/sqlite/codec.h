@@ -26,6 +26,8 @@ enum class RecordKind : uint8_t {
   kSession = 4,
   kAnswers = 5,
   kHistory = 6,
+  kTicket = 7,
+  kPayload = 8,
 };
 
 inline constexpr size_t kCheckBytes = 4;

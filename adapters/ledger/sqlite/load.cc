@@ -9,9 +9,9 @@
 namespace semaphored::sqlite {
 
 absl::StatusOr<ledger::Image> SqliteStore::Loader::Load() {
-  for (auto load :
-       {&Loader::LoadMeta, &Loader::LoadSemaphores, &Loader::LoadLeases, &Loader::LoadWaiters,
-        &Loader::LoadSessions, &Loader::LoadClients, &Loader::LoadAnswers, &Loader::LoadHistory}) {
+  for (auto load : {&Loader::LoadMeta, &Loader::LoadSemaphores, &Loader::LoadLeases,
+                    &Loader::LoadWaiters, &Loader::LoadTickets, &Loader::LoadSessions,
+                    &Loader::LoadClients, &Loader::LoadAnswers, &Loader::LoadHistory}) {
     if (absl::Status status = (this->*load)(); !status.ok()) return status;
   }
   return std::move(image_);
@@ -80,7 +80,7 @@ absl::Status SqliteStore::Loader::LoadSemaphores() {
         if (!is_new) return Damaged("semaphore", number, "has no name of its own");
         semaphores_[number32] = image_.semaphores.size();
         index_.next_semaphore = std::max(index_.next_semaphore, number32 + 1);
-        image_.semaphores.push_back({*std::move(read), {}, {}});
+        image_.semaphores.push_back({*std::move(read), {}, {}, {}});
         return absl::OkStatus();
       });
   if (!status.ok()) return status;
@@ -117,6 +117,31 @@ absl::Status SqliteStore::Loader::LoadWaiters() {
     semaphore->waiters.push_back(std::move(read->waiter));
     return absl::OkStatus();
   });
+}
+
+// Payloads stay where they are, but each ticket must have one.
+absl::Status SqliteStore::Loader::LoadTickets() {
+  absl::Status status = ForEach("SELECT number, record FROM tickets", [&](Statement& row) {
+    const int64_t key = row.Int(0);
+    absl::StatusOr<TicketRecord> read = ReadTicket(static_cast<uint64_t>(key), row.Blob(1));
+    if (!read.ok()) return database_.DataLoss(read.status().message());
+    ledger::LoadedSemaphore* semaphore = SemaphoreAt(read->semaphore);
+    if (semaphore == nullptr) return Damaged("ticket", key, "is of a semaphore that is missing");
+    if (!index_.tickets.emplace(read->ticket->id, key).second)
+      return Damaged("ticket", key, "is there twice");
+    index_.next_ticket = key + 1;
+    semaphore->tickets.push_back(std::move(read->ticket));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  absl::StatusOr<int64_t> with_payload =
+      database_.QueryInt("SELECT count(*) FROM tickets JOIN payloads USING(number)");
+  if (!with_payload.ok()) return with_payload.status();
+  absl::StatusOr<int64_t> payloads = database_.QueryInt("SELECT count(*) FROM payloads");
+  if (!payloads.ok()) return payloads.status();
+  if (static_cast<size_t>(*with_payload) == index_.tickets.size() && *payloads == *with_payload)
+    return absl::OkStatus();
+  return database_.DataLoss("tickets and payloads do not belong together");
 }
 
 absl::Status SqliteStore::Loader::LoadSessions() {

@@ -28,6 +28,7 @@ class SqliteStore::Loader {
   absl::Status LoadSemaphores();
   absl::Status LoadLeases();
   absl::Status LoadWaiters();
+  absl::Status LoadTickets();
   absl::Status LoadSessions();
   absl::Status LoadClients();
   absl::Status LoadAnswers();

@@ -12,11 +12,14 @@ namespace {
 constexpr uint8_t kDetached = 1;
 constexpr uint8_t kRecalled = 2;
 constexpr uint8_t kForeign = 4;
+constexpr uint8_t kOfTicket = 8;
+constexpr uint8_t kWorks = 16;
 
 // Bits of a semaphore's first byte.
 constexpr uint8_t kPaused = 1;
 constexpr uint8_t kDestroying = 2;
 constexpr uint8_t kBackfill = 4;
+constexpr uint8_t kMadeOnUse = 8;
 
 constexpr auto kLastCause = static_cast<uint8_t>(EndCause::kEngineLost);
 
@@ -107,7 +110,8 @@ void WriteSemaphore(uint32_t number, const SemaphoreRow& row, std::string* out) 
   size_t start = out->size();
   ByteWriter writer(out);
   writer.Byte(static_cast<uint8_t>((row.paused ? kPaused : 0) | (row.destroying ? kDestroying : 0) |
-                                   (row.settings.backfill ? kBackfill : 0)));
+                                   (row.settings.backfill ? kBackfill : 0) |
+                                   (row.made_on_use ? kMadeOnUse : 0)));
   writer.Number(row.limit);
   writer.Signed(row.settings.longest_hold_ms);
   writer.Signed(row.settings.recall_grace_ms);
@@ -122,10 +126,11 @@ absl::StatusOr<SemaphoreRow> ReadSemaphore(uint32_t number, std::string_view rec
   in.Unseal(RecordKind::kSemaphore, number);
   SemaphoreRow row;
   uint8_t flags = in.Byte();
-  if (flags > (kPaused | kDestroying | kBackfill)) in.Fail();
+  if (flags > (kPaused | kDestroying | kBackfill | kMadeOnUse)) in.Fail();
   row.paused = (flags & kPaused) != 0;
   row.destroying = (flags & kDestroying) != 0;
   row.settings.backfill = (flags & kBackfill) != 0;
+  row.made_on_use = (flags & kMadeOnUse) != 0;
   row.limit = in.Number32();
   row.settings.longest_hold_ms = in.Signed();
   row.settings.recall_grace_ms = in.Signed();
@@ -140,15 +145,20 @@ void WriteLease(uint32_t semaphore, uint64_t token, const Lease& lease, std::str
   size_t start = out->size();
   ByteWriter writer(out);
   writer.Number(semaphore);
-  WriteClaim(lease,
-             static_cast<uint8_t>((lease.recall.pending() ? kRecalled : 0) |
-                                  (lease.foreign ? kForeign : 0)),
-             &writer);
+  WriteClaim(
+      lease,
+      static_cast<uint8_t>((lease.recall.pending() ? kRecalled : 0) |
+                           (lease.foreign ? kForeign : 0) | (lease.ticket.empty() ? 0 : kOfTicket)),
+      &writer);
   WriteSlots(lease.slots, &writer);
   writer.Signed(lease.granted_at_unix_ms);
   if (lease.recall.pending()) {
     writer.Byte(static_cast<uint8_t>(lease.recall.reason));
     writer.Signed(lease.recall.grace_ms);
+  }
+  if (!lease.ticket.empty()) {
+    writer.Name(lease.ticket);
+    writer.Number(lease.attempt);
   }
   writer.Seal(RecordKind::kLease, token, start);
 }
@@ -159,7 +169,7 @@ absl::StatusOr<LeaseRecord> ReadLease(uint64_t token, std::string_view record) {
   LeaseRecord result{.semaphore = in.Number32(), .lease = std::make_shared<Lease>()};
   Lease& lease = *result.lease;
   uint8_t flags = ReadClaim(&in, &lease);
-  if (flags > (kDetached | kRecalled | kForeign)) in.Fail();
+  if (flags > (kDetached | kRecalled | kForeign | kOfTicket)) in.Fail();
   lease.foreign = (flags & kForeign) != 0;
   lease.slots = ReadSlots(lease.permits, &in);
   lease.granted_at_unix_ms = in.Signed();
@@ -167,6 +177,11 @@ absl::StatusOr<LeaseRecord> ReadLease(uint64_t token, std::string_view record) {
     lease.recall.reason = static_cast<Recall::Reason>(
         in.Number(1, static_cast<uint64_t>(Recall::Reason::kAdministrator)));
     lease.recall.grace_ms = in.Signed();
+  }
+  if ((flags & kOfTicket) != 0) {
+    lease.ticket = in.Name();
+    lease.attempt = in.Number32();
+    if (lease.ticket.empty()) in.Fail();
   }
   lease.token = token;
   if (!Whole(in) || lease.slots.size() != lease.permits || token == 0)
@@ -178,7 +193,7 @@ void WriteWaiter(uint64_t key, uint32_t semaphore, const Waiter& waiter, std::st
   size_t start = out->size();
   ByteWriter writer(out);
   writer.Number(semaphore);
-  WriteClaim(waiter, 0, &writer);
+  WriteClaim(waiter, waiter.works ? kWorks : 0, &writer);
   writer.Signed(waiter.queued_at_unix_ms);
   writer.Seal(RecordKind::kWaiter, key, start);
 }
@@ -187,10 +202,93 @@ absl::StatusOr<WaiterRecord> ReadWaiter(uint64_t key, std::string_view record) {
   ByteReader in(record);
   in.Unseal(RecordKind::kWaiter, key);
   WaiterRecord result{.semaphore = in.Number32(), .waiter = std::make_shared<Waiter>()};
-  if (ReadClaim(&in, result.waiter.get()) > kDetached) in.Fail();
+  const uint8_t flags = ReadClaim(&in, result.waiter.get());
+  if ((flags & ~(kDetached | kWorks)) != 0) in.Fail();
+  result.waiter->works = (flags & kWorks) != 0;
   result.waiter->queued_at_unix_ms = in.Signed();
   if (!Whole(in)) return Damaged("waiter", key);
   return result;
+}
+
+void WriteTicket(uint64_t key, uint32_t semaphore, const Ticket& ticket, std::string* out) {
+  size_t start = out->size();
+  ByteWriter writer(out);
+  writer.Number(semaphore);
+  writer.Byte(static_cast<uint8_t>(ticket.state));
+  writer.Name(ticket.id);
+  writer.Signed(ticket.priority);
+  writer.Number(ticket.order);
+  writer.Number(ticket.attempt);
+  writer.Number(ticket.max_attempts);
+  writer.Signed(ticket.back_off.initial_ms);
+  writer.Number(ticket.back_off.multiplier_percent);
+  writer.Signed(ticket.back_off.max_ms);
+  writer.Signed(ticket.delay_ms);
+  writer.Number(ticket.delays);
+  writer.Number(ticket.host.number);
+  writer.Number(ticket.host.incarnation);
+  writer.Name(ticket.lease);
+  writer.Text(ticket.content_type);
+  writer.Number(ticket.payload_bytes);
+  writer.Text(ticket.trace);
+  writer.Number(ticket.reasons.size());
+  for (const TicketReason& reason : ticket.reasons) {
+    writer.Number(reason.attempt);
+    writer.Text(reason.text);
+    writer.Signed(reason.at_unix_ms);
+  }
+  writer.Signed(ticket.enqueued_at_unix_ms);
+  writer.Seal(RecordKind::kTicket, key, start);
+}
+
+absl::StatusOr<TicketRecord> ReadTicket(uint64_t key, std::string_view record) {
+  ByteReader in(record);
+  in.Unseal(RecordKind::kTicket, key);
+  const uint32_t semaphore = in.Number32();
+  auto ticket = std::make_shared<Ticket>();
+  ticket->state = static_cast<TicketState>(in.Number(static_cast<uint64_t>(TicketState::kQueued),
+                                                     static_cast<uint64_t>(TicketState::kDead)));
+  ticket->id = in.Name();
+  int64_t priority = in.Signed();
+  if (priority < INT32_MIN || priority > INT32_MAX) in.Fail();
+  ticket->priority = static_cast<int32_t>(priority);
+  ticket->order = in.Number();
+  ticket->attempt = in.Number32();
+  ticket->max_attempts = in.Number32();
+  ticket->back_off.initial_ms = in.Signed();
+  ticket->back_off.multiplier_percent = in.Number32();
+  ticket->back_off.max_ms = in.Signed();
+  ticket->delay_ms = in.Signed();
+  ticket->delays = in.Number32();
+  ticket->host.number = in.Number32();
+  ticket->host.incarnation = in.Number32();
+  ticket->lease = in.Name();
+  ticket->content_type = in.Text(kTicketTextBytesMax);
+  ticket->payload_bytes = static_cast<uint32_t>(in.Number(0, kPayloadBytesMax));
+  ticket->trace = in.Text(kTicketTextBytesMax);
+  const uint64_t reasons = in.Number(0, kTicketReasonsMax);
+  for (uint64_t i = 0; i < reasons && in.ok(); ++i) {
+    TicketReason& reason = ticket->reasons.emplace_back();
+    reason.attempt = in.Number32();
+    reason.text = in.Text(kTicketTextBytesMax);
+    reason.at_unix_ms = in.Signed();
+  }
+  ticket->enqueued_at_unix_ms = in.Signed();
+  if (!Whole(in) || ticket->id.empty()) return Damaged("ticket", key);
+  return TicketRecord{semaphore, std::move(ticket)};
+}
+
+void WritePayload(uint64_t key, std::string_view payload, std::string* out) {
+  size_t start = out->size();
+  out->append(payload);
+  ByteWriter(out).Seal(RecordKind::kPayload, key, start);
+}
+
+absl::StatusOr<std::string_view> ReadPayload(uint64_t key, std::string_view record) {
+  ByteReader in(record);
+  in.Unseal(RecordKind::kPayload, key);
+  if (!in.ok()) return Damaged("payload", key);
+  return record.substr(0, in.left());
 }
 
 void WriteSession(uint64_t key, const Session& session, std::string* out) {
@@ -263,7 +361,7 @@ absl::Status ReadAnswers(uint64_t key, std::string_view record,
     uint8_t kind = in.Byte();
     answer.changed = (kind & 0x80) != 0;
     kind &= 0x7f;
-    if (kind < 1 || kind > static_cast<uint8_t>(ledger::Answer::Kind::kAdmin)) in.Fail();
+    if (kind < 1 || kind > static_cast<uint8_t>(ledger::Answer::Kind::kFinished)) in.Fail();
     answer.kind = static_cast<ledger::Answer::Kind>(kind);
     answer.request.client = in.Number32();
     answer.request.sequence = in.Number(1, UINT64_MAX);

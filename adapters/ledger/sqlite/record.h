@@ -21,6 +21,9 @@ namespace semaphored::sqlite {
 inline constexpr size_t kNameBytesMax = 4096;
 inline constexpr size_t kHolderBytesMax = 65536;
 inline constexpr uint32_t kPermitsMax = 1'000'000;
+inline constexpr uint64_t kTicketReasonsMax = 64;
+inline constexpr size_t kTicketTextBytesMax = 4096;
+inline constexpr uint32_t kPayloadBytesMax = 1u << 30;
 
 // ---- One record, one row. Writers append to `out`. ----
 
@@ -41,6 +44,17 @@ struct WaiterRecord {
 };
 void WriteWaiter(uint64_t key, uint32_t semaphore, const Waiter& waiter, std::string* out);
 absl::StatusOr<WaiterRecord> ReadWaiter(uint64_t key, std::string_view record);
+
+struct TicketRecord {
+  uint32_t semaphore = 0;
+  TicketPtr ticket;
+};
+void WriteTicket(uint64_t key, uint32_t semaphore, const Ticket& ticket, std::string* out);
+absl::StatusOr<TicketRecord> ReadTicket(uint64_t key, std::string_view record);
+
+void WritePayload(uint64_t key, std::string_view payload, std::string* out);
+// Points into the record.
+absl::StatusOr<std::string_view> ReadPayload(uint64_t key, std::string_view record);
 
 void WriteSession(uint64_t key, const Session& session, std::string* out);
 absl::StatusOr<std::shared_ptr<Session>> ReadSession(uint64_t key, std::string_view record);

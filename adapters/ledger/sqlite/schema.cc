@@ -24,6 +24,10 @@ constexpr const char* kMigrations[] = {
       CREATE TABLE answers(number INTEGER PRIMARY KEY, record BLOB NOT NULL);
       CREATE TABLE history(first INTEGER PRIMARY KEY, record BLOB NOT NULL);
     )sql",
+    R"sql(
+      CREATE TABLE tickets(number INTEGER PRIMARY KEY, record BLOB NOT NULL);
+      CREATE TABLE payloads(number INTEGER PRIMARY KEY, record BLOB NOT NULL);
+    )sql",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 

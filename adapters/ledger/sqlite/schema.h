@@ -8,6 +8,8 @@
 //   that rises, for the same reason: random keys cost a factor of three clients     names of the
 //   clients whose answers are remembered; `since` is the first row of `answers` that can hold
 //               any of theirs, for a client's number is used again once it is forgotten
+//   tickets     by a number that rises; payloads by the same number, apart, since a ticket is
+//               written with each step of its way and its payload once (both since version 2)
 //   answers, history    logs: one row for each commit, with all that it adds (record.h); cut at the
 //   front
 #pragma once
@@ -22,7 +24,7 @@ namespace semaphored::sqlite {
 // In the file's header (PRAGMA application_id), for `file` and for us: "SemD".
 inline constexpr int64_t kApplicationId = 0x53656d44;
 // In the header as PRAGMA user_version.
-inline constexpr int64_t kSchemaVersion = 1;
+inline constexpr int64_t kSchemaVersion = 2;
 
 // Rows of `meta`.
 // High bits of every token; raised when a back-up is restored.

@@ -34,6 +34,7 @@ Guarantees GuaranteesOf(const StoreOptions& options, bool in_memory) {
   Guarantees guarantees;
   guarantees.adapter = "sqlite";
   guarantees.exclusive = true;
+  guarantees.durable_tickets = true;
   guarantees.history = options.history_rows != 0;
   guarantees.leases_survive_daemon = !in_memory;
   return guarantees;
@@ -91,6 +92,12 @@ absl::Status SqliteStore::Prepare() {
       {&s.add_waiter, "INSERT INTO waiters(number, record) VALUES(?, ?)"},
       {&s.set_waiter, "UPDATE waiters SET record = ? WHERE number = ?"},
       {&s.remove_waiter, "DELETE FROM waiters WHERE number = ?"},
+      {&s.add_ticket, "INSERT INTO tickets(number, record) VALUES(?, ?)"},
+      {&s.set_ticket, "UPDATE tickets SET record = ? WHERE number = ?"},
+      {&s.remove_ticket, "DELETE FROM tickets WHERE number = ?"},
+      {&s.add_payload, "INSERT INTO payloads(number, record) VALUES(?, ?)"},
+      {&s.get_payload, "SELECT record FROM payloads WHERE number = ?"},
+      {&s.remove_payload, "DELETE FROM payloads WHERE number = ?"},
       {&s.add_session, "INSERT INTO sessions(record, number) VALUES(?, ?)"},
       {&s.set_session, "UPDATE sessions SET record = ? WHERE number = ?"},
       {&s.remove_session, "DELETE FROM sessions WHERE number = ?"},
@@ -234,6 +241,27 @@ absl::StatusOr<std::optional<ledger::Answer>> SqliteStore::FindAnswer(const Requ
   if (!status.ok()) return database_->DataLoss(status.message());
   if (!found) return database_->DataLoss(absl::StrCat("an answer is missing in ", *row));
   return found;
+}
+
+absl::StatusOr<std::vector<PayloadPtr>> SqliteStore::ReadPayloads(
+    absl::Span<const TicketAt> tickets) {
+  std::scoped_lock lock(database_->mutex());
+  std::vector<PayloadPtr> payloads(tickets.size());
+  for (size_t i = 0; i < tickets.size(); ++i) {
+    const auto known = index_.tickets.find(tickets[i].ticket);
+    if (known == index_.tickets.end()) continue;
+    Statement& statement = statements_->get_payload.Bind(1, known->second);
+    const int code = statement.Step();
+    if (code == SQLITE_DONE)
+      return database_->DataLoss(absl::StrCat("payload ", known->second, " is missing"));
+    if (code != SQLITE_ROW) return database_->Error(code, "read a payload");
+    absl::StatusOr<std::string_view> read =
+        ReadPayload(static_cast<uint64_t>(known->second), statement.Blob(0));
+    if (read.ok()) payloads[i] = std::make_shared<const std::string>(*read);
+    statement.Reset();
+    if (!read.ok()) return database_->DataLoss(read.status().message());
+  }
+  return payloads;
 }
 
 absl::StatusOr<std::vector<HistoryRow>> SqliteStore::ReadHistory(const std::string& semaphore,

@@ -59,6 +59,7 @@ class SqliteStore : public ledger::LedgerStore {
       absl::Span<const SemaphoreRow* const> semaphores) override;
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
+  absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets) override;
   absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
                                                            const std::string& client_id) override;
   absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
@@ -82,10 +83,12 @@ class SqliteStore : public ledger::LedgerStore {
   struct Index {
     absl::flat_hash_map<std::string, uint32_t> semaphores;  // Numbers by name.
     absl::flat_hash_map<Id, int64_t> waiters;               // Keys.
+    absl::flat_hash_map<Id, int64_t> tickets;               // Keys, of payloads too.
     absl::flat_hash_map<Id, SessionAtKey> sessions;
     uint32_t next_semaphore = 1;
     int64_t next_waiter = 1;
     int64_t next_session = 1;
+    int64_t next_ticket = 1;
     uint64_t last_token = 0;       // With the epoch.
     uint64_t tokens_reserved = 0;  // Up to this one; with the epoch.
     uint64_t revision_floor = 0;

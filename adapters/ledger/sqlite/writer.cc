@@ -22,7 +22,8 @@ constexpr uint64_t kTokenBlock = 65'536;
 // Whether the rows have the same record; revision and next_order are not in it.
 bool SameRecord(const SemaphoreRow& a, const SemaphoreRow& b) {
   return a.limit == b.limit && a.settings == b.settings && a.paused == b.paused &&
-         a.destroying == b.destroying && a.created_at_unix_ms == b.created_at_unix_ms;
+         a.destroying == b.destroying && a.made_on_use == b.made_on_use &&
+         a.created_at_unix_ms == b.created_at_unix_ms;
 }
 
 }  // namespace
@@ -46,6 +47,7 @@ void SqliteStore::Writer::Begin() {
   counters_.next_semaphore = index_.next_semaphore;
   counters_.next_waiter = index_.next_waiter;
   counters_.next_session = index_.next_session;
+  counters_.next_ticket = index_.next_ticket;
   counters_.last_token = index_.last_token;
   counters_.tokens_reserved = index_.tokens_reserved;
   counters_.revision_floor = index_.revision_floor;
@@ -54,6 +56,8 @@ void SqliteStore::Writer::Begin() {
   semaphores_removed_.clear();
   waiters_added_.clear();
   waiters_removed_.clear();
+  tickets_added_.clear();
+  tickets_removed_.clear();
   sessions_set_.clear();
   sessions_removed_.clear();
   answers_moved_.clear();
@@ -113,6 +117,7 @@ absl::Status SqliteStore::Writer::WriteSemaphore(SemaphoreDelta& delta) {
   }
   if (absl::Status status = WriteLeases(number, delta.leases); !status.ok()) return status;
   if (absl::Status status = WriteWaiters(number, delta.waiters); !status.ok()) return status;
+  if (absl::Status status = WriteTickets(number, delta.tickets); !status.ok()) return status;
   return delta.before && !delta.after ? RemoveSemaphore(delta, number) : absl::OkStatus();
 }
 
@@ -311,11 +316,14 @@ void SqliteStore::Writer::Learn(Transaction& transaction, Index* index, AnswerLo
   for (const std::string* name : semaphores_removed_) index->semaphores.erase(*name);
   for (const auto& [id, key] : waiters_added_) index->waiters.emplace(id, key);
   for (const Id& id : waiters_removed_) index->waiters.erase(id);
+  for (const auto& [id, key] : tickets_added_) index->tickets.emplace(id, key);
+  for (const Id& id : tickets_removed_) index->tickets.erase(id);
   for (const auto& [id, at] : sessions_set_) index->sessions[id] = at;
   for (const Id& id : sessions_removed_) index->sessions.erase(id);
   index->next_semaphore = counters_.next_semaphore;
   index->next_waiter = counters_.next_waiter;
   index->next_session = counters_.next_session;
+  index->next_ticket = counters_.next_ticket;
   index->last_token = counters_.last_token;
   index->tokens_reserved = counters_.tokens_reserved;
   index->revision_floor = counters_.revision_floor;

@@ -22,6 +22,8 @@ struct SqliteStore::Statements {
   Statement add_revision, set_revision, remove_revision;
   Statement add_lease, set_lease, remove_lease;
   Statement add_waiter, set_waiter, remove_waiter;
+  Statement add_ticket, set_ticket, remove_ticket;
+  Statement add_payload, get_payload, remove_payload;
   Statement add_session, set_session, remove_session;
   Statement add_client, remove_client;
   Statement add_answers, get_answers, cut_answers;
@@ -60,6 +62,15 @@ class SqliteStore::Writer {
   absl::Status WriteLeases(uint32_t semaphore, const std::vector<ledger::LeaseChange>& changes);
   absl::Status WriteWaiters(uint32_t semaphore, const std::vector<ledger::WaiterChange>& changes);
   absl::Status AddWaitersLeft(uint32_t semaphore);
+  absl::Status WriteTickets(uint32_t semaphore, const std::vector<ledger::TicketChange>& changes);
+  // A ticket as the transaction leaves it.
+  struct PendingTicket {
+    const Ticket* before = nullptr;  // Null: it was not there.
+    const Ticket* after = nullptr;   // Null: it is not there any more.
+    const std::string* payload = nullptr;
+  };
+  absl::Status AddTicket(uint32_t semaphore, const PendingTicket& pending);
+  absl::Status ChangeTicket(uint32_t semaphore, const PendingTicket& pending);
   absl::Status WriteSessions(const std::vector<ledger::SessionChange>& changes);
   absl::Status CheckEpochs(const ledger::Transaction& transaction);
   absl::Status WriteClients(const ledger::Transaction& transaction);
@@ -94,6 +105,10 @@ class SqliteStore::Writer {
   std::vector<const std::string*> semaphores_removed_;
   std::vector<std::pair<Id, int64_t>> waiters_added_;
   std::vector<Id> waiters_removed_;
+  std::vector<PendingTicket> tickets_pending_;
+  absl::flat_hash_map<Id, size_t> tickets_pending_at_;
+  std::vector<std::pair<Id, int64_t>> tickets_added_;
+  std::vector<Id> tickets_removed_;
   absl::flat_hash_map<Id, SessionAtKey> sessions_set_;
   std::vector<Id> sessions_removed_;
   std::vector<RequestKey> answers_moved_;

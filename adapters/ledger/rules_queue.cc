@@ -1,0 +1,160 @@
+// Who is next: waiters and tickets in one queue, and what a grant writes.
+#include <algorithm>
+#include <utility>
+
+#include "adapters/ledger/rules.h"
+#include "adapters/ledger/rules_internal.h"
+
+namespace semaphored::ledger {
+namespace {
+
+int64_t LongestHold(const Settings& settings, const Context& context) {
+  if (context.longest_hold_max_ms == 0) return settings.longest_hold_ms;
+  // Of the time that there is, at least half is for the holder.
+  const int64_t grace = std::min(settings.recall_grace_ms, context.longest_hold_max_ms / 2);
+  const int64_t most = context.longest_hold_max_ms - grace;
+  return settings.longest_hold_ms == 0 ? most : std::min(most, settings.longest_hold_ms);
+}
+
+// Without slots.
+LeasePtr NewLease(const Semaphore& semaphore, const Claim& claim, const Context& context) {
+  auto lease = std::make_shared<Lease>();
+  static_cast<Claim&>(*lease) = claim;
+  lease->granted_at_unix_ms = context.now_unix_ms;
+  lease->longest_hold_ms = LongestHold(semaphore.row.settings, context);
+  return lease;
+}
+
+}  // namespace
+
+bool Fits(const Semaphore& semaphore, uint32_t permits) {
+  return uint64_t{semaphore.held} + permits <= semaphore.row.limit;
+}
+
+bool HolderAtCap(const Semaphore& semaphore, const std::string& holder, uint32_t permits) {
+  const uint32_t cap = semaphore.row.settings.permits_per_holder;
+  if (cap == 0) return false;
+  const auto found = semaphore.held_by.find(holder);
+  return found != semaphore.held_by.end() && uint64_t{found->second} + permits > cap;
+}
+
+uint32_t LeftToForeign(const Semaphore& semaphore, const QueuePlace& place) {
+  uint32_t left = 0;
+  for (const auto& [at, waiter] : semaphore.queue) {
+    if (!(at < place)) break;
+    if (waiter->foreign) left += waiter->permits;
+  }
+  return left;
+}
+
+bool SomebodyAhead(const Semaphore& semaphore, const QueuePlace& place, const Limits& limits) {
+  if (semaphore.row.settings.backfill)
+    return semaphore.queue.order_of_key(place) > limits.backfill_depth;
+  for (const auto& [at, waiter] : semaphore.queue) {
+    if (!(at < place)) return false;
+    if (waiter->foreign) continue;
+    if (!HolderAtCap(semaphore, waiter->holder, waiter->permits)) return true;
+  }
+  return false;
+}
+
+bool TicketAhead(const Semaphore& semaphore, const QueuePlace& place) {
+  return !semaphore.eligible.empty() && semaphore.eligible.begin()->first < place &&
+         FirstOffer(semaphore) != nullptr;
+}
+
+WaiterPtr FirstOffer(const Semaphore& semaphore) {
+  for (const auto& [place, offer] : semaphore.offers) {
+    if (!HolderAtCap(semaphore, offer->holder, offer->permits)) return offer;
+  }
+  return nullptr;
+}
+
+bool GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const WaiterPtr& waiter,
+             const Context& context, bool may_wait) {
+  LeasePtr lease = NewLease(*semaphore, claim, context);
+  if (context.permits == nullptr) {
+    lease->slots = semaphore->slots.LowestFree(claim.permits);
+  } else {
+    const auto permit = context.permits->Take(semaphore->row.name, claim.id, may_wait);
+    if (!permit) return false;
+    lease->slots = {permit->slot};
+    lease->token = permit->token;
+  }
+  if (waiter) editor.Leave(semaphore, waiter, EndCause::kNone);
+  editor.RequireEpoch(claim);
+  Answer answer;
+  answer.request = claim.request;
+  answer.kind = Answer::Kind::kGranted;
+  answer.semaphore = semaphore->row.name;
+  answer.claim = claim.id;
+  editor.Remember(std::move(answer));
+  editor.Grant(semaphore, std::move(lease));
+  return true;
+}
+
+void Assign(Editor& editor, Semaphore* semaphore, const TicketPtr& ticket, const Claim& claim,
+            const WaiterPtr& offer, const Context& context) {
+  LeasePtr lease = NewLease(*semaphore, claim, context);
+  lease->slots = semaphore->slots.LowestFree(claim.permits);
+  lease->priority = ticket->priority;
+  lease->ticket = ticket->id;
+  lease->attempt = ticket->attempt + 1;
+  auto assigned = std::make_shared<Ticket>(*ticket);
+  assigned->state = TicketState::kAssigned;
+  assigned->attempt = lease->attempt;
+  assigned->lease = claim.id;
+  if (offer) editor.Leave(semaphore, offer, EndCause::kNone);
+  editor.RequireEpoch(claim);
+  editor.Replace(semaphore, ticket, std::move(assigned));
+  editor.Grant(semaphore, std::move(lease));
+}
+
+void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
+  if (semaphore->row.paused || semaphore->row.destroying || context.withheld) return;
+  uint32_t passed_over = 0;
+  uint32_t left = 0;  // To foreign clients who wait before.
+  // Grants use offers up and never make one usable: without one, tickets are passed over for good.
+  WaiterPtr offer = FirstOffer(*semaphore);
+  auto at = semaphore->queue.begin();
+  auto ticket_at = semaphore->eligible.begin();
+  // Erasing invalidates no other place of a tree, so both stay good when they have gone on before.
+  while (Fits(*semaphore, left + 1)) {
+    const bool waits = at != semaphore->queue.end();
+    const bool works = offer != nullptr && ticket_at != semaphore->eligible.end();
+    if (!waits && !works) return;
+    if (works && (!waits || ticket_at->first < at->first)) {
+      const TicketPtr ticket = ticket_at->second;
+      ++ticket_at;
+      Assign(editor, semaphore, ticket, *offer, offer, context);
+      offer = FirstOffer(*semaphore);
+      continue;
+    }
+    const WaiterPtr waiter = at->second;
+    ++at;
+    if (waiter->foreign) {
+      left += waiter->permits;
+      continue;
+    }
+    if (HolderAtCap(*semaphore, waiter->holder, waiter->permits)) continue;
+    if (!Fits(*semaphore, waiter->permits + left)) {
+      if (!semaphore->row.settings.backfill || ++passed_over > context.limits.backfill_depth)
+        return;
+      continue;
+    }
+    if (!GrantTo(editor, semaphore, *waiter, waiter, context)) return;
+    // The holder may be at his cap now.
+    offer = FirstOffer(*semaphore);
+  }
+}
+
+void AfterRoom(Editor& editor, Semaphore* semaphore, const Context& context) {
+  if (semaphore->row.destroying && semaphore->leases.empty() && semaphore->held_elsewhere == 0) {
+    DismissWaiters(editor, semaphore);  // Foreign ones may have come since.
+    editor.Destroy(semaphore);
+    return;
+  }
+  Advance(editor, semaphore, context);
+}
+
+}  // namespace semaphored::ledger
