@@ -102,13 +102,6 @@ void AppendEvents(const Transaction& transaction, std::vector<Event>* events) {
                            nullptr, change.after->epoch});
       }
     }
-    for (const TicketChange& change : delta.tickets) {
-      if (!DelayBegins(change, transaction.node)) continue;
-      Event& event = events->emplace_back();
-      event.kind = Event::Kind::kTicketDelayed;
-      event.semaphore = delta.name;
-      event.ticket = change.after;
-    }
   }
   for (const SessionChange& change : transaction.sessions) {
     if (change.before && change.after &&
@@ -119,6 +112,14 @@ void AppendEvents(const Transaction& transaction, std::vector<Event>* events) {
                          {},
                          nullptr,
                          change.after->epoch});
+    }
+  }
+}
+
+void AppendDelays(const Transaction& transaction, std::vector<DelayedTicket>* delayed) {
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    for (const TicketChange& change : delta.tickets) {
+      if (DelayBegins(change, transaction.node)) delayed->push_back({delta.name, change.after});
     }
   }
 }

@@ -13,6 +13,9 @@ namespace semaphored::ledger {
 // immediate outcome of its own command is no event, nor is a move to transaction.node.
 void AppendEvents(const Transaction& transaction, std::vector<Event>* events);
 
+// The delays that `transaction` has begun, and transaction.node is to count.
+void AppendDelays(const Transaction& transaction, std::vector<DelayedTicket>* delayed);
+
 // As AppendEvents, for watchers: also immediate grants and changes of rows. `state`: after the
 // transaction.
 void AppendChanges(const Transaction& transaction, const LedgerState& state,

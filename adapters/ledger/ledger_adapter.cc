@@ -112,6 +112,7 @@ absl::StatusOr<StepResult> LedgerAdapter::StepInSizes(absl::Span<const Submissio
     std::ranges::move(part.outcomes, std::back_inserter(all.outcomes));
     std::ranges::move(part.events, std::back_inserter(all.events));
     std::ranges::move(part.changes, std::back_inserter(all.changes));
+    std::ranges::move(part.delayed, std::back_inserter(all.delayed));
     done += size;
     if (unknown_ == nullptr) continue;
     FailLater(batch.subspan(done),
@@ -128,7 +129,7 @@ void LedgerAdapter::FailLater(absl::Span<const Submission> rest, const absl::Sta
                               StepResult* result) {
   for (const Submission& submission : rest) {
     result->outcomes.push_back(Simply(OutcomeKind::kUnknown));
-    failed_later_.push_back({submission.ticket, status});
+    failed_later_.push_back({submission.number, status});
   }
 }
 
@@ -229,7 +230,7 @@ absl::StatusOr<StepResult> LedgerAdapter::SettleUnknown(SteadyTime deadline) {
   const std::vector<Submission> batch = std::move(decided->batch);
   const auto settle = [&] {
     for (size_t i = 0; i < batch.size(); ++i) {
-      result.settled.push_back({batch[i].ticket, std::move(result.outcomes[i])});
+      result.settled.push_back({batch[i].number, std::move(result.outcomes[i])});
     }
     result.outcomes.clear();
     return std::move(result);
@@ -246,7 +247,7 @@ absl::StatusOr<StepResult> LedgerAdapter::SettleUnknown(SteadyTime deadline) {
     if (status.ok()) status = Run(batch, deadline, &result);
     if (status.ok()) return unknown_ != nullptr ? StepResult() : settle();
     for (const Submission& submission : batch)
-      result.settled.push_back({submission.ticket, status});
+      result.settled.push_back({submission.number, status});
     return result;
   }
   const absl::Status status =
@@ -254,7 +255,7 @@ absl::StatusOr<StepResult> LedgerAdapter::SettleUnknown(SteadyTime deadline) {
           ? commit.status
           : absl::UnavailableError(
                 "the engine's answer was lost, and the write with it; nothing was done, try again");
-  for (const Submission& submission : batch) result.settled.push_back({submission.ticket, status});
+  for (const Submission& submission : batch) result.settled.push_back({submission.number, status});
   return result;
 }
 
@@ -295,7 +296,10 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
   result->events = std::move(found_events_);
   found_events_.clear();
   AppendEvents(transaction, &result->events);
-  if (guarantees().durable_tickets) TellTickets(decided->payloads_wanted, result);
+  if (guarantees().durable_tickets) {
+    AppendDelays(transaction, &result->delayed);
+    TellTickets(decided->payloads_wanted, result);
+  }
   if (watching_) {
     result->changes = std::move(found_changes_);
     AppendChanges(transaction, state_, &result->changes);

@@ -116,7 +116,7 @@ absl::StatusOr<StepResult> LedgerAdapter::StepInParts(absl::Span<const Submissio
     for (size_t i = done; i < batch.size(); ++i) {
       all.outcomes.push_back(Simply(OutcomeKind::kUnknown));
       failed_later_.push_back(
-          {batch[i].ticket,
+          {batch[i].number,
            !status.ok() ? status
                         : absl::UnavailableError("an act before it is not settled; nothing of "
                                                  "this was done, try again")});

@@ -27,7 +27,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "adapters/adapter.h"
+#include "adapters/outcomes.h"
 #include "adapters/types.h"
 
 namespace semaphored::ledger {

@@ -49,8 +49,8 @@ void LaneCore::Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads
                     LaneResults* results) {
   std::vector<Submission> batch;
   batch.reserve(jobs.size());
-  first_ticket_ = next_ticket_;
-  for (Job& job : jobs) batch.push_back({next_ticket_++, std::move(job.command)});
+  first_number_ = next_number_;
+  for (Job& job : jobs) batch.push_back({next_number_++, std::move(job.command)});
   const SteadyTime begun = clock_->Now();
   absl::StatusOr<StepResult> step = adapter_->Step(batch, deadline);
   if (step.ok()) {
@@ -95,13 +95,13 @@ void LaneCore::Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* resu
   for (size_t i = 0; i < jobs->size(); ++i) {
     Job& job = (*jobs)[i];
     if (step.outcomes[i].kind == OutcomeKind::kUnknown) {
-      unknown_.emplace(first_ticket_ + i, std::move(job.done));
+      unknown_.emplace(first_number_ + i, std::move(job.done));
     } else {
       results->finished.push_back({std::move(job.done), WithoutBusy(std::move(step.outcomes[i]))});
     }
   }
   for (Settled& settled : step.settled) {
-    const auto found = unknown_.find(settled.ticket);
+    const auto found = unknown_.find(settled.number);
     if (found == unknown_.end()) continue;
     if (settled.outcome.ok()) settled.outcome = WithoutBusy(*std::move(settled.outcome));
     results->finished.push_back({std::move(found->second), std::move(settled.outcome)});

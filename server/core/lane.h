@@ -105,8 +105,8 @@ class LaneCore {
   LaneOptions options_;
   std::vector<Job> kept_;
   absl::flat_hash_map<uint64_t, Completion> unknown_;
-  uint64_t next_ticket_ = 1;
-  uint64_t first_ticket_ = 1;
+  uint64_t next_number_ = 1;
+  uint64_t first_number_ = 1;
   Milliseconds backoff_{0};
   SteadyTime not_before_{};
   std::atomic<SteadyTime::rep> progress_{0};

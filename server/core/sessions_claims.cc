@@ -465,8 +465,6 @@ void SessionsImpl::OnEvent(const Event& event) {
       return Refuse(record, MovedRefusal(record->semaphore));
     case Event::Kind::kEnded:
       return TellEnded(record, event.cause);
-    case Event::Kind::kTicketDelayed:
-      return;  // It is about no claim.
   }
 }
 

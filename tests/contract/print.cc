@@ -61,8 +61,7 @@ std::ostream& operator<<(std::ostream& out, EndCause cause) {
 }
 
 std::ostream& operator<<(std::ostream& out, Event::Kind kind) {
-  static constexpr std::array kNames = {"kGranted",  "kEnded", "kWaitEnded",
-                                        "kRecalled", "kMoved", "kTicketDelayed"};
+  static constexpr std::array kNames = {"kGranted", "kEnded", "kWaitEnded", "kRecalled", "kMoved"};
   return Name(out, kNames, static_cast<size_t>(kind));
 }
 

@@ -9,9 +9,8 @@ namespace {
 // The delays that were begun, as the daemon was told.
 std::vector<int64_t> TakeDelays(Daemon& daemon) {
   std::vector<int64_t> delays;
-  for (const SeenEvent& event : daemon.TakeEvents()) {
-    if (event.kind == Event::Kind::kTicketDelayed) delays.push_back(event.ticket->delay_ms);
-  }
+  for (const DelayedTicket& delayed : daemon.TakeDelayed())
+    delays.push_back(delayed.ticket->delay_ms);
   return delays;
 }
 

@@ -125,7 +125,7 @@ struct Daemon::Running {
 
 std::vector<Outcome> Daemon::DoAll(std::vector<Command> commands) {
   Running running;
-  for (Command& command : commands) running.batch.push_back({++tickets_, std::move(command)});
+  for (Command& command : commands) running.batch.push_back({++numbers_, std::move(command)});
   const SteadyTime deadline = std::max(world_->now(), std::chrono::steady_clock::now()) + kPatience;
   absl::StatusOr<StepResult> result = lane_->Step(running.batch, deadline);
   INFO(result.status().ToString());
@@ -180,7 +180,7 @@ bool Daemon::IsOwed() {
   for (const auto& [claim, name] : waiting_) names.insert(name);
   std::vector<Submission> batch;
   for (const std::string& name : names)
-    batch.push_back({++tickets_, AdminCommand{{}, name, 0, AdminDescribe{0}}});
+    batch.push_back({++numbers_, AdminCommand{{}, name, 0, AdminDescribe{0}}});
   absl::StatusOr<StepResult> result =
       lane_->Step(batch, std::chrono::steady_clock::now() + kPatience);
   REQUIRE(result.ok());
@@ -211,8 +211,8 @@ void Daemon::Collect(StepResult result, Running* running) {
     INFO(settled.outcome.status().ToString());
     REQUIRE(settled.outcome.ok());
     REQUIRE_FALSE(running->batch.empty());
-    const uint64_t first = running->batch.front().ticket;
-    running->outcomes.at(settled.ticket - first) = *std::move(settled.outcome);
+    const uint64_t first = running->batch.front().number;
+    running->outcomes.at(settled.number - first) = *std::move(settled.outcome);
   }
   for (const Event& event : result.events) {
     events_.push_back({event.kind, event.cause, event.claim, std::string(event.semaphore),
@@ -223,11 +223,12 @@ void Daemon::Collect(StepResult result, Running* running) {
     running->grants.emplace_back(event.semaphore, event.lease);
   }
   for (SemaphoreChange& change : result.changes) changes_.push_back(std::move(change));
+  for (DelayedTicket& delayed : result.delayed) delayed_.push_back(std::move(delayed));
 }
 
 absl::Status Daemon::ErrorOf(Command command) {
   std::vector<Submission> batch;
-  batch.push_back({++tickets_, std::move(command)});
+  batch.push_back({++numbers_, std::move(command)});
   const SteadyTime deadline = std::chrono::steady_clock::now() + kPatience;
   absl::StatusOr<StepResult> result = lane_->Step(batch, deadline);
   while (result.ok() && std::chrono::steady_clock::now() < deadline) {

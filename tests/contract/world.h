@@ -144,6 +144,7 @@ class Daemon {
   // What was seen since the last call of the same name.
   std::vector<SeenEvent> TakeEvents() { return std::exchange(events_, {}); }
   std::vector<SemaphoreChange> TakeChanges() { return std::exchange(changes_, {}); }
+  std::vector<DelayedTicket> TakeDelayed() { return std::exchange(delayed_, {}); }
   const std::vector<SeenEvent>& events() const { return events_; }
 
   // Short forms of commands.
@@ -186,11 +187,12 @@ class Daemon {
   std::unique_ptr<Engine> engine_;
   NodeRef self_;
   std::unique_ptr<Adapter> lane_;
-  uint64_t tickets_ = 0;
+  uint64_t numbers_ = 0;
   // Claims that were told to wait, and nothing else yet, with their semaphores.
   std::map<Id, std::string> waiting_;
   std::vector<SeenEvent> events_;
   std::vector<SemaphoreChange> changes_;
+  std::vector<DelayedTicket> delayed_;
 };
 
 // True if there is such an event.

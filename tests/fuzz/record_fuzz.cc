@@ -73,6 +73,20 @@ void Waiter(uint64_t key, std::string_view record) {
       });
 }
 
+void Ticket(uint64_t key, std::string_view record) {
+  RoundTrip(
+      record, [=](std::string_view bytes) { return sqlite::ReadTicket(key, bytes); },
+      [=](const auto& row, std::string* out) {
+        sqlite::WriteTicket(key, row.semaphore, *row.ticket, out);
+      });
+}
+
+void Payload(uint64_t key, std::string_view record) {
+  RoundTrip(
+      record, [=](std::string_view bytes) { return sqlite::ReadPayload(key, bytes); },
+      [=](const auto& payload, std::string* out) { sqlite::WritePayload(key, payload, out); });
+}
+
 void Session(uint64_t key, std::string_view record) {
   RoundTrip(
       record, [=](std::string_view bytes) { return sqlite::ReadSession(key, bytes); },
@@ -88,7 +102,7 @@ void Log(std::string_view record, Copy copy) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 3) return 0;
-  const auto kind = static_cast<sqlite::RecordKind>(data[0] % 6 + 1);
+  const auto kind = static_cast<sqlite::RecordKind>(data[0] % 8 + 1);
   const uint64_t key = data[2];
   std::string record(reinterpret_cast<const char*>(data) + 3, size - 3);
   if (data[1] % 4 != 0) sqlite::ByteWriter(&record).Seal(kind, key);
@@ -110,6 +124,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case sqlite::RecordKind::kHistory:
       Log(record, [=](std::string_view bytes) { return CopyHistory(key, bytes); });
+      break;
+    case sqlite::RecordKind::kTicket:
+      Ticket(key, record);
+      break;
+    case sqlite::RecordKind::kPayload:
+      Payload(key, record);
       break;
   }
   return 0;

@@ -29,7 +29,7 @@ class Daemon {
   }
 
   Outcome Run(Command command) {
-    const Submission submission{++ticket_, std::move(command)};
+    const Submission submission{++number_, std::move(command)};
     absl::StatusOr<StepResult> result =
         lane_->Step({&submission, 1}, std::chrono::steady_clock::now() + std::chrono::seconds(3));
     INFO(result.status().ToString());
@@ -70,7 +70,7 @@ class Daemon {
  private:
   const std::unique_ptr<Engine> engine_;
   std::unique_ptr<Adapter> lane_;
-  uint64_t ticket_ = 0;
+  uint64_t number_ = 0;
 };
 
 TEST_CASE("consul: a release grants to a waiter whom another daemon has answered before",

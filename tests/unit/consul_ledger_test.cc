@@ -25,7 +25,7 @@ class OneLane {
 
   const TestPrefix& prefix() const { return *shared_; }
   Outcome Run(Command command) {
-    const Submission submission{++ticket_, std::move(command)};
+    const Submission submission{++number_, std::move(command)};
     absl::StatusOr<StepResult> result = lane_->Step({&submission, 1}, In(milliseconds(5000)));
     REQUIRE(result.ok());
     return std::move(result->outcomes.front());
@@ -82,7 +82,7 @@ class OneLane {
   const std::unique_ptr<Engine> engine_ = OpenEngine(shared_->UrlText()).value();
   ledger::LedgerOptions options_;
   std::unique_ptr<Adapter> lane_;
-  uint64_t ticket_ = 0;
+  uint64_t number_ = 0;
 };
 
 bool Says(const Outcome& outcome, const std::string& part) {

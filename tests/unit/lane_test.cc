@@ -65,11 +65,11 @@ class Forgetful : public Adapter {
     result.outcomes.resize(batch.size());
     for (size_t i = 0; i < batch.size(); ++i) {
       result.outcomes[i].kind = OutcomeKind::kUnknown;
-      tickets_.push_back(batch[i].ticket);
+      numbers_.push_back(batch[i].number);
     }
     if (!batch.empty() || !found_out) return result;
-    for (uint64_t ticket : std::exchange(tickets_, {}))
-      result.settled.push_back({ticket, Outcome()});
+    for (uint64_t number : std::exchange(numbers_, {}))
+      result.settled.push_back({number, Outcome()});
     return result;
   }
   void Wake() override {}
@@ -77,7 +77,7 @@ class Forgetful : public Adapter {
 
  private:
   Guarantees guarantees_;
-  std::vector<uint64_t> tickets_;
+  std::vector<uint64_t> numbers_;
 };
 
 TEST_CASE("a lane does not ask again at once what became of a batch") {

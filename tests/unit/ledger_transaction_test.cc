@@ -1,5 +1,6 @@
 // Random batches through the rules: what a transaction says is exactly what it did, and Revert
 // takes back all of it.
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -19,7 +20,7 @@ class RandomCommands {
   void One() {
     bench_->context.client = Below(3);
     bench_->context.self = {1, Below(2) + 1};
-    switch (Below(10)) {
+    switch (Below(15)) {
       case 0:
         return Administer();
       case 1:
@@ -30,6 +31,14 @@ class RandomCommands {
       case 4:
       case 5:
         return TakeBack();
+      case 6:
+      case 7:
+        return Enqueue();
+      case 8:
+      case 9:
+        return Take();
+      case 10:
+        return Finish();
       default:
         return Ask();
     }
@@ -40,6 +49,50 @@ class RandomCommands {
   std::string Name() { return std::string(1, static_cast<char>('a' + Below(3))); }
   Id Session() { return MakeId(1'000'000 + Below(3)); }
   uint64_t Known() { return Below(static_cast<uint32_t>(claims_) + 1); }
+  // Of the last ones: those before are mostly gone.
+  Id KnownTicket() {
+    return MakeId(2'000'000 + tickets_ - std::min(tickets_, uint64_t{Below(20)}));
+  }
+  uint64_t KnownClaim() { return claims_ - std::min(claims_, uint64_t{Below(20)}); }
+
+  void Enqueue() {
+    EnqueueCommand command;
+    command.semaphore = Name();
+    command.ticket = MakeId(2'000'000 + ++tickets_);
+    command.limit = Below(4) == 0 ? 0 : Below(5) + 1;
+    command.adopt_limit = true;
+    command.priority = static_cast<int32_t>(Below(3));
+    command.delay_ms = Below(3) == 0 ? 100 : 0;
+    command.max_attempts = Below(3);
+    command.payload = std::make_shared<const std::string>("payload");
+    if (bench_->context.client != 0) command.requester = {"c", ++sequence_};
+    ledger::Enqueue(*bench_->editor, command, bench_->context);
+  }
+
+  void Take() {
+    TakeCommand command;
+    command.semaphore = Name();
+    command.claim = MakeId(++claims_);
+    command.session = Below(3) == 0 ? Session() : command.claim;
+    command.holder = std::string(1, static_cast<char>('x' + Below(2)));
+    command.keep = static_cast<OfferKept>(Below(3));
+    ledger::Take(*bench_->editor, command, bench_->context);
+  }
+
+  void Finish() {
+    if (Below(3) == 0) {
+      ledger::Ripen(*bench_->editor, {Name(), KnownTicket(), Below(3)}, bench_->context);
+      return;
+    }
+    FinishCommand command;
+    command.semaphore = Name();
+    command.claim = MakeId(KnownClaim());
+    command.result = static_cast<FinishCommand::Result>(Below(4));
+    command.reason = "because";
+    if (Below(2) == 0) command.retry_after_ms = Below(2) * 100;
+    if (bench_->context.client != 0) command.requester = {"c", ++sequence_};
+    ledger::Finish(*bench_->editor, command, bench_->context);
+  }
 
   void Ask() {
     AcquireCommand command = AcquireOf(Name(), ++claims_, Below(3) + 1, Below(2) == 0);
@@ -93,7 +146,20 @@ class RandomCommands {
     const Settings settings{.backfill = Below(2) == 0, .permits_per_holder = Below(3)};
     AdminCommand command = AdminOf(Name(), AdminPause{Below(2) == 0});
     const auto policy = static_cast<ShrinkPolicy>(Below(3));
-    switch (Below(6)) {
+    const Id ticket = Below(2) == 0 ? Id() : KnownTicket();
+    switch (Below(10)) {
+      case 6:
+        command.act = AdminCancelTicket{KnownTicket(), Below(2) == 0};
+        break;
+      case 7:
+        command.act = AdminPrioritizeTicket{KnownTicket(), static_cast<int32_t>(Below(3))};
+        break;
+      case 8:
+        command.act = AdminRequeue{ticket};
+        break;
+      case 9:
+        command.act = AdminPurge{ticket};
+        break;
       case 0:
         command.act = AdminCreate{Below(5) + 1, settings};
         break;
@@ -118,6 +184,7 @@ class RandomCommands {
   Bench* bench_;
   std::mt19937 random_;
   uint64_t claims_ = 0;
+  uint64_t tickets_ = 0;
   uint64_t sequence_ = 0;
 };
 
@@ -146,6 +213,8 @@ class Mirror {
       for (const auto& [id, waiter] : stored.waiters) {
         built.Apply(semaphore, WaiterChange{nullptr, waiter, EndCause::kNone});
       }
+      for (const auto& [id, ticket] : stored.tickets)
+        built.Apply(semaphore, TicketChange{nullptr, ticket, nullptr});
     }
     for (const auto& [id, session] : sessions_) built.Apply(SessionChange{nullptr, session});
     REQUIRE(Picture(built) == Picture(state));
@@ -156,6 +225,7 @@ class Mirror {
     SemaphoreRow row;
     std::map<Id, LeasePtr> leases;
     std::map<Id, WaiterPtr> waiters;
+    std::map<Id, TicketPtr> tickets;
   };
 
   template <typename Rows, typename Row>
@@ -178,12 +248,18 @@ class Mirror {
       CarryRow(&stored.leases, change.before, change.after);
     for (const WaiterChange& change : delta.waiters)
       CarryRow(&stored.waiters, change.before, change.after);
+    for (const TicketChange& change : delta.tickets) {
+      // The payload comes with the ticket, and never again.
+      REQUIRE((change.payload != nullptr) == (change.before == nullptr));
+      CarryRow(&stored.tickets, change.before, change.after);
+    }
     if (delta.after) {
       stored.row = *delta.after;
       return;
     }
     REQUIRE(stored.leases.empty());
     REQUIRE(stored.waiters.empty());
+    REQUIRE(stored.tickets.empty());
     semaphores_.erase(delta.name);
   }
 

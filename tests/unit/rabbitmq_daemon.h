@@ -60,7 +60,7 @@ class Daemon {
   }
 
   Outcome Do(Command command) {
-    const Submission submission{++tickets_, std::move(command)};
+    const Submission submission{++numbers_, std::move(command)};
     absl::StatusOr<StepResult> step =
         lane_->Step({&submission, 1}, std::chrono::steady_clock::now() + std::chrono::seconds(5));
     if (!step.ok()) FAIL(step.status());
@@ -71,7 +71,7 @@ class Daemon {
   std::vector<absl::StatusOr<Outcome>> DoAll(std::vector<Command> commands) {
     std::vector<Submission> batch;
     batch.reserve(commands.size());
-    for (Command& command : commands) batch.push_back({++tickets_, std::move(command)});
+    for (Command& command : commands) batch.push_back({++numbers_, std::move(command)});
     std::vector<absl::StatusOr<Outcome>> results(batch.size());
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
     absl::StatusOr<StepResult> step = lane_->Step(batch, deadline);
@@ -89,7 +89,7 @@ class Daemon {
       step = lane_->Step({}, std::chrono::steady_clock::now());
       if (!step.ok()) FAIL(step.status());
       for (Settled& settled : step->settled) {
-        results.at(settled.ticket - batch.front().ticket) = std::move(settled.outcome);
+        results.at(settled.number - batch.front().number) = std::move(settled.outcome);
         --unknown;
       }
     }
@@ -187,7 +187,7 @@ class Daemon {
 
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Adapter> lane_;
-  uint64_t tickets_ = 0;
+  uint64_t numbers_ = 0;
   std::map<Id, LeasePtr> granted_;
   std::map<Id, EndCause> ended_;
 };

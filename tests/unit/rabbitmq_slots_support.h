@@ -100,7 +100,7 @@ class Daemon {
   Connection* connection() { return connection_; }
 
   absl::StatusOr<Outcome> TryDo(Command command) {
-    const Submission submission{++tickets_, std::move(command)};
+    const Submission submission{++numbers_, std::move(command)};
     absl::StatusOr<StepResult> step =
         lane_->Step({&submission, 1}, std::chrono::steady_clock::now() + std::chrono::seconds(5));
     if (!step.ok()) return step.status();
@@ -198,7 +198,7 @@ class Daemon {
 
   Connection* connection_ = nullptr;
   std::unique_ptr<Adapter> lane_;
-  uint64_t tickets_ = 0;
+  uint64_t numbers_ = 0;
   std::map<Id, LeasePtr> granted_;
   std::map<Id, EndCause> ended_;
 };

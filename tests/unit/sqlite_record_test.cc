@@ -28,7 +28,30 @@ Lease FullLease() {
   lease.token = (5ull << 48) | 77;
   lease.granted_at_unix_ms = 1'700'000'000'000;
   lease.recall = {Recall::Reason::kLongestHold, 30'000};
+  lease.ticket = {12, 13};
+  lease.attempt = 14;
   return lease;
+}
+
+Ticket FullTicket() {
+  Ticket ticket;
+  ticket.id = {1, 2};
+  ticket.priority = -1000;
+  ticket.order = 1ull << 40;
+  ticket.state = TicketState::kDelayed;
+  ticket.attempt = 3;
+  ticket.max_attempts = 4;
+  ticket.back_off = {5, 600, 7'000};
+  ticket.delay_ms = 8'000;
+  ticket.delays = 9;
+  ticket.host = {10, 11};
+  ticket.lease = {12, 13};
+  ticket.content_type = "application/json";
+  ticket.payload_bytes = 65'536;
+  ticket.trace = "00-0af7-b7ad-01";
+  ticket.reasons = {{1, "one", 1'700'000'000'000}, {2, "", -5}};
+  ticket.enqueued_at_unix_ms = 1'700'000'000'001;
+  return ticket;
 }
 
 void CheckSameClaim(const Claim& a, const Claim& b) {
@@ -73,6 +96,12 @@ std::vector<Sample> Samples() {
   WriteWaiter(8, 5, waiter, &add("waiter", 8, [](uint64_t key, std::string_view bytes) {
                 return ReadWaiter(key, bytes).status();
               }));
+  WriteTicket(4, 5, FullTicket(), &add("ticket", 4, [](uint64_t key, std::string_view bytes) {
+                return ReadTicket(key, bytes).status();
+              }));
+  WritePayload(4, "the payload", &add("payload", 4, [](uint64_t key, std::string_view bytes) {
+                 return ReadPayload(key, bytes).status();
+               }));
   Session session;
   session.id = {2, 2};
   session.holder = "someone";
@@ -102,6 +131,7 @@ TEST_CASE("a semaphore's record is read as it was written") {
   row.settings = {true, 1000, 0, 3, 200'000};
   row.paused = true;
   row.destroying = true;
+  row.made_on_use = true;
   row.created_at_unix_ms = 12;
   std::string bytes;
   WriteSemaphore(4, row, &bytes);
@@ -125,6 +155,29 @@ TEST_CASE("a lease's record is read as it was written") {
   CHECK(read.lease->granted_at_unix_ms == lease.granted_at_unix_ms);
   CHECK(read.lease->recall == lease.recall);
   CHECK_FALSE(read.lease->foreign);
+  CHECK(read.lease->ticket == lease.ticket);
+  CHECK(read.lease->attempt == 14);
+}
+
+TEST_CASE("records of tickets and payloads are read as they were written") {
+  for (const Ticket& ticket : {FullTicket(), [] {
+                                 Ticket ticket;
+                                 ticket.id = {3, 4};
+                                 ticket.state = TicketState::kDead;
+                                 return ticket;
+                               }()}) {
+    std::string bytes;
+    WriteTicket(7, 8, ticket, &bytes);
+    const TicketRecord read = ReadTicket(7, bytes).value();
+    CHECK(read.semaphore == 8);
+    CHECK(*read.ticket == ticket);
+  }
+  for (const std::string& payload :
+       {std::string(), std::string("\0\xff", 2), std::string(100'000, 'x')}) {
+    std::string bytes;
+    WritePayload(7, payload, &bytes);
+    CHECK(ReadPayload(7, bytes).value() == payload);
+  }
 }
 
 TEST_CASE("a lease of a million permits takes no more room than one of a few") {
@@ -143,12 +196,14 @@ TEST_CASE("records of waiters and sessions are read as they were written") {
   static_cast<Claim&>(waiter) = FullLease();
   waiter.session = waiter.id;
   waiter.queued_at_unix_ms = -5;
+  waiter.works = true;
   std::string bytes;
   WriteWaiter(3, 2, waiter, &bytes);
   const WaiterRecord read = ReadWaiter(3, bytes).value();
   CHECK(read.semaphore == 2);
   CheckSameClaim(*read.waiter, waiter);
   CHECK(read.waiter->queued_at_unix_ms == -5);
+  CHECK(read.waiter->works);
 
   Session session{{1, 2}, {3, 4}, 5, 6, 7, true, "holder"};
   bytes.clear();

@@ -1,4 +1,4 @@
-#include "adapters/adapter.h"
+#include "adapters/commands.h"
 
 namespace semaphored {
 namespace {

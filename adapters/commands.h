@@ -1,0 +1,308 @@
+// What the server asks of an adapter. All names and numbers in commands have been checked by the
+// server. Above each stands what may become of it: the kinds of Outcome, with the fields that are
+// set.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "adapters/types.h"
+
+namespace semaphored {
+
+// Who asks, so that a repeated request gets the same answer. Without an id (sequence 0) each is
+// new.
+struct Requester {
+  std::string client_id;
+  uint64_t sequence = 0;
+};
+
+// Takes permits, or a place in the queue.
+//   kGranted (lease), kQueued (position; later the event kGranted or kWaitEnded), kFull,
+//   kHolderCap, kPaused, kWithheld, kLimitMismatch (number = the stored limit), kExceedsLimit
+//   (number = the limit), kNoSuchSemaphore, kDestroyed, kLimitReached, kTooOld, kReused,
+//   kSessionLost, kUnusable.
+// A repeated request finds its waiter or its living lease again, moved to this node if it was
+// detached; if the lease has ended: kNotHeld with the cause where it is known.
+struct AcquireCommand {
+  Requester requester;
+  std::string semaphore;
+  Id claim;    // New, made by the server. A repeated request is answered with the first one's.
+  Id session;  // Equal to claim: detached. Otherwise a session that OpenSession made.
+  uint32_t permits = 1;
+  uint32_t limit = 0;  // 0: must exist.
+  bool adopt_limit = false;
+  bool wait = false;
+  int32_t priority = 0;
+  int64_t ttl_ms = 0;
+  std::string holder;
+};
+
+// Gives permits back: all (slots empty) or some.
+//   kReleased (number = permits released, remaining, lease = what is left of it), kNotHeld (cause),
+//   kNoSuchSlot, kTooOld, kReused.
+struct ReleaseCommand {
+  Requester requester;
+  std::string semaphore;
+  Id claim;
+  Slots slots;
+};
+
+// kHeld (lease) or kNotHeld (cause). By claim, or, if claim is empty, by slot and token (number64 =
+// the token that holds the slot now, 0 = none).
+struct VerifyCommand {
+  std::string semaphore;
+  Id claim;
+  uint32_t slot = 0;
+  uint64_t token = 0;
+};
+
+// Ends a lease or a wait that is not ended by its holder: its TTL, its wait, its recall ran out,
+// its client went away.
+//   kDone; kNotHeld: it is gone already; kStale: the condition does not hold any more, nothing was
+//   done.
+struct EndCommand {
+  std::string semaphore;
+  Id claim;
+  EndCause cause = EndCause::kExpired;
+  // Only if the session that the claim hangs on still has this epoch. 0: any.
+  uint32_t epoch = 0;
+  // Only if it still waits (for a wait that ran out or was given up): a lease is not touched.
+  bool only_waiting = false;
+};
+
+// Asks the holder to give a lease back. kDone (lease), kNotHeld.
+struct RecallCommand {
+  std::string semaphore;
+  Id claim;
+  Recall recall;
+};
+
+// Moves a detached claim to this node: epoch + 1. kHeld (lease; `changed` if it was moved now),
+// kStillWaiting, kNotHeld (cause), kBelongsToSession. Hosted here already: the same answer, without
+// a write.
+struct AdoptCommand {
+  std::string semaphore;
+  Id claim;
+};
+
+// Puts a ticket into the semaphore's queue, where it outlives its client.
+//   kEnqueued (claim = the ticket's id, position; 0: it is delayed, or has been given to a worker
+//   at once), kLimitMismatch (number = the stored limit), kNoSuchSemaphore, kDestroyed,
+//   kLimitReached, kTooOld, kReused, kUnusable, kUnsupported.
+// A full, paused or closed semaphore is no reason to refuse. A repeated request has the ticket of
+// the first one, with the position that it has now.
+struct EnqueueCommand {
+  Requester requester;
+  std::string semaphore;
+  Id ticket;           // New, made by the server.
+  uint32_t limit = 0;  // As in AcquireCommand.
+  bool adopt_limit = false;
+  int32_t priority = 0;
+  int64_t delay_ms = 0;       // Not before so long after it was enqueued.
+  uint32_t max_attempts = 0;  // 0: no bound.
+  BackOff back_off;
+  std::string content_type;
+  std::string trace;
+  PayloadPtr payload;
+};
+
+// What becomes of an offer to work for which there is no ticket now.
+enum class OfferKept : uint8_t {
+  kNo = 0,
+  kWhileTickets = 1,  // It stands if some ticket, not counting dead letters, may still come.
+  kAlways = 2,        // It stands: whatever is enqueued later comes to it.
+};
+
+// Offers to carry out one ticket.
+//   kGranted (lease; report->tickets has the ticket with its payload), kQueued (the offer stands;
+//   later the event kGranted or kWaitEnded), kNothing (there is no ticket, or with kNo none that is
+//   eligible), kLimitReached, kNoSuchSemaphore, kDestroyed, kSessionLost, kUnsupported; with kNo
+//   also kFull, kHolderCap, kPaused and kWithheld, where there is an eligible ticket.
+// Whatever is not kGranted or kQueued leaves nothing behind.
+struct TakeCommand {
+  std::string semaphore;
+  Id claim;    // New, made by the server.
+  Id session;  // As in AcquireCommand.
+  int64_t ttl_ms = 0;
+  std::string holder;
+  OfferKept keep = OfferKept::kNo;
+};
+
+// What has become of a ticket that a worker took. The lease ends with it.
+//   kReleased (number = 1), kNotHeld (cause): the lease has ended before, and nothing was done: the
+//   ticket was, or will be, given to another; kNoSuchTicket: it is not a ticket's lease; kTooOld,
+//   kReused, kUnsupported.
+struct FinishCommand {
+  enum class Result : uint8_t {
+    kDone = 0,     // It was carried out; the ticket goes.
+    kFailed = 1,   // It comes back after retry_after_ms, or its back-off; or it becomes a dead
+                   // letter, if this was the last attempt.
+    kReject = 2,   // It will never work: a dead letter.
+    kPutBack = 3,  // It was not begun: back to its place, and the attempt does not count.
+  };
+  Requester requester;
+  std::string semaphore;
+  Id claim;
+  Result result = Result::kDone;
+  std::string reason;  // Of kFailed and kReject; cut if it is long.
+  std::optional<int64_t> retry_after_ms;
+};
+
+// A delay is over: the ticket is eligible. kDone; kNoSuchTicket; kStale: it is not in this delay
+// any more; kUnsupported.
+struct RipenCommand {
+  std::string semaphore;
+  Id ticket;
+  uint32_t delay = 0;  // Ticket::delays.
+};
+
+// Makes a session on this node. kDone; kLimitReached; done twice with the same id: kDone.
+struct OpenSessionCommand {
+  Id session;
+  std::string client_id;
+  int64_t ttl_ms = 0;
+  std::string holder;
+  bool release_on_disconnect = false;
+};
+
+// Moves a session to this node: epoch + 1 (not if it is here already; `changed` tells).
+//   kDone with `session` and `claims` (all that it has, by semaphore; within one, leases and
+//   waiters in the order in which they asked), kSessionLost.
+struct AdoptSessionCommand {
+  Id session;
+};
+
+// Removes the session's row once its claims are ended; ends what is left with `cause`.
+//   kDone, kSessionLost, kStale (another epoch; 0: any).
+struct CloseSessionCommand {
+  Id session;
+  uint32_t epoch = 0;
+  EndCause cause = EndCause::kExpired;
+};
+
+// Everything that hangs on nodes which are dead: on other incarnations of this node, on any other
+// node if the store is exclusive, and on `dead` in these incarnations or earlier ones (whose
+// successors may have died before they took over). kDone with `orphans`. Nothing is moved.
+struct OrphansCommand {
+  std::vector<NodeRef> dead;
+};
+
+struct AdminCreate {
+  uint32_t limit = 0;
+  Settings settings;
+};
+enum class ShrinkPolicy : uint8_t { kWait = 0, kRecall = 1, kRefuse = 2 };
+struct AdminResize {
+  enum class Change : uint8_t { kSet, kAdd, kRemove };
+  Change change = Change::kSet;
+  uint32_t amount = 0;
+  uint32_t limit_max = 0;  // The daemon's.
+  ShrinkPolicy policy = ShrinkPolicy::kWait;
+  std::optional<int64_t> grace_ms;  // nullopt: the semaphore's own.
+};
+struct AdminConfigure {
+  Settings settings;
+};
+enum class DestroyPolicy : uint8_t { kRefuse = 0, kWait = 1, kForce = 2 };
+struct AdminDestroy {
+  DestroyPolicy policy = DestroyPolicy::kRefuse;
+};
+struct AdminPause {
+  bool paused = true;
+};
+struct AdminRevoke {
+  Id claim;            // One lease, or …
+  std::string holder;  // … those of a holder, or, with both empty, all.
+  int64_t grace_ms = 0;
+};
+struct AdminPrune {};
+struct AdminDescribe {
+  uint32_t rows_max = 0;
+};
+
+// By age: the ticket with the lowest `order` above `after_order` first. kDone with
+// report->tickets (without payloads) and `more`.
+struct AdminListTickets {
+  uint64_t after_order = 0;
+  uint32_t rows_max = 100;
+  // Empty: all states.
+  std::vector<TicketState> states;
+};
+// kDone with report->tickets (one, with its payload); kNoSuchTicket.
+struct AdminShowTicket {
+  Id ticket;
+};
+// The ticket goes, in whatever state; kInUse: it is being carried out, and `force`, which revokes
+// its lease, was not asked for.
+struct AdminCancelTicket {
+  Id ticket;
+  bool force = false;
+};
+// A new place; within its priority it goes by age.
+struct AdminPrioritizeTicket {
+  Id ticket;
+  int32_t priority = 0;
+};
+// A dead letter, or with an empty id all of them, back to its old place as if never tried. number =
+// how many. kNoSuchTicket: it is no dead letter. kLimitReached: there is no room for so many.
+struct AdminRequeue {
+  Id ticket;
+};
+// A dead letter, or with an empty id all of them, is removed. number = how many.
+struct AdminPurge {
+  Id ticket;
+};
+
+// One administrative act on one semaphore.
+//   kDone with `info` (the semaphore after the act; none when it is gone), changed, number = leases
+//   affected; kNoSuchSemaphore, kRevisionMismatch (info), kAlreadyExists (info), kInUse (info),
+//   kWouldOvershoot (info), kOutOfRange (a limit below 0 or above limit_max), kLimitReached,
+//   kNoSuchTicket, kDestroyed, kUnsupported, kTooOld, kReused. A destroy is kInUse while there are
+//   tickets, unless it is forced.
+struct AdminCommand {
+  Requester requester;
+  std::string semaphore;
+  uint64_t expected_revision = 0;
+  std::variant<AdminCreate, AdminResize, AdminConfigure, AdminDestroy, AdminPause, AdminRevoke,
+               AdminPrune, AdminDescribe, AdminListTickets, AdminShowTicket, AdminCancelTicket,
+               AdminPrioritizeTicket, AdminRequeue, AdminPurge>
+      act;
+};
+
+// Names in alphabetical order, without rows. kDone with `infos`, `more`.
+struct ListCommand {
+  std::string prefix;
+  std::string after;
+  uint32_t rows_max = 100;
+};
+
+// Newest first. kDone with `history`, `more`; kUnsupported. An empty name: of all semaphores.
+struct HistoryCommand {
+  std::string semaphore;
+  uint32_t rows_max = 100;
+  uint64_t before = 0;
+};
+
+// From now on (or no longer) StepResult::changes are filled in. kDone.
+struct WatchCommand {
+  bool on = true;
+};
+
+using Command =
+    std::variant<AcquireCommand, ReleaseCommand, VerifyCommand, EndCommand, RecallCommand,
+                 AdoptCommand, OpenSessionCommand, AdoptSessionCommand, CloseSessionCommand,
+                 OrphansCommand, AdminCommand, ListCommand, HistoryCommand, WatchCommand,
+                 EnqueueCommand, TakeCommand, FinishCommand, RipenCommand>;
+
+// True for a command that cannot change anything, whatever its outcome.
+bool IsReadOnly(const Command& command);
+
+// The name of the semaphore that a command is about; empty for those about sessions, lists and all.
+std::string_view SemaphoreOf(const Command& command);
+
+}  // namespace semaphored
