@@ -77,7 +77,11 @@ Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const C
   const SessionPtr session = editor.state().FindSession(command.session);
   if (!session) return Simply(OutcomeKind::kSessionLost);
   if (command.epoch != 0 && session->epoch != command.epoch) return Simply(OutcomeKind::kStale);
-  for (const ClaimInfo& info : ClaimsOf(editor.state(), command.session)) {
+  // Who waits goes first: what the leases leave behind, room or a ticket, is not for a session that
+  // ends.
+  std::vector<ClaimInfo> claims = ClaimsOf(editor.state(), command.session);
+  std::ranges::stable_partition(claims, [](const ClaimInfo& info) { return !info.lease; });
+  for (const ClaimInfo& info : claims) {
     EndCommand end;
     end.semaphore = info.semaphore;
     end.claim = info.lease ? info.lease->id : info.waiter->id;

@@ -205,6 +205,26 @@ CONTRACT_CASE("ticket ends: a worker that dies in its last attempt leaves a dead
   CHECK(tickets.Show(id).ticket->state == TicketState::kDead);
 }
 
+CONTRACT_CASE("ticket ends: what a session leaves behind does not come to its own offers") {
+  if (!KeepsTickets(world)) return;
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 1);
+  const Tickets tickets(&world, &daemon);
+  const Id session = world.NewId();
+  REQUIRE(daemon.OpenSession(session).kind == OutcomeKind::kDone);
+  const Id id = tickets.Put({.max_attempts = 2});
+  tickets.Get({.session = session});
+  tickets.Offer({.keep = OfferKept::kAlways, .session = session});
+  const Id waiter = daemon.Queue("s", {.priority = -1, .session = session});
+  REQUIRE(daemon.Do(CloseSessionCommand{session, 0, EndCause::kExpired}).kind ==
+          OutcomeKind::kDone);
+  CHECK(tickets.Show(id).ticket->state == TicketState::kQueued);
+  CHECK(tickets.Show(id).ticket->attempt == 1);
+  const std::vector<SeenEvent> events = daemon.TakeEvents();
+  CHECK(ClaimsIn(events, Event::Kind::kGranted).empty());
+  CHECK(Saw(events, Event::Kind::kWaitEnded, waiter, EndCause::kExpired));
+}
+
 CONTRACT_CASE("ticket ends: one that comes back goes to the next offer at once") {
   if (!KeepsTickets(world)) return;
   Daemon& daemon = world.daemon();
