@@ -80,7 +80,8 @@ Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const C
   // Who waits goes first: what the leases leave behind, room or a ticket, is not for a session that
   // ends.
   std::vector<ClaimInfo> claims = ClaimsOf(editor.state(), command.session);
-  std::ranges::stable_partition(claims, [](const ClaimInfo& info) { return !info.lease; });
+  std::stable_partition(claims.begin(), claims.end(),
+                        [](const ClaimInfo& info) { return !info.lease; });
   for (const ClaimInfo& info : claims) {
     EndCommand end;
     end.semaphore = info.semaphore;
