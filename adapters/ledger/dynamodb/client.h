@@ -1,49 +1,17 @@
 // DynamoDB's JSON interface over kept connections, each request signed. Used by one thread at a
-// time, but for Stop().
+// time.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "adapters/adapter.h"
 #include "adapters/ledger/dynamodb/credentials.h"
+#include "adapters/ledger/dynamodb/reply.h"
 #include "adapters/ledger/dynamodb/url.h"
-#include "adapters/types.h"
-#include "nlohmann/json.hpp"
 
 namespace semaphored::dynamodb {
-
-using nlohmann::json;
-
-struct Request {
-  std::string operation;  // "TransactWriteItems"
-  json body;              // Without secrets: it may be named in an error.
-};
-
-struct Reply {
-  enum class Kind : uint8_t {
-    kAnswered,  // 200.
-    kRefused,   // It was not carried out and will not be: `error` and `status` say why.
-    kBroken,    // Nobody knows: a write may have been carried out, or may be yet.
-  };
-  Kind kind = Kind::kBroken;
-  json body;          // Of the answer, or of the refusal (CancellationReasons, …).
-  std::string error;  // The engine's name of a refusal without its namespace, such as
-                      // "TransactionCanceledException"; empty: none.
-  // Canonical: UNAVAILABLE for throttling that did not end in time and for what is not reached,
-  // PERMISSION_DENIED, UNAUTHENTICATED, NOT_FOUND (the table), OUT_OF_RANGE (more than the engine
-  // takes at once), INVALID_ARGUMENT, …
-  absl::Status status;
-
-  bool answered() const { return kind == Kind::kAnswered; }
-};
-
-// What came, or did not (another curl_code than CURLE_OK), as a Reply. An answer whose X-Amz-Crc32
-// is not that of its body is kBroken.
-Reply JudgeReply(int curl_code, int http_status, std::string body, const std::string& detail = "");
 
 class Client {
  public:
@@ -54,8 +22,11 @@ class Client {
 
   // A request that may be repeated: reads, and writes with a ClientRequestToken, or under a
   // condition that makes a second one harmless. Repeated, with pauses of random length that grow,
-  // while it is throttled, while the engine is at fault (5xx), and if its answer was lost; never
-  // past `deadline`, nor past the URL's time-out. kBroken: one of the attempts may still land.
+  // while it is throttled, while a transaction is at its items (TransactionConflictException,
+  // TransactionInProgressException), while the engine is at fault (5xx), and if its answer was
+  // lost; never past `deadline`, nor past the URL's time-out. The reasons of a
+  // TransactionCanceledException are not looked at. kBroken: the answer of one of the attempts was
+  // lost, and the last was not answered; that one may still land.
   Reply Repeat(const Request& request, SteadyTime deadline);
   // Sent again only where the one before was certainly not carried out (throttled, not reached).
   Reply Once(const Request& request, SteadyTime deadline);

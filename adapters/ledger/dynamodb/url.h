@@ -1,7 +1,11 @@
 // What the URL of a DynamoDB store says.
 //
 //   dynamodb://eu-west-1/semaphored
-//   dynamodb://eu-west-1/semaphored?endpoint=http://127.0.0.1:8000&lanes=4&profile=ci
+//   dynamodb://eu-west-1/semaphored?lanes=4&profile=ci&history_h=720
+//   dynamodb://local/semaphored?endpoint=http://127.0.0.1:8000
+//
+// Options: endpoint, ca_file, profile, lanes, timeout_ms, poll_min_ms, poll_max_ms, history_h.
+// Keys are never among them: see credentials.h.
 #pragma once
 
 #include <chrono>
@@ -16,7 +20,7 @@ struct Url {
   std::string table = "semaphored";
   // Empty: https://dynamodb.<region>.amazonaws.com. Without a path.
   std::string endpoint;
-  std::string ca_file;  // Empty: the system's.
+  std::string ca_file;  // PEM; empty: the system's.
   std::string profile;  // Of the shared files; empty: AWS_PROFILE, or "default".
   int lanes = 4;
   // For each request, its repetitions included.
