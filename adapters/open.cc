@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "adapters/ledger/consul/engine.h"
+#include "adapters/ledger/dynamodb/engine.h"
 #include "adapters/ledger/dynamodb/table.h"
 #include "adapters/ledger/dynamodb/url.h"
 #include "adapters/ledger/postgres/engine.h"
@@ -147,11 +148,6 @@ absl::StatusOr<std::string> MakePostgresSchema(const std::string& url, const Pro
   return absl::StrCat("the schema '", parsed->schema, "' is there and can be used");
 }
 
-// The store is on its way; its table can be made.
-absl::StatusOr<std::unique_ptr<Engine>> OpenDynamo(const std::string&) {
-  return absl::UnimplementedError("dynamodb: the store is not there yet");
-}
-
 absl::StatusOr<std::string> DynamoSchema(const std::string& url) {
   const absl::StatusOr<dynamodb::Url> parsed = dynamodb::ReadUrl(url);
   if (!parsed.ok()) return parsed.status();
@@ -180,7 +176,7 @@ constexpr Scheme kSchemes[] = {
     {"postgres", postgres::OpenPostgres, PostgresSchema, MakePostgresSchema},
     {"postgresql", postgres::OpenPostgres, PostgresSchema, MakePostgresSchema},
     {"consul", consul::OpenConsul, nullptr, nullptr},
-    {"dynamodb", OpenDynamo, DynamoSchema, MakeDynamoSchema},
+    {"dynamodb", dynamodb::OpenDynamo, DynamoSchema, MakeDynamoSchema},
     {"amqp", rabbitmq::OpenRabbit, nullptr, nullptr},
     {"amqps", rabbitmq::OpenRabbit, nullptr, nullptr}};
 

@@ -12,12 +12,6 @@ namespace {
 constexpr size_t kKeysAtOnce = 100;  // DynamoDB's own bound.
 constexpr int kRoundsMax = 50;       // Of asking for what was left out.
 
-json Values(const std::map<std::string, uint64_t>& numbers) {
-  json values = json::object();
-  for (const auto& [name, number] : numbers) values[absl::StrCat(":", name)] = Number(number);
-  return values;
-}
-
 void Merge(const json& more, const char* where, json* operation) {
   if (more.empty()) return;
   json& there = (*operation)[where];
@@ -47,7 +41,7 @@ Condition Condition::And(const char* name, uint64_t number) const {
     one.text_ = absl::StrCat("attribute_not_exists(#", name, ")");
   } else {
     one.text_ = absl::StrCat("#", name, " = :is_", name);
-    one.numbers_[absl::StrCat("is_", name)] = number;
+    one.values_[absl::StrCat("is_", name)] = Number(number);
   }
   return And(one);
 }
@@ -58,11 +52,18 @@ Condition Condition::IsNot(const char* flag) {
   return one;
 }
 
+Condition Condition::IsText(const char* name, const std::string& text) {
+  Condition one(absl::StrCat("#", name, " = :is_", name));
+  one.names_[name] = name;
+  one.values_[absl::StrCat("is_", name)] = Text(text);
+  return one;
+}
+
 Condition Condition::Below(const char* name, uint64_t number) {
   Condition one(
       absl::StrCat("(attribute_not_exists(#", name, ") OR #", name, " < :below_", name, ")"));
   one.names_[name] = name;
-  one.numbers_[absl::StrCat("below_", name)] = number;
+  one.values_[absl::StrCat("below_", name)] = Number(number);
   return one;
 }
 
@@ -71,7 +72,7 @@ Condition Condition::And(const Condition& other) const {
   if (!both.text_.empty() && !other.text_.empty()) both.text_ += " AND ";
   both.text_ += other.text_;
   both.names_.insert(other.names_.begin(), other.names_.end());
-  both.numbers_.insert(other.numbers_.begin(), other.numbers_.end());
+  both.values_.insert(other.values_.begin(), other.values_.end());
   return both;
 }
 
@@ -82,7 +83,9 @@ void Condition::Write(json* operation) const {
   if (text_.find("#pk") != std::string::npos) names["#pk"] = kPartitionKey;
   for (const auto& [placeholder, name] : names_) names[absl::StrCat("#", placeholder)] = name;
   Merge(names, "ExpressionAttributeNames", operation);
-  Merge(Values(numbers_), "ExpressionAttributeValues", operation);
+  json values = json::object();
+  for (const auto& [placeholder, value] : values_) values[absl::StrCat(":", placeholder)] = value;
+  Merge(values, "ExpressionAttributeValues", operation);
 }
 
 // ---- single requests ----

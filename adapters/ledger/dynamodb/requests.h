@@ -24,6 +24,7 @@ class Condition {
   // The attribute is this number; 0: or it is not there.
   static Condition Is(const char* name, uint64_t number) { return None().And(name, number); }
   static Condition IsNot(const char* flag);
+  static Condition IsText(const char* name, const std::string& text);
   // The attribute is not there, or is a lower number.
   static Condition Below(const char* name, uint64_t number);
 
@@ -38,7 +39,7 @@ class Condition {
   explicit Condition(std::string text) : text_(std::move(text)) {}
   std::string text_;
   std::map<std::string, std::string> names_;  // By placeholder, without '#'.
-  std::map<std::string, uint64_t> numbers_;   // By placeholder, without ':'.
+  std::map<std::string, json> values_;        // By placeholder, without ':'.
 };
 
 // Changes of an item that is there, or is made.
