@@ -157,6 +157,7 @@ std::shared_ptr<CredentialSource> FindCredentials(const std::string& profile) {
   CredentialOptions options;
   options.profile = profile;
   options.environment = [](const char* name) -> std::optional<std::string> {
+    // Nobody changes the environment of a daemon. NOLINTNEXTLINE(concurrency-mt-unsafe)
     const char* const value = std::getenv(name);
     if (value == nullptr) return std::nullopt;
     return value;

@@ -14,7 +14,7 @@
 namespace semaphored::dynamodb {
 namespace {
 
-constexpr size_t kAnswerBytesMax = 64 * 1024;
+constexpr size_t kAnswerBytesMax = 65'536;
 
 struct HandleDeleter {
   void operator()(void* handle) const { curl_easy_cleanup(handle); }

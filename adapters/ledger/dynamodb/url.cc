@@ -22,7 +22,7 @@ constexpr size_t kTableBytesMin = 3;  // DynamoDB's own bounds.
 constexpr size_t kTableBytesMax = 255;
 constexpr size_t kOptionBytesShown = 40;
 constexpr int64_t kLanesMax = 64;
-constexpr int64_t kHistoryMax_h = 24 * 3660;
+constexpr int64_t kHistoryMax_h = 87'600;  // Ten years.
 
 absl::Status Bad(absl::string_view why) {
   return absl::InvalidArgumentError(
