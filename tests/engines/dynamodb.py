@@ -1,7 +1,8 @@
 """DynamoDB Local, Amazon's own stand-in for the service, for the tests: on a port of its own.
 
 As a program:  dynamodb.py fetch           brings its package into the cache, unless it is there
-               dynamodb.py start FOLDER    starts one if none runs there; FOLDER/url says how to reach it
+               dynamodb.py start FOLDER    starts one if none runs there; FOLDER/url says how to
+                                           reach it
                dynamodb.py stop FOLDER     stops it and removes its data
 As a class: DynamoServer. Processes are known by their ids, never by a name.
 

@@ -138,7 +138,8 @@ TEST_CASE("dynamodb: nothing of a node that was declared dead lands", "[dynamodb
   const SemaphoreRow row = Make(open, "s");
   NodeTable other(table.url(), TestCredentials());
   REQUIRE(other.Join("b").ok());
-  for (const NodeStore::Node& node : other.Observe().value()) {
+  const std::vector<NodeStore::Node> nodes = other.Observe().value();
+  for (const NodeStore::Node& node : nodes) {
     if (node.ref == open.self) REQUIRE(other.DeclareDead(node).value_or(false));
   }
   Transaction grant = Grant(open, row, MakeLease(open, 1));
