@@ -45,7 +45,7 @@ class RawClient {
   void Run() {
     // What the first conditions rest upon.
     TransactionRequest first(table_);
-    for (const char* what : {"LANE", "HEAD", "SESSION"}) first.Put(Item(what, 0));
+    for (const char* what : {"LANE", "HEAD", "SESSION"}) first.Put(Item(what, 1));
     if (!Carry(first)) return;
     while (!shared_->broken && !shared_->meter.Over(Clock::now())) {
       const TimePoint sent = Clock::now();
@@ -80,7 +80,7 @@ class RawClient {
     TransactionRequest transaction(table_);
     Begin(&transaction);
     transaction.Put(Item("LEASE", number_));
-    transaction.Check(KeyOf("SESSION"), Condition::Is("n", 0));
+    transaction.Check(KeyOf("SESSION"), Condition::Is("n", 1));
     return Carry(transaction);
   }
 
@@ -106,7 +106,7 @@ class RawClient {
   const std::string name_;
   dynamodb::Client client_;
   Shared* const shared_;
-  uint64_t number_ = 0;
+  uint64_t number_ = 1;
   uint64_t requests_ = 0;
 };
 
