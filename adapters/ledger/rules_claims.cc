@@ -209,6 +209,8 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
         return;
       continue;
     }
+    if (context.grants_max != 0 && editor.let_in() >= context.grants_max)
+      return editor.AdvanceLater(*semaphore);
     // Erasing invalidates no other place of the tree, so `at` stays good.
     if (!GrantTo(editor, semaphore, *waiter, waiter, context)) return;
   }

@@ -68,8 +68,7 @@ class DynamoProxy {
 
   struct Counted {
     std::map<std::string, int> requests;  // By operation.
-    double units = 0;                     // Read and write units, as DynamoDB counts them.
-    double write_units = 0;
+    size_t items = 0;                     // In transactions.
   };
   // Since the last call.
   Counted Take();

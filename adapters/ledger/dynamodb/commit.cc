@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/ledger/dynamodb/news_text.h"
 #include "adapters/ledger/dynamodb/random.h"
 #include "adapters/ledger/dynamodb/table.h"
 
@@ -188,6 +189,17 @@ void DynamoStore::Writer::AddClaims(const SemaphoreDelta& delta, Planned* planne
   uint64_t& digest = planned->head.digest;
   const auto leases = Fold<LeasePtr>(delta.leases);
   const auto waiters = Fold<WaiterPtr>(delta.waiters);
+  absl::flat_hash_map<Id, const Claim*> before;
+  for (const auto& lease : leases) {
+    if (lease.before) before[lease.before->id] = lease.before.get();
+  }
+  for (const auto& waiter : waiters) {
+    if (waiter.before) before[waiter.before->id] = waiter.before.get();
+  }
+  const auto stood = [&](const Claim& claim) {
+    const auto found = before.find(claim.id);
+    return found == before.end() ? nullptr : found->second;
+  };
   // What goes first: a place in the queue may be taken by another.
   for (const auto& lease : leases) {
     if (!lease.before) continue;
@@ -214,7 +226,7 @@ void DynamoStore::Writer::AddClaims(const SemaphoreDelta& delta, Planned* planne
     if (lease.before && DigestOf(*lease.before, lease.before->token) == own) continue;
     const Key key = LeaseKey(delta.name, *lease.after);
     PutOnce(key, WriteLease(key, *lease.after, token, name_of_client_));
-    IndexClaim(delta.name, *lease.after);
+    IndexClaim(delta.name, *lease.after, stood(*lease.after));
   }
   for (const auto& waiter : waiters) {
     if (!waiter.after) continue;
@@ -222,12 +234,14 @@ void DynamoStore::Writer::AddClaims(const SemaphoreDelta& delta, Planned* planne
     planned->came.emplace_back(waiter.after.get(), true);
     const Key key = WaiterKey(delta.name, *waiter.after);
     PutOnce(key, WriteWaiter(key, *waiter.after, name_of_client_));
-    IndexClaim(delta.name, *waiter.after);
+    IndexClaim(delta.name, *waiter.after, stood(*waiter.after));
   }
 }
 
 // So that whoever looks for the claims of a session, or of a node, finds the semaphore.
-void DynamoStore::Writer::IndexClaim(const std::string& semaphore, const Claim& claim) {
+void DynamoStore::Writer::IndexClaim(const std::string& semaphore, const Claim& claim,
+                                     const Claim* before) {
+  if (before != nullptr && (!claim.detached() || before->host.number == claim.host.number)) return;
   if (claim.detached()) {
     // Those of other nodes were written by them.
     if (claim.host.number != store_->options_.self.number || store_->hosted_at_.contains(semaphore))
@@ -326,6 +340,7 @@ void DynamoStore::Writer::AddSessions(const Transaction& transaction) {
 // ---- conditions, answers, history, mail ----
 
 void DynamoStore::Writer::AddReads(const Transaction& transaction) {
+  if (transaction.reads.size() > kReadsMax) return;
   for (const ledger::ReadCondition& read : transaction.reads) {
     request_.Check(HeadKey(read.semaphore), read.revision == 0
                                                 ? Condition::Absent()
@@ -395,12 +410,23 @@ std::string DynamoStore::Writer::Stamp() const {
 
 void DynamoStore::Writer::AddMail(const Transaction& transaction) {
   const int64_t expires_at_s = store_->options_.now_unix_ms() / 1000 + kMailKeptS;
+  absl::flat_hash_map<std::string, Word> words;
   for (const auto& [node, semaphore] : transaction.concerns) {
-    const Planned* planned = Find(semaphore);
-    Word word;
-    word.semaphore = semaphore;
-    word.revision = planned != nullptr && planned->stands ? planned->revision : 0;
-    word.stamp = Stamp();
+    const auto [at, is_new] = words.try_emplace(semaphore);
+    Word& word = at->second;
+    if (is_new) {
+      word.semaphore = semaphore;
+      word.stamp = Stamp();
+      const Planned* planned = Find(semaphore);
+      if (planned != nullptr && planned->stands) {
+        const size_t place = static_cast<size_t>(planned - planned_.data());
+        word.revision = planned->revision;
+        word.details = WriteNews(
+            transaction, transaction.semaphores[place],
+            [this](const Lease& lease) { return TokenOfLease(lease); }, planned->head.digest,
+            planned->head.history_number);
+      }
+    }
     PutOnce(MailKey(node, semaphore), WriteWord(node, word, expires_at_s));
   }
 }

@@ -55,7 +55,8 @@ class DynamoStore::Writer {
   ledger::CommitResult Add(const ledger::SemaphoreDelta& delta);
   void AddClaims(const ledger::SemaphoreDelta& delta, Planned* planned);
   void AddHead(const ledger::SemaphoreDelta& delta, const Planned& planned);
-  void IndexClaim(const std::string& semaphore, const Claim& claim);
+  // `before`: as it stood before the batch, or nullptr.
+  void IndexClaim(const std::string& semaphore, const Claim& claim, const Claim* before);
   void AddFloors();
   void AddSessions(const ledger::Transaction& transaction);
   void AddSession(const ledger::SessionPtr& before, const ledger::SessionPtr& after);
@@ -85,6 +86,10 @@ class DynamoStore::Writer {
   std::vector<std::pair<Id, std::string>> indexed_;
   std::vector<std::string> hosted_at_;
 };
+
+// What is only read is a condition of the transaction up to this many; more of them are looked at
+// before. They are what commands rest upon that change nothing, or of a session with many claims.
+inline constexpr size_t kReadsMax = 16;
 
 // The requests of waiters that stood before the batch: none of them was answered.
 absl::flat_hash_set<std::pair<uint32_t, uint64_t>> RequestsThatWaited(

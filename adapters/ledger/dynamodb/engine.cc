@@ -16,6 +16,9 @@ namespace {
 // A lease is an item, of 400 KB at most; its slots, where none stands beside another, take 8 bytes
 // each.
 constexpr uint32_t kPermitsPerRequestMax = 10'000;
+// A waiter that is let in is up to four items: its place, its lease, its client's answer, and its
+// session, which must still be where it was.
+constexpr uint32_t kGrantsPerCommitMax = 20;
 // A queue is read whole, a page of 1 MB (some 3,000 waiters) after the other.
 constexpr uint32_t kWaitersMax = 20'000;
 
@@ -27,6 +30,7 @@ class DynamoEngine : public Engine {
     guarantees_.push = false;
     guarantees_.history = url_.history.count() > 0;
     guarantees_.permits_per_request_max = kPermitsPerRequestMax;
+    guarantees_.grants_per_commit_max = kGrantsPerCommitMax;
     guarantees_.lanes_max = static_cast<uint32_t>(url_.lanes);
   }
 

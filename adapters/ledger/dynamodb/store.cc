@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/dynamodb/commit.h"
+#include "adapters/ledger/dynamodb/news_text.h"
 #include "adapters/ledger/dynamodb/node_table.h"
 #include "adapters/ledger/dynamodb/random.h"
 
@@ -100,6 +101,27 @@ absl::Status DynamoStore::Prepare(const Transaction& transaction, bool* answered
   return absl::OkStatus();
 }
 
+// True: one of the many semaphores that were only read has changed, or it is not known.
+bool DynamoStore::ReadsChanged(const Transaction& transaction, CommitResult* result) {
+  if (transaction.reads.size() <= kReadsMax) return false;
+  std::vector<SemaphoreRow> rows(transaction.reads.size());
+  std::vector<const SemaphoreRow*> pointers;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].name = transaction.reads[i].semaphore;
+    rows[i].revision = transaction.reads[i].revision;
+    pointers.push_back(&rows[i]);
+  }
+  absl::StatusOr<std::vector<std::string>> changed = Changed(pointers);
+  if (!changed.ok()) {
+    *result = Failed(changed.status());
+    return true;
+  }
+  if (changed->empty()) return false;
+  result->kind = CommitResult::Kind::kLost;
+  result->stale = *std::move(changed);
+  return true;
+}
+
 // The ledger's deadline is on a clock of its own; each request has its time-out.
 CommitResult DynamoStore::Commit(Transaction& transaction, SteadyTime) {
   bool answered = false;
@@ -111,6 +133,7 @@ CommitResult DynamoStore::Commit(Transaction& transaction, SteadyTime) {
     lost.answered = true;
     return lost;
   }
+  if (CommitResult changed; ReadsChanged(transaction, &changed)) return changed;
   for (int writing = 1;; ++writing) {
     writer_ = std::make_unique<Writer>(this);
     CommitResult built = writer_->Build(transaction);
@@ -285,6 +308,30 @@ absl::StatusOr<std::vector<ledger::Hint>> DynamoStore::Wait(SteadyTime deadline)
     ForgetIdleNames(steady_clock::now());
   }
   return ear_.Take(deadline);
+}
+
+// Whoever carries it out goes on without reading, and so must this. If it is not carried out, the
+// semaphore is read.
+std::optional<ledger::News> DynamoStore::ReadNews(const ledger::Hint& hint) {
+  const auto found = known_.find(hint.semaphore);
+  if (found == known_.end() || !found->second.damage.ok()) return std::nullopt;
+  Known& known = found->second;
+  if (known.revision == 0 || known.revision + 1 != hint.revision) return std::nullopt;
+  std::optional<ToldNews> told = ReadNewsText(hint);
+  if (!told) return std::nullopt;
+  known.revision = hint.revision;
+  known.digest = told->digest;
+  known.history_number = told->history_number;
+  for (const Id& id : told->gone) RemoveOwn(&known, id);
+  for (const Id& id : told->let_in) {
+    const auto own = known.own.find(id);
+    if (own == known.own.end() || !own->second.waits) continue;
+    own->second.waits = false;
+    --waiting_;
+    ++holding_;
+  }
+  TellInterest();
+  return std::move(told->news);
 }
 
 void DynamoStore::DropLeftovers() {

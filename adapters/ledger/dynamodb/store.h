@@ -81,6 +81,7 @@ class DynamoStore : public ledger::LedgerStore {
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
                                                       uint32_t rows_max) override;
   absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
+  std::optional<ledger::News> ReadNews(const ledger::Hint& hint) override;
   bool TakeMissedHints() override { return ear_.TakeMissed(); }
   absl::StatusOr<std::optional<ledger::Pruned>> Repair(const std::string& name) override;
   void ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) override;
@@ -122,6 +123,7 @@ class DynamoStore : public ledger::LedgerStore {
 
   // ---- committing ----
   absl::Status Prepare(const ledger::Transaction& transaction, bool* answered);
+  bool ReadsChanged(const ledger::Transaction& transaction, ledger::CommitResult* result);
   ledger::CommitResult Send(ledger::Transaction& transaction, bool* again);
   ledger::CommitResult JudgeRefusal(ledger::Transaction& transaction, const Cancelled& cancelled,
                                     bool* again);
