@@ -15,7 +15,7 @@ TABLE = "storm"
 class Daemons(Storm, unittest.TestCase):
 
     # A commit waits for two HTTP servers, and a hand-off for the next question.
-    CLIENTS = 50
+    CLIENTS = 40
 
     @classmethod
     def setUpClass(cls):
