@@ -15,7 +15,8 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "engines"))
 
-from daemon import BIN_DIR, BOUND_S, Daemon  # noqa: E402  the folder has to be on the path first
+from cluster import Cluster  # noqa: E402  the folder has to be on the path first
+from daemon import BIN_DIR, BOUND_S, Daemon  # noqa: E402
 from dynamodb import ENVIRONMENT, DynamoServer  # noqa: E402
 from ports import free_port  # noqa: E402
 
@@ -136,6 +137,13 @@ class DynamoCase(unittest.TestCase):
         daemon.environment = self.environment
         self.addCleanup(daemon.close)
         return daemon.start()
+
+    def cluster(self, stores, settings=None):
+        """A Cluster, whose daemons find this test's keys."""
+        cluster = Cluster(stores, settings)
+        for daemon in cluster.daemons.values():
+            daemon.environment = self.environment
+        return cluster
 
     def write(self, name, text):
         path = os.path.join(self.folder, name)

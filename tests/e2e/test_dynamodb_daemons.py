@@ -3,29 +3,24 @@ that can befall them. A checker that knows only the clients' records finds nothi
 
 import unittest
 
-import cluster
-from cluster import Cluster
-from dynamo_case import make_table
-from dynamodb import DynamoServer
+from dynamodb_case import DynamoCase
 from storm import Storm
 
-TABLE = "storm"
 
-
-class Daemons(Storm, unittest.TestCase):
+class Daemons(Storm, DynamoCase):
 
     # A commit waits for two HTTP servers, and a hand-off for the next question.
     CLIENTS = 40
 
-    @classmethod
-    def setUpClass(cls):
-        cls.server = cluster.start_server(cls, DynamoServer)
-        make_table(cls.server.url(TABLE))
+    def setUp(self):
+        DynamoCase.setUp(self)
+        Storm.setUp(self)
 
     def daemons(self):
         """c reaches DynamoDB through the proxy."""
-        return Cluster({"a": self.server.url(TABLE), "b": self.server.url(TABLE),
-                        "c": self.server.url(TABLE, port=self.proxy.port)})
+        self.make_table()
+        return self.cluster({"a": self.url(), "b": self.url(),
+                             "c": self.server.url(self.table, port=self.proxy.port)})
 
     def end_connections(self):
         """Answers to commits get lost: they are found out, and requests have one effect."""

@@ -4,33 +4,26 @@ belief that a lease still stands, and daemons go on by themselves."""
 import threading
 import unittest
 
-import cluster
-from cluster import Cluster
 from daemon import wait_until
-from dynamo_case import make_table
-from dynamodb import DynamoServer
+from dynamodb_case import DynamoCase
 from outage import ENGINE_TIMEOUT_S, Holder, Outages, SETTINGS
 from proxy import TcpProxy
 
 OPTIONS = f"&timeout_ms={1000 * ENGINE_TIMEOUT_S}"
 
 
-class Outage(Outages, unittest.TestCase):
-
-    @classmethod
-    def setUpClass(cls):
-        cls.server = cluster.start_server(cls, DynamoServer)
+class Outage(Outages, DynamoCase):
 
     def setUp(self):
+        super().setUp()
         self.proxy = TcpProxy(self.server.port)
         self.addCleanup(self.proxy.close)
         self.addCleanup(self.server.resume)  # For the next one, whatever has happened.
 
     def daemons(self):
-        table = self.id().rsplit(".", 1)[1]
-        make_table(self.server.url(table))
-        url = self.server.url(table, OPTIONS, self.proxy.port)
-        return Cluster({"a": url, "b": url}, SETTINGS)
+        self.make_table()
+        url = self.server.url(self.table, OPTIONS, self.proxy.port)
+        return self.cluster({"a": url, "b": url}, SETTINGS)
 
     def test_it_is_paused(self):
         self.check_long_outage(self.server.pause, self.server.resume)

@@ -5,9 +5,8 @@ import statistics
 import time
 import unittest
 
-from cluster import Cluster
 from daemon import BOUND_S, Reader, pb, wait_until
-from dynamo_case import DynamoCase, make_table
+from dynamodb_case import DynamoCase
 
 TTL_MS = 60_000
 POLL_MIN_MS, POLL_MAX_MS = 20, 200
@@ -36,8 +35,8 @@ class Places(DynamoCase):
     OPTIONS = f"&poll_min_ms={POLL_MIN_MS}&poll_max_ms={POLL_MAX_MS}"
 
     def daemons(self):
-        make_table(self.url())
-        return Cluster({name: self.url(self.OPTIONS) for name in "ab"})
+        self.make_table()
+        return self.cluster({name: self.url(self.OPTIONS) for name in "ab"})
 
     def test_leases_and_places_outlive_their_daemon(self):
         """The permit and the middle one of three waiters are with a daemon that is killed."""

@@ -10,7 +10,7 @@ import unittest
 
 from counting_proxy import CountingProxy, HttpRequest
 from daemon import BOUND_S, wait_until
-from dynamo_case import DynamoCase
+from dynamodb_case import DynamoCase
 
 NODE_TTL_S = 5
 BEAT_S = NODE_TTL_S / 3
@@ -59,8 +59,9 @@ class Requests(DynamoCase):
     def proxied(self, options="", node_id="a"):
         proxy = CountingProxy(self.server.port, Request)
         self.addCleanup(proxy.close)
-        daemon = self.daemon(node_id, options, proxy.port, node_ttl=f"{NODE_TTL_S}s")
-        return daemon, proxy
+        self.make_table()
+        url = self.server.url(self.table, options, proxy.port)
+        return self.daemon(url, node_id, node_ttl=f"{NODE_TTL_S}s"), proxy
 
     def let_pass(self, seconds):
         """The time over which is counted."""
