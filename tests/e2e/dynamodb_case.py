@@ -1,5 +1,5 @@
-"""What the tests with DynamoDB Local have in common: a server for each class, tables, daemons, and
-a front that sees, and may refuse, what is asked of it."""
+"""What the tests with DynamoDB Local have in common: one server, tables, daemons, and a
+front that sees, and may refuse, what is asked of it."""
 
 import http.client
 import http.server
@@ -98,13 +98,17 @@ class Front:
 
 class DynamoCase(unittest.TestCase):
 
+    server = None  # One for all classes of a script: each test has tables of its own.
+
     @classmethod
     def setUpClass(cls):
+        if DynamoCase.server is not None:
+            return
         folder = tempfile.mkdtemp(prefix="semaphored-e2e-")
-        cls.addClassCleanup(shutil.rmtree, folder, ignore_errors=True)
-        cls.server = DynamoServer(folder)
-        cls.addClassCleanup(cls.server.remove)
-        cls.server.start()
+        unittest.addModuleCleanup(shutil.rmtree, folder, ignore_errors=True)
+        DynamoCase.server = DynamoServer(folder)
+        unittest.addModuleCleanup(DynamoCase.server.remove)
+        DynamoCase.server.start()
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="semaphored-e2e-")

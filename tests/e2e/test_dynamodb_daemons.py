@@ -11,6 +11,7 @@ class Daemons(Storm, DynamoCase):
 
     # A commit waits for two HTTP servers, and a hand-off for the next question.
     CLIENTS = 40
+    TTL_MS = 2500  # Much of the time of this test is waiting for some to run out.
 
     def setUp(self):
         DynamoCase.setUp(self)

@@ -35,8 +35,7 @@ class Outage(Outages, DynamoCase):
         with self.daemons() as daemons:
             client = daemons["a"].client()
             holder = Holder(client, "held")
-            for name, blink in (("paused", self.pause), ("closed", self.proxy.close_all),
-                                ("cut", self.cut)):
+            for name, blink in (("paused", self.pause), ("closed", self.proxy.close_all)):
                 with self.subTest(name):
                     holder.beat()
                     blink()
@@ -47,16 +46,9 @@ class Outage(Outages, DynamoCase):
 
     def pause(self):
         self.server.pause()
-        self.later(self.server.resume)
-
-    def cut(self):
-        self.proxy.cut()
-        self.later(self.proxy.heal)
-
-    def later(self, mend):
-        timer = threading.Timer(1.0, mend)
-        timer.start()
-        self.addCleanup(timer.join)
+        resumed = threading.Timer(1.0, self.server.resume)
+        resumed.start()
+        self.addCleanup(resumed.join)
 
     def test_a_daemon_stops_while_it_is_cut_off(self):
         with self.daemons() as daemons:
