@@ -1,5 +1,5 @@
-"""What the tests with DynamoDB Local have in common: a server for each class, tables, daemons, and
-a front that sees, and may refuse, what is asked of it."""
+"""What the tests with DynamoDB Local have in common: one server, tables, daemons, and a
+front that sees, and may refuse, what is asked of it."""
 
 import http.client
 import http.server
@@ -15,7 +15,8 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "engines"))
 
-from daemon import BIN_DIR, BOUND_S, Daemon  # noqa: E402  the folder has to be on the path first
+from cluster import Cluster  # noqa: E402  the folder has to be on the path first
+from daemon import BIN_DIR, BOUND_S, Daemon  # noqa: E402
 from dynamodb import ENVIRONMENT, DynamoServer  # noqa: E402
 from ports import free_port  # noqa: E402
 
@@ -97,13 +98,17 @@ class Front:
 
 class DynamoCase(unittest.TestCase):
 
+    server = None  # One for all classes of a script: each test has tables of its own.
+
     @classmethod
     def setUpClass(cls):
+        if DynamoCase.server is not None:
+            return
         folder = tempfile.mkdtemp(prefix="semaphored-e2e-")
-        cls.addClassCleanup(shutil.rmtree, folder, ignore_errors=True)
-        cls.server = DynamoServer(folder)
-        cls.addClassCleanup(cls.server.remove)
-        cls.server.start()
+        unittest.addModuleCleanup(shutil.rmtree, folder, ignore_errors=True)
+        DynamoCase.server = DynamoServer(folder)
+        unittest.addModuleCleanup(DynamoCase.server.remove)
+        DynamoCase.server.start()
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="semaphored-e2e-")
@@ -136,6 +141,13 @@ class DynamoCase(unittest.TestCase):
         daemon.environment = self.environment
         self.addCleanup(daemon.close)
         return daemon.start()
+
+    def cluster(self, stores, settings=None):
+        """A Cluster, whose daemons find this test's keys."""
+        cluster = Cluster(stores, settings)
+        for daemon in cluster.daemons.values():
+            daemon.environment = self.environment
+        return cluster
 
     def write(self, name, text):
         path = os.path.join(self.folder, name)

@@ -4,9 +4,11 @@ keys."""
 import json
 import os
 import re
+import socket
 import subprocess
 import time
 import unittest
+from concurrent import futures
 
 from daemon import BOUND_S, grpc, wait_until
 from dynamodb_case import DynamoCase, Front
@@ -48,12 +50,38 @@ class Urls(ConfigurationCase):
                 ("&Lanes=2", "'Lanes'"), ("&lanes=0", "lanes=0: it must be a number from 1 to 64"),
                 ("&timeout_ms=soon", "timeout_ms=soon"), ("&history_h=-1", "history_h=-1"),
                 ("&poll_min_ms=100&poll_max_ms=50", "poll_min_ms must not be above"),
+                ("&timeout_ms=99", "timeout_ms=99: it must be a number from 100 to 60000"),
+                ("&poll_min_ms=4", "poll_min_ms=4: it must be a number from 5 to 60000"),
+                ("&poll_min_ms=2000", "poll_min_ms must not be above"), ("&=x", "''"),
                 ("&ca_file=/does/not/exist", "ca_file=/does/not/exist"),
                 ("&profile=%zz", "percent")):
             with self.subTest(options=options):
                 said = self.refused(self.url(options), ("s3cr3t",))
                 self.assertIn(named, said)
                 self.assertIn("dynamodb://eu-west-1/table", said)  # What would be right.
+
+    def test_urls_that_are_no_urls(self):
+        for url, named in (
+                ("dynamodb://", "region"), ("dynamodb:///table", "region"),
+                ("dynamodb://eu west/table", "region"), ("dynamodb://eu-west-1/ta", "3 to 255"),
+                ("dynamodb://eu-west-1/ta/ble", "letters, digits"),
+                (f"dynamodb://AKID:{SECRET}@eu-west-1/table", "documentation for credentials"),
+                ("dynamodb://local/table?endpoint=127.0.0.1:8000", "endpoint must begin with"),
+                ("dynamodb://local/table?endpoint=http://", "endpoint must"),
+                ("dynamodb://local/table?endpoint=http://127.0.0.1:8000/path", "without a path"),
+                (f"dynamodb://local/table?endpoint=http://AKID:{SECRET}@127.0.0.1:8000",
+                 "endpoint names no user")):
+            with self.subTest(url=url):
+                self.assertIn(named, self.refused(url, (SECRET, SECRET[:8])))
+
+    def test_print_config_shows_the_store_but_no_keys(self):
+        for url, shown in ((self.url("&lanes=2"), self.url("&lanes=2")),
+                           (self.url(f"&aws_secret_access_key={SECRET}"), self.url()),
+                           (f"dynamodb://AKID:{SECRET}@eu-west-1/table", "@eu-west-1/table")):
+            done = self.run_program("--store", url, "--print-config")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(shown, done.stdout)
+            self.assertNotIn(SECRET[:8], done.stdout + done.stderr)
 
     def test_endpoints_that_are_not_there(self):
         port = free_port()
@@ -64,6 +92,10 @@ class Urls(ConfigurationCase):
         said = self.refused(self.url("&timeout_ms=500",
                                      endpoint=f"https://127.0.0.1:{self.server.port}"))
         self.assertIn("SSL", said)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            said = self.refused(self.url("&timeout_ms=500", endpoint=f"http://127.0.0.1:{port}"))
+            self.assertIn("timed out", said.lower())
 
 
 class Tables(ConfigurationCase):
@@ -80,6 +112,9 @@ class Tables(ConfigurationCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("is made", done.stdout)
         self.assertIn("making", done.stderr)
+        _, expiry = self.server.request("DescribeTimeToLive", {"TableName": self.table})
+        self.assertEqual(expiry["TimeToLiveDescription"], {
+            "TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at_s"})
         self.environment["SEMAPHORED_STORE"] = self.url()
         done = self.run_program("schema", "--create")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -91,15 +126,32 @@ class Tables(ConfigurationCase):
         self.assertEqual(self.server.request("CreateTable", json.loads(done.stdout))[0], 200)
         self.assert_works(self.daemon())
 
-    def test_somebody_elses(self):
-        self.server.request("CreateTable", {
-            "TableName": self.table, "BillingMode": "PAY_PER_REQUEST",
-            "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
-            "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]})
-        self.assertIn("has other keys", self.refused(self.url()))
-        done = self.run_program("schema", "--create", "--store", self.url())
-        self.assertEqual(done.returncode, STORE_ERROR)
-        self.assertIn("has other keys", done.stderr)
+    def test_made_by_many_at_once(self):
+        """As by each machine of a deployment, before it starts."""
+        with futures.ThreadPoolExecutor(4) as pool:
+            for done in pool.map(lambda _: self.run_program("schema", "--create", "--store",
+                                                            self.url()), range(4)):
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("can be used", done.stdout)
+
+    def test_somebody_elses_is_left_as_it_is(self):
+        for keys, kind in (("id",), "S"), (("PK",), "S"), (("PK", "SK"), "N"), (("SK", "PK"), "S"):
+            with self.subTest(keys=keys, kind=kind):
+                self.table = f"others-{'-'.join(keys)}-{kind}"
+                status, _ = self.server.request("CreateTable", {
+                    "TableName": self.table, "BillingMode": "PAY_PER_REQUEST",
+                    "AttributeDefinitions": [{"AttributeName": key, "AttributeType": kind}
+                                             for key in keys],
+                    "KeySchema": [{"AttributeName": key, "KeyType": what}
+                                  for key, what in zip(keys, ("HASH", "RANGE"))]})
+                self.assertEqual(status, 200)
+                before = self.server.request("DescribeTable", {"TableName": self.table})
+                self.assertIn("has other keys", self.refused(self.url()))
+                done = self.run_program("schema", "--create", "--store", self.url())
+                self.assertEqual(done.returncode, STORE_ERROR)
+                self.assertIn("has other keys", done.stderr)
+                self.assertEqual(
+                    self.server.request("DescribeTable", {"TableName": self.table}), before)
 
     def test_wrong_arguments(self):
         for arguments in ((), ("--create",), ("--create", "--print", "--store", self.url()),
@@ -147,8 +199,10 @@ class Keys(ConfigurationCase):
             self.assertIn(place, said)
 
     def assert_secret(self, daemon, *texts):
-        with open(f"/proc/{daemon.process.pid}/cmdline", encoding="utf-8") as file:
-            texts = [daemon.log(), file.read(), *texts]
+        texts = [daemon.log(), *texts]
+        for name in ("cmdline", "comm"):
+            with open(f"/proc/{daemon.process.pid}/{name}", encoding="utf-8") as file:
+                texts.append(file.read())
         for text in texts:
             for secret in (SECRET, SECRET[:13], TOKEN, TOKEN[:13]):
                 self.assertNotIn(secret, text)
@@ -178,6 +232,44 @@ class Keys(ConfigurationCase):
                 self.refused(url, (SECRET, TOKEN))
             front.refuse = lambda operation, headers: None
             wait_until(daemon.is_serving, "the daemon serves again")
+
+    def test_of_the_profile_of_the_environment(self):
+        """And nobody is told of them there either."""
+        shared = self.write("shared", f"""
+[default]
+aws_access_key_id = AKIDOTHER
+aws_secret_access_key = x
+[ci]
+aws_access_key_id = AKIDEXAMPLE
+aws_secret_access_key = {SECRET}
+aws_session_token = {TOKEN}
+""")
+        self.environment.update(AWS_SHARED_CREDENTIALS_FILE=shared, AWS_PROFILE="ci")
+        with Front(self.server) as front:
+            url = self.url(endpoint=front.endpoint)
+            said = []
+            for arguments in (("schema", "--create"), ("--print-config",)):
+                done = self.run_program(*arguments, "--store", url)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                said.append(done.stdout + done.stderr)
+            daemon = self.daemon(url, log_level="trace")
+            self.assert_works(daemon)
+            self.assert_secret(daemon, *said)
+            daemon.terminate()
+            for _, _, headers in front.seen:
+                self.assertIn("Credential=AKIDEXAMPLE/", headers["Authorization"])
+                self.assertEqual(headers["X-Amz-Security-Token"], TOKEN)
+
+    def test_of_a_profile_that_cannot_be_used(self):
+        self.write(".aws/credentials", f"[half]\naws_secret_access_key = {SECRET}\n"
+                                       "[role]\nrole_arn = arn:aws:iam::1:role/x\n[none]\n")
+        for profile, named in (("half", "alone"), ("role", "role_arn"), ("none", "no keys"),
+                               ("absent", "is not in")):
+            with self.subTest(profile):
+                self.environment["AWS_PROFILE"] = profile
+                said = self.refused(self.url(), (SECRET,))
+                self.assertIn(f"'{profile}'", said)
+                self.assertIn(named, said)
 
     def test_that_were_changed_are_read_again(self):
         """As it goes with a session's keys, which somebody renews in the file."""

@@ -207,6 +207,28 @@ TEST_CASE("dynamodb table: one that is copied to other regions is refused") {
   CHECK(Says(status, "global table"));
 }
 
+TEST_CASE("dynamodb table: expiry that somebody else sets at the same time") {
+  bool is_set = false;
+  bool others = true;
+  SECTION("is as good as ours") {}
+  SECTION("is the only reason for which it may be refused") { others = false; }
+  LoopbackHttp server([&](const LoopbackHttp::Request& request, int) {
+    const std::string operation = OperationOf(request);
+    if (operation == "DescribeTable") return Say(json::object({{"Table", Table("ACTIVE")}}));
+    if (operation == "UpdateTimeToLive") {
+      is_set = others;
+      return Refuse("ValidationException");
+    }
+    const json description = {{"TimeToLiveStatus", is_set ? "ENABLING" : "DISABLED"},
+                              {"AttributeName", "expires_at_s"}};
+    return Say(json::object({{"TimeToLiveDescription", description}}));
+  });
+  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  const absl::Status status = MakeTable(&client, UrlTo(server), Quickly()).status();
+  CHECK(status.ok() == others);
+  CHECK((others || Says(status, "ValidationException")));
+}
+
 TEST_CASE("dynamodb table: expiry by another attribute is somebody else's") {
   LoopbackHttp server([&](const LoopbackHttp::Request& request, int) {
     if (OperationOf(request) == "DescribeTable")

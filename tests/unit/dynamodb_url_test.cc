@@ -63,6 +63,7 @@ TEST_CASE("dynamodb url: what is refused") {
 TEST_CASE("dynamodb url: what may be a key is not shown") {
   const std::string text = GENERATE(
       "dynamodb://AKIASECRET:hunter2@eu-west-1/table",
+      "dynamodb://AKIASECRET:hunter2/with/signs@eu-west-1/table",
       "dynamodb://eu-west-1/table?secret_access_key=hunter2", "dynamodb://eu-west-1/table?hunter2",
       "dynamodb://eu-west-1/table?endpoint=http://AKIASECRET:hunter2@127.0.0.1:8000");
   INFO(text);

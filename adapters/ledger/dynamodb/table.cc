@@ -78,24 +78,33 @@ absl::StatusOr<json> Describe(Client* client, const Url& url, SteadyTime deadlin
   return PartOf(reply.body, "Table");
 }
 
-absl::Status SetExpiry(Client* client, const Url& url, SteadyTime deadline) {
+// Whether what has expired is removed. FAILED_PRECONDITION: by another attribute than ours.
+absl::StatusOr<bool> HasExpiry(Client* client, const Url& url, SteadyTime deadline) {
   const Reply now =
       client->Repeat({"DescribeTimeToLive", json::object({{"TableName", url.table}})}, deadline);
   if (!now.answered()) return now.status;
   const json& described = PartOf(now.body, "TimeToLiveDescription");
   const std::string state = TextOf(described, "TimeToLiveStatus");
-  if (state == "ENABLED" || state == "ENABLING") {
-    const std::string attribute = TextOf(described, "AttributeName");
-    if (attribute == kExpiresAt) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("dynamodb: ", Named(url), " expires by '",
-                                                      attribute, "', and not by '", kExpiresAt,
-                                                      "': it is somebody else's"));
-  }
+  if (state != "ENABLED" && state != "ENABLING") return false;
+  const std::string attribute = TextOf(described, "AttributeName");
+  if (attribute == kExpiresAt) return true;
+  return absl::FailedPreconditionError(absl::StrCat("dynamodb: ", Named(url), " expires by '",
+                                                    attribute, "', and not by '", kExpiresAt,
+                                                    "': it is somebody else's"));
+}
+
+absl::Status SetExpiry(Client* client, const Url& url, SteadyTime deadline) {
+  const absl::StatusOr<bool> before = HasExpiry(client, url, deadline);
+  if (!before.ok()) return before.status();
+  if (*before) return absl::OkStatus();
   const json specification = {{"Enabled", true}, {"AttributeName", kExpiresAt}};
   const Reply set = client->Repeat(
       {"UpdateTimeToLive", {{"TableName", url.table}, {"TimeToLiveSpecification", specification}}},
       deadline);
-  return set.answered() ? absl::OkStatus() : set.status;
+  if (set.answered()) return absl::OkStatus();
+  // Somebody else was first, or we were and did not hear of it: it says so in words alone.
+  const absl::StatusOr<bool> after = HasExpiry(client, url, deadline);
+  return after.ok() && *after ? absl::OkStatus() : set.status;
 }
 
 // Until it can be used.

@@ -103,7 +103,8 @@ absl::Status ReadOption(absl::string_view name, const std::string& value, Url* u
 }
 
 absl::Status ReadPlace(absl::string_view region, absl::string_view table, Url* url) {
-  if (absl::StrContains(region, '@'))
+  // Also with a '/' in the password.
+  if (absl::StrContains(region, '@') || absl::StrContains(table, '@'))
     return Bad("it names no user and password; see the documentation for credentials");
   if (region.empty() || region.size() > kRegionBytesMax || !IsMadeOf(region, "-"))
     return Bad("it names no region");
