@@ -11,6 +11,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "adapters/ledger/consul/engine.h"
+#include "adapters/ledger/dynamodb/engine.h"
+#include "adapters/ledger/dynamodb/table.h"
+#include "adapters/ledger/dynamodb/url.h"
 #include "adapters/ledger/postgres/engine.h"
 #include "adapters/ledger/postgres/schema.h"
 #include "adapters/ledger/postgres/url.h"
@@ -128,25 +131,59 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenSqlite(const std::string& url) {
 
 // ---- All ----
 
+using Progress = std::function<void(const std::string& line)>;
+
 absl::StatusOr<std::string> PostgresSchema(const std::string& url) {
   absl::StatusOr<postgres::Url> parsed = postgres::ReadUrl(url);
   if (!parsed.ok()) return parsed.status();
   return postgres::SchemaSql(parsed->schema);
 }
 
+// A daemon would make it likewise.
+absl::StatusOr<std::string> MakePostgresSchema(const std::string& url, const Progress&) {
+  const absl::StatusOr<postgres::Url> parsed = postgres::ReadUrl(url);
+  if (!parsed.ok()) return parsed.status();
+  const absl::StatusOr<std::unique_ptr<Engine>> engine = postgres::OpenPostgres(url);
+  if (!engine.ok()) return engine.status();
+  return absl::StrCat("the schema '", parsed->schema, "' is there and can be used");
+}
+
+absl::StatusOr<std::string> DynamoSchema(const std::string& url) {
+  const absl::StatusOr<dynamodb::Url> parsed = dynamodb::ReadUrl(url);
+  if (!parsed.ok()) return parsed.status();
+  return dynamodb::TableDefinition(parsed->table);
+}
+
+absl::StatusOr<std::string> MakeDynamoSchema(const std::string& url, const Progress& progress) {
+  const absl::StatusOr<dynamodb::Url> parsed = dynamodb::ReadUrl(url);
+  if (!parsed.ok()) return parsed.status();
+  dynamodb::Client client(*parsed, dynamodb::FindCredentials(parsed->profile));
+  dynamodb::TableMaking making;
+  making.progress = progress;
+  return dynamodb::MakeTable(&client, *parsed, making);
+}
+
 struct Scheme {
   absl::string_view name;
   absl::StatusOr<std::unique_ptr<Engine>> (*open)(const std::string& url);
-  // nullptr: nothing has to be made before it is used.
+  // nullptr, both: nothing has to be made before it is used.
   absl::StatusOr<std::string> (*schema)(const std::string& url);
+  absl::StatusOr<std::string> (*make)(const std::string& url, const Progress& progress);
 };
 
-constexpr Scheme kSchemes[] = {{"sqlite", OpenSqlite, nullptr},
-                               {"postgres", postgres::OpenPostgres, PostgresSchema},
-                               {"postgresql", postgres::OpenPostgres, PostgresSchema},
-                               {"consul", consul::OpenConsul, nullptr},
-                               {"amqp", rabbitmq::OpenRabbit, nullptr},
-                               {"amqps", rabbitmq::OpenRabbit, nullptr}};
+constexpr Scheme kSchemes[] = {
+    {"sqlite", OpenSqlite, nullptr, nullptr},
+    {"postgres", postgres::OpenPostgres, PostgresSchema, MakePostgresSchema},
+    {"postgresql", postgres::OpenPostgres, PostgresSchema, MakePostgresSchema},
+    {"consul", consul::OpenConsul, nullptr, nullptr},
+    {"dynamodb", dynamodb::OpenDynamo, DynamoSchema, MakeDynamoSchema},
+    {"amqp", rabbitmq::OpenRabbit, nullptr, nullptr},
+    {"amqps", rabbitmq::OpenRabbit, nullptr, nullptr}};
+
+absl::Status NothingToMake(const Scheme& scheme) {
+  return absl::UnimplementedError(
+      absl::StrCat(scheme.name, ": nothing has to be made before it is used"));
+}
 
 absl::StatusOr<Scheme> SchemeOf(const std::string& url) {
   const absl::string_view scheme = absl::string_view(url).substr(0, url.find(':'));
@@ -171,10 +208,16 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const std::string& url) {
 absl::StatusOr<std::string> EngineSchema(const std::string& url) {
   const absl::StatusOr<Scheme> scheme = SchemeOf(url);
   if (!scheme.ok()) return scheme.status();
-  if (scheme->schema == nullptr)
-    return absl::UnimplementedError(
-        absl::StrCat(scheme->name, ": nothing has to be made before it is used"));
+  if (scheme->schema == nullptr) return NothingToMake(*scheme);
   return scheme->schema(url);
+}
+
+absl::StatusOr<std::string> MakeEngineSchema(
+    const std::string& url, const std::function<void(const std::string& line)>& progress) {
+  const absl::StatusOr<Scheme> scheme = SchemeOf(url);
+  if (!scheme.ok()) return scheme.status();
+  if (scheme->make == nullptr) return NothingToMake(*scheme);
+  return scheme->make(url, progress);
 }
 
 std::vector<std::string> EngineSchemes() {

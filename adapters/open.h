@@ -11,6 +11,9 @@
 //   consul://host:port/prefix?dc=dc1&token_file=FILE
 //                                           a Consul agent, whose semaphores are shared with
 //                                           `consul lock -n`; see ledger/consul/url.h
+//   dynamodb://region/table?endpoint=http://host:port&lanes=4
+//                                           a table of DynamoDB that daemons share; see
+//                                           ledger/dynamodb/url.h
 //   amqp://user:password@host:port/vhost?layout=tokens|slots
 //                                           a RabbitMQ broker, with TLS amqps://; see
 //                                           rabbitmq/url.h
@@ -49,6 +52,13 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const std::string& url);
 // What must be in the engine before a daemon uses it, for those who do not let a daemon make it:
 // text that the engine's own tools take. UNIMPLEMENTED: nothing has to be.
 absl::StatusOr<std::string> EngineSchema(const std::string& url);
+
+// Makes it, unless it is there, and waits until it can be used; `progress` is told lines for people
+// meanwhile. What to tell them in the end. UNIMPLEMENTED: nothing has to be made.
+// FAILED_PRECONDITION: something else stands in its place, and is left as it is. Blocks, for
+// minutes at most.
+absl::StatusOr<std::string> MakeEngineSchema(
+    const std::string& url, const std::function<void(const std::string& line)>& progress);
 
 // The schemes that OpenEngine knows.
 std::vector<std::string> EngineSchemes();

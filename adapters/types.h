@@ -249,7 +249,10 @@ struct Guarantees {
   // if claims are not shared, a moment later. False: those of the daemon that is asked.
   bool administers_all = true;
   bool grants_at_once =
-      true;                 // Room is given to waiters by the Step that made it; else soon after.
+      true;  // Room is given to waiters by the Step that made it; else soon after.
+  // So many waiters are let in by one commit; those for whom there is room beyond follow at once,
+  // in commits of their own. 0: all.
+  uint32_t grants_per_commit_max = 0;
   bool lowest_slot = true;  // A grant takes the lowest free slots; else any.
   bool settings = true;     // Settings and pauses can be kept, not only the limit.
   bool holder_cap = true;   // permits_per_holder can be kept to.

@@ -8,14 +8,15 @@ usage() {
 Usage: deploy/install.sh [--test] [--demo] [--bench] [--tidy] [--help]
 
   (none)    what the build needs: compiler, CMake, gRPC, Protobuf, absl, SQLite and so on
-  --test    and what the tests need: Catch2 3.7, Python's gRPC, clang with its sanitizers, small tools
+  --test    and what the tests need: Catch2 3.7, Python's gRPC, clang with its sanitizers, the
+            engines, small tools
   --demo    and what deploy/quickstart.sh shows with: curl, Python
   --tidy    and clang-tidy
   --bench   and the peers that tests/bench/compare.sh measures against: etcd, Redis
 
 Run it as root, or as a user who may use sudo. Catch2 comes from bookworm-backports, and Consul from
 bullseye, the release before; both from the mirror that the machine already uses, and nothing else is
-taken from there.
+taken from there. DynamoDB Local comes by npm, into the user's cache.
 TEXT
 }
 
@@ -27,7 +28,8 @@ build_packages=(
   nlohmann-json3-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 test_packages=(
-  clang clang-format e2fsprogs openssl iproute2 libclang-rt-14-dev llvm-14 mount pgbouncer
+  clang clang-format e2fsprogs openssl iproute2 libclang-rt-14-dev llvm-14 mount
+  openjdk-17-jre-headless pgbouncer
   postgresql-15 postgresql-client-15 procps psmisc python3 python3-grpcio python3-protobuf
   python3-pika python3-psycopg2 rabbitmq-server sqlite3 util-linux
 )
@@ -38,10 +40,11 @@ catch_version=3.7
 
 want_catch=no
 want_consul=no
+want_dynamodb=no
 packages=("${build_packages[@]}")
 for argument in "$@"; do
   case "$argument" in
-    --test) packages+=("${test_packages[@]}"); want_catch=yes; want_consul=yes ;;
+    --test) packages+=("${test_packages[@]}"); want_catch=yes; want_consul=yes; want_dynamodb=yes ;;
     --demo) packages+=("${demo_packages[@]}") ;;
     --tidy) packages+=("${tidy_packages[@]}") ;;
     --bench) packages+=("${bench_packages[@]}") ;;
@@ -63,6 +66,14 @@ catch_is_there() {
   [ -n "$version" ] && dpkg --compare-versions "$version" ge "$catch_version"
 }
 
+# Not a package of Debian: the tests' own program brings it into the user's cache.
+fetch_dynamodb() {
+  [ "$want_dynamodb" = no ] || python3 -B "$(dirname "$0")/../tests/engines/dynamodb.py" fetch >/dev/null
+}
+
+# Whoever has npm already, from wherever, keeps it.
+if [ "$want_dynamodb" = yes ] && ! command -v npm >/dev/null; then packages+=(npm); fi
+
 missing=()
 for package in "${packages[@]}"; do
   [ -n "$(installed_version "$package")" ] || missing+=("$package")
@@ -72,6 +83,7 @@ if [ "$want_catch" = yes ] && ! catch_is_there; then catch_missing=yes; fi
 consul_missing=no
 if [ "$want_consul" = yes ] && [ -z "$(installed_version consul)" ]; then consul_missing=yes; fi
 if [ "${#missing[@]}" -eq 0 ] && [ "$catch_missing" = no ] && [ "$consul_missing" = no ]; then
+  fetch_dynamodb
   say "all ${#packages[@]} packages are there"
   exit 0
 fi
@@ -160,4 +172,5 @@ if [ "$consul_missing" = yes ]; then
   keep_daemons_down
   apt_get install --no-install-recommends consul
 fi
+fetch_dynamodb
 say "done"

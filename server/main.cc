@@ -28,6 +28,7 @@
 #include "server/core/config.h"
 #include "server/core/logging.h"
 #include "server/core/membership.h"
+#include "server/core/schema_command.h"
 #include "server/core/sessions.h"
 #include "server/core/version.h"
 #include "server/service/host.h"
@@ -295,53 +296,6 @@ int Serve(const Config& config, StopRequests* stop) {
   return code;
 }
 
-constexpr char kSchemaHelp[] =
-    R"(Prints what must be in the engine before the daemon uses it, for those who do not let a daemon make it.
-
-Usage: semaphored schema --print [--store URL]
-
-  --store URL   The engine; for Postgres the URL's schema= says for which schema (postgres://).
-  --help, -h    Print this help and end.
-
-Examples:
-  semaphored schema --print > semaphored.sql
-  semaphored schema --print --store 'postgres:///?schema=permits' | psql --single-transaction production
-)";
-
-// `semaphored schema`.
-int PrintSchema(int argc, char** argv) {
-  std::string store = "postgres:///";
-  bool print = false;
-  for (int i = 2; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    if (argument == "--help" || argument == "-h") {
-      std::fputs(kSchemaHelp, stdout);
-      return kClean;
-    }
-    if (argument == "--print") {
-      print = true;
-    } else if (argument == "--store" && i + 1 < argc) {
-      store = argv[++i];
-    } else if (argument.starts_with("--store=")) {
-      store = argument.substr(argument.find('=') + 1);
-    } else {
-      std::fprintf(stderr, "semaphored schema: unknown argument %s; see --help\n", argv[i]);
-      return kBadConfig;
-    }
-  }
-  if (!print) {
-    std::fputs(kSchemaHelp, stderr);
-    return kBadConfig;
-  }
-  absl::StatusOr<std::string> schema = EngineSchema(store);
-  if (!schema.ok()) {
-    std::fprintf(stderr, "semaphored schema: %s\n", Text(schema.status()).c_str());
-    return kBadConfig;
-  }
-  std::fputs(schema->c_str(), stdout);
-  return kClean;
-}
-
 // A password in a URL on the command line is not left for `ps` to show. (It was there for a moment:
 // the environment, or a file, is the better place.)
 void HidePasswords(int argc, char** argv) {
@@ -354,8 +308,18 @@ void HidePasswords(int argc, char** argv) {
   }
 }
 
+int Schema(int argc, char** argv) {
+  SchemaCommand command;
+  command.arguments.assign(argv + 2, argv + argc);
+  if (const char* store = std::getenv("SEMAPHORED_STORE"); store != nullptr) command.store = store;
+  command.out = [](const std::string& text) { std::fputs(text.c_str(), stdout); };
+  command.error = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
+  HidePasswords(argc, argv);
+  return RunSchema(command);
+}
+
 int Main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "schema") return PrintSchema(argc, argv);
+  if (argc > 1 && std::string_view(argv[1]) == "schema") return Schema(argc, argv);
   absl::StatusOr<ParsedConfig> parsed = ParseConfig(ProcessSources(argc, argv));
   if (!parsed.ok()) {
     std::fprintf(stderr, "semaphored: %s\n", Text(parsed.status()).c_str());

@@ -94,13 +94,15 @@ absl::StatusOr<StepResult> LedgerAdapter::StepInSizes(absl::Span<const Submissio
   for (size_t done = 0; done < batch.size();) {
     const size_t size = std::min(batch.size() - done, part_max_);
     StepResult part;
-    const absl::Status status = Run(batch.subspan(done, size), deadline, &part);
+    absl::Status status = Run(batch.subspan(done, size), deadline, &part);
     if (absl::IsOutOfRange(status) && size > 1) {
       part_max_ = size - (size + kPartShrinksBy - 1) / kPartShrinksBy;
       continue;
     }
+    const std::string too_large(status.message());
+    if (absl::IsOutOfRange(status)) status = RunLarge(batch[done], deadline, &part);
     if (absl::IsOutOfRange(status)) {
-      part.outcomes.push_back(LimitReached(std::string(status.message())));
+      part.outcomes.push_back(LimitReached(too_large));
     } else if (!status.ok() && done == 0) {
       return status;
     } else if (!status.ok()) {
@@ -163,8 +165,8 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
     }
     switch (commit.kind) {
       case CommitResult::Kind::kWon:
-        Win(decided.get(), result);
         absl::erase_if(to_serve_, [&](const std::string& name) { return !IsBusy(name); });
+        Win(decided.get(), result);
         if (busy_.size() > kBusyRemembered) busy_.clear();
         return absl::OkStatus();
       case CommitResult::Kind::kFailed:
@@ -194,6 +196,7 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
 absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
   if (!exclusive() || store_->permits() != nullptr)
     deadline = std::min(deadline, swept_at_ + options_.sweep_interval);
+  if (ServesSomebody()) deadline = SteadyTime{};
   if (absl::Status status = Hear(store_->Wait(deadline)); !status.ok()) return status;
   if (store_->permits() != nullptr) {
     CollectLost();
@@ -207,7 +210,7 @@ absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
   }
   StepResult result;
   if (!lost_permits_.empty() || !asked_back_.empty() || !vanished_.empty() || !lowered_.empty() ||
-      std::ranges::any_of(to_serve_, [&](const std::string& name) { return !IsBusy(name); })) {
+      ServesSomebody()) {
     absl::Status status = Run({}, options_.now() + kServeTime, &result);
     // It cannot be done at once: each change of those semaphores tries it again.
     if (absl::IsOutOfRange(status) && store_->permits() == nullptr) {
@@ -220,6 +223,10 @@ absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
   Decided nothing;
   Win(&nothing, &result);
   return result;
+}
+
+bool LedgerAdapter::ServesSomebody() const {
+  return std::ranges::any_of(to_serve_, [&](const std::string& name) { return !IsBusy(name); });
 }
 
 absl::StatusOr<StepResult> LedgerAdapter::SettleUnknown(SteadyTime deadline) {
@@ -282,6 +289,7 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
   for (const AnswerFloor& floor : transaction.answer_floors)
     clients_.Find(floor.client)->floor = floor.below;
   for (uint32_t number : transaction.forgotten_clients) clients_.Forget(number);
+  to_serve_.insert(transaction.to_advance.begin(), transaction.to_advance.end());
   for (const HistoryRow& row : transaction.history) ends_.Add(row.lease->id, row.cause);
   for (Outcome& outcome : decided->outcomes) {
     if (!outcome.report || !outcome.report->info) continue;

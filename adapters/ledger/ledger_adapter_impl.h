@@ -59,6 +59,8 @@ class LedgerAdapter final : public Adapter {
   bool exclusive() const { return store_->owns_state(); }
 
   absl::StatusOr<StepResult> WaitForEvents(SteadyTime deadline);
+  // There may be room for somebody who waits.
+  bool ServesSomebody() const;
   // Decides a batch, writes it, and decides it anew as often as another daemon was first.
   absl::Status Run(absl::Span<const Submission> batch, SteadyTime deadline, StepResult* result);
   absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline);
@@ -120,6 +122,18 @@ class LedgerAdapter final : public Adapter {
   absl::StatusOr<StepResult> StepInParts(absl::Span<const Submission> batch, SteadyTime deadline);
   // An engine takes so much at once: a batch is carried out in parts that it takes. A command that
   // is too large by itself is refused, and the others go on.
+  struct Parts {
+    std::vector<Command> before;
+    Command last;
+  };
+  Parts PartsOf(const CloseSessionCommand& command) const;
+  Parts PartsOf(const AdminCommand& command) const;
+  // How many leases were affected.
+  absl::StatusOr<uint32_t> RunParts(const std::vector<Command>& parts, SteadyTime deadline,
+                                    StepResult* result);
+  // A command that is more than the engine takes at once, claim by claim. OUT_OF_RANGE: it has no
+  // parts, and nothing was done, or one of them is too large.
+  absl::Status RunLarge(const Submission& submission, SteadyTime deadline, StepResult* result);
   absl::StatusOr<StepResult> StepInSizes(absl::Span<const Submission> batch, SteadyTime deadline);
   void FailLater(absl::Span<const Submission> rest, const absl::Status& status, StepResult* result);
   absl::Status PreparePermits(absl::Span<const Submission> batch);

@@ -71,6 +71,7 @@ Context LedgerAdapter::NewContext() const {
   context.permits = store_->permits();
   context.tells_others = !guarantees().shares_claims && guarantees().administers_all;
   context.longest_hold_max_ms = guarantees().longest_hold_max_ms;
+  context.grants_max = guarantees().grants_per_commit_max;
   context.now_unix_ms = options_.now_unix_ms();
   return context;
 }

@@ -25,6 +25,11 @@ LeasePtr NewLease(const Semaphore& semaphore, const Claim& claim, const Context&
   return lease;
 }
 
+// As many of those who waited as one commit may.
+bool LetInEnough(const Editor& editor, const Context& context) {
+  return context.grants_max != 0 && editor.let_in() >= context.grants_max;
+}
+
 }  // namespace
 
 bool Fits(const Semaphore& semaphore, uint32_t permits) {
@@ -124,6 +129,7 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
     const bool works = offer != nullptr && ticket_at != semaphore->eligible.end();
     if (!waits && !works) return;
     if (works && (!waits || ticket_at->first < at->first)) {
+      if (LetInEnough(editor, context)) return editor.AdvanceLater(*semaphore);
       const TicketPtr ticket = ticket_at->second;
       ++ticket_at;
       Assign(editor, semaphore, ticket, *offer, offer, context);
@@ -142,6 +148,7 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
         return;
       continue;
     }
+    if (LetInEnough(editor, context)) return editor.AdvanceLater(*semaphore);
     if (!GrantTo(editor, semaphore, *waiter, waiter, context)) return;
     // The holder may be at his cap now.
     offer = FirstOffer(*semaphore);

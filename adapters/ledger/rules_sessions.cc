@@ -8,6 +8,8 @@
 namespace semaphored::ledger {
 namespace {
 
+constexpr size_t kClaimsTold = 32;
+
 ClaimInfo InfoOf(const Semaphore& semaphore, const Id& claim) {
   const LeasePtr lease = semaphore.FindLease(claim);
   return {semaphore.row.name, lease, semaphore.FindWaiter(claim),
@@ -66,9 +68,12 @@ Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const C
   outcome.report = std::make_unique<Report>();
   outcome.report->session = *editor.state().FindSession(command.session);
   outcome.report->claims = ClaimsOf(editor.state(), command.session);
-  // Its old host may not know that it has left, and looks at semaphores only.
+  // Its old host may not know that it has left, and looks at semaphores only. It learns it from any
+  // of them, and so need not be told by all.
   if (outcome.changed && context.shared) {
-    for (const ClaimInfo& info : outcome.report->claims) editor.Touch(editor.Find(info.semaphore));
+    const std::vector<ClaimInfo>& claims = outcome.report->claims;
+    for (size_t i = 0; i < std::min(claims.size(), kClaimsTold); ++i)
+      editor.Touch(editor.Find(claims[i].semaphore));
   }
   return outcome;
 }

@@ -23,9 +23,9 @@ namespace semaphored::ledger {
 
 struct LoadedSemaphore {
   SemaphoreRow row;
-  std::vector<LeasePtr> leases;    // In any order.
-  std::vector<WaiterPtr> waiters;  // In any order.
-  std::vector<TicketPtr> tickets;  // In any order.
+  std::vector<LeasePtr> leases;         // In any order.
+  std::vector<WaiterPtr> waiters;       // In any order.
+  std::vector<TicketPtr> tickets = {};  // In any order.
 };
 
 struct LoadedClient {

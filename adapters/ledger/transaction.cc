@@ -80,6 +80,7 @@ void Editor::Replace(Semaphore* semaphore, const WaiterPtr& before, WaiterPtr af
 }
 
 void Editor::Leave(Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause) {
+  if (cause == EndCause::kNone) ++let_in_;
   auto& changes = DeltaOf(semaphore).waiters;
   changes.push_back({waiter, nullptr, cause});
   state_->Apply(semaphore, changes.back());

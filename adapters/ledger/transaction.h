@@ -110,6 +110,8 @@ struct Transaction {
   std::vector<uint32_t> forgotten_clients;
   // For other daemons. Only of a store that hands out permits, and administers_all.
   std::vector<TakeBack> take_backs;
+  // Where there may be room left for waiters: this batch had let in as many as a commit may.
+  std::vector<std::string> to_advance;
   // Times that this batch was decided anew because another daemon was first.
   int attempt = 0;
 
@@ -154,6 +156,12 @@ class Editor {
   void RequireEpoch(const Claim& claim);
   // The semaphore's revision rises, so that other daemons look at it, though no row of it changes.
   void Touch(Semaphore* semaphore) { DeltaOf(semaphore); }
+  // The next batch goes on letting waiters in.
+  void AdvanceLater(const Semaphore& semaphore) {
+    transaction_->to_advance.push_back(semaphore.row.name);
+  }
+  // How many of those who waited before, or in this batch, it has let in.
+  uint32_t let_in() const { return let_in_; }
   void AskOthers(TakeBack take_back) { transaction_->take_backs.push_back(std::move(take_back)); }
   // Without a request id: does nothing.
   void Remember(Answer answer);
@@ -175,6 +183,7 @@ class Editor {
   // The last one used: a batch is mostly about few semaphores.
   Semaphore* last_ = nullptr;
   size_t last_index_ = 0;
+  uint32_t let_in_ = 0;
   absl::flat_hash_map<std::string, size_t> index_;
 };
 

@@ -15,6 +15,10 @@ macro(semaphored_common_settings)
   set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -fno-omit-frame-pointer -DNDEBUG")
   set(CMAKE_C_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
   set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g -fno-omit-frame-pointer")
+  if(SEMAPHORED_SANITIZE)
+    # A finding is a backtrace: line tables are enough, and save a fifth of the build.
+    set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -fno-omit-frame-pointer")
+  endif()
   set(CMAKE_C_FLAGS_DEBUG "${CMAKE_CXX_FLAGS_DEBUG}")
 
   set(semaphored_bin_dir ${PROJECT_BINARY_DIR}/bin)

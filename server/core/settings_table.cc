@@ -24,8 +24,8 @@ std::vector<Setting> Where() {
   return {
       {kWhere, "store", Kind::kText, FIELD(store), 1, 4096, nullptr,
        "URL of the engine that keeps the semaphores: sqlite:///PATH, "
-       "postgres://USER@HOST/DATABASE, consul://HOST:PORT/PREFIX, amqp://USER@HOST/VHOST, or "
-       "sqlite::memory:, which forgets all when the daemon ends."},
+       "postgres://USER@HOST/DATABASE, consul://HOST:PORT/PREFIX, dynamodb://REGION/TABLE, "
+       "amqp://USER@HOST/VHOST, or sqlite::memory:, which forgets all when the daemon ends."},
       {kWhere, "listen", Kind::kText, FIELD(listen), 1, 256, nullptr,
        "Address to serve at: HOST:PORT, [HOST]:PORT or unix:PATH. Port 0 takes any free one."},
       {kWhere, "allow_insecure_remote", Kind::kSwitch, FIELD(allow_insecure_remote), 0, 0, nullptr,

@@ -24,6 +24,7 @@ Report Run(Options options) {
   if (options.mode == "postgres-advisory") return RunPostgresAdvisory(options);
   if (options.mode == "postgres-bare") return RunPostgresBare(options);
   if (options.mode == "consul-recipe") return RunConsulRecipe(options);
+  if (options.mode == "dynamodb-raw") return RunDynamoRaw(options);
   if (options.mode == "rabbitmq-raw") return RunRabbitRaw(options);
   if (options.mode == "rabbitmq-raw-hand-off") return RunRabbitRawHandOff(options);
   return RunPostgresCommit(options);

@@ -20,6 +20,7 @@ Report RunPostgresAdvisory(const Options& options);
 Report RunPostgresBare(const Options& options);
 Report RunPostgresCommit(const Options& options);
 Report RunConsulRecipe(const Options& options);
+Report RunDynamoRaw(const Options& options);
 Report RunRabbitRaw(const Options& options);
 Report RunRabbitRawHandOff(const Options& options);
 

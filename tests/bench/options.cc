@@ -22,6 +22,7 @@ constexpr const char* kModes =
     "consul-recipe      the same cycles with the recipe's sessions and record, a connection for "
     "each\n"
     "                   client (--contended: all for one permit)\n"
+    "dynamodb-raw       conditional transactions of as many items, a connection for each client\n"
     "rabbitmq-raw           the same cycles with the tokens of one queue, a connection for each\n"
     "rabbitmq-raw-hand-off  one token round N consumers";
 
@@ -37,10 +38,11 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
       ->required()
       ->check(CLI::IsMember({"unary", "session", "hold", "contended", "leases", "waiters", "etcd",
                              "redis", "hand-off", "postgres-recipe", "postgres-advisory",
-                             "postgres-bare", "postgres-commit", "consul-recipe", "rabbitmq-raw",
-                             "rabbitmq-raw-hand-off"}));
-  app.add_option("--server", options->server,
-                 "HOST:PORT of the daemon or the peer; for postgres-*, rabbitmq-*: its URL");
+                             "postgres-bare", "postgres-commit", "consul-recipe", "dynamodb-raw",
+                             "rabbitmq-raw", "rabbitmq-raw-hand-off"}));
+  app.add_option(
+      "--server", options->server,
+      "HOST:PORT of the daemon or the peer; for postgres-*, dynamodb-*, rabbitmq-*: its URL");
   app.add_option("--clients", options->clients, "Cycles outstanding")
       ->check(CLI::Range(1, 1000000));
   app.add_option("--semaphores", options->semaphores,

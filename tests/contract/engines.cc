@@ -10,6 +10,7 @@
 #include <pqxx/pqxx>
 
 #include "adapters/ledger/consul/engine.h"
+#include "adapters/ledger/dynamodb/table.h"
 #include "adapters/rabbitmq/engine.h"
 #include "tests/contract/contract.h"
 #include "tests/contract/shared_engine.h"
@@ -128,6 +129,45 @@ class Consul : public Fixture {
   std::string url_;
 };
 
+// A table of its own in the DynamoDB that the test command has started.
+class Dynamo : public Fixture {
+ public:
+  Dynamo() {
+    const char* file = std::getenv("SEMAPHORED_TEST_DYNAMODB_URL_FILE");
+    INFO(
+        "SEMAPHORED_TEST_DYNAMODB_URL_FILE names the file with the URL of a DynamoDB for tests; "
+        "ctest sets it");
+    REQUIRE(file != nullptr);
+    std::string text;
+    std::ifstream stream(file);
+    REQUIRE(std::getline(stream, text));
+    static int count = 0;
+    const std::string options = text.substr(text.find('?'));
+    url_ = "dynamodb://local/contract-" + std::to_string(getpid()) + "-" + std::to_string(++count) +
+           options;
+    parsed_ = dynamodb::ReadUrl(url_).value();
+    client_ = std::make_unique<dynamodb::Client>(parsed_, dynamodb::FindCredentials(""));
+    // Without its TTL: the wall clock of a case stands in the past.
+    const dynamodb::Reply made = client_->Repeat(
+        {"CreateTable", dynamodb::json::parse(dynamodb::TableDefinition(parsed_.table))},
+        std::chrono::steady_clock::now() + parsed_.timeout);
+    INFO(made.status.ToString());
+    REQUIRE(made.answered());
+  }
+  ~Dynamo() override {
+    (void)client_->Repeat({"DeleteTable", dynamodb::json::object({{"TableName", parsed_.table}})},
+                          std::chrono::steady_clock::now() + parsed_.timeout);
+  }
+
+  absl::StatusOr<std::unique_ptr<Engine>> Open() override { return OpenEngine(url_); }
+  bool can_restart() const override { return true; }
+
+ private:
+  std::string url_;
+  dynamodb::Url parsed_;
+  std::unique_ptr<dynamodb::Client> client_;
+};
+
 }  // namespace
 
 const std::vector<EngineUnderTest>& EnginesUnderTest() {
@@ -141,6 +181,7 @@ const std::vector<EngineUnderTest>& EnginesUnderTest() {
       {"postgres", [] { return std::make_unique<Postgres>(); }},
       {"consul", [] { return std::make_unique<Consul>(); }},
       {"consul-daemon", [] { return std::make_unique<Consul>("?sessions=daemon"); }},
+      {"dynamodb", [] { return std::make_unique<Dynamo>(); }},
       {"rabbitmq", [] { return std::make_unique<Rabbit>("tokens"); }},
       {"rabbitmq-slots", [] { return std::make_unique<Rabbit>("slots"); }},
       {"shared", [] { return MakeSharedFixture(/*lossy=*/false); }},

@@ -1,4 +1,4 @@
-"""A proxy between a daemon and Consul that remembers what was asked."""
+"""A proxy between a daemon and an engine that speaks HTTP, which remembers what was asked."""
 
 import dataclasses
 import json
@@ -7,16 +7,21 @@ import urllib.parse
 
 from proxy import TcpProxy
 
-METHODS = (b"GET ", b"PUT ", b"DELETE ")
+METHODS = (b"GET ", b"PUT ", b"POST ", b"DELETE ")
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class HttpRequest:
     method: str
     path: str
     query: dict  # Of each name the last value; "" if it has none.
+    headers: dict  # By their names in small letters.
     body: bytes
     at_s: float  # On the steady clock, when it had come in whole.
+
+
+class Request(HttpRequest):
+    """One of Consul."""
 
     def waits(self):
         """It is a blocking query."""
@@ -49,19 +54,21 @@ class Request:
 class CountingProxy(TcpProxy):
     """Requests of HTTP/1.1 with a Content-Length, as libcurl sends them, are remembered."""
 
-    def __init__(self, port):
-        self.asked = []  # Each Request, in the order in which they came.
+    def __init__(self, port, kind=Request):
+        """`kind`: the HttpRequest that knows what the engine's mean."""
+        self.asked = []  # Each of them, in the order in which they came.
+        self._kind = kind
         super().__init__(port)
 
     def _pump(self, source, sink):
-        super()._pump(_Reading(source, self.asked), sink)
+        super()._pump(_Reading(source, self.asked, self._kind), sink)
 
 
 class _Reading:
     """A socket whose data is looked at on its way."""
 
-    def __init__(self, source, asked):
-        self._source, self._asked, self._data = source, asked, b""
+    def __init__(self, source, asked, kind):
+        self._source, self._asked, self._kind, self._data = source, asked, kind, b""
         self._ignores = False  # These are answers.
 
     def recv(self, size):
@@ -80,16 +87,17 @@ class _Reading:
             return False
         if not head.startswith(METHODS):
             raise AssertionError(f"not understood: {head[:60]!r}")
-        first, *headers = head.decode("latin-1").split("\r\n")
-        length = sum(int(each.partition(":")[2]) for each in headers
-                     if each.lower().startswith("content-length:"))
+        first, *lines = head.decode("latin-1").split("\r\n")
+        parts = [line.partition(":") for line in lines]
+        headers = {name.lower(): value.strip() for name, _, value in parts}
+        length = int(headers.get("content-length", 0))
         if len(rest) < length:
             return False
         method, target, _ = first.split(" ")
         path, _, query = target.partition("?")
-        self._asked.append(Request(
+        self._asked.append(self._kind(
             method, urllib.parse.unquote(path),
-            dict(urllib.parse.parse_qsl(query, keep_blank_values=True)), rest[:length],
+            dict(urllib.parse.parse_qsl(query, keep_blank_values=True)), headers, rest[:length],
             time.monotonic()))
         self._data = rest[length:]
         return True

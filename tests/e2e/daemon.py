@@ -79,6 +79,7 @@ class Daemon:
         self.log_path = os.path.join(self.folder, "daemon.log")
         if not self._own_folder:
             self.log_path = tempfile.mktemp(prefix="semaphored-e2e-", suffix=".log")
+        self.environment = dict(os.environ)  # It is given, besides its settings.
         self.process = None
         self._channels = []
 
@@ -100,7 +101,7 @@ class Daemon:
         return self
 
     def spawn(self):
-        environment = dict(os.environ)
+        environment = dict(self.environment)
         for key, value in self.settings.items():
             environment["SEMAPHORED_" + key.upper()] = str(value)
         with open(self.log_path, "ab") as log:

@@ -12,7 +12,6 @@ from fenced import Resource
 from proxy import TcpProxy
 
 LIMIT = 5
-TTL_MS = 4000
 SEMAPHORE = "crowd"
 BOUND_S = 40
 
@@ -21,6 +20,7 @@ class Storm:
     """Of a TestCase that has a `server` with a `port`."""
 
     CLIENTS = 200
+    TTL_MS = 4000
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="semaphored-e2e-")
@@ -31,10 +31,11 @@ class Storm:
 
     def crowd(self, daemons):
         return Crowd(daemons.addresses, SEMAPHORE, LIMIT, self.resource.folder, self.CLIENTS,
-                     ttl_ms=TTL_MS)
+                     ttl_ms=self.TTL_MS)
 
     def careless(self, daemons):
-        return CarelessHolder(daemons.addresses[0], SEMAPHORE, LIMIT, self.resource.folder, TTL_MS)
+        return CarelessHolder(daemons.addresses[0], SEMAPHORE, LIMIT, self.resource.folder,
+                              self.TTL_MS)
 
     def let_work(self, writes=40):
         """Until so many more permits have been worked under."""
@@ -97,7 +98,7 @@ class Storm:
         for daemon in daemons.daemons.values():
             wait_until(lambda client=daemon.client(): (
                 client.describe(SEMAPHORE).held, client.describe(SEMAPHORE).waiting) == (0, 0),
-                "all permits and places of those who left have come back", 4 * TTL_MS / 1000)
+                "all permits and places of those who left have come back", 4 * self.TTL_MS / 1000)
 
     def judge_careless(self):
         """After overtake(): the resource has turned it away, and there was something to lose."""

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/ledger/postgres/pruning.h"
+#include "adapters/ledger/postgres/statements.h"
 #include "adapters/ledger/postgres/store.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
@@ -396,6 +398,28 @@ TEST_CASE("postgres: one lane prunes, in its own time", "[postgres]") {
   AddHistory(other, 10);
   REQUIRE(open.store->Wait(steady_clock::now()).ok());
   CHECK(other.Number(kRows) == (options.lane == 0 ? 10 : 20));
+}
+
+TEST_CASE("postgres: a lane prunes first when it begins, also just after the machine has started",
+          "[postgres]") {
+  const Statements sql("semaphored");
+  Pruner pruner(&sql, {.interval = std::chrono::hours(1)});
+  int asked = 0;
+  const Pruner::Query query = [&](const char*, const std::string&, const Arguments&) {
+    ++asked;
+    Answered answered;
+    answered.ok = false;
+    answered.failure.state = "57014";
+    return answered;
+  };
+  const SteadyTime start = SteadyTime() + std::chrono::seconds(20);
+  REQUIRE(pruner.PruneIfDue(start, query).ok());
+  const int first = asked;
+  CHECK(first > 0);
+  REQUIRE(pruner.PruneIfDue(start + std::chrono::minutes(59), query).ok());
+  CHECK(asked == first);
+  REQUIRE(pruner.PruneIfDue(start + std::chrono::hours(1), query).ok());
+  CHECK(asked > first);
 }
 
 // Answers one request of client "c" (number 1) with `sequence`.

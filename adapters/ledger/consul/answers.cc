@@ -15,9 +15,9 @@ using Json = nlohmann::json;
 using ledger::AskedRequest;
 using ledger::LedgerStore;
 
-constexpr uint64_t kBlockSize = 64;
+constexpr uint64_t kBlockSize = 32;
 // Blocks that may have fallen below a floor since it was last raised.
-constexpr uint64_t kBlocksDropped = 8;
+constexpr uint64_t kBlocksDropped = 16;
 constexpr size_t kBlocksRemembered = 20'000;
 // What an answered request costs at most beside its block; forgetting waits for a commit with room.
 constexpr size_t kRoomForForgetting = 10;

@@ -16,73 +16,96 @@ using ClientName = std::function<const std::string&(uint32_t)>;
 using ClientNumber = std::function<uint32_t(const std::string&)>;
 
 constexpr int kVersion = 1;
-constexpr size_t kClaimFields = 12;
+constexpr size_t kOwnerFields = 9;
+constexpr size_t kClaimFields = 4;
 constexpr size_t kLeaseFields = kClaimFields + 6;
 constexpr size_t kWaiterFields = kClaimFields + 1;
 constexpr size_t kSettingFields = 5;
 
-// What many claims have in common (sessions, clients, holders) is written once, and spoken of by
-// its place: the whole is written with each commit.
-class Texts {
+// What many claims have in common is written once, and spoken of by its place: the whole is written
+// with each commit.
+class Table {
  public:
-  size_t PlaceOf(const std::string& text) {
-    const auto [at, is_new] = places_.try_emplace(text, texts_.size());
-    if (is_new) texts_.push_back(JsonText(text));
+  size_t PlaceOfJson(const std::string& json) {
+    const auto [at, is_new] = places_.try_emplace(json, rows_.size());
+    if (is_new) rows_.push_back(json);
     return at->second;
   }
-  std::string Json() const { return absl::StrCat("[", absl::StrJoin(texts_, ","), "]"); }
+  size_t PlaceOfText(const std::string& text) {
+    const auto [at, is_new] = places_.try_emplace(text, rows_.size());
+    if (is_new) rows_.push_back(JsonText(text));
+    return at->second;
+  }
+  std::string Json() const { return absl::StrCat("[", absl::StrJoin(rows_, ","), "]"); }
 
  private:
   absl::flat_hash_map<std::string, size_t> places_;
-  std::vector<std::string> texts_;
+  std::vector<std::string> rows_;
 };
 
+struct Tables {
+  Table texts;   // Sessions, clients, holders.
+  Table owners;  // Who asks, for how much, and where that is kept alive.
+};
+
+std::string WriteOwner(const Claim& claim, const ClientName& client_id, Table* texts) {
+  const auto place = [&](const std::string& text) { return texts->PlaceOfText(text); };
+  return absl::StrCat("[", place(claim.detached() ? "" : claim.session.Hex()), ",",
+                      place(client_id(claim.request.client)), ",", place(claim.holder), ",",
+                      claim.host.number, ",", claim.host.incarnation, ",", claim.epoch, ",",
+                      claim.permits, ",", claim.priority, ",", claim.ttl_ms, "]");
+}
+
 // Without the brackets.
-std::string WriteClaim(const Claim& claim, const ClientName& client_id, Texts* texts) {
-  return absl::StrCat(
-      "\"", claim.id.Hex(), "\",", texts->PlaceOf(claim.detached() ? "" : claim.session.Hex()), ",",
-      texts->PlaceOf(client_id(claim.request.client)), ",", claim.request.sequence, ",",
-      claim.host.number, ",", claim.host.incarnation, ",", claim.epoch, ",", claim.permits, ",",
-      claim.priority, ",", claim.ttl_ms, ",", claim.order, ",", texts->PlaceOf(claim.holder));
+std::string WriteClaim(const Claim& claim, const ClientName& client_id, Tables* tables) {
+  const size_t owner = tables->owners.PlaceOfJson(WriteOwner(claim, client_id, &tables->texts));
+  return absl::StrCat("\"", claim.id.Hex(), "\",", owner, ",", claim.request.sequence, ",",
+                      claim.order);
 }
 
 std::string WriteLease(const Lease& lease, const ClientName& client_id,
-                       const absl::flat_hash_map<Id, uint64_t>& ordinals, Texts* texts) {
+                       const absl::flat_hash_map<Id, uint64_t>& ordinals, Tables* tables) {
   const auto granted = ordinals.find(lease.id);
   const uint64_t ordinal = granted == ordinals.end() ? 0 : granted->second;
-  return absl::StrCat("[", WriteClaim(lease, client_id, texts), ",[",
+  return absl::StrCat("[", WriteClaim(lease, client_id, tables), ",[",
                       absl::StrJoin(lease.slots, ","), "],", ordinal == 0 ? lease.token : 0, ",",
                       ordinal, ",", lease.granted_at_unix_ms, ",",
                       static_cast<int>(lease.recall.reason), ",", lease.recall.grace_ms, "]");
 }
 
+// The tables, as they are read.
+struct Common {
+  const Json& texts;
+  const Json& owners;
+  const ClientNumber& client_number;
+};
+
 // Numbers that are none, or too large for what they are, are found by ReadDocument's caller: a
 // type_error is caught there.
-void ReadClaim(const Json& json, const Json& texts, const ClientNumber& client_number,
-               Claim* claim) {
+void ReadClaim(const Json& json, const Common& common, Claim* claim) {
+  const Json& owner = common.owners.at(json.at(1).get<size_t>());
   const auto text = [&](size_t field) -> const std::string& {
-    return texts.at(json.at(field).get<size_t>()).get_ref<const std::string&>();
+    return common.texts.at(owner.at(field).get<size_t>()).get_ref<const std::string&>();
   };
   const std::optional<Id> id = Id::FromHex(json.at(0).get_ref<const std::string&>());
-  const std::string& session = text(1);
+  const std::string& session = text(0);
   const std::optional<Id> session_id = session.empty() ? id : Id::FromHex(session);
   claim->id = id.value();
   claim->session = session_id.value();
-  claim->request.client = client_number(text(2));
-  claim->request.sequence = json.at(3).get<uint64_t>();
-  claim->host = {json.at(4).get<uint32_t>(), json.at(5).get<uint32_t>()};
-  claim->epoch = json.at(6).get<uint32_t>();
-  claim->permits = json.at(7).get<uint32_t>();
-  claim->priority = json.at(8).get<int32_t>();
-  claim->ttl_ms = json.at(9).get<int64_t>();
-  claim->order = json.at(10).get<uint64_t>();
-  claim->holder = text(kClaimFields - 1);
+  claim->request.client = common.client_number(text(1));
+  claim->request.sequence = json.at(2).get<uint64_t>();
+  claim->order = json.at(kClaimFields - 1).get<uint64_t>();
+  claim->holder = text(2);
+  claim->host = {owner.at(3).get<uint32_t>(), owner.at(4).get<uint32_t>()};
+  claim->epoch = owner.at(5).get<uint32_t>();
+  claim->permits = owner.at(6).get<uint32_t>();
+  claim->priority = owner.at(7).get<int32_t>();
+  claim->ttl_ms = owner.at(kOwnerFields - 1).get<int64_t>();
 }
 
-LeasePtr ReadLease(const Json& json, const Json& texts, const ClientNumber& client_number,
-                   uint64_t modify_index) {
+LeasePtr ReadLease(const Json& json, const Common& common, uint64_t modify_index) {
   auto lease = std::make_shared<Lease>();
-  ReadClaim(json, texts, client_number, lease.get());
+  ReadClaim(json, common, lease.get());
   for (const Json& slot : json.at(kClaimFields)) lease->slots.push_back(slot.get<uint32_t>());
   lease->token = json.at(kClaimFields + 1).get<uint64_t>();
   const uint64_t ordinal = json.at(kClaimFields + 2).get<uint64_t>();
@@ -93,9 +116,9 @@ LeasePtr ReadLease(const Json& json, const Json& texts, const ClientNumber& clie
   return lease;
 }
 
-WaiterPtr ReadWaiter(const Json& json, const Json& texts, const ClientNumber& client_number) {
+WaiterPtr ReadWaiter(const Json& json, const Common& common) {
   auto waiter = std::make_shared<Waiter>();
-  ReadClaim(json, texts, client_number, waiter.get());
+  ReadClaim(json, common, waiter.get());
   waiter->queued_at_unix_ms = json.at(kClaimFields).get<int64_t>();
   return waiter;
 }
@@ -126,7 +149,7 @@ std::string WriteDocument(const Document& document, const ClientName& client_id,
                           const absl::flat_hash_map<Id, uint64_t>& ordinals) {
   const SemaphoreRow& row = document.row;
   const Settings& settings = row.settings;
-  Texts texts;
+  Tables tables;
   std::string text = absl::StrCat(
       "{\"version\":", kVersion, ",\"limit\":", row.limit, ",\"settings\":[",
       static_cast<int>(settings.backfill), ",", settings.longest_hold_ms, ",",
@@ -148,13 +171,14 @@ std::string WriteDocument(const Document& document, const ClientName& client_id,
   text += "},\"leases\":[";
   for (const auto& [id, lease] : document.leases)
     absl::StrAppend(&text, text.back() == '[' ? "" : ",",
-                    WriteLease(*lease, client_id, ordinals, &texts));
+                    WriteLease(*lease, client_id, ordinals, &tables));
   text += "],\"waiters\":[";
   for (const auto& [id, waiter] : document.waiters) {
     absl::StrAppend(&text, text.back() == '[' ? "" : ",", "[",
-                    WriteClaim(*waiter, client_id, &texts), ",", waiter->queued_at_unix_ms, "]");
+                    WriteClaim(*waiter, client_id, &tables), ",", waiter->queued_at_unix_ms, "]");
   }
-  return absl::StrCat(text, "],\"texts\":", texts.Json(), "}");
+  return absl::StrCat(text, "],\"owners\":", tables.owners.Json(),
+                      ",\"texts\":", tables.texts.Json(), "}");
 }
 
 absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string& value,
@@ -182,17 +206,20 @@ absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string
         bound.sessions.push_back(places.at(i).get<std::string>());
       document.bound.emplace(Id::FromHex(lease).value(), std::move(bound));
     }
-    const Json& texts = json.at("texts");
+    const Common common{json.at("texts"), json.at("owners"), client_number};
+    for (const Json& each : common.owners) {
+      if (each.size() != kOwnerFields) return damaged("an owner");
+    }
     for (const Json& each : json.at("leases")) {
       if (each.size() != kLeaseFields) return damaged("a lease");
-      LeasePtr lease = ReadLease(each, texts, client_number, modify_index);
+      LeasePtr lease = ReadLease(each, common, modify_index);
       if (lease->slots.size() != lease->permits) return damaged("the slots of a lease");
       lease->longest_hold_ms = document.row.settings.longest_hold_ms;
       document.leases.emplace(lease->id, std::move(lease));
     }
     for (const Json& each : json.at("waiters")) {
       if (each.size() != kWaiterFields) return damaged("a waiter");
-      WaiterPtr waiter = ReadWaiter(each, texts, client_number);
+      WaiterPtr waiter = ReadWaiter(each, common);
       document.waiters.emplace(waiter->id, std::move(waiter));
     }
     return document;

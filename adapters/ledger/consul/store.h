@@ -21,10 +21,10 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "adapters/ledger/client_names.h"
 #include "adapters/ledger/consul/answer_sweep.h"
 #include "adapters/ledger/consul/answers.h"
 #include "adapters/ledger/consul/client.h"
-#include "adapters/ledger/consul/client_names.h"
 #include "adapters/ledger/consul/folder.h"
 #include "adapters/ledger/consul/keys.h"
 #include "adapters/ledger/consul/places.h"
@@ -128,7 +128,7 @@ class ConsulStore : public ledger::LedgerStore {
   Places places_;
   AnswerBook answers_;
   std::optional<AnswerSweep> sweep_;
-  ClientNames names_;
+  ledger::ClientNames names_;
   uint64_t commits_ = 0;
   uint64_t lane_index_ = 0;
   absl::flat_hash_map<std::string, Folder> folders_;

@@ -23,7 +23,7 @@ Answered Pruner::Ask(const Query& query, const char* name, const std::string& sq
 }
 
 absl::Status Pruner::PruneIfDue(std::chrono::steady_clock::time_point now, const Query& query) {
-  if (now < last_ + options_.interval) return absl::OkStatus();
+  if (last_ && now < *last_ + options_.interval) return absl::OkStatus();
   broken_ = absl::OkStatus();
   last_ = now;
   if (looks_++ % options_.thorough_every == 0) {

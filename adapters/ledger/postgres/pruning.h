@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,7 +52,8 @@ class Pruner {
 
   const Statements* sql_;
   const PruneOptions options_;
-  std::chrono::steady_clock::time_point last_{};
+  // nullopt: never. (The clock may begin with the machine: its zero is no time long past.)
+  std::optional<std::chrono::steady_clock::time_point> last_;
   uint64_t looks_ = 0;
   std::string history_from_ = "0";  // Numbers below have gone.
   // Lives that have ended, and when that was seen first.

@@ -8,7 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "adapters/ledger/transaction.h"
 
-namespace semaphored::consul {
+namespace semaphored::ledger {
 
 class ClientNames {
  public:
@@ -27,7 +27,7 @@ class ClientNames {
     return found == names_.end() ? kNone : found->second;
   }
 
-  void Learn(const ledger::NewClient& added) {
+  void Learn(const NewClient& added) {
     names_[added.number] = added.client_id;
     numbers_[added.client_id] = added.number;
   }
@@ -58,4 +58,4 @@ class ClientNames {
   size_t kept_ = kKeptMin;
 };
 
-}  // namespace semaphored::consul
+}  // namespace semaphored::ledger

@@ -1,0 +1,418 @@
+// What the store reads.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "adapters/ledger/dynamodb/commit.h"
+#include "adapters/ledger/dynamodb/random.h"
+#include "adapters/ledger/dynamodb/store.h"
+
+namespace semaphored::dynamodb {
+
+using ledger::Image;
+using ledger::SessionPtr;
+
+namespace {
+
+constexpr size_t kSemaphoresKept = 50'000;
+// Until all that is read of a semaphore is of one moment.
+constexpr int kReadingsMax = 14;
+constexpr std::chrono::milliseconds kPauseStep{5};
+constexpr int kSessionReadingsMax = 5;  // Until a moment is found in which each claim has its own.
+
+absl::Status NotOfOneMoment(const std::string& name) {
+  return absl::UnavailableError(
+      absl::StrCat("dynamodb: ", name, " changes faster than it can be read"));
+}
+
+absl::Status ByHand(const std::string& name) {
+  return absl::DataLossError(absl::StrCat(
+      "dynamodb: ", name, ": its leases and waiters are not those that its HEAD has counted: ",
+      "somebody has changed items by hand. See what stands there, then: semctl prune ", name));
+}
+
+}  // namespace
+
+NumberOfClient DynamoStore::ClientNumbers() {
+  return [this](const std::string& client_id) { return names_.NumberOf(client_id); };
+}
+
+// ---- semaphores ----
+
+Folder DynamoStore::ReadFolder(const std::string& name, const std::vector<json>& items) {
+  Folder folder;
+  folder.name = name;
+  uint64_t digest = 0;
+  try {
+    for (const json& item : items) {
+      const std::string sort = KeyOf(item).sort;
+      if (sort == kHead) {
+        folder.head = ReadHead(name, item);
+        folder.exists = true;
+      } else if (absl::StartsWith(sort, kLeases)) {
+        folder.leases.push_back(ReadLease(item, ClientNumbers()));
+        digest ^= DigestOf(*folder.leases.back(), folder.leases.back()->token);
+      } else if (absl::StartsWith(sort, kQueue)) {
+        folder.waiters.push_back(ReadWaiter(item, ClientNumbers()));
+        digest ^= DigestOf(*folder.waiters.back());
+      }
+    }
+  } catch (const std::exception& why) {
+    folder.damage = absl::DataLossError(
+        absl::StrCat("dynamodb: an item of ", name, " is not understood: ", why.what()));
+    return folder;
+  }
+  folder.is_moment = digest == folder.head.digest && (folder.exists || items.empty());
+  for (const LeasePtr& lease : folder.leases)
+    lease->longest_hold_ms = folder.head.row.settings.longest_hold_ms;
+  return folder;
+}
+
+absl::StatusOr<std::vector<Folder>> DynamoStore::ReadFolders(
+    const std::vector<std::string>& names) {
+  std::vector<Folder> folders(names.size());
+  std::vector<size_t> open(names.size());
+  for (size_t i = 0; i < open.size(); ++i) open[i] = i;
+  std::map<size_t, uint64_t> revisions;  // With which they were found not to be of one moment.
+  for (int reading = 1;; ++reading) {
+    std::vector<Range> ranges;
+    for (const size_t i : open) ranges.emplace_back().partition = PartitionOf(names[i]);
+    const auto items = QueryAll(&client_, table_, std::move(ranges), Deadline());
+    if (!items.ok()) return items.status();
+    std::vector<size_t> more;
+    for (size_t at = 0; at < open.size(); ++at) {
+      const size_t i = open[at];
+      folders[i] = ReadFolder(names[i], (*items)[at]);
+      if (!folders[i].damage.ok() || folders[i].is_moment) continue;
+      const uint64_t revision = folders[i].head.row.revision;
+      const bool stands_still = revisions.contains(i) && revisions[i] == revision;
+      if (reading < kReadingsMax) {
+        if (reading > kReadingsMax / 2 - 1) revisions.try_emplace(i, revision);
+        more.push_back(i);
+      } else if (stands_still) {
+        folders[i].damage = ByHand(names[i]);
+      } else {
+        return NotOfOneMoment(names[i]);
+      }
+    }
+    if (more.empty()) return folders;
+    open = std::move(more);
+    std::this_thread::sleep_for(Skewed(kPauseStep * reading));
+  }
+}
+
+void DynamoStore::Keep(const Folder& folder) {
+  if (known_.size() >= kSemaphoresKept && !known_.contains(folder.name)) {
+    known_.clear();
+    waiting_ = holding_ = 0;
+  }
+  Known& known = known_[folder.name];
+  if (!folder.damage.ok()) {
+    // What was known of it stays: it may be put back.
+    if (known.damage.ok()) spdlog::error("{}", std::string(folder.damage.message()));
+    known.damage = folder.damage;
+    return;
+  }
+  known.damage = absl::OkStatus();
+  while (!known.own.empty()) RemoveOwn(&known, known.own.begin()->first);
+  known.revision = folder.exists ? folder.head.row.revision : 0;
+  known.digest = folder.head.digest;
+  known.history_number = folder.head.history_number;
+  for (const LeasePtr& lease : folder.leases) AddOwn(&known, *lease, /*waits=*/false);
+  for (const WaiterPtr& waiter : folder.waiters) AddOwn(&known, *waiter, /*waits=*/true);
+}
+
+absl::StatusOr<Image> DynamoStore::LoadAll() {
+  return absl::UnimplementedError("dynamodb: a shared store is not loaded as a whole");
+}
+
+absl::StatusOr<Image> DynamoStore::Load(absl::Span<const std::string> names) {
+  const std::vector<std::string> wanted(names.begin(), names.end());
+  for (int reading = 1;; ++reading) {
+    absl::StatusOr<std::vector<Folder>> folders = ReadFolders(wanted);
+    if (!folders.ok()) return folders.status();
+    Image image;
+    const absl::Status status = ReadSessions(*folders, &image);
+    // A session was closed between both readings: with it its claims.
+    if (absl::IsNotFound(status) && reading < kSessionReadingsMax) continue;
+    if (!status.ok() && !absl::IsNotFound(status)) return status;
+    for (Folder& folder : *folders) {
+      Keep(folder);
+      if (!folder.damage.ok()) {
+        image.damaged.emplace_back(folder.name, folder.damage);
+      } else if (folder.exists) {
+        image.semaphores.push_back(
+            {folder.head.row, std::move(folder.leases), std::move(folder.waiters)});
+      }
+    }
+    AddClients(&image);
+    TellInterest();
+    return image;
+  }
+}
+
+// Nothing is kept: what is remembered here and what the ledger knows are of the same revision.
+absl::StatusOr<Image> DynamoStore::Look(absl::Span<const std::string> names) {
+  absl::StatusOr<std::vector<Folder>> folders =
+      ReadFolders(std::vector<std::string>(names.begin(), names.end()));
+  if (!folders.ok()) return folders.status();
+  Image image;
+  for (Folder& folder : *folders) {
+    if (!folder.exists || !folder.damage.ok()) continue;
+    image.semaphores.push_back(
+        {folder.head.row, std::move(folder.leases), std::move(folder.waiters)});
+  }
+  return image;
+}
+
+absl::StatusOr<std::vector<std::string>> DynamoStore::Changed(
+    absl::Span<const SemaphoreRow* const> semaphores) {
+  std::vector<Key> keys;
+  for (const SemaphoreRow* row : semaphores) keys.push_back(HeadKey(row->name));
+  const absl::StatusOr<std::vector<json>> items =
+      GetItems(&client_, table_, keys, {"revision"}, Deadline());
+  if (!items.ok()) return items.status();
+  std::map<std::string, uint64_t> revisions;  // By partition.
+  for (const json& item : *items) {
+    try {
+      revisions[KeyOf(item).partition] = NumberIn(item, "revision");
+    } catch (const std::exception&) {
+      // It is read whole, and found damaged.
+      revisions[PartitionOf("")] = 0;
+    }
+  }
+  std::vector<std::string> changed;
+  for (const SemaphoreRow* row : semaphores) {
+    const auto found = revisions.find(PartitionOf(row->name));
+    const uint64_t now = found == revisions.end() ? 0 : found->second;
+    const auto known = known_.find(row->name);
+    const bool damaged = known != known_.end() && !known->second.damage.ok();
+    if (now != row->revision || damaged) changed.push_back(row->name);
+  }
+  return changed;
+}
+
+absl::Status DynamoStore::ReadFloors() {
+  Range range;
+  range.partition = kFloors;
+  const auto items = QueryAll(&client_, table_, {range}, Deadline());
+  if (!items.ok()) return items.status();
+  for (const json& item : items->front()) {
+    try {
+      const uint64_t floor = FromSortable(KeyOf(item).sort);
+      floors_.at(floor) = std::max(floors_.at(floor), NumberIn(item, "below"));
+    } catch (const std::exception&) {
+      return absl::DataLossError("dynamodb: an item under FLOOR is not understood");
+    }
+  }
+  floors_known_ = true;
+  return absl::OkStatus();
+}
+
+// ---- sessions and clients ----
+
+absl::StatusOr<std::vector<SessionPtr>> DynamoStore::ReadRows(const std::vector<Id>& sessions) {
+  std::vector<Key> keys;
+  for (const Id& id : sessions) keys.push_back(SessionKey(id));
+  const absl::StatusOr<std::vector<json>> items = GetItems(&client_, table_, keys, {}, Deadline());
+  if (!items.ok()) return items.status();
+  std::vector<SessionPtr> rows;
+  for (const json& item : *items) {
+    try {
+      rows.push_back(ReadSession(item, ClientNumbers()));
+    } catch (const std::exception&) {
+      return absl::DataLossError("dynamodb: the row of a session is not understood");
+    }
+    sessions_[rows.back()->id] = rows.back();
+  }
+  return rows;
+}
+
+absl::Status DynamoStore::ReadSessions(const std::vector<Folder>& folders, Image* image) {
+  std::set<Id> wanted;
+  const auto want = [&](const Claim& claim) {
+    if (!claim.detached()) wanted.insert(claim.session);
+  };
+  for (const Folder& folder : folders) {
+    for (const LeasePtr& lease : folder.leases) want(*lease);
+    for (const WaiterPtr& waiter : folder.waiters) want(*waiter);
+  }
+  if (wanted.empty()) return absl::OkStatus();
+  absl::StatusOr<std::vector<SessionPtr>> rows = ReadRows({wanted.begin(), wanted.end()});
+  if (!rows.ok()) return rows.status();
+  image->sessions = *std::move(rows);
+  if (image->sessions.size() == wanted.size()) return absl::OkStatus();
+  for (const SessionPtr& session : image->sessions) wanted.erase(session->id);
+  for (const Id& id : wanted) sessions_.erase(id);
+  return absl::NotFoundError("a session");
+}
+
+void DynamoStore::AddClients(Image* image) {
+  absl::flat_hash_set<uint32_t> seen;
+  const auto add = [&](uint32_t number) {
+    if (number == 0 || !seen.insert(number).second) return;
+    image->clients.push_back({number, names_.NameOf(number), 0});
+  };
+  for (const ledger::LoadedSemaphore& semaphore : image->semaphores) {
+    for (const LeasePtr& lease : semaphore.leases) add(lease->request.client);
+    for (const WaiterPtr& waiter : semaphore.waiters) add(waiter->request.client);
+  }
+  for (const SessionPtr& session : image->sessions) add(session->client);
+}
+
+absl::StatusOr<ledger::LedgerStore::SessionAt> DynamoStore::LoadSession(const Id& session) {
+  Range range;
+  range.partition = SessionPartition(session);
+  const auto items = QueryAll(&client_, table_, {range}, Deadline());
+  if (!items.ok()) return items.status();
+  SessionAt at;
+  sessions_.erase(session);
+  indexed_.erase(session);
+  for (const json& item : items->front()) {
+    try {
+      const std::string sort = KeyOf(item).sort;
+      if (absl::StartsWith(sort, kAt)) {
+        at.semaphores.push_back(sort.substr(sizeof kAt - 1));
+      } else {
+        at.session = ReadSession(item, ClientNumbers());
+      }
+    } catch (const std::exception&) {
+      return absl::DataLossError("dynamodb: the row of a session is not understood");
+    }
+  }
+  if (at.session) {
+    sessions_[session] = at.session;
+    indexed_[session].insert(at.semaphores.begin(), at.semaphores.end());
+  }
+  return at;
+}
+
+absl::StatusOr<ledger::LedgerStore::Hosted> DynamoStore::HostedBy(absl::Span<const NodeRef> nodes) {
+  const auto is_there = [&](const NodeRef& host) {
+    return std::ranges::any_of(nodes, [&](const NodeRef& node) {
+      return node.number == host.number && host.incarnation <= node.incarnation;
+    });
+  };
+  std::set<uint32_t> numbers;
+  for (const NodeRef& node : nodes) numbers.insert(node.number);
+  std::vector<Range> ranges;
+  for (const uint32_t number : numbers) ranges.emplace_back().partition = HostPartition(number);
+  const auto items = QueryAll(&client_, table_, std::move(ranges), Deadline());
+  if (!items.ok()) return items.status();
+  std::set<std::string> names;
+  std::vector<Id> ids;
+  for (const std::vector<json>& partition : *items) {
+    for (const json& item : partition) {
+      const std::string sort = KeyOf(item).sort;
+      if (absl::StartsWith(sort, kAt)) names.insert(sort.substr(sizeof kAt - 1));
+      if (!absl::StartsWith(sort, kHostedSession)) continue;
+      const std::optional<Id> id = Id::FromHex(sort.substr(sizeof kHostedSession - 1));
+      if (id) ids.push_back(*id);
+    }
+  }
+  Hosted hosted;
+  absl::StatusOr<std::vector<SessionPtr>> rows = ReadRows(ids);
+  if (!rows.ok()) return rows.status();
+  ranges.clear();
+  for (SessionPtr& session : *rows) {
+    if (!is_there(session->host)) continue;
+    Range& range = ranges.emplace_back();
+    range.partition = SessionPartition(session->id);
+    range.from = kAt;
+    range.to = kRow;
+    hosted.sessions.push_back(std::move(session));
+  }
+  const auto of_sessions = QueryAll(&client_, table_, std::move(ranges), Deadline());
+  if (!of_sessions.ok()) return of_sessions.status();
+  for (const std::vector<json>& partition : *of_sessions) {
+    for (const json& item : partition) {
+      const std::string sort = KeyOf(item).sort;
+      if (absl::StartsWith(sort, kAt)) names.insert(sort.substr(sizeof kAt - 1));
+    }
+  }
+  hosted.semaphores.assign(names.begin(), names.end());
+  return hosted;
+}
+
+// ---- names and history ----
+
+absl::StatusOr<std::vector<std::string>> DynamoStore::Names(const std::string& prefix,
+                                                            const std::string& after,
+                                                            uint32_t rows_max) {
+  Range range;
+  range.partition = kNames;
+  // Those with the prefix stand together. `after` itself is left out below.
+  range.from = std::max(prefix, after);
+  std::vector<std::string> names;
+  while (names.size() < rows_max) {
+    range.rows_max = rows_max - static_cast<uint32_t>(names.size()) + 1;
+    const auto items = QueryAll(&client_, table_, {range}, Deadline());
+    if (!items.ok()) return items.status();
+    for (const json& item : items->front()) {
+      std::string name = KeyOf(item).sort;
+      if (!name.starts_with(prefix)) return names;
+      if (name != after && names.size() < rows_max) names.push_back(std::move(name));
+    }
+    if (items->front().size() < range.rows_max) return names;
+    range.start = KeyJson(NameKey(KeyOf(items->front().back()).sort));
+  }
+  return names;
+}
+
+absl::StatusOr<std::vector<HistoryRow>> DynamoStore::ReadHistory(const std::string& semaphore,
+                                                                 uint64_t before,
+                                                                 uint32_t rows_max) {
+  std::vector<Range> ranges;
+  const auto add = [&](const std::string& name) {
+    Range& range = ranges.emplace_back();
+    range.partition = HistoryPartition(name);
+    range.backward = true;
+    range.rows_max = rows_max;
+    if (before != 0) range.to = Sortable(before - 1);
+  };
+  if (semaphore.empty()) {
+    Range index;
+    index.partition = kNames;
+    Range past;
+    past.partition = kPast;
+    const auto names = QueryAll(&client_, table_, {index, past}, Deadline());
+    if (!names.ok()) return names.status();
+    std::set<std::string> all;
+    for (const std::vector<json>& part : *names) {
+      for (const json& item : part) all.insert(KeyOf(item).sort);
+    }
+    for (const std::string& name : all) add(name);
+  } else {
+    add(semaphore);
+  }
+  const auto items = QueryAll(&client_, table_, std::move(ranges), Deadline());
+  if (!items.ok()) return items.status();
+  std::vector<HistoryRow> rows;
+  for (const std::vector<json>& of_one : *items) {
+    for (const json& item : of_one) {
+      try {
+        HistoryRow row;
+        const Key key = KeyOf(item);
+        row.number = FromSortable(key.sort);
+        row.semaphore = key.partition.substr(HistoryPartition("").size());
+        row.lease = ReadLease(item, ClientNumbers());
+        row.ended_at_unix_ms = SignedIn(item, "ended_at_unix_ms");
+        row.cause = static_cast<EndCause>(NumberIn(item, "cause"));
+        rows.push_back(std::move(row));
+      } catch (const std::exception&) {
+        return absl::DataLossError("dynamodb: a row of the history is not understood");
+      }
+    }
+  }
+  std::ranges::sort(rows, std::greater<>(), &HistoryRow::number);
+  if (rows.size() > rows_max) rows.resize(rows_max);
+  return rows;
+}
+
+}  // namespace semaphored::dynamodb

@@ -1,0 +1,190 @@
+// Commands that are about more claims than the engine takes at once: most of it is done claim by
+// claim, and the command itself with what is left.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "adapters/ledger/ledger_adapter_impl.h"
+
+namespace semaphored::ledger {
+namespace {
+
+constexpr size_t kPartsAtOnce = 16;
+
+Command EndOf(const std::string& semaphore, const Id& claim, EndCause cause, uint32_t epoch,
+              bool only_waiting) {
+  EndCommand end;
+  end.semaphore = semaphore;
+  end.claim = claim;
+  end.cause = cause;
+  end.epoch = epoch;
+  end.only_waiting = only_waiting;
+  return end;
+}
+
+Command ActOf(const AdminCommand& command, decltype(AdminCommand::act) act) {
+  AdminCommand part;
+  part.semaphore = command.semaphore;
+  part.act = std::move(act);
+  return part;
+}
+
+std::vector<LeasePtr> LeasesOf(const Semaphore& semaphore) {
+  std::vector<LeasePtr> leases;
+  for (const auto& [id, lease] : semaphore.leases) {
+    if (!lease->foreign) leases.push_back(lease);
+  }
+  std::ranges::sort(leases, {}, [](const LeasePtr& lease) { return lease->slots.front(); });
+  return leases;
+}
+
+// All tickets go: those that nobody has first, so that nobody is given one meanwhile.
+void AddTickets(const AdminCommand& command, const Semaphore& semaphore,
+                std::vector<Command>* parts) {
+  for (const auto& [id, ticket] : semaphore.tickets) {
+    if (ticket->lease.empty()) parts->push_back(ActOf(command, AdminCancelTicket{id, true}));
+  }
+  for (const auto& [id, ticket] : semaphore.tickets) {
+    if (ticket->lease.empty()) continue;
+    parts->push_back(EndOf(semaphore.row.name, ticket->lease, EndCause::kDestroyed, 0,
+                           /*only_waiting=*/false));
+    parts->push_back(ActOf(command, AdminCancelTicket{id, true}));
+  }
+}
+
+// Claims that ended, or were asked back.
+uint32_t CountAffected(const std::vector<Submission>& batch, const std::vector<Outcome>& outcomes) {
+  uint32_t affected = 0;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const auto* admin = std::get_if<AdminCommand>(&batch[i].command);
+    if (admin != nullptr && std::holds_alternative<AdminCancelTicket>(admin->act)) continue;
+    const auto* end = std::get_if<EndCommand>(&batch[i].command);
+    const bool is_lease = end == nullptr ? outcomes[i].number > 0 : !end->only_waiting;
+    if (outcomes[i].kind == OutcomeKind::kDone && is_lease) ++affected;
+  }
+  return affected;
+}
+
+}  // namespace
+
+LedgerAdapter::Parts LedgerAdapter::PartsOf(const CloseSessionCommand& command) const {
+  Parts parts;
+  parts.last = command;
+  // Who waits goes first, as with one commit for all.
+  for (const bool waits : {true, false}) {
+    for (const auto& [claim, semaphore] : state_.ClaimsOf(command.session)) {
+      if ((semaphore->FindWaiter(claim) != nullptr) != waits) continue;
+      const bool gives_up = waits && command.cause == EndCause::kReleased;
+      parts.before.push_back(EndOf(semaphore->row.name, claim,
+                                   gives_up ? EndCause::kCancelled : command.cause, command.epoch,
+                                   /*only_waiting=*/false));
+    }
+  }
+  return parts;
+}
+
+LedgerAdapter::Parts LedgerAdapter::PartsOf(const AdminCommand& command) const {
+  Parts parts;
+  parts.last = command;
+  const Semaphore* semaphore = state_.Find(command.semaphore);
+  if (semaphore == nullptr) return parts;
+  const std::vector<LeasePtr> leases = LeasesOf(*semaphore);
+  if (const auto* revoke = std::get_if<AdminRevoke>(&command.act)) {
+    // Not those who are let in meanwhile.
+    for (const LeasePtr& lease : leases) {
+      if (!revoke->holder.empty() && lease->holder != revoke->holder) continue;
+      AdminRevoke one = *revoke;
+      one.claim = lease->id;
+      parts.before.push_back(ActOf(command, one));
+    }
+    if (!revoke->claim.empty() || parts.before.empty()) return {};
+    AdminCommand last = command;
+    last.expected_revision = 0;
+    last.act = std::get<AdminCommand>(parts.before.back()).act;
+    parts.before.pop_back();
+    parts.last = std::move(last);
+  } else if (const auto* destroy = std::get_if<AdminDestroy>(&command.act)) {
+    const bool force = destroy->policy == DestroyPolicy::kForce;
+    // It will be refused, and must leave all as it is.
+    if (!force && !semaphore->tickets.empty()) return {};
+    for (const Queue* queue : {&semaphore->queue, &semaphore->offers}) {
+      for (const auto& [place, waiter] : *queue)
+        parts.before.push_back(EndOf(semaphore->row.name, waiter->id, EndCause::kDestroyed, 0,
+                                     /*only_waiting=*/true));
+    }
+    AdminCommand last = command;
+    last.expected_revision = 0;
+    parts.last = std::move(last);
+    if (force) AddTickets(command, *semaphore, &parts.before);
+    if (!force || leases.empty()) return parts;
+    // From now on nobody is let in.
+    parts.before.push_back(ActOf(command, AdminDestroy{DestroyPolicy::kWait}));
+    for (size_t i = 0; i + 1 < leases.size(); ++i)
+      parts.before.push_back(EndOf(semaphore->row.name, leases[i]->id, EndCause::kDestroyed, 0,
+                                   /*only_waiting=*/false));
+  }
+  return parts;
+}
+
+absl::StatusOr<uint32_t> LedgerAdapter::RunParts(const std::vector<Command>& parts,
+                                                 SteadyTime deadline, StepResult* result) {
+  uint32_t affected = 0;
+  size_t at_once = kPartsAtOnce;
+  for (size_t done = 0; done < parts.size();) {
+    std::vector<Submission> batch;
+    for (size_t i = done; i < std::min(parts.size(), done + at_once); ++i)
+      batch.push_back({0, parts[i]});
+    StepResult part;
+    const absl::Status status = Run(batch, deadline, &part);
+    if (absl::IsOutOfRange(status) && at_once > 1) {
+      at_once /= 2;
+      continue;
+    }
+    if (!status.ok()) return status;
+    std::ranges::move(part.events, std::back_inserter(result->events));
+    std::ranges::move(part.changes, std::back_inserter(result->changes));
+    std::ranges::move(part.delayed, std::back_inserter(result->delayed));
+    if (unknown_ != nullptr) {
+      // Nobody waits for it but us; the whole is to be asked for again.
+      unknown_->batch.clear();
+      return absl::UnavailableError("a part of it is not settled yet; try again");
+    }
+    affected += CountAffected(batch, part.outcomes);
+    done += batch.size();
+  }
+  return affected;
+}
+
+absl::Status LedgerAdapter::RunLarge(const Submission& submission, SteadyTime deadline,
+                                     StepResult* result) {
+  Parts parts;
+  if (const auto* close = std::get_if<CloseSessionCommand>(&submission.command))
+    parts = PartsOf(*close);
+  const auto* admin = std::get_if<AdminCommand>(&submission.command);
+  if (admin != nullptr) parts = PartsOf(*admin);
+  if (parts.before.empty()) return absl::OutOfRangeError("it has no parts");
+  const absl::StatusOr<uint32_t> affected = RunParts(parts.before, deadline, result);
+  absl::Status status = affected.status();
+  StepResult last;
+  const Submission whole{submission.number, parts.last};
+  if (status.ok()) status = Run({&whole, 1}, deadline, &last);
+  std::ranges::move(last.events, std::back_inserter(result->events));
+  std::ranges::move(last.changes, std::back_inserter(result->changes));
+  if (!status.ok()) {
+    // What was done is told all the same, with the next result.
+    found_events_.insert(found_events_.end(), result->events.begin(), result->events.end());
+    found_changes_.insert(found_changes_.end(), result->changes.begin(), result->changes.end());
+    result->events.clear();
+    result->changes.clear();
+    return status;
+  }
+  if (admin != nullptr) {
+    last.outcomes.front().number += *affected;
+    last.outcomes.front().changed = last.outcomes.front().changed || *affected > 0;
+  }
+  std::ranges::move(last.outcomes, std::back_inserter(result->outcomes));
+  return absl::OkStatus();
+}
+
+}  // namespace semaphored::ledger

@@ -1,0 +1,181 @@
+"""What a daemon asks of DynamoDB: one write for an acquire and one for a release, and no reads
+beside them; its heartbeat and nothing else while nobody has a claim; and for word from others as
+often as it was told to while somebody waits, which is what waiting costs."""
+
+import collections
+import itertools
+import json
+import time
+import unittest
+
+from counting_proxy import CountingProxy, HttpRequest
+from daemon import BOUND_S, wait_until
+from dynamodb_case import DynamoCase
+
+NODE_TTL_S = 5
+BEAT_S = NODE_TTL_S / 3
+QUIET_S = 4
+CYCLES = 20
+LANES = 4  # If the URL does not say it.
+SWEEP_S = 5  # The same.
+# So that nobody asks for word meanwhile.
+NO_POLLS = "&poll_max_ms=60000"
+# What a loaded machine adds to a pause.
+LATE_S = 0.25
+
+
+class Request(HttpRequest):
+    """One of DynamoDB."""
+
+    @property
+    def operation(self):
+        return self.headers["x-amz-target"].partition(".")[2]
+
+    def partition(self):
+        """Where it reads or writes; "" for a request about several."""
+        body = json.loads(self.body)
+        key = body.get("Key", body.get("Item", {})).get("PK")
+        key = key or body.get("ExpressionAttributeValues", {}).get(":pk", {})
+        return key.get("S", "")
+
+    def beats(self):
+        """It belongs to the daemons' membership: a heartbeat, or the reading of all."""
+        return self.partition() == "NODE"
+
+    def asks_for_word(self):
+        return self.operation == "Query" and self.partition().startswith("MAIL#")
+
+    def __str__(self):
+        """What it is about, so that requests of one kind look the same."""
+        return f"{self.operation} {self.partition().partition('#')[0]}".strip()
+
+
+def count_of(asked):
+    return dict(collections.Counter(map(str, asked)))
+
+
+class Requests(DynamoCase):
+
+    def proxied(self, options="", node_id="a"):
+        proxy = CountingProxy(self.server.port, Request)
+        self.addCleanup(proxy.close)
+        self.make_table()
+        url = self.server.url(self.table, options, proxy.port)
+        return self.daemon(url, node_id, node_ttl=f"{NODE_TTL_S}s"), proxy
+
+    def let_pass(self, seconds):
+        """The time over which is counted."""
+        until = time.monotonic() + seconds
+        wait_until(lambda: time.monotonic() >= until, "some time has passed", seconds + BOUND_S)
+
+    def cycles(self, client, proxy, name_of, fields):
+        """All that is asked for CYCLES cycles, but for heartbeats, after a first one."""
+        for cycle in range(-1, CYCLES):
+            if cycle == 0:
+                before = len(proxy.asked)
+            lease = client.acquire(name_of(cycle), limit=1, ttl_ms=60_000, **fields)
+            client.release(lease.lease_id)
+        asked = [each for each in proxy.asked[before:] if not each.beats()]
+        print(f"\n{CYCLES} cycles: {count_of(asked)}", flush=True)
+        return asked
+
+    # ---- cycles ----
+
+    def test_an_acquire_and_a_release_are_one_write_each_and_no_read(self):
+        daemon, proxy = self.proxied(NO_POLLS)
+        for fields in ({}, {"wait_ms": -1}):
+            asked = self.cycles(daemon.client(), proxy, lambda _: "own", fields)
+            self.assertEqual(count_of(asked), {"TransactWriteItems": 2 * CYCLES})
+
+    def test_a_semaphore_that_is_new_costs_a_reading(self):
+        daemon, proxy = self.proxied(NO_POLLS)
+        count = count_of(self.cycles(daemon.client(), proxy, lambda cycle: f"new-{cycle}", {}))
+        self.assertEqual(count.pop("TransactWriteItems"), 2 * CYCLES)
+        self.assertEqual(count.pop("Query SEMAPHORE"), CYCLES)
+        # Each lane asks once what the client was answered before.
+        self.assertLessEqual(count.pop("Query ANSWER", 0), LANES)
+        self.assertEqual(count, {})
+
+    def test_many_that_ask_at_once_share_a_write(self):
+        daemon, proxy = self.proxied(NO_POLLS)
+        client = daemon.client()
+        names = [f"own-{number}" for number in range(60)]
+
+        def round_of(names):
+            asked = [client.acquire_later(name, limit=1, ttl_ms=60_000) for name in names]
+            for lease in [each.result(BOUND_S).lease for each in asked]:
+                client.release(lease.lease_id)
+        round_of(names)
+        before = len(proxy.asked)
+        calls = [client.acquire_later(name, limit=1, ttl_ms=60_000) for name in names]
+        self.assertEqual(len({call.result(BOUND_S).lease.lease_id for call in calls}), len(names))
+        writes = [each for each in proxy.asked[before:] if each.operation == "TransactWriteItems"]
+        print(f"\n{len(writes)} writes for {len(names)} at once", flush=True)
+        self.assertLess(len(writes), len(names) / 2)
+
+    # ---- while nothing happens ----
+
+    def test_whoever_has_no_claims_asks_nothing_but_its_heartbeat(self):
+        daemon, proxy = self.proxied()
+        client = daemon.client()
+        client.release(client.acquire("own", limit=1, ttl_ms=60_000).lease_id)
+        self.let_pass(1)  # What was under way.
+        before = len(proxy.asked)
+        self.let_pass(QUIET_S)
+        count = count_of(proxy.asked[before:])
+        print(f"\n{QUIET_S} s without claims: {count}", flush=True)
+        for what in ("UpdateItem NODE", "Query NODE"):
+            self.assertIn(what, count)
+            self.assertLessEqual(count.pop(what), QUIET_S / BEAT_S + 1)
+        self.assertEqual(count, {})
+
+    def polls_of(self, proxy, seconds):
+        """When it asked for word in that time. There is nothing else but the heartbeat, and the
+        sweep, in case that word was lost."""
+        before = len(proxy.asked)
+        self.let_pass(seconds)
+        asked = [each for each in proxy.asked[before:] if not each.beats()]
+        others = count_of(each for each in asked if not each.asks_for_word())
+        self.assertLessEqual(others.pop("BatchGetItem", 0), seconds / SWEEP_S + 1)
+        self.assertEqual(others, {})
+        return [each.at_s for each in asked if each.asks_for_word()]
+
+    def test_who_only_holds_asks_rarely(self):
+        daemon, proxy = self.proxied("&poll_min_ms=20&poll_max_ms=500")
+        daemon.client().acquire("own", limit=1, ttl_ms=60_000)
+        polls = self.polls_of(proxy, 2.25)
+        print(f"\nholding for 2.25 s: asked {len(polls)} times", flush=True)
+        self.assertTrue(3 <= len(polls) <= 5, polls)
+
+    def test_one_waiter_is_asked_for_between_both_paces(self):
+        least_s, most_s = 0.05, 0.2
+        (daemon, proxy), (other, _) = (
+            self.proxied("&poll_min_ms=50&poll_max_ms=200", node_id) for node_id in "ab")
+        lease = other.client().acquire("shared", limit=1, ttl_ms=60_000)
+        client = daemon.client()
+        client.acquire("own", limit=1)  # It is known there.
+        waiting = client.acquire_later("shared", limit=1, ttl_ms=60_000)
+        other.client().wait_for_queue("shared", 1)
+        polls = self.polls_of(proxy, 2.5)
+        gaps = [later - earlier for earlier, later in itertools.pairwise(polls)]
+        print(f"\nwaiting for 2.5 s: asked {len(polls)} times, after "
+              f"{[round(1000 * gap) for gap in gaps]} ms", flush=True)
+        # A little less: what came late before was nearer to the next one.
+        self.assertGreater(min(gaps), least_s / 2)
+        self.assertLess(max(gaps), most_s + LATE_S)
+        self.assertLess(min(gaps[:3]), least_s + LATE_S)
+        self.assertGreater(gaps[-1], most_s / 2)
+        # And when somebody new waits, soon again.
+        first = len(proxy.asked)
+        more = client.acquire_later("shared", limit=1, ttl_ms=60_000)
+        other.client().wait_for_queue("shared", 2)
+        self.let_pass(0.5)
+        again = [each.at_s for each in proxy.asked[first:] if each.asks_for_word()]
+        self.assertGreaterEqual(len(again), 3)
+        other.client().release(lease.lease_id)
+        client.release(waiting.result(BOUND_S).lease.lease_id)
+        self.assertTrue(more.result(BOUND_S).lease.lease_id)
+
+
+if __name__ == "__main__":
+    unittest.main()
