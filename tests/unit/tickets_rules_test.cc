@@ -154,6 +154,26 @@ TEST_CASE("an offer that goes is no news either: it has no place in the queue") 
   CHECK_FALSE(NewsOf(bench.transaction, bench.transaction.semaphores[0], 99).has_value());
 }
 
+TEST_CASE("one commit gives out only so many tickets, and says where it is to go on") {
+  Bench bench;
+  CreateOne(bench, "s", 1);
+  bench.context.grants_max = 2;
+  Acquire(*bench.editor, AcquireOf("s", 1), bench.context);
+  for (uint64_t i = 0; i < 4; ++i) {
+    Enqueue(*bench.editor, EnqueueOf("s", 10 + i), bench.context);
+    Take(*bench.editor, TakeOf("s", 20 + i), bench.context);
+  }
+  bench.Win();
+  const AdminResize grow{AdminResize::Change::kSet, 9, 100, ShrinkPolicy::kWait, {}};
+  Administer(*bench.editor, AdminOf("s", grow), bench.context);
+  CHECK(bench.state.Find("s")->ticket_counts == TicketCounts{2, 0, 2, 0});
+  CHECK(bench.transaction.to_advance == std::vector<std::string>{"s"});
+  bench.Win();
+  Advance(*bench.editor, bench.state.Find("s"), bench.context);
+  CHECK(bench.state.Find("s")->ticket_counts == TicketCounts{0, 0, 4, 0});
+  CHECK(bench.state.CheckInvariants().empty());
+}
+
 TEST_CASE("back-off: it grows by its factor up to its longest, and never overflows") {
   const auto delays = [](BackOff back_off, int attempts) {
     Bench bench;
