@@ -168,6 +168,13 @@ TEST_CASE("one commit gives out only so many tickets, and says where it is to go
   Administer(*bench.editor, AdminOf("s", grow), bench.context);
   CHECK(bench.state.Find("s")->ticket_counts == TicketCounts{2, 0, 2, 0});
   CHECK(bench.transaction.to_advance == std::vector<std::string>{"s"});
+  // There is room, and it is for those who were first.
+  CHECK(Acquire(*bench.editor, AcquireOf("s", 30), bench.context).kind == OutcomeKind::kFull);
+  CHECK(Take(*bench.editor, TakeOf("s", 31, OfferKept::kNo), bench.context).kind ==
+        OutcomeKind::kFull);
+  AcquireCommand urgent = AcquireOf("s", 32);
+  urgent.priority = 1;
+  CHECK(Acquire(*bench.editor, urgent, bench.context).kind == OutcomeKind::kGranted);
   bench.Win();
   Advance(*bench.editor, bench.state.Find("s"), bench.context);
   CHECK(bench.state.Find("s")->ticket_counts == TicketCounts{0, 0, 4, 0});
