@@ -128,6 +128,8 @@ class LedgerAdapter final : public Adapter {
   };
   Parts PartsOf(const CloseSessionCommand& command) const;
   Parts PartsOf(const AdminCommand& command) const;
+  template <typename Act>
+  static Parts PartsOfAll(const AdminCommand& command, const Semaphore& semaphore);
   // How many leases were affected.
   absl::StatusOr<uint32_t> RunParts(const std::vector<Command>& parts, SteadyTime deadline,
                                     StepResult* result);

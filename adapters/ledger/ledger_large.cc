@@ -68,6 +68,24 @@ uint32_t CountAffected(const std::vector<Submission>& batch, const std::vector<O
 
 }  // namespace
 
+// An act on all dead letters, one by one.
+template <typename Act>
+LedgerAdapter::Parts LedgerAdapter::PartsOfAll(const AdminCommand& command,
+                                               const Semaphore& semaphore) {
+  if (!std::get<Act>(command.act).ticket.empty()) return {};
+  Parts parts;
+  for (const TicketPtr& ticket : DeadLetters(semaphore, {}))
+    parts.before.push_back(ActOf(command, Act{ticket->id}));
+  if (parts.before.empty()) return {};
+  // The last one has the request's id, so that all is one request.
+  AdminCommand last = command;
+  last.expected_revision = 0;
+  last.act = std::get<AdminCommand>(parts.before.back()).act;
+  parts.before.pop_back();
+  parts.last = std::move(last);
+  return parts;
+}
+
 LedgerAdapter::Parts LedgerAdapter::PartsOf(const CloseSessionCommand& command) const {
   Parts parts;
   parts.last = command;
@@ -89,7 +107,11 @@ LedgerAdapter::Parts LedgerAdapter::PartsOf(const AdminCommand& command) const {
   parts.last = command;
   const Semaphore* semaphore = state_.Find(command.semaphore);
   if (semaphore == nullptr) return parts;
-  const std::vector<LeasePtr> leases = LeasesOf(*semaphore);
+  if (std::holds_alternative<AdminRequeue>(command.act))
+    return PartsOfAll<AdminRequeue>(command, *semaphore);
+  if (std::holds_alternative<AdminPurge>(command.act))
+    return PartsOfAll<AdminPurge>(command, *semaphore);
+  std::vector<LeasePtr> leases = LeasesOf(*semaphore);
   if (const auto* revoke = std::get_if<AdminRevoke>(&command.act)) {
     // Not those who are let in meanwhile.
     for (const LeasePtr& lease : leases) {
@@ -116,8 +138,11 @@ LedgerAdapter::Parts LedgerAdapter::PartsOf(const AdminCommand& command) const {
     AdminCommand last = command;
     last.expected_revision = 0;
     parts.last = std::move(last);
-    if (force) AddTickets(command, *semaphore, &parts.before);
-    if (!force || leases.empty()) return parts;
+    if (!force) return parts;
+    AddTickets(command, *semaphore, &parts.before);
+    // Those with tickets have ended by then.
+    std::erase_if(leases, [](const LeasePtr& lease) { return !lease->ticket.empty(); });
+    if (leases.empty()) return parts;
     // From now on nobody is let in.
     parts.before.push_back(ActOf(command, AdminDestroy{DestroyPolicy::kWait}));
     for (size_t i = 0; i + 1 < leases.size(); ++i)

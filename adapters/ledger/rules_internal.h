@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "adapters/ledger/rules.h"
 
@@ -99,6 +100,9 @@ Outcome PrioritizeTicket(Editor& editor, Semaphore* semaphore, const AdminPriori
 Outcome Requeue(Editor& editor, Semaphore* semaphore, const AdminRequeue& act,
                 const Context& context);
 Outcome Purge(Editor& editor, Semaphore* semaphore, const AdminPurge& act);
+
+// The dead letter that is named, or with an empty id all, the oldest first.
+std::vector<TicketPtr> DeadLetters(const Semaphore& semaphore, const Id& id);
 
 // All tickets go, with the semaphore.
 void RemoveTickets(Editor& editor, Semaphore* semaphore);

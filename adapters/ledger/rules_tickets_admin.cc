@@ -20,7 +20,8 @@ Outcome Affected(uint32_t affected) {
 
 bool ByAge(const TicketPtr& a, const TicketPtr& b) { return a->order < b->order; }
 
-// The one that is named, or with an empty id all, the oldest first.
+}  // namespace
+
 std::vector<TicketPtr> DeadLetters(const Semaphore& semaphore, const Id& id) {
   std::vector<TicketPtr> dead;
   if (!id.empty()) {
@@ -35,8 +36,6 @@ std::vector<TicketPtr> DeadLetters(const Semaphore& semaphore, const Id& id) {
   std::ranges::sort(dead, ByAge);
   return dead;
 }
-
-}  // namespace
 
 Outcome ListTickets(const Semaphore& semaphore, const AdminListTickets& act) {
   const auto wanted = [&](const Ticket& ticket) {
