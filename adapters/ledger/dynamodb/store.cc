@@ -90,7 +90,7 @@ absl::Status DynamoStore::Prepare(const Transaction& transaction, bool* answered
   const std::vector<ledger::AskedRequest> requests = RequestsToCheck(
       transaction, [this](uint32_t number) -> const std::string& { return names_.NameOf(number); });
   const absl::StatusOr<bool> any =
-      answers_.AnyAnswered(&client_, requests, steady_clock::now(), Deadline());
+      answers_.AnyAnswered(&client_, requests, options_.now(), Deadline());
   if (!any.ok()) return any.status();
   *answered = *any;
   return absl::OkStatus();

@@ -38,6 +38,8 @@ struct StoreOptions {
   std::chrono::milliseconds client_retention = std::chrono::hours(1);
   uint64_t request_window = 1024;
   std::function<int64_t()> now_unix_ms;  // For what is stored.
+  // For what is remembered here, and how long; not for requests.
+  std::function<SteadyTime()> now = [] { return std::chrono::steady_clock::now(); };
 };
 
 // What is in a semaphore's partition.

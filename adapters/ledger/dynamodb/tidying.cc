@@ -11,8 +11,6 @@
 namespace semaphored::dynamodb {
 namespace {
 
-using std::chrono::steady_clock;
-
 constexpr size_t kSessionsKept = 200'000;
 constexpr size_t kLeftoversAtOnce = 50;
 constexpr size_t kLeftoversMax = 100'000;
@@ -58,7 +56,7 @@ void DynamoStore::ForgetSomeSessions() {
 absl::StatusOr<std::vector<ledger::Hint>> DynamoStore::Wait(SteadyTime deadline) {
   if (deadline != SteadyTime::min()) {
     DropLeftovers();
-    ForgetIdleNames(steady_clock::now());
+    ForgetIdleNames(options_.now());
     ForgetSomeSessions();
   }
   return ear_.Take(deadline);
