@@ -24,7 +24,7 @@ constexpr int kNumberLaneBits = 5;
 constexpr uint64_t kNumberLanes = uint64_t{1} << kNumberLaneBits;
 constexpr uint64_t kLanesOfNode = 7;
 
-constexpr int64_t kMailKeptS = 24 * 3600;
+constexpr int64_t kMailKeptS = int64_t{24} * 3600;
 
 Condition SessionIs(const Session& session) {
   return Condition::Is("epoch", session.epoch)

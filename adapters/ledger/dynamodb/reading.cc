@@ -213,7 +213,6 @@ absl::Status DynamoStore::ReadFloors() {
       return absl::DataLossError("dynamodb: an item under FLOOR is not understood");
     }
   }
-  floors_known_ = true;
   return absl::OkStatus();
 }
 
@@ -221,6 +220,7 @@ absl::Status DynamoStore::ReadFloors() {
 
 absl::StatusOr<std::vector<SessionPtr>> DynamoStore::ReadRows(const std::vector<Id>& sessions) {
   std::vector<Key> keys;
+  keys.reserve(sessions.size());
   for (const Id& id : sessions) keys.push_back(SessionKey(id));
   const absl::StatusOr<std::vector<json>> items = GetItems(&client_, table_, keys, {}, Deadline());
   if (!items.ok()) return items.status();

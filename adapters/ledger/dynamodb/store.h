@@ -163,7 +163,6 @@ class DynamoStore : public ledger::LedgerStore {
   uint64_t history_high_ = 0;  // The last number that this lane has given.
   // Revisions of destroyed semaphores are not above these, by FloorOf the name. They only rise.
   std::array<uint64_t, kFloorCount> floors_{};
-  bool floors_known_ = false;
 
   absl::flat_hash_map<std::string, Known> known_;
   absl::flat_hash_map<Id, ledger::SessionPtr> sessions_;
