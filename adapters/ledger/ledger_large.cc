@@ -55,11 +55,15 @@ uint32_t CountAffected(const std::vector<Submission>& batch, const std::vector<O
 LedgerAdapter::Parts LedgerAdapter::PartsOf(const CloseSessionCommand& command) const {
   Parts parts;
   parts.last = command;
-  for (const auto& [claim, semaphore] : state_.ClaimsOf(command.session)) {
-    const bool gives_up = semaphore->FindWaiter(claim) && command.cause == EndCause::kReleased;
-    parts.before.push_back(EndOf(semaphore->row.name, claim,
-                                 gives_up ? EndCause::kCancelled : command.cause, command.epoch,
-                                 /*only_waiting=*/false));
+  // Its waits go first, so that none of them is let in by the end of a lease.
+  for (const bool waits : {true, false}) {
+    for (const auto& [claim, semaphore] : state_.ClaimsOf(command.session)) {
+      if ((semaphore->FindWaiter(claim) != nullptr) != waits) continue;
+      const bool gives_up = waits && command.cause == EndCause::kReleased;
+      parts.before.push_back(EndOf(semaphore->row.name, claim,
+                                   gives_up ? EndCause::kCancelled : command.cause, command.epoch,
+                                   /*only_waiting=*/false));
+    }
   }
   return parts;
 }
