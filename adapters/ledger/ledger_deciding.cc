@@ -50,6 +50,8 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
   }
   Serve(editor);
   for (const Submission& submission : batch) {
+    // The first counts with those who were served before it: alone it must go through.
+    if (&submission != &batch.front()) editor.BeginCommand();
     if (absl::Status status = DecideOne(submission.command, editor, decided); !status.ok()) {
       editor.Finish();
       return status;

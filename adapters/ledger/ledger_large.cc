@@ -89,7 +89,7 @@ LedgerAdapter::Parts LedgerAdapter::PartsOfAll(const AdminCommand& command,
 LedgerAdapter::Parts LedgerAdapter::PartsOf(const CloseSessionCommand& command) const {
   Parts parts;
   parts.last = command;
-  // Who waits goes first, as with one commit for all.
+  // Its waits go first, so that none of them is let in by the end of a lease.
   for (const bool waits : {true, false}) {
     for (const auto& [claim, semaphore] : state_.ClaimsOf(command.session)) {
       if ((semaphore->FindWaiter(claim) != nullptr) != waits) continue;

@@ -160,8 +160,11 @@ class Editor {
   void AdvanceLater(const Semaphore& semaphore) {
     transaction_->to_advance.push_back(semaphore.row.name);
   }
-  // How many of those who waited before, or in this batch, it has let in.
+  // How many of those who waited it has let in since BeginCommand.
   uint32_t let_in() const { return let_in_; }
+  // A batch that lets in more than a commit takes is divided by its commands; so each may let in as
+  // many as one commit.
+  void BeginCommand() { let_in_ = 0; }
   void AskOthers(TakeBack take_back) { transaction_->take_backs.push_back(std::move(take_back)); }
   // Without a request id: does nothing.
   void Remember(Answer answer);

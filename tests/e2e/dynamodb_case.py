@@ -1,5 +1,5 @@
-"""What the tests with DynamoDB Local have in common: one server, tables, daemons, and a
-front that sees, and may refuse, what is asked of it."""
+"""What the tests with DynamoDB Local have in common: one server, tables, daemons, and a front
+that sees, and may refuse, what is asked of it."""
 
 import http.client
 import http.server

@@ -1,5 +1,5 @@
 """What two daemons on one DynamoDB table owe to each other's clients: leases and places in a queue
-that outlive their daemon, and permits that go from one to the other at the pace of its questions."""
+that outlive their daemon, and permits that go to the other one at the pace of its questions."""
 
 import statistics
 import time
@@ -80,7 +80,8 @@ class Places(DynamoCase):
         waiting = taker.acquire_later("db", limit=1, ttl_ms=TTL_MS)
         giver.wait_for_queue("db", 1)
         until = time.monotonic() + waited_s
-        wait_until(lambda: time.monotonic() >= until, "it has waited for a while", waited_s + BOUND_S)
+        wait_until(lambda: time.monotonic() >= until, "it has waited for a while",
+                   waited_s + BOUND_S)
         begun = time.monotonic()
         giver.release(lease.lease_id)
         lease = waiting.result(BOUND_S).lease
@@ -99,8 +100,9 @@ class Places(DynamoCase):
                 (late if waited_s else soon).append(took_s)
                 tokens.append(lease.token)
             for what, took_s in (("soon", soon), ("after a long wait", late)):
-                print(f"\n{len(took_s)} hand-offs {what}: p50 {1000 * statistics.median(took_s):.0f}"
-                      f" ms, at most {1000 * max(took_s):.0f} ms", flush=True)
+                print(f"\n{len(took_s)} hand-offs {what}: p50 "
+                      f"{1000 * statistics.median(took_s):.0f} ms, at most "
+                      f"{1000 * max(took_s):.0f} ms", flush=True)
             self.assertEqual(tokens, sorted(set(tokens)))
             self.assertLess(statistics.median(soon), POLL_MIN_MS / 1000 + COMMITS_S)
             self.assertLess(statistics.median(late), POLL_MAX_MS / 1000 + COMMITS_S)

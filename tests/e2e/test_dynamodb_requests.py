@@ -5,6 +5,7 @@ often as it was told to while somebody waits, which is what waiting costs."""
 import collections
 import itertools
 import json
+import statistics
 import time
 import unittest
 
@@ -21,7 +22,7 @@ SWEEP_S = 5  # The same.
 # So that nobody asks for word meanwhile.
 NO_POLLS = "&poll_max_ms=60000"
 # What a loaded machine adds to a pause.
-LATE_S = 0.25
+LATE_S = 1.0
 
 
 class Request(HttpRequest):
@@ -69,27 +70,29 @@ class Requests(DynamoCase):
         wait_until(lambda: time.monotonic() >= until, "some time has passed", seconds + BOUND_S)
 
     def cycles(self, client, proxy, name_of, fields):
-        """All that is asked for CYCLES cycles, but for heartbeats, after a first one."""
+        """How often what is asked for CYCLES cycles after a first one, but for heartbeats."""
         for cycle in range(-1, CYCLES):
             if cycle == 0:
                 before = len(proxy.asked)
             lease = client.acquire(name_of(cycle), limit=1, ttl_ms=60_000, **fields)
             client.release(lease.lease_id)
-        asked = [each for each in proxy.asked[before:] if not each.beats()]
-        print(f"\n{CYCLES} cycles: {count_of(asked)}", flush=True)
-        return asked
+        count = count_of(each for each in proxy.asked[before:] if not each.beats())
+        print(f"\n{CYCLES} cycles: {count}", flush=True)
+        # The first question is asked as soon as there is a claim, if it is seen in time.
+        self.assertLessEqual(count.pop("Query MAIL", 0), 1)
+        return count
 
     # ---- cycles ----
 
     def test_an_acquire_and_a_release_are_one_write_each_and_no_read(self):
         daemon, proxy = self.proxied(NO_POLLS)
         for fields in ({}, {"wait_ms": -1}):
-            asked = self.cycles(daemon.client(), proxy, lambda _: "own", fields)
-            self.assertEqual(count_of(asked), {"TransactWriteItems": 2 * CYCLES})
+            count = self.cycles(daemon.client(), proxy, lambda _: "own", fields)
+            self.assertEqual(count, {"TransactWriteItems": 2 * CYCLES})
 
     def test_a_semaphore_that_is_new_costs_a_reading(self):
         daemon, proxy = self.proxied(NO_POLLS)
-        count = count_of(self.cycles(daemon.client(), proxy, lambda cycle: f"new-{cycle}", {}))
+        count = self.cycles(daemon.client(), proxy, lambda cycle: f"new-{cycle}", {})
         self.assertEqual(count.pop("TransactWriteItems"), 2 * CYCLES)
         self.assertEqual(count.pop("Query SEMAPHORE"), CYCLES)
         # Each lane asks once what the client was answered before.
@@ -160,11 +163,10 @@ class Requests(DynamoCase):
         gaps = [later - earlier for earlier, later in itertools.pairwise(polls)]
         print(f"\nwaiting for 2.5 s: asked {len(polls)} times, after "
               f"{[round(1000 * gap) for gap in gaps]} ms", flush=True)
-        # A little less: what came late before was nearer to the next one.
-        self.assertGreater(min(gaps), least_s / 2)
+        self.assertGreater(statistics.median(gaps[:6]), 0.8 * least_s)
+        self.assertLess(statistics.median(gaps[:6]), most_s)
+        self.assertGreater(statistics.median(gaps[-3:]), 0.8 * most_s)
         self.assertLess(max(gaps), most_s + LATE_S)
-        self.assertLess(min(gaps[:3]), least_s + LATE_S)
-        self.assertGreater(gaps[-1], most_s / 2)
         # And when somebody new waits, soon again.
         first = len(proxy.asked)
         more = client.acquire_later("shared", limit=1, ttl_ms=60_000)

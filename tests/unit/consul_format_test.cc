@@ -274,7 +274,10 @@ TEST_CASE("consul answers: are read as they were written") {
     CHECK(back.changed == answer.changed);
   }
   CHECK(ReadAnswers("").empty());
-  CHECK(ReadAnswers(R"({"7":[1,0,"x"],"names":["s"]})").empty());
+  CHECK(ReadAnswers(R"({"first":1,"7":[1,0,"x"],"names":["s"]})").empty());
+  const std::string without_first =
+      R"({"7":[1,0,"00000000000000000000000000000001"],"names":["s"]})";
+  CHECK(ReadAnswers(without_first).empty());
 }
 
 TEST_CASE("consul keys: nothing is taken for another") {

@@ -138,6 +138,7 @@ OpenStore Open(const StoreTable& table, const HowToOpen& how) {
   options.self = open.self;
   options.now_unix_ms =
       how.now_unix_ms ? how.now_unix_ms : [] { return int64_t{1'800'000'000'000}; };
+  if (how.now) options.now = how.now;
   open.mailbox = std::make_shared<Mailbox>(table.url(), TestCredentials(), open.self.number);
   Guarantees guarantees;
   guarantees.adapter = "dynamodb";

@@ -104,6 +104,7 @@ struct HowToOpen {
   std::string endpoint = "";  // Of the store alone.
   std::chrono::milliseconds timeout{5000};
   std::function<int64_t()> now_unix_ms = nullptr;
+  std::function<SteadyTime()> now = nullptr;
 };
 OpenStore Open(const StoreTable& table, const HowToOpen& how = {});
 

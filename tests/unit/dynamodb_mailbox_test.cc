@@ -102,6 +102,53 @@ TEST_CASE("dynamodb mailbox: who waits hears what others do, and word is told ea
   }
 }
 
+TEST_CASE("dynamodb mailbox: who is told what was done need not read it", "[dynamodb]") {
+  StoreTable table;
+  DynamoProxy proxy(&table);
+  OpenStore a = Open(table, {.node_id = "a", .endpoint = proxy.endpoint()});
+  OpenStore b = Open(table, {.node_id = "b"});
+  const LeasePtr held = MakeLease(b, 1);
+  LoadOne(b, Make(a, "s", 1).name);
+  Transaction take = Grant(b, LoadOne(b, "s").row, held);
+  REQUIRE(b.Commit(take).kind == Kind::kWon);
+  const WaiterPtr waiter = MakeWaiter(a, 2);
+  Transaction enqueue = Touch(a, LoadOne(a, "s").row);
+  enqueue.semaphores[0].waiters.push_back({nullptr, waiter});
+  REQUIRE(a.Commit(enqueue).kind == Kind::kWon);
+  proxy.Take();
+
+  LoadOne(b, "s");
+  const LeasePtr granted = MakeLease(a, 2);
+  Transaction pass = Touch(b, After(enqueue));
+  pass.semaphores[0].leases = {{held, nullptr, EndCause::kReleased}, {nullptr, granted}};
+  pass.semaphores[0].waiters = {{waiter, nullptr, EndCause::kNone}};
+  pass.history.push_back({0, "s", held, 5, EndCause::kReleased});
+  pass.concerns.emplace_back(a.self.number, "s");
+  REQUIRE(b.Commit(pass).kind == Kind::kWon);
+
+  const SteadyTime bound = std::chrono::steady_clock::now() + seconds(10);
+  const std::vector<ledger::Hint> hints = a.store->Wait(bound).value();
+  REQUIRE(hints.size() == 1);
+  const std::optional<ledger::News> news = a.store->ReadNews(hints[0]);
+  REQUIRE(news.has_value());
+  CHECK(news->revision == After(pass).revision);
+  REQUIRE(news->ended.size() == 1);
+  CHECK(news->ended[0].cause == EndCause::kReleased);
+  REQUIRE(news->granted.size() == 1);
+  CHECK(news->granted[0].token == granted->token);
+  // It goes on from there; the digest and the history are those that stand.
+  Transaction release = Touch(a, After(pass));
+  release.semaphores[0].leases.push_back({granted, nullptr, EndCause::kReleased});
+  release.history.push_back({0, "s", granted, 5, EndCause::kReleased});
+  REQUIRE(a.Commit(release).kind == Kind::kWon);
+  CHECK(proxy.Take().requests == std::map<std::string, int>{{"TransactWriteItems", 1}});
+  CHECK(LoadOne(b, "s").leases.empty());
+  CHECK(b.store->ReadHistory("s", 0, 10)->size() == 2);
+  // Told twice it is of no use.
+  CHECK(a.store->ReadNews(hints[0]) == std::nullopt);
+  CHECK(a.store->ReadNews({"s", After(release).revision + 1, "{}"}) == std::nullopt);
+}
+
 TEST_CASE("dynamodb mailbox: a wait ends by waking", "[dynamodb]") {
   StoreTable table;
   OpenStore open = Open(table);

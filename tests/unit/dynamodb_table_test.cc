@@ -189,7 +189,7 @@ TEST_CASE("dynamodb table: that is not ready") {
   Client client(UrlTo(server), std::make_shared<TestKeys>());
   CHECK(absl::IsUnavailable(CheckTable(&client, UrlTo(server), kNever)));
   TableMaking making = Quickly();
-  making.patience = std::chrono::milliseconds(50);
+  making.patience = std::chrono::milliseconds(300);
   const absl::Status status = MakeTable(&client, UrlTo(server), making).status();
   CHECK(absl::IsUnavailable(status));
   CHECK(Says(status, "still CREATING"));

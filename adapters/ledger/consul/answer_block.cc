@@ -53,11 +53,13 @@ Answer ReadAnswer(const Json& json, const Json& names, uint64_t sequence) {
 std::string WriteAnswers(const Answers& answers) {
   std::map<std::string, size_t> places;
   std::vector<std::string> names;
-  std::string text = "{";
+  // Sequence numbers are counted from the first, which keeps them short.
+  const uint64_t first = answers.empty() ? 0 : answers.begin()->first;
+  std::string text = absl::StrCat("{\"first\":", first, ",");
   for (const auto& [sequence, answer] : answers) {
     const auto [at, is_new] = places.try_emplace(answer.semaphore, names.size());
     if (is_new) names.push_back(JsonText(answer.semaphore));
-    absl::StrAppend(&text, "\"", sequence, "\":", WriteAnswer(answer, at->second), ",");
+    absl::StrAppend(&text, "\"", sequence - first, "\":", WriteAnswer(answer, at->second), ",");
   }
   return absl::StrCat(text, "\"names\":[", absl::StrJoin(names, ","), "]}");
 }
@@ -65,10 +67,14 @@ std::string WriteAnswers(const Answers& answers) {
 Answers ReadAnswers(const std::string& text) {
   Answers answers;
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("names")) return answers;
+  if (!json.is_object() || !json.contains("names") || !json.contains("first") ||
+      !json["first"].is_number_unsigned())
+    return answers;
+  const uint64_t first = json["first"].get<uint64_t>();
   for (const auto& [key, answer] : json.items()) {
-    uint64_t sequence = 0;
-    if (!absl::SimpleAtoi(key, &sequence)) continue;
+    uint64_t from_first = 0;
+    if (!absl::SimpleAtoi(key, &from_first)) continue;
+    const uint64_t sequence = first + from_first;
     try {
       answers[sequence] = ReadAnswer(answer, json["names"], sequence);
     } catch (const std::exception&) {

@@ -1,5 +1,7 @@
 #include "adapters/ledger/consul/document.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -116,10 +118,10 @@ LeasePtr ReadLease(const Json& json, const Common& common, uint64_t modify_index
   return lease;
 }
 
-WaiterPtr ReadWaiter(const Json& json, const Common& common) {
+WaiterPtr ReadWaiter(const Json& json, const Common& common, int64_t queued_from) {
   auto waiter = std::make_shared<Waiter>();
   ReadClaim(json, common, waiter.get());
-  waiter->queued_at_unix_ms = json.at(kClaimFields).get<int64_t>();
+  waiter->queued_at_unix_ms = queued_from + json.at(kClaimFields).get<int64_t>();
   return waiter;
 }
 
@@ -172,10 +174,16 @@ std::string WriteDocument(const Document& document, const ClientName& client_id,
   for (const auto& [id, lease] : document.leases)
     absl::StrAppend(&text, text.back() == '[' ? "" : ",",
                     WriteLease(*lease, client_id, ordinals, &tables));
-  text += "],\"waiters\":[";
+  // Counted from the first, which keeps the others short.
+  int64_t queued_from = std::numeric_limits<int64_t>::max();
+  for (const auto& [id, waiter] : document.waiters)
+    queued_from = std::min(queued_from, waiter->queued_at_unix_ms);
+  absl::StrAppend(&text, "],\"queued_from\":", document.waiters.empty() ? 0 : queued_from,
+                  ",\"waiters\":[");
   for (const auto& [id, waiter] : document.waiters) {
     absl::StrAppend(&text, text.back() == '[' ? "" : ",", "[",
-                    WriteClaim(*waiter, client_id, &tables), ",", waiter->queued_at_unix_ms, "]");
+                    WriteClaim(*waiter, client_id, &tables), ",",
+                    waiter->queued_at_unix_ms - queued_from, "]");
   }
   return absl::StrCat(text, "],\"owners\":", tables.owners.Json(),
                       ",\"texts\":", tables.texts.Json(), "}");
@@ -217,9 +225,10 @@ absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string
       lease->longest_hold_ms = document.row.settings.longest_hold_ms;
       document.leases.emplace(lease->id, std::move(lease));
     }
+    const int64_t queued_from = json.at("queued_from").get<int64_t>();
     for (const Json& each : json.at("waiters")) {
       if (each.size() != kWaiterFields) return damaged("a waiter");
-      WaiterPtr waiter = ReadWaiter(each, common);
+      WaiterPtr waiter = ReadWaiter(each, common, queued_from);
       document.waiters.emplace(waiter->id, std::move(waiter));
     }
     return document;

@@ -1,30 +1,18 @@
 #include "adapters/ledger/dynamodb/commit.h"
 
 #include <algorithm>
-#include <set>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/dynamodb/news_text.h"
+#include "adapters/ledger/dynamodb/fold.h"
 #include "adapters/ledger/dynamodb/random.h"
-#include "adapters/ledger/dynamodb/table.h"
 
 namespace semaphored::dynamodb {
 
 using ledger::CommitResult;
 using ledger::SemaphoreDelta;
-using ledger::SessionPtr;
 using ledger::Transaction;
 
 namespace {
-
-// History is numbered by wall time, so that semaphores can be shown together, and counts on where
-// that stands still: milliseconds, a count, and which lane gave the number.
-constexpr int kNumberTimeShift = 12;
-constexpr int kNumberLaneBits = 5;
-constexpr uint64_t kNumberLanes = uint64_t{1} << kNumberLaneBits;
-constexpr uint64_t kLanesOfNode = 7;
-
-constexpr int64_t kMailKeptS = 24 * 3600;
 
 CommitResult Failed(absl::Status status) {
   return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
@@ -39,58 +27,7 @@ CommitResult LostFor(std::string name) {
 
 bool IsWon(const CommitResult& result) { return result.kind == CommitResult::Kind::kWon; }
 
-// All changes of a row in a batch as one: from what it was to what it is.
-template <typename Row>
-struct Folded {
-  Row before;
-  Row after;
-};
-
-// In the order in which each was first spoken of. A row that came and went is {nullptr, nullptr}.
-template <typename Row, typename Change>
-std::vector<Folded<Row>> Fold(const std::vector<Change>& changes) {
-  std::vector<Folded<Row>> folded;
-  absl::flat_hash_map<Id, size_t> places;
-  for (const Change& change : changes) {
-    const Id& id = (change.before ? change.before : change.after)->id;
-    const auto [at, is_new] = places.try_emplace(id, folded.size());
-    if (is_new) folded.push_back({change.before, nullptr});
-    folded[at->second].after = change.after;
-  }
-  return folded;
-}
-
-Condition SessionIs(const Session& session) {
-  return Condition::Is("epoch", session.epoch)
-      .And("node", session.host.number)
-      .And("incarnation", session.host.incarnation);
-}
-
 }  // namespace
-
-absl::flat_hash_set<std::pair<uint32_t, uint64_t>> RequestsThatWaited(
-    const Transaction& transaction) {
-  absl::flat_hash_set<std::pair<uint32_t, uint64_t>> waited;
-  for (const SemaphoreDelta& delta : transaction.semaphores) {
-    for (const auto& waiter : Fold<WaiterPtr>(delta.waiters)) {
-      if (waiter.before)
-        waited.insert({waiter.before->request.client, waiter.before->request.sequence});
-    }
-  }
-  return waited;
-}
-
-std::vector<ledger::AskedRequest> RequestsToCheck(const Transaction& transaction,
-                                                  const NameOfClient& name_of_client) {
-  std::vector<ledger::AskedRequest> requests = transaction.unanswered;
-  const auto waited = RequestsThatWaited(transaction);
-  for (const ledger::Answer& answer : transaction.answers) {
-    const RequestKey& request = answer.request;
-    if (!waited.contains({request.client, request.sequence}))
-      requests.push_back({request, name_of_client(request.client)});
-  }
-  return requests;
-}
 
 DynamoStore::Writer::Writer(DynamoStore* store)
     : store_(store),
@@ -241,7 +178,7 @@ void DynamoStore::Writer::AddClaims(const SemaphoreDelta& delta, Planned* planne
 // So that whoever looks for the claims of a session, or of a node, finds the semaphore.
 void DynamoStore::Writer::IndexClaim(const std::string& semaphore, const Claim& claim,
                                      const Claim* before) {
-  if (before != nullptr && (!claim.detached() || before->host.number == claim.host.number)) return;
+  if (before != nullptr && (!claim.detached() || before->host == claim.host)) return;
   if (claim.detached()) {
     // Those of other nodes were written by them.
     if (claim.host.number != store_->options_.self.number || store_->hosted_at_.contains(semaphore))
@@ -296,139 +233,6 @@ void DynamoStore::Writer::AddFloors() {
     }
   }
   Own(About::kFloor);
-}
-
-// ---- sessions ----
-
-void DynamoStore::Writer::AddSession(const SessionPtr& before, const SessionPtr& after) {
-  const Id& id = (before ? before : after)->id;
-  if (after) {
-    request_.Put(WriteSession(*after, name_of_client_),
-                 before ? SessionIs(*before) : Condition::Absent());
-  } else {
-    request_.Delete(SessionKey(id), SessionIs(*before));
-  }
-  Own(About::kSession, "", id);
-  sessions_.emplace_back(id, after);
-  const uint32_t node_before = before ? before->host.number : 0;
-  const uint32_t node_after = after ? after->host.number : 0;
-  if (node_before == node_after) return;
-  if (before) items_[HostedSessionKey(node_before, id)] = std::nullopt;
-  if (after) {
-    const Key key = HostedSessionKey(node_after, id);
-    PutOnce(key, ItemWith(key));
-  }
-}
-
-void DynamoStore::Writer::AddSessions(const Transaction& transaction) {
-  absl::flat_hash_set<Id> spoken_of;
-  for (const auto& session : Fold<SessionPtr>(transaction.sessions)) {
-    if (!session.before && !session.after) continue;
-    spoken_of.insert((session.before ? session.before : session.after)->id);
-    AddSession(session.before, session.after);
-  }
-  for (const ledger::SessionChange& change : transaction.sessions)
-    spoken_of.insert((change.before ? change.before : change.after)->id);
-  for (const ledger::EpochCondition& condition : transaction.epochs) {
-    // What this batch itself makes of a session is looked at by the condition on its row.
-    if (!spoken_of.insert(condition.session).second) continue;
-    request_.Check(SessionKey(condition.session), Condition::Is("epoch", condition.epoch));
-    Own(About::kSession, "", condition.session);
-  }
-}
-
-// ---- conditions, answers, history, mail ----
-
-void DynamoStore::Writer::AddReads(const Transaction& transaction) {
-  if (transaction.reads.size() > kReadsMax) return;
-  for (const ledger::ReadCondition& read : transaction.reads) {
-    request_.Check(HeadKey(read.semaphore), read.revision == 0
-                                                ? Condition::Absent()
-                                                : Condition::Is("revision", read.revision));
-    Own(About::kSemaphore, read.semaphore);
-  }
-}
-
-void DynamoStore::Writer::AddAnswers(const Transaction& transaction) {
-  const auto waited = RequestsThatWaited(transaction);
-  std::set<Key> keys;
-  for (const ledger::Answer& answer : transaction.answers) {
-    const RequestKey& request = answer.request;
-    const json item = store_->answers_.Write(name_of_client_(request.client), answer);
-    if (!keys.insert(KeyOf(item)).second) continue;
-    request_.Put(item, waited.contains({request.client, request.sequence}) ? Condition::None()
-                                                                           : Condition::Absent());
-  }
-  for (const ledger::AskedRequest& asked : transaction.unanswered) {
-    const Key key = AnswerKey(asked.client_id, asked.request.sequence);
-    if (keys.insert(key).second) request_.Check(key, Condition::Absent());
-  }
-  Own(About::kAnswer);
-}
-
-uint64_t DynamoStore::Writer::NextHistoryNumber(const HistoryRow& row) {
-  Planned* planned = Find(row.semaphore);
-  uint64_t last = store_->history_high_;
-  if (planned != nullptr) last = std::max(last, planned->head.history_number);
-  const uint64_t lane =
-      (store_->options_.self.number * kLanesOfNode + store_->options_.lane) % kNumberLanes;
-  const auto ended_at = static_cast<uint64_t>(std::max<int64_t>(row.ended_at_unix_ms, 0));
-  uint64_t number = (ended_at << kNumberTimeShift) | lane;
-  if (number <= last) number = (((last >> kNumberLaneBits) + 1) << kNumberLaneBits) | lane;
-  if (planned != nullptr) planned->head.history_number = number;
-  store_->history_high_ = number;
-  return number;
-}
-
-void DynamoStore::Writer::AddHistory(const Transaction& transaction) {
-  const std::chrono::seconds kept = store_->options_.url.history;
-  if (kept.count() == 0) return;
-  const int64_t expires_at_s = store_->options_.now_unix_ms() / 1000 + kept.count();
-  for (const HistoryRow& row : transaction.history) {
-    const Key key = HistoryKey(row.semaphore, NextHistoryNumber(row));
-    json item = WriteLease(key, *row.lease, TokenOfLease(*row.lease), name_of_client_);
-    SetSigned(&item, "ended_at_unix_ms", row.ended_at_unix_ms);
-    SetNumber(&item, "cause", static_cast<uint64_t>(row.cause));
-    SetSigned(&item, kExpiresAt, expires_at_s);
-    PutOnce(key, std::move(item));
-  }
-  for (const Planned& planned : planned_) {
-    // Of one that was just made, it is what was before.
-    if (planned.stands || planned.head.history_number == 0) continue;
-    const Key key = PastKey(planned.name);
-    json item = ItemWith(key);
-    SetSigned(&item, kExpiresAt, expires_at_s);
-    PutOnce(key, std::move(item));
-  }
-}
-
-std::string DynamoStore::Writer::Stamp() const {
-  const StoreOptions& options = store_->options_;
-  return absl::StrCat(options.self.number, ".", options.self.incarnation, ".", options.lane, ".",
-                      store_->commits_ + 1);
-}
-
-void DynamoStore::Writer::AddMail(const Transaction& transaction) {
-  const int64_t expires_at_s = store_->options_.now_unix_ms() / 1000 + kMailKeptS;
-  absl::flat_hash_map<std::string, Word> words;
-  for (const auto& [node, semaphore] : transaction.concerns) {
-    const auto [at, is_new] = words.try_emplace(semaphore);
-    Word& word = at->second;
-    if (is_new) {
-      word.semaphore = semaphore;
-      word.stamp = Stamp();
-      const Planned* planned = Find(semaphore);
-      if (planned != nullptr && planned->stands) {
-        const size_t place = static_cast<size_t>(planned - planned_.data());
-        word.revision = planned->revision;
-        word.details = WriteNews(
-            transaction, transaction.semaphores[place],
-            [this](const Lease& lease) { return TokenOfLease(lease); }, planned->head.digest,
-            planned->head.history_number);
-      }
-    }
-    PutOnce(MailKey(node, semaphore), WriteWord(node, word, expires_at_s));
-  }
 }
 
 // ---- won ----

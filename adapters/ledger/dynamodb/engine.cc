@@ -49,6 +49,7 @@ class DynamoEngine : public Engine {
     store.client_retention = options.client_retention;
     store.request_window = options.request_window;
     store.now_unix_ms = options.now_unix_ms;
+    store.now = options.now;
     auto lane = std::make_unique<DynamoStore>(store, guarantees_, credentials_, mailbox_);
     if (absl::Status status = lane->Start(); !status.ok()) return status;
     ++lanes_;

@@ -21,7 +21,8 @@ using nlohmann::json;
 struct Key {
   std::string partition;
   std::string sort;
-  friend auto operator<=>(const Key&, const Key&) = default;
+  friend bool operator==(const Key&, const Key&) = default;
+  friend auto operator<=>(const Key&, const Key&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // ---- keys ----

@@ -161,6 +161,7 @@ absl::Status Mailbox::Ask() {
 void Mailbox::Drop(const std::vector<Word>& words) {
   if (words.empty()) return;
   std::vector<Request> requests;
+  requests.reserve(words.size());
   for (const Word& word : words) {
     requests.push_back(
         DeleteItem(table_, MailKey(node_, word.semaphore), Condition::IsText("stamp", word.stamp)));

@@ -183,6 +183,7 @@ absl::StatusOr<std::vector<std::vector<json>>> QueryAll(Client* client, const st
   for (size_t i = 0; i < open.size(); ++i) open[i] = i;
   while (!open.empty()) {
     std::vector<Request> requests;
+    requests.reserve(open.size());
     for (const size_t i : open) requests.push_back(Query(table, ranges[i]));
     std::vector<Reply> replies = client->RepeatAll(requests, deadline);
     std::vector<size_t> more;

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/dynamodb/commit.h"
-#include "adapters/ledger/dynamodb/news_text.h"
 #include "adapters/ledger/dynamodb/node_table.h"
 #include "adapters/ledger/dynamodb/random.h"
 
@@ -34,11 +33,7 @@ constexpr int kWritingsMax = 4;
 // Other transactions are at its items: nobody was first yet.
 constexpr int kConflictsMax = 8;
 constexpr std::chrono::milliseconds kConflictPause{8};
-constexpr size_t kLeftoversAtOnce = 50;
-constexpr size_t kLeftoversMax = 100'000;
-// Where this node had no claim for so long it is not looked for any more.
-constexpr std::chrono::minutes kNamesKept{10};
-constexpr std::chrono::minutes kNamesLookedAt{1};
+constexpr std::chrono::milliseconds kPauseMax{200};
 
 CommitResult Failed(absl::Status status) {
   return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
@@ -95,7 +90,7 @@ absl::Status DynamoStore::Prepare(const Transaction& transaction, bool* answered
   const std::vector<ledger::AskedRequest> requests = RequestsToCheck(
       transaction, [this](uint32_t number) -> const std::string& { return names_.NameOf(number); });
   const absl::StatusOr<bool> any =
-      answers_.AnyAnswered(&client_, requests, steady_clock::now(), Deadline());
+      answers_.AnyAnswered(&client_, requests, options_.now(), Deadline());
   if (!any.ok()) return any.status();
   *answered = *any;
   return absl::OkStatus();
@@ -148,18 +143,20 @@ CommitResult DynamoStore::Commit(Transaction& transaction, SteadyTime) {
 }
 
 CommitResult DynamoStore::Send(Transaction& transaction, bool* again) {
-  for (int conflicts = 0;; ++conflicts) {
+  const SteadyTime end = Deadline();
+  for (int waits = 1;; ++waits) {
     const Reply reply = client_.Repeat(writer_->request(), Deadline());
     if (reply.answered()) return Win(&transaction);
     if (reply.kind == Reply::Kind::kBroken) return Unknown();
     const std::optional<Cancelled> cancelled = ReadCancelled(reply);
     if (!cancelled) return Failed(reply.status);
-    const bool may_pass = (cancelled->Has(Refusal::kConflict) || cancelled->Has(Refusal::kBusy)) &&
-                          !cancelled->Has(Refusal::kCondition) &&
-                          !cancelled->Has(Refusal::kTooLarge) && !cancelled->Has(Refusal::kOther);
-    if (!may_pass || conflicts == kConflictsMax)
-      return JudgeRefusal(transaction, *cancelled, again);
-    std::this_thread::sleep_for(Skewed(kConflictPause * (conflicts + 1)));
+    const bool final = cancelled->Has(Refusal::kCondition) || cancelled->Has(Refusal::kTooLarge) ||
+                       cancelled->Has(Refusal::kOther);
+    // Of those who meet at an item one gets through; who is throttled waits for longer.
+    const bool passes =
+        cancelled->Has(Refusal::kBusy) ? steady_clock::now() < end : waits <= kConflictsMax;
+    if (final || !passes) return JudgeRefusal(transaction, *cancelled, again);
+    std::this_thread::sleep_for(Skewed(std::min(kConflictPause * waits, kPauseMax)));
   }
 }
 
@@ -276,123 +273,6 @@ absl::StatusOr<std::vector<ledger::LedgerStore::Found>> DynamoStore::FindAnswers
 
 void DynamoStore::ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) {
   names_.ForgetBut(in_use);
-}
-
-// ---- own claims ----
-
-bool DynamoStore::IsOwn(const Claim& claim) const {
-  if (claim.detached()) return claim.host == options_.self;
-  const auto session = sessions_.find(claim.session);
-  return session != sessions_.end() && session->second->host == options_.self;
-}
-
-void DynamoStore::AddOwn(Known* known, const Claim& claim, bool waits) {
-  RemoveOwn(known, claim.id);
-  if (!IsOwn(claim)) return;
-  known->own[claim.id] = {waits, claim.detached()};
-  ++(waits ? waiting_ : holding_);
-}
-
-void DynamoStore::RemoveOwn(Known* known, const Id& claim) {
-  const auto found = known->own.find(claim);
-  if (found == known->own.end()) return;
-  --(found->second.waits ? waiting_ : holding_);
-  known->own.erase(found);
-}
-
-// ---- waiting ----
-
-absl::StatusOr<std::vector<ledger::Hint>> DynamoStore::Wait(SteadyTime deadline) {
-  if (deadline != SteadyTime::min()) {
-    DropLeftovers();
-    ForgetIdleNames(steady_clock::now());
-  }
-  return ear_.Take(deadline);
-}
-
-// Whoever carries it out goes on without reading, and so must this. If it is not carried out, the
-// semaphore is read.
-std::optional<ledger::News> DynamoStore::ReadNews(const ledger::Hint& hint) {
-  const auto found = known_.find(hint.semaphore);
-  if (found == known_.end() || !found->second.damage.ok()) return std::nullopt;
-  Known& known = found->second;
-  if (known.revision == 0 || known.revision + 1 != hint.revision) return std::nullopt;
-  std::optional<ToldNews> told = ReadNewsText(hint);
-  if (!told) return std::nullopt;
-  known.revision = hint.revision;
-  known.digest = told->digest;
-  known.history_number = told->history_number;
-  for (const Id& id : told->gone) RemoveOwn(&known, id);
-  for (const Id& id : told->let_in) {
-    const auto own = known.own.find(id);
-    if (own == known.own.end() || !own->second.waits) continue;
-    own->second.waits = false;
-    --waiting_;
-    ++holding_;
-  }
-  TellInterest();
-  return std::move(told->news);
-}
-
-void DynamoStore::DropLeftovers() {
-  if (leftovers_.empty()) return;
-  // They cost little, and mean nothing: no more is tried than is easily done.
-  if (leftovers_.size() > kLeftoversMax) leftovers_.resize(kLeftoversMax);
-  std::vector<Request> requests;
-  while (!leftovers_.empty() && requests.size() < kLeftoversAtOnce) {
-    requests.push_back(DeleteItem(table_, leftovers_.back(), Condition::None()));
-    leftovers_.pop_back();
-  }
-  (void)client_.RepeatAll(requests, Deadline());
-}
-
-// A name is written anew by the next commit with such a claim, and no other lane of this life
-// writes it.
-void DynamoStore::ForgetIdleNames(SteadyTime now) {
-  if (now < names_looked_at_ + kNamesLookedAt) return;
-  names_looked_at_ = now;
-  std::vector<std::string> idle;
-  std::vector<Request> requests;
-  for (auto& [name, at] : hosted_at_) {
-    const auto known = known_.find(name);
-    const bool has =
-        known == known_.end() ||
-        std::ranges::any_of(known->second.own, [](const auto& own) { return own.second.detached; });
-    if (has) {
-      at.idle_since.reset();
-    } else if (!at.idle_since) {
-      at.idle_since = now;
-    } else if (now - *at.idle_since >= kNamesKept && idle.size() < kLeftoversAtOnce) {
-      idle.push_back(name);
-      // One that comes late must not meet what was written anew.
-      requests.push_back(DeleteItem(table_, HostAtKey(options_.self.number, name),
-                                    Condition::IsText("stamp", at.stamp)));
-    }
-  }
-  if (requests.empty()) return;
-  for (const std::string& name : idle) hosted_at_.erase(name);
-  (void)client_.RepeatAll(requests, Deadline());
-}
-
-// ---- mending ----
-
-absl::StatusOr<std::optional<ledger::Pruned>> DynamoStore::Repair(const std::string& name) {
-  const absl::StatusOr<std::vector<Folder>> read = ReadFolders({name});
-  if (!read.ok()) return read.status();
-  const Folder& folder = read->front();
-  if (folder.is_moment || !folder.exists) return std::optional<ledger::Pruned>();
-  // What stands there counts from now on.
-  Head head = folder.head;
-  const uint64_t before = head.row.revision++;
-  head.digest = 0;
-  for (const LeasePtr& lease : folder.leases) head.digest ^= DigestOf(*lease, lease->token);
-  for (const WaiterPtr& waiter : folder.waiters) head.digest ^= DigestOf(*waiter);
-  const Reply reply = client_.Repeat(
-      PutItem(table_, WriteHead(head), Condition::Is("revision", before)), Deadline());
-  if (!reply.answered() && reply.error != "ConditionalCheckFailedException") return reply.status;
-  ledger::Pruned pruned;
-  pruned.message = "items had been changed by hand; what stands there now was counted anew";
-  return std::optional<ledger::Pruned>(std::move(pruned));
 }
 
 }  // namespace semaphored::dynamodb

@@ -38,6 +38,8 @@ struct StoreOptions {
   std::chrono::milliseconds client_retention = std::chrono::hours(1);
   uint64_t request_window = 1024;
   std::function<int64_t()> now_unix_ms;  // For what is stored.
+  // For what is remembered here, and how long; not for requests.
+  std::function<SteadyTime()> now = [] { return std::chrono::steady_clock::now(); };
 };
 
 // What is in a semaphore's partition.
@@ -90,8 +92,9 @@ class DynamoStore : public ledger::LedgerStore {
  private:
   class Writer;  // commit.h
 
-  // A claim of which this daemon is told.
+  // A claim of which this daemon is to be told, or that is hosted by an earlier life of it.
   struct OwnClaim {
+    bool is_here = false;
     bool waits = false;
     bool detached = false;
   };
@@ -111,7 +114,10 @@ class DynamoStore : public ledger::LedgerStore {
   SteadyTime Deadline() const { return std::chrono::steady_clock::now() + options_.url.timeout; }
 
   // ---- reading ----
-  absl::StatusOr<std::vector<Folder>> ReadFolders(const std::vector<std::string>& names);
+  // Each of one moment, or damaged; UNAVAILABLE: one changes faster than it can be read. With
+  // `for_show` those too are among them, as they were last read.
+  absl::StatusOr<std::vector<Folder>> ReadFolders(const std::vector<std::string>& names,
+                                                  bool for_show = false);
   Folder ReadFolder(const std::string& name, const std::vector<json>& items);
   void Keep(const Folder& folder);
   // NOT_FOUND: a claim's session is not there.
@@ -131,15 +137,17 @@ class DynamoStore : public ledger::LedgerStore {
   ledger::CommitResult Lose(const ledger::Transaction& transaction);
   // Whether the commit has landed, by the lane's item.
   ledger::CommitResult ReadFate(ledger::Transaction& transaction);
-  // Is the claim one of this daemon's?
-  bool IsOwn(const Claim& claim) const;
+  // Is it this daemon that vouches for the claim?
+  bool IsHere(const Claim& claim) const;
   void AddOwn(Known* known, const Claim& claim, bool waits);
   void RemoveOwn(Known* known, const Id& claim);
   void TellInterest() { ear_.Tell(waiting_, holding_); }
 
   // ---- tidying ----
+  void RememberHosted(const std::string& partition, const std::string& name, const json& item);
   void DropLeftovers();
   void ForgetIdleNames(SteadyTime now);
+  void ForgetSomeSessions();
 
   const StoreOptions options_;
   const Guarantees guarantees_;
@@ -155,7 +163,6 @@ class DynamoStore : public ledger::LedgerStore {
   uint64_t history_high_ = 0;  // The last number that this lane has given.
   // Revisions of destroyed semaphores are not above these, by FloorOf the name. They only rise.
   std::array<uint64_t, kFloorCount> floors_{};
-  bool floors_known_ = false;
 
   absl::flat_hash_map<std::string, Known> known_;
   absl::flat_hash_map<Id, ledger::SessionPtr> sessions_;
@@ -163,6 +170,8 @@ class DynamoStore : public ledger::LedgerStore {
   absl::flat_hash_map<Id, absl::flat_hash_set<std::string>> indexed_;
   // Semaphores of which it is written that this node may have detached claims there.
   absl::flat_hash_map<std::string, HostedAt> hosted_at_;
+  // The same as earlier lives of this node wrote it, with the stamps of the items.
+  absl::flat_hash_map<std::string, std::string> hosted_before_;
   SteadyTime names_looked_at_{};
   size_t waiting_ = 0;  // Own claims, in all that is known.
   size_t holding_ = 0;

@@ -107,13 +107,22 @@ absl::Status SetExpiry(Client* client, const Url& url, SteadyTime deadline) {
   return after.ok() && *after ? absl::OkStatus() : set.status;
 }
 
+absl::Status Still(const Url& url, const std::string& state) {
+  return absl::UnavailableError(
+      absl::StrCat("dynamodb: ", Named(url), " is still ", state, ": ask again later"));
+}
+
 // Until it can be used.
 absl::Status Wait(Client* client, const Url& url, const TableMaking& making, SteadyTime deadline) {
   std::string told;
+  const auto is_over = [&] { return steady_clock::now() + making.look_interval >= deadline; };
   while (true) {
     const absl::StatusOr<json> table = Describe(client, url, deadline);
     // One that was just made may not be seen at once.
-    if (!table.ok() && !absl::IsNotFound(table.status())) return table.status();
+    if (!table.ok() && !absl::IsNotFound(table.status())) {
+      // The last look may have had no time left.
+      return told.empty() || !is_over() ? table.status() : Still(url, told);
+    }
     const std::string state = table.ok() ? TextOf(*table, "TableStatus") : "not seen yet";
     if (table.ok()) {
       if (absl::Status status = CheckShape(*table, url); !status.ok()) return status;
@@ -122,9 +131,7 @@ absl::Status Wait(Client* client, const Url& url, const TableMaking& making, Ste
     if (state != told && making.progress)
       making.progress(absl::StrCat("waiting for ", Named(url), ": ", state));
     told = state;
-    if (steady_clock::now() + making.look_interval >= deadline)
-      return absl::UnavailableError(
-          absl::StrCat("dynamodb: ", Named(url), " is still ", state, ": ask again later"));
+    if (is_over()) return Still(url, state);
     std::this_thread::sleep_for(making.look_interval);
   }
 }
