@@ -131,6 +131,8 @@ ServerOptions ServerOptionsOf(const Config& config) {
   requests.rows_max = config.rows_max;
   requests.name_bytes_max = config.name_bytes_max;
   requests.holder_bytes_max = config.holder_bytes_max;
+  requests.payload_bytes_max = config.limits.payload_bytes_max;
+  requests.ticket_attempts_default = config.ticket_attempts_default;
   return options;
 }
 
@@ -168,6 +170,8 @@ SessionsOptions SessionsOptionsOf(const Config& config) {
   options.sweep_interval_ms = config.sweep_interval_ms;
   options.list_rows_max = config.rows_max;
   options.limit_max = config.limit_max;
+  options.work_sweep_ms = config.work_sweep_ms;
+  options.idle_destroy_after_ms = config.idle_destroy_after_ms;
   return options;
 }
 

@@ -52,10 +52,15 @@ struct Config {
   uint32_t holder_bytes_max = 256;
   uint32_t rows_max = 10'000;      // In one answer: of list, history, describe.
   uint32_t calls_max = 200'000;    // Unary calls at once; those that wait count.
-  uint32_t streams_max = 100'000;  // Hold, Session and Watch at once, together.
+  uint32_t streams_max = 100'000;  // Hold, Session, Watch and Work at once, together.
   uint32_t watch_events_max = 10'000;
   uint32_t commands_per_message_max = 1000;
   uint32_t message_bytes_max = 4 << 20;
+
+  // ---- tickets ----
+  uint32_t ticket_attempts_default = 5;
+  int64_t work_sweep_ms = 1'000;
+  int64_t idle_destroy_after_ms = 86'400'000;  // 0: never.
 
   // ---- the engine ----
   uint32_t lanes = 0;  // 0: as many as make sense for the engine.

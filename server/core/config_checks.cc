@@ -56,6 +56,9 @@ absl::Status CheckConfig(const Config& config) {
   if (config.ttl_default_ms < config.ttl_min_ms || config.ttl_default_ms > config.ttl_max_ms) {
     return absl::InvalidArgumentError("ttl_default is not between ttl_min and ttl_max");
   }
+  if (config.limits.payload_bytes_max > config.message_bytes_max / 2) {
+    return absl::InvalidArgumentError("payload_bytes_max is more than half of message_bytes_max");
+  }
   const absl::StatusOr<ListenAddress> address = ParseListenAddress(config.listen);
   if (!address.ok()) {
     return absl::InvalidArgumentError(fmt::format("listen: \"{}\" must be {}", config.listen,

@@ -112,6 +112,7 @@ void LaneCore::Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* resu
     results->events.push_back(std::move(event));
   }
   std::move(step.changes.begin(), step.changes.end(), std::back_inserter(results->changes));
+  std::move(step.delayed.begin(), step.delayed.end(), std::back_inserter(results->delayed));
 }
 
 // ---- Lane ----

@@ -36,10 +36,13 @@ struct LaneResults {
   std::vector<Finished> finished;
   std::vector<Event> events;  // Event::semaphore is empty here.
   std::vector<SemaphoreChange> changes;
+  std::vector<DelayedTicket> delayed;
   // Set when the node was declared dead or replaced: the daemon must end.
   absl::Status fatal;
   SteadyTime fresh{};  // For Lane::Told, when all of this has been looked at.
-  bool empty() const { return finished.empty() && events.empty() && changes.empty() && fatal.ok(); }
+  bool empty() const {
+    return finished.empty() && events.empty() && changes.empty() && delayed.empty() && fatal.ok();
+  }
 };
 
 struct LaneOptions {

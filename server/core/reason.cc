@@ -62,6 +62,8 @@ std::string_view ReasonName(Reason reason) {
       return "ENGINE_FULL";
     case Reason::kUnusable:
       return "UNUSABLE";
+    case Reason::kNoSuchTicket:
+      return "NO_SUCH_TICKET";
   }
   return "UNSPECIFIED";
 }

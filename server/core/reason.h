@@ -40,6 +40,7 @@ enum class Reason : uint8_t {
   kEngineCorrupt = 26,
   kEngineFull = 27,
   kUnusable = 28,
+  kNoSuchTicket = 29,
 };
 
 // "FULL", "LIMIT_MISMATCH", …: the name without REASON_.

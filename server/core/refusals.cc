@@ -201,6 +201,11 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
               outcome.message.empty() ? absl::StrCat("the adapter ", adapter, " cannot do this")
                                       : outcome.message,
               semaphore, ""};
+    case OutcomeKind::kNoSuchTicket:
+      return {StatusCode::kNotFound, Reason::kNoSuchTicket,
+              outcome.message.empty() ? "there is no such ticket, or not in the state that this asks"
+                                      : outcome.message,
+              semaphore, "list the tickets of the semaphore"};
     case OutcomeKind::kUnusable:
       return {StatusCode::kFailedPrecondition, Reason::kUnusable, outcome.message, semaphore,
               "put right what the message names"};

@@ -36,6 +36,7 @@ void SessionsImpl::Submit(const std::string& semaphore, Command command, Complet
 void SessionsImpl::OnLaneResults(size_t, LaneResults results) {
   for (Finished& finished : results.finished) finished.done(std::move(finished.outcome));
   for (const Event& event : results.events) OnEvent(event);
+  for (const DelayedTicket& delayed : results.delayed) CountDelay(delayed);
   if (!results.changes.empty()) OnChanges(results.changes);
 }
 
@@ -111,6 +112,8 @@ void SessionsImpl::OnVouchChange() {
 bool SessionsImpl::TimerAlive(const Timer& timer) const {
   if (timer.kind == TimerKind::kSessionTtl || timer.kind == TimerKind::kGrace)
     return sessions_.contains(timer.id);
+  if (timer.kind == TimerKind::kWork || timer.kind == TimerKind::kIdle) return true;
+  if (timer.kind == TimerKind::kRipen) return delays_.contains(timer.id);
   if (timer.kind == TimerKind::kDrain) {
     return std::ranges::any_of(drainers_, [&](const Drainer& each) { return each.id == timer.id; });
   }
@@ -128,6 +131,9 @@ SteadyTime SessionsImpl::OnTimer() {
 }
 
 void SessionsImpl::OnTimerDue(const Timer& timer) {
+  if (timer.kind == TimerKind::kWork) return OnWorkSweep();
+  if (timer.kind == TimerKind::kIdle) return OnIdleSweep();
+  if (timer.kind == TimerKind::kRipen) return OnRipe(timer.id);
   if (timer.kind == TimerKind::kDrain) {
     for (size_t i = 0; i < drainers_.size(); ++i) {
       if (drainers_[i].id == timer.id) return FinishDrain(i, false);
@@ -241,6 +247,7 @@ void SessionsImpl::TakeOver(std::vector<NodeRef> dead,
   };
   auto gathering = std::make_shared<Gathering>(
       Gathering{host_->lane_count(), absl::OkStatus(), std::move(ready)});
+  ArmIdle();
   for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
     const auto absorb = [this](const Orphan& orphan) {
       const bool detached = orphan.claims.size() == 1 &&
@@ -275,9 +282,11 @@ void SessionsImpl::TakeOver(std::vector<NodeRef> dead,
       ArmTtl(&record->life, TimerKind::kTtl, orphan.session);
     };
     host_->Submit(lane,
-                  Job{OrphansCommand{dead}, [gathering, absorb](absl::StatusOr<Outcome> outcome) {
+                  Job{OrphansCommand{dead}, [this, gathering, absorb](absl::StatusOr<Outcome> outcome) {
                         if (outcome.ok()) {
                           for (const Orphan& orphan : outcome->report->orphans) absorb(orphan);
+                          for (const DelayedTicket& each : outcome->report->delayed)
+                            CountDelay(each);
                         } else {
                           gathering->status = outcome.status();
                         }
@@ -339,7 +348,7 @@ Sessions::Counts SessionsImpl::counts() const {
   for (const auto& [id, record] : sessions_) counts.sessions += record->listener != nullptr ? 1 : 0;
   for (const auto& [id, record] : claims_) {
     counts.leases += record->state == ClaimRecord::State::kHeld ? 1 : 0;
-    counts.waiters += record->state == ClaimRecord::State::kWaiting ? 1 : 0;
+    counts.waiters += record->state == ClaimRecord::State::kWaiting && !record->offers ? 1 : 0;
   }
   return counts;
 }

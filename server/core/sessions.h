@@ -9,7 +9,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +46,14 @@ class ClaimListener {
                        EndCause cause) = 0;
 };
 
+// A ticket that a worker is to carry out, for as long as it has the lease.
+struct Assignment {
+  LeasePtr lease;
+  std::string semaphore;
+  TicketPtr ticket;
+  PayloadPtr payload;  // Null: it is empty.
+};
+
 class SessionListener : public ClaimListener {
  public:
   // `claims`: all that the session holds, when resumed.
@@ -52,6 +62,10 @@ class SessionListener : public ClaimListener {
   // The session is no more (expired, or moved to another daemon or stream); the listener is not
   // called again.
   virtual void OnSessionEnded(Refusal refusal) = 0;
+  // Only if it works: also, after OnOpened, for each ticket that a resumed one still has. What
+  // becomes of its lease is told by OnRecalled and OnEnded, with the tag 0, but for an end that the
+  // worker itself has brought about by FinishIn.
+  virtual void OnAssigned(const Assignment& /*assignment*/) {}
 };
 
 // All requests below have been checked for form (names, lengths, ranges).
@@ -67,12 +81,31 @@ struct AcquireParams {
   std::string holder;
 };
 
+// What a worker works for.
+struct WorkParams {
+  std::vector<std::string> semaphores;  // By name, and …
+  std::vector<std::string> prefixes;    // … all that begin so.
+  uint32_t tickets_max = 1;             // At once.
+};
+
 struct OpenParams {
   std::string client_id;
   int64_t ttl_ms = 0;
   Id resume;  // Empty: a new one.
   std::string holder;
   bool release_on_disconnect = false;
+  // Set: a worker. On resume it counts anew.
+  std::shared_ptr<const WorkParams> work;
+};
+
+struct EnqueueAnswer {
+  Id ticket;
+  uint64_t position = 0;  // 0: it does not stand in the queue.
+};
+
+struct FinishAnswer {
+  // What has become of the ticket; nullopt: it is gone, or not known any more.
+  std::optional<TicketState> state;
 };
 
 struct RenewAnswer {
@@ -101,6 +134,8 @@ struct AdminAnswer {
   bool done = false;
   bool changed = false;
   uint32_t affected = 0;
+  // Of the tickets in the report that are assigned: who has them, as far as it is known here.
+  std::map<Id, std::string> ticket_holders;
 };
 
 // Either an answer or a refusal.
@@ -133,6 +168,10 @@ struct SessionsOptions {
   int64_t sweep_interval_ms = 5000;
   uint32_t list_rows_max = 10'000;
   uint32_t limit_max = 1'000'000;
+  // How often it is looked for tickets that workers have not been told of by a push.
+  int64_t work_sweep_ms = 1000;
+  // A semaphore that was made by its first use, and is idle for so long, is destroyed. 0: never.
+  int64_t idle_destroy_after_ms = 0;
 };
 
 // What Sessions needs of the outside. Outlives it.
@@ -184,8 +223,18 @@ class Sessions {
   // The stream is gone: the TTL goes on from the last sign of life; also before OnOpened was
   // called.
   virtual void DetachSession(SessionListener* listener) = 0;
-  // A clean end: all claims are released. `done` runs when that is durable.
+  // A clean end: all claims are released, and a worker's tickets put back. `done` runs when that is
+  // durable.
   virtual void CloseSession(const Id& session, absl::AnyInvocable<void()> done) = 0;
+
+  // ---- tickets ----
+  // `command.ticket` is filled in here.
+  virtual void Enqueue(EnqueueCommand command, Reply<EnqueueAnswer> reply) = 0;
+  // What has become of a ticket of this session; the hand that had it is free with the call.
+  // `command.requester` has the sequence number; the client is the session's.
+  virtual void FinishIn(const Id& session, FinishCommand command, Reply<FinishAnswer> reply) = 0;
+  // From now on the worker takes so many tickets at once. 0: none.
+  virtual void SetTicketsMax(const Id& session, uint32_t tickets_max) = 0;
 
   // ---- by lease ----
   virtual void Renew(const std::string& semaphore, const Id& claim, Reply<RenewAnswer> reply) = 0;

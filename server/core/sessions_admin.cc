@@ -26,6 +26,7 @@ void SessionsImpl::OnAdminOutcome(const std::string& semaphore, bool destroys,
   answer.changed = outcome->changed;
   answer.affected = outcome->number;
   answer.report = outcome->report ? std::move(outcome->report) : std::make_unique<Report>();
+  FillInHolders(*answer.report, &answer);
   // Holders of other clients of the engine are not ended by us: it goes with the last of them.
   answer.done = !destroys || !answer.report->info;
   reply({nullptr, std::move(answer)});
@@ -37,14 +38,17 @@ void SessionsImpl::Administer(AdminCommand command, int64_t wait_ms, Reply<Admin
   const auto* destroy = std::get_if<AdminDestroy>(&command.act);
   const bool waits = destroy != nullptr && destroy->policy == DestroyPolicy::kWait;
   if (waits) NeedChanges(+1);
+  const bool requeues = std::holds_alternative<AdminRequeue>(command.act);
   Submit(semaphore, std::move(command),
-         [this, semaphore, waits, destroys = destroy != nullptr, wait_ms,
+         [this, semaphore, waits, destroys = destroy != nullptr, requeues, wait_ms,
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
            const bool stands = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
                                outcome->report && outcome->report->info;
            if (!waits || !stands) {
              if (waits) NeedChanges(-1);
-             return OnAdminOutcome(semaphore, destroys, std::move(outcome), std::move(reply));
+             OnAdminOutcome(semaphore, destroys, std::move(outcome), std::move(reply));
+             if (requeues) OnTicketsAt(semaphore);
+             return;
            }
            Drainer drainer;
            drainer.semaphore = semaphore;

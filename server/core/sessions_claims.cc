@@ -36,6 +36,7 @@ ClaimRecord* SessionsImpl::AddClaim(const Id& id, const std::string& semaphore,
 }
 
 void SessionsImpl::Drop(ClaimRecord* record) {
+  if (Worker* worker = WorkerOf(*record)) worker->OnGone(record->id);
   if (record->session != nullptr) {
     record->session->claims.erase(record->id);
     const auto found = record->session->by_tag.find(record->tag);
@@ -48,6 +49,7 @@ void SessionsImpl::Drop(ClaimRecord* record) {
 }
 
 void SessionsImpl::Refuse(ClaimRecord* record, Refusal refusal) {
+  if (record->offers) return DropOffer(record);
   ClaimListener* listener = record->listener;
   const uint64_t tag = record->tag;
   Drop(record);
@@ -55,6 +57,7 @@ void SessionsImpl::Refuse(ClaimRecord* record, Refusal refusal) {
 }
 
 void SessionsImpl::TellEnded(ClaimRecord* record, EndCause cause) {
+  if (record->offers) return EndAssignment(record, cause);
   ClaimListener* listener = record->listener;
   const Id claim = record->id;
   const std::string semaphore = record->semaphore;
@@ -444,6 +447,7 @@ void SessionsImpl::OnEvent(const Event& event) {
   }
   switch (event.kind) {
     case Event::Kind::kGranted:
+      if (record->offers) return OnAssigned(record, event.lease, event.ticket, event.payload);
       if (record->session == nullptr && event.lease->epoch < record->life.epoch) return;
       // Granted after it had moved away.
       if (record->session == nullptr && event.lease->epoch > record->life.epoch)
@@ -452,8 +456,8 @@ void SessionsImpl::OnEvent(const Event& event) {
     case Event::Kind::kRecalled:
       record->lease = event.lease;
       ArmRecall(record);
-      if (record->listener != nullptr) {
-        record->listener->OnRecalled(record->tag, record->id, record->semaphore,
+      if (ClaimListener* listener = record->offers ? ListenerOfOffer(*record) : record->listener) {
+        listener->OnRecalled(record->tag, record->id, record->semaphore,
                                      event.lease->recall);
       }
       return;

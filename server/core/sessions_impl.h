@@ -9,11 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "server/core/refusals.h"
 #include "server/core/sessions.h"
 #include "server/core/timers.h"
+#include "server/core/worker.h"
 
 namespace semaphored {
 
@@ -43,6 +45,7 @@ struct SessionRecord {
   std::string holder;
   absl::btree_set<Id> claims;                // Ordered, so that a simulation replays.
   absl::flat_hash_map<uint64_t, Id> by_tag;  // Claims that were asked for and not granted yet.
+  std::unique_ptr<Worker> worker;            // Of a stream that works, as long as it stands.
 };
 
 struct ClaimRecord {
@@ -71,6 +74,13 @@ struct ClaimRecord {
   // leads there.
   Id leads_to;
   Id led_from;
+
+  // ---- of a worker's offers, and of the tickets that came to them ----
+  bool offers = false;     // It has no listener and no tag of its own: its session's hears of it.
+  TicketPtr ticket;        // When held; null if it has ended again.
+  bool told = false;       // The worker knows of its ticket.
+  bool finishing = false;  // The worker has said what became of it: its end is no news.
+  bool put_back = false;   // It is given back by us; the worker never had it.
 };
 
 class SessionsImpl final : public Sessions {
@@ -87,6 +97,9 @@ class SessionsImpl final : public Sessions {
   void AcquireIn(const Id& session, AcquireParams params, uint64_t tag,
                  bool report_queued) override;
   bool CancelIn(const Id& session, uint64_t tag) override;
+  void Enqueue(EnqueueCommand command, Reply<EnqueueAnswer> reply) override;
+  void FinishIn(const Id& session, FinishCommand command, Reply<FinishAnswer> reply) override;
+  void SetTicketsMax(const Id& session, uint32_t tickets_max) override;
   void DetachSession(SessionListener* listener) override;
   void CloseSession(const Id& session, absl::AnyInvocable<void()> done) override;
 
@@ -183,9 +196,11 @@ class SessionsImpl final : public Sessions {
   SessionRecord* FindSession(const Id& id);
   void OpenNew(OpenParams params, SessionListener* listener);
   void Resume(OpenParams params, SessionListener* listener);
-  void OnAdopted(const Id& id, const std::string& client_id, SessionListener* listener,
+  void OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
                  absl::StatusOr<Outcome> outcome);
-  void Attach(SessionRecord* record, SessionListener* listener, bool resumed);
+  // `work`: null, or what the worker works for.
+  void Attach(SessionRecord* record, SessionListener* listener, const WorkParams* work,
+              bool resumed);
   void DropOthers(SessionRecord* record, const std::vector<ClaimInfo>& claims);
   void AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims);
   // Ends all claims, then the session's row. The record goes when that has been done.
@@ -193,6 +208,47 @@ class SessionsImpl final : public Sessions {
   void CloseRow(const Id& session, uint32_t epoch, EndCause cause, absl::AnyInvocable<void()> done);
   void DropSession(SessionRecord* record, Refusal refusal);
   void Unlisten(SessionRecord* record);
+
+  // ---- sessions_work.cc ----
+  // Makes the worker of a session whose stream has just been told that it is open.
+  void StartWork(SessionRecord* record, const WorkParams& work);
+  // The stream has gone: no hand is free any more. Its tickets keep their leases.
+  void StopWork(SessionRecord* record);
+  Worker* WorkerOf(const ClaimRecord& record) const;
+  SessionListener* ListenerOfOffer(const ClaimRecord& record) const;
+  Id Offer(const Id& session, const std::string& semaphore, OfferKept keep);
+  void OnOfferOutcome(const Id& id, absl::StatusOr<Outcome> outcome);
+  void OnAssigned(ClaimRecord* record, LeasePtr lease, TicketPtr ticket, PayloadPtr payload);
+  // The offer has ended without a ticket, or its ticket's lease has ended.
+  void DropOffer(ClaimRecord* record);
+  void EndAssignment(ClaimRecord* record, EndCause cause);
+  void PutBack(ClaimRecord* record);
+  // Before a session that works is closed: nothing counts as an attempt.
+  void PutAllBack(SessionRecord* record);
+  void TellAssigned(ClaimRecord* record, PayloadPtr payload);
+  // Reads the payload first.
+  void TellAssignedLater(ClaimRecord* record);
+  void Fill(const Id& session);
+  void ArmWork();
+  void OnWorkSweep();
+  // Tells what it could not be told before, and lets it try again.
+  void SweepWorker(SessionRecord* record);
+  // The indexes keep no session that works no more.
+  void ForgetWorkers();
+  void LookUp(const std::string& prefix, const std::string& after);
+  void OnLookedUp(const std::string& prefix, const Report& report);
+  // There are tickets at this semaphore, which may be new.
+  void OnTicketsAt(const std::string& semaphore);
+
+  // ---- sessions_tickets.cc ----
+  void CountDelay(const DelayedTicket& delayed);
+  void OnRipe(const Id& ticket);
+  void FillInHolders(const Report& report, AdminAnswer* answer) const;
+  void ArmIdle();
+  void OnIdleSweep();
+  void LookForIdle(const std::string& after);
+  void NoteIdle(const SemaphoreInfo& info);
+  void DestroyIdle(const std::string& semaphore, uint64_t revision);
 
   // ---- sessions_admin.cc ----
   void OnAdminOutcome(const std::string& semaphore, bool destroys, absl::StatusOr<Outcome> outcome,
@@ -214,6 +270,32 @@ class SessionsImpl final : public Sessions {
   absl::flat_hash_map<std::string, Pace> paces_;
   std::vector<Drainer> drainers_;
   std::vector<Watcher> watchers_;
+
+  // ---- workers ----
+  // Sessions that work; and by what they named. May name some that have ended.
+  absl::btree_set<Id> workers_;
+  absl::btree_map<std::string, absl::btree_set<Id>> workers_by_name_;
+  absl::btree_map<std::string, absl::btree_set<Id>> workers_by_prefix_;
+  absl::btree_set<std::string> looking_up_;  // Prefixes.
+  absl::btree_set<Id> to_put_back_;          // Claims for which that has failed.
+  bool work_armed_ = false;
+
+  // ---- tickets ----
+  struct Delay {
+    std::string semaphore;
+    uint32_t number = 0;  // Ticket::delays.
+    SteadyTime until;
+  };
+  absl::flat_hash_map<Id, Delay> delays_;
+  struct Idle {
+    uint64_t revision = 0;
+    SteadyTime since;
+    uint64_t seen = 0;  // The sweep that saw it last.
+  };
+  absl::flat_hash_map<std::string, Idle> idle_;
+  uint64_t idle_sweep_ = 0;
+  bool idle_armed_ = false;
+
   int changes_needed_ = 0;
   bool stopping_ = false;
 };

@@ -21,12 +21,20 @@ void SessionsImpl::Unlisten(SessionRecord* record) {
   for (const Id& id : record->claims) {
     if (ClaimRecord* claim = FindClaim(id)) claim->listener = nullptr;
   }
+  // Nobody is there to be given anything.
+  if (!stopping_) StopWork(record);
 }
 
 // ---- Opening ----
 
 void SessionsImpl::Open(OpenParams params, SessionListener* listener) {
   if (stopping_) return listener->OnSessionEnded(ShuttingDownRefusal());
+  if (params.work != nullptr && !host_->guarantees().durable_tickets) {
+    Outcome outcome;
+    outcome.kind = OutcomeKind::kUnsupported;
+    outcome.message = "the adapter " + host_->guarantees().adapter + " keeps no tickets";
+    return listener->OnSessionEnded(RefusalOf(outcome, "", host_->guarantees().adapter));
+  }
   if (params.resume.empty()) {
     OpenNew(std::move(params), listener);
   } else {
@@ -50,7 +58,8 @@ void SessionsImpl::OpenNew(OpenParams params, SessionListener* listener) {
   command.ttl_ms = params.ttl_ms;
   command.holder = std::move(params.holder);
   command.release_on_disconnect = params.release_on_disconnect;
-  host_->Submit(0, Job{std::move(command), [this, id, listener](absl::StatusOr<Outcome> outcome) {
+  host_->Submit(0, Job{std::move(command), [this, id, listener, work = std::move(params.work)](
+                                               absl::StatusOr<Outcome> outcome) {
                          SessionRecord* opened = FindSession(id);
                          if (opened == nullptr) return;
                          const auto waiting = opening_.find(listener);
@@ -64,11 +73,12 @@ void SessionsImpl::OpenNew(OpenParams params, SessionListener* listener) {
                            if (listens) listener->OnSessionEnded(std::move(refusal));
                            return;
                          }
-                         Attach(opened, listens ? listener : nullptr, false);
+                         Attach(opened, listens ? listener : nullptr, work.get(), false);
                        }});
 }
 
-void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, bool resumed) {
+void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, const WorkParams* work,
+                          bool resumed) {
   record->opened = true;
   record->listener = listener;
   Revive(&record->life);
@@ -79,8 +89,8 @@ void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, bool
   for (const Id& id : record->claims) {
     ClaimRecord* claim = FindClaim(id);
     if (claim == nullptr) continue;
-    claim->listener = listener;
-    if (claim->state == ClaimRecord::State::kHeld)
+    if (!claim->offers) claim->listener = listener;
+    if (claim->state == ClaimRecord::State::kHeld && (work == nullptr || !claim->offers))
       held.push_back({claim->semaphore, WithRecallLeft(*claim), nullptr});
   }
   const Vouch vouch = VouchFor(record->life);
@@ -88,7 +98,12 @@ void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, bool
     Unlisten(record);
     return listener->OnSessionEnded(NotVouchedRefusal(""));
   }
-  listener->OnOpened(record->id, record->life.ttl_ms, vouch, resumed, held);
+  const Id session = record->id;
+  listener->OnOpened(session, record->life.ttl_ms, vouch, resumed, held);
+  record = FindSession(session);
+  if (record == nullptr || record->listener != listener) return;
+  if (work != nullptr) return StartWork(record, *work);
+  StopWork(record);  // What a worker has left, if it was one.
 }
 
 void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
@@ -109,17 +124,17 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
     if (record->closing || record->life.expiring)
       return listener->OnSessionEnded(SessionLostRefusal());
     record->client_id = params.client_id;
-    return Attach(record, listener, true);
+    return Attach(record, listener, params.work.get(), true);
   }
   opening_[listener] = id;
   host_->Submit(
-      0, Job{AdoptSessionCommand{id}, [this, id, listener, client_id = std::move(params.client_id)](
-                                          absl::StatusOr<Outcome> outcome) {
-               OnAdopted(id, client_id, listener, std::move(outcome));
+      0, Job{AdoptSessionCommand{id},
+             [this, id, listener, params = std::move(params)](absl::StatusOr<Outcome> outcome) {
+               OnAdopted(id, params, listener, std::move(outcome));
              }});
 }
 
-void SessionsImpl::OnAdopted(const Id& id, const std::string& client_id, SessionListener* listener,
+void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
                              absl::StatusOr<Outcome> outcome) {
   const auto waiting = opening_.find(listener);
   const bool listens = waiting != opening_.end() && waiting->second == id;
@@ -141,7 +156,7 @@ void SessionsImpl::OnAdopted(const Id& id, const std::string& client_id, Session
   record->life.ttl_ms = session.ttl_ms;
   record->life.epoch = session.epoch;
   record->life.hosted = true;
-  record->client_id = client_id;
+  record->client_id = params.client_id;
   record->holder = session.holder;
   record->release_on_disconnect = session.release_on_disconnect;
   if (outcome->changed) KeepAfterMove(&record->life, session.ttl_ms);
@@ -149,7 +164,7 @@ void SessionsImpl::OnAdopted(const Id& id, const std::string& client_id, Session
   AddClaims(record.get(), outcome->report->claims);
   // Whoever asked has gone, and another stream has the session meanwhile: that one keeps it.
   if (!listens && record->listener != nullptr) return;
-  Attach(record.get(), listens ? listener : nullptr, true);
+  Attach(record.get(), listens ? listener : nullptr, params.work.get(), true);
 }
 
 // What ended while the session was hosted elsewhere. What has just been asked for stays.
@@ -173,6 +188,8 @@ void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>
     if (!known) claim = AddClaim(id, info.semaphore, record);
     claim->remembered = true;
     claim->lease = info.lease;
+    claim->offers = info.lease ? !info.lease->ticket.empty() : info.waiter->works;
+    claim->ticket = info.ticket;
     claim->state = info.lease ? ClaimRecord::State::kHeld : ClaimRecord::State::kWaiting;
     if (!known) ArmRecall(claim);
     if (!known && info.lease && info.lease->longest_hold_ms > 0) {
@@ -222,7 +239,8 @@ void SessionsImpl::OnGraceOver(SessionRecord* record) {
   std::vector<Id> waiting;
   for (const Id& id : record->claims) {
     const ClaimRecord* claim = FindClaim(id);
-    if (claim != nullptr && claim->state == ClaimRecord::State::kWaiting) waiting.push_back(id);
+    if (claim != nullptr && claim->state == ClaimRecord::State::kWaiting && !claim->offers)
+      waiting.push_back(id);
   }
   for (const Id& id : waiting) {
     ClaimRecord* claim = FindClaim(id);
@@ -237,6 +255,7 @@ void SessionsImpl::CloseSession(const Id& session, absl::AnyInvocable<void()> do
   if (record == nullptr) return done();
   Unlisten(record);
   if (stopping_) return done();
+  PutAllBack(record);
   EndSession(record, EndCause::kReleased, std::move(done));
 }
 

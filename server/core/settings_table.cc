@@ -15,6 +15,7 @@ constexpr char kWhere[] = "What and where";
 constexpr char kLiveness[] = "Liveness";
 constexpr char kRequests[] = "Remembered requests";
 constexpr char kLimits[] = "Limits";
+constexpr char kTickets[] = "Tickets";
 constexpr char kEngine[] = "The engine";
 constexpr char kProcess[] = "The process";
 
@@ -111,17 +112,43 @@ std::vector<Setting> RequestLimits() {
       {kLimits, "holder_bytes_max", Kind::kCount, FIELD(holder_bytes_max), 1, 256, nullptr,
        "Length of a holder's text."},
       {kLimits, "rows_max", Kind::kCount, FIELD(rows_max), 1, 100'000, nullptr,
-       "Rows in one answer to list, history and describe."},
+       "Rows in one answer to list, history, describe and the lists of tickets."},
       {kLimits, "calls_max", Kind::kCount, FIELD(calls_max), 1, 10 * kMillion, nullptr,
        "Calls of one answer (Acquire, Release, Administer …) at once; those that wait count."},
       {kLimits, "streams_max", Kind::kCount, FIELD(streams_max), 1, kMillion, nullptr,
-       "Streams (Hold, Session, Watch) at once."},
+       "Streams (Hold, Session, Watch, Work) at once."},
       {kLimits, "watch_events_max", Kind::kCount, FIELD(watch_events_max), 1, kMillion, nullptr,
        "Events that may wait for a reader of Watch before it is told that it is too slow."},
       {kLimits, "commands_per_message_max", Kind::kCount, FIELD(commands_per_message_max), 1,
        100'000, nullptr, "Commands in one message of a session."},
       {kLimits, "message_bytes_max", Kind::kCount, FIELD(message_bytes_max), 64 << 10, 256 << 20,
        nullptr, "Length of one message, in bytes."},
+  };
+}
+
+std::vector<Setting> Tickets() {
+  return {
+      {kTickets, "tickets_max", Kind::kCount, FIELD(limits.tickets_max), 1, 100 * kMillion, nullptr,
+       "Tickets that may be kept at once, dead letters included."},
+      {kTickets, "tickets_per_semaphore_max", Kind::kCount, FIELD(limits.tickets_per_semaphore_max),
+       1, 100 * kMillion, nullptr, "Tickets of one semaphore, without dead letters."},
+      {kTickets, "dead_letters_per_semaphore_max", Kind::kCount,
+       FIELD(limits.dead_letters_per_semaphore_max), 1, 10 * kMillion, nullptr,
+       "A semaphore with so many dead letters takes in no ticket, until some are requeued or "
+       "purged."},
+      {kTickets, "payload_bytes_max", Kind::kCount, FIELD(limits.payload_bytes_max), 0, 1 << 20,
+       nullptr, "Length of a ticket's payload, in bytes."},
+      {kTickets, "ticket_attempts_default", Kind::kCount, FIELD(ticket_attempts_default), 1, 1000,
+       nullptr,
+       "Attempts after which a ticket that names no number of its own becomes a dead letter."},
+      {kTickets, "work_sweep", Kind::kDuration, FIELD(work_sweep_ms), 100, 10 * kMinute, nullptr,
+       "How often it is looked under the prefixes of workers for tickets that came through other "
+       "daemons."},
+      {kTickets, "idle_destroy_after", Kind::kDuration, FIELD(idle_destroy_after_ms), 0, 366 * kDay,
+       nullptr,
+       "A semaphore that was made by its first use, and has had no holder, waiter or ticket for so "
+       "long, is destroyed. "
+       "0: never."},
   };
 }
 
@@ -156,7 +183,8 @@ std::vector<Setting> EngineAndProcess() {
 const std::vector<Setting>& AllSettings() {
   static const std::vector<Setting> settings = [] {
     std::vector<Setting> all;
-    for (auto* group : {Where, Liveness, Requests, SharedLimits, RequestLimits, EngineAndProcess}) {
+    for (auto* group : {Where, Liveness, Requests, SharedLimits, RequestLimits, Tickets,
+                        EngineAndProcess}) {
       const std::vector<Setting> rows = group();
       all.insert(all.end(), rows.begin(), rows.end());
     }

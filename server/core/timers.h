@@ -13,7 +13,18 @@
 
 namespace semaphored {
 
-enum class TimerKind : uint8_t { kTtl, kSessionTtl, kWait, kRecall, kLongestHold, kGrace, kDrain };
+enum class TimerKind : uint8_t {
+  kTtl,
+  kSessionTtl,
+  kWait,
+  kRecall,
+  kLongestHold,
+  kGrace,
+  kDrain,
+  kRipen,
+  kWork,
+  kIdle
+};
 
 struct Timer {
   SteadyTime at;

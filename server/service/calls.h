@@ -15,5 +15,7 @@ std::unique_ptr<AnyAcceptor> AcceptAdminister(Environment* environment);
 std::unique_ptr<AnyAcceptor> AcceptHold(Environment* environment);
 std::unique_ptr<AnyAcceptor> AcceptSession(Environment* environment);
 std::unique_ptr<AnyAcceptor> AcceptWatch(Environment* environment);
+std::unique_ptr<AnyAcceptor> AcceptEnqueue(Environment* environment);
+std::unique_ptr<AnyAcceptor> AcceptWork(Environment* environment);
 
 }  // namespace semaphored

@@ -143,6 +143,14 @@ void ToProto(const SemaphoreInfo& info, pb::SemaphoreInfo* message) {
   ToProto(info.row.settings, message->mutable_settings());
   message->set_revision(info.row.revision);
   message->set_created_at_unix_ms(info.row.created_at_unix_ms);
+  message->set_offers(info.offers);
+  if (info.tickets != TicketCounts{}) {
+    pb::TicketCounts* tickets = message->mutable_tickets();
+    tickets->set_queued(info.tickets.queued);
+    tickets->set_delayed(info.tickets.delayed);
+    tickets->set_assigned(info.tickets.assigned);
+    tickets->set_dead(info.tickets.dead);
+  }
   for (const LeasePtr& lease : info.leases) {
     pb::LeaseInfo* row = message->add_leases();
     ToProto(*lease, info.row.name, row->mutable_lease());
@@ -163,6 +171,41 @@ void ToProto(const HistoryRow& row, pb::HistoryRow* message) {
   message->set_granted_at_unix_ms(row.lease->granted_at_unix_ms);
   message->set_ended_at_unix_ms(row.ended_at_unix_ms);
   message->set_cause(ToProto(row.cause));
+}
+
+void ToProto(const TicketInfo& info, std::string_view holder, pb::TicketInfo* message) {
+  const Ticket& ticket = *info.ticket;
+  message->set_ticket_id(ticket.id.Hex());
+  message->set_number(ticket.order);
+  message->set_state(ToProto(ticket.state));
+  message->set_priority(ticket.priority);
+  message->set_attempt(ticket.attempt);
+  message->set_max_attempts(ticket.max_attempts);
+  message->set_content_type(ticket.content_type);
+  message->set_payload_bytes(ticket.payload_bytes);
+  message->set_enqueued_at_unix_ms(ticket.enqueued_at_unix_ms);
+  for (const TicketReason& reason : ticket.reasons) {
+    pb::TicketReason* row = message->add_reasons();
+    row->set_attempt(reason.attempt);
+    row->set_text(reason.text);
+    row->set_at_unix_ms(reason.at_unix_ms);
+  }
+  message->set_position(info.position);
+  message->set_holder(holder.data(), holder.size());
+  message->set_delay_ms(ticket.delay_ms);
+  message->set_traceparent(ticket.trace);
+}
+
+void ToProto(const Assignment& assignment, pb::Assignment* message) {
+  const Ticket& ticket = *assignment.ticket;
+  message->set_ticket_id(ticket.id.Hex());
+  ToProto(*assignment.lease, assignment.semaphore, message->mutable_lease());
+  if (assignment.payload != nullptr) message->set_payload(*assignment.payload);
+  message->set_content_type(ticket.content_type);
+  message->set_attempt(ticket.attempt);
+  message->set_max_attempts(ticket.max_attempts);
+  message->set_traceparent(ticket.trace);
+  message->set_enqueued_at_unix_ms(ticket.enqueued_at_unix_ms);
 }
 
 void ToProto(const SemaphoreChange& change, pb::WatchEvent* message) {
@@ -193,6 +236,12 @@ void ToProto(const AdminAnswer& answer, pb::AdministerResponse* message) {
   if (report.info.has_value()) ToProto(*report.info, message->mutable_semaphore());
   for (const SemaphoreInfo& info : report.infos) ToProto(info, message->add_semaphores());
   for (const HistoryRow& row : report.history) ToProto(row, message->add_history());
+  for (const TicketInfo& info : report.tickets) {
+    const auto holder = answer.ticket_holders.find(info.ticket->id);
+    ToProto(info, holder == answer.ticket_holders.end() ? std::string_view() : holder->second,
+            message->add_tickets());
+    if (info.payload != nullptr) message->set_payload(*info.payload);
+  }
   message->set_more(report.more);
   message->set_others_asked(report.others_asked);
 }

@@ -36,10 +36,15 @@ void ToProto(const Recall& recall, pb::Recall* message);
 void ToProto(const Settings& settings, pb::Settings* message);
 void ToProto(const SemaphoreInfo& info, pb::SemaphoreInfo* message);
 void ToProto(const HistoryRow& row, pb::HistoryRow* message);
+// Without the payload. `holder`: who has it, or empty.
+void ToProto(const TicketInfo& info, std::string_view holder, pb::TicketInfo* message);
+void ToProto(const Assignment& assignment, pb::Assignment* message);
 void ToProto(const SemaphoreChange& change, pb::WatchEvent* message);
 void ToProto(const ReleaseAnswer& answer, pb::ReleaseResponse* message);
 void ToProto(const AdminAnswer& answer, pb::AdministerResponse* message);
 
+// The numbers are the same.
+inline pb::TicketState ToProto(TicketState state) { return static_cast<pb::TicketState>(state); }
 inline pb::EndCause ToProto(EndCause cause) { return static_cast<pb::EndCause>(cause); }
 
 // `elapsed`: since the arrival of what is answered, read before the vouch was made. Rounded down,

@@ -21,16 +21,18 @@ template <typename Base>
 using RawUnary =
     pb::SemaphoreService::WithRawMethod_Acquire<pb::SemaphoreService::WithRawMethod_Renew<
         pb::SemaphoreService::WithRawMethod_Release<pb::SemaphoreService::WithRawMethod_Verify<
-            pb::SemaphoreService::WithRawMethod_Administer<Base>>>>>;
+            pb::SemaphoreService::WithRawMethod_Administer<
+                pb::SemaphoreService::WithRawMethod_Enqueue<Base>>>>>>;
 template <typename Base>
 using RawStreams = pb::SemaphoreService::WithRawMethod_Hold<
-    pb::SemaphoreService::WithRawMethod_Session<pb::SemaphoreService::WithRawMethod_Watch<Base>>>;
+    pb::SemaphoreService::WithRawMethod_Session<pb::SemaphoreService::WithRawMethod_Watch<
+        pb::SemaphoreService::WithRawMethod_Work<Base>>>>;
 using AsyncService = RawUnary<RawStreams<pb::SemaphoreService::Service>>;
 
 struct ServiceLimits {
   RequestLimits requests;
   size_t calls_max = 200'000;    // Unary calls at once; those that wait count.
-  size_t streams_max = 100'000;  // Hold, Session and Watch at once, together.
+  size_t streams_max = 100'000;  // Hold, Session, Watch and Work at once, together.
   size_t watch_events_max = 10'000;
   // A session's stream: entries (results and events) that wait to be written. Above the first, its
   // commands are not read; above the second its client is not reading, and it is cut off.

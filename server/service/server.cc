@@ -100,6 +100,8 @@ void Server::StartAccepting() {
   accept(AcceptRenew(&environment_), kFastSlots);
   accept(AcceptVerify(&environment_), kFastSlots);
   accept(AcceptSession(&environment_), kSlowSlots);
+  accept(AcceptEnqueue(&environment_), kFastSlots);
+  accept(AcceptWork(&environment_), kSlowSlots);
   accept(AcceptHold(&environment_), kSlowSlots);
   accept(AcceptWatch(&environment_), kSlowSlots);
   accept(AcceptAdminister(&environment_), kSlowSlots);

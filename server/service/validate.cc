@@ -43,8 +43,7 @@ Problem CheckCommonAcquire(Request& request, const RequestLimits& limits, Acquir
     return CheckRange("wait_ms", request.wait_ms(), 0, limits.wait_max_ms);
   }
   out->wait_ms = request.wait_ms() < 0 ? -1 : request.wait_ms();
-  if (Problem problem = CheckRange("priority", request.priority(), -kPriorityMax, kPriorityMax))
-    return problem;
+  if (Problem problem = CheckPriority("priority", request.priority())) return problem;
   out->priority = request.priority();
   if (Problem problem = CheckHolder("holder", request.holder(), limits)) return problem;
   out->holder = std::move(*request.mutable_holder());
@@ -77,6 +76,10 @@ Problem CheckRange(std::string_view field, int64_t value, int64_t least, int64_t
   if (value >= least && value <= most) return std::nullopt;
   return InvalidField(field, "must be " + std::to_string(least) + " to " + std::to_string(most) +
                                  ", not " + std::to_string(value));
+}
+
+Problem CheckPriority(std::string_view field, int32_t priority) {
+  return CheckRange(field, priority, -kPriorityMax, kPriorityMax);
 }
 
 Problem CheckName(std::string_view field, std::string_view name, const RequestLimits& limits) {

@@ -31,6 +31,8 @@ struct RequestLimits {
   uint32_t rows_max = 10'000;
   uint32_t name_bytes_max = 255;
   uint32_t holder_bytes_max = 256;
+  uint32_t payload_bytes_max = 65'536;
+  uint32_t ticket_attempts_default = 5;
 };
 
 struct HoldParams {
@@ -77,14 +79,36 @@ Problem Check(semaphore::v1::WatchRequest& request, const RequestLimits& limits,
 Problem Check(semaphore::v1::AdministerRequest& request, const RequestLimits& limits,
               AdminParams* out);
 
+// ticket and trace of the command are left empty if the request says nothing of the latter.
+Problem Check(semaphore::v1::EnqueueRequest& request, const RequestLimits& limits,
+              EnqueueCommand* out);
+// `work` of the parameters is set.
+Problem Check(semaphore::v1::OpenWork& request, const RequestLimits& limits, OpenParams* out);
+// requester is left as it is.
+Problem Check(semaphore::v1::FinishTicket& request, const RequestLimits& limits,
+              FinishCommand* out);
+// "tickets_max" of a WorkRequest.
+Problem CheckTicketsMax(uint32_t tickets_max);
+// False: it is not the W3C's traceparent.
+bool IsTraceparent(std::string_view text);
+
 // ---- Parts of the above, shared by their files ----
 
 // Present: both fields must be good. Absent: no requester.
+Problem CheckPriority(std::string_view field, int32_t priority);
 Problem CheckRequestId(bool present, semaphore::v1::RequestId& id, Requester* out);
 Problem CheckName(std::string_view field, std::string_view name, const RequestLimits& limits);
 Problem CheckHolder(std::string_view field, std::string_view holder, const RequestLimits& limits);
 Problem CheckRange(std::string_view field, int64_t value, int64_t least, int64_t most);
 Problem CheckRows(uint32_t asked, const RequestLimits& limits, uint32_t* out);
 Problem CheckPrefix(std::string_view field, std::string_view prefix);
+// In validate_tickets.cc.
+Problem CheckListTickets(const semaphore::v1::ListTickets& act, const RequestLimits& limits,
+                         AdminCommand* out);
+Problem CheckShowTicket(const semaphore::v1::ShowTicket& act, AdminCommand* out);
+Problem CheckCancelTicket(const semaphore::v1::CancelTicket& act, AdminCommand* out);
+Problem CheckPrioritiseTicket(const semaphore::v1::PrioritiseTicket& act, AdminCommand* out);
+Problem CheckRequeue(const semaphore::v1::RequeueTickets& act, AdminCommand* out);
+Problem CheckPurge(const semaphore::v1::PurgeTickets& act, AdminCommand* out);
 
 }  // namespace semaphored

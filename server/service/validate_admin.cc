@@ -166,7 +166,8 @@ Problem Check(pb::AdministerRequest& request, const RequestLimits& limits, Admin
     return InvalidField(
         "act",
         "must be given: create, resize, configure, destroy, drain, pause, resume, revoke, "
-        "prune, describe, list or history");
+        "prune, describe, list, history, list_tickets, show_ticket, cancel_ticket, "
+        "prioritise_ticket, requeue_tickets or purge_tickets");
   }
   if (request.act_case() != Request::kList) {
     if (Problem problem = CheckName("semaphore", request.semaphore(), limits)) return problem;
@@ -203,6 +204,18 @@ Problem Check(pb::AdministerRequest& request, const RequestLimits& limits, Admin
       return CheckList(*request.mutable_list(), limits, out);
     case Request::kHistory:
       return CheckHistory(request.history(), limits, out);
+    case Request::kListTickets:
+      return CheckListTickets(request.list_tickets(), limits, &command);
+    case Request::kShowTicket:
+      return CheckShowTicket(request.show_ticket(), &command);
+    case Request::kCancelTicket:
+      return CheckCancelTicket(request.cancel_ticket(), &command);
+    case Request::kPrioritiseTicket:
+      return CheckPrioritiseTicket(request.prioritise_ticket(), &command);
+    case Request::kRequeueTickets:
+      return CheckRequeue(request.requeue_tickets(), &command);
+    case Request::kPurgeTickets:
+      return CheckPurge(request.purge_tickets(), &command);
     case Request::ACT_NOT_SET:
       break;
   }

@@ -1,0 +1,50 @@
+// Enqueue: puts a ticket into a semaphore's queue.
+#include <string>
+#include <utility>
+
+#include "server/service/calls.h"
+#include "server/service/convert.h"
+#include "server/service/method_call.h"
+
+namespace semaphored {
+namespace {
+
+class EnqueueCall final : public MethodCall<EnqueueCall> {
+ public:
+  using MethodCall::MethodCall;
+
+ private:
+  void Register() override { AskFor(&AsyncService::RequestEnqueue); }
+
+  void Begin() override {
+    EnqueueCommand command;
+    if (!Understand<pb::EnqueueRequest>(&command)) return;
+    if (command.trace.empty()) command.trace = TraceOfCall();
+    sessions()->Enqueue(std::move(command), [this](Result<EnqueueAnswer> result) {
+      if (!result.ok()) return Refuse(*result.refusal);
+      pb::EnqueueResponse& response = Scratch<pb::EnqueueResponse>();
+      response.Clear();
+      response.set_ticket_id(result.value.ticket.Hex());
+      response.set_position(result.value.position);
+      Reply(response);
+    });
+  }
+
+  // Whoever traces the call finds the worker's part in the same trace. What is not a traceparent is
+  // nobody's mistake that it should be refused for.
+  std::string TraceOfCall() {
+    const auto& metadata = context()->client_metadata();
+    const auto found = metadata.find("traceparent");
+    if (found == metadata.end()) return "";
+    const std::string_view text(found->second.data(), found->second.size());
+    return IsTraceparent(text) ? std::string(text) : "";
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<AnyAcceptor> AcceptEnqueue(Environment* environment) {
+  return std::make_unique<Acceptor<EnqueueCall>>(environment);
+}
+
+}  // namespace semaphored

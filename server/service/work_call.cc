@@ -1,0 +1,155 @@
+#include "server/service/work_call.h"
+
+#include <utility>
+
+#include "server/service/calls.h"
+#include "server/service/method_call.h"
+#include "server/service/status.h"
+#include "server/service/wire.h"
+
+namespace semaphored {
+
+void WorkCall::Request() {
+  stage_ = Stage::kAskedFor;
+  attached_ = reading_ = writing_ = broken_ = false;
+  session_ = Id{};
+  // The stream refers to the context.
+  stream_.reset();
+  context_.emplace();
+  stream_.emplace(&*context_);
+  grpc::ServerCompletionQueue* queue = environment_->reactor->queue();
+  environment_->service->RequestWork(&*context_, &*stream_, queue, queue, &accepted_event_);
+}
+
+void WorkCall::OnAccepted(bool ok) {
+  if (!ok) {
+    acceptor_->TakeBack(this);  // The server is stopping: no call came.
+    return;
+  }
+  stage_ = Stage::kFirst;
+  ++environment_->streams;
+  acceptor_->Replace();
+  if (environment_->stopping) {
+    Refuse(ShuttingDown());
+  } else if (environment_->streams > environment_->limits.streams_max) {
+    Refuse(TooMany("streams_max", "streams", environment_->limits.streams_max,
+                   "let one worker take more tickets at once"));
+  } else {
+    MaybeRead();
+  }
+}
+
+void WorkCall::OnRead(bool ok) {
+  reading_ = false;
+  arrived_ = environment_->reactor->event_time();
+  if (!ok) {
+    OnNoMore();
+  } else if (stage_ == Stage::kFirst || stage_ == Stage::kOpen) {
+    pb::WorkRequest& message = Scratch<pb::WorkRequest>();
+    if (Parse(&incoming_, &message)) {
+      Handle(message);
+    } else {
+      Refuse(Unreadable());
+    }
+  } else {
+    incoming_.Clear();  // It came too late to matter.
+  }
+  MarkDirty();
+}
+
+void WorkCall::OnNoMore() {
+  switch (stage_) {
+    case Stage::kFirst:
+      Refuse(InvalidField("open", "must be in the first message"));
+      break;
+    case Stage::kOpening:
+    case Stage::kOpen:
+      Refuse({absl::StatusCode::kCancelled, Reason::kUnspecified,
+              "the stream was closed without `close`: its tickets stay with the worker for the TTL",
+              "", "resume it with resume_session_id"});
+      break;
+    default:
+      break;
+  }
+}
+
+void WorkCall::OnWritten(bool ok) {
+  writing_ = false;
+  if (!ok) {
+    broken_ = true;
+    outbox_.Clear();
+  }
+  MarkDirty();
+}
+
+void WorkCall::OnFinished(bool /*ok*/) {
+  stage_ = Stage::kOver;
+  MarkDirty();
+}
+
+void WorkCall::End(grpc::Status status) {
+  if (stage_ >= Stage::kEnding) return;
+  stage_ = Stage::kEnding;
+  status_ = std::move(status);
+  if (std::exchange(attached_, false)) sessions()->DetachSession(this);
+  MarkDirty();
+}
+
+void WorkCall::Refuse(const Refusal& refusal) { End(ToStatus(refusal, environment_->adapter)); }
+
+void WorkCall::MarkDirty() {
+  if (std::exchange(dirty_, true)) return;
+  environment_->dirty.push_back(this);
+}
+
+void WorkCall::Flush() {
+  dirty_ = false;
+  if (environment_->reactor->closed()) return;
+  MaybeWrite();
+  MaybeRead();
+  if (stage_ == Stage::kEnding && !writing_ && outbox_.empty()) {
+    stage_ = Stage::kFinishing;
+    stream_->Finish(status_, &finished_event_);
+  }
+  MaybeTakeBack();
+}
+
+void WorkCall::MaybeWrite() {
+  if (broken_) outbox_.Clear();
+  if (writing_ || outbox_.empty()) return;
+  writing_ = true;
+  const grpc::ByteBuffer bytes = Serialize(outbox_.front());
+  outbox_.PopFront();
+  stream_->Write(bytes, &written_event_);
+}
+
+// What waits to be written is bounded by what is read: results by `finished`, assignments and
+// their ends by the tickets that the worker may have.
+void WorkCall::MaybeRead() {
+  if (reading_ || broken_ || (stage_ != Stage::kFirst && stage_ != Stage::kOpen)) return;
+  const ServiceLimits& most = environment_->limits;
+  if (outbox_.entries() + replies_owed_ > most.stream_entries_pause ||
+      environment_->host->jobs_under_way() > most.jobs_pause) {
+    // Something is on its way whose end begins another turn: then it is looked at again.
+    MarkDirty();
+    return;
+  }
+  reading_ = true;
+  stream_->Read(&incoming_, &read_event_);
+}
+
+void WorkCall::MaybeTakeBack() {
+  if (stage_ != Stage::kOver || reading_ || writing_ || replies_owed_ > 0 || dirty_) return;
+  --environment_->streams;
+  outbox_.Clear();
+  incoming_.Clear();
+  stream_.reset();
+  context_.reset();
+  acceptor_->TakeBack(this);
+}
+
+std::unique_ptr<AnyAcceptor> AcceptWork(Environment* environment) {
+  return std::make_unique<Acceptor<WorkCall>>(environment);
+}
+
+}  // namespace semaphored

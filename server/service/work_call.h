@@ -1,0 +1,110 @@
+// Work: a worker's stream, on which it is given tickets and says what has become of them. The
+// mechanics are those of session_call.h; what its messages mean is in work_messages.cc.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/async_stream.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/service/acceptor.h"
+#include "server/service/environment.h"
+#include "server/service/work_outbox.h"
+
+namespace semaphored {
+
+class WorkCall final : public SessionListener, public Flushable {
+ public:
+  WorkCall(Environment* environment, Acceptor<WorkCall>* acceptor)
+      : environment_(environment), acceptor_(acceptor) {}
+  WorkCall(const WorkCall&) = delete;
+  WorkCall& operator=(const WorkCall&) = delete;
+
+  void Request();
+  void Flush() override;
+
+  // ---- told by Sessions ----
+  // It acquires nothing by itself.
+  void OnQueued(uint64_t, uint64_t, int64_t) override {}
+  void OnGranted(uint64_t, const LeasePtr&, const std::string&, Vouch) override {}
+  void OnRefused(uint64_t, Refusal) override {}
+  void OnRecalled(uint64_t tag, const Id& claim, const std::string& semaphore,
+                  const Recall& recall) override;
+  void OnEnded(uint64_t tag, const Id& claim, const std::string& semaphore,
+               EndCause cause) override;
+  void OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool resumed,
+                const std::vector<ClaimInfo>& claims) override;
+  void OnSessionEnded(Refusal refusal) override;
+  void OnAssigned(const Assignment& assignment) override;
+
+  size_t place = 0;  // The acceptor's.
+
+ private:
+  enum class Stage : uint8_t {
+    kAskedFor,
+    kFirst,    // The first message has not come.
+    kOpening,  // Sessions has been asked to open it.
+    kOpen,
+    kClosing,    // Asked to close cleanly.
+    kEnding,     // The status is known; what is in the outbox leaves first.
+    kFinishing,  // The status is on its way.
+    kOver,
+  };
+
+  // ---- the stream ----
+  void OnAccepted(bool ok);
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void OnFinished(bool ok);
+  void MarkDirty();
+  void MaybeRead();
+  void MaybeWrite();
+  void MaybeTakeBack();
+  // The client closed its side or has gone.
+  void OnNoMore();
+  // From now on Sessions has nothing to do with this stream.
+  void End(grpc::Status status);
+  void Refuse(const Refusal& refusal);
+
+  // ---- the messages ----
+  void Handle(pb::WorkRequest& message);
+  void HandleOpen(pb::WorkRequest& message);
+  void HandleFinished(pb::FinishTicket& finished);
+  void HandlePing(uint64_t ping_id, const Vouch& vouch);
+  void HandleClose();
+  // The next thing to say goes in here.
+  pb::WorkResponse* Say(size_t bytes);
+  void AddResult(uint64_t sequence, const Refusal* refusal, const FinishAnswer& answer);
+  // A reply that Sessions owes has come. True: somebody still wants it.
+  bool TakeReply();
+
+  Sessions* sessions() { return environment_->sessions; }
+  const RequestLimits& limits() const { return environment_->limits.requests; }
+
+  Environment* environment_;
+  Acceptor<WorkCall>* acceptor_;
+  Stage stage_ = Stage::kAskedFor;
+  bool attached_ = false;  // Sessions knows this listener.
+  bool reading_ = false;
+  bool writing_ = false;
+  bool broken_ = false;
+  bool dirty_ = false;
+  size_t replies_owed_ = 0;
+  SteadyTime arrived_{};  // Of the message that is being answered.
+  Id session_;
+  WorkOutbox outbox_;
+  grpc::Status status_;
+  grpc::ByteBuffer incoming_;
+  std::optional<grpc::ServerContext> context_;
+  std::optional<grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> stream_;
+  MemberEvent<WorkCall, &WorkCall::OnAccepted> accepted_event_{this};
+  MemberEvent<WorkCall, &WorkCall::OnRead> read_event_{this};
+  MemberEvent<WorkCall, &WorkCall::OnWritten> written_event_{this};
+  MemberEvent<WorkCall, &WorkCall::OnFinished> finished_event_{this};
+};
+
+}  // namespace semaphored

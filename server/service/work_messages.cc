@@ -1,0 +1,153 @@
+#include <utility>
+
+#include "server/service/convert.h"
+#include "server/service/status.h"
+#include "server/service/work_call.h"
+
+namespace semaphored {
+namespace {
+
+// A message's fields beside a payload, about.
+constexpr size_t kFieldsBytes = 256;
+
+}  // namespace
+
+void WorkCall::Handle(pb::WorkRequest& message) {
+  if (stage_ == Stage::kFirst) return HandleOpen(message);
+  if (message.has_open()) return Refuse(InvalidField("open", "must be in the first message only"));
+  if (message.finished_size() > limits().commands_per_message_max) {
+    return Refuse(InvalidField(
+        "finished", "must be at most " + std::to_string(limits().commands_per_message_max) +
+                        " in one message, not " + std::to_string(message.finished_size())));
+  }
+  const Vouch vouch = sessions()->TouchSession(session_);
+  if (stage_ != Stage::kOpen) return;  // It was told that it has ended.
+  if (vouch.valid_for_ms <= 0) {
+    return Refuse({absl::StatusCode::kUnavailable, Reason::kNotVouched,
+                   "this daemon cannot vouch for the session now", "",
+                   "resume the session at another endpoint"});
+  }
+  if (message.has_tickets_max()) {
+    if (Problem problem = CheckTicketsMax(message.tickets_max())) return Refuse(*problem);
+    // Before what has finished: a worker that wants no more is given no more.
+    sessions()->SetTicketsMax(session_, message.tickets_max());
+  }
+  for (pb::FinishTicket& finished : *message.mutable_finished()) {
+    HandleFinished(finished);
+    if (stage_ != Stage::kOpen) return;
+  }
+  if (message.has_ping()) HandlePing(message.ping().ping_id(), vouch);
+  if (message.close()) HandleClose();
+}
+
+void WorkCall::HandleOpen(pb::WorkRequest& message) {
+  if (!message.has_open()) return Refuse(InvalidField("open", "must be in the first message"));
+  if (message.finished_size() > 0 || message.has_ping() || message.has_tickets_max() ||
+      message.close()) {
+    return Refuse(InvalidField("open", "must be alone in its message"));
+  }
+  OpenParams params;
+  if (Problem problem = Check(*message.mutable_open(), limits(), &params)) return Refuse(*problem);
+  stage_ = Stage::kOpening;
+  attached_ = true;
+  sessions()->Open(std::move(params), this);
+}
+
+void WorkCall::HandleFinished(pb::FinishTicket& finished) {
+  const uint64_t sequence = finished.sequence();
+  if (sequence == 0 || sequence > static_cast<uint64_t>(INT64_MAX)) {
+    const Refusal refusal =
+        InvalidField("sequence", "must be 1 to 9223372036854775807, rising by one");
+    return AddResult(sequence, &refusal, {});
+  }
+  FinishCommand finish;
+  if (Problem problem = Check(finished, limits(), &finish))
+    return AddResult(sequence, &*problem, {});
+  finish.requester.sequence = sequence;
+  ++replies_owed_;
+  sessions()->FinishIn(session_, std::move(finish), [this, sequence](Result<FinishAnswer> result) {
+    if (TakeReply()) AddResult(sequence, result.refusal.get(), result.value);
+  });
+}
+
+void WorkCall::HandlePing(uint64_t ping_id, const Vouch& vouch) {
+  // A message has one pong; a later one says more than an earlier one, and replaces it.
+  pb::Pong* pong = Say(kFieldsBytes)->mutable_pong();
+  pong->set_ping_id(ping_id);
+  pong->mutable_validity()->Clear();
+  ToProto(vouch, environment_->reactor->event_time() - arrived_, pong->mutable_validity());
+}
+
+void WorkCall::HandleClose() {
+  stage_ = Stage::kClosing;
+  attached_ = false;  // Nothing more is told than that it is done.
+  ++replies_owed_;
+  sessions()->CloseSession(session_, [this] {
+    if (TakeReply()) End(grpc::Status::OK);
+  });
+}
+
+bool WorkCall::TakeReply() {
+  --replies_owed_;
+  if (stage_ < Stage::kEnding) return true;
+  MarkDirty();  // It may have been the last thing that was waited for.
+  return false;
+}
+
+// ---- What is said ----
+
+pb::WorkResponse* WorkCall::Say(size_t bytes) {
+  MarkDirty();
+  return outbox_.Next(bytes);
+}
+
+void WorkCall::AddResult(uint64_t sequence, const Refusal* refusal, const FinishAnswer& answer) {
+  pb::FinishResult* result = Say(kFieldsBytes)->add_results();
+  result->set_sequence(sequence);
+  if (refusal != nullptr) {
+    ToProto(*refusal, result->mutable_error());
+  } else if (answer.state.has_value()) {
+    result->set_state(ToProto(*answer.state));
+  }
+}
+
+void WorkCall::OnAssigned(const Assignment& assignment) {
+  const size_t bytes = kFieldsBytes + assignment.ticket->payload_bytes;
+  ToProto(assignment, Say(bytes)->add_assignments());
+}
+
+void WorkCall::OnRecalled(uint64_t /*tag*/, const Id& claim, const std::string& semaphore,
+                          const Recall& recall) {
+  pb::Recalled* recalled = Say(kFieldsBytes)->add_events()->mutable_recalled();
+  AppendLeaseId(semaphore, claim, recalled->mutable_lease_id());
+  ToProto(recall, recalled->mutable_recall());
+}
+
+void WorkCall::OnEnded(uint64_t /*tag*/, const Id& claim, const std::string& semaphore,
+                       EndCause cause) {
+  pb::Lost* lost = Say(kFieldsBytes)->add_events()->mutable_lost();
+  AppendLeaseId(semaphore, claim, lost->mutable_lease_id());
+  lost->set_cause(ToProto(cause));
+}
+
+void WorkCall::OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool resumed,
+                        const std::vector<ClaimInfo>& claims) {
+  session_ = session;
+  stage_ = Stage::kOpen;
+  pb::SessionOpened* opened = Say(kFieldsBytes)->mutable_opened();
+  opened->set_session_id(session.Hex());
+  opened->set_ttl_ms(ttl_ms);
+  ToProto(vouch, environment_->reactor->event_time() - arrived_, opened->mutable_validity());
+  opened->set_resumed(resumed);
+  // Leases that are no ticket's: it was a Session's once.
+  for (const ClaimInfo& claim : claims) {
+    if (claim.lease != nullptr) ToProto(*claim.lease, claim.semaphore, opened->add_leases());
+  }
+}
+
+void WorkCall::OnSessionEnded(Refusal refusal) {
+  attached_ = false;
+  Refuse(refusal);
+}
+
+}  // namespace semaphored
