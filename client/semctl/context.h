@@ -56,6 +56,8 @@ void AddRunCommand(CLI::App& app, Context& context);
 void AddLeaseCommands(CLI::App& app, Context& context);
 void AddAdminCommands(CLI::App& app, Context& context);
 void AddQueryCommands(CLI::App& app, Context& context);
+void AddTicketCommands(CLI::App& app, Context& context);
+void AddWorkCommand(CLI::App& app, Context& context);
 void AddWatchCommand(CLI::App& app, Context& context);
 void AddTopCommand(CLI::App& app, Context& context);
 void AddCompletionCommand(CLI::App& app, Context& context);

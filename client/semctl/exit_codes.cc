@@ -7,7 +7,7 @@
 namespace semaphore::semctl {
 
 const char kExitCodesHelp[] = R"(Exit codes:
-  0        done. run: the command's own code
+  0        done. run, work --once: the command's own code
   1        the answer is no: verify says not held; drain or destroy --wait was not done in time
   2        the command line is wrong
   120      full, and --no-wait was given
@@ -15,8 +15,9 @@ const char kExitCodesHelp[] = R"(Exit codes:
   122      lost: the lease ended before the work did, or was not held
   123      no daemon could be reached
   124      refused: any other error of the daemon
-  126,127  run: the command could not be executed; was not found
-  128+N    run: the command was killed by signal N, or semctl was while it waited)";
+  126,127  run, work: the command could not be executed; was not found
+  128+N    run: the command was killed by signal N, or semctl was while it waited. work: a second
+           signal N ended the commands)";
 
 int ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return kDone;

@@ -2,7 +2,9 @@
 #include "client/semctl/guardian.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -10,12 +12,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <utility>
 
 #include "client/semctl/guardian_messages.h"
 
 namespace semaphore::semctl {
 namespace {
+
+// No command of semctl's is called so.
+constexpr char kGuardianMode[] = "__guardian";
+constexpr int kGuardianSocket = 3;
 
 std::int64_t ToNs(TimePoint at) { return at.time_since_epoch().count(); }
 
@@ -52,6 +59,46 @@ absl::StatusOr<Guardian> Guardian::Fork(std::vector<std::string> command,
   }
   close(sockets[1]);
   return Guardian(sockets[0], child);
+}
+
+absl::StatusOr<Guardian> Guardian::Spawn(const std::vector<std::string>& command,
+                                         std::chrono::milliseconds kill_after, int input) {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+    return absl::ErrnoToStatus(errno, "socketpair");
+  }
+  prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+  std::vector<std::string> arguments = {"semctl", kGuardianMode,
+                                        std::to_string(kill_after.count())};
+  arguments.insert(arguments.end(), command.begin(), command.end());
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  // Out of the way of the numbers that they get.
+  const int theirs = fcntl(sockets[1], F_DUPFD_CLOEXEC, kGuardianSocket + 1);
+  const int stdin_file = fcntl(input, F_DUPFD_CLOEXEC, kGuardianSocket + 1);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, stdin_file, STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, theirs, kGuardianSocket);
+  pid_t child = 0;
+  const int error =
+      posix_spawn(&child, "/proc/self/exe", &actions, nullptr, pointers.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  for (const int file : {sockets[1], theirs, stdin_file}) close(file);
+  if (error != 0) {
+    close(sockets[0]);
+    return absl::ErrnoToStatus(error, "cannot execute the guardian");
+  }
+  return Guardian(sockets[0], child);
+}
+
+std::optional<int> GuardianMain(int argc, char** argv) {
+  if (argc < 4 || strcmp(argv[1], kGuardianMode) != 0) return std::nullopt;
+  // Inherited on purpose, but not by the command.
+  if (fcntl(kGuardianSocket, F_SETFD, FD_CLOEXEC) != 0) return EXIT_FAILURE;
+  RunGuardian(kGuardianSocket, std::vector<std::string>(argv + 3, argv + argc),
+              std::chrono::milliseconds(std::strtoll(argv[2], nullptr, 10)));
 }
 
 Guardian::Guardian(Guardian&& other) noexcept

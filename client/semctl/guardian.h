@@ -13,8 +13,8 @@
 //   orphans, kills the
 //                       rest of its group, and gives the permits back only when all are gone
 //
-// It is forked before semctl has any thread, and uses no more than system calls. Its clock is
-// BootClock. What a command starts in a session or process group of its own is out of reach.
+// It is forked before semctl has any thread, or, where there are threads, executed anew, and uses
+// no more than system calls. Its clock is BootClock. What a command starts in a session or process group of its own is out of reach.
 #ifndef SEMAPHORED_CLIENT_SEMCTL_GUARDIAN_H_
 #define SEMAPHORED_CLIENT_SEMCTL_GUARDIAN_H_
 
@@ -51,6 +51,10 @@ class Guardian {
   // Forks. REQUIRES: this process has one thread. `command` is not empty.
   static absl::StatusOr<Guardian> Fork(std::vector<std::string> command,
                                        std::chrono::milliseconds kill_after);
+  // The same from a process with threads: executes this program again, as GuardianMain. The
+  // command's standard input is `input`, which stays the caller's.
+  static absl::StatusOr<Guardian> Spawn(const std::vector<std::string>& command,
+                                        std::chrono::milliseconds kill_after, int input);
   Guardian(Guardian&& other) noexcept;
   Guardian& operator=(Guardian&&) = delete;
   // Closes the socket, which ends what still runs, and reaps the guardian.
@@ -81,6 +85,10 @@ class Guardian {
   pid_t guardian_;
   pid_t group_ = 0;
 };
+
+// What Guardian::Spawn executes. For main(), before anything else; nothing else calls it: nullopt
+// if the arguments are not Spawn's. Otherwise it does not return but for an error.
+std::optional<int> GuardianMain(int argc, char** argv);
 
 }  // namespace semaphore::semctl
 

@@ -7,6 +7,7 @@
 
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
+#include "client/semctl/guardian.h"
 
 namespace {
 
@@ -18,6 +19,8 @@ void Describe(CLI::App& app, Context& context) {
 Examples:
   semctl run team/db --limit 4 -- ./nightly-report
   semctl describe team/db
+  semctl enqueue deploy/prod --limit 1 --payload request.json
+  semctl work 'deploy/*' -- ./deploy.sh
   semctl --server a:7420,b:7420 list -o json
   semctl COMMAND --help)");
   app.require_subcommand(1);
@@ -39,8 +42,9 @@ Examples:
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const auto code = semaphore::semctl::GuardianMain(argc, argv)) return *code;
   Context context;
-  // What stands behind "--" is the command of `run`, and not ours to read.
+  // What stands behind "--" is the command of `run` or `work`, and not ours to read.
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   if (dashes != arguments.end()) {
@@ -50,13 +54,16 @@ int main(int argc, char** argv) {
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
 
   CLI::App app(
-      "Permits of named semaphores: run commands under them, look at them, administer them.",
+      "Permits of named semaphores: run commands under them, queue work for them, look at them, "
+      "administer them.",
       "semctl");
   Describe(app, context);
   semaphore::semctl::AddRunCommand(app, context);
   semaphore::semctl::AddLeaseCommands(app, context);
   semaphore::semctl::AddAdminCommands(app, context);
   semaphore::semctl::AddQueryCommands(app, context);
+  semaphore::semctl::AddWorkCommand(app, context);
+  semaphore::semctl::AddTicketCommands(app, context);
   semaphore::semctl::AddWatchCommand(app, context);
   semaphore::semctl::AddTopCommand(app, context);
   semaphore::semctl::AddCompletionCommand(app, context);

@@ -46,6 +46,21 @@ std::string Slots(const google::protobuf::RepeatedField<std::uint32_t>& slots) {
                       slots.size(), ")");
 }
 
+// "; tickets: 3 queued, 1 assigned", of those that there are.
+std::string TicketsText(const v1::SemaphoreInfo& semaphore) {
+  const v1::TicketCounts& counts = semaphore.tickets();
+  std::vector<std::string> parts;
+  const auto add = [&](std::uint64_t count, const char* word) {
+    if (count > 0) parts.push_back(absl::StrCat(count, word));
+  };
+  add(counts.queued(), " queued");
+  add(counts.delayed(), " delayed");
+  add(counts.assigned(), " assigned");
+  add(counts.dead(), " dead");
+  add(semaphore.offers(), " free hands of workers");
+  return parts.empty() ? "" : absl::StrCat(", tickets: ", absl::StrJoin(parts, ", "));
+}
+
 std::string SettingsText(const v1::Settings& settings) {
   std::vector<std::string> parts;
   if (settings.backfill()) parts.emplace_back("backfill");
@@ -87,6 +102,13 @@ Json ToJson(const v1::SemaphoreInfo& semaphore) {
       {"held", semaphore.held()},           {"waiting", semaphore.waiting()},
       {"paused", semaphore.paused()},       {"destroying", semaphore.destroying()},
       {"revision", semaphore.revision()},   {"created_at_unix_ms", semaphore.created_at_unix_ms()}};
+  if (semaphore.offers() > 0) json["offers"] = semaphore.offers();
+  if (semaphore.has_tickets()) {
+    json["tickets"] = {{"queued", semaphore.tickets().queued()},
+                       {"delayed", semaphore.tickets().delayed()},
+                       {"assigned", semaphore.tickets().assigned()},
+                       {"dead", semaphore.tickets().dead()}};
+  }
   if (semaphore.has_settings()) json["settings"] = ToJson(semaphore.settings());
   if (semaphore.leases_size() > 0) {
     json["leases"] = Json::array();
@@ -153,7 +175,7 @@ void PrintJson(const Json& json) {
 
 std::string Summary(const v1::SemaphoreInfo& semaphore) {
   return absl::StrCat("limit ", semaphore.limit(), ", ", semaphore.held(), " held, ",
-                      semaphore.waiting(), " waiting", semaphore.paused() ? ", paused" : "",
+                      semaphore.waiting(), " waiting", TicketsText(semaphore), semaphore.paused() ? ", paused" : "",
                       semaphore.destroying() ? ", being destroyed" : "");
 }
 

@@ -56,7 +56,7 @@ struct Assignment {
 
 class SessionListener : public ClaimListener {
  public:
-  // `claims`: all that the session holds, when resumed.
+  // `claims`: all that the session holds, when resumed; of a worker, the leases of its tickets.
   virtual void OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool resumed,
                         const std::vector<ClaimInfo>& claims) = 0;
   // The session is no more (expired, or moved to another daemon or stream); the listener is not

@@ -90,7 +90,7 @@ void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, cons
     ClaimRecord* claim = FindClaim(id);
     if (claim == nullptr) continue;
     if (!claim->offers) claim->listener = listener;
-    if (claim->state == ClaimRecord::State::kHeld && (work == nullptr || !claim->offers))
+    if (claim->state == ClaimRecord::State::kHeld && !claim->put_back)
       held.push_back({claim->semaphore, WithRecallLeft(*claim), nullptr});
   }
   const Vouch vouch = VouchFor(record->life);

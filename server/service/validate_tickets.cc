@@ -42,7 +42,9 @@ Problem CheckOneOrAll(std::string_view field, const Act& act, Id* out) {
     return InvalidField(field, "must have exactly one of ticket_id and all");
   *out = Id{};
   if (act.all()) return std::nullopt;
-  return CheckTicketId(std::string(field) + ".ticket_id", act.ticket_id(), out);
+  std::string name(field);
+  name += ".ticket_id";
+  return CheckTicketId(name, act.ticket_id(), out);
 }
 
 Problem CheckBackOff(const pb::BackOff& asked, BackOff* out) {

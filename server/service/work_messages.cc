@@ -139,7 +139,7 @@ void WorkCall::OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool res
   opened->set_ttl_ms(ttl_ms);
   ToProto(vouch, environment_->reactor->event_time() - arrived_, opened->mutable_validity());
   opened->set_resumed(resumed);
-  // Leases that are no ticket's: it was a Session's once.
+  // Their tickets follow, as soon as the payloads have been read.
   for (const ClaimInfo& claim : claims) {
     if (claim.lease != nullptr) ToProto(*claim.lease, claim.semaphore, opened->add_leases());
   }

@@ -1,0 +1,388 @@
+// semctl enqueue, tickets, dead-letters.
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "client/semctl/admin.h"
+#include "client/semctl/context.h"
+#include "client/semctl/duration.h"
+#include "client/semctl/exit_codes.h"
+#include "client/semctl/output.h"
+
+namespace semaphore::semctl {
+namespace {
+
+using std::chrono::milliseconds;
+using Request = v1::AdministerRequest;
+using Response = v1::AdministerResponse;
+
+constexpr milliseconds kCallTimeout(30'000);
+
+// ---- enqueue ----
+
+struct EnqueueArguments {
+  v1::EnqueueRequest request;
+  std::string payload;  // A file, or "-".
+  bool adopt = false;
+  bool quiet = false;
+  milliseconds delay{0};
+  milliseconds back_off{0};
+  milliseconds back_off_max{0};
+};
+
+absl::StatusOr<std::string> ReadPayload(const std::string& file) {
+  if (file.empty()) return std::string();
+  if (file == "-") {
+    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  }
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) return absl::InvalidArgumentError(absl::StrCat("--payload: cannot read ", file));
+  return std::string(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
+}
+
+int Enqueue(const Context& context, EnqueueArguments& arguments) {
+  absl::StatusOr<std::string> payload = ReadPayload(arguments.payload);
+  if (!payload.ok()) return context.Fail(payload.status());
+  v1::EnqueueRequest& request = arguments.request;
+  *request.mutable_request_id() = NewRequestId();
+  *request.mutable_payload() = *std::move(payload);
+  request.set_delay_ms(arguments.delay.count());
+  request.mutable_back_off()->set_initial_ms(arguments.back_off.count());
+  request.mutable_back_off()->set_max_ms(arguments.back_off_max.count());
+  if (arguments.adopt) request.set_limit_mismatch(v1::LIMIT_MISMATCH_ADOPT);
+  v1::EnqueueResponse response;
+  UnaryCaller caller = context.MakeCaller();
+  const absl::Status status = caller.Call(
+      [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
+        return stub.Enqueue(call, request, &response);
+      },
+      kCallTimeout);
+  if (!status.ok()) return context.Fail(status);
+  if (context.json()) {
+    PrintJson({{"ticket_id", response.ticket_id()},
+               {"semaphore", request.semaphore()},
+               {"position", response.position()}});
+  } else if (arguments.quiet) {
+    std::printf("%s\n", response.ticket_id().c_str());
+  } else {
+    std::printf("ticket     %s\n", response.ticket_id().c_str());
+    std::printf("semaphore  %s\n", request.semaphore().c_str());
+    if (response.position() > 0)
+      std::printf("place      %s\n", absl::StrCat(response.position()).c_str());
+  }
+  return kDone;
+}
+
+void AddEnqueue(CLI::App& app, Context& context) {
+  auto arguments = std::make_shared<EnqueueArguments>();
+  v1::EnqueueRequest* const request = &arguments->request;
+  CLI::App* const enqueue = AddCommand(
+      app, context, "enqueue", "Queue a ticket: work for whoever works for this semaphore",
+      R"(  semctl enqueue deploy/prod --limit 1 --payload request.json --content-type application/json
+  git rev-parse HEAD | semctl enqueue build --limit 4 --payload - --priority 10
+  ticket=$(semctl enqueue reports --limit 1 --delay 1h --max-attempts 3 -q)
+
+It prints the ticket's id, and ends as soon as the ticket is kept; semctl work carries it out.)",
+      [&context, arguments] { return Enqueue(context, *arguments); });
+  enqueue->add_option("NAME", *request->mutable_semaphore(), "The semaphore")->required();
+  enqueue->add_option("--payload", arguments->payload,
+                      "File with what the worker gets; - for standard input [none]");
+  enqueue->add_option("--content-type", *request->mutable_content_type(),
+                      "For the worker, such as application/json");
+  enqueue->add_option_function<std::uint32_t>(
+      "--limit", [request](std::uint32_t limit) { request->set_limit(limit); },
+      "Create the semaphore with this limit if it does not exist");
+  enqueue->add_flag("--adopt", arguments->adopt, "Take another stored limit as it is");
+  enqueue->add_option_function<std::int32_t>(
+      "--priority", [request](std::int32_t priority) { request->set_priority(priority); },
+      "-1000 to 1000; higher is served first [0]");
+  AddDuration(enqueue, "--delay", &arguments->delay, "Not before this time has passed [0s]");
+  enqueue
+      ->add_option_function<std::int32_t>(
+          "--max-attempts",
+          [request](std::int32_t most) { request->set_max_attempts(most == 0 ? -1 : most); },
+          "A dead letter after so many attempts; 0: never [the daemon's default]")
+      ->check(CLI::Range(0, 1000));
+  AddDuration(enqueue, "--back-off", &arguments->back_off,
+              "Time before the second attempt; doubled for each further one [1s]");
+  AddDuration(enqueue, "--back-off-max", &arguments->back_off_max,
+              "The longest time between two attempts [5m]");
+  enqueue->add_option("--traceparent", *request->mutable_traceparent(),
+                      "W3C trace context, handed to the worker");
+  enqueue->add_flag("-q,--quiet", arguments->quiet, "Print only the ticket's id");
+}
+
+// ---- tickets ----
+
+std::string Word(v1::TicketState state) {
+  return absl::AsciiStrToLower(absl::StripPrefix(v1::TicketState_Name(state), "TICKET_STATE_"));
+}
+
+Json ToJson(const v1::TicketInfo& ticket) {
+  Json json = {{"ticket_id", ticket.ticket_id()},
+               {"number", ticket.number()},
+               {"state", absl::AsciiStrToUpper(Word(ticket.state()))},
+               {"priority", ticket.priority()},
+               {"attempt", ticket.attempt()},
+               {"max_attempts", ticket.max_attempts()},
+               {"content_type", ticket.content_type()},
+               {"payload_bytes", ticket.payload_bytes()},
+               {"enqueued_at_unix_ms", ticket.enqueued_at_unix_ms()},
+               {"position", ticket.position()},
+               {"holder", ticket.holder()},
+               {"delay_ms", ticket.delay_ms()},
+               {"traceparent", ticket.traceparent()},
+               {"reasons", Json::array()}};
+  for (const v1::TicketReason& reason : ticket.reasons()) {
+    json["reasons"].push_back({{"attempt", reason.attempt()},
+                               {"text", reason.text()},
+                               {"at_unix_ms", reason.at_unix_ms()}});
+  }
+  return json;
+}
+
+std::string Attempts(const v1::TicketInfo& ticket) {
+  if (ticket.max_attempts() == 0) return absl::StrCat(ticket.attempt());
+  return absl::StrCat(ticket.attempt(), " of ", ticket.max_attempts());
+}
+
+// Who has it, or why it is not done yet.
+std::string Remark(const v1::TicketInfo& ticket) {
+  if (!ticket.holder().empty()) return ticket.holder();
+  if (ticket.reasons_size() == 0) return "";
+  return ticket.reasons(ticket.reasons_size() - 1).text();
+}
+
+int ListTickets(const Context& context, const Request& request) {
+  const absl::StatusOr<Response> response = Administer(context, request);
+  if (!response.ok()) return context.Fail(response.status());
+  if (context.json()) {
+    Json json = {{"tickets", Json::array()}, {"more", response->more()}};
+    for (const v1::TicketInfo& ticket : response->tickets())
+      json["tickets"].push_back(ToJson(ticket));
+    PrintJson(json);
+    return kDone;
+  }
+  std::vector<std::vector<std::string>> rows = {
+      {"NUMBER", "TICKET", "STATE", "PLACE", "PRIORITY", "ATTEMPT", "ENQUEUED", ""}};
+  for (const v1::TicketInfo& ticket : response->tickets()) {
+    rows.push_back({absl::StrCat(ticket.number()), ticket.ticket_id(), Word(ticket.state()),
+                    ticket.position() > 0 ? absl::StrCat(ticket.position()) : "-",
+                    absl::StrCat(ticket.priority()), Attempts(ticket),
+                    FormatTime(ticket.enqueued_at_unix_ms()), Remark(ticket)});
+  }
+  PrintTable(rows);
+  if (response->more() && response->tickets_size() > 0) {
+    std::printf("more: --after %s\n",
+                absl::StrCat(response->tickets(response->tickets_size() - 1).number()).c_str());
+  }
+  return kDone;
+}
+
+void PrintTicket(const v1::TicketInfo& ticket) {
+  std::printf("ticket     %s\n", ticket.ticket_id().c_str());
+  std::printf("state      %s\n", Word(ticket.state()).c_str());
+  if (ticket.position() > 0)
+    std::printf("place      %s\n", absl::StrCat(ticket.position()).c_str());
+  if (!ticket.holder().empty()) std::printf("worker     %s\n", ticket.holder().c_str());
+  if (ticket.delay_ms() > 0)
+    std::printf("delay      %s\n", FormatDuration(milliseconds(ticket.delay_ms())).c_str());
+  std::printf("priority   %d\n", ticket.priority());
+  std::printf("attempt    %s\n", Attempts(ticket).c_str());
+  std::printf("enqueued   %s\n", FormatTime(ticket.enqueued_at_unix_ms()).c_str());
+  std::printf("payload    %u bytes%s%s\n", ticket.payload_bytes(),
+              ticket.content_type().empty() ? "" : " of ", ticket.content_type().c_str());
+  for (const v1::TicketReason& reason : ticket.reasons()) {
+    std::printf("  attempt %u, %s: %s\n", reason.attempt(), FormatTime(reason.at_unix_ms()).c_str(),
+                reason.text().c_str());
+  }
+}
+
+int ShowTicket(const Context& context, const Request& request, bool payload_only) {
+  const absl::StatusOr<Response> response = Administer(context, request);
+  if (!response.ok()) return context.Fail(response.status());
+  if (response->tickets_size() == 0) return context.Fail(absl::InternalError("no ticket was told"));
+  const std::string& payload = response->payload();
+  if (payload_only) {
+    std::fwrite(payload.data(), 1, payload.size(), stdout);
+    return kDone;
+  }
+  if (!context.json()) {
+    PrintTicket(response->tickets(0));
+    return kDone;
+  }
+  Json json = ToJson(response->tickets(0));
+  // As any bytes can be.
+  json["payload_base64"] = absl::Base64Escape(payload);
+  PrintJson(json);
+  return kDone;
+}
+
+int Act(const Context& context, const Request& request, const std::string& done) {
+  const absl::StatusOr<Response> response = Administer(context, request);
+  if (!response.ok()) return context.Fail(response.status());
+  if (context.json()) {
+    PrintJson({{"changed", response->changed()}, {"affected", response->affected()}});
+  } else {
+    std::printf("%s: %u %s\n", request.semaphore().c_str(), response->affected(), done.c_str());
+  }
+  return kDone;
+}
+
+int Misused(const Context& context, const std::string& what) {
+  context.Say("usage", what);
+  return kUsage;
+}
+
+struct TicketArguments {
+  Request request;
+  std::string act;
+  std::string ticket;
+  std::int32_t priority = 0;
+  bool priority_given = false;
+  bool force = false;
+  bool payload = false;
+  bool all = false;
+};
+
+int Tickets(const Context& context, TicketArguments& arguments) {
+  Request& request = arguments.request;
+  const std::string& act = arguments.act;
+  if (act.empty()) {
+    request.mutable_list_tickets();
+    return ListTickets(context, request);
+  }
+  if (arguments.ticket.empty()) return Misused(context, "tickets NAME " + act + " needs a TICKET");
+  if (act == "show") {
+    request.mutable_show_ticket()->set_ticket_id(arguments.ticket);
+    return ShowTicket(context, request, arguments.payload);
+  }
+  *request.mutable_request_id() = NewRequestId();
+  if (act == "cancel") {
+    request.mutable_cancel_ticket()->set_ticket_id(arguments.ticket);
+    request.mutable_cancel_ticket()->set_force(arguments.force);
+    return Act(context, request, "cancelled");
+  }
+  if (!arguments.priority_given)
+    return Misused(context, "tickets NAME prioritise TICKET needs a PRIORITY");
+  request.mutable_prioritise_ticket()->set_ticket_id(arguments.ticket);
+  request.mutable_prioritise_ticket()->set_priority(arguments.priority);
+  return Act(context, request, "moved");
+}
+
+int DeadLetters(const Context& context, TicketArguments& arguments) {
+  Request& request = arguments.request;
+  if (arguments.act.empty()) {
+    request.mutable_list_tickets()->add_states(v1::TICKET_STATE_DEAD);
+    return ListTickets(context, request);
+  }
+  if (arguments.ticket.empty() != arguments.all)
+    return Misused(context, "dead-letters NAME " + arguments.act + " needs a TICKET, or --all");
+  *request.mutable_request_id() = NewRequestId();
+  if (arguments.act == "requeue") {
+    request.mutable_requeue_tickets()->set_ticket_id(arguments.ticket);
+    request.mutable_requeue_tickets()->set_all(arguments.all);
+    return Act(context, request, "requeued");
+  }
+  request.mutable_purge_tickets()->set_ticket_id(arguments.ticket);
+  request.mutable_purge_tickets()->set_all(arguments.all);
+  return Act(context, request, "purged");
+}
+
+void AddListing(CLI::App* command, const std::shared_ptr<TicketArguments>& arguments) {
+  command->add_option("NAME", *arguments->request.mutable_semaphore(), "The semaphore")->required();
+  command->add_option_function<std::uint32_t>(
+      "--rows",
+      [arguments](std::uint32_t rows) {
+        arguments->request.mutable_list_tickets()->set_rows_max(rows);
+      },
+      "At most so many; up to 10000 [100]");
+  command->add_option_function<std::uint64_t>(
+      "--after",
+      [arguments](std::uint64_t number) {
+        arguments->request.mutable_list_tickets()->set_after(number);
+      },
+      "Continue after the ticket with this number");
+}
+
+void AddTickets(CLI::App& app, Context& context) {
+  auto arguments = std::make_shared<TicketArguments>();
+  CLI::App* const tickets = AddCommand(
+      app, context, "tickets", "The tickets of a semaphore, or one of them",
+      R"(  semctl tickets deploy/prod
+  semctl tickets deploy/prod --state delayed --state assigned
+  semctl tickets deploy/prod show 0123456789abcdef0123456789abcdef
+  semctl tickets deploy/prod show 0123456789abcdef0123456789abcdef --payload > request.json
+  semctl tickets deploy/prod cancel 0123456789abcdef0123456789abcdef
+  semctl tickets deploy/prod prioritise 0123456789abcdef0123456789abcdef 100)",
+      [&context, arguments] { return Tickets(context, *arguments); });
+  AddListing(tickets, arguments);
+  tickets->add_option("ACT", arguments->act, "show, cancel or prioritise [list them]")
+      ->check(CLI::IsMember({"show", "cancel", "prioritise"}));
+  tickets->add_option("TICKET", arguments->ticket, "For an act: the ticket's id");
+  tickets->add_option_function<std::int32_t>(
+      "PRIORITY",
+      [arguments](std::int32_t priority) {
+        arguments->priority = priority;
+        arguments->priority_given = true;
+      },
+      "For prioritise: -1000 to 1000");
+  tickets
+      ->add_option_function<std::vector<std::string>>(
+          "--state",
+          [arguments](const std::vector<std::string>& states) {
+            for (const std::string& word : states) {
+              v1::TicketState state = v1::TICKET_STATE_UNSPECIFIED;
+              v1::TicketState_Parse("TICKET_STATE_" + absl::AsciiStrToUpper(word), &state);
+              arguments->request.mutable_list_tickets()->add_states(state);
+            }
+          },
+          "Only those that are queued, delayed, assigned or dead; may be given several times "
+          "[all but dead]")
+      ->check(CLI::IsMember({"queued", "delayed", "assigned", "dead"}))
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  tickets->add_flag("--payload", arguments->payload, "For show: print the payload, nothing else");
+  tickets->add_flag("--force", arguments->force,
+                    "For cancel: also if a worker has it, whose lease is then revoked");
+}
+
+void AddDeadLetters(CLI::App& app, Context& context) {
+  auto arguments = std::make_shared<TicketArguments>();
+  CLI::App* const dead =
+      AddCommand(app, context, "dead-letters",
+                 "Tickets that could not be done: list, requeue or purge them",
+                 R"(  semctl dead-letters deploy/prod
+  semctl dead-letters deploy/prod requeue 0123456789abcdef0123456789abcdef
+  semctl dead-letters deploy/prod requeue --all
+  semctl dead-letters deploy/prod purge --all
+
+What is requeued goes back to its old place, with all its attempts. What is purged is gone.)",
+                 [&context, arguments] { return DeadLetters(context, *arguments); });
+  AddListing(dead, arguments);
+  dead->add_option("ACT", arguments->act, "requeue or purge [list them]")
+      ->check(CLI::IsMember({"requeue", "purge"}));
+  dead->add_option("TICKET", arguments->ticket, "For an act: the ticket's id");
+  dead->add_flag("--all", arguments->all, "For an act: all dead letters of the semaphore");
+}
+
+}  // namespace
+
+void AddTicketCommands(CLI::App& app, Context& context) {
+  AddEnqueue(app, context);
+  AddTickets(app, context);
+  AddDeadLetters(app, context);
+}
+
+}  // namespace semaphore::semctl

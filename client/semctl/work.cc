@@ -1,0 +1,416 @@
+// semctl work: carries tickets out with a command.
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "client/semaphore/errors.h"
+#include "client/semctl/admin.h"
+#include "client/semctl/context.h"
+#include "client/semctl/duration.h"
+#include "client/semctl/exit_codes.h"
+#include "client/semctl/mailbox.h"
+#include "client/semctl/work_job.h"
+#include "client/semctl/work_machine.h"
+#include "client/semctl/work_stream.h"
+
+namespace semaphore::semctl {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFeedMost(250);
+// With --exit-when-empty: nothing was to do for so long before it is asked whether anything is
+// left, and again after so long.
+constexpr milliseconds kIdle(500);
+constexpr milliseconds kReleaseTimeout(5'000);
+constexpr std::uint32_t kRows = 1000;
+
+struct Options {
+  std::vector<std::string> names;  // Or PREFIX*.
+  std::uint32_t tickets_max = 1;
+  bool once = false;
+  bool exit_when_empty = false;
+  std::string holder;
+  milliseconds ttl{0};
+  milliseconds kill_after{10'000};
+};
+
+sigset_t HandledSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
+    sigaddset(&set, number);
+  return set;
+}
+
+std::string OwnName() {
+  char host[128] = "unknown";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(host, ":", getpid());
+}
+
+WorkOptions OptionsOfMachine(const Context& context, const Options& options) {
+  WorkOptions machine;
+  machine.endpoints = context.endpoints().size();
+  for (const std::string& name : options.names) {
+    if (name.ends_with('*')) {
+      machine.prefixes.push_back(name.substr(0, name.size() - 1));
+    } else {
+      machine.semaphores.push_back(name);
+    }
+  }
+  machine.tickets_max = options.once ? 1 : options.tickets_max;
+  machine.holder = options.holder.empty() ? OwnName() : options.holder;
+  machine.ttl = options.ttl;
+  machine.connect_timeout = context.connect_timeout;
+  return machine;
+}
+
+// One worker, on one thread: everything that happens comes through poll.
+class Work final : public WorkListener {
+ public:
+  Work(const Context& context, const Options& options, int signals)
+      : context_(context),
+        options_(options),
+        signals_(signals),
+        machine_(
+            OptionsOfMachine(context, options), [] { return NewRequestId().client_id(); }, this,
+            BootClock::now()) {}
+
+  int Execute();
+
+  void OnAssigned(const v1::Assignment& assignment) override;
+  void OnLost(const std::string& lease_id, const std::string& why) override;
+  void OnRecalled(const std::string& lease_id, milliseconds grace,
+                  const std::string& reason) override;
+  void OnAnswered(const std::string& lease_id, const absl::Status& status,
+                  v1::TicketState state) override;
+
+ private:
+  void Poll();
+  int PollTimeoutMs() const;
+  void RunStream();
+  void OpenStream(std::size_t endpoint);
+  void OnSignal();
+  void OnJobs();
+  void OnJobOver(const Job& job);
+  void TakeNoMore();
+  void MaybeEnd();
+  // Whether tickets are left anywhere, dead letters not counted. nullopt: not known now.
+  std::optional<bool> AnyLeft() const;
+  std::optional<bool> AnyLeftAt(const std::string& name) const;
+
+  const Context& context_;
+  const Options& options_;
+  const int signals_;
+  Mailbox mailbox_;
+  WorkMachine machine_;
+  std::unique_ptr<WorkStream> stream_;
+  std::unique_ptr<WorkStream> dropped_;  // Not within its own callbacks.
+  std::map<std::string, Job> jobs_;      // By lease id.
+  std::map<std::string, std::string> titles_;
+  int code_ = kDone;
+  int signalled_ = 0;
+  bool no_more_ = false;
+  TimePoint busy_at_ = BootClock::now();
+  TimePoint close_by_ = kNever;
+};
+
+// ---- tickets ----
+
+void Work::OnAssigned(const v1::Assignment& assignment) {
+  const std::string& lease_id = assignment.lease().lease_id();
+  busy_at_ = BootClock::now();
+  v1::FinishTicket put_back;
+  put_back.set_lease_id(lease_id);
+  put_back.mutable_put_back();
+  // What was done for it before it was lost here is not over yet.
+  if (no_more_ || jobs_.contains(lease_id)) return machine_.Finish(std::move(put_back));
+  if (options_.once) TakeNoMore();
+  absl::StatusOr<Job> job =
+      Job::Start(assignment, context_.command, options_.kill_after, machine_.good_until());
+  if (!job.ok()) {
+    code_ = context_.Fail(job.status());
+    TakeNoMore();
+    return machine_.Finish(std::move(put_back));
+  }
+  titles_[lease_id] = job->title();
+  context_.Say("assigned", absl::StrCat(job->title(), ": begun"));
+  jobs_.emplace(lease_id, *std::move(job));
+}
+
+void Work::OnLost(const std::string& lease_id, const std::string& why) {
+  const auto job = jobs_.find(lease_id);
+  if (job == jobs_.end()) return;
+  context_.Say("lost",
+               absl::StrCat(job->second.title(), ": lost (", why, "); ending the command"));
+  job->second.CutShort("its worker lost contact, and ended the command");
+  if (options_.once) code_ = kLost;
+}
+
+void Work::OnRecalled(const std::string& lease_id, milliseconds grace, const std::string& reason) {
+  const auto job = jobs_.find(lease_id);
+  if (job == jobs_.end()) return;
+  context_.Say("recalled", absl::StrCat(job->second.title(), ": recalled (", reason,
+                                        "), to be given back within ", FormatDuration(grace),
+                                        "; ending the command"));
+  job->second.CutShort(absl::StrCat("it was recalled: ", reason));
+}
+
+void Work::OnAnswered(const std::string& lease_id, const absl::Status& status,
+                      v1::TicketState state) {
+  const auto title = titles_.find(lease_id);
+  if (title == titles_.end()) return;
+  if (!status.ok()) {
+    context_.Say("not_held", absl::StrCat(title->second, ": its result came too late: ",
+                                          std::string(status.message())));
+    if (options_.once && ErrorReason(status) == "NOT_HELD") code_ = kLost;
+  } else if (state == v1::TICKET_STATE_DEAD) {
+    context_.Say("dead_letter", absl::StrCat(title->second, ": a dead letter now"));
+  }
+  titles_.erase(title);
+}
+
+void Work::OnJobs() {
+  std::vector<std::string> over;
+  for (auto& [lease_id, job] : jobs_) {
+    job.Look(machine_.good_until());
+    if (job.over()) over.push_back(lease_id);
+  }
+  for (const std::string& lease_id : over) {
+    const Job job = std::move(jobs_.at(lease_id));
+    jobs_.erase(lease_id);
+    OnJobOver(job);
+  }
+}
+
+void Work::OnJobOver(const Job& job) {
+  busy_at_ = BootClock::now();
+  context_.Say("finished", absl::StrCat(job.title(), ": ", job.verdict()));
+  if (options_.once && code_ == kDone) code_ = job.exit_code();
+  if (job.cannot_execute()) {
+    code_ = job.exit_code();
+    TakeNoMore();
+  }
+  if (machine_.Holds(job.lease_id())) {
+    machine_.Finish(job.Result());
+  } else {
+    titles_.erase(job.lease_id());
+  }
+}
+
+// ---- the end ----
+
+void Work::TakeNoMore() {
+  if (std::exchange(no_more_, true)) return;
+  machine_.SetTicketsMax(0);
+}
+
+void Work::OnSignal() {
+  signalfd_siginfo info{};
+  while (read(signals_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+    const int number = static_cast<int>(info.ssi_signo);
+    if (number == SIGUSR1 || number == SIGUSR2) {
+      for (auto& [lease_id, job] : jobs_) job.Signal(number);
+      continue;
+    }
+    if (signalled_ == 0 && number != SIGQUIT && !jobs_.empty()) {
+      context_.Say("stopping", absl::StrCat("taking no more tickets; waiting for ", jobs_.size(),
+                                            " to finish (again to end them)"));
+    } else if (!jobs_.empty()) {
+      for (auto& [lease_id, job] : jobs_) job.CutShort("its worker was stopped");
+      code_ = kSignalled + number;
+    }
+    signalled_ = number;
+    TakeNoMore();
+  }
+}
+
+std::optional<bool> Work::AnyLeftAt(const std::string& name) const {
+  v1::AdministerRequest request;
+  const bool prefix = name.ends_with('*');
+  std::string after;
+  while (true) {
+    if (prefix) {
+      request.mutable_list()->set_prefix(name.substr(0, name.size() - 1));
+      request.mutable_list()->set_after(after);
+      request.mutable_list()->set_rows_max(kRows);
+    } else {
+      request.set_semaphore(name);
+      request.mutable_describe()->set_rows_max(1);
+    }
+    const absl::StatusOr<v1::AdministerResponse> response = Administer(context_, request);
+    if (absl::IsNotFound(response.status())) return false;
+    if (!response.ok()) return std::nullopt;
+    std::vector<v1::SemaphoreInfo> infos(response->semaphores().begin(),
+                                         response->semaphores().end());
+    if (response->has_semaphore()) infos.push_back(response->semaphore());
+    for (const v1::SemaphoreInfo& info : infos) {
+      const v1::TicketCounts& tickets = info.tickets();
+      if (tickets.queued() + tickets.delayed() + tickets.assigned() > 0) return true;
+    }
+    if (!response->more() || infos.empty()) return false;
+    after = infos.back().semaphore();
+  }
+}
+
+std::optional<bool> Work::AnyLeft() const {
+  for (const std::string& name : options_.names) {
+    const std::optional<bool> left = AnyLeftAt(name);
+    if (!left.has_value() || *left) return left;
+  }
+  return false;
+}
+
+void Work::MaybeEnd() {
+  if (!jobs_.empty()) return;
+  const TimePoint now = BootClock::now();
+  if (!no_more_ && options_.exit_when_empty && machine_.open() && now - busy_at_ >= kIdle) {
+    busy_at_ = now;
+    if (AnyLeft() == false) TakeNoMore();
+  }
+  if (!no_more_) return;
+  machine_.Close();
+  if (close_by_ == kNever) close_by_ = now + kReleaseTimeout;
+}
+
+// ---- the loop ----
+
+void Work::OpenStream(std::size_t endpoint) {
+  WorkStream::Callbacks callbacks;
+  callbacks.on_message = [this](const v1::WorkResponse& message) {
+    machine_.OnMessage(message, BootClock::now());
+  };
+  callbacks.on_written = [] {};  // The loop looks after each letter.
+  callbacks.on_end = [this](const absl::Status& status) {
+    machine_.OnStreamEnd(status, BootClock::now());
+    dropped_ = std::move(stream_);
+  };
+  stream_ = std::make_unique<WorkStream>(context_.endpoints()[endpoint], &mailbox_,
+                                         std::move(callbacks));
+}
+
+void Work::RunStream() {
+  const TimePoint now = BootClock::now();
+  machine_.Tick(now);
+  if (machine_.TakeDrop()) stream_ = nullptr;
+  dropped_ = nullptr;
+  std::size_t endpoint = 0;
+  if (stream_ == nullptr && machine_.StartConnecting(&endpoint, now)) OpenStream(endpoint);
+  v1::WorkRequest message;
+  if (stream_ != nullptr && stream_->writable() && machine_.NextMessage(&message, now))
+    stream_->Write(std::move(message));
+}
+
+int Work::PollTimeoutMs() const {
+  const TimePoint now = BootClock::now();
+  TimePoint due = std::min(machine_.NextDue(), close_by_);
+  if (!jobs_.empty()) due = std::min({due, now + kFeedMost, machine_.good_until()});
+  if (options_.exit_when_empty && jobs_.empty()) due = std::min(due, now + kIdle);
+  if (due == kNever) return -1;
+  const auto left = std::chrono::ceil<milliseconds>(due - now);
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 1, 60'000));
+}
+
+void Work::Poll() {
+  std::vector<pollfd> polled = {{signals_, POLLIN, 0}, {mailbox_.descriptor(), POLLIN, 0}};
+  for (const auto& [lease_id, job] : jobs_) polled.push_back({job.descriptor(), POLLIN, 0});
+  poll(polled.data(), polled.size(), PollTimeoutMs());
+  OnSignal();
+  mailbox_.Deliver();
+  OnJobs();
+  MaybeEnd();
+  RunStream();
+}
+
+int Work::Execute() {
+  RunStream();
+  while (!machine_.over() && BootClock::now() < close_by_) Poll();
+  const absl::Status status = machine_.status();
+  // Without a daemon nothing vouches for what is still at work.
+  for (auto& [lease_id, job] : jobs_) job.CutShort("its worker lost contact");
+  while (!jobs_.empty()) {
+    for (auto& [lease_id, job] : jobs_) job.WaitForEnd();
+    std::erase_if(jobs_, [](const auto& entry) { return entry.second.over(); });
+  }
+  stream_ = nullptr;
+  if (machine_.over() && !status.ok()) return context_.Fail(status);
+  return code_;
+}
+
+int WorkCommand(const Context& context, const Options& options) {
+  if (context.command.empty()) {
+    context.Say("usage", "work needs a command behind \"--\": semctl work NAME... -- CMD...");
+    return kUsage;
+  }
+  // Before any thread: they inherit the mask.
+  const sigset_t handled = HandledSignals();
+  pthread_sigmask(SIG_BLOCK, &handled, nullptr);
+  const int signals = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+  return Work(context, options, signals).Execute();
+}
+
+constexpr char kExamples[] = R"(  semctl work deploy/prod -- ./deploy.sh
+  semctl work 'deploy/*' --tickets 8 -- ./deploy.sh
+  semctl work thumbnails --exit-when-empty -- convert - -resize 200x200 /srv/out.png
+
+The command is started once for each ticket, with the ticket's payload on its standard input, in a
+process group of its own. In its environment are SEMAPHORE_NAME, SEMAPHORE_TICKET,
+SEMAPHORE_ATTEMPT (from 1), SEMAPHORE_MAX_ATTEMPTS (0: no bound), SEMAPHORE_CONTENT_TYPE,
+SEMAPHORE_SLOT, SEMAPHORE_TOKEN, SEMAPHORE_LEASE and TRACEPARENT. What it exits with decides:
+  0       the ticket is done
+  65      it is rejected: no attempt could do it, a dead letter at once (EX_DATAERR)
+  75      it failed, and is tried again after its back-off (EX_TEMPFAIL)
+  others  it failed, too; the code, or the signal, is kept among its reasons
+After its last attempt a ticket that failed becomes a dead letter: semctl dead-letters.
+
+A ticket is delivered at least once. When its lease is recalled or about to be lost, the command
+gets TERM, and KILL after --kill-after, always before another worker can have it; also when semctl is
+killed or stopped. The target of the work can turn away whoever was overtaken by SEMAPHORE_TOKEN,
+which rises with every attempt at a slot.
+
+After INT, TERM or HUP it takes no more tickets, and ends with 0 when those in hand are finished; a
+second one ends their commands. With --once the command's exit code is semctl's own.
+)";
+
+}  // namespace
+
+void AddWorkCommand(CLI::App& app, Context& context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const work = AddCommand(
+      app, context, "work",
+      "Carry tickets out with a command: semctl work NAME|PREFIX*... [options] -- CMD...",
+      std::string(kExamples) + kExitCodesHelp,
+      [&context, options] { return WorkCommand(context, *options); });
+  work->add_option("NAME", options->names,
+                   "Semaphores, or PREFIX* for all whose names begin so; they need not exist yet")
+      ->required();
+  CLI::Option* const tickets =
+      work->add_option("--tickets", options->tickets_max, "How many at once; up to 1000")
+          ->check(CLI::Range(1, 1000))
+          ->capture_default_str();
+  CLI::Option* const once = work->add_flag("--once", options->once, "One ticket, then end");
+  once->excludes(tickets);
+  work->add_flag("--exit-when-empty", options->exit_when_empty,
+                 "End when none of the semaphores has a ticket left, but dead letters")
+      ->excludes(once);
+  work->add_option("--holder", options->holder, "For people: who works [host:pid]");
+  AddDuration(work, "--ttl", &options->ttl,
+              "How long its tickets outlive a semctl that cannot be reached [the daemon's default]");
+  AddDuration(work, "--kill-after", &options->kill_after, "Time between TERM and KILL [10s]");
+}
+
+}  // namespace semaphore::semctl

@@ -1,0 +1,178 @@
+#include "client/semctl/work_job.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/semctl/exit_codes.h"
+
+namespace semaphore::semctl {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kKillAllBound(10'000);
+constexpr milliseconds kMoment(250);
+constexpr std::size_t kTicketShown = 8;  // Digits of its id.
+
+// A file in memory: a pipe would have to be fed by somebody while the command reads.
+absl::StatusOr<int> FileWith(const std::string& payload) {
+  const int file = memfd_create("payload", MFD_CLOEXEC);
+  if (file < 0) return absl::ErrnoToStatus(errno, "memfd_create");
+  for (std::size_t written = 0; written < payload.size();) {
+    const ssize_t some = write(file, payload.data() + written, payload.size() - written);
+    if (some < 0 && errno != EINTR) {
+      const int error = errno;
+      close(file);
+      return absl::ErrnoToStatus(error, "cannot keep the payload in memory");
+    }
+    written += some > 0 ? static_cast<std::size_t>(some) : 0;
+  }
+  lseek(file, 0, SEEK_SET);
+  return file;
+}
+
+std::vector<std::string> Environment(const v1::Assignment& assignment) {
+  const v1::Lease& lease = assignment.lease();
+  return {absl::StrCat("SEMAPHORE_NAME=", lease.semaphore()),
+          absl::StrCat("SEMAPHORE_TICKET=", assignment.ticket_id()),
+          absl::StrCat("SEMAPHORE_ATTEMPT=", assignment.attempt()),
+          absl::StrCat("SEMAPHORE_MAX_ATTEMPTS=", assignment.max_attempts()),
+          absl::StrCat("SEMAPHORE_CONTENT_TYPE=", assignment.content_type()),
+          absl::StrCat("SEMAPHORE_SLOT=", absl::StrJoin(lease.slots(), ",")),
+          absl::StrCat("SEMAPHORE_TOKEN=", lease.token()),
+          absl::StrCat("SEMAPHORE_LEASE=", lease.lease_id()),
+          absl::StrCat("TRACEPARENT=", assignment.traceparent())};
+}
+
+}  // namespace
+
+absl::StatusOr<Job> Job::Start(const v1::Assignment& assignment,
+                               const std::vector<std::string>& command, milliseconds kill_after,
+                               TimePoint good_until) {
+  const absl::StatusOr<int> input = FileWith(assignment.payload());
+  if (!input.ok()) return input.status();
+  absl::StatusOr<Guardian> guardian = Guardian::Spawn(command, kill_after, *input);
+  close(*input);
+  if (!guardian.ok()) return guardian.status();
+  Job job(assignment, *std::move(guardian));
+  job.fed_ = good_until;
+  if (!job.guardian_.Start(Environment(assignment), good_until))
+    return absl::InternalError("the guardian process is gone");
+  return job;
+}
+
+Job::Job(const v1::Assignment& assignment, Guardian guardian)
+    : guardian_(std::move(guardian)),
+      lease_id_(assignment.lease().lease_id()),
+      title_(absl::StrCat(assignment.lease().semaphore(), ", ticket ",
+                          assignment.ticket_id().substr(0, kTicketShown), ", attempt ",
+                          assignment.attempt())) {}
+
+void Job::CutShort(const std::string& why) {
+  if (over_ || !cut_short_.empty()) return;
+  cut_short_ = why;
+  // Before it is started it could not be.
+  if (started_) guardian_.Terminate();
+}
+
+void Job::KillAll(const std::string& why) {
+  if (cut_short_.empty()) cut_short_ = why;
+  // What does not die keeps its lease until the TTL.
+  if (!guardian_.KillAll(kKillAllBound)) _exit(kLost);
+  over_ = true;
+}
+
+void Job::OnEvent(const GuardianEvent& event) {
+  switch (event.kind) {
+    case GuardianEvent::Kind::kStarted:
+      started_ = true;
+      if (!cut_short_.empty()) guardian_.Terminate();
+      return;
+    case GuardianEvent::Kind::kExecFailed:
+      exec_error_ = event.value;
+      over_ = true;
+      return;
+    case GuardianEvent::Kind::kExited:
+      status_ = event.value;
+      over_ = true;
+      return;
+    case GuardianEvent::Kind::kTerminating:
+      if (cut_short_.empty()) cut_short_ = "no daemon vouched for its lease any more";
+      return;
+    case GuardianEvent::Kind::kStopped:
+      return;  // It goes on when whoever stopped it lets it.
+    case GuardianEvent::Kind::kGone:
+      return KillAll("its guardian process was killed");
+  }
+}
+
+void Job::Look(TimePoint good_until) {
+  while (!over_) {
+    const auto event = guardian_.Next();
+    if (!event.has_value()) break;
+    OnEvent(*event);
+  }
+  if (over_) return;
+  if (good_until > fed_) {
+    fed_ = good_until;
+    guardian_.Extend(good_until);
+  }
+  // The guardian should have ended the command before this.
+  if (BootClock::now() >= fed_) KillAll("its lease has ended, and its guardian stands still");
+}
+
+void Job::WaitForEnd() {
+  if (over_) return;
+  pollfd polled = {descriptor(), POLLIN, 0};
+  poll(&polled, 1, static_cast<int>(kMoment.count()));
+  Look(fed_);
+}
+
+int Job::exit_code() const {
+  if (exec_error_ != 0) return exec_error_ == ENOENT ? kNotFound : kCannotExecute;
+  if (!cut_short_.empty()) return kLost;
+  return WIFSIGNALED(status_) ? kSignalled + WTERMSIG(status_) : WEXITSTATUS(status_);
+}
+
+std::string Job::Failure() const {
+  if (!cut_short_.empty()) return cut_short_;
+  if (WIFSIGNALED(status_)) return absl::StrCat("killed by signal ", WTERMSIG(status_));
+  if (WEXITSTATUS(status_) != 0) return absl::StrCat("exit code ", WEXITSTATUS(status_));
+  return "";
+}
+
+std::string Job::verdict() const {
+  if (exec_error_ != 0) {
+    return absl::StrCat("put back, since the command cannot be executed: ",
+                        std::generic_category().message(exec_error_));
+  }
+  const std::string failure = Failure();
+  if (failure.empty()) return "done";
+  return absl::StrCat(Result().has_rejected() ? "rejected: " : "failed: ", failure);
+}
+
+v1::FinishTicket Job::Result() const {
+  v1::FinishTicket finish;
+  finish.set_lease_id(lease_id_);
+  const std::string failure = Failure();
+  if (exec_error_ != 0) {
+    finish.mutable_put_back();
+  } else if (failure.empty()) {
+    finish.mutable_done();
+  } else if (cut_short_.empty() && WIFEXITED(status_) && WEXITSTATUS(status_) == kExitRejected) {
+    finish.mutable_rejected()->set_reason(failure);
+  } else {
+    finish.mutable_failed()->set_reason(failure);
+  }
+  return finish;
+}
+
+}  // namespace semaphore::semctl

@@ -1,0 +1,73 @@
+// One ticket that is being carried out by a command, under a guardian of its own.
+#ifndef SEMAPHORED_CLIENT_SEMCTL_WORK_JOB_H_
+#define SEMAPHORED_CLIENT_SEMCTL_WORK_JOB_H_
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/semaphore/clock.h"
+#include "client/semctl/guardian.h"
+#include "proto/semaphore/v1/semaphore.pb.h"
+
+namespace semaphore::semctl {
+
+// What a command's exit code says of its ticket; others but 0 are failures as well.
+inline constexpr int kExitRejected = 65;  // EX_DATAERR
+
+// Used by one thread.
+class Job {
+ public:
+  // Starts the command, with the payload as its standard input.
+  static absl::StatusOr<Job> Start(const v1::Assignment& assignment,
+                                   const std::vector<std::string>& command,
+                                   std::chrono::milliseconds kill_after, TimePoint good_until);
+
+  const std::string& lease_id() const { return lease_id_; }
+  // "NAME, ticket 0123abcd, attempt 2".
+  const std::string& title() const { return title_; }
+  // To be polled for input.
+  int descriptor() const { return guardian_.descriptor(); }
+
+  // Looks what has become of the command. `good_until`: of its lease, as far as it is known now.
+  void Look(TimePoint good_until);
+  void Signal(int number) { guardian_.Signal(number); }
+  // Ends the command; whatever it exits with, the ticket has failed for this reason.
+  void CutShort(const std::string& why);
+  // Blocks until it is over, or for a moment.
+  void WaitForEnd();
+
+  // Nothing of the command is left.
+  bool over() const { return over_; }
+
+  // ---- REQUIRES: over() ----
+  bool cannot_execute() const { return exec_error_ != 0; }
+  // As `semctl run` would exit.
+  int exit_code() const;
+  // "done", "failed: exit code 3" …
+  std::string verdict() const;
+  // What is to be said of the ticket.
+  v1::FinishTicket Result() const;
+
+ private:
+  Job(const v1::Assignment& assignment, Guardian guardian);
+  void OnEvent(const GuardianEvent& event);
+  void KillAll(const std::string& why);
+  // Why it has failed; empty: it has not.
+  std::string Failure() const;
+
+  Guardian guardian_;
+  std::string lease_id_;
+  std::string title_;
+  bool started_ = false;
+  bool over_ = false;
+  std::string cut_short_;  // Why; empty: it was not.
+  int exec_error_ = 0;
+  int status_ = 0;  // As wait gives it.
+  TimePoint fed_{};
+};
+
+}  // namespace semaphore::semctl
+
+#endif  // SEMAPHORED_CLIENT_SEMCTL_WORK_JOB_H_
