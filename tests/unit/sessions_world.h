@@ -1,0 +1,163 @@
+// Sessions on an embedded store in memory, in one thread, with a clock that moves when it is told to.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "adapters/open.h"
+#include "server/core/lane.h"
+#include "server/core/sessions.h"
+
+namespace semaphored {
+
+class ManualClock : public Clock {
+ public:
+  SteadyTime Now() const override { return now_; }
+  int64_t NowUnixMs() const override { return 1'000'000'000'000; }
+  void Advance(Milliseconds by) { now_ += by; }
+
+ private:
+  SteadyTime now_ = SteadyTime(std::chrono::hours(1));
+};
+
+// A worker's stream: notes what it is told.
+class WorkerStream : public SessionListener {
+ public:
+  void OnQueued(uint64_t, uint64_t, int64_t) override {}
+  void OnGranted(uint64_t, const LeasePtr&, const std::string&, Vouch) override {}
+  void OnRefused(uint64_t, Refusal) override {}
+  void OnRecalled(uint64_t, const Id&, const std::string&, const Recall&) override { ++recalls; }
+  void OnEnded(uint64_t, const Id& claim, const std::string&, EndCause cause) override {
+    ended.emplace_back(claim, cause);
+  }
+  void OnOpened(const Id& id, int64_t, Vouch, bool was_resumed,
+                const std::vector<ClaimInfo>& claims) override {
+    session = id;
+    resumed = was_resumed;
+    listed = claims.size();
+  }
+  void OnSessionEnded(Refusal refusal) override { refused.push_back(std::move(refusal)); }
+  void OnAssigned(const Assignment& assignment) override { assigned.push_back(assignment); }
+
+  std::string Payload(size_t i) const {
+    return assigned.at(i).payload == nullptr ? "" : *assigned.at(i).payload;
+  }
+
+  Id session;
+  bool resumed = false;
+  size_t listed = 0;
+  int recalls = 0;
+  std::vector<Assignment> assigned;
+  std::vector<std::pair<Id, EndCause>> ended;
+  std::vector<Refusal> refused;
+};
+
+class SessionsWorld : public SessionsHost {
+ public:
+  explicit SessionsWorld(SessionsOptions options = {}) {
+    engine_ = OpenEngine("sqlite::memory:").value();
+    ledger::LedgerOptions ledger;
+    ledger.self = engine_->nodes().Join("test").value();
+    ledger.now_unix_ms = [this] { return clock_.NowUnixMs(); };
+    ledger.now = [this] { return clock_.Now(); };
+    lane_ = std::make_unique<LaneCore>(engine_->OpenLane(ledger).value(), &clock_, LaneOptions());
+    sessions_ = MakeSessions(this, options);
+    sessions_->TakeOver({}, [](const absl::Status&) {});
+    Settle();
+  }
+
+  Sessions& sessions() { return *sessions_; }
+  // Until nothing is under way.
+  void Settle() {
+    while (!jobs_.empty()) {
+      LaneResults results;
+      lane_->RunOnce(std::exchange(jobs_, {}), SystemClock().Now(), &results);
+      sessions_->OnLaneResults(0, std::move(results));
+    }
+  }
+  // Time passes, in steps that no timer is late by more than.
+  void Pass(Milliseconds time) {
+    constexpr Milliseconds kStep{50};
+    for (; time > Milliseconds(0); time -= kStep) {
+      clock_.Advance(std::min(time, kStep));
+      sessions_->OnTimer();
+      Settle();
+    }
+  }
+
+  // ---- requests, in short ----
+  std::optional<Refusal> Enqueue(const std::string& semaphore, const std::string& payload,
+                                 int64_t delay_ms = 0, uint32_t max_attempts = 0) {
+    EnqueueCommand command;
+    command.semaphore = semaphore;
+    command.limit = 1;
+    command.adopt_limit = true;
+    command.delay_ms = delay_ms;
+    command.max_attempts = max_attempts;
+    command.payload = std::make_shared<const std::string>(payload);
+    std::optional<Refusal> refusal;
+    sessions_->Enqueue(std::move(command), [&](Result<EnqueueAnswer> result) {
+      if (!result.ok()) refusal = *result.refusal;
+    });
+    Settle();
+    return refusal;
+  }
+  void Work(WorkerStream* stream, WorkParams work, const Id& resume = {}) {
+    OpenParams params;
+    params.client_id = "worker";
+    params.ttl_ms = 10'000;
+    params.resume = resume;
+    params.holder = "worker";
+    params.work = std::make_shared<const WorkParams>(std::move(work));
+    sessions_->Open(std::move(params), stream);
+    Settle();
+  }
+  // The state that the ticket is told to be in; nullopt: it is gone.
+  Result<FinishAnswer> Finish(WorkerStream* stream, const Assignment& assignment,
+                              FinishCommand::Result how) {
+    FinishCommand finish;
+    finish.requester.sequence = ++sequence_;
+    finish.semaphore = assignment.semaphore;
+    finish.claim = assignment.lease->id;
+    finish.result = how;
+    finish.reason = "a reason";
+    Result<FinishAnswer> answer;
+    sessions_->FinishIn(stream->session, std::move(finish),
+                        [&](Result<FinishAnswer> result) { answer = std::move(result); });
+    Settle();
+    return answer;
+  }
+  // Absent: there is no such semaphore.
+  std::optional<SemaphoreInfo> Describe(const std::string& semaphore) {
+    AdminCommand command;
+    command.semaphore = semaphore;
+    command.act = AdminDescribe{100};
+    std::optional<SemaphoreInfo> info;
+    sessions_->Administer(std::move(command), 0, [&](Result<AdminAnswer> result) {
+      if (result.ok()) info = result.value.report->info;
+    });
+    Settle();
+    return info;
+  }
+
+  // ---- SessionsHost ----
+  const Clock& clock() const override { return clock_; }
+  size_t lane_count() const override { return 1; }
+  const Guarantees& guarantees() const override { return lane_->guarantees(); }
+  void Submit(size_t, Job job) override { jobs_.push_back(std::move(job)); }
+  SteadyTime vouch_until() const override { return SteadyTime::max(); }
+  Id NewId() override { return {1, ++last_id_}; }
+
+ private:
+  ManualClock clock_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<LaneCore> lane_;
+  std::vector<Job> jobs_;
+  uint64_t last_id_ = 0;
+  uint64_t sequence_ = 0;
+  std::unique_ptr<Sessions> sessions_;
+};
+
+}  // namespace semaphored
