@@ -14,7 +14,8 @@
 //                       rest of its group, and gives the permits back only when all are gone
 //
 // It is forked before semctl has any thread, or, where there are threads, executed anew, and uses
-// no more than system calls. Its clock is BootClock. What a command starts in a session or process group of its own is out of reach.
+// no more than system calls. Its clock is BootClock. What a command starts in a session or process
+// group of its own is out of reach.
 #ifndef SEMAPHORED_CLIENT_SEMCTL_GUARDIAN_H_
 #define SEMAPHORED_CLIENT_SEMCTL_GUARDIAN_H_
 

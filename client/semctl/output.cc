@@ -175,7 +175,8 @@ void PrintJson(const Json& json) {
 
 std::string Summary(const v1::SemaphoreInfo& semaphore) {
   return absl::StrCat("limit ", semaphore.limit(), ", ", semaphore.held(), " held, ",
-                      semaphore.waiting(), " waiting", TicketsText(semaphore), semaphore.paused() ? ", paused" : "",
+                      semaphore.waiting(), " waiting", TicketsText(semaphore),
+                      semaphore.paused() ? ", paused" : "",
                       semaphore.destroying() ? ", being destroyed" : "");
 }
 

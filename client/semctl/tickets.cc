@@ -63,11 +63,10 @@ int Enqueue(const Context& context, EnqueueArguments& arguments) {
   if (arguments.adopt) request.set_limit_mismatch(v1::LIMIT_MISMATCH_ADOPT);
   v1::EnqueueResponse response;
   UnaryCaller caller = context.MakeCaller();
-  const absl::Status status = caller.Call(
-      [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
-        return stub.Enqueue(call, request, &response);
-      },
-      kCallTimeout);
+  const absl::Status status =
+      caller.Call([&](v1::SemaphoreService::Stub& stub,
+                      grpc::ClientContext* call) { return stub.Enqueue(call, request, &response); },
+                  kCallTimeout);
   if (!status.ok()) return context.Fail(status);
   if (context.json()) {
     PrintJson({{"ticket_id", response.ticket_id()},
@@ -318,15 +317,15 @@ void AddListing(CLI::App* command, const std::shared_ptr<TicketArguments>& argum
 
 void AddTickets(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<TicketArguments>();
-  CLI::App* const tickets = AddCommand(
-      app, context, "tickets", "The tickets of a semaphore, or one of them",
-      R"(  semctl tickets deploy/prod
+  CLI::App* const tickets =
+      AddCommand(app, context, "tickets", "The tickets of a semaphore, or one of them",
+                 R"(  semctl tickets deploy/prod
   semctl tickets deploy/prod --state delayed --state assigned
   semctl tickets deploy/prod show 0123456789abcdef0123456789abcdef
   semctl tickets deploy/prod show 0123456789abcdef0123456789abcdef --payload > request.json
   semctl tickets deploy/prod cancel 0123456789abcdef0123456789abcdef
   semctl tickets deploy/prod prioritise 0123456789abcdef0123456789abcdef 100)",
-      [&context, arguments] { return Tickets(context, *arguments); });
+                 [&context, arguments] { return Tickets(context, *arguments); });
   AddListing(tickets, arguments);
   tickets->add_option("ACT", arguments->act, "show, cancel or prioritise [list them]")
       ->check(CLI::IsMember({"show", "cancel", "prioritise"}));
@@ -360,16 +359,15 @@ void AddTickets(CLI::App& app, Context& context) {
 
 void AddDeadLetters(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<TicketArguments>();
-  CLI::App* const dead =
-      AddCommand(app, context, "dead-letters",
-                 "Tickets that could not be done: list, requeue or purge them",
-                 R"(  semctl dead-letters deploy/prod
+  CLI::App* const dead = AddCommand(
+      app, context, "dead-letters", "Tickets that could not be done: list, requeue or purge them",
+      R"(  semctl dead-letters deploy/prod
   semctl dead-letters deploy/prod requeue 0123456789abcdef0123456789abcdef
   semctl dead-letters deploy/prod requeue --all
   semctl dead-letters deploy/prod purge --all
 
 What is requeued goes back to its old place, with all its attempts. What is purged is gone.)",
-                 [&context, arguments] { return DeadLetters(context, *arguments); });
+      [&context, arguments] { return DeadLetters(context, *arguments); });
   AddListing(dead, arguments);
   dead->add_option("ACT", arguments->act, "requeue or purge [list them]")
       ->check(CLI::IsMember({"requeue", "purge"}));

@@ -155,8 +155,7 @@ void Work::OnAssigned(const v1::Assignment& assignment) {
 void Work::OnLost(const std::string& lease_id, const std::string& why) {
   const auto job = jobs_.find(lease_id);
   if (job == jobs_.end()) return;
-  context_.Say("lost",
-               absl::StrCat(job->second.title(), ": lost (", why, "); ending the command"));
+  context_.Say("lost", absl::StrCat(job->second.title(), ": lost (", why, "); ending the command"));
   job->second.CutShort("its worker lost contact, and ended the command");
   if (options_.once) code_ = kLost;
 }
@@ -175,8 +174,9 @@ void Work::OnAnswered(const std::string& lease_id, const absl::Status& status,
   const auto title = titles_.find(lease_id);
   if (title == titles_.end()) return;
   if (!status.ok()) {
-    context_.Say("not_held", absl::StrCat(title->second, ": its result came too late: ",
-                                          std::string(status.message())));
+    context_.Say(
+        "not_held",
+        absl::StrCat(title->second, ": its result came too late: ", std::string(status.message())));
     if (options_.once && ErrorReason(status) == "NOT_HELD") code_ = kLost;
   } else if (state == v1::TICKET_STATE_DEAD) {
     context_.Say("dead_letter", absl::StrCat(title->second, ": a dead letter now"));
@@ -299,8 +299,8 @@ void Work::OpenStream(std::size_t endpoint) {
     machine_.OnStreamEnd(status, BootClock::now());
     dropped_ = std::move(stream_);
   };
-  stream_ = std::make_unique<WorkStream>(context_.endpoints()[endpoint], &mailbox_,
-                                         std::move(callbacks));
+  stream_ =
+      std::make_unique<WorkStream>(context_.endpoints()[endpoint], &mailbox_, std::move(callbacks));
 }
 
 void Work::RunStream() {
@@ -408,8 +408,9 @@ void AddWorkCommand(CLI::App& app, Context& context) {
                  "End when none of the semaphores has a ticket left, but dead letters")
       ->excludes(once);
   work->add_option("--holder", options->holder, "For people: who works [host:pid]");
-  AddDuration(work, "--ttl", &options->ttl,
-              "How long its tickets outlive a semctl that cannot be reached [the daemon's default]");
+  AddDuration(
+      work, "--ttl", &options->ttl,
+      "How long its tickets outlive a semctl that cannot be reached [the daemon's default]");
   AddDuration(work, "--kill-after", &options->kill_after, "Time between TERM and KILL [10s]");
 }
 

@@ -205,8 +205,7 @@ void WorkMachine::OnAssignment(const v1::Assignment& assignment) {
 void WorkMachine::OnResult(const v1::FinishResult& result, TimePoint now) {
   const auto found = answers_.find(result.sequence());
   if (found == answers_.end()) return;
-  const absl::Status status =
-      result.has_error() ? ToAbslStatus(result.error()) : absl::OkStatus();
+  const absl::Status status = result.has_error() ? ToAbslStatus(result.error()) : absl::OkStatus();
   if (status.code() == absl::StatusCode::kUnavailable) {
     found->second.sent = false;
     found->second.not_before = now + kAnswerAgain;

@@ -203,8 +203,9 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
               semaphore, ""};
     case OutcomeKind::kNoSuchTicket:
       return {StatusCode::kNotFound, Reason::kNoSuchTicket,
-              outcome.message.empty() ? "there is no such ticket, or not in the state that this asks"
-                                      : outcome.message,
+              outcome.message.empty()
+                  ? "there is no such ticket, or not in the state that this asks"
+                  : outcome.message,
               semaphore, "list the tickets of the semaphore"};
     case OutcomeKind::kUnusable:
       return {StatusCode::kFailedPrecondition, Reason::kUnusable, outcome.message, semaphore,

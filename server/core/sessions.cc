@@ -281,17 +281,16 @@ void SessionsImpl::TakeOver(std::vector<NodeRef> dead,
       ArmRecall(record);
       ArmTtl(&record->life, TimerKind::kTtl, orphan.session);
     };
-    host_->Submit(lane,
-                  Job{OrphansCommand{dead}, [this, gathering, absorb](absl::StatusOr<Outcome> outcome) {
-                        if (outcome.ok()) {
-                          for (const Orphan& orphan : outcome->report->orphans) absorb(orphan);
-                          for (const DelayedTicket& each : outcome->report->delayed)
-                            CountDelay(each);
-                        } else {
-                          gathering->status = outcome.status();
-                        }
-                        if (--gathering->lanes_left == 0) gathering->ready(gathering->status);
-                      }});
+    host_->Submit(
+        lane, Job{OrphansCommand{dead}, [this, gathering, absorb](absl::StatusOr<Outcome> outcome) {
+                    if (outcome.ok()) {
+                      for (const Orphan& orphan : outcome->report->orphans) absorb(orphan);
+                      for (const DelayedTicket& each : outcome->report->delayed) CountDelay(each);
+                    } else {
+                      gathering->status = outcome.status();
+                    }
+                    if (--gathering->lanes_left == 0) gathering->ready(gathering->status);
+                  }});
   }
 }
 

@@ -457,8 +457,7 @@ void SessionsImpl::OnEvent(const Event& event) {
       record->lease = event.lease;
       ArmRecall(record);
       if (ClaimListener* listener = record->offers ? ListenerOfOffer(*record) : record->listener) {
-        listener->OnRecalled(record->tag, record->id, record->semaphore,
-                                     event.lease->recall);
+        listener->OnRecalled(record->tag, record->id, record->semaphore, event.lease->recall);
       }
       return;
     case Event::Kind::kWaitEnded:

@@ -127,11 +127,10 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
     return Attach(record, listener, params.work.get(), true);
   }
   opening_[listener] = id;
-  host_->Submit(
-      0, Job{AdoptSessionCommand{id},
-             [this, id, listener, params = std::move(params)](absl::StatusOr<Outcome> outcome) {
-               OnAdopted(id, params, listener, std::move(outcome));
-             }});
+  host_->Submit(0, Job{AdoptSessionCommand{id}, [this, id, listener, params = std::move(params)](
+                                                    absl::StatusOr<Outcome> outcome) {
+                         OnAdopted(id, params, listener, std::move(outcome));
+                       }});
 }
 
 void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,

@@ -74,7 +74,8 @@ void SessionsImpl::StartWork(SessionRecord* record, const WorkParams& work) {
 
 void SessionsImpl::StopWork(SessionRecord* record) {
   if (record->worker != nullptr) {
-    for (const std::string& name : record->worker->names()) workers_by_name_[name].erase(record->id);
+    for (const std::string& name : record->worker->names())
+      workers_by_name_[name].erase(record->id);
     for (const std::string& prefix : record->worker->prefixes())
       workers_by_prefix_[prefix].erase(record->id);
     record->worker = nullptr;

@@ -183,8 +183,8 @@ std::vector<Setting> EngineAndProcess() {
 const std::vector<Setting>& AllSettings() {
   static const std::vector<Setting> settings = [] {
     std::vector<Setting> all;
-    for (auto* group : {Where, Liveness, Requests, SharedLimits, RequestLimits, Tickets,
-                        EngineAndProcess}) {
+    for (auto* group :
+         {Where, Liveness, Requests, SharedLimits, RequestLimits, Tickets, EngineAndProcess}) {
       const std::vector<Setting> rows = group();
       all.insert(all.end(), rows.begin(), rows.end());
     }

@@ -1,6 +1,6 @@
-// One worker: what it works for, how many hands it has, and where it offers them. Decides only; what
-// it decides is carried out by whoever owns it. No time, no I/O: an offer is made, and what becomes
-// of it is told later.
+// One worker: what it works for, how many hands it has, and where it offers them. Decides only;
+// what it decides is carried out by whoever owns it. No time, no I/O: an offer is made, and what
+// becomes of it is told later.
 //
 //   Offer → OnStanding → (OnTaken | OnGone)      the hand waits there for a ticket
 //         → OnTaken                              a ticket was there; the hand has it until OnFreed
@@ -10,7 +10,8 @@
 //   * A semaphore that is named has as many offers as the worker has free hands, at most
 //     kOffersPerSemaphore: whatever is enqueued there later, by whomever, comes to one of them.
 //   * One that is found under a prefix has them only while there are tickets.
-//   * So there may be more offers than free hands. When all hands are full the others are withdrawn;
+//   * So there may be more offers than free hands. When all hands are full the others are
+//   withdrawn;
 //     what is given to one all the same is turned away (OnTaken says false).
 //   * New offers go round the semaphores in turn, so that none starves. As an offer may be answered
 //     with a ticket at once, few are asked for together: as many as there are free hands, and more

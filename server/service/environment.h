@@ -18,15 +18,14 @@ namespace semaphored {
 
 // All methods raw: see wire.h.
 template <typename Base>
-using RawUnary =
-    pb::SemaphoreService::WithRawMethod_Acquire<pb::SemaphoreService::WithRawMethod_Renew<
-        pb::SemaphoreService::WithRawMethod_Release<pb::SemaphoreService::WithRawMethod_Verify<
-            pb::SemaphoreService::WithRawMethod_Administer<
-                pb::SemaphoreService::WithRawMethod_Enqueue<Base>>>>>>;
+using RawUnary = pb::SemaphoreService::WithRawMethod_Acquire<
+    pb::SemaphoreService::WithRawMethod_Renew<pb::SemaphoreService::WithRawMethod_Release<
+        pb::SemaphoreService::WithRawMethod_Verify<pb::SemaphoreService::WithRawMethod_Administer<
+            pb::SemaphoreService::WithRawMethod_Enqueue<Base>>>>>>;
 template <typename Base>
-using RawStreams = pb::SemaphoreService::WithRawMethod_Hold<
-    pb::SemaphoreService::WithRawMethod_Session<pb::SemaphoreService::WithRawMethod_Watch<
-        pb::SemaphoreService::WithRawMethod_Work<Base>>>>;
+using RawStreams =
+    pb::SemaphoreService::WithRawMethod_Hold<pb::SemaphoreService::WithRawMethod_Session<
+        pb::SemaphoreService::WithRawMethod_Watch<pb::SemaphoreService::WithRawMethod_Work<Base>>>>;
 using AsyncService = RawUnary<RawStreams<pb::SemaphoreService::Service>>;
 
 struct ServiceLimits {

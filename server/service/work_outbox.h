@@ -11,7 +11,8 @@ namespace semaphored {
 
 class WorkOutbox {
  public:
-  // The message to write the next thing into, which is about `bytes` long. Good until the next call.
+  // The message to write the next thing into, which is about `bytes` long. Good until the next
+  // call.
   semaphore::v1::WorkResponse* Next(size_t bytes) {
     if (messages_.empty() || messages_.back().entries >= kEntriesPerMessage ||
         messages_.back().bytes + bytes > kBytesPerMessage) {

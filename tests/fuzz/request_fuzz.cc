@@ -53,6 +53,26 @@ void Administer(const uint8_t* data, size_t size) {
   FUZZ_CHECK(out.wait_ms <= kLimits.wait_max_ms);
 }
 
+void Enqueue(const uint8_t* data, size_t size) {
+  semaphored::EnqueueCommand out;
+  if (!Accepted<api::EnqueueRequest>(data, size, &out)) return;
+  FUZZ_CHECK(out.payload == nullptr || out.payload->size() <= kLimits.payload_bytes_max);
+  FUZZ_CHECK(out.content_type.size() <= 255 && out.trace.size() <= 255);
+  FUZZ_CHECK(out.limit <= kLimits.limit_max);
+  FUZZ_CHECK(out.priority >= -1000 && out.priority <= 1000);
+  FUZZ_CHECK(out.delay_ms >= 0 && out.max_attempts <= 1000);
+  FUZZ_CHECK(out.back_off.initial_ms > 0 && out.back_off.max_ms >= out.back_off.initial_ms);
+  FUZZ_CHECK(out.back_off.multiplier_percent >= 100);
+}
+
+void Work(const uint8_t* data, size_t size) {
+  semaphored::OpenParams out;
+  if (!Accepted<api::OpenWork>(data, size, &out)) return;
+  FUZZ_CHECK(out.work != nullptr);
+  FUZZ_CHECK(out.work->tickets_max >= 1 && out.work->tickets_max <= 1000);
+  FUZZ_CHECK(!out.work->semaphores.empty() || !out.work->prefixes.empty());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -61,7 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t count = size - 1;
   semaphored::AcquireParams acquire;
   semaphored::HoldParams hold;
-  switch (data[0] % 10) {
+  switch (data[0] % 16) {
     case 0:
       if (Accepted<api::AcquireRequest>(bytes, count, &acquire)) CheckAcquire(acquire);
       break;
@@ -88,6 +108,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 8:
       Any<api::WatchRequest, semaphored::WatchParams>(bytes, count);
+      break;
+    case 10:
+      Enqueue(bytes, count);
+      break;
+    case 11:
+      Work(bytes, count);
+      break;
+    case 12:
+      Any<api::FinishTicket, semaphored::FinishCommand>(bytes, count);
       break;
     default:
       Administer(bytes, count);

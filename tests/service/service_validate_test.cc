@@ -349,6 +349,148 @@ TEST_CASE("validate: watch", "[service]") {
                             });
 }
 
+TEST_CASE("validate: enqueue", "[service]") {
+  using R = pb::EnqueueRequest;
+  constexpr char kTrace[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  R good;
+  good.set_semaphore("team/db");
+  CheckRows<EnqueueCommand, R>(
+      good,
+      {
+          {"no name", [](R& r) { r.clear_semaphore(); }, "semaphore"},
+          {"a payload of 64 KiB", [](R& r) { r.set_payload(std::string(65'536, 'x')); }, nullptr},
+          {"a larger one", [](R& r) { r.set_payload(std::string(65'537, 'x')); }, "payload"},
+          {"a content type", [](R& r) { r.set_content_type("application/json"); }, nullptr},
+          {"of 256 bytes", [](R& r) { r.set_content_type(std::string(256, 'a')); }, "content_type"},
+          {"of another kind", [](R& r) { r.set_content_type("a\n"); }, "content_type"},
+          {"limit too high", [](R& r) { r.set_limit(1'000'001); }, "limit"},
+          {"no such mismatch", [](R& r) { r.set_limit_mismatch(pb::LimitMismatch(7)); },
+           "limit_mismatch"},
+          {"too high", [](R& r) { r.set_priority(1001); }, "priority"},
+          {"a week", [](R& r) { r.set_delay_ms(7 * kDayMs); }, nullptr},
+          {"longer", [](R& r) { r.set_delay_ms(7 * kDayMs + 1); }, "delay_ms"},
+          {"before now", [](R& r) { r.set_delay_ms(-1); }, "delay_ms"},
+          {"no bound", [](R& r) { r.set_max_attempts(-1); }, nullptr},
+          {"less than none", [](R& r) { r.set_max_attempts(-2); }, "max_attempts"},
+          {"most attempts", [](R& r) { r.set_max_attempts(1000); }, nullptr},
+          {"more", [](R& r) { r.set_max_attempts(1001); }, "max_attempts"},
+          {"a negative back-off", [](R& r) { r.mutable_back_off()->set_initial_ms(-1); },
+           "back_off.initial_ms"},
+          {"a long one", [](R& r) { r.mutable_back_off()->set_initial_ms(kDayMs); }, nullptr},
+          {"a longer one", [](R& r) { r.mutable_back_off()->set_initial_ms(kDayMs + 1); },
+           "back_off.initial_ms"},
+          {"one that falls", [](R& r) { r.mutable_back_off()->set_multiplier_percent(99); },
+           "back_off.multiplier_percent"},
+          {"one that rises fast", [](R& r) { r.mutable_back_off()->set_multiplier_percent(1001); },
+           "back_off.multiplier_percent"},
+          {"the longest below the first", [](R& r) { r.mutable_back_off()->set_max_ms(999); },
+           "back_off.max_ms"},
+          {"a trace", [&](R& r) { r.set_traceparent(kTrace); }, nullptr},
+          {"of a later version",
+           [&](R& r) { r.set_traceparent("01" + std::string(kTrace + 2) + "-x"); }, nullptr},
+          {"too long for its version", [&](R& r) { r.set_traceparent(std::string(kTrace) + "-x"); },
+           "traceparent"},
+          {"none", [](R& r) { r.set_traceparent("00-zz"); }, "traceparent"},
+          {"an id without a number", [](R& r) { r.mutable_request_id()->set_client_id("c"); },
+           "request_id.sequence"},
+      });
+  EnqueueCommand out;
+  R request = good;
+  REQUIRE_FALSE(Check(request, RequestLimits{}, &out).has_value());
+  CHECK(out.max_attempts == 5);
+  CHECK(out.payload == nullptr);
+  CHECK(out.back_off == BackOff{});
+}
+
+TEST_CASE("validate: work", "[service]") {
+  using R = pb::OpenWork;
+  R good;
+  good.set_client_id("c");
+  good.add_semaphores("a");
+  CheckRows<OpenParams, R>(
+      good, {
+                {"no client", [](R& r) { r.clear_client_id(); }, "open.client_id"},
+                {"nothing to do", [](R& r) { r.clear_semaphores(); }, "open.semaphores"},
+                {"a prefix alone",
+                 [](R& r) {
+                   r.clear_semaphores();
+                   r.add_prefixes("t/");
+                 },
+                 nullptr},
+                {"all there are", [](R& r) { r.add_prefixes(""); }, nullptr},
+                {"a wrong name", [](R& r) { r.add_semaphores("t/"); }, "open.semaphores[1]"},
+                {"a wrong prefix", [](R& r) { r.add_prefixes("/"); }, "open.prefixes[0]"},
+                {"too many",
+                 [](R& r) {
+                   for (int i = 0; i < 1000; ++i) r.add_semaphores("a");
+                 },
+                 "open.semaphores"},
+                {"most hands", [](R& r) { r.set_tickets_max(1000); }, nullptr},
+                {"more", [](R& r) { r.set_tickets_max(1001); }, "open.tickets_max"},
+                {"too short a ttl", [](R& r) { r.set_ttl_ms(1); }, "open.ttl_ms"},
+                {"no id", [](R& r) { r.set_resume_session_id("0123"); }, "open.resume_session_id"},
+            });
+}
+
+TEST_CASE("validate: what has become of a ticket", "[service]") {
+  using R = pb::FinishTicket;
+  R good;
+  good.set_lease_id(kLeaseId);
+  good.mutable_done();
+  CheckRows<FinishCommand, R>(
+      good, {
+                {"no lease", [](R& r) { r.clear_lease_id(); }, "lease_id"},
+                {"no result", [](R& r) { r.clear_result(); }, "result"},
+                {"failed", [](R& r) { r.mutable_failed()->set_reason("x"); }, nullptr},
+                {"at once", [](R& r) { r.mutable_failed()->set_retry_after_ms(0); }, nullptr},
+                {"before now", [](R& r) { r.mutable_failed()->set_retry_after_ms(-1); },
+                 "failed.retry_after_ms"},
+                {"in a day", [](R& r) { r.mutable_failed()->set_retry_after_ms(kDayMs); }, nullptr},
+                {"later", [](R& r) { r.mutable_failed()->set_retry_after_ms(kDayMs + 1); },
+                 "failed.retry_after_ms"},
+                {"rejected", [](R& r) { r.mutable_rejected(); }, nullptr},
+                {"put back", [](R& r) { r.mutable_put_back(); }, nullptr},
+            });
+}
+
+TEST_CASE("validate: administration of tickets", "[service]") {
+  using R = pb::AdministerRequest;
+  constexpr char kTicket[] = "0123456789abcdef0123456789abcdef";
+  R good;
+  good.set_semaphore("a");
+  good.mutable_list_tickets();
+  CheckRows<AdminParams, R>(
+      good,
+      {
+          {"a state", [](R& r) { r.mutable_list_tickets()->add_states(pb::TICKET_STATE_DEAD); },
+           nullptr},
+          {"no state",
+           [](R& r) { r.mutable_list_tickets()->add_states(pb::TICKET_STATE_UNSPECIFIED); },
+           "list_tickets.states"},
+          {"too many rows", [](R& r) { r.mutable_list_tickets()->set_rows_max(10'001); },
+           "rows_max"},
+          {"show none", [](R& r) { r.mutable_show_ticket(); }, "show_ticket.ticket_id"},
+          {"show", [&](R& r) { r.mutable_show_ticket()->set_ticket_id(kTicket); }, nullptr},
+          {"cancel none", [](R& r) { r.mutable_cancel_ticket(); }, "cancel_ticket.ticket_id"},
+          {"prioritise",
+           [&](R& r) {
+             r.mutable_prioritise_ticket()->set_ticket_id(kTicket);
+             r.mutable_prioritise_ticket()->set_priority(1001);
+           },
+           "prioritise_ticket.priority"},
+          {"requeue nothing", [](R& r) { r.mutable_requeue_tickets(); }, "requeue_tickets"},
+          {"requeue all", [](R& r) { r.mutable_requeue_tickets()->set_all(true); }, nullptr},
+          {"requeue one and all",
+           [&](R& r) {
+             r.mutable_requeue_tickets()->set_all(true);
+             r.mutable_requeue_tickets()->set_ticket_id(kTicket);
+           },
+           "requeue_tickets"},
+          {"purge what is none", [](R& r) { r.mutable_purge_tickets()->set_ticket_id("x"); },
+           "purge_tickets.ticket_id"},
+      });
+}
+
 TEST_CASE("lease ids are read as they are written", "[service]") {
   const Id id{0x0123456789abcdef, 0xfedcba9876543210};
   std::string text;

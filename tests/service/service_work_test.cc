@@ -358,8 +358,7 @@ TEST_CASE("work: what is wrong is named", "[service]") {
     request.set_limit(0);
     Context context;
     pb::EnqueueResponse response;
-    CHECK(Say(world.stub().Enqueue(&context, request, &response)) ==
-          "NOT_FOUND NO_SUCH_SEMAPHORE");
+    CHECK(Say(world.stub().Enqueue(&context, request, &response)) == "NOT_FOUND NO_SUCH_SEMAPHORE");
     MustEnqueue(&world, Ticket("a", "x"));
     request.set_limit(2);
     Context again;

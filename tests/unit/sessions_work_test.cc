@@ -89,7 +89,8 @@ TEST_CASE("work: what comes to a full hand is put back, and not counted") {
   CHECK(busy.assigned[2].ticket->attempt == 1);
 }
 
-TEST_CASE("work: failed, tried again after its back-off on the daemon's clock, then a dead letter") {
+TEST_CASE(
+    "work: failed, tried again after its back-off on the daemon's clock, then a dead letter") {
   SessionsWorld world;
   world.Enqueue("a", "x", 0, 2);
   WorkerStream stream;

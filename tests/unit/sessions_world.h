@@ -1,4 +1,5 @@
-// Sessions on an embedded store in memory, in one thread, with a clock that moves when it is told to.
+// Sessions on an embedded store in memory, in one thread, with a clock that moves when it is told
+// to.
 #pragma once
 
 #include <memory>

@@ -122,7 +122,8 @@ TEST_CASE("worker: under a prefix it offers itself only where there are tickets"
   CHECK(bench.Fill().size() == 2);
 }
 
-TEST_CASE("worker: what could not be asked for is tried again after a sweep, or when a ticket comes") {
+TEST_CASE(
+    "worker: what could not be asked for is tried again after a sweep, or when a ticket comes") {
   Bench bench({"a"});
   bench.worker.OnFailed(bench.Fill().at(0).claim);
   CHECK(bench.Fill().empty());
