@@ -108,10 +108,12 @@ bool IsTraceparent(std::string_view text) {
 }
 
 Problem Check(pb::EnqueueRequest& request, const RequestLimits& limits, EnqueueCommand* out) {
+  // Asking for the field to change would make it.
+  const bool has_id = request.has_request_id();
   out->requester = Requester{};
-  if (Problem problem = CheckRequestId(request.has_request_id(), *request.mutable_request_id(),
-                                       &out->requester)) {
-    return problem;
+  if (has_id) {
+    if (Problem problem = CheckRequestId(true, *request.mutable_request_id(), &out->requester))
+      return problem;
   }
   if (Problem problem = CheckName("semaphore", request.semaphore(), limits)) return problem;
   if (Problem problem = CheckRange("limit", request.limit(), 0, limits.limit_max)) return problem;

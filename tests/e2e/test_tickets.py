@@ -1,12 +1,15 @@
 """Tickets by semctl and a real daemon on the embedded store: what is enqueued is carried out,
 whoever is killed."""
 
+import itertools
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import unittest
+import uuid
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -266,6 +269,29 @@ class ExampleTest(TicketsTest):
         self.assertEqual(self.run_example(**late).returncode, 75)
         self.assertEqual(self.run_example(SEMAPHORE_TICKET="t", SEMAPHORE_TOKEN="9").returncode, 0)
         self.assertEqual(len(self.done()), 1)
+
+
+class StubTest(TicketsTest):
+    def test_a_worker_that_is_nothing_but_the_generated_stub(self):
+        for payload in (b"one", b"two"):
+            self.stub.Enqueue(pb.EnqueueRequest(semaphore="deploy/a", limit=1, payload=payload),
+                              timeout=BOUND_S)
+        requests = queue.Queue()
+        requests.put(pb.WorkRequest(open=pb.OpenWork(client_id=uuid.uuid4().hex,
+                                                     prefixes=["deploy/"], tickets_max=1)))
+        sequence = itertools.count(1)
+        done = []
+        for response in self.stub.Work(iter(requests.get, None), timeout=BOUND_S):
+            for assignment in response.assignments:
+                done.append((assignment.payload, assignment.lease.token))
+                requests.put(pb.WorkRequest(
+                    finished=[pb.FinishTicket(sequence=next(sequence),
+                                              lease_id=assignment.lease.lease_id,
+                                              done=pb.TicketDone())],
+                    close=len(done) == 2))
+        self.assertEqual([payload for payload, _ in done], [b"one", b"two"])
+        self.assertLess(done[0][1], done[1][1])
+        self.assertEqual(self.counts("deploy/a"), (0, 0, 0, 0))
 
 
 if __name__ == "__main__":
