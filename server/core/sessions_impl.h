@@ -229,6 +229,8 @@ class SessionsImpl final : public Sessions {
   // Reads the payload first.
   void TellAssignedLater(ClaimRecord* record);
   void Fill(const Id& session);
+
+  // ---- sessions_work_places.cc ----
   void ArmWork();
   void OnWorkSweep();
   // Tells what it could not be told before, and lets it try again.
