@@ -65,7 +65,12 @@ _semctl() {
     *) case "$command" in
          completion) COMPREPLY=($(compgen -W "bash zsh" -- "$current")) ;;
          renew|release|verify) ;;
-         *) COMPREPLY=($(compgen -W "$(semctl --connect-timeout 500ms list --names "$current" \
+         *) case "$command" in
+              tickets) word="show cancel prioritise" ;;
+              dead-letters) word="requeue purge" ;;
+              *) word="" ;;
+            esac
+            COMPREPLY=($(compgen -W "$word $(semctl --connect-timeout 500ms list --names "$current" \
               2>/dev/null)" -- "$current")) ;;
        esac ;;
   esac

@@ -31,10 +31,14 @@ int Describe(const Context& context, const Request& request) {
 }
 
 void PrintList(const Response& response) {
-  std::vector<std::vector<std::string>> rows = {{"SEMAPHORE", "LIMIT", "HELD", "WAITING", ""}};
+  std::vector<std::vector<std::string>> rows = {
+      {"SEMAPHORE", "LIMIT", "HELD", "WAITING", "TICKETS", "DEAD", ""}};
   for (const v1::SemaphoreInfo& semaphore : response.semaphores()) {
+    const v1::TicketCounts& tickets = semaphore.tickets();
     rows.push_back({semaphore.semaphore(), absl::StrCat(semaphore.limit()),
                     absl::StrCat(semaphore.held()), absl::StrCat(semaphore.waiting()),
+                    absl::StrCat(tickets.queued() + tickets.delayed() + tickets.assigned()),
+                    absl::StrCat(tickets.dead()),
                     semaphore.paused() ? "paused" : (semaphore.destroying() ? "destroying" : "")});
   }
   PrintTable(rows);
