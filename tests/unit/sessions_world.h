@@ -1,5 +1,4 @@
-// Sessions on an embedded store in memory, in one thread, with a clock that moves when it is told
-// to.
+// Sessions on a store in memory, in one thread, with a clock that moves when it is told to.
 #pragma once
 
 #include <memory>
@@ -57,10 +56,13 @@ class WorkerStream : public SessionListener {
 
 class SessionsWorld : public SessionsHost {
  public:
-  explicit SessionsWorld(SessionsOptions options = {}) {
-    engine_ = OpenEngine("sqlite::memory:").value();
+  // On the embedded store, unless there is another engine.
+  explicit SessionsWorld(SessionsOptions options = {}, std::unique_ptr<Engine> engine = nullptr,
+                         const std::string& node_id = "test")
+      : engine_(engine ? std::move(engine) : OpenEngine("sqlite::memory:").value()),
+        self_(engine_->nodes().Join(node_id).value()) {
     ledger::LedgerOptions ledger;
-    ledger.self = engine_->nodes().Join("test").value();
+    ledger.self = self_;
     ledger.now_unix_ms = [this] { return clock_.NowUnixMs(); };
     ledger.now = [this] { return clock_.Now(); };
     lane_ = std::make_unique<LaneCore>(engine_->OpenLane(ledger).value(), &clock_, LaneOptions());
@@ -78,6 +80,20 @@ class SessionsWorld : public SessionsHost {
       sessions_->OnLaneResults(0, std::move(results));
     }
   }
+  // Hears what other daemons have done.
+  void Hear() {
+    LaneResults results;
+    lane_->RunOnce({}, SystemClock().Now(), &results);
+    sessions_->OnLaneResults(0, std::move(results));
+    Settle();
+  }
+  // Goes on with what this one has left.
+  void TakeOver(const NodeRef& dead) {
+    sessions_->TakeOver({dead}, [](const absl::Status&) {});
+    Settle();
+  }
+  const NodeRef& self() const { return self_; }
+  NodeStore& nodes() { return engine_->nodes(); }
   // Time passes, in steps that no timer is late by more than.
   void Pass(Milliseconds time) {
     constexpr Milliseconds kStep{50};
@@ -154,6 +170,7 @@ class SessionsWorld : public SessionsHost {
  private:
   ManualClock clock_;
   std::unique_ptr<Engine> engine_;
+  NodeRef self_;
   std::unique_ptr<LaneCore> lane_;
   std::vector<Job> jobs_;
   uint64_t last_id_ = 0;
