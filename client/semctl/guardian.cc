@@ -72,6 +72,7 @@ absl::StatusOr<Guardian> Guardian::Spawn(const std::vector<std::string>& command
                                         std::to_string(kill_after.count())};
   arguments.insert(arguments.end(), command.begin(), command.end());
   std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   // Out of the way of the numbers that they get.

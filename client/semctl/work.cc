@@ -317,7 +317,8 @@ void Work::RunStream() {
 
 int Work::PollTimeoutMs() const {
   const TimePoint now = BootClock::now();
-  TimePoint due = std::min(machine_.NextDue(), close_by_);
+  const bool can_send = stream_ != nullptr && stream_->writable();
+  TimePoint due = std::min(machine_.NextDue(can_send), close_by_);
   if (!jobs_.empty()) due = std::min({due, now + kFeedMost, machine_.good_until()});
   if (options_.exit_when_empty && jobs_.empty()) due = std::min(due, now + kIdle);
   if (due == kNever) return -1;

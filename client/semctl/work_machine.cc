@@ -295,7 +295,7 @@ void WorkMachine::Tick(TimePoint now) {
                 "UNREACHABLE"));
 }
 
-TimePoint WorkMachine::NextDue() const {
+TimePoint WorkMachine::NextDue(bool can_send) const {
   TimePoint due = kNever;
   switch (phase_) {
     case Phase::kWaiting:
@@ -305,7 +305,9 @@ TimePoint WorkMachine::NextDue() const {
       due = open_deadline_;
       break;
     case Phase::kOpen:
-      due = std::min(ping_due_, ContactDeadline());
+      due = ContactDeadline();
+      if (!can_send) break;
+      due = std::min(due, ping_due_);
       for (const auto& [sequence, answer] : answers_) {
         if (!answer.sent) due = std::min(due, answer.not_before);
       }

@@ -89,7 +89,9 @@ class WorkMachine {
   // The stream is to be cancelled, and nothing more of it to be told. Once.
   bool TakeDrop() { return std::exchange(drop_, false); }
   void Tick(TimePoint now);
-  TimePoint NextDue() const;
+  // `can_send`: a message can be sent now; otherwise the end of the one under way is waited for
+  // anyway.
+  TimePoint NextDue(bool can_send) const;
 
  private:
   enum class Phase { kWaiting, kOpening, kOpen, kOver };

@@ -1,4 +1,6 @@
 // Workers whose tickets come through another daemon, and workers that go on at another one.
+#include <map>
+
 #include "catch2/catch_test_macros.hpp"
 #include "tests/contract/shared_engine.h"
 #include "tests/unit/sessions_world.h"
@@ -9,7 +11,9 @@ namespace {
 using How = FinishCommand::Result;
 
 struct TwoDaemons {
-  std::unique_ptr<contract::Fixture> fixture = contract::MakeSharedFixture(/*lossy=*/false);
+  explicit TwoDaemons(bool lossy = false) : fixture(contract::MakeSharedFixture(lossy)) {}
+
+  std::unique_ptr<contract::Fixture> fixture;
   std::unique_ptr<SessionsWorld> a = Start("a");
   std::unique_ptr<SessionsWorld> b = Start("b");
 
@@ -20,7 +24,8 @@ struct TwoDaemons {
   void KillA() {
     const NodeRef dead = a->self();
     a = nullptr;
-    for (const NodeStore::Node& node : b->nodes().Observe().value()) {
+    const std::vector<NodeStore::Node> nodes = b->nodes().Observe().value();
+    for (const NodeStore::Node& node : nodes) {
       if (node.ref == dead) REQUIRE(b->nodes().DeclareDead(node).value());
     }
     b->TakeOver(dead);
@@ -106,6 +111,44 @@ TEST_CASE("work, two daemons: a worker that dies with its daemon loses its ticke
   REQUIRE(at_b.assigned.size() == 1);
   CHECK(at_b.assigned[0].ticket->attempt == 2);
   CHECK(daemons.b->Describe("x")->offers == 0);  // Those of the dead worker are gone, too.
+}
+
+TEST_CASE("work, two daemons: answers of the engine are lost, and no ticket is, nor done twice") {
+  TwoDaemons daemons(/*lossy=*/true);
+  constexpr size_t kTickets = 60;
+  WorkerStream at_a;
+  WorkerStream at_b;
+  daemons.a->Work(&at_a, {{"x"}, {}, 2});
+  daemons.b->Work(&at_b, {{"y"}, {"x"}, 2});
+  for (size_t i = 0; i < kTickets; ++i) {
+    SessionsWorld& through = i % 2 == 0 ? *daemons.a : *daemons.b;
+    REQUIRE_FALSE(through.Enqueue(i % 3 == 0 ? "y" : "x", std::to_string(i)).has_value());
+  }
+  std::map<Id, int> done;
+  size_t seen_a = 0;
+  size_t seen_b = 0;
+  const auto finish_all = [&](SessionsWorld& world, WorkerStream* stream, size_t* seen) {
+    for (; *seen < stream->assigned.size(); ++*seen) {
+      const Assignment assignment = stream->assigned[*seen];
+      REQUIRE(world.Finish(stream, assignment, How::kDone).ok());
+      ++done[assignment.ticket->id];
+    }
+  };
+  for (int round = 0; round < 200 && done.size() < kTickets; ++round) {
+    finish_all(*daemons.a, &at_a, &seen_a);
+    finish_all(*daemons.b, &at_b, &seen_b);
+    daemons.a->Hear();
+    daemons.b->Hear();
+    for (SessionsWorld* world : {daemons.a.get(), daemons.b.get()}) world->Pass(Milliseconds(200));
+    daemons.a->sessions().TouchSession(at_a.session);
+    daemons.b->sessions().TouchSession(at_b.session);
+  }
+  CHECK(done.size() == kTickets);
+  for (const auto& [id, times] : done) CHECK(times == 1);
+  CHECK(at_a.refused.empty());
+  CHECK(at_b.refused.empty());
+  CHECK(daemons.a->Describe("x")->tickets.living() == 0);
+  CHECK(daemons.a->Describe("y")->tickets.living() == 0);
 }
 
 TEST_CASE("work, two daemons: a delay that a dead daemon counted begins anew") {

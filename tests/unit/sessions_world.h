@@ -72,9 +72,9 @@ class SessionsWorld : public SessionsHost {
   }
 
   Sessions& sessions() { return *sessions_; }
-  // Until nothing is under way.
+  // Until nothing is under way, nor unknown.
   void Settle() {
-    while (!jobs_.empty()) {
+    while (!jobs_.empty() || lane_->unsettled()) {
       LaneResults results;
       lane_->RunOnce(std::exchange(jobs_, {}), SystemClock().Now(), &results);
       sessions_->OnLaneResults(0, std::move(results));
@@ -123,7 +123,7 @@ class SessionsWorld : public SessionsHost {
   }
   void Work(WorkerStream* stream, WorkParams work, const Id& resume = {}) {
     OpenParams params;
-    params.client_id = "worker";
+    params.client_id = "worker-" + std::to_string(self_.number);
     params.ttl_ms = 10'000;
     params.resume = resume;
     params.holder = "worker";
@@ -165,7 +165,7 @@ class SessionsWorld : public SessionsHost {
   const Guarantees& guarantees() const override { return lane_->guarantees(); }
   void Submit(size_t, Job job) override { jobs_.push_back(std::move(job)); }
   SteadyTime vouch_until() const override { return SteadyTime::max(); }
-  Id NewId() override { return {1, ++last_id_}; }
+  Id NewId() override { return {self_.number + 1, ++last_id_}; }
 
  private:
   ManualClock clock_;
