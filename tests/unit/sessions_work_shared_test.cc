@@ -47,6 +47,36 @@ TEST_CASE("work, two daemons: a ticket that came through the other one is pushed
   REQUIRE(daemons.b->Finish(&stream, stream.assigned[1], How::kDone).ok());
 }
 
+TEST_CASE("work, two daemons: of two tickets that come to one hand together one goes back") {
+  TwoDaemons daemons;
+  for (const char* name : {"x", "y"}) {
+    AdminCommand create;
+    create.semaphore = name;
+    create.act = AdminCreate{1, {}};
+    daemons.a->sessions().Administer(create, 0, [](const Result<AdminAnswer>&) {});
+    daemons.a->Settle();
+  }
+  WorkerStream stream;
+  daemons.b->Work(&stream, {{"x", "y"}, {}, 1});
+  REQUIRE(daemons.b->Describe("x")->offers == 1);
+  REQUIRE(daemons.b->Describe("y")->offers == 1);
+  daemons.a->Hear();
+  daemons.a->Enqueue("x", "1");
+  daemons.a->Enqueue("y", "2");
+  daemons.b->Hear();  // Both offers have been given a ticket.
+  REQUIRE(stream.assigned.size() == 1);
+  const std::string other = stream.assigned[0].semaphore == "x" ? "y" : "x";
+  const SemaphoreInfo info = *daemons.b->Describe(other);
+  CHECK(info.tickets.queued == 1);
+  CHECK(info.held == 0);
+  CHECK(info.offers == 0);
+  REQUIRE(daemons.b->Finish(&stream, stream.assigned[0], How::kDone).ok());
+  REQUIRE(stream.assigned.size() == 2);
+  CHECK(stream.assigned[1].semaphore == other);
+  CHECK(stream.assigned[1].ticket->attempt == 1);
+  CHECK(stream.ended.empty());
+}
+
 TEST_CASE("work, two daemons: what came through the other one is found under a prefix") {
   TwoDaemons daemons;
   WorkerStream stream;
