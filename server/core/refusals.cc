@@ -185,9 +185,10 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
               "resize or configure it"};
     case OutcomeKind::kInUse:
       if (!outcome.message.empty())
-        return {StatusCode::kFailedPrecondition, Reason::kInUse, outcome.message, semaphore,
-                "wait until nobody holds it (a pause lets none of ours come), then try again; or as "
-                "the message says"};
+        return {
+            StatusCode::kFailedPrecondition, Reason::kInUse, outcome.message, semaphore,
+            "wait until nobody holds it (a pause lets none of ours come), then try again; or as "
+            "the message says"};
       return {StatusCode::kFailedPrecondition, Reason::kInUse, "somebody holds or waits", semaphore,
               "drain it first, or destroy it with wait or force"};
     case OutcomeKind::kWouldOvershoot:
