@@ -315,6 +315,7 @@ void HidePasswords(int argc, char** argv) {
 int Schema(int argc, char** argv) {
   SchemaCommand command;
   command.arguments.assign(argv + 2, argv + argc);
+  // Before there is any other thread. NOLINTNEXTLINE(concurrency-mt-unsafe)
   if (const char* store = std::getenv("SEMAPHORED_STORE"); store != nullptr) command.store = store;
   command.out = [](const std::string& text) { std::fputs(text.c_str(), stdout); };
   command.error = [](const std::string& text) { std::fputs(text.c_str(), stderr); };

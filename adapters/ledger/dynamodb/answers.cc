@@ -1,6 +1,7 @@
 #include "adapters/ledger/dynamodb/answers.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -44,10 +45,14 @@ int64_t AnsweredAt(const json& item) {
   }
 }
 
+uint64_t Further(uint64_t sequence, uint64_t further) {
+  return sequence + std::min(further, std::numeric_limits<uint64_t>::max() - sequence);
+}
+
 Range From(const AskedRequest& asked, uint64_t further) {
   Range range;
   range.partition = AnswerPartition(asked.client_id);
-  range.from = Sortable(asked.request.sequence + further);
+  range.from = Sortable(Further(asked.request.sequence, further));
   range.rows_max = 1;
   return range;
 }
@@ -102,7 +107,7 @@ absl::StatusOr<std::vector<Found>> AnswerBook::Find(Client* client,
     if (found[i].too_old) continue;
     doubts.push_back(From(asked, options_.slack));
     Range older = From(asked, 0);
-    older.to = Sortable(asked.request.sequence + options_.slack);
+    older.to = Sortable(Further(asked.request.sequence, options_.slack));
     older.rows_max = 0;
     older.older_than = std::to_string(old_s);
     doubts.push_back(std::move(older));

@@ -118,6 +118,7 @@ uint64_t DigestOf(const Waiter& waiter);
 // among those of the commit.
 inline constexpr int kTokenOrdinalBits = 14;
 inline constexpr int kTokenEpochShift = 56;
+inline constexpr uint64_t kTokenEpochMax = 127;  // So that a token is a number with a sign, too.
 inline uint64_t TokenOf(uint64_t epoch, uint64_t revision, uint64_t ordinal) {
   return (epoch << kTokenEpochShift) | (revision << kTokenOrdinalBits) | ordinal;
 }

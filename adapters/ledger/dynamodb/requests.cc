@@ -1,9 +1,11 @@
 #include "adapters/ledger/dynamodb/requests.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "adapters/ledger/dynamodb/random.h"
 #include "adapters/ledger/dynamodb/table.h"
 
 namespace semaphored::dynamodb {
@@ -11,6 +13,7 @@ namespace {
 
 constexpr size_t kKeysAtOnce = 100;  // DynamoDB's own bound.
 constexpr int kRoundsMax = 50;       // Of asking for what was left out.
+constexpr std::chrono::milliseconds kRoundPause{40};
 
 void Merge(const json& more, const char* where, json* operation) {
   if (more.empty()) return;
@@ -225,6 +228,7 @@ absl::StatusOr<std::vector<json>> GetItems(Client* client, const std::string& ta
   }
   std::vector<json> items;
   for (int round = 0; !left.empty(); ++round) {
+    if (round > 0) std::this_thread::sleep_for(Skewed(kRoundPause));
     if (round == kRoundsMax)
       return absl::UnavailableError("dynamodb: BatchGetItem leaves out what is asked for");
     std::vector<Request> requests;

@@ -75,6 +75,8 @@ absl::Status DynamoStore::Start() {
   } catch (const std::exception&) {
     return absl::DataLossError("dynamodb: the item STORE, STATE is not understood");
   }
+  if (token_epoch_ > kTokenEpochMax)
+    return absl::DataLossError("dynamodb: the epoch of STORE, STATE is too high for a token");
   if (absl::Status status = ReadFloors(); !status.ok()) return status;
   return MakeLane(&client_, table_, options_.self, options_.lane, Deadline());
 }
@@ -175,7 +177,7 @@ CommitResult DynamoStore::JudgeRefusal(Transaction& transaction, const Cancelled
   const std::vector<Writer::Owner>& owners = writer_->owners();
   for (size_t i = 0; i < std::min(owners.size(), cancelled.refusals.size()); ++i) {
     if (cancelled.refusals[i] == Refusal::kNone) continue;
-    if (cancelled.refusals[i] == Refusal::kConflict) {
+    if (cancelled.refusals[i] != Refusal::kCondition) {
       if (owners[i].about == Writer::About::kSemaphore) lost.stale.push_back(owners[i].name);
       other = true;
       continue;
