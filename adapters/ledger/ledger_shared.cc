@@ -40,7 +40,11 @@ absl::Status LedgerAdapter::Need(const Command& command, std::vector<std::string
     absl::StatusOr<LedgerStore::SessionAt> at = store_->LoadSession(*session);
     if (!at.ok()) return at.status();
     SeeSession(*session, std::move(at->session));
-    for (std::string& each : at->semaphores) names.push_back(std::move(each));
+    // To acquire, only the session must be there. What it has elsewhere is other lanes' to look
+    // after: here it would be a condition of the commit, and its end would be told twice.
+    if (!std::holds_alternative<AcquireCommand>(command)) {
+      for (std::string& each : at->semaphores) names.push_back(std::move(each));
+    }
   }
   if (const auto* orphans = std::get_if<OrphansCommand>(&command)) {
     std::vector<NodeRef> dead = orphans->dead;
