@@ -171,7 +171,7 @@ class BadRequests(unittest.TestCase):
         self.assertIn("open", error.details())
 
     def test_an_unknown_method(self):
-        call = self.channel.unary_unary(SERVICE + "Enqueue")
+        call = self.channel.unary_unary(SERVICE + "Steal")
         with self.assertRaises(grpc.RpcError) as caught:
             call(b"", timeout=BOUND_S)
         self.assertEqual(caught.exception.code(), grpc.StatusCode.UNIMPLEMENTED)

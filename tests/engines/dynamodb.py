@@ -25,6 +25,7 @@ import time
 import urllib.error
 import urllib.request
 
+from pausing import pause
 from ports import free_port
 from postgres import is_running
 
@@ -155,7 +156,7 @@ class DynamoServer:
         self.start()
 
     def pause(self):
-        os.kill(self.pid(), signal.SIGSTOP)
+        pause(self.pid())
 
     def resume(self):
         os.kill(self.pid(), signal.SIGCONT)

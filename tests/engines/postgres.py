@@ -21,6 +21,7 @@ import tempfile
 import time
 from urllib.parse import quote
 
+from pausing import pause
 from ports import free_port
 
 BOUND_S = 60.0
@@ -151,9 +152,10 @@ class PostgresServer:
     def pause(self):
         """Stops the clock for all of its processes."""
         pid = self.pid()
-        os.kill(pid, signal.SIGSTOP)  # First, so that no child is added.
+        pause(pid)  # First, so that no child is added.
         for child in children(pid):
-            os.kill(child, signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):
+                pause(child)
 
     def resume(self):
         pid = self.pid()

@@ -21,6 +21,7 @@ import tempfile
 import time
 from urllib.parse import quote
 
+from pausing import pause
 from ports import free_port
 from postgres import is_running, secret
 
@@ -125,7 +126,7 @@ class RabbitServer:
         self.start()
 
     def pause(self):
-        os.kill(self.pid(), signal.SIGSTOP)
+        pause(self.pid())
 
     def resume(self):
         os.kill(self.pid(), signal.SIGCONT)
