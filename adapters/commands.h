@@ -25,7 +25,7 @@ struct Requester {
 //   kGranted (lease), kQueued (position; later the event kGranted or kWaitEnded), kFull,
 //   kHolderCap, kPaused, kWithheld, kLimitMismatch (number = the stored limit), kExceedsLimit
 //   (number = the limit), kNoSuchSemaphore, kDestroyed, kLimitReached, kTooOld, kReused,
-//   kSessionLost, kUnusable.
+//   kSessionLost, kStale (the session has another epoch), kUnusable.
 // A repeated request finds its waiter or its living lease again, moved to this node if it was
 // detached; if the lease has ended: kNotHeld with the cause where it is known.
 struct AcquireCommand {
@@ -40,6 +40,9 @@ struct AcquireCommand {
   int32_t priority = 0;
   int64_t ttl_ms = 0;
   std::string holder;
+  // As in EndCommand, if it is not detached: a daemon that the session has left asks for nothing
+  // any more.
+  uint32_t epoch = 0;
 };
 
 // Gives permits back: all (slots empty) or some.
@@ -121,8 +124,9 @@ enum class OfferKept : uint8_t {
 // Offers to carry out one ticket.
 //   kGranted (lease; report->tickets has the ticket with its payload), kQueued (the offer stands;
 //   later the event kGranted or kWaitEnded), kNothing (there is no ticket, or with kNo none that is
-//   eligible), kLimitReached, kNoSuchSemaphore, kDestroyed, kSessionLost, kUnsupported; with kNo
-//   also kFull, kHolderCap, kPaused and kWithheld, where there is an eligible ticket.
+//   eligible), kLimitReached, kNoSuchSemaphore, kDestroyed, kSessionLost, kStale (the session
+//   has another epoch), kUnsupported; with kNo also kFull, kHolderCap, kPaused and kWithheld, where
+//   there is an eligible ticket.
 // Whatever is not kGranted or kQueued leaves nothing behind.
 struct TakeCommand {
   std::string semaphore;
@@ -131,12 +135,14 @@ struct TakeCommand {
   int64_t ttl_ms = 0;
   std::string holder;
   OfferKept keep = OfferKept::kNo;
+  // As in EndCommand: a daemon that the session has left makes no offer for it.
+  uint32_t epoch = 0;
 };
 
 // What has become of a ticket that a worker took. The lease ends with it.
 //   kReleased (number = 1), kNotHeld (cause): the lease has ended before, and nothing was done: the
-//   ticket was, or will be, given to another; kNoSuchTicket: it is not a ticket's lease; kTooOld,
-//   kReused, kUnsupported.
+//   ticket was, or will be, given to another; kNoSuchTicket: it is not a ticket's lease; kStale:
+//   the session has another epoch; kTooOld, kReused, kUnsupported.
 struct FinishCommand {
   enum class Result : uint8_t {
     kDone = 0,     // It was carried out; the ticket goes.
@@ -151,6 +157,9 @@ struct FinishCommand {
   Result result = Result::kDone;
   std::string reason;  // Of kFailed and kReject; cut if it is long.
   std::optional<int64_t> retry_after_ms;
+  // As in EndCommand: for a daemon that puts back what its worker has not been told of. Where the
+  // session has gone to, it may be told. 0, if the worker itself says it.
+  uint32_t epoch = 0;
 };
 
 // A delay is over: the ticket is eligible. kDone; kNoSuchTicket; kStale: it is not in this delay

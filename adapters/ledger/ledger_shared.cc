@@ -19,7 +19,7 @@ constexpr int kHoldersTold = 64;
 }  // namespace
 
 // Finds what a command is about and what is not in memory yet: the names of `missing` are to be
-// loaded.
+// loaded. A session that this lane knows from before it came here is read again.
 absl::Status LedgerAdapter::Need(const Command& command, std::vector<std::string>* missing) {
   std::vector<std::string> names;
   const std::string_view name = SemaphoreOf(command);
@@ -28,21 +28,34 @@ absl::Status LedgerAdapter::Need(const Command& command, std::vector<std::string
   const Id* session = nullptr;
   if (const auto* adopt = std::get_if<AdoptSessionCommand>(&command)) session = &adopt->session;
   if (const auto* close = std::get_if<CloseSessionCommand>(&command)) session = &close->session;
+  const auto outdated = [this](const Id& id, uint32_t epoch) {
+    const SessionPtr& known = state_.FindSession(id);
+    return !known || known->epoch < epoch;
+  };
   if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
-    if (acquire->session != acquire->claim && !state_.FindSession(acquire->session))
+    if (acquire->session != acquire->claim && outdated(acquire->session, acquire->epoch))
       session = &acquire->session;
   }
   if (const auto* take = std::get_if<TakeCommand>(&command)) {
-    if (take->session != take->claim && !state_.FindSession(take->session))
+    if (take->session != take->claim && outdated(take->session, take->epoch))
       session = &take->session;
+  }
+  LeasePtr put_back;
+  if (const auto* finish = std::get_if<FinishCommand>(&command); finish && finish->epoch != 0) {
+    const Semaphore* semaphore = state_.Find(finish->semaphore);
+    put_back = semaphore == nullptr ? nullptr : semaphore->FindLease(finish->claim);
+    if (put_back && !put_back->detached() && outdated(put_back->session, finish->epoch))
+      session = &put_back->session;
   }
   if (session != nullptr) {
     absl::StatusOr<LedgerStore::SessionAt> at = store_->LoadSession(*session);
     if (!at.ok()) return at.status();
     SeeSession(*session, std::move(at->session));
-    // To acquire, only the session must be there. What it has elsewhere is other lanes' to look
-    // after: here it would be a condition of the commit, and its end would be told twice.
-    if (!std::holds_alternative<AcquireCommand>(command)) {
+    // To acquire or to work, only the session must be there. What it has elsewhere is other lanes'
+    // to look after: here it would be a condition of the commit, and its end would be told twice.
+    const bool moves_or_ends = std::holds_alternative<AdoptSessionCommand>(command) ||
+                               std::holds_alternative<CloseSessionCommand>(command);
+    if (moves_or_ends) {
       for (std::string& each : at->semaphores) names.push_back(std::move(each));
     }
   }

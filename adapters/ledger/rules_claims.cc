@@ -134,8 +134,10 @@ void EndWait(Editor& editor, Semaphore* semaphore, const WaiterPtr& waiter, EndC
 }
 
 Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& context) {
-  if (command.session != command.claim && !editor.state().FindSession(command.session)) {
-    return Simply(OutcomeKind::kSessionLost);
+  if (command.session != command.claim) {
+    const SessionPtr& session = editor.state().FindSession(command.session);
+    if (!session) return Simply(OutcomeKind::kSessionLost);
+    if (command.epoch != 0 && session->epoch != command.epoch) return Simply(OutcomeKind::kStale);
   }
   if (auto full = ClaimsAtLimit(editor.state(), context.limits)) return std::move(*full);
   const AskedSemaphore asked{command.semaphore, command.limit, command.adopt_limit,

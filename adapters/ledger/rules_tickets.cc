@@ -211,8 +211,11 @@ Outcome Enqueue(Editor& editor, const EnqueueCommand& command, const Context& co
 }
 
 Outcome Take(Editor& editor, const TakeCommand& command, const Context& context) {
-  if (command.session != command.claim && !editor.state().FindSession(command.session))
-    return Simply(OutcomeKind::kSessionLost);
+  const SessionPtr& session = editor.state().FindSession(command.session);
+  if (command.session != command.claim) {
+    if (!session) return Simply(OutcomeKind::kSessionLost);
+    if (command.epoch != 0 && session->epoch != command.epoch) return Simply(OutcomeKind::kStale);
+  }
   Semaphore* semaphore = editor.Find(command.semaphore);
   if (semaphore == nullptr) return Simply(OutcomeKind::kNoSuchSemaphore);
   if (semaphore->row.destroying) return Simply(OutcomeKind::kDestroyed);
@@ -242,6 +245,10 @@ Outcome Finish(Editor& editor, const FinishCommand& command, const Context& cont
   if (!lease || lease->foreign) return NotHeld();
   const TicketPtr ticket = lease->ticket.empty() ? nullptr : semaphore->FindTicket(lease->ticket);
   if (!ticket) return Simply(OutcomeKind::kNoSuchTicket);
+  if (command.epoch != 0) {
+    if (EpochOf(editor.state(), *lease) != command.epoch) return Simply(OutcomeKind::kStale);
+    editor.RequireEpoch(*lease);
+  }
   editor.End(semaphore, lease, EndCause::kReleased, context.now_unix_ms);
   if (command.result == FinishCommand::Result::kDone) {
     editor.Remove(semaphore, ticket);

@@ -137,8 +137,12 @@ void Work::OnAssigned(const v1::Assignment& assignment) {
   v1::FinishTicket put_back;
   put_back.set_lease_id(lease_id);
   put_back.mutable_put_back();
+  // What was given to it while it was cut off it hears of when it resumes, though its hands are
+  // full. A command whose lease is lost, and which is being ended, takes up no hand.
+  const auto in_hand = [this](const auto& entry) { return machine_.Holds(entry.first); };
+  const bool full = std::ranges::count_if(jobs_, in_hand) >= options_.tickets_max;
   // What was done for it before it was lost here is not over yet.
-  if (no_more_ || jobs_.contains(lease_id)) return machine_.Finish(std::move(put_back));
+  if (no_more_ || full || jobs_.contains(lease_id)) return machine_.Finish(std::move(put_back));
   if (options_.once) TakeNoMore();
   absl::StatusOr<Job> job =
       Job::Start(assignment, context_.command, options_.kill_after, machine_.good_until());

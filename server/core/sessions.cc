@@ -175,17 +175,16 @@ void SessionsImpl::OnTtl(ClaimRecord* record) {
          [this, id = record->id, epoch = end.epoch](absl::StatusOr<Outcome> outcome) {
            ClaimRecord* again = FindClaim(id);
            if (again == nullptr) return;
-           if (!outcome.ok()) {
-             again->life.expiring = false;
-             again->life.armed = true;
-             timers_.Add(Now() + kTryAgainAfter, TimerKind::kTtl, id);
-             return;
-           }
-           if (outcome->kind == OutcomeKind::kStale && again->life.epoch != epoch) {
+           const bool undone = !outcome.ok() || outcome->kind == OutcomeKind::kStale;
+           if (undone && again->life.epoch != epoch) {
              // It left and has come back, adopted anew, while this was under way.
              again->life.expiring = false;
              Revive(&again->life);
              ArmTtl(&again->life, TimerKind::kTtl, id);
+           } else if (!outcome.ok()) {
+             again->life.expiring = false;
+             again->life.armed = true;
+             timers_.Add(Now() + kTryAgainAfter, TimerKind::kTtl, id);
            } else if (outcome->kind == OutcomeKind::kStale) {
              Refuse(again, MovedRefusal(again->semaphore));
            } else if (outcome->kind == OutcomeKind::kNotHeld) {

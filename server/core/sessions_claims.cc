@@ -123,6 +123,7 @@ void SessionsImpl::SubmitAcquire(ClaimRecord* record, AcquireParams params) {
   command.semaphore = std::move(params.semaphore);
   command.claim = record->id;
   command.session = record->session != nullptr ? record->session->id : record->id;
+  if (record->session != nullptr) command.epoch = record->session->life.epoch;
   command.permits = params.permits;
   command.limit = params.limit;
   command.adopt_limit = params.adopt_limit;
@@ -443,6 +444,7 @@ void SessionsImpl::OnEvent(const Event& event) {
     SessionRecord* session = event.kind == Event::Kind::kMoved ? FindSession(event.claim) : nullptr;
     if (session != nullptr && event.epoch > session->life.epoch)
       DropSession(session, MovedRefusal(""));
+    if (event.kind == Event::Kind::kGranted && event.ticket != nullptr) OnStrayOffer(event);
     return;
   }
   switch (event.kind) {

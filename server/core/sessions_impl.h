@@ -218,6 +218,7 @@ class SessionsImpl final : public Sessions {
   SessionListener* ListenerOfOffer(const ClaimRecord& record) const;
   Id Offer(const Id& session, const std::string& semaphore, OfferKept keep);
   void OnOfferOutcome(const Id& id, absl::StatusOr<Outcome> outcome);
+  void OnStrayOffer(const Event& event);
   void OnAssigned(ClaimRecord* record, LeasePtr lease, TicketPtr ticket, PayloadPtr payload);
   // The offer has ended without a ticket, or its ticket's lease has ended.
   void DropOffer(ClaimRecord* record);

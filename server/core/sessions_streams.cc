@@ -158,7 +158,13 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   record->client_id = params.client_id;
   record->holder = session.holder;
   record->release_on_disconnect = session.release_on_disconnect;
-  if (outcome->changed) KeepAfterMove(&record->life, session.ttl_ms);
+  if (outcome->changed) {
+    KeepAfterMove(&record->life, session.ttl_ms);
+    // What was to be put back here may have been told to the worker where it was meanwhile.
+    for (const Id& claim : record->claims) {
+      if (ClaimRecord* known = FindClaim(claim)) known->put_back = false;
+    }
+  }
   DropOthers(record.get(), outcome->report->claims);
   AddClaims(record.get(), outcome->report->claims);
   // Whoever asked has gone, and another stream has the session meanwhile: that one keeps it.
@@ -300,19 +306,20 @@ void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,
       Job{CloseSessionCommand{session, epoch, cause},
           [this, session, epoch, done = std::move(done)](absl::StatusOr<Outcome> outcome) mutable {
             SessionRecord* record = FindSession(session);
-            if (record != nullptr && !outcome.ok()) {
+            // Adopted anew while this was under way: whatever became of it, it is not for what has
+            // come back.
+            const bool undone = !outcome.ok() || outcome->kind == OutcomeKind::kStale;
+            if (record != nullptr && undone && record->life.epoch != epoch) {
+              record->life.expiring = record->closing = false;
+              Revive(&record->life);
+              ArmTtl(&record->life, TimerKind::kSessionTtl, session);
+            } else if (record != nullptr && !outcome.ok()) {
               // Not done: looked at again soon, as one whose TTL has passed.
               record->life.expiring = false;
               record->life.expires_at = record->closing ? Now() : record->life.expires_at;
               record->closing = false;
               record->life.armed = true;
               timers_.Add(Now() + kTryAgainAfter, TimerKind::kSessionTtl, session);
-            } else if (record != nullptr && outcome->kind == OutcomeKind::kStale &&
-                       record->life.epoch != epoch) {
-              // It left and has come back, adopted anew, while this was under way.
-              record->life.expiring = record->closing = false;
-              Revive(&record->life);
-              ArmTtl(&record->life, TimerKind::kSessionTtl, session);
             } else if (record != nullptr) {
               const bool moved = outcome->kind == OutcomeKind::kStale;
               // The claims' own events come after this; they are told before the session is.

@@ -110,6 +110,7 @@ void SessionsImpl::PutAllBack(SessionRecord* record) {
     finish.semaphore = claim->semaphore;
     finish.claim = id;
     finish.result = FinishCommand::Result::kPutBack;
+    finish.epoch = record->life.epoch;
     Submit(claim->semaphore, std::move(finish), nothing);
   }
 }
@@ -142,6 +143,7 @@ Id SessionsImpl::Offer(const Id& session, const std::string& semaphore, OfferKep
   take.ttl_ms = owner->life.ttl_ms;
   take.holder = owner->holder;
   take.keep = keep;
+  take.epoch = owner->life.epoch;
   Submit(semaphore, std::move(take), [this, id = record->id](absl::StatusOr<Outcome> outcome) {
     OnOfferOutcome(id, std::move(outcome));
   });
@@ -187,12 +189,23 @@ void SessionsImpl::DropOffer(ClaimRecord* record) {
 
 // ---- Assignments ----
 
+// An offer that the session's last host made before it knew that the session had left.
+void SessionsImpl::OnStrayOffer(const Event& event) {
+  SessionRecord* session = FindSession(event.lease->session);
+  if (session == nullptr) return;
+  ClaimRecord* record = AddClaim(event.claim, std::string(event.semaphore), session);
+  record->offers = true;
+  record->remembered = true;
+  OnAssigned(record, event.lease, event.ticket, event.payload);
+}
+
 void SessionsImpl::OnAssigned(ClaimRecord* record, LeasePtr lease, TicketPtr ticket,
                               PayloadPtr payload) {
   const bool known = record->state == State::kHeld && record->ticket != nullptr;
   record->state = State::kHeld;
   record->lease = std::move(lease);
-  record->ticket = std::move(ticket);
+  // Told a second time, when it has ended again: that is told next.
+  if (!known || ticket != nullptr) record->ticket = std::move(ticket);
   if (known) return;
   if (record->lease->longest_hold_ms > 0) {
     timers_.Add(Now() + Milliseconds(record->lease->longest_hold_ms), TimerKind::kLongestHold,
@@ -256,6 +269,7 @@ void SessionsImpl::PutBack(ClaimRecord* record) {
   finish.semaphore = record->semaphore;
   finish.claim = record->id;
   finish.result = FinishCommand::Result::kPutBack;
+  finish.epoch = LifeOf(*record).epoch;
   Submit(record->semaphore, std::move(finish),
          [this, id = record->id](const absl::StatusOr<Outcome>& outcome) {
            if (outcome.ok() || FindClaim(id) == nullptr) return;

@@ -86,7 +86,8 @@ void SessionsImpl::ForgetWorkers() {
 void SessionsImpl::OnWorkSweep() {
   work_armed_ = false;
   for (const Id& id : std::exchange(to_put_back_, {})) {
-    if (ClaimRecord* claim = FindClaim(id)) PutBack(claim);
+    ClaimRecord* claim = FindClaim(id);
+    if (claim != nullptr && claim->put_back) PutBack(claim);
   }
   absl::btree_set<std::string> prefixes;
   const absl::btree_set<Id> workers = workers_;

@@ -54,6 +54,16 @@ void Actor::Later(int64_t delay_us, std::function<void()> work) {
   });
 }
 
+void Actor::InThisLife(int64_t delay_us, std::function<void()> work) {
+  const int life = lives_;
+  world().After(delay_us, [self = shared_from_this(), life, work = std::move(work)]() mutable {
+    if (self->lives_ != life) return;
+    const int64_t wait_us = self->paused_until_us_ - self->world().now();
+    if (wait_us > 0) return self->InThisLife(wait_us, std::move(work));
+    work();
+  });
+}
+
 bool Actor::Connect(int node) {
   Disconnect();
   const std::shared_ptr<Daemon> daemon = around_->cluster->Reach(node);

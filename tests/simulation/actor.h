@@ -24,6 +24,8 @@ struct Surroundings {
   Checks* checks = nullptr;
   Mutant mutant = Mutant::kNone;
   int semaphores = 1;
+  // Somebody enqueues tickets, and somebody carries them out.
+  bool tickets = false;
   // No new requests: everybody finishes what is begun.
   bool winding_down = false;
 };
@@ -58,6 +60,8 @@ class Actor : public Receiver, public Believer, public std::enable_shared_from_t
   // Runs `work` later unless NewStage() was called in between.
   void Later(int64_t delay_us, std::function<void()> work);
   void NewStage() { ++stage_; }
+  // Runs `work` later unless NewClientId() was called in between.
+  void InThisLife(int64_t delay_us, std::function<void()> work);
 
   // False: nobody is there.
   bool Connect(int node);

@@ -1,3 +1,4 @@
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,10 +18,11 @@ void AdminClient::Think() {
 
 void AdminClient::Act() {
   acting_ = true;
-  command_ = RandomAct();
-  command_.requester = {client_id_, ++sequence_};
-  command_.semaphore =
+  const std::string semaphore =
       absl::StrCat("s", random().Below(static_cast<uint64_t>(around_->semaphores)));
+  command_ = around_->tickets && random().Chance(0.4) ? RandomTicketAct(semaphore) : RandomAct();
+  command_.requester = {client_id_, ++sequence_};
+  command_.semaphore = semaphore;
   Trace(absl::StrCat("does act ", command_.act.index(), " on ", command_.semaphore));
   Ask();
 }
@@ -58,8 +60,25 @@ AdminCommand AdminClient::RandomAct() {
   return command;
 }
 
+AdminCommand AdminClient::RandomTicketAct(const std::string& semaphore) {
+  AdminCommand command;
+  const Id ticket = checks().tickets().AnyTicket(semaphore);
+  const uint64_t choice = random().Below(100);
+  if (choice < 30) {
+    command.act = AdminCancelTicket{ticket, random().Chance(0.5)};
+  } else if (choice < 60) {
+    command.act = AdminPrioritizeTicket{ticket, static_cast<int32_t>(random().Between(-1, 1))};
+  } else if (choice < 85) {
+    command.act = AdminRequeue{random().Chance(0.3) ? Id{} : ticket};
+  } else {
+    command.act = AdminPurge{random().Chance(0.3) ? Id{} : ticket};
+  }
+  return command;
+}
+
 void AdminClient::Ask() {
   NewStage();
+  checks().tickets().Administers(client_id_, command_);
   if (ConnectAnywhere()) {
     call_ = Send([command = command_](Connection& c, uint64_t tag) { c.Administer(tag, command); });
   }
@@ -82,9 +101,13 @@ void AdminClient::HandleBroken() {
   });
 }
 
-// Two acts for each semaphore: resumed, and large enough for everyone.
+// Three acts for each semaphore: resumed, large enough for everyone, and as it is by default.
 void AdminClient::CleanUp() {
-  if (to_clean_ == 0) to_clean_ = 3 * around_->semaphores + 1;
+  if (to_clean_ == 0) {
+    to_clean_ = 3 * around_->semaphores + 1;
+    // What is under way might land behind it.
+    if (acting_) return;
+  }
   if (--to_clean_ == 0) return Think();
   acting_ = true;
   command_ = {};

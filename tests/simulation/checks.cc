@@ -21,10 +21,19 @@ bool MayOvertake(const SemaphoreRow& row) {
   return row.settings.backfill || row.settings.permits_per_holder != 0;
 }
 
+// Whoever carries out a ticket was served in the ticket's place.
+ledger::QueuePlace PlaceOfGrant(const SemaphoreDelta& delta, const Lease& lease) {
+  for (const ledger::TicketChange& change : delta.tickets) {
+    if (change.after && change.after->lease == lease.id)
+      return {lease.priority, change.after->order};
+  }
+  return ledger::PlaceOf(lease);
+}
+
 }  // namespace
 
 Checks::Checks(World* world, MemoryEngine* engine, const Faults* faults)
-    : world_(world), engine_(engine), faults_(faults) {}
+    : world_(world), engine_(engine), faults_(faults), tickets_(world, engine, faults) {}
 
 Checks::Request Checks::RequestOf(const Claim& claim) const {
   if (claim.request.client == 0) return {claim.holder, 0};
@@ -50,6 +59,7 @@ void Checks::OnLanded(const ledger::Transaction& transaction,
     CheckSlots(delta.name, *after);
     CheckOrder(delta, found == before.end() ? nullptr : &found->second, *after);
   }
+  tickets_.OnLanded(transaction, before);
   CheckAnswers(transaction);
   CheckInvariants();
 }
@@ -123,8 +133,9 @@ void Checks::CheckOrder(const SemaphoreDelta& delta, const StoredSemaphore* befo
   }
   for (const LeaseChange& change : delta.leases) {
     if (change.before || !change.after) continue;
-    const ledger::QueuePlace granted = ledger::PlaceOf(*change.after);
+    const ledger::QueuePlace granted = PlaceOfGrant(delta, *change.after);
     for (const auto& [id, waiter] : after.waiters) {
+      if (waiter.works) continue;
       const bool ahead = ledger::PlaceOf(waiter) < granted;
       // One of higher priority may have come after the grant, in the same batch.
       if (!ahead || (queued_now.contains(id) && waiter.priority > change.after->priority)) continue;
@@ -139,7 +150,7 @@ void Checks::CheckOrder(const SemaphoreDelta& delta, const StoredSemaphore* befo
 void Checks::NoteRoom(const SemaphoreDelta& delta, const StoredSemaphore* after) {
   uint32_t room = std::numeric_limits<uint32_t>::max();
   if (after != nullptr) {
-    const bool open = after->waiters.empty() && !after->row.paused && !after->row.destroying &&
+    const bool open = after->Queue().empty() && !after->row.paused && !after->row.destroying &&
                       after->held() < after->row.limit;
     room = open ? after->row.limit - after->held() : 0;
   }
@@ -203,6 +214,10 @@ void Checks::CheckInvariants() {
     for (const auto& [id, waiter] : stored.waiters) {
       state.Apply(semaphore,
                   WaiterChange{nullptr, std::make_shared<Waiter>(waiter), EndCause::kNone});
+    }
+    for (const auto& [id, ticket] : stored.tickets) {
+      state.Apply(semaphore,
+                  ledger::TicketChange{nullptr, std::make_shared<Ticket>(ticket), nullptr});
     }
   }
   const std::string wrong = state.CheckInvariants();

@@ -12,6 +12,7 @@
 
 #include "tests/simulation/faults.h"
 #include "tests/simulation/memory_engine.h"
+#include "tests/simulation/ticket_checks.h"
 #include "tests/simulation/world.h"
 
 namespace semaphored::simulation {
@@ -37,10 +38,12 @@ class Checks {
  public:
   Checks(World* world, MemoryEngine* engine, const Faults* faults);
 
+  TicketChecks& tickets() { return tickets_; }
   void AddBeliever(const Believer* believer) { believers_.push_back(believer); }
 
   // ---- what clients report ----
-  // The client wants what it asked for with this request; the session's TTL, or the lease's.
+  // The client wants what it asked for with this request; the session's TTL, or the lease's. With
+  // the number 0: what it is given as a worker.
   void Wants(const std::string& client_id, uint64_t sequence, int64_t ttl_ms);
   // It does not any more: it was refused, gave back, gave up, or is no more.
   void WantsNoMore(const std::string& client_id, uint64_t sequence);
@@ -95,6 +98,7 @@ class Checks {
   World* world_;
   MemoryEngine* engine_;
   const Faults* faults_;
+  TicketChecks tickets_;
   std::vector<const Believer*> believers_;
   std::map<Request, Wish> wishes_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> highest_token_;  // By semaphore and slot.

@@ -100,6 +100,7 @@ void Checks::AfterEvent() {
   looked_at_us_ = world_->now();
   CheckWaiters();
   CheckOwners();
+  tickets_.Look(CalmFor());
 }
 
 // Promise 1, as the holders see it: who counts on a lease by the rules has it, unless it was taken
@@ -140,17 +141,24 @@ void Checks::CheckWaiters() {
     const auto queue = semaphore.Queue();
     const bool open = !semaphore.row.paused && !semaphore.row.destroying &&
                       semaphore.row.settings.permits_per_holder == 0;
-    const bool servable =
-        open && !queue.empty() && semaphore.held() + queue.front()->permits <= semaphore.row.limit;
+    const Ticket* ticket = semaphore.NextTicket();
+    // Whoever is first; a ticket, if there is somebody to carry it out.
+    const bool for_ticket =
+        ticket != nullptr &&
+        (queue.empty() || ledger::PlaceOf(*ticket) < ledger::PlaceOf(*queue.front()));
+    const uint32_t permits = for_ticket ? 1 : queue.empty() ? 0 : queue.front()->permits;
+    const bool servable = open && permits > 0 && semaphore.held() + permits <= semaphore.row.limit;
     if (!servable) {
       servable_since_us_.erase(name);
     } else {
       const auto [at, is_new] = servable_since_us_.try_emplace(name, world_->now());
       if (!is_new && std::min(CalmFor(), world_->now() - at->second) > kBoundUs / 3) {
-        Fail(absl::StrCat(name, ": ", queue.front()->holder, " waits though there is room"));
+        Fail(absl::StrCat(name, ": ", for_ticket ? "a ticket" : queue.front()->holder,
+                          " waits though there is room"));
       }
     }
     for (const auto& [id, lease] : semaphore.leases) {
+      if (!lease.ticket.empty()) continue;  // See TicketChecks.
       const auto wish = wishes_.find(RequestOf(lease));
       if (wish == wishes_.end() || wish->second.told || wish->second.until_us != kAlways) continue;
       if (std::min(CalmFor(), world_->now() - wish->second.granted_us) > kToldWithinUs) {
@@ -190,6 +198,7 @@ void Checks::AtTheEnd() {
                         " still waits"));
     }
   }
+  tickets_.AtTheEnd();
   if (!engine_->sessions().empty()) Fail("at the end there still is a session");
 }
 

@@ -50,14 +50,68 @@ class LeaseClient : public Actor {
   ReleaseCommand release_;
 };
 
-// Many leases under one session.
-class SessionClient : public Actor {
+// A client with a session: keeps it alive, resumes it anywhere, ends it. What it has under it is
+// for the derived class.
+class StreamClient : public Actor {
  public:
   using Actor::Actor;
 
   void Start() override { Work(); }
   void Crash() override;
-  bool idle() const override { return session_.empty() && !opening_ && requests_.empty(); }
+  bool idle() const override { return session_.empty() && !opening_; }
+
+ protected:
+  // What a new stream is opened with; client id, TTL, session and holder are filled in.
+  virtual OpenParams OpenWith() { return {}; }
+  // Now and then, while the session is open: begins something, or closes it.
+  virtual void Act() = 0;
+  // The session was resumed and has no other claims than these.
+  virtual void Keep(const std::vector<Id>& claims) = 0;
+  // A new stream stands: whatever is not answered is sent again.
+  virtual void SendAgain() = 0;
+  // The session is no more, and nothing of it will be asked for again.
+  virtual void Forget() = 0;
+  // When nothing new is begun any more: it looks now and then whether it is needed all the same.
+  virtual bool stands_by() const { return false; }
+  virtual bool needed() const { return false; }
+
+  // True: the reply was about the session itself.
+  bool HandleSession(const Reply& reply);
+  void HandleBroken() override { Reconnect(); }
+  void Close();
+  bool open_here() const { return opened_here_; }
+  bool closing() const { return closing_; }
+  int64_t ttl_ms() const { return ttl_ms_; }
+  // Of all its leases, on its own clock.
+  int64_t deadline_us() const { return deadline_us_; }
+
+ private:
+  void Work();
+  void Open();
+  void Ping();
+  void OnOpened(const Reply& reply);
+  void Prolong(const Reply& reply);
+  void LoseSession();
+  void Reconnect();
+
+  int64_t ttl_ms_ = 0;
+  Id session_;
+  bool opening_ = false;
+  bool opened_here_ = false;  // On the present channel.
+  bool closing_ = false;
+  uint64_t epoch_ = 0;
+  int64_t deadline_us_ = 0;
+  int64_t answered_at_us_ = 0;  // World time of the last answer.
+  uint64_t open_tag_ = 0;
+  uint64_t close_tag_ = 0;
+};
+
+// Many leases under one session.
+class SessionClient : public StreamClient {
+ public:
+  using StreamClient::StreamClient;
+
+  bool idle() const override { return StreamClient::idle() && requests_.empty(); }
 
  private:
   struct Request {
@@ -70,35 +124,19 @@ class SessionClient : public Actor {
     ReleaseCommand release;  // Once it is being released.
   };
 
-  void Work();
-  void Open();
-  void Ping();
+  void Act() override;
+  void Keep(const std::vector<Id>& claims) override;
+  void SendAgain() override;
+  void Forget() override { requests_.clear(); }
   void NewRequest();
   void SendRequest(uint64_t sequence);
   void StartRelease(uint64_t sequence);
-  void SendAgain();
-  void OnOpened(const Reply& reply);
   void OnGranted(const Reply& reply);
-  void Prolong(const Reply& reply);
   void Drop(uint64_t sequence);
-  void LoseSession();
-  void Close();
-  void Reconnect();
   void Handle(const Reply& reply) override;
-  void HandleBroken() override;
   // By the sequence number of its acquire or of its release.
   std::map<uint64_t, Request>::iterator Find(uint64_t tag);
 
-  int64_t ttl_ms_ = 0;
-  Id session_;
-  bool opening_ = false;
-  bool opened_here_ = false;  // On the present channel.
-  bool closing_ = false;
-  uint64_t epoch_ = 0;
-  int64_t deadline_us_ = 0;
-  int64_t answered_at_us_ = 0;  // World time of the last answer.
-  uint64_t open_tag_ = 0;
-  uint64_t close_tag_ = 0;
   std::map<uint64_t, Request> requests_;  // By the sequence number of the acquire.
 };
 
@@ -119,6 +157,7 @@ class AdminClient : public Actor {
   void Act();
   void Ask();
   AdminCommand RandomAct();
+  AdminCommand RandomTicketAct(const std::string& semaphore);
   void Handle(const Reply& reply) override;
   void HandleBroken() override;
 

@@ -51,6 +51,17 @@ std::vector<const Waiter*> StoredSemaphore::Queue() const {
   return queue;
 }
 
+const Ticket* StoredSemaphore::NextTicket() const {
+  const auto works = [](const auto& entry) { return entry.second.works; };
+  if (tickets.empty() || std::ranges::none_of(waiters, works)) return nullptr;
+  const Ticket* next = nullptr;
+  for (const auto& [id, ticket] : tickets) {
+    if (ticket.state != TicketState::kQueued) continue;
+    if (next == nullptr || ledger::PlaceOf(ticket) < ledger::PlaceOf(*next)) next = &ticket;
+  }
+  return next;
+}
+
 Transaction DeepCopy(const Transaction& transaction) {
   Transaction copy = transaction;
   RowCopier copier;

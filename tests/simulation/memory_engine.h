@@ -25,6 +25,9 @@ struct StoredSemaphore {
   uint32_t held() const;
   // In the order in which they are to be served; without offers.
   std::vector<const Waiter*> Queue() const;
+  // The one that is to be given next to somebody who offers to carry it out; nullptr: there is no
+  // ticket, or nobody.
+  const Ticket* NextTicket() const;
 };
 
 struct StoredClient {

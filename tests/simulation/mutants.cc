@@ -23,7 +23,10 @@ class MutantStore : public ledger::LedgerStore {
   absl::StatusOr<Image> Load(absl::Span<const std::string> names) override {
     absl::StatusOr<Image> image = store_->Load(names);
     if (!image.ok()) return image;
-    for (LoadedSemaphore& semaphore : image->semaphores) Spoil(&semaphore.waiters);
+    for (LoadedSemaphore& semaphore : image->semaphores) {
+      Spoil(&semaphore.waiters);
+      if (mutant_ == Mutant::kTicketTwice) GiveAgain(&semaphore.tickets);
+    }
     return image;
   }
   absl::StatusOr<std::vector<std::string>> Changed(
@@ -36,6 +39,10 @@ class MutantStore : public ledger::LedgerStore {
   }
   CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override {
     return store_->Settle(transaction, deadline);
+  }
+  absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(
+      absl::Span<const TicketAt> tickets) override {
+    return store_->ReadPayloads(tickets);
   }
   absl::StatusOr<std::optional<Answer>> FindAnswer(const RequestKey& request,
                                                    const std::string& client_id) override {
@@ -77,6 +84,16 @@ class MutantStore : public ledger::LedgerStore {
     }
   }
 
+  static void GiveAgain(std::vector<TicketPtr>* tickets) {
+    for (TicketPtr& ticket : *tickets) {
+      if (ticket->state != TicketState::kAssigned) continue;
+      auto again = std::make_shared<Ticket>(*ticket);
+      again->state = TicketState::kQueued;
+      again->lease = Id();
+      ticket = std::move(again);
+    }
+  }
+
   const Mutant mutant_;
   std::unique_ptr<LedgerStore> store_;
 };
@@ -98,6 +115,7 @@ class MutantAdapter : public Adapter {
     for (size_t i = 0; i < result->outcomes.size(); ++i) {
       SpoilOutcome(spoiled[i].command, &result->outcomes[i]);
     }
+    if (mutant_ == Mutant::kDelaysCutShort) CutShort(&result->delayed);
     return result;
   }
 
@@ -109,11 +127,34 @@ class MutantAdapter : public Adapter {
       if (end != nullptr) end->epoch = 0;
       if (close != nullptr) close->epoch = 0;
     }
+    SpoilWork(command);
     if (mutant_ != Mutant::kNeverExpire) return;
     // An epoch that no session has: nothing is done.
     constexpr uint32_t kNoEpoch = 1u << 30;
     if (end != nullptr && end->cause == EndCause::kExpired) end->epoch = kNoEpoch;
     if (close != nullptr && close->cause == EndCause::kExpired) close->epoch = kNoEpoch;
+  }
+
+  void SpoilWork(Command* command) const {
+    auto* take = std::get_if<TakeCommand>(command);
+    auto* finish = std::get_if<FinishCommand>(command);
+    if (mutant_ == Mutant::kWorkIgnoresEpoch) {
+      if (take != nullptr) take->epoch = 0;
+      if (finish != nullptr) finish->epoch = 0;
+    }
+    using Result = FinishCommand::Result;
+    if (finish == nullptr) return;
+    const bool done = mutant_ == Mutant::kDoneStays && finish->result == Result::kDone;
+    const bool failed = mutant_ == Mutant::kFailureNotCounted && finish->result == Result::kFailed;
+    if (done || failed) finish->result = Result::kPutBack;
+  }
+
+  static void CutShort(std::vector<DelayedTicket>* delayed) {
+    for (DelayedTicket& each : *delayed) {
+      auto sooner = std::make_shared<Ticket>(*each.ticket);
+      sooner->delay_ms = sooner->delay_ms / 3 + 1;
+      each.ticket = std::move(sooner);
+    }
   }
 
   void SpoilOutcome(const Command& command, Outcome* outcome) const {
@@ -132,6 +173,7 @@ class MutantAdapter : public Adapter {
         outcome->lease->slots.push_back(slot);
       }
     }
+    if (mutant_ == Mutant::kDelaysForgotten && outcome->report) outcome->report->delayed.clear();
     if (mutant_ == Mutant::kTakeOverAtOnce && outcome->report) {
       for (Orphan& orphan : outcome->report->orphans) {
         orphan.ttl_ms = 0;
@@ -193,6 +235,12 @@ const std::vector<MutantName>& AllMutants() {
       {Mutant::kEndIgnoresEpoch, "a TTL ends what has moved meanwhile"},
       {Mutant::kNeverExpire, "nothing expires"},
       {Mutant::kTakeOverAtOnce, "a take-over leaves no time to come back"},
+      {Mutant::kTicketTwice, "a ticket that somebody has is given to another"},
+      {Mutant::kDoneStays, "a ticket that is done stays"},
+      {Mutant::kFailureNotCounted, "an attempt that failed is not counted"},
+      {Mutant::kDelaysCutShort, "a delay ends too soon"},
+      {Mutant::kDelaysForgotten, "a delay ends with the daemon that counted it"},
+      {Mutant::kWorkIgnoresEpoch, "a daemon works for a worker that has left it"},
       {Mutant::kVouchForEver, "vouching without the engine"},
       {Mutant::kNoGraceAfterMove, "the last host's vouching is not waited for"},
       {Mutant::kFastClock, "a daemon's clock runs half as fast again"},
@@ -214,7 +262,7 @@ std::unique_ptr<ledger::LedgerStore> MutateStore(Mutant mutant,
                                                  std::unique_ptr<ledger::LedgerStore> store) {
   const bool here = mutant == Mutant::kLoseAnswers || mutant == Mutant::kHalfNews ||
                     mutant == Mutant::kStaleReads || mutant == Mutant::kForgetWaiters ||
-                    mutant == Mutant::kReverseQueue;
+                    mutant == Mutant::kReverseQueue || mutant == Mutant::kTicketTwice;
   if (here) return std::make_unique<MutantStore>(mutant, std::move(store));
   return store;
 }
@@ -222,7 +270,9 @@ std::unique_ptr<ledger::LedgerStore> MutateStore(Mutant mutant,
 std::unique_ptr<Adapter> MutateAdapter(Mutant mutant, std::unique_ptr<Adapter> adapter) {
   const bool here = mutant == Mutant::kGrantWhenFull || mutant == Mutant::kAnswerBeforeSettled ||
                     mutant == Mutant::kEndIgnoresEpoch || mutant == Mutant::kNeverExpire ||
-                    mutant == Mutant::kTakeOverAtOnce;
+                    mutant == Mutant::kTakeOverAtOnce || mutant == Mutant::kDoneStays ||
+                    mutant == Mutant::kFailureNotCounted || mutant == Mutant::kDelaysCutShort ||
+                    mutant == Mutant::kDelaysForgotten || mutant == Mutant::kWorkIgnoresEpoch;
   if (here) return std::make_unique<MutantAdapter>(mutant, std::move(adapter));
   return adapter;
 }

@@ -27,12 +27,18 @@ enum class Mutant {
   kReverseQueue,   // A semaphore is loaded with its queue turned round.
   kNoHints,        // No notifications, and no sweep either.
   kHalfNews,       // What a notification tells leaves out the leases that were granted.
+  kTicketTwice,    // A ticket that a worker has is loaded as if nobody had it.
   // ---- the adapter ----
   kGrantWhenFull,        // "Full" is told as a grant.
   kAnswerBeforeSettled,  // An acquire whose commit is in doubt is told as granted.
   kEndIgnoresEpoch,      // A TTL that ran out ends also what has moved meanwhile.
   kNeverExpire,          // A lease whose holder is gone is never ended.
   kTakeOverAtOnce,       // What a dead node left behind is ended at once, without its TTL.
+  kDoneStays,            // A ticket that is done is put back.
+  kFailureNotCounted,    // An attempt that failed is put back.
+  kDelaysCutShort,       // A delay is counted as a third of what it is.
+  kDelaysForgotten,      // What a dead node counted is counted by nobody.
+  kWorkIgnoresEpoch,     // A daemon that a worker has left offers it, and puts back, all the same.
   // ---- the server ----
   kVouchForEver,       // A daemon that lost touch with the engine goes on vouching.
   kNoGraceAfterMove,   // Whoever adopts does not wait for the last host to notice.

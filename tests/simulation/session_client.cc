@@ -9,119 +9,23 @@ namespace {
 constexpr size_t kRequestsMax = 4;
 }  // namespace
 
-// The one loop: begins what there is to begin, and looks after what is under way.
-void SessionClient::Work() {
-  NewStage();
-  if (session_.empty()) {
-    if (around_->winding_down && !opening_) return;
-    ttl_ms_ = random().Between(1500, 5000);
-    Open();
-    return;
+void SessionClient::Act() {
+  if (around_->winding_down && requests_.empty()) {
+    Close();
+  } else if (!around_->winding_down && requests_.size() < kRequestsMax && random().Chance(0.7)) {
+    NewRequest();
+  } else if (random().Chance(0.02)) {
+    Close();
   }
-  if (!opened_here_) return Open();
-  if (world().now() > answered_at_us_ + ttl_ms_ * kMillisecond * 2 / 3) return Reconnect();
-  Ping();
-  if (!closing_) {
-    if (around_->winding_down && requests_.empty()) {
-      Close();
-    } else if (!around_->winding_down && requests_.size() < kRequestsMax && random().Chance(0.7)) {
-      NewRequest();
-    } else if (random().Chance(0.02)) {
-      Close();
-    }
+}
+
+void SessionClient::Keep(const std::vector<Id>& claims) {
+  std::vector<uint64_t> lost;
+  for (auto& [sequence, request] : requests_) {
+    const bool stands = std::ranges::count(claims, request.claim) > 0;
+    if (request.stage == Request::Stage::kHolding && !stands) lost.push_back(sequence);
   }
-  if (random().Chance(0.02)) return Reconnect();
-  Later(std::min(ttl_ms_ / 3, random().Between(100, 1500)) * kMillisecond, [this] { Work(); });
-}
-
-void SessionClient::Reconnect() {
-  Disconnect();
-  opened_here_ = false;
-  NewStage();
-  Later(random().Between(1, 300) * kMillisecond, [this] { Work(); });
-}
-
-void SessionClient::HandleBroken() { Reconnect(); }
-
-// ---- the session ----
-
-void SessionClient::Open() {
-  opening_ = true;
-  opened_here_ = false;
-  answered_at_us_ = world().now();
-  if (ConnectAnywhere()) {
-    OpenParams params;
-    params.client_id = client_id_;
-    params.ttl_ms = ttl_ms_;
-    params.resume = session_;
-    params.holder = client_id_;
-    open_tag_ = Send([params](Connection& c, uint64_t tag) { c.Open(tag, params); });
-  }
-  Later(random().Between(300, 3000) * kMillisecond, [this] { Work(); });
-}
-
-void SessionClient::OnOpened(const Reply& reply) {
-  if (session_.empty()) {
-    session_ = reply.claim;
-    epoch_ = 0;
-    deadline_us_ = 0;
-  }
-  Trace(absl::StrCat(reply.resumed ? "resumes" : "opens", " its session ",
-                     session_.Hex().substr(0, 6), ", epoch ", reply.epoch));
-  opening_ = false;
-  opened_here_ = true;
-  closing_ = false;
-  Prolong(reply);
-  if (reply.resumed) {
-    std::vector<uint64_t> lost;
-    for (auto& [sequence, request] : requests_) {
-      const bool stands = std::ranges::count(reply.claims, request.claim) > 0;
-      if (request.stage == Request::Stage::kHolding && !stands) lost.push_back(sequence);
-    }
-    for (uint64_t sequence : lost) Drop(sequence);
-  }
-  SendAgain();
-  NewStage();
-  Later(10 * kMillisecond, [this] { Work(); });
-}
-
-// An answer about the session holds for all its leases.
-void SessionClient::Prolong(const Reply& reply) {
-  answered_at_us_ = world().now();
-  if (reply.epoch < epoch_) return;
-  epoch_ = reply.epoch;
-  deadline_us_ = std::max(deadline_us_, DeadlineUs(reply));
-  for (auto& [claim, belief] : beliefs_) belief.deadline_us = deadline_us_;
-}
-
-void SessionClient::Ping() {
-  Send([](Connection& c, uint64_t tag) { c.Ping(tag); });
-}
-
-void SessionClient::Close() {
-  closing_ = true;
-  beliefs_.clear();
-  checks().IsGone(client_id_);
-  Trace("closes its session");
-  close_tag_ = Send([](Connection& c, uint64_t tag) { c.Close(tag); });
-}
-
-// The session is no more: a new life begins, in which nothing of the old one is asked for again.
-void SessionClient::LoseSession() {
-  beliefs_.clear();
-  requests_.clear();
-  checks().IsGone(client_id_);
-  session_ = Id{};
-  opening_ = opened_here_ = closing_ = false;
-  Disconnect();
-  NewClientId();
-  NewStage();
-  if (!around_->winding_down) Later(random().Between(1, 1000) * kMillisecond, [this] { Work(); });
-}
-
-void SessionClient::Crash() {
-  Trace("crashes");
-  LoseSession();
+  for (uint64_t sequence : lost) Drop(sequence);
 }
 
 // ---- requests ----
@@ -131,7 +35,7 @@ void SessionClient::NewRequest() {
   Request& request = requests_[sequence];
   request.params = RandomAcquire(*around_, client_id_, sequence);
   request.asked_at_us = world().now();
-  checks().Wants(client_id_, sequence, ttl_ms_);
+  checks().Wants(client_id_, sequence, ttl_ms());
   SendRequest(sequence);
   if (!random().Chance(0.15)) return;
   world().After(random().Between(1, 3000) * kMillisecond,
@@ -168,9 +72,9 @@ void SessionClient::OnGranted(const Reply& reply) {
   Request& request = found->second;
   request.stage = Request::Stage::kHolding;
   request.claim = reply.claim;
-  Belief belief{reply.semaphore, reply.slots, reply.token, deadline_us_, 0};
+  Belief belief{reply.semaphore, reply.slots, reply.token, deadline_us(), 0};
   checks().WasGranted(client_id_, reply.tag, reply.claim, belief);
-  if (!closing_) beliefs_[reply.claim] = belief;
+  if (!closing()) beliefs_[reply.claim] = belief;
   Trace(absl::StrCat("holds ", reply.claim.Hex().substr(0, 6), " of ", reply.semaphore, ", token ",
                      reply.token));
   const uint64_t sequence = reply.tag;
@@ -208,27 +112,17 @@ void SessionClient::Drop(uint64_t sequence) {
 }
 
 void SessionClient::Handle(const Reply& reply) {
+  if (HandleSession(reply)) return;
   const auto found = Find(reply.tag);
   switch (reply.kind) {
-    case Reply::Kind::kOpened:
-      if (reply.tag == open_tag_) OnOpened(reply);
-      return;
-    case Reply::Kind::kAlive:
-      if (opened_here_) Prolong(reply);
-      return;
     case Reply::Kind::kGranted:
       return OnGranted(reply);
-    case Reply::Kind::kSessionEnded:
-      Trace(absl::StrCat("is told that its session has ended: ",
-                         std::string(ReasonName(reply.reason))));
-      if (reply.code == absl::StatusCode::kNotFound) return LoseSession();
-      return Reconnect();
     case Reply::Kind::kRefused:
       if (found == requests_.end()) return;
       if (reply.code == absl::StatusCode::kUnavailable) {
         world().After(random().Between(20, 500) * kMillisecond,
                       [self = shared_from_this(), this, sequence = found->first, id = client_id_] {
-                        if (id == client_id_ && requests_.contains(sequence) && opened_here_)
+                        if (id == client_id_ && requests_.contains(sequence) && open_here())
                           SendRequest(sequence);
                       });
         return;
@@ -249,9 +143,6 @@ void SessionClient::Handle(const Reply& reply) {
         Drop(ended->first);
       return;
     }
-    case Reply::Kind::kDone:
-      if (reply.tag == close_tag_) LoseSession();
-      return;
     default:
       return;
   }

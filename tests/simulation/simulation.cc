@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/simulation/chaos.h"
 #include "tests/simulation/clients.h"
+#include "tests/simulation/ticket_clients.h"
 
 namespace semaphored::simulation {
 namespace {
@@ -58,13 +59,15 @@ class Simulation {
 
   World& world() { return world_; }
   const MemoryEngine& engine() const { return engine_; }
+  uint64_t tickets_done() { return checks_.tickets().done(); }
 
  private:
   void MakeClients() {
     Random& random = world_.random();
-    around_ = {&world_,  &network_,       &cluster_,
-               &checks_, options_.mutant, static_cast<int>(random.Between(1, 2)),
-               false};
+    around_ = {&world_,         &network_,
+               &cluster_,       &checks_,
+               options_.mutant, static_cast<int>(random.Between(1, 2)),
+               false,           false};
     const int lease_clients = static_cast<int>(random.Between(3, 7));
     const int session_clients = static_cast<int>(random.Between(1, 3));
     for (int i = 0; i < lease_clients; ++i) {
@@ -77,7 +80,34 @@ class Simulation {
     }
     admin_ = std::make_shared<AdminClient>(&around_, lease_clients + session_clients, "admin");
     actors_.push_back(admin_);
+    if (random.Chance(0.5)) MakeTicketClients();
     for (const auto& actor : actors_) checks_.AddBeliever(actor.get());
+  }
+
+  void MakeTicketClients() {
+    Random& random = world_.random();
+    around_.tickets = true;
+    const int workers = static_cast<int>(random.Between(1, 3));
+    const int64_t enqueuers = random.Between(1, 2);
+    for (int i = 0; i < workers; ++i) {
+      actors_.push_back(std::make_shared<WorkClient>(&around_, static_cast<int>(actors_.size()),
+                                                     absl::StrCat("worker", i), i == 0));
+    }
+    for (int64_t i = 0; i < enqueuers; ++i) {
+      actors_.push_back(std::make_shared<TicketClient>(&around_, static_cast<int>(actors_.size()),
+                                                       absl::StrCat("enqueuer", i)));
+    }
+  }
+
+  void TraceTickets(const ledger::SemaphoreDelta& delta, std::string* line) {
+    for (const ledger::TicketChange& change : delta.tickets) {
+      const Ticket& ticket = change.after ? *change.after : *change.before;
+      absl::StrAppend(line, "; ticket ", ticket.id.Hex().substr(0, 6), " attempt ", ticket.attempt,
+                      !change.before  ? " comes, state "
+                      : !change.after ? " goes, state "
+                                      : " state ",
+                      static_cast<int>(ticket.state));
+    }
   }
 
   void TraceWrite(const ledger::Transaction& transaction) {
@@ -105,6 +135,7 @@ class Simulation {
                             ? " changes"
                             : absl::StrCat(" ends, cause ", static_cast<int>(change.cause)));
       }
+      TraceTickets(delta, &line);
       world_.Trace(line);
     }
     for (const ledger::SessionChange& change : transaction.sessions) {
@@ -147,6 +178,7 @@ RunResult Run(const RunOptions& options) {
   result.digest = simulation.world().digest();
   result.events = simulation.world().events_run();
   result.grants = simulation.engine().history().size();
+  result.tickets_done = simulation.tickets_done();
   return result;
 }
 

@@ -24,6 +24,7 @@ struct RunResult {
   uint64_t digest = 0;
   uint64_t events = 0;
   uint64_t grants = 0;
+  uint64_t tickets_done = 0;
 };
 
 RunResult Run(const RunOptions& options);

@@ -60,7 +60,7 @@ TEST_CASE("seeds: part 8 of 8") { CheckPart(7); }
 
 // A mutant that no seed catches is a hole in the checks.
 TEST_CASE("every broken rule is noticed") {
-  const uint64_t seeds_max = static_cast<uint64_t>(FromEnvironment("SIM_MUTANT_SEEDS", 600));
+  const uint64_t seeds_max = static_cast<uint64_t>(FromEnvironment("SIM_MUTANT_SEEDS", 2000));
   for (const MutantName& each : AllMutants()) {
     RunOptions options;
     options.mutant = each.mutant;
@@ -79,6 +79,7 @@ TEST_CASE("every broken rule is noticed") {
 
 TEST_CASE("a seed replays exactly") {
   uint64_t grants = 0;
+  uint64_t tickets_done = 0;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     const RunResult first = Run(OptionsOf(seed));
     RunOptions traced = OptionsOf(seed);
@@ -88,8 +89,10 @@ TEST_CASE("a seed replays exactly") {
     CHECK(first.digest == second.digest);
     CHECK(first.events == second.events);
     grants += first.grants;
+    tickets_done += first.tickets_done;
   }
   CHECK(grants > 100);
+  CHECK(tickets_done > 20);
 }
 
 }  // namespace semaphored::simulation

@@ -33,7 +33,10 @@ struct Reply {
     kVerified,
     kDone,
     kOpened,
-    kSessionEnded
+    kSessionEnded,
+    kEnqueued,
+    kAssigned,
+    kFinished
   };
   Kind kind = Kind::kDone;
   uint64_t tag = 0;  // Of the call or command.
@@ -51,6 +54,9 @@ struct Reply {
   bool held = false;
   bool resumed = false;
   std::vector<Id> claims;  // kOpened: what the session still holds.
+  Id ticket;               // kEnqueued, kAssigned.
+  uint32_t attempt = 0;    // kAssigned, and …
+  std::string payload;
 };
 
 class Channel;
@@ -102,6 +108,9 @@ class Connection : public SessionListener, public std::enable_shared_from_this<C
   void ReleaseIn(uint64_t tag, const ReleaseCommand& command);
   void CancelIn(uint64_t tag);
   void Close(uint64_t tag);
+  // ---- tickets ----
+  void Enqueue(uint64_t tag, const EnqueueCommand& command);
+  void FinishIn(uint64_t tag, const FinishCommand& command);
   // The client is gone, as far as the daemon can see.
   void OnGone();
 
@@ -117,6 +126,7 @@ class Connection : public SessionListener, public std::enable_shared_from_this<C
   void OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool resumed,
                 const std::vector<ClaimInfo>& claims) override;
   void OnSessionEnded(Refusal refusal) override;
+  void OnAssigned(const Assignment& assignment) override;
 
  private:
   struct Call {

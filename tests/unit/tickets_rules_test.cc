@@ -114,6 +114,32 @@ TEST_CASE("a ticket is given under a session only while the session has this epo
   CHECK(bench.transaction.epochs[0].session == MakeId(100));
 }
 
+TEST_CASE("a daemon that a session has left makes no offer for it, and puts nothing back") {
+  Bench bench;
+  CreateOne(bench, "s", 2);
+  OpenSession(*bench.editor, {MakeId(100), "c", 1'000, "h", false}, bench.context);
+  Enqueue(*bench.editor, EnqueueOf("s", 10), bench.context);
+  TakeCommand take = TakeOf("s", 1);
+  take.session = MakeId(100);
+  take.epoch = 1;
+  REQUIRE(Take(*bench.editor, take, bench.context).kind == OutcomeKind::kGranted);
+  bench.Win();
+  bench.context.self = {2, 1};
+  AdoptSession(*bench.editor, {MakeId(100)}, bench.context);
+  bench.Win();
+
+  take.claim = MakeId(2);
+  CHECK(Take(*bench.editor, take, bench.context).kind == OutcomeKind::kStale);
+  FinishCommand finish = FinishOf("s", 1, FinishCommand::Result::kPutBack);
+  finish.epoch = 1;
+  CHECK(Finish(*bench.editor, finish, bench.context).kind == OutcomeKind::kStale);
+  CHECK(bench.transaction.empty());
+  finish.epoch = 2;
+  CHECK(Finish(*bench.editor, finish, bench.context).kind == OutcomeKind::kReleased);
+  REQUIRE(bench.transaction.epochs.size() == 1);
+  CHECK(bench.transaction.epochs[0].epoch == 2);
+}
+
 TEST_CASE("the assignment to an offer is an event like any other grant, and no news to pass on") {
   Bench bench;
   CreateOne(bench, "s", 1);
