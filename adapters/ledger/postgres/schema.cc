@@ -11,7 +11,7 @@ namespace semaphored::postgres {
 namespace {
 
 // Each takes a database from the version of its index to the next.
-constexpr std::array<const char*, kSchemaVersion> kMigrations = {kSchema1, kSchema2};
+constexpr std::array<const char*, kSchemaVersion> kMigrations = {kSchema1, kSchema2, kSchema3};
 
 struct Version {
   bool exists = false;
