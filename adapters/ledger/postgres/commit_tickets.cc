@@ -115,7 +115,9 @@ void TicketArguments::Change(const SemaphoreDelta& delta, const Ticket& before,
   u_semaphore_.Add(delta.name);
   u_ticket_.Add(after.id);
   u_lease_.Add(after.lease);
-  u_reasons_.Add(before.reasons == after.reasons ? "" : WriteReasons(after.reasons));
+  // (They may be news to the database though this batch did not add to them: see GivenBack.)
+  const bool none = before.reasons.empty() && after.reasons.empty();
+  u_reasons_.Add(none ? "" : WriteReasons(after.reasons));
   AddState(&u_number_, delta, after);
 }
 
