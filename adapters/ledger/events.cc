@@ -77,7 +77,9 @@ void CompareTickets(const Semaphore& semaphore, const LoadedSemaphore* loaded,
       delta->tickets.push_back({ticket, nullptr, nullptr});
       continue;
     }
-    if (*found->second != *ticket) delta->tickets.push_back({ticket, found->second, nullptr});
+    // A store may give back the same ones.
+    if (found->second != ticket && *found->second != *ticket)
+      delta->tickets.push_back({ticket, found->second, nullptr});
     tickets.erase(found);
   }
   for (auto& [id, ticket] : tickets) delta->tickets.push_back({nullptr, ticket, nullptr});

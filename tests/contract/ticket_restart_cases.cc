@@ -247,8 +247,10 @@ CONTRACT_CASE("ticket shared: a delay is counted by the daemon that began it, or
   REQUIRE(orphans.report->delayed.size() == 1);
   CHECK(orphans.report->delayed[0].ticket->id == id);
   CHECK(here.Ripen(id, 1).kind == OutcomeKind::kDone);
-  CHECK(there.Ripen(id, 1).kind == OutcomeKind::kStale);
-  CHECK(there.Get().ticket->attempt == 2);
+  // On some engines who is taken for dead does nothing more: another one.
+  const Tickets elsewhere(&world, &world.OpenAnother("c"));
+  CHECK(elsewhere.Ripen(id, 1).kind == OutcomeKind::kStale);
+  CHECK(elsewhere.Get().ticket->attempt == 2);
 }
 
 CONTRACT_CASE("ticket shared: a worker moves to another daemon, and goes on") {

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,10 +21,15 @@ class Array {
     Separate();
     text_.append(digits, end);
   }
+  // A text in Postgres holds no zero byte: where one stands, it has the replacement character.
   void Add(std::string_view text) {
     Separate();
     text_ += '"';
     for (const char c : text) {
+      if (c == '\0') {
+        text_ += "\xef\xbf\xbd";
+        continue;
+      }
       if (c == '"' || c == '\\') text_ += '\\';
       text_ += c;
     }
@@ -38,6 +44,10 @@ class Array {
   std::string Take() {
     text_ += '}';
     return std::move(text_);
+  }
+  // An empty one is NULL, which costs the server nothing.
+  std::optional<std::string> TakeOrNull() {
+    return size_ == 0 ? std::nullopt : std::optional(Take());
   }
 
  private:

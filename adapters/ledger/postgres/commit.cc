@@ -8,66 +8,20 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/postgres/array.h"
+#include "adapters/ledger/postgres/commit_tickets.h"
+#include "adapters/ledger/postgres/fold.h"
 #include "adapters/ledger/postgres/message.h"
 
 namespace semaphored::postgres {
 namespace {
 
-using ledger::LeaseChange;
 using ledger::SemaphoreDelta;
 using ledger::SessionChange;
 using ledger::SessionPtr;
 using ledger::Transaction;
-using ledger::WaiterChange;
 
 constexpr size_t kNumbers = 4;  // Arguments of commit_1 that are numbers; they come first.
 constexpr size_t kArrays = 56;
-
-// All changes of one row in a batch, as one: from what it was to what it is.
-template <typename Row, typename Change>
-struct Folded {
-  Row before;
-  Row after;
-  EndCause cause = EndCause::kNone;
-  Row last;                                       // As it was when it ended.
-  std::vector<std::pair<Slots, EndCause>> parts;  // Given back while the rest stayed.
-};
-using FoldedLease = Folded<LeasePtr, LeaseChange>;
-
-const Id& IdOf(const LeaseChange& change) {
-  return (change.before ? change.before : change.after)->id;
-}
-const Id& IdOf(const WaiterChange& change) {
-  return (change.before ? change.before : change.after)->id;
-}
-const Id& IdOf(const SessionChange& change) {
-  return (change.before ? change.before : change.after)->id;
-}
-
-// In the order in which each was first spoken of.
-template <typename Row, typename Change>
-std::vector<Folded<Row, Change>> Fold(const std::vector<Change>& changes) {
-  std::vector<Folded<Row, Change>> folded;
-  absl::flat_hash_map<Id, size_t> places;
-  for (const Change& change : changes) {
-    const auto [at, is_new] = places.try_emplace(IdOf(change), folded.size());
-    if (is_new) folded.push_back({change.before, nullptr, EndCause::kNone, nullptr, {}});
-    Folded<Row, Change>& row = folded[at->second];
-    if constexpr (std::is_same_v<Change, LeaseChange>) {
-      row.cause = change.cause;
-      if (!change.after) row.last = change.before;
-      if (change.before && change.after &&
-          change.after->slots.size() < change.before->slots.size()) {
-        Slots gone;
-        std::ranges::set_difference(change.before->slots, change.after->slots,
-                                    std::back_inserter(gone));
-        row.parts.emplace_back(std::move(gone), EndCause::kReleased);
-      }
-    }
-    row.after = change.after;
-  }
-  return folded;
-}
 
 bool SameHost(const Lease& a, const Lease& b) { return a.host == b.host && a.epoch == b.epoch; }
 
@@ -79,7 +33,7 @@ class Builder {
     for (const HistoryRow& row : transaction.history) ended_[row.lease->id] = &row;
   }
 
-  Arguments Build(const CommitPlace& place);
+  CommitCall Build(const CommitPlace& place);
 
  private:
   void Add(const SemaphoreDelta& delta);
@@ -131,6 +85,7 @@ class Builder {
   Array a_client_, a_semaphore_, a_claim_, a_number_;
   Array f_client_, f_below_, forgotten_;
   Array t_node_, t_message_, t_news_;
+  TicketArguments tickets_;
 };
 
 void Builder::Grant(const SemaphoreDelta& delta, const FoldedLease& folded) {
@@ -196,9 +151,16 @@ void Builder::Add(const SemaphoreDelta& delta) {
     AddAll(&w_number_, {row.limit, settings.backfill, settings.longest_hold_ms,
                         settings.recall_grace_ms, settings.permits_per_holder, settings.waiters_max,
                         row.paused, row.destroying, row.created_at_unix_ms});
+    if (row.made_on_use) tickets_.AddMadeOnUse(row.name);
   }
   for (const FoldedLease& lease : Fold<LeasePtr>(delta.leases)) Add(delta, lease);
+  tickets_.AddTickets(delta);
   for (const auto& waiter : Fold<WaiterPtr>(delta.waiters)) {
+    if ((waiter.before && waiter.before->works) || (waiter.after && waiter.after->works)) {
+      tickets_.AddOffer(delta.name, waiter.before, waiter.after,
+                        client_id_(waiter.after ? waiter.after->request.client : 0));
+      continue;
+    }
     if (waiter.before) {
       d_semaphore_.Add(delta.name);
       d_order_.Add(Signed(waiter.before->order));
@@ -307,7 +269,7 @@ void Builder::AddConcerns() {
   }
 }
 
-Arguments Builder::Build(const CommitPlace& place) {
+CommitCall Builder::Build(const CommitPlace& place) {
   // In the order of their names: so batches never wait for each other in a circle.
   std::vector<const SemaphoreDelta*> deltas;
   for (const SemaphoreDelta& delta : transaction_.semaphores) deltas.push_back(&delta);
@@ -317,8 +279,9 @@ Arguments Builder::Build(const CommitPlace& place) {
   AddSessions();
   AddAnswers();
   AddConditions();
-  Arguments arguments = {std::to_string(place.node.number), std::to_string(place.node.incarnation),
-                         std::to_string(place.lane), std::to_string(place.number)};
+  CommitCall call;
+  call.arguments = {std::to_string(place.node.number), std::to_string(place.node.incarnation),
+                    std::to_string(place.lane), std::to_string(place.number)};
   // In the order of the function's arguments.
   const std::array<Array*, kArrays> arrays = {
       &moved_from_,  &s_name_,      &s_revision_, &s_kind_,      &s_next_order_, &w_name_,
@@ -331,27 +294,36 @@ Arguments Builder::Build(const CommitPlace& place) {
       &y_id_,        &y_client_,    &y_holder_,   &y_number_,    &a_client_,     &a_semaphore_,
       &a_claim_,     &a_number_,    &f_client_,   &f_below_,     &forgotten_,    &t_node_,
       &t_message_,   &t_news_};
-  // An empty one as NULL, which costs the server nothing.
-  for (Array* array : arrays) {
-    if (array->size() == 0) {
-      arguments.emplace_back(std::nullopt);
-    } else {
-      arguments.emplace_back(array->Take());
-    }
-  }
-  return arguments;
+  for (Array* array : arrays) call.arguments.push_back(array->TakeOrNull());
+  call.with_tickets = !tickets_.empty();
+  if (call.with_tickets) tickets_.Take(&call.arguments);
+  return call;
+}
+
+// "$from,…,$to"
+std::string Places(size_t from, size_t to) {
+  std::string places;
+  for (size_t i = from; i <= to; ++i) absl::StrAppend(&places, i == from ? "$" : ",$", i);
+  return places;
 }
 
 }  // namespace
 
 std::string CommitSql() {
-  std::string sql = "SELECT tokens, revisions, refusal FROM semaphored.commit_1(";
-  for (size_t i = 1; i <= kNumbers + kArrays; ++i) absl::StrAppend(&sql, i == 1 ? "$" : ",$", i);
-  return sql + ")";
+  return absl::StrCat("SELECT tokens, revisions, refusal FROM semaphored.commit_1(",
+                      Places(1, kNumbers + kArrays), ")");
 }
 
-Arguments CommitArguments(const Transaction& transaction, const CommitPlace& place,
-                          const std::function<const std::string&(uint32_t)>& client_id) {
+std::string CommitWithTicketsSql() {
+  constexpr size_t kBefore = kNumbers + kArrays;
+  return absl::StrCat(
+      "SELECT c.tokens, c.revisions, CASE c.refusal WHEN '' THEN semaphored.commit_tickets_1(",
+      Places(kBefore + 1, kBefore + TicketArguments::kCount),
+      ") ELSE c.refusal END FROM semaphored.commit_1(", Places(1, kBefore), ") AS c");
+}
+
+CommitCall CallFor(const Transaction& transaction, const CommitPlace& place,
+                   const std::function<const std::string&(uint32_t)>& client_id) {
   return Builder(transaction, client_id).Build(place);
 }
 
@@ -370,7 +342,7 @@ void TakeGiven(const std::string& tokens, const std::string& revisions, Transact
       const int64_t number = next_revision < revision.size() ? revision[next_revision++] : 0;
       delta->revision = static_cast<uint64_t>(number);
     }
-    for (const LeaseChange& change : delta->leases) {
+    for (const ledger::LeaseChange& change : delta->leases) {
       if (change.before || next_token == token.size()) continue;
       given[change.after->id] = static_cast<uint64_t>(token[next_token++]);
     }

@@ -1,4 +1,5 @@
-// A transaction of the ledger as the arguments of commit_1 (schema_1.sql).
+// A transaction of the ledger as the arguments of commit_1 (schema_1.sql), and of commit_tickets_1
+// (schema_3.sql) where it has to do with tickets.
 #pragma once
 
 #include <functional>
@@ -11,8 +12,11 @@
 
 namespace semaphored::postgres {
 
-// The statement that commits, for the schema "semaphored".
+// The statements that commit a batch, for the schema "semaphored". Both answer with tokens,
+// revisions and a refusal; the second, for a batch with tickets or offers, may fail with SM004
+// instead.
 std::string CommitSql();
+std::string CommitWithTicketsSql();
 
 struct CommitPlace {
   NodeRef node;
@@ -20,10 +24,15 @@ struct CommitPlace {
   uint64_t number = 0;  // Of the commits before.
 };
 
-// Its arguments. `client_id` gives the names of clients by number. Semaphores are sent in the order
-// of their names.
-Arguments CommitArguments(const ledger::Transaction& transaction, const CommitPlace& place,
-                          const std::function<const std::string&(uint32_t)>& client_id);
+struct CommitCall {
+  bool with_tickets = false;  // Which of the statements.
+  Arguments arguments;
+};
+
+// `client_id` gives the names of clients by number. Semaphores are sent in the order of their
+// names.
+CommitCall CallFor(const ledger::Transaction& transaction, const CommitPlace& place,
+                   const std::function<const std::string&(uint32_t)>& client_id);
 
 // Into the transaction, what the commit gave: tokens in the order in which leases were granted,
 // revisions of new semaphores in the order of their names.

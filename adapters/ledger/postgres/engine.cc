@@ -92,6 +92,7 @@ class PostgresEngine : public Engine {
     guarantees_.adapter = "postgres";
     guarantees_.permits_per_request_max = 10'000;
     guarantees_.lanes_max = url_.lanes;
+    guarantees_.durable_tickets = true;
     guarantees_.history = url_.history_rows > 0;
   }
 

@@ -30,6 +30,7 @@ absl::Status Pruner::PruneIfDue(std::chrono::steady_clock::time_point now, const
     // Also what became visible after higher numbers had gone.
     history_from_ = "0";
     look_for_ended_ = true;
+    Ask(query, "prune_offers", sql_->prune_offers, {});
   }
   Ask(query, "prune_parts", sql_->prune_parts, {});
   const bool more_history = PruneHistory(query);

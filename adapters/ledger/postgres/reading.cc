@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/postgres/array.h"
+#include "adapters/ledger/postgres/reader.h"
 #include "adapters/ledger/postgres/statements.h"
 #include "adapters/ledger/postgres/store.h"
 
@@ -37,41 +38,6 @@ uint32_t PostgresStore::ClientNumber(const std::string& client_id) {
   return at->second;
 }
 
-// One answer of kLoad, or sessions by themselves.
-class PostgresStore::Reader {
- public:
-  explicit Reader(PostgresStore* store) : store_(store) {}
-
-  void Add(const pqxx::row& row);
-  // `claim`, client, holder, numbers begin at this column.
-  SessionPtr AddSession(const pqxx::row& row, int id, int client, int holder, int numbers);
-  Image Take();
-
- private:
-  uint32_t Client(const std::string& client_id) {
-    const uint32_t number = store_->ClientNumber(client_id);
-    if (number != 0 && clients_.insert(number).second)
-      image_.clients.push_back({number, client_id, 0});
-    return number;
-  }
-  LoadedSemaphore& Semaphore(const std::string& name) {
-    const auto [at, is_new] = semaphores_.try_emplace(name, image_.semaphores.size());
-    if (is_new) image_.semaphores.emplace_back();
-    return image_.semaphores[at->second];
-  }
-  template <typename Row>
-  void ReadClaim(const pqxx::row& row, Row* claim);
-  void AddSemaphore(const pqxx::row& row);
-  void AddLease(const pqxx::row& row);
-  void AddWaiter(const pqxx::row& row);
-
-  PostgresStore* store_;
-  Image image_;
-  absl::flat_hash_set<uint32_t> clients_;
-  absl::flat_hash_map<std::string, size_t> semaphores_;
-  absl::flat_hash_map<Id, LeasePtr> leases_;
-};
-
 void PostgresStore::Reader::Add(const pqxx::row& row) {
   switch (*row[0].c_str()) {
     case 's':
@@ -79,7 +45,17 @@ void PostgresStore::Reader::Add(const pqxx::row& row) {
     case 'l':
       return AddLease(row);
     case 'w':
-      return AddWaiter(row);
+      return AddWaiter(row, /*works=*/false);
+    case 'o':
+      return AddWaiter(row, /*works=*/true);
+    case 't':
+      return AddTicket(row);
+    case 'k':
+      places_[row[1].as<std::string>()] = ReadNumbers(row[6].c_str());
+      return;
+    case 'c':
+      counts_[row[1].as<std::string>()] = ReadNumbers(row[6].c_str());
+      return;
     default:
       AddSession(row, 2, 4, 5, 6);
   }
@@ -100,6 +76,7 @@ void PostgresStore::Reader::AddSemaphore(const pqxx::row& row) {
   semaphore.next_order = static_cast<uint64_t>(n[8]);
   semaphore.revision = static_cast<uint64_t>(n[9]);
   semaphore.created_at_unix_ms = n[10];
+  semaphore.made_on_use = n[11] != 0;
 }
 
 template <typename Row>
@@ -132,9 +109,10 @@ void PostgresStore::Reader::AddLease(const pqxx::row& row) {
   lease->slots.push_back(static_cast<uint32_t>(n[0]));
 }
 
-void PostgresStore::Reader::AddWaiter(const pqxx::row& row) {
+void PostgresStore::Reader::AddWaiter(const pqxx::row& row, bool works) {
   const std::vector<int64_t> n = ReadNumbers(row[6].c_str());
   auto waiter = std::make_shared<Waiter>();
+  waiter->works = works;
   ReadClaim(row, waiter.get());
   waiter->order = static_cast<uint64_t>(n[0]);
   waiter->priority = static_cast<int32_t>(n[1]);
@@ -162,15 +140,19 @@ SessionPtr PostgresStore::Reader::AddSession(const pqxx::row& row, int id, int c
   return session;
 }
 
-Image PostgresStore::Reader::Take() {
-  // The longest hold is the semaphore's.
-  for (LoadedSemaphore& semaphore : image_.semaphores) {
-    for (const LeasePtr& lease : semaphore.leases) {
-      std::ranges::sort(lease->slots);
-      lease->longest_hold_ms = semaphore.row.settings.longest_hold_ms;
-    }
+void PostgresStore::Reader::SortSlots(LoadedSemaphore* semaphore) {
+  for (const LeasePtr& lease : semaphore->leases) {
+    std::ranges::sort(lease->slots);
+    // The longest hold is the semaphore's.
+    lease->longest_hold_ms = semaphore->row.settings.longest_hold_ms;
   }
-  return std::move(image_);
+}
+
+void PostgresStore::Reader::Finish() {
+  for (LoadedSemaphore& semaphore : image_.semaphores) {
+    SortSlots(&semaphore);
+    TakeTickets(&semaphore);
+  }
 }
 
 absl::StatusOr<Image> PostgresStore::LoadAll() {
@@ -178,12 +160,45 @@ absl::StatusOr<Image> PostgresStore::LoadAll() {
 }
 
 absl::StatusOr<Image> PostgresStore::Load(absl::Span<const std::string> names) {
+  // What is known of long queues is, rarely, found to be of no use: then all is read.
+  for (;;) {
+    Array wanted;
+    Array known;
+    bool anything_known = false;
+    for (const std::string& name : absl::flat_hash_set<std::string>(names.begin(), names.end())) {
+      const uint64_t revision = tickets_.Known(name);
+      anything_known = anything_known || revision != 0;
+      wanted.Add(name);
+      known.Add(static_cast<int64_t>(revision));
+    }
+    const Answered loaded = Query("load", sql_->load, {wanted.Take(), known.Take()});
+    if (!loaded.ok) return loaded.failure.status;
+    Reader reader(this);
+    for (const auto& row : loaded.rows) reader.Add(row);
+    reader.Finish();
+    if (reader.again() && anything_known) {
+      tickets_.Clear();
+      continue;
+    }
+    for (const std::string& name : names) {
+      if (!reader.Has(name)) tickets_.Forget(name);
+    }
+    return reader.Take();
+  }
+}
+
+absl::StatusOr<Image> PostgresStore::Look(absl::Span<const std::string> names) {
   Array wanted;
-  for (const std::string& name : names) wanted.Add(name);
-  const Answered loaded = Query("load", sql_->load, {wanted.Take()});
+  Array known;
+  for (const std::string& name : names) {
+    wanted.Add(name);
+    known.Add(int64_t{0});
+  }
+  const Answered loaded = Query("look", sql_->look, {wanted.Take(), known.Take()});
   if (!loaded.ok) return loaded.failure.status;
   Reader reader(this);
   for (const auto& row : loaded.rows) reader.Add(row);
+  reader.FinishLook();
   return reader.Take();
 }
 

@@ -11,7 +11,7 @@ namespace semaphored::postgres {
 namespace {
 
 // Each takes a database from the version of its index to the next.
-constexpr std::array<const char*, kSchemaVersion> kMigrations = {kSchema1, kSchema2};
+constexpr std::array<const char*, kSchemaVersion> kMigrations = {kSchema1, kSchema2, kSchema3};
 
 struct Version {
   bool exists = false;
@@ -44,6 +44,31 @@ absl::Status Judge(const Version& version, const std::string& schema) {
                      version.oldest_daemon, " or later; this one knows ", kSchemaVersion));
   }
   return absl::OkStatus();
+}
+
+// From version `from` to the next, in a transaction of its own: what one has locked no daemon that
+// is at work waits for while the next waits for that daemon.
+absl::Status Migrate(Connection& connection, const std::string& schema, int from) {
+  // An existing schema needs no right to make one.
+  std::string step = ForSchema(kMigrations[from], schema);
+  const Answered there =
+      connection.Run(absl::StrCat("SELECT to_regnamespace('", schema, "') IS NOT NULL"));
+  if (!there.ok) return there.failure.status;
+  if (there.rows[0][0].as<bool>()) {
+    step = absl::StrReplaceAll(step,
+                               {{absl::StrCat("CREATE SCHEMA IF NOT EXISTS ", schema, ";"), ""}});
+  }
+  if (Answered begun = connection.Run("BEGIN"); !begun.ok) return begun.failure.status;
+  const Answered done = connection.Run(step);
+  if (!done.ok) {
+    if (done.failure.state != "42501") return done.failure.status;
+    return absl::PermissionDeniedError(absl::StrCat(
+        done.failure.status.message(), ": to make the schema ", schema,
+        " this user needs CREATE on the database, or on the schema if it exists; or run what "
+        "`semaphored schema --print` prints as its owner"));
+  }
+  const Answered committed = connection.Run("COMMIT");
+  return committed.ok ? absl::OkStatus() : committed.failure.status;
 }
 
 }  // namespace
@@ -85,32 +110,13 @@ absl::Status PrepareSchema(Connection& connection, const std::string& schema, bo
     connection.Run("ROLLBACK; SELECT pg_advisory_unlock" + lock);
     return status;
   };
-  if (Answered begun = connection.Run("BEGIN"); !begun.ok) return give_up(begun.failure.status);
   version = ReadVersion(connection, schema);
   if (!version.ok()) return give_up(version.status());
   for (int from = version->exists ? version->version : 0; from < kSchemaVersion; ++from) {
-    // An existing schema needs no right to make one.
-    std::string step = ForSchema(kMigrations[from], schema);
-    const Answered there =
-        connection.Run(absl::StrCat("SELECT to_regnamespace('", schema, "') IS NOT NULL"));
-    if (!there.ok) return give_up(there.failure.status);
-    if (there.rows[0][0].as<bool>()) {
-      step = absl::StrReplaceAll(step,
-                                 {{absl::StrCat("CREATE SCHEMA IF NOT EXISTS ", schema, ";"), ""}});
-    }
-    const Answered done = connection.Run(step);
-    if (!done.ok) {
-      absl::Status status = done.failure.status;
-      if (done.failure.state == "42501") {
-        status = absl::PermissionDeniedError(absl::StrCat(
-            status.message(), ": to make the schema ", schema,
-            " this user needs CREATE on the database, or on the schema if it exists; or run what "
-            "`semaphored schema --print` prints as its owner"));
-      }
-      return give_up(status);
-    }
+    if (absl::Status status = Migrate(connection, schema, from); !status.ok())
+      return give_up(std::move(status));
   }
-  if (Answered done = connection.Run("COMMIT; SELECT pg_advisory_unlock" + lock); !done.ok)
+  if (Answered done = connection.Run("SELECT pg_advisory_unlock" + lock); !done.ok)
     return done.failure.status;
   version = ReadVersion(connection, schema);
   return version.ok() ? Judge(*version, schema) : version.status();

@@ -11,7 +11,7 @@
 
 namespace semaphored::postgres {
 
-inline constexpr int kSchemaVersion = 2;
+inline constexpr int kSchemaVersion = 3;
 
 // What `semaphored schema --print` shows: everything, for an empty database.
 std::string SchemaSql(const std::string& schema);

@@ -8,36 +8,71 @@
 
 namespace semaphored::postgres {
 
-// One statement, so one snapshot: rows of four kinds. s: a semaphore; l: a slot of a lease; w: a
-// waiter; n: a session that they speak of.
-inline constexpr char kLoad[] = R"sql(
-  WITH wanted AS MATERIALIZED (SELECT DISTINCT name FROM unnest($1::text[]) AS name),
+// One statement, so one snapshot: rows of several kinds. s: a semaphore; l: a slot of a lease; w: a
+// waiter; o: an offer, where its session is still there; n: a session that they speak of.
+inline constexpr char kLoadClaims[] = R"sql(
+  WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::text[], $2::bigint[]) AS wanted(name, known)),
   l AS MATERIALIZED (
     SELECT l.* FROM wanted, LATERAL (
       SELECT * FROM semaphored.leases o WHERE o.semaphore = wanted.name AND o.completed_at IS NULL AND o.timed_out_at IS NULL
       OFFSET 0) AS l),
   w AS MATERIALIZED (
-    SELECT w.* FROM wanted, LATERAL (SELECT * FROM semaphored.waiters o WHERE o.semaphore = wanted.name OFFSET 0) AS w)
+    SELECT w.*, 'w' AS kind FROM wanted, LATERAL (SELECT * FROM semaphored.waiters o WHERE o.semaphore = wanted.name OFFSET 0) AS w
+    UNION ALL
+    SELECT w.*, 'o' FROM wanted, LATERAL (SELECT * FROM semaphored.offers o WHERE o.semaphore = wanted.name OFFSET 0) AS w
+      WHERE w.session = w.claim OR EXISTS (SELECT 1 FROM semaphored.sessions s WHERE s.id = w.session))
   SELECT 's', s.name, NULL::uuid, NULL::uuid, '', '',
          ARRAY[s.permits, s.backfill::int, s.longest_hold_ms, s.recall_grace_ms, s.permits_per_holder, s.waiters_max,
-               s.paused::int, s.destroying::int, s.next_order, s.revision, (extract(epoch FROM s.created_at) * 1000)::bigint]
+               s.paused::int, s.destroying::int, s.next_order, s.revision, (extract(epoch FROM s.created_at) * 1000)::bigint,
+               s.made_on_use::int], ''
     FROM wanted, LATERAL (SELECT * FROM semaphored.semaphores o WHERE o.name = wanted.name OFFSET 0) AS s
   UNION ALL
   SELECT 'l', l.semaphore, l.claim, l.session, l.client_id, l.holder,
          ARRAY[l.slot, CASE l.kind WHEN 's' THEN 1 ELSE 0 END, l.token, l.permits, l.sequence, l.node, l.incarnation, l.epoch,
                l.ttl_ms, l.priority, l.queue_order, l.recall_reason, l.recall_grace_ms,
-               (extract(epoch FROM l.created_at) * 1000)::bigint]
+               (extract(epoch FROM l.created_at) * 1000)::bigint], ''
     FROM l
   UNION ALL
-  SELECT 'w', w.semaphore, w.claim, w.session, w.client_id, w.holder,
+  SELECT w.kind, w.semaphore, w.claim, w.session, w.client_id, w.holder,
          ARRAY[w.queue_order, w.priority, w.permits, w.sequence, w.node, w.incarnation, w.epoch, w.ttl_ms,
-               (extract(epoch FROM w.queued_at) * 1000)::bigint]
+               (extract(epoch FROM w.queued_at) * 1000)::bigint], ''
     FROM w
   UNION ALL
   SELECT 'n', '', s.id, s.id, s.client_id, s.holder,
-         ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int]
+         ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int], ''
     FROM (SELECT l.session FROM l WHERE l.session <> l.claim UNION SELECT w.session FROM w WHERE w.session <> w.claim) AS x
     , LATERAL (SELECT * FROM semaphored.sessions o WHERE o.id = x.session OFFSET 0) AS s)sql";
+
+// … t: a ticket that has changed since the revision that is known, 0: all; k: where one is known,
+// the places of all tickets that there are.
+inline constexpr char kLoadTickets[] = R"sql(
+  UNION ALL
+  SELECT 't', t.semaphore, t.ticket, t.lease, t.content_type, t.trace,
+         ARRAY[t.queue_order, t.priority, t.state, t.attempt, t.delay_ms, t.delays, t.node, t.incarnation, t.max_attempts,
+               t.back_off_initial_ms, t.back_off_percent, t.back_off_max_ms, t.payload_bytes,
+               (extract(epoch FROM t.enqueued_at) * 1000)::bigint],
+         CASE WHEN t.reasons = '[]' THEN '' ELSE t.reasons::text END
+    FROM wanted, LATERAL (
+      SELECT * FROM semaphored.tickets o WHERE o.semaphore = wanted.name AND o.changed > wanted.known OFFSET 0) AS t
+  UNION ALL
+  SELECT 'k', wanted.name, NULL, NULL, '', '',
+         ARRAY(SELECT o.queue_order FROM semaphored.tickets o WHERE o.semaphore = wanted.name), ''
+    FROM wanted WHERE wanted.known > 0)sql";
+
+// … c: how many tickets there are in each state, from 1 on.
+inline constexpr char kLookTickets[] = R"sql(
+  UNION ALL
+  SELECT 'c', wanted.name, NULL, NULL, '', '', c.counts, ''
+    FROM wanted, LATERAL (
+      SELECT ARRAY[count(*) FILTER (WHERE o.state = 1), count(*) FILTER (WHERE o.state = 2),
+                   count(*) FILTER (WHERE o.state = 3), count(*) FILTER (WHERE o.state = 4)] AS counts
+        FROM semaphored.tickets o WHERE o.semaphore = wanted.name OFFSET 0) AS c)sql";
+
+// As hexadecimal text, in the order in which they are asked for; NULL: it is not there.
+inline constexpr char kPayloads[] = R"sql(
+  SELECT encode(p.payload, 'hex') FROM unnest($1::uuid[]) WITH ORDINALITY AS q(ticket, place)
+    LEFT JOIN LATERAL (SELECT o.payload FROM semaphored.payloads o WHERE o.ticket = q.ticket OFFSET 0) AS p ON true
+    ORDER BY q.place)sql";
 
 inline constexpr char kChanged[] = R"sql(
   SELECT t.name FROM unnest($1::text[], $2::bigint[]) AS t(name, revision)
@@ -82,7 +117,8 @@ inline constexpr char kSession[] = R"sql(
 inline constexpr char kSessionSemaphores[] = R"sql(
   SELECT semaphore FROM semaphored.leases WHERE session = $1::uuid AND session <> claim AND completed_at IS NULL
       AND timed_out_at IS NULL
-  UNION SELECT semaphore FROM semaphored.waiters WHERE session = $1::uuid AND session <> claim)sql";
+  UNION SELECT semaphore FROM semaphored.waiters WHERE session = $1::uuid AND session <> claim
+  UNION SELECT semaphore FROM semaphored.offers WHERE session = $1::uuid AND session <> claim)sql";
 
 // Before what hangs on dead daemons is read: they can write nothing from here on.
 inline constexpr char kEndLanes[] = R"sql(
@@ -107,7 +143,15 @@ inline constexpr char kHostedSemaphores[] = R"sql(
     WHERE l.session = l.claim AND l.completed_at IS NULL AND l.timed_out_at IS NULL
   UNION
   SELECT w.semaphore FROM semaphored.waiters w JOIN dead d ON w.node = d.node AND w.incarnation <= d.incarnation
-    WHERE w.session = w.claim)sql";
+    WHERE w.session = w.claim
+  UNION
+  SELECT o.semaphore FROM semaphored.offers o JOIN gone ON o.session = gone.id WHERE o.session <> o.claim
+  UNION
+  SELECT o.semaphore FROM semaphored.offers o JOIN dead d ON o.node = d.node AND o.incarnation <= d.incarnation
+    WHERE o.session = o.claim
+  UNION
+  SELECT t.semaphore FROM semaphored.tickets t JOIN dead d ON t.node = d.node AND t.incarnation <= d.incarnation
+    WHERE t.delay_ms > 0)sql";
 
 inline constexpr char kNames[] = R"sql(
   SELECT name FROM semaphored.semaphores WHERE name > $1 COLLATE "C" AND starts_with(name, $2) ORDER BY name LIMIT $3)sql";
@@ -136,7 +180,8 @@ inline constexpr char kWithheld[] = R"sql(
          CASE WHEN withheld THEN greatest(withheld_ms, COALESCE((
              SELECT max(ttl_ms) FROM semaphored.leases WHERE kind = 'd' OR (completed_at IS NULL AND timed_out_at IS NULL)), 0),
            COALESCE((SELECT max(ttl_ms) FROM semaphored.sessions), 0),
-           COALESCE((SELECT max(ttl_ms) FROM semaphored.waiters), 0)) ELSE 0 END,
+           COALESCE((SELECT max(ttl_ms) FROM semaphored.waiters), 0),
+           COALESCE((SELECT max(ttl_ms) FROM semaphored.offers), 0)) ELSE 0 END,
          secret
     FROM semaphored.store)sql";
 
@@ -179,7 +224,13 @@ inline constexpr char kDropLives[] = R"sql(
 inline constexpr char kPruneClients[] = R"sql(
   DELETE FROM semaphored.clients c WHERE NOT EXISTS (SELECT 1 FROM semaphored.requests r WHERE r.client_id = c.client_id))sql";
 
+// Offers of sessions that have gone; what is left of those that a daemon without tickets has ended.
+inline constexpr char kPruneOffers[] = R"sql(
+  DELETE FROM semaphored.offers o WHERE o.session <> o.claim
+    AND NOT EXISTS (SELECT 1 FROM semaphored.sessions s WHERE s.id = o.session))sql";
+
 // A daemon that is dead and of whom nothing is left. If it comes back it gets another number.
+// (Those whom tickets and offers name are kept by a trigger.)
 inline constexpr char kDropNodes[] = R"sql(
   DELETE FROM semaphored.nodes n WHERE n.number = ANY ($1::integer[]) AND n.dead
     AND NOT EXISTS (SELECT 1 FROM semaphored.lanes l WHERE l.node = n.number)
@@ -191,7 +242,10 @@ inline constexpr char kDropNodes[] = R"sql(
 struct Statements {
   explicit Statements(const std::string& schema)
       : commit(ForSchema(CommitSql(), schema)),
-        load(ForSchema(kLoad, schema)),
+        commit_tickets(ForSchema(CommitWithTicketsSql(), schema)),
+        load(ForSchema(std::string(kLoadClaims) + kLoadTickets, schema)),
+        look(ForSchema(std::string(kLoadClaims) + kLookTickets, schema)),
+        payloads(ForSchema(kPayloads, schema)),
         changed(ForSchema(kChanged, schema)),
         settle(ForSchema(kSettle, schema)),
         given(ForSchema(kGiven, schema)),
@@ -215,11 +269,12 @@ struct Statements {
         prune_answers(ForSchema(kPruneAnswers, schema)),
         drop_lives(ForSchema(kDropLives, schema)),
         prune_clients(ForSchema(kPruneClients, schema)),
+        prune_offers(ForSchema(kPruneOffers, schema)),
         drop_nodes(ForSchema(kDropNodes, schema)) {}
-  std::string commit, load, changed, settle, given, tokens, lock, busy, answers, session,
-      session_semaphores, end_lanes, hosted_sessions, hosted_semaphores, names, history,
-      end_foreign, withheld, withheld_over, prune, prune_parts, ended_lives, prune_answers,
-      drop_lives, prune_clients, drop_nodes;
+  std::string commit, commit_tickets, load, look, payloads, changed, settle, given, tokens, lock,
+      busy, answers, session, session_semaphores, end_lanes, hosted_sessions, hosted_semaphores,
+      names, history, end_foreign, withheld, withheld_over, prune, prune_parts, ended_lives,
+      prune_answers, drop_lives, prune_clients, prune_offers, drop_nodes;
 };
 
 }  // namespace semaphored::postgres

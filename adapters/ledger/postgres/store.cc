@@ -85,6 +85,8 @@ absl::Status PostgresStore::Ready() {
       connection_->Listen(absl::StrCat(options_.schema, "_", options_.self.number));
   if (!status.ok()) return status;
   if (absl::Status read = ReadWithheld(); !read.ok()) return read;
+  // It may be another server, without the last commits of the first.
+  tickets_.Clear();
   life_ = connection_->life();
   missed_ = true;
   return absl::OkStatus();
@@ -186,6 +188,8 @@ void PostgresStore::Forget(const Transaction& transaction) {
 }
 
 void PostgresStore::ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) {
+  // Asked at each sweep: a queue that nobody here has looked at for some is not kept either.
+  tickets_.Age();
   if (names_.size() < 2 * clients_kept_) return;
   absl::erase_if(names_, [&](const auto& client) {
     if (in_use(client.first)) return false;
@@ -205,12 +209,14 @@ CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
   if (!locked) {
     if (absl::Status status = Restrained(); !status.ok()) return Failed(std::move(status));
   }
-  const Arguments arguments =
-      CommitArguments(transaction, {options_.self, options_.lane, commits_},
-                      [this](uint32_t number) -> const std::string& { return ClientName(number); });
+  const CommitCall call =
+      CallFor(transaction, {options_.self, options_.lane, commits_},
+              [this](uint32_t number) -> const std::string& { return ClientName(number); });
   if (absl::Status status = Ready(); !status.ok()) return Failed(std::move(status));
   const bool in_transaction = in_transaction_;
-  Answered answered = Query("commit", sql_->commit, arguments);
+  Answered answered = call.with_tickets
+                          ? Query("commit_tickets", sql_->commit_tickets, call.arguments)
+                          : Query("commit", sql_->commit, call.arguments);
   if (!answered.ok) {
     CommitResult result = Judge(transaction, answered.failure);
     // What was sent inside a transaction is not committed before its COMMIT is.
@@ -253,7 +259,10 @@ CommitResult PostgresStore::Judge(const Transaction& transaction, const Failure&
     // Somebody has changed rows past the revision: everything is read anew.
     CommitResult result;
     result.kind = CommitResult::Kind::kLost;
-    for (const SemaphoreDelta& delta : transaction.semaphores) result.stale.push_back(delta.name);
+    for (const SemaphoreDelta& delta : transaction.semaphores) {
+      result.stale.push_back(delta.name);
+      tickets_.Forget(delta.name);
+    }
     return result;
   }
   if (failure.state == "55P03") return FindBusy(transaction, failure.status);

@@ -1,6 +1,8 @@
-// The ledger's rows in Postgres, which any number of daemons share; schema_1.sql has the tables.
+// The ledger's rows in Postgres, which any number of daemons share; schema_1.sql and
+// schema_3.sql have the tables.
 //
 // Commit is one call of commit_1, a function in the database: one round trip, all conditions in it.
+// (And of commit_tickets_1, in the same statement, for a batch that has to do with tickets.)
 // It first raises this lane's number from n to n + 1. So Settle can find out what became of a
 // commit whose answer was lost: it raises the number itself. If that works the lost commit can
 // never land; if it does not, it has landed, and the lane's row has what it gave. (A commit that is
@@ -21,6 +23,7 @@
 #include "adapters/ledger/postgres/commit.h"
 #include "adapters/ledger/postgres/connection.h"
 #include "adapters/ledger/postgres/pruning.h"
+#include "adapters/ledger/postgres/ticket_cache.h"
 #include "adapters/ledger/store.h"
 
 namespace semaphored::postgres {
@@ -49,10 +52,13 @@ class PostgresStore : public ledger::LedgerStore {
   const Guarantees& guarantees() const override { return guarantees_; }
   absl::StatusOr<ledger::Image> LoadAll() override;
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
+  // Of tickets only how many there are in each state: they tell nothing else.
+  absl::StatusOr<ledger::Image> Look(absl::Span<const std::string> names) override;
   absl::StatusOr<std::vector<std::string>> Changed(
       absl::Span<const SemaphoreRow* const> semaphores) override;
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
+  absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets) override;
   absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
                                                            const std::string& client_id) override;
   absl::StatusOr<std::vector<Found>> FindAnswers(absl::Span<const ledger::AskedRequest> requests,
@@ -110,6 +116,7 @@ class PostgresStore : public ledger::LedgerStore {
   absl::flat_hash_map<uint32_t, std::string> names_;
   uint32_t next_number_ = 1u << 31;
   size_t clients_kept_ = 1000;                   // Of those; see ForgetClientsBut.
+  TicketCache tickets_;                          // What this connection has read.
   const std::unique_ptr<const Statements> sql_;  // For this schema.
   Pruner pruner_;
 };
