@@ -40,9 +40,11 @@ absl::Status LedgerAdapter::Need(const Command& command, std::vector<std::string
     absl::StatusOr<LedgerStore::SessionAt> at = store_->LoadSession(*session);
     if (!at.ok()) return at.status();
     SeeSession(*session, std::move(at->session));
-    // To acquire, only the session must be there. What it has elsewhere is other lanes' to look
-    // after: here it would be a condition of the commit, and its end would be told twice.
-    if (!std::holds_alternative<AcquireCommand>(command)) {
+    // To acquire or to take, only the session must be there. What it has elsewhere is other lanes'
+    // to look after: here it would be a condition of the commit, and its end would be told twice.
+    const bool only_session = std::holds_alternative<AcquireCommand>(command) ||
+                              std::holds_alternative<TakeCommand>(command);
+    if (!only_session) {
       for (std::string& each : at->semaphores) names.push_back(std::move(each));
     }
   }

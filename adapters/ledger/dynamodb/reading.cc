@@ -34,8 +34,14 @@ absl::Status NotOfOneMoment(const std::string& name) {
 
 absl::Status ByHand(const std::string& name) {
   return absl::DataLossError(absl::StrCat(
-      "dynamodb: ", name, ": its leases and waiters are not those that its HEAD has counted: ",
-      "somebody has changed items by hand. See what stands there, then: semctl prune ", name));
+      "dynamodb: ", name, ": its leases, waiters and tickets are not those that its HEAD has ",
+      "counted: somebody has changed items by hand. See what stands there, then: semctl prune ",
+      name));
+}
+
+ledger::LoadedSemaphore LoadedOf(Folder folder) {
+  return {std::move(folder.head.row), std::move(folder.leases), std::move(folder.waiters),
+          std::move(folder.tickets)};
 }
 
 }  // namespace
@@ -59,7 +65,10 @@ Folder DynamoStore::ReadFolder(const std::string& name, const std::vector<json>&
       } else if (absl::StartsWith(sort, kLeases)) {
         folder.leases.push_back(ReadLease(item, ClientNumbers()));
         digest ^= DigestOf(*folder.leases.back(), folder.leases.back()->token);
-      } else if (absl::StartsWith(sort, kQueue)) {
+      } else if (absl::StartsWith(sort, kQueue) && IsTicket(item)) {
+        folder.tickets.push_back(ReadTicket(item));
+        digest ^= DigestOf(*folder.tickets.back());
+      } else if (absl::StartsWith(sort, kQueue) || absl::StartsWith(sort, kOffers)) {
         folder.waiters.push_back(ReadWaiter(item, ClientNumbers()));
         digest ^= DigestOf(*folder.waiters.back());
       }
@@ -128,6 +137,9 @@ void DynamoStore::Keep(const Folder& folder) {
   known.history_number = folder.head.history_number;
   for (const LeasePtr& lease : folder.leases) AddOwn(&known, *lease, /*waits=*/false);
   for (const WaiterPtr& waiter : folder.waiters) AddOwn(&known, *waiter, /*waits=*/true);
+  for (const TicketPtr& ticket : folder.tickets) {
+    if (IsCountedHere(*ticket)) AddCounted(&known, ticket->id);
+  }
 }
 
 absl::StatusOr<Image> DynamoStore::LoadAll() {
@@ -149,8 +161,7 @@ absl::StatusOr<Image> DynamoStore::Load(absl::Span<const std::string> names) {
       if (!folder.damage.ok()) {
         image.damaged.emplace_back(folder.name, folder.damage);
       } else if (folder.exists) {
-        image.semaphores.push_back(
-            {folder.head.row, std::move(folder.leases), std::move(folder.waiters)});
+        image.semaphores.push_back(LoadedOf(std::move(folder)));
       }
     }
     AddClients(&image);
@@ -167,8 +178,7 @@ absl::StatusOr<Image> DynamoStore::Look(absl::Span<const std::string> names) {
   Image image;
   for (Folder& folder : *folders) {
     if (!folder.exists || !folder.damage.ok()) continue;
-    image.semaphores.push_back(
-        {folder.head.row, std::move(folder.leases), std::move(folder.waiters)});
+    image.semaphores.push_back(LoadedOf(std::move(folder)));
   }
   return image;
 }
@@ -214,6 +224,29 @@ absl::Status DynamoStore::ReadFloors() {
     }
   }
   return absl::OkStatus();
+}
+
+// ---- payloads ----
+
+absl::StatusOr<std::vector<PayloadPtr>> DynamoStore::ReadPayloads(
+    absl::Span<const TicketAt> tickets) {
+  std::map<Key, PayloadPtr> payloads;
+  for (const TicketAt& at : tickets) payloads[PayloadKey(at.semaphore, at.ticket)] = nullptr;
+  std::vector<Key> keys;
+  for (const auto& [key, payload] : payloads) keys.push_back(key);
+  const absl::StatusOr<std::vector<json>> items = GetItems(&client_, table_, keys, {}, Deadline());
+  if (!items.ok()) return items.status();
+  for (const json& item : *items) {
+    try {
+      payloads[KeyOf(item)] = ReadPayload(item);
+    } catch (const std::exception&) {
+      return absl::DataLossError("dynamodb: the payload of a ticket is not understood");
+    }
+  }
+  std::vector<PayloadPtr> found;
+  found.reserve(tickets.size());
+  for (const TicketAt& at : tickets) found.push_back(payloads[PayloadKey(at.semaphore, at.ticket)]);
+  return found;
 }
 
 // ---- sessions and clients ----
