@@ -17,7 +17,8 @@ namespace {
 // each.
 constexpr uint32_t kPermitsPerRequestMax = 10'000;
 // A waiter that is let in is up to four items: its place, its lease, its client's answer, and its
-// session, which must still be where it was.
+// session, which must still be where it was. So is a ticket that is given out: itself, the offer,
+// the lease and the worker's session.
 constexpr uint32_t kGrantsPerCommitMax = 20;
 // A queue is read whole, a page of 1 MB (some 3,000 waiters) after the other.
 constexpr uint32_t kWaitersMax = 20'000;

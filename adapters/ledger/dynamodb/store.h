@@ -123,6 +123,9 @@ class DynamoStore : public ledger::LedgerStore {
                                                   bool for_show = false);
   Folder ReadFolder(const std::string& name, const std::vector<json>& items);
   void Keep(const Folder& folder);
+  void KeepShown(const ledger::LoadedSemaphore& semaphore);
+  // One for each name; 0: there is none, or it is not understood.
+  absl::StatusOr<std::vector<uint64_t>> ReadRevisions(absl::Span<const std::string> names);
   // NOT_FOUND: a claim's session is not there.
   absl::Status ReadSessions(const std::vector<Folder>& folders, ledger::Image* image);
   absl::StatusOr<std::vector<ledger::SessionPtr>> ReadRows(const std::vector<Id>& sessions);
@@ -171,6 +174,8 @@ class DynamoStore : public ledger::LedgerStore {
   std::array<uint64_t, kFloorCount> floors_{};
 
   absl::flat_hash_map<std::string, Known> known_;
+  absl::flat_hash_map<std::string, ledger::LoadedSemaphore> shown_;
+  size_t shown_rows_ = 0;
   absl::flat_hash_map<Id, ledger::SessionPtr> sessions_;
   // Of which session it is written that it may have claims in which semaphore.
   absl::flat_hash_map<Id, absl::flat_hash_set<std::string>> indexed_;
