@@ -246,6 +246,7 @@ void DynamoStore::Writer::Win(Transaction* transaction) {
   for (auto& [id, session] : sessions_) {
     if (session) {
       store_->sessions_[id] = session;
+      store_->CountAnew(id);
       continue;
     }
     store_->sessions_.erase(id);

@@ -94,12 +94,14 @@ class DynamoStore : public ledger::LedgerStore {
  private:
   class Writer;  // commit.h
 
-  // A claim of which this daemon is to be told; or what this node hosts, in this life or an earlier
-  // one: a detached claim, or a ticket whose delay it counts.
+  // A claim of which this daemon is to be told; one that may become so, when its session comes
+  // here; or what this node hosts, in this life or an earlier one: a detached claim, or a ticket
+  // whose delay it counts.
   struct OwnClaim {
     bool is_here = false;
     bool waits = false;
     bool hosted = false;
+    Id session = {};  // Empty: it has none but itself.
   };
   struct Known {
     uint64_t revision = 0;  // 0: there is none.
@@ -147,6 +149,8 @@ class DynamoStore : public ledger::LedgerStore {
   bool IsHere(const Claim& claim) const;
   void AddOwn(Known* known, const Claim& claim, bool waits);
   void RemoveOwn(Known* known, const Id& claim);
+  // The session may have come here, or gone.
+  void CountAnew(const Id& session);
   bool IsCountedHere(const Ticket& ticket) const;
   void AddCounted(Known* known, const Id& ticket) { known->own[ticket] = {false, false, true}; }
   void TellInterest() { ear_.Tell(waiting_, holding_); }

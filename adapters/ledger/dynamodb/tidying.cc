@@ -35,8 +35,8 @@ void DynamoStore::AddOwn(Known* known, const Claim& claim, bool waits) {
   RemoveOwn(known, claim.id);
   const bool is_here = IsHere(claim);
   const bool of_node = claim.detached() && claim.host.number == options_.self.number;
-  if (!is_here && !of_node) return;
-  known->own[claim.id] = {is_here, waits, of_node};
+  if (claim.detached() && !is_here && !of_node) return;
+  known->own[claim.id] = {is_here, waits, of_node, claim.detached() ? Id{} : claim.session};
   if (is_here) ++(waits ? waiting_ : holding_);
 }
 
@@ -45,6 +45,24 @@ void DynamoStore::RemoveOwn(Known* known, const Id& claim) {
   if (found == known->own.end()) return;
   if (found->second.is_here) --(found->second.waits ? waiting_ : holding_);
   known->own.erase(found);
+}
+
+void DynamoStore::CountAnew(const Id& session) {
+  const auto names = indexed_.find(session);
+  const auto row = sessions_.find(session);
+  if (names == indexed_.end() || row == sessions_.end()) return;
+  const bool is_here = row->second->host == options_.self;
+  for (const std::string& name : names->second) {
+    const auto known = known_.find(name);
+    if (known == known_.end()) continue;
+    for (auto& [id, own] : known->second.own) {
+      if (own.session != session || own.is_here == is_here) continue;
+      own.is_here = is_here;
+      size_t& count = own.waits ? waiting_ : holding_;
+      if (is_here) ++count;
+      if (!is_here) --count;
+    }
+  }
 }
 
 bool DynamoStore::IsCountedHere(const Ticket& ticket) const {
