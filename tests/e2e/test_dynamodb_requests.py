@@ -130,7 +130,8 @@ class Requests(DynamoCase):
             worker.finish(worker.assignment())
         count = count_of(each for each in proxy.asked[before:] if not each.beats())
         print(f"\n{CYCLES} tickets: {count}", flush=True)
-        self.assertLessEqual(count.pop("Query MAIL", 0), 1)
+        # Who stands ready anew asks for word anew.
+        self.assertLessEqual(count.pop("Query MAIL", 0), CYCLES + 1)
         self.assertLessEqual(count.pop("TransactWriteItems"), 2 * CYCLES + 1)
         self.assertEqual(count.pop("BatchGetItem"), CYCLES)  # The payload.
         self.assertEqual(count, {})

@@ -33,11 +33,11 @@ class Tickets(DynamoCase):
     def test_a_worker_of_the_other_daemon_gets_it(self):
         worker = self.worker(self.b)
         client = self.a.client()
-        tickets = [enqueue(client, "deploy/prod", PAYLOAD + bytes([number])) for number in range(3)]
+        tickets = [enqueue(client, "deploy/prod", bytes([number]) + PAYLOAD[1:]) for number in range(3)]
         seen = []
         for number in range(3):
             given = worker.assignment()
-            self.assertEqual(given.payload, PAYLOAD + bytes([number]))
+            self.assertEqual(given.payload, bytes([number]) + PAYLOAD[1:])
             self.assertEqual(given.attempt, 1)
             seen.append(given.ticket_id)
             worker.finish(given)

@@ -1,5 +1,6 @@
 """A worker that is nothing but the generated stub, and enqueues what others carry out."""
 
+import collections
 import itertools
 import queue
 import threading
@@ -21,6 +22,8 @@ class WorkStream:
     def __init__(self, client, ttl_ms=2000, **open_fields):
         self._requests = queue.Queue()
         self._sequence = itertools.count(1)
+        self._assignments = collections.deque()
+        self._results = {}  # By sequence.
         self._ended = threading.Event()
         self.client_id = open_fields.setdefault("client_id", client.client_id)
         self.send(open=pb.OpenWork(ttl_ms=ttl_ms, **open_fields))
@@ -38,17 +41,24 @@ class WorkStream:
     def send(self, **fields):
         self._requests.put(pb.WorkRequest(**fields))
 
+    def _read_until(self, condition, what, bound_s):
+        """Keeps what else comes meanwhile: one message may have a result and the next ticket."""
+        while not condition():
+            message = self.reader.until(lambda m: m.assignments or m.results, what, bound_s)
+            self._assignments.extend(message.assignments)
+            self._results.update({each.sequence: each for each in message.results})
+
     def assignment(self, bound_s=BOUND_S):
-        return self.reader.until(lambda m: m.assignments, "an assignment", bound_s).assignments[0]
+        self._read_until(lambda: self._assignments, "an assignment", bound_s)
+        return self._assignments.popleft()
 
     def finish(self, assignment, **result):
         """Says what has become of it; the answer, which is no refusal."""
         sequence = next(self._sequence)
         self.send(finished=[pb.FinishTicket(sequence=sequence, lease_id=assignment.lease.lease_id,
                                             **(result or {"done": pb.TicketDone()}))])
-        message = self.reader.until(
-            lambda m: any(each.sequence == sequence for each in m.results), f"result {sequence}")
-        found = next(each for each in message.results if each.sequence == sequence)
+        self._read_until(lambda: sequence in self._results, f"result {sequence}", BOUND_S)
+        found = self._results.pop(sequence)
         if found.HasField("error"):
             raise AssertionError(f"refused: {found.error}")
         return found

@@ -177,7 +177,8 @@ TEST_CASE("dynamodb: of many that are shown again only the changed are read", "[
   names.emplace_back("none");
   const auto leases = [&] {
     std::map<std::string, size_t> count;
-    for (const ledger::LoadedSemaphore& each : a.store->Look(names)->semaphores)
+    const ledger::Image image = a.store->Look(names).value();
+    for (const ledger::LoadedSemaphore& each : image.semaphores)
       count[each.row.name] = each.leases.size();
     return count;
   };
