@@ -83,6 +83,15 @@ TEST_CASE("dynamodb tickets: in, assigned and done are one write request each", 
   // Lane, head, ticket, payload, answer; the offer, the lease, the session.
   CHECK(seen.items == 8);
   CHECK(lane.payloads[MakeId(900)] == "payload");
+  // Done, and ready again: what is done costs seven, the offer two more.
+  std::vector<Command> both;
+  both.push_back(lane.Finish(900, Result::kDone));
+  both.push_back(lane.Offer(901, session));
+  proxy.Take();
+  const std::vector<Outcome> outcomes = lane.RunAll(std::move(both));
+  CHECK(outcomes[0].kind == OutcomeKind::kReleased);
+  CHECK(outcomes[1].kind == OutcomeKind::kQueued);
+  CHECK(proxy.Take().items == 9);
 }
 
 TEST_CASE("dynamodb tickets: a worker of another daemon gets what is enqueued here", "[dynamodb]") {

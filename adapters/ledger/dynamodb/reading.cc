@@ -222,6 +222,7 @@ void DynamoStore::KeepShown(const ledger::LoadedSemaphore& semaphore) {
 absl::StatusOr<std::vector<uint64_t>> DynamoStore::ReadRevisions(
     absl::Span<const std::string> names) {
   std::vector<Key> keys;
+  keys.reserve(names.size());
   for (const std::string& name : names) keys.push_back(HeadKey(name));
   const absl::StatusOr<std::vector<json>> items =
       GetItems(&client_, table_, keys, {"revision"}, Deadline());
@@ -282,6 +283,7 @@ absl::StatusOr<std::vector<PayloadPtr>> DynamoStore::ReadPayloads(
   std::map<Key, PayloadPtr> payloads;
   for (const TicketAt& at : tickets) payloads[PayloadKey(at.semaphore, at.ticket)] = nullptr;
   std::vector<Key> keys;
+  keys.reserve(payloads.size());
   for (const auto& [key, payload] : payloads) keys.push_back(key);
   const absl::StatusOr<std::vector<json>> items = GetItems(&client_, table_, keys, {}, Deadline());
   if (!items.ok()) return items.status();
