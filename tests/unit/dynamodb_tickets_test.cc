@@ -247,7 +247,18 @@ TEST_CASE("dynamodb tickets: the largest payload fits, and more than fits is ref
     too_many.semaphores[0].tickets.push_back({nullptr, MakeTicket(10 + i), Payload(largest)});
   CHECK(open.Commit(too_many).status.code() == absl::StatusCode::kOutOfRange);
   too_many.semaphores[0].tickets.pop_back();
-  Win(open, std::move(too_many));
+  const SemaphoreRow full = Win(open, std::move(too_many));
+  // What is deleted counts as well.
+  Transaction purge = Touch(open, full);
+  for (uint64_t i = 0; i < 11; ++i) {
+    const auto large = MakeTicket(i < 10 ? 10 + i : 1);
+    large->payload_bytes = 384'000;
+    purge.semaphores[0].tickets.push_back({large, nullptr, nullptr});
+  }
+  CHECK(open.Commit(purge).status.code() == absl::StatusCode::kOutOfRange);
+  purge.semaphores[0].tickets.pop_back();
+  Win(open, std::move(purge));
+  CHECK(LoadOne(open, "s").tickets.size() == 1);
 }
 
 // ---- one moment, lost answers ----

@@ -22,7 +22,10 @@ void DynamoStore::Writer::AddTickets(const SemaphoreDelta& delta, Planned* plann
       const Key key = TicketKey(delta.name, *ticket.before);
       // With another priority it has another place.
       if (!ticket.after || TicketKey(delta.name, *ticket.after) != key) items_[key] = std::nullopt;
-      if (!ticket.after) items_[PayloadKey(delta.name, ticket.before->id)] = std::nullopt;
+      if (!ticket.after) {
+        items_[PayloadKey(delta.name, ticket.before->id)] = std::nullopt;
+        request_.Weigh(ticket.before->payload_bytes);
+      }
     }
     if (!ticket.after) continue;
     digest ^= DigestOf(*ticket.after);
