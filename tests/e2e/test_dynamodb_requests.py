@@ -12,6 +12,7 @@ import unittest
 from counting_proxy import CountingProxy, HttpRequest
 from daemon import BOUND_S, wait_until
 from dynamodb_case import DynamoCase
+from work_stream import WorkStream, enqueue
 
 NODE_TTL_S = 5
 BEAT_S = NODE_TTL_S / 3
@@ -115,6 +116,25 @@ class Requests(DynamoCase):
         writes = [each for each in proxy.asked[before:] if each.operation == "TransactWriteItems"]
         print(f"\n{len(writes)} writes for {len(names)} at once", flush=True)
         self.assertLess(len(writes), len(names) / 2)
+
+    def test_a_ticket_for_a_worker_who_stands_ready_is_two_writes(self):
+        """It comes and is given out in one; in the other it is done, and the worker ready again."""
+        daemon, proxy = self.proxied(NO_POLLS)
+        client = daemon.client()
+        worker = WorkStream(daemon.client(), ttl_ms=60_000, semaphores=["own"])
+        self.addCleanup(worker.close)
+        for cycle in range(-1, CYCLES):
+            if cycle == 0:
+                before = len(proxy.asked)
+            enqueue(client, "own", b"payload")
+            worker.finish(worker.assignment())
+        count = count_of(each for each in proxy.asked[before:] if not each.beats())
+        print(f"\n{CYCLES} tickets: {count}", flush=True)
+        # Who stands ready anew asks for word anew.
+        self.assertLessEqual(count.pop("Query MAIL", 0), CYCLES + 1)
+        self.assertLessEqual(count.pop("TransactWriteItems"), 2 * CYCLES + 1)
+        self.assertEqual(count.pop("BatchGetItem"), CYCLES)  # The payload.
+        self.assertEqual(count, {})
 
     # ---- while nothing happens ----
 

@@ -43,6 +43,26 @@ Waiter MakeWaiter(int32_t priority, uint64_t order) {
   return waiter;
 }
 
+Ticket MakeTicket() {
+  Ticket ticket;
+  ticket.id = {31, 32};
+  ticket.priority = -33;
+  ticket.order = 34;
+  ticket.state = TicketState::kAssigned;
+  ticket.attempt = 35;
+  ticket.max_attempts = 36;
+  ticket.back_off = {37, 38, 39};
+  ticket.delays = 40;
+  ticket.host = {41, 42};
+  ticket.lease = {43, 44};
+  ticket.content_type = "text/plain";
+  ticket.payload_bytes = 45;
+  ticket.trace = "00-46-47-01";
+  ticket.reasons = {{48, "é \"49\"", 50}, {51, "", 52}};
+  ticket.enqueued_at_unix_ms = 53;
+  return ticket;
+}
+
 TEST_CASE("dynamodb items: places sort as they are served") {
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
   constexpr int32_t kLeast = std::numeric_limits<int32_t>::min();
@@ -55,6 +75,51 @@ TEST_CASE("dynamodb items: places sort as they are served") {
   CHECK(HeadKey("s").sort < LeaseKey("s", MakeLease()).sort);
   CHECK(LeaseKey("s", MakeLease()).sort < WaiterKey("s", queue[0]).sort);
   CHECK(FromSortable(Sortable(123'456)) == 123'456);
+}
+
+TEST_CASE("dynamodb items: tickets stand among the waiters, offers apart") {
+  Ticket ticket = MakeTicket();
+  ticket.priority = 1;
+  ticket.order = 5;
+  CHECK(WaiterKey("s", MakeWaiter(1, 4)).sort < TicketKey("s", ticket).sort);
+  CHECK(TicketKey("s", ticket).sort < WaiterKey("s", MakeWaiter(1, 6)).sort);
+  CHECK(TicketKey("s", ticket).sort < WaiterKey("s", MakeWaiter(0, 4)).sort);
+  Waiter offer = MakeWaiter(1, 5);
+  offer.works = true;
+  CHECK(WaiterKey("s", offer) == Key{"SEMAPHORE#s", "OFFER#0000000000000005"});
+  CHECK(PayloadKey("s", {1, 2}) == Key{"PAYLOAD#00000000000000010000000000000002", "s"});
+}
+
+TEST_CASE("dynamodb items: a ticket, its lease and its payload are read as they were written") {
+  const Ticket ticket = MakeTicket();
+  const json item = WriteTicket({"p", "s"}, ticket);
+  CHECK(IsTicket(item));
+  CHECK(*ReadTicket(item) == ticket);
+  Ticket delayed = ticket;
+  delayed.state = TicketState::kDelayed;
+  delayed.delay_ms = 54;
+  delayed.lease = {};
+  delayed.reasons.clear();
+  CHECK(*ReadTicket(WriteTicket({"p", "s"}, delayed)) == delayed);
+
+  Lease lease = MakeLease();
+  lease.ticket = ticket.id;
+  lease.attempt = 55;
+  const LeasePtr read = ReadLease(WriteLease({"p", "s"}, lease, 20, NameOf), NumberOf);
+  CHECK(read->ticket == ticket.id);
+  CHECK(read->attempt == 55);
+  CHECK(DigestOf(*read, 20) == DigestOf(lease, 20));
+  CHECK(DigestOf(lease, 20) != DigestOf(MakeLease(), 20));
+
+  Waiter offer = MakeWaiter(0, 1);
+  offer.works = true;
+  const json standing = WriteWaiter({"p", "s"}, offer, NameOf);
+  CHECK_FALSE(IsTicket(standing));
+  CHECK(ReadWaiter(standing, NumberOf)->works);
+  CHECK(DigestOf(offer) != DigestOf(MakeWaiter(0, 1)));
+
+  for (const std::string& payload : {std::string(), std::string("\0\xff text", 7)})
+    CHECK(*ReadPayload(WritePayload({"p", "s"}, payload)) == payload);
 }
 
 TEST_CASE("dynamodb items: rows are read as they were written") {
@@ -86,7 +151,7 @@ TEST_CASE("dynamodb items: rows are read as they were written") {
   head.row.name = "s";
   head.row.limit = 22;
   head.row.settings = {true, 23, 24, 25, 26};
-  head.row.paused = head.row.destroying = true;
+  head.row.paused = head.row.destroying = head.row.made_on_use = true;
   head.row.next_order = 27;
   head.row.revision = 28;
   head.row.created_at_unix_ms = 29;
@@ -132,6 +197,42 @@ TEST_CASE("dynamodb items: what is not understood is refused") {
   item.erase("claim");
   CHECK_THROWS(ReadLease(item, NumberOf));
   CHECK_THROWS(ReadHead("s", ItemWith(HeadKey("s"))));
+
+  const json ticket = WriteTicket({"p", "s"}, MakeTicket());
+  for (const uint64_t state : {0, 1, 5}) {  // Queued, but with a lease.
+    item = ticket;
+    item["state"] = Number(state);
+    CHECK_THROWS(ReadTicket(item));
+  }
+  item = ticket;
+  item.erase("claim");
+  CHECK_THROWS(ReadTicket(item));
+  item = ticket;
+  item["reasons"] = Text("why");
+  CHECK_THROWS(ReadTicket(item));
+  item = WritePayload({"p", "s"}, "payload");
+  item["payload"] = {{"B", "*"}};
+  CHECK_THROWS(ReadPayload(item));
+}
+
+TEST_CASE("dynamodb items: every change of a ticket changes its digest") {
+  const uint64_t digest = DigestOf(MakeTicket());
+  const auto changed = [&](auto&& change) {
+    Ticket other = MakeTicket();
+    change(other);
+    return DigestOf(other) != digest;
+  };
+  CHECK(changed([](Ticket& other) { ++other.id.low; }));
+  CHECK(changed([](Ticket& other) { ++other.priority; }));
+  CHECK(changed([](Ticket& other) { ++other.order; }));
+  CHECK(changed([](Ticket& other) { other.state = TicketState::kDead; }));
+  CHECK(changed([](Ticket& other) { ++other.attempt; }));
+  CHECK(changed([](Ticket& other) { ++other.delay_ms; }));
+  CHECK(changed([](Ticket& other) { ++other.delays; }));
+  CHECK(changed([](Ticket& other) { ++other.host.incarnation; }));
+  CHECK(changed([](Ticket& other) { ++other.lease.high; }));
+  CHECK(changed([](Ticket& other) { other.reasons.pop_back(); }));
+  CHECK(changed([](Ticket& other) { ++other.reasons[0].at_unix_ms; }));
 }
 
 TEST_CASE("dynamodb items: every change of a claim changes its digest") {

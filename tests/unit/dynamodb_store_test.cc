@@ -1,6 +1,7 @@
 // The DynamoDB store on DynamoDB Local: two daemons on one table, what is read as one moment, and
 // what does not fit.
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -160,6 +161,39 @@ TEST_CASE("dynamodb: what is not of one moment is read again", "[dynamodb]") {
   });
   CHECK(LoadOne(open, "s").leases.size() == 1);
   CHECK(queries == 3);
+}
+
+TEST_CASE("dynamodb: of many that are shown again only the changed are read", "[dynamodb]") {
+  StoreTable table;
+  DynamoProxy proxy(&table);
+  OpenStore a = Open(table, {.node_id = "a", .endpoint = proxy.endpoint()});
+  OpenStore b = Open(table, {.node_id = "b"});
+  std::vector<std::string> names;
+  for (const char* name : {"r", "s", "t"}) {
+    Transaction grant = Grant(b, Make(b, name), MakeLease(b, 1));
+    REQUIRE(b.Commit(grant).kind == Kind::kWon);
+    names.emplace_back(name);
+  }
+  names.emplace_back("none");
+  const auto leases = [&] {
+    std::map<std::string, size_t> count;
+    const ledger::Image image = a.store->Look(names).value();
+    for (const ledger::LoadedSemaphore& each : image.semaphores)
+      count[each.row.name] = each.leases.size();
+    return count;
+  };
+  CHECK(leases() == std::map<std::string, size_t>{{"r", 1}, {"s", 1}, {"t", 1}});
+  Transaction more = Grant(b, LoadOne(b, "s").row, MakeLease(b, 2, 2));
+  REQUIRE(b.Commit(more).kind == Kind::kWon);
+  Transaction gone = Touch(b, LoadOne(b, "t").row);
+  gone.semaphores[0].leases.push_back({LoadOne(b, "t").leases[0], nullptr, EndCause::kDestroyed});
+  gone.semaphores[0].after.reset();
+  REQUIRE(b.Commit(gone).kind == Kind::kWon);
+  proxy.Take();
+  CHECK(leases() == std::map<std::string, size_t>{{"r", 1}, {"s", 2}});
+  CHECK(proxy.Take().requests == std::map<std::string, int>{{"BatchGetItem", 1}, {"Query", 1}});
+  CHECK(leases() == std::map<std::string, size_t>{{"r", 1}, {"s", 2}});
+  CHECK(proxy.Take().requests == std::map<std::string, int>{{"BatchGetItem", 1}});
 }
 
 TEST_CASE("dynamodb: what people have changed is damage, until it is pruned", "[dynamodb]") {

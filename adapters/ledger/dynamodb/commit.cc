@@ -118,6 +118,7 @@ CommitResult DynamoStore::Writer::Add(const SemaphoreDelta& delta) {
   }
   NumberGrants(delta, planned.revision);
   AddClaims(delta, &planned);
+  AddTickets(delta, &planned);
   planned_.push_back(std::move(planned));
   return {};
 }
@@ -181,13 +182,7 @@ void DynamoStore::Writer::IndexClaim(const std::string& semaphore, const Claim& 
   if (before != nullptr && (!claim.detached() || before->host == claim.host)) return;
   if (claim.detached()) {
     // Those of other nodes were written by them.
-    if (claim.host.number != store_->options_.self.number || store_->hosted_at_.contains(semaphore))
-      return;
-    const Key key = HostAtKey(claim.host.number, semaphore);
-    json item = ItemWith(key);
-    SetText(&item, "stamp", Stamp());
-    PutOnce(key, std::move(item));
-    hosted_at_.push_back(semaphore);
+    if (claim.host.number == store_->options_.self.number) IndexHosted(semaphore);
     return;
   }
   const auto known = store_->indexed_.find(claim.session);
@@ -195,6 +190,15 @@ void DynamoStore::Writer::IndexClaim(const std::string& semaphore, const Claim& 
   const Key key = SessionAtKey(claim.session, semaphore);
   PutOnce(key, ItemWith(key));
   indexed_.emplace_back(claim.session, semaphore);
+}
+
+void DynamoStore::Writer::IndexHosted(const std::string& semaphore) {
+  if (store_->hosted_at_.contains(semaphore)) return;
+  const Key key = HostAtKey(store_->options_.self.number, semaphore);
+  json item = ItemWith(key);
+  SetText(&item, "stamp", Stamp());
+  PutOnce(key, std::move(item));
+  hosted_at_.push_back(semaphore);
 }
 
 void DynamoStore::Writer::AddHead(const SemaphoreDelta& delta, const Planned& planned) {
@@ -242,6 +246,7 @@ void DynamoStore::Writer::Win(Transaction* transaction) {
   for (auto& [id, session] : sessions_) {
     if (session) {
       store_->sessions_[id] = session;
+      store_->CountAnew(id);
       continue;
     }
     store_->sessions_.erase(id);
@@ -262,6 +267,7 @@ void DynamoStore::Writer::Win(Transaction* transaction) {
     Known& known = store_->known_[planned.name];
     for (const Id& id : planned.gone) store_->RemoveOwn(&known, id);
     for (const auto& [claim, waits] : planned.came) store_->AddOwn(&known, *claim, waits);
+    for (const Id& ticket : planned.counted) store_->AddCounted(&known, ticket);
     known.revision = planned.stands ? planned.revision : 0;
     known.digest = planned.stands ? planned.head.digest : 0;
     known.history_number = planned.head.history_number;

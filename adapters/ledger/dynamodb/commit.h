@@ -43,7 +43,8 @@ class DynamoStore::Writer {
     bool stands = false;
     uint64_t revision = 0;                            // Of this commit; grants have tokens of it.
     std::vector<std::pair<const Claim*, bool>> came;  // With whether it waits.
-    std::vector<Id> gone;
+    std::vector<Id> gone;                             // Claims, and tickets that have changed.
+    std::vector<Id> counted;                          // Tickets whose delay this node counts.
   };
   struct FloorUse {
     bool checked = false;    // It must be what is known.
@@ -54,9 +55,13 @@ class DynamoStore::Writer {
   void NumberGrants(const ledger::SemaphoreDelta& delta, uint64_t revision);
   ledger::CommitResult Add(const ledger::SemaphoreDelta& delta);
   void AddClaims(const ledger::SemaphoreDelta& delta, Planned* planned);
+  // commit_tickets.cc.
+  void AddTickets(const ledger::SemaphoreDelta& delta, Planned* planned);
   void AddHead(const ledger::SemaphoreDelta& delta, const Planned& planned);
   // `before`: as it stood before the batch, or nullptr.
   void IndexClaim(const std::string& semaphore, const Claim& claim, const Claim* before);
+  // So that whoever looks for what this node hosts finds the semaphore.
+  void IndexHosted(const std::string& semaphore);
   void AddFloors();
   void AddSessions(const ledger::Transaction& transaction);
   void AddSession(const ledger::SessionPtr& before, const ledger::SessionPtr& after);

@@ -17,10 +17,14 @@ namespace {
 // each.
 constexpr uint32_t kPermitsPerRequestMax = 10'000;
 // A waiter that is let in is up to four items: its place, its lease, its client's answer, and its
-// session, which must still be where it was.
+// session, which must still be where it was. So is a ticket that is given out: itself, the offer,
+// the lease and the worker's session.
 constexpr uint32_t kGrantsPerCommitMax = 20;
 // A queue is read whole, a page of 1 MB (some 3,000 waiters) after the other.
 constexpr uint32_t kWaitersMax = 20'000;
+constexpr uint32_t kTicketsMax = 20'000;  // The same.
+// An item has 400 KB, with its key.
+constexpr uint32_t kPayloadBytesMax = 384'000;
 
 class DynamoEngine : public Engine {
  public:
@@ -28,6 +32,7 @@ class DynamoEngine : public Engine {
       : url_(std::move(url)), credentials_(std::move(credentials)), nodes_(url_, credentials_) {
     guarantees_.adapter = "dynamodb";
     guarantees_.push = false;
+    guarantees_.durable_tickets = true;
     guarantees_.history = url_.history.count() > 0;
     guarantees_.permits_per_request_max = kPermitsPerRequestMax;
     guarantees_.grants_per_commit_max = kGrantsPerCommitMax;
@@ -41,6 +46,10 @@ class DynamoEngine : public Engine {
     if (lanes_ == guarantees_.lanes_max)
       return absl::FailedPreconditionError(
           absl::StrCat("dynamodb: lanes=", url_.lanes, " is all that may be opened"));
+    if (options.limits.payload_bytes_max > kPayloadBytesMax)
+      return absl::InvalidArgumentError(absl::StrCat(
+          "payload_bytes_max is ", options.limits.payload_bytes_max, "; on DynamoDB at most ",
+          kPayloadBytesMax, ", since a payload is one item, and that has 400 KB"));
     if (!mailbox_) mailbox_ = std::make_shared<Mailbox>(url_, credentials_, options.self.number);
     StoreOptions store;
     store.url = url_;
@@ -56,6 +65,8 @@ class DynamoEngine : public Engine {
     ledger::LedgerOptions bounded = options;
     bounded.limits.waiters_per_semaphore_max =
         std::min(bounded.limits.waiters_per_semaphore_max, kWaitersMax);
+    bounded.limits.tickets_per_semaphore_max =
+        std::min(bounded.limits.tickets_per_semaphore_max, kTicketsMax);
     return ledger::MakeLedgerAdapter(std::move(lane), bounded);
   }
 

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,14 +25,6 @@ uint64_t HashOf(std::string_view text) {
   return hash;
 }
 
-// Each bit of the result depends on each of `number` (the finalizer of SplitMix64).
-uint64_t Mixed(uint64_t hash, uint64_t number) {
-  uint64_t mixed = hash + 0x9E3779B97F4A7C15u + number;
-  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9u;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBu;
-  return mixed ^ (mixed >> 31);
-}
-
 uint64_t DigestOfClaim(uint64_t kind, const Claim& claim) {
   uint64_t hash = Mixed(kind, claim.id.high);
   for (const uint64_t part :
@@ -47,6 +40,12 @@ std::string HexOf(uint32_t number) { return absl::StrFormat("%08x", number); }
 // Higher priorities first.
 std::string SortablePriority(int32_t priority) {
   return HexOf(static_cast<uint32_t>(int64_t{std::numeric_limits<int32_t>::max()} - priority));
+}
+
+// Of a claim or a ticket that stands in the queue.
+Key PlaceKey(const std::string& semaphore, int32_t priority, uint64_t order) {
+  return {PartitionOf(semaphore),
+          absl::StrCat(kQueue, SortablePriority(priority), "#", Sortable(order))};
 }
 
 // "1-4,7": a lease for many permits mostly has slots in a row.
@@ -81,12 +80,6 @@ Slots ReadSlots(const std::string& text, uint32_t permits) {
   }
   if (slots.size() != permits) throw std::invalid_argument("slots");
   return slots;
-}
-
-Id IdIn(const json& item, const char* name) {
-  const std::optional<Id> id = Id::FromHex(TextIn(item, name));
-  if (!id) throw std::invalid_argument("an id");
-  return *id;
 }
 
 void WriteClaim(const Claim& claim, const NameOfClient& name_of_client, json* item) {
@@ -138,8 +131,14 @@ Key LeaseKey(const std::string& semaphore, const Lease& lease) {
           absl::StrCat(kLeases, Sortable(lease.order), "#", lease.id.Hex())};
 }
 Key WaiterKey(const std::string& semaphore, const Waiter& waiter) {
-  return {PartitionOf(semaphore),
-          absl::StrCat(kQueue, SortablePriority(waiter.priority), "#", Sortable(waiter.order))};
+  if (waiter.works) return {PartitionOf(semaphore), absl::StrCat(kOffers, Sortable(waiter.order))};
+  return PlaceKey(semaphore, waiter.priority, waiter.order);
+}
+Key TicketKey(const std::string& semaphore, const Ticket& ticket) {
+  return PlaceKey(semaphore, ticket.priority, ticket.order);
+}
+Key PayloadKey(const std::string& semaphore, const Id& ticket) {
+  return {absl::StrCat("PAYLOAD#", ticket.Hex()), semaphore};
 }
 Key NameKey(const std::string& semaphore) { return {kNames, semaphore}; }
 std::string HistoryPartition(const std::string& semaphore) {
@@ -195,6 +194,9 @@ uint64_t FromSortable(std::string_view digits) {
 json Text(std::string_view text) { return {{"S", text}}; }
 json Number(uint64_t number) { return {{"N", std::to_string(number)}}; }
 json Number(int64_t number) { return {{"N", std::to_string(number)}}; }
+json Binary(std::string_view bytes) {
+  return {{"B", absl::Base64Escape(absl::string_view(bytes.data(), bytes.size()))}};
+}
 
 void SetText(json* item, const char* name, std::string_view text) {
   if (!text.empty()) (*item)[name] = Text(text);
@@ -232,6 +234,12 @@ bool FlagIn(const json& item, const char* name) {
   return value != nullptr && value->get<bool>();
 }
 
+Id IdIn(const json& item, const char* name) {
+  const std::optional<Id> id = Id::FromHex(TextIn(item, name));
+  if (!id) throw std::invalid_argument("an id");
+  return *id;
+}
+
 json ItemWith(const Key& key) {
   return {{kPartitionKey, Text(key.partition)}, {kSortKey, Text(key.sort)}};
 }
@@ -251,6 +259,7 @@ json WriteHead(const Head& head) {
   SetNumber(&item, "waiters_max", row.settings.waiters_max);
   SetFlag(&item, "paused", row.paused);
   SetFlag(&item, "destroying", row.destroying);
+  SetFlag(&item, "made_on_use", row.made_on_use);
   SetNumber(&item, "next_order", row.next_order);
   SetSigned(&item, "created_at_unix_ms", row.created_at_unix_ms);
   SetNumber(&item, "digest", head.digest);
@@ -272,6 +281,7 @@ Head ReadHead(const std::string& semaphore, const json& item) {
   row.settings.waiters_max = static_cast<uint32_t>(NumberIn(item, "waiters_max"));
   row.paused = FlagIn(item, "paused");
   row.destroying = FlagIn(item, "destroying");
+  row.made_on_use = FlagIn(item, "made_on_use");
   row.next_order = NumberIn(item, "next_order");
   row.created_at_unix_ms = SignedIn(item, "created_at_unix_ms");
   head.digest = NumberIn(item, "digest");
@@ -288,6 +298,8 @@ json WriteLease(const Key& key, const Lease& lease, uint64_t token,
   SetSigned(&item, "granted_at_unix_ms", lease.granted_at_unix_ms);
   SetNumber(&item, "recall", static_cast<uint64_t>(lease.recall.reason));
   SetSigned(&item, "recall_grace_ms", lease.recall.grace_ms);
+  if (!lease.ticket.empty()) SetText(&item, "ticket", lease.ticket.Hex());
+  SetNumber(&item, "attempt", lease.attempt);
   return item;
 }
 
@@ -299,6 +311,8 @@ LeasePtr ReadLease(const json& item, const NumberOfClient& number_of_client) {
   lease->granted_at_unix_ms = SignedIn(item, "granted_at_unix_ms");
   lease->recall = {static_cast<Recall::Reason>(NumberIn(item, "recall")),
                    SignedIn(item, "recall_grace_ms")};
+  if (item.contains("ticket")) lease->ticket = IdIn(item, "ticket");
+  lease->attempt = static_cast<uint32_t>(NumberIn(item, "attempt"));
   return lease;
 }
 
@@ -306,6 +320,7 @@ json WriteWaiter(const Key& key, const Waiter& waiter, const NameOfClient& name_
   json item = ItemWith(key);
   WriteClaim(waiter, name_of_client, &item);
   SetSigned(&item, "queued_at_unix_ms", waiter.queued_at_unix_ms);
+  SetFlag(&item, "works", waiter.works);
   return item;
 }
 
@@ -313,6 +328,7 @@ WaiterPtr ReadWaiter(const json& item, const NumberOfClient& number_of_client) {
   auto waiter = std::make_shared<Waiter>();
   ReadClaim(item, number_of_client, waiter.get());
   waiter->queued_at_unix_ms = SignedIn(item, "queued_at_unix_ms");
+  waiter->works = FlagIn(item, "works");
   return waiter;
 }
 
@@ -345,14 +361,26 @@ ledger::SessionPtr ReadSession(const json& item, const NumberOfClient& number_of
   return session;
 }
 
+// Each bit of the result depends on each of `number` (the finalizer of SplitMix64).
+uint64_t Mixed(uint64_t hash, uint64_t number) {
+  uint64_t mixed = hash + 0x9E3779B97F4A7C15u + number;
+  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9u;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBu;
+  return mixed ^ (mixed >> 31);
+}
+
 uint64_t DigestOf(const Lease& lease, uint64_t token) {
   uint64_t hash = DigestOfClaim(1, lease);
   for (const uint32_t slot : lease.slots) hash = Mixed(hash, slot);
   hash = Mixed(hash, token);
   hash = Mixed(hash, static_cast<uint64_t>(lease.recall.reason));
-  return Mixed(hash, static_cast<uint64_t>(lease.recall.grace_ms));
+  hash = Mixed(hash, static_cast<uint64_t>(lease.recall.grace_ms));
+  if (lease.ticket.empty()) return hash;
+  for (const uint64_t part : {lease.ticket.high, lease.ticket.low, uint64_t{lease.attempt}})
+    hash = Mixed(hash, part);
+  return hash;
 }
 
-uint64_t DigestOf(const Waiter& waiter) { return DigestOfClaim(2, waiter); }
+uint64_t DigestOf(const Waiter& waiter) { return DigestOfClaim(waiter.works ? 3 : 2, waiter); }
 
 }  // namespace semaphored::dynamodb

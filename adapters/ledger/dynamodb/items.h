@@ -33,7 +33,8 @@ inline constexpr char kNodes[] = "NODE";    // … with the nodes, by their ids,
 inline constexpr char kFloors[] = "FLOOR";  // … and with the floors of revisions.
 inline constexpr char kHead[] = "HEAD";
 inline constexpr char kLeases[] = "LEASE#";  // What sort keys of leases begin with.
-inline constexpr char kQueue[] = "QUEUE#";
+inline constexpr char kQueue[] = "QUEUE#";   // … of waiters and tickets,
+inline constexpr char kOffers[] = "OFFER#";  // … and of those who offer to carry out tickets.
 inline constexpr char kRow[] = "ROW";
 inline constexpr char kAt[] = "AT#";  // Where there may be claims: then the semaphore's name.
 inline constexpr char kHostedSession[] = "SESSION#";
@@ -43,6 +44,9 @@ std::string PartitionOf(const std::string& semaphore);
 Key HeadKey(const std::string& semaphore);
 Key LeaseKey(const std::string& semaphore, const Lease& lease);
 Key WaiterKey(const std::string& semaphore, const Waiter& waiter);
+Key TicketKey(const std::string& semaphore, const Ticket& ticket);
+// A partition of its own for each: they are large, and mostly written and read once.
+Key PayloadKey(const std::string& semaphore, const Id& ticket);
 Key NameKey(const std::string& semaphore);
 std::string HistoryPartition(const std::string& semaphore);
 Key HistoryKey(const std::string& semaphore, uint64_t number);
@@ -73,6 +77,7 @@ uint64_t FromSortable(std::string_view digits);
 json Text(std::string_view text);
 json Number(uint64_t number);
 json Number(int64_t number);
+json Binary(std::string_view bytes);
 // Not if it is 0, or empty.
 void SetText(json* item, const char* name, std::string_view text);
 void SetNumber(json* item, const char* name, uint64_t number);
@@ -82,6 +87,7 @@ std::string TextIn(const json& item, const char* name);
 uint64_t NumberIn(const json& item, const char* name);
 int64_t SignedIn(const json& item, const char* name);
 bool FlagIn(const json& item, const char* name);
+Id IdIn(const json& item, const char* name);
 // An item with nothing but its key.
 json ItemWith(const Key& key);
 Key KeyOf(const json& item);
@@ -94,7 +100,7 @@ using NumberOfClient = std::function<uint32_t(const std::string&)>;
 
 struct Head {
   SemaphoreRow row;
-  uint64_t digest = 0;          // DigestOf all leases and waiters, exclusively ored.
+  uint64_t digest = 0;          // DigestOf all leases, waiters and tickets, exclusively ored.
   uint64_t history_number = 0;  // The last one given to a row of its history.
 };
 
@@ -106,13 +112,22 @@ json WriteLease(const Key& key, const Lease& lease, uint64_t token,
 LeasePtr ReadLease(const json& item, const NumberOfClient& number_of_client);
 json WriteWaiter(const Key& key, const Waiter& waiter, const NameOfClient& name_of_client);
 WaiterPtr ReadWaiter(const json& item, const NumberOfClient& number_of_client);
+// Tickets stand among the waiters, and are told from them by this. items_tickets.cc.
+bool IsTicket(const json& item);
+json WriteTicket(const Key& key, const Ticket& ticket);
+TicketPtr ReadTicket(const json& item);
+json WritePayload(const Key& key, std::string_view payload);
+PayloadPtr ReadPayload(const json& item);
 json WriteSession(const Session& session, const NameOfClient& name_of_client);
 ledger::SessionPtr ReadSession(const json& item, const NumberOfClient& number_of_client);
 
-// What the digest in the head is made of: a number for each lease and waiter, as it stands. It must
-// never be changed: heads that stand have it.
+// What the digest in the head is made of: a number for each lease, waiter and ticket, as it stands.
+// It must never be changed: heads that stand have it.
 uint64_t DigestOf(const Lease& lease, uint64_t token);
 uint64_t DigestOf(const Waiter& waiter);
+uint64_t DigestOf(const Ticket& ticket);
+// A hash of all numbers that were mixed into it, in their order.
+uint64_t Mixed(uint64_t hash, uint64_t number);
 
 // A token: the store's epoch, the revision of the commit that granted, and the place of the grant
 // among those of the commit.

@@ -21,6 +21,7 @@ using ledger::SessionPtr;
 namespace {
 
 constexpr size_t kSemaphoresKept = 50'000;
+constexpr size_t kShownRowsMax = 200'000;
 // Until all that is read of a semaphore is of one moment.
 constexpr int kReadingsMax = 14;
 constexpr int kReadingsForShow = 2;
@@ -34,8 +35,14 @@ absl::Status NotOfOneMoment(const std::string& name) {
 
 absl::Status ByHand(const std::string& name) {
   return absl::DataLossError(absl::StrCat(
-      "dynamodb: ", name, ": its leases and waiters are not those that its HEAD has counted: ",
-      "somebody has changed items by hand. See what stands there, then: semctl prune ", name));
+      "dynamodb: ", name, ": its leases, waiters and tickets are not those that its HEAD has ",
+      "counted: somebody has changed items by hand. See what stands there, then: semctl prune ",
+      name));
+}
+
+ledger::LoadedSemaphore LoadedOf(Folder folder) {
+  return {std::move(folder.head.row), std::move(folder.leases), std::move(folder.waiters),
+          std::move(folder.tickets)};
 }
 
 }  // namespace
@@ -59,7 +66,10 @@ Folder DynamoStore::ReadFolder(const std::string& name, const std::vector<json>&
       } else if (absl::StartsWith(sort, kLeases)) {
         folder.leases.push_back(ReadLease(item, ClientNumbers()));
         digest ^= DigestOf(*folder.leases.back(), folder.leases.back()->token);
-      } else if (absl::StartsWith(sort, kQueue)) {
+      } else if (absl::StartsWith(sort, kQueue) && IsTicket(item)) {
+        folder.tickets.push_back(ReadTicket(item));
+        digest ^= DigestOf(*folder.tickets.back());
+      } else if (absl::StartsWith(sort, kQueue) || absl::StartsWith(sort, kOffers)) {
         folder.waiters.push_back(ReadWaiter(item, ClientNumbers()));
         digest ^= DigestOf(*folder.waiters.back());
       }
@@ -128,6 +138,9 @@ void DynamoStore::Keep(const Folder& folder) {
   known.history_number = folder.head.history_number;
   for (const LeasePtr& lease : folder.leases) AddOwn(&known, *lease, /*waits=*/false);
   for (const WaiterPtr& waiter : folder.waiters) AddOwn(&known, *waiter, /*waits=*/true);
+  for (const TicketPtr& ticket : folder.tickets) {
+    if (IsCountedHere(*ticket)) AddCounted(&known, ticket->id);
+  }
 }
 
 absl::StatusOr<Image> DynamoStore::LoadAll() {
@@ -149,8 +162,7 @@ absl::StatusOr<Image> DynamoStore::Load(absl::Span<const std::string> names) {
       if (!folder.damage.ok()) {
         image.damaged.emplace_back(folder.name, folder.damage);
       } else if (folder.exists) {
-        image.semaphores.push_back(
-            {folder.head.row, std::move(folder.leases), std::move(folder.waiters)});
+        image.semaphores.push_back(LoadedOf(std::move(folder)));
       }
     }
     AddClients(&image);
@@ -159,43 +171,91 @@ absl::StatusOr<Image> DynamoStore::Load(absl::Span<const std::string> names) {
   }
 }
 
-// Nothing is kept: what is remembered here and what the ledger knows are of the same revision.
+// Of what is known to the ledger nothing changes: what is remembered for it and what it knows are
+// of the same revision. Whoever shows many mostly does so again and again (workers look where there
+// are tickets); so the last that was shown is kept apart, and good for as long as its revision is.
 absl::StatusOr<Image> DynamoStore::Look(absl::Span<const std::string> names) {
-  absl::StatusOr<std::vector<Folder>> folders =
-      ReadFolders(std::vector<std::string>(names.begin(), names.end()), /*for_show=*/true);
-  if (!folders.ok()) return folders.status();
   Image image;
+  std::vector<std::string> wanted;
+  if (names.size() > 1) {
+    const absl::StatusOr<std::vector<uint64_t>> revisions = ReadRevisions(names);
+    if (!revisions.ok()) return revisions.status();
+    for (size_t i = 0; i < names.size(); ++i) {
+      if ((*revisions)[i] == 0) continue;
+      const auto shown = shown_.find(names[i]);
+      if (shown != shown_.end() && shown->second.row.revision == (*revisions)[i]) {
+        image.semaphores.push_back(shown->second);
+      } else {
+        wanted.push_back(names[i]);
+      }
+    }
+  } else {
+    wanted.assign(names.begin(), names.end());
+  }
+  absl::StatusOr<std::vector<Folder>> folders = ReadFolders(wanted, /*for_show=*/true);
+  if (!folders.ok()) return folders.status();
   for (Folder& folder : *folders) {
     if (!folder.exists || !folder.damage.ok()) continue;
-    image.semaphores.push_back(
-        {folder.head.row, std::move(folder.leases), std::move(folder.waiters)});
+    const bool keep = names.size() > 1 && folder.is_moment;
+    image.semaphores.push_back(LoadedOf(std::move(folder)));
+    if (keep) KeepShown(image.semaphores.back());
   }
   return image;
 }
 
-absl::StatusOr<std::vector<std::string>> DynamoStore::Changed(
-    absl::Span<const SemaphoreRow* const> semaphores) {
+void DynamoStore::KeepShown(const ledger::LoadedSemaphore& semaphore) {
+  const auto rows = [](const ledger::LoadedSemaphore& each) {
+    return 1 + each.leases.size() + each.waiters.size() + each.tickets.size();
+  };
+  if (const auto before = shown_.find(semaphore.row.name); before != shown_.end()) {
+    shown_rows_ -= rows(before->second);
+    shown_.erase(before);
+  }
+  if (shown_rows_ + rows(semaphore) > kShownRowsMax) {
+    shown_.clear();
+    shown_rows_ = 0;
+  }
+  shown_rows_ += rows(semaphore);
+  shown_[semaphore.row.name] = semaphore;
+}
+
+absl::StatusOr<std::vector<uint64_t>> DynamoStore::ReadRevisions(
+    absl::Span<const std::string> names) {
   std::vector<Key> keys;
-  for (const SemaphoreRow* row : semaphores) keys.push_back(HeadKey(row->name));
+  keys.reserve(names.size());
+  for (const std::string& name : names) keys.push_back(HeadKey(name));
   const absl::StatusOr<std::vector<json>> items =
       GetItems(&client_, table_, keys, {"revision"}, Deadline());
   if (!items.ok()) return items.status();
-  std::map<std::string, uint64_t> revisions;  // By partition.
+  absl::flat_hash_map<std::string, uint64_t> revisions;  // By partition.
   for (const json& item : *items) {
     try {
       revisions[KeyOf(item).partition] = NumberIn(item, "revision");
     } catch (const std::exception&) {
       // It is read whole, and found damaged.
-      revisions[PartitionOf("")] = 0;
     }
   }
+  std::vector<uint64_t> found;
+  found.reserve(names.size());
+  for (const Key& key : keys) {
+    const auto revision = revisions.find(key.partition);
+    found.push_back(revision == revisions.end() ? 0 : revision->second);
+  }
+  return found;
+}
+
+absl::StatusOr<std::vector<std::string>> DynamoStore::Changed(
+    absl::Span<const SemaphoreRow* const> semaphores) {
+  std::vector<std::string> names;
+  for (const SemaphoreRow* row : semaphores) names.push_back(row->name);
+  const absl::StatusOr<std::vector<uint64_t>> revisions = ReadRevisions(names);
+  if (!revisions.ok()) return revisions.status();
   std::vector<std::string> changed;
-  for (const SemaphoreRow* row : semaphores) {
-    const auto found = revisions.find(PartitionOf(row->name));
-    const uint64_t now = found == revisions.end() ? 0 : found->second;
-    const auto known = known_.find(row->name);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto known = known_.find(names[i]);
     const bool damaged = known != known_.end() && !known->second.damage.ok();
-    if (now != row->revision || damaged) changed.push_back(row->name);
+    if ((*revisions)[i] != semaphores[i]->revision || damaged)
+      changed.push_back(std::move(names[i]));
   }
   return changed;
 }
@@ -214,6 +274,30 @@ absl::Status DynamoStore::ReadFloors() {
     }
   }
   return absl::OkStatus();
+}
+
+// ---- payloads ----
+
+absl::StatusOr<std::vector<PayloadPtr>> DynamoStore::ReadPayloads(
+    absl::Span<const TicketAt> tickets) {
+  std::map<Key, PayloadPtr> payloads;
+  for (const TicketAt& at : tickets) payloads[PayloadKey(at.semaphore, at.ticket)] = nullptr;
+  std::vector<Key> keys;
+  keys.reserve(payloads.size());
+  for (const auto& [key, payload] : payloads) keys.push_back(key);
+  const absl::StatusOr<std::vector<json>> items = GetItems(&client_, table_, keys, {}, Deadline());
+  if (!items.ok()) return items.status();
+  for (const json& item : *items) {
+    try {
+      payloads[KeyOf(item)] = ReadPayload(item);
+    } catch (const std::exception&) {
+      return absl::DataLossError("dynamodb: the payload of a ticket is not understood");
+    }
+  }
+  std::vector<PayloadPtr> found;
+  found.reserve(tickets.size());
+  for (const TicketAt& at : tickets) found.push_back(payloads[PayloadKey(at.semaphore, at.ticket)]);
+  return found;
 }
 
 // ---- sessions and clients ----

@@ -104,6 +104,8 @@ class TransactionRequest {
   void Delete(const Key& key, const Condition& condition = Condition::None());
   void Check(const Key& key, const Condition& condition);
   void Update(const Key& key, const Change& change, const Condition& condition);
+  // An item that is deleted is large: it counts among the 4 MB as one that is written.
+  void Weigh(size_t bytes) { bytes_ += bytes; }
 
   size_t size() const { return operations_.size(); }
   bool FitsDynamo() const {

@@ -48,6 +48,7 @@ struct Folder {
   Head head;
   std::vector<LeasePtr> leases;
   std::vector<WaiterPtr> waiters;
+  std::vector<TicketPtr> tickets;
   bool exists = false;
   bool is_moment = true;  // All of it is of one moment: the digest is that of the head.
   absl::Status damage;    // Not OK: something is not understood, and nothing else in here counts.
@@ -71,6 +72,7 @@ class DynamoStore : public ledger::LedgerStore {
       absl::Span<const SemaphoreRow* const> semaphores) override;
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
+  absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets) override;
   absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
                                                            const std::string& client_id) override;
   absl::StatusOr<std::vector<Found>> FindAnswers(absl::Span<const ledger::AskedRequest> requests,
@@ -92,11 +94,14 @@ class DynamoStore : public ledger::LedgerStore {
  private:
   class Writer;  // commit.h
 
-  // A claim of which this daemon is to be told, or that is hosted by an earlier life of it.
+  // A claim of which this daemon is to be told; one that may become so, when its session comes
+  // here; or what this node hosts, in this life or an earlier one: a detached claim, or a ticket
+  // whose delay it counts.
   struct OwnClaim {
     bool is_here = false;
     bool waits = false;
-    bool detached = false;
+    bool hosted = false;
+    Id session = {};  // Empty: it has none but itself.
   };
   struct Known {
     uint64_t revision = 0;  // 0: there is none.
@@ -120,6 +125,9 @@ class DynamoStore : public ledger::LedgerStore {
                                                   bool for_show = false);
   Folder ReadFolder(const std::string& name, const std::vector<json>& items);
   void Keep(const Folder& folder);
+  void KeepShown(const ledger::LoadedSemaphore& semaphore);
+  // One for each name; 0: there is none, or it is not understood.
+  absl::StatusOr<std::vector<uint64_t>> ReadRevisions(absl::Span<const std::string> names);
   // NOT_FOUND: a claim's session is not there.
   absl::Status ReadSessions(const std::vector<Folder>& folders, ledger::Image* image);
   absl::StatusOr<std::vector<ledger::SessionPtr>> ReadRows(const std::vector<Id>& sessions);
@@ -141,6 +149,10 @@ class DynamoStore : public ledger::LedgerStore {
   bool IsHere(const Claim& claim) const;
   void AddOwn(Known* known, const Claim& claim, bool waits);
   void RemoveOwn(Known* known, const Id& claim);
+  // The session may have come here, or gone.
+  void CountAnew(const Id& session);
+  bool IsCountedHere(const Ticket& ticket) const;
+  void AddCounted(Known* known, const Id& ticket) { known->own[ticket] = {false, false, true}; }
   void TellInterest() { ear_.Tell(waiting_, holding_); }
 
   // ---- tidying ----
@@ -148,6 +160,7 @@ class DynamoStore : public ledger::LedgerStore {
   void DropLeftovers();
   void ForgetIdleNames(SteadyTime now);
   void ForgetSomeSessions();
+  static std::vector<Ticket> StuckTickets(const Folder& folder);
 
   const StoreOptions options_;
   const Guarantees guarantees_;
@@ -165,10 +178,12 @@ class DynamoStore : public ledger::LedgerStore {
   std::array<uint64_t, kFloorCount> floors_{};
 
   absl::flat_hash_map<std::string, Known> known_;
+  absl::flat_hash_map<std::string, ledger::LoadedSemaphore> shown_;
+  size_t shown_rows_ = 0;
   absl::flat_hash_map<Id, ledger::SessionPtr> sessions_;
   // Of which session it is written that it may have claims in which semaphore.
   absl::flat_hash_map<Id, absl::flat_hash_set<std::string>> indexed_;
-  // Semaphores of which it is written that this node may have detached claims there.
+  // Semaphores of which it is written that this node may host something there.
   absl::flat_hash_map<std::string, HostedAt> hosted_at_;
   // The same as earlier lives of this node wrote it, with the stamps of the items.
   absl::flat_hash_map<std::string, std::string> hosted_before_;

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/dynamodb/news_text.h"
+#include "adapters/ledger/dynamodb/random.h"
 #include "adapters/ledger/dynamodb/store.h"
 
 namespace semaphored::dynamodb {
@@ -17,6 +18,7 @@ constexpr size_t kLeftoversMax = 100'000;
 // Where this node had no claim for so long it is not looked for any more.
 constexpr std::chrono::minutes kNamesKept{10};
 constexpr std::chrono::minutes kNamesLookedAt{1};
+constexpr size_t kPutBackAtOnce = 90;
 
 }  // namespace
 
@@ -33,8 +35,8 @@ void DynamoStore::AddOwn(Known* known, const Claim& claim, bool waits) {
   RemoveOwn(known, claim.id);
   const bool is_here = IsHere(claim);
   const bool of_node = claim.detached() && claim.host.number == options_.self.number;
-  if (!is_here && !of_node) return;
-  known->own[claim.id] = {is_here, waits, claim.detached()};
+  if (claim.detached() && !is_here && !of_node) return;
+  known->own[claim.id] = {is_here, waits, of_node, claim.detached() ? Id{} : claim.session};
   if (is_here) ++(waits ? waiting_ : holding_);
 }
 
@@ -43,6 +45,28 @@ void DynamoStore::RemoveOwn(Known* known, const Id& claim) {
   if (found == known->own.end()) return;
   if (found->second.is_here) --(found->second.waits ? waiting_ : holding_);
   known->own.erase(found);
+}
+
+void DynamoStore::CountAnew(const Id& session) {
+  const auto names = indexed_.find(session);
+  const auto row = sessions_.find(session);
+  if (names == indexed_.end() || row == sessions_.end()) return;
+  const bool is_here = row->second->host == options_.self;
+  for (const std::string& name : names->second) {
+    const auto known = known_.find(name);
+    if (known == known_.end()) continue;
+    for (auto& [id, own] : known->second.own) {
+      if (own.session != session || own.is_here == is_here) continue;
+      own.is_here = is_here;
+      size_t& count = own.waits ? waiting_ : holding_;
+      if (is_here) ++count;
+      if (!is_here) --count;
+    }
+  }
+}
+
+bool DynamoStore::IsCountedHere(const Ticket& ticket) const {
+  return ticket.state == TicketState::kDelayed && ticket.host.number == options_.self.number;
 }
 
 void DynamoStore::ForgetSomeSessions() {
@@ -112,17 +136,17 @@ void DynamoStore::RememberHosted(const std::string& partition, const std::string
   }
 }
 
-// A name is written anew by the next commit with such a claim. The claims of this node come and go
-// by its own commits, so what is known of them is enough; and who writes it anew leaves another
-// stamp.
+// A name is written anew by the next commit with such a claim or ticket. Those of this node come
+// and go by its own commits, so what is known of them is enough; and who writes it anew leaves
+// another stamp.
 void DynamoStore::ForgetIdleNames(SteadyTime now) {
   if (now < names_looked_at_ + kNamesLookedAt) return;
   names_looked_at_ = now;
-  const auto has_claims = [&](const std::string& name) {
+  const auto hosts = [&](const std::string& name) {
     const auto known = known_.find(name);
     return known == known_.end() || !known->second.damage.ok() ||
            std::ranges::any_of(known->second.own,
-                               [](const auto& own) { return own.second.detached; });
+                               [](const auto& own) { return own.second.hosted; });
   };
   std::vector<Request> requests;
   const auto drop = [&](const std::string& name, const std::string& stamp) {
@@ -131,7 +155,7 @@ void DynamoStore::ForgetIdleNames(SteadyTime now) {
   };
   absl::erase_if(hosted_at_, [&](auto& each) {
     auto& [name, at] = each;
-    if (has_claims(name)) {
+    if (hosts(name)) {
       at.idle_since.reset();
       return false;
     }
@@ -143,7 +167,7 @@ void DynamoStore::ForgetIdleNames(SteadyTime now) {
   absl::erase_if(hosted_before_, [&](const auto& each) {
     const auto& [name, stamp] = each;
     if (hosted_at_.contains(name)) return true;
-    if (has_claims(name) || requests.size() >= kLeftoversAtOnce) return false;
+    if (hosts(name) || requests.size() >= kLeftoversAtOnce) return false;
     drop(name, stamp);
     return true;
   });
@@ -152,20 +176,50 @@ void DynamoStore::ForgetIdleNames(SteadyTime now) {
 
 // ---- mending ----
 
+// Tickets that are in nobody's hands any more: somebody has deleted their leases.
+std::vector<Ticket> DynamoStore::StuckTickets(const Folder& folder) {
+  absl::flat_hash_set<Id> held;
+  for (const LeasePtr& lease : folder.leases) {
+    if (!lease->ticket.empty()) held.insert(lease->id);
+  }
+  std::vector<Ticket> stuck;
+  for (const TicketPtr& ticket : folder.tickets) {
+    if (ticket->state == TicketState::kAssigned && !held.contains(ticket->lease))
+      stuck.push_back(*ticket);
+  }
+  return stuck;
+}
+
 absl::StatusOr<std::optional<ledger::Pruned>> DynamoStore::Repair(const std::string& name) {
   const absl::StatusOr<std::vector<Folder>> read = ReadFolders({name});
   if (!read.ok()) return read.status();
   const Folder& folder = read->front();
-  if (folder.is_moment || !folder.exists) return std::optional<ledger::Pruned>();
+  std::vector<Ticket> stuck = StuckTickets(folder);
+  if (!folder.exists || (folder.is_moment && stuck.empty())) return std::optional<ledger::Pruned>();
   // What stands there counts from now on.
   Head head = folder.head;
-  const uint64_t before = head.row.revision++;
   head.digest = 0;
   for (const LeasePtr& lease : folder.leases) head.digest ^= DigestOf(*lease, lease->token);
   for (const WaiterPtr& waiter : folder.waiters) head.digest ^= DigestOf(*waiter);
-  const Reply reply = client_.Repeat(
-      PutItem(table_, WriteHead(head), Condition::Is("revision", before)), Deadline());
-  if (!reply.answered() && reply.error != "ConditionalCheckFailedException") return reply.status;
+  for (const TicketPtr& ticket : folder.tickets) head.digest ^= DigestOf(*ticket);
+  size_t put_back = 0;
+  do {
+    TransactionRequest request(table_);
+    const uint64_t before = head.row.revision++;
+    for (size_t i = 0; i < kPutBackAtOnce && put_back < stuck.size(); ++i, ++put_back) {
+      Ticket& ticket = stuck[put_back];
+      head.digest ^= DigestOf(ticket);
+      ticket.state = TicketState::kQueued;
+      ticket.lease = {};
+      head.digest ^= DigestOf(ticket);
+      request.Put(WriteTicket(TicketKey(name, ticket), ticket));
+    }
+    request.Put(WriteHead(head), Condition::Is("revision", before));
+    const Reply reply = client_.Repeat(request.ToRequest(RandomToken()), Deadline());
+    // Others were first: what is left to do is found by the next.
+    if (ReadCancelled(reply)) break;
+    if (!reply.answered()) return reply.status;
+  } while (put_back < stuck.size());
   ledger::Pruned pruned;
   pruned.message = "items had been changed by hand; what stands there now was counted anew";
   return std::optional<ledger::Pruned>(std::move(pruned));
