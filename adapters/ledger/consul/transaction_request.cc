@@ -68,6 +68,10 @@ void TransactionRequest::Lock(const std::string& key, const std::string& value,
                    ",\"Flags\":", kSemaphoreFlags));
 }
 
+void TransactionRequest::DeleteCas(const std::string& key, uint64_t index) {
+  Add("delete-cas", key, absl::StrCat(",\"Index\":", index));
+}
+
 void TransactionRequest::Check(const std::string& key, uint64_t index) {
   if (index == 0) {
     Add("check-not-exists", key);
