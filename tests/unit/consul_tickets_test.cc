@@ -197,6 +197,18 @@ TEST_CASE("consul: more tickets than fit a transaction are refused, and nothing 
   CHECK(LoadOne(s.open, "s").tickets.empty());
 }
 
+TEST_CASE("consul: the largest payload fits a transaction", "[consul]") {
+  Direct s;
+  const std::string largest(128 * 1024, '\xff');
+  auto ticket = MakeTicket();
+  ticket->payload_bytes = static_cast<uint32_t>(largest.size());
+  Transaction enqueue = Change(s.open);
+  enqueue.semaphores[0].tickets.push_back(
+      {nullptr, ticket, std::make_shared<const std::string>(largest)});
+  REQUIRE(s.open.Commit(enqueue).kind == Kind::kWon);
+  CHECK(**ReadPayload(s.open, ticket->id) == largest);
+}
+
 TEST_CASE("consul: whose delays a daemon counts is found when it is gone", "[consul]") {
   Direct s;
   CHECK(s.open.store->HostedBy({&s.open.self, 1}).value().semaphores.empty());

@@ -155,6 +155,7 @@ Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const En
   const std::string document_key = keys.Document(name);
   const std::string record_key = keys.Lock(name);
   const std::string folder_key = keys.Folder(name);
+  const std::string tickets_key = keys.Tickets(name);
   absl::flat_hash_set<std::string> direct;  // Sessions with an entry in this very folder.
   absl::Status record_status;
   for (const Entry& entry : entries) {
@@ -170,7 +171,7 @@ Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const En
       if (document.ok()) folder.document = *std::move(document);
       continue;
     }
-    if (ReadTicketEntry(keys, entry, known, &folder)) continue;
+    if (ReadTicketEntry(tickets_key, entry, known, &folder)) continue;
     if (!entry.key.starts_with(folder_key)) continue;
     if (entry.key == record_key) {
       folder.record_value = entry.value;

@@ -54,8 +54,8 @@ std::string WhatIsWrong(const Folder& folder) {
 
 }  // namespace
 
-bool ReadTicketEntry(const Keys& keys, const Entry& entry, const Folder* known, Folder* folder) {
-  const std::string under = keys.Tickets(folder->name);
+bool ReadTicketEntry(const std::string& under, const Entry& entry, const Folder* known,
+                     Folder* folder) {
   if (!entry.key.starts_with(under)) return false;
   const std::optional<Id> id = Keys::IdIn(entry.key, under);
   if (id && known != nullptr) {

@@ -11,8 +11,10 @@
 
 namespace semaphored::consul {
 
-// False: it is no ticket of this folder. `known`: as for ReadFolder.
-bool ReadTicketEntry(const Keys& keys, const Entry& entry, const Folder* known, Folder* folder);
+// False: it is no ticket of this folder, whose tickets' keys begin with `under` (Keys::Tickets).
+// `known`: as for ReadFolder.
+bool ReadTicketEntry(const std::string& under, const Entry& entry, const Folder* known,
+                     Folder* folder);
 
 // Compares the tickets with the document and its leases: if somebody has been at their keys, the
 // folder is damaged, and the message says what can be done. REQUIRES: they were read.
