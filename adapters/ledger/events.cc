@@ -62,7 +62,8 @@ SemaphoreChange::Kind KindOf(const LeaseChange& change) {
 
 bool SameLease(const Lease& a, const Lease& b) {
   return a.slots == b.slots && a.token == b.token && a.host == b.host && a.epoch == b.epoch &&
-         a.recall == b.recall && a.permits == b.permits;
+         a.recall == b.recall && a.permits == b.permits && a.ticket == b.ticket &&
+         a.attempt == b.attempt;
 }
 
 void CompareTickets(const Semaphore& semaphore, const LoadedSemaphore* loaded,

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/rules.h"
 #include "adapters/ledger/rules_internal.h"
+#include "adapters/ledger/ticket_ends.h"
 
 namespace semaphored::ledger {
 namespace {
@@ -21,9 +22,9 @@ std::string_view Cut(std::string_view text) {
   return text.substr(0, size);
 }
 
-void AddReason(Ticket* ticket, std::string_view text, const Context& context) {
+void AddReason(Ticket* ticket, std::string_view text, int64_t now_unix_ms) {
   if (ticket->reasons.size() >= kReasonsMax) ticket->reasons.erase(ticket->reasons.begin());
-  ticket->reasons.push_back({ticket->attempt, std::string(Cut(text)), context.now_unix_ms});
+  ticket->reasons.push_back({ticket->attempt, std::string(Cut(text)), now_unix_ms});
 }
 
 int64_t DelayAfter(const Ticket& ticket) {
@@ -167,7 +168,7 @@ std::shared_ptr<Ticket> After(const Ticket& ticket, const FinishCommand& command
     --after->attempt;
     return after;
   }
-  AddReason(after.get(), command.reason, context);
+  AddReason(after.get(), command.reason, context.now_unix_ms);
   if (command.result == FinishCommand::Result::kReject || WasLast(*after)) {
     after->state = TicketState::kDead;
   } else {
@@ -183,10 +184,15 @@ void EndLease(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, EndCa
   editor.End(semaphore, lease, cause, context.now_unix_ms);
   const TicketPtr ticket = lease->ticket.empty() ? nullptr : semaphore->FindTicket(lease->ticket);
   if (!ticket) return;
-  auto after = Returned(*ticket);
-  AddReason(after.get(), WhyUnfinished(cause), context);
+  editor.Replace(semaphore, ticket,
+                 AfterLostLease(*ticket, WhyUnfinished(cause), context.now_unix_ms));
+}
+
+TicketPtr AfterLostLease(const Ticket& ticket, std::string_view why, int64_t now_unix_ms) {
+  auto after = Returned(ticket);
+  AddReason(after.get(), why, now_unix_ms);
   if (WasLast(*after)) after->state = TicketState::kDead;
-  editor.Replace(semaphore, ticket, std::move(after));
+  return after;
 }
 
 Outcome Enqueue(Editor& editor, const EnqueueCommand& command, const Context& context) {

@@ -75,6 +75,7 @@ CommitResult ConsulStore::Writer::Add(const SemaphoreDelta& delta) {
   planned.folder = known->second;
   Apply(delta, &planned);
   if (!failure_.ok()) return Failed(failure_);
+  if (!ApplyTickets(delta, &planned)) return LostFor({delta.name});
   if (!delta.after) {
     Destroy(&planned);
   } else {
@@ -133,6 +134,10 @@ void ConsulStore::Writer::Destroy(Planned* planned) {
   const Keys& keys = store_->keys_;
   request_.Check(keys.Document(folder.name), folder.document_index);
   if (folder.has_document()) request_.Delete(keys.Document(folder.name));
+  if (folder.document.ticket_count != 0) {
+    request_.DeleteTree(keys.Tickets(folder.name));
+    request_.DeleteTree(keys.Payloads(folder.name));
+  }
   // What cannot be understood is not ours to remove.
   if (folder.record_understood) {
     request_.Check(keys.Lock(folder.name), folder.record_index);
@@ -149,6 +154,7 @@ absl::Status ConsulStore::Writer::Write(Planned* planned) {
     if (absl::Status status = PlanPlaces(planned); !status.ok()) return status;
     PlanRecord(planned);
   }
+  WriteTickets(planned);
   const Keys& keys = store_->keys_;
   if (planned->writes_document) {
     const std::string value = WriteDocument(
@@ -181,7 +187,7 @@ void ConsulStore::Writer::PlanRecord(Planned* planned) {
 absl::Status ConsulStore::Writer::BuildMending(const Folder& folder) {
   Planned planned;
   planned.folder = folder;
-  if (store_->url_.ends_with_daemon) EndLost(&planned.folder);
+  if (store_->url_.ends_with_daemon) EndLost(&planned);
   const std::vector<std::string> places = folder.document.places;
   planned.writes_document = !folder.lost_places.empty() || places.size() < folder.document.Held() ||
                             places.size() > folder.document.Held() + kSparePlacesMax;
@@ -307,6 +313,10 @@ void ConsulStore::Writer::Win(uint64_t index, Transaction* transaction) {
       continue;
     }
     if (planned.writes_document) folder.document_index = index;
+    for (const auto& [id, ticket] : planned.tickets) {
+      if (const auto stored = folder.tickets.find(id); stored != folder.tickets.end())
+        stored->second.index = index;
+    }
     if (planned.writes_record) {
       if (folder.record_index == 0) folder.record_made = index;
       folder.record_index = index;

@@ -32,6 +32,10 @@ class ConsulStore::Writer {
   ledger::CommitResult Build(const ledger::Transaction& transaction);
   // The same for a folder that is to be mended: its places and its record.
   absl::Status BuildMending(const Folder& folder);
+  // The same for a folder whose tickets are damaged, or of whose tickets only these payloads are
+  // left, with their sizes; all of its tickets' keys are understood.
+  absl::Status BuildTicketMending(const Folder& folder,
+                                  const std::vector<std::pair<Id, uint32_t>>& payloads);
 
   const TransactionRequest& request() const { return request_; }
   const std::vector<Owner>& owners() const { return owners_; }
@@ -39,8 +43,15 @@ class ConsulStore::Writer {
   void Win(uint64_t index, ledger::Transaction* transaction);
 
  private:
+  // A ticket whose key is written, or removed.
+  struct PlannedTicket {
+    uint64_t index = 0;  // At which its key stands; 0: it is new.
+    TicketPtr before;    // As it stands there, if it was asked for.
+    PayloadPtr payload;  // Of a new one; null: it is empty.
+  };
   struct Planned {
     Folder folder;
+    absl::flat_hash_map<Id, PlannedTicket> tickets;
     bool gone = false;           // Destroyed.
     bool is_new = false;         // Its document.
     bool writes_record = false;  // Otherwise it is only looked at.
@@ -52,12 +63,15 @@ class ConsulStore::Writer {
   void Own(About about, const std::string& name = "", const Id& session = {});
   ledger::CommitResult Add(const ledger::SemaphoreDelta& delta);
   void Apply(const ledger::SemaphoreDelta& delta, Planned* planned);
+  // False: one of them is not there.
+  static bool ApplyTickets(const ledger::SemaphoreDelta& delta, Planned* planned);
+  void WriteTickets(Planned* planned);
   absl::Status CheckTtl(const Claim& claim) const;
   void Destroy(Planned* planned);
   absl::Status Write(Planned* planned);
   absl::Status PlanPlaces(Planned* planned);
   absl::Status PlanBoundPlaces(Planned* planned);
-  static void EndLost(Folder* folder);
+  void EndLost(Planned* planned);
   NodeRef HostOf(const Lease& lease) const;
   absl::Status AddPlaces(Folder* folder, NodeRef* host, size_t count,
                          std::vector<std::string>* places);

@@ -4,11 +4,13 @@
 #include <utility>
 
 #include "adapters/ledger/consul/commit.h"
+#include "adapters/ledger/consul/folder_tickets.h"
 
 namespace semaphored::consul {
 
 namespace {
 
+constexpr char kEndedWithDaemon[] = "its permit ended with its daemon, or the daemon's check";
 constexpr char kPlaceValue[] = "{\"by\":\"semaphored\"}";
 
 }  // namespace
@@ -124,7 +126,8 @@ absl::Status ConsulStore::Writer::PlanBoundPlaces(Planned* planned) {
 }
 
 // Permits that ended with their daemon, or its check.
-void ConsulStore::Writer::EndLost(Folder* folder) {
+void ConsulStore::Writer::EndLost(Planned* planned) {
+  Folder* folder = &planned->folder;
   Document& document = folder->document;
   absl::erase_if(document.leases, [&](const auto& each) {
     const auto bound = document.bound.find(each.first);
@@ -138,7 +141,10 @@ void ConsulStore::Writer::EndLost(Folder* folder) {
       return folder->lost_places.contains(session);
     });
   }
-  if (!folder->lost_places.empty()) ++document.changes;
+  if (folder->lost_places.empty()) return;
+  ++document.changes;
+  for (const Id& ticket : ReturnTickets(folder, kEndedWithDaemon, store_->now_unix_ms_()))
+    planned->tickets[ticket] = {folder->tickets.at(ticket).index, nullptr, nullptr};
 }
 
 }  // namespace semaphored::consul

@@ -18,10 +18,14 @@ using ClientName = std::function<const std::string&(uint32_t)>;
 using ClientNumber = std::function<uint32_t(const std::string&)>;
 
 constexpr int kVersion = 1;
+// Something in it is about tickets: whoever knows nothing of them leaves it alone.
+constexpr int kVersionWithTickets = 2;
 constexpr size_t kOwnerFields = 9;
 constexpr size_t kClaimFields = 4;
 constexpr size_t kLeaseFields = kClaimFields + 6;
+constexpr size_t kLeaseFieldsWithTicket = kLeaseFields + 2;
 constexpr size_t kWaiterFields = kClaimFields + 1;
+constexpr size_t kOfferFields = kWaiterFields + 1;
 constexpr size_t kSettingFields = 5;
 
 // What many claims have in common is written once, and spoken of by its place: the whole is written
@@ -69,10 +73,26 @@ std::string WriteLease(const Lease& lease, const ClientName& client_id,
                        const absl::flat_hash_map<Id, uint64_t>& ordinals, Tables* tables) {
   const auto granted = ordinals.find(lease.id);
   const uint64_t ordinal = granted == ordinals.end() ? 0 : granted->second;
-  return absl::StrCat("[", WriteClaim(lease, client_id, tables), ",[",
-                      absl::StrJoin(lease.slots, ","), "],", ordinal == 0 ? lease.token : 0, ",",
-                      ordinal, ",", lease.granted_at_unix_ms, ",",
-                      static_cast<int>(lease.recall.reason), ",", lease.recall.grace_ms, "]");
+  std::string text = absl::StrCat(
+      "[", WriteClaim(lease, client_id, tables), ",[", absl::StrJoin(lease.slots, ","), "],",
+      ordinal == 0 ? lease.token : 0, ",", ordinal, ",", lease.granted_at_unix_ms, ",",
+      static_cast<int>(lease.recall.reason), ",", lease.recall.grace_ms);
+  if (!lease.ticket.empty())
+    absl::StrAppend(&text, ",\"", lease.ticket.Hex(), "\",", lease.attempt);
+  return text + "]";
+}
+
+// Nothing is about tickets.
+bool IsPlain(const Document& document) {
+  return document.ticket_count == 0 &&
+         std::ranges::none_of(document.leases,
+                              [](const auto& each) { return !each.second->ticket.empty(); }) &&
+         std::ranges::none_of(document.waiters,
+                              [](const auto& each) { return each.second->works; });
+}
+
+std::string WriteNode(const NodeRef& node) {
+  return absl::StrCat("[", node.number, ",", node.incarnation, "]");
 }
 
 // The tables, as they are read.
@@ -115,6 +135,10 @@ LeasePtr ReadLease(const Json& json, const Common& common, uint64_t modify_index
   lease->granted_at_unix_ms = json.at(kClaimFields + 3).get<int64_t>();
   lease->recall.reason = static_cast<Recall::Reason>(json.at(kClaimFields + 4).get<int>());
   lease->recall.grace_ms = json.at(kClaimFields + 5).get<int64_t>();
+  if (json.size() == kLeaseFieldsWithTicket) {
+    lease->ticket = Id::FromHex(json.at(kLeaseFields).get_ref<const std::string&>()).value();
+    lease->attempt = json.at(kLeaseFields + 1).get<uint32_t>();
+  }
   return lease;
 }
 
@@ -122,6 +146,7 @@ WaiterPtr ReadWaiter(const Json& json, const Common& common, int64_t queued_from
   auto waiter = std::make_shared<Waiter>();
   ReadClaim(json, common, waiter.get());
   waiter->queued_at_unix_ms = queued_from + json.at(kClaimFields).get<int64_t>();
+  waiter->works = json.size() == kOfferFields && json.at(kWaiterFields).get<int>() != 0;
   return waiter;
 }
 
@@ -135,6 +160,7 @@ void ReadRow(const Json& json, SemaphoreRow* row) {
   row->settings.waiters_max = settings.at(kSettingFields - 1).get<uint32_t>();
   row->paused = json.at("paused").get<int>() != 0;
   row->destroying = json.at("destroying").get<int>() != 0;
+  row->made_on_use = json.value("made_on_use", 0) != 0;
   row->next_order = json.at("next_order").get<uint64_t>();
   row->created_at_unix_ms = json.at("created").get<int64_t>();
 }
@@ -153,11 +179,12 @@ std::string WriteDocument(const Document& document, const ClientName& client_id,
   const Settings& settings = row.settings;
   Tables tables;
   std::string text = absl::StrCat(
-      "{\"version\":", kVersion, ",\"limit\":", row.limit, ",\"settings\":[",
-      static_cast<int>(settings.backfill), ",", settings.longest_hold_ms, ",",
+      "{\"version\":", IsPlain(document) ? kVersion : kVersionWithTickets, ",\"limit\":", row.limit,
+      ",\"settings\":[", static_cast<int>(settings.backfill), ",", settings.longest_hold_ms, ",",
       settings.recall_grace_ms, ",", settings.permits_per_holder, ",", settings.waiters_max,
       "],\"paused\":", static_cast<int>(row.paused),
-      ",\"destroying\":", static_cast<int>(row.destroying), ",\"next_order\":", row.next_order);
+      ",\"destroying\":", static_cast<int>(row.destroying),
+      ",\"made_on_use\":", static_cast<int>(row.made_on_use), ",\"next_order\":", row.next_order);
   absl::StrAppend(&text, ",\"created\":", row.created_at_unix_ms, ",\"changes\":", document.changes,
                   ",\"places\":[");
   for (const std::string& place : document.places)
@@ -183,7 +210,12 @@ std::string WriteDocument(const Document& document, const ClientName& client_id,
   for (const auto& [id, waiter] : document.waiters) {
     absl::StrAppend(&text, text.back() == '[' ? "" : ",", "[",
                     WriteClaim(*waiter, client_id, &tables), ",",
-                    waiter->queued_at_unix_ms - queued_from, "]");
+                    waiter->queued_at_unix_ms - queued_from, waiter->works ? ",1]" : "]");
+  }
+  if (document.ticket_count != 0) {
+    absl::StrAppend(&text, "],\"tickets\":", document.ticket_count, ",\"delays\":[");
+    for (const NodeRef& node : document.delays)
+      absl::StrAppend(&text, text.back() == '[' ? "" : ",", WriteNode(node));
   }
   return absl::StrCat(text, "],\"owners\":", tables.owners.Json(),
                       ",\"texts\":", tables.texts.Json(), "}");
@@ -200,7 +232,9 @@ absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string
   if (!json.is_object()) return damaged("it is no JSON");
   // The library throws where a thing is missing or of another kind.
   try {
-    if (json.at("version").get<int>() != kVersion) return damaged("another version wrote it");
+    const int version = json.at("version").get<int>();
+    if (version != kVersion && version != kVersionWithTickets)
+      return damaged("another version wrote it");
     Document document;
     ReadRow(json, &document.row);
     document.row.name = name;
@@ -219,7 +253,8 @@ absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string
       if (each.size() != kOwnerFields) return damaged("an owner");
     }
     for (const Json& each : json.at("leases")) {
-      if (each.size() != kLeaseFields) return damaged("a lease");
+      if (each.size() != kLeaseFields && each.size() != kLeaseFieldsWithTicket)
+        return damaged("a lease");
       LeasePtr lease = ReadLease(each, common, modify_index);
       if (lease->slots.size() != lease->permits) return damaged("the slots of a lease");
       lease->longest_hold_ms = document.row.settings.longest_hold_ms;
@@ -227,10 +262,13 @@ absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string
     }
     const int64_t queued_from = json.at("queued_from").get<int64_t>();
     for (const Json& each : json.at("waiters")) {
-      if (each.size() != kWaiterFields) return damaged("a waiter");
+      if (each.size() != kWaiterFields && each.size() != kOfferFields) return damaged("a waiter");
       WaiterPtr waiter = ReadWaiter(each, common, queued_from);
       document.waiters.emplace(waiter->id, std::move(waiter));
     }
+    document.ticket_count = json.value("tickets", uint64_t{0});
+    for (const Json& node : json.value("delays", Json::array()))
+      document.delays.push_back({node.at(0).get<uint32_t>(), node.at(1).get<uint32_t>()});
     return document;
   } catch (const std::exception& error) {
     return damaged(error.what());

@@ -42,6 +42,10 @@ struct Document {
   absl::flat_hash_map<Id, BoundPlaces> bound;
   absl::flat_hash_map<Id, LeasePtr> leases;
   absl::flat_hash_map<Id, WaiterPtr> waiters;
+  // Tickets have keys of their own, so that a long queue is not written anew with each commit. So
+  // many there are, and these daemons count the delays of some, each named once.
+  uint64_t ticket_count = 0;
+  std::vector<NodeRef> delays;
 
   uint32_t Held() const;
 };

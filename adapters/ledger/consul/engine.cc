@@ -18,6 +18,11 @@ namespace {
 // places has 64 operations.
 constexpr uint32_t kLimitMax = 1000;
 constexpr uint32_t kWaitersMax = 1000;
+// Whoever reads a semaphore that others have changed reads all of its tickets.
+constexpr uint32_t kTicketsMax = 2000;
+constexpr uint32_t kDeadLettersMax = 1000;
+// In base64 it is a third more, and there must be room for the document.
+constexpr uint32_t kPayloadBytesMax = 128 * 1024;
 constexpr uint32_t kPermitsPerRequestMax = 32;
 
 class ConsulEngine : public Engine {
@@ -25,6 +30,7 @@ class ConsulEngine : public Engine {
   explicit ConsulEngine(Url url) : url_(std::move(url)), nodes_(url_) {
     guarantees_.adapter = "consul";
     guarantees_.history = false;
+    guarantees_.durable_tickets = true;
     guarantees_.permits_per_request_max = kPermitsPerRequestMax;
     guarantees_.limit_max = kLimitMax;
     guarantees_.lanes_max = 1;
@@ -48,10 +54,14 @@ class ConsulEngine : public Engine {
         std::make_unique<ConsulStore>(url_, guarantees_, options.self, lanes_, pulse_.get());
     if (absl::Status status = lane->Start(); !status.ok()) return status;
     if (lanes_ == 0) lane->SweepAnswers(options.client_retention);
+    lane->ShowTime(options.now_unix_ms);
     ++lanes_;
     ledger::LedgerOptions bounded = options;
-    bounded.limits.waiters_per_semaphore_max =
-        std::min(bounded.limits.waiters_per_semaphore_max, kWaitersMax);
+    const auto bound = [](uint32_t* limit, uint32_t most) { *limit = std::min(*limit, most); };
+    bound(&bounded.limits.waiters_per_semaphore_max, kWaitersMax);
+    bound(&bounded.limits.tickets_per_semaphore_max, kTicketsMax);
+    bound(&bounded.limits.dead_letters_per_semaphore_max, kDeadLettersMax);
+    bound(&bounded.limits.payload_bytes_max, kPayloadBytesMax);
     return ledger::MakeLedgerAdapter(std::move(lane), bounded);
   }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "adapters/ledger/consul/folder_tickets.h"
 
 namespace semaphored::consul {
 namespace {
@@ -154,6 +155,7 @@ Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const En
   const std::string document_key = keys.Document(name);
   const std::string record_key = keys.Lock(name);
   const std::string folder_key = keys.Folder(name);
+  const std::string tickets_key = keys.Tickets(name);
   absl::flat_hash_set<std::string> direct;  // Sessions with an entry in this very folder.
   absl::Status record_status;
   for (const Entry& entry : entries) {
@@ -169,6 +171,7 @@ Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const En
       if (document.ok()) folder.document = *std::move(document);
       continue;
     }
+    if (ReadTicketEntry(tickets_key, entry, known, &folder)) continue;
     if (!entry.key.starts_with(folder_key)) continue;
     if (entry.key == record_key) {
       folder.record_value = entry.value;
@@ -204,6 +207,7 @@ ledger::LoadedSemaphore ToLoaded(const Folder& folder) {
   loaded.row = folder.document.row;
   for (const auto& [id, lease] : folder.document.leases) loaded.leases.push_back(lease);
   for (const auto& [id, waiter] : folder.document.waiters) loaded.waiters.push_back(waiter);
+  for (const auto& [id, stored] : folder.tickets) loaded.tickets.push_back(stored.ticket);
   FreeSlots slots(folder);
   uint32_t held = folder.document.Held();
   for (const std::string& session : folder.ForeignHolders()) {

@@ -20,6 +20,11 @@
 
 namespace semaphored::consul {
 
+struct StoredTicket {
+  TicketPtr ticket;
+  uint64_t index = 0;  // Of its key.
+};
+
 struct Folder {
   std::string name;
   Document document;            // If has_document.
@@ -34,8 +39,14 @@ struct Folder {
   std::map<std::string, uint64_t> contenders;
   // Places of the document whose entries are gone: somebody has ended the session.
   std::set<std::string> lost_places;
+  // As their keys have them; not read by everybody.
+  absl::flat_hash_map<Id, StoredTicket> tickets;
+  std::vector<std::string> garbled_tickets;  // Keys that are not understood.
   // OK: the document is understood, or there is none. Otherwise nothing else in here counts.
   absl::Status damage;
+  // The document is understood, and its tickets are not those that it speaks of: that is damage too
+  // (folder_tickets.h).
+  bool tickets_damaged = false;
   // Why nothing can be granted; OK: it can. FindTrouble sets it.
   absl::Status trouble;
 
@@ -62,8 +73,8 @@ struct Folder {
   std::string WhatWasDone() const;
 };
 
-// `entries`: those under Keys::Folder and Keys::Document of this name; others are passed over.
-// `known`: as it was before, or nullptr; a document that has not changed is not read again.
+// `entries`: those under Keys::Folder, Keys::Document and Keys::Tickets of this name; others are
+// passed over. `known`: as it was before, or nullptr; what has not changed is not read again.
 Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const Entry> entries,
                   const Folder* known,
                   const std::function<uint32_t(const std::string&)>& client_number);

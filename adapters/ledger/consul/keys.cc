@@ -46,6 +46,11 @@ std::optional<std::string> Keys::NameIn(std::string_view key, std::string_view u
   return std::string(key.substr(under.size(), key.size() - under.size() - 1));
 }
 
+std::optional<Id> Keys::IdIn(std::string_view key, std::string_view under) {
+  if (!key.starts_with(under)) return std::nullopt;
+  return Id::FromHex(key.substr(under.size()));
+}
+
 std::optional<uint64_t> Keys::BlockIn(std::string_view key, std::string_view under) {
   uint64_t block = 0;
   if (!key.starts_with(under) || key.size() != under.size() + kBlockDigits) return std::nullopt;

@@ -2,7 +2,9 @@
 //
 //   <name>/.lock                the record that foreign clients share (lock_record.h)
 //   <name>/<session>            a contender: ours ("a place") or a foreign one
-//   .semaphored/d/<name>!       all that we know of the semaphore (document.h)
+//   .semaphored/d/<name>!       all that we know of the semaphore (document.h), but for
+//   .semaphored/t/<name>!<id>   its tickets (ticket_row.h),
+//   .semaphored/p/<name>!<id>   and their payloads
 //   .semaphored/s/<id>          a session of a client
 //   .semaphored/i/<id>/<name>!  that this session may have claims there
 //   .semaphored/q/<client>/…    answers that are remembered (answers.h)
@@ -35,6 +37,14 @@ class Keys {
   std::string Lock(const std::string& name) const { return Folder(name) + ".lock"; }
   std::string Documents() const { return own_ + "d/"; }
   std::string Document(const std::string& name) const { return Documents() + name + "!"; }
+  std::string Tickets(const std::string& name) const { return own_ + "t/" + name + "!"; }
+  std::string Ticket(const std::string& name, const Id& id) const {
+    return Tickets(name) + id.Hex();
+  }
+  std::string Payloads(const std::string& name) const { return own_ + "p/" + name + "!"; }
+  std::string Payload(const std::string& name, const Id& id) const {
+    return Payloads(name) + id.Hex();
+  }
   std::string Sessions() const { return own_ + "s/"; }
   std::string Session(const Id& id) const { return Sessions() + id.Hex(); }
   std::string Index(const Id& id) const { return own_ + "i/" + id.Hex() + "/"; }
@@ -60,6 +70,8 @@ class Keys {
   // The semaphore that a document is of, an entry of an index or a word for a node is about;
   // `under`: what its key begins with. nullopt: it is none.
   static std::optional<std::string> NameIn(std::string_view key, std::string_view under);
+  // The ticket that a key under Tickets or Payloads is about.
+  static std::optional<Id> IdIn(std::string_view key, std::string_view under);
   // The number at the end of a key of answers.
   static std::optional<uint64_t> BlockIn(std::string_view key, std::string_view under);
   // The semaphore whose record this is.

@@ -56,7 +56,16 @@ absl::StatusOr<std::optional<ledger::Pruned>> ConsulStore::Repair(const std::str
   absl::StatusOr<std::vector<Folder>> read = ReadFew({&name, 1});
   if (!read.ok()) return read.status();
   Folder& folder = read->front();
-  if (!folder.damage.ok()) return std::optional<ledger::Pruned>(ledger::Pruned());
+  if (!folder.damage.ok() && !folder.tickets_damaged)
+    return std::optional<ledger::Pruned>(ledger::Pruned());
+  uint32_t mended = 0;
+  if (absl::Status status = MendTickets(&folder, &mended); !status.ok()) {
+    if (!absl::IsFailedPrecondition(status)) return status;
+    ledger::Pruned pruned;
+    pruned.unresolved = 1;
+    pruned.message = std::string(status.message());
+    return std::optional<ledger::Pruned>(std::move(pruned));
+  }
   const size_t before = folder.record.holders.size();
   const bool understood = folder.record_understood;
   // Nobody uses it: it is as if there were none.
@@ -81,6 +90,7 @@ absl::StatusOr<std::optional<ledger::Pruned>> ConsulStore::Repair(const std::str
   pruned.removed = before > after ? static_cast<uint32_t>(before - after) : 0;
   pruned.added = after > before ? static_cast<uint32_t>(after - before) : 0;
   if ((mends || removes) && pruned.removed + pruned.added == 0) pruned.removed = 1;
+  pruned.removed += mended;
   return std::optional<ledger::Pruned>(pruned);
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/consul/commit.h"
+#include "adapters/ledger/consul/folder_tickets.h"
 #include "adapters/ledger/consul/store.h"
 
 namespace semaphored::consul {
@@ -19,13 +20,21 @@ using ledger::SessionPtr;
 
 namespace {
 
-constexpr size_t kFoldersAtOnce = TransactionRequest::kOperationsMax / 2;
+constexpr size_t kFoldersAtOnce = TransactionRequest::kOperationsMax / 3;
 constexpr size_t kFoldersKept = 50'000;
 // An agent serves 200 connections of one client; what more there are is looked at in the sweep.
 constexpr size_t kFoldersWatchedMax = 64;
 // After somebody has last waited there: the next one mostly comes soon.
 constexpr std::chrono::seconds kWatchedFor{10};
 constexpr int kReadingsMax = 5;  // Until a moment is found in which each claim has its session.
+
+// Offers are served by room only while there are tickets.
+bool WaitsForRoom(const Folder& folder) {
+  const auto waits = [&](const auto& each) {
+    return !each.second->works || folder.document.ticket_count != 0;
+  };
+  return std::ranges::any_of(folder.document.waiters, waits);
+}
 
 void TellDamage(const Url& url, const Folder& folder) {
   const std::string damage = folder.WhatWasDone();
@@ -62,11 +71,13 @@ absl::StatusOr<std::vector<Entry>> ConsulStore::AskTree(const std::string& key) 
 
 // ---- folders ----
 
-absl::StatusOr<std::vector<Folder>> ConsulStore::ReadFew(absl::Span<const std::string> names) {
+absl::StatusOr<std::vector<Folder>> ConsulStore::ReadFew(absl::Span<const std::string> names,
+                                                         bool with_tickets) {
   TransactionRequest request;
   for (const std::string& name : names) {
     request.GetTree(keys_.Folder(name));
     request.GetTree(keys_.Document(name));
+    if (with_tickets) request.GetTree(keys_.Tickets(name));
   }
   const absl::StatusOr<std::vector<Entry>> entries = AskEntries(request);
   if (!entries.ok()) return entries.status();
@@ -76,14 +87,17 @@ absl::StatusOr<std::vector<Folder>> ConsulStore::ReadFew(absl::Span<const std::s
     folders.push_back(
         ReadFolder(keys_, name, *entries, known == folders_.end() ? nullptr : &known->second,
                    [this](const std::string& client_id) { return names_.NumberOf(client_id); }));
+    if (with_tickets) CheckTickets(&folders.back());
   }
   return folders;
 }
 
-absl::StatusOr<std::vector<Folder>> ConsulStore::ReadFolders(absl::Span<const std::string> names) {
+absl::StatusOr<std::vector<Folder>> ConsulStore::ReadFolders(absl::Span<const std::string> names,
+                                                             bool with_tickets) {
   std::vector<Folder> all;
   for (size_t at = 0; at < names.size(); at += kFoldersAtOnce) {
-    absl::StatusOr<std::vector<Folder>> some = ReadFew(names.subspan(at, kFoldersAtOnce));
+    absl::StatusOr<std::vector<Folder>> some =
+        ReadFew(names.subspan(at, kFoldersAtOnce), with_tickets);
     if (!some.ok()) return some.status();
     std::ranges::move(*some, std::back_inserter(all));
   }
@@ -98,7 +112,7 @@ void ConsulStore::Keep(Folder folder) {
   const auto known = folders_.find(folder.name);
   if (!folder.trouble.ok() && (known == folders_.end() || known->second.trouble.ok()))
     spdlog::error("consul: {}: {}", folder.name, std::string(folder.trouble.message()));
-  if (!folder.document.waiters.empty() &&
+  if (WaitsForRoom(folder) &&
       (shared_.size() < kFoldersWatchedMax || shared_.contains(folder.name)))
     shared_[folder.name] = std::chrono::steady_clock::now() + kWatchedFor;
   std::string name = folder.name;
@@ -163,7 +177,7 @@ absl::StatusOr<std::vector<std::string>> ConsulStore::Changed(
     absl::Span<const SemaphoreRow* const> semaphores) {
   std::vector<std::string> names;
   for (const SemaphoreRow* row : semaphores) names.push_back(row->name);
-  const absl::StatusOr<std::vector<Folder>> folders = ReadFolders(names);
+  const absl::StatusOr<std::vector<Folder>> folders = ReadFolders(names, /*with_tickets=*/false);
   if (!folders.ok()) return folders.status();
   std::vector<std::string> changed;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -309,7 +323,8 @@ absl::StatusOr<ledger::LedgerStore::Hosted> ConsulStore::HostedBy(absl::Span<con
         std::ranges::any_of(document->leases,
                             [&](const auto& each) { return is_theirs(*each.second); }) ||
         std::ranges::any_of(document->waiters,
-                            [&](const auto& each) { return is_theirs(*each.second); });
+                            [&](const auto& each) { return is_theirs(*each.second); }) ||
+        std::ranges::any_of(document->delays, is_there);
     if (has) hosted.semaphores.push_back(*name);
   }
   return hosted;

@@ -51,6 +51,8 @@ class ConsulStore : public ledger::LedgerStore {
   absl::Status Start();
   // From now on answers of clients that have been silent for so long are forgotten.
   void SweepAnswers(std::chrono::milliseconds retention);
+  // What is shown to people of what the store does by itself has this time; otherwise 0.
+  void ShowTime(std::function<int64_t()> now_unix_ms) { now_unix_ms_ = std::move(now_unix_ms); }
 
   const Guarantees& guarantees() const override { return guarantees_; }
   absl::StatusOr<ledger::Image> LoadAll() override;
@@ -60,6 +62,7 @@ class ConsulStore : public ledger::LedgerStore {
       absl::Span<const SemaphoreRow* const> semaphores) override;
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
+  absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets) override;
   absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
                                                            const std::string& client_id) override;
   absl::StatusOr<std::vector<Found>> FindAnswers(absl::Span<const ledger::AskedRequest> requests,
@@ -84,13 +87,23 @@ class ConsulStore : public ledger::LedgerStore {
   // ---- reading ----
   absl::StatusOr<std::vector<Entry>> AskEntries(const TransactionRequest& request);
   absl::StatusOr<std::vector<Entry>> AskTree(const std::string& key);
-  // The folders of these names, as one moment's truth for as many as fit one request.
-  absl::StatusOr<std::vector<Folder>> ReadFolders(absl::Span<const std::string> names);
-  absl::StatusOr<std::vector<Folder>> ReadFew(absl::Span<const std::string> names);
+  // The folders of these names, as one moment's truth for as many as fit one request. Without
+  // tickets the document must not be written from it.
+  absl::StatusOr<std::vector<Folder>> ReadFolders(absl::Span<const std::string> names,
+                                                  bool with_tickets = true);
+  absl::StatusOr<std::vector<Folder>> ReadFew(absl::Span<const std::string> names,
+                                              bool with_tickets = true);
   // Puts the record and our places right, if it is for us to do; reads the folder anew.
   absl::Status Mend(Folder* folder);
   // The record, if it still stands as it was read; reads the folder anew.
   absl::Status RemoveRecord(Folder* folder);
+  // Goes on with those tickets that are there, and makes dead letters of payloads that are left;
+  // `mended`: how many. FAILED_PRECONDITION: somebody has to look first, and why.
+  absl::Status MendTickets(Folder* folder, uint32_t* mended);
+  // Payloads whose tickets are not in the folder, with their sizes: as many as fit a transaction.
+  absl::StatusOr<std::vector<std::pair<Id, uint32_t>>> LonePayloads(const Folder& folder);
+  absl::Status ReadSomePayloads(absl::Span<const TicketAt> tickets,
+                                std::vector<PayloadPtr>* payloads);
   void Keep(Folder folder);
   void KeepDamaged(const Folder& folder);
   absl::Status ReadSessions(const std::vector<Folder>& folders, ledger::Image* image);
@@ -141,6 +154,7 @@ class ConsulStore : public ledger::LedgerStore {
   SteadyTime looked_at_{};
   uint64_t mail_index_ = 0;  // The newest that was heard.
   bool missed_ = true;
+  std::function<int64_t()> now_unix_ms_ = [] { return int64_t{0}; };
   std::unique_ptr<Writer> writer_;  // Of the commit under way or unknown.
   uint64_t random_;
 };

@@ -1,5 +1,6 @@
 #include "adapters/ledger/consul/transaction_request.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -41,6 +42,10 @@ bool ReadEntry(const Json& json, Entry* entry) {
 }  // namespace
 
 std::string JsonText(const std::string& text) {
+  // Most of what is written stands for itself, and each commit writes many.
+  const bool plain = std::ranges::all_of(
+      text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+  if (plain) return absl::StrCat("\"", text, "\"");
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -66,6 +71,10 @@ void TransactionRequest::Lock(const std::string& key, const std::string& value,
   Add("lock", key,
       absl::StrCat(",\"Value\":\"", absl::Base64Escape(value), "\",\"Session\":", JsonText(session),
                    ",\"Flags\":", kSemaphoreFlags));
+}
+
+void TransactionRequest::DeleteCas(const std::string& key, uint64_t index) {
+  Add("delete-cas", key, absl::StrCat(",\"Index\":", index));
 }
 
 void TransactionRequest::Check(const std::string& key, uint64_t index) {

@@ -32,6 +32,8 @@ class TransactionRequest {
   // Takes the key for this session, which must be alive.
   void Lock(const std::string& key, const std::string& value, const std::string& session);
   void Delete(const std::string& key) { Add("delete", key); }
+  // Only if the key stands at this index, or is not there.
+  void DeleteCas(const std::string& key, uint64_t index);
   void DeleteTree(const std::string& key) { Add("delete-tree", key); }
   // The key must stand at this index; 0: it must not be there.
   void Check(const std::string& key, uint64_t index);
