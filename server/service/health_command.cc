@@ -1,9 +1,9 @@
 #include "server/service/health_command.h"
 
+#include <grpc/support/time.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 
-#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -89,7 +89,8 @@ absl::StatusOr<std::string> AddressOf(const HealthCommand& command, Arguments ar
 int Ask(const HealthCommand& command, const std::string& target, int64_t timeout_ms) {
   grpc::GenericStub stub(grpc::CreateChannel(target, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+  context.set_deadline(
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(timeout_ms, GPR_TIMESPAN)));
   grpc::CompletionQueue queue;
   grpc::ByteBuffer answer;
   grpc::Status status;
