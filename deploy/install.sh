@@ -28,10 +28,10 @@ build_packages=(
   nlohmann-json3-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 test_packages=(
-  clang clang-format e2fsprogs openssl iproute2 libclang-rt-14-dev llvm-14 mount
+  clang clang-format debootstrap docker-compose e2fsprogs openssl iproute2 libclang-rt-14-dev llvm-14 mount
   openjdk-17-jre-headless pgbouncer
   postgresql-15 postgresql-client-15 procps psmisc python3 python3-grpcio python3-protobuf
-  python3-pika python3-psycopg2 rabbitmq-server sqlite3 util-linux
+  python3-pika python3-psycopg2 python3-yaml rabbitmq-server sqlite3 util-linux
 )
 demo_packages=(curl python3)
 tidy_packages=(clang-tidy)

@@ -31,6 +31,7 @@
 #include "server/core/schema_command.h"
 #include "server/core/sessions.h"
 #include "server/core/version.h"
+#include "server/service/health_command.h"
 #include "server/service/host.h"
 #include "server/service/server.h"
 
@@ -323,8 +324,18 @@ int Schema(int argc, char** argv) {
   return RunSchema(command);
 }
 
+int Health(int argc, char** argv) {
+  HealthCommand command;
+  command.sources = ProcessSources(argc - 1, argv + 1);
+  command.out = [](const std::string& text) { std::fputs(text.c_str(), stdout); };
+  command.error = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
+  HidePasswords(argc, argv);
+  return RunHealth(command);
+}
+
 int Main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "schema") return Schema(argc, argv);
+  if (argc > 1 && std::string_view(argv[1]) == "health") return Health(argc, argv);
   absl::StatusOr<ParsedConfig> parsed = ParseConfig(ProcessSources(argc, argv));
   if (!parsed.ok()) {
     std::fprintf(stderr, "semaphored: %s\n", Text(parsed.status()).c_str());

@@ -104,3 +104,15 @@ function(semaphored_use_grpc_pch)
     endif()
   endforeach()
 endfunction()
+
+# Lets a target that knows nothing of gRPC read what nearly all of its files include only once: a sixth of
+# its compilation. What a file needs it includes all the same, as clang-tidy is run without.
+function(semaphored_use_common_pch target)
+  if(TARGET ${target})
+    target_precompile_headers(${target} PRIVATE
+      <algorithm> <chrono> <functional> <map> <memory> <optional> <string> <utility> <variant> <vector>
+      <absl/container/btree_map.h> <absl/container/btree_set.h> <absl/container/flat_hash_map.h>
+      <absl/container/flat_hash_set.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
+      <absl/types/span.h> ${ARGN})
+  endif()
+endfunction()

@@ -78,12 +78,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--at-once", type=int, default=4, help="requests served at once (default 4)")
     parser.add_argument("--work-ms", type=int, default=80, help="time a request takes (default 80)")
-    parser.add_argument("--port-file", required=True, help="where to write the port that it serves on")
+    parser.add_argument("--host", default="127.0.0.1", help="address to serve at (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=0, help="port to serve at (default: any that is free)")
+    parser.add_argument("--port-file", help="where to write the port that it serves on")
     arguments = parser.parse_args()
     Handler.at_once, Handler.work_ms = arguments.at_once, arguments.work_ms
-    server = Server(("127.0.0.1", 0), Handler)
-    with open(arguments.port_file, "w", encoding="ascii") as file:
-        file.write(f"{server.server_port}\n")
+    server = Server((arguments.host, arguments.port), Handler)
+    if arguments.port_file:
+        with open(arguments.port_file, "w", encoding="ascii") as file:
+            file.write(f"{server.server_port}\n")
     server.serve_forever()
 
 

@@ -41,20 +41,6 @@ std::optional<int64_t> LeadingNumber(std::string_view text, std::string_view* re
   return number;
 }
 
-// "30s"; a bare number is milliseconds.
-std::optional<int64_t> ParseDuration(std::string_view text) {
-  std::string_view unit_name;
-  const std::optional<int64_t> number = LeadingNumber(text, &unit_name);
-  if (!number) return std::nullopt;
-  if (unit_name.empty()) return number;
-  for (const Unit& unit : kUnits) {
-    if (unit.name != unit_name) continue;
-    if (*number > INT64_MAX / unit.in_ms) return std::nullopt;
-    return *number * unit.in_ms;
-  }
-  return std::nullopt;
-}
-
 std::optional<int64_t> ParseCount(std::string_view text) {
   std::string_view rest;
   const std::optional<int64_t> number = LeadingNumber(text, &rest);
@@ -120,6 +106,19 @@ size_t Distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+std::optional<int64_t> ParseDurationMs(std::string_view text) {
+  std::string_view unit_name;
+  const std::optional<int64_t> number = LeadingNumber(text, &unit_name);
+  if (!number) return std::nullopt;
+  if (unit_name.empty()) return number;
+  for (const Unit& unit : kUnits) {
+    if (unit.name != unit_name) continue;
+    if (*number > INT64_MAX / unit.in_ms) return std::nullopt;
+    return *number * unit.in_ms;
+  }
+  return std::nullopt;
+}
+
 const Setting* FindSetting(std::string_view key) {
   for (const Setting& setting : AllSettings()) {
     if (setting.key == key) return &setting;
@@ -159,7 +158,7 @@ absl::Status SetValue(const Setting& setting, std::string_view value, Config* co
       break;
     case Kind::kCount:
     case Kind::kDuration:
-      const auto number = setting.kind == Kind::kCount ? ParseCount(value) : ParseDuration(value);
+      const auto number = setting.kind == Kind::kCount ? ParseCount(value) : ParseDurationMs(value);
       if (!number || *number < setting.min || *number > setting.max) break;
       SetNumber(field, *number);
       return absl::OkStatus();

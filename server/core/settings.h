@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -41,6 +42,9 @@ absl::Status SetValue(const Setting& setting, std::string_view value, Config* co
 
 // The value as it is written in the file, quotes included for what is text: 4096, true, "30s".
 std::string TomlValue(const Setting& setting, const Config& config);
+
+// "30s", "500ms"; a bare number is milliseconds. nullopt: it is no duration, or too long to count.
+std::optional<int64_t> ParseDurationMs(std::string_view text);
 
 // "a duration such as 30s, from 1s to 24h".
 std::string WhatIsRight(const Setting& setting);
