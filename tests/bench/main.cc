@@ -14,6 +14,7 @@ Report Run(Options options) {
   }
   if (options.mode == "unary") return RunUnary(options);
   if (options.mode == "session") return RunSession(options);
+  if (options.mode == "tickets") return RunTickets(options);
   if (options.mode == "hold") return RunHold(options);
   if (options.mode == "leases") return RunLeases(options);
   if (options.mode == "waiters") return RunWaiters(options);

@@ -9,6 +9,7 @@ namespace semaphored::bench {
 
 Report RunUnary(const Options& options);
 Report RunSession(const Options& options);
+Report RunTickets(const Options& options);
 Report RunHold(const Options& options);
 Report RunLeases(const Options& options);
 Report RunWaiters(const Options& options);

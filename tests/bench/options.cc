@@ -8,6 +8,7 @@ namespace {
 constexpr const char* kModes =
     "unary      N outstanding Acquire and Release calls\n"
     "session    N outstanding cycles over Session streams\n"
+    "tickets    N tickets on their way: enqueued, carried out on --streams Work streams, done\n"
     "hold       N Hold streams opened, granted, released\n"
     "contended  N clients for one semaphore of limit 1 (--via unary|session)\n"
     "leases     opens --leases leases, keeps them alive for --duration, verifies each\n"
@@ -36,10 +37,10 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
   std::string output = "text";
   app.add_option("mode", options->mode, "What to run")
       ->required()
-      ->check(CLI::IsMember({"unary", "session", "hold", "contended", "leases", "waiters", "etcd",
-                             "redis", "hand-off", "postgres-recipe", "postgres-advisory",
-                             "postgres-bare", "postgres-commit", "consul-recipe", "dynamodb-raw",
-                             "rabbitmq-raw", "rabbitmq-raw-hand-off"}));
+      ->check(CLI::IsMember(
+          {"unary", "session", "tickets", "hold", "contended", "leases", "waiters", "etcd", "redis",
+           "hand-off", "postgres-recipe", "postgres-advisory", "postgres-bare", "postgres-commit",
+           "consul-recipe", "dynamodb-raw", "rabbitmq-raw", "rabbitmq-raw-hand-off"}));
   app.add_option(
       "--server", options->server,
       "HOST:PORT of the daemon or the peer; for postgres-*, dynamodb-*, rabbitmq-*: its URL");
@@ -58,6 +59,8 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
   app.add_option("--via", options->via, "For contended and leases")
       ->check(CLI::IsMember({"unary", "session"}));
   app.add_flag("--contended", options->contended, "For etcd and consul-recipe: all clients on one");
+  app.add_flag("--by-prefix", options->by_prefix,
+               "For tickets: each worker works for all semaphores, by prefix");
   app.add_option("--leases", options->leases, "For leases")->check(CLI::Range(1, 10000000));
   app.add_option("--lanes", options->lanes, "For postgres-bare: connections")
       ->check(CLI::Range(1, 64));

@@ -42,6 +42,8 @@ struct Options {
   uint32_t tokens = 0;
   uint32_t threads = 1;
   bool json = false;
+  // For tickets: the workers work for the prefix of all semaphores; else each for its own, by name.
+  bool by_prefix = false;
 };
 
 // Reads the command line. Returns false when the program has to end at once with `*exit_code`
