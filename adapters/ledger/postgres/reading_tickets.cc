@@ -27,7 +27,10 @@ TicketPtr GivenBack(const Ticket& ticket) {
   back->lease = Id();
   if (back->reasons.size() >= ledger::kReasonsMax) back->reasons.erase(back->reasons.begin());
   // When that was nobody can tell.
-  back->reasons.push_back({ticket.attempt, kEndedElsewhere, ticket.enqueued_at_unix_ms});
+  TicketReason& reason = back->reasons.emplace_back();
+  reason.attempt = ticket.attempt;
+  reason.text = kEndedElsewhere;
+  reason.at_unix_ms = ticket.enqueued_at_unix_ms;
   return back;
 }
 
