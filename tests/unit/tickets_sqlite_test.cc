@@ -69,7 +69,8 @@ TEST_CASE("sqlite tickets: whatever happens to one in a commit is one write") {
     CHECK(PayloadOf(open, passing->id) == nullptr);
     row.revision = transaction.semaphores[0].revision;
     transaction = Begin(open);
-    Touch(transaction, row).tickets.push_back({WithAttempt(stays, 2), WithAttempt(stays, 3), nullptr});
+    Touch(transaction, row)
+        .tickets.push_back({WithAttempt(stays, 2), WithAttempt(stays, 3), nullptr});
     REQUIRE(open.Commit(transaction).kind == Kind::kWon);
   }
   OpenStore open = Open(folder / "state.db");
