@@ -9,7 +9,7 @@ import unittest
 from urllib.parse import quote
 
 import cluster  # noqa: F401  pylint: disable=unused-import  (Finds the scripts of the engines.)
-from daemon import BIN_DIR, BOUND_S, Daemon
+from daemon import BIN_DIR, BOUND_S, Daemon, error_info, grpc
 from ports import free_port
 from rabbitmq import USER, RabbitServer
 from semaphore.v1 import semaphore_pb2 as pb
@@ -141,6 +141,24 @@ class Configuration(unittest.TestCase):
                 if now > begun + 9:
                     break
             stream.cancel()
+
+    def test_tickets_are_refused_clearly(self):
+        store = self.url(options="prefix=tickets-")
+        with Daemon({"node_id": "a"}, store=store) as daemon:
+            client = daemon.client()
+            client.acquire("s", limit=1)
+            opening = pb.WorkRequest(open=pb.OpenWork(client_id="w", semaphores=["s"]))
+            for asked in (
+                    lambda: client.stub.Enqueue(pb.EnqueueRequest(semaphore="s"), timeout=BOUND_S),
+                    lambda: next(client.stub.Work(iter([opening]), timeout=BOUND_S)),
+                    lambda: client.stub.Administer(
+                        pb.AdministerRequest(semaphore="s", list_tickets=pb.ListTickets()),
+                        timeout=BOUND_S)):
+                with self.assertRaises(grpc.RpcError) as caught:
+                    asked()
+                self.assertEqual(caught.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
+                self.assertEqual(error_info(caught.exception).reason, "NOT_SUPPORTED")
+                self.assertIn("rabbitmq", caught.exception.details())
 
     def test_a_prefix_keeps_environments_apart(self):
         for prefix in ("one-", "two-"):
