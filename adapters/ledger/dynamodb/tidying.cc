@@ -220,9 +220,9 @@ absl::StatusOr<std::optional<ledger::Pruned>> DynamoStore::Repair(const std::str
     if (ReadCancelled(reply)) break;
     if (!reply.answered()) return reply.status;
   } while (put_back < stuck.size());
-  ledger::Pruned pruned;
-  pruned.message = "items had been changed by hand; what stands there now was counted anew";
-  return std::optional<ledger::Pruned>(std::move(pruned));
+  std::optional<ledger::Pruned> pruned(std::in_place);
+  pruned->message = "items had been changed by hand; what stands there now was counted anew";
+  return pruned;
 }
 
 }  // namespace semaphored::dynamodb
