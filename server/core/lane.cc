@@ -108,7 +108,10 @@ void LaneCore::Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* resu
     unknown_.erase(found);
   }
   for (Event& event : step.events) {
-    event.semaphore = {};
+    // The name lies in the ledger, which goes on.
+    event.semaphore = event.ticket == nullptr
+                          ? std::string_view()
+                          : results->names.emplace_back(std::string(event.semaphore));
     results->events.push_back(std::move(event));
   }
   std::move(step.changes.begin(), step.changes.end(), std::back_inserter(results->changes));

@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -34,7 +36,8 @@ struct Finished {
 
 struct LaneResults {
   std::vector<Finished> finished;
-  std::vector<Event> events;  // Event::semaphore is empty here.
+  std::vector<Event> events;      // Event::semaphore is empty, unless there is a ticket.
+  std::deque<std::string> names;  // Those that events speak of; whoever moves this moves none.
   std::vector<SemaphoreChange> changes;
   std::vector<DelayedTicket> delayed;
   // Set when the node was declared dead or replaced: the daemon must end.

@@ -272,9 +272,14 @@ void SessionsImpl::PutBack(ClaimRecord* record) {
   finish.epoch = LifeOf(*record).epoch;
   Submit(record->semaphore, std::move(finish),
          [this, id = record->id](const absl::StatusOr<Outcome>& outcome) {
-           if (outcome.ok() || FindClaim(id) == nullptr) return;
-           to_put_back_.insert(id);
-           ArmWork();
+           ClaimRecord* again = FindClaim(id);
+           if (again == nullptr || !again->put_back) return;
+           if (!outcome.ok()) {
+             to_put_back_.insert(id);
+             ArmWork();
+           } else if (outcome->kind == OutcomeKind::kNotHeld) {
+             DropOffer(again);  // It had ended before: nothing more will be told of it.
+           }
          });
 }
 

@@ -74,7 +74,12 @@ void TicketChecks::WasAssigned(const std::string& client_id, const Told& told) {
                       " under a lease that is not its own, or another's, or with another token"));
   }
   found->second.told = true;
-  const Request& request = tickets_.at(told.ticket).request;
+  const Known& ticket = tickets_.at(told.ticket);
+  if (told.semaphore != ticket.semaphore) {
+    Fail(absl::StrCat(client_id, " was given ticket ", Brief(told.ticket), " of ", ticket.semaphore,
+                      " as one of '", told.semaphore, "'"));
+  }
+  const Request& request = ticket.request;
   if (told.payload != PayloadOf(request.first, request.second)) {
     Fail(absl::StrCat(client_id, " was given ticket ", Brief(told.ticket), " with the payload '",
                       told.payload, "'"));
