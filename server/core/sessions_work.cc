@@ -189,14 +189,19 @@ void SessionsImpl::DropOffer(ClaimRecord* record) {
 
 // ---- Assignments ----
 
-// An offer that the session's last host made before it knew that the session had left.
+// An offer that the session's last host made before it knew that the session had left. Or a lease
+// that has been told, has ended and is forgotten: another lane hears of it late. Which of the two
+// it is the engine knows; so it is put back, and the worker not told.
 void SessionsImpl::OnStrayOffer(const Event& event) {
   SessionRecord* session = FindSession(event.lease->session);
-  if (session == nullptr) return;
+  if (session == nullptr || !session->life.hosted || session->closing || stopping_) return;
   ClaimRecord* record = AddClaim(event.claim, std::string(event.semaphore), session);
   record->offers = true;
   record->remembered = true;
-  OnAssigned(record, event.lease, event.ticket, event.payload);
+  record->state = State::kHeld;
+  record->lease = event.lease;
+  record->ticket = event.ticket;
+  PutBack(record);
 }
 
 void SessionsImpl::OnAssigned(ClaimRecord* record, LeasePtr lease, TicketPtr ticket,

@@ -58,7 +58,8 @@ class Worker {
   // ---- what has become of offers ----
   // False: it is not known, or was withdrawn meanwhile; it is to be ended.
   bool OnStanding(const Id& claim);
-  // False: all hands are full, and the ticket is to be put back. Also of offers that are not known.
+  // False: all hands are full, and the ticket is to be put back. An offer that was withdrawn
+  // meanwhile is as good as any.
   bool OnTaken(const Id& claim);
   // There is no ticket to be had.
   void OnNothing(const Id& claim);

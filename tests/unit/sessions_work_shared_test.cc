@@ -77,6 +77,34 @@ TEST_CASE("work, two daemons: of two tickets that come to one hand together one 
   CHECK(stream.ended.empty());
 }
 
+TEST_CASE("work, two daemons: an offer that a session's last host made too late is put back") {
+  TwoDaemons daemons;
+  daemons.b->Enqueue("x", "1", /*delay_ms=*/100'000);  // It is there, and b knows it.
+  WorkerStream stream;
+  daemons.b->Work(&stream, {{"y"}, {}, 1});
+  TakeCommand late;
+  late.semaphore = "x";
+  late.claim = {7, 7};
+  late.session = stream.session;
+  late.ttl_ms = 10'000;
+  late.keep = OfferKept::kAlways;
+  daemons.a->Submit(0, {late, [](const absl::StatusOr<Outcome>&) {}});
+  daemons.a->Settle();
+  daemons.b->Hear();
+  daemons.a->Enqueue("x", "2");  // The offer takes it, in b's name.
+  REQUIRE(daemons.a->Describe("x")->tickets.assigned == 1);
+  daemons.b->Hear();
+  const SemaphoreInfo info = *daemons.b->Describe("x");
+  CHECK(info.tickets.queued == 1);
+  CHECK(info.tickets.assigned == 0);
+  CHECK(info.held == 0);
+  CHECK(stream.assigned.empty());
+  // It still works.
+  daemons.a->Enqueue("y", "3");
+  daemons.b->Pass(Milliseconds(1100));
+  CHECK(stream.assigned.size() == 1);
+}
+
 TEST_CASE("work, two daemons: what came through the other one is found under a prefix") {
   TwoDaemons daemons;
   WorkerStream stream;
