@@ -33,7 +33,7 @@ ledger::QueuePlace PlaceOfGrant(const SemaphoreDelta& delta, const Lease& lease)
 }  // namespace
 
 Checks::Checks(World* world, MemoryEngine* engine, const Faults* faults)
-    : world_(world), engine_(engine), faults_(faults), tickets_(world, engine, faults) {}
+    : world_(world), engine_(engine), faults_(faults), tickets_(world, engine) {}
 
 Checks::Request Checks::RequestOf(const Claim& claim) const {
   if (claim.request.client == 0) return {claim.holder, 0};

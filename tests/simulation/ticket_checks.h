@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "tests/simulation/faults.h"
 #include "tests/simulation/memory_engine.h"
 #include "tests/simulation/world.h"
 
@@ -37,8 +36,7 @@ class TicketChecks {
     std::string payload;
   };
 
-  TicketChecks(World* world, MemoryEngine* engine, const Faults* faults)
-      : world_(world), engine_(engine), faults_(faults) {}
+  TicketChecks(World* world, MemoryEngine* engine) : world_(world), engine_(engine) {}
 
   // ---- what clients report ----
   // Before it is asked for the first time; the payload is PayloadOf the request.
@@ -113,7 +111,6 @@ class TicketChecks {
 
   World* world_;
   MemoryEngine* engine_;
-  const Faults* faults_;
   std::map<Request, EnqueueCommand> asked_;
   std::map<Request, Id> ticket_of_;
   std::map<Request, AdminCommand> acts_;
