@@ -63,7 +63,7 @@ class PostgresTickets(TicketsTest):
         self.at("b")
         out = os.path.join(self.folder, "out")
         self.start("work", "many/*", "--tickets", "3", "--",
-                   "sh", "-c", f"cat >> {out}; echo >> {out}")
+                   "sh", "-c", f"echo \"$(cat)\" >> {out}")
         self.at("a")
         for number in range(5):
             self.enqueue(f"many/{number}", str(number))
