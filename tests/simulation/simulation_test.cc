@@ -59,7 +59,7 @@ TEST_CASE("seeds: part 7 of 8") { CheckPart(6); }
 TEST_CASE("seeds: part 8 of 8") { CheckPart(7); }
 
 // A mutant that no seed catches is a hole in the checks.
-TEST_CASE("every broken rule is noticed") {
+TEST_CASE("every broken rule is noticed", "[mutants]") {
   const uint64_t seeds_max = static_cast<uint64_t>(FromEnvironment("SIM_MUTANT_SEEDS", 2000));
   for (const MutantName& each : AllMutants()) {
     RunOptions options;
