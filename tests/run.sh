@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs, builds and runs every test, and ends in ctest's summary. From a clean clone on two cores
-# under 40 minutes, with --quick under 15. A test that is skipped, or a kind of test that is missing, is a failure.
+# under 40 minutes, with --quick under 20. A test that is skipped, or a kind of test that is missing, is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
