@@ -14,7 +14,7 @@ import unittest
 from daemon import BIN_DIR, BOUND_S, free_port, wait_until
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))
-INSTALL_BOUND_S = 160.0
+INSTALL_BOUND_S = 200.0
 PROGRAMS = ("semaphored", "semctl")
 
 # In namespaces of its own: {root} can only be read, but for the volume and /proc.
@@ -55,6 +55,8 @@ class Image(unittest.TestCase):
         os.chmod(cls.root, 0o755)
         # Debian slim is the smallest variant, without documents and translations.
         cls.install("debootstrap", "--variant=minbase", "bookworm", cls.root, mirror())
+        with open(os.path.join(cls.root, "etc/apt/apt.conf.d/80retries"), "w", encoding="ascii") as file:
+            file.write('Acquire::Retries "3";\n')
         shutil.copy("/etc/resolv.conf", os.path.join(cls.root, "etc/resolv.conf"))
         shutil.copy(os.path.join(ROOT, "deploy/image.sh"), os.path.join(cls.root, "tmp"))
         cls.before = cls.bytes()
@@ -65,10 +67,13 @@ class Image(unittest.TestCase):
 
     @staticmethod
     def install(*command):
-        done = subprocess.run(command, capture_output=True, text=True, check=False,
-                              timeout=INSTALL_BOUND_S)
-        if done.returncode != 0:
-            raise AssertionError(f"{command}: {done.stdout[-3000:]}{done.stderr[-1000:]}")
+        # Twice: both go on with what they have, and a mirror may fail for a moment.
+        for _ in range(2):
+            done = subprocess.run(command, capture_output=True, text=True, check=False,
+                                  timeout=INSTALL_BOUND_S)
+            if done.returncode == 0:
+                return
+        raise AssertionError(f"{command}: {done.stdout[-3000:]}{done.stderr[-1000:]}")
 
     @classmethod
     def bytes(cls):
