@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -152,8 +153,12 @@ absl::Status Listener::OpenHost(const std::string& host, const std::string& port
   }
   int chosen = std::atoi(port.c_str());
   int error = 0;
-  // A name may stand for several addresses: at least one must be there, and none be taken.
+  // A name may stand for several addresses, and for one of them twice: at least one must be there,
+  // and none be taken.
+  std::set<std::string> seen;
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    const auto* const bytes = reinterpret_cast<const char*>(each->ai_addr);
+    if (!seen.emplace(bytes, each->ai_addrlen).second) continue;
     SetPort(each->ai_addr, chosen);
     int socket = -1;
     const int failed = ListenAt(each->ai_addr, each->ai_addrlen, &socket);
