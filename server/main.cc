@@ -118,6 +118,15 @@ ServerOptions ServerOptionsOf(const Config& config) {
   options.keepalive_interval_ms = config.keepalive_interval_ms;
   options.keepalive_timeout_ms = config.keepalive_timeout_ms;
   options.message_bytes_max = static_cast<int>(config.message_bytes_max);
+  options.connections_max = config.connections_max;
+  options.connection_calls_max = static_cast<int>(config.connection_calls_max);
+  options.handshake_timeout_ms = config.handshake_timeout_ms;
+  options.connections_bytes_max = config.connections_bytes_max;
+  options.limits.stream_bytes_max = config.stream_bytes_max;
+  options.limits.answers_bytes_max = config.answers_bytes_max;
+  // As long as it takes to notice that a connection is dead.
+  options.limits.unread_max =
+      Milliseconds(config.keepalive_interval_ms + config.keepalive_timeout_ms);
   options.limits.calls_max = config.calls_max;
   options.limits.streams_max = config.streams_max;
   options.limits.watch_events_max = config.watch_events_max;

@@ -13,6 +13,7 @@
 #include "client/semaphore/errors.h"
 #include "client/semaphore/lease_state.h"
 #include "client/semaphore/status_conversion.h"
+#include "client/semaphore/transport.h"
 #include "client/semaphore/unary_caller.h"
 
 namespace semaphore {
@@ -93,10 +94,10 @@ struct Answer {
 
 class ClientImpl final : public Client {
  public:
-  explicit ClientImpl(const ClientOptions& options)
+  ClientImpl(const ClientOptions& options, const std::shared_ptr<Transport>& transport)
       : options_(options),
-        connection_(std::make_shared<Connection>(options)),
-        unary_(options.endpoints, options.connect_timeout) {}
+        connection_(std::make_shared<Connection>(options, transport)),
+        unary_(options.endpoints, transport, options.connect_timeout) {}
 
   ~ClientImpl() override { connection_->driver().CancelAllAcquires(); }
 
@@ -244,7 +245,9 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
   if (options.holder.empty()) options.holder = DefaultHolder();
   const absl::Status checked = CheckOptions(options);
   if (!checked.ok()) return checked;
-  return std::unique_ptr<Client>(std::make_unique<ClientImpl>(options));
+  const auto transport = Transport::Create(options.security, options.endpoints);
+  if (!transport.ok()) return transport.status();
+  return std::unique_ptr<Client>(std::make_unique<ClientImpl>(options, *transport));
 }
 
 absl::StatusOr<Permit> Client::TryAcquire(absl::string_view semaphore, AcquireOptions options) {

@@ -33,6 +33,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "client/semaphore/clock.h"
+#include "client/semaphore/security.h"
 
 namespace semaphore {
 
@@ -78,6 +79,10 @@ struct QueuePlace {
 struct ClientOptions {
   // HOST:PORT each, tried in this order, beginning again after the last. At least one, at most 64.
   std::vector<std::string> endpoints = {"127.0.0.1:7420"};
+  // TLS, certificates, and the token. Files are read by Create(), token_file again when it has
+  // changed. A daemon that refuses them (UNAUTHENTICATED, PERMISSION_DENIED) ends what waits with
+  // its error; permits that are held stay so up to their deadline, while it is asked again.
+  SecurityOptions security{};
   // For how long permits outlive the last sign of life of this client. 0: the daemon's default (30
   // s).
   std::chrono::milliseconds ttl{0};
@@ -229,7 +234,10 @@ class Client {
   //   FAILED_PRECONDITION LIMIT_MISMATCH, EXCEEDS_LIMIT, PAUSED, DESTROYED
   //   NOT_FOUND           NO_SUCH_SEMAPHORE
   //   INVALID_ARGUMENT    INVALID_FIELD
-  //   UNAVAILABLE         UNREACHABLE: no endpoint answered; ENGINE_UNAVAILABLE
+  //   UNAVAILABLE         UNREACHABLE: no endpoint answered (nor did TLS succeed);
+  //                       ENGINE_UNAVAILABLE
+  //   UNAUTHENTICATED, PERMISSION_DENIED  the daemon does not take the token or certificate, or
+  //                       does not let it do this
   //   CANCELLED           the stop token was requested, or the client destroyed
   // Do not call it in a callback on the thread of losses.
   virtual absl::StatusOr<Permit> Acquire(absl::string_view semaphore,

@@ -4,6 +4,7 @@
 #define SEMAPHORED_CLIENT_SEMAPHORE_CONNECTION_H_
 
 #include <memory>
+#include <utility>
 
 #include "client/semaphore/client.h"
 #include "client/semaphore/session_driver.h"
@@ -12,8 +13,9 @@ namespace semaphore {
 
 class Connection {
  public:
-  explicit Connection(const ClientOptions& options)
-      : driver_(SessionDriver::Start(options)), release_timeout_(options.release_timeout) {}
+  Connection(const ClientOptions& options, std::shared_ptr<Transport> transport)
+      : driver_(SessionDriver::Start(options, std::move(transport))),
+        release_timeout_(options.release_timeout) {}
   ~Connection() { driver_->Close(); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;

@@ -21,14 +21,16 @@ std::string MakeClientId() {
 
 }  // namespace
 
-std::shared_ptr<SessionDriver> SessionDriver::Start(const ClientOptions& options) {
-  std::shared_ptr<SessionDriver> driver(new SessionDriver(options));
+std::shared_ptr<SessionDriver> SessionDriver::Start(const ClientOptions& options,
+                                                    std::shared_ptr<Transport> transport) {
+  std::shared_ptr<SessionDriver> driver(new SessionDriver(options, std::move(transport)));
   driver->timers_ = std::thread([driver] { driver->RunTimers(); });
   return driver;
 }
 
-SessionDriver::SessionDriver(const ClientOptions& options)
+SessionDriver::SessionDriver(const ClientOptions& options, std::shared_ptr<Transport> transport)
     : options_(options),
+      transport_(std::move(transport)),
       clock_(options.clock != nullptr ? *options.clock : Clock::Real()),
       machine_(options, MakeClientId) {}
 
@@ -91,7 +93,8 @@ void SessionDriver::Flush(std::unique_lock<std::mutex>& lock) {
   std::size_t endpoint = 0;
   const bool connect = machine_.StartConnecting(&endpoint, now);
   if (connect) {
-    stream_ = SessionStream::Create(options_.endpoints[endpoint], loop_, shared_from_this());
+    stream_ =
+        SessionStream::Create(options_.endpoints[endpoint], *transport_, loop_, shared_from_this());
     ++streams_alive_;
     writing_ = false;
   }

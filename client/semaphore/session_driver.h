@@ -15,6 +15,7 @@
 #include "client/semaphore/notifier.h"
 #include "client/semaphore/session_machine.h"
 #include "client/semaphore/session_stream.h"
+#include "client/semaphore/transport.h"
 
 namespace semaphore {
 
@@ -25,7 +26,8 @@ namespace semaphore {
 class SessionDriver : public StreamListener, public std::enable_shared_from_this<SessionDriver> {
  public:
   // Starts the thread of timers. `options` were checked.
-  static std::shared_ptr<SessionDriver> Start(const ClientOptions& options);
+  static std::shared_ptr<SessionDriver> Start(const ClientOptions& options,
+                                              std::shared_ptr<Transport> transport);
 
   // As SessionMachine's. `done` runs on any thread, maybe before the function returns, and must not
   // block.
@@ -42,7 +44,7 @@ class SessionDriver : public StreamListener, public std::enable_shared_from_this
   Clock& clock() { return clock_; }
 
  private:
-  explicit SessionDriver(const ClientOptions& options);
+  SessionDriver(const ClientOptions& options, std::shared_ptr<Transport> transport);
 
   void OnStreamMessage(SessionStream* stream, const v1::SessionResponse& message) override;
   void OnStreamWritten(SessionStream* stream) override;
@@ -54,6 +56,7 @@ class SessionDriver : public StreamListener, public std::enable_shared_from_this
   bool OnOwnThread() const;
 
   const ClientOptions options_;
+  const std::shared_ptr<Transport> transport_;
   Clock& clock_;
   Notifier results_;
   Notifier losses_;

@@ -45,6 +45,11 @@ LossCause CauseOf(v1::EndCause cause) {
   }
 }
 
+// The session of before does not help who is not let in: whoever waits is told why.
+bool IsRefusedIdentity(absl::StatusCode code) {
+  return code == absl::StatusCode::kUnauthenticated || code == absl::StatusCode::kPermissionDenied;
+}
+
 // Errors that another attempt, or another endpoint, would not mend.
 bool IsFinal(absl::StatusCode code) {
   switch (code) {
@@ -133,7 +138,8 @@ void SessionMachine::OnStreamEnd(const absl::Status& status, TimePoint now) {
   const bool session_is_gone = !session_id_.empty() && status.code() == absl::StatusCode::kNotFound;
   if (session_is_gone) {
     LoseSession(now);
-  } else if (IsFinal(status.code()) && (session_id_.empty() || phase_ == Phase::kOpen)) {
+  } else if (IsFinal(status.code()) &&
+             (session_id_.empty() || phase_ == Phase::kOpen || IsRefusedIdentity(status.code()))) {
     FailAcquires(status);
   }
   Disconnect(status.ok() ? absl::UnavailableError("the daemon ended the session's stream") : status,

@@ -1,8 +1,5 @@
 #include "client/semaphore/session_stream.h"
 
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
-
 #include <utility>
 
 #include "client/semaphore/status_conversion.h"
@@ -10,12 +7,12 @@
 namespace semaphore {
 namespace {
 
-std::unique_ptr<v1::SemaphoreService::Stub> Connect(const std::string& endpoint) {
+std::unique_ptr<v1::SemaphoreService::Stub> Connect(const std::string& endpoint,
+                                                    const Transport& transport) {
   grpc::ChannelArguments arguments;
   // Otherwise gRPC would hand out the connection that was found broken, or its own pause after it.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return v1::SemaphoreService::NewStub(
-      grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments));
+  return v1::SemaphoreService::NewStub(transport.Connect(endpoint, arguments));
 }
 
 }  // namespace
@@ -36,14 +33,18 @@ void StreamLoop::Run() {
   }
 }
 
-std::shared_ptr<SessionStream> SessionStream::Create(const std::string& endpoint, StreamLoop& loop,
+std::shared_ptr<SessionStream> SessionStream::Create(const std::string& endpoint,
+                                                     Transport& transport, StreamLoop& loop,
                                                      std::shared_ptr<StreamListener> listener) {
-  return std::shared_ptr<SessionStream>(new SessionStream(endpoint, loop, std::move(listener)));
+  return std::shared_ptr<SessionStream>(
+      new SessionStream(endpoint, transport, loop, std::move(listener)));
 }
 
-SessionStream::SessionStream(const std::string& endpoint, StreamLoop& loop,
+SessionStream::SessionStream(const std::string& endpoint, Transport& transport, StreamLoop& loop,
                              std::shared_ptr<StreamListener> listener)
-    : stub_(Connect(endpoint)), loop_(loop), listener_(std::move(listener)) {}
+    : stub_(Connect(endpoint, transport)), loop_(loop), listener_(std::move(listener)) {
+  transport.Authorize(&context_);
+}
 
 void SessionStream::Start() {
   self_ = shared_from_this();

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "absl/status/status.h"
+#include "client/semaphore/transport.h"
 #include "proto/semaphore/v1/semaphore.grpc.pb.h"
 
 namespace semaphore {
@@ -58,7 +59,8 @@ class SessionStream final : public std::enable_shared_from_this<SessionStream> {
  public:
   // Opens a connection of its own, so that a broken one is never used again. Does not block.
   // `loop` must outlive the stream.
-  static std::shared_ptr<SessionStream> Create(const std::string& endpoint, StreamLoop& loop,
+  static std::shared_ptr<SessionStream> Create(const std::string& endpoint, Transport& transport,
+                                               StreamLoop& loop,
                                                std::shared_ptr<StreamListener> listener);
 
   // Call once, before Write().
@@ -80,7 +82,7 @@ class SessionStream final : public std::enable_shared_from_this<SessionStream> {
     Step step;
   };
 
-  SessionStream(const std::string& endpoint, StreamLoop& loop,
+  SessionStream(const std::string& endpoint, Transport& transport, StreamLoop& loop,
                 std::shared_ptr<StreamListener> listener);
 
   void OnStep(Step step, bool ok);

@@ -1,8 +1,6 @@
 #include "client/semaphore/unary_caller.h"
 
 #include <grpc/support/time.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 
 #include <condition_variable>
 #include <utility>
@@ -31,8 +29,9 @@ void Pause(std::chrono::nanoseconds pause, std::stop_token cancel) {
 }
 
 grpc::Status CallOnce(const UnaryCaller::Attempt& attempt, v1::SemaphoreService::Stub& stub,
-                      milliseconds timeout, const std::stop_token& cancel) {
+                      Transport& transport, milliseconds timeout, const std::stop_token& cancel) {
   grpc::ClientContext context;
+  transport.Authorize(&context);
   if (timeout >= milliseconds(0)) {
     context.set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                       gpr_time_from_millis(timeout.count(), GPR_TIMESPAN)));
@@ -43,8 +42,11 @@ grpc::Status CallOnce(const UnaryCaller::Attempt& attempt, v1::SemaphoreService:
 
 }  // namespace
 
-UnaryCaller::UnaryCaller(std::vector<std::string> endpoints, milliseconds connect_timeout)
+UnaryCaller::UnaryCaller(std::vector<std::string> endpoints,
+                         absl::StatusOr<std::shared_ptr<Transport>> transport,
+                         milliseconds connect_timeout)
     : endpoints_(std::move(endpoints)),
+      transport_(std::move(transport)),
       connect_timeout_(connect_timeout),
       stubs_(endpoints_.size()) {}
 
@@ -55,14 +57,15 @@ std::shared_ptr<v1::SemaphoreService::Stub> UnaryCaller::StubAt(std::size_t inde
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kPauseMost.count()));
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kPauseFirst.count()));
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kPauseFirst.count()));
-    stubs_[index] = v1::SemaphoreService::NewStub(grpc::CreateCustomChannel(
-        endpoints_[index], grpc::InsecureChannelCredentials(), arguments));
+    stubs_[index] =
+        v1::SemaphoreService::NewStub((*transport_)->Connect(endpoints_[index], arguments));
   }
   return stubs_[index];
 }
 
 absl::Status UnaryCaller::Call(const Attempt& attempt, milliseconds timeout,
                                const std::stop_token& cancel) {
+  if (!transport_.ok()) return transport_.status();
   Backoff backoff(kPauseFirst, kPauseMost);
   steady_clock::time_point reached = steady_clock::now();
   for (std::size_t attempts = 1;; ++attempts) {
@@ -72,7 +75,7 @@ absl::Status UnaryCaller::Call(const Attempt& attempt, milliseconds timeout,
       index = current_;
     }
     const steady_clock::time_point begun = steady_clock::now();
-    const grpc::Status status = CallOnce(attempt, *StubAt(index), timeout, cancel);
+    const grpc::Status status = CallOnce(attempt, *StubAt(index), **transport_, timeout, cancel);
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return ToAbslStatus(status);
     {
       std::lock_guard<std::mutex> lock(mutex_);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/semaphore/transport.h"
 #include "proto/semaphore/v1/semaphore.grpc.pb.h"
 
 namespace semaphore {
@@ -24,8 +25,11 @@ class UnaryCaller {
   // the request must carry a request id if it changes something.
   using Attempt = std::function<grpc::Status(v1::SemaphoreService::Stub&, grpc::ClientContext*)>;
 
+  // A transport that could not be made: every call ends with its status.
   // REQUIRES: at least one endpoint.
-  UnaryCaller(std::vector<std::string> endpoints, std::chrono::milliseconds connect_timeout);
+  UnaryCaller(std::vector<std::string> endpoints,
+              absl::StatusOr<std::shared_ptr<Transport>> transport,
+              std::chrono::milliseconds connect_timeout);
 
   // Repeats `attempt` while it ends with UNAVAILABLE, at the next endpoint each time and with a
   // pause after each round, until `connect_timeout` has passed since the first attempt, or since an
@@ -38,6 +42,7 @@ class UnaryCaller {
   std::shared_ptr<v1::SemaphoreService::Stub> StubAt(std::size_t index);
 
   const std::vector<std::string> endpoints_;
+  const absl::StatusOr<std::shared_ptr<Transport>> transport_;
   const std::chrono::milliseconds connect_timeout_;
 
   std::mutex mutex_;

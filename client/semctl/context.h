@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
+#include "client/semaphore/security.h"
+#include "client/semaphore/transport.h"
 #include "client/semaphore/unary_caller.h"
 #include "proto/semaphore/v1/semaphore.pb.h"
 
@@ -22,6 +24,7 @@ using Json = nlohmann::ordered_json;
 struct Context {
   // HOST:PORT[,HOST:PORT…]
   std::string server = "127.0.0.1:7420";
+  SecurityOptions security;
   std::string output = "text";
   std::chrono::milliseconds connect_timeout{5'000};
   // What stood behind `--`.
@@ -31,7 +34,13 @@ struct Context {
 
   bool json() const { return output == "json"; }
   std::vector<std::string> endpoints() const;
-  UnaryCaller MakeCaller() const { return UnaryCaller(endpoints(), connect_timeout); }
+  // Reads the files of `security`. It may start threads of gRPC: not before a fork.
+  absl::StatusOr<std::shared_ptr<Transport>> MakeTransport() const {
+    return Transport::Create(security, endpoints());
+  }
+  UnaryCaller MakeCaller() const {
+    return UnaryCaller(endpoints(), MakeTransport(), connect_timeout);
+  }
 
   // Tells the error on stderr (with -o json as an object), and returns its exit code.
   int Fail(const absl::Status& status) const;

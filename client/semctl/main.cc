@@ -1,5 +1,6 @@
 // semctl: the command line of semaphored.
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,25 @@
 namespace {
 
 using semaphore::semctl::Context;
+
+// A token is no flag: `ps` would show it.
+void DescribeSecurity(CLI::App& app, semaphore::SecurityOptions& security) {
+  app.add_flag("--tls", security.tls, "Speak TLS; implied by the four options that follow")
+      ->envname("SEMCTL_TLS");
+  app.add_option("--ca-file", security.ca_file,
+                 "Certificates (PEM) by which the daemon's is verified [those of this machine]")
+      ->envname("SEMCTL_CA_FILE");
+  app.add_option("--cert-file", security.cert_file, "The client's own certificate (PEM)")
+      ->envname("SEMCTL_CERT_FILE");
+  app.add_option("--key-file", security.key_file, "The key of --cert-file (PEM)")
+      ->envname("SEMCTL_KEY_FILE");
+  app.add_option("--server-name", security.server_name,
+                 "The name that the daemon's certificate must bear [the host of --server]")
+      ->envname("SEMCTL_SERVER_NAME");
+  app.add_option("--token-file", security.token_file,
+                 "File with the bearer token; or the token itself in SEMCTL_TOKEN")
+      ->envname("SEMCTL_TOKEN_FILE");
+}
 
 void Describe(CLI::App& app, Context& context) {
   app.footer(std::string(semaphore::semctl::kExitCodesHelp) + R"(
@@ -32,6 +52,7 @@ Examples:
         return text.find_first_not_of(", ") == std::string::npos ? "give at least one HOST:PORT"
                                                                  : "";
       });
+  DescribeSecurity(app, context.security);
   app.add_option("-o,--output", context.output, "text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
@@ -44,6 +65,8 @@ Examples:
 int main(int argc, char** argv) {
   if (const auto code = semaphore::semctl::GuardianMain(argc, argv)) return *code;
   Context context;
+  // Before there is any other thread. NOLINTNEXTLINE(concurrency-mt-unsafe)
+  if (const char* token = std::getenv("SEMCTL_TOKEN")) context.security.token = token;
   // What stands behind "--" is the command of `run` or `work`, and not ours to read.
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");

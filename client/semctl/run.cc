@@ -108,6 +108,7 @@ class Run {
 absl::Status Run::Connect() {
   ClientOptions options;
   options.endpoints = context_.endpoints();
+  options.security = context_.security;
   options.ttl = options_.ttl;
   options.connect_timeout = context_.connect_timeout;
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Create(options);

@@ -133,7 +133,8 @@ int Top(const Context& context, const v1::WatchRequest& request, milliseconds in
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   Board board;
   absl::Status watched;
-  const auto caller = std::make_shared<UnaryCaller>(context.endpoints(), context.connect_timeout);
+  const auto caller = std::make_shared<UnaryCaller>(context.endpoints(), context.MakeTransport(),
+                                                    context.connect_timeout);
   std::jthread watcher([&](const std::stop_token& stop) {
     watched = caller->Call(
         [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {

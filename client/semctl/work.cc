@@ -116,6 +116,7 @@ class Work final : public WorkListener {
   const Context& context_;
   const Options& options_;
   const int signals_;
+  std::shared_ptr<Transport> transport_;  // Set by Execute().
   Mailbox mailbox_;
   WorkMachine machine_;
   std::unique_ptr<WorkStream> stream_;
@@ -303,8 +304,8 @@ void Work::OpenStream(std::size_t endpoint) {
     machine_.OnStreamEnd(status, BootClock::now());
     dropped_ = std::move(stream_);
   };
-  stream_ =
-      std::make_unique<WorkStream>(context_.endpoints()[endpoint], &mailbox_, std::move(callbacks));
+  stream_ = std::make_unique<WorkStream>(context_.endpoints()[endpoint], *transport_, &mailbox_,
+                                         std::move(callbacks));
 }
 
 void Work::RunStream() {
@@ -342,6 +343,9 @@ void Work::Poll() {
 }
 
 int Work::Execute() {
+  absl::StatusOr<std::shared_ptr<Transport>> transport = context_.MakeTransport();
+  if (!transport.ok()) return context_.Fail(transport.status());
+  transport_ = *std::move(transport);
   RunStream();
   while (!machine_.over() && BootClock::now() < close_by_) Poll();
   const absl::Status status = machine_.status();

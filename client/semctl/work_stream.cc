@@ -1,8 +1,5 @@
 #include "client/semctl/work_stream.h"
 
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
-
 #include <utility>
 
 #include "client/semaphore/status_conversion.h"
@@ -10,18 +7,20 @@
 namespace semaphore::semctl {
 namespace {
 
-std::unique_ptr<v1::SemaphoreService::Stub> Connect(const std::string& endpoint) {
+std::unique_ptr<v1::SemaphoreService::Stub> Connect(const std::string& endpoint,
+                                                    const Transport& transport) {
   grpc::ChannelArguments arguments;
   // A connection that another stream has found broken is not shared.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return v1::SemaphoreService::NewStub(
-      grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments));
+  return v1::SemaphoreService::NewStub(transport.Connect(endpoint, arguments));
 }
 
 }  // namespace
 
-WorkStream::WorkStream(const std::string& endpoint, Mailbox* mailbox, Callbacks callbacks)
-    : mailbox_(mailbox), callbacks_(std::move(callbacks)), stub_(Connect(endpoint)) {
+WorkStream::WorkStream(const std::string& endpoint, Transport& transport, Mailbox* mailbox,
+                       Callbacks callbacks)
+    : mailbox_(mailbox), callbacks_(std::move(callbacks)), stub_(Connect(endpoint, transport)) {
+  transport.Authorize(&context_);
   reader_ = std::thread([this] { Read(); });
 }
 

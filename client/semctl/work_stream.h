@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "absl/status/status.h"
+#include "client/semaphore/transport.h"
 #include "client/semctl/mailbox.h"
 #include "proto/semaphore/v1/semaphore.grpc.pb.h"
 
@@ -31,7 +32,8 @@ class WorkStream {
 
   // Opens a connection of its own, so that a broken one is never used again. Does not block. The
   // mailbox outlives it.
-  WorkStream(const std::string& endpoint, Mailbox* mailbox, Callbacks callbacks);
+  WorkStream(const std::string& endpoint, Transport& transport, Mailbox* mailbox,
+             Callbacks callbacks);
   // Cancels it, and waits until the threads have ended, which is soon.
   ~WorkStream();
   WorkStream(const WorkStream&) = delete;

@@ -11,7 +11,7 @@ install(EXPORT semaphoreTargets NAMESPACE semaphore:: DESTINATION ${package_dir}
 # In the tree our headers are included by path from the root, "client/semaphore/client.h"; installed,
 # the same file is <semaphore/client.h>. The includes between them are rewritten on the way.
 # These are public; the rest of client/semaphore/ is the library's own.
-set(client_headers client.h clock.h errors.h)
+set(client_headers client.h clock.h errors.h security.h)
 set(staged_dir ${PROJECT_BINARY_DIR}/installed_headers/semaphore)
 file(REMOVE_RECURSE ${staged_dir})
 foreach(name IN LISTS client_headers)

@@ -126,6 +126,30 @@ std::vector<Setting> RequestLimits() {
   };
 }
 
+std::vector<Setting> WireLimits() {
+  return {
+      {kLimits, "connections_max", Kind::kCount, FIELD(connections_max), 16, 10 * kMillion, nullptr,
+       "Connections at once; another one is closed as it comes. Less, if the process may not open "
+       "so many files."},
+      {kLimits, "connection_calls_max", Kind::kCount, FIELD(connection_calls_max), 1, kMillion,
+       nullptr, "Calls and streams at once on one connection; others wait at the client."},
+      {kLimits, "handshake_timeout", Kind::kDuration, FIELD(handshake_timeout_ms), 100,
+       10 * kMinute, nullptr,
+       "A new connection on which no HTTP/2 is spoken after so long is closed."},
+      {kLimits, "connections_bytes_max", Kind::kCount, FIELD(connections_bytes_max), 16 << 20,
+       int64_t{1} << 40, nullptr,
+       "Memory for connections and calls, requests half received among them, in bytes. Near it "
+       "less is read at a time, and calls are cut off."},
+      {kLimits, "stream_bytes_max", Kind::kCount, FIELD(stream_bytes_max), kMillion,
+       int64_t{1} << 40, nullptr,
+       "Bytes that may wait for the reader of one stream before it is told that it is too slow. "
+       "A worker's tickets at once have to fit."},
+      {kLimits, "answers_bytes_max", Kind::kCount, FIELD(answers_bytes_max), kMillion,
+       int64_t{1} << 40, nullptr,
+       "Bytes of long answers (over 64 KiB) that their clients have not read yet, all together."},
+  };
+}
+
 std::vector<Setting> Tickets() {
   return {
       {kTickets, "tickets_max", Kind::kCount, FIELD(limits.tickets_max), 1, 100 * kMillion, nullptr,
@@ -183,8 +207,8 @@ std::vector<Setting> EngineAndProcess() {
 const std::vector<Setting>& AllSettings() {
   static const std::vector<Setting> settings = [] {
     std::vector<Setting> all;
-    for (auto* group :
-         {Where, Liveness, Requests, SharedLimits, RequestLimits, Tickets, EngineAndProcess}) {
+    for (auto* group : {Where, Liveness, Requests, SharedLimits, RequestLimits, WireLimits, Tickets,
+                        EngineAndProcess}) {
       const std::vector<Setting> rows = group();
       all.insert(all.end(), rows.begin(), rows.end());
     }

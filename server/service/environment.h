@@ -37,6 +37,12 @@ struct ServiceLimits {
   // commands are not read; above the second its client is not reading, and it is cut off.
   size_t stream_entries_pause = 4'096;
   size_t stream_entries_max = 250'000;
+  // Bytes that wait for the reader of one stream, about, before it is told that it is too slow.
+  size_t stream_bytes_max = 128 << 20;
+  // Bytes of long answers to unary calls that their clients have not taken yet, all together.
+  size_t answers_bytes_max = 256 << 20;
+  // A client that does not take the last words of a stream, or a long answer, is cut off after it.
+  Milliseconds unread_max{15'000};
   // Jobs that wait for the engine. Above it, commands of sessions are not read.
   size_t jobs_pause = 65'536;
 };
@@ -64,6 +70,7 @@ struct Environment {
   bool stopping = false;
   size_t calls = 0;
   size_t streams = 0;
+  size_t answers_bytes = 0;  // See ServiceLimits::answers_bytes_max.
   // To be flushed at the end of this turn; each at most once. What is added while they are flushed
   // waits for the next turn.
   std::vector<Flushable*> dirty;

@@ -34,6 +34,7 @@ Outbox::Pending& Outbox::Tail(size_t slots) {
   ++tail.entries;
   tail.slots += slots;
   ++entries_;
+  slots_ += slots;
   return tail;
 }
 
@@ -54,6 +55,7 @@ semaphore::v1::Pong* Outbox::AddPong() {
 
 void Outbox::PopFront() {
   entries_ -= messages_.front().entries;
+  slots_ -= messages_.front().slots;
   pool_->Give(std::move(messages_.front().message));
   messages_.pop_front();
 }

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -63,6 +64,8 @@ class Outbox {
 
   // Results, events and others, all messages together.
   size_t entries() const { return entries_; }
+  // What they take in memory, about.
+  size_t bytes() const { return entries_ * kEntryBytes + slots_ * sizeof(uint32_t); }
   bool empty() const { return messages_.empty(); }
   const semaphore::v1::SessionResponse& front() { return *messages_.front().message->get(); }
   void PopFront();
@@ -74,12 +77,15 @@ class Outbox {
     size_t entries = 0;
     size_t slots = 0;
   };
+  static constexpr size_t kEntryBytes = 256;
+
   // The last message, if it has room.
   Pending& Tail(size_t slots);
 
   ResponsePool* pool_;
   std::deque<Pending> messages_;
   size_t entries_ = 0;
+  size_t slots_ = 0;
 };
 
 }  // namespace semaphored

@@ -57,6 +57,17 @@ class ReactorTimer {
   bool armed_ = false;
 };
 
+// A timer that calls a member function of its owner.
+template <typename Owner, void (Owner::*Method)()>
+class MemberTimer final : public ReactorTimer {
+ public:
+  explicit MemberTimer(Owner* owner) : owner_(owner) {}
+  void OnTimer() override { (owner_->*Method)(); }
+
+ private:
+  Owner* owner_;
+};
+
 class Reactor {
  public:
   using Task = absl::AnyInvocable<void()>;

@@ -55,9 +55,11 @@ void Server::Run() {
 
 void Server::SetArguments(grpc::ServerBuilder* builder) const {
   builder->SetMaxReceiveMessageSize(options_.message_bytes_max);
-  // Two daemons on one port would each get some of the connections.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options_.connection_streams_max);
+  builder->SetResourceQuota(
+      grpc::ResourceQuota("connections").Resize(options_.connections_bytes_max));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options_.connection_calls_max);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                              static_cast<int>(options_.handshake_timeout_ms));
   // Half-open connections are found by pings of ours …
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
                               static_cast<int>(options_.keepalive_interval_ms));
@@ -71,22 +73,28 @@ void Server::SetArguments(grpc::ServerBuilder* builder) const {
 }
 
 absl::Status Server::Listen() {
+  ListenerOptions listening;
+  listening.listen = options_.listen;
+  listening.connections_max = options_.connections_max;
+  listening.unacknowledged_max_ms = options_.keepalive_timeout_ms;
+  absl::StatusOr<std::unique_ptr<Listener>> listener =
+      Listener::Open(&reactor_->clock(), listening);
+  if (!listener.ok()) return listener.status();
   SetArguments(&builder_);
   builder_.RegisterService(&service_);
   builder_.RegisterAsyncGenericService(&standard_.generic);
-  int port = 0;
-  builder_.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
+  using Experimental = grpc::ServerBuilder::experimental_type;
+  connections_ = builder_.experimental().AddExternalConnectionAcceptor(
+      Experimental::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
   server_ = builder_.BuildAndStart();
-  const bool unix_socket = options_.listen.starts_with("unix:");
-  if (server_ == nullptr || (port == 0 && !unix_socket)) {
-    return absl::UnavailableError(
-        "cannot listen on " + options_.listen +
-        ": the address is in use, or not this machine's, or not permitted");
-  }
-  address_ = options_.listen;
-  if (!unix_socket)
-    address_.replace(address_.rfind(':') + 1, std::string::npos, std::to_string(port));
+  if (server_ == nullptr) return absl::InternalError("gRPC's server cannot be started");
+  listener_ = *std::move(listener);
   reactor_->Post([this] { StartAccepting(); });
+  listener_->Start([this](int descriptor) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = descriptor;
+    connections_->HandleNewConnection(&connection);
+  });
   return absl::OkStatus();
 }
 
@@ -130,6 +138,7 @@ void Server::Stop(Milliseconds grace) {
   if (server_ != nullptr) {
     const bool ended = all_ended->get_future().wait_for(grace) == std::future_status::ready;
     const Milliseconds hang_up = ended ? std::min(kHangUp, grace) : Milliseconds(0);
+    listener_->Stop();
     server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                    gpr_time_from_millis(hang_up.count(), GPR_TIMESPAN)));
     server_->Wait();

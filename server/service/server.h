@@ -18,6 +18,7 @@
 #include "server/core/clock.h"
 #include "server/service/acceptor.h"
 #include "server/service/environment.h"
+#include "server/service/listener.h"
 #include "server/service/standard_call.h"
 
 namespace semaphored {
@@ -30,7 +31,14 @@ struct ServerOptions {
   int64_t keepalive_interval_ms = 10'000;
   int64_t keepalive_timeout_ms = 5'000;
   int message_bytes_max = 4 << 20;
-  int connection_streams_max = 100'000;  // Calls at once on one connection.
+  // Connections at once; see ListenerOptions.
+  size_t connections_max = 100'000;
+  int connection_calls_max = 100'000;  // Calls and streams at once on one connection.
+  // For a new connection to become one of HTTP/2, by which the handshake of TLS has to be done.
+  int64_t handshake_timeout_ms = 10'000;
+  // What gRPC keeps of connections and calls, messages half received among them. Near it, gRPC
+  // takes in more slowly and cuts off calls.
+  uint64_t connections_bytes_max = uint64_t{4} << 30;
   ServiceLimits limits;
 };
 
@@ -56,7 +64,7 @@ class Server {
   // After Run().
   absl::Status Listen();
   // HOST:PORT as it is, with the port that was chosen. After Listen().
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return listener_->address(); }
 
   // Health says NOT_SERVING, Sessions are told to shut down and so tell the streams; what is under
   // way is finished for at most `grace`, and cut off then. Returns when the reactor's thread has
@@ -77,7 +85,9 @@ class Server {
   std::vector<Flushable*> flushing_;
   std::vector<std::unique_ptr<AnyAcceptor>> acceptors_;
   std::unique_ptr<grpc::Server> server_;
-  std::string address_;
+  std::unique_ptr<Listener> listener_;
+  // Where the listener's connections go.
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::shared_ptr<std::promise<void>> all_ended_;  // The reactor's, while the server is stopping.
   std::thread thread_;
 };

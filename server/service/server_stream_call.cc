@@ -11,7 +11,7 @@ void ServerStreamCall::Request() {
   writing_ = false;
   broken_ = false;
   sent_ = 0;
-  waiting_.clear();
+  Discard();
   // The writer refers to the context.
   writer_.reset();
   context_.emplace();
@@ -43,6 +43,7 @@ void ServerStreamCall::OnAccepted(bool ok) {
 
 void ServerStreamCall::Enqueue(grpc::ByteBuffer bytes) {
   if (stage_ != Stage::kServing || broken_) return;
+  waiting_bytes_ += bytes.Length();
   waiting_.push_back(std::move(bytes));
   Pump();
 }
@@ -52,6 +53,9 @@ void ServerStreamCall::End(grpc::Status status) {
   stage_ = Stage::kEnding;
   status_ = std::move(status);
   Pump();
+  if (!writing_) return;
+  Reactor* reactor = environment_->reactor;
+  reactor->Arm(&unread_, reactor->event_time() + environment_->limits.unread_max);
 }
 
 void ServerStreamCall::Refuse(const Refusal& refusal) {
@@ -65,6 +69,7 @@ void ServerStreamCall::Pump() {
     ++sent_;
     const grpc::ByteBuffer bytes = waiting_.front();
     waiting_.pop_front();
+    waiting_bytes_ -= bytes.Length();
     grpc::WriteOptions options;
     if (!waiting_.empty()) options.set_buffer_hint();
     writer_->Write(bytes, options, &written_);
@@ -78,7 +83,7 @@ void ServerStreamCall::OnWritten(bool ok) {
   writing_ = false;
   if (!ok) {
     broken_ = true;
-    waiting_.clear();
+    Discard();
   }
   if (stage_ == Stage::kOver) {
     MaybeTakeBack();
@@ -89,6 +94,11 @@ void ServerStreamCall::OnWritten(bool ok) {
   }
 }
 
+// The client lets its last messages lie: it will not read the status either.
+void ServerStreamCall::OnUnread() {
+  if (writing_) context_->TryCancel();
+}
+
 void ServerStreamCall::OnFinished(bool /*ok*/) {
   stage_ = Stage::kOver;
   MaybeTakeBack();
@@ -96,7 +106,7 @@ void ServerStreamCall::OnFinished(bool /*ok*/) {
 
 void ServerStreamCall::OnDoneEvent(bool /*ok*/) {
   done_awaited_ = false;
-  waiting_.clear();
+  Discard();
   const Stage before = stage_;
   // Finish is not called for a client that has gone; if it was called, its own event comes.
   if (stage_ == Stage::kServing || stage_ == Stage::kEnding) stage_ = Stage::kOver;
@@ -107,6 +117,7 @@ void ServerStreamCall::OnDoneEvent(bool /*ok*/) {
 void ServerStreamCall::MaybeTakeBack() {
   if (stage_ != Stage::kOver || writing_ || done_awaited_) return;
   --environment_->streams;
+  environment_->reactor->Disarm(&unread_);
   request_.Clear();
   writer_.reset();
   context_.reset();

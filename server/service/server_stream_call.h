@@ -50,11 +50,15 @@ class ServerStreamCall {
   void End(grpc::Status status);
   void Refuse(const Refusal& refusal);
   // What waits is not sent.
-  void Discard() { waiting_.clear(); }
+  void Discard() {
+    waiting_.clear();
+    waiting_bytes_ = 0;
+  }
 
   // A message is on its way whose end is not known yet.
   bool writing() const { return writing_; }
   size_t waiting() const { return waiting_.size(); }
+  size_t waiting_bytes() const { return waiting_bytes_; }
   // Messages that went on their way.
   size_t sent() const { return sent_; }
 
@@ -73,6 +77,7 @@ class ServerStreamCall {
   void OnWritten(bool ok);
   void OnFinished(bool ok);
   void OnDoneEvent(bool ok);
+  void OnUnread();
   void Enqueue(grpc::ByteBuffer bytes);
   void Pump();
   void MaybeTakeBack();
@@ -85,6 +90,7 @@ class ServerStreamCall {
   SteadyTime arrived_{};
   size_t sent_ = 0;
   std::deque<grpc::ByteBuffer> waiting_;
+  size_t waiting_bytes_ = 0;
   grpc::Status status_;
   grpc::ByteBuffer request_;
   std::optional<grpc::ServerContext> context_;
@@ -93,6 +99,7 @@ class ServerStreamCall {
   MemberEvent<ServerStreamCall, &ServerStreamCall::OnWritten> written_{this};
   MemberEvent<ServerStreamCall, &ServerStreamCall::OnFinished> finished_{this};
   MemberEvent<ServerStreamCall, &ServerStreamCall::OnDoneEvent> done_{this};
+  MemberTimer<ServerStreamCall, &ServerStreamCall::OnUnread> unread_{this};
 };
 
 }  // namespace semaphored

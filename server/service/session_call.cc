@@ -92,11 +92,18 @@ void SessionCall::OnFinished(bool /*ok*/) {
   MarkDirty();
 }
 
+// The client lets its last messages lie: it will not read the status either.
+void SessionCall::OnUnread() {
+  if (writing_) context_->TryCancel();
+}
+
 void SessionCall::End(grpc::Status status) {
   if (stage_ >= Stage::kEnding) return;
   stage_ = Stage::kEnding;
   status_ = std::move(status);
   if (std::exchange(attached_, false)) sessions()->DetachSession(this);
+  Reactor* reactor = environment_->reactor;
+  reactor->Arm(&unread_, reactor->event_time() + environment_->limits.unread_max);
   MarkDirty();
 }
 
@@ -122,11 +129,14 @@ void SessionCall::Flush() {
 }
 
 void SessionCall::CheckReader() {
-  if (outbox_.entries() <= environment_->limits.stream_entries_max) return;
+  const ServiceLimits& most = environment_->limits;
+  if (outbox_.entries() <= most.stream_entries_max && outbox_.bytes() <= most.stream_bytes_max)
+    return;
   outbox_.Clear();
   Refuse({absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
-          "the client has not read more than " +
-              std::to_string(environment_->limits.stream_entries_max) + " results and events",
+          "the client has not read more than " + std::to_string(most.stream_entries_max) +
+              " results and events, or stream_bytes_max (" + std::to_string(most.stream_bytes_max) +
+              ") bytes of them",
           "", "read the stream while writing to it"});
 }
 
@@ -142,6 +152,7 @@ void SessionCall::MaybeWrite() {
 bool SessionCall::TooMuchUnderWay() const {
   const ServiceLimits& limits = environment_->limits;
   return outbox_.entries() > limits.stream_entries_pause ||
+         outbox_.bytes() > limits.stream_bytes_max / 2 ||
          replies_owed_ > limits.stream_entries_pause ||
          environment_->host->jobs_under_way() > limits.jobs_pause;
 }
@@ -160,6 +171,7 @@ void SessionCall::MaybeRead() {
 void SessionCall::MaybeTakeBack() {
   if (stage_ != Stage::kOver || reading_ || writing_ || replies_owed_ > 0 || dirty_) return;
   --environment_->streams;
+  environment_->reactor->Disarm(&unread_);
   outbox_.Clear();
   incoming_.Clear();
   stream_.reset();

@@ -61,6 +61,7 @@ class SessionCall final : public SessionListener, public Flushable {
   void OnRead(bool ok);
   void OnWritten(bool ok);
   void OnFinished(bool ok);
+  void OnUnread();
   void MarkDirty();
   void MaybeRead();
   void MaybeWrite();
@@ -114,6 +115,7 @@ class SessionCall final : public SessionListener, public Flushable {
   MemberEvent<SessionCall, &SessionCall::OnRead> read_event_{this};
   MemberEvent<SessionCall, &SessionCall::OnWritten> written_event_{this};
   MemberEvent<SessionCall, &SessionCall::OnFinished> finished_event_{this};
+  MemberTimer<SessionCall, &SessionCall::OnUnread> unread_{this};
 };
 
 }  // namespace semaphored

@@ -1,8 +1,16 @@
 #include "server/service/unary_call.h"
 
+#include <utility>
+
 #include "server/service/status.h"
 
 namespace semaphored {
+namespace {
+
+// Shorter ones are bounded by the number of calls.
+constexpr size_t kLongAnswerBytes = 64 << 10;
+
+}  // namespace
 
 void UnaryCall::Request() {
   stage_ = Stage::kAskedFor;
@@ -22,6 +30,10 @@ void UnaryCall::WatchCancel() {
 void UnaryCall::OnEvent(bool ok) {
   if (stage_ == Stage::kSending) {
     stage_ = Stage::kSent;
+    if (answer_bytes_ > 0) {
+      environment_->answers_bytes -= std::exchange(answer_bytes_, 0);
+      environment_->reactor->Disarm(&unread_);
+    }
     MaybeEnd();
     return;
   }
@@ -43,6 +55,24 @@ void UnaryCall::OnEvent(bool ok) {
     Begin();
   }
 }
+
+void UnaryCall::ReplyBytes(const grpc::ByteBuffer& bytes) {
+  const size_t length = bytes.Length();
+  if (length > kLongAnswerBytes) {
+    const size_t most = environment_->limits.answers_bytes_max;
+    if (environment_->answers_bytes + length > most) {
+      return Refuse(TooMany("answers_bytes_max", "bytes of answers that are not read", most,
+                            "ask for fewer rows, and read each answer before the next is asked"));
+    }
+    answer_bytes_ = length;
+    environment_->answers_bytes += length;
+    Reactor* reactor = environment_->reactor;
+    reactor->Arm(&unread_, reactor->event_time() + environment_->limits.unread_max);
+  }
+  Send(bytes, grpc::Status::OK);
+}
+
+void UnaryCall::OnUnread() { context_->TryCancel(); }
 
 void UnaryCall::Refuse(const Refusal& refusal) {
   // Finished with empty bytes: gRPC sends none along with an error.

@@ -47,7 +47,8 @@ class UnaryCall : public QueueEvent {
   void Reply(const Message& message) {
     ReplyBytes(Serialize(message));
   }
-  void ReplyBytes(const grpc::ByteBuffer& bytes) { Send(bytes, grpc::Status::OK); }
+  // RESOURCE_EXHAUSTED is sent instead of a long answer while too many wait for slow readers.
+  void ReplyBytes(const grpc::ByteBuffer& bytes);
   void Refuse(const Refusal& refusal);
   // Without an answer: only once OnDone(true) has been called.
   void Drop();
@@ -65,16 +66,19 @@ class UnaryCall : public QueueEvent {
 
   void Send(const grpc::ByteBuffer& bytes, const grpc::Status& status);
   void OnDoneEvent(bool ok);
+  void OnUnread();
   void MaybeEnd();
 
   Environment* environment_;
   Stage stage_ = Stage::kAskedFor;
   bool done_awaited_ = false;
   SteadyTime arrived_{};
+  size_t answer_bytes_ = 0;  // Of a long answer that has not been taken.
   grpc::ByteBuffer request_;
   std::optional<grpc::ServerContext> context_;
   std::optional<grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>> writer_;
   MemberEvent<UnaryCall, &UnaryCall::OnDoneEvent> done_{this};
+  MemberTimer<UnaryCall, &UnaryCall::OnUnread> unread_{this};
 };
 
 }  // namespace semaphored

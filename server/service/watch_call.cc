@@ -28,6 +28,7 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
       event.set_kind(pb::WatchEvent::SNAPSHOT);
       ToProto(info, event.mutable_semaphore());
       Send(event);
+      if (waiting_bytes() > environment()->limits.stream_bytes_max) return TellTooSlow();
       revisions[info.row.name] = info.row.revision;
     }
     // What came before the snapshot and is not in it.
@@ -41,15 +42,9 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
     if (over_) return;
     // The snapshots that are still to be sent are no sign that the reader is slow.
     const size_t snapshots_left = sent() < snapshots_ ? snapshots_ - sent() : 0;
-    if (waiting() + early_.size() >= snapshots_left + environment()->limits.watch_events_max) {
-      over_ = true;
-      Discard();
-      sessions()->Unwatch(this);
-      return ServerStreamCall::Refuse(
-          {absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
-           "the reader is more than watch_events_max (" +
-               std::to_string(environment()->limits.watch_events_max) + ") events behind",
-           "", "watch anew, and read faster or watch fewer semaphores"});
+    if (waiting() + early_.size() >= snapshots_left + environment()->limits.watch_events_max ||
+        waiting_bytes() > environment()->limits.stream_bytes_max) {
+      return TellTooSlow();
     }
     pb::WatchEvent event;
     ToProto(change, &event);
@@ -66,6 +61,19 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
   }
 
  private:
+  void TellTooSlow() {
+    over_ = true;
+    Discard();
+    sessions()->Unwatch(this);
+    const ServiceLimits& most = environment()->limits;
+    ServerStreamCall::Refuse({absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
+                              "the reader is more than watch_events_max (" +
+                                  std::to_string(most.watch_events_max) +
+                                  ") events, or stream_bytes_max (" +
+                                  std::to_string(most.stream_bytes_max) + ") bytes behind",
+                              "", "watch anew, and read faster or watch fewer semaphores"});
+  }
+
   void Register(QueueEvent* accepted) override {
     grpc::ServerCompletionQueue* queue = environment()->reactor->queue();
     environment()->service->RequestWatch(context(), request(), writer(), queue, queue, accepted);

@@ -87,11 +87,18 @@ void WorkCall::OnFinished(bool /*ok*/) {
   MarkDirty();
 }
 
+// The client lets its last messages lie: it will not read the status either.
+void WorkCall::OnUnread() {
+  if (writing_) context_->TryCancel();
+}
+
 void WorkCall::End(grpc::Status status) {
   if (stage_ >= Stage::kEnding) return;
   stage_ = Stage::kEnding;
   status_ = std::move(status);
   if (std::exchange(attached_, false)) sessions()->DetachSession(this);
+  Reactor* reactor = environment_->reactor;
+  reactor->Arm(&unread_, reactor->event_time() + environment_->limits.unread_max);
   MarkDirty();
 }
 
@@ -105,6 +112,7 @@ void WorkCall::MarkDirty() {
 void WorkCall::Flush() {
   dirty_ = false;
   if (environment_->reactor->closed()) return;
+  CheckReader();
   MaybeWrite();
   MaybeRead();
   if (stage_ == Stage::kEnding && !writing_ && outbox_.empty()) {
@@ -112,6 +120,17 @@ void WorkCall::Flush() {
     stream_->Finish(status_, &finished_event_);
   }
   MaybeTakeBack();
+}
+
+// A worker that takes part, but does not read: its tickets go by, each with its payload.
+void WorkCall::CheckReader() {
+  const size_t most = environment_->limits.stream_bytes_max;
+  if (outbox_.bytes() <= most) return;
+  outbox_.Clear();
+  Refuse({absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
+          "the worker has not read more than stream_bytes_max (" + std::to_string(most) +
+              ") bytes of tickets and events",
+          "", "read the stream while writing to it, or take fewer tickets at once"});
 }
 
 void WorkCall::MaybeWrite() {
@@ -141,6 +160,7 @@ void WorkCall::MaybeRead() {
 void WorkCall::MaybeTakeBack() {
   if (stage_ != Stage::kOver || reading_ || writing_ || replies_owed_ > 0 || dirty_) return;
   --environment_->streams;
+  environment_->reactor->Disarm(&unread_);
   outbox_.Clear();
   incoming_.Clear();
   stream_.reset();

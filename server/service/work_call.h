@@ -60,10 +60,12 @@ class WorkCall final : public SessionListener, public Flushable {
   void OnRead(bool ok);
   void OnWritten(bool ok);
   void OnFinished(bool ok);
+  void OnUnread();
   void MarkDirty();
   void MaybeRead();
   void MaybeWrite();
   void MaybeTakeBack();
+  void CheckReader();
   // The client closed its side or has gone.
   void OnNoMore();
   // From now on Sessions has nothing to do with this stream.
@@ -105,6 +107,7 @@ class WorkCall final : public SessionListener, public Flushable {
   MemberEvent<WorkCall, &WorkCall::OnRead> read_event_{this};
   MemberEvent<WorkCall, &WorkCall::OnWritten> written_event_{this};
   MemberEvent<WorkCall, &WorkCall::OnFinished> finished_event_{this};
+  MemberTimer<WorkCall, &WorkCall::OnUnread> unread_{this};
 };
 
 }  // namespace semaphored

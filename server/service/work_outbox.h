@@ -22,19 +22,24 @@ class WorkOutbox {
     ++tail.entries;
     tail.bytes += bytes;
     ++entries_;
+    bytes_ += bytes;
     return &tail.message;
   }
 
   size_t entries() const { return entries_; }
+  // What they take in memory, about.
+  size_t bytes() const { return bytes_; }
   bool empty() const { return messages_.empty(); }
   const semaphore::v1::WorkResponse& front() const { return messages_.front().message; }
   void PopFront() {
     entries_ -= messages_.front().entries;
+    bytes_ -= messages_.front().bytes;
     messages_.pop_front();
   }
   void Clear() {
     messages_.clear();
     entries_ = 0;
+    bytes_ = 0;
   }
 
  private:
@@ -47,6 +52,7 @@ class WorkOutbox {
   };
   std::deque<Pending> messages_;
   size_t entries_ = 0;
+  size_t bytes_ = 0;
 };
 
 }  // namespace semaphored

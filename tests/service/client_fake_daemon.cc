@@ -119,6 +119,18 @@ int FakeDaemon::opens() const {
   return opens_;
 }
 
+std::string FakeDaemon::authorization() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return authorization_;
+}
+
+void FakeDaemon::NoteLocked(const grpc::ServerContext& context) {
+  const auto found = context.client_metadata().find("authorization");
+  authorization_ = found == context.client_metadata().end()
+                       ? std::string()
+                       : std::string(found->second.data(), found->second.size());
+}
+
 void FakeDaemon::Send(SessionState& session, const v1::SessionResponse& response) {
   if (session.stream != nullptr && !silent_) session.stream->Write(response);
 }
@@ -237,6 +249,7 @@ grpc::Status FakeDaemon::Session(grpc::ServerContext* context, Stream* stream) {
   v1::SessionRequest request;
   if (!stream->Read(&request)) return grpc::Status::OK;
   std::unique_lock<std::mutex> lock(mutex_);
+  NoteLocked(*context);
   SessionState* const session = Open(request.open(), stream, context);
   if (session == nullptr) return SessionLost();
   bool closed = false;
@@ -265,9 +278,10 @@ grpc::Status FakeDaemon::Session(grpc::ServerContext* context, Stream* stream) {
   return grpc::Status::OK;
 }
 
-grpc::Status FakeDaemon::Verify(grpc::ServerContext*, const v1::VerifyRequest* request,
+grpc::Status FakeDaemon::Verify(grpc::ServerContext* context, const v1::VerifyRequest* request,
                                 v1::VerifyResponse* response) {
   std::lock_guard<std::mutex> lock(mutex_);
+  NoteLocked(*context);
   response->set_ended(v1::END_CAUSE_UNKNOWN);
   for (const auto& [id, session] : sessions_) {
     for (const auto& [lease_id, lease] : session->leases) {

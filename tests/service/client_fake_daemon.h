@@ -39,6 +39,8 @@ class FakeDaemon final : public v1::SemaphoreService::Service {
   int waiting(const std::string& semaphore) const;
   int sessions() const;
   int opens() const;
+  // What the last call showed of itself: "Bearer …", or empty.
+  std::string authorization() const;
 
  private:
   using Stream = grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>;
@@ -66,6 +68,7 @@ class FakeDaemon final : public v1::SemaphoreService::Service {
   void Send(SessionState& session, const v1::SessionResponse& response);
   void GrantWaiters();
   void Release(SessionState& session, const std::string& lease_id);
+  void NoteLocked(const grpc::ServerContext& context);
   int HeldLocked(const std::string& semaphore) const;
 
   const int ttl_ms_;
@@ -75,6 +78,7 @@ class FakeDaemon final : public v1::SemaphoreService::Service {
   mutable std::mutex mutex_;
   bool silent_ = false;
   int opens_ = 0;
+  std::string authorization_;
   std::uint64_t next_ = 1;
   std::map<std::string, std::unique_ptr<SessionState>> sessions_;
   std::vector<std::unique_ptr<SessionState>> forgotten_;

@@ -93,6 +93,25 @@ TEST_CASE("silence up to the deadline loses the permit, not a moment later") {
   CHECK_FALSE((**acquired->result)->Held(world.now));
 }
 
+TEST_CASE("who is not let in again is told so, and keeps what is held up to its deadline") {
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kUnauthenticated, absl::StatusCode::kPermissionDenied}) {
+    World world;
+    auto held = world.Holding();
+    auto waiting = world.Acquire("other");
+    world.End(absl::StatusCode::kUnavailable);
+    CHECK_FALSE(waiting->result.has_value());
+    world.Connect();
+    world.End(code);
+    REQUIRE(waiting->result.has_value());
+    CHECK(waiting->result->status().code() == code);
+    CHECK_FALSE(held->loss.has_value());
+    CHECK((**held->result)->Held(world.now));
+    // It may be let in yet.
+    CHECK(world.Connect().resume_session_id() == "s1");
+  }
+}
+
 TEST_CASE("an answer that comes after the deadline does not bring the permit back") {
   World world;
   auto acquired = world.Holding();

@@ -1,8 +1,12 @@
 // The client over real gRPC, with its threads, against a daemon that can be silenced, stopped and
 // made to forget.
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -312,6 +316,61 @@ TEST_CASE("options that are wrong are named") {
   ClientOptions holder;
   holder.holder = std::string(257, 'x');
   CHECK(error(holder).find("holder") == 0);
+  const auto insecure = [&](SecurityOptions security, const std::string& endpoint) {
+    ClientOptions options;
+    options.endpoints = {"127.0.0.1:7420", endpoint};
+    options.security = std::move(security);
+    return error(std::move(options));
+  };
+  for (const char* endpoint :
+       {"10.0.0.1:7420", "example.org:7420", "dns:///example.org:7420", "127.0.0.1.example.org:1",
+        "[2001:db8::1]:7420", "ipv4:10.0.0.1:1"}) {
+    INFO(endpoint);
+    CHECK(insecure({.token = "t"}, endpoint).find("token: is never sent without TLS") == 0);
+    CHECK(insecure({.tls = true, .token = "t"}, endpoint).empty());
+  }
+  for (const char* endpoint : {"localhost:1", "127.1.2.3:1", "[::1]:1", "unix:/run/x", "unix:x",
+                               "ipv4:127.0.0.1:1", "dns:///localhost:1"}) {
+    INFO(endpoint);
+    CHECK(insecure({.token = "t"}, endpoint).empty());
+  }
+  CHECK(insecure({.token = "two words"}, "unix:x").find("token: must be") == 0);
+  CHECK(insecure({.token = "t", .token_file = "f"}, "unix:x").find("token: ") == 0);
+  CHECK(insecure({.cert_file = "/dev/null"}, "unix:x").find("key_file: needed") == 0);
+  CHECK(insecure({.ca_file = "/dev/null"}, "unix:x").find("ca_file: ") == 0);
+}
+
+TEST_CASE("the token is sent with every call, and read again when its file has changed") {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("token-" + std::to_string(getpid()))).string();
+  const auto write = [&](const std::string& text) {
+    std::ofstream(path + ".new") << text;
+    std::filesystem::rename(path + ".new", path);
+  };
+  write("first\n");
+  FakeDaemon daemon(10'000);
+  ClientOptions options;
+  options.security.token_file = path;
+  const std::unique_ptr<Client> client = Connect({daemon.endpoint()}, options);
+  absl::StatusOr<Permit> permit = client->Acquire("db", {.limit = 1});
+  REQUIRE(permit.ok());
+  CHECK(daemon.authorization() == "Bearer first");
+  write("second, which is longer");  // No token: the one before counts.
+  CHECK(client->Verify(*permit).ok());
+  CHECK(daemon.authorization() == "Bearer first");
+  write("third");
+  CHECK(client->Verify(*permit).ok());
+  CHECK(daemon.authorization() == "Bearer third");
+  write("fourth");
+  const int opens = daemon.opens();
+  daemon.Stop();
+  daemon.Start();
+  REQUIRE(Eventually([&] { return daemon.opens() > opens; }));
+  CHECK(daemon.authorization() == "Bearer fourth");
+  std::filesystem::remove(path);
+  CHECK(client->Verify(*permit).ok());
+  CHECK(daemon.authorization() == "Bearer fourth");
+  CHECK(permit->held());
 }
 
 }  // namespace

@@ -1,0 +1,79 @@
+// The sockets on which connections come in, and the thread that accepts them and hands them on.
+//
+// Not gRPC's own: that one (up to 1.51 at least) stops listening for ever when accept() fails once,
+// as it does when all descriptors are taken, and it knows no limit to the number of connections.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/core/clock.h"
+
+namespace semaphored {
+
+struct ListenerOptions {
+  std::string listen;  // HOST:PORT, [HOST]:PORT or unix:PATH. Port 0: any free one.
+  // Beyond it a new connection is closed at once. Measured by the number of the connection's
+  // descriptor, of which the kernel gives the lowest that is free: so there may be a few dozen
+  // less of them, as many as the daemon has files and connections to its engine.
+  size_t connections_max = 100'000;
+  // What was sent and not acknowledged for so long ends the connection.
+  int64_t unacknowledged_max_ms = 5'000;
+};
+
+// Used by one thread.
+class Listener {
+ public:
+  // Opens the sockets; connections queue in the kernel until Start(). UNAVAILABLE: the address
+  // cannot be listened on, with the system's word for why. `clock` outlives it.
+  static absl::StatusOr<std::unique_ptr<Listener>> Open(const Clock* clock,
+                                                        const ListenerOptions& options);
+  // Stop() if that was not called; a Unix socket's file is removed.
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  // As it is, with the port that was chosen.
+  const std::string& address() const { return address_; }
+  // Less than what was asked for, if the process may not have so many descriptors.
+  size_t connections_max() const { return connections_max_; }
+
+  // From now on each connection goes to `take`, on the listener's thread, which owns the
+  // descriptor then. Once.
+  void Start(std::function<void(int descriptor)> take);
+  // Accepts no more, and closes the sockets. Returns when `take` runs no more.
+  void Stop();
+
+ private:
+  Listener(const Clock* clock, const ListenerOptions& options);
+
+  absl::Status OpenUnix(const std::string& path);
+  absl::Status OpenHost(const std::string& host, const std::string& port);
+  // On the listener's thread.
+  void Run();
+  // False: nothing can be accepted for a moment, and nobody tells when that is over.
+  bool AcceptAll(int socket);
+  void Refuse(int descriptor);
+  void Warn(const std::string& what);
+
+  const Clock* clock_;
+  const ListenerOptions options_;
+  size_t connections_max_ = 0;
+  int descriptors_max_ = 0;  // A connection with this number, or a higher one, is closed.
+  std::string address_;
+  std::string unix_path_;
+  std::vector<int> sockets_;
+  int stop_event_ = -1;
+  SteadyTime warned_{};
+  uint64_t refused_ = 0;  // Since it was last said.
+  std::function<void(int)> take_;
+  std::thread thread_;
+};
+
+}  // namespace semaphored

@@ -1,0 +1,139 @@
+"""Clients that do not read what they asked for: the stream ends, with a word why, not the daemon;
+and what waits for them is bounded."""
+
+import threading
+import unittest
+
+from daemon import BOUND_S, Daemon, Session, pb, wait_until
+from http2 import RawConnection, grpc_message
+from measure import memory_bytes, told
+from work_stream import WorkStream, enqueue
+
+MIB = 1 << 20
+# A client that takes nothing is cut off after the sum of them.
+SOON = {"keepalive_interval": "1s", "keepalive_timeout": "1s"}
+
+
+class WireReaders(unittest.TestCase):
+
+    def assert_cut_off(self, raw, stream):
+        """It is ended though nothing of it can be delivered."""
+        kind, what = raw.wait_end(stream)
+        self.assertEqual(kind, "reset", what)
+
+    def test_hold(self):
+        with Daemon(SOON) as daemon, RawConnection(daemon.port, window=100) as raw:
+            stream = raw.call("Hold", pb.HoldRequest(
+                acquire=pb.AcquireRequest(semaphore="held", limit=1, ttl_ms=1000),
+                beat_interval_ms=100))
+            other = daemon.client()
+            wait_until(lambda: daemon.client().stub.Administer(
+                pb.AdministerRequest(list=pb.List())).semaphores, "the semaphore is there")
+            # The beats that are not read do not keep it alive.
+            lease = other.acquire("held", wait_ms=int(BOUND_S * 1000))
+            self.assert_cut_off(raw, stream)
+            other.release(lease.lease_id)
+
+    def test_watch(self):
+        most = 100
+        with Daemon({"watch_events_max": most}) as daemon, \
+                RawConnection(daemon.port, window=100) as raw:
+            stream = raw.call("Watch", pb.WatchRequest(prefix="seen"))
+            client = daemon.client()
+            before = memory_bytes(daemon)
+            # Each acquire and release is one event at least.
+            for _ in range(most):
+                client.release(client.acquire("seen", limit=1).lease_id)
+            self.assertLess(memory_bytes(daemon) - before, 32 * MIB)
+            # Who begins to read in time is told.
+            raw.give(stream)
+            kind, what = raw.wait_end(stream)
+            self.assertEqual(kind, "trailers", what)
+            self.assertIn(b"watch_events_max", what)
+
+    def test_watch_that_is_never_read(self):
+        with Daemon({**SOON, "watch_events_max": 10}) as daemon, \
+                RawConnection(daemon.port, window=100) as raw:
+            stream = raw.call("Watch", pb.WatchRequest(prefix="seen"))
+            client = daemon.client()
+            for _ in range(20):
+                client.release(client.acquire("seen", limit=1).lease_id)
+            self.assert_cut_off(raw, stream)
+
+    def test_session(self):
+        """Commands without end, whose results are not read: they are not read any more either, so
+        that the session shows no sign of life and ends."""
+        with Daemon(SOON) as daemon, RawConnection(daemon.port, window=100) as raw:
+            stream = raw.call("Session", pb.SessionRequest(open=pb.OpenSession(
+                client_id="deaf", ttl_ms=1000)), end=False)
+            before = memory_bytes(daemon)
+            flood = threading.Thread(target=self.flood, args=(raw, stream), daemon=True)
+            flood.start()
+            other = daemon.client()
+            self.assert_cut_off(raw, stream)
+            flood.join(BOUND_S)
+            grown = memory_bytes(daemon) - before
+            told(f"a session whose client does not read: grown by {grown / MIB:.1f} MiB")
+            self.assertLess(grown, 128 * MIB)
+            lease = other.acquire("flood/0", limit=1, wait_ms=int(BOUND_S * 1000))
+            other.release(lease.lease_id)
+
+    def flood(self, raw, stream):
+        sequence = 0
+        for _ in range(100):
+            commands = []
+            for i in range(500):
+                sequence += 1
+                commands.append(pb.SessionCommand(sequence=sequence, acquire=pb.SessionAcquire(
+                    semaphore=f"flood/{i}", limit=1)))
+            if not raw.write(stream, grpc_message(pb.SessionRequest(commands=commands))):
+                return
+
+    def test_work(self):
+        with Daemon({**SOON, "stream_bytes_max": 1_000_000}) as daemon, \
+                RawConnection(daemon.port, window=100) as raw:
+            client = daemon.client()
+            for _ in range(40):
+                enqueue(client, "jobs", bytes(60_000), limit=100)
+            stream = raw.call("Work", pb.WorkRequest(open=pb.OpenWork(
+                client_id="deaf", ttl_ms=1000, semaphores=["jobs"], tickets_max=100)), end=False)
+            self.assert_cut_off(raw, stream)
+            # Its tickets are not lost: another worker is given them.
+            worker = WorkStream(client, semaphores=["jobs"], tickets_max=1)
+            try:
+                for _ in range(40):
+                    worker.finish(worker.assignment())
+            finally:
+                worker.close()
+
+    def test_long_answers(self):
+        most = 1_000_000
+        with Daemon({**SOON, "answers_bytes_max": most}) as daemon:
+            client = daemon.client()
+            session = Session(client, ttl_ms=60_000)
+            session.opened()
+            session.send(commands=[pb.SessionCommand(sequence=i, acquire=pb.SessionAcquire(
+                semaphore=f"a-name-that-is-rather-long/{i:0100}", limit=1))
+                for i in range(1, 1001)])
+            session.reader.until(lambda m: any(r.sequence == 1000 for r in m.results), "the last")
+            request = pb.AdministerRequest(list=pb.List(rows_max=1000))
+            size = client.stub.Administer(request, timeout=BOUND_S).ByteSize()
+            self.assertGreater(size, 100_000)
+            count = most // size + 20
+            before = memory_bytes(daemon)
+            with RawConnection(daemon.port, window=100) as raw:
+                streams = [raw.call("Administer", request) for _ in range(count)]
+                ends = [raw.wait_end(stream) for stream in streams]
+                refused = [what for kind, what in ends if kind == "trailers"]
+                self.assertGreaterEqual(len(refused), 20)
+                for what in refused:
+                    self.assertIn(b"answers_bytes_max", what)
+                # The others were kept for their readers, for a while.
+                self.assertEqual(len(ends) - len(refused), most // size)
+            self.assertLess(memory_bytes(daemon) - before, 64 * MIB)
+            self.assertEqual(len(client.stub.Administer(request, timeout=BOUND_S).semaphores), 1000)
+            session.half_close()
+
+
+if __name__ == "__main__":
+    unittest.main()
