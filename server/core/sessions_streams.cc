@@ -51,6 +51,7 @@ void SessionsImpl::OpenNew(OpenParams params, SessionListener* listener) {
   record->client_id = params.client_id;
   record->holder = params.holder;
   record->release_on_disconnect = params.release_on_disconnect;
+  record->trace = params.trace;
   opening_[listener] = id;
   OpenSessionCommand command;
   command.session = id;
@@ -124,6 +125,7 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
     if (record->closing || record->life.expiring)
       return listener->OnSessionEnded(SessionLostRefusal());
     record->client_id = params.client_id;
+    record->trace = params.trace;
     return Attach(record, listener, params.work.get(), true);
   }
   opening_[listener] = id;
@@ -156,6 +158,7 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   record->life.epoch = session.epoch;
   record->life.hosted = true;
   record->client_id = params.client_id;
+  record->trace = params.trace;
   record->holder = session.holder;
   record->release_on_disconnect = session.release_on_disconnect;
   if (outcome->changed) {
@@ -196,6 +199,7 @@ void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>
     claim->offers = info.lease ? !info.lease->ticket.empty() : info.waiter->works;
     claim->ticket = info.ticket;
     claim->state = info.lease ? ClaimRecord::State::kHeld : ClaimRecord::State::kWaiting;
+    CountFound(claim);
     if (!known) ArmRecall(claim);
     if (!known && info.lease && info.lease->longest_hold_ms > 0) {
       timers_.Add(Now() + Milliseconds(info.lease->longest_hold_ms), TimerKind::kLongestHold, id);
@@ -304,7 +308,7 @@ void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,
   host_->Submit(
       0,
       Job{CloseSessionCommand{session, epoch, cause},
-          [this, session, epoch, done = std::move(done)](absl::StatusOr<Outcome> outcome) mutable {
+          [this, session, epoch, cause, done = std::move(done)](absl::StatusOr<Outcome> outcome) mutable {
             SessionRecord* record = FindSession(session);
             // Adopted anew while this was under way: whatever became of it, it is not for what has
             // come back.
@@ -332,6 +336,7 @@ void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,
                 ClaimRecord* claim = FindClaim(id);
                 if (claim == nullptr) continue;
                 const bool held = claim->state == ClaimRecord::State::kHeld;
+                if (!moved) CountEnd(claim, cause);
                 Drop(claim);
                 if (listener != nullptr && held && !moved)
                   listener->OnEnded(0, id, semaphore, EndCause::kExpired);

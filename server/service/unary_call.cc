@@ -1,5 +1,6 @@
 #include "server/service/unary_call.h"
 
+#include "server/service/call_log.h"
 #include "server/service/status.h"
 
 namespace semaphored {
@@ -33,6 +34,7 @@ void UnaryCall::OnEvent(bool ok) {
   stage_ = Stage::kServing;
   arrived_ = environment_->reactor->event_time();
   ++environment_->calls;
+  environment_->CountBegin(method_);
   Replace();
   if (environment_->stopping) {
     Refuse(ShuttingDown());
@@ -45,12 +47,14 @@ void UnaryCall::OnEvent(bool ok) {
 }
 
 void UnaryCall::Refuse(const Refusal& refusal) {
+  LogRefusal(method_, refusal, *context_);
   // Finished with empty bytes: gRPC sends none along with an error.
   Send(grpc::ByteBuffer(), ToStatus(refusal, environment_->adapter));
 }
 
 void UnaryCall::Send(const grpc::ByteBuffer& bytes, const grpc::Status& status) {
   stage_ = Stage::kSending;
+  environment_->CountEnd(method_, status.error_code());
   if (environment_->reactor->closed()) return;
   if (status.ok()) {
     writer_->Finish(bytes, status, this);
@@ -60,6 +64,7 @@ void UnaryCall::Send(const grpc::ByteBuffer& bytes, const grpc::Status& status) 
 }
 
 void UnaryCall::Drop() {
+  environment_->CountEnd(method_, grpc::StatusCode::CANCELLED);
   stage_ = Stage::kSent;
   MaybeEnd();
 }
