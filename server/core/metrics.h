@@ -42,15 +42,14 @@ inline constexpr size_t kHistogramBounds = 12;
 using HistogramBounds = std::array<uint64_t, kHistogramBounds>;
 
 // In microseconds.
-inline constexpr HistogramBounds kWaitBounds = {1'000,       5'000,       25'000,        100'000,
-                                                500'000,     1'000'000,   5'000'000,     15'000'000,
-                                                60'000'000, 300'000'000, 1'800'000'000, 7'200'000'000};
-inline constexpr HistogramBounds kHoldBounds = {10'000,      100'000,       500'000,
-                                                1'000'000,   5'000'000,     15'000'000,
-                                                60'000'000,  300'000'000,   900'000'000,
-                                                3'600'000'000, 14'400'000'000, 86'400'000'000};
-inline constexpr HistogramBounds kStepBounds = {250,    500,     1'000,   2'500,   5'000,     10'000,
-                                                25'000, 50'000, 100'000, 500'000, 1'000'000, 5'000'000};
+inline constexpr HistogramBounds kWaitBounds = {
+    1'000,     5'000,      25'000,     100'000,     500'000,       1'000'000,
+    5'000'000, 15'000'000, 60'000'000, 300'000'000, 1'800'000'000, 7'200'000'000};
+inline constexpr HistogramBounds kHoldBounds = {
+    10'000,     100'000,     500'000,     1'000'000,     5'000'000,      15'000'000,
+    60'000'000, 300'000'000, 900'000'000, 3'600'000'000, 14'400'000'000, 86'400'000'000};
+inline constexpr HistogramBounds kStepBounds = {
+    250, 500, 1'000, 2'500, 5'000, 10'000, 25'000, 50'000, 100'000, 500'000, 1'000'000, 5'000'000};
 // Commands.
 inline constexpr HistogramBounds kBatchBounds = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096};
 
@@ -68,8 +67,8 @@ struct Histogram {
   }
 };
 
-inline constexpr size_t kReasons = 32;     // Above every number of Reason.
-inline constexpr size_t kCauses = 12;      // Above every number of EndCause.
+inline constexpr size_t kReasons = 32;      // Above every number of Reason.
+inline constexpr size_t kCauses = 12;       // Above every number of EndCause.
 inline constexpr size_t kStatusCodes = 17;  // Those of gRPC.
 
 // What this daemon has had to do with a semaphore, for clients that it serves itself. The sum over

@@ -59,8 +59,7 @@ void SessionsImpl::ListForFigures(const std::string& after, int pages_left) {
     const Report& report = *result.value.report;
     metrics_.List(report.infos);
     const bool more = report.more && !report.infos.empty();
-    if (more && pages_left > 1)
-      return ListForFigures(report.infos.back().row.name, pages_left - 1);
+    if (more && pages_left > 1) return ListForFigures(report.infos.back().row.name, pages_left - 1);
     metrics_.EndList(!more);
     FiguresListed();
   });

@@ -45,7 +45,7 @@ struct SessionRecord {
   SteadyTime grace_until;  // Without a listener: waiters keep their places until then.
   std::string client_id;
   std::string holder;
-  TraceContext trace;  // Of its stream.
+  TraceContext trace;                        // Of its stream.
   absl::btree_set<Id> claims;                // Ordered, so that a simulation replays.
   absl::flat_hash_map<uint64_t, Id> by_tag;  // Claims that were asked for and not granted yet.
   std::unique_ptr<Worker> worker;            // Of a stream that works, as long as it stands.

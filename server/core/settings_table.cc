@@ -163,8 +163,8 @@ std::vector<Setting> Metrics() {
        nullptr,
        "Semaphores that have metrics of their own; the others are summed. It bounds the time "
        "series."},
-      {kMetrics, "metrics_list_interval", Kind::kDuration, FIELD(metrics_list_interval_ms), 0,
-       kDay, nullptr,
+      {kMetrics, "metrics_list_interval", Kind::kDuration, FIELD(metrics_list_interval_ms), 0, kDay,
+       nullptr,
        "A scrape asks the engine at most so often for its semaphores, which tells limits, tickets "
        "and what other daemons have. 0: never."},
   };
@@ -201,9 +201,8 @@ std::vector<Setting> EngineAndProcess() {
 const std::vector<Setting>& AllSettings() {
   static const std::vector<Setting> settings = [] {
     std::vector<Setting> all;
-    for (auto* group :
-         {Where, Liveness, Requests, SharedLimits, RequestLimits, Tickets, Metrics,
-          EngineAndProcess}) {
+    for (auto* group : {Where, Liveness, Requests, SharedLimits, RequestLimits, Tickets, Metrics,
+                        EngineAndProcess}) {
       const std::vector<Setting> rows = group();
       all.insert(all.end(), rows.begin(), rows.end());
     }

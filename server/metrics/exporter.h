@@ -20,8 +20,8 @@ class Exporter {
 };
 
 // listen: HOST:PORT or [HOST]:PORT, HOST being a number or localhost; port 0 is any free one.
-// `gather` is called on the server's threads, for each scrape, until the exporter goes. UNAVAILABLE:
-// the address cannot be listened on.
+// `gather` is called on the server's threads, for each scrape, until the exporter goes.
+// UNAVAILABLE: the address cannot be listened on.
 absl::StatusOr<std::unique_ptr<Exporter>> StartExporter(const std::string& listen,
                                                         int64_t start_unix_ms,
                                                         std::function<DaemonFigures()> gather);

@@ -82,9 +82,9 @@ std::string LabelOf(const SessionsFigures::Named& named) {
 }
 
 // Shown with 0 too, so that the first one of a kind is seen as an increase.
-constexpr EndCause kLosses[] = {EndCause::kExpired,   EndCause::kRevoked,      EndCause::kRecalled,
-                                EndCause::kDestroyed, EndCause::kDisconnected, EndCause::kEngineLost,
-                                EndCause::kUnknown};
+constexpr EndCause kLosses[] = {
+    EndCause::kExpired,      EndCause::kRevoked,    EndCause::kRecalled, EndCause::kDestroyed,
+    EndCause::kDisconnected, EndCause::kEngineLost, EndCause::kUnknown};
 
 const char* LossLabel(EndCause cause) {
   switch (cause) {
@@ -124,9 +124,9 @@ void AddCounted(const SessionsFigures& sessions, Families* out) {
   of_each([&](const auto& each, const auto& name) {
     for (size_t reason = 0; reason < kReasons; ++reason) {
       if (each.here.denials[reason] == 0 && !AlwaysShown(reason)) continue;
-      out->Add(each.here.denials[reason],
-               {{"semaphore", name},
-                {"reason", std::string(ReasonName(static_cast<Reason>(reason)))}});
+      out->Add(
+          each.here.denials[reason],
+          {{"semaphore", name}, {"reason", std::string(ReasonName(static_cast<Reason>(reason)))}});
     }
   });
   out->Counter("semaphored_releases_total", "Leases that were given back whole.");
@@ -188,8 +188,9 @@ void AddListed(const SessionsFigures& sessions, Families* out) {
   };
   out->Gauge("semaphored_engine_limit_permits", "The semaphore's limit, as last listed.");
   of_each([&](const auto& each, const auto& name) { out->Add(each.limit, {{"semaphore", name}}); });
-  out->Gauge("semaphored_engine_held_permits",
-             "Permits held through all daemons and by other clients of the engine, as last listed.");
+  out->Gauge(
+      "semaphored_engine_held_permits",
+      "Permits held through all daemons and by other clients of the engine, as last listed.");
   of_each([&](const auto& each, const auto& name) {
     out->Add(each.held_permits, {{"semaphore", name}});
   });
@@ -229,8 +230,9 @@ void AddEngine(const DaemonFigures& figures, Families* out) {
     out->Add(engine.errors[code],
              {{"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code))}});
   }
-  out->Counter("semaphored_engine_unknown_outcomes_total",
-               "Commands whose answer was lost, so that it had to be found out what became of them.");
+  out->Counter(
+      "semaphored_engine_unknown_outcomes_total",
+      "Commands whose answer was lost, so that it had to be found out what became of them.");
   out->Add(engine.unknown);
   out->Gauge("semaphored_engine_unsettled_commands",
              "Commands of which it is not known now what became of them.");

@@ -17,9 +17,9 @@ TraceContext TraceOf(const grpc::ServerContext& context) {
 
 void LogRefusal(Method method, const Refusal& refusal, const grpc::ServerContext& context) {
   if (!Logs(LogLevel::kDebug)) return;
-  std::string line = fmt::format("refused: {}: {} {}", MethodName(method),
-                                 absl::StatusCodeToString(refusal.code),
-                                 ReasonName(refusal.reason));
+  std::string line =
+      fmt::format("refused: {}: {} {}", MethodName(method), absl::StatusCodeToString(refusal.code),
+                  ReasonName(refusal.reason));
   if (!refusal.semaphore.empty()) line += fmt::format(", semaphore '{}'", refusal.semaphore);
   LogTraced(LogLevel::kDebug, TraceOf(context), line + ": " + refusal.message);
 }

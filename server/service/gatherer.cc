@@ -27,9 +27,8 @@ struct Asked {
 void Gatherer::RefreshList() const {
   auto done = std::make_shared<std::promise<void>>();
   const std::future<void> listed = done->get_future();
-  server_->reactor()->Post([sessions = sessions_, done] {
-    sessions->RefreshFigures([done] { done->set_value(); });
-  });
+  server_->reactor()->Post(
+      [sessions = sessions_, done] { sessions->RefreshFigures([done] { done->set_value(); }); });
   listed.wait_for(kListPatience);
 }
 

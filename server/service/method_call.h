@@ -16,7 +16,8 @@ Message& Scratch() {
   return message;
 }
 
-// Derived: with a static constexpr Method kMethod. The part of UnaryCall that has to know the class of the call and the types of its messages.
+// Derived: with a static constexpr Method kMethod. The part of UnaryCall that has to know the class
+// of the call and the types of its messages.
 template <typename Derived>
 class MethodCall : public UnaryCall {
  public:
