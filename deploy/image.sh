@@ -6,8 +6,8 @@ set -eu
 apt-get update -q
 # The programs' own libraries; what those need comes along.
 DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
-  ca-certificates libcurl4 libgrpc++1.51 libjemalloc2 libpq5 libpqxx-6.4 libprotobuf32 librabbitmq4 libspdlog1.10 \
-  libsqlite3-0 libssl3 libtomlplusplus3
+  ca-certificates libcurl4 libgrpc++1.51 libjemalloc2 libpq5 libpqxx-6.4 libprometheus-cpp-pull1.0 libprotobuf32 librabbitmq4 \
+  libspdlog1.10 libsqlite3-0 libssl3 libtomlplusplus3
 rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
 
 groupadd --gid 7420 semaphored

@@ -25,12 +25,12 @@ build_packages=(
   libabsl-dev libc-ares-dev libcli11-dev libcurl4-openssl-dev libgrpc++-dev libjemalloc-dev libpq-dev
   libpqxx-dev
   libprotobuf-dev librabbitmq-dev libre2-dev libspdlog-dev libsqlite3-dev libssl-dev libtomlplusplus-dev
-  nlohmann-json3-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
+  nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 test_packages=(
   clang clang-format debootstrap docker-compose e2fsprogs openssl iproute2 libclang-rt-14-dev llvm-14 mount
   openjdk-17-jre-headless pgbouncer
-  postgresql-15 postgresql-client-15 procps psmisc python3 python3-grpcio python3-protobuf
+  postgresql-15 postgresql-client-15 procps prometheus psmisc python3 python3-grpcio python3-protobuf
   python3-pika python3-psycopg2 python3-yaml rabbitmq-server sqlite3 util-linux
 )
 demo_packages=(curl python3)

@@ -31,6 +31,8 @@
 #include "server/core/schema_command.h"
 #include "server/core/sessions.h"
 #include "server/core/version.h"
+#include "server/metrics/exporter.h"
+#include "server/service/gatherer.h"
 #include "server/service/health_command.h"
 #include "server/service/host.h"
 #include "server/service/server.h"
@@ -182,6 +184,10 @@ SessionsOptions SessionsOptionsOf(const Config& config) {
   options.limit_max = config.limit_max;
   options.work_sweep_ms = config.work_sweep_ms;
   options.idle_destroy_after_ms = config.idle_destroy_after_ms;
+  if (!config.metrics_listen.empty())
+    options.metrics_semaphores_max = config.metrics_semaphores_max;
+  options.metrics_list_interval_ms = config.metrics_list_interval_ms;
+  options.log_leases = true;
   return options;
 }
 
@@ -244,6 +250,16 @@ MembershipThread::Callbacks MembershipCallbacks(Reactor* reactor, Sessions* sess
   return callbacks;
 }
 
+// Null if metrics are off. What it asks must outlive it.
+absl::StatusOr<std::unique_ptr<Exporter>> StartMetrics(const Config& config, const Clock& clock,
+                                                       const Gatherer& gatherer) {
+  if (config.metrics_listen.empty()) return nullptr;
+  auto exporter = StartExporter(config.metrics_listen, clock.NowUnixMs(),
+                                [&gatherer] { return gatherer.Gather(); });
+  if (exporter.ok()) spdlog::info("metrics at http://{}/metrics", (*exporter)->address());
+  return exporter;
+}
+
 int Serve(const Config& config, StopRequests* stop) {
   const Clock& clock = SystemClock();
   absl::StatusOr<std::unique_ptr<Engine>> engine = OpenEngine(config.store);
@@ -275,6 +291,9 @@ int Serve(const Config& config, StopRequests* stop) {
   server.Serve(&host, sessions.get());
   server.Run();
 
+  const Gatherer gatherer(&server, &host, sessions.get(), &membership);
+  auto metrics = StartMetrics(config, clock, gatherer);
+
   int code = kClean;
   {
     auto first_touch = std::make_shared<FirstTouch>();
@@ -290,6 +309,9 @@ int Serve(const Config& config, StopRequests* stop) {
     if (!ready.ok()) {
       spdlog::critical("cannot read the store: {}", Text(ready));
       code = kBadStore;
+    } else if (!metrics.ok()) {
+      spdlog::critical("{}", Text(metrics.status()));
+      code = kCannotListen;
     } else if (absl::Status status = server.Listen(); !status.ok()) {
       spdlog::critical("{}", Text(status));
       code = kCannotListen;
@@ -304,6 +326,8 @@ int Serve(const Config& config, StopRequests* stop) {
       stop->EndAtNextSignal();
     }
   }
+  // While the reactor still answers it.
+  metrics = nullptr;
   server.Stop(Milliseconds(config.shutdown_grace_ms));
   host.StopLanes();
   spdlog::info("stopped");

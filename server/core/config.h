@@ -74,6 +74,11 @@ struct Config {
   int64_t engine_timeout_ms = 5'000;
   int64_t sweep_interval_ms = 5'000;
 
+  // ---- metrics ----
+  std::string metrics_listen;  // HOST:PORT or [HOST]:PORT. Empty: off.
+  uint32_t metrics_semaphores_max = 100;
+  int64_t metrics_list_interval_ms = 15'000;  // 0: never.
+
   // ---- the process ----
   int64_t shutdown_grace_ms = 5'000;
   std::string log_level = "info";   // trace, debug, info, warn, error, off

@@ -22,6 +22,12 @@ bool IsLoopback(const std::string& host) {
   return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
+bool IsNumericHost(const std::string& host) {
+  in6_addr either{};
+  return inet_pton(AF_INET, host.c_str(), &either) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &either) == 1;
+}
+
 absl::Status NotAnAddress() {
   return absl::InvalidArgumentError("HOST:PORT, [HOST]:PORT or unix:PATH, such as 127.0.0.1:7420");
 }
@@ -49,6 +55,21 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
   return address;
 }
 
+namespace {
+
+absl::Status CheckMetricsListen(const std::string& listen) {
+  if (listen.empty()) return absl::OkStatus();
+  const absl::StatusOr<ListenAddress> address = ParseListenAddress(listen);
+  // A name would have to be looked up, and could be another address tomorrow.
+  if (address.ok() && (address->loopback || IsNumericHost(address->host))) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("metrics_listen: \"{}\" must be HOST:PORT or [HOST]:PORT with an address in "
+                  "numbers, such as 127.0.0.1:7421",
+                  listen));
+}
+
+}  // namespace
+
 absl::Status CheckConfig(const Config& config) {
   if (config.ttl_min_ms > config.ttl_max_ms) {
     return absl::InvalidArgumentError("ttl_min is longer than ttl_max");
@@ -59,6 +80,7 @@ absl::Status CheckConfig(const Config& config) {
   if (config.limits.payload_bytes_max > config.message_bytes_max / 2) {
     return absl::InvalidArgumentError("payload_bytes_max is more than half of message_bytes_max");
   }
+  if (absl::Status status = CheckMetricsListen(config.metrics_listen); !status.ok()) return status;
   const absl::StatusOr<ListenAddress> address = ParseListenAddress(config.listen);
   if (!address.ok()) {
     return absl::InvalidArgumentError(fmt::format("listen: \"{}\" must be {}", config.listen,

@@ -53,8 +53,10 @@ void LaneCore::Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads
   for (Job& job : jobs) batch.push_back({next_number_++, std::move(job.command)});
   const SteadyTime begun = clock_->Now();
   absl::StatusOr<StepResult> step = adapter_->Step(batch, deadline);
+  const SteadyTime ended = clock_->Now();
+  Count(batch.size(), ended - begun, step.status());
   if (step.ok()) {
-    progress_ = clock_->Now().time_since_epoch().count();
+    progress_ = ended.time_since_epoch().count();
     const bool settled = unknown_.empty();  // Else this Step has read nothing.
     Absorb(*std::move(step), &jobs, results);
     if (unknown_.empty()) backoff_ = Milliseconds(0);
@@ -65,6 +67,15 @@ void LaneCore::Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads
   if (absl::IsFailedPrecondition(step.status())) results->fatal = step.status();
   for (size_t i = 0; i < jobs.size(); ++i) jobs[i].command = std::move(batch[i].command);
   Fail(std::move(jobs), step.status(), retry_reads, results);
+}
+
+// Waiting for events says nothing of the engine, but that it failed.
+void LaneCore::Count(size_t commands, SteadyTime::duration took, const absl::Status& status) {
+  if (!status.ok()) figures_.errors[static_cast<size_t>(status.code()) % kStatusCodes] += 1;
+  if (commands == 0) return;
+  const auto took_us = std::chrono::duration_cast<std::chrono::microseconds>(took).count();
+  figures_.step_us.Observe(kStepBounds, static_cast<uint64_t>(std::max<int64_t>(took_us, 0)));
+  figures_.batch.Observe(kBatchBounds, commands);
 }
 
 void LaneCore::BackOff() {
@@ -96,6 +107,7 @@ void LaneCore::Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* resu
     Job& job = (*jobs)[i];
     if (step.outcomes[i].kind == OutcomeKind::kUnknown) {
       unknown_.emplace(first_number_ + i, std::move(job.done));
+      figures_.unknown += 1;
     } else {
       results->finished.push_back({std::move(job.done), WithoutBusy(std::move(step.outcomes[i]))});
     }
@@ -107,6 +119,7 @@ void LaneCore::Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* resu
     results->finished.push_back({std::move(found->second), std::move(settled.outcome)});
     unknown_.erase(found);
   }
+  figures_.unsettled.Set(unknown_.size());
   for (Event& event : step.events) {
     // The name lies in the ledger, which goes on.
     event.semaphore = event.ticket == nullptr

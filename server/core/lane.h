@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
 #include "server/core/clock.h"
+#include "server/core/metrics.h"
 
 namespace semaphored {
 
@@ -97,6 +98,8 @@ class LaneCore {
   SteadyTime fresh_at() const { return SteadyTime(SteadyTime::duration(fresh_.load())); }
   const Guarantees& guarantees() const { return adapter_->guarantees(); }
   void Wake() { adapter_->Wake(); }
+  // Any thread.
+  const LaneFigures& figures() const { return figures_; }
 
  private:
   void Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads, LaneResults* results);
@@ -104,6 +107,7 @@ class LaneCore {
   void BackOff();
   void Fail(std::vector<Job> jobs, const absl::Status& status, bool retry_reads,
             LaneResults* results);
+  void Count(size_t commands, SteadyTime::duration took, const absl::Status& status);
   void Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* results);
 
   std::unique_ptr<Adapter> adapter_;
@@ -118,6 +122,7 @@ class LaneCore {
   std::atomic<SteadyTime::rep> progress_{0};
   std::atomic<SteadyTime::rep> fresh_{0};
   uint64_t jitter_ = 88172645463325252ull;
+  LaneFigures figures_;
 };
 
 class Lane {
@@ -135,6 +140,8 @@ class Lane {
   // LaneCore::fresh_at of the last Step all of whose results have been looked at: else what it
   // found lost would be vouched for anew until that is heard of.
   SteadyTime fresh_at() const { return SteadyTime(SteadyTime::duration(told_.load())); }
+  // Any thread.
+  const LaneFigures& figures() const { return core_.figures(); }
   // Whoever was delivered results calls this when he has looked at them.
   void Told(SteadyTime fresh);
   const Guarantees& guarantees() const { return core_.guarantees(); }

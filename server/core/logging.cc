@@ -92,6 +92,30 @@ std::string MaskParameters(std::string_view text) {
   return masked.append(text.substr(done));
 }
 
+// Of the line that this thread is writing: spdlog's messages have no members of their own, and its
+// formatters run on the thread that writes.
+thread_local TraceContext current_trace;
+
+spdlog::level::level_enum SpdlogLevel(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarn:
+      break;
+  }
+  return spdlog::level::warn;
+}
+
+std::string TextLogLine(std::string_view time, std::string_view level, std::string_view message,
+                        const TraceContext& trace) {
+  std::string line = fmt::format("{} {:<7} {}", time, level, OneLine(MaskSecrets(message)));
+  if (trace.present())
+    line += fmt::format(" trace_id={} span_id={}", trace.TraceId(), trace.SpanId());
+  return line;
+}
+
 class LineFormatter final : public spdlog::formatter {
  public:
   explicit LineFormatter(bool json) : json_(json) {}
@@ -101,9 +125,8 @@ class LineFormatter final : public spdlog::formatter {
     const std::string_view level(view.data(), view.size());
     const std::string_view message(entry.payload.data(), entry.payload.size());
     const std::string time = UtcTime(entry.time);
-    const std::string line =
-        json_ ? JsonLogLine(time, level, message)
-              : fmt::format("{} {:<7} {}", time, level, OneLine(MaskSecrets(message)));
+    const std::string line = json_ ? JsonLogLine(time, level, message, current_trace)
+                                   : TextLogLine(time, level, message, current_trace);
     out.append(line.data(), line.data() + line.size());
     out.push_back('\n');
   }
@@ -135,11 +158,24 @@ std::optional<spdlog::level::level_enum> LevelOf(std::string_view name) {
 
 std::string MaskSecrets(std::string_view text) { return MaskParameters(MaskUserInfo(text)); }
 
-std::string JsonLogLine(std::string_view time, std::string_view level, std::string_view message) {
+bool Logs(LogLevel level) { return spdlog::should_log(SpdlogLevel(level)); }
+
+void LogTraced(LogLevel level, const TraceContext& trace, std::string_view message) {
+  current_trace = trace;
+  spdlog::log(SpdlogLevel(level), spdlog::string_view_t(message.data(), message.size()));
+  current_trace = TraceContext{};
+}
+
+std::string JsonLogLine(std::string_view time, std::string_view level, std::string_view message,
+                        const TraceContext& trace) {
   nlohmann::ordered_json line;
   line["time"] = time;
   line["level"] = level;
   line["message"] = MaskSecrets(message);
+  if (trace.present()) {
+    line["trace_id"] = trace.TraceId();
+    line["span_id"] = trace.SpanId();
+  }
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -31,7 +31,10 @@ Membership::Membership(NodeStore* store, NodeRef self, const Clock* clock,
 Membership::TickResult Membership::Tick() {
   TickResult result;
   ForgetTold();
-  if (fatal_.ok()) result.heartbeat = Heartbeat();
+  if (fatal_.ok()) {
+    result.heartbeat = Heartbeat();
+    (result.heartbeat.ok() ? figures_.sent : figures_.failed) += 1;
+  }
   // An exclusive engine has no living nodes but us; what dead ones left is found at the start.
   if (fatal_.ok() && !options_.exclusive) {
     // An engine that takes no writes makes everyone's counter stand still: who could not write may
@@ -54,6 +57,7 @@ absl::Status Membership::Heartbeat() {
   progress_since_ = sent;
   absl::Status status = store_->Heartbeat();
   if (status.ok()) {
+    heartbeat_at_ = sent.time_since_epoch().count();
     if (!options_.exclusive) SetVouchUntil(sent + options_.node_ttl - options_.margin);
   } else if (absl::IsFailedPrecondition(status)) {
     Fail(status);
@@ -116,7 +120,9 @@ void Membership::Judge(const NodeStore::Node& node, SteadyTime sent, SteadyTime 
   if (sent - observation.since < options_.node_ttl) return;
   const absl::StatusOr<bool> declared = store_->DeclareDead(node);
   observed_.erase(node.ref.number);
-  if (declared.ok() && *declared) TellDead(node.ref, result);
+  if (!declared.ok() || !*declared) return;
+  figures_.nodes_declared_dead += 1;
+  TellDead(node.ref, result);
 }
 
 void Membership::TellAgain(const std::vector<NodeRef>& dead) {

@@ -27,6 +27,7 @@
 #include "absl/status/status.h"
 #include "adapters/adapter.h"
 #include "server/core/clock.h"
+#include "server/core/metrics.h"
 
 namespace semaphored {
 
@@ -74,6 +75,11 @@ class Membership {
   // Any thread.
   SteadyTime vouch_until() const { return SteadyTime(SteadyTime::duration(vouch_until_.load())); }
 
+  // When the last heartbeat that succeeded was sent; SteadyTime::min(): none has yet. Any thread.
+  SteadyTime heartbeat_at() const { return SteadyTime(SteadyTime::duration(heartbeat_at_.load())); }
+  // Any thread.
+  const HeartbeatFigures& figures() const { return figures_; }
+
   Milliseconds interval() const { return options_.node_ttl / 3; }
 
  private:
@@ -99,6 +105,8 @@ class Membership {
   const MembershipOptions options_;
   ProgressCheck lanes_progressed_;
   std::atomic<SteadyTime::rep> vouch_until_;
+  std::atomic<SteadyTime::rep> heartbeat_at_{SteadyTime::min().time_since_epoch().count()};
+  HeartbeatFigures figures_;
   absl::Status fatal_;
   SteadyTime progress_since_{};
   SteadyTime last_read_{};  // When the last successful read returned; min(): the reading is broken.

@@ -22,7 +22,13 @@ std::unique_ptr<Sessions> MakeSessions(SessionsHost* host, SessionsOptions optio
 SessionsImpl::SessionsImpl(SessionsHost* host, SessionsOptions options)
     : host_(host),
       options_(options),
-      timers_([this](const Timer& timer) { return TimerAlive(timer); }) {}
+      timers_([this](const Timer& timer) { return TimerAlive(timer); }),
+      metrics_(&host->clock(), options.metrics_semaphores_max,
+               [this](const SemaphoreMetrics::Visit& visit) {
+                 for (const auto& [id, record] : claims_)
+                   visit(record->semaphore, &record->figures);
+               }),
+      lease_log_(&host->clock(), options.log_leases) {}
 
 size_t SessionsImpl::LaneOf(const std::string& semaphore) const {
   const size_t lanes = host_->lane_count();
@@ -277,6 +283,7 @@ void SessionsImpl::TakeOver(std::vector<NodeRef> dead,
       record->remembered = true;
       record->state = info.lease ? ClaimRecord::State::kHeld : ClaimRecord::State::kWaiting;
       record->lease = info.lease;
+      CountFound(record);
       ArmRecall(record);
       ArmTtl(&record->life, TimerKind::kTtl, orphan.session);
     };

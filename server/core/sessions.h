@@ -19,7 +19,9 @@
 #include "adapters/adapter.h"
 #include "server/core/clock.h"
 #include "server/core/lane.h"
+#include "server/core/metrics.h"
 #include "server/core/reason.h"
+#include "server/core/trace.h"
 
 namespace semaphored {
 
@@ -79,6 +81,7 @@ struct AcquireParams {
   int32_t priority = 0;
   int64_t ttl_ms = 0;  // Ignored within a session.
   std::string holder;
+  TraceContext trace;  // For the log. Within a session, if empty: the session's.
 };
 
 // What a worker works for.
@@ -96,6 +99,7 @@ struct OpenParams {
   bool release_on_disconnect = false;
   // Set: a worker. On resume it counts anew.
   std::shared_ptr<const WorkParams> work;
+  TraceContext trace;  // Of the stream, for the log.
 };
 
 struct EnqueueAnswer {
@@ -172,6 +176,12 @@ struct SessionsOptions {
   int64_t work_sweep_ms = 1000;
   // A semaphore that was made by its first use, and is idle for so long, is destroyed. 0: never.
   int64_t idle_destroy_after_ms = 0;
+  // Semaphores that are counted by themselves. 0: nothing is counted.
+  uint32_t metrics_semaphores_max = 0;
+  // The engine is asked for a list of its semaphores at most so often. 0: never.
+  int64_t metrics_list_interval_ms = 15'000;
+  // Grants (level debug) and lost leases (warn) are logged.
+  bool log_leases = false;
 };
 
 // What Sessions needs of the outside. Outlives it.
@@ -275,6 +285,13 @@ class Sessions {
     size_t waiters = 0;
   };
   virtual Counts counts() const = 0;
+
+  // ---- metrics: without metrics_semaphores_max, nothing to see ----
+  virtual void Figures(SessionsFigures* out) = 0;
+  // Asks the engine for its semaphores, a thousand in one command and ten thousand at most, if the
+  // last list began longer than metrics_list_interval_ms ago. `done` runs when that has ended, well
+  // or not; at once if none is due.
+  virtual void RefreshFigures(absl::AnyInvocable<void()> done) = 0;
 };
 
 // The host outlives it.

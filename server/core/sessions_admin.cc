@@ -29,6 +29,7 @@ void SessionsImpl::OnAdminOutcome(const std::string& semaphore, bool destroys,
   FillInHolders(*answer.report, &answer);
   // Holders of other clients of the engine are not ended by us: it goes with the last of them.
   answer.done = !destroys || !answer.report->info;
+  if (destroys && answer.done) metrics_.Destroyed(semaphore);
   reply({nullptr, std::move(answer)});
 }
 
@@ -106,6 +107,7 @@ void SessionsImpl::FinishDrain(size_t index, bool done) {
          [this, drainer = std::move(drainer), done](absl::StatusOr<Outcome> outcome) mutable {
            const bool gone = outcome.ok() && outcome->kind == OutcomeKind::kNoSuchSemaphore;
            if (gone) {
+             metrics_.Destroyed(drainer.semaphore);
              AdminAnswer answer;
              answer.report = std::make_unique<Report>();
              answer.done = answer.changed = true;

@@ -36,6 +36,7 @@ ClaimRecord* SessionsImpl::AddClaim(const Id& id, const std::string& semaphore,
 }
 
 void SessionsImpl::Drop(ClaimRecord* record) {
+  metrics_.Forget(&record->figures);
   if (Worker* worker = WorkerOf(*record)) worker->OnGone(record->id);
   if (record->session != nullptr) {
     record->session->claims.erase(record->id);
@@ -52,11 +53,14 @@ void SessionsImpl::Refuse(ClaimRecord* record, Refusal refusal) {
   if (record->offers) return DropOffer(record);
   ClaimListener* listener = record->listener;
   const uint64_t tag = record->tag;
+  if (record->state != State::kHeld)
+    metrics_.Denied(record->semaphore, &record->figures, refusal.reason);
   Drop(record);
   if (listener != nullptr) listener->OnRefused(tag, std::move(refusal));
 }
 
 void SessionsImpl::TellEnded(ClaimRecord* record, EndCause cause) {
+  CountEnd(record, cause);
   if (record->offers) return EndAssignment(record, cause);
   ClaimListener* listener = record->listener;
   const Id claim = record->id;
@@ -82,6 +86,7 @@ Id SessionsImpl::Acquire(AcquireParams params, ClaimListener* listener, uint64_t
   }
   // It might be granted, and nobody could rely on it.
   if (host_->vouch_until() <= Now()) {
+    metrics_.Denied(params.semaphore, nullptr, Reason::kNotVouched);
     listener->OnRefused(tag, NotVouchedRefusal(params.semaphore));
     return id;
   }
@@ -114,6 +119,10 @@ void SessionsImpl::AcquireIn(const Id& session, AcquireParams params, uint64_t t
 
 void SessionsImpl::SubmitAcquire(ClaimRecord* record, AcquireParams params) {
   record->remembered = params.requester.sequence != 0;
+  record->trace = params.trace;
+  if (record->session != nullptr && !record->trace.present())
+    record->trace = record->session->trace;
+  metrics_.Asked(&record->figures);
   if (params.wait_ms > 0) {
     record->wait_until = Now() + Milliseconds(params.wait_ms);
     ArmWait(record);
@@ -186,6 +195,7 @@ ClaimRecord* SessionsImpl::LeadTo(ClaimRecord* record, const Id& real, uint32_t 
   earlier->cancel_asked = record->cancel_asked;
   earlier->report_queued = record->report_queued;
   earlier->wait_until = record->wait_until;
+  earlier->trace = record->trace;
   ArmWait(earlier);
   if (record->session != nullptr) {
     const Id id = record->id;
@@ -202,6 +212,7 @@ ClaimRecord* SessionsImpl::LeadTo(ClaimRecord* record, const Id& real, uint32_t 
 
 void SessionsImpl::BecomeWaiting(ClaimRecord* record, uint64_t position) {
   record->state = State::kWaiting;
+  metrics_.Waiting(record->semaphore, &record->figures);
   record->life.expires_at = SteadyTime::max();  // While the call stands, its client lives.
   if (record->abandoned) return EndAbandoned(record);
   const SessionRecord* session = record->session;
@@ -219,6 +230,11 @@ void SessionsImpl::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
   const bool first = record->state != State::kHeld;
   record->state = State::kHeld;
   record->lease = std::move(lease);
+  if (record->figures.stage == ClaimFigures::Stage::kNone) {
+    CountFound(record);
+  } else {
+    metrics_.Granted(record->semaphore, &record->figures, record->lease->permits);
+  }
   if (record->session != nullptr) {
     record->session->by_tag.erase(record->tag);
   } else if (record->life.hosted) {
@@ -240,6 +256,7 @@ void SessionsImpl::TellGranted(ClaimRecord* record) {
   if (record->listener == nullptr) return;
   const Vouch vouch = VouchFor(LifeOf(*record));
   if (vouch.valid_for_ms > 0) {
+    lease_log_.Granted(record->semaphore, *record->lease, record->trace);
     record->listener->OnGranted(record->tag, record->lease, record->semaphore, vouch);
     return;
   }
@@ -395,7 +412,10 @@ void SessionsImpl::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
                         {}});
         }
         ClaimRecord* record = FindClaim(claim);
-        if (record != nullptr && outcome->lease != nullptr) record->lease = outcome->lease;
+        if (record != nullptr && outcome->lease != nullptr) {
+          record->lease = outcome->lease;
+          metrics_.Changed(&record->figures, record->lease->permits);
+        }
         reply({nullptr, {outcome->number, outcome->remaining, EndCause::kNone}});
       });
 }
@@ -457,6 +477,7 @@ void SessionsImpl::OnEvent(const Event& event) {
       return BecomeHeld(record, event.lease);
     case Event::Kind::kRecalled:
       record->lease = event.lease;
+      metrics_.Recalled(&record->figures);
       ArmRecall(record);
       if (ClaimListener* listener = record->offers ? ListenerOfOffer(*record) : record->listener) {
         listener->OnRecalled(record->tag, record->id, record->semaphore, event.lease->recall);

@@ -12,7 +12,9 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "server/core/lease_log.h"
 #include "server/core/refusals.h"
+#include "server/core/semaphore_metrics.h"
 #include "server/core/sessions.h"
 #include "server/core/timers.h"
 #include "server/core/worker.h"
@@ -43,6 +45,7 @@ struct SessionRecord {
   SteadyTime grace_until;  // Without a listener: waiters keep their places until then.
   std::string client_id;
   std::string holder;
+  TraceContext trace;                        // Of its stream.
   absl::btree_set<Id> claims;                // Ordered, so that a simulation replays.
   absl::flat_hash_map<uint64_t, Id> by_tag;  // Claims that were asked for and not granted yet.
   std::unique_ptr<Worker> worker;            // Of a stream that works, as long as it stands.
@@ -70,6 +73,8 @@ struct ClaimRecord {
   LeasePtr lease;  // When held.
   SteadyTime wait_until = SteadyTime::max();
   SteadyTime recall_at = SteadyTime::max();
+  TraceContext trace;  // Of the call that asked for it.
+  ClaimFigures figures;
   // A repeated request was answered with an earlier one's claim: that one's id. The record only
   // leads there.
   Id leads_to;
@@ -121,6 +126,8 @@ class SessionsImpl final : public Sessions {
   void OnVouchChange() override;
   void Shutdown() override;
   Counts counts() const override;
+  void Figures(SessionsFigures* out) override;
+  void RefreshFigures(absl::AnyInvocable<void()> done) override;
 
  private:
   void TellEndOfLeases();
@@ -253,6 +260,13 @@ class SessionsImpl final : public Sessions {
   void NoteIdle(const SemaphoreInfo& info);
   void DestroyIdle(const std::string& semaphore, uint64_t revision);
 
+  // ---- sessions_figures.cc ----
+  // How a claim that was found in the engine stands now.
+  void CountFound(ClaimRecord* record);
+  void CountEnd(ClaimRecord* record, EndCause cause);
+  void ListForFigures(const std::string& after, int pages_left);
+  void FiguresListed();
+
   // ---- sessions_admin.cc ----
   void OnAdminOutcome(const std::string& semaphore, bool destroys, absl::StatusOr<Outcome> outcome,
                       Reply<AdminAnswer> reply);
@@ -265,6 +279,11 @@ class SessionsImpl final : public Sessions {
   SessionsHost* host_;
   SessionsOptions options_;
   Timers timers_;
+  SemaphoreMetrics metrics_;
+  LeaseLog lease_log_;
+  // Who waits for the list that is under way; empty: none is.
+  std::vector<absl::AnyInvocable<void()>> figures_asked_;
+  SteadyTime figures_due_{};
   absl::flat_hash_map<Id, std::unique_ptr<ClaimRecord>> claims_;
   absl::flat_hash_map<Id, std::unique_ptr<SessionRecord>> sessions_;
   absl::flat_hash_map<SessionListener*, Id> by_listener_;

@@ -51,6 +51,7 @@ void SessionsImpl::OpenNew(OpenParams params, SessionListener* listener) {
   record->client_id = params.client_id;
   record->holder = params.holder;
   record->release_on_disconnect = params.release_on_disconnect;
+  record->trace = params.trace;
   opening_[listener] = id;
   OpenSessionCommand command;
   command.session = id;
@@ -124,6 +125,7 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
     if (record->closing || record->life.expiring)
       return listener->OnSessionEnded(SessionLostRefusal());
     record->client_id = params.client_id;
+    record->trace = params.trace;
     return Attach(record, listener, params.work.get(), true);
   }
   opening_[listener] = id;
@@ -156,6 +158,7 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   record->life.epoch = session.epoch;
   record->life.hosted = true;
   record->client_id = params.client_id;
+  record->trace = params.trace;
   record->holder = session.holder;
   record->release_on_disconnect = session.release_on_disconnect;
   if (outcome->changed) {
@@ -196,6 +199,7 @@ void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>
     claim->offers = info.lease ? !info.lease->ticket.empty() : info.waiter->works;
     claim->ticket = info.ticket;
     claim->state = info.lease ? ClaimRecord::State::kHeld : ClaimRecord::State::kWaiting;
+    CountFound(claim);
     if (!known) ArmRecall(claim);
     if (!known && info.lease && info.lease->longest_hold_ms > 0) {
       timers_.Add(Now() + Milliseconds(info.lease->longest_hold_ms), TimerKind::kLongestHold, id);
@@ -301,47 +305,49 @@ void SessionsImpl::EndSession(SessionRecord* record, EndCause cause,
 
 void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,
                             absl::AnyInvocable<void()> done) {
-  host_->Submit(
-      0,
-      Job{CloseSessionCommand{session, epoch, cause},
-          [this, session, epoch, done = std::move(done)](absl::StatusOr<Outcome> outcome) mutable {
-            SessionRecord* record = FindSession(session);
-            // Adopted anew while this was under way: whatever became of it, it is not for what has
-            // come back.
-            const bool undone = !outcome.ok() || outcome->kind == OutcomeKind::kStale;
-            if (record != nullptr && undone && record->life.epoch != epoch) {
-              record->life.expiring = record->closing = false;
-              Revive(&record->life);
-              ArmTtl(&record->life, TimerKind::kSessionTtl, session);
-            } else if (record != nullptr && !outcome.ok()) {
-              // Not done: looked at again soon, as one whose TTL has passed.
-              record->life.expiring = false;
-              record->life.expires_at = record->closing ? Now() : record->life.expires_at;
-              record->closing = false;
-              record->life.armed = true;
-              timers_.Add(Now() + kTryAgainAfter, TimerKind::kSessionTtl, session);
-            } else if (record != nullptr) {
-              const bool moved = outcome->kind == OutcomeKind::kStale;
-              // The claims' own events come after this; they are told before the session is.
-              std::vector<std::pair<Id, std::string>> claims;
-              for (const Id& id : record->claims)
-                claims.emplace_back(id, FindClaim(id) ? FindClaim(id)->semaphore : "");
-              SessionListener* listener = record->listener;
-              by_listener_.erase(listener);
-              for (const auto& [id, semaphore] : claims) {
-                ClaimRecord* claim = FindClaim(id);
-                if (claim == nullptr) continue;
-                const bool held = claim->state == ClaimRecord::State::kHeld;
-                Drop(claim);
-                if (listener != nullptr && held && !moved)
-                  listener->OnEnded(0, id, semaphore, EndCause::kExpired);
-              }
-              sessions_.erase(session);
-              if (listener != nullptr)
-                listener->OnSessionEnded(moved ? MovedRefusal("") : SessionLostRefusal());
-            }
-            done();
-          }});
+  host_->Submit(0,
+                Job{CloseSessionCommand{session, epoch, cause},
+                    [this, session, epoch, cause,
+                     done = std::move(done)](absl::StatusOr<Outcome> outcome) mutable {
+                      SessionRecord* record = FindSession(session);
+                      // Adopted anew while this was under way: whatever became of it, it is not for
+                      // what has come back.
+                      const bool undone = !outcome.ok() || outcome->kind == OutcomeKind::kStale;
+                      if (record != nullptr && undone && record->life.epoch != epoch) {
+                        record->life.expiring = record->closing = false;
+                        Revive(&record->life);
+                        ArmTtl(&record->life, TimerKind::kSessionTtl, session);
+                      } else if (record != nullptr && !outcome.ok()) {
+                        // Not done: looked at again soon, as one whose TTL has passed.
+                        record->life.expiring = false;
+                        record->life.expires_at = record->closing ? Now() : record->life.expires_at;
+                        record->closing = false;
+                        record->life.armed = true;
+                        timers_.Add(Now() + kTryAgainAfter, TimerKind::kSessionTtl, session);
+                      } else if (record != nullptr) {
+                        const bool moved = outcome->kind == OutcomeKind::kStale;
+                        // The claims' own events come after this; they are told before the session
+                        // is.
+                        std::vector<std::pair<Id, std::string>> claims;
+                        for (const Id& id : record->claims)
+                          claims.emplace_back(id, FindClaim(id) ? FindClaim(id)->semaphore : "");
+                        SessionListener* listener = record->listener;
+                        by_listener_.erase(listener);
+                        for (const auto& [id, semaphore] : claims) {
+                          ClaimRecord* claim = FindClaim(id);
+                          if (claim == nullptr) continue;
+                          const bool held = claim->state == ClaimRecord::State::kHeld;
+                          if (!moved) CountEnd(claim, cause);
+                          Drop(claim);
+                          if (listener != nullptr && held && !moved)
+                            listener->OnEnded(0, id, semaphore, EndCause::kExpired);
+                        }
+                        sessions_.erase(session);
+                        if (listener != nullptr)
+                          listener->OnSessionEnded(moved ? MovedRefusal("") : SessionLostRefusal());
+                      }
+                      done();
+                    }});
 }
 
 void SessionsImpl::DropSession(SessionRecord* record, Refusal refusal) {

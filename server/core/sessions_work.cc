@@ -201,6 +201,7 @@ void SessionsImpl::OnStrayOffer(const Event& event) {
   record->state = State::kHeld;
   record->lease = event.lease;
   record->ticket = event.ticket;
+  CountFound(record);
   PutBack(record);
 }
 
@@ -212,6 +213,10 @@ void SessionsImpl::OnAssigned(ClaimRecord* record, LeasePtr lease, TicketPtr tic
   // Told a second time, when it has ended again: that is told next.
   if (!known || ticket != nullptr) record->ticket = std::move(ticket);
   if (known) return;
+  metrics_.Granted(record->semaphore, &record->figures, record->lease->permits);
+  if (record->ticket != nullptr)
+    record->trace = ParseTraceparent(record->ticket->trace).value_or(TraceContext{});
+  lease_log_.Granted(record->semaphore, *record->lease, record->trace);
   if (record->lease->longest_hold_ms > 0) {
     timers_.Add(Now() + Milliseconds(record->lease->longest_hold_ms), TimerKind::kLongestHold,
                 record->id);

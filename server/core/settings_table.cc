@@ -17,6 +17,7 @@ constexpr char kRequests[] = "Remembered requests";
 constexpr char kLimits[] = "Limits";
 constexpr char kTickets[] = "Tickets";
 constexpr char kEngine[] = "The engine";
+constexpr char kMetrics[] = "Metrics";
 constexpr char kProcess[] = "The process";
 
 #define FIELD(member) [](Config& config) -> Setting::Field { return &config.member; }
@@ -176,6 +177,23 @@ std::vector<Setting> Tickets() {
   };
 }
 
+std::vector<Setting> Metrics() {
+  return {
+      {kMetrics, "metrics_listen", Kind::kText, FIELD(metrics_listen), 0, 256, nullptr,
+       "Address at which Prometheus finds the metrics, by HTTP under /metrics: HOST:PORT or "
+       "[HOST]:PORT, such as 127.0.0.1:7421. Whoever reaches it can read the semaphores' names. "
+       "Empty: none."},
+      {kMetrics, "metrics_semaphores_max", Kind::kCount, FIELD(metrics_semaphores_max), 1, 10'000,
+       nullptr,
+       "Semaphores that have metrics of their own; the others are summed. It bounds the time "
+       "series."},
+      {kMetrics, "metrics_list_interval", Kind::kDuration, FIELD(metrics_list_interval_ms), 0, kDay,
+       nullptr,
+       "A scrape asks the engine at most so often for its semaphores, which tells limits, tickets "
+       "and what other daemons have. 0: never."},
+  };
+}
+
 std::vector<Setting> EngineAndProcess() {
   return {
       {kEngine, "lanes", Kind::kCount, FIELD(lanes), 0, 64, nullptr,
@@ -208,7 +226,7 @@ const std::vector<Setting>& AllSettings() {
   static const std::vector<Setting> settings = [] {
     std::vector<Setting> all;
     for (auto* group : {Where, Liveness, Requests, SharedLimits, RequestLimits, WireLimits, Tickets,
-                        EngineAndProcess}) {
+                        Metrics, EngineAndProcess}) {
       const std::vector<Setting> rows = group();
       all.insert(all.end(), rows.begin(), rows.end());
     }

@@ -1,6 +1,8 @@
 // Administer: one administrative act on one semaphore, or a question about it.
+#include <string>
 #include <utility>
 
+#include "server/service/call_log.h"
 #include "server/service/calls.h"
 #include "server/service/convert.h"
 #include "server/service/method_call.h"
@@ -10,6 +12,7 @@ namespace {
 
 class AdministerCall final : public MethodCall<AdministerCall> {
  public:
+  static constexpr Method kMethod = Method::kAdminister;
   using MethodCall::MethodCall;
 
  private:
@@ -18,6 +21,10 @@ class AdministerCall final : public MethodCall<AdministerCall> {
   void Begin() override {
     AdminParams params;
     if (!Understand<pb::AdministerRequest>(&params)) return;
+    const pb::AdministerRequest& message = Scratch<pb::AdministerRequest>();
+    const auto* act = message.GetDescriptor()->FindFieldByNumber(message.act_case());
+    act_ = act != nullptr ? act->name() : "";
+    semaphore_ = params.command.semaphore;
     auto reply = [this](Result<AdminAnswer> result) { Answer(std::move(result)); };
     switch (params.kind) {
       case AdminParams::Kind::kAct:
@@ -33,11 +40,15 @@ class AdministerCall final : public MethodCall<AdministerCall> {
 
   void Answer(Result<AdminAnswer> result) {
     if (!result.ok()) return Refuse(*result.refusal);
+    if (result.value.changed) LogAct(act_, semaphore_, *context());
     // Not a scratch message: it may be large, and would keep its memory.
     pb::AdministerResponse response;
     ToProto(result.value, &response);
     Reply(response);
   }
+
+  std::string act_;
+  std::string semaphore_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace {
 
 class EnqueueCall final : public MethodCall<EnqueueCall> {
  public:
+  static constexpr Method kMethod = Method::kEnqueue;
   using MethodCall::MethodCall;
 
  private:

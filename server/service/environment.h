@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "proto/semaphore/v1/semaphore.grpc.pb.h"
+#include "server/core/metrics.h"
 #include "server/core/sessions.h"
 #include "server/service/convert.h"
 #include "server/service/host.h"
@@ -71,12 +72,18 @@ struct Environment {
   size_t calls = 0;
   size_t streams = 0;
   size_t answers_bytes = 0;  // See ServiceLimits::answers_bytes_max.
+  AllCallFigures call_figures{};
   // To be flushed at the end of this turn; each at most once. What is added while they are flushed
   // waits for the next turn.
   std::vector<Flushable*> dirty;
   // Shared by all sessions' streams.
   ResponsePool responses;
   ArenaMessage<pb::SessionRequest> session_request;
+
+  void CountBegin(Method method) { ++call_figures[static_cast<size_t>(method)].begun; }
+  void CountEnd(Method method, grpc::StatusCode code) {
+    ++call_figures[static_cast<size_t>(method)].ended[static_cast<size_t>(code) % kStatusCodes];
+  }
 };
 
 }  // namespace semaphored

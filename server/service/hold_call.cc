@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "server/service/call_log.h"
 #include "server/service/calls.h"
 #include "server/service/convert.h"
 #include "server/service/server_stream_call.h"
@@ -18,7 +19,7 @@ constexpr Milliseconds kBeatLeast{100};
 class HoldCall final : public ServerStreamCall, public ClaimListener, public ReactorTimer {
  public:
   HoldCall(Environment* environment, Acceptor<HoldCall>* acceptor)
-      : ServerStreamCall(environment), acceptor_(acceptor) {}
+      : ServerStreamCall(environment, Method::kHold), acceptor_(acceptor) {}
 
   void OnQueued(uint64_t, uint64_t position, int64_t expected_wait_ms) override {
     pb::HoldEvent event;
@@ -95,6 +96,7 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
     if (params.acquire.holder.empty()) {
       params.acquire.holder = "client-" + environment()->host->NewId().Hex().substr(16);
     }
+    params.acquire.trace = TraceOf(*context());
     release_on_disconnect_ = params.release_on_disconnect;
     beat_interval_ = Milliseconds(params.beat_interval_ms);
     claim_ = sessions()->Acquire(std::move(params.acquire), this, 0);

@@ -57,6 +57,14 @@ SteadyTime Host::progress_at() const {
   return oldest;
 }
 
+EngineFigures Host::engine_figures() const {
+  EngineFigures figures;
+  for (const auto& lane : lanes_) figures.Add(lane->figures());
+  const auto age = reactor_->clock().Now() - progress_at();
+  figures.last_success_age_ms = std::chrono::duration_cast<Milliseconds>(age).count();
+  return figures;
+}
+
 SteadyTime Host::vouch_until() const {
   SteadyTime until = options_.vouch_until();
   if (options_.guarantees.exclusive) return until;

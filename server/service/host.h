@@ -47,6 +47,9 @@ class Host final : public SessionsHost {
   // The time of the last good Step of the lane that is furthest behind. Any thread.
   SteadyTime progress_at() const;
 
+  // Any thread, once the lanes have been added.
+  EngineFigures engine_figures() const;
+
   const Clock& clock() const override { return reactor_->clock(); }
   size_t lane_count() const override { return lanes_.size(); }
   const Guarantees& guarantees() const override { return options_.guarantees; }

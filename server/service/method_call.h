@@ -16,12 +16,13 @@ Message& Scratch() {
   return message;
 }
 
-// The part of UnaryCall that has to know the class of the call and the types of its messages.
+// Derived: with a static constexpr Method kMethod. The part of UnaryCall that has to know the class
+// of the call and the types of its messages.
 template <typename Derived>
 class MethodCall : public UnaryCall {
  public:
   MethodCall(Environment* environment, Acceptor<Derived>* acceptor)
-      : UnaryCall(environment), acceptor_(acceptor) {}
+      : UnaryCall(environment, Derived::kMethod), acceptor_(acceptor) {}
 
  protected:
   void TakeBack() final { acceptor_->TakeBack(static_cast<Derived*>(this)); }

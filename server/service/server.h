@@ -63,6 +63,8 @@ class Server {
   // Opens the port and begins to accept calls. UNAVAILABLE: the address cannot be listened on.
   // After Run().
   absl::Status Listen();
+  // What the calls have counted. On the reactor's thread, after Serve().
+  const Environment& environment() const { return environment_; }
   // HOST:PORT as it is, with the port that was chosen. After Listen().
   const std::string& address() const { return listener_->address(); }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/service/call_log.h"
 #include "server/service/status.h"
 
 namespace semaphored {
@@ -30,6 +31,7 @@ void ServerStreamCall::OnAccepted(bool ok) {
   stage_ = Stage::kServing;
   arrived_ = environment_->reactor->event_time();
   ++environment_->streams;
+  environment_->CountBegin(method_);
   Replace();
   if (environment_->stopping) {
     Refuse(ShuttingDown());
@@ -51,6 +53,7 @@ void ServerStreamCall::Enqueue(grpc::ByteBuffer bytes) {
 void ServerStreamCall::End(grpc::Status status) {
   if (stage_ != Stage::kServing) return;
   stage_ = Stage::kEnding;
+  environment_->CountEnd(method_, status.error_code());
   status_ = std::move(status);
   Pump();
   if (!writing_) return;
@@ -59,6 +62,7 @@ void ServerStreamCall::End(grpc::Status status) {
 }
 
 void ServerStreamCall::Refuse(const Refusal& refusal) {
+  LogRefusal(method_, refusal, *context_);
   End(ToStatus(refusal, environment_->adapter));
 }
 
@@ -110,7 +114,10 @@ void ServerStreamCall::OnDoneEvent(bool /*ok*/) {
   const Stage before = stage_;
   // Finish is not called for a client that has gone; if it was called, its own event comes.
   if (stage_ == Stage::kServing || stage_ == Stage::kEnding) stage_ = Stage::kOver;
-  if (before == Stage::kServing) OnGone();
+  if (before == Stage::kServing) {
+    environment_->CountEnd(method_, grpc::StatusCode::CANCELLED);
+    OnGone();
+  }
   MaybeTakeBack();
 }
 

@@ -21,7 +21,8 @@ namespace semaphored {
 
 class ServerStreamCall {
  public:
-  explicit ServerStreamCall(Environment* environment) : environment_(environment) {}
+  ServerStreamCall(Environment* environment, Method method)
+      : environment_(environment), method_(method) {}
   ServerStreamCall(const ServerStreamCall&) = delete;
   ServerStreamCall& operator=(const ServerStreamCall&) = delete;
 
@@ -83,6 +84,7 @@ class ServerStreamCall {
   void MaybeTakeBack();
 
   Environment* environment_;
+  const Method method_;
   Stage stage_ = Stage::kAskedFor;
   bool writing_ = false;
   bool broken_ = false;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/service/call_log.h"
 #include "server/service/calls.h"
 #include "server/service/status.h"
 #include "server/service/wire.h"
@@ -30,6 +31,7 @@ void SessionCall::OnAccepted(bool ok) {
   }
   stage_ = Stage::kFirst;
   ++environment_->streams;
+  environment_->CountBegin(Method::kSession);
   acceptor_->Replace();
   if (environment_->stopping) {
     Refuse(ShuttingDown());
@@ -100,6 +102,7 @@ void SessionCall::OnUnread() {
 void SessionCall::End(grpc::Status status) {
   if (stage_ >= Stage::kEnding) return;
   stage_ = Stage::kEnding;
+  environment_->CountEnd(Method::kSession, status.error_code());
   status_ = std::move(status);
   if (std::exchange(attached_, false)) sessions()->DetachSession(this);
   Reactor* reactor = environment_->reactor;
@@ -107,7 +110,10 @@ void SessionCall::End(grpc::Status status) {
   MarkDirty();
 }
 
-void SessionCall::Refuse(const Refusal& refusal) { End(ToStatus(refusal, environment_->adapter)); }
+void SessionCall::Refuse(const Refusal& refusal) {
+  LogRefusal(Method::kSession, refusal, *context_);
+  End(ToStatus(refusal, environment_->adapter));
+}
 
 void SessionCall::MarkDirty() {
   if (std::exchange(dirty_, true)) return;

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "server/service/call_log.h"
 #include "server/service/convert.h"
 #include "server/service/session_call.h"
 #include "server/service/status.h"
@@ -36,6 +37,7 @@ void SessionCall::HandleOpen(pb::SessionRequest& message) {
   }
   OpenParams params;
   if (Problem problem = Check(*message.mutable_open(), limits(), &params)) return Refuse(*problem);
+  params.trace = TraceOf(*context_);
   client_id_ = params.client_id;
   holder_ = params.holder;
   stage_ = Stage::kOpening;
@@ -136,6 +138,7 @@ pb::SessionResult* SessionCall::AddResult(uint64_t sequence, size_t slots) {
 }
 
 void SessionCall::AddError(uint64_t sequence, const Refusal& refusal) {
+  LogRefusal(Method::kSession, refusal, *context_);
   ToProto(refusal, AddResult(sequence)->mutable_error());
 }
 

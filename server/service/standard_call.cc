@@ -95,6 +95,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
     ++environment_->streams;
     acceptor_->Replace();
     kind_ = KindOf(context_->method());
+    environment_->CountBegin(CountedAs());
     if (kind_ == Kind::kNone) {
       return End(grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
                               "there is no method " + context_->method() +
@@ -114,6 +115,11 @@ class StandardCall final : public Flushable, public HealthWatcher {
         method == "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" ||
         method == "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
     return services.reflection && reflection ? Kind::kReflection : Kind::kNone;
+  }
+
+  Method CountedAs() const {
+    if (kind_ == Kind::kNone) return Method::kOther;
+    return kind_ == Kind::kReflection ? Method::kReflection : Method::kHealth;
   }
 
   void Read() {
@@ -188,6 +194,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
   void End(grpc::Status status) {
     if (ended_) return;
     ended_ = true;
+    environment_->CountEnd(CountedAs(), status.error_code());
     status_ = std::move(status);
     if (std::exchange(watched_, false)) std::erase(environment_->standard->health_watchers, this);
     Finish();

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/service/call_log.h"
 #include "server/service/status.h"
 
 namespace semaphored {
@@ -45,6 +46,7 @@ void UnaryCall::OnEvent(bool ok) {
   stage_ = Stage::kServing;
   arrived_ = environment_->reactor->event_time();
   ++environment_->calls;
+  environment_->CountBegin(method_);
   Replace();
   if (environment_->stopping) {
     Refuse(ShuttingDown());
@@ -75,12 +77,14 @@ void UnaryCall::ReplyBytes(const grpc::ByteBuffer& bytes) {
 void UnaryCall::OnUnread() { context_->TryCancel(); }
 
 void UnaryCall::Refuse(const Refusal& refusal) {
+  LogRefusal(method_, refusal, *context_);
   // Finished with empty bytes: gRPC sends none along with an error.
   Send(grpc::ByteBuffer(), ToStatus(refusal, environment_->adapter));
 }
 
 void UnaryCall::Send(const grpc::ByteBuffer& bytes, const grpc::Status& status) {
   stage_ = Stage::kSending;
+  environment_->CountEnd(method_, status.error_code());
   if (environment_->reactor->closed()) return;
   if (status.ok()) {
     writer_->Finish(bytes, status, this);
@@ -90,6 +94,7 @@ void UnaryCall::Send(const grpc::ByteBuffer& bytes, const grpc::Status& status) 
 }
 
 void UnaryCall::Drop() {
+  environment_->CountEnd(method_, grpc::StatusCode::CANCELLED);
   stage_ = Stage::kSent;
   MaybeEnd();
 }

@@ -18,7 +18,7 @@ namespace semaphored {
 
 class UnaryCall : public QueueEvent {
  public:
-  explicit UnaryCall(Environment* environment) : environment_(environment) {}
+  UnaryCall(Environment* environment, Method method) : environment_(environment), method_(method) {}
   UnaryCall(const UnaryCall&) = delete;
   UnaryCall& operator=(const UnaryCall&) = delete;
 
@@ -70,6 +70,7 @@ class UnaryCall : public QueueEvent {
   void MaybeEnd();
 
   Environment* environment_;
+  const Method method_;
   Stage stage_ = Stage::kAskedFor;
   bool done_awaited_ = false;
   SteadyTime arrived_{};

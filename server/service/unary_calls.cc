@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "server/service/call_log.h"
 #include "server/service/calls.h"
 #include "server/service/convert.h"
 #include "server/service/method_call.h"
@@ -11,6 +12,7 @@ namespace {
 
 class AcquireCall final : public MethodCall<AcquireCall>, public ClaimListener {
  public:
+  static constexpr Method kMethod = Method::kAcquire;
   using MethodCall::MethodCall;
 
   void OnQueued(uint64_t, uint64_t, int64_t) override {}
@@ -42,6 +44,7 @@ class AcquireCall final : public MethodCall<AcquireCall>, public ClaimListener {
     answered_ = false;
     AcquireParams params;
     if (!Understand<pb::AcquireRequest>(&params)) return;
+    params.trace = TraceOf(*context());
     if (params.holder.empty())
       params.holder = "client-" + environment()->host->NewId().Hex().substr(16);
     const Id claim = sessions()->Acquire(std::move(params), this, 0);
@@ -66,6 +69,7 @@ class AcquireCall final : public MethodCall<AcquireCall>, public ClaimListener {
 
 class RenewCall final : public MethodCall<RenewCall> {
  public:
+  static constexpr Method kMethod = Method::kRenew;
   using MethodCall::MethodCall;
 
  private:
@@ -91,6 +95,7 @@ class RenewCall final : public MethodCall<RenewCall> {
 // who has released is on disk.
 class ReleaseCall final : public MethodCall<ReleaseCall>, public Flushable {
  public:
+  static constexpr Method kMethod = Method::kRelease;
   using MethodCall::MethodCall;
 
   void Flush() override { ReplyBytes(std::exchange(answer_, {})); }
@@ -115,6 +120,7 @@ class ReleaseCall final : public MethodCall<ReleaseCall>, public Flushable {
 
 class VerifyCall final : public MethodCall<VerifyCall> {
  public:
+  static constexpr Method kMethod = Method::kVerify;
   using MethodCall::MethodCall;
 
  private:

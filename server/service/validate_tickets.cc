@@ -22,11 +22,6 @@ bool IsPrintable(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c >= 0x20 && c <= 0x7e; });
 }
 
-bool IsHex(std::string_view text) {
-  return std::ranges::all_of(
-      text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
-
 Problem CheckTicketId(std::string_view field, const std::string& text, Id* out) {
   const std::optional<Id> id = Id::FromHex(text);
   if (!id.has_value() || id->empty())
@@ -98,13 +93,8 @@ std::string At(std::string_view field, int index) {
 }  // namespace
 
 bool IsTraceparent(std::string_view text) {
-  constexpr size_t kBytes = 55;  // Of version 00; later ones may append.
-  if (text.size() < kBytes || text.size() > ledger::kTraceBytesMax || !IsPrintable(text))
-    return false;
-  if (text.size() > kBytes && (text.starts_with("00") || text[kBytes] != '-')) return false;
-  return IsHex(text.substr(0, 2)) && text[2] == '-' && IsHex(text.substr(3, 32)) &&
-         text[35] == '-' && IsHex(text.substr(36, 16)) && text[52] == '-' &&
-         IsHex(text.substr(53, 2));
+  return text.size() <= ledger::kTraceBytesMax && IsPrintable(text) &&
+         ParseTraceparent(text).has_value();
 }
 
 Problem Check(pb::EnqueueRequest& request, const RequestLimits& limits, EnqueueCommand* out) {

@@ -17,7 +17,7 @@ namespace {
 class WatchCall final : public ServerStreamCall, public WatchListener {
  public:
   WatchCall(Environment* environment, Acceptor<WatchCall>* acceptor)
-      : ServerStreamCall(environment), acceptor_(acceptor) {}
+      : ServerStreamCall(environment, Method::kWatch), acceptor_(acceptor) {}
 
   void OnSnapshot(const std::vector<SemaphoreInfo>& infos) override {
     snapshots_ = infos.size();

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/service/call_log.h"
 #include "server/service/calls.h"
 #include "server/service/method_call.h"
 #include "server/service/status.h"
@@ -28,6 +29,7 @@ void WorkCall::OnAccepted(bool ok) {
   }
   stage_ = Stage::kFirst;
   ++environment_->streams;
+  environment_->CountBegin(Method::kWork);
   acceptor_->Replace();
   if (environment_->stopping) {
     Refuse(ShuttingDown());
@@ -95,6 +97,7 @@ void WorkCall::OnUnread() {
 void WorkCall::End(grpc::Status status) {
   if (stage_ >= Stage::kEnding) return;
   stage_ = Stage::kEnding;
+  environment_->CountEnd(Method::kWork, status.error_code());
   status_ = std::move(status);
   if (std::exchange(attached_, false)) sessions()->DetachSession(this);
   Reactor* reactor = environment_->reactor;
@@ -102,7 +105,10 @@ void WorkCall::End(grpc::Status status) {
   MarkDirty();
 }
 
-void WorkCall::Refuse(const Refusal& refusal) { End(ToStatus(refusal, environment_->adapter)); }
+void WorkCall::Refuse(const Refusal& refusal) {
+  LogRefusal(Method::kWork, refusal, *context_);
+  End(ToStatus(refusal, environment_->adapter));
+}
 
 void WorkCall::MarkDirty() {
   if (std::exchange(dirty_, true)) return;

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "server/service/call_log.h"
 #include "server/service/convert.h"
 #include "server/service/status.h"
 #include "server/service/work_call.h"
@@ -48,6 +49,7 @@ void WorkCall::HandleOpen(pb::WorkRequest& message) {
   }
   OpenParams params;
   if (Problem problem = Check(*message.mutable_open(), limits(), &params)) return Refuse(*problem);
+  params.trace = TraceOf(*context_);
   stage_ = Stage::kOpening;
   attached_ = true;
   sessions()->Open(std::move(params), this);
@@ -105,6 +107,7 @@ void WorkCall::AddResult(uint64_t sequence, const Refusal* refusal, const Finish
   pb::FinishResult* result = Say(kFieldsBytes)->add_results();
   result->set_sequence(sequence);
   if (refusal != nullptr) {
+    LogRefusal(Method::kWork, *refusal, *context_);
     ToProto(*refusal, result->mutable_error());
   } else if (answer.state.has_value()) {
     result->set_state(ToProto(*answer.state));

@@ -1,0 +1,37 @@
+// What the log says of leases: grants, at level debug, and leases that were lost, at level warn.
+// Each line carries the trace of the call that asked for the lease. Lease ids are secrets of their
+// holders and are in no line.
+//
+// Of losses at most twenty lines a second are written, and then one that says how many were left
+// out: a daemon whose engine takes ten thousand leases back does not spend its time on that.
+//
+// Single-threaded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "adapters/types.h"
+#include "server/core/clock.h"
+#include "server/core/trace.h"
+
+namespace semaphored {
+
+class LeaseLog {
+ public:
+  // The clock outlives it. Without `on` it writes nothing.
+  LeaseLog(const Clock* clock, bool on) : clock_(clock), on_(on) {}
+
+  void Granted(const std::string& semaphore, const Lease& lease, const TraceContext& trace) const;
+  void Lost(const std::string& semaphore, const Lease& lease, EndCause cause,
+            const TraceContext& trace);
+
+ private:
+  const Clock* clock_;
+  bool on_;
+  SteadyTime second_begun_{};
+  uint64_t written_ = 0;  // In this second.
+  uint64_t left_out_ = 0;
+};
+
+}  // namespace semaphored

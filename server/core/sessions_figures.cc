@@ -1,0 +1,72 @@
+// What is counted of claims, and the list of the engine's semaphores that goes with it.
+#include <algorithm>
+#include <utility>
+
+#include "server/core/sessions_impl.h"
+
+namespace semaphored {
+namespace {
+
+constexpr uint32_t kListRows = 1000;
+constexpr int kListPages = 10;
+
+}  // namespace
+
+void SessionsImpl::CountFound(ClaimRecord* record) {
+  if (!metrics_.on()) return;
+  if (record->lease != nullptr) {
+    metrics_.Found(record->semaphore, &record->figures, record->lease->permits);
+  } else if (!record->offers) {
+    metrics_.Waiting(record->semaphore, &record->figures);
+  }
+}
+
+void SessionsImpl::CountEnd(ClaimRecord* record, EndCause cause) {
+  metrics_.Ended(&record->figures, cause);
+  if (record->lease == nullptr || cause == EndCause::kReleased) return;
+  lease_log_.Lost(record->semaphore, *record->lease, cause, record->trace);
+}
+
+void SessionsImpl::Figures(SessionsFigures* out) {
+  if (!metrics_.on()) return;
+  metrics_.Snapshot(out);
+  out->sessions = sessions_.size();
+  out->sessions_open = by_listener_.size();
+  out->workers = static_cast<size_t>(std::ranges::count_if(
+      sessions_, [](const auto& entry) { return entry.second->worker != nullptr; }));
+}
+
+void SessionsImpl::RefreshFigures(absl::AnyInvocable<void()> done) {
+  const bool lists = metrics_.on() && options_.metrics_list_interval_ms > 0 &&
+                     host_->guarantees().names && !stopping_;
+  if (!figures_asked_.empty()) {
+    figures_asked_.push_back(std::move(done));
+    return;
+  }
+  if (!lists || Now() < figures_due_) return done();
+  figures_due_ = Now() + Milliseconds(options_.metrics_list_interval_ms);
+  figures_asked_.push_back(std::move(done));
+  metrics_.BeginList();
+  ListForFigures("", kListPages);
+}
+
+void SessionsImpl::ListForFigures(const std::string& after, int pages_left) {
+  ListCommand list;
+  list.after = after;
+  list.rows_max = kListRows;
+  List(std::move(list), [this, pages_left](const Result<AdminAnswer>& result) {
+    if (!result.ok()) return FiguresListed();
+    const Report& report = *result.value.report;
+    metrics_.List(report.infos);
+    const bool more = report.more && !report.infos.empty();
+    if (more && pages_left > 1) return ListForFigures(report.infos.back().row.name, pages_left - 1);
+    metrics_.EndList(!more);
+    FiguresListed();
+  });
+}
+
+void SessionsImpl::FiguresListed() {
+  for (auto& done : std::exchange(figures_asked_, {})) done();
+}
+
+}  // namespace semaphored

@@ -1,0 +1,24 @@
+// The daemon's figures in Prometheus' terms: which metrics there are, what they are called, and
+// what their labels are. docs/metrics.md says what each means; a test compares the two.
+#pragma once
+
+#include <prometheus/metric_family.h>
+
+#include <vector>
+
+#include "server/core/metrics.h"
+#include "server/metrics/process_figures.h"
+
+namespace semaphored {
+
+// The semaphore's label where many are counted together; no name can look like this.
+inline constexpr char kRestLabel[] = "(rest)";
+
+// A function of its arguments alone. start_unix_ms: when the process began. Each family has at
+// least one metric, but for those about what `figures` does not know: of an incomplete look, of an
+// engine that has not been listed.
+std::vector<prometheus::MetricFamily> MakeFamilies(const DaemonFigures& figures,
+                                                   const ProcessFigures& process,
+                                                   int64_t start_unix_ms);
+
+}  // namespace semaphored

@@ -1,0 +1,34 @@
+// Takes one look at the daemon for whoever shows its figures.
+#pragma once
+
+#include "server/core/membership.h"
+#include "server/core/metrics.h"
+#include "server/core/sessions.h"
+#include "server/service/host.h"
+#include "server/service/server.h"
+
+namespace semaphored {
+
+class Gatherer {
+ public:
+  // All outlive it. The server serves.
+  Gatherer(Server* server, Host* host, Sessions* sessions, const Membership* membership)
+      : server_(server), host_(host), sessions_(sessions), membership_(membership) {}
+
+  // Blocks for as long as the reactor takes, but for at most three seconds: one for the engine to
+  // tell what it has, if it is time to ask (else, and if it does not answer, what it told before is
+  // shown with its age), and two for the reactor. Any thread but the reactor's; several at once.
+  DaemonFigures Gather() const;
+
+ private:
+  // False: not in time.
+  bool AskReactor(DaemonFigures* figures) const;
+  void RefreshList() const;
+
+  Server* server_;
+  Host* host_;
+  Sessions* sessions_;
+  const Membership* membership_;
+};
+
+}  // namespace semaphored
