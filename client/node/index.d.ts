@@ -127,7 +127,10 @@ export interface AcquireOptions {
   onRecall?: (notice: RecallNotice) => void;
 }
 
-/** Permits of one semaphore, held until release(). */
+/**
+ * Permits of one semaphore, held until release(). Release also what was lost, once the work has stopped (withPermit and
+ * `await using` do): where the daemon could be reached again in time, the client still keeps it from others.
+ */
 export class Permit {
   private constructor();
   readonly semaphore: string;

@@ -94,12 +94,16 @@ class Transport {
   #tokenFile;
   #unary = new Map(); // Connections by endpoint.
 
-  // `options` were checked. Throws what cannot be read of the files that they name.
+  // `options` were checked. Throws InvalidArgumentError if a file that they name cannot be used.
   constructor(options) {
     this.#options = options;
     if (options.tokenFile) this.#tokenFile = new WatchedText(options.tokenFile);
-    this.#credentials();
-    this.#metadata();
+    try {
+      this.#credentials();
+      this.#metadata();
+    } catch (error) {
+      throw makeError('INVALID_ARGUMENT', error.message, { reason: 'INVALID_FIELD', cause: error });
+    }
   }
 
   // Certificates are read anew for each connection.
