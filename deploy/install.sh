@@ -16,7 +16,7 @@ Usage: deploy/install.sh [--test] [--demo] [--bench] [--tidy] [--help]
 
 Run it as root, or as a user who may use sudo. Catch2 comes from bookworm-backports, and Consul from
 bullseye, the release before; both from the mirror that the machine already uses, and nothing else is
-taken from there. DynamoDB Local comes by npm, into the user's cache.
+taken from there. DynamoDB Local and what client/node needs come by npm, into the user's cache.
 TEXT
 }
 
@@ -40,11 +40,11 @@ catch_version=3.7
 
 want_catch=no
 want_consul=no
-want_dynamodb=no
+want_npm=no
 packages=("${build_packages[@]}")
 for argument in "$@"; do
   case "$argument" in
-    --test) packages+=("${test_packages[@]}"); want_catch=yes; want_consul=yes; want_dynamodb=yes ;;
+    --test) packages+=("${test_packages[@]}"); want_catch=yes; want_consul=yes; want_npm=yes ;;
     --demo) packages+=("${demo_packages[@]}") ;;
     --tidy) packages+=("${tidy_packages[@]}") ;;
     --bench) packages+=("${bench_packages[@]}") ;;
@@ -66,13 +66,16 @@ catch_is_there() {
   [ -n "$version" ] && dpkg --compare-versions "$version" ge "$catch_version"
 }
 
-# Not a package of Debian: the tests' own program brings it into the user's cache.
-fetch_dynamodb() {
-  [ "$want_dynamodb" = no ] || python3 -B "$(dirname "$0")/../tests/engines/dynamodb.py" fetch >/dev/null
+# Not packages of Debian: the tests' own programs bring them into the user's cache.
+fetch_by_npm() {
+  [ "$want_npm" = yes ] || return 0
+  python3 -B "$(dirname "$0")/../tests/engines/dynamodb.py" fetch >/dev/null
+  python3 -B "$(dirname "$0")/../tests/e2e/node_packages.py" fetch >/dev/null
 }
 
-# Whoever has npm already, from wherever, keeps it.
-if [ "$want_dynamodb" = yes ] && ! command -v npm >/dev/null; then packages+=(npm); fi
+# Whoever has Node and npm already, from wherever, keeps them.
+if [ "$want_npm" = yes ] && ! command -v node >/dev/null; then packages+=(nodejs); fi
+if [ "$want_npm" = yes ] && ! command -v npm >/dev/null; then packages+=(npm); fi
 
 missing=()
 for package in "${packages[@]}"; do
@@ -83,7 +86,7 @@ if [ "$want_catch" = yes ] && ! catch_is_there; then catch_missing=yes; fi
 consul_missing=no
 if [ "$want_consul" = yes ] && [ -z "$(installed_version consul)" ]; then consul_missing=yes; fi
 if [ "${#missing[@]}" -eq 0 ] && [ "$catch_missing" = no ] && [ "$consul_missing" = no ]; then
-  fetch_dynamodb
+  fetch_by_npm
   say "all ${#packages[@]} packages are there"
   exit 0
 fi
@@ -172,5 +175,5 @@ if [ "$consul_missing" = yes ]; then
   keep_daemons_down
   apt_get install --no-install-recommends consul
 fi
-fetch_dynamodb
+fetch_by_npm
 say "done"

@@ -1,0 +1,294 @@
+// semaphored's client for Node: permits of named semaphores, held for as long as the work takes.
+//
+//   const client = new Client({ endpoints: ['127.0.0.1:7420'] });
+//   await client.withPermit('team/db', { limit: 5 }, async (permit) => {
+//     await work(permit.slots, permit.token, permit.signal); // stops when the signal is aborted
+//   });
+//   await client.close();
+//
+// A client keeps all of its permits alive over one stream, and resumes it by itself after a broken connection, a
+// restarted daemon or through the next endpoint, with the same leases, slots and tokens. When no daemon has vouched for
+// the permits up to their deadline, on a steady clock of this machine and less a margin, they are lost: the signal is
+// aborted *before* the daemon could give them to somebody else, and the work must stop.
+//
+// All of it runs on the event loop. Work that blocks the loop keeps the client from pinging, and from telling a loss in
+// time: after such work, and before each act that must not overlap, ask `permit.held` (it looks at the clock itself).
+//
+// 64-bit numbers are bigints (tokens, which only rise and are to be compared) or, where they count things or
+// milliseconds, numbers. What `administer` answers is the daemon's message as it is: there they are decimal strings.
+
+/** Why a permit that was not given back is held no more. */
+export type LossCause =
+  /** No daemon vouched for it up to its deadline: it may go to somebody else soon. */
+  | 'NO_CONTACT'
+  /** Its session expired at the daemon. */
+  | 'EXPIRED'
+  /** By an administrator. */
+  | 'REVOKED'
+  /** It was recalled, and not given back within the grace. */
+  | 'RECALLED'
+  /** The semaphore was destroyed by force. */
+  | 'DESTROYED'
+  /** The connection broke, and releaseOnDisconnect was chosen. */
+  | 'DISCONNECTED'
+  /** The engine took it back, since the daemon's connection to it was lost. */
+  | 'ENGINE_LOST'
+  /** Client.close() was called before it was given back. */
+  | 'CLOSED'
+  /** The daemon does not know it any more. */
+  | 'UNKNOWN';
+
+export interface Loss {
+  readonly cause: LossCause;
+  readonly message: string;
+}
+
+/** The daemon asks for the permits back: the limit was lowered, they were held for too long, somebody wants them. */
+export interface RecallNotice {
+  /** After this they are revoked; they are lost a margin before. */
+  readonly graceMs: number;
+  readonly reason: string;
+}
+
+export interface QueuePlace {
+  /** From 1. */
+  readonly position: number;
+  /** Negative: not known yet. */
+  readonly expectedWaitMs: number;
+}
+
+export interface ClientOptions {
+  /** HOST:PORT each, tried in this order, beginning again after the last. 1 to 64. Default: 127.0.0.1:7420. */
+  endpoints?: readonly string[];
+  /** For how long permits outlive the last sign of life of this client. Default 0: the daemon's default (30 s). */
+  ttlMs?: number;
+  /**
+   * Permits count as lost this long before the daemon's promise about them ends, or 1 % of that promise before if that
+   * is more: it covers clocks that run at different speeds, and an event loop that is a little late. Less than half of
+   * a TTL that is given. Default 50.
+   */
+  marginMs?: number;
+  /** For people: who holds. Default: "host:pid". At most 256 bytes. */
+  holder?: string;
+  /** A call fails with UNAVAILABLE (UNREACHABLE) when no endpoint could be reached for this long: at first. 5000. */
+  connectTimeoutMs?: number;
+  /** … and for this long once one had been reached; so a daemon may be restarted while requests wait. 60000. */
+  reconnectTimeoutMs?: number;
+  /** How long release() and close() wait for the daemon's answer. 5000. */
+  releaseTimeoutMs?: number;
+  /** Requests that this client may have under way at once, those that wait included. 200000. */
+  operationsMax?: number;
+  /**
+   * DANGER: when no endpoint can be reached, acquire gives a permit that *nothing stands behind*: failOpen is true, it
+   * has no slots, token 0, it is never lost, and the limit is not kept. Only for limits that are a courtesy. Default:
+   * fail closed, with UNAVAILABLE.
+   */
+  failOpen?: boolean;
+  /**
+   * Permits go back as soon as the connection is lost, instead of after the TTL. Safe only if the resource checks the
+   * token: a holder that is cut off may still be at work.
+   */
+  releaseOnDisconnect?: boolean;
+  /** Default: whether one of the next four is given. */
+  tls?: boolean;
+  /** PEM: who may have signed the daemon's certificate. Default: Node's own list. */
+  caFile?: string;
+  /** PEM, together with keyFile: this client's certificate. Both are read again for each connection. */
+  certFile?: string;
+  keyFile?: string;
+  /** The name that the daemon's certificate is checked against, instead of the endpoint's. */
+  serverName?: string;
+  /** A bearer token. Sent only over TLS, to a loopback address or a unix socket; otherwise INVALID_ARGUMENT. */
+  token?: string;
+  /** A file with the token, read again when it has changed. */
+  tokenFile?: string;
+}
+
+export interface AcquireOptions {
+  /** Creates the semaphore with this limit if it does not exist. Default 0: it must exist (NOT_FOUND otherwise). */
+  limit?: number;
+  /** If the semaphore has another limit: take it as it is, instead of FAILED_PRECONDITION (LIMIT_MISMATCH). */
+  adoptLimit?: boolean;
+  /** Default 1. */
+  permits?: number;
+  /** How long to stand in the queue. Negative or Infinity, the default: for ever. 0: at once or RESOURCE_EXHAUSTED. */
+  waitMs?: number;
+  /** Higher is served first. -1000 to 1000. */
+  priority?: number;
+  /** For people. Default: the client's. */
+  holder?: string;
+  /** When it is aborted the wait is given up, with CANCELLED. A permit that was granted meanwhile is given back. */
+  signal?: AbortSignal;
+  /** The request stands in the queue; called again when its place becomes known anew. */
+  onQueued?: (place: QueuePlace) => void;
+  /** As Permit.onLost, from the very beginning. */
+  onLost?: (loss: Loss) => void;
+  /** As Permit.onRecall, from the very beginning. */
+  onRecall?: (notice: RecallNotice) => void;
+}
+
+/**
+ * Permits of one semaphore, held until release(). Release also what was lost, once the work has stopped (withPermit and
+ * `await using` do): where the daemon could be reached again in time, the client still keeps it from others.
+ */
+export class Permit {
+  private constructor();
+  readonly semaphore: string;
+  /** The places taken, from 1: as many as permits. */
+  readonly slots: readonly number[];
+  /** The fencing token, to hand to the resource: per slot it rises with every grant. */
+  readonly token: bigint;
+  /** A secret of the holder: whoever knows it can give the permits back. */
+  readonly leaseId: string;
+  readonly ttlMs: number;
+  /** See ClientOptions.failOpen. */
+  readonly failOpen: boolean;
+  /** Whether the permits can be relied on now: not lost, not given back, the deadline not reached. Reads the clock. */
+  readonly held: boolean;
+  /** For how long, if nothing more is heard; it moves on while a daemon answers. Less the margin already. */
+  readonly goodForMs: number;
+  /** Whether release() was called. */
+  readonly released: boolean;
+  /** Aborted, with a PermitLostError, when the permits are lost. Final. Not aborted by a release. */
+  readonly signal: AbortSignal;
+  /** Resolves when the permits are lost; never, if they are given back. Never rejects. */
+  readonly lost: Promise<Loss>;
+  readonly loss: Loss | undefined;
+  /** The last notice, if there was one. */
+  readonly recall: RecallNotice | undefined;
+  /** Calls back once if the permits are lost; soon, if they are already. */
+  onLost(callback: (loss: Loss) => void): void;
+  /** Calls back when the permits are asked back; soon, if they have been. */
+  onRecall(callback: (notice: RecallNotice) => void): void;
+  /** Throws PermitLostError unless the permits are held now; FAILED_PRECONDITION if they were given back. */
+  throwIfLost(): void;
+  /**
+   * Gives the permits back. Called again, it answers the same.
+   *   NOT_FOUND    (PermitLostError) they had been lost before. Nothing was changed
+   *   UNAVAILABLE  no answer within releaseTimeoutMs. It is still tried, and at the latest the TTL gives them back
+   */
+  release(): Promise<void>;
+  /** release(), for `await using`. Only where Node knows the symbol. */
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** What the daemon says about a lease or a token, at the engine's current revision. */
+export interface Verdict {
+  readonly held: boolean;
+  /** When not held: why, in a word (EXPIRED, RELEASED, UNKNOWN …). */
+  readonly ended: string;
+  /** When held. */
+  readonly holder: string;
+  readonly slots: readonly number[];
+  readonly token: bigint;
+  /** For how long the verdict can be relied on, less the margin. */
+  readonly goodForMs: number;
+  readonly recalled: boolean;
+  /** When asked by slot: the token of the lease that holds the slot now. 0: the slot is free. */
+  readonly slotToken: bigint;
+}
+
+export interface SlotQuestion {
+  semaphore: string;
+  slot: number;
+  token: bigint | number | string;
+}
+
+export interface CallOptions {
+  /** Default: connectTimeoutMs, and the `waitMs` of the act. */
+  timeoutMs?: number;
+  signal?: AbortSignal;
+}
+
+export interface AdministerOptions extends CallOptions {
+  /** The act is done only at this revision; otherwise ABORTED (REVISION_MISMATCH). */
+  expectedRevision?: bigint | number | string;
+}
+
+export interface EnqueueOptions {
+  limit?: number;
+  adoptLimit?: boolean;
+  contentType?: string;
+  priority?: number;
+  delayMs?: number;
+  maxAttempts?: number;
+  backOff?: { initialMs?: number; multiplierPercent?: number; maxMs?: number };
+  /** W3C traceparent, handed to the worker. */
+  traceparent?: string;
+}
+
+export class Client {
+  /** Throws InvalidArgumentError, naming the option that is wrong, or what could not be read of a file. Does not connect. */
+  constructor(options?: ClientOptions);
+  /**
+   * Takes permits, and waits for them. Rejects with a SemaphoreError:
+   *   RESOURCE_EXHAUSTED  FULL or HOLDER_CAP (and waitMs is 0), LIMIT_REACHED
+   *   DEADLINE_EXCEEDED   WAIT_EXPIRED: waitMs passed
+   *   FAILED_PRECONDITION LIMIT_MISMATCH, EXCEEDS_LIMIT, PAUSED, DESTROYED
+   *   NOT_FOUND           NO_SUCH_SEMAPHORE
+   *   INVALID_ARGUMENT    INVALID_FIELD
+   *   UNAVAILABLE         UNREACHABLE: no endpoint answered; ENGINE_UNAVAILABLE
+   *   CANCELLED           the signal was aborted, or the client closed
+   */
+  acquire(semaphore: string, options?: AcquireOptions): Promise<Permit>;
+  /** acquire with waitMs 0. */
+  tryAcquire(semaphore: string, options?: Omit<AcquireOptions, 'waitMs'>): Promise<Permit>;
+  /**
+   * Runs `work` while the permits are held, gives them back, and resolves with what `work` resolved with. Rejects with
+   * what `work` threw; with PermitLostError if the permits were lost before `work` had ended well: it may have
+   * overlapped with others. It always waits for `work`, which should heed `permit.signal`.
+   */
+  withPermit<Result>(
+    semaphore: string,
+    options: AcquireOptions,
+    work: (permit: Permit) => Result | Promise<Result>,
+  ): Promise<Result>;
+  withPermit<Result>(semaphore: string, work: (permit: Permit) => Result | Promise<Result>): Promise<Result>;
+  /** Asked by the holder, or by the protected resource, which was shown a slot and a token. */
+  verify(asked: Permit | { leaseId: string } | SlotQuestion): Promise<Verdict>;
+  /**
+   * One administrative act, as the message AdministerRequest names it: `administer('db', { resize: { limit: 3 } })`,
+   * `administer('db', { describe: {} })`. Resolves with the message AdministerResponse.
+   */
+  administer(
+    semaphore: string,
+    act: Record<string, unknown>,
+    options?: AdministerOptions,
+  ): Promise<Record<string, any>>;
+  /** Puts a ticket into the semaphore's queue. A string is sent as UTF-8. */
+  enqueue(
+    semaphore: string,
+    payload: Uint8Array | string,
+    options?: EnqueueOptions,
+  ): Promise<{ ticketId: string; position: number }>;
+  /**
+   * Ends the session cleanly: who waits is rejected with CANCELLED, permits that were not given back are lost first
+   * (CLOSED) and given back then. An open client keeps the process alive once it has asked for a permit.
+   */
+  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** `code` is gRPC's canonical name; `reason` a name of the enum Reason without REASON_, or UNREACHABLE, or empty. */
+export class SemaphoreError extends Error {
+  readonly code: string;
+  readonly reason: string;
+  /** Of the ErrorInfo: semaphore, adapter, advice, where they apply. */
+  readonly metadata: Readonly<Record<string, string>>;
+}
+export class CancelledError extends SemaphoreError {}
+export class InvalidArgumentError extends SemaphoreError {}
+export class DeadlineExceededError extends SemaphoreError {}
+export class NotFoundError extends SemaphoreError {}
+export class AlreadyExistsError extends SemaphoreError {}
+export class PermissionDeniedError extends SemaphoreError {}
+export class ResourceExhaustedError extends SemaphoreError {}
+export class FailedPreconditionError extends SemaphoreError {}
+export class AbortedError extends SemaphoreError {}
+export class UnimplementedError extends SemaphoreError {}
+export class InternalError extends SemaphoreError {}
+export class UnavailableError extends SemaphoreError {}
+export class UnauthenticatedError extends SemaphoreError {}
+export class PermitLostError extends NotFoundError {
+  readonly loss: Loss;
+}

@@ -1,0 +1,183 @@
+// The client: checks what is asked, and turns the session's answers into permits and errors.
+'use strict';
+
+const { randomUUID } = require('node:crypto');
+
+const { Clock } = require('./clock.js');
+const { invalid, makeError } = require('./errors.js');
+const { LeaseState, goodUntil } = require('./lease_state.js');
+const { checkAcquireOptions, checkClientOptions } = require('./options.js');
+const { Permit } = require('./permit.js');
+const { SessionDriver } = require('./session_driver.js');
+const { Transport } = require('./transport.js');
+const { UnaryCaller } = require('./unary_caller.js');
+
+// What each function promises stands in index.d.ts.
+class Client {
+  #options;
+  #clock = new Clock();
+  #transport;
+  #driver;
+  #unary;
+  #clientId = randomUUID(); // Of the unary calls; the sessions have their own.
+  #sequence = 0;
+  #closed = false;
+
+  constructor(options) {
+    this.#options = checkClientOptions(options);
+    this.#transport = new Transport(this.#options);
+    this.#driver = new SessionDriver(this.#options, this.#clock, this.#transport);
+    this.#unary = new UnaryCaller(this.#options, this.#clock, this.#transport);
+  }
+
+  async acquire(semaphore, given) {
+    const options = checkAcquireOptions(semaphore, given);
+    let lease;
+    try {
+      lease = await this.#waitForLease(semaphore, options);
+    } catch (error) {
+      if (!this.#options.failOpen || error.reason !== 'UNREACHABLE') throw error;
+      lease = leaseOfNothing(semaphore);
+    }
+    const permit = new Permit(lease, this.#driver, this.#options);
+    if (!options.signal?.aborted) return permit;
+    // It was given up while the grant was on its way.
+    permit.release().catch(() => {});
+    throw givenUp(options.signal);
+  }
+
+  #waitForLease(semaphore, options) {
+    const { signal } = options;
+    if (signal?.aborted) throw givenUp(signal);
+    return new Promise((resolve, reject) => {
+      let operation;
+      const onAbort = () => this.#driver.cancel(operation);
+      const answered = (done) => (value) => {
+        signal?.removeEventListener('abort', onAbort);
+        done(value);
+      };
+      operation = this.#driver.acquire({
+        request: {
+          semaphore,
+          permits: options.permits,
+          limit: options.limit,
+          limitMismatch: options.adoptLimit ? 'LIMIT_MISMATCH_ADOPT' : 'LIMIT_MISMATCH_FAIL',
+          priority: options.priority,
+          holder: options.holder,
+        },
+        waitMs: options.waitMs,
+        onQueued: options.onQueued && ((place) => queueMicrotask(() => options.onQueued(place))),
+        resolve: answered((lease) => {
+          // Before anything else can happen to the lease: not one loss may go untold.
+          if (options.onLost) lease.onLost(options.onLost);
+          if (options.onRecall) lease.onRecall(options.onRecall);
+          resolve(lease);
+        }),
+        reject: answered(reject),
+      });
+      if (operation !== undefined) signal?.addEventListener('abort', onAbort, { once: true });
+    });
+  }
+
+  tryAcquire(semaphore, options) {
+    return this.acquire(semaphore, { ...options, waitMs: 0 });
+  }
+
+  async withPermit(semaphore, options, work) {
+    if (typeof options === 'function') [options, work] = [undefined, options];
+    if (typeof work !== 'function') throw invalid('work: a function that gets the permit');
+    const permit = await this.acquire(semaphore, options);
+    try {
+      const result = await work(permit);
+      if (!permit.released) permit.throwIfLost();
+      return result;
+    } finally {
+      // What becomes of the release changes nothing of the work's result: at the latest the TTL gives the permits back.
+      await permit.release().catch(() => {});
+    }
+  }
+
+  async verify(asked) {
+    let request = asked;
+    if (asked instanceof Permit) request = { leaseId: asked.leaseId };
+    else if (asked?.token !== undefined) request = { ...asked, token: String(asked.token) };
+    if (!request?.leaseId && !request?.semaphore) {
+      throw invalid('verify: a permit, {leaseId}, or {semaphore, slot, token}');
+    }
+    const { response, sentAt } = await this.#unary.call('Verify', request);
+    const validity = response.validity ?? { elapsedMs: 0, validForMs: 0 };
+    const until = goodUntil(sentAt + Number(validity.elapsedMs), Number(validity.validForMs), this.#options.marginMs);
+    return {
+      held: response.held,
+      ended: response.held ? '' : response.ended.replace(/^END_CAUSE_/, ''),
+      holder: response.lease?.holder ?? '',
+      slots: response.lease?.slots ?? [],
+      token: BigInt(response.lease?.token ?? 0),
+      slotToken: BigInt(response.slotToken),
+      goodForMs: response.held ? Math.max(until - this.#clock.now(), 0) : 0,
+      recalled: Boolean(response.recall),
+    };
+  }
+
+  #requestId() {
+    this.#sequence += 1;
+    return { clientId: this.#clientId, sequence: this.#sequence };
+  }
+
+  async administer(semaphore, act, { expectedRevision = 0, ...call } = {}) {
+    const waitMs = Number(Object.values(act ?? {})[0]?.waitMs ?? 0);
+    const request = { requestId: this.#requestId(), semaphore, expectedRevision: String(expectedRevision), ...act };
+    const timeoutMs = call.timeoutMs ?? this.#options.connectTimeoutMs + waitMs;
+    return (await this.#unary.call('Administer', request, { ...call, timeoutMs })).response;
+  }
+
+  async enqueue(semaphore, payload, { traceparent, adoptLimit = false, ...options } = {}) {
+    const request = {
+      requestId: this.#requestId(),
+      semaphore,
+      payload: typeof payload === 'string' ? Buffer.from(payload) : payload,
+      limitMismatch: adoptLimit ? 'LIMIT_MISMATCH_ADOPT' : 'LIMIT_MISMATCH_FAIL',
+      traceparent,
+      ...options,
+    };
+    const { response } = await this.#unary.call('Enqueue', request);
+    return { ticketId: response.ticketId, position: Number(response.position) };
+  }
+
+  async close() {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#driver.close();
+    this.#transport.close();
+  }
+}
+
+if (Symbol.asyncDispose !== undefined) {
+  Object.defineProperty(Client.prototype, Symbol.asyncDispose, {
+    configurable: true,
+    writable: true,
+    value() {
+      return this.close();
+    },
+  });
+}
+
+// See ClientOptions.failOpen.
+function leaseOfNothing(semaphore) {
+  const lease = new LeaseState({
+    semaphore,
+    leaseId: '',
+    slots: [],
+    token: 0n,
+    ttlMs: 0,
+    session: { goodUntil: Infinity },
+  });
+  lease.failOpen = true;
+  return lease;
+}
+
+function givenUp(signal) {
+  return makeError('CANCELLED', 'the wait was given up', { reason: 'WAIT_CANCELLED', cause: signal.reason });
+}
+
+module.exports = { Client };

@@ -1,0 +1,360 @@
+// What becomes of acquires and releases: sent, sent again, answered, given up. Part of the session's rules, see
+// session_machine.js: no sockets, timers or clock here either.
+//
+// Invariants:
+//   * an operation is in `#all` from its call until its last answer; its caller is answered exactly once;
+//   * a sequence number is given out when a command is first sent, and the command is sent again with the same number
+//     and the same content until it is answered, or its session is lost.
+'use strict';
+
+const { Fifo, Timetable } = require('./collections.js');
+const { PermitLostError, fromSessionError, makeError } = require('./errors.js');
+const { LOSS_TEXTS } = require('./lease_state.js');
+
+// The daemon's own bound is 1000.
+const COMMANDS_PER_MESSAGE_MAX = 1000;
+// The daemon remembers a client's last 1024 answers; what is sent again must be among them.
+const WINDOW = 1000;
+// A wait that the daemon should have ended is ended here after this much more.
+const WAIT_SLACK_MS = 250;
+// Between attempts of a command that the daemon cannot carry out now.
+const RETRY_PAUSE_MS = 200;
+
+class Operations {
+  #options;
+  #session;
+  #all = new Set(); // In the order of their calls.
+  #toSend = new Fifo(); // May name some that are gone.
+  #bySequence = new Map();
+  #nextSequence = 1;
+  // Sequence numbers that were sent, and neither answered nor reported as queued, in rising order: the daemon's window
+  // must reach back to the first of them.
+  #inFlight = new Set();
+  #localEnds = new Timetable();
+  #retries = new Timetable();
+  // Leases that a resumed session holds and we do not know: the answers to commands that are sent again claim them, or
+  // they are given back.
+  #unclaimed = new Set();
+  #claimants = new Set();
+
+  // `session`: {addLease(granted), removeLease(leaseId), effect(function)}.
+  constructor(options, session) {
+    this.#options = options;
+    this.#session = session;
+  }
+
+  get size() {
+    return this.#all.size;
+  }
+
+  // Whether anything is still to be written.
+  get hasUnsent() {
+    while (this.#toSend.size > 0 && !this.#all.has(this.#toSend.peek())) this.#toSend.shift();
+    return this.#toSend.size > 0;
+  }
+
+  // ---- calls ----
+
+  #add(kind, now, fields) {
+    const operation = {
+      kind,
+      sequence: 0, // Until it is sent.
+      command: undefined,
+      calledAt: now,
+      waitEnd: Infinity, // By the caller's wish.
+      localEnd: Infinity, // When we stop to wait for the daemon's answer.
+      unavailableSince: Infinity,
+      queued: false, // The daemon said so.
+      abandoned: false, // The caller was answered; a grant that still comes is given back.
+      reissued: false, // Under a new number, since the daemon has forgotten the old one.
+      call: undefined,
+      ...fields,
+    };
+    if (operation.localEnd !== Infinity) this.#localEnds.add(operation.localEnd, operation);
+    this.#all.add(operation);
+    this.#toSend.push(operation);
+    return operation;
+  }
+
+  // See SessionMachine.acquire.
+  acquire(call, now) {
+    if (this.#all.size >= this.#options.operationsMax) {
+      const message = `this client has operationsMax (${this.#options.operationsMax}) requests under way`;
+      this.#session.effect(() => call.reject(makeError('RESOURCE_EXHAUSTED', message, { reason: 'LIMIT_REACHED' })));
+      return undefined;
+    }
+    const fields = { call, command: { acquire: { ...call.request, reportQueued: true } } };
+    if (call.waitMs > 0) {
+      fields.waitEnd = now + call.waitMs;
+      fields.localEnd = fields.waitEnd + WAIT_SLACK_MS;
+    } else if (call.waitMs === 0) {
+      fields.localEnd = now + this.#options.connectTimeoutMs;
+    }
+    return this.#add('acquire', now, fields);
+  }
+
+  cancel(operation, now) {
+    if (!this.#all.has(operation) || operation.abandoned) return;
+    this.#abandon(operation, makeError('CANCELLED', 'the wait was given up', { reason: 'WAIT_CANCELLED' }), now);
+  }
+
+  // `answer` may be undefined.
+  release(leaseId, answer, now) {
+    this.#add('release', now, {
+      command: { release: { leaseId } },
+      call: answer,
+      abandoned: answer === undefined,
+    });
+  }
+
+  #addCancel(sequence, now) {
+    this.#add('cancel', now, { command: { cancel: sequence }, abandoned: true });
+  }
+
+  #giveBackUnclaimed(now) {
+    if (this.#claimants.size > 0) return;
+    for (const leaseId of this.#unclaimed) this.release(leaseId, undefined, now);
+    this.#unclaimed.clear();
+  }
+
+  forgetUnclaimed(leaseId) {
+    this.#unclaimed.delete(leaseId);
+  }
+
+  // Answers the caller now. If the daemon may know of the acquire, the operation stays until the daemon has answered it.
+  #abandon(operation, error, now) {
+    this.#reject(operation, error);
+    if (operation.sequence === 0) {
+      this.#erase(operation);
+      return;
+    }
+    operation.abandoned = true;
+    this.#addCancel(operation.sequence, now);
+  }
+
+  #erase(operation) {
+    this.#all.delete(operation);
+    if (operation.sequence === 0) return;
+    this.#bySequence.delete(operation.sequence);
+    this.#inFlight.delete(operation.sequence);
+  }
+
+  #resolve(operation, value) {
+    const { call } = operation;
+    operation.call = undefined;
+    if (call !== undefined) this.#session.effect(() => call.resolve(value));
+  }
+
+  #reject(operation, error) {
+    const { call } = operation;
+    operation.call = undefined;
+    if (call !== undefined) this.#session.effect(() => call.reject(error));
+  }
+
+  failAcquires(error) {
+    for (const operation of this.#all) {
+      if (operation.kind !== 'acquire') continue;
+      this.#reject(operation, error);
+      this.#erase(operation);
+    }
+  }
+
+  // The session has ended: with `error`, or cleanly, and then all is given back.
+  finishReleases(error) {
+    for (const operation of this.#all) {
+      if (error === undefined) this.#resolve(operation, undefined);
+      else this.#reject(operation, error);
+    }
+    this.#all.clear();
+  }
+
+  // ---- sending ----
+
+  // The commands of the next message.
+  takeCommands(now) {
+    const commands = [];
+    while (this.hasUnsent && commands.length < COMMANDS_PER_MESSAGE_MAX) {
+      const operation = this.#toSend.peek();
+      if (operation.sequence === 0 && !this.#giveSequence(operation, now)) break;
+      if (!operation.queued) this.#inFlight.add(operation.sequence);
+      commands.push({ sequence: operation.sequence, ...operation.command });
+      this.#toSend.shift();
+    }
+    return commands;
+  }
+
+  #giveSequence(operation, now) {
+    const [first] = this.#inFlight;
+    if (first !== undefined && this.#nextSequence - first >= WINDOW) return false;
+    operation.sequence = this.#nextSequence++;
+    this.#bySequence.set(operation.sequence, operation);
+    if (operation.kind === 'acquire') {
+      // Now, and never again: what is sent once more with this number must be the same.
+      const left = Math.max(Math.floor(operation.waitEnd - now), 1);
+      operation.command.acquire.waitMs = operation.waitEnd === Infinity ? operation.call.waitMs : left;
+    }
+    return true;
+  }
+
+  // After the stream was opened anew: all that is unanswered, in the old order. `unclaimed`: leases that the daemon holds
+  // for us and we do not know.
+  resendAll(unclaimed, now) {
+    this.#toSend.clear();
+    this.#retries.clear();
+    this.#unclaimed = new Set(unclaimed);
+    this.#claimants.clear();
+    for (const operation of this.#all) {
+      this.#toSend.push(operation);
+      if (operation.kind === 'acquire' && operation.sequence !== 0) this.#claimants.add(operation.sequence);
+    }
+    this.#giveBackUnclaimed(now);
+  }
+
+  // Acquires are new requests to the next session; the rest has no meaning any more.
+  forgetSession() {
+    this.#nextSequence = 1;
+    this.#bySequence.clear();
+    this.#inFlight.clear();
+    this.#unclaimed.clear();
+    this.#claimants.clear();
+    const loss = { cause: 'EXPIRED', message: 'its session expired at the daemon' };
+    for (const operation of this.#all) {
+      if (operation.kind === 'acquire' && !operation.abandoned) {
+        operation.sequence = 0;
+        operation.queued = false;
+        continue;
+      }
+      if (operation.kind === 'release') this.#reject(operation, new PermitLostError(loss));
+      this.#all.delete(operation);
+    }
+  }
+
+  // ---- answers ----
+
+  onResult(result, now) {
+    const sequence = Number(result.sequence);
+    this.#claimants.delete(sequence);
+    const operation = this.#bySequence.get(sequence);
+    if (operation === undefined) {
+      // An acquire whose caller was told long ago that it failed.
+      if (result.granted) this.release(result.granted.leaseId, undefined, now);
+    } else if (operation.kind === 'acquire') {
+      this.#onAcquireResult(operation, result, now);
+    } else if (operation.kind === 'release') {
+      this.#onReleaseResult(operation, result, now);
+    } else {
+      this.#erase(operation);
+    }
+    if (this.#unclaimed.size > 0) this.#giveBackUnclaimed(now);
+  }
+
+  #onAcquireResult(operation, result, now) {
+    if (result.queued) {
+      operation.queued = true;
+      this.#inFlight.delete(operation.sequence);
+      const { onQueued } = operation.call ?? {};
+      const { position, expectedWaitMs } = result.queued;
+      const place = { position: Number(position), expectedWaitMs: Number(expectedWaitMs) };
+      if (onQueued) this.#session.effect(() => onQueued(place));
+    } else if (result.granted) {
+      this.#unclaimed.delete(result.granted.leaseId);
+      this.#erase(operation);
+      if (operation.abandoned) this.release(result.granted.leaseId, undefined, now);
+      else this.#resolve(operation, this.#session.addLease(result.granted));
+    } else if (!result.error || operation.abandoned || !this.#retryAfterError(operation, result.error, now)) {
+      this.#reject(operation, result.error ? fromSessionError(result.error)
+        : makeError('INTERNAL', "the daemon's answer is not one to an acquire"));
+      this.#erase(operation);
+    }
+  }
+
+  #onReleaseResult(operation, result, now) {
+    if (result.error && this.#retryAfterError(operation, result.error, now)) return;
+    if (result.error) {
+      this.#reject(operation, fromSessionError(result.error));
+    } else if (!result.released) {
+      this.#reject(operation, makeError('INTERNAL', "the daemon's answer is not one to a release"));
+    } else if (result.released.released > 0 || operation.reissued) {
+      this.#resolve(operation, undefined);
+    } else {
+      const ended = String(result.released.ended).replace(/^END_CAUSE_/, '');
+      const cause = ended in LOSS_TEXTS ? ended : 'UNKNOWN';
+      this.#reject(operation, new PermitLostError({ cause, message: `the daemon says ${ended}` }));
+    }
+    this.#session.removeLease(operation.command.release.leaseId);
+    this.#erase(operation);
+  }
+
+  // True if the command will be sent again.
+  #retryAfterError(operation, error, now) {
+    if (error.reason === 'REASON_REQUEST_TOO_OLD' && !operation.reissued) {
+      this.#reissue(operation, now);
+      return true;
+    }
+    if (error.code !== 14) return false; // UNAVAILABLE
+    // Nothing is known to have been done: the same again, until the caller has waited long enough.
+    operation.unavailableSince = Math.min(operation.unavailableSince, now);
+    if (now - operation.unavailableSince >= this.#options.reconnectTimeoutMs) return false;
+    this.#retries.add(now + RETRY_PAUSE_MS, operation);
+    return true;
+  }
+
+  // The daemon has forgotten the number, and so whether it carried the command out. It is asked to give up the old wait
+  // and asked anew; a grant that still comes under the old number is given back.
+  #reissue(operation, now) {
+    const oldSequence = operation.sequence;
+    this.#erase(operation);
+    if (operation.kind === 'acquire') this.#addCancel(oldSequence, now);
+    this.#add(operation.kind, now, { ...operation, sequence: 0, queued: false, reissued: true });
+  }
+
+  // ---- time ----
+
+  // Ends waits whose time is over, and sends again what is due.
+  tick(now, lastError) {
+    for (let operation; (operation = this.#retries.takeDue(now)) !== undefined; ) this.#toSend.push(operation);
+    for (let operation; (operation = this.#localEnds.takeDue(now)) !== undefined; ) {
+      if (!this.#all.has(operation) || operation.abandoned) continue;
+      const waited = operation.sequence !== 0 && operation.call.waitMs > 0;
+      this.#abandon(operation, waited
+        ? makeError('DEADLINE_EXCEEDED', 'the permits did not come free in time', { reason: 'WAIT_EXPIRED' })
+        : unreachable('no daemon answered in time', lastError), now);
+    }
+  }
+
+  get nextDue() {
+    this.#localEnds.dropGone((operation) => !this.#all.has(operation) || operation.abandoned);
+    this.#retries.dropGone((operation) => !this.#all.has(operation));
+    return Math.min(this.#localEnds.nextAt, this.#retries.nextAt);
+  }
+
+  // When giveUpUnreachable has something to do. Those after the first were called later.
+  giveUpAt(disconnectedSince, afterMs) {
+    for (const operation of this.#all) {
+      if (!operation.abandoned) return Math.max(operation.calledAt, disconnectedSince) + afterMs;
+    }
+    return Infinity;
+  }
+
+  // Answers who has waited for a daemon for longer than `afterMs`.
+  giveUpUnreachable(now, disconnectedSince, afterMs, lastError) {
+    for (const operation of this.#all) {
+      if (operation.abandoned) continue;
+      if (now < Math.max(operation.calledAt, disconnectedSince) + afterMs) return;
+      const error = unreachable('no endpoint could be reached', lastError);
+      if (operation.kind === 'acquire') {
+        this.#abandon(operation, error, now);
+      } else {
+        this.#reject(operation, error);
+        operation.abandoned = true;
+      }
+    }
+  }
+}
+
+function unreachable(what, lastError) {
+  const said = lastError?.message ?? 'nothing yet';
+  return makeError('UNAVAILABLE', `${what}; the last one said: ${said}`, { reason: 'UNREACHABLE', cause: lastError });
+}
+
+module.exports = { Operations };

@@ -1,0 +1,378 @@
+// The rules of a session, without sockets, timers or a clock of their own: connecting, resuming, pings, deadlines.
+// The leases are kept in leases.js, and what becomes of requests is in operations.js.
+//
+// Whoever drives it (session_driver.js; a test) calls it with the time in milliseconds, hands it what the stream said,
+// asks it for the next message and carries out its effects. So every rule about deadlines, resuming and retrying can be
+// tested by moving a number. REQUIRES of all functions: `now` never goes back.
+'use strict';
+
+const { Backoff } = require('./backoff.js');
+const { PermitLostError, fromStatus, makeError } = require('./errors.js');
+const { LOSS_TEXTS } = require('./lease_state.js');
+const { Leases } = require('./leases.js');
+const { Operations } = require('./operations.js');
+
+const BACKOFF_FIRST_MS = 50;
+const BACKOFF_MOST_MS = 2_000;
+// However little a daemon vouches for, it is not asked more often than three times in this.
+const VOUCHED_LEAST_MS = 300;
+// For one endpoint to answer `open`, before the next one is tried: between these, a quarter of the TTL.
+const OPEN_TIMEOUT_LEAST_MS = 500;
+const OPEN_TIMEOUT_MOST_MS = 3_000;
+// Taken for the TTL until the daemon has told it.
+const TTL_ASSUMED_MS = 30_000;
+
+// Errors that another attempt, or another endpoint, would not mend.
+const FINAL_CODES = new Set([
+  'INVALID_ARGUMENT', 'FAILED_PRECONDITION', 'PERMISSION_DENIED', 'UNAUTHENTICATED', 'UNIMPLEMENTED',
+  'RESOURCE_EXHAUSTED',
+]);
+
+class SessionMachine {
+  #options;
+  #makeClientId;
+  #effects = [];
+  #dropStream = false;
+
+  // ---- the stream ----
+  #phase = 'idle'; // idle: none is wanted. waiting: for #connectAt. opening: for `opened`. open. closed.
+  #backoff = new Backoff(BACKOFF_FIRST_MS, BACKOFF_MOST_MS);
+  #endpoint = 0;
+  #attemptsInRound = 0;
+  #connectAt = Infinity;
+  #openSentAt = Infinity; // Infinity: `open` has not been sent on this stream.
+  #openDeadline = Infinity;
+  #disconnectedSince = 0;
+  #everConnected = false;
+  #lastError;
+  #closing = false;
+  #closeSent = false;
+  #closeDeadline = Infinity;
+
+  // ---- the session ----
+  #clientId = '';
+  #sessionId = ''; // Empty: there is none.
+  #ttlMs;
+  #vouchedMs = 0; // By the last answer; 0: there was none.
+  #epoch = 0n;
+  #leases;
+
+  // ---- pings ----
+  #lastPingId = 0;
+  #pings = []; // {id, sentAt}: sent and not answered.
+  #pingDue = Infinity;
+
+  #operations;
+
+  // `options` were checked. `makeClientId` gives a new unique id at each call.
+  constructor(options, makeClientId) {
+    this.#options = options;
+    this.#makeClientId = makeClientId;
+    this.#ttlMs = options.ttlMs > 0 ? options.ttlMs : TTL_ASSUMED_MS;
+    const effect = (run) => this.#effects.push(run);
+    this.#leases = new Leases(options.marginMs, effect);
+    this.#operations = new Operations(options, {
+      addLease: (granted) => this.#leases.add(granted, this.#ttlMs),
+      removeLease: (leaseId) => this.#leases.remove(leaseId),
+      effect,
+    });
+  }
+
+  // ---- requests ----
+
+  // `call`: {request, waitMs, onQueued, resolve, reject}; resolve gets a LeaseState. Returns what cancel() takes.
+  acquire(call, now) {
+    if (this.#closing) {
+      this.#effects.push(() => call.reject(makeError('CANCELLED', 'the client was closed')));
+      return undefined;
+    }
+    const operation = this.#operations.acquire(call, now);
+    if (operation !== undefined) this.#wantStream(now);
+    return operation;
+  }
+
+  // Gives up a wait: it is rejected with CANCELLED. Nothing happens if it was answered before.
+  cancel(operation, now) {
+    this.#operations.cancel(operation, now);
+  }
+
+  // `answer`: {resolve, reject}. A lease that is lost here is rejected at once, and still given back to the daemon.
+  release(lease, answer, now) {
+    const daemonMayHold = this.#leases.has(lease);
+    let later = answer;
+    if (lease.loss !== undefined || !daemonMayHold) {
+      const loss = lease.loss ?? { cause: 'UNKNOWN', message: LOSS_TEXTS.UNKNOWN };
+      this.#effects.push(() => answer.reject(new PermitLostError(loss)));
+      later = undefined;
+    }
+    if (!daemonMayHold || this.closed) return;
+    this.#operations.release(lease.leaseId, later, now);
+    this.#wantStream(now);
+  }
+
+  // Waits are rejected, leases are lost, and the daemon is told as far as it can be reached within releaseTimeoutMs.
+  close(now) {
+    if (this.#closing) return;
+    this.#closing = true;
+    this.#operations.failAcquires(makeError('CANCELLED', 'the client was closed'));
+    this.#leases.loseAll('CLOSED');
+    this.#closeDeadline = now + this.#options.releaseTimeoutMs;
+    const daemonMayHold = this.#leases.size > 0 || this.#operations.size > 0;
+    if (this.#phase !== 'open' && !daemonMayHold) {
+      this.#dropStream = this.#phase === 'opening';
+      this.#phase = 'closed';
+    }
+  }
+
+  get closed() {
+    return this.#phase === 'closed';
+  }
+
+  get holdsLeases() {
+    return this.#leases.size > 0;
+  }
+
+  // ---- connecting ----
+
+  #wantStream(now) {
+    if (this.#phase !== 'idle') return;
+    this.#phase = 'waiting';
+    this.#connectAt = now;
+    this.#disconnectedSince = now;
+  }
+
+  // The index of the endpoint to which a stream must be opened now; it then counts as being opened. Otherwise undefined.
+  startConnecting(now) {
+    if (this.#phase !== 'waiting' || now < this.#connectAt) return undefined;
+    this.#phase = 'opening';
+    this.#openSentAt = Infinity;
+    this.#openDeadline =
+      now + Math.min(Math.max(this.#ttlMs / 4, OPEN_TIMEOUT_LEAST_MS), OPEN_TIMEOUT_MOST_MS);
+    return this.#endpoint;
+  }
+
+  #openMessage(now) {
+    // Without a session there is nothing that the daemon should remember of this client: a new id begins anew.
+    if (this.#sessionId === '') this.#forgetSession();
+    this.#openSentAt = now;
+    return {
+      open: {
+        clientId: this.#clientId,
+        ttlMs: this.#options.ttlMs,
+        resumeSessionId: this.#sessionId,
+        holder: this.#options.holder,
+        releaseOnDisconnect: this.#options.releaseOnDisconnect,
+      },
+    };
+  }
+
+  #disconnect(why, now) {
+    if (this.#phase === 'open') {
+      this.#disconnectedSince = now;
+      this.#attemptsInRound = 0;
+    }
+    this.#lastError = why;
+    this.#pings = [];
+    this.#pingDue = Infinity;
+    this.#endpoint = (this.#endpoint + 1) % this.#options.endpoints.length;
+    this.#attemptsInRound += 1;
+    this.#connectAt = now;
+    if (this.#attemptsInRound >= this.#options.endpoints.length) {
+      this.#attemptsInRound = 0;
+      this.#connectAt += this.#backoff.next();
+    }
+    this.#phase = 'waiting'; // The next tick sees whether anybody still wants a stream.
+  }
+
+  #drop(message, now) {
+    this.#dropStream = true;
+    this.#disconnect(makeError('UNAVAILABLE', message), now);
+  }
+
+  // `status` is as @grpc/grpc-js gives it.
+  onStreamEnd(status, now) {
+    this.tick(now);
+    if (this.#phase !== 'opening' && this.#phase !== 'open') return;
+    const error = status.code === 0 ? undefined : fromStatus(status);
+    if (this.#closeSent) {
+      this.#finish(error);
+      return;
+    }
+    const sessionIsGone = this.#sessionId !== '' && error?.code === 'NOT_FOUND';
+    if (sessionIsGone) {
+      this.#loseSession(now);
+    } else if (FINAL_CODES.has(error?.code) && (this.#sessionId === '' || this.#phase === 'open')) {
+      this.#operations.failAcquires(error);
+    }
+    this.#disconnect(error ?? makeError('UNAVAILABLE', "the daemon ended the session's stream"), now);
+    if (!sessionIsGone) return;
+    // This endpoint answers: the new session is opened here.
+    const count = this.#options.endpoints.length;
+    this.#endpoint = (this.#endpoint + count - 1) % count;
+    this.#connectAt = now;
+  }
+
+  #finish(error) {
+    this.#operations.finishReleases(error);
+    this.#phase = 'closed';
+  }
+
+  // ---- messages ----
+
+  // The next message, or undefined. The caller sends it at once: `now` counts as the time sent.
+  nextMessage(now) {
+    if (this.#phase === 'opening' && this.#openSentAt === Infinity) return this.#openMessage(now);
+    if (this.#phase !== 'open' || this.#closeSent) return undefined;
+    const message = {};
+    const commands = this.#operations.takeCommands(now);
+    if (commands.length > 0) message.commands = commands;
+    if (this.#closing && !this.#operations.hasUnsent) {
+      this.#closeSent = true;
+      message.close = true;
+    }
+    if (now >= this.#pingDue) {
+      message.ping = { pingId: ++this.#lastPingId };
+      this.#pings.push({ id: this.#lastPingId, sentAt: now });
+      this.#pingDue = now + this.#paceMs / 3;
+    }
+    return message.commands || message.ping || message.close ? message : undefined;
+  }
+
+  onMessage(message, now) {
+    // First what the time has decided: an answer that comes too late must not bring back what was lost.
+    this.tick(now);
+    if (this.#phase === 'opening' && message.opened) this.#onOpened(message.opened, now);
+    if (this.#phase !== 'open') return;
+    if (message.pong) this.#onPong(message.pong);
+    for (const result of message.results) this.#operations.onResult(result, now);
+    for (const event of message.events) this.#onEvent(event, now);
+  }
+
+  #onOpened(opened, now) {
+    if (this.#openSentAt === Infinity) return;
+    if (this.#sessionId !== '' && !opened.resumed) {
+      this.#loseSession(now);
+      this.#drop('the daemon opened another session than the one to resume', now);
+      return;
+    }
+    if (!this.#extend(opened.validity, this.#openSentAt)) {
+      this.#drop('this daemon does not host the session any more', now);
+      return;
+    }
+    this.#phase = 'open';
+    this.#everConnected = true;
+    this.#attemptsInRound = 0;
+    this.#backoff.reset();
+    this.#sessionId = opened.sessionId;
+    if (Number(opened.ttlMs) > 0) this.#ttlMs = Number(opened.ttlMs);
+    this.#backoff.setMost(Math.min(BACKOFF_MOST_MS, this.#ttlMs / 8));
+    this.#pingDue = this.#openSentAt + this.#paceMs / 3;
+    const unclaimed = opened.resumed ? this.#leases.keepListed(opened.leases.map((lease) => lease.leaseId)) : [];
+    this.#operations.resendAll(unclaimed, now);
+  }
+
+  #onPong(pong) {
+    const index = this.#pings.findIndex((ping) => ping.id === Number(pong.pingId));
+    if (index < 0) return;
+    const { sentAt } = this.#pings[index];
+    if (!this.#extend(pong.validity, sentAt)) return;
+    // It may vouch for less than before: then the next is due sooner.
+    this.#pingDue = Math.min(this.#pingDue, sentAt + this.#paceMs / 3);
+    this.#pings.splice(0, index + 1);
+  }
+
+  #onEvent(event, now) {
+    if (event.lost) {
+      this.#operations.forgetUnclaimed(event.lost.leaseId);
+      this.#leases.onLost(event.lost);
+    } else if (event.recalled) {
+      this.#leases.onRecalled(event.recalled, now);
+    }
+  }
+
+  // ---- time ----
+
+  // Counts an answer to what was sent at `sentAt`. False if it comes from a daemon that has been overtaken by another.
+  #extend(validity, sentAt) {
+    const epoch = BigInt(validity?.epoch ?? 0);
+    if (epoch < this.#epoch) return false;
+    this.#epoch = epoch;
+    const validForMs = Number(validity?.validForMs ?? 0);
+    this.#vouchedMs = Math.max(validForMs, VOUCHED_LEAST_MS);
+    this.#leases.extend(sentAt + Number(validity?.elapsedMs ?? 0), validForMs);
+    return true;
+  }
+
+  #loseSession(now) {
+    this.#leases.loseAll('EXPIRED', 'its session expired at the daemon');
+    this.#sessionId = '';
+    this.#forgetSession();
+    this.#disconnectedSince = now;
+  }
+
+  // The next session is another client to the daemon.
+  #forgetSession() {
+    this.#clientId = this.#makeClientId();
+    this.#epoch = 0n;
+    this.#leases.clear();
+    this.#operations.forgetSession();
+  }
+
+  // Pings go by what the daemon vouches for: with a long TTL, on an engine that daemons share, that is less than the TTL.
+  get #paceMs() {
+    return this.#vouchedMs > 0 ? Math.min(this.#ttlMs, this.#vouchedMs) : this.#ttlMs;
+  }
+
+  // When a stream that says nothing counts as broken: a quarter of the time that is vouched for after a ping was sent, or
+  // should have been.
+  get #contactDeadline() {
+    if (this.#phase !== 'open') return Infinity;
+    return (this.#pings.length > 0 ? this.#pings[0].sentAt : this.#pingDue) + this.#paceMs / 4;
+  }
+
+  // Does what is due. To be called at nextDue(), and may be called at any time.
+  tick(now) {
+    if (this.#phase === 'closed') return;
+    this.#leases.checkDeadlines(now);
+    this.#operations.tick(now, this.#lastError);
+    if (this.#closing && now >= this.#closeDeadline) {
+      this.#dropStream = this.#phase === 'opening' || this.#phase === 'open';
+      this.#finish(makeError('UNAVAILABLE', 'the client was closed, and no daemon answered in time'));
+      return;
+    }
+    if (this.#phase === 'opening' && now >= this.#openDeadline) {
+      this.#drop('no answer in time', now);
+    } else if (now >= this.#contactDeadline) {
+      this.#drop('the connection has gone silent', now);
+    } else if (this.#phase === 'waiting' && this.#operations.size === 0 && this.#leases.size === 0) {
+      this.#phase = this.#closing ? 'closed' : 'idle';
+    }
+    if (this.#phase !== 'waiting' && this.#phase !== 'opening') return;
+    this.#operations.giveUpUnreachable(now, this.#disconnectedSince, this.#giveUpAfterMs, this.#lastError);
+  }
+
+  get #giveUpAfterMs() {
+    return this.#everConnected ? this.#options.reconnectTimeoutMs : this.#options.connectTimeoutMs;
+  }
+
+  // `canSend`: a message can be sent now; otherwise the end of the one under way is waited for anyway. Infinity: nothing.
+  nextDue(canSend) {
+    if (this.closed) return Infinity;
+    const closeDeadline = this.#closing ? this.#closeDeadline : Infinity;
+    const due = Math.min(closeDeadline, this.#operations.nextDue, this.#leases.nextDue);
+    if (this.#phase === 'open') return Math.min(due, canSend ? this.#pingDue : Infinity, this.#contactDeadline);
+    if (this.#phase !== 'opening' && this.#phase !== 'waiting') return due;
+    const giveUpAt = this.#operations.giveUpAt(this.#disconnectedSince, this.#giveUpAfterMs);
+    return Math.min(due, giveUpAt, this.#phase === 'opening' ? this.#openDeadline : this.#connectAt);
+  }
+
+  // What is to be done outside: `dropStream`, cancel it and report nothing of it any more; `run`, functions, in order.
+  takeEffects() {
+    const effects = { dropStream: this.#dropStream, run: this.#effects };
+    this.#dropStream = false;
+    this.#effects = [];
+    return effects;
+  }
+}
+
+module.exports = { SessionMachine };

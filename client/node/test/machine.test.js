@@ -1,0 +1,392 @@
+// The rules of a session, with a clock that the test moves. No socket, no timer, no sleep.
+'use strict';
+
+const assert = require('node:assert/strict');
+const { describe, test } = require('node:test');
+
+const { SessionMachine } = require('../lib/session_machine.js');
+
+const OPTIONS = {
+  endpoints: ['a', 'b'],
+  ttlMs: 10_000,
+  marginMs: 50,
+  holder: 'test',
+  connectTimeoutMs: 5_000,
+  reconnectTimeoutMs: 60_000,
+  releaseTimeoutMs: 5_000,
+  operationsMax: 10,
+  releaseOnDisconnect: false,
+};
+
+// A machine, the time, and a daemon that says what the test lets it say.
+class Bench {
+  constructor(options = {}) {
+    this.now = 1_000;
+    this.clients = 0;
+    this.machine = new SessionMachine({ ...OPTIONS, ...options }, () => `client-${++this.clients}`);
+    this.endpoint = undefined; // Of the stream that is up.
+    this.dropped = 0;
+  }
+
+  // Carries out what is wanted; returns the messages that were sent.
+  run() {
+    const sent = [];
+    for (;;) {
+      const effects = this.machine.takeEffects();
+      if (effects.dropStream) {
+        this.dropped += 1;
+        this.endpoint = undefined;
+      }
+      for (const effect of effects.run) effect();
+      const endpoint = this.machine.startConnecting(this.now);
+      if (endpoint !== undefined) this.endpoint = endpoint;
+      const message = this.endpoint === undefined ? undefined : this.machine.nextMessage(this.now);
+      if (message === undefined && effects.run.length === 0) return sent;
+      if (message !== undefined) sent.push(message);
+    }
+  }
+
+  tick(ms = 0) {
+    this.now += ms;
+    this.machine.tick(this.now);
+    return this.run();
+  }
+
+  hear(message) {
+    this.machine.onMessage({ opened: null, pong: null, results: [], events: [], ...message }, this.now);
+    return this.run();
+  }
+
+  end(code, details = '') {
+    this.endpoint = undefined;
+    this.machine.onStreamEnd({ code, details }, this.now);
+    return this.run();
+  }
+
+  // Answers `open`.
+  opened(fields = {}) {
+    const { epoch = '1', validForMs = '10000', elapsedMs = '0', ...rest } = fields;
+    const validity = { elapsedMs, validForMs, epoch };
+    return this.hear({
+      opened: { sessionId: 's1', ttlMs: '10000', validity, resumed: false, leases: [], ...rest },
+    });
+  }
+
+  granted(sequence, leaseId = `db#${sequence}`) {
+    const lease = { leaseId, semaphore: 'db', slots: [1], token: '9007199254740993' };
+    return this.hear({ results: [{ sequence: String(sequence), granted: lease }] });
+  }
+
+  pong(pingId, fields = {}) {
+    const validity = { elapsedMs: '0', validForMs: '10000', epoch: '1', ...fields };
+    return this.hear({ pong: { pingId: String(pingId), validity } });
+  }
+
+  // An acquire; `.value` or `.error` once it is answered.
+  acquire(waitMs = -1) {
+    const answer = { request: { semaphore: 'db', permits: 1 }, waitMs };
+    answer.resolve = (value) => Object.assign(answer, { value });
+    answer.reject = (error) => Object.assign(answer, { error });
+    answer.operation = this.machine.acquire(answer, this.now);
+    return answer;
+  }
+
+  release(lease) {
+    const answer = { done: false };
+    answer.resolve = () => Object.assign(answer, { done: true });
+    answer.reject = (error) => Object.assign(answer, { error });
+    this.machine.release(lease, answer, this.now);
+    return answer;
+  }
+
+  // A session with one lease.
+  static withLease(options) {
+    const bench = new Bench(options);
+    const answer = bench.acquire();
+    bench.run();
+    bench.opened();
+    bench.granted(1);
+    return { bench, lease: answer.value };
+  }
+}
+
+const commands = (messages) => messages.flatMap((message) => message.commands ?? []);
+
+describe('deadline', () => {
+  test('counts from the time that open was sent, and by the answer, less the margin', () => {
+    const bench = new Bench();
+    const answer = bench.acquire();
+    assert.equal(bench.run()[0].open.clientId, 'client-1');
+    bench.now += 400;
+    bench.opened({ elapsedMs: '100', validForMs: '3000' });
+    bench.granted(1);
+    assert.equal(answer.value.goodUntil, 1_000 + 100 + 3_000 - 50);
+    assert.equal(answer.value.token, 9007199254740993n);
+  });
+
+  test('1 % of the promise is the margin where that is more', () => {
+    const { lease } = Bench.withLease();
+    assert.equal(lease.goodUntil, 1_000 + 10_000 - 100);
+  });
+
+  test('a pong counts from when its ping was sent; pings go out every third of what is vouched for', () => {
+    const { bench, lease } = Bench.withLease();
+    assert.deepEqual(bench.tick(3_000), []);
+    const [message] = bench.tick(334);
+    assert.equal(message.ping.pingId, 1);
+    bench.now += 2_000;
+    bench.pong(1);
+    assert.equal(lease.goodUntil, 4_334 + 10_000 - 100);
+  });
+
+  test('a pong that nobody asked for, or of a daemon that was overtaken, counts for nothing', () => {
+    const { bench, lease } = Bench.withLease();
+    const before = lease.goodUntil;
+    bench.pong(1);
+    bench.tick(3_400);
+    bench.pong(1, { epoch: '0' });
+    assert.equal(lease.goodUntil, before);
+  });
+
+  test('silence: the loss is told at the deadline, not after, and stays', () => {
+    const { bench, lease } = Bench.withLease();
+    bench.end(14, 'gone');
+    bench.tick(9_899);
+    assert.equal(lease.abort.signal.aborted, false);
+    assert.equal(bench.machine.nextDue(true) <= lease.goodUntil, true);
+    bench.tick(1);
+    assert.equal(lease.loss.cause, 'NO_CONTACT');
+    assert.equal(lease.abort.signal.reason.name, 'PermitLostError');
+    assert.equal(lease.isHeld(0), false);
+  });
+
+  test('an answer that is read too late brings nothing back, as after a blocked event loop', () => {
+    const { bench, lease } = Bench.withLease();
+    bench.tick(3_400);
+    bench.now += 8_000; // Nothing ran meanwhile; the pong had come in time.
+    assert.equal(lease.isHeld(bench.now), false);
+    bench.pong(1);
+    assert.equal(lease.loss.cause, 'NO_CONTACT');
+  });
+
+  test('a lost lease is still given back, and its release says that it was lost', () => {
+    const { bench, lease } = Bench.withLease();
+    bench.end(14);
+    bench.tick(10_000);
+    const answer = bench.release(lease);
+    bench.run();
+    assert.equal(answer.error.reason, 'NOT_HELD');
+    while (bench.endpoint === undefined) bench.tick(100);
+    const sent = bench.opened({ resumed: true, leases: [{ leaseId: 'db#1' }] });
+    assert.deepEqual(commands(sent).map((command) => command.release.leaseId), ['db#1']);
+  });
+});
+
+describe('resuming', () => {
+  test('the next endpoint at once, then a pause; the same session, lease and unanswered commands', () => {
+    const { bench, lease } = Bench.withLease();
+    const waiting = bench.acquire();
+    assert.equal(commands(bench.run())[0].sequence, 2);
+    const [open] = bench.end(14);
+    assert.equal(bench.endpoint, 1);
+    assert.equal(open.open.resumeSessionId, 's1');
+    assert.equal(open.open.clientId, 'client-1');
+    bench.end(14);
+    assert.equal(bench.endpoint, undefined, 'both have failed');
+    bench.tick(50);
+    assert.equal(bench.endpoint, 0);
+    const sent = bench.opened({ resumed: true, leases: [{ leaseId: 'db#1' }], epoch: '2' });
+    assert.equal(commands(sent)[0].sequence, 2);
+    bench.granted(2);
+    assert.equal(waiting.value.leaseId, 'db#2');
+    assert.equal(lease.loss, undefined);
+  });
+
+  test('what the resumed session does not list is lost', () => {
+    const { bench, lease } = Bench.withLease();
+    bench.end(14);
+    bench.opened({ resumed: true, leases: [] });
+    assert.equal(lease.loss.cause, 'UNKNOWN');
+  });
+
+  test('a lease that is listed and unknown is given back once no command can claim it', () => {
+    const { bench } = Bench.withLease();
+    bench.acquire();
+    bench.run();
+    bench.end(14);
+    const leases = [{ leaseId: 'db#1' }, { leaseId: 'db#2' }, { leaseId: 'db#9' }];
+    assert.deepEqual(commands(bench.opened({ resumed: true, leases })).map((each) => each.sequence), [2]);
+    const [release, ...more] = commands(bench.granted(2));
+    assert.equal(release.release.leaseId, 'db#9');
+    assert.deepEqual(more, []);
+  });
+
+  test('a session that has expired: its leases are lost, waits begin anew under another client id, here', () => {
+    const { bench, lease } = Bench.withLease();
+    const waiting = bench.acquire();
+    bench.run();
+    bench.end(14);
+    const [open] = bench.end(5, 'no such session');
+    assert.equal(lease.loss.cause, 'EXPIRED');
+    assert.equal(bench.endpoint, 1);
+    assert.equal(open.open.resumeSessionId, '');
+    assert.notEqual(open.open.clientId, 'client-1');
+    assert.equal(commands(bench.opened({ sessionId: 's2' }))[0].sequence, 1);
+    bench.granted(1);
+    assert.equal(waiting.value.leaseId, 'db#1');
+  });
+
+  test('a stream that goes silent after a ping is dropped before the deadline', () => {
+    const { bench, lease } = Bench.withLease();
+    bench.tick(3_400);
+    bench.tick(2_500);
+    assert.equal(bench.dropped, 1);
+    assert.equal(bench.endpoint, 1);
+    assert.equal(lease.loss, undefined);
+  });
+
+  test('an endpoint that does not answer open in time gives way to the next', () => {
+    const bench = new Bench();
+    bench.acquire();
+    bench.run();
+    assert.equal(bench.endpoint, 0);
+    bench.tick(2_500);
+    assert.equal(bench.dropped, 1);
+    assert.equal(bench.endpoint, 1);
+  });
+});
+
+describe('requests', () => {
+  test('fail closed when no endpoint answers', () => {
+    const bench = new Bench();
+    const answer = bench.acquire();
+    bench.run();
+    for (let ms = 0; ms < 5_100; ms += 50) {
+      if (bench.endpoint !== undefined) bench.end(14, 'refused');
+      bench.tick(50);
+    }
+    assert.equal(answer.error.code, 'UNAVAILABLE');
+    assert.equal(answer.error.reason, 'UNREACHABLE');
+    assert.match(answer.error.message, /refused/);
+  });
+
+  test('an error that another endpoint would not mend is told at once', () => {
+    const bench = new Bench();
+    const answer = bench.acquire();
+    bench.run();
+    bench.end(16, 'no token');
+    assert.equal(answer.error.name, 'UnauthenticatedError');
+  });
+
+  test('a wait that is given up is cancelled; a grant that still comes is given back', () => {
+    const bench = new Bench();
+    const answer = bench.acquire();
+    bench.run();
+    bench.opened();
+    bench.machine.cancel(answer.operation, bench.now);
+    assert.equal(commands(bench.run())[0].cancel, 1);
+    assert.equal(answer.error.reason, 'WAIT_CANCELLED');
+    assert.equal(commands(bench.granted(1))[0].release.leaseId, 'db#1');
+  });
+
+  test('UNAVAILABLE is sent again with the same number after a pause', () => {
+    const bench = new Bench();
+    bench.acquire(5_000);
+    bench.run();
+    const [first] = commands(bench.opened());
+    bench.hear({ results: [{ sequence: '1', error: { code: 14, message: 'engine', reason: 'REASON_X' } }] });
+    assert.deepEqual(bench.tick(199), []);
+    assert.deepEqual(commands(bench.tick(1)), [first]);
+  });
+
+  test('a number that the daemon has forgotten is given up, and asked anew', () => {
+    const bench = new Bench();
+    const answer = bench.acquire();
+    bench.run();
+    bench.opened();
+    const error = { code: 10, message: 'old', reason: 'REASON_REQUEST_TOO_OLD' };
+    const [cancel, again] = commands(bench.hear({ results: [{ sequence: '1', error }] }));
+    assert.equal(cancel.cancel, 1);
+    assert.equal(again.sequence, 3);
+    bench.granted(3);
+    assert.equal(answer.value.leaseId, 'db#3');
+  });
+
+  test('a wait ends here when the daemon does not end it', () => {
+    const bench = new Bench();
+    const answer = bench.acquire(1_000);
+    bench.run();
+    bench.opened();
+    bench.tick(1_249);
+    assert.equal(answer.error, undefined);
+    bench.tick(1);
+    assert.equal(answer.error.reason, 'WAIT_EXPIRED');
+  });
+
+  test('more than operationsMax are refused', () => {
+    const bench = new Bench({ operationsMax: 1 });
+    bench.acquire();
+    const answer = bench.acquire();
+    bench.run();
+    assert.equal(answer.error.reason, 'LIMIT_REACHED');
+  });
+
+  test('never more numbers under way than the daemon remembers, nor commands in a message than it takes', () => {
+    const bench = new Bench({ operationsMax: 5_000 });
+    for (let i = 0; i < 2_500; i += 1) bench.acquire();
+    bench.run();
+    const sent = bench.opened();
+    assert.equal(commands(sent).length, 1_000);
+    const queued = { position: '1', expectedWaitMs: '-1' };
+    const results = Array.from({ length: 1_000 }, (_, i) => ({ sequence: String(i + 1), queued }));
+    assert.equal(commands(bench.hear({ results })).length, 1_000);
+  });
+});
+
+describe('the end', () => {
+  test('a recall is told with its grace, which ends the lease a margin before', () => {
+    const { bench, lease } = Bench.withLease();
+    bench.hear({ events: [{ recalled: { leaseId: 'db#1', recall: { graceMs: '1000', reason: 'shrunk' } } }] });
+    assert.deepEqual(lease.recall, { graceMs: 1_000, reason: 'shrunk' });
+    assert.equal(lease.goodUntil, bench.now + 950);
+    bench.tick(950);
+    assert.equal(lease.loss.cause, 'RECALLED');
+  });
+
+  test('what the daemon says is lost is lost', () => {
+    const { bench, lease } = Bench.withLease();
+    bench.hear({ events: [{ lost: { leaseId: 'db#1', cause: 'END_CAUSE_REVOKED' } }] });
+    assert.equal(lease.loss.cause, 'REVOKED');
+  });
+
+  test('a release is answered, and the lease is forgotten', () => {
+    const { bench, lease } = Bench.withLease();
+    const answer = bench.release(lease);
+    const [command] = commands(bench.run());
+    bench.hear({ results: [{ sequence: String(command.sequence), released: { released: 1, remaining: 0 } }] });
+    assert.equal(answer.done, true);
+    assert.equal(bench.machine.holdsLeases, false);
+  });
+
+  test('close: waits are rejected and leases lost before the daemon is told', () => {
+    const { bench, lease } = Bench.withLease();
+    const waiting = bench.acquire();
+    bench.run();
+    bench.machine.close(bench.now);
+    const [message] = bench.run();
+    assert.equal(lease.loss.cause, 'CLOSED');
+    assert.equal(waiting.error.code, 'CANCELLED');
+    assert.equal(message.close, true);
+    bench.end(0);
+    assert.equal(bench.machine.closed, true);
+  });
+
+  test('close gives up when no daemon answers', () => {
+    const { bench } = Bench.withLease();
+    bench.end(14);
+    bench.machine.close(bench.now);
+    bench.tick(5_000);
+    assert.equal(bench.machine.closed, true);
+    assert.equal(bench.machine.nextDue(true), Infinity);
+  });
+});

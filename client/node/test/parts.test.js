@@ -1,0 +1,107 @@
+// The small parts: options, errors as they come over the wire, containers, the clock.
+'use strict';
+
+const assert = require('node:assert/strict');
+const { test } = require('node:test');
+
+const { Backoff } = require('../lib/backoff.js');
+const { Clock } = require('../lib/clock.js');
+const { Fifo, Timetable } = require('../lib/collections.js');
+const errors = require('../lib/errors.js');
+const { checkAcquireOptions, checkClientOptions } = require('../lib/options.js');
+const exported = require('../index.js');
+
+const refused = (given, pattern) =>
+  assert.throws(() => checkClientOptions(given), (error) => {
+    assert.equal(error.name, 'InvalidArgumentError');
+    assert.equal(error.reason, 'INVALID_FIELD');
+    assert.match(error.message, pattern);
+    return true;
+  });
+
+test('options: what is wrong is named', () => {
+  refused({ endpoints: [] }, /^endpoints: /);
+  refused({ endpoints: [''] }, /^endpoints: /);
+  refused({ endpoint: 'x' }, /no option endpoint/);
+  refused({ ttlMs: -1 }, /^ttlMs: /);
+  refused({ ttlMs: 1_000, marginMs: 500 }, /^marginMs: /);
+  refused({ holder: 'x'.repeat(257) }, /^holder: /);
+  refused({ connectTimeoutMs: NaN }, /^connectTimeoutMs: /);
+  refused({ certFile: 'a' }, /^certFile and keyFile: /);
+  refused({ tls: false, caFile: 'a' }, /^tls: /);
+  refused({ token: 'a', tokenFile: 'b' }, /not both/);
+  assert.throws(() => checkAcquireOptions('', {}), /^InvalidArgumentError: semaphore: /);
+  assert.throws(() => checkAcquireOptions('db', { permits: 0 }), /permits: /);
+  assert.throws(() => checkAcquireOptions('db', { priority: 1_001 }), /priority: /);
+  assert.equal(checkAcquireOptions('db', { waitMs: Infinity }).waitMs, -1);
+});
+
+test('options: a token goes to loopback, to a unix socket or over TLS, and nowhere else', () => {
+  for (const endpoint of ['10.0.0.1:7420', 'db.example:7420', '[2001:db8::1]:7420', 'localhost.example:1', '127.evil:1']) {
+    refused({ endpoints: [endpoint], token: 't' }, /^token: not sent to .* without TLS/);
+    assert.equal(checkClientOptions({ endpoints: [endpoint], token: 't', caFile: 'ca.pem' }).tls, true);
+  }
+  for (const endpoint of ['127.0.0.1:1', '127.9.9.9:1', 'localhost:1', '[::1]:1', 'unix:/run/s', 'dns:///localhost:1']) {
+    assert.equal(checkClientOptions({ endpoints: [endpoint], tokenFile: 't' }).tls, false);
+  }
+});
+
+test('errors: reason and metadata are read from the details, and garbage is passed over', () => {
+  const field = (number, bytes) => Buffer.concat([Buffer.from([number * 8 + 2, bytes.length]), bytes]);
+  const text = (number, value) => field(number, Buffer.from(value));
+  const entry = Buffer.concat([text(1, 'semaphore'), text(2, 'team/db')]);
+  const info = Buffer.concat([text(1, 'FULL'), text(2, 'semaphored'), field(3, entry)]);
+  const any = Buffer.concat([text(1, 'type.googleapis.com/google.rpc.ErrorInfo'), field(2, info)]);
+  const details = Buffer.concat([Buffer.from([8, 8]), text(2, 'message'), field(3, any)]);
+  const status = (bytes) => ({ code: 8, details: 'all taken', metadata: { get: () => [bytes] } });
+  const error = errors.fromStatus(status(details));
+  assert.equal(error.name, 'ResourceExhaustedError');
+  assert.equal(error.reason, 'FULL');
+  assert.deepEqual(error.metadata, { semaphore: 'team/db' });
+  for (let length = 0; length < details.length; length += 1) {
+    assert.equal(errors.fromStatus(status(details.subarray(0, length))).code, 'RESOURCE_EXHAUSTED');
+  }
+  assert.equal(errors.fromStatus(status(Buffer.alloc(40, 0xff))).reason, '');
+});
+
+test('errors: each class is exported', () => {
+  for (const name of Object.keys(errors)) {
+    if (name.endsWith('Error') && /^[A-Z]/.test(name)) assert.equal(exported[name], errors[name], name);
+  }
+});
+
+test('containers: in order of their calls, and of their times', () => {
+  const fifo = new Fifo();
+  for (let i = 0; i < 100; i += 1) fifo.push(i);
+  for (let i = 0; i < 60; i += 1) assert.equal(fifo.shift(), i);
+  fifo.push(100);
+  assert.equal(fifo.size, 41);
+  assert.equal(fifo.peek(), 60);
+  const table = new Timetable();
+  for (const at of [5, 3, 9, 1, 7, 3]) table.add(at, at);
+  assert.equal(table.takeDue(0), undefined);
+  const taken = [];
+  for (let item; (item = table.takeDue(7)) !== undefined; ) taken.push(item);
+  assert.deepEqual(taken, [1, 3, 3, 5, 7]);
+  assert.equal(table.nextAt, 9);
+});
+
+test('back-off: doubles up to its bound, from the upper half', () => {
+  const backoff = new Backoff(50, 300);
+  for (const most of [50, 100, 200, 300, 300]) {
+    const delay = backoff.next();
+    assert.ok(delay >= most / 2 && delay <= most, `${delay} of ${most}`);
+  }
+  backoff.reset();
+  assert.ok(backoff.next() <= 50);
+});
+
+test('the clock never goes back', () => {
+  const clock = new Clock();
+  let last = clock.now();
+  for (let i = 0; i < 1_000; i += 1) {
+    const now = clock.now();
+    assert.ok(now >= last);
+    last = now;
+  }
+});
