@@ -41,6 +41,8 @@ class AcquireCall:
     on_queued: Optional[Callable[[QueuePlace], None]] = None
     on_lost: Optional[Callable[[Loss], None]] = None
     on_recall: Optional[Callable[[Recall], None]] = None
+    # Of the machine, for its cancel(). 0: it does not know the call, or has refused it.
+    number: int = 0
 
 
 class Kind(enum.Enum):

@@ -145,8 +145,9 @@ class Client(ClientBase):
         call = self._call(semaphore, limit=limit, adopt_limit=adopt_limit, permits=permits,
                           wait=wait, priority=priority, holder=holder, on_queued=on_queued,
                           on_lost=self._posted(on_lost), on_recall=on_recall)
-        pending: PendingAcquire = self._begin(call)
+        pending = PendingAcquire(self._driver, call)
         try:
+            pending.begin()
             acquired = pending.future.result()
         except BaseException:  # KeyboardInterrupt
             pending.abandon()

@@ -55,8 +55,9 @@ class ClientBase:
         The file is read again when it has changed, and so are the files above, for the next
         connection.
 
-    A client that was used belongs to its process: after a fork the child makes one of its own, and
-    what it has of the parent's client raises FailedPreconditionError, reason FORKED.
+    A client that was used belongs to its process: in a child made by fork it raises
+    FailedPreconditionError, reason FORKED, and its permits count as not held. gRPC itself does not
+    survive a fork: fork before the first use, or start a new program (multiprocessing: "spawn").
     """
 
     def __init__(self, endpoints: Union[str, Sequence[str]] = "127.0.0.1:7420", *,
@@ -93,9 +94,6 @@ class ClientBase:
         call.on_queued, call.on_lost, call.on_recall = on_queued, on_lost, on_recall
         return call
 
-    def _begin(self, call: AcquireCall) -> PendingAcquire:
-        return PendingAcquire(self._driver, call)
-
     def _lease_of(self, acquired: Acquired, semaphore: str) -> LeaseState:
         """Raises what it is if it is an error."""
         if isinstance(acquired, LeaseState):
@@ -129,8 +127,11 @@ class PendingAcquire:
     def __init__(self, driver: SessionDriver, call: AcquireCall) -> None:
         self._driver = driver
         self.future: Future[Acquired] = Future()
+        self._call = call
         call.done = self._answered
-        self._number = driver.acquire(call)
+
+    def begin(self) -> None:
+        self._driver.acquire(self._call)
 
     def _answered(self, acquired: Acquired) -> None:
         try:
@@ -144,7 +145,7 @@ class PendingAcquire:
 
     def abandon(self) -> None:
         """The caller goes: nobody will take the answer."""
-        self._driver.cancel(self._number)
+        self._driver.cancel(self._call)
         if not self.future.cancel():
             self._give_back(self.future.result())
 

@@ -5,7 +5,8 @@ gRPC's own, which sends. All are daemon threads, and a handler at the interprete
 sessions cleanly.
 
 Locks: `_changed` guards the machine and the stream. Nothing is called with it held but the machine:
-what is to be done outside is taken along by _turn() and done by _carry_out() after it was let go.
+what is to be done outside is taken along by _turn() and done by _carry_out() after it was let go. What
+waits on `_changed` is the thread that sends.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .v1 import semaphore_pb2 as pb
 
 _LOG = logging.getLogger("semaphored")
 # A wait does not count the time that the machine is suspended, so the clock is looked at again at
-# least this often; and what was dropped without a release is found so.
+# least this often while there is a deadline.
 _LONGEST_WAIT_S = 0.5
 # Longer than the machine's own bound.
 _CLOSE_SLACK_S = 1.0
@@ -62,7 +63,11 @@ class _Notifier:
 
 class SessionDriver(StreamListener):
     """Any thread may call it, but only of the process that used it first. Its threads start with
-    the first acquire, so a client may be made before a fork if it is used only after it."""
+    the first acquire, so a client may be made before a fork if it is used only after it.
+
+    What callers want goes through `_inbox` to the thread of timers, and they touch nothing else: so
+    neither a KeyboardInterrupt nor the garbage collector, which may run on a thread that holds the
+    lock, meets the machine halfway."""
 
     def __init__(self, options: Options, credentials: Credentials, process: OwnProcess,
                  clock: Callable[[], int] = now_ns) -> None:
@@ -71,26 +76,24 @@ class SessionDriver(StreamListener):
         self._credentials = credentials
         self._clock = clock
         self._machine = SessionMachine(options, lambda: str(uuid.uuid4()))
+        self._inbox: queue.SimpleQueue[Optional[Callable[[int], None]]] = queue.SimpleQueue()
         self._changed = threading.Condition(threading.Lock())
         self._stream: Optional[Stream] = None
         self._streams_alive = 0  # made, and their end was not told
+        self._waiting_until_ns = 0
         self._notifier = _Notifier()
         self._timers = threading.Thread(target=self._run_timers, name="semaphored-timers",
                                         daemon=True)
         self._started = False
-        self._closed = False
-        # Of permits, or of the whole client (None), that nobody refers to any more. It is put in by
-        # the garbage collector, which may run on a thread that holds the lock.
-        self._dropped: queue.SimpleQueue[Optional[LeaseState]] = queue.SimpleQueue()
+        self._ended = threading.Event()
 
     def in_own_process(self) -> bool:
         return self._process.is_own()
 
-    def _enter(self) -> None:
-        """To be called first, before a lock is taken."""
+    def _start(self) -> None:
         self._process.enter()
         with self._changed:
-            if not self._started and not self._closed:
+            if not self._started:
                 self._started = True
                 self._notifier.thread.start()
                 self._timers.start()
@@ -101,37 +104,35 @@ class SessionDriver(StreamListener):
     def now_ns(self) -> int:
         return self._clock()
 
-    def acquire(self, call: AcquireCall) -> int:
-        """As SessionMachine's. `done` runs on any thread, maybe before this returns, and must not
-        block."""
-        self._enter()
-        with self._changed:
-            now = self._clock()
-            number = self._machine.acquire(call, now)
-            turn = self._turn(now)
-        self._carry_out(turn)
-        return number
+    def acquire(self, call: AcquireCall) -> None:
+        """`done` runs on another thread, and must not block."""
+        self._start()
 
-    def cancel(self, number: int) -> None:
-        if not self.in_own_process():
-            return
-        with self._changed:
-            now = self._clock()
-            self._machine.cancel(number, now)
-            turn = self._turn(now)
-        self._carry_out(turn)
+        def begin(now: int) -> None:
+            call.number = self._machine.acquire(call, now)
+        self._ask(begin)
+
+    def cancel(self, call: AcquireCall) -> None:
+        self._ask(lambda now: self._machine.cancel(call.number, now))
 
     def release(self, lease: LeaseState, done: Optional[ReleaseDone]) -> None:
-        self._enter()
-        with self._changed:
-            now = self._clock()
-            self._machine.release(lease, done, now)
-            turn = self._turn(now)
-        self._carry_out(turn)
+        """As acquire()."""
+        self._process.enter()
+        self._ask(lambda now: self._machine.release(lease, done, now))
 
     def drop(self, lease: Optional[LeaseState]) -> None:
-        """Its permit, or (None) the client, was collected as garbage. Takes no lock."""
-        self._dropped.put(lease)
+        """Its permit, or (None) the client, was collected as garbage."""
+        if not self.in_own_process():
+            return
+        if lease is None:
+            self._ask(self._machine.close)
+        else:
+            self.release(lease, None)
+
+    def _ask(self, what: Callable[[int], None]) -> None:
+        self._inbox.put(what)
+        if self._ended.is_set():
+            self._take_inbox(None)  # The thread is gone: all is refused.
 
     def post(self, callback: Callable[[], None]) -> None:
         """Runs a callback of the user."""
@@ -145,10 +146,11 @@ class SessionDriver(StreamListener):
                 now = self._clock()
                 message = self._machine.next_message(now)
                 if message is not None:
-                    self._changed.notify_all()
+                    self._wake_timers()
                     return message
                 # What else is due is for the thread of timers: it is not outrun in a busy loop.
-                self._wait(max(self._machine.next_due_ns(can_send=True), now + MS_NS), now)
+                due_ns = max(self._machine.next_due_ns(can_send=True), now + MS_NS)
+                self._changed.wait(_seconds_until(due_ns, now))
             return None
 
     def on_message(self, stream: Stream, message: pb.SessionResponse) -> None:
@@ -186,7 +188,15 @@ class SessionDriver(StreamListener):
         for callback in effects.callbacks:
             self._notifier.post(callback)
         self._changed.notify_all()
+        self._wake_timers()
         return effects, dropped, started
+
+    def _wake_timers(self) -> None:
+        """If it waits for longer than it should now. With the lock held."""
+        if (self._machine.closed
+                or self._machine.next_due_ns(can_send=False) < self._waiting_until_ns):
+            self._waiting_until_ns = 0
+            self._inbox.put(None)
 
     def _carry_out(self, turn: Tuple[Effects, Optional[Stream], Optional[Stream]]) -> None:
         effects, dropped, started = turn
@@ -199,38 +209,47 @@ class SessionDriver(StreamListener):
         for answer in effects.results:
             answer()
 
-    def _wait(self, due_ns: int, now: int) -> None:
-        """With the lock held. May return early."""
-        if due_ns >= NEVER_NS:
-            self._changed.wait()
-        elif due_ns > now:
-            self._changed.wait(min((due_ns - now) / SECOND_NS, _LONGEST_WAIT_S))
-
     def _run_timers(self) -> None:
+        wait_s: Optional[float] = 0.0
         while True:
+            self._take_inbox(wait_s)
             with self._changed:
                 now = self._clock()
-                self._take_dropped(now)
                 self._machine.tick(now)
                 turn = self._turn(now)
             self._carry_out(turn)
             with self._changed:
-                if self._machine.closed:
+                if self._machine.closed and self._streams_alive == 0:
                     break
-                self._wait(self._machine.next_due_ns(can_send=False), self._clock())
+                self._waiting_until_ns = NEVER_NS
+                if not self._machine.closed:
+                    self._waiting_until_ns = self._machine.next_due_ns(can_send=False)
+                wait_s = _seconds_until(self._waiting_until_ns, self._clock())
         self._notifier.post(None)
+        self._ended.set()
+        self._take_inbox(0.0)
 
-    def _take_dropped(self, now: int) -> None:
-        while True:
+    def _take_inbox(self, wait_s: Optional[float]) -> None:
+        """Waits so long (None: until something comes) and does all that is asked."""
+        try:
+            if self._ended.is_set():
+                wait_s = 0.0
+            asked = [self._inbox.get(timeout=wait_s)]
+        except queue.Empty:
+            return
+        while not self._inbox.empty():
             try:
-                lease = self._dropped.get_nowait()
+                asked.append(self._inbox.get_nowait())
             except queue.Empty:
-                return
-            if lease is not None:
-                self._machine.release(lease, None, now)
-            else:
-                self._closed = True
-                self._machine.close(now)
+                break  # Somebody else has taken it: after the end anybody may.
+        with self._changed:
+            now = self._clock()
+            for ask in asked:
+                if ask is not None:
+                    ask(now)
+            effects = self._machine.take_effects() if self._ended.is_set() else None
+        if effects is not None:
+            self._carry_out((effects, None, None))
 
     # ---- the end ----
 
@@ -240,27 +259,29 @@ class SessionDriver(StreamListener):
         if not self.in_own_process():
             return
         self.begin_close()
-        if self._started:
-            self._await_end()
-
-    def begin_close(self) -> None:
-        with self._changed:
-            self._closed = True
-            now = self._clock()
-            self._machine.close(now)
-            turn = self._turn(now)
-        self._carry_out(turn)
-
-    def _await_end(self) -> None:
         own: List[threading.Thread] = [self._timers, self._notifier.thread]
         if threading.current_thread() in own:
             return
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._machine.closed and self._streams_alive == 0,
-                self._options.release_timeout_ns / SECOND_NS + _CLOSE_SLACK_S)
+        self._ended.wait(self._options.release_timeout_ns / SECOND_NS + _CLOSE_SLACK_S)
         for thread in own:
-            thread.join(_CLOSE_SLACK_S)
+            if thread.is_alive():
+                thread.join(_CLOSE_SLACK_S)
+
+    def begin_close(self) -> None:
+        with self._changed:
+            unused = not self._started
+            if unused:  # Nothing is to be ended; nothing can begin any more.
+                self._started = True
+                self._machine.close(self._clock())
+                self._ended.set()
+        if not unused:
+            self._ask(self._machine.close)
+
+
+def _seconds_until(due_ns: int, now: int) -> Optional[float]:
+    if due_ns >= NEVER_NS:
+        return None
+    return min(max(due_ns - now, 0) / SECOND_NS, _LONGEST_WAIT_S)
 
 
 @atexit.register

@@ -85,6 +85,9 @@ class Leases:
     def is_held_by_us(self, lease: LeaseState) -> bool:
         return self._by_id.get(lease.lease_id) is lease
 
+    def knows(self, lease_id: str) -> bool:
+        return lease_id in self._by_id
+
     def ended(self, lease_id: str) -> None:
         """The daemon has answered its release."""
         self._by_id.pop(lease_id, None)

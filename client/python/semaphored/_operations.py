@@ -253,8 +253,8 @@ class Operations:
         self._claimants.discard(result.sequence)
         number = self._by_sequence.get(result.sequence)
         if number is None:
-            # An acquire whose caller was told long ago that it failed.
-            if result.HasField("granted"):
+            # An acquire whose caller was told long ago that it failed; or the same answer once more.
+            if result.HasField("granted") and not self._leases.knows(result.granted.lease_id):
                 self._leases.unclaimed.discard(result.granted.lease_id)
                 self._give_back(result.granted.lease_id, now_ns)
         elif self._table[number].kind is Kind.ACQUIRE:

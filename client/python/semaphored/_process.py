@@ -25,5 +25,6 @@ class OwnProcess:
             self._pid = os.getpid()
         elif self._pid != os.getpid():
             raise make_error(grpc.StatusCode.FAILED_PRECONDITION,
-                             "this client was used before the fork, and belongs to the parent; "
-                             "make another one in the child", "FORKED")
+                             "this client was used before the fork, and belongs to the parent; gRPC "
+                             "does not survive a fork: use it only after, or start a new program",
+                             "FORKED")

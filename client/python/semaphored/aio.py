@@ -158,8 +158,9 @@ class Client(ClientBase):
                           wait=wait, priority=priority, holder=holder,
                           on_queued=_in_loop(loop, on_queued), on_lost=_in_loop(loop, on_lost),
                           on_recall=_in_loop(loop, on_recall))
-        pending: PendingAcquire = self._begin(call)
+        pending = PendingAcquire(self._driver, call)
         try:
+            pending.begin()
             acquired = await asyncio.wrap_future(pending.future)
         except asyncio.CancelledError:
             pending.abandon()

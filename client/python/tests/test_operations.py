@@ -39,6 +39,14 @@ class Operations(unittest.TestCase):
         world.advance(0)
         self.assertIsNone(world.machine.start_connecting(world.now_ns))
 
+    def test_a_grant_that_is_told_twice_is_not_given_back(self):
+        world = World()
+        held = world.holding()
+        world.granted(1, "L1")
+        self.assertFalse(world.next().commands)
+        self.assertEqual(world.release(held), [])
+        world.released(world.next().commands[0].sequence)
+
     def test_errors_of_the_daemon_come_through_with_their_class(self):
         world = World()
         world.holding()
