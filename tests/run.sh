@@ -11,7 +11,8 @@ Usage: tests/run.sh [--quick] [--preset NAME] [--only LABEL[,LABEL...]] [--no-in
   --quick        fewer seeds, and without the tests that are marked slow
   --preset NAME  release (first choice), dev, asan-ubsan or tsan
   --only LABELS  only tests with one of these labels:
-                 unit, contract, simulation, fuzz, service, e2e, install, hygiene, engine
+                 unit, contract, simulation, fuzz, service, e2e, python, install, hygiene,
+                 engine
   --no-install   do not look for missing packages
   --seeds N      seeds of the simulation (10000; with --quick 500)
 
@@ -48,7 +49,7 @@ fi
 # What must have at least one test in this preset. The sanitizer presets build nothing that speaks gRPC.
 case "$preset" in
   asan-ubsan | tsan) required=(unit contract simulation fuzz) ;;
-  *) required=(hygiene unit contract simulation fuzz service e2e install) ;;
+  *) required=(hygiene unit contract simulation fuzz service e2e python install) ;;
 esac
 if [ -n "$only" ]; then IFS=, read -r -a required <<<"$only"; fi
 
