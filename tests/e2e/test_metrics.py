@@ -23,6 +23,7 @@ def with_metrics(**settings):
 
 
 class Figures(unittest.TestCase):
+    maxDiff = None
 
     def setUp(self):
         self.daemon = self.enterContext(with_metrics())
@@ -121,8 +122,9 @@ class Figures(unittest.TestCase):
         session.opened()
         session.command(1, acquire=pb.SessionAcquire(semaphore="s", limit=5, permits=4))
         self.assertTrue(session.result(1).HasField("granted"))
-        hold = Reader(self.client.stub.Hold(
-            pb.HoldRequest(acquire=self.client.acquire_request("h", limit=1))))
+        other = self.daemon.client()
+        hold = Reader(other.stub.Hold(
+            pb.HoldRequest(acquire=other.acquire_request("h", limit=1))))
         hold.until(lambda m: m.HasField("granted"), "granted")
         for _ in range(3):
             self.client.stub.Enqueue(pb.EnqueueRequest(semaphore="t", limit=1, payload=b"x"),
@@ -178,7 +180,7 @@ class Figures(unittest.TestCase):
         documented = {}
         with open(os.path.join(ROOT, "docs", "metrics.md"), encoding="utf-8") as text:
             for line in text:
-                row = re.match(r"\| `([a-z_]+)` \| (\w+) \| ([^|]*) \|", line)
+                row = re.match(r"\| `([a-z_]+)` \| (\w+) \|([^|]*)\|", line)
                 if row:
                     documented[row.group(1)] = (row.group(2),
                                                 set(re.findall(r"`(\w+)`", row.group(3))))

@@ -57,7 +57,7 @@ class Traces(unittest.TestCase):
             self.line(daemon, "administered: revoke", spans["revoke"])
             # The lease's end belongs to the call that asked for the lease.
             lost = self.line(daemon, "lost", spans["acquire"])
-            self.assertEqual(lost["level"], "warn")
+            self.assertEqual(lost["level"], "warning")
             self.assertIn("revoked", lost["message"])
             self.assertNotIn(lease.lease_id.rsplit("/", 1)[-1], daemon.log())
 
