@@ -61,7 +61,8 @@ absl::Status CheckMetricsListen(const std::string& listen) {
   if (listen.empty()) return absl::OkStatus();
   const absl::StatusOr<ListenAddress> address = ParseListenAddress(listen);
   // A name would have to be looked up, and could be another address tomorrow.
-  if (address.ok() && (address->loopback || IsNumericHost(address->host))) return absl::OkStatus();
+  if (address.ok() && (address->host == "localhost" || IsNumericHost(address->host)))
+    return absl::OkStatus();
   return absl::InvalidArgumentError(
       fmt::format("metrics_listen: \"{}\" must be HOST:PORT or [HOST]:PORT with an address in "
                   "numbers, such as 127.0.0.1:7421",

@@ -1,5 +1,4 @@
 // What is counted of claims, and the list of the engine's semaphores that goes with it.
-#include <algorithm>
 #include <utility>
 
 #include "server/core/sessions_impl.h"
@@ -32,8 +31,11 @@ void SessionsImpl::Figures(SessionsFigures* out) {
   metrics_.Snapshot(out);
   out->sessions = sessions_.size();
   out->sessions_open = by_listener_.size();
-  out->workers = static_cast<size_t>(std::ranges::count_if(
-      sessions_, [](const auto& entry) { return entry.second->worker != nullptr; }));
+  // It may name some that have ended.
+  for (const Id& id : workers_) {
+    const SessionRecord* record = FindSession(id);
+    out->workers += record != nullptr && record->worker != nullptr ? 1 : 0;
+  }
 }
 
 void SessionsImpl::RefreshFigures(absl::AnyInvocable<void()> done) {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import queue
 import secrets
 import unittest
 
@@ -56,7 +57,7 @@ class Traces(unittest.TestCase):
             self.line(daemon, "administered: revoke", spans["revoke"])
             # The lease's end belongs to the call that asked for the lease.
             lost = self.line(daemon, "lost", spans["acquire"])
-            self.assertEqual(lost["level"], "warn")
+            self.assertEqual(lost["level"], "warning")
             self.assertIn("revoked", lost["message"])
             self.assertNotIn(lease.lease_id.rsplit("/", 1)[-1], daemon.log())
 
@@ -65,13 +66,16 @@ class Traces(unittest.TestCase):
             client = daemon.client()
             client.stub.Enqueue(pb.EnqueueRequest(semaphore="deploy", limit=1, payload=b"x"),
                                 metadata=traced("00000000000000aa"), timeout=BOUND_S)
-            work = client.stub.Work(iter([pb.WorkRequest(open=pb.OpenWork(
-                client_id="w", semaphores=["deploy"], tickets_max=1))]))
+            requests = queue.Queue()
+            requests.put(pb.WorkRequest(open=pb.OpenWork(
+                client_id="w", semaphores=["deploy"], tickets_max=1)))
+            work = client.stub.Work(iter(requests.get, None), timeout=BOUND_S)
             for message in work:
                 if message.assignments:
                     self.assertIn("00000000000000aa", message.assignments[0].traceparent)
                     break
             self.line(daemon, "granted: semaphore 'deploy'", "00000000000000aa")
+            requests.put(None)
             work.cancel()
 
             metadata = traced("00000000000000bb")
