@@ -59,7 +59,7 @@ struct Config {
   uint32_t connections_max = 100'000;
   uint32_t connection_calls_max = 100'000;  // Calls and streams on one connection.
   int64_t handshake_timeout_ms = 10'000;
-  uint64_t connections_bytes_max = uint64_t{4} << 30;
+  uint64_t connections_bytes_max = 1 << 30;
   uint64_t stream_bytes_max = 128 << 20;   // That wait for the reader of one stream.
   uint64_t answers_bytes_max = 256 << 20;  // Of long answers that are not read yet.
 

@@ -31,6 +31,8 @@ namespace {
 constexpr int kBacklog = 4096;
 // Descriptors for the engine, the log, and whatever else is not a client's connection.
 constexpr size_t kOtherDescriptors = 256;
+// Of these, how many may be opened later than the sockets without taking a connection's place.
+constexpr size_t kDescriptorsSlack = 16;
 // When accept() fails for want of descriptors or memory, it is tried again after this.
 constexpr int kPauseMs = 100;
 constexpr std::chrono::seconds kWarnPause(10);
@@ -118,8 +120,10 @@ Listener::Listener(const Clock* clock, const ListenerOptions& options)
   const size_t allowed = DescriptorsFor(options.connections_max + kOtherDescriptors);
   // However few they are, some are kept for the engine.
   const size_t others = std::min(kOtherDescriptors, allowed / 2);
-  connections_max_ = allowed - others;
-  descriptors_max_ = static_cast<int>(connections_max_ + others / 2);
+  connections_max_ = std::min(options.connections_max, allowed - others);
+  // What is open now, and a few more. The kernel gives the lowest numbers that are free.
+  descriptors_max_ = static_cast<int>(connections_max_ +
+                                      std::min<size_t>(stop_event_ + kDescriptorsSlack, others));
 }
 
 Listener::~Listener() {

@@ -20,8 +20,8 @@ namespace semaphored {
 struct ListenerOptions {
   std::string listen;  // HOST:PORT, [HOST]:PORT or unix:PATH. Port 0: any free one.
   // Beyond it a new connection is closed at once. Measured by the number of the connection's
-  // descriptor, of which the kernel gives the lowest that is free: so there may be a few dozen
-  // less of them, as many as the daemon has files and connections to its engine.
+  // descriptor, of which the kernel gives the lowest that is free: so there may be a few more, or
+  // less if the process opens many files.
   size_t connections_max = 100'000;
   // What was sent and not acknowledged for so long ends the connection.
   int64_t unacknowledged_max_ms = 5'000;

@@ -38,7 +38,7 @@ struct ServerOptions {
   int64_t handshake_timeout_ms = 10'000;
   // What gRPC keeps of connections and calls, messages half received among them. Near it, gRPC
   // takes in more slowly and cuts off calls.
-  uint64_t connections_bytes_max = uint64_t{4} << 30;
+  uint64_t connections_bytes_max = 1 << 30;
   ServiceLimits limits;
 };
 

@@ -100,7 +100,7 @@ void ServerStreamCall::OnWritten(bool ok) {
 
 // The client lets its last messages lie: it will not read the status either.
 void ServerStreamCall::OnUnread() {
-  if (writing_) context_->TryCancel();
+  if (writing_) CutOff(&*context_, status_);
 }
 
 void ServerStreamCall::OnFinished(bool /*ok*/) {

@@ -96,7 +96,7 @@ void SessionCall::OnFinished(bool /*ok*/) {
 
 // The client lets its last messages lie: it will not read the status either.
 void SessionCall::OnUnread() {
-  if (writing_) context_->TryCancel();
+  if (writing_) CutOff(&*context_, status_);
 }
 
 void SessionCall::End(grpc::Status status) {

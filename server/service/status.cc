@@ -1,5 +1,7 @@
 #include "server/service/status.h"
 
+#include <grpc/grpc.h>
+
 #include <string>
 
 #include "proto/google/rpc/error_details.pb.h"
@@ -42,6 +44,17 @@ grpc::Status ToStatus(const Refusal& refusal, std::string_view adapter) {
   status.add_details()->PackFrom(info);
   return grpc::Status(static_cast<grpc::StatusCode>(refusal.code), message,
                       status.SerializeAsString());
+}
+
+void CutOff(grpc::ServerContext* context, const grpc::Status& status) {
+  const bool known = !status.ok();
+  const std::string message =
+      known ? status.error_message() : "the client has not read what was sent last, and is cut off";
+  grpc_call_cancel_with_status(
+      context->c_call(),
+      static_cast<grpc_status_code>(known ? status.error_code()
+                                          : grpc::StatusCode::RESOURCE_EXHAUSTED),
+      message.c_str(), nullptr);
 }
 
 void ToProto(const Refusal& refusal, semaphore::v1::SessionError* error) {

@@ -1,6 +1,7 @@
 // Refusals on the wire.
 #pragma once
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
 
 #include <cstddef>
@@ -14,6 +15,11 @@ namespace semaphored {
 // The gRPC status, with a google.rpc.ErrorInfo in its details: domain "semaphored", the reason's
 // name, and in its metadata "semaphore", "adapter" and "advice" where they are not empty.
 grpc::Status ToStatus(const Refusal& refusal, std::string_view adapter);
+
+// Ends a call whose client does not take what was sent: a status that waits behind that would never
+// leave. What has not left is lost; the client sees the code and message of `status`, or
+// RESOURCE_EXHAUSTED if that is OK.
+void CutOff(grpc::ServerContext* context, const grpc::Status& status);
 
 // The same within a session.
 void ToProto(const Refusal& refusal, semaphore::v1::SessionError* error);

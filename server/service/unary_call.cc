@@ -74,7 +74,7 @@ void UnaryCall::ReplyBytes(const grpc::ByteBuffer& bytes) {
   Send(bytes, grpc::Status::OK);
 }
 
-void UnaryCall::OnUnread() { context_->TryCancel(); }
+void UnaryCall::OnUnread() { CutOff(&*context_, grpc::Status::OK); }
 
 void UnaryCall::Refuse(const Refusal& refusal) {
   LogRefusal(method_, refusal, *context_);

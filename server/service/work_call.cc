@@ -91,7 +91,7 @@ void WorkCall::OnFinished(bool /*ok*/) {
 
 // The client lets its last messages lie: it will not read the status either.
 void WorkCall::OnUnread() {
-  if (writing_) context_->TryCancel();
+  if (writing_) CutOff(&*context_, status_);
 }
 
 void WorkCall::End(grpc::Status status) {
