@@ -16,7 +16,7 @@ absl::StatusOr<Outcome> WithoutBusy(Outcome outcome) {
 LaneCore::LaneCore(std::unique_ptr<Adapter> adapter, const Clock* clock, LaneOptions options)
     : adapter_(std::move(adapter)), clock_(clock), options_(options) {
   progress_ = clock_->Now().time_since_epoch().count();
-  fresh_ = progress_.load();
+  fresh_ = turned_ = progress_.load();
 }
 
 void LaneCore::RunOnce(std::vector<Job> jobs, SteadyTime wait_until, LaneResults* results) {
@@ -53,8 +53,9 @@ void LaneCore::Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads
   for (Job& job : jobs) batch.push_back({next_number_++, std::move(job.command)});
   const SteadyTime begun = clock_->Now();
   absl::StatusOr<StepResult> step = adapter_->Step(batch, deadline);
+  turned_ = clock_->Now().time_since_epoch().count();
   if (step.ok()) {
-    progress_ = clock_->Now().time_since_epoch().count();
+    progress_ = turned_.load();
     const bool settled = unknown_.empty();  // Else this Step has read nothing.
     Absorb(*std::move(step), &jobs, results);
     if (unknown_.empty()) backoff_ = Milliseconds(0);

@@ -23,6 +23,9 @@ struct LoggingOptions {
 // threads.
 absl::Status InitLogging(const LoggingOptions& options);
 
+// For all loggers, from now on. INVALID_ARGUMENT for an unknown level. Any thread.
+absl::Status SetLogLevel(const std::string& level);
+
 // `text` with the passwords of the URLs in it as ***: "amqp://joe:***@host", "…?password=***&…".
 std::string MaskSecrets(std::string_view text);
 
