@@ -19,6 +19,7 @@
 #include "adapters/ledger/postgres/url.h"
 #include "adapters/ledger/sqlite/database.h"
 #include "adapters/ledger/sqlite/node_table.h"
+#include "adapters/ledger/sqlite/restore.h"
 #include "adapters/ledger/sqlite/schema.h"
 #include "adapters/ledger/sqlite/store.h"
 #include "adapters/rabbitmq/engine.h"
@@ -218,6 +219,23 @@ absl::StatusOr<std::string> MakeEngineSchema(
   if (!scheme.ok()) return scheme.status();
   if (scheme->make == nullptr) return NothingToMake(*scheme);
   return scheme->make(url, progress);
+}
+
+absl::StatusOr<std::string> RestoreEngine(const std::string& url, const RestoreRequest& request) {
+  const absl::StatusOr<Scheme> scheme = SchemeOf(url);
+  if (!scheme.ok()) return scheme.status();
+  if (scheme->name != "sqlite") {
+    return absl::UnimplementedError(
+        absl::StrCat(scheme->name, ": only the embedded store is restored so"));
+  }
+  absl::StatusOr<SqliteUrl> parsed = ReadSqliteUrl(url);
+  if (!parsed.ok()) return parsed.status();
+  if (parsed->database.path.empty()) return BadUrl(url, "a store in memory cannot be restored");
+  const absl::StatusOr<sqlite::Restored> restored =
+      sqlite::Restore({parsed->database.path, request.from, request.epoch, request.wait});
+  if (!restored.ok()) return restored.status();
+  return absl::StrCat("restored: the store's epoch is ", restored->epoch,
+                      restored->aside.empty() ? "" : "; what stood there is now ", restored->aside);
 }
 
 std::vector<std::string> EngineSchemes() {

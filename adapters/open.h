@@ -19,6 +19,7 @@
 //                                           rabbitmq/url.h
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -59,6 +60,17 @@ absl::StatusOr<std::string> EngineSchema(const std::string& url);
 // minutes at most.
 absl::StatusOr<std::string> MakeEngineSchema(
     const std::string& url, const std::function<void(const std::string& line)>& progress);
+
+struct RestoreRequest {
+  std::string from;            // The back-up's file.
+  int64_t epoch = 0;           // 0: found out. See ledger/sqlite/restore.h.
+  std::function<void()> wait;  // Returns when the longest TTL has passed.
+};
+
+// Puts a back-up in the place of the store that `url` names, which no daemon uses. What to tell
+// people in the end. UNIMPLEMENTED: the engine keeps its back-ups itself. Other errors as
+// ledger/sqlite/restore.h has them. Blocks.
+absl::StatusOr<std::string> RestoreEngine(const std::string& url, const RestoreRequest& request);
 
 // The schemes that OpenEngine knows.
 std::vector<std::string> EngineSchemes();

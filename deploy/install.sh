@@ -31,7 +31,7 @@ test_packages=(
   clang clang-format debootstrap docker-compose e2fsprogs openssl iproute2 libclang-rt-14-dev llvm-14 mount
   openjdk-17-jre-headless pgbouncer
   postgresql-15 postgresql-client-15 procps prometheus psmisc python3 python3-grpcio python3-protobuf
-  python3-pika python3-psycopg2 python3-yaml rabbitmq-server sqlite3 util-linux
+  python3-pika python3-psycopg2 python3-yaml rabbitmq-server sqlite3 strace systemd util-linux
 )
 demo_packages=(curl python3)
 tidy_packages=(clang-tidy)

@@ -4,15 +4,10 @@
 // declared it dead); 2 the configuration is wrong; 3 the store could not be opened; 4 the address
 // could not be listened on; 130 and 143 a second SIGINT or SIGTERM.
 #include <grpc/support/log.h>
-#include <poll.h>
 #include <spdlog/spdlog.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -28,26 +23,24 @@
 #include "server/core/config.h"
 #include "server/core/logging.h"
 #include "server/core/membership.h"
+#include "server/core/reload.h"
+#include "server/core/restore_command.h"
 #include "server/core/schema_command.h"
+#include "server/core/service_manager.h"
 #include "server/core/sessions.h"
+#include "server/core/signals.h"
 #include "server/core/version.h"
 #include "server/metrics/exporter.h"
 #include "server/service/gatherer.h"
 #include "server/service/health_command.h"
 #include "server/service/host.h"
+#include "server/service/pulse.h"
 #include "server/service/server.h"
 
 namespace semaphored {
 namespace {
 
-enum ExitCode {
-  kClean = 0,
-  kCannotGoOn = 1,
-  kBadConfig = 2,
-  kBadStore = 3,
-  kCannotListen = 4,
-  kSignalBase = 128
-};
+enum ExitCode { kClean = 0, kCannotGoOn = 1, kBadConfig = 2, kBadStore = 3, kCannotListen = 4 };
 
 // A message of a status, as a line of the log: "UNAVAILABLE: …" would tell people nothing.
 std::string Text(const absl::Status& status) {
@@ -62,55 +55,10 @@ void LogGrpc(gpr_log_func_args* line) {
     spdlog::warn("grpc: {}", MaskSecrets(line->message));
 }
 
-// Why the daemon is to stop: a signal, or an end that it did not choose. Any thread may ask for the
-// latter. Lives until the process ends.
-class StopRequests {
- public:
-  // Blocks the signals for this thread and those that it starts.
-  StopRequests() : fatal_event_(eventfd(0, EFD_CLOEXEC)) {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-    signals_ = signalfd(-1, &signals, SFD_CLOEXEC);
-    std::signal(SIGPIPE, SIG_IGN);
-  }
-
-  void AskFatal(const absl::Status& why) {
-    spdlog::critical("cannot go on: {}", Text(why));
-    const uint64_t one = 1;
-    if (write(fatal_event_, &one, sizeof one) < 0) std::abort();
-  }
-
-  // The signal, or 0 for a fatal end.
-  int Wait() {
-    pollfd files[] = {{signals_, POLLIN, 0}, {fatal_event_, POLLIN, 0}};
-    while (poll(files, 2, -1) < 0) {
-    }
-    return (files[1].revents & POLLIN) != 0 ? 0 : ReadSignal();
-  }
-
-  // From now on another signal ends the process at once.
-  void EndAtNextSignal() {
-    std::thread([this] {
-      const int signal = ReadSignal();
-      spdlog::warn("a second {}: ending at once", sigdescr_np(signal));
-      _exit(kSignalBase + signal);
-    }).detach();
-  }
-
- private:
-  int ReadSignal() {
-    signalfd_siginfo info{};
-    while (read(signals_, &info, sizeof info) != sizeof info) {
-    }
-    return static_cast<int>(info.ssi_signo);
-  }
-
-  int signals_ = -1;
-  int fatal_event_ = -1;
-};
+void AskFatal(Signals* signals, const absl::Status& why) {
+  spdlog::critical("cannot go on: {}", Text(why));
+  signals->AskFatal();
+}
 
 ServerOptions ServerOptionsOf(const Config& config) {
   ServerOptions options;
@@ -162,14 +110,14 @@ ledger::LedgerOptions LedgerOptionsOf(const Config& config, NodeRef self, const 
 }
 
 Host::Options HostOptionsOf(const Config& config, const Engine& engine,
-                            const Membership* membership, StopRequests* stop) {
+                            const Membership* membership, Signals* signals) {
   Host::Options options;
   options.guarantees = engine.guarantees();
   options.vouch_until = [membership] { return membership->vouch_until(); };
   options.lane_vouch = Milliseconds(config.node_ttl_ms - config.node_ttl_ms / 10);
   if (const int64_t most_ms = engine.guarantees().vouch_max_ms; most_ms > 0)
     options.lane_vouch = std::min(options.lane_vouch, Milliseconds(most_ms));
-  options.on_fatal = [stop](const absl::Status& why) { stop->AskFatal(why); };
+  options.on_fatal = [signals](const absl::Status& why) { AskFatal(signals, why); };
   options.lane.batch_max = config.batch_max;
   options.lane.engine_timeout = Milliseconds(config.engine_timeout_ms);
   return options;
@@ -217,23 +165,91 @@ absl::Status TakeOver(Reactor* reactor, Sessions* sessions, std::chrono::millise
   return ready.get();
 }
 
+// What the running daemon is told by SIGHUP.
+struct Reloads {
+  const ConfigSources& sources;  // Those of the start.
+  Config config;                 // In force.
+  Server* server;
+  ServiceManager* manager;
+};
+
+// The configuration is read again; what is reloadable of it is put in force, all of it or nothing.
+void Reload(Reloads* reloads) {
+  std::vector<SettingChange> changes;
+  absl::StatusOr<Config> read = ReadAgain(reloads->sources, reloads->config, &changes);
+  if (!read.ok()) {
+    spdlog::error("SIGHUP: all settings stay as they were: {}", Text(read.status()));
+    return;
+  }
+  const auto tell = [&changes] {
+    for (const SettingChange& change : changes) {
+      if (change.reloadable) {
+        spdlog::info("SIGHUP: {}: {} -> {}", change.key, change.from, change.to);
+      } else {
+        spdlog::warn("SIGHUP: {}: {} -> {} needs a restart; {} stays in force", change.key,
+                     change.from, change.to, change.from);
+      }
+    }
+    spdlog::info("SIGHUP: the configuration was read: {} setting(s) differ", changes.size());
+  };
+  // At the more talkative of the two levels: "log_level: info -> error" should be seen. (The level
+  // was checked with the configuration.)
+  if (!spdlog::should_log(spdlog::level::info)) (void)SetLogLevel(read->log_level);
+  tell();
+  (void)SetLogLevel(read->log_level);
+  reloads->server->SetLimits(ServerOptionsOf(*read).limits);
+  reloads->config = *std::move(read);
+  // Files that settings name (certificates, tokens, rules) are read again here: each all or
+  // nothing.
+}
+
+// Serves until it is time to stop. The exit code.
+int WaitForEnd(Signals* signals, Pulse* pulse, Reloads* reloads, const std::string& serving) {
+  ServiceManager* manager = reloads->manager;
+  manager->Ready(serving);
+  while (true) {
+    const Signals::Event event = signals->Wait(manager->alive_interval());
+    switch (event.kind) {
+      case Signals::Event::Kind::kStop:
+      case Signals::Event::Kind::kFatal: {
+        const bool fatal = event.kind == Signals::Event::Kind::kFatal;
+        const std::string why = fatal ? "cannot go on" : sigdescr_np(event.signal);
+        spdlog::info("stopping: {}", why);
+        manager->Stopping("stopping: " + why);
+        return fatal ? kCannotGoOn : kClean;
+      }
+      case Signals::Event::Kind::kReload:
+        manager->Reloading();
+        Reload(reloads);
+        manager->Ready(serving);
+        break;
+      case Signals::Event::Kind::kTimeout:
+        break;
+    }
+    if (manager->alive_interval() && pulse->Beats()) manager->Alive();
+  }
+}
+
 // Set when leases are vouched for, for the first time.
 using FirstTouch = std::promise<void>;
 
 MembershipThread::Callbacks MembershipCallbacks(Reactor* reactor, Sessions* sessions,
-                                                Membership* membership, StopRequests* stop,
+                                                Membership* membership, Signals* signals,
+                                                ServiceManager* manager,
                                                 std::shared_ptr<FirstTouch> first_touch) {
   MembershipThread::Callbacks callbacks;
-  callbacks.on_fatal = [stop](const absl::Status& why) { stop->AskFatal(why); };
+  callbacks.on_fatal = [signals](const absl::Status& why) { AskFatal(signals, why); };
   callbacks.on_heartbeat_failed = [](const absl::Status& why) {
     spdlog::warn("no heartbeat reached the engine: {}", Text(why));
   };
-  callbacks.on_vouch_change = [reactor, sessions, first_touch](bool vouched) mutable {
+  callbacks.on_vouch_change = [reactor, sessions, manager, first_touch](bool vouched) mutable {
     if (vouched) {
       if (first_touch) std::exchange(first_touch, nullptr)->set_value();
       spdlog::info("in touch with the engine: leases are vouched for");
+      manager->Status("in touch with the engine");
     } else {
       spdlog::error("out of touch with the engine: nothing is vouched for");
+      manager->Status("out of touch with the engine: nothing is vouched for");
     }
     reactor->Post([sessions] { sessions->OnVouchChange(); });
   };
@@ -260,8 +276,9 @@ absl::StatusOr<std::unique_ptr<Exporter>> StartMetrics(const Config& config, con
   return exporter;
 }
 
-int Serve(const Config& config, StopRequests* stop) {
+int Serve(const ConfigSources& sources, const Config& config, Signals* signals) {
   const Clock& clock = SystemClock();
+  ServiceManager manager(ServiceManager::FromEnvironment());
   absl::StatusOr<std::unique_ptr<Engine>> engine = OpenEngine(config.store);
   if (!engine.ok()) {
     spdlog::critical("cannot open the store: {}", Text(engine.status()));
@@ -280,7 +297,7 @@ int Serve(const Config& config, StopRequests* stop) {
   membership_options.exclusive = (*engine)->guarantees().exclusive;
   Membership membership(&(*engine)->nodes(), *self, &clock, membership_options,
                         [&lanes](SteadyTime since) { return lanes->progress_at() > since; });
-  Host host(server.reactor(), HostOptionsOf(config, **engine, &membership, stop));
+  Host host(server.reactor(), HostOptionsOf(config, **engine, &membership, signals));
   lanes = &host;
   if (absl::Status status = OpenLanes(config, *self, clock, engine->get(), &host); !status.ok()) {
     spdlog::critical("cannot open the store: {}", Text(status));
@@ -295,12 +312,13 @@ int Serve(const Config& config, StopRequests* stop) {
   auto metrics = StartMetrics(config, clock, gatherer);
 
   int code = kClean;
+  Milliseconds grace(config.shutdown_grace_ms);
   {
     auto first_touch = std::make_shared<FirstTouch>();
     std::future<void> touched = first_touch->get_future();
     MembershipThread thread(&membership, &clock,
-                            MembershipCallbacks(server.reactor(), sessions.get(), &membership, stop,
-                                                std::move(first_touch)));
+                            MembershipCallbacks(server.reactor(), sessions.get(), &membership,
+                                                signals, &manager, std::move(first_touch)));
     absl::Status ready =
         TakeOver(server.reactor(), sessions.get(), Milliseconds(config.engine_timeout_ms) * 2);
     // Whoever is told that we serve should not be refused because the first heartbeat is still on
@@ -320,15 +338,16 @@ int Serve(const Config& config, StopRequests* stop) {
                    config.node_id, MaskSecrets(config.store));
       std::printf("serving on %s\n", server.address().c_str());
       std::fflush(stdout);
-      const int signal = stop->Wait();
-      if (signal == 0) code = kCannotGoOn;
-      spdlog::info("stopping: {}", signal == 0 ? "cannot go on" : sigdescr_np(signal));
-      stop->EndAtNextSignal();
+      Pulse pulse(server.reactor(), &host, Milliseconds(config.engine_timeout_ms) * 2);
+      Reloads reloads{sources, config, &server, &manager};
+      code = WaitForEnd(signals, &pulse, &reloads, "serving on " + server.address());
+      grace = Milliseconds(reloads.config.shutdown_grace_ms);
+      signals->EndAtNextSignal();
     }
   }
   // While the reactor still answers it.
   metrics = nullptr;
-  server.Stop(Milliseconds(config.shutdown_grace_ms));
+  server.Stop(grace);
   host.StopLanes();
   spdlog::info("stopped");
   return code;
@@ -357,6 +376,20 @@ int Schema(int argc, char** argv) {
   return RunSchema(command);
 }
 
+int Restore(int argc, char** argv) {
+  RestoreCommand command;
+  command.arguments.assign(argv + 2, argv + argc);
+  // Before there is any other thread. NOLINTNEXTLINE(concurrency-mt-unsafe)
+  if (const char* store = std::getenv("SEMAPHORED_STORE"); store != nullptr) command.store = store;
+  command.pause = [](Milliseconds time) {
+    const SteadyTime until = SystemClock().Now() + time;
+    while (SystemClock().Now() < until) std::this_thread::sleep_for(Milliseconds(100));
+  };
+  command.out = [](const std::string& text) { std::fputs(text.c_str(), stdout); };
+  command.error = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
+  return RunRestore(command);
+}
+
 int Health(int argc, char** argv) {
   HealthCommand command;
   command.sources = ProcessSources(argc - 1, argv + 1);
@@ -368,8 +401,10 @@ int Health(int argc, char** argv) {
 
 int Main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "schema") return Schema(argc, argv);
+  if (argc > 1 && std::string_view(argv[1]) == "restore") return Restore(argc, argv);
   if (argc > 1 && std::string_view(argv[1]) == "health") return Health(argc, argv);
-  absl::StatusOr<ParsedConfig> parsed = ParseConfig(ProcessSources(argc, argv));
+  const ConfigSources sources = ProcessSources(argc, argv);
+  absl::StatusOr<ParsedConfig> parsed = ParseConfig(sources);
   if (!parsed.ok()) {
     std::fprintf(stderr, "semaphored: %s\n", Text(parsed.status()).c_str());
     return kBadConfig;
@@ -390,8 +425,8 @@ int Main(int argc, char** argv) {
   // daemon's time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   for (const std::string& warning : parsed->warnings) spdlog::warn("{}", warning);
-  static StopRequests stop;
-  return Serve(config, &stop);
+  static Signals signals;
+  return Serve(sources, config, &signals);
 }
 
 }  // namespace

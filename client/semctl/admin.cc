@@ -266,9 +266,14 @@ void AddDestroy(CLI::App& app, Context& context) {
 }  // namespace
 
 absl::StatusOr<Response> Administer(const Context& context, Request request, milliseconds wait) {
+  UnaryCaller caller = context.MakeCaller();
+  return Administer(&caller, std::move(request), wait);
+}
+
+absl::StatusOr<Response> Administer(UnaryCaller* caller, Request request, milliseconds wait) {
   *request.mutable_request_id() = NewRequestId();
   Response response;
-  const absl::Status status = context.MakeCaller().Call(
+  const absl::Status status = caller->Call(
       [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
         return stub.Administer(call, request, &response);
       },

@@ -15,6 +15,11 @@ absl::StatusOr<v1::AdministerResponse> Administer(
     const Context& context, v1::AdministerRequest request,
     std::chrono::milliseconds wait = std::chrono::milliseconds(0));
 
+// The same over a connection that is kept for the next call.
+absl::StatusOr<v1::AdministerResponse> Administer(
+    UnaryCaller* caller, v1::AdministerRequest request,
+    std::chrono::milliseconds wait = std::chrono::milliseconds(0));
+
 }  // namespace semaphore::semctl
 
 #endif  // SEMAPHORED_CLIENT_SEMCTL_ADMIN_H_

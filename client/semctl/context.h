@@ -64,6 +64,7 @@ v1::RequestId NewRequestId();
 void AddRunCommand(CLI::App& app, Context& context);
 void AddLeaseCommands(CLI::App& app, Context& context);
 void AddAdminCommands(CLI::App& app, Context& context);
+void AddApplyCommands(CLI::App& app, Context& context);
 void AddQueryCommands(CLI::App& app, Context& context);
 void AddTicketCommands(CLI::App& app, Context& context);
 void AddWorkCommand(CLI::App& app, Context& context);

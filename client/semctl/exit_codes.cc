@@ -8,7 +8,8 @@ namespace semaphore::semctl {
 
 const char kExitCodesHelp[] = R"(Exit codes:
   0        done. run, work --once: the command's own code
-  1        the answer is no: verify says not held; drain or destroy --wait was not done in time
+  1        the answer is no: verify says not held; drain or destroy --wait was not done in time;
+           diff found a difference
   2        the command line is wrong
   120      full, and --no-wait was given
   121      the wait timed out

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -37,6 +38,16 @@ void ReapAll() {
 }
 
 }  // namespace
+
+void ReapOrphans(const std::vector<pid_t>& guardians) {
+  while (true) {
+    siginfo_t ended{};
+    if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) return;
+    // Soon it is reaped, and the rest with the next call.
+    if (std::find(guardians.begin(), guardians.end(), ended.si_pid) != guardians.end()) return;
+    waitpid(ended.si_pid, nullptr, WNOHANG);
+  }
+}
 
 absl::StatusOr<Guardian> Guardian::Fork(std::vector<std::string> command,
                                         std::chrono::milliseconds kill_after) {

@@ -61,6 +61,8 @@ class Guardian {
   // Closes the socket, which ends what still runs, and reaps the guardian.
   ~Guardian();
 
+  // 0 if it was found dead.
+  pid_t process() const { return guardian_; }
   // To be polled for input.
   int descriptor() const { return socket_; }
 
@@ -86,6 +88,11 @@ class Guardian {
   pid_t guardian_;
   pid_t group_ = 0;
 };
+
+// Reaps the processes that were left to us by their parents' end, but not `guardians`, which their
+// owners wait for. semctl may be the first process of a container, to which all orphans there come:
+// it calls this now and then. Does not block.
+void ReapOrphans(const std::vector<pid_t>& guardians);
 
 // What Guardian::Spawn executes. For main(), before anything else; nothing else calls it: nullopt
 // if the arguments are not Spawn's. Otherwise it does not return but for an error.

@@ -84,6 +84,7 @@ int main(int argc, char** argv) {
   semaphore::semctl::AddRunCommand(app, context);
   semaphore::semctl::AddLeaseCommands(app, context);
   semaphore::semctl::AddAdminCommands(app, context);
+  semaphore::semctl::AddApplyCommands(app, context);
   semaphore::semctl::AddQueryCommands(app, context);
   semaphore::semctl::AddWorkCommand(app, context);
   semaphore::semctl::AddTicketCommands(app, context);

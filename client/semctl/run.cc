@@ -287,6 +287,7 @@ void Run::Poll() {
                      {guardian_.descriptor(), POLLIN, 0},
                      {mailbox_.descriptor(), POLLIN, 0}};
   poll(polled, 3, PollTimeoutMs());
+  ReapOrphans({guardian_.process()});
   OnSignal();
   mailbox_.Deliver();
   while (!code_.has_value()) {

@@ -35,6 +35,7 @@ constexpr milliseconds kFeedMost(250);
 // With --exit-when-empty: nothing was to do for so long before it is asked whether anything is
 // left, and again after so long.
 constexpr milliseconds kIdle(500);
+constexpr milliseconds kReapEvery(1'000);
 constexpr milliseconds kReleaseTimeout(5'000);
 constexpr std::uint32_t kRows = 1000;
 
@@ -326,6 +327,8 @@ int Work::PollTimeoutMs() const {
   TimePoint due = std::min(machine_.NextDue(can_send), close_by_);
   if (!jobs_.empty()) due = std::min({due, now + kFeedMost, machine_.good_until()});
   if (options_.exit_when_empty && jobs_.empty()) due = std::min(due, now + kIdle);
+  // The first process of a container gets all its orphans.
+  if (getpid() == 1) due = std::min<TimePoint>(due, now + kReapEvery);
   if (due == kNever) return -1;
   const auto left = std::chrono::ceil<milliseconds>(due - now);
   return static_cast<int>(std::clamp<int64_t>(left.count(), 1, 60'000));
@@ -338,6 +341,9 @@ void Work::Poll() {
   OnSignal();
   mailbox_.Deliver();
   OnJobs();
+  std::vector<pid_t> guardians;
+  for (const auto& [lease_id, job] : jobs_) guardians.push_back(job.guardian());
+  ReapOrphans(guardians);
   MaybeEnd();
   RunStream();
 }

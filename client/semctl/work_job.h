@@ -27,6 +27,7 @@ class Job {
   const std::string& lease_id() const { return lease_id_; }
   // "NAME, ticket 0123abcd, attempt 2".
   const std::string& title() const { return title_; }
+  pid_t guardian() const { return guardian_.process(); }
   // To be polled for input.
   int descriptor() const { return guardian_.descriptor(); }
 

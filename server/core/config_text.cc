@@ -18,6 +18,7 @@ constexpr char kDescription[] =
 
 Usage: semaphored [--config FILE] [--store URL] [--listen ADDRESS] [SETTING...]
        semaphored schema --print [--store URL]
+       semaphored restore --from FILE --longest-ttl DURATION [--store URL]
        semaphored health [--address ADDRESS]
 
 Every setting below can stand in the file that --config names (ttl_min = "2s"), in the environment
@@ -42,6 +43,9 @@ Examples:
   semaphored --config /etc/semaphored.toml --print-config
   SEMAPHORED_LOG_FORMAT=json semaphored --config /etc/semaphored.toml
 
+SIGHUP reads file, environment and flags again and puts in force what has changed of the settings
+that are called reloadable; of the others it only says in the log that they need a restart. If
+anything is wrong with what was read, all stays as it was.
 SIGTERM or SIGINT ends the daemon: what is written is finished, the streams are told, and claims
 keep their places for the next start. A second one ends it at once.
 
@@ -65,7 +69,8 @@ std::string Wrap(std::string_view text, std::string_view indent) {
 }
 
 std::string ValueAndDefault(const Setting& setting) {
-  return fmt::format("Value: {}; default {}.", WhatIsRight(setting), TomlValue(setting, Config()));
+  return fmt::format("Value: {}; default {}.{}", WhatIsRight(setting), TomlValue(setting, Config()),
+                     setting.reloadable ? " Reloadable." : "");
 }
 
 // "--node-ttl VALUE"; a switch as one writes it to have the other than its default.

@@ -16,7 +16,7 @@ absl::StatusOr<Outcome> WithoutBusy(Outcome outcome) {
 LaneCore::LaneCore(std::unique_ptr<Adapter> adapter, const Clock* clock, LaneOptions options)
     : adapter_(std::move(adapter)), clock_(clock), options_(options) {
   progress_ = clock_->Now().time_since_epoch().count();
-  fresh_ = progress_.load();
+  fresh_ = turned_ = progress_.load();
 }
 
 void LaneCore::RunOnce(std::vector<Job> jobs, SteadyTime wait_until, LaneResults* results) {
@@ -55,6 +55,7 @@ void LaneCore::Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads
   absl::StatusOr<StepResult> step = adapter_->Step(batch, deadline);
   const SteadyTime ended = clock_->Now();
   Count(batch.size(), ended - begun, step.status());
+  turned_ = ended.time_since_epoch().count();
   if (step.ok()) {
     progress_ = ended.time_since_epoch().count();
     const bool settled = unknown_.empty();  // Else this Step has read nothing.

@@ -93,6 +93,8 @@ class LaneCore {
   bool unsettled() const { return !unknown_.empty(); }
   // The last time a Step succeeded. Any thread.
   SteadyTime progress_at() const { return SteadyTime(SteadyTime::duration(progress_.load())); }
+  // The last time a Step came back, whatever came of it. Any thread.
+  SteadyTime turned_at() const { return SteadyTime(SteadyTime::duration(turned_.load())); }
   // When the last Step began that succeeded and left nothing unknown: what others had done in the
   // engine a sweep interval before is known here. Any thread.
   SteadyTime fresh_at() const { return SteadyTime(SteadyTime::duration(fresh_.load())); }
@@ -121,6 +123,7 @@ class LaneCore {
   SteadyTime not_before_{};
   std::atomic<SteadyTime::rep> progress_{0};
   std::atomic<SteadyTime::rep> fresh_{0};
+  std::atomic<SteadyTime::rep> turned_{0};
   uint64_t jitter_ = 88172645463325252ull;
   LaneFigures figures_;
 };
@@ -137,6 +140,7 @@ class Lane {
   void Submit(Job job);
   void Submit(std::vector<Job> jobs);
   SteadyTime progress_at() const { return core_.progress_at(); }
+  SteadyTime turned_at() const { return core_.turned_at(); }
   // LaneCore::fresh_at of the last Step all of whose results have been looked at: else what it
   // found lost would be vouched for anew until that is heard of.
   SteadyTime fresh_at() const { return SteadyTime(SteadyTime::duration(told_.load())); }

@@ -179,6 +179,13 @@ std::string JsonLogLine(std::string_view time, std::string_view level, std::stri
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+absl::Status SetLogLevel(const std::string& level) {
+  const auto known = LevelOf(level);
+  if (!known) return absl::InvalidArgumentError("log_level: unknown level " + level);
+  spdlog::set_level(*known);
+  return absl::OkStatus();
+}
+
 absl::Status InitLogging(const LoggingOptions& options) {
   const auto level = LevelOf(options.level);
   if (!level) return absl::InvalidArgumentError("log_level: unknown level " + options.level);

@@ -36,6 +36,9 @@ bool Logs(LogLevel level);
 // Writes a line that belongs to `trace`, if that is present. Any thread.
 void LogTraced(LogLevel level, const TraceContext& trace, std::string_view message);
 
+// For all loggers, from now on. INVALID_ARGUMENT for an unknown level. Any thread.
+absl::Status SetLogLevel(const std::string& level);
+
 // `text` with the passwords of the URLs in it as ***: "amqp://joe:***@host", "…?password=***&…".
 std::string MaskSecrets(std::string_view text);
 

@@ -26,6 +26,8 @@ struct Setting {
   int64_t max;
   const char* choices;  // kChoice: "text, json". Else nullptr.
   const char* text;     // What it does, one sentence or two.
+  // SIGHUP puts a changed value in force; else that takes a restart (reload.h).
+  bool reloadable = false;
 };
 
 // In the order in which they are shown; those of a group stand together.

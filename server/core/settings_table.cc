@@ -11,6 +11,8 @@ constexpr int64_t kHour = 60 * kMinute;
 constexpr int64_t kDay = 24 * kHour;
 constexpr int64_t kMillion = 1'000'000;
 
+constexpr bool kReloadable = true;
+
 constexpr char kWhere[] = "What and where";
 constexpr char kLiveness[] = "Liveness";
 constexpr char kRequests[] = "Remembered requests";
@@ -53,13 +55,13 @@ std::vector<Setting> Liveness() {
        "Heartbeats come every third "
        "of it. The same for all daemons on one engine."},
       {kLiveness, "ttl_default", Kind::kDuration, FIELD(ttl_default_ms), 100, 7 * kDay, nullptr,
-       "TTL of a lease or session whose client names none."},
+       "TTL of a lease or session whose client names none.", kReloadable},
       {kLiveness, "ttl_min", Kind::kDuration, FIELD(ttl_min_ms), 100, kDay, nullptr,
-       "The shortest TTL that a client may ask for."},
+       "The shortest TTL that a client may ask for.", kReloadable},
       {kLiveness, "ttl_max", Kind::kDuration, FIELD(ttl_max_ms), kSecond, 7 * kDay, nullptr,
-       "The longest TTL that a client may ask for."},
+       "The longest TTL that a client may ask for.", kReloadable},
       {kLiveness, "wait_max", Kind::kDuration, FIELD(wait_max_ms), 0, 30 * kDay, nullptr,
-       "The longest wait that a client may ask for, unless it asks to wait for ever."},
+       "The longest wait that a client may ask for, unless it asks to wait for ever.", kReloadable},
       {kLiveness, "resume_grace", Kind::kDuration, FIELD(resume_grace_ms), 0, 5 * kMinute, nullptr,
        "The waiters of a session whose connection broke keep their places for so long, if it comes "
        "back."},
@@ -105,9 +107,9 @@ std::vector<Setting> SharedLimits() {
 std::vector<Setting> RequestLimits() {
   return {
       {kLimits, "limit_max", Kind::kCount, FIELD(limit_max), 1, 10 * kMillion, nullptr,
-       "The highest limit that a semaphore may have."},
+       "The highest limit that a semaphore may have.", kReloadable},
       {kLimits, "permits_per_request_max", Kind::kCount, FIELD(permits_per_request_max), 1,
-       10 * kMillion, nullptr, "Permits that one request may ask for."},
+       10 * kMillion, nullptr, "Permits that one request may ask for.", kReloadable},
       {kLimits, "name_bytes_max", Kind::kCount, FIELD(name_bytes_max), 1, 255, nullptr,
        "Length of a semaphore's name."},
       {kLimits, "holder_bytes_max", Kind::kCount, FIELD(holder_bytes_max), 1, 256, nullptr,
@@ -115,13 +117,15 @@ std::vector<Setting> RequestLimits() {
       {kLimits, "rows_max", Kind::kCount, FIELD(rows_max), 1, 100'000, nullptr,
        "Rows in one answer to list, history, describe and the lists of tickets."},
       {kLimits, "calls_max", Kind::kCount, FIELD(calls_max), 1, 10 * kMillion, nullptr,
-       "Calls of one answer (Acquire, Release, Administer …) at once; those that wait count."},
+       "Calls of one answer (Acquire, Release, Administer …) at once; those that wait count.",
+       kReloadable},
       {kLimits, "streams_max", Kind::kCount, FIELD(streams_max), 1, kMillion, nullptr,
-       "Streams (Hold, Session, Watch, Work) at once."},
+       "Streams (Hold, Session, Watch, Work) at once.", kReloadable},
       {kLimits, "watch_events_max", Kind::kCount, FIELD(watch_events_max), 1, kMillion, nullptr,
-       "Events that may wait for a reader of Watch before it is told that it is too slow."},
+       "Events that may wait for a reader of Watch before it is told that it is too slow.",
+       kReloadable},
       {kLimits, "commands_per_message_max", Kind::kCount, FIELD(commands_per_message_max), 1,
-       100'000, nullptr, "Commands in one message of a session."},
+       100'000, nullptr, "Commands in one message of a session.", kReloadable},
       {kLimits, "message_bytes_max", Kind::kCount, FIELD(message_bytes_max), 64 << 10, 256 << 20,
        nullptr, "Length of one message, in bytes."},
   };
@@ -165,7 +169,8 @@ std::vector<Setting> Tickets() {
        nullptr, "Length of a ticket's payload, in bytes."},
       {kTickets, "ticket_attempts_default", Kind::kCount, FIELD(ticket_attempts_default), 1, 1000,
        nullptr,
-       "Attempts after which a ticket that names no number of its own becomes a dead letter."},
+       "Attempts after which a ticket that names no number of its own becomes a dead letter.",
+       kReloadable},
       {kTickets, "work_sweep", Kind::kDuration, FIELD(work_sweep_ms), 100, 10 * kMinute, nullptr,
        "How often it is looked under the prefixes of workers for tickets that came through other "
        "daemons."},
@@ -208,9 +213,9 @@ std::vector<Setting> EngineAndProcess() {
        nullptr,
        "How often everything that is waited for is looked at again, in case a push was lost."},
       {kProcess, "shutdown_grace", Kind::kDuration, FIELD(shutdown_grace_ms), 0, 10 * kMinute,
-       nullptr, "After SIGTERM, how long what is under way may take to end."},
+       nullptr, "After SIGTERM, how long what is under way may take to end.", kReloadable},
       {kProcess, "log_level", Kind::kChoice, FIELD(log_level), 0, 0,
-       "trace, debug, info, warn, error, off", "What is logged."},
+       "trace, debug, info, warn, error, off", "What is logged.", kReloadable},
       {kProcess, "log_format", Kind::kChoice, FIELD(log_format), 0, 0, "text, json",
        "Lines for people, or one JSON object a line."},
       {kProcess, "log_file", Kind::kText, FIELD(log_file), 0, 4096, nullptr,

@@ -65,6 +65,12 @@ EngineFigures Host::engine_figures() const {
   return figures;
 }
 
+SteadyTime Host::turned_at() const {
+  SteadyTime oldest = SteadyTime::max();
+  for (const auto& lane : lanes_) oldest = std::min(oldest, lane->turned_at());
+  return oldest;
+}
+
 SteadyTime Host::vouch_until() const {
   SteadyTime until = options_.vouch_until();
   if (options_.guarantees.exclusive) return until;

@@ -46,6 +46,9 @@ class Host final : public SessionsHost {
 
   // The time of the last good Step of the lane that is furthest behind. Any thread.
   SteadyTime progress_at() const;
+  // The time at which the lane that is furthest behind came back from the engine, whatever came of
+  // it. Any thread.
+  SteadyTime turned_at() const;
 
   // Any thread, once the lanes have been added.
   EngineFigures engine_figures() const;

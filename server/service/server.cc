@@ -53,6 +53,10 @@ void Server::Run() {
   thread_ = std::thread([this] { reactor_->Run(); });
 }
 
+void Server::SetLimits(const ServiceLimits& limits) {
+  reactor_->Post([this, limits] { environment_.limits = limits; });
+}
+
 void Server::SetArguments(grpc::ServerBuilder* builder) const {
   builder->SetMaxReceiveMessageSize(options_.message_bytes_max);
   builder->SetResourceQuota(

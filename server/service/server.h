@@ -68,6 +68,10 @@ class Server {
   // HOST:PORT as it is, with the port that was chosen. After Listen().
   const std::string& address() const { return listener_->address(); }
 
+  // For requests from now on. Those under way, and connections, keep what they began with. Any
+  // thread, between Run() and Stop().
+  void SetLimits(const ServiceLimits& limits);
+
   // Health says NOT_SERVING, Sessions are told to shut down and so tell the streams; what is under
   // way is finished for at most `grace`, and cut off then. Returns when the reactor's thread has
   // ended: at most a little after `grace`.

@@ -1,0 +1,199 @@
+#include "adapters/ledger/sqlite/restore.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/ledger/sqlite/database.h"
+#include "adapters/ledger/sqlite/file_lock.h"
+#include "adapters/ledger/sqlite/schema.h"
+
+namespace semaphored::sqlite {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kEpochMax = 32'767;
+constexpr char kLog[] = "-wal";
+// What no SQLite opens: it stands in the store's place while files are exchanged.
+constexpr char kTombstone[] =
+    "A restore of this store was interrupted. Call `semaphored restore` again.\n";
+
+absl::Status FromCode(const std::string& doing, const std::error_code& code) {
+  const std::string text = absl::StrCat("sqlite: cannot ", doing, ": ", code.message());
+  if (code == std::errc::no_such_file_or_directory) return absl::NotFoundError(text);
+  if (code == std::errc::permission_denied) return absl::PermissionDeniedError(text);
+  return absl::UnavailableError(text);
+}
+
+// So that a change of the folder, or a file, outlives a power failure.
+absl::Status Sync(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool synced = file >= 0 && fsync(file) == 0;
+  const std::error_code code(errno, std::generic_category());
+  if (file >= 0) close(file);
+  return synced ? absl::OkStatus() : FromCode("sync " + path, code);
+}
+
+absl::Status SyncFolderOf(const std::string& path) {
+  return Sync(fs::path(path).parent_path().string());
+}
+
+absl::Status Rename(const std::string& from, const std::string& to) {
+  std::error_code code;
+  fs::rename(from, to, code);
+  if (code) return FromCode(absl::StrCat("move ", from, " to ", to), code);
+  return SyncFolderOf(to);
+}
+
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) return absl::UnavailableError("sqlite: cannot write " + path);
+  return Sync(path);
+}
+
+void RemoveAll(const std::string& path) {
+  std::error_code ignored;
+  for (const char* suffix : {"", kLog, "-shm", ".lock"}) fs::remove(path + suffix, ignored);
+}
+
+bool HasContent(const std::string& path) {
+  std::error_code ignored;
+  const auto size = fs::file_size(path, ignored);
+  return !ignored && size > 0;
+}
+
+absl::Status Copy(const std::string& from, const std::string& to) {
+  std::error_code code;
+  fs::copy_file(from, to, fs::copy_options::overwrite_existing, code);
+  return code ? FromCode(absl::StrCat("copy ", from, " to ", to), code) : absl::OkStatus();
+}
+
+// The highest epoch that is known of beside the back-up's. 0 if nothing can be read.
+int64_t KnownEpoch(const std::string& path) {
+  int64_t noted = 0;
+  std::ifstream(path + ".epoch") >> noted;
+  sqlite3* handle = nullptr;
+  sqlite3_stmt* query = nullptr;
+  // Only read, and with no look at its log's end: it may be damaged.
+  if (sqlite3_open_v2(path.c_str(), &handle, SQLITE_OPEN_READONLY, nullptr) == SQLITE_OK &&
+      sqlite3_prepare_v2(handle, "SELECT value FROM meta WHERE key = 'store_epoch'", -1, &query,
+                         nullptr) == SQLITE_OK &&
+      sqlite3_step(query) == SQLITE_ROW) {
+    noted = std::max<int64_t>(noted, sqlite3_column_int64(query, 0));
+  }
+  sqlite3_finalize(query);
+  sqlite3_close(handle);
+  return noted;
+}
+
+absl::StatusOr<int64_t> NewEpoch(int64_t asked, int64_t known) {
+  const int64_t epoch = asked != 0 ? asked : known + 1;
+  if (epoch > known && epoch <= kEpochMax) return epoch;
+  return absl::InvalidArgumentError(absl::StrCat("sqlite: the epoch must be from ", known + 1,
+                                                 " to ", kEpochMax, ", not ", epoch));
+}
+
+// The back-up as one file without a log, with its epoch raised, at `path`. The new epoch.
+absl::StatusOr<int64_t> Prepare(const RestoreOptions& options, const std::string& path,
+                                int64_t known) {
+  if (!HasContent(options.from))
+    return absl::NotFoundError(absl::StrCat("sqlite: ", options.from, " is not there, or empty"));
+  RemoveAll(path);
+  if (absl::Status status = Copy(options.from, path); !status.ok()) return status;
+  if (HasContent(options.from + kLog)) {
+    if (absl::Status status = Copy(options.from + kLog, path + kLog); !status.ok()) return status;
+  }
+  DatabaseOptions file;
+  file.path = path;
+  absl::StatusOr<std::unique_ptr<Database>> opened = Database::Open(file);
+  if (!opened.ok()) return opened.status();
+  Database& database = **opened;
+  if (absl::Status status = PrepareSchema(database); !status.ok()) return status;
+  const absl::StatusOr<int64_t> old =
+      database.QueryInt("SELECT value FROM meta WHERE key = 'store_epoch'");
+  if (!old.ok()) return old.status();
+  const absl::StatusOr<int64_t> epoch = NewEpoch(options.epoch, std::max(*old, known));
+  if (!epoch.ok()) return epoch.status();
+  const std::string raise =
+      absl::StrCat("UPDATE meta SET value = ", *epoch, " WHERE key = 'store_epoch'");
+  if (absl::Status status = database.Execute(raise); !status.ok()) return status;
+  const absl::StatusOr<int64_t> busy = database.QueryInt("PRAGMA wal_checkpoint(TRUNCATE)");
+  if (!busy.ok()) return busy.status();
+  opened->reset();
+  if (*busy != 0 || HasContent(path + kLog))
+    return absl::InternalError(absl::StrCat("sqlite: ", path, ": its log cannot be taken in"));
+  if (absl::Status status = Sync(path); !status.ok()) return status;
+  return *epoch;
+}
+
+// The store goes aside, and `fresh` comes in its place.
+absl::Status Exchange(const std::string& path, const std::string& fresh, const std::string& aside) {
+  const std::string tombstone = path + ".tombstone";
+  if (!aside.empty()) {
+    std::error_code code;
+    fs::create_hard_link(path, aside, code);
+    if (code) return FromCode(absl::StrCat("link ", path, " to ", aside), code);
+  }
+  if (absl::Status status = WriteFile(tombstone, kTombstone); !status.ok()) return status;
+  if (absl::Status status = Rename(tombstone, path); !status.ok()) return status;
+  if (HasContent(path + kLog) && !aside.empty()) {
+    if (absl::Status status = Rename(path + kLog, aside + kLog); !status.ok()) return status;
+  }
+  std::error_code ignored;
+  for (const char* suffix : {kLog, "-shm"}) fs::remove(path + suffix, ignored);
+  if (HasContent(path + kLog))
+    return absl::UnavailableError(absl::StrCat("sqlite: cannot remove ", path, kLog));
+  return Rename(fresh, path);
+}
+
+bool IsTombstone(const std::string& path) {
+  std::string line;
+  std::getline(std::ifstream(path), line);
+  return line + "\n" == kTombstone;
+}
+
+}  // namespace
+
+absl::StatusOr<Restored> Restore(const RestoreOptions& options) {
+  absl::StatusOr<std::unique_ptr<FileLock>> lock = FileLock::Take(options.path);
+  if (!lock.ok()) return lock.status();
+  const std::string path = (*lock)->resolved_path();
+  const std::string fresh = path + ".restoring";
+  Restored restored;
+  if (HasContent(path) && !IsTombstone(path)) {
+    restored.aside = path + ".before-restore";
+    std::error_code ignored;
+    if (fs::exists(restored.aside, ignored)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("sqlite: ", restored.aside,
+                       " is there, from a restore before: move it away, or remove it"));
+    }
+  }
+  const absl::StatusOr<int64_t> epoch = Prepare(options, fresh, KnownEpoch(path));
+  if (!epoch.ok()) {
+    RemoveAll(fresh);
+    return epoch.status();
+  }
+  restored.epoch = *epoch;
+  if (options.wait) options.wait();
+  // First of all: were this not noted, the next restore might give the same epoch again.
+  if (absl::Status status = WriteFile(path + ".epoch", absl::StrCat(*epoch, "\n")); !status.ok())
+    return status;
+  if (absl::Status status = Exchange(path, fresh, restored.aside); !status.ok()) return status;
+  RemoveAll(fresh);
+  return restored;
+}
+
+}  // namespace semaphored::sqlite
