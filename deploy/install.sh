@@ -28,10 +28,11 @@ build_packages=(
   nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 test_packages=(
-  clang clang-format debootstrap docker-compose e2fsprogs openssl iproute2 libclang-rt-14-dev llvm-14 mount
+  clang clang-format debootstrap docker-compose e2fsprogs openssl iproute2 libclang-rt-14-dev llvm-14 mount mypy
   openjdk-17-jre-headless pgbouncer
   postgresql-15 postgresql-client-15 procps prometheus psmisc python3 python3-grpcio python3-protobuf
-  python3-pika python3-psycopg2 python3-yaml rabbitmq-server sqlite3 strace systemd util-linux
+  python3-pika python3-pip python3-psycopg2 python3-setuptools python3-venv python3-wheel python3-yaml
+  rabbitmq-server sqlite3 strace systemd util-linux
 )
 demo_packages=(curl python3)
 tidy_packages=(clang-tidy)
