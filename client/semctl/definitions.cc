@@ -36,7 +36,8 @@ Json FieldsAsJson(const Definition& definition) {
 Json Short(const Definition& definition) {
   const Json defaults = FieldsAsJson(Definition());
   Json fields = Json::object();
-  for (const auto& [key, value] : FieldsAsJson(definition).items()) {
+  const Json all = FieldsAsJson(definition);
+  for (const auto& [key, value] : all.items()) {
     if (key == "limit" || value != defaults[key]) fields[key] = value;
   }
   return fields;
@@ -76,8 +77,8 @@ v1::Settings SettingsOf(const Definition& definition) {
 
 std::vector<Field> FieldsOf(const Definition& definition) {
   std::vector<Field> fields;
-  for (const auto& [key, value] : FieldsAsJson(definition).items())
-    fields.push_back({key, value.dump()});
+  const Json all = FieldsAsJson(definition);
+  for (const auto& [key, value] : all.items()) fields.push_back({key, value.dump()});
   return fields;
 }
 
@@ -86,7 +87,8 @@ std::string ToToml(const std::map<std::string, Definition>& definitions) {
   for (const auto& [name, definition] : definitions) {
     // A name has no character that TOML would want escaped.
     absl::StrAppend(&text, text.empty() ? "" : "\n", "[semaphore.\"", name, "\"]\n");
-    for (const auto& [key, value] : Short(definition).items())
+    const Json fields = Short(definition);
+    for (const auto& [key, value] : fields.items())
       absl::StrAppend(&text, key, " = ", value.dump(), "\n");
   }
   return text;

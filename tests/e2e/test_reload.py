@@ -53,7 +53,7 @@ class Reload(unittest.TestCase):
 
     def write(self, text):
         with open(self.file, "w", encoding="utf-8") as file:
-            file.write(text)
+            file.write("# settings\n" + text)
 
     def reload(self, text):
         self.write(text)

@@ -99,6 +99,7 @@ class Restore(unittest.TestCase):
         self.daemon.terminate()
         with open(self.copy, "r+b") as copy:
             copy.write(b"\0" * 8192)
+        os.unlink(self.copy + "-wal")
         self.restore(code=3)
         os.unlink(self.copy)
         self.restore(code=3)
