@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -30,11 +31,13 @@
 #include "server/core/membership.h"
 #include "server/core/schema_command.h"
 #include "server/core/sessions.h"
+#include "server/core/token_command.h"
 #include "server/core/version.h"
 #include "server/metrics/exporter.h"
 #include "server/service/gatherer.h"
 #include "server/service/health_command.h"
 #include "server/service/host.h"
+#include "server/service/security.h"
 #include "server/service/server.h"
 
 namespace semaphored {
@@ -260,7 +263,20 @@ absl::StatusOr<std::unique_ptr<Exporter>> StartMetrics(const Config& config, con
   return exporter;
 }
 
-int Serve(const Config& config, StopRequests* stop) {
+SecurityOptions SecurityOptionsOf(const Config& config) {
+  SecurityOptions options;
+  options.certificates = {config.tls_cert_file, config.tls_key_file, config.tls_client_ca_file};
+  if (!config.tls_client_ca_file.empty()) {
+    options.client_certificates = config.tls_client_certificates == "optional"
+                                      ? ClientCertificates::kOptional
+                                      : ClientCertificates::kRequired;
+  }
+  options.access_file = config.access_file;
+  options.audit_file = config.audit_file;
+  return options;
+}
+
+int Serve(const Config& config, Security* security, StopRequests* stop) {
   const Clock& clock = SystemClock();
   absl::StatusOr<std::unique_ptr<Engine>> engine = OpenEngine(config.store);
   if (!engine.ok()) {
@@ -273,7 +289,11 @@ int Serve(const Config& config, StopRequests* stop) {
     return kBadStore;
   }
 
-  Server server(&clock, ServerOptionsOf(config));
+  ServerOptions server_options = ServerOptionsOf(config);
+  server_options.credentials = security->credentials();
+  server_options.access = security->policy();
+  server_options.audit = security->audit();
+  Server server(&clock, std::move(server_options));
   Host* lanes = nullptr;
   MembershipOptions membership_options;
   membership_options.node_ttl = Milliseconds(config.node_ttl_ms);
@@ -289,6 +309,9 @@ int Serve(const Config& config, StopRequests* stop) {
   std::unique_ptr<Sessions> sessions = MakeSessions(&host, SessionsOptionsOf(config));
   host.SetSessions(sessions.get());
   server.Serve(&host, sessions.get());
+  security->SetOnPolicy(
+      [&server](std::shared_ptr<const AccessPolicy> access) { server.SetAccess(access); });
+  server.SetAccess(security->policy());  // It may have changed in between.
   server.Run();
 
   const Gatherer gatherer(&server, &host, sessions.get(), &membership);
@@ -328,6 +351,7 @@ int Serve(const Config& config, StopRequests* stop) {
   }
   // While the reactor still answers it.
   metrics = nullptr;
+  security->SetOnPolicy(nullptr);
   server.Stop(Milliseconds(config.shutdown_grace_ms));
   host.StopLanes();
   spdlog::info("stopped");
@@ -366,9 +390,20 @@ int Health(int argc, char** argv) {
   return RunHealth(command);
 }
 
+int Token(int argc, char** argv) {
+  TokenCommand command;
+  command.arguments.assign(argv + 2, argv + argc);
+  if (!command.arguments.empty() && command.arguments[0] == "--hash")
+    std::getline(std::cin, command.input);
+  command.out = [](const std::string& text) { std::fputs(text.c_str(), stdout); };
+  command.error = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
+  return RunToken(command);
+}
+
 int Main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "schema") return Schema(argc, argv);
   if (argc > 1 && std::string_view(argv[1]) == "health") return Health(argc, argv);
+  if (argc > 1 && std::string_view(argv[1]) == "token") return Token(argc, argv);
   absl::StatusOr<ParsedConfig> parsed = ParseConfig(ProcessSources(argc, argv));
   if (!parsed.ok()) {
     std::fprintf(stderr, "semaphored: %s\n", Text(parsed.status()).c_str());
@@ -391,7 +426,13 @@ int Main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   for (const std::string& warning : parsed->warnings) spdlog::warn("{}", warning);
   static StopRequests stop;
-  return Serve(config, &stop);
+  absl::StatusOr<std::unique_ptr<Security>> security = Security::Open(SecurityOptionsOf(config));
+  if (!security.ok()) {
+    spdlog::critical("{}", Text(security.status()));
+    return kBadConfig;
+  }
+  (*security)->StartLooking();
+  return Serve(config, security->get(), &stop);
 }
 
 }  // namespace
