@@ -1,6 +1,8 @@
 #include "server/core/access.h"
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch_test_macros.hpp>
@@ -60,6 +62,11 @@ TEST_CASE("access: tokens are 256 random bits in a form that is easy to find aga
         "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
+CertificateNames Names(std::string common_name, std::vector<std::string> dns = {},
+                       std::vector<std::string> uris = {}, std::vector<std::string> emails = {}) {
+  return {std::move(common_name), std::move(dns), std::move(uris), std::move(emails)};
+}
+
 TEST_CASE("access: a certificate is known by any of its names, compared as a whole") {
   const PolicyPtr policy = Must(R"(
     [identities.b]
@@ -72,14 +79,14 @@ TEST_CASE("access: a certificate is known by any of its names, compared as a who
     const Identity* identity = policy->ByCertificate(names);
     return identity == nullptr ? std::string() : identity->name();
   };
-  CHECK(name({.common_name = "bob"}) == "b");
-  CHECK(name({.common_name = "bo"}).empty());
-  CHECK(name({.common_name = "a.example"}).empty());
-  CHECK(name({.dns = {"other", "a.example"}}) == "a");
-  CHECK(name({.uris = {"spiffe://x/b"}}) == "b");
-  CHECK(name({.emails = {"a@example"}}) == "a");
-  CHECK(name({.common_name = "bob", .dns = {"a.example"}}) == "a");
-  CHECK(name({}).empty());
+  CHECK(name(Names("bob")) == "b");
+  CHECK(name(Names("bo")).empty());
+  CHECK(name(Names("a.example")).empty());
+  CHECK(name(Names("", {"other", "a.example"})) == "a");
+  CHECK(name(Names("", {}, {"spiffe://x/b"})) == "b");
+  CHECK(name(Names("", {}, {}, {"a@example"})) == "a");
+  CHECK(name(Names("bob", {"a.example"})) == "a");
+  CHECK(name(Names("")).empty());
   REQUIRE(policy->anonymous() != nullptr);
 }
 
