@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -29,12 +30,14 @@
 #include "server/core/service_manager.h"
 #include "server/core/sessions.h"
 #include "server/core/signals.h"
+#include "server/core/token_command.h"
 #include "server/core/version.h"
 #include "server/metrics/exporter.h"
 #include "server/service/gatherer.h"
 #include "server/service/health_command.h"
 #include "server/service/host.h"
 #include "server/service/pulse.h"
+#include "server/service/security.h"
 #include "server/service/server.h"
 
 namespace semaphored {
@@ -170,6 +173,7 @@ struct Reloads {
   const ConfigSources& sources;  // Those of the start.
   Config config;                 // In force.
   Server* server;
+  Security* security;
   ServiceManager* manager;
 };
 
@@ -199,8 +203,8 @@ void Reload(Reloads* reloads) {
   (void)SetLogLevel(read->log_level);
   reloads->server->SetLimits(ServerOptionsOf(*read).limits);
   reloads->config = *std::move(read);
-  // Files that settings name (certificates, tokens, rules) are read again here: each all or
-  // nothing.
+  // Certificates, tokens and rules: together or none of them. It logs why not.
+  if (reloads->security->Reload().ok()) spdlog::info("SIGHUP: certificates and rules were read");
 }
 
 // Serves until it is time to stop. The exit code.
@@ -276,7 +280,21 @@ absl::StatusOr<std::unique_ptr<Exporter>> StartMetrics(const Config& config, con
   return exporter;
 }
 
-int Serve(const ConfigSources& sources, const Config& config, Signals* signals) {
+SecurityOptions SecurityOptionsOf(const Config& config) {
+  SecurityOptions options;
+  options.certificates = {config.tls_cert_file, config.tls_key_file, config.tls_client_ca_file};
+  if (!config.tls_client_ca_file.empty()) {
+    options.client_certificates = config.tls_client_certificates == "optional"
+                                      ? ClientCertificates::kOptional
+                                      : ClientCertificates::kRequired;
+  }
+  options.access_file = config.access_file;
+  options.audit_file = config.audit_file;
+  return options;
+}
+
+int Serve(const ConfigSources& sources, const Config& config, Security* security,
+          Signals* signals) {
   const Clock& clock = SystemClock();
   ServiceManager manager(ServiceManager::FromEnvironment());
   absl::StatusOr<std::unique_ptr<Engine>> engine = OpenEngine(config.store);
@@ -290,7 +308,11 @@ int Serve(const ConfigSources& sources, const Config& config, Signals* signals) 
     return kBadStore;
   }
 
-  Server server(&clock, ServerOptionsOf(config));
+  ServerOptions server_options = ServerOptionsOf(config);
+  server_options.credentials = security->credentials();
+  server_options.access = security->policy();
+  server_options.audit = security->audit();
+  Server server(&clock, std::move(server_options));
   Host* lanes = nullptr;
   MembershipOptions membership_options;
   membership_options.node_ttl = Milliseconds(config.node_ttl_ms);
@@ -306,6 +328,9 @@ int Serve(const ConfigSources& sources, const Config& config, Signals* signals) 
   std::unique_ptr<Sessions> sessions = MakeSessions(&host, SessionsOptionsOf(config));
   host.SetSessions(sessions.get());
   server.Serve(&host, sessions.get());
+  security->SetOnPolicy(
+      [&server](std::shared_ptr<const AccessPolicy> access) { server.SetAccess(access); });
+  server.SetAccess(security->policy());  // It may have changed in between.
   server.Run();
 
   const Gatherer gatherer(&server, &host, sessions.get(), &membership);
@@ -339,7 +364,7 @@ int Serve(const ConfigSources& sources, const Config& config, Signals* signals) 
       std::printf("serving on %s\n", server.address().c_str());
       std::fflush(stdout);
       Pulse pulse(server.reactor(), &host, Milliseconds(config.engine_timeout_ms) * 2);
-      Reloads reloads{sources, config, &server, &manager};
+      Reloads reloads{sources, config, &server, security, &manager};
       code = WaitForEnd(signals, &pulse, &reloads, "serving on " + server.address());
       grace = Milliseconds(reloads.config.shutdown_grace_ms);
       signals->EndAtNextSignal();
@@ -347,6 +372,7 @@ int Serve(const ConfigSources& sources, const Config& config, Signals* signals) 
   }
   // While the reactor still answers it.
   metrics = nullptr;
+  security->SetOnPolicy(nullptr);
   server.Stop(grace);
   host.StopLanes();
   spdlog::info("stopped");
@@ -399,10 +425,21 @@ int Health(int argc, char** argv) {
   return RunHealth(command);
 }
 
+int Token(int argc, char** argv) {
+  TokenCommand command;
+  command.arguments.assign(argv + 2, argv + argc);
+  if (!command.arguments.empty() && command.arguments[0] == "--hash")
+    std::getline(std::cin, command.input);
+  command.out = [](const std::string& text) { std::fputs(text.c_str(), stdout); };
+  command.error = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
+  return RunToken(command);
+}
+
 int Main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "schema") return Schema(argc, argv);
   if (argc > 1 && std::string_view(argv[1]) == "restore") return Restore(argc, argv);
   if (argc > 1 && std::string_view(argv[1]) == "health") return Health(argc, argv);
+  if (argc > 1 && std::string_view(argv[1]) == "token") return Token(argc, argv);
   const ConfigSources sources = ProcessSources(argc, argv);
   absl::StatusOr<ParsedConfig> parsed = ParseConfig(sources);
   if (!parsed.ok()) {
@@ -426,7 +463,13 @@ int Main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   for (const std::string& warning : parsed->warnings) spdlog::warn("{}", warning);
   static Signals signals;
-  return Serve(sources, config, &signals);
+  absl::StatusOr<std::unique_ptr<Security>> security = Security::Open(SecurityOptionsOf(config));
+  if (!security.ok()) {
+    spdlog::critical("{}", Text(security.status()));
+    return kBadConfig;
+  }
+  (*security)->StartLooking();
+  return Serve(sources, config, security->get(), &signals);
 }
 
 }  // namespace

@@ -199,6 +199,11 @@ absl::StatusOr<ParsedConfig> ParseConfig(const ConfigSources& sources) {
       return status;
   }
   if (absl::Status status = CheckConfig(parsed.config); !status.ok()) return status;
+  if (IsOpenToAll(parsed.config)) {
+    parsed.warnings.emplace_back(
+        "connections are encrypted, but whoever reaches the port can take and revoke every permit: "
+        "set access_file, or tls_client_ca_file");
+  }
   if (parsed.config.node_id.empty()) {
     const std::string host = sources.host_name.empty() ? "localhost" : sources.host_name;
     parsed.config.node_id = host + ":" + ParseListenAddress(parsed.config.listen)->port;

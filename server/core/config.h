@@ -25,6 +25,12 @@ struct Config {
   std::string listen =
       "127.0.0.1:7420";                // HOST:PORT, [HOST]:PORT or unix:PATH. Port 0: any free one.
   bool allow_insecure_remote = false;  // Listen on more than this machine, without encryption.
+  std::string tls_cert_file;           // Paths of PEM files. Empty: no TLS.
+  std::string tls_key_file;
+  std::string tls_client_ca_file;  // Empty: clients are not asked for certificates.
+  std::string tls_client_certificates = "require";  // require, optional
+  std::string access_file;                          // Empty: all may do all.
+  std::string audit_file;                           // Empty: the daemon's log.
   std::string node_id;     // ParseConfig makes it the host's name and port if it is not given.
   bool health = true;      // Serve grpc.health.v1.Health.
   bool reflection = true;  // Serve gRPC's reflection.

@@ -87,16 +87,29 @@ absl::Status CheckConfig(const Config& config) {
     return absl::InvalidArgumentError(fmt::format("listen: \"{}\" must be {}", config.listen,
                                                   std::string(address.status().message())));
   }
-  if (!address->loopback && !config.allow_insecure_remote) {
+  if (config.tls_cert_file.empty() != config.tls_key_file.empty()) {
+    return absl::InvalidArgumentError("tls_cert_file and tls_key_file must be set together");
+  }
+  if (!config.tls_client_ca_file.empty() && config.tls_cert_file.empty()) {
+    return absl::InvalidArgumentError(
+        "tls_client_ca_file needs tls_cert_file and tls_key_file: without TLS no client shows a "
+        "certificate");
+  }
+  if (!address->loopback && !config.allow_insecure_remote && config.tls_cert_file.empty()) {
     return absl::InvalidArgumentError(
         fmt::format("listen: other machines can reach {}, and connections are neither encrypted "
                     "nor authenticated: whoever "
-                    "reaches the port can take and revoke every permit. Listen at 127.0.0.1, [::1] "
-                    "or unix:PATH, or say with "
+                    "reaches the port can take and revoke every permit. Set tls_cert_file and "
+                    "tls_key_file, listen at 127.0.0.1, [::1] or unix:PATH, or say with "
                     "--allow-insecure-remote that the network around the daemon keeps others out",
                     config.listen));
   }
   return absl::OkStatus();
+}
+
+bool IsOpenToAll(const Config& config) {
+  return !ParseListenAddress(config.listen)->loopback && !config.tls_cert_file.empty() &&
+         config.access_file.empty() && config.tls_client_ca_file.empty();
 }
 
 }  // namespace semaphored

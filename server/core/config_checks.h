@@ -24,4 +24,7 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text);
 // Names the keys.
 absl::Status CheckConfig(const Config& config);
 
+// Other machines can reach it by TLS, and it does not ask who they are. REQUIRES: checked.
+bool IsOpenToAll(const Config& config);
+
 }  // namespace semaphored

@@ -20,6 +20,7 @@ Usage: semaphored [--config FILE] [--store URL] [--listen ADDRESS] [SETTING...]
        semaphored schema --print [--store URL]
        semaphored restore --from FILE --longest-ttl DURATION [--store URL]
        semaphored health [--address ADDRESS]
+       semaphored token
 
 Every setting below can stand in the file that --config names (ttl_min = "2s"), in the environment
 (SEMAPHORED_TTL_MIN=2s) or on the command line (--ttl-min 2s); the later of these wins. Durations

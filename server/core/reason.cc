@@ -64,6 +64,12 @@ std::string_view ReasonName(Reason reason) {
       return "UNUSABLE";
     case Reason::kNoSuchTicket:
       return "NO_SUCH_TICKET";
+    case Reason::kUnauthenticated:
+      return "UNAUTHENTICATED";
+    case Reason::kPermissionDenied:
+      return "PERMISSION_DENIED";
+    case Reason::kQuota:
+      return "QUOTA";
   }
   return "UNSPECIFIED";
 }

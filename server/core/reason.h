@@ -41,6 +41,9 @@ enum class Reason : uint8_t {
   kEngineFull = 27,
   kUnusable = 28,
   kNoSuchTicket = 29,
+  kUnauthenticated = 30,
+  kPermissionDenied = 31,
+  kQuota = 32,
 };
 
 // "FULL", "LIMIT_MISMATCH", …: the name without REASON_.

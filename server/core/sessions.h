@@ -21,6 +21,7 @@
 #include "server/core/lane.h"
 #include "server/core/metrics.h"
 #include "server/core/reason.h"
+#include "server/core/tenant.h"
 #include "server/core/trace.h"
 
 namespace semaphored {
@@ -82,6 +83,8 @@ struct AcquireParams {
   int64_t ttl_ms = 0;  // Ignored within a session.
   std::string holder;
   TraceContext trace;  // For the log. Within a session, if empty: the session's.
+  // Whose it is, and what it counts of that; kept for as long as the claim stands. Null: nobody's.
+  ChargePtr charge;
 };
 
 // What a worker works for.
@@ -100,6 +103,9 @@ struct OpenParams {
   // Set: a worker. On resume it counts anew.
   std::shared_ptr<const WorkParams> work;
   TraceContext trace;  // Of the stream, for the log.
+  // As in AcquireParams, for as long as the session is known here; on resume it replaces the one
+  // before. Claims that come with a session from another daemon are counted to the same tenant.
+  ChargePtr charge;
 };
 
 struct EnqueueAnswer {
@@ -247,7 +253,9 @@ class Sessions {
   virtual void SetTicketsMax(const Id& session, uint32_t tickets_max) = 0;
 
   // ---- by lease ----
-  virtual void Renew(const std::string& semaphore, const Id& claim, Reply<RenewAnswer> reply) = 0;
+  // `tenant`: whose the lease is from now on, if it is not known here whose it was. May be null.
+  virtual void Renew(const std::string& semaphore, const Id& claim, const TenantPtr& tenant,
+                     Reply<RenewAnswer> reply) = 0;
   virtual void Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) = 0;
   virtual void Verify(VerifyCommand command, Reply<VerifyAnswer> reply) = 0;
 
@@ -278,6 +286,10 @@ class Sessions {
   // and TTLs, so that claims keep their places for the next start. Listeners are told OnRefused /
   // OnSessionEnded.
   virtual void Shutdown() = 0;
+
+  // Whose it is. Null: not known here, or nobody's. Valid until the next call.
+  virtual const Tenant* OwnerOfClaim(const Id& claim) const = 0;
+  virtual const Charge* ChargeOfSession(const Id& session) const = 0;
 
   struct Counts {
     size_t sessions = 0;  // On streams.

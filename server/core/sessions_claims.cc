@@ -123,6 +123,7 @@ void SessionsImpl::SubmitAcquire(ClaimRecord* record, AcquireParams params) {
   if (record->session != nullptr && !record->trace.present())
     record->trace = record->session->trace;
   metrics_.Asked(&record->figures);
+  record->charge = std::move(params.charge);
   if (params.wait_ms > 0) {
     record->wait_until = Now() + Milliseconds(params.wait_ms);
     ArmWait(record);
@@ -197,6 +198,8 @@ ClaimRecord* SessionsImpl::LeadTo(ClaimRecord* record, const Id& real, uint32_t 
   earlier->wait_until = record->wait_until;
   earlier->trace = record->trace;
   ArmWait(earlier);
+  if (earlier->charge == nullptr) earlier->charge = std::move(record->charge);
+  record->charge.reset();
   if (record->session != nullptr) {
     const Id id = record->id;
     record->session->claims.erase(id);
@@ -235,6 +238,7 @@ void SessionsImpl::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
   } else {
     metrics_.Granted(record->semaphore, &record->figures, record->lease->permits);
   }
+  Count(record, nullptr);
   if (record->session != nullptr) {
     record->session->by_tag.erase(record->tag);
   } else if (record->life.hosted) {
@@ -351,7 +355,8 @@ LeasePtr SessionsImpl::WithRecallLeft(const ClaimRecord& record) const {
   return lease;
 }
 
-void SessionsImpl::Renew(const std::string& semaphore, const Id& claim, Reply<RenewAnswer> reply) {
+void SessionsImpl::Renew(const std::string& semaphore, const Id& claim, const TenantPtr& tenant,
+                         Reply<RenewAnswer> reply) {
   if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
   const auto refuse = [&](Refusal refusal) {
     reply({std::make_unique<Refusal>(std::move(refusal)), {}});
@@ -372,27 +377,28 @@ void SessionsImpl::Renew(const std::string& semaphore, const Id& claim, Reply<Re
   AdoptCommand adopt;
   adopt.semaphore = semaphore;
   adopt.claim = claim;
-  Submit(
-      semaphore, adopt,
-      [this, semaphore, claim, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-        const auto refuse_late = [&](Refusal refusal) {
-          reply({std::make_unique<Refusal>(std::move(refusal)), {}});
-        };
-        if (!outcome.ok()) return refuse_late(RefusalOf(outcome.status(), semaphore));
-        if (outcome->kind == OutcomeKind::kStillWaiting)
-          return refuse_late(NotHeldRefusal(EndCause::kUnknown, semaphore));
-        if (outcome->kind != OutcomeKind::kHeld)
-          return refuse_late(RefusalOf(*outcome, semaphore, host_->guarantees().adapter));
-        ClaimRecord* adopted = FindClaim(claim);
-        if (adopted == nullptr) adopted = AddClaim(claim, semaphore, nullptr);
-        adopted->remembered = true;
-        adopted->life.hosted = true;
-        if (outcome->changed) KeepAfterMove(&adopted->life, outcome->lease->ttl_ms);
-        BecomeHeld(adopted, outcome->lease);
-        const Vouch vouch = Touch(claim);
-        if (vouch.valid_for_ms == 0) return refuse_late(NotVouchedRefusal(semaphore));
-        reply({nullptr, {WithRecallLeft(*FindClaim(claim)), semaphore, vouch}});
-      });
+  Submit(semaphore, adopt,
+         [this, semaphore, claim, tenant,
+          reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+           const auto refuse_late = [&](Refusal refusal) {
+             reply({std::make_unique<Refusal>(std::move(refusal)), {}});
+           };
+           if (!outcome.ok()) return refuse_late(RefusalOf(outcome.status(), semaphore));
+           if (outcome->kind == OutcomeKind::kStillWaiting)
+             return refuse_late(NotHeldRefusal(EndCause::kUnknown, semaphore));
+           if (outcome->kind != OutcomeKind::kHeld)
+             return refuse_late(RefusalOf(*outcome, semaphore, host_->guarantees().adapter));
+           ClaimRecord* adopted = FindClaim(claim);
+           if (adopted == nullptr) adopted = AddClaim(claim, semaphore, nullptr);
+           adopted->remembered = true;
+           adopted->life.hosted = true;
+           if (outcome->changed) KeepAfterMove(&adopted->life, outcome->lease->ttl_ms);
+           BecomeHeld(adopted, outcome->lease);
+           if (adopted->charge == nullptr) Count(adopted, tenant);
+           const Vouch vouch = Touch(claim);
+           if (vouch.valid_for_ms == 0) return refuse_late(NotVouchedRefusal(semaphore));
+           reply({nullptr, {WithRecallLeft(*FindClaim(claim)), semaphore, vouch}});
+         });
 }
 
 void SessionsImpl::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
@@ -415,6 +421,7 @@ void SessionsImpl::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
         if (record != nullptr && outcome->lease != nullptr) {
           record->lease = outcome->lease;
           metrics_.Changed(&record->figures, record->lease->permits);
+          Count(record, nullptr);
         }
         reply({nullptr, {outcome->number, outcome->remaining, EndCause::kNone}});
       });

@@ -49,6 +49,7 @@ struct SessionRecord {
   absl::btree_set<Id> claims;                // Ordered, so that a simulation replays.
   absl::flat_hash_map<uint64_t, Id> by_tag;  // Claims that were asked for and not granted yet.
   std::unique_ptr<Worker> worker;            // Of a stream that works, as long as it stands.
+  ChargePtr charge;
 };
 
 struct ClaimRecord {
@@ -75,6 +76,7 @@ struct ClaimRecord {
   SteadyTime recall_at = SteadyTime::max();
   TraceContext trace;  // Of the call that asked for it.
   ClaimFigures figures;
+  ChargePtr charge;  // Of what it holds or waits for. A worker's offers have none.
   // A repeated request was answered with an earlier one's claim: that one's id. The record only
   // leads there.
   Id leads_to;
@@ -108,7 +110,8 @@ class SessionsImpl final : public Sessions {
   void DetachSession(SessionListener* listener) override;
   void CloseSession(const Id& session, absl::AnyInvocable<void()> done) override;
 
-  void Renew(const std::string& semaphore, const Id& claim, Reply<RenewAnswer> reply) override;
+  void Renew(const std::string& semaphore, const Id& claim, const TenantPtr& tenant,
+             Reply<RenewAnswer> reply) override;
   void Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) override;
   void Verify(VerifyCommand command, Reply<VerifyAnswer> reply) override;
 
@@ -125,6 +128,8 @@ class SessionsImpl final : public Sessions {
   SteadyTime OnTimer() override;
   void OnVouchChange() override;
   void Shutdown() override;
+  const Tenant* OwnerOfClaim(const Id& claim) const override;
+  const Charge* ChargeOfSession(const Id& session) const override;
   Counts counts() const override;
   void Figures(SessionsFigures* out) override;
   void RefreshFigures(absl::AnyInvocable<void()> done) override;
@@ -198,11 +203,15 @@ class SessionsImpl final : public Sessions {
   void CountGrant(const ClaimRecord& record);
   int64_t ExpectedWait(const std::string& semaphore, uint64_t position) const;
   LeasePtr WithRecallLeft(const ClaimRecord& record) const;
+  // Counts what the claim is now: a lease's permits, or a wait. `tenant`: whose it is, if it has no
+  // charge yet; null: then it is not counted.
+  static void Count(ClaimRecord* record, const TenantPtr& tenant);
 
   // ---- sessions_streams.cc ----
   SessionRecord* FindSession(const Id& id);
   void OpenNew(OpenParams params, SessionListener* listener);
   void Resume(OpenParams params, SessionListener* listener);
+  static bool IsAnothers(const SessionRecord* record, const OpenParams& params);
   void OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
                  absl::StatusOr<Outcome> outcome);
   // `work`: null, or what the worker works for.

@@ -52,6 +52,7 @@ void SessionsImpl::OpenNew(OpenParams params, SessionListener* listener) {
   record->holder = params.holder;
   record->release_on_disconnect = params.release_on_disconnect;
   record->trace = params.trace;
+  record->charge = std::move(params.charge);
   opening_[listener] = id;
   OpenSessionCommand command;
   command.session = id;
@@ -110,6 +111,7 @@ void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, cons
 void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
   const Id id = params.resume;
   SessionRecord* record = FindSession(id);
+  if (IsAnothers(record, params)) return listener->OnSessionEnded(SessionLostRefusal());
   if (record != nullptr && !record->opened && record->life.hosted) {
     return listener->OnSessionEnded(
         MovedRefusal(""));  // It is still being opened by another stream.
@@ -126,6 +128,7 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
       return listener->OnSessionEnded(SessionLostRefusal());
     record->client_id = params.client_id;
     record->trace = params.trace;
+    record->charge = std::move(params.charge);
     return Attach(record, listener, params.work.get(), true);
   }
   opening_[listener] = id;
@@ -150,6 +153,10 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
     if (listens) listener->OnSessionEnded(std::move(refusal));
     return;
   }
+  if (IsAnothers(FindSession(id), params)) {
+    if (listens) listener->OnSessionEnded(SessionLostRefusal());
+    return;
+  }
   const Session& session = *outcome->report->session;
   auto& record = sessions_[id];
   if (record == nullptr) record = std::make_unique<SessionRecord>();
@@ -161,6 +168,7 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   record->trace = params.trace;
   record->holder = session.holder;
   record->release_on_disconnect = session.release_on_disconnect;
+  record->charge = params.charge;
   if (outcome->changed) {
     KeepAfterMove(&record->life, session.ttl_ms);
     // What was to be put back here may have been told to the worker where it was meanwhile.
@@ -200,6 +208,7 @@ void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>
     claim->ticket = info.ticket;
     claim->state = info.lease ? ClaimRecord::State::kHeld : ClaimRecord::State::kWaiting;
     CountFound(claim);
+    if (record->charge != nullptr) Count(claim, record->charge->tenant());
     if (!known) ArmRecall(claim);
     if (!known && info.lease && info.lease->longest_hold_ms > 0) {
       timers_.Add(Now() + Milliseconds(info.lease->longest_hold_ms), TimerKind::kLongestHold, id);

@@ -35,7 +35,24 @@ std::vector<Setting> Where() {
       {kWhere, "allow_insecure_remote", Kind::kSwitch, FIELD(allow_insecure_remote), 0, 0, nullptr,
        "Serve at an address that other machines can reach, although connections are neither "
        "encrypted nor "
-       "authenticated."},
+       "authenticated. With TLS it is not needed."},
+      {kWhere, "tls_cert_file", Kind::kText, FIELD(tls_cert_file), 0, 4096, nullptr,
+       "PEM file of the daemon's certificate, followed by those that signed it. With tls_key_file: "
+       "connections are encrypted by TLS. Read again when it has changed."},
+      {kWhere, "tls_key_file", Kind::kText, FIELD(tls_key_file), 0, 4096, nullptr,
+       "PEM file of the private key of tls_cert_file, without a passphrase."},
+      {kWhere, "tls_client_ca_file", Kind::kText, FIELD(tls_client_ca_file), 0, 4096, nullptr,
+       "PEM file of the certificates by which those of clients are verified. Empty: clients are "
+       "not asked for one."},
+      {kWhere, "tls_client_certificates", Kind::kChoice, FIELD(tls_client_certificates), 0, 0,
+       "require, optional",
+       "With tls_client_ca_file: whether a client without a certificate may connect."},
+      {kWhere, "access_file", Kind::kText, FIELD(access_file), 0, 4096, nullptr,
+       "TOML file of who may do what: identities by token or client certificate, their rules and "
+       "quotas. Read again when it has changed. Empty: whoever reaches the port may do all."},
+      {kWhere, "audit_file", Kind::kText, FIELD(audit_file), 0, 4096, nullptr,
+       "File that a line of JSON is appended to for each administrative act. Empty: the daemon's "
+       "log."},
       {kWhere, "node_id", Kind::kText, FIELD(node_id), 0, 128, nullptr,
        "Name of this daemon among those on the same engine; it must keep it when it is restarted. "
        "Empty: the host's "

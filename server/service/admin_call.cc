@@ -1,10 +1,14 @@
 // Administer: one administrative act on one semaphore, or a question about it.
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "server/core/refusals.h"
+#include "server/service/admin_act.h"
 #include "server/service/call_log.h"
 #include "server/service/calls.h"
 #include "server/service/convert.h"
+#include "server/service/gate.h"
 #include "server/service/method_call.h"
 
 namespace semaphored {
@@ -19,12 +23,23 @@ class AdministerCall final : public MethodCall<AdministerCall> {
   void Register() override { AskFor(&AsyncService::RequestAdminister); }
 
   void Begin() override {
+    pb::AdministerRequest& message = Scratch<pb::AdministerRequest>();
+    if (!Parse(request(), &message)) return Refuse(Unreadable());
+    act_ = ActOf(message);
+    semaphore_ = message.semaphore();
+    audited_ = act_.changes && environment()->access.audit != nullptr;
+    asked_ = audited_ ? AskedText(message) : "null";
+    before_ = "null";
     AdminParams params;
-    if (!Understand<pb::AdministerRequest>(&params)) return;
-    const pb::AdministerRequest& message = Scratch<pb::AdministerRequest>();
-    const auto* act = message.GetDescriptor()->FindFieldByNumber(message.act_case());
-    act_ = act != nullptr ? act->name() : "";
-    semaphore_ = params.command.semaphore;
+    if (Problem problem = Check(message, limits(), &params)) return Turn(*problem);
+    if (params.kind == AdminParams::Kind::kList) return BeginList(std::move(params.list));
+    if (Problem problem = caller().Check(act_.verbs, semaphore_)) return Turn(*problem);
+    caller().Scope(&params.command.requester.client_id);
+    if (audited_) LookBefore();
+    Act(std::move(params));
+  }
+
+  void Act(AdminParams params) {
     auto reply = [this](Result<AdminAnswer> result) { Answer(std::move(result)); };
     switch (params.kind) {
       case AdminParams::Kind::kAct:
@@ -32,23 +47,105 @@ class AdministerCall final : public MethodCall<AdministerCall> {
       case AdminParams::Kind::kDrain:
         return sessions()->Drain(std::move(params.command), params.held_max, params.wait_ms, reply);
       case AdminParams::Kind::kList:
-        return sessions()->List(std::move(params.list), reply);
+        return;
       case AdminParams::Kind::kHistory:
         return sessions()->History(std::move(params.history), reply);
     }
   }
 
+  // What it is before the act, for the audit log. It goes to the same lane, so it is answered
+  // first.
+  void LookBefore() {
+    AdminCommand describe;
+    describe.semaphore = semaphore_;
+    describe.act = AdminDescribe{0};
+    sessions()->Administer(std::move(describe), 0, [this](Result<AdminAnswer> result) {
+      if (!result.ok() || !result.value.report->info.has_value()) return;
+      pb::SemaphoreInfo info;
+      ToProto(*result.value.report->info, &info);
+      before_ = SemaphoreText(info);
+    });
+  }
+
+  // Under each prefix that the caller may see, one after the other, as they stand in the order of
+  // names.
+  void BeginList(ListCommand list) {
+    prefixes_ = caller().Under(kSees, list.prefix);
+    list_ = std::move(list);
+    listed_ = {};
+    listed_.value.report = std::make_unique<Report>();
+    listed_.value.done = true;
+    ListOn(0);
+  }
+
+  void ListOn(size_t index) {
+    Report& report = *listed_.value.report;
+    const auto rows = static_cast<uint32_t>(report.infos.size());
+    if (index == prefixes_.size()) return Answer(std::move(listed_));
+    if (rows >= list_.rows_max) {
+      report.more = true;
+      return Answer(std::move(listed_));
+    }
+    ListCommand part = list_;
+    part.prefix = prefixes_[index];
+    part.rows_max = list_.rows_max - rows;
+    sessions()->List(std::move(part), [this, index](Result<AdminAnswer> result) {
+      if (!result.ok()) return Answer(std::move(result));
+      Report& all = *listed_.value.report;
+      Report& found = *result.value.report;
+      all.more = found.more;
+      std::move(found.infos.begin(), found.infos.end(), std::back_inserter(all.infos));
+      if (found.more) return Answer(std::move(listed_));
+      ListOn(index + 1);
+    });
+  }
+
   void Answer(Result<AdminAnswer> result) {
-    if (!result.ok()) return Refuse(*result.refusal);
-    if (result.value.changed) LogAct(act_, semaphore_, *context());
+    if (!result.ok()) return Turn(*result.refusal);
+    if (result.value.changed) LogAct(act_.name, semaphore_, *context());
     // Not a scratch message: it may be large, and would keep its memory.
     pb::AdministerResponse response;
     ToProto(result.value, &response);
+    if (response.has_semaphore()) HideSecrets(caller(), *sessions(), response.mutable_semaphore());
+    if (audited_) {
+      AuditEntry entry = Entry();
+      if (response.has_semaphore()) entry.after = SemaphoreText(response.semaphore());
+      entry.affected = response.affected();
+      environment()->access.audit->Write(AuditLine(entry));
+    }
     Reply(response);
   }
 
-  std::string act_;
+  void Turn(const Refusal& refusal) {
+    if (audited_) {
+      AuditEntry entry = Entry();
+      entry.refusal = &refusal;
+      environment()->access.audit->Write(AuditLine(entry));
+    }
+    Refuse(refusal);
+  }
+
+  AuditEntry Entry() {
+    AuditEntry entry;
+    entry.time_unix_ms = environment()->host->clock().NowUnixMs();
+    entry.identity = caller().name();
+    entry.peer = context()->peer();
+    entry.act = act_.name;
+    entry.semaphore = semaphore_;
+    entry.asked = asked_;
+    entry.before = before_;
+    return entry;
+  }
+
+  AdminAct act_;
   std::string semaphore_;
+  bool audited_ = false;
+  std::string asked_;
+  std::string before_;
+  // Of a list.
+  ListCommand list_;
+  std::vector<std::string> prefixes_;
+  Result<AdminAnswer> listed_;
 };
 
 }  // namespace

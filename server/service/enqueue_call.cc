@@ -20,6 +20,8 @@ class EnqueueCall final : public MethodCall<EnqueueCall> {
   void Begin() override {
     EnqueueCommand command;
     if (!Understand<pb::EnqueueRequest>(&command)) return;
+    if (Problem problem = caller().Check(Verb::kWork, command.semaphore)) return Refuse(*problem);
+    caller().Scope(&command.requester.client_id);
     if (command.trace.empty()) command.trace = TraceOfCall();
     sessions()->Enqueue(std::move(command), [this](Result<EnqueueAnswer> result) {
       if (!result.ok()) return Refuse(*result.refusal);

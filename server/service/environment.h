@@ -9,6 +9,7 @@
 #include "proto/semaphore/v1/semaphore.grpc.pb.h"
 #include "server/core/metrics.h"
 #include "server/core/sessions.h"
+#include "server/service/caller.h"
 #include "server/service/convert.h"
 #include "server/service/host.h"
 #include "server/service/outbox.h"
@@ -66,6 +67,7 @@ struct Environment {
   AsyncService* service = nullptr;
   StandardServices* standard = nullptr;
   ServiceLimits limits;
+  AccessControl access;
   std::string adapter;
   // No more calls are accepted.
   bool stopping = false;

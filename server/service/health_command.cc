@@ -3,12 +3,16 @@
 #include <grpc/support/time.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
 
+#include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/standard/services.pb.h"
+#include "server/core/certificates.h"
 #include "server/core/config_checks.h"
 #include "server/core/settings.h"
 #include "server/service/wire.h"
@@ -26,12 +30,19 @@ constexpr int64_t kTimeoutMostMs = 600'000;
 constexpr char kHelp[] =
     R"(Asks a daemon whether it serves, over the standard health service (grpc.health.v1.Health).
 
-Usage: semaphored health [--address ADDRESS] [--timeout DURATION] [SETTINGS]
+Usage: semaphored health [--address ADDRESS] [--timeout DURATION] [TLS] [SETTINGS]
 
   --address ADDRESS   Where it listens: HOST:PORT, [HOST]:PORT or unix:PATH. Default: what the
                       settings (--config, --listen, SEMAPHORED_CONFIG, SEMAPHORED_LISTEN) say.
   --timeout DURATION  How long it may take to answer. Default 3s.
   --help, -h          Print this help and end.
+
+  --tls               With --address: it is served with TLS. Without --address the settings say so.
+  --ca-file FILE      By what the daemon's certificate is verified. Default: with --address, the
+                      system's own; else it is not verified, as nothing secret is asked or told.
+  --server-name NAME  The name that its certificate must have, if not the address's.
+  --cert-file FILE    The certificate to show, with --key-file FILE. Default: if the settings
+                      require one of clients, the daemon's own.
 
 Exit codes: 0 it serves; 1 it does not, or was not reached in time; 2 the arguments are wrong.
 
@@ -45,7 +56,25 @@ struct Arguments {
   bool help = false;
   std::optional<std::string> address;
   std::optional<std::string> timeout;
+  bool tls = false;
+  std::optional<std::string> ca_file;
+  std::optional<std::string> server_name;
+  std::optional<std::string> cert_file;
+  std::optional<std::string> key_file;
   std::vector<std::string> settings;  // All the others.
+
+  bool wants_tls() const { return tls || ca_file || server_name || cert_file || key_file; }
+};
+
+// How to reach a daemon.
+struct Target {
+  std::string address;
+  bool tls = false;
+  std::string ca_file;  // Empty: the certificate is not verified.
+  bool verify = false;
+  std::string server_name;
+  std::string cert_file;  // Empty: none is shown.
+  std::string key_file;
 };
 
 // Takes `--NAME VALUE` or `--NAME=VALUE` at *i. False: it is something else.
@@ -66,8 +95,14 @@ Arguments Read(const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--help" || arguments[i] == "-h") {
       result.help = true;
+    } else if (arguments[i] == "--tls") {
+      result.tls = true;
     } else if (!TakeOption(arguments, "--address", &i, &result.address) &&
-               !TakeOption(arguments, "--timeout", &i, &result.timeout)) {
+               !TakeOption(arguments, "--timeout", &i, &result.timeout) &&
+               !TakeOption(arguments, "--ca-file", &i, &result.ca_file) &&
+               !TakeOption(arguments, "--server-name", &i, &result.server_name) &&
+               !TakeOption(arguments, "--cert-file", &i, &result.cert_file) &&
+               !TakeOption(arguments, "--key-file", &i, &result.key_file)) {
       result.settings.push_back(arguments[i]);
     }
   }
@@ -76,18 +111,77 @@ Arguments Read(const std::vector<std::string>& arguments) {
 
 std::string Line(absl::string_view text) { return absl::StrCat("semaphored health: ", text, "\n"); }
 
-// Where the daemon with these settings listens.
-absl::StatusOr<std::string> AddressOf(const HealthCommand& command, Arguments arguments) {
-  if (arguments.address) return *arguments.address;
+// Where the daemon with these settings listens, and how.
+absl::StatusOr<Target> TargetOf(const HealthCommand& command, const Arguments& arguments) {
+  Target target;
+  target.tls = arguments.wants_tls();
+  // Another machine's daemon is verified; our own settings' is who listens at our own address.
+  target.verify = arguments.address.has_value() || arguments.ca_file.has_value();
+  target.ca_file = arguments.ca_file.value_or("");
+  target.server_name = arguments.server_name.value_or("");
+  target.cert_file = arguments.cert_file.value_or("");
+  target.key_file = arguments.key_file.value_or("");
+  if (target.cert_file.empty() != target.key_file.empty())
+    return absl::InvalidArgumentError("--cert-file and --key-file must be given together");
+  if (arguments.address) {
+    target.address = *arguments.address;
+    return target;
+  }
   ConfigSources sources = command.sources;
-  sources.arguments = std::move(arguments.settings);
+  sources.arguments = arguments.settings;
   absl::StatusOr<ParsedConfig> parsed = ParseConfig(sources);
   if (!parsed.ok()) return parsed.status();
-  return parsed->config.listen;
+  const Config& config = parsed->config;
+  target.address = config.listen;
+  target.tls |= !config.tls_cert_file.empty();
+  const bool required =
+      !config.tls_client_ca_file.empty() && config.tls_client_certificates == "require";
+  if (target.cert_file.empty() && required) {
+    target.cert_file = config.tls_cert_file;
+    target.key_file = config.tls_key_file;
+  }
+  return target;
 }
 
-int Ask(const HealthCommand& command, const std::string& target, int64_t timeout_ms) {
-  grpc::GenericStub stub(grpc::CreateChannel(target, grpc::InsecureChannelCredentials()));
+absl::StatusOr<std::string> ReadPem(const std::string& path) {
+  constexpr size_t kBytesMax = 1 << 20;
+  if (path.empty()) return "";
+  absl::StatusOr<std::string> text = ReadSmallFile(path, kBytesMax);
+  if (text.ok()) return text;
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", text.status().message()));
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelTo(const Target& target,
+                                                         const std::string& address) {
+  if (!target.tls) return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+  absl::StatusOr<std::string> roots = ReadPem(target.ca_file);
+  if (!roots.ok()) return roots.status();
+  absl::StatusOr<std::string> certificate = ReadPem(target.cert_file);
+  if (!certificate.ok()) return certificate.status();
+  absl::StatusOr<std::string> key = ReadPem(target.key_file);
+  if (!key.ok()) return key.status();
+  grpc::ChannelArguments arguments;
+  if (!target.server_name.empty()) arguments.SetSslTargetNameOverride(target.server_name);
+  if (target.verify) {
+    return grpc::CreateCustomChannel(address, grpc::SslCredentials({*roots, *key, *certificate}),
+                                     arguments);
+  }
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_verify_server_certs(false);
+  options.set_check_call_host(false);
+  options.set_certificate_verifier(std::make_shared<grpc::experimental::NoOpCertificateVerifier>());
+  if (!certificate->empty()) {
+    options.set_certificate_provider(
+        std::make_shared<grpc::experimental::StaticDataCertificateProvider>(
+            std::vector<grpc::experimental::IdentityKeyCertPair>{{*key, *certificate}}));
+    options.watch_identity_key_cert_pairs();
+  }
+  return grpc::CreateCustomChannel(address, grpc::experimental::TlsCredentials(options), arguments);
+}
+
+int Ask(const HealthCommand& command, const std::shared_ptr<grpc::Channel>& channel,
+        const std::string& target, int64_t timeout_ms) {
+  grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   context.set_deadline(
       gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(timeout_ms, GPR_TIMESPAN)));
@@ -129,7 +223,7 @@ std::string ReachableAddress(const std::string& address) {
 }
 
 int RunHealth(const HealthCommand& command) {
-  Arguments arguments = Read(command.sources.arguments);
+  const Arguments arguments = Read(command.sources.arguments);
   if (arguments.help) {
     command.out(kHelp);
     return kServes;
@@ -144,18 +238,24 @@ int RunHealth(const HealthCommand& command) {
     }
     timeout_ms = *read;
   }
-  const absl::StatusOr<std::string> address = AddressOf(command, std::move(arguments));
-  if (!address.ok()) {
-    command.error(Line(address.status().message()));
+  const absl::StatusOr<Target> target = TargetOf(command, arguments);
+  if (!target.ok()) {
+    command.error(Line(target.status().message()));
     return kBadArguments;
   }
-  const std::string target = ReachableAddress(*address);
-  if (target.empty()) {
-    command.error(Line(absl::StrCat(
-        "'", *address, "': should be HOST:PORT, [HOST]:PORT or unix:PATH, with a port above 0")));
+  const std::string address = ReachableAddress(target->address);
+  if (address.empty()) {
+    command.error(Line(
+        absl::StrCat("'", target->address,
+                     "': should be HOST:PORT, [HOST]:PORT or unix:PATH, with a port above 0")));
     return kBadArguments;
   }
-  return Ask(command, target, timeout_ms);
+  const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = ChannelTo(*target, address);
+  if (!channel.ok()) {
+    command.error(Line(channel.status().message()));
+    return kBadArguments;
+  }
+  return Ask(command, *channel, address, timeout_ms);
 }
 
 }  // namespace semaphored

@@ -10,7 +10,8 @@
 namespace semaphored {
 
 struct HealthCommand {
-  // Its arguments are those after "health": --address, --timeout and --help are the command's own;
+  // Its arguments are those after "health": --address, --timeout, --help and those about TLS
+  // (--tls, --ca-file, --server-name, --cert-file, --key-file) are the command's own;
   // the rest are the daemon's settings, from which the address follows, as the daemon itself would
   // find it.
   ConfigSources sources;

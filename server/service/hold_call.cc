@@ -1,11 +1,13 @@
 // Hold: a lease that lives by the stream on which it was granted.
 #include <chrono>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "server/service/call_log.h"
 #include "server/service/calls.h"
 #include "server/service/convert.h"
+#include "server/service/gate.h"
 #include "server/service/server_stream_call.h"
 #include "server/service/status.h"
 #include "server/service/validate.h"
@@ -93,6 +95,9 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
     HoldParams params;
     if (Problem problem = Check(message, limits(), &params))
       return ServerStreamCall::Refuse(*problem);
+    if (Problem problem = Admit(caller(), &params.acquire))
+      return ServerStreamCall::Refuse(*problem);
+    semaphore_ = params.acquire.semaphore;
     if (params.acquire.holder.empty()) {
       params.acquire.holder = "client-" + environment()->host->NewId().Hex().substr(16);
     }
@@ -117,6 +122,13 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
   }
 
   void Beat() {
+    Problem problem = caller().Again();
+    if (!problem) problem = caller().Check(Verb::kAcquire, semaphore_);
+    if (problem) {
+      Leave();
+      sessions()->Detach(claim_);
+      return ServerStreamCall::Refuse(*problem);
+    }
     const SteadyTime::duration before = elapsed();
     const Vouch vouch = sessions()->Touch(claim_);
     if (left_) return;  // It was told that the claim has ended meanwhile.
@@ -154,6 +166,7 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
 
   Acceptor<HoldCall>* acceptor_;
   Id claim_;
+  std::string semaphore_;
   bool release_on_disconnect_ = false;
   bool left_ = false;
   bool beat_due_ = false;

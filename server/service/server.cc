@@ -44,9 +44,18 @@ void Server::Serve(Host* host, Sessions* sessions) {
   environment_.service = &service_;
   environment_.standard = &standard_;
   environment_.limits = options_.limits;
+  environment_.access.policy = options_.access;
+  environment_.access.audit = options_.audit;
   environment_.adapter = host->guarantees().adapter;
   reactor_->SetDriver([sessions] { return sessions->OnTimer(); });
   reactor_->AtTurnEnd([this] { FlushDirty(); });
+}
+
+void Server::SetAccess(std::shared_ptr<const AccessPolicy> access) {
+  reactor_->Post([this, access = std::move(access)] {
+    environment_.access.policy = access;
+    if (access != nullptr) environment_.access.tenants.Renew(*access);
+  });
 }
 
 void Server::Run() {
@@ -89,7 +98,8 @@ absl::Status Server::Listen() {
   builder_.RegisterAsyncGenericService(&standard_.generic);
   using Experimental = grpc::ServerBuilder::experimental_type;
   connections_ = builder_.experimental().AddExternalConnectionAcceptor(
-      Experimental::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+      Experimental::ExternalConnectionType::FROM_FD,
+      options_.credentials ? options_.credentials : grpc::InsecureServerCredentials());
   server_ = builder_.BuildAndStart();
   if (server_ == nullptr) return absl::InternalError("gRPC's server cannot be started");
   listener_ = *std::move(listener);

@@ -39,6 +39,10 @@ struct ServerOptions {
   // What gRPC keeps of connections and calls, messages half received among them. Near it, gRPC
   // takes in more slowly and cuts off calls.
   uint64_t connections_bytes_max = 1 << 30;
+  // Of the port. Null: connections are neither encrypted nor authenticated.
+  std::shared_ptr<grpc::ServerCredentials> credentials;
+  std::shared_ptr<const AccessPolicy> access;  // Null: all may do all.
+  AuditLog* audit = nullptr;                   // Null: none. It outlives the server.
   ServiceLimits limits;
 };
 
@@ -65,6 +69,11 @@ class Server {
   absl::Status Listen();
   // What the calls have counted. On the reactor's thread, after Serve().
   const Environment& environment() const { return environment_; }
+
+  // From now on who calls is judged by this; those that stand on streams, too. Any thread, until
+  // Stop().
+  void SetAccess(std::shared_ptr<const AccessPolicy> access);
+
   // HOST:PORT as it is, with the port that was chosen. After Listen().
   const std::string& address() const { return listener_->address(); }
 

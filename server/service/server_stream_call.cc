@@ -38,6 +38,8 @@ void ServerStreamCall::OnAccepted(bool ok) {
   } else if (environment_->streams > environment_->limits.streams_max) {
     Refuse(TooMany("streams_max", "streams", environment_->limits.streams_max,
                    "use one Session for many leases"));
+  } else if (Problem problem = caller_.Identify(&environment_->access, &*context_)) {
+    Refuse(*problem);
   } else {
     Begin();
   }

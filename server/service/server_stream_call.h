@@ -64,6 +64,8 @@ class ServerStreamCall {
   size_t sent() const { return sent_; }
 
   Environment* environment() { return environment_; }
+  // Known, when Begin is called.
+  Caller& caller() { return caller_; }
   Sessions* sessions() { return environment_->sessions; }
   const RequestLimits& limits() const { return environment_->limits.requests; }
   grpc::ServerContext* context() { return &*context_; }
@@ -91,6 +93,7 @@ class ServerStreamCall {
   bool done_awaited_ = false;
   SteadyTime arrived_{};
   size_t sent_ = 0;
+  Caller caller_;
   std::deque<grpc::ByteBuffer> waiting_;
   size_t waiting_bytes_ = 0;
   grpc::Status status_;

@@ -38,6 +38,8 @@ void SessionCall::OnAccepted(bool ok) {
   } else if (environment_->streams > environment_->limits.streams_max) {
     Refuse(TooMany("streams_max", "streams", environment_->limits.streams_max,
                    "share one session among more work"));
+  } else if (Problem problem = caller_.Identify(&environment_->access, &*context_)) {
+    Refuse(*problem);
   } else {
     MaybeRead();
   }

@@ -88,6 +88,9 @@ class SessionCall final : public SessionListener, public Flushable {
   // A reply that Sessions owes has come. True: somebody still wants it.
   bool TakeReply();
 
+  // The access file may have changed. False: the stream has been refused.
+  bool IsStillKnown();
+
   Sessions* sessions() { return environment_->sessions; }
   const RequestLimits& limits() const { return environment_->limits.requests; }
 
@@ -100,6 +103,7 @@ class SessionCall final : public SessionListener, public Flushable {
   bool broken_ = false;
   bool dirty_ = false;
   size_t replies_owed_ = 0;
+  Caller caller_;
   // Leases that commands of this stream have given back in this turn: their ends are no news to it.
   absl::flat_hash_set<Id> released_;
   SteadyTime arrived_{};  // Of the message that is being answered.

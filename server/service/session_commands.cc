@@ -2,12 +2,14 @@
 
 #include "server/service/call_log.h"
 #include "server/service/convert.h"
+#include "server/service/gate.h"
 #include "server/service/session_call.h"
 #include "server/service/status.h"
 
 namespace semaphored {
 
 void SessionCall::Handle(pb::SessionRequest& message) {
+  if (!IsStillKnown()) return;
   if (stage_ == Stage::kFirst) return HandleOpen(message);
   if (message.has_open()) return Refuse(InvalidField("open", "must be in the first message only"));
   if (message.commands_size() > limits().commands_per_message_max) {
@@ -30,6 +32,12 @@ void SessionCall::Handle(pb::SessionRequest& message) {
   if (message.close()) HandleClose();
 }
 
+bool SessionCall::IsStillKnown() {
+  Problem problem = caller_.Again();
+  if (problem) Refuse(*problem);
+  return !problem;
+}
+
 void SessionCall::HandleOpen(pb::SessionRequest& message) {
   if (!message.has_open()) return Refuse(InvalidField("open", "must be in the first message"));
   if (message.commands_size() > 0 || message.has_ping() || message.close()) {
@@ -38,6 +46,14 @@ void SessionCall::HandleOpen(pb::SessionRequest& message) {
   OpenParams params;
   if (Problem problem = Check(*message.mutable_open(), limits(), &params)) return Refuse(*problem);
   params.trace = TraceOf(*context_);
+  caller_.Scope(&params.client_id);
+  Usage usage;
+  usage.sessions = 1;
+  if (!params.resume.empty()) {
+    params.charge = caller_.Keep(usage);  // It stands already.
+  } else if (Problem problem = caller_.Take(usage, &params.charge)) {
+    return Refuse(*problem);
+  }
   client_id_ = params.client_id;
   holder_ = params.holder;
   stage_ = Stage::kOpening;
@@ -70,6 +86,7 @@ void SessionCall::HandleCommand(pb::SessionCommand& command) {
 void SessionCall::HandleAcquire(uint64_t sequence, pb::SessionAcquire& command) {
   AcquireParams params;
   if (Problem problem = Check(command, limits(), &params)) return AddError(sequence, *problem);
+  if (Problem problem = Admit(caller_, &params)) return AddError(sequence, *problem);
   params.requester.client_id = client_id_;
   params.requester.sequence = sequence;
   if (params.holder.empty()) params.holder = holder_;
@@ -79,6 +96,11 @@ void SessionCall::HandleAcquire(uint64_t sequence, pb::SessionAcquire& command) 
 void SessionCall::HandleRelease(uint64_t sequence, pb::SessionRelease& command) {
   ReleaseCommand release;
   if (Problem problem = Check(command, limits(), &release)) return AddError(sequence, *problem);
+  if (Problem problem = caller_.Check(kHolds | Verb::kAdminister, release.semaphore))
+    return AddError(sequence, *problem);
+  if (!caller_.MayName(sessions()->OwnerOfClaim(release.claim), release.semaphore))
+    return ToProto(ReleaseAnswer{0, 0, EndCause::kUnknown},
+                   AddResult(sequence)->mutable_released());
   release.requester.client_id = client_id_;
   release.requester.sequence = sequence;
   ++replies_owed_;
@@ -94,15 +116,24 @@ void SessionCall::HandleRelease(uint64_t sequence, pb::SessionRelease& command) 
 void SessionCall::HandleVerify(uint64_t sequence, pb::VerifyRequest& command) {
   VerifyCommand verify;
   if (Problem problem = Check(command, limits(), &verify)) return AddError(sequence, *problem);
+  if (Problem problem = CheckVerify(caller_, verify)) return AddError(sequence, *problem);
+  const bool by_lease_id = !verify.claim.empty();
+  if (by_lease_id && !caller_.MayName(sessions()->OwnerOfClaim(verify.claim), verify.semaphore)) {
+    VerifyAnswer unknown;
+    unknown.ended = EndCause::kUnknown;
+    return ToProto(unknown, SteadyTime::duration::zero(), AddResult(sequence)->mutable_verified());
+  }
   ++replies_owed_;
   // The answer's time counts from the message that asked, of which there may be others before it is
   // here; a span of 0 is always right, only shorter.
-  sessions()->Verify(std::move(verify), [this, sequence](Result<VerifyAnswer> result) {
+  sessions()->Verify(std::move(verify), [this, sequence, by_lease_id](Result<VerifyAnswer> result) {
     if (!TakeReply()) return;
     if (!result.ok()) return AddError(sequence, *result.refusal);
     const size_t slots = result.value.held ? result.value.lease->slots.size() : 0;
-    ToProto(result.value, SteadyTime::duration::zero(),
-            AddResult(sequence, slots)->mutable_verified());
+    pb::VerifyResponse* verified = AddResult(sequence, slots)->mutable_verified();
+    ToProto(result.value, SteadyTime::duration::zero(), verified);
+    if (verified->has_lease())
+      HideSecrets(caller_, *sessions(), by_lease_id, verified->mutable_lease());
   });
 }
 

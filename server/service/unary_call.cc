@@ -53,6 +53,8 @@ void UnaryCall::OnEvent(bool ok) {
   } else if (environment_->calls > environment_->limits.calls_max) {
     Refuse(TooMany("calls_max", "calls", environment_->limits.calls_max,
                    "repeat the request later, or use Session"));
+  } else if (Problem problem = caller_.Identify(&environment_->access, &*context_)) {
+    Refuse(*problem);
   } else {
     Begin();
   }

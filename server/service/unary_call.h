@@ -54,6 +54,8 @@ class UnaryCall : public QueueEvent {
   void Drop();
 
   Environment* environment() { return environment_; }
+  // Known, when Begin is called.
+  const Caller& caller() const { return caller_; }
   Sessions* sessions() { return environment_->sessions; }
   const RequestLimits& limits() const { return environment_->limits.requests; }
   grpc::ServerContext* context() { return &*context_; }
@@ -75,6 +77,7 @@ class UnaryCall : public QueueEvent {
   bool done_awaited_ = false;
   SteadyTime arrived_{};
   size_t answer_bytes_ = 0;  // Of a long answer that has not been taken.
+  Caller caller_;
   grpc::ByteBuffer request_;
   std::optional<grpc::ServerContext> context_;
   std::optional<grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>> writer_;

@@ -2,9 +2,12 @@
 #include <string>
 #include <utility>
 
+#include "server/core/refusals.h"
+#include "server/service/admin_act.h"
 #include "server/service/call_log.h"
 #include "server/service/calls.h"
 #include "server/service/convert.h"
+#include "server/service/gate.h"
 #include "server/service/method_call.h"
 
 namespace semaphored {
@@ -45,6 +48,7 @@ class AcquireCall final : public MethodCall<AcquireCall>, public ClaimListener {
     AcquireParams params;
     if (!Understand<pb::AcquireRequest>(&params)) return;
     params.trace = TraceOf(*context());
+    if (Problem problem = Admit(caller(), &params)) return Refuse(*problem);
     if (params.holder.empty())
       params.holder = "client-" + environment()->host->NewId().Hex().substr(16);
     const Id claim = sessions()->Acquire(std::move(params), this, 0);
@@ -77,7 +81,10 @@ class RenewCall final : public MethodCall<RenewCall> {
   void Begin() override {
     AdoptCommand params;
     if (!Understand<pb::RenewRequest>(&params)) return;
-    sessions()->Renew(params.semaphore, params.claim, [this](Result<RenewAnswer> result) {
+    if (Problem problem = caller().Check(kHolds, params.semaphore)) return Refuse(*problem);
+    if (!caller().MayName(sessions()->OwnerOfClaim(params.claim), params.semaphore))
+      return Refuse(NotHeldRefusal(EndCause::kUnknown, params.semaphore));
+    const auto reply = [this](Result<RenewAnswer> result) {
       if (!result.ok()) return Refuse(*result.refusal);
       pb::RenewResponse& response = Scratch<pb::RenewResponse>();
       response.Clear();
@@ -86,7 +93,8 @@ class RenewCall final : public MethodCall<RenewCall> {
       ToProto(answer.vouch, elapsed(), response.mutable_validity());
       if (answer.lease->recall.pending()) ToProto(answer.lease->recall, response.mutable_recall());
       Reply(response);
-    });
+    };
+    sessions()->Renew(params.semaphore, params.claim, caller().tenant(), reply);
   }
 };
 
@@ -105,14 +113,38 @@ class ReleaseCall final : public MethodCall<ReleaseCall>, public Flushable {
   void Begin() override {
     ReleaseCommand command;
     if (!Understand<pb::ReleaseRequest>(&command)) return;
+    if (Problem problem = caller().Check(kHolds | Verb::kAdminister, command.semaphore))
+      return Refuse(*problem);
+    if (!caller().MayName(sessions()->OwnerOfClaim(command.claim), command.semaphore))
+      return Answer({0, 0, EndCause::kUnknown});
+    caller().Scope(&command.requester.client_id);
+    const Tenant* owner = sessions()->OwnerOfClaim(command.claim);
+    if (owner != nullptr && owner != caller().tenant().get()) Audit(command.semaphore, owner->name);
     sessions()->Release(std::move(command), [this](Result<ReleaseAnswer> result) {
       if (!result.ok()) return Refuse(*result.refusal);
-      pb::ReleaseResponse& response = Scratch<pb::ReleaseResponse>();
-      response.Clear();
-      ToProto(result.value, &response);
-      answer_ = Serialize(response);
-      environment()->dirty.push_back(this);
+      Answer(result.value);
     });
+  }
+
+  // Only an administrator may end another's lease.
+  void Audit(const std::string& semaphore, const std::string& owner) {
+    if (environment()->access.audit == nullptr) return;
+    AuditEntry entry;
+    entry.time_unix_ms = environment()->host->clock().NowUnixMs();
+    entry.identity = caller().name();
+    entry.peer = context()->peer();
+    entry.act = "release";
+    entry.semaphore = semaphore;
+    entry.before = "{\"owner\":\"" + owner + "\"}";  // A name needs no escapes.
+    environment()->access.audit->Write(AuditLine(entry));
+  }
+
+  void Answer(const ReleaseAnswer& answer) {
+    pb::ReleaseResponse& response = Scratch<pb::ReleaseResponse>();
+    response.Clear();
+    ToProto(answer, &response);
+    answer_ = Serialize(response);
+    environment()->dirty.push_back(this);
   }
 
   grpc::ByteBuffer answer_;
@@ -128,14 +160,31 @@ class VerifyCall final : public MethodCall<VerifyCall> {
   void Begin() override {
     VerifyCommand command;
     if (!Understand<pb::VerifyRequest>(&command)) return;
+    if (Problem problem = CheckVerify(caller(), command)) return Refuse(*problem);
+    const std::string semaphore = command.semaphore;
+    if (!command.claim.empty() &&
+        !caller().MayName(sessions()->OwnerOfClaim(command.claim), semaphore)) {
+      VerifyAnswer unknown;
+      unknown.ended = EndCause::kUnknown;
+      return Answer(unknown);
+    }
+    by_lease_id_ = !command.claim.empty();
     sessions()->Verify(std::move(command), [this](Result<VerifyAnswer> result) {
       if (!result.ok()) return Refuse(*result.refusal);
-      pb::VerifyResponse& response = Scratch<pb::VerifyResponse>();
-      response.Clear();
-      ToProto(result.value, elapsed(), &response);
-      Reply(response);
+      Answer(result.value);
     });
   }
+
+  void Answer(const VerifyAnswer& answer) {
+    pb::VerifyResponse& response = Scratch<pb::VerifyResponse>();
+    response.Clear();
+    ToProto(answer, elapsed(), &response);
+    if (response.has_lease())
+      HideSecrets(caller(), *sessions(), by_lease_id_, response.mutable_lease());
+    Reply(response);
+  }
+
+  bool by_lease_id_ = false;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "server/service/calls.h"
 #include "server/service/convert.h"
+#include "server/service/gate.h"
 #include "server/service/server_stream_call.h"
 #include "server/service/status.h"
 #include "server/service/validate.h"
@@ -24,6 +25,10 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
     snapshot_sent_ = true;
     absl::flat_hash_map<std::string_view, uint64_t> revisions;
     for (const SemaphoreInfo& info : infos) {
+      if (!caller().May(kSees, info.row.name)) {
+        --snapshots_;
+        continue;
+      }
       pb::WatchEvent event;
       event.set_kind(pb::WatchEvent::SNAPSHOT);
       ToProto(info, event.mutable_semaphore());
@@ -40,6 +45,12 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
 
   void OnChange(const SemaphoreChange& change) override {
     if (over_) return;
+    if (Problem problem = caller().Again()) {
+      over_ = true;
+      sessions()->Unwatch(this);
+      return ServerStreamCall::Refuse(*problem);
+    }
+    if (!caller().May(kSees, change.info.row.name)) return;
     // The snapshots that are still to be sent are no sign that the reader is slow.
     const size_t snapshots_left = sent() < snapshots_ ? snapshots_ - sent() : 0;
     if (waiting() + early_.size() >= snapshots_left + environment()->limits.watch_events_max ||
@@ -93,6 +104,15 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
     if (Problem problem = Check(message, limits(), &params)) {
       over_ = true;
       return ServerStreamCall::Refuse(*problem);
+    }
+    if (!params.semaphore.empty()) {
+      if (Problem problem = caller().Check(kSees, params.semaphore)) {
+        over_ = true;
+        return ServerStreamCall::Refuse(*problem);
+      }
+    } else if (std::vector<std::string> under = caller().Under(kSees, params.prefix);
+               under.size() == 1) {
+      params.prefix = std::move(under.front());  // There is less to look through.
     }
     sessions()->Watch(std::move(params.prefix), std::move(params.semaphore), this);
   }

@@ -36,6 +36,8 @@ void WorkCall::OnAccepted(bool ok) {
   } else if (environment_->streams > environment_->limits.streams_max) {
     Refuse(TooMany("streams_max", "streams", environment_->limits.streams_max,
                    "let one worker take more tickets at once"));
+  } else if (Problem problem = caller_.Identify(&environment_->access, &*context_)) {
+    Refuse(*problem);
   } else {
     MaybeRead();
   }
@@ -167,6 +169,8 @@ void WorkCall::MaybeTakeBack() {
   if (stage_ != Stage::kOver || reading_ || writing_ || replies_owed_ > 0 || dirty_) return;
   --environment_->streams;
   environment_->reactor->Disarm(&unread_);
+  charge_.reset();
+  work_.reset();
   outbox_.Clear();
   incoming_.Clear();
   stream_.reset();

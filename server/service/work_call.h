@@ -84,6 +84,12 @@ class WorkCall final : public SessionListener, public Flushable {
   // A reply that Sessions owes has come. True: somebody still wants it.
   bool TakeReply();
 
+  // The access file may have changed. False: the stream has been refused.
+  bool IsStillKnown();
+  // What the worker names, and its hands, against rules and quotas.
+  Problem Admit(OpenParams* params);
+  bool SetTicketsMax(uint32_t tickets_max);
+
   Sessions* sessions() { return environment_->sessions; }
   const RequestLimits& limits() const { return environment_->limits.requests; }
 
@@ -96,6 +102,9 @@ class WorkCall final : public SessionListener, public Flushable {
   bool broken_ = false;
   bool dirty_ = false;
   size_t replies_owed_ = 0;
+  Caller caller_;
+  ChargePtr charge_;
+  std::shared_ptr<const WorkParams> work_;
   SteadyTime arrived_{};  // Of the message that is being answered.
   Id session_;
   WorkOutbox outbox_;

@@ -1,7 +1,9 @@
 #include <utility>
 
+#include "server/core/refusals.h"
 #include "server/service/call_log.h"
 #include "server/service/convert.h"
+#include "server/service/gate.h"
 #include "server/service/status.h"
 #include "server/service/work_call.h"
 
@@ -14,6 +16,7 @@ constexpr size_t kFieldsBytes = 256;
 }  // namespace
 
 void WorkCall::Handle(pb::WorkRequest& message) {
+  if (!IsStillKnown()) return;
   if (stage_ == Stage::kFirst) return HandleOpen(message);
   if (message.has_open()) return Refuse(InvalidField("open", "must be in the first message only"));
   if (message.finished_size() > limits().commands_per_message_max) {
@@ -31,7 +34,7 @@ void WorkCall::Handle(pb::WorkRequest& message) {
   if (message.has_tickets_max()) {
     if (Problem problem = CheckTicketsMax(message.tickets_max())) return Refuse(*problem);
     // Before what has finished: a worker that wants no more is given no more.
-    sessions()->SetTicketsMax(session_, message.tickets_max());
+    if (!SetTicketsMax(message.tickets_max())) return;
   }
   for (pb::FinishTicket& finished : *message.mutable_finished()) {
     HandleFinished(finished);
@@ -39,6 +42,48 @@ void WorkCall::Handle(pb::WorkRequest& message) {
   }
   if (message.has_ping()) HandlePing(message.ping().ping_id(), vouch);
   if (message.close()) HandleClose();
+}
+
+bool WorkCall::IsStillKnown() {
+  const bool renewed = caller_.Changed();
+  Problem problem = caller_.Again();
+  if (!problem && renewed && work_ != nullptr) problem = CheckWork(caller_, *work_);
+  if (problem) Refuse(*problem);
+  return !problem;
+}
+
+Problem WorkCall::Admit(OpenParams* params) {
+  if (Problem problem = CheckWork(caller_, *params->work)) return problem;
+  caller_.Scope(&params->client_id);
+  Usage usage;
+  usage.permits = params->work->tickets_max;
+  usage.sessions = 1;
+  // What stands already is not refused; what is asked for beyond it may be.
+  const Charge* before =
+      params->resume.empty() ? nullptr : sessions()->ChargeOfSession(params->resume);
+  if (!params->resume.empty() && before == nullptr) {
+    params->charge = caller_.Keep(usage);
+    return std::nullopt;
+  }
+  return caller_.Take(usage, &params->charge, before == nullptr ? Usage() : before->usage());
+}
+
+bool WorkCall::SetTicketsMax(uint32_t tickets_max) {
+  if (charge_ != nullptr) {
+    Usage usage = charge_->usage();
+    Usage more;
+    more.permits = tickets_max;
+    if (tickets_max > usage.permits) {
+      if (Problem problem = CheckQuotas(*charge_->tenant(), more, usage)) {
+        Refuse(*problem);
+        return false;
+      }
+    }
+    usage.permits = tickets_max;
+    charge_->Set(usage);
+  }
+  sessions()->SetTicketsMax(session_, tickets_max);
+  return true;
 }
 
 void WorkCall::HandleOpen(pb::WorkRequest& message) {
@@ -50,6 +95,9 @@ void WorkCall::HandleOpen(pb::WorkRequest& message) {
   OpenParams params;
   if (Problem problem = Check(*message.mutable_open(), limits(), &params)) return Refuse(*problem);
   params.trace = TraceOf(*context_);
+  if (Problem problem = Admit(&params)) return Refuse(*problem);
+  charge_ = params.charge;
+  work_ = params.work;
   stage_ = Stage::kOpening;
   attached_ = true;
   sessions()->Open(std::move(params), this);
@@ -65,6 +113,10 @@ void WorkCall::HandleFinished(pb::FinishTicket& finished) {
   FinishCommand finish;
   if (Problem problem = Check(finished, limits(), &finish))
     return AddResult(sequence, &*problem, {});
+  if (!caller_.MayName(sessions()->OwnerOfClaim(finish.claim), finish.semaphore)) {
+    const Refusal refusal = NotHeldRefusal(EndCause::kUnknown, finish.semaphore);
+    return AddResult(sequence, &refusal, {});
+  }
   finish.requester.sequence = sequence;
   ++replies_owed_;
   sessions()->FinishIn(session_, std::move(finish), [this, sequence](Result<FinishAnswer> result) {

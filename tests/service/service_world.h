@@ -41,6 +41,9 @@ class World {
 
   // Whether this daemon may vouch for leases from now on.
   void Vouch(bool vouch);
+  void SetAccess(std::shared_ptr<const AccessPolicy> access) {
+    server_->SetAccess(std::move(access));
+  }
   void Stop(Milliseconds grace) { server_->Stop(grace); }
 
   // ---- calls, in short ----

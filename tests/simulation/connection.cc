@@ -161,16 +161,16 @@ void Connection::Beat(uint64_t tag) {
 
 void Connection::Renew(uint64_t tag, const std::string& semaphore, const Id& claim) {
   const SteadyTime arrived = Now();
-  daemon_->sessions().Renew(
-      semaphore, claim, [self = shared_from_this(), tag, arrived](Result<RenewAnswer> result) {
-        if (!result.ok()) return self->SendRefusal(tag, *result.refusal);
-        Reply reply =
-            LeaseReply(Reply::Kind::kAlive, tag, *result.value.lease, result.value.semaphore);
-        reply.elapsed_ms = self->ElapsedMs(arrived);
-        reply.valid_for_ms = result.value.vouch.valid_for_ms;
-        reply.epoch = result.value.vouch.epoch;
-        self->Send(std::move(reply));
-      });
+  daemon_->sessions().Renew(semaphore, claim, /*tenant=*/nullptr,
+                            [self = shared_from_this(), tag, arrived](Result<RenewAnswer> result) {
+                              if (!result.ok()) return self->SendRefusal(tag, *result.refusal);
+                              Reply reply = LeaseReply(Reply::Kind::kAlive, tag,
+                                                       *result.value.lease, result.value.semaphore);
+                              reply.elapsed_ms = self->ElapsedMs(arrived);
+                              reply.valid_for_ms = result.value.vouch.valid_for_ms;
+                              reply.epoch = result.value.vouch.epoch;
+                              self->Send(std::move(reply));
+                            });
 }
 
 void Connection::Release(uint64_t tag, const ReleaseCommand& command) {

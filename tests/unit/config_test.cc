@@ -202,6 +202,18 @@ TEST_CASE("config: only loopback, unless it is said that the network is safe") {
   }
 }
 
+TEST_CASE("config: with TLS another address needs no more words, and its files go together") {
+  const std::vector<std::string> pair = {"--tls-cert-file=c.pem", "--tls-key-file=k.pem"};
+  CHECK(Given{.arguments = {"--listen=0.0.0.0:7420", pair[0], pair[1]}}.Parsed().tls_key_file ==
+        "k.pem");
+  CHECK_THAT((Given{.arguments = {pair[0]}}.Error()), ContainsSubstring("together"));
+  CHECK_THAT((Given{.arguments = {pair[1]}}.Error()), ContainsSubstring("together"));
+  CHECK_THAT((Given{.arguments = {"--tls-client-ca-file=ca.pem"}}.Error()),
+             ContainsSubstring("tls_client_ca_file needs tls_cert_file"));
+  CHECK_THAT((Given{.arguments = {"--tls-client-certificates=maybe"}}.Error()),
+             ContainsSubstring("require, optional"));
+}
+
 TEST_CASE("config: TTLs must fit each other") {
   CHECK_THAT((Given{.arguments = {"--ttl-default", "500ms"}}.Error()),
              ContainsSubstring("ttl_default"));

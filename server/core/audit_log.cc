@@ -1,0 +1,132 @@
+#include "server/core/audit_log.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+namespace semaphored {
+
+absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(std::string path) {
+  std::unique_ptr<AuditLog> log(new AuditLog(std::move(path)));
+  if (absl::Status status = log->OpenFile(); !status.ok()) return status;
+  log->thread_ = std::thread([raw = log.get()] { raw->Run(); });
+  return log;
+}
+
+AuditLog::~AuditLog() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (file_ >= 0) close(file_);
+}
+
+absl::Status AuditLog::OpenFile() {
+  if (path_.empty()) return absl::OkStatus();
+  const int file = open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+  if (file < 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("audit_file: {}: cannot be opened: {}", path_, std::strerror(errno)));
+  }
+  if (file_ >= 0) close(file_);
+  file_ = file;
+  return absl::OkStatus();
+}
+
+void AuditLog::Lose(uint64_t lines) {
+  lost_ += lines;
+  // Said once for each time that it begins.
+  if (std::exchange(untold_, untold_ + lines) == 0)
+    spdlog::error(
+        "the audit log cannot be written as fast as it is filled, or at all: lines are lost");
+}
+
+void AuditLog::Write(std::string line) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() >= kLinesMax) return Lose(1);
+    waiting_.push_back(std::move(line));
+  }
+  changed_.notify_all();
+}
+
+void AuditLog::Reopen() {
+  {
+    const std::lock_guard lock(mutex_);
+    reopen_ = true;
+  }
+  changed_.notify_all();
+}
+
+void AuditLog::Flush() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return waiting_.empty() && !writing_ && !reopen_; });
+}
+
+uint64_t AuditLog::lost() const {
+  const std::lock_guard lock(mutex_);
+  return lost_;
+}
+
+bool AuditLog::Put(const std::string& line) {
+  if (path_.empty()) {
+    spdlog::info("audit: {}", line);
+    return true;
+  }
+  std::string_view rest = line;
+  while (!rest.empty()) {
+    const ssize_t wrote = write(file_, rest.data(), rest.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return false;
+    rest.remove_prefix(static_cast<size_t>(wrote));
+  }
+  return true;
+}
+
+void AuditLog::Run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ending_ || reopen_ || !waiting_.empty(); });
+    if (waiting_.empty() && !reopen_) return;
+    const bool reopen = std::exchange(reopen_, false);
+    std::deque<std::string> lines = std::exchange(waiting_, {});
+    const uint64_t untold = std::exchange(untold_, 0);
+    writing_ = true;
+    lock.unlock();
+    if (reopen) {
+      if (absl::Status status = OpenFile(); !status.ok())
+        spdlog::error("{}", std::string(status.message()));
+    }
+    const char* end = path_.empty() ? "" : "\n";
+    uint64_t lost = 0;
+    if (untold > 0 && !Put(fmt::format("{{\"lost_lines\":{}}}{}", untold, end))) lost += untold;
+    const uint64_t again = lost;
+    for (const std::string& line : lines) lost += Put(line + end) ? 0 : 1;
+    lock.lock();
+    if (lost > 0) {
+      lost_ -= again;  // They were counted when they were lost.
+      Lose(lost);
+    }
+    writing_ = false;
+    changed_.notify_all();
+  }
+}
+
+std::string UtcTimeText(int64_t unix_ms) {
+  const std::time_t seconds = unix_ms / 1000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
+                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+                     unix_ms % 1000);
+}
+
+}  // namespace semaphored

@@ -1,0 +1,70 @@
+// The audit log: one JSON object a line for each administrative act, appended to a file of its own
+// or said in the daemon's log. Written on a thread, so that nobody who acts waits for a disk.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace semaphored {
+
+class AuditLog {
+ public:
+  // Lines that may wait to be written.
+  static constexpr size_t kLinesMax = 10'000;
+
+  // An empty path: lines go to the daemon's log, as "audit: {…}". The file is made with mode 0600,
+  // and appended to. INVALID_ARGUMENT names audit_file, and why it cannot be opened.
+  static absl::StatusOr<std::unique_ptr<AuditLog>> Open(std::string path);
+  // What waits is written first; blocks for that.
+  ~AuditLog();
+  AuditLog(const AuditLog&) = delete;
+  AuditLog& operator=(const AuditLog&) = delete;
+
+  // Any thread; does not block. When too many lines wait, the line is lost: the daemon's log says
+  // so, and the audit log itself says how many, where they are missing.
+  void Write(std::string line);
+
+  // From the next line on the file is opened anew, so that one that was moved away is left alone.
+  // Any thread. If that fails the old one is still written to, and the daemon's log says so.
+  void Reopen();
+
+  // Blocks until all that was handed in has been written.
+  void Flush();
+
+  // Lines that were lost since the start. Any thread.
+  uint64_t lost() const;
+
+ private:
+  explicit AuditLog(std::string path) : path_(std::move(path)) {}
+  void Run();
+  // True: it is written.
+  bool Put(const std::string& line);
+  absl::Status OpenFile();
+  void Lose(uint64_t lines);
+
+  const std::string path_;
+  int file_ = -1;  // The writing thread's, once it runs.
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::string> waiting_;  // Guarded by mutex_, as all below.
+  bool reopen_ = false;
+  bool writing_ = false;
+  bool ending_ = false;
+  uint64_t lost_ = 0;
+  uint64_t untold_ = 0;  // Of lost_: not said in the audit log yet.
+  std::thread thread_;
+};
+
+// "2026-01-31T12:00:00.123Z".
+std::string UtcTimeText(int64_t unix_ms);
+
+}  // namespace semaphored

@@ -1,0 +1,43 @@
+// What a request to Administer is: which act, which verb it needs, and how the audit log tells of
+// it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "proto/semaphore/v1/semaphore.pb.h"
+#include "server/core/access.h"
+#include "server/core/reason.h"
+
+namespace semaphored {
+
+struct AdminAct {
+  std::string_view name;  // As the field of the request: "resize". Empty: none is given.
+  Verbs verbs = Verb::kAdminister;
+  bool changes = true;  // Otherwise it is a question, of which the audit log says nothing.
+};
+AdminAct ActOf(const semaphore::v1::AdministerRequest& request);
+
+// What the audit log says of an act.
+struct AuditEntry {
+  int64_t time_unix_ms = 0;
+  std::string_view identity;  // Empty: there is no access file.
+  std::string peer;           // As gRPC writes it: ipv4:ADDRESS:PORT, unix:PATH.
+  std::string_view act;
+  std::string_view semaphore;
+  std::string asked = "null";  // JSON, as `before` and `after`.
+  std::string before = "null";
+  std::string after = "null";
+  uint32_t affected = 0;
+  const Refusal* refusal = nullptr;  // Null: it was done.
+};
+// One line of JSON, without its end.
+std::string AuditLine(const AuditEntry& entry);
+
+// As JSON. The lease id that a revoke names is a secret as long as the lease stands: of it there
+// are the first digits.
+std::string AskedText(semaphore::v1::AdministerRequest request);
+// The semaphore by its own fields, without rows.
+std::string SemaphoreText(const semaphore::v1::SemaphoreInfo& info);
+
+}  // namespace semaphored

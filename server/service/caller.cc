@@ -1,0 +1,141 @@
+#include "server/service/caller.h"
+
+#include <grpc/grpc_security_constants.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace semaphored {
+namespace {
+
+constexpr std::string_view kScheme = "bearer ";
+constexpr size_t kTokenBytesMax = 4096;
+// Not in any identity's name.
+constexpr char kScopeEnd = '!';
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+Refusal Unauthenticated() {
+  return {absl::StatusCode::kUnauthenticated, Reason::kUnauthenticated,
+          "this daemon serves only clients that it knows", "",
+          "show a token (metadata `authorization: Bearer TOKEN`) or a client certificate that "
+          "stands in its access file"};
+}
+
+Refusal Denied(const Identity& identity, Verbs verbs, std::string_view where,
+               std::string_view semaphore) {
+  return {absl::StatusCode::kPermissionDenied, Reason::kPermissionDenied,
+          absl::StrCat(identity.name(), " may not ", verbs.Text(), " ", View(where)),
+          std::string(semaphore),
+          "ask whoever keeps the daemon's access file for a rule, or for another identity"};
+}
+
+std::vector<std::string> Values(const grpc::AuthContext& context, const char* name) {
+  std::vector<std::string> values;
+  for (const grpc::string_ref& value : context.FindPropertyValues(name))
+    values.emplace_back(value.data(), value.size());
+  return values;
+}
+
+// Of a certificate that the handshake has verified; otherwise there is none here.
+CertificateNames NamesOf(const grpc::ServerContext& context) {
+  const auto verified = context.auth_context();
+  CertificateNames names;
+  if (verified == nullptr) return names;
+  std::vector<std::string> common = Values(*verified, GRPC_X509_CN_PROPERTY_NAME);
+  if (!common.empty()) names.common_name = std::move(common.front());
+  names.dns = Values(*verified, GRPC_PEER_DNS_PROPERTY_NAME);
+  names.uris = Values(*verified, GRPC_PEER_URI_PROPERTY_NAME);
+  names.emails = Values(*verified, GRPC_PEER_EMAIL_PROPERTY_NAME);
+  return names;
+}
+
+}  // namespace
+
+const Identity* Caller::Find() const {
+  const auto& metadata = context_->client_metadata();
+  const auto [first, last] = metadata.equal_range("authorization");
+  if (first != last) {
+    // Who shows a token is who the token says, or nobody.
+    const std::string_view value(first->second.data(), first->second.size());
+    const bool alone = std::next(first) == last;
+    if (!alone || value.size() > kTokenBytesMax ||
+        !absl::StartsWithIgnoreCase(View(value), View(kScheme)))
+      return nullptr;
+    return policy_->ByToken(value.substr(kScheme.size()));
+  }
+  if (policy_->has_certificates()) {
+    if (const Identity* identity = policy_->ByCertificate(NamesOf(*context_))) return identity;
+  }
+  return policy_->anonymous();
+}
+
+Problem Caller::Identify(AccessControl* access, const grpc::ServerContext* context) {
+  access_ = access;
+  context_ = context;
+  policy_ = access->policy;
+  identity_ = nullptr;
+  tenant_ = nullptr;
+  if (policy_ == nullptr) return std::nullopt;
+  const Identity* identity = Find();
+  if (identity == nullptr) return Unauthenticated();
+  identity_ = identity;
+  tenant_ = access_->tenants.Of(*identity_);
+  return std::nullopt;
+}
+
+Problem Caller::Again() {
+  if (!Changed()) return std::nullopt;
+  const std::string before(name());
+  if (Problem problem = Identify(access_, context_)) return problem;
+  // What hangs on a stream belongs to one identity.
+  if (name() != before) return Unauthenticated();
+  return std::nullopt;
+}
+
+Problem Caller::Check(Verbs verbs, std::string_view semaphore) const {
+  if (May(verbs, semaphore)) return std::nullopt;
+  return Denied(*identity_, verbs, absl::StrCat("at ", View(semaphore)), semaphore);
+}
+
+Problem Caller::CheckUnder(Verbs verbs, std::string_view prefix) const {
+  if (identity_ == nullptr || identity_->MayUnder(verbs, prefix)) return std::nullopt;
+  return Denied(*identity_, verbs,
+                absl::StrCat("at all names that begin with '", View(prefix), "'"), "");
+}
+
+std::vector<std::string> Caller::Under(Verbs verbs, std::string_view prefix) const {
+  if (identity_ == nullptr) return {std::string(prefix)};
+  return identity_->Under(verbs, prefix);
+}
+
+bool Caller::MayName(const Tenant* owner, std::string_view semaphore) const {
+  return identity_ == nullptr || owner == nullptr || owner == tenant_.get() ||
+         identity_->May(Verb::kAdminister, semaphore);
+}
+
+bool Caller::MaySee(const Tenant* owner) const {
+  if (identity_ == nullptr) return true;
+  return owner == tenant_.get() && identity_ != policy_->anonymous();
+}
+
+Problem Caller::Take(const Usage& more, ChargePtr* charge, const Usage& less) const {
+  if (tenant_ == nullptr) return std::nullopt;
+  if (Problem problem = CheckQuotas(*tenant_, more, less)) return problem;
+  *charge = Keep(more);
+  return std::nullopt;
+}
+
+ChargePtr Caller::Keep(const Usage& usage) const {
+  return tenant_ == nullptr ? nullptr : std::make_shared<Charge>(tenant_, usage);
+}
+
+void Caller::Scope(std::string* client_id) const {
+  if (identity_ == nullptr || client_id->empty()) return;
+  client_id->insert(0, identity_->name() + kScopeEnd);
+}
+
+}  // namespace semaphored

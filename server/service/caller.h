@@ -1,0 +1,76 @@
+// Who calls: found out once for each call or stream, and anew on a stream when the access file has
+// changed. On the reactor's thread.
+#pragma once
+
+#include <grpcpp/server_context.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "server/core/access.h"
+#include "server/core/audit_log.h"
+#include "server/core/tenant.h"
+#include "server/service/validate.h"
+
+namespace semaphored {
+
+// What is known of all callers; the reactor's.
+struct AccessControl {
+  std::shared_ptr<const AccessPolicy> policy;  // Null: there is no access file, all may do all.
+  Tenants tenants;
+  AuditLog* audit = nullptr;  // Null: acts are not written down. It outlives the server.
+};
+
+class Caller {
+ public:
+  // Takes in who calls. Refused: UNAUTHENTICATED, the same for all causes; then the rest below may
+  // not be asked. `access` and `context` must stay for the calls of Again.
+  Problem Identify(AccessControl* access, const grpc::ServerContext* context);
+  // As Identify, if the access file has changed since.
+  Problem Again();
+  bool Changed() const { return access_->policy != policy_; }
+
+  // Without an access file all below is allowed, and nothing is counted.
+  bool May(Verbs verbs, std::string_view semaphore) const {
+    return identity_ == nullptr || identity_->May(verbs, semaphore);
+  }
+  // Refused: PERMISSION_DENIED, whether the semaphore exists or not.
+  Problem Check(Verbs verbs, std::string_view semaphore) const;
+  Problem CheckUnder(Verbs verbs, std::string_view prefix) const;
+  // Where it may do one of `verbs` under `prefix`, as Identity::Under.
+  std::vector<std::string> Under(Verbs verbs, std::string_view prefix) const;
+
+  // May the caller name this lease, session or ticket, of which `owner` is known (null: is not)?
+  // The owner may, and who administers the semaphore.
+  bool MayName(const Tenant* owner, std::string_view semaphore) const;
+  // May the caller be told its secrets? The owner may, if it is one client and not all that are
+  // anonymous.
+  bool MaySee(const Tenant* owner) const;
+
+  // Takes `more` of its quotas; `less` of what it has is given back for it. Null without an access
+  // file.
+  Problem Take(const Usage& more, ChargePtr* charge, const Usage& less = Usage()) const;
+  // The same, whatever the quotas say: for what stands already.
+  ChargePtr Keep(const Usage& usage) const;
+
+  // Two identities' clients of the same id are two clients.
+  void Scope(std::string* client_id) const;
+
+  const TenantPtr& tenant() const { return tenant_; }
+  // Empty without an access file.
+  std::string_view name() const {
+    return identity_ == nullptr ? std::string_view() : std::string_view(identity_->name());
+  }
+
+ private:
+  const Identity* Find() const;
+
+  AccessControl* access_ = nullptr;
+  const grpc::ServerContext* context_ = nullptr;
+  std::shared_ptr<const AccessPolicy> policy_;  // Keeps the identity.
+  const Identity* identity_ = nullptr;
+  TenantPtr tenant_;
+};
+
+}  // namespace semaphored

@@ -1,0 +1,48 @@
+#include "server/service/gate.h"
+
+#include <optional>
+#include <utility>
+
+namespace semaphored {
+
+Problem Admit(const Caller& caller, AcquireParams* params) {
+  if (Problem problem = caller.Check(Verb::kAcquire, params->semaphore)) return problem;
+  Usage usage;
+  usage.permits = params->permits;
+  usage.waiters = params->wait_ms != 0 ? 1 : 0;
+  if (Problem problem = caller.Take(usage, &params->charge)) return problem;
+  caller.Scope(&params->requester.client_id);
+  return std::nullopt;
+}
+
+Problem CheckWork(const Caller& caller, const WorkParams& work) {
+  for (const std::string& semaphore : work.semaphores) {
+    if (Problem problem = caller.Check(Verb::kWork, semaphore)) return problem;
+  }
+  for (const std::string& prefix : work.prefixes) {
+    if (Problem problem = caller.CheckUnder(Verb::kWork, prefix)) return problem;
+  }
+  return std::nullopt;
+}
+
+Problem CheckVerify(const Caller& caller, const VerifyCommand& command) {
+  return caller.Check(command.claim.empty() ? kSees : kSees | kHolds, command.semaphore);
+}
+
+void HideSecrets(const Caller& caller, const Sessions& sessions, bool knows_id, pb::Lease* lease) {
+  if (caller.tenant() == nullptr) return;
+  const std::optional<LeaseName> name = ParseLeaseId(lease->lease_id());
+  const Tenant* owner = name.has_value() ? sessions.OwnerOfClaim(name->claim) : nullptr;
+  if (caller.MaySee(owner)) return;
+  // An administrator of one semaphore has nothing to do with what else hangs on the session.
+  lease->clear_session_id();
+  if (!knows_id && !caller.May(Verb::kAdminister, lease->semaphore())) lease->clear_lease_id();
+}
+
+void HideSecrets(const Caller& caller, const Sessions& sessions, pb::SemaphoreInfo* info) {
+  if (caller.tenant() == nullptr) return;
+  for (pb::LeaseInfo& row : *info->mutable_leases())
+    HideSecrets(caller, sessions, /*knows_id=*/false, row.mutable_lease());
+}
+
+}  // namespace semaphored

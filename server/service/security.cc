@@ -1,0 +1,120 @@
+#include "server/service/security.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace semaphored {
+namespace {
+
+constexpr size_t kAccessBytesMax = 8 << 20;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Security>> Security::Open(SecurityOptions options) {
+  std::unique_ptr<Security> security(new Security(std::move(options)));
+  absl::StatusOr<Read> read = security->ReadAll();
+  if (!read.ok()) return read.status();
+  security->in_force_ = *std::move(read);
+  if (!security->options_.certificates.cert_file.empty())
+    security->slot_ = std::make_unique<CertificateSlot>(security->in_force_.certificates);
+  absl::StatusOr<std::unique_ptr<AuditLog>> audit = AuditLog::Open(security->options_.audit_file);
+  if (!audit.ok()) return audit.status();
+  security->audit_ = *std::move(audit);
+  return security;
+}
+
+Security::Security(SecurityOptions options)
+    : options_(std::move(options)),
+      files_({options_.certificates.cert_file, options_.certificates.key_file,
+              options_.certificates.client_ca_file, options_.access_file}) {}
+
+Security::~Security() {
+  {
+    const std::lock_guard lock(looking_mutex_);
+    ending_ = true;
+  }
+  end_looking_.notify_all();
+  if (looking_.joinable()) looking_.join();
+}
+
+std::shared_ptr<grpc::ServerCredentials> Security::credentials() const {
+  if (slot_ == nullptr) return grpc::InsecureServerCredentials();
+  return TlsServerCredentials(slot_.get(), options_.client_certificates);
+}
+
+absl::StatusOr<Security::Read> Security::ReadAll() const {
+  Read read;
+  if (!options_.certificates.cert_file.empty()) {
+    absl::StatusOr<Certificates> certificates = ReadCertificates(options_.certificates);
+    if (!certificates.ok()) return certificates.status();
+    read.certificates = *std::move(certificates);
+  }
+  if (options_.access_file.empty()) return read;
+  const auto wrong = [this](const absl::Status& status) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("access_file: ", options_.access_file, ": ", status.message()));
+  };
+  absl::StatusOr<std::string> text = ReadSmallFile(options_.access_file, kAccessBytesMax);
+  if (!text.ok()) return wrong(text.status());
+  auto policy = AccessPolicy::Parse(*text);
+  if (!policy.ok()) return wrong(policy.status());
+  read.access_text = *std::move(text);
+  read.policy = *std::move(policy);
+  return read;
+}
+
+std::shared_ptr<const AccessPolicy> Security::policy() const {
+  const std::lock_guard lock(reloading_);
+  return in_force_.policy;
+}
+
+void Security::SetOnPolicy(std::function<void(std::shared_ptr<const AccessPolicy>)> on_policy) {
+  const std::lock_guard lock(reloading_);
+  on_policy_ = std::move(on_policy);
+}
+
+absl::Status Security::Reload() {
+  audit_->Reopen();
+  return ReloadFiles();
+}
+
+absl::Status Security::ReloadFiles() {
+  const std::lock_guard lock(reloading_);
+  absl::StatusOr<Read> read = ReadAll();
+  if (!read.ok()) {
+    spdlog::error("what was read before stays in force: {}", std::string(read.status().message()));
+    return read.status();
+  }
+  if (slot_ != nullptr && read->certificates != in_force_.certificates) {
+    slot_->Set(read->certificates);
+    spdlog::info("new certificates are in force for new connections");
+  }
+  // The same text is the same policy: nobody need be looked at anew.
+  if (read->access_text == in_force_.access_text) {
+    read->policy = in_force_.policy;
+  } else {
+    if (on_policy_) on_policy_(read->policy);
+    spdlog::info("a new access file is in force, with {} identities",
+                 read->policy->identities().size());
+  }
+  in_force_ = *std::move(read);
+  return absl::OkStatus();
+}
+
+void Security::StartLooking() {
+  looking_ = std::thread([this] { Look(); });
+}
+
+void Security::Look() {
+  std::unique_lock lock(looking_mutex_);
+  while (!end_looking_.wait_for(lock, options_.look_interval, [this] { return ending_; })) {
+    if (!files_.Changed()) continue;
+    // What is wrong has been logged. A file that is written to piece by piece changes again.
+    static_cast<void>(ReloadFiles());
+  }
+}
+
+}  // namespace semaphored

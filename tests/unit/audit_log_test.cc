@@ -1,0 +1,105 @@
+#include "server/core/audit_log.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+namespace semaphored {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+class Folder {
+ public:
+  Folder() {
+    char path[] = "/tmp/audit-log-XXXXXX";
+    REQUIRE(mkdtemp(path) != nullptr);
+    path_ = path;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+std::vector<std::string> Lines(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_CASE("audit log: lines are appended in order, to a file that is its owner's alone") {
+  const Folder folder;
+  const std::string path = folder / "audit";
+  for (int life = 0; life < 2; ++life) {
+    auto log = AuditLog::Open(path);
+    REQUIRE(log.ok());
+    for (int i = 0; i < 100; ++i) (*log)->Write(std::to_string(100 * life + i));
+  }
+  const std::vector<std::string> lines = Lines(path);
+  REQUIRE(lines.size() == 200);
+  for (int i = 0; i < 200; ++i) CHECK(lines[i] == std::to_string(i));
+  struct stat about {};
+  REQUIRE(stat(path.c_str(), &about) == 0);
+  CHECK((about.st_mode & 0777) == 0600);
+}
+
+TEST_CASE("audit log: opened anew, it leaves a file that was moved away alone") {
+  const Folder folder;
+  const std::string path = folder / "audit";
+  auto log = AuditLog::Open(path);
+  REQUIRE(log.ok());
+  (*log)->Write("before");
+  (*log)->Flush();
+  std::filesystem::rename(path, path + ".1");
+  (*log)->Reopen();
+  (*log)->Write("after");
+  (*log)->Flush();
+  CHECK(Lines(path + ".1") == std::vector<std::string>{"before"});
+  CHECK(Lines(path) == std::vector<std::string>{"after"});
+  CHECK((*log)->lost() == 0);
+}
+
+TEST_CASE("audit log: what cannot be written is counted, and told where it is missing") {
+  const Folder folder;
+  const std::string path = folder / "audit";
+  std::filesystem::create_symlink("/dev/full", path);
+  auto log = AuditLog::Open(path);
+  REQUIRE(log.ok());
+  for (int i = 0; i < 3; ++i) {
+    (*log)->Write("lost");
+    (*log)->Flush();
+  }
+  CHECK((*log)->lost() == 3);
+  std::filesystem::remove(path);
+  (*log)->Reopen();
+  (*log)->Flush();
+  (*log)->Write("kept");
+  (*log)->Flush();
+  CHECK(Lines(path) == std::vector<std::string>{R"({"lost_lines":3})", "kept"});
+  CHECK((*log)->lost() == 3);
+}
+
+TEST_CASE("audit log: a place that cannot be written to is an error that names the setting") {
+  const auto log = AuditLog::Open("/nowhere/at/all");
+  REQUIRE_FALSE(log.ok());
+  CHECK_THAT(std::string(log.status().message()),
+             ContainsSubstring("audit_file") && ContainsSubstring("/nowhere/at/all"));
+}
+
+TEST_CASE("audit log: times are written as people read them") {
+  CHECK(UtcTimeText(0) == "1970-01-01T00:00:00.000Z");
+  CHECK(UtcTimeText(1'700'000'000'123) == "2023-11-14T22:13:20.123Z");
+}
+
+}  // namespace
+}  // namespace semaphored
