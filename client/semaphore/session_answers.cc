@@ -20,8 +20,10 @@ void SessionMachine::OnResult(const v1::SessionResult& result, TimePoint now) {
   claimants_.erase(result.sequence());
   const auto number = by_sequence_.find(result.sequence());
   if (number == by_sequence_.end()) {
-    // An acquire whose caller was told long ago that it failed.
-    if (result.has_granted()) GiveBack(result.granted().lease_id(), now);
+    // An acquire whose caller was told long ago that it failed; or a grant that was told twice, of
+    // a lease that is in use.
+    if (result.has_granted() && !leases_.contains(result.granted().lease_id()))
+      GiveBack(result.granted().lease_id(), now);
   } else {
     const auto operation = operations_.find(number->second);
     switch (operation->second.kind) {

@@ -32,6 +32,24 @@ TEST_CASE("a wait that is given up is cancelled there, and a grant that crosses 
   CHECK(given_back.commands(0).release().lease_id() == "L1");
 }
 
+TEST_CASE("a grant that is told twice is not given back while it is in use") {
+  World world;
+  auto acquired = world.Acquire("db");
+  world.Connect();
+  world.Opened();
+  world.Next();
+  world.Granted(1, "L1");
+  world.Effect();
+  REQUIRE(acquired->result.has_value());
+  CHECK(acquired->result->ok());
+  world.Granted(1, "L1");
+  // One of which nothing is known is nobody's.
+  world.Granted(1, "L2");
+  const v1::SessionRequest given_back = world.Next();
+  REQUIRE(given_back.commands_size() == 1);
+  CHECK(given_back.commands(0).release().lease_id() == "L2");
+}
+
 TEST_CASE("a wait that is given up before it was sent is never sent") {
   World world;
   auto acquired = world.Acquire("db");

@@ -60,6 +60,11 @@ class Leases {
     this.#byId.delete(leaseId);
   }
 
+  // Whether it is held: neither given back nor ended.
+  knows(leaseId) {
+    return this.#byId.has(leaseId);
+  }
+
   // All leases can be relied on for `validForMs` after `made`, less the margin. A later answer does not take an earlier
   // promise back; what has ended is told by an event.
   extend(made, validForMs) {

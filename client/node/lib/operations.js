@@ -37,7 +37,7 @@ class Operations {
   #unclaimed = new Set();
   #claimants = new Set();
 
-  // `session`: {addLease(granted), removeLease(leaseId), effect(function)}.
+  // `session`: {addLease(granted), removeLease(leaseId), knowsLease(leaseId), effect(function)}.
   constructor(options, session) {
     this.#options = options;
     this.#session = session;
@@ -236,8 +236,9 @@ class Operations {
     this.#claimants.delete(sequence);
     const operation = this.#bySequence.get(sequence);
     if (operation === undefined) {
-      // An acquire whose caller was told long ago that it failed.
-      if (result.granted) this.release(result.granted.leaseId, undefined, now);
+      // An acquire whose caller was told long ago that it failed; or a grant that was told twice, of a lease in use.
+      if (result.granted && !this.#session.knowsLease(result.granted.leaseId))
+        this.release(result.granted.leaseId, undefined, now);
     } else if (operation.kind === 'acquire') {
       this.#onAcquireResult(operation, result, now);
     } else if (operation.kind === 'release') {

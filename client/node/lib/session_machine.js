@@ -74,6 +74,7 @@ class SessionMachine {
     this.#operations = new Operations(options, {
       addLease: (granted) => this.#leases.add(granted, this.#ttlMs),
       removeLease: (leaseId) => this.#leases.remove(leaseId),
+      knowsLease: (leaseId) => this.#leases.knows(leaseId),
       effect,
     });
   }

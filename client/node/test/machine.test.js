@@ -289,6 +289,16 @@ describe('requests', () => {
     assert.equal(commands(bench.granted(1))[0].release.leaseId, 'db#1');
   });
 
+  test('a grant that is told twice is not given back while it is in use', () => {
+    const bench = new Bench();
+    bench.acquire();
+    bench.run();
+    bench.opened();
+    bench.granted(1);
+    assert.deepEqual(commands(bench.granted(1)), []);
+    assert.equal(commands(bench.granted(1, 'unknown'))[0].release.leaseId, 'unknown');
+  });
+
   test('UNAVAILABLE is sent again with the same number after a pause', () => {
     const bench = new Bench();
     bench.acquire(5_000);
