@@ -13,6 +13,7 @@
 #include "adapters/ledger/consul/folder.h"
 #include "adapters/ledger/consul/keys.h"
 #include "adapters/ledger/consul/lock_record.h"
+#include "adapters/ledger/consul/short_id.h"
 #include "adapters/ledger/consul/transaction_request.h"
 #include "adapters/ledger/consul/url.h"
 #include "catch2/catch_test_macros.hpp"
@@ -227,10 +228,25 @@ TEST_CASE("consul document: is read as it was written") {
   // Its token follows from the index at which it was written.
   CHECK(read->leases.at(fresh->id)->token == TokenOf(500, 2));
   CHECK(read->waiters.at(waiter->id)->detached());
+  CHECK(read->waiters.at(waiter->id)->queued_at_unix_ms == 66);
+  CHECK(read->waiters.at(waiter->id)->order == waiter->order);
+  CHECK(back.order == lease->order);
+}
+
+TEST_CASE("consul ids: are short, and read only as they are written") {
+  for (const Id& id : {Id{1, 2}, Id{~uint64_t{0}, ~uint64_t{0}}, Id{0x0123456789abcdef, 1}}) {
+    CHECK(ShortText(id).size() == 22);
+    CHECK(IdOfShortText(ShortText(id)) == id);
+  }
+  CHECK(ShortText({1, 2}) != ShortText({2, 1}));
+  for (const char* text : {"", "AAAA", "AAAAAAAAAAAAAAAAAAAAA*", "AAAAAAAAAAAAAAAAAAAAAB",
+                           "AAAAAAAAAAAAAAAAAAAAAAAA", "0123456789abcdef0123456789abcdef"}) {
+    CHECK_FALSE(IdOfShortText(text).has_value());
+  }
 }
 
 TEST_CASE("consul document: what is damaged is said") {
-  for (const char* text : {"", "{}", "[]", R"({"version":2})", R"({"version":1,"limit":"x"})"}) {
+  for (const char* text : {"", "{}", "[]", R"({"version":9})", R"({"version":3,"limit":"x"})"}) {
     CHECK(ReadDocument("s", text, 1, 1, [](const std::string&) { return 1; }).status().code() ==
           absl::StatusCode::kDataLoss);
   }
@@ -252,7 +268,7 @@ TEST_CASE("consul document: who has the same session, client and holder costs li
   }
   const size_t two = length_of();
   document.waiters.erase({2, 2});
-  CHECK(two - length_of() < 80);
+  CHECK(two - length_of() < 48);
 }
 
 TEST_CASE("consul answers: are read as they were written") {

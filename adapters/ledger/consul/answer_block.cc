@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "adapters/ledger/consul/short_id.h"
 #include "adapters/ledger/consul/transaction_request.h"
 
 namespace semaphored::consul {
@@ -25,8 +26,8 @@ std::string WriteAnswer(const Answer& answer, size_t name) {
                            static_cast<uint32_t>(answer.changed)};
   size_t length = std::size(rest);
   while (length > 0 && rest[length - 1] == 0) --length;
-  std::string text =
-      absl::StrCat("[", static_cast<int>(answer.kind), ",", name, ",\"", answer.claim.Hex(), "\"");
+  std::string text = absl::StrCat("[", static_cast<int>(answer.kind), ",", name, ",\"",
+                                  ShortText(answer.claim), "\"");
   for (size_t i = 0; i < length; ++i) absl::StrAppend(&text, ",", rest[i]);
   return text + "]";
 }
@@ -40,7 +41,7 @@ Answer ReadAnswer(const Json& json, const Json& names, uint64_t sequence) {
   answer.request.sequence = sequence;
   answer.kind = static_cast<Answer::Kind>(json.at(0).get<int>());
   answer.semaphore = names.at(json.at(1).get<size_t>()).get<std::string>();
-  answer.claim = Id::FromHex(json.at(2).get<std::string>()).value();
+  answer.claim = IdOfShortText(json.at(2).get<std::string>()).value();
   answer.cause = static_cast<EndCause>(rest(0));
   answer.number = rest(1);
   answer.remaining = rest(2);

@@ -15,10 +15,10 @@ using Json = nlohmann::json;
 using ledger::AskedRequest;
 using ledger::LedgerStore;
 
-constexpr uint64_t kBlockSize = 32;
+constexpr uint64_t kBlockSize = 16;
 // Blocks that may have fallen below a floor since it was last raised: the ledger raises it by 256
 // sequence numbers and what one batch has.
-constexpr uint64_t kBlocksDropped = 10;
+constexpr uint64_t kBlocksDropped = 18;
 constexpr size_t kBlocksRemembered = 20'000;
 // What an answered request costs at most beside its block; forgetting waits for a commit with room.
 constexpr size_t kRoomForForgetting = kBlocksDropped + 2;

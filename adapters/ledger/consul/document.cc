@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "adapters/ledger/consul/short_id.h"
 #include "adapters/ledger/consul/transaction_request.h"
 
 namespace semaphored::consul {
@@ -17,9 +18,10 @@ using Json = nlohmann::json;
 using ClientName = std::function<const std::string&(uint32_t)>;
 using ClientNumber = std::function<uint32_t(const std::string&)>;
 
-constexpr int kVersion = 1;
+// 1 and 2 were written while Consul was not supported yet, with longer rows.
+constexpr int kVersion = 3;
 // Something in it is about tickets: whoever knows nothing of them leaves it alone.
-constexpr int kVersionWithTickets = 2;
+constexpr int kVersionWithTickets = 4;
 constexpr size_t kOwnerFields = 9;
 constexpr size_t kClaimFields = 4;
 constexpr size_t kLeaseFields = kClaimFields + 6;
@@ -54,6 +56,31 @@ struct Tables {
   Table owners;  // Who asks, for how much, and where that is kept alive.
 };
 
+// What numbers are counted from, which keeps them short: the least of each.
+struct Firsts {
+  uint64_t sequence = 0;
+  uint64_t order = 0;
+  int64_t queued_at_unix_ms = 0;
+};
+
+Firsts FirstsOf(const Document& document) {
+  constexpr Firsts kNone{std::numeric_limits<uint64_t>::max(), std::numeric_limits<uint64_t>::max(),
+                         std::numeric_limits<int64_t>::max()};
+  Firsts firsts = kNone;
+  const auto count = [&firsts](const Claim& claim) {
+    firsts.sequence = std::min(firsts.sequence, claim.request.sequence);
+    firsts.order = std::min(firsts.order, claim.order);
+  };
+  for (const auto& [id, lease] : document.leases) count(*lease);
+  for (const auto& [id, waiter] : document.waiters) {
+    count(*waiter);
+    firsts.queued_at_unix_ms = std::min(firsts.queued_at_unix_ms, waiter->queued_at_unix_ms);
+  }
+  if (document.leases.empty() && document.waiters.empty()) return {};
+  if (document.waiters.empty()) firsts.queued_at_unix_ms = 0;
+  return firsts;
+}
+
 std::string WriteOwner(const Claim& claim, const ClientName& client_id, Table* texts) {
   const auto place = [&](const std::string& text) { return texts->PlaceOfText(text); };
   return absl::StrCat("[", place(claim.detached() ? "" : claim.session.Hex()), ",",
@@ -63,19 +90,21 @@ std::string WriteOwner(const Claim& claim, const ClientName& client_id, Table* t
 }
 
 // Without the brackets.
-std::string WriteClaim(const Claim& claim, const ClientName& client_id, Tables* tables) {
+std::string WriteClaim(const Claim& claim, const ClientName& client_id, const Firsts& firsts,
+                       Tables* tables) {
   const size_t owner = tables->owners.PlaceOfJson(WriteOwner(claim, client_id, &tables->texts));
-  return absl::StrCat("\"", claim.id.Hex(), "\",", owner, ",", claim.request.sequence, ",",
-                      claim.order);
+  return absl::StrCat("\"", ShortText(claim.id), "\",", owner, ",",
+                      claim.request.sequence - firsts.sequence, ",", claim.order - firsts.order);
 }
 
 std::string WriteLease(const Lease& lease, const ClientName& client_id,
-                       const absl::flat_hash_map<Id, uint64_t>& ordinals, Tables* tables) {
+                       const absl::flat_hash_map<Id, uint64_t>& ordinals, const Firsts& firsts,
+                       Tables* tables) {
   const auto granted = ordinals.find(lease.id);
   const uint64_t ordinal = granted == ordinals.end() ? 0 : granted->second;
   std::string text = absl::StrCat(
-      "[", WriteClaim(lease, client_id, tables), ",[", absl::StrJoin(lease.slots, ","), "],",
-      ordinal == 0 ? lease.token : 0, ",", ordinal, ",", lease.granted_at_unix_ms, ",",
+      "[", WriteClaim(lease, client_id, firsts, tables), ",[", absl::StrJoin(lease.slots, ","),
+      "],", ordinal == 0 ? lease.token : 0, ",", ordinal, ",", lease.granted_at_unix_ms, ",",
       static_cast<int>(lease.recall.reason), ",", lease.recall.grace_ms);
   if (!lease.ticket.empty())
     absl::StrAppend(&text, ",\"", lease.ticket.Hex(), "\",", lease.attempt);
@@ -100,6 +129,7 @@ struct Common {
   const Json& texts;
   const Json& owners;
   const ClientNumber& client_number;
+  Firsts firsts;
 };
 
 // Numbers that are none, or too large for what they are, are found by ReadDocument's caller: a
@@ -109,14 +139,12 @@ void ReadClaim(const Json& json, const Common& common, Claim* claim) {
   const auto text = [&](size_t field) -> const std::string& {
     return common.texts.at(owner.at(field).get<size_t>()).get_ref<const std::string&>();
   };
-  const std::optional<Id> id = Id::FromHex(json.at(0).get_ref<const std::string&>());
+  claim->id = IdOfShortText(json.at(0).get_ref<const std::string&>()).value();
   const std::string& session = text(0);
-  const std::optional<Id> session_id = session.empty() ? id : Id::FromHex(session);
-  claim->id = id.value();
-  claim->session = session_id.value();
+  claim->session = session.empty() ? claim->id : Id::FromHex(session).value();
   claim->request.client = common.client_number(text(1));
-  claim->request.sequence = json.at(2).get<uint64_t>();
-  claim->order = json.at(kClaimFields - 1).get<uint64_t>();
+  claim->request.sequence = common.firsts.sequence + json.at(2).get<uint64_t>();
+  claim->order = common.firsts.order + json.at(kClaimFields - 1).get<uint64_t>();
   claim->holder = text(2);
   claim->host = {owner.at(3).get<uint32_t>(), owner.at(4).get<uint32_t>()};
   claim->epoch = owner.at(5).get<uint32_t>();
@@ -142,10 +170,11 @@ LeasePtr ReadLease(const Json& json, const Common& common, uint64_t modify_index
   return lease;
 }
 
-WaiterPtr ReadWaiter(const Json& json, const Common& common, int64_t queued_from) {
+WaiterPtr ReadWaiter(const Json& json, const Common& common) {
   auto waiter = std::make_shared<Waiter>();
   ReadClaim(json, common, waiter.get());
-  waiter->queued_at_unix_ms = queued_from + json.at(kClaimFields).get<int64_t>();
+  waiter->queued_at_unix_ms =
+      common.firsts.queued_at_unix_ms + json.at(kClaimFields).get<int64_t>();
   waiter->works = json.size() == kOfferFields && json.at(kWaiterFields).get<int>() != 0;
   return waiter;
 }
@@ -197,20 +226,17 @@ std::string WriteDocument(const Document& document, const ClientName& client_id,
       absl::StrAppend(&text, ",", JsonText(session));
     text += "]";
   }
-  text += "},\"leases\":[";
+  const Firsts firsts = FirstsOf(document);
+  absl::StrAppend(&text, "},\"firsts\":[", firsts.sequence, ",", firsts.order, ",",
+                  firsts.queued_at_unix_ms, "],\"leases\":[");
   for (const auto& [id, lease] : document.leases)
     absl::StrAppend(&text, text.back() == '[' ? "" : ",",
-                    WriteLease(*lease, client_id, ordinals, &tables));
-  // Counted from the first, which keeps the others short.
-  int64_t queued_from = std::numeric_limits<int64_t>::max();
-  for (const auto& [id, waiter] : document.waiters)
-    queued_from = std::min(queued_from, waiter->queued_at_unix_ms);
-  absl::StrAppend(&text, "],\"queued_from\":", document.waiters.empty() ? 0 : queued_from,
-                  ",\"waiters\":[");
+                    WriteLease(*lease, client_id, ordinals, firsts, &tables));
+  text += "],\"waiters\":[";
   for (const auto& [id, waiter] : document.waiters) {
-    absl::StrAppend(&text, text.back() == '[' ? "" : ",", "[",
-                    WriteClaim(*waiter, client_id, &tables), ",",
-                    waiter->queued_at_unix_ms - queued_from, waiter->works ? ",1]" : "]");
+    absl::StrAppend(
+        &text, text.back() == '[' ? "" : ",", "[", WriteClaim(*waiter, client_id, firsts, &tables),
+        ",", waiter->queued_at_unix_ms - firsts.queued_at_unix_ms, waiter->works ? ",1]" : "]");
   }
   if (document.ticket_count != 0) {
     absl::StrAppend(&text, "],\"tickets\":", document.ticket_count, ",\"delays\":[");
@@ -248,7 +274,12 @@ absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string
         bound.sessions.push_back(places.at(i).get<std::string>());
       document.bound.emplace(Id::FromHex(lease).value(), std::move(bound));
     }
-    const Common common{json.at("texts"), json.at("owners"), client_number};
+    const Json& firsts = json.at("firsts");
+    const Common common{
+        json.at("texts"),
+        json.at("owners"),
+        client_number,
+        {firsts.at(0).get<uint64_t>(), firsts.at(1).get<uint64_t>(), firsts.at(2).get<int64_t>()}};
     for (const Json& each : common.owners) {
       if (each.size() != kOwnerFields) return damaged("an owner");
     }
@@ -260,10 +291,9 @@ absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string
       lease->longest_hold_ms = document.row.settings.longest_hold_ms;
       document.leases.emplace(lease->id, std::move(lease));
     }
-    const int64_t queued_from = json.at("queued_from").get<int64_t>();
     for (const Json& each : json.at("waiters")) {
       if (each.size() != kWaiterFields && each.size() != kOfferFields) return damaged("a waiter");
-      WaiterPtr waiter = ReadWaiter(each, common, queued_from);
+      WaiterPtr waiter = ReadWaiter(each, common);
       document.waiters.emplace(waiter->id, std::move(waiter));
     }
     document.ticket_count = json.value("tickets", uint64_t{0});
