@@ -21,7 +21,7 @@ FETCH_BOUND_S = 600.0
 SOURCE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "client", "node"))
 
 
-def _cache_folder():
+def cache_folder():
     folder = os.environ.get("SEMAPHORED_CACHE")
     if not folder:
         user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -33,14 +33,14 @@ def _cache_folder():
 
 def npm(*arguments, offline=True):
     """`offline`: with nothing but what folder() has brought."""
-    return ["npm", *arguments, "--cache", os.path.join(_cache_folder(), "npm"),
+    return ["npm", *arguments, "--cache", os.path.join(cache_folder(), "npm"),
             "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error",
             *(["--offline"] if offline else [])]
 
 
 def folder():
     """The folder with node_modules/, brought into the cache first if it is not there."""
-    target = _cache_folder()
+    target = cache_folder()
     modules = os.path.join(target, "node_modules")
     if os.path.isdir(modules):
         return target
