@@ -1,4 +1,5 @@
-"""client/examples in Go and Java: built with Debian's toolchains as their README says, and run."""
+"""client/examples in Go and Java: built with Debian's toolchains as their README says, and run. The one in C#, which
+Debian has no toolchain for, is compared with its stub."""
 
 import os
 import re
@@ -12,6 +13,7 @@ import node_packages
 from daemon import Daemon, wait_until
 
 EXAMPLES = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "client", "examples"))
+PROTO = os.path.abspath(os.path.join(EXAMPLES, "..", "..", "proto"))
 BUILD_BOUND_S = 170.0
 BOUND_S = 60.0
 
@@ -104,6 +106,40 @@ class GoTest(Examples, unittest.TestCase):
 
 class JavaTest(Examples, unittest.TestCase):
     language = "java"
+
+
+class CsharpTest(unittest.TestCase):
+
+    def test_the_stub_has_what_is_used_of_it(self):
+        with open(os.path.join(EXAMPLES, "csharp", "Hold.cs"), encoding="utf-8") as file:
+            program = file.read()
+        with tempfile.TemporaryDirectory(prefix="semaphored-csharp-") as folder:
+            subprocess.run(["protoc", "-I", PROTO, f"--csharp_out={folder}",
+                            os.path.join(PROTO, "semaphore", "v1", "semaphore.proto")],
+                           check=True, timeout=BOUND_S)
+            with open(os.path.join(folder, "Semaphore.cs"), encoding="utf-8") as file:
+                stub = file.read()
+        self.assertIn("namespace Semaphored.V1 ", stub)
+        messages = {"AcquireRequest", "HoldEvent", "HoldRequest", "Lease", "ReleaseRequest",
+                    "ReleaseResponse", "RequestId", "Validity"}
+        for message in messages:
+            self.assertIn(message, program)
+            self.assertIn(f"public sealed partial class {message} ", stub)
+        for case in re.findall(r"HoldEvent\.EventOneofCase\.(\w+)", program):
+            self.assertRegex(stub, rf"(?s)enum EventOneofCase {{[^}}]*\b{case} = ")
+        for name, kind in (("RequestId", "global::Semaphored.V1.RequestId"), ("Semaphore", "string"),
+                           ("Limit", "uint"), ("WaitMs", "long"), ("TtlMs", "long"),
+                           ("ClientId", "string"), ("Sequence", "ulong"), ("Epoch", "ulong"),
+                           ("ValidForMs", "long"), ("ElapsedMs", "long"), ("GraceMs", "long"),
+                           ("Token", "ulong"), ("LeaseId", "string"), ("Released", "uint"),
+                           ("Granted", "global::Semaphored.V1.Granted"),
+                           ("Recalled", "global::Semaphored.V1.Recalled"),
+                           ("Recall", "global::Semaphored.V1.Recall"),
+                           ("Beat", "global::Semaphored.V1.Validity"),
+                           ("Slots", "pbc::RepeatedField<uint>")):
+            with self.subTest(name):
+                self.assertRegex(program, rf"\b{name}\b")
+                self.assertIn(f"public {kind} {name} {{", stub)
 
 
 if __name__ == "__main__":
