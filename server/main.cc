@@ -9,13 +9,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <future>
-#include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
@@ -25,20 +22,17 @@
 #include "server/core/logging.h"
 #include "server/core/membership.h"
 #include "server/core/reload.h"
-#include "server/core/restore_command.h"
-#include "server/core/schema_command.h"
 #include "server/core/service_manager.h"
 #include "server/core/sessions.h"
 #include "server/core/signals.h"
-#include "server/core/token_command.h"
 #include "server/core/version.h"
 #include "server/metrics/exporter.h"
 #include "server/service/gatherer.h"
-#include "server/service/health_command.h"
 #include "server/service/host.h"
 #include "server/service/pulse.h"
 #include "server/service/security.h"
 #include "server/service/server.h"
+#include "server/subcommands.h"
 
 namespace semaphored {
 namespace {
@@ -293,6 +287,26 @@ SecurityOptions SecurityOptionsOf(const Config& config) {
   return options;
 }
 
+// Serves until it is time to stop, unless it cannot: the exit code. `grace` is then the one in
+// force.
+int ListenAndServe(Reloads* reloads, Signals* signals, Host* host, Milliseconds* grace) {
+  Server& server = *reloads->server;
+  if (absl::Status status = server.Listen(); !status.ok()) {
+    spdlog::critical("{}", Text(status));
+    return kCannotListen;
+  }
+  const Config& config = reloads->config;
+  spdlog::info("semaphored {} on {}: node {}, store {}", kVersion, server.address(), config.node_id,
+               MaskSecrets(config.store));
+  std::printf("serving on %s\n", server.address().c_str());
+  std::fflush(stdout);
+  Pulse pulse(server.reactor(), host, Milliseconds(config.engine_timeout_ms) * 2);
+  const int code = WaitForEnd(signals, &pulse, reloads, "serving on " + server.address());
+  *grace = Milliseconds(reloads->config.shutdown_grace_ms);
+  signals->EndAtNextSignal();
+  return code;
+}
+
 int Serve(const ConfigSources& sources, const Config& config, Security* security,
           Signals* signals) {
   const Clock& clock = SystemClock();
@@ -355,19 +369,9 @@ int Serve(const ConfigSources& sources, const Config& config, Security* security
     } else if (!metrics.ok()) {
       spdlog::critical("{}", Text(metrics.status()));
       code = kCannotListen;
-    } else if (absl::Status status = server.Listen(); !status.ok()) {
-      spdlog::critical("{}", Text(status));
-      code = kCannotListen;
     } else {
-      spdlog::info("semaphored {} on {}: node {}, store {}", kVersion, server.address(),
-                   config.node_id, MaskSecrets(config.store));
-      std::printf("serving on %s\n", server.address().c_str());
-      std::fflush(stdout);
-      Pulse pulse(server.reactor(), &host, Milliseconds(config.engine_timeout_ms) * 2);
       Reloads reloads{sources, config, &server, security, &manager};
-      code = WaitForEnd(signals, &pulse, &reloads, "serving on " + server.address());
-      grace = Milliseconds(reloads.config.shutdown_grace_ms);
-      signals->EndAtNextSignal();
+      code = ListenAndServe(&reloads, signals, &host, &grace);
     }
   }
   // While the reactor still answers it.
@@ -379,67 +383,8 @@ int Serve(const ConfigSources& sources, const Config& config, Security* security
   return code;
 }
 
-// A password in a URL on the command line is not left for `ps` to show. (It was there for a moment:
-// the environment, or a file, is the better place.)
-void HidePasswords(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string masked = MaskSecrets(argv[i]);
-    const size_t length = std::strlen(argv[i]);
-    if (masked == argv[i]) continue;
-    std::memset(argv[i], 0, length);
-    std::memcpy(argv[i], masked.data(), std::min(masked.size(), length));
-  }
-}
-
-int Schema(int argc, char** argv) {
-  SchemaCommand command;
-  command.arguments.assign(argv + 2, argv + argc);
-  // Before there is any other thread. NOLINTNEXTLINE(concurrency-mt-unsafe)
-  if (const char* store = std::getenv("SEMAPHORED_STORE"); store != nullptr) command.store = store;
-  command.out = [](const std::string& text) { std::fputs(text.c_str(), stdout); };
-  command.error = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
-  HidePasswords(argc, argv);
-  return RunSchema(command);
-}
-
-int Restore(int argc, char** argv) {
-  RestoreCommand command;
-  command.arguments.assign(argv + 2, argv + argc);
-  // Before there is any other thread. NOLINTNEXTLINE(concurrency-mt-unsafe)
-  if (const char* store = std::getenv("SEMAPHORED_STORE"); store != nullptr) command.store = store;
-  command.pause = [](Milliseconds time) {
-    const SteadyTime until = SystemClock().Now() + time;
-    while (SystemClock().Now() < until) std::this_thread::sleep_for(Milliseconds(100));
-  };
-  command.out = [](const std::string& text) { std::fputs(text.c_str(), stdout); };
-  command.error = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
-  return RunRestore(command);
-}
-
-int Health(int argc, char** argv) {
-  HealthCommand command;
-  command.sources = ProcessSources(argc - 1, argv + 1);
-  command.out = [](const std::string& text) { std::fputs(text.c_str(), stdout); };
-  command.error = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
-  HidePasswords(argc, argv);
-  return RunHealth(command);
-}
-
-int Token(int argc, char** argv) {
-  TokenCommand command;
-  command.arguments.assign(argv + 2, argv + argc);
-  if (!command.arguments.empty() && command.arguments[0] == "--hash")
-    std::getline(std::cin, command.input);
-  command.out = [](const std::string& text) { std::fputs(text.c_str(), stdout); };
-  command.error = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
-  return RunToken(command);
-}
-
 int Main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "schema") return Schema(argc, argv);
-  if (argc > 1 && std::string_view(argv[1]) == "restore") return Restore(argc, argv);
-  if (argc > 1 && std::string_view(argv[1]) == "health") return Health(argc, argv);
-  if (argc > 1 && std::string_view(argv[1]) == "token") return Token(argc, argv);
+  if (const std::optional<int> code = RunSubcommand(argc, argv)) return *code;
   const ConfigSources sources = ProcessSources(argc, argv);
   absl::StatusOr<ParsedConfig> parsed = ParseConfig(sources);
   if (!parsed.ok()) {
