@@ -1,5 +1,5 @@
 """What the daemon is told in confidence to reach its engine, it tells nobody: not in its log at
-level trace, its errors, --print-config, its answers, its title, nor in `schema` and `health`; with
+level trace, its errors, --print-config, its answers, its metrics, its title, nor in `schema` and `health`; with
 the right secret and a wrong one, an engine that refuses, and one that is gone or not there.
 
 What a secret in the environment can be seen by is the user's choice: /proc/PID/environ shows the
@@ -23,6 +23,7 @@ from dynamodb import DynamoServer  # noqa: E402
 from ports import free_port  # noqa: E402
 from postgres import ROLE, PostgresServer  # noqa: E402
 from rabbitmq import USER, RabbitServer  # noqa: E402
+from scraping import Scrape  # noqa: E402
 
 SEMAPHORED = os.path.join(BIN_DIR, "semaphored")
 # With what has to be escaped in a URL, quoted in a file, or is cut off at by a careless mask.
@@ -100,7 +101,8 @@ class Secrets(unittest.TestCase):
         for log_format in ("json", "text"):
             log_file = os.path.join(self.folder, f"{log_format}.log")
             daemon = Daemon({"log_level": "trace", "log_format": log_format, "log_file": log_file,
-                             "node_id": "secrets", "engine_timeout": "1s"}, store=url)
+                             "node_id": "secrets", "engine_timeout": "1s",
+                             "metrics_listen": f"127.0.0.1:{free_port()}"}, store=url)
             daemon.environment = {**self.environment, **environment}
             self.addCleanup(daemon.close)
             daemon.start()
@@ -108,6 +110,9 @@ class Secrets(unittest.TestCase):
             if log_format == "text":
                 yield daemon
             self.assert_untold(str(self.failing_calls(daemon)), "an answer")
+            metrics = Scrape(daemon.settings["metrics_listen"])
+            self.assertIn("semaphored_", metrics.text)
+            self.assert_untold(metrics.text, "the metrics")
             for name in ("cmdline", "comm", "status"):
                 with open(f"/proc/{daemon.process.pid}/{name}", encoding="utf-8") as file:
                     self.assert_untold(file.read(), f"the process's {name}")

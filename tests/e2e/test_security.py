@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import queue
+import signal
 import socket
 import subprocess
 import tempfile
@@ -537,6 +538,32 @@ class AccessTest(unittest.TestCase):
         self.assertEqual(os.stat(self.audit).st_mode & 0o777, 0o600)
         for token in self.tokens.values():
             self.assertNotIn(token, self.daemon.log())
+
+    def test_sighup_reads_all_files_and_opens_the_audit_log_anew(self):
+        moved = self.audit + ".1"
+        os.rename(self.audit, moved)
+        self.addCleanup(self.put_back, moved)
+        self.daemon.signal(signal.SIGHUP)
+        wait_until(lambda: os.path.exists(self.audit), "a new audit log")
+        wait_until(lambda: "SIGHUP: certificates and rules were read" in self.daemon.log(),
+                   "the log")
+        self.client("root").administer("audit/rotated", create=pb.Create(limit=5))
+        wait_until(lambda: [line["semaphore"] for line in self.audit_lines()] == ["audit/rotated"],
+                   "the act in the new file")
+        with open(moved, encoding="utf-8") as file:
+            self.assertNotIn("audit/rotated", file.read())
+
+    def put_back(self, moved):
+        """What was written before comes first again, for the other tests."""
+        with open(self.audit, encoding="utf-8") as file:
+            new = file.read()
+        with open(moved, "a", encoding="utf-8") as file:
+            file.write(new)
+        os.rename(moved, self.audit)
+        before = self.daemon.log().count("SIGHUP: certificates and rules were read")
+        self.daemon.signal(signal.SIGHUP)
+        wait_until(lambda: self.daemon.log().count("SIGHUP: certificates and rules were read") >
+                   before, "the log")
 
     def test_zz_a_changed_file_counts_at_once_for_streams_too(self):
         b = self.client("tenant-b")
