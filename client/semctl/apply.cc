@@ -144,6 +144,7 @@ int Prepare(const Context& context, const Options& options, Prepared* prepared) 
     context.Say("bad_file", std::string(status.message()));
     return kUsage;
   }
+  // It is made in place, since it cannot be moved. NOLINTNEXTLINE(modernize-make-unique)
   prepared->caller = std::unique_ptr<UnaryCaller>(new UnaryCaller(context.MakeCaller()));
   absl::StatusOr<Semaphores> current =
       ReadCurrent(prepared->caller.get(), *declared, options.plan.prune);

@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMillion = 1'000'000;
-constexpr std::int64_t kHourMs = 3'600'000;
+constexpr std::int64_t kDayMs = 86'400'000;
 // More would not be read to the end by anybody.
 constexpr std::size_t kErrorsMax = 20;
 
@@ -101,13 +101,13 @@ const std::vector<std::pair<std::string, Taking>>& Keys() {
        }},
       {"longest_hold",
        [](const Json& value, Declared* into) {
-         return TakeDuration(value, 1'000, 365 * 24 * kHourMs,
+         return TakeDuration(value, 1'000, 365 * kDayMs,
                              R"(must be a duration from "1s" to "365d", or "0s" for no bound)",
                              &into->definition.longest_hold_ms);
        }},
       {"recall_grace",
        [](const Json& value, Declared* into) {
-         return TakeDuration(value, 1, 24 * kHourMs,
+         return TakeDuration(value, 1, kDayMs,
                              R"(must be a duration up to "24h"; "0s" means none at all)",
                              &into->definition.recall_grace_ms);
        }},
@@ -121,7 +121,7 @@ const std::vector<std::pair<std::string, Taking>>& Keys() {
        }},
       {"shrink", TakeShrink},
       {"shrink_grace", [](const Json& value, Declared* into) {
-         auto wrong = TakeDuration(value, 1, 24 * kHourMs,
+         auto wrong = TakeDuration(value, 1, kDayMs,
                                    R"(must be a duration up to "24h"; "0s" means none at all)",
                                    &into->shrinking.grace_ms);
          if (!wrong && into->shrinking.grace_ms == 0) into->shrinking.grace_ms = -1;

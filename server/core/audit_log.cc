@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <ctime>
+#include <system_error>
 #include <utility>
 
 namespace semaphored {
@@ -33,8 +33,8 @@ absl::Status AuditLog::OpenFile() {
   if (path_.empty()) return absl::OkStatus();
   const int file = open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
   if (file < 0) {
-    return absl::InvalidArgumentError(
-        fmt::format("audit_file: {}: cannot be opened: {}", path_, std::strerror(errno)));
+    return absl::InvalidArgumentError(fmt::format("audit_file: {}: cannot be opened: {}", path_,
+                                                  std::generic_category().message(errno)));
   }
   if (file_ >= 0) close(file_);
   file_ = file;

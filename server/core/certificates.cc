@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 namespace semaphored {
@@ -61,7 +61,9 @@ int NoPassphrase(char*, int, int, void*) { return 0; }
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t bytes_max) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return absl::NotFoundError(fmt::format("cannot be read: {}", std::strerror(errno)));
+  if (file < 0)
+    return absl::NotFoundError(
+        fmt::format("cannot be read: {}", std::generic_category().message(errno)));
   struct stat about {};
   std::string text;
   absl::Status status;
@@ -73,7 +75,8 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t bytes_
     const ssize_t got = read(file, part, sizeof part);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
-      status = absl::NotFoundError(fmt::format("cannot be read: {}", std::strerror(errno)));
+      status = absl::NotFoundError(
+          fmt::format("cannot be read: {}", std::generic_category().message(errno)));
     if (got <= 0) break;
     text.append(part, static_cast<size_t>(got));
   }
