@@ -287,6 +287,20 @@ SecurityOptions SecurityOptionsOf(const Config& config) {
   return options;
 }
 
+ServerOptions WithSecurity(ServerOptions options, Security* security) {
+  options.credentials = security->credentials();
+  options.access = security->policy();
+  options.audit = security->audit();
+  return options;
+}
+
+MembershipOptions MembershipOptionsOf(const Config& config, const Engine& engine) {
+  MembershipOptions options;
+  options.node_ttl = Milliseconds(config.node_ttl_ms);
+  options.exclusive = engine.guarantees().exclusive;
+  return options;
+}
+
 // Serves until it is time to stop, unless it cannot: the exit code. `grace` is then the one in
 // force.
 int ListenAndServe(Reloads* reloads, Signals* signals, Host* host, Milliseconds* grace) {
@@ -322,16 +336,9 @@ int Serve(const ConfigSources& sources, const Config& config, Security* security
     return kBadStore;
   }
 
-  ServerOptions server_options = ServerOptionsOf(config);
-  server_options.credentials = security->credentials();
-  server_options.access = security->policy();
-  server_options.audit = security->audit();
-  Server server(&clock, std::move(server_options));
+  Server server(&clock, WithSecurity(ServerOptionsOf(config), security));
   Host* lanes = nullptr;
-  MembershipOptions membership_options;
-  membership_options.node_ttl = Milliseconds(config.node_ttl_ms);
-  membership_options.exclusive = (*engine)->guarantees().exclusive;
-  Membership membership(&(*engine)->nodes(), *self, &clock, membership_options,
+  Membership membership(&(*engine)->nodes(), *self, &clock, MembershipOptionsOf(config, **engine),
                         [&lanes](SteadyTime since) { return lanes->progress_at() > since; });
   Host host(server.reactor(), HostOptionsOf(config, **engine, &membership, signals));
   lanes = &host;
