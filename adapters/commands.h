@@ -25,7 +25,7 @@ struct Requester {
 //   kGranted (lease), kQueued (position; later the event kGranted or kWaitEnded), kFull,
 //   kHolderCap, kPaused, kWithheld, kLimitMismatch (number = the stored limit), kExceedsLimit
 //   (number = the limit), kNoSuchSemaphore, kDestroyed, kLimitReached, kTooOld, kReused,
-//   kSessionLost, kStale (the session has another epoch), kUnusable.
+//   kSessionLost, kStale (the session has another epoch), kUnusable, kNotAskedBefore.
 // A repeated request finds its waiter or its living lease again, moved to this node if it was
 // detached; if the lease has ended: kNotHeld with the cause where it is known.
 struct AcquireCommand {
@@ -43,6 +43,9 @@ struct AcquireCommand {
   // As in EndCommand, if it is not detached: a daemon that the session has left asks for nothing
   // any more.
   uint32_t epoch = 0;
+  // Only what has become of the request when it was made before; nothing is done otherwise
+  // (kNotAskedBefore). Needs a sequence number.
+  bool only_if_repeated = false;
 };
 
 // Gives permits back: all (slots empty) or some.

@@ -133,6 +133,8 @@ enum class OutcomeKind : uint8_t {
   // There is no ticket to be had.
   kNothing,
   kNoSuchTicket,
+  // An acquire that was to be answered only if repeated is not known: nothing was done.
+  kNotAskedBefore,
   // It may or may not have been done. The adapter finds out; the final outcome comes in
   // StepResult::settled.
   kUnknown,

@@ -23,6 +23,7 @@ namespace semaphored::ledger {
 
 // Whose request it is, if it is one that may be repeated.
 const Requester* RequesterOf(const Command& command);
+bool IsOnlyIfRepeated(const Command& command);
 
 // What is wrong with one semaphore's things in the engine, and with no other's.
 inline bool ConcernsOneOnly(const absl::Status& status) {

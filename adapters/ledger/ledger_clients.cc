@@ -42,6 +42,11 @@ bool IsAnswerTo(const Command& command, const Answer& answer) {
 
 }  // namespace
 
+bool IsOnlyIfRepeated(const Command& command) {
+  const auto* acquire = std::get_if<AcquireCommand>(&command);
+  return acquire != nullptr && acquire->only_if_repeated;
+}
+
 void LedgerAdapter::UsedInBatch(Client* client) const {
   if (client->batch != batch_) client->batch_high = 0;
   client->batch = batch_;
@@ -84,7 +89,9 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::Replay(const Command& comm
   // answered: there it is taken for new until the commit says otherwise.
   if (sequence > client->sequence_high && exclusive()) return std::nullopt;
   const auto known = asked_.find(std::pair(client->client_id, sequence));
-  if (known == asked_.end() && sequence > client->sequence_high) {
+  // What is not carried out in any case has no commit that could say otherwise.
+  const bool only_if_repeated = IsOnlyIfRepeated(command);
+  if (known == asked_.end() && sequence > client->sequence_high && !only_if_repeated) {
     assumed_new_.push_back({request, client->client_id});
     return std::nullopt;
   }
@@ -100,7 +107,7 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::Replay(const Command& comm
   if (found.too_old) return Simply(OutcomeKind::kTooOld);
   if (found.answer) return ReplayAnswer(command, *found.answer, editor, context);
   // Another daemon may answer it yet before we commit.
-  assumed_new_.push_back({request, client->client_id});
+  if (!only_if_repeated) assumed_new_.push_back({request, client->client_id});
   return std::nullopt;
 }
 

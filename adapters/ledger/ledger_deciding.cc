@@ -119,6 +119,11 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
       return absl::OkStatus();
     }
   }
+  // (What cannot be read may have it.)
+  if (IsOnlyIfRepeated(command) && !damaged_.contains(std::string(SemaphoreOf(command)))) {
+    decided->outcomes.push_back(Simply(OutcomeKind::kNotAskedBefore));
+    return absl::OkStatus();
+  }
   absl::StatusOr<std::optional<Outcome>> told = AskStore(command, editor);
   if (!told.ok()) return told.status();
   if (told->has_value()) {

@@ -70,9 +70,11 @@ absl::Status LedgerAdapter::Need(const Command& command, std::vector<std::string
     }
     for (std::string& each : hosted->semaphores) names.push_back(std::move(each));
   }
+  // Another daemon may know of the request, and no commit finds that out.
+  const bool anew = IsOnlyIfRepeated(command) && store_->permits() == nullptr;
   for (const std::string& each : names) {
     read_.insert(each);
-    if (!loaded_.contains(each) || damaged_.contains(each)) missing->push_back(each);
+    if (anew || !loaded_.contains(each) || damaged_.contains(each)) missing->push_back(each);
   }
   return absl::OkStatus();
 }

@@ -85,6 +85,9 @@ struct AcquireParams {
   TraceContext trace;  // For the log. Within a session, if empty: the session's.
   // Whose it is, and what it counts of that; kept for as long as the claim stands. Null: nobody's.
   ChargePtr charge;
+  // Set: only what has become of the request when it was made before is told, and counted; if it is
+  // not known, this is the answer. Needs a sequence number, and a charge.
+  std::shared_ptr<const Refusal> unless_repeated;
 };
 
 // What a worker works for.

@@ -124,6 +124,7 @@ void SessionsImpl::SubmitAcquire(ClaimRecord* record, AcquireParams params) {
     record->trace = record->session->trace;
   metrics_.Asked(&record->figures);
   record->charge = std::move(params.charge);
+  record->unless_repeated = std::move(params.unless_repeated);
   if (params.wait_ms > 0) {
     record->wait_until = Now() + Milliseconds(params.wait_ms);
     ArmWait(record);
@@ -141,15 +142,18 @@ void SessionsImpl::SubmitAcquire(ClaimRecord* record, AcquireParams params) {
   command.priority = params.priority;
   command.ttl_ms = record->session != nullptr ? record->session->life.ttl_ms : params.ttl_ms;
   command.holder = std::move(params.holder);
+  command.only_if_repeated = record->unless_repeated != nullptr;
   Submit(record->semaphore, std::move(command),
-         [this, id = record->id](absl::StatusOr<Outcome> outcome) {
-           OnAcquireOutcome(id, std::move(outcome));
+         [this, id = record->id, permits = params.permits](absl::StatusOr<Outcome> outcome) {
+           OnAcquireOutcome(id, permits, std::move(outcome));
          });
 }
 
-void SessionsImpl::OnAcquireOutcome(const Id& id, absl::StatusOr<Outcome> outcome) {
+void SessionsImpl::OnAcquireOutcome(const Id& id, uint32_t permits,
+                                    absl::StatusOr<Outcome> outcome) {
   ClaimRecord* record = FindClaim(id);
   if (record == nullptr) return;
+  const std::shared_ptr<const Refusal> unless_repeated = std::move(record->unless_repeated);
   if (!outcome.ok()) return Refuse(record, RefusalOf(outcome.status(), record->semaphore));
   if (outcome->kind == OutcomeKind::kGranted) {
     if (outcome->lease->id != id)
@@ -163,9 +167,12 @@ void SessionsImpl::OnAcquireOutcome(const Id& id, absl::StatusOr<Outcome> outcom
     if (outcome->claim != id)
       record = LeadTo(record, outcome->claim, std::max(outcome->number, 1u));
     if (record == nullptr) return;
+    if (record->charge != nullptr && record->charge->usage() == Usage())
+      record->charge->Set({permits, /*waiters=*/1, /*sessions=*/0});
     BecomeWaiting(record, outcome->position);
     return;
   }
+  if (outcome->kind == OutcomeKind::kNotAskedBefore) return Refuse(record, *unless_repeated);
   Refuse(record, RefusalOf(*outcome, record->semaphore, host_->guarantees().adapter));
 }
 

@@ -77,6 +77,8 @@ struct ClaimRecord {
   TraceContext trace;  // Of the call that asked for it.
   ClaimFigures figures;
   ChargePtr charge;  // Of what it holds or waits for. A worker's offers have none.
+  // AcquireParams::unless_repeated, until it is answered.
+  std::shared_ptr<const Refusal> unless_repeated;
   // A repeated request was answered with an earlier one's claim: that one's id. The record only
   // leads there.
   Id leads_to;
@@ -186,7 +188,7 @@ class SessionsImpl final : public Sessions {
   ClaimRecord* AddClaim(const Id& id, const std::string& semaphore, SessionRecord* session);
   void Drop(ClaimRecord* record);
   void SubmitAcquire(ClaimRecord* record, AcquireParams params);
-  void OnAcquireOutcome(const Id& id, absl::StatusOr<Outcome> outcome);
+  void OnAcquireOutcome(const Id& id, uint32_t permits, absl::StatusOr<Outcome> outcome);
   ClaimRecord* LeadTo(ClaimRecord* record, const Id& real, uint32_t epoch);
   void BecomeWaiting(ClaimRecord* record, uint64_t position);
   void BecomeHeld(ClaimRecord* record, LeasePtr lease);

@@ -1,5 +1,6 @@
 #include "server/service/gate.h"
 
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -10,7 +11,12 @@ Problem Admit(const Caller& caller, AcquireParams* params) {
   Usage usage;
   usage.permits = params->permits;
   usage.waiters = params->wait_ms != 0 ? 1 : 0;
-  if (Problem problem = caller.Take(usage, &params->charge)) return problem;
+  if (Problem problem = caller.Take(usage, &params->charge)) {
+    // It may have been carried out before, and counts already.
+    if (params->requester.sequence == 0) return problem;
+    params->charge = caller.Keep(Usage());
+    params->unless_repeated = std::make_shared<Refusal>(*std::move(problem));
+  }
   caller.Scope(&params->requester.client_id);
   return std::nullopt;
 }

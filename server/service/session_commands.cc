@@ -86,9 +86,9 @@ void SessionCall::HandleCommand(pb::SessionCommand& command) {
 void SessionCall::HandleAcquire(uint64_t sequence, pb::SessionAcquire& command) {
   AcquireParams params;
   if (Problem problem = Check(command, limits(), &params)) return AddError(sequence, *problem);
+  params.requester.sequence = sequence;
   if (Problem problem = Admit(caller_, &params)) return AddError(sequence, *problem);
   params.requester.client_id = client_id_;
-  params.requester.sequence = sequence;
   if (params.holder.empty()) params.holder = holder_;
   sessions()->AcquireIn(session_, std::move(params), sequence, command.report_queued());
 }

@@ -49,6 +49,7 @@ std::ostream& operator<<(std::ostream& out, OutcomeKind kind) {
                                         "kEnqueued",
                                         "kNothing",
                                         "kNoSuchTicket",
+                                        "kNotAskedBefore",
                                         "kUnknown"};
   return Name(out, kNames, static_cast<size_t>(kind));
 }

@@ -46,6 +46,48 @@ CONTRACT_CASE("an acquire that waits is repeated into the same place") {
   CHECK(granted.lease->id == waiter);
 }
 
+CONTRACT_CASE("an acquire that only counts if repeated does nothing new") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 1);
+  const Ask first{.client = "c", .sequence = 1, .only_if_repeated = true};
+  CHECK(daemon.Acquire("s", first).kind == OutcomeKind::kNotAskedBefore);
+  const Ask made{.limit = 1, .client = "c", .sequence = 2, .only_if_repeated = true};
+  CHECK(daemon.Acquire("t", made).kind == OutcomeKind::kNotAskedBefore);
+  CHECK_FALSE(daemon.Exists("t"));
+  CHECK(daemon.Describe("s").held == 0);
+  // That it was asked so is not remembered.
+  CHECK(daemon.Acquire("s", {.client = "c", .sequence = 1}).kind == OutcomeKind::kGranted);
+  Ask waits{.wait = true, .client = "c", .sequence = 3, .only_if_repeated = true};
+  CHECK(daemon.Acquire("s", waits).kind == OutcomeKind::kNotAskedBefore);
+  CHECK(daemon.Describe("s").waiting == 0);
+}
+
+CONTRACT_CASE("an acquire that only counts if repeated finds what became of the first") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 1);
+  const LeasePtr lease = daemon.Grant("s", {.client = "c", .sequence = 1});
+  const Id waiter = daemon.Queue("s", {.client = "c", .sequence = 2});
+  const Id late = daemon.Queue("s", {.client = "c", .sequence = 3});
+  REQUIRE(daemon.EndWait("s", late, EndCause::kWaitExpired).kind == OutcomeKind::kDone);
+  const auto again = [&](uint64_t sequence) {
+    return daemon.Acquire(
+        "s", {.wait = true, .client = "c", .sequence = sequence, .only_if_repeated = true});
+  };
+  const Outcome held = again(1);
+  REQUIRE(held.kind == OutcomeKind::kGranted);
+  CHECK(held.lease->id == lease->id);
+  const Outcome queued = again(2);
+  CHECK(queued.kind == OutcomeKind::kQueued);
+  CHECK(queued.claim == waiter);
+  CHECK(again(3).kind == OutcomeKind::kWaitEnded);
+  daemon.GiveBack("s", lease->id);
+  CHECK(again(1).kind == OutcomeKind::kNotHeld);
+  const Outcome granted = again(2);
+  REQUIRE(granted.kind == OutcomeKind::kGranted);
+  CHECK(granted.lease->id == waiter);
+  CHECK(daemon.Describe("s").held == 1);
+}
+
 CONTRACT_CASE("an acquire repeated after its lease ended does not take another one") {
   Daemon& daemon = world.daemon();
   daemon.Create("s", 2);

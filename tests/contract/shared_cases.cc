@@ -191,6 +191,31 @@ CONTRACT_CASE("shared: a repeated request finds its lease through another daemon
   CHECK(a.Describe("s").held == 1);
 }
 
+CONTRACT_CASE("shared: an acquire that only counts if repeated is looked for in the engine") {
+  if (!SharesClaims(world)) return;
+  Daemon& a = world.daemon();
+  Daemon& b = world.OpenAnother("b");
+  a.Create("s", 1);
+  // What b knows of the semaphore is older than what a does below, and it writes nothing.
+  CHECK(b.Describe("s").held == 0);
+  const LeasePtr lease = a.Grant("s", {.client = "c", .sequence = 1});
+  const Id waiter = a.Queue("s", {.client = "c", .sequence = 2});
+  const auto again = [&](uint64_t sequence) {
+    return b.Acquire("s",
+                     {.wait = true, .client = "c", .sequence = sequence, .only_if_repeated = true});
+  };
+  CHECK(again(3).kind == OutcomeKind::kNotAskedBefore);
+  const Outcome held = again(1);
+  REQUIRE(held.kind == OutcomeKind::kGranted);
+  CHECK(held.lease->id == lease->id);
+  CHECK(held.lease->host == b.self());
+  const Outcome queued = again(2);
+  CHECK(queued.kind == OutcomeKind::kQueued);
+  CHECK(queued.claim == waiter);
+  b.GiveBack("s", lease->id);
+  CHECK(again(1).kind == OutcomeKind::kNotHeld);
+}
+
 CONTRACT_CASE("shared: what a node declared dead left is orphaned, and it can write nothing") {
   if (!SharesClaims(world)) return;
   Daemon& a = world.daemon();

@@ -38,6 +38,7 @@ struct Ask {
   Id session = {};  // Empty: detached.
   std::string client = {};
   uint64_t sequence = 0;
+  bool only_if_repeated = false;
 };
 
 // An Event that outlives its Step.

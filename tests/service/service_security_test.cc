@@ -94,6 +94,134 @@ TEST_CASE("security: the hands of a worker count as permits") {
   CHECK(first.SetTicketsMax(2) == "RESOURCE_EXHAUSTED QUOTA");
 }
 
+constexpr char kTwoPermits[] = R"(
+  rules = [{ prefixes = [""], verbs = ["acquire", "verify"] }]
+  quotas = { permits = 2, waiters = 1 }
+)";
+
+// Acquire by request id.
+struct Asked {
+  explicit Asked(World& world) : world(world) {}
+
+  pb::AcquireRequest Request(const std::string& client, uint64_t sequence,
+                             const std::string& semaphore) const {
+    pb::AcquireRequest request = world.Request(semaphore, 1);
+    request.mutable_request_id()->set_client_id(client);
+    request.mutable_request_id()->set_sequence(sequence);
+    return request;
+  }
+  std::string operator()(uint64_t sequence, const std::string& semaphore,
+                         pb::Lease* lease = nullptr) const {
+    As context("a");
+    pb::AcquireResponse response;
+    const grpc::Status status =
+        world.stub().Acquire(&context, Request("c", sequence, semaphore), &response);
+    if (lease != nullptr) *lease = response.lease();
+    return Say(status);
+  }
+  uint32_t Release(const pb::Lease& lease) const {
+    As context("a");
+    pb::ReleaseRequest request;
+    request.set_lease_id(lease.lease_id());
+    pb::ReleaseResponse response;
+    return world.stub().Release(&context, request, &response).ok() ? response.released() : 0;
+  }
+
+  World& world;
+};
+
+TEST_CASE("security: a repeated acquire gets its answer at the quota, and counts once") {
+  World world(With(kTwoPermits));
+  const Asked asked(world);
+  pb::Lease first;
+  pb::Lease second;
+  REQUIRE(asked(1, "x", &first) == "OK");
+  REQUIRE(asked(2, "y", &second) == "OK");
+  CHECK(asked(3, "z") == "RESOURCE_EXHAUSTED QUOTA");
+  pb::Lease again;
+  CHECK(asked(1, "x", &again) == "OK");
+  CHECK(again.lease_id() == first.lease_id());
+  CHECK(asked(2, "x") == "INVALID_ARGUMENT REQUEST_ID_REUSED");
+  // What has ended is told to have ended.
+  REQUIRE(asked.Release(first) == 1);
+  REQUIRE(asked(3, "z") == "OK");
+  CHECK(asked(1, "x") == "NOT_FOUND NOT_HELD");
+  // The two that were asked for again count as two.
+  REQUIRE(asked.Release(second) == 1);
+  CHECK(asked(4, "x") == "OK");
+  CHECK(asked(5, "y") == "RESOURCE_EXHAUSTED QUOTA");
+}
+
+TEST_CASE("security: a repeated wait finds its place at the quota") {
+  World world(With(kTwoPermits));
+  const Asked asked(world);
+  pb::Lease held;
+  REQUIRE(asked(1, "x", &held) == "OK");
+  pb::HoldRequest request;
+  *request.mutable_acquire() = asked.Request("w", 1, "x");
+  request.mutable_acquire()->set_wait_ms(-1);
+  const auto hold = [&](grpc::ClientContext* context) {
+    auto stream = world.stub().Hold(context, request);
+    pb::HoldEvent event;
+    CHECK((stream->Read(&event) && event.has_queued()));
+    return stream;
+  };
+  As first("a");
+  const auto moved = hold(&first);
+  As second("a");
+  const auto stream = hold(&second);
+  CHECK(Say(moved->Finish()) != "OK");  // The place is the other's now.
+  pb::HoldRequest other = request;
+  other.mutable_acquire()->mutable_request_id()->set_sequence(2);
+  As third("a");
+  CHECK(Say(world.stub().Hold(&third, other)->Finish()) == "RESOURCE_EXHAUSTED QUOTA");
+  REQUIRE(asked.Release(held) == 1);
+  pb::HoldEvent event;
+  REQUIRE(stream->Read(&event));
+  CHECK(event.has_granted());
+  CHECK(asked(2, "y") == "OK");
+  CHECK(asked(3, "z") == "RESOURCE_EXHAUSTED QUOTA");
+}
+
+TEST_CASE("security: a session resumed at the quota is answered what it repeats") {
+  World world(With(kTwoPermits));
+  const auto open = [](auto& stream, const std::string& resume) {
+    pb::SessionRequest request;
+    request.mutable_open()->set_client_id("c");
+    request.mutable_open()->set_resume_session_id(resume);
+    stream.Write(request);
+    pb::SessionResponse response;
+    stream.Read(&response);
+    return response.opened();
+  };
+  const auto acquire = [](auto& stream, uint64_t sequence) {
+    pb::SessionRequest request;
+    pb::SessionCommand* command = request.add_commands();
+    command->set_sequence(sequence);
+    command->mutable_acquire()->set_semaphore("s" + std::to_string(sequence));
+    command->mutable_acquire()->set_limit(1);
+    stream.Write(request);
+    pb::SessionResponse response;
+    stream.Read(&response);
+    return response.results_size() == 1 ? response.results(0) : pb::SessionResult();
+  };
+  As lost("a");
+  auto before = world.stub().Session(&lost);
+  const std::string session = open(*before, "").session_id();
+  const std::string first = acquire(*before, 1).granted().lease_id();
+  REQUIRE_FALSE(first.empty());
+  REQUIRE(acquire(*before, 2).has_granted());
+  lost.TryCancel();
+  before->Finish();
+  As context("a");
+  auto stream = world.stub().Session(&context);
+  CHECK(open(*stream, session).leases_size() == 2);
+  CHECK(acquire(*stream, 1).granted().lease_id() == first);
+  CHECK(acquire(*stream, 3).error().reason() == pb::REASON_QUOTA);
+  stream->WritesDone();
+  context.TryCancel();
+}
+
 TEST_CASE("security: who shows nothing is anonymous, where the file has that") {
   World world(With(R"(
     [identities.anonymous]
