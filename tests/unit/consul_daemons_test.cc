@@ -5,12 +5,15 @@
 #include <string>
 #include <utility>
 
+#include "adapters/ledger/consul/short_id.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/consul_fixture.h"
 
 namespace semaphored::consul {
 namespace {
 
+using ledger::SemaphoreDelta;
+using ledger::Transaction;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSweepInterval{20};
@@ -56,6 +59,16 @@ class Daemon {
     release.semaphore = semaphore;
     release.claim = MakeId(claim);
     return Run(release);
+  }
+
+  Outcome End(uint64_t claim, EndCause cause) {
+    return Run(EndCommand{"s", MakeId(claim), cause, 0, false});
+  }
+  std::vector<Id> Waiters() {
+    std::vector<Id> ids;
+    const Outcome described = Run(AdminCommand{{}, "s", 0, AdminDescribe{1000}});
+    for (const WaiterInfo& each : described.report->info->waiters) ids.push_back(each.waiter->id);
+    return ids;
   }
 
   // Until it has swept at least once.
@@ -139,6 +152,133 @@ TEST_CASE("consul: a document that is damaged concerns its own semaphore alone",
   }
   CHECK(a.Release("x", 5, 1).kind == OutcomeKind::kReleased);
   CHECK(b.Run(VerifyCommand{"s", MakeId(2), 0, 0}).kind == OutcomeKind::kHeld);
+}
+
+// ---- a long queue ----
+
+constexpr uint64_t kLong = 70;
+
+std::vector<Id> IdsFrom(uint64_t first, uint64_t last) {
+  std::vector<Id> ids;
+  for (uint64_t i = first; i <= last; ++i) ids.push_back(MakeId(i));
+  return ids;
+}
+
+// The first holds, and all others wait.
+void QueueUp(Daemon& daemon, const std::string& client = "x") {
+  REQUIRE(daemon.Acquire(client, 1, 1).kind == OutcomeKind::kGranted);
+  for (uint64_t i = 2; i <= kLong; ++i)
+    REQUIRE(daemon.Acquire(client, i, i).kind == OutcomeKind::kQueued);
+}
+
+TEST_CASE("consul: a long queue is not written anew with each commit, and keeps its order",
+          "[consul]") {
+  TestPrefix prefix;
+  const Keys keys = prefix.keys();
+  Daemon a(prefix, "a");
+  QueueUp(a);
+  CHECK(prefix.Tree(keys.Pages("s")).size() >= 3);
+  CHECK(prefix.Value(keys.Document("s")).size() < 1500);
+  Daemon b(prefix, "b");
+  CHECK(b.Waiters() == IdsFrom(2, kLong));
+  CHECK(a.Waiters() == IdsFrom(2, kLong));
+  // Some go who stand on pages, by either daemon; and each turn grants to the next.
+  REQUIRE(b.End(30, EndCause::kCancelled).kind == OutcomeKind::kDone);
+  REQUIRE(a.End(60, EndCause::kCancelled).kind == OutcomeKind::kDone);
+  for (uint64_t i = 1; i < kLong; ++i) {
+    if (i == 30 || i == 60) continue;
+    INFO(i);
+    Daemon& daemon = i % 3 == 0 ? a : b;
+    REQUIRE(daemon.Release("y", i, i).kind == OutcomeKind::kReleased);
+    const uint64_t next = i == 29 || i == 59 ? i + 2 : i + 1;
+    REQUIRE(daemon.Run(VerifyCommand{"s", MakeId(next), 0, 0}).kind == OutcomeKind::kHeld);
+  }
+  CHECK(a.Waiters().empty());
+  CHECK(prefix.Tree(keys.Pages("s")).empty());
+}
+
+TEST_CASE("consul: a daemon that comes later finds who waits on pages, and whose they are",
+          "[consul]") {
+  TestPrefix prefix;
+  const Keys keys = prefix.keys();
+  NodeRef gone;
+  {
+    OpenStore open = Open(prefix);
+    SemaphoreRow row = Make(open, "s", 1);
+    gone = open.self;
+    for (uint64_t i = 1; i <= kLong; ++i) {
+      Transaction wait = Begin(open);
+      SemaphoreDelta& delta = wait.semaphores.emplace_back();
+      delta.name = "s";
+      delta.before = row;
+      ++row.next_order;
+      delta.after = row;
+      auto waiter = std::make_shared<Waiter>();
+      static_cast<Claim&>(*waiter) = *MakeLease(open, i);
+      delta.waiters.push_back({nullptr, waiter});
+      REQUIRE(open.Commit(wait).kind == ledger::CommitResult::Kind::kWon);
+      row.revision = wait.semaphores[0].revision;
+    }
+    CHECK(LoadOne(open, "s").waiters.size() == kLong);
+    // All that still stand in the document itself go: those on pages alone are his.
+    Transaction end = Begin(open);
+    SemaphoreDelta& delta = end.semaphores.emplace_back();
+    delta.name = "s";
+    delta.before = delta.after = row;
+    for (const WaiterPtr& waiter : LoadOne(open, "s").waiters) {
+      if (prefix.Value(keys.Document("s")).find(ShortText(waiter->id)) == std::string::npos)
+        continue;
+      delta.waiters.push_back({waiter, nullptr});
+    }
+    CHECK(delta.waiters.size() < kLong / 2);
+    REQUIRE(open.Commit(end).kind == ledger::CommitResult::Kind::kWon);
+    CHECK(open.store->HostedBy({&gone, 1}).value().semaphores == std::vector<std::string>{"s"});
+    const NodeRef other{gone.number + 1, 9};
+    CHECK(open.store->HostedBy({&other, 1}).value().semaphores.empty());
+  }
+  Daemon b(prefix, "b");
+  CHECK(b.Waiters().size() > kLong / 2);
+}
+
+TEST_CASE("consul: a destroyed semaphore takes its pages along, and a new one begins anew",
+          "[consul]") {
+  TestPrefix prefix;
+  const Keys keys = prefix.keys();
+  Daemon a(prefix, "a");
+  Daemon b(prefix, "b");
+  REQUIRE(a.Acquire("x", 1, 1).kind == OutcomeKind::kGranted);
+  for (uint64_t i = 2; i <= 40; ++i) REQUIRE(a.Acquire("x", i, i).kind == OutcomeKind::kQueued);
+  CHECK(b.Waiters().size() == 39);
+  REQUIRE_FALSE(prefix.Tree(keys.Pages("s")).empty());
+  AdminDestroy destroy;
+  destroy.policy = DestroyPolicy::kForce;
+  REQUIRE(a.Run(AdminCommand{{}, "s", 0, destroy}).kind == OutcomeKind::kDone);
+  CHECK(prefix.Tree(keys.Pages("s")).empty());
+  QueueUp(b, "z");
+  CHECK(a.Waiters() == IdsFrom(2, kLong));
+}
+
+TEST_CASE("consul: a page that was removed by hand is told, and may be put back", "[consul]") {
+  TestPrefix prefix;
+  Daemon a(prefix, "a");
+  QueueUp(a);
+  const Entry page = prefix.Tree(prefix.keys().Pages("s")).front();
+  for (const bool removed : {true, false}) {
+    if (removed) {
+      prefix.Delete(page.key);
+    } else {
+      prefix.Put(page.key, "garbled", 0);
+    }
+    Daemon b(prefix, "b");
+    const Outcome refused = b.Acquire("z", 1, 400);
+    CHECK(refused.kind == OutcomeKind::kDamaged);
+    CHECK(refused.message.find("page of the waiters of s") != std::string::npos);
+    // Whoever knew it goes on.
+    CHECK(a.Waiters() == IdsFrom(2, kLong));
+  }
+  prefix.Put(page.key, page.value, 0);
+  Daemon b(prefix, "b");
+  CHECK(b.Waiters() == IdsFrom(2, kLong));
 }
 
 }  // namespace

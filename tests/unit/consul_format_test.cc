@@ -233,6 +233,56 @@ TEST_CASE("consul document: is read as it was written") {
   CHECK(back.order == lease->order);
 }
 
+TEST_CASE("consul document: waiters on pages are read as they were written") {
+  const std::string client = "client";
+  const auto name_of = [&](uint32_t) -> const std::string& { return client; };
+  const auto number_of = [](const std::string&) { return 8; };
+  std::vector<WaiterPtr> waiters;
+  for (uint64_t i = 0; i < 3; ++i) {
+    auto waiter = std::make_shared<Waiter>();
+    waiter->id = waiter->session = {7, i};
+    waiter->request = {8, 40 + i};
+    waiter->order = 900 + i;
+    waiter->queued_at_unix_ms = 1000 + static_cast<int64_t>(i);
+    waiter->holder = "holder";
+    waiters.push_back(waiter);
+  }
+  const std::string page = WritePage(waiters, name_of);
+  const absl::StatusOr<std::vector<WaiterPtr>> read = ReadPage("s", page, number_of);
+  REQUIRE(read.ok());
+  REQUIRE(read->size() == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    const Waiter& back = *(*read)[i];
+    CHECK(back.id == waiters[i]->id);
+    CHECK(back.request == waiters[i]->request);
+    CHECK(back.order == waiters[i]->order);
+    CHECK(back.queued_at_unix_ms == waiters[i]->queued_at_unix_ms);
+    CHECK(back.holder == "holder");
+  }
+  for (const char* damaged : {"", "[]", "{}", R"({"version":3,"waiters":[]})"})
+    CHECK(ReadPage("s", damaged, number_of).status().code() == absl::StatusCode::kDataLoss);
+
+  Document document;
+  document.pages[77] = {0b101, waiters};
+  const auto count = [](const Document& counted) {
+    size_t all = 0;
+    counted.AnyWaiter([&](const WaiterPtr&) { return ++all == 0; });
+    return all;
+  };
+  CHECK(count(document) == 2);
+  const std::string text = WriteDocument(document, name_of, {});
+  CHECK(text.find("\"version\":5") != std::string::npos);
+  absl::StatusOr<Document> back = ReadDocument("s", text, 1, 1, number_of);
+  REQUIRE(back.ok());
+  REQUIRE(back->pages.contains(77));
+  CHECK(back->pages[77].left == 0b101);
+  back->pages[77].waiters = *read;
+  back->RemoveWaiter(waiters[0]->id);
+  CHECK(count(*back) == 1);
+  back->RemoveWaiter(waiters[2]->id);
+  CHECK(back->pages[77].left == 0);
+}
+
 TEST_CASE("consul ids: are short, and read only as they are written") {
   for (const Id& id : {Id{1, 2}, Id{~uint64_t{0}, ~uint64_t{0}}, Id{0x0123456789abcdef, 1}}) {
     CHECK(ShortText(id).size() == 22);

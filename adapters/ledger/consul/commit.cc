@@ -83,6 +83,7 @@ CommitResult ConsulStore::Writer::Add(const SemaphoreDelta& delta) {
     planned.is_new = !planned.folder.has_document();
     document.changes = planned.is_new ? 0 : document.changes + 1;
     document.row = *delta.after;
+    document.row.revision = revision;
     if (absl::Status status = Write(&planned); !status.ok()) return Failed(std::move(status));
   }
   folders_.push_back(std::move(planned));
@@ -109,7 +110,7 @@ void ConsulStore::Writer::Apply(const SemaphoreDelta& delta, Planned* planned) {
     IndexClaims(planned, *change.after);
   }
   for (const WaiterChange& change : delta.waiters) {
-    if (change.before) document.waiters.erase(change.before->id);
+    if (change.before) document.RemoveWaiter(change.before->id);
     if (!change.after || change.after->foreign) continue;
     if (!change.before) failure_.Update(CheckTtl(*change.after));
     document.waiters[change.after->id] = change.after;
@@ -138,6 +139,7 @@ void ConsulStore::Writer::Destroy(Planned* planned) {
     request_.DeleteTree(keys.Tickets(folder.name));
     request_.DeleteTree(keys.Payloads(folder.name));
   }
+  if (!folder.document.pages.empty()) request_.DeleteTree(keys.Pages(folder.name));
   // What cannot be understood is not ours to remove.
   if (folder.record_understood) {
     request_.Check(keys.Lock(folder.name), folder.record_index);
@@ -155,6 +157,7 @@ absl::Status ConsulStore::Writer::Write(Planned* planned) {
     PlanRecord(planned);
   }
   WriteTickets(planned);
+  WritePages(planned);
   const Keys& keys = store_->keys_;
   if (planned->writes_document) {
     const std::string value = WriteDocument(

@@ -66,6 +66,8 @@ class ConsulStore::Writer {
   // False: one of them is not there.
   static bool ApplyTickets(const ledger::SemaphoreDelta& delta, Planned* planned);
   void WriteTickets(Planned* planned);
+  // What a long queue does not keep in the document.
+  void WritePages(Planned* planned);
   absl::Status CheckTtl(const Claim& claim) const;
   void Destroy(Planned* planned);
   absl::Status Write(Planned* planned);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -22,6 +23,8 @@ using ClientNumber = std::function<uint32_t(const std::string&)>;
 constexpr int kVersion = 3;
 // Something in it is about tickets: whoever knows nothing of them leaves it alone.
 constexpr int kVersionWithTickets = 4;
+// Some of the waiters stand on pages.
+constexpr int kVersionWithPages = 5;
 constexpr size_t kOwnerFields = 9;
 constexpr size_t kClaimFields = 4;
 constexpr size_t kLeaseFields = kClaimFields + 6;
@@ -63,22 +66,47 @@ struct Firsts {
   int64_t queued_at_unix_ms = 0;
 };
 
-Firsts FirstsOf(const Document& document) {
-  constexpr Firsts kNone{std::numeric_limits<uint64_t>::max(), std::numeric_limits<uint64_t>::max(),
-                         std::numeric_limits<int64_t>::max()};
-  Firsts firsts = kNone;
-  const auto count = [&firsts](const Claim& claim) {
-    firsts.sequence = std::min(firsts.sequence, claim.request.sequence);
-    firsts.order = std::min(firsts.order, claim.order);
-  };
-  for (const auto& [id, lease] : document.leases) count(*lease);
-  for (const auto& [id, waiter] : document.waiters) {
-    count(*waiter);
-    firsts.queued_at_unix_ms = std::min(firsts.queued_at_unix_ms, waiter->queued_at_unix_ms);
+class FirstsFinder {
+ public:
+  void Count(const Claim& claim) {
+    any_ = true;
+    firsts_.sequence = std::min(firsts_.sequence, claim.request.sequence);
+    firsts_.order = std::min(firsts_.order, claim.order);
   }
-  if (document.leases.empty() && document.waiters.empty()) return {};
-  if (document.waiters.empty()) firsts.queued_at_unix_ms = 0;
-  return firsts;
+  void Count(const Waiter& waiter) {
+    Count(static_cast<const Claim&>(waiter));
+    any_waits_ = true;
+    firsts_.queued_at_unix_ms = std::min(firsts_.queued_at_unix_ms, waiter.queued_at_unix_ms);
+  }
+  Firsts Found() const {
+    Firsts found = any_ ? firsts_ : Firsts();
+    if (!any_waits_) found.queued_at_unix_ms = 0;
+    return found;
+  }
+
+ private:
+  bool any_ = false;
+  bool any_waits_ = false;
+  Firsts firsts_{std::numeric_limits<uint64_t>::max(), std::numeric_limits<uint64_t>::max(),
+                 std::numeric_limits<int64_t>::max()};
+};
+
+Firsts FirstsOf(const Document& document) {
+  FirstsFinder finder;
+  for (const auto& [id, lease] : document.leases) finder.Count(static_cast<const Claim&>(*lease));
+  for (const auto& [id, waiter] : document.waiters) finder.Count(*waiter);
+  return finder.Found();
+}
+
+// A member of the object, with the comma before it.
+std::string WriteFirsts(const Firsts& firsts) {
+  return absl::StrCat(",\"firsts\":[", firsts.sequence, ",", firsts.order, ",",
+                      firsts.queued_at_unix_ms, "]");
+}
+
+Firsts ReadFirsts(const Json& json) {
+  const Json& firsts = json.at("firsts");
+  return {firsts.at(0).get<uint64_t>(), firsts.at(1).get<uint64_t>(), firsts.at(2).get<int64_t>()};
 }
 
 std::string WriteOwner(const Claim& claim, const ClientName& client_id, Table* texts) {
@@ -120,6 +148,11 @@ bool IsPlain(const Document& document) {
                               [](const auto& each) { return each.second->works; });
 }
 
+int VersionOf(const Document& document) {
+  if (!document.pages.empty()) return kVersionWithPages;
+  return IsPlain(document) ? kVersion : kVersionWithTickets;
+}
+
 std::string WriteNode(const NodeRef& node) {
   return absl::StrCat("[", node.number, ",", node.incarnation, "]");
 }
@@ -153,6 +186,12 @@ void ReadClaim(const Json& json, const Common& common, Claim* claim) {
   claim->ttl_ms = owner.at(kOwnerFields - 1).get<int64_t>();
 }
 
+void CheckOwners(const Common& common) {
+  for (const Json& each : common.owners) {
+    if (each.size() != kOwnerFields) throw std::invalid_argument("an owner");
+  }
+}
+
 LeasePtr ReadLease(const Json& json, const Common& common, uint64_t modify_index) {
   auto lease = std::make_shared<Lease>();
   ReadClaim(json, common, lease.get());
@@ -170,7 +209,16 @@ LeasePtr ReadLease(const Json& json, const Common& common, uint64_t modify_index
   return lease;
 }
 
+std::string WriteWaiter(const Waiter& waiter, const ClientName& client_id, const Firsts& firsts,
+                        Tables* tables) {
+  return absl::StrCat("[", WriteClaim(waiter, client_id, firsts, tables), ",",
+                      waiter.queued_at_unix_ms - firsts.queued_at_unix_ms,
+                      waiter.works ? ",1]" : "]");
+}
+
 WaiterPtr ReadWaiter(const Json& json, const Common& common) {
+  if (json.size() != kWaiterFields && json.size() != kOfferFields)
+    throw std::invalid_argument("a waiter");
   auto waiter = std::make_shared<Waiter>();
   ReadClaim(json, common, waiter.get());
   waiter->queued_at_unix_ms =
@@ -202,14 +250,55 @@ uint32_t Document::Held() const {
   return held;
 }
 
+void Document::RemoveWaiter(const Id& id) {
+  if (waiters.erase(id) != 0) return;
+  for (auto& [number, page] : pages) {
+    for (size_t i = 0; i < page.waiters.size(); ++i) {
+      if (page.waiters[i]->id == id) page.left &= ~(uint32_t{1} << i);
+    }
+  }
+}
+
+std::string WritePage(absl::Span<const WaiterPtr> waiters, const ClientName& client_id) {
+  Tables tables;
+  FirstsFinder finder;
+  for (const WaiterPtr& waiter : waiters) finder.Count(*waiter);
+  const Firsts firsts = finder.Found();
+  std::string text = absl::StrCat("{\"version\":", kVersionWithPages, ",\"waiters\":[");
+  for (const WaiterPtr& waiter : waiters)
+    absl::StrAppend(&text, text.back() == '[' ? "" : ",",
+                    WriteWaiter(*waiter, client_id, firsts, &tables));
+  return absl::StrCat(text, "]", WriteFirsts(firsts), ",\"owners\":", tables.owners.Json(),
+                      ",\"texts\":", tables.texts.Json(), "}");
+}
+
+absl::StatusOr<std::vector<WaiterPtr>> ReadPage(const std::string& name, const std::string& value,
+                                                const ClientNumber& client_number) {
+  try {
+    const Json json = Json::parse(value);
+    if (json.at("version").get<int>() != kVersionWithPages)
+      throw std::invalid_argument("another version wrote it");
+    const Common common{json.at("texts"), json.at("owners"), client_number, ReadFirsts(json)};
+    CheckOwners(common);
+    std::vector<WaiterPtr> waiters;
+    for (const Json& each : json.at("waiters")) waiters.push_back(ReadWaiter(each, common));
+    if (waiters.empty() || waiters.size() > Page::kWaiters)
+      throw std::invalid_argument("the number of its waiters");
+    return waiters;
+  } catch (const std::exception& error) {
+    return absl::DataLossError(absl::StrCat("consul: a page of the waiters of ", name,
+                                            " is not understood: ", error.what()));
+  }
+}
+
 std::string WriteDocument(const Document& document, const ClientName& client_id,
                           const absl::flat_hash_map<Id, uint64_t>& ordinals) {
   const SemaphoreRow& row = document.row;
   const Settings& settings = row.settings;
   Tables tables;
   std::string text = absl::StrCat(
-      "{\"version\":", IsPlain(document) ? kVersion : kVersionWithTickets, ",\"limit\":", row.limit,
-      ",\"settings\":[", static_cast<int>(settings.backfill), ",", settings.longest_hold_ms, ",",
+      "{\"version\":", VersionOf(document), ",\"limit\":", row.limit, ",\"settings\":[",
+      static_cast<int>(settings.backfill), ",", settings.longest_hold_ms, ",",
       settings.recall_grace_ms, ",", settings.permits_per_holder, ",", settings.waiters_max,
       "],\"paused\":", static_cast<int>(row.paused),
       ",\"destroying\":", static_cast<int>(row.destroying),
@@ -227,17 +316,17 @@ std::string WriteDocument(const Document& document, const ClientName& client_id,
     text += "]";
   }
   const Firsts firsts = FirstsOf(document);
-  absl::StrAppend(&text, "},\"firsts\":[", firsts.sequence, ",", firsts.order, ",",
-                  firsts.queued_at_unix_ms, "],\"leases\":[");
+  absl::StrAppend(&text, "}", WriteFirsts(firsts), ",\"leases\":[");
   for (const auto& [id, lease] : document.leases)
     absl::StrAppend(&text, text.back() == '[' ? "" : ",",
                     WriteLease(*lease, client_id, ordinals, firsts, &tables));
   text += "],\"waiters\":[";
-  for (const auto& [id, waiter] : document.waiters) {
-    absl::StrAppend(
-        &text, text.back() == '[' ? "" : ",", "[", WriteClaim(*waiter, client_id, firsts, &tables),
-        ",", waiter->queued_at_unix_ms - firsts.queued_at_unix_ms, waiter->works ? ",1]" : "]");
-  }
+  for (const auto& [id, waiter] : document.waiters)
+    absl::StrAppend(&text, text.back() == '[' ? "" : ",",
+                    WriteWaiter(*waiter, client_id, firsts, &tables));
+  if (!document.pages.empty()) text += "],\"pages\":[";
+  for (const auto& [number, page] : document.pages)
+    absl::StrAppend(&text, text.back() == '[' ? "" : ",", "[", number, ",", page.left, "]");
   if (document.ticket_count != 0) {
     absl::StrAppend(&text, "],\"tickets\":", document.ticket_count, ",\"delays\":[");
     for (const NodeRef& node : document.delays)
@@ -259,7 +348,7 @@ absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string
   // The library throws where a thing is missing or of another kind.
   try {
     const int version = json.at("version").get<int>();
-    if (version != kVersion && version != kVersionWithTickets)
+    if (version < kVersion || version > kVersionWithPages)
       return damaged("another version wrote it");
     Document document;
     ReadRow(json, &document.row);
@@ -274,15 +363,8 @@ absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string
         bound.sessions.push_back(places.at(i).get<std::string>());
       document.bound.emplace(Id::FromHex(lease).value(), std::move(bound));
     }
-    const Json& firsts = json.at("firsts");
-    const Common common{
-        json.at("texts"),
-        json.at("owners"),
-        client_number,
-        {firsts.at(0).get<uint64_t>(), firsts.at(1).get<uint64_t>(), firsts.at(2).get<int64_t>()}};
-    for (const Json& each : common.owners) {
-      if (each.size() != kOwnerFields) return damaged("an owner");
-    }
+    const Common common{json.at("texts"), json.at("owners"), client_number, ReadFirsts(json)};
+    CheckOwners(common);
     for (const Json& each : json.at("leases")) {
       if (each.size() != kLeaseFields && each.size() != kLeaseFieldsWithTicket)
         return damaged("a lease");
@@ -292,10 +374,11 @@ absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string
       document.leases.emplace(lease->id, std::move(lease));
     }
     for (const Json& each : json.at("waiters")) {
-      if (each.size() != kWaiterFields && each.size() != kOfferFields) return damaged("a waiter");
       WaiterPtr waiter = ReadWaiter(each, common);
       document.waiters.emplace(waiter->id, std::move(waiter));
     }
+    for (const Json& each : json.value("pages", Json::array()))
+      document.pages[each.at(0).get<uint64_t>()].left = each.at(1).get<uint32_t>();
     document.ticket_count = json.value("tickets", uint64_t{0});
     for (const Json& node : json.value("delays", Json::array()))
       document.delays.push_back({node.at(0).get<uint32_t>(), node.at(1).get<uint32_t>()});

@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "adapters/types.h"
 
 namespace semaphored::consul {
@@ -29,6 +31,15 @@ struct BoundPlaces {
   friend bool operator==(const BoundPlaces&, const BoundPlaces&) = default;
 };
 
+// Waiters who are far from their turn, in a key of their own, which is written once and removed
+// when all have gone: so a long queue is not written anew with each commit. The document says who
+// is still there.
+struct Page {
+  static constexpr size_t kWaiters = 16;
+  uint32_t left = 0;               // A bit for each place on the page.
+  std::vector<WaiterPtr> waiters;  // By their places, also those who have gone. Empty: not read.
+};
+
 struct Document {
   // row.revision is the index at which the key was made, and the number of commits since: a number
   // that the name has never had, also when it was destroyed meanwhile.
@@ -41,13 +52,29 @@ struct Document {
   // Where permits end with a daemon: which of the places are whose. Empty otherwise.
   absl::flat_hash_map<Id, BoundPlaces> bound;
   absl::flat_hash_map<Id, LeasePtr> leases;
-  absl::flat_hash_map<Id, WaiterPtr> waiters;
+  absl::flat_hash_map<Id, WaiterPtr> waiters;  // But for those on pages.
+  std::map<uint64_t, Page> pages;              // By number, which is used once.
   // Tickets have keys of their own, so that a long queue is not written anew with each commit. So
   // many there are, and these daemons count the delays of some, each named once.
   uint64_t ticket_count = 0;
   std::vector<NodeRef> delays;
 
   uint32_t Held() const;
+  // Wherever it stands.
+  void RemoveWaiter(const Id& id);
+  // Whether `is` holds for one of all the waiters; those after it are not looked at.
+  template <typename Is>
+  bool AnyWaiter(Is is) const {
+    for (const auto& [id, waiter] : waiters) {
+      if (is(waiter)) return true;
+    }
+    for (const auto& [number, page] : pages) {
+      for (size_t i = 0; i < page.waiters.size(); ++i) {
+        if ((page.left >> i & 1) != 0 && is(page.waiters[i])) return true;
+      }
+    }
+    return false;
+  }
 };
 
 // `client_id` gives the names of clients by number; `ordinals` the places of the leases that are
@@ -56,8 +83,15 @@ std::string WriteDocument(const Document& document,
                           const std::function<const std::string&(uint32_t)>& client_id,
                           const absl::flat_hash_map<Id, uint64_t>& ordinals);
 
-// DATA_LOSS: it is not understood. `client_number` gives numbers for the names of clients. The
-// indexes are those of the key.
+std::string WritePage(absl::Span<const WaiterPtr> waiters,
+                      const std::function<const std::string&(uint32_t)>& client_id);
+// DATA_LOSS: it is not understood.
+absl::StatusOr<std::vector<WaiterPtr>> ReadPage(
+    const std::string& name, const std::string& value,
+    const std::function<uint32_t(const std::string&)>& client_number);
+
+// The waiters on pages are not in it. DATA_LOSS: it is not understood. `client_number` gives
+// numbers for the names of clients. The indexes are those of the key.
 absl::StatusOr<Document> ReadDocument(
     const std::string& name, const std::string& value, uint64_t create_index, uint64_t modify_index,
     const std::function<uint32_t(const std::string&)>& client_number);

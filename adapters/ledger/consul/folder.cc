@@ -81,6 +81,31 @@ WaiterPtr ForeignWaiter(const std::string& session, uint64_t index) {
   return waiter;
 }
 
+// Those of which the document speaks; one that is known is not read again, for it never changes.
+void ReadPages(const std::map<uint64_t, const Entry*>& entries, const Folder* known,
+               const std::function<uint32_t(const std::string&)>& client_number, Folder* folder) {
+  for (auto& [number, page] : folder->document.pages) {
+    if (!page.waiters.empty()) continue;
+    if (known != nullptr) {
+      const auto before = known->document.pages.find(number);
+      if (before != known->document.pages.end()) page.waiters = before->second.waiters;
+    }
+    if (!page.waiters.empty()) continue;
+    const auto entry = entries.find(number);
+    absl::StatusOr<std::vector<WaiterPtr>> waiters =
+        entry == entries.end()
+            ? absl::DataLossError(absl::StrCat("consul: a page of the waiters of ", folder->name,
+                                               " is not there: ", number))
+            : ReadPage(folder->name, entry->second->value, client_number);
+    if (waiters.ok() && page.left >> waiters->size() != 0)
+      waiters = absl::DataLossError(
+          absl::StrCat("consul: a page of the waiters of ", folder->name, " is too short"));
+    folder->damage.Update(waiters.status());
+    if (!folder->damage.ok()) return;
+    page.waiters = *std::move(waiters);
+  }
+}
+
 }  // namespace
 
 uint64_t Folder::revision() const {
@@ -156,6 +181,8 @@ Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const En
   const std::string record_key = keys.Lock(name);
   const std::string folder_key = keys.Folder(name);
   const std::string tickets_key = keys.Tickets(name);
+  const std::string pages_key = keys.Pages(name);
+  std::map<uint64_t, const Entry*> pages;
   absl::flat_hash_set<std::string> direct;  // Sessions with an entry in this very folder.
   absl::Status record_status;
   for (const Entry& entry : entries) {
@@ -169,6 +196,10 @@ Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const En
           ReadDocument(name, entry.value, entry.create_index, entry.modify_index, client_number);
       folder.damage = document.status();
       if (document.ok()) folder.document = *std::move(document);
+      continue;
+    }
+    if (entry.key.starts_with(pages_key)) {
+      if (const auto number = Keys::BlockIn(entry.key, pages_key)) pages[*number] = &entry;
       continue;
     }
     if (ReadTicketEntry(tickets_key, entry, known, &folder)) continue;
@@ -190,6 +221,7 @@ Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const En
     folder.contenders.try_emplace(entry.session, entry.create_index);
     if (entry.key == folder_key + entry.session) direct.insert(entry.session);
   }
+  ReadPages(pages, known, client_number, &folder);
   for (const std::string& place : folder.document.places) {
     folder.contenders.erase(place);
     if (!direct.contains(place)) folder.lost_places.insert(place);
@@ -206,7 +238,10 @@ ledger::LoadedSemaphore ToLoaded(const Folder& folder) {
   ledger::LoadedSemaphore loaded;
   loaded.row = folder.document.row;
   for (const auto& [id, lease] : folder.document.leases) loaded.leases.push_back(lease);
-  for (const auto& [id, waiter] : folder.document.waiters) loaded.waiters.push_back(waiter);
+  folder.document.AnyWaiter([&](const WaiterPtr& waiter) {
+    loaded.waiters.push_back(waiter);
+    return false;
+  });
   for (const auto& [id, stored] : folder.tickets) loaded.tickets.push_back(stored.ticket);
   FreeSlots slots(folder);
   uint32_t held = folder.document.Held();

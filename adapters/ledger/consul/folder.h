@@ -73,8 +73,9 @@ struct Folder {
   std::string WhatWasDone() const;
 };
 
-// `entries`: those under Keys::Folder, Keys::Document and Keys::Tickets of this name; others are
-// passed over. `known`: as it was before, or nullptr; what has not changed is not read again.
+// `entries`: those under Keys::Folder, Keys::Document, Keys::Pages and Keys::Tickets of this name;
+// others are passed over. `known`: as it was before, or nullptr; what has not changed is not read
+// again.
 Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const Entry> entries,
                   const Folder* known,
                   const std::function<uint32_t(const std::string&)>& client_number);

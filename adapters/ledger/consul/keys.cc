@@ -39,6 +39,16 @@ std::string Keys::AnswerBlock(const std::string& client_id, uint64_t block) cons
   return absl::StrCat(Client(client_id), absl::Hex(block, absl::kZeroPad16));
 }
 
+std::string Keys::Page(const std::string& name, uint64_t number) const {
+  return absl::StrCat(Pages(name), absl::Hex(number, absl::kZeroPad16));
+}
+
+std::optional<std::string> Keys::NameOfPage(std::string_view key) const {
+  const std::string under = Pages();
+  if (!key.starts_with(under) || key.size() < under.size() + kBlockDigits) return std::nullopt;
+  return NameIn(key.substr(0, key.size() - kBlockDigits), under);
+}
+
 std::string Keys::Node(const std::string& node_id) const { return Nodes() + Part(node_id); }
 
 std::optional<std::string> Keys::NameIn(std::string_view key, std::string_view under) {

@@ -45,6 +45,9 @@ class Keys {
   std::string Payload(const std::string& name, const Id& id) const {
     return Payloads(name) + id.Hex();
   }
+  std::string Pages() const { return own_ + "w/"; }
+  std::string Pages(const std::string& name) const { return Pages() + name + "!"; }
+  std::string Page(const std::string& name, uint64_t number) const;
   std::string Sessions() const { return own_ + "s/"; }
   std::string Session(const Id& id) const { return Sessions() + id.Hex(); }
   std::string Index(const Id& id) const { return own_ + "i/" + id.Hex() + "/"; }
@@ -72,7 +75,9 @@ class Keys {
   static std::optional<std::string> NameIn(std::string_view key, std::string_view under);
   // The ticket that a key under Tickets or Payloads is about.
   static std::optional<Id> IdIn(std::string_view key, std::string_view under);
-  // The number at the end of a key of answers.
+  // The semaphore of whose waiters this is a page.
+  std::optional<std::string> NameOfPage(std::string_view key) const;
+  // The number at the end of a key of answers, or of a page.
   static std::optional<uint64_t> BlockIn(std::string_view key, std::string_view under);
   // The semaphore whose record this is.
   std::optional<std::string> NameOfLock(std::string_view key) const;

@@ -20,7 +20,7 @@ using ledger::SessionPtr;
 
 namespace {
 
-constexpr size_t kFoldersAtOnce = TransactionRequest::kOperationsMax / 3;
+constexpr size_t kFoldersAtOnce = TransactionRequest::kOperationsMax / 4;
 constexpr size_t kFoldersKept = 50'000;
 // An agent serves 200 connections of one client; what more there are is looked at in the sweep.
 constexpr size_t kFoldersWatchedMax = 64;
@@ -30,10 +30,8 @@ constexpr int kReadingsMax = 5;  // Until a moment is found in which each claim 
 
 // Offers are served by room only while there are tickets.
 bool WaitsForRoom(const Folder& folder) {
-  const auto waits = [&](const auto& each) {
-    return !each.second->works || folder.document.ticket_count != 0;
-  };
-  return std::ranges::any_of(folder.document.waiters, waits);
+  return folder.document.AnyWaiter(
+      [&](const WaiterPtr& waiter) { return !waiter->works || folder.document.ticket_count != 0; });
 }
 
 void TellDamage(const Url& url, const Folder& folder) {
@@ -77,7 +75,9 @@ absl::StatusOr<std::vector<Folder>> ConsulStore::ReadFew(absl::Span<const std::s
   for (const std::string& name : names) {
     request.GetTree(keys_.Folder(name));
     request.GetTree(keys_.Document(name));
-    if (with_tickets) request.GetTree(keys_.Tickets(name));
+    if (!with_tickets) continue;
+    request.GetTree(keys_.Pages(name));
+    request.GetTree(keys_.Tickets(name));
   }
   const absl::StatusOr<std::vector<Entry>> entries = AskEntries(request);
   if (!entries.ok()) return entries.status();
@@ -225,9 +225,10 @@ absl::Status ConsulStore::ReadSessions(const std::vector<Folder>& folders, Image
     for (const auto& [id, lease] : folder.document.leases) {
       if (!lease->detached()) wanted.insert(lease->session);
     }
-    for (const auto& [id, waiter] : folder.document.waiters) {
+    folder.document.AnyWaiter([&](const WaiterPtr& waiter) {
       if (!waiter->detached()) wanted.insert(waiter->session);
-    }
+      return false;
+    });
   }
   absl::flat_hash_set<Id> found;
   for (auto at = wanted.begin(); at != wanted.end();) {
@@ -303,6 +304,10 @@ absl::StatusOr<ledger::LedgerStore::Hosted> ConsulStore::HostedBy(absl::Span<con
     const Id id = session->session->id;
     sessions_[id] = *std::move(session);
   }
+  const auto is_theirs = [&](const Claim& claim) {
+    return claim.detached() ? is_there(claim.host) : theirs.contains(claim.session);
+  };
+  std::set<std::string> names;
   const absl::StatusOr<std::vector<Entry>> documents = AskTree(keys_.Documents());
   if (!documents.ok()) return documents.status();
   for (const Entry& entry : *documents) {
@@ -316,17 +321,29 @@ absl::StatusOr<ledger::LedgerStore::Hosted> ConsulStore::HostedBy(absl::Span<con
       spdlog::error("{}", std::string(document.status().message()));
       continue;
     }
-    const auto is_theirs = [&](const Claim& claim) {
-      return claim.detached() ? is_there(claim.host) : theirs.contains(claim.session);
-    };
     const bool has =
         std::ranges::any_of(document->leases,
                             [&](const auto& each) { return is_theirs(*each.second); }) ||
         std::ranges::any_of(document->waiters,
                             [&](const auto& each) { return is_theirs(*each.second); }) ||
         std::ranges::any_of(document->delays, is_there);
-    if (has) hosted.semaphores.push_back(*name);
+    if (has) names.insert(*name);
   }
+  // Whoever has come to stand on a page since stood in its document before.
+  const absl::StatusOr<std::vector<Entry>> pages = AskTree(keys_.Pages());
+  if (!pages.ok()) return pages.status();
+  for (const Entry& entry : *pages) {
+    const std::optional<std::string> name = keys_.NameOfPage(entry.key);
+    if (!name) continue;
+    const absl::StatusOr<std::vector<WaiterPtr>> waiters =
+        ReadPage(*name, entry.value, [](const std::string&) { return 0; });
+    if (!waiters.ok()) {
+      spdlog::error("{}", std::string(waiters.status().message()));
+    } else if (std::ranges::any_of(*waiters, [&](const auto& each) { return is_theirs(*each); })) {
+      names.insert(*name);
+    }
+  }
+  hosted.semaphores.assign(names.begin(), names.end());
   return hosted;
 }
 
