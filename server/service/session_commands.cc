@@ -11,6 +11,7 @@ namespace semaphored {
 void SessionCall::Handle(pb::SessionRequest& message) {
   if (!IsStillKnown()) return;
   if (stage_ == Stage::kFirst) return HandleOpen(message);
+  caller_.StillUses(client_id_);
   if (message.has_open()) return Refuse(InvalidField("open", "must be in the first message only"));
   if (message.commands_size() > limits().commands_per_message_max) {
     return Refuse(InvalidField(
@@ -46,7 +47,6 @@ void SessionCall::HandleOpen(pb::SessionRequest& message) {
   OpenParams params;
   if (Problem problem = Check(*message.mutable_open(), limits(), &params)) return Refuse(*problem);
   params.trace = TraceOf(*context_);
-  caller_.Scope(&params.client_id);
   Usage usage;
   usage.sessions = 1;
   if (!params.resume.empty()) {
@@ -54,6 +54,7 @@ void SessionCall::HandleOpen(pb::SessionRequest& message) {
   } else if (Problem problem = caller_.Take(usage, &params.charge)) {
     return Refuse(*problem);
   }
+  if (Problem problem = caller_.Scope(&params.client_id)) return Refuse(*problem);
   client_id_ = params.client_id;
   holder_ = params.holder;
   stage_ = Stage::kOpening;
