@@ -62,10 +62,12 @@ class Caller {
   // The same, whatever the quotas say: for what stands already.
   ChargePtr Keep(const Usage& usage) const;
 
-  // Two identities' clients of the same id are two clients; an empty id is nobody's. Refused: it is
-  // one more than the caller's quota; then the id is not to be used.
+  // Two identities' clients of the same id are two clients. Then as Use.
   Problem Scope(std::string* client_id) const;
-  // A sign of life of a stream that was opened with this id, as Scope made it.
+  // Uses the client id, as Scope made it, for what the engine will remember. Refused: it is one
+  // more than the caller's quota. Nobody's, if it is empty.
+  Problem Use(std::string_view client_id) const;
+  // A sign of life of the stream that was opened with this id: if it counts, it goes on to.
   void StillUses(std::string_view client_id) const;
 
   const TenantPtr& tenant() const { return tenant_; }
@@ -76,6 +78,9 @@ class Caller {
 
  private:
   const Identity* Find() const;
+  bool CountsClients() const {
+    return tenant_ != nullptr && tenant_->quotas.clients != Quotas::kNone;
+  }
 
   AccessControl* access_ = nullptr;
   const grpc::ServerContext* context_ = nullptr;

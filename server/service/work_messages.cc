@@ -67,7 +67,8 @@ Problem WorkCall::Admit(OpenParams* params) {
                                             before == nullptr ? Usage() : before->usage())) {
     return problem;
   }
-  return caller_.Scope(&params->client_id);
+  Problem problem = caller_.Scope(&params->client_id);
+  return params->resume.empty() ? problem : std::nullopt;
 }
 
 bool WorkCall::SetTicketsMax(uint32_t tickets_max) {
@@ -120,6 +121,7 @@ void WorkCall::HandleFinished(pb::FinishTicket& finished) {
     const Refusal refusal = NotHeldRefusal(EndCause::kUnknown, finish.semaphore);
     return AddResult(sequence, &refusal, {});
   }
+  if (Problem problem = caller_.Use(client_id_)) return AddResult(sequence, &*problem, {});
   finish.requester.sequence = sequence;
   ++replies_owed_;
   sessions()->FinishIn(session_, std::move(finish), [this, sequence](Result<FinishAnswer> result) {

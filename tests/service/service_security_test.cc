@@ -225,13 +225,15 @@ TEST_CASE("security: a session resumed at the quota is answered what it repeats"
 
 // The first message of a session by this client, which is left open while it lives.
 struct Opened {
-  Opened(World& world, const std::string& client)
+  Opened(World& world, const std::string& client, const std::string& resume = "")
       : context("a"), stream(world.stub().Session(&context)) {
     pb::SessionRequest request;
     request.mutable_open()->set_client_id(client);
+    request.mutable_open()->set_resume_session_id(resume);
     stream->Write(request);
     pb::SessionResponse response;
     says = stream->Read(&response) && response.has_opened() ? "OK" : Say(stream->Finish());
+    id = response.opened().session_id();
   }
   ~Opened() { context.TryCancel(); }
   pb::SessionResult Acquire(const std::string& semaphore, uint32_t limit) {
@@ -248,6 +250,7 @@ struct Opened {
   As context;
   std::unique_ptr<grpc::ClientReaderWriter<pb::SessionRequest, pb::SessionResponse>> stream;
   std::string says;
+  std::string id;
 };
 
 std::string AcquireAs(World& world, const std::string& name, const std::string& client,
@@ -321,6 +324,18 @@ TEST_CASE("security: client ids beyond the quota are refused in every call, know
   CHECK(AcquireAs(world, "a", "f", 1) == kQuota);
   world.SetAccess(Policy(ClientsOf("")));
   CHECK(AcquireAs(world, "a", "f", 1) == "OK");
+}
+
+TEST_CASE("security: a session comes back at the quota of client ids, and may bring no new one") {
+  World world(With(ClientsOf("quotas = { clients = 1 }")));
+  Opened before(world, "s");
+  REQUIRE(before.says == "OK");
+  Opened other(world, "t", before.id);
+  REQUIRE(other.says == "OK");
+  CHECK(other.Acquire("x", 1).error().reason() == pb::REASON_QUOTA);
+  Opened same(world, "s", before.id);
+  REQUIRE(same.says == "OK");
+  CHECK(same.Acquire("x", 1).has_granted());
 }
 
 TEST_CASE("security: a client id that the engine may have forgotten counts no more") {
