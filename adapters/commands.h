@@ -36,6 +36,8 @@ struct AcquireCommand {
   uint32_t permits = 1;
   uint32_t limit = 0;  // 0: must exist.
   bool adopt_limit = false;
+  // One that is not there is not made, whatever the limit says: kNoSuchSemaphore.
+  bool must_exist = false;
   bool wait = false;
   int32_t priority = 0;
   int64_t ttl_ms = 0;
@@ -106,8 +108,9 @@ struct EnqueueCommand {
   Requester requester;
   std::string semaphore;
   Id ticket;           // New, made by the server.
-  uint32_t limit = 0;  // As in AcquireCommand.
+  uint32_t limit = 0;  // As in AcquireCommand, and so the next two.
   bool adopt_limit = false;
+  bool must_exist = false;
   int32_t priority = 0;
   int64_t delay_ms = 0;       // Not before so long after it was enqueued.
   uint32_t max_attempts = 0;  // 0: no bound.

@@ -69,6 +69,7 @@ ServerOptions ServerOptionsOf(const Config& config) {
   options.connection_calls_max = static_cast<int>(config.connection_calls_max);
   options.handshake_timeout_ms = config.handshake_timeout_ms;
   options.connections_bytes_max = config.connections_bytes_max;
+  options.client_retention = Milliseconds(config.client_retention_ms);
   options.limits.stream_bytes_max = config.stream_bytes_max;
   options.limits.answers_bytes_max = config.answers_bytes_max;
   // As long as it takes to notice that a connection is dead.

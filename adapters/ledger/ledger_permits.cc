@@ -54,7 +54,7 @@ std::string LedgerAdapter::WhyNoSuchLimit(const Command& command) const {
   if (permits == nullptr) return "";
   const std::string name(SemaphoreOf(command));
   if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
-    const bool makes = acquire->limit != 0 && !loaded_.contains(name);
+    const bool makes = acquire->limit != 0 && !acquire->must_exist && !loaded_.contains(name);
     return makes ? permits->Refuses(name, acquire->limit) : "";
   }
   const auto* admin = std::get_if<AdminCommand>(&command);
@@ -275,7 +275,8 @@ absl::Status LedgerAdapter::PrepareOne(const Command& command) {
 
 // Not if the request will be refused whatever the engine has: that must leave nothing behind.
 absl::Status LedgerAdapter::ProvideFor(const AcquireCommand& acquire, const Editor& editor) {
-  if (acquire.limit == 0 || acquire.permits > acquire.limit) return absl::OkStatus();
+  if (acquire.limit == 0 || acquire.must_exist || acquire.permits > acquire.limit)
+    return absl::OkStatus();
   // What this batch has destroyed is still there, until the commit.
   if (state_.Find(acquire.semaphore) != nullptr || editor.Touched(acquire.semaphore))
     return absl::OkStatus();

@@ -65,7 +65,7 @@ std::optional<Outcome> FindOrCreate(Editor& editor, const AskedSemaphore& asked,
                                     const Context& context, Semaphore** semaphore) {
   *semaphore = editor.Find(asked.name);
   if (*semaphore == nullptr) {
-    if (asked.limit == 0) return Simply(OutcomeKind::kNoSuchSemaphore);
+    if (asked.limit == 0 || asked.must_exist) return Simply(OutcomeKind::kNoSuchSemaphore);
     if (asked.permits > asked.limit) {
       Outcome outcome = Simply(OutcomeKind::kExceedsLimit);
       outcome.number = asked.limit;
@@ -141,7 +141,7 @@ Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& co
   }
   if (auto full = ClaimsAtLimit(editor.state(), context.limits)) return std::move(*full);
   const AskedSemaphore asked{command.semaphore, command.limit, command.adopt_limit,
-                             command.permits};
+                             command.must_exist, command.permits};
   Semaphore* semaphore = nullptr;
   if (auto refusal = FindOrCreate(editor, asked, context, &semaphore)) return std::move(*refusal);
 

@@ -69,12 +69,14 @@ void Assign(Editor& editor, Semaphore* semaphore, const TicketPtr& ticket, const
 
 // ---- Claims ----
 
-// The semaphore that a request is about, made if the request says its limit and there is none.
-// `permits`: that it asks for; 0: none now. In the outcome: it is refused, and nothing has changed.
+// The semaphore that a request is about, made if the request says its limit and there is none,
+// unless it must exist. `permits`: that it asks for; 0: none now. In the outcome: it is refused,
+// and nothing has changed.
 struct AskedSemaphore {
   const std::string& name;
   uint32_t limit = 0;
   bool adopt_limit = false;
+  bool must_exist = false;
   uint32_t permits = 0;
 };
 std::optional<Outcome> FindOrCreate(Editor& editor, const AskedSemaphore& asked,

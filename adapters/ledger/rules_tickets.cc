@@ -198,7 +198,8 @@ TicketPtr AfterLostLease(const Ticket& ticket, std::string_view why, int64_t now
 Outcome Enqueue(Editor& editor, const EnqueueCommand& command, const Context& context) {
   if (auto refusal = TicketRefused(editor.state(), command, context.limits))
     return std::move(*refusal);
-  const AskedSemaphore asked{command.semaphore, command.limit, command.adopt_limit, 0};
+  const AskedSemaphore asked{command.semaphore, command.limit, command.adopt_limit,
+                             command.must_exist, 0};
   Semaphore* semaphore = nullptr;
   if (auto refusal = FindOrCreate(editor, asked, context, &semaphore)) return std::move(*refusal);
   const TicketPtr ticket = NewTicket(command, editor.TakeOrder(semaphore), context);

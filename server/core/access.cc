@@ -39,18 +39,24 @@ std::string Verbs::Text() const {
   return text;
 }
 
+bool Rule::Names(std::string_view semaphore) const {
+  return std::ranges::any_of(
+      prefixes, [&](const std::string& allowed) { return semaphore.starts_with(allowed); });
+}
+
 bool Identity::May(Verbs verbs, std::string_view semaphore) const {
   return MayUnder(verbs, semaphore);  // Whatever begins with a name's beginning begins so, too.
 }
 
+bool Identity::MayCreate(Verb verb, std::string_view semaphore) const {
+  return std::ranges::any_of(rules_, [&](const Rule& rule) {
+    return rule.create && rule.verbs.Meets(verb) && rule.Names(semaphore);
+  });
+}
+
 bool Identity::MayUnder(Verbs verbs, std::string_view prefix) const {
-  for (const Rule& rule : rules_) {
-    if (!rule.verbs.Meets(verbs)) continue;
-    for (const std::string& allowed : rule.prefixes) {
-      if (prefix.starts_with(allowed)) return true;
-    }
-  }
-  return false;
+  return std::ranges::any_of(
+      rules_, [&](const Rule& rule) { return rule.verbs.Meets(verbs) && rule.Names(prefix); });
 }
 
 std::vector<std::string> Identity::Under(Verbs verbs, std::string_view prefix) const {

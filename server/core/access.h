@@ -37,12 +37,13 @@ class Verbs {
 };
 constexpr Verbs operator|(Verb left, Verb right) { return Verbs(left) | Verbs(right); }
 
-// The most that an identity may have at once of this daemon, over all semaphores.
+// The most that an identity may have at once of this daemon, over all semaphores and connections.
 struct Quotas {
   static constexpr uint64_t kNone = UINT64_MAX;  // No bound of its own.
   uint64_t permits = kNone;                      // Held, waited for, and hands of workers.
   uint64_t waiters = kNone;
   uint64_t sessions = kNone;
+  uint64_t clients = kNone;  // Different client ids within client_retention.
   friend bool operator==(const Quotas&, const Quotas&) = default;
 };
 
@@ -50,6 +51,10 @@ struct Quotas {
 struct Rule {
   std::vector<std::string> prefixes;
   Verbs verbs;
+  bool create = true;  // Its verbs may make a semaphore by its first use.
+
+  // One of its prefixes is how this begins: a name, or a prefix of names.
+  bool Names(std::string_view semaphore) const;
 };
 
 class Identity {
@@ -64,6 +69,8 @@ class Identity {
   bool May(Verbs verbs, std::string_view semaphore) const;
   // … at every semaphore whose name begins with `prefix`.
   bool MayUnder(Verbs verbs, std::string_view prefix) const;
+  // A rule that allows the verb at this semaphore lets it be made by its first use, too.
+  bool MayCreate(Verb verb, std::string_view semaphore) const;
   // The beginnings of those names under `prefix` at which it may do one of the verbs: in
   // alphabetical order, none the beginning of another. Empty: nowhere.
   std::vector<std::string> Under(Verbs verbs, std::string_view prefix) const;

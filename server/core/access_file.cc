@@ -83,8 +83,12 @@ absl::StatusOr<Rule> RuleOf(const toml::node& node, const std::string& where) {
         }
         rule.verbs = rule.verbs | *known;
       }
+    } else if (name.str() == "create") {
+      const auto* create = value.as_boolean();
+      if (create == nullptr) return Wrong(value, key + " must be true or false");
+      rule.create = create->get();
     } else {
-      return Wrong(value, key + " is not known; prefixes and verbs are");
+      return Wrong(value, key + " is not known; prefixes, verbs and create are");
     }
   }
   if (rule.prefixes.empty() || rule.verbs == Verbs())
@@ -101,10 +105,11 @@ absl::StatusOr<Quotas> QuotasOf(const toml::node& node, const std::string& where
     uint64_t* quota = name.str() == "permits"    ? &quotas.permits
                       : name.str() == "waiters"  ? &quotas.waiters
                       : name.str() == "sessions" ? &quotas.sessions
+                      : name.str() == "clients"  ? &quotas.clients
                                                  : nullptr;
     const std::string key = fmt::format("{}.{}", where, name.str());
     if (quota == nullptr)
-      return Wrong(value, key + " is not known; permits, waiters and sessions are");
+      return Wrong(value, key + " is not known; permits, waiters, sessions and clients are");
     const auto* number = value.as_integer();
     if (number == nullptr || number->get() < 0)
       return Wrong(value, key + " must be a number, 0 or more");

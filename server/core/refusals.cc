@@ -143,8 +143,9 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
                            " can ever be granted to one request here"),
               semaphore, "ask for fewer permits, or raise the limit"};
     case OutcomeKind::kNoSuchSemaphore:
-      return {StatusCode::kNotFound, Reason::kNoSuchSemaphore, "there is no such semaphore",
-              semaphore, "give a limit to create it"};
+      return {
+          StatusCode::kNotFound, Reason::kNoSuchSemaphore, "there is no such semaphore", semaphore,
+          "give a limit to create it, or, where you may not, have it made by who administers it"};
     case OutcomeKind::kDestroyed:
       return {StatusCode::kFailedPrecondition, Reason::kDestroyed,
               "the semaphore is being destroyed", semaphore, ""};

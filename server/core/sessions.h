@@ -78,7 +78,8 @@ struct AcquireParams {
   uint32_t permits = 1;
   uint32_t limit = 0;
   bool adopt_limit = false;
-  int64_t wait_ms = 0;  // Negative: for ever.
+  bool must_exist = false;  // It is not made, whatever the limit says.
+  int64_t wait_ms = 0;      // Negative: for ever.
   int32_t priority = 0;
   int64_t ttl_ms = 0;  // Ignored within a session.
   std::string holder;

@@ -138,6 +138,7 @@ void SessionsImpl::SubmitAcquire(ClaimRecord* record, AcquireParams params) {
   command.permits = params.permits;
   command.limit = params.limit;
   command.adopt_limit = params.adopt_limit;
+  command.must_exist = params.must_exist;
   command.wait = params.wait_ms != 0;
   command.priority = params.priority;
   command.ttl_ms = record->session != nullptr ? record->session->life.ttl_ms : params.ttl_ms;

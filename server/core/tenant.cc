@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+
+#include "absl/container/flat_hash_set.h"
 
 namespace semaphored {
 namespace {
@@ -44,6 +47,46 @@ std::optional<Refusal> CheckQuotas(const Tenant& tenant, const Usage& more, cons
                     less.sessions);
 }
 
+void RecentClients::Use(std::string_view id, SteadyTime now) {
+  if (const auto known = by_id_.find(id); known != by_id_.end()) {
+    known->second->used_at = now;
+    by_use_.splice(by_use_.end(), by_use_, known->second);
+    return;
+  }
+  by_use_.push_back({std::string(id), now});
+  by_id_.emplace(by_use_.back().id, std::prev(by_use_.end()));
+}
+
+void RecentClients::ForgetUntil(SteadyTime then) {
+  while (!by_use_.empty() && by_use_.front().used_at <= then) {
+    by_id_.erase(by_use_.front().id);
+    by_use_.pop_front();
+  }
+}
+
+void RecentClients::Clear() {
+  by_id_.clear();
+  by_use_.clear();
+}
+
+std::optional<Refusal> TakeClient(Tenant* tenant, std::string_view client_id, SteadyTime now,
+                                  Milliseconds retention) {
+  RecentClients& clients = tenant->clients;
+  if (!clients.Has(client_id)) {
+    clients.ForgetUntil(now - retention);
+    auto refusal = CheckQuota(*tenant, "client ids within client_retention", tenant->quotas.clients,
+                              clients.size(), 1, 0);
+    if (refusal) {
+      refusal->advice =
+          "use one client id for many requests, or ask without request_id, or have the quota "
+          "raised";
+      return refusal;
+    }
+  }
+  clients.Use(client_id, now);
+  return std::nullopt;
+}
+
 TenantPtr Tenants::Of(const Identity& identity) {
   TenantPtr& tenant = tenants_[identity.name()];
   if (tenant == nullptr) {
@@ -55,12 +98,21 @@ TenantPtr Tenants::Of(const Identity& identity) {
 }
 
 void Tenants::Renew(const AccessPolicy& policy) {
-  // What an identity that has gone still has is counted, in case it comes back.
-  absl::erase_if(tenants_, [](const auto& entry) { return entry.second.use_count() == 1; });
+  absl::flat_hash_set<std::string_view> named;
   for (const auto& identity : policy.identities()) {
+    named.insert(identity->name());
     const auto found = tenants_.find(identity->name());
-    if (found != tenants_.end()) found->second->quotas = identity->quotas();
+    if (found == tenants_.end()) continue;
+    Tenant& tenant = *found->second;
+    tenant.quotas = identity->quotas();
+    if (tenant.quotas.clients == Quotas::kNone) tenant.clients.Clear();
   }
+  // What an identity that has gone still has is counted, in case it comes back.
+  absl::erase_if(tenants_, [&](const auto& entry) {
+    const auto& [name, tenant] = entry;
+    const bool remembers = named.contains(name) && tenant->clients.size() > 0;
+    return tenant.use_count() == 1 && !remembers;
+  });
 }
 
 }  // namespace semaphored

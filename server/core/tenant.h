@@ -1,7 +1,9 @@
 // How much an identity has of this daemon now, and its quotas. On one thread, the reactor's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "server/core/access.h"
+#include "server/core/clock.h"
 #include "server/core/reason.h"
 
 namespace semaphored {
@@ -21,12 +24,33 @@ struct Usage {
   friend bool operator==(const Usage&, const Usage&) = default;
 };
 
+// The client ids that were used of late, and when.
+class RecentClients {
+ public:
+  bool Has(std::string_view id) const { return by_id_.contains(id); }
+  void Use(std::string_view id, SteadyTime now);
+  // Those that were not used since.
+  void ForgetUntil(SteadyTime then);
+  void Clear();
+  size_t size() const { return by_use_.size(); }
+
+ private:
+  struct Client {
+    std::string id;
+    SteadyTime used_at;
+  };
+
+  std::list<Client> by_use_;                                                  // The latest last.
+  absl::flat_hash_map<std::string_view, std::list<Client>::iterator> by_id_;  // By theirs.
+};
+
 // One for each identity's name, for as long as anything of it stands: also over a change of the
 // access file, and when its identity has gone from there.
 struct Tenant {
   std::string name;
   Quotas quotas;
   Usage usage;
+  RecentClients clients;  // Empty without a quota of them.
 };
 using TenantPtr = std::shared_ptr<Tenant>;
 
@@ -55,12 +79,17 @@ using ChargePtr = std::shared_ptr<Charge>;
 std::optional<Refusal> CheckQuotas(const Tenant& tenant, const Usage& more,
                                    const Usage& less = Usage());
 
+// Uses the client id, which counts for `retention` from its last use. Refused, as by CheckQuotas:
+// it is not among those that count, and they are as many as may be. REQUIRES: a quota of clients.
+std::optional<Refusal> TakeClient(Tenant* tenant, std::string_view client_id, SteadyTime now,
+                                  Milliseconds retention);
+
 class Tenants {
  public:
   // The identity's own, with its quotas as they are now.
   TenantPtr Of(const Identity& identity);
   // The access file has changed: quotas are taken over, and those of whom nothing stands are
-  // forgotten.
+  // forgotten; but not the clients of who is still in the file.
   void Renew(const AccessPolicy& policy);
 
  private:

@@ -34,7 +34,11 @@ class AdministerCall final : public MethodCall<AdministerCall> {
     if (Problem problem = Check(message, limits(), &params)) return Turn(*problem);
     if (params.kind == AdminParams::Kind::kList) return BeginList(std::move(params.list));
     if (Problem problem = caller().Check(act_.verbs, semaphore_)) return Turn(*problem);
-    caller().Scope(&params.command.requester.client_id);
+    // (A question is not remembered, whatever its request id.)
+    if (act_.changes) {
+      if (Problem problem = caller().Scope(&params.command.requester.client_id))
+        return Turn(*problem);
+    }
     if (audited_) LookBefore();
     Act(std::move(params));
   }

@@ -133,9 +133,20 @@ ChargePtr Caller::Keep(const Usage& usage) const {
   return tenant_ == nullptr ? nullptr : std::make_shared<Charge>(tenant_, usage);
 }
 
-void Caller::Scope(std::string* client_id) const {
-  if (identity_ == nullptr || client_id->empty()) return;
+Problem Caller::Scope(std::string* client_id) const {
+  if (identity_ == nullptr || client_id->empty()) return std::nullopt;
   client_id->insert(0, identity_->name() + kScopeEnd);
+  return Use(*client_id);
+}
+
+Problem Caller::Use(std::string_view client_id) const {
+  if (!CountsClients() || client_id.empty()) return std::nullopt;
+  return TakeClient(tenant_.get(), client_id, access_->clock->Now(), access_->client_retention);
+}
+
+void Caller::StillUses(std::string_view client_id) const {
+  if (CountsClients() && tenant_->clients.Has(client_id))
+    tenant_->clients.Use(client_id, access_->clock->Now());
 }
 
 }  // namespace semaphored

@@ -10,6 +10,7 @@
 
 #include "server/core/access.h"
 #include "server/core/audit_log.h"
+#include "server/core/clock.h"
 #include "server/core/tenant.h"
 #include "server/service/validate.h"
 
@@ -20,6 +21,9 @@ struct AccessControl {
   std::shared_ptr<const AccessPolicy> policy;  // Null: there is no access file, all may do all.
   Tenants tenants;
   AuditLog* audit = nullptr;  // Null: acts are not written down. It outlives the server.
+  const Clock* clock = nullptr;
+  // For so long after its last use a client id counts, as the engine remembers it.
+  Milliseconds client_retention{3'600'000};
 };
 
 class Caller {
@@ -34,6 +38,10 @@ class Caller {
   // Without an access file all below is allowed, and nothing is counted.
   bool May(Verbs verbs, std::string_view semaphore) const {
     return identity_ == nullptr || identity_->May(verbs, semaphore);
+  }
+  // May a request that needs this verb make the semaphore by its first use?
+  bool MayCreate(Verb verb, std::string_view semaphore) const {
+    return identity_ == nullptr || identity_->MayCreate(verb, semaphore);
   }
   // Refused: PERMISSION_DENIED, whether the semaphore exists or not.
   Problem Check(Verbs verbs, std::string_view semaphore) const;
@@ -54,8 +62,13 @@ class Caller {
   // The same, whatever the quotas say: for what stands already.
   ChargePtr Keep(const Usage& usage) const;
 
-  // Two identities' clients of the same id are two clients.
-  void Scope(std::string* client_id) const;
+  // Two identities' clients of the same id are two clients. Then as Use.
+  Problem Scope(std::string* client_id) const;
+  // Uses the client id, as Scope made it, for what the engine will remember. Refused: it is one
+  // more than the caller's quota. Nobody's, if it is empty.
+  Problem Use(std::string_view client_id) const;
+  // A sign of life of the stream that was opened with this id: if it counts, it goes on to.
+  void StillUses(std::string_view client_id) const;
 
   const TenantPtr& tenant() const { return tenant_; }
   // Empty without an access file.
@@ -65,6 +78,9 @@ class Caller {
 
  private:
   const Identity* Find() const;
+  bool CountsClients() const {
+    return tenant_ != nullptr && tenant_->quotas.clients != Quotas::kNone;
+  }
 
   AccessControl* access_ = nullptr;
   const grpc::ServerContext* context_ = nullptr;

@@ -8,6 +8,8 @@ namespace semaphored {
 
 Problem Admit(const Caller& caller, AcquireParams* params) {
   if (Problem problem = caller.Check(Verb::kAcquire, params->semaphore)) return problem;
+  if (Problem problem = caller.Scope(&params->requester.client_id)) return problem;
+  params->must_exist = !caller.MayCreate(Verb::kAcquire, params->semaphore);
   Usage usage;
   usage.permits = params->permits;
   usage.waiters = params->wait_ms != 0 ? 1 : 0;
@@ -17,7 +19,6 @@ Problem Admit(const Caller& caller, AcquireParams* params) {
     params->charge = caller.Keep(Usage());
     params->unless_repeated = std::make_shared<Refusal>(*std::move(problem));
   }
-  caller.Scope(&params->requester.client_id);
   return std::nullopt;
 }
 

@@ -46,6 +46,8 @@ void Server::Serve(Host* host, Sessions* sessions) {
   environment_.limits = options_.limits;
   environment_.access.policy = options_.access;
   environment_.access.audit = options_.audit;
+  environment_.access.clock = &reactor_->clock();
+  environment_.access.client_retention = options_.client_retention;
   environment_.adapter = host->guarantees().adapter;
   reactor_->SetDriver([sessions] { return sessions->OnTimer(); });
   reactor_->AtTurnEnd([this] { FlushDirty(); });

@@ -43,6 +43,7 @@ struct ServerOptions {
   std::shared_ptr<grpc::ServerCredentials> credentials;
   std::shared_ptr<const AccessPolicy> access;  // Null: all may do all.
   AuditLog* audit = nullptr;                   // Null: none. It outlives the server.
+  Milliseconds client_retention{3'600'000};    // For how long the engine remembers client ids.
   ServiceLimits limits;
 };
 

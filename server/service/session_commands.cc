@@ -11,6 +11,7 @@ namespace semaphored {
 void SessionCall::Handle(pb::SessionRequest& message) {
   if (!IsStillKnown()) return;
   if (stage_ == Stage::kFirst) return HandleOpen(message);
+  caller_.StillUses(client_id_);
   if (message.has_open()) return Refuse(InvalidField("open", "must be in the first message only"));
   if (message.commands_size() > limits().commands_per_message_max) {
     return Refuse(InvalidField(
@@ -46,7 +47,6 @@ void SessionCall::HandleOpen(pb::SessionRequest& message) {
   OpenParams params;
   if (Problem problem = Check(*message.mutable_open(), limits(), &params)) return Refuse(*problem);
   params.trace = TraceOf(*context_);
-  caller_.Scope(&params.client_id);
   Usage usage;
   usage.sessions = 1;
   if (!params.resume.empty()) {
@@ -54,6 +54,9 @@ void SessionCall::HandleOpen(pb::SessionRequest& message) {
   } else if (Problem problem = caller_.Take(usage, &params.charge)) {
     return Refuse(*problem);
   }
+  // What stands is not refused; its commands may be.
+  if (Problem problem = caller_.Scope(&params.client_id); problem && params.resume.empty())
+    return Refuse(*problem);
   client_id_ = params.client_id;
   holder_ = params.holder;
   stage_ = Stage::kOpening;
@@ -88,6 +91,7 @@ void SessionCall::HandleAcquire(uint64_t sequence, pb::SessionAcquire& command) 
   if (Problem problem = Check(command, limits(), &params)) return AddError(sequence, *problem);
   params.requester.sequence = sequence;
   if (Problem problem = Admit(caller_, &params)) return AddError(sequence, *problem);
+  if (Problem problem = caller_.Use(client_id_)) return AddError(sequence, *problem);
   params.requester.client_id = client_id_;
   if (params.holder.empty()) params.holder = holder_;
   sessions()->AcquireIn(session_, std::move(params), sequence, command.report_queued());
@@ -101,6 +105,7 @@ void SessionCall::HandleRelease(uint64_t sequence, pb::SessionRelease& command) 
   if (!caller_.MayName(sessions()->OwnerOfClaim(release.claim), release.semaphore))
     return ToProto(ReleaseAnswer{0, 0, EndCause::kUnknown},
                    AddResult(sequence)->mutable_released());
+  if (Problem problem = caller_.Use(client_id_)) return AddError(sequence, *problem);
   release.requester.client_id = client_id_;
   release.requester.sequence = sequence;
   ++replies_owed_;

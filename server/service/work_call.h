@@ -104,6 +104,7 @@ class WorkCall final : public SessionListener, public Flushable {
   size_t replies_owed_ = 0;
   Caller caller_;
   ChargePtr charge_;
+  std::string client_id_;
   std::shared_ptr<const WorkParams> work_;
   SteadyTime arrived_{};  // Of the message that is being answered.
   Id session_;

@@ -18,6 +18,7 @@ constexpr size_t kFieldsBytes = 256;
 void WorkCall::Handle(pb::WorkRequest& message) {
   if (!IsStillKnown()) return;
   if (stage_ == Stage::kFirst) return HandleOpen(message);
+  caller_.StillUses(client_id_);
   if (message.has_open()) return Refuse(InvalidField("open", "must be in the first message only"));
   if (message.finished_size() > limits().commands_per_message_max) {
     return Refuse(InvalidField(
@@ -54,7 +55,6 @@ bool WorkCall::IsStillKnown() {
 
 Problem WorkCall::Admit(OpenParams* params) {
   if (Problem problem = CheckWork(caller_, *params->work)) return problem;
-  caller_.Scope(&params->client_id);
   Usage usage;
   usage.permits = params->work->tickets_max;
   usage.sessions = 1;
@@ -63,9 +63,12 @@ Problem WorkCall::Admit(OpenParams* params) {
       params->resume.empty() ? nullptr : sessions()->ChargeOfSession(params->resume);
   if (!params->resume.empty() && before == nullptr) {
     params->charge = caller_.Keep(usage);
-    return std::nullopt;
+  } else if (Problem problem = caller_.Take(usage, &params->charge,
+                                            before == nullptr ? Usage() : before->usage())) {
+    return problem;
   }
-  return caller_.Take(usage, &params->charge, before == nullptr ? Usage() : before->usage());
+  Problem problem = caller_.Scope(&params->client_id);
+  return params->resume.empty() ? problem : std::nullopt;
 }
 
 bool WorkCall::SetTicketsMax(uint32_t tickets_max) {
@@ -97,6 +100,7 @@ void WorkCall::HandleOpen(pb::WorkRequest& message) {
   params.trace = TraceOf(*context_);
   if (Problem problem = Admit(&params)) return Refuse(*problem);
   charge_ = params.charge;
+  client_id_ = params.client_id;
   work_ = params.work;
   stage_ = Stage::kOpening;
   attached_ = true;
@@ -117,6 +121,7 @@ void WorkCall::HandleFinished(pb::FinishTicket& finished) {
     const Refusal refusal = NotHeldRefusal(EndCause::kUnknown, finish.semaphore);
     return AddResult(sequence, &refusal, {});
   }
+  if (Problem problem = caller_.Use(client_id_)) return AddResult(sequence, &*problem, {});
   finish.requester.sequence = sequence;
   ++replies_owed_;
   sessions()->FinishIn(session_, std::move(finish), [this, sequence](Result<FinishAnswer> result) {

@@ -39,6 +39,22 @@ CONTRACT_CASE("acquire of what does not exist is refused without a limit") {
   CHECK_FALSE(daemon.Exists("nobody/made/it"));
 }
 
+CONTRACT_CASE("acquire of what must exist makes nothing, and uses what there is") {
+  Daemon& daemon = world.daemon();
+  for (const bool wait : {false, true}) {
+    CHECK(daemon.Acquire("s", {.limit = 2, .must_exist = true, .wait = wait}).kind ==
+          OutcomeKind::kNoSuchSemaphore);
+  }
+  CHECK_FALSE(daemon.Exists("s"));
+  daemon.Create("s", 2);
+  daemon.Grant("s", {.limit = 2, .must_exist = true});
+  daemon.Grant("s", {.must_exist = true});
+  const Outcome other = daemon.Acquire("s", {.limit = 3, .must_exist = true});
+  CHECK(other.kind == OutcomeKind::kLimitMismatch);
+  CHECK(other.number == 2);
+  CHECK(daemon.Describe("s").row.limit == 2);
+}
+
 CONTRACT_CASE("acquire with a limit creates the semaphore with the default settings") {
   Daemon& daemon = world.daemon();
   const LeasePtr lease = daemon.Grant("first/use", {.limit = 3});

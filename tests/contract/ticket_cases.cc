@@ -150,6 +150,7 @@ CONTRACT_CASE("tickets: enqueue makes the semaphore, or needs it") {
   const Tickets tickets(&world, &daemon);
   CHECK(tickets.Enqueue().kind == OutcomeKind::kNoSuchSemaphore);
   CHECK(tickets.Take().kind == OutcomeKind::kNoSuchSemaphore);
+  CHECK(tickets.Enqueue({.limit = 3, .must_exist = true}).kind == OutcomeKind::kNoSuchSemaphore);
   CHECK_FALSE(daemon.Exists("s"));
   CHECK(tickets.Enqueue({.limit = 3}).kind == OutcomeKind::kEnqueued);
   CHECK(daemon.Describe("s").row.limit == 3);
@@ -158,8 +159,9 @@ CONTRACT_CASE("tickets: enqueue makes the semaphore, or needs it") {
   CHECK(other.kind == OutcomeKind::kLimitMismatch);
   CHECK(other.number == 3);
   CHECK(tickets.Enqueue({.limit = 4, .adopt_limit = true}).kind == OutcomeKind::kEnqueued);
+  CHECK(tickets.Enqueue({.limit = 3, .must_exist = true}).kind == OutcomeKind::kEnqueued);
   CHECK(daemon.Describe("s").row.limit == 3);
-  CHECK(tickets.Counts().queued == 2);
+  CHECK(tickets.Counts().queued == 3);
 }
 
 CONTRACT_CASE("tickets: a semaphore is marked as made on use until somebody administers it") {

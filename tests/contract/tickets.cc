@@ -12,6 +12,7 @@ EnqueueCommand Tickets::MakeEnqueue(Job job) const {
   command.ticket = world_->NewId();
   command.limit = job.limit;
   command.adopt_limit = job.adopt_limit;
+  command.must_exist = job.must_exist;
   command.priority = job.priority;
   command.delay_ms = job.delay_ms;
   command.max_attempts = job.max_attempts;

@@ -18,6 +18,7 @@ struct Job {
   int32_t priority = 0;
   uint32_t limit = 0;
   bool adopt_limit = false;
+  bool must_exist = false;
   int64_t delay_ms = 0;
   uint32_t max_attempts = 0;
   BackOff back_off = {};

@@ -101,6 +101,7 @@ AcquireCommand World::MakeAcquire(const std::string& semaphore, Ask ask) {
   command.permits = ask.permits;
   command.limit = ask.limit;
   command.adopt_limit = ask.adopt_limit;
+  command.must_exist = ask.must_exist;
   command.wait = ask.wait;
   command.priority = ask.priority;
   command.ttl_ms = ask.ttl_ms;

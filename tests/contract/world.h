@@ -31,6 +31,7 @@ struct Ask {
   uint32_t permits = 1;
   uint32_t limit = 0;
   bool adopt_limit = false;
+  bool must_exist = false;
   bool wait = false;
   int32_t priority = 0;
   int64_t ttl_ms = 30'000;

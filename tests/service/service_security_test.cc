@@ -1,5 +1,6 @@
-// Identities at the service, in one process: quotas of workers, what is anonymous, and what stands
-// when the access file changes. The rules of every call are tested by tests/e2e/test_security.py.
+// Identities at the service, in one process: quotas of workers and of client ids, what is
+// anonymous, who may make semaphores, and what stands when the access file changes. The rules of
+// every call are tested by tests/e2e/test_security.py.
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -220,6 +221,166 @@ TEST_CASE("security: a session resumed at the quota is answered what it repeats"
   CHECK(acquire(*stream, 3).error().reason() == pb::REASON_QUOTA);
   stream->WritesDone();
   context.TryCancel();
+}
+
+// The first message of a session by this client, which is left open while it lives.
+struct Opened {
+  Opened(World& world, const std::string& client, const std::string& resume = "")
+      : context("a"), stream(world.stub().Session(&context)) {
+    pb::SessionRequest request;
+    request.mutable_open()->set_client_id(client);
+    request.mutable_open()->set_resume_session_id(resume);
+    stream->Write(request);
+    pb::SessionResponse response;
+    says = stream->Read(&response) && response.has_opened() ? "OK" : Say(stream->Finish());
+    id = response.opened().session_id();
+  }
+  ~Opened() { context.TryCancel(); }
+  pb::SessionResult Acquire(const std::string& semaphore, uint32_t limit) {
+    pb::SessionRequest request;
+    pb::SessionCommand* command = request.add_commands();
+    command->set_sequence(1);
+    command->mutable_acquire()->set_semaphore(semaphore);
+    command->mutable_acquire()->set_limit(limit);
+    stream->Write(request);
+    pb::SessionResponse response;
+    return stream->Read(&response) && response.results_size() == 1 ? response.results(0)
+                                                                   : pb::SessionResult();
+  }
+  As context;
+  std::unique_ptr<grpc::ClientReaderWriter<pb::SessionRequest, pb::SessionResponse>> stream;
+  std::string says;
+  std::string id;
+};
+
+std::string AcquireAs(World& world, const std::string& name, const std::string& client,
+                      uint64_t sequence) {
+  As context(name);
+  pb::AcquireResponse response;
+  const std::string semaphore = name + "/" + client + "/" + std::to_string(sequence);
+  return Say(
+      world.stub().Acquire(&context, Asked(world).Request(client, sequence, semaphore), &response));
+}
+
+std::string Enqueue(World& world, const std::string& semaphore, uint32_t limit,
+                    const std::string& client = "") {
+  As context("a");
+  pb::EnqueueRequest request;
+  request.set_semaphore(semaphore);
+  request.set_limit(limit);
+  if (!client.empty()) {
+    request.mutable_request_id()->set_client_id(client);
+    request.mutable_request_id()->set_sequence(1);
+  }
+  pb::EnqueueResponse response;
+  return Say(world.stub().Enqueue(&context, request, &response));
+}
+
+std::string ClientsOf(const std::string& quotas) {
+  return "rules = [{ prefixes = [\"\"], verbs = [\"acquire\", \"work\", \"administer\"] }]\n" +
+         quotas + "\n[identities.b]\ntokens = [\"" + HashOfToken(TokenOf("b")) +
+         "\"]\nrules = [{ prefixes = [\"\"], verbs = [\"acquire\"] }]\n";
+}
+
+constexpr char kQuota[] = "RESOURCE_EXHAUSTED QUOTA";
+
+TEST_CASE("security: client ids beyond the quota are refused in every call, known ones are not") {
+  World world(With(ClientsOf("quotas = { clients = 2 }")));
+  REQUIRE(AcquireAs(world, "a", "c", 1) == "OK");
+  Opened session(world, "s");
+  REQUIRE(session.says == "OK");
+  CHECK(AcquireAs(world, "a", "d", 1) == kQuota);
+  CHECK(Opened(world, "d").says == kQuota);
+  CHECK(Worker(world, "a", 1).Opened() == kQuota);
+  CHECK(Enqueue(world, "e", 1, "d") == kQuota);
+  pb::AdministerRequest create;
+  create.set_semaphore("made");
+  create.mutable_create()->set_limit(1);
+  create.mutable_request_id()->set_client_id("d");
+  create.mutable_request_id()->set_sequence(1);
+  pb::AdministerResponse created;
+  As administers("a");
+  CHECK(Say(world.stub().Administer(&administers, create, &created)) == kQuota);
+  pb::Lease lease;
+  As without("a");
+  REQUIRE(Say(Acquire(world, &without, "x", &lease)) == "OK");
+  pb::ReleaseRequest release;
+  release.set_lease_id(lease.lease_id());
+  release.mutable_request_id()->set_client_id("d");
+  release.mutable_request_id()->set_sequence(1);
+  pb::ReleaseResponse released;
+  As releases("a");
+  CHECK(Say(world.stub().Release(&releases, release, &released)) == kQuota);
+  release.mutable_request_id()->set_client_id("c");
+  release.mutable_request_id()->set_sequence(2);
+  As again("a");
+  CHECK(Say(world.stub().Release(&again, release, &released)) == "OK");
+  CHECK(AcquireAs(world, "a", "c", 1) == "OK");  // The same once more,
+  CHECK(session.Acquire("y", 1).has_granted());
+  CHECK(AcquireAs(world, "a", "s", 2) == "OK");  // and the session's id by another call.
+  CHECK(AcquireAs(world, "b", "d", 1) == "OK");
+  world.SetAccess(Policy(ClientsOf("quotas = { clients = 3 }")));
+  CHECK(AcquireAs(world, "a", "d", 1) == "OK");
+  CHECK(AcquireAs(world, "a", "f", 1) == kQuota);
+  world.SetAccess(Policy(ClientsOf("")));
+  CHECK(AcquireAs(world, "a", "f", 1) == "OK");
+}
+
+TEST_CASE("security: a session comes back at the quota of client ids, and may bring no new one") {
+  World world(With(ClientsOf("quotas = { clients = 1 }")));
+  Opened before(world, "s");
+  REQUIRE(before.says == "OK");
+  Opened other(world, "t", before.id);
+  REQUIRE(other.says == "OK");
+  CHECK(other.Acquire("x", 1).error().reason() == pb::REASON_QUOTA);
+  Opened same(world, "s", before.id);
+  REQUIRE(same.says == "OK");
+  CHECK(same.Acquire("x", 1).has_granted());
+}
+
+TEST_CASE("security: a client id that the engine may have forgotten counts no more") {
+  ServerOptions options = With(ClientsOf("quotas = { clients = 1 }"));
+  options.client_retention = Milliseconds(0);
+  World world(options);
+  CHECK(AcquireAs(world, "a", "c", 1) == "OK");
+  CHECK(AcquireAs(world, "a", "d", 1) == "OK");
+}
+
+TEST_CASE("security: with create = false semaphores are used, and none is made") {
+  World world(With(R"(
+    rules = [{ prefixes = [""], verbs = ["acquire", "work"], create = false },
+             { prefixes = ["own/"], verbs = ["acquire"] }]
+    [identities.anonymous]
+    rules = [{ prefixes = [""], verbs = ["acquire", "verify"] }]
+  )"));
+  const auto acquire = [&](const std::string& semaphore, uint32_t limit) {
+    As context("a");
+    pb::AcquireResponse response;
+    return Say(world.stub().Acquire(&context, world.Request(semaphore, limit), &response));
+  };
+  const auto hold = [&](const std::string& semaphore) {
+    As context("a");
+    pb::HoldRequest request;
+    *request.mutable_acquire() = world.Request(semaphore, 10);
+    const auto stream = world.stub().Hold(&context, request);
+    pb::HoldEvent event;
+    if (!stream->Read(&event)) return Say(stream->Finish());
+    context.TryCancel();
+    return std::string(event.has_granted() ? "OK" : "something else");
+  };
+  constexpr char kNone[] = "NOT_FOUND NO_SUCH_SEMAPHORE";
+  CHECK(acquire("x", 10) == kNone);
+  CHECK(hold("x") == kNone);
+  CHECK(Opened(world, "s").Acquire("x", 10).error().reason() == pb::REASON_NO_SUCH_SEMAPHORE);
+  CHECK(Enqueue(world, "x", 10) == kNone);
+  CHECK(Enqueue(world, "own/x", 10) == kNone);
+  CHECK(acquire("own/x", 10) == "OK");
+  world.MustAcquire("x", 10);
+  CHECK(acquire("x", 9) == "FAILED_PRECONDITION LIMIT_MISMATCH");
+  CHECK(acquire("x", 10) == "OK");
+  CHECK(hold("x") == "OK");
+  CHECK(Opened(world, "t").Acquire("x", 10).has_granted());
+  CHECK(Enqueue(world, "x", 10) == "OK");
 }
 
 TEST_CASE("security: who shows nothing is anonymous, where the file has that") {

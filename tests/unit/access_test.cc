@@ -117,6 +117,24 @@ TEST_CASE("access: rules allow verbs under prefixes") {
   CHECK(Named(policy, "all").May(Verb::kWork, "anything"));
 }
 
+TEST_CASE("access: one rule that gives the verb with create is enough to make semaphores") {
+  const PolicyPtr policy = Must(R"(
+    [identities.a]
+    rules = [{ prefixes = [""], verbs = ["acquire", "work"], create = false },
+             { prefixes = ["a/"], verbs = ["acquire"], create = true },
+             { prefixes = ["b/"], verbs = ["administer"] },
+             { prefixes = ["c/"], verbs = ["work"] }]
+  )");
+  const Identity& a = Named(policy, "a");
+  CHECK(a.May(Verb::kAcquire, "x"));
+  CHECK_FALSE(a.MayCreate(Verb::kAcquire, "x"));
+  CHECK(a.MayCreate(Verb::kAcquire, "a/x"));
+  CHECK_FALSE(a.MayCreate(Verb::kWork, "a/x"));
+  CHECK_FALSE(a.MayCreate(Verb::kAcquire, "b/x"));
+  CHECK(a.MayCreate(Verb::kWork, "c/x"));
+  CHECK_FALSE(a.MayCreate(Verb::kAcquire, "c/x"));
+}
+
 TEST_CASE("access: a file that is wrong says where, and never shows a token") {
   const struct {
     const char* text;
@@ -138,7 +156,11 @@ TEST_CASE("access: a file that is wrong says where, and never shows a token") {
       {"[identities.a]\nrules = [{ prefixes = [\"\"] }]", "must have prefixes"},
       {"[identities.a]\nrules = [{ verbs = [\"work\"] }]", "must have prefixes"},
       {"[identities.a]\nrules = [{ prefix = [\"\"], verbs = [\"work\"] }]", "prefix is not known"},
+      {"[identities.a]\nrules = [{ prefixes = [\"\"], verbs = [\"work\"], create = 0 }]",
+       "identities.a.rules.create must be true or false"},
       {"[identities.a]\nquotas = { permit = 3 }", "permit is not known"},
+      {"[identities.a]\nquotas = { clients = \"3\" }",
+       "identities.a.quotas.clients must be a number"},
       {"[identities.a]\nquotas = { permits = -1 }", "0 or more"},
   };
   for (const auto& each : cases) {
@@ -174,6 +196,54 @@ TEST_CASE("access: what a tenant has is given back, and its quotas are kept to")
   CHECK_FALSE(CheckQuotas(*tenant, {.waiters = 1}).has_value());
   held.reset();
   CHECK(tenant->usage == Usage{});
+}
+
+constexpr Milliseconds kHour = std::chrono::hours(1);
+
+bool Takes(const TenantPtr& tenant, const std::string& client_id, SteadyTime now) {
+  return !TakeClient(tenant.get(), client_id, now, kHour).has_value();
+}
+
+TEST_CASE("access: so many client ids count, each from its last use") {
+  const PolicyPtr policy = Must("[identities.a]\nquotas = { clients = 2 }");
+  Tenants tenants;
+  const TenantPtr tenant = tenants.Of(Named(policy, "a"));
+  const SteadyTime start = SteadyTime() + std::chrono::hours(24);
+  const Milliseconds half = kHour / 2;
+  CHECK(Takes(tenant, "x", start));
+  CHECK(Takes(tenant, "y", start + half));
+  const auto refusal = TakeClient(tenant.get(), "z", start + half, kHour);
+  REQUIRE(refusal.has_value());
+  CHECK(refusal->code == absl::StatusCode::kResourceExhausted);
+  CHECK(refusal->reason == Reason::kQuota);
+  CHECK_THAT(refusal->message, ContainsSubstring("the quota of a is 2 client ids"));
+  CHECK(Takes(tenant, "x", start + kHour));  // Known, though old; and young again.
+  CHECK_FALSE(Takes(tenant, "z", start + kHour));
+  CHECK(Takes(tenant, "z", start + half + kHour));  // "y" was not used for so long.
+  CHECK_FALSE(Takes(tenant, "y", start + half + kHour));
+  CHECK(tenant->clients.size() == 2);
+}
+
+TEST_CASE("access: a new quota of clients takes away no client that counts") {
+  Tenants tenants;
+  const PolicyPtr before =
+      Must("[identities.a]\nquotas = { clients = 3 }\n[identities.b]\nquotas = { clients = 3 }");
+  const SteadyTime now = SteadyTime() + std::chrono::hours(24);
+  for (const char* client_id : {"x", "y", "z"})
+    REQUIRE(Takes(tenants.Of(Named(before, "a")), client_id, now));
+  REQUIRE(Takes(tenants.Of(Named(before, "b")), "x", now));
+  // Nothing else stands of either; one of them has gone from the file.
+  const PolicyPtr lower = Must("[identities.a]\nquotas = { clients = 1 }");
+  tenants.Renew(*lower);
+  CHECK(tenants.Of(Named(before, "b"))->clients.size() == 0);
+  const TenantPtr tenant = tenants.Of(Named(lower, "a"));
+  CHECK(tenant->clients.size() == 3);
+  for (const char* client_id : {"x", "y", "z"}) CHECK(Takes(tenant, client_id, now));
+  CHECK_FALSE(Takes(tenant, "w", now));
+  tenants.Renew(*Must("[identities.a]"));
+  CHECK(tenant->clients.size() == 0);
+  tenants.Renew(*lower);
+  CHECK(Takes(tenant, "w", now));
 }
 
 TEST_CASE("access: a tenant outlives changes of the file while it has something") {
