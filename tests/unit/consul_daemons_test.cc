@@ -258,6 +258,29 @@ TEST_CASE("consul: a destroyed semaphore takes its pages along, and a new one be
   CHECK(a.Waiters() == IdsFrom(2, kLong));
 }
 
+TEST_CASE("consul: an older document that was put back is read with the pages that are there",
+          "[consul]") {
+  TestPrefix prefix;
+  const Keys keys = prefix.keys();
+  Daemon a(prefix, "a");
+  REQUIRE(a.Acquire("x", 1, 1).kind == OutcomeKind::kGranted);
+  for (uint64_t i = 2; i <= 20; ++i) REQUIRE(a.Acquire("x", i, i).kind == OutcomeKind::kQueued);
+  const std::string older = prefix.Value(keys.Document("s"));
+  REQUIRE(prefix.Tree(keys.Pages("s")).empty());
+  // The next one fills a page; then the document is as before it, and another one fills it.
+  REQUIRE(a.Acquire("x", 21, 21).kind == OutcomeKind::kQueued);
+  const std::string page = prefix.Tree(keys.Pages("s")).front().key;
+  prefix.Put(keys.Document("s"), older, 0);
+  Daemon b(prefix, "b");
+  REQUIRE(b.Acquire("y", 1, 400).kind == OutcomeKind::kQueued);
+  REQUIRE(prefix.Tree(keys.Pages("s")).front().key == page);
+  std::vector<Id> waiters = IdsFrom(2, 20);
+  waiters.push_back(MakeId(400));
+  CHECK(b.Waiters() == waiters);
+  CHECK(a.Idle().ok());
+  CHECK(a.Waiters() == waiters);
+}
+
 TEST_CASE("consul: a page that was removed by hand is told, and may be put back", "[consul]") {
   TestPrefix prefix;
   Daemon a(prefix, "a");

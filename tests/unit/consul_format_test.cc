@@ -263,7 +263,7 @@ TEST_CASE("consul document: waiters on pages are read as they were written") {
     CHECK(ReadPage("s", damaged, number_of).status().code() == absl::StatusCode::kDataLoss);
 
   Document document;
-  document.pages[77] = {0b101, waiters};
+  document.pages[77] = {0b101, /*index=*/0, waiters};
   const auto count = [](const Document& counted) {
     size_t all = 0;
     counted.AnyWaiter([&](const WaiterPtr&) { return ++all == 0; });

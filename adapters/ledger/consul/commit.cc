@@ -316,6 +316,9 @@ void ConsulStore::Writer::Win(uint64_t index, Transaction* transaction) {
       continue;
     }
     if (planned.writes_document) folder.document_index = index;
+    for (auto& [number, page] : folder.document.pages) {
+      if (page.index == 0) page.index = index;
+    }
     for (const auto& [id, ticket] : planned.tickets) {
       if (const auto stored = folder.tickets.find(id); stored != folder.tickets.end())
         stored->second.index = index;

@@ -15,7 +15,7 @@ constexpr size_t kWaitersInDocument = Page::kWaiters + 4;
 // Operations that other semaphores and the answers of the commit may need; without room the
 // document grows meanwhile.
 constexpr size_t kRoomLeft = 24;
-// A revision is had once, and gives so many numbers for pages.
+// A revision gives so many numbers for pages.
 constexpr int kNumberBits = 4;
 
 }  // namespace
@@ -48,7 +48,7 @@ void ConsulStore::Writer::WritePages(Planned* planned) {
                  WritePage(last, [this](uint32_t client) -> const std::string& {
                    return store_->names_.NameOf(client);
                  }));
-    document.pages[number++] = {(uint32_t{1} << Page::kWaiters) - 1, std::move(last)};
+    document.pages[number++] = {(uint32_t{1} << Page::kWaiters) - 1, /*index=*/0, std::move(last)};
   }
   Own(About::kSemaphore, name);
 }

@@ -37,6 +37,7 @@ struct BoundPlaces {
 struct Page {
   static constexpr size_t kWaiters = 16;
   uint32_t left = 0;               // A bit for each place on the page.
+  uint64_t index = 0;              // Of its key.
   std::vector<WaiterPtr> waiters;  // By their places, also those who have gone. Empty: not read.
 };
 
@@ -53,7 +54,7 @@ struct Document {
   absl::flat_hash_map<Id, BoundPlaces> bound;
   absl::flat_hash_map<Id, LeasePtr> leases;
   absl::flat_hash_map<Id, WaiterPtr> waiters;  // But for those on pages.
-  std::map<uint64_t, Page> pages;              // By number, which is used once.
+  std::map<uint64_t, Page> pages;              // By number.
   // Tickets have keys of their own, so that a long queue is not written anew with each commit. So
   // many there are, and these daemons count the delays of some, each named once.
   uint64_t ticket_count = 0;

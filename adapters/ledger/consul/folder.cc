@@ -81,27 +81,31 @@ WaiterPtr ForeignWaiter(const std::string& session, uint64_t index) {
   return waiter;
 }
 
-// Those of which the document speaks; one that is known is not read again, for it never changes.
+// Those of which the document speaks. One that stands as it was known is not read again.
 void ReadPages(const std::map<uint64_t, const Entry*>& entries, const Folder* known,
                const std::function<uint32_t(const std::string&)>& client_number, Folder* folder) {
   for (auto& [number, page] : folder->document.pages) {
-    if (!page.waiters.empty()) continue;
+    const auto found = entries.find(number);
+    if (found == entries.end()) {
+      folder->damage = absl::DataLossError(absl::StrCat("consul: a page of the waiters of ",
+                                                        folder->name, " is not there: ", number));
+      return;
+    }
+    const Entry& entry = *found->second;
+    page.index = entry.modify_index;
     if (known != nullptr) {
       const auto before = known->document.pages.find(number);
-      if (before != known->document.pages.end()) page.waiters = before->second.waiters;
+      if (before != known->document.pages.end() && before->second.index == page.index)
+        page.waiters = before->second.waiters;
     }
     if (!page.waiters.empty()) continue;
-    const auto entry = entries.find(number);
     absl::StatusOr<std::vector<WaiterPtr>> waiters =
-        entry == entries.end()
-            ? absl::DataLossError(absl::StrCat("consul: a page of the waiters of ", folder->name,
-                                               " is not there: ", number))
-            : ReadPage(folder->name, entry->second->value, client_number);
+        ReadPage(folder->name, entry.value, client_number);
     if (waiters.ok() && page.left >> waiters->size() != 0)
       waiters = absl::DataLossError(
           absl::StrCat("consul: a page of the waiters of ", folder->name, " is too short"));
-    folder->damage.Update(waiters.status());
-    if (!folder->damage.ok()) return;
+    folder->damage = waiters.status();
+    if (!waiters.ok()) return;
     page.waiters = *std::move(waiters);
   }
 }
@@ -183,6 +187,7 @@ Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const En
   const std::string tickets_key = keys.Tickets(name);
   const std::string pages_key = keys.Pages(name);
   std::map<uint64_t, const Entry*> pages;
+  bool is_known = false;                    // The document stands as it was known.
   absl::flat_hash_set<std::string> direct;  // Sessions with an entry in this very folder.
   absl::Status record_status;
   for (const Entry& entry : entries) {
@@ -190,6 +195,7 @@ Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const En
       folder.document_index = entry.modify_index;
       if (known != nullptr && known->document_index == entry.modify_index) {
         folder.document = known->document;
+        is_known = true;
         continue;
       }
       absl::StatusOr<Document> document =
@@ -221,7 +227,7 @@ Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const En
     folder.contenders.try_emplace(entry.session, entry.create_index);
     if (entry.key == folder_key + entry.session) direct.insert(entry.session);
   }
-  ReadPages(pages, known, client_number, &folder);
+  if (!is_known && folder.damage.ok()) ReadPages(pages, known, client_number, &folder);
   for (const std::string& place : folder.document.places) {
     folder.contenders.erase(place);
     if (!direct.contains(place)) folder.lost_places.insert(place);
