@@ -131,6 +131,17 @@ TEST_CASE("consul client: what the token forbids is no lost race") {
   CHECK(read("failed to set key, index is stale").WhyForbidden().ok());
 }
 
+TEST_CASE("consul client: where a transaction landed") {
+  const std::string landed =
+      R"({"Results":[{"KV":{"LockIndex":0,"Key":"ModifyIndex","Flags":7,"Value":null,)"
+      R"("CreateIndex":3,"ModifyIndex":42}},{"KV":{"ModifyIndex":41}}],"Errors":null})";
+  CHECK(ReadLandedIndex(landed) == 42u);
+  CHECK(ReadLandedIndex(R"({"Results":null,"Errors":null})") == std::nullopt);
+  CHECK(ReadLandedIndex(R"({"Results":[{"KV":{"ModifyIndex":"42"}}]})") == std::nullopt);
+  for (const std::string text : {"", "{", "[]", "null", R"({"ModifyIndex":-1})"})
+    CHECK(ReadLandedIndex(text) == std::nullopt);
+}
+
 TEST_CASE("consul record: to the byte what foreign clients write") {
   LockRecord record;
   record.limit = 3;

@@ -26,6 +26,7 @@ constexpr char kMail[] = "mail";
 constexpr char kFolderWatch[] = "folder/";
 constexpr std::chrono::seconds kWatchesLookedAt{1};
 constexpr uint64_t kSettledBy = 2;
+constexpr int kHttpDone = 200;
 // Others were first so often: from now on there is a pause before each attempt.
 constexpr int kAttemptsWithoutPause = 3;
 constexpr std::chrono::milliseconds kPauseStep{2};
@@ -128,10 +129,13 @@ CommitResult ConsulStore::Commit(Transaction& transaction, SteadyTime) {
     const Reply reply = client_.Put("/v1/txn", writer_->request().Body());
     if (reply.kind == Reply::Kind::kBroken) return Unknown();
     if (reply.kind == Reply::Kind::kRefused) return Failed(reply.status);
-    const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
     // Whatever it was that came, the lane's key says what became of it.
-    if (!answer.ok() || (answer->done && answer->entries.empty())) return Unknown();
-    if (answer->done) return Win(&transaction, answer->entries.front().modify_index);
+    if (reply.http_status == kHttpDone) {
+      const std::optional<uint64_t> index = ReadLandedIndex(reply.body);
+      return index ? Win(&transaction, *index) : Unknown();
+    }
+    const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+    if (!answer.ok() || answer->done) return Unknown();
     const bool only_answers = OnlyAnswersRefused(*answer);
     CommitResult judged = JudgeRefusal(transaction, *answer);
     // What was decided still holds. Others had answered these clients before, and it was not known

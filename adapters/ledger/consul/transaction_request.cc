@@ -39,6 +39,38 @@ bool ReadEntry(const Json& json, Entry* entry) {
   return absl::Base64Unescape(Text(json, "Value"), &entry->value);
 }
 
+// Reads up to the first index.
+class IndexFinder : public nlohmann::json_sax<Json> {
+ public:
+  std::optional<uint64_t> found() const { return found_; }
+
+  bool key(string_t& key) override {
+    is_index_ = key == "ModifyIndex";
+    return true;
+  }
+  bool number_unsigned(number_unsigned_t number) override {
+    if (is_index_) found_ = number;
+    return !is_index_;
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
+
+ private:
+  bool is_index_ = false;
+  std::optional<uint64_t> found_;
+};
+
 }  // namespace
 
 std::string JsonText(const std::string& text) {
@@ -116,6 +148,12 @@ absl::StatusOr<TransactionAnswer> ReadTransactionAnswer(const std::string& body)
       return NotUnderstood();
   }
   return answer;
+}
+
+std::optional<uint64_t> ReadLandedIndex(const std::string& body) {
+  IndexFinder finder;
+  (void)Json::sax_parse(body, &finder);  // That it was stopped is no error.
+  return finder.found();
 }
 
 absl::StatusOr<std::vector<Entry>> ReadEntries(const std::string& body) {
