@@ -137,9 +137,10 @@ void SessionStream::OnRead(bool ok) {
   for (const pb::SessionResult& result : response.results()) handler_->OnResult(result, now);
   for (const pb::SessionEvent& event : response.events()) handler_->OnEvent(event);
   if (response.has_pong() && response.pong().validity().valid_for_ms() > 0) ++pongs_;
+  // What follows from it goes first: with the next read gRPC sends a window update of its own.
+  Flush();
   incoming_->Renew();
   stream_->Read(incoming_->message, read_.get());
-  Flush();
 }
 
 void SessionStream::OnFinished() { handler_->OnEnded(status_); }

@@ -104,8 +104,9 @@ void WorkStream::OnRead(bool ok) {
   for (const pb::Assignment& assignment : incoming_.assignments())
     handler_->OnAssigned(assignment, now);
   for (const pb::SessionEvent& event : incoming_.events()) handler_->OnEvent(event);
-  stream_->Read(&incoming_, read_.get());
+  // What follows from it goes first: with the next read gRPC sends a window update of its own.
   Flush();
+  stream_->Read(&incoming_, read_.get());
 }
 
 void WorkStream::OnFinished(bool /*ok*/) { handler_->OnEnded(status_); }
