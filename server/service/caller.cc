@@ -1,6 +1,7 @@
 #include "server/service/caller.h"
 
 #include <grpc/grpc_security_constants.h>
+#include <spdlog/spdlog.h>
 
 #include <utility>
 #include <vector>
@@ -81,7 +82,11 @@ Problem Caller::Identify(AccessControl* access, const grpc::ServerContext* conte
   tenant_ = nullptr;
   if (policy_ == nullptr) return std::nullopt;
   const Identity* identity = Find();
-  if (identity == nullptr) return Unauthenticated();
+  if (identity == nullptr) {
+    if (const auto line = access_->unknown.Add(context_->peer(), access_->clock->Now()))
+      spdlog::warn("{}", *line);
+    return Unauthenticated();
+  }
   identity_ = identity;
   tenant_ = access_->tenants.Of(*identity_);
   return std::nullopt;

@@ -12,6 +12,7 @@
 #include "server/core/audit_log.h"
 #include "server/core/clock.h"
 #include "server/core/tenant.h"
+#include "server/core/unknown_callers.h"
 #include "server/service/validate.h"
 
 namespace semaphored {
@@ -22,6 +23,7 @@ struct AccessControl {
   Tenants tenants;
   AuditLog* audit = nullptr;  // Null: acts are not written down. It outlives the server.
   const Clock* clock = nullptr;
+  UnknownCallers unknown;
   // For so long after its last use a client id counts, as the engine remembers it.
   Milliseconds client_retention{3'600'000};
 };

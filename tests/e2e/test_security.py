@@ -172,6 +172,8 @@ class TlsTest(unittest.TestCase):
             self.assertEqual(code(None, "a/1"), UNAUTHENTICATED)
             self.assertEqual(code(unnamed, "a/1"), UNAUTHENTICATED)
             self.assertEqual(code(foreign, "a/1"), UNAVAILABLE)
+            # Of the three there is one line, if they came within 10 s.
+            self.assertRegex(daemon.log(), r"warning +a call from ipv4:127\.0\.0\.1:\d+ was refused: ")
             self.assertNotIn(token, daemon.log())
 
     def test_files_that_are_wrong_end_the_start(self):
