@@ -40,9 +40,12 @@ void SessionsImpl::Administer(AdminCommand command, int64_t wait_ms, Reply<Admin
   const bool waits = destroy != nullptr && destroy->policy == DestroyPolicy::kWait;
   if (waits) NeedChanges(+1);
   const bool requeues = std::holds_alternative<AdminRequeue>(command.act);
+  const auto* cancel = std::get_if<AdminCancelTicket>(&command.act);
+  const Id cancelled = cancel == nullptr ? Id() : cancel->ticket;
   Submit(semaphore, std::move(command),
-         [this, semaphore, waits, destroys = destroy != nullptr, requeues, wait_ms,
+         [this, semaphore, waits, destroys = destroy != nullptr, requeues, cancelled, wait_ms,
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+           if (outcome.ok() && outcome->kind == OutcomeKind::kDone) delays_.erase(cancelled);
            const bool stands = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
                                outcome->report && outcome->report->info;
            if (!waits || !stands) {

@@ -128,6 +128,28 @@ TEST_CASE("work: a ticket with a delay") {
   CHECK(stream.assigned.size() == 1);
 }
 
+TEST_CASE("work: of a ticket that was cancelled no delay is counted any more") {
+  SessionsWorld world;
+  world.Enqueue("a", "later", 5000);
+  world.Enqueue("a", "later, too", 5000);
+  AdminCommand list;
+  list.semaphore = "a";
+  list.act = AdminListTickets{};
+  AdminCommand cancel;
+  cancel.semaphore = "a";
+  world.sessions().Administer(list, 0, [&](const Result<AdminAnswer>& result) {
+    REQUIRE(result.ok());
+    cancel.act = AdminCancelTicket{result.value.report->tickets.at(0).ticket->id};
+  });
+  world.Settle();
+  world.sessions().Administer(cancel, 0,
+                              [](const Result<AdminAnswer>& result) { REQUIRE(result.ok()); });
+  world.Settle();
+  const int before = world.submitted();
+  world.Pass(Milliseconds(6000));
+  CHECK(world.submitted() == before + 1);  // The other's.
+}
+
 TEST_CASE("work: rejected is a dead letter, put back is not counted") {
   SessionsWorld world;
   world.Enqueue("a", "x", 0, 5);

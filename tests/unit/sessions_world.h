@@ -92,6 +92,8 @@ class SessionsWorld : public SessionsHost {
     sessions_->TakeOver({dead}, [](const absl::Status&) {});
     Settle();
   }
+  // Commands, so far.
+  int submitted() const { return submitted_; }
   const NodeRef& self() const { return self_; }
   NodeStore& nodes() { return engine_->nodes(); }
   // Time passes, in steps that no timer is late by more than.
@@ -163,7 +165,10 @@ class SessionsWorld : public SessionsHost {
   const Clock& clock() const override { return clock_; }
   size_t lane_count() const override { return 1; }
   const Guarantees& guarantees() const override { return lane_->guarantees(); }
-  void Submit(size_t, Job job) override { jobs_.push_back(std::move(job)); }
+  void Submit(size_t, Job job) override {
+    ++submitted_;
+    jobs_.push_back(std::move(job));
+  }
   SteadyTime vouch_until() const override { return SteadyTime::max(); }
   Id NewId() override { return {self_.number + 1, ++last_id_}; }
 
@@ -173,6 +178,7 @@ class SessionsWorld : public SessionsHost {
   NodeRef self_;
   std::unique_ptr<LaneCore> lane_;
   std::vector<Job> jobs_;
+  int submitted_ = 0;
   uint64_t last_id_ = 0;
   uint64_t sequence_ = 0;
   std::unique_ptr<Sessions> sessions_;
