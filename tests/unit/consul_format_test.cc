@@ -244,6 +244,56 @@ TEST_CASE("consul document: is read as it was written") {
   CHECK(back.order == lease->order);
 }
 
+TEST_CASE("consul document: neighbours that differ in one thing keep it") {
+  const std::vector<std::string> clients = {"one", "other"};
+  const auto name_of = [&](uint32_t number) -> const std::string& { return clients.at(number); };
+  const auto number_of = [&](const std::string& name) { return name == "one" ? 0u : 1u; };
+  std::vector<WaiterPtr> waiters;
+  const auto add = [&](auto differ) {
+    auto waiter = std::make_shared<Waiter>();
+    waiter->session = {3, 3};
+    waiter->holder = "holder";
+    waiter->host = {4, 5};
+    waiter->ttl_ms = 1000;
+    differ(waiter.get());
+    waiter->id = {7, waiters.size()};
+    waiters.push_back(waiter);
+  };
+  const auto none = [](Waiter*) {};
+  add(none);
+  add([](Waiter* waiter) { waiter->session = {3, 4}; });
+  add(none);
+  add([](Waiter* waiter) { waiter->request.client = 1; });
+  add(none);
+  add([](Waiter* waiter) { waiter->holder = "another"; });
+  add(none);
+  add([](Waiter* waiter) { waiter->host = {4, 6}; });
+  add(none);
+  add([](Waiter* waiter) { waiter->epoch = 2; });
+  add(none);
+  add([](Waiter* waiter) { waiter->permits = 2; });
+  add(none);
+  add([](Waiter* waiter) { waiter->priority = 2; });
+  add(none);
+  add([](Waiter* waiter) { waiter->ttl_ms = 2000; });
+  const auto read = ReadPage("s", WritePage(waiters, name_of), number_of);
+  REQUIRE(read.ok());
+  REQUIRE(read->size() == waiters.size());
+  for (size_t i = 0; i < waiters.size(); ++i) {
+    const Waiter& back = *(*read)[i];
+    INFO(i);
+    CHECK(back.id == waiters[i]->id);
+    CHECK(back.session == waiters[i]->session);
+    CHECK(back.request == waiters[i]->request);
+    CHECK(back.holder == waiters[i]->holder);
+    CHECK(back.host == waiters[i]->host);
+    CHECK(back.epoch == waiters[i]->epoch);
+    CHECK(back.permits == waiters[i]->permits);
+    CHECK(back.priority == waiters[i]->priority);
+    CHECK(back.ttl_ms == waiters[i]->ttl_ms);
+  }
+}
+
 TEST_CASE("consul document: waiters on pages are read as they were written") {
   const std::string client = "client";
   const auto name_of = [&](uint32_t) -> const std::string& { return client; };

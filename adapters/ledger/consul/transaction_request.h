@@ -70,9 +70,10 @@ struct TransactionAnswer {
 // The body of an answer with 200 or 409. INTERNAL: it is none.
 absl::StatusOr<TransactionAnswer> ReadTransactionAnswer(const std::string& body);
 
-// The index at which a transaction landed, of the body of an answer with 200 (with anything else it
-// did not land). No more is read than that, since each commit does. nullopt: it is not understood,
-// or nothing is told of any operation.
+// The index at which a transaction landed, of the body of an answer with 200 (with 409 it did not
+// land). No more is read than that, since each commit does. nullopt: it is not understood, or
+// nothing is told of any operation. REQUIRES: its first operation writes; one that only looks has
+// the index at which its key stood before.
 std::optional<uint64_t> ReadLandedIndex(const std::string& body);
 
 // The body of GET /v1/kv/…; empty for 404.
