@@ -15,7 +15,7 @@ from consul import ConsulServer  # noqa: E402  pylint: disable=wrong-import-posi
 # Case, what the generator is told, and of whom it asks. Each client has a semaphore of its own, or
 # all have one permit. Each group has a Consul to itself, which both sides share: what the other
 # group leaves in its log on disk (a list of free pages, written with each commit) would be measured
-# along with it, for a minute or more.
+# along with it.
 GROUPS = (
     (("recipe@1", "consul-recipe --clients 1", "consul"),
      ("recipe@64", "consul-recipe --clients 64", "consul"),
