@@ -254,50 +254,61 @@ void SessionsImpl::TakeOver(std::vector<NodeRef> dead,
       Gathering{host_->lane_count(), absl::OkStatus(), std::move(ready)});
   ArmIdle();
   for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
-    const auto absorb = [this](const Orphan& orphan) {
-      const bool detached = orphan.claims.size() == 1 &&
-                            (orphan.claims[0].lease ? orphan.claims[0].lease->detached()
-                                                    : orphan.claims[0].waiter->detached());
-      Liveness life;
-      life.ttl_ms = orphan.ttl_ms;
-      life.epoch = orphan.epoch;
-      life.hosted = false;
-      // An earlier life of ours may still run, and vouches until its next heartbeat is due.
-      const int64_t keep_ms =
-          orphan.replaced ? std::max(orphan.ttl_ms, options_.node_ttl_ms) : orphan.ttl_ms;
-      life.expires_at = Now() + Milliseconds(keep_ms);
-      if (!detached) {
-        if (FindSession(orphan.session) != nullptr) return;
-        auto& record = sessions_[orphan.session];
-        record = std::make_unique<SessionRecord>();
-        record->id = orphan.session;
-        record->life = life;
-        AddClaims(record.get(), orphan.claims);
-        ArmTtl(&record->life, TimerKind::kSessionTtl, orphan.session);
-        return;
-      }
-      if (FindClaim(orphan.session) != nullptr) return;
-      const ClaimInfo& info = orphan.claims[0];
-      ClaimRecord* record = AddClaim(orphan.session, info.semaphore, nullptr);
-      record->life = life;
-      record->remembered = true;
-      record->state = info.lease ? ClaimRecord::State::kHeld : ClaimRecord::State::kWaiting;
-      record->lease = info.lease;
-      CountFound(record);
-      ArmRecall(record);
-      ArmTtl(&record->life, TimerKind::kTtl, orphan.session);
-    };
-    host_->Submit(
-        lane, Job{OrphansCommand{dead}, [this, gathering, absorb](absl::StatusOr<Outcome> outcome) {
-                    if (outcome.ok()) {
-                      for (const Orphan& orphan : outcome->report->orphans) absorb(orphan);
-                      for (const DelayedTicket& each : outcome->report->delayed) CountDelay(each);
-                    } else {
-                      gathering->status = outcome.status();
-                    }
-                    if (--gathering->lanes_left == 0) gathering->ready(gathering->status);
-                  }});
+    host_->Submit(lane,
+                  Job{OrphansCommand{dead}, [this, gathering](absl::StatusOr<Outcome> outcome) {
+                        if (outcome.ok()) {
+                          for (const Orphan& orphan : outcome->report->orphans) Absorb(orphan);
+                          for (const DelayedTicket& each : outcome->report->delayed)
+                            CountDelay(each);
+                        } else {
+                          gathering->status = outcome.status();
+                        }
+                        if (--gathering->lanes_left == 0) gathering->ready(gathering->status);
+                      }});
   }
+}
+
+// What is known here of the same epoch came from another lane, or has been adopted meanwhile. What
+// is of an earlier one had moved away, to the daemon that is dead now, and nobody here has heard of
+// it: it is not known.
+void SessionsImpl::Absorb(const Orphan& orphan) {
+  const bool detached =
+      orphan.claims.size() == 1 && (orphan.claims[0].lease ? orphan.claims[0].lease->detached()
+                                                           : orphan.claims[0].waiter->detached());
+  Liveness life;
+  life.ttl_ms = orphan.ttl_ms;
+  life.epoch = orphan.epoch;
+  life.hosted = false;
+  // An earlier life of ours may still run, and vouches until its next heartbeat is due.
+  const int64_t keep_ms =
+      orphan.replaced ? std::max(orphan.ttl_ms, options_.node_ttl_ms) : orphan.ttl_ms;
+  life.expires_at = Now() + Milliseconds(keep_ms);
+  if (!detached) {
+    if (SessionRecord* known = FindSession(orphan.session)) {
+      if (known->life.epoch >= orphan.epoch) return;
+      DropSession(known, MovedRefusal(""));
+    }
+    auto& record = sessions_[orphan.session];
+    record = std::make_unique<SessionRecord>();
+    record->id = orphan.session;
+    record->life = life;
+    AddClaims(record.get(), orphan.claims);
+    ArmTtl(&record->life, TimerKind::kSessionTtl, orphan.session);
+    return;
+  }
+  if (ClaimRecord* known = FindClaim(orphan.session)) {
+    if (known->life.epoch >= orphan.epoch) return;
+    Refuse(known, MovedRefusal(known->semaphore));
+  }
+  const ClaimInfo& info = orphan.claims[0];
+  ClaimRecord* record = AddClaim(orphan.session, info.semaphore, nullptr);
+  record->life = life;
+  record->remembered = true;
+  record->state = info.lease ? ClaimRecord::State::kHeld : ClaimRecord::State::kWaiting;
+  record->lease = info.lease;
+  CountFound(record);
+  ArmRecall(record);
+  ArmTtl(&record->life, TimerKind::kTtl, orphan.session);
 }
 
 // Leases that end with this daemon: their holders are to stop before somebody else is let in.

@@ -160,6 +160,7 @@ class SessionsImpl final : public Sessions {
   };
 
   // ---- sessions.cc ----
+  void Absorb(const Orphan& orphan);
   SteadyTime Now() const { return host_->clock().Now(); }
   size_t LaneOf(const std::string& semaphore) const;
   void Submit(const std::string& semaphore, Command command, Completion done);
@@ -214,17 +215,22 @@ class SessionsImpl final : public Sessions {
   void OpenNew(OpenParams params, SessionListener* listener);
   void Resume(OpenParams params, SessionListener* listener);
   static bool IsAnothers(const SessionRecord* record, const OpenParams& params);
+  // `known`: what of it was known here, and answered, when it was asked for.
   void OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
-                 absl::StatusOr<Outcome> outcome);
+                 const absl::btree_set<Id>& known, absl::StatusOr<Outcome> outcome);
   // `work`: null, or what the worker works for.
   void Attach(SessionRecord* record, SessionListener* listener, const WorkParams* work,
               bool resumed);
-  void DropOthers(SessionRecord* record, const std::vector<ClaimInfo>& claims);
+  void DropOthers(SessionRecord* record, const absl::btree_set<Id>& known,
+                  const std::vector<ClaimInfo>& claims);
   void AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims);
   // Ends all claims, then the session's row. The record goes when that has been done.
   void EndSession(SessionRecord* record, EndCause cause, absl::AnyInvocable<void()> done);
   void CloseRow(const Id& session, uint32_t epoch, EndCause cause, absl::AnyInvocable<void()> done);
   void DropSession(SessionRecord* record, Refusal refusal);
+  // The stream that has the session, if one does, is told that it has moved. The record; null: it
+  // is gone.
+  SessionRecord* SendAway(SessionRecord* record);
   void Unlisten(SessionRecord* record);
 
   // ---- sessions_work.cc ----

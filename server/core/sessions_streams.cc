@@ -25,6 +25,16 @@ void SessionsImpl::Unlisten(SessionRecord* record) {
   if (!stopping_) StopWork(record);
 }
 
+// Its client comes with another stream: to the one that had it until now it has moved.
+SessionRecord* SessionsImpl::SendAway(SessionRecord* record) {
+  if (record == nullptr || record->listener == nullptr) return record;
+  const Id id = record->id;
+  SessionListener* older = record->listener;
+  Unlisten(record);
+  older->OnSessionEnded(MovedRefusal(""));
+  return FindSession(id);
+}
+
 // ---- Opening ----
 
 void SessionsImpl::Open(OpenParams params, SessionListener* listener) {
@@ -116,12 +126,7 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
     return listener->OnSessionEnded(
         MovedRefusal(""));  // It is still being opened by another stream.
   }
-  if (record != nullptr && record->listener != nullptr) {
-    SessionListener* older = record->listener;
-    Unlisten(record);
-    older->OnSessionEnded(MovedRefusal(""));
-    record = FindSession(id);
-  }
+  record = SendAway(record);
   // On a shared engine it may have moved without our knowledge: the engine is asked.
   if (exclusive() && record != nullptr && record->life.hosted) {
     if (record->closing || record->life.expiring)
@@ -132,14 +137,22 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
     return Attach(record, listener, params.work.get(), true);
   }
   opening_[listener] = id;
-  host_->Submit(0, Job{AdoptSessionCommand{id}, [this, id, listener, params = std::move(params)](
-                                                    absl::StatusOr<Outcome> outcome) {
-                         OnAdopted(id, params, listener, std::move(outcome));
-                       }});
+  absl::btree_set<Id> known;
+  if (record != nullptr) {
+    for (const Id& claim : record->claims) {
+      const ClaimRecord* each = FindClaim(claim);
+      if (each != nullptr && each->state != ClaimRecord::State::kAsked) known.insert(claim);
+    }
+  }
+  host_->Submit(
+      0, Job{AdoptSessionCommand{id}, [this, id, listener, params = std::move(params),
+                                       known = std::move(known)](absl::StatusOr<Outcome> outcome) {
+               OnAdopted(id, params, listener, known, std::move(outcome));
+             }});
 }
 
 void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
-                             absl::StatusOr<Outcome> outcome) {
+                             const absl::btree_set<Id>& known, absl::StatusOr<Outcome> outcome) {
   const auto waiting = opening_.find(listener);
   const bool listens = waiting != opening_.end() && waiting->second == id;
   if (listens) opening_.erase(waiting);
@@ -173,26 +186,30 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
     KeepAfterMove(&record->life, session.ttl_ms);
     // What was to be put back here may have been told to the worker where it was meanwhile.
     for (const Id& claim : record->claims) {
-      if (ClaimRecord* known = FindClaim(claim)) known->put_back = false;
+      if (ClaimRecord* each = FindClaim(claim)) each->put_back = false;
     }
   }
-  DropOthers(record.get(), outcome->report->claims);
+  DropOthers(record.get(), known, outcome->report->claims);
   AddClaims(record.get(), outcome->report->claims);
   // Whoever asked has gone, and another stream has the session meanwhile: that one keeps it.
   if (!listens && record->listener != nullptr) return;
-  Attach(record.get(), listens ? listener : nullptr, params.work.get(), true);
+  // A client that found the answer late has asked again, on a stream of its own each time. The last
+  // one counts; the end of the others, which is heard of later, must not be taken for its end.
+  SessionRecord* adopted = SendAway(record.get());
+  if (adopted != nullptr) Attach(adopted, listens ? listener : nullptr, params.work.get(), true);
 }
 
-// What ended while the session was hosted elsewhere. What has just been asked for stays.
-void SessionsImpl::DropOthers(SessionRecord* record, const std::vector<ClaimInfo>& claims) {
+// What ended while the session was hosted elsewhere. What was asked for stays, though it may have
+// been answered meanwhile: its semaphore's lane is not the one that told `claims`, and may be ahead
+// of it.
+void SessionsImpl::DropOthers(SessionRecord* record, const absl::btree_set<Id>& known,
+                              const std::vector<ClaimInfo>& claims) {
   absl::btree_set<Id> stand;
   for (const ClaimInfo& info : claims) stand.insert(info.lease ? info.lease->id : info.waiter->id);
-  const std::vector<Id> known(record->claims.begin(), record->claims.end());
   for (const Id& id : known) {
+    if (stand.contains(id)) continue;
     ClaimRecord* claim = FindClaim(id);
-    if (claim == nullptr || claim->state == ClaimRecord::State::kAsked || stand.contains(id))
-      continue;
-    Drop(claim);
+    if (claim != nullptr && claim->session == record) Drop(claim);
   }
 }
 
@@ -201,6 +218,8 @@ void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>
     const Id id = info.lease ? info.lease->id : info.waiter->id;
     ClaimRecord* claim = FindClaim(id);
     const bool known = claim != nullptr;
+    // Its semaphore's lane has told of the grant before the session's lane told of the wait.
+    if (known && claim->state == ClaimRecord::State::kHeld && !info.lease) continue;
     if (!known) claim = AddClaim(id, info.semaphore, record);
     claim->remembered = true;
     claim->lease = info.lease;

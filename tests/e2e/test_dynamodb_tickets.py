@@ -1,11 +1,13 @@
 """Tickets on one DynamoDB table with two daemons: what is enqueued through one is carried out by a
 worker of the other, and nothing is lost when that is killed."""
 
+import queue
 import unittest
 
 from cluster import SETTINGS
-from daemon import BOUND_S, pb, wait_until
+from daemon import BOUND_S, Reader, free_port, grpc, pb, wait_until
 from dynamodb_case import DynamoCase
+from scraping import Scrape
 from work_stream import WorkStream, enqueue
 
 PAYLOAD = bytes(range(256)) * 256  # 64 KiB, and no text.
@@ -66,6 +68,33 @@ class Tickets(DynamoCase):
                          (given.ticket_id, 1, given.lease.token))
         resumed.finish(again)
         self.assertEqual(self.counts(), (0, 0, 0, 0))
+
+    def test_a_worker_asks_again_while_the_engine_stands_still(self):
+        address = f"127.0.0.1:{free_port()}"
+        c = self.daemon(node_id="c", metrics_listen=address, **SETTINGS)
+        worker = self.worker(self.b, ttl_ms=30_000)
+        self.b.kill9()
+        worker.close()
+        client = c.client()
+        self.addCleanup(self.server.resume)
+        self.server.pause()
+        calls = []
+        for number in (1, 2, 3):  # It gives the first two up, but nobody has heard of that yet.
+            requests = queue.Queue()
+            requests.put(pb.WorkRequest(open=pb.OpenWork(
+                client_id=worker.client_id, ttl_ms=30_000, semaphores=["deploy/prod"],
+                resume_session_id=worker.session_id)))
+            calls.append(Reader(client.stub.Work(iter(requests.get, None))))
+            self.addCleanup(requests.put, None)
+            wait_until(lambda: Scrape(address).value("semaphored_limit_used", limit="streams_max") ==
+                       number, f"stream {number} has come")
+        self.server.resume()
+        calls[2].until(lambda m: m.HasField("opened"), "it is opened")
+        for given_up in calls[:2]:
+            self.assertEqual(given_up.end().code(), grpc.StatusCode.UNAVAILABLE)
+        ticket = enqueue(client, "deploy/prod", PAYLOAD)
+        given = calls[2].until(lambda m: m.assignments, "an assignment").assignments[0]
+        self.assertEqual((given.ticket_id, given.payload), (ticket, PAYLOAD))
 
     def test_what_a_killed_daemon_and_its_worker_had_comes_back(self):
         enqueue(self.a.client(), "deploy/prod", PAYLOAD)

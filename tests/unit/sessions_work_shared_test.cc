@@ -17,6 +17,15 @@ struct TwoDaemons {
   std::unique_ptr<SessionsWorld> a = Start("a");
   std::unique_ptr<SessionsWorld> b = Start("b");
 
+  // The worker goes on at b, of which a does not hear. Asked for, and not yet answered.
+  static OpenParams Resuming(const WorkerStream& stream) {
+    OpenParams params;
+    params.client_id = "worker";
+    params.ttl_ms = 10'000;
+    params.resume = stream.session;
+    params.work = std::make_shared<const WorkParams>(WorkParams{{"x"}, {}, 1});
+    return params;
+  }
   std::unique_ptr<SessionsWorld> Start(const std::string& node_id) const {
     return std::make_unique<SessionsWorld>(SessionsOptions(), fixture->Open().value(), node_id);
   }
@@ -135,6 +144,69 @@ TEST_CASE("work, two daemons: a worker goes on at the other one, and its first o
   daemons.b->Enqueue("x", "next");
   CHECK(at_b.assigned.size() == 2);
   CHECK(at_a.assigned.size() == 1);
+}
+
+TEST_CASE("work, two daemons: of streams that come for one session the last has it") {
+  TwoDaemons daemons;
+  WorkerStream at_a;
+  daemons.a->Work(&at_a, {{"x"}, {}, 1});
+  // The engine is slow: the client gives the first up, and both are answered together.
+  WorkerStream first;
+  WorkerStream second;
+  daemons.b->sessions().Open(TwoDaemons::Resuming(at_a), &first);
+  daemons.b->sessions().Open(TwoDaemons::Resuming(at_a), &second);
+  daemons.b->Settle();
+  CHECK(second.resumed);
+  CHECK(second.refused.empty());
+  REQUIRE(first.refused.size() == 1);
+  CHECK(first.refused[0].reason == Reason::kNotVouched);
+  daemons.b->sessions().DetachSession(&first);  // Its end is noticed only now.
+  daemons.b->Settle();
+  daemons.b->Enqueue("x", "payload");
+  REQUIRE(second.assigned.size() == 1);
+  CHECK(first.assigned.empty());
+  REQUIRE(daemons.b->Finish(&second, second.assigned[0], How::kDone).ok());
+  daemons.b->Enqueue("x", "next");
+  CHECK(second.assigned.size() == 2);
+}
+
+TEST_CASE("work, two daemons: the first of two streams that come for one session goes at once") {
+  TwoDaemons daemons;
+  WorkerStream at_a;
+  daemons.a->Work(&at_a, {{"x"}, {}, 1});
+  WorkerStream first;
+  WorkerStream second;
+  daemons.b->sessions().Open(TwoDaemons::Resuming(at_a), &first);
+  daemons.b->sessions().Open(TwoDaemons::Resuming(at_a), &second);
+  daemons.b->sessions().DetachSession(&first);
+  daemons.b->Settle();
+  CHECK(first.refused.empty());
+  CHECK(second.resumed);
+  daemons.b->Enqueue("x", "payload");
+  CHECK(second.assigned.size() == 1);
+}
+
+TEST_CASE("work, two daemons: what has left unheard, and whose new host has died, still ends") {
+  TwoDaemons daemons;
+  daemons.a->Enqueue("x", "payload");
+  WorkerStream at_b;
+  daemons.b->Work(&at_b, {{"x"}, {}, 1});
+  REQUIRE(at_b.assigned.size() == 1);
+  WorkerStream at_a;
+  daemons.a->Work(&at_a, {{"x"}, {}, 1}, at_b.session);
+  REQUIRE(at_a.resumed);
+  daemons
+      .KillA();  // b has not heard that the session had left it, and its worker never comes back.
+  CHECK(at_b.refused.size() == 1);
+  WorkerStream other;
+  daemons.b->Work(&other, {{"x"}, {}, 1});
+  CHECK(other.assigned.empty());
+  daemons.b->Pass(Milliseconds(8000));
+  daemons.b->sessions().TouchSession(other.session);
+  CHECK(other.assigned.empty());
+  daemons.b->Pass(Milliseconds(4000));
+  REQUIRE(other.assigned.size() == 1);
+  CHECK(other.assigned[0].ticket->attempt == 2);
 }
 
 TEST_CASE("work, two daemons: a worker goes on when its daemon has died") {
