@@ -68,7 +68,9 @@ absl::Status LedgerAdapter::Need(const Command& command, std::vector<std::string
       const Id id = each->id;
       SeeSession(id, std::move(each));
     }
-    for (std::string& each : hosted->semaphores) names.push_back(std::move(each));
+    // The dead write no more. So what they left is in what is read from here on, whatever others do
+    // meanwhile, and need not stand still: in busy semaphores it never would.
+    std::ranges::move(hosted->semaphores, std::back_inserter(*missing));
   }
   // Another daemon may know of the request, and no commit finds that out.
   const bool anew = IsOnlyIfRepeated(command) && store_->permits() == nullptr;

@@ -13,6 +13,21 @@ void AddInfo(Outcome& outcome, const Semaphore& semaphore, uint32_t rows_max = 0
   outcome.report->info = Describe(semaphore, rows_max);
 }
 
+// A session that moves takes its claims with it; they themselves say only where it was before.
+template <class ClaimPtr>
+void ShowHost(const LedgerState& state, ClaimPtr* claim) {
+  const NodeRef host = HostOf(state, **claim);
+  if (host.number == 0 || host == (*claim)->host) return;
+  auto shown = std::make_shared<std::remove_const_t<typename ClaimPtr::element_type>>(**claim);
+  shown->host = host;
+  *claim = std::move(shown);
+}
+
+void ShowHosts(const LedgerState& state, SemaphoreInfo* info) {
+  for (LeasePtr& lease : info->leases) ShowHost(state, &lease);
+  for (WaiterInfo& each : info->waiters) ShowHost(state, &each.waiter);
+}
+
 Outcome Refused(OutcomeKind kind, const Semaphore& semaphore) {
   Outcome outcome = Simply(kind);
   AddInfo(outcome, semaphore);
@@ -195,6 +210,7 @@ struct Act {
   Outcome operator()(const AdminDescribe& act) const {
     Outcome outcome = Changed(false);
     AddInfo(outcome, *semaphore, act.rows_max);
+    ShowHosts(editor.state(), &*outcome.report->info);
     return outcome;
   }
   Outcome operator()(const AdminListTickets& act) const { return ListTickets(*semaphore, act); }

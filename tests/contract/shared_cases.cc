@@ -2,6 +2,7 @@
 // across daemons.
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <set>
 
 #include "tests/contract/world.h"
@@ -141,6 +142,9 @@ CONTRACT_CASE("shared: a session moves to another daemon with all it has") {
   CHECK(a.End("s", lease->id, EndCause::kExpired, 1).kind == OutcomeKind::kStale);
   CHECK(a.Do(CloseSessionCommand{session, 1, EndCause::kExpired}).kind == OutcomeKind::kStale);
   CHECK(b.Verify("s", lease->id).kind == OutcomeKind::kHeld);
+  const SemaphoreInfo info = b.Describe("s");
+  REQUIRE(info.leases.size() == 1);
+  CHECK(info.leases[0]->host == b.self());
 }
 
 CONTRACT_CASE("shared: sessions of others that have ended do not count for ever") {
@@ -233,6 +237,31 @@ CONTRACT_CASE("shared: what a node declared dead left is orphaned, and it can wr
   CHECK(a.ErrorOf(world.MakeAcquire("s", {})).code() == absl::StatusCode::kFailedPrecondition);
   CHECK(a.engine().nodes().Heartbeat().code() == absl::StatusCode::kFailedPrecondition);
   CHECK(b.Describe("s").held == 1);
+}
+
+CONTRACT_CASE("shared: what a dead node left is told though its semaphores never stand still") {
+  if (!SharesClaims(world)) return;
+  Daemon& a = world.daemon();
+  Daemon& c = world.OpenAnother("c");
+  const auto busy = std::make_shared<bool>(false);
+  // Asked for between what b reads and what it makes of it.
+  world.options().now_unix_ms = [&world, &c, busy] {
+    if (*busy) c.GiveBack("s", c.Grant("s")->id);
+    return world.now_unix_ms();
+  };
+  Daemon& b = world.OpenAnother("b");
+  a.Create("s", 3);
+  const LeasePtr lease = a.Grant("s");
+  const absl::StatusOr<std::vector<NodeStore::Node>> nodes = b.engine().nodes().Observe();
+  REQUIRE(nodes.ok());
+  for (const NodeStore::Node& node : *nodes) {
+    if (node.ref == a.self()) REQUIRE(b.engine().nodes().DeclareDead(node).value_or(false));
+  }
+  *busy = true;
+  const Outcome outcome = b.Do(OrphansCommand{{a.self()}});
+  *busy = false;
+  REQUIRE(outcome.report->orphans.size() == 1);
+  CHECK(outcome.report->orphans[0].session == lease->id);
 }
 
 CONTRACT_CASE("shared: the node id taken by another process is lost to the first") {
