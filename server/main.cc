@@ -232,11 +232,14 @@ int WaitForEnd(Signals* signals, Pulse* pulse, Reloads* reloads, const std::stri
 // Set when leases are vouched for, for the first time.
 using FirstTouch = std::promise<void>;
 
-MembershipThread::Callbacks MembershipCallbacks(Reactor* reactor, Sessions* sessions,
+MembershipThread::Callbacks MembershipCallbacks(Reactor* reactor, Host* host, Sessions* sessions,
                                                 Membership* membership, Signals* signals,
                                                 ServiceManager* manager,
                                                 std::shared_ptr<FirstTouch> first_touch) {
   MembershipThread::Callbacks callbacks;
+  // A lane that cannot find out what became of a commit, say, vouches for nothing either: then the
+  // log says so, and streams are told to go to another daemon.
+  callbacks.vouch_until = [host] { return host->vouch_until(); };
   callbacks.on_fatal = [signals](const absl::Status& why) { AskFatal(signals, why); };
   callbacks.on_heartbeat_failed = [](const absl::Status& why) {
     spdlog::warn("no heartbeat reached the engine: {}", Text(why));
@@ -363,9 +366,10 @@ int Serve(const ConfigSources& sources, const Config& config, Security* security
   {
     auto first_touch = std::make_shared<FirstTouch>();
     std::future<void> touched = first_touch->get_future();
-    MembershipThread thread(&membership, &clock,
-                            MembershipCallbacks(server.reactor(), sessions.get(), &membership,
-                                                signals, &manager, std::move(first_touch)));
+    MembershipThread thread(
+        &membership, &clock,
+        MembershipCallbacks(server.reactor(), &host, sessions.get(), &membership, signals, &manager,
+                            std::move(first_touch)));
     absl::Status ready =
         TakeOver(server.reactor(), sessions.get(), Milliseconds(config.engine_timeout_ms) * 2);
     // Whoever is told that we serve should not be refused because the first heartbeat is still on

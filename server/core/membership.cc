@@ -188,14 +188,18 @@ bool MembershipThread::WaitUntil(SteadyTime time) {
     const SteadyTime now = clock_->Now();
     if (now >= time) break;
     SteadyTime wake = time;
-    if (vouched_) wake = std::min(wake, membership_->vouch_until());
+    if (vouched_) wake = std::min(wake, VouchUntil());
     changed_.wait_for(lock, wake - now, [this] { return stopping_; });
   }
   return !stopping_;
 }
 
+SteadyTime MembershipThread::VouchUntil() const {
+  return callbacks_.vouch_until ? callbacks_.vouch_until() : membership_->vouch_until();
+}
+
 void MembershipThread::TellVouch() {
-  const bool vouched = clock_->Now() < membership_->vouch_until();
+  const bool vouched = clock_->Now() < VouchUntil();
   if (vouched == vouched_) return;
   vouched_ = vouched;
   if (callbacks_.on_vouch_change) callbacks_.on_vouch_change(vouched);

@@ -129,6 +129,9 @@ class MembershipThread {
     std::function<void(bool vouched)> on_vouch_change;
     // A heartbeat has failed, the first since one succeeded.
     std::function<void(const absl::Status& why)> on_heartbeat_failed;
+    // Until when is vouched, where that does not hang on heartbeats alone. Asked on the thread;
+    // must not block. Null: Membership::vouch_until().
+    std::function<SteadyTime()> vouch_until;
   };
 
   // Both pointers outlive it.
@@ -143,6 +146,7 @@ class MembershipThread {
   void Run();
   // False: it is time to stop.
   bool WaitUntil(SteadyTime time);
+  SteadyTime VouchUntil() const;
   void TellVouch();
 
   Membership* membership_;

@@ -330,7 +330,8 @@ struct Told {
             .on_fatal = [this](absl::Status why) { Set([&] { fatal = why; }); },
             .on_vouch_change = [this](bool on) { Set([&] { vouched.push_back(on); }); },
             .on_heartbeat_failed =
-                [this](const absl::Status& why) { Set([&] { failures.push_back(why); }); }};
+                [this](const absl::Status& why) { Set([&] { failures.push_back(why); }); },
+            .vouch_until = nullptr};
   }
   template <typename F>
   void Set(F change) {
@@ -365,6 +366,27 @@ TEST_CASE("the thread tells of deaths, of vouching that ends, and ends at a fata
   const std::lock_guard lock(told.mutex);
   REQUIRE(told.failures.size() == 1);
   CHECK(absl::IsUnavailable(told.failures[0]));
+}
+
+TEST_CASE("the thread tells that vouching ends for another reason than heartbeats") {
+  ManualClock unused;
+  ScriptedNodes nodes(&unused);
+  Membership membership(&nodes, {1, 1}, &SystemClock(), {.node_ttl = milliseconds(60)},
+                        [](SteadyTime) { return true; });
+  Told told;
+  MembershipThread::Callbacks callbacks = told.Callbacks();
+  std::atomic<bool> lanes_are_fresh = true;
+  callbacks.vouch_until = [&] {
+    return lanes_are_fresh ? membership.vouch_until() : SteadyTime::min();
+  };
+  MembershipThread thread(&membership, &SystemClock(), std::move(callbacks));
+  REQUIRE(told.Wait([&] { return !told.vouched.empty() && told.vouched[0]; }));
+  lanes_are_fresh = false;
+  REQUIRE(told.Wait([&] { return told.vouched.size() >= 2 && !told.vouched.back(); }));
+  lanes_are_fresh = true;
+  REQUIRE(told.Wait([&] { return told.vouched.size() >= 3 && told.vouched.back(); }));
+  const std::lock_guard lock(told.mutex);
+  CHECK(told.failures.empty());
 }
 
 TEST_CASE("the thread ends at a fatal error, and says first that nothing is vouched for") {
