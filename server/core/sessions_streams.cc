@@ -170,6 +170,12 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
     if (listens) listener->OnSessionEnded(SessionLostRefusal());
     return;
   }
+  // A client that found the answer late has asked again, on a stream of its own each time. The last
+  // one counts; the end of the others, which is heard of later, must not be taken for its end. If
+  // whoever asked has gone meanwhile, the stream that has it knows more than this answer.
+  const SessionRecord* attached = FindSession(id);
+  if (attached != nullptr && attached->listener != nullptr && !listens && !outcome->changed) return;
+  SendAway(FindSession(id));
   const Session& session = *outcome->report->session;
   auto& record = sessions_[id];
   if (record == nullptr) record = std::make_unique<SessionRecord>();
@@ -191,12 +197,7 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   }
   DropOthers(record.get(), known, outcome->report->claims);
   AddClaims(record.get(), outcome->report->claims);
-  // Whoever asked has gone, and another stream has the session meanwhile: that one keeps it.
-  if (!listens && record->listener != nullptr) return;
-  // A client that found the answer late has asked again, on a stream of its own each time. The last
-  // one counts; the end of the others, which is heard of later, must not be taken for its end.
-  SessionRecord* adopted = SendAway(record.get());
-  if (adopted != nullptr) Attach(adopted, listens ? listener : nullptr, params.work.get(), true);
+  Attach(record.get(), listens ? listener : nullptr, params.work.get(), true);
 }
 
 // What ended while the session was hosted elsewhere. What was asked for stays, though it may have
