@@ -16,6 +16,14 @@ bool IsShared(World& world) { return !world.guarantees().exclusive; }
 // False: of others a daemon knows only how much they hold, which guarantee_cases.cc checks.
 bool SharesClaims(World& world) { return IsShared(world) && world.guarantees().shares_claims; }
 
+void DeclareDead(Daemon& by, const NodeRef& dead) {
+  const absl::StatusOr<std::vector<NodeStore::Node>> nodes = by.engine().nodes().Observe();
+  REQUIRE(nodes.ok());
+  for (const NodeStore::Node& node : *nodes) {
+    if (node.ref == dead) REQUIRE(by.engine().nodes().DeclareDead(node).value_or(false));
+  }
+}
+
 }  // namespace
 
 CONTRACT_CASE("shared: the limit holds over all daemons") {
@@ -226,11 +234,7 @@ CONTRACT_CASE("shared: what a node declared dead left is orphaned, and it can wr
   Daemon& b = world.OpenAnother("b");
   a.Create("s", 3);
   const LeasePtr lease = a.Grant("s");
-  const absl::StatusOr<std::vector<NodeStore::Node>> nodes = b.engine().nodes().Observe();
-  REQUIRE(nodes.ok());
-  for (const NodeStore::Node& node : *nodes) {
-    if (node.ref == a.self()) REQUIRE(b.engine().nodes().DeclareDead(node).value_or(false));
-  }
+  DeclareDead(b, a.self());
   const Outcome outcome = b.Do(OrphansCommand{{a.self()}});
   REQUIRE(outcome.report->orphans.size() == 1);
   CHECK(outcome.report->orphans[0].session == lease->id);
@@ -252,11 +256,7 @@ CONTRACT_CASE("shared: what a dead node left is told though its semaphores never
   Daemon& b = world.OpenAnother("b");
   a.Create("s", 3);
   const LeasePtr lease = a.Grant("s");
-  const absl::StatusOr<std::vector<NodeStore::Node>> nodes = b.engine().nodes().Observe();
-  REQUIRE(nodes.ok());
-  for (const NodeStore::Node& node : *nodes) {
-    if (node.ref == a.self()) REQUIRE(b.engine().nodes().DeclareDead(node).value_or(false));
-  }
+  DeclareDead(b, a.self());
   *busy = true;
   const Outcome outcome = b.Do(OrphansCommand{{a.self()}});
   *busy = false;

@@ -195,8 +195,8 @@ TEST_CASE("work, two daemons: what has left unheard, and whose new host has died
   WorkerStream at_a;
   daemons.a->Work(&at_a, {{"x"}, {}, 1}, at_b.session);
   REQUIRE(at_a.resumed);
-  daemons
-      .KillA();  // b has not heard that the session had left it, and its worker never comes back.
+  // b has not heard that the session had left it, and its worker never comes back.
+  daemons.KillA();
   CHECK(at_b.refused.size() == 1);
   WorkerStream other;
   daemons.b->Work(&other, {{"x"}, {}, 1});
