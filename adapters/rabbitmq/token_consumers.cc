@@ -21,6 +21,8 @@ namespace {
 constexpr int32_t kShrinkPriority = std::numeric_limits<int32_t>::max();
 constexpr uint32_t kPrefetchMax = 2000;
 constexpr char kShrink[] = "shrink";
+// Another daemon takes out what is too much, and may die: how often we look whether it still does.
+constexpr std::chrono::seconds kShrinkAgain{5};
 // A consumer for whom nobody waits any more is kept for so long, if the next comes at once.
 constexpr std::chrono::milliseconds kKeptUnwanted{5};
 // A hint with this revision: whatever is known, it is to be read again.
@@ -138,6 +140,7 @@ absl::Status TokenStore::DropUnwanted(Used* used) {
 absl::Status TokenStore::Shrink(const std::string& name, Used* used) {
   if (used->shrinking && used->shrinking->held()) return absl::OkStatus();
   // Whoever has the mutex does it.
+  used->shrink_again = steady_clock::now() + kShrinkAgain;
   absl::StatusOr<std::unique_ptr<Mutex>> mutex = broker_.LockShrinking(name);
   if (absl::IsUnavailable(mutex.status()) && administering_->is_open()) return absl::OkStatus();
   if (!mutex.ok()) return mutex.status();
@@ -155,6 +158,10 @@ absl::Status TokenStore::Shrink(const std::string& name, Used* used) {
     return status;
   used->shrinking = *std::move(mutex);
   return absl::OkStatus();
+}
+
+bool TokenStore::LeavesShrinking(const Used& used) {
+  return used.stored.excess() > 0 && !(used.shrinking && used.shrinking->held());
 }
 
 void TokenStore::EndShrinking(Used* used) {
@@ -248,9 +255,15 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
   }
   ++step_;
   KeepAlive();
-  for (const auto& [name, used] : used_) {
+  for (auto& [name, used] : used_) {
     if (used.unwanted_since != SteadyTime{})
       deadline = std::min(deadline, used.unwanted_since + kKeptUnwanted);
+    if (!LeavesShrinking(used)) continue;
+    if (const SteadyTime now = steady_clock::now(); now >= used.shrink_again) {
+      used.shrink_again = now + kShrinkAgain;
+      Tend(name, &used).IgnoreError();
+    }
+    deadline = std::min(deadline, used.shrink_again);
   }
   const SteadyTime alive = steady_clock::now() + AskEvery(connection_->url());
   absl::StatusOr<std::vector<BrokerEvent>> events =

@@ -86,6 +86,7 @@ class TokenStore : public ledger::PermitStore {
     SteadyTime given_back_at{};
     std::set<uint32_t> removed;        // Slots whose tokens were taken out, not yet struck.
     std::unique_ptr<Mutex> shrinking;  // Set: we take out what is too much.
+    SteadyTime shrink_again{};         // Somebody else does; when to look whether it still does.
   };
 
   absl::Status Ready();
@@ -120,6 +121,8 @@ class TokenStore : public ledger::PermitStore {
   absl::Status CancelAll(Used* used);
   void OnAnsweredLate(const std::string& name, Used* used, std::vector<ledger::Hint>* hints);
   absl::Status Shrink(const std::string& name, Used* used);
+  // There is too much, and another daemon takes it out, or none.
+  static bool LeavesShrinking(const Used& used);
   void EndShrinking(Used* used);
   void StrikeRemoved(const std::string& name, Used* used, std::vector<ledger::Hint>* hints);
   void OnEvent(BrokerEvent event, std::vector<ledger::Hint>* hints);

@@ -171,7 +171,7 @@ class Daemon {
     if (step.ok()) Take(&*step);
   }
   bool Until(const std::function<bool()>& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (!condition() && std::chrono::steady_clock::now() < deadline)
       Poll(std::chrono::milliseconds(20));
     return condition();
@@ -196,7 +196,7 @@ class Daemon {
 inline bool ReadyBecome(const std::string& name, uint32_t count) {
   const auto connection = Connect();
   const Channel channel = connection->OpenChannel().value();
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (std::chrono::steady_clock::now() < deadline) {
     if (connection->DeclarePassively(channel, name + ".semaphore").value().ready == count)
       return true;

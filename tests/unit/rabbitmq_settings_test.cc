@@ -201,6 +201,26 @@ TEST_CASE("rabbitmq settings: taking out what is too much goes on when who did i
   CHECK(b.Acquire(name.text).kind == OutcomeKind::kFull);
 }
 
+TEST_CASE("rabbitmq settings: taking out what is too much goes on though nothing happens there",
+          "[rabbitmq]") {
+  const Name name;
+  Daemon a;
+  a.Create(name.text, 2);
+  const LeasePtr one = a.Grant(name.text);
+  const LeasePtr two = a.Grant(name.text);
+  const auto other = Connect();  // Of a daemon that is dying.
+  auto mutex = TokenBroker(other.get()).LockShrinking(name.text);
+  REQUIRE(mutex.ok());
+  a.Resize(name.text, 1);
+  a.Release(name.text, one->id);
+  a.Poll(std::chrono::milliseconds(300));
+  mutex->reset();
+  REQUIRE(a.Until([&] {
+    const auto connection = Connect();
+    return TokenBroker(connection.get()).Read(name.text).value()->slots.size() == 1;
+  }));
+}
+
 TEST_CASE("rabbitmq settings: raised again while it is being lowered, it has all its permits",
           "[rabbitmq]") {
   const Name name;

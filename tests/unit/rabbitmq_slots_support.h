@@ -177,7 +177,7 @@ class Daemon {
     if (step.ok()) Take(&*step);
   }
   bool Until(const std::function<bool()>& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (!condition() && std::chrono::steady_clock::now() < deadline)
       Poll(std::chrono::milliseconds(20));
     return condition();
