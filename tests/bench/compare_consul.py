@@ -48,10 +48,11 @@ def measure(arguments, cases):
 
 def main():
     arguments = comparing.read_arguments("tests/bench/compare_consul.sh", __doc__, 2)
+    wanted = comparing.chosen([case for group in GROUPS for case in group], arguments.only)
     medians = {}
     all_went_well = True
     for group in GROUPS:
-        cases = [case for case in group if arguments.only in case[0]]
+        cases = [case for case in group if case in wanted]
         if not cases:
             continue
         found, went_well = measure(arguments, cases)

@@ -33,7 +33,7 @@ COLUMNS = ("per_s", "cycle_p50_us", "cycle_p99_us", "hand_off_p50_us", "hand_off
 
 def main():
     arguments = comparing.read_arguments("tests/bench/compare_dynamodb.sh", __doc__, 2)
-    cases = [case for case in CASES if arguments.only in case[0]]
+    cases = comparing.chosen(CASES, arguments.only)
     program = os.path.join(arguments.bin_dir, "semaphored")
     # What DynamoDB Local takes for keys.
     os.environ.update(AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench")

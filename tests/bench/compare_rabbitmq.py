@@ -39,7 +39,7 @@ COLUMNS = ("per_s", "cycle_p50_us", "cycle_p99_us", "hand_off_p50_us", "hand_off
 
 def main():
     arguments = comparing.read_arguments("tests/bench/compare_rabbitmq.sh", __doc__, 3)
-    cases = [case for case in CASES if arguments.only in case[0]]
+    cases = comparing.chosen(CASES, arguments.only)
 
     with tempfile.TemporaryDirectory(prefix="semaphored-compare-") as folder:
         with RabbitServer(os.path.join(folder, "rabbitmq")) as server:

@@ -105,6 +105,15 @@ class Runner:
         return figures_of(run)
 
 
+def chosen(cases, only):
+    """Those whose name contains `only`; ends the program if there is none."""
+    found = [case for case in cases if only in case[0]]
+    if not found:
+        names = "; ".join(case[0] for case in cases)
+        sys.exit(f"compare: --only {only!r} is in no case's name; there are: {names}")
+    return found
+
+
 def measure(runner, rounds, cases):
     """Medians over the rounds; errors are added up."""
     runs = collections.defaultdict(lambda: collections.defaultdict(list))
