@@ -179,6 +179,8 @@ struct Event {
   TicketPtr ticket = nullptr;
   // The same; null also if it could not be read, as in TicketInfo.
   PayloadPtr payload = nullptr;
+  // kWaitEnded: whose it was, as Waiter::session. Of leases it is in `lease`.
+  Id session = {};
 };
 
 // For Watch, only when a WatchCommand asked for it.

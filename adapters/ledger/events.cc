@@ -98,6 +98,7 @@ void AppendEvents(const Transaction& transaction, std::vector<Event>* events) {
       if (change.before && !change.after && change.cause != EndCause::kNone) {
         events->push_back(
             {Event::Kind::kWaitEnded, change.cause, change.before->id, delta.name, nullptr});
+        events->back().session = change.before->session;
       }
       if (change.before && change.after &&
           MovedAway(change.before->host, change.after->host, transaction.node)) {

@@ -425,6 +425,10 @@ void SessionsImpl::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
                             RefusalOf(*outcome, semaphore, host_->guarantees().adapter)),
                         {}});
         }
+        if (outcome->lease != nullptr) {
+          if (Change* change = ChangeToKeep(outcome->lease->session, claim))
+            change->lease = outcome->lease;
+        }
         ClaimRecord* record = FindClaim(claim);
         if (record != nullptr && outcome->lease != nullptr) {
           record->lease = outcome->lease;
@@ -474,6 +478,7 @@ void SessionsImpl::ArmRecall(ClaimRecord* record) {
 }
 
 void SessionsImpl::OnEvent(const Event& event) {
+  KeepForAdoption(event);
   ClaimRecord* record = FindClaim(event.claim);
   if (record == nullptr) {
     SessionRecord* session = event.kind == Event::Kind::kMoved ? FindSession(event.claim) : nullptr;

@@ -159,7 +159,20 @@ class SessionsImpl final : public Sessions {
     double interval_ms = 0;
   };
 
+  // What has been told of a claim whose session is on its way here.
+  struct Change {
+    bool ended = false;
+    LeasePtr lease;  // Granted, recalled, or given back in part. Null: none of them.
+    TicketPtr ticket;
+  };
+  using Changes = absl::flat_hash_map<Id, Change>;
+  struct Adoption {
+    int asked = 0;  // Answers that have not come yet.
+    Changes changes;
+  };
+
   // ---- sessions.cc ----
+  // Goes on with what a dead daemon has left, until its client comes or its TTL is over.
   void Absorb(const Orphan& orphan);
   SteadyTime Now() const { return host_->clock().Now(); }
   size_t LaneOf(const std::string& semaphore) const;
@@ -213,17 +226,9 @@ class SessionsImpl final : public Sessions {
   // ---- sessions_streams.cc ----
   SessionRecord* FindSession(const Id& id);
   void OpenNew(OpenParams params, SessionListener* listener);
-  void Resume(OpenParams params, SessionListener* listener);
-  static bool IsAnothers(const SessionRecord* record, const OpenParams& params);
-  // `known`: what of it was known here, and answered, when it was asked for.
-  void OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
-                 const absl::btree_set<Id>& known, absl::StatusOr<Outcome> outcome);
   // `work`: null, or what the worker works for.
   void Attach(SessionRecord* record, SessionListener* listener, const WorkParams* work,
               bool resumed);
-  void DropOthers(SessionRecord* record, const absl::btree_set<Id>& known,
-                  const std::vector<ClaimInfo>& claims);
-  void AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims);
   // Ends all claims, then the session's row. The record goes when that has been done.
   void EndSession(SessionRecord* record, EndCause cause, absl::AnyInvocable<void()> done);
   void CloseRow(const Id& session, uint32_t epoch, EndCause cause, absl::AnyInvocable<void()> done);
@@ -232,6 +237,28 @@ class SessionsImpl final : public Sessions {
   // is gone.
   SessionRecord* SendAway(SessionRecord* record);
   void Unlisten(SessionRecord* record);
+
+  // ---- sessions_resume.cc ----
+  void Resume(OpenParams params, SessionListener* listener);
+  static bool IsAnothers(const SessionRecord* record, const OpenParams& params);
+  // `known`: what of it was known here, and answered, when it was asked for.
+  void OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
+                 const absl::btree_set<Id>& known, absl::StatusOr<Outcome> outcome);
+  // The engine's answer to an adoption comes through the session's lane, and may be told after
+  // what the lanes of its semaphores have done since. Each tells events in the order of its
+  // commits, but neither waits for the other: what is told from the question to the answer is kept,
+  // and the answer brought up to date with it. Otherwise a client would be told that it holds what
+  // has been taken from it meanwhile.
+  void KeepForAdoption(const Event& event);
+  // Null: the session is not on its way here.
+  Change* ChangeToKeep(const Id& session, const Id& claim);
+  Changes TakeChanges(const Id& session);
+  static void BringUpToDate(const Changes& changes, std::vector<ClaimInfo>* claims);
+  // Forgets what of `known` is not among the claims that the session has: it ended elsewhere.
+  void DropOthers(SessionRecord* record, const absl::btree_set<Id>& known,
+                  const std::vector<ClaimInfo>& claims);
+  // Adds what was not known, and says of the rest what it is now.
+  void AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims);
 
   // ---- sessions_work.cc ----
   // Makes the worker of a session whose stream has just been told that it is open.
@@ -306,6 +333,7 @@ class SessionsImpl final : public Sessions {
   absl::flat_hash_map<SessionListener*, Id> by_listener_;
   // Streams whose session is being opened or adopted, and which may go away meanwhile.
   absl::flat_hash_map<SessionListener*, Id> opening_;
+  absl::flat_hash_map<Id, Adoption> adoptions_;  // By session.
   absl::flat_hash_map<std::string, Pace> paces_;
   std::vector<Drainer> drainers_;
   std::vector<Watcher> watchers_;

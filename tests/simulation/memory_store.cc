@@ -83,6 +83,7 @@ MemoryStore::MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link,
     : handle_(handle), link_(std::move(link)), mailbox_(std::make_shared<Mailbox>()) {
   guarantees_.adapter = "memory";
   guarantees_.durable_tickets = true;
+  guarantees_.lanes_max = 2;
   mailbox_->on_mail = std::move(on_mail);
   handle_.notifier->Add(mailbox_);
 }

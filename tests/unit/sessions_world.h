@@ -56,16 +56,20 @@ class WorkerStream : public SessionListener {
 
 class SessionsWorld : public SessionsHost {
  public:
-  // On the embedded store, unless there is another engine.
+  // On the embedded store, unless there is another engine; with one lane, unless that takes more.
   explicit SessionsWorld(SessionsOptions options = {}, std::unique_ptr<Engine> engine = nullptr,
-                         const std::string& node_id = "test")
+                         const std::string& node_id = "test", size_t lanes = 1)
       : engine_(engine ? std::move(engine) : OpenEngine("sqlite::memory:").value()),
         self_(engine_->nodes().Join(node_id).value()) {
     ledger::LedgerOptions ledger;
     ledger.self = self_;
     ledger.now_unix_ms = [this] { return clock_.NowUnixMs(); };
     ledger.now = [this] { return clock_.Now(); };
-    lane_ = std::make_unique<LaneCore>(engine_->OpenLane(ledger).value(), &clock_, LaneOptions());
+    for (size_t i = 0; i < lanes; ++i) {
+      lanes_.push_back(
+          std::make_unique<LaneCore>(engine_->OpenLane(ledger).value(), &clock_, LaneOptions()));
+    }
+    jobs_.resize(lanes);
     sessions_ = MakeSessions(this, options);
     sessions_->TakeOver({}, [](const absl::Status&) {});
     Settle();
@@ -74,18 +78,36 @@ class SessionsWorld : public SessionsHost {
   Sessions& sessions() { return *sessions_; }
   // Until nothing is under way, nor unknown.
   void Settle() {
-    while (!jobs_.empty() || lane_->unsettled()) {
-      LaneResults results;
-      lane_->RunOnce(std::exchange(jobs_, {}), SystemClock().Now(), &results);
-      sessions_->OnLaneResults(0, std::move(results));
+    const auto busy = [this](size_t lane) {
+      return !jobs_[lane].empty() || lanes_[lane]->unsettled();
+    };
+    for (bool any = true; any;) {
+      any = false;
+      for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+        if (!busy(lane)) continue;
+        any = true;
+        Tell(lane, Run(lane));
+      }
     }
   }
   // Hears what other daemons have done.
   void Hear() {
-    LaneResults results;
-    lane_->RunOnce({}, SystemClock().Now(), &results);
-    sessions_->OnLaneResults(0, std::move(results));
+    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+      LaneResults results;
+      lanes_[lane]->RunOnce({}, SystemClock().Now(), &results);
+      Tell(lane, std::move(results));
+    }
     Settle();
+  }
+  // What one lane does and tells, apart: for what comes between the two, and for lanes that are
+  // slower than others.
+  LaneResults Run(size_t lane) {
+    LaneResults results;
+    lanes_[lane]->RunOnce(std::exchange(jobs_[lane], {}), SystemClock().Now(), &results);
+    return results;
+  }
+  void Tell(size_t lane, LaneResults results) {
+    sessions_->OnLaneResults(lane, std::move(results));
   }
   // Goes on with what this one has left.
   void TakeOver(const NodeRef& dead) {
@@ -163,11 +185,11 @@ class SessionsWorld : public SessionsHost {
 
   // ---- SessionsHost ----
   const Clock& clock() const override { return clock_; }
-  size_t lane_count() const override { return 1; }
-  const Guarantees& guarantees() const override { return lane_->guarantees(); }
-  void Submit(size_t, Job job) override {
+  size_t lane_count() const override { return lanes_.size(); }
+  const Guarantees& guarantees() const override { return lanes_[0]->guarantees(); }
+  void Submit(size_t lane, Job job) override {
     ++submitted_;
-    jobs_.push_back(std::move(job));
+    jobs_[lane].push_back(std::move(job));
   }
   SteadyTime vouch_until() const override { return SteadyTime::max(); }
   Id NewId() override { return {self_.number + 1, ++last_id_}; }
@@ -176,8 +198,8 @@ class SessionsWorld : public SessionsHost {
   ManualClock clock_;
   std::unique_ptr<Engine> engine_;
   NodeRef self_;
-  std::unique_ptr<LaneCore> lane_;
-  std::vector<Job> jobs_;
+  std::vector<std::unique_ptr<LaneCore>> lanes_;
+  std::vector<std::vector<Job>> jobs_;  // By lane.
   int submitted_ = 0;
   uint64_t last_id_ = 0;
   uint64_t sequence_ = 0;

@@ -1,0 +1,193 @@
+// Sessions whose clients come again: resumed where they are, or moved here from another daemon.
+#include <utility>
+#include <vector>
+
+#include "server/core/sessions_impl.h"
+
+namespace semaphored {
+namespace {
+
+// Claims of which something is kept for one adoption. Of more than these the session's lane hears
+// at its next sweep.
+constexpr size_t kChangesKeptMax = 100'000;
+
+// Of the same lease: permits are only given back, and a recall is never withdrawn.
+bool IsLater(const Lease& lease, const Lease& than) {
+  return lease.permits < than.permits || (lease.recall.pending() && !than.recall.pending());
+}
+
+}  // namespace
+
+void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
+  const Id id = params.resume;
+  SessionRecord* record = FindSession(id);
+  if (IsAnothers(record, params)) return listener->OnSessionEnded(SessionLostRefusal());
+  if (record != nullptr && !record->opened && record->life.hosted) {
+    return listener->OnSessionEnded(
+        MovedRefusal(""));  // It is still being opened by another stream.
+  }
+  record = SendAway(record);
+  // On a shared engine it may have moved without our knowledge: the engine is asked.
+  if (exclusive() && record != nullptr && record->life.hosted) {
+    if (record->closing || record->life.expiring)
+      return listener->OnSessionEnded(SessionLostRefusal());
+    record->client_id = params.client_id;
+    record->trace = params.trace;
+    record->charge = std::move(params.charge);
+    return Attach(record, listener, params.work.get(), true);
+  }
+  opening_[listener] = id;
+  absl::btree_set<Id> known;
+  if (record != nullptr) {
+    for (const Id& claim : record->claims) {
+      const ClaimRecord* each = FindClaim(claim);
+      if (each != nullptr && each->state != ClaimRecord::State::kAsked) known.insert(claim);
+    }
+  }
+  ++adoptions_[id].asked;
+  host_->Submit(
+      0, Job{AdoptSessionCommand{id}, [this, id, listener, params = std::move(params),
+                                       known = std::move(known)](absl::StatusOr<Outcome> outcome) {
+               OnAdopted(id, params, listener, known, std::move(outcome));
+             }});
+}
+
+void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
+                             const absl::btree_set<Id>& known, absl::StatusOr<Outcome> outcome) {
+  const auto waiting = opening_.find(listener);
+  const bool listens = waiting != opening_.end() && waiting->second == id;
+  if (listens) opening_.erase(waiting);
+  const Changes changes = TakeChanges(id);
+  if (!outcome.ok() || outcome->kind != OutcomeKind::kDone) {
+    Refusal refusal = outcome.ok() ? RefusalOf(*outcome, "", host_->guarantees().adapter)
+                                   : RefusalOf(outcome.status(), "");
+    const bool lost = outcome.ok() && outcome->kind == OutcomeKind::kSessionLost;
+    SessionRecord* record = FindSession(id);
+    if (lost && record != nullptr && !record->life.expiring)
+      DropSession(record, SessionLostRefusal());
+    if (listens) listener->OnSessionEnded(std::move(refusal));
+    return;
+  }
+  if (IsAnothers(FindSession(id), params)) {
+    if (listens) listener->OnSessionEnded(SessionLostRefusal());
+    return;
+  }
+  // A client that found the answer late has asked again, on a stream of its own each time. The last
+  // one counts; the end of the others, which is heard of later, must not be taken for its end. If
+  // whoever asked has gone meanwhile, the stream that has it knows more than this answer.
+  const SessionRecord* attached = FindSession(id);
+  if (attached != nullptr && attached->listener != nullptr && !listens && !outcome->changed) return;
+  SendAway(FindSession(id));
+  const Session& session = *outcome->report->session;
+  auto& record = sessions_[id];
+  if (record == nullptr) record = std::make_unique<SessionRecord>();
+  record->id = id;
+  record->life.ttl_ms = session.ttl_ms;
+  record->life.epoch = session.epoch;
+  record->life.hosted = true;
+  record->client_id = params.client_id;
+  record->trace = params.trace;
+  record->holder = session.holder;
+  record->release_on_disconnect = session.release_on_disconnect;
+  record->charge = params.charge;
+  if (outcome->changed) {
+    KeepAfterMove(&record->life, session.ttl_ms);
+    // What was to be put back here may have been told to the worker where it was meanwhile.
+    for (const Id& claim : record->claims) {
+      if (ClaimRecord* each = FindClaim(claim)) each->put_back = false;
+    }
+  }
+  std::vector<ClaimInfo>& claims = outcome->report->claims;
+  BringUpToDate(changes, &claims);
+  DropOthers(record.get(), known, claims);
+  AddClaims(record.get(), claims);
+  Attach(record.get(), listens ? listener : nullptr, params.work.get(), true);
+}
+
+// ---- What the semaphores' lanes have told meanwhile ----
+
+SessionsImpl::Change* SessionsImpl::ChangeToKeep(const Id& session, const Id& claim) {
+  const auto found = adoptions_.find(session);
+  if (found == adoptions_.end()) return nullptr;
+  Changes& changes = found->second.changes;
+  if (changes.size() >= kChangesKeptMax && !changes.contains(claim)) return nullptr;
+  return &changes[claim];
+}
+
+void SessionsImpl::KeepForAdoption(const Event& event) {
+  if (adoptions_.empty() || event.kind == Event::Kind::kMoved) return;
+  Change* change = ChangeToKeep(event.lease ? event.lease->session : event.session, event.claim);
+  if (change == nullptr) return;
+  if (event.kind == Event::Kind::kEnded || event.kind == Event::Kind::kWaitEnded) {
+    change->ended = true;
+    return;
+  }
+  change->lease = event.lease;
+  if (event.ticket != nullptr) change->ticket = event.ticket;
+}
+
+SessionsImpl::Changes SessionsImpl::TakeChanges(const Id& session) {
+  const auto found = adoptions_.find(session);
+  if (--found->second.asked > 0) return found->second.changes;
+  Changes changes = std::move(found->second.changes);
+  adoptions_.erase(found);
+  return changes;
+}
+
+void SessionsImpl::BringUpToDate(const Changes& changes, std::vector<ClaimInfo>* claims) {
+  if (changes.empty()) return;
+  std::erase_if(*claims, [&](const ClaimInfo& info) {
+    const auto found = changes.find(info.lease ? info.lease->id : info.waiter->id);
+    return found != changes.end() && found->second.ended;
+  });
+  for (ClaimInfo& info : *claims) {
+    const auto found = changes.find(info.lease ? info.lease->id : info.waiter->id);
+    if (found == changes.end() || found->second.lease == nullptr) continue;
+    const Change& change = found->second;
+    // What the lane took for another daemon's offer was told without its ticket: the sweep tells
+    // it.
+    const bool waits = info.lease == nullptr;
+    if (waits && info.waiter->works && change.ticket == nullptr) continue;
+    if (!waits && !IsLater(*change.lease, *info.lease)) continue;
+    info.lease = change.lease;
+    if (waits) info.ticket = change.ticket;
+  }
+}
+
+// What ended while the session was hosted elsewhere. What was asked for stays, though it may have
+// been answered meanwhile: its semaphore's lane is not the one that told `claims`, and may be ahead
+// of it.
+void SessionsImpl::DropOthers(SessionRecord* record, const absl::btree_set<Id>& known,
+                              const std::vector<ClaimInfo>& claims) {
+  absl::btree_set<Id> stand;
+  for (const ClaimInfo& info : claims) stand.insert(info.lease ? info.lease->id : info.waiter->id);
+  for (const Id& id : known) {
+    if (stand.contains(id)) continue;
+    ClaimRecord* claim = FindClaim(id);
+    if (claim != nullptr && claim->session == record) Drop(claim);
+  }
+}
+
+void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims) {
+  for (const ClaimInfo& info : claims) {
+    const Id id = info.lease ? info.lease->id : info.waiter->id;
+    ClaimRecord* claim = FindClaim(id);
+    const bool known = claim != nullptr;
+    // Its semaphore's lane has told of the grant before the session's lane told of the wait.
+    if (known && claim->state == ClaimRecord::State::kHeld && !info.lease) continue;
+    if (!known) claim = AddClaim(id, info.semaphore, record);
+    claim->remembered = true;
+    claim->lease = info.lease;
+    claim->offers = info.lease ? !info.lease->ticket.empty() : info.waiter->works;
+    claim->ticket = info.ticket;
+    claim->state = info.lease ? ClaimRecord::State::kHeld : ClaimRecord::State::kWaiting;
+    CountFound(claim);
+    if (record->charge != nullptr) Count(claim, record->charge->tenant());
+    if (!known) ArmRecall(claim);
+    if (!known && info.lease && info.lease->longest_hold_ms > 0) {
+      timers_.Add(Now() + Milliseconds(info.lease->longest_hold_ms), TimerKind::kLongestHold, id);
+    }
+  }
+}
+
+}  // namespace semaphored

@@ -1,0 +1,197 @@
+// Sessions that are resumed while other lanes change what they have: the session's lane answers
+// late, and its answer is not the last word.
+#include <string>
+
+#include "catch2/catch_test_macros.hpp"
+#include "tests/contract/shared_engine.h"
+#include "tests/unit/sessions_world.h"
+
+namespace semaphored {
+namespace {
+
+// A session's stream: notes what it is told.
+class ClientStream : public WorkerStream {
+ public:
+  void OnGranted(uint64_t tag, const LeasePtr& lease, const std::string&, Vouch) override {
+    granted.push_back({tag, lease});
+  }
+  void OnOpened(const Id& id, int64_t ttl_ms, Vouch vouch, bool was_resumed,
+                const std::vector<ClaimInfo>& claims) override {
+    WorkerStream::OnOpened(id, ttl_ms, vouch, was_resumed, claims);
+    held = claims;
+  }
+
+  struct Granted {
+    uint64_t tag;
+    LeasePtr lease;
+  };
+  std::vector<Granted> granted;
+  std::vector<ClaimInfo> held;  // Told when it was opened.
+};
+
+// Sessions have lane 0; the semaphore, lane 1.
+struct TwoLanes {
+  std::unique_ptr<contract::Fixture> fixture = contract::MakeSharedFixture(false);
+  SessionsWorld world{SessionsOptions(), fixture->Open().value(), "a", /*lanes=*/2};
+  const std::string semaphore = InLane(1);
+  ClientStream first;
+  ClientStream again;
+  uint64_t requests = 0;
+
+  TwoLanes() { Open(&first); }
+
+  static std::string InLane(size_t lane) {
+    std::string name = "a";
+    while (std::hash<std::string>{}(name) % 2 != lane) ++name[0];
+    return name;
+  }
+  void Open(ClientStream* stream, const Id& resume = {}) {
+    OpenParams params;
+    params.client_id = "client";
+    params.ttl_ms = 10'000;
+    params.resume = resume;
+    world.sessions().Open(std::move(params), stream);
+    if (resume.empty()) world.Settle();
+  }
+  void Ask(const ClientStream& stream, uint32_t permits = 1) {
+    AcquireParams params;
+    params.requester = {"client", ++requests};
+    params.semaphore = semaphore;
+    params.permits = permits;
+    params.limit = 2;
+    params.wait_ms = -1;
+    world.sessions().AcquireIn(stream.session, std::move(params), requests, true);
+  }
+  void Revoke(const Id& claim, int64_t grace_ms) {
+    AdminCommand revoke;
+    revoke.semaphore = semaphore;
+    revoke.act = AdminRevoke{claim, "", grace_ms};
+    world.sessions().Administer(std::move(revoke), 0, [](const Result<AdminAnswer>&) {});
+  }
+  // Its client has lost the stream, and comes with another. Lane 0 answers; the answer is under
+  // way.
+  LaneResults ResumeOnItsWay() {
+    world.sessions().DetachSession(&first);
+    Open(&again, first.session);
+    return world.Run(0);
+  }
+  void Tell(LaneResults answer) {
+    world.Tell(0, std::move(answer));
+    world.Settle();
+    REQUIRE(again.resumed);
+  }
+};
+
+TEST_CASE("resume: what was taken away while it was answered is not told as held") {
+  TwoLanes lanes;
+  lanes.Ask(lanes.first, 2);
+  lanes.world.Settle();
+  REQUIRE(lanes.first.granted.size() == 1);
+  ClientStream other;
+  lanes.Open(&other);
+  lanes.Ask(other);
+  lanes.world.Settle();
+  LaneResults answer = lanes.ResumeOnItsWay();
+  lanes.Revoke(lanes.first.granted[0].lease->id, 0);
+  lanes.world.Tell(1, lanes.world.Run(1));
+  REQUIRE(other.granted.size() == 1);
+  lanes.Tell(std::move(answer));
+  CHECK(lanes.again.held.empty());
+}
+
+TEST_CASE("resume: what was granted while it was answered is told as held") {
+  TwoLanes lanes;
+  ClientStream other;
+  lanes.Open(&other);
+  lanes.Ask(other, 2);
+  lanes.world.Settle();
+  REQUIRE(other.granted.size() == 1);
+  lanes.Ask(lanes.first);
+  lanes.world.Settle();
+  LaneResults answer = lanes.ResumeOnItsWay();
+  lanes.Revoke(other.granted[0].lease->id, 0);
+  lanes.world.Tell(1, lanes.world.Run(1));
+  lanes.Tell(std::move(answer));
+  REQUIRE(lanes.again.held.size() == 1);
+  CHECK(lanes.again.held[0].semaphore == lanes.semaphore);
+}
+
+TEST_CASE("resume: a wait that ended while it was answered is asked for anew") {
+  TwoLanes lanes;
+  ClientStream other;
+  lanes.Open(&other);
+  lanes.Ask(other, 2);
+  lanes.Ask(lanes.first);
+  lanes.world.Settle();
+  LaneResults answer = lanes.ResumeOnItsWay();
+  AdminCommand destroy;
+  destroy.semaphore = lanes.semaphore;
+  destroy.act = AdminDestroy{DestroyPolicy::kForce};
+  lanes.world.sessions().Administer(std::move(destroy), 0, [](const Result<AdminAnswer>&) {});
+  lanes.world.Tell(1, lanes.world.Run(1));
+  lanes.Tell(std::move(answer));
+  CHECK(lanes.again.held.empty());
+  CHECK(lanes.world.sessions().counts().waiters == 0);
+}
+
+TEST_CASE("resume: a recall that came while it was answered is told") {
+  TwoLanes lanes;
+  lanes.Ask(lanes.first, 2);
+  lanes.world.Settle();
+  LaneResults answer = lanes.ResumeOnItsWay();
+  lanes.Revoke(lanes.first.granted[0].lease->id, 5000);
+  lanes.world.Tell(1, lanes.world.Run(1));
+  lanes.Tell(std::move(answer));
+  REQUIRE(lanes.again.held.size() == 1);
+  CHECK(lanes.again.held[0].lease->recall.pending());
+  lanes.world.Pass(Milliseconds(5100));  // Its timer runs.
+  CHECK(lanes.again.ended.size() == 1);
+}
+
+TEST_CASE("resume: permits that were given back while it was answered are not told as held") {
+  TwoLanes lanes;
+  lanes.Ask(lanes.first, 2);
+  lanes.world.Settle();
+  const LeasePtr lease = lanes.first.granted[0].lease;
+  LaneResults answer = lanes.ResumeOnItsWay();
+  ReleaseCommand release;
+  release.requester = {"client", ++lanes.requests};
+  release.semaphore = lanes.semaphore;
+  release.claim = lease->id;
+  release.slots = {lease->slots[0]};
+  lanes.world.sessions().Release(std::move(release), [](const Result<ReleaseAnswer>&) {});
+  lanes.world.Tell(1, lanes.world.Run(1));
+  lanes.Tell(std::move(answer));
+  REQUIRE(lanes.again.held.size() == 1);
+  CHECK(lanes.again.held[0].lease->permits == 1);
+}
+
+TEST_CASE("resume: what was asked for before, and granted while it was answered, stays") {
+  TwoLanes lanes;
+  lanes.Ask(lanes.first);  // On its way to lane 1.
+  LaneResults answer = lanes.ResumeOnItsWay();
+  lanes.world.Tell(1, lanes.world.Run(1));
+  lanes.Tell(std::move(answer));
+  REQUIRE(lanes.again.held.size() == 1);
+}
+
+TEST_CASE("resume: what another resume has kept serves the one that is answered last") {
+  TwoLanes lanes;
+  lanes.Ask(lanes.first, 2);
+  lanes.world.Settle();
+  LaneResults answer = lanes.ResumeOnItsWay();
+  ClientStream last;
+  lanes.Open(&last, lanes.first.session);
+  LaneResults answer_to_last = lanes.world.Run(0);
+  lanes.Revoke(lanes.first.granted[0].lease->id, 0);
+  lanes.world.Tell(1, lanes.world.Run(1));
+  lanes.Tell(std::move(answer));
+  CHECK(lanes.again.held.empty());
+  lanes.world.Tell(0, std::move(answer_to_last));
+  lanes.world.Settle();
+  REQUIRE(last.resumed);
+  CHECK(last.held.empty());
+}
+
+}  // namespace
+}  // namespace semaphored
