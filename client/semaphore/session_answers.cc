@@ -17,7 +17,8 @@ constexpr milliseconds kRetryPause(200);
 }  // namespace
 
 void SessionMachine::OnResult(const v1::SessionResult& result, TimePoint now) {
-  claimants_.erase(result.sequence());
+  // Who waits does not hold what was listed. Who is to ask again may: see Erase.
+  if (result.has_queued()) claimants_.erase(result.sequence());
   const auto number = by_sequence_.find(result.sequence());
   if (number == by_sequence_.end()) {
     // An acquire whose caller was told long ago that it failed; or a grant that was told twice, of

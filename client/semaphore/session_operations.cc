@@ -142,6 +142,7 @@ void SessionMachine::Erase(Operations::iterator operation) {
   if (sequence != 0) {
     by_sequence_.erase(sequence);
     in_flight_.erase(sequence);
+    claimants_.erase(sequence);
   }
   if (operation->second.local_end != kNever) {
     local_ends_.erase({operation->second.local_end, operation->first});

@@ -212,6 +212,41 @@ TEST_CASE(
   CHECK(given_back.commands(0).release().lease_id() == "L3");
 }
 
+TEST_CASE("a lease that is listed is not given back while its acquire is to be sent again") {
+  World world;
+  world.Holding();
+  auto acquired = world.Acquire("other");
+  world.Next();  // granted there as L2, and the answer was lost
+  world.End(absl::StatusCode::kUnavailable);
+  world.Connect();
+  world.Opened({"L1", "L2"}, true);
+  const std::uint64_t sequence = world.Next().commands(0).sequence();
+  world.Error(sequence, absl::StatusCode::kUnavailable, v1::REASON_NOT_VOUCHED);
+  CHECK(world.Next().commands_size() == 0);
+  world.Advance(milliseconds(200));
+  const v1::SessionRequest again = world.Next();
+  REQUIRE(again.commands_size() == 1);
+  CHECK(again.commands(0).sequence() == sequence);
+  SECTION("it is its grant") {
+    world.Granted(sequence, "L2");
+    CHECK(acquired->result->ok());
+    CHECK(world.Next().commands_size() == 0);
+  }
+  SECTION("once it has failed, nobody can claim it") {
+    world.Error(sequence, absl::StatusCode::kPermissionDenied, v1::REASON_PERMISSION_DENIED);
+    CHECK_FALSE(acquired->result->ok());
+    const v1::SessionRequest given_back = world.Next();
+    REQUIRE(given_back.commands_size() == 1);
+    CHECK(given_back.commands(0).release().lease_id() == "L2");
+  }
+  SECTION("nor if it is asked anew under another number") {
+    world.Error(sequence, absl::StatusCode::kAborted, v1::REASON_REQUEST_TOO_OLD);
+    const v1::SessionRequest anew = world.Next();
+    REQUIRE(anew.commands_size() == 3);
+    CHECK(anew.commands(2).release().lease_id() == "L2");
+  }
+}
+
 TEST_CASE(
     "a lost session loses its permits, and what waits goes on in a new one under a new client id") {
   World world;

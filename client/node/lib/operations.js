@@ -137,6 +137,7 @@ class Operations {
     if (operation.sequence === 0) return;
     this.#bySequence.delete(operation.sequence);
     this.#inFlight.delete(operation.sequence);
+    this.#claimants.delete(operation.sequence);
   }
 
   #resolve(operation, value) {
@@ -233,7 +234,8 @@ class Operations {
 
   onResult(result, now) {
     const sequence = Number(result.sequence);
-    this.#claimants.delete(sequence);
+    // Who waits does not hold what was listed. Who is to ask again may: see #erase.
+    if (result.queued) this.#claimants.delete(sequence);
     const operation = this.#bySequence.get(sequence);
     if (operation === undefined) {
       // An acquire whose caller was told long ago that it failed; or a grant that was told twice, of a lease in use.

@@ -221,6 +221,31 @@ describe('resuming', () => {
     assert.deepEqual(more, []);
   });
 
+  test('a lease that is listed is not given back while its acquire is to be sent again', () => {
+    const { bench } = Bench.withLease();
+    const answer = bench.acquire();
+    bench.run();
+    bench.end(14);
+    const leases = [{ leaseId: 'db#1' }, { leaseId: 'db#2' }];
+    const [again] = commands(bench.opened({ resumed: true, leases }));
+    const error = { code: 14, message: 'not now', reason: 'REASON_NOT_VOUCHED' };
+    assert.deepEqual(commands(bench.hear({ results: [{ sequence: '2', error }] })), []);
+    assert.deepEqual(commands(bench.tick(200)), [again]);
+    assert.deepEqual(commands(bench.granted(2)), []);
+    assert.equal(answer.value.leaseId, 'db#2');
+  });
+
+  test('a lease that is listed is given back when its acquire has failed', () => {
+    const { bench } = Bench.withLease();
+    bench.acquire();
+    bench.run();
+    bench.end(14);
+    bench.opened({ resumed: true, leases: [{ leaseId: 'db#1' }, { leaseId: 'db#2' }] });
+    const error = { code: 7, message: 'never', reason: 'REASON_PERMISSION_DENIED' };
+    const [release] = commands(bench.hear({ results: [{ sequence: '2', error }] }));
+    assert.equal(release.release.leaseId, 'db#2');
+  });
+
   test('a session that has expired: its leases are lost, waits begin anew under another client id, here', () => {
     const { bench, lease } = Bench.withLease();
     const waiting = bench.acquire();

@@ -138,6 +138,7 @@ class Operations:
         if sequence != 0:
             self._by_sequence.pop(sequence, None)
             self._in_flight.pop(sequence, None)
+            self._claimants.discard(sequence)
 
     def _abandon(self, number: int, error: Error, now_ns: int) -> None:
         """Answers the caller now. If the daemon may know of the acquire, the operation stays until
@@ -249,8 +250,9 @@ class Operations:
     # ---- answers of the daemon ----
 
     def on_result(self, result: pb.SessionResult, now_ns: int) -> None:
-        # Also by `queued`: who waits does not hold what was listed.
-        self._claimants.discard(result.sequence)
+        # Who waits does not hold what was listed. Who is to ask again may: see _erase.
+        if result.HasField("queued"):
+            self._claimants.discard(result.sequence)
         number = self._by_sequence.get(result.sequence)
         if number is None:
             # An acquire whose caller was told long ago that it failed; or the same answer once more.

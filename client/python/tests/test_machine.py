@@ -227,6 +227,34 @@ class Resuming(unittest.TestCase):
         self.assertEqual(acquired.lease.lease_id, "L2")
         self.assertEqual([command.release.lease_id for command in world.next().commands], ["L3"])
 
+    def listed_and_to_be_sent_again(self):
+        """L2 is listed, and the command that may claim it cannot be carried out now."""
+        world = World()
+        world.holding()
+        acquired = world.acquire("other")
+        world.next()  # granted there as L2, and the answer was lost
+        world.end(grpc.StatusCode.UNAVAILABLE)
+        world.connect()
+        world.opened(["L1", "L2"], resumed=True)
+        again = world.next().commands[0]
+        world.error(again.sequence, grpc.StatusCode.UNAVAILABLE, pb.REASON_NOT_VOUCHED)
+        self.assertFalse(world.next().commands)
+        world.advance(200)
+        self.assertEqual(list(world.next().commands), [again])
+        return world, acquired, again.sequence
+
+    def test_one_whose_acquire_is_to_be_sent_again_is_not_given_back(self):
+        world, acquired, sequence = self.listed_and_to_be_sent_again()
+        world.granted(sequence, "L2")
+        self.assertEqual(acquired.lease.lease_id, "L2")
+        self.assertFalse(world.next().commands)
+
+    def test_one_whose_acquire_has_failed_is_given_back(self):
+        world, acquired, sequence = self.listed_and_to_be_sent_again()
+        world.error(sequence, grpc.StatusCode.PERMISSION_DENIED, pb.REASON_PERMISSION_DENIED)
+        self.assertIsNotNone(acquired.error)
+        self.assertEqual([command.release.lease_id for command in world.next().commands], ["L2"])
+
     def test_a_waiter_that_is_queued_again_claims_nothing(self):
         world = World()
         world.holding()
