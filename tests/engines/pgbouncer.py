@@ -7,7 +7,7 @@ import tempfile
 import time
 
 from ports import free_port
-from postgres import ROLE, as_server_user
+from postgres import ROLE, as_server_user, server_owner
 
 BOUND_S = 20.0
 CONFIGURATION = """
@@ -40,13 +40,13 @@ class PgBouncer:
         self._write("users", f'"{ROLE}" "{self._password}"\n')
         path = self._write("pgbouncer.ini", CONFIGURATION.format(
             role=ROLE, server_port=self._server_port, port=self.port, folder=folder))
-        if as_server_user():  # It refuses root, too.
+        if server_owner() is not None:  # It refuses root, too.
             for name in ("", "users", "pgbouncer.ini"):
-                os.chown(os.path.join(folder, name), as_server_user()["user"], -1)
+                os.chown(os.path.join(folder, name), *server_owner())
         with open(os.path.join(folder, "log"), "wb") as log:
             self._process = subprocess.Popen(
-                ["/usr/sbin/pgbouncer", path], cwd=folder, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, **as_server_user())
+                as_server_user(["/usr/sbin/pgbouncer", path]), cwd=folder,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + BOUND_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:

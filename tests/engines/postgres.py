@@ -10,7 +10,6 @@ import contextlib
 import glob
 import json
 import os
-import pwd
 import re
 import secrets
 import shutil
@@ -23,6 +22,7 @@ from urllib.parse import quote
 
 from pausing import pause
 from ports import free_port
+from users import owner_of, run_as
 
 BOUND_S = 60.0
 ROLE = "semaphored"  # Owns the database of the same name.
@@ -50,12 +50,12 @@ def binaries():
                        f"{folders or '/usr/lib/postgresql/*/bin'}): deploy/install.sh --test")
 
 
-def as_server_user():
-    """Arguments of subprocess by which root becomes `postgres`: the server refuses root."""
-    if os.geteuid() != 0:
-        return {}
-    entry = pwd.getpwnam("postgres")
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+def server_owner():
+    return owner_of("postgres")
+
+
+def as_server_user(command):
+    return run_as("postgres", command)
 
 
 def is_running(pid):
@@ -220,17 +220,18 @@ class PostgresServer:
         place = os.path.join(self.folder, "data")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(place)
-        owner = as_server_user()
-        if not owner:
+        owner = server_owner()
+        if owner is None:
             os.mkdir(place, 0o700)
             return
-        os.chown(self.folder, owner["user"], owner["group"])
+        os.chown(self.folder, *owner)
         # A checkout below root's home cannot be reached by others: then the data lies elsewhere.
-        if subprocess.run(["test", "-w", self.folder], check=False, **owner).returncode == 0:
+        writable = as_server_user(["test", "-w", self.folder])
+        if subprocess.run(writable, check=False).returncode == 0:
             os.mkdir(place, 0o700)
         else:
             os.symlink(tempfile.mkdtemp(prefix="semaphored-postgres-"), place)
-        os.chown(self.data, owner["user"], owner["group"])
+        os.chown(self.data, *owner)
 
     def remember(self, known):
         self._known = known
@@ -251,8 +252,8 @@ class PostgresServer:
         with tempfile.NamedTemporaryFile("w", encoding="ascii") as file:
             file.write(known["admin_password"])
             file.flush()
-            if "user" in as_server_user():
-                os.chown(file.name, as_server_user()["user"], -1)
+            if server_owner() is not None:
+                os.chown(file.name, *server_owner())
             # --no-sync: only of what initdb itself writes.
             self._run("initdb", "-D", self.data, "-U", ADMIN, f"--pwfile={file.name}", "--no-sync",
                       "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C")
@@ -267,9 +268,10 @@ class PostgresServer:
         with open(self.log_path, "ab") as log:
             # In a session of its own: what is sent to a terminal's processes is not for it.
             self._process = subprocess.Popen(  # pylint: disable=consider-using-with
-                [os.path.join(binaries(), "postgres"), "-D", self.data, "-p", str(self.port)],
+                as_server_user([os.path.join(binaries(), "postgres"), "-D", self.data,
+                                "-p", str(self.port)]),
                 cwd=self.data, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, start_new_session=True, **as_server_user())
+                stderr=log, start_new_session=True)
 
     def _wait_ready(self):
         def ready():
@@ -308,10 +310,10 @@ class PostgresServer:
         return {**kept, "LC_ALL": "C"}
 
     def _run(self, program, *arguments, text=None, environment=None):
-        done = subprocess.run([os.path.join(binaries(), program), *arguments], cwd="/", input=text,
+        done = subprocess.run(as_server_user([os.path.join(binaries(), program), *arguments]),
+                              cwd="/", input=text,
                               env={**self._environment(), **(environment or {})}, text=True,
-                              capture_output=True, timeout=BOUND_S, check=False,
-                              **as_server_user())
+                              capture_output=True, timeout=BOUND_S, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{program} ended with {done.returncode}:\n{done.stdout}"
                                f"{done.stderr}")

@@ -10,7 +10,6 @@ import contextlib
 import glob
 import json
 import os
-import pwd
 import secrets
 import shutil
 import signal
@@ -24,6 +23,7 @@ from urllib.parse import quote
 from pausing import pause
 from ports import free_port
 from postgres import is_running, secret
+from users import owner_of, run_as
 
 BOUND_S = 90.0
 USER = "semaphored"
@@ -51,11 +51,8 @@ def programs():
     raise RuntimeError("no RabbitMQ server is installed: deploy/install.sh --test")
 
 
-def as_server_user():
-    if os.geteuid() != 0:
-        return {}
-    entry = pwd.getpwnam("rabbitmq")
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+def as_server_user(command):
+    return run_as("rabbitmq", command)
 
 
 class RabbitServer:
@@ -157,10 +154,9 @@ class RabbitServer:
 
     def ctl(self, *arguments):
         """rabbitmqctl; takes some seconds. Returns what it prints."""
-        done = subprocess.run([os.path.join(programs(), "rabbitmqctl"), "--quiet", *arguments],
-                              cwd=self.home, env=self._environment(), text=True,
-                              capture_output=True, timeout=BOUND_S, check=False,
-                              **as_server_user())
+        command = [os.path.join(programs(), "rabbitmqctl"), "--quiet", *arguments]
+        done = subprocess.run(as_server_user(command), cwd=self.home, env=self._environment(),
+                              text=True, capture_output=True, timeout=BOUND_S, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"rabbitmqctl {' '.join(arguments)} ended with {done.returncode}:\n"
                                f"{done.stdout}{done.stderr}")
@@ -191,11 +187,11 @@ class RabbitServer:
                   opener=secret) as file:
             file.write(secrets.token_hex(16))
         os.mkdir(os.path.join(home, "log"))
-        owner = as_server_user()
-        if owner:
+        owner = owner_of("rabbitmq")
+        if owner is not None:
             for path in [home, *glob.glob(os.path.join(home, "*")),
                          os.path.join(home, ".erlang.cookie")]:
-                os.chown(path, owner["user"], owner["group"])
+                os.chown(path, *owner)
         os.chmod(os.path.join(home, ".erlang.cookie"), 0o400)
         self._remember(known)
 
@@ -217,9 +213,9 @@ class RabbitServer:
     def _start(self, command, log):
         with open(os.path.join(self.folder, log + ".log"), "ab") as file:
             # In a session of its own: what is sent to a terminal's processes is not for it.
-            return subprocess.Popen(command, cwd=self.home, env=self._environment(),
-                                    stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                                    start_new_session=True, **as_server_user())
+            return subprocess.Popen(as_server_user(command), cwd=self.home,
+                                    env=self._environment(), stdin=subprocess.DEVNULL,
+                                    stdout=file, stderr=file, start_new_session=True)
 
     @staticmethod
     def _identity(pid):
