@@ -13,6 +13,8 @@ from ports import free_port  # noqa: E402  the folder has to be on the path firs
 from postgres import PostgresServer  # noqa: E402
 
 NODE_TTL_S = 5  # The least that is allowed.
+# Where nobody may be out of touch, however slow the machine is for a while.
+PATIENT_NODE_TTL_S = 15
 SETTINGS = {"node_ttl": f"{NODE_TTL_S}s", "resume_grace": "4s"}
 
 

@@ -3,7 +3,7 @@
 import time
 from concurrent import futures
 
-from cluster import NODE_TTL_S
+from cluster import NODE_TTL_S, PATIENT_NODE_TTL_S
 from daemon import BOUND_S, Reader, error_info, grpc, pb, wait_until
 
 TTL_MS = 60000
@@ -164,11 +164,12 @@ class Outages:
         except grpc.RpcError:
             return False
 
-    def wait_for_heartbeat(self, holder):
-        """Until the daemon vouches for as long as it does in peace."""
+    @staticmethod
+    def wait_for_heartbeat(holder):
+        """Until the daemon, one that is patient, vouches for as long as it does in peace."""
         def vouched():
             holder.beat()
-            return holder.until - time.monotonic() > NODE_TTL_S * 0.6
+            return holder.until - time.monotonic() > PATIENT_NODE_TTL_S * 0.6
         wait_until(vouched, "a fresh heartbeat")
 
     @staticmethod

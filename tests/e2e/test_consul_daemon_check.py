@@ -13,6 +13,8 @@ from daemon import BOUND_S, Daemon, wait_until
 from ports import free_port
 
 CHECK_TTL_S = 5
+# Where nothing may be lost however slow the machine is for a while.
+PATIENT_CHECK_TTL_S = 15
 TTL = "60s"  # In which nothing of this would happen by itself.
 FREED_S = 30.0
 LOST = 122  # What `semctl run` ends with when its lease is lost.
@@ -34,11 +36,11 @@ leave()
 
 class DaemonCheck(ConsulCase):
 
-    def bound(self, node_id):
+    def bound(self, node_id, check_ttl_s=CHECK_TTL_S):
         """A daemon with which its permits end."""
-        store = f"{self.server.url(self.PREFIX)}?sessions=daemon&check_ttl_s={CHECK_TTL_S}"
-        daemon = Daemon({"node_ttl": "5s", "node_id": f"{node_id}-{self.name}"}, port=free_port(),
-                        store=store)
+        store = f"{self.server.url(self.PREFIX)}?sessions=daemon&check_ttl_s={check_ttl_s}"
+        settings = {"node_ttl": f"{check_ttl_s}s", "node_id": f"{node_id}-{self.name}"}
+        daemon = Daemon(settings, port=free_port(), store=store)
         self.addCleanup(daemon.close)
         return daemon.start()
 
@@ -99,9 +101,10 @@ class DaemonCheck(ConsulCase):
         self.check_that_both_had_left("foreign")
 
     def test_a_permit_is_kept_while_its_daemon_lives(self):
-        daemon = self.bound("a")
-        process = self.run_at(daemon, "long", seconds=2 * CHECK_TTL_S)
-        self.assertEqual(process.wait(BOUND_S), 0)
+        daemon = self.bound("a", PATIENT_CHECK_TTL_S)
+        kept_s = 1.3 * PATIENT_CHECK_TTL_S
+        process = self.run_at(daemon, "long", "--ttl", TTL, seconds=kept_s)
+        self.assertEqual(process.wait(kept_s + BOUND_S), 0)
         self.assertIsNotNone(self.when("out", "long"))
 
     def test_a_daemon_that_is_stopped_tells_who_holds(self):

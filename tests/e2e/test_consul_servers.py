@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 import cluster
-from cluster import Cluster, NODE_TTL_S
+from cluster import Cluster, NODE_TTL_S, PATIENT_NODE_TTL_S
 from consul import ConsulAgent, ConsulServer, ConsulServers
 from daemon import BOUND_S, grpc, wait_until
 from foreign import ConsulLock
@@ -35,9 +35,9 @@ class Agent(unittest.TestCase):
         self.addCleanup(self.agent.remove)
         self.agent.start()
 
-    def daemons(self):
+    def daemons(self, **settings):
         return Cluster({"a": self.agent.url(PREFIX) + OPTIONS,
-                        "b": self.server.url(PREFIX) + OPTIONS}, SETTINGS)
+                        "b": self.server.url(PREFIX) + OPTIONS}, {**SETTINGS, **settings})
 
     def sessions(self):
         """Of our places."""
@@ -89,7 +89,7 @@ class Agent(unittest.TestCase):
             self.assertIsNone(daemons["a"].process.poll(), "a daemon ended")
 
     def test_a_killed_agent_that_comes_back_soon_is_not_even_noticed(self):
-        with self.daemons() as daemons:
+        with self.daemons(node_ttl=f"{PATIENT_NODE_TTL_S}s") as daemons:
             holder = Holder(daemons["a"].client(), "held")
             for _ in range(3):
                 holder.beat()

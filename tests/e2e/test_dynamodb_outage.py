@@ -4,6 +4,7 @@ belief that a lease still stands, and daemons go on by themselves."""
 import threading
 import unittest
 
+from cluster import PATIENT_NODE_TTL_S
 from dynamodb_case import DynamoCase
 from outage import ENGINE_TIMEOUT_S, Holder, Outages, SETTINGS
 from proxy import TcpProxy
@@ -19,10 +20,10 @@ class Outage(Outages, DynamoCase):
         self.addCleanup(self.proxy.close)
         self.addCleanup(self.server.resume)  # For the next one, whatever has happened.
 
-    def daemons(self):
+    def daemons(self, **settings):
         self.make_table()
         url = self.server.url(self.table, OPTIONS, self.proxy.port)
-        return self.cluster({"a": url, "b": url}, SETTINGS)
+        return self.cluster({"a": url, "b": url}, {**SETTINGS, **settings})
 
     def test_it_is_paused(self):
         self.check_long_outage(self.server.pause, self.server.resume)
@@ -31,7 +32,7 @@ class Outage(Outages, DynamoCase):
         self.check_long_outage(self.proxy.cut, self.proxy.heal)
 
     def test_a_short_outage_is_not_even_noticed_by_holders(self):
-        with self.daemons() as daemons:
+        with self.daemons(node_ttl=f"{PATIENT_NODE_TTL_S}s") as daemons:
             client = daemons["a"].client()
             holder = Holder(client, "held")
             for name, blink in (("paused", self.pause), ("closed", self.proxy.close_all)):

@@ -6,7 +6,7 @@ import time
 import unittest
 
 import cluster
-from cluster import Cluster, NODE_TTL_S
+from cluster import Cluster, PATIENT_NODE_TTL_S
 from daemon import BOUND_S, error_info, grpc, pb, wait_until
 from outage import ENGINE_TIMEOUT_S, Holder, Outages, SETTINGS, TTL_MS
 from proxy import TcpProxy
@@ -21,9 +21,9 @@ class Outage(Outages, unittest.TestCase):
         self.proxy = TcpProxy(self.server.port)
         self.addCleanup(self.proxy.close)
 
-    def daemons(self):
+    def daemons(self, **settings):
         url = self.server.url("outage", port=self.proxy.port) + OPTIONS
-        return Cluster({"a": url, "b": url}, SETTINGS)
+        return Cluster({"a": url, "b": url}, {**SETTINGS, **settings})
 
     def test_the_database_is_stopped(self):
         self.check_long_outage(lambda: self.server.stop("immediate"), self.server.start)
@@ -35,7 +35,7 @@ class Outage(Outages, unittest.TestCase):
         self.check_long_outage(self.server.pause, self.server.resume)
 
     def test_a_short_outage_is_not_even_noticed_by_holders(self):
-        with self.daemons() as daemons:
+        with self.daemons(node_ttl=f"{PATIENT_NODE_TTL_S}s") as daemons:
             client = daemons["a"].client()
             holder = Holder(client, "held")
             for name, blink in (("restart", lambda: self.server.restart("immediate")),

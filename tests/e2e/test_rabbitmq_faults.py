@@ -199,17 +199,19 @@ class TheBrokerGoesAway(OnBroker):
     def test_connections_are_closed(self):
         def close():
             """Returns when a connection that is none of ours was closed."""
-            closed = threading.Event()
+            standing, closed = threading.Event(), threading.Event()
             times = []
 
             def stand():
                 with foreign(self.server) as channel:
+                    standing.set()
                     try:
-                        channel.connection.process_data_events(time_limit=BOUND_S)
+                        channel.connection.process_data_events(time_limit=2 * BOUND_S)
                     except pika.exceptions.AMQPError:
                         times.append(time.monotonic())
                 closed.set()
             threading.Thread(target=stand, daemon=True).start()
+            self.assertTrue(standing.wait(BOUND_S))
             self.server.ctl("close_all_connections", "test")
             self.assertTrue(closed.wait(BOUND_S))
             return times[0]
