@@ -252,6 +252,7 @@ class SessionsImpl final : public Sessions {
   void KeepForAdoption(const Event& event);
   // Null: the session is not on its way here.
   Change* ChangeToKeep(const Id& session, const Id& claim);
+  // An answer has come: what was kept for it.
   Changes TakeChanges(const Id& session);
   static void BringUpToDate(const Changes& changes, std::vector<ClaimInfo>* claims);
   // Forgets what of `known` is not among the claims that the session has: it ended elsewhere.

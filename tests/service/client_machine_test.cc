@@ -183,6 +183,15 @@ TEST_CASE("a broken connection is resumed: same client, same numbers, same conte
   CHECK(waiting->result->ok());
 }
 
+// The session is resumed and lists these, of which L1 is known. The acquire, which may have been
+// granted L2, is about to be sent again.
+void ResumeWith(World* world, const std::vector<std::string>& leases) {
+  world->Next();  // granted there as L2, and the answer was lost
+  world->End(absl::StatusCode::kUnavailable);
+  world->Connect();
+  world->Opened(leases, true);
+}
+
 TEST_CASE("a lease that a resumed session does not list is lost") {
   World world;
   auto held = world.Holding();
@@ -199,10 +208,7 @@ TEST_CASE(
   World world;
   world.Holding();
   auto acquired = world.Acquire("other");
-  world.Next();  // granted there as L2, and the answer was lost
-  world.End(absl::StatusCode::kUnavailable);
-  world.Connect();
-  world.Opened({"L1", "L2", "L3"}, true);
+  ResumeWith(&world, {"L1", "L2", "L3"});
   const v1::SessionRequest again = world.Next();
   REQUIRE(again.commands_size() == 1);
   world.Granted(again.commands(0).sequence(), "L2");
@@ -216,10 +222,7 @@ TEST_CASE("a lease that is listed is not given back while its acquire is to be s
   World world;
   world.Holding();
   auto acquired = world.Acquire("other");
-  world.Next();  // granted there as L2, and the answer was lost
-  world.End(absl::StatusCode::kUnavailable);
-  world.Connect();
-  world.Opened({"L1", "L2"}, true);
+  ResumeWith(&world, {"L1", "L2"});
   const std::uint64_t sequence = world.Next().commands(0).sequence();
   world.Error(sequence, absl::StatusCode::kUnavailable, v1::REASON_NOT_VOUCHED);
   CHECK(world.Next().commands_size() == 0);

@@ -179,6 +179,14 @@ TEST_CASE("rabbitmq settings: names are listed whoever made them", "[rabbitmq]")
   for (const SemaphoreInfo& info : rest.report->infos) CHECK(info.row.name != two.text);
 }
 
+// So many tokens are left, once those that are too many have been taken out.
+bool SlotsBecome(Daemon* daemon, const Name& name, size_t count) {
+  return daemon->Until([&] {
+    const auto connection = Connect();
+    return TokenBroker(connection.get()).Read(name.text).value()->slots.size() == count;
+  });
+}
+
 TEST_CASE("rabbitmq settings: taking out what is too much goes on when who did it has gone",
           "[rabbitmq]") {
   const Name name;
@@ -192,10 +200,7 @@ TEST_CASE("rabbitmq settings: taking out what is too much goes on when who did i
   a.reset();
   b.Release(name.text, one->id);
   b.Release(name.text, two->id);
-  REQUIRE(b.Until([&] {
-    const auto connection = Connect();
-    return TokenBroker(connection.get()).Read(name.text).value()->slots.size() == 1;
-  }));
+  REQUIRE(SlotsBecome(&b, name, 1));
   b.Release(name.text, three->id);
   CHECK(b.Grant(name.text));
   CHECK(b.Acquire(name.text).kind == OutcomeKind::kFull);
@@ -215,10 +220,7 @@ TEST_CASE("rabbitmq settings: taking out what is too much goes on though nothing
   a.Release(name.text, one->id);
   a.Poll(std::chrono::milliseconds(300));
   mutex->reset();
-  REQUIRE(a.Until([&] {
-    const auto connection = Connect();
-    return TokenBroker(connection.get()).Read(name.text).value()->slots.size() == 1;
-  }));
+  REQUIRE(SlotsBecome(&a, name, 1));
 }
 
 TEST_CASE("rabbitmq settings: raised again while it is being lowered, it has all its permits",

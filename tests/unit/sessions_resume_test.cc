@@ -175,6 +175,35 @@ TEST_CASE("resume: what was asked for before, and granted while it was answered,
   REQUIRE(lanes.again.held.size() == 1);
 }
 
+TEST_CASE("resume: a ticket that came while the session moved here is told at once") {
+  TwoLanes lanes;
+  SessionsWorld elsewhere(SessionsOptions(), lanes.fixture->Open().value(), "b");
+  elsewhere.Enqueue(lanes.semaphore, "later", /*delay_ms=*/100'000);  // So that it is there.
+  const auto work = std::make_shared<const WorkParams>(WorkParams{{lanes.semaphore}, {}, 1});
+  WorkerStream there;
+  elsewhere.Work(&there, *work);
+  REQUIRE(elsewhere.Describe(lanes.semaphore)->offers == 1);
+  OpenParams params;
+  params.client_id = "worker-" + std::to_string(elsewhere.self().number);
+  params.ttl_ms = 10'000;
+  params.resume = there.session;
+  params.work = work;
+  lanes.world.sessions().Open(std::move(params), &lanes.again);
+  LaneResults answer = lanes.world.Run(0);
+  EnqueueCommand enqueue;
+  enqueue.semaphore = lanes.semaphore;
+  enqueue.payload = std::make_shared<const std::string>("now");
+  lanes.world.sessions().Enqueue(std::move(enqueue), [](const Result<EnqueueAnswer>&) {});
+  lanes.world.Tell(1, lanes.world.Run(1));
+  lanes.world.Tell(0, std::move(answer));
+  REQUIRE(lanes.again.resumed);
+  CHECK(lanes.again.listed == 1);
+  lanes.world.Settle();
+  REQUIRE(lanes.again.assigned.size() == 1);
+  CHECK(lanes.again.Payload(0) == "now");
+  CHECK(lanes.again.assigned[0].ticket->attempt == 1);
+}
+
 TEST_CASE("resume: what another resume has kept serves the one that is answered last") {
   TwoLanes lanes;
   lanes.Ask(lanes.first, 2);

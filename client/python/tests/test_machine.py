@@ -213,30 +213,28 @@ class Resuming(unittest.TestCase):
         world.opened([], resumed=True)
         self.assertEqual([loss.cause for loss in held.losses], [LossCause.UNKNOWN])
 
-    def test_one_that_nobody_here_knows_is_given_back_but_not_one_whose_answer_was_lost(self):
+    def resumed_with(self, *leases):
+        """These are listed, of which L1 is known, and L2 may be what is asked for once more."""
         world = World()
         world.holding()
         acquired = world.acquire("other")
         world.next()  # granted there as L2, and the answer was lost
         world.end(grpc.StatusCode.UNAVAILABLE)
         world.connect()
-        world.opened(["L1", "L2", "L3"], resumed=True)
+        world.opened(leases, resumed=True)
         again = world.next()
         self.assertEqual(len(again.commands), 1)
-        world.granted(again.commands[0].sequence, "L2")
+        return world, acquired, again.commands[0]
+
+    def test_one_that_nobody_here_knows_is_given_back_but_not_one_whose_answer_was_lost(self):
+        world, acquired, again = self.resumed_with("L1", "L2", "L3")
+        world.granted(again.sequence, "L2")
         self.assertEqual(acquired.lease.lease_id, "L2")
         self.assertEqual([command.release.lease_id for command in world.next().commands], ["L3"])
 
     def listed_and_to_be_sent_again(self):
         """L2 is listed, and the command that may claim it cannot be carried out now."""
-        world = World()
-        world.holding()
-        acquired = world.acquire("other")
-        world.next()  # granted there as L2, and the answer was lost
-        world.end(grpc.StatusCode.UNAVAILABLE)
-        world.connect()
-        world.opened(["L1", "L2"], resumed=True)
-        again = world.next().commands[0]
+        world, acquired, again = self.resumed_with("L1", "L2")
         world.error(again.sequence, grpc.StatusCode.UNAVAILABLE, pb.REASON_NOT_VOUCHED)
         self.assertFalse(world.next().commands)
         world.advance(200)
