@@ -20,7 +20,9 @@ Client* Clients::Find(uint32_t number) {
 
 Client* Clients::Insert(Client client) {
   const Position at = clients_.insert(clients_.end(), std::move(client));
-  by_name_[at->client_id] = at;
+  // One of this name that the store was never told of keeps its number only.
+  by_name_.erase(at->client_id);
+  by_name_.emplace(at->client_id, at);
   by_number_[at->number] = at;
   return &*at;
 }
@@ -68,7 +70,8 @@ void Clients::Forget(uint32_t number) {
   const auto found = by_number_.find(number);
   if (found == by_number_.end()) return;
   const Position at = found->second;
-  by_name_.erase(at->client_id);
+  const auto named = by_name_.find(at->client_id);
+  if (named != by_name_.end() && named->second == at) by_name_.erase(named);
   by_number_.erase(found);
   clients_.erase(at);
 }

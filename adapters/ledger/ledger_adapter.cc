@@ -286,6 +286,13 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
       clients_.Use(client, now);
     }
   }
+  if (store_->leases_answer()) {
+    for (const SemaphoreDelta& delta : transaction.semaphores) {
+      for (const LeaseChange& change : delta.leases) {
+        if (!change.before) CountAnswered(change.after->request);
+      }
+    }
+  }
   for (const AnswerFloor& floor : transaction.answer_floors)
     clients_.Find(floor.client)->floor = floor.below;
   for (uint32_t number : transaction.forgotten_clients) clients_.Forget(number);
@@ -314,6 +321,12 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
   }
   found_changes_.clear();
   last_.push_back(std::move(transaction));
+}
+
+// A lease that stands is an answer of the store's.
+void LedgerAdapter::CountAnswered(const RequestKey& request) {
+  Client* client = request.remembered() ? clients_.Find(request.client) : nullptr;
+  if (client != nullptr) client->sequence_high = std::max(client->sequence_high, request.sequence);
 }
 
 void LedgerAdapter::Undo(const Transaction& transaction) {

@@ -129,6 +129,8 @@ class LedgerAdapter final : public Adapter {
   };
   Parts PartsOf(const CloseSessionCommand& command) const;
   Parts PartsOf(const AdminCommand& command) const;
+  static Parts PartsOfResize(const AdminCommand& command, const AdminResize& resize,
+                             const Semaphore& semaphore);
   template <typename Act>
   static Parts PartsOfAll(const AdminCommand& command, const Semaphore& semaphore);
   // How many leases were affected.
@@ -172,6 +174,7 @@ class LedgerAdapter final : public Adapter {
                                        absl::Status* why);
 
   void Win(Decided* decided, StepResult* result);
+  void CountAnswered(const RequestKey& request);
   void Undo(const Transaction& transaction);
 
   std::unique_ptr<LedgerStore> store_;

@@ -26,7 +26,7 @@ bool IsAnswerTo(const Command& command, const Answer& answer) {
       return std::holds_alternative<AcquireCommand>(command);
     case Answer::Kind::kReleased: {
       const auto* release = std::get_if<ReleaseCommand>(&command);
-      return release != nullptr && release->claim == answer.claim;
+      return release != nullptr && answer.IsAbout(release->claim);
     }
     case Answer::Kind::kAdmin:
       return std::holds_alternative<AdminCommand>(command);
@@ -34,7 +34,7 @@ bool IsAnswerTo(const Command& command, const Answer& answer) {
       return std::holds_alternative<EnqueueCommand>(command);
     case Answer::Kind::kFinished: {
       const auto* finish = std::get_if<FinishCommand>(&command);
-      return finish != nullptr && finish->claim == answer.claim;
+      return finish != nullptr && answer.IsAbout(finish->claim);
     }
   }
   return false;
@@ -85,6 +85,15 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::Replay(const Command& comm
   }
   if (sequence + options_.request_window <= client->sequence_high)
     return Simply(OutcomeKind::kTooOld);
+  if (store_->leases_answer()) {
+    if (const auto [of, lease] = state_.FindGranted(request); lease) {
+      Answer granted;
+      granted.kind = Answer::Kind::kGranted;
+      granted.semaphore = of->row.name;
+      granted.claim = lease->id;
+      return ReplayAnswer(command, granted, editor, context);
+    }
+  }
   // Above everything answered, it is new; but for a store with other daemons on it, which may have
   // answered: there it is taken for new until the commit says otherwise.
   if (sequence > client->sequence_high && exclusive()) return std::nullopt;
@@ -152,6 +161,11 @@ Outcome LedgerAdapter::ReplayEnqueue(const Answer& answer) const {
 Outcome LedgerAdapter::ReplayAcquire(const Answer& answer, Editor& editor, const Context& context) {
   if (answer.kind == Answer::Kind::kWaitEnded) {
     Outcome outcome = Simply(OutcomeKind::kWaitEnded);
+    outcome.cause = answer.cause;
+    return outcome;
+  }
+  if (answer.cause != EndCause::kNone) {
+    Outcome outcome = Simply(OutcomeKind::kNotHeld);
     outcome.cause = answer.cause;
     return outcome;
   }

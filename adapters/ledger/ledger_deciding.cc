@@ -43,7 +43,7 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
   if (store_->permits() != nullptr) {
     if (absl::Status status = PreparePermits(batch); !status.ok()) return status;
   }
-  Editor editor(&state_, &decided->transaction);
+  Editor editor(&state_, &decided->transaction, store_->leases_answer());
   if (store_->permits() != nullptr) {
     EndLost(editor);
     GiveBackAsked(editor);

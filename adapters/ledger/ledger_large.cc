@@ -86,6 +86,28 @@ LedgerAdapter::Parts LedgerAdapter::PartsOfAll(const AdminCommand& command,
   return parts;
 }
 
+LedgerAdapter::Parts LedgerAdapter::PartsOfResize(const AdminCommand& command,
+                                                  const AdminResize& resize,
+                                                  const Semaphore& semaphore) {
+  const std::optional<Excess> excess = ExcessEndedBy(resize, semaphore);
+  Parts parts;
+  if (!excess) return parts;
+  AdminResize part = resize;
+  part.change = AdminResize::Change::kSet;
+  part.amount = excess->limit;
+  AdminCommand last = command;
+  last.expected_revision = 0;
+  last.act = part;
+  parts.last = std::move(last);
+  // From now on nobody is let in.
+  part.policy = ShrinkPolicy::kWait;
+  parts.before.push_back(ActOf(command, part));
+  for (const LeasePtr& lease : excess->leases)
+    parts.before.push_back(EndOf(semaphore.row.name, lease->id, EndCause::kRecalled, 0,
+                                 /*only_waiting=*/false));
+  return parts;
+}
+
 LedgerAdapter::Parts LedgerAdapter::PartsOf(const CloseSessionCommand& command) const {
   Parts parts;
   parts.last = command;
@@ -126,6 +148,8 @@ LedgerAdapter::Parts LedgerAdapter::PartsOf(const AdminCommand& command) const {
     last.act = std::get<AdminCommand>(parts.before.back()).act;
     parts.before.pop_back();
     parts.last = std::move(last);
+  } else if (const auto* resize = std::get_if<AdminResize>(&command.act)) {
+    return PartsOfResize(command, *resize, *semaphore);
   } else if (const auto* destroy = std::get_if<AdminDestroy>(&command.act)) {
     const bool force = destroy->policy == DestroyPolicy::kForce;
     // It will be refused, and must leave all as it is.

@@ -179,6 +179,11 @@ absl::Status LedgerAdapter::Refresh(std::vector<std::string> names) {
   for (const LoadedClient& client : image->clients) {
     clients_.AddStored(client.number, client.client_id, client.sequence_high, options_.now());
   }
+  if (store_->leases_answer()) {
+    for (const LoadedSemaphore& loaded : image->semaphores) {
+      for (const LeasePtr& lease : loaded.leases) CountAnswered(lease->request);
+    }
+  }
   Transaction difference;
   difference.node = options_.self;
   for (const SessionPtr& session : image->sessions) {

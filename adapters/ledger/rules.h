@@ -63,6 +63,16 @@ Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const C
 Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const Context& context,
                 bool exclusive);
 
+// What is in the way of a limit: our own leases, those with the highest slots first, but for those
+// that have been asked back; and permits beyond them, which others have.
+struct Excess {
+  uint32_t limit = 0;
+  std::vector<LeasePtr> leases;
+  uint64_t elsewhere = 0;
+};
+// Of a resize that ends leases at once; nullopt: it does not, or would be refused.
+std::optional<Excess> ExcessEndedBy(const AdminResize& act, const Semaphore& semaphore);
+
 Outcome Administer(Editor& editor, const AdminCommand& command, const Context& context);
 Outcome List(const LedgerState& state, const ListCommand& command);
 

@@ -54,28 +54,45 @@ std::vector<LeasePtr> HighestFirst(const Semaphore& semaphore) {
 }
 
 // Ours first; what others hold is in the way all the same.
-uint32_t RecallExcess(Editor& editor, Semaphore* semaphore, int64_t grace_ms,
-                      const Context& context) {
-  uint64_t staying = uint64_t{semaphore->held} + semaphore->held_elsewhere;
-  for (const auto& [id, lease] : semaphore->leases) {
+Excess ExcessOver(const Semaphore& semaphore, uint32_t limit) {
+  uint64_t staying = uint64_t{semaphore.held} + semaphore.held_elsewhere;
+  for (const auto& [id, lease] : semaphore.leases) {
     if (lease->recall.pending()) staying -= lease->permits;
   }
-  uint32_t recalled = 0;
-  for (const LeasePtr& lease : HighestFirst(*semaphore)) {
-    if (staying <= semaphore->row.limit) break;
+  Excess excess;
+  excess.limit = limit;
+  for (const LeasePtr& lease : HighestFirst(semaphore)) {
+    if (staying <= limit) break;
     if (lease->recall.pending()) continue;
     staying -= lease->permits;
-    RecallOrEnd(editor, semaphore, lease, {Recall::Reason::kShrunk, grace_ms}, context);
-    ++recalled;
+    excess.leases.push_back(lease);
   }
-  if (staying > semaphore->row.limit && context.tells_others) {
+  if (staying > limit) excess.elsewhere = staying - limit;
+  return excess;
+}
+
+uint32_t RecallExcess(Editor& editor, Semaphore* semaphore, int64_t grace_ms,
+                      const Context& context) {
+  const Excess excess = ExcessOver(*semaphore, semaphore->row.limit);
+  for (const LeasePtr& lease : excess.leases)
+    RecallOrEnd(editor, semaphore, lease, {Recall::Reason::kShrunk, grace_ms}, context);
+  if (excess.elsewhere > 0 && context.tells_others) {
     editor.AskOthers({semaphore->row.name,
                       {},
                       "",
                       {Recall::Reason::kShrunk, grace_ms},
-                      static_cast<uint32_t>(staying - semaphore->row.limit)});
+                      static_cast<uint32_t>(excess.elsewhere)});
   }
-  return recalled;
+  return static_cast<uint32_t>(excess.leases.size());
+}
+
+// nullopt: below 0, or more than may be.
+std::optional<uint32_t> LimitAfter(const AdminResize& act, const Semaphore& semaphore) {
+  int64_t limit = act.amount;
+  if (act.change == AdminResize::Change::kAdd) limit = int64_t{semaphore.row.limit} + act.amount;
+  if (act.change == AdminResize::Change::kRemove) limit = int64_t{semaphore.row.limit} - act.amount;
+  if (limit < 0 || limit > act.limit_max) return std::nullopt;
+  return static_cast<uint32_t>(limit);
 }
 
 Outcome Create(Editor& editor, const std::string& name, const AdminCreate& act,
@@ -100,17 +117,14 @@ Outcome Create(Editor& editor, const std::string& name, const AdminCreate& act,
 
 Outcome Resize(Editor& editor, Semaphore* semaphore, const AdminResize& act,
                const Context& context) {
-  int64_t limit = act.amount;
-  if (act.change == AdminResize::Change::kAdd) limit = int64_t{semaphore->row.limit} + act.amount;
-  if (act.change == AdminResize::Change::kRemove)
-    limit = int64_t{semaphore->row.limit} - act.amount;
-  if (limit < 0 || limit > act.limit_max) return Refused(OutcomeKind::kOutOfRange, *semaphore);
+  const std::optional<uint32_t> limit = LimitAfter(act, *semaphore);
+  if (!limit) return Refused(OutcomeKind::kOutOfRange, *semaphore);
   if (act.policy == ShrinkPolicy::kRefuse &&
-      limit < int64_t{semaphore->held} + semaphore->held_elsewhere) {
+      *limit < uint64_t{semaphore->held} + semaphore->held_elsewhere) {
     return Refused(OutcomeKind::kWouldOvershoot, *semaphore);
   }
-  const bool changed = limit != semaphore->row.limit;
-  editor.ChangeRow(semaphore, [&](SemaphoreRow& row) { row.limit = static_cast<uint32_t>(limit); });
+  const bool changed = *limit != semaphore->row.limit;
+  editor.ChangeRow(semaphore, [&](SemaphoreRow& row) { row.limit = *limit; });
   TellHopeless(editor, semaphore);
   uint32_t recalled = 0;
   if (act.policy == ShrinkPolicy::kRecall) {
@@ -244,6 +258,13 @@ bool MakesLasting(const AdminCommand& command) {
 }
 
 }  // namespace
+
+std::optional<Excess> ExcessEndedBy(const AdminResize& act, const Semaphore& semaphore) {
+  const int64_t grace_ms = act.grace_ms.value_or(semaphore.row.settings.recall_grace_ms);
+  const std::optional<uint32_t> limit = LimitAfter(act, semaphore);
+  if (act.policy != ShrinkPolicy::kRecall || grace_ms != 0 || !limit) return std::nullopt;
+  return ExcessOver(semaphore, *limit);
+}
 
 void TellHopeless(Editor& editor, Semaphore* semaphore) {
   const SemaphoreRow& row = semaphore->row;

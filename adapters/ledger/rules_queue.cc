@@ -88,12 +88,7 @@ bool GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const Wai
   }
   if (waiter) editor.Leave(semaphore, waiter, EndCause::kNone);
   editor.RequireEpoch(claim);
-  Answer answer;
-  answer.request = claim.request;
-  answer.kind = Answer::Kind::kGranted;
-  answer.semaphore = semaphore->row.name;
-  answer.claim = claim.id;
-  editor.Remember(std::move(answer));
+  editor.RememberGrant(*semaphore, claim);
   editor.Grant(semaphore, std::move(lease));
   return true;
 }

@@ -123,6 +123,12 @@ std::pair<Semaphore*, WaiterPtr> LedgerState::FindWaiting(const RequestKey& requ
   return {found->second.first, found->second.first->FindWaiter(found->second.second)};
 }
 
+std::pair<Semaphore*, LeasePtr> LedgerState::FindGranted(const RequestKey& request) const {
+  const auto found = granted_.find({request.client, request.sequence});
+  if (found == granted_.end()) return {nullptr, nullptr};
+  return {found->second.first, found->second.first->FindLease(found->second.second)};
+}
+
 size_t LedgerState::ClaimCountOf(uint32_t client) const {
   const auto found = claims_of_client_.find(client);
   return found == claims_of_client_.end() ? 0 : found->second;
@@ -192,6 +198,10 @@ void LedgerState::Apply(Semaphore* semaphore, const LeaseChange& change) {
     if (capped && (semaphore->held_by[lease.holder] -= lease.permits) == 0) {
       semaphore->held_by.erase(lease.holder);
     }
+    if (lease.request.remembered()) {
+      const auto granted = granted_.find({lease.request.client, lease.request.sequence});
+      if (granted != granted_.end() && granted->second.second == lease.id) granted_.erase(granted);
+    }
     Unindex(lease);
   }
   if (change.after) {
@@ -201,6 +211,8 @@ void LedgerState::Apply(Semaphore* semaphore, const LeaseChange& change) {
     semaphore->held += lease.permits;
     ++lease_count_;
     if (capped) semaphore->held_by[lease.holder] += lease.permits;
+    if (lease.request.remembered())
+      granted_[{lease.request.client, lease.request.sequence}] = {semaphore, lease.id};
     Index(lease, semaphore);
   }
 }
@@ -334,13 +346,18 @@ bool HeldByIsRight(const Semaphore& semaphore) {
 std::string LedgerState::CheckIndexes() const {
   absl::flat_hash_map<Id, absl::flat_hash_map<Id, Semaphore*>> claims_of;
   absl::flat_hash_map<std::pair<uint32_t, uint64_t>, std::pair<Semaphore*, Id>> waiting;
+  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, std::pair<Semaphore*, Id>> granted;
   absl::flat_hash_map<uint32_t, size_t> claims_of_client;
   for (const auto& [name, semaphore] : semaphores_) {
     const auto count = [&, at = semaphore.get()](const Claim& claim) {
       if (!claim.detached() && !claim.session.empty()) claims_of[claim.session][claim.id] = at;
       if (claim.request.remembered()) ++claims_of_client[claim.request.client];
     };
-    for (const auto& [id, lease] : semaphore->leases) count(*lease);
+    for (const auto& [id, lease] : semaphore->leases) {
+      count(*lease);
+      const RequestKey& request = lease->request;
+      if (request.remembered()) granted[{request.client, request.sequence}] = {semaphore.get(), id};
+    }
     for (const auto& [id, waiter] : semaphore->waiters) {
       count(*waiter);
       const RequestKey& request = waiter->request;
@@ -352,6 +369,7 @@ std::string LedgerState::CheckIndexes() const {
   }
   if (claims_of != claims_of_) return "the sessions' claims are filed wrongly";
   if (waiting != waiting_) return "the waiting requests are filed wrongly";
+  if (granted != granted_) return "the granted requests are filed wrongly";
   if (claims_of_client != claims_of_client_) return "the clients' claims are counted wrongly";
   return "";
 }

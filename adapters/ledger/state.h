@@ -131,6 +131,8 @@ class LedgerState {
 
   // The waiter that stands for this request, and its semaphore; nullptrs if none waits.
   std::pair<Semaphore*, WaiterPtr> FindWaiting(const RequestKey& request) const;
+  // The same for a lease that this request was granted.
+  std::pair<Semaphore*, LeasePtr> FindGranted(const RequestKey& request) const;
   // Leases and waiters that this client's requests made.
   size_t ClaimCountOf(uint32_t client) const;
 
@@ -173,6 +175,7 @@ class LedgerState {
   absl::flat_hash_map<Id, SessionPtr> sessions_;
   absl::flat_hash_map<Id, absl::flat_hash_map<Id, Semaphore*>> claims_of_;
   absl::flat_hash_map<std::pair<uint32_t, uint64_t>, std::pair<Semaphore*, Id>> waiting_;
+  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, std::pair<Semaphore*, Id>> granted_;
   absl::flat_hash_map<uint32_t, size_t> claims_of_client_;
   size_t lease_count_ = 0;
   size_t waiter_count_ = 0;

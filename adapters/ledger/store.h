@@ -72,6 +72,10 @@ class LedgerStore {
   // store" below, this is meant.
   virtual bool owns_state() const { return guarantees().exclusive; }
 
+  // A lease is kept with the request that it was granted to, and so is itself the answer to it: no
+  // commit has to remember that a request was granted before it ends the lease.
+  virtual bool leases_answer() const { return false; }
+
   // Set for a store that hands out permits; it then owns its state, keeps no claims, and
   //   * Load gives rows only, asked for when a semaphore is first spoken of and now and then after;
   //   their revision rises with each change of the row, by whatever daemon, and never with a claim;

@@ -1,6 +1,18 @@
 #include "adapters/ledger/transaction.h"
 
 namespace semaphored::ledger {
+namespace {
+
+Answer AnswerOf(const Semaphore& semaphore, const Claim& granted) {
+  Answer answer;
+  answer.request = granted.request;
+  answer.kind = Answer::Kind::kGranted;
+  answer.semaphore = semaphore.row.name;
+  answer.claim = granted.id;
+  return answer;
+}
+
+}  // namespace
 
 SemaphoreDelta& Editor::DeltaOf(Semaphore* semaphore) {
   if (semaphore == last_) return transaction_->semaphores[last_index_];
@@ -65,6 +77,11 @@ void Editor::End(Semaphore* semaphore, const LeasePtr& lease, EndCause cause, in
   auto& changes = DeltaOf(semaphore).leases;
   changes.push_back({lease, nullptr, cause});
   state_->Apply(semaphore, changes.back());
+  // A worker's lease answers no acquire.
+  if (!leases_answer_ || !lease->ticket.empty()) return;
+  Answer answer = AnswerOf(*semaphore, *lease);
+  answer.cause = cause;
+  Remember(std::move(answer));
 }
 
 void Editor::Enqueue(Semaphore* semaphore, WaiterPtr waiter) {
@@ -117,6 +134,10 @@ void Editor::RequireEpoch(const Claim& claim) {
 
 void Editor::Remember(Answer answer) {
   if (answer.request.remembered()) transaction_->answers.push_back(std::move(answer));
+}
+
+void Editor::RememberGrant(const Semaphore& semaphore, const Claim& granted) {
+  if (!leases_answer_) Remember(AnswerOf(semaphore, granted));
 }
 
 void Editor::Finish() {

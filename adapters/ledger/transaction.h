@@ -28,11 +28,19 @@ struct Answer {
   RequestKey request;
   Kind kind = Kind::kGranted;
   std::string semaphore;
-  Id claim;  // kGranted, kReleased, kWaitEnded, kFinished. kEnqueued: the ticket.
-  EndCause cause = EndCause::kNone;
+  // kGranted, kReleased, kWaitEnded, kFinished. kEnqueued: the ticket. Where leases answer, a store
+  // may keep less of it: of kReleased and kFinished what IsAbout needs, of kGranted and kWaitEnded
+  // nothing, since that claim has ended.
+  Id claim;
+  EndCause cause = EndCause::kNone;  // kWaitEnded; kGranted: of the lease, if it has ended.
   uint32_t number = 0;     // kReleased, kFinished: permits released. kAdmin: what was affected.
   uint32_t remaining = 0;  // kReleased.
   bool changed = false;    // kAdmin.
+
+  // What is kept of a claim to recognize it by: no other one has it, but for one in 2^40.
+  static Id MarkOf(const Id& claim) { return {0, claim.low & ((uint64_t{1} << 40) - 1)}; }
+  // kReleased, kFinished: the request was about this claim.
+  bool IsAbout(const Id& asked) const { return claim == asked || claim == MarkOf(asked); }
 };
 
 struct SemaphoreDelta {
@@ -126,8 +134,9 @@ struct Transaction {
 // only through it.
 class Editor {
  public:
-  // Both outlive the editor.
-  Editor(LedgerState* state, Transaction* transaction) : state_(state), transaction_(transaction) {}
+  // Both outlive the editor. `leases_answer`: as LedgerStore::leases_answer says.
+  Editor(LedgerState* state, Transaction* transaction, bool leases_answer = false)
+      : state_(state), transaction_(transaction), leases_answer_(leases_answer) {}
 
   LedgerState& state() { return *state_; }
   Semaphore* Find(std::string_view name) { return state_->Find(name); }
@@ -168,6 +177,8 @@ class Editor {
   void AskOthers(TakeBack take_back) { transaction_->take_backs.push_back(std::move(take_back)); }
   // Without a request id: does nothing.
   void Remember(Answer answer);
+  // The same for an acquire that is granted this; where leases answer, End does it instead.
+  void RememberGrant(const Semaphore& semaphore, const Claim& granted);
   // The semaphore's next order number, and counts on.
   uint64_t TakeOrder(Semaphore* semaphore);
   // True if this transaction has changed the semaphore: its revision then is not yet known.
@@ -183,6 +194,7 @@ class Editor {
 
   LedgerState* state_;
   Transaction* transaction_;
+  const bool leases_answer_;
   // The last one used: a batch is mostly about few semaphores.
   Semaphore* last_ = nullptr;
   size_t last_index_ = 0;

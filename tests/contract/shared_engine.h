@@ -8,7 +8,8 @@
 
 namespace semaphored::contract {
 
-// `lossy`: its answers are often lost, and races too; what is told must be the same.
+// `lossy`: its answers are often lost, and races too, and its leases answer; what is told must be
+// the same.
 std::unique_ptr<Fixture> MakeSharedFixture(bool lossy);
 
 }  // namespace semaphored::contract

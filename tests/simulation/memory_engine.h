@@ -93,6 +93,8 @@ class MemoryEngine {
   const std::string& NameOf(uint32_t client) const { return clients_.at(client).client_id; }
 
   Conditions conditions;
+  // As LedgerStore::leases_answer; no more is then kept of a claim than Answer::claim asks for.
+  bool leases_answer = false;
   // Mutant: tokens begin anew with each semaphore that is made.
   bool tokens_repeat = false;
   // Mutant: who comes last is filed first.

@@ -305,6 +305,10 @@ absl::StatusOr<std::optional<ledger::Answer>> MemoryStore::FindAnswer(
   if (found == answers.end()) return std::nullopt;
   ledger::Answer answer = found->second;
   answer.request = request;
+  if (!leases_answer()) return answer;
+  if (answer.kind == ledger::Answer::Kind::kGranted) answer.claim = {};
+  if (answer.kind == ledger::Answer::Kind::kReleased)
+    answer.claim = ledger::Answer::MarkOf(answer.claim);
   return answer;
 }
 

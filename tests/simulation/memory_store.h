@@ -51,6 +51,7 @@ class MemoryStore : public ledger::LedgerStore {
   MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link, std::function<void()> on_mail);
 
   const Guarantees& guarantees() const override { return guarantees_; }
+  bool leases_answer() const override { return handle_.engine->leases_answer; }
   absl::StatusOr<ledger::Image> LoadAll() override;
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
   absl::StatusOr<std::vector<std::string>> Changed(

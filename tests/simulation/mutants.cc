@@ -19,6 +19,7 @@ class MutantStore : public ledger::LedgerStore {
       : mutant_(mutant), store_(std::move(store)) {}
 
   const Guarantees& guarantees() const override { return store_->guarantees(); }
+  bool leases_answer() const override { return store_->leases_answer(); }
   absl::StatusOr<Image> LoadAll() override { return store_->LoadAll(); }
   absl::StatusOr<Image> Load(absl::Span<const std::string> names) override {
     absl::StatusOr<Image> image = store_->Load(names);

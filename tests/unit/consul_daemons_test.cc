@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "adapters/ledger/consul/short_id.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/consul_fixture.h"
@@ -49,6 +50,16 @@ class Daemon {
     acquire.limit = 1;
     acquire.ttl_ms = 10'000;
     acquire.wait = true;
+    return Run(acquire);
+  }
+
+  // Of a semaphore that there is, without waiting.
+  Outcome AcquireOne(const std::string& client, uint64_t sequence, uint64_t claim) {
+    AcquireCommand acquire;
+    acquire.requester = {client, sequence};
+    acquire.semaphore = "s";
+    acquire.claim = acquire.session = MakeId(claim);
+    acquire.ttl_ms = 10'000;
     return Run(acquire);
   }
 
@@ -101,6 +112,87 @@ TEST_CASE("consul: a release grants to a waiter whom another daemon has answered
   // Both answers are still there.
   CHECK(b.Acquire("x", 1, 4, "other").lease->id == MakeId(1));
   CHECK(b.Acquire("x", 2, 5).lease->id == MakeId(3));
+}
+
+TEST_CASE("consul: a lease is the answer to its request until it ends", "[consul]") {
+  TestPrefix prefix;
+  Daemon a(prefix, "a");
+  Daemon b(prefix, "b");
+  const std::string block = prefix.keys().AnswerBlock("x", 0);
+  REQUIRE(a.Acquire("x", 1, 1).kind == OutcomeKind::kGranted);
+  CHECK(prefix.Value(block).empty());
+  for (Daemon* daemon : {&a, &b}) {
+    const Outcome again = daemon->Acquire("x", 1, 9);
+    CHECK(again.kind == OutcomeKind::kGranted);
+    CHECK(again.lease->id == MakeId(1));
+    CHECK(daemon->Acquire("x", 1, 9, "other").kind == OutcomeKind::kReused);
+  }
+  REQUIRE(a.Release("x", 2, 1).kind == OutcomeKind::kReleased);
+  CHECK_FALSE(prefix.Value(block).empty());
+  for (Daemon* daemon : {&b, &a}) {
+    const Outcome again = daemon->Acquire("x", 1, 9);
+    CHECK(again.kind == OutcomeKind::kNotHeld);
+    CHECK(again.cause == EndCause::kReleased);
+    CHECK(daemon->Release("x", 2, 1).kind == OutcomeKind::kReleased);
+    CHECK(daemon->Release("x", 2, 9).kind == OutcomeKind::kReused);
+  }
+  REQUIRE(b.Acquire("x", 3, 3).kind == OutcomeKind::kGranted);
+  REQUIRE(b.End(3, EndCause::kExpired).kind == OutcomeKind::kDone);
+  const Outcome ended = a.Acquire("x", 3, 9);
+  CHECK(ended.kind == OutcomeKind::kNotHeld);
+  CHECK(ended.cause == EndCause::kExpired);
+  CHECK(a.Run(VerifyCommand{"s", MakeId(9), 0, 0}).kind == OutcomeKind::kNotHeld);
+}
+
+TEST_CASE("consul: a request that waits is granted once, though it is repeated elsewhere",
+          "[consul]") {
+  TestPrefix prefix;
+  Daemon a(prefix, "a");
+  Daemon b(prefix, "b");
+  REQUIRE(a.Acquire("x", 1, 1).kind == OutcomeKind::kGranted);
+  REQUIRE(a.Acquire("y", 1, 2).kind == OutcomeKind::kQueued);
+  REQUIRE(a.Release("x", 2, 1).kind == OutcomeKind::kReleased);
+  CHECK(b.Acquire("y", 1, 9).lease->id == MakeId(2));
+  REQUIRE(b.Release("y", 2, 2).kind == OutcomeKind::kReleased);
+  CHECK(a.Acquire("y", 1, 9).kind == OutcomeKind::kNotHeld);
+}
+
+TEST_CASE("consul: a lease that is older than what is remembered of its client just ends",
+          "[consul]") {
+  TestPrefix prefix;
+  Daemon a(prefix, "a");
+  REQUIRE(a.Acquire("x", 1, 1).kind == OutcomeKind::kGranted);
+  prefix.Put(prefix.keys().AnswerFloor("x"), "100000", 0);
+  REQUIRE(a.Release("x", 200'000, 1).kind == OutcomeKind::kReleased);
+  CHECK(prefix.Value(prefix.keys().AnswerBlock("x", 0)).empty());
+  CHECK(a.Release("x", 200'000, 1).kind == OutcomeKind::kReleased);
+  CHECK(a.Acquire("x", 1, 2).kind == OutcomeKind::kTooOld);
+}
+
+TEST_CASE("consul: more leases are recalled at once than a transaction takes", "[consul]") {
+  constexpr uint32_t kMany = 150;
+  TestPrefix prefix;
+  Daemon a(prefix, "a");
+  REQUIRE(a.Run(AdminCommand{{}, "s", 0, AdminCreate{kMany, {}}}).kind == OutcomeKind::kDone);
+  for (uint32_t i = 0; i < kMany; ++i)
+    REQUIRE(a.AcquireOne(absl::StrCat("c", i), 1, 1000 + i).kind == OutcomeKind::kGranted);
+  AdminResize resize;
+  resize.change = AdminResize::Change::kRemove;
+  resize.amount = kMany - 10;
+  resize.limit_max = kMany;
+  resize.policy = ShrinkPolicy::kRecall;
+  resize.grace_ms = 0;
+  const Outcome resized = a.Run(AdminCommand{{"admin", 1}, "s", 0, resize});
+  CHECK(resized.kind == OutcomeKind::kDone);
+  CHECK(resized.number == kMany - 10);
+  CHECK(resized.changed);
+  const Outcome described = a.Run(AdminCommand{{}, "s", 0, AdminDescribe{0}});
+  CHECK(described.report->info->row.limit == 10);
+  CHECK(described.report->info->held == 10);
+  const Outcome ended = a.AcquireOne("c140", 1, 9);
+  CHECK(ended.kind == OutcomeKind::kNotHeld);
+  CHECK(ended.cause == EndCause::kRecalled);
+  CHECK(a.Run(AdminCommand{{"admin", 1}, "s", 0, resize}).kind == OutcomeKind::kDone);
 }
 
 TEST_CASE("consul: a request below the floor is too old at a daemon that has never met its client",
@@ -264,17 +356,17 @@ TEST_CASE("consul: an older document that was put back is read with the pages th
   const Keys keys = prefix.keys();
   Daemon a(prefix, "a");
   REQUIRE(a.Acquire("x", 1, 1).kind == OutcomeKind::kGranted);
-  for (uint64_t i = 2; i <= 20; ++i) REQUIRE(a.Acquire("x", i, i).kind == OutcomeKind::kQueued);
+  for (uint64_t i = 2; i <= 17; ++i) REQUIRE(a.Acquire("x", i, i).kind == OutcomeKind::kQueued);
   const std::string older = prefix.Value(keys.Document("s"));
   REQUIRE(prefix.Tree(keys.Pages("s")).empty());
   // The next one fills a page; then the document is as before it, and another one fills it.
-  REQUIRE(a.Acquire("x", 21, 21).kind == OutcomeKind::kQueued);
+  REQUIRE(a.Acquire("x", 18, 18).kind == OutcomeKind::kQueued);
   const std::string page = prefix.Tree(keys.Pages("s")).front().key;
   prefix.Put(keys.Document("s"), older, 0);
   Daemon b(prefix, "b");
   REQUIRE(b.Acquire("y", 1, 400).kind == OutcomeKind::kQueued);
   REQUIRE(prefix.Tree(keys.Pages("s")).front().key == page);
-  std::vector<Id> waiters = IdsFrom(2, 20);
+  std::vector<Id> waiters = IdsFrom(2, 17);
   waiters.push_back(MakeId(400));
   CHECK(b.Waiters() == waiters);
   CHECK(a.Idle().ok());

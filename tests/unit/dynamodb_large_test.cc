@@ -69,6 +69,24 @@ TEST_CASE("dynamodb large: a session with claims in very many semaphores moves a
   CHECK(b.Run(a.Ask(1, "s149", false)).kind == OutcomeKind::kGranted);
 }
 
+TEST_CASE("dynamodb large: very many leases are recalled at once", "[dynamodb]") {
+  StoreTable table;
+  OneLane lane(table, "a");
+  REQUIRE(lane.Administer(Limit(120)).kind == OutcomeKind::kDone);
+  lane.Fill(100, 120, OutcomeKind::kGranted);
+  AdminResize resize;
+  resize.amount = 5;
+  resize.limit_max = 120;
+  resize.policy = ShrinkPolicy::kRecall;
+  resize.grace_ms = 0;
+  const Outcome resized = lane.Administer(resize, "admin");
+  CHECK(resized.kind == OutcomeKind::kDone);
+  CHECK(resized.number == 115);
+  const SemaphoreInfo info = lane.Describe();
+  CHECK(info.row.limit == 5);
+  CHECK(info.held == 5);
+}
+
 TEST_CASE("dynamodb large: a semaphore with very many claims is destroyed", "[dynamodb]") {
   StoreTable table;
   OneLane lane(table, "a");

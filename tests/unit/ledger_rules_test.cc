@@ -31,6 +31,48 @@ void TakeForeign(Bench& bench, const std::string& name, uint64_t id, Slots slots
 
 }  // namespace
 
+TEST_CASE("where leases answer, that a request was granted is remembered when its lease ends") {
+  Bench bench;
+  CreateOne(bench, "s", 1);
+  bench.Win();
+  Transaction transaction;
+  Editor editor(&bench.state, &transaction, /*leases_answer=*/true);
+  const auto acquire = [&](uint64_t sequence, uint64_t claim) {
+    AcquireCommand command = AcquireOf("s", claim, 1, true);
+    command.requester = {"c", sequence};
+    bench.context.client = 7;
+    return Acquire(editor, command, bench.context).kind;
+  };
+  CHECK(acquire(1, 1) == OutcomeKind::kGranted);
+  CHECK(acquire(2, 2) == OutcomeKind::kQueued);
+  CHECK(transaction.answers.empty());
+  ReleaseCommand release = ReleaseOf("s", 1);
+  release.requester = {"c", 3};
+  CHECK(Release(editor, release, bench.context).kind == OutcomeKind::kReleased);
+  // Of the one who waited it is not remembered yet.
+  REQUIRE(transaction.answers.size() == 2);
+  CHECK(transaction.answers[0].request == RequestKey{7, 1});
+  CHECK(transaction.answers[0].kind == Answer::Kind::kGranted);
+  CHECK(transaction.answers[0].semaphore == "s");
+  CHECK(transaction.answers[0].cause == EndCause::kReleased);
+  CHECK(transaction.answers[1].request == RequestKey{7, 3});
+  CHECK(transaction.answers[1].kind == Answer::Kind::kReleased);
+  End(editor, {"s", MakeId(2), EndCause::kExpired, 0, false}, bench.context);
+  REQUIRE(transaction.answers.size() == 3);
+  CHECK(transaction.answers[2].request == RequestKey{7, 2});
+  CHECK(transaction.answers[2].cause == EndCause::kExpired);
+}
+
+TEST_CASE("what is kept of a claim tells it from others") {
+  Answer answer;
+  answer.claim = Id{5, (uint64_t{9} << 40) | 77};
+  CHECK(answer.IsAbout(answer.claim));
+  CHECK_FALSE(answer.IsAbout(Id{5, 77}));
+  answer.claim = Answer::MarkOf(answer.claim);
+  CHECK(answer.IsAbout(Id{5, (uint64_t{9} << 40) | 77}));
+  CHECK_FALSE(answer.IsAbout(Id{5, (uint64_t{9} << 40) | 78}));
+}
+
 TEST_CASE("a command that is refused writes nothing and changes nothing") {
   Bench bench;
   CreateOne(bench, "s", 2);

@@ -184,6 +184,32 @@ TEST_CASE("a waiting request is found by its id, and a client's claims are count
   CHECK(state.ClaimCountOf(8) == 0);
 }
 
+TEST_CASE("a granted request is found by its id while its lease stands") {
+  LedgerState state;
+  Semaphore* semaphore = state.Insert(MakeRow("s", 9));
+  const LeasePtr lease = MakeLease(2, {1});
+  lease->request = {7, 4};
+  state.Apply(semaphore, Granted(lease));
+  state.Apply(semaphore, Granted(MakeLease(3, {2})));  // Its request has no id.
+  CHECK(state.FindGranted({7, 4}).second == lease);
+  CHECK(state.FindGranted({7, 4}).first == semaphore);
+  CHECK(state.FindGranted({7, 3}).second == nullptr);
+  CHECK(state.FindGranted({0, 0}).second == nullptr);
+  const auto moved = std::make_shared<Lease>(*lease);
+  moved->epoch = 2;
+  state.Apply(semaphore, LeaseChange{lease, moved, EndCause::kNone});
+  CHECK(state.FindGranted({7, 4}).second == moved);
+  // A client that uses an id twice, at two daemons.
+  const LeasePtr again = MakeLease(5, {3});
+  again->request = {7, 4};
+  state.Apply(semaphore, Granted(again));
+  state.Apply(semaphore, LeaseChange{moved, nullptr, EndCause::kReleased});
+  CHECK(state.FindGranted({7, 4}).second == again);
+  CHECK(state.CheckInvariants().empty());
+  state.Apply(semaphore, LeaseChange{again, nullptr, EndCause::kReleased});
+  CHECK(state.FindGranted({7, 4}).second == nullptr);
+}
+
 TEST_CASE("semaphores are found by name and gone through in order") {
   LedgerState state;
   for (const char* name : {"b", "a/2", "a", "c"}) state.Insert(MakeRow(name, 1));

@@ -39,19 +39,27 @@ void AnswerBook::Begin() {
 bool AnswerBook::Answer(const std::string& client_id, const ledger::Answer& answer) {
   const uint64_t sequence = answer.request.sequence;
   const BlockKey key(client_id, sequence / kBlockSize);
-  requests_.emplace_back(key, sequence);
+  const bool ends_lease = answer.kind == ledger::Answer::Kind::kGranted;
+  if (ends_lease && IsBelowFloor(client_id, sequence)) return true;
+  if (!ends_lease) requests_.emplace_back(key, sequence);
   const auto [at, is_new] = written_.try_emplace(key);
   if (is_new) {
     if (const auto known = blocks_.find(key); known != blocks_.end())
       at->second = known->second.answers;
   }
-  return at->second.try_emplace(sequence, answer).second;
+  return at->second.try_emplace(sequence, answer).second || ends_lease;
+}
+
+bool AnswerBook::IsBelowFloor(const std::string& client_id, uint64_t sequence) const {
+  const auto floor = known_floors_.find(client_id);
+  return floor != known_floors_.end() && sequence < floor->second.below;
 }
 
 bool AnswerBook::Expect(const std::string& client_id, uint64_t sequence) {
   const BlockKey key(client_id, sequence / kBlockSize);
   requests_.emplace_back(key, sequence);
   expected_[key] = true;
+  if (IsBelowFloor(client_id, sequence)) return false;
   const auto known = blocks_.find(key);
   return known == blocks_.end() || !known->second.answers.contains(sequence);
 }
@@ -65,20 +73,22 @@ void AnswerBook::Write(TransactionRequest* request) {
     const auto known = blocks_.find(key);
     return known == blocks_.end() ? 0 : known->second.index;
   };
-  std::string checked;
-  for (const auto& [key, answers] : written_) {
-    request->Cas(keys_->AnswerBlock(key.first, key.second), WriteAnswers(answers), index_of(key));
-    // A block that is not there may have been dropped: then there is a floor that is not known
-    // here.
-    if (index_of(key) != 0 || checked == key.first) continue;
-    checked = key.first;
+  std::set<std::string> checked;
+  // A block that is not there may have been dropped: then there is a floor that is not known here.
+  const auto check_floor = [&](const BlockKey& key) {
+    if (index_of(key) != 0 || !checked.insert(key.first).second) return;
     const auto floor = known_floors_.find(key.first);
     request->Check(keys_->AnswerFloor(key.first),
                    floor == known_floors_.end() ? 0 : floor->second.index);
+  };
+  for (const auto& [key, answers] : written_) {
+    request->Cas(keys_->AnswerBlock(key.first, key.second), WriteAnswers(answers), index_of(key));
+    check_floor(key);
   }
   for (const auto& [key, ignored] : expected_) {
     if (written_.contains(key)) continue;
     request->Check(keys_->AnswerBlock(key.first, key.second), index_of(key));
+    check_floor(key);
   }
   for (const auto& [client_id, below] : floors_) {
     if (request->size() + kRoomForForgetting > TransactionRequest::kOperationsMax) return;
@@ -107,7 +117,9 @@ void AnswerBook::Lost() {
 
 absl::StatusOr<bool> AnswerBook::LookAgain(Client* client) {
   std::map<std::string, BlockKey> blocks;  // By Consul's key.
-  for (const auto& [block, sequence] : requests_)
+  for (const auto& [block, answers] : written_)
+    blocks.emplace(keys_->AnswerBlock(block.first, block.second), block);
+  for (const auto& [block, ignored] : expected_)
     blocks.emplace(keys_->AnswerBlock(block.first, block.second), block);
   std::set<std::string> learned;  // Clients whose floor was not known.
   for (auto at = blocks.begin(); at != blocks.end();) {
@@ -139,7 +151,7 @@ absl::StatusOr<bool> AnswerBook::LookAgain(Client* client) {
     if (known != blocks_.end() && known->second.answers.contains(request.second)) return true;
     // Whoever decided did not know of it. (One who has waited since before it rose is right.)
     const std::string& client_id = request.first.first;
-    return learned.contains(client_id) && request.second < known_floors_[client_id].below;
+    return learned.contains(client_id) && IsBelowFloor(client_id, request.second);
   });
 }
 

@@ -36,9 +36,10 @@ class AnswerBook {
   // One commit: Begin, then Answer and Expect in any order, then Write; then Won, if it has, or
   // Lost, if it was one of the answers for which it has not. Begin again takes all back.
   void Begin();
-  // False: it has been answered already.
+  // False: it has been answered already. That a request was granted is remembered when the lease
+  // ends, if it is not too old for that; it may have been before.
   bool Answer(const std::string& client_id, const ledger::Answer& answer);
-  // The request must not have been answered. False: it has.
+  // The request must not have been answered. False: it has, or is too old to know.
   bool Expect(const std::string& client_id, uint64_t sequence);
   // The floor of a client rises: adds what can be done within the room of the request.
   void Forget(const std::string& client_id, uint64_t below);
@@ -73,6 +74,7 @@ class AnswerBook {
     uint64_t index = 0;  // 0: there is none, or it is not known.
     uint64_t below = 0;
   };
+  bool IsBelowFloor(const std::string& client_id, uint64_t sequence) const;
   // nullptr: there is none. True: it was not known so.
   bool KeepFloor(const std::string& client_id, const Entry* entry);
 
@@ -82,7 +84,8 @@ class AnswerBook {
   std::map<BlockKey, bool> expected_;
   std::map<std::string, uint64_t> floors_;
   std::vector<std::string> raised_;  // Clients whose floor the commit under way raises.
-  std::vector<std::pair<BlockKey, uint64_t>> requests_;  // That it answers, or expects unanswered.
+  // That it answers, or expects unanswered, but for those whose leases end.
+  std::vector<std::pair<BlockKey, uint64_t>> requests_;
 };
 
 }  // namespace semaphored::consul

@@ -9,9 +9,8 @@ namespace semaphored::consul {
 
 namespace {
 
-// In the document itself. What is left there when a page has been filled is enough for whoever
-// comes next.
-constexpr size_t kWaitersInDocument = Page::kWaiters + 4;
+// In the document itself, which is written with each commit.
+constexpr size_t kWaitersInDocument = Page::kWaiters + 1;
 // Operations that other semaphores and the answers of the commit may need; without room the
 // document grows meanwhile.
 constexpr size_t kRoomLeft = 24;

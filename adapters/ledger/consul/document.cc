@@ -247,16 +247,46 @@ WaiterPtr ReadWaiter(const Json& json, const Common& common) {
   return waiter;
 }
 
+// A member of the object, with the comma before it.
+std::string WriteBound(const absl::flat_hash_map<Id, BoundPlaces>& bound) {
+  std::string text = ",\"bound\":{";
+  for (const auto& [id, places] : bound) {
+    absl::StrAppend(&text, text.back() == '{' ? "" : ",", "\"", id.Hex(), "\":[",
+                    places.host.number, ",", places.host.incarnation);
+    for (const std::string& session : places.sessions)
+      absl::StrAppend(&text, ",", JsonText(session));
+    text += "]";
+  }
+  return text + "}";
+}
+
+// The row, but for what it has in common with most.
+std::string WriteRow(const SemaphoreRow& row) {
+  const Settings& settings = row.settings;
+  std::string text = absl::StrCat("\"limit\":", row.limit, ",\"next_order\":", row.next_order,
+                                  ",\"created\":", row.created_at_unix_ms);
+  if (settings != Settings())
+    absl::StrAppend(&text, ",\"settings\":[", static_cast<int>(settings.backfill), ",",
+                    settings.longest_hold_ms, ",", settings.recall_grace_ms, ",",
+                    settings.permits_per_holder, ",", settings.waiters_max, "]");
+  if (row.paused) text += ",\"paused\":1";
+  if (row.destroying) text += ",\"destroying\":1";
+  if (row.made_on_use) text += ",\"made_on_use\":1";
+  return text;
+}
+
 void ReadRow(const Json& json, SemaphoreRow* row) {
-  const Json& settings = json.at("settings");
   row->limit = json.at("limit").get<uint32_t>();
-  row->settings.backfill = settings.at(0).get<int>() != 0;
-  row->settings.longest_hold_ms = settings.at(1).get<int64_t>();
-  row->settings.recall_grace_ms = settings.at(2).get<int64_t>();
-  row->settings.permits_per_holder = settings.at(3).get<uint32_t>();
-  row->settings.waiters_max = settings.at(kSettingFields - 1).get<uint32_t>();
-  row->paused = json.at("paused").get<int>() != 0;
-  row->destroying = json.at("destroying").get<int>() != 0;
+  if (json.contains("settings")) {
+    const Json& settings = json.at("settings");
+    row->settings.backfill = settings.at(0).get<int>() != 0;
+    row->settings.longest_hold_ms = settings.at(1).get<int64_t>();
+    row->settings.recall_grace_ms = settings.at(2).get<int64_t>();
+    row->settings.permits_per_holder = settings.at(3).get<uint32_t>();
+    row->settings.waiters_max = settings.at(kSettingFields - 1).get<uint32_t>();
+  }
+  row->paused = json.value("paused", 0) != 0;
+  row->destroying = json.value("destroying", 0) != 0;
   row->made_on_use = json.value("made_on_use", 0) != 0;
   row->next_order = json.at("next_order").get<uint64_t>();
   row->created_at_unix_ms = json.at("created").get<int64_t>();
@@ -313,30 +343,15 @@ absl::StatusOr<std::vector<WaiterPtr>> ReadPage(const std::string& name, const s
 
 std::string WriteDocument(const Document& document, const ClientName& client_id,
                           const absl::flat_hash_map<Id, uint64_t>& ordinals) {
-  const SemaphoreRow& row = document.row;
-  const Settings& settings = row.settings;
   Tables tables;
-  std::string text = absl::StrCat(
-      "{\"version\":", VersionOf(document), ",\"limit\":", row.limit, ",\"settings\":[",
-      static_cast<int>(settings.backfill), ",", settings.longest_hold_ms, ",",
-      settings.recall_grace_ms, ",", settings.permits_per_holder, ",", settings.waiters_max,
-      "],\"paused\":", static_cast<int>(row.paused),
-      ",\"destroying\":", static_cast<int>(row.destroying),
-      ",\"made_on_use\":", static_cast<int>(row.made_on_use), ",\"next_order\":", row.next_order);
-  absl::StrAppend(&text, ",\"created\":", row.created_at_unix_ms, ",\"changes\":", document.changes,
-                  ",\"places\":[");
+  std::string text = absl::StrCat("{\"version\":", VersionOf(document), ",", WriteRow(document.row),
+                                  ",\"changes\":", document.changes, ",\"places\":[");
   for (const std::string& place : document.places)
     absl::StrAppend(&text, text.back() == '[' ? "" : ",", JsonText(place));
-  text += "],\"bound\":{";
-  for (const auto& [id, places] : document.bound) {
-    absl::StrAppend(&text, text.back() == '{' ? "" : ",", "\"", id.Hex(), "\":[",
-                    places.host.number, ",", places.host.incarnation);
-    for (const std::string& session : places.sessions)
-      absl::StrAppend(&text, ",", JsonText(session));
-    text += "]";
-  }
+  text += "]";
+  if (!document.bound.empty()) text += WriteBound(document.bound);
   const Firsts firsts = FirstsOf(document);
-  absl::StrAppend(&text, "}", WriteFirsts(firsts), ",\"leases\":[");
+  absl::StrAppend(&text, WriteFirsts(firsts), ",\"leases\":[");
   for (const auto& [id, lease] : document.leases)
     absl::StrAppend(&text, text.back() == '[' ? "" : ",",
                     WriteLease(*lease, client_id, ordinals, firsts, &tables));
@@ -376,7 +391,8 @@ absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string
     document.changes = json.at("changes").get<uint64_t>();
     document.row.revision = create_index + document.changes;
     for (const Json& place : json.at("places")) document.places.push_back(place.get<std::string>());
-    for (const auto& [lease, places] : json.at("bound").items()) {
+    const Json all_bound = json.value("bound", Json::object());
+    for (const auto& [lease, places] : all_bound.items()) {
       BoundPlaces bound;
       bound.host = {places.at(0).get<uint32_t>(), places.at(1).get<uint32_t>()};
       for (size_t i = 2; i < places.size(); ++i)

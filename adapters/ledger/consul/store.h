@@ -55,6 +55,7 @@ class ConsulStore : public ledger::LedgerStore {
   void ShowTime(std::function<int64_t()> now_unix_ms) { now_unix_ms_ = std::move(now_unix_ms); }
 
   const Guarantees& guarantees() const override { return guarantees_; }
+  bool leases_answer() const override { return true; }
   absl::StatusOr<ledger::Image> LoadAll() override;
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
   absl::StatusOr<ledger::Image> Look(absl::Span<const std::string> names) override;
