@@ -22,6 +22,9 @@ constexpr milliseconds kFirstPause{20};
 constexpr milliseconds kPauseMax{1000};
 // An attempt that may be repeated leaves as much time as it takes, unless it had less than this.
 constexpr milliseconds kAttemptMin{1000};
+// With less time left there is none: it would end before it has told more than the last one did.
+// (Of a short time-out a quarter.)
+constexpr milliseconds kLastAttemptMin{100};
 constexpr milliseconds kPollMax{1000};
 
 milliseconds Until(SteadyTime time) {
@@ -160,7 +163,7 @@ void Client::Parts::Judge(Job* job) {
     return Finish(job);
   job->next = steady_clock::now() + Skewed(job->pause);
   job->pause = std::min(job->pause * 2, kPauseMax);
-  if (job->next >= job->end) Finish(job);
+  if (job->next + std::min(kLastAttemptMin, url.timeout / 4) >= job->end) Finish(job);
 }
 
 void Client::Parts::Turn(std::vector<Job>* jobs, size_t* first, SteadyTime deadline) {
