@@ -169,6 +169,16 @@ TEST_CASE("consul: a lease that is older than what is remembered of its client j
   CHECK(a.Acquire("x", 1, 2).kind == OutcomeKind::kTooOld);
 }
 
+TEST_CASE("consul: a client of whom all was forgotten is not below its old floor", "[consul]") {
+  TestPrefix prefix;
+  Daemon a(prefix, "a");
+  prefix.Put(prefix.keys().AnswerFloor("x"), "100000", 0);
+  REQUIRE(a.Acquire("x", 100'001, 1).kind == OutcomeKind::kGranted);
+  CHECK(a.Acquire("x", 99'999, 2, "other").kind == OutcomeKind::kTooOld);
+  prefix.Delete(prefix.keys().AnswerFloor("x"));
+  CHECK(a.Acquire("x", 99'998, 3, "other").kind == OutcomeKind::kGranted);
+}
+
 TEST_CASE("consul: more leases are recalled at once than a transaction takes", "[consul]") {
   constexpr uint32_t kMany = 150;
   TestPrefix prefix;

@@ -215,15 +215,17 @@ absl::Status AnswerBook::FindOfClient(Client* client, const std::string& client_
     if (!answer.ok()) return answer.status();
     for (Entry& entry : answer->entries) entries.push_back(std::move(entry));
   }
-  uint64_t floor = 0;
+  const Entry* floor_entry = nullptr;
   for (const Entry& entry : entries) {
     if (const std::optional<uint64_t> number = Keys::BlockIn(entry.key, under)) {
       blocks[*number] = &entry;
     } else if (entry.key == keys_->AnswerFloor(client_id)) {
-      KeepFloor(client_id, &entry);
-      floor = known_floors_[client_id].below;
+      floor_entry = &entry;
     }
   }
+  // Of a client who was silent for long it has gone, with all else.
+  KeepFloor(client_id, floor_entry);
+  const uint64_t floor = known_floors_[client_id].below;
   uint64_t sequence_high = 0;
   for (const auto& [number, entry] : blocks) {
     Keep(client_id, number, entry);
