@@ -23,7 +23,7 @@
 #include "adapters/ledger/sqlite/schema.h"
 #include "adapters/ledger/sqlite/store.h"
 #include "adapters/rabbitmq/engine.h"
-#include "adapters/unescape.h"
+#include "adapters/common/unescape.h"
 
 namespace semaphored {
 namespace {

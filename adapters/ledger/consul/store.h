@@ -21,7 +21,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "adapters/ledger/client_names.h"
+#include "adapters/common/client_names.h"
 #include "adapters/ledger/consul/answer_sweep.h"
 #include "adapters/ledger/consul/answers.h"
 #include "adapters/ledger/consul/client.h"

@@ -22,7 +22,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "adapters/ledger/client_names.h"
+#include "adapters/common/client_names.h"
 #include "adapters/ledger/dynamodb/answers.h"
 #include "adapters/ledger/dynamodb/mailbox.h"
 #include "adapters/ledger/dynamodb/requests.h"

@@ -1,4 +1,4 @@
-#include "adapters/unescape.h"
+#include "adapters/common/unescape.h"
 
 #include <charconv>
 
