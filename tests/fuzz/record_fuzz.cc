@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "adapters/ledger/sqlite/codec.h"
-#include "adapters/ledger/sqlite/record.h"
+#include "adapters/sqlite/codec.h"
+#include "adapters/sqlite/record.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

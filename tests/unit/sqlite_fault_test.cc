@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "adapters/ledger/sqlite/store.h"
+#include "adapters/sqlite/store.h"
 #include "catch2/catch_test_macros.hpp"
 #include "sqlite3.h"
 #include "tests/unit/sqlite_fault_vfs.h"

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <string>
 
-#include "adapters/ledger/sqlite/schema.h"
-#include "adapters/ledger/sqlite/store.h"
+#include "adapters/sqlite/schema.h"
+#include "adapters/sqlite/store.h"
 #include "adapters/open.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/sqlite_fixture.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "adapters/ledger/sqlite/schema.h"
+#include "adapters/sqlite/schema.h"
 
 namespace semaphored::sqlite {
 

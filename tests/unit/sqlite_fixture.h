@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "adapters/ledger/sqlite/store.h"
+#include "adapters/sqlite/store.h"
 
 namespace semaphored::sqlite {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/sqlite/codec.h"
-#include "adapters/ledger/sqlite/record.h"
+#include "adapters/sqlite/codec.h"
+#include "adapters/sqlite/record.h"
 #include "catch2/catch_test_macros.hpp"
 
 namespace semaphored::sqlite {

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "adapters/ledger/sqlite/store.h"
+#include "adapters/sqlite/store.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/sqlite_fixture.h"
 

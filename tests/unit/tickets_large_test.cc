@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "adapters/ledger/ledger_adapter.h"
-#include "adapters/ledger/sqlite/schema.h"
-#include "adapters/ledger/sqlite/store.h"
+#include "adapters/sqlite/schema.h"
+#include "adapters/sqlite/store.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "tests/unit/sqlite_fixture.h"

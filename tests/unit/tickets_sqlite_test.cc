@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "adapters/ledger/ledger_adapter.h"
-#include "adapters/ledger/sqlite/store.h"
+#include "adapters/sqlite/store.h"
 #include "adapters/open.h"
 #include "catch2/catch_test_macros.hpp"
 #include "sqlite3.h"

@@ -1,7 +1,7 @@
 // What a commit adds to the logs of answers and history, and the clients that they speak of.
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/sqlite/record.h"
-#include "adapters/ledger/sqlite/writer.h"
+#include "adapters/sqlite/record.h"
+#include "adapters/sqlite/writer.h"
 
 namespace semaphored::sqlite {
 namespace {

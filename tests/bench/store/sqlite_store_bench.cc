@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/sqlite/schema.h"
-#include "adapters/ledger/sqlite/store.h"
+#include "adapters/sqlite/schema.h"
+#include "adapters/sqlite/store.h"
 
 namespace semaphored::sqlite {
 namespace {

@@ -30,7 +30,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "adapters/ledger/sqlite/file_lock.h"
+#include "adapters/sqlite/file_lock.h"
 
 namespace semaphored::sqlite {
 

@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "adapters/ledger/sqlite/store.h"
+#include "adapters/sqlite/store.h"
 
 namespace semaphored::sqlite {
 

@@ -2,9 +2,9 @@
 #include <memory>
 #include <utility>
 
-#include "adapters/ledger/sqlite/codec.h"
-#include "adapters/ledger/sqlite/record.h"
-#include "adapters/ledger/sqlite/record_parts.h"
+#include "adapters/sqlite/codec.h"
+#include "adapters/sqlite/record.h"
+#include "adapters/sqlite/record_parts.h"
 
 namespace semaphored::sqlite {
 

@@ -11,7 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "adapters/ledger/sqlite/store.h"
+#include "adapters/sqlite/store.h"
 #include "adapters/ledger/transaction.h"
 
 namespace semaphored::sqlite {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "adapters/adapter.h"
-#include "adapters/ledger/sqlite/database.h"
+#include "adapters/sqlite/database.h"
 
 namespace semaphored::sqlite {
 

@@ -1,4 +1,4 @@
-#include "adapters/ledger/sqlite/restore.h"
+#include "adapters/sqlite/restore.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/sqlite/database.h"
-#include "adapters/ledger/sqlite/file_lock.h"
-#include "adapters/ledger/sqlite/schema.h"
+#include "adapters/sqlite/database.h"
+#include "adapters/sqlite/file_lock.h"
+#include "adapters/sqlite/schema.h"
 
 namespace semaphored::sqlite {
 namespace {

@@ -1,7 +1,7 @@
 // What a commit does to tickets, each written once however often it changed, and their payloads.
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/sqlite/record.h"
-#include "adapters/ledger/sqlite/writer.h"
+#include "adapters/sqlite/record.h"
+#include "adapters/sqlite/writer.h"
 
 namespace semaphored::sqlite {
 

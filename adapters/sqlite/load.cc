@@ -1,10 +1,10 @@
-#include "adapters/ledger/sqlite/load.h"
+#include "adapters/sqlite/load.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/sqlite/record.h"
-#include "adapters/ledger/sqlite/schema.h"
+#include "adapters/sqlite/record.h"
+#include "adapters/sqlite/schema.h"
 
 namespace semaphored::sqlite {
 

@@ -1,4 +1,4 @@
-#include "adapters/ledger/sqlite/node_table.h"
+#include "adapters/sqlite/node_table.h"
 
 #include <algorithm>
 #include <utility>

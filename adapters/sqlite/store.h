@@ -30,9 +30,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "adapters/ledger/sqlite/answer_log.h"
-#include "adapters/ledger/sqlite/database.h"
-#include "adapters/ledger/sqlite/history_log.h"
-#include "adapters/ledger/sqlite/node_table.h"
+#include "adapters/sqlite/database.h"
+#include "adapters/sqlite/history_log.h"
+#include "adapters/sqlite/node_table.h"
 #include "adapters/ledger/store.h"
 
 namespace semaphored::sqlite {

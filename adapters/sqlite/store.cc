@@ -1,13 +1,13 @@
-#include "adapters/ledger/sqlite/store.h"
+#include "adapters/sqlite/store.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/sqlite/load.h"
-#include "adapters/ledger/sqlite/record.h"
-#include "adapters/ledger/sqlite/schema.h"
-#include "adapters/ledger/sqlite/writer.h"
+#include "adapters/sqlite/load.h"
+#include "adapters/sqlite/record.h"
+#include "adapters/sqlite/schema.h"
+#include "adapters/sqlite/writer.h"
 #include "spdlog/spdlog.h"
 
 namespace semaphored::sqlite {

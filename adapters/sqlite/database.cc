@@ -1,4 +1,4 @@
-#include "adapters/ledger/sqlite/database.h"
+#include "adapters/sqlite/database.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/sqlite/log_buffer.h"
+#include "adapters/sqlite/log_buffer.h"
 
 namespace semaphored::sqlite {
 namespace {

@@ -1,4 +1,4 @@
-#include "adapters/ledger/sqlite/schema.h"
+#include "adapters/sqlite/schema.h"
 
 #include <iterator>
 #include <string>

@@ -1,9 +1,9 @@
-#include "adapters/ledger/sqlite/record.h"
+#include "adapters/sqlite/record.h"
 
 #include <utility>
 
-#include "adapters/ledger/sqlite/codec.h"
-#include "adapters/ledger/sqlite/record_parts.h"
+#include "adapters/sqlite/codec.h"
+#include "adapters/sqlite/record_parts.h"
 
 namespace semaphored::sqlite {
 namespace {

@@ -17,7 +17,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "adapters/ledger/sqlite/database.h"
+#include "adapters/sqlite/database.h"
 
 namespace semaphored::sqlite {
 

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "adapters/ledger/sqlite/codec.h"
+#include "adapters/sqlite/codec.h"
 
 namespace semaphored::sqlite {
 

@@ -1,4 +1,4 @@
-#include "adapters/ledger/sqlite/file_lock.h"
+#include "adapters/sqlite/file_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

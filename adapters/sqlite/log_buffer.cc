@@ -1,4 +1,4 @@
-#include "adapters/ledger/sqlite/log_buffer.h"
+#include "adapters/sqlite/log_buffer.h"
 
 #include <sqlite3.h>
 
