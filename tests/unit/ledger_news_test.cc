@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/news.h"
-#include "adapters/ledger/postgres/message.h"
+#include "adapters/postgres/message.h"
 #include "catch2/catch_test_macros.hpp"
 
 namespace semaphored::ledger {

@@ -13,8 +13,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/postgres/schema.h"
-#include "adapters/ledger/postgres/url.h"
+#include "adapters/postgres/schema.h"
+#include "adapters/postgres/url.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "catch2/matchers/catch_matchers_string.hpp"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/postgres/schema.h"
+#include "adapters/postgres/schema.h"
 
 namespace semaphored::postgres {
 namespace {

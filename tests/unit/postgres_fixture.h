@@ -10,8 +10,8 @@
 
 #include <pqxx/pqxx>
 
-#include "adapters/ledger/postgres/connection.h"
-#include "adapters/ledger/postgres/store.h"
+#include "adapters/postgres/connection.h"
+#include "adapters/postgres/store.h"
 #include "adapters/open.h"
 
 namespace semaphored::postgres {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/postgres/store.h"
-#include "adapters/ledger/postgres/ticket_cache.h"
+#include "adapters/postgres/store.h"
+#include "adapters/postgres/ticket_cache.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "tests/unit/postgres_fixture.h"

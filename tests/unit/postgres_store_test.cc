@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "adapters/ledger/postgres/pruning.h"
-#include "adapters/ledger/postgres/statements.h"
-#include "adapters/ledger/postgres/store.h"
+#include "adapters/postgres/pruning.h"
+#include "adapters/postgres/statements.h"
+#include "adapters/postgres/store.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "catch2/matchers/catch_matchers_string.hpp"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/postgres/array.h"
-#include "adapters/ledger/postgres/store.h"
+#include "adapters/postgres/array.h"
+#include "adapters/postgres/store.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "catch2/matchers/catch_matchers_string.hpp"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/postgres/array.h"
+#include "adapters/postgres/array.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/postgres_fixture.h"
 

@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "adapters/ledger/postgres/commit.h"
-#include "adapters/ledger/postgres/connection.h"
-#include "adapters/ledger/postgres/pruning.h"
-#include "adapters/ledger/postgres/ticket_cache.h"
+#include "adapters/postgres/commit.h"
+#include "adapters/postgres/connection.h"
+#include "adapters/postgres/pruning.h"
+#include "adapters/postgres/ticket_cache.h"
 #include "adapters/ledger/store.h"
 
 namespace semaphored::postgres {

@@ -1,4 +1,4 @@
-#include "adapters/ledger/postgres/connection.h"
+#include "adapters/postgres/connection.h"
 
 #include <sys/socket.h>
 

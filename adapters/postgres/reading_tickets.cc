@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "adapters/ledger/postgres/array.h"
-#include "adapters/ledger/postgres/commit_tickets.h"
-#include "adapters/ledger/postgres/reader.h"
-#include "adapters/ledger/postgres/statements.h"
+#include "adapters/postgres/array.h"
+#include "adapters/postgres/commit_tickets.h"
+#include "adapters/postgres/reader.h"
+#include "adapters/postgres/statements.h"
 #include "adapters/ledger/rules.h"
 
 namespace semaphored::postgres {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "adapters/ledger/postgres/connection.h"
+#include "adapters/postgres/connection.h"
 
 namespace semaphored::postgres {
 

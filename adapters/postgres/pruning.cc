@@ -1,8 +1,8 @@
-#include "adapters/ledger/postgres/pruning.h"
+#include "adapters/postgres/pruning.h"
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/postgres/array.h"
-#include "adapters/ledger/postgres/statements.h"
+#include "adapters/postgres/array.h"
+#include "adapters/postgres/statements.h"
 
 namespace semaphored::postgres {
 

@@ -1,4 +1,4 @@
-#include "adapters/ledger/postgres/message.h"
+#include "adapters/postgres/message.h"
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>

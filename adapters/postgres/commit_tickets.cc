@@ -1,4 +1,4 @@
-#include "adapters/ledger/postgres/commit_tickets.h"
+#include "adapters/postgres/commit_tickets.h"
 
 #include <array>
 #include <initializer_list>

@@ -1,4 +1,4 @@
-#include "adapters/ledger/postgres/url.h"
+#include "adapters/postgres/url.h"
 
 #include <libpq-fe.h>
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "adapters/ledger/postgres/connection.h"
+#include "adapters/postgres/connection.h"
 #include "adapters/ledger/transaction.h"
 
 namespace semaphored::postgres {

@@ -1,4 +1,4 @@
-#include "adapters/ledger/postgres/store.h"
+#include "adapters/postgres/store.h"
 
 #include <poll.h>
 #include <spdlog/spdlog.h>
@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/postgres/array.h"
-#include "adapters/ledger/postgres/message.h"
-#include "adapters/ledger/postgres/schema.h"
-#include "adapters/ledger/postgres/statements.h"
+#include "adapters/postgres/array.h"
+#include "adapters/postgres/message.h"
+#include "adapters/postgres/schema.h"
+#include "adapters/postgres/statements.h"
 
 namespace semaphored::postgres {
 

@@ -1,4 +1,4 @@
-#include "adapters/ledger/postgres/commit.h"
+#include "adapters/postgres/commit.h"
 
 #include <algorithm>
 #include <array>
@@ -7,10 +7,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/postgres/array.h"
-#include "adapters/ledger/postgres/commit_tickets.h"
-#include "adapters/ledger/postgres/fold.h"
-#include "adapters/ledger/postgres/message.h"
+#include "adapters/postgres/array.h"
+#include "adapters/postgres/commit_tickets.h"
+#include "adapters/postgres/fold.h"
+#include "adapters/postgres/message.h"
 
 namespace semaphored::postgres {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "adapters/ledger/postgres/commit.h"
-#include "adapters/ledger/postgres/schema.h"
+#include "adapters/postgres/commit.h"
+#include "adapters/postgres/schema.h"
 
 namespace semaphored::postgres {
 

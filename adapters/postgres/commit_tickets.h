@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/postgres/array.h"
-#include "adapters/ledger/postgres/connection.h"
+#include "adapters/postgres/array.h"
+#include "adapters/postgres/connection.h"
 #include "adapters/ledger/transaction.h"
 
 namespace semaphored::postgres {

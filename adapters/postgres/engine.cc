@@ -1,4 +1,4 @@
-#include "adapters/ledger/postgres/engine.h"
+#include "adapters/postgres/engine.h"
 
 #include <spdlog/spdlog.h>
 
@@ -7,11 +7,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/postgres/connection.h"
-#include "adapters/ledger/postgres/nodes.h"
-#include "adapters/ledger/postgres/schema.h"
-#include "adapters/ledger/postgres/store.h"
-#include "adapters/ledger/postgres/url.h"
+#include "adapters/postgres/connection.h"
+#include "adapters/postgres/nodes.h"
+#include "adapters/postgres/schema.h"
+#include "adapters/postgres/store.h"
+#include "adapters/postgres/url.h"
 
 namespace semaphored::postgres {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "adapters/ledger/postgres/connection.h"
+#include "adapters/postgres/connection.h"
 
 namespace semaphored::postgres {
 

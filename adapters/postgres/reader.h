@@ -8,7 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "adapters/ledger/postgres/store.h"
+#include "adapters/postgres/store.h"
 
 namespace semaphored::postgres {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "adapters/adapter.h"
-#include "adapters/ledger/postgres/connection.h"
+#include "adapters/postgres/connection.h"
 
 namespace semaphored::postgres {
 

@@ -6,10 +6,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/postgres/array.h"
-#include "adapters/ledger/postgres/reader.h"
-#include "adapters/ledger/postgres/statements.h"
-#include "adapters/ledger/postgres/store.h"
+#include "adapters/postgres/array.h"
+#include "adapters/postgres/reader.h"
+#include "adapters/postgres/statements.h"
+#include "adapters/postgres/store.h"
 
 namespace semaphored::postgres {
 

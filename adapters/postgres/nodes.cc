@@ -1,7 +1,7 @@
-#include "adapters/ledger/postgres/nodes.h"
+#include "adapters/postgres/nodes.h"
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/postgres/schema.h"
+#include "adapters/postgres/schema.h"
 
 namespace semaphored::postgres {
 namespace {

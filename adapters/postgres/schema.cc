@@ -1,4 +1,4 @@
-#include "adapters/ledger/postgres/schema.h"
+#include "adapters/postgres/schema.h"
 
 #include <array>
 

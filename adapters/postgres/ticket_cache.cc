@@ -1,4 +1,4 @@
-#include "adapters/ledger/postgres/ticket_cache.h"
+#include "adapters/postgres/ticket_cache.h"
 
 #include <utility>
 
