@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "adapters/ledger/consul/engine.h"
+#include "adapters/consul/engine.h"
 #include "adapters/ledger/dynamodb/engine.h"
 #include "adapters/ledger/dynamodb/table.h"
 #include "adapters/ledger/dynamodb/url.h"

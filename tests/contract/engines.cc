@@ -9,7 +9,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <pqxx/pqxx>
 
-#include "adapters/ledger/consul/engine.h"
+#include "adapters/consul/engine.h"
 #include "adapters/ledger/dynamodb/table.h"
 #include "adapters/rabbitmq/engine.h"
 #include "tests/contract/contract.h"

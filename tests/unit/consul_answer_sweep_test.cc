@@ -2,7 +2,7 @@
 #include <chrono>
 #include <string>
 
-#include "adapters/ledger/consul/answer_sweep.h"
+#include "adapters/consul/request_sweep.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/consul_fixture.h"
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "adapters/ledger/consul/places.h"
+#include "adapters/consul/places.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/consul_fixture.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/consul/short_id.h"
+#include "adapters/consul/short_id.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/consul_fixture.h"
 

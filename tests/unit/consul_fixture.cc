@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/consul/engine.h"
+#include "adapters/consul/engine.h"
 #include "catch2/catch_test_macros.hpp"
 
 namespace semaphored::consul {

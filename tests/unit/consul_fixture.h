@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/consul/client.h"
-#include "adapters/ledger/consul/keys.h"
-#include "adapters/ledger/consul/lock_record.h"
-#include "adapters/ledger/consul/store.h"
-#include "adapters/ledger/consul/url.h"
+#include "adapters/consul/client.h"
+#include "adapters/consul/keys.h"
+#include "adapters/consul/lock_record.h"
+#include "adapters/consul/store.h"
+#include "adapters/consul/url.h"
 #include "adapters/ledger/store.h"
 #include "adapters/open.h"
 

@@ -8,14 +8,14 @@
 #include <string>
 
 #include "adapters/ledger/consul/answer_block.h"
-#include "adapters/ledger/consul/client.h"
-#include "adapters/ledger/consul/document.h"
-#include "adapters/ledger/consul/folder.h"
-#include "adapters/ledger/consul/keys.h"
-#include "adapters/ledger/consul/lock_record.h"
-#include "adapters/ledger/consul/short_id.h"
-#include "adapters/ledger/consul/transaction_request.h"
-#include "adapters/ledger/consul/url.h"
+#include "adapters/consul/client.h"
+#include "adapters/consul/document.h"
+#include "adapters/consul/folder.h"
+#include "adapters/consul/keys.h"
+#include "adapters/consul/lock_record.h"
+#include "adapters/consul/short_id.h"
+#include "adapters/consul/transaction_request.h"
+#include "adapters/consul/url.h"
 #include "catch2/catch_test_macros.hpp"
 
 namespace semaphored::consul {

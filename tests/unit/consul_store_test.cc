@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/consul/engine.h"
+#include "adapters/consul/engine.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/consul_fixture.h"
 #include "tests/unit/relay.h"

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "adapters/ledger/consul/short_id.h"
-#include "adapters/ledger/consul/transaction_request.h"
+#include "adapters/consul/short_id.h"
+#include "adapters/consul/transaction_request.h"
 
 namespace semaphored::consul {
 namespace {

@@ -18,9 +18,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "adapters/ledger/consul/answer_block.h"
-#include "adapters/ledger/consul/client.h"
-#include "adapters/ledger/consul/keys.h"
-#include "adapters/ledger/consul/transaction_request.h"
+#include "adapters/consul/client.h"
+#include "adapters/consul/keys.h"
+#include "adapters/consul/transaction_request.h"
 #include "adapters/ledger/store.h"
 
 namespace semaphored::consul {

@@ -3,8 +3,8 @@
 #include <iterator>
 #include <utility>
 
-#include "adapters/ledger/consul/commit.h"
-#include "adapters/ledger/consul/folder_tickets.h"
+#include "adapters/consul/commit.h"
+#include "adapters/consul/folder_tickets.h"
 
 namespace semaphored::consul {
 

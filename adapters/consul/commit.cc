@@ -1,0 +1,356 @@
+#include "adapters/consul/commit.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace semaphored::consul {
+
+using ledger::CommitResult;
+using ledger::LeaseChange;
+using ledger::SemaphoreDelta;
+using ledger::SessionChange;
+using ledger::SessionPtr;
+using ledger::Transaction;
+using ledger::WaiterChange;
+
+namespace {
+
+CommitResult Failed(absl::Status status) {
+  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
+}
+
+CommitResult LostFor(std::vector<std::string> stale, bool answered = false) {
+  CommitResult result;
+  result.kind = CommitResult::Kind::kLost;
+  result.stale = std::move(stale);
+  result.answered = answered;
+  return result;
+}
+
+bool IsWon(const CommitResult& result) { return result.kind == CommitResult::Kind::kWon; }
+
+}  // namespace
+
+void ConsulStore::Writer::Own(About about, const std::string& name, const Id& session) {
+  while (owners_.size() < request_.size()) owners_.push_back({about, name, session});
+}
+
+CommitResult ConsulStore::Writer::Build(const Transaction& transaction) {
+  transaction_ = &transaction;
+  request_.Cas(store_->lane_key_, std::to_string(store_->commits_ + 1), store_->lane_index_);
+  Own(About::kLane);
+  uint64_t ordinal = 0;
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    for (const LeaseChange& change : delta.leases) {
+      if (!change.before) ordinals_[change.after->id] = ++ordinal;
+    }
+  }
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    if (CommitResult added = Add(delta); !IsWon(added)) return added;
+  }
+  if (CommitResult added = AddSessions(transaction); !IsWon(added)) return added;
+  if (CommitResult added = AddReads(transaction); !IsWon(added)) return added;
+  if (CommitResult added = AddAnswers(transaction); !IsWon(added)) return added;
+  AddMail(transaction);
+  if (!request_.FitsConsul() || ordinal >> kTokenOrdinalBits != 0) {
+    return Failed(absl::OutOfRangeError(
+        absl::StrCat("consul: this changes more at once than a transaction of Consul takes (",
+                     TransactionRequest::kOperationsMax, " operations, ",
+                     TransactionRequest::kBytesMax, " bytes)")));
+  }
+  return {};
+}
+
+// ---- semaphores ----
+
+CommitResult ConsulStore::Writer::Add(const SemaphoreDelta& delta) {
+  const auto known = store_->folders_.find(delta.name);
+  const uint64_t revision = delta.before ? delta.before->revision : 0;
+  if (known == store_->folders_.end()) return LostFor({delta.name});
+  if (!known->second.damage.ok()) return Failed(known->second.damage);
+  if (known->second.revision() != revision) return LostFor({delta.name});
+  if (!delta.before && !delta.after) return {};  // Made and destroyed again.
+  Planned planned;
+  planned.folder = known->second;
+  Apply(delta, &planned);
+  if (!failure_.ok()) return Failed(failure_);
+  if (!ApplyTickets(delta, &planned)) return LostFor({delta.name});
+  if (!delta.after) {
+    Destroy(&planned);
+  } else {
+    Document& document = planned.folder.document;
+    planned.is_new = !planned.folder.has_document();
+    document.changes = planned.is_new ? 0 : document.changes + 1;
+    document.row = *delta.after;
+    document.row.revision = revision;
+    if (absl::Status status = Write(&planned); !status.ok()) return Failed(std::move(status));
+  }
+  folders_.push_back(std::move(planned));
+  return {};
+}
+
+absl::Status ConsulStore::Writer::CheckTtl(const Claim& claim) const {
+  // A session may end so long after the last daemon was there; a lease must not be good for longer.
+  const int64_t most_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(store_->url_.session_ttl).count();
+  if (claim.ttl_ms <= most_ms) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("consul: a TTL of ", claim.ttl_ms,
+                                            " ms is more than session_ttl_s of the store allows (",
+                                            most_ms, " ms)"));
+}
+
+void ConsulStore::Writer::Apply(const SemaphoreDelta& delta, Planned* planned) {
+  Document& document = planned->folder.document;
+  for (const LeaseChange& change : delta.leases) {
+    if (change.before) document.leases.erase(change.before->id);
+    if (!change.after) continue;
+    if (!change.before) failure_.Update(CheckTtl(*change.after));
+    document.leases[change.after->id] = change.after;
+    IndexClaims(planned, *change.after);
+  }
+  for (const WaiterChange& change : delta.waiters) {
+    if (change.before) document.RemoveWaiter(change.before->id);
+    if (!change.after || change.after->foreign) continue;
+    if (!change.before) failure_.Update(CheckTtl(*change.after));
+    document.waiters[change.after->id] = change.after;
+    IndexClaims(planned, *change.after);
+  }
+}
+
+void ConsulStore::Writer::IndexClaims(Planned* planned, const Claim& claim) {
+  if (claim.detached()) return;
+  const auto known = store_->indexed_.find(claim.session);
+  if (known != store_->indexed_.end() && known->second.contains(planned->folder.name)) return;
+  const std::pair<Id, std::string> entry(claim.session, planned->folder.name);
+  if (std::ranges::find(planned->indexed, entry) != planned->indexed.end()) return;
+  planned->indexed.push_back(entry);
+  request_.Set(store_->keys_.Index(entry.first, entry.second), "");
+  Own(About::kHint);
+}
+
+void ConsulStore::Writer::Destroy(Planned* planned) {
+  planned->gone = true;
+  const Folder& folder = planned->folder;
+  const Keys& keys = store_->keys_;
+  request_.Check(keys.Document(folder.name), folder.document_index);
+  if (folder.has_document()) request_.Delete(keys.Document(folder.name));
+  if (folder.document.ticket_count != 0) {
+    request_.DeleteTree(keys.Tickets(folder.name));
+    request_.DeleteTree(keys.Payloads(folder.name));
+  }
+  if (!folder.document.pages.empty()) request_.DeleteTree(keys.Pages(folder.name));
+  // What cannot be understood is not ours to remove.
+  if (folder.record_understood) {
+    request_.Check(keys.Lock(folder.name), folder.record_index);
+    if (folder.has_record()) request_.Delete(keys.Lock(folder.name));
+  }
+  for (const std::string& place : folder.document.places)
+    request_.Delete(keys.Folder(folder.name) + place);
+  Own(About::kSemaphore, folder.name);
+}
+
+absl::Status ConsulStore::Writer::Write(Planned* planned) {
+  Folder& folder = planned->folder;
+  if (folder.MayWriteRecord(folder.document.row.limit)) {
+    if (absl::Status status = PlanPlaces(planned); !status.ok()) return status;
+    PlanRecord(planned);
+  }
+  WriteTickets(planned);
+  WritePages(planned);
+  const Keys& keys = store_->keys_;
+  if (planned->writes_document) {
+    const std::string value = WriteDocument(
+        folder.document,
+        [this](uint32_t number) -> const std::string& { return store_->names_.NameOf(number); },
+        ordinals_);
+    request_.Cas(keys.Document(folder.name), value, folder.document_index);
+  } else {
+    request_.Check(keys.Document(folder.name), folder.document_index);
+  }
+  Own(About::kSemaphore, folder.name);
+  return absl::OkStatus();
+}
+
+void ConsulStore::Writer::PlanRecord(Planned* planned) {
+  Folder& folder = planned->folder;
+  const std::string key = store_->keys_.Lock(folder.name);
+  LockRecord wanted = folder.WantedRecord(folder.document.row.limit, folder.document.Held());
+  planned->writes_record = !folder.has_record() || wanted != folder.record;
+  if (planned->writes_record) {
+    folder.record = std::move(wanted);
+    folder.record_value = WriteLockRecord(folder.record);
+    request_.Cas(key, folder.record_value, folder.record_index, kSemaphoreFlags);
+  } else {
+    request_.Check(key, folder.record_index);
+  }
+  Own(About::kSemaphore, folder.name);
+}
+
+absl::Status ConsulStore::Writer::BuildMending(const Folder& folder) {
+  Planned planned;
+  planned.folder = folder;
+  if (store_->url_.ends_with_daemon) EndLost(&planned);
+  const std::vector<std::string> places = folder.document.places;
+  planned.writes_document = !folder.lost_places.empty() || places.size() < folder.document.Held() ||
+                            places.size() > folder.document.Held() + kSparePlacesMax;
+  if (absl::Status status = Write(&planned); !status.ok()) return status;
+  if (!request_.FitsConsul())
+    return absl::OutOfRangeError("consul: that is more to mend than a transaction of Consul takes");
+  folders_.push_back(std::move(planned));
+  return absl::OkStatus();
+}
+
+// ---- sessions ----
+
+CommitResult ConsulStore::Writer::AddSessions(const Transaction& transaction) {
+  std::vector<std::pair<SessionPtr, SessionPtr>> folded;
+  absl::flat_hash_map<Id, size_t> at;
+  for (const SessionChange& change : transaction.sessions) {
+    const Id& id = (change.before ? change.before : change.after)->id;
+    const auto [found, is_new] = at.try_emplace(id, folded.size());
+    if (is_new) folded.emplace_back(change.before, nullptr);
+    folded[found->second].second = change.after;
+  }
+  const Keys& keys = store_->keys_;
+  for (const auto& [before, after] : folded) {
+    if (!before && !after) continue;
+    const Id& id = (before ? before : after)->id;
+    uint64_t index = 0;
+    if (before) {
+      const auto known = store_->sessions_.find(id);
+      if (known == store_->sessions_.end() || known->second.session->epoch != before->epoch ||
+          known->second.session->host != before->host)
+        return LostFor({});
+      index = known->second.index;
+    }
+    if (after) {
+      request_.Cas(keys.Session(id), store_->WriteSession(*after), index);
+    } else {
+      request_.Check(keys.Session(id), index);
+      request_.Delete(keys.Session(id));
+      request_.DeleteTree(keys.Index(id));
+    }
+    Own(About::kSession, "", id);
+    sessions_.emplace_back(id, after);
+  }
+  absl::flat_hash_set<Id> checked;
+  for (const ledger::EpochCondition& condition : transaction.epochs) {
+    if (at.contains(condition.session) || !checked.insert(condition.session).second) continue;
+    const auto known = store_->sessions_.find(condition.session);
+    if (known == store_->sessions_.end() || known->second.session->epoch != condition.epoch)
+      return LostFor({});
+    request_.Check(keys.Session(condition.session), known->second.index);
+    Own(About::kSession, "", condition.session);
+  }
+  return {};
+}
+
+// ---- conditions, answers, hints ----
+
+CommitResult ConsulStore::Writer::AddReads(const Transaction& transaction) {
+  const Keys& keys = store_->keys_;
+  for (const ledger::ReadCondition& read : transaction.reads) {
+    const auto known = store_->folders_.find(read.semaphore);
+    if (known == store_->folders_.end() || known->second.revision() != read.revision)
+      return LostFor({read.semaphore});
+    request_.Check(keys.Document(read.semaphore), known->second.document_index);
+    request_.Check(keys.Lock(read.semaphore), known->second.record_index);
+    Own(About::kSemaphore, read.semaphore);
+  }
+  return {};
+}
+
+CommitResult ConsulStore::Writer::AddAnswers(const Transaction& transaction) {
+  AnswerBook& book = store_->answers_;
+  book.Begin();
+  for (const ledger::Answer& answer : transaction.answers) {
+    if (!book.Answer(store_->names_.NameOf(answer.request.client), answer))
+      return LostFor({}, /*answered=*/true);
+  }
+  for (const ledger::AskedRequest& asked : transaction.unanswered) {
+    if (!book.Expect(asked.client_id, asked.request.sequence))
+      return LostFor({}, /*answered=*/true);
+  }
+  for (const ledger::AnswerFloor& floor : transaction.answer_floors)
+    book.Forget(store_->names_.NameOf(floor.client), floor.below);
+  book.Write(&request_);
+  Own(About::kAnswers);
+  return {};
+}
+
+// A hint that is lost costs a sweep; so it goes along where there is room.
+void ConsulStore::Writer::AddMail(const Transaction& transaction) {
+  for (const auto& [node, semaphore] : transaction.concerns) {
+    if (request_.size() >= TransactionRequest::kOperationsMax) return;
+    const auto planned = std::ranges::find(
+        folders_, semaphore,
+        [](const Planned& each) -> const std::string& { return each.folder.name; });
+    const bool known = planned != folders_.end() && !planned->gone && !planned->is_new;
+    const uint64_t revision = known ? planned->folder.document.row.revision + 1 : 0;
+    // To write what stands there already changes nothing, and nobody would be told.
+    request_.Set(store_->keys_.Mail(node, semaphore),
+                 revision != 0 ? std::to_string(revision)
+                               : absl::StrCat("unknown, ", store_->self_.number, " ", store_->lane_,
+                                              " ", store_->commits_));
+  }
+  Own(About::kHint);
+}
+
+// ---- won ----
+
+void ConsulStore::Writer::Win(uint64_t index, Transaction* transaction) {
+  if (transaction != nullptr) {
+    absl::flat_hash_map<Id, uint64_t> tokens;
+    for (const auto& [claim, ordinal] : ordinals_) tokens[claim] = TokenOf(index, ordinal);
+    ledger::SetTokens(tokens, transaction);
+  }
+  for (Planned& planned : folders_) {
+    Folder& folder = planned.folder;
+    if (planned.gone) {
+      Folder none;
+      none.name = folder.name;
+      none.document.row.name = folder.name;
+      none.contenders = std::move(folder.contenders);
+      store_->Keep(std::move(none));
+      continue;
+    }
+    if (planned.writes_document) folder.document_index = index;
+    for (auto& [number, page] : folder.document.pages) {
+      if (page.index == 0) page.index = index;
+    }
+    for (const auto& [id, ticket] : planned.tickets) {
+      if (const auto stored = folder.tickets.find(id); stored != folder.tickets.end())
+        stored->second.index = index;
+    }
+    if (planned.writes_record) {
+      if (folder.record_index == 0) folder.record_made = index;
+      folder.record_index = index;
+    }
+    if (transaction == nullptr) {
+      folder.FindTrouble(absl::OkStatus());
+      store_->Keep(std::move(folder));
+      continue;
+    }
+    // Its row still has the revision before.
+    uint64_t& revision = folder.document.row.revision;
+    revision = planned.is_new ? index : revision + 1;
+    const auto delta =
+        std::ranges::find(transaction->semaphores, folder.name, &SemaphoreDelta::name);
+    if (delta != transaction->semaphores.end()) delta->revision = revision;
+    for (const auto& [session, name] : planned.indexed) store_->indexed_[session].insert(name);
+    folder.FindTrouble(folder.record_understood ? absl::OkStatus() : folder.trouble);
+    store_->Keep(std::move(folder));
+  }
+  for (auto& [id, session] : sessions_) {
+    if (session) {
+      store_->sessions_[id] = {session, index};
+    } else {
+      store_->sessions_.erase(id);
+      store_->indexed_.erase(id);
+    }
+  }
+  if (transaction != nullptr) store_->answers_.Won(index);
+}
+
+}  // namespace semaphored::consul

@@ -1,0 +1,55 @@
+// A long queue: the waiters who are last stand on pages, which are written once. Every commit that
+// changes one of them writes the document, so that its index is the condition for all.
+#include <algorithm>
+#include <utility>
+
+#include "adapters/consul/commit.h"
+
+namespace semaphored::consul {
+
+namespace {
+
+// In the document itself, which is written with each commit.
+constexpr size_t kWaitersInDocument = Page::kWaiters + 1;
+// Operations that other semaphores and the answers of the commit may need; without room the
+// document grows meanwhile.
+constexpr size_t kRoomLeft = 24;
+// A revision gives so many numbers for pages.
+constexpr int kNumberBits = 4;
+
+}  // namespace
+
+void ConsulStore::Writer::WritePages(Planned* planned) {
+  Document& document = planned->folder.document;
+  const Keys& keys = store_->keys_;
+  const std::string& name = planned->folder.name;
+  std::erase_if(document.pages, [&](const auto& each) {
+    if (each.second.left != 0) return false;
+    request_.Delete(keys.Page(name, each.first));
+    return true;
+  });
+  // A semaphore has its revision when it has been made.
+  const bool fills = transaction_ != nullptr && !planned->is_new;
+  uint64_t number = (document.row.revision + 1) << kNumberBits;
+  const uint64_t end = number + (uint64_t{1} << kNumberBits);
+  while (fills && document.waiters.size() >= kWaitersInDocument && number < end &&
+         request_.size() + kRoomLeft <= TransactionRequest::kOperationsMax) {
+    std::vector<WaiterPtr> last;
+    last.reserve(document.waiters.size());
+    for (const auto& [id, waiter] : document.waiters) last.push_back(waiter);
+    std::ranges::nth_element(last, last.begin() + Page::kWaiters - 1,
+                             [](const WaiterPtr& a, const WaiterPtr& b) {
+                               return ledger::PlaceOf(*b) < ledger::PlaceOf(*a);
+                             });
+    last.resize(Page::kWaiters);
+    for (const WaiterPtr& waiter : last) document.waiters.erase(waiter->id);
+    request_.Set(keys.Page(name, number),
+                 WritePage(last, [this](uint32_t client) -> const std::string& {
+                   return store_->names_.NameOf(client);
+                 }));
+    document.pages[number++] = {(uint32_t{1} << Page::kWaiters) - 1, /*index=*/0, std::move(last)};
+  }
+  Own(About::kSemaphore, name);
+}
+
+}  // namespace semaphored::consul

@@ -1,0 +1,97 @@
+// What people and other clients of Consul have done to a semaphore's keys: it is told, and put
+// right.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/consul/commit.h"
+#include "adapters/consul/store.h"
+
+namespace semaphored::consul {
+
+absl::Status ConsulStore::Mend(Folder* folder) {
+  Writer writer(this);
+  if (absl::Status status = writer.BuildMending(*folder); !status.ok()) return status;
+  const Reply reply = client_.Put("/v1/txn", writer.request().Body());
+  // Whoever was first has mended it as well; what is lost is looked for the next time.
+  if (!reply.answered()) return reply.status;
+  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+  if (!answer.ok()) return answer.status();
+  for (const TransactionAnswer::Refusal& refusal : answer->refusals) {
+    const Writer::Owner& owner = writer.owners().at(refusal.operation);
+    if (owner.about == Writer::About::kPlace) places_.Forget(owner.name);
+  }
+  absl::StatusOr<std::vector<Folder>> now = ReadFew({&folder->name, 1});
+  if (!now.ok()) return now.status();
+  *folder = std::move(now->front());
+  return absl::OkStatus();
+}
+
+// Of a semaphore that is none of ours: no more than the record is there.
+absl::Status ConsulStore::RemoveRecord(Folder* folder) {
+  TransactionRequest request;
+  request.Check(keys_.Lock(folder->name), folder->record_index);
+  request.Delete(keys_.Lock(folder->name));
+  const Reply reply = client_.Put("/v1/txn", request.Body());
+  if (!reply.answered()) return reply.status;
+  absl::StatusOr<std::vector<Folder>> now = ReadFew({&folder->name, 1});
+  if (!now.ok()) return now.status();
+  *folder = std::move(now->front());
+  return absl::OkStatus();
+}
+
+absl::Status ConsulStore::WhyUnusable(const std::string& name) {
+  const auto known = folders_.find(name);
+  if (known == folders_.end() || known->second.trouble.ok()) return absl::OkStatus();
+  const std::string why = absl::StrCat("consul: ", name, ": ", known->second.trouble.message());
+  // Where only the limits differ, another one is what helps.
+  return known->second.record_understood ? absl::FailedPreconditionError(why)
+                                         : absl::DataLossError(why);
+}
+
+absl::StatusOr<std::optional<ledger::Pruned>> ConsulStore::Repair(const std::string& name) {
+  absl::StatusOr<std::vector<Folder>> read = ReadFew({&name, 1});
+  if (!read.ok()) return read.status();
+  Folder& folder = read->front();
+  if (!folder.damage.ok() && !folder.tickets_damaged)
+    return std::optional<ledger::Pruned>(ledger::Pruned());
+  uint32_t mended = 0;
+  if (absl::Status status = MendTickets(&folder, &mended); !status.ok()) {
+    if (!absl::IsFailedPrecondition(status)) return status;
+    ledger::Pruned pruned;
+    pruned.unresolved = 1;
+    pruned.message = std::string(status.message());
+    return std::optional<ledger::Pruned>(std::move(pruned));
+  }
+  const size_t before = folder.record.holders.size();
+  const bool understood = folder.record_understood;
+  // Nobody uses it: it is as if there were none.
+  if (!understood && folder.contenders.empty()) folder.FindTrouble(absl::OkStatus());
+  const bool mends =
+      folder.has_document() && folder.record_understood && (!understood || folder.NeedsMending());
+  const bool removes = !folder.has_document() && !understood && folder.record_understood;
+  if (mends || removes) {
+    absl::Status status = mends ? Mend(&folder) : RemoveRecord(&folder);
+    if (!status.ok()) return status;
+  }
+  ledger::Pruned pruned;
+  if (!folder.record_understood) {
+    // Also if somebody has written it so just now.
+    pruned.unresolved = std::max<uint32_t>(1, static_cast<uint32_t>(folder.contenders.size()));
+    pruned.message = absl::StrCat("consul: foreign clients are there (", pruned.unresolved,
+                                  "), and the record .lock does not say which of them hold a "
+                                  "permit; end them first, or their sessions");
+    return std::optional<ledger::Pruned>(std::move(pruned));
+  }
+  const size_t after = folder.record.holders.size();
+  pruned.removed = before > after ? static_cast<uint32_t>(before - after) : 0;
+  pruned.added = after > before ? static_cast<uint32_t>(after - before) : 0;
+  if ((mends || removes) && pruned.removed + pruned.added == 0) pruned.removed = 1;
+  pruned.removed += mended;
+  return std::optional<ledger::Pruned>(pruned);
+}
+
+}  // namespace semaphored::consul

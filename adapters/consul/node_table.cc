@@ -1,0 +1,209 @@
+#include "adapters/consul/node_table.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace semaphored::consul {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kJoinsMax = 20;
+
+absl::Status Dead() {
+  return absl::FailedPreconditionError(
+      "consul: this node was declared dead by another daemon, or its id was taken");
+}
+
+std::string WriteNode(const NodeAtIndex& node) {
+  return absl::StrCat("{\"id\":", JsonText(node.node_id), ",\"number\":", node.ref.number,
+                      ",\"incarnation\":", node.ref.incarnation,
+                      ",\"dead\":", node.dead ? "true" : "false", "}");
+}
+
+absl::StatusOr<NodeAtIndex> ReadNode(const Entry& entry) {
+  try {
+    const Json json = Json::parse(entry.value);
+    NodeAtIndex node;
+    node.node_id = json.at("id").get<std::string>();
+    node.ref = {json.at("number").get<uint32_t>(), json.at("incarnation").get<uint32_t>()};
+    node.dead = json.at("dead").get<bool>();
+    node.key = entry.key;
+    node.index = entry.modify_index;
+    return node;
+  } catch (const std::exception&) {
+    return absl::DataLossError(absl::StrCat("consul: the node ", entry.key, " is not understood"));
+  }
+}
+
+struct Table {
+  std::vector<NodeAtIndex> nodes;
+  std::map<std::string, Entry> beats;  // By key.
+};
+
+absl::StatusOr<Table> ReadTable(Client* client, const Keys& keys) {
+  TransactionRequest request;
+  request.GetTree(keys.Nodes());
+  request.GetTree(keys.Heartbeats());
+  const Reply reply = client->Ask("/v1/txn?consistent", request.Body());
+  if (!reply.answered()) return reply.status;
+  absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+  if (!answer.ok()) return answer.status();
+  if (!answer->done)
+    return absl::PermissionDeniedError(absl::StrCat("consul: ", answer->refusals.front().why));
+  Table table;
+  for (Entry& entry : answer->entries) {
+    if (!entry.key.starts_with(keys.Nodes())) {
+      std::string key = entry.key;
+      table.beats.emplace(std::move(key), std::move(entry));
+      continue;
+    }
+    absl::StatusOr<NodeAtIndex> node = ReadNode(entry);
+    if (!node.ok()) return node.status();
+    table.nodes.push_back(*std::move(node));
+  }
+  return table;
+}
+
+uint64_t BeatsOf(const Table& table, const std::string& key, uint64_t* index) {
+  uint64_t beats = 0;
+  const auto found = table.beats.find(key);
+  if (found == table.beats.end()) return 0;
+  if (index != nullptr) *index = found->second.modify_index;
+  return absl::SimpleAtoi(found->second.value, &beats) ? beats : 0;
+}
+
+}  // namespace
+
+absl::StatusOr<NodeAtIndex> FindNode(Client* client, const Keys& keys, NodeRef self) {
+  absl::StatusOr<Table> table = ReadTable(client, keys);
+  if (!table.ok()) return table.status();
+  for (NodeAtIndex& node : table->nodes) {
+    if (node.ref == self && !node.dead) return std::move(node);
+  }
+  return Dead();
+}
+
+absl::StatusOr<bool> NodeTable::Write(const TransactionRequest& request, uint64_t* index) {
+  const Reply reply = client_.Put("/v1/txn", request.Body());
+  if (!reply.answered()) return reply.status;
+  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+  if (!answer.ok()) return answer.status();
+  if (answer->done && !answer->entries.empty()) *index = answer->entries.front().modify_index;
+  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
+  return answer->done;
+}
+
+absl::StatusOr<bool> NodeTable::TryJoin(const std::string& node_id) {
+  const absl::StatusOr<Table> table = ReadTable(&client_, keys_);
+  if (!table.ok()) return table.status();
+  NodeAtIndex joined;
+  joined.node_id = node_id;
+  joined.key = keys_.Node(node_id);
+  uint32_t highest = 0;
+  for (const NodeAtIndex& node : table->nodes) {
+    highest = std::max(highest, node.ref.number);
+    if (node.node_id == node_id) joined = node;
+  }
+  const uint64_t before = joined.index;
+  joined.dead = false;
+  if (joined.ref.number == 0) joined.ref.number = highest + 1;
+  ++joined.ref.incarnation;
+  const std::string beat = keys_.Heartbeat(joined.ref.number);
+  uint64_t beat_index = 0;
+  const uint64_t beats = BeatsOf(*table, beat, &beat_index) + 1;
+  TransactionRequest request;
+  request.Cas(joined.key, WriteNode(joined), before);
+  // Two who come at once and take the same number have this key in common.
+  request.Cas(beat, std::to_string(beats), beat_index);
+  request.DeleteTree(keys_.Lanes(joined.ref.number));
+  uint64_t index = 0;
+  absl::StatusOr<bool> won = Write(request, &index);
+  if (!won.ok() || !*won) return won;
+  joined.index = index;
+  self_ = std::move(joined);
+  beats_ = beats;
+  beat_index_ = index;
+  return true;
+}
+
+absl::StatusOr<NodeRef> NodeTable::Join(const std::string& node_id) {
+  for (int i = 0; i < kJoinsMax; ++i) {
+    const absl::StatusOr<bool> joined = TryJoin(node_id);
+    if (!joined.ok()) return joined.status();
+    if (*joined) return self_.ref;
+  }
+  return absl::AbortedError("consul: others join at the same time, each time; try again");
+}
+
+absl::Status NodeTable::ReadBeat() {
+  const absl::StatusOr<Table> table = ReadTable(&client_, keys_);
+  if (!table.ok()) return table.status();
+  for (const NodeAtIndex& node : table->nodes) {
+    if (node.ref != self_.ref || node.dead) continue;
+    self_.index = node.index;
+    beats_ = BeatsOf(*table, keys_.Heartbeat(self_.ref.number), &beat_index_);
+    return absl::OkStatus();
+  }
+  return Dead();
+}
+
+absl::Status NodeTable::Heartbeat() {
+  // The second time after it was read anew: a beat whose answer was lost has moved it.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    if (beat_index_ == 0) {
+      if (absl::Status status = ReadBeat(); !status.ok()) return status;
+    }
+    TransactionRequest request;
+    request.Cas(keys_.Heartbeat(self_.ref.number), std::to_string(beats_ + 1), beat_index_);
+    request.Check(self_.key, self_.index);
+    const absl::StatusOr<bool> beaten = Write(request, &beat_index_);
+    if (beaten.ok() && *beaten) {
+      ++beats_;
+      return absl::OkStatus();
+    }
+    beat_index_ = 0;
+    if (!beaten.ok()) return beaten.status();
+  }
+  return absl::UnavailableError("consul: somebody else writes this node's heartbeat");
+}
+
+absl::StatusOr<std::vector<NodeStore::Node>> NodeTable::Observe() {
+  const absl::StatusOr<Table> table = ReadTable(&client_, keys_);
+  if (!table.ok()) return table.status();
+  std::vector<Node> nodes;
+  for (const NodeAtIndex& node : table->nodes) {
+    nodes.push_back({node.ref, node.node_id,
+                     BeatsOf(*table, keys_.Heartbeat(node.ref.number), nullptr), node.dead});
+  }
+  std::ranges::sort(nodes, {}, [](const Node& node) { return node.ref.number; });
+  return nodes;
+}
+
+absl::StatusOr<bool> NodeTable::DeclareDead(const Node& seen) {
+  absl::StatusOr<Table> table = ReadTable(&client_, keys_);
+  if (!table.ok()) return table.status();
+  for (NodeAtIndex& node : table->nodes) {
+    if (node.ref != seen.ref || node.dead) continue;
+    const std::string beat = keys_.Heartbeat(node.ref.number);
+    uint64_t beat_index = 0;
+    if (BeatsOf(*table, beat, &beat_index) != seen.counter) return false;
+    const uint64_t before = node.index;
+    node.dead = true;
+    TransactionRequest request;
+    request.Cas(node.key, WriteNode(node), before);
+    request.Check(beat, beat_index);
+    request.DeleteTree(keys_.Lanes(node.ref.number));
+    uint64_t index = 0;
+    return Write(request, &index);
+  }
+  return false;
+}
+
+}  // namespace semaphored::consul

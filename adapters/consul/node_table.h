@@ -1,0 +1,52 @@
+// The daemons on one Consul store: a key each with the incarnation, and one with the counter that
+// the heartbeat raises. Taking an id, or declaring a node dead, deletes its lanes' keys in the same
+// transaction: a commit of theirs that is under way lands before, or never.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "adapters/adapter.h"
+#include "adapters/consul/client.h"
+#include "adapters/consul/keys.h"
+#include "adapters/consul/transaction_request.h"
+
+namespace semaphored::consul {
+
+// A node's key as it stands.
+struct NodeAtIndex {
+  NodeRef ref;
+  std::string node_id;
+  bool dead = false;
+  std::string key;
+  uint64_t index = 0;
+};
+
+// FAILED_PRECONDITION: this life of it was replaced or declared dead.
+absl::StatusOr<NodeAtIndex> FindNode(Client* client, const Keys& keys, NodeRef self);
+
+class NodeTable : public NodeStore {
+ public:
+  explicit NodeTable(const Url& url) : client_(url), keys_(url.prefix) {}
+
+  absl::StatusOr<NodeRef> Join(const std::string& node_id) override;
+  absl::Status Heartbeat() override;
+  absl::StatusOr<std::vector<Node>> Observe() override;
+  absl::StatusOr<bool> DeclareDead(const Node& seen) override;
+
+ private:
+  // False: somebody else was first.
+  absl::StatusOr<bool> TryJoin(const std::string& node_id);
+  absl::StatusOr<bool> Write(const TransactionRequest& request, uint64_t* index);
+  // Where the heartbeat stands.
+  absl::Status ReadBeat();
+
+  Client client_;
+  const Keys keys_;
+  NodeAtIndex self_;
+  uint64_t beats_ = 0;
+  uint64_t beat_index_ = 0;  // 0: to be read.
+};
+
+}  // namespace semaphored::consul

@@ -1,0 +1,111 @@
+#include "adapters/consul/pulse.h"
+
+#include <spdlog/spdlog.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/consul/transaction_request.h"
+
+namespace semaphored::consul {
+namespace {
+
+constexpr int kPassesInTtl = 3;
+constexpr int kRetriesInTtl = 10;
+constexpr int kVouchTenths = 4;
+
+}  // namespace
+
+std::chrono::milliseconds VouchMax(const Url& url) {
+  return std::chrono::milliseconds(url.check_ttl) * kVouchTenths / 10;
+}
+
+std::chrono::milliseconds PulseLookedAt(const Url& url) { return VouchMax(url) / 4; }
+
+Pulse::Pulse(const Url& url, NodeRef self) : url_(url), check_(CheckOf(url, self)), client_(url_) {}
+
+Pulse::~Pulse() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  ended_.notify_all();
+  if (!thread_.joinable()) return;
+  thread_.join();
+  const Reply reply =
+      client_.Put(absl::StrCat("/v1/agent/check/deregister/", EscapePath(check_)), "");
+  // It fails by itself, a little later.
+  if (!reply.answered())
+    spdlog::warn("consul: the health check could not be taken away: {}", reply.status.ToString());
+}
+
+std::string Pulse::CheckOf(const Url& url, NodeRef node) {
+  return absl::StrCat("semaphored:", url.prefix, ":", node.number, ".", node.incarnation);
+}
+
+absl::Status Pulse::Register() {
+  const SteadyTime sent = std::chrono::steady_clock::now();
+  const Reply reply = client_.Ask(
+      "/v1/agent/check/register",
+      absl::StrCat("{\"ID\":", JsonText(check_), ",\"Name\":", JsonText(check_), ",\"TTL\":\"",
+                   url_.check_ttl.count(), "s\",\"Status\":\"passing\"}"));
+  if (!reply.answered()) return reply.status;
+  const std::lock_guard lock(mutex_);
+  passed_at_ = sent;
+  return absl::OkStatus();
+}
+
+absl::Status Pulse::Start() {
+  if (absl::Status status = Register(); !status.ok()) return status;
+  DropFailed();
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+// Checks that earlier lives of this node have left behind.
+void Pulse::DropFailed() {
+  const std::string lives = check_.substr(0, check_.rfind('.') + 1);
+  const Reply reply = client_.Get("/v1/agent/checks");
+  const auto checks = nlohmann::json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+  if (!reply.answered() || !checks.is_object()) return;  // They only stand there.
+  for (const auto& [id, check] : checks.items()) {
+    if (!id.starts_with(lives) || id == check_ || check.value("Status", "") != "critical") continue;
+    (void)client_.Put(absl::StrCat("/v1/agent/check/deregister/", EscapePath(id)), "");
+  }
+}
+
+bool Pulse::Pass() {
+  const SteadyTime sent = std::chrono::steady_clock::now();
+  const Reply reply = client_.Put(absl::StrCat("/v1/agent/check/pass/", EscapePath(check_)), "");
+  if (!reply.answered() || reply.http_status == 404) return false;
+  const std::lock_guard lock(mutex_);
+  passed_at_ = sent;
+  return true;
+}
+
+void Pulse::Run() {
+  using std::chrono::milliseconds;
+  const milliseconds ttl = url_.check_ttl;
+  bool passed = true;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const milliseconds pause = ttl / (passed ? kPassesInTtl : kRetriesInTtl);
+    if (ended_.wait_for(lock, pause, [this] { return ending_; })) return;
+    lock.unlock();
+    passed = Pass();
+    // An agent that has forgotten it (its data are gone) is told of it anew.
+    if (!passed) passed = Register().ok();
+    if (!passed) spdlog::warn("consul: the health check of this daemon could not be passed");
+    lock.lock();
+  }
+}
+
+absl::Status Pulse::Check() const {
+  const std::lock_guard lock(mutex_);
+  if (std::chrono::steady_clock::now() - passed_at_ < url_.check_ttl / 2.0) return absl::OkStatus();
+  return absl::UnavailableError(
+      "consul: the health check of this daemon could not be passed for too long; what hangs on it "
+      "may have ended");
+}
+
+}  // namespace semaphored::consul

@@ -1,0 +1,130 @@
+#include "adapters/consul/request_sweep.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/consul/transaction_request.h"
+
+namespace semaphored::consul {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kSweepsInRetention = 4;
+constexpr size_t kAskedAtOnce = 60;
+constexpr size_t kForgottenAtOnce = 100;
+// What deleting a block costs, and what is to be left for the others of a transaction.
+constexpr size_t kDeleting = 2;
+
+std::string ClientOf(const std::string& key) { return key.substr(0, key.rfind('/') + 1); }
+
+absl::StatusOr<std::vector<Entry>> Ask(Client* client, const TransactionRequest& request) {
+  const Reply reply = client->Ask("/v1/txn?consistent", request.Body());
+  if (!reply.answered()) return reply.status;
+  absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+  if (!answer.ok()) return answer.status();
+  return std::move(answer->entries);
+}
+
+}  // namespace
+
+void AnswerSweep::SweepIfDue(Client* client, SteadyTime now) {
+  if (now < sweep_at_) return;
+  sweep_at_ = now + retention_ / kSweepsInRetention;
+  if (absl::Status status = Sweep(client, now); !status.ok())
+    spdlog::warn("consul: answers of silent clients could not be looked for: {}",
+                 status.ToString());
+}
+
+absl::Status AnswerSweep::Sweep(Client* client, SteadyTime now) {
+  const Reply reply =
+      client->Get(absl::StrCat("/v1/kv/", EscapePath(keys_->Answers()), "?keys&consistent"));
+  if (!reply.answered()) return reply.status;
+  std::map<std::string, std::string> newest;  // Block of each client.
+  const Json keys = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+  for (const Json& each : keys.is_array() ? keys : Json::array()) {
+    const std::string key = each.is_string() ? each.get<std::string>() : "";
+    const std::string under = ClientOf(key);
+    if (!Keys::BlockIn(key, under)) continue;
+    std::string& known = newest[under];
+    known = std::max(known, key);
+  }
+  std::erase_if(seen_, [&](const auto& seen) { return !newest.contains(seen.first); });
+  std::vector<std::string> silent;
+  std::vector<std::string> asked;
+  for (const auto& [under, key] : newest) {
+    asked.push_back(key);
+    if (asked.size() < kAskedAtOnce) continue;
+    if (absl::Status status = Look(client, asked, now, &silent); !status.ok()) return status;
+    asked.clear();
+  }
+  if (absl::Status status = Look(client, asked, now, &silent); !status.ok()) return status;
+  silent.resize(std::min(silent.size(), kForgottenAtOnce));
+  for (const std::string& under : silent) {
+    if (absl::Status status = Forget(client, under, now); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AnswerSweep::Look(Client* client, const std::vector<std::string>& newest,
+                               SteadyTime now, std::vector<std::string>* silent) {
+  if (newest.empty()) return absl::OkStatus();
+  TransactionRequest request;
+  for (const std::string& key : newest) request.GetTree(key);
+  const absl::StatusOr<std::vector<Entry>> entries = Ask(client, request);
+  if (!entries.ok()) return entries.status();
+  for (const Entry& entry : *entries) {
+    const std::string under = ClientOf(entry.key);
+    Seen& seen = seen_[under];
+    if (entry.modify_index > seen.index) {
+      seen = {entry.modify_index, now};
+    } else if (now - seen.since >= retention_) {
+      silent->push_back(under);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AnswerSweep::Forget(Client* client, const std::string& under, SteadyTime now) {
+  TransactionRequest all;
+  all.GetTree(under);
+  const absl::StatusOr<std::vector<Entry>> entries = Ask(client, all);
+  if (!entries.ok()) return entries.status();
+  std::vector<Entry> blocks;
+  uint64_t index = 0;
+  for (const Entry& entry : *entries) {
+    if (!Keys::BlockIn(entry.key, under)) continue;
+    blocks.push_back(entry);
+    index = std::max(index, entry.modify_index);
+  }
+  Seen& seen = seen_[under];
+  // An older block was written to: a request that had waited for long.
+  if (index > seen.index) {
+    seen = {index, now};
+    return absl::OkStatus();
+  }
+  // The newest block goes last, so that what is left of an interrupted work is found again.
+  for (size_t at = 0; at < blocks.size();) {
+    TransactionRequest request;
+    request.Check(blocks.back().key, blocks.back().modify_index);
+    for (;
+         at < blocks.size() && request.size() + 2 * kDeleting < TransactionRequest::kOperationsMax;
+         ++at) {
+      request.Check(blocks[at].key, blocks[at].modify_index);
+      request.Delete(blocks[at].key);
+    }
+    if (at == blocks.size()) request.Delete(absl::StrCat(under, Keys::kFloor));
+    const Reply reply = client->Put("/v1/txn", request.Body());
+    if (!reply.answered()) return reply.status;
+    // Refused: it is back.
+    if (const auto answer = ReadTransactionAnswer(reply.body); !answer.ok() || !answer->done)
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace semaphored::consul

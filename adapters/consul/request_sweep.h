@@ -1,0 +1,49 @@
+// Forgets what clients were answered who have not been answered anything for long: nobody else
+// would, when the daemon that they were with is gone.
+//
+// A client counts as silent when none of its blocks has been written between two looks that are
+// `retention` apart on this daemon's steady clock. The blocks are then deleted, under the condition
+// that they still stand as they stood; a client that is back meanwhile loses none.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "adapters/adapter.h"
+#include "adapters/consul/client.h"
+#include "adapters/consul/keys.h"
+
+namespace semaphored::consul {
+
+class AnswerSweep {
+ public:
+  AnswerSweep(const Keys* keys, std::chrono::milliseconds retention)
+      : keys_(keys), retention_(retention) {}
+
+  // When it is time: four times in `retention`. Blocks for a request for each sixty clients, and
+  // for some for each that is forgotten, of whom there are a hundred at most. What fails is tried
+  // again.
+  void SweepIfDue(Client* client, SteadyTime now);
+
+ private:
+  struct Seen {
+    uint64_t index = 0;  // Of the newest block.
+    SteadyTime since{};
+  };
+
+  absl::Status Sweep(Client* client, SteadyTime now);
+  absl::Status Look(Client* client, const std::vector<std::string>& newest, SteadyTime now,
+                    std::vector<std::string>* silent);
+  absl::Status Forget(Client* client, const std::string& under, SteadyTime now);
+
+  const Keys* const keys_;
+  const std::chrono::milliseconds retention_;
+  std::map<std::string, Seen> seen_;  // By what the keys of a client begin with.
+  SteadyTime sweep_at_{};
+};
+
+}  // namespace semaphored::consul

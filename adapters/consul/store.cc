@@ -1,0 +1,331 @@
+#include "adapters/consul/store.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "adapters/consul/commit.h"
+#include "adapters/consul/node_table.h"
+
+namespace semaphored::consul {
+
+using ledger::CommitResult;
+using ledger::SemaphoreDelta;
+using ledger::Transaction;
+
+namespace {
+
+constexpr char kMail[] = "mail";
+constexpr char kFolderWatch[] = "folder/";
+constexpr std::chrono::seconds kWatchesLookedAt{1};
+constexpr uint64_t kSettledBy = 2;
+constexpr int kHttpDone = 200;
+// Others were first so often: from now on there is a pause before each attempt.
+constexpr int kAttemptsWithoutPause = 3;
+constexpr std::chrono::milliseconds kPauseStep{2};
+constexpr int kPauseStepsMax = 20;
+// Of one commit, while it is refused for nothing but the answers that others have written.
+constexpr int kWritingsMax = 3;
+constexpr size_t kWordsKeptMax = 256;
+constexpr size_t kWordsDroppedAtOnce = 30;
+
+CommitResult Failed(absl::Status status) {
+  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
+}
+
+absl::Status Dead() {
+  return absl::FailedPreconditionError(
+      "consul: this node was declared dead by another daemon, or its id was taken");
+}
+
+CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, false, {}, {}}; }
+
+}  // namespace
+
+ConsulStore::ConsulStore(Url url, const Guarantees& guarantees, NodeRef self, uint32_t lane,
+                         const Pulse* pulse)
+    : url_(std::move(url)),
+      guarantees_(guarantees),
+      self_(self),
+      lane_(lane),
+      keys_(url_.prefix),
+      lane_key_(keys_.Lane(self.number, lane)),
+      pulse_(pulse),
+      client_(url_),
+      watches_(url_),
+      places_(&client_, url_, self),
+      answers_(&keys_),
+      random_(std::random_device()()) {}
+
+ConsulStore::~ConsulStore() = default;
+
+absl::Status ConsulStore::Start() {
+  if (absl::Status status = places_.Start(); !status.ok()) return status;
+  absl::StatusOr<NodeAtIndex> node = FindNode(&client_, keys_, self_);
+  if (!node.ok()) return node.status();
+  const absl::StatusOr<std::optional<LaneNumber>> before = ReadLane();
+  if (!before.ok()) return before.status();
+  if (*before) commits_ = (*before)->commits;
+  TransactionRequest request;
+  request.Check(node->key, node->index);
+  // An empty box would be answered with every change of any key in Consul.
+  request.Set(keys_.MailBox(self_.number), "");
+  request.Set(lane_key_, std::to_string(commits_));
+  const Reply reply = client_.Put("/v1/txn", request.Body());
+  if (!reply.answered()) return reply.status;
+  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+  if (!answer.ok()) return answer.status();
+  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
+  if (!answer->done) return Dead();
+  lane_index_ = answer->entries.back().modify_index;
+  places_.RenewIfDue(std::chrono::steady_clock::now());
+  watches_.Add(kMail, absl::StrCat("/v1/kv/", EscapePath(keys_.Mail(self_.number)), "?recurse"));
+  return absl::OkStatus();
+}
+
+void ConsulStore::SweepAnswers(std::chrono::milliseconds retention) {
+  sweep_.emplace(&keys_, retention);
+}
+
+absl::StatusOr<std::optional<ConsulStore::LaneNumber>> ConsulStore::ReadLane() {
+  TransactionRequest request;
+  request.GetTree(lane_key_);
+  const absl::StatusOr<std::vector<Entry>> entries = AskEntries(request);
+  if (!entries.ok()) return entries.status();
+  for (const Entry& entry : *entries) {
+    if (entry.key != lane_key_) continue;
+    LaneNumber number;
+    if (!absl::SimpleAtoi(entry.value, &number.commits))
+      return absl::DataLossError("consul: the number of a lane is not understood");
+    number.index = entry.modify_index;
+    return std::optional<LaneNumber>(number);
+  }
+  return std::optional<LaneNumber>();
+}
+
+// ---- commits ----
+
+CommitResult ConsulStore::Commit(Transaction& transaction, SteadyTime) {
+  if (pulse_ != nullptr) {
+    if (absl::Status alive = pulse_->Check(); !alive.ok()) return Failed(std::move(alive));
+  }
+  for (const ledger::NewClient& added : transaction.new_clients) names_.Learn(added);
+  if (transaction.attempt >= kAttemptsWithoutPause) {
+    const int steps = std::min(transaction.attempt - kAttemptsWithoutPause + 1, kPauseStepsMax);
+    std::this_thread::sleep_for(Skewed(kPauseStep * steps, &random_));
+  }
+  for (int attempt = 1;; ++attempt) {
+    writer_ = std::make_unique<Writer>(this);
+    CommitResult built = writer_->Build(transaction);
+    if (built.kind == CommitResult::Kind::kLost) return Lose(transaction, built.answered);
+    if (built.kind != CommitResult::Kind::kWon) return built;
+    const Reply reply = client_.Put("/v1/txn", writer_->request().Body());
+    if (reply.kind == Reply::Kind::kBroken) return Unknown();
+    if (reply.kind == Reply::Kind::kRefused) return Failed(reply.status);
+    // Whatever it was that came, the lane's key says what became of it.
+    if (reply.http_status == kHttpDone) {
+      const std::optional<uint64_t> index = ReadLandedIndex(reply.body);
+      return index ? Win(&transaction, *index) : Unknown();
+    }
+    const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+    if (!answer.ok() || answer->done) return Unknown();
+    const bool only_answers = OnlyAnswersRefused(*answer);
+    CommitResult judged = JudgeRefusal(transaction, *answer);
+    // What was decided still holds. Others had answered these clients before, and it was not known
+    // here: of those who only waited nobody else asks.
+    const bool again = only_answers && judged.kind == CommitResult::Kind::kLost &&
+                       !judged.answered && attempt < kWritingsMax;
+    if (!again) return judged;
+  }
+}
+
+bool ConsulStore::OnlyAnswersRefused(const TransactionAnswer& answer) const {
+  return std::ranges::all_of(answer.refusals, [&](const TransactionAnswer::Refusal& refusal) {
+    return refusal.operation < writer_->owners().size() &&
+           writer_->owners()[refusal.operation].about == Writer::About::kAnswers;
+  });
+}
+
+CommitResult ConsulStore::Win(Transaction* transaction, uint64_t index) {
+  ++commits_;
+  lane_index_ = index;
+  writer_->Win(index, transaction);
+  writer_.reset();
+  for (const uint32_t number : transaction->forgotten_clients) names_.Forget(number);
+  return {};
+}
+
+CommitResult ConsulStore::Lose(const Transaction& transaction, bool answered) {
+  writer_.reset();
+  if (answered) answers_.Lost();
+  CommitResult result;
+  result.kind = CommitResult::Kind::kLost;
+  result.answered = answered;
+  for (const SemaphoreDelta& delta : transaction.semaphores) result.stale.push_back(delta.name);
+  for (const ledger::ReadCondition& read : transaction.reads)
+    result.stale.push_back(read.semaphore);
+  return result;
+}
+
+CommitResult ConsulStore::JudgeRefusal(Transaction& transaction, const TransactionAnswer& answer) {
+  bool lane = false;
+  bool answered = false;
+  for (const TransactionAnswer::Refusal& refusal : answer.refusals) {
+    if (refusal.operation >= writer_->owners().size()) continue;
+    const Writer::Owner& owner = writer_->owners()[refusal.operation];
+    lane = lane || owner.about == Writer::About::kLane;
+    answered = answered || owner.about == Writer::About::kAnswers;
+    // Its session has ended: another is taken the next time.
+    if (owner.about == Writer::About::kPlace) places_.Forget(owner.name);
+    if (owner.about == Writer::About::kSession) sessions_.erase(owner.session);
+  }
+  if (absl::Status status = answer.WhyForbidden(); !status.ok()) return Failed(std::move(status));
+  // The library may have sent it a second time, over a new connection, after the first had landed.
+  if (lane) return Settle(transaction, SteadyTime());
+  if (answered) {
+    const absl::StatusOr<bool> found = answers_.LookAgain(&client_);
+    if (!found.ok()) return Failed(found.status());
+    answered = *found;
+  }
+  return Lose(transaction, answered);
+}
+
+CommitResult ConsulStore::Settle(Transaction& transaction, SteadyTime) {
+  TransactionRequest request;
+  request.Cas(lane_key_, std::to_string(commits_ + kSettledBy), lane_index_);
+  const Reply reply = client_.Put("/v1/txn", request.Body());
+  if (!reply.answered()) return Unknown();
+  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+  if (!answer.ok() || !answer->WhyForbidden().ok()) return Unknown();
+  if (answer->done && !answer->entries.empty()) {
+    // Its number has been used up: it did not land, and cannot any more.
+    commits_ += kSettledBy;
+    lane_index_ = answer->entries.front().modify_index;
+    return Lose(transaction, false);
+  }
+  const absl::StatusOr<std::optional<LaneNumber>> number = ReadLane();
+  if (!number.ok()) return Unknown();
+  // Whether it had landed before this node was ended nobody here is told: others go on with it.
+  if (!*number) return Failed(Dead());
+  const uint64_t commits = (*number)->commits;
+  if (commits == commits_ + 1) return Win(&transaction, (*number)->index);
+  if (commits == commits_ + kSettledBy) {
+    // An earlier settling had used it up, and its answer was lost.
+    commits_ = commits;
+    lane_index_ = (*number)->index;
+    return Lose(transaction, false);
+  }
+  if (commits == commits_) {
+    // Somebody has written the key as it was: ours may still come, at neither index.
+    lane_index_ = (*number)->index;
+    return Unknown();
+  }
+  return Failed(Dead());
+}
+
+// ---- answers and clients ----
+
+absl::StatusOr<std::optional<ledger::Answer>> ConsulStore::FindAnswer(
+    const RequestKey& request, const std::string& client_id) {
+  const ledger::AskedRequest asked{request, client_id};
+  absl::StatusOr<std::vector<Found>> found = FindAnswers({&asked, 1}, uint64_t{1} << 62);
+  if (!found.ok()) return found.status();
+  return std::move(found->front().answer);
+}
+
+absl::StatusOr<std::vector<ledger::LedgerStore::Found>> ConsulStore::FindAnswers(
+    absl::Span<const ledger::AskedRequest> requests, uint64_t window) {
+  return answers_.Find(&client_, requests, std::min(window, uint64_t{1} << 62));
+}
+
+void ConsulStore::ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) {
+  names_.ForgetBut(in_use);
+}
+
+// ---- waiting ----
+
+bool ConsulStore::TakeMissedHints() { return std::exchange(missed_, false); }
+
+void ConsulStore::HearMail(const std::string& body, std::vector<ledger::Hint>* hints) {
+  const absl::StatusOr<std::vector<Entry>> entries = ReadEntries(body);
+  if (!entries.ok()) return;
+  const uint64_t heard = mail_index_;
+  for (const Entry& entry : *entries) {
+    mail_index_ = std::max(mail_index_, entry.modify_index);
+    std::optional<std::string> name = Keys::NameIn(entry.key, keys_.Mail(self_.number));
+    if (entry.modify_index <= heard || !name) continue;
+    uint64_t revision = 0;
+    if (!absl::SimpleAtoi(entry.value, &revision)) revision = 0;
+    hints->push_back({*std::move(name), revision, ""});
+  }
+  if (entries->size() <= kWordsKeptMax) return;
+  // What was heard need not stay; whoever has written anew meanwhile is heard next time.
+  TransactionRequest request;
+  for (const Entry& entry : *entries) {
+    if (request.size() + 2 > 2 * kWordsDroppedAtOnce) break;
+    if (!Keys::NameIn(entry.key, keys_.Mail(self_.number))) continue;
+    request.Check(entry.key, entry.modify_index);
+    request.Delete(entry.key);
+  }
+  (void)client_.Put("/v1/txn", request.Body());  // Otherwise the next time.
+}
+
+// Foreign clients write no word for us: where they may make room for somebody who waits, the folder
+// itself is watched.
+void ConsulStore::WatchFolders() {
+  const SteadyTime now = std::chrono::steady_clock::now();
+  if (watches_.size() == shared_.size() + 1 && now < looked_at_ + kWatchesLookedAt) return;
+  looked_at_ = now;
+  absl::erase_if(shared_, [&](const auto& watched) { return watched.second < now; });
+  for (const std::string& id : watches_.Ids()) {
+    if (absl::StartsWith(id, kFolderWatch) && !shared_.contains(id.substr(sizeof kFolderWatch - 1)))
+      watches_.Remove(id);
+  }
+  for (const auto& [name, until] : shared_) {
+    watches_.Add(absl::StrCat(kFolderWatch, name),
+                 absl::StrCat("/v1/kv/", EscapePath(keys_.Folder(name)), "?recurse"));
+  }
+}
+
+absl::StatusOr<std::vector<ledger::Hint>> ConsulStore::Wait(SteadyTime deadline) {
+  std::vector<ledger::Hint> hints;
+  const bool look = deadline == SteadyTime::min();
+  if (pulse_ != nullptr) {
+    if (absl::Status alive = pulse_->Check(); !alive.ok()) return alive;
+    deadline = std::min(deadline, std::chrono::steady_clock::now() + PulseLookedAt(url_));
+  }
+  if (lane_ == 0) places_.RenewIfDue(std::chrono::steady_clock::now());
+  if (sweep_) sweep_->SweepIfDue(&client_, std::chrono::steady_clock::now());
+  WatchFolders();
+  for (;;) {
+    const Watches::Heard heard = watches_.Wait(missed_ ? SteadyTime::min() : deadline);
+    for (const std::string& id : heard.interrupted) {
+      missed_ = true;
+      if (id == kMail && !look && heard.changes.empty()) return heard.status;
+    }
+    for (const Watches::Change& change : heard.changes) {
+      if (change.id == kMail) {
+        HearMail(change.body, &hints);
+        continue;
+      }
+      const std::string name = change.id.substr(sizeof kFolderWatch - 1);
+      const auto known = folders_.find(name);
+      const absl::StatusOr<std::vector<Entry>> entries = ReadEntries(change.body);
+      if (known == folders_.end() || !entries.ok()) continue;
+      const Folder now = ReadFolder(keys_, name, *entries, nullptr, nullptr);
+      if (!SameOutside(known->second, now)) hints.push_back({name, 0, ""});
+    }
+    // Only what others have done ends a wait: the rest was ours.
+    const bool own = !heard.changes.empty() && hints.empty();
+    if (!own || look || missed_ || std::chrono::steady_clock::now() >= deadline) return hints;
+  }
+}
+
+}  // namespace semaphored::consul
