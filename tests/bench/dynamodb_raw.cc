@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/dynamodb/requests.h"
+#include "adapters/dynamodb/requests.h"
 #include "tests/bench/loop.h"
 #include "tests/bench/meter.h"
 #include "tests/bench/modes.h"

@@ -10,7 +10,7 @@
 #include <pqxx/pqxx>
 
 #include "adapters/consul/engine.h"
-#include "adapters/ledger/dynamodb/table.h"
+#include "adapters/dynamodb/table.h"
 #include "adapters/rabbitmq/engine.h"
 #include "tests/contract/contract.h"
 #include "tests/contract/shared_engine.h"

@@ -21,7 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "adapters/ledger/dynamodb/client.h"
+#include "adapters/dynamodb/client.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/loopback_http.h"
 

@@ -16,7 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/dynamodb/credentials.h"
+#include "adapters/dynamodb/credentials.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/loopback_http.h"
 

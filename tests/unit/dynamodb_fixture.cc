@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/dynamodb/table.h"
+#include "adapters/dynamodb/table.h"
 #include "catch2/catch_test_macros.hpp"
 
 namespace semaphored::dynamodb {

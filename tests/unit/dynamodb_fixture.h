@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/dynamodb/client.h"
-#include "adapters/ledger/dynamodb/mailbox.h"
-#include "adapters/ledger/dynamodb/node_table.h"
-#include "adapters/ledger/dynamodb/store.h"
+#include "adapters/dynamodb/client.h"
+#include "adapters/dynamodb/mailbox.h"
+#include "adapters/dynamodb/node_table.h"
+#include "adapters/dynamodb/store.h"
 #include "adapters/ledger/store.h"
 #include "tests/unit/loopback_http.h"
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/dynamodb/items.h"
-#include "adapters/ledger/dynamodb/news_text.h"
+#include "adapters/dynamodb/items.h"
+#include "adapters/dynamodb/news_text.h"
 #include "catch2/catch_test_macros.hpp"
 
 namespace semaphored::dynamodb {

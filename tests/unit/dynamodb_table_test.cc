@@ -10,7 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/dynamodb/table.h"
+#include "adapters/dynamodb/table.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/loopback_http.h"
 

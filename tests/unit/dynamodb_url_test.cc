@@ -3,7 +3,7 @@
 
 #include <catch2/generators/catch_generators.hpp>
 
-#include "adapters/ledger/dynamodb/url.h"
+#include "adapters/dynamodb/url.h"
 #include "catch2/catch_test_macros.hpp"
 
 namespace semaphored::dynamodb {

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "adapters/ledger/dynamodb/table.h"
+#include "adapters/dynamodb/table.h"
 
 namespace semaphored::dynamodb {
 namespace {

@@ -20,7 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "adapters/ledger/dynamodb/requests.h"
+#include "adapters/dynamodb/requests.h"
 #include "adapters/ledger/store.h"
 
 namespace semaphored::dynamodb {

@@ -1,0 +1,94 @@
+#include "adapters/dynamodb/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/dynamodb/mailbox.h"
+#include "adapters/dynamodb/node_table.h"
+#include "adapters/dynamodb/store.h"
+#include "adapters/dynamodb/table.h"
+#include "adapters/dynamodb/url.h"
+
+namespace semaphored::dynamodb {
+namespace {
+
+// A lease is an item, of 400 KB at most; its slots, where none stands beside another, take 8 bytes
+// each.
+constexpr uint32_t kPermitsPerRequestMax = 10'000;
+// A waiter that is let in is up to four items: its place, its lease, its client's answer, and its
+// session, which must still be where it was. So is a ticket that is given out: itself, the offer,
+// the lease and the worker's session.
+constexpr uint32_t kGrantsPerCommitMax = 20;
+// A queue is read whole, a page of 1 MB (some 3,000 waiters) after the other.
+constexpr uint32_t kWaitersMax = 20'000;
+constexpr uint32_t kTicketsMax = 20'000;  // The same.
+// An item has 400 KB, with its key.
+constexpr uint32_t kPayloadBytesMax = 384'000;
+
+class DynamoEngine : public Engine {
+ public:
+  DynamoEngine(Url url, std::shared_ptr<CredentialSource> credentials)
+      : url_(std::move(url)), credentials_(std::move(credentials)), nodes_(url_, credentials_) {
+    guarantees_.adapter = "dynamodb";
+    guarantees_.push = false;
+    guarantees_.durable_tickets = true;
+    guarantees_.history = url_.history.count() > 0;
+    guarantees_.permits_per_request_max = kPermitsPerRequestMax;
+    guarantees_.grants_per_commit_max = kGrantsPerCommitMax;
+    guarantees_.lanes_max = static_cast<uint32_t>(url_.lanes);
+  }
+
+  const Guarantees& guarantees() const override { return guarantees_; }
+  NodeStore& nodes() override { return nodes_; }
+
+  absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(const ledger::LedgerOptions& options) override {
+    if (lanes_ == guarantees_.lanes_max)
+      return absl::FailedPreconditionError(
+          absl::StrCat("dynamodb: lanes=", url_.lanes, " is all that may be opened"));
+    if (options.limits.payload_bytes_max > kPayloadBytesMax)
+      return absl::InvalidArgumentError(absl::StrCat(
+          "payload_bytes_max is ", options.limits.payload_bytes_max, "; on DynamoDB at most ",
+          kPayloadBytesMax, ", since a payload is one item, and that has 400 KB"));
+    if (!mailbox_) mailbox_ = std::make_shared<Mailbox>(url_, credentials_, options.self.number);
+    StoreOptions store;
+    store.url = url_;
+    store.self = options.self;
+    store.lane = lanes_;
+    store.client_retention = options.client_retention;
+    store.request_window = options.request_window;
+    store.now_unix_ms = options.now_unix_ms;
+    store.now = options.now;
+    auto lane = std::make_unique<DynamoStore>(store, guarantees_, credentials_, mailbox_);
+    if (absl::Status status = lane->Start(); !status.ok()) return status;
+    ++lanes_;
+    ledger::LedgerOptions bounded = options;
+    bounded.limits.waiters_per_semaphore_max =
+        std::min(bounded.limits.waiters_per_semaphore_max, kWaitersMax);
+    bounded.limits.tickets_per_semaphore_max =
+        std::min(bounded.limits.tickets_per_semaphore_max, kTicketsMax);
+    return ledger::MakeLedgerAdapter(std::move(lane), bounded);
+  }
+
+ private:
+  const Url url_;
+  const std::shared_ptr<CredentialSource> credentials_;
+  Guarantees guarantees_;
+  NodeTable nodes_;
+  std::shared_ptr<Mailbox> mailbox_;
+  uint32_t lanes_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> OpenDynamo(const std::string& url) {
+  absl::StatusOr<Url> parsed = ReadUrl(url);
+  if (!parsed.ok()) return parsed.status();
+  std::shared_ptr<CredentialSource> credentials = FindCredentials(parsed->profile);
+  Client client(*parsed, credentials);
+  const SteadyTime deadline = std::chrono::steady_clock::now() + parsed->timeout;
+  if (absl::Status status = CheckTable(&client, *parsed, deadline); !status.ok()) return status;
+  return std::make_unique<DynamoEngine>(*std::move(parsed), std::move(credentials));
+}
+
+}  // namespace semaphored::dynamodb

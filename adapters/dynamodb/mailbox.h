@@ -1,0 +1,132 @@
+// Word for this daemon from others: which semaphores they have changed. DynamoDB pushes nothing; so
+// whoever commits writes an item into the partition of each daemon that it concerns, and one thread
+// here asks for that partition, for all lanes. Word is written in the transaction that it tells of:
+// none is lost.
+//
+// How often it asks is what a hand-off between daemons takes longer, and what waiting costs: see
+// PollPace.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "adapters/dynamodb/requests.h"
+#include "adapters/ledger/news.h"
+
+namespace semaphored::dynamodb {
+
+// When to ask next: after an eighth of the time for which nothing has happened, within bounds.
+class PollPace {
+ public:
+  PollPace(std::chrono::milliseconds min, std::chrono::milliseconds max) : min_(min), max_(max) {}
+
+  // Somebody more waits, or word has come.
+  void Stir(SteadyTime now) { stirred_at_ = now; }
+  // After having asked at this time. `waiting`: somebody here waits; otherwise claims are held that
+  // others can end.
+  SteadyTime Next(SteadyTime asked_at, bool waiting) const;
+
+ private:
+  const std::chrono::milliseconds min_;
+  const std::chrono::milliseconds max_;
+  SteadyTime stirred_at_{};
+};
+
+// The word for one semaphore.
+struct Word {
+  std::string semaphore;
+  uint64_t revision = 0;
+  std::string details;  // As Hint::details.
+  std::string stamp;    // No other word for the same semaphore has it.
+};
+// `item` is one of the partition; nullopt: it is not understood.
+std::optional<Word> ReadWord(const json& item);
+json WriteWord(uint32_t node, const Word& word, int64_t expires_at_s);
+
+// What is in the partition against what was there: which words are new, and which may be deleted,
+// since they were heard and the partition is long.
+class MailSorter {
+ public:
+  struct Sorted {
+    std::vector<ledger::Hint> hints;
+    std::vector<Word> heard_long_ago;
+  };
+  Sorted Sort(const std::vector<json>& items, SteadyTime now);
+
+ private:
+  struct Heard {
+    std::string stamp;
+    SteadyTime at{};
+    uint64_t round = 0;
+  };
+  absl::flat_hash_map<std::string, Heard> heard_;  // By semaphore.
+  uint64_t round_ = 0;
+};
+
+class Mailbox {
+ public:
+  Mailbox(const Url& url, std::shared_ptr<CredentialSource> credentials, uint32_t node);
+  // Waits for a request that is under way.
+  ~Mailbox();
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+
+  // A lane's. Used by the lane's thread, but for Wake(). The mailbox outlives it.
+  class Ear {
+   public:
+    explicit Ear(Mailbox* mailbox);
+    ~Ear();
+    Ear(const Ear&) = delete;
+    Ear& operator=(const Ear&) = delete;
+
+    // Waits for word until `deadline` or Wake(); a deadline in the past: only takes what is there.
+    std::vector<ledger::Hint> Take(SteadyTime deadline);
+    // Some word was dropped since the last call: more came than was taken.
+    bool TakeMissed();
+    // How many claims of this daemon wait, or are held, in this lane. With none in any lane nobody
+    // asks for word.
+    void Tell(size_t waiting, size_t holding);
+    // Any thread.
+    void Wake();
+
+   private:
+    friend class Mailbox;
+    Mailbox* const mailbox_;
+    // Under the mailbox's mutex.
+    std::vector<ledger::Hint> heard_;
+    bool missed_ = false;
+    bool woken_ = false;
+    size_t waiting_ = 0;
+    size_t holding_ = 0;
+    std::condition_variable changed_;
+  };
+
+ private:
+  void Run();
+  // Asks once, and gives all lanes what is new. Without the mutex.
+  absl::Status Ask();
+  void Drop(const std::vector<Word>& words);
+
+  const std::string table_;
+  const std::string partition_;
+  const uint32_t node_;
+  const std::chrono::milliseconds timeout_;
+  Client client_;  // The thread's.
+  MailSorter sorter_;
+  std::mutex mutex_;
+  std::condition_variable stirred_;
+  std::vector<Ear*> ears_;
+  PollPace pace_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace semaphored::dynamodb

@@ -1,0 +1,208 @@
+#include "adapters/dynamodb/node_table.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/dynamodb/random.h"
+
+namespace semaphored::dynamodb {
+namespace {
+
+constexpr int kJoinsMax = 20;
+constexpr int kConflictsMax = 40;
+constexpr std::chrono::milliseconds kConflictPause{25};
+
+absl::Status Dead() {
+  return absl::FailedPreconditionError(
+      "dynamodb: this node was declared dead by another daemon, or its id was taken");
+}
+
+struct NodeItem {
+  NodeStore::Node node;
+  uint32_t lanes = 0;  // That this life of it has opened.
+};
+
+absl::StatusOr<NodeItem> ReadNode(const json& item) {
+  try {
+    NodeItem read;
+    read.node.node_id = KeyOf(item).sort;
+    read.node.ref = {static_cast<uint32_t>(NumberIn(item, "number")),
+                     static_cast<uint32_t>(NumberIn(item, "incarnation"))};
+    read.node.counter = NumberIn(item, "beats");
+    read.node.dead = FlagIn(item, "dead");
+    read.lanes = static_cast<uint32_t>(NumberIn(item, "lanes"));
+    if (read.node.ref.number == 0) throw std::invalid_argument("no number");
+    return read;
+  } catch (const std::exception&) {
+    return absl::DataLossError("dynamodb: the item of a node is not understood");
+  }
+}
+
+absl::StatusOr<std::vector<NodeItem>> ReadNodes(Client* client, const std::string& table,
+                                                SteadyTime deadline) {
+  Range range;
+  range.partition = kNodes;
+  const auto items = QueryAll(client, table, {range}, deadline);
+  if (!items.ok()) return items.status();
+  std::vector<NodeItem> nodes;
+  for (const json& item : items->front()) {
+    absl::StatusOr<NodeItem> node = ReadNode(item);
+    if (!node.ok()) return node.status();
+    nodes.push_back(*std::move(node));
+  }
+  return nodes;
+}
+
+// nullopt: there is none.
+absl::StatusOr<std::optional<NodeItem>> FindNode(Client* client, const std::string& table,
+                                                 const std::string& node_id, SteadyTime deadline) {
+  const Reply reply = client->Repeat(GetItem(table, NodeKey(node_id)), deadline);
+  if (!reply.answered()) return reply.status;
+  const auto item = reply.body.find("Item");
+  if (item == reply.body.end()) return std::optional<NodeItem>();
+  absl::StatusOr<NodeItem> node = ReadNode(*item);
+  if (!node.ok()) return node.status();
+  return std::optional<NodeItem>(*std::move(node));
+}
+
+// False: a condition did not hold. Waits for other transactions on the items.
+absl::StatusOr<bool> Carry(Client* client, const TransactionRequest& transaction,
+                           SteadyTime deadline) {
+  for (int i = 0; i < kConflictsMax; ++i) {
+    const Reply reply = client->Repeat(transaction.ToRequest(RandomToken()), deadline);
+    if (reply.answered()) return true;
+    const std::optional<Cancelled> cancelled = ReadCancelled(reply);
+    if (!cancelled || reply.kind == Reply::Kind::kBroken) return reply.status;
+    if (cancelled->Has(Refusal::kCondition)) return false;
+    if (cancelled->Has(Refusal::kOther)) return absl::InternalError(cancelled->message);
+    std::this_thread::sleep_for(Skewed(kConflictPause));
+  }
+  return absl::UnavailableError("dynamodb: others are at the node's items all the time");
+}
+
+// What may have been opened by a life of the node can commit no more.
+void EndLanes(const NodeItem& node, TransactionRequest* transaction) {
+  for (uint32_t lane = 0; lane < node.lanes; ++lane)
+    transaction->Delete(LaneKey(node.node.ref, lane));
+}
+
+Condition StandsAs(const NodeItem& node) {
+  return Condition::Is("incarnation", node.node.ref.incarnation).And("lanes", node.lanes);
+}
+
+}  // namespace
+
+absl::Status MakeLane(Client* client, const std::string& table, NodeRef self, uint32_t lane,
+                      SteadyTime deadline) {
+  for (int i = 0; i < kJoinsMax; ++i) {
+    const absl::StatusOr<std::vector<NodeItem>> nodes = ReadNodes(client, table, deadline);
+    if (!nodes.ok()) return nodes.status();
+    const auto own = std::ranges::find_if(
+        *nodes, [&](const NodeItem& each) { return each.node.ref == self && !each.node.dead; });
+    if (own == nodes->end()) return Dead();
+    TransactionRequest transaction(table);
+    Change change;
+    change.set.emplace_back("lanes", Number(uint64_t{std::max(own->lanes, lane + 1)}));
+    transaction.Update(NodeKey(own->node.node_id), change,
+                       StandsAs(*own).And(Condition::IsNot("dead")));
+    transaction.Put(ItemWith(LaneKey(self, lane)));
+    const absl::StatusOr<bool> made = Carry(client, transaction, deadline);
+    if (!made.ok()) return made.status();
+    if (*made) return absl::OkStatus();
+  }
+  return absl::AbortedError("dynamodb: somebody else writes this node's item");
+}
+
+absl::StatusOr<bool> NodeTable::JoinAnew(const std::string& node_id, SteadyTime deadline) {
+  // A number that is drawn in vain is no loss.
+  Change draw;
+  draw.add.emplace_back("nodes", 1);
+  const Reply drawn =
+      client_.Repeat(UpdateItem(table_, StateKey(), draw, Condition::None()), deadline);
+  if (!drawn.answered()) return drawn.status;
+  json item = ItemWith(NodeKey(node_id));
+  try {
+    self_ = {static_cast<uint32_t>(NumberIn(drawn.body.at("Attributes"), "nodes")), 1};
+  } catch (const std::exception&) {
+    return absl::DataLossError("dynamodb: the item STORE, STATE is not understood");
+  }
+  SetNumber(&item, "number", self_.number);
+  SetNumber(&item, "incarnation", self_.incarnation);
+  SetNumber(&item, "beats", 1);
+  const Reply put = client_.Repeat(PutItem(table_, item, Condition::Absent()), deadline);
+  if (put.answered()) return true;
+  // Perhaps it was ours that stands there now: then it is taken as anybody's.
+  if (put.error == "ConditionalCheckFailedException") return false;
+  return put.status;
+}
+
+absl::StatusOr<bool> NodeTable::TryJoin(const std::string& node_id, SteadyTime deadline) {
+  const absl::StatusOr<std::optional<NodeItem>> before =
+      FindNode(&client_, table_, node_id, deadline);
+  if (!before.ok()) return before.status();
+  if (!before->has_value()) return JoinAnew(node_id, deadline);
+  const NodeItem& node = **before;
+  json item = ItemWith(NodeKey(node_id));
+  self_ = {node.node.ref.number, node.node.ref.incarnation + 1};
+  SetNumber(&item, "number", self_.number);
+  SetNumber(&item, "incarnation", self_.incarnation);
+  SetNumber(&item, "beats", node.node.counter + 1);
+  TransactionRequest transaction(table_);
+  transaction.Put(item, StandsAs(node));
+  EndLanes(node, &transaction);
+  return Carry(&client_, transaction, deadline);
+}
+
+absl::StatusOr<NodeRef> NodeTable::Join(const std::string& node_id) {
+  const SteadyTime deadline = Deadline();
+  for (int i = 0; i < kJoinsMax; ++i) {
+    const absl::StatusOr<bool> joined = TryJoin(node_id, deadline);
+    if (!joined.ok()) return joined.status();
+    node_id_ = node_id;
+    if (*joined) return self_;
+  }
+  return absl::AbortedError("dynamodb: others join at the same time, each time; try again");
+}
+
+absl::Status NodeTable::Heartbeat() {
+  // A second beat, for an answer that was lost, does no harm.
+  Change beat;
+  beat.add.emplace_back("beats", 1);
+  const Condition alive =
+      Condition::Is("incarnation", self_.incarnation).And(Condition::IsNot("dead"));
+  const Reply reply =
+      client_.Repeat(UpdateItem(table_, NodeKey(node_id_), beat, alive), Deadline());
+  if (reply.answered()) return absl::OkStatus();
+  return reply.error == "ConditionalCheckFailedException" ? Dead() : reply.status;
+}
+
+absl::StatusOr<std::vector<NodeStore::Node>> NodeTable::Observe() {
+  const absl::StatusOr<std::vector<NodeItem>> items = ReadNodes(&client_, table_, Deadline());
+  if (!items.ok()) return items.status();
+  std::vector<Node> nodes;
+  for (const NodeItem& item : *items) nodes.push_back(item.node);
+  std::ranges::sort(nodes, {}, [](const Node& node) { return node.ref.number; });
+  return nodes;
+}
+
+absl::StatusOr<bool> NodeTable::DeclareDead(const Node& seen) {
+  const SteadyTime deadline = Deadline();
+  const absl::StatusOr<std::optional<NodeItem>> now =
+      FindNode(&client_, table_, seen.node_id, deadline);
+  if (!now.ok()) return now.status();
+  if (!now->has_value()) return false;
+  const NodeItem& node = **now;
+  if (node.node.ref != seen.ref || node.node.dead || node.node.counter != seen.counter)
+    return false;
+  Change dead;
+  dead.set.emplace_back("dead", json{{"BOOL", true}});
+  TransactionRequest transaction(table_);
+  transaction.Update(NodeKey(seen.node_id), dead,
+                     StandsAs(node).And("beats", seen.counter).And(Condition::IsNot("dead")));
+  EndLanes(node, &transaction);
+  return Carry(&client_, transaction, deadline);
+}
+
+}  // namespace semaphored::dynamodb

@@ -1,0 +1,46 @@
+// The daemons on one table: an item each with number, incarnation and heartbeats. Taking an id, or
+// declaring a node dead, deletes its lanes' items in the same transaction: a commit of theirs that
+// is under way lands before, or never.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "adapters/adapter.h"
+#include "adapters/dynamodb/client.h"
+#include "adapters/dynamodb/requests.h"
+
+namespace semaphored::dynamodb {
+
+// The item of a lane, so that it can make commits. FAILED_PRECONDITION: this life of the node was
+// replaced or declared dead. Blocks for a few requests.
+absl::Status MakeLane(Client* client, const std::string& table, NodeRef self, uint32_t lane,
+                      SteadyTime deadline);
+
+class NodeTable : public NodeStore {
+ public:
+  NodeTable(const Url& url, std::shared_ptr<CredentialSource> credentials)
+      : table_(url.table), timeout_(url.timeout), client_(url, std::move(credentials)) {}
+
+  absl::StatusOr<NodeRef> Join(const std::string& node_id) override;
+  absl::Status Heartbeat() override;
+  absl::StatusOr<std::vector<Node>> Observe() override;
+  absl::StatusOr<bool> DeclareDead(const Node& seen) override;
+
+ private:
+  // False: somebody else was first.
+  absl::StatusOr<bool> TryJoin(const std::string& node_id, SteadyTime deadline);
+  absl::StatusOr<bool> JoinAnew(const std::string& node_id, SteadyTime deadline);
+  SteadyTime Deadline() const { return std::chrono::steady_clock::now() + timeout_; }
+
+  const std::string table_;
+  const std::chrono::milliseconds timeout_;
+  Client client_;
+  NodeRef self_;
+  std::string node_id_;
+};
+
+}  // namespace semaphored::dynamodb

@@ -1,0 +1,197 @@
+// The ledger's rows in DynamoDB, which any number of daemons share. items.h has the layout,
+// docs/adr/0010-dynamodb.md the reasons.
+//
+// A commit is one TransactWriteItems, under the revisions of the semaphores that it touches. What
+// it must know beside the ledger's rows (digests, numbers of the history) is remembered here by
+// semaphore, so that it reads nothing.
+//
+// Each commit raises the number in the lane's item from n to n + 1 and writes its own token beside
+// it. So Settle can find out what became of a commit whose answer was lost: it raises the number
+// itself, by two. If that works the lost commit can never land; if it does not, the item says
+// whose commit has landed. A node's lanes are deleted when another life takes its id, or it is
+// declared dead: then no commit of theirs lands.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "adapters/common/client_names.h"
+#include "adapters/ledger/dynamodb/answers.h"
+#include "adapters/dynamodb/mailbox.h"
+#include "adapters/dynamodb/requests.h"
+#include "adapters/ledger/store.h"
+
+namespace semaphored::dynamodb {
+
+struct StoreOptions {
+  Url url;
+  NodeRef self;
+  uint32_t lane = 0;
+  // For how long clients may be silent, and how many of a client's answers are remembered.
+  std::chrono::milliseconds client_retention = std::chrono::hours(1);
+  uint64_t request_window = 1024;
+  std::function<int64_t()> now_unix_ms;  // For what is stored.
+  // For what is remembered here, and how long; not for requests.
+  std::function<SteadyTime()> now = [] { return std::chrono::steady_clock::now(); };
+};
+
+// What is in a semaphore's partition.
+struct Folder {
+  std::string name;
+  Head head;
+  std::vector<LeasePtr> leases;
+  std::vector<WaiterPtr> waiters;
+  std::vector<TicketPtr> tickets;
+  bool exists = false;
+  bool is_moment = true;  // All of it is of one moment: the digest is that of the head.
+  absl::Status damage;    // Not OK: something is not understood, and nothing else in here counts.
+};
+
+class DynamoStore : public ledger::LedgerStore {
+ public:
+  // `mailbox`: the daemon's, for all of its lanes.
+  DynamoStore(StoreOptions options, const Guarantees& guarantees,
+              std::shared_ptr<CredentialSource> credentials, std::shared_ptr<Mailbox> mailbox);
+  ~DynamoStore() override;
+
+  // Makes this lane's item. FAILED_PRECONDITION: the node was replaced or declared dead.
+  absl::Status Start();
+
+  const Guarantees& guarantees() const override { return guarantees_; }
+  absl::StatusOr<ledger::Image> LoadAll() override;
+  absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
+  absl::StatusOr<ledger::Image> Look(absl::Span<const std::string> names) override;
+  absl::StatusOr<std::vector<std::string>> Changed(
+      absl::Span<const SemaphoreRow* const> semaphores) override;
+  ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
+  ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
+  absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets) override;
+  absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
+                                                           const std::string& client_id) override;
+  absl::StatusOr<std::vector<Found>> FindAnswers(absl::Span<const ledger::AskedRequest> requests,
+                                                 uint64_t window) override;
+  absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
+  absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
+  absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
+                                                 const std::string& after,
+                                                 uint32_t rows_max) override;
+  absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
+                                                      uint32_t rows_max) override;
+  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
+  std::optional<ledger::News> ReadNews(const ledger::Hint& hint) override;
+  bool TakeMissedHints() override { return ear_.TakeMissed(); }
+  absl::StatusOr<std::optional<ledger::Pruned>> Repair(const std::string& name) override;
+  void ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) override;
+  void Wake() override { ear_.Wake(); }
+
+ private:
+  class Writer;  // commit.h
+
+  // A claim of which this daemon is to be told; one that may become so, when its session comes
+  // here; or what this node hosts, in this life or an earlier one: a detached claim, or a ticket
+  // whose delay it counts.
+  struct OwnClaim {
+    bool is_here = false;
+    bool waits = false;
+    bool hosted = false;
+    Id session = {};  // Empty: it has none but itself.
+  };
+  struct Known {
+    uint64_t revision = 0;  // 0: there is none.
+    uint64_t digest = 0;
+    uint64_t history_number = 0;
+    absl::Status damage;
+    absl::flat_hash_map<Id, OwnClaim> own;
+  };
+
+  struct HostedAt {
+    std::string stamp;  // Of the item that says so.
+    std::optional<SteadyTime> idle_since;
+  };
+
+  SteadyTime Deadline() const { return std::chrono::steady_clock::now() + options_.url.timeout; }
+
+  // ---- reading ----
+  // Each of one moment, or damaged; UNAVAILABLE: one changes faster than it can be read. With
+  // `for_show` those too are among them, as they were last read.
+  absl::StatusOr<std::vector<Folder>> ReadFolders(const std::vector<std::string>& names,
+                                                  bool for_show = false);
+  Folder ReadFolder(const std::string& name, const std::vector<json>& items);
+  void Keep(const Folder& folder);
+  void KeepShown(const ledger::LoadedSemaphore& semaphore);
+  // One for each name; 0: there is none, or it is not understood.
+  absl::StatusOr<std::vector<uint64_t>> ReadRevisions(absl::Span<const std::string> names);
+  // NOT_FOUND: a claim's session is not there.
+  absl::Status ReadSessions(const std::vector<Folder>& folders, ledger::Image* image);
+  absl::StatusOr<std::vector<ledger::SessionPtr>> ReadRows(const std::vector<Id>& sessions);
+  void AddClients(ledger::Image* image);
+  NumberOfClient ClientNumbers();
+  absl::Status ReadFloors();
+
+  // ---- committing ----
+  absl::Status Prepare(const ledger::Transaction& transaction, bool* answered);
+  bool ReadsChanged(const ledger::Transaction& transaction, ledger::CommitResult* result);
+  ledger::CommitResult Send(ledger::Transaction& transaction, bool* again);
+  ledger::CommitResult JudgeRefusal(ledger::Transaction& transaction, const Cancelled& cancelled,
+                                    bool* again);
+  ledger::CommitResult Win(ledger::Transaction* transaction);
+  ledger::CommitResult Lose(const ledger::Transaction& transaction);
+  // Whether the commit has landed, by the lane's item.
+  ledger::CommitResult ReadFate(ledger::Transaction& transaction);
+  // Is it this daemon that vouches for the claim?
+  bool IsHere(const Claim& claim) const;
+  void AddOwn(Known* known, const Claim& claim, bool waits);
+  void RemoveOwn(Known* known, const Id& claim);
+  // The session may have come here, or gone.
+  void CountAnew(const Id& session);
+  bool IsCountedHere(const Ticket& ticket) const;
+  void AddCounted(Known* known, const Id& ticket) { known->own[ticket] = {false, false, true}; }
+  void TellInterest() { ear_.Tell(waiting_, holding_); }
+
+  // ---- tidying ----
+  void RememberHosted(const std::string& partition, const std::string& name, const json& item);
+  void DropLeftovers();
+  void ForgetIdleNames(SteadyTime now);
+  void ForgetSomeSessions();
+  static std::vector<Ticket> StuckTickets(const Folder& folder);
+
+  const StoreOptions options_;
+  const Guarantees guarantees_;
+  const std::string table_;
+  Client client_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  Mailbox::Ear ear_;
+  AnswerBook answers_;
+  ledger::ClientNames names_;
+
+  uint64_t commits_ = 0;
+  uint64_t token_epoch_ = 0;
+  uint64_t history_high_ = 0;  // The last number that this lane has given.
+  // Revisions of destroyed semaphores are not above these, by FloorOf the name. They only rise.
+  std::array<uint64_t, kFloorCount> floors_{};
+
+  absl::flat_hash_map<std::string, Known> known_;
+  absl::flat_hash_map<std::string, ledger::LoadedSemaphore> shown_;
+  size_t shown_rows_ = 0;
+  absl::flat_hash_map<Id, ledger::SessionPtr> sessions_;
+  // Of which session it is written that it may have claims in which semaphore.
+  absl::flat_hash_map<Id, absl::flat_hash_set<std::string>> indexed_;
+  // Semaphores of which it is written that this node may host something there.
+  absl::flat_hash_map<std::string, HostedAt> hosted_at_;
+  // The same as earlier lives of this node wrote it, with the stamps of the items.
+  absl::flat_hash_map<std::string, std::string> hosted_before_;
+  SteadyTime names_looked_at_{};
+  size_t waiting_ = 0;  // Own claims, in all that is known.
+  size_t holding_ = 0;
+  std::vector<Key> leftovers_;      // Items that mean nothing any more.
+  std::unique_ptr<Writer> writer_;  // Of the commit under way or unknown.
+};
+
+}  // namespace semaphored::dynamodb
