@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/transaction.h"
 
 namespace semaphored::ledger {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "adapters/ledger/state.h"
+#include "adapters/ledger/state/state.h"
 #include "adapters/types.h"
 #include "nlohmann/json.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "adapters/adapter.h"
 #include "adapters/ledger/store.h"
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/transaction.h"
 
 namespace semaphored::ledger {
 

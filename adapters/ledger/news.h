@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/state.h"
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/state.h"
+#include "adapters/ledger/state/transaction.h"
 #include "adapters/types.h"
 
 namespace semaphored::ledger {

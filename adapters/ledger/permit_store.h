@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/permits.h"
+#include "adapters/ledger/state/permits.h"
 #include "adapters/ledger/store.h"
 
 namespace semaphored::ledger {

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "adapters/adapter.h"
-#include "adapters/ledger/permits.h"
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/permits.h"
+#include "adapters/ledger/state/transaction.h"
 
 namespace semaphored::ledger {
 

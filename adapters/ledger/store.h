@@ -15,8 +15,8 @@
 #include "absl/types/span.h"
 #include "adapters/adapter.h"
 #include "adapters/ledger/news.h"
-#include "adapters/ledger/permits.h"
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/permits.h"
+#include "adapters/ledger/state/transaction.h"
 #include "adapters/types.h"
 
 namespace semaphored::ledger {

@@ -8,7 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "adapters/postgres/connection.h"
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/transaction.h"
 
 namespace semaphored::postgres {
 

@@ -6,7 +6,7 @@
 
 #include "adapters/postgres/array.h"
 #include "adapters/postgres/connection.h"
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/transaction.h"
 
 namespace semaphored::postgres {
 

@@ -12,7 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/transaction.h"
 #include "adapters/types.h"
 
 namespace semaphored::sqlite {

@@ -12,7 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "adapters/sqlite/store.h"
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/transaction.h"
 
 namespace semaphored::sqlite {
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/state.h"
+#include "adapters/ledger/state/state.h"
 
 namespace semaphored::simulation {
 

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "adapters/adapter.h"
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/transaction.h"
 
 namespace semaphored::simulation {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/state.h"
+#include "adapters/ledger/state/state.h"
 
 namespace semaphored::simulation {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "adapters/ledger/rules.h"
-#include "adapters/ledger/state.h"
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/state.h"
+#include "adapters/ledger/state/transaction.h"
 
 namespace semaphored::ledger {
 

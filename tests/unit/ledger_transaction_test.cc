@@ -6,7 +6,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/transaction.h"
 #include "tests/unit/ledger_support.h"
 
 namespace semaphored::ledger {

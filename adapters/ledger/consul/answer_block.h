@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/transaction.h"
 
 namespace semaphored::consul {
 

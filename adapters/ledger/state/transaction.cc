@@ -1,4 +1,4 @@
-#include "adapters/ledger/transaction.h"
+#include "adapters/ledger/state/transaction.h"
 
 namespace semaphored::ledger {
 namespace {

@@ -1,4 +1,4 @@
-#include "adapters/ledger/state.h"
+#include "adapters/ledger/state/state.h"
 
 #include <algorithm>
 

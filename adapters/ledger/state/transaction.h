@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "adapters/ledger/permits.h"
-#include "adapters/ledger/state.h"
+#include "adapters/ledger/state/permits.h"
+#include "adapters/ledger/state/state.h"
 #include "adapters/types.h"
 
 namespace semaphored::ledger {
