@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/consul/ticket_row.h"
-#include "adapters/ledger/ticket_ends.h"
+#include "adapters/ledger/rules/ticket_ends.h"
 
 namespace semaphored::consul {
 namespace {

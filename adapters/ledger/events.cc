@@ -4,7 +4,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "adapters/ledger/rules.h"
+#include "adapters/ledger/rules/rules.h"
 
 namespace semaphored::ledger {
 namespace {

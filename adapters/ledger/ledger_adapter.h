@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
-#include "adapters/ledger/rules.h"
+#include "adapters/ledger/rules/rules.h"
 #include "adapters/ledger/store.h"
 
 namespace semaphored::ledger {

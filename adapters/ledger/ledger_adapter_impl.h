@@ -17,7 +17,7 @@
 #include "adapters/ledger/ends.h"
 #include "adapters/ledger/events.h"
 #include "adapters/ledger/ledger_adapter.h"
-#include "adapters/ledger/rules_internal.h"
+#include "adapters/ledger/rules/steps.h"
 
 namespace semaphored::ledger {
 

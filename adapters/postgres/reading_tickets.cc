@@ -8,7 +8,7 @@
 #include "adapters/postgres/commit_tickets.h"
 #include "adapters/postgres/reader.h"
 #include "adapters/postgres/statements.h"
-#include "adapters/ledger/rules.h"
+#include "adapters/ledger/rules/rules.h"
 
 namespace semaphored::postgres {
 

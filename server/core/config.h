@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "adapters/ledger/rules.h"
+#include "adapters/ledger/rules/rules.h"
 
 namespace semaphored {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "adapters/ledger/rules.h"
+#include "adapters/ledger/rules/rules.h"
 #include "server/service/convert.h"
 #include "server/service/validate.h"
 

@@ -4,7 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "adapters/ledger/rules.h"
+#include "adapters/ledger/rules/rules.h"
 #include "tests/unit/ledger_support.h"
 
 namespace semaphored::ledger {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/rules.h"
+#include "adapters/ledger/rules/rules.h"
 #include "adapters/ledger/state/state.h"
 #include "adapters/ledger/state/transaction.h"
 

@@ -8,7 +8,7 @@
 
 #include "adapters/ledger/events.h"
 #include "adapters/ledger/news.h"
-#include "adapters/ledger/rules.h"
+#include "adapters/ledger/rules/rules.h"
 #include "tests/unit/ledger_support.h"
 
 namespace semaphored::ledger {

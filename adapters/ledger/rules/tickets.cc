@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/rules.h"
-#include "adapters/ledger/rules_internal.h"
-#include "adapters/ledger/ticket_ends.h"
+#include "adapters/ledger/rules/rules.h"
+#include "adapters/ledger/rules/steps.h"
+#include "adapters/ledger/rules/ticket_ends.h"
 
 namespace semaphored::ledger {
 namespace {

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/rules.h"
-#include "adapters/ledger/rules_internal.h"
+#include "adapters/ledger/rules/rules.h"
+#include "adapters/ledger/rules/steps.h"
 
 namespace semaphored::ledger {
 namespace {

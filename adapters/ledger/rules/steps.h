@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/rules.h"
+#include "adapters/ledger/rules/rules.h"
 
 namespace semaphored::ledger {
 

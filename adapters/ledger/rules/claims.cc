@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/rules.h"
-#include "adapters/ledger/rules_internal.h"
+#include "adapters/ledger/rules/rules.h"
+#include "adapters/ledger/rules/steps.h"
 
 namespace semaphored::ledger {
 namespace {
