@@ -4,7 +4,7 @@
 
 #include "adapters/consul/request_sweep.h"
 #include "catch2/catch_test_macros.hpp"
-#include "tests/unit/consul_fixture.h"
+#include "tests/unit/adapters/consul/fixture.h"
 
 namespace semaphored::consul {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/matchers/catch_matchers_string.hpp"
-#include "tests/unit/postgres_fixture.h"
-#include "tests/unit/postgres_ticket_rows.h"
+#include "tests/unit/adapters/postgres/fixture.h"
+#include "tests/unit/adapters/postgres/ticket_rows.h"
 #include "tests/unit/postgres_version1_daemon.h"
 
 namespace semaphored::postgres {

@@ -15,7 +15,7 @@
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "catch2/matchers/catch_matchers_string.hpp"
-#include "tests/unit/postgres_fixture.h"
+#include "tests/unit/adapters/postgres/fixture.h"
 #include "tests/unit/postgres_version1_daemon.h"
 
 namespace semaphored::postgres {

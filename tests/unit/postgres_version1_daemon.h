@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/postgres/array.h"
 #include "catch2/catch_test_macros.hpp"
-#include "tests/unit/postgres_fixture.h"
+#include "tests/unit/adapters/postgres/fixture.h"
 
 namespace semaphored::postgres {
 

@@ -1,0 +1,152 @@
+// What a node hosts is found without a scan, and where it has nothing any more is forgotten.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "catch2/catch_test_macros.hpp"
+#include "tests/unit/adapters/dynamodb/fixture.h"
+
+namespace semaphored::dynamodb {
+namespace {
+
+using ledger::Transaction;
+using Kind = ledger::CommitResult::Kind;
+using Names = std::vector<std::string>;
+
+struct Clock {
+  SteadyTime now = SteadyTime{} + std::chrono::hours(1);
+  std::function<SteadyTime()> function() {
+    return [this] { return now; };
+  }
+};
+
+// Lets the store look whether there is something to tidy up.
+void Idle(OpenStore* open, Clock* clock, std::chrono::minutes time) {
+  for (const std::chrono::minutes part : {time, std::chrono::minutes(0)}) {
+    clock->now += part + std::chrono::minutes(1);
+    open->store->Wake();
+    REQUIRE(open->store->Wait(std::chrono::steady_clock::now() + std::chrono::seconds(10)).ok());
+  }
+}
+
+Names NamesAt(const StoreTable& table, NodeRef node) {
+  Names names;
+  for (const json& item : table.Items(HostPartition(node.number)))
+    names.push_back(KeyOf(item).sort);
+  return names;
+}
+
+void Release(OpenStore* open, const Transaction& grant) {
+  const LeasePtr lease = grant.semaphores[0].leases[0].after;
+  Transaction release = Touch(*open, After(grant));
+  release.semaphores[0].leases.push_back({lease, nullptr, EndCause::kReleased});
+  REQUIRE(open->Commit(release).kind == Kind::kWon);
+}
+
+TEST_CASE("dynamodb hosted: where a node has had nothing for long is forgotten", "[dynamodb]") {
+  Clock clock;
+  StoreTable table;
+  OpenStore open = Open(table, {.node_id = "a", .now = clock.function()});
+  Transaction grant = Grant(open, Make(open, "s"), MakeLease(open, 1));
+  REQUIRE(open.Commit(grant).kind == Kind::kWon);
+  CHECK(NamesAt(table, open.self) == Names{"AT#s"});
+  Idle(&open, &clock, std::chrono::minutes(20));
+  CHECK(NamesAt(table, open.self) == Names{"AT#s"});
+  Release(&open, grant);
+  Idle(&open, &clock, std::chrono::minutes(5));
+  CHECK(NamesAt(table, open.self) == Names{"AT#s"});
+  Idle(&open, &clock, std::chrono::minutes(20));
+  CHECK(NamesAt(table, open.self).empty());
+  Transaction again = Grant(open, LoadOne(open, "s").row, MakeLease(open, 2));
+  REQUIRE(open.Commit(again).kind == Kind::kWon);
+  CHECK(NamesAt(table, open.self) == Names{"AT#s"});
+}
+
+TEST_CASE("dynamodb hosted: what an earlier life has left is found until it is gone",
+          "[dynamodb]") {
+  Clock clock;
+  StoreTable table;
+  auto first = std::make_unique<OpenStore>(Open(table));
+  Transaction stays = Grant(*first, Make(*first, "s"), MakeLease(*first, 1));
+  REQUIRE(first->Commit(stays).kind == Kind::kWon);
+  Transaction goes = Grant(*first, Make(*first, "t"), MakeLease(*first, 2));
+  REQUIRE(first->Commit(goes).kind == Kind::kWon);
+  Release(first.get(), goes);
+  const NodeRef before = first->self;
+  first.reset();
+
+  OpenStore open = Open(table, {.node_id = "a", .now = clock.function()});
+  CHECK(open.store->HostedBy({&before, 1})->semaphores == Names{"s", "t"});
+  // Also after this life has had a claim there.
+  LoadOne(open, "t");
+  Transaction own = Grant(open, LoadOne(open, "s").row, MakeLease(open, 3, 2));
+  REQUIRE(open.Commit(own).kind == Kind::kWon);
+  Release(&open, own);
+  Idle(&open, &clock, std::chrono::minutes(20));
+  CHECK(NamesAt(table, open.self) == Names{"AT#s"});
+  CHECK(open.store->HostedBy({&before, 1})->semaphores == Names{"s"});
+
+  // Adopted by this life, it is this life's.
+  const ledger::LoadedSemaphore loaded = LoadOne(open, "s");
+  REQUIRE(loaded.leases.size() == 1);
+  auto adopted = std::make_shared<Lease>(*loaded.leases[0]);
+  adopted->host = open.self;
+  ++adopted->epoch;
+  Transaction adopt = Touch(open, loaded.row);
+  adopt.semaphores[0].leases.push_back({loaded.leases[0], adopted});
+  REQUIRE(open.Commit(adopt).kind == Kind::kWon);
+  Idle(&open, &clock, std::chrono::minutes(20));
+  CHECK(NamesAt(table, open.self) == Names{"AT#s"});
+}
+
+TEST_CASE("dynamodb hosted: a session goes where its host is", "[dynamodb]") {
+  StoreTable table;
+  OpenStore a = Open(table);
+  OpenStore b = Open(table, {.node_id = "b"});
+  auto session = std::make_shared<Session>();
+  session->id = MakeId(7);
+  session->host = a.self;
+  session->ttl_ms = 5'000;
+  session->holder = "holder";
+  Transaction open = Begin(a);
+  open.sessions.push_back({nullptr, session});
+  REQUIRE(a.Commit(open).kind == Kind::kWon);
+  const LeasePtr lease = MakeLease(a, 1);
+  lease->session = session->id;
+  Transaction grant = Grant(a, Make(a, "s"), lease);
+  grant.epochs.push_back({session->id, 1});
+  REQUIRE(a.Commit(grant).kind == Kind::kWon);
+  ledger::LedgerStore::Hosted hosted = b.store->HostedBy({&a.self, 1}).value();
+  CHECK(hosted.semaphores == Names{"s"});
+  REQUIRE(hosted.sessions.size() == 1);
+  CHECK(hosted.sessions[0]->holder == "holder");
+
+  auto moved = std::make_shared<Session>(*session);
+  moved->host = b.self;
+  moved->epoch = 2;
+  Transaction move = Begin(b);
+  move.sessions.push_back({b.store->LoadSession(session->id)->session, moved});
+  REQUIRE(b.Commit(move).kind == Kind::kWon);
+  hosted = a.store->HostedBy({&a.self, 1}).value();
+  CHECK(hosted.semaphores.empty());
+  CHECK(hosted.sessions.empty());
+  CHECK(a.store->HostedBy({&b.self, 1})->semaphores == Names{"s"});
+  // What its old host has decided meanwhile cannot land.
+  Transaction late = Grant(a, After(grant), MakeLease(a, 2, 2));
+  late.epochs.push_back({session->id, 1});
+  const ledger::CommitResult lost = a.Commit(late);
+  CHECK(lost.kind == Kind::kLost);
+  CHECK(lost.stale.empty());
+
+  Transaction close = Begin(b);
+  close.sessions.push_back({moved, nullptr});
+  REQUIRE(b.Commit(close).kind == Kind::kWon);
+  b.store->Wake();
+  REQUIRE(b.store->Wait(std::chrono::steady_clock::now() + std::chrono::seconds(10)).ok());
+  CHECK(table.Items(SessionPartition(session->id)).empty());
+  CHECK(b.store->LoadSession(session->id)->session == nullptr);
+}
+
+}  // namespace
+}  // namespace semaphored::dynamodb

@@ -1,0 +1,153 @@
+// Documents in a broker: one that reads is never shown an old one alone, and two who did not know
+// of each other are both heard.
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "adapters/rabbitmq/document.h"
+#include "catch2/catch_test_macros.hpp"
+#include "tests/unit/adapters/rabbitmq/fixture.h"
+
+namespace semaphored::rabbitmq {
+namespace {
+
+using nlohmann::json;
+
+json FirstOf(const json& a, const json& b) { return a.dump() < b.dump() ? a : b; }
+
+// A queue for a document, gone with the test.
+struct DocumentQueue {
+  std::string text = NewName();
+  ~DocumentQueue() {
+    const auto connection = Connect();
+    connection->Delete(connection->OpenChannel().value(), text).IgnoreError();
+  }
+};
+
+json Content(uint64_t number) { return json{{"number", number}}; }
+
+TEST_CASE("rabbitmq document: made once, then replaced, with rising versions", "[rabbitmq]") {
+  const DocumentQueue queue;
+  const auto connection = Connect();
+  CHECK(absl::IsNotFound(
+      Document::Open(connection.get(), queue.text, /*make=*/false, FirstOf).status()));
+  for (uint64_t i = 1; i <= 3; ++i) {
+    auto document = Document::Open(connection.get(), queue.text, /*make=*/true, FirstOf);
+    REQUIRE(document.ok());
+    CHECK((*document)->empty() == (i == 1));
+    if (i > 1) CHECK((*document)->content()["number"] == i - 1);
+    REQUIRE((*document)->Write(Content(i)).ok());
+    CHECK((*document)->version() == i);
+  }
+  CHECK(ComesToHave(*Connect(), queue.text, 1));
+}
+
+TEST_CASE("rabbitmq document: whoever reads while others read and write meets no older one",
+          "[rabbitmq]") {
+  const DocumentQueue queue;
+  const auto connection = Connect();
+  {
+    auto document = Document::Open(connection.get(), queue.text, /*make=*/true, FirstOf);
+    REQUIRE((*document)->Write(Content(0)).ok());
+  }
+  std::atomic<bool> done{false};
+  std::atomic<uint64_t> written{0};
+  std::atomic<int> reads{0};
+  std::atomic<int> failures{0};
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 3; ++i) {
+    readers.emplace_back([&] {
+      const auto own = Connect();
+      while (!done) {
+        const uint64_t at_least = written;
+        auto read = Document::Open(own.get(), queue.text, /*make=*/false, FirstOf);
+        if (!read.ok() || (*read)->empty() || (*read)->content()["number"] < at_least) ++failures;
+        ++reads;
+      }
+    });
+  }
+  for (uint64_t i = 1; i <= 40; ++i) {
+    auto document = Document::Open(connection.get(), queue.text, /*make=*/false, FirstOf);
+    if (!document.ok() || !(*document)->Write(Content(i)).ok()) ++failures;
+    document->reset();
+    written = i;
+  }
+  done = true;
+  for (std::thread& reader : readers) reader.join();
+  CHECK(failures == 0);
+  CHECK(reads > 0);
+}
+
+TEST_CASE("rabbitmq document: of what a crash left, the newest counts, and the rest goes",
+          "[rabbitmq]") {
+  const DocumentQueue queue;
+  const auto connection = Connect();
+  {
+    auto document = Document::Open(connection.get(), queue.text, /*make=*/true, FirstOf);
+    REQUIRE((*document)->Write(Content(1)).ok());
+  }
+  const auto other = Connect();
+  const Channel channel = other->OpenChannel().value();
+  REQUIRE(other->SelectConfirms(channel).ok());
+  REQUIRE(other->PublishAll(channel, {{queue.text, R"({"number":2,"version":2})"}}).ok());
+  auto document = Document::Open(connection.get(), queue.text, /*make=*/false, FirstOf);
+  REQUIRE(document.ok());
+  CHECK((*document)->content()["number"] == 2);
+  REQUIRE((*document)->Write(Content(3)).ok());
+  document->reset();
+  CHECK(ComesToHave(*other, queue.text, 1));
+}
+
+TEST_CASE("rabbitmq document: two of one version are merged", "[rabbitmq]") {
+  const DocumentQueue queue;
+  const auto connection = Connect();
+  {
+    auto document = Document::Open(connection.get(), queue.text, /*make=*/true, FirstOf);
+    REQUIRE((*document)->Write(Content(1)).ok());
+  }
+  const auto other = Connect();
+  const Channel channel = other->OpenChannel().value();
+  REQUIRE(other->SelectConfirms(channel).ok());
+  REQUIRE(other->PublishAll(channel, {{queue.text, R"({"number":7,"version":1})"}}).ok());
+  const auto sum = [](const json& a, const json& b) {
+    return Content(a["number"].get<uint64_t>() + b["number"].get<uint64_t>());
+  };
+  auto document = Document::Open(connection.get(), queue.text, /*make=*/false, sum);
+  REQUIRE(document.ok());
+  CHECK((*document)->content()["number"] == 8);
+  CHECK((*document)->version() == 2);
+}
+
+TEST_CASE("rabbitmq document: what is none of ours is DATA_LOSS, and stays", "[rabbitmq]") {
+  const DocumentQueue queue;
+  const auto connection = Connect();
+  const Channel channel = connection->OpenChannel().value();
+  REQUIRE(connection->Declare(channel, queue.text, {.quorum = true}).ok());
+  REQUIRE(connection->SelectConfirms(channel).ok());
+  REQUIRE(connection->PublishAll(channel, {{queue.text, "somebody's"}}).ok());
+  CHECK(absl::IsDataLoss(
+      Document::Open(connection.get(), queue.text, /*make=*/false, FirstOf).status()));
+  CHECK(ComesToHave(*connection, queue.text, 1));
+}
+
+TEST_CASE("rabbitmq document: its mutex is one connection's, and free when it is given back",
+          "[rabbitmq]") {
+  const std::string queue = NewName();
+  const auto first = Connect();
+  const auto second = Connect();
+  auto held = Mutex::Try(first.get(), queue);
+  REQUIRE(held.ok());
+  CHECK(absl::IsUnavailable(Mutex::Try(second.get(), queue).status()));
+  held->reset();
+  auto again = Mutex::Try(second.get(), queue);
+  REQUIRE(again.ok());
+  CHECK((*again)->held());
+  second->Close();
+  CHECK_FALSE((*again)->held());
+  CHECK(Mutex::Lock(first.get(), queue).ok());
+}
+
+}  // namespace
+}  // namespace semaphored::rabbitmq

@@ -1,0 +1,180 @@
+// What a semaphore may be left with, and how it is mended: never by granting too many.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "catch2/catch_test_macros.hpp"
+#include "tests/unit/adapters/rabbitmq/daemon.h"
+#include "tests/unit/adapters/rabbitmq/fixture.h"
+
+namespace semaphored::rabbitmq {
+namespace {
+
+// A client of the broker that is none of ours.
+struct Stranger {
+  std::unique_ptr<Connection> connection = Connect();
+  Channel channel = connection->OpenChannel().value();
+
+  Delivery Take(const Name& name) {
+    for (int i = 0; i < 100; ++i) {
+      if (auto got = connection->Get(channel, name.queue()).value()) return *got;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    FAIL("no token is free");
+    return {};
+  }
+  void Acknowledge(const Delivery& delivery) {
+    REQUIRE(connection->Acknowledge(channel, delivery.delivery_tag).ok());
+    REQUIRE(connection->Sync(channel).ok());
+  }
+  void Publish(const Name& name, const std::string& body) {
+    REQUIRE(connection->SelectConfirms(channel).ok());
+    REQUIRE(connection->PublishAll(channel, {{name.queue(), body}}).ok());
+  }
+};
+
+Outcome Prune(Daemon& daemon, const Name& name) {
+  return daemon.Administer(name.text, AdminPrune{});
+}
+
+// Takes all there are; how many.
+uint32_t TakeAll(Daemon& daemon, const Name& name, uint32_t limit) {
+  uint32_t count = 0;
+  while (count < limit && daemon.Grant(name.text)) ++count;
+  CHECK(daemon.Acquire(name.text).kind == OutcomeKind::kFull);
+  return count;
+}
+
+TEST_CASE("rabbitmq prune: where nothing is left behind nothing is changed", "[rabbitmq]") {
+  const Name name;
+  Daemon daemon;
+  daemon.Create(name.text, 3);
+  const LeasePtr held = daemon.Grant(name.text);
+  const Outcome outcome = Prune(daemon, name);
+  CHECK(outcome.kind == OutcomeKind::kDone);
+  CHECK_FALSE(outcome.changed);
+  daemon.Release(name.text, held->id);
+  CHECK(TakeAll(daemon, name, 3) == 3);
+}
+
+TEST_CASE("rabbitmq prune: a token that a stranger acknowledged is made anew, with a higher base",
+          "[rabbitmq]") {
+  const Name name;
+  Daemon daemon;
+  daemon.Create(name.text, 1);
+  const LeasePtr before = daemon.Grant(name.text);
+  daemon.Release(name.text, before->id);
+  Stranger stranger;
+  stranger.Acknowledge(stranger.Take(name));
+  CHECK(daemon.Acquire(name.text).kind == OutcomeKind::kFull);
+  const Outcome outcome = Prune(daemon, name);
+  CHECK(outcome.kind == OutcomeKind::kDone);
+  CHECK(outcome.number == 1);
+  const LeasePtr after = daemon.Grant(name.text);
+  CHECK(after->slots == before->slots);
+  CHECK(after->token > before->token);
+}
+
+TEST_CASE("rabbitmq prune: what somebody else may have is not made a second time", "[rabbitmq]") {
+  const Name name;
+  Daemon daemon;
+  daemon.Create(name.text, 3);
+  const LeasePtr held = daemon.Grant(name.text);
+  Stranger stranger;
+  const Delivery taken = stranger.Take(name);
+  const Outcome refused = Prune(daemon, name);
+  CHECK(refused.kind == OutcomeKind::kInUse);
+  CHECK(refused.message.find("1 permits") != std::string::npos);
+  // One that is free, ours, and his: that is all.
+  CHECK(daemon.Grant(name.text));
+  CHECK(daemon.Acquire(name.text).kind == OutcomeKind::kFull);
+  REQUIRE(stranger.connection->Reject(stranger.channel, taken.delivery_tag).ok());
+  CHECK(daemon.Grant(name.text));
+  CHECK(Prune(daemon, name).kind == OutcomeKind::kDone);
+}
+
+TEST_CASE("rabbitmq prune: the permits of another daemon are somebody's", "[rabbitmq]") {
+  const Name name;
+  Daemon a;
+  Daemon b;
+  a.Create(name.text, 2);
+  const LeasePtr held = b.Grant(name.text);
+  CHECK(Prune(a, name).kind == OutcomeKind::kInUse);
+  b.Release(name.text, held->id);
+  CHECK(ReadyBecome(name.text, 2));
+  CHECK(a.Until([&] { return Prune(a, name).kind == OutcomeKind::kDone; }));
+}
+
+TEST_CASE("rabbitmq prune: a second token of a slot, and what is no token, go", "[rabbitmq]") {
+  const Name name;
+  Daemon daemon;
+  daemon.Create(name.text, 2);
+  Stranger stranger;
+  const Delivery one = stranger.Take(name);
+  stranger.Publish(name, one.body);
+  REQUIRE(stranger.connection->Reject(stranger.channel, one.delivery_tag).ok());
+  stranger.Publish(name, "resource");
+  stranger.Publish(name, R"({"slot":9,"base":1})");
+  REQUIRE(ReadyBecome(name.text, 5));
+  const Outcome outcome = Prune(daemon, name);
+  CHECK(outcome.kind == OutcomeKind::kDone);
+  CHECK(outcome.number == 3);
+  CHECK(TakeAll(daemon, name, 2) == 2);
+}
+
+TEST_CASE("rabbitmq prune: a queue that was deleted is made anew, and what was held of it ends",
+          "[rabbitmq]") {
+  const Name name;
+  Daemon a;
+  Daemon b;
+  a.Create(name.text, 2);
+  const LeasePtr held = b.Grant(name.text);
+  Stranger stranger;
+  REQUIRE(stranger.connection->Delete(stranger.channel, name.queue()).ok());
+  const Outcome outcome = Prune(a, name);
+  CHECK(outcome.kind == OutcomeKind::kDone);
+  CHECK(outcome.number == 2);
+  // The other is told of the change, and looks.
+  CHECK(b.Ended(held->id));
+  CHECK(TakeAll(a, name, 2) == 2);
+}
+
+// The confirm of a publishing was lost: the slot is doubtful, and its token is not there.
+TEST_CASE("rabbitmq prune: a doubtful slot is not filled before it is certain", "[rabbitmq]") {
+  const Name name;
+  {
+    Stranger stranger;
+    TokenBroker broker(stranger.connection.get());
+    SemaphoreRow row;
+    row.name = name.text;
+    row.limit = 2;
+    bool begun = false;
+    REQUIRE(broker.Create(row, 1, &begun).ok());
+    auto document = Document::Open(stranger.connection.get(), name.queue() + ".settings", false,
+                                   [](const auto& x, const auto&) { return x; });
+    nlohmann::json content = (*document)->content();
+    content["doubtful"] = {{2, 2}};
+    REQUIRE((*document)->Write(content).ok());
+    const Delivery first = stranger.Take(name);
+    const Delivery second = stranger.Take(name);
+    const bool first_is_two = ReadToken(first.body)->slot == 2;
+    stranger.Acknowledge(first_is_two ? first : second);
+  }
+  REQUIRE(ReadyBecome(name.text, 1));
+  Daemon daemon;
+  Daemon other;
+  const LeasePtr held = other.Grant(name.text);
+  CHECK(held->slots == Slots{1});
+  // Growing does not publish it a second time.
+  daemon.Resize(name.text, 3);
+  REQUIRE(ReadyBecome(name.text, 1));
+  CHECK(Prune(daemon, name).kind == OutcomeKind::kInUse);
+  other.Release(name.text, held->id);
+  REQUIRE(ReadyBecome(name.text, 2));
+  CHECK(daemon.Until([&] { return Prune(daemon, name).kind == OutcomeKind::kDone; }));
+  CHECK(TakeAll(daemon, name, 3) == 3);
+}
+
+}  // namespace
+}  // namespace semaphored::rabbitmq
