@@ -25,7 +25,7 @@ build_packages=(
   libabsl-dev libc-ares-dev libcli11-dev libcurl4-openssl-dev libgrpc++-dev libjemalloc-dev libpq-dev
   libpqxx-dev
   libprotobuf-dev librabbitmq-dev libre2-dev libspdlog-dev libsqlite3-dev libssl-dev libtomlplusplus-dev
-  nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
+  libxxhash-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 test_packages=(
   clang clang-format debootstrap docker-compose e2fsprogs openssl iproute2 libclang-rt-14-dev llvm-14 mount mypy

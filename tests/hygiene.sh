@@ -46,12 +46,37 @@ report "the wall clock is read outside server/core/clock.cc and logging.cc" \
 report "gRPC or Protobuf in adapters/ or server/core/" \
   "$(git grep -nIE '#include [<"](grpc|google/protobuf|proto/)' -- adapters server/core || true)"
 report "SQLite outside its adapter" \
-  "$(git grep -nIE '#include <sqlite3' -- adapters server client ':!adapters/ledger/sqlite' || true)"
+  "$(git grep -nIE '#include <sqlite3' -- adapters server client ':!adapters/sqlite' || true)"
 
 report "a shell script is not executable" \
   "$(git ls-files -s '*.sh' '.ci/run' | awk '$1 != "100755" {print $4}')"
 report "a shell script does not parse" \
   "$(files '*.sh' '.ci/run' | while IFS= read -r -d '' file; do bash -n "$file" 2>&1 || true; done)"
+
+# The left column of docs/words.md, in lines that were added since the commit in tests/words.base. A line that was only
+# moved, or whose white space changed, is not new.
+refused='whoever|whomever|somebody|someone|anybody|anyone|nobody|everybody|anew'
+refused+='|(is|are|was|were|been|being) told|asks? the engine whether|of first choice'
+refused+='|AskBack|TakeBack|RecallOrEnd|GiveBackAsked|Restrained'
+added_lines() {
+  git diff -M -C --ignore-all-space -U0 "$1" -- . ':!docs/words.md' ':!tests/hygiene.sh' ':!tests/fuzz/corpus' | awk '
+    /^diff --git / {header = 1; next}
+    header && /^\+\+\+ / {file = substr($0, 7); next}
+    /^@@ / {header = 0; number = substr($3, 2) + 0; next}
+    header {next}
+    {text = substr($0, 2); key = text; gsub(/[[:space:]]/, "", key)}
+    /^-/ {removed[key] = 1}
+    /^\+/ {where[++count] = file ":" number++ ": " text; keys[count] = key}
+    END {for (i = 1; i <= count; i++) if (!(keys[i] in removed)) print where[i]}'
+}
+words_base=$(cat tests/words.base)
+if git cat-file -e "$words_base^{commit}" 2>/dev/null; then
+  # The user "nobody" is not a word of ours.
+  report "words that docs/words.md replaces" \
+    "$(added_lines "$words_base" | grep -iwE "$refused" | grep -vE "[=:\"']nobody|nobody[:\"']" | cut -c1-160 || true)"
+else
+  echo "hygiene: words are not checked: the commit in tests/words.base is not in this clone"
+fi
 
 if [ "$findings" -gt 0 ]; then
   echo "hygiene: $findings findings"

@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
-# Installs, builds and runs every test, and ends in ctest's summary. From a clean clone on two cores
-# under 40 minutes, with --quick under 20. A test that is skipped, or a kind of test that is missing, is a failure.
+# Installs, builds and runs the tests, and ends in ctest's summary. From a clean clone on two cores
+# under 25 minutes. A test that is skipped, or a kind of test that is missing, is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'TEXT'
-Usage: tests/run.sh [--quick] [--preset NAME] [--only LABEL[,LABEL...]] [--no-install] [--seeds N] [--help]
+Usage: tests/run.sh [--quick] [--preset NAME] [--only LABEL[,LABEL...]] [--targets NAMES] [--build-only | --no-build]
+                    [--no-install] [--seeds N] [--help]
 
-  --quick        fewer seeds, and without the tests that are marked slow
-  --preset NAME  release (first choice), dev, asan-ubsan or tsan
-  --only LABELS  only tests with one of these labels:
-                 unit, contract, simulation, fuzz, service, e2e, python, install, hygiene,
-                 engine
-  --no-install   do not look for missing packages
-  --seeds N      seeds of the simulation (10000; with --quick 500)
+  --quick          fewer seeds
+  --preset NAME    release (default), dev, asan-ubsan or tsan
+  --only LABELS    only tests with one of these labels:
+                   unit, contract, simulation, fuzz, service, e2e, python, install, hygiene, engine;
+                   deep (what only tests/deep.sh runs); with a sanitizer also group (tests/groups.cmake)
+  --targets NAMES  build only these targets, separated by commas
+  --build-only     run no tests
+  --no-build       the build is there already
+  --no-install     do not look for missing packages
+  --seeds N        seeds of the simulation (2000; with --quick 500)
 
+What takes longer than this is in tests/deep.sh: see tests/deep.sh --list.
 One test again:  ctest --preset release -R 'part of its name' --output-on-failure
 TEXT
 }
@@ -24,12 +29,18 @@ preset=release
 quick=no
 install=yes
 only=
+targets=()
+build=yes
+run=yes
 seeds=
 while [ $# -gt 0 ]; do
   case "$1" in
     --quick) quick=yes ;;
     --preset) preset=${2:?--preset needs a name}; shift ;;
     --only) only=${2:?--only needs labels}; shift ;;
+    --targets) IFS=, read -r -a targets <<<"${2:?--targets needs names}"; shift ;;
+    --build-only) run=no ;;
+    --no-build) build=no ;;
     --no-install) install=no ;;
     --seeds) seeds=${2:?--seeds needs a number}; shift ;;
     --help | -h) usage; exit 0 ;;
@@ -53,19 +64,25 @@ case "$preset" in
 esac
 if [ -n "$only" ]; then IFS=, read -r -a required <<<"$only"; fi
 
-say "configuring $preset"
-cmake --preset "$preset"
-say "building $preset"
-cmake --build --preset "$preset" -j "${JOBS:-2}"
+if [ "$build" = yes ]; then
+  say "configuring $preset"
+  cmake --preset "$preset"
+  say "building $preset"
+  command=(cmake --build --preset "$preset" -j "${JOBS:-2}")
+  [ "${#targets[@]}" -eq 0 ] || command+=(--target "${targets[@]}")
+  "${command[@]}"
+fi
+[ "$run" = yes ] || exit 0
 
 if [ -z "$seeds" ]; then
-  if [ "$quick" = yes ]; then seeds=500; else seeds=10000; fi
+  if [ "$quick" = yes ]; then seeds=500; else seeds=2000; fi
 fi
 export SIM_SEEDS=$seeds
 
 select_tests=()
 if [ -n "$only" ]; then select_tests+=(-L "^(${only//,/|})\$"); fi
-if [ "$quick" = yes ]; then select_tests+=(-LE '^slow$'); fi
+# A test with the label deep has the label of its kind, too.
+if [[ ",$only," != *,deep,* ]]; then select_tests+=(-LE '^deep$'); fi
 
 say "tests of $preset: ${required[*]}"
 for label in "${required[@]}"; do

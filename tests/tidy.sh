@@ -1,26 +1,84 @@
 #!/usr/bin/env bash
-# clang-tidy over our sources. tests/tidy.sh [--quick] [FILE...]: these files, or all; --quick leaves out the static
-# analyzer, which takes a third of the time. What was clean is remembered, until the file, any header or the
-# checks change.
+# clang-tidy over our sources. What was clean is remembered, until the file, any header or the checks change.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+usage() {
+  cat <<'TEXT'
+Usage: tests/tidy.sh [--quick] [--changed] [FILE...]
+
+  FILE       checks these files (default: every .cc file of adapters/, server/ and client/)
+  --quick    leaves out the static analyzer, which takes a third of the time
+  --changed  checks only the .cc files that differ from the commit in tests/tidy.base, or that include (also through
+             other headers) a header that does. A move, or another order of includes, is no difference. Without that commit, as in a
+             shallow clone, or with other checks than at that commit: every file, as with --quick.
+
+tests/tidy.base moves only after "tests/deep.sh tidy" has passed.
+TEXT
+}
+
+quick='-clang-analyzer-*,-bugprone-reserved-identifier'
 checks=
-if [ "${1:-}" = --quick ]; then
-  checks='-clang-analyzer-*,-bugprone-reserved-identifier'
+changed=no
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --quick) checks=$quick ;;
+    --changed) changed=yes ;;
+    --help | -h) usage; exit 0 ;;
+    -*) usage >&2; exit 2 ;;
+    *) break ;;
+  esac
   shift
-fi
+done
+
+all_sources() { git ls-files 'adapters/*.cc' 'server/*.cc' 'client/*.cc'; }
+
+# The tracked files whose content differs from the commit $1 by more than includes and blank lines; of a .proto, the
+# headers that are generated from it.
+changed_files() {
+  git diff -M -U0 "$1" -- '*.cc' '*.h' '*.proto' | awk '
+    /^diff --git / {header = 1}
+    header && /^\+\+\+ / {file = substr($0, 7); header = 0; next}
+    /^[+-]/ && !header && !/^[+-][[:space:]]*($|#include )/ && file != "ev/null" {print file}' |
+    sed 's/\(.*\)\.proto$/\1.pb.h\n\1.grpc.pb.h/' | sort -u
+}
+
+# Of all sources, those to check because of what changed since the commit $1: those that changed, and those that
+# include a changed header, directly or through other headers.
+changed_sources() {
+  local folders=('adapters/*' 'server/*' 'client/*') files more
+  files=$(changed_files "$1")
+  while [ -n "$files" ]; do
+    more=$({
+      echo "$files"
+      git grep -lF -f <(sed -n 's|.*\.h$|#include "&"|p' <<<"$files") -- "${folders[@]}" 2>/dev/null || true
+    } | sort -u)
+    [ "$more" != "$files" ] || break
+    files=$more
+  done
+  comm -12 <(echo "$files") <(all_sources | sort)
+}
 
 command -v clang-tidy >/dev/null || { echo "tidy: no clang-tidy: deploy/install.sh --tidy" >&2; exit 1; }
+mkdir -p build
 cmake --preset tidy >build/tidy.log 2>&1 || { cat build/tidy.log; exit 1; }
 # Generated headers are included, so they must be there.
 cmake --build --preset tidy --target semaphored_generated >>build/tidy.log 2>&1 ||
   { cat build/tidy.log; exit 1; }
 
+base=$(cat tests/tidy.base 2>/dev/null || true)
 if [ $# -gt 0 ]; then
   sources=("$@")
+elif [ "$changed" = yes ] && git cat-file -e "${base:-missing}^{commit}" 2>/dev/null &&
+  git diff --quiet "$base" -- .clang-tidy; then
+  echo "tidy: what changed since $base"
+  mapfile -t sources < <(changed_sources "$base")
 else
-  mapfile -t sources < <(git ls-files 'adapters/*.cc' 'server/*.cc' 'client/*.cc')
+  if [ "$changed" = yes ]; then
+    echo "tidy: the commit of tests/tidy.base is not here, or it had other checks: every file, quick checks"
+    checks=$quick
+  fi
+  mapfile -t sources < <(all_sources)
 fi
 
 remembered=build/tidy/clean
@@ -45,6 +103,7 @@ export -f check_one
 export remembered headers checks
 
 echo "tidy: ${#sources[@]} files"
+[ "${#sources[@]}" -gt 0 ] || exit 0
 if printf '%s\0' "${sources[@]}" | xargs -0 -P "${JOBS:-2}" -I{} bash -c 'check_one "$1"' _ {}; then
   echo "tidy: clean"
 else

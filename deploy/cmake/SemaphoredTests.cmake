@@ -24,3 +24,20 @@ function(semaphored_discover target label timeout_s)
       PROPERTIES LABELS ${label} TIMEOUT ${timeout_s} ${ARGN})
   endif()
 endfunction()
+
+# semaphored_group(name program spec [fixture...]): under a sanitizer, one ctest entry for all cases that Catch2's
+# `spec` selects, with the label group. One process for each case takes longer than most cases.
+function(semaphored_group name target spec)
+  if(NOT SEMAPHORED_SANITIZE OR NOT TARGET ${target})
+    return()
+  endif()
+  set(environment AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test)
+  foreach(engine IN LISTS ARGN)
+    string(TOUPPER ${engine} variable)
+    list(APPEND environment SEMAPHORED_TEST_${variable}_URL_FILE=${PROJECT_BINARY_DIR}/engines/${engine}/url)
+  endforeach()
+  # -#: the name of a case's file, without its ending, is a tag. A part of the spec without a case is a failure.
+  add_test(NAME "group: ${name}" COMMAND ${target} -\# -w UnmatchedTestSpec "${spec}")
+  set_tests_properties("group: ${name}" PROPERTIES LABELS group TIMEOUT 900
+    FIXTURES_REQUIRED "${ARGN}" ENVIRONMENT "${environment}")
+endfunction()

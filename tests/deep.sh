@@ -1,0 +1,284 @@
+#!/usr/bin/env bash
+# The checks that take too long for .ci/run. Each part runs alone, can be resumed, and records its result.
+#
+# A new part is one function below ("The parts") and one row in the table after them.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+usage() {
+  cat <<'TEXT'
+Usage: tests/deep.sh [--minutes N] [--again] PART...
+       tests/deep.sh --list | --results | --help
+
+  PART         the parts to run, in this order; "all" runs every part
+  --minutes N  stops each part after about N minutes; the next run of the part resumes it
+  --again      forgets what the parts have done at this commit, and begins again
+  --list       each part with its state at this commit:
+                 passed    the part is complete and found nothing
+                 failed    its latest run found something
+                 partly    its latest run ended before the part was complete, and found nothing
+                 not run   nothing is recorded at this commit
+  --results    prints the results ledger, oldest row first
+
+A tree with uncommitted changes counts as a commit of its own. The name of that commit ends in "+" and a
+hash of the changes.
+
+Files, below build/deep/ (or the folder that SEMAPHORED_DEEP_DIR names):
+  results.tsv     the results ledger, append-only, tab-separated: commit, part, range, result, date (UTC), seconds
+  COMMIT/PART/    what the part has done so far, and the logs of what failed
+
+Exit code: 0 all parts passed, 1 a part failed, 2 usage, 75 a part is not complete and none failed.
+
+Examples:
+  tests/deep.sh --list
+  tests/deep.sh --minutes 20 seeds        # the first 20 minutes, or the next 20
+  tests/deep.sh fuzz-record fuzz-config
+  JOBS=1 tests/deep.sh all                # on one core
+TEXT
+}
+
+jobs=${JOBS:-2}
+root=${SEMAPHORED_DEEP_DIR:-$PWD/build/deep}
+ledger=$root/results.tsv
+unfinished=75
+
+# ---- What the parts use. A part runs with:
+#   folder    its state on disk at this commit
+#   deadline  when it must stop, in seconds since the epoch
+#   covered   what it sets: the range that the ledger records, without tabs
+# It returns 0 (complete, nothing found), $unfinished (the time is over) or anything else (failed).
+
+time_left() { echo $((deadline - $(date +%s))); }
+
+# build PRESET TARGET
+build() {
+  { cmake --preset "$1" && cmake --build --preset "$1" -j "$jobs" --target "$2"; } >"$folder/build.log" 2>&1 && return
+  tail -n 30 "$folder/build.log"
+  return 1
+}
+
+# once NAME COMMAND...: runs the command within the time that is left, unless it has succeeded at this commit.
+once() {
+  local name=$1 status=0 left
+  shift
+  [ -e "$folder/$name.done" ] && return 0
+  left=$(time_left)
+  [ "$left" -gt 0 ] || return "$unfinished"
+  # In the background, since a trap waits for what runs in the foreground.
+  timeout "$left" "$@" &
+  wait $! || status=$?
+  [ "$status" -ne 124 ] || return "$unfinished"
+  [ "$status" -ne 0 ] || touch "$folder/$name.done"
+  return "$status"
+}
+
+# One process for each chunk of seeds. A failure keeps its log; the tenth ends the run (255 stops xargs).
+run_chunk() { # PROGRAM FIRST COUNT STATE
+  local log=$4/seeds-$2.log
+  [ "$(date +%s)" -lt "$deadline" ] || return 0
+  if SIM_FIRST_SEED=$2 SIM_SEEDS=$3 "$1" 'seeds: *' >"$log" 2>&1; then
+    rm -f "$log"
+    echo "$2" >>"$4/done"
+    return 0
+  fi
+  echo "$2" >>"$4/failed"
+  grep -a 'replay:' "$log" || tail -n 20 "$log"
+  [ "$(wc -l <"$4/failed")" -lt 10 ] || return 255
+}
+export -f run_chunk
+
+# run_seeds PRESET COUNT CHUNK: the seeds 1 to COUNT of the simulation; COUNT is a multiple of CHUNK.
+run_seeds() {
+  local state=$folder/$1 pending count
+  build "$1" simulation_tests || return 1
+  mkdir -p "$state"
+  touch "$state/done"
+  rm -f "$state/failed" "$state"/seeds-*.log
+  # What failed in an earlier run is among the first, since chunks begin in order.
+  pending=$(seq 1 "$3" "$2" | grep -vxF -f "$state/done")
+  covered="$1 seeds 1-$2: interrupted"
+  export deadline
+  [ -z "$pending" ] || xargs -P "$jobs" -I{} bash -c 'run_chunk "$@"' _ \
+    "build/$1/tests/simulation/simulation_tests" {} "$3" "$state" <<<"$pending"
+  count=$(($(sort -u "$state/done" | wc -l) * $3))
+  covered="$1 seeds 1-$2: $count passed"
+  echo "deep: $covered"
+  if [ -e "$state/failed" ]; then
+    covered+=", failed in the chunks of $3 from $(sort -n "$state/failed" | paste -sd ' ')"
+    return 1
+  fi
+  [ "$count" -eq "$2" ] || return "$unfinished"
+}
+
+# ---- The parts
+
+seeds() { run_seeds release 1000000 2000; }
+release_seeds_10000() { run_seeds release 10000 500; }
+
+# Thirty slices of one minute, each with a seed of its own. All commits add to one folder of what was found.
+fuzz() {
+  local name=$1 slice log=$folder/log
+  covered="no slice"
+  build asan-ubsan "fuzz_$name" || return 1
+  mkdir -p "$root/found/$name"
+  for slice in {1..30}; do
+    [ -e "$folder/$slice.done" ] && { covered="slices of 60 s with the seeds 1-$slice"; continue; }
+    [ "$(time_left)" -ge 60 ] || return "$unfinished"
+    "build/asan-ubsan/tests/fuzz/fuzz_$name" -seed="$slice" -max_total_time=60 -timeout=10 -rss_limit_mb=2048 \
+      -max_len=4096 -artifact_prefix="$folder/" "$root/found/$name" "tests/fuzz/corpus/$name" >"$log" 2>&1 || {
+      tail -n 40 "$log"
+      covered="slice of 60 s with the seed $slice"
+      return 1
+    }
+    touch "$folder/$slice.done"
+    covered="slices of 60 s with the seeds 1-$slice"
+  done
+}
+fuzz_record() { fuzz record; }
+fuzz_config() { fuzz config; }
+fuzz_request() { fuzz request; }
+
+# tests/tidy.sh itself remembers which files were clean.
+tidy() {
+  covered="all files, all checks"
+  once all tests/tidy.sh || return
+  echo "deep: tests/tidy.base may move to this commit:"
+  echo "  git rev-parse ${commit%+*} >tests/tidy.base"
+}
+
+# .ci/run runs a selection of these: the label group.
+sanitizers() {
+  local preset label
+  for preset in asan-ubsan tsan; do
+    for label in unit contract fuzz; do
+      covered="$preset: $label tests"
+      once "$preset-$label" tests/run.sh --preset "$preset" --no-install --only "$label" || return
+    done
+  done
+  run_seeds asan-ubsan 10000 100 || return
+  run_seeds tsan 10000 100 || return
+  covered="all tests, seeds 1-10000, both presets"
+}
+
+slow_e2e() {
+  covered="all tests with the label deep"
+  once tests tests/run.sh --no-install --only deep
+}
+
+# name | function | what
+parts="
+seeds               | seeds               | 1,000,000 seeds of the simulation, release
+release-seeds-10000 | release_seeds_10000 | the first 10,000 seeds, release
+fuzz-record         | fuzz_record         | the fuzzer of stored records, 30 minutes
+fuzz-config         | fuzz_config         | the fuzzer of settings, 30 minutes
+fuzz-request        | fuzz_request        | the fuzzer of requests, 30 minutes
+tidy                | tidy                | clang-tidy with all checks over all files
+sanitizers          | sanitizers          | all unit, contract and fuzz tests and 10,000 seeds under ASan+UBSan and under TSan
+slow-e2e            | slow_e2e            | the process tests that are too slow for each change
+"
+
+# ---- The ledger
+
+# The commit, with a hash of what is not committed.
+commit_name() {
+  local head
+  head=$(git rev-parse HEAD)
+  if [ -z "$(git status --porcelain)" ]; then
+    echo "$head"
+  else
+    echo "$head+$({ git diff --binary HEAD; git ls-files -z --others --exclude-standard | xargs -0 -r sha256sum; } |
+      sha256sum | cut -c1-12)"
+  fi
+}
+
+part_rows() { sed -e '/^$/d' -e 's/ *| */|/g' <<<"$parts"; }
+part_names() { part_rows | cut -d '|' -f 1; }
+function_of() { part_rows | awk -F '|' -v name="$1" '$1 == name {print $2}'; }
+
+record() { # PART RESULT SECONDS
+  printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$commit" "$1" "$covered" "$2" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$3" >>"$ledger"
+}
+
+list() {
+  local name what row state
+  printf '%-20s %-8s %-20s %s\n' part state date 'what; range'
+  while IFS='|' read -r name _ what; do
+    row=
+    if [ -e "$ledger" ]; then
+      row=$(awk -F '\t' -v commit="$commit" -v part="$name" '$1 == commit && $2 == part {last = $0} END {print last}' "$ledger")
+    fi
+    state=$(cut -s -f 4 <<<"$row")
+    printf '%-20s %-8s %-20s %s\n' "$name" "${state:-not run}" "$(cut -s -f 5 <<<"$row")" \
+      "$what${row:+; $(cut -f 3 <<<"$row")}"
+  done < <(part_rows)
+}
+
+# Runs a part, and records how it ended, also when it is interrupted.
+run_part() {
+  local name=$1 status=0 result started
+  folder=$root/$commit/$name
+  if [ "$again" = yes ]; then rm -rf "$folder"; fi
+  mkdir -p "$folder"
+  exec 9>"$folder/lock"
+  flock -n 9 || { echo "deep: $name already runs" >&2; return 1; }
+  printf '\n==== %s at %s\n' "$name" "$commit"
+  covered='nothing yet'
+  deadline=$(($(date +%s) + minutes * 60))
+  started=$(date +%s)
+  trap 'kill $(jobs -p) 2>/dev/null; record "$name" partly "$(($(date +%s) - started))"; exit 130' INT TERM
+  "$(function_of "$name")" || status=$?
+  trap - INT TERM
+  exec 9>&-
+  case "$status" in 0) result=passed ;; "$unfinished") result=partly ;; *) result=failed ;; esac
+  if [ "$(commit_name)" != "$commit" ]; then
+    echo "deep: files changed while $name ran: its result counts for no commit" >&2
+    rm -rf "$folder"
+    result=void
+    status=1
+  fi
+  record "$name" "$result" "$(($(date +%s) - started))"
+  echo "deep: $name: $result ($covered)"
+  return "$status"
+}
+
+minutes=100000
+again=no
+names=()
+action=run
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --minutes) minutes=${2:?--minutes needs a number}; shift ;;
+    --again) again=yes ;;
+    --list | --results) action=${1#--} ;;
+    --help | -h) usage; exit 0 ;;
+    all) mapfile -t names < <(part_names) ;;
+    *)
+      [ -n "$(function_of "$1")" ] || { echo "deep: there is no part $1: see tests/deep.sh --list" >&2; exit 2; }
+      names+=("$1")
+      ;;
+  esac
+  shift
+done
+[[ "$minutes" =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
+
+# As in CMakePresets.json.
+export LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
+export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp:print_suppressions=0
+
+mkdir -p "$root"
+commit=$(commit_name)
+case "$action" in
+  list) echo "at $commit"; list; exit 0 ;;
+  results) [ ! -e "$ledger" ] || cat "$ledger"; exit 0 ;;
+esac
+[ "${#names[@]}" -gt 0 ] || { usage >&2; exit 2; }
+
+worst=0
+for name in "${names[@]}"; do
+  status=0
+  run_part "$name" || status=$?
+  if [ "$status" -ne 0 ] && [ "$worst" -ne 1 ]; then
+    if [ "$status" -eq "$unfinished" ]; then worst=$unfinished; else worst=1; fi
+  fi
+done
+exit "$worst"

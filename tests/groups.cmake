@@ -1,0 +1,39 @@
+# What .ci/run checks under the sanitizers, as groups of cases; all cases: tests/deep.sh sanitizers.
+set(no_engine "~[postgres]~[consul]~[dynamodb]~[rabbitmq]")
+# Cases of the contract that use most of an engine: what it stores, what several daemons and lanes do to it.
+set(telling history_cases queue_cases restart_cases shared_cases ticket_restart_cases ticket_walk_cases walk_cases)
+
+# groups_of_contract(tag [fixture]): the telling cases on the engine with this tag.
+function(groups_of_contract tag)
+  set(spec)
+  foreach(file IN LISTS telling)
+    list(APPEND spec "[${tag}][#${file}]")
+  endforeach()
+  list(JOIN spec "," spec)
+  semaphored_group("contract ${tag}" contract_tests "${spec}" ${ARGN})
+endfunction()
+
+if(SEMAPHORED_SANITIZE STREQUAL "thread")
+  # Threads of our own: lanes, the heartbeat, the audit log; and those that engines keep: Postgres' listener, Consul's
+  # pulse, DynamoDB's mailbox. The other classes run on one thread.
+  set(spec)
+  foreach(file lane_test membership_test audit_log_test client_test credentials_test connection_test store_test)
+    list(APPEND spec "[#${file}]${no_engine}")
+  endforeach()
+  list(JOIN spec "," spec)
+  semaphored_group("unit threads" unit_tests "${spec}")
+  foreach(engine postgres consul dynamodb rabbitmq)
+    semaphored_group("unit ${engine}" unit_tests "[${engine}]" ${engine})
+  endforeach()
+  foreach(engine postgres consul dynamodb)
+    groups_of_contract(${engine} ${engine})
+  endforeach()
+else()
+  semaphored_group("unit" unit_tests "${no_engine}")
+  foreach(engine postgres consul dynamodb rabbitmq)
+    semaphored_group("unit ${engine}" unit_tests "[${engine}]" ${engine})
+    groups_of_contract(${engine} ${engine})
+  endforeach()
+  groups_of_contract(rabbitmq-slots rabbitmq)
+  semaphored_group("contract sqlite-disk" contract_tests "[sqlite-disk]")
+endif()
