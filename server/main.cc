@@ -1,8 +1,12 @@
 // semaphored: the daemon. The only file that names concrete things.
 //
-// Exit codes: 0 stopped cleanly; 1 it could not go on (another process took its node, the engine
-// declared it dead); 2 the configuration is wrong; 3 the store could not be opened; 4 the address
-// could not be listened on; 130 and 143 a second SIGINT or SIGTERM.
+// Exit codes:
+//   0         stopped cleanly
+//   1         it could not go on: another process took its node, or the engine declared it dead
+//   2         the configuration is wrong
+//   3         the store could not be opened
+//   4         the address could not be listened on
+//   130, 143  a second SIGINT or SIGTERM
 #include <grpc/support/log.h>
 #include <spdlog/spdlog.h>
 
@@ -107,6 +111,11 @@ ledger::LedgerOptions LedgerOptionsOf(const Config& config, NodeRef self, const 
   return options;
 }
 
+uint32_t LanesOf(const Config& config, const Engine& engine) {
+  const uint32_t most = std::max(engine.guarantees().lanes_max, 1u);
+  return config.lanes == 0 ? most : std::min(config.lanes, most);
+}
+
 Host::Options HostOptionsOf(const Config& config, const Engine& engine,
                             const Membership* membership, Signals* signals) {
   Host::Options options;
@@ -118,6 +127,7 @@ Host::Options HostOptionsOf(const Config& config, const Engine& engine,
   options.on_fatal = [signals](const absl::Status& why) { AskFatal(signals, why); };
   options.lane.batch_max = config.batch_max;
   options.lane.engine_timeout = Milliseconds(config.engine_timeout_ms);
+  options.lane.lanes = LanesOf(config, engine);
   return options;
 }
 
@@ -139,9 +149,7 @@ SessionsOptions SessionsOptionsOf(const Config& config) {
 
 absl::Status OpenLanes(const Config& config, NodeRef self, const Clock& clock, Engine* engine,
                        Host* host) {
-  const uint32_t most = std::max(engine->guarantees().lanes_max, 1u);
-  const uint32_t lanes = config.lanes == 0 ? most : std::min(config.lanes, most);
-  for (uint32_t i = 0; i < lanes; ++i) {
+  for (uint32_t lane = LanesOf(config, *engine); lane > 0; --lane) {
     auto adapter = engine->OpenLane(LedgerOptionsOf(config, self, clock));
     if (!adapter.ok()) return adapter.status();
     host->AddLane(*std::move(adapter));

@@ -33,6 +33,8 @@ export type LossCause =
   | 'DISCONNECTED'
   /** The engine took it back, since the daemon's connection to it was lost. */
   | 'ENGINE_LOST'
+  /** Another client with this client's id has repeated its request, and has it now. */
+  | 'MOVED'
   /** Client.close() was called before it was given back. */
   | 'CLOSED'
   /** The daemon does not know it any more. */

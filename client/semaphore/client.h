@@ -50,6 +50,7 @@ enum class LossCause {
   kDisconnected,  // the connection broke, and release_on_disconnect was chosen
   kUnknown,       // the daemon does not know it any more
   kEngineLost,    // the engine took it back, since the daemon's connection to it was lost
+  kMoved,         // another client with this client's id has repeated its request, and has it now
 };
 
 // "no contact with a daemon", "expired" …; lower case, for a sentence.
@@ -187,7 +188,7 @@ class Permit {
   // Gives the permits back and waits for the answer; empty afterwards, whatever the answer.
   //   NOT_FOUND    they had been lost before; the message says why. Nothing was changed
   //   UNAVAILABLE  no answer within release_timeout. It is still tried, and at the latest the TTL
-  //   gives them back
+  //                gives them back
   // OK if empty.
   absl::Status Release();
   // The same without blocking; `done` is called once, on the thread of results.

@@ -79,6 +79,8 @@ absl::string_view ToString(LossCause cause) {
       return "the connection broke";
     case LossCause::kEngineLost:
       return "taken back by the engine";
+    case LossCause::kMoved:
+      return "moved to another session";
     case LossCause::kUnknown:
       return "not known to the daemon";
   }

@@ -40,6 +40,8 @@ LossCause CauseOf(v1::EndCause cause) {
       return LossCause::kDisconnected;
     case v1::END_CAUSE_ENGINE_LOST:
       return LossCause::kEngineLost;
+    case v1::END_CAUSE_MOVED:
+      return LossCause::kMoved;
     default:
       return LossCause::kUnknown;
   }

@@ -8,15 +8,13 @@
 //
 // Invariants:
 //   * an operation is in `operations_` from its call until its last answer; its `done` is run
-//   exactly once;
+//     exactly once;
 //   * a sequence number is given out when a command is first sent, and the command is sent again
-//   with the same number and the same
-//     content until it is answered, or its session is lost;
+//     with the same number and the same content until it is answered, or its session is lost;
 //   * a lease in `leases_` is one that the daemon may still hold for us: only an answered release,
-//   a `lost` event, a
-//     resume that does not list it or the loss of the session takes it out. That it is lost *here*
-//     (the deadline passed) does not: its release must still be sent, or we would keep it alive for
-//     ever.
+//     a `lost` event, a resume that does not list it or the loss of the session takes it out. That
+//     it is lost *here* (the deadline passed) does not: its release must still be sent, or we would
+//     keep it alive for ever.
 #ifndef SEMAPHORED_CLIENT_SEMAPHORE_SESSION_MACHINE_H_
 #define SEMAPHORED_CLIENT_SEMAPHORE_SESSION_MACHINE_H_
 

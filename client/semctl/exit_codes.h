@@ -2,13 +2,19 @@
 //
 //   0        done. `run`: the command's own code
 //   1        the answer is no: `verify` says not held, `drain` or `destroy --wait` was not done in
-//   time 2        the command line is wrong 120      full: the permits were not free, and --no-wait
-//   or --wait 0 was given (or the holder has all it may have) 121      the wait timed out 122 lost:
-//   the lease ended before the work did (expired, revoked, recalled, no contact), or was not held
+//            time
+//   2        the command line is wrong
+//   120      full: the permits were not free, and --no-wait or --wait 0 was given (or the holder
+//            has all it may have)
+//   121      the wait timed out
+//   122      lost: the lease ended before the work did (expired, revoked, recalled, no contact),
+//            or was not held
 //   123      no daemon could be reached
 //   124      refused: any other error of the daemon (no such semaphore, another limit, paused, a
-//   bad value …) 126      `run`: the command could not be executed 127      `run`: the command was
-//   not found 128 + N  `run`: the command was killed by signal N; or semctl was, while it waited
+//            bad value …)
+//   126      `run`: the command could not be executed
+//   127      `run`: the command was not found
+//   128 + N  `run`: the command was killed by signal N; or semctl was, while it waited
 #ifndef SEMAPHORED_CLIENT_SEMCTL_EXIT_CODES_H_
 #define SEMAPHORED_CLIENT_SEMCTL_EXIT_CODES_H_
 

@@ -10,8 +10,8 @@
 //   semctl killed       the socket closes: the guardian ends the group
 //   semctl stopped      no new deadline arrives: the guardian ends the group in time
 //   guardian killed     the kernel kills the command (PR_SET_PDEATHSIG); semctl, which adopts the
-//   orphans, kills the
-//                       rest of its group, and gives the permits back only when all are gone
+//                       orphans, kills the rest of its group, and gives the permits back only when
+//                       all are gone
 //
 // It is forked before semctl has any thread, or, where there are threads, executed anew, and uses
 // no more than system calls. Its clock is BootClock. What a command starts in a session or process

@@ -4,11 +4,11 @@
 //
 // Invariants:
 //   * a ticket is in `held_` from its assignment until its answer is heard, or the daemon says that
-//   it is lost. That it is lost *here*, since nobody vouched for it up to its deadline, is told,
-//   and takes it out only when it was answered: else it would stay ours as soon as there is contact
-//   again;
+//     it is lost. That it is lost *here*, since no daemon vouched for it up to its deadline, is
+//     reported, and takes it out only when it was answered: else it would stay ours as soon as
+//     there is contact again;
 //   * an answer keeps its sequence number, and is sent again on every stream of its session until
-//   it is heard.
+//     it is heard.
 #ifndef SEMAPHORED_CLIENT_SEMCTL_WORK_MACHINE_H_
 #define SEMAPHORED_CLIENT_SEMCTL_WORK_MACHINE_H_
 

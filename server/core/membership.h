@@ -4,13 +4,12 @@
 // A node's row has a counter. Each daemon counts its own up (a heartbeat) every third of the node
 // TTL and reads the others'. Two rules make it safe:
 //   * Death needs unbroken reading. A node is declared dead only after its counter was read
-//   unchanged over one
-//     node TTL of this clock. Any gap in it (a failed read, an engine that takes no writes, this
-//     process paused) starts anew.
+//     unchanged over one node TTL of this clock. Any gap in it (a failed read, an engine that takes
+//     no writes, this process paused) begins the count again.
 //   * Self-fencing. We vouch for leases until (the time at which the last heartbeat that succeeded
-//   was *sent*)
-//     + node TTL − margin. Whoever declares us dead has read that heartbeat's counter for a whole
-//     node TTL, so we stopped before; the margin covers clocks that differ in speed.
+//     was *sent*) + node TTL − margin. A daemon that declares us dead has read that heartbeat's
+//     counter for a whole node TTL, so we stopped before; the margin covers clocks that differ in
+//     speed.
 #pragma once
 
 #include <atomic>

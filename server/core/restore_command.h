@@ -18,8 +18,10 @@ struct RestoreCommand {
   std::function<void(const std::string& text)> error;  // Without secrets; progress too.
 };
 
-// The exit code of the process: 0 it is restored; 2 the arguments are wrong, or the engine is not
-// the embedded one; 3 it could not be restored, and the message says why.
+// The exit code of the process:
+//   0  it is restored
+//   2  the arguments are wrong, or the engine is not the embedded one
+//   3  it could not be restored, and the message says why
 int RunRestore(const RestoreCommand& command);
 
 }  // namespace semaphored

@@ -15,8 +15,10 @@ struct SchemaCommand {
   std::function<void(const std::string& text)> error;  // Without secrets; progress too.
 };
 
-// The exit code of the process: 0 it is printed, made, or was there, or nothing has to be made;
-// 2 the arguments are wrong; 3 it could not be made.
+// The exit code of the process:
+//   0  it is printed, made, or was there, or nothing has to be made
+//   2  the arguments are wrong
+//   3  it could not be made
 int RunSchema(const SchemaCommand& command);
 
 }  // namespace semaphored

@@ -16,9 +16,11 @@ namespace semaphored {
 enum class TimerKind : uint8_t {
   kTtl,
   kSessionTtl,
+  kSessionEnd,
   kWait,
   kRecall,
   kLongestHold,
+  kProbe,
   kGrace,
   kDrain,
   kRipen,

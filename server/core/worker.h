@@ -11,8 +11,7 @@
 //     kOffersPerSemaphore: whatever is enqueued there later, by whomever, comes to one of them.
 //   * One that is found under a prefix has them only while there are tickets.
 //   * So there may be more offers than free hands. When all hands are full the others are
-//   withdrawn;
-//     what is given to one all the same is turned away (OnTaken says false).
+//     withdrawn; what is given to one all the same is turned away (OnTaken says false).
 //   * New offers go round the semaphores in turn, so that none starves. As an offer may be answered
 //     with a ticket at once, few are asked for together: as many as there are free hands, and more
 //     with each that found nothing to do.

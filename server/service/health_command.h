@@ -19,8 +19,10 @@ struct HealthCommand {
   std::function<void(const std::string& text)> error;
 };
 
-// Blocks for at most the time-out, 3 s unless said otherwise. The exit code of the process: 0 the
-// daemon serves; 1 it does not, or was not reached in time; 2 the arguments or settings are wrong.
+// Blocks for at most the time-out, 3 s unless said otherwise. The exit code of the process:
+//   0  the daemon serves
+//   1  it does not, or was not reached in time
+//   2  the arguments or settings are wrong
 int RunHealth(const HealthCommand& command);
 
 // How this machine's own programs reach what listens at `address`, as gRPC names it: 0.0.0.0 is

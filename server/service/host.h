@@ -26,7 +26,7 @@ class Host final : public SessionsHost {
     // The engine has declared this node dead, or another process has taken its place. On the
     // reactor's thread.
     std::function<void(absl::Status)> on_fatal;
-    LaneOptions lane;
+    LaneOptions lane;  // `lanes`: as many as are added. AddLane fills in the number.
   };
 
   // The reactor outlives it. It hands its jobs on at the end of each of the reactor's turns.

@@ -1,7 +1,7 @@
 // What the calls with one request and a stream of answers have in common.
 //
-//   Request() → gRPC tells of a call → Begin() → Send()… → End(), once → all has left → back to the
-//   acceptor
+//   Request() → gRPC reports a call → Begin() → Send()… → End(), once → all has left
+//             → back to the acceptor
 //
 // One message is on its way at a time; the others wait here.
 #pragma once

@@ -1,7 +1,7 @@
 // What all unary calls have in common: one object serves one call after another.
 //
-//   Request() → gRPC tells of a call → Begin() → Reply() or Refuse(), once → the answer has left →
-//   back to the acceptor
+//   Request() → gRPC reports a call → Begin() → Reply() or Refuse(), once → the answer has left
+//             → back to the acceptor
 #pragma once
 
 #include <grpcpp/server_context.h>

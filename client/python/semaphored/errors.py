@@ -110,6 +110,7 @@ class LossCause(enum.Enum):
     DESTROYED = "the semaphore was destroyed"
     DISCONNECTED = "the connection broke"
     ENGINE_LOST = "taken back by the engine"
+    MOVED = "moved to another session"
     CLOSED = "the client was closed"
     UNKNOWN = "not known to the daemon"
 
