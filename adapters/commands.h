@@ -22,12 +22,17 @@ struct Requester {
 };
 
 // Takes permits, or a place in the queue.
-//   kGranted (lease), kQueued (position; later the event kGranted or kWaitEnded), kFull,
+//   kGranted (lease), kQueued (position; of a repeated request number = Claim::epoch; later the
+//   event kGranted or kWaitEnded), kFull,
 //   kHolderCap, kPaused, kWithheld, kLimitMismatch (number = the stored limit), kExceedsLimit
 //   (number = the limit), kNoSuchSemaphore, kDestroyed, kLimitReached, kTooOld, kReused,
-//   kSessionLost, kStale (the session has another epoch), kUnusable, kNotAskedBefore.
+//   kSessionLost, kStale (the session has another epoch), kUnusable, kNotAskedBefore, kMoving
+//   (lease, claim).
 // A repeated request finds its waiter or its living lease again, moved to this node if it was
-// detached; if the lease has ended: kNotHeld with the cause where it is known.
+// detached; if the lease has ended: kNotHeld with the cause where it is known. Repeated under another
+// session (or detached, when the first was not; or the other way round) it moves: a waiter at once,
+// with the answer kQueued. A lease moves too, but the answer is kMoving until a command says that
+// `moved_is_over`.
 struct AcquireCommand {
   Requester requester;
   std::string semaphore;
@@ -42,12 +47,19 @@ struct AcquireCommand {
   int32_t priority = 0;
   int64_t ttl_ms = 0;
   std::string holder;
+  // The client named no holder, and the daemon filled it in: it is no part of what was asked for.
+  bool holder_is_default = false;
   // As in EndCommand, if it is not detached: a daemon that the session has left asks for nothing
   // any more.
   uint32_t epoch = 0;
   // Only what has become of the request when it was made before; nothing is done otherwise
   // (kNotAskedBefore). Needs a sequence number.
   bool only_if_repeated = false;
+  // No holder can count on this lease under the session from which it was moved any more: the holder
+  // has acknowledged its loss, or whatever validity may have been reported there has passed.
+  bool moved_is_over = false;
+  // `moved_is_over` holds only for a lease with this Claim::epoch, not for a later move. 0: any.
+  uint32_t moved_epoch = 0;
 };
 
 // Gives permits back: all (slots empty) or some.
@@ -58,6 +70,8 @@ struct ReleaseCommand {
   std::string semaphore;
   Id claim;
   Slots slots;
+  // Only if the claim belongs to this session; kNotHeld (cause kMoved) otherwise. Empty: any.
+  Id session = {};
 };
 
 // kHeld (lease) or kNotHeld (cause). By claim, or, if claim is empty, by slot and token (number64 =
@@ -77,7 +91,9 @@ struct EndCommand {
   std::string semaphore;
   Id claim;
   EndCause cause = EndCause::kExpired;
-  // Only if the session that the claim hangs on still has this epoch. 0: any.
+  // Only if the claim still belongs to this session (its own id: it is detached), and the session has
+  // this epoch. An epoch alone names no session: each begins at 1. Empty, 0: any.
+  Id session = {};
   uint32_t epoch = 0;
   // Only if it still waits (for a wait that ran out or was given up): a lease is not touched.
   bool only_waiting = false;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "adapters/common/unescape.h"
 #include "adapters/consul/engine.h"
 #include "adapters/dynamodb/engine.h"
 #include "adapters/dynamodb/table.h"
@@ -17,13 +18,12 @@
 #include "adapters/postgres/engine.h"
 #include "adapters/postgres/schema.h"
 #include "adapters/postgres/url.h"
+#include "adapters/rabbitmq/engine.h"
 #include "adapters/sqlite/database.h"
 #include "adapters/sqlite/node_table.h"
 #include "adapters/sqlite/restore.h"
 #include "adapters/sqlite/schema.h"
 #include "adapters/sqlite/store.h"
-#include "adapters/rabbitmq/engine.h"
-#include "adapters/common/unescape.h"
 
 namespace semaphored {
 namespace {

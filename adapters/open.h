@@ -1,19 +1,19 @@
 // Opens the engine that a URL names. The only place that knows all schemes.
 //
 //   sqlite:///var/lib/semaphored/state.db   an embedded file; made if it is not there. Options
-//   after '?':
+//                                           after '?':
 //                                           history_rows=N (100000; 0 keeps none),
 //                                           synchronous=full|off (tests only)
 //   sqlite::memory:                         nothing outlives the process
 //   postgres://user:password@host:port/db?schema=semaphored&lanes=4
 //                                           a database that daemons share; see
-//                                           ledger/postgres/url.h
+//                                           postgres/url.h
 //   consul://host:port/prefix?dc=dc1&token_file=FILE
 //                                           a Consul agent, whose semaphores are shared with
-//                                           `consul lock -n`; see ledger/consul/url.h
+//                                           `consul lock -n`; see consul/url.h
 //   dynamodb://region/table?endpoint=http://host:port&lanes=4
 //                                           a table of DynamoDB that daemons share; see
-//                                           ledger/dynamodb/url.h
+//                                           dynamodb/url.h
 //   amqp://user:password@host:port/vhost?layout=tokens|slots
 //                                           a RabbitMQ broker, with TLS amqps://; see
 //                                           rabbitmq/url.h
@@ -63,13 +63,13 @@ absl::StatusOr<std::string> MakeEngineSchema(
 
 struct RestoreRequest {
   std::string from;            // The back-up's file.
-  int64_t epoch = 0;           // 0: found out. See ledger/sqlite/restore.h.
+  int64_t epoch = 0;           // 0: found out. See sqlite/restore.h.
   std::function<void()> wait;  // Returns when the longest TTL has passed.
 };
 
 // Puts a back-up in the place of the store that `url` names, which no daemon uses. What to tell
 // people in the end. UNIMPLEMENTED: the engine keeps its back-ups itself. Other errors as
-// ledger/sqlite/restore.h has them. Blocks.
+// sqlite/restore.h has them. Blocks.
 absl::StatusOr<std::string> RestoreEngine(const std::string& url, const RestoreRequest& request);
 
 // The schemes that OpenEngine knows.

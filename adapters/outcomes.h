@@ -135,6 +135,9 @@ enum class OutcomeKind : uint8_t {
   kNoSuchTicket,
   // An acquire that was to be answered only if repeated is not known: nothing was done.
   kNotAskedBefore,
+  // The lease was moved here from another session, whose holder may still count on it: nothing is
+  // granted yet. See AcquireCommand.
+  kMoving,
   // It may or may not have been done. The adapter finds out; the final outcome comes in
   // StepResult::settled.
   kUnknown,
@@ -166,7 +169,9 @@ struct Event {
     kEnded,      // A lease is gone (cause).
     kWaitEnded,  // A waiter is gone (cause).
     kRecalled,   // lease->recall says how long it still has.
-    kMoved,      // The claim's or session's liveness is now kept by another node.
+    // The claim's or session's liveness is now kept by another node; or, with `session`, the claim
+    // has left that session, whichever node kept it: to its holder there it is lost.
+    kMoved,
   };
   Kind kind = Kind::kGranted;
   EndCause cause = EndCause::kNone;
@@ -179,7 +184,8 @@ struct Event {
   TicketPtr ticket = nullptr;
   // The same; null also if it could not be read, as in TicketInfo.
   PayloadPtr payload = nullptr;
-  // kWaitEnded: whose it was, as Waiter::session. Of leases it is in `lease`.
+  // kWaitEnded: whose it was, as Waiter::session. Of leases it is in `lease`. kMoved: the session that
+  // the claim has left; empty: it has left none.
   Id session = {};
 };
 

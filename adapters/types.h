@@ -68,6 +68,10 @@ enum class EndCause : uint8_t {
   kCancelled = 9,
   kExceedsLimit = 10,
   kEngineLost = 11,  // The engine took it back: the connection that it belonged to was lost.
+  // The lease has not ended: it belongs to another session of its client now, or to none. Occurs in
+  // answers only, never in a row.
+  kMoved = 12,
+  kCount  // The number of causes.
 };
 
 // What an administrator may set on a semaphore. The defaults here are those of the API.
@@ -87,6 +91,8 @@ struct Claim {
   // then host, epoch and ttl_ms below are that session's. Otherwise those are the row's of Session.
   Id session;
   RequestKey request;
+  // Of the request's effect (ledger/requests.h); empty if the request is not remembered.
+  Id fingerprint;
   NodeRef host;
   uint32_t epoch = 1;
   uint32_t permits = 1;
@@ -116,6 +122,10 @@ struct Lease : Claim {
   // The semaphore's setting when it was granted, or loaded; stores do not keep it here. 0: no
   // bound.
   int64_t longest_hold_ms = 0;
+  // It was moved out of another session, which this node hosted; that node may have vouched for it
+  // to the former session, and it is not reported as held until that is over. 0: it was not moved,
+  // or that is over.
+  uint32_t moved_from = 0;
   // Taken by another client of the same engine: no session, no token, never ended by us.
   bool foreign = false;
   // The ticket that is carried out under it, and which of its attempts this is; empty and 0 for a
@@ -201,6 +211,9 @@ struct Session {
   int64_t ttl_ms = 0;
   uint32_t client = 0;
   bool release_on_disconnect = false;
+  // It has ended: no claim of it is granted any more, it cannot be resumed, and its lanes end what it
+  // has. The row goes with its last claim.
+  bool closing = false;
   std::string holder;
 };
 

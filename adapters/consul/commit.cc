@@ -20,11 +20,11 @@ CommitResult Failed(absl::Status status) {
   return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
 }
 
-CommitResult LostFor(std::vector<std::string> stale, bool answered = false) {
+CommitResult LostFor(std::vector<std::string> stale, bool requests_lost = false) {
   CommitResult result;
   result.kind = CommitResult::Kind::kLost;
   result.stale = std::move(stale);
-  result.answered = answered;
+  result.requests_lost = requests_lost;
   return result;
 }
 
@@ -36,8 +36,42 @@ void ConsulStore::Writer::Own(About about, const std::string& name, const Id& se
   while (owners_.size() < request_.size()) owners_.push_back({about, name, session});
 }
 
+// What each part costs at most. (Blocks of requests, and floors, are mostly shared.)
+void ConsulStore::Writer::Reserve(const Transaction& transaction) {
+  constexpr size_t kOfDestroyed = 7;
+  constexpr size_t kOfSession = 3;
+  size_t needed = 1;
+  size_t permits = 0;
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    needed += delta.after ? 2 : kOfDestroyed;
+    needed += 2 * delta.tickets.size();
+    for (const LeaseChange& change : delta.leases) {
+      if (change.after && !change.before) permits += change.after->permits;
+      if (change.after && !change.after->detached()) ++needed;
+    }
+    for (const WaiterChange& change : delta.waiters) {
+      if (change.after && !change.after->detached()) ++needed;
+    }
+  }
+  needed += kOfSession * transaction.sessions.size() + transaction.epochs.size();
+  needed += 2 * (transaction.reads.size() + transaction.requests.size() +
+                 transaction.absent_requests.size());
+  new_places_ = std::min<size_t>(permits, kGrantsPerCommitMax);
+  needed += new_places_;
+  // Always a little, so that what can wait does not wait for ever.
+  room_ =
+      needed < TransactionRequest::kOperationsMax ? TransactionRequest::kOperationsMax - needed : 1;
+}
+
+bool ConsulStore::Writer::TakeRoom() {
+  if (room_ == 0) return false;
+  --room_;
+  return true;
+}
+
 CommitResult ConsulStore::Writer::Build(const Transaction& transaction) {
   transaction_ = &transaction;
+  Reserve(transaction);
   request_.Cas(store_->lane_key_, std::to_string(store_->commits_ + 1), store_->lane_index_);
   Own(About::kLane);
   uint64_t ordinal = 0;
@@ -51,7 +85,7 @@ CommitResult ConsulStore::Writer::Build(const Transaction& transaction) {
   }
   if (CommitResult added = AddSessions(transaction); !IsWon(added)) return added;
   if (CommitResult added = AddReads(transaction); !IsWon(added)) return added;
-  if (CommitResult added = AddAnswers(transaction); !IsWon(added)) return added;
+  if (CommitResult added = AddRequests(transaction); !IsWon(added)) return added;
   AddMail(transaction);
   if (!request_.FitsConsul() || ordinal >> kTokenOrdinalBits != 0) {
     return Failed(absl::OutOfRangeError(
@@ -77,11 +111,14 @@ CommitResult ConsulStore::Writer::Add(const SemaphoreDelta& delta) {
   if (!failure_.ok()) return Failed(failure_);
   if (!ApplyTickets(delta, &planned)) return LostFor({delta.name});
   if (!delta.after) {
-    Destroy(&planned);
+    if (absl::Status status = Destroy(known->second, &planned); !status.ok())
+      return Failed(std::move(status));
   } else {
     Document& document = planned.folder.document;
     planned.is_new = !planned.folder.has_document();
     document.changes = planned.is_new ? 0 : document.changes + 1;
+    planned.only_touched = delta.leases.empty() && delta.waiters.empty() && delta.tickets.empty() &&
+                           delta.before && *delta.before == *delta.after;
     document.row = *delta.after;
     document.row.revision = revision;
     if (absl::Status status = Write(&planned); !status.ok()) return Failed(std::move(status));
@@ -105,32 +142,56 @@ void ConsulStore::Writer::Apply(const SemaphoreDelta& delta, Planned* planned) {
   for (const LeaseChange& change : delta.leases) {
     if (change.before) document.leases.erase(change.before->id);
     if (!change.after) continue;
-    if (!change.before) failure_.Update(CheckTtl(*change.after));
+    if (!change.before || change.before->ttl_ms != change.after->ttl_ms)
+      failure_.Update(CheckTtl(*change.after));
     document.leases[change.after->id] = change.after;
-    IndexClaims(planned, *change.after);
   }
   for (const WaiterChange& change : delta.waiters) {
     if (change.before) document.RemoveWaiter(change.before->id);
     if (!change.after || change.after->foreign) continue;
-    if (!change.before) failure_.Update(CheckTtl(*change.after));
+    if (!change.before || change.before->ttl_ms != change.after->ttl_ms)
+      failure_.Update(CheckTtl(*change.after));
     document.waiters[change.after->id] = change.after;
-    IndexClaims(planned, *change.after);
+  }
+  IndexClaims(delta, planned);
+}
+
+// A claim that was in the session before has been written there, be it by another daemon.
+void ConsulStore::Writer::IndexClaims(const SemaphoreDelta& delta, Planned* planned) {
+  absl::flat_hash_map<Id, Id>
+      sessions;  // By claim, as it was before this commit; empty: it is new.
+  const auto see = [&](const Claim* before, const Claim* after) {
+    sessions.try_emplace((before != nullptr ? before : after)->id,
+                         before != nullptr ? before->session : Id());
+  };
+  for (const WaiterChange& change : delta.waiters) see(change.before.get(), change.after.get());
+  for (const LeaseChange& change : delta.leases) see(change.before.get(), change.after.get());
+  const auto index = [&](const Claim& claim) {
+    if (claim.detached() || sessions.at(claim.id) == claim.session) return;
+    const std::string& name = planned->folder.name;
+    const auto known = store_->indexed_.find(claim.session);
+    if (known != store_->indexed_.end() && known->second.contains(name)) return;
+    const std::pair<Id, std::string> entry(claim.session, name);
+    if (std::ranges::find(planned->indexed, entry) != planned->indexed.end()) return;
+    planned->indexed.push_back(entry);
+    request_.Set(store_->keys_.Index(claim.session, name), "");
+    Own(About::kHint);
+  };
+  for (const WaiterChange& change : delta.waiters) {
+    if (change.after && !change.after->foreign) index(*change.after);
+  }
+  for (const LeaseChange& change : delta.leases) {
+    if (change.after) index(*change.after);
   }
 }
 
-void ConsulStore::Writer::IndexClaims(Planned* planned, const Claim& claim) {
-  if (claim.detached()) return;
-  const auto known = store_->indexed_.find(claim.session);
-  if (known != store_->indexed_.end() && known->second.contains(planned->folder.name)) return;
-  const std::pair<Id, std::string> entry(claim.session, planned->folder.name);
-  if (std::ranges::find(planned->indexed, entry) != planned->indexed.end()) return;
-  planned->indexed.push_back(entry);
-  request_.Set(store_->keys_.Index(entry.first, entry.second), "");
-  Own(About::kHint);
-}
-
-void ConsulStore::Writer::Destroy(Planned* planned) {
+absl::Status ConsulStore::Writer::Destroy(const Folder& before, Planned* planned) {
   planned->gone = true;
+  const size_t places = before.document.places.size();
+  if (places > room_ && places > before.document.Held()) {
+    lacking_ = {before.name, {}, 0};
+    return absl::OutOfRangeError("consul: it has too many places to be destroyed at once");
+  }
   const Folder& folder = planned->folder;
   const Keys& keys = store_->keys_;
   request_.Check(keys.Document(folder.name), folder.document_index);
@@ -148,6 +209,7 @@ void ConsulStore::Writer::Destroy(Planned* planned) {
   for (const std::string& place : folder.document.places)
     request_.Delete(keys.Folder(folder.name) + place);
   Own(About::kSemaphore, folder.name);
+  return absl::OkStatus();
 }
 
 absl::Status ConsulStore::Writer::Write(Planned* planned) {
@@ -158,6 +220,12 @@ absl::Status ConsulStore::Writer::Write(Planned* planned) {
   }
   WriteTickets(planned);
   WritePages(planned);
+  WriteOwnDocument(planned);
+  return absl::OkStatus();
+}
+
+void ConsulStore::Writer::WriteOwnDocument(Planned* planned) {
+  const Folder& folder = planned->folder;
   const Keys& keys = store_->keys_;
   if (planned->writes_document) {
     const std::string value = WriteDocument(
@@ -169,7 +237,6 @@ absl::Status ConsulStore::Writer::Write(Planned* planned) {
     request_.Check(keys.Document(folder.name), folder.document_index);
   }
   Own(About::kSemaphore, folder.name);
-  return absl::OkStatus();
 }
 
 void ConsulStore::Writer::PlanRecord(Planned* planned) {
@@ -181,24 +248,10 @@ void ConsulStore::Writer::PlanRecord(Planned* planned) {
     folder.record = std::move(wanted);
     folder.record_value = WriteLockRecord(folder.record);
     request_.Cas(key, folder.record_value, folder.record_index, kSemaphoreFlags);
-  } else {
+  } else if (!planned->only_touched) {
     request_.Check(key, folder.record_index);
   }
   Own(About::kSemaphore, folder.name);
-}
-
-absl::Status ConsulStore::Writer::BuildMending(const Folder& folder) {
-  Planned planned;
-  planned.folder = folder;
-  if (store_->url_.ends_with_daemon) EndLost(&planned);
-  const std::vector<std::string> places = folder.document.places;
-  planned.writes_document = !folder.lost_places.empty() || places.size() < folder.document.Held() ||
-                            places.size() > folder.document.Held() + kSparePlacesMax;
-  if (absl::Status status = Write(&planned); !status.ok()) return status;
-  if (!request_.FitsConsul())
-    return absl::OutOfRangeError("consul: that is more to mend than a transaction of Consul takes");
-  folders_.push_back(std::move(planned));
-  return absl::OkStatus();
 }
 
 // ---- sessions ----
@@ -246,7 +299,7 @@ CommitResult ConsulStore::Writer::AddSessions(const Transaction& transaction) {
   return {};
 }
 
-// ---- conditions, answers, hints ----
+// ---- conditions, requests, hints ----
 
 CommitResult ConsulStore::Writer::AddReads(const Transaction& transaction) {
   const Keys& keys = store_->keys_;
@@ -261,21 +314,30 @@ CommitResult ConsulStore::Writer::AddReads(const Transaction& transaction) {
   return {};
 }
 
-CommitResult ConsulStore::Writer::AddAnswers(const Transaction& transaction) {
-  AnswerBook& book = store_->answers_;
+CommitResult ConsulStore::Writer::AddRequests(const Transaction& transaction) {
+  RequestBook& book = store_->requests_;
   book.Begin();
-  for (const ledger::Answer& answer : transaction.answers) {
-    if (!book.Answer(store_->names_.NameOf(answer.request.client), answer))
-      return LostFor({}, /*answered=*/true);
+  for (const ledger::RequestChange& change : transaction.requests) {
+    const ledger::RequestRow& row = change.row;
+    const std::string& client_id = store_->names_.NameOf(row.request.client);
+    switch (change.op) {
+      case ledger::RequestChange::Op::kInsert:
+        if (!book.Insert(client_id, row)) return LostFor({}, /*requests_lost=*/true);
+        break;
+      case ledger::RequestChange::Op::kUpdate:
+        book.Update(client_id, row);
+        break;
+      case ledger::RequestChange::Op::kRemove:
+        book.Remove(client_id, row.request.sequence);
+        break;
+    }
   }
-  for (const ledger::AskedRequest& asked : transaction.unanswered) {
-    if (!book.Expect(asked.client_id, asked.request.sequence))
-      return LostFor({}, /*answered=*/true);
+  for (const ledger::NamedRequest& named : transaction.absent_requests) {
+    if (!book.Expect(named.client_id, named.request.sequence))
+      return LostFor({}, /*requests_lost=*/true);
   }
-  for (const ledger::AnswerFloor& floor : transaction.answer_floors)
-    book.Forget(store_->names_.NameOf(floor.client), floor.below);
   book.Write(&request_);
-  Own(About::kAnswers);
+  Own(About::kRequests);
   return {};
 }
 
@@ -327,8 +389,9 @@ void ConsulStore::Writer::Win(uint64_t index, Transaction* transaction) {
       if (folder.record_index == 0) folder.record_made = index;
       folder.record_index = index;
     }
+    const absl::Status trouble = folder.record_understood ? absl::OkStatus() : folder.trouble;
+    folder.FindTrouble(trouble);
     if (transaction == nullptr) {
-      folder.FindTrouble(absl::OkStatus());
       store_->Keep(std::move(folder));
       continue;
     }
@@ -339,7 +402,6 @@ void ConsulStore::Writer::Win(uint64_t index, Transaction* transaction) {
         std::ranges::find(transaction->semaphores, folder.name, &SemaphoreDelta::name);
     if (delta != transaction->semaphores.end()) delta->revision = revision;
     for (const auto& [session, name] : planned.indexed) store_->indexed_[session].insert(name);
-    folder.FindTrouble(folder.record_understood ? absl::OkStatus() : folder.trouble);
     store_->Keep(std::move(folder));
   }
   for (auto& [id, session] : sessions_) {
@@ -350,7 +412,7 @@ void ConsulStore::Writer::Win(uint64_t index, Transaction* transaction) {
       store_->indexed_.erase(id);
     }
   }
-  if (transaction != nullptr) store_->answers_.Won(index);
+  if (transaction != nullptr) store_->requests_.Won(index);
 }
 
 }  // namespace semaphored::consul

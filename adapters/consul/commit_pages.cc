@@ -11,9 +11,6 @@ namespace {
 
 // In the document itself, which is written with each commit.
 constexpr size_t kWaitersInDocument = Page::kWaiters + 1;
-// Operations that other semaphores and the answers of the commit may need; without room the
-// document grows meanwhile.
-constexpr size_t kRoomLeft = 24;
 // A revision gives so many numbers for pages.
 constexpr int kNumberBits = 4;
 
@@ -24,7 +21,7 @@ void ConsulStore::Writer::WritePages(Planned* planned) {
   const Keys& keys = store_->keys_;
   const std::string& name = planned->folder.name;
   std::erase_if(document.pages, [&](const auto& each) {
-    if (each.second.left != 0) return false;
+    if (each.second.left != 0 || !TakeRoom()) return false;
     request_.Delete(keys.Page(name, each.first));
     return true;
   });
@@ -32,8 +29,8 @@ void ConsulStore::Writer::WritePages(Planned* planned) {
   const bool fills = transaction_ != nullptr && !planned->is_new;
   uint64_t number = (document.row.revision + 1) << kNumberBits;
   const uint64_t end = number + (uint64_t{1} << kNumberBits);
-  while (fills && document.waiters.size() >= kWaitersInDocument && number < end &&
-         request_.size() + kRoomLeft <= TransactionRequest::kOperationsMax) {
+  // Without room the document grows meanwhile.
+  while (fills && document.waiters.size() >= kWaitersInDocument && number < end && TakeRoom()) {
     std::vector<WaiterPtr> last;
     last.reserve(document.waiters.size());
     for (const auto& [id, waiter] : document.waiters) last.push_back(waiter);

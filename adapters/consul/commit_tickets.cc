@@ -1,5 +1,7 @@
 // What a commit does to tickets: the key of each that has changed is written once, by the index at
 // which it was read, so that whatever people have done to it is seen and not written over.
+#include <algorithm>
+
 #include "adapters/consul/commit.h"
 #include "adapters/consul/folder_tickets.h"
 #include "adapters/consul/ticket_row.h"
@@ -8,6 +10,13 @@ namespace semaphored::consul {
 
 using ledger::SemaphoreDelta;
 using ledger::TicketChange;
+
+namespace {
+
+// Of payloads without a ticket there are 40 at most.
+constexpr size_t kMendedAtOnce = 40;
+
+}  // namespace
 
 bool ConsulStore::Writer::ApplyTickets(const SemaphoreDelta& delta, Planned* planned) {
   auto& tickets = planned->folder.tickets;
@@ -61,7 +70,9 @@ absl::Status ConsulStore::Writer::BuildTicketMending(
   Folder& mended = planned.folder;
   if (store_->url_.ends_with_daemon) EndLost(&planned);
   const int64_t now_unix_ms = store_->now_unix_ms_();
-  for (const Id& id : ReturnTickets(&mended, "its lease was gone, or not its own", now_unix_ms))
+  const size_t most = kMendedAtOnce - std::min(kMendedAtOnce, payloads.size());
+  for (const Id& id :
+       ReturnTickets(&mended, "its lease was gone, or not its own", now_unix_ms, most))
     planned.tickets[id] = {mended.tickets.at(id).index, nullptr, nullptr};
   for (const auto& [id, bytes] : payloads) {
     const uint64_t order = mended.document.row.next_order++;

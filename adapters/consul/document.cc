@@ -20,16 +20,12 @@ using Json = nlohmann::json;
 using ClientName = std::function<const std::string&(uint32_t)>;
 using ClientNumber = std::function<uint32_t(const std::string&)>;
 
-// 1 and 2 were written while Consul was not supported yet, with longer rows.
-constexpr int kVersion = 3;
-// Something in it is about tickets: whoever knows nothing of them leaves it alone.
-constexpr int kVersionWithTickets = 4;
-// Some of the waiters stand on pages.
-constexpr int kVersionWithPages = 5;
+constexpr int kVersion = 1;
 constexpr size_t kOwnerFields = 9;
-constexpr size_t kClaimFields = 4;
-constexpr size_t kLeaseFields = kClaimFields + 6;
-constexpr size_t kLeaseFieldsWithTicket = kLeaseFields + 2;
+constexpr size_t kClaimFields = 5;
+constexpr size_t kLeaseFields = kClaimFields + 4;
+// With what most leases do not have: a recall, a session from which they were moved, a ticket.
+constexpr size_t kLongLeaseFields = kLeaseFields + 5;
 constexpr size_t kWaiterFields = kClaimFields + 1;
 constexpr size_t kOfferFields = kWaiterFields + 1;
 constexpr size_t kSettingFields = 5;
@@ -142,7 +138,8 @@ std::string WriteClaim(const Claim& claim, const ClientName& client_id, const Fi
                        Tables* tables) {
   const size_t owner = PlaceOfOwner(claim, client_id, tables);
   return absl::StrCat("\"", ShortText(claim.id), "\",", owner, ",",
-                      claim.request.sequence - firsts.sequence, ",", claim.order - firsts.order);
+                      claim.request.sequence - firsts.sequence, ",", claim.order - firsts.order,
+                      ",\"", claim.fingerprint.empty() ? "" : ShortText(claim.fingerprint), "\"");
 }
 
 std::string WriteLease(const Lease& lease, const ClientName& client_id,
@@ -152,25 +149,12 @@ std::string WriteLease(const Lease& lease, const ClientName& client_id,
   const uint64_t ordinal = granted == ordinals.end() ? 0 : granted->second;
   std::string text = absl::StrCat(
       "[", WriteClaim(lease, client_id, firsts, tables), ",[", absl::StrJoin(lease.slots, ","),
-      "],", ordinal == 0 ? lease.token : 0, ",", ordinal, ",", lease.granted_at_unix_ms, ",",
-      static_cast<int>(lease.recall.reason), ",", lease.recall.grace_ms);
-  if (!lease.ticket.empty())
-    absl::StrAppend(&text, ",\"", lease.ticket.Hex(), "\",", lease.attempt);
+      "],", ordinal == 0 ? lease.token : 0, ",", ordinal, ",", lease.granted_at_unix_ms);
+  if (lease.recall.pending() || lease.moved_from != 0 || !lease.ticket.empty())
+    absl::StrAppend(&text, ",", static_cast<int>(lease.recall.reason), ",", lease.recall.grace_ms,
+                    ",", lease.moved_from, ",\"", lease.ticket.empty() ? "" : lease.ticket.Hex(),
+                    "\",", lease.attempt);
   return text + "]";
-}
-
-// Nothing is about tickets.
-bool IsPlain(const Document& document) {
-  return document.ticket_count == 0 &&
-         std::ranges::none_of(document.leases,
-                              [](const auto& each) { return !each.second->ticket.empty(); }) &&
-         std::ranges::none_of(document.waiters,
-                              [](const auto& each) { return each.second->works; });
-}
-
-int VersionOf(const Document& document) {
-  if (!document.pages.empty()) return kVersionWithPages;
-  return IsPlain(document) ? kVersion : kVersionWithTickets;
 }
 
 std::string WriteNode(const NodeRef& node) {
@@ -197,7 +181,9 @@ void ReadClaim(const Json& json, const Common& common, Claim* claim) {
   claim->session = session.empty() ? claim->id : Id::FromHex(session).value();
   claim->request.client = common.client_number(text(1));
   claim->request.sequence = common.firsts.sequence + json.at(2).get<uint64_t>();
-  claim->order = common.firsts.order + json.at(kClaimFields - 1).get<uint64_t>();
+  claim->order = common.firsts.order + json.at(3).get<uint64_t>();
+  const std::string& fingerprint = json.at(kClaimFields - 1).get_ref<const std::string&>();
+  if (!fingerprint.empty()) claim->fingerprint = IdOfShortText(fingerprint).value();
   claim->holder = text(2);
   claim->host = {owner.at(3).get<uint32_t>(), owner.at(4).get<uint32_t>()};
   claim->epoch = owner.at(5).get<uint32_t>();
@@ -220,12 +206,13 @@ LeasePtr ReadLease(const Json& json, const Common& common, uint64_t modify_index
   const uint64_t ordinal = json.at(kClaimFields + 2).get<uint64_t>();
   if (ordinal != 0) lease->token = TokenOf(modify_index, ordinal);
   lease->granted_at_unix_ms = json.at(kClaimFields + 3).get<int64_t>();
-  lease->recall.reason = static_cast<Recall::Reason>(json.at(kClaimFields + 4).get<int>());
-  lease->recall.grace_ms = json.at(kClaimFields + 5).get<int64_t>();
-  if (json.size() == kLeaseFieldsWithTicket) {
-    lease->ticket = Id::FromHex(json.at(kLeaseFields).get_ref<const std::string&>()).value();
-    lease->attempt = json.at(kLeaseFields + 1).get<uint32_t>();
-  }
+  if (json.size() == kLeaseFields) return lease;
+  lease->recall.reason = static_cast<Recall::Reason>(json.at(kLeaseFields).get<int>());
+  lease->recall.grace_ms = json.at(kLeaseFields + 1).get<int64_t>();
+  lease->moved_from = json.at(kLeaseFields + 2).get<uint32_t>();
+  const std::string& ticket = json.at(kLeaseFields + 3).get_ref<const std::string&>();
+  if (!ticket.empty()) lease->ticket = Id::FromHex(ticket).value();
+  lease->attempt = json.at(kLongLeaseFields - 1).get<uint32_t>();
   return lease;
 }
 
@@ -247,17 +234,31 @@ WaiterPtr ReadWaiter(const Json& json, const Common& common) {
   return waiter;
 }
 
-// A member of the object, with the comma before it.
-std::string WriteBound(const absl::flat_hash_map<Id, BoundPlaces>& bound) {
+// Without the brackets.
+std::string WriteBoundPlaces(const BoundPlaces& places) {
+  std::string text = absl::StrCat(places.host.number, ",", places.host.incarnation);
+  for (const std::string& session : places.sessions) absl::StrAppend(&text, ",", JsonText(session));
+  return text;
+}
+
+BoundPlaces ReadBoundPlaces(const Json& json) {
+  BoundPlaces places;
+  places.host = {json.at(0).get<uint32_t>(), json.at(1).get<uint32_t>()};
+  for (size_t i = 2; i < json.size(); ++i) places.sessions.push_back(json.at(i).get<std::string>());
+  return places;
+}
+
+// Members of the object, with the comma before each.
+std::string WriteBound(const Document& document) {
+  if (document.bound.empty() && document.spares.empty()) return "";
   std::string text = ",\"bound\":{";
-  for (const auto& [id, places] : bound) {
+  for (const auto& [id, places] : document.bound)
     absl::StrAppend(&text, text.back() == '{' ? "" : ",", "\"", id.Hex(), "\":[",
-                    places.host.number, ",", places.host.incarnation);
-    for (const std::string& session : places.sessions)
-      absl::StrAppend(&text, ",", JsonText(session));
-    text += "]";
-  }
-  return text + "}";
+                    WriteBoundPlaces(places), "]");
+  text += "},\"spares\":[";
+  for (const BoundPlaces& places : document.spares)
+    absl::StrAppend(&text, text.back() == '[' ? "[" : ",[", WriteBoundPlaces(places), "]");
+  return text + "]";
 }
 
 // The row, but for what it has in common with most.
@@ -300,6 +301,14 @@ uint32_t Document::Held() const {
   return held;
 }
 
+void Document::ListBoundPlaces() {
+  places.clear();
+  for (const auto& [id, each] : bound)
+    places.insert(places.end(), each.sessions.begin(), each.sessions.end());
+  for (const BoundPlaces& each : spares)
+    places.insert(places.end(), each.sessions.begin(), each.sessions.end());
+}
+
 void Document::RemoveWaiter(const Id& id) {
   if (waiters.erase(id) != 0) return;
   for (auto& [number, page] : pages) {
@@ -314,7 +323,7 @@ std::string WritePage(absl::Span<const WaiterPtr> waiters, const ClientName& cli
   FirstsFinder finder;
   for (const WaiterPtr& waiter : waiters) finder.Count(*waiter);
   const Firsts firsts = finder.Found();
-  std::string text = absl::StrCat("{\"version\":", kVersionWithPages, ",\"waiters\":[");
+  std::string text = absl::StrCat("{\"version\":", kVersion, ",\"waiters\":[");
   for (const WaiterPtr& waiter : waiters)
     absl::StrAppend(&text, text.back() == '[' ? "" : ",",
                     WriteWaiter(*waiter, client_id, firsts, &tables));
@@ -326,7 +335,7 @@ absl::StatusOr<std::vector<WaiterPtr>> ReadPage(const std::string& name, const s
                                                 const ClientNumber& client_number) {
   try {
     const Json json = Json::parse(value);
-    if (json.at("version").get<int>() != kVersionWithPages)
+    if (json.at("version").get<int>() != kVersion)
       throw std::invalid_argument("another version wrote it");
     const Common common{json.at("texts"), json.at("owners"), client_number, ReadFirsts(json)};
     CheckOwners(common);
@@ -344,12 +353,12 @@ absl::StatusOr<std::vector<WaiterPtr>> ReadPage(const std::string& name, const s
 std::string WriteDocument(const Document& document, const ClientName& client_id,
                           const absl::flat_hash_map<Id, uint64_t>& ordinals) {
   Tables tables;
-  std::string text = absl::StrCat("{\"version\":", VersionOf(document), ",", WriteRow(document.row),
+  std::string text = absl::StrCat("{\"version\":", kVersion, ",", WriteRow(document.row),
                                   ",\"changes\":", document.changes, ",\"places\":[");
   for (const std::string& place : document.places)
     absl::StrAppend(&text, text.back() == '[' ? "" : ",", JsonText(place));
   text += "]";
-  if (!document.bound.empty()) text += WriteBound(document.bound);
+  text += WriteBound(document);
   const Firsts firsts = FirstsOf(document);
   absl::StrAppend(&text, WriteFirsts(firsts), ",\"leases\":[");
   for (const auto& [id, lease] : document.leases)
@@ -382,9 +391,7 @@ absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string
   if (!json.is_object()) return damaged("it is no JSON");
   // The library throws where a thing is missing or of another kind.
   try {
-    const int version = json.at("version").get<int>();
-    if (version < kVersion || version > kVersionWithPages)
-      return damaged("another version wrote it");
+    if (json.at("version").get<int>() != kVersion) return damaged("another version wrote it");
     Document document;
     ReadRow(json, &document.row);
     document.row.name = name;
@@ -392,18 +399,14 @@ absl::StatusOr<Document> ReadDocument(const std::string& name, const std::string
     document.row.revision = create_index + document.changes;
     for (const Json& place : json.at("places")) document.places.push_back(place.get<std::string>());
     const Json all_bound = json.value("bound", Json::object());
-    for (const auto& [lease, places] : all_bound.items()) {
-      BoundPlaces bound;
-      bound.host = {places.at(0).get<uint32_t>(), places.at(1).get<uint32_t>()};
-      for (size_t i = 2; i < places.size(); ++i)
-        bound.sessions.push_back(places.at(i).get<std::string>());
-      document.bound.emplace(Id::FromHex(lease).value(), std::move(bound));
-    }
+    for (const auto& [lease, places] : all_bound.items())
+      document.bound.emplace(Id::FromHex(lease).value(), ReadBoundPlaces(places));
+    for (const Json& places : json.value("spares", Json::array()))
+      document.spares.push_back(ReadBoundPlaces(places));
     const Common common{json.at("texts"), json.at("owners"), client_number, ReadFirsts(json)};
     CheckOwners(common);
     for (const Json& each : json.at("leases")) {
-      if (each.size() != kLeaseFields && each.size() != kLeaseFieldsWithTicket)
-        return damaged("a lease");
+      if (each.size() != kLeaseFields && each.size() != kLongLeaseFields) return damaged("a lease");
       LeasePtr lease = ReadLease(each, common, modify_index);
       if (lease->slots.size() != lease->permits) return damaged("the slots of a lease");
       lease->longest_hold_ms = document.row.settings.longest_hold_ms;

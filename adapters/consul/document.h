@@ -50,8 +50,10 @@ struct Document {
   // permits, from the front, stand among the holders of the record: a permit passes from lease to
   // lease without any foreign client noticing.
   std::vector<std::string> places;
-  // Where permits end with a daemon: which of the places are whose. Empty otherwise.
+  // Where permits end with a daemon: which of the places are whose, and those that no lease has. Empty
+  // otherwise.
   absl::flat_hash_map<Id, BoundPlaces> bound;
+  std::vector<BoundPlaces> spares;
   absl::flat_hash_map<Id, LeasePtr> leases;
   absl::flat_hash_map<Id, WaiterPtr> waiters;  // But for those on pages.
   std::map<uint64_t, Page> pages;              // By number.
@@ -61,6 +63,8 @@ struct Document {
   std::vector<NodeRef> delays;
 
   uint32_t Held() const;
+  // Where permits end with a daemon: `places` from the other two, those of leases first.
+  void ListBoundPlaces();
   // Wherever it stands.
   void RemoveWaiter(const Id& id);
   // Whether `is` holds for one of all the waiters; those after it are not looked at.

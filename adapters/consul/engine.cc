@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/consul/commit.h"
 #include "adapters/consul/node_table.h"
 #include "adapters/consul/places.h"
 #include "adapters/consul/pulse.h"
@@ -33,6 +34,7 @@ class ConsulEngine : public Engine {
     guarantees_.durable_tickets = true;
     guarantees_.permits_per_request_max = kPermitsPerRequestMax;
     guarantees_.limit_max = kLimitMax;
+    guarantees_.grants_per_commit_max = kGrantsPerCommitMax;
     guarantees_.lanes_max = 1;
     if (!url_.ends_with_daemon) return;
     guarantees_.leases_survive_daemon = false;
@@ -53,7 +55,7 @@ class ConsulEngine : public Engine {
     auto lane =
         std::make_unique<ConsulStore>(url_, guarantees_, options.self, lanes_, pulse_.get());
     if (absl::Status status = lane->Start(); !status.ok()) return status;
-    if (lanes_ == 0) lane->SweepAnswers(options.client_retention);
+    if (lanes_ == 0) lane->SweepRequests(options.client_retention);
     lane->ShowTime(options.now_unix_ms);
     ++lanes_;
     ledger::LedgerOptions bounded = options;

@@ -95,10 +95,12 @@ void CountTickets(Folder* folder) {
   }
 }
 
-std::vector<Id> ReturnTickets(Folder* folder, const std::string& why, int64_t now_unix_ms) {
+std::vector<Id> ReturnTickets(Folder* folder, const std::string& why, int64_t now_unix_ms,
+                              size_t most) {
   auto& leases = folder->document.leases;
   std::vector<Id> returned;
   for (auto& [id, stored] : folder->tickets) {
+    if (returned.size() == most) break;
     const Ticket& ticket = *stored.ticket;
     const auto lease = leases.find(ticket.lease);
     if (ticket.state != TicketState::kAssigned ||

@@ -23,10 +23,11 @@ void CheckTickets(Folder* folder);
 // What the document says of its tickets, from those that are there.
 void CountTickets(Folder* folder);
 
-// Tickets that nobody has any more, though they say so, come back as they do when a lease ends;
-// `why` goes to their reasons. Leases that speak of a ticket that is not theirs do so no more. The
+// Tickets whose lease is gone, though they name one, come back as they do when a lease ends, `most` of
+// them; `why` goes to their reasons. Leases that name a ticket that is not theirs do so no more. The
 // ids of the tickets that have changed.
-std::vector<Id> ReturnTickets(Folder* folder, const std::string& why, int64_t now_unix_ms);
+std::vector<Id> ReturnTickets(Folder* folder, const std::string& why, int64_t now_unix_ms,
+                              size_t most);
 
 // A dead letter of which only the payload is left.
 TicketPtr TicketOfPayload(const Id& id, uint32_t payload_bytes, uint64_t order,

@@ -35,7 +35,7 @@ std::string Keys::Client(const std::string& client_id) const {
   return absl::StrCat(own_, "q/", Part(client_id), "/");
 }
 
-std::string Keys::AnswerBlock(const std::string& client_id, uint64_t block) const {
+std::string Keys::RequestBlock(const std::string& client_id, uint64_t block) const {
   return absl::StrCat(Client(client_id), absl::Hex(block, absl::kZeroPad16));
 }
 

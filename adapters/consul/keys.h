@@ -7,7 +7,7 @@
 //   .semaphored/p/<name>!<id>   and their payloads
 //   .semaphored/s/<id>          a session of a client
 //   .semaphored/i/<id>/<name>!  that this session may have claims there
-//   .semaphored/q/<client>/…    answers that are remembered (answers.h)
+//   .semaphored/q/<client>/…    the rows of its requests (request_book.h)
 //   .semaphored/l/<node>/<lane> how many commits the lane has made
 //   .semaphored/n/<node id>, h/<number>  a node, and its heartbeats
 //   .semaphored/m/<node>/<name>!  word for a node that the semaphore has changed
@@ -52,11 +52,13 @@ class Keys {
   std::string Session(const Id& id) const { return Sessions() + id.Hex(); }
   std::string Index(const Id& id) const { return own_ + "i/" + id.Hex() + "/"; }
   std::string Index(const Id& id, const std::string& name) const { return Index(id) + name + "!"; }
-  std::string Answers() const { return own_ + "q/"; }
-  // All that is remembered of a client. Its name is escaped.
+  std::string Requests() const { return own_ + "q/"; }
+  // All requests of a client. Its name is escaped.
   std::string Client(const std::string& client_id) const;
-  std::string AnswerFloor(const std::string& client_id) const { return Client(client_id) + kFloor; }
-  std::string AnswerBlock(const std::string& client_id, uint64_t block) const;
+  std::string RequestFloor(const std::string& client_id) const {
+    return Client(client_id) + kFloor;
+  }
+  std::string RequestBlock(const std::string& client_id, uint64_t block) const;
   std::string Lanes(uint32_t node) const { return own_ + "l/" + std::to_string(node) + "/"; }
   std::string Lane(uint32_t node, uint32_t lane) const {
     return Lanes(node) + std::to_string(lane);
@@ -77,7 +79,7 @@ class Keys {
   static std::optional<Id> IdIn(std::string_view key, std::string_view under);
   // The semaphore of whose waiters this is a page.
   std::optional<std::string> NameOfPage(std::string_view key) const;
-  // The number at the end of a key of answers, or of a page.
+  // The number at the end of a key of requests, or of a page.
   static std::optional<uint64_t> BlockIn(std::string_view key, std::string_view under);
   // The semaphore whose record this is.
   std::optional<std::string> NameOfLock(std::string_view key) const;

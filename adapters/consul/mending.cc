@@ -12,11 +12,15 @@
 
 namespace semaphored::consul {
 
-absl::Status ConsulStore::Mend(Folder* folder) {
-  Writer writer(this);
-  if (absl::Status status = writer.BuildMending(*folder); !status.ok()) return status;
+namespace {
+
+// Each makes sixty places, or ends twenty leases with their tickets.
+constexpr int kPartsMendedMax = 60;
+
+}  // namespace
+
+absl::StatusOr<std::optional<uint64_t>> ConsulStore::Send(const Writer& writer) {
   const Reply reply = client_.Put("/v1/txn", writer.request().Body());
-  // Whoever was first has mended it as well; what is lost is looked for the next time.
   if (!reply.answered()) return reply.status;
   const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
   if (!answer.ok()) return answer.status();
@@ -24,10 +28,44 @@ absl::Status ConsulStore::Mend(Folder* folder) {
     const Writer::Owner& owner = writer.owners().at(refusal.operation);
     if (owner.about == Writer::About::kPlace) places_.Forget(owner.name);
   }
-  absl::StatusOr<std::vector<Folder>> now = ReadFew({&folder->name, 1});
-  if (!now.ok()) return now.status();
-  *folder = std::move(now->front());
-  return absl::OkStatus();
+  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
+  return answer->done ? ReadLandedIndex(reply.body) : std::nullopt;
+}
+
+absl::Status ConsulStore::Mend(Folder* folder) {
+  for (int part = 1; part <= kPartsMendedMax; ++part) {
+    Writer whole(this);
+    Writer places(this);
+    Writer* writer = &whole;
+    absl::Status status = whole.BuildMending(*folder);
+    if (whole.lacking()) {
+      writer = &places;
+      status = places.BuildPlaces(*folder, *whole.lacking());
+    }
+    if (!status.ok()) return status;
+    // If another daemon was first it has mended it as well.
+    const absl::StatusOr<std::optional<uint64_t>> index = Send(*writer);
+    if (!index.ok()) return index.status();
+    absl::StatusOr<std::vector<Folder>> now = ReadFew({&folder->name, 1});
+    if (!now.ok()) return now.status();
+    *folder = std::move(now->front());
+    if (!folder->damage.ok() || !folder->NeedsMending()) return absl::OkStatus();
+  }
+  return absl::OkStatus();  // What is left is looked for the next time.
+}
+
+// What the commit under way cannot do beside all else. False: another daemon was first.
+absl::StatusOr<bool> ConsulStore::Prepare() {
+  const Writer::Lacking& lacking = *writer_->lacking();
+  const auto folder = folders_.find(lacking.name);
+  if (folder == folders_.end()) return false;
+  Writer places(this);
+  if (absl::Status status = places.BuildPlaces(folder->second, lacking); !status.ok())
+    return status;
+  const absl::StatusOr<std::optional<uint64_t>> index = Send(places);
+  if (!index.ok()) return index.status();
+  if (*index) places.Win(**index, nullptr);
+  return index->has_value();
 }
 
 // Of a semaphore that is none of ours: no more than the record is there.

@@ -121,6 +121,12 @@ absl::StatusOr<Places::Group*> Places::Find(NodeRef key) {
   return &group;
 }
 
+absl::StatusOr<NodeRef> Places::HostFor(NodeRef host) {
+  const absl::StatusOr<Group*> group = Find(KeyOf(host));
+  if (!group.ok()) return group.status();
+  return *group == nullptr ? own_ : KeyOf(host);
+}
+
 absl::StatusOr<std::string> Places::Make(NodeRef key, const Group& group) {
   const std::string body = absl::StrCat(
       "{", group.node.empty() ? "" : absl::StrCat("\"Node\":", JsonText(group.node), ","),

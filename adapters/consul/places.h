@@ -48,6 +48,9 @@ class Places {
     NodeRef host;  // Whose they are; if none of the daemon that was asked for can be had, our own.
     std::vector<std::string> sessions;
   };
+  // Whose sessions Take gives for a lease of this daemon.
+  absl::StatusOr<NodeRef> HostFor(NodeRef host);
+
   // `count` sessions that are not among `taken`. Makes what is missing. `host`: of which daemon, if
   // they end with one.
   absl::StatusOr<Taken> Take(NodeRef host, size_t count, const std::set<std::string>& taken);

@@ -197,7 +197,7 @@ std::string ConsulStore::WriteSession(const Session& session) const {
   return absl::StrCat("[", JsonText(names_.NameOf(session.client)), ",", session.host.number, ",",
                       session.host.incarnation, ",", session.epoch, ",", session.ttl_ms, ",",
                       static_cast<int>(session.release_on_disconnect), ",",
-                      JsonText(session.holder), "]");
+                      JsonText(session.holder), ",", static_cast<int>(session.closing), "]");
 }
 
 absl::StatusOr<SessionAtIndex> ConsulStore::ReadSession(const Entry& entry) {
@@ -211,6 +211,7 @@ absl::StatusOr<SessionAtIndex> ConsulStore::ReadSession(const Entry& entry) {
     session->ttl_ms = json.at(4).get<int64_t>();
     session->release_on_disconnect = json.at(5).get<int>() != 0;
     session->holder = json.at(6).get<std::string>();
+    session->closing = json.at(7).get<int>() != 0;
     return SessionAtIndex{std::move(session), entry.modify_index};
   } catch (const std::exception&) {
     return absl::DataLossError(

@@ -7,7 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/consul/transaction_request.h"
+#include "adapters/consul/claim_states.h"
+#include "adapters/consul/request_block.h"
 
 namespace semaphored::consul {
 namespace {
@@ -32,17 +33,17 @@ absl::StatusOr<std::vector<Entry>> Ask(Client* client, const TransactionRequest&
 
 }  // namespace
 
-void AnswerSweep::SweepIfDue(Client* client, SteadyTime now) {
+void RequestSweep::SweepIfDue(Client* client, SteadyTime now) {
   if (now < sweep_at_) return;
   sweep_at_ = now + retention_ / kSweepsInRetention;
   if (absl::Status status = Sweep(client, now); !status.ok())
-    spdlog::warn("consul: answers of silent clients could not be looked for: {}",
+    spdlog::warn("consul: requests of silent clients could not be looked for: {}",
                  status.ToString());
 }
 
-absl::Status AnswerSweep::Sweep(Client* client, SteadyTime now) {
+absl::Status RequestSweep::Sweep(Client* client, SteadyTime now) {
   const Reply reply =
-      client->Get(absl::StrCat("/v1/kv/", EscapePath(keys_->Answers()), "?keys&consistent"));
+      client->Get(absl::StrCat("/v1/kv/", EscapePath(keys_->Requests()), "?keys&consistent"));
   if (!reply.answered()) return reply.status;
   std::map<std::string, std::string> newest;  // Block of each client.
   const Json keys = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
@@ -70,8 +71,8 @@ absl::Status AnswerSweep::Sweep(Client* client, SteadyTime now) {
   return absl::OkStatus();
 }
 
-absl::Status AnswerSweep::Look(Client* client, const std::vector<std::string>& newest,
-                               SteadyTime now, std::vector<std::string>* silent) {
+absl::Status RequestSweep::Look(Client* client, const std::vector<std::string>& newest,
+                                SteadyTime now, std::vector<std::string>* silent) {
   if (newest.empty()) return absl::OkStatus();
   TransactionRequest request;
   for (const std::string& key : newest) request.GetTree(key);
@@ -89,7 +90,32 @@ absl::Status AnswerSweep::Look(Client* client, const std::vector<std::string>& n
   return absl::OkStatus();
 }
 
-absl::Status AnswerSweep::Forget(Client* client, const std::string& under, SteadyTime now) {
+absl::StatusOr<bool> RequestSweep::HasClaims(Client* client,
+                                             const std::vector<Entry>& blocks) const {
+  std::vector<ledger::RequestRow> pinned;
+  for (const Entry& entry : blocks) {
+    const RequestBlock block = ReadRequestBlock(entry.value);
+    if (block.garbled) return true;
+    for (const auto& [sequence, row] : block.rows) {
+      if (row.pinned()) pinned.push_back(row);
+    }
+  }
+  for (size_t at = 0; at < pinned.size();) {
+    TransactionRequest request;
+    const size_t first = at;
+    for (; at < pinned.size() && request.size() + kAskedForClaim <= kAskedAtOnce; ++at)
+      AskForClaim(*keys_, pinned[at], &request);
+    const absl::StatusOr<std::vector<Entry>> entries = Ask(client, request);
+    if (!entries.ok()) return entries.status();
+    for (size_t i = first; i < at; ++i) {
+      ReadClaimState(*keys_, *entries, &pinned[i]);
+      if (pinned[i].pinned()) return true;
+    }
+  }
+  return false;
+}
+
+absl::Status RequestSweep::Forget(Client* client, const std::string& under, SteadyTime now) {
   TransactionRequest all;
   all.GetTree(under);
   const absl::StatusOr<std::vector<Entry>> entries = Ask(client, all);
@@ -105,6 +131,13 @@ absl::Status AnswerSweep::Forget(Client* client, const std::string& under, Stead
   // An older block was written to: a request that had waited for long.
   if (index > seen.index) {
     seen = {index, now};
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<bool> has_claims = HasClaims(client, blocks);
+  if (!has_claims.ok()) return has_claims.status();
+  if (*has_claims) {
+    // Looked at again when as much time has passed: it must not keep the others waiting.
+    seen.since = now;
     return absl::OkStatus();
   }
   // The newest block goes last, so that what is left of an interrupted work is found again.

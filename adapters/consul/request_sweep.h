@@ -1,9 +1,10 @@
-// Forgets what clients were answered who have not been answered anything for long: nobody else
-// would, when the daemon that they were with is gone.
+// Forgets the requests of clients that have been silent for long: no other code would, when the daemon
+// that they were with is gone.
 //
 // A client counts as silent when none of its blocks has been written between two looks that are
-// `retention` apart on this daemon's steady clock. The blocks are then deleted, under the condition
-// that they still stand as they stood; a client that is back meanwhile loses none.
+// `retention` apart on this daemon's steady clock, and none of its claims waits or stands. The blocks
+// are then deleted, under the condition that they still stand as they stood; a client that is back
+// meanwhile loses none.
 #pragma once
 
 #include <chrono>
@@ -13,15 +14,17 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "adapters/adapter.h"
 #include "adapters/consul/client.h"
 #include "adapters/consul/keys.h"
+#include "adapters/consul/transaction_request.h"
 
 namespace semaphored::consul {
 
-class AnswerSweep {
+class RequestSweep {
  public:
-  AnswerSweep(const Keys* keys, std::chrono::milliseconds retention)
+  RequestSweep(const Keys* keys, std::chrono::milliseconds retention)
       : keys_(keys), retention_(retention) {}
 
   // When it is time: four times in `retention`. Blocks for a request for each sixty clients, and
@@ -39,6 +42,8 @@ class AnswerSweep {
   absl::Status Look(Client* client, const std::vector<std::string>& newest, SteadyTime now,
                     std::vector<std::string>* silent);
   absl::Status Forget(Client* client, const std::string& under, SteadyTime now);
+  // Whether a claim of these blocks' rows waits or stands, or cannot be looked for.
+  absl::StatusOr<bool> HasClaims(Client* client, const std::vector<Entry>& blocks) const;
 
   const Keys* const keys_;
   const std::chrono::milliseconds retention_;

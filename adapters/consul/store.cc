@@ -31,8 +31,11 @@ constexpr int kHttpDone = 200;
 constexpr int kAttemptsWithoutPause = 3;
 constexpr std::chrono::milliseconds kPauseStep{2};
 constexpr int kPauseStepsMax = 20;
-// Of one commit, while it is refused for nothing but the answers that others have written.
-constexpr int kWritingsMax = 3;
+// Of one commit, while it is refused for nothing but the rows of requests that others have written. A
+// block of them changes some fifty times in its life, so the end of a claim gets through.
+constexpr int kWritingsMax = 50;
+// Each makes sixty places, or takes as many away.
+constexpr int kPreparationsMax = 40;
 constexpr size_t kWordsKeptMax = 256;
 constexpr size_t kWordsDroppedAtOnce = 30;
 
@@ -61,7 +64,7 @@ ConsulStore::ConsulStore(Url url, const Guarantees& guarantees, NodeRef self, ui
       client_(url_),
       watches_(url_),
       places_(&client_, url_, self),
-      answers_(&keys_),
+      requests_(&keys_),
       random_(std::random_device()()) {}
 
 ConsulStore::~ConsulStore() = default;
@@ -90,7 +93,7 @@ absl::Status ConsulStore::Start() {
   return absl::OkStatus();
 }
 
-void ConsulStore::SweepAnswers(std::chrono::milliseconds retention) {
+void ConsulStore::SweepRequests(std::chrono::milliseconds retention) {
   sweep_.emplace(&keys_, retention);
 }
 
@@ -112,7 +115,7 @@ absl::StatusOr<std::optional<ConsulStore::LaneNumber>> ConsulStore::ReadLane() {
 
 // ---- commits ----
 
-CommitResult ConsulStore::Commit(Transaction& transaction, SteadyTime) {
+CommitResult ConsulStore::Commit(Transaction& transaction, SteadyTime deadline) {
   if (pulse_ != nullptr) {
     if (absl::Status alive = pulse_->Check(); !alive.ok()) return Failed(std::move(alive));
   }
@@ -121,10 +124,19 @@ CommitResult ConsulStore::Commit(Transaction& transaction, SteadyTime) {
     const int steps = std::min(transaction.attempt - kAttemptsWithoutPause + 1, kPauseStepsMax);
     std::this_thread::sleep_for(Skewed(kPauseStep * steps, &random_));
   }
-  for (int attempt = 1;; ++attempt) {
+  if (absl::Status status = LearnRequests(transaction); !status.ok()) return Failed(status);
+  int preparations = 0;
+  for (int writing = 1;; ++writing) {
     writer_ = std::make_unique<Writer>(this);
     CommitResult built = writer_->Build(transaction);
-    if (built.kind == CommitResult::Kind::kLost) return Lose(transaction, built.answered);
+    if (built.kind == CommitResult::Kind::kLost)
+      return Lose(transaction, built.requests_lost, !built.requests_lost);
+    if (writer_->lacking() && ++preparations <= kPreparationsMax) {
+      const absl::StatusOr<bool> prepared = Prepare();
+      if (!prepared.ok()) return Failed(prepared.status());
+      if (!*prepared) return Lose(transaction, /*requests_lost=*/false);
+      continue;
+    }
     if (built.kind != CommitResult::Kind::kWon) return built;
     const Reply reply = client_.Put("/v1/txn", writer_->request().Body());
     if (reply.kind == Reply::Kind::kBroken) return Unknown();
@@ -136,20 +148,32 @@ CommitResult ConsulStore::Commit(Transaction& transaction, SteadyTime) {
     }
     const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
     if (!answer.ok() || answer->done) return Unknown();
-    const bool only_answers = OnlyAnswersRefused(*answer);
-    CommitResult judged = JudgeRefusal(transaction, *answer);
-    // What was decided still holds. Others had answered these clients before, and it was not known
-    // here: of those who only waited nobody else asks.
-    const bool again = only_answers && judged.kind == CommitResult::Kind::kLost &&
-                       !judged.answered && attempt < kWritingsMax;
+    const bool only_requests = OnlyRequestsRefused(*answer);
+    CommitResult judged = JudgeRefusal(transaction, *answer, only_requests);
+    // What was decided still holds. Others had written to these blocks, and it was not known here.
+    const bool again = only_requests && judged.kind == CommitResult::Kind::kLost &&
+                       !judged.requests_lost && writing < kWritingsMax &&
+                       std::chrono::steady_clock::now() < deadline;
     if (!again) return judged;
   }
 }
 
-bool ConsulStore::OnlyAnswersRefused(const TransactionAnswer& answer) const {
+absl::Status ConsulStore::LearnRequests(const Transaction& transaction) {
+  using ledger::RequestChange;
+  using State = ledger::RequestRow::State;
+  std::vector<ledger::NamedRequest> changed;
+  for (const RequestChange& change : transaction.requests) {
+    const ledger::RequestRow& row = change.row;
+    if (change.op == RequestChange::Op::kInsert || row.state == State::kGranted) continue;
+    changed.push_back({row.request, names_.NameOf(row.request.client)});
+  }
+  return changed.empty() ? absl::OkStatus() : requests_.Learn(&client_, changed);
+}
+
+bool ConsulStore::OnlyRequestsRefused(const TransactionAnswer& answer) const {
   return std::ranges::all_of(answer.refusals, [&](const TransactionAnswer::Refusal& refusal) {
     return refusal.operation < writer_->owners().size() &&
-           writer_->owners()[refusal.operation].about == Writer::About::kAnswers;
+           writer_->owners()[refusal.operation].about == Writer::About::kRequests;
   });
 }
 
@@ -158,30 +182,34 @@ CommitResult ConsulStore::Win(Transaction* transaction, uint64_t index) {
   lane_index_ = index;
   writer_->Win(index, transaction);
   writer_.reset();
+  for (const ledger::RequestFloor& floor : transaction->request_floors)
+    requests_.RaiseLater(names_.NameOf(floor.client), floor.below);
   for (const uint32_t number : transaction->forgotten_clients) names_.Forget(number);
   return {};
 }
 
-CommitResult ConsulStore::Lose(const Transaction& transaction, bool answered) {
+CommitResult ConsulStore::Lose(const Transaction& transaction, bool requests_lost, bool stale) {
   writer_.reset();
-  if (answered) answers_.Lost();
+  if (requests_lost) requests_.Lost();
   CommitResult result;
   result.kind = CommitResult::Kind::kLost;
-  result.answered = answered;
+  result.requests_lost = requests_lost;
+  if (!stale) return result;
   for (const SemaphoreDelta& delta : transaction.semaphores) result.stale.push_back(delta.name);
   for (const ledger::ReadCondition& read : transaction.reads)
     result.stale.push_back(read.semaphore);
   return result;
 }
 
-CommitResult ConsulStore::JudgeRefusal(Transaction& transaction, const TransactionAnswer& answer) {
+CommitResult ConsulStore::JudgeRefusal(Transaction& transaction, const TransactionAnswer& answer,
+                                       bool only_requests) {
   bool lane = false;
-  bool answered = false;
+  bool requests = false;
   for (const TransactionAnswer::Refusal& refusal : answer.refusals) {
     if (refusal.operation >= writer_->owners().size()) continue;
     const Writer::Owner& owner = writer_->owners()[refusal.operation];
     lane = lane || owner.about == Writer::About::kLane;
-    answered = answered || owner.about == Writer::About::kAnswers;
+    requests = requests || owner.about == Writer::About::kRequests;
     // Its session has ended: another is taken the next time.
     if (owner.about == Writer::About::kPlace) places_.Forget(owner.name);
     if (owner.about == Writer::About::kSession) sessions_.erase(owner.session);
@@ -189,12 +217,12 @@ CommitResult ConsulStore::JudgeRefusal(Transaction& transaction, const Transacti
   if (absl::Status status = answer.WhyForbidden(); !status.ok()) return Failed(std::move(status));
   // The library may have sent it a second time, over a new connection, after the first had landed.
   if (lane) return Settle(transaction, SteadyTime());
-  if (answered) {
-    const absl::StatusOr<bool> found = answers_.LookAgain(&client_);
-    if (!found.ok()) return Failed(found.status());
-    answered = *found;
+  if (requests) {
+    const absl::StatusOr<bool> lost = requests_.LookAgain(&client_);
+    if (!lost.ok()) return Failed(lost.status());
+    requests = *lost;
   }
-  return Lose(transaction, answered);
+  return Lose(transaction, requests, !only_requests);
 }
 
 CommitResult ConsulStore::Settle(Transaction& transaction, SteadyTime) {
@@ -208,7 +236,7 @@ CommitResult ConsulStore::Settle(Transaction& transaction, SteadyTime) {
     // Its number has been used up: it did not land, and cannot any more.
     commits_ += kSettledBy;
     lane_index_ = answer->entries.front().modify_index;
-    return Lose(transaction, false);
+    return Lose(transaction, /*requests_lost=*/false);
   }
   const absl::StatusOr<std::optional<LaneNumber>> number = ReadLane();
   if (!number.ok()) return Unknown();
@@ -220,7 +248,7 @@ CommitResult ConsulStore::Settle(Transaction& transaction, SteadyTime) {
     // An earlier settling had used it up, and its answer was lost.
     commits_ = commits;
     lane_index_ = (*number)->index;
-    return Lose(transaction, false);
+    return Lose(transaction, /*requests_lost=*/false);
   }
   if (commits == commits_) {
     // Somebody has written the key as it was: ours may still come, at neither index.
@@ -230,19 +258,11 @@ CommitResult ConsulStore::Settle(Transaction& transaction, SteadyTime) {
   return Failed(Dead());
 }
 
-// ---- answers and clients ----
+// ---- requests and clients ----
 
-absl::StatusOr<std::optional<ledger::Answer>> ConsulStore::FindAnswer(
-    const RequestKey& request, const std::string& client_id) {
-  const ledger::AskedRequest asked{request, client_id};
-  absl::StatusOr<std::vector<Found>> found = FindAnswers({&asked, 1}, uint64_t{1} << 62);
-  if (!found.ok()) return found.status();
-  return std::move(found->front().answer);
-}
-
-absl::StatusOr<std::vector<ledger::LedgerStore::Found>> ConsulStore::FindAnswers(
-    absl::Span<const ledger::AskedRequest> requests, uint64_t window) {
-  return answers_.Find(&client_, requests, std::min(window, uint64_t{1} << 62));
+absl::StatusOr<std::vector<ledger::LedgerStore::FoundRequest>> ConsulStore::FindRequests(
+    absl::Span<const ledger::NamedRequest> requests, uint64_t window) {
+  return requests_.Find(&client_, requests, std::min(window, uint64_t{1} << 62));
 }
 
 void ConsulStore::ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) {
@@ -303,6 +323,7 @@ absl::StatusOr<std::vector<ledger::Hint>> ConsulStore::Wait(SteadyTime deadline)
   }
   if (lane_ == 0) places_.RenewIfDue(std::chrono::steady_clock::now());
   if (sweep_) sweep_->SweepIfDue(&client_, std::chrono::steady_clock::now());
+  requests_.RaiseFloors(&client_);
   WatchFolders();
   for (;;) {
     const Watches::Heard heard = watches_.Wait(missed_ ? SteadyTime::min() : deadline);

@@ -22,13 +22,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "adapters/common/client_names.h"
-#include "adapters/consul/request_sweep.h"
-#include "adapters/ledger/consul/answers.h"
 #include "adapters/consul/client.h"
 #include "adapters/consul/folder.h"
 #include "adapters/consul/keys.h"
 #include "adapters/consul/places.h"
 #include "adapters/consul/pulse.h"
+#include "adapters/consul/request_book.h"
+#include "adapters/consul/request_sweep.h"
 #include "adapters/consul/watches.h"
 #include "adapters/ledger/store.h"
 
@@ -49,13 +49,12 @@ class ConsulStore : public ledger::LedgerStore {
 
   // Makes this lane's key. FAILED_PRECONDITION: the node was replaced or declared dead.
   absl::Status Start();
-  // From now on answers of clients that have been silent for so long are forgotten.
-  void SweepAnswers(std::chrono::milliseconds retention);
+  // From now on requests of clients that have been silent for so long are forgotten.
+  void SweepRequests(std::chrono::milliseconds retention);
   // What is shown to people of what the store does by itself has this time; otherwise 0.
   void ShowTime(std::function<int64_t()> now_unix_ms) { now_unix_ms_ = std::move(now_unix_ms); }
 
   const Guarantees& guarantees() const override { return guarantees_; }
-  bool leases_answer() const override { return true; }
   absl::StatusOr<ledger::Image> LoadAll() override;
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
   absl::StatusOr<ledger::Image> Look(absl::Span<const std::string> names) override;
@@ -64,10 +63,8 @@ class ConsulStore : public ledger::LedgerStore {
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
   absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets) override;
-  absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
-                                                           const std::string& client_id) override;
-  absl::StatusOr<std::vector<Found>> FindAnswers(absl::Span<const ledger::AskedRequest> requests,
-                                                 uint64_t window) override;
+  absl::StatusOr<std::vector<FoundRequest>> FindRequests(
+      absl::Span<const ledger::NamedRequest> requests, uint64_t window) override;
   absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
   absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
   absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
@@ -94,8 +91,11 @@ class ConsulStore : public ledger::LedgerStore {
                                                   bool with_tickets = true);
   absl::StatusOr<std::vector<Folder>> ReadFew(absl::Span<const std::string> names,
                                               bool with_tickets = true);
-  // Puts the record and our places right, if it is for us to do; reads the folder anew.
+  // Puts the record and our places right, if it is for us to do, by as many transactions as it takes;
+  // reads the folder again.
   absl::Status Mend(Folder* folder);
+  // The index at which it landed. nullopt: others were first.
+  absl::StatusOr<std::optional<uint64_t>> Send(const Writer& writer);
   // The record, if it still stands as it was read; reads the folder anew.
   absl::Status RemoveRecord(Folder* folder);
   // Goes on with those tickets that are there, and makes dead letters of payloads that are left;
@@ -113,11 +113,16 @@ class ConsulStore : public ledger::LedgerStore {
   void AddClients(ledger::Image* image);
 
   // ---- committing ----
-  ledger::CommitResult Lose(const ledger::Transaction& transaction, bool answered);
-  // Of the commit under way: nothing but blocks of answers stood elsewhere than was known.
-  bool OnlyAnswersRefused(const TransactionAnswer& answer) const;
+  // `stale`: what it rests upon may have changed, and not only rows of requests.
+  ledger::CommitResult Lose(const ledger::Transaction& transaction, bool requests_lost,
+                            bool stale = true);
+  // Reads the blocks of rows that the transaction changes, where they are not known.
+  absl::Status LearnRequests(const ledger::Transaction& transaction);
+  absl::StatusOr<bool> Prepare();
+  // Of the commit under way: nothing but blocks of requests stood elsewhere than was known.
+  bool OnlyRequestsRefused(const TransactionAnswer& answer) const;
   ledger::CommitResult JudgeRefusal(ledger::Transaction& transaction,
-                                    const TransactionAnswer& answer);
+                                    const TransactionAnswer& answer, bool only_requests);
   ledger::CommitResult Win(ledger::Transaction* transaction, uint64_t index);
   // What the lane's key says now. nullopt: it is gone.
   struct LaneNumber {
@@ -140,8 +145,8 @@ class ConsulStore : public ledger::LedgerStore {
   Client client_;
   Watches watches_;
   Places places_;
-  AnswerBook answers_;
-  std::optional<AnswerSweep> sweep_;
+  RequestBook requests_;
+  std::optional<RequestSweep> sweep_;
   ledger::ClientNames names_;
   uint64_t commits_ = 0;
   uint64_t lane_index_ = 0;

@@ -50,7 +50,10 @@ CommitResult DynamoStore::Writer::Build(const Transaction& transaction) {
   json lane = ItemWith(LaneKey(store_->options_.self, store_->options_.lane));
   SetNumber(&lane, "commits", store_->commits_ + 1);
   SetText(&lane, "last", token_);
-  request_.Put(lane, Condition::Present().And("commits", store_->commits_));
+  SetNumber(&lane, "generation", store_->requests_.generation());
+  request_.Put(lane, Condition::Present()
+                         .And("commits", store_->commits_)
+                         .And("generation", store_->requests_.generation()));
   Own(About::kLane);
   planned_.reserve(transaction.semaphores.size());
   for (const SemaphoreDelta& delta : transaction.semaphores) {
@@ -61,8 +64,7 @@ CommitResult DynamoStore::Writer::Build(const Transaction& transaction) {
   AddFloors();
   AddSessions(transaction);
   AddReads(transaction);
-  AddAnswers(transaction);
-  AddMail(transaction);
+  AddRequests(transaction);
   for (const auto& [key, item] : items_) {
     if (item) {
       request_.Put(*item);
@@ -70,6 +72,7 @@ CommitResult DynamoStore::Writer::Build(const Transaction& transaction) {
       request_.Delete(key);
     }
   }
+  AddMail(transaction);
   Own(About::kOther);
   if (request_.FitsDynamo() && tokens_.size() >> kTokenOrdinalBits == 0) return {};
   return Failed(absl::OutOfRangeError(
@@ -179,9 +182,11 @@ void DynamoStore::Writer::AddClaims(const SemaphoreDelta& delta, Planned* planne
 // So that whoever looks for the claims of a session, or of a node, finds the semaphore.
 void DynamoStore::Writer::IndexClaim(const std::string& semaphore, const Claim& claim,
                                      const Claim* before) {
-  if (before != nullptr && (!claim.detached() || before->host == claim.host)) return;
+  const bool stays = before != nullptr && before->session == claim.session &&
+                     (!claim.detached() || before->host == claim.host);
+  if (stays) return;
   if (claim.detached()) {
-    // Those of other nodes were written by them.
+    // A claim comes to a node only by a commit of that node's.
     if (claim.host.number == store_->options_.self.number) IndexHosted(semaphore);
     return;
   }
@@ -273,6 +278,7 @@ void DynamoStore::Writer::Win(Transaction* transaction) {
     known.history_number = planned.head.history_number;
     transaction->semaphores[i].revision = planned.revision;
   }
+  if (!late_mail_.empty()) (void)store_->client_.RepeatAll(late_mail_, store_->Deadline());
 }
 
 }  // namespace semaphored::dynamodb

@@ -16,7 +16,7 @@ namespace semaphored::dynamodb {
 class DynamoStore::Writer {
  public:
   // What an operation is about, so that its refusal can be understood.
-  enum class About : uint8_t { kLane, kSemaphore, kFloor, kSession, kAnswer, kOther };
+  enum class About : uint8_t { kLane, kSemaphore, kFloor, kSession, kRequest, kOther };
   struct Owner {
     About about = About::kOther;
     std::string name;  // Of the semaphore.
@@ -66,8 +66,9 @@ class DynamoStore::Writer {
   void AddSessions(const ledger::Transaction& transaction);
   void AddSession(const ledger::SessionPtr& before, const ledger::SessionPtr& after);
   void AddReads(const ledger::Transaction& transaction);
-  void AddAnswers(const ledger::Transaction& transaction);
+  void AddRequests(const ledger::Transaction& transaction);
   void AddHistory(const ledger::Transaction& transaction);
+  // Word for other daemons, as much as there is room for; the rest follows the commit.
   void AddMail(const ledger::Transaction& transaction);
   // No other commit has it.
   std::string Stamp() const;
@@ -90,18 +91,15 @@ class DynamoStore::Writer {
   std::vector<std::pair<Id, ledger::SessionPtr>> sessions_;  // As they then are; nullptr: gone.
   std::vector<std::pair<Id, std::string>> indexed_;
   std::vector<std::string> hosted_at_;
+  std::vector<Request> late_mail_;
 };
 
 // What is only read is a condition of the transaction up to this many; more of them are looked at
 // before. They are what commands rest upon that change nothing, or of a session with many claims.
 inline constexpr size_t kReadsMax = 16;
 
-// The requests of waiters that stood before the batch: none of them was answered.
-absl::flat_hash_set<std::pair<uint32_t, uint64_t>> RequestsThatWaited(
-    const ledger::Transaction& transaction);
-
-// The requests of a batch of which it is to be seen that they were not answered before.
-std::vector<ledger::AskedRequest> RequestsToCheck(const ledger::Transaction& transaction,
+// The requests that must have no row.
+std::vector<ledger::NamedRequest> RequestsToCheck(const ledger::Transaction& transaction,
                                                   const NameOfClient& name_of_client);
 
 }  // namespace semaphored::dynamodb

@@ -1,5 +1,5 @@
 // What a commit writes, or rests upon, beside the semaphores themselves: sessions, what was only
-// read, answers, history, and word for other daemons.
+// read, requests, history, and word for other daemons.
 #include <algorithm>
 #include <set>
 
@@ -34,26 +34,12 @@ Condition SessionIs(const Session& session) {
 
 }  // namespace
 
-absl::flat_hash_set<std::pair<uint32_t, uint64_t>> RequestsThatWaited(
-    const Transaction& transaction) {
-  absl::flat_hash_set<std::pair<uint32_t, uint64_t>> waited;
-  for (const SemaphoreDelta& delta : transaction.semaphores) {
-    for (const auto& waiter : Fold<WaiterPtr>(delta.waiters)) {
-      if (waiter.before)
-        waited.insert({waiter.before->request.client, waiter.before->request.sequence});
-    }
-  }
-  return waited;
-}
-
-std::vector<ledger::AskedRequest> RequestsToCheck(const Transaction& transaction,
+std::vector<ledger::NamedRequest> RequestsToCheck(const Transaction& transaction,
                                                   const NameOfClient& name_of_client) {
-  std::vector<ledger::AskedRequest> requests = transaction.unanswered;
-  const auto waited = RequestsThatWaited(transaction);
-  for (const ledger::Answer& answer : transaction.answers) {
-    const RequestKey& request = answer.request;
-    if (!waited.contains({request.client, request.sequence}))
-      requests.push_back({request, name_of_client(request.client)});
+  std::vector<ledger::NamedRequest> requests = transaction.absent_requests;
+  for (const ledger::RequestChange& change : transaction.requests) {
+    if (change.op == ledger::RequestChange::Op::kInsert)
+      requests.push_back({change.row.request, name_of_client(change.row.request.client)});
   }
   return requests;
 }
@@ -97,7 +83,7 @@ void DynamoStore::Writer::AddSessions(const Transaction& transaction) {
   }
 }
 
-// ---- conditions, answers, history, mail ----
+// ---- conditions, requests, history, mail ----
 
 void DynamoStore::Writer::AddReads(const Transaction& transaction) {
   if (transaction.reads.size() > kReadsMax) return;
@@ -109,21 +95,19 @@ void DynamoStore::Writer::AddReads(const Transaction& transaction) {
   }
 }
 
-void DynamoStore::Writer::AddAnswers(const Transaction& transaction) {
-  const auto waited = RequestsThatWaited(transaction);
+void DynamoStore::Writer::AddRequests(const Transaction& transaction) {
   std::set<Key> keys;
-  for (const ledger::Answer& answer : transaction.answers) {
-    const RequestKey& request = answer.request;
-    const json item = store_->answers_.Write(name_of_client_(request.client), answer);
-    if (!keys.insert(KeyOf(item)).second) continue;
-    request_.Put(item, waited.contains({request.client, request.sequence}) ? Condition::None()
-                                                                           : Condition::Absent());
+  for (const ledger::RequestChange& change : transaction.requests) {
+    const std::string& client_id = name_of_client_(change.row.request.client);
+    const RequestBook::Write write = store_->requests_.WriteOf(client_id, change);
+    keys.insert(write.key);
+    request_.Update(write.key, write.change, write.condition);
   }
-  for (const ledger::AskedRequest& asked : transaction.unanswered) {
-    const Key key = AnswerKey(asked.client_id, asked.request.sequence);
-    if (keys.insert(key).second) request_.Check(key, Condition::Absent());
+  for (const ledger::NamedRequest& named : transaction.absent_requests) {
+    const Key key = RequestRowKey(named.client_id, named.request.sequence);
+    if (keys.insert(key).second) request_.Check(key, RequestBook::Absent());
   }
-  Own(About::kAnswer);
+  Own(About::kRequest);
 }
 
 uint64_t DynamoStore::Writer::NextHistoryNumber(const HistoryRow& row) {
@@ -187,7 +171,14 @@ void DynamoStore::Writer::AddMail(const Transaction& transaction) {
             planned->head.history_number);
       }
     }
-    PutOnce(MailKey(node, semaphore), WriteWord(node, word, expires_at_s));
+    const json item = WriteWord(node, word, expires_at_s);
+    if (request_.size() < TransactionRequest::kItemsMax) {
+      request_.Put(item);
+    } else {
+      // Not over newer word, which others may have written by then.
+      late_mail_.push_back(
+          PutItem(store_->table_, item, Condition::Below("revision", word.revision)));
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/dynamodb/mailbox.h"
 #include "adapters/dynamodb/node_table.h"
+#include "adapters/dynamodb/requests.h"
 #include "adapters/dynamodb/store.h"
 #include "adapters/dynamodb/table.h"
 #include "adapters/dynamodb/url.h"
@@ -16,10 +17,17 @@ namespace {
 // A lease is an item, of 400 KB at most; its slots, where none stands beside another, take 8 bytes
 // each.
 constexpr uint32_t kPermitsPerRequestMax = 10'000;
-// A waiter that is let in is up to four items: its place, its lease, its client's answer, and its
-// session, which must still be where it was. So is a ticket that is given out: itself, the offer,
-// the lease and the worker's session.
-constexpr uint32_t kGrantsPerCommitMax = 20;
+// A waiter that is let in is up to five items: its place, its lease, its request, its session, which
+// must still be where it was, and the head of its semaphore. So is a ticket that is given out: itself,
+// the offer, the lease, the worker's session and the head.
+constexpr uint32_t kItemsPerGrant = 5;
+// What one command that makes room writes besides. The most is that of the result of a ticket: lane,
+// head, ticket, payload, lease, history, request, session and the node that counts the delay.
+constexpr uint32_t kItemsToMakeRoom = 16;
+// Word for other daemons takes what is left, and follows the commit if nothing is.
+constexpr uint32_t kGrantsPerCommitMax = 16;
+static_assert(kItemsToMakeRoom + kGrantsPerCommitMax * kItemsPerGrant <=
+              TransactionRequest::kItemsMax);
 // A queue is read whole, a page of 1 MB (some 3,000 waiters) after the other.
 constexpr uint32_t kWaitersMax = 20'000;
 constexpr uint32_t kTicketsMax = 20'000;  // The same.

@@ -30,7 +30,8 @@ uint64_t DigestOfClaim(uint64_t kind, const Claim& claim) {
   for (const uint64_t part :
        {claim.id.low, claim.session.high, claim.session.low, uint64_t{claim.host.number},
         uint64_t{claim.host.incarnation}, uint64_t{claim.epoch}, uint64_t{claim.permits},
-        uint64_t{static_cast<uint32_t>(claim.priority)}, claim.order})
+        uint64_t{static_cast<uint32_t>(claim.priority)}, claim.order,
+        static_cast<uint64_t>(claim.ttl_ms)})
     hash = Mixed(hash, part);
   return hash;
 }
@@ -87,6 +88,7 @@ void WriteClaim(const Claim& claim, const NameOfClient& name_of_client, json* it
   if (!claim.detached()) SetText(item, "session", claim.session.Hex());
   SetText(item, "client", name_of_client(claim.request.client));
   SetNumber(item, "sequence", claim.request.sequence);
+  if (!claim.fingerprint.empty()) SetText(item, "fingerprint", claim.fingerprint.Hex());
   SetNumber(item, "node", claim.host.number);
   SetNumber(item, "incarnation", claim.host.incarnation);
   SetNumber(item, "epoch", claim.epoch);
@@ -101,6 +103,7 @@ void ReadClaim(const json& item, const NumberOfClient& number_of_client, Claim* 
   claim->id = IdIn(item, "claim");
   claim->session = item.contains("session") ? IdIn(item, "session") : claim->id;
   claim->request = {number_of_client(TextIn(item, "client")), NumberIn(item, "sequence")};
+  if (item.contains("fingerprint")) claim->fingerprint = IdIn(item, "fingerprint");
   claim->host = {static_cast<uint32_t>(NumberIn(item, "node")),
                  static_cast<uint32_t>(NumberIn(item, "incarnation"))};
   claim->epoch = static_cast<uint32_t>(NumberIn(item, "epoch"));
@@ -160,11 +163,11 @@ Key HostedSessionKey(uint32_t node, const Id& session) {
 Key HostAtKey(uint32_t node, const std::string& semaphore) {
   return {HostPartition(node), absl::StrCat(kAt, semaphore)};
 }
-std::string AnswerPartition(const std::string& client_id) {
-  return absl::StrCat("ANSWER#", client_id);
+std::string RequestPartition(const std::string& client_id) {
+  return absl::StrCat("REQUEST#", client_id);
 }
-Key AnswerKey(const std::string& client_id, uint64_t sequence) {
-  return {AnswerPartition(client_id), Sortable(sequence)};
+Key RequestRowKey(const std::string& client_id, uint64_t sequence) {
+  return {RequestPartition(client_id), Sortable(sequence)};
 }
 Key LaneKey(NodeRef node, uint32_t lane) {
   return {absl::StrCat("LANE#", node.number),
@@ -176,6 +179,7 @@ Key MailKey(uint32_t node, const std::string& semaphore) {
   return {MailPartition(node), semaphore};
 }
 Key StateKey() { return {"STORE", "STATE"}; }
+Key GenerationKey() { return {"STORE", "GENERATION"}; }
 int FloorOf(const std::string& semaphore) {
   return static_cast<int>(Mixed(0, HashOf(semaphore)) % kFloorCount);
 }
@@ -298,6 +302,7 @@ json WriteLease(const Key& key, const Lease& lease, uint64_t token,
   SetSigned(&item, "granted_at_unix_ms", lease.granted_at_unix_ms);
   SetNumber(&item, "recall", static_cast<uint64_t>(lease.recall.reason));
   SetSigned(&item, "recall_grace_ms", lease.recall.grace_ms);
+  SetNumber(&item, "moved_from", lease.moved_from);
   if (!lease.ticket.empty()) SetText(&item, "ticket", lease.ticket.Hex());
   SetNumber(&item, "attempt", lease.attempt);
   return item;
@@ -311,6 +316,7 @@ LeasePtr ReadLease(const json& item, const NumberOfClient& number_of_client) {
   lease->granted_at_unix_ms = SignedIn(item, "granted_at_unix_ms");
   lease->recall = {static_cast<Recall::Reason>(NumberIn(item, "recall")),
                    SignedIn(item, "recall_grace_ms")};
+  lease->moved_from = static_cast<uint32_t>(NumberIn(item, "moved_from"));
   if (item.contains("ticket")) lease->ticket = IdIn(item, "ticket");
   lease->attempt = static_cast<uint32_t>(NumberIn(item, "attempt"));
   return lease;
@@ -340,6 +346,7 @@ json WriteSession(const Session& session, const NameOfClient& name_of_client) {
   SetNumber(&item, "epoch", session.epoch);
   SetSigned(&item, "ttl_ms", session.ttl_ms);
   SetFlag(&item, "release_on_disconnect", session.release_on_disconnect);
+  SetFlag(&item, "closing", session.closing);
   SetText(&item, "holder", session.holder);
   return item;
 }
@@ -357,6 +364,7 @@ ledger::SessionPtr ReadSession(const json& item, const NumberOfClient& number_of
   session->epoch = static_cast<uint32_t>(NumberIn(item, "epoch"));
   session->ttl_ms = SignedIn(item, "ttl_ms");
   session->release_on_disconnect = FlagIn(item, "release_on_disconnect");
+  session->closing = FlagIn(item, "closing");
   session->holder = TextIn(item, "holder");
   return session;
 }
@@ -375,6 +383,7 @@ uint64_t DigestOf(const Lease& lease, uint64_t token) {
   hash = Mixed(hash, token);
   hash = Mixed(hash, static_cast<uint64_t>(lease.recall.reason));
   hash = Mixed(hash, static_cast<uint64_t>(lease.recall.grace_ms));
+  hash = Mixed(hash, lease.moved_from);
   if (lease.ticket.empty()) return hash;
   for (const uint64_t part : {lease.ticket.high, lease.ticket.low, uint64_t{lease.attempt}})
     hash = Mixed(hash, part);

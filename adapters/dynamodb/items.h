@@ -57,13 +57,15 @@ Key SessionAtKey(const Id& session, const std::string& semaphore);
 std::string HostPartition(uint32_t node);
 Key HostedSessionKey(uint32_t node, const Id& session);
 Key HostAtKey(uint32_t node, const std::string& semaphore);
-std::string AnswerPartition(const std::string& client_id);
-Key AnswerKey(const std::string& client_id, uint64_t sequence);
+// The rows of a client's requests, by their sequence numbers.
+std::string RequestPartition(const std::string& client_id);
+Key RequestRowKey(const std::string& client_id, uint64_t sequence);
 Key LaneKey(NodeRef node, uint32_t lane);
 Key NodeKey(const std::string& node_id);
 std::string MailPartition(uint32_t node);
 Key MailKey(uint32_t node, const std::string& semaphore);
 Key StateKey();
+Key GenerationKey();
 // Which floor is that of the name.
 int FloorOf(const std::string& semaphore);
 Key FloorKey(int floor);
@@ -121,8 +123,8 @@ PayloadPtr ReadPayload(const json& item);
 json WriteSession(const Session& session, const NameOfClient& name_of_client);
 ledger::SessionPtr ReadSession(const json& item, const NumberOfClient& number_of_client);
 
-// What the digest in the head is made of: a number for each lease, waiter and ticket, as it stands.
-// It must never be changed: heads that stand have it.
+// What the digest in the head is made of: a number for each lease, waiter and ticket, over all that a
+// commit may change of it. It must never be changed: heads that stand have it.
 uint64_t DigestOf(const Lease& lease, uint64_t token);
 uint64_t DigestOf(const Waiter& waiter);
 uint64_t DigestOf(const Ticket& ticket);

@@ -94,9 +94,24 @@ Condition StandsAs(const NodeItem& node) {
 
 }  // namespace
 
-absl::Status MakeLane(Client* client, const std::string& table, NodeRef self, uint32_t lane,
-                      SteadyTime deadline) {
+absl::StatusOr<std::vector<Key>> LanesOfLivingNodes(Client* client, const std::string& table,
+                                                    SteadyTime deadline) {
+  const absl::StatusOr<std::vector<NodeItem>> nodes = ReadNodes(client, table, deadline);
+  if (!nodes.ok()) return nodes.status();
+  std::vector<Key> lanes;
+  for (const NodeItem& node : *nodes) {
+    if (node.node.dead) continue;
+    for (uint32_t lane = 0; lane < node.lanes; ++lane)
+      lanes.push_back(LaneKey(node.node.ref, lane));
+  }
+  return lanes;
+}
+
+absl::StatusOr<Generation> MakeLane(Client* client, const std::string& table, NodeRef self,
+                                    uint32_t lane, SteadyTime deadline) {
   for (int i = 0; i < kJoinsMax; ++i) {
+    absl::StatusOr<Generation> generation = ReadGeneration(client, table, deadline);
+    if (!generation.ok()) return generation.status();
     const absl::StatusOr<std::vector<NodeItem>> nodes = ReadNodes(client, table, deadline);
     if (!nodes.ok()) return nodes.status();
     const auto own = std::ranges::find_if(
@@ -107,10 +122,13 @@ absl::Status MakeLane(Client* client, const std::string& table, NodeRef self, ui
     change.set.emplace_back("lanes", Number(uint64_t{std::max(own->lanes, lane + 1)}));
     transaction.Update(NodeKey(own->node.node_id), change,
                        StandsAs(*own).And(Condition::IsNot("dead")));
-    transaction.Put(ItemWith(LaneKey(self, lane)));
+    json item = ItemWith(LaneKey(self, lane));
+    SetNumber(&item, "generation", generation->number);
+    transaction.Put(item);
+    transaction.Check(GenerationKey(), Condition::Is("generation", generation->number));
     const absl::StatusOr<bool> made = Carry(client, transaction, deadline);
     if (!made.ok()) return made.status();
-    if (*made) return absl::OkStatus();
+    if (*made) return generation;
   }
   return absl::AbortedError("dynamodb: somebody else writes this node's item");
 }

@@ -11,14 +11,19 @@
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
 #include "adapters/dynamodb/client.h"
+#include "adapters/dynamodb/generation.h"
 #include "adapters/dynamodb/requests.h"
 
 namespace semaphored::dynamodb {
 
-// The item of a lane, so that it can make commits. FAILED_PRECONDITION: this life of the node was
-// replaced or declared dead. Blocks for a few requests.
-absl::Status MakeLane(Client* client, const std::string& table, NodeRef self, uint32_t lane,
-                      SteadyTime deadline);
+// The item of a lane, so that it can make commits; in the generation that its item then has.
+// FAILED_PRECONDITION: this life of the node was replaced or declared dead. Blocks for a few requests.
+absl::StatusOr<Generation> MakeLane(Client* client, const std::string& table, NodeRef self,
+                                    uint32_t lane, SteadyTime deadline);
+
+// The keys of all lanes that can commit. Those whose nodes are ended meanwhile are among them.
+absl::StatusOr<std::vector<Key>> LanesOfLivingNodes(Client* client, const std::string& table,
+                                                    SteadyTime deadline);
 
 class NodeTable : public NodeStore {
  public:

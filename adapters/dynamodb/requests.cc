@@ -55,6 +55,12 @@ Condition Condition::IsNot(const char* flag) {
   return one;
 }
 
+Condition Condition::AbsentOr(const char* flag) {
+  Condition one(absl::StrCat("(attribute_not_exists(#pk) OR attribute_exists(#", flag, "))"));
+  one.names_[flag] = flag;
+  return one;
+}
+
 Condition Condition::IsText(const char* name, const std::string& text) {
   Condition one(absl::StrCat("#", name, " = :is_", name));
   one.names_[name] = name;
@@ -105,15 +111,29 @@ void WriteChange(const Change& change, json* operation) {
     names[absl::StrCat("#", name)] = name;
     values[absl::StrCat(":to_", name)] = value;
   }
+  for (const auto& [name, value] : change.set_if_absent) {
+    set.push_back(absl::StrCat("#", name, " = if_not_exists(#", name, ", :to_", name, ")"));
+    names[absl::StrCat("#", name)] = name;
+    values[absl::StrCat(":to_", name)] = value;
+  }
   for (const auto& [name, number] : change.add) {
     add.push_back(absl::StrCat("#", name, " :add_", name));
     names[absl::StrCat("#", name)] = name;
     values[absl::StrCat(":add_", name)] = Number(number);
   }
+  std::vector<std::string> removed;
+  for (const std::string& name : change.remove) {
+    removed.push_back(absl::StrCat("#", name));
+    names[removed.back()] = name;
+  }
   std::string text;
-  if (!set.empty()) absl::StrAppend(&text, "SET ", absl::StrJoin(set, ", "));
-  if (!add.empty())
-    absl::StrAppend(&text, text.empty() ? "" : " ", "ADD ", absl::StrJoin(add, ", "));
+  const auto append = [&](const char* what, const std::vector<std::string>& parts) {
+    if (parts.empty()) return;
+    absl::StrAppend(&text, text.empty() ? "" : " ", what, " ", absl::StrJoin(parts, ", "));
+  };
+  append("SET", set);
+  append("ADD", add);
+  append("REMOVE", removed);
   (*operation)["UpdateExpression"] = text;
   Merge(names, "ExpressionAttributeNames", operation);
   Merge(values, "ExpressionAttributeValues", operation);
@@ -167,8 +187,8 @@ Request Query(const std::string& table, const Range& range) {
                {"ScanIndexForward", !range.backward},
                {"KeyConditionExpression", keys}};
   if (!range.older_than.empty()) {
-    body["FilterExpression"] = "#answered < :older";
-    names["#answered"] = "answered_at_s";
+    body["FilterExpression"] = "#asked < :older";
+    names["#asked"] = "asked_at_s";
     values[":older"] = {{"N", range.older_than}};
   }
   body["ExpressionAttributeNames"] = std::move(names);
@@ -275,6 +295,14 @@ std::optional<Cancelled> ReadCancelled(const Reply& reply) {
   return cancelled;
 }
 
+namespace {
+
+size_t SizeOf(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace).size();
+}
+
+}  // namespace
+
 json TransactionRequest::Start(const Condition& condition) const {
   json operation = {{"TableName", table_}};
   condition.Write(&operation);
@@ -290,7 +318,7 @@ void TransactionRequest::Add(const char* kind, json operation, size_t bytes) {
 void TransactionRequest::Put(const json& item, const Condition& condition) {
   json operation = Start(condition);
   // As text it is longer than as DynamoDB counts it; bytes of no text by a third.
-  size_t bytes = item.dump(-1, ' ', false, json::error_handler_t::replace).size();
+  size_t bytes = SizeOf(item);
   for (const json& attribute : item) {
     if (const auto binary = attribute.find("B"); binary != attribute.end())
       bytes -= binary->get_ref<const std::string&>().size() / 4;
@@ -315,7 +343,9 @@ void TransactionRequest::Update(const Key& key, const Change& change, const Cond
   json operation = Start(condition);
   operation["Key"] = KeyJson(key);
   WriteChange(change, &operation);
-  Add("Update", std::move(operation), 0);
+  size_t bytes = 0;
+  for (const auto& [name, value] : change.set) bytes += name.size() + SizeOf(value);
+  Add("Update", std::move(operation), bytes);
 }
 
 Request TransactionRequest::ToRequest(const std::string& token) const {

@@ -19,6 +19,8 @@ namespace semaphored::dynamodb {
 class Condition {
  public:
   static Condition Absent() { return Condition("attribute_not_exists(#pk)"); }
+  // There is no item, or one with this flag.
+  static Condition AbsentOr(const char* flag);
   static Condition Present() { return Condition("attribute_exists(#pk)"); }
   static Condition None() { return Condition(""); }
   // The attribute is this number; 0: or it is not there.
@@ -45,7 +47,9 @@ class Condition {
 // Changes of an item that is there, or is made.
 struct Change {
   std::vector<std::pair<std::string, json>> set;
+  std::vector<std::pair<std::string, json>> set_if_absent;  // Attributes that stay as they are.
   std::vector<std::pair<std::string, uint64_t>> add;
+  std::vector<std::string> remove;
 };
 
 json KeyJson(const Key& key);
@@ -65,7 +69,7 @@ struct Range {
   uint32_t rows_max = 0;    // 0: all.
   bool eventually = false;  // It may be a little old, and costs half.
   json start;               // LastEvaluatedKey of the page before; null: none.
-  std::string older_than;   // Only items whose `answered_at_s` is less than this; empty: all.
+  std::string older_than;   // Only items whose `asked_at_s` is less than this; empty: all.
 };
 Request Query(const std::string& table, const Range& range);
 

@@ -23,7 +23,6 @@ using std::chrono::steady_clock;
 
 constexpr uint64_t kSettledBy = 2;
 constexpr uint64_t kSlackWindows = 8;  // As the ledger keeps them on a shared store.
-constexpr uint64_t kNoWindow = uint64_t{1} << 62;
 // Others were first so often: from now on there is a pause before each attempt.
 constexpr int kAttemptsWithoutPause = 3;
 constexpr std::chrono::milliseconds kPauseStep{2};
@@ -46,7 +45,7 @@ absl::Status Dead() {
       "dynamodb: this node was declared dead by another daemon, or its id was taken");
 }
 
-AnswerBook::Options AnswersOf(const StoreOptions& options) {
+RequestBook::Options RequestsOf(const StoreOptions& options) {
   return {options.url.table, options.client_retention, kSlackWindows * options.request_window,
           options.now_unix_ms};
 }
@@ -62,7 +61,7 @@ DynamoStore::DynamoStore(StoreOptions options, const Guarantees& guarantees,
       client_(options_.url, std::move(credentials)),
       mailbox_(std::move(mailbox)),
       ear_(mailbox_.get()),
-      answers_(AnswersOf(options_)) {}
+      requests_(RequestsOf(options_)) {}
 
 DynamoStore::~DynamoStore() = default;
 
@@ -78,24 +77,36 @@ absl::Status DynamoStore::Start() {
   if (token_epoch_ > kTokenEpochMax)
     return absl::DataLossError("dynamodb: the epoch of STORE, STATE is too high for a token");
   if (absl::Status status = ReadFloors(); !status.ok()) return status;
-  return MakeLane(&client_, table_, options_.self, options_.lane, Deadline());
+  if (absl::Status status = requests_.LearnGeneration(&client_, Deadline()); !status.ok())
+    return status;
+  const absl::StatusOr<Generation> generation =
+      MakeLane(&client_, table_, options_.self, options_.lane, Deadline());
+  if (!generation.ok()) return generation.status();
+  requests_.SetGeneration(*generation);
+  return absl::OkStatus();
 }
 
 // ---- commits ----
 
-absl::Status DynamoStore::Prepare(const Transaction& transaction, bool* answered) {
+void DynamoStore::Prepare(const Transaction& transaction) {
   for (const ledger::NewClient& added : transaction.new_clients) names_.Learn(added);
   if (transaction.attempt >= kAttemptsWithoutPause) {
     const int steps = std::min(transaction.attempt - kAttemptsWithoutPause + 1, kPauseStepsMax);
     std::this_thread::sleep_for(Skewed(kPauseStep * steps));
   }
-  const std::vector<ledger::AskedRequest> requests = RequestsToCheck(
+}
+
+// True: one of the requests has a row, or is too old, or that is not known.
+bool DynamoStore::RequestsLost(const Transaction& transaction, CommitResult* result) {
+  const std::vector<ledger::NamedRequest> requests = RequestsToCheck(
       transaction, [this](uint32_t number) -> const std::string& { return names_.NameOf(number); });
-  const absl::StatusOr<bool> any =
-      answers_.AnyAnswered(&client_, requests, options_.now(), Deadline());
-  if (!any.ok()) return any.status();
-  *answered = *any;
-  return absl::OkStatus();
+  const absl::StatusOr<bool> lost = requests_.AnyLost(&client_, requests, Deadline());
+  if (!lost.ok()) *result = Failed(lost.status());
+  if (lost.ok() && *lost) {
+    result->kind = CommitResult::Kind::kLost;
+    result->requests_lost = true;
+  }
+  return result->kind != CommitResult::Kind::kWon;
 }
 
 // True: one of the many semaphores that were only read has changed, or it is not known.
@@ -121,17 +132,11 @@ bool DynamoStore::ReadsChanged(const Transaction& transaction, CommitResult* res
 
 // The ledger's deadline is on a clock of its own; each request has its time-out.
 CommitResult DynamoStore::Commit(Transaction& transaction, SteadyTime) {
-  bool answered = false;
-  if (absl::Status status = Prepare(transaction, &answered); !status.ok())
-    return Failed(std::move(status));
-  if (answered) {
-    CommitResult lost = Lose(transaction);
-    lost.stale.clear();
-    lost.answered = true;
-    return lost;
-  }
-  if (CommitResult changed; ReadsChanged(transaction, &changed)) return changed;
+  Prepare(transaction);
   for (int writing = 1;; ++writing) {
+    CommitResult found;
+    // Each time: the generation in which it was found out may have ended.
+    if (RequestsLost(transaction, &found) || ReadsChanged(transaction, &found)) return found;
     writer_ = std::make_unique<Writer>(this);
     CommitResult built = writer_->Build(transaction);
     if (built.kind != CommitResult::Kind::kWon) {
@@ -184,12 +189,12 @@ CommitResult DynamoStore::JudgeRefusal(Transaction& transaction, const Cancelled
     }
     lane = lane || owners[i].about == Writer::About::kLane;
     floor = floor || owners[i].about == Writer::About::kFloor;
-    lost.answered = lost.answered || owners[i].about == Writer::About::kAnswer;
+    lost.requests_lost = lost.requests_lost || owners[i].about == Writer::About::kRequest;
     other = other || owners[i].about != Writer::About::kFloor;
     if (owners[i].about == Writer::About::kSemaphore) lost.stale.push_back(owners[i].name);
     if (owners[i].about == Writer::About::kSession) sessions_.erase(owners[i].session);
   }
-  if (lane) return ReadFate(transaction);
+  if (lane) return ReadFate(transaction, again);
   writer_.reset();
   if (floor) {
     if (absl::Status status = ReadFloors(); !status.ok()) return Failed(std::move(status));
@@ -223,10 +228,12 @@ CommitResult DynamoStore::Settle(Transaction& transaction, SteadyTime) {
   const Reply reply = client_.Repeat(writer_->request(), Deadline());
   if (reply.answered()) return Win(&transaction);
   // Whatever else was said: one that was sent before may be under way still.
-  json lane = ItemWith(LaneKey(options_.self, options_.lane));
-  SetNumber(&lane, "commits", commits_ + kSettledBy);
-  const Reply ended = client_.Repeat(
-      PutItem(table_, lane, Condition::Present().And("commits", commits_)), Deadline());
+  Change use_up;
+  use_up.set.emplace_back("commits", Number(commits_ + kSettledBy));
+  const Reply ended =
+      client_.Repeat(UpdateItem(table_, LaneKey(options_.self, options_.lane), use_up,
+                                Condition::Present().And("commits", commits_)),
+                     Deadline());
   if (ended.answered()) {
     // Its number has been used up: it did not land, and cannot any more.
     commits_ += kSettledBy;
@@ -235,7 +242,7 @@ CommitResult DynamoStore::Settle(Transaction& transaction, SteadyTime) {
   return ReadFate(transaction);
 }
 
-CommitResult DynamoStore::ReadFate(Transaction& transaction) {
+CommitResult DynamoStore::ReadFate(Transaction& transaction, bool* again) {
   const Reply reply =
       client_.Repeat(GetItem(table_, LaneKey(options_.self, options_.lane)), Deadline());
   if (!reply.answered()) return Unknown();
@@ -243,34 +250,36 @@ CommitResult DynamoStore::ReadFate(Transaction& transaction) {
   // Whether it had landed before this node was ended nobody here is told: others go on with it.
   if (item == reply.body.end()) return Failed(Dead());
   uint64_t commits = 0;
+  uint64_t generation = 0;
   std::string last;
   try {
     commits = NumberIn(*item, "commits");
+    generation = NumberIn(*item, "generation");
     last = TextIn(*item, "last");
   } catch (const std::exception&) {
     return Failed(absl::DataLossError("dynamodb: the item of a lane is not understood"));
   }
   if (commits == commits_ + 1 && last == writer_->token()) return Win(&transaction);
-  // It stands as it stood: ours may still come.
-  if (commits == commits_) return Unknown();
+  if (commits == commits_) {
+    // It stands as it stood: ours may still come.
+    if (again == nullptr || generation == requests_.generation()) return Unknown();
+    // The number of a generation only rises: no attempt of this commit can land any more.
+    writer_.reset();
+    if (absl::Status status = requests_.LearnGeneration(&client_, Deadline()); !status.ok())
+      return Failed(std::move(status));
+    *again = true;
+    return {CommitResult::Kind::kLost, {}, false, {}, {}};
+  }
   // An earlier settling had used the number up, and its answer was lost; or another commit had it.
   commits_ = commits;
   return Lose(transaction);
 }
 
-// ---- answers and clients ----
+// ---- requests and clients ----
 
-absl::StatusOr<std::optional<ledger::Answer>> DynamoStore::FindAnswer(
-    const RequestKey& request, const std::string& client_id) {
-  const ledger::AskedRequest asked{request, client_id};
-  absl::StatusOr<std::vector<Found>> found = FindAnswers({&asked, 1}, kNoWindow);
-  if (!found.ok()) return found.status();
-  return std::move(found->front().answer);
-}
-
-absl::StatusOr<std::vector<ledger::LedgerStore::Found>> DynamoStore::FindAnswers(
-    absl::Span<const ledger::AskedRequest> requests, uint64_t window) {
-  return answers_.Find(&client_, requests, window, Deadline());
+absl::StatusOr<std::vector<ledger::LedgerStore::FoundRequest>> DynamoStore::FindRequests(
+    absl::Span<const ledger::NamedRequest> requests, uint64_t window) {
+  return requests_.Find(&client_, requests, window, Deadline());
 }
 
 void DynamoStore::ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) {

@@ -9,7 +9,8 @@
 // it. So Settle can find out what became of a commit whose answer was lost: it raises the number
 // itself, by two. If that works the lost commit can never land; if it does not, the item says
 // whose commit has landed. A node's lanes are deleted when another life takes its id, or it is
-// declared dead: then no commit of theirs lands.
+// declared dead: then no commit of theirs lands. The item also has the generation (generation.h) in
+// which the lane last learned which requests have rows.
 #pragma once
 
 #include <array>
@@ -23,8 +24,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "adapters/common/client_names.h"
-#include "adapters/ledger/dynamodb/answers.h"
 #include "adapters/dynamodb/mailbox.h"
+#include "adapters/dynamodb/request_rows.h"
 #include "adapters/dynamodb/requests.h"
 #include "adapters/ledger/store.h"
 
@@ -34,7 +35,8 @@ struct StoreOptions {
   Url url;
   NodeRef self;
   uint32_t lane = 0;
-  // For how long clients may be silent, and how many of a client's answers are remembered.
+  // For how long a client may be silent before it is forgotten, and how far below its highest request
+  // one may be.
   std::chrono::milliseconds client_retention = std::chrono::hours(1);
   uint64_t request_window = 1024;
   std::function<int64_t()> now_unix_ms;  // For what is stored.
@@ -73,10 +75,8 @@ class DynamoStore : public ledger::LedgerStore {
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
   absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets) override;
-  absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
-                                                           const std::string& client_id) override;
-  absl::StatusOr<std::vector<Found>> FindAnswers(absl::Span<const ledger::AskedRequest> requests,
-                                                 uint64_t window) override;
+  absl::StatusOr<std::vector<FoundRequest>> FindRequests(
+      absl::Span<const ledger::NamedRequest> requests, uint64_t window) override;
   absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
   absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
   absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
@@ -136,15 +136,17 @@ class DynamoStore : public ledger::LedgerStore {
   absl::Status ReadFloors();
 
   // ---- committing ----
-  absl::Status Prepare(const ledger::Transaction& transaction, bool* answered);
+  void Prepare(const ledger::Transaction& transaction);
+  bool RequestsLost(const ledger::Transaction& transaction, ledger::CommitResult* result);
   bool ReadsChanged(const ledger::Transaction& transaction, ledger::CommitResult* result);
   ledger::CommitResult Send(ledger::Transaction& transaction, bool* again);
   ledger::CommitResult JudgeRefusal(ledger::Transaction& transaction, const Cancelled& cancelled,
                                     bool* again);
   ledger::CommitResult Win(ledger::Transaction* transaction);
   ledger::CommitResult Lose(const ledger::Transaction& transaction);
-  // Whether the commit has landed, by the lane's item.
-  ledger::CommitResult ReadFate(ledger::Transaction& transaction);
+  // Whether the commit has landed, by the lane's item. kUnknown: it may land yet. With `again`: the
+  // lane's item has refused it; set if it did so because of the generation.
+  ledger::CommitResult ReadFate(ledger::Transaction& transaction, bool* again = nullptr);
   // Is it this daemon that vouches for the claim?
   bool IsHere(const Claim& claim) const;
   void AddOwn(Known* known, const Claim& claim, bool waits);
@@ -168,7 +170,7 @@ class DynamoStore : public ledger::LedgerStore {
   Client client_;
   const std::shared_ptr<Mailbox> mailbox_;
   Mailbox::Ear ear_;
-  AnswerBook answers_;
+  RequestBook requests_;
   ledger::ClientNames names_;
 
   uint64_t commits_ = 0;

@@ -16,11 +16,10 @@ namespace semaphored::ledger {
 struct Client {
   uint32_t number = 0;
   std::string client_id;
-  uint64_t sequence_high = 0;  // The highest answered; 0: none yet.
-  uint64_t floor = 0;          // Answers below may have been dropped from the store.
+  uint64_t sequence_high = 0;  // The highest that has a row; 0: none yet.
+  uint64_t floor = 0;          // Rows below may have been dropped from the store.
   bool stored = false;         // The store knows its name.
-  uint64_t batch = 0;          // The last batch in which it asked something,
-  uint64_t batch_high = 0;     // … and its highest sequence number in it.
+  uint64_t batch = 0;          // The last batch in which it asked something.
   SteadyTime used_at;
 };
 

@@ -22,6 +22,18 @@ bool MovedAway(const NodeRef& before, const NodeRef& after, const NodeRef& self)
   return before != after && after != self;
 }
 
+void AppendMove(const Claim& before, const Claim& after, const NodeRef& self,
+                std::string_view semaphore, std::vector<Event>* events) {
+  const bool leaves_session = before.session != after.session;
+  if (!leaves_session && !MovedAway(before.host, after.host, self)) return;
+  Event& event = events->emplace_back();
+  event.kind = Event::Kind::kMoved;
+  event.claim = after.id;
+  event.semaphore = semaphore;
+  event.epoch = after.epoch;
+  if (leaves_session) event.session = before.session;
+}
+
 void AppendLeaseEvent(const LeaseChange& change, const absl::flat_hash_set<Id>& granted,
                       const NodeRef& self, std::string_view semaphore, std::vector<Event>* events) {
   if (!change.before) {
@@ -40,10 +52,9 @@ void AppendLeaseEvent(const LeaseChange& change, const absl::flat_hash_set<Id>& 
     events->push_back(
         {Event::Kind::kRecalled, EndCause::kNone, change.after->id, semaphore, change.after});
   }
-  if (MovedAway(change.before->host, change.after->host, self)) {
-    events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, semaphore,
-                       change.after, change.after->epoch});
-  }
+  const size_t known = events->size();
+  AppendMove(*change.before, *change.after, self, semaphore, events);
+  if (events->size() > known) events->back().lease = change.after;
 }
 
 // A delay has begun, and `self` is to count it.
@@ -62,8 +73,8 @@ SemaphoreChange::Kind KindOf(const LeaseChange& change) {
 
 bool SameLease(const Lease& a, const Lease& b) {
   return a.slots == b.slots && a.token == b.token && a.host == b.host && a.epoch == b.epoch &&
-         a.recall == b.recall && a.permits == b.permits && a.ticket == b.ticket &&
-         a.attempt == b.attempt;
+         a.session == b.session && a.moved_from == b.moved_from && a.recall == b.recall &&
+         a.permits == b.permits && a.ticket == b.ticket && a.attempt == b.attempt;
 }
 
 void CompareTickets(const Semaphore& semaphore, const LoadedSemaphore* loaded,
@@ -100,11 +111,8 @@ void AppendEvents(const Transaction& transaction, std::vector<Event>* events) {
             {Event::Kind::kWaitEnded, change.cause, change.before->id, delta.name, nullptr});
         events->back().session = change.before->session;
       }
-      if (change.before && change.after &&
-          MovedAway(change.before->host, change.after->host, transaction.node)) {
-        events->push_back({Event::Kind::kMoved, EndCause::kNone, change.after->id, delta.name,
-                           nullptr, change.after->epoch});
-      }
+      if (change.before && change.after)
+        AppendMove(*change.before, *change.after, transaction.node, delta.name, events);
     }
   }
   for (const SessionChange& change : transaction.sessions) {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "adapters/adapter.h"
-#include "adapters/ledger/store.h"
 #include "adapters/ledger/state/transaction.h"
+#include "adapters/ledger/store.h"
 
 namespace semaphored::ledger {
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/ledger_adapter_impl.h"
+#include "spdlog/spdlog.h"
 
 namespace semaphored::ledger {
 
@@ -62,6 +63,7 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
   if (unknown_ != nullptr) {
     const bool own = unknown_->batch.empty();
     absl::StatusOr<StepResult> settled = SettleUnknown(deadline);
+    if (unknown_ == nullptr) fingerprint_of_whole_ = {};
     if (!own || !settled.ok()) return settled;
     // Nobody waits for it but us: no command was in it.
     if (batch.empty() && unknown_ == nullptr) return settled;
@@ -84,25 +86,98 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
     }
   }
   if (batch.empty()) return WaitForEvents(deadline);
-  if (store_->permits() != nullptr) return StepInParts(batch, deadline);
-  return StepInSizes(batch, deadline);
+  // Waiters are let in by commits of their own: what is wrong with them is no concern of the batch.
+  StepResult served;
+  const absl::Status status = ServeOnce(deadline, &served);
+  KeepForLater(&served);
+  if (!status.ok()) return status;
+  absl::StatusOr<StepResult> result =
+      store_->permits() != nullptr ? StepInParts(batch, deadline) : StepInSizes(batch, deadline);
+  if (!result.ok() || unknown_ != nullptr) return result;
+  // A failure here reaches the lane with the next Step.
+  StepResult after;
+  if (ServeOnce(deadline, &after).ok() && unknown_ == nullptr) {
+    std::ranges::move(after.events, std::back_inserter(result->events));
+    std::ranges::move(after.changes, std::back_inserter(result->changes));
+    std::ranges::move(after.delayed, std::back_inserter(result->delayed));
+  }
+  return result;
 }
 
+void LedgerAdapter::KeepForLater(StepResult* result) {
+  std::ranges::move(result->events, std::back_inserter(found_events_));
+  std::ranges::move(result->changes, std::back_inserter(found_changes_));
+  std::ranges::move(result->delayed, std::back_inserter(found_delayed_));
+}
+
+// One commit that lets waiters in where there may be room, if there is such a place. Of a semaphore
+// for which not even that succeeds alone, nothing is tried for a while.
+absl::Status LedgerAdapter::ServeOnce(SteadyTime deadline, StepResult* result) {
+  if (!ServesSomebody()) return absl::OkStatus();
+  absl::Status status = Run({}, deadline, result);
+  if (unknown_ != nullptr) {
+    return absl::UnavailableError(absl::StrCat(
+        store_->guarantees().adapter, ": the engine's answer was lost, and is not found out yet"));
+  }
+  if (!LiesInData(status)) return status;
+  const std::vector<std::string> names(to_serve_.begin(), to_serve_.end());
+  for (const std::string& name : names) {
+    if (IsQuarantined(name)) continue;
+    serves_only_ = name;
+    StepResult one;
+    status = Run({}, deadline, &one);
+    serves_only_.clear();
+    if (unknown_ != nullptr || (!status.ok() && !LiesInData(status)))
+      return status.ok() ? absl::UnavailableError("a commit is not settled yet") : status;
+    if (!status.ok()) Quarantine(name, status);
+    std::ranges::move(one.events, std::back_inserter(result->events));
+    std::ranges::move(one.changes, std::back_inserter(result->changes));
+    std::ranges::move(one.delayed, std::back_inserter(result->delayed));
+  }
+  return absl::OkStatus();
+}
+
+void LedgerAdapter::Quarantine(const std::string& name, const absl::Status& why) {
+  Quarantined& entry = quarantined_[name];
+  entry.pause = entry.pause.count() == 0 ? options_.quarantine_pause
+                                         : std::min(2 * entry.pause, options_.quarantine_pause_max);
+  entry.until = options_.now() + entry.pause;
+  entry.why = why;
+  spdlog::error("{}: {} is left alone for {} ms: {}", store_->guarantees().adapter, name,
+                entry.pause.count(), std::string(why.message()));
+}
+
+bool LedgerAdapter::IsQuarantined(const std::string& name) const {
+  const auto found = quarantined_.find(name);
+  return found != quarantined_.end() && options_.now() < found->second.until;
+}
+
+// A part that fails for a reason in its data is halved, down to the command that is to blame: that one
+// fails, and the others are carried out. A part is never tried again after an outage, a deadline or an
+// answer that was lost.
 absl::StatusOr<StepResult> LedgerAdapter::StepInSizes(absl::Span<const Submission> batch,
                                                       SteadyTime deadline) {
   StepResult all;
+  size_t size_max = batch.size();
   for (size_t done = 0; done < batch.size();) {
-    const size_t size = std::min(batch.size() - done, part_max_);
+    const size_t size = std::min({batch.size() - done, part_max_, size_max});
     StepResult part;
     absl::Status status = Run(batch.subspan(done, size), deadline, &part);
     if (absl::IsOutOfRange(status) && size > 1) {
       part_max_ = size - (size + kPartShrinksBy - 1) / kPartShrinksBy;
       continue;
     }
+    if (LiesInData(status) && size > 1) {
+      size_max = size / 2;
+      continue;
+    }
     const std::string too_large(status.message());
     if (absl::IsOutOfRange(status)) status = RunLarge(batch[done], deadline, &part);
     if (absl::IsOutOfRange(status)) {
       part.outcomes.push_back(LimitReached(too_large));
+    } else if (LiesInData(status) && batch.size() > 1) {
+      // It alone is to blame.
+      FailLater(batch.subspan(done, 1), status, &part);
     } else if (!status.ok() && done == 0) {
       return status;
     } else if (!status.ok()) {
@@ -111,6 +186,7 @@ absl::StatusOr<StepResult> LedgerAdapter::StepInSizes(absl::Span<const Submissio
     } else if (size == part_max_) {
       ++part_max_;  // It grows slowly: a part that is too large is decided in vain.
     }
+    size_max = std::min(batch.size(), 2 * size_max);
     std::ranges::move(part.outcomes, std::back_inserter(all.outcomes));
     std::ranges::move(part.events, std::back_inserter(all.events));
     std::ranges::move(part.changes, std::back_inserter(all.changes));
@@ -137,7 +213,7 @@ void LedgerAdapter::FailLater(absl::Span<const Submission> rest, const absl::Sta
 
 absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime deadline,
                                 StepResult* result) {
-  asked_.clear();
+  looked_up_.clear();
   not_asked_.clear();
   for (int attempt = 0; attempt < options_.attempts_max; ++attempt) {
     // A lane that decides for ever makes no progress, and its daemon could vouch for nothing.
@@ -146,7 +222,11 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
     if (absl::Status status = Decide(batch, attempt, decided.get()); !status.ok()) {
       Undo(decided->transaction);
       if (store_->permits() != nullptr) store_->permits()->Abandon();
-      return status;
+      if (stale_.empty()) return status;
+      // A row was found of a claim that is not known here: what it speaks of has changed.
+      looked_up_.clear();
+      if (absl::Status read = Refresh(std::exchange(stale_, {})); !read.ok()) return read;
+      continue;
     }
     if (PermitSource* permits = store_->permits(); permits != nullptr) {
       // Whoever wanted to know is told that nobody does, and the rest is decided without it.
@@ -165,7 +245,7 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
     }
     switch (commit.kind) {
       case CommitResult::Kind::kWon:
-        absl::erase_if(to_serve_, [&](const std::string& name) { return !IsBusy(name); });
+        if (batch.empty()) ForgetServed();
         Win(decided.get(), result);
         if (busy_.size() > kBusyRemembered) busy_.clear();
         return absl::OkStatus();
@@ -183,8 +263,9 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
         Undo(decided->transaction);
         if (absl::Status status = LearnWhyLost(decided->transaction, commit); !status.ok())
           return status;
-        if (commit.answered) {
-          if (absl::Status status = AskAnswers(batch); !status.ok()) return status;
+        looked_up_.clear();
+        if (commit.requests_lost) {
+          if (absl::Status status = LookUpRequests(batch); !status.ok()) return status;
         }
     }
   }
@@ -211,13 +292,11 @@ absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
   StepResult result;
   if (!lost_permits_.empty() || !asked_back_.empty() || !vanished_.empty() || !lowered_.empty() ||
       ServesSomebody()) {
-    absl::Status status = Run({}, options_.now() + kServeTime, &result);
-    // It cannot be done at once: each change of those semaphores tries it again.
-    if (absl::IsOutOfRange(status) && store_->permits() == nullptr) {
-      to_serve_.clear();
-      return result;
-    }
-    if (!status.ok()) return status;
+    const SteadyTime until = options_.now() + kServeTime;
+    absl::Status status =
+        store_->permits() != nullptr ? Run({}, until, &result) : ServeOnce(until, &result);
+    // What is unknown is settled by the next Step; no command waits for it.
+    if (!status.ok() && unknown_ == nullptr) return status;
     return result;
   }
   Decided nothing;
@@ -225,8 +304,20 @@ absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
   return result;
 }
 
+void LedgerAdapter::ForgetServed() {
+  absl::erase_if(to_serve_, [&](const std::string& name) {
+    if (!Serves(name)) return false;
+    quarantined_.erase(name);
+    return true;
+  });
+}
+
+bool LedgerAdapter::Serves(const std::string& name) const {
+  return (serves_only_.empty() || serves_only_ == name) && !IsBusy(name) && !IsQuarantined(name);
+}
+
 bool LedgerAdapter::ServesSomebody() const {
-  return std::ranges::any_of(to_serve_, [&](const std::string& name) { return !IsBusy(name); });
+  return std::ranges::any_of(to_serve_, [&](const std::string& name) { return Serves(name); });
 }
 
 absl::StatusOr<StepResult> LedgerAdapter::SettleUnknown(SteadyTime deadline) {
@@ -280,20 +371,13 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
     if (!delta.after) loaded_.erase(delta.name);
   }
   for (const NewClient& added : transaction.new_clients) clients_.Find(added.number)->stored = true;
-  for (const Answer& answer : transaction.answers) {
-    if (Client* client = clients_.Find(answer.request.client)) {
-      client->sequence_high = std::max(client->sequence_high, answer.request.sequence);
-      clients_.Use(client, now);
-    }
+  for (const RequestChange& change : transaction.requests) {
+    Client* client = clients_.Find(change.row.request.client);
+    if (client == nullptr) continue;
+    client->sequence_high = std::max(client->sequence_high, change.row.request.sequence);
+    clients_.Use(client, now);
   }
-  if (store_->leases_answer()) {
-    for (const SemaphoreDelta& delta : transaction.semaphores) {
-      for (const LeaseChange& change : delta.leases) {
-        if (!change.before) CountAnswered(change.after->request);
-      }
-    }
-  }
-  for (const AnswerFloor& floor : transaction.answer_floors)
+  for (const RequestFloor& floor : transaction.request_floors)
     clients_.Find(floor.client)->floor = floor.below;
   for (uint32_t number : transaction.forgotten_clients) clients_.Forget(number);
   to_serve_.insert(transaction.to_advance.begin(), transaction.to_advance.end());
@@ -310,6 +394,8 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
   result->outcomes = std::move(decided->outcomes);
   result->events = std::move(found_events_);
   found_events_.clear();
+  result->delayed = std::move(found_delayed_);
+  found_delayed_.clear();
   AppendEvents(transaction, &result->events);
   if (guarantees().durable_tickets) {
     AppendDelays(transaction, &result->delayed);
@@ -321,12 +407,6 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
   }
   found_changes_.clear();
   last_.push_back(std::move(transaction));
-}
-
-// A lease that stands is an answer of the store's.
-void LedgerAdapter::CountAnswered(const RequestKey& request) {
-  Client* client = request.remembered() ? clients_.Find(request.client) : nullptr;
-  if (client != nullptr) client->sequence_high = std::max(client->sequence_high, request.sequence);
 }
 
 void LedgerAdapter::Undo(const Transaction& transaction) {

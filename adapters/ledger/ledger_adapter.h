@@ -27,6 +27,9 @@ struct LedgerOptions {
   std::chrono::milliseconds sweep_interval = std::chrono::seconds(5);
   // For how long nothing is tried on a semaphore that another client of the engine keeps locked.
   std::chrono::milliseconds busy_pause{1000};
+  // For how long a semaphore is left alone that cannot be written at all: at first, and at the most.
+  std::chrono::milliseconds quarantine_pause{1000};
+  std::chrono::milliseconds quarantine_pause_max{60'000};
   // Wall time, for people; steady time, for all that decides.
   std::function<int64_t()> now_unix_ms;
   std::function<SteadyTime()> now;

@@ -17,18 +17,22 @@
 #include "adapters/ledger/ends.h"
 #include "adapters/ledger/events.h"
 #include "adapters/ledger/ledger_adapter.h"
+#include "adapters/ledger/requests.h"
 #include "adapters/ledger/rules/steps.h"
 
 namespace semaphored::ledger {
-
-// Whose request it is, if it is one that may be repeated.
-const Requester* RequesterOf(const Command& command);
-bool IsOnlyIfRepeated(const Command& command);
 
 // What is wrong with one semaphore's things in the engine, and with no other's.
 inline bool ConcernsOneOnly(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsUnimplemented(status) || absl::IsInternal(status) ||
          absl::IsOutOfRange(status) || absl::IsDeadlineExceeded(status);
+}
+
+// A commit failed, and would fail each time: the reason is in what it was to write, or in the rows that
+// it was to change. Not an outage, a full disk, a deadline, nor that this node must not go on.
+inline bool LiesInData(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsInternal(status) || absl::IsInvalidArgument(status) ||
+         absl::IsOutOfRange(status) || absl::IsUnimplemented(status);
 }
 
 class LedgerAdapter final : public Adapter {
@@ -60,8 +64,15 @@ class LedgerAdapter final : public Adapter {
   bool exclusive() const { return store_->owns_state(); }
 
   absl::StatusOr<StepResult> WaitForEvents(SteadyTime deadline);
-  // There may be room for somebody who waits.
+  // There may be room for waiters, and the next serving commit looks there.
+  bool Serves(const std::string& name) const;
   bool ServesSomebody() const;
+  void ForgetServed();
+  absl::Status ServeOnce(SteadyTime deadline, StepResult* result);
+  // The events of a commit without commands go out with the next result.
+  void KeepForLater(StepResult* result);
+  void Quarantine(const std::string& name, const absl::Status& why);
+  bool IsQuarantined(const std::string& name) const;
   // Decides a batch, writes it, and decides it anew as often as another daemon was first.
   absl::Status Run(absl::Span<const Submission> batch, SteadyTime deadline, StepResult* result);
   absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline);
@@ -83,21 +94,20 @@ class LedgerAdapter final : public Adapter {
   absl::StatusOr<Outcome> ReadHistory(const HistoryCommand& command);
   absl::StatusOr<Outcome> ListNames(const ListCommand& command);
 
-  // nullopt: it has not been answered before.
+  // nullopt: it is a new request.
   absl::StatusOr<std::optional<Outcome>> Replay(const Command& command, Client* client,
                                                 uint64_t sequence, Editor& editor,
                                                 const Context& context);
-  Outcome ReplayAnswer(const Command& command, const Answer& answer, Editor& editor,
-                       const Context& context);
-  Outcome ReplayAcquire(const Answer& answer, Editor& editor, const Context& context);
-  Outcome ReplayEnqueue(const Answer& answer) const;
-  const Answer* FindPending(const RequestKey& request, const Transaction& transaction) const;
+  absl::StatusOr<Outcome> ReplayRow(const Command& command, const RequestRow& row, Editor& editor,
+                                    const Context& context);
+  Id Fingerprint(const Command& command) const;
+  Outcome ReplayEnqueue(const RequestRow& row) const;
+  std::optional<RequestRow> FindHere(const RequestKey& request) const;
   // This batch speaks of the client: it is not forgotten before the batch has ended.
   void UsedInBatch(Client* client) const;
 
-  // Shared stores: looks up the answers of all requests of the batch, for the case that some have
-  // been given.
-  absl::Status AskAnswers(absl::Span<const Submission> batch);
+  // Shared stores: looks up all requests of the batch, since some of them have rows.
+  absl::Status LookUpRequests(absl::Span<const Submission> batch);
   // Shared stores: what the batch rests upon and does not write, as conditions of its transaction.
   void AddConditions(Decided* decided);
   // The same, looked at, since there is nothing to write.
@@ -174,7 +184,6 @@ class LedgerAdapter final : public Adapter {
                                        absl::Status* why);
 
   void Win(Decided* decided, StepResult* result);
-  void CountAnswered(const RequestKey& request);
   void Undo(const Transaction& transaction);
 
   std::unique_ptr<LedgerStore> store_;
@@ -191,16 +200,30 @@ class LedgerAdapter final : public Adapter {
   // result.
   std::vector<Event> found_events_;
   std::vector<SemaphoreChange> found_changes_;
+  std::vector<DelayedTicket> found_delayed_;
   absl::flat_hash_set<std::string> loaded_;  // Names whose state is cached, existing or not.
   absl::btree_set<std::string> read_;        // Names that this batch has looked at.
   // Requests that this batch took for new without asking the store.
-  std::vector<AskedRequest> assumed_new_;
+  std::vector<NamedRequest> assumed_new_;
   // What the store said of requests, if it was asked, by client id and sequence number.
-  absl::flat_hash_map<std::pair<std::string, uint64_t>, LedgerStore::Found> asked_;
+  absl::flat_hash_map<std::pair<std::string, uint64_t>, LedgerStore::FoundRequest> looked_up_;
+  // Semaphores of which the store has shown, while the batch was decided, that they have changed.
+  std::vector<std::string> stale_;
   // Changed by others: there may be room for somebody who waits. (Daemons leave none; SQL clients
   // and other foreign holders do.)
   absl::btree_set<std::string> to_serve_;
+  // Not empty: the batch under way, or the one that is unknown, is the last part of a larger command.
+  Id fingerprint_of_whole_;
+  std::string serves_only_;  // Not empty: of to_serve_ only this one, in the commit under way.
   absl::flat_hash_map<std::string, SteadyTime> busy_;
+  // Semaphores for which not even a commit of their own succeeds: left alone for a while, then tried
+  // again.
+  struct Quarantined {
+    absl::Status why;
+    SteadyTime until{};
+    std::chrono::milliseconds pause{0};
+  };
+  absl::flat_hash_map<std::string, Quarantined> quarantined_;
   bool withheld_ = false;
   bool doubt_revisions_ = false;  // Until all that is in use here was read anew.
   // Of how many commands a batch may be, as far as is known; see StepInSizes.

@@ -11,134 +11,121 @@ namespace semaphored::ledger {
 
 namespace {
 
-constexpr uint64_t kAnswersPrunedEvery = 256;  // Sequence numbers of one client.
-// Other lanes and daemons answer requests of the same client meanwhile: what one of them has not
+constexpr uint64_t kRequestsPrunedEvery = 256;  // Sequence numbers of one client.
+// Other lanes and daemons carry out requests of the same client meanwhile: what one of them has not
 // yet begun must not look forgotten because the others are far ahead.
 constexpr uint64_t kSharedSlack = 8;
 constexpr int kForgottenPerBatch = 64;
 
-// The answer is one to this command; otherwise the id was used for another request.
-bool IsAnswerTo(const Command& command, const Answer& answer) {
-  if (answer.semaphore != SemaphoreOf(command)) return false;
-  switch (answer.kind) {
-    case Answer::Kind::kGranted:
-    case Answer::Kind::kWaitEnded:
-      return std::holds_alternative<AcquireCommand>(command);
-    case Answer::Kind::kReleased: {
-      const auto* release = std::get_if<ReleaseCommand>(&command);
-      return release != nullptr && answer.IsAbout(release->claim);
-    }
-    case Answer::Kind::kAdmin:
-      return std::holds_alternative<AdminCommand>(command);
-    case Answer::Kind::kEnqueued:
-      return std::holds_alternative<EnqueueCommand>(command);
-    case Answer::Kind::kFinished: {
-      const auto* finish = std::get_if<FinishCommand>(&command);
-      return finish != nullptr && answer.IsAbout(finish->claim);
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
-bool IsOnlyIfRepeated(const Command& command) {
-  const auto* acquire = std::get_if<AcquireCommand>(&command);
-  return acquire != nullptr && acquire->only_if_repeated;
+// A command that is carried out in parts is one request: its last part has the request's id.
+Id LedgerAdapter::Fingerprint(const Command& command) const {
+  return fingerprint_of_whole_.empty() ? FingerprintOf(command) : fingerprint_of_whole_;
 }
 
-void LedgerAdapter::UsedInBatch(Client* client) const {
-  if (client->batch != batch_) client->batch_high = 0;
-  client->batch = batch_;
-}
+void LedgerAdapter::UsedInBatch(Client* client) const { client->batch = batch_; }
 
-const Answer* LedgerAdapter::FindPending(const RequestKey& request,
-                                         const Transaction& transaction) const {
-  for (auto answer = transaction.answers.rbegin(); answer != transaction.answers.rend(); ++answer) {
-    if (answer->request == request) return &*answer;
-  }
-  return nullptr;
+// What is known of the request here: in this batch, or as a claim that waits or stands.
+std::optional<RequestRow> LedgerAdapter::FindHere(const RequestKey& request) const {
+  if (const auto [semaphore, waiter] = state_.FindWaiting(request); waiter)
+    return RequestOf(semaphore->row.name, *waiter, RequestRow::State::kWaiting);
+  if (const auto [semaphore, lease] = state_.FindGranted(request); lease)
+    return RequestOf(semaphore->row.name, *lease, RequestRow::State::kGranted);
+  return std::nullopt;
 }
 
 absl::StatusOr<std::optional<Outcome>> LedgerAdapter::Replay(const Command& command, Client* client,
                                                              uint64_t sequence, Editor& editor,
                                                              const Context& context) {
   const RequestKey request{client->number, sequence};
-  const auto [semaphore, waiter] = state_.FindWaiting(request);
-  if (waiter) {
-    const auto* acquire = std::get_if<AcquireCommand>(&command);
-    if (acquire == nullptr || acquire->semaphore != semaphore->row.name)
-      return Simply(OutcomeKind::kReused);
-    Outcome outcome = Simply(OutcomeKind::kQueued);
-    outcome.claim = waiter->id;
-    outcome.position = semaphore->PositionOf(*waiter);
-    AdoptCommand adopt;
-    adopt.semaphore = semaphore->row.name;
-    adopt.claim = waiter->id;
-    if (waiter->detached()) outcome.number = Adopt(editor, adopt, context).number;
-    return outcome;
+  if (const Editor::RequestNow* now = editor.FindRequest(request)) {
+    if (!now->row) return std::nullopt;  // Given up in this very batch.
+    return ReplayRow(command, *now->row, editor, context);
   }
-  if (client->batch == batch_ && sequence <= client->batch_high) {
-    if (const Answer* answer = FindPending(request, editor.transaction())) {
-      return ReplayAnswer(command, *answer, editor, context);
-    }
-  }
-  if (sequence + options_.request_window <= client->sequence_high)
-    return Simply(OutcomeKind::kTooOld);
-  if (store_->leases_answer()) {
-    if (const auto [of, lease] = state_.FindGranted(request); lease) {
-      Answer granted;
-      granted.kind = Answer::Kind::kGranted;
-      granted.semaphore = of->row.name;
-      granted.claim = lease->id;
-      return ReplayAnswer(command, granted, editor, context);
-    }
-  }
-  // Above everything answered, it is new; but for a store with other daemons on it, which may have
-  // answered: there it is taken for new until the commit says otherwise.
-  if (sequence > client->sequence_high && exclusive()) return std::nullopt;
-  const auto known = asked_.find(std::pair(client->client_id, sequence));
+  if (const std::optional<RequestRow> here = FindHere(request))
+    return ReplayRow(command, *here, editor, context);
+  // Above all that has a row, it is new; but for a store with other daemons on it, which may have
+  // written one: there it is taken for new until the commit says otherwise.
+  const bool above = sequence > client->sequence_high;
+  if (above && exclusive()) return std::nullopt;
+  const NamedRequest named{request, client->client_id};
+  const auto known = looked_up_.find(std::pair(client->client_id, sequence));
   // What is not carried out in any case has no commit that could say otherwise.
   const bool only_if_repeated = IsOnlyIfRepeated(command);
-  if (known == asked_.end() && sequence > client->sequence_high && !only_if_repeated) {
-    assumed_new_.push_back({request, client->client_id});
+  if (known == looked_up_.end() && above && !only_if_repeated) {
+    assumed_new_.push_back(named);
     return std::nullopt;
   }
-  LedgerStore::Found found;
-  if (known != asked_.end()) {
+  LedgerStore::FoundRequest found;
+  if (known != looked_up_.end()) {
     found = known->second;
-    if (found.answer) found.answer->request = request;
+    if (found.row) found.row->request = request;
   } else {
-    absl::StatusOr<std::optional<Answer>> answer = store_->FindAnswer(request, client->client_id);
-    if (!answer.ok()) return answer.status();
-    found.answer = *std::move(answer);
+    absl::StatusOr<std::vector<LedgerStore::FoundRequest>> asked =
+        store_->FindRequests({&named, 1}, options_.request_window);
+    if (!asked.ok()) return asked.status();
+    found = std::move(asked->front());
   }
-  if (found.too_old) return Simply(OutcomeKind::kTooOld);
-  if (found.answer) return ReplayAnswer(command, *found.answer, editor, context);
-  // Another daemon may answer it yet before we commit.
-  if (!only_if_repeated) assumed_new_.push_back({request, client->client_id});
+  const bool old = sequence + options_.request_window <= client->sequence_high;
+  if (found.row) {
+    absl::StatusOr<Outcome> outcome = ReplayRow(command, *found.row, editor, context);
+    if (!outcome.ok()) return outcome.status();
+    // Below the window the row of a claim that has ended may still be there, or not. (What stands in
+    // an exclusive store was found here.)
+    const bool stands =
+        !exclusive() && found.row->pinned() && outcome->kind != OutcomeKind::kNotHeld;
+    if (old && !stands) return Simply(OutcomeKind::kTooOld);
+    return std::optional<Outcome>(*std::move(outcome));
+  }
+  if (found.too_old || old) return Simply(OutcomeKind::kTooOld);
+  // Another daemon may write a row yet before we commit.
+  if (!only_if_repeated) assumed_new_.push_back(named);
   return std::nullopt;
 }
 
-Outcome LedgerAdapter::ReplayAnswer(const Command& command, const Answer& answer, Editor& editor,
-                                    const Context& context) {
-  if (!IsAnswerTo(command, answer)) return Simply(OutcomeKind::kReused);
-  switch (answer.kind) {
-    case Answer::Kind::kGranted:
-    case Answer::Kind::kWaitEnded:
-      return ReplayAcquire(answer, editor, context);
-    case Answer::Kind::kEnqueued:
-      return ReplayEnqueue(answer);
-    default:
+// The answer to a request that has a row. ABORTED: the state here is older than the row; what
+// `stale_` names is to be read again, and the batch decided again.
+absl::StatusOr<Outcome> LedgerAdapter::ReplayRow(const Command& command, const RequestRow& row,
+                                                 Editor& editor, const Context& context) {
+  if (row.fingerprint != Fingerprint(command)) return Simply(OutcomeKind::kReused);
+  const auto* acquire = std::get_if<AcquireCommand>(&command);
+  switch (row.state) {
+    case RequestRow::State::kWaiting:
+    case RequestRow::State::kGranted: {
+      if (const auto damaged = damaged_.find(row.semaphore); damaged != damaged_.end()) {
+        Outcome outcome = Simply(OutcomeKind::kDamaged);
+        outcome.message = std::string(damaged->second.message());
+        return outcome;
+      }
+      // The fingerprint says that it is one.
+      Outcome outcome = Repeat(editor, *acquire, row.claim, context);
+      if (outcome.kind != OutcomeKind::kNotHeld) return outcome;
+      if (row.state == RequestRow::State::kWaiting && !exclusive()) {
+        stale_.push_back(row.semaphore);
+        return absl::AbortedError("a request waits that is not known here");
+      }
+      outcome.cause = CauseOf(row.claim, editor.transaction());
+      return outcome;
+    }
+    case RequestRow::State::kEnded:
+    case RequestRow::State::kWaitEnded: {
+      const bool waited = row.state == RequestRow::State::kWaitEnded;
+      Outcome outcome = Simply(waited ? OutcomeKind::kWaitEnded : OutcomeKind::kNotHeld);
+      outcome.cause = row.cause;
+      return outcome;
+    }
+    case RequestRow::State::kDone:
       break;
   }
-  const bool admin = answer.kind == Answer::Kind::kAdmin;
+  if (std::holds_alternative<EnqueueCommand>(command)) return ReplayEnqueue(row);
+  const bool admin = std::holds_alternative<AdminCommand>(command);
   Outcome outcome = Simply(admin ? OutcomeKind::kDone : OutcomeKind::kReleased);
-  outcome.number = answer.number;
-  outcome.remaining = answer.remaining;
-  outcome.changed = answer.changed;
+  outcome.number = row.number;
+  outcome.remaining = row.remaining;
+  outcome.changed = row.changed;
   if (admin) {
-    if (const Semaphore* semaphore = state_.Find(answer.semaphore)) {
+    if (const Semaphore* semaphore = state_.Find(row.semaphore)) {
       outcome.report = std::make_unique<Report>();
       outcome.report->info = Describe(*semaphore, 0);
     }
@@ -147,38 +134,12 @@ Outcome LedgerAdapter::ReplayAnswer(const Command& command, const Answer& answer
 }
 
 // Its ticket may be done long since: it was enqueued all the same.
-Outcome LedgerAdapter::ReplayEnqueue(const Answer& answer) const {
+Outcome LedgerAdapter::ReplayEnqueue(const RequestRow& row) const {
   Outcome outcome = Simply(OutcomeKind::kEnqueued);
-  outcome.claim = answer.claim;
-  const Semaphore* semaphore = state_.Find(answer.semaphore);
-  if (const TicketPtr ticket = semaphore ? semaphore->FindTicket(answer.claim) : nullptr)
+  outcome.claim = row.claim;
+  const Semaphore* semaphore = state_.Find(row.semaphore);
+  if (const TicketPtr ticket = semaphore ? semaphore->FindTicket(row.claim) : nullptr)
     outcome.position = semaphore->PositionOf(*ticket);
-  return outcome;
-}
-
-// The lease of a repeated acquire, if it still stands. If it does not, saying "granted" again would
-// let a holder work without a permit.
-Outcome LedgerAdapter::ReplayAcquire(const Answer& answer, Editor& editor, const Context& context) {
-  if (answer.kind == Answer::Kind::kWaitEnded) {
-    Outcome outcome = Simply(OutcomeKind::kWaitEnded);
-    outcome.cause = answer.cause;
-    return outcome;
-  }
-  if (answer.cause != EndCause::kNone) {
-    Outcome outcome = Simply(OutcomeKind::kNotHeld);
-    outcome.cause = answer.cause;
-    return outcome;
-  }
-  AdoptCommand adopt;
-  adopt.semaphore = answer.semaphore;
-  adopt.claim = answer.claim;
-  Outcome outcome = Adopt(editor, adopt, context);
-  if (outcome.kind == OutcomeKind::kHeld || outcome.kind == OutcomeKind::kBelongsToSession) {
-    outcome.kind = OutcomeKind::kGranted;
-    return outcome;
-  }
-  outcome = Simply(OutcomeKind::kNotHeld);
-  outcome.cause = CauseOf(answer.claim, editor.transaction());
   return outcome;
 }
 
@@ -203,13 +164,14 @@ void LedgerAdapter::NameClients(Transaction* transaction) {
     if (change.after) name(change.after->client);
   }
   const uint64_t kept = options_.request_window * (exclusive() ? 1 : kSharedSlack);
-  for (const Answer& answer : transaction->answers) {
-    name(answer.request.client);
-    const Client* client = clients_.Find(answer.request.client);
-    const uint64_t sequence = answer.request.sequence;
-    if (sequence < kept + client->floor + kAnswersPrunedEvery) continue;
-    const uint64_t below = sequence - kept + 1;
-    auto& floors = transaction->answer_floors;
+  for (const RequestChange& change : transaction->requests) {
+    const RequestKey& request = change.row.request;
+    name(request.client);
+    const Client* client = clients_.Find(request.client);
+    if (change.op != RequestChange::Op::kInsert || client == nullptr) continue;
+    if (request.sequence < kept + client->floor + kRequestsPrunedEvery) continue;
+    const uint64_t below = request.sequence - kept + 1;
+    auto& floors = transaction->request_floors;
     if (!floors.empty() && floors.back().client == client->number) {
       floors.back().below = std::max(floors.back().below, below);
     } else {

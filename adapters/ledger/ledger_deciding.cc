@@ -9,15 +9,6 @@
 
 namespace semaphored::ledger {
 
-const Requester* RequesterOf(const Command& command) {
-  if (const auto* acquire = std::get_if<AcquireCommand>(&command)) return &acquire->requester;
-  if (const auto* release = std::get_if<ReleaseCommand>(&command)) return &release->requester;
-  if (const auto* enqueue = std::get_if<EnqueueCommand>(&command)) return &enqueue->requester;
-  if (const auto* finish = std::get_if<FinishCommand>(&command)) return &finish->requester;
-  const auto* admin = std::get_if<AdminCommand>(&command);
-  return admin != nullptr && !IsReadOnly(command) ? &admin->requester : nullptr;
-}
-
 absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attempt,
                                    Decided* decided) {
   decided->transaction.node = options_.self;
@@ -43,15 +34,14 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
   if (store_->permits() != nullptr) {
     if (absl::Status status = PreparePermits(batch); !status.ok()) return status;
   }
-  Editor editor(&state_, &decided->transaction, store_->leases_answer());
+  Editor editor(&state_, &decided->transaction);
   if (store_->permits() != nullptr) {
     EndLost(editor);
     GiveBackAsked(editor);
   }
-  Serve(editor);
+  if (batch.empty()) Serve(editor);
   for (const Submission& submission : batch) {
-    // The first counts with those who were served before it: alone it must go through.
-    if (&submission != &batch.front()) editor.BeginCommand();
+    editor.BeginCommand();
     if (absl::Status status = DecideOne(submission.command, editor, decided); !status.ok()) {
       editor.Finish();
       return status;
@@ -109,6 +99,7 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
     if (client == nullptr) client = clients_.Add(std::string(client_id), options_.now());
     UsedInBatch(client);
     context.client = client->number;
+    if (requester != nullptr) context.fingerprint = Fingerprint(command);
   }
   if (client != nullptr && requester != nullptr) {
     absl::StatusOr<std::optional<Outcome>> replay =
@@ -132,20 +123,10 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
   }
   if (const auto found = pruned_.find(std::string(SemaphoreOf(command))); found != pruned_.end())
     context.pruned = &found->second;
-  const std::vector<Answer>& answers = decided->transaction.answers;
-  const size_t answered = answers.size();
   decided->outcomes.push_back(Execute(command, editor, context));
   if (WantsPayload(command, decided->outcomes.back()))
     decided->payloads_wanted.push_back(
         {decided->outcomes.size() - 1, std::string(SemaphoreOf(command))});
-  // Whoever was answered now (others who waited, too) may repeat the request within this very
-  // batch.
-  for (size_t i = answered; i < answers.size(); ++i) {
-    Client* asker = clients_.Find(answers[i].request.client);
-    if (asker == nullptr) continue;
-    UsedInBatch(asker);
-    asker->batch_high = std::max(asker->batch_high, answers[i].request.sequence);
-  }
   return absl::OkStatus();
 }
 
@@ -160,6 +141,11 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::AskStore(const Command& co
     absl::Status status = ProvideFor(*acquire, editor);
     if (!status.ok() && !ConcernsOneOnly(status)) return status;
     if (!status.ok()) unusable_[acquire->semaphore] = status;
+  }
+  if (const std::string name(SemaphoreOf(command)); IsQuarantined(name) && !IsReadOnly(command)) {
+    Outcome outcome = Simply(OutcomeKind::kDamaged);
+    outcome.message = std::string(quarantined_.at(name).why.message());
+    return std::optional<Outcome>(std::move(outcome));
   }
   if (const auto damaged = damaged_.find(std::string(SemaphoreOf(command)));
       damaged != damaged_.end()) {

@@ -217,7 +217,9 @@ absl::Status LedgerAdapter::RunLarge(const Submission& submission, SteadyTime de
   absl::Status status = affected.status();
   StepResult last;
   const Submission whole{submission.number, parts.last};
+  if (admin != nullptr) fingerprint_of_whole_ = FingerprintOf(submission.command);
   if (status.ok()) status = Run({&whole, 1}, deadline, &last);
+  if (unknown_ == nullptr) fingerprint_of_whole_ = {};
   std::ranges::move(last.events, std::back_inserter(result->events));
   std::ranges::move(last.changes, std::back_inserter(result->changes));
   if (!status.ok()) {

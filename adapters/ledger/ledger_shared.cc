@@ -179,11 +179,6 @@ absl::Status LedgerAdapter::Refresh(std::vector<std::string> names) {
   for (const LoadedClient& client : image->clients) {
     clients_.AddStored(client.number, client.client_id, client.sequence_high, options_.now());
   }
-  if (store_->leases_answer()) {
-    for (const LoadedSemaphore& loaded : image->semaphores) {
-      for (const LeasePtr& lease : loaded.leases) CountAnswered(lease->request);
-    }
-  }
   Transaction difference;
   difference.node = options_.self;
   for (const SessionPtr& session : image->sessions) {
@@ -249,8 +244,10 @@ absl::Status LedgerAdapter::SweepIfDue() {
   std::vector<std::string> foreign;
   for (const std::string& name : loaded_) {
     const Semaphore* semaphore = state_.Find(name);
+    // Tickets too: a queue without a worker would be dropped and loaded again with each sweep.
     const bool in_use =
-        semaphore != nullptr && (!semaphore->waiters.empty() || !semaphore->leases.empty());
+        semaphore != nullptr &&
+        (!semaphore->waiters.empty() || !semaphore->leases.empty() || !semaphore->tickets.empty());
     if (in_use) rows.push_back(&semaphore->row);
     if (!in_use) idle.push_back(name);
     if (in_use && !semaphore->waiters.empty() &&
@@ -300,13 +297,13 @@ absl::Status LedgerAdapter::LearnWhyLost(const Transaction& lost, const CommitRe
              return changed(read.semaphore, read.revision);
            });
   };
-  if (lost.attempt == 0 && !commit.answered) {
+  if (lost.attempt == 0 && !commit.requests_lost) {
     // Whoever was first may have told by now what he did.
     if (absl::Status status = Hear(store_->Wait(SteadyTime::min())); !status.ok()) return status;
     if (any_changed()) return absl::OkStatus();
   }
   if (absl::Status status = Refresh(commit.stale); !status.ok()) return status;
-  if (commit.answered || any_changed() || exclusive()) return absl::OkStatus();
+  if (commit.requests_lost || any_changed() || exclusive()) return absl::OkStatus();
   return RefreshSessions(lost);
 }
 
@@ -353,13 +350,13 @@ void LedgerAdapter::LookWhetherWithheld() {
 
 void LedgerAdapter::Serve(Editor& editor) {
   for (const std::string& name : to_serve_) {
-    if (IsBusy(name) || damaged_.contains(name)) continue;
+    if (!Serves(name) || damaged_.contains(name)) continue;
     if (Semaphore* semaphore = state_.Find(name)) AfterRoom(editor, semaphore, NewContext());
   }
 }
 
-absl::Status LedgerAdapter::AskAnswers(absl::Span<const Submission> batch) {
-  std::vector<AskedRequest> asked;
+absl::Status LedgerAdapter::LookUpRequests(absl::Span<const Submission> batch) {
+  std::vector<NamedRequest> asked;
   for (const Submission& submission : batch) {
     const Requester* requester = RequesterOf(submission.command);
     if (requester == nullptr || requester->sequence == 0) continue;
@@ -367,11 +364,11 @@ absl::Status LedgerAdapter::AskAnswers(absl::Span<const Submission> batch) {
     const uint32_t number = client == nullptr ? 0 : client->number;
     asked.push_back({{number, requester->sequence}, requester->client_id});
   }
-  absl::StatusOr<std::vector<LedgerStore::Found>> found =
-      store_->FindAnswers(asked, options_.request_window);
+  absl::StatusOr<std::vector<LedgerStore::FoundRequest>> found =
+      store_->FindRequests(asked, options_.request_window);
   if (!found.ok()) return found.status();
   for (size_t i = 0; i < asked.size(); ++i) {
-    asked_[{asked[i].client_id, asked[i].request.sequence}] = std::move((*found)[i]);
+    looked_up_[{asked[i].client_id, asked[i].request.sequence}] = std::move((*found)[i]);
   }
   return absl::OkStatus();
 }
@@ -385,14 +382,14 @@ void LedgerAdapter::AddConditions(Decided* decided) {
     const Semaphore* semaphore = state_.Find(name);
     transaction.reads.push_back({name, semaphore == nullptr ? 0 : semaphore->row.revision});
   }
+  absl::flat_hash_set<uint32_t> concerned;  // In the semaphore at hand.
   const auto concern = [&](const SemaphoreDelta& delta, const Claim& claim) {
     const uint32_t node = HostOf(state_, claim).number;
-    if (node == 0 || node == options_.self.number) return;
-    std::pair<uint32_t, std::string> pair(node, delta.name);
-    if (std::ranges::find(transaction.concerns, pair) == transaction.concerns.end())
-      transaction.concerns.push_back(std::move(pair));
+    if (node == 0 || node == options_.self.number || !concerned.insert(node).second) return;
+    transaction.concerns.emplace_back(node, delta.name);
   };
   for (const SemaphoreDelta& delta : transaction.semaphores) {
+    concerned.clear();
     for (const LeaseChange& change : delta.leases) {
       if (change.before) concern(delta, *change.before);
       if (change.after) concern(delta, *change.after);
@@ -414,12 +411,12 @@ void LedgerAdapter::AddConditions(Decided* decided) {
     if (!semaphore->queue.empty()) concern(delta, *semaphore->queue.begin()->second);
     if (!semaphore->offers.empty()) concern(delta, *semaphore->offers.begin()->second);
   }
-  absl::flat_hash_set<std::pair<uint32_t, uint64_t>> answered;
-  for (const Answer& answer : transaction.answers)
-    answered.insert({answer.request.client, answer.request.sequence});
-  for (AskedRequest& asked : assumed_new_) {
-    if (!answered.contains({asked.request.client, asked.request.sequence}))
-      transaction.unanswered.push_back(std::move(asked));
+  absl::flat_hash_set<std::pair<uint32_t, uint64_t>> written;
+  for (const RequestChange& change : transaction.requests)
+    written.insert({change.row.request.client, change.row.request.sequence});
+  for (NamedRequest& asked : assumed_new_) {
+    if (!written.contains({asked.request.client, asked.request.sequence}))
+      transaction.absent_requests.push_back(std::move(asked));
   }
 }
 
@@ -440,15 +437,15 @@ CommitResult LedgerAdapter::CheckConditions(const Transaction& transaction) {
     if (!changed.ok()) return failed(changed.status());
     result.stale = *std::move(changed);
   }
-  if (!transaction.unanswered.empty()) {
-    absl::StatusOr<std::vector<LedgerStore::Found>> found =
-        store_->FindAnswers(transaction.unanswered, options_.request_window);
+  if (!transaction.absent_requests.empty()) {
+    absl::StatusOr<std::vector<LedgerStore::FoundRequest>> found =
+        store_->FindRequests(transaction.absent_requests, options_.request_window);
     if (!found.ok()) return failed(found.status());
-    for (const LedgerStore::Found& each : *found) {
-      result.answered = result.answered || each.answer.has_value() || each.too_old;
+    for (const LedgerStore::FoundRequest& each : *found) {
+      result.requests_lost = result.requests_lost || each.row.has_value() || each.too_old;
     }
   }
-  if (result.answered || !result.stale.empty()) result.kind = CommitResult::Kind::kLost;
+  if (result.requests_lost || !result.stale.empty()) result.kind = CommitResult::Kind::kLost;
   return result;
 }
 

@@ -43,8 +43,9 @@ bool SlotsFit(const SemaphoreDelta& delta, const Semaphore& semaphore) {
   for (const LeaseChange& change : delta.leases) {
     if (!change.after) continue;
     for (const uint32_t slot : change.after->slots) {
-      const LeasePtr& at = semaphore.slots.At(slot);
-      if (slot == 0 || (at && !ending.contains(at->id)) || !given.insert(slot).second) return false;
+      const Id at = semaphore.slots.At(slot);
+      if (slot == 0 || (!at.empty() && !ending.contains(at)) || !given.insert(slot).second)
+        return false;
     }
   }
   return true;
@@ -108,7 +109,7 @@ std::optional<SemaphoreDelta> Apply(const News& news, LedgerState* state) {
     delta.waiters.push_back({std::move(waiter), nullptr, leave.cause});
   }
   for (const News::End& end : news.ended) {
-    const LeasePtr& lease = semaphore->slots.At(end.slot);
+    const LeasePtr lease = semaphore->LeaseAt(end.slot);
     if (!lease || !seen.insert(lease->id).second) return std::nullopt;
     delta.leases.push_back({lease, nullptr, end.cause});
   }

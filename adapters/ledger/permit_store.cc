@@ -9,23 +9,34 @@ absl::Status NotAsked() {
 
 }  // namespace
 
-absl::StatusOr<std::optional<Answer>> PermitStore::FindAnswer(const RequestKey& request,
-                                                              const std::string&) {
-  const auto client = answers_.find(request.client);
-  if (client == answers_.end()) return std::nullopt;
-  const auto answer = client->second.find(request.sequence);
-  if (answer == client->second.end()) return std::nullopt;
-  return answer->second;
+absl::StatusOr<std::vector<LedgerStore::FoundRequest>> PermitStore::FindRequests(
+    absl::Span<const NamedRequest> requests, uint64_t) {
+  std::vector<FoundRequest> found(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto client = requests_.find(requests[i].request.client);
+    if (client == requests_.end()) continue;
+    const auto row = client->second.find(requests[i].request.sequence);
+    if (row != client->second.end()) found[i].row = row->second;
+  }
+  return found;
 }
 
-void PermitStore::KeepAnswers(const Transaction& transaction) {
-  for (const Answer& answer : transaction.answers)
-    answers_[answer.request.client][answer.request.sequence] = answer;
-  for (const AnswerFloor& floor : transaction.answer_floors) {
-    auto& answers = answers_[floor.client];
-    answers.erase(answers.begin(), answers.lower_bound(floor.below));
+void PermitStore::KeepRequests(const Transaction& transaction) {
+  for (const RequestChange& change : transaction.requests) {
+    const RequestKey& request = change.row.request;
+    if (change.op == RequestChange::Op::kRemove) {
+      requests_[request.client].erase(request.sequence);
+    } else {
+      requests_[request.client][request.sequence] = change.row;
+    }
   }
-  for (const uint32_t client : transaction.forgotten_clients) answers_.erase(client);
+  for (const RequestFloor& floor : transaction.request_floors) {
+    auto& rows = requests_[floor.client];
+    const auto end = rows.lower_bound(floor.below);
+    for (auto row = rows.begin(); row != end;)
+      row = row->second.pinned() ? std::next(row) : rows.erase(row);
+  }
+  for (const uint32_t client : transaction.forgotten_clients) requests_.erase(client);
 }
 
 absl::StatusOr<std::vector<std::string>> PermitStore::Changed(

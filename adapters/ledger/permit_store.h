@@ -1,4 +1,4 @@
-// What stores that hand out permits have in common: they own their state, and remember answers for
+// What stores that hand out permits have in common: they own their state, and remember requests for
 // as long as the daemon lives, as they do claims.
 #pragma once
 
@@ -20,8 +20,8 @@ class PermitStore : public LedgerStore, public PermitSource {
 
   // Nothing: a semaphore is loaded when it is first spoken of.
   absl::StatusOr<Image> LoadAll() override { return Image(); }
-  absl::StatusOr<std::optional<Answer>> FindAnswer(const RequestKey& request,
-                                                   const std::string& client_id) override;
+  absl::StatusOr<std::vector<FoundRequest>> FindRequests(absl::Span<const NamedRequest> requests,
+                                                         uint64_t window) override;
 
   // Not asked of a store that owns its state, or has no such guarantee: UNIMPLEMENTED.
   absl::StatusOr<std::vector<std::string>> Changed(
@@ -35,13 +35,13 @@ class PermitStore : public LedgerStore, public PermitSource {
                                                       uint32_t rows_max) override;
 
  protected:
-  // For a commit that stands: its answers from now on, without those that it says are forgotten.
-  void KeepAnswers(const Transaction& transaction);
+  // For a commit that stands: its requests from now on, without those that it says are forgotten.
+  void KeepRequests(const Transaction& transaction);
 
  private:
   // By client and sequence. The ledger bounds both: it raises a client's floor, and forgets
   // clients.
-  std::map<uint32_t, std::map<uint64_t, Answer>> answers_;
+  std::map<uint32_t, std::map<uint64_t, RequestRow>> requests_;
 };
 
 }  // namespace semaphored::ledger

@@ -31,7 +31,7 @@ struct LoadedSemaphore {
 struct LoadedClient {
   uint32_t number = 0;
   std::string client_id;
-  uint64_t sequence_high = 0;  // The highest that was answered; 0: none.
+  uint64_t sequence_high = 0;  // The highest that has a row; 0: none.
 };
 
 struct Image {
@@ -54,8 +54,9 @@ struct CommitResult {
   };
   Kind kind = Kind::kWon;
   std::vector<std::string> stale;
-  // kLost: one of the requests has been answered. They are asked for before it is decided anew.
-  bool answered = false;
+  // kLost: one of the requests to be inserted, or to be absent, has a row, or is below its floor.
+  // They are looked up before the batch is decided again.
+  bool requests_lost = false;
   // kFailed with these: other clients of the engine keep them locked. Without them it may go
   // through.
   std::vector<std::string> busy;
@@ -72,16 +73,13 @@ class LedgerStore {
   // store" below, this is meant.
   virtual bool owns_state() const { return guarantees().exclusive; }
 
-  // A lease is kept with the request that it was granted to, and so is itself the answer to it: no
-  // commit has to remember that a request was granted before it ends the lease.
-  virtual bool leases_answer() const { return false; }
-
   // Set for a store that hands out permits; it then owns its state, keeps no claims, and
   //   * Load gives rows only, asked for when a semaphore is first spoken of and now and then after;
-  //   their revision rises with each change of the row, by whatever daemon, and never with a claim;
+  //     their revision rises with each change of the row, by whatever daemon, and never with a
+  //     claim;
   //   * Commit gives back what has ended, and sets SemaphoreDelta::revision where the row changed;
   //   * a hint with a revision other than the known one: the row is to be read; without: permits
-  //   have come, or there may be some.
+  //     have come, or there may be some.
   virtual PermitSource* permits() { return nullptr; }
 
   // Everything, as one snapshot. An exclusive store is asked for this once, at the start.
@@ -117,18 +115,16 @@ class LedgerStore {
   };
   virtual absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets);
 
-  // nullopt: not remembered.
-  virtual absl::StatusOr<std::optional<Answer>> FindAnswer(const RequestKey& request,
-                                                           const std::string& client_id) = 0;
-
-  // The same for many at once. `too_old`: it has been answered, and so has one that is higher by
-  // `window`; or its answer, if there was one, has been forgotten.
-  struct Found {
-    std::optional<Answer> answer;
+  // The rows of requests, one for each that is asked for, in that order. `too_old`: there is no row,
+  // and one that there was may have been forgotten: the sequence number is below the client's floor,
+  // or a row with a number that is higher by `window` exists. Row and floor are those of one moment.
+  // The rows name the clients by the numbers asked with.
+  struct FoundRequest {
+    std::optional<RequestRow> row;
     bool too_old = false;
   };
-  virtual absl::StatusOr<std::vector<Found>> FindAnswers(absl::Span<const AskedRequest> requests,
-                                                         uint64_t window);
+  virtual absl::StatusOr<std::vector<FoundRequest>> FindRequests(
+      absl::Span<const NamedRequest> requests, uint64_t window) = 0;
 
   // A session's row and the names of the semaphores in which it has claims; nullptr row: there is
   // none. Not asked of an exclusive store.

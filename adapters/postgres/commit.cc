@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -21,9 +23,13 @@ using ledger::SessionPtr;
 using ledger::Transaction;
 
 constexpr size_t kNumbers = 4;  // Arguments of commit_1 that are numbers; they come first.
-constexpr size_t kArrays = 56;
+constexpr size_t kArrays = 64;
 
-bool SameHost(const Lease& a, const Lease& b) { return a.host == b.host && a.epoch == b.epoch; }
+// What may change of a lease in place.
+bool Same(const Lease& a, const Lease& b) {
+  return a.session == b.session && a.host == b.host && a.epoch == b.epoch && a.ttl_ms == b.ttl_ms &&
+         a.moved_from == b.moved_from && a.recall == b.recall && a.permits == b.permits;
+}
 
 class Builder {
  public:
@@ -33,14 +39,16 @@ class Builder {
     for (const HistoryRow& row : transaction.history) ended_[row.lease->id] = &row;
   }
 
-  CommitCall Build(const CommitPlace& place);
+  Arguments Build(const CommitPlace& place);
 
  private:
   void Add(const SemaphoreDelta& delta);
   void Add(const SemaphoreDelta& delta, const FoldedLease& folded);
   void Grant(const SemaphoreDelta& delta, const FoldedLease& folded);
+  bool MustWaitFor(const Session& before, const SessionPtr& after) const;
   void AddSessions();
-  void AddAnswers();
+  void AddRequests();
+  void AddForgotten();
   void AddConditions();
   void AddConcerns();
 
@@ -68,21 +76,24 @@ class Builder {
   absl::flat_hash_map<Id, const HistoryRow*> ended_;
   absl::flat_hash_map<Id, size_t> granted_;  // By their place, from 1.
 
-  Array moved_from_;
+  Array m_node_;
   Array s_name_, s_revision_, s_kind_, s_next_order_;
   Array w_name_, w_number_;
   Array r_name_, r_revision_;
   Array c_session_, c_epoch_;
   Array q_client_, q_sequence_;
   Array e_semaphore_, e_claim_, e_number_, e_of_, e_slot_;
-  Array u_semaphore_, u_claim_, u_number_, u_of_, u_slot_;
-  Array g_semaphore_, g_claim_, g_holder_, g_session_, g_client_, g_number_, g_of_, g_slot_;
+  Array u_semaphore_, u_claim_, u_session_, u_number_, u_of_, u_slot_;
+  Array g_semaphore_, g_claim_, g_holder_, g_session_, g_client_, g_fingerprint_, g_number_, g_of_,
+      g_slot_;
   Array d_semaphore_, d_order_;
-  Array n_semaphore_, n_claim_, n_holder_, n_session_, n_client_, n_number_;
+  Array n_semaphore_, n_claim_, n_holder_, n_session_, n_client_, n_fingerprint_, n_number_;
   Array o_id_, o_number_;
   Array x_id_;
   Array y_id_, y_client_, y_holder_, y_number_;
-  Array a_client_, a_semaphore_, a_claim_, a_number_;
+  Array a_client_, a_semaphore_, a_claim_, a_fingerprint_, a_number_;
+  Array b_client_, b_number_;
+  Array l_client_, l_sequence_;
   Array f_client_, f_below_, forgotten_;
   Array t_node_, t_message_, t_news_;
   TicketArguments tickets_;
@@ -99,10 +110,11 @@ void Builder::Grant(const SemaphoreDelta& delta, const FoldedLease& folded) {
   g_holder_.Add(lease.holder);
   g_session_.Add(lease.session);
   g_client_.Add(client_id_(lease.request.client));
+  g_fingerprint_.Add(lease.fingerprint);
   AddAll(&g_number_,
          {lease.permits, Signed(lease.request.sequence), lease.host.number, lease.host.incarnation,
           lease.epoch, lease.ttl_ms, lease.priority, Signed(lease.order),
-          static_cast<int64_t>(lease.recall.reason), lease.recall.grace_ms,
+          static_cast<int64_t>(lease.recall.reason), lease.recall.grace_ms, lease.moved_from,
           lease.granted_at_unix_ms, is_ended ? static_cast<int64_t>(folded.cause) : 0,
           ended == ended_.end() ? lease.granted_at_unix_ms : ended->second->ended_at_unix_ms});
 }
@@ -120,13 +132,14 @@ void Builder::Add(const SemaphoreDelta& delta, const FoldedLease& folded) {
     return;
   }
   const Lease& after = *folded.after;
-  if (SameHost(before, after) && before.recall == after.recall && before.permits == after.permits)
-    return;
+  if (Same(before, after)) return;
   u_semaphore_.Add(delta.name);
   u_claim_.Add(after.id);
+  u_session_.Add(after.session);
   AddSlots(after.slots, u_claim_, &u_of_, &u_slot_);
-  AddAll(&u_number_, {after.permits, after.host.number, after.host.incarnation, after.epoch,
-                      static_cast<int64_t>(after.recall.reason), after.recall.grace_ms});
+  AddAll(&u_number_,
+         {after.permits, after.host.number, after.host.incarnation, after.epoch, after.ttl_ms,
+          static_cast<int64_t>(after.recall.reason), after.recall.grace_ms, after.moved_from});
 }
 
 void Builder::Add(const SemaphoreDelta& delta) {
@@ -150,17 +163,11 @@ void Builder::Add(const SemaphoreDelta& delta) {
     w_name_.Add(row.name);
     AddAll(&w_number_, {row.limit, settings.backfill, settings.longest_hold_ms,
                         settings.recall_grace_ms, settings.permits_per_holder, settings.waiters_max,
-                        row.paused, row.destroying, row.created_at_unix_ms});
-    if (row.made_on_use) tickets_.AddMadeOnUse(row.name);
+                        row.paused, row.destroying, row.created_at_unix_ms, row.made_on_use});
   }
   for (const FoldedLease& lease : Fold<LeasePtr>(delta.leases)) Add(delta, lease);
   tickets_.AddTickets(delta);
   for (const auto& waiter : Fold<WaiterPtr>(delta.waiters)) {
-    if ((waiter.before && waiter.before->works) || (waiter.after && waiter.after->works)) {
-      tickets_.AddOffer(delta.name, waiter.before, waiter.after,
-                        client_id_(waiter.after ? waiter.after->request.client : 0));
-      continue;
-    }
     if (waiter.before) {
       d_semaphore_.Add(delta.name);
       d_order_.Add(Signed(waiter.before->order));
@@ -172,10 +179,19 @@ void Builder::Add(const SemaphoreDelta& delta) {
     n_holder_.Add(row.holder);
     n_session_.Add(row.session);
     n_client_.Add(client_id_(row.request.client));
-    AddAll(&n_number_,
-           {Signed(row.order), row.priority, row.permits, Signed(row.request.sequence),
-            row.host.number, row.host.incarnation, row.epoch, row.ttl_ms, row.queued_at_unix_ms});
+    n_fingerprint_.Add(row.fingerprint);
+    AddAll(&n_number_, {Signed(row.order), row.priority, row.permits, Signed(row.request.sequence),
+                        row.host.number, row.host.incarnation, row.epoch, row.ttl_ms,
+                        row.queued_at_unix_ms, row.works});
   }
+}
+
+// From this commit on no commit lands that rests upon the session's former epoch: those that are
+// under way at its host, which read the epoch without a lock, are waited for.
+bool Builder::MustWaitFor(const Session& before, const SessionPtr& after) const {
+  if (after && after->closing && !before.closing) return true;
+  const bool moves = !after || after->host != before.host;
+  return moves && before.host.number != transaction_.node.number;
 }
 
 void Builder::AddSessions() {
@@ -192,10 +208,8 @@ void Builder::AddSessions() {
     } else {
       AddAll(&o_number_, {0, 0, 0});
     }
-    if (session.before && session.before->host.number != transaction_.node.number &&
-        (!session.after || session.after->host != session.before->host)) {
-      moved_from_.Add(session.before->host.number);
-    }
+    if (session.before && MustWaitFor(*session.before, session.after))
+      m_node_.Add(session.before->host.number);
     if (!session.after) {
       x_id_.Add(id);
       continue;
@@ -205,7 +219,7 @@ void Builder::AddSessions() {
     y_client_.Add(client_id_(row.client));
     y_holder_.Add(row.holder);
     AddAll(&y_number_, {row.host.number, row.host.incarnation, row.epoch, row.ttl_ms,
-                        row.release_on_disconnect});
+                        row.release_on_disconnect, row.closing});
   }
   absl::flat_hash_set<Id> conditions;
   for (const ledger::EpochCondition& condition : transaction_.epochs) {
@@ -217,18 +231,51 @@ void Builder::AddSessions() {
   }
 }
 
-void Builder::AddAnswers() {
-  for (const ledger::Answer& answer : transaction_.answers) {
-    a_client_.Add(client_id_(answer.request.client));
-    a_semaphore_.Add(answer.semaphore);
-    a_claim_.Add(answer.claim);
-    AddAll(&a_number_,
-           {Signed(answer.request.sequence), static_cast<int64_t>(answer.kind),
-            static_cast<int64_t>(answer.cause), answer.number, answer.remaining, answer.changed});
+void Builder::AddRequests() {
+  using Op = ledger::RequestChange::Op;
+  using ByName = std::pair<std::pair<std::string_view, uint64_t>, const ledger::RequestChange*>;
+  std::vector<ByName> changes;
+  changes.reserve(transaction_.requests.size());
+  for (const ledger::RequestChange& change : transaction_.requests) {
+    const RequestKey& request = change.row.request;
+    changes.push_back({{client_id_(request.client), request.sequence}, &change});
   }
-  for (const ledger::AnswerFloor& floor : transaction_.answer_floors) {
-    f_client_.Add(client_id_(floor.client));
-    f_below_.Add(Signed(floor.below));
+  std::ranges::sort(changes, {}, &ByName::first);
+  for (const auto& [name, change] : changes) {
+    const auto& [client_id, sequence] = name;
+    const ledger::RequestRow& row = change->row;
+    const auto state = static_cast<int64_t>(row.state);
+    const auto cause = static_cast<int64_t>(row.cause);
+    switch (change->op) {
+      case Op::kInsert:
+        a_client_.Add(client_id);
+        a_semaphore_.Add(row.semaphore);
+        a_claim_.Add(row.claim);
+        a_fingerprint_.Add(row.fingerprint);
+        AddAll(&a_number_,
+               {Signed(sequence), state, cause, row.number, row.remaining, row.changed});
+        break;
+      case Op::kUpdate:
+        b_client_.Add(client_id);
+        AddAll(&b_number_, {Signed(sequence), state, cause});
+        break;
+      case Op::kRemove:
+        l_client_.Add(client_id);
+        l_sequence_.Add(Signed(sequence));
+        break;
+    }
+  }
+}
+
+void Builder::AddForgotten() {
+  std::map<std::string_view, uint64_t> floors;
+  for (const ledger::RequestFloor& floor : transaction_.request_floors) {
+    uint64_t& below = floors[client_id_(floor.client)];
+    below = std::max(below, floor.below);
+  }
+  for (const auto& [client_id, below] : floors) {
+    f_client_.Add(client_id);
+    f_below_.Add(Signed(below));
   }
   for (const uint32_t client : transaction_.forgotten_clients) forgotten_.Add(client_id_(client));
 }
@@ -238,9 +285,9 @@ void Builder::AddConditions() {
     r_name_.Add(read.semaphore);
     r_revision_.Add(Signed(read.revision));
   }
-  for (const ledger::AskedRequest& asked : transaction_.unanswered) {
-    q_client_.Add(asked.client_id);
-    q_sequence_.Add(Signed(asked.request.sequence));
+  for (const ledger::NamedRequest& absent : transaction_.absent_requests) {
+    q_client_.Add(absent.client_id);
+    q_sequence_.Add(Signed(absent.request.sequence));
   }
   AddConcerns();
 }
@@ -269,41 +316,40 @@ void Builder::AddConcerns() {
   }
 }
 
-CommitCall Builder::Build(const CommitPlace& place) {
-  // In the order of their names: so batches never wait for each other in a circle.
+Arguments Builder::Build(const CommitPlace& place) {
   std::vector<const SemaphoreDelta*> deltas;
   for (const SemaphoreDelta& delta : transaction_.semaphores) deltas.push_back(&delta);
   std::ranges::sort(deltas, {},
                     [](const SemaphoreDelta* delta) -> const std::string& { return delta->name; });
   for (const SemaphoreDelta* delta : deltas) Add(*delta);
   AddSessions();
-  AddAnswers();
+  AddRequests();
+  AddForgotten();
   AddConditions();
-  CommitCall call;
-  call.arguments = {std::to_string(place.node.number), std::to_string(place.node.incarnation),
-                    std::to_string(place.lane), std::to_string(place.number)};
+  Arguments arguments = {std::to_string(place.node.number), std::to_string(place.node.incarnation),
+                         std::to_string(place.lane), std::to_string(place.number)};
   // In the order of the function's arguments.
   const std::array<Array*, kArrays> arrays = {
-      &moved_from_,  &s_name_,      &s_revision_, &s_kind_,      &s_next_order_, &w_name_,
-      &w_number_,    &r_name_,      &r_revision_, &c_session_,   &c_epoch_,      &q_client_,
-      &q_sequence_,  &e_semaphore_, &e_claim_,    &e_number_,    &e_of_,         &e_slot_,
-      &u_semaphore_, &u_claim_,     &u_number_,   &u_of_,        &u_slot_,       &g_semaphore_,
-      &g_claim_,     &g_holder_,    &g_session_,  &g_client_,    &g_number_,     &g_of_,
-      &g_slot_,      &d_semaphore_, &d_order_,    &n_semaphore_, &n_claim_,      &n_holder_,
-      &n_session_,   &n_client_,    &n_number_,   &o_id_,        &o_number_,     &x_id_,
-      &y_id_,        &y_client_,    &y_holder_,   &y_number_,    &a_client_,     &a_semaphore_,
-      &a_claim_,     &a_number_,    &f_client_,   &f_below_,     &forgotten_,    &t_node_,
-      &t_message_,   &t_news_};
-  for (Array* array : arrays) call.arguments.push_back(array->TakeOrNull());
-  call.with_tickets = !tickets_.empty();
-  if (call.with_tickets) tickets_.Take(&call.arguments);
-  return call;
+      &m_node_,      &s_name_,      &s_revision_,  &s_kind_,      &s_next_order_,  &w_name_,
+      &w_number_,    &r_name_,      &r_revision_,  &c_session_,   &c_epoch_,       &q_client_,
+      &q_sequence_,  &e_semaphore_, &e_claim_,     &e_number_,    &e_of_,          &e_slot_,
+      &u_semaphore_, &u_claim_,     &u_session_,   &u_number_,    &u_of_,          &u_slot_,
+      &g_semaphore_, &g_claim_,     &g_holder_,    &g_session_,   &g_client_,      &g_fingerprint_,
+      &g_number_,    &g_of_,        &g_slot_,      &d_semaphore_, &d_order_,       &n_semaphore_,
+      &n_claim_,     &n_holder_,    &n_session_,   &n_client_,    &n_fingerprint_, &n_number_,
+      &o_id_,        &o_number_,    &x_id_,        &y_id_,        &y_client_,      &y_holder_,
+      &y_number_,    &a_client_,    &a_semaphore_, &a_claim_,     &a_fingerprint_, &a_number_,
+      &b_client_,    &b_number_,    &l_client_,    &l_sequence_,  &f_client_,      &f_below_,
+      &forgotten_,   &t_node_,      &t_message_,   &t_news_};
+  for (Array* array : arrays) arguments.push_back(array->TakeOrNull());
+  tickets_.Take(&arguments);
+  return arguments;
 }
 
-// "$from,…,$to"
-std::string Places(size_t from, size_t to) {
+// "$1,…,$count"
+std::string Places(size_t count) {
   std::string places;
-  for (size_t i = from; i <= to; ++i) absl::StrAppend(&places, i == from ? "$" : ",$", i);
+  for (size_t i = 1; i <= count; ++i) absl::StrAppend(&places, i == 1 ? "$" : ",$", i);
   return places;
 }
 
@@ -311,19 +357,11 @@ std::string Places(size_t from, size_t to) {
 
 std::string CommitSql() {
   return absl::StrCat("SELECT tokens, revisions, refusal FROM semaphored.commit_1(",
-                      Places(1, kNumbers + kArrays), ")");
+                      Places(kNumbers + kArrays + TicketArguments::kCount), ")");
 }
 
-std::string CommitWithTicketsSql() {
-  constexpr size_t kBefore = kNumbers + kArrays;
-  return absl::StrCat(
-      "SELECT c.tokens, c.revisions, CASE c.refusal WHEN '' THEN semaphored.commit_tickets_1(",
-      Places(kBefore + 1, kBefore + TicketArguments::kCount),
-      ") ELSE c.refusal END FROM semaphored.commit_1(", Places(1, kBefore), ") AS c");
-}
-
-CommitCall CallFor(const Transaction& transaction, const CommitPlace& place,
-                   const std::function<const std::string&(uint32_t)>& client_id) {
+Arguments ArgumentsFor(const Transaction& transaction, const CommitPlace& place,
+                       const std::function<const std::string&(uint32_t)>& client_id) {
   return Builder(transaction, client_id).Build(place);
 }
 

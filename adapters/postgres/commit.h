@@ -1,5 +1,4 @@
-// A transaction of the ledger as the arguments of commit_1 (schema_1.sql), and of commit_tickets_1
-// (schema_3.sql) where it has to do with tickets.
+// A transaction of the ledger as the arguments of commit_1 (schema_1.sql).
 #pragma once
 
 #include <functional>
@@ -7,16 +6,14 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "adapters/postgres/connection.h"
 #include "adapters/ledger/state/transaction.h"
+#include "adapters/postgres/connection.h"
 
 namespace semaphored::postgres {
 
-// The statements that commit a batch, for the schema "semaphored". Both answer with tokens,
-// revisions and a refusal; the second, for a batch with tickets or offers, may fail with SM004
-// instead.
+// The statement that commits a batch, for the schema "semaphored". It answers with tokens, revisions
+// and a refusal.
 std::string CommitSql();
-std::string CommitWithTicketsSql();
 
 struct CommitPlace {
   NodeRef node;
@@ -24,15 +21,10 @@ struct CommitPlace {
   uint64_t number = 0;  // Of the commits before.
 };
 
-struct CommitCall {
-  bool with_tickets = false;  // Which of the statements.
-  Arguments arguments;
-};
-
-// `client_id` gives the names of clients by number. Semaphores are sent in the order of their
-// names.
-CommitCall CallFor(const ledger::Transaction& transaction, const CommitPlace& place,
-                   const std::function<const std::string&(uint32_t)>& client_id);
+// `client_id` gives the names of clients by number. Semaphores, requests and floors are sent in the
+// order of their names: no two batches wait for each other in a circle.
+Arguments ArgumentsFor(const ledger::Transaction& transaction, const CommitPlace& place,
+                       const std::function<const std::string&(uint32_t)>& client_id);
 
 // Into the transaction, what the commit gave: tokens in the order in which leases were granted,
 // revisions of new semaphores in the order of their names.

@@ -63,23 +63,6 @@ std::vector<TicketReason> ReadReasons(const std::string& text) {
   return reasons;
 }
 
-void TicketArguments::AddOffer(const std::string& semaphore, const WaiterPtr& before,
-                               const WaiterPtr& after, const std::string& client_id) {
-  if (before) {
-    d_semaphore_.Add(semaphore);
-    d_order_.Add(Signed(before->order));
-  }
-  if (!after) return;
-  n_semaphore_.Add(semaphore);
-  n_claim_.Add(after->id);
-  n_holder_.Add(after->holder);
-  n_session_.Add(after->session);
-  n_client_.Add(client_id);
-  AddAll(&n_number_, {Signed(after->order), after->priority, after->permits,
-                      Signed(after->request.sequence), after->host.number, after->host.incarnation,
-                      after->epoch, after->ttl_ms, after->queued_at_unix_ms});
-}
-
 std::vector<TicketArguments::Folded> TicketArguments::Fold(
     const std::vector<TicketChange>& changes) {
   std::vector<Folded> folded;
@@ -101,9 +84,9 @@ void TicketArguments::AddTickets(const SemaphoreDelta& delta) {
     if (ticket.before && ticket.after) {
       Change(delta, *ticket.before, *ticket.after);
     } else if (ticket.before) {
-      x_semaphore_.Add(delta.name);
-      x_order_.Add(Signed(ticket.before->order));
-      x_ticket_.Add(ticket.before->id);
+      h_semaphore_.Add(delta.name);
+      h_order_.Add(Signed(ticket.before->order));
+      h_ticket_.Add(ticket.before->id);
     } else if (ticket.after) {
       Bring(delta, *ticket.after, ticket.payload);
     }
@@ -112,46 +95,43 @@ void TicketArguments::AddTickets(const SemaphoreDelta& delta) {
 
 void TicketArguments::Change(const SemaphoreDelta& delta, const Ticket& before,
                              const Ticket& after) {
-  u_semaphore_.Add(delta.name);
-  u_ticket_.Add(after.id);
-  u_lease_.Add(after.lease);
+  j_semaphore_.Add(delta.name);
+  j_ticket_.Add(after.id);
+  j_lease_.Add(after.lease);
   // (They may be news to the database though this batch did not add to them: see GivenBack.)
   const bool none = before.reasons.empty() && after.reasons.empty();
-  u_reasons_.Add(none ? "" : WriteReasons(after.reasons));
-  AddState(&u_number_, delta, after);
+  j_reasons_.Add(none ? "" : WriteReasons(after.reasons));
+  AddState(&j_number_, delta, after);
 }
 
 void TicketArguments::Bring(const SemaphoreDelta& delta, const Ticket& ticket,
                             const PayloadPtr& payload) {
-  t_semaphore_.Add(delta.name);
-  t_ticket_.Add(ticket.id);
-  t_lease_.Add(ticket.lease);
-  t_reasons_.Add(WriteReasons(ticket.reasons));
-  t_content_type_.Add(ticket.content_type);
-  t_trace_.Add(ticket.trace);
-  AddState(&t_number_, delta, ticket);
+  k_semaphore_.Add(delta.name);
+  k_ticket_.Add(ticket.id);
+  k_lease_.Add(ticket.lease);
+  k_reasons_.Add(WriteReasons(ticket.reasons));
+  k_content_type_.Add(ticket.content_type);
+  k_trace_.Add(ticket.trace);
+  AddState(&k_number_, delta, ticket);
   // The first byte is 1.
-  AddAll(&t_number_,
+  AddAll(&k_number_,
          {ticket.max_attempts, ticket.back_off.initial_ms, ticket.back_off.multiplier_percent,
           ticket.back_off.max_ms, payload == nullptr ? 0 : Signed(payload->size()),
           ticket.enqueued_at_unix_ms, Signed(payloads_.size() + 1)});
   if (payload != nullptr) payloads_ += *payload;
 }
 
-bool TicketArguments::empty() const {
-  return made_.size() == 0 && d_order_.size() == 0 && n_claim_.size() == 0 &&
-         x_ticket_.size() == 0 && u_ticket_.size() == 0 && t_ticket_.size() == 0;
-}
-
 void TicketArguments::Take(Arguments* arguments) {
+  const bool some_come = k_ticket_.size() != 0;
   // In the order of the function's arguments.
   const std::array<Array*, kCount - 1> arrays = {
-      &made_,        &d_semaphore_, &d_order_,   &n_semaphore_,    &n_claim_,  &n_holder_,
-      &n_session_,   &n_client_,    &n_number_,  &x_semaphore_,    &x_order_,  &x_ticket_,
-      &u_semaphore_, &u_ticket_,    &u_lease_,   &u_reasons_,      &u_number_, &t_semaphore_,
-      &t_ticket_,    &t_lease_,     &t_reasons_, &t_content_type_, &t_trace_,  &t_number_};
+      &h_semaphore_, &h_order_,   &h_ticket_,       &j_semaphore_, &j_ticket_,
+      &j_lease_,     &j_reasons_, &j_number_,       &k_semaphore_, &k_ticket_,
+      &k_lease_,     &k_reasons_, &k_content_type_, &k_trace_,     &k_number_};
   for (Array* array : arrays) arguments->push_back(array->TakeOrNull());
-  arguments->push_back("\\x" + absl::BytesToHexString(payloads_));
+  // NULL, as an empty array, costs the server nothing.
+  arguments->push_back(some_come ? std::optional("\\x" + absl::BytesToHexString(payloads_))
+                                 : std::nullopt);
 }
 
 }  // namespace semaphored::postgres

@@ -1,28 +1,20 @@
-// What a batch does to tickets and to offers, as the arguments of commit_tickets_1 (schema_3.sql).
+// What a batch does to tickets, as arguments of commit_1 (schema_1.sql).
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "adapters/ledger/state/transaction.h"
 #include "adapters/postgres/array.h"
 #include "adapters/postgres/connection.h"
-#include "adapters/ledger/state/transaction.h"
 
 namespace semaphored::postgres {
 
 class TicketArguments {
  public:
-  static constexpr size_t kCount = 25;
+  static constexpr size_t kCount = 16;
 
-  // The semaphore is written, and is marked as made by its first use.
-  void AddMadeOnUse(const std::string& semaphore) { made_.Add(semaphore); }
-  // From `before`, null: it comes, to `after`, null: it leaves. `client_id` is of `after`.
-  void AddOffer(const std::string& semaphore, const WaiterPtr& before, const WaiterPtr& after,
-                const std::string& client_id);
   void AddTickets(const ledger::SemaphoreDelta& delta);
-
-  // Nothing was added: the function need not be called.
-  bool empty() const;
   // Appends kCount of them; nothing may be added after.
   void Take(Arguments* arguments);
 
@@ -37,12 +29,9 @@ class TicketArguments {
   void Change(const ledger::SemaphoreDelta& delta, const Ticket& before, const Ticket& after);
   void Bring(const ledger::SemaphoreDelta& delta, const Ticket& ticket, const PayloadPtr& payload);
 
-  Array made_;
-  Array d_semaphore_, d_order_;
-  Array n_semaphore_, n_claim_, n_holder_, n_session_, n_client_, n_number_;
-  Array x_semaphore_, x_order_, x_ticket_;
-  Array u_semaphore_, u_ticket_, u_lease_, u_reasons_, u_number_;
-  Array t_semaphore_, t_ticket_, t_lease_, t_reasons_, t_content_type_, t_trace_, t_number_;
+  Array h_semaphore_, h_order_, h_ticket_;
+  Array j_semaphore_, j_ticket_, j_lease_, j_reasons_, j_number_;
+  Array k_semaphore_, k_ticket_, k_lease_, k_reasons_, k_content_type_, k_trace_, k_number_;
   std::string payloads_;
 };
 

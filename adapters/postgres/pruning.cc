@@ -7,7 +7,7 @@
 namespace semaphored::postgres {
 
 namespace {
-// Of 8 KiB, each with up to a hundred answers.
+// Of 8 KiB, each with up to a hundred requests.
 constexpr int64_t kPagesAtOnce = 16;
 }  // namespace
 
@@ -30,10 +30,10 @@ absl::Status Pruner::PruneIfDue(std::chrono::steady_clock::time_point now, const
     // Also what became visible after higher numbers had gone.
     history_from_ = "0";
     look_for_ended_ = true;
-    Ask(query, "prune_offers", sql_->prune_offers, {});
   }
   Ask(query, "prune_parts", sql_->prune_parts, {});
   const bool more_history = PruneHistory(query);
+  PruneEnded(query);
   const bool more_lives = PruneLives(now, query);
   // There is more, perhaps: soon again.
   if (more_history || more_lives) last_ = now - options_.interval * 39 / 40;
@@ -48,6 +48,16 @@ bool Pruner::PruneHistory(const Query& query) {
   const bool some = pruned.rows[0][0].as<int>() > 0;
   history_from_ = some ? pruned.rows[0][1].as<std::string>() : "0";
   return some;
+}
+
+// Slowly: it finds little, and what it has not found yet does no harm.
+void Pruner::PruneEnded(const Query& query) {
+  const Answered pruned =
+      Ask(query, "prune_ended", sql_->prune_ended, {ended_from_.first, ended_from_.second});
+  if (!pruned.ok) return;
+  ended_from_ = {"", "0"};
+  if (!pruned.rows.empty())
+    ended_from_ = {pruned.rows[0][0].as<std::string>(), pruned.rows[0][1].as<std::string>()};
 }
 
 bool Pruner::LookForEnded(std::chrono::steady_clock::time_point now, const Query& query) {
@@ -69,7 +79,7 @@ bool Pruner::PruneLives(std::chrono::steady_clock::time_point now, const Query& 
     if (!look_for_ended_ || !LookForEnded(now, query)) return false;
     look_for_ended_ = false;
     for (const auto& [life, since] : ended_) {
-      if (now >= since + options_.answers_kept) going_.push_back(life);
+      if (now >= since + options_.requests_kept) going_.push_back(life);
     }
     if (going_.empty()) return false;
     page_ = 0;
@@ -84,11 +94,11 @@ bool Pruner::PruneLives(std::chrono::steady_clock::time_point now, const Query& 
   const std::string incarnation_array = incarnations.Take();
   const auto place = [](int64_t page) { return absl::StrCat("(", page, ",0)"); };
   const Answered pruned =
-      Ask(query, "prune_answers", sql_->prune_answers,
+      Ask(query, "prune_requests", sql_->prune_requests,
           {node_array, incarnation_array, place(page_), place(page_ + kPagesAtOnce)});
   if (!pruned.ok) return false;
   page_ += kPagesAtOnce;
-  if (page_ < pruned.rows[0][1].as<int64_t>()) return true;
+  if (page_ < pruned.rows[0][0].as<int64_t>()) return true;
   // They can have written nothing since: their lanes had ended.
   going_.clear();
   Ask(query, "drop_lives", sql_->drop_lives, {node_array, incarnation_array});

@@ -1,6 +1,7 @@
 // Takes out of the database what need not be kept, in small batches: history by number and by age;
-// what lives of daemons that have ended have left behind. For one lane of each daemon to do;
-// several daemons may do it at once.
+// requests whose claims ended only when they were below their client's floor; what lives of daemons
+// that have ended have left behind. For one lane of each daemon to do; several daemons may do it at
+// once.
 #pragma once
 
 #include <chrono>
@@ -23,8 +24,8 @@ struct PruneOptions {
   int64_t history_age_ms = 0;
   // Between two looks.
   std::chrono::milliseconds interval{1000};
-  // The answers of a life of a daemon are kept for so long after it was first seen ended.
-  std::chrono::milliseconds answers_kept = std::chrono::hours(1);
+  // The requests that a life of a daemon wrote are kept for so long after it was first seen ended.
+  std::chrono::milliseconds requests_kept = std::chrono::hours(1);
   // Every so many looks: history from its start, and lives that have ended.
   int thorough_every = 60;
 };
@@ -43,6 +44,7 @@ class Pruner {
   using Life = std::pair<int64_t, int64_t>;  // Node and incarnation.
 
   bool PruneHistory(const Query& query);
+  void PruneEnded(const Query& query);
   bool PruneLives(std::chrono::steady_clock::time_point now, const Query& query);
   bool LookForEnded(std::chrono::steady_clock::time_point now, const Query& query);
 
@@ -59,7 +61,9 @@ class Pruner {
   // Lives that have ended, and when that was seen first.
   std::map<Life, std::chrono::steady_clock::time_point> ended_;
   bool look_for_ended_ = true;
-  // Lives whose answers are being taken out, page by page of the table.
+  // The request at which the walk along them stands.
+  std::pair<std::string, std::string> ended_from_ = {"", "0"};
+  // Lives whose requests are being taken out, page by page of the table.
   std::vector<Life> going_;
   int64_t page_ = 0;
   absl::Status broken_;

@@ -51,18 +51,18 @@ void PostgresStore::Reader::Add(const pqxx::row& row) {
     case 't':
       return AddTicket(row);
     case 'k':
-      places_[row[1].as<std::string>()] = ReadNumbers(row[6].c_str());
+      places_[row[1].as<std::string>()] = ReadNumbers(row[7].c_str());
       return;
     case 'c':
-      counts_[row[1].as<std::string>()] = ReadNumbers(row[6].c_str());
+      counts_[row[1].as<std::string>()] = ReadNumbers(row[7].c_str());
       return;
     default:
-      AddSession(row, 2, 4, 5, 6);
+      AddSession(row, 2, 5, 6, 7);
   }
 }
 
 void PostgresStore::Reader::AddSemaphore(const pqxx::row& row) {
-  const std::vector<int64_t> n = ReadNumbers(row[6].c_str());
+  const std::vector<int64_t> n = ReadNumbers(row[7].c_str());
   SemaphoreRow& semaphore = Semaphore(row[1].as<std::string>()).row;
   semaphore.name = row[1].as<std::string>();
   semaphore.limit = static_cast<uint32_t>(n[0]);
@@ -83,12 +83,13 @@ template <typename Row>
 void PostgresStore::Reader::ReadClaim(const pqxx::row& row, Row* claim) {
   claim->id = ReadId(row[2].c_str());
   claim->session = ReadId(row[3].c_str());
-  claim->request.client = Client(row[4].as<std::string>());
-  claim->holder = row[5].as<std::string>();
+  claim->fingerprint = ReadId(row[4].c_str());
+  claim->request.client = Client(row[5].as<std::string>());
+  claim->holder = row[6].as<std::string>();
 }
 
 void PostgresStore::Reader::AddLease(const pqxx::row& row) {
-  const std::vector<int64_t> n = ReadNumbers(row[6].c_str());
+  const std::vector<int64_t> n = ReadNumbers(row[7].c_str());
   LeasePtr& lease = leases_[ReadId(row[2].c_str())];
   if (!lease) {
     lease = std::make_shared<Lease>();
@@ -104,13 +105,14 @@ void PostgresStore::Reader::AddLease(const pqxx::row& row) {
     lease->order = static_cast<uint64_t>(n[10]);
     lease->recall = {static_cast<Recall::Reason>(n[11]), n[12]};
     lease->granted_at_unix_ms = n[13];
+    lease->moved_from = static_cast<uint32_t>(n[14]);
     Semaphore(row[1].as<std::string>()).leases.push_back(lease);
   }
   lease->slots.push_back(static_cast<uint32_t>(n[0]));
 }
 
 void PostgresStore::Reader::AddWaiter(const pqxx::row& row, bool works) {
-  const std::vector<int64_t> n = ReadNumbers(row[6].c_str());
+  const std::vector<int64_t> n = ReadNumbers(row[7].c_str());
   auto waiter = std::make_shared<Waiter>();
   waiter->works = works;
   ReadClaim(row, waiter.get());
@@ -136,6 +138,7 @@ SessionPtr PostgresStore::Reader::AddSession(const pqxx::row& row, int id, int c
   session->epoch = static_cast<uint32_t>(n[2]);
   session->ttl_ms = n[3];
   session->release_on_disconnect = n[4] != 0;
+  session->closing = n[5] != 0;
   image_.sessions.push_back(session);
   return session;
 }

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "adapters/ledger/rules/rules.h"
 #include "adapters/postgres/array.h"
 #include "adapters/postgres/commit_tickets.h"
 #include "adapters/postgres/reader.h"
 #include "adapters/postgres/statements.h"
-#include "adapters/ledger/rules/rules.h"
 
 namespace semaphored::postgres {
 
@@ -37,12 +37,12 @@ TicketPtr GivenBack(const Ticket& ticket) {
 }  // namespace
 
 void PostgresStore::Reader::AddTicket(const pqxx::row& row) {
-  const std::vector<int64_t> n = ReadNumbers(row[6].c_str());
+  const std::vector<int64_t> n = ReadNumbers(row[7].c_str());
   auto ticket = std::make_shared<Ticket>();
   ticket->id = ReadId(row[2].c_str());
   if (!row[3].is_null()) ticket->lease = ReadId(row[3].c_str());
-  ticket->content_type = row[4].as<std::string>();
-  ticket->trace = row[5].as<std::string>();
+  ticket->content_type = row[5].as<std::string>();
+  ticket->trace = row[6].as<std::string>();
   ticket->order = static_cast<uint64_t>(n[0]);
   ticket->priority = static_cast<int32_t>(n[1]);
   ticket->state = static_cast<TicketState>(n[2]);
@@ -54,7 +54,7 @@ void PostgresStore::Reader::AddTicket(const pqxx::row& row) {
   ticket->back_off = {n[9], static_cast<uint32_t>(n[10]), n[11]};
   ticket->payload_bytes = static_cast<uint32_t>(n[12]);
   ticket->enqueued_at_unix_ms = n[13];
-  if (*row[7].c_str() != '\0') ticket->reasons = ReadReasons(row[7].as<std::string>());
+  if (*row[8].c_str() != '\0') ticket->reasons = ReadReasons(row[8].as<std::string>());
   changed_[row[1].as<std::string>()].push_back(std::move(ticket));
 }
 

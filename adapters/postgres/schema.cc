@@ -10,8 +10,7 @@
 namespace semaphored::postgres {
 namespace {
 
-// Each takes a database from the version of its index to the next.
-constexpr std::array<const char*, kSchemaVersion> kMigrations = {kSchema1, kSchema2, kSchema3};
+constexpr std::array<const char*, kSchemaVersion> kMigrations = {kSchema1};
 
 struct Version {
   bool exists = false;
@@ -36,21 +35,21 @@ absl::StatusOr<Version> ReadVersion(Connection& connection, const std::string& s
   return version;
 }
 
-absl::Status Judge(const Version& version, const std::string& schema) {
-  if (version.oldest_daemon > kSchemaVersion) {
+absl::Status Judge(const Version& version, const std::string& schema, int known) {
+  if (version.oldest_daemon > known) {
     return absl::FailedPreconditionError(
         absl::StrCat("postgres: schema ", schema, " has version ", version.version,
                      ", made by a newer semaphored, and takes daemons that know version ",
-                     version.oldest_daemon, " or later; this one knows ", kSchemaVersion));
+                     version.oldest_daemon, " or later; this one knows ", known));
   }
   return absl::OkStatus();
 }
 
-// From version `from` to the next, in a transaction of its own: what one has locked no daemon that
-// is at work waits for while the next waits for that daemon.
-absl::Status Migrate(Connection& connection, const std::string& schema, int from) {
+// To the next version, in a transaction of its own: what one migration has locked no daemon that is
+// at work waits for while the next waits for that daemon.
+absl::Status Migrate(Connection& connection, const std::string& schema, const char* migration) {
   // An existing schema needs no right to make one.
-  std::string step = ForSchema(kMigrations[from], schema);
+  std::string step = ForSchema(migration, schema);
   const Answered there =
       connection.Run(absl::StrCat("SELECT to_regnamespace('", schema, "') IS NOT NULL"));
   if (!there.ok) return there.failure.status;
@@ -73,6 +72,8 @@ absl::Status Migrate(Connection& connection, const std::string& schema, int from
 
 }  // namespace
 
+Migrations OwnMigrations() { return kMigrations; }
+
 std::string ForSchema(std::string sql, const std::string& schema) {
   if (schema == "semaphored") return sql;
   return absl::StrReplaceAll(
@@ -87,10 +88,12 @@ std::string SchemaSql(const std::string& schema) {
   return ForSchema(std::move(sql), schema);
 }
 
-absl::Status PrepareSchema(Connection& connection, const std::string& schema, bool manage) {
+absl::Status PrepareSchema(Connection& connection, const std::string& schema, bool manage,
+                           Migrations migrations) {
+  const auto known = static_cast<int>(migrations.size());
   absl::StatusOr<Version> version = ReadVersion(connection, schema);
   if (!version.ok()) return version.status();
-  if (version->exists && version->version >= kSchemaVersion) return Judge(*version, schema);
+  if (version->exists && version->version >= known) return Judge(*version, schema, known);
   if (!manage) {
     return absl::FailedPreconditionError(absl::StrCat(
         "postgres: schema ", schema,
@@ -112,14 +115,14 @@ absl::Status PrepareSchema(Connection& connection, const std::string& schema, bo
   };
   version = ReadVersion(connection, schema);
   if (!version.ok()) return give_up(version.status());
-  for (int from = version->exists ? version->version : 0; from < kSchemaVersion; ++from) {
-    if (absl::Status status = Migrate(connection, schema, from); !status.ok())
+  for (int from = version->exists ? version->version : 0; from < known; ++from) {
+    if (absl::Status status = Migrate(connection, schema, migrations[from]); !status.ok())
       return give_up(std::move(status));
   }
   if (Answered done = connection.Run("SELECT pg_advisory_unlock" + lock); !done.ok)
     return done.failure.status;
   version = ReadVersion(connection, schema);
-  return version.ok() ? Judge(*version, schema) : version.status();
+  return version.ok() ? Judge(*version, schema, known) : version.status();
 }
 
 }  // namespace semaphored::postgres

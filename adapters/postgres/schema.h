@@ -7,11 +7,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "adapters/postgres/connection.h"
 
 namespace semaphored::postgres {
 
-inline constexpr int kSchemaVersion = 3;
+inline constexpr int kSchemaVersion = 1;
+
+// Each takes a database from the version of its index to the next.
+using Migrations = absl::Span<const char* const>;
+Migrations OwnMigrations();
 
 // What `semaphored schema --print` shows: everything, for an empty database.
 std::string SchemaSql(const std::string& schema);
@@ -21,6 +26,8 @@ std::string ForSchema(std::string sql, const std::string& schema);
 
 // Makes or migrates the schema under an advisory lock, if `manage`; otherwise only looks.
 // FAILED_PRECONDITION: it is absent, too old or too new. PERMISSION_DENIED: what right is missing.
-absl::Status PrepareSchema(Connection& connection, const std::string& schema, bool manage);
+// What `migrations` make, a daemon knows.
+absl::Status PrepareSchema(Connection& connection, const std::string& schema, bool manage,
+                           Migrations migrations = OwnMigrations());
 
 }  // namespace semaphored::postgres

@@ -52,6 +52,7 @@ CREATE TABLE semaphored.semaphores (
   waiters_max        bigint NOT NULL DEFAULT 0,
   paused             boolean NOT NULL DEFAULT false,
   destroying         boolean NOT NULL DEFAULT false,
+  made_on_use        boolean NOT NULL DEFAULT false,  -- Its first use made it, and no administrator has changed it since.
   next_order         bigint NOT NULL DEFAULT 1,
   revision           bigint NOT NULL,  -- Rises by one with each commit that touches the semaphore or its claims.
   created_at         timestamptz NOT NULL DEFAULT now()
@@ -69,6 +70,7 @@ CREATE TABLE semaphored.leases (
   session         uuid NOT NULL,            -- Equal to claim: detached; node, incarnation, epoch and ttl_ms are then its own.
   client_id       text COLLATE "C" NOT NULL DEFAULT '',
   sequence        bigint NOT NULL DEFAULT 0,
+  fingerprint     uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',  -- As in requests; zeros: no request is remembered.
   node            integer NOT NULL,
   incarnation     integer NOT NULL,
   epoch           integer NOT NULL,
@@ -77,6 +79,8 @@ CREATE TABLE semaphored.leases (
   queue_order     bigint NOT NULL,
   recall_reason   smallint NOT NULL DEFAULT 0,
   recall_grace_ms bigint NOT NULL DEFAULT 0,
+  -- The node that hosted the session from which the lease was moved, while that session may still count on it; 0: none.
+  moved_from      integer NOT NULL DEFAULT 0,
   created_at      timestamptz NOT NULL,     -- When it was granted.
   completed_at    timestamptz,              -- When it was given back, revoked or recalled.
   timed_out_at    timestamptz,              -- When its time-out had run out.
@@ -94,7 +98,10 @@ CREATE INDEX leases_of_session ON semaphored.leases (session)
   WHERE completed_at IS NULL AND timed_out_at IS NULL AND session <> claim;
 CREATE INDEX leases_history ON semaphored.leases (history_number) WHERE history_number IS NOT NULL;
 CREATE INDEX leases_history_of_semaphore ON semaphored.leases (semaphore, history_number) WHERE history_number IS NOT NULL;
+-- Slots that were given back while the rest of their lease stayed.
+CREATE INDEX leases_parts ON semaphored.leases (completed_at) WHERE history_number IS NULL AND completed_at IS NOT NULL;
 
+-- Those who wait for permits; and workers that wait for a ticket, who stand apart from the queue.
 CREATE TABLE semaphored.waiters (
   semaphore   text COLLATE "C" NOT NULL,
   queue_order bigint NOT NULL,              -- First come, first served, among those of one priority.
@@ -105,12 +112,14 @@ CREATE TABLE semaphored.waiters (
   session     uuid NOT NULL,
   client_id   text COLLATE "C" NOT NULL DEFAULT '',
   sequence    bigint NOT NULL DEFAULT 0,
+  fingerprint uuid NOT NULL,
   node        integer NOT NULL,
   incarnation integer NOT NULL,
   epoch       integer NOT NULL,
   ttl_ms      bigint NOT NULL,
   queued_at   timestamptz NOT NULL,
-  PRIMARY KEY (semaphore, queue_order)
+  works       boolean NOT NULL,             -- A worker.
+  CONSTRAINT one_waiter_per_place PRIMARY KEY (semaphore, queue_order)
 );
 CREATE INDEX waiters_of_session ON semaphored.waiters (session) WHERE session <> claim;
 
@@ -122,88 +131,146 @@ CREATE TABLE semaphored.sessions (
   ttl_ms                bigint NOT NULL,
   client_id             text COLLATE "C" NOT NULL DEFAULT '',
   release_on_disconnect boolean NOT NULL DEFAULT false,
+  closing               boolean NOT NULL DEFAULT false,  -- It has ended; the row stays until its last claim has.
   holder                text NOT NULL
 );
 CREATE INDEX sessions_of_node ON semaphored.sessions (node);
 
--- What requests were answered, for those that are repeated. Each client's last ones.
+-- Requests that clients may repeat: the commit that queues one, grants it or carries it out inserts its row. While the claim waits
+-- or stands the row is pinned: no pruning takes it. So the end of a claim is written here too: that is one more row in the page of a
+-- row that is mostly still in memory, where an index that leads from a claim to its lease would cost every grant more.
 CREATE TABLE semaphored.requests (
-  client_id text COLLATE "C" NOT NULL,
-  sequence  bigint NOT NULL,
-  kind      smallint NOT NULL,              -- 1 granted, 2 released, 3 wait ended, 4 administration.
-  semaphore text COLLATE "C" NOT NULL,
-  claim     uuid NOT NULL,
-  cause     smallint NOT NULL,
-  number    bigint NOT NULL,
-  remaining bigint NOT NULL,
-  changed   boolean NOT NULL,
-  node      integer NOT NULL,               -- Who answered, and forgets it again: a lane of one life of a daemon,
+  client_id   text COLLATE "C" NOT NULL,
+  sequence    bigint NOT NULL,
+  fingerprint uuid NOT NULL,                -- Of what was asked for.
+  state       smallint NOT NULL CHECK (state BETWEEN 1 AND 5),  -- 1 waits, 2 granted, 3 its lease has ended, 4 its wait has, 5 done.
+  semaphore   text COLLATE "C" NOT NULL,
+  claim       uuid NOT NULL,                -- Of an enqueued ticket its id; zeros: none.
+  cause       smallint NOT NULL,            -- How it ended, in states 3 and 4.
+  number      bigint NOT NULL,              -- State 5: what was answered.
+  remaining   bigint NOT NULL,
+  changed     boolean NOT NULL,
+  node        integer NOT NULL,             -- Who wrote the row last, and forgets it again: a lane of one life of a daemon,
   incarnation integer NOT NULL,             -- or, when that has ended, any other.
-  lane      integer NOT NULL,
-  CONSTRAINT answered_once PRIMARY KEY (client_id, sequence)
-);
--- Answers of the client to requests below this number have been forgotten.
+  lane        integer NOT NULL,
+  CONSTRAINT accepted_once PRIMARY KEY (client_id, sequence)
+) WITH (fillfactor = 70);
+-- Requests of the client below this number have been forgotten, but for those that are pinned.
 CREATE TABLE semaphored.clients (
   client_id text COLLATE "C" PRIMARY KEY,
   floor     bigint NOT NULL
 ) WITH (fillfactor = 50);
+
+CREATE TABLE semaphored.tickets (
+  semaphore             text COLLATE "C" NOT NULL,
+  queue_order           bigint NOT NULL,        -- From the same counter as a waiter's; kept for life.
+  priority              integer NOT NULL,
+  ticket                uuid NOT NULL,
+  state                 smallint NOT NULL CHECK (state BETWEEN 1 AND 4),  -- 1 queued, 2 delayed, 3 assigned, 4 dead.
+  attempt               bigint NOT NULL,        -- Attempts begun.
+  max_attempts          bigint NOT NULL,        -- 0: no bound.
+  back_off_initial_ms   bigint NOT NULL,
+  back_off_percent      bigint NOT NULL,
+  back_off_max_ms       bigint NOT NULL,
+  delay_ms              bigint NOT NULL,        -- More than 0: it is delayed.
+  delays                bigint NOT NULL,        -- Delays begun.
+  node                  integer NOT NULL,       -- Whose clock counts the delay.
+  incarnation           integer NOT NULL,
+  lease                 uuid,                   -- leases.claim, while it is assigned.
+  content_type          text NOT NULL,
+  payload_bytes         bigint NOT NULL,
+  trace                 text NOT NULL,          -- W3C traceparent of who enqueued it.
+  reasons               jsonb NOT NULL DEFAULT '[]',  -- Why attempts failed, the last ones: attempt, text, at (milliseconds since 1970).
+  enqueued_at           timestamptz NOT NULL,
+  changed               bigint NOT NULL,        -- The semaphore's revision by which the row became as it is.
+  CONSTRAINT lease_while_assigned CHECK ((lease IS NOT NULL) = (state = 3)),
+  CONSTRAINT delay_while_delayed CHECK ((delay_ms > 0) = (state = 2)),
+  CONSTRAINT one_ticket_per_place PRIMARY KEY (semaphore, queue_order)
+) WITH (fillfactor = 70);
+-- What is in it does not change when a ticket is assigned: then no index is written.
+CREATE INDEX tickets_delayed ON semaphored.tickets (node) WHERE delay_ms > 0;
+
+-- Apart, so that what changes a ticket rewrites no payload; and not compressed: what is large is mostly compressed already, and time is
+-- dearer than room for what soon goes again.
+CREATE TABLE semaphored.payloads (
+  ticket  uuid NOT NULL,
+  payload bytea NOT NULL,
+  CONSTRAINT one_payload_per_ticket PRIMARY KEY (ticket)
+);
+ALTER TABLE semaphored.payloads ALTER COLUMN payload SET STORAGE EXTERNAL;
 
 -- One lane's batch, as a whole or not at all. Called by daemons only. Arrays that belong together have the same first letter.
 -- x_number is a table of numbers, row by row: Postgres takes at most 100 arguments. x_slot are the slots of all leases together, and
 -- x_of says to which each belongs, from 1.
 --
 -- A refusal changes nothing. SM001: this daemon was declared dead or replaced (or the number of the commit is not the next). SM002: a
--- condition does not hold any more. SM003: one of the requests has been answered, or is too old. SM004: a row that must be there is
--- not. Empty: it is done. (They are no errors, since the first three are the ordinary fate of whoever comes second, and no concern of
--- the server's log.)
+-- condition does not hold any more. SM003: one of the requests has a row, or is below its client's floor. SM004: a row that must be
+-- there is not, or one is there that must not be. Empty: it is done. (They are no errors: the first three are the ordinary fate of a
+-- daemon that comes second, and no concern of the server's log.)
 --
 -- Rows are looked up by their index, one by one (LATERAL … OFFSET 0), and then written by their place: the plan is made once, perhaps
 -- while the tables are empty, and must be right when they are not.
 CREATE FUNCTION semaphored.commit_1(
   p_node integer, p_incarnation integer, p_lane integer, p_number bigint,
-  -- Hosts from which sessions are moved away.
-  moved_from integer[],
+  -- Hosts from which sessions are moved away, and of sessions that begin to close.
+  m_node integer[],
   -- Semaphores that are touched, in the order of their names. Expected revision 0: is made. kind 0: only revision and order; 1: the
   -- row too; 2: destroyed; 3: made and destroyed at once.
   s_name text[], s_revision bigint[], s_kind smallint[], s_next_order bigint[],
   -- Rows, for kind 1:
-  --   permits, backfill, longest_hold_ms, recall_grace_ms, permits_per_holder, waiters_max, paused, destroying, created_at
+  --   permits, backfill, longest_hold_ms, recall_grace_ms, permits_per_holder, waiters_max, paused, destroying, created_at,
+  --   made_on_use
   w_name text[], w_number bigint[],
   -- Semaphores that answers rest upon. Revision 0: must not exist.
   r_name text[], r_revision bigint[],
   -- Epochs that sessions must have.
   c_session uuid[], c_epoch integer[],
-  -- Requests that must not have been answered.
+  -- Requests that must have no row, and are not below their client's floor.
   q_client text[], q_sequence bigint[],
   -- Leases: slots that are given back. At 0: now.
   --   cause, history (1: yes), at
   e_semaphore text[], e_claim uuid[], e_number bigint[], e_of integer[], e_slot integer[],
   -- Leases: changes in place, of all live slots.
-  --   permits, node, incarnation, epoch, recall_reason, recall_grace_ms
-  u_semaphore text[], u_claim uuid[], u_number bigint[], u_of integer[], u_slot integer[],
+  --   permits, node, incarnation, epoch, ttl_ms, recall_reason, recall_grace_ms, moved_from
+  u_semaphore text[], u_claim uuid[], u_session uuid[], u_number bigint[], u_of integer[], u_slot integer[],
   -- Leases that are granted; ended in this very batch where cause is not 0.
-  --   permits, sequence, node, incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, created_at, cause,
-  --   ended_at
-  g_semaphore text[], g_claim uuid[], g_holder text[], g_session uuid[], g_client text[], g_number bigint[], g_of integer[],
-  g_slot integer[],
+  --   permits, sequence, node, incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, moved_from,
+  --   created_at, cause, ended_at
+  g_semaphore text[], g_claim uuid[], g_holder text[], g_session uuid[], g_client text[], g_fingerprint uuid[], g_number bigint[],
+  g_of integer[], g_slot integer[],
   -- Waiters that leave (or change: then they come too), and that come.
-  --   queue_order, priority, permits, sequence, node, incarnation, epoch, ttl_ms, queued_at
+  --   queue_order, priority, permits, sequence, node, incarnation, epoch, ttl_ms, queued_at, works
   d_semaphore text[], d_order bigint[],
-  n_semaphore text[], n_claim uuid[], n_holder text[], n_session uuid[], n_client text[], n_number bigint[],
+  n_semaphore text[], n_claim uuid[], n_holder text[], n_session uuid[], n_client text[], n_fingerprint uuid[], n_number bigint[],
   -- Sessions as they must be (epoch 0: must not exist) …
   --   epoch, node, incarnation
   o_id uuid[], o_number bigint[],
   -- … those that go, and those that come or change.
-  --   node, incarnation, epoch, ttl_ms, release_on_disconnect
+  --   node, incarnation, epoch, ttl_ms, release_on_disconnect, closing
   x_id uuid[],
   y_id uuid[], y_client text[], y_holder text[], y_number bigint[],
-  -- Answers.
-  --   sequence, kind, cause, number, remaining, changed
-  a_client text[], a_semaphore text[], a_claim uuid[], a_number bigint[],
-  -- Answers that may be forgotten, those below a number; and clients whose answers of this lane may.
+  -- Requests that come: as for q_, that is the condition.
+  --   sequence, state, cause, number, remaining, changed
+  a_client text[], a_semaphore text[], a_claim uuid[], a_fingerprint uuid[], a_number bigint[],
+  -- Requests whose claims are granted or end, without a condition: the semaphore's revision is theirs.
+  --   sequence, state, cause
+  b_client text[], b_number bigint[],
+  -- Requests whose waits were given up: their rows go.
+  l_client text[], l_sequence bigint[],
+  -- Requests that may be forgotten, those below a number; and clients whose requests this lane may forget.
   f_client text[], f_below bigint[], forgotten text[],
   -- Daemons to be told, and of what: a semaphore and its revision; and what has changed in it, empty: it is to be read.
   t_node integer[], t_message text[], t_news text[],
+  -- Tickets that go, and their payloads.
+  h_semaphore text[], h_order bigint[], h_ticket uuid[],
+  -- Tickets that change. Reasons empty: as they are. A lease of zeros: none. Revision 0: the semaphore is made by this batch.
+  --   queue_order, priority, state, attempt, delay_ms, delays, node, incarnation, revision
+  j_semaphore text[], j_ticket uuid[], j_lease uuid[], j_reasons text[], j_number bigint[],
+  -- Tickets that come. Their payloads stand one after the other in one value, from `offset` on.
+  --   queue_order, priority, state, attempt, delay_ms, delays, node, incarnation, revision,
+  --   max_attempts, back_off_initial_ms, back_off_percent, back_off_max_ms, payload_bytes, enqueued_at, offset
+  k_semaphore text[], k_ticket uuid[], k_lease uuid[], k_reasons text[], k_content_type text[], k_trace text[], k_number bigint[],
+  payloads bytea,
   -- Of the leases that are granted, and of the semaphores that are made, in the order in which they came.
   OUT tokens bigint[], OUT revisions bigint[], OUT refusal text)
 LANGUAGE plpgsql AS $function$
@@ -213,12 +280,13 @@ DECLARE
   violated text;
   key text;
   drawn text;
+  no_lease CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
 BEGIN
   refusal := '';
   tokens := '{}';
   revisions := '{}';
-  IF cardinality(moved_from) > 0 THEN
-    PERFORM 1 FROM semaphored.lanes l WHERE l.alive AND (l.node = ANY (moved_from) OR l.node = p_node)
+  IF cardinality(m_node) > 0 THEN
+    PERFORM 1 FROM semaphored.lanes l WHERE l.alive AND (l.node = ANY (m_node) OR l.node = p_node)
       ORDER BY l.node, l.incarnation, l.lane FOR UPDATE;
   END IF;
   UPDATE semaphored.lanes l SET commits = p_number + 1
@@ -283,13 +351,15 @@ BEGIN
     END IF;
   END IF;
   IF cardinality(a_client) > 0 THEN
-    -- Whoever has been answered violates answered_once; see below.
-    INSERT INTO semaphored.requests (client_id, sequence, kind, semaphore, claim, cause, number, remaining, changed,
+    -- A request that has a row violates accepted_once; see below. One that another commit is just forgetting is waited for, and the
+    -- floor is read after that: where the row has gone, the floor that it has gone by is seen.
+    INSERT INTO semaphored.requests (client_id, sequence, fingerprint, state, semaphore, claim, cause, number, remaining, changed,
                                      node, incarnation, lane)
-      SELECT a.client_id, a_number[6 * place - 5], a_number[6 * place - 4], a.semaphore, a.claim, a_number[6 * place - 3],
-             a_number[6 * place - 2], a_number[6 * place - 1], a_number[6 * place] <> 0,
+      SELECT a.client_id, a_number[6 * place - 5], a.fingerprint, a_number[6 * place - 4], a.semaphore, a.claim,
+             a_number[6 * place - 3], a_number[6 * place - 2], a_number[6 * place - 1], a_number[6 * place] <> 0,
              p_node, p_incarnation, p_lane
-      FROM unnest(a_client, a_semaphore, a_claim) WITH ORDINALITY AS a(client_id, semaphore, claim, place);
+      FROM unnest(a_client, a_semaphore, a_claim, a_fingerprint)
+             WITH ORDINALITY AS a(client_id, semaphore, claim, fingerprint, place);
     PERFORM 1 FROM (SELECT a.client_id, min(a_number[6 * place - 5]) AS lowest
                       FROM unnest(a_client) WITH ORDINALITY AS a(client_id, place) GROUP BY a.client_id) AS a,
       LATERAL (SELECT 1 FROM semaphored.clients c WHERE c.client_id = a.client_id AND c.floor > a.lowest OFFSET 0) AS h
@@ -302,15 +372,15 @@ BEGIN
   -- From here on everything holds.
   IF cardinality(w_name) > 0 THEN
     INSERT INTO semaphored.semaphores AS s (name, permits, backfill, longest_hold_ms, recall_grace_ms, permits_per_holder,
-                                            waiters_max, paused, destroying, revision, created_at)
-      SELECT w.name, w_number[9 * place - 8], w_number[9 * place - 7] <> 0, w_number[9 * place - 6], w_number[9 * place - 5],
-             w_number[9 * place - 4], w_number[9 * place - 3], w_number[9 * place - 2] <> 0, w_number[9 * place - 1] <> 0, 0,
-             to_timestamp(w_number[9 * place] / 1000.0)
+                                            waiters_max, paused, destroying, revision, created_at, made_on_use)
+      SELECT w.name, w_number[10 * place - 9], w_number[10 * place - 8] <> 0, w_number[10 * place - 7], w_number[10 * place - 6],
+             w_number[10 * place - 5], w_number[10 * place - 4], w_number[10 * place - 3] <> 0, w_number[10 * place - 2] <> 0, 0,
+             to_timestamp(w_number[10 * place - 1] / 1000.0), w_number[10 * place] <> 0
       FROM unnest(w_name) WITH ORDINALITY AS w(name, place)
       ON CONFLICT (name) DO UPDATE SET permits = excluded.permits, backfill = excluded.backfill,
         longest_hold_ms = excluded.longest_hold_ms, recall_grace_ms = excluded.recall_grace_ms,
         permits_per_holder = excluded.permits_per_holder, waiters_max = excluded.waiters_max, paused = excluded.paused,
-        destroying = excluded.destroying, created_at = excluded.created_at;
+        destroying = excluded.destroying, created_at = excluded.created_at, made_on_use = excluded.made_on_use;
   END IF;
   IF 0::bigint = ANY (s_revision) THEN
     -- Made by another daemon after we looked: its revision is not 0.
@@ -357,9 +427,9 @@ BEGIN
     END IF;
   END IF;
   IF cardinality(u_claim) > 0 THEN
-    UPDATE semaphored.leases l SET permits = u_number[6 * u.of - 5], node = u_number[6 * u.of - 4],
-        incarnation = u_number[6 * u.of - 3], epoch = u_number[6 * u.of - 2], recall_reason = u_number[6 * u.of - 1],
-        recall_grace_ms = u_number[6 * u.of]
+    UPDATE semaphored.leases l SET session = u_session[u.of], permits = u_number[8 * u.of - 7], node = u_number[8 * u.of - 6],
+        incarnation = u_number[8 * u.of - 5], epoch = u_number[8 * u.of - 4], ttl_ms = u_number[8 * u.of - 3],
+        recall_reason = u_number[8 * u.of - 2], recall_grace_ms = u_number[8 * u.of - 1], moved_from = u_number[8 * u.of]
       FROM unnest(u_of, u_slot) AS u(of, slot),
            LATERAL (SELECT o.ctid AS place FROM semaphored.leases o
                       WHERE o.semaphore = u_semaphore[u.of] AND o.slot = u.slot AND o.claim = u_claim[u.of]
@@ -374,18 +444,18 @@ BEGIN
     -- Their semaphores are locked: who is granted the same slot later draws a higher one.
     FOR i IN 1 .. cardinality(g_claim) LOOP
       tokens[i] := nextval('semaphored.tokens');
-      numbers[i] := CASE WHEN g_number[13 * i - 1] <> 0 THEN nextval('semaphored.history_numbers') END;
+      numbers[i] := CASE WHEN g_number[14 * i - 1] <> 0 THEN nextval('semaphored.history_numbers') END;
     END LOOP;
-    INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, permits, holder, session, client_id, sequence, node,
-                                   incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, created_at,
-                                   completed_at, timed_out_at, end_cause, history_number)
-      SELECT g_semaphore[of], slot, 'd', g_claim[of], tokens[of], g_number[13 * of - 12], g_holder[of], g_session[of], g_client[of],
-             g_number[13 * of - 11], g_number[13 * of - 10], g_number[13 * of - 9], g_number[13 * of - 8], g_number[13 * of - 7],
-             g_number[13 * of - 6], g_number[13 * of - 5], g_number[13 * of - 4], g_number[13 * of - 3],
-             to_timestamp(g_number[13 * of - 2] / 1000.0),
-             CASE WHEN g_number[13 * of - 1] NOT IN (0, 2) THEN to_timestamp(g_number[13 * of] / 1000.0) END,
-             CASE WHEN g_number[13 * of - 1] = 2 THEN to_timestamp(g_number[13 * of] / 1000.0) END,
-             NULLIF(g_number[13 * of - 1], 0), numbers[of]
+    INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, permits, holder, session, client_id, sequence, fingerprint,
+                                   node, incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, moved_from,
+                                   created_at, completed_at, timed_out_at, end_cause, history_number)
+      SELECT g_semaphore[of], slot, 'd', g_claim[of], tokens[of], g_number[14 * of - 13], g_holder[of], g_session[of], g_client[of],
+             g_number[14 * of - 12], g_fingerprint[of], g_number[14 * of - 11], g_number[14 * of - 10], g_number[14 * of - 9],
+             g_number[14 * of - 8], g_number[14 * of - 7], g_number[14 * of - 6], g_number[14 * of - 5], g_number[14 * of - 4],
+             g_number[14 * of - 3], to_timestamp(g_number[14 * of - 2] / 1000.0),
+             CASE WHEN g_number[14 * of - 1] NOT IN (0, 2) THEN to_timestamp(g_number[14 * of] / 1000.0) END,
+             CASE WHEN g_number[14 * of - 1] = 2 THEN to_timestamp(g_number[14 * of] / 1000.0) END,
+             NULLIF(g_number[14 * of - 1], 0), numbers[of]
       FROM unnest(g_of, g_slot) AS g(of, slot);
   END IF;
 
@@ -400,41 +470,117 @@ BEGIN
     END IF;
   END IF;
   IF cardinality(n_claim) > 0 THEN
-    INSERT INTO semaphored.waiters (semaphore, queue_order, priority, claim, permits, holder, session, client_id, sequence, node,
-                                    incarnation, epoch, ttl_ms, queued_at)
-      SELECT n.semaphore, n_number[9 * place - 8], n_number[9 * place - 7], n.claim, n_number[9 * place - 6], n.holder, n.session,
-             n.client_id, n_number[9 * place - 5], n_number[9 * place - 4], n_number[9 * place - 3], n_number[9 * place - 2],
-             n_number[9 * place - 1], to_timestamp(n_number[9 * place] / 1000.0)
-      FROM unnest(n_semaphore, n_claim, n_holder, n_session, n_client)
-             WITH ORDINALITY AS n(semaphore, claim, holder, session, client_id, place);
+    INSERT INTO semaphored.waiters (semaphore, queue_order, priority, claim, permits, holder, session, client_id, sequence,
+                                    fingerprint, node, incarnation, epoch, ttl_ms, queued_at, works)
+      SELECT n.semaphore, n_number[10 * place - 9], n_number[10 * place - 8], n.claim, n_number[10 * place - 7], n.holder, n.session,
+             n.client_id, n_number[10 * place - 6], n.fingerprint, n_number[10 * place - 5], n_number[10 * place - 4],
+             n_number[10 * place - 3], n_number[10 * place - 2], to_timestamp(n_number[10 * place - 1] / 1000.0),
+             n_number[10 * place] <> 0
+      FROM unnest(n_semaphore, n_claim, n_holder, n_session, n_client, n_fingerprint)
+             WITH ORDINALITY AS n(semaphore, claim, holder, session, client_id, fingerprint, place);
   END IF;
 
   IF cardinality(x_id) > 0 THEN
     DELETE FROM semaphored.sessions s WHERE s.id = ANY (x_id);
   END IF;
   IF cardinality(y_id) > 0 THEN
-    INSERT INTO semaphored.sessions AS s (id, node, incarnation, epoch, ttl_ms, client_id, release_on_disconnect, holder)
-      SELECT y.id, y_number[5 * place - 4], y_number[5 * place - 3], y_number[5 * place - 2], y_number[5 * place - 1], y.client_id,
-             y_number[5 * place] <> 0, y.holder
+    INSERT INTO semaphored.sessions AS s (id, node, incarnation, epoch, ttl_ms, client_id, release_on_disconnect, closing, holder)
+      SELECT y.id, y_number[6 * place - 5], y_number[6 * place - 4], y_number[6 * place - 3], y_number[6 * place - 2], y.client_id,
+             y_number[6 * place - 1] <> 0, y_number[6 * place] <> 0, y.holder
       FROM unnest(y_id, y_client, y_holder) WITH ORDINALITY AS y(id, client_id, holder, place)
       ON CONFLICT (id) DO UPDATE SET node = excluded.node, incarnation = excluded.incarnation, epoch = excluded.epoch,
         ttl_ms = excluded.ttl_ms, client_id = excluded.client_id, release_on_disconnect = excluded.release_on_disconnect,
-        holder = excluded.holder;
+        closing = excluded.closing, holder = excluded.holder;
   END IF;
 
+  IF cardinality(h_ticket) > 0 THEN
+    DELETE FROM semaphored.tickets t USING unnest(h_semaphore, h_order, h_ticket) AS h(semaphore, queue_order, ticket),
+        LATERAL (SELECT o.ctid AS place FROM semaphored.tickets o
+                   WHERE o.semaphore = h.semaphore AND o.queue_order = h.queue_order AND o.ticket = h.ticket OFFSET 0) AS at
+      WHERE t.ctid = at.place;
+    GET DIAGNOSTICS counted = ROW_COUNT;
+    IF counted <> cardinality(h_ticket) THEN
+      RAISE EXCEPTION USING ERRCODE = 'SM004';
+    END IF;
+    DELETE FROM semaphored.payloads p USING unnest(h_ticket) AS h(ticket),
+        LATERAL (SELECT o.ctid AS place FROM semaphored.payloads o WHERE o.ticket = h.ticket OFFSET 0) AS at
+      WHERE p.ctid = at.place;
+  END IF;
+  IF cardinality(j_ticket) > 0 THEN
+    UPDATE semaphored.tickets t SET priority = j_number[9 * j.place - 7], state = j_number[9 * j.place - 6],
+        attempt = j_number[9 * j.place - 5], delay_ms = j_number[9 * j.place - 4], delays = j_number[9 * j.place - 3],
+        node = j_number[9 * j.place - 2], incarnation = j_number[9 * j.place - 1], lease = NULLIF(j.lease, no_lease),
+        reasons = CASE j.reasons WHEN '' THEN t.reasons ELSE j.reasons::jsonb END,
+        changed = CASE j_number[9 * j.place]
+          WHEN 0 THEN (SELECT s.revision FROM semaphored.semaphores s WHERE s.name = j.semaphore) ELSE j_number[9 * j.place] END
+      FROM unnest(j_semaphore, j_ticket, j_lease, j_reasons) WITH ORDINALITY AS j(semaphore, ticket, lease, reasons, place),
+           LATERAL (SELECT o.ctid AS spot FROM semaphored.tickets o
+                      WHERE o.semaphore = j.semaphore AND o.queue_order = j_number[9 * j.place - 8] AND o.ticket = j.ticket
+                      OFFSET 0) AS at
+      WHERE t.ctid = at.spot;
+    GET DIAGNOSTICS counted = ROW_COUNT;
+    IF counted <> cardinality(j_ticket) THEN
+      RAISE EXCEPTION USING ERRCODE = 'SM004';
+    END IF;
+  END IF;
+  IF cardinality(k_ticket) > 0 THEN
+    INSERT INTO semaphored.payloads (ticket, payload)
+      SELECT k.ticket, substring(payloads FROM k_number[16 * place]::integer FOR k_number[16 * place - 2]::integer)
+      FROM unnest(k_ticket) WITH ORDINALITY AS k(ticket, place);
+    INSERT INTO semaphored.tickets (semaphore, queue_order, priority, ticket, state, attempt, delay_ms, delays, node, incarnation,
+                                    lease, content_type, trace, reasons, changed, max_attempts, back_off_initial_ms,
+                                    back_off_percent, back_off_max_ms, payload_bytes, enqueued_at)
+      SELECT k.semaphore, k_number[16 * place - 15], k_number[16 * place - 14], k.ticket, k_number[16 * place - 13],
+             k_number[16 * place - 12], k_number[16 * place - 11], k_number[16 * place - 10], k_number[16 * place - 9],
+             k_number[16 * place - 8], NULLIF(k.lease, no_lease), k.content_type, k.trace, k.reasons::jsonb,
+             CASE k_number[16 * place - 7]
+               WHEN 0 THEN (SELECT s.revision FROM semaphored.semaphores s WHERE s.name = k.semaphore)
+               ELSE k_number[16 * place - 7] END,
+             k_number[16 * place - 6], k_number[16 * place - 5], k_number[16 * place - 4], k_number[16 * place - 3],
+             k_number[16 * place - 2], to_timestamp(k_number[16 * place - 1] / 1000.0)
+      FROM unnest(k_semaphore, k_ticket, k_lease, k_reasons, k_content_type, k_trace)
+             WITH ORDINALITY AS k(semaphore, ticket, lease, reasons, content_type, trace, place);
+  END IF;
+
+  IF cardinality(b_client) > 0 THEN
+    UPDATE semaphored.requests r SET state = b_number[3 * b.place - 1], cause = b_number[3 * b.place], node = p_node,
+        incarnation = p_incarnation, lane = p_lane
+      FROM unnest(b_client) WITH ORDINALITY AS b(client_id, place),
+           LATERAL (SELECT o.ctid AS spot FROM semaphored.requests o
+                      WHERE o.client_id = b.client_id AND o.sequence = b_number[3 * b.place - 2] OFFSET 0) AS at
+      WHERE r.ctid = at.spot;
+  END IF;
+  IF cardinality(l_client) > 0 THEN
+    DELETE FROM semaphored.requests r USING unnest(l_client, l_sequence) AS d(client_id, sequence),
+        LATERAL (SELECT o.ctid AS spot FROM semaphored.requests o
+                   WHERE o.client_id = d.client_id AND o.sequence = d.sequence OFFSET 0) AS at
+      WHERE r.ctid = at.spot;
+  END IF;
   IF cardinality(f_client) > 0 THEN
-    -- From where the last one ended: the index still shows what was deleted before.
+    -- From where the last one ended: the index still shows what was deleted before. (A pinned row stays; when its claim has ended, a
+    -- daemon finds it as it walks along the table from time to time.)
     FOR i IN 1 .. cardinality(f_client) LOOP
       DELETE FROM semaphored.requests r WHERE r.client_id = f_client[i] AND r.sequence < f_below[i]
-        AND r.sequence >= COALESCE((SELECT c.floor FROM semaphored.clients c WHERE c.client_id = f_client[i]), 0);
+        AND r.sequence >= COALESCE((SELECT c.floor FROM semaphored.clients c WHERE c.client_id = f_client[i]), 0)
+        AND r.state NOT IN (1, 2);
     END LOOP;
     INSERT INTO semaphored.clients AS c (client_id, floor)
       SELECT f.client_id, max(f.below) FROM unnest(f_client, f_below) AS f(client_id, below) GROUP BY f.client_id ORDER BY f.client_id
       ON CONFLICT (client_id) DO UPDATE SET floor = greatest(c.floor, excluded.floor);
   END IF;
   IF cardinality(forgotten) > 0 THEN
-    DELETE FROM semaphored.requests r WHERE r.client_id = ANY (forgotten)
-      AND r.node = p_node AND r.incarnation = p_incarnation AND r.lane = p_lane;
+    -- Where another lane still knows the client, what is forgotten here is below its floor from now on: it is not done again.
+    WITH gone AS (
+      DELETE FROM semaphored.requests r WHERE r.client_id = ANY (forgotten)
+        AND r.node = p_node AND r.incarnation = p_incarnation AND r.lane = p_lane AND r.state NOT IN (1, 2)
+        RETURNING r.client_id, r.sequence),
+    highest AS (SELECT g.client_id, max(g.sequence) AS sequence FROM gone g GROUP BY g.client_id)
+    INSERT INTO semaphored.clients AS c (client_id, floor)
+      SELECT h.client_id, h.sequence + 1 FROM highest h
+        WHERE EXISTS (SELECT 1 FROM semaphored.requests r WHERE r.client_id = h.client_id
+                        AND (r.state IN (1, 2) OR r.node <> p_node OR r.incarnation <> p_incarnation OR r.lane <> p_lane))
+        ORDER BY h.client_id
+      ON CONFLICT (client_id) DO UPDATE SET floor = greatest(c.floor, excluded.floor);
     DELETE FROM semaphored.clients c WHERE c.client_id = ANY (forgotten)
       AND NOT EXISTS (SELECT 1 FROM semaphored.requests r WHERE r.client_id = c.client_id);
   END IF;
@@ -453,18 +599,21 @@ EXCEPTION
     refusal := SQLSTATE;
   WHEN unique_violation THEN
     GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME;
-    IF violated <> 'answered_once' THEN
+    IF violated = 'accepted_once' THEN
+      refusal := 'SM003';
+    ELSIF violated IN ('one_waiter_per_place', 'one_ticket_per_place', 'one_payload_per_ticket') THEN
+      refusal := 'SM004';
+    ELSE
       RAISE;
     END IF;
     tokens := '{}';
     revisions := '{}';
-    refusal := 'SM003';
 END
 $function$;
 
 -- ---- For those who stay in SQL ----
 
--- Tells the daemons whose clients wait for the semaphore that it has changed.
+-- Tells the daemons whose clients wait for the semaphore, or offer to work there, that it has changed.
 CREATE FUNCTION semaphored.tell_waiting_daemons(of_semaphore text) RETURNS void
 LANGUAGE sql AS $function$
   SELECT pg_notify('semaphored_' || n.node, of_semaphore)
@@ -531,7 +680,8 @@ BEGIN
   END IF;
   SELECT count(*) INTO held FROM semaphored.leases l
     WHERE l.semaphore = of_semaphore AND l.completed_at IS NULL AND l.timed_out_at IS NULL;
-  IF held >= row.permits OR EXISTS (SELECT 1 FROM semaphored.waiters w WHERE w.semaphore = of_semaphore) THEN
+  IF held >= row.permits OR EXISTS (
+      SELECT 1 FROM semaphored.waiters w WHERE w.semaphore = of_semaphore AND NOT w.works) THEN
     RETURN;
   END IF;
   IF row.permits_per_holder > 0 AND row.permits_per_holder <= (
@@ -578,5 +728,48 @@ $function$;
 
 -- Only who is granted them may call them; see docs/postgres.md.
 REVOKE ALL ON FUNCTION semaphored.claim, semaphored.release, semaphored.time_out, semaphored.tell_waiting_daemons FROM PUBLIC;
+
+-- ---- For people ----
+
+-- At the end of the transaction, so that the tickets may go before their semaphore or after it.
+CREATE FUNCTION semaphored.keep_tickets() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+  IF EXISTS (SELECT 1 FROM semaphored.tickets t WHERE t.semaphore = OLD.name)
+     AND NOT EXISTS (SELECT 1 FROM semaphored.semaphores s WHERE s.name = OLD.name) THEN
+    RAISE EXCEPTION 'semaphore "%" has tickets, or dead letters: destroy it through a daemon', OLD.name
+      USING ERRCODE = 'object_in_use';
+  END IF;
+  RETURN NULL;
+END
+$function$;
+CREATE CONSTRAINT TRIGGER keep_tickets AFTER DELETE ON semaphored.semaphores DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW EXECUTE FUNCTION semaphored.keep_tickets();
+
+-- Who holds what now, a row for each slot.
+CREATE VIEW semaphored.holders AS
+  SELECT l.semaphore, l.slot, l.holder, l.token, l.created_at AS since,
+         CASE l.kind WHEN 's' THEN 'SQL' ELSE COALESCE(n.node_id, '') END AS through, l.claim
+    FROM semaphored.leases l
+    LEFT JOIN semaphored.sessions s ON s.id = l.session AND l.session <> l.claim
+    LEFT JOIN semaphored.nodes n ON n.number = COALESCE(s.node, l.node)
+    WHERE l.completed_at IS NULL AND l.timed_out_at IS NULL;
+
+-- Who held what, and how it ended, a row for each slot. The newest have the highest numbers.
+CREATE VIEW semaphored.history AS
+  SELECT l.history_number AS number, l.semaphore, l.slot, l.holder, l.token, l.created_at AS since,
+         COALESCE(l.completed_at, l.timed_out_at) AS until,
+         (ARRAY['released', 'expired', 'revoked', 'recalled', 'destroyed', 'disconnected'])[l.end_cause] AS cause
+    FROM semaphored.leases l
+    WHERE l.history_number IS NOT NULL;
+
+-- The queue of tickets, dead letters too, and who carries them out.
+CREATE VIEW semaphored.work AS
+  SELECT t.semaphore, t.ticket, (ARRAY['queued', 'delayed', 'assigned', 'dead'])[t.state] AS state, t.priority, t.attempt,
+         t.max_attempts, t.delay_ms, t.enqueued_at, l.slot, l.holder, l.token, l.created_at AS since,
+         t.reasons -> -1 ->> 'text' AS last_reason, t.reasons, t.content_type, p.payload, t.trace, t.queue_order
+    FROM semaphored.tickets t
+    LEFT JOIN semaphored.payloads p ON p.ticket = t.ticket
+    LEFT JOIN semaphored.leases l ON l.semaphore = t.semaphore AND l.claim = t.lease AND l.completed_at IS NULL AND l.timed_out_at IS NULL;
 
 INSERT INTO semaphored.store (version, oldest_daemon) VALUES (1, 1);

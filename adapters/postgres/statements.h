@@ -9,7 +9,7 @@
 namespace semaphored::postgres {
 
 // One statement, so one snapshot: rows of several kinds. s: a semaphore; l: a slot of a lease; w: a
-// waiter; o: an offer, where its session is still there; n: a session that they speak of.
+// waiter; o: an offer; n: a session that they speak of.
 inline constexpr char kLoadClaims[] = R"sql(
   WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::text[], $2::bigint[]) AS wanted(name, known)),
   l AS MATERIALIZED (
@@ -17,29 +17,26 @@ inline constexpr char kLoadClaims[] = R"sql(
       SELECT * FROM semaphored.leases o WHERE o.semaphore = wanted.name AND o.completed_at IS NULL AND o.timed_out_at IS NULL
       OFFSET 0) AS l),
   w AS MATERIALIZED (
-    SELECT w.*, 'w' AS kind FROM wanted, LATERAL (SELECT * FROM semaphored.waiters o WHERE o.semaphore = wanted.name OFFSET 0) AS w
-    UNION ALL
-    SELECT w.*, 'o' FROM wanted, LATERAL (SELECT * FROM semaphored.offers o WHERE o.semaphore = wanted.name OFFSET 0) AS w
-      WHERE w.session = w.claim OR EXISTS (SELECT 1 FROM semaphored.sessions s WHERE s.id = w.session))
-  SELECT 's', s.name, NULL::uuid, NULL::uuid, '', '',
+    SELECT w.* FROM wanted, LATERAL (SELECT * FROM semaphored.waiters o WHERE o.semaphore = wanted.name OFFSET 0) AS w)
+  SELECT 's', s.name, NULL::uuid, NULL::uuid, NULL::uuid, '', '',
          ARRAY[s.permits, s.backfill::int, s.longest_hold_ms, s.recall_grace_ms, s.permits_per_holder, s.waiters_max,
                s.paused::int, s.destroying::int, s.next_order, s.revision, (extract(epoch FROM s.created_at) * 1000)::bigint,
                s.made_on_use::int], ''
     FROM wanted, LATERAL (SELECT * FROM semaphored.semaphores o WHERE o.name = wanted.name OFFSET 0) AS s
   UNION ALL
-  SELECT 'l', l.semaphore, l.claim, l.session, l.client_id, l.holder,
+  SELECT 'l', l.semaphore, l.claim, l.session, l.fingerprint, l.client_id, l.holder,
          ARRAY[l.slot, CASE l.kind WHEN 's' THEN 1 ELSE 0 END, l.token, l.permits, l.sequence, l.node, l.incarnation, l.epoch,
                l.ttl_ms, l.priority, l.queue_order, l.recall_reason, l.recall_grace_ms,
-               (extract(epoch FROM l.created_at) * 1000)::bigint], ''
+               (extract(epoch FROM l.created_at) * 1000)::bigint, l.moved_from], ''
     FROM l
   UNION ALL
-  SELECT w.kind, w.semaphore, w.claim, w.session, w.client_id, w.holder,
+  SELECT CASE WHEN w.works THEN 'o' ELSE 'w' END, w.semaphore, w.claim, w.session, w.fingerprint, w.client_id, w.holder,
          ARRAY[w.queue_order, w.priority, w.permits, w.sequence, w.node, w.incarnation, w.epoch, w.ttl_ms,
                (extract(epoch FROM w.queued_at) * 1000)::bigint], ''
     FROM w
   UNION ALL
-  SELECT 'n', '', s.id, s.id, s.client_id, s.holder,
-         ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int], ''
+  SELECT 'n', '', s.id, s.id, NULL, s.client_id, s.holder,
+         ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int, s.closing::int], ''
     FROM (SELECT l.session FROM l WHERE l.session <> l.claim UNION SELECT w.session FROM w WHERE w.session <> w.claim) AS x
     , LATERAL (SELECT * FROM semaphored.sessions o WHERE o.id = x.session OFFSET 0) AS s)sql";
 
@@ -47,7 +44,7 @@ inline constexpr char kLoadClaims[] = R"sql(
 // the places of all tickets that there are.
 inline constexpr char kLoadTickets[] = R"sql(
   UNION ALL
-  SELECT 't', t.semaphore, t.ticket, t.lease, t.content_type, t.trace,
+  SELECT 't', t.semaphore, t.ticket, t.lease, NULL, t.content_type, t.trace,
          ARRAY[t.queue_order, t.priority, t.state, t.attempt, t.delay_ms, t.delays, t.node, t.incarnation, t.max_attempts,
                t.back_off_initial_ms, t.back_off_percent, t.back_off_max_ms, t.payload_bytes,
                (extract(epoch FROM t.enqueued_at) * 1000)::bigint],
@@ -55,14 +52,14 @@ inline constexpr char kLoadTickets[] = R"sql(
     FROM wanted, LATERAL (
       SELECT * FROM semaphored.tickets o WHERE o.semaphore = wanted.name AND o.changed > wanted.known OFFSET 0) AS t
   UNION ALL
-  SELECT 'k', wanted.name, NULL, NULL, '', '',
+  SELECT 'k', wanted.name, NULL, NULL, NULL, '', '',
          ARRAY(SELECT o.queue_order FROM semaphored.tickets o WHERE o.semaphore = wanted.name), ''
     FROM wanted WHERE wanted.known > 0)sql";
 
 // … c: how many tickets there are in each state, from 1 on.
 inline constexpr char kLookTickets[] = R"sql(
   UNION ALL
-  SELECT 'c', wanted.name, NULL, NULL, '', '', c.counts, ''
+  SELECT 'c', wanted.name, NULL, NULL, NULL, '', '', c.counts, ''
     FROM wanted, LATERAL (
       SELECT ARRAY[count(*) FILTER (WHERE o.state = 1), count(*) FILTER (WHERE o.state = 2),
                    count(*) FILTER (WHERE o.state = 3), count(*) FILTER (WHERE o.state = 4)] AS counts
@@ -99,26 +96,26 @@ inline constexpr char kBusy[] = R"sql(
   SELECT s.name FROM semaphored.semaphores s WHERE s.name = ANY ($1::text[]) AND s.name NOT IN (
     SELECT o.name FROM semaphored.semaphores o WHERE o.name = ANY ($1::text[]) FOR NO KEY UPDATE SKIP LOCKED))sql";
 
-inline constexpr char kAnswers[] = R"sql(
-  SELECT r.kind, r.semaphore, r.claim, r.cause, r.number, r.remaining, r.changed,
-         CASE WHEN r.kind IS NULL
-           THEN EXISTS (SELECT 1 FROM semaphored.clients c WHERE c.client_id = q.client_id AND c.floor > q.sequence)
-           ELSE EXISTS (SELECT 1 FROM semaphored.requests h
-                          WHERE h.client_id = q.client_id AND h.sequence >= q.sequence + $3::bigint) END
+// Row and floor of one snapshot. The last column: there is no row, and one may have been forgotten.
+inline constexpr char kRequests[] = R"sql(
+  SELECT r.state, r.fingerprint, r.semaphore, r.claim, r.cause, r.number, r.remaining, r.changed,
+         r.state IS NULL AND (
+           EXISTS (SELECT 1 FROM semaphored.clients c WHERE c.client_id = q.client_id AND c.floor > q.sequence)
+           OR EXISTS (SELECT 1 FROM semaphored.requests h WHERE h.client_id = q.client_id
+                        AND h.sequence >= least(q.sequence, 9223372036854775807 - $3::bigint) + $3::bigint))
     FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS q(client_id, sequence, place)
     LEFT JOIN LATERAL (
       SELECT * FROM semaphored.requests o WHERE o.client_id = q.client_id AND o.sequence = q.sequence OFFSET 0) AS r ON true
     ORDER BY q.place)sql";
 
 inline constexpr char kSession[] = R"sql(
-  SELECT s.id, s.client_id, s.holder, ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int]
+  SELECT s.id, s.client_id, s.holder, ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int, s.closing::int]
     FROM semaphored.sessions s WHERE s.id = $1::uuid)sql";
 
 inline constexpr char kSessionSemaphores[] = R"sql(
   SELECT semaphore FROM semaphored.leases WHERE session = $1::uuid AND session <> claim AND completed_at IS NULL
       AND timed_out_at IS NULL
-  UNION SELECT semaphore FROM semaphored.waiters WHERE session = $1::uuid AND session <> claim
-  UNION SELECT semaphore FROM semaphored.offers WHERE session = $1::uuid AND session <> claim)sql";
+  UNION SELECT semaphore FROM semaphored.waiters WHERE session = $1::uuid AND session <> claim)sql";
 
 // Before what hangs on dead daemons is read: they can write nothing from here on.
 inline constexpr char kEndLanes[] = R"sql(
@@ -126,7 +123,7 @@ inline constexpr char kEndLanes[] = R"sql(
     WHERE l.node = d.node AND l.incarnation <= d.incarnation AND l.alive)sql";
 
 inline constexpr char kHostedSessions[] = R"sql(
-  SELECT s.id, s.client_id, s.holder, ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int]
+  SELECT s.id, s.client_id, s.holder, ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int, s.closing::int]
     FROM unnest($1::integer[], $2::integer[]) AS d(node, incarnation)
     JOIN semaphored.sessions s ON s.node = d.node AND s.incarnation <= d.incarnation)sql";
 
@@ -144,11 +141,6 @@ inline constexpr char kHostedSemaphores[] = R"sql(
   UNION
   SELECT w.semaphore FROM semaphored.waiters w JOIN dead d ON w.node = d.node AND w.incarnation <= d.incarnation
     WHERE w.session = w.claim
-  UNION
-  SELECT o.semaphore FROM semaphored.offers o JOIN gone ON o.session = gone.id WHERE o.session <> o.claim
-  UNION
-  SELECT o.semaphore FROM semaphored.offers o JOIN dead d ON o.node = d.node AND o.incarnation <= d.incarnation
-    WHERE o.session = o.claim
   UNION
   SELECT t.semaphore FROM semaphored.tickets t JOIN dead d ON t.node = d.node AND t.incarnation <= d.incarnation
     WHERE t.delay_ms > 0)sql";
@@ -180,8 +172,7 @@ inline constexpr char kWithheld[] = R"sql(
          CASE WHEN withheld THEN greatest(withheld_ms, COALESCE((
              SELECT max(ttl_ms) FROM semaphored.leases WHERE kind = 'd' OR (completed_at IS NULL AND timed_out_at IS NULL)), 0),
            COALESCE((SELECT max(ttl_ms) FROM semaphored.sessions), 0),
-           COALESCE((SELECT max(ttl_ms) FROM semaphored.waiters), 0),
-           COALESCE((SELECT max(ttl_ms) FROM semaphored.offers), 0)) ELSE 0 END,
+           COALESCE((SELECT max(ttl_ms) FROM semaphored.waiters), 0)) ELSE 0 END,
          secret
     FROM semaphored.store)sql";
 
@@ -208,13 +199,36 @@ inline constexpr char kEndedLives[] =
     "SELECT node, incarnation FROM semaphored.lanes GROUP BY node, incarnation HAVING NOT "
     "bool_or(alive)";
 
-// Of some pages; an index would cost every commit more. Says whether there are further pages.
-inline constexpr char kPruneAnswers[] = R"sql(
-  WITH pruned AS (
-    DELETE FROM semaphored.requests r WHERE r.ctid >= $3::tid AND r.ctid < $4::tid
-      AND EXISTS (SELECT 1 FROM unnest($1::integer[], $2::integer[]) AS d(node, incarnation)
-                    WHERE r.node = d.node AND r.incarnation = d.incarnation) RETURNING 1)
-  SELECT count(*), pg_relation_size('semaphored.requests') / current_setting('block_size')::bigint FROM pruned)sql";
+// Rows below their clients' floors whose claims have ended since the floor rose: some of them, along
+// the index from a place on. Answers with the last place; without one, at the end.
+inline constexpr char kPruneEnded[] = R"sql(
+  WITH walked AS MATERIALIZED (
+    SELECT r.ctid AS place, r.client_id, r.sequence, r.state FROM semaphored.requests r
+      WHERE (r.client_id, r.sequence) > ($1, $2::bigint) ORDER BY r.client_id, r.sequence LIMIT 500),
+  pruned AS (
+    DELETE FROM semaphored.requests r
+      USING walked w, LATERAL (SELECT 1 FROM semaphored.clients c WHERE c.client_id = w.client_id AND c.floor > w.sequence OFFSET 0) AS f
+      WHERE r.ctid = w.place AND w.state NOT IN (1, 2))
+  SELECT client_id, sequence FROM walked OFFSET 499)sql";
+
+// Of lives that have ended, of some pages; an index would cost every commit more. What is pinned
+// stays. Of a client that others still know, what goes is below its floor from now on: it is not done
+// again. Says how many pages there are.
+inline constexpr char kPruneRequests[] = R"sql(
+  WITH dead AS MATERIALIZED (SELECT * FROM unnest($1::integer[], $2::integer[]) AS d(node, incarnation)),
+  pruned AS (
+    DELETE FROM semaphored.requests r WHERE r.ctid >= $3::tid AND r.ctid < $4::tid AND r.state NOT IN (1, 2)
+      AND EXISTS (SELECT 1 FROM dead d WHERE r.node = d.node AND r.incarnation = d.incarnation)
+      RETURNING r.client_id, r.sequence),
+  highest AS (SELECT p.client_id, max(p.sequence) AS sequence FROM pruned p GROUP BY p.client_id),
+  raised AS (
+    INSERT INTO semaphored.clients AS c (client_id, floor)
+      SELECT h.client_id, h.sequence + 1 FROM highest h
+        WHERE EXISTS (SELECT 1 FROM semaphored.requests r WHERE r.client_id = h.client_id AND (r.state IN (1, 2)
+                        OR NOT EXISTS (SELECT 1 FROM dead d WHERE r.node = d.node AND r.incarnation = d.incarnation)))
+        ORDER BY h.client_id
+      ON CONFLICT (client_id) DO UPDATE SET floor = greatest(c.floor, excluded.floor))
+  SELECT pg_relation_size('semaphored.requests') / current_setting('block_size')::bigint)sql";
 
 inline constexpr char kDropLives[] = R"sql(
   DELETE FROM semaphored.lanes l USING unnest($1::integer[], $2::integer[]) AS d(node, incarnation)
@@ -224,25 +238,19 @@ inline constexpr char kDropLives[] = R"sql(
 inline constexpr char kPruneClients[] = R"sql(
   DELETE FROM semaphored.clients c WHERE NOT EXISTS (SELECT 1 FROM semaphored.requests r WHERE r.client_id = c.client_id))sql";
 
-// Offers of sessions that have gone; what is left of those that a daemon without tickets has ended.
-inline constexpr char kPruneOffers[] = R"sql(
-  DELETE FROM semaphored.offers o WHERE o.session <> o.claim
-    AND NOT EXISTS (SELECT 1 FROM semaphored.sessions s WHERE s.id = o.session))sql";
-
 // A daemon that is dead and of whom nothing is left. If it comes back it gets another number.
-// (Those whom tickets and offers name are kept by a trigger.)
 inline constexpr char kDropNodes[] = R"sql(
   DELETE FROM semaphored.nodes n WHERE n.number = ANY ($1::integer[]) AND n.dead
     AND NOT EXISTS (SELECT 1 FROM semaphored.lanes l WHERE l.node = n.number)
     AND NOT EXISTS (SELECT 1 FROM semaphored.sessions s WHERE s.node = n.number)
     AND NOT EXISTS (SELECT 1 FROM semaphored.waiters w WHERE w.node = n.number)
-    AND NOT EXISTS (SELECT 1 FROM semaphored.leases l WHERE l.node = n.number AND l.completed_at IS NULL AND l.timed_out_at IS NULL))sql";
+    AND NOT EXISTS (SELECT 1 FROM semaphored.leases l WHERE l.node = n.number AND l.completed_at IS NULL AND l.timed_out_at IS NULL)
+    AND NOT EXISTS (SELECT 1 FROM semaphored.tickets t WHERE t.node = n.number AND t.delay_ms > 0))sql";
 
 // All of them for one schema.
 struct Statements {
   explicit Statements(const std::string& schema)
       : commit(ForSchema(CommitSql(), schema)),
-        commit_tickets(ForSchema(CommitWithTicketsSql(), schema)),
         load(ForSchema(std::string(kLoadClaims) + kLoadTickets, schema)),
         look(ForSchema(std::string(kLoadClaims) + kLookTickets, schema)),
         payloads(ForSchema(kPayloads, schema)),
@@ -252,7 +260,7 @@ struct Statements {
         tokens(ForSchema(kTokens, schema)),
         lock(ForSchema(kLock, schema)),
         busy(ForSchema(kBusy, schema)),
-        answers(ForSchema(kAnswers, schema)),
+        requests(ForSchema(kRequests, schema)),
         session(ForSchema(kSession, schema)),
         session_semaphores(ForSchema(kSessionSemaphores, schema)),
         end_lanes(ForSchema(kEndLanes, schema)),
@@ -266,15 +274,15 @@ struct Statements {
         prune(ForSchema(kPrune, schema)),
         prune_parts(ForSchema(kPruneParts, schema)),
         ended_lives(ForSchema(kEndedLives, schema)),
-        prune_answers(ForSchema(kPruneAnswers, schema)),
+        prune_ended(ForSchema(kPruneEnded, schema)),
+        prune_requests(ForSchema(kPruneRequests, schema)),
         drop_lives(ForSchema(kDropLives, schema)),
         prune_clients(ForSchema(kPruneClients, schema)),
-        prune_offers(ForSchema(kPruneOffers, schema)),
         drop_nodes(ForSchema(kDropNodes, schema)) {}
-  std::string commit, commit_tickets, load, look, payloads, changed, settle, given, tokens, lock,
-      busy, answers, session, session_semaphores, end_lanes, hosted_sessions, hosted_semaphores,
-      names, history, end_foreign, withheld, withheld_over, prune, prune_parts, ended_lives,
-      prune_answers, drop_lives, prune_clients, prune_offers, drop_nodes;
+  std::string commit, load, look, payloads, changed, settle, given, tokens, lock, busy, requests,
+      session, session_semaphores, end_lanes, hosted_sessions, hosted_semaphores, names, history,
+      end_foreign, withheld, withheld_over, prune, prune_parts, ended_lives, prune_ended,
+      prune_requests, drop_lives, prune_clients, drop_nodes;
 };
 
 }  // namespace semaphored::postgres

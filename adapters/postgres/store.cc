@@ -16,7 +16,6 @@
 
 namespace semaphored::postgres {
 
-using ledger::Answer;
 using ledger::CommitResult;
 using ledger::SemaphoreDelta;
 using ledger::Transaction;
@@ -209,14 +208,12 @@ CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
   if (!locked) {
     if (absl::Status status = Restrained(); !status.ok()) return Failed(std::move(status));
   }
-  const CommitCall call =
-      CallFor(transaction, {options_.self, options_.lane, commits_},
-              [this](uint32_t number) -> const std::string& { return ClientName(number); });
+  const Arguments arguments =
+      ArgumentsFor(transaction, {options_.self, options_.lane, commits_},
+                   [this](uint32_t number) -> const std::string& { return ClientName(number); });
   if (absl::Status status = Ready(); !status.ok()) return Failed(std::move(status));
   const bool in_transaction = in_transaction_;
-  Answered answered = call.with_tickets
-                          ? Query("commit_tickets", sql_->commit_tickets, call.arguments)
-                          : Query("commit", sql_->commit, call.arguments);
+  const Answered answered = Query("commit", sql_->commit, arguments);
   if (!answered.ok) {
     CommitResult result = Judge(transaction, answered.failure);
     // What was sent inside a transaction is not committed before its COMMIT is.
@@ -287,10 +284,10 @@ CommitResult PostgresStore::FindBusy(const Transaction& transaction, const absl:
 }
 
 // Finds out what is stale; from a few losses on, under locks that stay until the next commit.
-CommitResult PostgresStore::Lose(const Transaction& transaction, bool answered) {
+CommitResult PostgresStore::Lose(const Transaction& transaction, bool requests_lost) {
   CommitResult result;
   result.kind = CommitResult::Kind::kLost;
-  result.answered = answered;
+  result.requests_lost = requests_lost;
   if (transaction.attempt >= options_.attempts_without_lock) {
     const Failure failure = LockFor(transaction);
     if (failure.state == "55P03") return FindBusy(transaction, failure.status);
@@ -385,40 +382,33 @@ CommitResult PostgresStore::Settle(Transaction& transaction, SteadyTime) {
   return Failed(dead);
 }
 
-absl::StatusOr<std::optional<Answer>> PostgresStore::FindAnswer(const RequestKey& request,
-                                                                const std::string& client_id) {
-  const ledger::AskedRequest asked{request, client_id};
-  absl::StatusOr<std::vector<Found>> found = FindAnswers({&asked, 1}, uint64_t{1} << 62);
-  if (!found.ok()) return found.status();
-  return std::move(found->front().answer);
-}
-
-absl::StatusOr<std::vector<ledger::LedgerStore::Found>> PostgresStore::FindAnswers(
-    absl::Span<const ledger::AskedRequest> requests, uint64_t window) {
+absl::StatusOr<std::vector<ledger::LedgerStore::FoundRequest>> PostgresStore::FindRequests(
+    absl::Span<const ledger::NamedRequest> requests, uint64_t window) {
   Array clients;
   Array sequences;
-  for (const ledger::AskedRequest& asked : requests) {
+  for (const ledger::NamedRequest& asked : requests) {
     clients.Add(asked.client_id);
     sequences.Add(static_cast<int64_t>(asked.request.sequence));
   }
   const Answered answered = Query(
-      "answers", sql_->answers,
+      "requests", sql_->requests,
       {clients.Take(), sequences.Take(), std::to_string(std::min(window, uint64_t{1} << 62))});
   if (!answered.ok) return answered.failure.status;
-  std::vector<Found> found(requests.size());
+  std::vector<FoundRequest> found(requests.size());
   for (size_t i = 0; i < found.size(); ++i) {
     const pqxx::row row = answered.rows[static_cast<pqxx::result::size_type>(i)];
-    found[i].too_old = row[7].as<bool>();
+    found[i].too_old = row[8].as<bool>();
     if (row[0].is_null()) continue;
-    Answer& answer = found[i].answer.emplace();
-    answer.request = requests[i].request;
-    answer.kind = static_cast<Answer::Kind>(row[0].as<int>());
-    answer.semaphore = row[1].as<std::string>();
-    answer.claim = ReadId(row[2].c_str());
-    answer.cause = static_cast<EndCause>(row[3].as<int>());
-    answer.number = row[4].as<uint32_t>();
-    answer.remaining = row[5].as<uint32_t>();
-    answer.changed = row[6].as<bool>();
+    ledger::RequestRow& request = found[i].row.emplace();
+    request.request = requests[i].request;
+    request.state = static_cast<ledger::RequestRow::State>(row[0].as<int>());
+    request.fingerprint = ReadId(row[1].c_str());
+    request.semaphore = row[2].as<std::string>();
+    request.claim = ReadId(row[3].c_str());
+    request.cause = static_cast<EndCause>(row[4].as<int>());
+    request.number = row[5].as<uint32_t>();
+    request.remaining = row[6].as<uint32_t>();
+    request.changed = row[7].as<bool>();
   }
   return found;
 }

@@ -1,8 +1,6 @@
-// The ledger's rows in Postgres, which any number of daemons share; schema_1.sql and
-// schema_3.sql have the tables.
+// The ledger's rows in Postgres, which any number of daemons share; schema_1.sql has the tables.
 //
 // Commit is one call of commit_1, a function in the database: one round trip, all conditions in it.
-// (And of commit_tickets_1, in the same statement, for a batch that has to do with tickets.)
 // It first raises this lane's number from n to n + 1. So Settle can find out what became of a
 // commit whose answer was lost: it raises the number itself. If that works the lost commit can
 // never land; if it does not, it has landed, and the lane's row has what it gave. (A commit that is
@@ -20,11 +18,11 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "adapters/ledger/store.h"
 #include "adapters/postgres/commit.h"
 #include "adapters/postgres/connection.h"
 #include "adapters/postgres/pruning.h"
 #include "adapters/postgres/ticket_cache.h"
-#include "adapters/ledger/store.h"
 
 namespace semaphored::postgres {
 
@@ -59,10 +57,8 @@ class PostgresStore : public ledger::LedgerStore {
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
   absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets) override;
-  absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
-                                                           const std::string& client_id) override;
-  absl::StatusOr<std::vector<Found>> FindAnswers(absl::Span<const ledger::AskedRequest> requests,
-                                                 uint64_t window) override;
+  absl::StatusOr<std::vector<FoundRequest>> FindRequests(
+      absl::Span<const ledger::NamedRequest> requests, uint64_t window) override;
   absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
   absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
   absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
@@ -85,7 +81,7 @@ class PostgresStore : public ledger::LedgerStore {
   absl::Status Ready();
   Answered Query(const char* name, const std::string& sql, const Arguments& arguments);
   absl::Status Restrained();  // Ends the transaction that holds locks, if there is one.
-  ledger::CommitResult Lose(const ledger::Transaction& transaction, bool answered);
+  ledger::CommitResult Lose(const ledger::Transaction& transaction, bool requests_lost);
   ledger::CommitResult Judge(const ledger::Transaction& transaction, const Failure& failure);
   absl::Status ReadWithheld();
   ledger::CommitResult FindBusy(const ledger::Transaction& transaction, const absl::Status& status);

@@ -261,7 +261,7 @@ CommitResult SlotStore::Settle(Transaction& transaction, SteadyTime) {
 
 void SlotStore::Finish(Transaction* transaction) {
   GiveBackUncommitted(transaction);
-  KeepAnswers(*transaction);
+  KeepRequests(*transaction);
   // From here on it stands: what breaks now has given everything back, and is told as lost.
   for (SemaphoreDelta& delta : transaction->semaphores) {
     CarryOut(delta);

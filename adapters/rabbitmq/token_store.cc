@@ -389,7 +389,7 @@ CommitResult TokenStore::CommitRows(Transaction* transaction, bool again) {
 void TokenStore::Finish(const Transaction& transaction) {
   taken_.clear();
   for (const ledger::TakeBack& take_back : transaction.take_backs) TellOthers(take_back);
-  KeepAnswers(transaction);
+  KeepRequests(transaction);
   // From here on it stands: what breaks now has given everything back, and is told as lost.
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     if (Used* used = Find(delta.name)) GiveBackEnded(delta, used);

@@ -24,7 +24,7 @@ enum class RecordKind : uint8_t {
   kLease = 2,
   kWaiter = 3,
   kSession = 4,
-  kAnswers = 5,
+  kRequests = 5,
   kHistory = 6,
   kTicket = 7,
   kPayload = 8,

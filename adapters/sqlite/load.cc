@@ -11,7 +11,7 @@ namespace semaphored::sqlite {
 absl::StatusOr<ledger::Image> SqliteStore::Loader::Load() {
   for (auto load : {&Loader::LoadMeta, &Loader::LoadSemaphores, &Loader::LoadLeases,
                     &Loader::LoadWaiters, &Loader::LoadTickets, &Loader::LoadSessions,
-                    &Loader::LoadClients, &Loader::LoadAnswers, &Loader::LoadHistory}) {
+                    &Loader::LoadClients, &Loader::LoadRequests, &Loader::LoadHistory}) {
     if (absl::Status status = (this->*load)(); !status.ok()) return status;
   }
   return std::move(image_);
@@ -99,6 +99,7 @@ absl::Status SqliteStore::Loader::LoadLeases() {
     if (semaphore == nullptr) return Damaged("lease", token, "is of a semaphore that is missing");
     if (static_cast<uint64_t>(token) > index_.tokens_reserved)
       return Damaged("lease", token, "has a token not given yet");
+    NoteClaim(*read->lease);
     semaphore->leases.push_back(std::move(read->lease));
     return absl::OkStatus();
   });
@@ -114,6 +115,7 @@ absl::Status SqliteStore::Loader::LoadWaiters() {
     if (!index_.waiters.emplace(read->waiter->id, key).second)
       return Damaged("waiter", key, "is there twice");
     index_.next_waiter = key + 1;
+    NoteClaim(*read->waiter);
     semaphore->waiters.push_back(std::move(read->waiter));
     return absl::OkStatus();
   });
@@ -171,24 +173,47 @@ absl::Status SqliteStore::Loader::LoadClients() {
   });
 }
 
-// A gap would be answers that are lost, and requests that could be carried out twice.
-absl::Status SqliteStore::Loader::LoadAnswers() {
+void SqliteStore::Loader::NoteClaim(const Claim& claim) {
+  if (claim.request.remembered())
+    claims_[{claim.request.client, claim.request.sequence}] = claim.id;
+}
+
+// A gap would be requests that are lost, and could be carried out twice.
+absl::Status SqliteStore::Loader::LoadRequests() {
   bool first = true;
-  return ForEach("SELECT number, record FROM answers", [&](Statement& row) {
+  absl::Status loaded = ForEach("SELECT number, record FROM requests", [&](Statement& row) {
     const auto key = static_cast<uint64_t>(row.Int(0));
-    if (!first && key != answers_.next_row())
-      return Damaged("answers", row.Int(0), "do not follow those before");
+    if (!first && key != requests_.next_row())
+      return Damaged("requests", row.Int(0), "do not follow those before");
     first = false;
-    answers_.BeginRow(key);
-    absl::Status status = ReadAnswers(key, row.Blob(1), [&](const AnswerView& answer) {
-      const auto client = clients_.find(answer.request.client);
-      if (client == clients_.end() || client->second.since > key) return answers_.AddDead();
-      answers_.Add(answer.request);
-      uint64_t& high = image_.clients[client->second.place].sequence_high;
-      high = std::max(high, answer.request.sequence);
+    requests_.BeginRow(key);
+    absl::Status status = ReadRequests(key, row.Blob(1), [&](const RequestView& view) {
+      const auto client = clients_.find(view.request.client);
+      if (client == clients_.end() || client->second.since > key) return requests_.AddDead();
+      if (view.removed) {
+        requests_.AddDead();
+        return requests_.Remove(view.request);
+      }
+      const auto claim = claims_.find({view.request.client, view.request.sequence});
+      const bool pinned = claim != claims_.end() && claim->second == view.claim &&
+                          (view.state == ledger::RequestRow::State::kWaiting ||
+                           view.state == ledger::RequestRow::State::kGranted);
+      requests_.Add(view.request, pinned);
     });
     return status.ok() ? status : database_.DataLoss(status.message());
   });
+  for (const auto& [number, client] : clients_)
+    image_.clients[client.place].sequence_high = requests_.Highest(number);
+  return loaded.ok() ? CheckClaims() : loaded;
+}
+
+// Each claim has the row of its request: without it the request could be carried out twice.
+absl::Status SqliteStore::Loader::CheckClaims() {
+  for (const auto& [request, claim] : claims_) {
+    if (!requests_.IsPinned({request.first, request.second}))
+      return database_.DataLoss(absl::StrCat("the request of claim ", claim.Hex(), " is missing"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SqliteStore::Loader::LoadHistory() {

@@ -17,9 +17,9 @@ namespace semaphored::sqlite {
 
 class SqliteStore::Loader {
  public:
-  // `index`, `answers` and `history` are filled; they are void after an error.
-  Loader(Database* database, Index* index, AnswerLog* answers, HistoryLog* history)
-      : database_(*database), index_(*index), answers_(*answers), history_(*history) {}
+  // `index`, `requests` and `history` are filled; they are void after an error.
+  Loader(Database* database, Index* index, RequestLog* requests, HistoryLog* history)
+      : database_(*database), index_(*index), requests_(*requests), history_(*history) {}
 
   absl::StatusOr<ledger::Image> Load();
 
@@ -31,7 +31,7 @@ class SqliteStore::Loader {
   absl::Status LoadTickets();
   absl::Status LoadSessions();
   absl::Status LoadClients();
-  absl::Status LoadAnswers();
+  absl::Status LoadRequests();
   absl::Status LoadHistory();
 
   // Calls `take` for each row of the query, until one is not OK.
@@ -40,6 +40,10 @@ class SqliteStore::Loader {
   // nullptr if there is no semaphore of this number.
   ledger::LoadedSemaphore* SemaphoreAt(uint32_t number);
 
+  // The claim by which a request is pinned, if it is.
+  void NoteClaim(const Claim& claim);
+  absl::Status CheckClaims();
+
   struct ClientAt {
     uint64_t since = 0;
     size_t place = 0;  // In the image.
@@ -47,11 +51,13 @@ class SqliteStore::Loader {
 
   Database& database_;
   Index& index_;
-  AnswerLog& answers_;
+  RequestLog& requests_;
   HistoryLog& history_;
   ledger::Image image_;
   absl::flat_hash_map<uint32_t, size_t> semaphores_;  // Places in the image by number.
   absl::flat_hash_map<uint32_t, ClientAt> clients_;
+  // Of the claims that wait or stand, by client and sequence number: the claim.
+  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, Id> claims_;
 };
 
 }  // namespace semaphored::sqlite

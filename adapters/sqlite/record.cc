@@ -14,6 +14,17 @@ constexpr uint8_t kRecalled = 2;
 constexpr uint8_t kForeign = 4;
 constexpr uint8_t kOfTicket = 8;
 constexpr uint8_t kWorks = 16;
+constexpr uint8_t kMoved = 32;
+
+// Bits of a session's first byte.
+constexpr uint8_t kReleases = 1;
+constexpr uint8_t kClosing = 2;
+
+// Bits of a request's first byte, above its state.
+constexpr uint8_t kStateMask = 0x0f;
+constexpr uint8_t kRemoved = 0;  // In place of a state.
+constexpr uint8_t kHasClaim = 0x40;
+constexpr uint8_t kChanged = 0x80;
 
 // Bits of a semaphore's first byte.
 constexpr uint8_t kPaused = 1;
@@ -67,6 +78,7 @@ void WriteClaim(const Claim& claim, uint8_t flags, ByteWriter* out) {
   if (!claim.detached()) out->Name(claim.session);
   out->Number(claim.request.client);
   out->Number(claim.request.sequence);
+  if (claim.request.remembered()) out->Name(claim.fingerprint);
   out->Number(claim.host.number);
   out->Number(claim.host.incarnation);
   out->Number(claim.epoch);
@@ -84,6 +96,7 @@ uint8_t ReadClaim(ByteReader* in, Claim* claim) {
   claim->session = (flags & kDetached) != 0 ? claim->id : in->Name();
   claim->request.client = in->Number32();
   claim->request.sequence = in->Number();
+  if (claim->request.remembered()) claim->fingerprint = in->Name();
   claim->host.number = in->Number32();
   claim->host.incarnation = in->Number32();
   claim->epoch = in->Number32();
@@ -96,6 +109,21 @@ uint8_t ReadClaim(ByteReader* in, Claim* claim) {
   claim->holder = in->Text(kHolderBytesMax);
   if (claim->id.empty() || claim->session.empty()) in->Fail();
   return flags;
+}
+
+// What follows the client and the sequence number; `first` is the first byte.
+void ReadRequest(uint8_t first, ByteReader* in, RequestView* view) {
+  const uint8_t state = first & kStateMask;
+  const bool known = state >= 1 && state <= static_cast<uint8_t>(ledger::RequestRow::State::kDone);
+  if (!known || (first & ~(kStateMask | kHasClaim | kChanged)) != 0) in->Fail();
+  view->state = static_cast<ledger::RequestRow::State>(state);
+  view->changed = (first & kChanged) != 0;
+  view->fingerprint = in->Name();
+  if ((first & kHasClaim) != 0) view->claim = in->Name();
+  view->cause = static_cast<EndCause>(in->Number(0, kLastCause));
+  view->number = in->Number32();
+  view->remaining = in->Number32();
+  view->semaphore = in->Text(kNameBytesMax);
 }
 
 }  // namespace
@@ -139,11 +167,11 @@ void WriteLease(uint32_t semaphore, uint64_t token, const Lease& lease, std::str
   size_t start = out->size();
   ByteWriter writer(out);
   writer.Number(semaphore);
-  WriteClaim(
-      lease,
-      static_cast<uint8_t>((lease.recall.pending() ? kRecalled : 0) |
-                           (lease.foreign ? kForeign : 0) | (lease.ticket.empty() ? 0 : kOfTicket)),
-      &writer);
+  WriteClaim(lease,
+             static_cast<uint8_t>(
+                 (lease.recall.pending() ? kRecalled : 0) | (lease.foreign ? kForeign : 0) |
+                 (lease.ticket.empty() ? 0 : kOfTicket) | (lease.moved_from != 0 ? kMoved : 0)),
+             &writer);
   WriteSlots(lease.slots, &writer);
   writer.Signed(lease.granted_at_unix_ms);
   if (lease.recall.pending()) {
@@ -154,6 +182,7 @@ void WriteLease(uint32_t semaphore, uint64_t token, const Lease& lease, std::str
     writer.Name(lease.ticket);
     writer.Number(lease.attempt);
   }
+  if (lease.moved_from != 0) writer.Number(lease.moved_from);
   writer.Seal(RecordKind::kLease, token, start);
 }
 
@@ -163,7 +192,7 @@ absl::StatusOr<LeaseRecord> ReadLease(uint64_t token, std::string_view record) {
   LeaseRecord result{.semaphore = in.Number32(), .lease = std::make_shared<Lease>()};
   Lease& lease = *result.lease;
   uint8_t flags = ReadClaim(&in, &lease);
-  if (flags > (kDetached | kRecalled | kForeign | kOfTicket)) in.Fail();
+  if ((flags & ~(kDetached | kRecalled | kForeign | kOfTicket | kMoved)) != 0) in.Fail();
   lease.foreign = (flags & kForeign) != 0;
   lease.slots = ReadSlots(lease.permits, &in);
   lease.granted_at_unix_ms = in.Signed();
@@ -177,6 +206,7 @@ absl::StatusOr<LeaseRecord> ReadLease(uint64_t token, std::string_view record) {
     lease.attempt = in.Number32();
     if (lease.ticket.empty()) in.Fail();
   }
+  if ((flags & kMoved) != 0) lease.moved_from = static_cast<uint32_t>(in.Number(1, UINT32_MAX));
   lease.token = token;
   if (!Whole(in) || lease.slots.size() != lease.permits || token == 0)
     return Damaged("lease", token);
@@ -207,7 +237,8 @@ absl::StatusOr<WaiterRecord> ReadWaiter(uint64_t key, std::string_view record) {
 void WriteSession(uint64_t key, const Session& session, std::string* out) {
   size_t start = out->size();
   ByteWriter writer(out);
-  writer.Byte(session.release_on_disconnect ? 1 : 0);
+  writer.Byte(static_cast<uint8_t>((session.release_on_disconnect ? kReleases : 0) |
+                                   (session.closing ? kClosing : 0)));
   writer.Name(session.id);
   writer.Number(session.host.number);
   writer.Number(session.host.incarnation);
@@ -222,7 +253,10 @@ absl::StatusOr<std::shared_ptr<Session>> ReadSession(uint64_t key, std::string_v
   ByteReader in(record);
   in.Unseal(RecordKind::kSession, key);
   auto session = std::make_shared<Session>();
-  session->release_on_disconnect = in.Number(0, 1) == 1;
+  const uint8_t flags = in.Byte();
+  if (flags > (kReleases | kClosing)) in.Fail();
+  session->release_on_disconnect = (flags & kReleases) != 0;
+  session->closing = (flags & kClosing) != 0;
   session->id = in.Name();
   session->host.number = in.Number32();
   session->host.incarnation = in.Number32();
@@ -234,60 +268,59 @@ absl::StatusOr<std::shared_ptr<Session>> ReadSession(uint64_t key, std::string_v
   return session;
 }
 
-ledger::Answer AnswerView::Copy() const {
-  ledger::Answer answer;
-  answer.request = request;
-  answer.kind = kind;
-  answer.semaphore = std::string(semaphore);
-  answer.claim = claim;
-  answer.cause = cause;
-  answer.number = number;
-  answer.remaining = remaining;
-  answer.changed = changed;
-  return answer;
+ledger::RequestRow RequestView::Copy() const {
+  ledger::RequestRow row;
+  row.request = request;
+  row.fingerprint = fingerprint;
+  row.state = state;
+  row.semaphore = std::string(semaphore);
+  row.claim = claim;
+  row.cause = cause;
+  row.number = number;
+  row.remaining = remaining;
+  row.changed = changed;
+  return row;
 }
 
-void AppendAnswer(const ledger::Answer& answer, std::string* out) {
+void AppendRequest(const ledger::RequestChange& change, std::string* out) {
+  const ledger::RequestRow& row = change.row;
   ByteWriter writer(out);
-  writer.Byte(
-      static_cast<uint8_t>(static_cast<uint8_t>(answer.kind) | (answer.changed ? 0x80 : 0)));
-  writer.Number(answer.request.client);
-  writer.Number(answer.request.sequence);
-  writer.Name(answer.claim);
-  writer.Byte(static_cast<uint8_t>(answer.cause));
-  writer.Number(answer.number);
-  writer.Number(answer.remaining);
-  writer.Text(answer.semaphore);
+  const bool removed = change.op == ledger::RequestChange::Op::kRemove;
+  const auto flags =
+      static_cast<uint8_t>((row.claim.empty() ? 0 : kHasClaim) | (row.changed ? kChanged : 0));
+  writer.Byte(removed ? kRemoved : static_cast<uint8_t>(static_cast<uint8_t>(row.state) | flags));
+  writer.Number(row.request.client);
+  writer.Number(row.request.sequence);
+  if (removed) return;
+  writer.Name(row.fingerprint);
+  if (!row.claim.empty()) writer.Name(row.claim);
+  writer.Byte(static_cast<uint8_t>(row.cause));
+  writer.Number(row.number);
+  writer.Number(row.remaining);
+  writer.Text(row.semaphore);
 }
 
-void SealAnswers(uint64_t key, std::string* out) {
-  ByteWriter(out).Seal(RecordKind::kAnswers, key);
+void SealRequests(uint64_t key, std::string* out) {
+  ByteWriter(out).Seal(RecordKind::kRequests, key);
 }
 
-absl::Status ReadAnswers(uint64_t key, std::string_view record,
-                         absl::FunctionRef<void(const AnswerView&)> take) {
+absl::Status ReadRequests(uint64_t key, std::string_view record,
+                          absl::FunctionRef<void(const RequestView&)> take) {
   ByteReader in(record);
-  in.Unseal(RecordKind::kAnswers, key);
+  in.Unseal(RecordKind::kRequests, key);
   while (in.ok() && !in.at_end()) {
     const char* start = in.position();
-    AnswerView answer;
-    uint8_t kind = in.Byte();
-    answer.changed = (kind & 0x80) != 0;
-    kind &= 0x7f;
-    if (kind < 1 || kind > static_cast<uint8_t>(ledger::Answer::Kind::kFinished)) in.Fail();
-    answer.kind = static_cast<ledger::Answer::Kind>(kind);
-    answer.request.client = in.Number32();
-    answer.request.sequence = in.Number(1, UINT64_MAX);
-    answer.claim = in.Name();
-    answer.cause = static_cast<EndCause>(in.Number(0, kLastCause));
-    answer.number = in.Number32();
-    answer.remaining = in.Number32();
-    answer.semaphore = in.Text(kNameBytesMax);
+    RequestView view;
+    const uint8_t first = in.Byte();
+    view.removed = first == kRemoved;
+    view.request.client = in.Number32();
+    view.request.sequence = in.Number(1, UINT64_MAX);
+    if (!view.removed) ReadRequest(first, &in, &view);
     if (!in.ok()) break;
-    answer.bytes = in.Since(start);
-    take(answer);
+    view.bytes = in.Since(start);
+    take(view);
   }
-  return in.ok() ? absl::OkStatus() : Damaged("answers", key);
+  return in.ok() ? absl::OkStatus() : Damaged("requests", key);
 }
 
 void AppendHistory(const HistoryRow& row, std::string* out) {

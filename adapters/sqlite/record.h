@@ -61,32 +61,35 @@ absl::StatusOr<std::shared_ptr<Session>> ReadSession(uint64_t key, std::string_v
 
 // ---- Many in one row: what one commit adds to a log. Written one by one, then sealed. ----
 
-void AppendAnswer(const ledger::Answer& answer, std::string* out);
-// An answer as it lies in the record; the texts point into it.
-struct AnswerView {
+// A removal says only which request is gone.
+void AppendRequest(const ledger::RequestChange& change, std::string* out);
+// A request as it lies in the record; the texts point into it.
+struct RequestView {
   RequestKey request;
-  ledger::Answer::Kind kind = ledger::Answer::Kind::kGranted;
+  bool removed = false;  // Then nothing else is set.
+  Id fingerprint;
+  ledger::RequestRow::State state = ledger::RequestRow::State::kDone;
   std::string_view semaphore;
   Id claim;
   EndCause cause = EndCause::kNone;
   uint32_t number = 0;
   uint32_t remaining = 0;
   bool changed = false;
-  std::string_view bytes;  // As AppendAnswer wrote it.
+  std::string_view bytes;  // As AppendRequest wrote it.
 
-  ledger::Answer Copy() const;
+  ledger::RequestRow Copy() const;
 };
 // `row.lease` with its token; row.number is not written: rows are numbered from the record's key
 // on.
 void AppendHistory(const HistoryRow& row, std::string* out);
 
-void SealAnswers(uint64_t key, std::string* out);
+void SealRequests(uint64_t key, std::string* out);
 void SealHistory(uint64_t key, std::string* out);
 
 // Calls `take` for each, in the order in which they were appended. After an error, what was taken
 // is void.
-absl::Status ReadAnswers(uint64_t key, std::string_view record,
-                         absl::FunctionRef<void(const AnswerView&)> take);
+absl::Status ReadRequests(uint64_t key, std::string_view record,
+                          absl::FunctionRef<void(const RequestView&)> take);
 // With number and lease filled in.
 absl::Status ReadHistory(uint64_t key, std::string_view record,
                          absl::FunctionRef<void(HistoryRow)> take);

@@ -21,21 +21,19 @@ constexpr const char* kMigrations[] = {
       CREATE TABLE waiters(number INTEGER PRIMARY KEY, record BLOB NOT NULL);
       CREATE TABLE sessions(number INTEGER PRIMARY KEY, record BLOB NOT NULL);
       CREATE TABLE clients(number INTEGER PRIMARY KEY, client_id TEXT NOT NULL, since INTEGER NOT NULL);
-      CREATE TABLE answers(number INTEGER PRIMARY KEY, record BLOB NOT NULL);
+      CREATE TABLE requests(number INTEGER PRIMARY KEY, record BLOB NOT NULL);
       CREATE TABLE history(first INTEGER PRIMARY KEY, record BLOB NOT NULL);
-    )sql",
-    R"sql(
       CREATE TABLE tickets(number INTEGER PRIMARY KEY, record BLOB NOT NULL);
       CREATE TABLE payloads(number INTEGER PRIMARY KEY, record BLOB NOT NULL);
     )sql",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 
-absl::Status Migrate(Database& database, int64_t from) {
+absl::Status Migrate(Database& database, size_t from, absl::Span<const char* const> migrations) {
   std::string script = "BEGIN IMMEDIATE;";
-  for (int64_t version = from; version < kSchemaVersion; ++version) script += kMigrations[version];
+  for (const char* migration : migrations.subspan(from)) script += migration;
   absl::StrAppend(&script, "PRAGMA application_id=", kApplicationId,
-                  ";PRAGMA user_version=", kSchemaVersion, ";COMMIT;");
+                  ";PRAGMA user_version=", migrations.size(), ";COMMIT;");
   absl::Status status = database.Execute(script);
   if (!status.ok()) database.Rollback();
   return status;
@@ -43,7 +41,10 @@ absl::Status Migrate(Database& database, int64_t from) {
 
 }  // namespace
 
-absl::Status PrepareSchema(Database& database) {
+absl::Span<const char* const> Migrations() { return kMigrations; }
+
+absl::Status PrepareSchema(Database& database, absl::Span<const char* const> migrations) {
+  const auto newest = static_cast<int64_t>(migrations.size());
   absl::StatusOr<int64_t> version = database.QueryInt("PRAGMA user_version");
   if (!version.ok()) return version.status();
   absl::StatusOr<int64_t> application = database.QueryInt("PRAGMA application_id");
@@ -56,15 +57,16 @@ absl::Status PrepareSchema(Database& database) {
     return absl::FailedPreconditionError(
         absl::StrCat("sqlite: ", database.name(), " is a database of another program"));
   }
-  if (*version > kSchemaVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "sqlite: ", database.name(), " has schema version ", *version,
-        ", made by a newer semaphored; this one knows versions up to ", kSchemaVersion));
+  if (*version > newest) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("sqlite: ", database.name(), " has schema version ", *version,
+                     ", made by a newer semaphored; this one knows versions up to ", newest));
   }
   if (!empty && *version < 1) {
     return absl::DataLossError(absl::StrCat("sqlite: ", database.name(), " has no schema version"));
   }
-  return *version == kSchemaVersion ? absl::OkStatus() : Migrate(database, *version);
+  if (*version == newest) return absl::OkStatus();
+  return Migrate(database, static_cast<size_t>(*version), migrations);
 }
 
 }  // namespace semaphored::sqlite

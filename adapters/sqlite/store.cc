@@ -66,10 +66,10 @@ absl::StatusOr<ledger::Image> SqliteStore::LoadAll() {
     if (absl::Status status = WriteSomething(); !status.ok()) return status;
   }
   index_ = Index();
-  answers_ = AnswerLog();
+  requests_ = RequestLog();
   history_ = HistoryLog(options_.history_rows);
   absl::StatusOr<ledger::Image> image =
-      Loader(database_.get(), &index_, &answers_, &history_).Load();
+      Loader(database_.get(), &index_, &requests_, &history_).Load();
   if (!image.ok()) return image.status();
   if (absl::Status status = Prepare(); !status.ok()) return status;
   return image;
@@ -103,9 +103,9 @@ absl::Status SqliteStore::Prepare() {
       {&s.remove_session, "DELETE FROM sessions WHERE number = ?"},
       {&s.add_client, "INSERT INTO clients(number, client_id, since) VALUES(?, ?, ?)"},
       {&s.remove_client, "DELETE FROM clients WHERE number = ?"},
-      {&s.add_answers, "INSERT INTO answers(number, record) VALUES(?, ?)"},
-      {&s.get_answers, "SELECT record FROM answers WHERE number = ?"},
-      {&s.cut_answers, "DELETE FROM answers WHERE number < ?"},
+      {&s.add_requests, "INSERT INTO requests(number, record) VALUES(?, ?)"},
+      {&s.get_requests, "SELECT record FROM requests WHERE number = ?"},
+      {&s.cut_requests, "DELETE FROM requests WHERE number < ?"},
       {&s.add_history, "INSERT INTO history(first, record) VALUES(?, ?)"},
       {&s.get_history, "SELECT first, record FROM history WHERE first < ? ORDER BY first DESC"},
       {&s.cut_history, "DELETE FROM history WHERE first < ?"},
@@ -117,7 +117,7 @@ absl::Status SqliteStore::Prepare() {
     *statement = *std::move(prepared);
   }
   writer_ =
-      std::make_unique<Writer>(database_.get(), statements_.get(), &index_, &answers_, &history_);
+      std::make_unique<Writer>(database_.get(), statements_.get(), &index_, &requests_, &history_);
   return absl::OkStatus();
 }
 
@@ -165,7 +165,7 @@ CommitResult SqliteStore::Write(ledger::Transaction& transaction) {
   }
   switch (database_->Commit(&result.status)) {
     case CommitFate::kWon:
-      writer_->Learn(transaction, &index_, &answers_, &history_);
+      writer_->Learn(transaction, &index_, &requests_, &history_);
       if (database_->log_pages() >= kLogPagesMax) Checkpoint();
       return result;
     case CommitFate::kFailed:
@@ -223,24 +223,39 @@ void SqliteStore::Checkpoint() {
 
 // ---- Reading ----
 
-absl::StatusOr<std::optional<ledger::Answer>> SqliteStore::FindAnswer(const RequestKey& request,
-                                                                      const std::string&) {
+absl::StatusOr<std::vector<SqliteStore::FoundRequest>> SqliteStore::FindRequests(
+    absl::Span<const ledger::NamedRequest> requests, uint64_t window) {
   std::scoped_lock lock(database_->mutex());
-  const std::optional<uint64_t> row = answers_.Find(request);
-  if (!row) return std::nullopt;
-  Statement& statement = statements_->get_answers.Bind(1, static_cast<int64_t>(*row));
+  std::vector<FoundRequest> found(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const RequestKey& request = requests[i].request;
+    const std::optional<uint64_t> row = requests_.Find(request);
+    if (!row) {
+      found[i].too_old = request.sequence + window <= requests_.Highest(request.client);
+      continue;
+    }
+    absl::StatusOr<ledger::RequestRow> read = ReadRequest(*row, request);
+    if (!read.ok()) return read.status();
+    found[i].row = *std::move(read);
+  }
+  return found;
+}
+
+absl::StatusOr<ledger::RequestRow> SqliteStore::ReadRequest(uint64_t row,
+                                                            const RequestKey& request) {
+  Statement& statement = statements_->get_requests.Bind(1, static_cast<int64_t>(row));
   const int code = statement.Step();
   if (code == SQLITE_DONE)
-    return database_->DataLoss(absl::StrCat("answers ", *row, " are missing"));
-  if (code != SQLITE_ROW) return database_->Error(code, "read an answer");
-  std::optional<ledger::Answer> found;
-  absl::Status status = ReadAnswers(*row, statement.Blob(0), [&](const AnswerView& answer) {
-    if (answer.request == request) found = answer.Copy();
+    return database_->DataLoss(absl::StrCat("requests ", row, " are missing"));
+  if (code != SQLITE_ROW) return database_->Error(code, "read a request");
+  std::optional<ledger::RequestRow> found;
+  absl::Status status = ReadRequests(row, statement.Blob(0), [&](const RequestView& view) {
+    if (view.request == request && !view.removed) found = view.Copy();
   });
   statement.Reset();
   if (!status.ok()) return database_->DataLoss(status.message());
-  if (!found) return database_->DataLoss(absl::StrCat("an answer is missing in ", *row));
-  return found;
+  if (!found) return database_->DataLoss(absl::StrCat("a request is missing in ", row));
+  return *std::move(found);
 }
 
 absl::StatusOr<std::vector<PayloadPtr>> SqliteStore::ReadPayloads(

@@ -29,11 +29,11 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "adapters/ledger/sqlite/answer_log.h"
+#include "adapters/ledger/store.h"
 #include "adapters/sqlite/database.h"
 #include "adapters/sqlite/history_log.h"
 #include "adapters/sqlite/node_table.h"
-#include "adapters/ledger/store.h"
+#include "adapters/sqlite/request_log.h"
 
 namespace semaphored::sqlite {
 
@@ -60,8 +60,8 @@ class SqliteStore : public ledger::LedgerStore {
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
   absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets) override;
-  absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
-                                                           const std::string& client_id) override;
+  absl::StatusOr<std::vector<FoundRequest>> FindRequests(
+      absl::Span<const ledger::NamedRequest> requests, uint64_t window) override;
   absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
   absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
   absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
@@ -74,6 +74,8 @@ class SqliteStore : public ledger::LedgerStore {
   void Wake() override;
 
  private:
+  absl::StatusOr<ledger::RequestRow> ReadRequest(uint64_t row, const RequestKey& request);
+
   struct Statements;  // Those of a commit.
   struct SessionAtKey {
     int64_t key = 0;
@@ -109,7 +111,7 @@ class SqliteStore : public ledger::LedgerStore {
   Guarantees guarantees_;
   std::unique_ptr<Statements> statements_;  // Null until LoadAll.
   Index index_;
-  AnswerLog answers_;
+  RequestLog requests_;
   HistoryLog history_;
   std::unique_ptr<Writer> writer_;
 

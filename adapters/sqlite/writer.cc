@@ -9,7 +9,6 @@
 namespace semaphored::sqlite {
 namespace {
 
-using ledger::Answer;
 using ledger::LeaseChange;
 using ledger::SemaphoreDelta;
 using ledger::SessionChange;
@@ -37,7 +36,7 @@ absl::Status SqliteStore::Writer::WriteRows(Transaction& transaction) {
     status = WriteSemaphore(delta);
   }
   if (status.ok()) status = WriteClients(transaction);
-  if (status.ok()) status = WriteAnswers(transaction.answers);
+  if (status.ok()) status = WriteRequests(transaction.requests);
   if (status.ok()) status = WriteHistory(transaction.history);
   if (status.ok()) status = WriteMeta();
   return status;
@@ -60,8 +59,8 @@ void SqliteStore::Writer::Begin() {
   tickets_removed_.clear();
   sessions_set_.clear();
   sessions_removed_.clear();
-  answers_moved_.clear();
-  answers_cut_below_ = 0;
+  requests_moved_.clear();
+  requests_cut_below_ = 0;
   history_cut_below_ = 0;
   stale_.clear();
 }
@@ -310,7 +309,7 @@ void SqliteStore::Writer::Forget() {
   granted_.clear();
 }
 
-void SqliteStore::Writer::Learn(Transaction& transaction, Index* index, AnswerLog* answers,
+void SqliteStore::Writer::Learn(Transaction& transaction, Index* index, RequestLog* requests,
                                 HistoryLog* history) {
   for (const auto& [name, number] : semaphores_added_) index->semaphores.emplace(*name, number);
   for (const std::string* name : semaphores_removed_) index->semaphores.erase(*name);
@@ -328,18 +327,16 @@ void SqliteStore::Writer::Learn(Transaction& transaction, Index* index, AnswerLo
   index->tokens_reserved = counters_.tokens_reserved;
   index->revision_floor = counters_.revision_floor;
 
-  if (!answers_moved_.empty()) {
-    answers->BeginRow(answers->next_row());
-    for (const RequestKey& request : answers_moved_) answers->Add(request);
+  if (!requests_moved_.empty()) {
+    requests->BeginRow(requests->next_row());
+    for (const RequestKey& request : requests_moved_)
+      requests->Add(request, requests->IsPinned(request));
   }
-  if (!transaction.answers.empty()) {
-    answers->BeginRow(answers->next_row());
-    for (const Answer& answer : transaction.answers) answers->Add(answer.request);
-  }
-  if (answers_cut_below_ != 0) answers->CutBelow(answers_cut_below_);
-  for (const ledger::AnswerFloor& floor : transaction.answer_floors)
-    answers->RaiseFloor(floor.client, floor.below);
-  for (const uint32_t client : transaction.forgotten_clients) answers->Forget(client);
+  LearnRequests(transaction.requests, requests);
+  if (requests_cut_below_ != 0) requests->CutBelow(requests_cut_below_);
+  for (const ledger::RequestFloor& floor : transaction.request_floors)
+    requests->RaiseFloor(floor.client, floor.below);
+  for (const uint32_t client : transaction.forgotten_clients) requests->Forget(client);
 
   if (transaction.history.empty() || !history->kept()) return;
   uint64_t number = history->next();

@@ -11,8 +11,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "adapters/sqlite/store.h"
 #include "adapters/ledger/state/transaction.h"
+#include "adapters/sqlite/store.h"
 
 namespace semaphored::sqlite {
 
@@ -26,7 +26,7 @@ struct SqliteStore::Statements {
   Statement add_payload, get_payload, remove_payload;
   Statement add_session, set_session, remove_session;
   Statement add_client, remove_client;
-  Statement add_answers, get_answers, cut_answers;
+  Statement add_requests, get_requests, cut_requests;
   Statement add_history, get_history, cut_history;
   Statement set_meta;
 };
@@ -35,11 +35,11 @@ class SqliteStore::Writer {
  public:
   // All are the store's.
   Writer(const Database* database, Statements* statements, const Index* index,
-         const AnswerLog* answers, const HistoryLog* history)
+         const RequestLog* requests, const HistoryLog* history)
       : database_(*database),
         statements_(*statements),
         index_(*index),
-        answers_(*answers),
+        requests_(*requests),
         history_(*history) {}
 
   // Writes all rows, and sets the tokens of the leases granted. Ends in
@@ -52,7 +52,7 @@ class SqliteStore::Writer {
   // The rows did not come to stay: takes the tokens back.
   void Forget();
   // They did: brings the index and the logs up to them.
-  void Learn(ledger::Transaction& transaction, Index* index, AnswerLog* answers,
+  void Learn(ledger::Transaction& transaction, Index* index, RequestLog* requests,
              HistoryLog* history);
 
  private:
@@ -74,8 +74,10 @@ class SqliteStore::Writer {
   absl::Status WriteSessions(const std::vector<ledger::SessionChange>& changes);
   absl::Status CheckEpochs(const ledger::Transaction& transaction);
   absl::Status WriteClients(const ledger::Transaction& transaction);
-  absl::Status WriteAnswers(const std::vector<ledger::Answer>& answers);
-  absl::Status MoveAnswers(AnswerLog::Range range);
+  absl::Status WriteRequests(const std::vector<ledger::RequestChange>& changes);
+  static void LearnRequests(const std::vector<ledger::RequestChange>& changes,
+                            RequestLog* requests);
+  absl::Status MoveRequests(RequestLog::Range range);
   absl::Status WriteHistory(const std::vector<HistoryRow>& rows);
   absl::Status WriteMeta();
 
@@ -90,7 +92,7 @@ class SqliteStore::Writer {
   const Database& database_;
   Statements& statements_;
   const Index& index_;
-  const AnswerLog& answers_;
+  const RequestLog& requests_;
   const HistoryLog& history_;
 
   // What the index will learn. Kept from one commit to the next for their memory.
@@ -111,11 +113,12 @@ class SqliteStore::Writer {
   std::vector<Id> tickets_removed_;
   absl::flat_hash_map<Id, SessionAtKey> sessions_set_;
   std::vector<Id> sessions_removed_;
-  std::vector<RequestKey> answers_moved_;
-  uint64_t answers_cut_below_ = 0;
+  std::vector<RequestKey> requests_moved_;
+  uint64_t requests_cut_below_ = 0;
   uint64_t history_cut_below_ = 0;
   std::vector<std::string> stale_;
   std::string bytes_;
+  std::string requests_added_;
 };
 
 }  // namespace semaphored::sqlite

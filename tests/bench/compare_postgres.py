@@ -209,7 +209,7 @@ def print_tables(medians, ratios, costs, idle_per_s):
 def prepare(server):
     """The tables of `bare`, in a schema that no daemon looks after."""
     with contextlib.closing(server.connect()) as connection, connection.cursor() as cursor:
-        for path in sorted(glob.glob(os.path.join(ROOT, "adapters/ledger/postgres/schema_*.sql"))):
+        for path in sorted(glob.glob(os.path.join(ROOT, "adapters/postgres/schema_*.sql"))):
             with open(path, encoding="utf-8") as file:
                 cursor.execute(file.read())
 

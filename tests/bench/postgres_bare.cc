@@ -1,7 +1,7 @@
 // The set-based statements that the daemon sends to Postgres, without a daemon: what it could reach
 // at most. Each of a few connections commits batches of whole cycles: half of a batch's operations
 // acquire, the other half release what the batch before acquired; each on a semaphore of its own,
-// with session, answers and history.
+// with session, requests and history.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -25,19 +25,25 @@ constexpr const char* kPrepare =
     "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;"
     "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off;"
     "SET enable_sort = off; SET jit = off";
-// As the daemon's: answers are forgotten below a window, some at a time.
+// As the daemon's: requests are forgotten below a window, some at a time.
 constexpr int64_t kWindow = 8 * 1024;
 constexpr int64_t kPrunedEvery = 256;
+// The states of a request, and a cause of its end.
+constexpr int64_t kGranted = 2;
+constexpr int64_t kEnded = 3;
+constexpr int64_t kDone = 5;
+constexpr int64_t kReleased = 1;
 
 // The arguments of commit_1 that are filled in, in the order of the statement's parameters; all
 // others are empty.
 constexpr std::array kArguments = {
-    "p_node",      "p_incarnation", "p_lane",    "p_number", "s_name",    "s_revision",
-    "s_kind",      "s_next_order",  "w_name",    "w_number", "c_session", "c_epoch",
-    "e_semaphore", "e_claim",       "e_number",  "e_of",     "e_slot",    "g_semaphore",
-    "g_claim",     "g_holder",      "g_session", "g_client", "g_number",  "g_of",
-    "g_slot",      "y_id",          "y_client",  "y_holder", "y_number",  "a_client",
-    "a_semaphore", "a_claim",       "a_number",  "f_client", "f_below",
+    "p_node",      "p_incarnation", "p_lane",    "p_number",      "s_name",        "s_revision",
+    "s_kind",      "s_next_order",  "w_name",    "w_number",      "c_session",     "c_epoch",
+    "e_semaphore", "e_claim",       "e_number",  "e_of",          "e_slot",        "g_semaphore",
+    "g_claim",     "g_holder",      "g_session", "g_client",      "g_fingerprint", "g_number",
+    "g_of",        "g_slot",        "y_id",      "y_client",      "y_holder",      "y_number",
+    "a_client",    "a_semaphore",   "a_claim",   "a_fingerprint", "a_number",      "b_client",
+    "b_number",    "f_client",      "f_below",
 };
 
 int64_t NowMs() {
@@ -185,7 +191,7 @@ class Lane {
       for (size_t i = 0; i < made; ++i) to_.Add(names_[i]);
     });
     Put(Element::kInt64, [&] {
-      for (size_t i = 0; i < made; ++i) AddAll({1, 0, 0, 30000, 0, 0, 0, 0, NowMs()});
+      for (size_t i = 0; i < made; ++i) AddAll({1, 0, 0, 30000, 0, 0, 0, 0, NowMs(), 0});
     });
   }
 
@@ -199,8 +205,8 @@ class Lane {
     Put(Element::kUuid, [&] { to_.AddUuid(session_high_, 1); });
     Put(Element::kText, [&] { to_.Add(client_); });
     Put(Element::kText, [&] { to_.Add(kHolder); });
-    Put(Element::kInt64, [&] { AddAll({1, node_, 1, 30000, 0}); });
-    PutAnswers(0, 0, 0, 0);
+    Put(Element::kInt64, [&] { AddAll({1, node_, 1, 30000, 0, 0}); });
+    PutRequests(0, 0, 0, 0);
     PutNone({Element::kText, Element::kInt64});  // f
     if (std::string error = Commit(); !error.empty()) return error;
     // '{1,2}', in the order of the names.
@@ -228,7 +234,7 @@ class Lane {
     PutEnds(release, released, now);
     PutGrants(acquire, half_, now);
     PutNone({Element::kUuid, Element::kText, Element::kText, Element::kInt64});  // y
-    PutAnswers(acquire, half_, release, released);
+    PutRequests(acquire, half_, release, released);
     PutFloor();
     std::string error = Commit();
     for (int64_t& revision : revisions_) ++revision;
@@ -265,15 +271,19 @@ class Lane {
     each(Element::kText, [&](size_t) { to_.Add(kHolder); });
     each(Element::kUuid, [&](size_t) { to_.AddUuid(session_high_, 1); });
     each(Element::kText, [&](size_t) { to_.Add(client_); });
+    each(Element::kUuid, [&](size_t) { to_.AddUuid(session_high_, first); });
     each(Element::kInt64, [&](size_t i) {
       const auto sequence = sequence_ + 1 + static_cast<int64_t>(i);
-      AddAll({1, sequence, node_, 1, 1, 30000, 0, orders_[first + i] - 1, 0, 0, now, 0, 0});
+      AddAll({1, sequence, node_, 1, 1, 30000, 0, orders_[first + i] - 1, 0, 0, 0, now, 0, 0});
     });
     each(Element::kInt32, [&](size_t i) { to_.Add(static_cast<int64_t>(i) + 1); });
     each(Element::kInt32, [&](size_t) { to_.Add(1); });
   }
 
-  void PutAnswers(size_t acquire, size_t acquired, size_t release, size_t released) {
+  // Requests that are granted, and those that give back, come; those whose leases are given back
+  // change.
+  void PutRequests(size_t acquire, size_t acquired, size_t release, size_t released) {
+    const int64_t granted_from = sequence_ + 1;
     const auto each = [&](Element element, auto&& add_acquired, auto&& add_released) {
       Put(element, [&] {
         for (size_t i = 0; i < acquired; ++i) add_acquired(i);
@@ -289,13 +299,24 @@ class Lane {
         Element::kUuid, [&](size_t i) { to_.AddUuid(session_high_, next_ids_ + i); },
         [&](size_t i) { to_.AddUuid(session_high_, held_ids_ + i); });
     each(
+        Element::kUuid, [&](size_t) { to_.AddUuid(session_high_, acquire); },
+        [&](size_t) { to_.AddUuid(session_high_, release); });
+    each(
         Element::kInt64,
         [&](size_t) {
-          AddAll({++sequence_, 1, 0, 0, 0, 0});
+          AddAll({++sequence_, kGranted, 0, 0, 0, 0});
         },
         [&](size_t) {
-          AddAll({++sequence_, 2, 0, 1, 0, 0});
+          AddAll({++sequence_, kDone, 0, 1, 0, 0});
         });
+    Put(Element::kText, [&] {
+      for (size_t i = 0; i < released; ++i) to_.Add(client_);
+    });
+    Put(Element::kInt64, [&] {
+      for (size_t i = 0; i < released; ++i)
+        AddAll({held_sequence_ + static_cast<int64_t>(i), kEnded, kReleased});
+    });
+    held_sequence_ = granted_from;
   }
 
   void PutFloor() {
@@ -322,6 +343,7 @@ class Lane {
   std::string revisions_made_;
   int64_t sequence_ = 0;
   int64_t floor_ = 0;
+  int64_t held_sequence_ = 0;  // Of the first request of the turn before.
   // The low parts of the leases' ids: those of the turn before, and of the next.
   uint64_t held_ids_ = 0;
   uint64_t next_ids_ = 2;

@@ -107,7 +107,7 @@ CONTRACT_CASE("events of a batch come in the order in which things happened to a
   std::vector<Command> batch;
   batch.push_back(world.MakeRelease("s", first->id));
   batch.push_back(RecallCommand{"s", waiter, {Recall::Reason::kLongestHold, 1'000}});
-  batch.push_back(EndCommand{"s", waiter, EndCause::kRecalled, 0, false});
+  batch.push_back(EndCommand{.semaphore = "s", .claim = waiter, .cause = EndCause::kRecalled});
   if (world.guarantees().grants_at_once) {
     daemon.DoAll(std::move(batch));
   } else {

@@ -211,7 +211,8 @@ CONTRACT_CASE("a request id below the window is refused and does nothing") {
   world.options().request_window = 4;
   Daemon& daemon = world.daemon();
   daemon.Create("s", 9);
-  for (uint64_t sequence = 1; sequence <= 5; ++sequence) {
+  daemon.GiveBack("s", daemon.Grant("s", {.client = "c", .sequence = 1})->id);
+  for (uint64_t sequence = 2; sequence <= 5; ++sequence) {
     daemon.Grant("s", {.client = "c", .sequence = sequence});
   }
   CHECK(daemon.Acquire("s", {.client = "c", .sequence = 1}).kind == OutcomeKind::kTooOld);
@@ -220,8 +221,28 @@ CONTRACT_CASE("a request id below the window is refused and does nothing") {
   const AdminResize add{AdminResize::Change::kAdd, 1, 100, {}, {}};
   CHECK(daemon.Do(AdminCommand{{"c", 1}, "s", 0, add}).kind == OutcomeKind::kTooOld);
   CHECK(daemon.Acquire("s", {.client = "c", .sequence = 2}).kind == OutcomeKind::kGranted);
-  CHECK(daemon.Describe("s").held == 6);
+  CHECK(daemon.Describe("s").held == 5);
   CHECK(daemon.Describe("s").row.limit == 9);
+}
+
+CONTRACT_CASE("a request whose claim stands is answered, however far below the window it is") {
+  world.options().request_window = 4;
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 2);
+  const LeasePtr held = daemon.Grant("s", {.client = "c", .sequence = 1});
+  daemon.Grant("s");
+  const Id waits = daemon.Queue("s", {.client = "c", .sequence = 2});
+  daemon.Create("t", 1);
+  // Enough for the floor to rise above both.
+  for (uint64_t sequence = 3; sequence < 700; sequence += 2) {
+    const LeasePtr lease = daemon.Grant("t", {.client = "c", .sequence = sequence});
+    REQUIRE(daemon.Release("t", lease->id, {}, {"c", sequence + 1}).kind == OutcomeKind::kReleased);
+  }
+  CHECK(daemon.Acquire("s", {.client = "c", .sequence = 1}).lease->id == held->id);
+  CHECK(daemon.Acquire("s", {.wait = true, .client = "c", .sequence = 2}).claim == waits);
+  CHECK(daemon.Acquire("t", {.client = "c", .sequence = 1}).kind == OutcomeKind::kReused);
+  CHECK(daemon.Acquire("t", {.client = "c", .sequence = 3}).kind == OutcomeKind::kTooOld);
+  daemon.CheckHeld("s", 2);
 }
 
 CONTRACT_CASE("within the window requests may come in any order") {

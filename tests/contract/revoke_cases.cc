@@ -65,6 +65,26 @@ CONTRACT_CASE("revoke with a grace recalls first") {
   CHECK(daemon.Describe("s").held == 2);
 }
 
+CONTRACT_CASE("a later revoke with a longer grace changes nothing, one with a shorter does") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 1);
+  const LeasePtr lease = daemon.Grant("s");
+  REQUIRE(daemon.Administer("s", AdminRevoke{{}, "", 5'000}).number == 1);
+  daemon.TakeEvents();
+  for (const int64_t longer_ms : {5'000, 60'000}) {
+    CHECK(daemon.Administer("s", AdminRevoke{{}, "", longer_ms}).number == 1);
+    CHECK(ClaimsIn(daemon.TakeEvents(), Event::Kind::kRecalled).empty());
+    CHECK(daemon.Verify("s", lease->id).lease->recall ==
+          Recall{Recall::Reason::kAdministrator, 5'000});
+  }
+  CHECK(daemon.Administer("s", AdminRevoke{{}, "", 2'000}).number == 1);
+  CHECK(ClaimsIn(daemon.TakeEvents(), Event::Kind::kRecalled) == std::vector{lease->id});
+  CHECK(daemon.Verify("s", lease->id).lease->recall ==
+        Recall{Recall::Reason::kAdministrator, 2'000});
+  CHECK(daemon.Administer("s", AdminRevoke{{}, "", 0}).number == 1);
+  CHECK(daemon.Verify("s", lease->id).cause == EndCause::kRevoked);
+}
+
 CONTRACT_CASE("revoke of what nobody holds affects nothing") {
   Daemon& daemon = world.daemon();
   daemon.Create("s", 1);

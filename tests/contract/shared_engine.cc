@@ -18,7 +18,6 @@ struct Shared {
   explicit Shared(bool lossy)
       : world(/*seed=*/1, /*tracing=*/false), notifier(&world, &lane_faults) {
     if (!lossy) return;
-    engine.leases_answer = true;
     lane_faults.rates.answer_lost = 0.3;
     lane_faults.rates.lost_race = 0.3;
   }

@@ -79,7 +79,7 @@ OutcomeKind TicketWalk::NextLive(Command* command) {
     *command = world_->MakeRelease("walk", claim);
     return model_.Release(claim);
   }
-  *command = EndCommand{"walk", claim, EndCause::kExpired, 0, false};
+  *command = EndCommand{.semaphore = "walk", .claim = claim};
   return model_.End(claim);
 }
 

@@ -105,7 +105,7 @@ OutcomeKind Walk::Next(const std::string& name, Place& place, Command* command) 
   if (dice < 85) {
     const EndCause cause = Below(2) == 0 ? EndCause::kExpired : EndCause::kDisconnected;
     const Id claim = SomeClaim(place);
-    *command = EndCommand{name, claim, cause, 0, false};
+    *command = EndCommand{.semaphore = name, .claim = claim, .cause = cause};
     return place.model.End(claim, cause);
   }
   if (dice < 92) {

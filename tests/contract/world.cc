@@ -286,11 +286,12 @@ Outcome Daemon::VerifySlot(const std::string& semaphore, uint32_t slot, uint64_t
 }
 
 Outcome Daemon::End(const std::string& semaphore, Id claim, EndCause cause, uint32_t epoch) {
-  return Do(EndCommand{semaphore, claim, cause, epoch, false});
+  return Do(EndCommand{.semaphore = semaphore, .claim = claim, .cause = cause, .epoch = epoch});
 }
 
 Outcome Daemon::EndWait(const std::string& semaphore, Id claim, EndCause cause) {
-  return Do(EndCommand{semaphore, claim, cause, 0, true});
+  return Do(
+      EndCommand{.semaphore = semaphore, .claim = claim, .cause = cause, .only_waiting = true});
 }
 
 Outcome Daemon::Resize(const std::string& semaphore, uint32_t limit, ShrinkPolicy policy) {

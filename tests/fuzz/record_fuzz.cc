@@ -31,13 +31,15 @@ void RoundTrip(std::string_view record, Read read, Write write) {
   FUZZ_CHECK(again == written);
 }
 
-absl::StatusOr<std::string> CopyAnswers(uint64_t key, std::string_view record) {
+absl::StatusOr<std::string> CopyRequests(uint64_t key, std::string_view record) {
   std::string copy;
-  const absl::Status status = sqlite::ReadAnswers(
-      key, record,
-      [&copy](const sqlite::AnswerView& answer) { sqlite::AppendAnswer(answer.Copy(), &copy); });
+  const absl::Status status =
+      sqlite::ReadRequests(key, record, [&copy](const sqlite::RequestView& view) {
+        using Op = semaphored::ledger::RequestChange::Op;
+        sqlite::AppendRequest({view.removed ? Op::kRemove : Op::kInsert, view.Copy()}, &copy);
+      });
   if (!status.ok()) return status;
-  sqlite::SealAnswers(key, &copy);
+  sqlite::SealRequests(key, &copy);
   return copy;
 }
 
@@ -119,8 +121,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case sqlite::RecordKind::kSession:
       Session(key, record);
       break;
-    case sqlite::RecordKind::kAnswers:
-      Log(record, [=](std::string_view bytes) { return CopyAnswers(key, bytes); });
+    case sqlite::RecordKind::kRequests:
+      Log(record, [=](std::string_view bytes) { return CopyRequests(key, bytes); });
       break;
     case sqlite::RecordKind::kHistory:
       Log(record, [=](std::string_view bytes) { return CopyHistory(key, bytes); });

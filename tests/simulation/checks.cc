@@ -60,7 +60,7 @@ void Checks::OnLanded(const ledger::Transaction& transaction,
     CheckOrder(delta, found == before.end() ? nullptr : &found->second, *after);
   }
   tickets_.OnLanded(transaction, before);
-  CheckAnswers(transaction);
+  CheckRequests(transaction);
   CheckInvariants();
 }
 
@@ -76,8 +76,10 @@ void Checks::CheckLimit(const ledger::Transaction& transaction, const SemaphoreD
       before != nullptr && after->row.limit < before->row.limit && held <= before->row.limit;
   // … or even raise it, grant, and lower it again, which leaves no trace but the administrator's
   // answer.
-  const bool administered = std::ranges::any_of(transaction.answers, [&](const auto& answer) {
-    return answer.kind == ledger::Answer::Kind::kAdmin && answer.semaphore == delta.name;
+  const bool administered = std::ranges::any_of(transaction.requests, [&](const auto& change) {
+    // All other requests speak of a claim or a ticket.
+    return change.row.state == ledger::RequestRow::State::kDone && change.row.claim.empty() &&
+           change.row.semaphore == delta.name;
   });
   if (!lowered && !administered)
     Fail(
@@ -193,13 +195,20 @@ void Checks::CheckOneEffect(const SemaphoreDelta& delta) {
   }
 }
 
-void Checks::CheckAnswers(const ledger::Transaction& transaction) {
-  for (const ledger::Answer& answer : transaction.answers) {
-    const Request request{engine_->NameOf(answer.request.client), answer.request.sequence};
-    if (!answered_.insert(request).second) {
-      Fail(absl::StrCat("request ", request.second, " of ", request.first,
-                        " was carried out twice"));
-    }
+// Each request is carried out once, also when its row has been forgotten since; what a client gave up
+// it may ask for again.
+void Checks::CheckRequests(const ledger::Transaction& transaction) {
+  using Op = ledger::RequestChange::Op;
+  for (const ledger::RequestChange& change : transaction.requests) {
+    const RequestKey& key = change.row.request;
+    const Request request{engine_->NameOf(key.client), key.sequence};
+    const bool accepted = accepted_.contains(request);
+    if (change.op == Op::kInsert && accepted)
+      Fail(absl::StrCat("request ", request.second, " of ", request.first, " was accepted twice"));
+    if (change.op != Op::kInsert && !accepted)
+      Fail(absl::StrCat("request ", request.second, " of ", request.first, " has no row"));
+    if (change.op == Op::kInsert) accepted_.insert(request);
+    if (change.op == Op::kRemove) accepted_.erase(request);
   }
 }
 

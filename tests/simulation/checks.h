@@ -86,7 +86,7 @@ class Checks {
                   const StoredSemaphore& after);
   void NoteRoom(const ledger::SemaphoreDelta& delta, const StoredSemaphore* after);
   void CheckOneEffect(const ledger::SemaphoreDelta& delta);
-  void CheckAnswers(const ledger::Transaction& transaction);
+  void CheckRequests(const ledger::Transaction& transaction);
   void CheckInvariants();
   void CheckBeliefs();
   void CheckWaiters();
@@ -102,7 +102,7 @@ class Checks {
   std::vector<const Believer*> believers_;
   std::map<Request, Wish> wishes_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> highest_token_;  // By semaphore and slot.
-  std::set<Request> answered_;
+  std::set<Request> accepted_;
   std::map<Id, EndCause> ends_;
   // How many permits a newcomer could have got, from when on; the last changes of each semaphore.
   std::map<std::string, std::deque<std::pair<int64_t, uint32_t>>> room_;

@@ -29,7 +29,8 @@ class RowCopier {
 };
 
 bool SameSession(const Session& a, const Session& b) {
-  return a.id == b.id && a.host == b.host && a.epoch == b.epoch && a.ttl_ms == b.ttl_ms;
+  return a.id == b.id && a.host == b.host && a.epoch == b.epoch && a.ttl_ms == b.ttl_ms &&
+         a.closing == b.closing;
 }
 
 }  // namespace
@@ -101,8 +102,8 @@ MemoryEngine::Landing MemoryEngine::Land(Write& write) {
     return landing;
   }
   bool stands = SemaphoresStand(transaction, &landing.stale);
-  landing.answered = !Unanswered(transaction);
-  if (!SessionsStand(transaction) || landing.answered) {
+  landing.requests_lost = !RequestsStand(transaction);
+  if (!SessionsStand(transaction) || landing.requests_lost) {
     stands = false;
     landing.stale.clear();
     for (const SemaphoreDelta& delta : transaction.semaphores) landing.stale.push_back(delta.name);
@@ -163,13 +164,37 @@ bool MemoryEngine::SessionsStand(const Transaction& transaction) const {
   return true;
 }
 
-bool MemoryEngine::Unanswered(const Transaction& transaction) const {
-  if (!conditions.answer) return true;
-  const auto known = [&](const RequestKey& request) {
-    return clients_.at(request.client).answers.contains(request.sequence);
+bool MemoryEngine::RequestsStand(const Transaction& transaction) const {
+  if (!conditions.request) return true;
+  const auto absent = [&](const RequestKey& request) {
+    const StoredClient& client = clients_.at(request.client);
+    return request.sequence >= client.floor && !client.requests.contains(request.sequence);
   };
-  return std::ranges::none_of(transaction.answers, known, &ledger::Answer::request) &&
-         std::ranges::none_of(transaction.unanswered, known, &ledger::AskedRequest::request);
+  return std::ranges::all_of(transaction.requests,
+                             [&](const ledger::RequestChange& change) {
+                               return change.op != ledger::RequestChange::Op::kInsert ||
+                                      absent(change.row.request);
+                             }) &&
+         std::ranges::all_of(transaction.absent_requests, absent, &ledger::NamedRequest::request);
+}
+
+void MemoryEngine::WriteRequests(const Transaction& transaction) {
+  for (const ledger::RequestChange& change : transaction.requests) {
+    const RequestKey& request = change.row.request;
+    auto& rows = clients_.at(request.client).requests;
+    if (change.op == ledger::RequestChange::Op::kRemove) {
+      rows.erase(request.sequence);
+    } else {
+      rows.insert_or_assign(request.sequence, change.row);
+    }
+  }
+  for (const ledger::RequestFloor& floor : transaction.request_floors) {
+    StoredClient& client = clients_.at(floor.client);
+    client.floor = std::max(client.floor, floor.below);
+    std::erase_if(client.requests, [&](const auto& row) {
+      return row.first < client.floor && !row.second.pinned();
+    });
+  }
 }
 
 void MemoryEngine::SetTokens(Transaction& transaction) {
@@ -197,13 +222,7 @@ void MemoryEngine::Carry(Transaction& transaction) {
       sessions_.erase(change.before->id);
     }
   }
-  for (const ledger::Answer& answer : transaction.answers) {
-    clients_.at(answer.request.client).answers.insert_or_assign(answer.request.sequence, answer);
-  }
-  for (const ledger::AnswerFloor& floor : transaction.answer_floors) {
-    auto& answers = clients_.at(floor.client).answers;
-    answers.erase(answers.begin(), answers.lower_bound(floor.below));
-  }
+  WriteRequests(transaction);
   for (const HistoryRow& row : transaction.history) {
     history_.push_back(
         {history_.size() + 1, row.semaphore, *row.lease, row.ended_at_unix_ms, row.cause});

@@ -32,7 +32,8 @@ struct StoredSemaphore {
 
 struct StoredClient {
   std::string client_id;
-  std::map<uint64_t, ledger::Answer> answers;  // By sequence number.
+  std::map<uint64_t, ledger::RequestRow> requests;  // By sequence number.
+  uint64_t floor = 0;                               // Rows below may have been forgotten.
 };
 
 struct StoredEnd {
@@ -49,7 +50,7 @@ struct Conditions {
   bool incarnation = true;
   bool epoch = true;
   bool session_row = true;
-  bool answer = true;
+  bool request = true;
 };
 
 // A transaction with the engine's own client numbers and rows of its own: it can land later than
@@ -64,7 +65,7 @@ class MemoryEngine {
   struct Landing {
     bool landed = false;
     std::vector<std::string> stale;  // When it was lost.
-    bool answered = false;           // … since a request of it has been answered.
+    bool requests_lost = false;      // … since a request of it has a row, or is below its floor.
     absl::Status status;             // FAILED_PRECONDITION: the node is dead or replaced.
   };
 
@@ -93,8 +94,6 @@ class MemoryEngine {
   const std::string& NameOf(uint32_t client) const { return clients_.at(client).client_id; }
 
   Conditions conditions;
-  // As LedgerStore::leases_answer; no more is then kept of a claim than Answer::claim asks for.
-  bool leases_answer = false;
   // Mutant: tokens begin anew with each semaphore that is made.
   bool tokens_repeat = false;
   // Mutant: who comes last is filed first.
@@ -112,7 +111,8 @@ class MemoryEngine {
   bool SemaphoresStand(const ledger::Transaction& transaction,
                        std::vector<std::string>* stale) const;
   bool SessionsStand(const ledger::Transaction& transaction) const;
-  bool Unanswered(const ledger::Transaction& transaction) const;
+  bool RequestsStand(const ledger::Transaction& transaction) const;
+  void WriteRequests(const ledger::Transaction& transaction);
   void Carry(ledger::Transaction& transaction);
   void WriteSemaphore(ledger::SemaphoreDelta& delta);
   void SetTokens(ledger::Transaction& transaction);

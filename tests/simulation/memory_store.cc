@@ -127,11 +127,11 @@ Transaction MemoryStore::ForEngine(const Transaction& transaction) {
   for (SessionChange& change : copy.sessions) {
     if (change.after) change.after->client = ToEngine(change.after->client);
   }
-  for (ledger::Answer& answer : copy.answers)
-    answer.request.client = ToEngine(answer.request.client);
-  for (ledger::AskedRequest& asked : copy.unanswered)
-    asked.request.client = handle_.engine->NumberOf(asked.client_id);
-  for (ledger::AnswerFloor& floor : copy.answer_floors) floor.client = ToEngine(floor.client);
+  for (ledger::RequestChange& change : copy.requests)
+    change.row.request.client = ToEngine(change.row.request.client);
+  for (ledger::NamedRequest& absent : copy.absent_requests)
+    absent.request.client = handle_.engine->NumberOf(absent.client_id);
+  for (ledger::RequestFloor& floor : copy.request_floors) floor.client = ToEngine(floor.client);
   return copy;
 }
 
@@ -176,7 +176,8 @@ CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction*
     return Unknown();
   }
   if (!landing.status.ok()) return Failed(landing.status);
-  if (!landing.landed) return {CommitResult::Kind::kLost, landing.stale, landing.answered, {}, {}};
+  if (!landing.landed)
+    return {CommitResult::Kind::kLost, landing.stale, landing.requests_lost, {}, {}};
   TakeBack(*write, transaction);
   return {};
 }
@@ -223,7 +224,7 @@ void MemoryStore::AddClient(uint32_t client, Image* image) {
   const uint32_t local = ToLocal(client);
   if (std::ranges::count(image->clients, local, &ledger::LoadedClient::number) > 0) return;
   const StoredClient& stored = handle_.engine->clients().at(client);
-  const uint64_t high = stored.answers.empty() ? 0 : stored.answers.rbegin()->first;
+  const uint64_t high = stored.requests.empty() ? 0 : stored.requests.rbegin()->first;
   image->clients.push_back({local, stored.client_id, high});
 }
 
@@ -297,19 +298,23 @@ absl::StatusOr<std::vector<PayloadPtr>> MemoryStore::ReadPayloads(
   return payloads;
 }
 
-absl::StatusOr<std::optional<ledger::Answer>> MemoryStore::FindAnswer(
-    const RequestKey& request, const std::string& client_id) {
+absl::StatusOr<std::vector<ledger::LedgerStore::FoundRequest>> MemoryStore::FindRequests(
+    absl::Span<const ledger::NamedRequest> requests, uint64_t window) {
   if (!link_->Call()) return Unreachable();
-  const auto& answers = handle_.engine->clients().at(handle_.engine->NumberOf(client_id)).answers;
-  const auto found = answers.find(request.sequence);
-  if (found == answers.end()) return std::nullopt;
-  ledger::Answer answer = found->second;
-  answer.request = request;
-  if (!leases_answer()) return answer;
-  if (answer.kind == ledger::Answer::Kind::kGranted) answer.claim = {};
-  if (answer.kind == ledger::Answer::Kind::kReleased)
-    answer.claim = ledger::Answer::MarkOf(answer.claim);
-  return answer;
+  std::vector<FoundRequest> found(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const uint64_t sequence = requests[i].request.sequence;
+    const uint32_t number = handle_.engine->NumberOf(requests[i].client_id);
+    const StoredClient& client = handle_.engine->clients().at(number);
+    if (const auto row = client.requests.find(sequence); row != client.requests.end()) {
+      found[i].row = row->second;
+      found[i].row->request = requests[i].request;
+      continue;
+    }
+    const uint64_t high = client.requests.empty() ? 0 : client.requests.rbegin()->first;
+    found[i].too_old = sequence < client.floor || sequence + window <= high;
+  }
+  return found;
 }
 
 absl::StatusOr<ledger::LedgerStore::SessionAt> MemoryStore::LoadSession(const Id& session) {

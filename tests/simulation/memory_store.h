@@ -51,7 +51,6 @@ class MemoryStore : public ledger::LedgerStore {
   MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link, std::function<void()> on_mail);
 
   const Guarantees& guarantees() const override { return guarantees_; }
-  bool leases_answer() const override { return handle_.engine->leases_answer; }
   absl::StatusOr<ledger::Image> LoadAll() override;
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
   absl::StatusOr<std::vector<std::string>> Changed(
@@ -59,8 +58,8 @@ class MemoryStore : public ledger::LedgerStore {
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
   absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets) override;
-  absl::StatusOr<std::optional<ledger::Answer>> FindAnswer(const RequestKey& request,
-                                                           const std::string& client_id) override;
+  absl::StatusOr<std::vector<FoundRequest>> FindRequests(
+      absl::Span<const ledger::NamedRequest> requests, uint64_t window) override;
   absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
   absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
   absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,

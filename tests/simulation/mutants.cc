@@ -8,7 +8,6 @@
 namespace semaphored::simulation {
 namespace {
 
-using ledger::Answer;
 using ledger::CommitResult;
 using ledger::Image;
 using ledger::LoadedSemaphore;
@@ -19,7 +18,6 @@ class MutantStore : public ledger::LedgerStore {
       : mutant_(mutant), store_(std::move(store)) {}
 
   const Guarantees& guarantees() const override { return store_->guarantees(); }
-  bool leases_answer() const override { return store_->leases_answer(); }
   absl::StatusOr<Image> LoadAll() override { return store_->LoadAll(); }
   absl::StatusOr<Image> Load(absl::Span<const std::string> names) override {
     absl::StatusOr<Image> image = store_->Load(names);
@@ -45,10 +43,10 @@ class MutantStore : public ledger::LedgerStore {
       absl::Span<const TicketAt> tickets) override {
     return store_->ReadPayloads(tickets);
   }
-  absl::StatusOr<std::optional<Answer>> FindAnswer(const RequestKey& request,
-                                                   const std::string& client_id) override {
-    if (mutant_ == Mutant::kLoseAnswers) return std::optional<Answer>();
-    return store_->FindAnswer(request, client_id);
+  absl::StatusOr<std::vector<FoundRequest>> FindRequests(
+      absl::Span<const ledger::NamedRequest> requests, uint64_t window) override {
+    if (mutant_ == Mutant::kLoseRequests) return std::vector<FoundRequest>(requests.size());
+    return store_->FindRequests(requests, window);
   }
   absl::StatusOr<SessionAt> LoadSession(const Id& session) override {
     return store_->LoadSession(session);
@@ -225,7 +223,7 @@ const std::vector<MutantName>& AllMutants() {
       {Mutant::kIgnoreIncarnation, "commits and heartbeats ignore the incarnation"},
       {Mutant::kTokensRepeat, "tokens begin anew with each semaphore"},
       {Mutant::kLifo, "who comes last is filed first"},
-      {Mutant::kLoseAnswers, "answers are not remembered"},
+      {Mutant::kLoseRequests, "requests are not remembered"},
       {Mutant::kStaleReads, "what has changed in the engine is not seen"},
       {Mutant::kForgetWaiters, "a waiter is forgotten when a semaphore is loaded"},
       {Mutant::kReverseQueue, "a queue is turned round when a semaphore is loaded"},
@@ -254,14 +252,14 @@ const std::vector<MutantName>& AllMutants() {
 void MutateEngine(Mutant mutant, MemoryEngine* engine) {
   engine->conditions.revision = mutant != Mutant::kIgnoreRevision;
   engine->conditions.incarnation = mutant != Mutant::kIgnoreIncarnation;
-  engine->conditions.answer = mutant != Mutant::kLoseAnswers;
+  engine->conditions.request = mutant != Mutant::kLoseRequests;
   engine->tokens_repeat = mutant == Mutant::kTokensRepeat;
   engine->lifo = mutant == Mutant::kLifo;
 }
 
 std::unique_ptr<ledger::LedgerStore> MutateStore(Mutant mutant,
                                                  std::unique_ptr<ledger::LedgerStore> store) {
-  const bool here = mutant == Mutant::kLoseAnswers || mutant == Mutant::kHalfNews ||
+  const bool here = mutant == Mutant::kLoseRequests || mutant == Mutant::kHalfNews ||
                     mutant == Mutant::kStaleReads || mutant == Mutant::kForgetWaiters ||
                     mutant == Mutant::kReverseQueue || mutant == Mutant::kTicketTwice;
   if (here) return std::make_unique<MutantStore>(mutant, std::move(store));

@@ -21,7 +21,7 @@ enum class Mutant {
   kTokensRepeat,  // Tokens begin anew with each semaphore that is made.
   kLifo,          // Who comes last is filed first.
   // ---- the store ----
-  kLoseAnswers,    // A request's answer is never found again, nor stands in a commit's way.
+  kLoseRequests,   // A request's row is never found again, nor stands in a commit's way.
   kStaleReads,     // Changed() says that nothing has.
   kForgetWaiters,  // A semaphore is loaded without its last waiter.
   kReverseQueue,   // A semaphore is loaded with its queue turned round.

@@ -24,7 +24,6 @@ class Simulation {
         checks_(&world_, &engine_, &faults_),
         cluster_(&world_, {&engine_, &notifier_}, &faults_, options.mutant) {
     MutateEngine(options.mutant, &engine_);
-    engine_.leases_answer = options.seed % 2 == 0;
     notifier_.silent = options.mutant == Mutant::kNoHints;
     engine_.on_landed = [this](const ledger::Transaction& transaction, const auto& before) {
       TraceWrite(transaction);

@@ -116,19 +116,24 @@ void TicketChecks::Says(const Id& claim, Result result) {
 TicketChecks::Causes TicketChecks::CausesOf(const ledger::Transaction& transaction,
                                             const SemaphoreDelta& delta) const {
   Causes causes;
-  for (const ledger::Answer& answer : transaction.answers) {
-    if (answer.semaphore != delta.name) continue;
-    const Request request{engine_->NameOf(answer.request.client), answer.request.sequence};
-    if (answer.kind == ledger::Answer::Kind::kEnqueued) causes.enqueued[answer.claim] = request;
-    if (answer.kind == ledger::Answer::Kind::kFinished)
-      causes.finished[answer.claim] = request.first;
-    if (answer.kind != ledger::Answer::Kind::kAdmin) continue;
-    if (const auto act = acts_.find(request); act != acts_.end())
-      causes.acts.push_back(&act->second);
-  }
   for (const LeaseChange& change : delta.leases) {
     if (!change.before) causes.granted[change.after->id] = change.after.get();
     if (!change.after) causes.ended[change.before->id] = change.cause;
+  }
+  std::set<Id> enqueued;
+  for (const TicketChange& change : delta.tickets) {
+    if (!change.before) enqueued.insert(change.after->id);
+  }
+  for (const ledger::RequestChange& change : transaction.requests) {
+    const ledger::RequestRow& row = change.row;
+    if (row.state != ledger::RequestRow::State::kDone || row.semaphore != delta.name) continue;
+    const Request request{engine_->NameOf(row.request.client), row.request.sequence};
+    if (enqueued.contains(row.claim)) causes.enqueued[row.claim] = request;
+    // A worker never gives a lease back without a result.
+    if (attempts_.contains(row.claim)) causes.finished[row.claim] = request.first;
+    if (!row.claim.empty()) continue;
+    if (const auto act = acts_.find(request); act != acts_.end())
+      causes.acts.push_back(&act->second);
   }
   return causes;
 }

@@ -275,15 +275,14 @@ void TellHopeless(Editor& editor, Semaphore* semaphore) {
     if (waiter->permits > row.limit || (cap != 0 && waiter->permits > cap))
       hopeless.push_back(waiter);
   }
-  for (const WaiterPtr& waiter : hopeless)
-    EndWait(editor, semaphore, waiter, EndCause::kExceedsLimit);
+  for (const WaiterPtr& waiter : hopeless) editor.Leave(semaphore, waiter, EndCause::kExceedsLimit);
 }
 
 void DismissWaiters(Editor& editor, Semaphore* semaphore) {
   std::vector<WaiterPtr> waiters;
   for (const auto& [place, waiter] : semaphore->queue) waiters.push_back(waiter);
   for (const auto& [place, offer] : semaphore->offers) waiters.push_back(offer);
-  for (const WaiterPtr& waiter : waiters) EndWait(editor, semaphore, waiter, EndCause::kDestroyed);
+  for (const WaiterPtr& waiter : waiters) editor.Leave(semaphore, waiter, EndCause::kDestroyed);
 }
 
 SemaphoreInfo Describe(const Semaphore& semaphore, uint32_t rows_max) {
@@ -336,13 +335,10 @@ Outcome Administer(Editor& editor, const AdminCommand& command, const Context& c
   if (semaphore != nullptr && outcome.changed) AfterRoom(editor, semaphore, context);
   if (Semaphore* after = editor.Find(command.semaphore)) AddInfo(outcome, *after);
   if (outcome.report) outcome.report->others_asked = editor.transaction().take_backs.size() > asked;
-  Answer answer;
-  answer.request = {context.client, command.requester.sequence};
-  answer.kind = Answer::Kind::kAdmin;
-  answer.semaphore = command.semaphore;
-  answer.number = outcome.number;
-  answer.changed = outcome.changed;
-  editor.Remember(std::move(answer));
+  RequestRow done = DoneBy(command.requester, command.semaphore, context);
+  done.number = outcome.number;
+  done.changed = outcome.changed;
+  editor.Remember(std::move(done));
   return outcome;
 }
 

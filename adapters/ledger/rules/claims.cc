@@ -15,6 +15,7 @@ Claim ClaimOf(const AcquireCommand& command, const Context& context) {
   claim.id = command.claim;
   claim.session = command.session;
   claim.request = {context.client, command.requester.sequence};
+  claim.fingerprint = context.fingerprint;
   claim.host = context.self;
   claim.permits = command.permits;
   claim.priority = command.priority;
@@ -57,6 +58,35 @@ std::optional<uint32_t> FirstNotHeld(const Slots& held, const Slots& asked) {
     ++at;
   }
   return std::nullopt;
+}
+
+// Grants, queues or refuses. The semaphore is there, and large enough.
+Outcome AcquireOf(Editor& editor, Semaphore* semaphore, const AcquireCommand& command,
+                  const Context& context) {
+  const Claim claim = ClaimOf(command, context);
+  const bool paused = semaphore->row.paused;
+  const QueuePlace place = LastOf(claim.priority);
+  const bool at_cap = HolderAtCap(*semaphore, claim.holder, claim.permits) ||
+                      BehindOwn(*semaphore, claim.holder, place);
+  bool room = Fits(*semaphore, claim.permits) &&
+              !SomebodyAhead(*semaphore, place, context.limits) &&
+              !TicketAhead(*semaphore, place) &&
+              Fits(*semaphore, claim.permits + LeftToForeign(*semaphore, place));
+  Claim granted = claim;
+  granted.order = semaphore->row.next_order;
+  const bool may = !paused && room && !at_cap && !context.withheld;
+  if (may && !GrantTo(editor, semaphore, granted, nullptr, context, command.wait)) room = false;
+  if (may && room) {
+    Outcome outcome = Simply(OutcomeKind::kGranted);
+    outcome.lease = semaphore->FindLease(claim.id);
+    outcome.claim = claim.id;
+    return outcome;
+  }
+  if (command.wait) return StandInQueue(editor, semaphore, claim, context);
+  return Simply(paused   ? OutcomeKind::kPaused
+                : !room  ? OutcomeKind::kFull
+                : at_cap ? OutcomeKind::kHolderCap
+                         : OutcomeKind::kWithheld);
 }
 
 }  // namespace
@@ -117,63 +147,46 @@ NodeRef HostOf(const LedgerState& state, const Claim& claim) {
   return session ? session->host : NodeRef{};
 }
 
-void EndWait(Editor& editor, Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause) {
-  editor.Leave(semaphore, waiter, cause);
-  // A client that went away was told nothing: if it comes back with the same request, it queues
-  // anew.
-  const bool told = cause == EndCause::kWaitExpired || cause == EndCause::kExceedsLimit ||
-                    cause == EndCause::kDestroyed;
-  if (!told) return;
-  Answer answer;
-  answer.request = waiter->request;
-  answer.kind = Answer::Kind::kWaitEnded;
-  answer.semaphore = semaphore->row.name;
-  answer.claim = waiter->id;
-  answer.cause = cause;
-  editor.Remember(std::move(answer));
+RequestRow DoneBy(const Requester& requester, std::string_view semaphore, const Context& context) {
+  RequestRow row;
+  row.request = {context.client, requester.sequence};
+  row.fingerprint = context.fingerprint;
+  row.state = RequestRow::State::kDone;
+  row.semaphore = semaphore;
+  return row;
+}
+
+std::optional<Outcome> SessionRefuses(const LedgerState& state, const Id& id, uint32_t epoch) {
+  const SessionPtr& session = state.FindSession(id);
+  if (!session || session->closing) return Simply(OutcomeKind::kSessionLost);
+  if (epoch != 0 && session->epoch != epoch) return Simply(OutcomeKind::kStale);
+  return std::nullopt;
 }
 
 Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& context) {
   if (command.session != command.claim) {
-    const SessionPtr& session = editor.state().FindSession(command.session);
-    if (!session) return Simply(OutcomeKind::kSessionLost);
-    if (command.epoch != 0 && session->epoch != command.epoch) return Simply(OutcomeKind::kStale);
+    if (auto refusal = SessionRefuses(editor.state(), command.session, command.epoch))
+      return std::move(*refusal);
   }
   if (auto full = ClaimsAtLimit(editor.state(), context.limits)) return std::move(*full);
   const AskedSemaphore asked{command.semaphore, command.limit, command.adopt_limit,
                              command.must_exist, command.permits};
+  const bool is_new = editor.Find(command.semaphore) == nullptr;
   Semaphore* semaphore = nullptr;
   if (auto refusal = FindOrCreate(editor, asked, context, &semaphore)) return std::move(*refusal);
-
-  const Claim claim = ClaimOf(command, context);
-  const bool paused = semaphore->row.paused;
-  const bool at_cap = HolderAtCap(*semaphore, claim.holder, claim.permits);
-  const QueuePlace place = LastOf(claim.priority);
-  bool room = Fits(*semaphore, claim.permits) &&
-              !SomebodyAhead(*semaphore, place, context.limits) &&
-              !TicketAhead(*semaphore, place) &&
-              Fits(*semaphore, claim.permits + LeftToForeign(*semaphore, place));
-  Claim granted = claim;
-  granted.order = semaphore->row.next_order;
-  const bool may = !paused && room && !at_cap && !context.withheld;
-  if (may && !GrantTo(editor, semaphore, granted, nullptr, context, command.wait)) room = false;
-  if (may && room) {
-    Outcome outcome = Simply(OutcomeKind::kGranted);
-    outcome.lease = semaphore->FindLease(claim.id);
-    outcome.claim = claim.id;
-    return outcome;
-  }
-  if (command.wait) return StandInQueue(editor, semaphore, claim, context);
-  return Simply(paused   ? OutcomeKind::kPaused
-                : !room  ? OutcomeKind::kFull
-                : at_cap ? OutcomeKind::kHolderCap
-                         : OutcomeKind::kWithheld);
+  Outcome outcome = AcquireOf(editor, semaphore, command, context);
+  // A request that is refused leaves nothing behind.
+  const bool stands = outcome.kind == OutcomeKind::kGranted || outcome.kind == OutcomeKind::kQueued;
+  if (is_new && !stands) editor.Destroy(semaphore);
+  return outcome;
 }
 
 Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& context) {
   Semaphore* semaphore = editor.Find(command.semaphore);
   const LeasePtr lease = semaphore ? semaphore->FindLease(command.claim) : nullptr;
   if (!lease || lease->foreign) return NotHeld();
+  if (!command.session.empty() && lease->session != command.session)
+    return NotHeld(EndCause::kMoved);
   Slots given_back = command.slots;
   std::ranges::sort(given_back);
   if (const std::optional<uint32_t> slot = FirstNotHeld(lease->slots, given_back)) {
@@ -195,14 +208,11 @@ Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& co
     outcome.lease = rest;
     editor.Replace(semaphore, lease, std::move(rest));
   }
-  Answer answer;
-  answer.request = {context.client, command.requester.sequence};
-  answer.kind = Answer::Kind::kReleased;
-  answer.semaphore = command.semaphore;
-  answer.claim = command.claim;
-  answer.number = outcome.number;
-  answer.remaining = outcome.remaining;
-  editor.Remember(std::move(answer));
+  RequestRow done = DoneBy(command.requester, command.semaphore, context);
+  done.claim = command.claim;
+  done.number = outcome.number;
+  done.remaining = outcome.remaining;
+  editor.Remember(std::move(done));
   AfterRoom(editor, semaphore, context);
   return outcome;
 }
@@ -212,7 +222,7 @@ Outcome Verify(const LedgerState& state, const VerifyCommand& command) {
   if (semaphore == nullptr) return NotHeld();
   Outcome outcome = Simply(OutcomeKind::kHeld);
   if (command.claim.empty()) {
-    outcome.lease = semaphore->slots.At(command.slot);
+    outcome.lease = semaphore->LeaseAt(command.slot);
     const uint64_t token = outcome.lease ? outcome.lease->token : 0;
     // A lease granted in this very batch has no token yet, so nobody can ask for it by one.
     if (token == 0 || token != command.token) outcome = NotHeld();
@@ -225,23 +235,31 @@ Outcome Verify(const LedgerState& state, const VerifyCommand& command) {
   return waiter && !waiter->foreign ? Simply(OutcomeKind::kStillWaiting) : NotHeld();
 }
 
+namespace {
+
+// The claim has moved to another session, or its session to another daemon, since the end was decided.
+bool IsOfAnother(const EndCommand& command, const Claim& claim, const LedgerState& state) {
+  if (!command.session.empty() && claim.session != command.session) return true;
+  return command.epoch != 0 && EpochOf(state, claim) != command.epoch;
+}
+
+}  // namespace
+
 Outcome End(Editor& editor, const EndCommand& command, const Context& context) {
   Semaphore* semaphore = editor.Find(command.semaphore);
   if (semaphore == nullptr) return NotHeld();
   if (const WaiterPtr waiter = semaphore->FindWaiter(command.claim)) {
     if (waiter->foreign) return NotHeld();
-    if (command.epoch != 0 && EpochOf(editor.state(), *waiter) != command.epoch)
-      return Simply(OutcomeKind::kStale);
+    if (IsOfAnother(command, *waiter, editor.state())) return Simply(OutcomeKind::kStale);
     editor.RequireEpoch(*waiter);
-    EndWait(editor, semaphore, waiter, command.cause);
+    editor.Leave(semaphore, waiter, command.cause);
     AfterRoom(editor, semaphore, context);
     return Simply(OutcomeKind::kDone);
   }
   const LeasePtr lease = semaphore->FindLease(command.claim);
   if (!lease || lease->foreign) return NotHeld();
   if (command.only_waiting) return Simply(OutcomeKind::kStale);
-  if (command.epoch != 0 && EpochOf(editor.state(), *lease) != command.epoch)
-    return Simply(OutcomeKind::kStale);
+  if (IsOfAnother(command, *lease, editor.state())) return Simply(OutcomeKind::kStale);
   editor.RequireEpoch(*lease);
   // Whoever gives up a wait and wants no lease either may have been granted it meanwhile.
   const bool cancelled = command.cause == EndCause::kCancelled;
@@ -252,6 +270,7 @@ Outcome End(Editor& editor, const EndCommand& command, const Context& context) {
 
 void RecallOrEnd(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, const Recall& recall,
                  const Context& context) {
+  if (lease->recall.pending() && lease->recall.grace_ms <= recall.grace_ms) return;
   if (recall.grace_ms == 0) {
     const bool revoked = recall.reason == Recall::Reason::kAdministrator;
     EndLease(editor, semaphore, lease, revoked ? EndCause::kRevoked : EndCause::kRecalled, context);
@@ -308,6 +327,91 @@ Outcome Adopt(Editor& editor, const AdoptCommand& command, const Context& contex
   outcome.lease = semaphore->FindLease(command.claim);
   outcome.claim = command.claim;
   return outcome;
+}
+
+namespace {
+
+bool IsDetached(const AcquireCommand& command) { return command.session == command.claim; }
+
+// The repeated request comes from where the claim is now.
+bool ComesFromOwner(const AcquireCommand& command, const Claim& claim) {
+  return claim.detached() ? IsDetached(command) : claim.session == command.session;
+}
+
+// Hands the claim over to the session, or to the detached caller, from which it was asked for again.
+template <typename Row>
+std::shared_ptr<Row> MovedTo(const AcquireCommand& command, const Row& row,
+                             const Context& context) {
+  auto moved = std::make_shared<Row>(row);
+  moved->session = IsDetached(command) ? row.id : command.session;
+  moved->host = context.self;
+  moved->ttl_ms = command.ttl_ms;
+  ++moved->epoch;
+  return moved;
+}
+
+Outcome RepeatWait(Editor& editor, Semaphore* semaphore, WaiterPtr waiter,
+                   const AcquireCommand& command, const Context& context) {
+  if (!ComesFromOwner(command, *waiter) || (waiter->detached() && waiter->host != context.self)) {
+    auto moved = MovedTo(command, *waiter, context);
+    editor.RequireEpoch(*moved);
+    editor.Replace(semaphore, waiter, moved);
+    waiter = std::move(moved);
+  }
+  Outcome outcome = Simply(OutcomeKind::kQueued);
+  outcome.claim = waiter->id;
+  outcome.position = semaphore->PositionOf(*waiter);
+  outcome.number = waiter->epoch;
+  return outcome;
+}
+
+Outcome RepeatLease(Editor& editor, Semaphore* semaphore, LeasePtr lease,
+                    const AcquireCommand& command, const Context& context) {
+  const Id id = lease->id;
+  const NodeRef former = HostOf(editor.state(), *lease);
+  Outcome outcome = Simply(OutcomeKind::kGranted);
+  outcome.claim = id;
+  const bool over =
+      command.moved_is_over && (command.moved_epoch == 0 || command.moved_epoch == lease->epoch);
+  if (!ComesFromOwner(command, *lease)) {
+    auto moved = MovedTo(command, *lease, context);
+    moved->moved_from = former.number != 0 ? former.number : lease->host.number;
+    // Until the move is over: a former holder may have received a validity of this length.
+    moved->ttl_ms = std::max(lease->ttl_ms, command.ttl_ms);
+    editor.RequireEpoch(*moved);
+    editor.Replace(semaphore, lease, std::move(moved));
+    outcome.kind = OutcomeKind::kMoving;
+  } else if (lease->moved_from != 0 && !over) {
+    outcome.kind = OutcomeKind::kMoving;
+  } else if (lease->moved_from != 0) {
+    auto settled = std::make_shared<Lease>(*lease);
+    settled->moved_from = 0;
+    settled->ttl_ms = command.ttl_ms;
+    editor.RequireEpoch(*settled);
+    editor.Replace(semaphore, lease, std::move(settled));
+  } else if (lease->detached() && lease->host != context.self) {
+    editor.Replace(semaphore, lease, MovedTo(command, *lease, context));
+    outcome.changed = true;
+  }
+  outcome.lease = semaphore->FindLease(id);
+  return outcome;
+}
+
+}  // namespace
+
+Outcome Repeat(Editor& editor, const AcquireCommand& command, const Id& claim,
+               const Context& context) {
+  Semaphore* semaphore = editor.Find(command.semaphore);
+  if (semaphore == nullptr) return NotHeld();
+  WaiterPtr waiter = semaphore->FindWaiter(claim);
+  LeasePtr lease = semaphore->FindLease(claim);
+  if (!waiter && !lease) return NotHeld();
+  if (!IsDetached(command)) {
+    if (auto refusal = SessionRefuses(editor.state(), command.session, command.epoch))
+      return std::move(*refusal);
+  }
+  return waiter ? RepeatWait(editor, semaphore, std::move(waiter), command, context)
+                : RepeatLease(editor, semaphore, std::move(lease), command, context);
 }
 
 }  // namespace semaphored::ledger

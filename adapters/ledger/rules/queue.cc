@@ -1,5 +1,6 @@
 // Who is next: waiters and tickets in one queue, and what a grant writes.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "adapters/ledger/rules/rules.h"
@@ -43,22 +44,26 @@ bool HolderAtCap(const Semaphore& semaphore, const std::string& holder, uint32_t
   return found != semaphore.held_by.end() && uint64_t{found->second} + permits > cap;
 }
 
+bool BehindOwn(const Semaphore& semaphore, const std::string& holder, const QueuePlace& place) {
+  const auto line = semaphore.queue_turns.of_holder.find(holder);
+  return line != semaphore.queue_turns.of_holder.end() && line->second.begin()->first < place;
+}
+
 uint32_t LeftToForeign(const Semaphore& semaphore, const QueuePlace& place) {
   uint32_t left = 0;
-  for (const auto& [at, waiter] : semaphore.queue) {
+  for (const auto& [at, waiter] : semaphore.foreign) {
     if (!(at < place)) break;
-    if (waiter->foreign) left += waiter->permits;
+    left += waiter->permits;
   }
   return left;
 }
 
 bool SomebodyAhead(const Semaphore& semaphore, const QueuePlace& place, const Limits& limits) {
-  if (semaphore.row.settings.backfill)
-    return semaphore.queue.order_of_key(place) > limits.backfill_depth;
-  for (const auto& [at, waiter] : semaphore.queue) {
+  const Queue& ready = semaphore.ready_queue();
+  if (semaphore.row.settings.backfill) return ready.order_of_key(place) > limits.backfill_depth;
+  for (const auto& [at, waiter] : ready) {
     if (!(at < place)) return false;
-    if (waiter->foreign) continue;
-    if (!HolderAtCap(semaphore, waiter->holder, waiter->permits)) return true;
+    if (!waiter->foreign) return true;
   }
   return false;
 }
@@ -69,10 +74,8 @@ bool TicketAhead(const Semaphore& semaphore, const QueuePlace& place) {
 }
 
 WaiterPtr FirstOffer(const Semaphore& semaphore) {
-  for (const auto& [place, offer] : semaphore.offers) {
-    if (!HolderAtCap(semaphore, offer->holder, offer->permits)) return offer;
-  }
-  return nullptr;
+  const Queue& ready = semaphore.ready_offers();
+  return ready.empty() ? nullptr : ready.begin()->second;
 }
 
 bool GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const WaiterPtr& waiter,
@@ -88,7 +91,6 @@ bool GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const Wai
   }
   if (waiter) editor.Leave(semaphore, waiter, EndCause::kNone);
   editor.RequireEpoch(claim);
-  editor.RememberGrant(*semaphore, claim);
   editor.Grant(semaphore, std::move(lease));
   return true;
 }
@@ -114,30 +116,27 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
   if (semaphore->row.paused || semaphore->row.destroying || context.withheld) return;
   uint32_t passed_over = 0;
   uint32_t left = 0;  // To foreign clients who wait before.
-  // Grants use offers up and never make one usable: without one, tickets are passed over for good.
-  WaiterPtr offer = FirstOffer(*semaphore);
-  auto at = semaphore->queue.begin();
-  auto ticket_at = semaphore->eligible.begin();
-  // Erasing invalidates no other place of a tree, so both stay good when they have gone on before.
+  const Queue& ready = semaphore->ready_queue();
+  // Each grant can take turns away or give them, so the next one is looked up each time.
+  std::optional<QueuePlace> last;
   while (Fits(*semaphore, left + 1)) {
-    const bool waits = at != semaphore->queue.end();
-    const bool works = offer != nullptr && ticket_at != semaphore->eligible.end();
-    if (!waits && !works) return;
-    if (works && (!waits || ticket_at->first < at->first)) {
+    const auto at = last ? ready.upper_bound(*last) : ready.begin();
+    const auto ticket_at = semaphore->eligible.begin();
+    const WaiterPtr offer =
+        ticket_at == semaphore->eligible.end() ? nullptr : FirstOffer(*semaphore);
+    const bool waits = at != ready.end();
+    if (!waits && !offer) return;
+    if (offer && (!waits || ticket_at->first < at->first)) {
       if (LetInEnough(editor, context)) return editor.AdvanceLater(*semaphore);
-      const TicketPtr ticket = ticket_at->second;
-      ++ticket_at;
-      Assign(editor, semaphore, ticket, *offer, offer, context);
-      offer = FirstOffer(*semaphore);
+      Assign(editor, semaphore, ticket_at->second, *offer, offer, context);
       continue;
     }
     const WaiterPtr waiter = at->second;
-    ++at;
+    last = at->first;
     if (waiter->foreign) {
       left += waiter->permits;
       continue;
     }
-    if (HolderAtCap(*semaphore, waiter->holder, waiter->permits)) continue;
     if (!Fits(*semaphore, waiter->permits + left)) {
       if (!semaphore->row.settings.backfill || ++passed_over > context.limits.backfill_depth)
         return;
@@ -145,8 +144,6 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
     }
     if (LetInEnough(editor, context)) return editor.AdvanceLater(*semaphore);
     if (!GrantTo(editor, semaphore, *waiter, waiter, context)) return;
-    // The holder may be at his cap now.
-    offer = FirstOffer(*semaphore);
   }
 }
 

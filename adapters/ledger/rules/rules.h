@@ -35,6 +35,7 @@ struct Context {
   NodeRef self;
   int64_t now_unix_ms = 0;  // For people.
   uint32_t client = 0;      // Number of the command's requester, if it has one.
+  Id fingerprint;           // Of the command, if it may be repeated.
   Limits limits;
   bool shared = false;              // Other daemons may work on the store.
   bool withheld = false;            // LedgerStore::GrantsWithheld.
@@ -46,6 +47,10 @@ struct Context {
 };
 
 Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& context);
+// What becomes of an acquire that is repeated, and whose claim waits or stands; kNotHeld: it does
+// neither.
+Outcome Repeat(Editor& editor, const AcquireCommand& command, const Id& claim,
+               const Context& context);
 Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& context);
 Outcome Verify(const LedgerState& state, const VerifyCommand& command);
 Outcome End(Editor& editor, const EndCommand& command, const Context& context);

@@ -43,6 +43,10 @@ bool Fits(const Semaphore& semaphore, uint32_t permits);
 // The holder has as many permits as one may have; others are not held up by that.
 bool HolderAtCap(const Semaphore& semaphore, const std::string& holder, uint32_t permits);
 
+// A waiter of this holder stands before the place, and may wait for nothing but the cap: what the
+// holder asks for later stands behind it.
+bool BehindOwn(const Semaphore& semaphore, const std::string& holder, const QueuePlace& place);
+
 // Permits that are left to foreign clients who wait before this place.
 uint32_t LeftToForeign(const Semaphore& semaphore, const QueuePlace& place);
 
@@ -115,9 +119,11 @@ uint32_t EpochOf(const LedgerState& state, const Claim& claim);
 // Where the claim's liveness is kept.
 NodeRef HostOf(const LedgerState& state, const Claim& claim);
 
-// Takes a waiter, or an offer, out of its queue, and remembers the answer if its client is told
-// one.
-void EndWait(Editor& editor, Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause);
+// The row of a request that makes no claim; what it was answered is filled in by the caller.
+RequestRow DoneBy(const Requester& requester, std::string_view semaphore, const Context& context);
+
+// Why nothing may be asked for in this session: it is gone or closing, or has another epoch (0: any).
+std::optional<Outcome> SessionRefuses(const LedgerState& state, const Id& id, uint32_t epoch);
 
 // Waiters that could never be served with the present limit and cap are told so.
 void TellHopeless(Editor& editor, Semaphore* semaphore);
@@ -126,7 +132,8 @@ void TellHopeless(Editor& editor, Semaphore* semaphore);
 void DismissWaiters(Editor& editor, Semaphore* semaphore);
 
 // Asks for a lease back, or with no grace ends it at once (kRecalled, or kRevoked for an
-// administrator's).
+// administrator's). A lease with a pending recall whose grace is not longer stays as it is: that
+// grace began earlier.
 void RecallOrEnd(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, const Recall& recall,
                  const Context& context);
 

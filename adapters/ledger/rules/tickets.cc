@@ -204,12 +204,9 @@ Outcome Enqueue(Editor& editor, const EnqueueCommand& command, const Context& co
   if (auto refusal = FindOrCreate(editor, asked, context, &semaphore)) return std::move(*refusal);
   const TicketPtr ticket = NewTicket(command, editor.TakeOrder(semaphore), context);
   editor.Add(semaphore, ticket, command.payload);
-  Answer answer;
-  answer.request = {context.client, command.requester.sequence};
-  answer.kind = Answer::Kind::kEnqueued;
-  answer.semaphore = command.semaphore;
-  answer.claim = command.ticket;
-  editor.Remember(std::move(answer));
+  RequestRow done = DoneBy(command.requester, command.semaphore, context);
+  done.claim = command.ticket;
+  editor.Remember(std::move(done));
   Advance(editor, semaphore, context);
   Outcome outcome = Simply(OutcomeKind::kEnqueued);
   outcome.claim = command.ticket;
@@ -218,10 +215,9 @@ Outcome Enqueue(Editor& editor, const EnqueueCommand& command, const Context& co
 }
 
 Outcome Take(Editor& editor, const TakeCommand& command, const Context& context) {
-  const SessionPtr& session = editor.state().FindSession(command.session);
   if (command.session != command.claim) {
-    if (!session) return Simply(OutcomeKind::kSessionLost);
-    if (command.epoch != 0 && session->epoch != command.epoch) return Simply(OutcomeKind::kStale);
+    if (auto refusal = SessionRefuses(editor.state(), command.session, command.epoch))
+      return std::move(*refusal);
   }
   Semaphore* semaphore = editor.Find(command.semaphore);
   if (semaphore == nullptr) return Simply(OutcomeKind::kNoSuchSemaphore);
@@ -264,13 +260,10 @@ Outcome Finish(Editor& editor, const FinishCommand& command, const Context& cont
   }
   Outcome outcome = Simply(OutcomeKind::kReleased);
   outcome.number = lease->permits;
-  Answer answer;
-  answer.request = {context.client, command.requester.sequence};
-  answer.kind = Answer::Kind::kFinished;
-  answer.semaphore = command.semaphore;
-  answer.claim = command.claim;
-  answer.number = outcome.number;
-  editor.Remember(std::move(answer));
+  RequestRow done = DoneBy(command.requester, command.semaphore, context);
+  done.claim = command.claim;
+  done.number = outcome.number;
+  editor.Remember(std::move(done));
   AfterRoom(editor, semaphore, context);
   return outcome;
 }

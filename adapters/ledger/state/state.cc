@@ -1,6 +1,7 @@
 #include "adapters/ledger/state/state.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
@@ -18,31 +19,30 @@ Slots SlotMap::LowestFree(uint32_t count) const {
   return free;
 }
 
-const LeasePtr& SlotMap::At(uint32_t slot) const {
-  static const LeasePtr kFree;
-  return slot >= 1 && slot <= taken_.size() ? taken_[slot - 1] : kFree;
+Id SlotMap::At(uint32_t slot) const {
+  return slot >= 1 && slot <= taken_.size() ? taken_[slot - 1] : Id();
 }
 
-void SlotMap::Take(uint32_t slot, LeasePtr lease) {
+void SlotMap::Take(uint32_t slot, const Id& lease) {
   if (slot <= taken_.size()) {
     holes_.erase(slot);
-    taken_[slot - 1] = std::move(lease);
+    taken_[slot - 1] = lease;
     return;
   }
   for (auto hole = static_cast<uint32_t>(taken_.size()) + 1; hole < slot; ++hole)
     holes_.insert(hole);
   taken_.resize(slot);
-  taken_.back() = std::move(lease);
+  taken_.back() = lease;
 }
 
 void SlotMap::Free(uint32_t slot) {
   if (slot < taken_.size()) {
-    taken_[slot - 1] = nullptr;
+    taken_[slot - 1] = Id();
     holes_.insert(slot);
     return;
   }
   taken_.pop_back();
-  while (!taken_.empty() && taken_.back() == nullptr) {
+  while (!taken_.empty() && taken_.back().empty()) {
     holes_.erase(static_cast<uint32_t>(taken_.size()));
     taken_.pop_back();
   }
@@ -158,14 +158,62 @@ void LedgerState::SetRow(Semaphore* semaphore, const SemaphoreRow& row) {
   const bool cap_changed =
       semaphore->row.settings.permits_per_holder != row.settings.permits_per_holder;
   semaphore->row = row;
-  if (cap_changed) RebuildHeldBy(semaphore);
+  if (cap_changed) RebuildCap(semaphore);
 }
 
-void LedgerState::RebuildHeldBy(Semaphore* semaphore) {
+void LedgerState::RebuildCap(Semaphore* semaphore) {
   semaphore->held_by.clear();
-  if (semaphore->row.settings.permits_per_holder == 0) return;
+  semaphore->queue_turns = {};
+  semaphore->offer_turns = {};
+  if (!semaphore->capped()) return;
   for (const auto& [id, lease] : semaphore->leases)
     semaphore->held_by[lease->holder] += lease->permits;
+  for (const auto& [id, waiter] : semaphore->waiters) AddTurn(semaphore, waiter);
+}
+
+namespace {
+
+// After anything that concerns the holder has changed.
+void UpdateTurn(const Semaphore& semaphore, const std::string& holder, Turns* turns) {
+  if (const auto known = turns->ready_of.find(holder); known != turns->ready_of.end()) {
+    turns->ready.erase(known->second);
+    turns->ready_of.erase(known);
+  }
+  const auto line = turns->of_holder.find(holder);
+  if (line == turns->of_holder.end()) return;
+  const auto& [place, first] = *line->second.begin();
+  const auto held = semaphore.held_by.find(holder);
+  const uint64_t has = held == semaphore.held_by.end() ? 0 : held->second;
+  if (has + first->permits > semaphore.row.settings.permits_per_holder) return;
+  turns->ready[place] = first;
+  turns->ready_of[holder] = place;
+}
+
+}  // namespace
+
+void LedgerState::AddTurn(Semaphore* semaphore, const WaiterPtr& waiter) {
+  if (!semaphore->capped() || waiter->foreign) return;
+  Turns* turns = waiter->works ? &semaphore->offer_turns : &semaphore->queue_turns;
+  turns->of_holder[waiter->holder][PlaceOf(*waiter)] = waiter;
+  UpdateTurn(*semaphore, waiter->holder, turns);
+}
+
+void LedgerState::RemoveTurn(Semaphore* semaphore, const Waiter& waiter) {
+  if (!semaphore->capped() || waiter.foreign) return;
+  Turns* turns = waiter.works ? &semaphore->offer_turns : &semaphore->queue_turns;
+  const auto line = turns->of_holder.find(waiter.holder);
+  line->second.erase(PlaceOf(waiter));
+  if (line->second.empty()) turns->of_holder.erase(line);
+  UpdateTurn(*semaphore, waiter.holder, turns);
+}
+
+void LedgerState::CountHeld(Semaphore* semaphore, const std::string& holder, int64_t permits) {
+  if (!semaphore->capped() || permits == 0) return;
+  uint32_t& held = semaphore->held_by[holder];
+  held = static_cast<uint32_t>(held + permits);
+  if (held == 0) semaphore->held_by.erase(holder);
+  UpdateTurn(*semaphore, holder, &semaphore->queue_turns);
+  UpdateTurn(*semaphore, holder, &semaphore->offer_turns);
 }
 
 void LedgerState::Index(const Claim& claim, Semaphore* semaphore) {
@@ -187,17 +235,35 @@ void LedgerState::Unindex(const Claim& claim) {
   }
 }
 
+namespace {
+
+// Frees what the change gives up and takes what it adds; a lease of a million slots that gives one
+// back costs one.
+void MoveSlots(const LeaseChange& change, SlotMap* slots) {
+  static const Slots kNone;
+  const bool same = change.before && change.after && change.before->id == change.after->id;
+  const Slots& before = change.before ? change.before->slots : kNone;
+  const Slots& after = change.after ? change.after->slots : kNone;
+  if (same && before == after) return;
+  Slots freed;
+  Slots taken;
+  if (same) {
+    std::ranges::set_difference(before, after, std::back_inserter(freed));
+    std::ranges::set_difference(after, before, std::back_inserter(taken));
+  }
+  for (const uint32_t slot : same ? freed : before) slots->Free(slot);
+  for (const uint32_t slot : same ? taken : after) slots->Take(slot, change.after->id);
+}
+
+}  // namespace
+
 void LedgerState::Apply(Semaphore* semaphore, const LeaseChange& change) {
-  const bool capped = semaphore->row.settings.permits_per_holder != 0;
+  MoveSlots(change, &semaphore->slots);
   if (change.before) {
     const Lease& lease = *change.before;
-    for (uint32_t slot : lease.slots) semaphore->slots.Free(slot);
     semaphore->leases.erase(lease.id);
     semaphore->held -= lease.permits;
     --lease_count_;
-    if (capped && (semaphore->held_by[lease.holder] -= lease.permits) == 0) {
-      semaphore->held_by.erase(lease.holder);
-    }
     if (lease.request.remembered()) {
       const auto granted = granted_.find({lease.request.client, lease.request.sequence});
       if (granted != granted_.end() && granted->second.second == lease.id) granted_.erase(granted);
@@ -206,21 +272,24 @@ void LedgerState::Apply(Semaphore* semaphore, const LeaseChange& change) {
   }
   if (change.after) {
     const Lease& lease = *change.after;
-    for (uint32_t slot : lease.slots) semaphore->slots.Take(slot, change.after);
     semaphore->leases[lease.id] = change.after;
     semaphore->held += lease.permits;
     ++lease_count_;
-    if (capped) semaphore->held_by[lease.holder] += lease.permits;
     if (lease.request.remembered())
       granted_[{lease.request.client, lease.request.sequence}] = {semaphore, lease.id};
     Index(lease, semaphore);
   }
+  // (A holder's text never changes.)
+  if (change.before) CountHeld(semaphore, change.before->holder, -int64_t{change.before->permits});
+  if (change.after) CountHeld(semaphore, change.after->holder, change.after->permits);
 }
 
 void LedgerState::Apply(Semaphore* semaphore, const WaiterChange& change) {
   if (change.before) {
     const Waiter& waiter = *change.before;
+    RemoveTurn(semaphore, waiter);
     (waiter.works ? semaphore->offers : semaphore->queue).erase(PlaceOf(waiter));
+    if (waiter.foreign) semaphore->foreign.erase(PlaceOf(waiter));
     semaphore->waiters.erase(waiter.id);
     --waiter_count_;
     if (waiter.request.remembered())
@@ -230,6 +299,8 @@ void LedgerState::Apply(Semaphore* semaphore, const WaiterChange& change) {
   if (change.after) {
     const Waiter& waiter = *change.after;
     (waiter.works ? semaphore->offers : semaphore->queue)[PlaceOf(waiter)] = change.after;
+    if (waiter.foreign) semaphore->foreign[PlaceOf(waiter)] = change.after;
+    AddTurn(semaphore, change.after);
     semaphore->waiters[waiter.id] = change.after;
     ++waiter_count_;
     if (waiter.request.remembered()) {
@@ -315,8 +386,7 @@ std::string CheckSemaphore(const Semaphore& semaphore) {
       if (slot == 0) return "slot 0 is taken";
       if (!slots.try_emplace(slot, id).second)
         return absl::StrCat("slot ", slot, " is taken twice");
-      if (semaphore.slots.At(slot) != lease)
-        return absl::StrCat("slot ", slot, " is filed wrongly");
+      if (semaphore.slots.At(slot) != id) return absl::StrCat("slot ", slot, " is filed wrongly");
     }
   }
   if (held != semaphore.held)
@@ -339,6 +409,29 @@ bool HeldByIsRight(const Semaphore& semaphore) {
   for (const auto& [id, lease] : semaphore.leases) held_by[lease->holder] += lease->permits;
   if (semaphore.row.settings.permits_per_holder == 0) held_by.clear();
   return held_by == semaphore.held_by;
+}
+
+// Recounted: each holder's first, and whether it is let through.
+std::string CheckTurns(const Semaphore& semaphore, const Queue& all, const Turns& turns) {
+  std::map<std::string, Queue> lines;
+  for (const auto& [place, waiter] : all) {
+    if (semaphore.capped() && !waiter->foreign) lines[waiter->holder][place] = waiter;
+  }
+  if (lines.size() != turns.of_holder.size()) return "the turns of the holders are filed wrongly";
+  size_t ready = 0;
+  for (const auto& [holder, line] : lines) {
+    const auto found = turns.of_holder.find(holder);
+    if (found == turns.of_holder.end() || found->second.size() != line.size())
+      return "a holder's turns are filed wrongly";
+    const auto held = semaphore.held_by.find(holder);
+    const WaiterPtr& first = line.begin()->second;
+    const uint64_t with = (held == semaphore.held_by.end() ? 0 : held->second) + first->permits;
+    if (with > semaphore.row.settings.permits_per_holder) continue;
+    ++ready;
+    const auto turn = turns.ready.find(line.begin()->first);
+    if (turn == turns.ready.end() || turn->second != first) return "a turn is missing";
+  }
+  return ready == turns.ready.size() ? "" : "a turn is too many";
 }
 
 }  // namespace
@@ -366,6 +459,9 @@ std::string LedgerState::CheckIndexes() const {
       }
     }
     if (!HeldByIsRight(*semaphore)) return absl::StrCat(name, ": permits by holder are wrong");
+    std::string wrong = CheckTurns(*semaphore, semaphore->queue, semaphore->queue_turns);
+    if (wrong.empty()) wrong = CheckTurns(*semaphore, semaphore->offers, semaphore->offer_turns);
+    if (!wrong.empty()) return absl::StrCat(name, ": ", wrong);
   }
   if (claims_of != claims_of_) return "the sessions' claims are filed wrongly";
   if (waiting != waiting_) return "the waiting requests are filed wrongly";

@@ -3,14 +3,14 @@
 //
 // Invariants, after every whole command:
 //   * the rows are the truth; `held`, `slots`, `queue`, `offers`, `eligible` and the counts are
-//   indexes derived from them, kept here only;
+//     indexes derived from them, kept here only;
 //   * each slot is taken by at most one lease, and a slot above `row.limit` only since before it
-//   was lowered;
+//     was lowered;
 //   * `queue` holds every waiter but the offers, by priority (higher first) and then by order;
-//   `offers` those that offer to work, by order; `eligible` the tickets that are queued, by the
-//   same places as `queue`;
+//     `offers` those that offer to work, by order; `eligible` the tickets that are queued, by the
+//     same positions as `queue`;
 //   * a ticket that is assigned names a lease that names it, with the same attempt; every lease
-//   that names a ticket is named by it;
+//     that names a ticket is named by it;
 //   * a claim id names a lease or a waiter, never both.
 #pragma once
 
@@ -49,19 +49,28 @@ using ByPlace = __gnu_pbds::tree<QueuePlace, Row, std::less<QueuePlace>, __gnu_p
                                  __gnu_pbds::tree_order_statistics_node_update>;
 using Queue = ByPlace<WaiterPtr>;
 
-// Which slots are taken and by whom; finds the lowest free one.
+// Which slots are taken, and by which lease; finds the lowest free one.
 class SlotMap {
  public:
   // The `count` lowest free slots, rising.
   Slots LowestFree(uint32_t count) const;
-  // nullptr if the slot is free.
-  const LeasePtr& At(uint32_t slot) const;
-  void Take(uint32_t slot, LeasePtr lease);
+  // The id of the lease; empty if the slot is free.
+  Id At(uint32_t slot) const;
+  void Take(uint32_t slot, const Id& lease);
   void Free(uint32_t slot);
 
  private:
-  std::vector<LeasePtr> taken_;  // By slot - 1. Its last entry is never null.
-  std::set<uint32_t> holes_;     // Free slots below taken_.size().
+  std::vector<Id> taken_;     // By slot - 1. Its last entry is never empty.
+  std::set<uint32_t> holes_;  // Free slots below taken_.size().
+};
+
+// Whose turn may come, of those who wait (or offer to work), while a holder may have only so many
+// permits: of each holder the first one, unless with it the holder would have too many. The others of
+// that holder stand behind it, whatever they ask for. Foreign clients have no turn.
+struct Turns {
+  Queue ready;
+  absl::flat_hash_map<std::string, Queue> of_holder;
+  absl::flat_hash_map<std::string, QueuePlace> ready_of;  // Where each holder stands in `ready`.
 };
 
 // One semaphore. Change it only through LedgerState, which keeps its indexes.
@@ -73,6 +82,10 @@ struct Semaphore {
   SlotMap slots;
   Queue queue;
   Queue offers;
+  Queue foreign;  // Those in the queue that are other clients of the engine.
+  // Only while row.settings.permits_per_holder is set.
+  Turns queue_turns;
+  Turns offer_turns;
   ByPlace<TicketPtr> eligible;
   TicketCounts ticket_counts;
   uint32_t held = 0;
@@ -82,7 +95,14 @@ struct Semaphore {
   // Permits by holder text, only while row.settings.permits_per_holder is set.
   absl::flat_hash_map<std::string, uint32_t> held_by;
 
+  bool capped() const { return row.settings.permits_per_holder != 0; }
+  // Those whose turn may come, by place. Without a cap foreign clients are among them.
+  const Queue& ready_queue() const { return capped() ? queue_turns.ready : queue; }
+  const Queue& ready_offers() const { return capped() ? offer_turns.ready : offers; }
+
   LeasePtr FindLease(const Id& id) const;
+  // nullptr if the slot is free.
+  LeasePtr LeaseAt(uint32_t slot) const { return FindLease(slots.At(slot)); }
   WaiterPtr FindWaiter(const Id& id) const;
   TicketPtr FindTicket(const Id& id) const;
   // From 1. A waiter's: with the tickets before it that somebody offers to take. An offer's: among
@@ -167,7 +187,10 @@ class LedgerState {
  private:
   void Index(const Claim& claim, Semaphore* semaphore);
   void Unindex(const Claim& claim);
-  static void RebuildHeldBy(Semaphore* semaphore);
+  static void RebuildCap(Semaphore* semaphore);
+  static void CountHeld(Semaphore* semaphore, const std::string& holder, int64_t permits);
+  static void AddTurn(Semaphore* semaphore, const WaiterPtr& waiter);
+  static void RemoveTurn(Semaphore* semaphore, const Waiter& waiter);
   std::string CheckIndexes() const;
 
   std::map<std::string, std::unique_ptr<Semaphore>, std::less<>> semaphores_;

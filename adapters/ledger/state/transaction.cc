@@ -3,16 +3,25 @@
 namespace semaphored::ledger {
 namespace {
 
-Answer AnswerOf(const Semaphore& semaphore, const Claim& granted) {
-  Answer answer;
-  answer.request = granted.request;
-  answer.kind = Answer::Kind::kGranted;
-  answer.semaphore = semaphore.row.name;
-  answer.claim = granted.id;
-  return answer;
+// The client receives an answer of its own; what it gave up itself it may ask for again.
+bool IsAnswered(EndCause cause) {
+  return cause == EndCause::kWaitExpired || cause == EndCause::kExceedsLimit ||
+         cause == EndCause::kDestroyed;
 }
 
 }  // namespace
+
+RequestRow RequestOf(const std::string& semaphore, const Claim& claim, RequestRow::State state,
+                     EndCause cause) {
+  RequestRow row;
+  row.request = claim.request;
+  row.fingerprint = claim.fingerprint;
+  row.state = state;
+  row.semaphore = semaphore;
+  row.claim = claim.id;
+  row.cause = cause;
+  return row;
+}
 
 SemaphoreDelta& Editor::DeltaOf(Semaphore* semaphore) {
   if (semaphore == last_) return transaction_->semaphores[last_index_];
@@ -61,6 +70,9 @@ uint64_t Editor::TakeOrder(Semaphore* semaphore) {
 }
 
 void Editor::Grant(Semaphore* semaphore, LeasePtr lease) {
+  if (lease->request.remembered())
+    SetRequest(lease->request, /*existed=*/false,
+               RequestOf(semaphore->row.name, *lease, RequestRow::State::kGranted));
   auto& change = DeltaOf(semaphore).leases.emplace_back();
   change.after = std::move(lease);
   state_->Apply(semaphore, change);
@@ -77,14 +89,15 @@ void Editor::End(Semaphore* semaphore, const LeasePtr& lease, EndCause cause, in
   auto& changes = DeltaOf(semaphore).leases;
   changes.push_back({lease, nullptr, cause});
   state_->Apply(semaphore, changes.back());
-  // A worker's lease answers no acquire.
-  if (!leases_answer_ || !lease->ticket.empty()) return;
-  Answer answer = AnswerOf(*semaphore, *lease);
-  answer.cause = cause;
-  Remember(std::move(answer));
+  if (lease->request.remembered())
+    SetRequest(lease->request, /*existed=*/true,
+               RequestOf(semaphore->row.name, *lease, RequestRow::State::kEnded, cause));
 }
 
 void Editor::Enqueue(Semaphore* semaphore, WaiterPtr waiter) {
+  if (waiter->request.remembered())
+    SetRequest(waiter->request, /*existed=*/false,
+               RequestOf(semaphore->row.name, *waiter, RequestRow::State::kWaiting));
   auto& change = DeltaOf(semaphore).waiters.emplace_back();
   change.after = std::move(waiter);
   state_->Apply(semaphore, change);
@@ -98,6 +111,13 @@ void Editor::Replace(Semaphore* semaphore, const WaiterPtr& before, WaiterPtr af
 
 void Editor::Leave(Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause) {
   if (cause == EndCause::kNone) ++let_in_;
+  if (waiter->request.remembered()) {
+    const bool granted = cause == EndCause::kNone;
+    const auto state = granted ? RequestRow::State::kGranted : RequestRow::State::kWaitEnded;
+    std::optional<RequestRow> row;
+    if (granted || IsAnswered(cause)) row = RequestOf(semaphore->row.name, *waiter, state, cause);
+    SetRequest(waiter->request, /*existed=*/true, std::move(row));
+  }
   auto& changes = DeltaOf(semaphore).waiters;
   changes.push_back({waiter, nullptr, cause});
   state_->Apply(semaphore, changes.back());
@@ -132,12 +152,26 @@ void Editor::RequireEpoch(const Claim& claim) {
   }
 }
 
-void Editor::Remember(Answer answer) {
-  if (answer.request.remembered()) transaction_->answers.push_back(std::move(answer));
+void Editor::Remember(RequestRow row) {
+  const RequestKey request = row.request;
+  if (request.remembered()) SetRequest(request, /*existed=*/false, std::move(row));
 }
 
-void Editor::RememberGrant(const Semaphore& semaphore, const Claim& granted) {
-  if (!leases_answer_) Remember(AnswerOf(semaphore, granted));
+void Editor::SetRequest(const RequestKey& request, bool existed, std::optional<RequestRow> row) {
+  const auto [at, is_new] =
+      requests_index_.try_emplace({request.client, request.sequence}, requests_.size());
+  if (is_new) {
+    requests_.emplace_back().existed = existed;
+    requests_.back().before.request = request;
+  }
+  RequestNow& now = requests_[at->second];
+  if (row) now.before = *row;
+  now.row = std::move(row);
+}
+
+const Editor::RequestNow* Editor::FindRequest(const RequestKey& request) const {
+  const auto found = requests_index_.find({request.client, request.sequence});
+  return found == requests_index_.end() ? nullptr : &requests_[found->second];
 }
 
 void Editor::Finish() {
@@ -146,6 +180,20 @@ void Editor::Finish() {
       delta.after = semaphore->row;
     } else {
       delta.after.reset();
+    }
+  }
+  // Made for a request that was then refused.
+  std::erase_if(transaction_->semaphores, [](const SemaphoreDelta& delta) {
+    return !delta.before && !delta.after && delta.leases.empty() && delta.waiters.empty() &&
+           delta.tickets.empty();
+  });
+  transaction_->requests.reserve(requests_.size());
+  for (RequestNow& now : requests_) {
+    if (now.row) {
+      const auto op = now.existed ? RequestChange::Op::kUpdate : RequestChange::Op::kInsert;
+      transaction_->requests.push_back({op, *std::move(now.row)});
+    } else if (now.existed) {
+      transaction_->requests.push_back({RequestChange::Op::kRemove, std::move(now.before)});
     }
   }
 }

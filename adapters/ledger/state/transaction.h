@@ -10,38 +10,11 @@
 #include <vector>
 
 #include "adapters/ledger/state/permits.h"
+#include "adapters/ledger/state/request.h"
 #include "adapters/ledger/state/state.h"
 #include "adapters/types.h"
 
 namespace semaphored::ledger {
-
-// What a request was answered, for the case that it is repeated.
-struct Answer {
-  enum class Kind : uint8_t {
-    kGranted = 1,
-    kReleased = 2,
-    kWaitEnded = 3,
-    kAdmin = 4,
-    kEnqueued = 5,
-    kFinished = 6,
-  };
-  RequestKey request;
-  Kind kind = Kind::kGranted;
-  std::string semaphore;
-  // kGranted, kReleased, kWaitEnded, kFinished. kEnqueued: the ticket. Where leases answer, a store
-  // may keep less of it: of kReleased and kFinished what IsAbout needs, of kGranted and kWaitEnded
-  // nothing, since that claim has ended.
-  Id claim;
-  EndCause cause = EndCause::kNone;  // kWaitEnded; kGranted: of the lease, if it has ended.
-  uint32_t number = 0;     // kReleased, kFinished: permits released. kAdmin: what was affected.
-  uint32_t remaining = 0;  // kReleased.
-  bool changed = false;    // kAdmin.
-
-  // What is kept of a claim to recognize it by: no other one has it, but for one in 2^40.
-  static Id MarkOf(const Id& claim) { return {0, claim.low & ((uint64_t{1} << 40) - 1)}; }
-  // kReleased, kFinished: the request was about this claim.
-  bool IsAbout(const Id& asked) const { return claim == asked || claim == MarkOf(asked); }
-};
 
 struct SemaphoreDelta {
   std::string name;
@@ -68,21 +41,9 @@ struct NewClient {
   std::string client_id;
 };
 
-// Answers of this client with lower sequence numbers may be forgotten.
-struct AnswerFloor {
-  uint32_t client = 0;
-  uint64_t below = 0;
-};
-
 struct EpochCondition {
   Id session;
   uint32_t epoch = 0;
-};
-
-// A request, with the name of the client, which the store may not know by number.
-struct AskedRequest {
-  RequestKey request;
-  std::string client_id;
 };
 
 // What an answer rests upon that changes nothing in this semaphore.
@@ -100,11 +61,11 @@ struct Transaction {
   std::vector<SessionChange> sessions;
   // … if these sessions still have these epochs,
   std::vector<EpochCondition> epochs;
-  // … and if none of these requests has been answered yet,
-  std::vector<Answer> answers;
-  // … nor these, whose answers are not remembered; and if these semaphores stand as they were read.
-  // Both only on a store that is not exclusive.
-  std::vector<AskedRequest> unanswered;
+  // … if the engine has no row of those requests that it inserts (RequestChange),
+  std::vector<RequestChange> requests;
+  // … nor of these, of which no row is written, and which are not below their client's floor; and if
+  // these semaphores stand as they were read. Both only on a store that is not exclusive.
+  std::vector<NamedRequest> absent_requests;
   std::vector<ReadCondition> reads;
 
   std::vector<HistoryRow> history;
@@ -112,9 +73,9 @@ struct Transaction {
   // those are to be told, if the engine can. Each pair once. Only on a store that is not exclusive.
   std::vector<std::pair<uint32_t, std::string>> concerns;
   std::vector<NewClient> new_clients;
-  std::vector<AnswerFloor> answer_floors;
+  std::vector<RequestFloor> request_floors;
   // Silent here for long, and without claims. A shared store may drop what it knows of one only if
-  // it is silent at all daemons: elsewhere its answers may still be needed.
+  // it is silent at all daemons: elsewhere its requests may still be repeated.
   std::vector<uint32_t> forgotten_clients;
   // For other daemons. Only of a store that hands out permits, and administers_all.
   std::vector<TakeBack> take_backs;
@@ -123,9 +84,9 @@ struct Transaction {
   // Times that this batch was decided anew because another daemon was first.
   int attempt = 0;
 
-  // Nothing to write; then `unanswered` and `reads` are for the adapter to look at.
+  // Nothing to write; then `absent_requests` and `reads` are for the adapter to look at.
   bool empty() const {
-    return semaphores.empty() && sessions.empty() && answers.empty() && history.empty() &&
+    return semaphores.empty() && sessions.empty() && requests.empty() && history.empty() &&
            new_clients.empty() && forgotten_clients.empty() && take_backs.empty();
   }
 };
@@ -134,9 +95,8 @@ struct Transaction {
 // only through it.
 class Editor {
  public:
-  // Both outlive the editor. `leases_answer`: as LedgerStore::leases_answer says.
-  Editor(LedgerState* state, Transaction* transaction, bool leases_answer = false)
-      : state_(state), transaction_(transaction), leases_answer_(leases_answer) {}
+  // Both outlive the editor.
+  Editor(LedgerState* state, Transaction* transaction) : state_(state), transaction_(transaction) {}
 
   LedgerState& state() { return *state_; }
   Semaphore* Find(std::string_view name) { return state_->Find(name); }
@@ -150,11 +110,14 @@ class Editor {
     std::forward<Change>(change)(row);
     SetRow(semaphore, row);
   }
+  // The rows of requests follow the claims: these five write them.
   void Grant(Semaphore* semaphore, LeasePtr lease);
   void Replace(Semaphore* semaphore, const LeasePtr& before, LeasePtr after);
   void End(Semaphore* semaphore, const LeasePtr& lease, EndCause cause, int64_t now_unix_ms);
   void Enqueue(Semaphore* semaphore, WaiterPtr waiter);
   void Replace(Semaphore* semaphore, const WaiterPtr& before, WaiterPtr after);
+  // cause kNone: it is granted, and Grant follows. A client that gave up its wait receives no answer,
+  // so its request is forgotten; a wait that ended otherwise is remembered.
   void Leave(Semaphore* semaphore, const WaiterPtr& waiter, EndCause cause);
   void Add(Semaphore* semaphore, TicketPtr ticket, PayloadPtr payload);
   void Replace(Semaphore* semaphore, const TicketPtr& before, TicketPtr after);
@@ -175,32 +138,47 @@ class Editor {
   // many as one commit.
   void BeginCommand() { let_in_ = 0; }
   void AskOthers(TakeBack take_back) { transaction_->take_backs.push_back(std::move(take_back)); }
-  // Without a request id: does nothing.
-  void Remember(Answer answer);
-  // The same for an acquire that is granted this; where leases answer, End does it instead.
-  void RememberGrant(const Semaphore& semaphore, const Claim& granted);
+  // The row of a request that makes no claim, with its effect. Without a request id: does nothing.
+  void Remember(RequestRow row);
+  // What this batch has made of a request so far. nullptr: nothing. An empty `row`: the request is
+  // not there any more.
+  struct RequestNow {
+    bool existed = false;  // Before this batch.
+    std::optional<RequestRow> row;
+    RequestRow before;  // The last row that it had in this batch.
+  };
+  const RequestNow* FindRequest(const RequestKey& request) const;
   // The semaphore's next order number, and counts on.
   uint64_t TakeOrder(Semaphore* semaphore);
   // True if this transaction has changed the semaphore: its revision then is not yet known.
   bool Touched(const Semaphore& semaphore) const { return Touched(semaphore.row.name); }
   bool Touched(const std::string& name) const { return index_.contains(name); }
   const Transaction& transaction() const { return *transaction_; }
-  // Fills in SemaphoreDelta::after. To be called once, at the end of the batch.
+  // Fills in SemaphoreDelta::after and the transaction's requests. To be called once, at the end of
+  // the batch.
   void Finish();
 
  private:
   void SetRow(Semaphore* semaphore, const SemaphoreRow& row);
   SemaphoreDelta& DeltaOf(Semaphore* semaphore);
+  // nullopt: the row goes.
+  void SetRequest(const RequestKey& request, bool existed, std::optional<RequestRow> row);
 
   LedgerState* state_;
   Transaction* transaction_;
-  const bool leases_answer_;
   // The last one used: a batch is mostly about few semaphores.
   Semaphore* last_ = nullptr;
   size_t last_index_ = 0;
   uint32_t let_in_ = 0;
   absl::flat_hash_map<std::string, size_t> index_;
+  // By client and sequence number: places in requests_, which are in the order of their first change.
+  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, size_t> requests_index_;
+  std::vector<RequestNow> requests_;
 };
+
+// The row of the request that made this claim.
+RequestRow RequestOf(const std::string& semaphore, const Claim& claim, RequestRow::State state,
+                     EndCause cause = EndCause::kNone);
 
 // Carries out the delta's changes of claims and tickets, each of which occurs once: first
 // everything that goes, then everything that comes, since a slot may have changed hands.

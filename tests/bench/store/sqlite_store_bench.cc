@@ -1,5 +1,5 @@
 // What the embedded store can do alone, without daemon and rules: whole cycles (an acquire and the
-// release of it, each with revision, lease, answer and history) at several operations a commit,
+// release of it, each with revision, lease, request and history) at several operations a commit,
 // with real syncs.
 //
 //   sqlite_store_bench FOLDER [SECONDS [OPERATIONS_PER_COMMIT...]]
@@ -105,19 +105,20 @@ class Bench {
       if (operations > 1 || !release) Grant(&delta, &transaction);
       delta.after = rows_[next_];
     }
-    transaction.answer_floors.push_back({1, sequence_ > kWindow ? sequence_ - kWindow : 0});
+    transaction.request_floors.push_back({1, sequence_ > kWindow ? sequence_ - kWindow : 0});
     Commit(transaction);
     return operations == 1 ? 1 : 2 * count;
   }
 
  private:
-  void Remember(ledger::Answer::Kind kind, const LeasePtr& lease, Transaction* transaction) {
-    auto& answer = transaction->answers.emplace_back();
-    answer.request = {static_cast<uint32_t>(1 + sequence_ % kClients), ++sequence_};
-    answer.kind = kind;
-    answer.semaphore = rows_[next_].name;
-    answer.claim = lease->id;
-    answer.number = 1;
+  void Remember(ledger::RequestRow::State state, const LeasePtr& lease, Transaction* transaction) {
+    ledger::RequestRow& row = transaction->requests.emplace_back().row;
+    row.request = {static_cast<uint32_t>(1 + sequence_ % kClients), ++sequence_};
+    row.fingerprint = {sequence_, sequence_};
+    row.state = state;
+    row.semaphore = rows_[next_].name;
+    if (row.pinned()) row.claim = lease->id;
+    row.number = 1;
   }
 
   void Grant(ledger::SemaphoreDelta* delta, Transaction* transaction) {
@@ -125,15 +126,16 @@ class Bench {
     random_ = random_ * 6364136223846793005 + 1442695040888963407;
     lease->id = {random_, ++ids_};
     lease->session = {1, 1};
-    lease->request = {1, sequence_ + 1};
     lease->host = self_;
     lease->order = rows_[next_].next_order++;
     lease->ttl_ms = 30'000;
     lease->holder = "host-17/4242";
     lease->slots = {1};
     lease->granted_at_unix_ms = 1'700'000'000'000;
+    Remember(ledger::RequestRow::State::kGranted, lease, transaction);
+    lease->request = transaction->requests.back().row.request;
+    lease->fingerprint = transaction->requests.back().row.fingerprint;
     delta->leases.push_back({nullptr, lease, EndCause::kNone});
-    Remember(ledger::Answer::Kind::kGranted, lease, transaction);
     held_[next_] = std::move(lease);
   }
 
@@ -142,7 +144,11 @@ class Bench {
     delta->leases.push_back({lease, nullptr, EndCause::kReleased});
     transaction->history.push_back(
         {0, rows_[next_].name, lease, 1'700'000'000'100, EndCause::kReleased});
-    Remember(ledger::Answer::Kind::kReleased, lease, transaction);
+    ledger::RequestChange& ended = transaction->requests.emplace_back();
+    ended.op = ledger::RequestChange::Op::kUpdate;
+    ended.row.request = lease->request;
+    ended.row.state = ledger::RequestRow::State::kEnded;
+    Remember(ledger::RequestRow::State::kDone, lease, transaction);
     lease = nullptr;
   }
 

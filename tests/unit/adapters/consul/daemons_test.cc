@@ -1,13 +1,14 @@
 // Two daemons on one Consul store, each with its ledger: what one of them does not know of the
 // other's commits.
-#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/consul/request_block.h"
 #include "adapters/consul/short_id.h"
 #include "catch2/catch_test_macros.hpp"
+#include "tests/unit/adapters/consul/daemon.h"
 #include "tests/unit/adapters/consul/fixture.h"
 
 namespace semaphored::consul {
@@ -15,89 +16,7 @@ namespace {
 
 using ledger::SemaphoreDelta;
 using ledger::Transaction;
-using std::chrono::milliseconds;
-
-constexpr milliseconds kSweepInterval{20};
-
-// One lane of a daemon, ledger and all.
-class Daemon {
- public:
-  Daemon(const TestPrefix& prefix, const std::string& node_id)
-      : engine_(OpenEngine(prefix.UrlText()).value()) {
-    ledger::LedgerOptions options;
-    options.self = engine_->nodes().Join(node_id).value();
-    options.now = [] { return std::chrono::steady_clock::now(); };
-    options.now_unix_ms = [] { return 1; };
-    options.sweep_interval = kSweepInterval;
-    lane_ = engine_->OpenLane(options).value();
-  }
-
-  Outcome Run(Command command) {
-    const Submission submission{++number_, std::move(command)};
-    absl::StatusOr<StepResult> result =
-        lane_->Step({&submission, 1}, std::chrono::steady_clock::now() + std::chrono::seconds(3));
-    INFO(result.status().ToString());
-    REQUIRE(result.ok());
-    return std::move(result->outcomes.front());
-  }
-
-  Outcome Acquire(const std::string& client, uint64_t sequence, uint64_t claim,
-                  const std::string& semaphore = "s") {
-    AcquireCommand acquire;
-    acquire.requester = {client, sequence};
-    acquire.semaphore = semaphore;
-    acquire.claim = acquire.session = MakeId(claim);
-    acquire.limit = 1;
-    acquire.ttl_ms = 10'000;
-    acquire.wait = true;
-    return Run(acquire);
-  }
-
-  // Of a semaphore that there is, without waiting.
-  Outcome AcquireOne(const std::string& client, uint64_t sequence, uint64_t claim) {
-    AcquireCommand acquire;
-    acquire.requester = {client, sequence};
-    acquire.semaphore = "s";
-    acquire.claim = acquire.session = MakeId(claim);
-    acquire.ttl_ms = 10'000;
-    return Run(acquire);
-  }
-
-  Outcome Release(const std::string& client, uint64_t sequence, uint64_t claim,
-                  const std::string& semaphore = "s") {
-    ReleaseCommand release;
-    release.requester = {client, sequence};
-    release.semaphore = semaphore;
-    release.claim = MakeId(claim);
-    return Run(release);
-  }
-
-  Outcome End(uint64_t claim, EndCause cause) {
-    return Run(EndCommand{"s", MakeId(claim), cause, 0, false});
-  }
-  std::vector<Id> Waiters() {
-    std::vector<Id> ids;
-    const Outcome described = Run(AdminCommand{{}, "s", 0, AdminDescribe{1000}});
-    for (const WaiterInfo& each : described.report->info->waiters) ids.push_back(each.waiter->id);
-    return ids;
-  }
-
-  // Until it has swept at least once.
-  absl::Status Idle() {
-    const SteadyTime until = std::chrono::steady_clock::now() + 3 * kSweepInterval;
-    absl::Status status;
-    while (status.ok() && std::chrono::steady_clock::now() < until)
-      status = lane_->Step({}, until).status();
-    return status;
-  }
-
- private:
-  const std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Adapter> lane_;
-  uint64_t number_ = 0;
-};
-
-TEST_CASE("consul: a release grants to a waiter whom another daemon has answered before",
+TEST_CASE("consul: a release grants to a waiter whose requests another daemon has accepted",
           "[consul]") {
   TestPrefix prefix;
   Daemon a(prefix, "a");
@@ -105,22 +24,22 @@ TEST_CASE("consul: a release grants to a waiter whom another daemon has answered
   REQUIRE(a.Acquire("x", 1, 1, "other").kind == OutcomeKind::kGranted);
   REQUIRE(b.Acquire("y", 1, 2).kind == OutcomeKind::kGranted);
   REQUIRE(a.Acquire("x", 2, 3).kind == OutcomeKind::kQueued);
-  // What b grants by this is also the answer to x's second request, beside the first, of which b
-  // has never heard.
   CHECK(b.Release("y", 2, 2).kind == OutcomeKind::kReleased);
   CHECK(b.Run(VerifyCommand{"s", MakeId(3), 0, 0}).kind == OutcomeKind::kHeld);
-  // Both answers are still there.
+  // Both rows are still there.
   CHECK(b.Acquire("x", 1, 4, "other").lease->id == MakeId(1));
   CHECK(b.Acquire("x", 2, 5).lease->id == MakeId(3));
 }
 
-TEST_CASE("consul: a lease is the answer to its request until it ends", "[consul]") {
+TEST_CASE("consul: a request has its row from when it is accepted", "[consul]") {
   TestPrefix prefix;
   Daemon a(prefix, "a");
   Daemon b(prefix, "b");
-  const std::string block = prefix.keys().AnswerBlock("x", 0);
+  const std::string block = prefix.keys().RequestBlock("x", 0);
+  const auto rows = [&] { return ReadRequestBlock(prefix.Value(block)).rows; };
   REQUIRE(a.Acquire("x", 1, 1).kind == OutcomeKind::kGranted);
-  CHECK(prefix.Value(block).empty());
+  CHECK(rows().at(1).claim == MakeId(1));
+  CHECK(rows().at(1).pinned());
   for (Daemon* daemon : {&a, &b}) {
     const Outcome again = daemon->Acquire("x", 1, 9);
     CHECK(again.kind == OutcomeKind::kGranted);
@@ -128,7 +47,7 @@ TEST_CASE("consul: a lease is the answer to its request until it ends", "[consul
     CHECK(daemon->Acquire("x", 1, 9, "other").kind == OutcomeKind::kReused);
   }
   REQUIRE(a.Release("x", 2, 1).kind == OutcomeKind::kReleased);
-  CHECK_FALSE(prefix.Value(block).empty());
+  CHECK_FALSE(rows().at(1).pinned());
   for (Daemon* daemon : {&b, &a}) {
     const Outcome again = daemon->Acquire("x", 1, 9);
     CHECK(again.kind == OutcomeKind::kNotHeld);
@@ -144,6 +63,22 @@ TEST_CASE("consul: a lease is the answer to its request until it ends", "[consul
   CHECK(a.Run(VerifyCommand{"s", MakeId(9), 0, 0}).kind == OutcomeKind::kNotHeld);
 }
 
+TEST_CASE("consul: a wait that is given up leaves no row, and its request may come again",
+          "[consul]") {
+  TestPrefix prefix;
+  Daemon a(prefix, "a");
+  Daemon b(prefix, "b");
+  REQUIRE(a.Acquire("x", 1, 1).kind == OutcomeKind::kGranted);
+  REQUIRE(a.Acquire("y", 1, 2).kind == OutcomeKind::kQueued);
+  REQUIRE_FALSE(prefix.Value(prefix.keys().RequestBlock("y", 0)).empty());
+  REQUIRE(b.End(2, EndCause::kCancelled).kind == OutcomeKind::kDone);
+  CHECK(prefix.Value(prefix.keys().RequestBlock("y", 0)).empty());
+  for (Daemon* daemon : {&a, &b}) {
+    REQUIRE(daemon->Acquire("y", 1, 3).kind == OutcomeKind::kQueued);
+    REQUIRE(daemon->End(3, EndCause::kCancelled).kind == OutcomeKind::kDone);
+  }
+}
+
 TEST_CASE("consul: a request that waits is granted once, though it is repeated elsewhere",
           "[consul]") {
   TestPrefix prefix;
@@ -157,25 +92,13 @@ TEST_CASE("consul: a request that waits is granted once, though it is repeated e
   CHECK(a.Acquire("y", 1, 9).kind == OutcomeKind::kNotHeld);
 }
 
-TEST_CASE("consul: a lease that is older than what is remembered of its client just ends",
-          "[consul]") {
-  TestPrefix prefix;
-  Daemon a(prefix, "a");
-  REQUIRE(a.Acquire("x", 1, 1).kind == OutcomeKind::kGranted);
-  prefix.Put(prefix.keys().AnswerFloor("x"), "100000", 0);
-  REQUIRE(a.Release("x", 200'000, 1).kind == OutcomeKind::kReleased);
-  CHECK(prefix.Value(prefix.keys().AnswerBlock("x", 0)).empty());
-  CHECK(a.Release("x", 200'000, 1).kind == OutcomeKind::kReleased);
-  CHECK(a.Acquire("x", 1, 2).kind == OutcomeKind::kTooOld);
-}
-
 TEST_CASE("consul: a client of whom all was forgotten is not below its old floor", "[consul]") {
   TestPrefix prefix;
   Daemon a(prefix, "a");
-  prefix.Put(prefix.keys().AnswerFloor("x"), "100000", 0);
+  prefix.Put(prefix.keys().RequestFloor("x"), "100000", 0);
   REQUIRE(a.Acquire("x", 100'001, 1).kind == OutcomeKind::kGranted);
   CHECK(a.Acquire("x", 99'999, 2, "other").kind == OutcomeKind::kTooOld);
-  prefix.Delete(prefix.keys().AnswerFloor("x"));
+  prefix.Delete(prefix.keys().RequestFloor("x"));
   CHECK(a.Acquire("x", 99'998, 3, "other").kind == OutcomeKind::kGranted);
 }
 
@@ -213,8 +136,8 @@ TEST_CASE("consul: a request below the floor is too old at a daemon that has nev
   REQUIRE(a.Acquire("x", 1, 1).kind == OutcomeKind::kGranted);
   REQUIRE(a.Release("x", 2, 1).kind == OutcomeKind::kReleased);
   // As when the client has gone on so far that this was forgotten.
-  prefix.Put(keys.AnswerFloor("x"), "1000", 0);
-  prefix.Delete(keys.AnswerBlock("x", 0));
+  prefix.Put(keys.RequestFloor("x"), "1000", 0);
+  prefix.Delete(keys.RequestBlock("x", 0));
   Daemon b(prefix, "b");
   CHECK(b.Acquire("x", 1, 2).kind == OutcomeKind::kTooOld);
   CHECK(b.Run(VerifyCommand{"s", MakeId(2), 0, 0}).kind == OutcomeKind::kNotHeld);

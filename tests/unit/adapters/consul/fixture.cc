@@ -174,6 +174,17 @@ OpenStore OpenWithPulse(const TestPrefix& prefix, const std::string& node_id) {
 
 Id MakeId(uint64_t number) { return {0x1d, number}; }
 
+ledger::RequestRow MakeRow(uint64_t sequence, ledger::RequestRow::State state,
+                           const std::string& semaphore) {
+  ledger::RequestRow row;
+  row.request = {0, sequence};
+  row.fingerprint = {~uint64_t{0}, sequence};
+  row.state = state;
+  row.semaphore = semaphore;
+  row.claim = {sequence, ~uint64_t{0}};
+  return row;
+}
+
 LeasePtr MakeLease(const OpenStore& open, uint64_t number, uint32_t slot) {
   auto lease = std::make_shared<Lease>();
   lease->id = MakeId(number);

@@ -96,6 +96,9 @@ OpenStore Open(const TestPrefix& prefix, uint16_t port = 0,
 OpenStore OpenWithPulse(const TestPrefix& prefix, const std::string& node_id);
 
 Id MakeId(uint64_t number);
+// Of a client with the number 0, with a fingerprint and a claim of its own.
+ledger::RequestRow MakeRow(uint64_t sequence, ledger::RequestRow::State state,
+                           const std::string& semaphore = "s");
 LeasePtr MakeLease(const OpenStore& open, uint64_t number, uint32_t slot = 1);
 ledger::Transaction Begin(const OpenStore& open);
 ledger::Transaction Create(const OpenStore& open, const std::string& name, uint32_t limit = 4);

@@ -7,16 +7,17 @@
 #include <fstream>
 #include <string>
 
-#include "adapters/ledger/consul/answer_block.h"
 #include "adapters/consul/client.h"
 #include "adapters/consul/document.h"
 #include "adapters/consul/folder.h"
 #include "adapters/consul/keys.h"
 #include "adapters/consul/lock_record.h"
+#include "adapters/consul/request_block.h"
 #include "adapters/consul/short_id.h"
 #include "adapters/consul/transaction_request.h"
 #include "adapters/consul/url.h"
 #include "catch2/catch_test_macros.hpp"
+#include "tests/unit/adapters/consul/fixture.h"
 
 namespace semaphored::consul {
 namespace {
@@ -191,6 +192,8 @@ TEST_CASE("consul document: is read as it was written") {
   lease->id = {1, 2};
   lease->session = {3, 4};
   lease->request = {8, 99};
+  lease->fingerprint = {~uint64_t{0}, 5};
+  lease->moved_from = 7;
   lease->host = {5, 6};
   lease->epoch = 3;
   lease->permits = 2;
@@ -207,10 +210,14 @@ TEST_CASE("consul document: is read as it was written") {
   fresh->id = fresh->session = {1, 3};
   fresh->slots = {2, 3};
   fresh->token = 0;
+  fresh->fingerprint = {};
+  fresh->moved_from = 0;
+  fresh->recall = {};
   document.leases.emplace(fresh->id, fresh);
   auto waiter = std::make_shared<Waiter>();
   waiter->id = waiter->session = {9, 9};
   waiter->queued_at_unix_ms = 66;
+  waiter->fingerprint = {1, 1};
   document.waiters.emplace(waiter->id, waiter);
   const std::string client = "client";
   const std::string text = WriteDocument(
@@ -236,8 +243,14 @@ TEST_CASE("consul document: is read as it was written") {
   CHECK(back.token == 123);
   CHECK(back.recall == lease->recall);
   CHECK(back.longest_hold_ms == 5);
+  CHECK(back.fingerprint == lease->fingerprint);
+  CHECK(back.moved_from == 7);
   // Its token follows from the index at which it was written.
   CHECK(read->leases.at(fresh->id)->token == TokenOf(500, 2));
+  CHECK(read->leases.at(fresh->id)->fingerprint.empty());
+  CHECK(read->leases.at(fresh->id)->moved_from == 0);
+  CHECK_FALSE(read->leases.at(fresh->id)->recall.pending());
+  CHECK(read->waiters.at(waiter->id)->fingerprint == waiter->fingerprint);
   CHECK(read->waiters.at(waiter->id)->detached());
   CHECK(read->waiters.at(waiter->id)->queued_at_unix_ms == 66);
   CHECK(read->waiters.at(waiter->id)->order == waiter->order);
@@ -303,6 +316,7 @@ TEST_CASE("consul document: waiters on pages are read as they were written") {
     auto waiter = std::make_shared<Waiter>();
     waiter->id = waiter->session = {7, i};
     waiter->request = {8, 40 + i};
+    waiter->fingerprint = {i, ~i};
     waiter->order = 900 + i;
     waiter->queued_at_unix_ms = 1000 + static_cast<int64_t>(i);
     waiter->holder = "holder";
@@ -316,11 +330,12 @@ TEST_CASE("consul document: waiters on pages are read as they were written") {
     const Waiter& back = *(*read)[i];
     CHECK(back.id == waiters[i]->id);
     CHECK(back.request == waiters[i]->request);
+    CHECK(back.fingerprint == waiters[i]->fingerprint);
     CHECK(back.order == waiters[i]->order);
     CHECK(back.queued_at_unix_ms == waiters[i]->queued_at_unix_ms);
     CHECK(back.holder == "holder");
   }
-  for (const char* damaged : {"", "[]", "{}", R"({"version":3,"waiters":[]})"})
+  for (const char* damaged : {"", "[]", "{}", R"({"version":1,"waiters":[]})"})
     CHECK(ReadPage("s", damaged, number_of).status().code() == absl::StatusCode::kDataLoss);
 
   Document document;
@@ -332,7 +347,6 @@ TEST_CASE("consul document: waiters on pages are read as they were written") {
   };
   CHECK(count(document) == 2);
   const std::string text = WriteDocument(document, name_of, {});
-  CHECK(text.find("\"version\":5") != std::string::npos);
   absl::StatusOr<Document> back = ReadDocument("s", text, 1, 1, number_of);
   REQUIRE(back.ok());
   REQUIRE(back->pages.contains(77));
@@ -357,7 +371,7 @@ TEST_CASE("consul ids: are short, and read only as they are written") {
 }
 
 TEST_CASE("consul document: what is damaged is said") {
-  for (const char* text : {"", "{}", "[]", R"({"version":9})", R"({"version":3,"limit":"x"})"}) {
+  for (const char* text : {"", "{}", "[]", R"({"version":9})", R"({"version":1,"limit":"x"})"}) {
     CHECK(ReadDocument("s", text, 1, 1, [](const std::string&) { return 1; }).status().code() ==
           absl::StatusCode::kDataLoss);
   }
@@ -382,52 +396,66 @@ TEST_CASE("consul document: who has the same session, client and holder costs li
   CHECK(two - length_of() < 48);
 }
 
-TEST_CASE("consul answers: are read as they were written") {
-  Answers answers;
-  answers[7] = {{0, 7}, ledger::Answer::Kind::kReleased, "a \"b\"", {1, 2}, EndCause::kNone, 3, 4};
-  answers[8] = {{0, 8}, ledger::Answer::Kind::kGranted, "a \"b\"", {}, EndCause::kExpired};
-  answers[11] = {{0, 11}, ledger::Answer::Kind::kWaitEnded, "c", {}, EndCause::kDestroyed};
-  answers[12] = {{0, 12}, ledger::Answer::Kind::kEnqueued, "c", {5, 6}};
-  answers[13] = {{0, 13}, ledger::Answer::Kind::kFinished, "c", {3, 4}, EndCause::kNone, 2};
-  answers[64] = {{0, 64}, ledger::Answer::Kind::kAdmin, "c", {}, EndCause::kNone, 0, 0, true};
-  const Answers read = ReadAnswers(WriteAnswers(answers));
-  REQUIRE(read.size() == answers.size());
-  for (const auto& [sequence, answer] : answers) {
-    const ledger::Answer& back = read.at(sequence);
-    CHECK(back.request == answer.request);
-    CHECK(back.kind == answer.kind);
-    CHECK(back.semaphore == answer.semaphore);
-    const bool whole = answer.kind == ledger::Answer::Kind::kEnqueued;
-    CHECK(back.claim == (whole ? answer.claim : ledger::Answer::MarkOf(answer.claim)));
-    CHECK(back.cause == answer.cause);
-    CHECK(back.number == answer.number);
-    CHECK(back.remaining == answer.remaining);
-    CHECK(back.changed == answer.changed);
-  }
-  CHECK(ReadAnswers("").empty());
-  CHECK(ReadAnswers(R"({"answers":[[1,1]],"names":["s"]})").empty());
-  CHECK(ReadAnswers(R"({"first":1,"answers":7,"names":["s"]})").empty());
-  // Of the one that is not understood nothing is known, of the others all.
-  const Answers some =
-      ReadAnswers(R"({"first":4,"answers":[[5,"x"],[1],0,[2,7,1,9],[1,2]],"names":["s"]})");
-  REQUIRE(some.size() == 1);
-  CHECK(some.at(8).cause == EndCause::kExpired);
+using State = ledger::RequestRow::State;
+
+TEST_CASE("consul requests: are read as they were written") {
+  RequestBlock block;
+  for (const auto& [sequence, state] : {std::pair(7u, State::kWaiting), {8u, State::kGranted}})
+    block.rows[sequence] = MakeRow(sequence, state, "a \"b\"");
+  block.rows[11] = MakeRow(11, State::kEnded, "c");
+  block.rows[11].cause = EndCause::kEngineLost;
+  block.rows[12] = MakeRow(12, State::kWaitEnded, "c");
+  block.rows[12].cause = EndCause::kDestroyed;
+  block.rows[13] = MakeRow(13, State::kDone);
+  block.rows[13].number = 3;
+  block.rows[13].remaining = 4;
+  block.rows[64] = MakeRow(64, State::kDone);
+  block.rows[64].claim = block.rows[64].fingerprint = {};
+  block.rows[64].changed = true;
+  CHECK(block.pinned());
+  CHECK(ReadRequestBlock(WriteRequestBlock(block)) == block);
+  block.closed = true;
+  CHECK(ReadRequestBlock(WriteRequestBlock(block)) == block);
+  block.rows.erase(7);
+  block.rows.erase(8);
+  CHECK_FALSE(block.pinned());
+  CHECK(ReadRequestBlock(WriteRequestBlock({})) == RequestBlock());
 }
 
-TEST_CASE("consul answers: a release and what it ends cost little") {
-  Answers answers;
-  const std::string none = WriteAnswers(answers);
-  const ledger::Answer granted{
-      {0, 1}, ledger::Answer::Kind::kGranted, "s", {1, 1}, EndCause::kReleased};
-  const ledger::Answer released{
-      {0, 2}, ledger::Answer::Kind::kReleased, "s", {~uint64_t{0}, ~uint64_t{0}}, EndCause::kNone,
-      1};
-  answers[1] = granted;
-  answers[2] = released;
-  const size_t two = WriteAnswers(answers).size();
-  answers[3] = granted;
-  answers[4] = released;
-  CHECK(WriteAnswers(answers).size() - two < 28);
+TEST_CASE("consul requests: of a block that is not understood nothing is taken for absent") {
+  RequestBlock block;
+  block.rows[4] = MakeRow(4, State::kGranted);
+  const std::string text = WriteRequestBlock(block);
+  const auto with = [&](const std::string& part, const std::string& other) {
+    std::string changed = text;
+    REQUIRE(changed.find(part) != std::string::npos);
+    return changed.replace(changed.find(part), part.size(), other);
+  };
+  for (const std::string& garbled :
+       {std::string(), std::string("[]"), std::string("{}"), text.substr(0, text.size() - 1),
+        with("\"version\":1", "\"version\":2"), with("[2,", "[0,"), with("[2,", "[6,"),
+        with("[2,", "[\"2\","), with("[\"s\"]", "[]"), with("\"first\":4", "\"first\":-4"),
+        with("\"names\"", "\"other\"")}) {
+    INFO(garbled);
+    const RequestBlock read = ReadRequestBlock(garbled);
+    CHECK(read.garbled);
+    CHECK(read.closed);
+    CHECK(read.rows.empty());
+  }
+}
+
+TEST_CASE("consul requests: an acquire and its release cost little") {
+  RequestBlock block;
+  const auto length_after = [&](uint64_t sequence) {
+    block.rows[sequence] = MakeRow(sequence, State::kEnded);
+    block.rows[sequence].cause = EndCause::kReleased;
+    block.rows[sequence + 1] = MakeRow(sequence + 1, State::kDone);
+    block.rows[sequence + 1].claim = {};
+    block.rows[sequence + 1].number = 1;
+    return WriteRequestBlock(block).size();
+  };
+  const size_t two = length_after(1);
+  CHECK(length_after(3) - two < 100);
 }
 
 TEST_CASE("consul keys: nothing is taken for another") {
@@ -438,8 +466,8 @@ TEST_CASE("consul keys: nothing is taken for another") {
   CHECK_FALSE(keys.NameOfLock("p/.lock"));
   CHECK(Keys::NameIn(keys.Document("a/b"), keys.Documents()) == "a/b");
   CHECK(keys.Client("a/b") != keys.Client("a%2fb"));
-  CHECK(Keys::BlockIn(keys.AnswerBlock("c", 300), keys.Client("c")) == 300u);
-  CHECK_FALSE(Keys::BlockIn(keys.AnswerFloor("c"), keys.Client("c")));
+  CHECK(Keys::BlockIn(keys.RequestBlock("c", 300), keys.Client("c")) == 300u);
+  CHECK_FALSE(Keys::BlockIn(keys.RequestFloor("c"), keys.Client("c")));
 }
 
 TEST_CASE("consul folder: foreign holders count while their sessions live") {

@@ -198,18 +198,15 @@ TEST_CASE("consul: a lock that is held is not written over", "[consul]") {
   CHECK(lane.Record().holders.empty());
 }
 
-TEST_CASE("consul: a permit goes to and fro between clients whom both daemons have answered",
-          "[consul]") {
+TEST_CASE("consul: a permit goes to and fro between clients of both daemons", "[consul]") {
   OneLane first(1);
   OneLane second(first, "b");
   const auto as = [](const char* client, uint64_t sequence) { return Requester{client, sequence}; };
   REQUIRE(first.Ask(1, false, as("x", 1)).kind == OutcomeKind::kGranted);
   REQUIRE(second.Ask(2, true, as("y", 1)).kind == OutcomeKind::kQueued);
-  // The answer to y is written here, in the block that its own daemon takes for absent.
   REQUIRE(first.Release(1, as("x", 2)) == OutcomeKind::kReleased);
   REQUIRE(second.Verify(2) == OutcomeKind::kHeld);
   REQUIRE(first.Ask(3, true, as("x", 3)).kind == OutcomeKind::kQueued);
-  // And now to x, who has been answered by the other daemon alone.
   REQUIRE(second.Release(2, as("y", 2)) == OutcomeKind::kReleased);
   CHECK(first.Verify(3) == OutcomeKind::kHeld);
   // Neither has lost what it was told before.

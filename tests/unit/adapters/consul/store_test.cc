@@ -225,20 +225,6 @@ TEST_CASE("consul: with two limits nothing is granted while foreign clients are 
 
 // ---- limits ----
 
-TEST_CASE("consul: what is more than a transaction takes is refused before it is sent",
-          "[consul]") {
-  TestPrefix prefix;
-  OpenStore open = Open(prefix);
-  const SemaphoreRow row = Make(open, "s", 200);
-  Transaction grant = Begin(open);
-  grant = Grant(open, row, MakeLease(open, 1));
-  for (uint32_t i = 2; i <= 100; ++i)
-    grant.semaphores[0].leases.push_back({nullptr, MakeLease(open, i, i), EndCause::kNone});
-  const CommitResult result = open.Commit(grant);
-  CHECK(result.kind == Kind::kFailed);
-  CHECK(result.status.code() == absl::StatusCode::kOutOfRange);
-}
-
 TEST_CASE("consul: the same word is heard each time that it is said", "[consul]") {
   TestPrefix prefix;
   OpenStore open = Open(prefix);

@@ -124,7 +124,7 @@ TEST_CASE("consul ticket: is read as it was written") {
     CHECK(ReadTicket(ticket.id, text).status().code() == absl::StatusCode::kDataLoss);
 }
 
-TEST_CASE("consul document: tells whoever knows no tickets to leave it alone") {
+TEST_CASE("consul document: counts tickets, and names who carries them out") {
   const std::string client = "client";
   const auto write = [&](const Document& document) {
     return WriteDocument(document, [&](uint32_t) -> const std::string& { return client; }, {});
@@ -134,7 +134,6 @@ TEST_CASE("consul document: tells whoever knows no tickets to leave it alone") {
   };
   Document document;
   document.row.made_on_use = true;
-  CHECK(absl::StartsWith(write(document), R"({"version":3,)"));
   CHECK(read(write(document)).row.made_on_use);
   auto lease = std::make_shared<Lease>();
   lease->id = lease->session = {1, 1};
@@ -148,7 +147,6 @@ TEST_CASE("consul document: tells whoever knows no tickets to leave it alone") {
   document.waiters.emplace(offer->id, offer);
   document.ticket_count = 5;
   document.delays = {{1, 2}, {3, 4}};
-  CHECK(absl::StartsWith(write(document), R"({"version":4,)"));
   const Document back = read(write(document));
   CHECK(back.leases.at(lease->id)->ticket == lease->ticket);
   CHECK(back.leases.at(lease->id)->attempt == 3);

@@ -1,5 +1,7 @@
 // What the client makes of answers, of their absence, and of refusals; and what it signs. Before a
 // server that answers as the test says, where DynamoDB Local would not.
+#include "adapters/dynamodb/client.h"
+
 #include <curl/curl.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -21,7 +23,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "adapters/dynamodb/client.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/loopback_http.h"
 

@@ -1,5 +1,7 @@
 // Where credentials are found, and when they are fetched anew. Endpoints are servers of the test,
 // and the clock is the test's.
+#include "adapters/dynamodb/credentials.h"
+
 #include <unistd.h>
 
 #include <atomic>
@@ -16,7 +18,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "adapters/dynamodb/credentials.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/loopback_http.h"
 

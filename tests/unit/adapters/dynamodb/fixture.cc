@@ -120,7 +120,7 @@ LoopbackHttp::Answer DynamoProxy::Handle(const LoopbackHttp::Request& request) {
     return {400,
             json({{"__type", "com.amazonaws.dynamodb.v20120810#" + passing.error}}).dump(),
             {},
-            false};
+            passing.lose};
   Client client(table_->url(), TestCredentials());
   Reply reply = client.Repeat({passing.operation, passing.body}, kNever);
   if (reply.answered() && on_answer_) on_answer_(passing.operation, &reply.body);
@@ -204,6 +204,33 @@ Transaction Grant(const OpenStore& open, const SemaphoreRow& row, const LeasePtr
   Transaction transaction = Touch(open, row);
   transaction.semaphores[0].leases.push_back({nullptr, lease, EndCause::kNone});
   return transaction;
+}
+
+namespace {
+
+ledger::RequestChange Changed(ledger::RequestChange::Op op, uint32_t client, uint64_t sequence,
+                              ledger::RequestRow::State state) {
+  ledger::RequestRow row;
+  row.request = {client, sequence};
+  row.fingerprint = {0xf1, sequence};
+  row.state = state;
+  row.semaphore = "s";
+  row.claim = MakeId(sequence);
+  if (state == ledger::RequestRow::State::kEnded) row.cause = EndCause::kReleased;
+  return {op, row};
+}
+
+}  // namespace
+
+ledger::RequestChange Insert(uint32_t client, uint64_t sequence, ledger::RequestRow::State state) {
+  return Changed(ledger::RequestChange::Op::kInsert, client, sequence, state);
+}
+ledger::RequestChange Update(uint32_t client, uint64_t sequence, ledger::RequestRow::State state) {
+  return Changed(ledger::RequestChange::Op::kUpdate, client, sequence, state);
+}
+ledger::RequestChange Remove(uint32_t client, uint64_t sequence) {
+  return Changed(ledger::RequestChange::Op::kRemove, client, sequence,
+                 ledger::RequestRow::State::kWaiting);
 }
 
 ledger::LoadedSemaphore LoadOne(OpenStore& open, const std::string& name) {

@@ -59,7 +59,7 @@ class DynamoProxy {
     json body;            // May be changed before it is passed on.
     bool refuse = false;  // It is not passed on, but answered by DynamoDB's name of an error,
     std::string error;    // … this one.
-    bool lose = false;    // The answer does not come.
+    bool lose = false;    // The answer, or the refusal, does not come.
   };
   // Called before each request is passed on.
   void OnRequest(std::function<void(Passing* passing)> hook);
@@ -116,6 +116,10 @@ ledger::Transaction Create(const OpenStore& open, const std::string& name, uint3
 // One with no changes yet but that it touches the semaphore.
 ledger::Transaction Touch(const OpenStore& open, const SemaphoreRow& row);
 ledger::Transaction Grant(const OpenStore& open, const SemaphoreRow& row, const LeasePtr& lease);
+// What a commit does to the request of `client` that claims MakeId(sequence) in "s".
+ledger::RequestChange Insert(uint32_t client, uint64_t sequence, ledger::RequestRow::State state);
+ledger::RequestChange Update(uint32_t client, uint64_t sequence, ledger::RequestRow::State state);
+ledger::RequestChange Remove(uint32_t client, uint64_t sequence);
 // The semaphore as it is stored. Must exist.
 ledger::LoadedSemaphore LoadOne(OpenStore& open, const std::string& name);
 // Commits that must win.

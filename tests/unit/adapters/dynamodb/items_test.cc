@@ -1,10 +1,11 @@
 // How rows stand in the table: keys that sort as queues do, rows that are read as they were
 // written, and a digest that must be the same for ever.
+#include "adapters/dynamodb/items.h"
+
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "adapters/dynamodb/items.h"
 #include "adapters/dynamodb/news_text.h"
 #include "catch2/catch_test_macros.hpp"
 
@@ -31,6 +32,8 @@ Lease MakeLease() {
   lease.token = 16;
   lease.granted_at_unix_ms = 17;
   lease.recall = {Recall::Reason::kShrunk, 18};
+  lease.fingerprint = {19, 20};
+  lease.moved_from = 21;
   return lease;
 }
 
@@ -128,6 +131,8 @@ TEST_CASE("dynamodb items: rows are read as they were written") {
   CHECK(read->id == lease.id);
   CHECK(read->session == lease.session);
   CHECK(read->request == lease.request);
+  CHECK(read->fingerprint == lease.fingerprint);
+  CHECK(read->moved_from == 21);
   CHECK(read->host == lease.host);
   CHECK(read->epoch == lease.epoch);
   CHECK(read->permits == lease.permits);
@@ -169,6 +174,7 @@ TEST_CASE("dynamodb items: rows are read as they were written") {
   session.ttl_ms = 36;
   session.client = 7;
   session.release_on_disconnect = true;
+  session.closing = true;
   session.holder = "holder";
   const ledger::SessionPtr row = ReadSession(WriteSession(session, NameOf), NumberOf);
   CHECK(row->id == session.id);
@@ -177,6 +183,7 @@ TEST_CASE("dynamodb items: rows are read as they were written") {
   CHECK(row->ttl_ms == session.ttl_ms);
   CHECK(row->client == session.client);
   CHECK(row->release_on_disconnect);
+  CHECK(row->closing);
   CHECK(row->holder == session.holder);
 }
 
@@ -247,6 +254,9 @@ TEST_CASE("dynamodb items: every change of a claim changes its digest") {
   CHECK(changed([](Lease& other) { ++other.host.number; }));
   CHECK(changed([](Lease& other) { ++other.host.incarnation; }));
   CHECK(changed([](Lease& other) { ++other.epoch; }));
+  CHECK(changed([](Lease& other) { ++other.session.low; }));
+  CHECK(changed([](Lease& other) { ++other.ttl_ms; }));
+  CHECK(changed([](Lease& other) { ++other.moved_from; }));
   CHECK(changed([](Lease& other) { other.slots = {1, 2, 3, 8}; }));
   CHECK(changed([](Lease& other) { other.recall.grace_ms = 1; }));
   CHECK(changed([](Lease& other) { other.recall.reason = Recall::Reason::kLongestHold; }));
@@ -255,8 +265,8 @@ TEST_CASE("dynamodb items: every change of a claim changes its digest") {
 
 TEST_CASE("dynamodb items: what stands in tables is found by later versions") {
   // Heads have these; see DigestOf.
-  CHECK(DigestOf(MakeLease(), 20) == 2'715'235'920'247'469'863u);
-  CHECK(DigestOf(MakeWaiter(5, 21)) == 2'613'732'508'748'102'407u);
+  CHECK(DigestOf(MakeLease(), 20) == 15'186'519'112'114'954'567u);
+  CHECK(DigestOf(MakeWaiter(5, 21)) == 6'165'441'760'374'622'060u);
   CHECK(FloorOf("team/db") == 77);
 }
 

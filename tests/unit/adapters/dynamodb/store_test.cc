@@ -14,18 +14,9 @@ namespace semaphored::dynamodb {
 namespace {
 
 using ledger::CommitResult;
+using ledger::RequestRow;
 using ledger::Transaction;
 using Kind = CommitResult::Kind;
-
-ledger::Answer MakeAnswer(uint32_t client, uint64_t sequence) {
-  ledger::Answer answer;
-  answer.request = {client, sequence};
-  answer.semaphore = "s";
-  answer.claim = MakeId(sequence);
-  return answer;
-}
-
-ledger::AskedRequest Asked(uint64_t sequence) { return {{7, sequence}, "c"}; }
 
 // ---- two daemons ----
 
@@ -41,7 +32,7 @@ TEST_CASE("dynamodb: of two who decide on the same revision one wins", "[dynamod
   const CommitResult lost = b.Commit(second);
   CHECK(lost.kind == Kind::kLost);
   CHECK(lost.stale == std::vector<std::string>{"s"});
-  CHECK_FALSE(lost.answered);
+  CHECK_FALSE(lost.requests_lost);
   const ledger::LoadedSemaphore loaded = LoadOne(b, "s");
   REQUIRE(loaded.leases.size() == 1);
   CHECK(loaded.leases[0]->id == MakeId(1));
@@ -248,6 +239,30 @@ TEST_CASE("dynamodb: what is more than a transaction takes is refused before it 
   CHECK(result.status.code() == absl::StatusCode::kOutOfRange);
 }
 
+TEST_CASE("dynamodb: word for which a transaction has no room follows it", "[dynamodb]") {
+  constexpr uint32_t kNodes = 95;
+  StoreTable table;
+  DynamoProxy proxy(&table);
+  OpenStore open = Open(table, {.node_id = "a", .endpoint = proxy.endpoint()});
+  Transaction grant = Grant(open, Make(open, "s", 20), MakeLease(open, 1));
+  for (uint32_t node = 1000; node < 1000 + kNodes; ++node) grant.concerns.emplace_back(node, "s");
+  proxy.Take();
+  REQUIRE(open.Commit(grant).kind == Kind::kWon);
+  const DynamoProxy::Counted counted = proxy.Take();
+  CHECK(counted.requests.at("TransactWriteItems") == 1);
+  CHECK(counted.items == 99);
+  grant = Touch(open, After(grant));
+  for (uint32_t node = 1000; node < 1000 + 2 * kNodes; ++node)
+    grant.concerns.emplace_back(node, "s");
+  REQUIRE(open.Commit(grant).kind == Kind::kWon);
+  CHECK(proxy.Take().items == TransactionRequest::kItemsMax);
+  for (uint32_t node = 1000; node < 1000 + 2 * kNodes; ++node) {
+    const std::optional<Word> word = ReadWord(table.Item(MailKey(node, "s")));
+    REQUIRE(word.has_value());
+    REQUIRE(word->revision == grant.semaphores[0].revision);
+  }
+}
+
 TEST_CASE("dynamodb: a lease for many permits is one item", "[dynamodb]") {
   StoreTable table;
   OpenStore open = Open(table);
@@ -258,86 +273,6 @@ TEST_CASE("dynamodb: a lease for many permits is one item", "[dynamodb]") {
   Transaction grant = Grant(open, Make(open, "s", 20'000), lease);
   REQUIRE(open.Commit(grant).kind == Kind::kWon);
   CHECK(LoadOne(open, "s").leases.front()->slots == lease->slots);
-}
-
-// ---- requests ----
-
-TEST_CASE("dynamodb: a request is answered once", "[dynamodb]") {
-  StoreTable table;
-  OpenStore a = Open(table);
-  OpenStore b = Open(table, {.node_id = "b"});
-  const SemaphoreRow row = Make(a, "s");
-  Transaction first = Grant(a, row, MakeLease(a, 5));
-  first.new_clients.push_back({7, "c"});
-  first.answers.push_back(MakeAnswer(7, 5));
-  REQUIRE(a.Commit(first).kind == Kind::kWon);
-  // Another daemon, that has not heard of it, is asked the same.
-  LoadOne(b, "s");
-  Transaction again = Grant(b, After(first), MakeLease(b, 6, 2));
-  again.new_clients.push_back({1, "c"});
-  again.answers.push_back(MakeAnswer(1, 5));
-  CommitResult lost = b.Commit(again);
-  CHECK(lost.kind == Kind::kLost);
-  CHECK(lost.answered);
-  // Once it has, by the condition alone.
-  again.answers[0] = MakeAnswer(1, 6);
-  REQUIRE(b.Commit(again).kind == Kind::kWon);
-  Transaction late = Touch(a, LoadOne(a, "s").row);
-  late.unanswered.push_back(Asked(6));
-  lost = a.Commit(late);
-  CHECK(lost.kind == Kind::kLost);
-  CHECK(lost.answered);
-  late.unanswered[0] = Asked(9);
-  CHECK(a.Commit(late).kind == Kind::kWon);
-
-  const std::vector<ledger::AskedRequest> asked = {Asked(4), Asked(5), Asked(6), Asked(7)};
-  const auto found = a.store->FindAnswers(asked, 100).value();
-  CHECK_FALSE(found[0].answer.has_value());
-  REQUIRE(found[1].answer.has_value());
-  CHECK(found[1].answer->claim == MakeId(5));
-  CHECK(found[1].answer->request == asked[1].request);
-  CHECK(found[2].answer.has_value());
-  CHECK_FALSE(found[3].answer.has_value());
-  for (const auto& each : found) CHECK_FALSE(each.too_old);
-  CHECK(a.store->FindAnswers(asked, 1).value()[1].too_old);
-}
-
-TEST_CASE("dynamodb: who is too late for an answer that may have gone is told so", "[dynamodb]") {
-  constexpr int64_t kHourMs = 3'600'000;
-  StoreTable table;
-  int64_t now_unix_ms = 1'800'000'000'000;
-  const auto clock = [&now_unix_ms] { return now_unix_ms; };
-  OpenStore a = Open(table, {.node_id = "a", .now_unix_ms = clock});
-  Make(a, "s", 200);
-  const auto answer = [&](OpenStore& open, uint64_t sequence) {
-    Transaction grant = Grant(open, LoadOne(open, "s").row,
-                              MakeLease(open, sequence, static_cast<uint32_t>(sequence)));
-    grant.new_clients.push_back({7, "c"});
-    grant.answers.push_back(MakeAnswer(7, sequence));
-    return open.Commit(grant);
-  };
-  REQUIRE(answer(a, 5).kind == Kind::kWon);
-  REQUIRE(answer(a, 6).kind == Kind::kWon);
-  now_unix_ms += 13 * kHourMs;
-  REQUIRE(answer(a, 7).kind == Kind::kWon);
-  now_unix_ms += 12 * kHourMs;
-  // As the table's TTL does it.
-  CHECK(NumberIn(table.Item(AnswerKey("c", 5)), "expires_at_s") * 1000 <
-        static_cast<uint64_t>(now_unix_ms));
-  table.Delete(AnswerKey("c", 5));
-  table.Delete(AnswerKey("c", 6));
-
-  OpenStore b = Open(table, {.node_id = "b", .now_unix_ms = clock});
-  const std::vector<ledger::AskedRequest> asked = {Asked(5), Asked(8)};
-  const auto found = b.store->FindAnswers(asked, 1024).value();
-  // The client was never silent for half a day: 7 is not of today's second half.
-  CHECK_FALSE(found[1].too_old);
-  now_unix_ms += kHourMs;
-  CHECK(b.store->FindAnswers(asked, 1024).value()[0].too_old);
-  const CommitResult lost = answer(b, 5);
-  CHECK(lost.kind == Kind::kLost);
-  CHECK(lost.answered);
-  CHECK(answer(b, 8).kind == Kind::kWon);
 }
 
 // ---- cost ----
@@ -352,13 +287,14 @@ TEST_CASE("dynamodb: an acquire and its release are one write request each", "[d
     const LeasePtr lease = MakeLease(open, ++sequence);
     Transaction grant = Grant(open, row, lease);
     grant.new_clients.push_back({7, "c"});
-    grant.answers.push_back(MakeAnswer(7, sequence));
+    grant.requests.push_back(Insert(7, sequence, RequestRow::State::kGranted));
     REQUIRE(open.Commit(grant).kind == Kind::kWon);
     counted->push_back(proxy.Take());
     Transaction release = Touch(open, After(grant));
     release.semaphores[0].leases.push_back({lease, nullptr, EndCause::kReleased});
     release.history.push_back({0, "s", lease, 1'800'000'000'000, EndCause::kReleased});
-    release.answers.push_back(MakeAnswer(7, ++sequence));
+    release.requests.push_back(Update(7, sequence, RequestRow::State::kEnded));
+    release.requests.push_back(Insert(7, ++sequence, RequestRow::State::kDone));
     REQUIRE(open.Commit(release).kind == Kind::kWon);
     counted->push_back(proxy.Take());
     row = After(release);
@@ -370,10 +306,10 @@ TEST_CASE("dynamodb: an acquire and its release are one write request each", "[d
   cycle(&counted);
   for (const DynamoProxy::Counted& half : counted)
     CHECK(half.requests == std::map<std::string, int>{{"TransactWriteItems", 1}});
-  // Lane, head, lease, answer; and of a release the history.
+  // Lane, head, lease, request; and of a release the history, and its own request.
   CHECK(counted[0].items == 4);
-  CHECK(counted[1].items == 5);
-  // The first time: the client's last answer, and that the node has claims there.
+  CHECK(counted[1].items == 6);
+  // The first time: the client's highest request, and that the node has claims there.
   CHECK(first[0].requests.at("Query") == 1);
   CHECK(first[0].items == 5);
 }

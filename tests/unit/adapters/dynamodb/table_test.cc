@@ -1,4 +1,6 @@
 // The table: made, found again, and not mistaken for somebody else's.
+#include "adapters/dynamodb/table.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +12,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "adapters/dynamodb/table.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/loopback_http.h"
 

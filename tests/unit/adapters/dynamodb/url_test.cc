@@ -1,9 +1,10 @@
 // The URL of a DynamoDB store.
+#include "adapters/dynamodb/url.h"
+
 #include <string>
 
 #include <catch2/generators/catch_generators.hpp>
 
-#include "adapters/dynamodb/url.h"
 #include "catch2/catch_test_macros.hpp"
 
 namespace semaphored::dynamodb {

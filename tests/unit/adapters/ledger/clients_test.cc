@@ -1,7 +1,7 @@
 // The clients that a ledger knows, by name and by number.
-#include <catch2/catch_test_macros.hpp>
-
 #include "adapters/ledger/clients.h"
+
+#include <catch2/catch_test_macros.hpp>
 
 namespace semaphored::ledger {
 namespace {

@@ -1,9 +1,10 @@
 // What a commit did, told to another daemon: as much as it can say, and carried out only by whoever
 // knows what was before.
+#include "adapters/ledger/news.h"
+
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/news.h"
 #include "adapters/postgres/message.h"
 #include "catch2/catch_test_macros.hpp"
 
@@ -93,7 +94,7 @@ TEST_CASE("ledger news: a hand-off is told and carried out") {
   CHECK(lease->holder == "held by 3");
   CHECK(lease->host == NodeRef{7, 2});
   CHECK(lease->granted_at_unix_ms == 77);
-  CHECK(semaphore.slots.At(1)->id == MakeId(3));
+  CHECK(semaphore.slots.At(1) == MakeId(3));
   CHECK_FALSE(semaphore.FindWaiter(MakeId(3)));
   CHECK(there.state.CheckInvariants().empty());
   // Once only.

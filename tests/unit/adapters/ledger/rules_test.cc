@@ -1,10 +1,11 @@
 // What the rules write into a transaction, and what only shared and foreign engines meet. What
 // becomes of each command is the contract's (tests/contract).
+#include "adapters/ledger/rules/rules.h"
+
 #include <algorithm>
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "adapters/ledger/rules/rules.h"
 #include "tests/unit/adapters/ledger/support.h"
 
 namespace semaphored::ledger {
@@ -31,46 +32,97 @@ void TakeForeign(Bench& bench, const std::string& name, uint64_t id, Slots slots
 
 }  // namespace
 
-TEST_CASE("where leases answer, that a request was granted is remembered when its lease ends") {
+namespace {
+
+// The requests of the batch under way.
+std::vector<RequestChange> RequestsOf(Bench& bench) {
+  bench.editor->Finish();
+  return bench.transaction.requests;
+}
+
+OutcomeKind Ask(Bench& bench, uint64_t sequence, uint64_t claim) {
+  AcquireCommand command = AcquireOf("s", claim, 1, true);
+  command.requester = {"c", sequence};
+  bench.context.client = 7;
+  bench.context.fingerprint = {9, sequence};
+  return Acquire(*bench.editor, command, bench.context).kind;
+}
+
+}  // namespace
+
+TEST_CASE("a request's row follows its claim: waiting, granted, ended") {
+  using Op = RequestChange::Op;
+  using State = RequestRow::State;
   Bench bench;
   CreateOne(bench, "s", 1);
   bench.Win();
-  Transaction transaction;
-  Editor editor(&bench.state, &transaction, /*leases_answer=*/true);
-  const auto acquire = [&](uint64_t sequence, uint64_t claim) {
-    AcquireCommand command = AcquireOf("s", claim, 1, true);
-    command.requester = {"c", sequence};
-    bench.context.client = 7;
-    return Acquire(editor, command, bench.context).kind;
-  };
-  CHECK(acquire(1, 1) == OutcomeKind::kGranted);
-  CHECK(acquire(2, 2) == OutcomeKind::kQueued);
-  CHECK(transaction.answers.empty());
+  CHECK(Ask(bench, 1, 1) == OutcomeKind::kGranted);
+  CHECK(Ask(bench, 2, 2) == OutcomeKind::kQueued);
+  std::vector<RequestChange> requests = RequestsOf(bench);
+  REQUIRE(requests.size() == 2);
+  CHECK(requests[0].op == Op::kInsert);
+  CHECK(requests[0].row.request == RequestKey{7, 1});
+  CHECK(requests[0].row.fingerprint == Id{9, 1});
+  CHECK(requests[0].row.state == State::kGranted);
+  CHECK(requests[0].row.claim == MakeId(1));
+  CHECK(requests[1].op == Op::kInsert);
+  CHECK(requests[1].row.state == State::kWaiting);
+  CHECK(requests[1].row.fingerprint == Id{9, 2});
+  bench.Win();
+
   ReleaseCommand release = ReleaseOf("s", 1);
   release.requester = {"c", 3};
-  CHECK(Release(editor, release, bench.context).kind == OutcomeKind::kReleased);
-  // Of the one who waited it is not remembered yet.
-  REQUIRE(transaction.answers.size() == 2);
-  CHECK(transaction.answers[0].request == RequestKey{7, 1});
-  CHECK(transaction.answers[0].kind == Answer::Kind::kGranted);
-  CHECK(transaction.answers[0].semaphore == "s");
-  CHECK(transaction.answers[0].cause == EndCause::kReleased);
-  CHECK(transaction.answers[1].request == RequestKey{7, 3});
-  CHECK(transaction.answers[1].kind == Answer::Kind::kReleased);
-  End(editor, {"s", MakeId(2), EndCause::kExpired, 0, false}, bench.context);
-  REQUIRE(transaction.answers.size() == 3);
-  CHECK(transaction.answers[2].request == RequestKey{7, 2});
-  CHECK(transaction.answers[2].cause == EndCause::kExpired);
+  bench.context.fingerprint = {9, 3};
+  CHECK(Release(*bench.editor, release, bench.context).kind == OutcomeKind::kReleased);
+  requests = RequestsOf(bench);
+  REQUIRE(requests.size() == 3);
+  CHECK(requests[0].op == Op::kUpdate);
+  CHECK(requests[0].row.state == State::kEnded);
+  CHECK(requests[0].row.cause == EndCause::kReleased);
+  CHECK(requests[1].op == Op::kInsert);
+  CHECK(requests[1].row.state == State::kDone);
+  CHECK(requests[2].op == Op::kUpdate);
+  CHECK(requests[2].row.request == RequestKey{7, 2});
+  CHECK(requests[2].row.state == State::kGranted);
+  CHECK(requests[2].row.fingerprint == Id{9, 2});
 }
 
-TEST_CASE("what is kept of a claim tells it from others") {
-  Answer answer;
-  answer.claim = Id{5, (uint64_t{9} << 40) | 77};
-  CHECK(answer.IsAbout(answer.claim));
-  CHECK_FALSE(answer.IsAbout(Id{5, 77}));
-  answer.claim = Answer::MarkOf(answer.claim);
-  CHECK(answer.IsAbout(Id{5, (uint64_t{9} << 40) | 77}));
-  CHECK_FALSE(answer.IsAbout(Id{5, (uint64_t{9} << 40) | 78}));
+TEST_CASE("a wait that its client gives up leaves no row; one that ends otherwise is remembered") {
+  using Op = RequestChange::Op;
+  Bench bench;
+  CreateOne(bench, "s", 1);
+  Ask(bench, 1, 1);
+  Ask(bench, 2, 2);
+  Ask(bench, 3, 3);
+  bench.Win();
+  End(*bench.editor, {.semaphore = "s", .claim = MakeId(2), .cause = EndCause::kCancelled},
+      bench.context);
+  End(*bench.editor, {.semaphore = "s", .claim = MakeId(3), .cause = EndCause::kWaitExpired},
+      bench.context);
+  // Queued and given up in one batch.
+  Ask(bench, 4, 4);
+  End(*bench.editor, {.semaphore = "s", .claim = MakeId(4), .cause = EndCause::kCancelled},
+      bench.context);
+  const std::vector<RequestChange> requests = RequestsOf(bench);
+  REQUIRE(requests.size() == 2);
+  CHECK(requests[0].op == Op::kRemove);
+  CHECK(requests[0].row.request == RequestKey{7, 2});
+  CHECK(requests[1].op == Op::kUpdate);
+  CHECK(requests[1].row.state == RequestRow::State::kWaitEnded);
+  CHECK(requests[1].row.cause == EndCause::kWaitExpired);
+}
+
+TEST_CASE("a request that is refused leaves neither a row nor a new semaphore") {
+  Bench bench;
+  bench.context.withheld = true;
+  AcquireCommand command = AcquireOf("new", 1);
+  command.limit = 3;
+  command.requester = {"c", 1};
+  bench.context.client = 7;
+  CHECK(Acquire(*bench.editor, command, bench.context).kind == OutcomeKind::kWithheld);
+  bench.editor->Finish();
+  CHECK(bench.transaction.empty());
+  CHECK(bench.state.Find("new") == nullptr);
 }
 
 TEST_CASE("a command that is refused writes nothing and changes nothing") {
@@ -87,10 +139,16 @@ TEST_CASE("a command that is refused writes nothing and changes nothing") {
   CHECK(Acquire(editor, AcquireOf("t", 3), context).kind == OutcomeKind::kNoSuchSemaphore);
   CHECK(Release(editor, ReleaseOf("s", 9), context).kind == OutcomeKind::kNotHeld);
   CHECK(Release(editor, ReleaseOf("s", 1, {7}), context).kind == OutcomeKind::kNoSuchSlot);
-  CHECK(End(editor, {"s", MakeId(1), EndCause::kExpired, 5, false}, context).kind ==
-        OutcomeKind::kStale);
-  CHECK(End(editor, {"s", MakeId(1), EndCause::kWaitExpired, 0, true}, context).kind ==
-        OutcomeKind::kStale);
+  CHECK(End(editor, {.semaphore = "s", .claim = MakeId(1), .cause = EndCause::kExpired, .epoch = 5},
+            context)
+            .kind == OutcomeKind::kStale);
+  CHECK(End(editor,
+            {.semaphore = "s",
+             .claim = MakeId(1),
+             .cause = EndCause::kWaitExpired,
+             .only_waiting = true},
+            context)
+            .kind == OutcomeKind::kStale);
   CHECK(AskBack(editor, {"s", MakeId(2), {}}, context).kind == OutcomeKind::kNotHeld);
   CHECK(Adopt(editor, {"s", MakeId(1)}, context).kind == OutcomeKind::kHeld);
   CHECK(AdoptSession(editor, {MakeId(8)}, context).kind == OutcomeKind::kSessionLost);
@@ -137,7 +195,8 @@ TEST_CASE("a grant under a session lands only while the session has this epoch")
   REQUIRE(bench.transaction.epochs.size() == 1);
   CHECK(bench.transaction.epochs[0].session == session);
   bench.Win();
-  End(*bench.editor, {"s", MakeId(2), EndCause::kExpired, 0, false}, bench.context);
+  End(*bench.editor, {.semaphore = "s", .claim = MakeId(2), .cause = EndCause::kExpired},
+      bench.context);
   CHECK(bench.transaction.epochs.size() == 1);
 }
 
@@ -145,37 +204,19 @@ TEST_CASE("a detached claim needs no epoch condition: its own row has it") {
   Bench bench;
   CreateOne(bench, "s", 1);
   Acquire(*bench.editor, AcquireOf("s", 1), bench.context);
-  End(*bench.editor, {"s", MakeId(1), EndCause::kExpired, 1, false}, bench.context);
+  End(*bench.editor,
+      {.semaphore = "s", .claim = MakeId(1), .cause = EndCause::kExpired, .epoch = 1},
+      bench.context);
   CHECK(bench.transaction.epochs.empty());
 }
 
-TEST_CASE("the answer to a wait is remembered for the one who waited") {
-  Bench bench;
-  CreateOne(bench, "s", 1);
-  Acquire(*bench.editor, AcquireOf("s", 1), bench.context);
-  bench.context.client = 7;
-  AcquireCommand waiting = AcquireOf("s", 2, 1, true);
-  waiting.requester = {"seven", 3};
-  Acquire(*bench.editor, waiting, bench.context);
-  bench.Win();
-  bench.context.client = 8;
-  ReleaseCommand release = ReleaseOf("s", 1);
-  release.requester = {"eight", 1};
-  Release(*bench.editor, release, bench.context);
-  REQUIRE(bench.transaction.answers.size() == 2);
-  for (const Answer& answer : bench.transaction.answers) {
-    const bool granted = answer.kind == Answer::Kind::kGranted;
-    CHECK(answer.request == (granted ? RequestKey{7, 3} : RequestKey{8, 1}));
-    CHECK(answer.claim == MakeId(granted ? 2 : 1));
-  }
-}
-
-TEST_CASE("requests without an id leave no answer") {
+TEST_CASE("requests without an id leave no row") {
   Bench bench;
   CreateOne(bench, "s", 1);
   Acquire(*bench.editor, AcquireOf("s", 1), bench.context);
   Release(*bench.editor, ReleaseOf("s", 1), bench.context);
-  CHECK(bench.transaction.answers.empty());
+  bench.editor->Finish();
+  CHECK(bench.transaction.requests.empty());
 }
 
 TEST_CASE("every lease that ends has a row in the history") {
@@ -184,7 +225,8 @@ TEST_CASE("every lease that ends has a row in the history") {
   for (uint64_t id = 1; id <= 4; ++id) Acquire(*bench.editor, AcquireOf("s", id), bench.context);
   bench.Win();
   Release(*bench.editor, ReleaseOf("s", 1), bench.context);
-  End(*bench.editor, {"s", MakeId(2), EndCause::kExpired, 0, false}, bench.context);
+  End(*bench.editor, {.semaphore = "s", .claim = MakeId(2), .cause = EndCause::kExpired},
+      bench.context);
   Administer(*bench.editor, AdminOf("s", AdminRevoke{MakeId(3), "", 0}), bench.context);
   Administer(*bench.editor, AdminOf("s", AdminDestroy{DestroyPolicy::kForce}), bench.context);
   std::vector<EndCause> causes;
@@ -208,8 +250,9 @@ TEST_CASE("a foreign permit counts, and is never ended by us") {
   CHECK(granted.lease->slots == Slots{2});
   CHECK(Acquire(*bench.editor, AcquireOf("s", 2), bench.context).kind == OutcomeKind::kFull);
   CHECK(Release(*bench.editor, ReleaseOf("s", 50), bench.context).kind == OutcomeKind::kNotHeld);
-  CHECK(End(*bench.editor, {"s", MakeId(50), EndCause::kExpired, 0, false}, bench.context).kind ==
-        OutcomeKind::kNotHeld);
+  CHECK(End(*bench.editor, {.semaphore = "s", .claim = MakeId(50), .cause = EndCause::kExpired},
+            bench.context)
+            .kind == OutcomeKind::kNotHeld);
   CHECK(AskBack(*bench.editor, {"s", MakeId(50), {Recall::Reason::kLongestHold, 0}}, bench.context)
             .kind == OutcomeKind::kNotHeld);
   CHECK(Administer(*bench.editor, AdminOf("s", AdminRevoke{}), bench.context).number == 1);
@@ -257,10 +300,14 @@ TEST_CASE("a moved session's claims need no write of their own") {
   REQUIRE(bench.transaction.sessions.size() == 1);
   CHECK(bench.transaction.sessions[0].before->epoch == 1);
   // An end under the old epoch is refused, one under the new lands only while it stands.
-  CHECK(End(*bench.editor, {"s", MakeId(1), EndCause::kExpired, 1, false}, bench.context).kind ==
-        OutcomeKind::kStale);
-  CHECK(End(*bench.editor, {"s", MakeId(1), EndCause::kExpired, 2, false}, bench.context).kind ==
-        OutcomeKind::kDone);
+  CHECK(End(*bench.editor,
+            {.semaphore = "s", .claim = MakeId(1), .cause = EndCause::kExpired, .epoch = 1},
+            bench.context)
+            .kind == OutcomeKind::kStale);
+  CHECK(End(*bench.editor,
+            {.semaphore = "s", .claim = MakeId(1), .cause = EndCause::kExpired, .epoch = 2},
+            bench.context)
+            .kind == OutcomeKind::kDone);
   CHECK(bench.transaction.epochs.back().epoch == 2);
 }
 
@@ -279,6 +326,67 @@ TEST_CASE("describe cuts leases by slot and waiters by place") {
   CHECK(info.waiters[1].position == 2);
   CHECK(info.held == 3);
   CHECK(info.waiting == 3);
+}
+
+TEST_CASE("a waiter at its holder's cap is not starved by the holder's later requests") {
+  Bench bench;
+  CreateOne(bench, "s", 10, {.permits_per_holder = 4});
+  const auto ask = [&](uint64_t id, uint32_t permits, bool wait, const std::string& holder) {
+    AcquireCommand command = AcquireOf("s", id, permits, wait);
+    command.holder = holder;
+    return Acquire(*bench.editor, command, bench.context).kind;
+  };
+  CHECK(ask(1, 2, false, "h") == OutcomeKind::kGranted);
+  CHECK(ask(2, 2, false, "h") == OutcomeKind::kGranted);
+  CHECK(ask(3, 4, true, "h") == OutcomeKind::kQueued);  // Waits for all that h may have.
+  Release(*bench.editor, ReleaseOf("s", 1), bench.context);
+  // h has two now: one more would fit under the cap, but stands behind the four.
+  CHECK(ask(4, 1, false, "h") == OutcomeKind::kHolderCap);
+  CHECK(ask(5, 1, true, "h") == OutcomeKind::kQueued);
+  CHECK(ask(6, 1, false, "other") == OutcomeKind::kGranted);  // It is in no other holder's way.
+  Release(*bench.editor, ReleaseOf("s", 2), bench.context);
+  const Semaphore& semaphore = *bench.state.Find("s");
+  CHECK(semaphore.FindLease(MakeId(3)));
+  CHECK_FALSE(semaphore.FindLease(MakeId(5)));
+  Release(*bench.editor, ReleaseOf("s", 3), bench.context);
+  CHECK(semaphore.FindLease(MakeId(5)));
+  CHECK(bench.state.CheckInvariants().empty());
+}
+
+TEST_CASE("what waits at its holder's cap costs others nothing") {
+  // Counted, not timed: behind 50,000 such waiters one turn is ready.
+  Bench bench;
+  CreateOne(bench, "s", 1'000'000, {.permits_per_holder = 1});
+  const auto ask = [&](uint64_t id, const std::string& holder) {
+    AcquireCommand command = AcquireOf("s", id, 1, true);
+    command.holder = holder;
+    return Acquire(*bench.editor, command, bench.context).kind;
+  };
+  CHECK(ask(1, "greedy") == OutcomeKind::kGranted);
+  for (uint64_t id = 2; id < 50'002; ++id) ask(id, "greedy");
+  const Semaphore& semaphore = *bench.state.Find("s");
+  CHECK(semaphore.queue.size() == 50'000);
+  CHECK(semaphore.ready_queue().empty());
+  CHECK(ask(100'000, "modest") == OutcomeKind::kGranted);
+  Release(*bench.editor, ReleaseOf("s", 1), bench.context);
+  CHECK(semaphore.FindLease(MakeId(2)));
+  CHECK(semaphore.ready_queue().empty());
+  CHECK(bench.state.CheckInvariants().empty());
+}
+
+TEST_CASE("one slot of a lease of a million goes back, and the others stay") {
+  Bench bench;
+  CreateOne(bench, "s", 1'000'000);
+  CHECK(Acquire(*bench.editor, AcquireOf("s", 1, 1'000'000), bench.context).kind ==
+        OutcomeKind::kGranted);
+  CHECK(Release(*bench.editor, ReleaseOf("s", 1, {500'000}), bench.context).kind ==
+        OutcomeKind::kReleased);
+  const Semaphore& semaphore = *bench.state.Find("s");
+  CHECK(semaphore.held == 999'999);
+  CHECK(semaphore.slots.At(500'000).empty());
+  CHECK(semaphore.slots.At(499'999) == MakeId(1));
+  CHECK(semaphore.slots.LowestFree(1) == Slots{500'000});
+  bench.Lose();
 }
 
 }  // namespace semaphored::ledger

@@ -1,10 +1,11 @@
+#include "adapters/ledger/state/state.h"
+
 #include <algorithm>
 #include <random>
 #include <set>
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "adapters/ledger/state/state.h"
 #include "tests/unit/adapters/ledger/support.h"
 
 namespace semaphored::ledger {
@@ -21,19 +22,19 @@ TEST_CASE("a slot map without leases is free from 1 on") {
   const SlotMap slots;
   CHECK(slots.LowestFree(0).empty());
   CHECK(slots.LowestFree(3) == Slots{1, 2, 3});
-  CHECK(slots.At(0) == nullptr);
-  CHECK(slots.At(1) == nullptr);
-  CHECK(slots.At(4'294'967'295u) == nullptr);
+  CHECK(slots.At(0).empty());
+  CHECK(slots.At(1).empty());
+  CHECK(slots.At(4'294'967'295u).empty());
 }
 
 TEST_CASE("a slot map finds holes first, then the end") {
   SlotMap slots;
-  const LeasePtr lease = MakeLease(1, {2, 4});
+  const Id lease = MakeId(1);
   slots.Take(2, lease);
   slots.Take(4, lease);
   CHECK(slots.LowestFree(4) == Slots{1, 3, 5, 6});
   CHECK(slots.At(2) == lease);
-  CHECK(slots.At(3) == nullptr);
+  CHECK(slots.At(3).empty());
   slots.Free(4);
   CHECK(slots.LowestFree(3) == Slots{1, 3, 4});
   slots.Free(2);
@@ -44,7 +45,7 @@ TEST_CASE("a slot map agrees with a set after any takes and frees") {
   std::mt19937 random(7);
   SlotMap slots;
   std::set<uint32_t> taken;
-  const LeasePtr lease = MakeLease(1, {});
+  const Id lease = MakeId(1);
   for (int i = 0; i < 5'000; ++i) {
     const uint32_t slot = random() % 40 + 1;
     if (taken.contains(slot)) {
@@ -59,7 +60,7 @@ TEST_CASE("a slot map agrees with a set after any takes and frees") {
       if (!taken.contains(free)) expected.push_back(free);
     }
     REQUIRE(slots.LowestFree(6) == expected);
-    REQUIRE((slots.At(slot) == nullptr) == !taken.contains(slot));
+    REQUIRE(slots.At(slot).empty() == !taken.contains(slot));
   }
 }
 

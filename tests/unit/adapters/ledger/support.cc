@@ -53,7 +53,7 @@ void AppendSemaphore(const Semaphore& semaphore, std::string* text) {
   for (const auto& [id, lease] : leases) {
     absl::StrAppend(text, "  lease ", LeaseText(*lease), "\n");
     for (const uint32_t slot : lease->slots) {
-      absl::StrAppend(text, "    slot ", slot, " of ", semaphore.slots.At(slot)->id.Hex(), "\n");
+      absl::StrAppend(text, "    slot ", slot, " of ", semaphore.slots.At(slot).Hex(), "\n");
     }
   }
   absl::StrAppend(text, "  free ", absl::StrJoin(semaphore.slots.LowestFree(5), ","), "\n");

@@ -30,7 +30,8 @@ struct Bench {
   LedgerState state;
   Transaction transaction;
   std::unique_ptr<Editor> editor = std::make_unique<Editor>(&state, &transaction);
-  Context context{.self = {1, 1}, .now_unix_ms = 1000, .client = 0, .limits = {}};
+  Context context{
+      .self = {1, 1}, .now_unix_ms = 1000, .client = 0, .fingerprint = {}, .limits = {}};
 
   // The batch has won: the next command begins a new one. Tokens and revisions are given as a store
   // would.

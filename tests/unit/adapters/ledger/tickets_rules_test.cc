@@ -175,7 +175,9 @@ TEST_CASE("an offer that goes is no news either: it has no place in the queue") 
   CreateOne(bench, "s", 1);
   Take(*bench.editor, TakeOf("s", 1), bench.context);
   bench.Win();
-  End(*bench.editor, {"s", MakeId(1), EndCause::kCancelled, 0, true}, bench.context);
+  End(*bench.editor,
+      {.semaphore = "s", .claim = MakeId(1), .cause = EndCause::kCancelled, .only_waiting = true},
+      bench.context);
   bench.editor->Finish();
   CHECK_FALSE(NewsOf(bench.transaction, bench.transaction.semaphores[0], 99).has_value());
 }

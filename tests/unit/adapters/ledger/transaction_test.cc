@@ -1,12 +1,13 @@
 // Random batches through the rules: what a transaction says is exactly what it did, and Revert
 // takes back all of it.
+#include "adapters/ledger/state/transaction.h"
+
 #include <algorithm>
 #include <map>
 #include <random>
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "adapters/ledger/state/transaction.h"
 #include "tests/unit/adapters/ledger/support.h"
 
 namespace semaphored::ledger {

@@ -187,6 +187,26 @@ ledger::LoadedSemaphore LoadOne(OpenStore& open, const std::string& name) {
   return std::move(image->semaphores[0]);
 }
 
+// ---- requests ----
+
+ledger::RequestRow MakeRequest(uint64_t sequence, ledger::RequestRow::State state,
+                               const Id& claim) {
+  ledger::RequestRow row;
+  row.request = {1, sequence};
+  row.fingerprint = {0xf1f1, sequence};
+  row.state = state;
+  row.semaphore = "s";
+  row.claim = claim;
+  return row;
+}
+
+ledger::LedgerStore::FoundRequest Find(OpenStore& open, uint64_t sequence,
+                                       const std::string& client_id) {
+  constexpr uint64_t kWindow = 1024;
+  const ledger::NamedRequest asked{{1, sequence}, client_id};
+  return open.store->FindRequests({&asked, 1}, kWindow).value().at(0);
+}
+
 // ---- waiting ----
 
 bool Within10s(const std::function<bool()>& condition) {

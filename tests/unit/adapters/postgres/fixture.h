@@ -10,9 +10,9 @@
 
 #include <pqxx/pqxx>
 
+#include "adapters/open.h"
 #include "adapters/postgres/connection.h"
 #include "adapters/postgres/store.h"
-#include "adapters/open.h"
 
 namespace semaphored::postgres {
 
@@ -108,6 +108,12 @@ ledger::Transaction Grant(const OpenStore& open, const SemaphoreRow& row, const 
 SemaphoreRow Make(OpenStore& open, const std::string& name, uint32_t limit = 4);
 // The semaphore as it is stored. Must exist.
 ledger::LoadedSemaphore LoadOne(OpenStore& open, const std::string& name);
+
+// Of a request of client number 1, on semaphore "s". Its fingerprint follows from its number.
+ledger::RequestRow MakeRequest(uint64_t sequence, ledger::RequestRow::State state,
+                               const Id& claim = {});
+ledger::LedgerStore::FoundRequest Find(OpenStore& open, uint64_t sequence,
+                                       const std::string& client_id = "c");
 
 // True as soon as the condition holds; false if it does not within ten seconds.
 bool Within10s(const std::function<bool()>& condition);

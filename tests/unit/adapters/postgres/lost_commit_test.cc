@@ -280,7 +280,8 @@ TEST_CASE("postgres: whatever is asked of a server that falls silent comes back 
       [&] { return open.store->Load(names).status(); },
       [&] { return open.store->Changed({}).status(); },
       [&] {
-        return open.store->FindAnswer({1, 1}, "client").status();
+        const ledger::NamedRequest asked{{1, 1}, "client"};
+        return open.store->FindRequests({&asked, 1}, 16).status();
       },
       [&] { return open.store->Names("", "", 10).status(); },
       [&] { return open.store->ReadHistory("s", 0, 10).status(); },

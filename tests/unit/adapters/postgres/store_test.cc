@@ -1,5 +1,7 @@
 // The store on a real Postgres: what a faulty daemon cannot do, races that are lost, locks of other
 // clients, history that is bounded.
+#include "adapters/postgres/store.h"
+
 #include <chrono>
 #include <future>
 #include <optional>
@@ -9,7 +11,6 @@
 
 #include "adapters/postgres/pruning.h"
 #include "adapters/postgres/statements.h"
-#include "adapters/postgres/store.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "catch2/matchers/catch_matchers_string.hpp"
@@ -24,6 +25,8 @@ using ledger::Transaction;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using Kind = CommitResult::Kind;
+using Op = ledger::RequestChange::Op;
+using State = ledger::RequestRow::State;
 
 constexpr char kRows[] = "SELECT count(*) FROM semaphored.leases";
 constexpr char kRaise[] =
@@ -69,11 +72,7 @@ TEST_CASE("postgres: a second lease of a slot is refused by the database", "[pos
     Touch(lie, elsewhere).leases.push_back({nullptr, MakeLease(open, 3), EndCause::kNone});
     lie.semaphores[1].after->limit = 9;
     lie.new_clients.push_back({1, "client"});
-    ledger::Answer answer;
-    answer.request = {1, 7};
-    answer.semaphore = "s";
-    answer.claim = MakeId(2);
-    lie.answers.push_back(answer);
+    lie.requests.push_back({Op::kInsert, MakeRequest(7, State::kGranted, MakeId(2))});
     auto session = std::make_shared<Session>();
     session->id = MakeId(4);
     session->host = open.self;
@@ -82,7 +81,7 @@ TEST_CASE("postgres: a second lease of a slot is refused by the database", "[pos
     CHECK(LoadOne(open, "t").row == elsewhere);
     CHECK(other.Number("SELECT count(*) FROM semaphored.requests") == 0);
     CHECK(other.Number("SELECT count(*) FROM semaphored.sessions") == 0);
-    CHECK_FALSE(open.store->FindAnswer({1, 7}, "client").value());
+    CHECK_FALSE(Find(open, 7, "client").row);
   }
   SECTION("also within one batch") {
     Transaction lie = Begin(open);
@@ -162,7 +161,7 @@ TEST_CASE("postgres: deadlocks and serialization failures are lost races", "[pos
   const CommitResult result = open.Commit(grant);
   CHECK(result.kind == Kind::kLost);
   CHECK(result.status.ok());
-  CHECK_FALSE(result.answered);
+  CHECK_FALSE(result.requests_lost);
   CHECK(result.stale == std::vector<std::string>{"s"});
   CHECK(other.Number(kRows) == 0);
   CHECK(LoadOne(open, "s").row == row);
@@ -422,24 +421,18 @@ TEST_CASE("postgres: a lane prunes first when it begins, also just after the mac
   CHECK(asked > first);
 }
 
-// Answers one request of client "c" (number 1) with `sequence`.
-void AnswerRequest(OpenStore& open, uint64_t sequence) {
+// Carries out one request of client "c" (number 1) with `sequence`.
+void CarryOut(OpenStore& open, uint64_t sequence) {
   Transaction transaction = Begin(open);
   transaction.new_clients.push_back({1, "c"});
   Touch(transaction, LoadOne(open, "s").row);
-  ledger::Answer answer;
-  answer.request = {1, sequence};
-  answer.kind = ledger::Answer::Kind::kReleased;
-  answer.semaphore = "s";
-  transaction.answers.push_back(std::move(answer));
+  transaction.requests.push_back({Op::kInsert, MakeRequest(sequence, State::kDone)});
   REQUIRE(open.Commit(transaction).kind == Kind::kWon);
 }
 
-bool Remembers(OpenStore& open, uint64_t sequence) {
-  return open.store->FindAnswer({1, sequence}, "c").value().has_value();
-}
+bool Remembers(OpenStore& open, uint64_t sequence) { return Find(open, sequence).row.has_value(); }
 
-TEST_CASE("postgres: a lane forgets its own answers to a client, not another lane's",
+TEST_CASE("postgres: a lane forgets its own requests of a client, not another lane's",
           "[postgres]") {
   TestSchema schema;
   OpenStore open = Open(schema);
@@ -447,8 +440,8 @@ TEST_CASE("postgres: a lane forgets its own answers to a client, not another lan
   StoreOptions second;
   second.lane = 1;
   OpenStore other = Open(schema, {.node_id = "b", .store = second});
-  AnswerRequest(open, 1);
-  AnswerRequest(other, 2);
+  CarryOut(open, 1);
+  CarryOut(other, 2);
   Transaction forget = Begin(open);
   forget.new_clients.push_back({1, "c"});
   forget.forgotten_clients.push_back(1);
@@ -457,7 +450,7 @@ TEST_CASE("postgres: a lane forgets its own answers to a client, not another lan
   CHECK(Remembers(open, 2));
 }
 
-TEST_CASE("postgres: what a life of a daemon has answered is kept until long after its end",
+TEST_CASE("postgres: requests that a life of a daemon wrote are kept until long after its end",
           "[postgres]") {
   TestSchema schema;
   Client other = schema.Connect();
@@ -465,7 +458,7 @@ TEST_CASE("postgres: what a life of a daemon has answered is kept until long aft
   const char* const lanes = "SELECT count(*) FROM semaphored.lanes";
   std::optional<OpenStore> gone = Open(schema, {.node_id = "gone"});
   Make(*gone, "s");
-  AnswerRequest(*gone, 1);
+  CarryOut(*gone, 1);
   other.Run("INSERT INTO semaphored.clients (client_id, floor) VALUES ('c', 1), ('of old', 9)");
   StoreOptions options;
   options.prune.interval = milliseconds(0);
@@ -479,15 +472,15 @@ TEST_CASE("postgres: what a life of a daemon has answered is kept until long aft
     CHECK(other.Number(nodes) == 2);
   }
   SECTION("it goes, with the daemon") {
-    options.prune.answers_kept = milliseconds(0);
+    options.prune.requests_kept = milliseconds(0);
     OpenStore open = Open(schema, {.node_id = "b", .store = options});
-    AnswerRequest(open, 2);
+    CarryOut(open, 2);
     Prune(open, other);
     CHECK(Remembers(open, 1));  // It lives.
     // More than one look's worth.
     other.Run(absl::StrCat(
-        "INSERT INTO semaphored.requests SELECT 'many', g, 2, 's', gen_random_uuid(), 0, 0, 0, "
-        "false, ",
+        "INSERT INTO semaphored.requests SELECT 'many', g, gen_random_uuid(), 5, 's', "
+        "gen_random_uuid(), 0, 0, 0, false, ",
         gone->self.number, ", ", gone->self.incarnation, ", 0 FROM generate_series(1, 5000) AS g"));
     DeclareDead(schema, gone->self);
     for (int i = 0; i < 10; ++i) Prune(open, other);
@@ -499,7 +492,7 @@ TEST_CASE("postgres: what a life of a daemon has answered is kept until long aft
     CHECK(other.Number("SELECT count(*) FROM semaphored.clients") == 1);
   }
   SECTION("who hosts something stays") {
-    options.prune.answers_kept = milliseconds(0);
+    options.prune.requests_kept = milliseconds(0);
     Transaction grant = Grant(*gone, LoadOne(*gone, "s").row, MakeLease(*gone, 1));
     REQUIRE(gone->Commit(grant).kind == Kind::kWon);
     OpenStore open = Open(schema, {.node_id = "b", .store = options});
@@ -509,7 +502,7 @@ TEST_CASE("postgres: what a life of a daemon has answered is kept until long aft
     CHECK(other.Number(nodes) == 2);
   }
   SECTION("an earlier life of a daemon that lives") {
-    options.prune.answers_kept = milliseconds(0);
+    options.prune.requests_kept = milliseconds(0);
     OpenStore open = Open(schema, {.node_id = "gone", .store = options});
     for (int i = 0; i < 4; ++i) Prune(open, other);
     CHECK_FALSE(Remembers(open, 1));

@@ -1,9 +1,10 @@
 // The connection to a real broker: what each call says, what a broken channel takes with it, and
 // what comes unasked.
+#include "adapters/rabbitmq/connection.h"
+
 #include <atomic>
 #include <thread>
 
-#include "adapters/rabbitmq/connection.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "catch2/matchers/catch_matchers_string.hpp"

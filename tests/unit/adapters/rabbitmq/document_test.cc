@@ -1,12 +1,13 @@
 // Documents in a broker: one that reads is never shown an old one alone, and two who did not know
 // of each other are both heard.
+#include "adapters/rabbitmq/document.h"
+
 #include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "adapters/rabbitmq/document.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/rabbitmq/fixture.h"
 

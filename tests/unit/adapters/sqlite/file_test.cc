@@ -6,10 +6,11 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
+#include "adapters/open.h"
 #include "adapters/sqlite/schema.h"
 #include "adapters/sqlite/store.h"
-#include "adapters/open.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/sqlite/fixture.h"
 
@@ -101,82 +102,6 @@ TEST_CASE("a heartbeat sees that the file was deleted or replaced") {
 
 // ---- What it may be ----
 
-// Version 1, as plain SQL: the layout on disk is a promise. A semaphore with a lease of two
-// permits, a waiter, a session, a client with two answers, and a lease in the history.
-constexpr char kVersion1[] =
-#include "tests/unit/sqlite_version1.inc"
-    ;
-
-TEST_CASE("a file of schema version 1 is read") {
-  TemporaryFolder folder;
-  Sql(folder / "state.db", kVersion1);
-  OpenStore open = Open(folder / "state.db");
-  REQUIRE(open.image.semaphores.size() == 1);
-  const auto& semaphore = open.image.semaphores[0];
-  CHECK(semaphore.row.name == "team/db");
-  CHECK(semaphore.row.limit == 4);
-  CHECK(semaphore.row.revision == 12);
-  CHECK(semaphore.row.next_order == 9);
-  REQUIRE(semaphore.leases.size() == 1);
-  CHECK(semaphore.leases[0]->token == 7);
-  CHECK(semaphore.leases[0]->slots == Slots{1, 3});
-  CHECK(semaphore.leases[0]->holder == "holder");
-  REQUIRE(semaphore.waiters.size() == 1);
-  CHECK(semaphore.waiters[0]->id == MakeId(3));
-  REQUIRE(open.image.sessions.size() == 1);
-  CHECK(open.image.sessions[0]->id == MakeId(4));
-  REQUIRE(open.image.clients.size() == 1);
-  CHECK(open.image.clients[0].sequence_high == 6);
-  CHECK(open.store->FindAnswer({1, 5}, "client").value()->claim == MakeId(5));
-  const auto history = open.store->ReadHistory("", 0, 10).value();
-  REQUIRE(history.size() == 1);
-  CHECK(history[0].number == 40);
-  CHECK(history[0].cause == EndCause::kExpired);
-  const LeasePtr next = MakeLease(9, 2);
-  ledger::Transaction transaction = Begin(open);
-  Touch(transaction, semaphore.row).leases.push_back({nullptr, next, EndCause::kNone});
-  CHECK(open.Commit(transaction).kind == ledger::CommitResult::Kind::kWon);
-  CHECK(next->token == 1001);
-}
-
-TEST_CASE("a file of schema version 1 becomes one of this version, and keeps tickets") {
-  TemporaryFolder folder;
-  Sql(folder / "state.db", kVersion1);
-  {
-    OpenStore open = Open(folder / "state.db");
-    CHECK(open.image.semaphores[0].tickets.empty());
-    CHECK_FALSE(open.image.semaphores[0].row.made_on_use);
-    ledger::Transaction transaction = Begin(open);
-    Touch(transaction, open.image.semaphores[0].row)
-        .tickets.push_back({nullptr, MakeTicket(8), std::make_shared<const std::string>("work")});
-    REQUIRE(open.Commit(transaction).kind == ledger::CommitResult::Kind::kWon);
-  }
-  OpenStore open = Open(folder / "state.db");
-  REQUIRE(open.image.semaphores[0].tickets.size() == 1);
-  CHECK(*open.image.semaphores[0].tickets[0] == *MakeTicket(8));
-  CHECK(
-      *open.store->ReadPayloads(std::vector<ledger::LedgerStore::TicketAt>{{"team/db", MakeId(8)}})
-           .value()
-           .at(0) == "work");
-  CHECK(open.image.semaphores[0].leases.size() == 1);
-}
-
-TEST_CASE("a file of a newer version, or of another program, is refused") {
-  TemporaryFolder folder;
-  { Open(folder / "state.db"); }
-  Sql(folder / "state.db", "PRAGMA user_version=3");
-  absl::Status status = OpenStatus(folder / "state.db");
-  CHECK(absl::IsFailedPrecondition(status));
-  CHECK(Says(status, "version 3"));
-  CHECK(Says(status, "state.db"));
-  Sql(folder / "other.db", "CREATE TABLE theirs(x)");
-  status = OpenStatus(folder / "other.db");
-  CHECK(absl::IsFailedPrecondition(status));
-  CHECK(Says(status, "another program"));
-}
-
-// ---- Damage ----
-
 // A store with enough rows for several pages in each table.
 void Fill(const std::string& path) {
   OpenStore open = Open(path);
@@ -191,10 +116,48 @@ void Fill(const std::string& path) {
     delta.waiters.push_back({nullptr, MakeWaiter(1000 + i), EndCause::kNone});
     delta.tickets.push_back(
         {nullptr, MakeTicket(2000 + i), std::make_shared<const std::string>(300, 'p')});
-    transaction.answers.push_back(MakeAnswer(1, i, delta.name));
+    lease->request = {1, i};
+    transaction.requests.push_back(MakeRequest(1, i, delta.name));
+    transaction.requests.back().row.state = ledger::RequestRow::State::kGranted;
   }
   REQUIRE(open.Commit(transaction).kind == ledger::CommitResult::Kind::kWon);
 }
+
+TEST_CASE("a file of schema version 1 becomes one of a later version, and keeps what it has") {
+  TemporaryFolder folder;
+  Fill(folder / "state.db");
+  std::vector<const char*> migrations(Migrations().begin(), Migrations().end());
+  migrations.push_back("ALTER TABLE nodes ADD COLUMN zone TEXT NOT NULL DEFAULT 'none';");
+  {
+    auto database = Database::Open({.path = folder / "state.db", .vfs = {}});
+    REQUIRE(database.ok());
+    REQUIRE(PrepareSchema(**database, migrations).ok());
+    CHECK((*database)->QueryInt("PRAGMA user_version").value() == 2);
+    CHECK((*database)->QueryInt("SELECT count(*) FROM nodes WHERE zone = 'none'").value() == 1);
+    CHECK((*database)->QueryInt("SELECT count(*) FROM leases").value() == 200);
+    // Done once; a second time changes nothing.
+    REQUIRE(PrepareSchema(**database, migrations).ok());
+    CHECK((*database)->QueryInt("SELECT count(*) FROM requests").value() == 1);
+  }
+  // A daemon that knows version 1 only does not open it.
+  CHECK(absl::IsFailedPrecondition(OpenStatus(folder / "state.db")));
+}
+
+TEST_CASE("a file of a newer version, or of another program, is refused") {
+  TemporaryFolder folder;
+  { Open(folder / "state.db"); }
+  Sql(folder / "state.db", "PRAGMA user_version=2");
+  absl::Status status = OpenStatus(folder / "state.db");
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(Says(status, "version 2"));
+  CHECK(Says(status, "state.db"));
+  Sql(folder / "other.db", "CREATE TABLE theirs(x)");
+  status = OpenStatus(folder / "other.db");
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(Says(status, "another program"));
+}
+
+// ---- Damage ----
 
 TEST_CASE("what is no database is DATA_LOSS") {
   TemporaryFolder folder;
@@ -247,10 +210,10 @@ TEST_CASE("rows that are missing or do not fit are DATA_LOSS") {
         "UPDATE leases SET record = x'00' WHERE token = 1",
         "UPDATE waiters SET number = 500 WHERE number = 1",
         "UPDATE meta SET value = 3 WHERE key = 'tokens_reserved'",
-        "UPDATE meta SET value = -1 WHERE key = 'store_epoch'", "UPDATE answers SET record = x'00'",
-        "INSERT INTO sessions VALUES(1, x'0102')", "DELETE FROM payloads WHERE number = 5",
-        "DELETE FROM tickets WHERE number = 5", "UPDATE tickets SET record = x'00'",
-        "INSERT INTO payloads VALUES(5000, x'0102')"}) {
+        "UPDATE meta SET value = -1 WHERE key = 'store_epoch'",
+        "UPDATE requests SET record = x'00'", "INSERT INTO sessions VALUES(1, x'0102')",
+        "DELETE FROM payloads WHERE number = 5", "DELETE FROM tickets WHERE number = 5",
+        "UPDATE tickets SET record = x'00'", "INSERT INTO payloads VALUES(5000, x'0102')"}) {
     CAPTURE(sql);
     TemporaryFolder folder;
     Fill(folder / "state.db");

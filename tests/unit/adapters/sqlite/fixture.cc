@@ -81,12 +81,21 @@ TicketPtr MakeTicket(uint64_t number) {
   return ticket;
 }
 
-ledger::Answer MakeAnswer(uint32_t client, uint64_t sequence, const std::string& semaphore) {
-  ledger::Answer answer;
-  answer.request = {client, sequence};
-  answer.semaphore = semaphore;
-  answer.claim = MakeId(sequence);
-  return answer;
+ledger::RequestChange MakeRequest(uint32_t client, uint64_t sequence,
+                                  const std::string& semaphore) {
+  ledger::RequestChange change;
+  change.row.request = {client, sequence};
+  change.row.fingerprint = {7, sequence};
+  change.row.state = ledger::RequestRow::State::kDone;
+  change.row.semaphore = semaphore;
+  change.row.claim = MakeId(sequence);
+  return change;
+}
+
+std::optional<ledger::RequestRow> FindRequest(const OpenStore& open, uint32_t client,
+                                              uint64_t sequence) {
+  const ledger::NamedRequest named{{client, sequence}, "any"};
+  return open.store->FindRequests({&named, 1}, 1024).value().front().row;
 }
 
 ledger::Transaction Begin(const OpenStore& open) {

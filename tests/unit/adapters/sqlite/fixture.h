@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -50,7 +51,12 @@ SemaphoreRow MakeRow(const std::string& name, uint32_t limit = 4);
 LeasePtr MakeLease(uint64_t number, uint32_t slot = 1);
 WaiterPtr MakeWaiter(uint64_t number);
 TicketPtr MakeTicket(uint64_t number);
-ledger::Answer MakeAnswer(uint32_t client, uint64_t sequence, const std::string& semaphore = "s");
+ledger::RequestChange MakeRequest(uint32_t client, uint64_t sequence,
+                                  const std::string& semaphore = "s");
+
+// nullopt: the store has no row of it.
+std::optional<ledger::RequestRow> FindRequest(const OpenStore& open, uint32_t client,
+                                              uint64_t sequence);
 
 // A transaction of this node, and one that creates a semaphore.
 ledger::Transaction Begin(const OpenStore& open);

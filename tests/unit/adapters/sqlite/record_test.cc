@@ -1,12 +1,13 @@
 // The records of the embedded store: what is read is what was written, and nothing else is read at
 // all.
+#include "adapters/sqlite/record.h"
+
 #include <functional>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "adapters/sqlite/codec.h"
-#include "adapters/sqlite/record.h"
 #include "catch2/catch_test_macros.hpp"
 
 namespace semaphored::sqlite {
@@ -17,6 +18,8 @@ Lease FullLease() {
   lease.id = {1, 2};
   lease.session = {3, 4};
   lease.request = {7, std::numeric_limits<uint64_t>::max()};
+  lease.fingerprint = {15, 16};
+  lease.moved_from = 17;
   lease.host = {9, 10};
   lease.epoch = 11;
   lease.permits = 6;
@@ -58,6 +61,7 @@ void CheckSameClaim(const Claim& a, const Claim& b) {
   CHECK(a.id == b.id);
   CHECK(a.session == b.session);
   CHECK(a.request == b.request);
+  CHECK(a.fingerprint == b.fingerprint);
   CHECK(a.host == b.host);
   CHECK(a.epoch == b.epoch);
   CHECK(a.permits == b.permits);
@@ -108,15 +112,16 @@ std::vector<Sample> Samples() {
   WriteSession(9, session, &add("session", 9, [](uint64_t key, std::string_view bytes) {
                  return ReadSession(key, bytes).status();
                }));
-  ledger::Answer answer;
-  answer.request = {1, 2};
-  answer.semaphore = "s";
-  std::string& answers = add("answers", 10, [](uint64_t key, std::string_view bytes) {
-    return ReadAnswers(key, bytes, [](const AnswerView&) {});
+  ledger::RequestChange change;
+  change.row.request = {1, 2};
+  change.row.semaphore = "s";
+  std::string& requests = add("requests", 10, [](uint64_t key, std::string_view bytes) {
+    return ReadRequests(key, bytes, [](const RequestView&) {});
   });
-  AppendAnswer(answer, &answers);
-  AppendAnswer(answer, &answers);
-  SealAnswers(10, &answers);
+  AppendRequest(change, &requests);
+  change.op = ledger::RequestChange::Op::kRemove;
+  AppendRequest(change, &requests);
+  SealRequests(10, &requests);
   std::string& history = add("history", 11, [](uint64_t key, std::string_view bytes) {
     return ReadHistory(key, bytes, [](const HistoryRow&) {});
   });
@@ -152,6 +157,7 @@ TEST_CASE("a lease's record is read as it was written") {
   CheckSameClaim(*read.lease, lease);
   CHECK(read.lease->slots == lease.slots);
   CHECK(read.lease->token == lease.token);
+  CHECK(read.lease->moved_from == lease.moved_from);
   CHECK(read.lease->granted_at_unix_ms == lease.granted_at_unix_ms);
   CHECK(read.lease->recall == lease.recall);
   CHECK_FALSE(read.lease->foreign);
@@ -205,7 +211,14 @@ TEST_CASE("records of waiters and sessions are read as they were written") {
   CHECK(read.waiter->queued_at_unix_ms == -5);
   CHECK(read.waiter->works);
 
-  Session session{{1, 2}, {3, 4}, 5, 6, 7, true, "holder"};
+  Session session{.id = {1, 2},
+                  .host = {3, 4},
+                  .epoch = 5,
+                  .ttl_ms = 6,
+                  .client = 7,
+                  .release_on_disconnect = true,
+                  .closing = true,
+                  .holder = "holder"};
   bytes.clear();
   WriteSession(3, session, &bytes);
   const auto back = ReadSession(3, bytes).value();
@@ -215,54 +228,57 @@ TEST_CASE("records of waiters and sessions are read as they were written") {
   CHECK(back->ttl_ms == 6);
   CHECK(back->client == 7);
   CHECK(back->release_on_disconnect);
+  CHECK(back->closing);
   CHECK(back->holder == "holder");
 }
 
-TEST_CASE("logs of answers and history are read in order") {
+TEST_CASE("logs of requests and history are read in order") {
+  using State = ledger::RequestRow::State;
   std::string bytes;
-  for (uint64_t i = 1; i <= 3; ++i) {
-    ledger::Answer answer;
-    answer.request = {2, i};
-    answer.kind = ledger::Answer::Kind::kAdmin;
-    answer.changed = i == 2;
-    answer.cause = EndCause::kExpired;
-    answer.number = 4;
-    answer.remaining = 5;
-    answer.semaphore = "s" + std::to_string(i);
-    AppendAnswer(answer, &bytes);
+  std::vector<ledger::RequestChange> changes(5);
+  for (size_t i = 0; i < changes.size(); ++i) {
+    ledger::RequestRow& row = changes[i].row;
+    row.request = {2, i + 1};
+    row.fingerprint = {3, i};
+    row.state = static_cast<State>(i + 1);
+    if (i != 4) row.claim = {4, i};
+    row.changed = i == 1;
+    row.cause = EndCause::kExpired;
+    row.number = 4;
+    row.remaining = 5;
+    row.semaphore = "s" + std::to_string(i);
+    AppendRequest(changes[i], &bytes);
   }
-  SealAnswers(12, &bytes);
-  std::vector<ledger::Answer> answers;
-  REQUIRE(ReadAnswers(12, bytes, [&](const AnswerView& answer) {
-            answers.push_back(answer.Copy());
+  changes[2].op = ledger::RequestChange::Op::kRemove;
+  AppendRequest(changes[2], &bytes);
+  SealRequests(12, &bytes);
+  std::vector<ledger::RequestRow> rows;
+  std::vector<RequestKey> removed;
+  REQUIRE(ReadRequests(12, bytes, [&](const RequestView& view) {
+            if (view.removed) return removed.push_back(view.request);
+            rows.push_back(view.Copy());
           }).ok());
-  REQUIRE(answers.size() == 3);
-  CHECK(answers[1].request == RequestKey{2, 2});
-  CHECK(answers[1].kind == ledger::Answer::Kind::kAdmin);
-  CHECK(answers[1].changed);
-  CHECK_FALSE(answers[2].changed);
-  CHECK(answers[2].semaphore == "s3");
-  CHECK(answers[2].cause == EndCause::kExpired);
-  CHECK(answers[2].number == 4);
-  CHECK(answers[2].remaining == 5);
+  REQUIRE(rows.size() == 5);
+  for (size_t i = 0; i < rows.size(); ++i) CHECK(rows[i] == changes[i].row);
+  CHECK(removed == std::vector<RequestKey>{{2, 3}});
 
   bytes.clear();
   const auto lease = std::make_shared<Lease>(FullLease());
   AppendHistory({0, "a", lease, 1'700'000'000'500, EndCause::kReleased}, &bytes);
   AppendHistory({0, "b", lease, 0, EndCause::kRevoked}, &bytes);
   SealHistory(100, &bytes);
-  std::vector<HistoryRow> rows;
-  REQUIRE(ReadHistory(100, bytes, [&](HistoryRow row) { rows.push_back(std::move(row)); }).ok());
-  REQUIRE(rows.size() == 2);
-  CHECK(rows[0].number == 100);
-  CHECK(rows[1].number == 101);
-  CHECK(rows[0].ended_at_unix_ms == 1'700'000'000'500);
-  CHECK(rows[1].ended_at_unix_ms == 0);
-  CHECK(rows[1].semaphore == "b");
-  CHECK(rows[1].cause == EndCause::kRevoked);
-  CHECK(rows[1].lease->slots == lease->slots);
-  CHECK(rows[1].lease->token == lease->token);
-  CHECK(rows[1].lease->holder == lease->holder);
+  std::vector<HistoryRow> history;
+  REQUIRE(ReadHistory(100, bytes, [&](HistoryRow row) { history.push_back(std::move(row)); }).ok());
+  REQUIRE(history.size() == 2);
+  CHECK(history[0].number == 100);
+  CHECK(history[1].number == 101);
+  CHECK(history[0].ended_at_unix_ms == 1'700'000'000'500);
+  CHECK(history[1].ended_at_unix_ms == 0);
+  CHECK(history[1].semaphore == "b");
+  CHECK(history[1].cause == EndCause::kRevoked);
+  CHECK(history[1].lease->slots == lease->slots);
+  CHECK(history[1].lease->token == lease->token);
+  CHECK(history[1].lease->holder == lease->holder);
 }
 
 TEST_CASE("a damaged record is DATA_LOSS, whichever bit it is") {

@@ -1,10 +1,11 @@
-// The index of remembered answers, against a plain model of it.
+// The index of remembered requests, against a plain model of it.
+#include "adapters/sqlite/request_log.h"
+
 #include <map>
 #include <random>
 #include <set>
 #include <utility>
 
-#include "adapters/ledger/sqlite/answer_log.h"
 #include "catch2/catch_test_macros.hpp"
 
 namespace semaphored::sqlite {
@@ -15,7 +16,7 @@ struct Model {
   std::map<uint64_t, std::set<std::pair<uint32_t, uint64_t>>> rows;
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> living;  // Where.
 
-  size_t answers() const {
+  size_t written() const {
     size_t sum = 0;
     for (const auto& [key, row] : rows) sum += row.size();
     return sum;
@@ -29,8 +30,8 @@ struct Model {
 };
 
 // One commit, in the way in which the store does it.
-void Append(AnswerLog& log, Model& model, const std::vector<RequestKey>& requests) {
-  const AnswerLog::Range range = log.RowsToMove(2 * requests.size() + 64);
+void Append(RequestLog& log, Model& model, const std::vector<RequestKey>& requests) {
+  const RequestLog::Range range = log.RowsToMove(2 * requests.size() + 64);
   uint64_t cut = log.DeadBelow();
   std::vector<RequestKey> moved;
   for (uint64_t row = range.first; row < range.last; ++row) {
@@ -44,7 +45,7 @@ void Append(AnswerLog& log, Model& model, const std::vector<RequestKey>& request
     const uint64_t row = log.next_row();
     log.BeginRow(row);
     for (const RequestKey& request : *part) {
-      log.Add(request);
+      log.Add(request, /*pinned=*/false);
       model.rows[row].insert({request.client, request.sequence});
       model.living[{request.client, request.sequence}] = row;
     }
@@ -54,20 +55,20 @@ void Append(AnswerLog& log, Model& model, const std::vector<RequestKey>& request
   log.CutBelow(cut);
 }
 
-void Check(const AnswerLog& log, const Model& model) {
+void Check(const RequestLog& log, const Model& model) {
   for (const auto& [request, row] : model.living) {
     REQUIRE(log.Find({request.first, request.second}) == row);
     REQUIRE(model.rows.contains(row));
   }
-  REQUIRE(model.answers() <= 2 * model.living.size() + 8192 + 2 * 4096);
+  REQUIRE(model.written() <= 2 * model.living.size() + 8192 + 2 * 4096);
 }
 
-TEST_CASE("an answer is found until its client's floor is raised above it") {
-  AnswerLog log;
+TEST_CASE("a request is found until its client's floor is raised above it") {
+  RequestLog log;
   log.BeginRow(log.next_row());
-  log.Add({1, 5});
-  log.Add({1, 3});
-  log.Add({2, 1});
+  log.Add({1, 5}, false);
+  log.Add({1, 3}, false);
+  log.Add({2, 1}, false);
   CHECK(log.Find({1, 3}) == 1u);
   CHECK(log.Highest(1) == 5);
   CHECK_FALSE(log.Find({1, 4}));
@@ -80,11 +81,34 @@ TEST_CASE("an answer is found until its client's floor is raised above it") {
   CHECK(log.Find({2, 1}) == 1u);
 }
 
+TEST_CASE("a pinned request outlives the floor until its claim has ended") {
+  RequestLog log;
+  log.BeginRow(log.next_row());
+  for (uint64_t i = 1; i <= 100; ++i) log.Add({1, i}, /*pinned=*/i == 10 || i == 20);
+  log.RaiseFloor(1, 90);
+  CHECK(log.Find({1, 10}));
+  CHECK(log.Find({1, 20}));
+  CHECK_FALSE(log.Find({1, 11}));
+  CHECK_FALSE(log.Find({1, 89}));
+  CHECK(log.Find({1, 90}));
+  log.Unpin({1, 10});
+  log.RaiseFloor(1, 91);
+  CHECK_FALSE(log.Find({1, 10}));
+  CHECK(log.IsPinned({1, 20}));
+  // It changed, and is in another row now.
+  log.BeginRow(log.next_row());
+  log.Add({1, 20}, /*pinned=*/true);
+  CHECK(log.Find({1, 20}) == 2u);
+  log.Remove({1, 20});
+  CHECK_FALSE(log.Find({1, 20}));
+  CHECK(log.Highest(1) == 100);
+}
+
 TEST_CASE("dead rows are deleted many at a time, and the last row never") {
-  AnswerLog log;
+  RequestLog log;
   for (uint64_t i = 1; i <= 100; ++i) {
     log.BeginRow(log.next_row());
-    log.Add({1, i});
+    log.Add({1, i}, false);
   }
   log.RaiseFloor(1, 50);
   CHECK(log.DeadBelow() == 0);
@@ -95,7 +119,7 @@ TEST_CASE("dead rows are deleted many at a time, and the last row never") {
 }
 
 TEST_CASE("a silent client does not keep the log from being cut") {
-  AnswerLog log;
+  RequestLog log;
   Model model;
   Append(log, model, {{99, 1}});
   for (uint64_t i = 1; i <= 30'000; ++i) {
@@ -108,9 +132,9 @@ TEST_CASE("a silent client does not keep the log from being cut") {
   CHECK(log.Find({99, 1}).has_value());
 }
 
-TEST_CASE("the index of answers agrees with a model") {
+TEST_CASE("the index of requests agrees with a model") {
   std::mt19937_64 random(7);
-  AnswerLog log;
+  RequestLog log;
   Model model;
   std::map<uint32_t, uint64_t> sequences;
   for (int turn = 0; turn < 3000; ++turn) {

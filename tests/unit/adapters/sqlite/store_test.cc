@@ -1,12 +1,13 @@
 // The embedded store: what a commit writes is what the next start loads, under its conditions and
 // with its tokens.
+#include "adapters/sqlite/store.h"
+
 #include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "adapters/sqlite/store.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/sqlite/fixture.h"
 
@@ -64,7 +65,7 @@ TEST_CASE("what was committed is there after a restart") {
     session->epoch = 3;
     transaction.sessions.push_back({nullptr, session});
     transaction.new_clients.push_back({1, "client"});
-    transaction.answers = {MakeAnswer(1, 7), MakeAnswer(1, 5)};
+    transaction.requests = {MakeRequest(1, 7), MakeRequest(1, 5)};
     REQUIRE(open.Commit(transaction).kind == Kind::kWon);
     CHECK(held->token == 1);
     CHECK(transaction.semaphores[0].revision == 1);
@@ -88,10 +89,10 @@ TEST_CASE("what was committed is there after a restart") {
   REQUIRE(open.image.clients.size() == 1);
   CHECK(open.image.clients[0].client_id == "client");
   CHECK(open.image.clients[0].sequence_high == 7);
-  const auto answer = open.store->FindAnswer({1, 5}, "client").value();
-  REQUIRE(answer);
-  CHECK(answer->claim == MakeId(5));
-  CHECK_FALSE(open.store->FindAnswer({1, 6}, "client").value());
+  const auto request = FindRequest(open, 1, 5);
+  REQUIRE(request);
+  CHECK(*request == MakeRequest(1, 5).row);
+  CHECK_FALSE(FindRequest(open, 1, 6));
 }
 
 TEST_CASE("claims change and go, and the rest stays") {
@@ -247,10 +248,10 @@ TEST_CASE("a transaction whose conditions do not hold changes nothing") {
 
   transaction = Begin(open);
   transaction.new_clients.push_back({1, "client"});
-  transaction.answers.push_back(MakeAnswer(1, 1));
+  transaction.requests.push_back(MakeRequest(1, 1));
   CHECK(open.Commit(transaction).kind == Kind::kWon);
   transaction = Begin(open);
-  transaction.answers.push_back(MakeAnswer(1, 1));
+  transaction.requests.push_back(MakeRequest(1, 1));
   CHECK(open.Commit(transaction).kind == Kind::kLost);
 
   transaction = Begin(open);
@@ -295,52 +296,52 @@ TEST_CASE("other nodes of the file are dead by definition") {
   CHECK_FALSE(nodes[1].dead);
 }
 
-TEST_CASE("a client's number that is used again does not bring old answers back") {
+TEST_CASE("a client's number that is used again does not bring old requests back") {
   TemporaryFolder folder;
   {
     OpenStore open = Open(folder / "state.db");
     Transaction transaction = Begin(open);
     transaction.new_clients = {{1, "one"}, {2, "two"}};
-    transaction.answers = {MakeAnswer(1, 8), MakeAnswer(2, 9)};
+    transaction.requests = {MakeRequest(1, 8), MakeRequest(2, 9)};
     REQUIRE(open.Commit(transaction).kind == Kind::kWon);
     transaction = Begin(open);
     transaction.forgotten_clients = {2};
     REQUIRE(open.Commit(transaction).kind == Kind::kWon);
-    CHECK_FALSE(open.store->FindAnswer({2, 9}, "two").value());
+    CHECK_FALSE(FindRequest(open, 2, 9));
     transaction = Begin(open);
     transaction.new_clients = {{2, "three"}};
-    transaction.answers = {MakeAnswer(2, 1)};
+    transaction.requests = {MakeRequest(2, 1)};
     REQUIRE(open.Commit(transaction).kind == Kind::kWon);
   }
   OpenStore open = Open(folder / "state.db");
   REQUIRE(open.image.clients.size() == 2);
   CHECK(open.image.clients[1].client_id == "three");
   CHECK(open.image.clients[1].sequence_high == 1);
-  CHECK_FALSE(open.store->FindAnswer({2, 9}, "three").value());
-  CHECK(open.store->FindAnswer({2, 1}, "three").value());
-  CHECK(open.store->FindAnswer({1, 8}, "one").value());
+  CHECK_FALSE(FindRequest(open, 2, 9));
+  CHECK(FindRequest(open, 2, 1));
+  CHECK(FindRequest(open, 1, 8));
 }
 
-TEST_CASE("answers stay in proportion to the window, and a silent client keeps its own") {
+TEST_CASE("requests stay in proportion to the window, and a silent client keeps its own") {
   TemporaryFolder folder;
   {
     OpenStore open = Open(folder / "state.db", {}, false);
     Transaction transaction = Begin(open);
     transaction.new_clients = {{1, "busy"}, {2, "silent"}};
-    transaction.answers = {MakeAnswer(2, 1)};
+    transaction.requests = {MakeRequest(2, 1)};
     REQUIRE(open.Commit(transaction).kind == Kind::kWon);
     for (uint64_t sequence = 1; sequence <= 30'000;) {
       transaction = Begin(open);
-      for (int i = 0; i < 50; ++i) transaction.answers.push_back(MakeAnswer(1, sequence++));
-      if (sequence > 100) transaction.answer_floors.push_back({1, sequence - 100});
+      for (int i = 0; i < 50; ++i) transaction.requests.push_back(MakeRequest(1, sequence++));
+      if (sequence > 100) transaction.request_floors.push_back({1, sequence - 100});
       REQUIRE(open.Commit(transaction).kind == Kind::kWon);
     }
-    CHECK(open.database->QueryInt("SELECT count(*) FROM answers").value() < 400);
+    CHECK(open.database->QueryInt("SELECT count(*) FROM requests").value() < 400);
   }
   OpenStore open = Open(folder / "state.db");
-  CHECK(open.store->FindAnswer({2, 1}, "silent").value());
-  CHECK(open.store->FindAnswer({1, 30'000}, "busy").value());
-  CHECK_FALSE(open.store->FindAnswer({1, 1}, "busy").value());
+  CHECK(FindRequest(open, 2, 1));
+  CHECK(FindRequest(open, 1, 30'000));
+  CHECK_FALSE(FindRequest(open, 1, 1));
   CHECK(open.image.clients[0].sequence_high == 30'000);
 }
 

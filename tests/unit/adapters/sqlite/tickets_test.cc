@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "adapters/ledger/ledger_adapter.h"
-#include "adapters/sqlite/store.h"
 #include "adapters/open.h"
+#include "adapters/sqlite/store.h"
 #include "catch2/catch_test_macros.hpp"
 #include "sqlite3.h"
 #include "tests/unit/adapters/sqlite/fault_vfs.h"

@@ -1,0 +1,173 @@
+// Clients that misuse their request ids: the same id twice, from two places, for two things. One
+// request wins, the other is refused, and no third party notices.
+#include <functional>
+#include <memory>
+
+#include "tests/contract/world.h"
+
+namespace semaphored::contract {
+namespace {
+
+bool SharesClaims(World& world) {
+  return !world.guarantees().exclusive && world.guarantees().shares_claims;
+}
+
+// The daemons that a request is sent to: one and the same, then two.
+void OnEachPair(World& world, const std::function<void(Daemon&, Daemon&)>& check) {
+  check(world.daemon(), world.daemon());
+  if (SharesClaims(world)) check(world.daemon(), world.OpenAnother("b"));
+}
+
+}  // namespace
+
+CONTRACT_CASE("impolite: one id waits for one semaphore only, and others' commits succeed") {
+  int round = 0;
+  OnEachPair(world, [&](Daemon& first, Daemon& second) {
+    const std::string a = "a" + std::to_string(++round);
+    const std::string b = "b" + std::to_string(round);
+    const std::string client = "client" + std::to_string(round);
+    first.Create(a, 1);
+    second.Create(b, 1);
+    const LeasePtr holds_a = first.Grant(a);
+    const LeasePtr holds_b = second.Grant(b);
+    const Id waits = first.Queue(a, {.client = client, .sequence = 1});
+    const Outcome other = second.Acquire(b, {.wait = true, .client = client, .sequence = 1});
+    CHECK(other.kind == OutcomeKind::kReused);
+    // The holder of the other semaphore gives back, is resized, is revoked: nothing stands in the way.
+    second.GiveBack(b, holds_b->id);
+    CHECK(second.Resize(b, 2).kind == OutcomeKind::kDone);
+    second.Grant(b);
+    CHECK(second.Administer(b, AdminRevoke{}).kind == OutcomeKind::kDone);
+    // And the one that waits is granted in its turn.
+    first.GiveBack(a, holds_a->id);
+    first.PollUntil([&] { return Saw(first.events(), Event::Kind::kGranted, waits); });
+    CHECK(second.Acquire(b, {.client = client, .sequence = 1}).kind == OutcomeKind::kReused);
+  });
+}
+
+CONTRACT_CASE("impolite: another act under the same id is refused, and not done") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 3);
+  const AdminCommand resize{
+      {"admin", 1}, "s", 0, AdminResize{AdminResize::Change::kSet, 5, 100, {}, {}}};
+  CHECK(daemon.Do(resize).kind == OutcomeKind::kDone);
+  AdminCommand other = resize;
+  std::get<AdminResize>(other.act).amount = 7;
+  CHECK(daemon.Do(other).kind == OutcomeKind::kReused);
+  CHECK(daemon.Describe("s").row.limit == 5);
+  if (world.guarantees().settings) {
+    const AdminCommand pause{{"admin", 1}, "s", 0, AdminPause{true}};
+    CHECK(daemon.Do(pause).kind == OutcomeKind::kReused);
+    CHECK_FALSE(daemon.Describe("s").row.paused);
+  }
+  CHECK(daemon.Do(resize).kind == OutcomeKind::kDone);
+  CHECK(daemon.Acquire("s", {.client = "admin", .sequence = 1}).kind == OutcomeKind::kReused);
+}
+
+CONTRACT_CASE("impolite: another acquire under the same id is refused") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 5);
+  const LeasePtr lease = daemon.Grant("s", {.client = "c", .sequence = 1});
+  const Ask same{.client = "c", .sequence = 1};
+  Ask priority = same;
+  priority.priority = 3;
+  CHECK(daemon.Acquire("s", priority).kind == OutcomeKind::kReused);
+  Ask holder = same;
+  holder.holder = "another";
+  CHECK(daemon.Acquire("s", holder).kind == OutcomeKind::kReused);
+  Ask limit = same;
+  limit.limit = 5;
+  CHECK(daemon.Acquire("s", limit).kind == OutcomeKind::kReused);
+  // What a client may change between two attempts is no other request.
+  Ask patient = same;
+  patient.wait = true;
+  patient.ttl_ms = 60'000;
+  CHECK(daemon.Acquire("s", patient).lease->id == lease->id);
+  CHECK(daemon.Describe("s").held == 1);
+}
+
+CONTRACT_CASE("impolite: a wait that is repeated under another session moves there") {
+  OnEachPair(world, [&](Daemon& first, Daemon& second) {
+    const std::string name = "s" + world.NewId().Hex();
+    first.Create(name, 1);
+    const LeasePtr holds = first.Grant(name);
+    const Id one = world.NewId();
+    const Id two = world.NewId();
+    REQUIRE(first.OpenSession(one, name).kind == OutcomeKind::kDone);
+    REQUIRE(second.OpenSession(two, name).kind == OutcomeKind::kDone);
+    const Id waits = first.Queue(name, {.session = one, .client = name, .sequence = 1});
+    const Outcome again =
+        second.Acquire(name, {.wait = true, .session = two, .client = name, .sequence = 1});
+    REQUIRE(again.kind == OutcomeKind::kQueued);
+    CHECK(again.claim == waits);
+    // The end of the session that it has left does not end it.
+    first.Do(EndCommand{.semaphore = name,
+                        .claim = waits,
+                        .cause = EndCause::kDisconnected,
+                        .session = one,
+                        .epoch = 1});
+    CHECK(first.Do(CloseSessionCommand{one, 0, EndCause::kExpired}).kind == OutcomeKind::kDone);
+    first.GiveBack(name, holds->id);
+    second.PollUntil([&] { return Saw(second.events(), Event::Kind::kGranted, waits); });
+    CHECK(second.Verify(name, waits).lease->session == two);
+  });
+}
+
+CONTRACT_CASE("impolite: a lease that is repeated under another session is not granted twice") {
+  OnEachPair(world, [&](Daemon& first, Daemon& second) {
+    const std::string name = "s" + world.NewId().Hex();
+    first.Create(name, 1);
+    const Id one = world.NewId();
+    const Id two = world.NewId();
+    REQUIRE(first.OpenSession(one, name).kind == OutcomeKind::kDone);
+    REQUIRE(second.OpenSession(two, name).kind == OutcomeKind::kDone);
+    const LeasePtr lease = first.Grant(name, {.session = one, .client = name, .sequence = 1});
+    const Ask repeated{.session = two, .client = name, .sequence = 1};
+    for (int i = 0; i < 2; ++i) {
+      const Outcome moving = second.Acquire(name, repeated);
+      REQUIRE(moving.kind == OutcomeKind::kMoving);
+      CHECK(moving.claim == lease->id);
+    }
+    // The former session's expiry, release and end come late: they change nothing.
+    const EndCommand expiry{.semaphore = name, .claim = lease->id, .session = one, .epoch = 1};
+    CHECK(first.Do(expiry).kind == OutcomeKind::kStale);
+    ReleaseCommand release;
+    release.semaphore = name;
+    release.claim = lease->id;
+    release.session = one;
+    CHECK(first.Do(release).kind == OutcomeKind::kNotHeld);
+    CHECK(first.Do(CloseSessionCommand{one, 0, EndCause::kExpired}).kind == OutcomeKind::kDone);
+    CHECK(second.Describe(name).held == 1);
+    CHECK(second.Acquire(name, {}).kind == OutcomeKind::kFull);
+    // The former holder cannot count on it any more.
+    AcquireCommand over = world.MakeAcquire(name, repeated);
+    over.moved_is_over = true;
+    const Outcome granted = second.Do(over);
+    REQUIRE(granted.kind == OutcomeKind::kGranted);
+    CHECK(granted.lease->id == lease->id);
+    CHECK(granted.lease->slots == lease->slots);
+    CHECK(granted.lease->token == lease->token);
+    CHECK(second.Acquire(name, repeated).kind == OutcomeKind::kGranted);
+    CHECK(second.Describe(name).held == 1);
+  });
+}
+
+CONTRACT_CASE("impolite: a wait is repeated in the very batch that lets it in") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 1);
+  const LeasePtr holds = daemon.Grant("s");
+  const Id waits = daemon.Queue("s", {.client = "c", .sequence = 1});
+  const std::vector<Outcome> outcomes =
+      daemon.DoAll({world.MakeRelease("s", holds->id),
+                    world.MakeAcquire("s", {.wait = true, .client = "c", .sequence = 1}),
+                    world.MakeAcquire("s", {.wait = true, .client = "c", .sequence = 1})});
+  for (size_t i = 1; i < outcomes.size(); ++i) {
+    const bool granted = outcomes[i].kind == OutcomeKind::kGranted;
+    CHECK((granted || outcomes[i].kind == OutcomeKind::kQueued));
+    CHECK(outcomes[i].claim == waits);
+  }
+  daemon.CheckHeld("s", 1);
+  CHECK(daemon.Describe("s").waiting == 0);
+}
+
+}  // namespace semaphored::contract
