@@ -122,13 +122,16 @@ void LaneCore::Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* resu
   }
   figures_.unsettled.Set(unknown_.size());
   for (Event& event : step.events) {
+    std::vector<Event>& events = IsOwn(event.semaphore) ? results->events : results->elsewhere;
     // The name lies in the ledger, which goes on.
     event.semaphore = event.ticket == nullptr
                           ? std::string_view()
                           : results->names.emplace_back(std::string(event.semaphore));
-    results->events.push_back(std::move(event));
+    events.push_back(std::move(event));
   }
-  std::move(step.changes.begin(), step.changes.end(), std::back_inserter(results->changes));
+  for (SemaphoreChange& change : step.changes) {
+    if (IsOwn(change.info.row.name)) results->changes.push_back(std::move(change));
+  }
   std::move(step.delayed.begin(), step.delayed.end(), std::back_inserter(results->delayed));
 }
 

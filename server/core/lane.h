@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -21,6 +22,11 @@
 #include "server/core/metrics.h"
 
 namespace semaphored {
+
+// The number of the lane that a semaphore belongs to.
+inline size_t LaneOf(std::string_view semaphore, size_t lanes) {
+  return lanes == 1 ? 0 : std::hash<std::string_view>{}(semaphore) % lanes;
+}
 
 // Runs when the command's fate is known. An error: it was not done.
 using Completion = absl::AnyInvocable<void(absl::StatusOr<Outcome>)>;
@@ -37,15 +43,21 @@ struct Finished {
 
 struct LaneResults {
   std::vector<Finished> finished;
-  std::vector<Event> events;      // Event::semaphore is empty, unless there is a ticket.
+  std::vector<Event> events;      // Event::semaphore is empty, unless there is a ticket; and below.
   std::deque<std::string> names;  // Those that events speak of; whoever moves this moves none.
+  // Events of semaphores that belong to other lanes: a lane that adopts or closes a session reads
+  // all semaphores of that session. An event here may precede an earlier one that the semaphore's
+  // own lane has not reported yet.
+  std::vector<Event> elsewhere;
   std::vector<SemaphoreChange> changes;
+  // Of other lanes' semaphores too: only the lane whose commit begins a delay reports it.
   std::vector<DelayedTicket> delayed;
   // Set when the node was declared dead or replaced: the daemon must end.
   absl::Status fatal;
   SteadyTime fresh{};  // For Lane::Told, when all of this has been looked at.
   bool empty() const {
-    return finished.empty() && events.empty() && changes.empty() && delayed.empty() && fatal.ok();
+    return finished.empty() && events.empty() && elsewhere.empty() && changes.empty() &&
+           delayed.empty() && fatal.ok();
   }
 };
 
@@ -54,6 +66,8 @@ struct LaneOptions {
   Milliseconds engine_timeout{5000};  // For one Step with commands.
   Milliseconds backoff_min{50};       // After an error, doubled up to …
   Milliseconds backoff_max{2000};     // … this; with jitter of half.
+  size_t number = 0;                  // This lane, counted from 0, …
+  size_t lanes = 1;                   // … among this many.
 };
 
 // Decides whether a thread that waits for another looks again and again for a moment before it
@@ -111,6 +125,10 @@ class LaneCore {
             LaneResults* results);
   void Count(size_t commands, SteadyTime::duration took, const absl::Status& status);
   void Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* results);
+  // An event without a semaphore (a session has moved) belongs to every lane.
+  bool IsOwn(std::string_view semaphore) const {
+    return semaphore.empty() || LaneOf(semaphore, options_.lanes) == options_.number;
+  }
 
   std::unique_ptr<Adapter> adapter_;
   const Clock* clock_;

@@ -45,6 +45,7 @@ const char* MethodName(Method method) {
     case Method::kReflection:
       return "Reflection";
     case Method::kOther:
+    case Method::kCount:
       break;
   }
   return "other";

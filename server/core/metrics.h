@@ -67,8 +67,8 @@ struct Histogram {
   }
 };
 
-inline constexpr size_t kReasons = 32;      // Above every number of Reason.
-inline constexpr size_t kCauses = 12;       // Above every number of EndCause.
+inline constexpr auto kReasons = static_cast<size_t>(Reason::kCount);
+inline constexpr auto kCauses = static_cast<size_t>(EndCause::kCount);
 inline constexpr size_t kStatusCodes = 17;  // Those of gRPC.
 
 // What this daemon has had to do with a semaphore, for clients that it serves itself. The sum over
@@ -151,8 +151,9 @@ enum class Method : uint8_t {
   kHealth,      // The standard health service's.
   kReflection,  // The reflection service's.
   kOther,       // There is no such method.
+  kCount        // The number of methods.
 };
-inline constexpr size_t kMethods = 13;
+inline constexpr auto kMethods = static_cast<size_t>(Method::kCount);
 // "Acquire", …, "Health", "Reflection", "other".
 const char* MethodName(Method method);
 

@@ -70,6 +70,10 @@ std::string_view ReasonName(Reason reason) {
       return "PERMISSION_DENIED";
     case Reason::kQuota:
       return "QUOTA";
+    case Reason::kMoving:
+      return "MOVING";
+    case Reason::kCount:
+      break;
   }
   return "UNSPECIFIED";
 }

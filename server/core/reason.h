@@ -44,6 +44,8 @@ enum class Reason : uint8_t {
   kUnauthenticated = 30,
   kPermissionDenied = 31,
   kQuota = 32,
+  kMoving = 33,
+  kCount  // The number of reasons.
 };
 
 // "FULL", "LIMIT_MISMATCH", …: the name without REASON_.

@@ -28,8 +28,11 @@ const char* CauseText(EndCause cause) {
       return "the limit was lowered below it";
     case EndCause::kEngineLost:
       return "the engine took it back, since the daemon's connection to it was lost";
+    case EndCause::kMoved:
+      return "its client has repeated the request in another session, which has the lease now";
     case EndCause::kNone:
     case EndCause::kUnknown:
+    case EndCause::kCount:
       break;
   }
   return "it never was, or ended so long ago that it is forgotten";
@@ -62,6 +65,15 @@ Refusal ShuttingDownRefusal() {
 Refusal MovedRefusal(const std::string& semaphore) {
   return {StatusCode::kUnavailable, Reason::kNotVouched,
           "its client went on at another daemon or stream", semaphore, ""};
+}
+
+Refusal MovingRefusal(const std::string& semaphore, int64_t left_ms) {
+  const std::string when = left_ms > 0 ? absl::StrCat("in ", left_ms, " ms") : "now";
+  return {StatusCode::kUnavailable, Reason::kMoving,
+          absl::StrCat("the lease moves here from another session of this client, and its former "
+                       "holder may still count on it: it is granted ",
+                       when),
+          semaphore, absl::StrCat("repeat the same request, with the same request id, ", when)};
 }
 
 Refusal WaitEnded(EndCause cause, const std::string& semaphore) {
@@ -218,6 +230,8 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
               "restore it from a back-up"};
     case OutcomeKind::kStale:
       return MovedRefusal(semaphore);
+    case OutcomeKind::kMoving:
+      return MovingRefusal(semaphore, 0);
     default:
       return {StatusCode::kInternal, Reason::kUnspecified, "an unexpected outcome", semaphore, ""};
   }

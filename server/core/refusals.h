@@ -22,6 +22,9 @@ Refusal SessionLostRefusal();
 Refusal NotVouchedRefusal(const std::string& semaphore);
 Refusal ShuttingDownRefusal();
 Refusal MovedRefusal(const std::string& semaphore);
+// The lease of a repeated request moves here from another session. `left_ms`: for how long its
+// former holder may still count on it.
+Refusal MovingRefusal(const std::string& semaphore, int64_t left_ms);
 
 // "released", "expired", …: for messages.
 const char* CauseText(EndCause cause);

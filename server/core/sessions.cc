@@ -30,31 +30,16 @@ SessionsImpl::SessionsImpl(SessionsHost* host, SessionsOptions options)
                }),
       lease_log_(&host->clock(), options.log_leases) {}
 
-size_t SessionsImpl::LaneOf(const std::string& semaphore) const {
-  const size_t lanes = host_->lane_count();
-  return lanes == 1 ? 0 : std::hash<std::string>{}(semaphore) % lanes;
-}
-
-void SessionsImpl::Submit(const std::string& semaphore, Command command, Completion done) {
-  host_->Submit(LaneOf(semaphore), Job{std::move(command), std::move(done)});
-}
-
-void SessionsImpl::OnLaneResults(size_t, LaneResults results) {
-  for (Finished& finished : results.finished) finished.done(std::move(finished.outcome));
-  for (const Event& event : results.events) OnEvent(event);
-  for (const DelayedTicket& delayed : results.delayed) CountDelay(delayed);
-  if (!results.changes.empty()) OnChanges(results.changes);
-}
-
 // ---- Liveness ----
 
-Vouch SessionsImpl::VouchFor(const Liveness& life) const {
-  if (!life.hosted || life.expiring) return {0, life.epoch};
+Vouch SessionsImpl::VouchFor(Liveness* life) const {
+  if (!life->hosted || life->expiring) return {0, life->epoch};
   const SteadyTime now = Now();
   const SteadyTime until =
-      std::min({life.expires_at, host_->vouch_until(), now + Milliseconds(life.ttl_ms)});
-  if (until <= now) return {0, life.epoch};
-  return {std::chrono::duration_cast<Milliseconds>(until - now).count(), life.epoch};
+      std::min({life->expires_at, host_->vouch_until(), now + Milliseconds(life->ttl_ms)});
+  if (until <= now) return {0, life->epoch};
+  life->vouched_until = std::max(life->vouched_until, until);
+  return {std::chrono::duration_cast<Milliseconds>(until - now).count(), life->epoch};
 }
 
 void SessionsImpl::Revive(Liveness* life) const {
@@ -68,6 +53,7 @@ void SessionsImpl::KeepAfterMove(Liveness* life, int64_t ttl_ms) const {
   // after it has looked.
   const int64_t unaware_ms = options_.node_ttl_ms + options_.sweep_interval_ms;
   life->keep_until = std::max(life->keep_until, Now() + Milliseconds(ttl_ms + unaware_ms));
+  life->vouched_until = std::max(life->vouched_until, Now() + Milliseconds(unaware_ms));
 }
 
 void SessionsImpl::ArmTtl(Liveness* life, TimerKind kind, const Id& id) {
@@ -116,7 +102,8 @@ void SessionsImpl::OnVouchChange() {
 // ---- Timers ----
 
 bool SessionsImpl::TimerAlive(const Timer& timer) const {
-  if (timer.kind == TimerKind::kSessionTtl || timer.kind == TimerKind::kGrace)
+  if (timer.kind == TimerKind::kSessionTtl || timer.kind == TimerKind::kGrace ||
+      timer.kind == TimerKind::kSessionEnd)
     return sessions_.contains(timer.id);
   if (timer.kind == TimerKind::kWork || timer.kind == TimerKind::kIdle) return true;
   if (timer.kind == TimerKind::kRipen) return delays_.contains(timer.id);
@@ -125,7 +112,7 @@ bool SessionsImpl::TimerAlive(const Timer& timer) const {
   }
   const ClaimRecord* record = FindClaim(timer.id);
   if (record == nullptr) return false;
-  return timer.kind != TimerKind::kWait || record->state != ClaimRecord::State::kHeld;
+  return timer.kind != TimerKind::kWait || !record->has_lease();
 }
 
 SteadyTime SessionsImpl::OnTimer() {
@@ -146,10 +133,10 @@ void SessionsImpl::OnTimerDue(const Timer& timer) {
     }
     return;
   }
-  if (timer.kind == TimerKind::kSessionTtl || timer.kind == TimerKind::kGrace) {
-    SessionRecord* record = FindSession(timer.id);
-    if (record == nullptr) return;
-    return timer.kind == TimerKind::kGrace ? OnGraceOver(record) : OnSessionTtl(record);
+  if (SessionRecord* session = FindSession(timer.id)) {
+    if (timer.kind == TimerKind::kGrace) return OnGraceOver(session);
+    if (timer.kind == TimerKind::kSessionEnd) return OnSessionEnd(session);
+    if (timer.kind == TimerKind::kSessionTtl) return OnSessionTtl(session);
   }
   ClaimRecord* record = FindClaim(timer.id);
   if (record == nullptr) return;
@@ -162,6 +149,8 @@ void SessionsImpl::OnTimerDue(const Timer& timer) {
       return OnRecallOver(record);
     case TimerKind::kLongestHold:
       return OnLongestHold(record);
+    case TimerKind::kProbe:
+      return Probe(*record);
     default:
       return;
   }
@@ -172,15 +161,11 @@ void SessionsImpl::OnTtl(ClaimRecord* record) {
   if (record->session != nullptr || record->life.expiring) return;
   if (record->life.expires_at > Now()) return ArmTtl(&record->life, TimerKind::kTtl, record->id);
   record->life.expiring = true;
-  EndCommand end;
-  end.semaphore = record->semaphore;
-  end.claim = record->id;
-  end.cause = EndCause::kExpired;
-  end.epoch = record->life.epoch;
+  const EndCommand end = EndOf(*record, EndCause::kExpired);
   Submit(record->semaphore, end,
          [this, id = record->id, epoch = end.epoch](absl::StatusOr<Outcome> outcome) {
            ClaimRecord* again = FindClaim(id);
-           if (again == nullptr) return;
+           if (again == nullptr || again->session != nullptr) return;
            const bool undone = !outcome.ok() || outcome->kind == OutcomeKind::kStale;
            if (undone && again->life.epoch != epoch) {
              // It left and has come back, adopted anew, while this was under way.
@@ -210,7 +195,7 @@ void SessionsImpl::OnSessionTtl(SessionRecord* record) {
 
 void SessionsImpl::OnWaitOver(ClaimRecord* record) {
   record->wait_armed = false;
-  if (record->state == ClaimRecord::State::kHeld) return;
+  if (record->has_lease()) return;
   if (record->wait_until > Now()) return ArmWait(record);
   if (record->state == ClaimRecord::State::kAsked) {
     // The lane is slower than the wait: looked at again when it has answered.
@@ -222,13 +207,13 @@ void SessionsImpl::OnWaitOver(ClaimRecord* record) {
 }
 
 void SessionsImpl::OnRecallOver(ClaimRecord* record) {
-  if (record->state != ClaimRecord::State::kHeld || record->recall_at > Now()) return;
+  if (!record->has_lease() || record->recall_at > Now()) return;
   const bool revoked = record->lease->recall.reason == Recall::Reason::kAdministrator;
   EndClaim(record, revoked ? EndCause::kRevoked : EndCause::kRecalled, false);
 }
 
 void SessionsImpl::OnLongestHold(ClaimRecord* record) {
-  if (record->state != ClaimRecord::State::kHeld || record->lease->recall.pending()) return;
+  if (!record->has_lease() || record->lease->recall.pending()) return;
   RecallCommand recall;
   recall.semaphore = record->semaphore;
   recall.claim = record->id;
@@ -282,12 +267,13 @@ void SessionsImpl::Absorb(const Orphan& orphan) {
   // An earlier life of ours may still run, and vouches until its next heartbeat is due.
   const int64_t keep_ms =
       orphan.replaced ? std::max(orphan.ttl_ms, options_.node_ttl_ms) : orphan.ttl_ms;
-  life.expires_at = Now() + Milliseconds(keep_ms);
+  life.expires_at = life.vouched_until = Now() + Milliseconds(keep_ms);
   if (!detached) {
     if (SessionRecord* known = FindSession(orphan.session)) {
       if (known->life.epoch >= orphan.epoch) return;
       DropSession(known, MovedRefusal(""));
     }
+    LeaveOthers(orphan.session, orphan.claims);
     auto& record = sessions_[orphan.session];
     record = std::make_unique<SessionRecord>();
     record->id = orphan.session;
@@ -298,7 +284,11 @@ void SessionsImpl::Absorb(const Orphan& orphan) {
   }
   if (ClaimRecord* known = FindClaim(orphan.session)) {
     if (known->life.epoch >= orphan.epoch) return;
-    Refuse(known, MovedRefusal(known->semaphore));
+    if (known->session != nullptr) {
+      Leave(known);
+    } else {
+      Refuse(known, MovedRefusal(known->semaphore));
+    }
   }
   const ClaimInfo& info = orphan.claims[0];
   ClaimRecord* record = AddClaim(orphan.session, info.semaphore, nullptr);
@@ -306,6 +296,8 @@ void SessionsImpl::Absorb(const Orphan& orphan) {
   record->remembered = true;
   record->state = info.lease ? ClaimRecord::State::kHeld : ClaimRecord::State::kWaiting;
   record->lease = info.lease;
+  const bool moves = info.lease && info.lease->moved_from != 0;
+  if (moves) BecomeMoving(record, info.lease, MoveOverAt(*info.lease));
   CountFound(record);
   ArmRecall(record);
   ArmTtl(&record->life, TimerKind::kTtl, orphan.session);

@@ -83,6 +83,8 @@ struct AcquireParams {
   int32_t priority = 0;
   int64_t ttl_ms = 0;  // Ignored within a session.
   std::string holder;
+  // The client named no holder: the daemon fills one in.
+  bool holder_is_default = false;
   TraceContext trace;  // For the log. Within a session, if empty: the session's.
   // Whose it is, and what it counts of that; kept for as long as the claim stands. Null: nobody's.
   ChargePtr charge;

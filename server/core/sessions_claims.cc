@@ -36,6 +36,7 @@ ClaimRecord* SessionsImpl::AddClaim(const Id& id, const std::string& semaphore,
 }
 
 void SessionsImpl::Drop(ClaimRecord* record) {
+  EndMove(record);
   metrics_.Forget(&record->figures);
   if (Worker* worker = WorkerOf(*record)) worker->OnGone(record->id);
   if (record->session != nullptr) {
@@ -53,8 +54,7 @@ void SessionsImpl::Refuse(ClaimRecord* record, Refusal refusal) {
   if (record->offers) return DropOffer(record);
   ClaimListener* listener = record->listener;
   const uint64_t tag = record->tag;
-  if (record->state != State::kHeld)
-    metrics_.Denied(record->semaphore, &record->figures, refusal.reason);
+  if (!record->has_lease()) metrics_.Denied(record->semaphore, &record->figures, refusal.reason);
   Drop(record);
   if (listener != nullptr) listener->OnRefused(tag, std::move(refusal));
 }
@@ -62,7 +62,8 @@ void SessionsImpl::Refuse(ClaimRecord* record, Refusal refusal) {
 void SessionsImpl::TellEnded(ClaimRecord* record, EndCause cause) {
   CountEnd(record, cause);
   if (record->offers) return EndAssignment(record, cause);
-  ClaimListener* listener = record->listener;
+  // No client has received a grant of a lease that moves.
+  ClaimListener* listener = record->state == State::kHeld ? record->listener : nullptr;
   const Id claim = record->id;
   const std::string semaphore = record->semaphore;
   const uint64_t tag = record->tag;
@@ -71,7 +72,7 @@ void SessionsImpl::TellEnded(ClaimRecord* record, EndCause cause) {
 }
 
 void SessionsImpl::TellGone(ClaimRecord* record, EndCause cause) {
-  if (record->state == State::kHeld)
+  if (record->has_lease())
     return TellEnded(record, cause == EndCause::kNone ? EndCause::kUnknown : cause);
   Refuse(record, NotHeldRefusal(cause, record->semaphore));
 }
@@ -107,7 +108,10 @@ void SessionsImpl::AcquireIn(const Id& session, AcquireParams params, uint64_t t
       owner->listener->OnRefused(tag, stopping_ ? ShuttingDownRefusal() : SessionLostRefusal());
     return;
   }
-  if (params.holder.empty()) params.holder = owner->holder;
+  if (params.holder.empty()) {
+    params.holder = owner->holder;
+    params.holder_is_default = true;
+  }
   params.requester.client_id = owner->client_id;
   ClaimRecord* record = AddClaim(host_->NewId(), params.semaphore, owner);
   record->listener = owner->listener;
@@ -143,20 +147,27 @@ void SessionsImpl::SubmitAcquire(ClaimRecord* record, AcquireParams params) {
   command.priority = params.priority;
   command.ttl_ms = record->session != nullptr ? record->session->life.ttl_ms : params.ttl_ms;
   command.holder = std::move(params.holder);
+  command.holder_is_default = params.holder_is_default;
   command.only_if_repeated = record->unless_repeated != nullptr;
+  FillInMove(*record, &command);
+  Asked asked{params.permits, {"", command.requester.sequence}};
+  if (record->session == nullptr && record->remembered) asked.requester = command.requester;
   Submit(record->semaphore, std::move(command),
-         [this, id = record->id, permits = params.permits](absl::StatusOr<Outcome> outcome) {
-           OnAcquireOutcome(id, permits, std::move(outcome));
+         [this, id = record->id, asked = std::move(asked)](absl::StatusOr<Outcome> outcome) {
+           OnAcquireOutcome(id, asked, std::move(outcome));
          });
 }
 
-void SessionsImpl::OnAcquireOutcome(const Id& id, uint32_t permits,
+void SessionsImpl::OnAcquireOutcome(const Id& id, const Asked& asked,
                                     absl::StatusOr<Outcome> outcome) {
   ClaimRecord* record = FindClaim(id);
   if (record == nullptr) return;
   const std::shared_ptr<const Refusal> unless_repeated = std::move(record->unless_repeated);
   if (!outcome.ok()) return Refuse(record, RefusalOf(outcome.status(), record->semaphore));
+  if (outcome->kind == OutcomeKind::kMoving) return OnMoving(record, asked, outcome->lease);
   if (outcome->kind == OutcomeKind::kGranted) {
+    if (const EndMark* mark = FindMark(outcome->lease->id))
+      return Refuse(record, NotHeldRefusal(mark->cause, record->semaphore));
     if (outcome->lease->id != id)
       record = LeadTo(record, outcome->lease->id, outcome->lease->epoch);
     if (record == nullptr) return;
@@ -165,11 +176,13 @@ void SessionsImpl::OnAcquireOutcome(const Id& id, uint32_t permits,
     return;
   }
   if (outcome->kind == OutcomeKind::kQueued) {
+    if (const EndMark* mark = FindMark(outcome->claim))
+      return Refuse(record, WaitEnded(mark->cause, record->semaphore));
     if (outcome->claim != id)
       record = LeadTo(record, outcome->claim, std::max(outcome->number, 1u));
     if (record == nullptr) return;
     if (record->charge != nullptr && record->charge->usage() == Usage())
-      record->charge->Set({permits, /*waiters=*/1, /*sessions=*/0});
+      record->charge->Set({asked.permits, /*waiters=*/1, /*sessions=*/0});
     BecomeWaiting(record, outcome->position);
     return;
   }
@@ -177,21 +190,28 @@ void SessionsImpl::OnAcquireOutcome(const Id& id, uint32_t permits,
   Refuse(record, RefusalOf(*outcome, record->semaphore, host_->guarantees().adapter));
 }
 
-// The engine answered with the claim of the same request made earlier. If that has a record (its
-// client was served here before), the new listener takes it over; else the record goes on under the
-// real id.
+// The engine answered with the claim that the same request made earlier. If that claim has a record
+// with the same owner (this daemon has served the client before), the new listener takes the record
+// over. If its record has another owner, the claim has left that owner. Otherwise the record goes
+// on under the real id.
 ClaimRecord* SessionsImpl::LeadTo(ClaimRecord* record, const Id& real, uint32_t epoch) {
+  const Id asked_id = record->id;
   ClaimRecord* earlier = FindClaim(real);
-  if (earlier == nullptr) earlier = AddClaim(real, record->semaphore, record->session);
-  if (earlier->listener != nullptr && earlier->listener != record->listener) {
+  if (earlier != nullptr && earlier->session != record->session) {
+    Leave(earlier);
+  } else if (earlier != nullptr && earlier->listener != nullptr &&
+             earlier->listener != record->listener) {
     earlier->listener->OnRefused(earlier->tag, MovedRefusal(earlier->semaphore));
-    earlier = FindClaim(real);
-    if (earlier == nullptr) return nullptr;
+    if (FindClaim(real) == nullptr) return nullptr;
   }
+  record = FindClaim(asked_id);
+  if (record == nullptr) return nullptr;
+  earlier = FindClaim(real);
+  if (earlier == nullptr) earlier = AddClaim(real, record->semaphore, record->session);
   if (!earlier->led_from.empty()) claims_.erase(earlier->led_from);
+  earlier->life.epoch = std::max(epoch, earlier->life.epoch);
   if (earlier->session == nullptr) {
     earlier->life.ttl_ms = earlier->life.ttl_ms != 0 ? earlier->life.ttl_ms : record->life.ttl_ms;
-    earlier->life.epoch = std::max(epoch, earlier->life.epoch);
     earlier->life.hosted = true;
   } else {
     earlier->session->by_tag[record->tag] = real;
@@ -238,6 +258,7 @@ void SessionsImpl::BecomeWaiting(ClaimRecord* record, uint64_t position) {
 
 void SessionsImpl::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
   CountGrant(*record);
+  EndMove(record);
   const bool first = record->state != State::kHeld;
   record->state = State::kHeld;
   record->lease = std::move(lease);
@@ -248,6 +269,7 @@ void SessionsImpl::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
   }
   Count(record, nullptr);
   if (record->session != nullptr) {
+    record->life.epoch = record->lease->epoch;
     record->session->by_tag.erase(record->tag);
   } else if (record->life.hosted) {
     record->life.ttl_ms = record->lease->ttl_ms;
@@ -266,7 +288,7 @@ void SessionsImpl::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
 
 void SessionsImpl::TellGranted(ClaimRecord* record) {
   if (record->listener == nullptr) return;
-  const Vouch vouch = VouchFor(LifeOf(*record));
+  const Vouch vouch = VouchFor(LifeOf(record));
   if (vouch.valid_for_ms > 0) {
     lease_log_.Granted(record->semaphore, *record->lease, record->trace);
     record->listener->OnGranted(record->tag, record->lease, record->semaphore, vouch);
@@ -311,170 +333,69 @@ void SessionsImpl::EndAbandoned(ClaimRecord* record) {
 }
 
 void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiting) {
-  EndCommand end;
-  end.semaphore = record->semaphore;
-  end.claim = record->id;
-  end.cause = cause;
+  EndCommand end = EndOf(*record, cause);
   end.only_waiting = only_waiting;
-  // What its client left here may go on elsewhere; what an administrator has asked for does not
-  // depend on where.
+  // A client may continue at another daemon, which changes the epoch. A recall holds wherever the
+  // session is hosted.
   const bool recall = cause == EndCause::kRecalled || cause == EndCause::kRevoked;
-  if (!recall) end.epoch = LifeOf(*record).epoch;
-  Submit(record->semaphore, end,
-         [this, id = record->id, cause, recall](absl::StatusOr<Outcome> outcome) {
-           ClaimRecord* again = FindClaim(id);
-           if (again == nullptr) return;
-           if (!outcome.ok()) {
-             again->given_up = false;
-             // It is still due. Which kind it was decides who looks at it again.
-             const TimerKind kind = recall ? TimerKind::kRecall : TimerKind::kWait;
-             if (cause == EndCause::kWaitExpired || recall) {
-               timers_.Add(Now() + kTryAgainAfter, kind, id);
-             } else if (!stopping_ && again->session == nullptr && again->state != State::kHeld) {
-               // Given up: its TTL ends it, if the engine comes back.
-               Revive(&again->life);
-               ArmTtl(&again->life, TimerKind::kTtl, id);
-             }
-             return;
-           }
-           if (outcome->kind != OutcomeKind::kNotHeld) return;
-           if (again->given_up) return Drop(again);
-           TellGone(again, outcome->cause);
-         });
-}
-
-// ---- Living ----
-
-Vouch SessionsImpl::Touch(const Id& claim) {
-  ClaimRecord* record = FindClaim(claim);
-  if (record == nullptr || record->session != nullptr || record->state != State::kHeld ||
-      !record->life.hosted)
-    return {};
-  if (host_->vouch_until() <= Now()) return {0, record->life.epoch};
-  Revive(&record->life);
-  return VouchFor(record->life);
-}
-
-LeasePtr SessionsImpl::WithRecallLeft(const ClaimRecord& record) const {
-  if (record.recall_at == SteadyTime::max()) return record.lease;
-  auto lease = std::make_shared<Lease>(*record.lease);
-  const auto left = std::chrono::duration_cast<Milliseconds>(record.recall_at - Now()).count();
-  lease->recall.grace_ms = std::max<int64_t>(left, 0);
-  return lease;
-}
-
-void SessionsImpl::Renew(const std::string& semaphore, const Id& claim, const TenantPtr& tenant,
-                         Reply<RenewAnswer> reply) {
-  if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
-  const auto refuse = [&](Refusal refusal) {
-    reply({std::make_unique<Refusal>(std::move(refusal)), {}});
-  };
-  ClaimRecord* record = FindClaim(claim);
-  if (record != nullptr && record->semaphore == semaphore && record->state == State::kHeld) {
-    if (record->session != nullptr) {
-      Outcome outcome;
-      outcome.kind = OutcomeKind::kBelongsToSession;
-      return refuse(RefusalOf(outcome, semaphore, ""));
-    }
-    if (record->life.hosted) {
-      const Vouch vouch = Touch(record->id);
-      if (vouch.valid_for_ms == 0) return refuse(NotVouchedRefusal(semaphore));
-      return reply({nullptr, {WithRecallLeft(*record), semaphore, vouch}});
-    }
-  }
-  AdoptCommand adopt;
-  adopt.semaphore = semaphore;
-  adopt.claim = claim;
-  Submit(semaphore, adopt,
-         [this, semaphore, claim, tenant,
-          reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-           const auto refuse_late = [&](Refusal refusal) {
-             reply({std::make_unique<Refusal>(std::move(refusal)), {}});
-           };
-           if (!outcome.ok()) return refuse_late(RefusalOf(outcome.status(), semaphore));
-           if (outcome->kind == OutcomeKind::kStillWaiting)
-             return refuse_late(NotHeldRefusal(EndCause::kUnknown, semaphore));
-           if (outcome->kind != OutcomeKind::kHeld)
-             return refuse_late(RefusalOf(*outcome, semaphore, host_->guarantees().adapter));
-           ClaimRecord* adopted = FindClaim(claim);
-           if (adopted == nullptr) adopted = AddClaim(claim, semaphore, nullptr);
-           adopted->remembered = true;
-           adopted->life.hosted = true;
-           if (outcome->changed) KeepAfterMove(&adopted->life, outcome->lease->ttl_ms);
-           BecomeHeld(adopted, outcome->lease);
-           if (adopted->charge == nullptr) Count(adopted, tenant);
-           const Vouch vouch = Touch(claim);
-           if (vouch.valid_for_ms == 0) return refuse_late(NotVouchedRefusal(semaphore));
-           reply({nullptr, {WithRecallLeft(*FindClaim(claim)), semaphore, vouch}});
-         });
-}
-
-void SessionsImpl::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
-  if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
-  const std::string semaphore = command.semaphore;
-  const Id claim = command.claim;
+  if (recall) end.epoch = 0;
   Submit(
-      semaphore, std::move(command),
-      [this, semaphore, claim, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+      record->semaphore, end,
+      [this, id = record->id, owner = end.session, cause, recall](absl::StatusOr<Outcome> outcome) {
+        ClaimRecord* again = FindClaim(id);
+        if (again == nullptr || again->owner() != owner) return;
         if (!outcome.ok()) {
-          return reply({std::make_unique<Refusal>(RefusalOf(outcome.status(), semaphore)), {}});
+          again->given_up = false;
+          // It is still due. Which kind it was decides who looks at it again.
+          const TimerKind kind = recall ? TimerKind::kRecall : TimerKind::kWait;
+          if (cause == EndCause::kWaitExpired || recall) {
+            timers_.Add(Now() + kTryAgainAfter, kind, id);
+          } else if (!stopping_ && again->session == nullptr && again->state != State::kHeld) {
+            // Given up: its TTL ends it, if the engine comes back.
+            Revive(&again->life);
+            ArmTtl(&again->life, TimerKind::kTtl, id);
+          }
+          return;
         }
-        if (outcome->kind == OutcomeKind::kNotHeld) return reply({nullptr, {0, 0, outcome->cause}});
-        if (outcome->kind != OutcomeKind::kReleased) {
-          return reply({std::make_unique<Refusal>(
-                            RefusalOf(*outcome, semaphore, host_->guarantees().adapter)),
-                        {}});
-        }
-        if (outcome->lease != nullptr) {
-          if (Change* change = ChangeToKeep(outcome->lease->session, claim))
-            change->lease = outcome->lease;
-        }
-        ClaimRecord* record = FindClaim(claim);
-        if (record != nullptr && outcome->lease != nullptr) {
-          record->lease = outcome->lease;
-          metrics_.Changed(&record->figures, record->lease->permits);
-          Count(record, nullptr);
-        }
-        reply({nullptr, {outcome->number, outcome->remaining, EndCause::kNone}});
+        if (outcome->kind != OutcomeKind::kNotHeld) return;
+        if (again->given_up) return Drop(again);
+        TellGone(again, outcome->cause);
       });
-}
-
-void SessionsImpl::Verify(VerifyCommand command, Reply<VerifyAnswer> reply) {
-  if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
-  const std::string semaphore = command.semaphore;
-  Submit(semaphore, std::move(command),
-         [this, semaphore, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-           if (!outcome.ok()) {
-             return reply({std::make_unique<Refusal>(RefusalOf(outcome.status(), semaphore)), {}});
-           }
-           VerifyAnswer answer;
-           answer.slot_token = outcome->number64;
-           answer.semaphore = semaphore;
-           answer.ended =
-               outcome->kind == OutcomeKind::kNotHeld && outcome->cause == EndCause::kNone
-                   ? EndCause::kUnknown
-                   : outcome->cause;
-           if (outcome->kind != OutcomeKind::kHeld) return reply({nullptr, std::move(answer)});
-           if (host_->vouch_until() <= Now()) {
-             return reply({std::make_unique<Refusal>(NotVouchedRefusal(semaphore)), {}});
-           }
-           const ClaimRecord* record = FindClaim(outcome->lease->id);
-           // A lease whose liveness is kept elsewhere stands, but for how long only that daemon
-           // knows.
-           answer.held = true;
-           answer.lease = record != nullptr && record->lease != nullptr ? WithRecallLeft(*record)
-                                                                        : outcome->lease;
-           if (record != nullptr) answer.vouch = VouchFor(LifeOf(*record));
-           reply({nullptr, std::move(answer)});
-         });
 }
 
 // ---- Events ----
 
-void SessionsImpl::ArmRecall(ClaimRecord* record) {
-  if (record->lease == nullptr || !record->lease->recall.pending()) return;
-  record->recall_at = Now() + Milliseconds(record->lease->recall.grace_ms);
-  timers_.Add(record->recall_at, TimerKind::kRecall, record->id);
+bool SessionsImpl::ArmRecall(ClaimRecord* record) {
+  if (record->lease == nullptr || !record->lease->recall.pending()) return false;
+  const SteadyTime at = Now() + Milliseconds(record->lease->recall.grace_ms);
+  if (at >= record->recall_at) return false;
+  record->recall_at = at;
+  timers_.Add(at, TimerKind::kRecall, record->id);
+  return true;
+}
+
+void SessionsImpl::OnRecalled(ClaimRecord* record, const LeasePtr& lease) {
+  record->lease = lease;
+  metrics_.Recalled(&record->figures);
+  const bool sooner = ArmRecall(record);
+  ClaimListener* listener = record->offers ? ListenerOfOffer(*record) : record->listener;
+  if (record->state != State::kHeld || listener == nullptr) return;
+  const Recall recall = sooner ? lease->recall : WithRecallLeft(*record)->recall;
+  listener->OnRecalled(record->tag, record->id, record->semaphore, recall);
+}
+
+void SessionsImpl::OnGrantEvent(ClaimRecord* record, const Event& event) {
+  const Lease& lease = *event.lease;
+  if (record->offers) return OnAssigned(record, event.lease, event.ticket, event.payload);
+  // The claim has moved since, and this daemon knows it.
+  if (lease.epoch < record->life.epoch || record->has_lease()) return;
+  if (const EndMark* mark = FindMark(record->id))
+    return Refuse(record, NotHeldRefusal(mark->cause, record->semaphore));
+  if (lease.session != record->owner()) return Leave(record);
+  // The grant followed a move to another daemon.
+  if (record->session == nullptr && lease.epoch > record->life.epoch)
+    return Refuse(record, MovedRefusal(record->semaphore));
+  BecomeHeld(record, event.lease);
 }
 
 void SessionsImpl::OnEvent(const Event& event) {
@@ -484,30 +405,22 @@ void SessionsImpl::OnEvent(const Event& event) {
     SessionRecord* session = event.kind == Event::Kind::kMoved ? FindSession(event.claim) : nullptr;
     if (session != nullptr && event.epoch > session->life.epoch)
       DropSession(session, MovedRefusal(""));
-    if (event.kind == Event::Kind::kGranted && event.ticket != nullptr) OnStrayOffer(event);
+    const bool ticket = event.kind == Event::Kind::kGranted && event.ticket != nullptr;
+    if (ticket && FindMark(event.claim) == nullptr) OnStrayOffer(event);
     return;
   }
   switch (event.kind) {
     case Event::Kind::kGranted:
-      if (record->offers) return OnAssigned(record, event.lease, event.ticket, event.payload);
-      if (record->session == nullptr && event.lease->epoch < record->life.epoch) return;
-      // Granted after it had moved away.
-      if (record->session == nullptr && event.lease->epoch > record->life.epoch)
-        return Refuse(record, MovedRefusal(record->semaphore));
-      return BecomeHeld(record, event.lease);
+      return OnGrantEvent(record, event);
     case Event::Kind::kRecalled:
-      record->lease = event.lease;
-      metrics_.Recalled(&record->figures);
-      ArmRecall(record);
-      if (ClaimListener* listener = record->offers ? ListenerOfOffer(*record) : record->listener) {
-        listener->OnRecalled(record->tag, record->id, record->semaphore, event.lease->recall);
-      }
-      return;
+      if (event.lease->epoch < record->life.epoch || !record->has_lease()) return;
+      return OnRecalled(record, event.lease);
     case Event::Kind::kWaitEnded:
       if (record->given_up && event.cause == EndCause::kCancelled) return Drop(record);
       return Refuse(record, WaitEnded(event.cause, record->semaphore));
     case Event::Kind::kMoved:
-      if (event.epoch <= LifeOf(*record).epoch) return;  // It is back already.
+      if (event.epoch <= record->life.epoch) return;  // It is back already, or has moved again.
+      if (!event.session.empty()) return event.session == record->owner() ? Leave(record) : void();
       return Refuse(record, MovedRefusal(record->semaphore));
     case Event::Kind::kEnded:
       return TellEnded(record, event.cause);

@@ -28,6 +28,9 @@ struct Liveness {
   SteadyTime expires_at = SteadyTime::max();
   // Never ended before: until then the daemon that it came from may still vouch for it.
   SteadyTime keep_until = SteadyTime::min();
+  // The latest time until which a client may count on it: by the validity that this daemon has
+  // reported, and by the validity that the former host may have reported.
+  SteadyTime vouched_until = SteadyTime::min();
   // False: it was left behind by a dead node. Its client may still come, and is adopted then.
   bool hosted = true;
   // The command that ends it is under way: nothing is vouched for any more.
@@ -41,6 +44,7 @@ struct SessionRecord {
   SessionListener* listener = nullptr;
   bool opened = false;
   bool closing = false;
+  EndCause end_cause = EndCause::kNone;  // Of a close that waits until leases have moved.
   bool release_on_disconnect = false;
   SteadyTime grace_until;  // Without a listener: waiters keep their places until then.
   std::string client_id;
@@ -52,8 +56,22 @@ struct SessionRecord {
   ChargePtr charge;
 };
 
+// The move of a lease from another session, or from a detached call, to the one that has repeated
+// the request. It lasts as long as a former holder may count on the lease.
+struct Move {
+  SteadyTime over_at;
+  // The request. sequence 0: this daemon has not received it yet.
+  std::string client_id;
+  uint64_t sequence = 0;
+};
+
 struct ClaimRecord {
-  enum class State : uint8_t { kAsked, kWaiting, kHeld };
+  enum class State : uint8_t {
+    kAsked,
+    kWaiting,
+    kMoving,  // A lease with `move`: the daemon has reported no grant and vouches for nothing.
+    kHeld,
+  };
   Id id;
   std::string semaphore;
   State state = State::kAsked;
@@ -68,7 +86,9 @@ struct ClaimRecord {
   bool report_queued = true;
   bool wait_armed = false;           // There is a timer that will look at wait_until.
   SessionRecord* session = nullptr;  // nullptr: detached.
-  Liveness life;                     // Of a detached claim.
+  // Of a detached claim. Of every claim `epoch`: Claim::epoch, which rises with each move.
+  Liveness life;
+  std::unique_ptr<Move> move;
   ClaimListener* listener = nullptr;
   uint64_t tag = 0;
   LeasePtr lease;  // When held.
@@ -90,6 +110,10 @@ struct ClaimRecord {
   bool told = false;       // The worker knows of its ticket.
   bool finishing = false;  // The worker has said what became of it: its end is no news.
   bool put_back = false;   // It is given back by us; the worker never had it.
+
+  bool has_lease() const { return state == State::kHeld || state == State::kMoving; }
+  // The session that the claim belongs to, as Claim::session.
+  Id owner() const { return session != nullptr ? session->id : id; }
 };
 
 class SessionsImpl final : public Sessions {
@@ -162,10 +186,15 @@ class SessionsImpl final : public Sessions {
   // What has been told of a claim whose session is on its way here.
   struct Change {
     bool ended = false;
-    LeasePtr lease;  // Granted, recalled, or given back in part. Null: none of them.
+    uint32_t left_at = 0;  // The epoch with which it left the session. 0: it has not left.
+    LeasePtr lease;        // Granted, recalled, or given back in part. Null: none of them.
     TicketPtr ticket;
   };
   using Changes = absl::flat_hash_map<Id, Change>;
+  struct EndMark {
+    EndCause cause = EndCause::kNone;
+    uint64_t round = 0;  // mark_round_ when the mark was made.
+  };
   struct Adoption {
     int asked = 0;  // Answers that have not come yet.
     Changes changes;
@@ -175,8 +204,6 @@ class SessionsImpl final : public Sessions {
   // Goes on with what a dead daemon has left, until its client comes or its TTL is over.
   void Absorb(const Orphan& orphan);
   SteadyTime Now() const { return host_->clock().Now(); }
-  size_t LaneOf(const std::string& semaphore) const;
-  void Submit(const std::string& semaphore, Command command, Completion done);
   bool TimerAlive(const Timer& timer) const;
   void OnTimerDue(const Timer& timer);
   void OnTtl(ClaimRecord* record);
@@ -185,9 +212,10 @@ class SessionsImpl final : public Sessions {
   void OnRecallOver(ClaimRecord* record);
   void OnLongestHold(ClaimRecord* record);
   void OnGraceOver(SessionRecord* record);
-  Vouch VouchFor(const Liveness& life) const;
-  const Liveness& LifeOf(const ClaimRecord& record) const {
-    return record.session ? record.session->life : record.life;
+  // The client may count on the result from now on.
+  Vouch VouchFor(Liveness* life) const;
+  static Liveness* LifeOf(ClaimRecord* record) {
+    return record->session != nullptr ? &record->session->life : &record->life;
   }
   void Revive(Liveness* life) const;
   // It was moved here from another daemon, which perhaps does not know it yet.
@@ -196,13 +224,35 @@ class SessionsImpl final : public Sessions {
   void ArmTtl(Liveness* life, TimerKind kind, const Id& id);
   void ArmWait(ClaimRecord* record);
 
+  // ---- sessions_lanes.cc ----
+  size_t LaneOf(const std::string& semaphore) const;
+  void Submit(const std::string& semaphore, Command command, Completion done);
+  // An event of a claim whose semaphore belongs to another lane.
+  void OnElsewhere(const Event& event);
+  // Reads the claim in its own lane. From then on that lane has the semaphore loaded, and reports
+  // what happens to the claim.
+  void Probe(const ClaimRecord& record);
+  void OnProbed(const Id& id, const Id& owner, absl::StatusOr<Outcome> outcome);
+  void OnFoundGranted(ClaimRecord* record, const LeasePtr& lease);
+  // A claim has ended. If its own lane reports a grant of it after that, the request fails.
+  void MarkEnded(const Event& event);
+  const EndMark* FindMark(const Id& claim) const;
+  void AskLanes();
+  // Forgets a mark once every lane has finished a Step that began after it was made.
+  void AgeMarks();
+
   // ---- sessions_claims.cc ----
   ClaimRecord* FindClaim(const Id& id);
   const ClaimRecord* FindClaim(const Id& id) const;
   ClaimRecord* AddClaim(const Id& id, const std::string& semaphore, SessionRecord* session);
   void Drop(ClaimRecord* record);
   void SubmitAcquire(ClaimRecord* record, AcquireParams params);
-  void OnAcquireOutcome(const Id& id, uint32_t permits, absl::StatusOr<Outcome> outcome);
+  // The part of a request that its answer needs.
+  struct Asked {
+    uint32_t permits = 0;
+    Requester requester;  // In a session without client_id: the session has it.
+  };
+  void OnAcquireOutcome(const Id& id, const Asked& asked, absl::StatusOr<Outcome> outcome);
   ClaimRecord* LeadTo(ClaimRecord* record, const Id& real, uint32_t epoch);
   void BecomeWaiting(ClaimRecord* record, uint64_t position);
   void BecomeHeld(ClaimRecord* record, LeasePtr lease);
@@ -214,8 +264,12 @@ class SessionsImpl final : public Sessions {
   void TellGone(ClaimRecord* record, EndCause cause);
   void EndClaim(ClaimRecord* record, EndCause cause, bool only_waiting);
   void EndAbandoned(ClaimRecord* record);
-  void ArmRecall(ClaimRecord* record);
+  // Starts the grace of its lease's recall. False: no recall is pending, or an earlier deadline is
+  // sooner.
+  bool ArmRecall(ClaimRecord* record);
   void OnEvent(const Event& event);
+  void OnGrantEvent(ClaimRecord* record, const Event& event);
+  void OnRecalled(ClaimRecord* record, const LeasePtr& lease);
   void CountGrant(const ClaimRecord& record);
   int64_t ExpectedWait(const std::string& semaphore, uint64_t position) const;
   LeasePtr WithRecallLeft(const ClaimRecord& record) const;
@@ -223,7 +277,37 @@ class SessionsImpl final : public Sessions {
   // charge yet; null: then it is not counted.
   static void Count(ClaimRecord* record, const TenantPtr& tenant);
 
+  // ---- sessions_moves.cc ----
+  // The claim belongs to another session now, or to none. Removes the record without ending the
+  // claim; the listener hears that the claim is lost.
+  void Leave(ClaimRecord* record);
+  // The request of `record` is a repeated one, and its lease moves here.
+  void OnMoving(ClaimRecord* record, const Asked& asked, const LeasePtr& lease);
+  // Makes the record one of a lease that moves.
+  void BecomeMoving(ClaimRecord* record, LeasePtr lease, SteadyTime over_at);
+  // The move is over, or the record goes.
+  void EndMove(ClaimRecord* record);
+  void KeepUntil(Liveness* life, TimerKind kind, const Id& id, SteadyTime until);
+  // Move::over_at of a lease of which only the row is known here.
+  SteadyTime MoveOverAt(const Lease& lease) const;
+  void FillInMove(const ClaimRecord& record, AcquireCommand* command) const;
+  Refusal MovingRefusalOf(const ClaimRecord& record) const;
+  // Of claims that are adopted with a session: removes the records that other owners have of them.
+  void LeaveOthers(const Id& session, const std::vector<ClaimInfo>& claims);
+  // The latest Move::over_at of the session's claims; the past: none of them moves.
+  SteadyTime MovesOverAt(const SessionRecord& record) const;
+  // Ends all claims but those that move, which end with the session's row at `at`.
+  void EndSessionLater(SessionRecord* record, EndCause cause, SteadyTime at,
+                       absl::AnyInvocable<void()> done);
+  void OnSessionEnd(SessionRecord* record);
+
   // ---- sessions_streams.cc ----
+  // The command ends the claim only if it still has this owner with this epoch.
+  static EndCommand EndOf(const ClaimRecord& record, EndCause cause);
+  static EndCommand EndWithSession(const ClaimRecord& record, EndCause cause);
+  std::vector<EndCommand> EndsOfAsked(const SessionRecord& record, EndCause cause);
+  // Runs `done` when all of them have an outcome or an error; at once if there are none.
+  void SubmitEnds(std::vector<EndCommand> ends, absl::AnyInvocable<void()> done);
   SessionRecord* FindSession(const Id& id);
   void OpenNew(OpenParams params, SessionListener* listener);
   // `work`: null, or what the worker works for.
@@ -256,7 +340,7 @@ class SessionsImpl final : public Sessions {
   Changes TakeChanges(const Id& session);
   static void BringUpToDate(const Changes& changes, std::vector<ClaimInfo>* claims);
   // Forgets what of `known` is not among the claims that the session has: it ended elsewhere.
-  void DropOthers(SessionRecord* record, const absl::btree_set<Id>& known,
+  void DropOthers(SessionRecord* record, const absl::btree_set<Id>& known, const Changes& changes,
                   const std::vector<ClaimInfo>& claims);
   // Adds what was not known, and says of the rest what it is now.
   void AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims);
@@ -336,6 +420,12 @@ class SessionsImpl final : public Sessions {
   absl::flat_hash_map<SessionListener*, Id> opening_;
   absl::flat_hash_map<Id, Adoption> adoptions_;  // By session.
   absl::flat_hash_map<std::string, Pace> paces_;
+  // The claims that move, by client id and sequence number of the request.
+  absl::flat_hash_map<std::pair<std::string, uint64_t>, Id> moving_;
+  size_t moves_ = 0;  // Records with `move`.
+  absl::flat_hash_map<Id, EndMark> marks_;
+  uint64_t mark_round_ = 0;
+  size_t lanes_asked_ = 0;  // Lanes that have not answered in this round.
   std::vector<Drainer> drainers_;
   std::vector<Watcher> watchers_;
 

@@ -4,23 +4,17 @@
 #include "server/core/sessions_impl.h"
 
 namespace semaphored {
-namespace {
-
-using State = ClaimRecord::State;
-
-}  // namespace
-
 void SessionsImpl::Count(ClaimRecord* record, const TenantPtr& tenant) {
   if (record->offers || (record->charge == nullptr && tenant == nullptr)) return;
   Usage usage;
-  if (record->state == State::kHeld) {
+  if (record->has_lease()) {
     usage.permits = record->lease->permits;
   } else {
     usage.waiters = 1;
   }
   if (record->charge == nullptr) {
     record->charge = std::make_shared<Charge>(tenant, usage);
-  } else if (record->state == State::kHeld) {
+  } else if (record->has_lease()) {
     record->charge->Set(usage);
   }
 }

@@ -11,6 +11,13 @@ namespace {
 // at its next sweep.
 constexpr size_t kChangesKeptMax = 100'000;
 
+using State = ClaimRecord::State;
+
+const Claim& RowOf(const ClaimInfo& info) {
+  if (info.lease) return *info.lease;
+  return *info.waiter;
+}
+
 // Of the same lease: permits are only given back, and a recall is never withdrawn.
 bool IsLater(const Lease& lease, const Lease& than) {
   return lease.permits < than.permits || (lease.recall.pending() && !than.recall.pending());
@@ -26,6 +33,9 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
     return listener->OnSessionEnded(
         MovedRefusal(""));  // It is still being opened by another stream.
   }
+  // Its client has closed it. It stands only until its leases have moved.
+  if (record != nullptr && record->end_cause != EndCause::kNone)
+    return listener->OnSessionEnded(SessionLostRefusal());
   record = SendAway(record);
   // On a shared engine it may have moved without our knowledge: the engine is asked.
   if (exclusive() && record != nullptr && record->life.hosted) {
@@ -41,7 +51,7 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
   if (record != nullptr) {
     for (const Id& claim : record->claims) {
       const ClaimRecord* each = FindClaim(claim);
-      if (each != nullptr && each->state != ClaimRecord::State::kAsked) known.insert(claim);
+      if (each != nullptr && each->state != State::kAsked) known.insert(claim);
     }
   }
   ++adoptions_[id].asked;
@@ -78,6 +88,9 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   const SessionRecord* attached = FindSession(id);
   if (attached != nullptr && attached->listener != nullptr && !listens && !outcome->changed) return;
   SendAway(FindSession(id));
+  std::vector<ClaimInfo>& claims = outcome->report->claims;
+  BringUpToDate(changes, &claims);
+  LeaveOthers(id, claims);
   const Session& session = *outcome->report->session;
   auto& record = sessions_[id];
   if (record == nullptr) record = std::make_unique<SessionRecord>();
@@ -97,10 +110,15 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
       if (ClaimRecord* each = FindClaim(claim)) each->put_back = false;
     }
   }
-  std::vector<ClaimInfo>& claims = outcome->report->claims;
-  BringUpToDate(changes, &claims);
-  DropOthers(record.get(), known, claims);
+  DropOthers(record.get(), known, changes, claims);
   AddClaims(record.get(), claims);
+  // The lanes of these semaphores may not have them loaded. The probe loads them, and finds what
+  // happened to the claims since lane 0 read them.
+  for (const Id& claim : record->claims) {
+    const ClaimRecord* each = FindClaim(claim);
+    if (each == nullptr || each->state == State::kAsked || known.contains(claim)) continue;
+    if (LaneOf(each->semaphore) != 0) Probe(*each);
+  }
   Attach(record.get(), listens ? listener : nullptr, params.work.get(), true);
 }
 
@@ -115,7 +133,13 @@ SessionsImpl::Change* SessionsImpl::ChangeToKeep(const Id& session, const Id& cl
 }
 
 void SessionsImpl::KeepForAdoption(const Event& event) {
-  if (adoptions_.empty() || event.kind == Event::Kind::kMoved) return;
+  if (adoptions_.empty()) return;
+  // A moved session changes none of its claims. A claim that has left its session is a change.
+  if (event.kind == Event::Kind::kMoved && event.session.empty()) return;
+  if (event.kind == Event::Kind::kMoved) {
+    if (Change* left = ChangeToKeep(event.session, event.claim)) left->left_at = event.epoch;
+    return;
+  }
   Change* change = ChangeToKeep(event.lease ? event.lease->session : event.session, event.claim);
   if (change == nullptr) return;
   if (event.kind == Event::Kind::kEnded || event.kind == Event::Kind::kWaitEnded) {
@@ -137,11 +161,12 @@ SessionsImpl::Changes SessionsImpl::TakeChanges(const Id& session) {
 void SessionsImpl::BringUpToDate(const Changes& changes, std::vector<ClaimInfo>* claims) {
   if (changes.empty()) return;
   std::erase_if(*claims, [&](const ClaimInfo& info) {
-    const auto found = changes.find(info.lease ? info.lease->id : info.waiter->id);
-    return found != changes.end() && found->second.ended;
+    const auto found = changes.find(RowOf(info).id);
+    if (found == changes.end()) return false;
+    return found->second.ended || found->second.left_at > RowOf(info).epoch;
   });
   for (ClaimInfo& info : *claims) {
-    const auto found = changes.find(info.lease ? info.lease->id : info.waiter->id);
+    const auto found = changes.find(RowOf(info).id);
     if (found == changes.end() || found->second.lease == nullptr) continue;
     const Change& change = found->second;
     // What the lane took for another daemon's offer was told without its ticket: the sweep tells
@@ -158,11 +183,14 @@ void SessionsImpl::BringUpToDate(const Changes& changes, std::vector<ClaimInfo>*
 // been answered meanwhile: its semaphore's lane is not the one that told `claims`, and may be ahead
 // of it.
 void SessionsImpl::DropOthers(SessionRecord* record, const absl::btree_set<Id>& known,
-                              const std::vector<ClaimInfo>& claims) {
+                              const Changes& changes, const std::vector<ClaimInfo>& claims) {
   absl::btree_set<Id> stand;
-  for (const ClaimInfo& info : claims) stand.insert(info.lease ? info.lease->id : info.waiter->id);
+  for (const ClaimInfo& info : claims) stand.insert(RowOf(info).id);
   for (const Id& id : known) {
     if (stand.contains(id)) continue;
+    // The claim left the session meanwhile. If its record is here, the claim has come back.
+    const auto change = changes.find(id);
+    if (change != changes.end() && change->second.left_at != 0) continue;
     ClaimRecord* claim = FindClaim(id);
     if (claim != nullptr && claim->session == record) Drop(claim);
   }
@@ -170,17 +198,28 @@ void SessionsImpl::DropOthers(SessionRecord* record, const absl::btree_set<Id>& 
 
 void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims) {
   for (const ClaimInfo& info : claims) {
-    const Id id = info.lease ? info.lease->id : info.waiter->id;
+    const Claim& row = RowOf(info);
+    const Id id = row.id;
     ClaimRecord* claim = FindClaim(id);
     const bool known = claim != nullptr;
+    // It has moved to another session since.
+    if (known && claim->session != record) continue;
     // Its semaphore's lane has told of the grant before the session's lane told of the wait.
-    if (known && claim->state == ClaimRecord::State::kHeld && !info.lease) continue;
+    if (known && claim->has_lease() && !info.lease) continue;
+    const bool moves = info.lease && info.lease->moved_from != 0;
+    // The lane has granted it since: the move is over.
+    if (known && moves && claim->state == State::kHeld && claim->life.epoch >= row.epoch) continue;
     if (!known) claim = AddClaim(id, info.semaphore, record);
     claim->remembered = true;
+    // This daemon knows when this move is over.
+    const bool same_move = moves && claim->move != nullptr && claim->life.epoch == row.epoch;
+    if (!same_move) EndMove(claim);
+    claim->life.epoch = std::max(claim->life.epoch, row.epoch);
     claim->lease = info.lease;
     claim->offers = info.lease ? !info.lease->ticket.empty() : info.waiter->works;
     claim->ticket = info.ticket;
-    claim->state = info.lease ? ClaimRecord::State::kHeld : ClaimRecord::State::kWaiting;
+    claim->state = !info.lease ? State::kWaiting : moves ? State::kMoving : State::kHeld;
+    if (moves && !same_move) BecomeMoving(claim, info.lease, MoveOverAt(*info.lease));
     CountFound(claim);
     if (record->charge != nullptr) Count(claim, record->charge->tenant());
     if (!known) ArmRecall(claim);

@@ -105,7 +105,7 @@ void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, cons
     if (claim->state == ClaimRecord::State::kHeld && !claim->put_back)
       held.push_back({claim->semaphore, WithRecallLeft(*claim), nullptr});
   }
-  const Vouch vouch = VouchFor(record->life);
+  const Vouch vouch = VouchFor(&record->life);
   if (vouch.valid_for_ms == 0) {
     Unlisten(record);
     return listener->OnSessionEnded(NotVouchedRefusal(""));
@@ -125,7 +125,7 @@ Vouch SessionsImpl::TouchSession(const Id& session) {
   if (record == nullptr || !record->life.hosted) return {};
   if (host_->vouch_until() <= Now()) return {0, record->life.epoch};
   Revive(&record->life);
-  return VouchFor(record->life);
+  return VouchFor(&record->life);
 }
 
 bool SessionsImpl::CancelIn(const Id& session, uint64_t tag) {
@@ -133,7 +133,7 @@ bool SessionsImpl::CancelIn(const Id& session, uint64_t tag) {
   if (record == nullptr) return false;
   const auto found = record->by_tag.find(tag);
   ClaimRecord* claim = found == record->by_tag.end() ? nullptr : FindClaim(found->second);
-  if (claim == nullptr || claim->state == ClaimRecord::State::kHeld) return false;
+  if (claim == nullptr || claim->has_lease()) return false;
   if (claim->cancel_asked) return true;
   claim->cancel_asked = true;
   if (claim->state == ClaimRecord::State::kWaiting) EndClaim(claim, EndCause::kCancelled, true);
@@ -179,39 +179,74 @@ void SessionsImpl::CloseSession(const Id& session, absl::AnyInvocable<void()> do
   EndSession(record, EndCause::kReleased, std::move(done));
 }
 
+EndCommand SessionsImpl::EndOf(const ClaimRecord& record, EndCause cause) {
+  EndCommand end;
+  end.semaphore = record.semaphore;
+  end.claim = record.id;
+  end.cause = cause;
+  end.session = record.owner();
+  end.epoch = record.session != nullptr ? record.session->life.epoch : record.life.epoch;
+  return end;
+}
+
+EndCommand SessionsImpl::EndWithSession(const ClaimRecord& record, EndCause cause) {
+  const bool gives_up = !record.has_lease() && cause == EndCause::kReleased;
+  return EndOf(record, gives_up ? EndCause::kCancelled : cause);
+}
+
+void SessionsImpl::SubmitEnds(std::vector<EndCommand> ends, absl::AnyInvocable<void()> done) {
+  if (ends.empty()) return done();
+  struct Ending {
+    size_t left;
+    absl::AnyInvocable<void()> done;
+  };
+  auto ending = std::make_shared<Ending>(Ending{ends.size(), std::move(done)});
+  for (EndCommand& end : ends) {
+    const std::string semaphore = end.semaphore;
+    Submit(semaphore, std::move(end), [ending](const absl::StatusOr<Outcome>&) {
+      if (--ending->left == 0) ending->done();
+    });
+  }
+}
+
+// An acquire without an answer may be a repeated one, whose lease moves here: the session must not
+// end before that is known. A lane answers in order, so the answer to such an end comes after it.
+std::vector<EndCommand> SessionsImpl::EndsOfAsked(const SessionRecord& record, EndCause cause) {
+  std::vector<EndCommand> ends;
+  for (const Id& id : record.claims) {
+    const ClaimRecord* claim = FindClaim(id);
+    const bool asked = claim != nullptr && claim->state == ClaimRecord::State::kAsked;
+    if (asked && claim->remembered && !claim->offers) ends.push_back(EndWithSession(*claim, cause));
+  }
+  return ends;
+}
+
 void SessionsImpl::EndSession(SessionRecord* record, EndCause cause,
                               absl::AnyInvocable<void()> done) {
   record->closing = cause != EndCause::kExpired;
   const Id id = record->id;
   const uint32_t epoch = record->life.epoch;
-  if (host_->lane_count() == 1) return CloseRow(id, epoch, cause, std::move(done));
+  if (std::vector<EndCommand> asked = EndsOfAsked(*record, cause); !asked.empty()) {
+    return SubmitEnds(std::move(asked), [this, id, epoch, cause, done = std::move(done)]() mutable {
+      SessionRecord* again = FindSession(id);
+      if (again == nullptr || again->life.epoch != epoch)
+        return CloseRow(id, epoch, cause, std::move(done));
+      EndSession(again, cause, std::move(done));
+    });
+  }
+  if (const SteadyTime at = MovesOverAt(*record); at > Now())
+    return EndSessionLater(record, cause, at, std::move(done));
   // Other lanes' claims first; the row stays until they are gone, so that nothing is forgotten if
   // we die in between.
-  struct Ending {
-    size_t left;
-    absl::AnyInvocable<void()> done;
-  };
   std::vector<EndCommand> ends;
   for (const Id& claim_id : record->claims) {
     const ClaimRecord* claim = FindClaim(claim_id);
-    if (claim == nullptr || LaneOf(claim->semaphore) == 0) continue;
-    EndCommand end;
-    end.semaphore = claim->semaphore;
-    end.claim = claim_id;
-    const bool waiting = claim->state != ClaimRecord::State::kHeld;
-    end.cause = waiting && cause == EndCause::kReleased ? EndCause::kCancelled : cause;
-    end.epoch = epoch;
-    ends.push_back(std::move(end));
+    if (claim != nullptr && LaneOf(claim->semaphore) != 0)
+      ends.push_back(EndWithSession(*claim, cause));
   }
-  if (ends.empty()) return CloseRow(id, epoch, cause, std::move(done));
-  auto ending = std::make_shared<Ending>(Ending{ends.size(), std::move(done)});
-  for (EndCommand& end : ends) {
-    const std::string semaphore = end.semaphore;
-    Submit(semaphore, std::move(end),
-           [this, id, epoch, cause, ending](const absl::StatusOr<Outcome>&) {
-             if (--ending->left == 0) CloseRow(id, epoch, cause, std::move(ending->done));
-           });
-  }
+  SubmitEnds(std::move(ends), [this, id, epoch, cause, done = std::move(done)]() mutable {
+    CloseRow(id, epoch, cause, std::move(done));
+  });
 }
 
 void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,

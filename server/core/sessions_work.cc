@@ -94,11 +94,7 @@ void SessionsImpl::PutAllBack(SessionRecord* record) {
   for (const Id& id : record->claims) {
     const ClaimRecord* claim = FindClaim(id);
     if (claim == nullptr || !claim->offers || claim->state == State::kHeld) continue;
-    EndCommand end;
-    end.semaphore = claim->semaphore;
-    end.claim = id;
-    end.cause = EndCause::kCancelled;
-    end.epoch = record->life.epoch;
+    EndCommand end = EndOf(*claim, EndCause::kCancelled);
     end.only_waiting = true;
     Submit(claim->semaphore, std::move(end), nothing);
   }
@@ -240,7 +236,7 @@ void SessionsImpl::OnAssigned(ClaimRecord* record, LeasePtr lease, TicketPtr tic
 void SessionsImpl::TellAssigned(ClaimRecord* record, PayloadPtr payload) {
   SessionListener* listener = ListenerOfOffer(*record);
   // Nobody may rely on it now: the sweep looks again.
-  if (listener == nullptr || VouchFor(LifeOf(*record)).valid_for_ms == 0) return;
+  if (listener == nullptr || VouchFor(LifeOf(record)).valid_for_ms == 0) return;
   if (payload == nullptr && record->ticket->payload_bytes > 0) return TellAssignedLater(record);
   record->told = true;
   listener->OnAssigned({record->lease, record->semaphore, record->ticket, std::move(payload)});
@@ -279,7 +275,7 @@ void SessionsImpl::PutBack(ClaimRecord* record) {
   finish.semaphore = record->semaphore;
   finish.claim = record->id;
   finish.result = FinishCommand::Result::kPutBack;
-  finish.epoch = LifeOf(*record).epoch;
+  finish.epoch = LifeOf(record)->epoch;
   Submit(record->semaphore, std::move(finish),
          [this, id = record->id](const absl::StatusOr<Outcome>& outcome) {
            ClaimRecord* again = FindClaim(id);

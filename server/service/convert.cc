@@ -7,6 +7,10 @@
 namespace semaphored {
 namespace {
 
+// The API uses the same numbers.
+static_assert(static_cast<int>(Reason::kCount) == pb::Reason_ARRAYSIZE);
+static_assert(static_cast<int>(EndCause::kCount) == pb::EndCause_ARRAYSIZE);
+
 constexpr size_t kNameBytesMax = 255;
 constexpr size_t kIdDigits = 32;
 constexpr char kSeparator = '#';  // Not part of any semaphore's name.

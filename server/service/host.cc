@@ -44,8 +44,10 @@ void Host::AddLane(std::unique_ptr<Adapter> adapter) {
       OnResults(number, std::move(results));
     });
   };
-  lanes_.push_back(std::make_unique<Lane>(std::move(adapter), &reactor_->clock(), options_.lane,
-                                          std::move(deliver)));
+  LaneOptions options = options_.lane;
+  options.number = number;
+  lanes_.push_back(
+      std::make_unique<Lane>(std::move(adapter), &reactor_->clock(), options, std::move(deliver)));
   collected_.emplace_back();
 }
 

@@ -108,6 +108,7 @@ void SessionCall::HandleRelease(uint64_t sequence, pb::SessionRelease& command) 
   if (Problem problem = caller_.Use(client_id_)) return AddError(sequence, *problem);
   release.requester.client_id = client_id_;
   release.requester.sequence = sequence;
+  release.session = session_;
   ++replies_owed_;
   const Id claim = release.claim;
   sessions()->Release(std::move(release), [this, sequence, claim](Result<ReleaseAnswer> result) {

@@ -47,6 +47,7 @@ Problem CheckCommonAcquire(Request& request, const RequestLimits& limits, Acquir
   out->priority = request.priority();
   if (Problem problem = CheckHolder("holder", request.holder(), limits)) return problem;
   out->holder = std::move(*request.mutable_holder());
+  out->holder_is_default = out->holder.empty();
   out->semaphore = std::move(*request.mutable_semaphore());
   return std::nullopt;
 }

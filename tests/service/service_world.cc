@@ -16,11 +16,11 @@ T Must(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-ledger::LedgerOptions LaneOptionsOf(NodeRef self) {
+ledger::LedgerOptions LaneOptionsOf(NodeRef self, const Clock* clock) {
   ledger::LedgerOptions options;
   options.self = self;
-  options.now_unix_ms = [] { return SystemClock().NowUnixMs(); };
-  options.now = [] { return SystemClock().Now(); };
+  options.now_unix_ms = [clock] { return clock->NowUnixMs(); };
+  options.now = [clock] { return clock->Now(); };
   return options;
 }
 
@@ -61,12 +61,12 @@ World::World(ServerOptions options, const Wrap& wrap) {
   engine_ = Must(OpenEngine("sqlite::memory:"));
   const NodeRef self = Must(engine_->nodes().Join("test"));
   options.listen = "127.0.0.1:0";
-  server_ = std::make_unique<Server>(&SystemClock(), options);
+  server_ = std::make_unique<Server>(&clock_, options);
   Host::Options host;
   host.guarantees = engine_->guarantees();
   host.vouch_until = [this] { return vouch_ ? SteadyTime::max() : SteadyTime::min(); };
   host_ = std::make_unique<Host>(server_->reactor(), std::move(host));
-  std::unique_ptr<Adapter> adapter = Must(engine_->OpenLane(LaneOptionsOf(self)));
+  std::unique_ptr<Adapter> adapter = Must(engine_->OpenLane(LaneOptionsOf(self, &clock_)));
   host_->AddLane(wrap ? wrap(std::move(adapter)) : std::move(adapter));
   sessions_ = MakeSessions(host_.get(), SessionsOptions{});
   host_->SetSessions(sessions_.get());
@@ -91,6 +91,11 @@ std::shared_ptr<grpc::Channel> World::Connect() const {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(),
                                    arguments);
+}
+
+void World::Leap(Milliseconds by) {
+  clock_.Leap(by);
+  server_->reactor()->Post([] {});
 }
 
 void World::Vouch(bool vouch) {

@@ -26,6 +26,17 @@ namespace pb = ::semaphore::v1;
 // No test waits longer than this for anything; what it waits for comes in milliseconds.
 inline constexpr std::chrono::seconds kPatience{20};
 
+// The machine's clock, but for what it has leapt.
+class LeapingClock : public Clock {
+ public:
+  SteadyTime Now() const override { return SystemClock().Now() + Milliseconds(ahead_ms_.load()); }
+  int64_t NowUnixMs() const override { return SystemClock().NowUnixMs(); }
+  void Leap(Milliseconds by) { ahead_ms_ += by.count(); }
+
+ private:
+  std::atomic<int64_t> ahead_ms_{0};
+};
+
 class World {
  public:
   using Wrap = std::function<std::unique_ptr<Adapter>(std::unique_ptr<Adapter>)>;
@@ -39,6 +50,8 @@ class World {
   std::shared_ptr<grpc::Channel> Connect() const;
   const std::string& address() const { return server_->address(); }
 
+  // So much time passes for the daemon at once.
+  void Leap(Milliseconds by);
   // Whether this daemon may vouch for leases from now on.
   void Vouch(bool vouch);
   void SetAccess(std::shared_ptr<const AccessPolicy> access) {
@@ -57,6 +70,7 @@ class World {
                const std::function<bool(const pb::SemaphoreInfo&)>& holds);
 
  private:
+  LeapingClock clock_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Host> host_;

@@ -1,6 +1,5 @@
 #include "server/core/config.h"
 
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -267,9 +266,7 @@ TEST_CASE("config: help and version") {
 }
 
 TEST_CASE("config: the example file has every setting, at its default") {
-  const auto path =
-      std::filesystem::path(__FILE__).parent_path() / "../../deploy/semaphored.example.toml";
-  std::ifstream file(path);
+  std::ifstream file(SEMAPHORED_EXAMPLE_CONFIG);
   std::ostringstream text;
   text << file.rdbuf();
   REQUIRE_FALSE(text.str().empty());

@@ -53,6 +53,30 @@ class Counted {
 
 }  // namespace
 
+TEST_CASE("semaphore metrics: each reason and each cause is counted as itself", "[metrics]") {
+  Counted counted(10);
+  for (size_t reason = 0; reason < kReasons; ++reason) {
+    for (size_t times = 0; times <= reason; ++times)
+      counted.metrics.Denied("a", counted.Grant("a"), static_cast<Reason>(reason));
+  }
+  for (size_t cause = 2; cause < kCauses; ++cause) {
+    for (size_t times = 0; times <= cause; ++times)
+      counted.metrics.Ended(counted.Grant("a"), static_cast<EndCause>(cause));
+  }
+  const auto a = counted.Look()["a"];
+  for (size_t reason = 0; reason < kReasons; ++reason) {
+    INFO(ReasonName(static_cast<Reason>(reason)));
+    CHECK(a.here.denials[reason] == reason + 1);
+    // Each has a name of its own, so none lies beyond the last.
+    CHECK((ReasonName(static_cast<Reason>(reason)) == "UNSPECIFIED") == (reason == 0));
+  }
+  for (size_t cause = 2; cause < kCauses; ++cause) CHECK(a.here.losses[cause] == cause + 1);
+  CHECK(ReasonName(static_cast<Reason>(kReasons)) == "UNSPECIFIED");
+  CHECK(kReasons > static_cast<size_t>(Reason::kQuota));
+  CHECK(kCauses > static_cast<size_t>(EndCause::kEngineLost));
+  CHECK(kMethods > static_cast<size_t>(Method::kOther));
+}
+
 TEST_CASE("semaphore metrics: a claim's life", "[metrics]") {
   Counted counted(10);
   ClaimFigures* first = counted.Grant("a", 3);

@@ -4,30 +4,11 @@
 
 #include "catch2/catch_test_macros.hpp"
 #include "tests/contract/shared_engine.h"
+#include "tests/unit/client_stream.h"
 #include "tests/unit/sessions_world.h"
 
 namespace semaphored {
 namespace {
-
-// A session's stream: notes what it is told.
-class ClientStream : public WorkerStream {
- public:
-  void OnGranted(uint64_t tag, const LeasePtr& lease, const std::string&, Vouch) override {
-    granted.push_back({tag, lease});
-  }
-  void OnOpened(const Id& id, int64_t ttl_ms, Vouch vouch, bool was_resumed,
-                const std::vector<ClaimInfo>& claims) override {
-    WorkerStream::OnOpened(id, ttl_ms, vouch, was_resumed, claims);
-    held = claims;
-  }
-
-  struct Granted {
-    uint64_t tag;
-    LeasePtr lease;
-  };
-  std::vector<Granted> granted;
-  std::vector<ClaimInfo> held;  // Told when it was opened.
-};
 
 // Sessions have lane 0; the semaphore, lane 1.
 struct TwoLanes {
@@ -197,10 +178,10 @@ TEST_CASE("resume: a ticket that came while the session moved here is told at on
   lanes.world.Tell(1, lanes.world.Run(1));
   lanes.world.Tell(0, std::move(answer));
   REQUIRE(lanes.again.resumed);
-  CHECK(lanes.again.listed == 1);
+  CHECK(lanes.again.held.size() == 1);
   lanes.world.Settle();
   REQUIRE(lanes.again.assigned.size() == 1);
-  CHECK(lanes.again.Payload(0) == "now");
+  CHECK(*lanes.again.assigned[0].payload == "now");
   CHECK(lanes.again.assigned[0].ticket->attempt == 1);
 }
 

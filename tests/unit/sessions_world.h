@@ -66,8 +66,11 @@ class SessionsWorld : public SessionsHost {
     ledger.now_unix_ms = [this] { return clock_.NowUnixMs(); };
     ledger.now = [this] { return clock_.Now(); };
     for (size_t i = 0; i < lanes; ++i) {
+      LaneOptions lane;
+      lane.number = i;
+      lane.lanes = lanes;
       lanes_.push_back(
-          std::make_unique<LaneCore>(engine_->OpenLane(ledger).value(), &clock_, LaneOptions()));
+          std::make_unique<LaneCore>(engine_->OpenLane(ledger).value(), &clock_, lane));
     }
     jobs_.resize(lanes);
     sessions_ = MakeSessions(this, options);
@@ -192,7 +195,9 @@ class SessionsWorld : public SessionsHost {
     jobs_[lane].push_back(std::move(job));
   }
   SteadyTime vouch_until() const override { return SteadyTime::max(); }
-  Id NewId() override { return {self_.number + 1, ++last_id_}; }
+  Id NewId() override {
+    return {self_.number + 1, (uint64_t{self_.incarnation} << 32) + ++last_id_};
+  }
 
  private:
   ManualClock clock_;

@@ -1,0 +1,160 @@
+// Renew, release and verify: requests that name a lease by its id.
+#include <algorithm>
+#include <utility>
+
+#include "server/core/sessions_impl.h"
+
+namespace semaphored {
+namespace {
+
+using State = ClaimRecord::State;
+
+}  // namespace
+
+// ---- Living ----
+
+Vouch SessionsImpl::Touch(const Id& claim) {
+  ClaimRecord* record = FindClaim(claim);
+  if (record == nullptr || record->session != nullptr || record->state != State::kHeld ||
+      !record->life.hosted)
+    return {};
+  if (host_->vouch_until() <= Now()) return {0, record->life.epoch};
+  Revive(&record->life);
+  return VouchFor(&record->life);
+}
+
+LeasePtr SessionsImpl::WithRecallLeft(const ClaimRecord& record) const {
+  if (record.recall_at == SteadyTime::max()) return record.lease;
+  auto lease = std::make_shared<Lease>(*record.lease);
+  const auto left = std::chrono::duration_cast<Milliseconds>(record.recall_at - Now()).count();
+  lease->recall.grace_ms = std::max<int64_t>(left, 0);
+  return lease;
+}
+
+void SessionsImpl::Renew(const std::string& semaphore, const Id& claim, const TenantPtr& tenant,
+                         Reply<RenewAnswer> reply) {
+  if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
+  const auto refuse = [&](Refusal refusal) {
+    reply({std::make_unique<Refusal>(std::move(refusal)), {}});
+  };
+  ClaimRecord* record = FindClaim(claim);
+  if (record != nullptr && record->semaphore == semaphore && record->has_lease()) {
+    if (record->session != nullptr) {
+      Outcome outcome;
+      outcome.kind = OutcomeKind::kBelongsToSession;
+      return refuse(RefusalOf(outcome, semaphore, ""));
+    }
+    if (record->move != nullptr) return refuse(MovingRefusalOf(*record));
+    if (record->life.hosted) {
+      const Vouch vouch = Touch(record->id);
+      if (vouch.valid_for_ms == 0) return refuse(NotVouchedRefusal(semaphore));
+      return reply({nullptr, {WithRecallLeft(*record), semaphore, vouch}});
+    }
+  }
+  AdoptCommand adopt;
+  adopt.semaphore = semaphore;
+  adopt.claim = claim;
+  Submit(semaphore, adopt,
+         [this, semaphore, claim, tenant,
+          reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+           const auto refuse_late = [&](Refusal refusal) {
+             reply({std::make_unique<Refusal>(std::move(refusal)), {}});
+           };
+           if (!outcome.ok()) return refuse_late(RefusalOf(outcome.status(), semaphore));
+           if (outcome->kind == OutcomeKind::kStillWaiting)
+             return refuse_late(NotHeldRefusal(EndCause::kUnknown, semaphore));
+           if (outcome->kind != OutcomeKind::kHeld)
+             return refuse_late(RefusalOf(*outcome, semaphore, host_->guarantees().adapter));
+           ClaimRecord* adopted = FindClaim(claim);
+           if (adopted != nullptr && adopted->session != nullptr) {
+             Leave(adopted);
+             adopted = nullptr;
+           }
+           if (adopted == nullptr) adopted = AddClaim(claim, semaphore, nullptr);
+           adopted->remembered = true;
+           adopted->life.hosted = true;
+           if (outcome->changed) KeepAfterMove(&adopted->life, outcome->lease->ttl_ms);
+           if (outcome->lease->moved_from != 0) {
+             BecomeMoving(adopted, outcome->lease, MoveOverAt(*outcome->lease));
+             CountFound(adopted);
+           } else {
+             BecomeHeld(adopted, outcome->lease);
+           }
+           if (adopted->charge == nullptr) Count(adopted, tenant);
+           if (adopted->move != nullptr) return refuse_late(MovingRefusalOf(*adopted));
+           const Vouch vouch = Touch(claim);
+           if (vouch.valid_for_ms == 0) return refuse_late(NotVouchedRefusal(semaphore));
+           reply({nullptr, {WithRecallLeft(*FindClaim(claim)), semaphore, vouch}});
+         });
+}
+
+void SessionsImpl::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
+  if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
+  const std::string semaphore = command.semaphore;
+  const Id claim = command.claim;
+  Submit(
+      semaphore, std::move(command),
+      [this, semaphore, claim, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+        if (!outcome.ok()) {
+          return reply({std::make_unique<Refusal>(RefusalOf(outcome.status(), semaphore)), {}});
+        }
+        if (outcome->kind == OutcomeKind::kNotHeld) return reply({nullptr, {0, 0, outcome->cause}});
+        if (outcome->kind != OutcomeKind::kReleased) {
+          return reply({std::make_unique<Refusal>(
+                            RefusalOf(*outcome, semaphore, host_->guarantees().adapter)),
+                        {}});
+        }
+        if (outcome->lease != nullptr) {
+          if (Change* change = ChangeToKeep(outcome->lease->session, claim))
+            change->lease = outcome->lease;
+        }
+        ClaimRecord* record = FindClaim(claim);
+        if (record != nullptr && outcome->lease != nullptr &&
+            outcome->lease->epoch >= record->life.epoch) {
+          record->lease = outcome->lease;
+          metrics_.Changed(&record->figures, record->lease->permits);
+          Count(record, nullptr);
+        }
+        reply({nullptr, {outcome->number, outcome->remaining, EndCause::kNone}});
+      });
+}
+
+void SessionsImpl::Verify(VerifyCommand command, Reply<VerifyAnswer> reply) {
+  if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
+  const std::string semaphore = command.semaphore;
+  const bool by_holder = !command.claim.empty();
+  Submit(
+      semaphore, std::move(command),
+      [this, semaphore, by_holder,
+       reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+        if (!outcome.ok()) {
+          return reply({std::make_unique<Refusal>(RefusalOf(outcome.status(), semaphore)), {}});
+        }
+        // The former holder has lost the lease, and the new one has not received it yet.
+        const bool moves = outcome->kind == OutcomeKind::kHeld && outcome->lease->moved_from != 0;
+        if (moves && by_holder) {
+          outcome->kind = OutcomeKind::kNotHeld;
+          outcome->cause = EndCause::kMoved;
+        }
+        VerifyAnswer answer;
+        answer.slot_token = outcome->number64;
+        answer.semaphore = semaphore;
+        answer.ended = outcome->kind == OutcomeKind::kNotHeld && outcome->cause == EndCause::kNone
+                           ? EndCause::kUnknown
+                           : outcome->cause;
+        if (outcome->kind != OutcomeKind::kHeld) return reply({nullptr, std::move(answer)});
+        if (host_->vouch_until() <= Now()) {
+          return reply({std::make_unique<Refusal>(NotVouchedRefusal(semaphore)), {}});
+        }
+        ClaimRecord* record = FindClaim(outcome->lease->id);
+        // A lease whose liveness is kept elsewhere stands, but for how long only that daemon
+        // knows.
+        answer.held = true;
+        answer.lease = record != nullptr && record->lease != nullptr ? WithRecallLeft(*record)
+                                                                     : outcome->lease;
+        if (record != nullptr && !moves) answer.vouch = VouchFor(LifeOf(record));
+        reply({nullptr, std::move(answer)});
+      });
+}
+
+}  // namespace semaphored
