@@ -445,7 +445,7 @@ class AccessTest(unittest.TestCase):
         self.assertTrue(a.verify(lease.lease_id).held)
         session = Stream(a)
         opened = session.opened()
-        session.send(commands=[pb.SessionCommand(sequence=1, acquire=pb.SessionAcquire(
+        session.send(commands=[pb.SessionCommand(sequence=10_000, acquire=pb.SessionAcquire(
             semaphore="shared/one", holder="in a session"))])
         held = session.reader.until(lambda m: m.results, "a grant").results[0].granted
         thief = Stream(b, resume_session_id=opened.session_id)
