@@ -28,6 +28,10 @@ HAND_OFF_S = 1.0
 
 class Requests(ConsulCase):
 
+    def setUp(self):
+        super().setUp()
+        self.PREFIX = self.name  # No daemon of an earlier test is there, whom one of this test would take over.
+
     def proxied(self, node_id="a", **settings):
         proxy = CountingProxy(self.server.port)
         self.addCleanup(proxy.close)
