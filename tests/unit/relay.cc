@@ -103,6 +103,7 @@ bool Relay::DeliverDelayed() {
   std::unique_lock lock(mutex_);
   const uint64_t before = late_answers_;
   for (Link& link : links_) {
+    link.delivered_late |= !link.delayed.empty();
     SendAll(link.server, link.delayed);
     link.delayed.clear();
     link.requests_delayed = false;
@@ -144,7 +145,7 @@ void Relay::FromClient(Link* link) {
   if (got <= 0) {
     Close(&link->client);
     // The server is told, unless that too is on its way.
-    if (!link->answers_lost && !link->requests_delayed) Close(&link->server);
+    if (!link->answers_lost && !link->requests_delayed && !link->delivered_late) Close(&link->server);
     return;
   }
   const std::string_view bytes(buffer, static_cast<size_t>(got));
@@ -163,7 +164,7 @@ void Relay::FromServer(Link* link) {
     if (!link->answers_lost) Close(&link->client);
     return;
   }
-  if (link->client < 0) {
+  if (link->client < 0 || link->delivered_late) {
     ++late_answers_;
     answered_.notify_all();
   } else if (!link->answers_lost) {

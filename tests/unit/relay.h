@@ -45,6 +45,8 @@ class Relay {
     bool answers_lost = false;
     size_t answer_bytes_left = SIZE_MAX;
     bool requests_delayed = false;
+    // What was delayed has been sent on; the client gave up before, though its end may not have been seen yet.
+    bool delivered_late = false;
     std::string delayed;
   };
 
