@@ -17,6 +17,8 @@ install=yes
 usage() {
   cat <<'TEXT'
 Usage: tests/bench/compare.sh [options]
+       tests/bench/compare.sh --base DIR [options]   this build beside the build in DIR, on SQLite, Postgres and Consul
+       tests/bench/compare.sh --self                 a build beside itself: how far medians differ by noise alone
 
   --rounds N      times that each case is run, in turn with all others (3)
   --duration S    seconds measured in each run (4)
@@ -26,10 +28,13 @@ Usage: tests/bench/compare.sh [options]
   --no-install    does not look whether the peers are installed
   --help
 
-About 4 minutes with the defaults. The machine should be otherwise idle.
+About 4 minutes with the defaults, with --base 8 (see --base DIR --help). The machine should be otherwise idle.
 TEXT
 }
 
+case " $* " in
+  *" --base"[\ =]* | *" --self "*) exec /usr/bin/python3 -B "$here/compare_builds.py" "$@" ;;
+esac
 while [ $# -gt 0 ]; do
   case "$1" in
     --rounds) rounds=$2; shift 2 ;;
