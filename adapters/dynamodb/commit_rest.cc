@@ -11,7 +11,6 @@
 
 namespace semaphored::dynamodb {
 
-using ledger::SemaphoreDelta;
 using ledger::SessionPtr;
 using ledger::Transaction;
 
