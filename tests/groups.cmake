@@ -14,16 +14,9 @@ function(groups_of_contract tag)
 endfunction()
 
 if(SEMAPHORED_SANITIZE STREQUAL "thread")
-  # Threads of our own: lanes, the heartbeat, the audit log; and those that engines keep: Postgres' listener, Consul's
-  # pulse, DynamoDB's mailbox. The other classes run on one thread.
-  set(spec)
-  foreach(file lane_test membership_test audit_log_test client_test credentials_test connection_test store_test)
-    list(APPEND spec "[#${file}]${no_engine}")
-  endforeach()
-  list(JOIN spec "," spec)
-  semaphored_group("unit threads" unit_tests "${spec}")
+  semaphored_group("threads" thread_tests "${no_engine}")
   foreach(engine postgres consul dynamodb rabbitmq)
-    semaphored_group("unit ${engine}" unit_tests "[${engine}]" ${engine})
+    semaphored_group("threads ${engine}" thread_tests "[${engine}]" ${engine})
   endforeach()
   foreach(engine postgres consul dynamodb)
     groups_of_contract(${engine} ${engine})
