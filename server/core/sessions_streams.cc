@@ -101,7 +101,10 @@ void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, cons
   for (const Id& id : record->claims) {
     ClaimRecord* claim = FindClaim(id);
     if (claim == nullptr) continue;
-    if (!claim->offers) claim->listener = listener;
+    // Without a tag, this daemon has adopted a wait whose acquire it has not received. The client
+    // repeats it on this stream; a grant that comes sooner is the answer to that.
+    const bool asked = claim->has_lease() || claim->tag != 0;
+    if (!claim->offers && asked) claim->listener = listener;
     if (claim->state == ClaimRecord::State::kHeld && !claim->put_back)
       held.push_back({claim->semaphore, WithRecallLeft(*claim), nullptr});
   }

@@ -203,5 +203,59 @@ TEST_CASE("resume: what another resume has kept serves the one that is answered 
   CHECK(last.held.empty());
 }
 
+TEST_CASE("resume: a grant at another daemon is the answer to the request that is repeated") {
+  const std::unique_ptr<contract::Fixture> fixture = contract::MakeSharedFixture(false);
+  SessionsWorld one{SessionsOptions(), fixture->Open().value(), "one"};
+  SessionsWorld two{SessionsOptions(), fixture->Open().value(), "two"};
+  const auto open = [](SessionsWorld& at, const std::string& client, ClientStream* stream,
+                       const Id& resume = {}) {
+    OpenParams params;
+    params.client_id = client;
+    params.ttl_ms = 10'000;
+    params.resume = resume;
+    at.sessions().Open(std::move(params), stream);
+    at.Settle();
+  };
+  const auto ask = [](SessionsWorld& at, const std::string& client, const ClientStream& stream) {
+    AcquireParams params;
+    params.requester = {client, 7};
+    params.semaphore = "s";
+    params.limit = 1;
+    params.wait_ms = -1;
+    at.sessions().AcquireIn(stream.session, std::move(params), 7, true);
+    at.Settle();
+  };
+  ClientStream holder;
+  open(one, "holder", &holder);
+  ask(one, "holder", holder);
+  REQUIRE(holder.granted.size() == 1);
+  ClientStream first;
+  open(one, "client", &first);
+  ask(one, "client", first);
+  REQUIRE(first.queued.size() == 1);
+
+  ClientStream again;
+  open(two, "client", &again, first.session);
+  REQUIRE(again.resumed);
+  one.sessions().CloseSession(holder.session, [] {});
+  one.Settle();
+  two.Hear();
+  // The client would not know which of its requests a grant without a number answers.
+  CHECK(again.granted.empty());
+  CHECK(two.sessions().counts().leases == 1);
+
+  ask(two, "client", again);
+  REQUIRE(again.granted.size() == 1);
+  CHECK(again.granted[0].tag == 7);
+  CHECK(again.refused.empty());
+  // The stream now receives the lease's events.
+  AdminCommand revoke;
+  revoke.semaphore = "s";
+  revoke.act = AdminRevoke{again.granted[0].lease->id, "", 0};
+  two.sessions().Administer(std::move(revoke), 0, [](const Result<AdminAnswer>&) {});
+  two.Settle();
+  CHECK(again.ended.size() == 1);
+}
+
 }  // namespace
 }  // namespace semaphored
