@@ -145,7 +145,8 @@ void Relay::FromClient(Link* link) {
   if (got <= 0) {
     Close(&link->client);
     // The server is told, unless that too is on its way.
-    if (!link->answers_lost && !link->requests_delayed && !link->delivered_late) Close(&link->server);
+    if (!link->answers_lost && !link->requests_delayed && !link->delivered_late)
+      Close(&link->server);
     return;
   }
   const std::string_view bytes(buffer, static_cast<size_t>(got));
