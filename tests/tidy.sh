@@ -10,8 +10,9 @@ Usage: tests/tidy.sh [--quick] [--changed] [FILE...]
   FILE       checks these files (default: every .cc file of adapters/, server/ and client/)
   --quick    leaves out the static analyzer, which takes a third of the time
   --changed  checks only the .cc files that differ from the commit in tests/tidy.base, or that include (also through
-             other headers) a header that does. A move, or another order of includes, is no difference. Without that commit, as in a
-             shallow clone, or with other checks than at that commit: every file, as with --quick.
+             other headers) a header that does. A move, or another order of includes, is no difference. Without
+             that commit, as in a shallow clone, or with other checks than at that commit: every file, as with
+             --quick.
 
 tests/tidy.base moves only after "tests/deep.sh tidy" has passed.
 TEXT

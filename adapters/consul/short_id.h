@@ -1,5 +1,5 @@
-// Ids of claims, of which a document and the answers have many: 22 characters instead of 32. What
-// people look for by its id (sessions, tickets) has the 32 that they see elsewhere.
+// Ids of claims, of which a document and the request rows have many: 22 characters instead of 32.
+// What people look for by its id (sessions, tickets) has the 32 that they see elsewhere.
 #pragma once
 
 #include <optional>
