@@ -1,0 +1,219 @@
+"""Records a history of the real daemon on one engine, while clients are impolite and faults befall
+daemons, connections and the engine; then judges it.
+
+Usage: record.py ENGINE [--seconds S] [--operations N] [--seed N] [--file FILE]
+       record.py --judge FILE [ENGINE]     judges a history that was recorded before
+
+  ENGINE        sqlite, postgres, consul, dynamodb
+  --seconds     for how long at least (default 20); more until there are enough operations
+  --operations  fewer than these are a failure (default 10000)
+  --seed        of the clients' and the faults' choices; their timing is the machine's
+  --file        keeps the history there; after a failure it is kept in any case
+
+Environment: SEMAPHORED_BIN_DIR, SEMAPHORED_STUBS_DIR, as for the process tests.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TESTS = os.path.dirname(HERE)
+sys.path[:0] = [os.path.join(TESTS, "engines"), os.path.join(TESTS, "e2e"), HERE]
+
+import history  # noqa: E402  the folders have to be on the path first
+import judge  # noqa: E402
+from clients import Manners, SessionClient, UnaryClient  # noqa: E402
+from consul import ConsulServer  # noqa: E402
+from daemon import Daemon  # noqa: E402
+from dynamodb import ENVIRONMENT, DynamoServer  # noqa: E402
+from ports import free_port  # noqa: E402
+from postgres import PostgresServer  # noqa: E402
+from proxy import TcpProxy  # noqa: E402
+
+SEMAPHORES = {"one": 1, "three": 3, "eight": 8, "forty": 40, "other/one": 1, "other/three": 3}
+SETTINGS = {"node_ttl": "5s", "resume_grace": "4s"}
+# The longest that a fault lasts: less than the node TTL, so that most of them are survived.
+PAUSE_S = 1.0
+MOST_S = 150
+SERVERS = {"postgres": PostgresServer, "consul": ConsulServer, "dynamodb": DynamoServer}
+PROMISES = dict.fromkeys(["sqlite", "postgres", "consul", "dynamodb"], judge.Promises())
+
+
+class World:
+    """The daemons on one engine, and what can befall them. A context manager."""
+
+    def __init__(self, engine, folder):
+        self.server = self.proxy = None
+        self._stack = contextlib.ExitStack()
+        if engine == "sqlite":
+            self.daemons = [self.daemon("a", "sqlite://" + os.path.join(folder, "state.db"))]
+            return
+        self.server = SERVERS[engine](os.path.join(folder, engine))
+        os.mkdir(self.server.folder)
+        self._stack.callback(self.server.remove)
+        self.server.start()
+        self.proxy = self._stack.enter_context(TcpProxy(self.server.port))
+        arguments = {"postgres": {"schema": "history"}, "consul": {"prefix": "history"},
+                     "dynamodb": {}}[engine]
+        self.daemons = [self.daemon("a", self.server.url(**arguments)),
+                        self.daemon("b", self.server.url(port=self.proxy.port, **arguments))]
+
+    def daemon(self, name, store):
+        daemon = Daemon({**SETTINGS, "node_id": name}, port=free_port(), store=store)
+        daemon.environment.update(ENVIRONMENT)
+        self._stack.callback(daemon.close)
+        return daemon
+
+    def __enter__(self):
+        with contextlib.ExitStack() as on_error:
+            on_error.push(self._stack)
+            for daemon in self.daemons:
+                daemon.start()
+            on_error.pop_all()
+        return self
+
+    def __exit__(self, *exception):
+        return self._stack.__exit__(*exception)
+
+    # ---- faults ----
+
+    def kill(self, daemon):
+        daemon.kill9()
+        daemon.start()
+
+    def stop_for_a_while(self, daemon):
+        daemon.signal(signal.SIGSTOP)
+        time.sleep(PAUSE_S)
+        daemon.signal(signal.SIGCONT)
+
+    def cut_answers(self, _daemon):
+        """Connections to the engine break, with answers under way."""
+        for _ in range(20):
+            self.proxy.close_all()
+            time.sleep(0.05)
+
+    def partition(self, _daemon):
+        self.proxy.cut()
+        time.sleep(PAUSE_S)
+        self.proxy.heal()
+
+    def stop_engine(self, _daemon):
+        self.server.pause()
+        time.sleep(PAUSE_S)
+        self.server.resume()
+
+    def faults(self):
+        alone = [self.kill, self.stop_for_a_while]
+        return alone if self.server is None else [
+            *alone, self.cut_answers, self.partition, self.stop_engine]
+
+    def mend(self):
+        """A daemon that found itself declared dead has ended."""
+        for daemon in self.daemons:
+            if daemon.process.poll() is not None:
+                daemon.start()
+
+
+class Chaos(threading.Thread):
+    """One fault after the other, each kind as often, with some peace between."""
+
+    def __init__(self, world, seed):
+        super().__init__(daemon=True)
+        self.world, self.random = world, random.Random(f"{seed}-chaos")
+        self.stopping = threading.Event()
+        self.done, self.failure = {}, None
+
+    def run(self):
+        try:
+            turn = 0
+            while not self.stopping.wait(self.random.uniform(1.0, 2.0)):
+                faults = self.world.faults()
+                fault = faults[turn % len(faults)]
+                fault(self.random.choice(self.world.daemons))
+                self.done[fault.__name__] = self.done.get(fault.__name__, 0) + 1
+                self.world.mend()
+                turn += 1
+        except Exception as error:  # pylint: disable=broad-except  reported by the run
+            self.failure = error
+
+
+def run(engine, arguments):
+    """(findings, summary)."""
+    recorder = history.Recorder(SEMAPHORES)
+    manners = Manners()
+    with tempfile.TemporaryDirectory(prefix="semaphored-history-") as folder, \
+            World(engine, folder) as world:
+        addresses = [daemon.address for daemon in world.daemons]
+        clients = [kind(recorder, addresses, number, manners, arguments.seed)
+                   for number, kind in enumerate([SessionClient] * 10 + [UnaryClient] * 6)]
+        chaos = Chaos(world, arguments.seed)
+        begun = time.monotonic()
+        for thread in [*clients, chaos]:
+            thread.start()
+        told = begun
+        while time.monotonic() < begun + arguments.seconds or (
+                len(recorder.ops) < arguments.operations and time.monotonic() < begun + MOST_S):
+            time.sleep(0.2)
+            if time.monotonic() > told + 5:
+                told = time.monotonic()
+                print(f"{told - begun:4.0f} s  {len(recorder.ops)} operations", flush=True)
+            if chaos.failure or any(client.failure for client in clients):
+                break
+        chaos.stopping.set()
+        chaos.join(60)
+        for client in clients:
+            client.stopping.set()
+        for client in clients:
+            client.join(90)
+        last = UnaryClient(recorder, addresses, 0, manners, "drain")
+        for semaphore, limit in SEMAPHORES.items():
+            last.drain(semaphore, limit)
+        findings = [f"{thread.name}: {thread.failure!r}" for thread in [chaos, *clients]
+                    if thread.failure]
+        findings += [f"{client.label} has not ended" for client in clients if client.is_alive()]
+        if findings:
+            for daemon in world.daemons:
+                print(f"---- {daemon.address}\n{daemon.log()[-3000:]}", flush=True)
+    return recorder, findings, chaos.done
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("engine", nargs="?", default="sqlite", choices=sorted(PROMISES))
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--operations", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--file")
+    parser.add_argument("--judge", metavar="FILE")
+    arguments = parser.parse_args()
+    if arguments.judge:
+        limits, ops = history.load(arguments.judge)
+        findings, faults = [], {}
+    else:
+        recorder, findings, faults = run(arguments.engine, arguments)
+        limits, ops = recorder.semaphores, recorder.ops
+    begun = time.monotonic()
+    findings += judge.judge(limits, ops, PROMISES[arguments.engine])
+    print(f"faults: {faults}\n{judge.summary(ops)}\njudged in {time.monotonic() - begun:.1f} s")
+    if not arguments.judge and len(ops) < arguments.operations:
+        findings.append(f"{len(ops)} operations are too few: {arguments.operations} are wanted")
+    for finding in findings[:40]:
+        print("FINDING", finding)
+    if not arguments.judge and (arguments.file or findings):
+        path = arguments.file or tempfile.mktemp(prefix=f"history-{arguments.engine}-",
+                                                 suffix=".jsonl")
+        recorder.save(path)
+        print(f"the history is in {path}")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
