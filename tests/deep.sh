@@ -160,6 +160,31 @@ sanitizers() {
   covered="all tests, seeds 1-10000, both presets"
 }
 
+# A hundred and twenty histories of half a minute, each with a seed of its own. One that is not explained is kept.
+histories() {
+  local engine=$1 slice
+  covered="no history"
+  build release semaphored || return 1
+  build release python_stubs || return 1
+  for slice in {1..120}; do
+    [ -e "$folder/$slice.done" ] && { covered="histories of 30 s with the seeds 1-$slice"; continue; }
+    [ "$(time_left)" -ge 60 ] || return "$unfinished"
+    SEMAPHORED_BIN_DIR=$PWD/build/release/bin SEMAPHORED_STUBS_DIR=$PWD/build/release/python_stubs \
+      /usr/bin/python3 -B tests/history/record.py "$engine" --seconds 30 --seed "$slice" \
+      --file "$folder/history.jsonl" >"$folder/log" 2>&1 || {
+      tail -n 40 "$folder/log"
+      covered="history of 30 s with the seed $slice"
+      return 1
+    }
+    touch "$folder/$slice.done"
+    covered="histories of 30 s with the seeds 1-$slice"
+  done
+}
+history_sqlite() { histories sqlite; }
+history_postgres() { histories postgres; }
+history_consul() { histories consul; }
+history_dynamodb() { histories dynamodb; }
+
 slow_e2e() {
   covered="all tests with the label deep"
   once tests tests/run.sh --no-install --only deep
@@ -174,6 +199,10 @@ fuzz-config         | fuzz_config         | the fuzzer of settings, 30 minutes
 fuzz-request        | fuzz_request        | the fuzzer of requests, 30 minutes
 tidy                | tidy                | clang-tidy with all checks over all files
 sanitizers          | sanitizers          | all unit, contract and fuzz tests and 10,000 seeds under ASan+UBSan and under TSan
+history-sqlite      | history_sqlite      | histories of the daemon on the embedded store, an hour
+history-postgres    | history_postgres    | the same on Postgres, an hour
+history-consul      | history_consul      | the same on Consul, an hour
+history-dynamodb    | history_dynamodb    | the same on DynamoDB Local, an hour
 slow-e2e            | slow_e2e            | the process tests that are too slow for each change
 "
 

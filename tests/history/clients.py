@@ -1,7 +1,7 @@
 """Clients of the bare stub whose calls are recorded: one keeps a session, one makes unary calls.
 
 Both are polite most of the time. Sometimes they repeat a request that was granted, use a request id for
-two semaphores, release twice, cancel a wait as it is granted, or go away without a word.
+two semaphores or in two sessions, release twice, cancel a wait as it is granted, or go away without a word.
 Each has one command under way at a time. A command whose answer is lost is sent again with the same id,
 to the next daemon, until GIVE_UP_S have passed; then its outcome is recorded as unknown.
 """
@@ -36,6 +36,7 @@ class Manners:
     priorities: tuple = (0, 0, 0, 1)
     impolite: float = 0.08  # How often each of the impolite acts is done.
     leave: float = 0.005
+    move: float = 0.004  # How often a request is repeated in another session of the same client.
 
 
 class Stream:
@@ -137,6 +138,9 @@ class Client(threading.Thread):
         self.finish(self.op("end", acquired.semaphore, 0, lease=acquired.lease,
                             vouched_ns=self.vouched_ns), "left", reason=reason)
 
+    def move_held(self, acquired, _sequence):
+        return acquired
+
     def sometimes(self):
         return self.random.random() < self.manners.impolite
 
@@ -169,6 +173,8 @@ class Client(threading.Thread):
             self.verify(acquired)
         if self.sometimes():  # The same request once more has the same lease.
             self.acquire(semaphore, sequence, permits, wait_ms, acquired.priority)
+        if self.random.random() < self.manners.move and self.move_held(acquired, sequence) is None:
+            return
         if self.sometimes():  # The same id for another semaphore is refused.
             others = [name for name in self.recorder.semaphores if name != semaphore]
             if others:
@@ -190,7 +196,7 @@ class SessionClient(Client):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.stream = None
-        self.session_id = ""
+        self.former = []  # Streams of sessions that the client has not closed.
         self.forget()
 
     def forget(self):
@@ -268,11 +274,18 @@ class SessionClient(Client):
             message.ping.ping_id = len(self.pings) + int(time.monotonic_ns() % 1_000_000_000) + 1
             self.pings[message.ping.ping_id] = now_ns()
 
-    def command(self, operation, sequence, cancel_after_s=None, **fields):
+    def move(self):
+        """To another session of the same client. The former one stands, and is silent."""
+        self.former.append(self.stream)
+        self.stream = None
+        self.forget()
+
+    def command(self, operation, sequence, cancel_after_s=None, move_after_s=None, **fields):
         """Returns the result, which is no `queued`; None: it is unknown."""
         deadline = time.monotonic() + GIVE_UP_S
         send_at = time.monotonic()
         cancel_at = None if cancel_after_s is None else send_at + cancel_after_s
+        move_at = None if move_after_s is None else send_at + move_after_s
         while True:
             try:
                 if self.stream is None:
@@ -289,7 +302,13 @@ class SessionClient(Client):
                     self.stream.send(pb.SessionRequest(commands=[
                         pb.SessionCommand(sequence=self.next_sequence(), cancel=sequence)]))
                     cancel_at = None
-                result = self.receive(operation, sequence, 0.02 if cancel_at or send_at else 0.3)
+                if move_at is not None and time.monotonic() >= move_at:
+                    operation.steady = False
+                    self.move()
+                    move_at = None
+                    continue
+                soon = cancel_at or send_at or move_at
+                result = self.receive(operation, sequence, 0.02 if soon else 0.3)
                 if result is not None and result.WhichOneof("result") == "error" \
                         and result.error.code == UNAVAILABLE:
                     operation.steady = False
@@ -340,22 +359,32 @@ class SessionClient(Client):
 
     # ---- what it does ----
 
+    def move_held(self, acquired, sequence):
+        """The lease moves to another session, which repeats the request. None: it was lost."""
+        self.record_end(acquired, "left")  # The former session is silent from now on.
+        self.move()
+        again = self.acquire(acquired.semaphore, sequence, acquired.permits, acquired.wait_ms,
+                             acquired.priority)
+        return again if again is not None and again.outcome == "granted" else None
+
     def acquire(self, semaphore, sequence, permits, wait_ms, priority):
         if self.stream is None:
             try:
                 self.connect(time.monotonic() + GIVE_UP_S)
             except (SessionLost, StreamEnded):
                 return None
-        cancel_after_s = None
+        cancel_after_s = move_after_s = None
         if wait_ms and self.sometimes():
             cancel_after_s = self.random.uniform(0, 0.05)
+        elif self.random.random() < self.manners.move:
+            move_after_s = self.random.uniform(0, 0.02)
         operation = self.op("acquire", semaphore, sequence, permits=permits, wait_ms=wait_ms,
                             priority=priority)
-        before = self.session_id
-        result = self.command(operation, sequence, cancel_after_s, acquire=pb.SessionAcquire(
+        result = self.command(operation, sequence, cancel_after_s, move_after_s, acquire=pb.SessionAcquire(
             semaphore=semaphore, permits=permits, limit=self.recorder.semaphores[semaphore],
             wait_ms=wait_ms, priority=priority, report_queued=True))
-        if result is None or self.session_id != before:
+        self.end_former()
+        if result is None:
             return self.finish(operation)
         if result.HasField("error"):
             return self.finish(operation, "error", reason=reason_name(result.error.reason))
@@ -366,8 +395,13 @@ class SessionClient(Client):
         self.give_back_unknown()
         return operation
 
+    def end_former(self):
+        for stream in self.former:
+            stream.end()
+        self.former.clear()
+
     def give_back_unknown(self):
-        """Leases of requests whose outcome was unknown, and that nobody asks for again."""
+        """Leases of requests whose outcome was unknown, and that no request claims."""
         for lease, semaphore in sorted(self.unknown):
             self.unknown.discard((lease, semaphore))
             if lease not in self.leases:
@@ -420,7 +454,7 @@ class SessionClient(Client):
 
 
 class UnaryClient(Client):
-    """Detached leases, renewed by nobody: they are short."""
+    """Detached leases, which are not renewed: they are short."""
 
     def call(self, operation, method, request):
         """The response, an error that is an answer, or None: it is unknown."""
@@ -493,11 +527,16 @@ class UnaryClient(Client):
         pass
 
     def drain(self, semaphore, limit):
-        """All permits come back: within the time of leases that were left, and of one wait."""
-        acquired = self.acquire(semaphore, self.next_sequence(), limit, 4 * TTL_MS, 0)
-        acquired.drains = True
-        if acquired.outcome == "granted":
-            self.release(acquired, self.next_sequence())
+        """All permits come back: within the time of leases that were left, and of a wait."""
+        acquired = []
+        while limit > 0:
+            permits = min(limit, self.manners.permits_max)
+            limit -= permits
+            acquired.append(self.acquire(semaphore, self.next_sequence(), permits, 10 * TTL_MS, 0))
+            acquired[-1].drains = True
+        for each in acquired:
+            if each.outcome == "granted":
+                self.release(each, self.next_sequence())
 
 
 def reason_of(error):

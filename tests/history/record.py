@@ -18,6 +18,7 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -31,7 +32,7 @@ import history  # noqa: E402  the folders have to be on the path first
 import judge  # noqa: E402
 from clients import Manners, SessionClient, UnaryClient  # noqa: E402
 from consul import ConsulServer  # noqa: E402
-from daemon import Daemon  # noqa: E402
+from daemon import BIN_DIR, Daemon  # noqa: E402
 from dynamodb import ENVIRONMENT, DynamoServer  # noqa: E402
 from ports import free_port  # noqa: E402
 from postgres import PostgresServer  # noqa: E402
@@ -41,7 +42,7 @@ SEMAPHORES = {"one": 1, "three": 3, "eight": 8, "forty": 40, "other/one": 1, "ot
 SETTINGS = {"node_ttl": "5s", "resume_grace": "4s"}
 # The longest that a fault lasts: less than the node TTL, so that most of them are survived.
 PAUSE_S = 1.0
-MOST_S = 150
+MOST_S = 240
 SERVERS = {"postgres": PostgresServer, "consul": ConsulServer, "dynamodb": DynamoServer}
 PROMISES = dict.fromkeys(["sqlite", "postgres", "consul", "dynamodb"], judge.Promises())
 
@@ -74,6 +75,10 @@ class World:
     def __enter__(self):
         with contextlib.ExitStack() as on_error:
             on_error.push(self._stack)
+            if isinstance(self.server, DynamoServer):
+                subprocess.run([os.path.join(BIN_DIR, "semaphored"), "schema", "--create",
+                                "--store", self.daemons[0].store], check=True,
+                               env={**os.environ, **ENVIRONMENT}, stdout=subprocess.DEVNULL)
             for daemon in self.daemons:
                 daemon.start()
             on_error.pop_all()
