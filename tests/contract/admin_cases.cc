@@ -238,6 +238,36 @@ CONTRACT_CASE("resume serves who waits, in order") {
   CHECK(WaitersIn(daemon.Describe("s")) == std::vector{c});
 }
 
+CONTRACT_CASE("resume serves long queues, in order") {
+  if (!world.guarantees().settings) return;
+  Daemon& daemon = world.daemon();
+  for (const uint32_t count : {64u, 1000u}) {
+    const std::string name = "s" + std::to_string(count);
+    daemon.Create(name, count);
+    REQUIRE(daemon.Administer(name, AdminPause{true}).kind == OutcomeKind::kDone);
+    std::vector<Command> asked;
+    for (uint32_t i = 0; i < count; ++i) {
+      asked.emplace_back(world.MakeAcquire(
+          name,
+          {.wait = true, .client = "client" + std::to_string(i % 10), .sequence = count + i}));
+    }
+    std::vector<Id> queued;
+    for (const Outcome& outcome : daemon.DoAll(std::move(asked))) {
+      REQUIRE(outcome.kind == OutcomeKind::kQueued);
+      queued.push_back(outcome.claim);
+    }
+    REQUIRE(daemon.Describe(name).waiting == count);
+    daemon.TakeEvents();
+    CHECK(daemon.Administer(name, AdminPause{false}).changed);
+    const auto granted = [&] { return ClaimsIn(daemon.events(), Event::Kind::kGranted); };
+    for (size_t before = granted().size(); before < count; before = granted().size()) {
+      daemon.PollUntil([&] { return granted().size() > before; });
+    }
+    CHECK(granted() == queued);
+    CHECK(daemon.Describe(name).held == count);
+  }
+}
+
 CONTRACT_CASE("prune mends nothing where nothing is left behind") {
   Daemon& daemon = world.daemon();
   daemon.Create("s", 1);

@@ -376,7 +376,7 @@ class SessionClient(Client):
         cancel_after_s = move_after_s = None
         if wait_ms and self.sometimes():
             cancel_after_s = self.random.uniform(0, 0.05)
-        elif self.random.random() < self.manners.move:
+        elif not self.leases and self.random.random() < self.manners.move:
             move_after_s = self.random.uniform(0, 0.02)
         operation = self.op("acquire", semaphore, sequence, permits=permits, wait_ms=wait_ms,
                             priority=priority)
