@@ -3,6 +3,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
+#include <future>
 #include <stdexcept>
 #include <thread>
 
@@ -96,6 +97,13 @@ std::shared_ptr<grpc::Channel> World::Connect() const {
 void World::Leap(Milliseconds by) {
   clock_.Leap(by);
   server_->reactor()->Post([] {});
+}
+
+void World::SetAccess(std::shared_ptr<const AccessPolicy> access) {
+  server_->SetAccess(std::move(access));
+  std::promise<void> in_force;
+  server_->reactor()->Post([&in_force] { in_force.set_value(); });
+  in_force.get_future().wait();
 }
 
 void World::Vouch(bool vouch) {

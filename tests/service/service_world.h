@@ -54,9 +54,8 @@ class World {
   void Leap(Milliseconds by);
   // Whether this daemon may vouch for leases from now on.
   void Vouch(bool vouch);
-  void SetAccess(std::shared_ptr<const AccessPolicy> access) {
-    server_->SetAccess(std::move(access));
-  }
+  // Returns when it is in force.
+  void SetAccess(std::shared_ptr<const AccessPolicy> access);
   void Stop(Milliseconds grace) { server_->Stop(grace); }
 
   // ---- calls, in short ----
