@@ -226,6 +226,9 @@ struct SemaphoreRow {
   bool destroying = false;
   // An Acquire or an Enqueue has made it, and no administrator has touched it since.
   bool made_on_use = false;
+  // What acts that are larger than one commit still have to do here, as ledger/rules/intentions.h
+  // encodes it; empty: nothing. A store keeps it as it is.
+  std::string intentions;
   uint64_t next_order = 1;
   // Rises by one with each commit that touches the semaphore or its claims. 0: not in the store
   // yet.

@@ -273,6 +273,7 @@ std::string WriteRow(const SemaphoreRow& row) {
   if (row.paused) text += ",\"paused\":1";
   if (row.destroying) text += ",\"destroying\":1";
   if (row.made_on_use) text += ",\"made_on_use\":1";
+  if (!row.intentions.empty()) absl::StrAppend(&text, ",\"intentions\":", JsonText(row.intentions));
   return text;
 }
 
@@ -289,6 +290,7 @@ void ReadRow(const Json& json, SemaphoreRow* row) {
   row->paused = json.value("paused", 0) != 0;
   row->destroying = json.value("destroying", 0) != 0;
   row->made_on_use = json.value("made_on_use", 0) != 0;
+  row->intentions = json.value("intentions", "");
   row->next_order = json.at("next_order").get<uint64_t>();
   row->created_at_unix_ms = json.at("created").get<int64_t>();
 }

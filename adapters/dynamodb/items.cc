@@ -264,6 +264,7 @@ json WriteHead(const Head& head) {
   SetFlag(&item, "paused", row.paused);
   SetFlag(&item, "destroying", row.destroying);
   SetFlag(&item, "made_on_use", row.made_on_use);
+  SetText(&item, "intentions", row.intentions);
   SetNumber(&item, "next_order", row.next_order);
   SetSigned(&item, "created_at_unix_ms", row.created_at_unix_ms);
   SetNumber(&item, "digest", head.digest);
@@ -286,6 +287,7 @@ Head ReadHead(const std::string& semaphore, const json& item) {
   row.paused = FlagIn(item, "paused");
   row.destroying = FlagIn(item, "destroying");
   row.made_on_use = FlagIn(item, "made_on_use");
+  row.intentions = TextIn(item, "intentions");
   row.next_order = NumberIn(item, "next_order");
   row.created_at_unix_ms = SignedIn(item, "created_at_unix_ms");
   head.digest = NumberIn(item, "digest");

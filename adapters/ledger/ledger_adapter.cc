@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/ledger_adapter_impl.h"
+#include "adapters/ledger/rules/intentions.h"
 #include "spdlog/spdlog.h"
 
 namespace semaphored::ledger {
@@ -17,6 +18,15 @@ constexpr size_t kBusyRemembered = 1000;
 constexpr size_t kPartShrinksBy = 8;
 // For granting to those for whom others have made room.
 constexpr std::chrono::seconds kServeTime{5};
+
+// What the engine cannot take at once of this, later commits do.
+bool IsCarriedOn(const Command& command) {
+  const auto* admin = std::get_if<AdminCommand>(&command);
+  return admin != nullptr && (std::holds_alternative<AdminResize>(admin->act) ||
+                              std::holds_alternative<AdminConfigure>(admin->act) ||
+                              std::holds_alternative<AdminRevoke>(admin->act) ||
+                              std::holds_alternative<AdminDestroy>(admin->act));
+}
 }  // namespace
 
 absl::Status LedgerAdapter::Start() {
@@ -41,6 +51,9 @@ absl::Status LedgerAdapter::Start() {
     for (TicketPtr& ticket : loaded.tickets)
       state_.Apply(semaphore, TicketChange{nullptr, std::move(ticket), nullptr});
   }
+  for (const auto& [name, semaphore] : state_) {
+    if (semaphore->row.destroying || !semaphore->row.intentions.empty()) to_serve_.insert(name);
+  }
   const std::string wrong = state_.CheckInvariants();
   if (!wrong.empty())
     return absl::DataLossError(absl::StrCat(store_->guarantees().adapter, ": ", wrong));
@@ -61,19 +74,12 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
     return result;
   }
   if (unknown_ != nullptr) {
-    const bool own = unknown_->batch.empty();
-    absl::StatusOr<StepResult> settled = SettleUnknown(deadline);
-    if (unknown_ == nullptr) fingerprint_of_whole_ = {};
-    if (!own || !settled.ok()) return settled;
-    // Nobody waits for it but us: no command was in it.
-    if (batch.empty() && unknown_ == nullptr) return settled;
-    if (unknown_ != nullptr) {
-      return absl::UnavailableError(
-          absl::StrCat(store_->guarantees().adapter,
-                       ": the engine's answer was lost, and is not found out yet"));
+    if (!unknown_->batch.empty()) {
+      absl::StatusOr<StepResult> settled = SettleUnknown(deadline);
+      if (unknown_ == nullptr) fingerprint_of_whole_ = {};
+      return settled;
     }
-    found_events_.insert(found_events_.end(), settled->events.begin(), settled->events.end());
-    found_changes_.insert(found_changes_.end(), settled->changes.begin(), settled->changes.end());
+    if (absl::Status status = SettleOwn(deadline); !status.ok()) return status;
   }
   if (store_->permits() != nullptr) {
     CollectLost();
@@ -88,20 +94,37 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
   if (batch.empty()) return WaitForEvents(deadline);
   // Waiters are let in by commits of their own: what is wrong with them is no concern of the batch.
   StepResult served;
-  const absl::Status status = ServeOnce(deadline, &served);
+  absl::Status status = ServeOnce(deadline, &served);
   KeepForLater(&served);
+  if (unknown_ != nullptr) status = SettleOwn(deadline);
   if (!status.ok()) return status;
   absl::StatusOr<StepResult> result =
       store_->permits() != nullptr ? StepInParts(batch, deadline) : StepInSizes(batch, deadline);
   if (!result.ok() || unknown_ != nullptr) return result;
-  // A failure here reaches the lane with the next Step.
-  StepResult after;
-  if (ServeOnce(deadline, &after).ok() && unknown_ == nullptr) {
+  // What acts have left for later commits is carried on for a moment, so that most are over when they
+  // are answered. A failure here reaches the lane with the next Step.
+  const SteadyTime until = options_.now() + options_.carry_on_time;
+  for (bool goes_on = true; goes_on && unknown_ == nullptr;
+       goes_on = goes_on && CarriesOnSomewhere() && options_.now() < until) {
+    StepResult after;
+    goes_on = ServeOnce(deadline, &after).ok();
     std::ranges::move(after.events, std::back_inserter(result->events));
     std::ranges::move(after.changes, std::back_inserter(result->changes));
     std::ranges::move(after.delayed, std::back_inserter(result->delayed));
   }
   return result;
+}
+
+absl::Status LedgerAdapter::SettleOwn(SteadyTime deadline) {
+  absl::StatusOr<StepResult> settled = SettleUnknown(deadline);
+  if (unknown_ == nullptr) fingerprint_of_whole_ = {};
+  if (!settled.ok()) return settled.status();
+  if (unknown_ != nullptr) {
+    return absl::UnavailableError(absl::StrCat(
+        store_->guarantees().adapter, ": the engine's answer was lost, and is not found out yet"));
+  }
+  KeepForLater(&*settled);
+  return absl::OkStatus();
 }
 
 void LedgerAdapter::KeepForLater(StepResult* result) {
@@ -115,6 +138,8 @@ void LedgerAdapter::KeepForLater(StepResult* result) {
 absl::Status LedgerAdapter::ServeOnce(SteadyTime deadline, StepResult* result) {
   if (!ServesSomebody()) return absl::OkStatus();
   absl::Status status = Run({}, deadline, result);
+  while (absl::IsOutOfRange(status) && CarriesOnSomewhere() && TakeSmallerSteps())
+    status = Run({}, deadline, result);
   if (unknown_ != nullptr) {
     return absl::UnavailableError(absl::StrCat(
         store_->guarantees().adapter, ": the engine's answer was lost, and is not found out yet"));
@@ -171,6 +196,8 @@ absl::StatusOr<StepResult> LedgerAdapter::StepInSizes(absl::Span<const Submissio
       size_max = size / 2;
       continue;
     }
+    if (absl::IsOutOfRange(status) && IsCarriedOn(batch[done].command) && TakeSmallerSteps())
+      continue;
     const std::string too_large(status.message());
     if (absl::IsOutOfRange(status)) status = RunLarge(batch[done], deadline, &part);
     if (absl::IsOutOfRange(status)) {
@@ -246,6 +273,7 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
     switch (commit.kind) {
       case CommitResult::Kind::kWon:
         if (batch.empty()) ForgetServed();
+        changes_max_ = std::min(changes_max_ + 1, options_.changes_per_commit_max);
         Win(decided.get(), result);
         if (busy_.size() > kBusyRemembered) busy_.clear();
         return absl::OkStatus();
@@ -302,6 +330,41 @@ absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
   Decided nothing;
   Win(&nothing, &result);
   return result;
+}
+
+bool LedgerAdapter::CarriesOn(const Semaphore& semaphore) const {
+  if (semaphore.row.intentions.empty()) return false;
+  return exclusive() || stood_still_.contains(semaphore.row.name) ||
+         Decode(semaphore.row.intentions).host.number == options_.self.number;
+}
+
+bool LedgerAdapter::CarriesOnSomewhere() const {
+  return std::ranges::any_of(to_serve_, [&](const std::string& name) {
+    const Semaphore* semaphore = state_.Find(name);
+    return Serves(name) && semaphore != nullptr && CarriesOn(*semaphore);
+  });
+}
+
+bool LedgerAdapter::TakeSmallerSteps() {
+  if (store_->permits() != nullptr || changes_max_ <= 1) return false;
+  changes_max_ /= 2;
+  return true;
+}
+
+void LedgerAdapter::LookAtIntentions() {
+  absl::flat_hash_map<std::string, uint64_t> seen;
+  stood_still_.clear();
+  for (const auto& [name, semaphore] : state_) {
+    const SemaphoreRow& row = semaphore->row;
+    if (row.intentions.empty()) continue;
+    const auto before = others_intentions_.find(name);
+    if (before != others_intentions_.end() && before->second == row.revision) {
+      stood_still_.insert(name);
+      to_serve_.insert(name);
+    }
+    seen.emplace(name, row.revision);
+  }
+  others_intentions_ = std::move(seen);
 }
 
 void LedgerAdapter::ForgetServed() {

@@ -23,6 +23,10 @@ struct LedgerOptions {
   // Another daemon was first this many times, or until the Step's deadline: the batch then fails
   // with ABORTED. The store takes a lock well before.
   int attempts_max = 50;
+  // So many claims and tickets one commit changes for acts that later commits carry on; fewer where the
+  // engine takes fewer. And for how long a Step goes on with them before it returns.
+  uint32_t changes_per_commit_max = 256;
+  std::chrono::milliseconds carry_on_time{50};
   // How often everything that has waiters of ours is looked at again, in case a hint was lost.
   std::chrono::milliseconds sweep_interval = std::chrono::seconds(5);
   // For how long nothing is tried on a semaphore that another client of the engine keeps locked.

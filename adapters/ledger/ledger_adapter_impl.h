@@ -68,6 +68,13 @@ class LedgerAdapter final : public Adapter {
   bool Serves(const std::string& name) const;
   bool ServesSomebody() const;
   void ForgetServed();
+  // This lane is to do what is left of acts on the semaphore.
+  bool CarriesOn(const Semaphore& semaphore) const;
+  bool CarriesOnSomewhere() const;
+  // Shared stores: takes over intentions that their host does not carry on.
+  void LookAtIntentions();
+  // The engine does not take as much. False: it is no less if acts are carried on in smaller steps.
+  bool TakeSmallerSteps();
   absl::Status ServeOnce(SteadyTime deadline, StepResult* result);
   // The events of a commit without commands go out with the next result.
   void KeepForLater(StepResult* result);
@@ -76,6 +83,9 @@ class LedgerAdapter final : public Adapter {
   // Decides a batch, writes it, and decides it anew as often as another daemon was first.
   absl::Status Run(absl::Span<const Submission> batch, SteadyTime deadline, StepResult* result);
   absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline);
+  // The same of a commit without commands, for which no client waits. UNAVAILABLE: it is not found out
+  // yet.
+  absl::Status SettleOwn(SteadyTime deadline);
   absl::Status Decide(absl::Span<const Submission> batch, int attempt, Decided* decided);
   absl::Status DecideOne(const Command& command, Editor& editor, Decided* decided);
   Context NewContext() const;
@@ -139,8 +149,6 @@ class LedgerAdapter final : public Adapter {
   };
   Parts PartsOf(const CloseSessionCommand& command) const;
   Parts PartsOf(const AdminCommand& command) const;
-  static Parts PartsOfResize(const AdminCommand& command, const AdminResize& resize,
-                             const Semaphore& semaphore);
   template <typename Act>
   static Parts PartsOfAll(const AdminCommand& command, const Semaphore& semaphore);
   // How many leases were affected.
@@ -228,6 +236,12 @@ class LedgerAdapter final : public Adapter {
   bool doubt_revisions_ = false;  // Until all that is in use here was read anew.
   // Of how many commands a batch may be, as far as is known; see StepInSizes.
   size_t part_max_ = SIZE_MAX;
+  // Of how many rows a commit may change for acts that are carried on, as far as is known.
+  uint32_t changes_max_ = options_.changes_per_commit_max;
+  // Shared stores: the revisions of semaphores whose intentions another daemon is to carry on, when
+  // they were last looked at; and those that have stood still since.
+  absl::flat_hash_map<std::string, uint64_t> others_intentions_;
+  absl::flat_hash_set<std::string> stood_still_;
   // Commands of a batch in parts, after the part that failed; told with the next Step.
   std::vector<Settled> failed_later_;
   // Semaphores whose things in the engine cannot be used, and why; for this batch.

@@ -64,6 +64,8 @@ Context LedgerAdapter::NewContext() const {
   context.tells_others = !guarantees().shares_claims && guarantees().administers_all;
   context.longest_hold_max_ms = guarantees().longest_hold_max_ms;
   context.grants_max = guarantees().grants_per_commit_max;
+  // An engine that hands out permits keeps no claims: there an act is one commit.
+  context.changes_max = store_->permits() != nullptr ? 0 : changes_max_;
   context.now_unix_ms = options_.now_unix_ms();
   return context;
 }

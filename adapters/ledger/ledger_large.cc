@@ -30,29 +30,6 @@ Command ActOf(const AdminCommand& command, decltype(AdminCommand::act) act) {
   return part;
 }
 
-std::vector<LeasePtr> LeasesOf(const Semaphore& semaphore) {
-  std::vector<LeasePtr> leases;
-  for (const auto& [id, lease] : semaphore.leases) {
-    if (!lease->foreign) leases.push_back(lease);
-  }
-  std::ranges::sort(leases, {}, [](const LeasePtr& lease) { return lease->slots.front(); });
-  return leases;
-}
-
-// All tickets go: those that nobody has first, so that nobody is given one meanwhile.
-void AddTickets(const AdminCommand& command, const Semaphore& semaphore,
-                std::vector<Command>* parts) {
-  for (const auto& [id, ticket] : semaphore.tickets) {
-    if (ticket->lease.empty()) parts->push_back(ActOf(command, AdminCancelTicket{id, true}));
-  }
-  for (const auto& [id, ticket] : semaphore.tickets) {
-    if (ticket->lease.empty()) continue;
-    parts->push_back(EndOf(semaphore.row.name, ticket->lease, EndCause::kDestroyed, 0,
-                           /*only_waiting=*/false));
-    parts->push_back(ActOf(command, AdminCancelTicket{id, true}));
-  }
-}
-
 // Claims that ended, or were asked back.
 uint32_t CountAffected(const std::vector<Submission>& batch, const std::vector<Outcome>& outcomes) {
   uint32_t affected = 0;
@@ -86,28 +63,6 @@ LedgerAdapter::Parts LedgerAdapter::PartsOfAll(const AdminCommand& command,
   return parts;
 }
 
-LedgerAdapter::Parts LedgerAdapter::PartsOfResize(const AdminCommand& command,
-                                                  const AdminResize& resize,
-                                                  const Semaphore& semaphore) {
-  const std::optional<Excess> excess = ExcessEndedBy(resize, semaphore);
-  Parts parts;
-  if (!excess) return parts;
-  AdminResize part = resize;
-  part.change = AdminResize::Change::kSet;
-  part.amount = excess->limit;
-  AdminCommand last = command;
-  last.expected_revision = 0;
-  last.act = part;
-  parts.last = std::move(last);
-  // From now on nobody is let in.
-  part.policy = ShrinkPolicy::kWait;
-  parts.before.push_back(ActOf(command, part));
-  for (const LeasePtr& lease : excess->leases)
-    parts.before.push_back(EndOf(semaphore.row.name, lease->id, EndCause::kRecalled, 0,
-                                 /*only_waiting=*/false));
-  return parts;
-}
-
 LedgerAdapter::Parts LedgerAdapter::PartsOf(const CloseSessionCommand& command) const {
   Parts parts;
   parts.last = command;
@@ -133,46 +88,6 @@ LedgerAdapter::Parts LedgerAdapter::PartsOf(const AdminCommand& command) const {
     return PartsOfAll<AdminRequeue>(command, *semaphore);
   if (std::holds_alternative<AdminPurge>(command.act))
     return PartsOfAll<AdminPurge>(command, *semaphore);
-  std::vector<LeasePtr> leases = LeasesOf(*semaphore);
-  if (const auto* revoke = std::get_if<AdminRevoke>(&command.act)) {
-    // Not those who are let in meanwhile.
-    for (const LeasePtr& lease : leases) {
-      if (!revoke->holder.empty() && lease->holder != revoke->holder) continue;
-      AdminRevoke one = *revoke;
-      one.claim = lease->id;
-      parts.before.push_back(ActOf(command, one));
-    }
-    if (!revoke->claim.empty() || parts.before.empty()) return {};
-    AdminCommand last = command;
-    last.expected_revision = 0;
-    last.act = std::get<AdminCommand>(parts.before.back()).act;
-    parts.before.pop_back();
-    parts.last = std::move(last);
-  } else if (const auto* resize = std::get_if<AdminResize>(&command.act)) {
-    return PartsOfResize(command, *resize, *semaphore);
-  } else if (const auto* destroy = std::get_if<AdminDestroy>(&command.act)) {
-    const bool force = destroy->policy == DestroyPolicy::kForce;
-    // It will be refused, and must leave all as it is.
-    if (!force && !semaphore->tickets.empty()) return {};
-    for (const Queue* queue : {&semaphore->queue, &semaphore->offers}) {
-      for (const auto& [place, waiter] : *queue)
-        parts.before.push_back(EndOf(semaphore->row.name, waiter->id, EndCause::kDestroyed, 0,
-                                     /*only_waiting=*/true));
-    }
-    AdminCommand last = command;
-    last.expected_revision = 0;
-    parts.last = std::move(last);
-    if (!force) return parts;
-    AddTickets(command, *semaphore, &parts.before);
-    // Those with tickets have ended by then.
-    std::erase_if(leases, [](const LeasePtr& lease) { return !lease->ticket.empty(); });
-    if (leases.empty()) return parts;
-    // From now on nobody is let in.
-    parts.before.push_back(ActOf(command, AdminDestroy{DestroyPolicy::kWait}));
-    for (size_t i = 0; i + 1 < leases.size(); ++i)
-      parts.before.push_back(EndOf(semaphore->row.name, leases[i]->id, EndCause::kDestroyed, 0,
-                                   /*only_waiting=*/false));
-  }
   return parts;
 }
 

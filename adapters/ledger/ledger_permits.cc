@@ -342,14 +342,14 @@ void LedgerAdapter::EndLost(Editor& editor) {
     for (const auto& [id, lease] : semaphore->leases) leases.push_back(lease);
     for (const LeasePtr& lease : leases)
       editor.End(semaphore, lease, EndCause::kDestroyed, now_unix_ms);
-    DismissWaiters(editor, semaphore);
+    DismissWaiters(editor, semaphore, NewContext());
     editor.Destroy(semaphore);
   }
   for (const std::string& name : lowered_) {
     Semaphore* semaphore = editor.Find(name);
     if (semaphore == nullptr) continue;
-    if (semaphore->row.destroying) DismissWaiters(editor, semaphore);
-    TellHopeless(editor, semaphore);
+    if (semaphore->row.destroying) DismissWaiters(editor, semaphore, NewContext());
+    TellHopeless(editor, semaphore, NewContext());
   }
 }
 

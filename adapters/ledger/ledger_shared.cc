@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/ledger_adapter_impl.h"
+#include "adapters/ledger/rules/intentions.h"
 
 namespace semaphored::ledger {
 
@@ -160,7 +161,8 @@ bool LedgerAdapter::Learn(const Hint& hint) {
 
 void LedgerAdapter::ServeLater(const std::string& name) {
   const Semaphore* semaphore = state_.Find(name);
-  if (semaphore != nullptr && (!semaphore->waiters.empty() || semaphore->row.destroying))
+  if (semaphore != nullptr &&
+      (!semaphore->waiters.empty() || semaphore->row.destroying || CarriesOn(*semaphore)))
     to_serve_.insert(name);
 }
 
@@ -274,6 +276,7 @@ absl::Status LedgerAdapter::SweepIfDue() {
     if (absl::Status status = Refresh(*std::move(changed)); !status.ok()) return status;
   }
   doubt_revisions_ = false;
+  LookAtIntentions();
   ForgetSessions();
   ForgetNumbers();
   swept_at_ = now;
@@ -351,7 +354,12 @@ void LedgerAdapter::LookWhetherWithheld() {
 void LedgerAdapter::Serve(Editor& editor) {
   for (const std::string& name : to_serve_) {
     if (!Serves(name) || damaged_.contains(name)) continue;
-    if (Semaphore* semaphore = state_.Find(name)) AfterRoom(editor, semaphore, NewContext());
+    Semaphore* semaphore = state_.Find(name);
+    if (semaphore == nullptr) continue;
+    const Context context = NewContext();
+    if (CarriesOn(*semaphore))
+      CarryOn(editor, semaphore, Decode(semaphore->row.intentions), context, /*act=*/false);
+    AfterRoom(editor, semaphore, context);
   }
 }
 

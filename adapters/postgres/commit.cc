@@ -23,7 +23,7 @@ using ledger::SessionPtr;
 using ledger::Transaction;
 
 constexpr size_t kNumbers = 4;  // Arguments of commit_1 that are numbers; they come first.
-constexpr size_t kArrays = 64;
+constexpr size_t kArrays = 65;
 
 // What may change of a lease in place.
 bool Same(const Lease& a, const Lease& b) {
@@ -78,7 +78,7 @@ class Builder {
 
   Array m_node_;
   Array s_name_, s_revision_, s_kind_, s_next_order_;
-  Array w_name_, w_number_;
+  Array w_name_, w_intentions_, w_number_;
   Array r_name_, r_revision_;
   Array c_session_, c_epoch_;
   Array q_client_, q_sequence_;
@@ -161,6 +161,7 @@ void Builder::Add(const SemaphoreDelta& delta) {
     const SemaphoreRow& row = *delta.after;
     const Settings& settings = row.settings;
     w_name_.Add(row.name);
+    w_intentions_.Add(row.intentions);
     AddAll(&w_number_, {row.limit, settings.backfill, settings.longest_hold_ms,
                         settings.recall_grace_ms, settings.permits_per_holder, settings.waiters_max,
                         row.paused, row.destroying, row.created_at_unix_ms, row.made_on_use});
@@ -330,17 +331,17 @@ Arguments Builder::Build(const CommitPlace& place) {
                          std::to_string(place.lane), std::to_string(place.number)};
   // In the order of the function's arguments.
   const std::array<Array*, kArrays> arrays = {
-      &m_node_,      &s_name_,      &s_revision_,  &s_kind_,      &s_next_order_,  &w_name_,
-      &w_number_,    &r_name_,      &r_revision_,  &c_session_,   &c_epoch_,       &q_client_,
-      &q_sequence_,  &e_semaphore_, &e_claim_,     &e_number_,    &e_of_,          &e_slot_,
-      &u_semaphore_, &u_claim_,     &u_session_,   &u_number_,    &u_of_,          &u_slot_,
-      &g_semaphore_, &g_claim_,     &g_holder_,    &g_session_,   &g_client_,      &g_fingerprint_,
-      &g_number_,    &g_of_,        &g_slot_,      &d_semaphore_, &d_order_,       &n_semaphore_,
-      &n_claim_,     &n_holder_,    &n_session_,   &n_client_,    &n_fingerprint_, &n_number_,
-      &o_id_,        &o_number_,    &x_id_,        &y_id_,        &y_client_,      &y_holder_,
-      &y_number_,    &a_client_,    &a_semaphore_, &a_claim_,     &a_fingerprint_, &a_number_,
-      &b_client_,    &b_number_,    &l_client_,    &l_sequence_,  &f_client_,      &f_below_,
-      &forgotten_,   &t_node_,      &t_message_,   &t_news_};
+      &m_node_,        &s_name_,      &s_revision_,  &s_kind_,      &s_next_order_, &w_name_,
+      &w_intentions_,  &w_number_,    &r_name_,      &r_revision_,  &c_session_,    &c_epoch_,
+      &q_client_,      &q_sequence_,  &e_semaphore_, &e_claim_,     &e_number_,     &e_of_,
+      &e_slot_,        &u_semaphore_, &u_claim_,     &u_session_,   &u_number_,     &u_of_,
+      &u_slot_,        &g_semaphore_, &g_claim_,     &g_holder_,    &g_session_,    &g_client_,
+      &g_fingerprint_, &g_number_,    &g_of_,        &g_slot_,      &d_semaphore_,  &d_order_,
+      &n_semaphore_,   &n_claim_,     &n_holder_,    &n_session_,   &n_client_,     &n_fingerprint_,
+      &n_number_,      &o_id_,        &o_number_,    &x_id_,        &y_id_,         &y_client_,
+      &y_holder_,      &y_number_,    &a_client_,    &a_semaphore_, &a_claim_,      &a_fingerprint_,
+      &a_number_,      &b_client_,    &b_number_,    &l_client_,    &l_sequence_,   &f_client_,
+      &f_below_,       &forgotten_,   &t_node_,      &t_message_,   &t_news_};
   for (Array* array : arrays) arguments.push_back(array->TakeOrNull());
   tickets_.Take(&arguments);
   return arguments;

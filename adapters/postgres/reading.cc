@@ -77,6 +77,7 @@ void PostgresStore::Reader::AddSemaphore(const pqxx::row& row) {
   semaphore.revision = static_cast<uint64_t>(n[9]);
   semaphore.created_at_unix_ms = n[10];
   semaphore.made_on_use = n[11] != 0;
+  semaphore.intentions = row[5].as<std::string>();
 }
 
 template <typename Row>

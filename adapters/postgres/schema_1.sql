@@ -53,6 +53,7 @@ CREATE TABLE semaphored.semaphores (
   paused             boolean NOT NULL DEFAULT false,
   destroying         boolean NOT NULL DEFAULT false,
   made_on_use        boolean NOT NULL DEFAULT false,  -- Its first use made it, and no administrator has changed it since.
+  intentions         text NOT NULL DEFAULT '',  -- What acts that are larger than one commit still have to do here.
   next_order         bigint NOT NULL DEFAULT 1,
   revision           bigint NOT NULL,  -- Rises by one with each commit that touches the semaphore or its claims.
   created_at         timestamptz NOT NULL DEFAULT now()
@@ -220,7 +221,7 @@ CREATE FUNCTION semaphored.commit_1(
   -- Rows, for kind 1:
   --   permits, backfill, longest_hold_ms, recall_grace_ms, permits_per_holder, waiters_max, paused, destroying, created_at,
   --   made_on_use
-  w_name text[], w_number bigint[],
+  w_name text[], w_intentions text[], w_number bigint[],
   -- Semaphores that answers rest upon. Revision 0: must not exist.
   r_name text[], r_revision bigint[],
   -- Epochs that sessions must have.
@@ -372,15 +373,16 @@ BEGIN
   -- From here on everything holds.
   IF cardinality(w_name) > 0 THEN
     INSERT INTO semaphored.semaphores AS s (name, permits, backfill, longest_hold_ms, recall_grace_ms, permits_per_holder,
-                                            waiters_max, paused, destroying, revision, created_at, made_on_use)
+                                            waiters_max, paused, destroying, revision, created_at, made_on_use, intentions)
       SELECT w.name, w_number[10 * place - 9], w_number[10 * place - 8] <> 0, w_number[10 * place - 7], w_number[10 * place - 6],
              w_number[10 * place - 5], w_number[10 * place - 4], w_number[10 * place - 3] <> 0, w_number[10 * place - 2] <> 0, 0,
-             to_timestamp(w_number[10 * place - 1] / 1000.0), w_number[10 * place] <> 0
-      FROM unnest(w_name) WITH ORDINALITY AS w(name, place)
+             to_timestamp(w_number[10 * place - 1] / 1000.0), w_number[10 * place] <> 0, w.intentions
+      FROM unnest(w_name, w_intentions) WITH ORDINALITY AS w(name, intentions, place)
       ON CONFLICT (name) DO UPDATE SET permits = excluded.permits, backfill = excluded.backfill,
         longest_hold_ms = excluded.longest_hold_ms, recall_grace_ms = excluded.recall_grace_ms,
         permits_per_holder = excluded.permits_per_holder, waiters_max = excluded.waiters_max, paused = excluded.paused,
-        destroying = excluded.destroying, created_at = excluded.created_at, made_on_use = excluded.made_on_use;
+        destroying = excluded.destroying, created_at = excluded.created_at, made_on_use = excluded.made_on_use,
+        intentions = excluded.intentions;
   END IF;
   IF 0::bigint = ANY (s_revision) THEN
     -- Made by another daemon after we looked: its revision is not 0.

@@ -18,7 +18,7 @@ inline constexpr char kLoadClaims[] = R"sql(
       OFFSET 0) AS l),
   w AS MATERIALIZED (
     SELECT w.* FROM wanted, LATERAL (SELECT * FROM semaphored.waiters o WHERE o.semaphore = wanted.name OFFSET 0) AS w)
-  SELECT 's', s.name, NULL::uuid, NULL::uuid, NULL::uuid, '', '',
+  SELECT 's', s.name, NULL::uuid, NULL::uuid, NULL::uuid, s.intentions, '',
          ARRAY[s.permits, s.backfill::int, s.longest_hold_ms, s.recall_grace_ms, s.permits_per_holder, s.waiters_max,
                s.paused::int, s.destroying::int, s.next_order, s.revision, (extract(epoch FROM s.created_at) * 1000)::bigint,
                s.made_on_use::int], ''

@@ -31,6 +31,7 @@ constexpr uint8_t kPaused = 1;
 constexpr uint8_t kDestroying = 2;
 constexpr uint8_t kBackfill = 4;
 constexpr uint8_t kMadeOnUse = 8;
+constexpr uint8_t kHasIntentions = 16;
 
 constexpr auto kLastCause = static_cast<uint8_t>(EndCause::kEngineLost);
 
@@ -133,13 +134,15 @@ void WriteSemaphore(uint32_t number, const SemaphoreRow& row, std::string* out) 
   ByteWriter writer(out);
   writer.Byte(static_cast<uint8_t>((row.paused ? kPaused : 0) | (row.destroying ? kDestroying : 0) |
                                    (row.settings.backfill ? kBackfill : 0) |
-                                   (row.made_on_use ? kMadeOnUse : 0)));
+                                   (row.made_on_use ? kMadeOnUse : 0) |
+                                   (row.intentions.empty() ? 0 : kHasIntentions)));
   writer.Number(row.limit);
   writer.Signed(row.settings.longest_hold_ms);
   writer.Signed(row.settings.recall_grace_ms);
   writer.Number(row.settings.permits_per_holder);
   writer.Number(row.settings.waiters_max);
   writer.Signed(row.created_at_unix_ms);
+  if (!row.intentions.empty()) writer.Text(row.intentions);
   writer.Seal(RecordKind::kSemaphore, number, start);
 }
 
@@ -148,7 +151,7 @@ absl::StatusOr<SemaphoreRow> ReadSemaphore(uint32_t number, std::string_view rec
   in.Unseal(RecordKind::kSemaphore, number);
   SemaphoreRow row;
   uint8_t flags = in.Byte();
-  if (flags > (kPaused | kDestroying | kBackfill | kMadeOnUse)) in.Fail();
+  if (flags > (kPaused | kDestroying | kBackfill | kMadeOnUse | kHasIntentions)) in.Fail();
   row.paused = (flags & kPaused) != 0;
   row.destroying = (flags & kDestroying) != 0;
   row.settings.backfill = (flags & kBackfill) != 0;
@@ -159,6 +162,7 @@ absl::StatusOr<SemaphoreRow> ReadSemaphore(uint32_t number, std::string_view rec
   row.settings.permits_per_holder = in.Number32();
   row.settings.waiters_max = in.Number32();
   row.created_at_unix_ms = in.Signed();
+  if ((flags & kHasIntentions) != 0) row.intentions = in.Text(kIntentionsBytesMax);
   if (!Whole(in)) return Damaged("semaphore", number);
   return row;
 }

@@ -22,7 +22,7 @@ constexpr uint64_t kTokenBlock = 65'536;
 bool SameRecord(const SemaphoreRow& a, const SemaphoreRow& b) {
   return a.limit == b.limit && a.settings == b.settings && a.paused == b.paused &&
          a.destroying == b.destroying && a.made_on_use == b.made_on_use &&
-         a.created_at_unix_ms == b.created_at_unix_ms;
+         a.intentions == b.intentions && a.created_at_unix_ms == b.created_at_unix_ms;
 }
 
 }  // namespace

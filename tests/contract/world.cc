@@ -125,11 +125,22 @@ struct Daemon::Running {
   std::vector<std::pair<std::string, LeasePtr>> grants;
 };
 
+// A Step that fails has done nothing of its batch. It fails now and then where answers are lost: that of
+// a commit without commands must be found out first.
+absl::StatusOr<StepResult> Daemon::StepPatiently(absl::Span<const Submission> batch,
+                                                 SteadyTime deadline) {
+  constexpr int kTries = 20;
+  absl::StatusOr<StepResult> result = lane_->Step(batch, deadline);
+  for (int i = 1; i < kTries && absl::IsUnavailable(result.status()); ++i)
+    result = lane_->Step(batch, deadline);
+  return result;
+}
+
 std::vector<Outcome> Daemon::DoAll(std::vector<Command> commands) {
   Running running;
   for (Command& command : commands) running.batch.push_back({++numbers_, std::move(command)});
   const SteadyTime deadline = std::max(world_->now(), std::chrono::steady_clock::now()) + kPatience;
-  absl::StatusOr<StepResult> result = lane_->Step(running.batch, deadline);
+  absl::StatusOr<StepResult> result = StepPatiently(running.batch, deadline);
   INFO(result.status().ToString());
   REQUIRE(result.ok());
   REQUIRE(result->outcomes.size() == running.batch.size());
@@ -165,7 +176,7 @@ void Daemon::LetArrive() {
   int quiet = 0;
   while (!waiting_.empty() && std::chrono::steady_clock::now() < deadline) {
     absl::StatusOr<StepResult> result =
-        lane_->Step({}, std::chrono::steady_clock::now() + kUnderWay);
+        StepPatiently({}, std::chrono::steady_clock::now() + kUnderWay);
     REQUIRE(result.ok());
     Running nothing;
     Collect(*std::move(result), &nothing);
@@ -248,7 +259,7 @@ Outcome Daemon::Do(Command command) {
 }
 
 void Daemon::Poll() {
-  absl::StatusOr<StepResult> result = lane_->Step({}, SteadyTime{});
+  absl::StatusOr<StepResult> result = StepPatiently({}, SteadyTime{});
   INFO(result.status().ToString());
   REQUIRE(result.ok());
   Running nothing;
@@ -261,7 +272,7 @@ void Daemon::PollUntil(const std::function<bool()>& there) {
   while (!there()) {
     REQUIRE(std::chrono::steady_clock::now() < deadline);
     absl::StatusOr<StepResult> result =
-        lane_->Step({}, std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
+        StepPatiently({}, std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
     REQUIRE(result.ok());
     Running nothing;
     Collect(*std::move(result), &nothing);

@@ -179,6 +179,7 @@ class Daemon {
 
  private:
   struct Running;
+  absl::StatusOr<StepResult> StepPatiently(absl::Span<const Submission> batch, SteadyTime deadline);
   void Collect(StepResult result, Running* running);
   void See(Running* running);
   void LetArrive();

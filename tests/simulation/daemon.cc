@@ -41,6 +41,9 @@ bool Daemon::TryStart() {
   ledger_options.sweep_interval = options_.mutant == Mutant::kNoHints
                                       ? Milliseconds(3'600'000)
                                       : Milliseconds(options_.sweep_interval_ms);
+  // So that acts are carried on, also here, where all is small.
+  ledger_options.changes_per_commit_max = options_.changes_per_commit_max;
+  ledger_options.carry_on_time = Milliseconds(0);
   ledger_options.now = [this] { return clock_.Now(); };
   ledger_options.now_unix_ms = [this] { return clock_.NowUnixMs(); };
   auto store = std::make_unique<MemoryStore>(engine_, link_, [self = weak_from_this()] {

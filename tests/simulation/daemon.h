@@ -29,6 +29,7 @@ struct DaemonOptions {
   int64_t node_ttl_ms = 3000;
   int64_t sweep_interval_ms = 2000;
   uint64_t request_window = 64;
+  uint32_t changes_per_commit_max = 2;
   Mutant mutant = Mutant::kNone;
 };
 

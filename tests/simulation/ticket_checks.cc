@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/ledger/rules/intentions.h"
 #include "adapters/ledger/state/state.h"
 
 namespace semaphored::simulation {
@@ -116,6 +117,7 @@ void TicketChecks::Says(const Id& claim, Result result) {
 TicketChecks::Causes TicketChecks::CausesOf(const ledger::Transaction& transaction,
                                             const SemaphoreDelta& delta) const {
   Causes causes;
+  causes.destroyed = delta.before && ledger::Decode(delta.before->intentions).by_force;
   for (const LeaseChange& change : delta.leases) {
     if (!change.before) causes.granted[change.after->id] = change.after.get();
     if (!change.after) causes.ended[change.before->id] = change.cause;
@@ -277,7 +279,7 @@ std::string TicketChecks::Ripened(const Known& known, const Ticket& after) const
 
 std::string TicketChecks::Removed(const Ticket& before, const Causes& causes) const {
   if (ActedOn<AdminCancelTicket>(causes.acts, before.id)) return "";
-  if (FindAct<AdminDestroy>(causes.acts) != nullptr) return "";
+  if (causes.destroyed || FindAct<AdminDestroy>(causes.acts) != nullptr) return "";
   const bool purged =
       before.state == TicketState::kDead && ActedOn<AdminPurge>(causes.acts, before.id);
   return purged ? "" : "it is lost: nobody has done, cancelled or purged it";

@@ -89,6 +89,7 @@ class TicketChecks {
     std::vector<const AdminCommand*> acts;  // On this semaphore.
     std::map<Id, const Lease*> granted;     // By lease.
     std::map<Id, EndCause> ended;           // By lease.
+    bool destroyed = false;  // By force, in an earlier commit, which this one carries on.
   };
 
   Causes CausesOf(const ledger::Transaction& transaction,

@@ -1,7 +1,9 @@
 // Administration: create, resize, configure, destroy, pause, revoke, and questions.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/ledger/rules/intentions.h"
 #include "adapters/ledger/rules/rules.h"
 #include "adapters/ledger/rules/steps.h"
 
@@ -41,49 +43,9 @@ Outcome Changed(bool changed, uint32_t affected = 0) {
   return outcome;
 }
 
-// Our own leases, the one with the highest slot first.
-std::vector<LeasePtr> HighestFirst(const Semaphore& semaphore) {
-  std::vector<LeasePtr> leases;
-  for (const auto& [id, lease] : semaphore.leases) {
-    if (!lease->foreign) leases.push_back(lease);
-  }
-  std::ranges::sort(leases, [](const LeasePtr& a, const LeasePtr& b) {
-    return a->slots.back() > b->slots.back();
-  });
-  return leases;
-}
-
-// Ours first; what others hold is in the way all the same.
-Excess ExcessOver(const Semaphore& semaphore, uint32_t limit) {
-  uint64_t staying = uint64_t{semaphore.held} + semaphore.held_elsewhere;
-  for (const auto& [id, lease] : semaphore.leases) {
-    if (lease->recall.pending()) staying -= lease->permits;
-  }
-  Excess excess;
-  excess.limit = limit;
-  for (const LeasePtr& lease : HighestFirst(semaphore)) {
-    if (staying <= limit) break;
-    if (lease->recall.pending()) continue;
-    staying -= lease->permits;
-    excess.leases.push_back(lease);
-  }
-  if (staying > limit) excess.elsewhere = staying - limit;
-  return excess;
-}
-
-uint32_t RecallExcess(Editor& editor, Semaphore* semaphore, int64_t grace_ms,
-                      const Context& context) {
-  const Excess excess = ExcessOver(*semaphore, semaphore->row.limit);
-  for (const LeasePtr& lease : excess.leases)
-    RecallOrEnd(editor, semaphore, lease, {Recall::Reason::kShrunk, grace_ms}, context);
-  if (excess.elsewhere > 0 && context.tells_others) {
-    editor.AskOthers({semaphore->row.name,
-                      {},
-                      "",
-                      {Recall::Reason::kShrunk, grace_ms},
-                      static_cast<uint32_t>(excess.elsewhere)});
-  }
-  return static_cast<uint32_t>(excess.leases.size());
+uint32_t CountOwn(const Semaphore& semaphore) {
+  return static_cast<uint32_t>(std::ranges::count_if(
+      semaphore.leases, [](const auto& each) { return !each.second->foreign; }));
 }
 
 // nullopt: below 0, or more than may be.
@@ -125,12 +87,15 @@ Outcome Resize(Editor& editor, Semaphore* semaphore, const AdminResize& act,
   }
   const bool changed = *limit != semaphore->row.limit;
   editor.ChangeRow(semaphore, [&](SemaphoreRow& row) { row.limit = *limit; });
-  TellHopeless(editor, semaphore);
+  Intentions left = Decode(semaphore->row.intentions);
+  left.dismiss = true;
+  left.shrink_grace_ms.reset();  // This limit replaces the one before.
   uint32_t recalled = 0;
   if (act.policy == ShrinkPolicy::kRecall) {
-    const int64_t grace_ms = act.grace_ms.value_or(semaphore->row.settings.recall_grace_ms);
-    recalled = RecallExcess(editor, semaphore, grace_ms, context);
+    left.shrink_grace_ms = act.grace_ms.value_or(semaphore->row.settings.recall_grace_ms);
+    recalled = static_cast<uint32_t>(ExcessOver(*semaphore, *limit).leases.size());
   }
+  CarryOn(editor, semaphore, std::move(left), context, /*act=*/true);
   return Changed(changed || recalled > 0, recalled);
 }
 
@@ -146,28 +111,39 @@ Outcome Destroy(Editor& editor, Semaphore* semaphore, const AdminDestroy& act,
                                    " tickets, which only force takes along");
     return outcome;
   }
-  DismissWaiters(editor, semaphore);
-  uint32_t ended = 0;
-  if (act.policy == DestroyPolicy::kForce) {
-    RemoveTickets(editor, semaphore);
-    for (const LeasePtr& lease : HighestFirst(*semaphore)) {
-      editor.End(semaphore, lease, EndCause::kDestroyed, context.now_unix_ms);
-      ++ended;
-    }
-    semaphore->held_elsewhere = 0;  // They go with the engine's own things.
-  }
+  const bool by_force = act.policy == DestroyPolicy::kForce;
+  const uint32_t ended = by_force ? CountOwn(*semaphore) : 0;
   editor.ChangeRow(semaphore, [](SemaphoreRow& row) { row.destroying = true; });
+  Intentions left;  // All others are void.
+  left.dismiss = true;
+  left.by_force = by_force || Decode(semaphore->row.intentions).by_force;
+  CarryOn(editor, semaphore, std::move(left), context, /*act=*/true);
   return Changed(true, ended);
 }
 
 Outcome Revoke(Editor& editor, Semaphore* semaphore, const AdminRevoke& act,
                const Context& context) {
   uint32_t affected = 0;
-  for (const LeasePtr& lease : HighestFirst(*semaphore)) {
-    if (!act.claim.empty() && lease->id != act.claim) continue;
+  Revocation revocation{act.holder, act.grace_ms, 0};
+  for (const auto& [id, lease] : semaphore->leases) {
+    if (lease->foreign) continue;
+    if (!act.claim.empty() && id != act.claim) continue;
     if (!act.holder.empty() && lease->holder != act.holder) continue;
-    RecallOrEnd(editor, semaphore, lease, {Recall::Reason::kAdministrator, act.grace_ms}, context);
+    revocation.token_max = std::max(revocation.token_max, lease->token);
     ++affected;
+  }
+  if (affected > 0 && !act.claim.empty()) {
+    RecallOrEnd(editor, semaphore, semaphore->FindLease(act.claim),
+                {Recall::Reason::kAdministrator, act.grace_ms}, context);
+  } else if (affected > 0) {
+    Intentions left = Decode(semaphore->row.intentions);
+    if (left.revocations.size() >= kRevocationsMax) {
+      return LimitReached(
+          absl::StrCat("as many revocations of this semaphore are under way as may (",
+                       kRevocationsMax, "); try again when one is done"));
+    }
+    left.revocations.push_back(std::move(revocation));
+    CarryOn(editor, semaphore, std::move(left), context, /*act=*/true);
   }
   const bool found = !act.claim.empty() && affected > 0;
   if (!found && semaphore->held_elsewhere > 0 && context.tells_others) {
@@ -194,7 +170,9 @@ struct Act {
   Outcome operator()(const AdminConfigure& act) const {
     const bool changed = semaphore->row.settings != act.settings;
     editor.ChangeRow(semaphore, [&](SemaphoreRow& row) { row.settings = act.settings; });
-    TellHopeless(editor, semaphore);
+    Intentions left = Decode(semaphore->row.intentions);
+    left.dismiss = true;
+    CarryOn(editor, semaphore, std::move(left), context, /*act=*/true);
     return Changed(changed);
   }
   Outcome operator()(const AdminDestroy& act) const {
@@ -259,14 +237,25 @@ bool MakesLasting(const AdminCommand& command) {
 
 }  // namespace
 
-std::optional<Excess> ExcessEndedBy(const AdminResize& act, const Semaphore& semaphore) {
-  const int64_t grace_ms = act.grace_ms.value_or(semaphore.row.settings.recall_grace_ms);
-  const std::optional<uint32_t> limit = LimitAfter(act, semaphore);
-  if (act.policy != ShrinkPolicy::kRecall || grace_ms != 0 || !limit) return std::nullopt;
-  return ExcessOver(semaphore, *limit);
+// Ours first; what others hold is in the way all the same.
+Excess ExcessOver(const Semaphore& semaphore, uint32_t limit, size_t leases_max) {
+  uint64_t staying = uint64_t{semaphore.held} + semaphore.held_elsewhere;
+  for (const auto& [id, lease] : semaphore.leases) {
+    if (lease->recall.pending()) staying -= lease->permits;
+  }
+  Excess excess;
+  if (staying <= limit) return excess;
+  const auto stays = [](const LeasePtr& lease) { return !lease->recall.pending(); };
+  for (LeasePtr& lease : HighestFirst(semaphore, leases_max, stays)) {
+    if (staying <= limit) break;
+    staying -= lease->permits;
+    excess.leases.push_back(std::move(lease));
+  }
+  if (staying > limit) excess.elsewhere = staying - limit;
+  return excess;
 }
 
-void TellHopeless(Editor& editor, Semaphore* semaphore) {
+bool TellHopeless(Editor& editor, Semaphore* semaphore, const Context& context) {
   const SemaphoreRow& row = semaphore->row;
   const uint32_t cap = row.settings.permits_per_holder;
   std::vector<WaiterPtr> hopeless;
@@ -275,14 +264,22 @@ void TellHopeless(Editor& editor, Semaphore* semaphore) {
     if (waiter->permits > row.limit || (cap != 0 && waiter->permits > cap))
       hopeless.push_back(waiter);
   }
-  for (const WaiterPtr& waiter : hopeless) editor.Leave(semaphore, waiter, EndCause::kExceedsLimit);
+  for (const WaiterPtr& waiter : hopeless) {
+    if (!editor.MayCarryOn(context.changes_max)) return false;
+    editor.Leave(semaphore, waiter, EndCause::kExceedsLimit);
+  }
+  return true;
 }
 
-void DismissWaiters(Editor& editor, Semaphore* semaphore) {
+bool DismissWaiters(Editor& editor, Semaphore* semaphore, const Context& context) {
   std::vector<WaiterPtr> waiters;
   for (const auto& [place, waiter] : semaphore->queue) waiters.push_back(waiter);
   for (const auto& [place, offer] : semaphore->offers) waiters.push_back(offer);
-  for (const WaiterPtr& waiter : waiters) editor.Leave(semaphore, waiter, EndCause::kDestroyed);
+  for (const WaiterPtr& waiter : waiters) {
+    if (!editor.MayCarryOn(context.changes_max)) return false;
+    editor.Leave(semaphore, waiter, EndCause::kDestroyed);
+  }
+  return true;
 }
 
 SemaphoreInfo Describe(const Semaphore& semaphore, uint32_t rows_max) {

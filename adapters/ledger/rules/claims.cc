@@ -270,7 +270,7 @@ Outcome End(Editor& editor, const EndCommand& command, const Context& context) {
 
 void RecallOrEnd(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, const Recall& recall,
                  const Context& context) {
-  if (lease->recall.pending() && lease->recall.grace_ms <= recall.grace_ms) return;
+  if (IsRecalledBy(*lease, recall)) return;
   if (recall.grace_ms == 0) {
     const bool revoked = recall.reason == Recall::Reason::kAdministrator;
     EndLease(editor, semaphore, lease, revoked ? EndCause::kRevoked : EndCause::kRecalled, context);

@@ -148,8 +148,10 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
 }
 
 void AfterRoom(Editor& editor, Semaphore* semaphore, const Context& context) {
-  if (semaphore->row.destroying && semaphore->leases.empty() && semaphore->held_elsewhere == 0) {
-    DismissWaiters(editor, semaphore);  // Foreign ones may have come since.
+  if (semaphore->row.destroying && semaphore->leases.empty() && semaphore->held_elsewhere == 0 &&
+      semaphore->row.intentions.empty()) {
+    // Foreign waiters may have come since.
+    if (!DismissWaiters(editor, semaphore, context)) return editor.AdvanceLater(*semaphore);
     editor.Destroy(semaphore);
     return;
   }

@@ -43,7 +43,9 @@ struct Context {
   bool tells_others = false;        // An act on claims can be told to daemons that have others.
   int64_t longest_hold_max_ms = 0;  // Guarantees::longest_hold_max_ms.
   uint32_t grants_max = 0;          // Guarantees::grants_per_commit_max.
-  const Pruned* pruned = nullptr;   // What was pruned before the command was decided.
+  // Of claims and tickets, by acts that may be carried on by later commits; 0: no bound.
+  uint32_t changes_max = 0;
+  const Pruned* pruned = nullptr;  // What was pruned before the command was decided.
 };
 
 Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& context);
@@ -67,16 +69,6 @@ Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const C
 Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const Context& context);
 Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const Context& context,
                 bool exclusive);
-
-// What is in the way of a limit: our own leases, those with the highest slots first, but for those
-// that have been asked back; and permits beyond them, which others have.
-struct Excess {
-  uint32_t limit = 0;
-  std::vector<LeasePtr> leases;
-  uint64_t elsewhere = 0;
-};
-// Of a resize that ends leases at once; nullopt: it does not, or would be refused.
-std::optional<Excess> ExcessEndedBy(const AdminResize& act, const Semaphore& semaphore);
 
 Outcome Administer(Editor& editor, const AdminCommand& command, const Context& context);
 Outcome List(const LedgerState& state, const ListCommand& command);

@@ -2,6 +2,8 @@
 // files only.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -110,9 +112,6 @@ Outcome Purge(Editor& editor, Semaphore* semaphore, const AdminPurge& act);
 // The dead letter that is named, or with an empty id all, the oldest first.
 std::vector<TicketPtr> DeadLetters(const Semaphore& semaphore, const Id& id);
 
-// All tickets go, with the semaphore.
-void RemoveTickets(Editor& editor, Semaphore* semaphore);
-
 // The epoch of the session on which the claim hangs; 0 if that session is gone.
 uint32_t EpochOf(const LedgerState& state, const Claim& claim);
 
@@ -125,11 +124,45 @@ RequestRow DoneBy(const Requester& requester, std::string_view semaphore, const 
 // Why nothing may be asked for in this session: it is gone or closing, or has another epoch (0: any).
 std::optional<Outcome> SessionRefuses(const LedgerState& state, const Id& id, uint32_t epoch);
 
-// Waiters that could never be served with the present limit and cap are told so.
-void TellHopeless(Editor& editor, Semaphore* semaphore);
+// ---- Acts that may be larger than one commit (intentions.h) ----
 
-// All waiters and offers are told that the semaphore is destroyed.
-void DismissWaiters(Editor& editor, Semaphore* semaphore);
+// Of our own leases that are `wanted` (LeasePtr → bool) those with the highest slots, at most `max`, the
+// highest first.
+template <typename Wanted>
+std::vector<LeasePtr> HighestFirst(const Semaphore& semaphore, size_t max, Wanted&& wanted) {
+  std::vector<const LeasePtr*> found;
+  for (const auto& [id, lease] : semaphore.leases) {
+    if (!lease->foreign && wanted(lease)) found.push_back(&lease);
+  }
+  const size_t count = std::min(max, found.size());
+  std::ranges::partial_sort(
+      found, found.begin() + static_cast<ptrdiff_t>(count),
+      [](const LeasePtr* a, const LeasePtr* b) { return (*a)->slots.back() > (*b)->slots.back(); });
+  std::vector<LeasePtr> highest;
+  for (size_t i = 0; i < count; ++i) highest.push_back(*found[i]);
+  return highest;
+}
+
+// What is in the way of a limit: our own leases, those with the highest slots first, but for those
+// that are recalled; and permits beyond them, which others have. Of the leases at most `leases_max`;
+// `elsewhere` is right if there are not more.
+struct Excess {
+  std::vector<LeasePtr> leases;
+  uint64_t elsewhere = 0;
+};
+Excess ExcessOver(const Semaphore& semaphore, uint32_t limit, size_t leases_max = SIZE_MAX);
+
+// Waiters that could never be served with the present limit and cap leave the queue. True: none is
+// left; else as many as the commit may change have left.
+bool TellHopeless(Editor& editor, Semaphore* semaphore, const Context& context);
+
+// The same for all waiters and offers of a semaphore that is destroyed.
+bool DismissWaiters(Editor& editor, Semaphore* semaphore, const Context& context);
+
+// The lease is recalled already, and its grace ends no later than this recall's would.
+inline bool IsRecalledBy(const Lease& lease, const Recall& recall) {
+  return lease.recall.pending() && lease.recall.grace_ms <= recall.grace_ms;
+}
 
 // Asks for a lease back, or with no grace ends it at once (kRecalled, or kRevoked for an
 // administrator's). A lease with a pending recall whose grace is not longer stays as it is: that

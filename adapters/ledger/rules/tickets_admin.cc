@@ -118,10 +118,4 @@ Outcome Purge(Editor& editor, Semaphore* semaphore, const AdminPurge& act) {
   return Affected(static_cast<uint32_t>(dead.size()));
 }
 
-void RemoveTickets(Editor& editor, Semaphore* semaphore) {
-  std::vector<TicketPtr> tickets;
-  for (const auto& [id, ticket] : semaphore->tickets) tickets.push_back(ticket);
-  for (const TicketPtr& ticket : tickets) editor.Remove(semaphore, ticket);
-}
-
 }  // namespace semaphored::ledger

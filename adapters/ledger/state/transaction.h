@@ -3,6 +3,7 @@
 // that does not win.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -137,6 +138,18 @@ class Editor {
   // A batch that lets in more than a commit takes is divided by its commands; so each may let in as
   // many as one commit.
   void BeginCommand() { let_in_ = 0; }
+  // How many rows more this commit may change for acts that later commits carry on. `changes_max` 0:
+  // no bound.
+  size_t LeftToCarryOn(uint32_t changes_max) const {
+    if (changes_max == 0) return SIZE_MAX;
+    return changes_max - std::min(changes_max, carried_on_);
+  }
+  // Counts one of them; false: there is none.
+  bool MayCarryOn(uint32_t changes_max) {
+    if (LeftToCarryOn(changes_max) == 0) return false;
+    ++carried_on_;
+    return true;
+  }
   void AskOthers(TakeBack take_back) { transaction_->take_backs.push_back(std::move(take_back)); }
   // The row of a request that makes no claim, with its effect. Without a request id: does nothing.
   void Remember(RequestRow row);
@@ -170,6 +183,7 @@ class Editor {
   Semaphore* last_ = nullptr;
   size_t last_index_ = 0;
   uint32_t let_in_ = 0;
+  uint32_t carried_on_ = 0;
   absl::flat_hash_map<std::string, size_t> index_;
   // By client and sequence number: places in requests_, which are in the order of their first change.
   absl::flat_hash_map<std::pair<uint32_t, uint64_t>, size_t> requests_index_;

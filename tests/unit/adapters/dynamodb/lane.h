@@ -23,6 +23,7 @@ class OneLane {
       : engine_(OpenEngine(absl::StrCat("dynamodb://local/", table.url().table, "?endpoint=",
                                         endpoint.empty() ? table.url().endpoint : endpoint))
                     .value()) {
+    options_.carry_on_time = std::chrono::seconds(30);
     options_.self = engine_->nodes().Join(node_id).value();
     options_.now = [] { return std::chrono::steady_clock::now(); };
     options_.now_unix_ms = [] { return int64_t{1'800'000'000'000}; };
