@@ -365,7 +365,7 @@ void LedgerAdapter::GiveBackAsked(Editor& editor) {
       if (meant && !lease->recall.pending()) leases.push_back(lease);
     }
     for (const LeasePtr& lease : leases)
-      RecallOrEnd(editor, semaphore, lease, asked.recall, context);
+      RecallLease(editor, semaphore, lease, asked.recall, context);
     to_serve_.insert(asked.semaphore);
   }
 }

@@ -133,7 +133,7 @@ Outcome Revoke(Editor& editor, Semaphore* semaphore, const AdminRevoke& act,
     ++affected;
   }
   if (affected > 0 && !act.claim.empty()) {
-    RecallOrEnd(editor, semaphore, semaphore->FindLease(act.claim),
+    RecallLease(editor, semaphore, semaphore->FindLease(act.claim),
                 {Recall::Reason::kAdministrator, act.grace_ms}, context);
   } else if (affected > 0) {
     Intentions left = Decode(semaphore->row.intentions);

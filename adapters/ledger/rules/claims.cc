@@ -268,7 +268,7 @@ Outcome End(Editor& editor, const EndCommand& command, const Context& context) {
   return Simply(OutcomeKind::kDone);
 }
 
-void RecallOrEnd(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, const Recall& recall,
+void RecallLease(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, const Recall& recall,
                  const Context& context) {
   if (IsRecalledBy(*lease, recall)) return;
   if (recall.grace_ms == 0) {
@@ -290,7 +290,7 @@ Outcome AskBack(Editor& editor, const RecallCommand& command, const Context& con
   if (recall.grace_ms < 0) recall.grace_ms = semaphore->row.settings.recall_grace_ms;
   if (context.longest_hold_max_ms > 0)
     recall.grace_ms = std::min(recall.grace_ms, context.longest_hold_max_ms / 2);
-  if (!lease->recall.pending()) RecallOrEnd(editor, semaphore, lease, recall, context);
+  if (!lease->recall.pending()) RecallLease(editor, semaphore, lease, recall, context);
   outcome.lease = semaphore->FindLease(command.claim);
   if (!outcome.lease) AfterRoom(editor, semaphore, context);
   return outcome;

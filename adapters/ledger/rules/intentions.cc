@@ -57,7 +57,7 @@ bool Shrink(Editor& editor, Semaphore* semaphore, int64_t grace_ms, const Contex
   }
   for (const LeasePtr& lease : excess.leases) {
     if (!editor.MayCarryOn(context.changes_max)) return false;
-    RecallOrEnd(editor, semaphore, lease, recall, context);
+    RecallLease(editor, semaphore, lease, recall, context);
   }
   return true;
 }
@@ -80,11 +80,11 @@ bool Revoke(Editor& editor, Semaphore* semaphore, const Revocation& revocation,
       return is_new(lease) && matches(lease);
     };
     for (const LeasePtr& lease : HighestFirst(*semaphore, SIZE_MAX, granted_in_batch))
-      RecallOrEnd(editor, semaphore, lease, recall, context);
+      RecallLease(editor, semaphore, lease, recall, context);
   }
   for (const LeasePtr& lease : HighestFirst(*semaphore, MaxOf(editor, context), stood)) {
     if (!editor.MayCarryOn(context.changes_max)) return false;
-    RecallOrEnd(editor, semaphore, lease, recall, context);
+    RecallLease(editor, semaphore, lease, recall, context);
   }
   return true;
 }

@@ -167,7 +167,7 @@ inline bool IsRecalledBy(const Lease& lease, const Recall& recall) {
 // Asks for a lease back, or with no grace ends it at once (kRecalled, or kRevoked for an
 // administrator's). A lease with a pending recall whose grace is not longer stays as it is: that
 // grace began earlier.
-void RecallOrEnd(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, const Recall& recall,
+void RecallLease(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, const Recall& recall,
                  const Context& context);
 
 // After anything that may have made room or emptied the semaphore: grants to waiters, or, if the
