@@ -308,6 +308,9 @@ class SessionsImpl final : public Sessions {
   std::vector<EndCommand> EndsOfAsked(const SessionRecord& record, EndCause cause);
   // Runs `done` when all of them have an outcome or an error; at once if there are none.
   void SubmitEnds(std::vector<EndCommand> ends, absl::AnyInvocable<void()> done);
+  // The same of any number, from the one at `begin` on.
+  void SubmitEndsInPages(std::vector<EndCommand> ends, size_t begin,
+                         absl::AnyInvocable<void()> done);
   SessionRecord* FindSession(const Id& id);
   void OpenNew(OpenParams params, SessionListener* listener);
   // `work`: null, or what the worker works for.

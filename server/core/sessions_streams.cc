@@ -1,4 +1,6 @@
 // Sessions on streams: opened, attached, ended.
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "server/core/sessions_impl.h"
@@ -7,6 +9,8 @@ namespace semaphored {
 namespace {
 
 constexpr Milliseconds kTryAgainAfter{500};
+// Ends of one session's claims that are asked for at the same time.
+constexpr size_t kEndsAtOnce = 256;
 
 }  // namespace
 
@@ -240,16 +244,35 @@ void SessionsImpl::EndSession(SessionRecord* record, EndCause cause,
   if (const SteadyTime at = MovesOverAt(*record); at > Now())
     return EndSessionLater(record, cause, at, std::move(done));
   // Other lanes' claims first; the row stays until they are gone, so that nothing is forgotten if
-  // we die in between.
+  // we die in between. Of very many claims those of the row's lane too: one commit is not to be as
+  // large as a session may be.
+  const bool many = record->claims.size() > kEndsAtOnce;
   std::vector<EndCommand> ends;
+  std::vector<EndCommand> ends_of_leases;
   for (const Id& claim_id : record->claims) {
     const ClaimRecord* claim = FindClaim(claim_id);
-    if (claim != nullptr && LaneOf(claim->semaphore) != 0)
-      ends.push_back(EndWithSession(*claim, cause));
+    if (claim == nullptr || (!many && LaneOf(claim->semaphore) == 0)) continue;
+    (claim->has_lease() ? ends_of_leases : ends).push_back(EndWithSession(*claim, cause));
   }
-  SubmitEnds(std::move(ends), [this, id, epoch, cause, done = std::move(done)]() mutable {
+  // Its waits go first, so that the end of a lease lets none of them in.
+  std::ranges::move(ends_of_leases, std::back_inserter(ends));
+  SubmitEndsInPages(std::move(ends), 0, [this, id, epoch, cause, done = std::move(done)]() mutable {
     CloseRow(id, epoch, cause, std::move(done));
   });
+}
+
+// A page is asked for when the one before is answered: what other clients ask for meanwhile comes
+// between them.
+void SessionsImpl::SubmitEndsInPages(std::vector<EndCommand> ends, size_t begin,
+                                     absl::AnyInvocable<void()> done) {
+  if (begin >= ends.size()) return done();
+  const size_t end = std::min(ends.size(), begin + kEndsAtOnce);
+  std::vector<EndCommand> page(ends.begin() + static_cast<ptrdiff_t>(begin),
+                               ends.begin() + static_cast<ptrdiff_t>(end));
+  SubmitEnds(std::move(page),
+             [this, ends = std::move(ends), end, done = std::move(done)]() mutable {
+               SubmitEndsInPages(std::move(ends), end, std::move(done));
+             });
 }
 
 void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,

@@ -107,6 +107,7 @@ class SessionsWorld : public SessionsHost {
   LaneResults Run(size_t lane) {
     LaneResults results;
     lanes_[lane]->RunOnce(std::exchange(jobs_[lane], {}), SystemClock().Now(), &results);
+    most_events_ = std::max(most_events_, results.events.size());
     return results;
   }
   void Tell(size_t lane, LaneResults results) {
@@ -117,6 +118,8 @@ class SessionsWorld : public SessionsHost {
     sessions_->TakeOver({dead}, [](const absl::Status&) {});
     Settle();
   }
+  // Of one batch of a lane, since the last call.
+  size_t TakeMostEvents() { return std::exchange(most_events_, 0); }
   // Commands, so far.
   int submitted() const { return submitted_; }
   const NodeRef& self() const { return self_; }
@@ -206,6 +209,7 @@ class SessionsWorld : public SessionsHost {
   std::vector<std::unique_ptr<LaneCore>> lanes_;
   std::vector<std::vector<Job>> jobs_;  // By lane.
   int submitted_ = 0;
+  size_t most_events_ = 0;
   uint64_t last_id_ = 0;
   uint64_t sequence_ = 0;
   std::unique_ptr<Sessions> sessions_;
