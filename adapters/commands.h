@@ -295,6 +295,9 @@ struct AdminPurge {
 //   kWouldOvershoot (info), kOutOfRange (a limit below 0 or above limit_max), kLimitReached,
 //   kNoSuchTicket, kDestroyed, kUnsupported, kTooOld, kReused. A destroy is kInUse while there are
 //   tickets, unless it is forced.
+// A resize, a revoke, a destroy and a configure may concern more claims than one commit changes. Then
+// kDone says that the act binds and `number` how many leases it means; the rest of their ends and recalls
+// follow as events, of this Step or later ones (ledger/rules/intentions.h).
 struct AdminCommand {
   Requester requester;
   std::string semaphore;

@@ -57,7 +57,7 @@ report "a shell script does not parse" \
 # moved, or whose white space changed, is not new.
 refused='whoever|whomever|somebody|someone|anybody|anyone|nobody|everybody|anew'
 refused+='|(is|are|was|were|been|being) told|asks? the engine whether|of first choice'
-refused+='|AskBack|TakeBack|RecallLease|GiveBackAsked|Restrained'
+refused+='|AskBack|TakeBack|RecallOrEnd|GiveBackAsked|Restrained'
 added_lines() {
   git diff -M -C --ignore-all-space -U0 "$1" -- . ':!docs/words.md' ':!tests/hygiene.sh' ':!tests/fuzz/corpus' | awk '
     /^diff --git / {header = 1; next}
