@@ -185,6 +185,11 @@ history_postgres() { histories postgres; }
 history_consul() { histories consul; }
 history_dynamodb() { histories dynamodb; }
 
+rule_mutants() {
+  covered="all mutants of tests/mutants/rules.py"
+  once all tests/mutants/rules.py --jobs "$jobs" --folder "$folder/tree"
+}
+
 slow_e2e() {
   covered="all tests with the label deep"
   once tests tests/run.sh --no-install --only deep
@@ -203,6 +208,7 @@ history-sqlite      | history_sqlite      | histories of the daemon on the embed
 history-postgres    | history_postgres    | the same on Postgres, an hour
 history-consul      | history_consul      | the same on Consul, an hour
 history-dynamodb    | history_dynamodb    | the same on DynamoDB Local, an hour
+rule-mutants        | rule_mutants        | mutants inside the rules, each killed by a named contract case
 slow-e2e            | slow_e2e            | the process tests that are too slow for each change
 "
 

@@ -18,6 +18,7 @@ void TakeSmallSteps(World& world) {
 
 std::vector<Id> GrantMany(Daemon& daemon, const std::string& semaphore, uint32_t count) {
   std::vector<Id> claims;
+  claims.reserve(count);
   for (uint32_t i = 0; i < count; ++i) claims.push_back(daemon.Grant(semaphore)->id);
   std::ranges::sort(claims);
   return claims;
@@ -25,6 +26,7 @@ std::vector<Id> GrantMany(Daemon& daemon, const std::string& semaphore, uint32_t
 
 std::vector<Id> QueueMany(Daemon& daemon, const std::string& semaphore, uint32_t count) {
   std::vector<Id> claims;
+  claims.reserve(count);
   for (uint32_t i = 0; i < count; ++i) claims.push_back(daemon.Queue(semaphore));
   std::ranges::sort(claims);
   return claims;
@@ -219,6 +221,7 @@ CONTRACT_CASE("large: many waiters that a lowered limit can never serve leave th
   daemon.Create("s", 2);
   const Id holds = daemon.Grant("s", {.permits = 2})->id;
   std::vector<Id> hopeless;
+  hopeless.reserve(7);
   for (int i = 0; i < 7; ++i) hopeless.push_back(daemon.Queue("s", {.permits = 2}));
   const Id small = daemon.Queue("s");
   REQUIRE(daemon.Resize("s", 1).kind == OutcomeKind::kDone);

@@ -109,7 +109,6 @@ class Client(threading.Thread):
         self.channels = Channels(addresses, number)
         self.stopping = threading.Event()
         self.failure = None
-        self.vouched_ns = 0  # Until when a daemon has vouched for what this client holds.
         self.new_client()
 
     def new_client(self):
@@ -134,9 +133,13 @@ class Client(threading.Thread):
         self.recorder.add(operation)
         return operation
 
+    def vouched(self, acquired):
+        """Until when a daemon has vouched for the lease, in ns; 0: not at all."""
+        raise NotImplementedError
+
     def record_end(self, acquired, reason):
         self.finish(self.op("end", acquired.semaphore, 0, lease=acquired.lease,
-                            vouched_ns=self.vouched_ns), "left", reason=reason)
+                            vouched_ns=self.vouched(acquired)), "left", reason=reason)
 
     def move_held(self, acquired, _sequence):
         return acquired
@@ -203,12 +206,15 @@ class SessionClient(Client):
         self.session_id = ""
         self.leases = {}  # By id: the acquire.
         self.unknown = set()  # Listed by a resumed session, and granted to no request of ours yet.
-        self.vouched_ns = 0
+        self.vouched_ns = 0  # For all leases of the session.
         self.epoch = 0
         self.pings = {}
         self.ping_at = 0.0
 
     # ---- the stream ----
+
+    def vouched(self, acquired):
+        return self.vouched_ns
 
     def extend(self, validity, sent_ns):
         if validity.epoch < self.epoch:
@@ -410,7 +416,7 @@ class SessionClient(Client):
 
     def release(self, acquired, sequence):
         operation = self.op("release", acquired.semaphore, sequence, lease=acquired.lease,
-                            vouched_ns=self.vouched_ns)
+                            vouched_ns=self.vouched(acquired))
         # From here on the client does not count on it.
         self.leases.pop(acquired.lease, None)
         result = self.command(operation, sequence,
@@ -430,7 +436,7 @@ class SessionClient(Client):
     def verify(self, acquired):
         sequence = self.next_sequence()
         operation = self.op("verify", acquired.semaphore, sequence, lease=acquired.lease,
-                            vouched_ns=self.vouched_ns)
+                            vouched_ns=self.vouched(acquired))
         result = self.command(operation, sequence, verify=pb.VerifyRequest(lease_id=acquired.lease))
         if result is None or result.HasField("error"):
             return self.finish(operation)
@@ -455,6 +461,13 @@ class SessionClient(Client):
 
 class UnaryClient(Client):
     """Detached leases, which are not renewed: they are short."""
+
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        self.vouched_of = {}  # By lease. A client that drains holds several.
+
+    def vouched(self, acquired):
+        return self.vouched_of.get(acquired.lease, 0)
 
     def call(self, operation, method, request):
         """The response, an error that is an answer, or None: it is unknown."""
@@ -485,7 +498,7 @@ class UnaryClient(Client):
             return self.finish(operation, "error", reason=reason_of(response))
         lease, validity = response.lease, response.validity
         # Counted from the first attempt, since the answered one is not known: shorter, never longer.
-        self.vouched_ns = operation.begin_ns + (
+        self.vouched_of[lease.lease_id] = operation.begin_ns + (
             validity.elapsed_ms * 1_000_000 + validity.valid_for_ms * 990_000
             if operation.steady else 0)
         return self.finish(operation, "granted", lease=lease.lease_id, slots=tuple(lease.slots),
@@ -496,7 +509,7 @@ class UnaryClient(Client):
 
     def release(self, acquired, sequence):
         operation = self.op("release", acquired.semaphore, sequence, lease=acquired.lease,
-                            vouched_ns=self.vouched_ns)
+                            vouched_ns=self.vouched(acquired))
         response = self.call(operation, "Release", pb.ReleaseRequest(
             request_id=self.id(sequence), lease_id=acquired.lease))
         if response is None:
@@ -510,7 +523,7 @@ class UnaryClient(Client):
 
     def verify(self, acquired):
         operation = self.op("verify", acquired.semaphore, self.next_sequence(),
-                            lease=acquired.lease, vouched_ns=self.vouched_ns)
+                            lease=acquired.lease, vouched_ns=self.vouched(acquired))
         response = self.call(operation, "Verify", pb.VerifyRequest(lease_id=acquired.lease))
         if response is None or isinstance(response, grpc.RpcError):
             return self.finish(operation)
