@@ -24,6 +24,8 @@ class Daemon {
     options.now = [] { return std::chrono::steady_clock::now(); };
     options.now_unix_ms = [] { return 1; };
     options.sweep_interval = kSweepInterval;
+    // However slow the machine is, an act that is larger than one transaction is over with its Step.
+    options.carry_on_time = std::chrono::seconds(30);
     self_ = options.self;
     lane_ = engine_->OpenLane(options).value();
   }
