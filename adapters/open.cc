@@ -15,6 +15,7 @@
 #include "adapters/dynamodb/engine.h"
 #include "adapters/dynamodb/table.h"
 #include "adapters/dynamodb/url.h"
+#include "adapters/ledger/ledger.h"
 #include "adapters/postgres/engine.h"
 #include "adapters/postgres/schema.h"
 #include "adapters/postgres/url.h"

@@ -27,7 +27,7 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
-#include "adapters/ledger/ledger_adapter.h"
+#include "adapters/ledger/options.h"
 
 namespace semaphored {
 

@@ -11,6 +11,7 @@
 #include "adapters/consul/pulse.h"
 #include "adapters/consul/store.h"
 #include "adapters/consul/url.h"
+#include "adapters/ledger/ledger.h"
 
 namespace semaphored::consul {
 namespace {

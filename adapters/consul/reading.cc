@@ -128,10 +128,6 @@ void ConsulStore::KeepDamaged(const Folder& folder) {
   known.damage = folder.damage;
 }
 
-absl::StatusOr<Image> ConsulStore::LoadAll() {
-  return absl::UnimplementedError("consul: a shared store is not loaded as a whole");
-}
-
 absl::StatusOr<Image> ConsulStore::Load(absl::Span<const std::string> names) {
   for (int reading = 1;; ++reading) {
     absl::StatusOr<std::vector<Folder>> folders = ReadFolders(names);
@@ -263,7 +259,7 @@ void ConsulStore::AddClients(Image* image) {
   for (const SessionPtr& session : image->sessions) add(session->client);
 }
 
-absl::StatusOr<ledger::LedgerStore::SessionAt> ConsulStore::LoadSession(const Id& session) {
+absl::StatusOr<ledger::SharedStore::SessionAt> ConsulStore::LoadSession(const Id& session) {
   TransactionRequest request;
   request.GetTree(keys_.Session(session));
   request.GetTree(keys_.Index(session));
@@ -286,7 +282,7 @@ absl::StatusOr<ledger::LedgerStore::SessionAt> ConsulStore::LoadSession(const Id
   return at;
 }
 
-absl::StatusOr<ledger::LedgerStore::Hosted> ConsulStore::HostedBy(absl::Span<const NodeRef> nodes) {
+absl::StatusOr<ledger::SharedStore::Hosted> ConsulStore::HostedBy(absl::Span<const NodeRef> nodes) {
   const auto is_there = [&](const NodeRef& host) {
     return std::ranges::any_of(nodes, [&](const NodeRef& node) {
       return node.number == host.number && host.incarnation <= node.incarnation;

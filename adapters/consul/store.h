@@ -30,7 +30,7 @@
 #include "adapters/consul/request_book.h"
 #include "adapters/consul/request_sweep.h"
 #include "adapters/consul/watches.h"
-#include "adapters/ledger/store.h"
+#include "adapters/ledger/shared_store.h"
 
 namespace semaphored::consul {
 
@@ -40,7 +40,7 @@ struct SessionAtIndex {
   uint64_t index = 0;
 };
 
-class ConsulStore : public ledger::LedgerStore {
+class ConsulStore : public ledger::SharedStore {
  public:
   // `pulse`: of the daemon's check, if permits end with it; otherwise nullptr. Outlives this.
   ConsulStore(Url url, const Guarantees& guarantees, NodeRef self, uint32_t lane,
@@ -55,7 +55,6 @@ class ConsulStore : public ledger::LedgerStore {
   void ShowTime(std::function<int64_t()> now_unix_ms) { now_unix_ms_ = std::move(now_unix_ms); }
 
   const Guarantees& guarantees() const override { return guarantees_; }
-  absl::StatusOr<ledger::Image> LoadAll() override;
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
   absl::StatusOr<ledger::Image> Look(absl::Span<const std::string> names) override;
   absl::StatusOr<std::vector<std::string>> Changed(

@@ -10,6 +10,7 @@
 #include "adapters/dynamodb/store.h"
 #include "adapters/dynamodb/table.h"
 #include "adapters/dynamodb/url.h"
+#include "adapters/ledger/ledger.h"
 
 namespace semaphored::dynamodb {
 namespace {

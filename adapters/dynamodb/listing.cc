@@ -10,7 +10,7 @@ namespace semaphored::dynamodb {
 
 using ledger::SessionPtr;
 
-absl::StatusOr<ledger::LedgerStore::SessionAt> DynamoStore::LoadSession(const Id& session) {
+absl::StatusOr<ledger::SharedStore::SessionAt> DynamoStore::LoadSession(const Id& session) {
   Range range;
   range.partition = SessionPartition(session);
   const auto items = QueryAll(&client_, table_, {range}, Deadline());
@@ -37,7 +37,7 @@ absl::StatusOr<ledger::LedgerStore::SessionAt> DynamoStore::LoadSession(const Id
   return at;
 }
 
-absl::StatusOr<ledger::LedgerStore::Hosted> DynamoStore::HostedBy(absl::Span<const NodeRef> nodes) {
+absl::StatusOr<ledger::SharedStore::Hosted> DynamoStore::HostedBy(absl::Span<const NodeRef> nodes) {
   const auto is_there = [&](const NodeRef& host) {
     return std::ranges::any_of(nodes, [&](const NodeRef& node) {
       return node.number == host.number && host.incarnation <= node.incarnation;

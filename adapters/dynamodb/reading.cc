@@ -143,10 +143,6 @@ void DynamoStore::Keep(const Folder& folder) {
   }
 }
 
-absl::StatusOr<Image> DynamoStore::LoadAll() {
-  return absl::UnimplementedError("dynamodb: a shared store is not loaded as a whole");
-}
-
 absl::StatusOr<Image> DynamoStore::Load(absl::Span<const std::string> names) {
   const std::vector<std::string> wanted(names.begin(), names.end());
   for (int reading = 1;; ++reading) {

@@ -27,7 +27,7 @@
 #include "adapters/dynamodb/mailbox.h"
 #include "adapters/dynamodb/request_rows.h"
 #include "adapters/dynamodb/requests.h"
-#include "adapters/ledger/store.h"
+#include "adapters/ledger/shared_store.h"
 
 namespace semaphored::dynamodb {
 
@@ -56,7 +56,7 @@ struct Folder {
   absl::Status damage;    // Not OK: something is not understood, and nothing else in here counts.
 };
 
-class DynamoStore : public ledger::LedgerStore {
+class DynamoStore : public ledger::SharedStore {
  public:
   // `mailbox`: the daemon's, for all of its lanes.
   DynamoStore(StoreOptions options, const Guarantees& guarantees,
@@ -67,7 +67,6 @@ class DynamoStore : public ledger::LedgerStore {
   absl::Status Start();
 
   const Guarantees& guarantees() const override { return guarantees_; }
-  absl::StatusOr<ledger::Image> LoadAll() override;
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
   absl::StatusOr<ledger::Image> Look(absl::Span<const std::string> names) override;
   absl::StatusOr<std::vector<std::string>> Changed(

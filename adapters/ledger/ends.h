@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "absl/container/flat_hash_map.h"
+#include "adapters/ledger/state/transaction.h"
 #include "adapters/types.h"
 
 namespace semaphored::ledger {
@@ -24,6 +25,14 @@ class RecentEnds {
   EndCause Find(const Id& claim) const {
     const auto found = causes_.find(claim);
     return found == causes_.end() ? EndCause::kUnknown : found->second;
+  }
+
+  // The same, after what this transaction has ended so far.
+  EndCause Find(const Id& claim, const Transaction& transaction) const {
+    for (auto row = transaction.history.rbegin(); row != transaction.history.rend(); ++row) {
+      if (row->lease->id == claim) return row->cause;
+    }
+    return Find(claim);
   }
 
  private:

@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "adapters/adapter.h"
 #include "adapters/ledger/news.h"
+#include "adapters/ledger/request_rows.h"
 #include "adapters/ledger/state/permits.h"
 #include "adapters/ledger/state/transaction.h"
 #include "adapters/types.h"
@@ -63,40 +64,18 @@ struct CommitResult {
   absl::Status status;
 };
 
-class LedgerStore {
- public:
-  virtual ~LedgerStore() = default;
+class SharedStore;
 
+class LedgerStore : public RequestRows {
+ public:
   virtual const Guarantees& guarantees() const = 0;
 
-  // All that it has is in the ledger's state, and nobody else changes it. Where it says "exclusive
-  // store" below, this is meant.
-  virtual bool owns_state() const { return guarantees().exclusive; }
+  // The same store, if other daemons may write to it. nullptr: all that it has is in the ledger's state,
+  // and no other daemon changes it (Guarantees::exclusive).
+  virtual SharedStore* shared() { return nullptr; }
 
-  // Set for a store that hands out permits; it then owns its state, keeps no claims, and
-  //   * Load gives rows only, asked for when a semaphore is first spoken of and now and then after;
-  //     their revision rises with each change of the row, by whatever daemon, and never with a
-  //     claim;
-  //   * Commit gives back what has ended, and sets SemaphoreDelta::revision where the row changed;
-  //   * a hint with a revision other than the known one: the row is to be read; without: permits
-  //     have come, or there may be some.
-  virtual PermitSource* permits() { return nullptr; }
-
-  // Everything, as one snapshot. An exclusive store is asked for this once, at the start.
+  // Everything, as one snapshot. Called once, at the start, and not of a shared store.
   virtual absl::StatusOr<Image> LoadAll() = 0;
-
-  // One snapshot of these semaphores, the sessions and clients that they speak of. A name that does
-  // not exist is left out. Not asked of an exclusive store.
-  virtual absl::StatusOr<Image> Load(absl::Span<const std::string> names) = 0;
-
-  // The same for being shown only: sessions and clients may be left out, and no later commit rests
-  // on it, as the ledger goes on with what it was told by Load.
-  virtual absl::StatusOr<Image> Look(absl::Span<const std::string> names) { return Load(names); }
-
-  // Names among `semaphores` whose revision in the engine is not that of the row (0: must not
-  // exist). An answer that changes nothing rests on this. Not asked of an exclusive store.
-  virtual absl::StatusOr<std::vector<std::string>> Changed(
-      absl::Span<const SemaphoreRow* const> semaphores) = 0;
 
   // All or nothing, durable when it has won. Sets the token of each lease that it grants: higher
   // than every token that the slot has ever had, also under another semaphore of the same name.
@@ -115,39 +94,6 @@ class LedgerStore {
   };
   virtual absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets);
 
-  // The rows of requests, one for each that is asked for, in that order. `too_old`: there is no row,
-  // and one that there was may have been forgotten: the sequence number is below the client's floor,
-  // or a row with a number that is higher by `window` exists. Row and floor are those of one moment.
-  // The rows name the clients by the numbers asked with.
-  struct FoundRequest {
-    std::optional<RequestRow> row;
-    bool too_old = false;
-  };
-  virtual absl::StatusOr<std::vector<FoundRequest>> FindRequests(
-      absl::Span<const NamedRequest> requests, uint64_t window) = 0;
-
-  // A session's row and the names of the semaphores in which it has claims; nullptr row: there is
-  // none. Not asked of an exclusive store.
-  struct SessionAt {
-    SessionPtr session;
-    std::vector<std::string> semaphores;
-  };
-  virtual absl::StatusOr<SessionAt> LoadSession(const Id& session) = 0;
-
-  // What is hosted on `nodes`, in these incarnations or earlier ones: the names of all semaphores
-  // that have such claims, or tickets whose delay is counted there, and all such sessions, those
-  // without claims too. Not asked of an exclusive store.
-  struct Hosted {
-    std::vector<std::string> semaphores;
-    std::vector<SessionPtr> sessions;
-  };
-  virtual absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) = 0;
-
-  // Names of existing semaphores from `after` (not itself) on. Not asked of an exclusive store.
-  virtual absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
-                                                         const std::string& after,
-                                                         uint32_t rows_max) = 0;
-
   // Newest first, below `before` (0: from the newest). Empty name: of all.
   virtual absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore,
                                                               uint64_t before,
@@ -157,35 +103,6 @@ class LedgerStore {
   // did. Waits for one until `deadline` or Wake(); a deadline in the past: only takes what is
   // there. It may miss, or tell too much.
   virtual absl::StatusOr<std::vector<Hint>> Wait(SteadyTime deadline) = 0;
-
-  // What the hint says of the change itself; nullopt: nothing that this daemon understands. Asks
-  // nobody.
-  virtual std::optional<News> ReadNews(const Hint&) { return std::nullopt; }
-
-  // True if hints may have been lost since the last call (the connection was made anew).
-  virtual bool TakeMissedHints() { return false; }
-
-  // Ends what other clients of the engine have left behind on these semaphores, by those clients'
-  // own rule, as they would themselves when they look next. For semaphores on which somebody waits.
-  virtual absl::Status EndForeign(absl::Span<const std::string>) { return absl::OkStatus(); }
-
-  // Why nothing can be granted of this semaphore, though there may be room, and what can be done;
-  // as it was when it was last loaded. It is for the store to load it so that there is no room.
-  // DATA_LOSS: a higher limit would make none either. Asks nobody.
-  virtual absl::Status WhyUnusable(const std::string&) { return absl::OkStatus(); }
-
-  // Puts right what people or other clients of the engine have left of the semaphore; it is then
-  // loaded again. nullopt: on this engine nothing has ever to be put right.
-  virtual absl::StatusOr<std::optional<Pruned>> Repair(const std::string&) {
-    return std::optional<Pruned>();
-  }
-
-  // True while nothing may be granted: the engine may have lost commits, and the leases in them
-  // have not yet run out.
-  virtual bool GrantsWithheld() { return false; }
-
-  // Clients of whom `in_use` says no are not spoken of any more by their numbers.
-  virtual void ForgetClientsBut(const std::function<bool(uint32_t)>&) {}
 
   // Ends a Wait, this one or the next. Any thread.
   virtual void Wake() = 0;

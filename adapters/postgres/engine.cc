@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/ledger/ledger.h"
 #include "adapters/postgres/connection.h"
 #include "adapters/postgres/nodes.h"
 #include "adapters/postgres/schema.h"

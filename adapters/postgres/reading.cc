@@ -159,10 +159,6 @@ void PostgresStore::Reader::Finish() {
   }
 }
 
-absl::StatusOr<Image> PostgresStore::LoadAll() {
-  return absl::UnimplementedError("postgres: a shared store is not loaded as a whole");
-}
-
 absl::StatusOr<Image> PostgresStore::Load(absl::Span<const std::string> names) {
   // What is known of long queues is, rarely, found to be of no use: then all is read.
   for (;;) {
@@ -221,7 +217,7 @@ absl::StatusOr<std::vector<std::string>> PostgresStore::Changed(
   return result;
 }
 
-absl::StatusOr<ledger::LedgerStore::SessionAt> PostgresStore::LoadSession(const Id& session) {
+absl::StatusOr<ledger::SharedStore::SessionAt> PostgresStore::LoadSession(const Id& session) {
   SessionAt at;
   const Answered found = Query("session", sql_->session, {session.Hex()});
   if (!found.ok) return found.failure.status;
@@ -234,7 +230,7 @@ absl::StatusOr<ledger::LedgerStore::SessionAt> PostgresStore::LoadSession(const 
   return at;
 }
 
-absl::StatusOr<ledger::LedgerStore::Hosted> PostgresStore::HostedBy(
+absl::StatusOr<ledger::SharedStore::Hosted> PostgresStore::HostedBy(
     absl::Span<const NodeRef> nodes) {
   const Arguments arguments = NodeArrays(nodes);
   if (Answered ended = Query("end_lanes", sql_->end_lanes, arguments); !ended.ok)

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "adapters/ledger/store.h"
+#include "adapters/ledger/shared_store.h"
 #include "adapters/postgres/commit.h"
 #include "adapters/postgres/connection.h"
 #include "adapters/postgres/pruning.h"
@@ -37,7 +37,7 @@ struct StoreOptions {
   int attempts_without_lock = 3;
 };
 
-class PostgresStore : public ledger::LedgerStore {
+class PostgresStore : public ledger::SharedStore {
  public:
   // `connection` is open.
   PostgresStore(std::unique_ptr<Connection> connection, const Guarantees& guarantees,
@@ -48,7 +48,6 @@ class PostgresStore : public ledger::LedgerStore {
   absl::Status Start();
 
   const Guarantees& guarantees() const override { return guarantees_; }
-  absl::StatusOr<ledger::Image> LoadAll() override;
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
   // Of tickets only how many there are in each state: they tell nothing else.
   absl::StatusOr<ledger::Image> Look(absl::Span<const std::string> names) override;

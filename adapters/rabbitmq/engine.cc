@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/ledger_adapter.h"
+#include "adapters/rabbitmq/adapter.h"
 #include "adapters/rabbitmq/connection.h"
 #include "adapters/rabbitmq/slot_store.h"
 #include "adapters/rabbitmq/token_store.h"
@@ -122,7 +122,7 @@ class RabbitEngine : public Engine {
       other->KeepLate();
     }
     if (absl::Status status = holding->Open(); !status.ok()) return status;
-    std::unique_ptr<ledger::LedgerStore> store;
+    std::unique_ptr<PermitStore> store;
     if (url_.layout == Url::Layout::kSlots) {
       store = std::make_unique<SlotStore>(std::move(holding), std::move(other), url_.prefix,
                                           guarantees_);
@@ -130,10 +130,8 @@ class RabbitEngine : public Engine {
       store = std::make_unique<TokenStore>(std::move(holding), std::move(other), url_.prefix,
                                            guarantees_);
     }
-    absl::StatusOr<std::unique_ptr<Adapter>> lane =
-        ledger::MakeLedgerAdapter(std::move(store), options);
-    if (lane.ok()) ++lanes_;
-    return lane;
+    ++lanes_;
+    return MakeAdapter(std::move(store), options);
   }
 
  private:

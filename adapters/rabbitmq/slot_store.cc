@@ -74,7 +74,7 @@ void SlotStore::LoseSlot(const std::string& name, Used* used, uint32_t slot) {
   used->held.erase(claim);
 }
 
-std::vector<ledger::LostPermit> SlotStore::TakeLostPermits() {
+std::vector<LostPermit> SlotStore::TakeLostPermits() {
   if (!holding_->is_open()) LoseAll();
   return std::exchange(lost_, {});
 }
@@ -261,7 +261,6 @@ CommitResult SlotStore::Settle(Transaction& transaction, SteadyTime) {
 
 void SlotStore::Finish(Transaction* transaction) {
   GiveBackUncommitted(transaction);
-  KeepRequests(*transaction);
   // From here on it stands: what breaks now has given everything back, and is told as lost.
   for (SemaphoreDelta& delta : transaction->semaphores) {
     CarryOut(delta);

@@ -1,4 +1,4 @@
-// layout=slots for the ledger: a store that keeps nothing but answers in memory, and gives permits,
+// layout=slots for the adapter: a store that keeps nothing, and gives permits,
 // which are exclusive queues of its connection. When that goes, so have they.
 //
 // The broker has no waiters here and tells nobody of a slot that comes free. So a slot that is
@@ -19,13 +19,13 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "adapters/ledger/permit_store.h"
 #include "adapters/rabbitmq/connection.h"
+#include "adapters/rabbitmq/permit_store.h"
 #include "adapters/rabbitmq/slot_broker.h"
 
 namespace semaphored::rabbitmq {
 
-class SlotStore : public ledger::PermitStore {
+class SlotStore : public PermitStore {
  public:
   // `holding` has the permits; `probing` is another one, see SlotBroker.
   // `prefix` stands before the names of all queues.
@@ -45,6 +45,10 @@ class SlotStore : public ledger::PermitStore {
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
   absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
   void Wake() override { holding_->Wake(); }
+  absl::StatusOr<std::vector<std::string>> Names(const std::string&, const std::string&,
+                                                 uint32_t) override {
+    return absl::UnimplementedError("rabbitmq: slots have no list of semaphores");
+  }
 
   // Takes the lowest slot that is free. Sleeps for some milliseconds where others were first.
   std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) override;
@@ -61,7 +65,7 @@ class SlotStore : public ledger::PermitStore {
   // Asks for its B queue. (Whoever has a slot that was removed keeps it.)
   absl::Status Check(const std::string& semaphore, const Id& claim) override;
   // With the connection, all; one whose B queue was deleted by hand, after the next Load.
-  std::vector<ledger::LostPermit> TakeLostPermits() override;
+  std::vector<LostPermit> TakeLostPermits() override;
 
  private:
   std::string Full(const std::string& name) const { return prefix_ + name; }
@@ -125,7 +129,7 @@ class SlotStore : public ledger::PermitStore {
   uint64_t life_ = 0;
   uint64_t revisions_ = 0;
   std::map<std::string, Used> used_;
-  std::vector<ledger::LostPermit> lost_;
+  std::vector<LostPermit> lost_;
   std::map<std::string, absl::Status> not_asked_;
   std::string act_failed_;  // Why it is not known what became of the last act.
   // Since the last commit: what that does not grant is given back.

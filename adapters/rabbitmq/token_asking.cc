@@ -20,7 +20,7 @@
 
 namespace semaphored::rabbitmq {
 
-using ledger::TakeBack;
+using ledger::AskedRecall;
 using nlohmann::json;
 using std::chrono::steady_clock;
 
@@ -37,49 +37,49 @@ std::string NewSelf() {
 
 }  // namespace
 
-void TokenStore::TellOthers(const TakeBack& take_back) {
+void TokenStore::TellOthers(const AskedRecall& wanted) {
   if (self_.empty()) self_ = NewSelf();
   json slots = json::array();
-  if (const Used* used = Find(take_back.semaphore)) {
+  if (const Used* used = Find(wanted.semaphore)) {
     for (const auto& [claim, held] : used->held) slots.push_back(held.slot);
   }
-  const json text = {{"take_back", take_back.semaphore},
-                     {"claim", take_back.claim.Hex()},
-                     {"holder", take_back.holder},
-                     {"reason", static_cast<int>(take_back.recall.reason)},
-                     {"grace_ms", take_back.recall.grace_ms},
-                     {"leases_max", take_back.leases_max},
+  const json text = {{"take_back", wanted.semaphore},
+                     {"claim", wanted.claim.Hex()},
+                     {"holder", wanted.holder},
+                     {"reason", static_cast<int>(wanted.recall.reason)},
+                     {"grace_ms", wanted.recall.grace_ms},
+                     {"leases_max", wanted.leases_max},
                      {"slots_of_sender", slots},
                      {"sender", self_}};
   if (const absl::Status status = broker_.Tell(text.dump()); !status.ok())
     spdlog::warn("rabbitmq: other daemons could not be told to give back leases of {}: {}",
-                 take_back.semaphore, std::string(status.message()));
+                 wanted.semaphore, std::string(status.message()));
 }
 
 void TokenStore::OnAsked(const std::string& text) {
   const json read = json::parse(text, nullptr, /*allow_exceptions=*/false);
   Shrinking asked;
-  TakeBack& take_back = asked.take_back;
+  AskedRecall& wanted = asked.wanted;
   try {
     if (read.at("sender").get<std::string>() == self_) return;
-    read.at("take_back").get_to(take_back.semaphore);
-    read.at("holder").get_to(take_back.holder);
-    read.at("grace_ms").get_to(take_back.recall.grace_ms);
-    read.at("leases_max").get_to(take_back.leases_max);
+    read.at("take_back").get_to(wanted.semaphore);
+    read.at("holder").get_to(wanted.holder);
+    read.at("grace_ms").get_to(wanted.recall.grace_ms);
+    read.at("leases_max").get_to(wanted.leases_max);
     read.at("slots_of_sender").get_to(asked.not_meant);
     const std::optional<Id> claim = Id::FromHex(read.at("claim").get<std::string>());
     if (!claim) return;  // Not to be taken for all claims.
-    take_back.claim = *claim;
+    wanted.claim = *claim;
     if (read.at("reason") == static_cast<int>(Recall::Reason::kShrunk))
-      take_back.recall.reason = Recall::Reason::kShrunk;
+      wanted.recall.reason = Recall::Reason::kShrunk;
     else
-      take_back.recall.reason = Recall::Reason::kAdministrator;
+      wanted.recall.reason = Recall::Reason::kAdministrator;
   } catch (const json::exception&) {
     return;  // A later version's, or none of ours.
   }
-  if (Find(take_back.semaphore) == nullptr || take_back.recall.grace_ms < 0) return;
-  if (take_back.recall.reason == Recall::Reason::kAdministrator) {
-    asked_.push_back(std::move(take_back));
+  if (Find(wanted.semaphore) == nullptr || wanted.recall.grace_ms < 0) return;
+  if (wanted.recall.reason == Recall::Reason::kAdministrator) {
+    asked_.push_back(std::move(wanted));
   } else if (to_choose_.size() < kChoicesMax) {
     asked.choose_at = steady_clock::now() + kChooseAfter;
     to_choose_.push_back(std::move(asked));
@@ -96,11 +96,11 @@ void TokenStore::Choose() {
   const SteadyTime now = steady_clock::now();
   for (Shrinking& each : to_choose_) {
     if (each.choose_at > now) continue;
-    TakeBack take_back = each.take_back;
-    Used* used = Find(take_back.semaphore);
+    AskedRecall wanted = each.wanted;
+    Used* used = Find(wanted.semaphore);
     if (used == nullptr) continue;
     if (used->stale) {
-      absl::StatusOr<Used*> read = Read(take_back.semaphore);
+      absl::StatusOr<Used*> read = Read(wanted.semaphore);
       if (!read.ok()) each.choose_at = now + kChooseAfter;  // It is tried again.
       if (!read.ok() || *read == nullptr) continue;
       used = *read;
@@ -108,13 +108,13 @@ void TokenStore::Choose() {
     std::vector<uint32_t> candidates;
     std::ranges::set_difference(used->stored.slots, each.not_meant, std::back_inserter(candidates));
     const size_t count = std::min(
-        {candidates.size(), used->stored.excess(), static_cast<size_t>(take_back.leases_max)});
+        {candidates.size(), used->stored.excess(), static_cast<size_t>(wanted.leases_max)});
     const std::set<uint32_t> chosen(candidates.end() - static_cast<ptrdiff_t>(count),
                                     candidates.end());
     for (const auto& [claim, held] : used->held) {
       if (!chosen.contains(held.slot)) continue;
-      take_back.claim = claim;
-      asked_.push_back(take_back);
+      wanted.claim = claim;
+      asked_.push_back(wanted);
     }
   }
   std::erase_if(to_choose_, [&](const Shrinking& each) { return each.choose_at <= now; });

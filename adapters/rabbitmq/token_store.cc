@@ -97,7 +97,7 @@ void TokenStore::LoseAll() {
   for (auto& [name, used] : used_) Lose(name, &used);
 }
 
-std::vector<ledger::LostPermit> TokenStore::TakeLostPermits() {
+std::vector<LostPermit> TokenStore::TakeLostPermits() {
   if (!connection_->is_open()) LoseAll();
   return std::exchange(lost_, {});
 }
@@ -388,8 +388,7 @@ CommitResult TokenStore::CommitRows(Transaction* transaction, bool again) {
 
 void TokenStore::Finish(const Transaction& transaction) {
   taken_.clear();
-  for (const ledger::TakeBack& take_back : transaction.take_backs) TellOthers(take_back);
-  KeepRequests(transaction);
+  for (const ledger::AskedRecall& wanted : transaction.asked_recalls) TellOthers(wanted);
   // From here on it stands: what breaks now has given everything back, and is told as lost.
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     if (Used* used = Find(delta.name)) GiveBackEnded(delta, used);

@@ -1,4 +1,4 @@
-// layout=tokens for the ledger: a store that keeps nothing but answers in memory, and gives
+// layout=tokens for the adapter: a store that keeps nothing, and gives
 // permits, which are unacknowledged messages of its connection. When the connection goes, so have
 // they.
 //
@@ -18,13 +18,13 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "adapters/ledger/permit_store.h"
 #include "adapters/rabbitmq/connection.h"
+#include "adapters/rabbitmq/permit_store.h"
 #include "adapters/rabbitmq/token_broker.h"
 
 namespace semaphored::rabbitmq {
 
-class TokenStore : public ledger::PermitStore {
+class TokenStore : public PermitStore {
  public:
   // Connections that KeepLate. `prefix` stands before the names of all queues.
   TokenStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connection> administering,
@@ -54,8 +54,8 @@ class TokenStore : public ledger::PermitStore {
   absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) override;
   absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) override;
   absl::Status Check(const std::string& semaphore, const Id& claim) override;
-  std::vector<ledger::LostPermit> TakeLostPermits() override;
-  std::vector<ledger::TakeBack> TakeAsked() override { return std::exchange(asked_, {}); }
+  std::vector<LostPermit> TakeLostPermits() override;
+  std::vector<ledger::AskedRecall> TakeAskedRecalls() override { return std::exchange(asked_, {}); }
 
  private:
   struct Held {
@@ -134,7 +134,7 @@ class TokenStore : public ledger::PermitStore {
   absl::StatusOr<bool> AskForOne(const std::string& name, Used* used);
 
   // token_asking.cc
-  void TellOthers(const ledger::TakeBack& take_back);
+  void TellOthers(const ledger::AskedRecall& wanted);
   void OnAsked(const std::string& text);
   // Adds to what is due.
   void Choose();
@@ -164,11 +164,11 @@ class TokenStore : public ledger::PermitStore {
   std::map<std::string, Used> used_;
   // Whose settings did not answer: they are not asked for before.
   std::map<std::string, SteadyTime> silent_until_;
-  std::vector<ledger::LostPermit> lost_;
-  std::vector<ledger::TakeBack> asked_;
+  std::vector<LostPermit> lost_;
+  std::vector<ledger::AskedRecall> asked_;
   // Somebody has asked all others for some leases; which, is seen when what was free has gone.
   struct Shrinking {
-    ledger::TakeBack take_back;
+    ledger::AskedRecall wanted;
     std::set<uint32_t> not_meant;  // Slots of the one that asks.
     SteadyTime choose_at{};
   };

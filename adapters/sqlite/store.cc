@@ -26,10 +26,6 @@ CommitResult Failed(absl::Status status) {
   return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
 }
 
-absl::Status NotAsked() {
-  return absl::UnimplementedError("sqlite: an exclusive store has told everything with LoadAll");
-}
-
 Guarantees GuaranteesOf(const StoreOptions& options, bool in_memory) {
   Guarantees guarantees;
   guarantees.adapter = "sqlite";
@@ -311,26 +307,6 @@ absl::StatusOr<std::vector<HistoryRow>> SqliteStore::ReadHistory(const std::stri
   if (code != SQLITE_ROW && code != SQLITE_DONE) return database_->Error(code, "read its history");
   statement.Reset();
   return rows;
-}
-
-absl::StatusOr<ledger::Image> SqliteStore::Load(absl::Span<const std::string>) {
-  return NotAsked();
-}
-
-absl::StatusOr<std::vector<std::string>> SqliteStore::Changed(
-    absl::Span<const SemaphoreRow* const>) {
-  return NotAsked();
-}
-
-absl::StatusOr<SqliteStore::SessionAt> SqliteStore::LoadSession(const Id&) { return NotAsked(); }
-
-absl::StatusOr<SqliteStore::Hosted> SqliteStore::HostedBy(absl::Span<const NodeRef>) {
-  return NotAsked();
-}
-
-absl::StatusOr<std::vector<std::string>> SqliteStore::Names(const std::string&, const std::string&,
-                                                            uint32_t) {
-  return NotAsked();
 }
 
 // ---- Waiting ----

@@ -54,19 +54,11 @@ class SqliteStore : public ledger::LedgerStore {
   const Guarantees& guarantees() const override { return guarantees_; }
   // Must be called before all others.
   absl::StatusOr<ledger::Image> LoadAll() override;
-  absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
-  absl::StatusOr<std::vector<std::string>> Changed(
-      absl::Span<const SemaphoreRow* const> semaphores) override;
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
   absl::StatusOr<std::vector<PayloadPtr>> ReadPayloads(absl::Span<const TicketAt> tickets) override;
   absl::StatusOr<std::vector<FoundRequest>> FindRequests(
       absl::Span<const ledger::NamedRequest> requests, uint64_t window) override;
-  absl::StatusOr<SessionAt> LoadSession(const Id& session) override;
-  absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef> nodes) override;
-  absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
-                                                 const std::string& after,
-                                                 uint32_t rows_max) override;
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
                                                       uint32_t rows_max) override;
   // Tells nothing: there is nobody else. Tidies the log when it has waited for a while.

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "adapters/ledger/ledger_adapter.h"
+#include "adapters/ledger/ledger.h"
 #include "tests/simulation/memory_engine.h"
 #include "tests/simulation/memory_store.h"
 #include "tests/simulation/world.h"

@@ -19,7 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
-#include "adapters/ledger/ledger_adapter.h"
+#include "adapters/ledger/ledger.h"
 #include "adapters/open.h"
 #include "tests/contract/contract.h"
 #include "tests/contract/print.h"

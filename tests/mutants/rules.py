@@ -102,10 +102,10 @@ MUTANTS = [
       "large: one that is destroyed grants nothing more"),
     M("rules/intentions.cc", "  left.host = context.self;\n", "  left.host = {};\n",
       "large: a relative resize is done once", "shared"),
-    M("ledger_adapter.cc", "    if (semaphore->row.destroying || !semaphore->row.intentions.empty()) to_serve_.insert(name);\n",
-      "    if (semaphore->row.paused) to_serve_.insert(name);\n",
+    M("exclusive_view.cc", "    if (semaphore->row.destroying || !semaphore->row.intentions.empty()) core_->serving.Add(name);\n",
+      "    if (semaphore->row.paused) core_->serving.Add(name);\n",
       "large: a destruction goes on after its daemon has died", "sqlite-disk"),
-    M("ledger_shared.cc", "  LookAtIntentions();\n", "", "large: what a daemon that stands still leaves", "shared"),
+    M("shared_view.cc", "  mirror_.LookAtIntentions();\n", "", "large: what a daemon that stands still leaves", "shared"),
     # ---- sessions ----
     M("rules/sessions.cc", "    ++after->epoch;\n", "", "restart: a session goes on with its claims", "sqlite-disk"),
     M("rules/sessions.cc", "if (command.epoch != 0 && session->epoch != command.epoch)", "if (session->epoch == 0xffffffff)",
@@ -118,7 +118,7 @@ MUTANTS = [
     M("state/transaction.cc", "      state->Apply(semaphore, WaiterChange{change->after, change->before, EndCause::kNone});\n    }\n    for (auto change = delta.tickets.rbegin()",
       "      if (change->before) state->Apply(semaphore, WaiterChange{change->after, change->before, EndCause::kNone});\n    }\n    for (auto change = delta.tickets.rbegin()",
       "after any commands the leases are the truth", "shared-lossy"),
-    M("ledger_deciding.cc", "  if (IsOnlyIfRepeated(command) &&", "  if (IsReadOnly(command) && IsOnlyIfRepeated(command) &&",
+    M("ledger.cc", "  if (IsOnlyIfRepeated(command) &&", "  if (IsReadOnly(command) && IsOnlyIfRepeated(command) &&",
       "an acquire that only counts if repeated does nothing new"),
 ]
 

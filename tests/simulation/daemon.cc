@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/ledger_adapter.h"
+#include "adapters/ledger/ledger.h"
 #include "tests/simulation/ordered_adapter.h"
 
 namespace semaphored::simulation {

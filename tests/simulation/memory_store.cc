@@ -317,7 +317,7 @@ absl::StatusOr<std::vector<ledger::LedgerStore::FoundRequest>> MemoryStore::Find
   return found;
 }
 
-absl::StatusOr<ledger::LedgerStore::SessionAt> MemoryStore::LoadSession(const Id& session) {
+absl::StatusOr<ledger::SharedStore::SessionAt> MemoryStore::LoadSession(const Id& session) {
   if (!link_->Call()) return Unreachable();
   SessionAt at;
   Image image;
@@ -332,7 +332,7 @@ absl::StatusOr<ledger::LedgerStore::SessionAt> MemoryStore::LoadSession(const Id
   return at;
 }
 
-absl::StatusOr<ledger::LedgerStore::Hosted> MemoryStore::HostedBy(absl::Span<const NodeRef> nodes) {
+absl::StatusOr<ledger::SharedStore::Hosted> MemoryStore::HostedBy(absl::Span<const NodeRef> nodes) {
   if (!link_->Call()) return Unreachable();
   const auto& sessions = handle_.engine->sessions();
   const auto meant = [&](const NodeRef& host) {

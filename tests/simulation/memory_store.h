@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/store.h"
+#include "adapters/ledger/shared_store.h"
 #include "tests/simulation/faults.h"
 #include "tests/simulation/memory_engine.h"
 
@@ -46,7 +46,7 @@ struct EngineHandle {
   Notifier* notifier = nullptr;
 };
 
-class MemoryStore : public ledger::LedgerStore {
+class MemoryStore : public ledger::SharedStore {
  public:
   MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link, std::function<void()> on_mail);
 

@@ -12,9 +12,9 @@ using ledger::CommitResult;
 using ledger::Image;
 using ledger::LoadedSemaphore;
 
-class MutantStore : public ledger::LedgerStore {
+class MutantStore : public ledger::SharedStore {
  public:
-  MutantStore(Mutant mutant, std::unique_ptr<LedgerStore> store)
+  MutantStore(Mutant mutant, std::unique_ptr<SharedStore> store)
       : mutant_(mutant), store_(std::move(store)) {}
 
   const Guarantees& guarantees() const override { return store_->guarantees(); }
@@ -94,7 +94,7 @@ class MutantStore : public ledger::LedgerStore {
   }
 
   const Mutant mutant_;
-  std::unique_ptr<LedgerStore> store_;
+  std::unique_ptr<SharedStore> store_;
 };
 
 class MutantAdapter : public Adapter {
@@ -257,8 +257,8 @@ void MutateEngine(Mutant mutant, MemoryEngine* engine) {
   engine->lifo = mutant == Mutant::kLifo;
 }
 
-std::unique_ptr<ledger::LedgerStore> MutateStore(Mutant mutant,
-                                                 std::unique_ptr<ledger::LedgerStore> store) {
+std::unique_ptr<ledger::SharedStore> MutateStore(Mutant mutant,
+                                                 std::unique_ptr<ledger::SharedStore> store) {
   const bool here = mutant == Mutant::kLoseRequests || mutant == Mutant::kHalfNews ||
                     mutant == Mutant::kStaleReads || mutant == Mutant::kForgetWaiters ||
                     mutant == Mutant::kReverseQueue || mutant == Mutant::kTicketTwice;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "adapters/adapter.h"
-#include "adapters/ledger/store.h"
+#include "adapters/ledger/shared_store.h"
 #include "tests/simulation/memory_engine.h"
 
 namespace semaphored::simulation {
@@ -57,8 +57,8 @@ const std::vector<MutantName>& AllMutants();
 
 void MutateEngine(Mutant mutant, MemoryEngine* engine);
 // Wrapped if the mutant lives there; else the argument itself.
-std::unique_ptr<ledger::LedgerStore> MutateStore(Mutant mutant,
-                                                 std::unique_ptr<ledger::LedgerStore> store);
+std::unique_ptr<ledger::SharedStore> MutateStore(Mutant mutant,
+                                                 std::unique_ptr<ledger::SharedStore> store);
 std::unique_ptr<Adapter> MutateAdapter(Mutant mutant, std::unique_ptr<Adapter> adapter);
 std::unique_ptr<NodeStore> MutateNodes(Mutant mutant, std::unique_ptr<NodeStore> nodes);
 

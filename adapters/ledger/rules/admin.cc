@@ -322,7 +322,7 @@ Outcome Administer(Editor& editor, const AdminCommand& command, const Context& c
     if (!stands && semaphore == nullptr) return Simply(OutcomeKind::kRevisionMismatch);
     if (!stands) return Refused(OutcomeKind::kRevisionMismatch, *semaphore);
   }
-  const size_t asked = editor.transaction().take_backs.size();
+  const size_t asked = editor.transaction().asked_recalls.size();
   Outcome outcome = create != nullptr ? Create(editor, command.semaphore, *create, context)
                                       : std::visit(Act{editor, semaphore, context}, command.act);
   if (outcome.kind != OutcomeKind::kDone || IsQuestion(command)) return outcome;
@@ -331,7 +331,8 @@ Outcome Administer(Editor& editor, const AdminCommand& command, const Context& c
     editor.ChangeRow(semaphore, [](SemaphoreRow& row) { row.made_on_use = false; });
   if (semaphore != nullptr && outcome.changed) AfterRoom(editor, semaphore, context);
   if (Semaphore* after = editor.Find(command.semaphore)) AddInfo(outcome, *after);
-  if (outcome.report) outcome.report->others_asked = editor.transaction().take_backs.size() > asked;
+  if (outcome.report)
+    outcome.report->others_asked = editor.transaction().asked_recalls.size() > asked;
   RequestRow done = DoneBy(command.requester, command.semaphore, context);
   done.number = outcome.number;
   done.changed = outcome.changed;

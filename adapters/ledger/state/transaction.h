@@ -79,7 +79,7 @@ struct Transaction {
   // it is silent at all daemons: elsewhere its requests may still be repeated.
   std::vector<uint32_t> forgotten_clients;
   // For other daemons. Only of a store that hands out permits, and administers_all.
-  std::vector<TakeBack> take_backs;
+  std::vector<AskedRecall> asked_recalls;
   // Where there may be room left for waiters: this batch had let in as many as a commit may.
   std::vector<std::string> to_advance;
   // Times that this batch was decided anew because another daemon was first.
@@ -88,7 +88,7 @@ struct Transaction {
   // Nothing to write; then `absent_requests` and `reads` are for the adapter to look at.
   bool empty() const {
     return semaphores.empty() && sessions.empty() && requests.empty() && history.empty() &&
-           new_clients.empty() && forgotten_clients.empty() && take_backs.empty();
+           new_clients.empty() && forgotten_clients.empty() && asked_recalls.empty();
   }
 };
 
@@ -150,7 +150,7 @@ class Editor {
     ++carried_on_;
     return true;
   }
-  void AskOthers(TakeBack take_back) { transaction_->take_backs.push_back(std::move(take_back)); }
+  void AskOthers(AskedRecall recall) { transaction_->asked_recalls.push_back(std::move(recall)); }
   // The row of a request that makes no claim, with its effect. Without a request id: does nothing.
   void Remember(RequestRow row);
   // What this batch has made of a request so far. nullptr: nothing. An empty `row`: the request is

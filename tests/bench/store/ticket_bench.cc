@@ -19,7 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/adapter.h"
-#include "adapters/ledger/ledger_adapter.h"
+#include "adapters/ledger/ledger.h"
 #include "adapters/open.h"
 
 namespace semaphored {

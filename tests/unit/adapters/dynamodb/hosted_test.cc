@@ -117,7 +117,7 @@ TEST_CASE("dynamodb hosted: a session goes where its host is", "[dynamodb]") {
   Transaction grant = Grant(a, Make(a, "s"), lease);
   grant.epochs.push_back({session->id, 1});
   REQUIRE(a.Commit(grant).kind == Kind::kWon);
-  ledger::LedgerStore::Hosted hosted = b.store->HostedBy({&a.self, 1}).value();
+  ledger::SharedStore::Hosted hosted = b.store->HostedBy({&a.self, 1}).value();
   CHECK(hosted.semaphores == Names{"s"});
   REQUIRE(hosted.sessions.size() == 1);
   CHECK(hosted.sessions[0]->holder == "holder");

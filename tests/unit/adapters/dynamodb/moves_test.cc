@@ -187,12 +187,12 @@ TEST_CASE("dynamodb moves: a session that closes keeps its claims until the last
   Transaction close = Begin(a);
   close.sessions.push_back({session, closing});
   REQUIRE(a.Commit(close).kind == Kind::kWon);
-  const ledger::LedgerStore::SessionAt at = b.store->LoadSession(session->id).value();
+  const ledger::SharedStore::SessionAt at = b.store->LoadSession(session->id).value();
   REQUIRE(at.session);
   CHECK(at.session->closing);
   CHECK(at.session->epoch == 2);
   CHECK(at.semaphores == Names{"s"});
-  const ledger::LedgerStore::Hosted hosted = b.store->HostedBy({&a.self, 1}).value();
+  const ledger::SharedStore::Hosted hosted = b.store->HostedBy({&a.self, 1}).value();
   REQUIRE(hosted.sessions.size() == 1);
   CHECK(hosted.sessions[0]->closing);
   // What was decided for the session before it closed does not land.

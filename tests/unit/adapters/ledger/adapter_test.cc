@@ -6,14 +6,14 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "adapters/ledger/ledger_adapter.h"
-#include "adapters/ledger/store.h"
+#include "adapters/ledger/ledger.h"
+#include "adapters/ledger/shared_store.h"
 
 namespace semaphored::ledger {
 namespace {
 
 // Empty, and another daemon is always first.
-class NeverFirst : public LedgerStore {
+class NeverFirst : public SharedStore {
  public:
   explicit NeverFirst(int* commits) : commits_(commits) {}
   const Guarantees& guarantees() const override { return guarantees_; }
@@ -83,10 +83,6 @@ class PartlyDamaged : public LedgerStore {
   PartlyDamaged() { guarantees_.exclusive = true; }
   const Guarantees& guarantees() const override { return guarantees_; }
   absl::StatusOr<Image> LoadAll() override { return Image(); }
-  absl::StatusOr<Image> Load(absl::Span<const std::string>) override { return Image(); }
-  absl::StatusOr<std::vector<std::string>> Changed(absl::Span<const SemaphoreRow* const>) override {
-    return std::vector<std::string>();
-  }
   CommitResult Commit(Transaction& transaction, SteadyTime) override {
     ++commits;
     CommitResult result;
@@ -101,12 +97,6 @@ class PartlyDamaged : public LedgerStore {
   absl::StatusOr<std::vector<FoundRequest>> FindRequests(absl::Span<const NamedRequest> requests,
                                                          uint64_t) override {
     return std::vector<FoundRequest>(requests.size());
-  }
-  absl::StatusOr<SessionAt> LoadSession(const Id&) override { return SessionAt(); }
-  absl::StatusOr<Hosted> HostedBy(absl::Span<const NodeRef>) override { return Hosted(); }
-  absl::StatusOr<std::vector<std::string>> Names(const std::string&, const std::string&,
-                                                 uint32_t) override {
-    return std::vector<std::string>();
   }
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string&, uint64_t,
                                                       uint32_t) override {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "adapters/ledger/ledger_adapter.h"
+#include "adapters/ledger/ledger.h"
 #include "adapters/sqlite/schema.h"
 #include "adapters/sqlite/store.h"
 #include "catch2/catch_test_macros.hpp"

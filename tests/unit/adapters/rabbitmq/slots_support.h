@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/ledger/ledger_adapter.h"
+#include "adapters/rabbitmq/adapter.h"
 #include "adapters/rabbitmq/connection.h"
 #include "adapters/rabbitmq/slot_broker.h"
 #include "adapters/rabbitmq/slot_store.h"
@@ -94,7 +94,7 @@ class Daemon {
     options.sweep_interval = std::chrono::milliseconds(100);
     auto store =
         std::make_unique<SlotStore>(std::move(holding), std::move(probing), "", guarantees);
-    lane_ = ledger::MakeLedgerAdapter(std::move(store), options).value();
+    lane_ = MakeAdapter(std::move(store), options);
   }
 
   Connection* connection() { return connection_; }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/ledger_adapter.h"
+#include "adapters/ledger/ledger.h"
 #include "adapters/open.h"
 #include "adapters/sqlite/store.h"
 #include "catch2/catch_test_macros.hpp"

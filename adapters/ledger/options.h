@@ -1,13 +1,12 @@
-// An adapter made of the ledger's rules and a store.
+// How an adapter on the ledger's rules works: its limits, what it remembers, and its clocks.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
-#include <memory>
 
-#include "absl/status/statusor.h"
 #include "adapters/adapter.h"
 #include "adapters/ledger/rules/rules.h"
-#include "adapters/ledger/store.h"
 
 namespace semaphored::ledger {
 
@@ -38,9 +37,5 @@ struct LedgerOptions {
   std::function<int64_t()> now_unix_ms;
   std::function<SteadyTime()> now;
 };
-
-// Loads what the store has (all of it, if the store is exclusive). Errors are those of the store.
-absl::StatusOr<std::unique_ptr<Adapter>> MakeLedgerAdapter(std::unique_ptr<LedgerStore> store,
-                                                           LedgerOptions options);
 
 }  // namespace semaphored::ledger

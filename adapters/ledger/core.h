@@ -1,0 +1,61 @@
+// What an adapter on the ledger's rules works on, whatever its engine: the state, and what is kept
+// beside it; and what becomes of both when a batch has won, or has not. Used by one lane.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "adapters/adapter.h"
+#include "adapters/ledger/ends.h"
+#include "adapters/ledger/options.h"
+#include "adapters/ledger/outbox.h"
+#include "adapters/ledger/request_book.h"
+#include "adapters/ledger/rules/rules.h"
+#include "adapters/ledger/serving.h"
+#include "adapters/ledger/state/transaction.h"
+#include "adapters/ledger/ticket_payloads.h"
+
+namespace semaphored::ledger {
+
+// A batch that has been decided and carried out in the state, on its way to the store.
+struct Decided {
+  Transaction transaction;
+  std::vector<Outcome> outcomes;
+  // Outcomes that show a ticket with its payload, which is read when the batch has won.
+  std::vector<PayloadWanted> payloads_wanted;
+  // Only when its fate is unknown.
+  std::vector<Submission> batch;
+};
+
+struct Core {
+  // `guarantees` and `rows` outlive it. `shared`: other daemons write to the store.
+  Core(const Guarantees& guarantees, RequestRows* rows, bool shared, LedgerOptions options);
+
+  // For a command, before its requester is known.
+  Context NewContext() const;
+  // The batch stands: revisions, requests and recent ends follow it, and `result` receives its outcomes
+  // and all that is to be reported. Not the payloads of tickets.
+  void Win(Decided* decided, StepResult* result);
+  // The batch does not stand: the state is as it was before.
+  void RollBack(const Transaction& transaction);
+
+  const Guarantees& can;
+  const bool shared;
+  const LedgerOptions options;
+  LedgerState state;
+  RecentEnds ends{65'536};
+  Outbox outbox;
+  Serving serving;
+  bool withheld = false;  // SharedStore::GrantsWithheld, when it was last looked at.
+  // What was pruned in the engine, for the batch that is decided, by semaphore.
+  absl::flat_hash_map<std::string, Pruned> pruned;
+  // Why nothing of a semaphore can be read; OK: it can. Set by the adapter's view, if it can happen.
+  std::function<absl::Status(const std::string&)> damage_of = [](const std::string&) {
+    return absl::OkStatus();
+  };
+  RequestBook requests;
+};
+
+}  // namespace semaphored::ledger

@@ -1,0 +1,101 @@
+#include "adapters/ledger/large_commands.h"
+
+#include <utility>
+
+#include "adapters/ledger/rules/steps.h"
+
+namespace semaphored::ledger {
+namespace {
+
+Command EndOf(const std::string& semaphore, const Id& claim, EndCause cause, uint32_t epoch,
+              bool only_waiting) {
+  EndCommand end;
+  end.semaphore = semaphore;
+  end.claim = claim;
+  end.cause = cause;
+  end.epoch = epoch;
+  end.only_waiting = only_waiting;
+  return end;
+}
+
+Command ActOf(const AdminCommand& command, decltype(AdminCommand::act) act) {
+  AdminCommand part;
+  part.semaphore = command.semaphore;
+  part.act = std::move(act);
+  return part;
+}
+
+// An act on all dead letters, one by one.
+template <typename Act>
+Parts PartsOfAll(const AdminCommand& command, const Semaphore& semaphore) {
+  if (!std::get<Act>(command.act).ticket.empty()) return {};
+  Parts parts;
+  for (const TicketPtr& ticket : DeadLetters(semaphore, {}))
+    parts.before.push_back(ActOf(command, Act{ticket->id}));
+  if (parts.before.empty()) return {};
+  AdminCommand last = command;
+  last.expected_revision = 0;
+  last.act = std::get<AdminCommand>(parts.before.back()).act;
+  parts.before.pop_back();
+  parts.last = std::move(last);
+  return parts;
+}
+
+Parts PartsOfClose(const CloseSessionCommand& command, const LedgerState& state) {
+  Parts parts;
+  parts.last = command;
+  // Its waits go first, so that none of them is let in by the end of a lease.
+  for (const bool waits : {true, false}) {
+    for (const auto& [claim, semaphore] : state.ClaimsOf(command.session)) {
+      if ((semaphore->FindWaiter(claim) != nullptr) != waits) continue;
+      const bool gives_up = waits && command.cause == EndCause::kReleased;
+      parts.before.push_back(EndOf(semaphore->row.name, claim,
+                                   gives_up ? EndCause::kCancelled : command.cause, command.epoch,
+                                   /*only_waiting=*/false));
+    }
+  }
+  return parts;
+}
+
+Parts PartsOfAct(const AdminCommand& command, const LedgerState& state) {
+  Parts parts;
+  parts.last = command;
+  const Semaphore* semaphore = state.Find(command.semaphore);
+  if (semaphore == nullptr) return parts;
+  if (std::holds_alternative<AdminRequeue>(command.act))
+    return PartsOfAll<AdminRequeue>(command, *semaphore);
+  if (std::holds_alternative<AdminPurge>(command.act))
+    return PartsOfAll<AdminPurge>(command, *semaphore);
+  return parts;
+}
+
+}  // namespace
+
+Parts PartsOf(const Command& command, const LedgerState& state) {
+  if (const auto* close = std::get_if<CloseSessionCommand>(&command))
+    return PartsOfClose(*close, state);
+  if (const auto* admin = std::get_if<AdminCommand>(&command)) return PartsOfAct(*admin, state);
+  return {};
+}
+
+uint32_t CountAffected(const std::vector<Submission>& batch, const std::vector<Outcome>& outcomes) {
+  uint32_t affected = 0;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const auto* admin = std::get_if<AdminCommand>(&batch[i].command);
+    if (admin != nullptr && std::holds_alternative<AdminCancelTicket>(admin->act)) continue;
+    const auto* end = std::get_if<EndCommand>(&batch[i].command);
+    const bool is_lease = end == nullptr ? outcomes[i].number > 0 : !end->only_waiting;
+    if (outcomes[i].kind == OutcomeKind::kDone && is_lease) ++affected;
+  }
+  return affected;
+}
+
+bool IsCarriedOn(const Command& command) {
+  const auto* admin = std::get_if<AdminCommand>(&command);
+  return admin != nullptr && (std::holds_alternative<AdminResize>(admin->act) ||
+                              std::holds_alternative<AdminConfigure>(admin->act) ||
+                              std::holds_alternative<AdminRevoke>(admin->act) ||
+                              std::holds_alternative<AdminDestroy>(admin->act));
+}
+
+}  // namespace semaphored::ledger

@@ -1,0 +1,69 @@
+// What one lane knows of a shared store: which semaphores its state has, which of them cannot be read,
+// and what other daemons have changed since. It applies change notices, reads what they do not explain,
+// and puts the difference into the outbox. Used by one lane.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "adapters/ledger/core.h"
+#include "adapters/ledger/shared_store.h"
+
+namespace semaphored::ledger {
+
+class Mirror {
+ public:
+  // Both outlive it.
+  Mirror(Core* core, SharedStore* store) : core_(core), store_(store) {}
+
+  // Applies change notices, or reads the semaphores again that they are about.
+  absl::Status Hear(const absl::StatusOr<std::vector<Hint>>& hints);
+  // Reads these again, whatever is known of them.
+  absl::Status Refresh(std::vector<std::string> names);
+  // A session's row as the engine has it; nullptr: there is none. A session that this daemon hosts no
+  // more is reported as moved.
+  void SeeSession(const Id& id, SessionPtr session);
+
+  // The state has it, or knows that it does not exist.
+  bool IsLoaded(const std::string& name) const { return loaded_.contains(name); }
+  const absl::flat_hash_set<std::string>& loaded() const { return loaded_; }
+  // Drops it from the state. REQUIRES: it has no claims.
+  void Forget(const std::string& name);
+  // Sessions of which this lane knows no claim are not kept: it hears nothing of their end.
+  void ForgetSessions();
+  // Numbers of clients of which nothing is known here any more.
+  void ForgetNumbers();
+
+  // Why nothing of the semaphore can be read (Image::damaged); OK: it can. With each command about it,
+  // it is read again.
+  absl::Status DamageOf(const std::string& name) const;
+  bool IsDamaged(const std::string& name) const { return damaged_.contains(name); }
+
+  // This lane is to do what is left of acts on the semaphore. REQUIRES: it has intentions.
+  bool CarriesOn(const SemaphoreRow& row) const;
+  // To be called now and then: this lane takes over intentions that have not moved since the last call.
+  void LookAtIntentions();
+
+ private:
+  // True if nothing need be read.
+  bool Learn(const Hint& hint);
+  // Where requests wait there may be room now.
+  void ServeLater(const std::string& name);
+  void ExplainEnds(std::vector<Event>* events);
+
+  Core* const core_;
+  SharedStore* const store_;
+  absl::flat_hash_set<std::string> loaded_;
+  absl::flat_hash_map<std::string, absl::Status> damaged_;
+  // The revisions of semaphores with intentions, when they were last looked at; and those that have
+  // stood still since.
+  absl::flat_hash_map<std::string, uint64_t> seen_intentions_;
+  absl::flat_hash_set<std::string> stood_still_;
+};
+
+}  // namespace semaphored::ledger

@@ -1,0 +1,50 @@
+// What adapters on the ledger's rules have in common beyond a commit: commits of their own that let
+// waiters in, and what becomes of the commands of a batch that failed, or was unknown.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "adapters/adapter.h"
+#include "adapters/ledger/core.h"
+
+namespace semaphored::ledger {
+
+// One batch as one commit.
+class OneCommit {
+ public:
+  virtual ~OneCommit() = default;
+  // Decides the batch and writes it; again, as often as another daemon was first. An error: nothing of
+  // it was done. OUT_OF_RANGE: it is more than the engine takes at once.
+  virtual absl::Status Run(absl::Span<const Submission> batch, SteadyTime deadline,
+                           StepResult* result) = 0;
+  // The engine's answer to the last Run was lost.
+  virtual bool unsettled() const = 0;
+  // No client waits for the commands of the unsettled commit.
+  virtual void DropUnsettledBatch() = 0;
+  // A commit without commands was more than the engine takes at once. True: the next one is smaller.
+  virtual bool ServeInSmallerSteps() { return false; }
+};
+
+// Lets waiters in where there may be room, and carries acts on, by one commit without commands: what is
+// wrong with it is no concern of a batch. If it fails for a reason in its data, each semaphore has a
+// commit of its own, and one for which not even that succeeds goes into quarantine. UNAVAILABLE: the
+// commit is unsettled, or the engine cannot be reached.
+absl::Status ServeOnce(Core* core, OneCommit* commit, SteadyTime deadline, StepResult* result);
+
+absl::Status NotFoundOutYet(const Core& core);
+
+// These commands of the batch under way were not done, and `status` is to be reported with the next Step.
+void FailLater(absl::Span<const Submission> rest, const absl::Status& status, StepResult* result,
+               std::vector<Settled>* later);
+
+// The batch whose fate was unknown is settled: as its outcomes in `result` say, or with `status`.
+void SettleAll(const std::vector<Submission>& batch, const absl::Status& status,
+               StepResult* result);
+
+// Why an unsettled batch was not done, by the result of Settle, which is not kWon.
+absl::Status WhyNotDone(const CommitResult& settled);
+
+}  // namespace semaphored::ledger

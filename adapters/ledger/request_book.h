@@ -1,0 +1,100 @@
+// Which requests were accepted before, and how a repeated one is answered; and the clients that make
+// requests: which of them are remembered, named to the store, and forgotten. Used by one lane.
+//
+// The order of calls: BeginRun, then for each attempt BeginBatch, Find for each command, Finish; then
+// Won or RolledBack.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "adapters/adapter.h"
+#include "adapters/ledger/clients.h"
+#include "adapters/ledger/ends.h"
+#include "adapters/ledger/options.h"
+#include "adapters/ledger/request_rows.h"
+#include "adapters/ledger/rules/rules.h"
+#include "adapters/ledger/state/transaction.h"
+
+namespace semaphored::ledger {
+
+class RequestBook {
+ public:
+  // What the book works on; all of it outlives the book. `shared`: other daemons write rows of requests
+  // too. `damage_of`: why nothing of a semaphore can be read; OK: it can.
+  struct Sources {
+    RequestRows* rows = nullptr;
+    LedgerState* state = nullptr;
+    const RecentEnds* ends = nullptr;
+    bool shared = false;
+    std::function<absl::Status(const std::string& semaphore)> damage_of;
+  };
+  RequestBook(Sources sources, const LedgerOptions& options);
+
+  void BeginRun() { looked_up_.clear(); }
+  void BeginBatch();
+
+  // The outcome of a request that was accepted before, or for which there is no room. nullopt: it is
+  // new, or the command is none that may be repeated; `context` then names the requester and its
+  // fingerprint. ABORTED: the state is older than a row; TakeStale names what to read again, and the
+  // batch is to be decided again. Other errors are those of the store.
+  absl::StatusOr<std::optional<Outcome>> Find(const Command& command, Editor& editor,
+                                              Context* context);
+
+  // Names the clients of the transaction to the store, raises their floors, and forgets clients.
+  void Finish(Transaction* transaction);
+  void Won(const Transaction& transaction);
+  void RolledBack(const Transaction& transaction);
+
+  // Reads the rows of all requests of the batch, since some of them have rows; until BeginRun they are
+  // not read again.
+  absl::Status LookUp(absl::Span<const Submission> batch);
+  // A client that the store knows, by the number under which rows speak of it.
+  void AddStored(uint32_t number, std::string client_id, uint64_t sequence_high);
+  bool Knows(uint32_t client) { return clients_.Find(client) != nullptr; }
+  // Requests that this batch took for new without a look at the store.
+  std::vector<NamedRequest>& assumed_new() { return assumed_new_; }
+  // Semaphores whose state here is older than rows of requests that speak of them.
+  std::vector<std::string> TakeStale() { return std::exchange(stale_, {}); }
+  // Until it is empty: commands have this fingerprint, since they are parts of one larger command.
+  void SetFingerprint(const Id& of_whole) { of_whole_ = of_whole; }
+
+ private:
+  // The requester, added if it is new; nullptr: there is no room for one more.
+  Client* FindOrAdd(std::string_view client_id);
+  absl::StatusOr<std::optional<Outcome>> Replay(const Command& command, Client* client,
+                                                uint64_t sequence, Editor& editor,
+                                                const Context& context);
+  absl::StatusOr<Outcome> ReplayRow(const Command& command, const RequestRow& row, Editor& editor,
+                                    const Context& context);
+  Outcome ReplayEnqueue(const RequestRow& row) const;
+  // What is known of the request here, as a claim that waits or stands.
+  std::optional<RequestRow> FindHere(const RequestKey& request) const;
+  Id Fingerprint(const Command& command) const;
+  void NameClients(Transaction* transaction);
+  void RaiseFloor(const RequestKey& request, Transaction* transaction);
+  void ForgetClients(Transaction* transaction);
+
+  const Sources sources_;
+  const std::function<SteadyTime()> now_;
+  const uint64_t window_;
+  const uint32_t clients_max_;
+  const std::chrono::milliseconds client_retention_;
+  Clients clients_;
+  uint64_t batch_ = 0;  // Counts batches.
+  std::vector<NamedRequest> assumed_new_;
+  // By client id and sequence number.
+  absl::flat_hash_map<std::pair<std::string, uint64_t>, RequestRows::FoundRequest> looked_up_;
+  std::vector<std::string> stale_;
+  Id of_whole_;
+};
+
+}  // namespace semaphored::ledger

@@ -1,0 +1,30 @@
+// Where the rows of requests are read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "adapters/ledger/state/request.h"
+
+namespace semaphored::ledger {
+
+class RequestRows {
+ public:
+  virtual ~RequestRows() = default;
+
+  // The rows of requests, one for each that is asked for, in that order. `too_old`: there is no row,
+  // and one that there was may have been forgotten: the sequence number is below the client's floor,
+  // or a row with a number that is higher by `window` exists. Row and floor are those of one moment.
+  // The rows name the clients by the numbers asked with.
+  struct FoundRequest {
+    std::optional<RequestRow> row;
+    bool too_old = false;
+  };
+  virtual absl::StatusOr<std::vector<FoundRequest>> FindRequests(
+      absl::Span<const NamedRequest> requests, uint64_t window) = 0;
+};
+
+}  // namespace semaphored::ledger

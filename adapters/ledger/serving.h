@@ -1,0 +1,71 @@
+// Which semaphores a commit of their own is to serve: where there may be room for waiters, or where an
+// act is to be carried on; and which are left alone for a while, because another client of the engine
+// keeps them locked (busy), or because no commit on them succeeds (quarantine). Single-threaded.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "adapters/adapter.h"
+#include "adapters/ledger/options.h"
+
+namespace semaphored::ledger {
+
+class Serving {
+ public:
+  explicit Serving(const LedgerOptions& options);
+
+  void Add(const std::string& name) { names_.insert(name); }
+  template <typename Names>
+  void AddAll(const Names& names) {
+    names_.insert(names.begin(), names.end());
+  }
+  // All that were added and not yet served, in alphabetical order.
+  const absl::btree_set<std::string>& names() const { return names_; }
+  // The next serving commit looks at the semaphore, if it was added.
+  bool Serves(const std::string& name) const;
+  // The next serving commit looks at some semaphore.
+  bool ServesAny() const;
+  // After a serving commit that stands: those that it looked at are served.
+  void Served();
+  // Until `name` is empty: serving commits look at this semaphore only.
+  void ServeOnly(std::string name) { only_ = std::move(name); }
+
+  // Notes for the time of LedgerOptions::busy_pause that these are locked. True: one of them was not
+  // known to be busy.
+  bool LeaveAlone(const std::vector<std::string>& busy);
+  bool IsBusy(const std::string& name) const;
+  // Bounds the memory that those take which are busy no more.
+  void ForgetBusy();
+
+  // No commit touches it for a pause, which doubles each time. Returns the pause.
+  std::chrono::milliseconds Quarantine(const std::string& name, const absl::Status& why);
+  bool IsQuarantined(const std::string& name) const;
+  // REQUIRES: IsQuarantined(name).
+  const absl::Status& WhyQuarantined(const std::string& name) const {
+    return quarantined_.at(name).why;
+  }
+
+ private:
+  struct Quarantined {
+    absl::Status why;
+    SteadyTime until{};
+    std::chrono::milliseconds pause{0};
+  };
+
+  const std::function<SteadyTime()> now_;
+  const std::chrono::milliseconds busy_pause_;
+  const std::chrono::milliseconds quarantine_pause_;
+  const std::chrono::milliseconds quarantine_pause_max_;
+  absl::btree_set<std::string> names_;
+  std::string only_;
+  absl::flat_hash_map<std::string, SteadyTime> busy_;  // Until when.
+  absl::flat_hash_map<std::string, Quarantined> quarantined_;
+};
+
+}  // namespace semaphored::ledger

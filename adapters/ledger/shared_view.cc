@@ -1,0 +1,428 @@
+// A store that other daemons write to as well: a lane keeps in memory what its claims are about, hears
+// of changes, and commits under the condition that nothing else has changed.
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_set.h"
+#include "adapters/ledger/mirror.h"
+#include "adapters/ledger/requests.h"
+#include "adapters/ledger/rules/steps.h"
+#include "adapters/ledger/view.h"
+
+namespace semaphored::ledger {
+namespace {
+
+// Leases of a semaphore whose hosts are told of a new waiter; of a wide one not all.
+constexpr int kHoldersTold = 64;
+
+class SharedView : public View {
+ public:
+  SharedView(Core* core, SharedStore* store) : core_(core), store_(store), mirror_(core, store) {
+    core->damage_of = [this](const std::string& name) { return mirror_.DamageOf(name); };
+  }
+
+  absl::Status Start() override;
+  absl::Status Prepare(absl::Span<const Submission> batch) override;
+  void AddConditions(Transaction* transaction) override;
+  CommitResult Check(const Transaction& transaction) override;
+  absl::Status Listen(SteadyTime deadline) override;
+  absl::StatusOr<std::optional<Outcome>> Answer(const Command& command) override;
+  bool CarriesOn(const SemaphoreRow& row) const override { return mirror_.CarriesOn(row); }
+  bool DecidesAgain() const override { return true; }
+  absl::Status LearnWhyLost(const Transaction& lost, const CommitResult& commit) override;
+  absl::Status Refresh(std::vector<std::string> names) override {
+    return mirror_.Refresh(std::move(names));
+  }
+
+ private:
+  absl::Status Need(const Command& command, std::vector<std::string>* missing);
+  absl::Status NeedOrphans(const OrphansCommand& command, std::vector<std::string>* missing);
+  // The session whose row must be read before the command is decided; nullopt: none must.
+  std::optional<Id> SessionToRead(const Command& command) const;
+  // Puts right in the engine what the batch asks to prune, before it is decided; it is to be loaded.
+  absl::Status Repair(absl::Span<const Submission> batch, std::vector<std::string>* changed);
+  std::optional<Outcome> WhyUnusable(const Command& command) const;
+  absl::StatusOr<Outcome> ListNames(const ListCommand& command);
+  absl::Status SweepIfDue();
+  absl::Status RefreshSessions(const Transaction& lost);
+  void LookWhetherWithheld();
+  // The nodes that are to hear of what the transaction does to the semaphore.
+  void AddConcerned(const SemaphoreDelta& delta, Transaction* transaction) const;
+
+  Core* const core_;
+  SharedStore* const store_;
+  Mirror mirror_;
+  absl::btree_set<std::string> read_;  // Names that this batch has looked at.
+  bool doubt_revisions_ = false;       // Until all that is in use here was read again.
+  SteadyTime swept_at_{};
+};
+
+absl::Status SharedView::Start() {
+  swept_at_ = core_->options.now();
+  return absl::OkStatus();
+}
+
+absl::Status SharedView::Prepare(absl::Span<const Submission> batch) {
+  read_.clear();
+  if (absl::Status status = mirror_.Hear(store_->Wait(SteadyTime::min())); !status.ok())
+    return status;
+  LookWhetherWithheld();
+  // Also under load: how old our knowledge may be bounds for how long we vouch.
+  if (absl::Status status = SweepIfDue(); !status.ok()) return status;
+  // All that the batch needs is loaded before anything is changed, so that a reload never meets a
+  // half-made batch.
+  std::vector<std::string> missing;
+  if (absl::Status status = Repair(batch, &missing); !status.ok()) return status;
+  for (const Submission& submission : batch) {
+    if (absl::Status status = Need(submission.command, &missing); !status.ok()) return status;
+  }
+  return mirror_.Refresh(std::move(missing));
+}
+
+absl::Status SharedView::Listen(SteadyTime deadline) {
+  deadline = std::min(deadline, swept_at_ + core_->options.sweep_interval);
+  if (absl::Status status = mirror_.Hear(store_->Wait(deadline)); !status.ok()) return status;
+  LookWhetherWithheld();
+  return SweepIfDue();
+}
+
+absl::StatusOr<std::optional<Outcome>> SharedView::Answer(const Command& command) {
+  if (const absl::Status damage = mirror_.DamageOf(std::string(SemaphoreOf(command)));
+      !damage.ok()) {
+    Outcome outcome = Simply(OutcomeKind::kDamaged);
+    outcome.message = std::string(damage.message());
+    return std::optional<Outcome>(std::move(outcome));
+  }
+  if (std::optional<Outcome> refusal = WhyUnusable(command)) return refusal;
+  const auto* list = std::get_if<ListCommand>(&command);
+  if (list == nullptr) return std::nullopt;
+  absl::StatusOr<Outcome> outcome = ListNames(*list);
+  if (!outcome.ok()) return outcome.status();
+  return std::optional<Outcome>(*std::move(outcome));
+}
+
+// Finds what a command is about and what is not in memory yet: the names of `missing` are to be
+// loaded. A session that this lane knows from before it came here is read again.
+absl::Status SharedView::Need(const Command& command, std::vector<std::string>* missing) {
+  std::vector<std::string> names;
+  const std::string_view name = SemaphoreOf(command);
+  const bool history = std::holds_alternative<HistoryCommand>(command);
+  if (!name.empty() && !history) names.emplace_back(name);
+  if (const std::optional<Id> session = SessionToRead(command)) {
+    absl::StatusOr<SharedStore::SessionAt> at = store_->LoadSession(*session);
+    if (!at.ok()) return at.status();
+    mirror_.SeeSession(*session, std::move(at->session));
+    // To acquire or to work, only the session must be there. What it has elsewhere is other lanes'
+    // to look after: here it would be a condition of the commit, and its end would be told twice.
+    const bool moves_or_ends = std::holds_alternative<AdoptSessionCommand>(command) ||
+                               std::holds_alternative<CloseSessionCommand>(command);
+    if (moves_or_ends) {
+      for (std::string& each : at->semaphores) names.push_back(std::move(each));
+    }
+  }
+  if (const auto* orphans = std::get_if<OrphansCommand>(&command)) {
+    if (absl::Status status = NeedOrphans(*orphans, missing); !status.ok()) return status;
+  }
+  // Another daemon may know of the request, and no commit finds that out.
+  const bool again = IsOnlyIfRepeated(command);
+  for (const std::string& each : names) {
+    read_.insert(each);
+    if (again || !mirror_.IsLoaded(each) || mirror_.IsDamaged(each)) missing->push_back(each);
+  }
+  return absl::OkStatus();
+}
+
+std::optional<Id> SharedView::SessionToRead(const Command& command) const {
+  const auto outdated = [this](const Id& id, uint32_t epoch) {
+    const SessionPtr& known = core_->state.FindSession(id);
+    return !known || known->epoch < epoch ? std::optional<Id>(id) : std::nullopt;
+  };
+  if (const auto* adopt = std::get_if<AdoptSessionCommand>(&command)) return adopt->session;
+  if (const auto* close = std::get_if<CloseSessionCommand>(&command)) return close->session;
+  if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
+    return acquire->session == acquire->claim ? std::nullopt
+                                              : outdated(acquire->session, acquire->epoch);
+  }
+  if (const auto* take = std::get_if<TakeCommand>(&command)) {
+    return take->session == take->claim ? std::nullopt : outdated(take->session, take->epoch);
+  }
+  const auto* finish = std::get_if<FinishCommand>(&command);
+  if (finish == nullptr || finish->epoch == 0) return std::nullopt;
+  const Semaphore* semaphore = core_->state.Find(finish->semaphore);
+  if (semaphore == nullptr) return std::nullopt;
+  const auto lease = semaphore->leases.find(finish->claim);
+  if (lease == semaphore->leases.end() || lease->second->detached()) return std::nullopt;
+  return outdated(lease->second->session, finish->epoch);
+}
+
+absl::Status SharedView::NeedOrphans(const OrphansCommand& command,
+                                     std::vector<std::string>* missing) {
+  std::vector<NodeRef> dead = command.dead;
+  dead.push_back({core_->options.self.number, core_->options.self.incarnation - 1});
+  absl::StatusOr<SharedStore::Hosted> hosted = store_->HostedBy(dead);
+  if (!hosted.ok()) return hosted.status();
+  for (SessionPtr& each : hosted->sessions) {
+    const Id id = each->id;
+    mirror_.SeeSession(id, std::move(each));
+  }
+  // The dead nodes write no more. So what they left is in what is read from here on, whatever other
+  // daemons do meanwhile, and need not stand still: in busy semaphores it never would.
+  std::ranges::move(hosted->semaphores, std::back_inserter(*missing));
+  return absl::OkStatus();
+}
+
+// A push is a hint that may be lost: now and then everything that has a queue is compared with the
+// engine.
+absl::Status SharedView::SweepIfDue() {
+  const SteadyTime now = core_->options.now();
+  if (store_->TakeMissedHints()) {
+    swept_at_ = SteadyTime::min();
+    // The engine may have lost commits, and others may have made new ones since, under the same
+    // revisions: these prove nothing.
+    doubt_revisions_ = doubt_revisions_ || core_->withheld;
+  }
+  if (now - core_->options.sweep_interval < swept_at_) return absl::OkStatus();
+  std::vector<const SemaphoreRow*> rows;
+  std::vector<std::string> idle;
+  std::vector<std::string> foreign;
+  for (const std::string& name : mirror_.loaded()) {
+    const Semaphore* semaphore = core_->state.Find(name);
+    // Tickets too: a queue without a worker would be dropped and loaded again with each sweep.
+    const bool in_use =
+        semaphore != nullptr &&
+        (!semaphore->waiters.empty() || !semaphore->leases.empty() || !semaphore->tickets.empty());
+    if (in_use) rows.push_back(&semaphore->row);
+    if (!in_use) idle.push_back(name);
+    if (in_use && !semaphore->waiters.empty() &&
+        std::ranges::any_of(semaphore->leases,
+                            [](const auto& each) { return each.second->foreign; }))
+      foreign.push_back(name);
+  }
+  if (!foreign.empty()) {
+    if (absl::Status status = store_->EndForeign(foreign); !status.ok()) return status;
+  }
+  // What nobody uses is not kept in memory: it is loaded again when it is asked for.
+  for (const std::string& name : idle) mirror_.Forget(name);
+  if (!rows.empty()) {
+    absl::StatusOr<std::vector<std::string>> changed = std::vector<std::string>();
+    if (doubt_revisions_) {
+      for (const SemaphoreRow* row : rows) changed->push_back(row->name);
+    } else {
+      changed = store_->Changed(rows);
+    }
+    if (!changed.ok()) return changed.status();
+    if (absl::Status status = mirror_.Refresh(*std::move(changed)); !status.ok()) return status;
+  }
+  doubt_revisions_ = false;
+  mirror_.LookAtIntentions();
+  mirror_.ForgetSessions();
+  mirror_.ForgetNumbers();
+  swept_at_ = now;
+  return absl::OkStatus();
+}
+
+// Reads anew what a lost batch rested upon. Mostly it was a semaphore; if none has changed, it was
+// a session.
+absl::Status SharedView::LearnWhyLost(const Transaction& lost, const CommitResult& commit) {
+  const auto changed = [&](const std::string& name, uint64_t revision) {
+    const Semaphore* semaphore = core_->state.Find(name);
+    return (semaphore == nullptr ? 0 : semaphore->row.revision) != revision;
+  };
+  const auto any_changed = [&] {
+    return std::ranges::any_of(lost.semaphores,
+                               [&](const SemaphoreDelta& delta) {
+                                 return changed(delta.name,
+                                                delta.before ? delta.before->revision : 0);
+                               }) ||
+           std::ranges::any_of(lost.reads, [&](const ReadCondition& read) {
+             return changed(read.semaphore, read.revision);
+           });
+  };
+  if (lost.attempt == 0 && !commit.requests_lost) {
+    // Whoever was first may have told by now what he did.
+    if (absl::Status status = mirror_.Hear(store_->Wait(SteadyTime::min())); !status.ok())
+      return status;
+    if (any_changed()) return absl::OkStatus();
+  }
+  if (absl::Status status = mirror_.Refresh(commit.stale); !status.ok()) return status;
+  if (commit.requests_lost || any_changed()) return absl::OkStatus();
+  return RefreshSessions(lost);
+}
+
+// A batch lost: a session that it speaks of may have moved, or be gone, without a trace in any
+// semaphore.
+absl::Status SharedView::RefreshSessions(const Transaction& lost) {
+  std::vector<Id> ids;
+  for (const EpochCondition& condition : lost.epochs) ids.push_back(condition.session);
+  for (const SessionChange& change : lost.sessions) {
+    ids.push_back((change.before ? change.before : change.after)->id);
+  }
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  for (const Id& id : ids) {
+    absl::StatusOr<SharedStore::SessionAt> at = store_->LoadSession(id);
+    if (!at.ok()) return at.status();
+    mirror_.SeeSession(id, std::move(at->session));
+  }
+  return absl::OkStatus();
+}
+
+void SharedView::LookWhetherWithheld() {
+  const bool withheld = store_->GrantsWithheld();
+  if (core_->withheld && !withheld) core_->serving.AddAll(mirror_.loaded());
+  if (!core_->withheld && withheld) {
+    doubt_revisions_ = true;
+    swept_at_ = SteadyTime::min();
+  }
+  core_->withheld = withheld;
+}
+
+void SharedView::AddConditions(Transaction* pointer) {
+  Transaction& transaction = *pointer;
+  absl::flat_hash_set<std::string_view> touched;
+  for (const SemaphoreDelta& delta : transaction.semaphores) touched.insert(delta.name);
+  for (const std::string& name : read_) {
+    if (touched.contains(name) || mirror_.IsDamaged(name)) continue;
+    const Semaphore* semaphore = core_->state.Find(name);
+    transaction.reads.push_back({name, semaphore == nullptr ? 0 : semaphore->row.revision});
+  }
+  for (const SemaphoreDelta& delta : transaction.semaphores) AddConcerned(delta, &transaction);
+  absl::flat_hash_set<std::pair<uint32_t, uint64_t>> written;
+  for (const RequestChange& change : transaction.requests)
+    written.insert({change.row.request.client, change.row.request.sequence});
+  for (NamedRequest& asked : core_->requests.assumed_new()) {
+    if (!written.contains({asked.request.client, asked.request.sequence}))
+      transaction.absent_requests.push_back(std::move(asked));
+  }
+}
+
+void SharedView::AddConcerned(const SemaphoreDelta& delta, Transaction* transaction) const {
+  absl::flat_hash_set<uint32_t> concerned;
+  const auto concern = [&](const Claim& claim) {
+    const uint32_t node = HostOf(core_->state, claim).number;
+    if (node == 0 || node == core_->options.self.number || !concerned.insert(node).second) return;
+    transaction->concerns.emplace_back(node, delta.name);
+  };
+  for (const LeaseChange& change : delta.leases) {
+    if (change.before) concern(*change.before);
+    if (change.after) concern(*change.after);
+  }
+  for (const WaiterChange& change : delta.waiters) {
+    if (change.before) concern(*change.before);
+    if (change.after) concern(*change.after);
+  }
+  // Where a request waits, a holder is the next to commit: without a notice its release would be
+  // decided on an older queue, and lost.
+  const Semaphore* semaphore = core_->state.Find(delta.name);
+  if (semaphore == nullptr || semaphore->waiters.empty()) return;
+  int looked_at = 0;
+  for (const auto& [id, lease] : semaphore->leases) {
+    if (++looked_at > kHoldersTold) break;
+    concern(*lease);
+  }
+  // The daemon of the next waiter hears everything, so that it has nothing to read at the grant.
+  if (!semaphore->queue.empty()) concern(*semaphore->queue.begin()->second);
+  if (!semaphore->offers.empty()) concern(*semaphore->offers.begin()->second);
+}
+
+CommitResult SharedView::Check(const Transaction& transaction) {
+  CommitResult result;
+  const auto failed = [](absl::Status status) {
+    return CommitResult{CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
+  };
+  if (!transaction.reads.empty()) {
+    std::vector<SemaphoreRow> rows(transaction.reads.size());
+    std::vector<const SemaphoreRow*> pointers;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i].name = transaction.reads[i].semaphore;
+      rows[i].revision = transaction.reads[i].revision;
+      pointers.push_back(&rows[i]);
+    }
+    absl::StatusOr<std::vector<std::string>> changed = store_->Changed(pointers);
+    if (!changed.ok()) return failed(changed.status());
+    result.stale = *std::move(changed);
+  }
+  if (!transaction.absent_requests.empty()) {
+    absl::StatusOr<std::vector<LedgerStore::FoundRequest>> found =
+        store_->FindRequests(transaction.absent_requests, core_->options.request_window);
+    if (!found.ok()) return failed(found.status());
+    for (const LedgerStore::FoundRequest& each : *found) {
+      result.requests_lost = result.requests_lost || each.row.has_value() || each.too_old;
+    }
+  }
+  if (result.requests_lost || !result.stale.empty()) result.kind = CommitResult::Kind::kLost;
+  return result;
+}
+
+absl::StatusOr<Outcome> SharedView::ListNames(const ListCommand& command) {
+  absl::StatusOr<std::vector<std::string>> names =
+      store_->Names(command.prefix, command.after, command.rows_max + 1);
+  if (!names.ok()) return names.status();
+  Outcome outcome = Simply(OutcomeKind::kDone);
+  outcome.report = std::make_unique<Report>();
+  outcome.report->more = names->size() > command.rows_max;
+  if (outcome.report->more) names->resize(command.rows_max);
+  absl::StatusOr<Image> image = store_->Look(*names);
+  if (!image.ok()) return image.status();
+  for (const LoadedSemaphore& loaded : image->semaphores) {
+    SemaphoreInfo info;
+    info.row = loaded.row;
+    for (const LeasePtr& lease : loaded.leases) info.held += lease->permits;
+    for (const WaiterPtr& waiter : loaded.waiters) ++(waiter->works ? info.offers : info.waiting);
+    for (const TicketPtr& ticket : loaded.tickets) ++CountOf(ticket->state, &info.tickets);
+    outcome.report->infos.push_back(std::move(info));
+  }
+  std::ranges::sort(outcome.report->infos, {},
+                    [](const SemaphoreInfo& info) { return info.row.name; });
+  return outcome;
+}
+
+// A permit is not given, nor a semaphore made or made larger, where the engine's things are in
+// disorder; and what is not there on that account is not told to be merely absent.
+std::optional<Outcome> SharedView::WhyUnusable(const Command& command) const {
+  const auto* admin = std::get_if<AdminCommand>(&command);
+  const bool acquires = std::holds_alternative<AcquireCommand>(command) ||
+                        std::holds_alternative<EnqueueCommand>(command) ||
+                        std::holds_alternative<TakeCommand>(command);
+  if (!acquires && admin == nullptr) return std::nullopt;
+  const std::string name(SemaphoreOf(command));
+  const absl::Status status = store_->WhyUnusable(name);
+  if (status.ok()) return std::nullopt;
+  if (!acquires) {
+    const bool resizes = std::holds_alternative<AdminResize>(admin->act);
+    const bool prunes = std::holds_alternative<AdminPrune>(admin->act);
+    const bool refused = std::holds_alternative<AdminCreate>(admin->act) ||
+                         (resizes && absl::IsDataLoss(status)) ||
+                         (!prunes && core_->state.Find(name) == nullptr);
+    if (!refused) return std::nullopt;
+  }
+  Outcome outcome = Simply(OutcomeKind::kUnusable);
+  outcome.message = std::string(status.message());
+  return outcome;
+}
+
+absl::Status SharedView::Repair(absl::Span<const Submission> batch,
+                                std::vector<std::string>* changed) {
+  core_->pruned.clear();
+  for (const Submission& submission : batch) {
+    const auto* admin = std::get_if<AdminCommand>(&submission.command);
+    if (admin == nullptr || !std::holds_alternative<AdminPrune>(admin->act)) continue;
+    absl::StatusOr<std::optional<Pruned>> pruned = store_->Repair(admin->semaphore);
+    if (!pruned.ok()) return pruned.status();
+    if (!pruned->has_value()) continue;
+    core_->pruned[admin->semaphore] = **std::move(pruned);
+    changed->push_back(admin->semaphore);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<View> MakeSharedView(Core* core, SharedStore* store) {
+  return std::make_unique<SharedView>(core, store);
+}
+
+}  // namespace semaphored::ledger
