@@ -203,13 +203,16 @@ struct OpenSessionCommand {
 
 // Moves a session to this node: epoch + 1 (not if it is here already; `changed` tells).
 //   kDone with `session` and `claims` (all that it has, by semaphore; within one, leases and
-//   waiters in the order in which they asked), kSessionLost.
+//   waiters in the order in which they asked), kSessionLost (`changed`: it is closing, and its row
+//   still stands).
 struct AdoptSessionCommand {
   Id session;
 };
 
 // Removes the session's row once its claims are ended; ends what is left with `cause`.
-//   kDone, kSessionLost, kStale (another epoch; 0: any).
+//   kDone, kSessionLost, kStale (another epoch; 0: any); kDamaged (message, number = the session's
+//   epoch from now on): claims in semaphores that are in quarantine are left, all others have ended.
+//   The session's row then stands, closing: no daemon adopts it, and the command is to be repeated.
 struct CloseSessionCommand {
   Id session;
   uint32_t epoch = 0;

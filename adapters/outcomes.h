@@ -118,8 +118,8 @@ enum class OutcomeKind : uint8_t {
   // Other clients of the engine, or people, have left the semaphore there in a state in which
   // nobody can say how many permits are free: `message` says what it is, and what to do.
   kUnusable,
-  // What the engine has of the semaphore is not understood: `message` says what. Nothing is
-  // changed.
+  // The semaphore is in quarantine: `message` says why. Nothing is changed. (Of CloseSessionCommand
+  // see there.)
   kDamaged,
   // A repeated acquire whose wait had ended: see cause.
   kWaitEnded,
@@ -213,6 +213,17 @@ struct Settled {
   absl::StatusOr<Outcome> outcome;
 };
 
+// A semaphore that cannot be used though the engine can: what the engine keeps of it is damaged, or no
+// commit to it succeeds, not even one that changes nothing. Commands about it are answered kDamaged;
+// its permits stay as they are.
+struct Quarantine {
+  std::string semaphore;
+  // OK: it has ended.
+  absl::Status why;
+  // It cannot be read either: what other daemons do to it is not seen here.
+  bool unread = false;
+};
+
 struct StepResult {
   // One for each command of the batch, in order.
   std::vector<Outcome> outcomes;
@@ -222,6 +233,8 @@ struct StepResult {
   std::vector<SemaphoreChange> changes;
   // Delays that have begun, and are this daemon's to count.
   std::vector<DelayedTicket> delayed;
+  // Quarantines that have begun, ended, or changed `unread` since the last result; in order.
+  std::vector<Quarantine> quarantines;
 };
 
 }  // namespace semaphored

@@ -67,6 +67,13 @@ absl::Status LedgerAdapter::Start() {
 
 absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batch,
                                                SteadyTime deadline) {
+  absl::StatusOr<StepResult> result = StepOnce(batch, deadline);
+  if (result.ok()) ReportQuarantines(&*result);
+  return result;
+}
+
+absl::StatusOr<StepResult> LedgerAdapter::StepOnce(absl::Span<const Submission> batch,
+                                                   SteadyTime deadline) {
   if (found_events_.empty()) last_.clear();
   if (unknown_ == nullptr && !failed_later_.empty()) {
     StepResult result;
@@ -154,27 +161,12 @@ absl::Status LedgerAdapter::ServeOnce(SteadyTime deadline, StepResult* result) {
     serves_only_.clear();
     if (unknown_ != nullptr || (!status.ok() && !LiesInData(status)))
       return status.ok() ? absl::UnavailableError("a commit is not settled yet") : status;
-    if (!status.ok()) Quarantine(name, status);
+    if (!status.ok()) LeaveAloneFor(name, status);
     std::ranges::move(one.events, std::back_inserter(result->events));
     std::ranges::move(one.changes, std::back_inserter(result->changes));
     std::ranges::move(one.delayed, std::back_inserter(result->delayed));
   }
   return absl::OkStatus();
-}
-
-void LedgerAdapter::Quarantine(const std::string& name, const absl::Status& why) {
-  Quarantined& entry = quarantined_[name];
-  entry.pause = entry.pause.count() == 0 ? options_.quarantine_pause
-                                         : std::min(2 * entry.pause, options_.quarantine_pause_max);
-  entry.until = options_.now() + entry.pause;
-  entry.why = why;
-  spdlog::error("{}: {} is left alone for {} ms: {}", store_->guarantees().adapter, name,
-                entry.pause.count(), std::string(why.message()));
-}
-
-bool LedgerAdapter::IsQuarantined(const std::string& name) const {
-  const auto found = quarantined_.find(name);
-  return found != quarantined_.end() && options_.now() < found->second.until;
 }
 
 // A part that fails for a reason in its data is halved, down to the command that is to blame: that one
@@ -280,6 +272,7 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
       case CommitResult::Kind::kFailed:
         Undo(decided->transaction);
         if (!commit.busy.empty() && LeaveAlone(commit.busy)) continue;
+        if (batch.size() == 1 && LiesInData(commit.status)) Suspect(decided->transaction);
         return commit.status;
       case CommitResult::Kind::kUnknown:
         decided->batch.assign(batch.begin(), batch.end());
@@ -305,6 +298,9 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
 absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
   if (!exclusive() || store_->permits() != nullptr)
     deadline = std::min(deadline, swept_at_ + options_.sweep_interval);
+  for (const auto& [name, each] : quarantined_) {
+    if (IsQuarantined(name)) deadline = std::min(deadline, each.until);
+  }
   if (ServesSomebody()) deadline = SteadyTime{};
   if (absl::Status status = Hear(store_->Wait(deadline)); !status.ok()) return status;
   if (store_->permits() != nullptr) {
@@ -371,6 +367,7 @@ void LedgerAdapter::ForgetServed() {
   absl::erase_if(to_serve_, [&](const std::string& name) {
     if (!Serves(name)) return false;
     quarantined_.erase(name);
+    suspects_.erase(name);
     return true;
   });
 }
@@ -382,6 +379,23 @@ bool LedgerAdapter::Serves(const std::string& name) const {
 bool LedgerAdapter::ServesSomebody() const {
   return std::ranges::any_of(to_serve_, [&](const std::string& name) { return Serves(name); });
 }
+
+namespace {
+
+absl::Status WriteLost() {
+  return absl::UnavailableError(
+      "the engine's answer was lost, and the write with it; nothing was done, try again");
+}
+
+// The batch is not halved: which of its commands is to blame is found when they are repeated.
+void FailSettled(const std::vector<Submission>& batch, const absl::Status& status,
+                 StepResult* result) {
+  const bool blames_one = LiesInData(status) && batch.size() > 1;
+  for (const Submission& submission : batch)
+    result->settled.push_back({submission.number, blames_one ? WriteLost() : status});
+}
+
+}  // namespace
 
 absl::StatusOr<StepResult> LedgerAdapter::SettleUnknown(SteadyTime deadline) {
   StepResult result;
@@ -407,16 +421,11 @@ absl::StatusOr<StepResult> LedgerAdapter::SettleUnknown(SteadyTime deadline) {
     absl::Status status = LearnWhyLost(decided->transaction, commit);
     if (status.ok()) status = Run(batch, deadline, &result);
     if (status.ok()) return unknown_ != nullptr ? StepResult() : settle();
-    for (const Submission& submission : batch)
-      result.settled.push_back({submission.number, status});
+    FailSettled(batch, status, &result);
     return result;
   }
-  const absl::Status status =
-      commit.kind == CommitResult::Kind::kFailed && !commit.status.ok()
-          ? commit.status
-          : absl::UnavailableError(
-                "the engine's answer was lost, and the write with it; nothing was done, try again");
-  for (const Submission& submission : batch) result.settled.push_back({submission.number, status});
+  const bool failed = commit.kind == CommitResult::Kind::kFailed && !commit.status.ok();
+  FailSettled(batch, failed ? commit.status : WriteLost(), &result);
   return result;
 }
 

@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "adapters/ledger/clients.h"
 #include "adapters/ledger/ends.h"
@@ -78,8 +80,18 @@ class LedgerAdapter final : public Adapter {
   absl::Status ServeOnce(SteadyTime deadline, StepResult* result);
   // The events of a commit without commands go out with the next result.
   void KeepForLater(StepResult* result);
-  void Quarantine(const std::string& name, const absl::Status& why);
+  void LeaveAloneFor(const std::string& name, const absl::Status& why);
   bool IsQuarantined(const std::string& name) const;
+  // A command failed alone, for a reason in its data: whether a semaphore is to blame, a commit of its
+  // own is to show.
+  void Suspect(const Transaction& failed);
+  // Why no commit may touch the semaphore now; OK: one may.
+  absl::Status WhyUntouchable(const std::string& name) const;
+  // Of what the command is about beside its own semaphore.
+  absl::btree_map<std::string, std::string> UntouchableOf(const Command& command) const;
+  // What has changed since it was last reported.
+  void ReportQuarantines(StepResult* result);
+  absl::StatusOr<StepResult> StepOnce(absl::Span<const Submission> batch, SteadyTime deadline);
   // Decides a batch, writes it, and decides it anew as often as another daemon was first.
   absl::Status Run(absl::Span<const Submission> batch, SteadyTime deadline, StepResult* result);
   absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline);
@@ -232,6 +244,11 @@ class LedgerAdapter final : public Adapter {
     std::chrono::milliseconds pause{0};
   };
   absl::flat_hash_map<std::string, Quarantined> quarantined_;
+  absl::flat_hash_set<std::string> suspects_;
+  // Those that were reported last, and whether they could not be read.
+  absl::btree_map<std::string, bool> reported_;
+  // The semaphores in which the sessions of this batch that are closed have claims, by session.
+  absl::flat_hash_map<Id, std::vector<std::string>> closing_;
   bool withheld_ = false;
   bool doubt_revisions_ = false;  // Until all that is in use here was read anew.
   // Of how many commands a batch may be, as far as is known; see StepInSizes.
@@ -246,7 +263,7 @@ class LedgerAdapter final : public Adapter {
   std::vector<Settled> failed_later_;
   // Semaphores whose things in the engine cannot be used, and why; for this batch.
   absl::flat_hash_map<std::string, absl::Status> unusable_;
-  // See Image::damaged. Looked at again whenever somebody asks.
+  // See Image::damaged. Read again with each command about it, and with each sweep.
   absl::flat_hash_map<std::string, absl::Status> damaged_;
   std::map<std::string, absl::Status> not_asked_;  // PermitSource::TakeNotAsked, for this batch.
   std::vector<LostPermit> lost_permits_;

@@ -93,9 +93,9 @@ absl::StatusOr<Outcome> LedgerAdapter::ReplayRow(const Command& command, const R
   switch (row.state) {
     case RequestRow::State::kWaiting:
     case RequestRow::State::kGranted: {
-      if (const auto damaged = damaged_.find(row.semaphore); damaged != damaged_.end()) {
+      if (const absl::Status why = WhyUntouchable(row.semaphore); !why.ok()) {
         Outcome outcome = Simply(OutcomeKind::kDamaged);
-        outcome.message = std::string(damaged->second.message());
+        outcome.message = std::string(why.message());
         return outcome;
       }
       // The fingerprint says that it is one.

@@ -15,6 +15,7 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
   decided->transaction.attempt = attempt;
   decided->outcomes.reserve(batch.size());
   read_.clear();
+  closing_.clear();
   assumed_new_.clear();
   ++batch_;
   if (!exclusive()) {
@@ -125,6 +126,8 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
   }
   if (const auto found = pruned_.find(std::string(SemaphoreOf(command))); found != pruned_.end())
     context.pruned = &found->second;
+  const absl::btree_map<std::string, std::string> untouchable = UntouchableOf(command);
+  if (!untouchable.empty()) context.unusable = &untouchable;
   decided->outcomes.push_back(Execute(command, editor, context));
   if (WantsPayload(command, decided->outcomes.back()))
     decided->payloads_wanted.push_back(
@@ -144,16 +147,14 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::AskStore(const Command& co
     if (!status.ok() && !ConcernsOneOnly(status)) return status;
     if (!status.ok()) unusable_[acquire->semaphore] = status;
   }
-  if (const std::string name(SemaphoreOf(command)); IsQuarantined(name) && !IsReadOnly(command)) {
-    Outcome outcome = Simply(OutcomeKind::kDamaged);
-    outcome.message = std::string(quarantined_.at(name).why.message());
-    return std::optional<Outcome>(std::move(outcome));
-  }
-  if (const auto damaged = damaged_.find(std::string(SemaphoreOf(command)));
-      damaged != damaged_.end()) {
-    Outcome outcome = Simply(OutcomeKind::kDamaged);
-    outcome.message = std::string(damaged->second.message());
-    return std::optional<Outcome>(std::move(outcome));
+  if (const std::string name(SemaphoreOf(command)); !name.empty()) {
+    const absl::Status why = WhyUntouchable(name);
+    // What can be read is shown.
+    if (!why.ok() && (damaged_.contains(name) || !IsReadOnly(command))) {
+      Outcome outcome = Simply(OutcomeKind::kDamaged);
+      outcome.message = std::string(why.message());
+      return std::optional<Outcome>(std::move(outcome));
+    }
   }
   if (std::optional<Outcome> refusal = WhyUnusable(command)) return refusal;
   const auto unusable = unusable_.find(std::string(SemaphoreOf(command)));

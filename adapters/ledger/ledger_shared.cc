@@ -57,6 +57,7 @@ absl::Status LedgerAdapter::Need(const Command& command, std::vector<std::string
     const bool moves_or_ends = std::holds_alternative<AdoptSessionCommand>(command) ||
                                std::holds_alternative<CloseSessionCommand>(command);
     if (moves_or_ends) {
+      if (std::holds_alternative<CloseSessionCommand>(command)) closing_[*session] = at->semaphores;
       for (std::string& each : at->semaphores) names.push_back(std::move(each));
     }
   }
@@ -189,13 +190,14 @@ absl::Status LedgerAdapter::Refresh(std::vector<std::string> names) {
   }
   for (const std::string& name : names) damaged_.erase(name);
   for (auto& [name, why] : image->damaged) damaged_.emplace(std::move(name), std::move(why));
+  absl::flat_hash_map<std::string_view, LoadedSemaphore*> by_name;
+  for (LoadedSemaphore& loaded : image->semaphores) by_name[loaded.row.name] = &loaded;
   for (const std::string& name : names) {
     if (damaged_.contains(name)) continue;
-    const auto loaded =
-        std::ranges::find(image->semaphores, name, [](const auto& each) { return each.row.name; });
+    const auto loaded = by_name.find(name);
     const bool known = loaded_.contains(name);
     SemaphoreDelta delta =
-        ReplaceWith(loaded == image->semaphores.end() ? nullptr : &*loaded, name, &state_);
+        ReplaceWith(loaded == by_name.end() ? nullptr : loaded->second, name, &state_);
     loaded_.insert(name);
     ServeLater(name);
     if (known) difference.semaphores.push_back(std::move(delta));
@@ -250,7 +252,7 @@ absl::Status LedgerAdapter::SweepIfDue() {
     const bool in_use =
         semaphore != nullptr &&
         (!semaphore->waiters.empty() || !semaphore->leases.empty() || !semaphore->tickets.empty());
-    if (in_use) rows.push_back(&semaphore->row);
+    if (in_use && !damaged_.contains(name)) rows.push_back(&semaphore->row);
     if (!in_use) idle.push_back(name);
     if (in_use && !semaphore->waiters.empty() &&
         std::ranges::any_of(semaphore->leases,
@@ -276,6 +278,9 @@ absl::Status LedgerAdapter::SweepIfDue() {
     if (absl::Status status = Refresh(*std::move(changed)); !status.ok()) return status;
   }
   doubt_revisions_ = false;
+  std::vector<std::string> damaged;
+  for (const auto& [name, why] : damaged_) damaged.push_back(name);
+  if (absl::Status status = Refresh(std::move(damaged)); !status.ok()) return status;
   LookAtIntentions();
   ForgetSessions();
   ForgetNumbers();
@@ -357,6 +362,7 @@ void LedgerAdapter::Serve(Editor& editor) {
     Semaphore* semaphore = state_.Find(name);
     if (semaphore == nullptr) continue;
     const Context context = NewContext();
+    if (suspects_.contains(name) || quarantined_.contains(name)) editor.Touch(semaphore);
     if (CarriesOn(*semaphore))
       CarryOn(editor, semaphore, Decode(semaphore->row.intentions), context, /*act=*/false);
     AfterRoom(editor, semaphore, context);
