@@ -7,7 +7,6 @@
 namespace semaphored {
 namespace {
 
-constexpr Milliseconds kTryAgainAfter{500};
 constexpr size_t kPacesMax = 10'000;
 
 using State = ClaimRecord::State;
@@ -344,12 +343,14 @@ void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiti
       [this, id = record->id, owner = end.session, cause, recall](absl::StatusOr<Outcome> outcome) {
         ClaimRecord* again = FindClaim(id);
         if (again == nullptr || again->owner() != owner) return;
-        if (!outcome.ok()) {
+        if (IsUndone(outcome)) {
           again->given_up = false;
           // It is still due. Which kind it was decides who looks at it again.
-          const TimerKind kind = recall ? TimerKind::kRecall : TimerKind::kWait;
-          if (cause == EndCause::kWaitExpired || recall) {
-            timers_.Add(Now() + kTryAgainAfter, kind, id);
+          const TimerKind kind = again->lost ? TimerKind::kEndLost
+                                 : recall    ? TimerKind::kRecall
+                                             : TimerKind::kWait;
+          if (cause == EndCause::kWaitExpired || recall || again->lost) {
+            timers_.Add(Now() + TryAgainAfter(outcome), kind, id);
           } else if (!stopping_ && again->session == nullptr && again->state != State::kHeld) {
             // Given up: its TTL ends it, if the engine comes back.
             Revive(&again->life);

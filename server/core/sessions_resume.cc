@@ -73,7 +73,9 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
                                    : RefusalOf(outcome.status(), "");
     const bool lost = outcome.ok() && outcome->kind == OutcomeKind::kSessionLost;
     SessionRecord* record = FindSession(id);
-    if (lost && record != nullptr && !record->life.expiring)
+    // What is closing has claims yet, and goes on to its end.
+    const bool gone = lost && !outcome->changed;
+    if (gone && record != nullptr && !record->life.expiring)
       DropSession(record, SessionLostRefusal());
     if (listens) listener->OnSessionEnded(std::move(refusal));
     return;
@@ -222,6 +224,7 @@ void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>
     if (moves && !same_move) BecomeMoving(claim, info.lease, MoveOverAt(*info.lease));
     CountFound(claim);
     if (record->charge != nullptr) Count(claim, record->charge->tenant());
+    if (!unread_.empty()) BoundVouching(claim);
     if (!known) ArmRecall(claim);
     if (!known && info.lease && info.lease->longest_hold_ms > 0) {
       timers_.Add(Now() + Milliseconds(info.lease->longest_hold_ms), TimerKind::kLongestHold, id);
