@@ -1,7 +1,8 @@
 // An engine in memory in which some semaphores are damaged: they cannot be read, or no commit to them
-// succeeds.
+// succeeds. It counts what is read and written.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <set>
@@ -30,7 +31,10 @@ struct DamagedWorld {
   std::function<bool(const ledger::Transaction&)> refuses;
   // Commits whose answer is lost, and which do not land.
   int lose_commits = 0;
+  uint32_t grants_per_commit_max = 0;
   int commits = 0;
+  int loaded = 0;               // Semaphores that were read.
+  size_t concerns_max = 0;      // Of one commit.
   std::vector<size_t> settled;  // Of how many rows each transaction that was settled was.
 
   absl::Status damage = absl::DataLossError("a row is damaged");
@@ -45,6 +49,7 @@ class DamagedStore : public simulation::MemoryStore {
         damaged_(damaged),
         own_(MemoryStore::guarantees()) {
     own_.exclusive = exclusive;
+    own_.grants_per_commit_max = damaged->grants_per_commit_max;
   }
 
   const Guarantees& guarantees() const override { return own_; }
@@ -53,6 +58,7 @@ class DamagedStore : public simulation::MemoryStore {
     for (const std::string& name : names) {
       if (!damaged_->unreadable.contains(name)) readable.push_back(name);
     }
+    damaged_->loaded += static_cast<int>(names.size());
     absl::StatusOr<ledger::Image> image = MemoryStore::Load(readable);
     for (const std::string& name : names) {
       if (image.ok() && damaged_->unreadable.contains(name))
@@ -70,6 +76,7 @@ class DamagedStore : public simulation::MemoryStore {
   }
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override {
     ++damaged_->commits;
+    damaged_->concerns_max = std::max(damaged_->concerns_max, transaction.concerns.size());
     if (damaged_->lose_commits > 0) {
       --damaged_->lose_commits;
       return {ledger::CommitResult::Kind::kUnknown, {}, false, {}, {}};
