@@ -329,6 +329,7 @@ void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,
 void SessionsImpl::OnPartlyClosed(SessionRecord* record, const Outcome& outcome) {
   record->life.epoch = outcome.number;
   record->life.expiring = record->closing = false;
+  record->end_cause = EndCause::kExpired;  // It is not resumed.
   record->life.expires_at = Now();
   record->life.armed = true;
   timers_.Add(Now() + kTryDamagedAfter, TimerKind::kSessionTtl, record->id);

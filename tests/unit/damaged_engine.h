@@ -105,24 +105,25 @@ class DamagedStore : public simulation::MemoryStore {
   Guarantees own_;
 };
 
-// For daemons that share it.
+// For daemons that share it, or for one that has it alone.
 class DamagedEngine : public Engine {
  public:
-  explicit DamagedEngine(DamagedWorld* damaged)
+  explicit DamagedEngine(DamagedWorld* damaged, bool exclusive = false)
       : damaged_(damaged),
+        exclusive_(exclusive),
         nodes_(&damaged->engine,
                std::make_shared<simulation::EngineLink>(&damaged->world, &damaged->faults)),
-        guarantees_(DamagedStore(damaged, /*exclusive=*/false).guarantees()) {}
+        guarantees_(DamagedStore(damaged, exclusive).guarantees()) {}
 
   const Guarantees& guarantees() const override { return guarantees_; }
   NodeStore& nodes() override { return nodes_; }
   absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(const ledger::LedgerOptions& options) override {
-    return ledger::MakeLedgerAdapter(std::make_unique<DamagedStore>(damaged_, /*exclusive=*/false),
-                                     options);
+    return ledger::MakeLedgerAdapter(std::make_unique<DamagedStore>(damaged_, exclusive_), options);
   }
 
  private:
   DamagedWorld* damaged_;
+  bool exclusive_;
   simulation::MemoryNodeStore nodes_;
   Guarantees guarantees_;
 };

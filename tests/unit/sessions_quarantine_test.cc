@@ -215,6 +215,47 @@ TEST_CASE("quarantine: a session that ends frees its permits elsewhere, then the
   }
 }
 
+TEST_CASE("quarantine: on an exclusive engine too a session that has ended is not resumed") {
+  DamagedWorld damaged;
+  SessionsWorld world{Options(), std::make_unique<DamagedEngine>(&damaged, /*exclusive=*/true)};
+  ClientStream session;
+  OpenParams params;
+  params.client_id = "client";
+  params.ttl_ms = kTtl_ms;
+  world.sessions().Open(std::move(params), &session);
+  world.Settle();
+  for (uint64_t tag : {1, 2}) {
+    world.sessions().AcquireIn(session.session, Daemons::Ask(tag == 1 ? "good" : "bad"), tag, true);
+    world.Settle();
+  }
+  REQUIRE(session.granted.size() == 2);
+  damaged.unwritable = {"bad"};
+  world.sessions().DetachSession(&session);
+  world.Pass(Milliseconds(kTtl_ms + 3000));
+  CHECK(damaged.engine.Find("good")->held() == 0);
+  CHECK(damaged.engine.Find("bad")->held() == 1);
+  // Also while the end is tried again.
+  for (int i = 0; i < 20; ++i) {
+    ClientStream again;
+    OpenParams resume;
+    resume.client_id = "client";
+    resume.ttl_ms = kTtl_ms;
+    resume.resume = session.session;
+    world.sessions().Open(std::move(resume), &again);
+    world.Settle();
+    CHECK_FALSE(again.resumed);
+    CHECK(again.over.size() == 1);
+    world.Pass(Milliseconds(700));
+  }
+  damaged.unwritable.clear();
+  for (int i = 0; i < 14; ++i) {
+    world.Pass(Milliseconds(5000));
+    world.Hear();
+  }
+  CHECK(damaged.engine.Find("bad")->held() == 0);
+  CHECK(damaged.engine.sessions().empty());
+}
+
 // Reports that a quarantine of each of these has begun, then that the first has ended.
 class Quarantines : public Adapter {
  public:
