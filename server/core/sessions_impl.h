@@ -46,7 +46,8 @@ struct SessionRecord {
   SessionListener* listener = nullptr;
   bool opened = false;
   bool closing = false;
-  EndCause end_cause = EndCause::kNone;  // Of a close that waits until leases have moved.
+  // Of a close that waits until leases have moved, or semaphores can be changed: it is not resumed.
+  EndCause end_cause = EndCause::kNone;
   bool release_on_disconnect = false;
   SteadyTime grace_until;  // Without a listener: waiters keep their places until then.
   std::string client_id;
