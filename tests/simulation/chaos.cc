@@ -117,7 +117,7 @@ void Chaos::StrikeClient() {
     actor->Crash();
   } else {
     const int index = static_cast<int>(std::ranges::find(actors_, actor) - actors_.begin());
-    const int node = static_cast<int>(random.Below(kNodes));
+    const int node = static_cast<int>(random.Below(static_cast<uint64_t>(cluster_->nodes())));
     network_->Cut(index, node);
     world_->After(for_us, [this] {
       network_->Heal();

@@ -40,6 +40,14 @@ std::optional<ledger::News> TellableNews(const Transaction& transaction,
 
 CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, false, {}, {}}; }
 
+size_t RowsOf(const Transaction& transaction) {
+  size_t rows =
+      transaction.semaphores.size() + transaction.sessions.size() + transaction.requests.size();
+  for (const SemaphoreDelta& delta : transaction.semaphores)
+    rows += delta.leases.size() + delta.waiters.size() + delta.tickets.size();
+  return rows;
+}
+
 }  // namespace
 
 void Mailbox::Put(ledger::Hint hint, std::optional<ledger::News> told) {
@@ -78,12 +86,14 @@ void Notifier::Tell(const Mailbox* writer, const Transaction& transaction) {
   }
 }
 
-MemoryStore::MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link,
+MemoryStore::MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link, const Cell& cell,
                          std::function<void()> on_mail)
-    : handle_(handle), link_(std::move(link)), mailbox_(std::make_shared<Mailbox>()) {
+    : cell_(cell), handle_(handle), link_(std::move(link)), mailbox_(std::make_shared<Mailbox>()) {
   guarantees_.adapter = "memory";
   guarantees_.durable_tickets = true;
-  guarantees_.lanes_max = 2;
+  guarantees_.exclusive = cell.exclusive;
+  guarantees_.grants_per_commit_max = cell.grants_per_commit_max;
+  guarantees_.lanes_max = static_cast<uint32_t>(cell.lanes);
   mailbox_->on_mail = std::move(on_mail);
   handle_.notifier->Add(mailbox_);
 }
@@ -153,6 +163,8 @@ CommitResult MemoryStore::Settle(Transaction& transaction, SteadyTime) {
 CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction* transaction,
                                bool again) {
   const FaultRates& rates = link_->faults().rates;
+  if (cell_.rows_per_commit_max > 0 && !again && RowsOf(*transaction) > cell_.rows_per_commit_max)
+    return Failed(absl::OutOfRangeError("memory: a commit has too many rows"));
   link_->SpendTime();
   if (!link_->reachable()) {
     link_->faults().Disturb(link_->world());
@@ -161,7 +173,8 @@ CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction*
     if (!again && !link_->dead && link_->Strikes(0.5)) return Failed(Unreachable());
     return Lose(write);
   }
-  if (link_->Strikes(rates.lost_race) && !handle_.engine->HasLanded(write->id) && !again) {
+  if (!cell_.exclusive && link_->Strikes(rates.lost_race) &&
+      !handle_.engine->HasLanded(write->id) && !again) {
     CommitResult lost{CommitResult::Kind::kLost, {}, false, {}, {}};
     for (const SemaphoreDelta& delta : transaction->semaphores) lost.stale.push_back(delta.name);
     return lost;
@@ -169,6 +182,8 @@ CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction*
   if (link_->Strikes(rates.never_landed) || link_->Strikes(rates.lands_later)) return Lose(write);
   const MemoryEngine::Landing landing = handle_.engine->Land(*write);
   if (landing.landed) handle_.notifier->Tell(mailbox_.get(), write->transaction);
+  if (cell_.exclusive && !landing.landed && landing.status.ok())
+    throw Violation{"the only writer of a store lost a commit to another"};
   link_->SpendTime();
   if (link_->dead || link_->Strikes(rates.answer_lost)) {
     link_->faults().Disturb(link_->world());
@@ -260,6 +275,7 @@ absl::StatusOr<Image> MemoryStore::LoadAll() {
   Image image;
   for (const auto& [name, stored] : handle_.engine->semaphores()) AddSemaphore(stored, &image);
   for (const auto& [id, session] : handle_.engine->sessions()) AddSession(id, &image);
+  for (const auto& [number, client] : handle_.engine->clients()) AddClient(number, &image);
   return image;
 }
 

@@ -19,10 +19,11 @@ class Simulation {
  public:
   explicit Simulation(const RunOptions& options)
       : options_(options),
+        cell_(options.cell.value_or(CellOf(options.seed))),
         world_(options.seed * 0x9e3779b97f4a7c15ull + 1, options.tracing),
         notifier_(&world_, &faults_),
         checks_(&world_, &engine_, &faults_),
-        cluster_(&world_, {&engine_, &notifier_}, &faults_, options.mutant) {
+        cluster_(&world_, {&engine_, &notifier_}, &faults_, cell_, options.mutant) {
     MutateEngine(options.mutant, &engine_);
     notifier_.silent = options.mutant == Mutant::kNoHints;
     engine_.on_landed = [this](const ledger::Transaction& transaction, const auto& before) {
@@ -38,7 +39,7 @@ class Simulation {
 
   void Run() {
     MakeClients();
-    for (int node = 0; node < kNodes; ++node) cluster_.StartNode(node);
+    for (int node = 0; node < cluster_.nodes(); ++node) cluster_.StartNode(node);
     world_.RunUntil(kSecond);
     for (const auto& actor : actors_) actor->Start();
     Chaos chaos(&world_, &faults_, &network_, &cluster_, actors_);
@@ -64,10 +65,8 @@ class Simulation {
  private:
   void MakeClients() {
     Random& random = world_.random();
-    around_ = {&world_,         &network_,
-               &cluster_,       &checks_,
-               options_.mutant, static_cast<int>(random.Between(1, 2)),
-               false,           false};
+    around_ = {&world_,         &network_,        &cluster_, &checks_,
+               options_.mutant, SemaphoreCount(), false,     false};
     const int lease_clients = static_cast<int>(random.Between(3, 7));
     const int session_clients = static_cast<int>(random.Between(1, 3));
     for (int i = 0; i < lease_clients; ++i) {
@@ -82,6 +81,13 @@ class Simulation {
     actors_.push_back(admin_);
     if (random.Chance(0.5)) MakeTicketClients();
     for (const auto& actor : actors_) checks_.AddBeliever(actor.get());
+  }
+
+  // Several lanes share the semaphores out among them.
+  int SemaphoreCount() {
+    Random& random = world_.random();
+    if (random.Chance(0.25)) return 6;
+    return static_cast<int>(cell_.lanes > 1 ? random.Between(2, 4) : random.Between(1, 2));
   }
 
   void MakeTicketClients() {
@@ -150,6 +156,7 @@ class Simulation {
   }
 
   const RunOptions options_;
+  const Cell cell_;
   World world_;
   Faults faults_;
   Network network_;

@@ -2,14 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "tests/simulation/cell.h"
 #include "tests/simulation/mutants.h"
 
 namespace semaphored::simulation {
 
 struct RunOptions {
   uint64_t seed = 1;
+  std::optional<Cell> cell;  // Without: that of the seed.
   Mutant mutant = Mutant::kNone;
   // Virtual time in which things go wrong.
   int64_t chaos_s = 40;

@@ -14,9 +14,24 @@ int64_t FromEnvironment(const char* name, int64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);
 }
 
+// The seed's cell, but for what the environment says.
+Cell CellFromEnvironment(uint64_t seed) {
+  Cell cell = CellOf(seed);
+  cell.lanes = static_cast<size_t>(FromEnvironment("SIM_LANES", static_cast<int64_t>(cell.lanes)));
+  cell.grants_per_commit_max =
+      static_cast<uint32_t>(FromEnvironment("SIM_GRANTS", cell.grants_per_commit_max));
+  cell.rows_per_commit_max =
+      static_cast<uint32_t>(FromEnvironment("SIM_ROWS", cell.rows_per_commit_max));
+  if (const char* store = std::getenv("SIM_STORE"))
+    cell.exclusive = std::string(store) == "exclusive";
+  if (cell.exclusive) cell.lanes = 1;
+  return cell;
+}
+
 RunOptions OptionsOf(uint64_t seed) {
   RunOptions options;
   options.seed = seed;
+  options.cell = CellFromEnvironment(seed);
   options.chaos_s = FromEnvironment("SIM_CHAOS_S", options.chaos_s);
   options.tracing = FromEnvironment("SIM_TRACE", 0) != 0;
   return options;
@@ -29,13 +44,13 @@ void CheckSeed(uint64_t seed) {
   if (result.ok) return;
   options.tracing = true;
   const RunResult again = Run(options);
-  FAIL_CHECK("seed " << seed << " " << result.what << "\n"
+  FAIL_CHECK("seed " << seed << " (" << NameOf(*options.cell) << ") " << result.what << "\n"
                      << again.trace << "\n"
                      << (again.what == result.what
                              ? ""
                              : "the second run went another way: " + again.what + "\n")
-                     << "seed " << seed << " " << result.what << "\nreplay: SIM_SEED=" << seed
-                     << " simulation_tests \"one seed\"");
+                     << "seed " << seed << " (" << NameOf(*options.cell) << ") " << result.what
+                     << "\nreplay: SIM_SEED=" << seed << " simulation_tests \"one seed\"");
 }
 
 // An eighth of the SIM_SEEDS (2000) seeds from SIM_FIRST_SEED (1) on.
