@@ -50,6 +50,11 @@ Refusal SessionLostRefusal() {
           "stop what its leases protected, and open a new session with a new client id"};
 }
 
+Refusal EndingRefusal() {
+  return {StatusCode::kUnavailable, Reason::kNotVouched, "this daemon is ending the session", "",
+          "try the same request again, here or at another endpoint, to learn whether it has ended"};
+}
+
 Refusal NotVouchedRefusal(const std::string& semaphore) {
   return {StatusCode::kUnavailable, Reason::kNotVouched,
           "this daemon has lost touch with its engine and cannot vouch for leases now", semaphore,

@@ -23,6 +23,12 @@ bool IsLater(const Lease& lease, const Lease& than) {
   return lease.permits < than.permits || (lease.recall.pending() && !than.recall.pending());
 }
 
+// The ends of its claims and of its row are under way, lane by lane. They would take what a client
+// that is told of a resumed session counts on.
+bool IsEnding(const SessionRecord* record) {
+  return record != nullptr && record->life.hosted && (record->closing || record->life.expiring);
+}
+
 }  // namespace
 
 void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
@@ -37,10 +43,10 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
   if (record != nullptr && record->end_cause != EndCause::kNone)
     return listener->OnSessionEnded(SessionLostRefusal());
   record = SendAway(record);
+  if (IsEnding(record))
+    return listener->OnSessionEnded(exclusive() ? SessionLostRefusal() : EndingRefusal());
   // On a shared engine it may have moved without our knowledge: the engine is asked.
   if (exclusive() && record != nullptr && record->life.hosted) {
-    if (record->closing || record->life.expiring)
-      return listener->OnSessionEnded(SessionLostRefusal());
     record->client_id = params.client_id;
     record->trace = params.trace;
     record->charge = std::move(params.charge);
@@ -80,6 +86,11 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   }
   if (IsAnothers(FindSession(id), params)) {
     if (listens) listener->OnSessionEnded(SessionLostRefusal());
+    return;
+  }
+  // An adoption that raised the epoch has made the ends under way stale.
+  if (IsEnding(FindSession(id)) && !outcome->changed) {
+    if (listens) listener->OnSessionEnded(EndingRefusal());
     return;
   }
   // A client that found the answer late has asked again, on a stream of its own each time. The last
