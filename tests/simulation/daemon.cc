@@ -74,11 +74,12 @@ bool Daemon::AddLanes(const NodeRef& self) {
   ledger_options.now_unix_ms = [this] { return clock_.NowUnixMs(); };
   std::vector<std::unique_ptr<SimulatedLane>> lanes;
   for (size_t number = 0; number < options_.cell.lanes; ++number) {
-    auto store = std::make_unique<MemoryStore>(engine_, link_, options_.cell,
-                                               [self = weak_from_this(), number] {
-                                                 if (const auto daemon = self.lock())
-                                                   daemon->LaneAfter(number, 0);
-                                               });
+    auto store = std::make_unique<MemoryStore>(
+        engine_, link_,
+        [self = weak_from_this(), number] {
+          if (const auto daemon = self.lock()) daemon->LaneAfter(number, 0);
+        },
+        options_.cell);
     auto adapter =
         ledger::MakeLedgerAdapter(MutateStore(options_.mutant, std::move(store)), ledger_options);
     if (!adapter.ok()) return false;

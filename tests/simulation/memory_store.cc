@@ -86,14 +86,14 @@ void Notifier::Tell(const Mailbox* writer, const Transaction& transaction) {
   }
 }
 
-MemoryStore::MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link, const Cell& cell,
-                         std::function<void()> on_mail)
+MemoryStore::MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link,
+                         std::function<void()> on_mail, const Cell& cell)
     : cell_(cell), handle_(handle), link_(std::move(link)), mailbox_(std::make_shared<Mailbox>()) {
   guarantees_.adapter = "memory";
   guarantees_.durable_tickets = true;
   guarantees_.exclusive = cell.exclusive;
   guarantees_.grants_per_commit_max = cell.grants_per_commit_max;
-  guarantees_.lanes_max = static_cast<uint32_t>(cell.lanes);
+  guarantees_.lanes_max = std::max<uint32_t>(2, static_cast<uint32_t>(cell.lanes));
   mailbox_->on_mail = std::move(on_mail);
   handle_.notifier->Add(mailbox_);
 }

@@ -49,8 +49,8 @@ struct EngineHandle {
 
 class MemoryStore : public ledger::LedgerStore {
  public:
-  MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link, const Cell& cell,
-              std::function<void()> on_mail);
+  MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link, std::function<void()> on_mail,
+              const Cell& cell = {});
 
   const Guarantees& guarantees() const override { return guarantees_; }
   absl::StatusOr<ledger::Image> LoadAll() override;
