@@ -58,6 +58,11 @@ absl::Status LedgerAdapter::Need(const Command& command, std::vector<std::string
                                std::holds_alternative<CloseSessionCommand>(command);
     if (moves_or_ends) {
       for (std::string& each : at->semaphores) names.push_back(std::move(each));
+      // What is known here may have ended since without a notice: it is a condition too.
+      absl::flat_hash_set<std::string_view> known;
+      for (const auto& [claim, semaphore] : state_.ClaimsOf(*session)) {
+        if (known.insert(semaphore->row.name).second) names.push_back(semaphore->row.name);
+      }
     }
   }
   if (const auto* orphans = std::get_if<OrphansCommand>(&command)) {
