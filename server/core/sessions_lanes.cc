@@ -69,6 +69,9 @@ void SessionsImpl::OnProbed(const Id& id, const Id& owner, absl::StatusOr<Outcom
   const LeasePtr& lease = outcome->lease;
   if (lease->epoch < record->life.epoch) return;
   if (lease->session != owner) return Leave(record);
+  // A detached claim has moved to another daemon, which counts its TTL.
+  if (record->session == nullptr && lease->epoch > record->life.epoch)
+    return Refuse(record, MovedRefusal(record->semaphore));
   if (record->state == State::kWaiting) return OnFoundGranted(record, lease);
   if (lease->recall.pending() && lease->recall != record->lease->recall)
     return OnRecalled(record, lease);
