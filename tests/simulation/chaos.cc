@@ -15,6 +15,7 @@ void Chaos::Start() {
   rates.never_landed = sometimes(0.05);
   rates.lands_later = sometimes(0.05);
   rates.call_fails = sometimes(0.02);
+  rates.busy_row = random.Chance(0.8) ? 0 : 0.02;
   rates.slow_call = sometimes(0.03);
   rates.notification_lost = sometimes(0.5);
   rates.notification_late = sometimes(0.5);

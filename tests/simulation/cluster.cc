@@ -6,14 +6,22 @@
 
 namespace semaphored::simulation {
 
-Cluster::Cluster(World* world, EngineHandle engine, Faults* faults, const Cell& cell, Mutant mutant)
+Cluster::Cluster(World* world, EngineHandle engine, Faults* faults, const Cell& cell, Mutant mutant,
+                 Tally* tally)
     : world_(world),
       engine_(engine),
       faults_(faults),
       cell_(cell),
+      tally_(tally),
       mutant_(mutant),
       node_ttl_ms_(world->random().Between(1500, 6000)),
-      sweep_interval_ms_(world->random().Between(500, 3000)) {}
+      sweep_interval_ms_(world->random().Between(500, 3000)) {
+  Random& random = world->random();
+  if (!random.Chance(0.15)) return;
+  limits_.waiters_max = static_cast<uint32_t>(random.Between(2, 6));
+  limits_.waiters_per_semaphore_max = static_cast<uint32_t>(random.Between(1, 4));
+  limits_.sessions_max = static_cast<uint32_t>(random.Between(2, 4));
+}
 
 void Cluster::StartNode(int node) {
   Forget();
@@ -28,6 +36,8 @@ void Cluster::StartNode(int node) {
   options.node_ttl_ms = node_ttl_ms_;
   options.sweep_interval_ms = sweep_interval_ms_;
   options.cell = cell_;
+  options.limits = limits_;
+  options.tally = tally_;
   options.mutant = mutant_;
   auto daemon = std::make_shared<Daemon>(world_, engine_, faults_, std::move(options));
   daemons_.push_back(daemon);

@@ -15,7 +15,8 @@ inline constexpr int kNodes = 3;
 
 class Cluster {
  public:
-  Cluster(World* world, EngineHandle engine, Faults* faults, const Cell& cell, Mutant mutant);
+  Cluster(World* world, EngineHandle engine, Faults* faults, const Cell& cell, Mutant mutant,
+          Tally* tally);
 
   int nodes() const { return cell_.exclusive ? 1 : kNodes; }
 
@@ -36,6 +37,8 @@ class Cluster {
   EngineHandle engine_;
   Faults* faults_;
   const Cell cell_;
+  Tally* tally_;
+  ledger::Limits limits_;
   Mutant mutant_;
   int64_t node_ttl_ms_;
   int64_t sweep_interval_ms_;

@@ -64,6 +64,7 @@ bool Daemon::AddLanes(const NodeRef& self) {
   ledger::LedgerOptions ledger_options;
   ledger_options.self = self;
   ledger_options.request_window = options_.request_window;
+  ledger_options.limits = options_.limits;
   ledger_options.sweep_interval = options_.mutant == Mutant::kNoHints
                                       ? Milliseconds(3'600'000)
                                       : Milliseconds(options_.sweep_interval_ms);
@@ -83,7 +84,7 @@ bool Daemon::AddLanes(const NodeRef& self) {
     auto adapter =
         ledger::MakeLedgerAdapter(MutateStore(options_.mutant, std::move(store)), ledger_options);
     if (!adapter.ok()) return false;
-    auto ordered = std::make_unique<OrderedAdapter>(*std::move(adapter));
+    auto ordered = std::make_unique<OrderedAdapter>(*std::move(adapter), faults_, options_.tally);
     LaneOptions lane_options;
     lane_options.number = number;
     lane_options.lanes = options_.cell.lanes;
@@ -116,6 +117,7 @@ void Daemon::TakeOver(std::vector<NodeRef> dead, std::function<void()> done) {
 void Daemon::Kill() {
   if (!alive()) return;
   world_->Trace(absl::StrCat(name(), " is killed"));
+  faults_->Note(FaultKind::kDaemonKilled);
   faults_->Disturb(*world_);
   link_->dead = true;
   for (const auto& listener : std::exchange(on_death_, {})) listener();
@@ -130,6 +132,7 @@ void Daemon::Exit(const absl::Status& why) {
 void Daemon::PauseUntil(int64_t time_us) {
   world_->Trace(
       absl::StrCat(name(), " is paused for ", (time_us - world_->now()) / kMillisecond, " ms"));
+  faults_->Note(FaultKind::kDaemonPaused);
   faults_->DisturbUntil(time_us);
   link_->paused_until_us = std::max(link_->paused_until_us, time_us);
 }

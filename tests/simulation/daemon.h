@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters/ledger/rules/rules.h"
 #include "server/core/lane.h"
 #include "server/core/membership.h"
 #include "server/core/sessions.h"
@@ -20,6 +21,7 @@
 #include "tests/simulation/memory_engine.h"
 #include "tests/simulation/memory_store.h"
 #include "tests/simulation/mutants.h"
+#include "tests/simulation/ordered_adapter.h"
 #include "tests/simulation/world.h"
 
 namespace semaphored::simulation {
@@ -33,6 +35,8 @@ struct DaemonOptions {
   int64_t sweep_interval_ms = 2000;
   uint64_t request_window = 64;
   Cell cell;
+  ledger::Limits limits;
+  Tally* tally = nullptr;  // May be null.
   Mutant mutant = Mutant::kNone;
 };
 

@@ -68,10 +68,15 @@ void Notifier::Tell(const Mailbox* writer, const Transaction& transaction) {
   for (const std::weak_ptr<Mailbox>& weak : mailboxes_) {
     if (weak.lock().get() == writer) continue;
     Random& random = world_->random();
-    if (random.Chance(faults_->rates.notification_lost)) continue;
+    if (random.Chance(faults_->rates.notification_lost)) {
+      faults_->Note(FaultKind::kNoticeLost);
+      continue;
+    }
     int64_t delay_us = random.Between(100, 2000);
-    if (random.Chance(faults_->rates.notification_late))
+    if (random.Chance(faults_->rates.notification_late)) {
+      faults_->Note(FaultKind::kNoticeLate);
       delay_us += random.Between(1, 4000) * kMillisecond;
+    }
     std::vector<std::pair<ledger::Hint, std::optional<ledger::News>>> told;
     for (const SemaphoreDelta& delta : transaction.semaphores) {
       told.push_back({{delta.name, delta.revision, ""}, TellableNews(transaction, delta)});
@@ -163,10 +168,13 @@ CommitResult MemoryStore::Settle(Transaction& transaction, SteadyTime) {
 CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction* transaction,
                                bool again) {
   const FaultRates& rates = link_->faults().rates;
-  if (cell_.rows_per_commit_max > 0 && !again && RowsOf(*transaction) > cell_.rows_per_commit_max)
+  if (cell_.rows_per_commit_max > 0 && !again && RowsOf(*transaction) > cell_.rows_per_commit_max) {
+    link_->faults().Note(FaultKind::kTooLarge);
     return Failed(absl::OutOfRangeError("memory: a commit has too many rows"));
+  }
   link_->SpendTime();
   if (!link_->reachable()) {
+    link_->faults().Note(FaultKind::kUnreachable);
     link_->faults().Disturb(link_->world());
     // A first write that was never sent has failed for certain; one that was sent before stays in
     // doubt.
@@ -179,13 +187,22 @@ CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction*
     for (const SemaphoreDelta& delta : transaction->semaphores) lost.stale.push_back(delta.name);
     return lost;
   }
-  if (link_->Strikes(rates.never_landed) || link_->Strikes(rates.lands_later)) return Lose(write);
+  if (!cell_.exclusive && !again && !transaction->semaphores.empty() &&
+      link_->Strikes(rates.busy_row, FaultKind::kBusyRow)) {
+    link_->faults().Disturb(link_->world());
+    CommitResult busy = Failed(absl::UnavailableError("memory: a row is locked"));
+    busy.busy.push_back(transaction->semaphores.front().name);
+    return busy;
+  }
+  if (link_->Strikes(rates.never_landed, FaultKind::kNeverLanded) ||
+      link_->Strikes(rates.lands_later, FaultKind::kLandsLater))
+    return Lose(write);
   const MemoryEngine::Landing landing = handle_.engine->Land(*write);
   if (landing.landed) handle_.notifier->Tell(mailbox_.get(), write->transaction);
   if (cell_.exclusive && !landing.landed && landing.status.ok())
     throw Violation{"the only writer of a store lost a commit to another"};
   link_->SpendTime();
-  if (link_->dead || link_->Strikes(rates.answer_lost)) {
+  if (link_->dead || link_->Strikes(rates.answer_lost, FaultKind::kAnswerLost)) {
     link_->faults().Disturb(link_->world());
     in_doubt_ = write;
     return Unknown();

@@ -1,12 +1,15 @@
 // One run: a seed, an engine, three daemons, many clients, and what goes wrong between them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "tests/simulation/cell.h"
+#include "tests/simulation/faults.h"
 #include "tests/simulation/mutants.h"
+#include "tests/simulation/ordered_adapter.h"
 
 namespace semaphored::simulation {
 
@@ -28,6 +31,8 @@ struct RunResult {
   uint64_t events = 0;
   uint64_t grants = 0;
   uint64_t tickets_done = 0;
+  std::array<uint64_t, kFaultKinds> faults{};  // How often each kind struck.
+  Tally tally;
 };
 
 RunResult Run(const RunOptions& options);
