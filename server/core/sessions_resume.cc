@@ -23,8 +23,8 @@ bool IsLater(const Lease& lease, const Lease& than) {
   return lease.permits < than.permits || (lease.recall.pending() && !than.recall.pending());
 }
 
-// The ends of its claims and of its row are under way, lane by lane. They would take what a client
-// that is told of a resumed session counts on.
+// The ends of its claims and of its row are under way, lane by lane. They would take what the client
+// of a resumed session counts on.
 bool IsEnding(const SessionRecord* record) {
   return record != nullptr && record->life.hosted && (record->closing || record->life.expiring);
 }
