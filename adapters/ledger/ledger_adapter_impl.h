@@ -36,6 +36,8 @@ inline bool LiesInData(const absl::Status& status) {
 }
 
 class LedgerAdapter final : public Adapter {
+  friend struct LedgerProbe;  // tests/worlds: reads what a lane knows.
+
  public:
   LedgerAdapter(std::unique_ptr<LedgerStore> store, LedgerOptions options)
       : store_(std::move(store)), options_(std::move(options)) {}
