@@ -260,6 +260,8 @@ absl::StatusOr<Image> MemoryStore::LoadAll() {
   Image image;
   for (const auto& [name, stored] : handle_.engine->semaphores()) AddSemaphore(stored, &image);
   for (const auto& [id, session] : handle_.engine->sessions()) AddSession(id, &image);
+  // An exclusive store's lane takes a request for new if it is above all that have a row.
+  for (const auto& [number, client] : handle_.engine->clients()) AddClient(number, &image);
   return image;
 }
 

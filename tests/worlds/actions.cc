@@ -236,7 +236,7 @@ std::string NameOf(const WorldSpec& spec, size_t client, size_t place) {
 
 }  // namespace
 
-std::string SmallWorld::Describe(const Action& action) const {
+std::string Describe(const WorldSpec& spec, const Action& action) {
   std::string text = absl::StrCat("lane ", action.lane, ": ", NameOf(action.kind));
   switch (action.kind) {
     case Kind::kSubmit:
@@ -245,7 +245,7 @@ std::string SmallWorld::Describe(const Action& action) const {
     case Kind::kCancel:
     case Kind::kAdoptClaim:
     case Kind::kMoveOver:
-      absl::StrAppend(&text, " ", NameOf(*spec_, action.client, action.request));
+      absl::StrAppend(&text, " ", NameOf(spec, action.client, action.request));
       break;
     case Kind::kAdoptSession:
     case Kind::kCloseSession:
@@ -267,7 +267,7 @@ std::string SmallWorld::Describe(const Action& action) const {
   if (action.kind == Kind::kCancel && action.variant == 1)
     absl::StrAppend(&text, ", a lease too");
   if (action.kind == Kind::kSubmitPair)
-    absl::StrAppend(&text, " and ", NameOf(*spec_, action.second_client, action.second_request));
+    absl::StrAppend(&text, " and ", NameOf(spec, action.second_client, action.second_request));
   if (action.commit >= 0)
     absl::StrAppend(&text, "; commit ", static_cast<int>(action.commit), " ", NameOf(action.fate));
   return text;

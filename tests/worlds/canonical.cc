@@ -48,28 +48,24 @@ class Canonizer {
  public:
   explicit Canonizer(const SmallWorld& world) : world_(world) { Rank(); }
 
-  // The least over all ways to name the clients.
+  // The least over all ways to name the clients and the lanes.
   Hash Make() {
-    std::vector<size_t> names(world_.known_.size());
-    std::iota(names.begin(), names.end(), 0);
+    std::vector<size_t> clients(world_.known_.size());
+    std::iota(clients.begin(), clients.end(), 0);
     std::optional<Hash> least;
     do {
-      const auto& clients = world_.spec_->clients;
-      bool same = true;
-      for (size_t i = 0; i < names.size(); ++i) same = same && clients[i] == clients[names[i]];
-      // A client's home is where its session was opened.
-      for (size_t i = 0; i < names.size(); ++i) {
-        const bool homes = world_.spec_->sessions || !world_.spec_->every_lane;
-        if (homes) same = same && i % world_.lanes_.size() == names[i] % world_.lanes_.size();
+      if (!AreAlike(clients)) continue;
+      names_ = clients;
+      for (const bool turned : {false, true}) {
+        if (turned && !LanesAreAlike()) continue;
+        turned_ = turned;
+        bytes_.clear();
+        World();
+        const XXH128_hash_t hash = XXH3_128bits(bytes_.data(), bytes_.size());
+        const Hash now{hash.high64, hash.low64};
+        if (!least || now < *least) least = now;
       }
-      if (!same) continue;
-      names_ = names;
-      bytes_.clear();
-      World();
-      const XXH128_hash_t hash = XXH3_128bits(bytes_.data(), bytes_.size());
-      const Hash now{hash.high64, hash.low64};
-      if (!least || now < *least) least = now;
-    } while (std::ranges::next_permutation(names).found);
+    } while (std::ranges::next_permutation(clients).found);
     return *least;
   }
 
@@ -78,6 +74,21 @@ class Canonizer {
     Ranks revisions;
     Ranks orders;
   };
+
+  bool AreAlike(const std::vector<size_t>& names) const {
+    const WorldSpec& spec = *world_.spec_;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (spec.clients[i] != spec.clients[names[i]]) return false;
+      if (!spec.every_lane && i % world_.lanes_.size() != names[i] % world_.lanes_.size())
+        return false;
+    }
+    return true;
+  }
+  // Two daemons of one lane each.
+  bool LanesAreAlike() const {
+    return world_.spec_->every_lane && world_.nodes_.size() == 2 && world_.lanes_.size() == 2;
+  }
+  size_t Turned(size_t index) const { return turned_ ? 1 - index : index; }
 
   // ---- ranks ----
 
@@ -149,7 +160,7 @@ class Canonizer {
     bytes_ += text;
   }
   void Put(const NodeRef& node) {
-    Put(node.number);
+    Put(node.number == 0 ? 0 : Turned(node.number - 1) + 1);
     const bool now = node.number != 0 && node == world_.nodes_.at(node.number - 1).ref;
     Put(now);
   }
@@ -218,7 +229,7 @@ class Canonizer {
       Put(tokens_.Of(lease.token));
       Put(static_cast<int>(lease.recall.reason));
       Put(lease.recall.grace_ms);
-      Put(lease.moved_from);
+      Put(lease.moved_from == 0 ? 0 : Turned(lease.moved_from - 1) + 1);
     });
     PutSorted(semaphore.waiters, [&](const auto& each) { PutClaim(Row(each), numbers); });
   }
@@ -308,7 +319,10 @@ class Canonizer {
     for (const auto& [name, cached] : probe.state()) PutSemaphore(*cached);
     PutSorted(probe.state().sessions(), [&](const auto& each) { PutSession(*each); });
     PutNames(probe);
-    for (const Event& event : probe.found_events()) {
+    // The order among claims is that of a hash table.
+    std::vector<Event> events = probe.found_events();
+    std::ranges::stable_sort(events, {}, [&](const Event& event) { return Named(event.claim); });
+    for (const Event& event : events) {
       Put(static_cast<int>(event.kind));
       Put(event.claim);
       Put(static_cast<int>(event.cause));
@@ -342,7 +356,7 @@ class Canonizer {
       Put(static_cast<int>(life.cause));
     });
     for (size_t i = 0; i < world_.nodes_.size(); ++i) {
-      const auto& node = world_.nodes_[i];
+      const auto& node = world_.nodes_[Turned(i)];
       Put(node.dead);
       PutSorted(node.claims, [&](const auto& hosted) {
         Put(hosted.session);
@@ -350,7 +364,7 @@ class Canonizer {
       });
       PutSorted(node.sessions, [&](uint32_t epoch) { Put(epoch); });
     }
-    for (const auto& lane : world_.lanes_) PutLane(lane);
+    for (size_t i = 0; i < world_.lanes_.size(); ++i) PutLane(world_.lanes_[Turned(i)]);
     Put(world_.late_.size());
     for (const auto& write : world_.late_) PutWrite(write);
     std::vector<const std::vector<SmallWorld::Known>*> known(names_.size());
@@ -370,6 +384,7 @@ class Canonizer {
   std::map<std::string, Numbers> numbers_;
   Ranks tokens_;
   std::vector<size_t> names_;
+  bool turned_ = false;  // The two lanes have changed places.
   std::string bytes_;
 };
 

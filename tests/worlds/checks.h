@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -52,13 +53,18 @@ class Checks {
   void BeginStep(const std::vector<Command>& commands);
   // The answer to a command. `view`: the lane's, as it was before.
   void Answered(const Command& command, const Outcome& outcome, const LaneView& view);
+  // The same of a command that was in doubt: it speaks of when it landed, which others may have followed.
+  void Settled(const Command& command, const Outcome& outcome, const LaneView& view);
   // Records the event in `view`.
   void Heard(const Event& event, LaneView* view);
   // The engine's rows agree with each other.
   void Engine() const;
-  static void Lane(const ledger::LedgerAdapter& ledger);
+  // `reused`: clients use one id for two claims. A lane that has not heard of the first one's end then knows
+  // both, and can find only one of them by the id.
+  static void Lane(const ledger::LedgerAdapter& ledger, bool reused);
   // Nothing is left to do: nothing that could be granted waits, and the lane knows what the engine has.
-  void Quiet(const ledger::LedgerAdapter& ledger, const LaneView& view) const;
+  // `sessions_lag`: a lane may not have heard that a session has left it.
+  void Quiet(const ledger::LedgerAdapter& ledger, const LaneView& view, bool sessions_lag) const;
 
   const std::map<Id, ClaimLife>& lives() const { return lives_; }
   const simulation::StoredSemaphore* Semaphore(const std::string& name) const {
@@ -78,7 +84,7 @@ class Checks {
             const simulation::StoredSemaphore* before) const;
   void Ends(const ledger::Transaction& transaction, const ledger::SemaphoreDelta& delta,
             const simulation::StoredSemaphore* before, const std::vector<Command>& commands);
-  void Requests(const ledger::Transaction& transaction, const std::vector<Command>& commands);
+  void Requests(const ledger::Transaction& transaction);
   void Limits(const ledger::Transaction& transaction,
               const std::map<std::string, simulation::StoredSemaphore>& before,
               const std::vector<Command>& commands) const;
@@ -90,14 +96,18 @@ class Checks {
   void ReleaseAnswered(const ReleaseCommand& command, const Outcome& outcome) const;
   void EndAnswered(const EndCommand& command, const Outcome& outcome) const;
   void VerifyAnswered(const VerifyCommand& command, const Outcome& outcome) const;
+  bool StoodForAnother(const Requester& requester, const Id& fingerprint) const;
   void SameAnswer(const Requester& requester, const Id& claim);
-  void Cached(const ledger::Semaphore& cached, const ledger::LedgerState& state) const;
+  void Cached(const ledger::Semaphore& cached, const ledger::LedgerState& state,
+              bool sessions_lag) const;
 
   const simulation::MemoryEngine* engine_;
   std::map<Id, ClaimLife> lives_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> tokens_;  // The last of each slot.
   std::map<std::pair<uint32_t, uint64_t>, int> done_;            // Acts, by request.
   std::map<std::pair<std::string, uint64_t>, Id> answered_;      // Claims, by request.
+  // All effects that a request id has ever had a row for.
+  std::set<std::tuple<std::string, uint64_t, Id>> effects_;
   // Fingerprints of the rows that requests had when the step began.
   std::map<std::pair<std::string, uint64_t>, Id> rows_before_;
   std::set<Id> ended_in_step_;

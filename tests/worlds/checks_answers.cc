@@ -24,16 +24,16 @@ void Unexpected(const std::string& command, const Outcome& outcome) {
 // ---- answers ----
 
 void Checks::Answered(const Command& command, const Outcome& outcome, const LaneView& view) {
-  if (const Requester* requester = ledger::RequesterOf(command); requester != nullptr) {
+  if (const Requester* requester = ledger::RequesterOf(command);
+      requester != nullptr && requester->sequence != 0) {
+    const Id fingerprint = ledger::FingerprintOf(command);
     const auto before = rows_before_.find({requester->client_id, requester->sequence});
-    const bool other = before != rows_before_.end() &&
-                       before->second != ledger::FingerprintOf(command);
-    if (other != (outcome.kind == OutcomeKind::kReused)) {
-      const RequestRow* row = RowOf(*requester);
-      const bool other_now = row != nullptr && row->fingerprint != ledger::FingerprintOf(command);
-      if (other) Fail("an id that stands for another effect was used again");
-      if (!other_now) Fail("a request was refused as reused, and is not");
-    }
+    const bool other = before != rows_before_.end() && before->second != fingerprint;
+    const bool refused = outcome.kind == OutcomeKind::kReused;
+    if (other && !refused) Fail("an id that stands for another effect was used again");
+    // (A lane may still know of a wait that was given up since.)
+    if (refused && !StoodForAnother(*requester, fingerprint))
+      Fail("a request was refused as reused, and is not");
     if (outcome.kind == OutcomeKind::kReused) return;
   }
   if (const auto* acquire = std::get_if<AcquireCommand>(&command))
@@ -44,11 +44,25 @@ void Checks::Answered(const Command& command, const Outcome& outcome, const Lane
   if (const auto* verify = std::get_if<VerifyCommand>(&command))
     return VerifyAnswered(*verify, outcome);
   if (const auto* admin = std::get_if<AdminCommand>(&command);
-      admin != nullptr && outcome.kind == OutcomeKind::kDone) {
+      admin != nullptr && admin->requester.sequence != 0 && outcome.kind == OutcomeKind::kDone) {
     const RequestRow* row = RowOf(admin->requester);
     if (row == nullptr || row->number != outcome.number || row->changed != outcome.changed)
       Fail("an act was answered other than its request's row says");
   }
+}
+
+void Checks::Settled(const Command& command, const Outcome& outcome, const LaneView& view) {
+  const auto* acquire = std::get_if<AcquireCommand>(&command);
+  if (acquire == nullptr) return;
+  const bool held = outcome.kind == OutcomeKind::kGranted || outcome.kind == OutcomeKind::kMoving;
+  if (!held && outcome.kind != OutcomeKind::kQueued) return;
+  const Id& id = held ? outcome.lease->id : outcome.claim;
+  const auto life = lives_.find(id);
+  if (life == lives_.end() || (held && !life->second.granted))
+    Fail("a request was settled as done, and the engine knows of nothing");
+  if (!life->second.over) SameAnswer(acquire->requester, id);
+  // Its end is reported yet: see Quiet.
+  if (view.ended.contains(id)) Fail("a claim was settled as standing after its end was reported");
 }
 
 void Checks::AcquireAnswered(const AcquireCommand& command, const Outcome& outcome,
@@ -125,6 +139,13 @@ void Checks::Refused(const AcquireCommand& command, const Outcome& outcome) cons
     default:  // NOLINT: nothing else may happen here.
       Unexpected("an acquire", outcome);
   }
+}
+
+bool Checks::StoodForAnother(const Requester& requester, const Id& fingerprint) const {
+  return std::ranges::any_of(effects_, [&](const auto& each) {
+    const auto& [client, sequence, effect] = each;
+    return client == requester.client_id && sequence == requester.sequence && effect != fingerprint;
+  });
 }
 
 void Checks::SameAnswer(const Requester& requester, const Id& claim) {
@@ -217,7 +238,8 @@ void Checks::Heard(const Event& event, LaneView* view) {
 
 // ---- nothing is left to do ----
 
-void Checks::Quiet(const ledger::LedgerAdapter& ledger, const LaneView& view) const {
+void Checks::Quiet(const ledger::LedgerAdapter& ledger, const LaneView& view,
+                   bool sessions_lag) const {
   const ledger::LedgerProbe probe{ledger};
   for (const auto& [name, stored] : engine_->semaphores()) {
     if (!probe.Loaded(name)) continue;
@@ -230,7 +252,7 @@ void Checks::Quiet(const ledger::LedgerAdapter& ledger, const LaneView& view) co
     if (stored.held() + queue.front()->permits <= stored.row.limit)
       Fail(absl::StrCat(queue.front()->id.Hex(), " waits for ever, though it fits"));
   }
-  for (const auto& [name, cached] : probe.state()) Cached(*cached, probe.state());
+  for (const auto& [name, cached] : probe.state()) Cached(*cached, probe.state(), sessions_lag);
   for (const auto& [id, is] : view.claims) {
     const auto life = lives_.find(id);
     if (life == lives_.end() || life->second.over)
@@ -240,7 +262,8 @@ void Checks::Quiet(const ledger::LedgerAdapter& ledger, const LaneView& view) co
   }
 }
 
-void Checks::Cached(const ledger::Semaphore& cached, const ledger::LedgerState& state) const {
+void Checks::Cached(const ledger::Semaphore& cached, const ledger::LedgerState& state,
+                    bool sessions_lag) const {
   const std::string& name = cached.row.name;
   const StoredSemaphore* stored = engine_->Find(name);
   if (stored == nullptr) Fail(absl::StrCat("a lane still knows ", name));
@@ -251,7 +274,7 @@ void Checks::Cached(const ledger::Semaphore& cached, const ledger::LedgerState& 
   const auto same = [&](const Claim& a, const Claim& b) {
     if (a.session != b.session || a.host != b.host || a.epoch != b.epoch || a.order != b.order)
       Fail(absl::StrCat("a lane knows another row of ", a.id.Hex()));
-    if (a.detached()) return;
+    if (a.detached() || sessions_lag) return;
     const ledger::SessionPtr& session = state.FindSession(a.session);
     const auto found = engine_->sessions().find(a.session);
     if (!session || found == engine_->sessions().end() || session->host != found->second.host ||

@@ -60,9 +60,8 @@ class Explorer {
       what = violation.what;
     }
     std::string text = absl::StrCat("the world ", spec_.name, ": ", what, "\n");
-    SmallWorld names(&spec_, &planted_);
-    for (const Action& action : path_) absl::StrAppend(&text, "  ", names.Describe(action), "\n");
-    if (last) absl::StrAppend(&text, "  ", names.Describe(*last), "\n");
+    for (const Action& action : path_) absl::StrAppend(&text, "  ", Describe(spec_, action), "\n");
+    if (last) absl::StrAppend(&text, "  ", Describe(spec_, *last), "\n");
     result_.violation = std::move(text);
     return false;
   }

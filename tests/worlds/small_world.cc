@@ -51,6 +51,11 @@ SmallWorld::SmallWorld(const WorldSpec* spec, const Planted* planted)
   }
   for (const int script : spec->clients)
     known_.emplace_back(spec->scripts[static_cast<size_t>(script)].size());
+  for (const Script& script : spec->scripts) {
+    std::set<uint64_t> ids;
+    for (const Request& request : script)
+      reuses_ = reuses_ || !ids.insert(request.sequence).second;
+  }
   Setup();
 }
 
@@ -331,7 +336,7 @@ bool SmallWorld::Step(size_t index, std::vector<Sent> sent) {
     const Sent known = *found;
     lane.in_doubt.erase(found);
     if (settled.outcome.ok()) {
-      See(index, known, *settled.outcome);
+      See(index, known, *settled.outcome, /*settled=*/true);
     } else if (!spec_->exclusive && engine_.MayWrite(nodes_[lane.node].ref)) {
       Fail("a command failed: " + std::string(settled.outcome.status().message()));
     }
@@ -341,7 +346,7 @@ bool SmallWorld::Step(size_t index, std::vector<Sent> sent) {
     if (result->outcomes[i].kind == OutcomeKind::kUnknown) {
       lane.in_doubt.push_back(sent[i]);
     } else {
-      See(index, sent[i], result->outcomes[i]);
+      See(index, sent[i], result->outcomes[i], /*settled=*/false);
     }
   }
   // The order among the events of one claim is the adapter's; among claims it has no meaning.
@@ -373,8 +378,12 @@ void SmallWorld::OnLanded(const Transaction& transaction,
 
 // ---- what is answered ----
 
-void SmallWorld::See(size_t lane, const Sent& sent, const Outcome& outcome) {
-  checks_.Answered(sent.command, outcome, lanes_[lane].view);
+void SmallWorld::See(size_t lane, const Sent& sent, const Outcome& outcome, bool settled) {
+  if (settled) {
+    checks_.Settled(sent.command, outcome, lanes_[lane].view);
+  } else {
+    checks_.Answered(sent.command, outcome, lanes_[lane].view);
+  }
   if (std::holds_alternative<AcquireCommand>(sent.command)) LearnAcquired(lane, sent, outcome);
   if (outcome.report) LearnReport(lane, *outcome.report);
   if (const auto* adopt = std::get_if<AdoptCommand>(&sent.command)) {
@@ -457,7 +466,7 @@ void SmallWorld::Hear(size_t lane, const Event& event) {
 void SmallWorld::CheckState() {
   checks_.Engine();
   for (const Lane& lane : lanes_) {
-    if (lane.up) Checks::Lane(*lane.ledger);
+    if (lane.up) Checks::Lane(*lane.ledger, reuses_);
   }
 }
 
@@ -484,7 +493,7 @@ void SmallWorld::CheckQuiescence() {
   }
   checks_.Engine();
   for (const Lane& lane : lanes_) {
-    if (lane.up) checks_.Quiet(*lane.ledger, lane.view);
+    if (lane.up) checks_.Quiet(*lane.ledger, lane.view, spec_->sessions_lag);
   }
 }
 

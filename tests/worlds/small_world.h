@@ -64,6 +64,8 @@ struct Planted {
 Id ClaimId(size_t client, size_t request, size_t attempt);
 Id SessionId(size_t client);
 
+std::string Describe(const WorldSpec& spec, const Action& action);
+
 struct Hash {
   uint64_t high = 0;
   uint64_t low = 0;
@@ -94,7 +96,6 @@ class SmallWorld {
   void CheckQuiescence();
   // The same for states that differ only in names of clients, tokens, orders and revisions.
   Hash Canonical() const;
-  std::string Describe(const Action& action) const;
 
  private:
   friend class Canonizer;
@@ -145,7 +146,7 @@ class SmallWorld {
   // False: it failed, as it may.
   bool Step(size_t lane, std::vector<Sent> sent);
   bool MayFail(const Lane& lane, const absl::Status& status);
-  void See(size_t lane, const Sent& sent, const Outcome& outcome);
+  void See(size_t lane, const Sent& sent, const Outcome& outcome, bool settled);
   void LearnClaim(size_t lane, const Id& claim, const Id& session, uint32_t epoch, bool held);
   void LearnAcquired(size_t lane, const Sent& sent, const Outcome& outcome);
   void LearnReport(size_t lane, const Report& report);
@@ -174,6 +175,7 @@ class SmallWorld {
   std::vector<std::shared_ptr<InFlight>> late_;  // Their daemons are gone.
   Author author_;
   Checks checks_;
+  bool reuses_ = false;  // A client uses one id for two effects.
   uint64_t next_number_ = 1;
   int losses_ = 0;
   int restarts_ = 0;

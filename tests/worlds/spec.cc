@@ -84,6 +84,7 @@ std::vector<WorldSpec> Make() {
     world.clients = {0, 0};
     world.scripts = {{Acquire(1)}};
     world.sessions = true;
+    world.sessions_lag = true;
     world.expire = true;
     world.adopt = true;
     world.close = true;
@@ -95,7 +96,8 @@ std::vector<WorldSpec> Make() {
     world.nodes = 1;
     world.semaphores = {{"a", 1}, {"b", 1}};
     world.clients = {0, 1};
-    world.scripts = {{Acquire(1), Release(2, 0)}, {Acquire(1), AcquireOf("b", 2)}};
+    world.scripts = {{Acquire(1)}, {Acquire(1), AcquireOf("b", 2)}};
+    world.detached = false;
     world.sessions = true;
     world.expire = true;
     world.close = true;
@@ -140,6 +142,7 @@ std::vector<WorldSpec> Make() {
     world.clients = {0, 0};
     world.scripts = {{Acquire(1)}};
     world.sessions = true;
+    world.sessions_lag = true;
     world.expire = true;
     world.adopt = true;
     world.restarts = 1;
