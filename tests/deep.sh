@@ -190,6 +190,27 @@ rule_mutants() {
   once all tests/mutants/rules.py --jobs "$jobs" --folder "$folder/tree"
 }
 
+# Each small world, breadth first to depth 10, or to the last depth that is complete at 400,000 states.
+worlds() {
+  local name file count=0 status program=build/release/tests/worlds/worlds_tests
+  covered="no world"
+  build release worlds_tests || return 1
+  while read -r name; do
+    file=world-${name//[^a-z]/-}
+    status=0
+    once "$file" env WORLD="$name" "$program" 'one world' >>"$folder/$file.log" 2>&1 || status=$?
+    [ "$status" -ne "$unfinished" ] || return "$unfinished"
+    if [ "$status" -ne 0 ]; then
+      tail -n 60 "$folder/$file.log"
+      covered="the world $name"
+      return 1
+    fi
+    count=$((count + 1))
+    covered="$count worlds"
+  done < <("$program" 'names of all worlds' | sed -n 's/^world: //p')
+  grep -ah '^world ' "$folder"/world-*.log
+}
+
 slow_e2e() {
   covered="all tests with the label deep"
   once tests tests/run.sh --no-install --only deep
@@ -208,6 +229,7 @@ history-sqlite      | history_sqlite      | histories of the daemon on the embed
 history-postgres    | history_postgres    | the same on Postgres, an hour
 history-consul      | history_consul      | the same on Consul, an hour
 history-dynamodb    | history_dynamodb    | the same on DynamoDB Local, an hour
+worlds              | worlds              | small worlds, explored breadth first to depth 10 or 400,000 states
 rule-mutants        | rule_mutants        | mutants inside the rules, each killed by a named contract case
 slow-e2e            | slow_e2e            | the process tests that are too slow for each change
 "

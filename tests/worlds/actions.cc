@@ -37,9 +37,7 @@ class ActionList {
     return action;
   }
 
-  static bool MayLand(const InFlight& write) {
-    return !write.result && write.fate == Fate::kLater;
-  }
+  static bool MayLand(const InFlight& write) { return !write.result && write.fate == Fate::kLater; }
 
   // What needs no lane that is up.
   void OfEngine() {
@@ -89,13 +87,11 @@ class ActionList {
     const bool acquires = request.act == Request::Act::kAcquire;
     std::vector<size_t> variants;
     if (spec_.detached || !acquires) variants.push_back(0);
-    if (spec_.sessions && acquires &&
-        world_.NodeOf(lane_).sessions.contains(SessionId(client)))
+    if (spec_.sessions && acquires && world_.NodeOf(lane_).sessions.contains(SessionId(client)))
       variants.push_back(1);
     for (const size_t variant : variants) {
       OfClient(Kind::kSubmit, client, place, variant);
-      if (acquires && spec_.only_if_repeated)
-        OfClient(Kind::kSubmit, client, place, variant + 2);
+      if (acquires && spec_.only_if_repeated) OfClient(Kind::kSubmit, client, place, variant + 2);
       if (acquires && known.moving != 0) OfClient(Kind::kMoveOver, client, place, variant);
       if (spec_.pairs) Pairs(client, place, variant);
     }
@@ -207,8 +203,8 @@ const char* NameOf(Fate fate) {
 
 std::string NameOf(const WorldSpec& spec, size_t client, size_t place) {
   const Request& request = spec.scripts[static_cast<size_t>(spec.clients[client])][place];
-  std::string text = absl::StrCat("client ", client, " request ", place, " (id ", request.sequence,
-                                  ": ");
+  std::string text =
+      absl::StrCat("client ", client, " request ", place, " (id ", request.sequence, ": ");
   switch (request.act) {
     case Request::Act::kAcquire:
       absl::StrAppend(&text, "acquire ", request.permits, request.wait ? ", waits" : "");
@@ -218,8 +214,7 @@ std::string NameOf(const WorldSpec& spec, size_t client, size_t place) {
       break;
     case Request::Act::kResize:
       absl::StrAppend(&text, "resize ", static_cast<int>(request.resize.change), " by ",
-                      request.resize.amount, ", policy ",
-                      static_cast<int>(request.resize.policy));
+                      request.resize.amount, ", policy ", static_cast<int>(request.resize.policy));
       break;
     case Request::Act::kRevokeAll:
       absl::StrAppend(&text, "revoke all");
@@ -264,8 +259,7 @@ std::string Describe(const WorldSpec& spec, const Action& action) {
                        action.kind == Kind::kMoveOver;
   if (submits && action.variant % 2 == 1) absl::StrAppend(&text, " in its session");
   if (submits && action.variant >= 2) absl::StrAppend(&text, " if it was made before");
-  if (action.kind == Kind::kCancel && action.variant == 1)
-    absl::StrAppend(&text, ", a lease too");
+  if (action.kind == Kind::kCancel && action.variant == 1) absl::StrAppend(&text, ", a lease too");
   if (action.kind == Kind::kSubmitPair)
     absl::StrAppend(&text, " and ", NameOf(spec, action.second_client, action.second_request));
   if (action.commit >= 0)

@@ -140,6 +140,7 @@ void Checks::Landed(const Transaction& transaction,
                     const std::map<std::string, StoredSemaphore>& before,
                     const std::vector<Command>& commands) {
   ++landed_in_step_;
+  if (!engine_->MayWrite(transaction.node)) Fail("a node that is dead or was replaced has written");
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     const auto found = before.find(delta.name);
     const StoredSemaphore* was = found == before.end() ? nullptr : &found->second;

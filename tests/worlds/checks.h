@@ -23,9 +23,9 @@ using simulation::Violation;
 // What a lane has reported of claims, in this life of its daemon.
 struct LaneView {
   enum class Is : uint8_t { kWaiting, kHeld };
-  std::map<Id, Is> claims;   // Those that it last reported to wait, or to be held.
-  std::set<Id> granted;      // By an event.
-  std::set<Id> ended;        // By an event.
+  std::map<Id, Is> claims;  // Those that it last reported to wait, or to be held.
+  std::set<Id> granted;     // By an event.
+  std::set<Id> ended;       // By an event.
 };
 
 // A claim from when it landed; kept after its end.
@@ -89,8 +89,7 @@ class Checks {
               const std::map<std::string, simulation::StoredSemaphore>& before,
               const std::vector<Command>& commands) const;
 
-  void AcquireAnswered(const AcquireCommand& command, const Outcome& outcome,
-                       const LaneView& view);
+  void AcquireAnswered(const AcquireCommand& command, const Outcome& outcome, const LaneView& view);
   void Held(const AcquireCommand& command, const Outcome& outcome) const;
   void Refused(const AcquireCommand& command, const Outcome& outcome) const;
   void ReleaseAnswered(const ReleaseCommand& command, const Outcome& outcome) const;

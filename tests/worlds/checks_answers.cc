@@ -67,21 +67,18 @@ void Checks::Settled(const Command& command, const Outcome& outcome, const LaneV
 
 void Checks::AcquireAnswered(const AcquireCommand& command, const Outcome& outcome,
                              const LaneView& view) {
-  switch (outcome.kind) {
-    case OutcomeKind::kGranted:
-    case OutcomeKind::kMoving:
-      if (view.ended.contains(outcome.lease->id))
-        Fail("a lease was reported as held after its end was reported");
-      SameAnswer(command.requester, outcome.lease->id);
-      return Held(command, outcome);
-    case OutcomeKind::kQueued:
-      SameAnswer(command.requester, outcome.claim);
-      if (FindWaiter(command.semaphore, outcome.claim) == nullptr &&
-          FindLease(command.semaphore, outcome.claim) == nullptr && !EndedInStep(outcome.claim))
-        Fail("a request was answered as waiting, and does not wait");
-      return;
-    default:  // NOLINT: all other outcomes are refusals.
-      return Refused(command, outcome);
+  if (outcome.kind == OutcomeKind::kGranted || outcome.kind == OutcomeKind::kMoving) {
+    if (view.ended.contains(outcome.lease->id))
+      Fail("a lease was reported as held after its end was reported");
+    SameAnswer(command.requester, outcome.lease->id);
+    Held(command, outcome);
+  } else if (outcome.kind == OutcomeKind::kQueued) {
+    SameAnswer(command.requester, outcome.claim);
+    if (FindWaiter(command.semaphore, outcome.claim) == nullptr &&
+        FindLease(command.semaphore, outcome.claim) == nullptr && !EndedInStep(outcome.claim))
+      Fail("a request was answered as waiting, and does not wait");
+  } else {
+    Refused(command, outcome);
   }
 }
 
@@ -103,41 +100,28 @@ void Checks::Held(const AcquireCommand& command, const Outcome& outcome) const {
 void Checks::Refused(const AcquireCommand& command, const Outcome& outcome) const {
   const StoredSemaphore* stored = engine_->Find(command.semaphore);
   const RequestRow* row = RowOf(command.requester);
-  switch (outcome.kind) {
-    case OutcomeKind::kNotHeld:
-    case OutcomeKind::kWaitEnded:
-      if (row != nullptr && row->pinned() && !EndedInStep(row->claim))
-        Fail("a request was answered as ended, and has not");
-      return;
-    case OutcomeKind::kFull: {
-      const bool room = stored != nullptr && landed_in_step_ == 0 && stored->waiters.empty() &&
-                        stored->held() + command.permits <= stored->row.limit;
-      if (room) Fail("a request was refused though there is room");
-      return;
-    }
-    case OutcomeKind::kNoSuchSemaphore:
-      if (stored != nullptr && landed_in_step_ == 0) Fail("a semaphore was said to be absent");
-      return;
-    case OutcomeKind::kSessionLost:
-      if (const auto found = engine_->sessions().find(command.session);
-          found != engine_->sessions().end() && !found->second.closing)
-        Fail("a session was said to be lost");
-      return;
-    case OutcomeKind::kStale:
-      if (const auto found = engine_->sessions().find(command.session);
-          found != engine_->sessions().end() && found->second.epoch == command.epoch)
-        Fail("a session was said to have moved");
-      return;
-    case OutcomeKind::kPaused:
-    case OutcomeKind::kDestroyed:
-    case OutcomeKind::kExceedsLimit:
-    case OutcomeKind::kLimitMismatch:
-      return;
-    case OutcomeKind::kNotAskedBefore:
-      if (row != nullptr && landed_in_step_ == 0) Fail("a request that has a row was said to be new");
-      return;
-    default:  // NOLINT: nothing else may happen here.
-      Unexpected("an acquire", outcome);
+  const auto session = engine_->sessions().find(command.session);
+  const bool session_stands = session != engine_->sessions().end() && !session->second.closing;
+  const auto is = [&](OutcomeKind kind) { return outcome.kind == kind; };
+  if (is(OutcomeKind::kNotHeld) || is(OutcomeKind::kWaitEnded)) {
+    if (row != nullptr && row->pinned() && !EndedInStep(row->claim))
+      Fail("a request was answered as ended, and has not");
+  } else if (is(OutcomeKind::kFull)) {
+    const bool room = stored != nullptr && landed_in_step_ == 0 && stored->waiters.empty() &&
+                      stored->held() + command.permits <= stored->row.limit;
+    if (room) Fail("a request was refused though there is room");
+  } else if (is(OutcomeKind::kNoSuchSemaphore)) {
+    if (stored != nullptr && landed_in_step_ == 0) Fail("a semaphore was said to be absent");
+  } else if (is(OutcomeKind::kSessionLost)) {
+    if (session_stands) Fail("a session was said to be lost");
+  } else if (is(OutcomeKind::kStale)) {
+    if (session_stands && session->second.epoch == command.epoch)
+      Fail("a session was said to have moved");
+  } else if (is(OutcomeKind::kNotAskedBefore)) {
+    if (row != nullptr && landed_in_step_ == 0) Fail("a request that has a row was said to be new");
+  } else if (!is(OutcomeKind::kPaused) && !is(OutcomeKind::kDestroyed) &&
+             !is(OutcomeKind::kExceedsLimit) && !is(OutcomeKind::kLimitMismatch)) {
+    Unexpected("an acquire", outcome);
   }
 }
 
@@ -152,8 +136,7 @@ void Checks::SameAnswer(const Requester& requester, const Id& claim) {
   Id& answered = answered_[{requester.client_id, requester.sequence}];
   if (!answered.empty() && answered != claim) {
     const ClaimLife& life = lives_.at(answered);
-    if (!life.over || life.granted)
-      Fail("a repeated request was answered with another claim");
+    if (!life.over || life.granted) Fail("a repeated request was answered with another claim");
   }
   answered = claim;
 }
@@ -180,7 +163,7 @@ void Checks::EndAnswered(const EndCommand& command, const Outcome& outcome) cons
     if (claim == nullptr || landed_in_step_ > 0 || (lease != nullptr && command.only_waiting))
       return;
     const auto session = engine_->sessions().find(claim->session);
-    const uint32_t epoch = claim->detached()                     ? claim->epoch
+    const uint32_t epoch = claim->detached()                      ? claim->epoch
                            : session == engine_->sessions().end() ? 0
                                                                   : session->second.epoch;
     if (claim->session == command.session && epoch == command.epoch)
@@ -283,8 +266,9 @@ void Checks::Cached(const ledger::Semaphore& cached, const ledger::LedgerState& 
   };
   for (const auto& [id, lease] : cached.leases) {
     const Lease* other = FindLease(name, id);
-    if (other == nullptr || other->token != lease->token || !SameSlots(other->slots, lease->slots) ||
-        other->moved_from != lease->moved_from || other->recall != lease->recall)
+    if (other == nullptr || other->token != lease->token ||
+        !SameSlots(other->slots, lease->slots) || other->moved_from != lease->moved_from ||
+        other->recall != lease->recall)
       Fail(absl::StrCat("a lane knows another lease ", id.Hex()));
     same(*lease, *other);
   }

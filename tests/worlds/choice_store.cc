@@ -100,8 +100,7 @@ absl::StatusOr<std::vector<ledger::Hint>> ChoiceStore::Wait(SteadyTime) {
   news_.clear();
   for (Notice& notice : std::exchange(mailbox_, {})) {
     if (notice.news) {
-      notice.hint.details =
-          notice.hint.semaphore + "@" + std::to_string(notice.hint.revision);
+      notice.hint.details = notice.hint.semaphore + "@" + std::to_string(notice.hint.revision);
       news_[notice.hint.details] = *std::move(notice.news);
     }
     hints.push_back(std::move(notice.hint));

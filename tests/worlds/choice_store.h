@@ -17,7 +17,7 @@ enum class Fate : uint8_t {
   kLands,
   kAnswerLost,  // It lands, and the answer does not come.
   kNever,       // It does not land, and the answer does not come.
-  kLater,       // The answer does not come; it lands when it is settled, or before, if it still may.
+  kLater,  // The answer does not come; it lands when it is settled, or before, if it still may.
   kCount
 };
 
@@ -39,9 +39,9 @@ struct Author {
 
 // The planted faults of a store.
 struct StoreFaults {
-  bool settle_says_won = false;    // Settle reports that a commit has landed, whether or not it has.
-  bool settle_says_lost = false;   // Settle reports that it was lost, whether or not it was.
-  bool half_requests = false;      // The row of a request does not follow its claim.
+  bool settle_says_won = false;   // Settle reports that a commit has landed, whether or not it has.
+  bool settle_says_lost = false;  // Settle reports that it was lost, whether or not it was.
+  bool half_requests = false;     // The row of a request does not follow its claim.
 };
 
 struct Notice {

@@ -22,7 +22,8 @@ struct Explored {
 
 struct Bounds {
   int depth = 10;
-  uint64_t states_max = UINT64_MAX;  // The level under way is then given up, and `depth` is that before.
+  uint64_t states_max =
+      UINT64_MAX;  // The level under way is then given up, and `depth` is that before.
 };
 
 // The same for the same arguments. The lanes do not depend on chance: the explorer notices if they do, and

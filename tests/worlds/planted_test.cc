@@ -22,7 +22,8 @@ TEST_CASE("planted: what an engine can do wrong is found") {
   Finds("queue", {"the last in the queue is filed first", Mutant::kLifo});
   Finds("repeats", {"requests are not remembered", Mutant::kLoseRequests});
   Finds("destroyed and made again", {"tokens begin again", Mutant::kTokensRepeat});
-  Finds("dead nodes", {"a node that was replaced may write", Mutant::kIgnoreIncarnation});
+  Finds("lost answers of dead nodes",
+        {"a node that was replaced may write", Mutant::kIgnoreIncarnation});
   Planted epoch{"commits ignore the epochs of sessions"};
   epoch.ignore_epoch = true;
   Finds("sessions", epoch);

@@ -42,8 +42,7 @@ SmallWorld::SmallWorld(const WorldSpec* spec, const Planted* planted)
   };
   notifier_.silent = true;
   nodes_.resize(static_cast<size_t>(spec->nodes));
-  for (size_t i = 0; i < nodes_.size(); ++i)
-    nodes_[i].ref = engine_.Join(absl::StrCat("node", i));
+  for (size_t i = 0; i < nodes_.size(); ++i) nodes_[i].ref = engine_.Join(absl::StrCat("node", i));
   lanes_.resize(static_cast<size_t>(spec->lanes));
   for (size_t i = 0; i < lanes_.size(); ++i) {
     lanes_[i].node = spec->nodes == 1 ? 0 : i;
@@ -53,8 +52,7 @@ SmallWorld::SmallWorld(const WorldSpec* spec, const Planted* planted)
     known_.emplace_back(spec->scripts[static_cast<size_t>(script)].size());
   for (const Script& script : spec->scripts) {
     std::set<uint64_t> ids;
-    for (const Request& request : script)
-      reuses_ = reuses_ || !ids.insert(request.sequence).second;
+    for (const Request& request : script) reuses_ = reuses_ || !ids.insert(request.sequence).second;
   }
   Setup();
 }
@@ -252,8 +250,8 @@ Command SmallWorld::EndOf(const Action& action, EndCause cause) const {
   const Id claim = ClaimId(action.client, action.request, action.attempt);
   const Hosted& hosted = NodeOf(action.lane).claims.at(claim);
   EndCommand end;
-  end.semaphore = spec_->scripts[static_cast<size_t>(spec_->clients[action.client])][action.request]
-                      .semaphore;
+  end.semaphore =
+      spec_->scripts[static_cast<size_t>(spec_->clients[action.client])][action.request].semaphore;
   end.claim = claim;
   end.cause = cause;
   end.session = hosted.session;
@@ -402,16 +400,14 @@ void SmallWorld::See(size_t lane, const Sent& sent, const Outcome& outcome, bool
 void SmallWorld::LearnClaim(size_t lane, const Id& claim, const Id& session, uint32_t epoch,
                             bool held) {
   NodeOf(lane).claims[claim] = {session, epoch};
-  const auto [at, is_new] =
-      lanes_[lane].view.claims.try_emplace(claim, LaneView::Is::kWaiting);
+  const auto [at, is_new] = lanes_[lane].view.claims.try_emplace(claim, LaneView::Is::kWaiting);
   if (held) at->second = LaneView::Is::kHeld;
 }
 
 void SmallWorld::LearnAcquired(size_t lane, const Sent& sent, const Outcome& outcome) {
   const auto& acquire = std::get<AcquireCommand>(sent.command);
   Known& known = known_[static_cast<size_t>(sent.client)][sent.request];
-  const bool held =
-      outcome.kind == OutcomeKind::kGranted || outcome.kind == OutcomeKind::kMoving;
+  const bool held = outcome.kind == OutcomeKind::kGranted || outcome.kind == OutcomeKind::kMoving;
   if (!held && outcome.kind != OutcomeKind::kQueued) return;
   known.claim = held ? outcome.lease->id : outcome.claim;
   known.moving = outcome.kind == OutcomeKind::kMoving ? outcome.lease->epoch : 0;

@@ -21,21 +21,21 @@ namespace semaphored::worlds {
 
 struct Action {
   enum class Kind : uint8_t {
-    kSubmit,         // `client` sends its request `request` to `lane`; `variant`: as whom.
-    kSubmitPair,     // The same, and in the same batch its next request, or another client's.
-    kExpire,         // The host at `lane` ends the claim, as it knows it.
-    kCancel,         // The host gives up the wait; variant 1: a lease too.
-    kAdoptClaim,     // A detached claim moves to `lane`.
-    kAdoptSession,   // The client's session moves to `lane`.
-    kCloseSession,   // The host at `lane` closes the client's session, as it knows it.
-    kMoveOver,       // The repeat that says that the move of a lease is over.
-    kSweep,          // The lane's sweep is due; its notices are lost.
-    kHear,           // The lane's notices arrive.
-    kSettle,         // The lane finds out what became of its commit.
-    kLandLate,       // A commit whose daemon is gone, or that is in doubt, reaches the engine.
-    kRestart,        // All lanes of the lane's daemon start again, in a new incarnation.
-    kDeclareDead,    // The lane's node is declared dead.
-    kTakeOver,       // The lane looks for what nodes that are dead have left.
+    kSubmit,        // `client` sends its request `request` to `lane`; `variant`: as whom.
+    kSubmitPair,    // The same, and in the same batch its next request, or another client's.
+    kExpire,        // The host at `lane` ends the claim, as it knows it.
+    kCancel,        // The host gives up the wait; variant 1: a lease too.
+    kAdoptClaim,    // A detached claim moves to `lane`.
+    kAdoptSession,  // The client's session moves to `lane`.
+    kCloseSession,  // The host at `lane` closes the client's session, as it knows it.
+    kMoveOver,      // The repeat that says that the move of a lease is over.
+    kSweep,         // The lane's sweep is due; its notices are lost.
+    kHear,          // The lane's notices arrive.
+    kSettle,        // The lane finds out what became of its commit.
+    kLandLate,      // A commit whose daemon is gone, or that is in doubt, reaches the engine.
+    kRestart,       // All lanes of the lane's daemon start again, in a new incarnation.
+    kDeclareDead,   // The lane's node is declared dead.
+    kTakeOver,      // The lane looks for what nodes that are dead have left.
   };
   Kind kind = Kind::kSubmit;
   uint8_t lane = 0;
@@ -46,7 +46,7 @@ struct Action {
   // kSubmitPair: the second one.
   uint8_t second_client = 0;
   uint8_t second_request = 0;
-  int8_t commit = -1;   // The commit that has `fate`; -1: all land.
+  int8_t commit = -1;  // The commit that has `fate`; -1: all land.
   Fate fate = Fate::kLands;
 };
 
@@ -171,7 +171,7 @@ class SmallWorld {
   simulation::Notifier notifier_{&time_, &faults_};
   std::vector<Node> nodes_;
   std::vector<Lane> lanes_;
-  std::vector<std::vector<Known>> known_;  // By client and request.
+  std::vector<std::vector<Known>> known_;        // By client and request.
   std::vector<std::shared_ptr<InFlight>> late_;  // Their daemons are gone.
   Author author_;
   Checks checks_;

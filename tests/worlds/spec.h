@@ -47,14 +47,14 @@ struct WorldSpec {
   // One for each client. Clients with the same script are interchangeable.
   std::vector<int> clients;  // Indexes of `scripts`.
   std::vector<Script> scripts;
-  bool detached = true;     // Requests may be made without a session.
-  bool sessions = false;    // Each client has a session, opened in its home lane.
-  bool every_lane = true;   // A client may ask any lane; otherwise only its own.
-  bool pairs = false;       // Two requests may come in one batch.
-  bool expire = false;      // A host ends what it believes to host: its TTL ran out.
-  bool cancel = false;      // A waiter is given up.
-  bool adopt = false;       // Claims and sessions move to the lane that adopts them.
-  bool close = false;       // A session is closed by a host.
+  bool detached = true;    // Requests may be made without a session.
+  bool sessions = false;   // Each client has a session, opened in its home lane.
+  bool every_lane = true;  // A client may ask any lane; otherwise only its own.
+  bool pairs = false;      // Two requests may come in one batch.
+  bool expire = false;     // A host ends what it believes to host: its TTL ran out.
+  bool cancel = false;     // A waiter is given up.
+  bool adopt = false;      // Claims and sessions move to the lane that adopts them.
+  bool close = false;      // A session is closed by a host.
   bool only_if_repeated = false;
   // A claim and the move of its session may overtake each other; see docs/reliability.md.
   bool sessions_lag = false;

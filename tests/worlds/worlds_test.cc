@@ -1,5 +1,5 @@
 // Small worlds, explored. To depth 10: `tests/deep.sh worlds`. One world by hand:
-//   WORLD='resize' WORLD_DEPTH=6 worlds_tests 'one world'
+//   WORLD='resize' WORLD_DEPTH=6 WORLD_STATES=100000 worlds_tests 'one world'
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -29,20 +29,22 @@ void Show(const WorldSpec& spec, const Explored& explored, double seconds) {
             << std::endl;
 }
 
-void Check(const WorldSpec& spec, int depth) {
+// Returns what was explored; fails if something is wrong.
+Explored Check(const WorldSpec& spec, const Bounds& bounds) {
   const auto begin = std::chrono::steady_clock::now();
-  const Explored explored = Explore(spec, {}, {depth});
+  Explored explored = Explore(spec, {}, bounds);
   Show(spec, explored,
        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   if (explored.violation) FAIL(*explored.violation);
-  CHECK((explored.depth == depth || explored.complete));
+  return explored;
 }
 
 TEST_CASE("one world", "[.one]") {
   const char* name = std::getenv("WORLD");
   REQUIRE(name != nullptr);
   const WorldSpec& spec = WorldNamed(name);
-  Check(spec, NumberFrom("WORLD_DEPTH", spec.depth));
+  const auto states_max = static_cast<uint64_t>(NumberFrom("WORLD_STATES", 400'000));
+  Check(spec, {NumberFrom("WORLD_DEPTH", spec.depth), states_max});
 }
 
 TEST_CASE("names of all worlds", "[.names]") {
@@ -50,7 +52,11 @@ TEST_CASE("names of all worlds", "[.names]") {
 }
 
 TEST_CASE("each world to a small depth") {
-  for (const WorldSpec& spec : AllWorlds()) Check(spec, spec.quick_depth - kSlow);
+  for (const WorldSpec& spec : AllWorlds()) {
+    const int depth = spec.quick_depth - kSlow;
+    const Explored explored = Check(spec, {depth});
+    CHECK((explored.depth == depth || explored.complete));
+  }
 }
 
 }  // namespace
