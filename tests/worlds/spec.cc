@@ -92,7 +92,6 @@ void AddSessions(std::vector<WorldSpec>* all) {
   sessions.scripts = {{Acquire(1)}};
   sessions.detached = false;
   sessions.sessions = true;
-  sessions.sessions_lag = true;
   sessions.expire = true;
   sessions.adopt = true;
   sessions.close = true;
@@ -102,7 +101,6 @@ void AddSessions(std::vector<WorldSpec>* all) {
   moves.clients = {0, 1};
   moves.scripts = {{Acquire(1)}, {}};
   moves.sessions = true;
-  moves.sessions_lag = true;
   moves.expire = true;
   moves.adopt = true;
   moves.close = true;
@@ -122,7 +120,6 @@ void AddSessions(std::vector<WorldSpec>* all) {
   dead.scripts = {{Acquire(1)}, {Acquire(1)}};
   dead.detached = false;
   dead.sessions = true;
-  dead.sessions_lag = true;
   dead.adopt = true;
   dead.close = true;
   dead.restarts = 1;
