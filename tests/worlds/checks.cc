@@ -151,6 +151,7 @@ void Checks::Landed(const Transaction& transaction,
     Permits(delta, was);
     Ends(transaction, delta, was, commands);
   }
+  Sessions(transaction);
   Requests(transaction);
   Limits(transaction, before, commands);
 }
@@ -251,6 +252,18 @@ void Checks::Ends(const Transaction& transaction, const SemaphoreDelta& delta,
   }
   for (const auto& [id, waiter] : before->waiters) {
     if (is_lost(id)) Fail(absl::StrCat("the waiter ", id.Hex(), " is gone, and did not end"));
+  }
+}
+
+// A session's epoch rises with each move, and what has ended does not come back.
+void Checks::Sessions(const Transaction& transaction) {
+  for (const ledger::SessionChange& change : transaction.sessions) {
+    const Id& id = (change.before ? change.before : change.after)->id;
+    const auto [at, is_new] = epochs_.try_emplace(id, 0);
+    if (!is_new && at->second == 0) Fail("a session that has ended was written");
+    const bool moves = change.before && change.after && change.before->host != change.after->host;
+    if (moves && change.after->epoch <= at->second) Fail("a session moved without a new epoch");
+    at->second = change.after ? change.after->epoch : 0;
   }
 }
 

@@ -84,6 +84,7 @@ class Checks {
             const simulation::StoredSemaphore* before) const;
   void Ends(const ledger::Transaction& transaction, const ledger::SemaphoreDelta& delta,
             const simulation::StoredSemaphore* before, const std::vector<Command>& commands);
+  void Sessions(const ledger::Transaction& transaction);
   void Requests(const ledger::Transaction& transaction);
   void Limits(const ledger::Transaction& transaction,
               const std::map<std::string, simulation::StoredSemaphore>& before,
@@ -104,6 +105,7 @@ class Checks {
   std::map<Id, ClaimLife> lives_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> tokens_;  // The last of each slot.
   std::map<std::pair<uint32_t, uint64_t>, int> done_;            // Acts, by request.
+  std::map<Id, uint32_t> epochs_;                                // Of sessions; 0: it has ended.
   std::map<std::pair<std::string, uint64_t>, Id> answered_;      // Claims, by request.
   // All effects that a request id has ever had a row for.
   std::set<std::tuple<std::string, uint64_t, Id>> effects_;
