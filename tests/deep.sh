@@ -209,6 +209,8 @@ worlds() {
     covered="$count worlds"
   done < <("$program" 'names of all worlds' | sed -n 's/^world: //p')
   grep -ah '^world ' "$folder"/world-*.log
+  covered="$count worlds, to the depths $(grep -ah '^world ' "$folder"/world-*.log | sed 's/.*: depth \([0-9]*\).*/\1/' |
+    sort -n | paste -sd ' ')"
 }
 
 slow_e2e() {

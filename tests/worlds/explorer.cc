@@ -28,6 +28,7 @@ class Explorer {
       }
       level = end;
       ++result_.depth;
+      if (bounds_.on_level) bounds_.on_level(result_);
     }
     result_.complete = level == reached_.size();
     return std::move(result_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct Bounds {
   int depth = 10;
   uint64_t states_max =
       UINT64_MAX;  // The level under way is then given up, and `depth` is that before.
+  std::function<void(const Explored&)> on_level = {};  // Called after each level; may be empty.
 };
 
 // The same for the same arguments. The lanes do not depend on chance: the explorer notices if they do, and

@@ -44,7 +44,11 @@ TEST_CASE("one world", "[.one]") {
   REQUIRE(name != nullptr);
   const WorldSpec& spec = WorldNamed(name);
   const auto states_max = static_cast<uint64_t>(NumberFrom("WORLD_STATES", 400'000));
-  Check(spec, {NumberFrom("WORLD_DEPTH", spec.depth), states_max});
+  const auto on_level = [](const Explored& explored) {
+    std::cout << "  depth " << explored.depth << ": " << explored.states << " states, "
+              << explored.transitions << " transitions" << std::endl;
+  };
+  Check(spec, {NumberFrom("WORLD_DEPTH", spec.depth), states_max, on_level});
 }
 
 TEST_CASE("names of all worlds", "[.names]") {
