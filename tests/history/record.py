@@ -4,7 +4,7 @@ daemons, connections and the engine; then judges it.
 Usage: record.py ENGINE [--seconds S] [--operations N] [--seed N] [--file FILE]
        record.py --judge FILE [ENGINE]     judges a history that was recorded before
 
-  ENGINE        sqlite, postgres, consul, dynamodb
+  ENGINE        sqlite (on a small disk that fills up: needs root), postgres, consul, dynamodb
   --seconds     for how long at least (default 20); more until there are enough operations
   --operations  fewer than these are a failure (default 10000)
   --seed        of the clients' and the faults' choices; their timing is the machine's
@@ -30,18 +30,24 @@ sys.path[:0] = [os.path.join(TESTS, "engines"), os.path.join(TESTS, "e2e"), HERE
 
 import history  # noqa: E402  the folders have to be on the path first
 import judge  # noqa: E402
-from clients import Manners, SessionClient, UnaryClient  # noqa: E402
+from administrators import Administrator  # noqa: E402
+from clients import Manners, UnaryClient  # noqa: E402
 from consul import ConsulServer  # noqa: E402
 from daemon import BIN_DIR, Daemon  # noqa: E402
 from dynamodb import ENVIRONMENT, DynamoServer  # noqa: E402
 from ports import free_port  # noqa: E402
 from postgres import PostgresServer  # noqa: E402
 from proxy import TcpProxy  # noqa: E402
+from session_client import SessionClient  # noqa: E402
+from small_disk import SmallDisk  # noqa: E402
 
 SEMAPHORES = {"one": 1, "three": 3, "eight": 8, "forty": 40, "other/one": 1, "other/three": 3}
+ADMINISTERED = ("three", "eight", "forty", "other/one")
 SETTINGS = {"node_ttl": "5s", "resume_grace": "4s"}
 # The longest that a fault lasts: less than the node TTL, so that most of them are survived.
 PAUSE_S = 1.0
+DISK_SIZE = "192m"
+UNDECIDED_S = 60.0
 MOST_S = 240
 SERVERS = {"postgres": PostgresServer, "consul": ConsulServer, "dynamodb": DynamoServer}
 PROMISES = dict.fromkeys(["sqlite", "postgres", "consul", "dynamodb"], judge.Promises())
@@ -51,10 +57,13 @@ class World:
     """The daemons on one engine, and what can befall them. A context manager."""
 
     def __init__(self, engine, folder):
-        self.server = self.proxy = None
+        self.server = self.proxy = self.disk = None
         self._stack = contextlib.ExitStack()
         if engine == "sqlite":
-            self.daemons = [self.daemon("a", "sqlite://" + os.path.join(folder, "state.db"))]
+            self.disk = SmallDisk(DISK_SIZE)
+            self._stack.callback(self.disk.close)
+            store = "sqlite://" + os.path.join(self.disk.folder, "state.db")
+            self.daemons = [self.daemon("a", store)]
             return
         self.server = SERVERS[engine](os.path.join(folder, engine))
         os.mkdir(self.server.folder)
@@ -114,9 +123,14 @@ class World:
         time.sleep(PAUSE_S)
         self.server.resume()
 
+    def fill_disk(self, _daemon):
+        self.disk.fill()
+        time.sleep(PAUSE_S)
+        self.disk.make_room()
+
     def faults(self):
         alone = [self.kill, self.stop_for_a_while]
-        return alone if self.server is None else [
+        return [*alone, self.fill_disk] if self.server is None else [
             *alone, self.cut_answers, self.partition, self.stop_engine]
 
     def mend(self):
@@ -149,18 +163,28 @@ class Chaos(threading.Thread):
             self.failure = error
 
 
+def end(threads):
+    for thread in threads:
+        thread.stopping.set()
+    for thread in threads:
+        thread.join(90)
+
+
 def run(engine, arguments):
     """(findings, summary)."""
-    recorder = history.Recorder(SEMAPHORES)
+    recorder = history.Recorder(SEMAPHORES, ADMINISTERED)
     manners = Manners()
     with tempfile.TemporaryDirectory(prefix="semaphored-history-") as folder, \
             World(engine, folder) as world:
         addresses = [daemon.address for daemon in world.daemons]
         clients = [kind(recorder, addresses, number, manners, arguments.seed)
-                   for number, kind in enumerate([SessionClient] * 10 + [UnaryClient] * 6)]
+                   for number, kind in enumerate([SessionClient] * 8 + [UnaryClient] * 5)]
+        administrators = [Administrator(recorder, addresses, number, manners, arguments.seed)
+                          for number in range(2)]
         chaos = Chaos(world, arguments.seed)
         begun = time.monotonic()
-        for thread in [*clients, chaos]:
+        administrators[0].create()
+        for thread in [*clients, *administrators, chaos]:
             thread.start()
         told = begun
         while time.monotonic() < begun + arguments.seconds or (
@@ -169,20 +193,20 @@ def run(engine, arguments):
             if time.monotonic() > told + 5:
                 told = time.monotonic()
                 print(f"{told - begun:4.0f} s  {len(recorder.ops)} operations", flush=True)
-            if chaos.failure or any(client.failure for client in clients):
+            if chaos.failure or any(each.failure for each in [*clients, *administrators]):
                 break
         chaos.stopping.set()
         chaos.join(60)
-        for client in clients:
-            client.stopping.set()
-        for client in clients:
-            client.join(90)
+        end(administrators)
+        Administrator(recorder, addresses, 2, manners, arguments.seed).restore()
+        end(clients)
         last = UnaryClient(recorder, addresses, 0, manners, "drain")
         for semaphore, limit in SEMAPHORES.items():
             last.drain(semaphore, limit)
-        findings = [f"{thread.name}: {thread.failure!r}" for thread in [chaos, *clients]
+        findings = [f"{thread.name}: {thread.failure!r}" for thread in [chaos, *clients, *administrators]
                     if thread.failure]
-        findings += [f"{client.label} has not ended" for client in clients if client.is_alive()]
+        findings += [f"{each.label} has not ended" for each in [*clients, *administrators]
+                     if each.is_alive()]
         if findings:
             for daemon in world.daemons:
                 print(f"---- {daemon.address}\n{daemon.log()[-3000:]}", flush=True)
@@ -207,7 +231,10 @@ def main():
         limits, ops = recorder.semaphores, recorder.ops
     begun = time.monotonic()
     findings += judge.judge(limits, ops, PROMISES[arguments.engine])
-    print(f"faults: {faults}\n{judge.summary(ops)}\njudged in {time.monotonic() - begun:.1f} s")
+    judged_s = time.monotonic() - begun
+    print(f"faults: {faults}\n{judge.summary(ops)}\njudged in {judged_s:.1f} s")
+    if judged_s > UNDECIDED_S:
+        findings.append(f"the history was undecided after {UNDECIDED_S:.0f} s")
     if not arguments.judge and len(ops) < arguments.operations:
         findings.append(f"{len(ops)} operations are too few: {arguments.operations} are wanted")
     for finding in findings[:40]:

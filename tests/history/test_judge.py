@@ -240,7 +240,7 @@ class Judge(unittest.TestCase):
         end_ns = self.ops[self.release_of(verify.lease)].end_ns
         self.ops.append(dataclasses.replace(verify, request="late", begin_ns=end_ns + 1,
                                             end_ns=end_ns + 2))
-        self.rejects("after its release")
+        self.rejects("after its end")
 
     def test_not_held_while_it_is(self):
         self.change(self.of("verify", "held")[2], outcome="ended")
