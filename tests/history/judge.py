@@ -280,7 +280,8 @@ def refusals(name, spans, operations, leases):
     """Refusals and waits that ended need a reason."""
     findings = []
     acquires = [each for each in operations if each.kind == "acquire"]
-    waiting = [each for each in acquires if each.wait_ms != 0 or not each.end_ns]
+    waiting = [each for each in acquires
+               if each.wait_ms != 0 or not each.end_ns or each.until_ns]
     for operation in acquires:
         if operation.outcome == "granted" or not operation.end_ns:
             continue

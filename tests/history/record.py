@@ -35,6 +35,7 @@ from clients import Manners, UnaryClient  # noqa: E402
 from consul import ConsulServer  # noqa: E402
 from daemon import BIN_DIR, Daemon  # noqa: E402
 from dynamodb import ENVIRONMENT, DynamoServer  # noqa: E402
+from programs import Driver  # noqa: E402
 from ports import free_port  # noqa: E402
 from postgres import PostgresServer  # noqa: E402
 from proxy import TcpProxy  # noqa: E402
@@ -42,12 +43,14 @@ from session_client import SessionClient  # noqa: E402
 from small_disk import SmallDisk  # noqa: E402
 
 SEMAPHORES = {"one": 1, "three": 3, "eight": 8, "forty": 40, "other/one": 1, "other/three": 3}
-ADMINISTERED = ("three", "eight", "forty", "other/one")
+ADMINISTERED = ("three", "eight", "forty", "other/three")
 SETTINGS = {"node_ttl": "5s", "resume_grace": "4s"}
 # The longest that a fault lasts: less than the node TTL, so that most of them are survived.
 PAUSE_S = 1.0
 DISK_SIZE = "192m"
 UNDECIDED_S = 60.0
+LANGUAGES = ("cpp", "python", "node")
+OF_EACH_DRIVER_LEAST = 50
 MOST_S = 240
 SERVERS = {"postgres": PostgresServer, "consul": ConsulServer, "dynamodb": DynamoServer}
 PROMISES = dict.fromkeys(["sqlite", "postgres", "consul", "dynamodb"], judge.Promises())
@@ -175,7 +178,7 @@ def run(engine, arguments):
     recorder = history.Recorder(SEMAPHORES, ADMINISTERED)
     manners = Manners()
     with tempfile.TemporaryDirectory(prefix="semaphored-history-") as folder, \
-            World(engine, folder) as world:
+            World(engine, folder) as world, contextlib.ExitStack() as stack:
         addresses = [daemon.address for daemon in world.daemons]
         clients = [kind(recorder, addresses, number, manners, arguments.seed)
                    for number, kind in enumerate([SessionClient] * 8 + [UnaryClient] * 5)]
@@ -184,7 +187,12 @@ def run(engine, arguments):
         chaos = Chaos(world, arguments.seed)
         begun = time.monotonic()
         administrators[0].create()
-        for thread in [*clients, *administrators, chaos]:
+        drivers = [Driver(recorder, addresses, language, number, arguments.seed)
+                   for number, language in enumerate(LANGUAGES)]
+        for driver in drivers:
+            stack.callback(driver.close)
+        threads = [*clients, *administrators, *drivers]
+        for thread in [*threads, chaos]:
             thread.start()
         told = begun
         while time.monotonic() < begun + arguments.seconds or (
@@ -193,20 +201,24 @@ def run(engine, arguments):
             if time.monotonic() > told + 5:
                 told = time.monotonic()
                 print(f"{told - begun:4.0f} s  {len(recorder.ops)} operations", flush=True)
-            if chaos.failure or any(each.failure for each in [*clients, *administrators]):
+            if chaos.failure or any(each.failure for each in threads):
                 break
         chaos.stopping.set()
         chaos.join(60)
         end(administrators)
         Administrator(recorder, addresses, 2, manners, arguments.seed).restore()
+        for driver in drivers:
+            driver.end()
         end(clients)
+        end(drivers)
         last = UnaryClient(recorder, addresses, 0, manners, "drain")
         for semaphore, limit in SEMAPHORES.items():
             last.drain(semaphore, limit)
-        findings = [f"{thread.name}: {thread.failure!r}" for thread in [chaos, *clients, *administrators]
+        findings = [f"{thread.name}: {thread.failure!r}" for thread in [chaos, *threads]
                     if thread.failure]
-        findings += [f"{each.label} has not ended" for each in [*clients, *administrators]
-                     if each.is_alive()]
+        findings += [f"{each.label} has not ended" for each in threads if each.is_alive()]
+        findings += [f"the {each.label} driver wrote {each.count} operations: too few"
+                     for each in drivers if each.count < OF_EACH_DRIVER_LEAST]
         if findings:
             for daemon in world.daemons:
                 print(f"---- {daemon.address}\n{daemon.log()[-3000:]}", flush=True)
