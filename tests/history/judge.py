@@ -424,8 +424,9 @@ def judge(limits, operations, promises=Promises()):
     by_semaphore = collections.defaultdict(list)
     for operation in merged([each for each in operations if each.kind != "administer"]):
         by_semaphore[operation.semaphore].append(operation)
-    for name, of_one in sorted(by_semaphore.items()):
-        findings += judge_semaphore(name, limits[name], of_one, acts.get(name, []), promises)
+    for name in sorted({*by_semaphore, *acts}):
+        findings += judge_semaphore(name, limits[name], by_semaphore[name], acts.get(name, []),
+                                    promises)
     return findings
 
 
