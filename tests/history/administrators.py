@@ -14,7 +14,7 @@ from acts import effect_of
 from clients import UNSETTLED, UnaryClient, reason_of
 from daemon import grpc, pb
 
-ACTS = {"resize": 6, "pause": 1.5, "revoke": 3, "describe": 1.5}
+ACTS = {"resize": 5, "squeeze": 2, "pause": 1.5, "revoke": 3, "describe": 1.5}
 POLICIES = {"wait": pb.SHRINK_POLICY_WAIT, "recall": pb.SHRINK_POLICY_RECALL,
             "refuse": pb.SHRINK_POLICY_REFUSE}
 # No recall is asked for that the holders, who keep leases for Manners.hold_s, never see the end of.
@@ -121,6 +121,14 @@ class Administrator(UnaryClient):
         grace_ms = self.random.choice(GRACES_MS) if policy == "recall" else 0
         return {"act": act, "amount": amount, "policy": policy, "grace_ms": grace_ms}
 
+    def squeeze(self, semaphore):
+        """Holders are asked for their permits; a moment later there is room again."""
+        base = self.recorder.semaphores[semaphore]
+        self.act(semaphore, act="set", amount=self.random.randint(0, max(1, base // 4)),
+                 policy="recall", grace_ms=self.random.choice(GRACES_MS))
+        self.stopping.wait(self.random.uniform(0, 0.2))
+        self.act(semaphore, act="add", amount=max(1, base // 2), policy="wait")
+
     def ask(self, semaphore, rows_max=0):
         """The semaphore, or None."""
         operation = self.op("administer", semaphore, self.next_sequence(), act="describe")
@@ -145,6 +153,8 @@ class Administrator(UnaryClient):
         kind = self.random.choices(list(ACTS), list(ACTS.values()))[0]
         if kind == "resize":
             self.act(semaphore, **self.resize(semaphore))
+        elif kind == "squeeze":
+            self.squeeze(semaphore)
         elif kind == "revoke":
             self.revoke(semaphore)
         elif kind == "describe":

@@ -43,7 +43,7 @@ class Manners:
     impolite: float = 0.08  # How often each of the impolite acts is done.
     leave: float = 0.005
     move: float = 0.004  # How often a request is repeated in another session of the same client.
-    hold: float = 0.06  # How often a lease is held for longer where administrators act.
+    hold: float = 0.08  # How often a lease is held for longer where administrators act.
     hold_s: float = 0.25
 
 

@@ -25,6 +25,7 @@ import collections
 import dataclasses
 
 import acts as administration
+import by_token
 
 NEVER = administration.NEVER
 
@@ -35,6 +36,7 @@ class Promises:
     token_order: bool = True  # Tokens rise with the grants of a semaphore, not of each slot only.
     first_come_first_served: bool = True
     leases_survive: bool = True  # A lease outlives its daemon, and the engine's connection.
+    only_tokens: bool = False  # Only the token protects the resource: by_token.py.
 
 
 @dataclasses.dataclass
@@ -418,6 +420,9 @@ def judge_semaphore(name, limit, operations, acts, promises):
 
 def judge(limits, operations, promises=Promises()):
     """The findings, as texts. None: a sequential semaphore explains the history."""
+    if promises.only_tokens:
+        return [finding for name, limit in limits.items() for finding in by_token.judge(
+            name, limit, [each for each in operations if each.semaphore == name])]
     findings = requests_have_one_effect(operations)
     more, acts = administration.acts_of(operations)
     findings += more
@@ -445,5 +450,8 @@ def summary(operations):
     return {"operations": len(operations), "overlaps": overlaps,
             "unknown": sum(1 for each in operations if not each.end_ns and each.kind != "end"),
             "waited": sum(1 for each in operations if each.queued_ns),
+            "acts": sum(each.kind == "administer" and each.outcome == "done" for each in operations),
+            "revoked": sum("REVOKED" in (each.reason, each.cause) for each in operations),
+            "recalled": sum("RECALLED" in (each.reason, each.cause) for each in operations),
             "repeated": sum(1 for each in operations if each.kind == "acquire" and not each.steady),
             **dict(outcomes.most_common())}

@@ -28,7 +28,7 @@ def commands():
 class Driver(threading.Thread):
     """A program, and what it writes. `failure` is set if it ends before it should, or badly."""
 
-    def __init__(self, recorder, addresses, language, place, seed):
+    def __init__(self, recorder, addresses, language, place, manners, seed):
         super().__init__(daemon=True)
         self.recorder, self.label = recorder, language
         self.failure = None
@@ -39,7 +39,7 @@ class Driver(threading.Thread):
         self.stopping = threading.Event()
         self.process = subprocess.Popen(
             [*command, ",".join(turned), limits, ",".join(recorder.administered), str(seed),
-             language, str(WORKERS)], env={**os.environ, **environment},
+             language, str(WORKERS), str(manners.permits_max)], env={**os.environ, **environment},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self):

@@ -4,7 +4,8 @@ daemons, connections and the engine; then judges it.
 Usage: record.py ENGINE [--seconds S] [--operations N] [--seed N] [--file FILE]
        record.py --judge FILE [ENGINE]     judges a history that was recorded before
 
-  ENGINE        sqlite (on a small disk that fills up: needs root), postgres, consul, dynamodb
+  ENGINE        sqlite (on a small disk that fills up: needs root), postgres, consul, dynamodb,
+                rabbitmq (judged by tokens only, without administrators)
   --seconds     for how long at least (default 20); more until there are enough operations
   --operations  fewer than these are a failure (default 10000)
   --seed        of the clients' and the faults' choices; their timing is the machine's
@@ -39,6 +40,7 @@ from programs import Driver  # noqa: E402
 from ports import free_port  # noqa: E402
 from postgres import PostgresServer  # noqa: E402
 from proxy import TcpProxy  # noqa: E402
+from rabbitmq import RabbitServer  # noqa: E402
 from session_client import SessionClient  # noqa: E402
 from small_disk import SmallDisk  # noqa: E402
 
@@ -52,8 +54,10 @@ UNDECIDED_S = 60.0
 LANGUAGES = ("cpp", "python", "node")
 OF_EACH_DRIVER_LEAST = 50
 MOST_S = 240
-SERVERS = {"postgres": PostgresServer, "consul": ConsulServer, "dynamodb": DynamoServer}
-PROMISES = dict.fromkeys(["sqlite", "postgres", "consul", "dynamodb"], judge.Promises())
+SERVERS = {"postgres": PostgresServer, "consul": ConsulServer, "dynamodb": DynamoServer,
+           "rabbitmq": RabbitServer}
+PROMISES = {**dict.fromkeys(["sqlite", "postgres", "consul", "dynamodb"], judge.Promises()),
+            "rabbitmq": judge.Promises(only_tokens=True)}
 
 
 class World:
@@ -74,7 +78,7 @@ class World:
         self.server.start()
         self.proxy = self._stack.enter_context(TcpProxy(self.server.port))
         arguments = {"postgres": {"schema": "history"}, "consul": {"prefix": "history"},
-                     "dynamodb": {}}[engine]
+                     "dynamodb": {}, "rabbitmq": {}}[engine]
         self.daemons = [self.daemon("a", self.server.url(**arguments)),
                         self.daemon("b", self.server.url(port=self.proxy.port, **arguments))]
 
@@ -175,19 +179,20 @@ def end(threads):
 
 def run(engine, arguments):
     """(findings, summary)."""
-    recorder = history.Recorder(SEMAPHORES, ADMINISTERED)
-    manners = Manners()
+    only_tokens = PROMISES[engine].only_tokens
+    recorder = history.Recorder(SEMAPHORES, () if only_tokens else ADMINISTERED)
+    manners = Manners(permits_max=1 if only_tokens else 3)
     with tempfile.TemporaryDirectory(prefix="semaphored-history-") as folder, \
             World(engine, folder) as world, contextlib.ExitStack() as stack:
         addresses = [daemon.address for daemon in world.daemons]
         clients = [kind(recorder, addresses, number, manners, arguments.seed)
                    for number, kind in enumerate([SessionClient] * 8 + [UnaryClient] * 5)]
         administrators = [Administrator(recorder, addresses, number, manners, arguments.seed)
-                          for number in range(2)]
+                          for number in range(2 if recorder.administered else 0)]
         chaos = Chaos(world, arguments.seed)
         begun = time.monotonic()
-        administrators[0].create()
-        drivers = [Driver(recorder, addresses, language, number, arguments.seed)
+        Administrator(recorder, addresses, 2, manners, arguments.seed).create()
+        drivers = [Driver(recorder, addresses, language, number, manners, arguments.seed)
                    for number, language in enumerate(LANGUAGES)]
         for driver in drivers:
             stack.callback(driver.close)
@@ -206,7 +211,7 @@ def run(engine, arguments):
         chaos.stopping.set()
         chaos.join(60)
         end(administrators)
-        Administrator(recorder, addresses, 2, manners, arguments.seed).restore()
+        Administrator(recorder, addresses, 3, manners, arguments.seed).restore()
         for driver in drivers:
             driver.end()
         end(clients)

@@ -1,7 +1,7 @@
 // Uses the C++ client as programs do, and writes what it called and was answered; as driver.py beside
 // it.
 //
-//   history_driver ADDRESS[,ADDRESS...] NAME=LIMIT[,...] ADMINISTERED[,...] SEED LABEL WORKERS
+//   history_driver ADDRESS[,ADDRESS...] NAME=LIMIT[,...] ADMINISTERED[,...] SEED LABEL WORKERS PERMITS_MAX
 #include <time.h>
 
 #include <algorithm>
@@ -34,7 +34,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kTtl(1'500);
 constexpr milliseconds kWait(3'000);
 constexpr std::int64_t kLingersNs = 30'000'000'000;
-constexpr std::uint32_t kPermitsMax = 3;
 
 std::atomic<bool> stopping = false;
 
@@ -120,8 +119,12 @@ std::string CauseName(semaphore::LossCause cause) {
 class Worker {
  public:
   Worker(semaphore::Client* client, const std::vector<Named>* semaphores, std::string name,
-         std::uint32_t seed)
-      : client_(client), semaphores_(semaphores), name_(std::move(name)), random_(seed) {}
+         std::uint32_t seed, std::uint32_t permits_max)
+      : client_(client),
+        semaphores_(semaphores),
+        name_(std::move(name)),
+        random_(seed),
+        permits_max_(permits_max) {}
 
   void Run() {
     while (!stopping) Turn();
@@ -148,7 +151,7 @@ class Worker {
     Look(permit, *note);
     if (Chance() < 0.3) {
       Stay(permit, *note, UpTo(4));
-    } else if (named.administered && Chance() < 0.06) {
+    } else if (named.administered && Chance() < 0.08) {
       Stay(permit, *note, UpTo(250));
     }
     if (Chance() < 0.08) Verify(permit);
@@ -159,7 +162,7 @@ class Worker {
     semaphore::AcquireOptions options;
     options.limit = named.limit;
     options.adopt_limit = named.administered;
-    options.permits = OneTo(std::min(kPermitsMax, named.limit));
+    options.permits = OneTo(std::min(permits_max_, named.limit));
     options.wait = Chance() < 0.25 ? milliseconds(0) : kWait;
     options.priority = OneTo(4) == 1 ? 1 : 0;
     options.holder = name_;
@@ -292,6 +295,7 @@ class Worker {
   const std::vector<Named>* semaphores_;
   std::string name_;
   std::mt19937 random_;
+  std::uint32_t permits_max_;
   int calls_ = 0;
   // Of the permit that is held.
   std::string lease_;
@@ -314,7 +318,7 @@ std::vector<Named> ParseSemaphores(absl::string_view limits, absl::string_view a
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 7) return 2;
+  if (argc != 8) return 2;
   const std::vector<Named> semaphores = ParseSemaphores(argv[2], argv[3]);
   semaphore::ClientOptions options;
   options.endpoints = std::vector<std::string>(absl::StrSplit(argv[1], ','));
@@ -326,7 +330,8 @@ int main(int argc, char** argv) {
     for (int number = 0; number < std::atoi(argv[6]); ++number) {
       threads.emplace_back([&, number] {
         Worker(client->get(), &semaphores, absl::StrCat(argv[5], "-", number),
-               static_cast<std::uint32_t>(std::atoi(argv[4]) * 100 + number))
+               static_cast<std::uint32_t>(std::atoi(argv[4]) * 100 + number),
+               static_cast<std::uint32_t>(std::atoi(argv[7])))
             .Run();
       });
     }

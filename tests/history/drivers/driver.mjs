@@ -1,16 +1,15 @@
 // Uses the Node client as programs do, and writes what it called and was answered; as driver.py beside it.
 //
-//   driver.mjs ADDRESS[,ADDRESS...] NAME=LIMIT[,...] ADMINISTERED[,...] SEED LABEL WORKERS
+//   driver.mjs ADDRESS[,ADDRESS...] NAME=LIMIT[,...] ADMINISTERED[,...] SEED LABEL WORKERS PERMITS_MAX
 import semaphored from '../../../client/node/index.js';
 
 const TTL_MS = 1_500;
 const WAIT_MS = 3_000;
-const PERMITS_MAX = 3;
 const LINGERS_NS = 30_000_000_000n;
 const REFUSALS = ['FULL', 'PAUSED', 'EXCEEDS_LIMIT'];
 const REPORTED = ['EXPIRED', 'REVOKED', 'RECALLED', 'MOVED', 'UNKNOWN'];
 
-const [addresses, limits, administeredNames, seed, label, workers] = process.argv.slice(2);
+const [addresses, limits, administeredNames, seed, label, workers, permitsMax] = process.argv.slice(2);
 const semaphores = new Map(limits.split(',').map((each) => each.split('=')).map(([name, limit]) => [name, Number(limit)]));
 const administered = new Set(administeredNames.split(','));
 let stopping = false;
@@ -128,7 +127,7 @@ class Worker {
     const held = new Held({ client: this.name, semaphore, lease: permit.leaseId }, permit, note);
     held.look();
     if (this.random() < 0.3) await held.stay(this.random() * 4);
-    else if (administered.has(semaphore) && this.random() < 0.06) await held.stay(this.random() * 250);
+    else if (administered.has(semaphore) && this.random() < 0.08) await held.stay(this.random() * 250);
     if (this.random() < 0.08) await held.verify(this.client);
     await held.release();
   }
@@ -139,7 +138,7 @@ class Worker {
     this.calls += 1;
     const operation = {
       kind: 'acquire', client: this.name, semaphore, request: `${this.name}/${this.calls}`, holder: this.name,
-      steady: false, permits: 1 + Math.floor(this.random() * Math.min(PERMITS_MAX, limit)),
+      steady: false, permits: 1 + Math.floor(this.random() * Math.min(Number(permitsMax), limit)),
       priority: this.pick([0, 0, 0, 1]), wait_ms: Math.max(0, waitMs - 1), begin_ns: nowNs(),
     };
     const abort = new AbortController();

@@ -1,7 +1,7 @@
 """Uses the Python package as programs do, and writes what it called and was answered, one operation of
 history.py in each line; driver.cc and driver.mjs beside it do the same.
 
-Usage: driver.py ADDRESS[,ADDRESS...] NAME=LIMIT[,...] ADMINISTERED[,...] SEED LABEL WORKERS
+Usage: driver.py ADDRESS[,ADDRESS...] NAME=LIMIT[,...] ADMINISTERED[,...] SEED LABEL WORKERS PERMITS_MAX
 
 It ends when its input does. What the package promises is recorded, not what it sent: when it said that a
 lease was held, until when (`vouched_ns`), and when it said that the lease was lost. A call that was given
@@ -18,7 +18,6 @@ import semaphored
 
 TTL_S = 1.5
 WAIT_MS = 3000
-PERMITS_MAX = 3
 LINGERS_NS = 30_000_000_000
 # Refusals that only the daemon can give.
 REFUSALS = ("FULL", "PAUSED", "EXCEEDS_LIMIT")
@@ -36,7 +35,8 @@ def write(**operation):
 
 class Worker:
 
-    def __init__(self, client, semaphores, administered, label, seed):
+    def __init__(self, client, semaphores, administered, label, seed, permits_max):
+        self.permits_max = permits_max
         self.client, self.semaphores, self.administered = client, semaphores, administered
         self.label = label
         self.random = random.Random(f"{seed}-{label}")
@@ -55,7 +55,7 @@ class Worker:
         held.look()
         if self.random.random() < 0.3:
             held.stay(self.random.uniform(0, 0.004))
-        elif semaphore in self.administered and self.random.random() < 0.06:
+        elif semaphore in self.administered and self.random.random() < 0.08:
             held.stay(self.random.uniform(0, 0.25))
         if self.random.random() < 0.08:
             held.verify()
@@ -69,7 +69,7 @@ class Worker:
         operation = {
             "kind": "acquire", "client": self.label, "semaphore": semaphore, "begin_ns": now_ns(),
             "request": f"{self.label}/{self.calls}", "holder": self.label, "steady": False,
-            "permits": self.random.randint(1, min(PERMITS_MAX, limit)),
+            "permits": self.random.randint(1, min(self.permits_max, limit)),
             "priority": self.random.choice((0, 0, 0, 1)),
             "wait_ms": max(0, wait_ms - 1)}  # The package rounds what is left of a wait down.
         try:
@@ -163,12 +163,13 @@ class Held:
 
 
 def main():
-    addresses, limits, administered, seed, label, workers = sys.argv[1:]
+    addresses, limits, administered, seed, label, workers, permits_max = sys.argv[1:]
     semaphores = {name: int(limit) for name, limit in
                   (each.split("=") for each in limits.split(","))}
     with semaphored.Client(addresses.split(","), ttl=TTL_S) as client:
         threads = [threading.Thread(target=Worker(
-            client, semaphores, administered.split(","), f"{label}-{number}", seed).run)
+            client, semaphores, administered.split(","), f"{label}-{number}", seed,
+            int(permits_max)).run)
             for number in range(int(workers))]
         for thread in threads:
             thread.start()
