@@ -166,6 +166,8 @@ histories() {
   covered="no history"
   build release semaphored || return 1
   build release python_stubs || return 1
+  build release python_client || return 1
+  build release history_driver || return 1
   for slice in {1..120}; do
     [ -e "$folder/$slice.done" ] && { covered="histories of 30 s with the seeds 1-$slice"; continue; }
     [ "$(time_left)" -ge 60 ] || return "$unfinished"
@@ -184,6 +186,7 @@ history_sqlite() { histories sqlite; }
 history_postgres() { histories postgres; }
 history_consul() { histories consul; }
 history_dynamodb() { histories dynamodb; }
+history_rabbitmq() { histories rabbitmq; }
 
 rule_mutants() {
   covered="all mutants of tests/mutants/rules.py"
@@ -208,6 +211,7 @@ history-sqlite      | history_sqlite      | histories of the daemon on the embed
 history-postgres    | history_postgres    | the same on Postgres, an hour
 history-consul      | history_consul      | the same on Consul, an hour
 history-dynamodb    | history_dynamodb    | the same on DynamoDB Local, an hour
+history-rabbitmq    | history_rabbitmq    | the same on RabbitMQ, by tokens only, an hour
 rule-mutants        | rule_mutants        | mutants inside the rules, each killed by a named contract case
 slow-e2e            | slow_e2e            | the process tests that are too slow for each change
 "
