@@ -298,7 +298,8 @@ def refusals(name, spans, operations, leases):
                             f"{operation.end_ns}, when it was not")
         if operation.reason == "EXCEEDS_LIMIT" and spans.least_limit(*window) >= operation.permits:
             findings.append(f"{name}: {operation.client} asked for {operation.permits} permits, and "
-                            f"was told that the limit is below that at {operation.end_ns}")
+                            f"the answer says that the limit is below that at "
+                            f"{operation.end_ns}")
         if operation.reason != "FULL" or operation.wait_ms != 0:
             continue
         limit = spans.least_limit(*window)
