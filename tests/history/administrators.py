@@ -1,20 +1,22 @@
 """Administrators whose acts are recorded: they resize, revoke, pause, resume and ask.
 
 Several act on the same semaphores at the same time. They repeat acts under the same request id, also at
-another daemon and at two daemons at once, and use an id for another act.
+another daemon and at two daemons at once, some of them much later, and use an id for another act.
 
 An act whose outcome stays unknown, or that was refused after its first answer was lost, is followed by
 another act under the same id: if that is refused as reused, the first one was done, and if it is done, the
 first one never will be.
 """
 
+import collections
 import time
 
 from acts import effect_of
 from clients import UNSETTLED, UnaryClient, reason_of
 from daemon import grpc, pb
 
-ACTS = {"resize": 5, "squeeze": 2, "pause": 1.5, "revoke": 3, "describe": 1.5}
+ACTS = {"resize": 5, "squeeze": 4, "pause": 1.5, "revoke": 3, "describe": 1.5,
+        "again": 1}
 POLICIES = {"wait": pb.SHRINK_POLICY_WAIT, "recall": pb.SHRINK_POLICY_RECALL,
             "refuse": pb.SHRINK_POLICY_REFUSE}
 # No recall is asked for that the holders, who keep leases for Manners.hold_s, never see the end of.
@@ -44,6 +46,7 @@ class Administrator(UnaryClient):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.limits = dict(self.recorder.semaphores)  # As last heard of.
+        self.past = collections.deque(maxlen=40)  # (semaphore, sequence, act): some seconds of them.
 
     # ---- one act ----
 
@@ -83,6 +86,7 @@ class Administrator(UnaryClient):
     def act(self, semaphore, **spec):
         """Once, or several times; then it is known whether it was done."""
         sequence = self.next_sequence()
+        self.past.append((semaphore, sequence, spec))
         if self.random.random() < 0.15:
             other = self.resize(semaphore) if self.sometimes() else spec
             done = self.at_once(sequence, {"semaphore": semaphore, **spec},
@@ -123,11 +127,14 @@ class Administrator(UnaryClient):
 
     def squeeze(self, semaphore):
         """Holders are asked for their permits; a moment later there is room again."""
-        base = self.recorder.semaphores[semaphore]
-        self.act(semaphore, act="set", amount=self.random.randint(0, max(1, base // 4)),
+        described = self.ask(semaphore)
+        if described is None or described.held == 0:
+            return
+        self.act(semaphore, act="set", amount=self.random.randrange(described.held),
                  policy="recall", grace_ms=self.random.choice(GRACES_MS))
         self.stopping.wait(self.random.uniform(0, 0.2))
-        self.act(semaphore, act="add", amount=max(1, base // 2), policy="wait")
+        self.act(semaphore, act="add", amount=max(1, self.recorder.semaphores[semaphore] // 2),
+                 policy="wait")
 
     def ask(self, semaphore, rows_max=0):
         """The semaphore, or None."""
@@ -147,12 +154,20 @@ class Administrator(UnaryClient):
         self.act(semaphore, act="revoke", target=target,
                  grace_ms=self.random.choice(GRACES_MS))
 
+    def again(self):
+        """An act of some time ago, perhaps of before its daemon was killed, under its id."""
+        if self.past:
+            semaphore, sequence, spec = self.random.choice(self.past)
+            self.administer(semaphore, sequence, **spec)
+
     def turn(self):
         time.sleep(self.random.uniform(0, 0.08))
         semaphore = self.random.choice(self.recorder.administered)
         kind = self.random.choices(list(ACTS), list(ACTS.values()))[0]
         if kind == "resize":
             self.act(semaphore, **self.resize(semaphore))
+        elif kind == "again":
+            self.again()
         elif kind == "squeeze":
             self.squeeze(semaphore)
         elif kind == "revoke":
