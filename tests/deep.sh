@@ -160,9 +160,10 @@ sanitizers() {
   covered="all tests, seeds 1-10000, both presets"
 }
 
-# A hundred and twenty histories of half a minute, each with a seed of its own. One that is not explained is kept.
+# A hundred and twenty histories of half a minute, each with a seed of its own. One that is not explained is kept. In
+# every fourth the faults last for longer than the node TTL, so that fewer operations are answered.
 histories() {
-  local engine=$1 slice
+  local engine=$1 slice faults
   covered="no history"
   build release semaphored || return 1
   build release python_stubs || return 1
@@ -171,8 +172,10 @@ histories() {
   for slice in {1..120}; do
     [ -e "$folder/$slice.done" ] && { covered="histories of 30 s with the seeds 1-$slice"; continue; }
     [ "$(time_left)" -ge 60 ] || return "$unfinished"
+    faults=()
+    [ $((slice % 4)) -ne 0 ] || faults=(--pause 7 --operations 2000)
     SEMAPHORED_BIN_DIR=$PWD/build/release/bin SEMAPHORED_STUBS_DIR=$PWD/build/release/python_stubs \
-      /usr/bin/python3 -B tests/history/record.py "$engine" --seconds 30 --seed "$slice" \
+      /usr/bin/python3 -B tests/history/record.py "$engine" --seconds 30 --seed "$slice" "${faults[@]}" \
       --file "$folder/history.jsonl" >"$folder/log" 2>&1 || {
       tail -n 40 "$folder/log"
       covered="history of 30 s with the seed $slice"

@@ -9,6 +9,8 @@ Usage: record.py ENGINE [--seconds S] [--operations N] [--seed N] [--file FILE]
   --seconds     for how long at least (default 20); more until there are enough operations
   --operations  fewer than these are a failure (default 10000)
   --seed        of the clients' and the faults' choices; their timing is the machine's
+  --pause       how long a fault lasts, in seconds (default 1). More than the node TTL, 5, makes the
+                other daemon take over
   --file        keeps the history there; after a failure it is kept in any case
 
 Environment: SEMAPHORED_BIN_DIR, SEMAPHORED_STUBS_DIR, as for the process tests.
@@ -47,7 +49,7 @@ from small_disk import SmallDisk  # noqa: E402
 SEMAPHORES = {"one": 1, "three": 3, "eight": 8, "forty": 40, "other/one": 1, "other/three": 3}
 ADMINISTERED = ("three", "eight", "forty", "other/three")
 SETTINGS = {"node_ttl": "5s", "resume_grace": "4s"}
-# The longest that a fault lasts: less than the node TTL, so that most of them are survived.
+# How long a fault lasts: less than the node TTL, so that most of them are survived.
 PAUSE_S = 1.0
 DISK_SIZE = "192m"
 UNDECIDED_S = 60.0
@@ -63,7 +65,8 @@ PROMISES = {**dict.fromkeys(["sqlite", "postgres", "consul", "dynamodb"], judge.
 class World:
     """The daemons on one engine, and what can befall them. A context manager."""
 
-    def __init__(self, engine, folder):
+    def __init__(self, engine, folder, pause_s=PAUSE_S):
+        self.pause_s = pause_s
         self.server = self.proxy = self.disk = None
         self._stack = contextlib.ExitStack()
         if engine == "sqlite":
@@ -111,7 +114,7 @@ class World:
 
     def stop_for_a_while(self, daemon):
         daemon.signal(signal.SIGSTOP)
-        time.sleep(PAUSE_S)
+        time.sleep(self.pause_s)
         daemon.signal(signal.SIGCONT)
 
     def cut_answers(self, _daemon):
@@ -122,17 +125,17 @@ class World:
 
     def partition(self, _daemon):
         self.proxy.cut()
-        time.sleep(PAUSE_S)
+        time.sleep(self.pause_s)
         self.proxy.heal()
 
     def stop_engine(self, _daemon):
         self.server.pause()
-        time.sleep(PAUSE_S)
+        time.sleep(self.pause_s)
         self.server.resume()
 
     def fill_disk(self, _daemon):
         self.disk.fill()
-        time.sleep(PAUSE_S)
+        time.sleep(self.pause_s)
         self.disk.make_room()
 
     def faults(self):
@@ -183,7 +186,7 @@ def run(engine, arguments):
     recorder = history.Recorder(SEMAPHORES, () if only_tokens else ADMINISTERED)
     manners = Manners(permits_max=1 if only_tokens else 3)
     with tempfile.TemporaryDirectory(prefix="semaphored-history-") as folder, \
-            World(engine, folder) as world, contextlib.ExitStack() as stack:
+            World(engine, folder, arguments.pause) as world, contextlib.ExitStack() as stack:
         addresses = [daemon.address for daemon in world.daemons]
         clients = [kind(recorder, addresses, number, manners, arguments.seed)
                    for number, kind in enumerate([SessionClient] * 8 + [UnaryClient] * 5)]
@@ -237,6 +240,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--operations", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pause", type=float, default=PAUSE_S)
     parser.add_argument("--file")
     parser.add_argument("--judge", metavar="FILE")
     arguments = parser.parse_args()
