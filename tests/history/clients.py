@@ -41,6 +41,7 @@ class Manners:
     permits_max: int = 3
     priorities: tuple = (0, 0, 0, 1)
     impolite: float = 0.08  # How often each of the impolite acts is done.
+    verify: float = 0.25
     leave: float = 0.005
     move: float = 0.004  # How often a request is repeated in another session of the same client.
     hold: float = 0.08  # How often a lease is held for longer where administrators act.
@@ -160,7 +161,7 @@ class Client(threading.Thread):
             time.sleep(self.random.uniform(0, 0.004))
         elif semaphore in self.recorder.administered and self.random.random() < self.manners.hold:
             self.hold(acquired, self.random.uniform(0, self.manners.hold_s))
-        if self.sometimes():
+        if self.random.random() < self.manners.verify:
             self.verify(acquired)
         if self.sometimes():  # The same request once more has the same lease.
             self.acquire(semaphore, sequence, permits, wait_ms, acquired.priority)

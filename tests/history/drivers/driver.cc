@@ -154,7 +154,7 @@ class Worker {
     } else if (named.administered && Chance() < 0.08) {
       Stay(permit, *note, UpTo(250));
     }
-    if (Chance() < 0.08) Verify(permit);
+    if (Chance() < 0.25) Verify(permit);
     Release(&permit, *note);
   }
 

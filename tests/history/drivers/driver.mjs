@@ -128,7 +128,7 @@ class Worker {
     held.look();
     if (this.random() < 0.3) await held.stay(this.random() * 4);
     else if (administered.has(semaphore) && this.random() < 0.08) await held.stay(this.random() * 250);
-    if (this.random() < 0.08) await held.verify(this.client);
+    if (this.random() < 0.25) await held.verify(this.client);
     await held.release();
   }
 

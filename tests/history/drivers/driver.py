@@ -57,7 +57,7 @@ class Worker:
             held.stay(self.random.uniform(0, 0.004))
         elif semaphore in self.administered and self.random.random() < 0.08:
             held.stay(self.random.uniform(0, 0.25))
-        if self.random.random() < 0.08:
+        if self.random.random() < 0.25:
             held.verify()
         held.release()
 
