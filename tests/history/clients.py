@@ -153,6 +153,7 @@ class Client(threading.Thread):
     def turn(self):
         semaphore, permits, wait_ms = self.choose()
         sequence = self.next_sequence()
+        client = self.client_id
         acquired = self.acquire(semaphore, sequence, permits, wait_ms,
                                 self.random.choice(self.manners.priorities))
         if acquired is None or acquired.outcome != "granted":
@@ -163,11 +164,15 @@ class Client(threading.Thread):
             self.hold(acquired, self.random.uniform(0, self.manners.hold_s))
         if self.random.random() < self.manners.verify:
             self.verify(acquired)
-        if self.sometimes():  # The same request once more has the same lease.
+        # The client that has lost its session is another one, and the number is not its own.
+        if self.sometimes() and self.client_id == client:
+            # The same request once more has the same lease.
             self.acquire(semaphore, sequence, permits, wait_ms, acquired.priority)
-        if self.random.random() < self.manners.move and self.move_held(acquired, sequence) is None:
+        if self.random.random() < self.manners.move and self.client_id == client and (
+                self.move_held(acquired, sequence) is None):
             return
-        if self.sometimes():  # The same id for another semaphore is refused.
+        if self.sometimes() and self.client_id == client:
+            # The same id for another semaphore is refused.
             others = [name for name in self.recorder.semaphores if name != semaphore]
             if others:
                 self.acquire(self.random.choice(others), sequence, 1, 0, 0)
