@@ -151,18 +151,24 @@ class World:
 
 
 class Chaos(threading.Thread):
-    """One fault after the other, each kind as often, with some peace between."""
+    """One fault after the other, each kind as often, with some peace between: more of it after the
+    time that was asked for, when only operations are missing."""
 
-    def __init__(self, world, seed):
+    def __init__(self, world, seed, seconds):
         super().__init__(daemon=True)
         self.world, self.random = world, random.Random(f"{seed}-chaos")
         self.stopping = threading.Event()
         self.done, self.failure = {}, None
+        self.dense_until = time.monotonic() + seconds
+
+    def peace_s(self):
+        late = time.monotonic() > self.dense_until
+        return self.random.uniform(4.0, 6.0) if late else self.random.uniform(1.0, 2.0)
 
     def run(self):
         try:
             turn = 0
-            while not self.stopping.wait(self.random.uniform(1.0, 2.0)):
+            while not self.stopping.wait(self.peace_s()):
                 faults = self.world.faults()
                 fault = faults[turn % len(faults)]
                 fault(self.random.choice(self.world.daemons))
@@ -192,7 +198,7 @@ def run(engine, arguments):
                    for number, kind in enumerate([SessionClient] * 8 + [UnaryClient] * 5)]
         administrators = [Administrator(recorder, addresses, number, manners, arguments.seed)
                           for number in range(2 if recorder.administered else 0)]
-        chaos = Chaos(world, arguments.seed)
+        chaos = Chaos(world, arguments.seed, arguments.seconds)
         begun = time.monotonic()
         Administrator(recorder, addresses, 2, manners, arguments.seed).create()
         drivers = [Driver(recorder, addresses, language, number, manners, arguments.seed)

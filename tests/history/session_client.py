@@ -105,11 +105,11 @@ class SessionClient(Client):
         self.pings.clear()
         self.ping_at = time.monotonic() + PING_EVERY_S
         self.session_id = opened.session_id
-        self.extend(opened.validity, stream.opened_ns)
         listed = {lease.lease_id: lease.semaphore for lease in opened.leases}
         if opened.resumed:
             for lease in set(self.leases) - set(listed):
-                self.on_lost(lease)
+                self.on_lost(lease)  # The daemon vouches for those that it lists.
+        self.extend(opened.validity, stream.opened_ns)
         self.unknown = {(lease, name) for lease, name in listed.items() if lease not in self.leases}
 
     def on_lost(self, lease, cause=""):
