@@ -177,7 +177,7 @@ def find_ends(lease, withdrawals):
 
 
 def grants(name, most, leases, promises):
-    """Slots and tokens. `most` is the highest limit that there was."""
+    """Slots and tokens, and the latest time of each grant. The limit was never above `most`."""
     findings = []
     in_order = sorted(leases, key=lambda lease: lease.acquire.token)
     for lease in in_order:
@@ -401,7 +401,7 @@ def judge_semaphore(name, limit, operations, acts, promises):
     for lease in leases:
         find_ends(lease, withdrawals)
     try:
-        # Of all grants the latest times first: they bound each other.
+        # More than that the limit can never have been.
         most = limit + sum(act.operation.amount for act in acts if act.operation.act == "add")
         most = max([most, *(act.operation.amount for act in acts if act.operation.act == "set")])
         findings = grants(name, most, leases, promises)
