@@ -53,6 +53,7 @@ SETTINGS = {"node_ttl": "5s", "resume_grace": "4s"}
 PAUSE_S = 1.0
 DISK_SIZE = "192m"
 UNDECIDED_S = 60.0
+STARTS_MAX = 5
 LANGUAGES = ("cpp", "python", "node")
 OF_EACH_DRIVER_LEAST = 50
 MOST_S = 240
@@ -99,18 +100,27 @@ class World:
                                 "--store", self.daemons[0].store], check=True,
                                env={**os.environ, **ENVIRONMENT}, stdout=subprocess.DEVNULL)
             for daemon in self.daemons:
-                daemon.start()
+                self.start(daemon)
             on_error.pop_all()
         return self
 
     def __exit__(self, *exception):
         return self._stack.__exit__(*exception)
 
+    def start(self, daemon):
+        """A daemon that does not reach its engine in time ends, and is started again."""
+        for left in reversed(range(STARTS_MAX)):
+            try:
+                return daemon.start()
+            except AssertionError:
+                if left == 0 or daemon.process.poll() is None:
+                    raise
+
     # ---- faults ----
 
     def kill(self, daemon):
         daemon.kill9()
-        daemon.start()
+        self.start(daemon)
 
     def stop_for_a_while(self, daemon):
         daemon.signal(signal.SIGSTOP)
@@ -147,7 +157,7 @@ class World:
         """A daemon that found itself declared dead has ended."""
         for daemon in self.daemons:
             if daemon.process.poll() is not None:
-                daemon.start()
+                self.start(daemon)
 
 
 class Chaos(threading.Thread):
