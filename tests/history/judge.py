@@ -158,13 +158,16 @@ def find_ends(lease, withdrawals):
         lease.earliest_end_ns, lease.latest_end_ns = done[0].begin_ns, done[0].end_ns
         return
     ended = lease.ended()
-    unknown = [each.begin_ns for each in lease.releases if not each.end_ns]
-    # Without a word of its holder, a lease stands at least as long as the daemon has vouched for it.
-    silent = [each.vouched_ns for each in lease.ends]
-    answered = [each.vouched_ns for each in lease.releases if each.outcome == "ended"]
+    unknown = [each for each in lease.releases if not each.end_ns]
+    # A lease that was not released stands at least as long as the daemon has vouched for it. It may
+    # have ended after that, before a release whose answer is not known. 0 says nothing of the time
+    # before the holder gave up.
+    silent = [*unknown, *lease.ends, *(each for each in lease.releases if each.outcome == "ended")]
+    vouched = [each.vouched_ns for each in silent if each.vouched_ns] or ([0] if silent else [])
     cause = next((cause for _, cause in ended if cause), "")
     lease.earliest_end_ns = min(
-        [*unknown, *silent, *answered, withdrawals.earliest_ns(lease.acquire, cause)])
+        [*(each.begin_ns for each in unknown), *vouched,
+         withdrawals.earliest_ns(lease.acquire, cause)])
     held = [each.begin_ns for each in lease.verifies if each.outcome == "held"]
     lease.earliest_end_ns = max([lease.earliest_end_ns, *held])
     # A lease that moves has not ended, although its former session does not have it.

@@ -160,6 +160,16 @@ class Judge(Corruptions):
             self.change(self.of(kind, outcome)[3], outcome="", end_ns=0)
         self.assertEqual(findings(self.ops), [])
 
+    def test_a_late_release_whose_answer_is_lost_is_explained(self):
+        """The lease had expired, and its permits were granted again before the release was sent."""
+        release, grant = self.successor()
+        at_ns = self.ops[grant].end_ns + 1
+        self.change(release, outcome="", end_ns=0, begin_ns=at_ns,
+                    vouched_ns=self.ops[release].begin_ns)
+        self.assertEqual(findings(self.ops), [])
+        self.change(release, vouched_ns=at_ns)
+        self.rejects("ended after")
+
     def test_a_repeated_request_is_explained(self):
         place = self.of("acquire", "granted")[5]
         self.ops.append(dataclasses.replace(self.ops[place], begin_ns=self.ops[place].end_ns + 1,
