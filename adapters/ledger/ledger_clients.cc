@@ -121,8 +121,8 @@ absl::StatusOr<Outcome> LedgerAdapter::ReplayRow(const Command& command, const R
   if (std::holds_alternative<EnqueueCommand>(command)) return ReplayEnqueue(row);
   const bool admin = std::holds_alternative<AdminCommand>(command);
   Outcome outcome = Simply(admin ? OutcomeKind::kDone : OutcomeKind::kReleased);
-  outcome.number = row.number;
-  outcome.remaining = row.remaining;
+  if (admin) outcome.detail = Outcome::Affected{row.number};
+  if (!admin) outcome.detail = Outcome::Released{row.number, row.remaining};
   outcome.changed = row.changed;
   if (admin) {
     if (const Semaphore* semaphore = state_.Find(row.semaphore)) {
@@ -139,7 +139,7 @@ Outcome LedgerAdapter::ReplayEnqueue(const RequestRow& row) const {
   outcome.claim = row.claim;
   const Semaphore* semaphore = state_.Find(row.semaphore);
   if (const TicketPtr ticket = semaphore ? semaphore->FindTicket(row.claim) : nullptr)
-    outcome.position = semaphore->PositionOf(*ticket);
+    outcome.detail = Outcome::InQueue{semaphore->PositionOf(*ticket), 0};
   return outcome;
 }
 

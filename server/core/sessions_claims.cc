@@ -179,11 +179,11 @@ void SessionsImpl::OnAcquireOutcome(const Id& id, const Asked& asked,
     if (const EndMark* mark = FindMark(outcome->claim))
       return Refuse(record, WaitEnded(mark->cause, record->semaphore));
     if (outcome->claim != id)
-      record = LeadTo(record, outcome->claim, std::max(outcome->number, 1u));
+      record = LeadTo(record, outcome->claim, std::max(outcome->epoch(), 1u));
     if (record == nullptr) return;
     if (record->charge != nullptr && record->charge->usage() == Usage())
       record->charge->Set({asked.permits, /*waiters=*/1, /*sessions=*/0});
-    BecomeWaiting(record, outcome->position);
+    BecomeWaiting(record, outcome->position());
     return;
   }
   if (outcome->kind == OutcomeKind::kNotAskedBefore) return Refuse(record, *unless_repeated);

@@ -275,7 +275,7 @@ CONTRACT_CASE("prune mends nothing where nothing is left behind") {
   const Id waiter = daemon.Queue("s");
   const Outcome outcome = daemon.Administer("s", AdminPrune{});
   CHECK(outcome.kind == OutcomeKind::kDone);
-  CHECK(outcome.number == 0);
+  CHECK(outcome.affected() == 0);
   CHECK(daemon.Verify("s", lease->id).kind == OutcomeKind::kHeld);
   CHECK(WaitersIn(daemon.Describe("s")) == std::vector{waiter});
 }
