@@ -22,10 +22,9 @@ struct Requester {
 };
 
 // Takes permits, or a place in the queue.
-//   kGranted (lease), kQueued (position; of a repeated request number = Claim::epoch; later the
-//   event kGranted or kWaitEnded), kFull,
-//   kHolderCap, kPaused, kWithheld, kLimitMismatch (number = the stored limit), kExceedsLimit
-//   (number = the limit), kNoSuchSemaphore, kDestroyed, kLimitReached, kTooOld, kReused,
+//   kGranted (lease), kQueued (InQueue; later the event kGranted or kWaitEnded), kFull,
+//   kHolderCap, kPaused, kWithheld, kLimitMismatch (Limit), kExceedsLimit (Limit),
+//   kNoSuchSemaphore, kDestroyed, kLimitReached, kTooOld, kReused,
 //   kSessionLost, kStale (the session has another epoch), kUnusable, kNotAskedBefore, kMoving
 //   (lease, claim).
 // A repeated request finds its waiter or its living lease again, moved to this node if it was
@@ -63,8 +62,8 @@ struct AcquireCommand {
 };
 
 // Gives permits back: all (slots empty) or some.
-//   kReleased (number = permits released, remaining, lease = what is left of it), kNotHeld (cause),
-//   kNoSuchSlot, kTooOld, kReused.
+//   kReleased (Released; lease = what is left of it), kNotHeld (cause),
+//   kNoSuchSlot (NotItsSlot), kTooOld, kReused.
 struct ReleaseCommand {
   Requester requester;
   std::string semaphore;
@@ -74,8 +73,7 @@ struct ReleaseCommand {
   Id session = {};
 };
 
-// kHeld (lease) or kNotHeld (cause). By claim, or, if claim is empty, by slot and token (number64 =
-// the token that holds the slot now, 0 = none).
+// kHeld (lease) or kNotHeld (cause). By claim, or, if claim is empty, by slot and token (AtSlot).
 struct VerifyCommand {
   std::string semaphore;
   Id claim;
@@ -115,8 +113,8 @@ struct AdoptCommand {
 };
 
 // Puts a ticket into the semaphore's queue, where it outlives its client.
-//   kEnqueued (claim = the ticket's id, position; 0: it is delayed, or has been given to a worker
-//   at once), kLimitMismatch (number = the stored limit), kNoSuchSemaphore, kDestroyed,
+//   kEnqueued (claim = the ticket's id, InQueue; position 0: it is delayed, or has been given to a worker
+//   at once), kLimitMismatch (Limit), kNoSuchSemaphore, kDestroyed,
 //   kLimitReached, kTooOld, kReused, kUnusable, kUnsupported.
 // A full, paused or closed semaphore is no reason to refuse. A repeated request has the ticket of
 // the first one, with the position that it has now.
@@ -162,7 +160,7 @@ struct TakeCommand {
 };
 
 // What has become of a ticket that a worker took. The lease ends with it.
-//   kReleased (number = 1), kNotHeld (cause): the lease has ended before, and nothing was done: the
+//   kReleased (Released: 1), kNotHeld (cause): the lease has ended before, and nothing was done: the
 //   ticket was, or will be, given to another; kNoSuchTicket: it is not a ticket's lease; kStale:
 //   the session has another epoch; kTooOld, kReused, kUnsupported.
 struct FinishCommand {
@@ -203,13 +201,16 @@ struct OpenSessionCommand {
 
 // Moves a session to this node: epoch + 1 (not if it is here already; `changed` tells).
 //   kDone with `session` and `claims` (all that it has, by semaphore; within one, leases and
-//   waiters in the order in which they asked), kSessionLost.
+//   waiters in the order in which they asked), kSessionLost (`changed`: it is closing, and its row
+//   still stands).
 struct AdoptSessionCommand {
   Id session;
 };
 
 // Removes the session's row once its claims are ended; ends what is left with `cause`.
-//   kDone, kSessionLost, kStale (another epoch; 0: any).
+//   kDone, kSessionLost, kStale (another epoch; 0: any); kDamaged (message, Closing): claims in
+//   semaphores that are in quarantine are left, all others have ended.
+//   The session's row then stands, closing: no daemon adopts it, and the command is to be repeated.
 struct CloseSessionCommand {
   Id session;
   uint32_t epoch = 0;
@@ -279,24 +280,23 @@ struct AdminPrioritizeTicket {
   Id ticket;
   int32_t priority = 0;
 };
-// A dead letter, or with an empty id all of them, back to its old place as if never tried. number =
+// A dead letter, or with an empty id all of them, back to its old place as if never tried. Affected =
 // how many. kNoSuchTicket: it is no dead letter. kLimitReached: there is no room for so many.
 struct AdminRequeue {
   Id ticket;
 };
-// A dead letter, or with an empty id all of them, is removed. number = how many.
+// A dead letter, or with an empty id all of them, is removed. Affected = how many.
 struct AdminPurge {
   Id ticket;
 };
 
 // One administrative act on one semaphore.
-//   kDone with `info` (the semaphore after the act; none when it is gone), changed, number = leases
-//   affected; kNoSuchSemaphore, kRevisionMismatch (info), kAlreadyExists (info), kInUse (info),
+//   kDone with `info` (the semaphore after the act; none when it is gone), changed, Affected; kNoSuchSemaphore, kRevisionMismatch (info), kAlreadyExists (info), kInUse (info),
 //   kWouldOvershoot (info), kOutOfRange (a limit below 0 or above limit_max), kLimitReached,
 //   kNoSuchTicket, kDestroyed, kUnsupported, kTooOld, kReused. A destroy is kInUse while there are
 //   tickets, unless it is forced.
 // A resize, a revoke, a destroy and a configure may concern more claims than one commit changes. Then
-// kDone says that the act binds and `number` how many leases it means; the rest of their ends and recalls
+// kDone says that the act binds and Affected how many leases it means; the rest of their ends and recalls
 // follow as events, of this Step or later ones (ledger/rules/intentions.h).
 struct AdminCommand {
   Requester requester;

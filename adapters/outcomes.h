@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -83,7 +84,7 @@ struct Report {
   std::vector<ClaimInfo> claims;
   std::vector<TicketInfo> tickets;
   bool more = false;
-  // Other daemons were asked for what they hold, too; Outcome::number does not count it.
+  // Other daemons were asked for what they hold, too; Outcome::Affected does not count it.
   bool others_asked = false;
 };
 
@@ -118,8 +119,8 @@ enum class OutcomeKind : uint8_t {
   // Other clients of the engine, or people, have left the semaphore there in a state in which
   // nobody can say how many permits are free: `message` says what it is, and what to do.
   kUnusable,
-  // What the engine has of the semaphore is not understood: `message` says what. Nothing is
-  // changed.
+  // The semaphore is in quarantine: `message` says why. Nothing is changed. (Of CloseSessionCommand
+  // see there.)
   kDamaged,
   // A repeated acquire whose wait had ended: see cause.
   kWaitEnded,
@@ -144,13 +145,43 @@ enum class OutcomeKind : uint8_t {
 };
 
 struct Outcome {
+  // A claim in the queue (kQueued, kStillWaiting, kBelongsToSession), or a ticket (kEnqueued).
+  struct InQueue {
+    uint64_t position =
+        0;  // From 1. 0: it does not stand there (a ticket with a delay, or with a worker).
+    uint32_t epoch = 0;  // Claim::epoch of a claim that stood before the command; 0: a new one.
+  };
+  // kReleased: what went back, and what the holder has left of the lease.
+  struct Released {
+    uint32_t permits = 0;
+    uint32_t remaining = 0;
+  };
+  // kDone of an administrative act: how many leases, or tickets, it concerns.
+  struct Affected {
+    uint32_t count = 0;
+  };
+  // kLimitMismatch: the stored limit. kExceedsLimit: the most that one request can ever be granted.
+  struct Limit {
+    uint32_t permits = 0;
+  };
+  // kNoSuchSlot: the first slot that the lease does not hold, or that was named twice.
+  struct NotItsSlot {
+    uint32_t slot = 0;
+  };
+  // kHeld and kNotHeld, to a question by slot: the token that holds the slot now; 0: none.
+  struct AtSlot {
+    uint64_t token = 0;
+  };
+  // kDamaged, to CloseSessionCommand: the epoch of the session's row from now on.
+  struct Closing {
+    uint32_t epoch = 0;
+  };
+
   OutcomeKind kind = OutcomeKind::kDone;
   EndCause cause = EndCause::kNone;
   bool changed = false;
-  uint32_t number = 0;
-  uint32_t remaining = 0;
-  uint64_t number64 = 0;
-  uint64_t position = 0;
+  std::variant<std::monostate, InQueue, Released, Affected, Limit, NotItsSlot, AtSlot, Closing>
+      detail;
   LeasePtr lease;
   // kQueued: the claim that waits. It is another than the command's when the request was a repeated
   // one.
@@ -158,6 +189,24 @@ struct Outcome {
   // A sentence about a limit that was reached or a thing that is not supported; else empty.
   std::string message;
   std::unique_ptr<Report> report;
+
+  // What `detail` says; all 0 where it says something else.
+  uint64_t position() const { return Get<InQueue>().position; }
+  uint32_t epoch() const { return Get<InQueue>().epoch; }
+  uint32_t released() const { return Get<Released>().permits; }
+  uint32_t remaining() const { return Get<Released>().remaining; }
+  uint32_t affected() const { return Get<Affected>().count; }
+  uint32_t limit() const { return Get<Limit>().permits; }
+  uint32_t wrong_slot() const { return Get<NotItsSlot>().slot; }
+  uint64_t slot_token() const { return Get<AtSlot>().token; }
+  uint32_t closing_epoch() const { return Get<Closing>().epoch; }
+
+ private:
+  template <typename Detail>
+  Detail Get() const {
+    const Detail* found = std::get_if<Detail>(&detail);
+    return found == nullptr ? Detail() : *found;
+  }
 };
 
 // ---- Events: what happened to claims, whoever did it. Events about other daemons' claims may come
@@ -213,6 +262,17 @@ struct Settled {
   absl::StatusOr<Outcome> outcome;
 };
 
+// A semaphore that cannot be used though the engine can: what the engine keeps of it is damaged, or no
+// commit to it succeeds, not even one that changes nothing. Commands about it are answered kDamaged;
+// its permits stay as they are.
+struct Quarantine {
+  std::string semaphore;
+  // OK: it has ended.
+  absl::Status why;
+  // It cannot be read either: what other daemons do to it is not seen here.
+  bool unread = false;
+};
+
 struct StepResult {
   // One for each command of the batch, in order.
   std::vector<Outcome> outcomes;
@@ -222,6 +282,8 @@ struct StepResult {
   std::vector<SemaphoreChange> changes;
   // Delays that have begun, and are this daemon's to count.
   std::vector<DelayedTicket> delayed;
+  // Quarantines that have begun, ended, or changed `unread` since the last result; in order.
+  std::vector<Quarantine> quarantines;
 };
 
 }  // namespace semaphored

@@ -116,14 +116,19 @@ uint32_t LanesOf(const Config& config, const Engine& engine) {
   return config.lanes == 0 ? most : std::min(config.lanes, most);
 }
 
+// For how long what a lane has read is good enough to vouch.
+Milliseconds LaneVouchOf(const Config& config, const Engine& engine) {
+  const Milliseconds vouch(config.node_ttl_ms - config.node_ttl_ms / 10);
+  const int64_t most_ms = engine.guarantees().vouch_max_ms;
+  return most_ms > 0 ? std::min(vouch, Milliseconds(most_ms)) : vouch;
+}
+
 Host::Options HostOptionsOf(const Config& config, const Engine& engine,
                             const Membership* membership, Signals* signals) {
   Host::Options options;
   options.guarantees = engine.guarantees();
   options.vouch_until = [membership] { return membership->vouch_until(); };
-  options.lane_vouch = Milliseconds(config.node_ttl_ms - config.node_ttl_ms / 10);
-  if (const int64_t most_ms = engine.guarantees().vouch_max_ms; most_ms > 0)
-    options.lane_vouch = std::min(options.lane_vouch, Milliseconds(most_ms));
+  options.lane_vouch = LaneVouchOf(config, engine);
   options.on_fatal = [signals](const absl::Status& why) { AskFatal(signals, why); };
   options.lane.batch_max = config.batch_max;
   options.lane.engine_timeout = Milliseconds(config.engine_timeout_ms);
@@ -131,11 +136,12 @@ Host::Options HostOptionsOf(const Config& config, const Engine& engine,
   return options;
 }
 
-SessionsOptions SessionsOptionsOf(const Config& config) {
+SessionsOptions SessionsOptionsOf(const Config& config, const Engine& engine) {
   SessionsOptions options;
   options.resume_grace_ms = config.resume_grace_ms;
   options.node_ttl_ms = config.node_ttl_ms;
   options.sweep_interval_ms = config.sweep_interval_ms;
+  options.read_vouch_ms = LaneVouchOf(config, engine).count();
   options.list_rows_max = config.rows_max;
   options.limit_max = config.limit_max;
   options.work_sweep_ms = config.work_sweep_ms;
@@ -358,7 +364,7 @@ int Serve(const ConfigSources& sources, const Config& config, Security* security
     spdlog::critical("cannot open the store: {}", Text(status));
     return kBadStore;
   }
-  std::unique_ptr<Sessions> sessions = MakeSessions(&host, SessionsOptionsOf(config));
+  std::unique_ptr<Sessions> sessions = MakeSessions(&host, SessionsOptionsOf(config, **engine));
   host.SetSessions(sessions.get());
   server.Serve(&host, sessions.get());
   security->SetOnPolicy(

@@ -113,6 +113,27 @@ run_seeds() {
 # ---- The parts
 
 seeds() { run_seeds release 1000000 2000; }
+# The same seeds, by cell of the matrix, with a table of what was reached.
+matrix() {
+  local cells status=0
+  export SIM_TABLE=$folder/table.tsv
+  run_seeds release 120000 1200 || status=$?
+  unset SIM_TABLE
+  [ -e "$folder/table.tsv" ] || return "$status"
+  # Summed up each time, so that the file stays small.
+  awk -F '\t' -v OFS='\t' '
+    {key = $1 OFS $2; if ($1 == "outcome") {key = key OFS $3; a[key] += $4; b[key] = c[key] = 0}
+     else {a[key] += $3; b[key] += $4; c[key] += $5}}
+    END {for (key in a) if (key ~ /^cell/) print key, a[key], b[key], c[key]; else print key, a[key]}
+  ' "$folder/table.tsv" | sort >"$folder/table.sum" && mv "$folder/table.sum" "$folder/table.tsv"
+  printf '%-50s %10s %12s %12s\n' cell seeds ends faults
+  awk -F '\t' '$1 == "cell" {printf "%-50s %10d %12d %12d\n", $2, $3, $4, $5}' "$folder/table.tsv"
+  echo "impossible: lanes 3, exclusive (a store that owns its rows has one writer)"
+  cells=$(awk -F '\t' '$1 == "cell"' "$folder/table.tsv" | wc -l)
+  echo "deep: $cells of 12 cells; outcomes by command and last fault: $folder/table.tsv"
+  [ "$status" -ne 0 ] || [ "$cells" -eq 12 ] || status=1
+  return "$status"
+}
 release_seeds_10000() { run_seeds release 10000 500; }
 
 # Thirty slices of one minute, each with a seed of its own. All commits add to one folder of what was found.
@@ -160,17 +181,22 @@ sanitizers() {
   covered="all tests, seeds 1-10000, both presets"
 }
 
-# A hundred and twenty histories of half a minute, each with a seed of its own. One that is not explained is kept.
+# A hundred and twenty histories of half a minute, each with a seed of its own. One that is not explained is kept. In
+# every fourth the faults last for longer than the node TTL, so that fewer operations are answered.
 histories() {
-  local engine=$1 slice
+  local engine=$1 slice faults
   covered="no history"
   build release semaphored || return 1
   build release python_stubs || return 1
+  build release python_client || return 1
+  build release history_driver || return 1
   for slice in {1..120}; do
     [ -e "$folder/$slice.done" ] && { covered="histories of 30 s with the seeds 1-$slice"; continue; }
     [ "$(time_left)" -ge 60 ] || return "$unfinished"
+    faults=()
+    [ $((slice % 4)) -ne 0 ] || faults=(--pause 7 --operations 2000)
     SEMAPHORED_BIN_DIR=$PWD/build/release/bin SEMAPHORED_STUBS_DIR=$PWD/build/release/python_stubs \
-      /usr/bin/python3 -B tests/history/record.py "$engine" --seconds 30 --seed "$slice" \
+      /usr/bin/python3 -B tests/history/record.py "$engine" --seconds 30 --seed "$slice" "${faults[@]}" \
       --file "$folder/history.jsonl" >"$folder/log" 2>&1 || {
       tail -n 40 "$folder/log"
       covered="history of 30 s with the seed $slice"
@@ -184,10 +210,34 @@ history_sqlite() { histories sqlite; }
 history_postgres() { histories postgres; }
 history_consul() { histories consul; }
 history_dynamodb() { histories dynamodb; }
+history_rabbitmq() { histories rabbitmq; }
 
 rule_mutants() {
   covered="all mutants of tests/mutants/rules.py"
   once all tests/mutants/rules.py --jobs "$jobs" --folder "$folder/tree"
+}
+
+# Each small world, breadth first to depth 10, or to the last depth that is complete at 400,000 states.
+worlds() {
+  local name file count=0 status program=build/release/tests/worlds/worlds_tests
+  covered="no world"
+  build release worlds_tests || return 1
+  while read -r name; do
+    file=world-${name//[^a-z]/-}
+    status=0
+    once "$file" env WORLD="$name" "$program" 'one world' >>"$folder/$file.log" 2>&1 || status=$?
+    [ "$status" -ne "$unfinished" ] || return "$unfinished"
+    if [ "$status" -ne 0 ]; then
+      tail -n 60 "$folder/$file.log"
+      covered="the world $name"
+      return 1
+    fi
+    count=$((count + 1))
+    covered="$count worlds"
+  done < <("$program" 'names of all worlds' | sed -n 's/^world: //p')
+  grep -ah '^world ' "$folder"/world-*.log
+  covered="$count worlds, to the depths $(grep -ah '^world ' "$folder"/world-*.log | sed 's/.*: depth \([0-9]*\).*/\1/' |
+    sort -n | paste -sd ' ')"
 }
 
 slow_e2e() {
@@ -198,6 +248,7 @@ slow_e2e() {
 # name | function | what
 parts="
 seeds               | seeds               | 1,000,000 seeds of the simulation, release
+matrix              | matrix              | 120,000 seeds, release, with a table of the matrix's cells and of outcomes by fault
 release-seeds-10000 | release_seeds_10000 | the first 10,000 seeds, release
 fuzz-record         | fuzz_record         | the fuzzer of stored records, 30 minutes
 fuzz-config         | fuzz_config         | the fuzzer of settings, 30 minutes
@@ -208,6 +259,8 @@ history-sqlite      | history_sqlite      | histories of the daemon on the embed
 history-postgres    | history_postgres    | the same on Postgres, an hour
 history-consul      | history_consul      | the same on Consul, an hour
 history-dynamodb    | history_dynamodb    | the same on DynamoDB Local, an hour
+history-rabbitmq    | history_rabbitmq    | the same on RabbitMQ, by tokens only, an hour
+worlds              | worlds              | small worlds, explored breadth first to depth 10 or 400,000 states
 rule-mutants        | rule_mutants        | mutants inside the rules, each killed by a named contract case
 slow-e2e            | slow_e2e            | the process tests that are too slow for each change
 "

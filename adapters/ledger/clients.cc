@@ -8,6 +8,11 @@ namespace {
 constexpr uint32_t kStoreNumbers = 1u << 31;
 }  // namespace
 
+const Client* Clients::Find(std::string_view client_id) const {
+  const auto found = by_name_.find(client_id);
+  return found == by_name_.end() ? nullptr : &*found->second;
+}
+
 Client* Clients::Find(std::string_view client_id) {
   const auto found = by_name_.find(client_id);
   return found == by_name_.end() ? nullptr : &*found->second;

@@ -27,6 +27,7 @@ class Clients {
  public:
   // nullptr if unknown. Pointers are good until the client is forgotten.
   Client* Find(std::string_view client_id);
+  const Client* Find(std::string_view client_id) const;
   Client* Find(uint32_t number);
   // A new one, not stored yet.
   Client* Add(std::string client_id, SteadyTime now);

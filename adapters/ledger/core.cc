@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "adapters/ledger/quarantine.h"
+
 namespace semaphored::ledger {
 
 Core::Core(const Guarantees& guarantees, RequestRows* rows, bool is_shared, LedgerOptions with)
@@ -10,7 +12,7 @@ Core::Core(const Guarantees& guarantees, RequestRows* rows, bool is_shared, Ledg
       options(std::move(with)),
       serving(options),
       requests({rows, &state, &ends, is_shared,
-                [this](const std::string& name) { return damage_of(name); }},
+                [this](const std::string& name) { return WhyUntouchable(*this, name); }},
                options) {}
 
 Context Core::NewContext() const {

@@ -2,10 +2,10 @@
 // beside it; and what becomes of both when a batch has won, or has not. Used by one lane.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "adapters/adapter.h"
 #include "adapters/ledger/ends.h"
@@ -51,10 +51,13 @@ struct Core {
   bool withheld = false;  // SharedStore::GrantsWithheld, when it was last looked at.
   // What was pruned in the engine, for the batch that is decided, by semaphore.
   absl::flat_hash_map<std::string, Pruned> pruned;
-  // Why nothing of a semaphore can be read; OK: it can. Set by the adapter's view, if it can happen.
-  std::function<absl::Status(const std::string&)> damage_of = [](const std::string&) {
-    return absl::OkStatus();
-  };
+  // Why nothing of these semaphores can be read (Image::damaged). With each command about one of them,
+  // and with each sweep, it is read again. Written by the view.
+  absl::flat_hash_map<std::string, absl::Status> damaged;
+  // The semaphores in which the sessions that this batch closes have claims, by session.
+  absl::flat_hash_map<Id, std::vector<std::string>> closing;
+  // The quarantines that were reported last, and whether the semaphore could not be read.
+  absl::btree_map<std::string, bool> reported;
   RequestBook requests;
 };
 

@@ -84,7 +84,7 @@ uint32_t CountAffected(const std::vector<Submission>& batch, const std::vector<O
     const auto* admin = std::get_if<AdminCommand>(&batch[i].command);
     if (admin != nullptr && std::holds_alternative<AdminCancelTicket>(admin->act)) continue;
     const auto* end = std::get_if<EndCommand>(&batch[i].command);
-    const bool is_lease = end == nullptr ? outcomes[i].number > 0 : !end->only_waiting;
+    const bool is_lease = end == nullptr ? outcomes[i].affected() > 0 : !end->only_waiting;
     if (outcomes[i].kind == OutcomeKind::kDone && is_lease) ++affected;
   }
   return affected;

@@ -11,8 +11,11 @@
 #include "adapters/ledger/capabilities.h"
 #include "adapters/ledger/core.h"
 #include "adapters/ledger/execute.h"
+#include "adapters/ledger/faults.h"
+#include "adapters/ledger/inside.h"
 #include "adapters/ledger/one_commit.h"
 #include "adapters/ledger/portions.h"
+#include "adapters/ledger/quarantine.h"
 #include "adapters/ledger/requests.h"
 #include "adapters/ledger/rules/intentions.h"
 #include "adapters/ledger/rules/steps.h"
@@ -39,6 +42,7 @@ class LedgerAdapter final : public Adapter, private OneCommit {
   const Guarantees& guarantees() const override { return store_->guarantees(); }
   absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch, SteadyTime deadline) override;
   void Wake() override { store_->Wake(); }
+  Inside inside() const { return {core_, view_->mirror(), unknown_.get()}; }
 
  private:
   // ---- OneCommit ----
@@ -50,6 +54,7 @@ class LedgerAdapter final : public Adapter, private OneCommit {
     return CarriesOnSomewhere() && portions_.TakeSmallerSteps();
   }
 
+  absl::StatusOr<StepResult> StepOnce(absl::Span<const Submission> batch, SteadyTime deadline);
   absl::StatusOr<StepResult> WaitForEvents(SteadyTime deadline);
   // This lane is to do what is left of acts on the semaphore.
   bool CarriesOn(const Semaphore& semaphore) const;
@@ -57,6 +62,8 @@ class LedgerAdapter final : public Adapter, private OneCommit {
 
   absl::Status Decide(absl::Span<const Submission> batch, int attempt, Decided* decided);
   void Serve(Editor& editor);
+  // A command failed alone: a serving commit looks whether its semaphores are to blame.
+  void Suspect(const Transaction& failed);
   absl::Status DecideOne(const Command& command, Editor& editor, Decided* decided);
   Context NewContext() const;
   // What the rules do not decide: what the engine cannot do, what is wrong there, and what it says
@@ -87,6 +94,13 @@ LedgerAdapter::LedgerAdapter(std::unique_ptr<LedgerStore> store, LedgerOptions o
 
 absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batch,
                                                SteadyTime deadline) {
+  absl::StatusOr<StepResult> result = StepOnce(batch, deadline);
+  if (result.ok()) ReportQuarantines(&core_, &*result);
+  return result;
+}
+
+absl::StatusOr<StepResult> LedgerAdapter::StepOnce(absl::Span<const Submission> batch,
+                                                   SteadyTime deadline) {
   core_.outbox.BeginStep();
   if (unknown_ == nullptr) {
     StepResult result;
@@ -120,7 +134,7 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
 // ---- Commits without commands ----
 
 absl::StatusOr<StepResult> LedgerAdapter::WaitForEvents(SteadyTime deadline) {
-  if (core_.serving.ServesAny()) deadline = SteadyTime{};
+  deadline = core_.serving.ServesAny() ? SteadyTime{} : core_.serving.NextAttempt(deadline);
   if (absl::Status status = view_->Listen(deadline); !status.ok()) return status;
   StepResult result;
   if (core_.serving.ServesAny()) {
@@ -176,6 +190,7 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
       case CommitResult::Kind::kFailed:
         core_.RollBack(decided->transaction);
         if (!commit.busy.empty() && core_.serving.LeaveAlone(commit.busy)) continue;
+        if (batch.size() == 1 && LiesInData(commit.status)) Suspect(decided->transaction);
         return commit.status;
       case CommitResult::Kind::kUnknown:
         decided->batch.assign(batch.begin(), batch.end());
@@ -226,13 +241,20 @@ Context LedgerAdapter::NewContext() const {
   return context;
 }
 
+void LedgerAdapter::Suspect(const Transaction& failed) {
+  for (const SemaphoreDelta& delta : failed.semaphores) {
+    if (delta.before) core_.serving.Suspect(delta.name);  // Else there is nothing to touch.
+  }
+}
+
 // Grants to those for whom other daemons have made room.
 void LedgerAdapter::Serve(Editor& editor) {
   for (const std::string& name : core_.serving.names()) {
-    if (!core_.serving.Serves(name) || !core_.damage_of(name).ok()) continue;
+    if (!core_.serving.Serves(name) || core_.damaged.contains(name)) continue;
     Semaphore* semaphore = core_.state.Find(name);
     if (semaphore == nullptr) continue;
     const Context context = NewContext();
+    if (core_.serving.IsProbed(name)) editor.Touch(semaphore);
     if (CarriesOn(*semaphore))
       CarryOn(editor, semaphore, Decode(semaphore->row.intentions), context, /*act=*/false);
     AfterRoom(editor, semaphore, context);
@@ -261,6 +283,8 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
     const auto found = core_.pruned.find(name);
     if (found != core_.pruned.end()) context.pruned = &found->second;
   }
+  const absl::btree_map<std::string, std::string> untouchable = UntouchableOf(core_, command);
+  if (!untouchable.empty()) context.unusable = &untouchable;
   decided->outcomes.push_back(Execute(command, editor, context, core_.ends));
   if (WantsPayload(command, decided->outcomes.back()))
     decided->payloads_wanted.push_back({decided->outcomes.size() - 1, name});
@@ -270,15 +294,17 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
 absl::StatusOr<std::optional<Outcome>> LedgerAdapter::AskStore(const Command& command,
                                                                const std::string& name) {
   // (What cannot be read may have it.)
-  if (IsOnlyIfRepeated(command) && core_.damage_of(name).ok())
+  if (IsOnlyIfRepeated(command) && !core_.damaged.contains(name))
     return Simply(OutcomeKind::kNotAskedBefore);
   if (std::optional<Outcome> excluded = ExcludedRequest(core_.can, command)) return excluded;
   if (std::optional<Outcome> excluded = ExcludedTicket(core_.can, command)) return excluded;
   if (std::optional<Outcome> excluded = ExcludedAct(core_.can, core_.state, command))
     return excluded;
-  if (core_.serving.IsQuarantined(name) && !IsReadOnly(command)) {
+  // What can be read is shown.
+  if (const absl::Status why = WhyUntouchable(core_, name);
+      !why.ok() && (core_.damaged.contains(name) || !IsReadOnly(command))) {
     Outcome outcome = Simply(OutcomeKind::kDamaged);
-    outcome.message = std::string(core_.serving.WhyQuarantined(name).message());
+    outcome.message = std::string(why.message());
     return std::optional<Outcome>(std::move(outcome));
   }
   absl::StatusOr<std::optional<Outcome>> answer = view_->Answer(command);
@@ -343,6 +369,10 @@ absl::StatusOr<StepResult> LedgerAdapter::SettleUnknown(SteadyTime deadline) {
 }
 
 }  // namespace
+
+Inside InsideOf(const Adapter& adapter) {
+  return static_cast<const LedgerAdapter&>(adapter).inside();
+}
 
 absl::StatusOr<std::unique_ptr<Adapter>> MakeLedgerAdapter(std::unique_ptr<LedgerStore> store,
                                                            LedgerOptions options) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "adapters/ledger/events.h"
@@ -107,15 +108,16 @@ absl::Status Mirror::Refresh(std::vector<std::string> names) {
     difference.sessions.push_back({core_->state.FindSession(session->id), session});
     core_->state.Apply(difference.sessions.back());
   }
-  for (const std::string& name : names) damaged_.erase(name);
-  for (auto& [name, why] : image->damaged) damaged_.emplace(std::move(name), std::move(why));
+  for (const std::string& name : names) core_->damaged.erase(name);
+  for (auto& [name, why] : image->damaged) core_->damaged.emplace(std::move(name), std::move(why));
+  absl::flat_hash_map<std::string_view, LoadedSemaphore*> by_name;
+  for (LoadedSemaphore& loaded : image->semaphores) by_name[loaded.row.name] = &loaded;
   for (const std::string& name : names) {
-    if (damaged_.contains(name)) continue;
-    const auto loaded =
-        std::ranges::find(image->semaphores, name, [](const auto& each) { return each.row.name; });
+    if (core_->damaged.contains(name)) continue;
+    const auto loaded = by_name.find(name);
     const bool known = loaded_.contains(name);
     SemaphoreDelta delta =
-        ReplaceWith(loaded == image->semaphores.end() ? nullptr : &*loaded, name, &core_->state);
+        ReplaceWith(loaded == by_name.end() ? nullptr : loaded->second, name, &core_->state);
     loaded_.insert(name);
     ServeLater(name);
     if (known) difference.semaphores.push_back(std::move(delta));
@@ -168,11 +170,6 @@ void Mirror::LookAtIntentions() {
 void Mirror::Forget(const std::string& name) {
   core_->state.Erase(name);
   loaded_.erase(name);
-}
-
-absl::Status Mirror::DamageOf(const std::string& name) const {
-  const auto damaged = damaged_.find(name);
-  return damaged == damaged_.end() ? absl::OkStatus() : damaged->second;
 }
 
 bool Mirror::CarriesOn(const SemaphoreRow& row) const {

@@ -39,15 +39,18 @@ class Mirror {
   // Numbers of clients of which nothing is known here any more.
   void ForgetNumbers();
 
-  // Why nothing of the semaphore can be read (Image::damaged); OK: it can. With each command about it,
-  // it is read again.
-  absl::Status DamageOf(const std::string& name) const;
-  bool IsDamaged(const std::string& name) const { return damaged_.contains(name); }
-
   // This lane is to do what is left of acts on the semaphore. REQUIRES: it has intentions.
   bool CarriesOn(const SemaphoreRow& row) const;
   // To be called now and then: this lane takes over intentions that have not moved since the last call.
   void LookAtIntentions();
+
+  // It had the same intention when it was last looked at, and did not move since.
+  bool StoodStill(const std::string& name) const { return stood_still_.contains(name); }
+  // The revision at which its intention was last looked at; 0: it had none.
+  uint64_t IntentionSeen(const std::string& name) const {
+    const auto found = seen_intentions_.find(name);
+    return found == seen_intentions_.end() ? 0 : found->second;
+  }
 
  private:
   // True if nothing need be read.
@@ -59,7 +62,6 @@ class Mirror {
   Core* const core_;
   SharedStore* const store_;
   absl::flat_hash_set<std::string> loaded_;
-  absl::flat_hash_map<std::string, absl::Status> damaged_;
   // The revisions of semaphores with intentions, when they were last looked at; and those that have
   // stood still since.
   absl::flat_hash_map<std::string, uint64_t> seen_intentions_;

@@ -10,6 +10,11 @@
 namespace semaphored::ledger {
 namespace {
 
+absl::Status WriteLost() {
+  return absl::UnavailableError(
+      "the engine's answer was lost, and the write with it; nothing was done, try again");
+}
+
 absl::Status ServeOneByOne(Core* core, OneCommit* commit, SteadyTime deadline, StepResult* result) {
   Serving& serving = core->serving;
   const std::vector<std::string> names(serving.names().begin(), serving.names().end());
@@ -57,11 +62,14 @@ void FailLater(absl::Span<const Submission> rest, const absl::Status& status, St
 
 void SettleAll(const std::vector<Submission>& batch, const absl::Status& status,
                StepResult* result) {
+  // The batch is not halved: which of its commands is to blame is found when they are repeated.
+  const bool blames_one = LiesInData(status) && batch.size() > 1;
+  const absl::Status failed = blames_one ? WriteLost() : status;
   for (size_t i = 0; i < batch.size(); ++i) {
     if (status.ok()) {
       result->settled.push_back({batch[i].number, std::move(result->outcomes[i])});
     } else {
-      result->settled.push_back({batch[i].number, status});
+      result->settled.push_back({batch[i].number, failed});
     }
   }
   result->outcomes.clear();
@@ -69,8 +77,7 @@ void SettleAll(const std::vector<Submission>& batch, const absl::Status& status,
 
 absl::Status WhyNotDone(const CommitResult& settled) {
   if (settled.kind == CommitResult::Kind::kFailed && !settled.status.ok()) return settled.status;
-  return absl::UnavailableError(
-      "the engine's answer was lost, and the write with it; nothing was done, try again");
+  return WriteLost();
 }
 
 }  // namespace semaphored::ledger

@@ -40,7 +40,8 @@ absl::Status NotFoundOutYet(const Core& core);
 void FailLater(absl::Span<const Submission> rest, const absl::Status& status, StepResult* result,
                std::vector<Settled>* later);
 
-// The batch whose fate was unknown is settled: as its outcomes in `result` say, or with `status`.
+// The batch whose fate was unknown is settled: as its outcomes in `result` say, or with `status`. A status that
+// blames one command of several is none for the others: all are to be repeated.
 void SettleAll(const std::vector<Submission>& batch, const absl::Status& status,
                StepResult* result);
 

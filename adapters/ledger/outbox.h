@@ -23,6 +23,7 @@ class Outbox {
   void set_watching(bool on) { watching_ = on; }
   bool watching() const { return watching_; }
 
+  const std::vector<Event>& waiting_events() const { return waiting_.events; }
   void Add(Event event) { waiting_.events.push_back(std::move(event)); }
   // If a Watch is on.
   void Add(SemaphoreChange change) {

@@ -124,7 +124,7 @@ absl::Status Portions::RunLarge(const Submission& submission, SteadyTime deadlin
     return status;
   }
   if (is_act) {
-    last.outcomes.front().number += *affected;
+    last.outcomes.front().detail = Outcome::Affected{last.outcomes.front().affected() + *affected};
     last.outcomes.front().changed = last.outcomes.front().changed || *affected > 0;
   }
   std::ranges::move(last.outcomes, std::back_inserter(result->outcomes));

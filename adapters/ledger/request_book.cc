@@ -135,9 +135,9 @@ absl::StatusOr<Outcome> RequestBook::ReplayRow(const Command& command, const Req
   switch (row.state) {
     case RequestRow::State::kWaiting:
     case RequestRow::State::kGranted: {
-      if (const absl::Status damage = sources_.damage_of(row.semaphore); !damage.ok()) {
+      if (const absl::Status why = sources_.untouchable(row.semaphore); !why.ok()) {
         Outcome outcome = Simply(OutcomeKind::kDamaged);
-        outcome.message = std::string(damage.message());
+        outcome.message = std::string(why.message());
         return outcome;
       }
       // The fingerprint says that it is one.
@@ -163,8 +163,8 @@ absl::StatusOr<Outcome> RequestBook::ReplayRow(const Command& command, const Req
   if (std::holds_alternative<EnqueueCommand>(command)) return ReplayEnqueue(row);
   const bool admin = std::holds_alternative<AdminCommand>(command);
   Outcome outcome = Simply(admin ? OutcomeKind::kDone : OutcomeKind::kReleased);
-  outcome.number = row.number;
-  outcome.remaining = row.remaining;
+  if (admin) outcome.detail = Outcome::Affected{row.number};
+  if (!admin) outcome.detail = Outcome::Released{row.number, row.remaining};
   outcome.changed = row.changed;
   if (admin) {
     if (const Semaphore* semaphore = sources_.state->Find(row.semaphore)) {
@@ -181,7 +181,7 @@ Outcome RequestBook::ReplayEnqueue(const RequestRow& row) const {
   outcome.claim = row.claim;
   const Semaphore* semaphore = sources_.state->Find(row.semaphore);
   if (const TicketPtr ticket = semaphore ? semaphore->FindTicket(row.claim) : nullptr)
-    outcome.position = semaphore->PositionOf(*ticket);
+    outcome.detail = Outcome::InQueue{semaphore->PositionOf(*ticket), 0};
   return outcome;
 }
 
@@ -285,6 +285,11 @@ absl::Status RequestBook::LookUp(absl::Span<const Submission> batch) {
   for (size_t i = 0; i < asked.size(); ++i)
     looked_up_[{asked[i].client_id, asked[i].request.sequence}] = std::move((*found)[i]);
   return absl::OkStatus();
+}
+
+std::optional<uint64_t> RequestBook::SequenceHigh(std::string_view client_id) const {
+  const Client* client = clients_.Find(client_id);
+  return client == nullptr ? std::nullopt : std::optional(client->sequence_high);
 }
 
 void RequestBook::AddStored(uint32_t number, std::string client_id, uint64_t sequence_high) {

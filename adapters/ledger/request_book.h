@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,13 +30,13 @@ namespace semaphored::ledger {
 class RequestBook {
  public:
   // What the book works on; all of it outlives the book. `shared`: other daemons write rows of requests
-  // too. `damage_of`: why nothing of a semaphore can be read; OK: it can.
+  // too. `untouchable`: why no commit may touch a semaphore now; OK: one may.
   struct Sources {
     RequestRows* rows = nullptr;
     LedgerState* state = nullptr;
     const RecentEnds* ends = nullptr;
     bool shared = false;
-    std::function<absl::Status(const std::string& semaphore)> damage_of;
+    std::function<absl::Status(const std::string& semaphore)> untouchable;
   };
   RequestBook(Sources sources, const LedgerOptions& options);
 
@@ -59,6 +60,8 @@ class RequestBook {
   absl::Status LookUp(absl::Span<const Submission> batch);
   // A client that the store knows, by the number under which rows speak of it.
   void AddStored(uint32_t number, std::string client_id, uint64_t sequence_high);
+  // The highest sequence number of the client that is known to have a row; nullopt: the client is unknown.
+  std::optional<uint64_t> SequenceHigh(std::string_view client_id) const;
   bool Knows(uint32_t client) { return clients_.Find(client) != nullptr; }
   // Requests that this batch took for new without a look at the store.
   std::vector<NamedRequest>& assumed_new() { return assumed_new_; }

@@ -27,6 +27,7 @@ void Serving::Served() {
   absl::erase_if(names_, [&](const std::string& name) {
     if (!Serves(name)) return false;
     quarantined_.erase(name);
+    suspects_.erase(name);
     return true;
   });
 }
@@ -59,6 +60,18 @@ std::chrono::milliseconds Serving::Quarantine(const std::string& name, const abs
   entry.until = now_() + entry.pause;
   entry.why = why;
   return entry.pause;
+}
+
+SteadyTime Serving::NextAttempt(SteadyTime latest) const {
+  for (const auto& [name, each] : quarantined_) {
+    if (now_() < each.until) latest = std::min(latest, each.until);
+  }
+  return latest;
+}
+
+void Serving::Suspect(const std::string& name) {
+  suspects_.insert(name);
+  names_.insert(name);
 }
 
 bool Serving::IsQuarantined(const std::string& name) const {

@@ -10,6 +10,7 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "adapters/adapter.h"
 #include "adapters/ledger/options.h"
@@ -46,18 +47,25 @@ class Serving {
   // No commit touches it for a pause, which doubles each time. Returns the pause.
   std::chrono::milliseconds Quarantine(const std::string& name, const absl::Status& why);
   bool IsQuarantined(const std::string& name) const;
-  // REQUIRES: IsQuarantined(name).
-  const absl::Status& WhyQuarantined(const std::string& name) const {
-    return quarantined_.at(name).why;
-  }
-
- private:
   struct Quarantined {
     absl::Status why;
     SteadyTime until{};
     std::chrono::milliseconds pause{0};
   };
+  // Those in quarantine, by name, and those whose pause is over and that are not yet served.
+  const absl::flat_hash_map<std::string, Quarantined>& quarantined() const { return quarantined_; }
+  // When the first of those in quarantine is to be tried again, if that is before `latest`.
+  SteadyTime NextAttempt(SteadyTime latest) const;
 
+  // A command about it failed alone, for a reason in its data: whether the semaphore is to blame, a
+  // commit of its own is to show.
+  void Suspect(const std::string& name);
+  // A serving commit writes it, though nothing may have changed.
+  bool IsProbed(const std::string& name) const {
+    return suspects_.contains(name) || quarantined_.contains(name);
+  }
+
+ private:
   const std::function<SteadyTime()> now_;
   const std::chrono::milliseconds busy_pause_;
   const std::chrono::milliseconds quarantine_pause_;
@@ -66,6 +74,7 @@ class Serving {
   std::string only_;
   absl::flat_hash_map<std::string, SteadyTime> busy_;  // Until when.
   absl::flat_hash_map<std::string, Quarantined> quarantined_;
+  absl::flat_hash_set<std::string> suspects_;
 };
 
 }  // namespace semaphored::ledger

@@ -20,9 +20,7 @@ constexpr int kHoldersTold = 64;
 
 class SharedView : public View {
  public:
-  SharedView(Core* core, SharedStore* store) : core_(core), store_(store), mirror_(core, store) {
-    core->damage_of = [this](const std::string& name) { return mirror_.DamageOf(name); };
-  }
+  SharedView(Core* core, SharedStore* store) : core_(core), store_(store), mirror_(core, store) {}
 
   absl::Status Start() override;
   absl::Status Prepare(absl::Span<const Submission> batch) override;
@@ -31,6 +29,7 @@ class SharedView : public View {
   absl::Status Listen(SteadyTime deadline) override;
   absl::StatusOr<std::optional<Outcome>> Answer(const Command& command) override;
   bool CarriesOn(const SemaphoreRow& row) const override { return mirror_.CarriesOn(row); }
+  const Mirror* mirror() const override { return &mirror_; }
   bool DecidesAgain() const override { return true; }
   absl::Status LearnWhyLost(const Transaction& lost, const CommitResult& commit) override;
   absl::Status Refresh(std::vector<std::string> names) override {
@@ -67,6 +66,7 @@ absl::Status SharedView::Start() {
 
 absl::Status SharedView::Prepare(absl::Span<const Submission> batch) {
   read_.clear();
+  core_->closing.clear();
   if (absl::Status status = mirror_.Hear(store_->Wait(SteadyTime::min())); !status.ok())
     return status;
   LookWhetherWithheld();
@@ -90,12 +90,6 @@ absl::Status SharedView::Listen(SteadyTime deadline) {
 }
 
 absl::StatusOr<std::optional<Outcome>> SharedView::Answer(const Command& command) {
-  if (const absl::Status damage = mirror_.DamageOf(std::string(SemaphoreOf(command)));
-      !damage.ok()) {
-    Outcome outcome = Simply(OutcomeKind::kDamaged);
-    outcome.message = std::string(damage.message());
-    return std::optional<Outcome>(std::move(outcome));
-  }
   if (std::optional<Outcome> refusal = WhyUnusable(command)) return refusal;
   const auto* list = std::get_if<ListCommand>(&command);
   if (list == nullptr) return std::nullopt;
@@ -120,7 +114,14 @@ absl::Status SharedView::Need(const Command& command, std::vector<std::string>* 
     const bool moves_or_ends = std::holds_alternative<AdoptSessionCommand>(command) ||
                                std::holds_alternative<CloseSessionCommand>(command);
     if (moves_or_ends) {
+      if (std::holds_alternative<CloseSessionCommand>(command))
+        core_->closing[*session] = at->semaphores;
       for (std::string& each : at->semaphores) names.push_back(std::move(each));
+      // What is known here may have ended since without a notice: it is a condition too.
+      absl::flat_hash_set<std::string_view> known;
+      for (const auto& [claim, semaphore] : core_->state.ClaimsOf(*session)) {
+        if (known.insert(semaphore->row.name).second) names.push_back(semaphore->row.name);
+      }
     }
   }
   if (const auto* orphans = std::get_if<OrphansCommand>(&command)) {
@@ -130,7 +131,7 @@ absl::Status SharedView::Need(const Command& command, std::vector<std::string>* 
   const bool again = IsOnlyIfRepeated(command);
   for (const std::string& each : names) {
     read_.insert(each);
-    if (again || !mirror_.IsLoaded(each) || mirror_.IsDamaged(each)) missing->push_back(each);
+    if (again || !mirror_.IsLoaded(each) || core_->damaged.contains(each)) missing->push_back(each);
   }
   return absl::OkStatus();
 }
@@ -194,7 +195,7 @@ absl::Status SharedView::SweepIfDue() {
     const bool in_use =
         semaphore != nullptr &&
         (!semaphore->waiters.empty() || !semaphore->leases.empty() || !semaphore->tickets.empty());
-    if (in_use) rows.push_back(&semaphore->row);
+    if (in_use && !core_->damaged.contains(name)) rows.push_back(&semaphore->row);
     if (!in_use) idle.push_back(name);
     if (in_use && !semaphore->waiters.empty() &&
         std::ranges::any_of(semaphore->leases,
@@ -217,6 +218,9 @@ absl::Status SharedView::SweepIfDue() {
     if (absl::Status status = mirror_.Refresh(*std::move(changed)); !status.ok()) return status;
   }
   doubt_revisions_ = false;
+  std::vector<std::string> damaged;
+  for (const auto& [name, why] : core_->damaged) damaged.push_back(name);
+  if (absl::Status status = mirror_.Refresh(std::move(damaged)); !status.ok()) return status;
   mirror_.LookAtIntentions();
   mirror_.ForgetSessions();
   mirror_.ForgetNumbers();
@@ -285,7 +289,7 @@ void SharedView::AddConditions(Transaction* pointer) {
   absl::flat_hash_set<std::string_view> touched;
   for (const SemaphoreDelta& delta : transaction.semaphores) touched.insert(delta.name);
   for (const std::string& name : read_) {
-    if (touched.contains(name) || mirror_.IsDamaged(name)) continue;
+    if (touched.contains(name) || core_->damaged.contains(name)) continue;
     const Semaphore* semaphore = core_->state.Find(name);
     transaction.reads.push_back({name, semaphore == nullptr ? 0 : semaphore->row.revision});
   }

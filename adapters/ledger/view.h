@@ -17,6 +17,8 @@
 
 namespace semaphored::ledger {
 
+class Mirror;
+
 class View {
  public:
   virtual ~View() = default;
@@ -36,6 +38,9 @@ class View {
   virtual absl::StatusOr<std::optional<Outcome>> Answer(const Command& command) = 0;
   // This lane is to do what is left of acts on the semaphore. REQUIRES: it has intentions. Does not block.
   virtual bool CarriesOn(const SemaphoreRow& row) const = 0;
+
+  // What the lane knows of a store that it shares; nullptr: it owns its state. Does not block.
+  virtual const Mirror* mirror() const { return nullptr; }
 
   // A batch that has lost is decided again, also when that came to light after its answer was lost.
   virtual bool DecidesAgain() const = 0;

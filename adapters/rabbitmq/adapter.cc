@@ -14,6 +14,7 @@
 #include "adapters/ledger/execute.h"
 #include "adapters/ledger/faults.h"
 #include "adapters/ledger/one_commit.h"
+#include "adapters/ledger/quarantine.h"
 #include "adapters/ledger/requests.h"
 #include "adapters/ledger/rules/steps.h"
 #include "adapters/rabbitmq/in_use.h"
@@ -67,6 +68,7 @@ class BrokerAdapter final : public Adapter, private ledger::OneCommit {
   bool unsettled() const override { return unknown_ != nullptr; }
   void DropUnsettledBatch() override { unknown_->batch.clear(); }
 
+  absl::StatusOr<StepResult> StepOnce(absl::Span<const Submission> batch, SteadyTime deadline);
   absl::StatusOr<StepResult> WaitForEvents(SteadyTime deadline);
   // Changes of rows are written one by one, with no transaction over them: an act that changes one
   // is a batch of its own, so that none is done again because another was lost.
@@ -109,6 +111,13 @@ class BrokerAdapter final : public Adapter, private ledger::OneCommit {
 
 absl::StatusOr<StepResult> BrokerAdapter::Step(absl::Span<const Submission> batch,
                                                SteadyTime deadline) {
+  absl::StatusOr<StepResult> result = StepOnce(batch, deadline);
+  if (result.ok()) ledger::ReportQuarantines(&core_, &*result);
+  return result;
+}
+
+absl::StatusOr<StepResult> BrokerAdapter::StepOnce(absl::Span<const Submission> batch,
+                                                   SteadyTime deadline) {
   core_.outbox.BeginStep();
   if (unknown_ == nullptr && !failed_later_.empty()) {
     StepResult result;
@@ -143,7 +152,7 @@ absl::StatusOr<StepResult> BrokerAdapter::Step(absl::Span<const Submission> batc
 
 absl::StatusOr<StepResult> BrokerAdapter::WaitForEvents(SteadyTime deadline) {
   deadline = std::min(deadline, in_use_.next_sweep());
-  if (core_.serving.ServesAny()) deadline = SteadyTime{};
+  deadline = core_.serving.ServesAny() ? SteadyTime{} : core_.serving.NextAttempt(deadline);
   if (absl::Status status = in_use_.Hear(store_->Wait(deadline)); !status.ok()) return status;
   in_use_.Collect();
   if (!in_use_.HasLost()) {
@@ -362,9 +371,10 @@ absl::StatusOr<std::optional<Outcome>> BrokerAdapter::AskStore(const Command& co
     if (!status.ok() && !ConcernsOneOnly(status)) return status;
     if (!status.ok()) unusable_[name] = status;
   }
-  if (core_.serving.IsQuarantined(name) && !IsReadOnly(command)) {
+  if (const absl::Status why = ledger::WhyUntouchable(core_, name);
+      !why.ok() && !IsReadOnly(command)) {
     Outcome outcome = Simply(OutcomeKind::kDamaged);
-    outcome.message = std::string(core_.serving.WhyQuarantined(name).message());
+    outcome.message = std::string(why.message());
     return std::optional<Outcome>(std::move(outcome));
   }
   const auto unusable = unusable_.find(name);

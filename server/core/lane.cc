@@ -57,6 +57,7 @@ void LaneCore::Step(std::vector<Job> jobs, SteadyTime deadline, bool retry_reads
   Count(batch.size(), ended - begun, step.status());
   turned_ = ended.time_since_epoch().count();
   if (step.ok()) {
+    AbsorbQuarantines(std::exchange(step->quarantines, {}), results);
     progress_ = ended.time_since_epoch().count();
     const bool settled = unknown_.empty();  // Else this Step has read nothing.
     Absorb(*std::move(step), &jobs, results);
@@ -133,6 +134,19 @@ void LaneCore::Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* resu
     if (IsOwn(change.info.row.name)) results->changes.push_back(std::move(change));
   }
   std::move(step.delayed.begin(), step.delayed.end(), std::back_inserter(results->delayed));
+}
+
+// A Step that finds a semaphore damaged has not read it: what the last one has read counts.
+void LaneCore::AbsorbQuarantines(std::vector<Quarantine> quarantines, LaneResults* results) {
+  if (quarantines.empty()) return;
+  results->quarantined_at = fresh_at();
+  for (Quarantine& quarantine : quarantines) {
+    if (!IsOwn(quarantine.semaphore)) continue;
+    if (quarantine.why.ok()) quarantined_.erase(quarantine.semaphore);
+    if (!quarantine.why.ok()) quarantined_.insert(quarantine.semaphore);
+    results->quarantines.push_back(std::move(quarantine));
+  }
+  figures_.quarantined.Set(quarantined_.size());
 }
 
 // ---- Lane ----

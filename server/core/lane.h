@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
@@ -52,12 +53,15 @@ struct LaneResults {
   std::vector<SemaphoreChange> changes;
   // Of other lanes' semaphores too: only the lane whose commit begins a delay reports it.
   std::vector<DelayedTicket> delayed;
+  // Of this lane's semaphores. What other daemons did to one of them before `quarantined_at` is known.
+  std::vector<Quarantine> quarantines;
+  SteadyTime quarantined_at{};
   // Set when the node was declared dead or replaced: the daemon must end.
   absl::Status fatal;
   SteadyTime fresh{};  // For Lane::Told, when all of this has been looked at.
   bool empty() const {
     return finished.empty() && events.empty() && elsewhere.empty() && changes.empty() &&
-           delayed.empty() && fatal.ok();
+           delayed.empty() && quarantines.empty() && fatal.ok();
   }
 };
 
@@ -125,6 +129,7 @@ class LaneCore {
             LaneResults* results);
   void Count(size_t commands, SteadyTime::duration took, const absl::Status& status);
   void Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* results);
+  void AbsorbQuarantines(std::vector<Quarantine> quarantines, LaneResults* results);
   // An event without a semaphore (a session has moved) belongs to every lane.
   bool IsOwn(std::string_view semaphore) const {
     return semaphore.empty() || LaneOf(semaphore, options_.lanes) == options_.number;
@@ -142,6 +147,7 @@ class LaneCore {
   std::atomic<SteadyTime::rep> progress_{0};
   std::atomic<SteadyTime::rep> fresh_{0};
   std::atomic<SteadyTime::rep> turned_{0};
+  absl::flat_hash_set<std::string> quarantined_;  // Of this lane's semaphores.
   uint64_t jitter_ = 88172645463325252ull;
   LaneFigures figures_;
 };

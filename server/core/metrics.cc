@@ -16,6 +16,7 @@ void EngineFigures::Add(const LaneFigures& lane) {
   for (size_t i = 0; i < errors.size(); ++i) errors[i] += lane.errors[i];
   unknown += lane.unknown;
   unsettled += lane.unsettled;
+  quarantined += lane.quarantined;
 }
 
 const char* MethodName(Method method) {

@@ -127,6 +127,7 @@ struct alignas(64) LaneFigures {
   std::array<SharedCount, kStatusCodes> errors{};  // Steps that failed, by code.
   SharedCount unknown;                             // Commands whose answer was lost.
   SharedCount unsettled;                           // Those of them whose fate is not known now.
+  SharedCount quarantined;                         // Semaphores that are in quarantine now.
 };
 
 // Written by the membership's thread.
@@ -184,6 +185,7 @@ struct EngineFigures {
   std::array<uint64_t, kStatusCodes> errors{};
   uint64_t unknown = 0;
   uint64_t unsettled = 0;
+  uint64_t quarantined = 0;
   int64_t last_success_age_ms = 0;  // Of the lane that is furthest behind.
 
   void Add(const LaneFigures& lane);

@@ -50,6 +50,11 @@ Refusal SessionLostRefusal() {
           "stop what its leases protected, and open a new session with a new client id"};
 }
 
+Refusal EndingRefusal() {
+  return {StatusCode::kUnavailable, Reason::kNotVouched, "this daemon is ending the session", "",
+          "try the same request again, here or at another endpoint, to learn whether it has ended"};
+}
+
 Refusal NotVouchedRefusal(const std::string& semaphore) {
   return {StatusCode::kUnavailable, Reason::kNotVouched,
           "this daemon has lost touch with its engine and cannot vouch for leases now", semaphore,
@@ -146,12 +151,12 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
           semaphore, "wait with wait_ms, or try again later"};
     case OutcomeKind::kLimitMismatch:
       return {StatusCode::kFailedPrecondition, Reason::kLimitMismatch,
-              absl::StrCat("limit: the semaphore has the limit ", outcome.number,
+              absl::StrCat("limit: the semaphore has the limit ", outcome.limit(),
                            ", not the one asked for"),
               semaphore, "ask with the stored limit, with LIMIT_MISMATCH_ADOPT, or resize it"};
     case OutcomeKind::kExceedsLimit:
       return {StatusCode::kFailedPrecondition, Reason::kExceedsLimit,
-              absl::StrCat("permits: at most ", outcome.number,
+              absl::StrCat("permits: at most ", outcome.limit(),
                            " can ever be granted to one request here"),
               semaphore, "ask for fewer permits, or raise the limit"};
     case OutcomeKind::kNoSuchSemaphore:
@@ -179,7 +184,7 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
       return NotHeldRefusal(outcome.cause, semaphore);
     case OutcomeKind::kNoSuchSlot:
       return {StatusCode::kInvalidArgument, Reason::kInvalidField,
-              absl::StrCat("slots: the lease does not hold slot ", outcome.number,
+              absl::StrCat("slots: the lease does not hold slot ", outcome.wrong_slot(),
                            ", or it is named twice"),
               semaphore, "name slots of the lease, each once"};
     case OutcomeKind::kBelongsToSession:

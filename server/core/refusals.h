@@ -19,6 +19,8 @@ Refusal WaitEnded(EndCause cause, const std::string& semaphore);
 
 Refusal NotHeldRefusal(EndCause cause, const std::string& semaphore);
 Refusal SessionLostRefusal();
+// The session may have moved to another daemon unknown to this one; else it is about to be lost.
+Refusal EndingRefusal();
 Refusal NotVouchedRefusal(const std::string& semaphore);
 Refusal ShuttingDownRefusal();
 Refusal MovedRefusal(const std::string& semaphore);

@@ -35,8 +35,8 @@ SessionsImpl::SessionsImpl(SessionsHost* host, SessionsOptions options)
 Vouch SessionsImpl::VouchFor(Liveness* life) const {
   if (!life->hosted || life->expiring) return {0, life->epoch};
   const SteadyTime now = Now();
-  const SteadyTime until =
-      std::min({life->expires_at, host_->vouch_until(), now + Milliseconds(life->ttl_ms)});
+  const SteadyTime until = std::min(
+      {life->expires_at, host_->vouch_until(), life->vouch_max, now + Milliseconds(life->ttl_ms)});
   if (until <= now) return {0, life->epoch};
   life->vouched_until = std::max(life->vouched_until, until);
   return {std::chrono::duration_cast<Milliseconds>(until - now).count(), life->epoch};
@@ -106,6 +106,7 @@ bool SessionsImpl::TimerAlive(const Timer& timer) const {
       timer.kind == TimerKind::kSessionEnd)
     return sessions_.contains(timer.id);
   if (timer.kind == TimerKind::kWork || timer.kind == TimerKind::kIdle) return true;
+  if (timer.kind == TimerKind::kDisown) return !unread_.empty();
   if (timer.kind == TimerKind::kRipen) return delays_.contains(timer.id);
   if (timer.kind == TimerKind::kDrain) {
     return std::ranges::any_of(drainers_, [&](const Drainer& each) { return each.id == timer.id; });
@@ -126,6 +127,7 @@ SteadyTime SessionsImpl::OnTimer() {
 void SessionsImpl::OnTimerDue(const Timer& timer) {
   if (timer.kind == TimerKind::kWork) return OnWorkSweep();
   if (timer.kind == TimerKind::kIdle) return OnIdleSweep();
+  if (timer.kind == TimerKind::kDisown) return OnDisownDue();
   if (timer.kind == TimerKind::kRipen) return OnRipe(timer.id);
   if (timer.kind == TimerKind::kDrain) {
     for (size_t i = 0; i < drainers_.size(); ++i) {
@@ -151,6 +153,8 @@ void SessionsImpl::OnTimerDue(const Timer& timer) {
       return OnLongestHold(record);
     case TimerKind::kProbe:
       return Probe(*record);
+    case TimerKind::kEndLost:
+      return EndLost(record);
     default:
       return;
   }
@@ -166,16 +170,16 @@ void SessionsImpl::OnTtl(ClaimRecord* record) {
          [this, id = record->id, epoch = end.epoch](absl::StatusOr<Outcome> outcome) {
            ClaimRecord* again = FindClaim(id);
            if (again == nullptr || again->session != nullptr) return;
-           const bool undone = !outcome.ok() || outcome->kind == OutcomeKind::kStale;
+           const bool undone = IsUndone(outcome) || outcome->kind == OutcomeKind::kStale;
            if (undone && again->life.epoch != epoch) {
              // It left and has come back, adopted anew, while this was under way.
              again->life.expiring = false;
              Revive(&again->life);
              ArmTtl(&again->life, TimerKind::kTtl, id);
-           } else if (!outcome.ok()) {
+           } else if (IsUndone(outcome)) {
              again->life.expiring = false;
              again->life.armed = true;
-             timers_.Add(Now() + kTryAgainAfter, TimerKind::kTtl, id);
+             timers_.Add(Now() + TryAgainAfter(outcome), TimerKind::kTtl, id);
            } else if (outcome->kind == OutcomeKind::kStale) {
              Refuse(again, MovedRefusal(again->semaphore));
            } else if (outcome->kind == OutcomeKind::kNotHeld) {
@@ -220,8 +224,8 @@ void SessionsImpl::OnLongestHold(ClaimRecord* record) {
   recall.recall = {Recall::Reason::kLongestHold, -1};
   Submit(record->semaphore, recall,
          [this, id = record->id](const absl::StatusOr<Outcome>& outcome) {
-           if (!outcome.ok() && FindClaim(id) != nullptr) {
-             timers_.Add(Now() + kTryAgainAfter, TimerKind::kLongestHold, id);
+           if (IsUndone(outcome) && FindClaim(id) != nullptr) {
+             timers_.Add(Now() + TryAgainAfter(outcome), TimerKind::kLongestHold, id);
            }
          });
 }

@@ -182,6 +182,8 @@ struct SessionsOptions {
   // on an exclusive engine.
   int64_t node_ttl_ms = 10'000;
   int64_t sweep_interval_ms = 5000;
+  // For how long after a semaphore was read its leases are vouched for: the node TTL less the margin.
+  int64_t read_vouch_ms = 9000;
   uint32_t list_rows_max = 10'000;
   uint32_t limit_max = 1'000'000;
   // How often it is looked for tickets that workers have not been told of by a push.

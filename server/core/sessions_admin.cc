@@ -24,7 +24,7 @@ void SessionsImpl::OnAdminOutcome(const std::string& semaphore, bool destroys,
   }
   AdminAnswer answer;
   answer.changed = outcome->changed;
-  answer.affected = outcome->number;
+  answer.affected = outcome->affected();
   answer.report = outcome->report ? std::move(outcome->report) : std::make_unique<Report>();
   FillInHolders(*answer.report, &answer);
   // Holders of other clients of the engine are not ended by us: it goes with the last of them.
@@ -58,7 +58,7 @@ void SessionsImpl::Administer(AdminCommand command, int64_t wait_ms, Reply<Admin
            drainer.semaphore = semaphore;
            drainer.until_destroyed = true;
            drainer.until = Now() + Milliseconds(wait_ms);
-           drainer.affected = outcome->number;
+           drainer.affected = outcome->affected();
            drainer.reply = std::move(reply);
            WaitFor(std::move(drainer));
          });

@@ -7,7 +7,6 @@
 namespace semaphored {
 namespace {
 
-constexpr Milliseconds kTryAgainAfter{500};
 constexpr size_t kPacesMax = 10'000;
 
 using State = ClaimRecord::State;
@@ -179,11 +178,11 @@ void SessionsImpl::OnAcquireOutcome(const Id& id, const Asked& asked,
     if (const EndMark* mark = FindMark(outcome->claim))
       return Refuse(record, WaitEnded(mark->cause, record->semaphore));
     if (outcome->claim != id)
-      record = LeadTo(record, outcome->claim, std::max(outcome->number, 1u));
+      record = LeadTo(record, outcome->claim, std::max(outcome->epoch(), 1u));
     if (record == nullptr) return;
     if (record->charge != nullptr && record->charge->usage() == Usage())
       record->charge->Set({asked.permits, /*waiters=*/1, /*sessions=*/0});
-    BecomeWaiting(record, outcome->position);
+    BecomeWaiting(record, outcome->position());
     return;
   }
   if (outcome->kind == OutcomeKind::kNotAskedBefore) return Refuse(record, *unless_repeated);
@@ -344,12 +343,14 @@ void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiti
       [this, id = record->id, owner = end.session, cause, recall](absl::StatusOr<Outcome> outcome) {
         ClaimRecord* again = FindClaim(id);
         if (again == nullptr || again->owner() != owner) return;
-        if (!outcome.ok()) {
+        if (IsUndone(outcome)) {
           again->given_up = false;
           // It is still due. Which kind it was decides who looks at it again.
-          const TimerKind kind = recall ? TimerKind::kRecall : TimerKind::kWait;
-          if (cause == EndCause::kWaitExpired || recall) {
-            timers_.Add(Now() + kTryAgainAfter, kind, id);
+          const TimerKind kind = again->lost ? TimerKind::kEndLost
+                                 : recall    ? TimerKind::kRecall
+                                             : TimerKind::kWait;
+          if (cause == EndCause::kWaitExpired || recall || again->lost) {
+            timers_.Add(Now() + TryAgainAfter(outcome), kind, id);
           } else if (!stopping_ && again->session == nullptr && again->state != State::kHeld) {
             // Given up: its TTL ends it, if the engine comes back.
             Revive(&again->life);

@@ -36,6 +36,8 @@ struct Liveness {
   // The command that ends it is under way: nothing is vouched for any more.
   bool expiring = false;
   bool armed = false;  // There is a timer that will look at it.
+  // Nothing is vouched for beyond: a semaphore of it cannot be read.
+  SteadyTime vouch_max = SteadyTime::max();
 };
 
 struct SessionRecord {
@@ -44,7 +46,8 @@ struct SessionRecord {
   SessionListener* listener = nullptr;
   bool opened = false;
   bool closing = false;
-  EndCause end_cause = EndCause::kNone;  // Of a close that waits until leases have moved.
+  // Of a close that waits until leases have moved, or semaphores can be changed: it is not resumed.
+  EndCause end_cause = EndCause::kNone;
   bool release_on_disconnect = false;
   SteadyTime grace_until;  // Without a listener: waiters keep their places until then.
   std::string client_id;
@@ -83,6 +86,9 @@ struct ClaimRecord {
   // back meanwhile it asks again, and what becomes of that is the answer: the end is told to
   // nobody.
   bool given_up = false;
+  // Its semaphore could not be read for too long: its holder has lost the lease, which is ended once
+  // the semaphore can be changed again. Until then its permits stay held.
+  bool lost = false;
   bool report_queued = true;
   bool wait_armed = false;           // There is a timer that will look at wait_until.
   SessionRecord* session = nullptr;  // nullptr: detached.
@@ -195,6 +201,11 @@ class SessionsImpl final : public Sessions {
     EndCause cause = EndCause::kNone;
     uint64_t round = 0;  // mark_round_ when the mark was made.
   };
+  // A semaphore that cannot be read.
+  struct Unread {
+    SteadyTime disown_at;      // Its leases are lost to their holders from then on, …
+    SteadyTime vouched_until;  // … and vouched for no longer than this.
+  };
   struct Adoption {
     int asked = 0;  // Answers that have not come yet.
     Changes changes;
@@ -240,6 +251,26 @@ class SessionsImpl final : public Sessions {
   void AskLanes();
   // Forgets a mark once every lane has finished a Step that began after it was made.
   void AgeMarks();
+
+  // ---- sessions_quarantine.cc ----
+  static constexpr Milliseconds kTryDamagedAfter{5000};
+  void OnQuarantines(const std::vector<Quarantine>& quarantines, SteadyTime read_at);
+  std::vector<Id> ClaimsAt(const std::string& semaphore) const;
+  // For no longer than the semaphores allow that its owner has leases of.
+  void BoundVouching(ClaimRecord* record);
+  void OnDisownDue();
+  // The holder loses the lease.
+  void Disown(ClaimRecord* record);
+  // Ends a lease that its holder has lost.
+  void EndLost(ClaimRecord* record);
+  // The command was not carried out, and is still due.
+  static bool IsUndone(const absl::StatusOr<Outcome>& outcome) {
+    return !outcome.ok() || outcome->kind == OutcomeKind::kDamaged;
+  }
+  // A semaphore that is damaged is not tried as often as an engine that is away.
+  static Milliseconds TryAgainAfter(const absl::StatusOr<Outcome>& outcome) {
+    return outcome.ok() ? kTryDamagedAfter : Milliseconds(500);
+  }
 
   // ---- sessions_claims.cc ----
   ClaimRecord* FindClaim(const Id& id);
@@ -319,6 +350,7 @@ class SessionsImpl final : public Sessions {
   // Ends all claims, then the session's row. The record goes when that has been done.
   void EndSession(SessionRecord* record, EndCause cause, absl::AnyInvocable<void()> done);
   void CloseRow(const Id& session, uint32_t epoch, EndCause cause, absl::AnyInvocable<void()> done);
+  void OnPartlyClosed(SessionRecord* record, const Outcome& outcome);
   void DropSession(SessionRecord* record, Refusal refusal);
   // The stream that has the session, if one does, is told that it has moved. The record; null: it
   // is gone.
@@ -422,6 +454,7 @@ class SessionsImpl final : public Sessions {
   // Streams whose session is being opened or adopted, and which may go away meanwhile.
   absl::flat_hash_map<SessionListener*, Id> opening_;
   absl::flat_hash_map<Id, Adoption> adoptions_;  // By session.
+  absl::btree_map<std::string, Unread> unread_;  // By semaphore.
   absl::flat_hash_map<std::string, Pace> paces_;
   // The claims that move, by client id and sequence number of the request.
   absl::flat_hash_map<std::pair<std::string, uint64_t>, Id> moving_;

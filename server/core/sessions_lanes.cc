@@ -25,6 +25,7 @@ void SessionsImpl::Submit(const std::string& semaphore, Command command, Complet
 }
 
 void SessionsImpl::OnLaneResults(size_t, LaneResults results) {
+  if (!results.quarantines.empty()) OnQuarantines(results.quarantines, results.quarantined_at);
   for (Finished& finished : results.finished) finished.done(std::move(finished.outcome));
   for (const Event& event : results.events) OnEvent(event);
   for (const Event& event : results.elsewhere) OnElsewhere(event);
@@ -60,8 +61,8 @@ void SessionsImpl::Probe(const ClaimRecord& record) {
 void SessionsImpl::OnProbed(const Id& id, const Id& owner, absl::StatusOr<Outcome> outcome) {
   ClaimRecord* record = FindClaim(id);
   if (record == nullptr || record->owner() != owner || record->state == State::kAsked) return;
-  if (!outcome.ok()) {
-    if (!stopping_) timers_.Add(Now() + kTryAgainAfter, TimerKind::kProbe, id);
+  if (IsUndone(outcome)) {
+    if (!stopping_) timers_.Add(Now() + TryAgainAfter(outcome), TimerKind::kProbe, id);
     return;
   }
   if (outcome->kind == OutcomeKind::kNotHeld) return TellGone(record, outcome->cause);
@@ -69,6 +70,9 @@ void SessionsImpl::OnProbed(const Id& id, const Id& owner, absl::StatusOr<Outcom
   const LeasePtr& lease = outcome->lease;
   if (lease->epoch < record->life.epoch) return;
   if (lease->session != owner) return Leave(record);
+  // A detached claim has moved to another daemon, which counts its TTL.
+  if (record->session == nullptr && lease->epoch > record->life.epoch)
+    return Refuse(record, MovedRefusal(record->semaphore));
   if (record->state == State::kWaiting) return OnFoundGranted(record, lease);
   if (lease->recall.pending() && lease->recall != record->lease->recall)
     return OnRecalled(record, lease);

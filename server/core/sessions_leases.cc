@@ -115,7 +115,7 @@ void SessionsImpl::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
           metrics_.Changed(&record->figures, record->lease->permits);
           Count(record, nullptr);
         }
-        reply({nullptr, {outcome->number, outcome->remaining, EndCause::kNone}});
+        reply({nullptr, {outcome->released(), outcome->remaining(), EndCause::kNone}});
       });
 }
 
@@ -137,7 +137,7 @@ void SessionsImpl::Verify(VerifyCommand command, Reply<VerifyAnswer> reply) {
           outcome->cause = EndCause::kMoved;
         }
         VerifyAnswer answer;
-        answer.slot_token = outcome->number64;
+        answer.slot_token = outcome->slot_token();
         answer.semaphore = semaphore;
         answer.ended = outcome->kind == OutcomeKind::kNotHeld && outcome->cause == EndCause::kNone
                            ? EndCause::kUnknown

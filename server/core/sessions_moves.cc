@@ -127,6 +127,8 @@ void SessionsImpl::BecomeMoving(ClaimRecord* record, LeasePtr lease, SteadyTime 
     return;
   }
   record->life.ttl_ms = record->lease->ttl_ms;
+  // The time of a claim that has just come does not run yet.
+  if (record->life.expires_at == SteadyTime::max()) record->life.expires_at = SteadyTime::min();
   // A detached client gives no sign of life until it repeats the request, when the move is over.
   KeepUntil(&record->life, TimerKind::kTtl, record->id,
             record->move->over_at + Milliseconds(record->life.ttl_ms));

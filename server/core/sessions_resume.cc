@@ -23,6 +23,12 @@ bool IsLater(const Lease& lease, const Lease& than) {
   return lease.permits < than.permits || (lease.recall.pending() && !than.recall.pending());
 }
 
+// The ends of its claims and of its row are under way, lane by lane. They would take what the client
+// of a resumed session counts on.
+bool IsEnding(const SessionRecord* record) {
+  return record != nullptr && record->life.hosted && (record->closing || record->life.expiring);
+}
+
 }  // namespace
 
 void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
@@ -37,10 +43,10 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
   if (record != nullptr && record->end_cause != EndCause::kNone)
     return listener->OnSessionEnded(SessionLostRefusal());
   record = SendAway(record);
+  if (IsEnding(record))
+    return listener->OnSessionEnded(exclusive() ? SessionLostRefusal() : EndingRefusal());
   // On a shared engine it may have moved without our knowledge: the engine is asked.
   if (exclusive() && record != nullptr && record->life.hosted) {
-    if (record->closing || record->life.expiring)
-      return listener->OnSessionEnded(SessionLostRefusal());
     record->client_id = params.client_id;
     record->trace = params.trace;
     record->charge = std::move(params.charge);
@@ -73,13 +79,20 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
                                    : RefusalOf(outcome.status(), "");
     const bool lost = outcome.ok() && outcome->kind == OutcomeKind::kSessionLost;
     SessionRecord* record = FindSession(id);
-    if (lost && record != nullptr && !record->life.expiring)
+    // What is closing has claims yet, and goes on to its end.
+    const bool gone = lost && !outcome->changed;
+    if (gone && record != nullptr && !record->life.expiring)
       DropSession(record, SessionLostRefusal());
     if (listens) listener->OnSessionEnded(std::move(refusal));
     return;
   }
   if (IsAnothers(FindSession(id), params)) {
     if (listens) listener->OnSessionEnded(SessionLostRefusal());
+    return;
+  }
+  // An adoption that raised the epoch has made the ends under way stale.
+  if (IsEnding(FindSession(id)) && !outcome->changed) {
+    if (listens) listener->OnSessionEnded(EndingRefusal());
     return;
   }
   // A client that found the answer late has asked again, on a stream of its own each time. The last
@@ -222,6 +235,7 @@ void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>
     if (moves && !same_move) BecomeMoving(claim, info.lease, MoveOverAt(*info.lease));
     CountFound(claim);
     if (record->charge != nullptr) Count(claim, record->charge->tenant());
+    if (!unread_.empty()) BoundVouching(claim);
     if (!known) ArmRecall(claim);
     if (!known && info.lease && info.lease->longest_hold_ms > 0) {
       timers_.Add(Now() + Milliseconds(info.lease->longest_hold_ms), TimerKind::kLongestHold, id);

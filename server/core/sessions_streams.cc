@@ -108,6 +108,7 @@ void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, cons
     // Without a tag, this daemon has adopted a wait whose acquire it has not received. The client
     // repeats it on this stream; a grant that comes sooner is the answer to that.
     const bool asked = claim->has_lease() || claim->tag != 0;
+    if (claim->lost) continue;
     if (!claim->offers && asked) claim->listener = listener;
     if (claim->state == ClaimRecord::State::kHeld && !claim->put_back)
       held.push_back({claim->semaphore, WithRecallLeft(*claim), nullptr});
@@ -296,6 +297,8 @@ void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,
                         record->closing = false;
                         record->life.armed = true;
                         timers_.Add(Now() + kTryAgainAfter, TimerKind::kSessionTtl, session);
+                      } else if (record != nullptr && IsUndone(outcome)) {
+                        OnPartlyClosed(record, *outcome);
                       } else if (record != nullptr) {
                         const bool moved = outcome->kind == OutcomeKind::kStale;
                         // The claims' own events come after this; they are told before the session
@@ -320,6 +323,20 @@ void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,
                       }
                       done();
                     }});
+}
+
+// To its client the session has ended. What it has in semaphores that cannot be changed ends later.
+void SessionsImpl::OnPartlyClosed(SessionRecord* record, const Outcome& outcome) {
+  record->life.epoch = outcome.closing_epoch();
+  record->life.expiring = record->closing = false;
+  record->end_cause = EndCause::kExpired;  // It is not resumed.
+  record->life.expires_at = Now();
+  record->life.armed = true;
+  timers_.Add(Now() + kTryDamagedAfter, TimerKind::kSessionTtl, record->id);
+  SessionListener* listener = record->listener;
+  if (listener == nullptr) return;
+  Unlisten(record);
+  listener->OnSessionEnded(SessionLostRefusal());
 }
 
 void SessionsImpl::DropSession(SessionRecord* record, Refusal refusal) {

@@ -35,7 +35,7 @@ void SessionsImpl::Enqueue(EnqueueCommand command, Reply<EnqueueAnswer> reply) {
                                RefusalOf(*outcome, semaphore, host_->guarantees().adapter)),
                            {}});
            }
-           reply({nullptr, {outcome->claim, outcome->position}});
+           reply({nullptr, {outcome->claim, outcome->position()}});
            OnTicketsAt(semaphore);
          });
 }

@@ -22,6 +22,8 @@ enum class TimerKind : uint8_t {
   kLongestHold,
   kProbe,
   kGrace,
+  kDisown,   // The leases of semaphores that cannot be read are lost to their holders.
+  kEndLost,  // A lease that its holder has lost is to be ended.
   kDrain,
   kRipen,
   kWork,

@@ -237,6 +237,9 @@ void AddEngine(const DaemonFigures& figures, Families* out) {
   out->Gauge("semaphored_engine_unsettled_commands",
              "Commands of which it is not known now what became of them.");
   out->Add(engine.unsettled);
+  out->Gauge("semaphored_quarantined_semaphores",
+             "Semaphores that are left alone, since what the engine keeps of them is damaged.");
+  out->Add(engine.quarantined);
   out->Gauge("semaphored_engine_last_success_age_seconds",
              "Since the engine last answered well, of the connection that is furthest behind.");
   out->Add(static_cast<double>(engine.last_success_age_ms) * kMillisecond);

@@ -51,7 +51,7 @@ CONTRACT_CASE("acquire of what must exist makes nothing, and uses what there is"
   daemon.Grant("s", {.must_exist = true});
   const Outcome other = daemon.Acquire("s", {.limit = 3, .must_exist = true});
   CHECK(other.kind == OutcomeKind::kLimitMismatch);
-  CHECK(other.number == 2);
+  CHECK(other.limit() == 2);
   CHECK(daemon.Describe("s").row.limit == 2);
 }
 
@@ -74,7 +74,7 @@ CONTRACT_CASE("acquire with another limit than the stored one is refused and nam
   for (const bool wait : {false, true}) {
     const Outcome outcome = daemon.Acquire("s", {.limit = 5, .wait = wait});
     CHECK(outcome.kind == OutcomeKind::kLimitMismatch);
-    CHECK(outcome.number == 4);
+    CHECK(outcome.limit() == 4);
   }
   CHECK(daemon.Describe("s").row.limit == 4);
   CHECK(daemon.Acquire("s", {.limit = 4}).kind == OutcomeKind::kGranted);
@@ -95,7 +95,7 @@ CONTRACT_CASE("acquire of more than the limit is refused at once, waiting or not
   for (const bool wait : {false, true}) {
     const Outcome outcome = daemon.Acquire("s", {.permits = 3, .wait = wait});
     CHECK(outcome.kind == OutcomeKind::kExceedsLimit);
-    CHECK(outcome.number == 2);
+    CHECK(outcome.limit() == 2);
   }
   CHECK(daemon.Describe("s").waiting == 0);
 }
@@ -105,7 +105,7 @@ CONTRACT_CASE("acquire of more than the limit that it brings creates nothing") {
   Daemon& daemon = world.daemon();
   const Outcome outcome = daemon.Acquire("s", {.permits = 3, .limit = 2, .wait = true});
   CHECK(outcome.kind == OutcomeKind::kExceedsLimit);
-  CHECK(outcome.number == 2);
+  CHECK(outcome.limit() == 2);
   CHECK_FALSE(daemon.Exists("s"));
 }
 
@@ -170,7 +170,7 @@ CONTRACT_CASE("one acquire can take thousands of permits") {
   CHECK(daemon.Acquire("s", {}).kind == OutcomeKind::kFull);
   const Outcome released = daemon.Release("s", lease->id);
   CHECK(released.kind == OutcomeKind::kReleased);
-  CHECK(released.number == permits);
+  CHECK(released.released() == permits);
 }
 
 CONTRACT_CASE("semaphores do not know of each other") {

@@ -241,7 +241,10 @@ CONTRACT_CASE("resume serves who waits, in order") {
 CONTRACT_CASE("resume serves long queues, in order") {
   if (!world.guarantees().settings) return;
   Daemon& daemon = world.daemon();
-  for (const uint32_t count : {64u, 1000u}) {
+  std::vector<uint32_t> counts{64, 1000};
+  // Where an engine takes twenty grants in a commit, ten thousand are five hundred commits.
+  if (world.guarantees().grants_per_commit_max == 0) counts.push_back(10'000);
+  for (const uint32_t count : counts) {
     const std::string name = "s" + std::to_string(count);
     daemon.Create(name, count);
     REQUIRE(daemon.Administer(name, AdminPause{true}).kind == OutcomeKind::kDone);
@@ -275,7 +278,7 @@ CONTRACT_CASE("prune mends nothing where nothing is left behind") {
   const Id waiter = daemon.Queue("s");
   const Outcome outcome = daemon.Administer("s", AdminPrune{});
   CHECK(outcome.kind == OutcomeKind::kDone);
-  CHECK(outcome.number == 0);
+  CHECK(outcome.affected() == 0);
   CHECK(daemon.Verify("s", lease->id).kind == OutcomeKind::kHeld);
   CHECK(WaitersIn(daemon.Describe("s")) == std::vector{waiter});
 }

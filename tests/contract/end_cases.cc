@@ -97,7 +97,7 @@ CONTRACT_CASE("adopting tells a waiter, a session's claim and what is gone apart
   CHECK(daemon.Do(AdoptCommand{"s", session_waiter}).kind == OutcomeKind::kBelongsToSession);
   const Outcome waiting = daemon.Do(AdoptCommand{"s", waiter});
   CHECK(waiting.kind == OutcomeKind::kStillWaiting);
-  CHECK(waiting.position == 1);
+  CHECK(waiting.position() == 1);
   REQUIRE(daemon.End("s", ended->id, EndCause::kExpired).kind == OutcomeKind::kDone);
   const Outcome gone = daemon.Do(AdoptCommand{"s", ended->id});
   CHECK(gone.kind == OutcomeKind::kNotHeld);

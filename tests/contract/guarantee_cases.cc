@@ -67,7 +67,7 @@ CONTRACT_CASE("guarantee: tokens, where there is fencing") {
   // Nothing is proven by the token that none has.
   const Outcome outcome = daemon.VerifySlot("s", lease->slots.at(0), lease->token);
   CHECK(outcome.kind == (fencing ? OutcomeKind::kHeld : OutcomeKind::kNotHeld));
-  CHECK(outcome.number64 == lease->token);
+  CHECK(outcome.slot_token() == lease->token);
 }
 
 CONTRACT_CASE("guarantee: an exclusive engine refuses a second daemon and says who has it") {
@@ -263,7 +263,7 @@ CONTRACT_CASE("guarantee: a limit up to what the engine can give") {
   daemon.Create("most", most);
   CHECK(daemon.Describe("most").row.limit == most);
   CHECK(daemon.Acquire("most", {}).kind == OutcomeKind::kGranted);
-  CHECK(daemon.Administer("most", AdminDestroy{DestroyPolicy::kForce}).number == 1);
+  CHECK(daemon.Administer("most", AdminDestroy{DestroyPolicy::kForce}).affected() == 1);
 }
 
 CONTRACT_CASE("guarantee: a limit of zero, or refused however it is asked for") {

@@ -43,7 +43,7 @@ CONTRACT_CASE("guarantee: a daemon ends what others hold, or leaves it alone") {
   CHECK(released.kind == (shares ? OutcomeKind::kReleased : OutcomeKind::kNotHeld));
   const Id other = a.Grant("s")->id;
   const Outcome revoked = b.Administer("s", AdminRevoke{});
-  CHECK(revoked.number == (shares ? 1u : 0u));
+  CHECK(revoked.affected() == (shares ? 1u : 0u));
   const bool reaches = world.guarantees().administers_all;
   CHECK(revoked.report->others_asked == (reaches && !shares));
   if (reaches) {
@@ -163,7 +163,7 @@ CONTRACT_CASE("guarantee: prune takes no permit away, or says why it cannot mend
     CHECK(outcome.message.find(world.guarantees().adapter) != std::string::npos);
   } else {
     CHECK(outcome.kind == OutcomeKind::kDone);
-    CHECK(outcome.number == 0);
+    CHECK(outcome.affected() == 0);
   }
   CHECK(a.Verify("s", here).kind == OutcomeKind::kHeld);
   CHECK(b.Verify("s", there).kind == OutcomeKind::kHeld);

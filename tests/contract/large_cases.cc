@@ -50,7 +50,7 @@ Outcome RemoveForty(Daemon& daemon, uint64_t sequence) {
 
 void CheckFortyRemoved(const Outcome& outcome) {
   CHECK(outcome.kind == OutcomeKind::kDone);
-  CHECK(outcome.number == 40);
+  CHECK(outcome.affected() == 40);
   CHECK(outcome.changed);
 }
 
@@ -132,9 +132,9 @@ CONTRACT_CASE("large: a revoke ends the leases that stood, and none that is gran
   const std::vector<Id> waiting = QueueMany(daemon, "s", 6);
   const Outcome revoked = daemon.Do(AdminCommand{{"admin", 1}, "s", 0, AdminRevoke{}});
   CHECK(revoked.kind == OutcomeKind::kDone);
-  CHECK(revoked.number == 6);
+  CHECK(revoked.affected() == 6);
   const Outcome again = daemon.Do(AdminCommand{{"admin", 1}, "s", 0, AdminRevoke{}});
-  CHECK(again.number == 6);
+  CHECK(again.affected() == 6);
   daemon.PollUntil([&] { return ClaimsIn(daemon.events(), Event::Kind::kGranted).size() == 6; });
   for (int i = 0; i < 5; ++i) daemon.Poll();
   const std::vector<SeenEvent> events = daemon.TakeEvents();
@@ -152,7 +152,7 @@ CONTRACT_CASE("large: two revokes under way at once each end what they match") {
   for (const char* holder : {"x", "y"}) {
     AdminRevoke revoke;
     revoke.holder = holder;
-    CHECK(daemon.Administer("s", revoke).number == kMany / 4);
+    CHECK(daemon.Administer("s", revoke).affected() == kMany / 4);
   }
   PollUntilHeld(daemon, kMany / 2);
   for (const LeasePtr& lease : daemon.Describe("s").leases) CHECK(lease->holder == "z");
@@ -167,7 +167,7 @@ CONTRACT_CASE("large: one that is destroyed grants nothing more, and ends all it
   const Outcome destroyed =
       daemon.Do(AdminCommand{{"admin", 1}, "s", 0, AdminDestroy{DestroyPolicy::kForce}});
   CHECK(destroyed.kind == OutcomeKind::kDone);
-  CHECK(destroyed.number == kMany);
+  CHECK(destroyed.affected() == kMany);
   if (world.guarantees().shares_claims) {
     AdminCreate create;
     create.limit = 3;
@@ -180,8 +180,8 @@ CONTRACT_CASE("large: one that is destroyed grants nothing more, and ends all it
   CHECK(Sorted(ClaimsIn(events, Event::Kind::kEnded)) == held);
   CHECK(Sorted(ClaimsIn(events, Event::Kind::kWaitEnded)) == waiting);
   daemon.Create("s", 1);
-  CHECK(daemon.Do(AdminCommand{{"admin", 1}, "s", 0, AdminDestroy{DestroyPolicy::kForce}}).number ==
-        kMany);
+  CHECK(daemon.Do(AdminCommand{{"admin", 1}, "s", 0, AdminDestroy{DestroyPolicy::kForce}})
+            .affected() == kMany);
   CHECK(daemon.Describe("s").row.limit == 1);
 }
 

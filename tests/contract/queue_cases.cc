@@ -13,7 +13,7 @@ CONTRACT_CASE("a full semaphore queues who waits, and says where") {
     const AcquireCommand command = world.MakeAcquire("s", {.wait = true});
     const Outcome outcome = daemon.Do(command);
     CHECK(outcome.kind == OutcomeKind::kQueued);
-    CHECK(outcome.position == position);
+    CHECK(outcome.position() == position);
     CHECK(outcome.claim == command.claim);
   }
   CHECK(daemon.Describe("s").waiting == 3);
@@ -58,9 +58,9 @@ CONTRACT_CASE("a position counts from 1 and knows priorities") {
   daemon.Queue("s");
   daemon.Queue("s");
   const Outcome urgent = daemon.Acquire("s", {.wait = true, .priority = 5});
-  CHECK(urgent.position == 1);
+  CHECK(urgent.position() == 1);
   const Outcome patient = daemon.Acquire("s", {.wait = true, .priority = -5});
-  CHECK(patient.position == 4);
+  CHECK(patient.position() == 4);
   const SemaphoreInfo info = daemon.Describe("s");
   REQUIRE(info.waiters.size() == 4);
   for (uint64_t i = 0; i < 4; ++i) CHECK(info.waiters[i].position == i + 1);
@@ -281,7 +281,7 @@ CONTRACT_CASE("very many waiters are served in their order") {
     asks.push_back(std::move(ask));
   }
   const std::vector<Outcome> outcomes = daemon.DoAll(std::move(asks));
-  for (size_t i = 0; i < outcomes.size(); ++i) REQUIRE(outcomes[i].position == i + 1);
+  for (size_t i = 0; i < outcomes.size(); ++i) REQUIRE(outcomes[i].position() == i + 1);
   if (!world.guarantees().grants_at_once) {
     REQUIRE(daemon.Resize("s", 1 + count).kind == OutcomeKind::kDone);
     daemon.PollUntil([&] { return daemon.events().size() >= waiters.size(); });

@@ -10,8 +10,8 @@ CONTRACT_CASE("a release gives all permits back") {
   const LeasePtr lease = daemon.Grant("s", {.permits = permits});
   const Outcome outcome = daemon.Release("s", lease->id);
   CHECK(outcome.kind == OutcomeKind::kReleased);
-  CHECK(outcome.number == permits);
-  CHECK(outcome.remaining == 0);
+  CHECK(outcome.released() == permits);
+  CHECK(outcome.remaining() == 0);
   CHECK(Saw(daemon.TakeEvents(), Event::Kind::kEnded, lease->id, EndCause::kReleased));
   CHECK(daemon.Describe("s").held == 0);
   CHECK(daemon.Describe("s").leases.empty());
@@ -25,8 +25,8 @@ CONTRACT_CASE("a partial release keeps the rest with its slots and token") {
   const uint64_t token = lease->token;
   const Outcome outcome = daemon.Release("s", lease->id, {1, 3});
   CHECK(outcome.kind == OutcomeKind::kReleased);
-  CHECK(outcome.number == 2);
-  CHECK(outcome.remaining == 2);
+  CHECK(outcome.released() == 2);
+  CHECK(outcome.remaining() == 2);
   const Outcome rest = daemon.Verify("s", lease->id);
   REQUIRE(rest.kind == OutcomeKind::kHeld);
   CHECK(rest.lease->slots == Slots{2, 4});
@@ -42,7 +42,7 @@ CONTRACT_CASE("slots to release may be named in any order") {
   Daemon& daemon = world.daemon();
   daemon.Create("s", 4);
   const LeasePtr lease = daemon.Grant("s", {.permits = 4});
-  CHECK(daemon.Release("s", lease->id, {4, 1}).number == 2);
+  CHECK(daemon.Release("s", lease->id, {4, 1}).released() == 2);
   CHECK(daemon.Verify("s", lease->id).lease->slots == Slots{2, 3});
 }
 
@@ -55,9 +55,9 @@ CONTRACT_CASE("half of very many slots are given back in one go") {
   Slots half;
   for (uint32_t slot = permits; slot > permits / 2; --slot) half.push_back(slot);
   const Outcome outcome = daemon.Release("s", lease->id, half);
-  CHECK(outcome.number == half.size());
-  CHECK(outcome.remaining == permits - half.size());
-  CHECK(daemon.Verify("s", lease->id).lease->slots.back() == outcome.remaining);
+  CHECK(outcome.released() == half.size());
+  CHECK(outcome.remaining() == permits - half.size());
+  CHECK(daemon.Verify("s", lease->id).lease->slots.back() == outcome.remaining());
 }
 
 CONTRACT_CASE("releasing all slots by name ends the lease") {
@@ -67,8 +67,8 @@ CONTRACT_CASE("releasing all slots by name ends the lease") {
   const LeasePtr lease = daemon.Grant("s", {.permits = permits});
   const Outcome outcome = daemon.Release("s", lease->id, lease->slots);
   CHECK(outcome.kind == OutcomeKind::kReleased);
-  CHECK(outcome.number == permits);
-  CHECK(outcome.remaining == 0);
+  CHECK(outcome.released() == permits);
+  CHECK(outcome.remaining() == 0);
   CHECK(daemon.Verify("s", lease->id).kind == OutcomeKind::kNotHeld);
 }
 
@@ -83,7 +83,7 @@ CONTRACT_CASE("a slot that the lease does not hold releases nothing") {
   CHECK(daemon.Release("s", lease->id, others).kind == OutcomeKind::kNoSuchSlot);
   CHECK(daemon.Release("s", lease->id, {own, 9}).kind == OutcomeKind::kNoSuchSlot);
   CHECK(daemon.Release("s", lease->id, {0}).kind == OutcomeKind::kNoSuchSlot);
-  CHECK(daemon.Release("s", lease->id, {4'294'967'295u}).number == 4'294'967'295u);
+  CHECK(daemon.Release("s", lease->id, {4'294'967'295u}).wrong_slot() == 4'294'967'295u);
   CHECK(daemon.Release("s", lease->id, {own, own}).kind == OutcomeKind::kNoSuchSlot);
   CHECK(daemon.Verify("s", lease->id).lease->slots == slots);
   CHECK(daemon.Describe("s").held == permits + 1);
@@ -186,7 +186,7 @@ CONTRACT_CASE("the resource verifies by slot and token") {
     const Outcome outcome = daemon.VerifySlot("s", slot, lease->token);
     REQUIRE(outcome.kind == OutcomeKind::kHeld);
     CHECK(outcome.lease->id == lease->id);
-    CHECK(outcome.number64 == lease->token);
+    CHECK(outcome.slot_token() == lease->token);
   }
 }
 
@@ -200,7 +200,7 @@ CONTRACT_CASE("an overtaken token is not held, and the present one is told") {
   for (const uint64_t token : {overtaken->token, now->token + 1, uint64_t{0}}) {
     const Outcome outcome = daemon.VerifySlot("s", 1, token);
     CHECK(outcome.kind == OutcomeKind::kNotHeld);
-    CHECK(outcome.number64 == now->token);
+    CHECK(outcome.slot_token() == now->token);
   }
 }
 
@@ -212,11 +212,11 @@ CONTRACT_CASE("a free slot is held by no token") {
   for (const uint32_t slot : {1u, 2u, 3u, 4'000'000'000u}) {
     const Outcome outcome = daemon.VerifySlot("s", slot, lease->token);
     CHECK(outcome.kind == OutcomeKind::kNotHeld);
-    CHECK(outcome.number64 == 0);
+    CHECK(outcome.slot_token() == 0);
   }
   const Outcome gone = daemon.VerifySlot("no/such", 1, lease->token);
   CHECK(gone.kind == OutcomeKind::kNotHeld);
-  CHECK(gone.number64 == 0);
+  CHECK(gone.slot_token() == 0);
 }
 
 CONTRACT_CASE("a slot given back in part is no longer held by the token") {

@@ -59,7 +59,7 @@ CONTRACT_CASE("lowering with wait lets holders stay and grants nothing until the
   const Id waiter = daemon.Queue("s");
   const Outcome outcome = daemon.Resize("s", 2);
   CHECK(outcome.kind == OutcomeKind::kDone);
-  CHECK(outcome.number == 0);
+  CHECK(outcome.affected() == 0);
   CHECK(daemon.Describe("s").held == 4);
   for (const LeasePtr& lease : leases)
     CHECK(daemon.Verify("s", lease->id).kind == OutcomeKind::kHeld);
@@ -80,7 +80,7 @@ CONTRACT_CASE("lowering with recall asks the highest slots back, as few as are n
   for (int i = 0; i < 5; ++i) leases.push_back(daemon.Grant("s"));
   const Outcome outcome = daemon.Administer("s", Recalling(3, 7'000));
   CHECK(outcome.kind == OutcomeKind::kDone);
-  CHECK(outcome.number == 2);
+  CHECK(outcome.affected() == 2);
   const std::vector<SeenEvent> events = daemon.TakeEvents();
   const std::vector<Id> recalled = ClaimsIn(events, Event::Kind::kRecalled);
   CHECK(std::set<Id>(recalled.begin(), recalled.end()) ==
@@ -97,9 +97,9 @@ CONTRACT_CASE("a recall for shrinking counts those that are already recalled") {
   Daemon& daemon = world.daemon();
   daemon.Create("s", 4);
   for (int i = 0; i < 4; ++i) daemon.Grant("s");
-  CHECK(daemon.Administer("s", Recalling(3, 7'000)).number == 1);
-  CHECK(daemon.Administer("s", Recalling(3, 7'000)).number == 0);
-  CHECK(daemon.Administer("s", Recalling(1, 7'000)).number == 2);
+  CHECK(daemon.Administer("s", Recalling(3, 7'000)).affected() == 1);
+  CHECK(daemon.Administer("s", Recalling(3, 7'000)).affected() == 0);
+  CHECK(daemon.Administer("s", Recalling(1, 7'000)).affected() == 2);
 }
 
 CONTRACT_CASE("the grace of a recall is the semaphore's own unless one is given") {
@@ -109,7 +109,7 @@ CONTRACT_CASE("the grace of a recall is the semaphore's own unless one is given"
   daemon.Create("s", 2, settings);
   daemon.Grant("s");
   const LeasePtr second = daemon.Grant("s");
-  CHECK(daemon.Administer("s", Recalling(1, std::nullopt)).number == 1);
+  CHECK(daemon.Administer("s", Recalling(1, std::nullopt)).affected() == 1);
   CHECK(daemon.Verify("s", second->id).lease->recall.grace_ms == settings.recall_grace_ms);
 }
 
@@ -119,7 +119,7 @@ CONTRACT_CASE("lowering with recall and no grace ends leases at once") {
   daemon.Create("s", 1 + permits);
   const LeasePtr a = daemon.Grant("s");
   const LeasePtr wide = daemon.Grant("s", {.permits = permits});
-  CHECK(daemon.Administer("s", Recalling(permits, 0)).number == 1);
+  CHECK(daemon.Administer("s", Recalling(permits, 0)).affected() == 1);
   CHECK(Saw(daemon.TakeEvents(), Event::Kind::kEnded, wide->id, EndCause::kRecalled));
   CHECK(daemon.Verify("s", a->id).kind == OutcomeKind::kHeld);
   daemon.CheckHeld("s", 1);
@@ -261,7 +261,7 @@ CONTRACT_CASE("destroy by force ends all leases and waits at once") {
   const Id waiter = daemon.Queue("s");
   const Outcome outcome = daemon.Administer("s", AdminDestroy{DestroyPolicy::kForce});
   CHECK(outcome.kind == OutcomeKind::kDone);
-  CHECK(outcome.number == 1);
+  CHECK(outcome.affected() == 1);
   const std::vector<SeenEvent> events = daemon.TakeEvents();
   CHECK(Saw(events, Event::Kind::kEnded, lease->id, EndCause::kDestroyed));
   CHECK(Saw(events, Event::Kind::kWaitEnded, waiter, EndCause::kDestroyed));

@@ -25,7 +25,7 @@ CONTRACT_CASE("restart: leases stand with slots, token, holder and all") {
   CHECK(outcome.lease->granted_at_unix_ms == kept.granted_at_unix_ms);
   CHECK(daemon.VerifySlot("s", 2, kept.token).kind == OutcomeKind::kHeld);
   CHECK(daemon.Describe("s").held == 2);
-  CHECK(daemon.Release("s", kept.id).number == 2);
+  CHECK(daemon.Release("s", kept.id).released() == 2);
 }
 
 CONTRACT_CASE("restart: waiters keep their places and are served in order") {
@@ -255,7 +255,7 @@ CONTRACT_CASE("restart: repeated requests get the answers of before") {
   CHECK(IsCause(world.guarantees(), gone.cause, EndCause::kReleased));
   const Outcome release = daemon.Release("s", ended, {}, {"c", 3});
   CHECK(release.kind == OutcomeKind::kReleased);
-  CHECK(release.number == 1);
+  CHECK(release.released() == 1);
   const Outcome admin = daemon.Do(
       AdminCommand{{"c", 4}, "s", 0, AdminResize{AdminResize::Change::kAdd, 1, 100, {}, {}}});
   CHECK(admin.changed);

@@ -38,7 +38,7 @@ CONTRACT_CASE("an acquire that waits is repeated into the same place") {
   const Outcome again = daemon.Acquire("s", {.wait = true, .client = "c", .sequence = 1});
   CHECK(again.kind == OutcomeKind::kQueued);
   CHECK(again.claim == waiter);
-  CHECK(again.position == 1);
+  CHECK(again.position() == 1);
   CHECK(daemon.Describe("s").waiting == 2);
   daemon.GiveBack("s", lease->id);
   const Outcome granted = daemon.Acquire("s", {.wait = true, .client = "c", .sequence = 1});
@@ -162,16 +162,16 @@ CONTRACT_CASE("a repeated release is answered the same and releases nothing more
   for (int i = 0; weighted && i < 2; ++i) {
     const Outcome part = daemon.Release("s", lease->id, {1}, {"c", 1});
     CHECK(part.kind == OutcomeKind::kReleased);
-    CHECK(part.number == 1);
-    CHECK(part.remaining == 2);
+    CHECK(part.released() == 1);
+    CHECK(part.remaining() == 2);
   }
   const uint32_t rest = weighted ? 2 : 1;
   CHECK(daemon.Describe("s").held == rest);
   for (int i = 0; i < 2; ++i) {
     const Outcome all = daemon.Release("s", lease->id, {}, {"c", 2});
     CHECK(all.kind == OutcomeKind::kReleased);
-    CHECK(all.number == rest);
-    CHECK(all.remaining == 0);
+    CHECK(all.released() == rest);
+    CHECK(all.remaining() == 0);
   }
 }
 
@@ -201,9 +201,9 @@ CONTRACT_CASE("a repeated revocation does not revoke who came later") {
   daemon.Create("s", 2);
   daemon.Grant("s");
   const AdminCommand revoke{{"admin", 1}, "s", 0, AdminRevoke{}};
-  CHECK(daemon.Do(revoke).number == 1);
+  CHECK(daemon.Do(revoke).affected() == 1);
   const LeasePtr later = daemon.Grant("s");
-  CHECK(daemon.Do(revoke).number == 1);
+  CHECK(daemon.Do(revoke).affected() == 1);
   CHECK(daemon.Verify("s", later->id).kind == OutcomeKind::kHeld);
 }
 

@@ -13,7 +13,7 @@ CONTRACT_CASE("revoke ends one lease at once and passes its permits on") {
   const Id waiter = daemon.Queue("s");
   const Outcome outcome = daemon.Administer("s", AdminRevoke{a->id, "", 0});
   CHECK(outcome.kind == OutcomeKind::kDone);
-  CHECK(outcome.number == 1);
+  CHECK(outcome.affected() == 1);
   const std::vector<SeenEvent> events = daemon.TakeEvents();
   CHECK(Saw(events, Event::Kind::kEnded, a->id, EndCause::kRevoked));
   CHECK(Saw(events, Event::Kind::kGranted, waiter));
@@ -29,7 +29,7 @@ CONTRACT_CASE("revoke ends all leases of a holder") {
   const LeasePtr other = daemon.Grant("s", {.holder = "xy"});
   daemon.Grant("s", {.holder = "x"});
   const Outcome outcome = daemon.Administer("s", AdminRevoke{{}, "x", 0});
-  CHECK(outcome.number == 2);
+  CHECK(outcome.affected() == 2);
   CHECK(outcome.report->info->held == 1);
   CHECK(daemon.Verify("s", other->id).kind == OutcomeKind::kHeld);
 }
@@ -43,7 +43,7 @@ CONTRACT_CASE("revoke ends all leases, and leaves the waiters their places") {
   const Id b = daemon.Queue("s");
   const Id c = daemon.Queue("s");
   const Outcome outcome = daemon.Administer("s", AdminRevoke{});
-  CHECK(outcome.number == 2);
+  CHECK(outcome.affected() == 2);
   CHECK(ClaimsIn(daemon.TakeEvents(), Event::Kind::kGranted) == std::vector{a, b});
   CHECK(WaitersIn(daemon.Describe("s")) == std::vector{c});
 }
@@ -54,7 +54,7 @@ CONTRACT_CASE("revoke with a grace recalls first") {
   const LeasePtr a = daemon.Grant("s");
   const LeasePtr b = daemon.Grant("s");
   const Outcome outcome = daemon.Administer("s", AdminRevoke{{}, "", 5'000});
-  CHECK(outcome.number == 2);
+  CHECK(outcome.affected() == 2);
   const std::vector<SeenEvent> events = daemon.TakeEvents();
   const std::vector<Id> recalled = ClaimsIn(events, Event::Kind::kRecalled);
   CHECK(std::set<Id>(recalled.begin(), recalled.end()) == std::set<Id>{a->id, b->id});
@@ -69,19 +69,19 @@ CONTRACT_CASE("a later revoke with a longer grace changes nothing, one with a sh
   Daemon& daemon = world.daemon();
   daemon.Create("s", 1);
   const LeasePtr lease = daemon.Grant("s");
-  REQUIRE(daemon.Administer("s", AdminRevoke{{}, "", 5'000}).number == 1);
+  REQUIRE(daemon.Administer("s", AdminRevoke{{}, "", 5'000}).affected() == 1);
   daemon.TakeEvents();
   for (const int64_t longer_ms : {5'000, 60'000}) {
-    CHECK(daemon.Administer("s", AdminRevoke{{}, "", longer_ms}).number == 1);
+    CHECK(daemon.Administer("s", AdminRevoke{{}, "", longer_ms}).affected() == 1);
     CHECK(ClaimsIn(daemon.TakeEvents(), Event::Kind::kRecalled).empty());
     CHECK(daemon.Verify("s", lease->id).lease->recall ==
           Recall{Recall::Reason::kAdministrator, 5'000});
   }
-  CHECK(daemon.Administer("s", AdminRevoke{{}, "", 2'000}).number == 1);
+  CHECK(daemon.Administer("s", AdminRevoke{{}, "", 2'000}).affected() == 1);
   CHECK(ClaimsIn(daemon.TakeEvents(), Event::Kind::kRecalled) == std::vector{lease->id});
   CHECK(daemon.Verify("s", lease->id).lease->recall ==
         Recall{Recall::Reason::kAdministrator, 2'000});
-  CHECK(daemon.Administer("s", AdminRevoke{{}, "", 0}).number == 1);
+  CHECK(daemon.Administer("s", AdminRevoke{{}, "", 0}).affected() == 1);
   CHECK(daemon.Verify("s", lease->id).cause == EndCause::kRevoked);
 }
 
@@ -94,7 +94,7 @@ CONTRACT_CASE("revoke of what nobody holds affects nothing") {
                                  AdminRevoke{waiter, "", 0}, AdminRevoke{{}, "waits", 0}}) {
     const Outcome outcome = daemon.Administer("s", act);
     CHECK(outcome.kind == OutcomeKind::kDone);
-    CHECK(outcome.number == 0);
+    CHECK(outcome.affected() == 0);
   }
   CHECK(daemon.Describe("s").held == 1);
   CHECK(daemon.Describe("s").waiting == 1);
@@ -121,7 +121,7 @@ CONTRACT_CASE("a request above the holder's cap can never be served and is told 
   for (const bool wait : {false, true}) {
     const Outcome outcome = daemon.Acquire("s", {.permits = 3, .wait = wait});
     CHECK(outcome.kind == OutcomeKind::kExceedsLimit);
-    CHECK(outcome.number == 2);
+    CHECK(outcome.affected() == 2);
   }
 }
 

@@ -82,7 +82,9 @@ class SharedEngine : public Engine {
 
 class SharedFixture : public Fixture {
  public:
-  explicit SharedFixture(bool lossy) : shared_(lossy) {}
+  explicit SharedFixture(bool lossy, bool silent = false) : shared_(lossy) {
+    shared_.notifier.silent = silent;
+  }
   absl::StatusOr<std::unique_ptr<Engine>> Open() override {
     return std::make_unique<SharedEngine>(&shared_);
   }
@@ -97,6 +99,10 @@ class SharedFixture : public Fixture {
 
 std::unique_ptr<Fixture> MakeSharedFixture(bool lossy) {
   return std::make_unique<SharedFixture>(lossy);
+}
+
+std::unique_ptr<Fixture> MakeSilentFixture() {
+  return std::make_unique<SharedFixture>(/*lossy=*/false, /*silent=*/true);
 }
 
 }  // namespace semaphored::contract

@@ -72,7 +72,7 @@ CONTRACT_CASE("ticket admin: what is cancelled goes, whatever its state; at work
     const Outcome outcome = daemon.Administer("s", AdminCancelTicket{id});
     CHECK(outcome.kind == OutcomeKind::kDone);
     CHECK(outcome.changed);
-    CHECK(outcome.number == 1);
+    CHECK(outcome.affected() == 1);
     CHECK_FALSE(tickets.Has(id));
   }
   const Outcome refused = daemon.Administer("s", AdminCancelTicket{assigned});
@@ -133,12 +133,12 @@ CONTRACT_CASE("ticket admin: a dead letter is requeued to its old place, as if n
   CHECK(daemon.Administer("s", AdminRequeue{living}).kind == OutcomeKind::kNoSuchTicket);
   const Outcome one = daemon.Administer("s", AdminRequeue{second});
   CHECK(one.kind == OutcomeKind::kDone);
-  CHECK(one.number == 1);
+  CHECK(one.affected() == 1);
   CHECK(one.report->info->tickets == TicketCounts{2, 0, 0, 2});
   CHECK(tickets.Show(second).ticket->attempt == 0);
   CHECK(tickets.Show(second).ticket->reasons.size() == 1);
   CHECK(tickets.Show(second).position == 1);
-  CHECK(daemon.Administer("s", AdminRequeue{}).number == 2);
+  CHECK(daemon.Administer("s", AdminRequeue{}).affected() == 2);
   CHECK_FALSE(daemon.Administer("s", AdminRequeue{}).changed);
   const TicketInfo taken = tickets.Get();
   CHECK(taken.ticket->id == first);
@@ -169,9 +169,9 @@ CONTRACT_CASE("ticket admin: dead letters are purged, and nothing else") {
   Bury(tickets);
   const Id living = tickets.Put();
   CHECK(daemon.Administer("s", AdminPurge{living}).kind == OutcomeKind::kNoSuchTicket);
-  CHECK(daemon.Administer("s", AdminPurge{first}).number == 1);
+  CHECK(daemon.Administer("s", AdminPurge{first}).affected() == 1);
   CHECK(daemon.Administer("s", AdminPurge{first}).kind == OutcomeKind::kNoSuchTicket);
-  CHECK(daemon.Administer("s", AdminPurge{}).number == 2);
+  CHECK(daemon.Administer("s", AdminPurge{}).affected() == 2);
   CHECK(tickets.List() == std::vector{living});
 }
 
@@ -182,10 +182,10 @@ CONTRACT_CASE("ticket admin: repeated acts have one effect") {
   const Tickets tickets(&world, &daemon);
   Bury(tickets);
   const AdminCommand requeue{{"c", 1}, "s", 0, AdminRequeue{}};
-  CHECK(daemon.Do(requeue).number == 1);
+  CHECK(daemon.Do(requeue).affected() == 1);
   REQUIRE(tickets.Finish(tickets.Get().ticket->lease, Result::kReject).kind ==
           OutcomeKind::kReleased);
-  CHECK(daemon.Do(requeue).number == 1);
+  CHECK(daemon.Do(requeue).affected() == 1);
   CHECK(tickets.Counts().dead == 1);
 }
 
@@ -214,7 +214,7 @@ CONTRACT_CASE("ticket admin: with tickets a semaphore is destroyed by force alon
     }
     const Outcome gone = daemon.Administer(name, AdminDestroy{DestroyPolicy::kForce});
     CHECK(gone.kind == OutcomeKind::kDone);
-    CHECK(gone.number == (state == 3 ? 1 : 0));
+    CHECK(gone.affected() == (state == 3 ? 1 : 0));
     CHECK_FALSE(daemon.Exists(name));
     fill(name, 0);
     CHECK(Tickets(&world, &daemon, name).Counts().queued == 1);

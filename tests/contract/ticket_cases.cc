@@ -109,7 +109,7 @@ CONTRACT_CASE("tickets: done, the ticket and its lease are gone together") {
   const TicketInfo taken = tickets.Get();
   const Outcome outcome = tickets.Finish(taken.ticket->lease);
   CHECK(outcome.kind == OutcomeKind::kReleased);
-  CHECK(outcome.number == 1);
+  CHECK(outcome.released() == 1);
   CHECK_FALSE(tickets.Has(id));
   CHECK(daemon.Describe("s").held == 0);
   CHECK(tickets.Counts() == TicketCounts());
@@ -137,11 +137,11 @@ CONTRACT_CASE("tickets: enqueue says where the ticket stands") {
   if (!KeepsTickets(world)) return;
   world.daemon().Create("s", 1);
   const Tickets tickets(&world, &world.daemon());
-  CHECK(tickets.Enqueue().position == 1);
-  CHECK(tickets.Enqueue().position == 2);
-  CHECK(tickets.Enqueue({.priority = 1}).position == 1);
-  CHECK(tickets.Enqueue({.priority = -1}).position == 4);
-  CHECK(tickets.Enqueue({.delay_ms = 5}).position == 0);
+  CHECK(tickets.Enqueue().position() == 1);
+  CHECK(tickets.Enqueue().position() == 2);
+  CHECK(tickets.Enqueue({.priority = 1}).position() == 1);
+  CHECK(tickets.Enqueue({.priority = -1}).position() == 4);
+  CHECK(tickets.Enqueue({.delay_ms = 5}).position() == 0);
 }
 
 CONTRACT_CASE("tickets: enqueue makes the semaphore, or needs it") {
@@ -157,7 +157,7 @@ CONTRACT_CASE("tickets: enqueue makes the semaphore, or needs it") {
   CHECK(daemon.Describe("s").row.made_on_use);
   const Outcome other = tickets.Enqueue({.limit = 4});
   CHECK(other.kind == OutcomeKind::kLimitMismatch);
-  CHECK(other.number == 3);
+  CHECK(other.limit() == 3);
   CHECK(tickets.Enqueue({.limit = 4, .adopt_limit = true}).kind == OutcomeKind::kEnqueued);
   CHECK(tickets.Enqueue({.limit = 3, .must_exist = true}).kind == OutcomeKind::kEnqueued);
   CHECK(daemon.Describe("s").row.limit == 3);
@@ -250,7 +250,7 @@ CONTRACT_CASE(
   CHECK(daemon.Describe("s").waiting == 0);
   CHECK(daemon.Describe("s").waiters.empty());
   const Outcome enqueued = tickets.Enqueue({.payload = "now"});
-  CHECK(enqueued.position == 0);
+  CHECK(enqueued.position() == 0);
   std::vector<SeenEvent> events = daemon.TakeEvents();
   const SeenEvent* given = AssignmentOf(events, first);
   REQUIRE(given != nullptr);
@@ -342,7 +342,7 @@ CONTRACT_CASE("tickets: repeated requests are answered once") {
   const Outcome again = tickets.Enqueue({.client = "c", .sequence = 1});
   CHECK(again.kind == OutcomeKind::kEnqueued);
   CHECK(again.claim == id);
-  CHECK(again.position == 2);
+  CHECK(again.position() == 2);
   CHECK(tickets.Counts().queued == 2);
   CHECK(daemon.Acquire("s", {.client = "c", .sequence = 1}).kind == OutcomeKind::kReused);
   CHECK(daemon.Release("s", id, {}, {"c", 1}).kind == OutcomeKind::kReused);
@@ -353,7 +353,7 @@ CONTRACT_CASE("tickets: repeated requests are answered once") {
   for (int i = 0; i < 2; ++i) {
     const Outcome finished = daemon.Do(finish);
     CHECK(finished.kind == OutcomeKind::kReleased);
-    CHECK(finished.number == 1);
+    CHECK(finished.released() == 1);
   }
   finish.claim = world.NewId();
   CHECK(daemon.Do(finish).kind == OutcomeKind::kReused);

@@ -116,11 +116,11 @@ CONTRACT_CASE("ticket queue: positions count what is served before") {
   tickets.Put();
   tickets.Put();
   // Nobody offers to work: both are passed over.
-  CHECK(daemon.Acquire("s", {.wait = true}).position == 1);
+  CHECK(daemon.Acquire("s", {.wait = true}).position() == 1);
   tickets.Offer();
   const Outcome waiter = daemon.Acquire("s", {.wait = true});
-  CHECK(waiter.position == 3);
-  CHECK(tickets.Enqueue().position == 5);
+  CHECK(waiter.position() == 3);
+  CHECK(tickets.Enqueue().position() == 5);
   const SemaphoreInfo info = daemon.Describe("s");
   REQUIRE(info.waiters.size() == 2);
   CHECK(info.waiters[0].position == 2);
@@ -136,7 +136,7 @@ CONTRACT_CASE("ticket queue: offers are served in their order") {
   const Tickets tickets(&world, &daemon);
   std::vector<Id> offers;
   for (int i = 0; i < 4; ++i) offers.push_back(tickets.Offer());
-  CHECK(tickets.Take({.keep = OfferKept::kAlways}).position == 5);
+  CHECK(tickets.Take({.keep = OfferKept::kAlways}).position() == 5);
   for (int i = 0; i < 4; ++i) tickets.Put({.priority = -i});
   CHECK(TakeGrants(daemon) == offers);
 }

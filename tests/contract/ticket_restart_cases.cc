@@ -144,7 +144,7 @@ CONTRACT_CASE("ticket restart: repeated requests get the answers of before") {
   const Outcome again = tickets.Enqueue({.client = "c", .sequence = 1});
   CHECK(again.kind == OutcomeKind::kEnqueued);
   CHECK(again.claim == id);
-  CHECK(again.position == 1);
+  CHECK(again.position() == 1);
   CHECK(daemon.Do(finish).kind == OutcomeKind::kReleased);
   CHECK_FALSE(tickets.Has(done));
   CHECK(tickets.Counts().queued == 1);

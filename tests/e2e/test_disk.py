@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 from daemon import BIN_DIR, BOUND_S, Daemon, error_info, free_port, grpc, wait_until
+from small_disk import SmallDisk
 
 
 def run_refused(store_path):
@@ -20,36 +21,6 @@ def run_refused(store_path):
             stdout=said, stderr=said, timeout=BOUND_S, check=False)
         said.seek(0)
         return process.returncode, said.read()
-
-
-class SmallDisk:
-    """A tmpfs of some MiB. Mounting needs root; without it the test fails and says so."""
-
-    def __init__(self, size="32m"):
-        self.folder = tempfile.mkdtemp(prefix="semaphored-e2e-disk-")
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.folder],
-            capture_output=True, text=True, check=False)
-        if mounted.returncode != 0:
-            os.rmdir(self.folder)
-            raise AssertionError("this test mounts a small tmpfs, which needs root "
-                                 "(CAP_SYS_ADMIN): " + mounted.stderr.strip())
-        self.filler = os.path.join(self.folder, "filler")
-
-    def fill(self):
-        with contextlib.suppress(OSError), open(self.filler, "ab", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
-
-    def make_room(self):
-        os.unlink(self.filler)
-
-    def remount(self, options):
-        subprocess.run(["mount", "-o", f"remount,{options}", self.folder], check=True)
-
-    def close(self):
-        subprocess.run(["umount", "-l", self.folder], check=False)
-        os.rmdir(self.folder)
 
 
 class Disk(unittest.TestCase):

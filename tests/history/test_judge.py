@@ -5,6 +5,7 @@ operation is recorded with a call before its point and an answer after it.
 """
 
 import dataclasses
+import itertools
 import random
 import unittest
 
@@ -23,17 +24,28 @@ class Semaphore:
         self.random = random.Random(seed)
         self.now = 0
         self.token = 0
-        self.free = set(range(1, LIMIT + 1))
+        self.limit, self.paused = LIMIT, False
         self.held, self.queue, self.ops = [], [], []
         self.requests = 0
         while len(self.ops) < operations:
             self.now += 100
-            self.random.choice([self.acquire, self.acquire, self.release, self.verify])()
+            self.random.choice(self.steps())()
+        self.last_steps()
         while self.held:
             self.now += 100
             self.release()
         drain = self.begin("acquire", permits=LIMIT, wait_ms=10, drains=True)
         self.grant(drain)
+
+    def steps(self):
+        return [self.acquire, self.acquire, self.release, self.verify]
+
+    def last_steps(self):
+        pass
+
+    def has_room(self, permits):
+        held = sum(len(each.slots) for each in self.held)
+        return not self.paused and held + permits <= self.limit
 
     def begin(self, kind, **fields):
         """Called up to five steps ago: operations overlap."""
@@ -50,8 +62,13 @@ class Semaphore:
         wait_ms = self.random.choice([0, 10])
         operation = self.begin("acquire", permits=self.random.randint(1, 2), wait_ms=wait_ms,
                                priority=0)
-        if not self.queue and operation.permits <= len(self.free):
+        operation.holder = operation.client
+        if operation.permits > self.limit:
+            self.end(operation, "error", reason="EXCEEDS_LIMIT")
+        elif not self.queue and self.has_room(operation.permits):
             self.grant(operation)
+        elif wait_ms == 0 and self.paused:
+            self.end(operation, "error", reason="PAUSED")
         elif wait_ms == 0:
             self.end(operation, "error", reason="FULL")
         else:
@@ -60,8 +77,9 @@ class Semaphore:
 
     def grant(self, operation):
         self.token += 1
-        slots = tuple(sorted(self.free)[:operation.permits])
-        self.free -= set(slots)
+        taken = {slot for each in self.held for slot in each.slots}
+        free = (slot for slot in range(1, self.limit + 1) if slot not in taken)
+        slots = tuple(itertools.islice(free, operation.permits))
         self.held.append(self.end(operation, "granted", lease=f"l{self.token}", slots=slots,
                                   token=self.token))
 
@@ -71,10 +89,12 @@ class Semaphore:
             return
         lease = self.random.choice(ready)
         self.held.remove(lease)
-        self.free |= set(lease.slots)
         self.end(self.begin("release", lease=lease.lease, vouched_ns=self.now + VOUCHED_NS),
                  "released")
-        while self.queue and self.queue[0].permits <= len(self.free):
+        self.serve()
+
+    def serve(self):
+        while self.queue and self.has_room(self.queue[0].permits):
             self.now += 1
             self.grant(self.queue.pop(0))
 
@@ -90,10 +110,9 @@ def findings(ops):
     return judge.judge({NAME: LIMIT}, ops)
 
 
-class Judge(unittest.TestCase):
-
-    def setUp(self):
-        self.ops = Semaphore(1, 400).ops
+class Corruptions(unittest.TestCase):
+    """What the tests of the judge have in common: a history, and ways to spoil it."""
+    ops = []
 
     def of(self, kind, outcome, condition=lambda op: True):
         """The places of such operations."""
@@ -109,6 +128,12 @@ class Judge(unittest.TestCase):
         told = findings(self.ops)
         self.assertTrue(told, "the corruption was not noticed")
         self.assertIn(what, "\n".join(told))
+
+
+class Judge(Corruptions):
+
+    def setUp(self):
+        self.ops = Semaphore(1, 400).ops
 
     def release_of(self, lease):
         return next(i for i in self.of("release", "released") if self.ops[i].lease == lease)
@@ -134,6 +159,16 @@ class Judge(unittest.TestCase):
         for kind, outcome in (("release", "released"), ("verify", "held")):
             self.change(self.of(kind, outcome)[3], outcome="", end_ns=0)
         self.assertEqual(findings(self.ops), [])
+
+    def test_a_late_release_whose_answer_is_lost_is_explained(self):
+        """The lease had expired, and its permits were granted again before the release was sent."""
+        release, grant = self.successor()
+        at_ns = self.ops[grant].end_ns + 1
+        self.change(release, outcome="", end_ns=0, begin_ns=at_ns,
+                    vouched_ns=self.ops[release].begin_ns)
+        self.assertEqual(findings(self.ops), [])
+        self.change(release, vouched_ns=at_ns)
+        self.rejects("ended after")
 
     def test_a_repeated_request_is_explained(self):
         place = self.of("acquire", "granted")[5]
@@ -240,7 +275,7 @@ class Judge(unittest.TestCase):
         end_ns = self.ops[self.release_of(verify.lease)].end_ns
         self.ops.append(dataclasses.replace(verify, request="late", begin_ns=end_ns + 1,
                                             end_ns=end_ns + 2))
-        self.rejects("after its release")
+        self.rejects("after its end")
 
     def test_not_held_while_it_is(self):
         self.change(self.of("verify", "held")[2], outcome="ended")

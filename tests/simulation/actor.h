@@ -66,7 +66,10 @@ class Actor : public Receiver, public Believer, public std::enable_shared_from_t
   // False: nobody is there.
   bool Connect(int node);
   // To any node, at random.
-  bool ConnectAnywhere() { return Connect(static_cast<int>(random().Below(kNodes))); }
+  bool ConnectAnywhere() {
+    return Connect(
+        static_cast<int>(random().Below(static_cast<uint64_t>(around_->cluster->nodes()))));
+  }
   bool connected() const { return channel_ != nullptr && channel_->open(); }
   void Disconnect();
   // Sends, and returns the call's tag. What was sent when is remembered.

@@ -15,6 +15,7 @@ void Chaos::Start() {
   rates.never_landed = sometimes(0.05);
   rates.lands_later = sometimes(0.05);
   rates.call_fails = sometimes(0.02);
+  rates.busy_row = random.Chance(0.8) ? 0 : 0.02;
   rates.slow_call = sometimes(0.03);
   rates.notification_lost = sometimes(0.5);
   rates.notification_late = sometimes(0.5);
@@ -117,7 +118,7 @@ void Chaos::StrikeClient() {
     actor->Crash();
   } else {
     const int index = static_cast<int>(std::ranges::find(actors_, actor) - actors_.begin());
-    const int node = static_cast<int>(random.Below(kNodes));
+    const int node = static_cast<int>(random.Below(static_cast<uint64_t>(cluster_->nodes())));
     network_->Cut(index, node);
     world_->After(for_us, [this] {
       network_->Heal();

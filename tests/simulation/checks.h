@@ -48,6 +48,8 @@ class Checks {
   // It does not any more: it was refused, gave back, gave up, or is no more.
   void WantsNoMore(const std::string& client_id, uint64_t sequence);
   void IsGone(const std::string& client_id);
+  // Of this client it is not known what it wants.
+  void IsImpolite(const std::string& client_id) { impolite_.insert(client_id); }
   // It was told that this request has got this lease.
   void WasGranted(const std::string& client_id, uint64_t sequence, const Id& claim,
                   const Belief& belief);
@@ -103,6 +105,7 @@ class Checks {
   std::map<Request, Wish> wishes_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> highest_token_;  // By semaphore and slot.
   std::set<Request> accepted_;
+  std::set<std::string> impolite_;
   std::map<Id, EndCause> ends_;
   // How many permits a newcomer could have got, from when on; the last changes of each semaphore.
   std::map<std::string, std::deque<std::pair<int64_t, uint32_t>>> room_;

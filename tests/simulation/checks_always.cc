@@ -107,6 +107,7 @@ void Checks::AfterEvent() {
 // by force.
 void Checks::CheckBeliefs() {
   std::map<std::string, uint64_t> believed;
+  std::set<Id> counted;
   for (const Believer* believer : believers_) {
     for (const auto& [claim, belief] : believer->beliefs()) {
       if (believer->ClockUs() >= belief.deadline_us) continue;
@@ -123,6 +124,9 @@ void Checks::CheckBeliefs() {
         Fail(absl::StrCat(believer->name(), " counts on a lease of ", belief.semaphore,
                           " that the engine does not know"));
       }
+      if (!counted.insert(claim).second)
+        Fail(absl::StrCat(believer->name(), " counts on a lease of ", belief.semaphore,
+                          " that counts in another place too"));
       believed[belief.semaphore] += belief.slots.size();
     }
   }
@@ -175,6 +179,7 @@ void Checks::CheckOwners() {
     const auto check = [&, &name = name](const Claim& claim, const char* what) {
       const auto wish = wishes_.find(RequestOf(claim));
       if (wish == wishes_.end() || wish->second.until_us == kAlways) return;
+      if (impolite_.contains(wish->first.first)) return;
       const int64_t bound_us = kBoundUs + claim.ttl_ms * kMillisecond;
       if (std::min(CalmFor(), world_->now() - wish->second.until_us) > bound_us) {
         Fail(absl::StrCat(name, ": there is a ", what, " for ", claim.holder,

@@ -1,19 +1,31 @@
 #include "tests/simulation/cluster.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace semaphored::simulation {
 
-Cluster::Cluster(World* world, EngineHandle engine, Faults* faults, Mutant mutant)
+Cluster::Cluster(World* world, EngineHandle engine, Faults* faults, const Cell& cell, Mutant mutant,
+                 Tally* tally)
     : world_(world),
       engine_(engine),
       faults_(faults),
+      cell_(cell),
+      tally_(tally),
       mutant_(mutant),
       node_ttl_ms_(world->random().Between(1500, 6000)),
-      sweep_interval_ms_(world->random().Between(500, 3000)) {}
+      sweep_interval_ms_(world->random().Between(500, 3000)) {
+  Random& random = world->random();
+  if (!random.Chance(0.15)) return;
+  limits_.waiters_max = static_cast<uint32_t>(random.Between(2, 6));
+  limits_.waiters_per_semaphore_max = static_cast<uint32_t>(random.Between(1, 4));
+  limits_.sessions_max = static_cast<uint32_t>(random.Between(2, 4));
+}
 
 void Cluster::StartNode(int node) {
   Forget();
+  if (cell_.exclusive && HasLiving(node)) return;
   Random& random = world_->random();
   DaemonOptions options;
   options.node = node;
@@ -23,6 +35,9 @@ void Cluster::StartNode(int node) {
   if (mutant_ == Mutant::kFastClock && node == 0) options.clock_speed = 1.5;
   options.node_ttl_ms = node_ttl_ms_;
   options.sweep_interval_ms = sweep_interval_ms_;
+  options.cell = cell_;
+  options.limits = limits_;
+  options.tally = tally_;
   options.mutant = mutant_;
   auto daemon = std::make_shared<Daemon>(world_, engine_, faults_, std::move(options));
   daemons_.push_back(daemon);
@@ -40,11 +55,14 @@ std::shared_ptr<Daemon> Cluster::Reach(int node) {
 
 void Cluster::Heal() {
   for (const auto& daemon : daemons_) daemon->link().cut = false;
-  for (int node = 0; node < kNodes; ++node) {
-    bool alive = false;
-    for (const auto& daemon : daemons_) alive |= daemon->node() == node && daemon->alive();
-    if (!alive) StartNode(node);
+  for (int node = 0; node < nodes(); ++node) {
+    if (!HasLiving(node)) StartNode(node);
   }
+}
+
+bool Cluster::HasLiving(int node) const {
+  return std::ranges::any_of(
+      daemons_, [node](const auto& daemon) { return daemon->node() == node && daemon->alive(); });
 }
 
 void Cluster::Forget() {

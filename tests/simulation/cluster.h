@@ -1,5 +1,6 @@
 // The daemons of one simulation: three nodes, each with one process, or for a while with none or
-// with two.
+// with two. A store that is one daemon's own has one node, and never two processes: the second one
+// finds the file locked.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,12 @@ inline constexpr int kNodes = 3;
 
 class Cluster {
  public:
-  Cluster(World* world, EngineHandle engine, Faults* faults, Mutant mutant);
+  Cluster(World* world, EngineHandle engine, Faults* faults, const Cell& cell, Mutant mutant,
+          Tally* tally);
 
-  // One more process of the node; of one that lives already, too.
+  int nodes() const { return cell_.exclusive ? 1 : kNodes; }
+
+  // One more process of the node; of one that lives already, too, if the engine is shared.
   void StartNode(int node);
   // A process of the node that a connection would reach; nullptr: it is refused.
   std::shared_ptr<Daemon> Reach(int node);
@@ -26,11 +30,15 @@ class Cluster {
   void Heal();
 
  private:
+  bool HasLiving(int node) const;
   void Forget();
 
   World* world_;
   EngineHandle engine_;
   Faults* faults_;
+  const Cell cell_;
+  Tally* tally_;
+  ledger::Limits limits_;
   Mutant mutant_;
   int64_t node_ttl_ms_;
   int64_t sweep_interval_ms_;

@@ -35,26 +35,8 @@ bool Daemon::TryStart() {
   if (!self.ok()) return false;
   world_->Trace(absl::StrCat(name(), " joins as ", self->number, ".", self->incarnation));
   nodes_ = MutateNodes(options_.mutant, std::move(nodes));
-  ledger::LedgerOptions ledger_options;
-  ledger_options.self = *self;
-  ledger_options.request_window = options_.request_window;
-  ledger_options.sweep_interval = options_.mutant == Mutant::kNoHints
-                                      ? Milliseconds(3'600'000)
-                                      : Milliseconds(options_.sweep_interval_ms);
-  // So that acts are carried on, also here, where all is small.
-  ledger_options.changes_per_commit_max = options_.changes_per_commit_max;
-  ledger_options.carry_on_time = Milliseconds(0);
-  ledger_options.now = [this] { return clock_.Now(); };
-  ledger_options.now_unix_ms = [this] { return clock_.NowUnixMs(); };
-  auto store = std::make_unique<MemoryStore>(engine_, link_, [self = weak_from_this()] {
-    if (const auto daemon = self.lock()) daemon->LaneAfter(0);
-  });
-  auto adapter = ledger::MakeLedgerAdapter(MutateStore(options_.mutant, std::move(store)),
-                                           std::move(ledger_options));
-  if (!adapter.ok()) return false;
-  auto ordered = std::make_unique<OrderedAdapter>(*std::move(adapter));
-  lane_ = std::make_unique<LaneCore>(MutateAdapter(options_.mutant, std::move(ordered)), &clock_,
-                                     LaneOptions{});
+  if (!AddLanes(*self)) return false;
+  if (!alive()) return true;
   SessionsOptions sessions_options;
   sessions_options.node_ttl_ms = options_.node_ttl_ms;
   sessions_options.sweep_interval_ms = options_.sweep_interval_ms;
@@ -64,15 +46,55 @@ bool Daemon::TryStart() {
   sessions_ = MakeSessions(this, sessions_options);
   MembershipOptions membership;
   membership.node_ttl = Milliseconds(options_.node_ttl_ms);
-  membership_ = std::make_unique<Membership>(
-      nodes_.get(), *self, &clock_, membership,
-      [this](SteadyTime since) { return lane_->progress_at() >= since; });
+  membership.exclusive = guarantees().exclusive;
+  membership_ =
+      std::make_unique<Membership>(nodes_.get(), *self, &clock_, membership,
+                                   [this](SteadyTime since) { return progress_at() >= since; });
   TakeOver({}, [this] {
     serving_ = true;
     world_->Trace(absl::StrCat(name(), " serves"));
   });
-  LaneAfter(kSecond);
+  for (size_t number = 0; number < lanes_.size(); ++number) LaneAfter(number, kSecond);
   RunMembership();
+  return true;
+}
+
+bool Daemon::AddLanes(const NodeRef& self) {
+  lanes_.clear();
+  ledger::LedgerOptions ledger_options;
+  ledger_options.self = self;
+  ledger_options.request_window = options_.request_window;
+  ledger_options.limits = options_.limits;
+  ledger_options.sweep_interval = options_.mutant == Mutant::kNoHints
+                                      ? Milliseconds(3'600'000)
+                                      : Milliseconds(options_.sweep_interval_ms);
+  // So that acts are carried on, also here, where all is small.
+  ledger_options.changes_per_commit_max = options_.cell.changes_per_commit_max();
+  ledger_options.carry_on_time = Milliseconds(0);
+  ledger_options.now = [this] { return clock_.Now(); };
+  ledger_options.now_unix_ms = [this] { return clock_.NowUnixMs(); };
+  std::vector<std::unique_ptr<SimulatedLane>> lanes;
+  for (size_t number = 0; number < options_.cell.lanes; ++number) {
+    auto store = std::make_unique<MemoryStore>(
+        engine_, link_,
+        [self = weak_from_this(), number] {
+          if (const auto daemon = self.lock()) daemon->LaneAfter(number, 0);
+        },
+        options_.cell);
+    auto adapter =
+        ledger::MakeLedgerAdapter(MutateStore(options_.mutant, std::move(store)), ledger_options);
+    if (!adapter.ok()) return false;
+    auto ordered = std::make_unique<OrderedAdapter>(*std::move(adapter), faults_, options_.tally);
+    LaneOptions lane_options;
+    lane_options.number = number;
+    lane_options.lanes = options_.cell.lanes;
+    auto lane = std::make_unique<SimulatedLane>();
+    lane->core = std::make_unique<LaneCore>(MutateAdapter(options_.mutant, std::move(ordered)),
+                                            &clock_, lane_options);
+    lane->told = lane->core->fresh_at();
+    lanes.push_back(std::move(lane));
+  }
+  lanes_ = std::move(lanes);
   return true;
 }
 
@@ -95,6 +117,7 @@ void Daemon::TakeOver(std::vector<NodeRef> dead, std::function<void()> done) {
 void Daemon::Kill() {
   if (!alive()) return;
   world_->Trace(absl::StrCat(name(), " is killed"));
+  faults_->Note(FaultKind::kDaemonKilled);
   faults_->Disturb(*world_);
   link_->dead = true;
   for (const auto& listener : std::exchange(on_death_, {})) listener();
@@ -109,6 +132,7 @@ void Daemon::Exit(const absl::Status& why) {
 void Daemon::PauseUntil(int64_t time_us) {
   world_->Trace(
       absl::StrCat(name(), " is paused for ", (time_us - world_->now()) / kMillisecond, " ms"));
+  faults_->Note(FaultKind::kDaemonPaused);
   faults_->DisturbUntil(time_us);
   link_->paused_until_us = std::max(link_->paused_until_us, time_us);
 }
@@ -142,58 +166,86 @@ void Daemon::AfterReactor() {
   });
 }
 
-// ---- the lane ----
+// ---- the lanes ----
 
-void Daemon::Submit(size_t, Job job) {
-  jobs_.push_back(std::move(job));
-  LaneAfter(world_->random().Between(5, 50));
+void Daemon::Submit(size_t lane, Job job) {
+  lanes_[lane]->jobs.push_back(std::move(job));
+  LaneAfter(lane, world_->random().Between(5, 50));
 }
 
-void Daemon::LaneAfter(int64_t delay_us) {
+void Daemon::LaneAfter(size_t number, int64_t delay_us) {
+  if (number >= lanes_.size()) return;
+  SimulatedLane& lane = *lanes_[number];
   const int64_t at_us = world_->now() + delay_us;
-  if (lane_at_us_ != 0 && lane_at_us_ <= at_us) return;
-  lane_at_us_ = at_us;
-  world_->At(at_us, [self = weak_from_this(), at_us] {
+  if (lane.at_us != 0 && lane.at_us <= at_us) return;
+  lane.at_us = at_us;
+  world_->At(at_us, [self = weak_from_this(), number, at_us] {
     const auto daemon = self.lock();
-    if (daemon == nullptr || daemon->lane_at_us_ != at_us) return;
-    daemon->lane_at_us_ = 0;
-    daemon->RunLane();
+    if (daemon == nullptr || daemon->lanes_[number]->at_us != at_us) return;
+    daemon->lanes_[number]->at_us = 0;
+    daemon->RunLane(number);
   });
 }
 
-void Daemon::RunLane() {
+void Daemon::RunLane(size_t number) {
+  SimulatedLane& lane = *lanes_[number];
   // While it is busy, what comes is looked at when it has done.
-  if (!alive() || lane_busy_ || lane_ == nullptr) return;
+  if (!alive() || lane.busy) return;
   if (paused()) {
-    LaneAfter(link_->paused_until_us - world_->now());
+    LaneAfter(number, link_->paused_until_us - world_->now());
     return;
   }
-  const bool had_jobs = !jobs_.empty();
-  if (!had_jobs && lane_->not_before() > clock_.Now()) {
-    LaneAfter(std::max<int64_t>(clock_.WorldTimeOf(lane_->not_before()) - world_->now(), 1));
+  const bool had_jobs = !lane.jobs.empty();
+  if (!had_jobs && lane.core->not_before() > clock_.Now()) {
+    const int64_t wait_us = clock_.WorldTimeOf(lane.core->not_before()) - world_->now();
+    LaneAfter(number, std::max<int64_t>(wait_us, 1));
     return;
   }
-  lane_busy_ = true;
-  auto results = std::make_shared<LaneResults>();
-  lane_->RunOnce(std::exchange(jobs_, {}), SteadyTime::min(), results.get());
-  lane_busy_ = false;
+  lane.busy = true;
+  LaneResults results;
+  lane.core->RunOnce(std::exchange(lane.jobs, {}), SteadyTime::min(), &results);
+  lane.busy = false;
   if (!alive()) return;
-  if (!results->empty()) {
-    world_->After(world_->random().Between(5, 50), [self = weak_from_this(), results] {
-      const auto daemon = self.lock();
-      if (daemon == nullptr) return;
-      daemon->Post([daemon, results] {
-        const absl::Status fatal = results->fatal;
-        daemon->sessions_->OnLaneResults(0, std::move(*results));
-        if (!fatal.ok()) daemon->Exit(fatal);
-      });
-    });
+  if (!results.empty()) {
+    Deliver(number, std::move(results));
+  } else if (lane.untold == 0) {
+    lane.told = lane.core->fresh_at();
   }
   // What came meanwhile, what is still unknown, and otherwise a look around now and then.
-  LaneAfter(!jobs_.empty()       ? 0
-            : lane_->unsettled() ? 5 * kMillisecond
-            : had_jobs           ? 2 * kMillisecond
-                                 : IdleUs());
+  LaneAfter(number, !lane.jobs.empty()       ? 0
+                    : lane.core->unsettled() ? 5 * kMillisecond
+                    : had_jobs               ? 2 * kMillisecond
+                                             : IdleUs());
+}
+
+// A thread may be kept from running between its Step and the delivery; that of another lane goes on.
+void Daemon::Deliver(size_t number, LaneResults results) {
+  SimulatedLane& lane = *lanes_[number];
+  Random& random = world_->random();
+  int64_t delay_us = random.Between(5, 50);
+  if (lanes_.size() > 1 && random.Chance(0.1)) delay_us += random.Between(1, 100) * kMillisecond;
+  lane.delivered_us = std::max(lane.delivered_us, world_->now() + delay_us);
+  results.fresh = lane.core->fresh_at();
+  ++lane.untold;
+  auto shared = std::make_shared<LaneResults>(std::move(results));
+  world_->At(lane.delivered_us, [self = weak_from_this(), number, shared] {
+    const auto daemon = self.lock();
+    if (daemon == nullptr) return;
+    daemon->Post([daemon, number, shared] {
+      const absl::Status fatal = shared->fatal;
+      const SteadyTime fresh = shared->fresh;
+      daemon->sessions_->OnLaneResults(number, std::move(*shared));
+      daemon->lanes_[number]->told = fresh;
+      --daemon->lanes_[number]->untold;
+      if (!fatal.ok()) daemon->Exit(fatal);
+    });
+  });
+}
+
+SteadyTime Daemon::progress_at() const {
+  SteadyTime oldest = SteadyTime::max();
+  for (const auto& lane : lanes_) oldest = std::min(oldest, lane->core->progress_at());
+  return oldest;
 }
 
 // As often as a heartbeat needs to see progress.
@@ -207,7 +259,10 @@ SteadyTime Daemon::vouch_until() const {
   if (options_.mutant == Mutant::kVouchForEver) return SteadyTime::max();
   // As Host::vouch_until does.
   const Milliseconds lane_vouch(options_.node_ttl_ms - options_.node_ttl_ms / 10);
-  return std::min(membership_->vouch_until(), lane_->fresh_at() + lane_vouch);
+  SteadyTime until = membership_->vouch_until();
+  if (guarantees().exclusive) return until;
+  for (const auto& lane : lanes_) until = std::min(until, lane->told + lane_vouch);
+  return until;
 }
 
 void Daemon::RunMembership() {

@@ -1,7 +1,9 @@
 // One simulated daemon: the real lane, sessions and membership over a MemoryStore, its three
 // threads played by events.
 //   reactor     everything of Sessions; one event at a time
-//   lane        LaneCore; a call to the engine takes time, in which the reactor goes on
+//   lanes       a LaneCore and a MemoryStore each; a call to the engine takes time, in which the
+//               reactor and the other lanes go on. Results of one lane arrive in order; those of
+//               several lanes in any.
 //   membership  Membership::Tick, likewise
 #pragma once
 
@@ -10,13 +12,16 @@
 #include <string>
 #include <vector>
 
+#include "adapters/ledger/rules/rules.h"
 #include "server/core/lane.h"
 #include "server/core/membership.h"
 #include "server/core/sessions.h"
+#include "tests/simulation/cell.h"
 #include "tests/simulation/faults.h"
 #include "tests/simulation/memory_engine.h"
 #include "tests/simulation/memory_store.h"
 #include "tests/simulation/mutants.h"
+#include "tests/simulation/ordered_adapter.h"
 #include "tests/simulation/world.h"
 
 namespace semaphored::simulation {
@@ -29,7 +34,9 @@ struct DaemonOptions {
   int64_t node_ttl_ms = 3000;
   int64_t sweep_interval_ms = 2000;
   uint64_t request_window = 64;
-  uint32_t changes_per_commit_max = 2;
+  Cell cell;
+  ledger::Limits limits;
+  Tally* tally = nullptr;  // May be null.
   Mutant mutant = Mutant::kNone;
 };
 
@@ -64,19 +71,34 @@ class Daemon : public SessionsHost, public std::enable_shared_from_this<Daemon> 
 
   // ---- SessionsHost ----
   const Clock& clock() const override { return clock_; }
-  size_t lane_count() const override { return 1; }
-  const Guarantees& guarantees() const override { return lane_->guarantees(); }
+  size_t lane_count() const override { return lanes_.size(); }
+  const Guarantees& guarantees() const override { return lanes_.front()->core->guarantees(); }
   void Submit(size_t lane, Job job) override;
   SteadyTime vouch_until() const override;
   Id NewId() override { return world_->random().NewId(); }
 
  private:
+  // What server/core's Lane is to a daemon.
+  struct SimulatedLane {
+    std::unique_ptr<LaneCore> core;
+    std::vector<Job> jobs;
+    bool busy = false;
+    int64_t at_us = 0;         // World time of its next event; 0: none.
+    int64_t delivered_us = 0;  // World time at which its last results arrive.
+    SteadyTime told{};         // LaneCore::fresh_at of what Sessions has heard all of.
+    int untold = 0;            // Results on their way.
+  };
+
   bool TryStart();
+  bool AddLanes(const NodeRef& self);
   // Until it succeeds; then calls `done`, which may be empty.
   void TakeOver(std::vector<NodeRef> dead, std::function<void()> done);
-  void RunLane();
+  void LaneAfter(size_t number, int64_t delay_us);
+  void RunLane(size_t number);
+  // Hands the results to Sessions, now or later.
+  void Deliver(size_t number, LaneResults results);
   int64_t IdleUs() const;
-  void LaneAfter(int64_t delay_us);
+  SteadyTime progress_at() const;
   void RunMembership();
   void AfterReactor();
   void LookAtVouching();
@@ -90,14 +112,11 @@ class Daemon : public SessionsHost, public std::enable_shared_from_this<Daemon> 
   std::shared_ptr<EngineLink> link_;
   std::unique_ptr<NodeStore> nodes_;
   std::unique_ptr<Membership> membership_;
-  std::unique_ptr<LaneCore> lane_;
+  std::vector<std::unique_ptr<SimulatedLane>> lanes_;
   std::unique_ptr<Sessions> sessions_;
   bool serving_ = false;
   std::vector<std::function<void()>> on_death_;
-  std::vector<Job> jobs_;
-  bool lane_busy_ = false;
   bool vouched_ = false;
-  int64_t lane_at_us_ = 0;   // World time of the lane's next event; 0: none.
   int64_t timer_at_us_ = 0;  // World time of the reactor's next timer event; 0: none.
 };
 

@@ -12,7 +12,7 @@ void EngineLink::SpendTime() {
   if (world_->depth() > kDepthMax) return;
   Random& random = world_->random();
   int64_t until = world_->now() + random.Between(50, 500);
-  if (Strikes(faults_->rates.slow_call)) {
+  if (Strikes(faults_->rates.slow_call, FaultKind::kSlowCall)) {
     until += random.Between(1, 3000) * kMillisecond;
     faults_->Disturb(*world_);
   }
@@ -25,10 +25,11 @@ void EngineLink::SpendTime() {
 bool EngineLink::Call() {
   SpendTime();
   if (!reachable()) {
+    faults_->Note(FaultKind::kUnreachable);
     faults_->Disturb(*world_);
     return false;
   }
-  if (Strikes(faults_->rates.call_fails)) {
+  if (Strikes(faults_->rates.call_fails, FaultKind::kCallFails)) {
     faults_->Disturb(*world_);
     return false;
   }

@@ -2,12 +2,34 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "tests/simulation/world.h"
 
 namespace semaphored::simulation {
+
+// What can go wrong, for the table at the end.
+enum class FaultKind : uint8_t {
+  kNone,
+  kLostRace,
+  kAnswerLost,
+  kNeverLanded,
+  kLandsLater,
+  kCallFails,
+  kSlowCall,
+  kNoticeLost,
+  kNoticeLate,
+  kBusyRow,
+  kTooLarge,
+  kUnreachable,
+  kDaemonKilled,
+  kDaemonPaused,
+  kCount
+};
+inline constexpr size_t kFaultKinds = static_cast<size_t>(FaultKind::kCount);
 
 // How often each fault strikes, 0 to 1. Chosen anew for each seed.
 struct FaultRates {
@@ -16,6 +38,7 @@ struct FaultRates {
   double never_landed = 0;  // Neither.
   double lands_later =
       0;  // The answer did not come, and the write lands some time later, if it still may.
+  double busy_row = 0;    // Another client of the engine keeps a row locked.
   double call_fails = 0;  // Any other call: UNAVAILABLE.
   double notification_lost = 0;
   double notification_late = 0;
@@ -25,10 +48,16 @@ struct FaultRates {
 struct Faults {
   FaultRates rates;
   bool engine_down = false;
+  std::array<uint64_t, kFaultKinds> struck{};  // How often, so far.
+  FaultKind last = FaultKind::kNone;
   // The last time at which something was out of order: promises about delays count from then.
   int64_t disturbed_at_us = 0;
 
   void DisturbUntil(int64_t time_us) { disturbed_at_us = std::max(disturbed_at_us, time_us); }
+  void Note(FaultKind kind) {
+    ++struck[static_cast<size_t>(kind)];
+    last = kind;
+  }
   void Disturb(const World& world) { DisturbUntil(world.now()); }
 };
 
@@ -54,6 +83,11 @@ class EngineLink {
   World& world() { return *world_; }
   Faults& faults() { return *faults_; }
   bool Strikes(double rate) { return rate > 0 && world_->random().Chance(rate); }
+  bool Strikes(double rate, FaultKind kind) {
+    if (!Strikes(rate)) return false;
+    faults_->Note(kind);
+    return true;
+  }
 
  private:
   World* world_;

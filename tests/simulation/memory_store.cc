@@ -40,6 +40,14 @@ std::optional<ledger::News> TellableNews(const Transaction& transaction,
 
 CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, false, {}, {}}; }
 
+size_t RowsOf(const Transaction& transaction) {
+  size_t rows =
+      transaction.semaphores.size() + transaction.sessions.size() + transaction.requests.size();
+  for (const SemaphoreDelta& delta : transaction.semaphores)
+    rows += delta.leases.size() + delta.waiters.size() + delta.tickets.size();
+  return rows;
+}
+
 }  // namespace
 
 void Mailbox::Put(ledger::Hint hint, std::optional<ledger::News> told) {
@@ -60,10 +68,15 @@ void Notifier::Tell(const Mailbox* writer, const Transaction& transaction) {
   for (const std::weak_ptr<Mailbox>& weak : mailboxes_) {
     if (weak.lock().get() == writer) continue;
     Random& random = world_->random();
-    if (random.Chance(faults_->rates.notification_lost)) continue;
+    if (random.Chance(faults_->rates.notification_lost)) {
+      faults_->Note(FaultKind::kNoticeLost);
+      continue;
+    }
     int64_t delay_us = random.Between(100, 2000);
-    if (random.Chance(faults_->rates.notification_late))
+    if (random.Chance(faults_->rates.notification_late)) {
+      faults_->Note(FaultKind::kNoticeLate);
       delay_us += random.Between(1, 4000) * kMillisecond;
+    }
     std::vector<std::pair<ledger::Hint, std::optional<ledger::News>>> told;
     for (const SemaphoreDelta& delta : transaction.semaphores) {
       told.push_back({{delta.name, delta.revision, ""}, TellableNews(transaction, delta)});
@@ -79,11 +92,13 @@ void Notifier::Tell(const Mailbox* writer, const Transaction& transaction) {
 }
 
 MemoryStore::MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link,
-                         std::function<void()> on_mail)
-    : handle_(handle), link_(std::move(link)), mailbox_(std::make_shared<Mailbox>()) {
+                         std::function<void()> on_mail, const Cell& cell)
+    : cell_(cell), handle_(handle), link_(std::move(link)), mailbox_(std::make_shared<Mailbox>()) {
   guarantees_.adapter = "memory";
   guarantees_.durable_tickets = true;
-  guarantees_.lanes_max = 2;
+  guarantees_.exclusive = cell.exclusive;
+  guarantees_.grants_per_commit_max = cell.grants_per_commit_max;
+  guarantees_.lanes_max = std::max<uint32_t>(2, static_cast<uint32_t>(cell.lanes));
   mailbox_->on_mail = std::move(on_mail);
   handle_.notifier->Add(mailbox_);
 }
@@ -153,24 +168,41 @@ CommitResult MemoryStore::Settle(Transaction& transaction, SteadyTime) {
 CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction* transaction,
                                bool again) {
   const FaultRates& rates = link_->faults().rates;
+  if (cell_.rows_per_commit_max > 0 && !again && RowsOf(*transaction) > cell_.rows_per_commit_max) {
+    link_->faults().Note(FaultKind::kTooLarge);
+    return Failed(absl::OutOfRangeError("memory: a commit has too many rows"));
+  }
   link_->SpendTime();
   if (!link_->reachable()) {
+    link_->faults().Note(FaultKind::kUnreachable);
     link_->faults().Disturb(link_->world());
     // A first write that was never sent has failed for certain; one that was sent before stays in
     // doubt.
     if (!again && !link_->dead && link_->Strikes(0.5)) return Failed(Unreachable());
     return Lose(write);
   }
-  if (link_->Strikes(rates.lost_race) && !handle_.engine->HasLanded(write->id) && !again) {
+  if (!cell_.exclusive && link_->Strikes(rates.lost_race) &&
+      !handle_.engine->HasLanded(write->id) && !again) {
     CommitResult lost{CommitResult::Kind::kLost, {}, false, {}, {}};
     for (const SemaphoreDelta& delta : transaction->semaphores) lost.stale.push_back(delta.name);
     return lost;
   }
-  if (link_->Strikes(rates.never_landed) || link_->Strikes(rates.lands_later)) return Lose(write);
+  if (!cell_.exclusive && !again && !transaction->semaphores.empty() &&
+      link_->Strikes(rates.busy_row, FaultKind::kBusyRow)) {
+    link_->faults().Disturb(link_->world());
+    CommitResult busy = Failed(absl::UnavailableError("memory: a row is locked"));
+    busy.busy.push_back(transaction->semaphores.front().name);
+    return busy;
+  }
+  if (link_->Strikes(rates.never_landed, FaultKind::kNeverLanded) ||
+      link_->Strikes(rates.lands_later, FaultKind::kLandsLater))
+    return Lose(write);
   const MemoryEngine::Landing landing = handle_.engine->Land(*write);
   if (landing.landed) handle_.notifier->Tell(mailbox_.get(), write->transaction);
+  if (cell_.exclusive && !landing.landed && landing.status.ok())
+    throw Violation{"the only writer of a store lost a commit to another"};
   link_->SpendTime();
-  if (link_->dead || link_->Strikes(rates.answer_lost)) {
+  if (link_->dead || link_->Strikes(rates.answer_lost, FaultKind::kAnswerLost)) {
     link_->faults().Disturb(link_->world());
     in_doubt_ = write;
     return Unknown();
@@ -260,6 +292,8 @@ absl::StatusOr<Image> MemoryStore::LoadAll() {
   Image image;
   for (const auto& [name, stored] : handle_.engine->semaphores()) AddSemaphore(stored, &image);
   for (const auto& [id, session] : handle_.engine->sessions()) AddSession(id, &image);
+  // An exclusive store's lane takes a request for new if it is above all that have a row.
+  for (const auto& [number, client] : handle_.engine->clients()) AddClient(number, &image);
   return image;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "adapters/ledger/shared_store.h"
+#include "tests/simulation/cell.h"
 #include "tests/simulation/faults.h"
 #include "tests/simulation/memory_engine.h"
 
@@ -48,7 +49,8 @@ struct EngineHandle {
 
 class MemoryStore : public ledger::SharedStore {
  public:
-  MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link, std::function<void()> on_mail);
+  MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link, std::function<void()> on_mail,
+              const Cell& cell = {});
 
   const Guarantees& guarantees() const override { return guarantees_; }
   absl::StatusOr<ledger::Image> LoadAll() override;
@@ -87,6 +89,7 @@ class MemoryStore : public ledger::SharedStore {
   void AddSession(const Id& id, ledger::Image* image);
 
   Guarantees guarantees_;
+  const Cell cell_;
   EngineHandle handle_;
   std::shared_ptr<EngineLink> link_;
   std::shared_ptr<Mailbox> mailbox_;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/simulation/chaos.h"
 #include "tests/simulation/clients.h"
+#include "tests/simulation/impolite_client.h"
 #include "tests/simulation/ticket_clients.h"
 
 namespace semaphored::simulation {
@@ -19,10 +21,11 @@ class Simulation {
  public:
   explicit Simulation(const RunOptions& options)
       : options_(options),
+        cell_(options.cell.value_or(CellOf(options.seed))),
         world_(options.seed * 0x9e3779b97f4a7c15ull + 1, options.tracing),
         notifier_(&world_, &faults_),
         checks_(&world_, &engine_, &faults_),
-        cluster_(&world_, {&engine_, &notifier_}, &faults_, options.mutant) {
+        cluster_(&world_, {&engine_, &notifier_}, &faults_, cell_, options.mutant, &tally_) {
     MutateEngine(options.mutant, &engine_);
     notifier_.silent = options.mutant == Mutant::kNoHints;
     engine_.on_landed = [this](const ledger::Transaction& transaction, const auto& before) {
@@ -38,7 +41,7 @@ class Simulation {
 
   void Run() {
     MakeClients();
-    for (int node = 0; node < kNodes; ++node) cluster_.StartNode(node);
+    for (int node = 0; node < cluster_.nodes(); ++node) cluster_.StartNode(node);
     world_.RunUntil(kSecond);
     for (const auto& actor : actors_) actor->Start();
     Chaos chaos(&world_, &faults_, &network_, &cluster_, actors_);
@@ -59,15 +62,15 @@ class Simulation {
 
   World& world() { return world_; }
   const MemoryEngine& engine() const { return engine_; }
+  const Faults& faults() const { return faults_; }
+  Tally& tally() { return tally_; }
   uint64_t tickets_done() { return checks_.tickets().done(); }
 
  private:
   void MakeClients() {
     Random& random = world_.random();
-    around_ = {&world_,         &network_,
-               &cluster_,       &checks_,
-               options_.mutant, static_cast<int>(random.Between(1, 2)),
-               false,           false};
+    around_ = {&world_,         &network_,        &cluster_, &checks_,
+               options_.mutant, SemaphoreCount(), false,     false};
     const int lease_clients = static_cast<int>(random.Between(3, 7));
     const int session_clients = static_cast<int>(random.Between(1, 3));
     for (int i = 0; i < lease_clients; ++i) {
@@ -81,7 +84,25 @@ class Simulation {
     admin_ = std::make_shared<AdminClient>(&around_, lease_clients + session_clients, "admin");
     actors_.push_back(admin_);
     if (random.Chance(0.5)) MakeTicketClients();
+    if (random.Chance(0.3)) MakeImpoliteClients();
     for (const auto& actor : actors_) checks_.AddBeliever(actor.get());
+  }
+
+  // Several lanes share the semaphores out among them.
+  int SemaphoreCount() {
+    Random& random = world_.random();
+    if (random.Chance(0.25)) return 6;
+    return static_cast<int>(cell_.lanes > 1 ? random.Between(2, 4) : random.Between(1, 2));
+  }
+
+  void MakeImpoliteClients() {
+    auto book = std::make_shared<ImpoliteBook>();
+    book->client_id = "impolite";
+    checks_.IsImpolite(book->client_id);
+    for (int i = 0; i < 2; ++i) {
+      actors_.push_back(
+          std::make_shared<ImpoliteClient>(&around_, static_cast<int>(actors_.size()), book));
+    }
   }
 
   void MakeTicketClients() {
@@ -150,6 +171,8 @@ class Simulation {
   }
 
   const RunOptions options_;
+  const Cell cell_;
+  Tally tally_;
   World world_;
   Faults faults_;
   Network network_;
@@ -179,6 +202,8 @@ RunResult Run(const RunOptions& options) {
   result.events = simulation.world().events_run();
   result.grants = simulation.engine().history().size();
   result.tickets_done = simulation.tickets_done();
+  result.faults = simulation.faults().struck;
+  result.tally = std::move(simulation.tally());
   return result;
 }
 

@@ -1,15 +1,21 @@
 // One run: a seed, an engine, three daemons, many clients, and what goes wrong between them.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "tests/simulation/cell.h"
+#include "tests/simulation/faults.h"
 #include "tests/simulation/mutants.h"
+#include "tests/simulation/ordered_adapter.h"
 
 namespace semaphored::simulation {
 
 struct RunOptions {
   uint64_t seed = 1;
+  std::optional<Cell> cell;  // Without: that of the seed.
   Mutant mutant = Mutant::kNone;
   // Virtual time in which things go wrong.
   int64_t chaos_s = 40;
@@ -25,6 +31,8 @@ struct RunResult {
   uint64_t events = 0;
   uint64_t grants = 0;
   uint64_t tickets_done = 0;
+  std::array<uint64_t, kFaultKinds> faults{};  // How often each kind struck.
+  Tally tally;
 };
 
 RunResult Run(const RunOptions& options);

@@ -2,9 +2,12 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <string>
 
 #include <catch2/catch_test_macros.hpp>
+
+#include "absl/strings/str_cat.h"
 
 namespace semaphored::simulation {
 namespace {
@@ -14,28 +17,91 @@ int64_t FromEnvironment(const char* name, int64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);
 }
 
+// The seed's cell, but for what the environment says.
+Cell CellFromEnvironment(uint64_t seed) {
+  Cell cell = CellOf(seed);
+  cell.lanes = static_cast<size_t>(FromEnvironment("SIM_LANES", static_cast<int64_t>(cell.lanes)));
+  cell.grants_per_commit_max =
+      static_cast<uint32_t>(FromEnvironment("SIM_GRANTS", cell.grants_per_commit_max));
+  cell.rows_per_commit_max =
+      static_cast<uint32_t>(FromEnvironment("SIM_ROWS", cell.rows_per_commit_max));
+  if (const char* store = std::getenv("SIM_STORE"))
+    cell.exclusive = std::string(store) == "exclusive";
+  if (cell.exclusive) cell.lanes = 1;
+  return cell;
+}
+
 RunOptions OptionsOf(uint64_t seed) {
   RunOptions options;
   options.seed = seed;
+  options.cell = CellFromEnvironment(seed);
   options.chaos_s = FromEnvironment("SIM_CHAOS_S", options.chaos_s);
   options.tracing = FromEnvironment("SIM_TRACE", 0) != 0;
   return options;
+}
+
+// What the runs of this process had, for the table that tests/deep.sh sums up.
+class Table {
+ public:
+  void Add(const Cell& cell, const RunResult& result) {
+    CellRow& row = cells_[NameOf(cell)];
+    row.seeds += 1;
+    row.ends += result.grants;
+    for (const uint64_t count : result.faults) row.faults += count;
+    for (const auto& [key, count] : result.tally) tally_[key] += count;
+  }
+  // Appends to the file that SIM_TABLE names, in one write, since other processes do the same.
+  void Write() {
+    const char* name = std::getenv("SIM_TABLE");
+    if (name == nullptr) return;
+    std::string text;
+    for (const auto& [cell, row] : cells_)
+      absl::StrAppend(&text, "cell\t", cell, "\t", row.seeds, "\t", row.ends, "\t", row.faults,
+                      "\n");
+    for (const auto& [key, count] : tally_) {
+      const auto& [command, outcome, fault] = key;
+      absl::StrAppend(&text, "outcome\tcommand ", command, ", outcome ", static_cast<int>(outcome),
+                      "\tfault ", static_cast<int>(fault), "\t", count, "\n");
+    }
+    std::FILE* file = std::fopen(name, "a");
+    REQUIRE(file != nullptr);
+    std::setvbuf(file, nullptr, _IOFBF, text.size() + 1);
+    std::fputs(text.c_str(), file);
+    std::fclose(file);
+    cells_.clear();
+    tally_.clear();
+  }
+
+ private:
+  struct CellRow {
+    uint64_t seeds = 0;
+    uint64_t ends = 0;
+    uint64_t faults = 0;
+  };
+  std::map<std::string, CellRow> cells_;
+  Tally tally_;
+};
+
+Table& TheTable() {
+  static Table table;
+  return table;
 }
 
 // Runs it again to have the events before it went wrong.
 void CheckSeed(uint64_t seed) {
   RunOptions options = OptionsOf(seed);
   const RunResult result = Run(options);
+  TheTable().Add(*options.cell, result);
   if (result.ok) return;
   options.tracing = true;
   const RunResult again = Run(options);
-  FAIL_CHECK("seed " << seed << " " << result.what << "\n"
+  FAIL_CHECK("seed " << seed << " (" << NameOf(*options.cell) << ") " << result.what << "\n"
                      << again.trace << "\n"
                      << (again.what == result.what
                              ? ""
                              : "the second run went another way: " + again.what + "\n")
-                     << "seed " << seed << " " << result.what << "\nreplay: SIM_SEED=" << seed
-                     << " simulation_tests \"one seed\"");
+                     << "seed " << seed << " (" << NameOf(*options.cell) << ") " << result.what
+                     << "\nreplay: SIM_SEED=" << seed << " simulation_tests \"one seed\"");
 }
 
 // An eighth of the SIM_SEEDS (2000) seeds from SIM_FIRST_SEED (1) on.
@@ -44,9 +110,18 @@ void CheckPart(uint64_t part) {
   const uint64_t first = static_cast<uint64_t>(FromEnvironment("SIM_FIRST_SEED", 1));
   for (uint64_t index = part * count / 8; index < (part + 1) * count / 8; ++index)
     CheckSeed(first + index);
+  TheTable().Write();
 }
 
 }  // namespace
+
+TEST_CASE("the cells of the matrix") {
+  CHECK(AllCells().size() == 12);
+  CHECK(ImpossibleCells().size() == 4);
+  for (const Cell& cell : ImpossibleCells()) CHECK(cell.exclusive);
+  // Successive seeds run all of them.
+  for (uint64_t seed = 0; seed < AllCells().size(); ++seed) CHECK(CellOf(seed) == AllCells()[seed]);
+}
 
 TEST_CASE("one seed") { CheckSeed(static_cast<uint64_t>(FromEnvironment("SIM_SEED", 1))); }
 

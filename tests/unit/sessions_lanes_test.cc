@@ -282,5 +282,72 @@ TEST_CASE("lanes: a claim that leaves a session while that is adopted") {
   CHECK(lanes.world.Describe(lanes.semaphore)->held == 1);
 }
 
+// Lane 0 sees the grant first, and lane 1 reads the claim before it reports the move.
+TEST_CASE("lanes: a wait that was granted after it moved to another daemon") {
+  TwoLanes lanes;
+  lanes.LoadInLane0();
+  AcquireParams params;
+  params.requester = {"client", ++lanes.requests};
+  params.semaphore = lanes.semaphore;
+  params.permits = 2;
+  params.limit = 2;
+  params.wait_ms = -1;
+  params.ttl_ms = 2000;
+  ClientStream here;
+  lanes.world.sessions().Acquire(params, &here, 1);
+  lanes.world.Settle();
+  REQUIRE(here.queued.size() == 1);
+  lanes.world.Tell(0, lanes.Hear(0));
+  ClientStream there;
+  lanes.other.sessions().Acquire(params, &there, 1);
+  lanes.other.Settle();
+  lanes.Revoke(lanes.other, "");
+  REQUIRE(there.granted.size() == 1);
+  lanes.world.Tell(0, lanes.Hear(0));
+  lanes.world.Settle();
+  CHECK(here.granted.empty());
+  CHECK(here.refused.size() == 1);
+  lanes.world.Pass(Milliseconds(2500));  // Only the other daemon counts its TTL.
+  CHECK(lanes.other.Describe(lanes.semaphore)->held == 2);
+}
+
+// Lane 1 is slow to end the session's lease. Lane 0 would find the session's row as it was.
+TEST_CASE("lanes: a session whose end is under way is not resumed") {
+  TwoLanes lanes;
+  lanes.Ask(lanes.world, lanes.stream);
+  lanes.world.Settle();
+  REQUIRE(lanes.stream.granted.size() == 1);
+  OpenParams params;
+  params.client_id = "client";
+  params.ttl_ms = 10'000;
+  params.resume = lanes.stream.session;
+  ClientStream again;
+  SECTION("its client has closed it") {
+    lanes.world.sessions().CloseSession(lanes.stream.session, [] {});
+    lanes.world.sessions().Open(params, &again);
+  }
+  SECTION("its TTL has passed") {
+    lanes.world.sessions().DetachSession(&lanes.stream);
+    lanes.world.PassIdle(Milliseconds(11'000));
+    lanes.world.sessions().Open(params, &again);
+  }
+  SECTION("its TTL passes while the engine is asked for it") {
+    lanes.world.sessions().DetachSession(&lanes.stream);
+    lanes.world.sessions().Open(params, &again);
+    lanes.world.PassIdle(Milliseconds(11'000));
+  }
+  lanes.world.Tell(0, lanes.world.Run(0));
+  CHECK_FALSE(again.resumed);
+  lanes.world.Settle();
+  CHECK_FALSE(again.resumed);
+  REQUIRE(again.over.size() == 1);
+  CHECK(again.over[0].code == absl::StatusCode::kUnavailable);
+  ClientStream late;
+  TwoLanes::Open(lanes.world, &late, params.resume);
+  REQUIRE(late.over.size() == 1);
+  CHECK(late.over[0].reason == Reason::kSessionLost);
+  CHECK(lanes.world.Describe(lanes.semaphore)->held == 1);  // Of the other daemon's client.
+}
+
 }  // namespace
 }  // namespace semaphored

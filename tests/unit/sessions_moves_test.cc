@@ -340,6 +340,17 @@ TEST_CASE("moves: a unary call beside the session takes its lease") {
   CHECK(moves.Held() == 0);
 }
 
+TEST_CASE("moves: a call that takes a session's lease and does not come back") {
+  Moves moves(/*shared=*/true);
+  SessionsWorld& one = *moves.one;
+  Moves::Open(one, &moves.first);
+  Moves::Ask(one, moves.first);
+  Moves::Call(one, &moves.second);
+  REQUIRE(moves.second.reason() == Reason::kMoving);
+  moves.Pass(Milliseconds(2 * kTtlMs + 100));  // The move, and the TTL.
+  CHECK(moves.Held() == 0);
+}
+
 TEST_CASE("moves: a session takes the lease of a call") {
   Moves moves(GENERATE(true, false));
   SessionsWorld& one = *moves.one;

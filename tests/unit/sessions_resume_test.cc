@@ -12,14 +12,17 @@ namespace {
 
 // Sessions have lane 0; the semaphore, lane 1.
 struct TwoLanes {
-  std::unique_ptr<contract::Fixture> fixture = contract::MakeSharedFixture(false);
+  std::unique_ptr<contract::Fixture> fixture;
   SessionsWorld world{SessionsOptions(), fixture->Open().value(), "a", /*lanes=*/2};
   const std::string semaphore = InLane(1);
   ClientStream first;
   ClientStream again;
   uint64_t requests = 0;
 
-  TwoLanes() { Open(&first); }
+  explicit TwoLanes(std::unique_ptr<contract::Fixture> on = contract::MakeSharedFixture(false))
+      : fixture(std::move(on)) {
+    Open(&first);
+  }
 
   static std::string InLane(size_t lane) {
     std::string name = "a";
@@ -78,6 +81,25 @@ TEST_CASE("resume: what was taken away while it was answered is not told as held
   REQUIRE(other.granted.size() == 1);
   lanes.Tell(std::move(answer));
   CHECK(lanes.again.held.empty());
+}
+
+// Lane 0 has the semaphore since the first resume. Of what lane 1 does to it later, no notice comes.
+TEST_CASE("resume: what ended without a notice is not told as held") {
+  TwoLanes lanes(contract::MakeSilentFixture());
+  lanes.Ask(lanes.first);
+  lanes.world.Settle();
+  REQUIRE(lanes.first.granted.size() == 1);
+  lanes.Tell(lanes.ResumeOnItsWay());
+  REQUIRE(lanes.again.held.size() == 1);
+  lanes.Revoke(lanes.first.granted[0].lease->id, 0);
+  lanes.world.Settle();
+  REQUIRE(lanes.again.ended.size() == 1);
+  lanes.world.sessions().DetachSession(&lanes.again);
+  ClientStream third;
+  lanes.Open(&third, lanes.first.session);
+  lanes.world.Settle();
+  REQUIRE(third.resumed);
+  CHECK(third.held.empty());
 }
 
 TEST_CASE("resume: what was granted while it was answered is told as held") {

@@ -134,6 +134,12 @@ class SessionsWorld : public SessionsHost {
     }
   }
 
+  // Time passes, and what is due is submitted; no lane runs.
+  void PassIdle(Milliseconds time) {
+    clock_.Advance(time);
+    sessions_->OnTimer();
+  }
+
   // ---- requests, in short ----
   std::optional<Refusal> Enqueue(const std::string& semaphore, const std::string& payload,
                                  int64_t delay_ms = 0, uint32_t max_attempts = 0) {

@@ -39,7 +39,7 @@ Outcome Refused(OutcomeKind kind, const Semaphore& semaphore) {
 Outcome Changed(bool changed, uint32_t affected = 0) {
   Outcome outcome = Simply(OutcomeKind::kDone);
   outcome.changed = changed;
-  outcome.number = affected;
+  outcome.detail = Outcome::Affected{affected};
   return outcome;
 }
 
@@ -334,7 +334,7 @@ Outcome Administer(Editor& editor, const AdminCommand& command, const Context& c
   if (outcome.report)
     outcome.report->others_asked = editor.transaction().asked_recalls.size() > asked;
   RequestRow done = DoneBy(command.requester, command.semaphore, context);
-  done.number = outcome.number;
+  done.number = outcome.affected();
   done.changed = outcome.changed;
   editor.Remember(std::move(done));
   return outcome;

@@ -44,7 +44,7 @@ Outcome StandInQueue(Editor& editor, Semaphore* semaphore, const Claim& claim,
   Outcome outcome = Simply(OutcomeKind::kQueued);
   outcome.claim = claim.id;
   editor.Enqueue(semaphore, waiter);
-  outcome.position = semaphore->PositionOf(*waiter);
+  outcome.detail = Outcome::InQueue{semaphore->PositionOf(*waiter), 0};
   return outcome;
 }
 
@@ -98,7 +98,7 @@ std::optional<Outcome> FindOrCreate(Editor& editor, const AskedSemaphore& asked,
     if (asked.limit == 0 || asked.must_exist) return Simply(OutcomeKind::kNoSuchSemaphore);
     if (asked.permits > asked.limit) {
       Outcome outcome = Simply(OutcomeKind::kExceedsLimit);
-      outcome.number = asked.limit;
+      outcome.detail = Outcome::Limit{asked.limit};
       return outcome;
     }
     if (editor.state().semaphore_count() >= context.limits.semaphores_max) {
@@ -117,13 +117,13 @@ std::optional<Outcome> FindOrCreate(Editor& editor, const AskedSemaphore& asked,
   if (row.destroying) return Simply(OutcomeKind::kDestroyed);
   if (asked.limit != 0 && asked.limit != row.limit && !asked.adopt_limit) {
     Outcome outcome = Simply(OutcomeKind::kLimitMismatch);
-    outcome.number = row.limit;
+    outcome.detail = Outcome::Limit{row.limit};
     return outcome;
   }
   const uint32_t cap = row.settings.permits_per_holder;
   if (asked.permits > row.limit || (cap != 0 && asked.permits > cap)) {
     Outcome outcome = Simply(OutcomeKind::kExceedsLimit);
-    outcome.number = std::min(row.limit, cap != 0 ? cap : row.limit);
+    outcome.detail = Outcome::Limit{std::min(row.limit, cap != 0 ? cap : row.limit)};
     return outcome;
   }
   return std::nullopt;
@@ -191,18 +191,19 @@ Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& co
   std::ranges::sort(given_back);
   if (const std::optional<uint32_t> slot = FirstNotHeld(lease->slots, given_back)) {
     Outcome outcome = Simply(OutcomeKind::kNoSuchSlot);
-    outcome.number = *slot;
+    outcome.detail = Outcome::NotItsSlot{*slot};
     return outcome;
   }
   Outcome outcome = Simply(OutcomeKind::kReleased);
   const bool all = command.slots.empty() || command.slots.size() == lease->slots.size();
-  outcome.number = all ? lease->permits : static_cast<uint32_t>(command.slots.size());
-  outcome.remaining = lease->permits - outcome.number;
+  const uint32_t released = all ? lease->permits : static_cast<uint32_t>(command.slots.size());
+  const uint32_t remaining = lease->permits - released;
+  outcome.detail = Outcome::Released{released, remaining};
   if (all) {
     EndLease(editor, semaphore, lease, EndCause::kReleased, context);
   } else {
     auto rest = std::make_shared<Lease>(*lease);
-    rest->permits = outcome.remaining;
+    rest->permits = remaining;
     rest->slots.clear();
     std::ranges::set_difference(lease->slots, given_back, std::back_inserter(rest->slots));
     outcome.lease = rest;
@@ -210,8 +211,8 @@ Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& co
   }
   RequestRow done = DoneBy(command.requester, command.semaphore, context);
   done.claim = command.claim;
-  done.number = outcome.number;
-  done.remaining = outcome.remaining;
+  done.number = released;
+  done.remaining = remaining;
   editor.Remember(std::move(done));
   AfterRoom(editor, semaphore, context);
   return outcome;
@@ -226,7 +227,7 @@ Outcome Verify(const LedgerState& state, const VerifyCommand& command) {
     const uint64_t token = outcome.lease ? outcome.lease->token : 0;
     // A lease granted in this very batch has no token yet, so nobody can ask for it by one.
     if (token == 0 || token != command.token) outcome = NotHeld();
-    outcome.number64 = token;
+    outcome.detail = Outcome::AtSlot{token};
     return outcome;
   }
   outcome.lease = semaphore->FindLease(command.claim);
@@ -310,8 +311,8 @@ Outcome Adopt(Editor& editor, const AdoptCommand& command, const Context& contex
       ++moved->epoch;
       editor.Replace(semaphore, waiter, std::move(moved));
     }
-    outcome.position = semaphore->PositionOf(*waiter);
-    outcome.number = semaphore->FindWaiter(command.claim)->epoch;
+    outcome.detail = Outcome::InQueue{semaphore->PositionOf(*waiter),
+                                      semaphore->FindWaiter(command.claim)->epoch};
     return outcome;
   }
   const LeasePtr lease = semaphore->FindLease(command.claim);
@@ -360,8 +361,7 @@ Outcome RepeatWait(Editor& editor, Semaphore* semaphore, WaiterPtr waiter,
   }
   Outcome outcome = Simply(OutcomeKind::kQueued);
   outcome.claim = waiter->id;
-  outcome.position = semaphore->PositionOf(*waiter);
-  outcome.number = waiter->epoch;
+  outcome.detail = Outcome::InQueue{semaphore->PositionOf(*waiter), waiter->epoch};
   return outcome;
 }
 

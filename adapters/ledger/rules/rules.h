@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "absl/container/btree_map.h"
 #include "adapters/adapter.h"
 #include "adapters/ledger/state/permits.h"
 #include "adapters/ledger/state/transaction.h"
@@ -46,6 +48,8 @@ struct Context {
   // Of claims and tickets, by acts that may be carried on by later commits; 0: no bound.
   uint32_t changes_max = 0;
   const Pruned* pruned = nullptr;  // What was pruned before the command was decided.
+  // Semaphores that no commit may touch now, and why. nullptr: there are none.
+  const absl::btree_map<std::string, std::string>* unusable = nullptr;
 };
 
 Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& context);

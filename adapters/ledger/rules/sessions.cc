@@ -35,6 +35,26 @@ std::vector<ClaimInfo> ClaimsOf(const LedgerState& state, const Id& session) {
   return claims;
 }
 
+bool IsUnusable(const std::string& semaphore, const Context& context) {
+  return context.unusable != nullptr && context.unusable->contains(semaphore);
+}
+
+// Some of its claims cannot be ended now. The row says that no daemon may go on with the session, and by
+// the new epoch no commit lands that rests upon the former one.
+Outcome KeepClosing(Editor& editor, const SessionPtr& session, const Context& context) {
+  SessionPtr closing = session;
+  if (!session->closing) {
+    closing = std::make_shared<Session>(*session);
+    closing->closing = true;
+    ++closing->epoch;
+    editor.ChangeSession(session, closing);
+  }
+  Outcome outcome = Simply(OutcomeKind::kDamaged);
+  outcome.detail = Outcome::Closing{closing->epoch};
+  outcome.message = context.unusable->begin()->second;
+  return outcome;
+}
+
 }  // namespace
 
 Outcome OpenSession(Editor& editor, const OpenSessionCommand& command, const Context& context) {
@@ -57,6 +77,11 @@ Outcome OpenSession(Editor& editor, const OpenSessionCommand& command, const Con
 Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const Context& context) {
   const SessionPtr before = editor.state().FindSession(command.session);
   if (!before) return Simply(OutcomeKind::kSessionLost);
+  if (before->closing) {
+    Outcome lost = Simply(OutcomeKind::kSessionLost);
+    lost.changed = true;
+    return lost;
+  }
   if (before->host != context.self) {
     auto after = std::make_shared<Session>(*before);
     after->host = context.self;
@@ -72,8 +97,10 @@ Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const C
   // of them, and so need not be told by all.
   if (outcome.changed && context.shared) {
     const std::vector<ClaimInfo>& claims = outcome.report->claims;
-    for (size_t i = 0; i < std::min(claims.size(), kClaimsTold); ++i)
+    for (size_t i = 0; i < std::min(claims.size(), kClaimsTold); ++i) {
+      if (IsUnusable(claims[i].semaphore, context)) continue;
       editor.Touch(editor.Find(claims[i].semaphore));
+    }
   }
   return outcome;
 }
@@ -88,6 +115,7 @@ Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const C
   std::stable_partition(claims.begin(), claims.end(),
                         [](const ClaimInfo& info) { return !info.lease; });
   for (const ClaimInfo& info : claims) {
+    if (IsUnusable(info.semaphore, context)) continue;
     EndCommand end;
     end.semaphore = info.semaphore;
     end.claim = info.lease ? info.lease->id : info.waiter->id;
@@ -95,6 +123,7 @@ Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const C
         info.waiter && command.cause == EndCause::kReleased ? EndCause::kCancelled : command.cause;
     End(editor, end, context);
   }
+  if (context.unusable != nullptr) return KeepClosing(editor, session, context);
   editor.ChangeSession(session, nullptr);
   return Simply(OutcomeKind::kDone);
 }

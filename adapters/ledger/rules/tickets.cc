@@ -117,7 +117,7 @@ Outcome StandAsOffer(Editor& editor, Semaphore* semaphore, const Claim& claim,
   editor.Enqueue(semaphore, offer);
   Outcome outcome = Simply(OutcomeKind::kQueued);
   outcome.claim = claim.id;
-  outcome.position = semaphore->PositionOf(*offer);
+  outcome.detail = Outcome::InQueue{semaphore->PositionOf(*offer), 0};
   return outcome;
 }
 
@@ -210,7 +210,8 @@ Outcome Enqueue(Editor& editor, const EnqueueCommand& command, const Context& co
   Advance(editor, semaphore, context);
   Outcome outcome = Simply(OutcomeKind::kEnqueued);
   outcome.claim = command.ticket;
-  outcome.position = semaphore->PositionOf(*semaphore->FindTicket(command.ticket));
+  outcome.detail =
+      Outcome::InQueue{semaphore->PositionOf(*semaphore->FindTicket(command.ticket)), 0};
   return outcome;
 }
 
@@ -259,10 +260,10 @@ Outcome Finish(Editor& editor, const FinishCommand& command, const Context& cont
     editor.Replace(semaphore, ticket, After(*ticket, command, context));
   }
   Outcome outcome = Simply(OutcomeKind::kReleased);
-  outcome.number = lease->permits;
+  outcome.detail = Outcome::Released{lease->permits, 0};
   RequestRow done = DoneBy(command.requester, command.semaphore, context);
   done.claim = command.claim;
-  done.number = outcome.number;
+  done.number = lease->permits;
   editor.Remember(std::move(done));
   AfterRoom(editor, semaphore, context);
   return outcome;

@@ -14,7 +14,7 @@ namespace {
 Outcome Affected(uint32_t affected) {
   Outcome outcome = Simply(OutcomeKind::kDone);
   outcome.changed = affected > 0;
-  outcome.number = affected;
+  outcome.detail = Outcome::Affected{affected};
   return outcome;
 }
 

@@ -117,7 +117,7 @@ TEST_CASE("consul: more leases are recalled at once than a transaction takes", "
   resize.grace_ms = 0;
   const Outcome resized = a.Run(AdminCommand{{"admin", 1}, "s", 0, resize});
   CHECK(resized.kind == OutcomeKind::kDone);
-  CHECK(resized.number == kMany - 10);
+  CHECK(resized.affected() == kMany - 10);
   CHECK(resized.changed);
   const Outcome described = a.Run(AdminCommand{{}, "s", 0, AdminDescribe{0}});
   CHECK(described.report->info->row.limit == 10);

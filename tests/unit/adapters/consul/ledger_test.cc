@@ -145,7 +145,7 @@ TEST_CASE("consul: a record of another recipe, and no semaphore of ours", "[cons
   SECTION("is put away once nobody uses it") {
     const Outcome pruned = lane.Prune();
     CHECK(pruned.kind == OutcomeKind::kDone);
-    CHECK(pruned.number == 1);
+    CHECK(pruned.affected() == 1);
     CHECK(lane.Prune().kind == OutcomeKind::kNoSuchSemaphore);
     CHECK(lane.Ask(1).kind == OutcomeKind::kGranted);
   }

@@ -81,7 +81,7 @@ TEST_CASE("dynamodb large: very many leases are recalled at once", "[dynamodb]")
   resize.grace_ms = 0;
   const Outcome resized = lane.Administer(resize, "admin");
   CHECK(resized.kind == OutcomeKind::kDone);
-  CHECK(resized.number == 115);
+  CHECK(resized.affected() == 115);
   const SemaphoreInfo info = lane.Describe();
   CHECK(info.row.limit == 5);
   CHECK(info.held == 5);
@@ -95,7 +95,7 @@ TEST_CASE("dynamodb large: a semaphore with very many claims is destroyed", "[dy
   lane.Fill(200, 120, OutcomeKind::kQueued);
   const Outcome destroyed = lane.Administer(AdminDestroy{DestroyPolicy::kForce}, "admin");
   CHECK(destroyed.kind == OutcomeKind::kDone);
-  CHECK(destroyed.number == 60);
+  CHECK(destroyed.affected() == 60);
   CHECK(destroyed.changed);
   CHECK(lane.claims[Event::Kind::kEnded].size() == 60);
   CHECK(lane.claims[Event::Kind::kWaitEnded].size() == 120);
@@ -114,7 +114,7 @@ TEST_CASE("dynamodb large: of very many leases all are revoked, and nobody else'
   lane.Fill(300, 150, OutcomeKind::kQueued);
   const Outcome revoked = lane.Administer(AdminRevoke{}, "admin");
   CHECK(revoked.kind == OutcomeKind::kDone);
-  CHECK(revoked.number == 120);
+  CHECK(revoked.affected() == 120);
   lane.Await(Event::Kind::kGranted, 120);
   const std::vector<Id>& ended = lane.claims[Event::Kind::kEnded];
   CHECK(ended.size() == 120);

@@ -104,14 +104,14 @@ TEST_CASE("dynamodb tickets: a worker of another daemon gets what is enqueued he
   REQUIRE(b.Run(b.Offer(900, session)).kind == OutcomeKind::kQueued);
   const Outcome enqueued = a.Run(a.Job(100, "for b"));
   CHECK(enqueued.kind == OutcomeKind::kEnqueued);
-  CHECK(enqueued.position == 0);
+  CHECK(enqueued.position() == 0);
   b.Await(Event::Kind::kGranted, 1);
   CHECK(b.claims[Event::Kind::kGranted] == std::vector<Id>{MakeId(900)});
   CHECK(b.payloads[MakeId(900)] == "for b");
   CHECK(a.payloads.empty());
   // And the next one, while it is at work, when it is done.
   REQUIRE(b.Run(b.Offer(901, session)).kind == OutcomeKind::kQueued);
-  CHECK(a.Run(a.Job(101, "second")).position == 1);
+  CHECK(a.Run(a.Job(101, "second")).position() == 1);
   REQUIRE(b.Run(b.Finish(900, Result::kDone)).kind == OutcomeKind::kReleased);
   b.Await(Event::Kind::kGranted, 2);
   CHECK(b.payloads[MakeId(901)] == "second");
@@ -167,7 +167,7 @@ TEST_CASE("dynamodb tickets: very many dead letters are requeued, purged, and go
   REQUIRE(lane.Describe().tickets == TicketCounts{0, 0, 0, kMany});
   const Outcome requeued = lane.Administer(AdminRequeue{}, "admin");
   CHECK(requeued.kind == OutcomeKind::kDone);
-  CHECK(requeued.number == kMany);
+  CHECK(requeued.affected() == kMany);
   CHECK(lane.Describe().tickets == TicketCounts{kMany, 0, 0, 0});
   // Repeated it is answered, and not done.
   Kill(&lane, 2000, 1);
@@ -180,7 +180,7 @@ TEST_CASE("dynamodb tickets: very many dead letters are requeued, purged, and go
   CHECK(table.Items(PayloadKey("s", MakeId(1000)).partition).empty());
   Make(&lane, 1);
   Kill(&lane, 3000, 150);
-  CHECK(lane.Administer(AdminPurge{}).number == 150);
+  CHECK(lane.Administer(AdminPurge{}).affected() == 150);
   CHECK(lane.Describe().tickets == TicketCounts());
   CHECK(table.Items(PayloadKey("s", MakeId(3000)).partition).empty());
 }

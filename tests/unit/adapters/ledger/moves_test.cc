@@ -129,7 +129,7 @@ TEST_CASE("rules: a waiter moves at once, to its place") {
   const Outcome outcome = moved.AskThere();
   CHECK(outcome.kind == OutcomeKind::kQueued);
   CHECK(outcome.claim == MakeId(1));
-  CHECK(outcome.number == 2);
+  CHECK(outcome.epoch() == 2);
   const WaiterPtr waiter = moved.bench.state.Find("s")->FindWaiter(MakeId(1));
   CHECK(waiter->session == MakeId(102));
   CHECK(waiter->ttl_ms == 5'000);
@@ -149,7 +149,7 @@ TEST_CASE("rules: a later recall with a longer grace changes nothing") {
   const auto revoke = [&](int64_t grace_ms) {
     const Outcome outcome = Administer(
         *moved.bench.editor, AdminOf("s", AdminRevoke{{}, "", grace_ms}), moved.bench.context);
-    CHECK(outcome.number == 1);
+    CHECK(outcome.affected() == 1);
   };
   revoke(5'000);
   const LeasePtr recalled = moved.lease();

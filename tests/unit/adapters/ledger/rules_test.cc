@@ -255,9 +255,9 @@ TEST_CASE("a foreign permit counts, and is never ended by us") {
             .kind == OutcomeKind::kNotHeld);
   CHECK(AskBack(*bench.editor, {"s", MakeId(50), {Recall::Reason::kLongestHold, 0}}, bench.context)
             .kind == OutcomeKind::kNotHeld);
-  CHECK(Administer(*bench.editor, AdminOf("s", AdminRevoke{}), bench.context).number == 1);
+  CHECK(Administer(*bench.editor, AdminOf("s", AdminRevoke{}), bench.context).affected() == 1);
   const AdminResize shrink{AdminResize::Change::kSet, 0, 10, ShrinkPolicy::kRecall, 0};
-  CHECK(Administer(*bench.editor, AdminOf("s", shrink), bench.context).number == 0);
+  CHECK(Administer(*bench.editor, AdminOf("s", shrink), bench.context).affected() == 0);
   CHECK(Orphans(bench.state, {}, bench.context, true).report->orphans.empty());
   // It stays until the stranger goes, even when the semaphore is destroyed by force.
   Administer(*bench.editor, AdminOf("s", AdminDestroy{DestroyPolicy::kForce}), bench.context);

@@ -136,7 +136,7 @@ TEST_CASE("large: a destroy by force takes all tickets along, and all who have o
   CHECK(daemon.Describe().offers == 12);
   const Outcome gone = daemon.Administer(AdminDestroy{DestroyPolicy::kForce});
   CHECK(gone.kind == OutcomeKind::kDone);
-  CHECK(gone.number == live + 5);
+  CHECK(gone.affected() == live + 5);
   CHECK(daemon.Administer(AdminDescribe{}).kind == OutcomeKind::kNoSuchSemaphore);
   CHECK(daemon.Ended(Event::Kind::kEnded, EndCause::kDestroyed) == live + 5);
   CHECK(daemon.Ended(Event::Kind::kWaitEnded, EndCause::kDestroyed) == 12);
@@ -193,12 +193,12 @@ TEST_CASE("large: all dead letters are requeued, or purged, however many") {
   bury();
   const Outcome requeued = daemon.Administer(AdminRequeue{});
   CHECK(requeued.kind == OutcomeKind::kDone);
-  CHECK(requeued.number == 12);
+  CHECK(requeued.affected() == 12);
   CHECK(daemon.Describe().tickets == TicketCounts{12, 0, 0, 0});
   bury();
   const Outcome purged = daemon.Administer(AdminPurge{});
   CHECK(purged.kind == OutcomeKind::kDone);
-  CHECK(purged.number == 12);
+  CHECK(purged.affected() == 12);
   CHECK(daemon.Describe().tickets == TicketCounts());
 }
 

@@ -70,7 +70,7 @@ TEST_CASE("rabbitmq prune: a token that a stranger acknowledged is made anew, wi
   CHECK(daemon.Acquire(name.text).kind == OutcomeKind::kFull);
   const Outcome outcome = Prune(daemon, name);
   CHECK(outcome.kind == OutcomeKind::kDone);
-  CHECK(outcome.number == 1);
+  CHECK(outcome.affected() == 1);
   const LeasePtr after = daemon.Grant(name.text);
   CHECK(after->slots == before->slots);
   CHECK(after->token > before->token);
@@ -119,7 +119,7 @@ TEST_CASE("rabbitmq prune: a second token of a slot, and what is no token, go", 
   REQUIRE(ReadyBecome(name.text, 5));
   const Outcome outcome = Prune(daemon, name);
   CHECK(outcome.kind == OutcomeKind::kDone);
-  CHECK(outcome.number == 3);
+  CHECK(outcome.affected() == 3);
   CHECK(TakeAll(daemon, name, 2) == 2);
 }
 
@@ -134,7 +134,7 @@ TEST_CASE("rabbitmq prune: a queue that was deleted is made anew, and what was h
   REQUIRE(stranger.connection->Delete(stranger.channel, name.queue()).ok());
   const Outcome outcome = Prune(a, name);
   CHECK(outcome.kind == OutcomeKind::kDone);
-  CHECK(outcome.number == 2);
+  CHECK(outcome.affected() == 2);
   // The other is told of the change, and looks.
   CHECK(b.Ended(held->id));
   CHECK(TakeAll(a, name, 2) == 2);

@@ -26,7 +26,7 @@ TEST_CASE("rabbitmq settings: a change is told to daemons that use the semaphore
   a.Create(name.text, 2);
   const LeasePtr held = b.Grant(name.text);
   a.Resize(name.text, 5);
-  CHECK(b.Until([&] { return b.Acquire(name.text, false, 9).number == 5; }));
+  CHECK(b.Until([&] { return b.Acquire(name.text, false, 9).limit() == 5; }));
   REQUIRE(a.Administer(name.text, AdminPause{true}).kind == OutcomeKind::kDone);
   CHECK(b.Until([&] { return b.Acquire(name.text).kind == OutcomeKind::kPaused; }));
   CHECK(RevisionOf(a, name) == RevisionOf(b, name));
@@ -289,7 +289,7 @@ TEST_CASE("rabbitmq settings: a lowered limit recalls what is too much, whoever 
   // Two are free, and go first.
   const Outcome lowered = Lower(a, name.text, 2, 0);
   CHECK(lowered.kind == OutcomeKind::kDone);
-  CHECK(lowered.number == 1);
+  CHECK(lowered.affected() == 1);
   CHECK(lowered.report->others_asked);
   CHECK(a.Verify(name.text, ours->id).cause == EndCause::kRecalled);
   const auto ended = [&] {
@@ -341,7 +341,7 @@ TEST_CASE("rabbitmq settings: revoke reaches the leases of every daemon", "[rabb
   AdminRevoke one;
   one.claim = by_id->id;
   const Outcome revoked = a.Administer(name.text, one);
-  CHECK(revoked.number == 0);
+  CHECK(revoked.affected() == 0);
   CHECK(revoked.report->others_asked);
   CHECK(gone(by_id));
   CHECK(b.Holds(name.text, by_holder->id));

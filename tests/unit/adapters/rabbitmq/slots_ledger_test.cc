@@ -36,7 +36,7 @@ TEST_CASE("rabbitmq slots: never more than the limit, over two daemons and a for
   // The other learns the limit from the broker.
   const Outcome mismatch = b.Acquire(name.text, false, 9);
   CHECK(mismatch.kind == OutcomeKind::kLimitMismatch);
-  CHECK(mismatch.number == 4);
+  CHECK(mismatch.limit() == 4);
   a.Release(name.text, last->id);
   CHECK(b.Grant(name.text)->slots == Slots{4});
 }
@@ -309,7 +309,7 @@ TEST_CASE("rabbitmq slots: pruning deletes what nobody can use", "[rabbitmq]") {
   CHECK(daemon.Acquire(name.text).kind == OutcomeKind::kFull);
   const Outcome pruned = daemon.Administer(name.text, AdminPrune{});
   CHECK(pruned.kind == OutcomeKind::kDone);
-  CHECK(pruned.number == 2);
+  CHECK(pruned.affected() == 2);
   CHECK_FALSE(other.Exists(name.text + "-A-7"));
   CHECK(other.Exists(name.text + "-B-1"));
   CHECK(daemon.Grant(name.text)->slots == Slots{2});

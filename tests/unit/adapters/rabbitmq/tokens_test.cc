@@ -53,7 +53,7 @@ TEST_CASE("rabbitmq tokens: never more than the limit, over two daemons", "[rabb
   // The other learns the limit from the broker.
   const Outcome other = b.Acquire(name.text, false, 4);
   CHECK(other.kind == OutcomeKind::kLimitMismatch);
-  CHECK(other.number == 3);
+  CHECK(other.limit() == 3);
 }
 
 TEST_CASE("rabbitmq tokens: who waits is granted what another daemon gives back", "[rabbitmq]") {

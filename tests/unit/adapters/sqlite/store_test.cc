@@ -387,14 +387,5 @@ TEST_CASE("a wait ends at its deadline, or when it is woken") {
   CHECK(open.store->Wait(SteadyTime::max()).value().empty());
 }
 
-TEST_CASE("what a store with other daemons would be asked is not implemented") {
-  OpenStore open = Open("");
-  CHECK(absl::IsUnimplemented(open.store->Load({}).status()));
-  CHECK(absl::IsUnimplemented(open.store->Changed({}).status()));
-  CHECK(absl::IsUnimplemented(open.store->LoadSession(MakeId(1)).status()));
-  CHECK(absl::IsUnimplemented(open.store->HostedBy({}).status()));
-  CHECK(absl::IsUnimplemented(open.store->Names("", "", 1).status()));
-}
-
 }  // namespace
 }  // namespace semaphored::sqlite
