@@ -121,7 +121,7 @@ CONTRACT_CASE("a request above the holder's cap can never be served and is told 
   for (const bool wait : {false, true}) {
     const Outcome outcome = daemon.Acquire("s", {.permits = 3, .wait = wait});
     CHECK(outcome.kind == OutcomeKind::kExceedsLimit);
-    CHECK(outcome.affected() == 2);
+    CHECK(outcome.limit() == 2);
   }
 }
 
