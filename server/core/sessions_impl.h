@@ -114,6 +114,7 @@ struct ClaimRecord {
   bool offers = false;     // It has no listener and no tag of its own: its session's hears of it.
   TicketPtr ticket;        // When held; null if it has ended again.
   bool told = false;       // The worker knows of its ticket.
+  bool listed = false;     // It works on this: its stream was opened with it.
   bool finishing = false;  // The worker has said what became of it: its end is no news.
   bool put_back = false;   // It is given back by us; the worker never had it.
 

@@ -58,7 +58,8 @@ void SessionsImpl::StartWork(SessionRecord* record, const WorkParams& work) {
     ClaimRecord* claim = FindClaim(id);
     if (claim == nullptr || !claim->offers || claim->state != State::kHeld) continue;
     if (claim->put_back || claim->finishing || claim->ticket == nullptr) continue;
-    claim->told = false;  // This stream does not know of it.
+    claim->told = false;   // This stream has not received the ticket, …
+    claim->listed = true;  // … but its client may know the lease, and hears of its end.
     record->worker->Has(id);
     has.push_back(id);
   }
@@ -259,8 +260,8 @@ void SessionsImpl::TellAssignedLater(ClaimRecord* record) {
 
 void SessionsImpl::EndAssignment(ClaimRecord* record, EndCause cause) {
   SessionListener* listener = ListenerOfOffer(*record);
-  const bool news =
-      record->told && !record->put_back && !(record->finishing && cause == EndCause::kReleased);
+  const bool news = (record->told || record->listed) && !record->put_back &&
+                    !(record->finishing && cause == EndCause::kReleased);
   const Id claim = record->id;
   const Id session = record->session != nullptr ? record->session->id : Id{};
   const std::string semaphore = record->semaphore;

@@ -114,6 +114,29 @@ TEST_CASE("work, two daemons: an offer that a session's last host made too late 
   CHECK(stream.assigned.size() == 1);
 }
 
+// The client knows the lease from its first stream. It ends before the second one has the payload.
+TEST_CASE("work, two daemons: a lease that ends as its worker comes back is reported") {
+  TwoDaemons daemons;
+  daemons.a->Enqueue("x", "payload");
+  WorkerStream first;
+  OpenParams params = TwoDaemons::Resuming(first);
+  params.resume = Id{};
+  daemons.a->sessions().Open(params, &first);
+  daemons.a->Settle();
+  REQUIRE(first.assigned.size() == 1);
+  daemons.a->sessions().DetachSession(&first);
+  WorkerStream again;
+  daemons.a->sessions().Open(TwoDaemons::Resuming(first), &again);
+  AdminCommand revoke;
+  revoke.semaphore = "x";
+  revoke.act = AdminRevoke{};
+  daemons.a->sessions().Administer(std::move(revoke), 0, [](const Result<AdminAnswer>&) {});
+  daemons.a->Settle();
+  CHECK(again.listed == 1);
+  REQUIRE(again.ended.size() == 1);
+  CHECK(again.ended[0].first == first.assigned[0].lease->id);
+}
+
 TEST_CASE("work, two daemons: what came through the other one is found under a prefix") {
   TwoDaemons daemons;
   WorkerStream stream;
