@@ -30,8 +30,8 @@ struct Decided {
 };
 
 struct Core {
-  // `guarantees` and `rows` outlive it. `shared`: other daemons write to the store.
-  Core(const Guarantees& guarantees, RequestRows* rows, bool shared, LedgerOptions options);
+  // `guarantees` and `rows` outlive it. `is_shared`: other daemons write to the store.
+  Core(const Guarantees& guarantees, RequestRows* rows, bool is_shared, LedgerOptions with);
 
   // For a command, before its requester is known.
   Context NewContext() const;

@@ -284,22 +284,21 @@ void SharedView::LookWhetherWithheld() {
   core_->withheld = withheld;
 }
 
-void SharedView::AddConditions(Transaction* pointer) {
-  Transaction& transaction = *pointer;
+void SharedView::AddConditions(Transaction* transaction) {
   absl::flat_hash_set<std::string_view> touched;
-  for (const SemaphoreDelta& delta : transaction.semaphores) touched.insert(delta.name);
+  for (const SemaphoreDelta& delta : transaction->semaphores) touched.insert(delta.name);
   for (const std::string& name : read_) {
     if (touched.contains(name) || core_->damaged.contains(name)) continue;
     const Semaphore* semaphore = core_->state.Find(name);
-    transaction.reads.push_back({name, semaphore == nullptr ? 0 : semaphore->row.revision});
+    transaction->reads.push_back({name, semaphore == nullptr ? 0 : semaphore->row.revision});
   }
-  for (const SemaphoreDelta& delta : transaction.semaphores) AddConcerned(delta, &transaction);
+  for (const SemaphoreDelta& delta : transaction->semaphores) AddConcerned(delta, transaction);
   absl::flat_hash_set<std::pair<uint32_t, uint64_t>> written;
-  for (const RequestChange& change : transaction.requests)
+  for (const RequestChange& change : transaction->requests)
     written.insert({change.row.request.client, change.row.request.sequence});
   for (NamedRequest& asked : core_->requests.assumed_new()) {
     if (!written.contains({asked.request.client, asked.request.sequence}))
-      transaction.absent_requests.push_back(std::move(asked));
+      transaction->absent_requests.push_back(std::move(asked));
   }
 }
 
