@@ -54,7 +54,7 @@ class BrokerAdapter final : public Adapter, private ledger::OneCommit {
  public:
   BrokerAdapter(std::unique_ptr<PermitStore> store, ledger::LedgerOptions options)
       : store_(std::move(store)),
-        core_(store_->guarantees(), &requests_, /*shared=*/false, std::move(options)),
+        core_(store_->guarantees(), &requests_, /*is_shared=*/false, std::move(options)),
         in_use_(&core_, store_.get()) {}
 
   const Guarantees& guarantees() const override { return store_->guarantees(); }
