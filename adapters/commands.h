@@ -3,7 +3,9 @@
 // set.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,11 +16,18 @@
 
 namespace semaphored {
 
-// Who asks, so that a repeated request gets the same answer. Without an id (sequence 0) each is
-// new.
+// The id of a request, so that a repeated request gets the same answer: the client and its sequence
+// number, or the UUID of this one request. Without an id (sequence 0, no UUID) each is new.
 struct Requester {
   std::string client_id;
   uint64_t sequence = 0;
+  Id one_shot = {};  // Not empty: client_id is empty and sequence 0.
+  bool remembered() const { return sequence != 0 || !one_shot.empty(); }
+  friend bool operator==(const Requester&, const Requester&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Requester& requester) {
+    return H::combine(std::move(h), requester.client_id, requester.sequence, requester.one_shot);
+  }
 };
 
 // Takes permits, or a place in the queue.
@@ -52,7 +61,7 @@ struct AcquireCommand {
   // any more.
   uint32_t epoch = 0;
   // Only what has become of the request when it was made before; nothing is done otherwise
-  // (kNotAskedBefore). Needs a sequence number.
+  // (kNotAskedBefore). Needs a request id.
   bool only_if_repeated = false;
   // No holder can count on this lease under the session from which it was moved any more: the holder
   // has acknowledged its loss, or whatever validity may have been reported there has passed.
@@ -201,10 +210,11 @@ struct OpenSessionCommand {
 
 // Moves a session to this node: epoch + 1 (not if it is here already; `changed` tells).
 //   kDone with `session` and `claims` (all that it has, by semaphore; within one, leases and
-//   waiters in the order in which they asked), kSessionLost (`changed`: it is closing, and its row
-//   still stands).
+//   waiters in the order in which they asked) and `unread`, kSessionLost (`changed`: it is closing, and
+//   its row still stands), kStale (another epoch; 0: any).
 struct AdoptSessionCommand {
   Id session;
+  uint32_t epoch = 0;
 };
 
 // Removes the session's row once its claims are ended; ends what is left with `cause`.
@@ -217,11 +227,25 @@ struct CloseSessionCommand {
   EndCause cause = EndCause::kExpired;
 };
 
-// Everything that hangs on nodes which are dead: on other incarnations of this node, on any other
+// The number of the lane that a semaphore belongs to.
+inline size_t LaneOf(std::string_view semaphore, size_t lanes) {
+  return lanes == 1 ? 0 : std::hash<std::string_view>{}(semaphore) % lanes;
+}
+
+// A page of what hangs on nodes which are dead: on other incarnations of this node, on any other
 // node if the store is exclusive, and on `dead` in these incarnations or earlier ones (whose
-// successors may have died before they took over). kDone with `orphans`. Nothing is moved.
+// successors may have died before they took over). kDone with `orphans`, `delayed`, `next`, and Affected:
+// how many claims and tickets were read. Nothing is moved.
+//   Of a shared store a page has at most `rows_max` semaphores, all of which belong to `lane`, and sessions.
+//   Lane 0 returns all sessions, without what they have in other pages; the claims of a session come with
+//   their semaphores, so that several pages may name it.
+//   An exclusive store, which is in memory, returns everything at once.
 struct OrphansCommand {
   std::vector<NodeRef> dead;
+  uint32_t lane = 0;
+  uint32_t lanes = 1;
+  std::string after = {};  // Report::next of the page before; empty: the first page.
+  uint32_t rows_max = 256;
 };
 
 struct AdminCreate {

@@ -80,8 +80,12 @@ struct Report {
   std::vector<Orphan> orphans;
   // To OrphansCommand: those whose host is as dead as an orphan's; their delays begin anew.
   std::vector<DelayedTicket> delayed;
+  // To OrphansCommand: what the command for the next page names; empty: this was the last one.
+  std::string next;
   std::optional<Session> session;
   std::vector<ClaimInfo> claims;
+  // To AdoptSessionCommand: the session may have more claims, in semaphores that could not be read.
+  bool unread = false;
   std::vector<TicketInfo> tickets;
   bool more = false;
   // Other daemons were asked for what they hold, too; Outcome::Affected does not count it.
@@ -156,7 +160,7 @@ struct Outcome {
     uint32_t permits = 0;
     uint32_t remaining = 0;
   };
-  // kDone of an administrative act: how many leases, or tickets, it concerns.
+  // kDone of an administrative act: how many leases, or tickets, it concerns. Of OrphansCommand see there.
   struct Affected {
     uint32_t count = 0;
   };

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
+#include "adapters/slots.h"
 
 namespace semaphored {
 
@@ -43,15 +43,19 @@ struct NodeRef {
 };
 
 // A request that may be repeated: the client, by its number in the adapter, and its sequence
-// number. sequence 0: the request carries no id and is not remembered.
+// number; or a UUID that is the id of this one request. Neither: the request carries no id and is
+// not remembered.
 struct RequestKey {
   uint32_t client = 0;
   uint64_t sequence = 0;
-  bool remembered() const { return sequence != 0; }
+  Id one_shot = {};  // Not empty: client and sequence are 0.
+  bool remembered() const { return sequence != 0 || !one_shot.empty(); }
   friend bool operator==(const RequestKey&, const RequestKey&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const RequestKey& key) {
+    return H::combine(std::move(h), key.client, key.sequence, key.one_shot);
+  }
 };
-
-using Slots = absl::InlinedVector<uint32_t, 2>;
 
 // How a lease, or a wait, came to its end. The numbers are those of semaphore.v1.EndCause and of
 // the stores.
@@ -114,7 +118,7 @@ struct Recall {
 };
 
 struct Lease : Claim {
-  Slots slots;  // Rising; as many as permits.
+  Slots slots;  // As many as permits.
   // 0 until the commit that grants it has won; given by the store.
   uint64_t token = 0;
   int64_t granted_at_unix_ms = 0;
@@ -280,6 +284,8 @@ struct Guarantees {
   uint32_t permits_per_request_max = 1'000'000;
   uint32_t limit_max = 1'000'000;  // Of a semaphore.
   uint32_t lanes_max = 1;          // More adapters on one store than this bring nothing.
+  // Rows of requests with a one-shot id, of one lane.
+  uint32_t one_shot_requests_max = 10'000'000;
   // The engine takes back a permit that is held for longer: each lease is recalled so that its
   // grace ends before. 0: no bound.
   int64_t longest_hold_max_ms = 0;

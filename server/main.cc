@@ -105,6 +105,8 @@ ledger::LedgerOptions LedgerOptionsOf(const Config& config, NodeRef self, const 
   options.request_window = config.request_window;
   options.clients_max = config.clients_max;
   options.client_retention = Milliseconds(config.client_retention_ms);
+  options.one_shot_requests_max = config.one_shot_requests_max;
+  options.request_retention = Milliseconds(config.request_retention_ms);
   options.sweep_interval = Milliseconds(config.sweep_interval_ms);
   options.now_unix_ms = [&clock] { return clock.NowUnixMs(); };
   options.now = [&clock] { return clock.Now(); };
@@ -163,14 +165,18 @@ absl::Status OpenLanes(const Config& config, NodeRef self, const Clock& clock, E
   return absl::OkStatus();
 }
 
-// Learns what an earlier life of this daemon left behind. Blocks, for at most `patience`.
+// Learns what an earlier life of this daemon left behind. Blocks as long as pages of it come, and for at
+// most `patience` without one.
 absl::Status TakeOver(Reactor* reactor, Sessions* sessions, std::chrono::milliseconds patience) {
   auto done = std::make_shared<std::promise<absl::Status>>();
   std::future<absl::Status> ready = done->get_future();
   reactor->Post([sessions, done] {
     sessions->TakeOver({}, [done](absl::Status status) { done->set_value(std::move(status)); });
   });
-  if (ready.wait_for(patience) == std::future_status::timeout) {
+  uint64_t pages = 0;
+  while (ready.wait_for(patience) == std::future_status::timeout) {
+    const uint64_t before = std::exchange(pages, sessions->pages_taken_over());
+    if (pages != before) continue;
     return absl::UnavailableError(
         "the engine did not tell in time what an earlier life of this node left behind");
   }

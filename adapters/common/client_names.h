@@ -3,12 +3,45 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/container/flat_hash_map.h"
 #include "adapters/ledger/state/transaction.h"
 
 namespace semaphored::ledger {
+
+// A store that names clients writes a one-shot request as that of a client of its own, whose name no
+// client can have: a client id is printable. Its sequence number is 0.
+inline constexpr char kOneShotMark = '\x01';
+
+inline std::string NameOfOneShot(const Id& one_shot) { return kOneShotMark + one_shot.Hex(); }
+
+// nullopt: it is the name of a client, or empty.
+inline std::optional<Id> OneShotOf(std::string_view name) {
+  if (name.empty() || name.front() != kOneShotMark) return std::nullopt;
+  return Id::FromHex(name.substr(1));
+}
+
+// What the store writes as the client of the request. `name_of_client` gives the names by number.
+template <typename NameOfClient>
+std::string WrittenClient(const RequestKey& request, const NameOfClient& name_of_client) {
+  if (!request.one_shot.empty()) return NameOfOneShot(request.one_shot);
+  return name_of_client(request.client);
+}
+
+inline std::string WrittenClient(const NamedRequest& named) {
+  return WrittenClient(named.request, [&](uint32_t) { return named.client_id; });
+}
+
+// And back.
+template <typename NumberOfClient>
+RequestKey WrittenRequest(const std::string& name, uint64_t sequence,
+                          const NumberOfClient& number_of_client) {
+  if (const std::optional<Id> one_shot = OneShotOf(name)) return {0, 0, *one_shot};
+  return {number_of_client(name), sequence};
+}
 
 class ClientNames {
  public:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/common/client_names.h"
 
 namespace semaphored::consul {
 
@@ -319,7 +320,8 @@ CommitResult ConsulStore::Writer::AddRequests(const Transaction& transaction) {
   book.Begin();
   for (const ledger::RequestChange& change : transaction.requests) {
     const ledger::RequestRow& row = change.row;
-    const std::string& client_id = store_->names_.NameOf(row.request.client);
+    const std::string client_id = ledger::WrittenClient(
+        row.request, [this](uint32_t number) { return store_->names_.NameOf(number); });
     switch (change.op) {
       case ledger::RequestChange::Op::kInsert:
         if (!book.Insert(client_id, row)) return LostFor({}, /*requests_lost=*/true);
@@ -333,7 +335,7 @@ CommitResult ConsulStore::Writer::AddRequests(const Transaction& transaction) {
     }
   }
   for (const ledger::NamedRequest& named : transaction.absent_requests) {
-    if (!book.Expect(named.client_id, named.request.sequence))
+    if (!book.Expect(ledger::WrittenClient(named), named.request.sequence))
       return LostFor({}, /*requests_lost=*/true);
   }
   book.Write(&request_);

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "adapters/common/client_names.h"
 #include "adapters/consul/short_id.h"
 #include "adapters/consul/transaction_request.h"
 
@@ -112,15 +113,15 @@ Firsts ReadFirsts(const Json& json) {
 std::string WriteOwner(const Claim& claim, const ClientName& client_id, Table* texts) {
   const auto place = [&](const std::string& text) { return texts->PlaceOfText(text); };
   return absl::StrCat("[", place(claim.detached() ? "" : claim.session.Hex()), ",",
-                      place(client_id(claim.request.client)), ",", place(claim.holder), ",",
-                      claim.host.number, ",", claim.host.incarnation, ",", claim.epoch, ",",
-                      claim.permits, ",", claim.priority, ",", claim.ttl_ms, "]");
+                      place(ledger::WrittenClient(claim.request, client_id)), ",",
+                      place(claim.holder), ",", claim.host.number, ",", claim.host.incarnation, ",",
+                      claim.epoch, ",", claim.permits, ",", claim.priority, ",", claim.ttl_ms, "]");
 }
 
 bool HaveSameOwner(const Claim& a, const Claim& b) {
   const auto owner = [](const Claim& claim) {
-    return std::tie(claim.session, claim.request.client, claim.holder, claim.host, claim.epoch,
-                    claim.permits, claim.priority, claim.ttl_ms);
+    return std::tie(claim.session, claim.request.client, claim.request.one_shot, claim.holder,
+                    claim.host, claim.epoch, claim.permits, claim.priority, claim.ttl_ms);
   };
   return !a.detached() && !b.detached() && owner(a) == owner(b);
 }
@@ -179,8 +180,8 @@ void ReadClaim(const Json& json, const Common& common, Claim* claim) {
   claim->id = IdOfShortText(json.at(0).get_ref<const std::string&>()).value();
   const std::string& session = text(0);
   claim->session = session.empty() ? claim->id : Id::FromHex(session).value();
-  claim->request.client = common.client_number(text(1));
-  claim->request.sequence = common.firsts.sequence + json.at(2).get<uint64_t>();
+  claim->request = ledger::WrittenRequest(
+      text(1), common.firsts.sequence + json.at(2).get<uint64_t>(), common.client_number);
   claim->order = common.firsts.order + json.at(3).get<uint64_t>();
   const std::string& fingerprint = json.at(kClaimFields - 1).get_ref<const std::string&>();
   if (!fingerprint.empty()) claim->fingerprint = IdOfShortText(fingerprint).value();
@@ -201,7 +202,7 @@ void CheckOwners(const Common& common) {
 LeasePtr ReadLease(const Json& json, const Common& common, uint64_t modify_index) {
   auto lease = std::make_shared<Lease>();
   ReadClaim(json, common, lease.get());
-  for (const Json& slot : json.at(kClaimFields)) lease->slots.push_back(slot.get<uint32_t>());
+  lease->slots = Slots(json.at(kClaimFields).get<std::vector<uint32_t>>());
   lease->token = json.at(kClaimFields + 1).get<uint64_t>();
   const uint64_t ordinal = json.at(kClaimFields + 2).get<uint64_t>();
   if (ordinal != 0) lease->token = TokenOf(modify_index, ordinal);

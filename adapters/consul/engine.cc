@@ -26,6 +26,8 @@ constexpr uint32_t kDeadLettersMax = 1000;
 // In base64 it is a third more, and there must be room for the document.
 constexpr uint32_t kPayloadBytesMax = 128 * 1024;
 constexpr uint32_t kPermitsPerRequestMax = 32;
+// Each is a key in the memory of Consul's servers, and each daemon reads them all now and then.
+constexpr uint32_t kOneShotRequestsMax = 50'000;
 
 class ConsulEngine : public Engine {
  public:
@@ -37,6 +39,7 @@ class ConsulEngine : public Engine {
     guarantees_.limit_max = kLimitMax;
     guarantees_.grants_per_commit_max = kGrantsPerCommitMax;
     guarantees_.lanes_max = 1;
+    guarantees_.one_shot_requests_max = kOneShotRequestsMax;
     if (!url_.ends_with_daemon) return;
     guarantees_.leases_survive_daemon = false;
     guarantees_.vouch_max_ms = VouchMax(url_).count();
@@ -56,7 +59,8 @@ class ConsulEngine : public Engine {
     auto lane =
         std::make_unique<ConsulStore>(url_, guarantees_, options.self, lanes_, pulse_.get());
     if (absl::Status status = lane->Start(); !status.ok()) return status;
-    if (lanes_ == 0) lane->SweepRequests(options.client_retention);
+    if (lanes_ == 0)
+      lane->SweepRequests(std::max(options.client_retention, options.request_retention));
     lane->ShowTime(options.now_unix_ms);
     ++lanes_;
     ledger::LedgerOptions bounded = options;

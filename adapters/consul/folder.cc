@@ -43,10 +43,9 @@ class FreeSlots {
 
   // What is left up to the limit.
   Slots TakeRest(uint32_t held) {
-    Slots rest;
+    std::vector<uint32_t> rest;
     for (; held < limit_; ++held) rest.push_back(Take());
-    std::ranges::sort(rest);
-    return rest;
+    return Slots(std::move(rest));
   }
 
  private:

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "adapters/common/client_names.h"
 
 namespace semaphored::consul {
 namespace {
@@ -33,6 +34,10 @@ std::string Part(const std::string& text) {
 
 std::string Keys::Client(const std::string& client_id) const {
   return absl::StrCat(own_, "q/", Part(client_id), "/");
+}
+
+std::string Keys::OneShots() const {
+  return absl::StrCat(Requests(), Part(std::string(1, ledger::kOneShotMark)));
 }
 
 std::string Keys::RequestBlock(const std::string& client_id, uint64_t block) const {

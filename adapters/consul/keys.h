@@ -55,6 +55,8 @@ class Keys {
   std::string Requests() const { return own_ + "q/"; }
   // All requests of a client. Its name is escaped.
   std::string Client(const std::string& client_id) const;
+  // What the keys of all one-shot requests begin with.
+  std::string OneShots() const;
   std::string RequestFloor(const std::string& client_id) const {
     return Client(client_id) + kFloor;
   }

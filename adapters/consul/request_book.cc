@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/common/client_names.h"
 #include "adapters/consul/claim_states.h"
 
 namespace semaphored::consul {
@@ -16,7 +17,9 @@ namespace {
 using Json = nlohmann::json;
 using ledger::LedgerStore;
 using ledger::NamedRequest;
+using ledger::OneShotOf;
 using ledger::RequestRow;
+using ledger::WrittenClient;
 
 constexpr uint64_t kBlockSize = 16;
 constexpr size_t kBlocksRemembered = 20'000;
@@ -24,6 +27,7 @@ constexpr size_t kBlocksAskedAtOnce = 60;
 // Below a floor that rises: each takes an operation, and the floor another one.
 constexpr size_t kBlocksClosedAtOnce = 60;
 constexpr int kFindingsMax = 3;
+constexpr size_t kForgottenAtOnce = 60;
 
 }  // namespace
 
@@ -100,7 +104,7 @@ absl::Status RequestBook::Read(Client* client, const std::set<BlockKey>& blocks)
 absl::Status RequestBook::Learn(Client* client, const std::vector<NamedRequest>& requests) {
   std::set<BlockKey> unknown;
   for (const NamedRequest& named : requests) {
-    BlockKey key = KeyOf(named.client_id, named.request.sequence);
+    BlockKey key = KeyOf(WrittenClient(named), named.request.sequence);
     if (!blocks_.contains(key)) unknown.insert(std::move(key));
   }
   return unknown.empty() ? absl::OkStatus() : Read(client, unknown);
@@ -177,6 +181,7 @@ void RequestBook::Write(TransactionRequest* request) {
       request->Check(name, index);
     }
     // A block that is not there may have been forgotten: then there is a floor that is not known here.
+    if (OneShotOf(key.first)) continue;
     if (index != 0 || !changed.inserts || !checked.insert(key.first).second) continue;
     const auto floor = known_floors_.find(key.first);
     request->Check(keys_->RequestFloor(key.first),
@@ -218,7 +223,7 @@ absl::StatusOr<bool> RequestBook::LookAgain(Client* client) {
 absl::StatusOr<std::vector<LedgerStore::FoundRequest>> RequestBook::Find(
     Client* client, absl::Span<const NamedRequest> requests, uint64_t window) {
   std::map<std::string, std::vector<size_t>> by_client;
-  for (size_t i = 0; i < requests.size(); ++i) by_client[requests[i].client_id].push_back(i);
+  for (size_t i = 0; i < requests.size(); ++i) by_client[WrittenClient(requests[i])].push_back(i);
   for (int finding = 1;; ++finding) {
     std::vector<LedgerStore::FoundRequest> found(requests.size());
     for (const auto& [client_id, places] : by_client) {
@@ -237,6 +242,7 @@ absl::StatusOr<std::vector<LedgerStore::FoundRequest>> RequestBook::Find(
 
 absl::StatusOr<std::set<uint64_t>> RequestBook::List(Client* client,
                                                      const std::string& client_id) const {
+  if (OneShotOf(client_id)) return std::set<uint64_t>{0};
   const std::string under = keys_->Client(client_id);
   const Reply listed = client->Get(absl::StrCat("/v1/kv/", EscapePath(under), "?keys&consistent"));
   if (!listed.answered()) return listed.status;
@@ -297,7 +303,7 @@ absl::Status RequestBook::FindClaims(Client* client, absl::Span<const NamedReque
     for (; i < requests.size() && request.size() + 1 + kAskedForClaim <= kBlocksAskedAtOnce; ++i) {
       const std::optional<RequestRow>& row = (*found)[i].row;
       if (!row || !row->pinned()) continue;
-      const BlockKey key = KeyOf(requests[i].client_id, requests[i].request.sequence);
+      const BlockKey key = KeyOf(WrittenClient(requests[i]), requests[i].request.sequence);
       request.GetTree(keys_->RequestBlock(key.first, key.second));
       AskForClaim(*keys_, *row, &request);
       asked.push_back(i);
@@ -308,7 +314,7 @@ absl::Status RequestBook::FindClaims(Client* client, absl::Span<const NamedReque
     for (const size_t place : asked) {
       const RequestKey& key = requests[place].request;
       const std::string block =
-          keys_->RequestBlock(requests[place].client_id, key.sequence / kBlockSize);
+          keys_->RequestBlock(WrittenClient(requests[place]), key.sequence / kBlockSize);
       const auto entry = std::ranges::find(*entries, block, &Entry::key);
       if (entry == entries->end()) return absl::NotFoundError("a block");
       const RequestBlock now = ReadRequestBlock(entry->value);
@@ -338,6 +344,37 @@ void RequestBook::RaiseFloors(Client* client) {
     spdlog::warn("consul: old requests could not be forgotten: {}", all.status().ToString());
   // What is not done now is done when the floor is to rise again.
   if (!all.ok() || *all) rising_.erase(client_id);
+}
+
+void RequestBook::ForgetLater(const std::vector<Id>& one_shots) {
+  forgotten_.insert(forgotten_.end(), one_shots.begin(), one_shots.end());
+}
+
+void RequestBook::ForgetSome(Client* client, bool at_once) {
+  if (forgotten_.empty() || (!at_once && forgotten_.size() < kForgottenAtOnce)) return;
+  const size_t left = forgotten_.size() - std::min(forgotten_.size(), kForgottenAtOnce);
+  const std::vector<Id> one_shots(forgotten_.begin() + static_cast<std::ptrdiff_t>(left),
+                                  forgotten_.end());
+  forgotten_.resize(left);
+  if (absl::Status status = Forget(client, one_shots); !status.ok())
+    spdlog::warn("consul: one-shot requests could not be forgotten: {}", status.ToString());
+}
+
+// A row in its last state is written by no daemon any more, unless it goes and the id is used again.
+absl::Status RequestBook::Forget(Client* client, const std::vector<Id>& one_shots) {
+  TransactionRequest asked;
+  for (const Id& one_shot : one_shots)
+    asked.GetTree(keys_->RequestBlock(ledger::NameOfOneShot(one_shot), 0));
+  const absl::StatusOr<std::vector<Entry>> entries = Ask(client, asked);
+  if (!entries.ok()) return entries.status();
+  TransactionRequest request;
+  for (const Entry& entry : *entries) {
+    const RequestBlock block = ReadRequestBlock(entry.value);
+    if (!block.garbled && !block.pinned()) request.DeleteCas(entry.key, entry.modify_index);
+  }
+  for (const Id& one_shot : one_shots) blocks_.erase({ledger::NameOfOneShot(one_shot), 0});
+  if (request.size() == 0) return absl::OkStatus();
+  return client->Put("/v1/txn", request.Body()).status;
 }
 
 // True: all blocks below are closed, or gone.

@@ -11,6 +11,9 @@
 //
 // A floor is raised in a transaction that also deletes or closes the blocks below it; a closed block
 // keeps the rows of claims that wait or stand.
+//
+// A one-shot request has a block of its own, as if it were the only one of its client
+// (adapters/common/client_names.h). It has no floor.
 #pragma once
 
 #include <cstdint>
@@ -72,6 +75,12 @@ class RequestBook {
   // done when the client's floor is to rise again.
   void RaiseFloors(Client* client);
 
+  // The rows of these one-shot requests may go; ForgetSome does it.
+  void ForgetLater(const std::vector<Id>& one_shots);
+  // Removes some of those, if they are in their last state; with `at_once` also if they are few. Blocks
+  // for two requests at most. What fails is left to the sweep (request_sweep.h).
+  void ForgetSome(Client* client, bool at_once);
+
  private:
   using BlockKey = std::pair<std::string, uint64_t>;  // Client and number.
   struct Known {
@@ -110,11 +119,13 @@ class RequestBook {
   absl::Status FindClaims(Client* client, absl::Span<const ledger::NamedRequest> requests,
                           std::vector<ledger::LedgerStore::FoundRequest>* found);
   absl::StatusOr<bool> RaiseFloor(Client* client, const std::string& client_id, uint64_t below);
+  absl::Status Forget(Client* client, const std::vector<Id>& one_shots);
 
   const Keys* const keys_;
   absl::flat_hash_map<BlockKey, Known> blocks_;
   absl::flat_hash_map<std::string, Floor> known_floors_;  // By client.
   std::map<std::string, uint64_t> rising_;                // By client.
+  std::vector<Id> forgotten_;                             // One-shot requests that may go.
   std::map<BlockKey, Changed> changed_;                   // By the commit under way.
   std::vector<std::pair<std::string, uint64_t>> new_;     // That it inserts, or expects absent.
 };

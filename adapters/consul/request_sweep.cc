@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -22,6 +23,11 @@ constexpr size_t kForgottenAtOnce = 100;
 constexpr size_t kDeleting = 2;
 
 std::string ClientOf(const std::string& key) { return key.substr(0, key.rfind('/') + 1); }
+
+bool HasEnded(const Entry& entry) {
+  const RequestBlock block = ReadRequestBlock(entry.value);
+  return !block.garbled && !block.pinned();
+}
 
 absl::StatusOr<std::vector<Entry>> Ask(Client* client, const TransactionRequest& request) {
   const Reply reply = client->Ask("/v1/txn?consistent", request.Body());
@@ -78,16 +84,28 @@ absl::Status RequestSweep::Look(Client* client, const std::vector<std::string>& 
   for (const std::string& key : newest) request.GetTree(key);
   const absl::StatusOr<std::vector<Entry>> entries = Ask(client, request);
   if (!entries.ok()) return entries.status();
+  std::vector<Entry> ended;
   for (const Entry& entry : *entries) {
     const std::string under = ClientOf(entry.key);
     Seen& seen = seen_[under];
     if (entry.modify_index > seen.index) {
       seen = {entry.modify_index, now};
     } else if (now - seen.since >= retention_) {
-      silent->push_back(under);
+      if (entry.key.starts_with(keys_->OneShots()) && HasEnded(entry)) {
+        ended.push_back(entry);
+      } else {
+        silent->push_back(under);
+      }
     }
   }
-  return absl::OkStatus();
+  return ended.empty() ? absl::OkStatus() : Delete(client, ended);
+}
+
+absl::Status RequestSweep::Delete(Client* client, const std::vector<Entry>& entries) {
+  TransactionRequest request;
+  for (const Entry& entry : entries) request.DeleteCas(entry.key, entry.modify_index);
+  // If one of them is refused, the next sweep finds the others again.
+  return client->Put("/v1/txn", request.Body()).status;
 }
 
 absl::StatusOr<bool> RequestSweep::HasClaims(Client* client,
@@ -137,6 +155,12 @@ absl::Status RequestSweep::Forget(Client* client, const std::string& under, Stea
   if (!has_claims.ok()) return has_claims.status();
   if (*has_claims) {
     // Looked at again when as much time has passed: it must not keep the others waiting.
+    seen.since = now;
+    seen.claim_is_gone = false;
+    return absl::OkStatus();
+  }
+  // Its claim has ended at some time since the last look, and no row says so: the time counts from here.
+  if (under.starts_with(keys_->OneShots()) && !std::exchange(seen.claim_is_gone, true)) {
     seen.since = now;
     return absl::OkStatus();
   }

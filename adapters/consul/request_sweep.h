@@ -5,6 +5,9 @@
 // `retention` apart on this daemon's steady clock, and none of its claims waits or stands. The blocks
 // are then deleted, under the condition that they still stand as they stood; a client that is back
 // meanwhile loses none.
+//
+// A one-shot request is one of a client of its own (adapters/common/client_names.h), which makes no
+// other: it counts as silent in the same way. Its daemon removes it sooner, if it lives.
 #pragma once
 
 #include <chrono>
@@ -36,12 +39,17 @@ class RequestSweep {
   struct Seen {
     uint64_t index = 0;  // Of the newest block.
     SteadyTime since{};
+    // Of a one-shot request whose row says that its claim waits or stands: there was none at `since`.
+    bool claim_is_gone = false;
   };
 
   absl::Status Sweep(Client* client, SteadyTime now);
+  // Removes one-shot requests that are in their last state.
   absl::Status Look(Client* client, const std::vector<std::string>& newest, SteadyTime now,
                     std::vector<std::string>* silent);
   absl::Status Forget(Client* client, const std::string& under, SteadyTime now);
+  // Deletes these keys if they stand as they stood.
+  static absl::Status Delete(Client* client, const std::vector<Entry>& entries);
   // Whether a claim of these blocks' rows waits or stands, or cannot be looked for.
   absl::StatusOr<bool> HasClaims(Client* client, const std::vector<Entry>& blocks) const;
 

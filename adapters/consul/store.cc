@@ -185,6 +185,7 @@ CommitResult ConsulStore::Win(Transaction* transaction, uint64_t index) {
   for (const ledger::RequestFloor& floor : transaction->request_floors)
     requests_.RaiseLater(names_.NameOf(floor.client), floor.below);
   for (const uint32_t number : transaction->forgotten_clients) names_.Forget(number);
+  requests_.ForgetLater(transaction->forgotten_requests);
   return {};
 }
 
@@ -324,6 +325,7 @@ absl::StatusOr<std::vector<ledger::Hint>> ConsulStore::Wait(SteadyTime deadline)
   if (lane_ == 0) places_.RenewIfDue(std::chrono::steady_clock::now());
   if (sweep_) sweep_->SweepIfDue(&client_, std::chrono::steady_clock::now());
   requests_.RaiseFloors(&client_);
+  requests_.ForgetSome(&client_, /*at_once=*/!look);
   WatchFolders();
   for (;;) {
     const Watches::Heard heard = watches_.Wait(missed_ ? SteadyTime::min() : deadline);

@@ -98,7 +98,7 @@ class DynamoStore::Writer {
 // before. They are what commands rest upon that change nothing, or of a session with many claims.
 inline constexpr size_t kReadsMax = 16;
 
-// The requests that must have no row.
+// The numbered requests that must have no row. (Of others the commit's conditions say it all.)
 std::vector<ledger::NamedRequest> RequestsToCheck(const ledger::Transaction& transaction,
                                                   const NameOfClient& name_of_client);
 

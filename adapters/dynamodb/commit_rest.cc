@@ -35,9 +35,13 @@ Condition SessionIs(const Session& session) {
 
 std::vector<ledger::NamedRequest> RequestsToCheck(const Transaction& transaction,
                                                   const NameOfClient& name_of_client) {
-  std::vector<ledger::NamedRequest> requests = transaction.absent_requests;
+  const auto is_numbered = [](const RequestKey& request) { return request.one_shot.empty(); };
+  std::vector<ledger::NamedRequest> requests;
+  for (const ledger::NamedRequest& absent : transaction.absent_requests) {
+    if (is_numbered(absent.request)) requests.push_back(absent);
+  }
   for (const ledger::RequestChange& change : transaction.requests) {
-    if (change.op == ledger::RequestChange::Op::kInsert)
+    if (change.op == ledger::RequestChange::Op::kInsert && is_numbered(change.row.request))
       requests.push_back({change.row.request, name_of_client(change.row.request.client)});
   }
   return requests;
@@ -100,10 +104,14 @@ void DynamoStore::Writer::AddRequests(const Transaction& transaction) {
     const std::string& client_id = name_of_client_(change.row.request.client);
     const RequestBook::Write write = store_->requests_.WriteOf(client_id, change);
     keys.insert(write.key);
-    request_.Update(write.key, write.change, write.condition);
+    if (write.removes) {
+      request_.Delete(write.key, write.condition);
+    } else {
+      request_.Update(write.key, write.change, write.condition);
+    }
   }
   for (const ledger::NamedRequest& named : transaction.absent_requests) {
-    const Key key = RequestRowKey(named.client_id, named.request.sequence);
+    const Key key = RequestBook::RowKeyOf(named);
     if (keys.insert(key).second) request_.Check(key, RequestBook::Absent());
   }
   Own(About::kRequest);

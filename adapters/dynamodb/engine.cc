@@ -70,6 +70,8 @@ class DynamoEngine : public Engine {
     store.now = options.now;
     auto lane = std::make_unique<DynamoStore>(store, guarantees_, credentials_, mailbox_);
     if (absl::Status status = lane->Start(); !status.ok()) return status;
+    if (lanes_ == 0)
+      lane->SweepOneShots(std::max(options.client_retention, options.request_retention));
     ++lanes_;
     ledger::LedgerOptions bounded = options;
     bounded.limits.waiters_per_semaphore_max =

@@ -9,7 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "adapters/common/client_names.h"
 #include "adapters/dynamodb/table.h"
 
 namespace semaphored::dynamodb {
@@ -51,16 +53,10 @@ Key PlaceKey(const std::string& semaphore, int32_t priority, uint64_t order) {
 
 // "1-4,7": a lease for many permits mostly has slots in a row.
 std::string WriteSlots(const Slots& slots) {
-  std::string text;
-  for (size_t i = 0; i < slots.size();) {
-    size_t end = i + 1;
-    while (end < slots.size() && slots[end] == slots[end - 1] + 1) ++end;
-    if (!text.empty()) text += ',';
-    absl::StrAppend(&text, slots[i]);
-    if (end - i > 1) absl::StrAppend(&text, "-", slots[end - 1]);
-    i = end;
-  }
-  return text;
+  return absl::StrJoin(slots.runs(), ",", [](std::string* text, const Slots::Run& run) {
+    absl::StrAppend(text, run.first);
+    if (run.last != run.first) absl::StrAppend(text, "-", run.last);
+  });
 }
 
 uint32_t ReadSlot(absl::string_view text) {
@@ -76,8 +72,9 @@ Slots ReadSlots(const std::string& text, uint32_t permits) {
         absl::StrSplit(part, absl::MaxSplits('-', 1));
     const uint32_t first = ReadSlot(ends.first);
     const uint32_t last = ends.second.empty() ? first : ReadSlot(ends.second);
-    if (last < first || last - first >= permits) throw std::invalid_argument("slots");
-    for (uint32_t slot = first; slot <= last; ++slot) slots.push_back(slot);
+    const bool rising = first <= last && (slots.empty() || slots.back() < first);
+    if (!rising) throw std::invalid_argument("slots");
+    slots.Append({first, last});
   }
   if (slots.size() != permits) throw std::invalid_argument("slots");
   return slots;
@@ -86,7 +83,7 @@ Slots ReadSlots(const std::string& text, uint32_t permits) {
 void WriteClaim(const Claim& claim, const NameOfClient& name_of_client, json* item) {
   SetText(item, "claim", claim.id.Hex());
   if (!claim.detached()) SetText(item, "session", claim.session.Hex());
-  SetText(item, "client", name_of_client(claim.request.client));
+  SetText(item, "client", ledger::WrittenClient(claim.request, name_of_client));
   SetNumber(item, "sequence", claim.request.sequence);
   if (!claim.fingerprint.empty()) SetText(item, "fingerprint", claim.fingerprint.Hex());
   SetNumber(item, "node", claim.host.number);
@@ -102,7 +99,8 @@ void WriteClaim(const Claim& claim, const NameOfClient& name_of_client, json* it
 void ReadClaim(const json& item, const NumberOfClient& number_of_client, Claim* claim) {
   claim->id = IdIn(item, "claim");
   claim->session = item.contains("session") ? IdIn(item, "session") : claim->id;
-  claim->request = {number_of_client(TextIn(item, "client")), NumberIn(item, "sequence")};
+  claim->request =
+      ledger::WrittenRequest(TextIn(item, "client"), NumberIn(item, "sequence"), number_of_client);
   if (item.contains("fingerprint")) claim->fingerprint = IdIn(item, "fingerprint");
   claim->host = {static_cast<uint32_t>(NumberIn(item, "node")),
                  static_cast<uint32_t>(NumberIn(item, "incarnation"))};
@@ -381,7 +379,7 @@ uint64_t Mixed(uint64_t hash, uint64_t number) {
 
 uint64_t DigestOf(const Lease& lease, uint64_t token) {
   uint64_t hash = DigestOfClaim(1, lease);
-  for (const uint32_t slot : lease.slots) hash = Mixed(hash, slot);
+  for (const Slots::Run& run : lease.slots.runs()) hash = Mixed(Mixed(hash, run.first), run.last);
   hash = Mixed(hash, token);
   hash = Mixed(hash, static_cast<uint64_t>(lease.recall.reason));
   hash = Mixed(hash, static_cast<uint64_t>(lease.recall.grace_ms));

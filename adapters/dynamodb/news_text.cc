@@ -83,7 +83,7 @@ std::optional<ToldNews> ReadNewsText(const ledger::Hint& hint) {
     for (const json& row : text.at("granted")) {
       News::Grant grant;
       grant.place = PlaceIn(row);
-      for (const json& slot : row.at(2)) grant.slots.push_back(slot.get<uint32_t>());
+      grant.slots = Slots(row.at(2).get<std::vector<uint32_t>>());
       grant.token = row.at(3).get<uint64_t>();
       grant.granted_at_unix_ms = row.at(4).get<int64_t>();
       news.granted.push_back(std::move(grant));

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "adapters/dynamodb/one_shots.h"
 #include "adapters/dynamodb/table.h"
 
 namespace semaphored::dynamodb {
@@ -22,7 +23,6 @@ constexpr size_t kClientsRemembered = 50'000;
 
 // Attributes.
 constexpr char kGivenUp[] = "given_up";
-constexpr char kAskedAt[] = "asked_at_s";
 
 std::optional<RequestRow> ReadRow(const json& item, const RequestKey& request) {
   try {
@@ -61,6 +61,12 @@ uint64_t Further(uint64_t sequence, uint64_t further) {
 
 Range From(const NamedRequest& named, uint64_t further) {
   Range range;
+  if (!named.request.one_shot.empty()) {
+    const Key key = OneShotKey(named.request.one_shot);
+    range.partition = key.partition;
+    range.from = range.to = key.sort;
+    return range;
+  }
   range.partition = RequestPartition(named.client_id);
   range.from = Sortable(Further(named.request.sequence, further));
   range.rows_max = 1;
@@ -88,12 +94,21 @@ RequestBook::RequestBook(Options options)
 
 Condition RequestBook::Absent() { return Condition::AbsentOr(kGivenUp); }
 
+Key RequestBook::RowKeyOf(const NamedRequest& named) {
+  const Id& one_shot = named.request.one_shot;
+  return one_shot.empty() ? RequestRowKey(named.client_id, named.request.sequence)
+                          : OneShotKey(one_shot);
+}
+
 RequestBook::Write RequestBook::WriteOf(const std::string& client_id,
                                         const RequestChange& change) const {
   const RequestRow& row = change.row;
-  Write write{RequestRowKey(client_id, row.request.sequence), {}, Condition::None()};
+  const bool is_one_shot = !row.request.one_shot.empty();
+  Write write{RowKeyOf({row.request, client_id}), {}, Condition::None()};
   auto& set = write.change.set;
   auto& remove = write.change.remove;
+  write.removes = is_one_shot && change.op == RequestChange::Op::kRemove;
+  if (write.removes) return write;
   const json expires_at_s = Number(NowS() + kept_.count());
   write.change.set_if_absent.emplace_back(kAskedAt, Number(NowS()));
   if (change.op == RequestChange::Op::kRemove) {
@@ -115,9 +130,11 @@ RequestBook::Write RequestBook::WriteOf(const std::string& client_id,
   if (row.number != 0) set.emplace_back("number", Number(uint64_t{row.number}));
   if (row.remaining != 0) set.emplace_back("remaining", Number(uint64_t{row.remaining}));
   if (row.changed) set.emplace_back("changed", json{{"BOOL", true}});
-  if (row.pinned()) {
+  if (is_one_shot && !row.pinned()) {
+    set.emplace_back(kWrittenBy, Text(options_.written_by));
+  } else if (!is_one_shot && row.pinned()) {
     remove.emplace_back(kExpiresAt);
-  } else {
+  } else if (!is_one_shot) {
     set.emplace_back(kExpiresAt, expires_at_s);
   }
   return write;
@@ -141,7 +158,7 @@ absl::StatusOr<std::vector<FoundRequest>> RequestBook::Find(Client* client,
     const NamedRequest& named = requests[i];
     if ((*first)[i].empty()) continue;
     const json& item = (*first)[i].front();
-    const bool is_own = KeyOf(item) == RequestRowKey(named.client_id, named.request.sequence);
+    const bool is_own = KeyOf(item) == RowKeyOf(named);
     if (is_own && !item.contains(kGivenUp)) {
       found[i].row = ReadRow(item, named.request);
       // What is not understood was a row all the same.

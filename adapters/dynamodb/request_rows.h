@@ -53,6 +53,7 @@ class RequestBook {
     // A request that is lower by more than one with an item is too old, whatever else.
     uint64_t slack = 8192;
     std::function<int64_t()> now_unix_ms;  // For what is stored.
+    std::string written_by;                // This lane, in rows of one-shot requests.
   };
 
   explicit RequestBook(Options options);
@@ -68,15 +69,18 @@ class RequestBook {
                                SteadyTime deadline);
 
   // What the change writes, and on which condition. An insert without a condition of its own that
-  // AnyLost was asked about may carry out a request twice.
+  // AnyLost was asked about may carry out a request twice; but for a one-shot request, whose row is
+  // there until no daemon counts on it (one_shots.h), so that its absence says enough.
   struct Write {
     Key key;
     Change change;
     Condition condition;
+    bool removes = false;  // The item goes; then there is no change.
   };
   Write WriteOf(const std::string& client_id, const ledger::RequestChange& change) const;
   // The condition on a request that must be absent.
   static Condition Absent();
+  static Key RowKeyOf(const ledger::NamedRequest& named);
 
   // That of the lane's item. What was read in another generation is forgotten.
   uint64_t generation() const { return generation_.number; }

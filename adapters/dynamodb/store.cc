@@ -45,9 +45,13 @@ absl::Status Dead() {
       "dynamodb: this node was declared dead by another daemon, or its id was taken");
 }
 
+std::string WrittenBy(const StoreOptions& options) {
+  return absl::StrCat(options.self.number, ".", options.self.incarnation, ".", options.lane);
+}
+
 RequestBook::Options RequestsOf(const StoreOptions& options) {
   return {options.url.table, options.client_retention, kSlackWindows * options.request_window,
-          options.now_unix_ms};
+          options.now_unix_ms, WrittenBy(options)};
 }
 
 }  // namespace
@@ -61,6 +65,7 @@ DynamoStore::DynamoStore(StoreOptions options, const Guarantees& guarantees,
       client_(options_.url, std::move(credentials)),
       mailbox_(std::move(mailbox)),
       ear_(mailbox_.get()),
+      one_shots_(table_, WrittenBy(options_)),
       requests_(RequestsOf(options_)) {}
 
 DynamoStore::~DynamoStore() = default;
@@ -208,6 +213,7 @@ CommitResult DynamoStore::Win(Transaction* transaction) {
   ++commits_;
   writer_.reset();
   for (const uint32_t number : transaction->forgotten_clients) names_.Forget(number);
+  one_shots_.ForgetLater(transaction->forgotten_requests);
   TellInterest();
   return {};
 }

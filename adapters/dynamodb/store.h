@@ -25,6 +25,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "adapters/common/client_names.h"
 #include "adapters/dynamodb/mailbox.h"
+#include "adapters/dynamodb/one_shots.h"
 #include "adapters/dynamodb/request_rows.h"
 #include "adapters/dynamodb/requests.h"
 #include "adapters/ledger/shared_store.h"
@@ -65,6 +66,8 @@ class DynamoStore : public ledger::SharedStore {
 
   // Makes this lane's item. FAILED_PRECONDITION: the node was replaced or declared dead.
   absl::Status Start();
+  // From now on one-shot requests go whose last state this store has seen for so long.
+  void SweepOneShots(std::chrono::milliseconds retention) { one_shots_.Sweep(retention); }
 
   const Guarantees& guarantees() const override { return guarantees_; }
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
@@ -169,6 +172,7 @@ class DynamoStore : public ledger::SharedStore {
   Client client_;
   const std::shared_ptr<Mailbox> mailbox_;
   Mailbox::Ear ear_;
+  OneShotRows one_shots_;
   RequestBook requests_;
   ledger::ClientNames names_;
 

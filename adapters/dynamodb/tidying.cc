@@ -80,8 +80,12 @@ void DynamoStore::ForgetSomeSessions() {
 absl::StatusOr<std::vector<ledger::Hint>> DynamoStore::Wait(SteadyTime deadline) {
   if (deadline != SteadyTime::min()) {
     DropLeftovers();
+    one_shots_.ForgetSome(&client_, Deadline());
+    one_shots_.SweepIfDue(&client_, options_.now(), Deadline());
     ForgetIdleNames(options_.now());
     ForgetSomeSessions();
+  } else if (one_shots_.is_behind()) {
+    one_shots_.ForgetSome(&client_, Deadline());
   }
   return ear_.Take(deadline);
 }

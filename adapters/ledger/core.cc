@@ -1,15 +1,26 @@
 #include "adapters/ledger/core.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "adapters/ledger/quarantine.h"
 
 namespace semaphored::ledger {
 
+namespace {
+
+LedgerOptions Bounded(LedgerOptions options, const Guarantees& can) {
+  options.one_shot_requests_max =
+      std::min(options.one_shot_requests_max, can.one_shot_requests_max);
+  return options;
+}
+
+}  // namespace
+
 Core::Core(const Guarantees& guarantees, RequestRows* rows, bool is_shared, LedgerOptions with)
     : can(guarantees),
       shared(is_shared),
-      options(std::move(with)),
+      options(Bounded(std::move(with), guarantees)),
       serving(options),
       requests({rows, &state, &ends, is_shared,
                 [this](const std::string& name) { return WhyUntouchable(*this, name); }},

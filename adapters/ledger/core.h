@@ -54,8 +54,10 @@ struct Core {
   // Why nothing of these semaphores can be read (Image::damaged). With each command about one of them,
   // and with each sweep, it is read again. Written by the view.
   absl::flat_hash_map<std::string, absl::Status> damaged;
-  // The semaphores in which the sessions that this batch closes have claims, by session.
-  absl::flat_hash_map<Id, std::vector<std::string>> closing;
+  // The semaphores in which the sessions that this batch moves or closes have claims, by session.
+  absl::flat_hash_map<Id, std::vector<std::string>> with_claims;
+  // The pages of this batch's OrphansCommands. Empty, if the store is not shared.
+  absl::flat_hash_map<const OrphansCommand*, OrphansPage> orphans;
   // The quarantines that were reported last, and whether the semaphore could not be read.
   absl::btree_map<std::string, bool> reported;
   RequestBook requests;

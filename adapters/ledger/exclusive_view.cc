@@ -36,6 +36,7 @@ absl::Status ExclusiveView::Start() {
     core_->state.Apply(SessionChange{nullptr, std::move(session)});
   for (LoadedClient& client : image->clients)
     core_->requests.AddStored(client.number, std::move(client.client_id), client.sequence_high);
+  for (const Id& one_shot : image->one_shots) core_->requests.AddStored(one_shot);
   for (LoadedSemaphore& loaded : image->semaphores) {
     Semaphore* semaphore = core_->state.Insert(std::move(loaded.row));
     for (LeasePtr& lease : loaded.leases)

@@ -30,7 +30,7 @@ struct Rules {
     return WithCause(End(editor, c, context), c.claim);
   }
   Outcome operator()(const RecallCommand& c) const {
-    return WithCause(AskBack(editor, c, context), c.claim);
+    return WithCause(RecallLease(editor, c, context), c.claim);
   }
   Outcome operator()(const AdoptCommand& c) const {
     return WithCause(Adopt(editor, c, context), c.claim);

@@ -243,7 +243,7 @@ Context LedgerAdapter::NewContext() const {
 
 void LedgerAdapter::Suspect(const Transaction& failed) {
   for (const SemaphoreDelta& delta : failed.semaphores) {
-    if (delta.before) core_.serving.Suspect(delta.name);  // Else there is nothing to touch.
+    if (delta.before) core_.serving.Touch(delta.name);  // Else there is nothing to touch.
   }
 }
 
@@ -254,7 +254,7 @@ void LedgerAdapter::Serve(Editor& editor) {
     Semaphore* semaphore = core_.state.Find(name);
     if (semaphore == nullptr) continue;
     const Context context = NewContext();
-    if (core_.serving.IsProbed(name)) editor.Touch(semaphore);
+    if (core_.serving.IsTouched(name)) editor.Touch(semaphore);
     if (CarriesOn(*semaphore))
       CarryOn(editor, semaphore, Decode(semaphore->row.intentions), context, /*act=*/false);
     AfterRoom(editor, semaphore, context);
@@ -282,6 +282,10 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
   if (!core_.pruned.empty()) {
     const auto found = core_.pruned.find(name);
     if (found != core_.pruned.end()) context.pruned = &found->second;
+  }
+  if (const auto* orphans = std::get_if<OrphansCommand>(&command)) {
+    const auto page = core_.orphans.find(orphans);
+    if (page != core_.orphans.end()) context.page = &page->second;
   }
   const absl::btree_map<std::string, std::string> untouchable = UntouchableOf(core_, command);
   if (!untouchable.empty()) context.unusable = &untouchable;
@@ -327,6 +331,7 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::ReadHistory(const HistoryC
 }
 
 void LedgerAdapter::Win(Decided* decided, StepResult* result) {
+  view_->Complete(decided);
   core_.Win(decided, result);
   if (core_.can.durable_tickets)
     AddPayloads(decided->payloads_wanted, core_.state, core_.options.self, store_.get(), result);

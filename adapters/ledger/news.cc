@@ -55,7 +55,8 @@ bool SlotsFit(const SemaphoreDelta& delta, const Semaphore& semaphore) {
 
 std::optional<NewsAndGrants> NewsOf(const Transaction& transaction, const SemaphoreDelta& delta,
                                     size_t claims_max) {
-  if (!delta.before || !delta.after || RowChanged(*delta.before, *delta.after)) return std::nullopt;
+  if (delta.touched || !delta.before || !delta.after || RowChanged(*delta.before, *delta.after))
+    return std::nullopt;
   // A session that moves or ends takes with it claims of semaphores that are not touched here.
   if (std::ranges::any_of(transaction.sessions,
                           [](const auto& each) { return each.before != nullptr; }))

@@ -19,6 +19,11 @@ struct LedgerOptions {
   // client_retention.
   uint32_t clients_max = 200'000;
   std::chrono::milliseconds client_retention = std::chrono::hours(1);
+  // Rows of requests with a one-shot id that this lane may have caused and remembers; the engine may take
+  // fewer (Guarantees). With so many a new id is refused. Each stays for request_retention after its
+  // claim has ended, or after its act.
+  uint32_t one_shot_requests_max = 200'000;
+  std::chrono::milliseconds request_retention = std::chrono::minutes(10);
   // Another daemon was first this many times, or until the Step's deadline: the batch then fails
   // with ABORTED. The store takes a lock well before.
   int attempts_max = 50;

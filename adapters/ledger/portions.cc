@@ -99,6 +99,9 @@ absl::StatusOr<uint32_t> Portions::RunParts(const std::vector<Command>& parts, S
       commit_->DropUnsettledBatch();
       return absl::UnavailableError("a part of it is not settled yet; try again");
     }
+    // Skipped, it would make the last part as large as the whole is.
+    const auto busy = std::ranges::find(part.outcomes, OutcomeKind::kBusy, &Outcome::kind);
+    if (busy != part.outcomes.end()) return absl::UnavailableError(busy->message);
     affected += CountAffected(batch, part.outcomes);
     done += batch.size();
   }
@@ -114,7 +117,8 @@ absl::Status Portions::RunLarge(const Submission& submission, SteadyTime deadlin
   StepResult last;
   const Submission whole{submission.number, parts.last};
   const bool is_act = std::holds_alternative<AdminCommand>(submission.command);
-  if (is_act) core_->requests.SetFingerprint(FingerprintOf(submission.command));
+  if (is_act && affected.ok())
+    core_->requests.SetFingerprint(FingerprintOf(submission.command), *affected);
   if (status.ok()) status = commit_->Run({&whole, 1}, deadline, &last);
   if (!commit_->unsettled()) core_->requests.SetFingerprint({});
   AppendReports(&last, result);
@@ -122,10 +126,6 @@ absl::Status Portions::RunLarge(const Submission& submission, SteadyTime deadlin
     // What was done is reported all the same, with the next result.
     core_->outbox.Keep(result);
     return status;
-  }
-  if (is_act) {
-    last.outcomes.front().detail = Outcome::Affected{last.outcomes.front().affected() + *affected};
-    last.outcomes.front().changed = last.outcomes.front().changed || *affected > 0;
   }
   std::ranges::move(last.outcomes, std::back_inserter(result->outcomes));
   return absl::OkStatus();

@@ -27,7 +27,7 @@ absl::btree_map<std::string, std::string> UntouchableOf(const Core& core, const 
   if (session == nullptr) return untouchable;
   for (const auto& [claim, semaphore] : core.state.ClaimsOf(*session)) look_at(semaphore->row.name);
   // In those that could never be read, no claim is known here.
-  if (const auto found = core.closing.find(*session); found != core.closing.end()) {
+  if (const auto found = core.with_claims.find(*session); found != core.with_claims.end()) {
     for (const std::string& name : found->second) look_at(name);
   }
   return untouchable;

@@ -28,19 +28,26 @@ RequestBook::RequestBook(Sources sources, const LedgerOptions& options)
       now_(options.now),
       window_(options.request_window),
       clients_max_(options.clients_max),
-      client_retention_(options.client_retention) {}
+      client_retention_(options.client_retention),
+      one_shots_(options) {}
 
 void RequestBook::BeginBatch() {
   assumed_new_.clear();
   ++batch_;
+  one_shots_.BeginBatch(sources_.state->ClaimCountOf(0));
 }
 
 absl::StatusOr<std::optional<Outcome>> RequestBook::Find(const Command& command, Editor& editor,
                                                          Context* context) {
   const Requester* requester = RequesterOf(command);
+  context->affected_before = affected_before_;
   std::string_view client_id;
   if (requester != nullptr && requester->sequence != 0) client_id = requester->client_id;
   if (const auto* open = std::get_if<OpenSessionCommand>(&command)) client_id = open->client_id;
+  if (requester != nullptr && !requester->one_shot.empty()) {
+    context->fingerprint = Fingerprint(command);
+    return FindOneShot(command, requester->one_shot, editor, *context);
+  }
   if (client_id.empty()) return std::nullopt;
   Client* client = FindOrAdd(client_id);
   if (client == nullptr)
@@ -49,7 +56,26 @@ absl::StatusOr<std::optional<Outcome>> RequestBook::Find(const Command& command,
   context->client = client->number;
   if (requester == nullptr) return std::nullopt;
   context->fingerprint = Fingerprint(command);
-  return Replay(command, client, requester->sequence, editor, *context);
+  const uint64_t sequence = requester->sequence;
+  const Prospect prospect{sequence > client->sequence_high,
+                          sequence + window_ <= client->sequence_high};
+  return Replay(command, {client->number, sequence}, client->client_id, prospect, editor, *context);
+}
+
+absl::StatusOr<std::optional<Outcome>> RequestBook::FindOneShot(const Command& command,
+                                                                const Id& one_shot, Editor& editor,
+                                                                const Context& context) {
+  // An exclusive store says at once what it has. On a shared one the commit finds rows, or the look at
+  // the store in its place: also for a request that is refused here.
+  const Prospect prospect{sources_.shared, false};
+  absl::StatusOr<std::optional<Outcome>> outcome =
+      Replay(command, {0, 0, one_shot}, "", prospect, editor, context);
+  if (!outcome.ok() || outcome->has_value() || IsOnlyIfRepeated(command)) return outcome;
+  if (!one_shots_.HasRoom())
+    return LimitReached(
+        absl::StrCat("one_shot_requests_max (", one_shots_.rows_max(), ") is reached"));
+  one_shots_.AddNew();
+  return std::nullopt;
 }
 
 Client* RequestBook::FindOrAdd(std::string_view client_id) {
@@ -77,52 +103,66 @@ std::optional<RequestRow> RequestBook::FindHere(const RequestKey& request) const
   return std::nullopt;
 }
 
-absl::StatusOr<std::optional<Outcome>> RequestBook::Replay(const Command& command, Client* client,
-                                                           uint64_t sequence, Editor& editor,
+RequestBook::LookedUpKey RequestBook::LookedUpKeyOf(const NamedRequest& named) {
+  return {named.client_id, {0, named.request.sequence, named.request.one_shot}};
+}
+
+absl::StatusOr<RequestRows::FoundRequest> RequestBook::FindRow(const NamedRequest& named) {
+  RequestRows::FoundRequest found;
+  if (const auto known = looked_up_.find(LookedUpKeyOf(named)); known != looked_up_.end()) {
+    found = known->second;
+    if (found.row) found.row->request = named.request;
+    return found;
+  }
+  absl::StatusOr<std::vector<RequestRows::FoundRequest>> asked =
+      sources_.rows->FindRequests({&named, 1}, window_);
+  if (!asked.ok()) return asked.status();
+  return std::move(asked->front());
+}
+
+absl::StatusOr<std::optional<Outcome>> RequestBook::Replay(const Command& command,
+                                                           const RequestKey& request,
+                                                           const std::string& client_id,
+                                                           Prospect prospect, Editor& editor,
                                                            const Context& context) {
-  const RequestKey request{client->number, sequence};
   if (const Editor::RequestNow* now = editor.FindRequest(request)) {
     if (!now->row) return std::nullopt;  // Given up in this very batch.
     return ReplayRow(command, *now->row, editor, context);
   }
-  if (const std::optional<RequestRow> here = FindHere(request))
-    return ReplayRow(command, *here, editor, context);
-  // Above all that has a row, it is new; but for a store with other daemons on it, which may have
-  // written one: there it is taken for new until the commit says otherwise.
-  const bool above = sequence > client->sequence_high;
-  if (above && !sources_.shared) return std::nullopt;
-  const NamedRequest named{request, client->client_id};
-  const auto known = looked_up_.find(std::pair(client->client_id, sequence));
+  const std::optional<RequestRow> here = FindHere(request);
+  // That a claim waits or stands may be outdated: a refusal on its account rests on the row.
+  const bool doubtful = here && sources_.shared && here->fingerprint != Fingerprint(command);
+  if (here && !doubtful) return ReplayRow(command, *here, editor, context);
+  // What seems new is new; but for a store with other daemons on it, which may have written a row:
+  // there it is taken for new until the commit says otherwise.
+  const bool seems_new = prospect.seems_new && !doubtful;
+  if (seems_new && !sources_.shared) return std::nullopt;
+  NamedRequest named{request, client_id};
   // What is not carried out in any case has no commit that could say otherwise.
   const bool only_if_repeated = IsOnlyIfRepeated(command);
-  if (known == looked_up_.end() && above && !only_if_repeated) {
-    assumed_new_.push_back(named);
+  if (seems_new && !only_if_repeated && !looked_up_.contains(LookedUpKeyOf(named))) {
+    assumed_new_.push_back(std::move(named));
     return std::nullopt;
   }
-  RequestRows::FoundRequest found;
-  if (known != looked_up_.end()) {
-    found = known->second;
-    if (found.row) found.row->request = request;
-  } else {
-    absl::StatusOr<std::vector<RequestRows::FoundRequest>> asked =
-        sources_.rows->FindRequests({&named, 1}, window_);
-    if (!asked.ok()) return asked.status();
-    found = std::move(asked->front());
-  }
-  const bool old = sequence + window_ <= client->sequence_high;
-  if (found.row) {
-    absl::StatusOr<Outcome> outcome = ReplayRow(command, *found.row, editor, context);
+  absl::StatusOr<RequestRows::FoundRequest> found = FindRow(named);
+  if (!found.ok()) return found.status();
+  if (found->row) {
+    absl::StatusOr<Outcome> outcome = ReplayRow(command, *found->row, editor, context);
     if (!outcome.ok()) return outcome.status();
     // Below the window the row of a claim that has ended may still be there, or not. (What stands in
     // an exclusive store was found here.)
     const bool stands =
-        sources_.shared && found.row->pinned() && outcome->kind != OutcomeKind::kNotHeld;
-    if (old && !stands) return Simply(OutcomeKind::kTooOld);
+        sources_.shared && found->row->pinned() && outcome->kind != OutcomeKind::kNotHeld;
+    if (prospect.old && !stands) return Simply(OutcomeKind::kTooOld);
     return std::optional<Outcome>(*std::move(outcome));
   }
-  if (found.too_old || old) return Simply(OutcomeKind::kTooOld);
+  if (doubtful) {
+    stale_.push_back(here->semaphore);
+    return absl::AbortedError("a claim of this request is known here, and has ended");
+  }
+  if (found->too_old || prospect.old) return Simply(OutcomeKind::kTooOld);
   // Another daemon may write a row yet before we commit.
-  if (!only_if_repeated) assumed_new_.push_back(named);
+  if (!only_if_repeated) assumed_new_.push_back(std::move(named));
   return std::nullopt;
 }
 
@@ -162,6 +202,12 @@ absl::StatusOr<Outcome> RequestBook::ReplayRow(const Command& command, const Req
   }
   if (std::holds_alternative<EnqueueCommand>(command)) return ReplayEnqueue(row);
   const bool admin = std::holds_alternative<AdminCommand>(command);
+  // Its answer shows the semaphore as it is now.
+  if (const absl::Status why = sources_.untouchable(row.semaphore); admin && !why.ok()) {
+    Outcome outcome = Simply(OutcomeKind::kDamaged);
+    outcome.message = std::string(why.message());
+    return outcome;
+  }
   Outcome outcome = Simply(admin ? OutcomeKind::kDone : OutcomeKind::kReleased);
   if (admin) outcome.detail = Outcome::Affected{row.number};
   if (!admin) outcome.detail = Outcome::Released{row.number, row.remaining};
@@ -207,6 +253,8 @@ void RequestBook::NameClients(Transaction* transaction) {
   }
   for (const RequestChange& change : transaction->requests) {
     name(change.row.request.client);
+    // Its claim has ended just now: the end is remembered as long as any other answer.
+    if (Client* client = clients_.Find(change.row.request.client)) client->batch = batch_;
     if (change.op == RequestChange::Op::kInsert) RaiseFloor(change.row.request, transaction);
   }
 }
@@ -249,6 +297,7 @@ void RequestBook::ForgetClients(Transaction* transaction) {
 void RequestBook::Finish(Transaction* transaction) {
   NameClients(transaction);
   ForgetClients(transaction);
+  one_shots_.Forget(transaction);
 }
 
 void RequestBook::Won(const Transaction& transaction) {
@@ -263,6 +312,7 @@ void RequestBook::Won(const Transaction& transaction) {
   for (const RequestFloor& floor : transaction.request_floors)
     clients_.Find(floor.client)->floor = floor.below;
   for (uint32_t number : transaction.forgotten_clients) clients_.Forget(number);
+  one_shots_.Won(transaction);
 }
 
 void RequestBook::RolledBack(const Transaction& transaction) {
@@ -274,16 +324,16 @@ absl::Status RequestBook::LookUp(absl::Span<const Submission> batch) {
   std::vector<NamedRequest> asked;
   for (const Submission& submission : batch) {
     const Requester* requester = RequesterOf(submission.command);
-    if (requester == nullptr || requester->sequence == 0) continue;
+    if (requester == nullptr || !requester->remembered()) continue;
     const Client* client = clients_.Find(requester->client_id);
     const uint32_t number = client == nullptr ? 0 : client->number;
-    asked.push_back({{number, requester->sequence}, requester->client_id});
+    asked.push_back({{number, requester->sequence, requester->one_shot}, requester->client_id});
   }
   absl::StatusOr<std::vector<RequestRows::FoundRequest>> found =
       sources_.rows->FindRequests(asked, window_);
   if (!found.ok()) return found.status();
   for (size_t i = 0; i < asked.size(); ++i)
-    looked_up_[{asked[i].client_id, asked[i].request.sequence}] = std::move((*found)[i]);
+    looked_up_[LookedUpKeyOf(asked[i])] = std::move((*found)[i]);
   return absl::OkStatus();
 }
 

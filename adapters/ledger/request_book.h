@@ -20,6 +20,7 @@
 #include "adapters/adapter.h"
 #include "adapters/ledger/clients.h"
 #include "adapters/ledger/ends.h"
+#include "adapters/ledger/one_shots.h"
 #include "adapters/ledger/options.h"
 #include "adapters/ledger/request_rows.h"
 #include "adapters/ledger/rules/rules.h"
@@ -50,7 +51,8 @@ class RequestBook {
   absl::StatusOr<std::optional<Outcome>> Find(const Command& command, Editor& editor,
                                               Context* context);
 
-  // Names the clients of the transaction to the store, raises their floors, and forgets clients.
+  // Names the clients of the transaction to the store, raises their floors, and forgets clients and
+  // one-shot requests.
   void Finish(Transaction* transaction);
   void Won(const Transaction& transaction);
   void RolledBack(const Transaction& transaction);
@@ -60,6 +62,8 @@ class RequestBook {
   absl::Status LookUp(absl::Span<const Submission> batch);
   // A client that the store knows, by the number under which rows speak of it.
   void AddStored(uint32_t number, std::string client_id, uint64_t sequence_high);
+  // A one-shot request that has a row in its last state, as the store was loaded.
+  void AddStored(const Id& one_shot) { one_shots_.Add(one_shot); }
   // The highest sequence number of the client that is known to have a row; nullopt: the client is unknown.
   std::optional<uint64_t> SequenceHigh(std::string_view client_id) const;
   bool Knows(uint32_t client) { return clients_.Find(client) != nullptr; }
@@ -67,15 +71,30 @@ class RequestBook {
   std::vector<NamedRequest>& assumed_new() { return assumed_new_; }
   // Semaphores whose state here is older than rows of requests that speak of them.
   std::vector<std::string> TakeStale() { return std::exchange(stale_, {}); }
-  // Until it is empty: commands have this fingerprint, since they are parts of one larger command.
-  void SetFingerprint(const Id& of_whole) { of_whole_ = of_whole; }
+  // Until it is empty: the next command has this fingerprint, since it is the last part of a larger one,
+  // whose other parts have concerned so many leases or tickets.
+  void SetFingerprint(const Id& of_whole, uint32_t affected_before = 0) {
+    of_whole_ = of_whole;
+    affected_before_ = affected_before;
+  }
 
  private:
   // The requester, added if it is new; nullptr: there is no room for one more.
   Client* FindOrAdd(std::string_view client_id);
-  absl::StatusOr<std::optional<Outcome>> Replay(const Command& command, Client* client,
-                                                uint64_t sequence, Editor& editor,
-                                                const Context& context);
+  absl::StatusOr<std::optional<Outcome>> FindOneShot(const Command& command, const Id& one_shot,
+                                                     Editor& editor, const Context& context);
+  // What is known of a request before a row of it is looked for.
+  struct Prospect {
+    // Nothing that this lane has written is its row.
+    bool seems_new = false;
+    // Below the window: only a claim that stands is an answer.
+    bool old = false;
+  };
+  absl::StatusOr<std::optional<Outcome>> Replay(const Command& command, const RequestKey& request,
+                                                const std::string& client_id, Prospect prospect,
+                                                Editor& editor, const Context& context);
+  // Also what LookUp has read, or what the store has.
+  absl::StatusOr<RequestRows::FoundRequest> FindRow(const NamedRequest& named);
   absl::StatusOr<Outcome> ReplayRow(const Command& command, const RequestRow& row, Editor& editor,
                                     const Context& context);
   Outcome ReplayEnqueue(const RequestRow& row) const;
@@ -94,10 +113,14 @@ class RequestBook {
   Clients clients_;
   uint64_t batch_ = 0;  // Counts batches.
   std::vector<NamedRequest> assumed_new_;
-  // By client id and sequence number.
-  absl::flat_hash_map<std::pair<std::string, uint64_t>, RequestRows::FoundRequest> looked_up_;
+  OneShots one_shots_;
+  // By client id and the rest of the request's key: the client may have no number yet.
+  using LookedUpKey = std::pair<std::string, RequestKey>;
+  static LookedUpKey LookedUpKeyOf(const NamedRequest& named);
+  absl::flat_hash_map<LookedUpKey, RequestRows::FoundRequest> looked_up_;
   std::vector<std::string> stale_;
   Id of_whole_;
+  uint32_t affected_before_ = 0;
 };
 
 }  // namespace semaphored::ledger

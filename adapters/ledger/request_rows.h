@@ -18,7 +18,8 @@ class RequestRows {
   // The rows of requests, one for each that is asked for, in that order. `too_old`: there is no row,
   // and one that there was may have been forgotten: the sequence number is below the client's floor,
   // or a row with a number that is higher by `window` exists. Row and floor are those of one moment.
-  // The rows name the clients by the numbers asked with.
+  // The rows name the clients by the numbers asked with. Of a one-shot request the row is there or not:
+  // it has no floor and no window.
   struct FoundRequest {
     std::optional<RequestRow> row;
     bool too_old = false;

@@ -1,11 +1,15 @@
 #include "adapters/ledger/requests.h"
 
+#include <endian.h>
+
 #include <algorithm>
 #include <string_view>
 #include <type_traits>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+
+#include "absl/container/inlined_vector.h"
 
 namespace semaphored::ledger {
 namespace {
@@ -33,22 +37,17 @@ enum class Act : uint8_t {
 // eight bytes, the lowest first; texts behind their length.
 class Encoder {
  public:
-  explicit Encoder(Act act) {
-    bytes_.reserve(kUsualBytes);
-    bytes_.push_back(static_cast<char>(kFingerprintVersion));
-    bytes_.push_back(static_cast<char>(act));
-  }
+  explicit Encoder(Act act)
+      : bytes_({static_cast<char>(kFingerprintVersion), static_cast<char>(act)}) {}
 
   template <typename T>
   requires std::is_integral_v<T> || std::is_enum_v<T> Encoder& Number(T value) {
-    auto rest = static_cast<uint64_t>(value);
-    for (int i = 0; i < 8; ++i, rest >>= 8) bytes_.push_back(static_cast<char>(rest & 0xff));
-    return *this;
+    const uint64_t lowest_first = htole64(static_cast<uint64_t>(value));
+    return Append({reinterpret_cast<const char*>(&lowest_first), sizeof lowest_first});
   }
   Encoder& Text(std::string_view text) {
     Number(text.size());
-    bytes_.append(text);
-    return *this;
+    return Append(text);
   }
   Encoder& Name(const Id& id) { return Number(id.high).Number(id.low); }
   Encoder& Maybe(const std::optional<int64_t>& value) {
@@ -62,8 +61,15 @@ class Encoder {
   }
 
  private:
-  static constexpr size_t kUsualBytes = 128;
-  std::string bytes_;
+  Encoder& Append(std::string_view bytes) {
+    const size_t before = bytes_.size();
+    bytes_.resize(before + bytes.size());
+    std::ranges::copy(bytes, bytes_.begin() + before);
+    return *this;
+  }
+
+  static constexpr size_t kUsualBytes = 192;
+  absl::InlinedVector<char, kUsualBytes> bytes_;
 };
 
 void Add(const Settings& settings, Encoder* out) {
@@ -130,11 +136,9 @@ struct OfCommand {
         .Text(command.holder_is_default ? std::string_view() : command.holder);
   }
   Encoder operator()(const ReleaseCommand& command) const {
-    Slots slots = command.slots;
-    std::ranges::sort(slots);
     Encoder out(Act::kRelease);
-    out.Text(command.semaphore).Name(command.claim).Number(slots.size());
-    for (const uint32_t slot : slots) out.Number(slot);
+    out.Text(command.semaphore).Name(command.claim).Number(command.slots.size());
+    for (const uint32_t slot : command.slots) out.Number(slot);
     return out;
   }
   Encoder operator()(const EnqueueCommand& command) const {

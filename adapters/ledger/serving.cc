@@ -27,7 +27,7 @@ void Serving::Served() {
   absl::erase_if(names_, [&](const std::string& name) {
     if (!Serves(name)) return false;
     quarantined_.erase(name);
-    suspects_.erase(name);
+    touched_.erase(name);
     return true;
   });
 }
@@ -69,8 +69,8 @@ SteadyTime Serving::NextAttempt(SteadyTime latest) const {
   return latest;
 }
 
-void Serving::Suspect(const std::string& name) {
-  suspects_.insert(name);
+void Serving::Touch(const std::string& name) {
+  touched_.insert(name);
   names_.insert(name);
 }
 

@@ -57,12 +57,13 @@ class Serving {
   // When the first of those in quarantine is to be tried again, if that is before `latest`.
   SteadyTime NextAttempt(SteadyTime latest) const;
 
-  // A command about it failed alone, for a reason in its data: whether the semaphore is to blame, a
-  // commit of its own is to show.
-  void Suspect(const std::string& name);
-  // A serving commit writes it, though nothing may have changed.
-  bool IsProbed(const std::string& name) const {
-    return suspects_.contains(name) || quarantined_.contains(name);
+  // The next serving commit writes it, though nothing may have changed: a command about it failed alone,
+  // for a reason in its data, and whether the semaphore is to blame is to be shown; or other daemons that
+  // have it are to read it again.
+  void Touch(const std::string& name);
+  // The next serving commit touches it.
+  bool IsTouched(const std::string& name) const {
+    return touched_.contains(name) || quarantined_.contains(name);
   }
 
  private:
@@ -74,7 +75,7 @@ class Serving {
   std::string only_;
   absl::flat_hash_map<std::string, SteadyTime> busy_;  // Until when.
   absl::flat_hash_map<std::string, Quarantined> quarantined_;
-  absl::flat_hash_set<std::string> suspects_;
+  absl::flat_hash_set<std::string> touched_;
 };
 
 }  // namespace semaphored::ledger

@@ -1,6 +1,7 @@
 // A store that other daemons write to as well: a lane keeps in memory what its claims are about, hears
 // of changes, and commits under the condition that nothing else has changed.
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_set.h"
 #include "adapters/ledger/mirror.h"
+#include "adapters/ledger/orphan_pages.h"
 #include "adapters/ledger/requests.h"
 #include "adapters/ledger/rules/steps.h"
 #include "adapters/ledger/view.h"
@@ -20,12 +22,17 @@ constexpr int kHoldersTold = 64;
 
 class SharedView : public View {
  public:
-  SharedView(Core* core, SharedStore* store) : core_(core), store_(store), mirror_(core, store) {}
+  SharedView(Core* core, SharedStore* store)
+      : core_(core),
+        store_(store),
+        mirror_(core, store),
+        orphan_pages_(store, core->options.self) {}
 
   absl::Status Start() override;
   absl::Status Prepare(absl::Span<const Submission> batch) override;
   void AddConditions(Transaction* transaction) override;
   CommitResult Check(const Transaction& transaction) override;
+  void Complete(Decided* decided) override;
   absl::Status Listen(SteadyTime deadline) override;
   absl::StatusOr<std::optional<Outcome>> Answer(const Command& command) override;
   bool CarriesOn(const SemaphoreRow& row) const override { return mirror_.CarriesOn(row); }
@@ -47,6 +54,8 @@ class SharedView : public View {
   absl::StatusOr<Outcome> ListNames(const ListCommand& command);
   absl::Status SweepIfDue();
   absl::Status RefreshSessions(const Transaction& lost);
+  // Reads again the semaphores of a session that has moved here, but for those that the commit wrote.
+  absl::Status ReadAfterMove(const Id& session, const Transaction& moved);
   void LookWhetherWithheld();
   // The nodes that are to hear of what the transaction does to the semaphore.
   void AddConcerned(const SemaphoreDelta& delta, Transaction* transaction) const;
@@ -54,6 +63,7 @@ class SharedView : public View {
   Core* const core_;
   SharedStore* const store_;
   Mirror mirror_;
+  OrphanPages orphan_pages_;
   absl::btree_set<std::string> read_;  // Names that this batch has looked at.
   bool doubt_revisions_ = false;       // Until all that is in use here was read again.
   SteadyTime swept_at_{};
@@ -66,7 +76,8 @@ absl::Status SharedView::Start() {
 
 absl::Status SharedView::Prepare(absl::Span<const Submission> batch) {
   read_.clear();
-  core_->closing.clear();
+  core_->with_claims.clear();
+  core_->orphans.clear();
   if (absl::Status status = mirror_.Hear(store_->Wait(SteadyTime::min())); !status.ok())
     return status;
   LookWhetherWithheld();
@@ -80,6 +91,57 @@ absl::Status SharedView::Prepare(absl::Span<const Submission> batch) {
     if (absl::Status status = Need(submission.command, &missing); !status.ok()) return status;
   }
   return mirror_.Refresh(std::move(missing));
+}
+
+// A claim may have landed under a session's former epoch after the session was read, and before it moved
+// here. From the move on none can, so that what is read now is complete.
+void SharedView::Complete(Decided* decided) {
+  for (Outcome& outcome : decided->outcomes) {
+    if (!outcome.report || !outcome.report->session) continue;
+    Report& report = *outcome.report;
+    const Id session = report.session->id;
+    if (outcome.changed) {
+      report.unread = !ReadAfterMove(session, decided->transaction).ok();
+      report.claims = ClaimsOf(core_->state, session);
+    }
+    const std::vector<std::string>& names = core_->with_claims[session];
+    report.unread = report.unread || std::ranges::any_of(names, [this](const std::string& name) {
+                      return core_->damaged.contains(name);
+                    });
+  }
+}
+
+absl::Status SharedView::ReadAfterMove(const Id& session, const Transaction& moved) {
+  absl::StatusOr<SharedStore::SessionAt> at = store_->LoadSession(session);
+  if (!at.ok()) return at.status();
+  absl::flat_hash_set<std::string_view> written;
+  for (const SemaphoreDelta& delta : moved.semaphores) written.insert(delta.name);
+  absl::flat_hash_set<std::string_view> read;
+  for (const ReadCondition& condition : moved.reads) read.insert(condition.semaphore);
+  std::vector<std::string> stale;
+  std::vector<const SemaphoreRow*> known;
+  size_t touched = 0;
+  for (const std::string& name : at->semaphores) {
+    if (written.contains(name)) continue;
+    const Semaphore* semaphore = core_->state.Find(name);
+    if (semaphore != nullptr && read.contains(name)) {
+      known.push_back(&semaphore->row);
+      continue;
+    }
+    stale.push_back(name);
+    // The former host may know of no other semaphore of the session.
+    if (touched++ < kTouchedByMove) core_->serving.Touch(name);
+  }
+  // (Not every engine tests each of very many conditions.)
+  if (!known.empty()) {
+    absl::StatusOr<std::vector<std::string>> changed = store_->Changed(known);
+    if (!changed.ok()) return changed.status();
+    std::ranges::move(*changed, std::back_inserter(stale));
+  }
+  if (absl::Status status = mirror_.Refresh(std::move(stale)); !status.ok()) return status;
+  mirror_.SeeSession(session, std::move(at->session));
+  core_->with_claims[session] = std::move(at->semaphores);
+  return absl::OkStatus();
 }
 
 absl::Status SharedView::Listen(SteadyTime deadline) {
@@ -114,8 +176,7 @@ absl::Status SharedView::Need(const Command& command, std::vector<std::string>* 
     const bool moves_or_ends = std::holds_alternative<AdoptSessionCommand>(command) ||
                                std::holds_alternative<CloseSessionCommand>(command);
     if (moves_or_ends) {
-      if (std::holds_alternative<CloseSessionCommand>(command))
-        core_->closing[*session] = at->semaphores;
+      core_->with_claims[*session] = at->semaphores;
       for (std::string& each : at->semaphores) names.push_back(std::move(each));
       // What is known here may have ended since without a notice: it is a condition too.
       absl::flat_hash_set<std::string_view> known;
@@ -161,17 +222,16 @@ std::optional<Id> SharedView::SessionToRead(const Command& command) const {
 
 absl::Status SharedView::NeedOrphans(const OrphansCommand& command,
                                      std::vector<std::string>* missing) {
-  std::vector<NodeRef> dead = command.dead;
-  dead.push_back({core_->options.self.number, core_->options.self.incarnation - 1});
-  absl::StatusOr<SharedStore::Hosted> hosted = store_->HostedBy(dead);
-  if (!hosted.ok()) return hosted.status();
-  for (SessionPtr& each : hosted->sessions) {
-    const Id id = each->id;
-    mirror_.SeeSession(id, std::move(each));
+  absl::StatusOr<OrphansPage> page = orphan_pages_.Read(command);
+  if (!page.ok()) return page.status();
+  for (const SessionPtr& listed : page->sessions) {
+    const SessionPtr known = core_->state.FindSession(listed->id);
+    if (known && known->epoch < listed->epoch) mirror_.SeeSession(listed->id, listed);
   }
   // The dead nodes write no more. So what they left is in what is read from here on, whatever other
   // daemons do meanwhile, and need not stand still: in busy semaphores it never would.
-  std::ranges::move(hosted->semaphores, std::back_inserter(*missing));
+  std::ranges::copy(page->semaphores, std::back_inserter(*missing));
+  core_->orphans[&command] = *std::move(page);
   return absl::OkStatus();
 }
 
@@ -293,12 +353,10 @@ void SharedView::AddConditions(Transaction* transaction) {
     transaction->reads.push_back({name, semaphore == nullptr ? 0 : semaphore->row.revision});
   }
   for (const SemaphoreDelta& delta : transaction->semaphores) AddConcerned(delta, transaction);
-  absl::flat_hash_set<std::pair<uint32_t, uint64_t>> written;
-  for (const RequestChange& change : transaction->requests)
-    written.insert({change.row.request.client, change.row.request.sequence});
+  absl::flat_hash_set<RequestKey> written;
+  for (const RequestChange& change : transaction->requests) written.insert(change.row.request);
   for (NamedRequest& asked : core_->requests.assumed_new()) {
-    if (!written.contains({asked.request.client, asked.request.sequence}))
-      transaction->absent_requests.push_back(std::move(asked));
+    if (!written.contains(asked.request)) transaction->absent_requests.push_back(std::move(asked));
   }
 }
 

@@ -39,6 +39,9 @@ struct Image {
   std::vector<LoadedSemaphore> semaphores;
   std::vector<SessionPtr> sessions;
   std::vector<LoadedClient> clients;
+  // One-shot requests that have rows in their last state. Only of a store that is loaded as a whole: a
+  // shared store itself removes the rows that other lives of daemons have left.
+  std::vector<Id> one_shots;
   // Of these something is there that is not understood, and why. What was known of them before
   // stays as it was, since nobody can change it; whoever asks is told.
   std::vector<std::pair<std::string, absl::Status>> damaged;

@@ -31,6 +31,10 @@ class View {
   virtual void AddConditions(Transaction* transaction) = 0;
   // Looks at the conditions of a transaction that writes nothing, in place of a commit.
   virtual CommitResult Check(const Transaction& transaction) = 0;
+  // After a commit that stands, before its outcomes are reported: adds to them what landed after it was
+  // read and before it was committed, if it is theirs. What cannot be read is left out; of a session,
+  // Report::unread says so.
+  virtual void Complete(Decided*) {}
   // Waits for change notices until `deadline` or Wake, and looks after what falls due meanwhile.
   virtual absl::Status Listen(SteadyTime deadline) = 0;
 

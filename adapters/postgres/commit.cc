@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/common/client_names.h"
 #include "adapters/postgres/array.h"
 #include "adapters/postgres/commit_tickets.h"
 #include "adapters/postgres/fold.h"
@@ -69,10 +71,16 @@ class Builder {
       slot->Add(each);
     }
   }
+  // Good as long as the builder.
+  const std::string& NameOf(const RequestKey& request) {
+    if (request.one_shot.empty()) return client_id_(request.client);
+    return one_shots_.emplace_back(ledger::NameOfOneShot(request.one_shot));
+  }
   static int64_t Signed(uint64_t number) { return static_cast<int64_t>(number); }
 
   const Transaction& transaction_;
   const std::function<const std::string&(uint32_t)>& client_id_;
+  std::deque<std::string> one_shots_;  // The names of those that were written.
   absl::flat_hash_map<Id, const HistoryRow*> ended_;
   absl::flat_hash_map<Id, size_t> granted_;  // By their place, from 1.
 
@@ -109,7 +117,7 @@ void Builder::Grant(const SemaphoreDelta& delta, const FoldedLease& folded) {
   AddSlots(lease.slots, g_claim_, &g_of_, &g_slot_);
   g_holder_.Add(lease.holder);
   g_session_.Add(lease.session);
-  g_client_.Add(client_id_(lease.request.client));
+  g_client_.Add(NameOf(lease.request));
   g_fingerprint_.Add(lease.fingerprint);
   AddAll(&g_number_,
          {lease.permits, Signed(lease.request.sequence), lease.host.number, lease.host.incarnation,
@@ -179,7 +187,7 @@ void Builder::Add(const SemaphoreDelta& delta) {
     n_claim_.Add(row.id);
     n_holder_.Add(row.holder);
     n_session_.Add(row.session);
-    n_client_.Add(client_id_(row.request.client));
+    n_client_.Add(NameOf(row.request));
     n_fingerprint_.Add(row.fingerprint);
     AddAll(&n_number_, {Signed(row.order), row.priority, row.permits, Signed(row.request.sequence),
                         row.host.number, row.host.incarnation, row.epoch, row.ttl_ms,
@@ -239,7 +247,7 @@ void Builder::AddRequests() {
   changes.reserve(transaction_.requests.size());
   for (const ledger::RequestChange& change : transaction_.requests) {
     const RequestKey& request = change.row.request;
-    changes.push_back({{client_id_(request.client), request.sequence}, &change});
+    changes.push_back({{NameOf(request), request.sequence}, &change});
   }
   std::ranges::sort(changes, {}, &ByName::first);
   for (const auto& [name, change] : changes) {
@@ -279,6 +287,9 @@ void Builder::AddForgotten() {
     f_below_.Add(Signed(below));
   }
   for (const uint32_t client : transaction_.forgotten_clients) forgotten_.Add(client_id_(client));
+  // Each is all that there is of its client.
+  for (const Id& one_shot : transaction_.forgotten_requests)
+    forgotten_.Add(NameOf({0, 0, one_shot}));
 }
 
 void Builder::AddConditions() {
@@ -287,7 +298,7 @@ void Builder::AddConditions() {
     r_revision_.Add(Signed(read.revision));
   }
   for (const ledger::NamedRequest& absent : transaction_.absent_requests) {
-    q_client_.Add(absent.client_id);
+    q_client_.Add(ledger::WrittenClient(absent));
     q_sequence_.Add(Signed(absent.request.sequence));
   }
   AddConcerns();

@@ -126,7 +126,7 @@ class PostgresEngine : public Engine {
     store.lane = lanes_++;
     store.prune.history_rows = url_.history_rows;
     store.prune.history_age_ms = url_.history_age_ms;
-    store.prune.requests_kept = options.client_retention;
+    store.prune.requests_kept = std::max(options.client_retention, options.request_retention);
     auto lane = std::make_unique<PostgresStore>(NewConnection(true), guarantees_, store);
     if (absl::Status status = lane->Start(); !status.ok()) return status;
     return ledger::MakeLedgerAdapter(std::move(lane), options);

@@ -1,8 +1,6 @@
 // What a batch did to each row, however often it did something.
 #pragma once
 
-#include <algorithm>
-#include <iterator>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -47,10 +45,8 @@ std::vector<Folded<Row, Change>> Fold(const std::vector<Change>& changes) {
       if (!change.after) row.last = change.before;
       if (change.before && change.after &&
           change.after->slots.size() < change.before->slots.size()) {
-        Slots gone;
-        std::ranges::set_difference(change.before->slots, change.after->slots,
-                                    std::back_inserter(gone));
-        row.parts.emplace_back(std::move(gone), EndCause::kReleased);
+        row.parts.emplace_back(change.before->slots.Without(change.after->slots),
+                               EndCause::kReleased);
       }
     }
     row.after = change.after;

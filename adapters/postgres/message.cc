@@ -56,7 +56,7 @@ News ReadJson(const json& told, const std::vector<uint64_t>& tokens) {
     const json& row = RowOf(each, 5);
     News::Grant grant;
     grant.place = PlaceIn(row);
-    for (const json& slot : row.at(2)) grant.slots.push_back(slot.get<uint32_t>());
+    grant.slots = Slots(row.at(2).get<std::vector<uint32_t>>());
     grant.token = tokens.at(row.at(3).get<size_t>() - 1);
     grant.granted_at_unix_ms = row.at(4).get<int64_t>();
     news.granted.push_back(std::move(grant));

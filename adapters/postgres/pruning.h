@@ -24,7 +24,8 @@ struct PruneOptions {
   int64_t history_age_ms = 0;
   // Between two looks.
   std::chrono::milliseconds interval{1000};
-  // The requests that a life of a daemon wrote are kept for so long after it was first seen ended.
+  // The requests that a life of a daemon wrote are kept for so long after it was first seen ended: no
+  // shorter than request_retention, since no other clock counts the age of its one-shot requests.
   std::chrono::milliseconds requests_kept = std::chrono::hours(1);
   // Every so many looks: history from its start, and lives that have ended.
   int thorough_every = 60;

@@ -47,7 +47,8 @@ class PostgresStore::Reader {
   void AddLease(const pqxx::row& row);
   void AddWaiter(const pqxx::row& row, bool works);
   void AddTicket(const pqxx::row& row);
-  void SortSlots(ledger::LoadedSemaphore* semaphore);
+  // Gives each lease its slots, and the semaphore's longest hold.
+  void FinishLeases();
   void TakeTickets(ledger::LoadedSemaphore* semaphore);
   // The lease under which it is carried out is told so; without one it is given back.
   TicketPtr TieToLease(const TicketPtr& ticket, absl::flat_hash_map<Id, LeasePtr>* leases);
@@ -57,6 +58,7 @@ class PostgresStore::Reader {
   absl::flat_hash_set<uint32_t> clients_;
   absl::flat_hash_map<std::string, size_t> semaphores_;
   absl::flat_hash_map<Id, LeasePtr> leases_;
+  std::vector<std::pair<Lease*, uint32_t>> slots_;  // Of all leases, as they are read.
   absl::flat_hash_map<std::string, std::vector<TicketPtr>> changed_;  // Tickets, by semaphore.
   absl::flat_hash_map<std::string, std::vector<int64_t>> places_;     // Of all its tickets.
   absl::flat_hash_map<std::string, std::vector<int64_t>> counts_;     // By state, from 1.

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/common/client_names.h"
 #include "adapters/postgres/array.h"
 #include "adapters/postgres/reader.h"
 #include "adapters/postgres/statements.h"
@@ -85,7 +86,9 @@ void PostgresStore::Reader::ReadClaim(const pqxx::row& row, Row* claim) {
   claim->id = ReadId(row[2].c_str());
   claim->session = ReadId(row[3].c_str());
   claim->fingerprint = ReadId(row[4].c_str());
-  claim->request.client = Client(row[5].as<std::string>());
+  // The sequence number follows.
+  claim->request = ledger::WrittenRequest(row[5].as<std::string>(), 0,
+                                          [this](const std::string& name) { return Client(name); });
   claim->holder = row[6].as<std::string>();
 }
 
@@ -109,7 +112,7 @@ void PostgresStore::Reader::AddLease(const pqxx::row& row) {
     lease->moved_from = static_cast<uint32_t>(n[14]);
     Semaphore(row[1].as<std::string>()).leases.push_back(lease);
   }
-  lease->slots.push_back(static_cast<uint32_t>(n[0]));
+  slots_.emplace_back(lease.get(), static_cast<uint32_t>(n[0]));
 }
 
 void PostgresStore::Reader::AddWaiter(const pqxx::row& row, bool works) {
@@ -144,19 +147,18 @@ SessionPtr PostgresStore::Reader::AddSession(const pqxx::row& row, int id, int c
   return session;
 }
 
-void PostgresStore::Reader::SortSlots(LoadedSemaphore* semaphore) {
-  for (const LeasePtr& lease : semaphore->leases) {
-    std::ranges::sort(lease->slots);
-    // The longest hold is the semaphore's.
-    lease->longest_hold_ms = semaphore->row.settings.longest_hold_ms;
+void PostgresStore::Reader::FinishLeases() {
+  std::ranges::sort(slots_);
+  for (const auto& [lease, slot] : slots_) lease->slots.Append({slot, slot});
+  for (const LoadedSemaphore& semaphore : image_.semaphores) {
+    for (const auto& lease : semaphore.leases)
+      lease->longest_hold_ms = semaphore.row.settings.longest_hold_ms;
   }
 }
 
 void PostgresStore::Reader::Finish() {
-  for (LoadedSemaphore& semaphore : image_.semaphores) {
-    SortSlots(&semaphore);
-    TakeTickets(&semaphore);
-  }
+  FinishLeases();
+  for (LoadedSemaphore& semaphore : image_.semaphores) TakeTickets(&semaphore);
 }
 
 absl::StatusOr<Image> PostgresStore::Load(absl::Span<const std::string> names) {
@@ -271,8 +273,8 @@ absl::StatusOr<std::vector<HistoryRow>> PostgresStore::ReadHistory(const std::st
     lease->session = ReadId(row[3].c_str());
     lease->request.sequence = static_cast<uint64_t>(n[2]);
     lease->holder = row[5].as<std::string>();
-    for (const int64_t slot : ReadNumbers(row[6].c_str()))
-      lease->slots.push_back(static_cast<uint32_t>(slot));
+    const std::vector<int64_t> slots = ReadNumbers(row[6].c_str());
+    lease->slots = Slots(slots.begin(), slots.end());
     lease->token = static_cast<uint64_t>(n[0]);
     lease->permits = static_cast<uint32_t>(n[1]);
     lease->host = {static_cast<uint32_t>(n[3]), static_cast<uint32_t>(n[4])};

@@ -94,8 +94,8 @@ TicketPtr PostgresStore::Reader::TieToLease(const TicketPtr& ticket,
 }
 
 void PostgresStore::Reader::FinishLook() {
+  FinishLeases();
   for (LoadedSemaphore& semaphore : image_.semaphores) {
-    SortSlots(&semaphore);
     const auto counts = counts_.find(semaphore.row.name);
     if (counts == counts_.end()) continue;
     for (size_t state = 1; state <= counts->second.size(); ++state) {

@@ -140,6 +140,7 @@ CREATE INDEX sessions_of_node ON semaphored.sessions (node);
 -- Requests that clients may repeat: the commit that queues one, grants it or carries it out inserts its row. While the claim waits
 -- or stands the row is pinned: no pruning takes it. So the end of a claim is written here too: that is one more row in the page of a
 -- row that is mostly still in memory, where an index that leads from a claim to its lease would cost every grant more.
+-- A request with a one-shot id is that of a client of its own: chr(1) and the digits of the id, with the sequence number 0.
 CREATE TABLE semaphored.requests (
   client_id   text COLLATE "C" NOT NULL,
   sequence    bigint NOT NULL,

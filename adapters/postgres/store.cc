@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/common/client_names.h"
 #include "adapters/postgres/array.h"
 #include "adapters/postgres/message.h"
 #include "adapters/postgres/schema.h"
@@ -108,7 +109,7 @@ Answered PostgresStore::Query(const char* name, const std::string& sql,
   return answered;
 }
 
-absl::Status PostgresStore::Restrained() {
+absl::Status PostgresStore::RollBack() {
   if (!in_transaction_) return absl::OkStatus();
   in_transaction_ = false;
   locked_.clear();
@@ -130,7 +131,7 @@ absl::StatusOr<std::vector<ledger::Hint>> PostgresStore::Wait(SteadyTime deadlin
   // Just a look, within the deciding of a batch: a lock that is held stays.
   const bool look = deadline == SteadyTime::min();
   if (!look) {
-    if (absl::Status status = Restrained(); !status.ok()) return status;
+    if (absl::Status status = RollBack(); !status.ok()) return status;
   }
   if (absl::Status status = Ready(); !status.ok()) return status;
   // Under load there are looks only.
@@ -206,7 +207,7 @@ CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
   for (const SemaphoreDelta& delta : transaction.semaphores)
     locked = locked && (!delta.before || locked_.contains(delta.name));
   if (!locked) {
-    if (absl::Status status = Restrained(); !status.ok()) return Failed(std::move(status));
+    if (absl::Status status = RollBack(); !status.ok()) return Failed(std::move(status));
   }
   const Arguments arguments =
       ArgumentsFor(transaction, {options_.self, options_.lane, commits_},
@@ -317,7 +318,7 @@ CommitResult PostgresStore::Lose(const Transaction& transaction, bool requests_l
 }
 
 Failure PostgresStore::LockFor(const Transaction& transaction) {
-  if (absl::Status status = Restrained(); !status.ok())
+  if (absl::Status status = RollBack(); !status.ok())
     return {Failure::Kind::kRefused, "", std::move(status)};
   Array names;
   std::set<std::string> locked;
@@ -387,7 +388,7 @@ absl::StatusOr<std::vector<ledger::LedgerStore::FoundRequest>> PostgresStore::Fi
   Array clients;
   Array sequences;
   for (const ledger::NamedRequest& asked : requests) {
-    clients.Add(asked.client_id);
+    clients.Add(ledger::WrittenClient(asked));
     sequences.Add(static_cast<int64_t>(asked.request.sequence));
   }
   const Answered answered = Query(

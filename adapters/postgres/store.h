@@ -79,7 +79,7 @@ class PostgresStore : public ledger::SharedStore {
   // Opens the connection again if it has broken, and listens again.
   absl::Status Ready();
   Answered Query(const char* name, const std::string& sql, const Arguments& arguments);
-  absl::Status Restrained();  // Ends the transaction that holds locks, if there is one.
+  absl::Status RollBack();  // Ends the transaction that holds locks, if there is one.
   ledger::CommitResult Lose(const ledger::Transaction& transaction, bool requests_lost);
   ledger::CommitResult Judge(const ledger::Transaction& transaction, const Failure& failure);
   absl::Status ReadWithheld();

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "adapters/ledger/request_rows.h"
 #include "adapters/ledger/state/transaction.h"
 
@@ -19,9 +20,13 @@ class RequestMemory : public ledger::RequestRows {
   void Keep(const ledger::Transaction& transaction);
 
  private:
+  // nullptr: there is none.
+  const ledger::RequestRow* At(const RequestKey& request) const;
+
   // By client and sequence. The request book bounds both: it raises a client's floor, and forgets
-  // clients.
+  // clients; and it says which one-shot requests go.
   std::map<uint32_t, std::map<uint64_t, ledger::RequestRow>> requests_;
+  absl::flat_hash_map<Id, ledger::RequestRow> one_shots_;
 };
 
 }  // namespace semaphored::rabbitmq

@@ -174,8 +174,13 @@ absl::Status SqliteStore::Loader::LoadClients() {
 }
 
 void SqliteStore::Loader::NoteClaim(const Claim& claim) {
-  if (claim.request.remembered())
-    claims_[{claim.request.client, claim.request.sequence}] = claim.id;
+  if (claim.request.remembered()) claims_[claim.request] = claim.id;
+}
+
+bool SqliteStore::Loader::IsOfClient(const RequestKey& request, uint64_t key) const {
+  if (!request.one_shot.empty()) return true;
+  const auto client = clients_.find(request.client);
+  return client != clients_.end() && client->second.since <= key;
 }
 
 // A gap would be requests that are lost, and could be carried out twice.
@@ -188,13 +193,12 @@ absl::Status SqliteStore::Loader::LoadRequests() {
     first = false;
     requests_.BeginRow(key);
     absl::Status status = ReadRequests(key, row.Blob(1), [&](const RequestView& view) {
-      const auto client = clients_.find(view.request.client);
-      if (client == clients_.end() || client->second.since > key) return requests_.AddDead();
+      if (!IsOfClient(view.request, key)) return requests_.AddDead();
       if (view.removed) {
         requests_.AddDead();
         return requests_.Remove(view.request);
       }
-      const auto claim = claims_.find({view.request.client, view.request.sequence});
+      const auto claim = claims_.find(view.request);
       const bool pinned = claim != claims_.end() && claim->second == view.claim &&
                           (view.state == ledger::RequestRow::State::kWaiting ||
                            view.state == ledger::RequestRow::State::kGranted);
@@ -204,13 +208,14 @@ absl::Status SqliteStore::Loader::LoadRequests() {
   });
   for (const auto& [number, client] : clients_)
     image_.clients[client.place].sequence_high = requests_.Highest(number);
+  requests_.ForEachOneShotUnpinned([&](const Id& id) { image_.one_shots.push_back(id); });
   return loaded.ok() ? CheckClaims() : loaded;
 }
 
 // Each claim has the row of its request: without it the request could be carried out twice.
 absl::Status SqliteStore::Loader::CheckClaims() {
   for (const auto& [request, claim] : claims_) {
-    if (!requests_.IsPinned({request.first, request.second}))
+    if (!requests_.IsPinned(request))
       return database_.DataLoss(absl::StrCat("the request of claim ", claim.Hex(), " is missing"));
   }
   return absl::OkStatus();

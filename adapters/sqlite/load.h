@@ -43,6 +43,8 @@ class SqliteStore::Loader {
   // The claim by which a request is pinned, if it is.
   void NoteClaim(const Claim& claim);
   absl::Status CheckClaims();
+  // A row that the request may have in row `key` of the table is meant: the client is known since.
+  bool IsOfClient(const RequestKey& request, uint64_t key) const;
 
   struct ClientAt {
     uint64_t since = 0;
@@ -56,8 +58,8 @@ class SqliteStore::Loader {
   ledger::Image image_;
   absl::flat_hash_map<uint32_t, size_t> semaphores_;  // Places in the image by number.
   absl::flat_hash_map<uint32_t, ClientAt> clients_;
-  // Of the claims that wait or stand, by client and sequence number: the claim.
-  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, Id> claims_;
+  // Of the claims that wait or stand, by their requests: the claim.
+  absl::flat_hash_map<RequestKey, Id> claims_;
 };
 
 }  // namespace semaphored::sqlite

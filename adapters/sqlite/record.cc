@@ -26,6 +26,9 @@ constexpr uint8_t kRemoved = 0;  // In place of a state.
 constexpr uint8_t kHasClaim = 0x40;
 constexpr uint8_t kChanged = 0x80;
 
+// In place of a client's number: a one-shot request.
+constexpr uint32_t kOneShot = UINT32_MAX;
+
 // Bits of a semaphore's first byte.
 constexpr uint8_t kPaused = 1;
 constexpr uint8_t kDestroying = 2;
@@ -35,20 +38,14 @@ constexpr uint8_t kHasIntentions = 16;
 
 constexpr auto kLastCause = static_cast<uint8_t>(EndCause::kEngineLost);
 
-// Slots as runs of neighbours: the gap before, and the length. One permit is one run, and so is a
-// million.
+// Slots as their runs: the gap before, and the length.
 void WriteSlots(const Slots& slots, ByteWriter* out) {
-  uint64_t runs = 0;
-  for (size_t i = 0; i < slots.size(); ++i) runs += i == 0 || slots[i] != slots[i - 1] + 1;
-  out->Number(runs);
+  out->Number(slots.runs().size());
   uint32_t last = 0;
-  for (size_t i = 0; i < slots.size();) {
-    size_t end = i + 1;
-    while (end < slots.size() && slots[end] == slots[end - 1] + 1) ++end;
-    out->Number(slots[i] - last);
-    out->Number(end - i);
-    last = slots[end - 1];
-    i = end;
+  for (const Slots::Run& run : slots.runs()) {
+    out->Number(run.first - last);
+    out->Number(run.size());
+    last = run.last;
   }
 }
 
@@ -58,27 +55,50 @@ Slots ReadSlots(uint64_t count_max, ByteReader* in) {
   Slots slots;
   uint64_t runs = in->Number(0, count_max);
   uint64_t last = 0;
+  uint64_t count = 0;
   for (uint64_t run = 0; run < runs && in->ok(); ++run) {
-    uint64_t first = last + in->Number(1, UINT32_MAX);
-    uint64_t length = in->Number(1, count_max - slots.size());
-    if (!in->ok() || first + length - 1 > UINT32_MAX) {
+    const uint64_t first = last + in->Number(1, UINT32_MAX);
+    const uint64_t length = in->Number(1, count_max - count);
+    last = first + length - 1;
+    if (!in->ok() || last > UINT32_MAX) {
       in->Fail();
       break;
     }
-    for (uint64_t slot = first; slot < first + length; ++slot) {
-      slots.push_back(static_cast<uint32_t>(slot));
-    }
-    last = first + length - 1;
+    slots.Append({static_cast<uint32_t>(first), static_cast<uint32_t>(last)});
+    count += length;
   }
   return slots;
+}
+
+// Client and sequence number; of a one-shot request, a number that no client has, and the UUID.
+void WriteKey(const RequestKey& request, ByteWriter* out) {
+  if (!request.one_shot.empty()) {
+    out->Number(kOneShot);
+    out->Name(request.one_shot);
+    return;
+  }
+  out->Number(request.client);
+  out->Number(request.sequence);
+}
+
+RequestKey ReadKey(ByteReader* in) {
+  RequestKey request;
+  request.client = in->Number32();
+  if (request.client != kOneShot) {
+    request.sequence = in->Number();
+    return request;
+  }
+  request.client = 0;
+  request.one_shot = in->Name();
+  if (request.one_shot.empty()) in->Fail();
+  return request;
 }
 
 void WriteClaim(const Claim& claim, uint8_t flags, ByteWriter* out) {
   out->Byte(static_cast<uint8_t>(flags | (claim.detached() ? kDetached : 0)));
   out->Name(claim.id);
   if (!claim.detached()) out->Name(claim.session);
-  out->Number(claim.request.client);
-  out->Number(claim.request.sequence);
+  WriteKey(claim.request, out);
   if (claim.request.remembered()) out->Name(claim.fingerprint);
   out->Number(claim.host.number);
   out->Number(claim.host.incarnation);
@@ -95,8 +115,7 @@ uint8_t ReadClaim(ByteReader* in, Claim* claim) {
   uint8_t flags = in->Byte();
   claim->id = in->Name();
   claim->session = (flags & kDetached) != 0 ? claim->id : in->Name();
-  claim->request.client = in->Number32();
-  claim->request.sequence = in->Number();
+  claim->request = ReadKey(in);
   if (claim->request.remembered()) claim->fingerprint = in->Name();
   claim->host.number = in->Number32();
   claim->host.incarnation = in->Number32();
@@ -293,8 +312,7 @@ void AppendRequest(const ledger::RequestChange& change, std::string* out) {
   const auto flags =
       static_cast<uint8_t>((row.claim.empty() ? 0 : kHasClaim) | (row.changed ? kChanged : 0));
   writer.Byte(removed ? kRemoved : static_cast<uint8_t>(static_cast<uint8_t>(row.state) | flags));
-  writer.Number(row.request.client);
-  writer.Number(row.request.sequence);
+  WriteKey(row.request, &writer);
   if (removed) return;
   writer.Name(row.fingerprint);
   if (!row.claim.empty()) writer.Name(row.claim);
@@ -317,8 +335,8 @@ absl::Status ReadRequests(uint64_t key, std::string_view record,
     RequestView view;
     const uint8_t first = in.Byte();
     view.removed = first == kRemoved;
-    view.request.client = in.Number32();
-    view.request.sequence = in.Number(1, UINT64_MAX);
+    view.request = ReadKey(&in);
+    if (!view.request.remembered()) in.Fail();
     if (!view.removed) ReadRequest(first, &in, &view);
     if (!in.ok()) break;
     view.bytes = in.Since(start);

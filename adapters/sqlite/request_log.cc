@@ -23,6 +23,10 @@ auto PlaceOf(Requests& requests, uint64_t sequence) {
 }  // namespace
 
 const RequestLog::Place* RequestLog::At(const RequestKey& request) const {
+  if (!request.one_shot.empty()) {
+    const auto one_shot = one_shots_.find(request.one_shot);
+    return one_shot == one_shots_.end() ? nullptr : &one_shot->second;
+  }
   const auto client = by_client_.find(request.client);
   if (client == by_client_.end()) return nullptr;
   const auto place = PlaceOf(client->second, request.sequence);
@@ -79,6 +83,12 @@ void RequestLog::Add(const RequestKey& request, bool pinned) {
   rows_.back().living++;
   ++written_;
   ++living_;
+  if (!request.one_shot.empty()) {
+    const auto [at, is_new] = one_shots_.try_emplace(request.one_shot);
+    if (!is_new) Drop(at->second);
+    at->second = {0, row, pinned};
+    return;
+  }
   Requests& requests = by_client_[request.client];
   const auto place = PlaceOf(requests, request.sequence);
   if (place != requests.places.end() && place->sequence == request.sequence) {
@@ -99,6 +109,10 @@ void RequestLog::Remove(const RequestKey& request) {
   Place* place = At(request);
   if (place == nullptr) return;
   Drop(*place);
+  if (!request.one_shot.empty()) {
+    one_shots_.erase(request.one_shot);
+    return;
+  }
   Requests& requests = by_client_[request.client];
   requests.places.erase(place);
   Tidy(request.client, &requests);

@@ -7,7 +7,7 @@
 // price is that a row can only be deleted when none of its requests is wanted any more. So the log is
 // cut at the front; when more than half of it is dead, commits move what still lives in the first
 // rows to the end, a few at a time, so that it stays in proportion to what is remembered. 16 bytes of
-// memory for each request.
+// memory for each request, some 40 for one with a one-shot id.
 //
 // Single-threaded. Changed only after the commit has won: a commit that fails leaves it as it was.
 #pragma once
@@ -61,6 +61,13 @@ class RequestLog {
   // Requests of the client with a lower sequence number are not wanted any more, but for the pinned.
   void RaiseFloor(uint32_t client, uint64_t below);
   void Forget(uint32_t client);
+  // Calls `take` with the ids of the one-shot requests that are not pinned, in any order.
+  template <typename Take>
+  void ForEachOneShotUnpinned(Take&& take) const {
+    for (const auto& [id, place] : one_shots_) {
+      if (place.pinned == 0) take(id);
+    }
+  }
 
  private:
   struct Row {
@@ -88,6 +95,7 @@ class RequestLog {
   uint64_t first_row_ = 1;
   std::deque<Row> rows_;
   absl::flat_hash_map<uint32_t, Requests> by_client_;
+  absl::flat_hash_map<Id, Place> one_shots_;  // Their sequence numbers are 0.
   uint64_t written_ = 0;
   uint64_t living_ = 0;
 };

@@ -36,7 +36,7 @@ absl::Status SqliteStore::Writer::WriteRows(Transaction& transaction) {
     status = WriteSemaphore(delta);
   }
   if (status.ok()) status = WriteClients(transaction);
-  if (status.ok()) status = WriteRequests(transaction.requests);
+  if (status.ok()) status = WriteRequests(transaction);
   if (status.ok()) status = WriteHistory(transaction.history);
   if (status.ok()) status = WriteMeta();
   return status;
@@ -332,7 +332,7 @@ void SqliteStore::Writer::Learn(Transaction& transaction, Index* index, RequestL
     for (const RequestKey& request : requests_moved_)
       requests->Add(request, requests->IsPinned(request));
   }
-  LearnRequests(transaction.requests, requests);
+  LearnRequests(transaction, requests);
   if (requests_cut_below_ != 0) requests->CutBelow(requests_cut_below_);
   for (const ledger::RequestFloor& floor : transaction.request_floors)
     requests->RaiseFloor(floor.client, floor.below);

@@ -74,9 +74,8 @@ class SqliteStore::Writer {
   absl::Status WriteSessions(const std::vector<ledger::SessionChange>& changes);
   absl::Status CheckEpochs(const ledger::Transaction& transaction);
   absl::Status WriteClients(const ledger::Transaction& transaction);
-  absl::Status WriteRequests(const std::vector<ledger::RequestChange>& changes);
-  static void LearnRequests(const std::vector<ledger::RequestChange>& changes,
-                            RequestLog* requests);
+  absl::Status WriteRequests(const ledger::Transaction& transaction);
+  static void LearnRequests(const ledger::Transaction& transaction, RequestLog* requests);
   absl::Status MoveRequests(RequestLog::Range range);
   absl::Status WriteHistory(const std::vector<HistoryRow>& rows);
   absl::Status WriteMeta();

@@ -20,6 +20,13 @@ bool IsWritten(const RequestChange& change) {
   return change.op != RequestChange::Op::kUpdate || change.row.state != RequestRow::State::kEnded;
 }
 
+RequestChange RemovalOf(const Id& one_shot) {
+  RequestChange change;
+  change.op = RequestChange::Op::kRemove;
+  change.row.request.one_shot = one_shot;
+  return change;
+}
+
 }  // namespace
 
 // ---- Clients and their requests ----
@@ -40,14 +47,18 @@ absl::Status SqliteStore::Writer::WriteClients(const Transaction& transaction) {
   return absl::OkStatus();
 }
 
-absl::Status SqliteStore::Writer::WriteRequests(const std::vector<RequestChange>& changes) {
+absl::Status SqliteStore::Writer::WriteRequests(const Transaction& transaction) {
   bytes_.clear();
   size_t written = 0;
-  for (const RequestChange& change : changes) {
+  for (const RequestChange& change : transaction.requests) {
     if (change.op == RequestChange::Op::kInsert && requests_.Find(change.row.request))
       return Lost(change.row.semaphore, "the request has a row");
     if (!IsWritten(change)) continue;
     AppendRequest(change, &bytes_);
+    ++written;
+  }
+  for (const Id& one_shot : transaction.forgotten_requests) {
+    AppendRequest(RemovalOf(one_shot), &bytes_);
     ++written;
   }
   if (written == 0) return absl::OkStatus();
@@ -69,22 +80,29 @@ absl::Status SqliteStore::Writer::WriteRequests(const std::vector<RequestChange>
   return Run(statements_.cut_requests, "remove old requests");
 }
 
-void SqliteStore::Writer::LearnRequests(const std::vector<RequestChange>& changes,
-                                        RequestLog* requests) {
+void SqliteStore::Writer::LearnRequests(const Transaction& transaction, RequestLog* requests) {
   bool begun = false;
-  for (const RequestChange& change : changes) {
+  const auto begin = [&] {
+    if (!begun) requests->BeginRow(requests->next_row());
+    begun = true;
+  };
+  for (const RequestChange& change : transaction.requests) {
     if (!IsWritten(change)) {
       requests->Unpin(change.row.request);
       continue;
     }
-    if (!begun) requests->BeginRow(requests->next_row());
-    begun = true;
+    begin();
     if (change.op == RequestChange::Op::kRemove) {
       requests->AddDead();
       requests->Remove(change.row.request);
     } else {
       requests->Add(change.row.request, change.row.pinned());
     }
+  }
+  for (const Id& one_shot : transaction.forgotten_requests) {
+    begin();
+    requests->AddDead();
+    requests->Remove({0, 0, one_shot});
   }
 }
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
@@ -16,6 +15,12 @@
 #include "client/semaphore/transport.h"
 #include "client/semaphore/unary_caller.h"
 #include "proto/semaphore/v1/semaphore.pb.h"
+
+// <CLI/CLI.hpp> makes each file that includes it as large as the parser: only files with options do.
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace semaphore::semctl {
 

@@ -15,6 +15,9 @@ function(semaphored_test_program target)
   add_executable(${target} ${ARG_SOURCES})
   semaphored_own_code(${target})
   target_link_libraries(${target} PRIVATE ${ARG_LINK} Catch2::Catch2WithMain)
+  # Eight files as one: most of a test's compilation is what its headers instantiate. What the files define for
+  # themselves must differ in name, also in unnamed namespaces.
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SEMAPHORED_JOIN_TESTS} UNITY_BUILD_BATCH_SIZE 8)
 endfunction()
 
 # semaphored_discover(name label timeout_s [property value]...): one ctest entry for each case of the program.

@@ -49,6 +49,8 @@ struct Config {
   uint64_t request_window = 1024;
   uint32_t clients_max = 200'000;
   int64_t client_retention_ms = 3'600'000;
+  uint32_t one_shot_requests_max = 200'000;
+  int64_t request_retention_ms = 600'000;
 
   // ---- limits ----
   ledger::Limits limits;

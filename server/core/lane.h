@@ -24,11 +24,6 @@
 
 namespace semaphored {
 
-// The number of the lane that a semaphore belongs to.
-inline size_t LaneOf(std::string_view semaphore, size_t lanes) {
-  return lanes == 1 ? 0 : std::hash<std::string_view>{}(semaphore) % lanes;
-}
-
 // Runs when the command's fate is known. An error: it was not done.
 using Completion = absl::AnyInvocable<void(absl::StatusOr<Outcome>)>;
 

@@ -177,16 +177,15 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
     case OutcomeKind::kReused:
       return {StatusCode::kInvalidArgument, Reason::kRequestIdReused,
               "request_id: the same id was used for another request", semaphore,
-              "give each request its own sequence number"};
+              "give each request its own sequence number, or UUID"};
     case OutcomeKind::kSessionLost:
       return SessionLostRefusal();
     case OutcomeKind::kNotHeld:
       return NotHeldRefusal(outcome.cause, semaphore);
     case OutcomeKind::kNoSuchSlot:
       return {StatusCode::kInvalidArgument, Reason::kInvalidField,
-              absl::StrCat("slots: the lease does not hold slot ", outcome.wrong_slot(),
-                           ", or it is named twice"),
-              semaphore, "name slots of the lease, each once"};
+              absl::StrCat("slots: the lease does not hold slot ", outcome.wrong_slot()), semaphore,
+              "name slots of the lease"};
     case OutcomeKind::kBelongsToSession:
       return {StatusCode::kFailedPrecondition, Reason::kBelongsToSession,
               "a session's stream keeps this lease alive", semaphore,

@@ -1,4 +1,4 @@
-// The frame of Sessions: lanes' results, timers, vouching, take-over and the end.
+// The frame of Sessions: timers, vouching and the end.
 #include "server/core/sessions.h"
 
 #include <algorithm>
@@ -8,12 +8,6 @@
 #include "server/core/sessions_impl.h"
 
 namespace semaphored {
-namespace {
-
-// After the engine refused to end something that is due, it is tried again this much later.
-constexpr Milliseconds kTryAgainAfter{500};
-
-}  // namespace
 
 std::unique_ptr<Sessions> MakeSessions(SessionsHost* host, SessionsOptions options) {
   return std::make_unique<SessionsImpl>(host, options);
@@ -105,7 +99,9 @@ bool SessionsImpl::TimerAlive(const Timer& timer) const {
   if (timer.kind == TimerKind::kSessionTtl || timer.kind == TimerKind::kGrace ||
       timer.kind == TimerKind::kSessionEnd)
     return sessions_.contains(timer.id);
-  if (timer.kind == TimerKind::kWork || timer.kind == TimerKind::kIdle) return true;
+  if (timer.kind == TimerKind::kWork || timer.kind == TimerKind::kIdle ||
+      timer.kind == TimerKind::kTakeOver || timer.kind == TimerKind::kReadAgain)
+    return true;
   if (timer.kind == TimerKind::kDisown) return !unread_.empty();
   if (timer.kind == TimerKind::kRipen) return delays_.contains(timer.id);
   if (timer.kind == TimerKind::kDrain) {
@@ -128,6 +124,8 @@ void SessionsImpl::OnTimerDue(const Timer& timer) {
   if (timer.kind == TimerKind::kWork) return OnWorkSweep();
   if (timer.kind == TimerKind::kIdle) return OnIdleSweep();
   if (timer.kind == TimerKind::kDisown) return OnDisownDue();
+  if (timer.kind == TimerKind::kTakeOver) return TakeOverAgain();
+  if (timer.kind == TimerKind::kReadAgain) return OnReadAgainDue();
   if (timer.kind == TimerKind::kRipen) return OnRipe(timer.id);
   if (timer.kind == TimerKind::kDrain) {
     for (size_t i = 0; i < drainers_.size(); ++i) {
@@ -230,82 +228,7 @@ void SessionsImpl::OnLongestHold(ClaimRecord* record) {
          });
 }
 
-// ---- Take-over and the end ----
-
-void SessionsImpl::TakeOver(std::vector<NodeRef> dead,
-                            absl::AnyInvocable<void(absl::Status)> ready) {
-  struct Gathering {
-    size_t lanes_left;
-    absl::Status status;
-    absl::AnyInvocable<void(absl::Status)> ready;
-  };
-  auto gathering = std::make_shared<Gathering>(
-      Gathering{host_->lane_count(), absl::OkStatus(), std::move(ready)});
-  ArmIdle();
-  for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
-    host_->Submit(lane,
-                  Job{OrphansCommand{dead}, [this, gathering](absl::StatusOr<Outcome> outcome) {
-                        if (outcome.ok()) {
-                          for (const Orphan& orphan : outcome->report->orphans) Absorb(orphan);
-                          for (const DelayedTicket& each : outcome->report->delayed)
-                            CountDelay(each);
-                        } else {
-                          gathering->status = outcome.status();
-                        }
-                        if (--gathering->lanes_left == 0) gathering->ready(gathering->status);
-                      }});
-  }
-}
-
-// What is known here of the same epoch came from another lane, or has been adopted meanwhile. What
-// is of an earlier one had moved away, to the daemon that is dead now, and nobody here has heard of
-// it: it is not known.
-void SessionsImpl::Absorb(const Orphan& orphan) {
-  const bool detached =
-      orphan.claims.size() == 1 && (orphan.claims[0].lease ? orphan.claims[0].lease->detached()
-                                                           : orphan.claims[0].waiter->detached());
-  Liveness life;
-  life.ttl_ms = orphan.ttl_ms;
-  life.epoch = orphan.epoch;
-  life.hosted = false;
-  // An earlier life of ours may still run, and vouches until its next heartbeat is due.
-  const int64_t keep_ms =
-      orphan.replaced ? std::max(orphan.ttl_ms, options_.node_ttl_ms) : orphan.ttl_ms;
-  life.expires_at = life.vouched_until = Now() + Milliseconds(keep_ms);
-  if (!detached) {
-    if (SessionRecord* known = FindSession(orphan.session)) {
-      if (known->life.epoch >= orphan.epoch) return;
-      DropSession(known, MovedRefusal(""));
-    }
-    LeaveOthers(orphan.session, orphan.claims);
-    auto& record = sessions_[orphan.session];
-    record = std::make_unique<SessionRecord>();
-    record->id = orphan.session;
-    record->life = life;
-    AddClaims(record.get(), orphan.claims);
-    ArmTtl(&record->life, TimerKind::kSessionTtl, orphan.session);
-    return;
-  }
-  if (ClaimRecord* known = FindClaim(orphan.session)) {
-    if (known->life.epoch >= orphan.epoch) return;
-    if (known->session != nullptr) {
-      Leave(known);
-    } else {
-      Refuse(known, MovedRefusal(known->semaphore));
-    }
-  }
-  const ClaimInfo& info = orphan.claims[0];
-  ClaimRecord* record = AddClaim(orphan.session, info.semaphore, nullptr);
-  record->life = life;
-  record->remembered = true;
-  record->state = info.lease ? ClaimRecord::State::kHeld : ClaimRecord::State::kWaiting;
-  record->lease = info.lease;
-  const bool moves = info.lease && info.lease->moved_from != 0;
-  if (moves) BecomeMoving(record, info.lease, MoveOverAt(*info.lease));
-  CountFound(record);
-  ArmRecall(record);
-  ArmTtl(&record->life, TimerKind::kTtl, orphan.session);
-}
+// ---- The end ----
 
 // Leases that end with this daemon: their holders are to stop before somebody else is let in.
 void SessionsImpl::TellEndOfLeases() {

@@ -89,7 +89,7 @@ struct AcquireParams {
   // Whose it is, and what it counts of that; kept for as long as the claim stands. Null: nobody's.
   ChargePtr charge;
   // Set: only what has become of the request when it was made before is told, and counted; if it is
-  // not known, this is the answer. Needs a sequence number, and a charge.
+  // not known, this is the answer. Needs a request id, and a charge.
   std::shared_ptr<const Refusal> unless_repeated;
 };
 
@@ -279,10 +279,13 @@ class Sessions {
   virtual void Unwatch(WatchListener* listener) = 0;
 
   // ---- driven by the reactor ----
-  // Learns what dead nodes left behind (our own earlier life, at the start). `ready` runs when it
-  // is known.
+  // Learns what dead nodes left behind (our own earlier life, at the start), page by page: between two
+  // pages the lanes carry out other commands. `ready` runs when everything is known, or with the error of
+  // a lane; what was learned until then stays, and another TakeOver goes through everything again.
   virtual void TakeOver(std::vector<NodeRef> dead,
                         absl::AnyInvocable<void(absl::Status)> ready) = 0;
+  // Pages that all calls of TakeOver have received so far. Any thread.
+  virtual uint64_t pages_taken_over() const = 0;
   // What a lane has brought, in order.
   virtual void OnLaneResults(size_t lane, LaneResults results) = 0;
   // Does what is due, and tells when it wants to be called next.

@@ -43,6 +43,7 @@ void SessionsImpl::Drop(ClaimRecord* record) {
     const auto found = record->session->by_tag.find(record->tag);
     if (found != record->session->by_tag.end() && found->second == record->id)
       record->session->by_tag.erase(found);
+    if (unread_.contains(record->semaphore)) BoundVouching(record->session);
   }
   if (!record->led_from.empty()) claims_.erase(record->led_from);
   const Id id = record->id;  // The key must not lie in what is erased.
@@ -121,7 +122,7 @@ void SessionsImpl::AcquireIn(const Id& session, AcquireParams params, uint64_t t
 }
 
 void SessionsImpl::SubmitAcquire(ClaimRecord* record, AcquireParams params) {
-  record->remembered = params.requester.sequence != 0;
+  record->remembered = params.requester.remembered();
   record->trace = params.trace;
   if (record->session != nullptr && !record->trace.present())
     record->trace = record->session->trace;
@@ -149,7 +150,7 @@ void SessionsImpl::SubmitAcquire(ClaimRecord* record, AcquireParams params) {
   command.holder_is_default = params.holder_is_default;
   command.only_if_repeated = record->unless_repeated != nullptr;
   FillInMove(*record, &command);
-  Asked asked{params.permits, {"", command.requester.sequence}};
+  Asked asked{params.permits, {"", command.requester.sequence, command.requester.one_shot}};
   if (record->session == nullptr && record->remembered) asked.requester = command.requester;
   Submit(record->semaphore, std::move(command),
          [this, id = record->id, asked = std::move(asked)](absl::StatusOr<Outcome> outcome) {
@@ -170,6 +171,7 @@ void SessionsImpl::OnAcquireOutcome(const Id& id, const Asked& asked,
     if (outcome->lease->id != id)
       record = LeadTo(record, outcome->lease->id, outcome->lease->epoch);
     if (record == nullptr) return;
+    if (record->lost) return RefuseLost(record);
     if (outcome->changed) KeepAfterMove(&record->life, outcome->lease->ttl_ms);
     BecomeHeld(record, outcome->lease);
     return;
@@ -282,6 +284,7 @@ void SessionsImpl::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
   }
   if (first) ArmRecall(record);
   if (record->abandoned) return EndAbandoned(record);
+  if (unread_.contains(record->semaphore)) BoundVouching(record);
   TellGranted(record);
 }
 

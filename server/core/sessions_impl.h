@@ -3,6 +3,7 @@
 // late finds none and is dropped.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -63,9 +64,8 @@ struct SessionRecord {
 // the request. It lasts as long as a former holder may count on the lease.
 struct Move {
   SteadyTime over_at;
-  // The request. sequence 0: this daemon has not received it yet.
-  std::string client_id;
-  uint64_t sequence = 0;
+  // The request. Without an id: this daemon has not received it yet.
+  Requester requester;
 };
 
 struct ClaimRecord {
@@ -157,6 +157,7 @@ class SessionsImpl final : public Sessions {
   void Unwatch(WatchListener* listener) override;
 
   void TakeOver(std::vector<NodeRef> dead, absl::AnyInvocable<void(absl::Status)> ready) override;
+  uint64_t pages_taken_over() const override { return pages_taken_over_; }
   void OnLaneResults(size_t lane, LaneResults results) override;
   SteadyTime OnTimer() override;
   void OnVouchChange() override;
@@ -212,9 +213,16 @@ class SessionsImpl final : public Sessions {
     Changes changes;
   };
 
-  // ---- sessions.cc ----
+  // ---- sessions_take_over.cc ----
+  struct Gathering;
+  // Asks a lane for a page, and when it has come for the next one.
+  void Gather(std::shared_ptr<Gathering> gathering, OrphansCommand page);
   // Goes on with what a dead daemon has left, until its client comes or its TTL is over.
   void Absorb(const Orphan& orphan);
+  void AbsorbSession(const Orphan& orphan, const Liveness& life);
+  void AbsorbDetached(const Orphan& orphan, const Liveness& life);
+
+  // ---- sessions.cc ----
   SteadyTime Now() const { return host_->clock().Now(); }
   bool TimerAlive(const Timer& timer) const;
   void OnTimerDue(const Timer& timer);
@@ -254,14 +262,30 @@ class SessionsImpl final : public Sessions {
   void AgeMarks();
 
   // ---- sessions_quarantine.cc ----
+  static constexpr Milliseconds kTryAgainAfter{500};
   static constexpr Milliseconds kTryDamagedAfter{5000};
   void OnQuarantines(const std::vector<Quarantine>& quarantines, SteadyTime read_at);
   std::vector<Id> ClaimsAt(const std::string& semaphore) const;
   // For no longer than the semaphores allow that its owner has leases of.
   void BoundVouching(ClaimRecord* record);
+  void BoundVouching(SessionRecord* session);
+  SteadyTime VouchedUntil(const ClaimRecord& claim) const;
   void OnDisownDue();
+  // Of each dead node the last life that was taken over.
+  void NoteDead(const std::vector<NodeRef>& dead);
+  // A semaphore can be read again: what dead nodes left in it was in no take-over since.
+  void TakeOverAgain();
+  // The session moved here, and may have claims in semaphores that could not be read. It is read again
+  // until they can be. The resume did not list these claims, so they are ended then.
+  void ReadAgainLater(const Id& session);
+  void OnReadAgainDue();
+  void ReadAgain(const Id& session);
+  void OnReadAgain(const Id& session, uint32_t epoch, absl::StatusOr<Outcome> outcome);
+  void EndUntold(ClaimRecord* record);
   // The holder loses the lease.
   void Disown(ClaimRecord* record);
+  // The request of a lease that its holder has lost was repeated before the lease is ended.
+  void RefuseLost(ClaimRecord* record);
   // Ends a lease that its holder has lost.
   void EndLost(ClaimRecord* record);
   // The command was not carried out, and is still due.
@@ -270,7 +294,7 @@ class SessionsImpl final : public Sessions {
   }
   // A semaphore that is damaged is not tried as often as an engine that is away.
   static Milliseconds TryAgainAfter(const absl::StatusOr<Outcome>& outcome) {
-    return outcome.ok() ? kTryDamagedAfter : Milliseconds(500);
+    return outcome.ok() ? kTryDamagedAfter : kTryAgainAfter;
   }
 
   // ---- sessions_claims.cc ----
@@ -340,9 +364,17 @@ class SessionsImpl final : public Sessions {
   std::vector<EndCommand> EndsOfAsked(const SessionRecord& record, EndCause cause);
   // Runs `done` when all of them have an outcome or an error; at once if there are none.
   void SubmitEnds(std::vector<EndCommand> ends, absl::AnyInvocable<void()> done);
-  // The same of any number, from the one at `begin` on.
-  void SubmitEndsInPages(std::vector<EndCommand> ends, size_t begin,
-                         absl::AnyInvocable<void()> done);
+  // Ends claims of a session page by page. Runs `done` when the last page has its outcomes, or earlier if
+  // the session is gone, or has another epoch.
+  struct Ending {
+    Id session;
+    uint32_t epoch = 0;
+    EndCause cause = EndCause::kNone;
+    std::vector<Id> claims;  // In this order.
+    size_t submitted = 0;
+    absl::AnyInvocable<void()> done;
+  };
+  void SubmitEndsInPages(Ending ending);
   SessionRecord* FindSession(const Id& id);
   void OpenNew(OpenParams params, SessionListener* listener);
   // `work`: null, or what the worker works for.
@@ -456,9 +488,13 @@ class SessionsImpl final : public Sessions {
   absl::flat_hash_map<SessionListener*, Id> opening_;
   absl::flat_hash_map<Id, Adoption> adoptions_;  // By session.
   absl::btree_map<std::string, Unread> unread_;  // By semaphore.
+  std::vector<NodeRef> dead_;                    // See NoteDead.
+  absl::btree_set<Id> unread_sessions_;          // See ReadAgainLater.
+  Id read_again_after_;                          // The one of them that was read last.
+  bool read_again_armed_ = false;
   absl::flat_hash_map<std::string, Pace> paces_;
   // The claims that move, by client id and sequence number of the request.
-  absl::flat_hash_map<std::pair<std::string, uint64_t>, Id> moving_;
+  absl::flat_hash_map<Requester, Id> moving_;
   size_t moves_ = 0;  // Records with `move`.
   absl::flat_hash_map<Id, EndMark> marks_;
   uint64_t mark_round_ = 0;
@@ -493,6 +529,7 @@ class SessionsImpl final : public Sessions {
 
   int changes_needed_ = 0;
   bool stopping_ = false;
+  std::atomic<uint64_t> pages_taken_over_ = 0;
 };
 
 }  // namespace semaphored

@@ -11,7 +11,6 @@ namespace {
 
 using State = ClaimRecord::State;
 
-constexpr Milliseconds kTryAgainAfter{500};
 constexpr size_t kMarksMax = 100'000;
 
 }  // namespace
@@ -90,8 +89,8 @@ void SessionsImpl::OnFoundGranted(ClaimRecord* record, const LeasePtr& lease) {
          [this, id = record->id, lease](absl::StatusOr<Outcome> outcome) {
            ClaimRecord* again = FindClaim(id);
            if (again == nullptr || again->state != State::kWaiting) return;
-           if (!outcome.ok()) {
-             if (!stopping_) timers_.Add(Now() + kTryAgainAfter, TimerKind::kProbe, id);
+           if (IsUndone(outcome)) {
+             if (!stopping_) timers_.Add(Now() + TryAgainAfter(outcome), TimerKind::kProbe, id);
              return;
            }
            if (outcome->kind != OutcomeKind::kDone) return;

@@ -69,15 +69,15 @@ void SessionsImpl::OnMoving(ClaimRecord* record, const Asked& asked, const Lease
   const Id asked_id = record->id;
   SteadyTime over_at = MoveOverAt(*lease);
   ClaimRecord* claim = FindClaim(lease->id);
-  const bool repeated = claim != nullptr && claim->move != nullptr &&
-                        claim->session == record->session && claim->life.epoch == lease->epoch;
+  const Move* const move = claim != nullptr ? claim->move.get() : nullptr;
+  const bool repeated =
+      move != nullptr && claim->session == record->session && claim->life.epoch == lease->epoch;
   if (claim != nullptr && !repeated) {
     // The lease was moved from this very owner, so this record says until when it was vouched for.
     const bool was_here =
         lease->moved_from == lease->host.number && claim->life.epoch + 1 == lease->epoch;
     if (was_here) {
-      over_at = claim->move != nullptr ? claim->move->over_at
-                                       : std::max(LifeOf(claim)->vouched_until, Now());
+      over_at = move != nullptr ? move->over_at : std::max(LifeOf(claim)->vouched_until, Now());
     }
     // A record of the same request that waits: the request is refused below, once.
     if (claim->listener == record->listener && claim->tag == record->tag && !claim->has_lease())
@@ -98,12 +98,12 @@ void SessionsImpl::OnMoving(ClaimRecord* record, const Asked& asked, const Lease
   CountFound(claim);
   Count(claim, nullptr);
   if (!repeated) ArmRecall(claim);
-  if (asked.requester.sequence != 0) {
-    Move& move = *claim->move;
-    move.client_id =
-        record->session != nullptr ? record->session->client_id : asked.requester.client_id;
-    move.sequence = asked.requester.sequence;
-    moving_[{move.client_id, move.sequence}] = claim->id;
+  if (asked.requester.remembered()) {
+    Requester& requester = claim->move->requester;
+    requester = asked.requester;
+    if (record->session != nullptr && requester.one_shot.empty())
+      requester.client_id = record->session->client_id;
+    moving_[requester] = claim->id;
   }
   Refuse(record, MovingRefusalOf(*claim));
 }
@@ -143,14 +143,14 @@ void SessionsImpl::KeepUntil(Liveness* life, TimerKind kind, const Id& id, Stead
 void SessionsImpl::EndMove(ClaimRecord* record) {
   if (record->move == nullptr) return;
   --moves_;
-  const auto found = moving_.find({record->move->client_id, record->move->sequence});
+  const auto found = moving_.find(record->move->requester);
   if (found != moving_.end() && found->second == record->id) moving_.erase(found);
   record->move = nullptr;
 }
 
 void SessionsImpl::FillInMove(const ClaimRecord& record, AcquireCommand* command) const {
   if (moving_.empty()) return;
-  const auto found = moving_.find({command->requester.client_id, command->requester.sequence});
+  const auto found = moving_.find(command->requester);
   const ClaimRecord* claim = found == moving_.end() ? nullptr : FindClaim(found->second);
   if (claim == nullptr || claim->session != record.session || claim->semaphore != record.semaphore)
     return;

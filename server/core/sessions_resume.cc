@@ -125,6 +125,7 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   }
   DropOthers(record.get(), known, changes, claims);
   AddClaims(record.get(), claims);
+  if (outcome->report->unread) ReadAgainLater(id);
   // The lanes of these semaphores may not have them loaded. The probe loads them, and finds what
   // happened to the claims since lane 0 read them.
   for (const Id& claim : record->claims) {
@@ -235,12 +236,12 @@ void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>
     if (moves && !same_move) BecomeMoving(claim, info.lease, MoveOverAt(*info.lease));
     CountFound(claim);
     if (record->charge != nullptr) Count(claim, record->charge->tenant());
-    if (!unread_.empty()) BoundVouching(claim);
     if (!known) ArmRecall(claim);
     if (!known && info.lease && info.lease->longest_hold_ms > 0) {
       timers_.Add(Now() + Milliseconds(info.lease->longest_hold_ms), TimerKind::kLongestHold, id);
     }
   }
+  BoundVouching(record);
 }
 
 }  // namespace semaphored

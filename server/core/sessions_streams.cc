@@ -8,9 +8,8 @@
 namespace semaphored {
 namespace {
 
-constexpr Milliseconds kTryAgainAfter{500};
 // Ends of one session's claims that are asked for at the same time.
-constexpr size_t kEndsAtOnce = 256;
+constexpr size_t kEndsAtOnce = 32;
 
 }  // namespace
 
@@ -248,32 +247,39 @@ void SessionsImpl::EndSession(SessionRecord* record, EndCause cause,
   // we die in between. Of very many claims those of the row's lane too: one commit is not to be as
   // large as a session may be.
   const bool many = record->claims.size() > kEndsAtOnce;
-  std::vector<EndCommand> ends;
-  std::vector<EndCommand> ends_of_leases;
+  std::vector<std::pair<uint64_t, Id>> by_token;
   for (const Id& claim_id : record->claims) {
     const ClaimRecord* claim = FindClaim(claim_id);
     if (claim == nullptr || (!many && LaneOf(claim->semaphore) == 0)) continue;
-    (claim->has_lease() ? ends_of_leases : ends).push_back(EndWithSession(*claim, cause));
+    by_token.emplace_back(claim->has_lease() ? claim->lease->token : 0, claim_id);
   }
-  // Its waits go first, so that the end of a lease lets none of them in.
-  std::ranges::move(ends_of_leases, std::back_inserter(ends));
-  SubmitEndsInPages(std::move(ends), 0, [this, id, epoch, cause, done = std::move(done)]() mutable {
+  // Its waits go first, so that the end of a lease lets none of them in. Leases that were granted one
+  // after the other lie side by side in the engine: a page of them changes few of the engine's pages.
+  std::ranges::sort(by_token);
+  Ending ending{id, epoch, cause, {}, 0, {}};
+  ending.claims.reserve(by_token.size());
+  for (const auto& [token, claim_id] : by_token) ending.claims.push_back(claim_id);
+  ending.done = [this, id, epoch, cause, done = std::move(done)]() mutable {
     CloseRow(id, epoch, cause, std::move(done));
-  });
+  };
+  SubmitEndsInPages(std::move(ending));
 }
 
 // A page is asked for when the one before is answered: what other clients ask for meanwhile comes
 // between them.
-void SessionsImpl::SubmitEndsInPages(std::vector<EndCommand> ends, size_t begin,
-                                     absl::AnyInvocable<void()> done) {
-  if (begin >= ends.size()) return done();
-  const size_t end = std::min(ends.size(), begin + kEndsAtOnce);
-  std::vector<EndCommand> page(ends.begin() + static_cast<ptrdiff_t>(begin),
-                               ends.begin() + static_cast<ptrdiff_t>(end));
-  SubmitEnds(std::move(page),
-             [this, ends = std::move(ends), end, done = std::move(done)]() mutable {
-               SubmitEndsInPages(std::move(ends), end, std::move(done));
-             });
+void SessionsImpl::SubmitEndsInPages(Ending ending) {
+  const SessionRecord* record = FindSession(ending.session);
+  if (record == nullptr || record->life.epoch != ending.epoch) return ending.done();
+  std::vector<EndCommand> page;
+  while (page.size() < kEndsAtOnce && ending.submitted < ending.claims.size()) {
+    const ClaimRecord* claim = FindClaim(ending.claims[ending.submitted++]);
+    if (claim != nullptr && claim->session == record)
+      page.push_back(EndWithSession(*claim, ending.cause));
+  }
+  if (page.empty()) return ending.done();
+  SubmitEnds(std::move(page), [this, ending = std::move(ending)]() mutable {
+    SubmitEndsInPages(std::move(ending));
+  });
 }
 
 void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,
@@ -290,7 +296,8 @@ void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,
                         record->life.expiring = record->closing = false;
                         Revive(&record->life);
                         ArmTtl(&record->life, TimerKind::kSessionTtl, session);
-                      } else if (record != nullptr && !outcome.ok()) {
+                      } else if (record != nullptr &&
+                                 (!outcome.ok() || outcome->kind == OutcomeKind::kLimitReached)) {
                         // Not done: looked at again soon, as one whose TTL has passed.
                         record->life.expiring = false;
                         record->life.expires_at = record->closing ? Now() : record->life.expires_at;
@@ -304,7 +311,7 @@ void SessionsImpl::CloseRow(const Id& session, uint32_t epoch, EndCause cause,
                         // The claims' own events come after this; they are told before the session
                         // is.
                         std::vector<std::pair<Id, std::string>> claims;
-                        for (const Id& id : record->claims)
+                        for (const Id& id : std::exchange(record->claims, {}))
                           claims.emplace_back(id, FindClaim(id) ? FindClaim(id)->semaphore : "");
                         SessionListener* listener = record->listener;
                         by_listener_.erase(listener);
@@ -342,8 +349,8 @@ void SessionsImpl::OnPartlyClosed(SessionRecord* record, const Outcome& outcome)
 void SessionsImpl::DropSession(SessionRecord* record, Refusal refusal) {
   SessionListener* listener = record->listener;
   by_listener_.erase(listener);
-  const std::vector<Id> claims(record->claims.begin(), record->claims.end());
-  for (const Id& id : claims) {
+  // (What is left of it is of no interest to the claims that go.)
+  for (const Id& id : std::exchange(record->claims, {})) {
     if (ClaimRecord* claim = FindClaim(id)) Drop(claim);
   }
   const Id id = record->id;

@@ -8,7 +8,6 @@
 namespace semaphored {
 namespace {
 
-constexpr Milliseconds kTryAgainAfter{500};
 constexpr uint32_t kIdleRows = 1000;
 constexpr int64_t kIdleSweepLeastMs = 1'000;
 constexpr int64_t kIdleSweepMostMs = 600'000;
@@ -52,6 +51,8 @@ void SessionsImpl::FillInHolders(const Report& report, AdminAnswer* answer) cons
 // ---- Delays ----
 
 void SessionsImpl::CountDelay(const DelayedTicket& delayed) {
+  const auto known = delays_.find(delayed.ticket->id);
+  if (known != delays_.end() && known->second.number == delayed.ticket->delays) return;
   const SteadyTime until = Now() + Milliseconds(delayed.ticket->delay_ms);
   delays_[delayed.ticket->id] = {delayed.semaphore, delayed.ticket->delays, until};
   timers_.Add(until, TimerKind::kRipen, delayed.ticket->id);
@@ -70,8 +71,8 @@ void SessionsImpl::OnRipe(const Id& ticket) {
          [this, semaphore, ticket, delay = ripen.delay](const absl::StatusOr<Outcome>& outcome) {
            const auto again = delays_.find(ticket);
            if (again == delays_.end() || again->second.number != delay) return;
-           if (!outcome.ok()) {
-             again->second.until = Now() + kTryAgainAfter;
+           if (IsUndone(outcome)) {
+             again->second.until = Now() + TryAgainAfter(outcome);
              timers_.Add(again->second.until, TimerKind::kRipen, ticket);
              return;
            }

@@ -281,7 +281,7 @@ void SessionsImpl::PutBack(ClaimRecord* record) {
          [this, id = record->id](const absl::StatusOr<Outcome>& outcome) {
            ClaimRecord* again = FindClaim(id);
            if (again == nullptr || !again->put_back) return;
-           if (!outcome.ok()) {
+           if (IsUndone(outcome)) {
              to_put_back_.insert(id);
              ArmWork();
            } else if (outcome->kind == OutcomeKind::kNotHeld) {

@@ -100,6 +100,14 @@ std::vector<Setting> Requests() {
       {kRequests, "client_retention", Kind::kDuration, FIELD(client_retention_ms), kSecond,
        30 * kDay, nullptr,
        "A client that holds nothing is remembered for at least so long after its last request."},
+      {kRequests, "one_shot_requests_max", Kind::kCount, FIELD(one_shot_requests_max), 1,
+       10 * kMillion, nullptr,
+       "Requests with a one-shot id that each lane of the daemon remembers; Consul takes 50000 at "
+       "most. A new id beyond is refused; a repeated one is answered."},
+      {kRequests, "request_retention", Kind::kDuration, FIELD(request_retention_ms), kSecond,
+       30 * kDay, nullptr,
+       "A request with a one-shot id is remembered for at least so long after its claim has ended, "
+       "or after its act."},
   };
 }
 

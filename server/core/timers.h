@@ -22,8 +22,10 @@ enum class TimerKind : uint8_t {
   kLongestHold,
   kProbe,
   kGrace,
-  kDisown,   // The leases of semaphores that cannot be read are lost to their holders.
-  kEndLost,  // A lease that its holder has lost is to be ended.
+  kDisown,     // The leases of semaphores that cannot be read are lost to their holders.
+  kEndLost,    // A lease that its holder has lost is to be ended.
+  kTakeOver,   // What dead nodes left in semaphores that could not be read.
+  kReadAgain,  // What sessions that moved here have in such semaphores.
   kDrain,
   kRipen,
   kWork,

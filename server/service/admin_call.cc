@@ -36,8 +36,7 @@ class AdministerCall final : public MethodCall<AdministerCall> {
     if (Problem problem = caller().Check(act_.verbs, semaphore_)) return Turn(*problem);
     // (A question is not remembered, whatever its request id.)
     if (act_.changes) {
-      if (Problem problem = caller().Scope(&params.command.requester.client_id))
-        return Turn(*problem);
+      if (Problem problem = caller().Scope(&params.command.requester)) return Turn(*problem);
     }
     if (audited_) LookBefore();
     Act(std::move(params));

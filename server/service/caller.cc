@@ -1,8 +1,11 @@
 #include "server/service/caller.h"
 
 #include <grpc/grpc_security_constants.h>
+#include <openssl/sha.h>
 #include <spdlog/spdlog.h>
 
+#include <array>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -18,6 +21,17 @@ constexpr size_t kTokenBytesMax = 4096;
 constexpr char kScopeEnd = '!';
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+// The id as one identity's: no other identity can make one that becomes the same.
+Id ScopedId(const std::string& identity, const Id& one_shot) {
+  const std::string text = identity + kScopeEnd + one_shot.Hex();
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+  Id scoped;
+  std::memcpy(&scoped.high, digest.data(), sizeof scoped.high);
+  std::memcpy(&scoped.low, digest.data() + sizeof scoped.high, sizeof scoped.low);
+  return scoped;
+}
 
 Refusal Unauthenticated() {
   return {absl::StatusCode::kUnauthenticated, Reason::kUnauthenticated,
@@ -142,6 +156,12 @@ Problem Caller::Scope(std::string* client_id) const {
   if (identity_ == nullptr || client_id->empty()) return std::nullopt;
   client_id->insert(0, identity_->name() + kScopeEnd);
   return Use(*client_id);
+}
+
+Problem Caller::Scope(Requester* requester) const {
+  if (identity_ != nullptr && !requester->one_shot.empty())
+    requester->one_shot = ScopedId(identity_->name(), requester->one_shot);
+  return Scope(&requester->client_id);
 }
 
 Problem Caller::Use(std::string_view client_id) const {

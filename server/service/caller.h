@@ -66,6 +66,8 @@ class Caller {
 
   // Two identities' clients of the same id are two clients. Then as Use.
   Problem Scope(std::string* client_id) const;
+  // The same of the id of one request. A one-shot id counts as no client.
+  Problem Scope(Requester* requester) const;
   // Uses the client id, as Scope made it, for what the engine will remember. Refused: it is one
   // more than the caller's quota. Nobody's, if it is empty.
   Problem Use(std::string_view client_id) const;

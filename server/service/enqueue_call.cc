@@ -21,7 +21,7 @@ class EnqueueCall final : public MethodCall<EnqueueCall> {
     EnqueueCommand command;
     if (!Understand<pb::EnqueueRequest>(&command)) return;
     if (Problem problem = caller().Check(Verb::kWork, command.semaphore)) return Refuse(*problem);
-    if (Problem problem = caller().Scope(&command.requester.client_id)) return Refuse(*problem);
+    if (Problem problem = caller().Scope(&command.requester)) return Refuse(*problem);
     command.must_exist = !caller().MayCreate(Verb::kWork, command.semaphore);
     if (command.trace.empty()) command.trace = TraceOfCall();
     sessions()->Enqueue(std::move(command), [this](Result<EnqueueAnswer> result) {

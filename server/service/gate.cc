@@ -8,14 +8,14 @@ namespace semaphored {
 
 Problem Admit(const Caller& caller, AcquireParams* params) {
   if (Problem problem = caller.Check(Verb::kAcquire, params->semaphore)) return problem;
-  if (Problem problem = caller.Scope(&params->requester.client_id)) return problem;
+  if (Problem problem = caller.Scope(&params->requester)) return problem;
   params->must_exist = !caller.MayCreate(Verb::kAcquire, params->semaphore);
   Usage usage;
   usage.permits = params->permits;
   usage.waiters = params->wait_ms != 0 ? 1 : 0;
   if (Problem problem = caller.Take(usage, &params->charge)) {
     // It may have been carried out before, and counts already.
-    if (params->requester.sequence == 0) return problem;
+    if (!params->requester.remembered()) return problem;
     params->charge = caller.Keep(Usage());
     params->unless_repeated = std::make_shared<Refusal>(*std::move(problem));
   }

@@ -16,7 +16,7 @@ inline constexpr Verbs kHolds = Verb::kAcquire | Verb::kWork;
 inline constexpr Verbs kSees = Verb::kVerify | Verb::kAdminister;
 
 // Acquire, Hold and the acquire of a Session: checks rule and quotas, scopes the client id, says
-// whether the semaphore must exist, and takes the charge along. A request with a sequence number is
+// whether the semaphore must exist, and takes the charge along. A request with an id is
 // let pass over a quota as one that is answered only if it is repeated.
 Problem Admit(const Caller& caller, AcquireParams* params);
 

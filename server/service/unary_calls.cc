@@ -117,7 +117,7 @@ class ReleaseCall final : public MethodCall<ReleaseCall>, public Flushable {
       return Refuse(*problem);
     if (!caller().MayName(sessions()->OwnerOfClaim(command.claim), command.semaphore))
       return Answer({0, 0, EndCause::kUnknown});
-    if (Problem problem = caller().Scope(&command.requester.client_id)) return Refuse(*problem);
+    if (Problem problem = caller().Scope(&command.requester)) return Refuse(*problem);
     const Tenant* owner = sessions()->OwnerOfClaim(command.claim);
     if (owner != nullptr && owner != caller().tenant().get()) Audit(command.semaphore, owner->name);
     sessions()->Release(std::move(command), [this](Result<ReleaseAnswer> result) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "server/service/convert.h"
 
 namespace semaphored {
@@ -19,6 +20,21 @@ Problem CheckClientId(std::string_view field, std::string_view id) {
       std::all_of(id.begin(), id.end(), [](char c) { return c >= 0x20 && c <= 0x7e; });
   if (good) return std::nullopt;
   return InvalidField(field, "must be 1 to 128 bytes of printable ASCII");
+}
+
+// Eight digits, thrice four, and twelve, with dashes between. nullopt: it is none, or the nil UUID.
+std::optional<Id> ReadUuid(std::string_view text) {
+  constexpr std::string_view kForm = "hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh";
+  if (text.size() != kForm.size()) return std::nullopt;
+  std::string digits;
+  for (size_t i = 0; i < kForm.size(); ++i) {
+    if (kForm[i] == '-' ? text[i] != '-'
+                        : !absl::ascii_isxdigit(static_cast<unsigned char>(text[i])))
+      return std::nullopt;
+    if (kForm[i] != '-') digits += absl::ascii_tolower(static_cast<unsigned char>(text[i]));
+  }
+  const std::optional<Id> id = Id::FromHex(digits);
+  return id && !id->empty() ? id : std::nullopt;
 }
 
 Problem CheckTtl(std::string_view field, int64_t asked, const RequestLimits& limits, int64_t* out) {
@@ -60,12 +76,10 @@ Problem CheckCommonRelease(Request& request, const RequestLimits& limits, Releas
   if (request.slots_size() > static_cast<int64_t>(limits.permits_per_request_max)) {
     return CheckRange("slots", request.slots_size(), 0, limits.permits_per_request_max);
   }
-  out->slots.assign(request.slots().begin(), request.slots().end());
-  std::sort(out->slots.begin(), out->slots.end());
+  out->slots = Slots(request.slots().begin(), request.slots().end());
   if (!out->slots.empty() && out->slots.front() == 0) return InvalidField("slots", "begin at 1");
-  if (std::adjacent_find(out->slots.begin(), out->slots.end()) != out->slots.end()) {
+  if (out->slots.size() != static_cast<size_t>(request.slots_size()))
     return InvalidField("slots", "must each be given once");
-  }
   out->semaphore = std::move(lease->semaphore);
   out->claim = lease->claim;
   return std::nullopt;
@@ -119,6 +133,19 @@ Problem CheckRows(uint32_t asked, const RequestLimits& limits, uint32_t* out) {
 Problem CheckRequestId(bool present, pb::RequestId& id, Requester* out) {
   if (!present) {
     *out = Requester{};
+    return std::nullopt;
+  }
+  *out = Requester{};
+  if (!id.one_shot().empty()) {
+    if (!id.client_id().empty() || id.sequence() != 0)
+      return InvalidField("request_id.one_shot",
+                          "must be empty where client_id or sequence is given");
+    const std::optional<Id> one_shot = ReadUuid(id.one_shot());
+    if (!one_shot)
+      return InvalidField(
+          "request_id.one_shot",
+          "must be a UUID such as 123e4567-e89b-42d3-a456-426614174000, and not nil");
+    out->one_shot = *one_shot;
     return std::nullopt;
   }
   if (Problem problem = CheckClientId("request_id.client_id", id.client_id())) return problem;

@@ -94,7 +94,7 @@ bool IsTraceparent(std::string_view text);
 
 // ---- Parts of the above, shared by their files ----
 
-// Present: both fields must be good. Absent: no requester.
+// Present: client id and sequence number must be good, or a UUID stands alone. Absent: no requester.
 Problem CheckPriority(std::string_view field, int32_t priority);
 Problem CheckRequestId(bool present, semaphore::v1::RequestId& id, Requester* out);
 Problem CheckName(std::string_view field, std::string_view name, const RequestLimits& limits);

@@ -27,8 +27,9 @@ def say(text):
 class Daemons:
     """Daemons on one store, as a context manager."""
 
-    def __init__(self, program, store, folder, count):
+    def __init__(self, program, store, folder, count, options=()):
         self._program, self._store, self._folder = program, store, folder
+        self._options = options
         self._count = count
         self._processes = []
         self.addresses = []
@@ -57,7 +58,7 @@ class Daemons:
         path = os.path.join(self._folder, f"daemon-{number}.log")
         with open(path, "wb") as log:
             process = subprocess.Popen(  # pylint: disable=consider-using-with
-                [self._program, "--store", self._store, "--listen", f"127.0.0.1:{port}"],
+                [self._program, "--store", self._store, "--listen", f"127.0.0.1:{port}", *self._options],
                 stdout=log, stderr=log)
         self._processes.append(process)
         deadline = time.monotonic() + 20

@@ -14,10 +14,6 @@ constexpr uint32_t kRemoved = 8;
 // Two rows for each commit: the act's own Step makes two commits, each Step after it one.
 constexpr int kParts = kRemoved / 2;
 
-bool SharesClaims(World& world) {
-  return !world.guarantees().exclusive && world.guarantees().shares_claims;
-}
-
 AdminCommand Remove(const std::string& semaphore, uint64_t sequence, uint64_t revision) {
   AdminResize act;
   act.change = AdminResize::Change::kRemove;
@@ -62,11 +58,6 @@ void FinishRemoving(World& world, Daemon& daemon, const std::string& name, uint6
   CHECK(daemon.Describe(name).row.limit == kMany - kRemoved);
   CHECK(daemon.Describe(name).held == kMany - kRemoved);
   CHECK(daemon.Do(Remove(name, sequence + 1000, revision)).kind == OutcomeKind::kRevisionMismatch);
-}
-
-void TakeSmallSteps(World& world) {
-  world.options().changes_per_commit_max = 2;
-  world.options().carry_on_time = std::chrono::milliseconds(0);
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ CONTRACT_CASE("guarantee: tokens, where there is fencing") {
   const bool fencing = world.guarantees().fencing;
   CHECK((lease->token != 0) == fencing);
   // Nothing is proven by the token that none has.
-  const Outcome outcome = daemon.VerifySlot("s", lease->slots.at(0), lease->token);
+  const Outcome outcome = daemon.VerifySlot("s", lease->slots.front(), lease->token);
   CHECK(outcome.kind == (fencing ? OutcomeKind::kHeld : OutcomeKind::kNotHeld));
   CHECK(outcome.slot_token() == lease->token);
 }
@@ -122,14 +122,14 @@ CONTRACT_CASE("guarantee: a grant takes the lowest free slots, or any that are f
   std::set<uint32_t> slots;
   for (int i = 0; i < 4; ++i) {
     leases.push_back(daemon.Grant("s"));
-    slots.insert(leases.back()->slots.at(0));
+    slots.insert(leases.back()->slots.front());
   }
   CHECK(slots == std::set<uint32_t>{1, 2, 3, 4});
-  const std::vector<uint32_t> free = {leases[1]->slots.at(0), leases[3]->slots.at(0)};
+  const std::vector<uint32_t> free = {leases[1]->slots.front(), leases[3]->slots.front()};
   daemon.GiveBack("s", leases[3]->id);
   daemon.GiveBack("s", leases[1]->id);
   std::vector<uint32_t> taken;
-  for (int i = 0; i < 2; ++i) taken.push_back(daemon.GrantSoon("s")->slots.at(0));
+  for (int i = 0; i < 2; ++i) taken.push_back(daemon.GrantSoon("s")->slots.front());
   if (!world.guarantees().lowest_slot) std::ranges::sort(taken);
   CHECK(taken == free);
 }

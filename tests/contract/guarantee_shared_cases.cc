@@ -22,7 +22,7 @@ CONTRACT_CASE("guarantee: daemons see each other's claims, or only how much is h
   CHECK(info.leases.size() == (shares ? 2u : 0u));
   CHECK(WaitersIn(info) == (shares ? std::vector{waiter} : std::vector<Id>{}));
   CHECK(b.Verify("s", lease->id).kind == (shares ? OutcomeKind::kHeld : OutcomeKind::kNotHeld));
-  const Outcome verified = b.VerifySlot("s", lease->slots.at(0), lease->token);
+  const Outcome verified = b.VerifySlot("s", lease->slots.front(), lease->token);
   CHECK(verified.kind == (shares ? OutcomeKind::kHeld : OutcomeKind::kNotHeld));
   // What others hold is in the way all the same.
   CHECK(b.Acquire("s", {}).kind == OutcomeKind::kFull);

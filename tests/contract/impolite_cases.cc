@@ -6,19 +6,6 @@
 #include "tests/contract/world.h"
 
 namespace semaphored::contract {
-namespace {
-
-bool SharesClaims(World& world) {
-  return !world.guarantees().exclusive && world.guarantees().shares_claims;
-}
-
-// The daemons that a request is sent to: one and the same, then two.
-void OnEachPair(World& world, const std::function<void(Daemon&, Daemon&)>& check) {
-  check(world.daemon(), world.daemon());
-  if (SharesClaims(world)) check(world.daemon(), world.OpenAnother("b"));
-}
-
-}  // namespace
 
 CONTRACT_CASE("impolite: one id waits for one semaphore only, and others' commits succeed") {
   int round = 0;

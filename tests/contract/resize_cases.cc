@@ -172,7 +172,7 @@ CONTRACT_CASE("a limit lowered and raised again has all its slots") {
   daemon.GiveBack("s", leases[1]->id);
   REQUIRE(daemon.Resize("s", 6).kind == OutcomeKind::kDone);
   std::vector<uint32_t> slots;
-  for (int i = 0; i < 4; ++i) slots.push_back(daemon.GrantSoon("s")->slots.at(0));
+  for (int i = 0; i < 4; ++i) slots.push_back(daemon.GrantSoon("s")->slots.front());
   if (!world.guarantees().lowest_slot) std::ranges::sort(slots);
   CHECK(slots == std::vector<uint32_t>{1, 2, 5, 6});
   CHECK(daemon.Acquire("s", {}).kind == OutcomeKind::kFull);

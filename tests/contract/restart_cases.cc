@@ -351,7 +351,8 @@ CONTRACT_CASE("restart: many leases, waiters and partial releases over many rest
       const LeasePtr lease = daemon.Grant("s", {.permits = static_cast<uint32_t>(1 + i % 4)});
       held[lease->id] = lease->slots;
       if (lease->permits < 3) continue;
-      REQUIRE(daemon.Release("s", lease->id, {lease->slots[1]}).kind == OutcomeKind::kReleased);
+      REQUIRE(daemon.Release("s", lease->id, {*std::next(lease->slots.begin())}).kind ==
+              OutcomeKind::kReleased);
       held[lease->id] = daemon.Verify("s", lease->id).lease->slots;
     }
     for (int i = 0; i < 5; ++i) {

@@ -10,12 +10,6 @@
 namespace semaphored::contract {
 namespace {
 
-// False: one daemon at a time owns this engine, which guarantee_cases.cc checks.
-bool IsShared(World& world) { return !world.guarantees().exclusive; }
-
-// False: of others a daemon knows only how much they hold, which guarantee_cases.cc checks.
-bool SharesClaims(World& world) { return IsShared(world) && world.guarantees().shares_claims; }
-
 void DeclareDead(Daemon& by, const NodeRef& dead) {
   const absl::StatusOr<std::vector<NodeStore::Node>> nodes = by.engine().nodes().Observe();
   REQUIRE(nodes.ok());
@@ -32,7 +26,7 @@ CONTRACT_CASE("shared: the limit holds over all daemons") {
   Daemon& b = world.OpenAnother("b");
   a.Create("s", 3);
   std::vector<uint32_t> slots;
-  for (Daemon* daemon : {&a, &b, &a}) slots.push_back(daemon->Grant("s")->slots.at(0));
+  for (Daemon* daemon : {&a, &b, &a}) slots.push_back(daemon->Grant("s")->slots.front());
   if (!world.guarantees().lowest_slot) std::ranges::sort(slots);
   CHECK(slots == std::vector<uint32_t>{1, 2, 3});
   CHECK(b.Acquire("s", {}).kind == OutcomeKind::kFull);

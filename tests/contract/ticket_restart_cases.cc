@@ -9,7 +9,7 @@ namespace {
 bool CanRestart(World& world) { return KeepsTickets(world) && world.CanRestart(); }
 
 // Two daemons on one engine, each of which sees what the other does.
-bool IsShared(World& world) { return KeepsTickets(world) && !world.guarantees().exclusive; }
+bool SharesTickets(World& world) { return KeepsTickets(world) && IsShared(world); }
 
 void Carry(Daemon& daemon, const Id& offer) {
   daemon.PollUntil([&] { return AssignmentOf(daemon.events(), offer) != nullptr; });
@@ -162,7 +162,7 @@ CONTRACT_CASE("ticket restart: made on use, it is so after") {
 // ---- Several daemons ----
 
 CONTRACT_CASE("ticket shared: what is enqueued here comes to the offer there, by push") {
-  if (!IsShared(world)) return;
+  if (!SharesTickets(world)) return;
   Daemon& a = world.daemon();
   Daemon& b = world.OpenAnother("b");
   a.Create("s", 2);
@@ -184,7 +184,7 @@ CONTRACT_CASE("ticket shared: what is enqueued here comes to the offer there, by
 }
 
 CONTRACT_CASE("ticket shared: one queue over all daemons, each ticket to one worker") {
-  if (!IsShared(world)) return;
+  if (!SharesTickets(world)) return;
   Daemon& a = world.daemon();
   Daemon& b = world.OpenAnother("b");
   a.Create("s", 1);
@@ -213,7 +213,7 @@ CONTRACT_CASE("ticket shared: one queue over all daemons, each ticket to one wor
 }
 
 CONTRACT_CASE("ticket shared: a ticket that comes back here goes to the offer there") {
-  if (!IsShared(world)) return;
+  if (!SharesTickets(world)) return;
   Daemon& a = world.daemon();
   Daemon& b = world.OpenAnother("b");
   a.Create("s", 1);
@@ -231,7 +231,7 @@ CONTRACT_CASE("ticket shared: a ticket that comes back here goes to the offer th
 }
 
 CONTRACT_CASE("ticket shared: a delay is counted by the daemon that began it, or its successor") {
-  if (!IsShared(world)) return;
+  if (!SharesTickets(world)) return;
   Daemon& a = world.daemon();
   Daemon& b = world.OpenAnother("b");
   a.Create("s", 1);
@@ -254,7 +254,7 @@ CONTRACT_CASE("ticket shared: a delay is counted by the daemon that began it, or
 }
 
 CONTRACT_CASE("ticket shared: a worker moves to another daemon, and goes on") {
-  if (!IsShared(world)) return;
+  if (!SharesTickets(world)) return;
   Daemon& a = world.daemon();
   Daemon& b = world.OpenAnother("b");
   a.Create("s", 2);
@@ -277,7 +277,7 @@ CONTRACT_CASE("ticket shared: a worker moves to another daemon, and goes on") {
 }
 
 CONTRACT_CASE("ticket shared: a repeated enqueue is answered by every daemon") {
-  if (!IsShared(world)) return;
+  if (!SharesTickets(world)) return;
   Daemon& a = world.daemon();
   Daemon& b = world.OpenAnother("b");
   a.Create("s", 1);

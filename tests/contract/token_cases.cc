@@ -118,7 +118,7 @@ CONTRACT_CASE("tokens rise over a limit that is lowered and raised") {
   std::set<uint32_t> slots;
   for (const LeasePtr& lease : leases) {
     const LeasePtr again = daemon.GrantSoon("s");
-    slots.insert(again->slots.at(0));
+    slots.insert(again->slots.front());
     // Where a grant takes any slot, the watch over all grants (TokenWatch) compares it with the
     // last of that slot.
     if (!world.guarantees().lowest_slot) continue;

@@ -94,7 +94,7 @@ const Guarantees& World::guarantees() { return daemon().lane().guarantees(); }
 
 AcquireCommand World::MakeAcquire(const std::string& semaphore, Ask ask) {
   AcquireCommand command;
-  command.requester = {ask.client, ask.sequence};
+  command.requester = {ask.client, ask.sequence, ask.one_shot};
   command.semaphore = semaphore;
   command.claim = NewId();
   command.session = ask.session.empty() ? command.claim : ask.session;
@@ -366,6 +366,20 @@ bool Daemon::Exists(const std::string& semaphore) {
   if (outcome.kind == OutcomeKind::kNoSuchSemaphore) return false;
   REQUIRE(outcome.kind == OutcomeKind::kDone);
   return true;
+}
+
+bool IsShared(World& world) { return !world.guarantees().exclusive; }
+
+bool SharesClaims(World& world) { return IsShared(world) && world.guarantees().shares_claims; }
+
+void OnEachPair(World& world, const std::function<void(Daemon&, Daemon&)>& check) {
+  check(world.daemon(), world.daemon());
+  if (SharesClaims(world)) check(world.daemon(), world.OpenAnother("b"));
+}
+
+void TakeSmallSteps(World& world) {
+  world.options().changes_per_commit_max = 2;
+  world.options().carry_on_time = std::chrono::milliseconds(0);
 }
 
 bool Saw(const std::vector<SeenEvent>& events, Event::Kind kind, const Id& claim, EndCause cause) {

@@ -40,6 +40,7 @@ struct Ask {
   std::string client = {};
   uint64_t sequence = 0;
   bool only_if_repeated = false;
+  Id one_shot = {};
 };
 
 // An Event that outlives its Step.
@@ -198,6 +199,14 @@ class Daemon {
   std::vector<DelayedTicket> delayed_;
 };
 
+// False: one daemon at a time owns this engine, which guarantee_cases.cc checks.
+bool IsShared(World& world);
+// False: of others a daemon knows only how much they hold, which guarantee_cases.cc checks.
+bool SharesClaims(World& world);
+// The daemons that a request is sent to: one and the same, then two if the engine shares claims.
+void OnEachPair(World& world, const std::function<void(Daemon&, Daemon&)>& check);
+// Two rows for each commit, and one commit for each Step after an act's own.
+void TakeSmallSteps(World& world);
 // True if there is such an event.
 bool Saw(const std::vector<SeenEvent>& events, Event::Kind kind, const Id& claim,
          EndCause cause = EndCause::kNone);

@@ -120,6 +120,17 @@ MUTANTS = [
       "after any commands the leases are the truth", "shared-lossy"),
     M("ledger.cc", "  if (IsOnlyIfRepeated(command) &&", "  if (IsReadOnly(command) && IsOnlyIfRepeated(command) &&",
       "an acquire that only counts if repeated does nothing new"),
+    # ---- one-shot requests ----
+    M("one_shots.cc", "now >= ended_[due_].since + retention_", "now >= ended_[due_].since",
+      "one-shot: a row stays for the retention"),
+    M("one_shots.cc", "if (change.row.request.one_shot.empty() || !ends) continue;", "if (ends || !ends) continue;",
+      "one-shot: a row stays for the retention"),
+    M("one_shots.cc", " && !change.row.pinned();", ";", "one-shot: at the bound new ids are refused"),
+    M("request_book.cc", "  if (!one_shots_.HasRoom())\n", "  if (!one_shots_.HasRoom() && one_shot.empty())\n", "one-shot: at the bound new ids are refused"),
+    M("request_book.cc", "requester == nullptr || !requester->remembered()", "requester == nullptr || requester->sequence == 0",
+      "one-shot: an act, a release and a ticket", "shared"),
+    M("exclusive_view.cc", "for (const Id& one_shot : image->one_shots) core_->requests.AddStored(one_shot);", "",
+      "one-shot: restart: rows stand", "sqlite-disk"),
 ]
 
 

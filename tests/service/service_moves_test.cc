@@ -12,9 +12,9 @@ namespace {
 constexpr int64_t kTtlMs = 30'000;
 
 // One Session stream of the client "client"; its requests name no holder.
-class Stream {
+class MovingStream {
  public:
-  Stream(World* world, const std::string& holder, const std::string& resume = "")
+  MovingStream(World* world, const std::string& holder, const std::string& resume = "")
       : stream_(world->stub().Session(&context_)) {
     pb::SessionRequest request;
     request.mutable_open()->set_client_id("client");
@@ -25,7 +25,7 @@ class Stream {
     Read();
     opened = message.opened();
   }
-  ~Stream() { context_.TryCancel(); }
+  ~MovingStream() { context_.TryCancel(); }
 
   // The answer to the request with sequence number 1.
   pb::SessionResult Ask(int64_t wait_ms = 0) {
@@ -111,10 +111,10 @@ pb::VerifyResponse Verify(World* world, const pb::VerifyRequest& request) {
 
 TEST_CASE("moves: another session repeats what one holds", "[service]") {
   World world;
-  Stream first(&world, "one");
+  MovingStream first(&world, "one");
   const pb::Lease lease = first.Ask().granted();
   REQUIRE(lease.token() > 0);
-  Stream second(&world, "two");  // Another holder, which the request does not name.
+  MovingStream second(&world, "two");  // Another holder, which the request does not name.
   pb::SessionResult result = second.Ask();
   REQUIRE(result.has_error());
   CHECK(result.error().reason() == pb::REASON_MOVING);
@@ -159,16 +159,16 @@ TEST_CASE("moves: another session repeats what one holds", "[service]") {
 
 TEST_CASE("moves: a session that is resumed has not what has left it", "[service]") {
   World world;
-  Stream first(&world, "one");
+  MovingStream first(&world, "one");
   REQUIRE(first.Ask().has_granted());
   first.Cancel();
-  Stream second(&world, "two");
+  MovingStream second(&world, "two");
   CHECK(second.Ask().error().reason() == pb::REASON_MOVING);
   second.Cancel();
-  Stream first_again(&world, "one", first.opened.session_id());
+  MovingStream first_again(&world, "one", first.opened.session_id());
   CHECK(first_again.opened.resumed());
   CHECK(first_again.opened.leases_size() == 0);
-  Stream second_again(&world, "two", second.opened.session_id());
+  MovingStream second_again(&world, "two", second.opened.session_id());
   CHECK(second_again.opened.resumed());
   CHECK(second_again.opened.leases_size() == 0);
   world.Leap(Milliseconds(kTtlMs - 1'000));
@@ -180,10 +180,10 @@ TEST_CASE("moves: a session that is resumed has not what has left it", "[service
 TEST_CASE("moves: a wait that is repeated while the former session's grace ends", "[service]") {
   World world;
   const pb::Lease lease = world.MustAcquire("a", 1);
-  Stream first(&world, "one");
+  MovingStream first(&world, "one");
   REQUIRE(first.Ask(-1).has_queued());
   first.Cancel();
-  Stream second(&world, "two");
+  MovingStream second(&world, "two");
   REQUIRE(second.Ask(-1).has_queued());
   world.Leap(Milliseconds(2'000));
   CHECK(second.Ping() > 0);
@@ -195,9 +195,9 @@ TEST_CASE("moves: a wait that is repeated while the former session's grace ends"
 TEST_CASE("moves: a wait that is repeated under the eyes of the former session", "[service]") {
   World world;
   const pb::Lease lease = world.MustAcquire("a", 1);
-  Stream first(&world, "one");
+  MovingStream first(&world, "one");
   REQUIRE(first.Ask(-1).has_queued());
-  Stream second(&world, "two");
+  MovingStream second(&world, "two");
   REQUIRE(second.Ask(-1).has_queued());
   const pb::SessionResult result = first.Result();
   CHECK(result.sequence() == 1);
@@ -208,7 +208,7 @@ TEST_CASE("moves: a wait that is repeated under the eyes of the former session",
 
 TEST_CASE("moves: a unary call repeats what the session holds", "[service]") {
   World world;
-  Stream first(&world, "one");
+  MovingStream first(&world, "one");
   const pb::Lease had = first.Ask().granted();
   pb::Lease lease;
   CHECK(Acquire(&world, &lease) == "UNAVAILABLE MOVING");
@@ -230,7 +230,7 @@ TEST_CASE("moves: a unary call repeats what the session holds", "[service]") {
 
 TEST_CASE("moves: a Hold repeats what the session holds, and the session the Hold's", "[service]") {
   World world;
-  Stream first(&world, "one");
+  MovingStream first(&world, "one");
   const pb::Lease lease = first.Ask().granted();
   pb::HoldRequest request;
   *request.mutable_acquire() = SameRequest(&world);
@@ -248,7 +248,7 @@ TEST_CASE("moves: a Hold repeats what the session holds, and the session the Hol
   REQUIRE(event.has_granted());
   CHECK(event.granted().lease().lease_id() == lease.lease_id());
 
-  Stream second(&world, "two");
+  MovingStream second(&world, "two");
   CHECK(second.Ask().error().reason() == pb::REASON_MOVING);
   while (reader->Read(&event) && !event.has_lost()) {
   }
@@ -263,7 +263,7 @@ TEST_CASE("moves: a Hold repeats what the session holds, and the session the Hol
 
 TEST_CASE("moves: the same id with another effect is another request", "[service]") {
   World world;
-  Stream first(&world, "one");
+  MovingStream first(&world, "one");
   REQUIRE(first.Ask().has_granted());
   pb::AcquireRequest request = SameRequest(&world);
   SECTION("a holder") { request.set_holder("one"); }

@@ -49,8 +49,8 @@ grpc::Status Acquire(World& world, grpc::ClientContext* context, const std::stri
 }
 
 // What the first message of a worker with so many hands is answered by; the stream is left open.
-struct Worker {
-  Worker(World& world, const std::string& name, uint32_t tickets_max)
+struct DeniedWorker {
+  DeniedWorker(World& world, const std::string& name, uint32_t tickets_max)
       : context(name), stream(world.stub().Work(&context)) {
     pb::WorkRequest request;
     request.mutable_open()->set_client_id("w");
@@ -81,11 +81,11 @@ constexpr char kWorks[] = R"(
 
 TEST_CASE("security: the hands of a worker count as permits") {
   World world(With(kWorks));
-  Worker first(world, "a", 2);
+  DeniedWorker first(world, "a", 2);
   REQUIRE(first.Opened() == "OK");
-  Worker second(world, "a", 2);
+  DeniedWorker second(world, "a", 2);
   CHECK(second.Opened() == "RESOURCE_EXHAUSTED QUOTA");
-  Worker third(world, "a", 1);
+  DeniedWorker third(world, "a", 1);
   REQUIRE(third.Opened() == "OK");
   As context("a");
   CHECK(Say(Acquire(world, &context, "a/x")) == "RESOURCE_EXHAUSTED QUOTA");
@@ -284,6 +284,34 @@ std::string ClientsOf(const std::string& quotas) {
 
 constexpr char kQuota[] = "RESOURCE_EXHAUSTED QUOTA";
 
+std::string AcquireOneShot(World& world, const std::string& name, const std::string& uuid,
+                           const std::string& semaphore, pb::Lease* lease) {
+  As context(name);
+  pb::AcquireRequest request = world.Request(semaphore, 9);
+  request.mutable_request_id()->set_one_shot(uuid);
+  pb::AcquireResponse response;
+  const grpc::Status status = world.stub().Acquire(&context, request, &response);
+  *lease = response.lease();
+  return Say(status);
+}
+
+TEST_CASE("security: a UUID is each identity's own, and counts as no client") {
+  World world(With(ClientsOf("quotas = { clients = 1 }")));
+  const std::string uuid = "123e4567-e89b-42d3-a456-426614174000";
+  REQUIRE(AcquireAs(world, "a", "c", 1) == "OK");
+  pb::Lease first;
+  REQUIRE(AcquireOneShot(world, "a", uuid, "s", &first) == "OK");
+  pb::Lease again;
+  REQUIRE(AcquireOneShot(world, "a", uuid, "s", &again) == "OK");
+  CHECK(again.lease_id() == first.lease_id());
+  pb::Lease other;
+  REQUIRE(AcquireOneShot(world, "b", uuid, "s", &other) == "OK");
+  CHECK(other.lease_id() != first.lease_id());
+  CHECK(AcquireOneShot(world, "a", "123e4567-e89b-42d3-a456-426614174001", "s", &other) == "OK");
+  CHECK(AcquireOneShot(world, "a", "uuid", "s", &other) == "INVALID_ARGUMENT INVALID_FIELD");
+  CHECK(AcquireAs(world, "a", "d", 1) == kQuota);
+}
+
 TEST_CASE("security: client ids beyond the quota are refused in every call, known ones are not") {
   World world(With(ClientsOf("quotas = { clients = 2 }")));
   REQUIRE(AcquireAs(world, "a", "c", 1) == "OK");
@@ -291,7 +319,7 @@ TEST_CASE("security: client ids beyond the quota are refused in every call, know
   REQUIRE(session.says == "OK");
   CHECK(AcquireAs(world, "a", "d", 1) == kQuota);
   CHECK(Opened(world, "d").says == kQuota);
-  CHECK(Worker(world, "a", 1).Opened() == kQuota);
+  CHECK(DeniedWorker(world, "a", 1).Opened() == kQuota);
   CHECK(Enqueue(world, "e", 1, "d") == kQuota);
   pb::AdministerRequest create;
   create.set_semaphore("made");

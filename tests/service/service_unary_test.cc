@@ -121,6 +121,36 @@ TEST_CASE("a refusal says why, of what, and who", "[service]") {
   }
 }
 
+TEST_CASE("the same UUID gets the same lease, and stands for nothing else", "[service]") {
+  World world;
+  pb::AcquireRequest request = world.Request("a", 5);
+  request.mutable_request_id()->set_one_shot("123e4567-e89b-42d3-a456-426614174000");
+  pb::AcquireResponse first;
+  pb::AcquireResponse second;
+  for (pb::AcquireResponse* response : {&first, &second}) {
+    Context context;
+    REQUIRE(world.stub().Acquire(&context, request, response).ok());
+  }
+  CHECK(first.lease().lease_id() == second.lease().lease_id());
+  CHECK(world.Describe("a").held() == 1);
+  {
+    Context context;
+    request.set_priority(1);
+    CHECK(Say(world.stub().Acquire(&context, request, &second)) ==
+          "INVALID_ARGUMENT REQUEST_ID_REUSED");
+  }
+  pb::ReleaseRequest release;
+  release.set_lease_id(first.lease().lease_id());
+  release.mutable_request_id()->set_one_shot("123e4567-e89b-42d3-a456-426614174001");
+  for (int i = 0; i < 2; ++i) {
+    Context context;
+    pb::ReleaseResponse response;
+    REQUIRE(world.stub().Release(&context, release, &response).ok());
+    CHECK(response.released() == 1);
+  }
+  CHECK(world.Describe("a").held() == 0);
+}
+
 TEST_CASE("the same request id gets the same lease", "[service]") {
   World world;
   pb::AcquireRequest request = world.Request("a", 5);

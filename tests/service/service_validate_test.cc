@@ -12,6 +12,7 @@ namespace semaphored {
 namespace {
 
 constexpr char kLeaseId[] = "team/db#0123456789abcdef0123456789abcdef";
+constexpr char kUuid[] = "123e4567-e89b-42d3-a456-426614174000";
 constexpr int64_t kDayMs = 24 * 3'600'000;
 
 // A change of a good request, and the field that the refusal must name; nullptr: it is taken.
@@ -109,6 +110,65 @@ TEST_CASE("validate: acquire", "[service]") {
                  },
                  "request_id.client_id"},
             });
+}
+
+TEST_CASE("validate: what is a UUID, and stands alone", "[service]") {
+  using R = pb::ReleaseRequest;
+  R good;
+  good.set_lease_id(kLeaseId);
+  constexpr char kField[] = "request_id.one_shot";
+  const auto is = [](const std::string& text) {
+    return [text](R& r) { r.mutable_request_id()->set_one_shot(text); };
+  };
+  const auto beside = [&](auto set) {
+    return [set](R& r) {
+      r.mutable_request_id()->set_one_shot(kUuid);
+      set(r.mutable_request_id());
+    };
+  };
+  CheckRows<ReleaseCommand, R>(
+      good, {{"a UUID", is(kUuid), nullptr},
+             {"in capitals", is("123E4567-E89B-42D3-A456-42661417400F"), nullptr},
+             {"a word", is("one"), kField},
+             {"without dashes", is("123e4567e89b42d3a456426614174000"), kField},
+             {"as long, without dashes", is(std::string(36, 'a')), kField},
+             {"a letter too far", is("123e4567-e89b-42d3-a456-42661417400g"), kField},
+             {"a dash elsewhere", is("123e456-7e89b-42d3-a456-426614174000"), kField},
+             {"in braces", is("{123e4567-e89b-42d3-a456-426614174000}"), kField},
+             {"nil", is("00000000-0000-0000-0000-000000000000"), kField},
+             {"beside a client", beside([](auto* id) { id->set_client_id("c"); }), kField},
+             {"beside a number", beside([](auto* id) { id->set_sequence(1); }), kField}});
+}
+
+TEST_CASE("validate: a UUID is the id of each request that may be repeated", "[service]") {
+  const RequestLimits limits;
+  const Id id{0x123e4567e89b42d3, 0xa456426614174000};
+  pb::RequestId request_id;
+  request_id.set_one_shot(kUuid);
+  const auto check = [&](auto request, auto out, const Requester& requester) {
+    *request.mutable_request_id() = request_id;
+    CHECK_FALSE(Check(request, limits, out).has_value());
+    CHECK(requester == Requester{"", 0, id});
+  };
+  pb::AcquireRequest acquire;
+  acquire.set_semaphore("a");
+  AcquireParams acquired;
+  acquired.requester = {"before", 7};
+  check(acquire, &acquired, acquired.requester);
+  CHECK(acquired.holder.empty());
+  pb::ReleaseRequest release;
+  release.set_lease_id(kLeaseId);
+  ReleaseCommand released;
+  check(release, &released, released.requester);
+  pb::EnqueueRequest enqueue;
+  enqueue.set_semaphore("a");
+  EnqueueCommand enqueued;
+  check(enqueue, &enqueued, enqueued.requester);
+  pb::AdministerRequest act;
+  act.set_semaphore("a");
+  act.mutable_pause();
+  AdminParams done;
+  check(act, &done, done.command.requester);
 }
 
 TEST_CASE("validate: what an acquire becomes", "[service]") {

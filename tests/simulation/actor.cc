@@ -111,11 +111,14 @@ AcquireParams RandomAcquire(Surroundings& around, const std::string& client_id, 
   params.semaphore = absl::StrCat("s", random.Below(static_cast<uint64_t>(around.semaphores)));
   params.permits = random.Chance(0.75) ? 1 : static_cast<uint32_t>(random.Between(2, 3));
   params.limit = static_cast<uint32_t>(random.Between(std::max<int64_t>(params.permits, 1), 4));
-  params.adopt_limit = true;
+  params.adopt_limit = random.Chance(0.95);
+  if (random.Chance(0.03)) params.limit = 0;
   params.wait_ms = random.Chance(0.2) ? 0 : random.Chance(0.1) ? -1 : random.Between(300, 15'000);
   params.priority = random.Chance(0.8) ? 0 : static_cast<int32_t>(random.Between(-1, 1));
   params.ttl_ms = random.Between(1500, 5000);
-  params.holder = client_id;
+  params.holder = around.shared_holders && random.Chance(0.8)
+                      ? absl::StrCat("team", random.Below(2))
+                      : client_id;
   return params;
 }
 

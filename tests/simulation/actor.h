@@ -23,9 +23,14 @@ struct Surroundings {
   Cluster* cluster = nullptr;
   Checks* checks = nullptr;
   Mutant mutant = Mutant::kNone;
+  const MemoryEngine* engine = nullptr;
   int semaphores = 1;
+  // Several clients are one holder.
+  bool shared_holders = false;
   // Somebody enqueues tickets, and somebody carries them out.
   bool tickets = false;
+  // Many tickets become dead letters.
+  bool dead_letters = false;
   // No new requests: everybody finishes what is begun.
   bool winding_down = false;
 };
@@ -75,6 +80,11 @@ class Actor : public Receiver, public Believer, public std::enable_shared_from_t
   // Sends, and returns the call's tag. What was sent when is remembered.
   uint64_t Send(std::function<void(Connection&, uint64_t tag)> call);
   void SendWith(uint64_t tag, std::function<void(Connection&, uint64_t tag)> call);
+  // Nothing was done, and it may be done later: the engine is away, or the semaphore damaged.
+  static bool IsForLater(const Reply& reply) {
+    return reply.kind == Reply::Kind::kRefused && (reply.code == absl::StatusCode::kUnavailable ||
+                                                   reply.code == absl::StatusCode::kDataLoss);
+  }
   // The deadline that an answer to `tag` gives, on this client's clock.
   int64_t DeadlineUs(const Reply& reply) const;
   // Begins a new life: a client id that nobody has had.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 namespace semaphored::simulation {
 
 void Chaos::Start() {
@@ -30,10 +32,56 @@ void Chaos::Start() {
     rates.notification_late = stormy.notification_late;
   }
   world_->After(random.Between(1, mean_interval_ms_) * kMillisecond, [this] { Strike(); });
+  // Damage of one semaphore is no excuse for what happens to others, so it is no part of the calm.
+  if (random.Chance(0.3)) world_->After(random.Between(1, 10) * kSecond, [this] { Damage(); });
+  if (!cluster_->exclusive() && random.Chance(0.2))
+    world_->After(random.Between(1, 20) * kSecond, [this] { Withhold(); });
+}
+
+void Chaos::Damage() {
+  if (healed_) return;
+  Random& random = world_->random();
+  const std::string name = absl::StrCat("s", random.Below(static_cast<uint64_t>(semaphores_)));
+  const auto found = faults_->damaged_until_us.find(name);
+  if (found == faults_->damaged_until_us.end() || found->second != Faults::kStill) {
+    // What an exclusive store has is read once, when it is opened.
+    const bool unreadable = !cluster_->exclusive() && random.Chance(0.6);
+    world_->Trace(absl::StrCat(name, unreadable ? " cannot be read" : " cannot be written"));
+    (unreadable ? engine_->unreadable : engine_->unwritable).insert(name);
+    faults_->Note(unreadable ? FaultKind::kUnreadable : FaultKind::kUnwritable);
+    faults_->damaged_until_us[name] = Faults::kStill;
+    world_->After(SomeTimeUs(), [this, name] { Mend(name); });
+  }
+  world_->After(random.Between(1, 15) * kSecond, [this] { Damage(); });
+}
+
+void Chaos::Mend(const std::string& name) {
+  if (faults_->damaged_until_us[name] != Faults::kStill) return;
+  engine_->unreadable.erase(name);
+  engine_->unwritable.erase(name);
+  faults_->damaged_until_us[name] = world_->now();
+  world_->Trace(name + " is mended");
+}
+
+void Chaos::Withhold() {
+  if (healed_) return;
+  world_->Trace("the engine has failed over: nothing is granted");
+  faults_->withheld = true;
+  faults_->Note(FaultKind::kWithheld);
+  world_->After(SomeTimeUs(), [this] {
+    faults_->withheld = false;
+    faults_->Disturb(*world_);
+    world_->Trace("what may have been lost has run out");
+  });
+  world_->After(world_->random().Between(10, 30) * kSecond, [this] { Withhold(); });
 }
 
 void Chaos::Heal() {
   healed_ = true;
+  for (const auto& [name, until_us] : faults_->damaged_until_us) {
+    if (until_us == Faults::kStill) Mend(name);
+  }
+  faults_->withheld = false;
   faults_->rates = {};
   faults_->engine_down = false;
   network_->Heal();

@@ -1,8 +1,9 @@
 // What goes wrong, when: daemons killed, started again, paused, doubled, cut off; the engine gone;
-// clients paused, cut off and crashing. How much of each is chosen anew for each seed.
+// clients paused, cut off and crashing; records damaged and mended; grants withheld. Each seed chooses how much of each.
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/simulation/actor.h"
@@ -12,12 +13,14 @@ namespace semaphored::simulation {
 
 class Chaos {
  public:
-  Chaos(World* world, Faults* faults, Network* network, Cluster* cluster,
-        std::vector<std::shared_ptr<Actor>> actors)
+  Chaos(World* world, Faults* faults, Network* network, Cluster* cluster, MemoryEngine* engine,
+        int semaphores, std::vector<std::shared_ptr<Actor>> actors)
       : world_(world),
         faults_(faults),
         network_(network),
         cluster_(cluster),
+        engine_(engine),
+        semaphores_(semaphores),
         actors_(std::move(actors)) {}
 
   void Start();
@@ -29,6 +32,11 @@ class Chaos {
   void StrikeDaemon(uint64_t choice);
   void StrikeEngine();
   void StrikeClient();
+  // A semaphore's record is damaged for a while: it cannot be read, or not be written.
+  void Damage();
+  void Mend(const std::string& name);
+  // The engine has failed over, and may have lost what was granted last.
+  void Withhold();
   // Something between a moment and much longer than any TTL.
   int64_t SomeTimeUs();
 
@@ -36,6 +44,8 @@ class Chaos {
   Faults* faults_;
   Network* network_;
   Cluster* cluster_;
+  MemoryEngine* engine_;
+  const int semaphores_;
   std::vector<std::shared_ptr<Actor>> actors_;
   bool healed_ = false;
   int64_t mean_interval_ms_ = 2000;

@@ -14,26 +14,12 @@ using ledger::LeaseChange;
 using ledger::SemaphoreDelta;
 using ledger::WaiterChange;
 
-namespace {
-
-// With these settings, it is right that somebody is served before one who came earlier.
-bool MayOvertake(const SemaphoreRow& row) {
-  return row.settings.backfill || row.settings.permits_per_holder != 0;
-}
-
-// Whoever carries out a ticket was served in the ticket's place.
-ledger::QueuePlace PlaceOfGrant(const SemaphoreDelta& delta, const Lease& lease) {
-  for (const ledger::TicketChange& change : delta.tickets) {
-    if (change.after && change.after->lease == lease.id)
-      return {lease.priority, change.after->order};
-  }
-  return ledger::PlaceOf(lease);
-}
-
-}  // namespace
-
 Checks::Checks(World* world, MemoryEngine* engine, const Faults* faults)
-    : world_(world), engine_(engine), faults_(faults), tickets_(world, engine) {}
+    : world_(world),
+      engine_(engine),
+      faults_(faults),
+      tickets_(world, engine),
+      counts_(world, engine) {}
 
 Checks::Request Checks::RequestOf(const Claim& claim) const {
   if (claim.request.client == 0) return {claim.holder, 0};
@@ -54,14 +40,18 @@ void Checks::OnLanded(const ledger::Transaction& transaction,
     CheckLimit(transaction, delta, found == before.end() ? nullptr : &found->second, after);
     CheckTokens(delta);
     CheckOneEffect(delta);
-    NoteRoom(delta, after);
+    CheckForeign(delta, found == before.end() ? nullptr : &found->second, after);
+    NoteRoom(delta.name, after, !delta.leases.empty() || !delta.waiters.empty());
     if (after == nullptr) continue;
     CheckSlots(delta.name, *after);
+    CheckLimits(delta, found == before.end() ? nullptr : &found->second, *after);
     CheckOrder(delta, found == before.end() ? nullptr : &found->second, *after);
   }
   tickets_.OnLanded(transaction, before);
+  counts_.OnLanded(transaction, before);
   CheckRequests(transaction);
-  CheckInvariants();
+  CheckTotals();
+  CheckInvariants(transaction);
 }
 
 // Promise 1, in the engine: over the limit only after it was lowered, and then it only falls.
@@ -113,54 +103,114 @@ void Checks::CheckTokens(const SemaphoreDelta& delta) {
   }
 }
 
-// Promise 6: nobody who is granted now has left behind one who stood before.
-void Checks::CheckOrder(const SemaphoreDelta& delta, const StoredSemaphore* before,
-                        const StoredSemaphore& after) {
-  for (const WaiterChange& change : delta.waiters) {
-    if (before == nullptr || change.before || !change.after) continue;
-    const auto waiter = after.waiters.find(change.after->id);
-    if (waiter == after.waiters.end() || delta.before == std::nullopt) continue;
-    for (const auto& [id, other] : before->waiters) {
-      if (!after.waiters.contains(id) || other.order < waiter->second.order) continue;
-      Fail(absl::StrCat(delta.name, ": ", waiter->second.holder, " came after ", other.holder,
-                        " and is filed before"));
-    }
-  }
-  // Destroyed and made anew in one batch: the orders are those of two queues.
-  if (before != nullptr && after.row.next_order < before->row.next_order) return;
-  if (MayOvertake(after.row) || (before != nullptr && MayOvertake(before->row))) return;
-  std::set<Id> queued_now;
-  for (const WaiterChange& change : delta.waiters) {
-    if (!change.before && change.after) queued_now.insert(change.after->id);
-  }
-  for (const LeaseChange& change : delta.leases) {
-    if (change.before || !change.after) continue;
-    const ledger::QueuePlace granted = PlaceOfGrant(delta, *change.after);
-    for (const auto& [id, waiter] : after.waiters) {
-      if (waiter.works) continue;
-      const bool ahead = ledger::PlaceOf(waiter) < granted;
-      // One of higher priority may have come after the grant, in the same batch.
-      if (!ahead || (queued_now.contains(id) && waiter.priority > change.after->priority)) continue;
-      Fail(absl::StrCat(delta.name, ": ", change.after->holder, " (priority ",
-                        change.after->priority, ", order ", change.after->order,
-                        ") was served before ", waiter.holder, " (priority ", waiter.priority,
-                        ", order ", waiter.order, ")"));
-    }
-  }
-}
-
-void Checks::NoteRoom(const SemaphoreDelta& delta, const StoredSemaphore* after) {
+void Checks::NoteRoom(const std::string& name, const StoredSemaphore* after, bool claims) {
   uint32_t room = std::numeric_limits<uint32_t>::max();
   if (after != nullptr) {
-    const bool open = after->Queue().empty() && !after->row.paused && !after->row.destroying &&
+    const bool open = after->Queue().empty() && after->NextTicket() == nullptr &&
+                      !after->row.paused && !after->row.destroying &&
                       after->held() < after->row.limit;
     room = open ? after->row.limit - after->held() : 0;
   }
-  auto& changes = room_[delta.name];
+  auto& changes = room_[name];
   // Within a batch it may have been full for a moment.
-  if (!delta.leases.empty() || !delta.waiters.empty()) changes.emplace_back(world_->now(), 0);
+  if (claims) changes.emplace_back(world_->now(), 0);
   changes.emplace_back(world_->now(), room);
   while (changes.size() > 200) changes.pop_front();
+}
+
+// Promise 10, for one semaphore: what is above a limit does not grow.
+void Checks::CheckLimits(const SemaphoreDelta& delta, const StoredSemaphore* before,
+                         const StoredSemaphore& after) const {
+  static const StoredSemaphore kNone;
+  const StoredSemaphore& from = before == nullptr ? kNone : *before;
+  const auto check = [&](size_t was, size_t is, uint32_t most, const char* what) {
+    if (is > most && is > was)
+      Fail(absl::StrCat(delta.name, ": there are ", is, " ", what, ", the limit is ", most));
+  };
+  const auto offers = [](const StoredSemaphore& semaphore) {
+    return semaphore.waiters.size() - semaphore.Queue().size();
+  };
+  const auto living = [](const StoredSemaphore& semaphore) {
+    return static_cast<size_t>(std::ranges::count_if(semaphore.tickets, [](const auto& each) {
+      return each.second.state != TicketState::kDead;
+    }));
+  };
+  const uint32_t waiters_max = limits_.waiters_per_semaphore_max;
+  check(from.Queue().size(), after.Queue().size(), waiters_max, "waiters");
+  check(offers(from), offers(after), waiters_max, "offers");
+  check(living(from), living(after), limits_.tickets_per_semaphore_max, "tickets");
+  const size_t dead =
+      std::min(from.tickets.size() - living(from), after.tickets.size() - living(after));
+  const auto comes = [](const auto& change) { return !change.before; };
+  if (dead >= limits_.dead_letters_per_semaphore_max && std::ranges::any_of(delta.tickets, comes))
+    Fail(absl::StrCat(delta.name, ": a ticket is taken in beside ", dead, " dead letters"));
+}
+
+// The same for all together. A daemon counts what it knows: on a shared engine each of its lanes knows a
+// part.
+void Checks::CheckTotals() const {
+  if (!exclusive_) return;
+  size_t leases = 0;
+  size_t waiters = 0;
+  size_t tickets = 0;
+  for (const auto& [name, semaphore] : engine_->semaphores()) {
+    leases += semaphore.leases.size();
+    waiters += semaphore.waiters.size();
+    tickets += semaphore.tickets.size();
+  }
+  const auto check = [&](size_t is, uint32_t most, const char* what) {
+    if (is > most) Fail(absl::StrCat("there are ", is, " ", what, ", the limit is ", most));
+  };
+  check(engine_->semaphores().size(), limits_.semaphores_max, "semaphores");
+  check(leases + waiters, limits_.leases_max, "leases and waiters");
+  check(waiters, limits_.waiters_max, "waiters");
+  check(tickets, limits_.tickets_max, "tickets");
+  check(engine_->sessions().size(), limits_.sessions_max, "sessions");
+}
+
+// What other clients of the engine hold is theirs: no daemon changes it, and it keeps its semaphore.
+void Checks::CheckForeign(const SemaphoreDelta& delta, const StoredSemaphore* before,
+                          const StoredSemaphore* after) const {
+  for (const LeaseChange& change : delta.leases) {
+    if (!(change.before ? change.before : change.after)->foreign) continue;
+    Fail(absl::StrCat(delta.name, ": a daemon has changed what a foreign client holds"));
+  }
+  if (before == nullptr || after != nullptr) return;
+  const auto foreign = [](const auto& each) { return each.second.foreign; };
+  if (std::ranges::any_of(before->leases, foreign))
+    Fail(absl::StrCat(delta.name, ": it was destroyed under a foreign client"));
+}
+
+void Checks::OnForeign(const std::string& name) {
+  NoteRoom(name, engine_->Find(name), /*claims=*/false);
+  counts_.OnForeign(name);
+}
+
+// A requester is forgotten after its retention, and not while it waits or holds.
+bool Checks::MayForget(const ledger::Transaction& transaction, uint32_t client, bool exclusive,
+                       int64_t retention_ms) {
+  const std::string& name = engine_->NameOf(client);
+  const StoredClient& stored = engine_->clients().at(client);
+  const bool pinned =
+      std::ranges::any_of(stored.requests, [](const auto& each) { return each.second.pinned(); });
+  const auto used = used_at_us_.find(name);
+  const int64_t silent_us =
+      used == used_at_us_.end() ? world_->now() : world_->now() - used->second;
+  // A hundredth for clocks that differ.
+  const bool silent = silent_us >= retention_ms * 990;
+  if (exclusive && (pinned || !silent)) {
+    Fail(absl::StrCat(
+        name, " is forgotten by node ", transaction.node.number,
+        pinned ? ", and has a claim" : absl::StrCat(" after ", silent_us / kSecond, " s")));
+  }
+  // Of a shared engine, another daemon may have heard of it: that it is silent there is the engine's to see.
+  if (pinned || !silent) return false;
+  std::erase_if(accepted_, [&](const Request& request) { return request.first == name; });
+  for (auto at = wishes_.lower_bound({name, 0}); at != wishes_.end() && at->first.first == name;
+       ++at)
+    at->second.granted_us = 0;
+  tickets_.IsForgotten(name);
+  return true;
 }
 
 // Promise 7: one request, one claim.
@@ -203,6 +253,7 @@ void Checks::CheckRequests(const ledger::Transaction& transaction) {
     const RequestKey& key = change.row.request;
     const Request request{engine_->NameOf(key.client), key.sequence};
     const bool accepted = accepted_.contains(request);
+    used_at_us_[request.first] = world_->now();
     if (change.op == Op::kInsert && accepted)
       Fail(absl::StrCat("request ", request.second, " of ", request.first, " was accepted twice"));
     if (change.op != Op::kInsert && !accepted)
@@ -212,10 +263,15 @@ void Checks::CheckRequests(const ledger::Transaction& transaction) {
   }
 }
 
-// The same rows in a ledger's state, whose own invariants must hold.
-void Checks::CheckInvariants() {
+// The same rows in a ledger's state, whose own invariants must hold: of what was touched each time, of all
+// now and then, since it is the dearest check.
+void Checks::CheckInvariants(const ledger::Transaction& transaction) {
+  constexpr uint64_t kAllEvery = 8;
+  const bool all = ++landed_ % kAllEvery == 0;
   ledger::LedgerState state;
   for (const auto& [name, stored] : engine_->semaphores()) {
+    if (!all && std::ranges::count(transaction.semaphores, name, &SemaphoreDelta::name) == 0)
+      continue;
     ledger::Semaphore* semaphore = state.Insert(stored.row);
     for (const auto& [id, lease] : stored.leases) {
       state.Apply(semaphore, LeaseChange{nullptr, std::make_shared<Lease>(lease), EndCause::kNone});

@@ -10,8 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/ledger/rules/rules.h"
+#include "tests/simulation/count_checks.h"
 #include "tests/simulation/faults.h"
 #include "tests/simulation/memory_engine.h"
+#include "tests/simulation/moment.h"
 #include "tests/simulation/ticket_checks.h"
 #include "tests/simulation/world.h"
 
@@ -39,7 +42,14 @@ class Checks {
   Checks(World* world, MemoryEngine* engine, const Faults* faults);
 
   TicketChecks& tickets() { return tickets_; }
+  CountChecks& counts() { return counts_; }
   void AddBeliever(const Believer* believer) { believers_.push_back(believer); }
+
+  // Those of all daemons. What they are about is exact where one daemon alone counts.
+  void SetLimits(const ledger::Limits& limits, bool exclusive) {
+    limits_ = limits;
+    exclusive_ = exclusive;
+  }
 
   // ---- what clients report ----
   // The client wants what it asked for with this request; the session's TTL, or the lease's. With
@@ -63,6 +73,14 @@ class Checks {
   // Death needs a node TTL of silence.
   void OnDeclaredDead(const NodeStore::Node& node, int64_t node_ttl_ms) const;
 
+  // ---- what is about the engine ----
+  // Another client of it has taken or returned permits.
+  void OnForeign(const std::string& name);
+  // Whether the rows of a requester that a daemon has forgotten may go. Throws if the daemon must not
+  // have forgotten it: as it alone writes to an exclusive engine, it knows how long the requester was silent.
+  bool MayForget(const ledger::Transaction& transaction, uint32_t client, bool exclusive,
+                 int64_t retention_ms);
+
   // ---- when ----
   void OnLanded(const ledger::Transaction& transaction,
                 const std::map<std::string, StoredSemaphore>& before);
@@ -84,27 +102,48 @@ class Checks {
                   const StoredSemaphore* before, const StoredSemaphore* after);
   void CheckSlots(const std::string& name, const StoredSemaphore& semaphore);
   void CheckTokens(const ledger::SemaphoreDelta& delta);
+  // Of one semaphore in one commit: under what each grant was made.
+  struct GrantScene {
+    const ledger::SemaphoreDelta* delta = nullptr;
+    const StoredSemaphore* before = nullptr;  // nullptr: it is new.
+    const StoredSemaphore* after = nullptr;
+    uint32_t limit = 0;       // The lower one, if the commit has changed it.
+    std::set<Id> queued_now;  // Waiters that came with this commit.
+  };
+  void CheckLimits(const ledger::SemaphoreDelta& delta, const StoredSemaphore* before,
+                   const StoredSemaphore& after) const;
+  void CheckTotals() const;
+  void CheckFiling(const ledger::SemaphoreDelta& delta, const StoredSemaphore* before,
+                   const StoredSemaphore& after) const;
   void CheckOrder(const ledger::SemaphoreDelta& delta, const StoredSemaphore* before,
-                  const StoredSemaphore& after);
-  void NoteRoom(const ledger::SemaphoreDelta& delta, const StoredSemaphore* after);
+                  const StoredSemaphore& after) const;
+  void CheckGrant(const GrantScene& scene, const Lease& lease, const Moment& moment) const;
+  uint32_t Servable(const StoredSemaphore& semaphore, std::string* who) const;
+  void CheckForeign(const ledger::SemaphoreDelta& delta, const StoredSemaphore* before,
+                    const StoredSemaphore* after) const;
+  // `claims`: claims were changed on the way.
+  void NoteRoom(const std::string& name, const StoredSemaphore* after, bool claims);
   void CheckOneEffect(const ledger::SemaphoreDelta& delta);
   void CheckRequests(const ledger::Transaction& transaction);
-  void CheckInvariants();
+  void CheckInvariants(const ledger::Transaction& transaction);
   void CheckBeliefs();
   void CheckWaiters();
   void CheckOwners();
-  int64_t CalmFor() const;
   Request RequestOf(const Claim& claim) const;
   [[noreturn]] void Fail(const std::string& what) const { throw Violation{what}; }
 
   World* world_;
   MemoryEngine* engine_;
   const Faults* faults_;
+  ledger::Limits limits_;
+  bool exclusive_ = false;
   TicketChecks tickets_;
+  CountChecks counts_;
   std::vector<const Believer*> believers_;
   std::map<Request, Wish> wishes_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> highest_token_;  // By semaphore and slot.
   std::set<Request> accepted_;
+  std::map<std::string, int64_t> used_at_us_;  // By client: when a request of it last landed.
   std::set<std::string> impolite_;
   std::map<Id, EndCause> ends_;
   // How many permits a newcomer could have got, from when on; the last changes of each semaphore.
@@ -112,6 +151,7 @@ class Checks {
   std::map<std::string, int64_t> servable_since_us_;
   std::map<uint32_t, int64_t> heard_us_;  // By node: when its counter last rose.
   int64_t looked_at_us_ = 0;
+  uint64_t landed_ = 0;
 };
 
 }  // namespace semaphored::simulation

@@ -90,17 +90,13 @@ void Checks::OnDeclaredDead(const NodeStore::Node& node, int64_t node_ttl_ms) co
 
 // ---- after each event ----
 
-int64_t Checks::CalmFor() const {
-  return faults_->engine_down ? 0 : world_->now() - faults_->disturbed_at_us;
-}
-
 void Checks::AfterEvent() {
   CheckBeliefs();
   if (world_->now() < looked_at_us_ + kLookEveryUs) return;
   looked_at_us_ = world_->now();
   CheckWaiters();
   CheckOwners();
-  tickets_.Look(CalmFor());
+  tickets_.Look(*faults_);
 }
 
 // Promise 1, as the holders see it: who counts on a lease by the rules has it, unless it was taken
@@ -142,30 +138,22 @@ void Checks::CheckBeliefs() {
 // No waiter is forgotten once there is room, in the engine or on the way to its client.
 void Checks::CheckWaiters() {
   for (const auto& [name, semaphore] : engine_->semaphores()) {
-    const auto queue = semaphore.Queue();
-    const bool open = !semaphore.row.paused && !semaphore.row.destroying &&
-                      semaphore.row.settings.permits_per_holder == 0;
-    const Ticket* ticket = semaphore.NextTicket();
-    // Whoever is first; a ticket, if there is somebody to carry it out.
-    const bool for_ticket =
-        ticket != nullptr &&
-        (queue.empty() || ledger::PlaceOf(*ticket) < ledger::PlaceOf(*queue.front()));
-    const uint32_t permits = for_ticket ? 1 : queue.empty() ? 0 : queue.front()->permits;
-    const bool servable = open && permits > 0 && semaphore.held() + permits <= semaphore.row.limit;
-    if (!servable) {
+    const int64_t calm_us = faults_->CalmForUs(*world_, name);
+    std::string who;
+    if (Servable(semaphore, &who) == 0) {
       servable_since_us_.erase(name);
     } else {
       const auto [at, is_new] = servable_since_us_.try_emplace(name, world_->now());
-      if (!is_new && std::min(CalmFor(), world_->now() - at->second) > kBoundUs / 3) {
-        Fail(absl::StrCat(name, ": ", for_ticket ? "a ticket" : queue.front()->holder,
-                          " waits though there is room"));
-      }
+      if (!is_new && std::min(calm_us, world_->now() - at->second) > kBoundUs / 3)
+        Fail(absl::StrCat(name, ": ", who, " waits though there is room"));
     }
     for (const auto& [id, lease] : semaphore.leases) {
       if (!lease.ticket.empty()) continue;  // See TicketChecks.
       const auto wish = wishes_.find(RequestOf(lease));
       if (wish == wishes_.end() || wish->second.told || wish->second.until_us != kAlways) continue;
-      if (std::min(CalmFor(), world_->now() - wish->second.granted_us) > kToldWithinUs) {
+      // Its client may have gone: then it is kept, unheard of, until its TTL has passed.
+      const int64_t bound_us = kToldWithinUs + engine_->KeptForUs(lease);
+      if (std::min(calm_us, world_->now() - wish->second.granted_us) > bound_us) {
         Fail(absl::StrCat(name, ": ", lease.holder, " was granted a lease and is not told"));
       }
     }
@@ -181,7 +169,8 @@ void Checks::CheckOwners() {
       if (wish == wishes_.end() || wish->second.until_us == kAlways) return;
       if (impolite_.contains(wish->first.first)) return;
       const int64_t bound_us = kBoundUs + claim.ttl_ms * kMillisecond;
-      if (std::min(CalmFor(), world_->now() - wish->second.until_us) > bound_us) {
+      const int64_t gone_us = world_->now() - wish->second.until_us;
+      if (std::min(faults_->CalmForUs(*world_, name), gone_us) > bound_us) {
         Fail(absl::StrCat(name, ": there is a ", what, " for ", claim.holder,
                           ", which has been gone for ",
                           (world_->now() - wish->second.until_us) / kSecond, " s"));

@@ -35,6 +35,7 @@ class LeaseClient : public Actor {
   void ReleaseSome();
   void ReleaseAll();
   void SendRelease();
+  void CheckReleased(const Reply& reply);
   void Lost();
   void Finish();
   void Handle(const Reply& reply) override;
@@ -48,6 +49,7 @@ class LeaseClient : public Actor {
   uint64_t call_ = 0;  // Tag of the call that is answered next; answers to others are of the past.
   Id claim_;
   ReleaseCommand release_;
+  size_t slots_left_ = 0;  // Of the lease, once what is being returned is returned.
 };
 
 // A client with a session: keeps it alive, resumes it anywhere, ends it. What it has under it is
@@ -109,7 +111,9 @@ class StreamClient : public Actor {
 // Many leases under one session.
 class SessionClient : public StreamClient {
  public:
-  using StreamClient::StreamClient;
+  // `crowd`: it has hundreds of requests under way, where others have a few.
+  SessionClient(Surroundings* around, int index, std::string name, bool crowd)
+      : StreamClient(around, index, std::move(name)), crowd_(crowd) {}
 
   bool idle() const override { return StreamClient::idle() && requests_.empty(); }
 
@@ -137,6 +141,7 @@ class SessionClient : public StreamClient {
   // By the sequence number of its acquire or of its release.
   std::map<uint64_t, Request>::iterator Find(uint64_t tag);
 
+  const bool crowd_;
   std::map<uint64_t, Request> requests_;  // By the sequence number of the acquire.
 };
 
@@ -156,7 +161,10 @@ class AdminClient : public Actor {
   void Think();
   void Act();
   void Ask();
-  AdminCommand RandomAct();
+  void CheckAnswer(const Reply& reply);
+  AdminCommand RandomAct(const std::string& semaphore);
+  AdminResize RandomResize();
+  AdminRevoke RandomRevoke(const std::string& semaphore);
   AdminCommand RandomTicketAct(const std::string& semaphore);
   void Handle(const Reply& reply) override;
   void HandleBroken() override;
@@ -164,6 +172,7 @@ class AdminClient : public Actor {
   bool acting_ = false;
   AdminCommand command_;
   uint64_t call_ = 0;
+  int64_t asked_at_us_ = 0;  // For the first time.
   int to_clean_ = 0;
 };
 

@@ -7,20 +7,41 @@
 namespace semaphored::simulation {
 
 Cluster::Cluster(World* world, EngineHandle engine, Faults* faults, const Cell& cell, Mutant mutant,
-                 Tally* tally)
+                 BranchCounter* branches)
     : world_(world),
       engine_(engine),
       faults_(faults),
       cell_(cell),
-      tally_(tally),
+      branches_(branches),
       mutant_(mutant),
       node_ttl_ms_(world->random().Between(1500, 6000)),
       sweep_interval_ms_(world->random().Between(500, 3000)) {
   Random& random = world->random();
+  // A client may repeat a request after that, which is then carried out again: the checks allow for it.
+  if (random.Chance(0.3)) client_retention_ms_ = random.Between(4, 30) * 1000;
   if (!random.Chance(0.15)) return;
-  limits_.waiters_max = static_cast<uint32_t>(random.Between(2, 6));
-  limits_.waiters_per_semaphore_max = static_cast<uint32_t>(random.Between(1, 4));
-  limits_.sessions_max = static_cast<uint32_t>(random.Between(2, 4));
+  const auto small = [&](int64_t low, int64_t high, uint32_t* limit) {
+    if (random.Chance(0.6)) *limit = static_cast<uint32_t>(random.Between(low, high));
+  };
+  small(1, 3, &limits_.semaphores_max);
+  small(3, 12, &limits_.leases_max);
+  small(2, 6, &limits_.waiters_max);
+  small(1, 4, &limits_.waiters_per_semaphore_max);
+  small(2, 4, &limits_.sessions_max);
+  small(2, 10, &limits_.tickets_max);
+  small(1, 6, &limits_.tickets_per_semaphore_max);
+  small(1, 3, &limits_.dead_letters_per_semaphore_max);
+  small(4, 12, &limits_.payload_bytes_max);
+  small(1, 4, &limits_.backfill_depth);
+  if (random.Chance(0.5)) {
+    clients_max_ = static_cast<uint32_t>(random.Between(4, 12));
+    client_retention_ms_ = random.Between(3, 8) * 1000;
+  }
+}
+
+void Cluster::MakeRoomForOffers() {
+  limits_.waiters_max = std::max(limits_.waiters_max, 60u);
+  limits_.leases_max = std::max(limits_.leases_max, 70u);
 }
 
 void Cluster::StartNode(int node) {
@@ -37,7 +58,9 @@ void Cluster::StartNode(int node) {
   options.sweep_interval_ms = sweep_interval_ms_;
   options.cell = cell_;
   options.limits = limits_;
-  options.tally = tally_;
+  options.client_retention_ms = mutant_ == Mutant::kForgetAtOnce ? 0 : client_retention_ms_;
+  options.clients_max = clients_max_;
+  options.branches = branches_;
   options.mutant = mutant_;
   auto daemon = std::make_shared<Daemon>(world_, engine_, faults_, std::move(options));
   daemons_.push_back(daemon);

@@ -16,9 +16,15 @@ inline constexpr int kNodes = 3;
 class Cluster {
  public:
   Cluster(World* world, EngineHandle engine, Faults* faults, const Cell& cell, Mutant mutant,
-          Tally* tally);
+          BranchCounter* branches);
 
   int nodes() const { return cell_.exclusive ? 1 : kNodes; }
+  bool exclusive() const { return cell_.exclusive; }
+  const ledger::Limits& limits() const { return limits_; }
+  // Workers offer themselves at each semaphore: with fewer waiters their offers where there is no ticket would
+  // keep them from where there is one.
+  void MakeRoomForOffers();
+  int64_t client_retention_ms() const { return client_retention_ms_; }
 
   // One more process of the node; of one that lives already, too, if the engine is shared.
   void StartNode(int node);
@@ -37,8 +43,10 @@ class Cluster {
   EngineHandle engine_;
   Faults* faults_;
   const Cell cell_;
-  Tally* tally_;
+  BranchCounter* branches_;
   ledger::Limits limits_;
+  int64_t client_retention_ms_ = 3'600'000;
+  uint32_t clients_max_ = 200'000;
   Mutant mutant_;
   int64_t node_ttl_ms_;
   int64_t sweep_interval_ms_;

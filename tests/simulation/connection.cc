@@ -34,6 +34,8 @@ void Connection::SendRefusal(uint64_t tag, const Refusal& refusal) {
   reply.tag = tag;
   reply.code = refusal.code;
   reply.reason = refusal.reason;
+  if (refusal.reason == Reason::kEngineCorrupt && !refusal.semaphore.empty())
+    daemon_->CheckDamaged(refusal.semaphore);
   Send(std::move(reply));
 }
 
@@ -181,6 +183,7 @@ void Connection::Release(uint64_t tag, const ReleaseCommand& command) {
                                 reply.kind = Reply::Kind::kReleased;
                                 reply.tag = tag;
                                 reply.released = result.value.released;
+                                reply.remaining = result.value.remaining;
                                 reply.cause = result.value.ended;
                                 self->Send(std::move(reply));
                               });
@@ -200,13 +203,19 @@ void Connection::Verify(uint64_t tag, const VerifyCommand& command) {
 }
 
 void Connection::Administer(uint64_t tag, const AdminCommand& command) {
-  daemon_->sessions().Administer(command, 0,
-                                 [self = shared_from_this(), tag](Result<AdminAnswer> result) {
-                                   if (!result.ok()) return self->SendRefusal(tag, *result.refusal);
-                                   Reply reply;
-                                   reply.tag = tag;
-                                   self->Send(std::move(reply));
-                                 });
+  daemon_->sessions().Administer(
+      command, 0, [self = shared_from_this(), tag](Result<AdminAnswer> result) {
+        if (!result.ok()) return self->SendRefusal(tag, *result.refusal);
+        Reply reply;
+        reply.tag = tag;
+        reply.affected = result.value.affected;
+        reply.changed = result.value.changed;
+        if (result.value.report && result.value.report->info) {
+          const SemaphoreInfo& info = *result.value.report->info;
+          reply.shown = Shown{info.row.limit, info.row.paused, info.held, info.waiting};
+        }
+        self->Send(std::move(reply));
+      });
 }
 
 // ---- sessions ----

@@ -8,6 +8,10 @@
 #include "tests/simulation/ordered_adapter.h"
 
 namespace semaphored::simulation {
+namespace {
+// A pause of a quarantine is at most 4 s, and a sweep comes every 3 s.
+constexpr int64_t kQuarantineEndsWithinUs = 10 * kSecond;
+}  // namespace
 
 Daemon::Daemon(World* world, EngineHandle engine, Faults* faults, DaemonOptions options)
     : world_(world),
@@ -65,6 +69,9 @@ bool Daemon::AddLanes(const NodeRef& self) {
   ledger_options.self = self;
   ledger_options.request_window = options_.request_window;
   ledger_options.limits = options_.limits;
+  ledger_options.client_retention = Milliseconds(options_.client_retention_ms);
+  ledger_options.clients_max = options_.clients_max;
+  ledger_options.quarantine_pause_max = Milliseconds(4000);
   ledger_options.sweep_interval = options_.mutant == Mutant::kNoHints
                                       ? Milliseconds(3'600'000)
                                       : Milliseconds(options_.sweep_interval_ms);
@@ -84,7 +91,7 @@ bool Daemon::AddLanes(const NodeRef& self) {
     auto adapter =
         ledger::MakeLedgerAdapter(MutateStore(options_.mutant, std::move(store)), ledger_options);
     if (!adapter.ok()) return false;
-    auto ordered = std::make_unique<OrderedAdapter>(*std::move(adapter), faults_, options_.tally);
+    auto ordered = std::make_unique<OrderedAdapter>(*std::move(adapter), options_.branches);
     LaneOptions lane_options;
     lane_options.number = number;
     lane_options.lanes = options_.cell.lanes;
@@ -149,6 +156,18 @@ void Daemon::Post(std::function<void()> work) {
   }
   work();
   AfterReactor();
+}
+
+void Daemon::CheckDamaged(const std::string& semaphore) const {
+  const auto damaged = faults_->damaged_until_us.find(semaphore);
+  if (damaged == faults_->damaged_until_us.end())
+    throw Violation{
+        absl::StrCat(name(), " says that ", semaphore, " is damaged, which it never was")};
+  // A sweep, or the end of the pause, finds that it is not any more.
+  if (faults_->CalmForUs(*world_, semaphore) > kQuarantineEndsWithinUs) {
+    throw Violation{absl::StrCat(name(), " says that ", semaphore, " is damaged, which was mended ",
+                                 (world_->now() - damaged->second) / kSecond, " s ago")};
+  }
 }
 
 void Daemon::AfterReactor() {

@@ -34,9 +34,11 @@ struct DaemonOptions {
   int64_t node_ttl_ms = 3000;
   int64_t sweep_interval_ms = 2000;
   uint64_t request_window = 64;
+  int64_t client_retention_ms = 3'600'000;
+  uint32_t clients_max = 200'000;
   Cell cell;
   ledger::Limits limits;
-  Tally* tally = nullptr;  // May be null.
+  BranchCounter* branches = nullptr;  // May be null.
   Mutant mutant = Mutant::kNone;
 };
 
@@ -64,6 +66,8 @@ class Daemon : public SessionsHost, public std::enable_shared_from_this<Daemon> 
 
   // Runs `work` on the reactor, now or when it wakes; never, once it is dead.
   void Post(std::function<void()> work);
+  // A client receives that the semaphore is damaged: throws if it is not, nor was a moment ago.
+  void CheckDamaged(const std::string& semaphore) const;
   // Called when it dies.
   void AddDeathListener(std::function<void()> listener) {
     on_death_.push_back(std::move(listener));

@@ -5,7 +5,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "tests/simulation/world.h"
 
@@ -27,8 +31,16 @@ enum class FaultKind : uint8_t {
   kUnreachable,
   kDaemonKilled,
   kDaemonPaused,
+  kUnreadable,     // A semaphore's record is damaged.
+  kUnwritable,     // No commit to a semaphore succeeds.
+  kWithheld,       // The engine failed over: nothing is granted for a while.
+  kNoticesMissed,  // A connection was made again, and what the engine told meanwhile is lost.
+  kForeignHolder,  // Another client of the engine takes, returns or leaves behind permits.
+  kForgotten,      // A requester was silent for long, and the engine has dropped its rows.
   kCount
 };
+// Such as "answer lost".
+std::string_view NameOf(FaultKind kind);
 inline constexpr size_t kFaultKinds = static_cast<size_t>(FaultKind::kCount);
 
 // How often each fault strikes, 0 to 1. Chosen anew for each seed.
@@ -48,17 +60,34 @@ struct FaultRates {
 struct Faults {
   FaultRates rates;
   bool engine_down = false;
+  bool withheld = false;
   std::array<uint64_t, kFaultKinds> struck{};  // How often, so far.
-  FaultKind last = FaultKind::kNone;
+  const World* world = nullptr;                // Without it nothing is recent.
+  std::array<int64_t, kFaultKinds> struck_at_us{};
+  // Semaphores that are or were damaged: until when. kStill: it is now.
+  std::map<std::string, int64_t, std::less<>> damaged_until_us;
+  static constexpr int64_t kStill = std::numeric_limits<int64_t>::max();
   // The last time at which something was out of order: promises about delays count from then.
   int64_t disturbed_at_us = 0;
 
   void DisturbUntil(int64_t time_us) { disturbed_at_us = std::max(disturbed_at_us, time_us); }
   void Note(FaultKind kind) {
     ++struck[static_cast<size_t>(kind)];
-    last = kind;
+    if (world != nullptr) struck_at_us[static_cast<size_t>(kind)] = world->now();
   }
-  void Disturb(const World& world) { DisturbUntil(world.now()); }
+  // It struck in the last two seconds. kNone: no other did.
+  bool IsRecent(FaultKind kind) const;
+  void Disturb(const World& at) { DisturbUntil(at.now()); }
+  // For how long nothing has been out of order.
+  int64_t CalmForUs(const World& at) const {
+    return engine_down || withheld ? 0 : at.now() - disturbed_at_us;
+  }
+  // The same of what is only about one semaphore: its damage is no excuse for any other.
+  int64_t CalmForUs(const World& at, std::string_view semaphore) const {
+    const auto damaged = damaged_until_us.find(semaphore);
+    if (damaged == damaged_until_us.end()) return CalmForUs(at);
+    return damaged->second == kStill ? 0 : std::min(CalmForUs(at), at.now() - damaged->second);
+  }
 };
 
 // One process's way to the engine. Everything about a process that its calls depend on.

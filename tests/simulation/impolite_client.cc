@@ -22,8 +22,10 @@ void ImpoliteClient::Act() {
     const uint64_t choice = random().Below(100);
     if (choice < 65) {
       Ask();
-    } else if (choice < 85) {
+    } else if (choice < 82) {
       Release();
+    } else if (choice < 85) {
+      Administer();
     } else if (choice < 93 && !session_.empty() && book_->sequence > 0) {
       const uint64_t sequence = 1 + random().Below(book_->sequence);
       Send([sequence](Connection& c, uint64_t) { c.CancelIn(sequence); });
@@ -87,6 +89,30 @@ void ImpoliteClient::Release() {
   book_->given_back.insert(release.claim);
   for (ImpoliteClient* each : book_->clients) each->beliefs_.erase(release.claim);
   Send([release](Connection& c, uint64_t tag) { c.Release(tag, release); });
+}
+
+// Of those that do no harm when they land late. What they concern is not predicted.
+void ImpoliteClient::Administer() {
+  AdminCommand command;
+  const bool used = random().Chance(0.7) && book_->sequence > 0;
+  command.requester = {client_id_, used ? 1 + random().Below(book_->sequence) : ++book_->sequence};
+  command.semaphore = absl::StrCat("s", random().Below(static_cast<uint64_t>(around_->semaphores)));
+  const uint64_t choice = random().Below(6);
+  if (choice == 0) command.act = AdminCreate{4, {}};
+  if (choice == 1) {
+    AdminResize resize;
+    resize.amount = 4;
+    resize.limit_max = 8;
+    resize.policy = static_cast<ShrinkPolicy>(random().Below(3));
+    command.act = resize;
+  }
+  if (choice == 2) command.act = AdminPause{false};
+  if (choice == 3) command.act = AdminConfigure{};
+  if (choice == 4) command.act = AdminRevoke{{}, random().Chance(0.5) ? client_id_ : "", 500};
+  if (choice == 5) command.act = AdminPrune{};
+  Trace(absl::StrCat("does act ", command.act.index(), " on ", command.semaphore, ", request ",
+                     command.requester.sequence));
+  Send([command](Connection& c, uint64_t tag) { c.Administer(tag, command); });
 }
 
 void ImpoliteClient::Leave() {

@@ -48,6 +48,8 @@ class ImpoliteClient : public Actor {
   // A request that one of the clients of this id has made, with its effect or with another.
   AcquireParams Repeated();
   void Release();
+  // An act with the id of another request, or with one that is new.
+  void Administer();
   // What it believes in stays until its time is up: the daemon may have vouched for it.
   void Leave();
   void OnGranted(const Reply& reply);

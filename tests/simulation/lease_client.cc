@@ -73,7 +73,7 @@ void LeaseClient::Handle(const Reply& reply) {
       return;
     case Reply::Kind::kRefused:
       if (!expected) return;
-      if (reply.code == absl::StatusCode::kUnavailable) return HandleBroken();
+      if (IsForLater(reply)) return HandleBroken();
       if (stage_ == Stage::kHolding) return Lost();
       if (reply.reason == Reason::kFull) {
         checks().WasRefused(client_id_, params_.semaphore, params_.permits, asked_at_us_);
@@ -88,6 +88,7 @@ void LeaseClient::Handle(const Reply& reply) {
       return;
     case Reply::Kind::kReleased:
       if (!expected || stage_ != Stage::kReleasing) return;
+      CheckReleased(reply);
       if (release_.slots.empty() || reply.released == 0) return Finish();
       // Some were given back: the rest is held on, if there still is time.
       stage_ = Stage::kHolding;
@@ -118,6 +119,7 @@ void LeaseClient::HandleBroken() {
 void LeaseClient::OnGranted(const Reply& reply) {
   claim_ = reply.claim;
   Belief belief{reply.semaphore, reply.slots, reply.token, 0, 0};
+  slots_left_ = reply.slots.size();
   checks().WasGranted(client_id_, params_.requester.sequence, claim_, belief);
   beliefs_[claim_] = belief;
   Believe(reply);
@@ -189,9 +191,10 @@ void LeaseClient::Lost() {
 void LeaseClient::ReleaseSome() {
   Belief& belief = beliefs_[claim_];
   release_ = {};
-  release_.slots.push_back(belief.slots.back());
+  release_.slots = {belief.slots.back()};
   belief.slots.pop_back();
   if (belief.slots.empty()) return ReleaseAll();
+  slots_left_ = belief.slots.size();
   release_.requester = {client_id_, ++sequence_};
   stage_ = Stage::kReleasing;
   SendRelease();
@@ -204,6 +207,19 @@ void LeaseClient::ReleaseAll() {
   stage_ = Stage::kReleasing;
   give_up_at_us_ = world().now() + 30 * kSecond;
   SendRelease();
+}
+
+// What it asked for, unless the lease has ended before; and as the engine has it.
+void LeaseClient::CheckReleased(const Reply& reply) {
+  if (reply.released == 0) return;
+  const uint64_t sequence = release_.requester.sequence;
+  checks().counts().WasReleased(client_id_, sequence, reply.released, reply.remaining);
+  const auto left = static_cast<uint32_t>(slots_left_);
+  const bool all = release_.slots.empty();
+  if (reply.remaining == (all ? 0 : left) && reply.released == (all ? left : release_.slots.size()))
+    return;
+  throw Violation{absl::StrCat(client_id_, " has returned ", reply.released, " and has ",
+                               reply.remaining, " left, by request ", sequence)};
 }
 
 void LeaseClient::SendRelease() {

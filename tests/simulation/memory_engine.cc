@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "adapters/common/client_names.h"
+
 namespace semaphored::simulation {
 
 using ledger::LeaseChange;
@@ -101,6 +103,11 @@ MemoryEngine::Landing MemoryEngine::Land(Write& write) {
         absl::FailedPreconditionError("memory: this node was replaced or declared dead");
     return landing;
   }
+  const bool refused = Refuses(write);
+  if (IsUnwritable(transaction)) {
+    landing.status = absl::DataLossError("memory: a row is damaged");
+    return landing;
+  }
   bool stands = SemaphoresStand(transaction, &landing.stale);
   landing.requests_lost = !RequestsStand(transaction);
   if (!SessionsStand(transaction) || landing.requests_lost) {
@@ -108,7 +115,8 @@ MemoryEngine::Landing MemoryEngine::Land(Write& write) {
     landing.stale.clear();
     for (const SemaphoreDelta& delta : transaction.semaphores) landing.stale.push_back(delta.name);
   }
-  if (!stands) return landing;
+  if (stands && refused) landing.status = absl::DataLossError("memory: a row was damaged");
+  if (!stands || refused) return landing;
   Carry(transaction);
   Given& given = landed_[write.id];
   for (const SemaphoreDelta& delta : transaction.semaphores) {
@@ -123,7 +131,10 @@ MemoryEngine::Landing MemoryEngine::Land(Write& write) {
 
 bool MemoryEngine::SemaphoresStand(const Transaction& transaction,
                                    std::vector<std::string>* stale) const {
-  if (!conditions.revision) return true;
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    if (unreadable.contains(delta.name)) stale->push_back(delta.name);
+  }
+  if (!conditions.revision) return stale->empty();
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     const StoredSemaphore* stored = Find(delta.name);
     const uint64_t expected = delta.before ? delta.before->revision : 0;
@@ -135,6 +146,21 @@ bool MemoryEngine::SemaphoresStand(const Transaction& transaction,
       stale->push_back(read.semaphore);
   }
   return stale->empty();
+}
+
+bool MemoryEngine::Refuses(const Write& write) {
+  const bool damaged =
+      std::ranges::any_of(write.transaction.semaphores, [&](const SemaphoreDelta& delta) {
+        return unwritable.contains(delta.name) || unreadable.contains(delta.name);
+      });
+  if (damaged) refused_.insert(write.id);
+  return refused_.contains(write.id);
+}
+
+bool MemoryEngine::IsUnwritable(const Transaction& transaction) const {
+  return std::ranges::any_of(transaction.semaphores, [&](const SemaphoreDelta& delta) {
+    return unwritable.contains(delta.name);
+  });
 }
 
 bool MemoryEngine::SessionsStand(const Transaction& transaction) const {
@@ -188,12 +214,25 @@ void MemoryEngine::WriteRequests(const Transaction& transaction) {
       rows.insert_or_assign(request.sequence, change.row);
     }
   }
+  for (const Id& one_shot : transaction.forgotten_requests) {
+    auto& rows = clients_.at(NumberOf(ledger::NameOfOneShot(one_shot))).requests;
+    std::erase_if(rows, [](const auto& row) { return !row.second.pinned(); });
+  }
   for (const ledger::RequestFloor& floor : transaction.request_floors) {
     StoredClient& client = clients_.at(floor.client);
     client.floor = std::max(client.floor, floor.below);
     std::erase_if(client.requests, [&](const auto& row) {
       return row.first < client.floor && !row.second.pinned();
     });
+  }
+}
+
+void MemoryEngine::Forget(const Transaction& transaction) {
+  if (!may_forget) return;
+  for (const uint32_t number : transaction.forgotten_clients) {
+    if (number == 0 || !may_forget(transaction, number)) continue;
+    clients_.at(number).requests.clear();
+    clients_.at(number).floor = 0;
   }
 }
 
@@ -228,6 +267,7 @@ void MemoryEngine::Carry(Transaction& transaction) {
         {history_.size() + 1, row.semaphore, *row.lease, row.ended_at_unix_ms, row.cause});
   }
   if (on_landed) on_landed(transaction, before);
+  Forget(transaction);
 }
 
 void MemoryEngine::WriteSemaphore(SemaphoreDelta& delta) {
@@ -260,6 +300,45 @@ void MemoryEngine::WriteSemaphore(SemaphoreDelta& delta) {
   }
   stored.row = *delta.after;
   stored.row.revision = delta.revision;
+}
+
+// ---- other clients of the engine ----
+
+bool MemoryEngine::TakeForeign(const std::string& name, const Id& id, uint32_t permits) {
+  const auto found = semaphores_.find(name);
+  if (found == semaphores_.end() || unreadable.contains(name) || unwritable.contains(name))
+    return false;
+  StoredSemaphore& stored = found->second;
+  if (stored.row.destroying || stored.held() + permits > stored.row.limit) return false;
+  std::set<uint32_t> taken;
+  for (const auto& [each, lease] : stored.leases)
+    taken.insert(lease.slots.begin(), lease.slots.end());
+  Lease lease;
+  lease.id = lease.session = id;
+  lease.permits = permits;
+  lease.holder = "a foreign client";
+  lease.foreign = true;
+  for (uint32_t slot = 1; lease.slots.size() < permits; ++slot) {
+    if (!taken.contains(slot)) lease.slots.Append({slot, slot});
+  }
+  stored.leases[id] = std::move(lease);
+  ++stored.row.revision;
+  last_revision_ = std::max(last_revision_, stored.row.revision);
+  if (on_foreign) on_foreign(name);
+  return true;
+}
+
+bool MemoryEngine::ReturnForeign(const std::string& name, const Id& id) {
+  const auto found = semaphores_.find(name);
+  if (found == semaphores_.end() || unreadable.contains(name) || unwritable.contains(name))
+    return false;
+  StoredSemaphore& stored = found->second;
+  if (stored.leases.erase(id) == 0) return false;
+  left_behind_.erase(id);
+  ++stored.row.revision;
+  last_revision_ = std::max(last_revision_, stored.row.revision);
+  if (on_foreign) on_foreign(name);
+  return true;
 }
 
 // ---- nodes ----

@@ -75,6 +75,22 @@ class MemoryEngine {
   bool HasLanded(uint64_t write_id) const { return landed_.contains(write_id); }
   uint64_t NewWriteId() { return ++last_write_; }
 
+  // ---- damage ----
+  // Records that cannot be read: nothing lands on them, since what a writer knew has changed.
+  std::set<std::string, std::less<>> unreadable;
+  // No write to these succeeds: DATA_LOSS.
+  std::set<std::string, std::less<>> unwritable;
+
+  // ---- other clients of the engine ----
+  // Takes the lowest free slots. False: there is no such semaphore, it is damaged or being destroyed, or
+  // there is no room.
+  bool TakeForeign(const std::string& name, const Id& lease, uint32_t permits);
+  // By its holder, or by a daemon once the holder is dead. False: it is not there, or damaged.
+  bool ReturnForeign(const std::string& name, const Id& lease);
+  // The holder is dead, and its permits are left behind.
+  void LeaveForeign(const Id& lease) { left_behind_.insert(lease); }
+  bool IsLeftBehind(const Id& lease) const { return left_behind_.contains(lease); }
+
   // ---- nodes ----
   NodeRef Join(const std::string& node_id);
   // False: not this incarnation any more, or dead.
@@ -86,6 +102,14 @@ class MemoryEngine {
   // ---- what there is ----
   const std::map<std::string, StoredSemaphore>& semaphores() const { return semaphores_; }
   const StoredSemaphore* Find(const std::string& name) const;
+  // What has moved to a daemon that dies is kept for so much longer: a node TTL and a sweep's interval at most.
+  static constexpr int64_t kUnawareUs = 9'000'000;
+  // For how much longer the claim is kept, after its host has died, than its TTL.
+  int64_t KeptForUs(const Claim& claim) const {
+    const auto session = sessions_.find(claim.session);
+    const bool moved = claim.epoch > 1 || (session != sessions_.end() && session->second.epoch > 1);
+    return moved ? kUnawareUs : 0;
+  }
   const std::map<Id, Session>& sessions() const { return sessions_; }
   const std::map<uint32_t, StoredClient>& clients() const { return clients_; }
   const std::vector<StoredEnd>& history() const { return history_; }
@@ -94,6 +118,11 @@ class MemoryEngine {
   const std::string& NameOf(uint32_t client) const { return clients_.at(client).client_id; }
 
   Conditions conditions;
+  // Whether the rows of a requester may be dropped that a daemon has forgotten. Empty: never.
+  std::function<bool(const ledger::Transaction&, uint32_t client)> may_forget;
+  // Called after each change by another client of the engine.
+  std::function<void(const std::string& name)> on_foreign;
+
   // Mutant: tokens begin anew with each semaphore that is made.
   bool tokens_repeat = false;
   // Mutant: who comes last is filed first.
@@ -113,6 +142,10 @@ class MemoryEngine {
   bool SessionsStand(const ledger::Transaction& transaction) const;
   bool RequestsStand(const ledger::Transaction& transaction) const;
   void WriteRequests(const ledger::Transaction& transaction);
+  // A write that damage stood in the way of never lands any more.
+  bool Refuses(const Write& write);
+  bool IsUnwritable(const ledger::Transaction& transaction) const;
+  void Forget(const ledger::Transaction& transaction);
   void Carry(ledger::Transaction& transaction);
   void WriteSemaphore(ledger::SemaphoreDelta& delta);
   void SetTokens(ledger::Transaction& transaction);
@@ -129,6 +162,8 @@ class MemoryEngine {
     std::map<std::string, uint64_t> revisions;
   };
   std::map<uint64_t, Given> landed_;
+  std::set<uint64_t> refused_;  // Writes, by id.
+  std::set<Id> left_behind_;    // Leases of foreign holders that are dead.
   uint64_t last_write_ = 0;
   uint64_t last_token_ = 0;
   uint64_t last_revision_ = 0;

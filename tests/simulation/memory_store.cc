@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "adapters/common/client_names.h"
+
 namespace semaphored::simulation {
 
 using ledger::CommitResult;
@@ -62,32 +64,51 @@ void Mailbox::Put(ledger::Hint hint, std::optional<ledger::News> told) {
   hints.push_back(std::move(hint));
 }
 
+std::optional<int64_t> Notifier::DelayOfNotice() {
+  Random& random = world_->random();
+  if (random.Chance(faults_->rates.notification_lost)) {
+    faults_->Note(FaultKind::kNoticeLost);
+    return std::nullopt;
+  }
+  int64_t delay_us = random.Between(100, 2000);
+  if (random.Chance(faults_->rates.notification_late)) {
+    faults_->Note(FaultKind::kNoticeLate);
+    delay_us += random.Between(1, 4000) * kMillisecond;
+  }
+  return delay_us;
+}
+
+void Notifier::Send(const std::weak_ptr<Mailbox>& weak, int64_t delay_us, Told told) {
+  world_->After(delay_us, [weak, told = std::move(told)] {
+    const std::shared_ptr<Mailbox> mailbox = weak.lock();
+    if (mailbox == nullptr) return;
+    for (const auto& [hint, news] : told) mailbox->Put(hint, news);
+    if (mailbox->on_mail) mailbox->on_mail();
+  });
+}
+
 void Notifier::Tell(const Mailbox* writer, const Transaction& transaction) {
   if (silent || transaction.semaphores.empty()) return;
   std::erase_if(mailboxes_, [](const auto& each) { return each.expired(); });
   for (const std::weak_ptr<Mailbox>& weak : mailboxes_) {
     if (weak.lock().get() == writer) continue;
-    Random& random = world_->random();
-    if (random.Chance(faults_->rates.notification_lost)) {
-      faults_->Note(FaultKind::kNoticeLost);
-      continue;
-    }
-    int64_t delay_us = random.Between(100, 2000);
-    if (random.Chance(faults_->rates.notification_late)) {
-      faults_->Note(FaultKind::kNoticeLate);
-      delay_us += random.Between(1, 4000) * kMillisecond;
-    }
-    std::vector<std::pair<ledger::Hint, std::optional<ledger::News>>> told;
+    const std::optional<int64_t> delay_us = DelayOfNotice();
+    if (!delay_us) continue;
+    Told told;
     for (const SemaphoreDelta& delta : transaction.semaphores) {
       told.push_back({{delta.name, delta.revision, ""}, TellableNews(transaction, delta)});
-      if (random.Chance(faults_->rates.notification_lost)) told.back().second.reset();
+      if (world_->random().Chance(faults_->rates.notification_lost)) told.back().second.reset();
     }
-    world_->After(delay_us, [weak, told = std::move(told)] {
-      const std::shared_ptr<Mailbox> mailbox = weak.lock();
-      if (mailbox == nullptr) return;
-      for (const auto& [hint, news] : told) mailbox->Put(hint, news);
-      if (mailbox->on_mail) mailbox->on_mail();
-    });
+    Send(weak, *delay_us, std::move(told));
+  }
+}
+
+void Notifier::TellForeign(const std::string& semaphore, uint64_t revision) {
+  if (silent) return;
+  std::erase_if(mailboxes_, [](const auto& each) { return each.expired(); });
+  for (const std::weak_ptr<Mailbox>& weak : mailboxes_) {
+    if (const std::optional<int64_t> delay_us = DelayOfNotice())
+      Send(weak, *delay_us, {{{semaphore, revision, ""}, std::nullopt}});
   }
 }
 
@@ -118,6 +139,18 @@ uint32_t MemoryStore::ToLocal(uint32_t client) {
   return at->second;
 }
 
+RequestKey MemoryStore::ToEngine(const RequestKey& request) const {
+  if (request.one_shot.empty()) return {ToEngine(request.client), request.sequence};
+  return {handle_.engine->NumberOf(ledger::NameOfOneShot(request.one_shot)), 1};
+}
+
+RequestKey MemoryStore::ToLocal(const RequestKey& request) {
+  if (request.client == 0) return request;
+  if (const auto one_shot = ledger::OneShotOf(handle_.engine->NameOf(request.client)))
+    return {0, 0, *one_shot};
+  return {ToLocal(request.client), request.sequence};
+}
+
 Transaction MemoryStore::ForEngine(const Transaction& transaction) {
   for (const ledger::NewClient& added : transaction.new_clients) {
     names_[added.number] = added.client_id;
@@ -126,7 +159,7 @@ Transaction MemoryStore::ForEngine(const Transaction& transaction) {
   Transaction copy = DeepCopy(transaction);
   std::set<const void*> done;
   const auto translate = [&](const auto& row) {
-    if (row && done.insert(row.get()).second) row->request.client = ToEngine(row->request.client);
+    if (row && done.insert(row.get()).second) row->request = ToEngine(row->request);
   };
   for (SemaphoreDelta& delta : copy.semaphores) {
     for (LeaseChange& change : delta.leases) {
@@ -143,10 +176,14 @@ Transaction MemoryStore::ForEngine(const Transaction& transaction) {
     if (change.after) change.after->client = ToEngine(change.after->client);
   }
   for (ledger::RequestChange& change : copy.requests)
-    change.row.request.client = ToEngine(change.row.request.client);
+    change.row.request = ToEngine(change.row.request);
   for (ledger::NamedRequest& absent : copy.absent_requests)
-    absent.request.client = handle_.engine->NumberOf(absent.client_id);
+    absent.request =
+        absent.request.one_shot.empty()
+            ? RequestKey{handle_.engine->NumberOf(absent.client_id), absent.request.sequence}
+            : ToEngine(absent.request);
   for (ledger::RequestFloor& floor : copy.request_floors) floor.client = ToEngine(floor.client);
+  for (uint32_t& client : copy.forgotten_clients) client = ToEngine(client);
   return copy;
 }
 
@@ -172,8 +209,10 @@ CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction*
     link_->faults().Note(FaultKind::kTooLarge);
     return Failed(absl::OutOfRangeError("memory: a commit has too many rows"));
   }
+  if (!again) CheckWithheld(*transaction);
   link_->SpendTime();
   if (!link_->reachable()) {
+    connected_ = false;
     link_->faults().Note(FaultKind::kUnreachable);
     link_->faults().Disturb(link_->world());
     // A first write that was never sent has failed for certain; one that was sent before stays in
@@ -251,11 +290,62 @@ void MemoryStore::TakeBack(const Write& write, Transaction* transaction) const {
 
 // ---- reading ----
 
+bool MemoryStore::Call() {
+  if (!link_->Call()) {
+    connected_ = false;
+    return false;
+  }
+  Reconnect();
+  return true;
+}
+
+void MemoryStore::Reconnect() {
+  if (std::exchange(connected_, true) || cell_.exclusive) return;
+  mailbox_->hints.clear();
+  mailbox_->news.clear();
+  missed_ = true;
+  link_->faults().Note(FaultKind::kNoticesMissed);
+}
+
+bool MemoryStore::TakeMissedHints() { return std::exchange(missed_, false); }
+
+bool MemoryStore::GrantsWithheld() { return !cell_.exclusive && link_->faults().withheld; }
+
+void MemoryStore::CheckWithheld(const Transaction& transaction) const {
+  if (cell_.exclusive || !withheld_at_wait_ || !link_->faults().withheld) return;
+  for (const SemaphoreDelta& delta : transaction.semaphores) {
+    for (const LeaseChange& change : delta.leases) {
+      if (!change.before)
+        throw Violation{delta.name + ": a lease is granted though the engine may have lost some"};
+    }
+  }
+}
+
+absl::Status MemoryStore::EndForeign(absl::Span<const std::string> names) {
+  if (!Call()) return Unreachable();
+  for (const std::string& name : names) {
+    const StoredSemaphore* stored = handle_.engine->Find(name);
+    if (stored == nullptr) continue;
+    std::vector<Id> left_behind;
+    for (const auto& [id, lease] : stored->leases) {
+      if (lease.foreign && handle_.engine->IsLeftBehind(id)) left_behind.push_back(id);
+    }
+    for (const Id& id : left_behind) handle_.engine->ReturnForeign(name, id);
+  }
+  return absl::OkStatus();
+}
+
 void MemoryStore::AddClient(uint32_t client, Image* image) {
   if (client == 0) return;
+  const StoredClient& stored = handle_.engine->clients().at(client);
+  if (const auto one_shot = ledger::OneShotOf(stored.client_id)) {
+    for (const auto& [sequence, row] : stored.requests) {
+      if (!row.pinned()) image->one_shots.push_back(*one_shot);
+    }
+    return;
+  }
   const uint32_t local = ToLocal(client);
   if (std::ranges::count(image->clients, local, &ledger::LoadedClient::number) > 0) return;
-  const StoredClient& stored = handle_.engine->clients().at(client);
   const uint64_t high = stored.requests.empty() ? 0 : stored.requests.rbegin()->first;
   image->clients.push_back({local, stored.client_id, high});
 }
@@ -275,7 +365,7 @@ void MemoryStore::AddSemaphore(const StoredSemaphore& stored, Image* image) {
   loaded.row = stored.row;
   const auto prepare = [&](auto row) {
     AddClient(row->request.client, image);
-    row->request.client = ToLocal(row->request.client);
+    row->request = ToLocal(row->request);
     if (!row->detached()) AddSession(row->session, image);
     return row;
   };
@@ -288,7 +378,7 @@ void MemoryStore::AddSemaphore(const StoredSemaphore& stored, Image* image) {
 }
 
 absl::StatusOr<Image> MemoryStore::LoadAll() {
-  if (!link_->Call()) return Unreachable();
+  if (!Call()) return Unreachable();
   Image image;
   for (const auto& [name, stored] : handle_.engine->semaphores()) AddSemaphore(stored, &image);
   for (const auto& [id, session] : handle_.engine->sessions()) AddSession(id, &image);
@@ -298,21 +388,27 @@ absl::StatusOr<Image> MemoryStore::LoadAll() {
 }
 
 absl::StatusOr<Image> MemoryStore::Load(absl::Span<const std::string> names) {
-  if (!link_->Call()) return Unreachable();
+  if (!Call()) return Unreachable();
   Image image;
   for (const std::string& name : names) {
-    if (const StoredSemaphore* stored = handle_.engine->Find(name)) AddSemaphore(*stored, &image);
+    const StoredSemaphore* stored = handle_.engine->Find(name);
+    if (stored != nullptr && handle_.engine->unreadable.contains(name)) {
+      image.damaged.emplace_back(name, absl::DataLossError("memory: a record is damaged"));
+    } else if (stored != nullptr) {
+      AddSemaphore(*stored, &image);
+    }
   }
   return image;
 }
 
 absl::StatusOr<std::vector<std::string>> MemoryStore::Changed(
     absl::Span<const SemaphoreRow* const> semaphores) {
-  if (!link_->Call()) return Unreachable();
+  if (!Call()) return Unreachable();
   std::vector<std::string> changed;
   for (const SemaphoreRow* row : semaphores) {
     const StoredSemaphore* stored = handle_.engine->Find(row->name);
-    if ((stored == nullptr ? 0 : stored->row.revision) != row->revision)
+    if ((stored == nullptr ? 0 : stored->row.revision) != row->revision ||
+        handle_.engine->unreadable.contains(row->name))
       changed.push_back(row->name);
   }
   return changed;
@@ -320,7 +416,7 @@ absl::StatusOr<std::vector<std::string>> MemoryStore::Changed(
 
 absl::StatusOr<std::vector<PayloadPtr>> MemoryStore::ReadPayloads(
     absl::Span<const TicketAt> tickets) {
-  if (!link_->Call()) return Unreachable();
+  if (!Call()) return Unreachable();
   std::vector<PayloadPtr> payloads(tickets.size());
   for (size_t i = 0; i < tickets.size(); ++i) {
     const StoredSemaphore* stored = handle_.engine->Find(tickets[i].semaphore);
@@ -334,11 +430,12 @@ absl::StatusOr<std::vector<PayloadPtr>> MemoryStore::ReadPayloads(
 
 absl::StatusOr<std::vector<ledger::LedgerStore::FoundRequest>> MemoryStore::FindRequests(
     absl::Span<const ledger::NamedRequest> requests, uint64_t window) {
-  if (!link_->Call()) return Unreachable();
+  if (!Call()) return Unreachable();
   std::vector<FoundRequest> found(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
-    const uint64_t sequence = requests[i].request.sequence;
-    const uint32_t number = handle_.engine->NumberOf(requests[i].client_id);
+    const RequestKey& asked = requests[i].request;
+    const uint64_t sequence = asked.one_shot.empty() ? asked.sequence : 1;
+    const uint32_t number = handle_.engine->NumberOf(ledger::WrittenClient(requests[i]));
     const StoredClient& client = handle_.engine->clients().at(number);
     if (const auto row = client.requests.find(sequence); row != client.requests.end()) {
       found[i].row = row->second;
@@ -352,7 +449,7 @@ absl::StatusOr<std::vector<ledger::LedgerStore::FoundRequest>> MemoryStore::Find
 }
 
 absl::StatusOr<ledger::SharedStore::SessionAt> MemoryStore::LoadSession(const Id& session) {
-  if (!link_->Call()) return Unreachable();
+  if (!Call()) return Unreachable();
   SessionAt at;
   Image image;
   AddSession(session, &image);
@@ -367,7 +464,7 @@ absl::StatusOr<ledger::SharedStore::SessionAt> MemoryStore::LoadSession(const Id
 }
 
 absl::StatusOr<ledger::SharedStore::Hosted> MemoryStore::HostedBy(absl::Span<const NodeRef> nodes) {
-  if (!link_->Call()) return Unreachable();
+  if (!Call()) return Unreachable();
   const auto& sessions = handle_.engine->sessions();
   const auto meant = [&](const NodeRef& host) {
     return std::ranges::any_of(nodes, [&](const NodeRef& node) {
@@ -399,7 +496,7 @@ absl::StatusOr<ledger::SharedStore::Hosted> MemoryStore::HostedBy(absl::Span<con
 absl::StatusOr<std::vector<std::string>> MemoryStore::Names(const std::string& prefix,
                                                             const std::string& after,
                                                             uint32_t rows_max) {
-  if (!link_->Call()) return Unreachable();
+  if (!Call()) return Unreachable();
   std::vector<std::string> names;
   for (const auto& [name, stored] : handle_.engine->semaphores()) {
     if (name > after && name.starts_with(prefix) && names.size() < rows_max) names.push_back(name);
@@ -410,7 +507,7 @@ absl::StatusOr<std::vector<std::string>> MemoryStore::Names(const std::string& p
 absl::StatusOr<std::vector<HistoryRow>> MemoryStore::ReadHistory(const std::string& semaphore,
                                                                  uint64_t before,
                                                                  uint32_t rows_max) {
-  if (!link_->Call()) return Unreachable();
+  if (!Call()) return Unreachable();
   std::vector<HistoryRow> rows;
   const auto& history = handle_.engine->history();
   for (auto end = history.rbegin(); end != history.rend() && rows.size() < rows_max; ++end) {
@@ -418,7 +515,7 @@ absl::StatusOr<std::vector<HistoryRow>> MemoryStore::ReadHistory(const std::stri
         (before != 0 && end->number >= before))
       continue;
     auto lease = std::make_shared<Lease>(end->lease);
-    lease->request.client = ToLocal(lease->request.client);
+    lease->request = ToLocal(lease->request);
     rows.push_back(
         {end->number, end->semaphore, std::move(lease), end->ended_at_unix_ms, end->cause});
   }
@@ -427,7 +524,12 @@ absl::StatusOr<std::vector<HistoryRow>> MemoryStore::ReadHistory(const std::stri
 
 // Virtual time does not pass here: whoever runs the lane calls again when there is mail.
 absl::StatusOr<std::vector<ledger::Hint>> MemoryStore::Wait(SteadyTime) {
-  if (!link_->reachable()) return Unreachable();
+  if (!link_->reachable()) {
+    connected_ = false;
+    return Unreachable();
+  }
+  Reconnect();
+  withheld_at_wait_ = link_->faults().withheld;
   news_ = std::exchange(mailbox_->news, {});
   return std::exchange(mailbox_->hints, {});
 }

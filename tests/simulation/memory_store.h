@@ -32,10 +32,17 @@ class Notifier {
   Notifier(World* world, Faults* faults) : world_(world), faults_(faults) {}
   void Add(const std::shared_ptr<Mailbox>& mailbox) { mailboxes_.push_back(mailbox); }
   void Tell(const Mailbox* writer, const ledger::Transaction& transaction);
+  // Another client of the engine has changed the semaphore: all daemons learn that, but not what.
+  void TellForeign(const std::string& semaphore, uint64_t revision);
   // Mutant: nobody is told anything.
   bool silent = false;
 
  private:
+  using Told = std::vector<std::pair<ledger::Hint, std::optional<ledger::News>>>;
+  // How late the notice comes; nullopt: it is lost.
+  std::optional<int64_t> DelayOfNotice();
+  void Send(const std::weak_ptr<Mailbox>& mailbox, int64_t delay_us, Told told);
+
   World* world_;
   Faults* faults_;
   std::vector<std::weak_ptr<Mailbox>> mailboxes_;
@@ -71,6 +78,9 @@ class MemoryStore : public ledger::SharedStore {
                                                       uint32_t rows_max) override;
   absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
   std::optional<ledger::News> ReadNews(const ledger::Hint& hint) override;
+  bool TakeMissedHints() override;
+  absl::Status EndForeign(absl::Span<const std::string> names) override;
+  bool GrantsWithheld() override;
   void Wake() override {}
 
  private:
@@ -78,12 +88,21 @@ class MemoryStore : public ledger::SharedStore {
   ledger::Transaction ForEngine(const ledger::Transaction& transaction);
   uint32_t ToEngine(uint32_t client) const;
   uint32_t ToLocal(uint32_t client);
+  // A one-shot request is the engine's request 1 of a client of its own (common/client_names.h).
+  RequestKey ToEngine(const RequestKey& request) const;
+  RequestKey ToLocal(const RequestKey& request);
   // `again`: it was sent before, and what became of it then is not known.
   ledger::CommitResult Send(const std::shared_ptr<Write>& write, ledger::Transaction* transaction,
                             bool again);
   ledger::CommitResult Lose(const std::shared_ptr<Write>& write);
   void LandLater(const std::shared_ptr<Write>& write);
   void TakeBack(const Write& write, ledger::Transaction* transaction) const;
+  // As EngineLink::Call, on a connection.
+  bool Call();
+  // A connection that was lost is made again; the change notices of meanwhile are lost.
+  void Reconnect();
+  // Throws if the transaction grants something though the ledger could know that it must not.
+  void CheckWithheld(const ledger::Transaction& transaction) const;
   void AddSemaphore(const StoredSemaphore& stored, ledger::Image* image);
   void AddClient(uint32_t client, ledger::Image* image);
   void AddSession(const Id& id, ledger::Image* image);
@@ -98,6 +117,9 @@ class MemoryStore : public ledger::SharedStore {
   std::map<std::string, uint32_t> numbers_;
   std::map<std::string, ledger::News> news_;  // Of the hints that Wait gave last.
   uint32_t next_number_ = 1u << 31;
+  bool connected_ = true;
+  bool missed_ = false;            // Hints, since TakeMissedHints.
+  bool withheld_at_wait_ = false;  // The ledger looks whether it is when it has waited.
 };
 
 class MemoryNodeStore : public NodeStore {

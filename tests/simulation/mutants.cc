@@ -25,7 +25,12 @@ class MutantStore : public ledger::SharedStore {
     for (LoadedSemaphore& semaphore : image->semaphores) {
       Spoil(&semaphore.waiters);
       if (mutant_ == Mutant::kTicketTwice) GiveAgain(&semaphore.tickets);
+      if (mutant_ == Mutant::kCapIgnored) semaphore.row.settings.permits_per_holder = 0;
+      for (const LeasePtr& lease : semaphore.leases) {
+        if (mutant_ == Mutant::kForeignIsOurs) lease->foreign = false;
+      }
     }
+    SpoilDamage(&*image);
     return image;
   }
   absl::StatusOr<std::vector<std::string>> Changed(
@@ -34,6 +39,10 @@ class MutantStore : public ledger::SharedStore {
     return store_->Changed(semaphores);
   }
   CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override {
+    for (ledger::RequestChange& change : transaction.requests) {
+      const bool act = change.row.claim.empty() && change.op == ledger::RequestChange::Op::kInsert;
+      if (mutant_ == Mutant::kAffectedStoredWrong && act) ++change.row.number;
+    }
     return store_->Commit(transaction, deadline);
   }
   CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override {
@@ -71,11 +80,39 @@ class MutantStore : public ledger::SharedStore {
     if (mutant_ == Mutant::kHalfNews && news) news->granted.clear();
     return news;
   }
+  bool TakeMissedHints() override { return store_->TakeMissedHints(); }
+  absl::Status EndForeign(absl::Span<const std::string> names) override {
+    return mutant_ == Mutant::kForeignStays ? absl::OkStatus() : store_->EndForeign(names);
+  }
+  bool GrantsWithheld() override {
+    return mutant_ != Mutant::kWithheldIgnored && store_->GrantsWithheld();
+  }
   void Wake() override { store_->Wake(); }
 
  private:
+  void SpoilDamage(Image* image) {
+    if (image->damaged.empty() && damaged_.empty()) return;
+    const auto damage = [&](const std::string& name) {
+      image->damaged.emplace_back(name, absl::DataLossError("it is said to be damaged"));
+    };
+    if (mutant_ == Mutant::kDamageSpreads) {
+      for (const LoadedSemaphore& semaphore : std::exchange(image->semaphores, {}))
+        damage(semaphore.row.name);
+    }
+    if (mutant_ != Mutant::kDamageStays) return;
+    for (const auto& [name, why] : image->damaged) damaged_.insert(name);
+    std::erase_if(image->semaphores, [&](const LoadedSemaphore& semaphore) {
+      const bool stays = damaged_.contains(semaphore.row.name);
+      if (stays) damage(semaphore.row.name);
+      return stays;
+    });
+  }
+
   void Spoil(std::vector<WaiterPtr>* waiters) const {
     if (mutant_ == Mutant::kForgetWaiters && waiters->size() > 1) waiters->pop_back();
+    if (mutant_ == Mutant::kOneHolderEach) {
+      for (const WaiterPtr& waiter : *waiters) waiter->holder += waiter->id.Hex();
+    }
     if (mutant_ != Mutant::kReverseQueue) return;
     std::ranges::sort(*waiters, {}, [](const WaiterPtr& waiter) { return waiter->order; });
     for (size_t i = 0; i < waiters->size() / 2; ++i) {
@@ -95,6 +132,7 @@ class MutantStore : public ledger::SharedStore {
 
   const Mutant mutant_;
   std::unique_ptr<SharedStore> store_;
+  std::set<std::string> damaged_;  // Once.
 };
 
 class MutantAdapter : public Adapter {
@@ -113,13 +151,29 @@ class MutantAdapter : public Adapter {
     if (!result.ok()) return result;
     for (size_t i = 0; i < result->outcomes.size(); ++i) {
       SpoilOutcome(spoiled[i].command, &result->outcomes[i]);
+      if (!ClosesBesideDamage(batch[i].command)) continue;
+      result->outcomes[i].kind = OutcomeKind::kDamaged;
+      result->outcomes[i].detail =
+          Outcome::Closing{std::get<CloseSessionCommand>(batch[i].command).epoch};
     }
     if (mutant_ == Mutant::kDelaysCutShort) CutShort(&result->delayed);
+    for (const Quarantine& quarantine : result->quarantines) {
+      if (quarantine.why.ok()) quarantined_.erase(quarantine.semaphore);
+      if (!quarantine.why.ok()) quarantined_.insert(quarantine.semaphore);
+    }
     return result;
   }
 
  private:
+  bool ClosesBesideDamage(const Command& command) const {
+    return mutant_ == Mutant::kCloseStopsAtDamage && !quarantined_.empty() &&
+           std::holds_alternative<CloseSessionCommand>(command);
+  }
+
   void SpoilCommand(Command* command) const {
+    // An epoch that no session has: nothing is done.
+    constexpr uint32_t kNoEpoch = 1u << 30;
+    if (ClosesBesideDamage(*command)) std::get<CloseSessionCommand>(*command).epoch = kNoEpoch;
     auto* end = std::get_if<EndCommand>(command);
     auto* close = std::get_if<CloseSessionCommand>(command);
     if (mutant_ == Mutant::kEndIgnoresEpoch) {
@@ -128,8 +182,6 @@ class MutantAdapter : public Adapter {
     }
     SpoilWork(command);
     if (mutant_ != Mutant::kNeverExpire) return;
-    // An epoch that no session has: nothing is done.
-    constexpr uint32_t kNoEpoch = 1u << 30;
     if (end != nullptr && end->cause == EndCause::kExpired) end->epoch = kNoEpoch;
     if (close != nullptr && close->cause == EndCause::kExpired) close->epoch = kNoEpoch;
   }
@@ -156,7 +208,16 @@ class MutantAdapter : public Adapter {
     }
   }
 
+  void SpoilNumbers(const Command& command, Outcome* outcome) const {
+    if (mutant_ == Mutant::kAffectedOffByOne && outcome->kind == OutcomeKind::kDone &&
+        std::holds_alternative<AdminCommand>(command))
+      outcome->detail = Outcome::Affected{outcome->affected() + 1};
+    if (mutant_ == Mutant::kRemainingOffByOne && outcome->kind == OutcomeKind::kReleased)
+      outcome->detail = Outcome::Released{outcome->released(), outcome->remaining() + 1};
+  }
+
   void SpoilOutcome(const Command& command, Outcome* outcome) const {
+    SpoilNumbers(command, outcome);
     const bool full = mutant_ == Mutant::kGrantWhenFull && outcome->kind == OutcomeKind::kFull;
     const bool in_doubt =
         mutant_ == Mutant::kAnswerBeforeSettled && outcome->kind == OutcomeKind::kUnknown;
@@ -168,9 +229,7 @@ class MutantAdapter : public Adapter {
       outcome->lease->session = acquire->session;
       outcome->lease->permits = acquire->permits;
       outcome->lease->ttl_ms = acquire->ttl_ms;
-      for (uint32_t slot = 1; slot <= acquire->permits; ++slot) {
-        outcome->lease->slots.push_back(slot);
-      }
+      outcome->lease->slots.Append({1, acquire->permits});
     }
     if (mutant_ == Mutant::kDelaysForgotten && outcome->report) outcome->report->delayed.clear();
     if (mutant_ == Mutant::kTakeOverAtOnce && outcome->report) {
@@ -183,6 +242,7 @@ class MutantAdapter : public Adapter {
 
   const Mutant mutant_;
   std::unique_ptr<Adapter> adapter_;
+  std::set<std::string> quarantined_;
 };
 
 class HastyNodes : public NodeStore {
@@ -244,6 +304,18 @@ const std::vector<MutantName>& AllMutants() {
       {Mutant::kNoGraceAfterMove, "the last host's vouching is not waited for"},
       {Mutant::kFastClock, "a daemon's clock runs half as fast again"},
       {Mutant::kDeclareDeadAtOnce, "dead at the second look"},
+      {Mutant::kAffectedStoredWrong, "an act is remembered with another number"},
+      {Mutant::kForeignIsOurs, "a foreign holder's lease is taken for ours"},
+      {Mutant::kForeignStays, "what foreign holders leave behind stays"},
+      {Mutant::kCapIgnored, "a holder's cap is not kept to"},
+      {Mutant::kOneHolderEach, "a holder's later requests do not stand behind its earlier ones"},
+      {Mutant::kDamageSpreads, "damage of one semaphore spreads to others"},
+      {Mutant::kDamageStays, "a semaphore that is mended stays in quarantine"},
+      {Mutant::kWithheldIgnored, "grants are not withheld"},
+      {Mutant::kAffectedOffByOne, "an act's answer is off by one"},
+      {Mutant::kRemainingOffByOne, "what a release leaves is off by one"},
+      {Mutant::kCloseStopsAtDamage, "a session with a damaged semaphore keeps all others"},
+      {Mutant::kForgetAtOnce, "requesters are forgotten at once"},
       {Mutant::kForgetTimeSent, "a client counts from when the answer came"},
   };
   return all;
@@ -259,19 +331,14 @@ void MutateEngine(Mutant mutant, MemoryEngine* engine) {
 
 std::unique_ptr<ledger::SharedStore> MutateStore(Mutant mutant,
                                                  std::unique_ptr<ledger::SharedStore> store) {
-  const bool here = mutant == Mutant::kLoseRequests || mutant == Mutant::kHalfNews ||
-                    mutant == Mutant::kStaleReads || mutant == Mutant::kForgetWaiters ||
-                    mutant == Mutant::kReverseQueue || mutant == Mutant::kTicketTwice;
+  // Those from the first store mutant on up to the adapter's.
+  const bool here = mutant >= Mutant::kLoseRequests && mutant < Mutant::kAffectedOffByOne;
   if (here) return std::make_unique<MutantStore>(mutant, std::move(store));
   return store;
 }
 
 std::unique_ptr<Adapter> MutateAdapter(Mutant mutant, std::unique_ptr<Adapter> adapter) {
-  const bool here = mutant == Mutant::kGrantWhenFull || mutant == Mutant::kAnswerBeforeSettled ||
-                    mutant == Mutant::kEndIgnoresEpoch || mutant == Mutant::kNeverExpire ||
-                    mutant == Mutant::kTakeOverAtOnce || mutant == Mutant::kDoneStays ||
-                    mutant == Mutant::kFailureNotCounted || mutant == Mutant::kDelaysCutShort ||
-                    mutant == Mutant::kDelaysForgotten || mutant == Mutant::kWorkIgnoresEpoch;
+  const bool here = mutant >= Mutant::kAffectedOffByOne && mutant < Mutant::kVouchForEver;
   if (here) return std::make_unique<MutantAdapter>(mutant, std::move(adapter));
   return adapter;
 }

@@ -13,6 +13,7 @@
 
 namespace semaphored::simulation {
 
+// In this order: mutants.cc takes those of one place for a range.
 enum class Mutant {
   kNone,
   // ---- the engine ----
@@ -21,14 +22,25 @@ enum class Mutant {
   kTokensRepeat,  // Tokens begin anew with each semaphore that is made.
   kLifo,          // Who comes last is filed first.
   // ---- the store ----
-  kLoseRequests,   // A request's row is never found again, nor stands in a commit's way.
-  kStaleReads,     // Changed() says that nothing has.
-  kForgetWaiters,  // A semaphore is loaded without its last waiter.
-  kReverseQueue,   // A semaphore is loaded with its queue turned round.
-  kNoHints,        // No notifications, and no sweep either.
-  kHalfNews,       // What a notification tells leaves out the leases that were granted.
-  kTicketTwice,    // A ticket that a worker has is loaded as if nobody had it.
+  kLoseRequests,         // A request's row is never found again, nor stands in a commit's way.
+  kStaleReads,           // Changed() says that nothing has.
+  kForgetWaiters,        // A semaphore is loaded without its last waiter.
+  kReverseQueue,         // A semaphore is loaded with its queue turned round.
+  kNoHints,              // No notifications, and no sweep either.
+  kHalfNews,             // What a notification tells leaves out the leases that were granted.
+  kTicketTwice,          // A ticket that a worker has is loaded as if nobody had it.
+  kAffectedStoredWrong,  // The row of an act says one more than it concerned.
+  kForeignIsOurs,        // A foreign holder's lease is loaded as one of ours.
+  kForeignStays,         // What foreign holders have left behind is not ended.
+  kCapIgnored,           // A semaphore is loaded without its cap of permits for each holder.
+  kOneHolderEach,        // Each waiter is loaded as if another holder waited.
+  kDamageSpreads,        // With one damaged record, all that is read with it counts as damaged.
+  kDamageStays,          // What was damaged once is reported as damaged for ever.
+  kWithheldIgnored,      // Grants go on while the engine may have lost some.
   // ---- the adapter ----
+  kAffectedOffByOne,     // An act's answer says one more.
+  kRemainingOffByOne,    // The answer to a release says that one permit more is left.
+  kCloseStopsAtDamage,   // A session with a claim in a damaged semaphore keeps all others, too.
   kGrantWhenFull,        // "Full" is told as a grant.
   kAnswerBeforeSettled,  // An acquire whose commit is in doubt is told as granted.
   kEndIgnoresEpoch,      // A TTL that ran out ends also what has moved meanwhile.
@@ -44,6 +56,7 @@ enum class Mutant {
   kNoGraceAfterMove,   // Whoever adopts does not wait for the last host to notice.
   kFastClock,          // A daemon's clock runs half as fast again.
   kDeclareDeadAtOnce,  // A node counts as dead when its counter was seen twice.
+  kForgetAtOnce,       // Requesters are forgotten when they have been silent for no time.
   // ---- the client ----
   kForgetTimeSent,  // Counts a lease's time from when the answer came.
 };

@@ -4,24 +4,19 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <tuple>
 #include <utility>
 
 #include "adapters/adapter.h"
-#include "tests/simulation/faults.h"
+#include "tests/simulation/branches.h"
 
 namespace semaphored::simulation {
 
-// How often a kind of command had a kind of outcome while this fault was the last one.
-using Tally = std::map<std::tuple<size_t, OutcomeKind, FaultKind>, uint64_t>;
-
 class OrderedAdapter : public Adapter {
  public:
-  // `faults` outlives it, and `tally`, which may be null.
-  OrderedAdapter(std::unique_ptr<Adapter> adapter, const Faults* faults, Tally* tally)
-      : adapter_(std::move(adapter)), faults_(faults), tally_(tally) {}
+  // `branches` outlives it, and may be null.
+  OrderedAdapter(std::unique_ptr<Adapter> adapter, BranchCounter* branches)
+      : adapter_(std::move(adapter)), branches_(branches) {}
 
   const Guarantees& guarantees() const override { return adapter_->guarantees(); }
   void Wake() override { adapter_->Wake(); }
@@ -30,8 +25,8 @@ class OrderedAdapter : public Adapter {
                                   SteadyTime deadline) override {
     absl::StatusOr<StepResult> result = adapter_->Step(batch, deadline);
     if (!result.ok()) return result;
-    for (size_t i = 0; tally_ != nullptr && i < result->outcomes.size(); ++i)
-      ++(*tally_)[{batch[i].command.index(), result->outcomes[i].kind, faults_->last}];
+    for (size_t i = 0; branches_ != nullptr && i < result->outcomes.size(); ++i)
+      branches_->Count(batch[i].command, result->outcomes[i]);
     // What happened to one claim keeps its order.
     std::ranges::stable_sort(result->events, {}, &Event::claim);
     const auto order = [](Outcome& outcome) {
@@ -46,8 +41,7 @@ class OrderedAdapter : public Adapter {
 
  private:
   std::unique_ptr<Adapter> adapter_;
-  const Faults* faults_;
-  Tally* tally_;
+  BranchCounter* branches_;
 };
 
 }  // namespace semaphored::simulation

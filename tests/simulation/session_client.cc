@@ -7,12 +7,17 @@
 namespace semaphored::simulation {
 namespace {
 constexpr size_t kRequestsMax = 4;
+constexpr size_t kCrowd = 250;
+constexpr int kAtOnce = 40;
 }  // namespace
 
 void SessionClient::Act() {
   if (around_->winding_down && requests_.empty()) {
     Close();
-  } else if (!around_->winding_down && requests_.size() < kRequestsMax && random().Chance(0.7)) {
+  } else if (!around_->winding_down && crowd_ && requests_.size() < kCrowd) {
+    for (int i = 0; i < kAtOnce; ++i) NewRequest();
+  } else if (!around_->winding_down && !crowd_ && requests_.size() < kRequestsMax &&
+             random().Chance(0.7)) {
     NewRequest();
   } else if (random().Chance(0.02)) {
     Close();
@@ -34,6 +39,7 @@ void SessionClient::NewRequest() {
   const uint64_t sequence = ++sequence_;
   Request& request = requests_[sequence];
   request.params = RandomAcquire(*around_, client_id_, sequence);
+  if (crowd_) request.params.wait_ms = random().Between(0, 15'000);
   request.asked_at_us = world().now();
   checks().Wants(client_id_, sequence, ttl_ms());
   SendRequest(sequence);
@@ -78,7 +84,7 @@ void SessionClient::OnGranted(const Reply& reply) {
   Trace(absl::StrCat("holds ", reply.claim.Hex().substr(0, 6), " of ", reply.semaphore, ", token ",
                      reply.token));
   const uint64_t sequence = reply.tag;
-  world().After(random().Between(1, 6000) * kMillisecond,
+  world().After(random().Between(1, crowd_ ? 300 : 6000) * kMillisecond,
                 [self = shared_from_this(), this, sequence, id = client_id_] {
                   if (id == client_id_) StartRelease(sequence);
                 });
@@ -119,7 +125,10 @@ void SessionClient::Handle(const Reply& reply) {
       return OnGranted(reply);
     case Reply::Kind::kRefused:
       if (found == requests_.end()) return;
-      if (reply.code == absl::StatusCode::kUnavailable) {
+      Trace(absl::StrCat("is refused: ", std::string(ReasonName(reply.reason)), ", request ",
+                         found->first));
+      if (IsForLater(reply) || (found->second.stage == Request::Stage::kReleasing &&
+                                reply.reason == Reason::kLimitReached)) {
         world().After(random().Between(20, 500) * kMillisecond,
                       [self = shared_from_this(), this, sequence = found->first, id = client_id_] {
                         if (id == client_id_ && requests_.contains(sequence) && open_here())
@@ -134,8 +143,12 @@ void SessionClient::Handle(const Reply& reply) {
       }
       return Drop(found->first);
     case Reply::Kind::kReleased:
-      if (found != requests_.end()) Drop(found->first);
-      return;
+      if (found == requests_.end()) return;
+      if (reply.released > 0) {
+        checks().counts().WasReleased(client_id_, found->second.release.requester.sequence,
+                                      reply.released, reply.remaining);
+      }
+      return Drop(found->first);
     case Reply::Kind::kEnded: {
       const auto ended = std::ranges::find_if(
           requests_, [&](const auto& entry) { return entry.second.claim == reply.claim; });

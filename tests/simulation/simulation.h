@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
+#include "tests/simulation/branches.h"
 #include "tests/simulation/cell.h"
 #include "tests/simulation/faults.h"
 #include "tests/simulation/mutants.h"
-#include "tests/simulation/ordered_adapter.h"
 
 namespace semaphored::simulation {
 
@@ -21,6 +21,9 @@ struct RunOptions {
   int64_t chaos_s = 40;
   // Keep and print the last events.
   bool tracing = false;
+  // How often a seed has queues of hundreds, or so many dead letters that an act on all of them is larger
+  // than one commit.
+  double crowd = 0.01;
 };
 
 struct RunResult {
@@ -31,6 +34,9 @@ struct RunResult {
   uint64_t events = 0;
   uint64_t grants = 0;
   uint64_t tickets_done = 0;
+  // Acts whose numbers were predicted: exactly, and with bounds.
+  uint64_t counts_exact = 0;
+  uint64_t counts_bounded = 0;
   std::array<uint64_t, kFaultKinds> faults{};  // How often each kind struck.
   Tally tally;
 };

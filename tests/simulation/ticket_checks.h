@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/simulation/faults.h"
 #include "tests/simulation/memory_engine.h"
 #include "tests/simulation/world.h"
 
@@ -47,6 +48,9 @@ class TicketChecks {
   // The worker's work takes effect at its target, while the worker counts on its lease. False: the
   // target has it already.
   bool TakesEffect(const std::string& client_id, const Told& told);
+  // Its worker has lost the lease, though it still stands: the daemon cannot read the
+  // semaphore. The session's next daemon can, and may assign the ticket again under the same lease.
+  void MayComeAgain(const Told& told) { effects_.erase({told.ticket, told.token}); }
   // Before it is said for the first time.
   void Says(const Id& claim, FinishCommand::Result result);
 
@@ -55,8 +59,10 @@ class TicketChecks {
   // ---- when ----
   void OnLanded(const ledger::Transaction& transaction,
                 const std::map<std::string, StoredSemaphore>& before);
-  // Now and then. `calm_us`: for how long nothing has gone wrong.
-  void Look(int64_t calm_us);
+  // Now and then.
+  void Look(const Faults& faults);
+  // The engine has dropped all rows of its requests.
+  void IsForgotten(const std::string& client_id);
   void AtTheEnd();
 
   // In the engine, without dead letters.
@@ -115,6 +121,7 @@ class TicketChecks {
   std::map<Request, EnqueueCommand> asked_;
   std::map<Request, Id> ticket_of_;
   std::map<Request, AdminCommand> acts_;
+  std::map<Request, std::set<Id>> tickets_of_;  // More than one if its requester was forgotten.
   std::map<Id, Known> tickets_;
   std::map<Id, Attempt> attempts_;  // By lease.
   std::map<std::string, std::vector<Id>> by_semaphore_;

@@ -9,6 +9,8 @@ namespace semaphored::simulation {
 namespace {
 // More than that bring nothing new.
 constexpr size_t kLivingMax = 20;
+// More than one commit of 64 rows takes.
+constexpr uint64_t kDeadLetters = 120;
 }  // namespace
 
 void TicketClient::Think() {
@@ -16,7 +18,8 @@ void TicketClient::Think() {
   NewStage();
   Disconnect();
   if (around_->winding_down) return;
-  Later(random().Between(1, 2500) * kMillisecond, [this] {
+  const bool hurries = around_->dead_letters && sequence_ < kDeadLetters;
+  Later(random().Between(1, hurries ? 40 : 2500) * kMillisecond, [this] {
     if (around_->winding_down) return;
     if (checks().tickets().living() >= kLivingMax) return Think();
     NewTicket();
@@ -30,10 +33,12 @@ void TicketClient::NewTicket() {
   command_.semaphore =
       absl::StrCat("s", random().Below(static_cast<uint64_t>(around_->semaphores)));
   command_.limit = static_cast<uint32_t>(random().Between(1, 4));
-  command_.adopt_limit = true;
+  command_.adopt_limit = random().Chance(0.95);
+  if (random().Chance(0.03)) command_.limit = 0;
   command_.priority = random().Chance(0.8) ? 0 : static_cast<int32_t>(random().Between(-1, 1));
   command_.delay_ms = random().Chance(0.75) ? 0 : random().Between(1, 6000);
   command_.max_attempts = random().Chance(0.25) ? 0 : static_cast<uint32_t>(random().Between(1, 4));
+  if (around_->dead_letters) command_.max_attempts = 1;
   command_.back_off.initial_ms = random().Between(0, 1500);
   command_.back_off.multiplier_percent = static_cast<uint32_t>(random().Between(100, 300));
   command_.back_off.max_ms = 4000;
@@ -69,7 +74,7 @@ void TicketClient::Handle(const Reply& reply) {
     return Think();
   }
   if (reply.kind != Reply::Kind::kRefused) return;
-  if (reply.code == absl::StatusCode::kUnavailable) return AskAgainSoon();
+  if (IsForLater(reply)) return AskAgainSoon();
   Trace(absl::StrCat("may not enqueue: ", std::string(ReasonName(reply.reason))));
   Think();
 }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,6 +20,14 @@
 #include "tests/simulation/daemon.h"
 
 namespace semaphored::simulation {
+
+// A semaphore in an administrative answer.
+struct Shown {
+  uint32_t limit = 0;
+  bool paused = false;
+  uint32_t held = 0;
+  uint64_t waiting = 0;
+};
 
 // What a client is told, whatever the call was.
 struct Reply {
@@ -50,7 +59,12 @@ struct Reply {
   absl::StatusCode code = absl::StatusCode::kOk;
   Reason reason = Reason::kUnspecified;
   EndCause cause = EndCause::kNone;
-  uint32_t released = 0;
+  uint32_t released = 0;   // kReleased, and …
+  uint32_t remaining = 0;  // … what is left of the lease.
+  // kDone, to an administrative act, and the semaphore as the answer shows it.
+  uint32_t affected = 0;
+  bool changed = false;
+  std::optional<Shown> shown;
   bool held = false;
   bool resumed = false;
   std::vector<Id> claims;  // kOpened: what the session still holds.

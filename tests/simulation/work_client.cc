@@ -50,6 +50,8 @@ void WorkClient::Keep(const std::vector<Id>& claims) {
   std::erase_if(tasks_, [&](const auto& entry) {
     const bool lost = !entry.second.said && std::ranges::count(claims, entry.first) == 0;
     if (lost) beliefs_.erase(entry.first);
+    // Of a semaphore that cannot be read nothing is listed.
+    if (lost) checks().tickets().MayComeAgain(entry.second.told);
     return lost;
   });
 }
@@ -89,13 +91,15 @@ void WorkClient::OnAssigned(const Reply& reply) {
     task.finish.result = Result::kPutBack;
     return Say(reply.claim);
   }
-  const int64_t work_ms = random().Chance(0.9) ? random().Between(1, 2500) : 8000;
+  const int64_t most_ms = around_->dead_letters ? 50 : 2500;
+  const int64_t work_ms = random().Chance(0.9) ? random().Between(1, most_ms) : 8000;
   InThisLife(work_ms * kMillisecond, [this, claim = reply.claim] { EndWork(claim); });
 }
 
 Result WorkClient::RandomResult() {
   if (around_->winding_down) return Result::kDone;
   const uint64_t choice = random().Below(100);
+  if (around_->dead_letters && choice < 80) return Result::kReject;
   if (choice < 65) return Result::kDone;
   if (choice < 88) return Result::kFailed;
   return choice < 94 ? Result::kReject : Result::kPutBack;
@@ -155,7 +159,7 @@ void WorkClient::Handle(const Reply& reply) {
       return;
     case Reply::Kind::kRefused:
       if (said == tasks_.end()) return;
-      if (reply.code != absl::StatusCode::kUnavailable) {
+      if (!IsForLater(reply) && reply.reason != Reason::kLimitReached) {
         tasks_.erase(said);
         return;
       }
@@ -167,6 +171,7 @@ void WorkClient::Handle(const Reply& reply) {
     case Reply::Kind::kEnded: {
       const auto ended = tasks_.find(reply.claim);
       if (ended == tasks_.end() || ended->second.said) return;
+      if (reply.cause == EndCause::kEngineLost) checks().tickets().MayComeAgain(ended->second.told);
       beliefs_.erase(reply.claim);
       tasks_.erase(ended);
       return;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -29,11 +30,17 @@ struct DamagedWorld {
   std::set<std::string> unwritable;
   // A commit that it says true of fails.
   std::function<bool(const ledger::Transaction&)> refuses;
+  // Runs once, before the next commit reaches the engine.
+  std::function<void()> before_commit;
   // Commits whose answer is lost, and which do not land.
   int lose_commits = 0;
   uint32_t grants_per_commit_max = 0;
   int commits = 0;
-  int loaded = 0;               // Semaphores that were read.
+  int loaded = 0;                    // Semaphores that were read, …
+  size_t loaded_max = 0;             // … the most at once, …
+  std::map<std::string, int> loads;  // … and each of them.
+  // Each reading of semaphores fails with what it returns.
+  std::function<absl::Status()> on_load;
   size_t concerns_max = 0;      // Of one commit.
   std::vector<size_t> settled;  // Of how many rows each transaction that was settled was.
 
@@ -58,7 +65,12 @@ class DamagedStore : public simulation::MemoryStore {
     for (const std::string& name : names) {
       if (!damaged_->unreadable.contains(name)) readable.push_back(name);
     }
+    if (damaged_->on_load) {
+      if (absl::Status status = damaged_->on_load(); !status.ok()) return status;
+    }
     damaged_->loaded += static_cast<int>(names.size());
+    damaged_->loaded_max = std::max(damaged_->loaded_max, names.size());
+    for (const std::string& name : names) ++damaged_->loads[name];
     absl::StatusOr<ledger::Image> image = MemoryStore::Load(readable);
     for (const std::string& name : names) {
       if (image.ok() && damaged_->unreadable.contains(name))
@@ -75,6 +87,7 @@ class DamagedStore : public simulation::MemoryStore {
     return changed;
   }
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override {
+    if (damaged_->before_commit) std::exchange(damaged_->before_commit, nullptr)();
     ++damaged_->commits;
     damaged_->concerns_max = std::max(damaged_->concerns_max, transaction.concerns.size());
     if (damaged_->lose_commits > 0) {

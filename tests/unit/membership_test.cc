@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-class ManualClock final : public Clock {
+class ClockByHand final : public Clock {
  public:
   SteadyTime Now() const override { return now_; }
   int64_t NowUnixMs() const override { return 0; }
@@ -29,7 +29,7 @@ class ManualClock final : public Clock {
 // Nodes in memory; each call can be scripted to fail, or to take time.
 class ScriptedNodes final : public NodeStore {
  public:
-  explicit ScriptedNodes(ManualClock* clock) : clock_(clock) {
+  explicit ScriptedNodes(ClockByHand* clock) : clock_(clock) {
     rows_[1] = {{1, 1}, "self", 0, false};
   }
 
@@ -76,7 +76,7 @@ class ScriptedNodes final : public NodeStore {
   int reads = 0;
 
  private:
-  ManualClock* clock_;
+  ClockByHand* clock_;
   std::map<uint32_t, Node> rows_;
 };
 
@@ -95,7 +95,7 @@ struct World {
     return membership.Tick();
   }
 
-  ManualClock clock;
+  ClockByHand clock;
   ScriptedNodes nodes{&clock};
   bool lanes_progressed = true;
   SteadyTime asked_since{};
@@ -347,7 +347,7 @@ struct Told {
 };
 
 TEST_CASE("the thread tells of deaths, of vouching that ends, and ends at a fatal error") {
-  ManualClock unused;
+  ClockByHand unused;
   ScriptedNodes nodes(&unused);
   nodes.Add(2);
   nodes.row(2).dead = true;
@@ -369,7 +369,7 @@ TEST_CASE("the thread tells of deaths, of vouching that ends, and ends at a fata
 }
 
 TEST_CASE("the thread tells that vouching ends for another reason than heartbeats") {
-  ManualClock unused;
+  ClockByHand unused;
   ScriptedNodes nodes(&unused);
   Membership membership(&nodes, {1, 1}, &SystemClock(), {.node_ttl = milliseconds(60)},
                         [](SteadyTime) { return true; });
@@ -390,7 +390,7 @@ TEST_CASE("the thread tells that vouching ends for another reason than heartbeat
 }
 
 TEST_CASE("the thread ends at a fatal error, and says first that nothing is vouched for") {
-  ManualClock unused;
+  ClockByHand unused;
   ScriptedNodes nodes(&unused);
   nodes.row(1).ref.incarnation = 7;
   Membership membership(&nodes, {1, 1}, &SystemClock(), {.node_ttl = seconds(60)},

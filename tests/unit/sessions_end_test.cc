@@ -1,5 +1,8 @@
 // The end of a session that has very many claims: in pages, so that no lane is busy with it alone.
+#include <algorithm>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/client_stream.h"
@@ -9,7 +12,7 @@ namespace semaphored {
 namespace {
 
 constexpr uint32_t kMany = 1000;
-constexpr size_t kPage = 256;
+constexpr size_t kPage = 32;
 
 struct OneLane {
   SessionsWorld world;
@@ -32,6 +35,18 @@ struct OneLane {
     params.limit = limit;
     params.wait_ms = -1;
     world.sessions().AcquireIn(stream.session, std::move(params), requests, true);
+  }
+  // Of all leases that have ended, the last one first.
+  std::vector<uint64_t> TokensOfEnds(const std::string& semaphore) {
+    std::vector<uint64_t> tokens;
+    HistoryCommand command;
+    command.semaphore = semaphore;
+    command.rows_max = 2 * kMany;
+    world.sessions().History(std::move(command), [&](Result<AdminAnswer> result) {
+      for (const HistoryRow& row : result.value.report->history) tokens.push_back(row.lease->token);
+    });
+    world.Settle();
+    return tokens;
   }
 };
 
@@ -60,6 +75,10 @@ TEST_CASE("end: a session with very many leases and waits ends in pages") {
   CHECK(other.granted.size() == 1);
   CHECK(other.ended.empty());
   CHECK(at.world.TakeMostEvents() <= kPage + 1);
+  // In the order of the grants, the newest end first in the history.
+  const std::vector<uint64_t> tokens = at.TokensOfEnds("s");
+  CHECK(tokens.size() == kMany);
+  CHECK(std::ranges::is_sorted(tokens, std::greater()));
   ClientStream again;
   at.Open(&again, "many", many.session);
   CHECK_FALSE(again.resumed);

@@ -107,9 +107,12 @@ struct TwoLanes {
     at.sessions().Administer(std::move(revoke), 0, [](const Result<AdminAnswer>&) {});
     at.Settle();
   }
-  // Lane 0 loads the semaphore, as after the death of a daemon that had a claim there.
+  // Lane 0 loads the semaphore, as with the adoption of a session that has a claim there.
   void LoadInLane0() {
-    world.sessions().TakeOver({other.self()}, [](const absl::Status&) {});
+    VerifyCommand verify;
+    verify.semaphore = semaphore;
+    verify.claim = Id{1, 1};
+    world.Submit(0, Job{std::move(verify), [](const absl::StatusOr<Outcome>&) {}});
     world.Settle();
   }
   LaneResults Hear(size_t lane) { return world.Run(lane); }

@@ -543,7 +543,7 @@ TEST_CASE("moves: a lease that moves is not listed on resume, and not vouched fo
   const VerifyAnswer by_holder = Moves::Verify(one, {"", lease.id, 0, 0});
   CHECK_FALSE(by_holder.held);
   CHECK(by_holder.ended == EndCause::kMoved);
-  const VerifyAnswer by_slot = Moves::Verify(one, {"", {}, lease.slots[0], lease.token});
+  const VerifyAnswer by_slot = Moves::Verify(one, {"", {}, lease.slots.front(), lease.token});
   CHECK(by_slot.held);
   CHECK(by_slot.vouch.valid_for_ms == 0);
   moves.PassAlive(again, Milliseconds(kTtlMs));

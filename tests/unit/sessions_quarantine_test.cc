@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kTtl_ms = 60'000;
 
-SessionsOptions Options() {
+SessionsOptions OptionsOfNode() {
   SessionsOptions options;
   options.read_vouch_ms = 9000;
   return options;
@@ -21,8 +21,8 @@ SessionsOptions Options() {
 
 struct Daemons {
   DamagedWorld damaged;
-  SessionsWorld a{Options(), std::make_unique<DamagedEngine>(&damaged), "a"};
-  SessionsWorld b{Options(), std::make_unique<DamagedEngine>(&damaged), "b"};
+  SessionsWorld a{OptionsOfNode(), std::make_unique<DamagedEngine>(&damaged), "a"};
+  SessionsWorld b{OptionsOfNode(), std::make_unique<DamagedEngine>(&damaged), "b"};
   uint64_t tags = 0;
 
   static AcquireParams Ask(const std::string& semaphore, int64_t wait_ms = 0) {
@@ -123,6 +123,98 @@ TEST_CASE("quarantine: what a holder has lost is ended when the semaphore can be
   CHECK(at.Grant(&resumed, "bad"));
 }
 
+// The repeated request makes the lane read the semaphore again, before the lease is ended.
+TEST_CASE("quarantine: the request of a lease that its holder has lost does not get it back") {
+  Daemons at;
+  ClientStream session;
+  at.Open(at.a, &session);
+  const auto ask = [&](uint64_t tag) {
+    AcquireParams params = Daemons::Ask("bad");
+    params.requester.sequence = 1;
+    at.a.sessions().AcquireIn(session.session, std::move(params), tag, true);
+    at.a.Settle();
+  };
+  ask(++at.tags);
+  REQUIRE(session.granted.size() == 1);
+  at.Spoil("bad");
+  at.a.Pass(Milliseconds(5000));
+  REQUIRE(session.ended.size() == 1);
+  at.damaged.unreadable.clear();
+  ask(++at.tags);
+  CHECK(session.granted.size() == 1);
+  CHECK(session.reason() == Reason::kNotHeld);
+  CHECK(at.HeldOf("bad") == 1);  // That of the other daemon.
+  CHECK(session.ended.size() == 1);
+}
+
+// The resume did not list these claims to its client.
+TEST_CASE("quarantine: what a session that moved has there is ended when it can be read") {
+  Daemons at;
+  ClientStream session;
+  ClientStream other;
+  at.Open(at.a, &session);
+  at.Grant(&session, "good");
+  at.Grant(&session, "bad");
+  at.Grant(&session, "full");
+  at.a.sessions().Acquire(Daemons::Ask("full"), &other, 1);
+  at.a.sessions().AcquireIn(session.session, Daemons::Ask("full", 600'000), ++at.tags, true);
+  at.a.Settle();
+  REQUIRE(session.queued.size() == 1);
+  at.damaged.unreadable = {"bad", "full"};
+  ClientStream moved;
+  at.Open(at.b, &moved, session.session);
+  REQUIRE(moved.resumed);
+  REQUIRE(moved.held.size() == 1);
+  const auto pass = [&](Milliseconds time) {
+    for (; time > Milliseconds(0); time -= Milliseconds(1000)) {
+      at.b.sessions().TouchSession(session.session);
+      at.b.Pass(Milliseconds(1000));
+    }
+    at.b.Hear();
+    at.b.Pass(Milliseconds(100));
+  };
+  pass(Milliseconds(20'000));
+  CHECK(at.HeldOf("bad") == 1);
+  at.damaged.unreadable = {"bad"};
+  pass(Milliseconds(12'000));
+  CHECK(at.HeldOf("full") == 1);  // That of the other client.
+  CHECK(at.damaged.engine.Find("full")->waiters.empty());
+  CHECK(at.HeldOf("bad") == 1);
+  at.damaged.unreadable.clear();
+  pass(Milliseconds(12'000));
+  CHECK(at.HeldOf("bad") == 0);
+  CHECK(at.HeldOf("good") == 1);
+  CHECK(moved.ended.empty());
+  CHECK(moved.over.empty());
+  CHECK(at.b.sessions().TouchSession(session.session).valid_for_ms == kTtl_ms);
+  // The session is not read again any more.
+  const int submitted = at.b.submitted();
+  pass(Milliseconds(20'000));
+  CHECK(at.b.submitted() - submitted < 3);
+}
+
+// It is not fetched from the daemon to which it has gone on.
+TEST_CASE("quarantine: a session that has moved on is not read again") {
+  Daemons at;
+  ClientStream session;
+  at.Open(at.a, &session);
+  at.Grant(&session, "good");
+  at.Grant(&session, "bad");
+  at.damaged.unreadable = {"bad"};
+  ClientStream moved;
+  at.Open(at.b, &moved, session.session);
+  REQUIRE(moved.resumed);
+  at.a.Hear();
+  // The first attempt finds out that the semaphore which this daemon knows is damaged.
+  ClientStream back;
+  for (int i = 0; i < 2 && !back.resumed; ++i) at.Open(at.a, &back, session.session);
+  REQUIRE(back.resumed);
+  const uint32_t epoch = at.damaged.engine.sessions().at(session.session).epoch;
+  at.b.Pass(Milliseconds(20'000));
+  CHECK(at.damaged.engine.sessions().at(session.session).epoch == epoch);
+  CHECK(at.a.sessions().TouchSession(session.session).valid_for_ms > 0);
+}
+
 TEST_CASE("quarantine: a semaphore that is read again in time costs no lease") {
   Daemons at;
   ClientStream session;
@@ -178,6 +270,106 @@ TEST_CASE("quarantine: expiries wait, and are made up for") {
   CHECK(waits.reason() == Reason::kWaitExpired);
 }
 
+TEST_CASE("quarantine: the delay of a ticket ends late, but it ends") {
+  Daemons at;
+  EnqueueCommand enqueue;
+  enqueue.semaphore = "bad";
+  enqueue.ticket = at.a.NewId();
+  enqueue.limit = 1;
+  enqueue.delay_ms = 1000;
+  at.a.sessions().Enqueue(enqueue, [](const Result<EnqueueAnswer>&) {});
+  at.a.Settle();
+  at.damaged.unwritable = {"bad"};
+  at.a.Pass(Milliseconds(5000));
+  const auto state = [&] { return at.damaged.engine.Find("bad")->tickets.begin()->second.state; };
+  REQUIRE(state() == TicketState::kDelayed);
+  at.damaged.unwritable.clear();
+  for (int i = 0; i < 14; ++i) {
+    at.a.Pass(Milliseconds(5000));
+    at.a.Hear();
+  }
+  CHECK(state() == TicketState::kQueued);
+}
+
+// The take-over does not see it: nothing is known of what is in there.
+TEST_CASE("quarantine: what a dead daemon left in a semaphore is taken over when it can be read") {
+  Daemons at;
+  ClientStream call;
+  at.b.sessions().Acquire(Daemons::Ask("bad"), &call, 1);
+  at.b.Settle();
+  at.damaged.unreadable = {"bad"};
+  at.a.TakeOver(at.b.self());
+  at.a.Pass(Milliseconds(10'000));
+  at.damaged.unreadable.clear();
+  at.a.Pass(Milliseconds(6000));
+  at.a.Hear();
+  CHECK(at.HeldOf("bad") == 1);
+  at.a.Pass(Milliseconds(kTtl_ms + 1000));
+  CHECK(at.HeldOf("bad") == 0);
+}
+
+TEST_CASE("quarantine: a session that waits there keeps its leases elsewhere") {
+  Daemons at;
+  ClientStream session;
+  ClientStream call;
+  at.Open(at.a, &session);
+  at.Grant(&session, "good");
+  at.b.sessions().Acquire(Daemons::Ask("bad"), &call, 1);
+  at.b.Settle();
+  AcquireParams large = Daemons::Ask("bad", 600'000);
+  large.permits = 2;
+  at.a.sessions().AcquireIn(session.session, std::move(large), ++at.tags, true);
+  at.a.Settle();
+  REQUIRE(session.queued.size() == 1);
+  at.b.sessions().Acquire(Daemons::Ask("bad", 600'000), &call, 2);
+  at.b.Settle();
+  at.damaged.unreadable = {"bad"};
+  at.damaged.world.RunUntil(at.damaged.world.now() + 10 * simulation::kMillisecond);
+  at.a.Hear();
+  at.a.Pass(Milliseconds(20'000));
+  CHECK(session.ended.empty());
+  CHECK(at.a.sessions().TouchSession(session.session).valid_for_ms == kTtl_ms);
+}
+
+// The worker's one hand is full, and the ticket that came through the other daemon goes back.
+TEST_CASE("quarantine: a ticket that is to be put back is, when the semaphore can be used again") {
+  Daemons at;
+  for (const char* name : {"x", "y"}) {
+    AdminCommand create;
+    create.semaphore = name;
+    create.act = AdminCreate{2, {}};
+    at.b.sessions().Administer(create, 0, [](const Result<AdminAnswer>&) {});
+    at.b.Settle();
+  }
+  WorkerStream worker;
+  at.a.Work(&worker, {{"x", "y"}, {}, 1});
+  at.damaged.unwritable = {"x", "y"};
+  ClientStream call;
+  for (const char* name : {"x", "y", "x", "y"}) {
+    at.a.sessions().Acquire(Daemons::Ask(name, 1000), &call, 1);
+    at.a.Settle();
+  }
+  at.damaged.unwritable.clear();
+  const auto pass_on = [&] {
+    at.damaged.world.RunUntil(at.damaged.world.now() + 10 * simulation::kMillisecond);
+  };
+  pass_on();
+  at.b.Hear();
+  at.b.Enqueue("x", "1");
+  at.b.Enqueue("y", "2");
+  pass_on();
+  at.a.Hear();  // Its pause is not over.
+  REQUIRE(worker.assigned.size() == 1);
+  const std::string other = worker.assigned[0].semaphore == "x" ? "y" : "x";
+  for (int i = 0; i < 4; ++i) {
+    at.a.sessions().TouchSession(worker.session);
+    at.a.Pass(Milliseconds(3000));
+    at.a.Hear();
+  }
+  CHECK(at.HeldOf(worker.assigned[0].semaphore) == 1);
+  CHECK(at.HeldOf(other) == 0);
+}
+
 TEST_CASE("quarantine: a session that ends frees its permits elsewhere, then the rest") {
   for (const bool closes : {true, false}) {
     Daemons at;
@@ -217,7 +409,8 @@ TEST_CASE("quarantine: a session that ends frees its permits elsewhere, then the
 
 TEST_CASE("quarantine: on an exclusive engine too a session that has ended is not resumed") {
   DamagedWorld damaged;
-  SessionsWorld world{Options(), std::make_unique<DamagedEngine>(&damaged, /*exclusive=*/true)};
+  SessionsWorld world{OptionsOfNode(),
+                      std::make_unique<DamagedEngine>(&damaged, /*exclusive=*/true)};
   ClientStream session;
   OpenParams params;
   params.client_id = "client";

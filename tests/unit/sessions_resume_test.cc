@@ -11,7 +11,7 @@ namespace semaphored {
 namespace {
 
 // Sessions have lane 0; the semaphore, lane 1.
-struct TwoLanes {
+struct ResumingLanes {
   std::unique_ptr<contract::Fixture> fixture;
   SessionsWorld world{SessionsOptions(), fixture->Open().value(), "a", /*lanes=*/2};
   const std::string semaphore = InLane(1);
@@ -19,7 +19,7 @@ struct TwoLanes {
   ClientStream again;
   uint64_t requests = 0;
 
-  explicit TwoLanes(std::unique_ptr<contract::Fixture> on = contract::MakeSharedFixture(false))
+  explicit ResumingLanes(std::unique_ptr<contract::Fixture> on = contract::MakeSharedFixture(false))
       : fixture(std::move(on)) {
     Open(&first);
   }
@@ -67,7 +67,7 @@ struct TwoLanes {
 };
 
 TEST_CASE("resume: what was taken away while it was answered is not told as held") {
-  TwoLanes lanes;
+  ResumingLanes lanes;
   lanes.Ask(lanes.first, 2);
   lanes.world.Settle();
   REQUIRE(lanes.first.granted.size() == 1);
@@ -85,7 +85,7 @@ TEST_CASE("resume: what was taken away while it was answered is not told as held
 
 // Lane 0 has the semaphore since the first resume. Of what lane 1 does to it later, no notice comes.
 TEST_CASE("resume: what ended without a notice is not told as held") {
-  TwoLanes lanes(contract::MakeSilentFixture());
+  ResumingLanes lanes(contract::MakeSilentFixture());
   lanes.Ask(lanes.first);
   lanes.world.Settle();
   REQUIRE(lanes.first.granted.size() == 1);
@@ -103,7 +103,7 @@ TEST_CASE("resume: what ended without a notice is not told as held") {
 }
 
 TEST_CASE("resume: what was granted while it was answered is told as held") {
-  TwoLanes lanes;
+  ResumingLanes lanes;
   ClientStream other;
   lanes.Open(&other);
   lanes.Ask(other, 2);
@@ -120,7 +120,7 @@ TEST_CASE("resume: what was granted while it was answered is told as held") {
 }
 
 TEST_CASE("resume: a wait that ended while it was answered is asked for anew") {
-  TwoLanes lanes;
+  ResumingLanes lanes;
   ClientStream other;
   lanes.Open(&other);
   lanes.Ask(other, 2);
@@ -138,7 +138,7 @@ TEST_CASE("resume: a wait that ended while it was answered is asked for anew") {
 }
 
 TEST_CASE("resume: a recall that came while it was answered is told") {
-  TwoLanes lanes;
+  ResumingLanes lanes;
   lanes.Ask(lanes.first, 2);
   lanes.world.Settle();
   LaneResults answer = lanes.ResumeOnItsWay();
@@ -152,7 +152,7 @@ TEST_CASE("resume: a recall that came while it was answered is told") {
 }
 
 TEST_CASE("resume: permits that were given back while it was answered are not told as held") {
-  TwoLanes lanes;
+  ResumingLanes lanes;
   lanes.Ask(lanes.first, 2);
   lanes.world.Settle();
   const LeasePtr lease = lanes.first.granted[0].lease;
@@ -161,7 +161,7 @@ TEST_CASE("resume: permits that were given back while it was answered are not to
   release.requester = {"client", ++lanes.requests};
   release.semaphore = lanes.semaphore;
   release.claim = lease->id;
-  release.slots = {lease->slots[0]};
+  release.slots = {lease->slots.front()};
   lanes.world.sessions().Release(std::move(release), [](const Result<ReleaseAnswer>&) {});
   lanes.world.Tell(1, lanes.world.Run(1));
   lanes.Tell(std::move(answer));
@@ -170,7 +170,7 @@ TEST_CASE("resume: permits that were given back while it was answered are not to
 }
 
 TEST_CASE("resume: what was asked for before, and granted while it was answered, stays") {
-  TwoLanes lanes;
+  ResumingLanes lanes;
   lanes.Ask(lanes.first);  // On its way to lane 1.
   LaneResults answer = lanes.ResumeOnItsWay();
   lanes.world.Tell(1, lanes.world.Run(1));
@@ -179,7 +179,7 @@ TEST_CASE("resume: what was asked for before, and granted while it was answered,
 }
 
 TEST_CASE("resume: a ticket that came while the session moved here is told at once") {
-  TwoLanes lanes;
+  ResumingLanes lanes;
   SessionsWorld elsewhere(SessionsOptions(), lanes.fixture->Open().value(), "b");
   elsewhere.Enqueue(lanes.semaphore, "later", /*delay_ms=*/100'000);  // So that it is there.
   const auto work = std::make_shared<const WorkParams>(WorkParams{{lanes.semaphore}, {}, 1});
@@ -208,7 +208,7 @@ TEST_CASE("resume: a ticket that came while the session moved here is told at on
 }
 
 TEST_CASE("resume: what another resume has kept serves the one that is answered last") {
-  TwoLanes lanes;
+  ResumingLanes lanes;
   lanes.Ask(lanes.first, 2);
   lanes.world.Settle();
   LaneResults answer = lanes.ResumeOnItsWay();

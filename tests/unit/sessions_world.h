@@ -204,8 +204,10 @@ class SessionsWorld : public SessionsHost {
     jobs_[lane].push_back(std::move(job));
   }
   SteadyTime vouch_until() const override { return SteadyTime::max(); }
+  // Ids do not rise with time, no more than the daemon's.
   Id NewId() override {
-    return {self_.number + 1, (uint64_t{self_.incarnation} << 32) + ++last_id_};
+    const uint64_t serial = (uint64_t{self_.incarnation} << 32) + ++last_id_;
+    return {self_.number + 1, serial * 0x9E3779B97F4A7C15};
   }
 
  private:

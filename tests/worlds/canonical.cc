@@ -17,8 +17,6 @@ namespace semaphored::worlds {
 
 using simulation::StoredSemaphore;
 
-namespace {
-
 // Numbers by their rank.
 class Ranks {
  public:
@@ -41,8 +39,6 @@ class Ranks {
  private:
   std::vector<uint64_t> numbers_;
 };
-
-}  // namespace
 
 class Canonizer {
  public:

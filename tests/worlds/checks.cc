@@ -269,8 +269,6 @@ void Checks::Sessions(const Transaction& transaction) {
 
 void Checks::Requests(const Transaction& transaction) {
   for (const RequestChange& change : transaction.requests) {
-    effects_.insert({engine_->NameOf(change.row.request.client), change.row.request.sequence,
-                     change.row.fingerprint});
     if (change.op != RequestChange::Op::kInsert || change.row.state != RequestRow::State::kDone)
       continue;
     const RequestKey& request = change.row.request;

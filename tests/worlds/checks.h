@@ -2,10 +2,10 @@
 // engine's rows and at what was answered; they keep no state of a semaphore of their own.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -63,8 +63,9 @@ class Checks {
   // both, and can find only one of them by the id.
   static void Lane(const Adapter& ledger, bool reused);
   // Nothing is left to do: nothing that could be granted waits, and the lane knows what the engine has.
-  // `sessions_lag`: a lane may not have heard that a session has left it.
-  void Quiet(const Adapter& ledger, const LaneView& view, bool sessions_lag) const;
+  // Of a session whose host has died since it moved there, a lane need not have heard of the move.
+  using IsUp = std::function<bool(const NodeRef&)>;
+  void Quiet(const Adapter& ledger, const LaneView& view, const IsUp& is_up) const;
 
   const std::map<Id, ClaimLife>& lives() const { return lives_; }
   const simulation::StoredSemaphore* Semaphore(const std::string& name) const {
@@ -96,10 +97,9 @@ class Checks {
   void ReleaseAnswered(const ReleaseCommand& command, const Outcome& outcome) const;
   void EndAnswered(const EndCommand& command, const Outcome& outcome) const;
   void VerifyAnswered(const VerifyCommand& command, const Outcome& outcome) const;
-  bool StoodForAnother(const Requester& requester, const Id& fingerprint) const;
   void SameAnswer(const Requester& requester, const Id& claim);
   void Cached(const ledger::Semaphore& cached, const ledger::LedgerState& state,
-              bool sessions_lag) const;
+              const IsUp& is_up) const;
 
   const simulation::MemoryEngine* engine_;
   std::map<Id, ClaimLife> lives_;
@@ -107,8 +107,6 @@ class Checks {
   std::map<std::pair<uint32_t, uint64_t>, int> done_;            // Acts, by request.
   std::map<Id, uint32_t> epochs_;                                // Of sessions; 0: it has ended.
   std::map<std::pair<std::string, uint64_t>, Id> answered_;      // Claims, by request.
-  // All effects that a request id has ever had a row for.
-  std::set<std::tuple<std::string, uint64_t, Id>> effects_;
   // Fingerprints of the rows that requests had when the step began.
   std::map<std::pair<std::string, uint64_t>, Id> rows_before_;
   std::set<Id> ended_in_step_;

@@ -31,8 +31,9 @@ void Checks::Answered(const Command& command, const Outcome& outcome, const Lane
     const bool other = before != rows_before_.end() && before->second != fingerprint;
     const bool refused = outcome.kind == OutcomeKind::kReused;
     if (other && !refused) Fail("an id that stands for another effect was used again");
-    // (A lane may still know of a wait that was given up since.)
-    if (refused && !StoodForAnother(*requester, fingerprint))
+    // (Another command of the batch may have been first.)
+    const RequestRow* row = RowOf(*requester);
+    if (refused && !other && (row == nullptr || row->fingerprint == fingerprint))
       Fail("a request was refused as reused, and is not");
     if (outcome.kind == OutcomeKind::kReused) return;
   }
@@ -125,13 +126,6 @@ void Checks::Refused(const AcquireCommand& command, const Outcome& outcome) cons
   }
 }
 
-bool Checks::StoodForAnother(const Requester& requester, const Id& fingerprint) const {
-  return std::ranges::any_of(effects_, [&](const auto& each) {
-    const auto& [client, sequence, effect] = each;
-    return client == requester.client_id && sequence == requester.sequence && effect != fingerprint;
-  });
-}
-
 void Checks::SameAnswer(const Requester& requester, const Id& claim) {
   Id& answered = answered_[{requester.client_id, requester.sequence}];
   if (!answered.empty() && answered != claim) {
@@ -221,7 +215,7 @@ void Checks::Heard(const Event& event, LaneView* view) {
 
 // ---- nothing is left to do ----
 
-void Checks::Quiet(const Adapter& ledger, const LaneView& view, bool sessions_lag) const {
+void Checks::Quiet(const Adapter& ledger, const LaneView& view, const IsUp& is_up) const {
   const ledger::LedgerProbe probe{ledger};
   for (const auto& [name, stored] : engine_->semaphores()) {
     if (!probe.Loaded(name)) continue;
@@ -234,7 +228,7 @@ void Checks::Quiet(const Adapter& ledger, const LaneView& view, bool sessions_la
     if (stored.held() + queue.front()->permits <= stored.row.limit)
       Fail(absl::StrCat(queue.front()->id.Hex(), " waits for ever, though it fits"));
   }
-  for (const auto& [name, cached] : probe.state()) Cached(*cached, probe.state(), sessions_lag);
+  for (const auto& [name, cached] : probe.state()) Cached(*cached, probe.state(), is_up);
   for (const auto& [id, is] : view.claims) {
     const auto life = lives_.find(id);
     if (life == lives_.end() || life->second.over)
@@ -245,7 +239,7 @@ void Checks::Quiet(const Adapter& ledger, const LaneView& view, bool sessions_la
 }
 
 void Checks::Cached(const ledger::Semaphore& cached, const ledger::LedgerState& state,
-                    bool sessions_lag) const {
+                    const IsUp& is_up) const {
   const std::string& name = cached.row.name;
   const StoredSemaphore* stored = engine_->Find(name);
   if (stored == nullptr) Fail(absl::StrCat("a lane still knows ", name));
@@ -256,9 +250,10 @@ void Checks::Cached(const ledger::Semaphore& cached, const ledger::LedgerState& 
   const auto same = [&](const Claim& a, const Claim& b) {
     if (a.session != b.session || a.host != b.host || a.epoch != b.epoch || a.order != b.order)
       Fail(absl::StrCat("a lane knows another row of ", a.id.Hex()));
-    if (a.detached() || sessions_lag) return;
+    if (a.detached()) return;
     const ledger::SessionPtr& session = state.FindSession(a.session);
     const auto found = engine_->sessions().find(a.session);
+    if (found != engine_->sessions().end() && !is_up(found->second.host)) return;
     if (!session || found == engine_->sessions().end() || session->host != found->second.host ||
         session->epoch != found->second.epoch)
       Fail(absl::StrCat("a lane knows another row of the session of ", a.id.Hex()));

@@ -488,8 +488,12 @@ void SmallWorld::CheckQuiescence() {
     quiet = landed_ == before ? quiet + 1 : 0;
   }
   checks_.Engine();
+  const auto is_up = [this](const NodeRef& ref) {
+    return std::ranges::any_of(nodes_,
+                               [&](const Node& node) { return node.ref == ref && !node.dead; });
+  };
   for (const Lane& lane : lanes_) {
-    if (lane.up) checks_.Quiet(*lane.ledger, lane.view, spec_->sessions_lag);
+    if (lane.up) checks_.Quiet(*lane.ledger, lane.view, is_up);
   }
 }
 

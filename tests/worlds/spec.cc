@@ -130,7 +130,6 @@ void AddSessions(std::vector<WorldSpec>* all) {
   late.clients = {0};
   late.scripts = {{Acquire(1)}};
   late.sessions = true;
-  late.sessions_lag = true;
   late.expire = true;
   late.adopt = true;
   late.restarts = 1;

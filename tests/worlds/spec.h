@@ -56,8 +56,6 @@ struct WorldSpec {
   bool adopt = false;      // Claims and sessions move to the lane that adopts them.
   bool close = false;      // A session is closed by a host.
   bool only_if_repeated = false;
-  // A claim and the move of its session may overtake each other; see docs/reliability.md.
-  bool sessions_lag = false;
   uint32_t changes_per_commit_max = 256;
   int losses = 0;    // So many answers are lost.
   int restarts = 0;  // So many daemons are started again.

@@ -326,6 +326,10 @@ Outcome Administer(Editor& editor, const AdminCommand& command, const Context& c
   Outcome outcome = create != nullptr ? Create(editor, command.semaphore, *create, context)
                                       : std::visit(Act{editor, semaphore, context}, command.act);
   if (outcome.kind != OutcomeKind::kDone || IsQuestion(command)) return outcome;
+  if (context.affected_before > 0) {
+    outcome.detail = Outcome::Affected{outcome.affected() + context.affected_before};
+    outcome.changed = true;
+  }
 
   if (semaphore != nullptr && semaphore->row.made_on_use && MakesLasting(command))
     editor.ChangeRow(semaphore, [](SemaphoreRow& row) { row.made_on_use = false; });

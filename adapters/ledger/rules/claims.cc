@@ -14,7 +14,7 @@ Claim ClaimOf(const AcquireCommand& command, const Context& context) {
   Claim claim;
   claim.id = command.claim;
   claim.session = command.session;
-  claim.request = {context.client, command.requester.sequence};
+  claim.request = {context.client, command.requester.sequence, command.requester.one_shot};
   claim.fingerprint = context.fingerprint;
   claim.host = context.self;
   claim.permits = command.permits;
@@ -46,18 +46,6 @@ Outcome StandInQueue(Editor& editor, Semaphore* semaphore, const Claim& claim,
   editor.Enqueue(semaphore, waiter);
   outcome.detail = Outcome::InQueue{semaphore->PositionOf(*waiter), 0};
   return outcome;
-}
-
-// The first of `asked` that is not among `held`, or is asked for twice. Both are sorted: a lease
-// may have a million slots.
-std::optional<uint32_t> FirstNotHeld(const Slots& held, const Slots& asked) {
-  auto at = held.begin();
-  for (const uint32_t slot : asked) {
-    at = std::lower_bound(at, held.end(), slot);
-    if (at == held.end() || *at != slot) return slot;
-    ++at;
-  }
-  return std::nullopt;
 }
 
 // Grants, queues or refuses. The semaphore is there, and large enough.
@@ -149,7 +137,7 @@ NodeRef HostOf(const LedgerState& state, const Claim& claim) {
 
 RequestRow DoneBy(const Requester& requester, std::string_view semaphore, const Context& context) {
   RequestRow row;
-  row.request = {context.client, requester.sequence};
+  row.request = {context.client, requester.sequence, requester.one_shot};
   row.fingerprint = context.fingerprint;
   row.state = RequestRow::State::kDone;
   row.semaphore = semaphore;
@@ -187,25 +175,22 @@ Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& co
   if (!lease || lease->foreign) return NotHeld();
   if (!command.session.empty() && lease->session != command.session)
     return NotHeld(EndCause::kMoved);
-  Slots given_back = command.slots;
-  std::ranges::sort(given_back);
-  if (const std::optional<uint32_t> slot = FirstNotHeld(lease->slots, given_back)) {
+  if (const std::optional<uint32_t> slot = lease->slots.FirstNotHere(command.slots)) {
     Outcome outcome = Simply(OutcomeKind::kNoSuchSlot);
     outcome.detail = Outcome::NotItsSlot{*slot};
     return outcome;
   }
   Outcome outcome = Simply(OutcomeKind::kReleased);
-  const bool all = command.slots.empty() || command.slots.size() == lease->slots.size();
-  const uint32_t released = all ? lease->permits : static_cast<uint32_t>(command.slots.size());
+  const auto named = static_cast<uint32_t>(command.slots.size());
+  const uint32_t released = named == 0 ? lease->permits : named;
   const uint32_t remaining = lease->permits - released;
   outcome.detail = Outcome::Released{released, remaining};
-  if (all) {
+  if (remaining == 0) {
     EndLease(editor, semaphore, lease, EndCause::kReleased, context);
   } else {
     auto rest = std::make_shared<Lease>(*lease);
     rest->permits = remaining;
-    rest->slots.clear();
-    std::ranges::set_difference(lease->slots, given_back, std::back_inserter(rest->slots));
+    rest->slots = lease->slots.Without(command.slots);
     outcome.lease = rest;
     editor.Replace(semaphore, lease, std::move(rest));
   }
@@ -282,7 +267,7 @@ void RecallLease(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, co
   editor.Replace(semaphore, lease, std::move(asked));
 }
 
-Outcome AskBack(Editor& editor, const RecallCommand& command, const Context& context) {
+Outcome RecallLease(Editor& editor, const RecallCommand& command, const Context& context) {
   Semaphore* semaphore = editor.Find(command.semaphore);
   const LeasePtr lease = semaphore ? semaphore->FindLease(command.claim) : nullptr;
   if (!lease || lease->foreign) return NotHeld();

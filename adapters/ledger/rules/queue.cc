@@ -60,10 +60,16 @@ uint32_t LeftToForeign(const Semaphore& semaphore, const QueuePlace& place) {
 
 bool SomebodyAhead(const Semaphore& semaphore, const QueuePlace& place, const Limits& limits) {
   const Queue& ready = semaphore.ready_queue();
-  if (semaphore.row.settings.backfill) return ready.order_of_key(place) > limits.backfill_depth;
+  const bool backfill = semaphore.row.settings.backfill;
+  if (backfill && ready.order_of_key(place) > limits.backfill_depth) return true;
+  uint32_t left = 0;  // To foreign clients who wait before.
   for (const auto& [at, waiter] : ready) {
     if (!(at < place)) return false;
-    if (!waiter->foreign) return true;
+    if (waiter->foreign) {
+      left += waiter->permits;
+    } else if (!backfill || Fits(semaphore, waiter->permits + left)) {
+      return true;
+    }
   }
   return false;
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/container/btree_map.h"
 #include "adapters/adapter.h"
@@ -33,6 +34,13 @@ inline constexpr size_t kTraceBytesMax = 255;
 inline constexpr size_t kReasonBytesMax = 256;
 inline constexpr size_t kReasonsMax = 10;
 
+// Of a shared store: what one OrphansCommand is to look at, and Report::next.
+struct OrphansPage {
+  std::vector<std::string> semaphores;
+  std::vector<SessionPtr> sessions;
+  std::string next;
+};
+
 struct Context {
   NodeRef self;
   int64_t now_unix_ms = 0;  // For people.
@@ -47,7 +55,10 @@ struct Context {
   uint32_t grants_max = 0;          // Guarantees::grants_per_commit_max.
   // Of claims and tickets, by acts that may be carried on by later commits; 0: no bound.
   uint32_t changes_max = 0;
-  const Pruned* pruned = nullptr;  // What was pruned before the command was decided.
+  // What earlier parts of an administrative act have concerned: its answer counts all.
+  uint32_t affected_before = 0;
+  const OrphansPage* page = nullptr;  // The command's; nullptr: everything.
+  const Pruned* pruned = nullptr;     // What was pruned before the command was decided.
   // Semaphores that no commit may touch now, and why. nullptr: there are none.
   const absl::btree_map<std::string, std::string>* unusable = nullptr;
 };
@@ -60,7 +71,7 @@ Outcome Repeat(Editor& editor, const AcquireCommand& command, const Id& claim,
 Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& context);
 Outcome Verify(const LedgerState& state, const VerifyCommand& command);
 Outcome End(Editor& editor, const EndCommand& command, const Context& context);
-Outcome AskBack(Editor& editor, const RecallCommand& command, const Context& context);
+Outcome RecallLease(Editor& editor, const RecallCommand& command, const Context& context);
 Outcome Adopt(Editor& editor, const AdoptCommand& command, const Context& context);
 
 Outcome Enqueue(Editor& editor, const EnqueueCommand& command, const Context& context);
@@ -68,9 +79,16 @@ Outcome Take(Editor& editor, const TakeCommand& command, const Context& context)
 Outcome Finish(Editor& editor, const FinishCommand& command, const Context& context);
 Outcome Ripen(Editor& editor, const RipenCommand& command, const Context& context);
 
+// All claims of a session, by semaphore; within one, leases and waiters in the order in which they asked.
+std::vector<ClaimInfo> ClaimsOf(const LedgerState& state, const Id& session);
+// Of a session that moves, at most so many of its semaphores are touched: its former host learns of the
+// move from any of them.
+inline constexpr size_t kTouchedByMove = 32;
+
 Outcome OpenSession(Editor& editor, const OpenSessionCommand& command, const Context& context);
 Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const Context& context);
 Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const Context& context);
+// Looks at what context.page names, or at everything.
 Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const Context& context,
                 bool exclusive);
 

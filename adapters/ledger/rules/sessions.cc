@@ -1,14 +1,15 @@
 // Sessions, and what a dead node leaves behind.
 #include <algorithm>
+#include <functional>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/rules/rules.h"
 #include "adapters/ledger/rules/steps.h"
 
 namespace semaphored::ledger {
 namespace {
-
-constexpr size_t kClaimsTold = 32;
 
 ClaimInfo InfoOf(const Semaphore& semaphore, const Id& claim) {
   const LeasePtr lease = semaphore.FindLease(claim);
@@ -20,11 +21,9 @@ uint64_t OrderOf(const ClaimInfo& info) {
   return info.lease ? info.lease->order : info.waiter->order;
 }
 
-std::vector<ClaimInfo> ClaimsOf(const LedgerState& state, const Id& session) {
-  std::vector<ClaimInfo> claims;
-  for (const auto& [claim, semaphore] : state.ClaimsOf(session))
-    claims.push_back(InfoOf(*semaphore, claim));
-  std::ranges::sort(claims, [](const ClaimInfo& a, const ClaimInfo& b) {
+// By semaphore; within one, in the order in which they asked.
+void SortByAge(std::vector<ClaimInfo>* claims) {
+  std::ranges::sort(*claims, [](const ClaimInfo& a, const ClaimInfo& b) {
     if (a.semaphore != b.semaphore) return a.semaphore < b.semaphore;
     // An immediate grant has the order of the waiter that comes next, so the lease is the earlier
     // one.
@@ -32,8 +31,19 @@ std::vector<ClaimInfo> ClaimsOf(const LedgerState& state, const Id& session) {
     if ((a.lease != nullptr) != (b.lease != nullptr)) return a.lease != nullptr;
     return a.lease != nullptr && a.lease->token < b.lease->token;
   });
+}
+
+}  // namespace
+
+std::vector<ClaimInfo> ClaimsOf(const LedgerState& state, const Id& session) {
+  std::vector<ClaimInfo> claims;
+  for (const auto& [claim, semaphore] : state.ClaimsOf(session))
+    claims.push_back(InfoOf(*semaphore, claim));
+  SortByAge(&claims);
   return claims;
 }
+
+namespace {
 
 bool IsUnusable(const std::string& semaphore, const Context& context) {
   return context.unusable != nullptr && context.unusable->contains(semaphore);
@@ -82,6 +92,7 @@ Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const C
     lost.changed = true;
     return lost;
   }
+  if (command.epoch != 0 && before->epoch != command.epoch) return Simply(OutcomeKind::kStale);
   if (before->host != context.self) {
     auto after = std::make_shared<Session>(*before);
     after->host = context.self;
@@ -97,7 +108,7 @@ Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const C
   // of them, and so need not be told by all.
   if (outcome.changed && context.shared) {
     const std::vector<ClaimInfo>& claims = outcome.report->claims;
-    for (size_t i = 0; i < std::min(claims.size(), kClaimsTold); ++i) {
+    for (size_t i = 0; i < std::min(claims.size(), kTouchedByMove); ++i) {
       if (IsUnusable(claims[i].semaphore, context)) continue;
       editor.Touch(editor.Find(claims[i].semaphore));
     }
@@ -128,6 +139,62 @@ Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const C
   return Simply(OutcomeKind::kDone);
 }
 
+namespace {
+
+// What dead hosts left, as it is found: each session once, with those of its claims that are found.
+class OrphansFound {
+ public:
+  // `gone`: the host is dead. `replaced`: it was an earlier life of this node.
+  using Test = std::function<bool(const NodeRef& host)>;
+  OrphansFound(const LedgerState& state, Test gone, Test replaced, Report* report)
+      : state_(state), gone_(std::move(gone)), replaced_(std::move(replaced)), report_(report) {}
+
+  // nullptr: its host lives.
+  Orphan* Add(const Session& session) {
+    if (!gone_(session.host)) return nullptr;
+    const auto [at, is_new] = at_.try_emplace(session.id, report_->orphans.size());
+    if (is_new)
+      report_->orphans.push_back(
+          {session.id, session.epoch, session.ttl_ms, {}, replaced_(session.host)});
+    return &report_->orphans[at->second];
+  }
+
+  void Add(const Semaphore& semaphore) {
+    for (const auto& [id, lease] : semaphore.leases) {
+      if (!lease->foreign) Add(semaphore, *lease);
+    }
+    for (const auto& [id, waiter] : semaphore.waiters) Add(semaphore, *waiter);
+    if (semaphore.ticket_counts.delayed == 0) return;
+    for (const auto& [id, ticket] : semaphore.tickets) {
+      if (ticket->state == TicketState::kDelayed && gone_(ticket->host))
+        report_->delayed.push_back({semaphore.row.name, ticket});
+    }
+  }
+
+ private:
+  void Add(const Semaphore& semaphore, const Claim& claim) {
+    if (!claim.detached()) {
+      const SessionPtr& session = state_.FindSession(claim.session);
+      if (!session) return;
+      if (Orphan* orphan = Add(*session)) orphan->claims.push_back(InfoOf(semaphore, claim.id));
+    } else if (gone_(claim.host)) {
+      report_->orphans.push_back({claim.id,
+                                  claim.epoch,
+                                  claim.ttl_ms,
+                                  {InfoOf(semaphore, claim.id)},
+                                  replaced_(claim.host)});
+    }
+  }
+
+  const LedgerState& state_;
+  const Test gone_;
+  const Test replaced_;
+  Report* const report_;
+  absl::flat_hash_map<Id, size_t> at_;  // Sessions, in report_->orphans.
+};
+
+}  // namespace
+
 Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const Context& context,
                 bool exclusive) {
   const auto gone = [&](const NodeRef& host) {
@@ -142,29 +209,28 @@ Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const C
   };
   Outcome outcome = Simply(OutcomeKind::kDone);
   outcome.report = std::make_unique<Report>();
-  std::vector<Orphan>& orphans = outcome.report->orphans;
-  for (const auto& [id, session] : state.sessions()) {
-    if (gone(session->host))
-      orphans.push_back(
-          {id, session->epoch, session->ttl_ms, ClaimsOf(state, id), replaced(session->host)});
+  OrphansFound found(state, gone, replaced, outcome.report.get());
+  size_t read = 0;
+  const auto look_at = [&](const Semaphore& semaphore) {
+    read += semaphore.leases.size() + semaphore.waiters.size() + semaphore.tickets.size();
+    found.Add(semaphore);
+  };
+  if (context.page != nullptr) {
+    for (const SessionPtr& listed : context.page->sessions) {
+      // It may have moved since it was listed.
+      const SessionPtr& known = state.FindSession(listed->id);
+      found.Add(known && known->epoch > listed->epoch ? *known : *listed);
+    }
+    for (const std::string& name : context.page->semaphores) {
+      if (const Semaphore* semaphore = state.Find(name)) look_at(*semaphore);
+    }
+    outcome.report->next = context.page->next;
+  } else {
+    for (const auto& [id, session] : state.sessions()) found.Add(*session);
+    for (const auto& [name, semaphore] : state) look_at(*semaphore);
   }
-  for (const auto& [name, semaphore] : state) {
-    for (const auto& [id, lease] : semaphore->leases) {
-      if (lease->foreign || !lease->detached() || !gone(lease->host)) continue;
-      orphans.push_back(
-          {id, lease->epoch, lease->ttl_ms, {InfoOf(*semaphore, id)}, replaced(lease->host)});
-    }
-    for (const auto& [id, waiter] : semaphore->waiters) {
-      if (!waiter->detached() || !gone(waiter->host)) continue;
-      orphans.push_back(
-          {id, waiter->epoch, waiter->ttl_ms, {InfoOf(*semaphore, id)}, replaced(waiter->host)});
-    }
-    if (semaphore->ticket_counts.delayed == 0) continue;
-    for (const auto& [id, ticket] : semaphore->tickets) {
-      if (ticket->state == TicketState::kDelayed && gone(ticket->host))
-        outcome.report->delayed.push_back({name, ticket});
-    }
-  }
+  for (Orphan& orphan : outcome.report->orphans) SortByAge(&orphan.claims);
+  outcome.detail = Outcome::Affected{static_cast<uint32_t>(read)};
   return outcome;
 }
 

@@ -52,10 +52,10 @@ bool BehindOwn(const Semaphore& semaphore, const std::string& holder, const Queu
 // Permits that are left to foreign clients who wait before this place.
 uint32_t LeftToForeign(const Semaphore& semaphore, const QueuePlace& place);
 
-// Whether somebody at this place must wait behind a waiter of ours. Whoever waits does so because
-// of room or because of the holder's cap; only the first kind is in others' way. With backfill
-// nobody is whom Advance has looked at and found too large; those further back may be of this very
-// size.
+// Whether a claim at this place must wait behind a waiter of ours that stands before it: with backfill,
+// behind one that fits (a later commit lets it in, if this one may let in no more), or that Advance has
+// not looked at. A waiter waits because of room or because of the holder's cap; only the first
+// kind is in others' way.
 bool SomebodyAhead(const Semaphore& semaphore, const QueuePlace& place, const Limits& limits);
 
 // The same behind a ticket: it is in the way only if somebody offers to carry it out.

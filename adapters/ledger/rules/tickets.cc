@@ -72,9 +72,18 @@ std::string_view WhyUnfinished(EndCause cause) {
       return "its lease was recalled, and not given back in time";
     case EndCause::kDisconnected:
       return "its worker went away";
-    default:
-      return "its lease ended without a result";
+    case EndCause::kNone:
+    case EndCause::kDestroyed:
+    case EndCause::kUnknown:
+    case EndCause::kWaitExpired:
+    case EndCause::kCancelled:
+    case EndCause::kExceedsLimit:
+    case EndCause::kEngineLost:
+    case EndCause::kMoved:
+    case EndCause::kCount:
+      break;
   }
+  return "its lease ended without a result";
 }
 
 Claim ClaimOf(const TakeCommand& command, const Context& context) {

@@ -1,6 +1,12 @@
 // Requests that may be repeated, as rows. A request is a row from the moment it is accepted: the
 // commit that queues it, grants it or carries out its act inserts the row, and the row then follows
 // the claim until that has ended. A request that is refused leaves no row.
+//
+// When a row may go. Of a numbered request: when it is below its client's floor, or its client is
+// forgotten. Of a one-shot request: when a node has known the row in its last state (ended, done) for
+// request_retention of that node's steady clock. The node that writes the last state knows it from then
+// on. A node that takes rows over (after a restart, or of a dead node) knows them from when it first
+// reads them, so it counts from zero. No clock of an engine, nor its TTL, removes such a row.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +66,8 @@ struct RequestFloor {
   uint64_t below = 0;
 };
 
-// A request, with the name of the client, which the store may not know by number.
+// A request, with the name of the client, which the store may not know by number; empty with a
+// one-shot id.
 struct NamedRequest {
   RequestKey request;
   std::string client_id;

@@ -7,47 +7,6 @@
 
 namespace semaphored::ledger {
 
-// ---- SlotMap ----
-
-Slots SlotMap::LowestFree(uint32_t count) const {
-  Slots free;
-  free.reserve(count);
-  for (auto hole = holes_.begin(); free.size() < count && hole != holes_.end(); ++hole)
-    free.push_back(*hole);
-  for (auto next = static_cast<uint32_t>(taken_.size()); free.size() < count;)
-    free.push_back(++next);
-  return free;
-}
-
-Id SlotMap::At(uint32_t slot) const {
-  return slot >= 1 && slot <= taken_.size() ? taken_[slot - 1] : Id();
-}
-
-void SlotMap::Take(uint32_t slot, const Id& lease) {
-  if (slot <= taken_.size()) {
-    holes_.erase(slot);
-    taken_[slot - 1] = lease;
-    return;
-  }
-  for (auto hole = static_cast<uint32_t>(taken_.size()) + 1; hole < slot; ++hole)
-    holes_.insert(hole);
-  taken_.resize(slot);
-  taken_.back() = lease;
-}
-
-void SlotMap::Free(uint32_t slot) {
-  if (slot < taken_.size()) {
-    taken_[slot - 1] = Id();
-    holes_.insert(slot);
-    return;
-  }
-  taken_.pop_back();
-  while (!taken_.empty() && taken_.back().empty()) {
-    holes_.erase(static_cast<uint32_t>(taken_.size()));
-    taken_.pop_back();
-  }
-}
-
 // ---- Semaphore ----
 
 LeasePtr Semaphore::FindLease(const Id& id) const {
@@ -118,13 +77,13 @@ const absl::flat_hash_map<Id, Semaphore*>& LedgerState::ClaimsOf(const Id& sessi
 }
 
 std::pair<Semaphore*, WaiterPtr> LedgerState::FindWaiting(const RequestKey& request) const {
-  const auto found = waiting_.find({request.client, request.sequence});
+  const auto found = waiting_.find(request);
   if (found == waiting_.end()) return {nullptr, nullptr};
   return {found->second.first, found->second.first->FindWaiter(found->second.second)};
 }
 
 std::pair<Semaphore*, LeasePtr> LedgerState::FindGranted(const RequestKey& request) const {
-  const auto found = granted_.find({request.client, request.sequence});
+  const auto found = granted_.find(request);
   if (found == granted_.end()) return {nullptr, nullptr};
   return {found->second.first, found->second.first->FindLease(found->second.second)};
 }
@@ -240,19 +199,15 @@ namespace {
 // Frees what the change gives up and takes what it adds; a lease of a million slots that gives one
 // back costs one.
 void MoveSlots(const LeaseChange& change, SlotMap* slots) {
-  static const Slots kNone;
   const bool same = change.before && change.after && change.before->id == change.after->id;
-  const Slots& before = change.before ? change.before->slots : kNone;
-  const Slots& after = change.after ? change.after->slots : kNone;
-  if (same && before == after) return;
-  Slots freed;
-  Slots taken;
+  if (same && change.before->slots == change.after->slots) return;
   if (same) {
-    std::ranges::set_difference(before, after, std::back_inserter(freed));
-    std::ranges::set_difference(after, before, std::back_inserter(taken));
+    slots->Free(change.before->slots.Without(change.after->slots), change.before->id);
+    slots->Take(change.after->slots.Without(change.before->slots), change.after->id);
+    return;
   }
-  for (const uint32_t slot : same ? freed : before) slots->Free(slot);
-  for (const uint32_t slot : same ? taken : after) slots->Take(slot, change.after->id);
+  if (change.before) slots->Free(change.before->slots, change.before->id);
+  if (change.after) slots->Take(change.after->slots, change.after->id);
 }
 
 }  // namespace
@@ -265,7 +220,7 @@ void LedgerState::Apply(Semaphore* semaphore, const LeaseChange& change) {
     semaphore->held -= lease.permits;
     --lease_count_;
     if (lease.request.remembered()) {
-      const auto granted = granted_.find({lease.request.client, lease.request.sequence});
+      const auto granted = granted_.find(lease.request);
       if (granted != granted_.end() && granted->second.second == lease.id) granted_.erase(granted);
     }
     Unindex(lease);
@@ -275,8 +230,7 @@ void LedgerState::Apply(Semaphore* semaphore, const LeaseChange& change) {
     semaphore->leases[lease.id] = change.after;
     semaphore->held += lease.permits;
     ++lease_count_;
-    if (lease.request.remembered())
-      granted_[{lease.request.client, lease.request.sequence}] = {semaphore, lease.id};
+    if (lease.request.remembered()) granted_[lease.request] = {semaphore, lease.id};
     Index(lease, semaphore);
   }
   // (A holder's text never changes.)
@@ -292,8 +246,11 @@ void LedgerState::Apply(Semaphore* semaphore, const WaiterChange& change) {
     if (waiter.foreign) semaphore->foreign.erase(PlaceOf(waiter));
     semaphore->waiters.erase(waiter.id);
     --waiter_count_;
-    if (waiter.request.remembered())
-      waiting_.erase({waiter.request.client, waiter.request.sequence});
+    if (waiter.request.remembered()) {
+      // The id may stand for a later wait by now, of which this lane has heard first.
+      const auto waiting = waiting_.find(waiter.request);
+      if (waiting != waiting_.end() && waiting->second.second == waiter.id) waiting_.erase(waiting);
+    }
     Unindex(waiter);
   }
   if (change.after) {
@@ -304,7 +261,7 @@ void LedgerState::Apply(Semaphore* semaphore, const WaiterChange& change) {
     semaphore->waiters[waiter.id] = change.after;
     ++waiter_count_;
     if (waiter.request.remembered()) {
-      waiting_[{waiter.request.client, waiter.request.sequence}] = {semaphore, waiter.id};
+      waiting_[waiter.request] = {semaphore, waiter.id};
     }
     Index(waiter, semaphore);
   }
@@ -380,7 +337,6 @@ std::string CheckSemaphore(const Semaphore& semaphore) {
     if (lease->id != id) return "a lease is filed under another id";
     if (semaphore.waiters.contains(id)) return "a claim is both lease and waiter";
     if (lease->slots.size() != lease->permits) return "a lease has not as many slots as permits";
-    if (!std::is_sorted(lease->slots.begin(), lease->slots.end())) return "slots do not rise";
     held += lease->permits;
     for (uint32_t slot : lease->slots) {
       if (slot == 0) return "slot 0 is taken";
@@ -438,8 +394,8 @@ std::string CheckTurns(const Semaphore& semaphore, const Queue& all, const Turns
 
 std::string LedgerState::CheckIndexes() const {
   absl::flat_hash_map<Id, absl::flat_hash_map<Id, Semaphore*>> claims_of;
-  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, std::pair<Semaphore*, Id>> waiting;
-  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, std::pair<Semaphore*, Id>> granted;
+  absl::flat_hash_map<RequestKey, std::pair<Semaphore*, Id>> waiting;
+  absl::flat_hash_map<RequestKey, std::pair<Semaphore*, Id>> granted;
   absl::flat_hash_map<uint32_t, size_t> claims_of_client;
   for (const auto& [name, semaphore] : semaphores_) {
     const auto count = [&, at = semaphore.get()](const Claim& claim) {
@@ -449,13 +405,13 @@ std::string LedgerState::CheckIndexes() const {
     for (const auto& [id, lease] : semaphore->leases) {
       count(*lease);
       const RequestKey& request = lease->request;
-      if (request.remembered()) granted[{request.client, request.sequence}] = {semaphore.get(), id};
+      if (request.remembered()) granted[request] = {semaphore.get(), id};
     }
     for (const auto& [id, waiter] : semaphore->waiters) {
       count(*waiter);
       const RequestKey& request = waiter->request;
       if (request.remembered()) {
-        waiting[{request.client, request.sequence}] = {semaphore.get(), id};
+        waiting[request] = {semaphore.get(), id};
       }
     }
     if (!HeldByIsRight(*semaphore)) return absl::StrCat(name, ": permits by holder are wrong");

@@ -27,6 +27,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "adapters/ledger/state/slot_map.h"
 #include "adapters/outcomes.h"
 #include "adapters/types.h"
 
@@ -48,21 +49,6 @@ template <typename Row>
 using ByPlace = __gnu_pbds::tree<QueuePlace, Row, std::less<QueuePlace>, __gnu_pbds::rb_tree_tag,
                                  __gnu_pbds::tree_order_statistics_node_update>;
 using Queue = ByPlace<WaiterPtr>;
-
-// Which slots are taken, and by which lease; finds the lowest free one.
-class SlotMap {
- public:
-  // The `count` lowest free slots, rising.
-  Slots LowestFree(uint32_t count) const;
-  // The id of the lease; empty if the slot is free.
-  Id At(uint32_t slot) const;
-  void Take(uint32_t slot, const Id& lease);
-  void Free(uint32_t slot);
-
- private:
-  std::vector<Id> taken_;     // By slot - 1. Its last entry is never empty.
-  std::set<uint32_t> holes_;  // Free slots below taken_.size().
-};
 
 // Whose turn may come, of those who wait (or offer to work), while a holder may have only so many
 // permits: of each holder the first one, unless with it the holder would have too many. The others of
@@ -153,7 +139,7 @@ class LedgerState {
   std::pair<Semaphore*, WaiterPtr> FindWaiting(const RequestKey& request) const;
   // The same for a lease that this request was granted.
   std::pair<Semaphore*, LeasePtr> FindGranted(const RequestKey& request) const;
-  // Leases and waiters that this client's requests made.
+  // Leases and waiters that this client's requests made; of 0, those of requests with a one-shot id.
   size_t ClaimCountOf(uint32_t client) const;
 
   size_t semaphore_count() const { return semaphores_.size(); }
@@ -197,8 +183,8 @@ class LedgerState {
   absl::flat_hash_map<std::string_view, Semaphore*> by_name_;  // Keys are those of semaphores_.
   absl::flat_hash_map<Id, SessionPtr> sessions_;
   absl::flat_hash_map<Id, absl::flat_hash_map<Id, Semaphore*>> claims_of_;
-  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, std::pair<Semaphore*, Id>> waiting_;
-  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, std::pair<Semaphore*, Id>> granted_;
+  absl::flat_hash_map<RequestKey, std::pair<Semaphore*, Id>> waiting_;
+  absl::flat_hash_map<RequestKey, std::pair<Semaphore*, Id>> granted_;
   absl::flat_hash_map<uint32_t, size_t> claims_of_client_;
   size_t lease_count_ = 0;
   size_t waiter_count_ = 0;

@@ -158,19 +158,18 @@ void Editor::Remember(RequestRow row) {
 }
 
 void Editor::SetRequest(const RequestKey& request, bool existed, std::optional<RequestRow> row) {
-  const auto [at, is_new] =
-      requests_index_.try_emplace({request.client, request.sequence}, requests_.size());
-  if (is_new) {
-    requests_.emplace_back().existed = existed;
-    requests_.back().before.request = request;
-  }
+  const auto [at, is_new] = requests_index_.try_emplace(request, requests_.size());
+  if (is_new) requests_.emplace_back().existed = existed;
   RequestNow& now = requests_[at->second];
-  if (row) now.before = *row;
+  if (!row) {
+    if (now.row) now.before = *std::move(now.row);
+    now.before.request = request;
+  }
   now.row = std::move(row);
 }
 
 const Editor::RequestNow* Editor::FindRequest(const RequestKey& request) const {
-  const auto found = requests_index_.find({request.client, request.sequence});
+  const auto found = requests_index_.find(request);
   return found == requests_index_.end() ? nullptr : &requests_[found->second];
 }
 

@@ -30,6 +30,8 @@ struct SemaphoreDelta {
   // one, from a counter of the whole store. (A daemon that still remembers the old one must not
   // take the new one for it.)
   uint64_t revision = 0;
+  // Editor::Touch: a daemon that has the semaphore loaded is to read it again.
+  bool touched = false;
   bool row_changed() const { return before != after; }
 };
 
@@ -78,6 +80,10 @@ struct Transaction {
   // Silent here for long, and without claims. A shared store may drop what it knows of one only if
   // it is silent at all daemons: elsewhere its requests may still be repeated.
   std::vector<uint32_t> forgotten_clients;
+  // One-shot requests whose rows may go: this node has known them as ended or done for
+  // request_retention. A row that another node has written since, or that waits or stands, stays. No
+  // condition: the store may remove them a little later, or not find them.
+  std::vector<Id> forgotten_requests;
   // For other daemons. Only of a store that hands out permits, and administers_all.
   std::vector<AskedRecall> asked_recalls;
   // Where there may be room left for waiters: this batch had let in as many as a commit may.
@@ -88,7 +94,8 @@ struct Transaction {
   // Nothing to write; then `absent_requests` and `reads` are for the adapter to look at.
   bool empty() const {
     return semaphores.empty() && sessions.empty() && requests.empty() && history.empty() &&
-           new_clients.empty() && forgotten_clients.empty() && asked_recalls.empty();
+           new_clients.empty() && forgotten_clients.empty() && forgotten_requests.empty() &&
+           asked_recalls.empty();
   }
 };
 
@@ -127,8 +134,8 @@ class Editor {
   // The transaction then lands only if the claim's session still has the epoch that the state
   // shows.
   void RequireEpoch(const Claim& claim);
-  // The semaphore's revision rises, so that other daemons look at it, though no row of it changes.
-  void Touch(Semaphore* semaphore) { DeltaOf(semaphore); }
+  // The semaphore's revision rises, so that other daemons read it again, though no row of it changes.
+  void Touch(Semaphore* semaphore) { DeltaOf(semaphore).touched = true; }
   // The next batch goes on letting waiters in.
   void AdvanceLater(const Semaphore& semaphore) {
     transaction_->to_advance.push_back(semaphore.row.name);
@@ -158,7 +165,7 @@ class Editor {
   struct RequestNow {
     bool existed = false;  // Before this batch.
     std::optional<RequestRow> row;
-    RequestRow before;  // The last row that it had in this batch.
+    RequestRow before;  // Without `row`: the last one that it had in this batch.
   };
   const RequestNow* FindRequest(const RequestKey& request) const;
   // The semaphore's next order number, and counts on.
@@ -185,8 +192,8 @@ class Editor {
   uint32_t let_in_ = 0;
   uint32_t carried_on_ = 0;
   absl::flat_hash_map<std::string, size_t> index_;
-  // By client and sequence number: places in requests_, which are in the order of their first change.
-  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, size_t> requests_index_;
+  // Places in requests_, which are in the order of their first change.
+  absl::flat_hash_map<RequestKey, size_t> requests_index_;
   std::vector<RequestNow> requests_;
 };
 

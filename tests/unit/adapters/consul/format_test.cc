@@ -257,6 +257,24 @@ TEST_CASE("consul document: is read as it was written") {
   CHECK(back.order == lease->order);
 }
 
+TEST_CASE("consul document: neighbours keep their one-shot ids, and those without one theirs") {
+  std::vector<WaiterPtr> waiters;
+  for (uint64_t i = 0; i < 6; ++i) {
+    auto waiter = std::make_shared<Waiter>();
+    waiter->id = {7, i};
+    waiter->session = {3, 3};
+    waiter->request = i % 3 == 0 ? RequestKey{1, 100 + i} : RequestKey{0, 0, {8, i}};
+    waiters.push_back(waiter);
+  }
+  const std::string client = "one";
+  const auto read =
+      ReadPage("s", WritePage(waiters, [&](uint32_t) -> const std::string& { return client; }),
+               [&](const std::string& name) { return name == client ? 1u : 2u; });
+  REQUIRE(read.ok());
+  REQUIRE(read->size() == waiters.size());
+  for (size_t i = 0; i < waiters.size(); ++i) CHECK((*read)[i]->request == waiters[i]->request);
+}
+
 TEST_CASE("consul document: neighbours that differ in one thing keep it") {
   const std::vector<std::string> clients = {"one", "other"};
   const auto name_of = [&](uint32_t number) -> const std::string& { return clients.at(number); };

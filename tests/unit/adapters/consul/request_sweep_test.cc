@@ -1,9 +1,12 @@
 // The requests of silent clients are forgotten, on a real server.
 #include "adapters/consul/request_sweep.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
+#include <vector>
 
+#include "adapters/common/client_names.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/fixture.h"
 
@@ -91,6 +94,53 @@ TEST_CASE("consul requests: a client with a claim that stands is not silent", "[
   REQUIRE(open.Commit(release).kind == ledger::CommitResult::Kind::kWon);
   requests.SweepAt(seconds(200));
   CHECK(requests.Left("holder") == 0);
+}
+
+TEST_CASE("consul requests: one-shot requests that were left go when their time is over",
+          "[consul]") {
+  Requests requests;
+  OpenStore open = Open(requests.prefix);
+  const SemaphoreRow row = Make(open, "s");
+  const LeasePtr lease = MakeLease(open, 1);
+  ledger::Transaction grant = Grant(open, row, lease);
+  REQUIRE(open.Commit(grant).kind == ledger::CommitResult::Kind::kWon);
+  const auto put = [&](const std::string& name, ledger::RequestRow::State state, const Id& claim) {
+    RequestBlock block;
+    block.rows[0] = MakeRow(0, state);
+    block.rows[0].claim = claim;
+    requests.prefix.Put(requests.keys.RequestBlock(name, 0), WriteRequestBlock(block), 0);
+  };
+  using State = ledger::RequestRow::State;
+  std::vector<std::string> ended;
+  for (uint64_t i = 10; i < 80; ++i) {  // More than one transaction takes.
+    ended.push_back(ledger::NameOfOneShot({i, i}));
+    put(ended.back(), State::kDone, {});
+  }
+  const std::string holds = ledger::NameOfOneShot({1, 1});
+  const std::string lost = ledger::NameOfOneShot({2, 2});
+  const std::string late = ledger::NameOfOneShot({3, 3});
+  put(holds, State::kGranted, lease->id);
+  put(lost, State::kWaiting, MakeId(2));
+  put(late, State::kGranted, MakeId(3));
+  const auto ended_left = [&] {
+    return std::ranges::count_if(ended, [&](const auto& name) { return requests.Left(name) > 0; });
+  };
+  requests.SweepAt(seconds(0));
+  put(late, State::kEnded, MakeId(3));
+  requests.SweepAt(seconds(99));
+  CHECK(ended_left() == 70);
+  requests.SweepAt(seconds(124));
+  CHECK(ended_left() == 0);
+  // Seen in its last state at 99. And that a claim has gone without a word was seen at 124.
+  CHECK(requests.Left(late) == 1);
+  CHECK(requests.Left(lost) == 1);
+  requests.SweepAt(seconds(223));
+  CHECK(requests.Left(late) == 0);
+  CHECK(requests.Left(lost) == 1);
+  requests.SweepAt(seconds(248));
+  CHECK(requests.Left(lost) == 0);
+  requests.SweepAt(seconds(1000));
+  CHECK(requests.Left(holds) == 1);
 }
 
 }  // namespace

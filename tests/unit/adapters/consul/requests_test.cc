@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/common/client_names.h"
 #include "adapters/consul/request_block.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/daemon.h"
@@ -113,6 +114,49 @@ TEST_CASE("consul requests: one row for one id, whatever a daemon knows", "[cons
   absent.absent_requests[0].request.sequence = 6;
   CHECK(two.b.open.Commit(absent).kind == Kind::kWon);
   CHECK_FALSE(two.b.Find(6).row.has_value());
+}
+
+TEST_CASE("consul requests: a one-shot id is carried out once, and goes when its writer says so",
+          "[consul]") {
+  TwoLanes two;
+  const Id id{0xabcd, 1};
+  const std::string key = two.prefix.keys().RequestBlock(ledger::NameOfOneShot(id), 0);
+  const auto change = [&](Lane& lane, Op op, State state) {
+    RequestRow row = MakeRow(0, state);
+    row.request.one_shot = id;
+    Transaction transaction = consul::Begin(lane.open);
+    transaction.requests.push_back({op, row});
+    return lane.open.Commit(transaction);
+  };
+  const auto forget = [&](Lane& lane) {
+    Transaction transaction = consul::Begin(lane.open);
+    transaction.forgotten_requests.push_back(id);
+    REQUIRE(lane.open.Commit(transaction).kind == Kind::kWon);
+    REQUIRE(lane.open.store->Wait(SteadyTime()).ok());
+  };
+  const auto found = [&](Lane& lane) {
+    const ledger::NamedRequest named{{0, 0, id}, ""};
+    return lane.open.store->FindRequests({&named, 1}, kWindow).value().front();
+  };
+  CHECK_FALSE(found(two.b).row.has_value());
+  CHECK_FALSE(found(two.b).too_old);
+  REQUIRE(change(two.a, Op::kInsert, State::kWaiting).kind == Kind::kWon);
+  CHECK(change(two.b, Op::kInsert, State::kWaiting).requests_lost);
+  Transaction absent = consul::Begin(two.b.open);
+  absent.absent_requests.push_back({{0, 0, id}, ""});
+  absent.concerns.emplace_back(two.b.open.self.number, "a word");
+  CHECK(two.b.open.Commit(absent).requests_lost);
+  // No floor is written or looked at.
+  CHECK(two.prefix.Tree(two.prefix.keys().OneShots()).size() == 1);
+  forget(two.a);
+  CHECK_FALSE(two.prefix.Value(key).empty());
+  REQUIRE(change(two.b, Op::kUpdate, State::kEnded).kind == Kind::kWon);
+  CHECK(found(two.a).row->state == State::kEnded);
+  forget(two.b);
+  CHECK(two.prefix.Value(key).empty());
+  // A has read the row, and looks again before it takes the id for a new one.
+  CHECK(change(two.a, Op::kInsert, State::kDone).requests_lost);
+  CHECK(change(two.a, Op::kInsert, State::kDone).kind == Kind::kWon);
 }
 
 TEST_CASE("consul requests: a row that only another daemon's block is in the way of lands",

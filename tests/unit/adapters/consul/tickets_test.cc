@@ -20,7 +20,7 @@ using ledger::SemaphoreDelta;
 using ledger::Transaction;
 using Kind = CommitResult::Kind;
 
-constexpr std::chrono::milliseconds kTimeout{400};
+constexpr std::chrono::milliseconds kPatience{400};
 constexpr uint64_t kTicket = 1000;  // The first of their numbers; leases have lower ones.
 
 std::shared_ptr<Ticket> MakeTicket(uint64_t number = 0) {
@@ -89,10 +89,10 @@ absl::StatusOr<PayloadPtr> ReadPayload(OpenStore& open, const Id& ticket) {
 }
 
 // A store behind a relay, with a semaphore "s".
-struct Behind {
+struct BehindTickets {
   TestPrefix prefix;
   Relay relay{prefix.port()};
-  OpenStore open = Open(prefix, relay.port(), kTimeout);
+  OpenStore open = Open(prefix, relay.port(), kPatience);
   SemaphoreRow row = Make(open, "s");
 };
 
@@ -227,7 +227,7 @@ TEST_CASE("consul: whose delays a daemon counts is found when it is gone", "[con
 // ---- lost answers ----
 
 TEST_CASE("consul: a ticket whose commit was not answered had come", "[consul]") {
-  Behind behind;
+  BehindTickets behind;
   const TicketPtr ticket = MakeTicket();
   Transaction enqueue = Enqueue(behind.open, ticket);
   behind.relay.LoseAnswers();
@@ -245,7 +245,7 @@ TEST_CASE("consul: a ticket whose commit was not answered had come", "[consul]")
 }
 
 TEST_CASE("consul: a ticket whose commit had not arrived does not come later", "[consul]") {
-  Behind behind;
+  BehindTickets behind;
   const TicketPtr ticket = MakeTicket();
   Transaction enqueue = Enqueue(behind.open, ticket);
   behind.relay.DelayRequests();

@@ -24,22 +24,24 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "catch2/catch_test_macros.hpp"
+#include "tests/unit/adapters/dynamodb/fixture.h"
 #include "tests/unit/loopback_http.h"
 
 namespace semaphored::dynamodb {
 namespace {
 
 using Answer = LoopbackHttp::Answer;
-using Kind = Reply::Kind;
+using ReplyKind = Reply::Kind;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr char kSecret[] = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
 
 // Keys that a test may change.
-class TestKeys : public CredentialSource {
+class ChangingKeys : public CredentialSource {
  public:
-  explicit TestKeys(Credentials first = {"AKIDEXAMPLE", kSecret, ""}) : given_(std::move(first)) {}
+  explicit ChangingKeys(Credentials first = {"AKIDEXAMPLE", kSecret, ""})
+      : given_(std::move(first)) {}
   absl::StatusOr<Credentials> Get() override { return given_; }
   bool Refused(const Credentials& credentials) override {
     refused.push_back(credentials.access_key_id);
@@ -70,7 +72,7 @@ std::string Sum(const std::string& body) {
 
 Answer Fine(const std::string& body = "{}") { return {200, body, {Sum(body)}, false}; }
 
-Answer Refusal(const std::string& name, const std::string& message = "no", int status = 400) {
+Answer RefusalWith(const std::string& name, const std::string& message = "no", int status = 400) {
   const std::string body =
       json::object({{"__type", "com.amazonaws.dynamodb.v20120810#" + name}, {"message", message}})
           .dump();
@@ -80,8 +82,6 @@ Answer Refusal(const std::string& name, const std::string& message = "no", int s
 Answer Lost() { return {0, "", {}, true}; }
 
 Request Put() { return {"PutItem", json::object({{"TableName", "t"}})}; }
-
-constexpr SteadyTime kNever = SteadyTime::max();
 
 // The server answers one after the other, and the last from then on.
 LoopbackHttp::Handler InTurn(std::vector<Answer> answers) {
@@ -135,7 +135,7 @@ TEST_CASE("dynamodb client: a request and its signature") {
   const std::string token = GENERATE("", "FwoGZXIvYXdzEXAMPLE//token+with/signs==");
   LoopbackHttp server(InTurn({Fine()}));
   Client client(UrlTo(server),
-                std::make_shared<TestKeys>(Credentials{"AKIDEXAMPLE", kSecret, token}));
+                std::make_shared<ChangingKeys>(Credentials{"AKIDEXAMPLE", kSecret, token}));
   Request request = Put();
   request.body["Item"]["name"]["S"] = "Grüße, \"Welt\"\n";
   REQUIRE(client.Repeat(request, kNever).answered());
@@ -163,7 +163,7 @@ TEST_CASE("dynamodb client: a request and its signature") {
 
 TEST_CASE("dynamodb client: one connection for requests one after the other") {
   LoopbackHttp server(InTurn({Fine()}));
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  Client client(UrlTo(server), std::make_shared<ChangingKeys>());
   for (int i = 0; i < 5; ++i) CHECK(client.Repeat(Put(), kNever).answered());
   CHECK(client.Once(Put(), kNever).answered());
   for (const LoopbackHttp::Request& request : server.requests()) CHECK(request.connection == 1);
@@ -171,9 +171,9 @@ TEST_CASE("dynamodb client: one connection for requests one after the other") {
 
 TEST_CASE("dynamodb client: text that is not UTF-8 is not sent") {
   LoopbackHttp server(InTurn({Fine()}));
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  Client client(UrlTo(server), std::make_shared<ChangingKeys>());
   const Reply reply = client.Repeat({"PutItem", json::object({{"name", "\xff"}})}, kNever);
-  CHECK(reply.kind == Kind::kRefused);
+  CHECK(reply.kind == ReplyKind::kRefused);
   CHECK(absl::IsInvalidArgument(reply.status));
   CHECK(server.requests().empty());
 }
@@ -185,9 +185,9 @@ TEST_CASE("dynamodb client: many requests side by side, replies in their order")
     const json body = json::parse(request.body);
     std::this_thread::sleep_for(milliseconds(2));
     --under_way;
-    return number % 7 == 0 ? Refusal("ThrottlingException") : Fine(body.dump());
+    return number % 7 == 0 ? RefusalWith("ThrottlingException") : Fine(body.dump());
   });
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  Client client(UrlTo(server), std::make_shared<ChangingKeys>());
   std::vector<Request> requests;
   for (int i = 0; i < 60; ++i) requests.push_back({"GetItem", json::object({{"i", i}})});
   const std::vector<Reply> replies = client.RepeatAll(requests, kNever);
@@ -208,8 +208,8 @@ TEST_CASE("dynamodb client: many requests side by side, replies in their order")
 TEST_CASE("dynamodb client: what is refused for now is asked again") {
   const char* name = GENERATE("ProvisionedThroughputExceededException", "ThrottlingException",
                               "RequestLimitExceeded", "TransactionConflictException");
-  LoopbackHttp server(InTurn({Refusal(name), Refusal(name), Fine(R"({"a":1})")}));
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  LoopbackHttp server(InTurn({RefusalWith(name), RefusalWith(name), Fine(R"({"a":1})")}));
+  Client client(UrlTo(server), std::make_shared<ChangingKeys>());
   const bool once = GENERATE(false, true);
   const Reply reply = once ? client.Once(Put(), kNever) : client.Repeat(Put(), kNever);
   REQUIRE(reply.answered());
@@ -219,12 +219,12 @@ TEST_CASE("dynamodb client: what is refused for now is asked again") {
 }
 
 TEST_CASE("dynamodb client: throttling without end is refused in time") {
-  LoopbackHttp server(InTurn({Refusal("ThrottlingException", "Rate exceeded")}));
-  Client client(UrlTo(server, milliseconds(200)), std::make_shared<TestKeys>());
+  LoopbackHttp server(InTurn({RefusalWith("ThrottlingException", "Rate exceeded")}));
+  Client client(UrlTo(server, milliseconds(200)), std::make_shared<ChangingKeys>());
   const SteadyTime begin = steady_clock::now();
   const Reply reply = client.Repeat(Put(), kNever);
   CHECK(steady_clock::now() - begin < milliseconds(2000));
-  CHECK(reply.kind == Kind::kRefused);
+  CHECK(reply.kind == ReplyKind::kRefused);
   CHECK(reply.error == "ThrottlingException");
   CHECK(absl::IsUnavailable(reply.status));
   CHECK(server.requests().size() >= 2);
@@ -234,15 +234,15 @@ TEST_CASE("dynamodb client: throttling without end is refused in time") {
 
 TEST_CASE("dynamodb client: an engine at fault is asked again, but not about a write of one time") {
   LoopbackHttp server(
-      InTurn({Refusal("InternalServerError", "x", 500), {503, "<html>", {}, false}, Fine()}));
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+      InTurn({RefusalWith("InternalServerError", "x", 500), {503, "<html>", {}, false}, Fine()}));
+  Client client(UrlTo(server), std::make_shared<ChangingKeys>());
   SECTION("may be repeated") {
     CHECK(client.Repeat(Put(), kNever).answered());
     CHECK(server.requests().size() == 3);
   }
   SECTION("once") {
     const Reply reply = client.Once(Put(), kNever);
-    CHECK(reply.kind == Kind::kBroken);
+    CHECK(reply.kind == ReplyKind::kBroken);
     CHECK(reply.error == "InternalServerError");
     CHECK(absl::IsUnavailable(reply.status));
     CHECK(server.requests().size() == 1);
@@ -251,11 +251,11 @@ TEST_CASE("dynamodb client: an engine at fault is asked again, but not about a w
 
 TEST_CASE("dynamodb client: a lost answer") {
   LoopbackHttp server(InTurn({Lost(), Fine()}));
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  Client client(UrlTo(server), std::make_shared<ChangingKeys>());
   SECTION("may be repeated") { CHECK(client.Repeat(Put(), kNever).answered()); }
   SECTION("once") {
     const Reply reply = client.Once(Put(), kNever);
-    CHECK(reply.kind == Kind::kBroken);
+    CHECK(reply.kind == ReplyKind::kBroken);
     CHECK(absl::IsUnavailable(reply.status));
     CHECK(server.requests().size() == 1);
   }
@@ -263,10 +263,10 @@ TEST_CASE("dynamodb client: a lost answer") {
 
 TEST_CASE("dynamodb client: a kept connection that ends is no reason to write twice") {
   LoopbackHttp server(InTurn({Fine(), Lost(), Fine()}));
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  Client client(UrlTo(server), std::make_shared<ChangingKeys>());
   REQUIRE(client.Once(Put(), kNever).answered());
   const Reply reply = client.Once(Put(), kNever);
-  CHECK(reply.kind == Kind::kBroken);
+  CHECK(reply.kind == ReplyKind::kBroken);
   CHECK(absl::IsUnavailable(reply.status));
   CHECK(server.requests().size() == 2);
   CHECK(client.Once(Put(), kNever).answered());
@@ -274,37 +274,37 @@ TEST_CASE("dynamodb client: a kept connection that ends is no reason to write tw
 
 TEST_CASE("dynamodb client: a refusal after a lost answer may be due to the lost one") {
   const Answer refusal =
-      Refusal("ConditionalCheckFailedException", "The conditional request failed");
+      RefusalWith("ConditionalCheckFailedException", "The conditional request failed");
   SECTION("a new connection") {
     LoopbackHttp server(InTurn({Lost(), refusal}));
-    Client client(UrlTo(server), std::make_shared<TestKeys>());
+    Client client(UrlTo(server), std::make_shared<ChangingKeys>());
     const Reply reply = client.Repeat(Put(), kNever);
-    CHECK(reply.kind == Kind::kBroken);
+    CHECK(reply.kind == ReplyKind::kBroken);
     CHECK(reply.error == "ConditionalCheckFailedException");
     CHECK(server.requests().size() == 2);
   }
   SECTION("the HTTP library's own repetition") {
     LoopbackHttp server(InTurn({Fine(), Lost(), refusal}));
-    Client client(UrlTo(server), std::make_shared<TestKeys>());
+    Client client(UrlTo(server), std::make_shared<ChangingKeys>());
     REQUIRE(client.Repeat(Put(), kNever).answered());
-    CHECK(client.Repeat(Put(), kNever).kind == Kind::kBroken);
+    CHECK(client.Repeat(Put(), kNever).kind == ReplyKind::kBroken);
     CHECK(server.requests().size() == 3);
   }
   SECTION("nothing was lost") {
     LoopbackHttp server(InTurn({refusal}));
-    Client client(UrlTo(server), std::make_shared<TestKeys>());
+    Client client(UrlTo(server), std::make_shared<ChangingKeys>());
     const Reply reply = client.Repeat(Put(), kNever);
-    CHECK(reply.kind == Kind::kRefused);
+    CHECK(reply.kind == ReplyKind::kRefused);
     CHECK(absl::IsFailedPrecondition(reply.status));
   }
 }
 
 TEST_CASE("dynamodb client: a transaction in progress is not known") {
-  const Answer in_progress = Refusal("TransactionInProgressException");
+  const Answer in_progress = RefusalWith("TransactionInProgressException");
   LoopbackHttp server(InTurn({in_progress, Fine()}));
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  Client client(UrlTo(server), std::make_shared<ChangingKeys>());
   SECTION("may be repeated") { CHECK(client.Repeat(Put(), kNever).answered()); }
-  SECTION("once") { CHECK(client.Once(Put(), kNever).kind == Kind::kBroken); }
+  SECTION("once") { CHECK(client.Once(Put(), kNever).kind == ReplyKind::kBroken); }
 }
 
 TEST_CASE("dynamodb client: nobody listens") {
@@ -313,10 +313,10 @@ TEST_CASE("dynamodb client: nobody listens") {
     LoopbackHttp server(InTurn({Fine()}));
     url = UrlTo(server, milliseconds(300));
   }
-  Client client(url, std::make_shared<TestKeys>());
+  Client client(url, std::make_shared<ChangingKeys>());
   const Reply reply =
       GENERATE(true, false) ? client.Once(Put(), kNever) : client.Repeat(Put(), kNever);
-  CHECK(reply.kind == Kind::kRefused);
+  CHECK(reply.kind == ReplyKind::kRefused);
   CHECK(absl::IsUnavailable(reply.status));
 }
 
@@ -324,36 +324,36 @@ TEST_CASE("dynamodb client: an answer that was damaged is not believed") {
   Answer damaged = Fine(R"({"a":1})");
   damaged.body = R"({"a":2})";
   LoopbackHttp server(InTurn({damaged, Fine(R"({"a":1})")}));
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  Client client(UrlTo(server), std::make_shared<ChangingKeys>());
   SECTION("may be repeated") { CHECK(client.Repeat(Put(), kNever).body["a"] == 1); }
   SECTION("once") {
     const Reply reply = client.Once(Put(), kNever);
-    CHECK(reply.kind == Kind::kBroken);
+    CHECK(reply.kind == ReplyKind::kBroken);
     CHECK(reply.body.is_null());
   }
 }
 
 TEST_CASE("dynamodb client: credentials that are refused are looked for anew, once") {
   const char* name = GENERATE("ExpiredTokenException", "UnrecognizedClientException");
-  const auto keys = std::make_shared<TestKeys>();
+  const auto keys = std::make_shared<ChangingKeys>();
   SECTION("there are others") {
     keys->next = {"AKIDOTHER", kSecret, "token"};
-    LoopbackHttp server(InTurn({Refusal(name), Fine()}));
+    LoopbackHttp server(InTurn({RefusalWith(name), Fine()}));
     Client client(UrlTo(server), keys);
     CHECK(client.Once(Put(), kNever).answered());
     CHECK(absl::StrContains(server.requests().back().header("authorization"), "AKIDOTHER"));
   }
   SECTION("the others are refused too") {
     keys->next = {"AKIDOTHER", kSecret, "token"};
-    LoopbackHttp server(InTurn({Refusal(name)}));
+    LoopbackHttp server(InTurn({RefusalWith(name)}));
     Client client(UrlTo(server), keys);
     const Reply reply = client.Repeat(Put(), kNever);
-    CHECK(reply.kind == Kind::kRefused);
+    CHECK(reply.kind == ReplyKind::kRefused);
     CHECK(absl::IsUnauthenticated(reply.status));
     CHECK(server.requests().size() == 2);
   }
   SECTION("there are no others") {
-    LoopbackHttp server(InTurn({Refusal(name)}));
+    LoopbackHttp server(InTurn({RefusalWith(name)}));
     Client client(UrlTo(server), keys);
     CHECK(absl::IsUnauthenticated(client.Repeat(Put(), kNever).status));
     CHECK(server.requests().size() == 1);
@@ -371,14 +371,14 @@ Received Said(int http_status, const std::string& body) {
 }
 
 Reply JudgeRefusal(const std::string& name, const std::string& message) {
-  const Answer answer = Refusal(name, message);
+  const Answer answer = RefusalWith(name, message);
   return JudgeReply("PutItem", Said(400, answer.body));
 }
 
 TEST_CASE("dynamodb reply: refusals and their codes") {
   const auto code = [](const char* name, const char* message = "no") {
     const Reply reply = JudgeRefusal(name, message);
-    CHECK(reply.kind == Kind::kRefused);
+    CHECK(reply.kind == ReplyKind::kRefused);
     CHECK(reply.error == name);
     CHECK(absl::StrContains(reply.status.message(), name));
     return reply.status.code();
@@ -404,7 +404,7 @@ TEST_CASE("dynamodb reply: the reasons of a transaction come along") {
       Said(400, R"({"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException",)"
                 R"("CancellationReasons":[{"Code":"None"},{"Code":"ThrottlingError"}],)"
                 R"("Message":"Transaction cancelled"})"));
-  CHECK(reply.kind == Kind::kRefused);
+  CHECK(reply.kind == ReplyKind::kRefused);
   CHECK(reply.body["CancellationReasons"][1]["Code"] == "ThrottlingError");
   CHECK(absl::StrContains(reply.status.message(), "Transaction cancelled"));
 }
@@ -431,26 +431,27 @@ TEST_CASE("dynamodb reply: what was signed is not shown") {
 
 TEST_CASE("dynamodb reply: answers that are not DynamoDB's") {
   Reply reply = JudgeReply("PutItem", Said(200, "<html>welcome</html>"));
-  CHECK(reply.kind == Kind::kBroken);
+  CHECK(reply.kind == ReplyKind::kBroken);
   CHECK(absl::IsUnavailable(reply.status));
   reply = JudgeReply("PutItem", Said(404, "<html>nothing here</html>"));
-  CHECK(reply.kind == Kind::kRefused);
+  CHECK(reply.kind == ReplyKind::kRefused);
   CHECK(absl::IsInternal(reply.status));
   CHECK(absl::StrContains(reply.status.message(), "is it one?"));
   CHECK(absl::IsOutOfRange(JudgeReply("PutItem", Said(413, "")).status));
   CHECK(absl::IsUnavailable(JudgeReply("PutItem", Said(429, "")).status));
   // Values of other kinds than expected.
-  CHECK(JudgeReply("PutItem", Said(400, R"({"__type":7,"message":[]})")).kind == Kind::kRefused);
-  CHECK(JudgeReply("PutItem", Said(400, "[]")).kind == Kind::kRefused);
-  CHECK(JudgeReply("PutItem", Said(200, "[]")).kind == Kind::kBroken);
+  CHECK(JudgeReply("PutItem", Said(400, R"({"__type":7,"message":[]})")).kind ==
+        ReplyKind::kRefused);
+  CHECK(JudgeReply("PutItem", Said(400, "[]")).kind == ReplyKind::kRefused);
+  CHECK(JudgeReply("PutItem", Said(200, "[]")).kind == ReplyKind::kBroken);
 }
 
 TEST_CASE("dynamodb reply: what was not sent is refused") {
   Received received;
   received.curl_code = CURLE_OPERATION_TIMEDOUT;
-  CHECK(JudgeReply("PutItem", received).kind == Kind::kBroken);
+  CHECK(JudgeReply("PutItem", received).kind == ReplyKind::kBroken);
   received.sent = false;
-  CHECK(JudgeReply("PutItem", received).kind == Kind::kRefused);
+  CHECK(JudgeReply("PutItem", received).kind == ReplyKind::kRefused);
   received.curl_code = CURLE_PEER_FAILED_VERIFICATION;
   CHECK(absl::IsFailedPrecondition(JudgeReply("PutItem", received).status));
 }
@@ -471,10 +472,10 @@ TEST_CASE("dynamodb client: DynamoDB Local understands it", "[dynamodb]") {
   CHECK(listed.body["TableNames"].is_array());
   const Reply absent =
       client.Repeat({"DescribeTable", json::object({{"TableName", "not-there"}})}, kNever);
-  CHECK(absent.kind == Kind::kRefused);
+  CHECK(absent.kind == ReplyKind::kRefused);
   CHECK(absl::IsNotFound(absent.status));
   const Reply nonsense = client.Once({"PutItem", json::object({{"TableName", 7}})}, kNever);
-  CHECK(nonsense.kind == Kind::kRefused);
+  CHECK(nonsense.kind == ReplyKind::kRefused);
   CHECK(absl::IsInvalidArgument(nonsense.status));
 }
 

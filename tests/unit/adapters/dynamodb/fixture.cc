@@ -17,8 +17,6 @@ using ledger::Transaction;
 
 namespace {
 
-constexpr SteadyTime kNever = SteadyTime::max();
-
 class TestKeys : public CredentialSource {
  public:
   absl::StatusOr<Credentials> Get() override { return Credentials{"id", "secret", ""}; }

@@ -47,6 +47,8 @@ class StoreTable {
 
 std::shared_ptr<CredentialSource> TestCredentials();
 
+constexpr SteadyTime kNever = SteadyTime::max();
+
 // Passes requests on to DynamoDB, and counts them. What a test does to them is done for one at a
 // time.
 class DynamoProxy {

@@ -71,6 +71,114 @@ ledger::LedgerStore::FoundRequest FindOne(OpenStore& open, uint64_t sequence,
 
 bool Lost(const CommitResult& result) { return result.kind == Kind::kLost && result.requests_lost; }
 
+// ---- one-shot requests ----
+
+struct OneShots : Requests {
+  const Id id{0xabcd, 1};
+  SteadyTime now = std::chrono::steady_clock::now();
+
+  OpenStore OpenSweeping(const std::string& node_id, std::chrono::milliseconds retention) {
+    OpenStore open = Open(table, {.node_id = node_id,
+                                  .now_unix_ms = [this] { return now_unix_ms; },
+                                  .now = [this] { return now; }});
+    open.store->SweepOneShots(retention);
+    return open;
+  }
+  ledger::RequestChange Change(ledger::RequestChange::Op op, State state) const {
+    ledger::RequestChange change = Insert(0, 0, state);
+    change.op = op;
+    change.row.request = {0, 0, id};
+    return change;
+  }
+  Kind Insert_(OpenStore& open, State state) {
+    return Commit(open, Change(ledger::RequestChange::Op::kInsert, state)).kind;
+  }
+  Kind Update_(OpenStore& open, State state) {
+    return Commit(open, Change(ledger::RequestChange::Op::kUpdate, state)).kind;
+  }
+  void Forget(OpenStore& open) {
+    Transaction transaction = Touch(open, LoadOne(open, "s").row);
+    transaction.forgotten_requests.push_back(id);
+    REQUIRE(open.Commit(transaction).kind == Kind::kWon);
+    REQUIRE(open.store->Wait(SteadyTime()).ok());
+  }
+  json Item() const { return table.Item(OneShotKey(id)); }
+  // Looks at each partition once; the first call leaves out the last one.
+  void SweepAll(OpenStore& open) {
+    for (int i = 0; i < 256; ++i) {
+      REQUIRE(open.store->Wait(SteadyTime()).ok());
+      now += std::chrono::seconds(1);
+    }
+  }
+};
+
+TEST_CASE("dynamodb requests: a one-shot id is carried out once, and never expires", "[dynamodb]") {
+  OneShots shots;
+  OpenStore a = shots.OpenAs("a");
+  OpenStore b = shots.OpenAs("b");
+  Make(a, "s");
+  const NamedRequest named{{0, 0, shots.id}, ""};
+  CHECK_FALSE(a.store->FindRequests({&named, 1}, 4).value()[0].too_old);
+  REQUIRE(shots.Insert_(a, State::kGranted) == Kind::kWon);
+  const CommitResult lost =
+      shots.Commit(b, shots.Change(ledger::RequestChange::Op::kInsert, State::kGranted));
+  CHECK(Lost(lost));
+  Transaction late = Touch(b, LoadOne(b, "s").row);
+  late.absent_requests.push_back(named);
+  CHECK(Lost(b.Commit(late)));
+  const auto found = b.store->FindRequests({&named, 1}, 4).value()[0];
+  REQUIRE(found.row);
+  CHECK(found.row->state == State::kGranted);
+  CHECK(found.row->request == named.request);
+  REQUIRE(shots.Update_(b, State::kEnded) == Kind::kWon);
+  CHECK_FALSE(shots.Item().contains(kExpiresAt));
+  // A wait that is given up leaves nothing.
+  REQUIRE(shots.Commit(b, shots.Change(ledger::RequestChange::Op::kRemove, State::kWaiting)).kind ==
+          Kind::kWon);
+  CHECK(shots.Item().is_null());
+  CHECK(shots.Insert_(a, State::kDone) == Kind::kWon);
+}
+
+TEST_CASE("dynamodb requests: one-shot requests go as their writer says, and no others",
+          "[dynamodb]") {
+  OneShots shots;
+  OpenStore a = shots.OpenAs("a");
+  OpenStore b = shots.OpenAs("b");
+  Make(a, "s");
+  REQUIRE(shots.Insert_(a, State::kGranted) == Kind::kWon);
+  shots.Forget(a);
+  CHECK_FALSE(shots.Item().is_null());  // It stands.
+  REQUIRE(shots.Update_(b, State::kEnded) == Kind::kWon);
+  shots.Forget(a);
+  CHECK_FALSE(shots.Item().is_null());  // Another lane's.
+  shots.Forget(b);
+  CHECK(shots.Item().is_null());
+}
+
+TEST_CASE("dynamodb requests: one-shot requests that were left go when they were seen for long",
+          "[dynamodb]") {
+  OneShots shots;
+  OpenStore a = shots.OpenAs("a");
+  OpenStore late = shots.OpenSweeping("late", std::chrono::seconds(256));
+  Make(a, "s");
+  REQUIRE(shots.Insert_(a, State::kGranted) == Kind::kWon);
+  shots.SweepAll(late);
+  shots.SweepAll(late);
+  CHECK_FALSE(shots.Item().is_null());
+  REQUIRE(shots.Update_(a, State::kEnded) == Kind::kWon);
+  // Seen here for the first time: its age counts from now on.
+  shots.SweepAll(late);
+  CHECK_FALSE(shots.Item().is_null());
+  // Its writer removes it, and the id is used again: another row.
+  shots.Forget(a);
+  shots.now_unix_ms += 60'000;
+  REQUIRE(shots.Insert_(a, State::kDone) == Kind::kWon);
+  shots.SweepAll(late);
+  CHECK_FALSE(shots.Item().is_null());
+  shots.SweepAll(late);
+  CHECK(shots.Item().is_null());
+}
+
 // ---- one row for each ----
 
 TEST_CASE("dynamodb requests: a request is carried out once", "[dynamodb]") {

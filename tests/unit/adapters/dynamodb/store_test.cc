@@ -267,8 +267,8 @@ TEST_CASE("dynamodb: a lease for many permits is one item", "[dynamodb]") {
   StoreTable table;
   OpenStore open = Open(table);
   const LeasePtr lease = MakeLease(open, 1);
-  lease->slots.clear();
-  for (uint32_t slot = 1; slot <= 20'000; slot += 2) lease->slots.push_back(slot);
+  lease->slots = Slots();
+  for (uint32_t slot = 1; slot <= 20'000; slot += 2) lease->slots.Append({slot, slot});
   lease->permits = static_cast<uint32_t>(lease->slots.size());
   Transaction grant = Grant(open, Make(open, "s", 20'000), lease);
   REQUIRE(open.Commit(grant).kind == Kind::kWon);

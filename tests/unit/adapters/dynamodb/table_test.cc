@@ -13,17 +13,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "catch2/catch_test_macros.hpp"
+#include "tests/unit/adapters/dynamodb/fixture.h"
 #include "tests/unit/loopback_http.h"
 
 namespace semaphored::dynamodb {
 namespace {
-
-constexpr SteadyTime kNever = SteadyTime::max();
-
-class TestKeys : public CredentialSource {
- public:
-  absl::StatusOr<Credentials> Get() override { return Credentials{"id", "secret", ""}; }
-};
 
 // A name in the DynamoDB of the tests that has no table, and has none in the end.
 class TestTable {
@@ -40,7 +34,7 @@ class TestTable {
     static int count = 0;
     url = ReadUrl(text).value();
     url.table = absl::StrCat("unit-table-", getpid(), "-", ++count);
-    client = std::make_unique<Client>(url, std::make_shared<TestKeys>());
+    client = std::make_unique<Client>(url, TestCredentials());
   }
   ~TestTable() { Ask("DeleteTable"); }
   TestTable(const TestTable&) = delete;
@@ -173,7 +167,7 @@ TEST_CASE("dynamodb table: what goes on is told while it is made") {
     return Say(json::object());
   });
   std::vector<std::string> lines;
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  Client client(UrlTo(server), TestCredentials());
   const absl::StatusOr<std::string> made = MakeTable(&client, UrlTo(server), Quickly(&lines));
   REQUIRE(made.ok());
   REQUIRE(lines.size() == 3);
@@ -187,7 +181,7 @@ TEST_CASE("dynamodb table: that is not ready") {
   LoopbackHttp server([&](const LoopbackHttp::Request&, int) {
     return Say(json::object({{"Table", Table("CREATING")}}));
   });
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  Client client(UrlTo(server), TestCredentials());
   CHECK(absl::IsUnavailable(CheckTable(&client, UrlTo(server), kNever)));
   TableMaking making = Quickly();
   making.patience = std::chrono::milliseconds(300);
@@ -202,7 +196,7 @@ TEST_CASE("dynamodb table: one that is copied to other regions is refused") {
   LoopbackHttp server([&](const LoopbackHttp::Request&, int) {
     return Say(json::object({{"Table", table}}));
   });
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  Client client(UrlTo(server), TestCredentials());
   const absl::Status status = CheckTable(&client, UrlTo(server), kNever);
   CHECK(absl::IsFailedPrecondition(status));
   CHECK(Says(status, "global table"));
@@ -224,7 +218,7 @@ TEST_CASE("dynamodb table: expiry that somebody else sets at the same time") {
                               {"AttributeName", "expires_at_s"}};
     return Say(json::object({{"TimeToLiveDescription", description}}));
   });
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  Client client(UrlTo(server), TestCredentials());
   const absl::Status status = MakeTable(&client, UrlTo(server), Quickly()).status();
   CHECK(status.ok() == others);
   CHECK((others || Says(status, "ValidationException")));
@@ -237,7 +231,7 @@ TEST_CASE("dynamodb table: expiry by another attribute is somebody else's") {
     return Say(json::parse(
         R"({"TimeToLiveDescription":{"TimeToLiveStatus":"ENABLED","AttributeName":"ttl"}})"));
   });
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  Client client(UrlTo(server), TestCredentials());
   const absl::Status status = MakeTable(&client, UrlTo(server), Quickly()).status();
   CHECK(absl::IsFailedPrecondition(status));
   CHECK(Says(status, "'ttl'"));
@@ -246,7 +240,7 @@ TEST_CASE("dynamodb table: expiry by another attribute is somebody else's") {
 TEST_CASE("dynamodb table: what may not be done is told as the engine tells it") {
   LoopbackHttp server(
       [&](const LoopbackHttp::Request&, int) { return Refuse("AccessDeniedException"); });
-  Client client(UrlTo(server), std::make_shared<TestKeys>());
+  Client client(UrlTo(server), TestCredentials());
   CHECK(absl::IsPermissionDenied(CheckTable(&client, UrlTo(server), kNever)));
   CHECK(absl::IsPermissionDenied(MakeTable(&client, UrlTo(server), Quickly()).status()));
 }

@@ -1,5 +1,7 @@
 // Impolite repeats, and costs, counted on an engine in memory.
+#include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -142,18 +144,141 @@ TEST_CASE("fault: a commit to a wide semaphore names each daemon once") {
   CHECK(world.concerns_max == 1);
 }
 
-TEST_CASE("fault: a take-over reads each semaphore once, and each is known by its name") {
+TEST_CASE("fault: a claim that lands while its session moves is in the answer") {
+  DamagedWorld world;
+  Daemon former(&world);
+  Daemon heir(&world, false, "heir");
+  OpenSessionCommand open;
+  open.session = Id{7, 1};
+  open.client_id = "client";
+  open.ttl_ms = 10'000;
+  REQUIRE(former.Do(open).kind == OutcomeKind::kDone);
+  const bool waits = GENERATE(false, true);
+  const bool known_to_heir = GENERATE(false, true);
+  CAPTURE(waits, known_to_heir);
+  if (known_to_heir) heir.Do(heir.Ask("late", 2));
+  if (waits) {
+    AcquireCommand rest = former.Ask("late", 2);
+    rest.permits = known_to_heir ? 1 : 2;
+    REQUIRE(former.Do(rest).kind == OutcomeKind::kGranted);
+  }
+  AcquireCommand late = former.Ask("late", 2, 1);
+  late.session = open.session;
+  late.epoch = 1;
+  world.before_commit = [&] { former.Do(late); };
+  const Outcome moved = heir.Do(AdoptSessionCommand{open.session});
+  REQUIRE(moved.kind == OutcomeKind::kDone);
+  REQUIRE(moved.changed);
+  REQUIRE(moved.report->claims.size() == 1);
+  const ClaimInfo& info = moved.report->claims[0];
+  CHECK((info.lease ? info.lease->id : info.waiter->id) == late.claim);
+  CHECK((info.waiter != nullptr) == waits);
+  // The heir touches the semaphore, and the former host's next sweep finds that.
+  heir.Step({});
+  former.now += std::chrono::seconds(6);
+  const StepResult heard = former.Step({});
+  CHECK(std::ranges::any_of(heard.events, [&](const Event& event) {
+    return event.kind == Event::Kind::kMoved && event.claim == open.session;
+  }));
+}
+
+TEST_CASE("fault: an id is free once its wait was given up, also where that is not known yet") {
+  DamagedWorld world;
+  Daemon first(&world);
+  Daemon second(&world, false, "second");
+  first.Do(first.Ask("a", 1));
+  first.Do(first.Ask("b", 1));
+  const Id given_up = first.Do(first.Ask("a", 1, 7)).claim;
+  // The second daemon knows that the request waits, as long as it waits.
+  AdminCommand look;
+  look.semaphore = "a";
+  look.act = AdminDescribe{10};
+  REQUIRE(second.Do(look).report->info->waiting == 1);
+  AcquireCommand other = second.Ask("b", 1, 7);
+  REQUIRE(second.Do(other).kind == OutcomeKind::kReused);
+  EndCommand end;
+  end.semaphore = "a";
+  end.claim = given_up;
+  end.cause = EndCause::kCancelled;
+  world.notifier.silent = true;
+  REQUIRE(first.Do(end).kind == OutcomeKind::kDone);
+  REQUIRE(second.Do(other).kind == OutcomeKind::kQueued);
+  // The id stands for this now, whatever becomes known of the earlier wait.
+  REQUIRE(second.Do(look).report->info->waiting == 0);
+  CHECK(second.Do(second.Ask("a", 1, 7)).kind == OutcomeKind::kReused);
+  CHECK(second.Do(other).kind == OutcomeKind::kQueued);
+}
+
+TEST_CASE("fault: a take-over reads each semaphore once, in pages of its own lane") {
   DamagedWorld world;
   Daemon dead(&world, false, "dead");
   Daemon heir(&world, false, "heir");
   constexpr uint32_t kMany = 5000;
+  constexpr uint32_t kSessions = 700;
   std::vector<Command> batch;
-  for (uint32_t i = 0; i < kMany; ++i) batch.emplace_back(dead.Ask("s" + std::to_string(i), 1));
+  for (uint32_t i = 0; i < kSessions; ++i) {
+    OpenSessionCommand open;
+    open.session = Id{7, i + 1};
+    open.client_id = "client";
+    open.ttl_ms = 10'000;
+    batch.emplace_back(open);
+  }
+  // Half of the leases belong to sessions, and half of the sessions have none.
+  for (uint32_t i = 0; i < kMany; ++i) {
+    AcquireCommand acquire = dead.Ask("s" + std::to_string(i), 1);
+    if (i % 2 == 0) acquire.session = Id{7, i % (kSessions / 2) + 1};
+    batch.emplace_back(std::move(acquire));
+  }
   dead.Step(std::move(batch));
-  world.loaded = 0;
-  const Outcome outcome = heir.Do(OrphansCommand{{dead.options.self}});
-  CHECK(outcome.report->orphans.size() == kMany);
-  CHECK(world.loaded == static_cast<int>(kMany));
+  world.loads.clear();
+  const uint32_t lanes = GENERATE(1u, 3u);
+  std::set<Id> sessions;
+  std::set<Id> claims;
+  int pages = 0;
+  for (uint32_t lane = 0; lane < lanes; ++lane) {
+    OrphansCommand page{{dead.options.self}, lane, lanes, "", 200};
+    do {
+      world.loaded = 0;
+      const Outcome outcome = heir.Do(page);
+      REQUIRE(outcome.kind == OutcomeKind::kDone);
+      CHECK(world.loaded <= 200);
+      CHECK(outcome.affected() == static_cast<uint32_t>(world.loaded));
+      CHECK(outcome.report->orphans.size() <= 400);
+      for (const Orphan& orphan : outcome.report->orphans) {
+        if (orphan.session.high == 7) sessions.insert(orphan.session);
+        for (const ClaimInfo& info : orphan.claims) {
+          CHECK(LaneOf(info.semaphore, lanes) == lane);
+          CHECK(claims.insert(info.lease->id).second);
+        }
+      }
+      page.after = outcome.report->next;
+      ++pages;
+    } while (!page.after.empty());
+  }
+  CHECK(sessions.size() == kSessions);
+  CHECK(claims.size() == kMany);
+  CHECK(world.loads.size() == kMany);
+  CHECK(std::ranges::all_of(world.loads, [](const auto& each) { return each.second == 1; }));
+  CHECK(pages <= static_cast<int>((kMany + kSessions) / 200 + 2 * lanes));
+}
+
+TEST_CASE("fault: a page of a take-over whose list was forgotten is read again") {
+  DamagedWorld world;
+  Daemon dead(&world, false, "dead");
+  Daemon heir(&world, false, "heir");
+  for (int i = 0; i < 10; ++i) dead.Do(dead.Ask("s" + std::to_string(i), 1));
+  const NodeRef other = world.engine.Join("other");
+  OrphansCommand page{{dead.options.self}, 0, 1, "", 4};
+  std::set<Id> claims;
+  do {
+    const Outcome outcome = heir.Do(page);
+    for (const Orphan& orphan : outcome.report->orphans) claims.insert(orphan.session);
+    page.after = outcome.report->next;
+    // Other take-overs begin, and are given up.
+    for (uint32_t i = 1; i < 9; ++i)
+      heir.Do(OrphansCommand{{dead.options.self, {other.number, i}}, 0, 1, "", 1});
+  } while (!page.after.empty());
+  CHECK(claims.size() == 10);
 }
 
 }  // namespace

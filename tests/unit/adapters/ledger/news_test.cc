@@ -11,13 +11,13 @@
 namespace semaphored::ledger {
 namespace {
 
-Id MakeId(uint64_t number) { return {0, number}; }
+Id IdOf(uint64_t number) { return {0, number}; }
 
 template <typename Row>
 std::shared_ptr<Row> Claimed(uint64_t number, uint64_t session) {
   auto row = std::make_shared<Row>();
-  row->id = MakeId(number);
-  row->session = MakeId(session);
+  row->id = IdOf(number);
+  row->session = IdOf(session);
   row->host = {7, 2};
   row->order = number;
   row->holder = "held by " + std::to_string(number);
@@ -25,7 +25,7 @@ std::shared_ptr<Row> Claimed(uint64_t number, uint64_t session) {
   return row;
 }
 
-LeasePtr MakeLease(uint64_t number, Slots slots) {
+LeasePtr LeaseOfNode(uint64_t number, Slots slots) {
   LeasePtr lease = Claimed<Lease>(number, 100);
   lease->permits = static_cast<uint32_t>(slots.size());
   lease->slots = std::move(slots);
@@ -44,14 +44,14 @@ struct World {
     row.revision = 5;
     row.next_order = 4;
     semaphore = state.Insert(row);
-    state.Apply(semaphore, LeaseChange{nullptr, MakeLease(1, {1})});
-    state.Apply(semaphore, LeaseChange{nullptr, MakeLease(2, {2})});
+    state.Apply(semaphore, LeaseChange{nullptr, LeaseOfNode(1, {1})});
+    state.Apply(semaphore, LeaseChange{nullptr, LeaseOfNode(2, {2})});
     state.Apply(semaphore, WaiterChange{nullptr, Claimed<Waiter>(3, 100)});
   }
 };
 
 QueuePlace PlaceOfWaiter(const World& world, uint64_t number) {
-  return PlaceOf(*world.semaphore->FindWaiter(MakeId(number)));
+  return PlaceOf(*world.semaphore->FindWaiter(IdOf(number)));
 }
 
 // Lease 1 is released, and waiter 3 granted.
@@ -59,9 +59,9 @@ Transaction HandOff(World* world) {
   Transaction transaction;
   Editor editor(&world->state, &transaction);
   Semaphore* semaphore = world->semaphore;
-  editor.End(semaphore, semaphore->FindLease(MakeId(1)), EndCause::kReleased, 10);
-  editor.Leave(semaphore, semaphore->FindWaiter(MakeId(3)), EndCause::kNone);
-  const LeasePtr lease = MakeLease(3, {1});
+  editor.End(semaphore, semaphore->FindLease(IdOf(1)), EndCause::kReleased, 10);
+  editor.Leave(semaphore, semaphore->FindWaiter(IdOf(3)), EndCause::kNone);
+  const LeasePtr lease = LeaseOfNode(3, {1});
   lease->granted_at_unix_ms = 77;
   editor.Grant(semaphore, lease);
   editor.Finish();
@@ -79,7 +79,7 @@ TEST_CASE("ledger news: a hand-off is told and carried out") {
   CHECK(news.ended.size() == 1);
   REQUIRE(news.granted.size() == 1);
   REQUIRE(told->grants.size() == 1);
-  CHECK(told->grants[0]->id == MakeId(3));
+  CHECK(told->grants[0]->id == IdOf(3));
   news.granted[0].token = 42;
 
   const auto delta = Apply(news, &there.state);
@@ -87,15 +87,15 @@ TEST_CASE("ledger news: a hand-off is told and carried out") {
   CHECK(delta->before->revision == 5);
   CHECK(delta->after->revision == 6);
   const Semaphore& semaphore = *there.semaphore;
-  CHECK_FALSE(semaphore.FindLease(MakeId(1)));
-  const LeasePtr lease = semaphore.FindLease(MakeId(3));
+  CHECK_FALSE(semaphore.FindLease(IdOf(1)));
+  const LeasePtr lease = semaphore.FindLease(IdOf(3));
   REQUIRE(lease);
   CHECK(lease->token == 42);
   CHECK(lease->holder == "held by 3");
   CHECK(lease->host == NodeRef{7, 2});
   CHECK(lease->granted_at_unix_ms == 77);
-  CHECK(semaphore.slots.At(1) == MakeId(3));
-  CHECK_FALSE(semaphore.FindWaiter(MakeId(3)));
+  CHECK(semaphore.slots.At(1) == IdOf(3));
+  CHECK_FALSE(semaphore.FindWaiter(IdOf(3)));
   CHECK(there.state.CheckInvariants().empty());
   // Once only.
   CHECK_FALSE(Apply(news, &there.state));
@@ -105,7 +105,7 @@ TEST_CASE("ledger news: a wait that ends is told") {
   World here;
   Transaction transaction;
   Editor editor(&here.state, &transaction);
-  editor.Leave(here.semaphore, here.semaphore->FindWaiter(MakeId(3)), EndCause::kWaitExpired);
+  editor.Leave(here.semaphore, here.semaphore->FindWaiter(IdOf(3)), EndCause::kWaitExpired);
   editor.Finish();
   World there;
   const auto delta =
@@ -135,11 +135,11 @@ TEST_CASE("ledger news: who does not know what was before does nothing") {
   refuses(news, [](World* there) { there->semaphore->row.revision = 6; });
   refuses(news, [](World* there) {
     there->state.Apply(there->semaphore,
-                       LeaseChange{there->semaphore->FindLease(MakeId(1)), nullptr});
+                       LeaseChange{there->semaphore->FindLease(IdOf(1)), nullptr});
   });
   refuses(news, [](World* there) {
     there->state.Apply(there->semaphore,
-                       WaiterChange{there->semaphore->FindWaiter(MakeId(3)), nullptr});
+                       WaiterChange{there->semaphore->FindWaiter(IdOf(3)), nullptr});
   });
   const auto nothing = [](World*) {};
   News wrong = news;
@@ -176,29 +176,29 @@ TEST_CASE("ledger news: what others cannot know, or is more than claims, is not 
     editor.ChangeRow(s, [](SemaphoreRow& row) { row.limit = 1; });
   }));
   CHECK(untold([](Editor& editor, Semaphore* s, Transaction*) {
-    editor.End(s, s->FindLease(MakeId(1)), EndCause::kDestroyed, 1);
-    editor.End(s, s->FindLease(MakeId(2)), EndCause::kDestroyed, 1);
-    editor.Leave(s, s->FindWaiter(MakeId(3)), EndCause::kDestroyed);
+    editor.End(s, s->FindLease(IdOf(1)), EndCause::kDestroyed, 1);
+    editor.End(s, s->FindLease(IdOf(2)), EndCause::kDestroyed, 1);
+    editor.Leave(s, s->FindWaiter(IdOf(3)), EndCause::kDestroyed);
     editor.Destroy(s);
   }));
   // A claim that is new.
   CHECK(untold(
-      [](Editor& editor, Semaphore* s, Transaction*) { editor.Grant(s, MakeLease(5, {3})); }));
+      [](Editor& editor, Semaphore* s, Transaction*) { editor.Grant(s, LeaseOfNode(5, {3})); }));
   CHECK(untold([](Editor& editor, Semaphore* s, Transaction*) {
     editor.Enqueue(s, Claimed<Waiter>(4, 101));
   }));
   // One that changes.
   CHECK(untold([](Editor& editor, Semaphore* s, Transaction*) {
-    const LeasePtr before = s->FindLease(MakeId(2));
+    const LeasePtr before = s->FindLease(IdOf(2));
     auto after = std::make_shared<Lease>(*before);
     after->recall.reason = Recall::Reason::kShrunk;
     editor.Replace(s, before, after);
   }));
   // Granted and ended at once.
   CHECK(untold([](Editor& editor, Semaphore* s, Transaction*) {
-    editor.Leave(s, s->FindWaiter(MakeId(3)), EndCause::kNone);
-    editor.Grant(s, MakeLease(3, {3}));
-    editor.End(s, s->FindLease(MakeId(3)), EndCause::kReleased, 1);
+    editor.Leave(s, s->FindWaiter(IdOf(3)), EndCause::kNone);
+    editor.Grant(s, LeaseOfNode(3, {3}));
+    editor.End(s, s->FindLease(IdOf(3)), EndCause::kReleased, 1);
   }));
   // A session that moves.
   CHECK(untold([](Editor& editor, Semaphore* s, Transaction* transaction) {
@@ -206,8 +206,8 @@ TEST_CASE("ledger news: what others cannot know, or is more than claims, is not 
     transaction->sessions.push_back({std::make_shared<Session>(), std::make_shared<Session>()});
   }));
   const auto two = [](Editor& editor, Semaphore* s, Transaction*) {
-    editor.End(s, s->FindLease(MakeId(1)), EndCause::kReleased, 1);
-    editor.End(s, s->FindLease(MakeId(2)), EndCause::kReleased, 1);
+    editor.End(s, s->FindLease(IdOf(1)), EndCause::kReleased, 1);
+    editor.End(s, s->FindLease(IdOf(2)), EndCause::kReleased, 1);
   };
   CHECK_FALSE(untold(two, 2));
   CHECK(untold(two, 1));
@@ -229,7 +229,7 @@ TEST_CASE("postgres message: news arrive as they were sent") {
   const QueuePlace place = PlaceOfWaiter(here, 3);
   const Transaction transaction = HandOff(&here);
   const std::string news =
-      postgres::WriteNews(transaction, transaction.semaphores[0], {{MakeId(3), 2}});
+      postgres::WriteNews(transaction, transaction.semaphores[0], {{IdOf(3), 2}});
   REQUIRE_FALSE(news.empty());
   const Hint hint = postgres::ReadMessage(Sealed("s 6", "41,42", news));
   CHECK(hint.semaphore == "s");
@@ -241,23 +241,23 @@ TEST_CASE("postgres message: news arrive as they were sent") {
   CHECK(read->granted[0].place.order == place.order);
   World there;
   REQUIRE(Apply(*read, &there.state));
-  CHECK(there.semaphore->FindLease(MakeId(3))->token == 42);
+  CHECK(there.semaphore->FindLease(IdOf(3))->token == 42);
 }
 
 TEST_CASE("postgres message: nothing by which a lease could be given back is said") {
   World here;
   const Transaction transaction = HandOff(&here);
   const std::string news =
-      postgres::WriteNews(transaction, transaction.semaphores[0], {{MakeId(3), 1}});
+      postgres::WriteNews(transaction, transaction.semaphores[0], {{IdOf(3), 1}});
   for (const uint64_t number : {1, 3, 100})
-    CHECK(news.find(MakeId(number).Hex()) == std::string::npos);
+    CHECK(news.find(IdOf(number).Hex()) == std::string::npos);
 }
 
 TEST_CASE("postgres message: whoever does not know the secret is not believed") {
   World here;
   const Transaction transaction = HandOff(&here);
   const std::string news =
-      postgres::WriteNews(transaction, transaction.semaphores[0], {{MakeId(3), 1}});
+      postgres::WriteNews(transaction, transaction.semaphores[0], {{IdOf(3), 1}});
   const auto believed = [](const std::string& message, const std::string& secret = kSecret) {
     return postgres::ReadNews(postgres::ReadMessage(message), secret).has_value();
   };
@@ -303,7 +303,7 @@ TEST_CASE("postgres message: a batch of very many grants is not told") {
   World here;
   const Transaction transaction = HandOff(&here);
   absl::flat_hash_map<Id, size_t> grants;
-  for (uint64_t i = 0; i <= postgres::kTokensTold; ++i) grants[MakeId(1000 + i)] = i + 1;
+  for (uint64_t i = 0; i <= postgres::kTokensTold; ++i) grants[IdOf(1000 + i)] = i + 1;
   CHECK(postgres::WriteNews(transaction, transaction.semaphores[0], grants).empty());
 }
 

@@ -57,8 +57,8 @@ class Lane {
   uint64_t number_ = 0;
 };
 
-struct Bench {
-  explicit Bench(bool exclusive) : lane(&world, exclusive, "a", &now) {}
+struct DamagedBench {
+  explicit DamagedBench(bool exclusive) : lane(&world, exclusive, "a", &now) {}
 
   AcquireCommand Ask(const std::string& semaphore, const Id& session = {}, bool wait = false) {
     AcquireCommand acquire;
@@ -96,7 +96,7 @@ VerifyCommand VerifyOf(const std::string& semaphore, const Id& claim) {
 
 TEST_CASE("quarantine: a semaphore to which no commit succeeds is left alone, others go on") {
   for (const bool exclusive : {true, false}) {
-    Bench bench(exclusive);
+    DamagedBench bench(exclusive);
     const AcquireCommand held = bench.Ask("bad");
     REQUIRE(bench.lane.KindOf(held) == OutcomeKind::kGranted);
     bench.world.unwritable = {"bad"};
@@ -126,7 +126,7 @@ TEST_CASE("quarantine: a semaphore to which no commit succeeds is left alone, ot
 
 TEST_CASE("quarantine: the ledger tries again with back-off, and goes on when it can") {
   for (const bool exclusive : {true, false}) {
-    Bench bench(exclusive);
+    DamagedBench bench(exclusive);
     const AcquireCommand held = bench.Ask("bad");
     const AcquireCommand waits = bench.Ask("bad", {}, /*wait=*/true);
     REQUIRE(bench.lane.KindOf(held) == OutcomeKind::kGranted);
@@ -159,7 +159,7 @@ TEST_CASE("quarantine: the ledger tries again with back-off, and goes on when it
 
 TEST_CASE("quarantine: a command that is itself to blame fails, and its semaphore stays in use") {
   for (const bool exclusive : {true, false}) {
-    Bench bench(exclusive);
+    DamagedBench bench(exclusive);
     AdminCommand create;
     create.semaphore = "s";
     create.act = AdminCreate{10, {}};
@@ -192,7 +192,7 @@ TEST_CASE("quarantine: a command that is itself to blame fails, and its semaphor
 }
 
 TEST_CASE("quarantine: a damaged semaphore that was never loaded concerns only who asks for it") {
-  Bench bench(/*exclusive=*/false);
+  DamagedBench bench(/*exclusive=*/false);
   Lane other(&bench.world, false, "b", &bench.now);
   REQUIRE(other.KindOf(bench.Ask("bad")) == OutcomeKind::kGranted);
   bench.world.unreadable = {"bad"};
@@ -220,7 +220,7 @@ TEST_CASE("quarantine: a damaged semaphore that was never loaded concerns only w
 enum class Damage : uint8_t { kUnwritable, kUnreadable, kNeverLoaded };
 
 void CheckClose(bool exclusive, Damage damage) {
-  Bench bench(exclusive);
+  DamagedBench bench(exclusive);
   Lane opener(&bench.world, exclusive, "b", &bench.now);
   Lane& first = damage == Damage::kNeverLoaded ? opener : bench.lane;
   Lane& lane = bench.lane;
@@ -276,7 +276,7 @@ TEST_CASE("quarantine: a session that closes frees its permits in all other sema
 }
 
 TEST_CASE("quarantine: a session moves with what it has in the semaphores that can be used") {
-  Bench bench(/*exclusive=*/false);
+  DamagedBench bench(/*exclusive=*/false);
   Lane other(&bench.world, false, "b", &bench.now);
   REQUIRE(bench.lane.KindOf(OpenSession(kSession)) == OutcomeKind::kDone);
   for (const char* name : {"a", "bad"})
@@ -289,8 +289,27 @@ TEST_CASE("quarantine: a session moves with what it has in the semaphores that c
   CHECK(adopted->report->claims[0].semaphore == "a");
 }
 
+// What the lane remembers of the semaphore may be outdated.
+TEST_CASE("quarantine: an act that is repeated shows nothing of what cannot be read") {
+  DamagedBench bench(/*exclusive=*/false);
+  Lane other(&bench.world, false, "b", &bench.now);
+  const AdminCommand create{{"c", 1}, "bad", 0, AdminCreate{1, {}}};
+  REQUIRE(bench.lane.KindOf(create) == OutcomeKind::kDone);
+  REQUIRE(bench.lane.KindOf(bench.Ask("bad")) == OutcomeKind::kGranted);
+  REQUIRE(other.KindOf(AdminCommand{{"c", 2}, "bad", 0, AdminPause{true}}) == OutcomeKind::kDone);
+  bench.world.unreadable = {"bad"};
+  bench.Advance(6000);
+  REQUIRE(bench.lane.Step({}).ok());
+  CHECK(bench.lane.KindOf(create) == OutcomeKind::kDamaged);
+  bench.world.unreadable.clear();
+  const absl::StatusOr<Outcome> repeated = bench.lane.Do(create);
+  REQUIRE(repeated.ok());
+  CHECK(repeated->kind == OutcomeKind::kDone);
+  CHECK(repeated->report->info->row.paused);
+}
+
 TEST_CASE("quarantine: a batch whose answer is lost beside damage is never halved") {
-  Bench bench(/*exclusive=*/false);
+  DamagedBench bench(/*exclusive=*/false);
   for (int i = 0; i < 100; ++i)
     REQUIRE(bench.lane.KindOf(bench.Ask("s" + std::to_string(i))) == OutcomeKind::kGranted);
   bench.world.unwritable = {"s40"};

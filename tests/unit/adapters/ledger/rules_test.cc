@@ -149,7 +149,7 @@ TEST_CASE("a command that is refused writes nothing and changes nothing") {
              .only_waiting = true},
             context)
             .kind == OutcomeKind::kStale);
-  CHECK(AskBack(editor, {"s", MakeId(2), {}}, context).kind == OutcomeKind::kNotHeld);
+  CHECK(RecallLease(editor, {"s", MakeId(2), {}}, context).kind == OutcomeKind::kNotHeld);
   CHECK(Adopt(editor, {"s", MakeId(1)}, context).kind == OutcomeKind::kHeld);
   CHECK(AdoptSession(editor, {MakeId(8)}, context).kind == OutcomeKind::kSessionLost);
   CHECK(CloseSession(editor, {MakeId(8), 0, EndCause::kExpired}, context).kind ==
@@ -253,7 +253,8 @@ TEST_CASE("a foreign permit counts, and is never ended by us") {
   CHECK(End(*bench.editor, {.semaphore = "s", .claim = MakeId(50), .cause = EndCause::kExpired},
             bench.context)
             .kind == OutcomeKind::kNotHeld);
-  CHECK(AskBack(*bench.editor, {"s", MakeId(50), {Recall::Reason::kLongestHold, 0}}, bench.context)
+  CHECK(RecallLease(*bench.editor, {"s", MakeId(50), {Recall::Reason::kLongestHold, 0}},
+                    bench.context)
             .kind == OutcomeKind::kNotHeld);
   CHECK(Administer(*bench.editor, AdminOf("s", AdminRevoke{}), bench.context).affected() == 1);
   const AdminResize shrink{AdminResize::Change::kSet, 0, 10, ShrinkPolicy::kRecall, 0};
@@ -353,6 +354,29 @@ TEST_CASE("a waiter at its holder's cap is not starved by the holder's later req
   CHECK(bench.state.CheckInvariants().empty());
 }
 
+TEST_CASE("with backfill too a waiter that the next commit lets in is not overtaken") {
+  Bench bench;
+  bench.context.grants_max = 1;
+  CreateOne(bench, "s", 3, {.backfill = true});
+  const auto acquire = [&](uint64_t id, uint32_t permits, bool wait) {
+    bench.editor->BeginCommand();
+    return Acquire(*bench.editor, AcquireOf("s", id, permits, wait), bench.context).kind;
+  };
+  REQUIRE(acquire(1, 3, false) == OutcomeKind::kGranted);
+  for (uint64_t id : {2, 3}) REQUIRE(acquire(id, 1, true) == OutcomeKind::kQueued);
+  REQUIRE(acquire(4, 3, true) == OutcomeKind::kQueued);
+  bench.editor->BeginCommand();
+  REQUIRE(Release(*bench.editor, ReleaseOf("s", 1), bench.context).kind == OutcomeKind::kReleased);
+  bench.Win();
+  REQUIRE(bench.state.Find("s")->held == 1);
+  CHECK(acquire(5, 1, false) == OutcomeKind::kFull);
+  bench.editor->BeginCommand();
+  Advance(*bench.editor, bench.state.Find("s"), bench.context);
+  CHECK(bench.state.Find("s")->FindLease(MakeId(3)) != nullptr);
+  // The one that is too large is no reason to refuse.
+  CHECK(acquire(6, 1, false) == OutcomeKind::kGranted);
+}
+
 TEST_CASE("what waits at its holder's cap costs others nothing") {
   // Counted, not timed: behind 50,000 such waiters one turn is ready.
   Bench bench;
@@ -386,6 +410,8 @@ TEST_CASE("one slot of a lease of a million goes back, and the others stay") {
   CHECK(semaphore.slots.At(500'000).empty());
   CHECK(semaphore.slots.At(499'999) == MakeId(1));
   CHECK(semaphore.slots.LowestFree(1) == Slots{500'000});
+  // What it costs to copy, to compare and to write a lease.
+  CHECK(semaphore.FindLease(MakeId(1))->slots.runs().size() == 2);
   bench.Lose();
 }
 

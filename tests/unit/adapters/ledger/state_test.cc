@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <random>
-#include <set>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -17,52 +16,6 @@ WaiterChange Queued(WaiterPtr waiter) { return {nullptr, std::move(waiter), EndC
 WaiterChange Left(WaiterPtr waiter) { return {std::move(waiter), nullptr, EndCause::kCancelled}; }
 
 }  // namespace
-
-TEST_CASE("a slot map without leases is free from 1 on") {
-  const SlotMap slots;
-  CHECK(slots.LowestFree(0).empty());
-  CHECK(slots.LowestFree(3) == Slots{1, 2, 3});
-  CHECK(slots.At(0).empty());
-  CHECK(slots.At(1).empty());
-  CHECK(slots.At(4'294'967'295u).empty());
-}
-
-TEST_CASE("a slot map finds holes first, then the end") {
-  SlotMap slots;
-  const Id lease = MakeId(1);
-  slots.Take(2, lease);
-  slots.Take(4, lease);
-  CHECK(slots.LowestFree(4) == Slots{1, 3, 5, 6});
-  CHECK(slots.At(2) == lease);
-  CHECK(slots.At(3).empty());
-  slots.Free(4);
-  CHECK(slots.LowestFree(3) == Slots{1, 3, 4});
-  slots.Free(2);
-  CHECK(slots.LowestFree(3) == Slots{1, 2, 3});
-}
-
-TEST_CASE("a slot map agrees with a set after any takes and frees") {
-  std::mt19937 random(7);
-  SlotMap slots;
-  std::set<uint32_t> taken;
-  const Id lease = MakeId(1);
-  for (int i = 0; i < 5'000; ++i) {
-    const uint32_t slot = random() % 40 + 1;
-    if (taken.contains(slot)) {
-      slots.Free(slot);
-      taken.erase(slot);
-    } else {
-      slots.Take(slot, lease);
-      taken.insert(slot);
-    }
-    Slots expected;
-    for (uint32_t free = 1; expected.size() < 6; ++free) {
-      if (!taken.contains(free)) expected.push_back(free);
-    }
-    REQUIRE(slots.LowestFree(6) == expected);
-    REQUIRE(slots.At(slot).empty() == !taken.contains(slot));
-  }
-}
 
 TEST_CASE("positions in a queue are by priority and order, after any comings and goings") {
   std::mt19937 random(11);
@@ -185,6 +138,21 @@ TEST_CASE("a waiting request is found by its id, and a client's claims are count
   CHECK(state.ClaimCountOf(8) == 0);
 }
 
+TEST_CASE("a request that waits again is found, whenever the end of its earlier wait is heard of") {
+  LedgerState state;
+  Semaphore* a = state.Insert(MakeRow("a", 1));
+  Semaphore* b = state.Insert(MakeRow("b", 1));
+  const WaiterPtr earlier = MakeWaiter(1, 0, 1);
+  const WaiterPtr later = MakeWaiter(2, 0, 1);
+  earlier->request = later->request = {5, 7};
+  state.Apply(a, Queued(earlier));
+  state.Apply(b, Queued(later));
+  state.Apply(a, Left(earlier));
+  CHECK(state.FindWaiting({5, 7}) == std::pair(b, later));
+  state.Apply(b, Left(later));
+  CHECK(state.FindWaiting({5, 7}).second == nullptr);
+}
+
 TEST_CASE("a granted request is found by its id while its lease stands") {
   LedgerState state;
   Semaphore* semaphore = state.Insert(MakeRow("s", 9));
@@ -236,9 +204,9 @@ TEST_CASE("broken invariants are found") {
   state.Apply(semaphore, Queued(waiter));
   REQUIRE(state.CheckInvariants().empty());
   SECTION("a count") { semaphore->held = 2; }
-  SECTION("a slot in the map") { semaphore->slots.Free(1); }
+  SECTION("a slot in the map") { semaphore->slots.Free({1}, lease->id); }
   SECTION("two leases of one slot") { state.Apply(semaphore, Granted(MakeLease(3, {1}))); }
-  SECTION("slot 0") { lease->slots[0] = 0; }
+  SECTION("slot 0") { lease->slots = {0}; }
   SECTION("slots and permits") { lease->permits = 2; }
   SECTION("a claim that is both") { semaphore->waiters[lease->id] = MakeWaiter(1, 0, 2); }
   SECTION("a queue without its waiter") { semaphore->waiters.clear(); }

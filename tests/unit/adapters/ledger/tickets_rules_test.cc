@@ -14,7 +14,7 @@
 namespace semaphored::ledger {
 namespace {
 
-void CreateOne(Bench& bench, const std::string& name, uint32_t limit) {
+void CreateQueue(Bench& bench, const std::string& name, uint32_t limit) {
   REQUIRE(Administer(*bench.editor, AdminOf(name, AdminCreate{limit, {}}), bench.context).kind ==
           OutcomeKind::kDone);
 }
@@ -50,7 +50,7 @@ FinishCommand FinishOf(const std::string& semaphore, uint64_t claim,
 
 TEST_CASE("a command about tickets that is refused writes nothing and changes nothing") {
   Bench bench;
-  CreateOne(bench, "s", 1);
+  CreateQueue(bench, "s", 1);
   bench.context.limits.tickets_per_semaphore_max = 2;
   Acquire(*bench.editor, AcquireOf("s", 1), bench.context);
   Enqueue(*bench.editor, EnqueueOf("s", 10), bench.context);
@@ -83,7 +83,7 @@ TEST_CASE("a command about tickets that is refused writes nothing and changes no
 
 TEST_CASE("done and the release are one change of the semaphore") {
   Bench bench;
-  CreateOne(bench, "s", 1);
+  CreateQueue(bench, "s", 1);
   Enqueue(*bench.editor, EnqueueOf("s", 10), bench.context);
   Take(*bench.editor, TakeOf("s", 1), bench.context);
   bench.Win();
@@ -103,7 +103,7 @@ TEST_CASE("done and the release are one change of the semaphore") {
 
 TEST_CASE("a ticket is given under a session only while the session has this epoch") {
   Bench bench;
-  CreateOne(bench, "s", 2);
+  CreateQueue(bench, "s", 2);
   OpenSession(*bench.editor, {MakeId(100), "c", 1'000, "h", false}, bench.context);
   TakeCommand take = TakeOf("s", 1);
   take.session = MakeId(100);
@@ -116,7 +116,7 @@ TEST_CASE("a ticket is given under a session only while the session has this epo
 
 TEST_CASE("a daemon that a session has left makes no offer for it, and puts nothing back") {
   Bench bench;
-  CreateOne(bench, "s", 2);
+  CreateQueue(bench, "s", 2);
   OpenSession(*bench.editor, {MakeId(100), "c", 1'000, "h", false}, bench.context);
   Enqueue(*bench.editor, EnqueueOf("s", 10), bench.context);
   TakeCommand take = TakeOf("s", 1);
@@ -142,7 +142,7 @@ TEST_CASE("a daemon that a session has left makes no offer for it, and puts noth
 
 TEST_CASE("the assignment to an offer is an event like any other grant, and no news to pass on") {
   Bench bench;
-  CreateOne(bench, "s", 1);
+  CreateQueue(bench, "s", 1);
   Take(*bench.editor, TakeOf("s", 1), bench.context);
   bench.Win();
   EnqueueCommand delayed = EnqueueOf("s", 11);
@@ -172,7 +172,7 @@ TEST_CASE("the assignment to an offer is an event like any other grant, and no n
 
 TEST_CASE("an offer that goes is no news either: it has no place in the queue") {
   Bench bench;
-  CreateOne(bench, "s", 1);
+  CreateQueue(bench, "s", 1);
   Take(*bench.editor, TakeOf("s", 1), bench.context);
   bench.Win();
   End(*bench.editor,
@@ -184,7 +184,7 @@ TEST_CASE("an offer that goes is no news either: it has no place in the queue") 
 
 TEST_CASE("one commit gives out only so many tickets, and says where it is to go on") {
   Bench bench;
-  CreateOne(bench, "s", 1);
+  CreateQueue(bench, "s", 1);
   bench.context.grants_max = 2;
   Acquire(*bench.editor, AcquireOf("s", 1), bench.context);
   for (uint64_t i = 0; i < 4; ++i) {
@@ -212,7 +212,7 @@ TEST_CASE("one commit gives out only so many tickets, and says where it is to go
 TEST_CASE("back-off: it grows by its factor up to its longest, and never overflows") {
   const auto delays = [](BackOff back_off, int attempts) {
     Bench bench;
-    CreateOne(bench, "s", 1);
+    CreateQueue(bench, "s", 1);
     EnqueueCommand enqueue = EnqueueOf("s", 10);
     enqueue.back_off = back_off;
     Enqueue(*bench.editor, enqueue, bench.context);
@@ -239,7 +239,7 @@ TEST_CASE("back-off: it grows by its factor up to its longest, and never overflo
 
 TEST_CASE("a force-destroyed semaphore takes its tickets along, each with a row of its own") {
   Bench bench;
-  CreateOne(bench, "s", 1);
+  CreateQueue(bench, "s", 1);
   for (uint64_t ticket = 10; ticket < 13; ++ticket)
     Enqueue(*bench.editor, EnqueueOf("s", ticket), bench.context);
   Take(*bench.editor, TakeOf("s", 1), bench.context);

@@ -126,7 +126,7 @@ class RandomCommands {
       return;
     }
     const Recall recall{Recall::Reason::kLongestHold, Below(2) * 500};
-    AskBack(*bench_->editor, {Name(), MakeId(Known()), recall}, bench_->context);
+    RecallLease(*bench_->editor, {Name(), MakeId(Known()), recall}, bench_->context);
   }
 
   void TouchSession() {

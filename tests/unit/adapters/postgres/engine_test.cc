@@ -250,9 +250,10 @@ TEST_CASE("postgres: engines that open at the same moment make one schema", "[po
   for (int round = 0; round < 5; ++round) {
     TestSchema schema;
     std::vector<std::future<absl::Status>> opened;
+    // They wait for each other, on a busy machine for longer than the default.
+    const std::string url = schema.Url("&timeout_ms=20000&connect_timeout=20");
     for (int i = 0; i < 4; ++i) {
-      opened.push_back(
-          std::async(std::launch::async, [&] { return OpenEngine(schema.Url()).status(); }));
+      opened.push_back(std::async(std::launch::async, [&] { return OpenEngine(url).status(); }));
     }
     for (auto& each : opened) {
       const absl::Status status = each.get();

@@ -25,7 +25,7 @@ using Kind = CommitResult::Kind;
 constexpr char kRows[] = "SELECT count(*) FROM semaphored.leases";
 constexpr milliseconds kTimeout{400};
 
-milliseconds Since(steady_clock::time_point start) {
+milliseconds TimeSince(steady_clock::time_point start) {
   return std::chrono::duration_cast<milliseconds>(steady_clock::now() - start);
 }
 
@@ -61,7 +61,7 @@ TEST_CASE("postgres: a commit whose answer was lost had landed", "[postgres]") {
   behind.relay.LoseAnswers();
   const auto start = steady_clock::now();
   REQUIRE(open.Commit(grant).kind == Kind::kUnknown);
-  CHECK(Since(start) < kTimeout + milliseconds(600));
+  CHECK(TimeSince(start) < kTimeout + milliseconds(600));
   CHECK(stays->token == 0);
   // What is written stands, also when its writer was declared dead after it.
   if (declared_dead) DeclareDead(behind.schema, behind.open.self);
@@ -267,7 +267,7 @@ TEST_CASE("postgres: an engine on a server that says nothing does not open, in t
   const auto engine = OpenEngine(schema.Url("&timeout_ms=500", silent.port()));
   CHECK(engine.status().code() == absl::StatusCode::kUnavailable);
   // libpq knows whole seconds, and no fewer than two.
-  CHECK(Since(start) < milliseconds(3500));
+  CHECK(TimeSince(start) < milliseconds(3500));
 }
 
 TEST_CASE("postgres: whatever is asked of a server that falls silent comes back in time",
@@ -291,7 +291,7 @@ TEST_CASE("postgres: whatever is asked of a server that falls silent comes back 
     behind.relay.DelayRequests();
     const auto start = steady_clock::now();
     CHECK(call().code() == absl::StatusCode::kUnavailable);
-    CHECK(Since(start) < kTimeout + milliseconds(600));
+    CHECK(TimeSince(start) < kTimeout + milliseconds(600));
     // The next one goes over a new connection.
     CHECK(call().ok());
   }
@@ -306,7 +306,7 @@ TEST_CASE("postgres: heartbeats over a connection that fell silent go on over an
   relay.DelayRequests();
   const auto start = steady_clock::now();
   CHECK(engine->nodes().Heartbeat().code() == absl::StatusCode::kUnavailable);
-  CHECK(Since(start) < milliseconds(1000));
+  CHECK(TimeSince(start) < milliseconds(1000));
   CHECK(engine->nodes().Heartbeat().ok());
 }
 
@@ -321,7 +321,7 @@ TEST_CASE("postgres: a commit to a server process that stands still comes back i
   REQUIRE(kill(process, SIGSTOP) == 0);
   const auto start = steady_clock::now();
   const Kind kind = open.Commit(grant).kind;
-  const milliseconds took = Since(start);
+  const milliseconds took = TimeSince(start);
   const Kind settled = open.Settle(grant).kind;
   REQUIRE(kill(process, SIGCONT) == 0);
   CHECK(kind == Kind::kUnknown);

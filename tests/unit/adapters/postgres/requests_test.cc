@@ -355,6 +355,90 @@ TEST_CASE("postgres requests: a row that waits or stands outlives floor, client 
   CHECK(Insert(two.b, MakeRequest(1, State::kDone)) == Kind::kLost);
 }
 
+// ---- one-shot requests ----
+
+RequestRow MakeOneShot(const Id& one_shot, State state) {
+  RequestRow row = MakeRequest(0, state, MakeId(1));
+  row.request = {0, 0, one_shot};
+  return row;
+}
+
+ledger::LedgerStore::FoundRequest FindOneShot(OpenStore& open, const Id& one_shot) {
+  const ledger::NamedRequest asked{{0, 0, one_shot}, ""};
+  return open.store->FindRequests({&asked, 1}, 1024).value().front();
+}
+
+Kind ForgetOneShot(OpenStore& open, const Id& one_shot) {
+  Transaction forget = Begin(open);
+  forget.forgotten_requests.push_back(one_shot);
+  return open.Commit(forget).kind;
+}
+
+TEST_CASE("postgres requests: a one-shot id is carried out once, and has no window", "[postgres]") {
+  Two two;
+  const Id id{0xabcd, 1};
+  const RequestRow row = MakeOneShot(id, State::kWaiting);
+  REQUIRE(Insert(two.a, row) == Kind::kWon);
+  REQUIRE(Insert(two.a, MakeOneShot({0xabcd, 2}, State::kDone)) == Kind::kWon);
+  REQUIRE(RaiseFloor(two.a, kLater) == Kind::kWon);
+  CHECK(FindOneShot(two.b, id).row == row);
+  CHECK(Insert(two.b, row) == Kind::kLost);
+  Transaction absent = Batch(two.b);
+  absent.absent_requests.push_back({{0, 0, id}, ""});
+  CHECK(two.b.Commit(absent).requests_lost);
+  absent.absent_requests[0].request.one_shot = {0xabcd, 3};
+  CHECK(two.b.Commit(absent).kind == Kind::kWon);
+  CHECK_FALSE(FindOneShot(two.b, {0xabcd, 3}).too_old);
+  Transaction remove = With(Batch(two.b), Op::kRemove, row);
+  REQUIRE(two.b.Commit(remove).kind == Kind::kWon);
+  CHECK_FALSE(FindOneShot(two.a, id).row);
+  CHECK(Insert(two.a, row) == Kind::kWon);
+}
+
+TEST_CASE("postgres requests: a claim is read with the one-shot id that made it", "[postgres]") {
+  Two two;
+  const LeasePtr lease = MakeLease(two.a, 2);
+  lease->request = {0, 0, {0xabcd, 1}};
+  Transaction grant = Batch(two.a);
+  grant.semaphores[0].leases.push_back({nullptr, lease, EndCause::kNone});
+  grant.requests.push_back({Op::kInsert, MakeOneShot({0xabcd, 1}, State::kGranted)});
+  REQUIRE(two.a.Commit(grant).kind == Kind::kWon);
+  const auto loaded = LoadOne(two.b, "s");
+  REQUIRE(loaded.leases.size() == 1);
+  CHECK(loaded.leases[0]->request == lease->request);
+}
+
+TEST_CASE("postgres requests: one-shot requests go as their writer says, and no others",
+          "[postgres]") {
+  Two two;
+  const Id id{0xabcd, 1};
+  REQUIRE(Insert(two.a, MakeOneShot(id, State::kGranted)) == Kind::kWon);
+  REQUIRE(ForgetOneShot(two.a, id) == Kind::kWon);
+  CHECK(FindOneShot(two.a, id).row);  // It stands.
+  RequestRow ended = MakeOneShot(id, State::kEnded);
+  ended.cause = EndCause::kReleased;
+  REQUIRE(Update(two.b, ended) == Kind::kWon);
+  REQUIRE(ForgetOneShot(two.a, id) == Kind::kWon);
+  CHECK(FindOneShot(two.a, id).row);  // Another lane's.
+  REQUIRE(ForgetOneShot(two.b, id) == Kind::kWon);
+  CHECK_FALSE(FindOneShot(two.a, id).row);
+  CHECK(two.sql.Number("SELECT count(*) FROM semaphored.clients") == 0);
+  // It may be used again.
+  CHECK(Insert(two.a, MakeOneShot(id, State::kDone)) == Kind::kWon);
+}
+
+TEST_CASE("postgres requests: one-shot requests of a daemon that has ended go, if none stands",
+          "[postgres]") {
+  Two two;
+  REQUIRE(Insert(two.a, MakeOneShot({0xabcd, 1}, State::kDone)) == Kind::kWon);
+  REQUIRE(Insert(two.a, MakeOneShot({0xabcd, 2}, State::kGranted)) == Kind::kWon);
+  DeclareDead(two.schema, two.a.self);
+  OpenStore late = Open(two.schema, {.node_id = "late", .store = Eager()});
+  Prune(late);
+  CHECK_FALSE(FindOneShot(two.b, {0xabcd, 1}).row);
+  CHECK(FindOneShot(two.b, {0xabcd, 2}).row);
+}
+
 TEST_CASE("postgres requests: what ended below its floor is found along a long table",
           "[postgres]") {
   Two two;

@@ -284,7 +284,7 @@ TEST_CASE("rabbitmq settings: a lowered limit recalls what is too much, whoever 
   std::map<uint32_t, std::pair<Daemon*, Id>> others;
   for (Daemon* daemon : {&b, &c, &b, &c}) {
     const LeasePtr lease = daemon->Grant(name.text);
-    others[lease->slots.at(0)] = {daemon, lease->id};
+    others[lease->slots.front()] = {daemon, lease->id};
   }
   // Two are free, and go first.
   const Outcome lowered = Lower(a, name.text, 2, 0);

@@ -9,12 +9,9 @@
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/rabbitmq/slots_support.h"
 
-namespace semaphored::rabbitmq {
+namespace semaphored::rabbitmq::slots_test {
 namespace {
 
-using slots_test::Daemon;
-using slots_test::Name;
-using slots_test::Other;
 using std::chrono::milliseconds;
 
 TEST_CASE("rabbitmq slots: never more than the limit, over two daemons and a foreign holder",
@@ -317,4 +314,4 @@ TEST_CASE("rabbitmq slots: pruning deletes what nobody can use", "[rabbitmq]") {
 }
 
 }  // namespace
-}  // namespace semaphored::rabbitmq
+}  // namespace semaphored::rabbitmq::slots_test

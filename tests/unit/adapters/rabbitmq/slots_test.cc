@@ -9,12 +9,9 @@
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/rabbitmq/slots_support.h"
 
-namespace semaphored::rabbitmq {
+namespace semaphored::rabbitmq::slots_test {
 namespace {
 
-using slots_test::Daemon;
-using slots_test::Name;
-using slots_test::Other;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 using Attempt = SlotBroker::Attempt;
@@ -190,4 +187,4 @@ TEST_CASE("rabbitmq slots: names and sizes that cannot be", "[rabbitmq]") {
 }
 
 }  // namespace
-}  // namespace semaphored::rabbitmq
+}  // namespace semaphored::rabbitmq::slots_test

@@ -188,8 +188,8 @@ TEST_CASE("records of tickets and payloads are read as they were written") {
 
 TEST_CASE("a lease of a million permits takes no more room than one of a few") {
   Lease lease = FullLease();
-  lease.slots.clear();
-  for (uint32_t slot = 1; slot <= kPermitsMax; ++slot) lease.slots.push_back(slot);
+  lease.slots = Slots();
+  lease.slots.Append({1, kPermitsMax});
   lease.permits = kPermitsMax;
   std::string bytes;
   WriteLease(6, 1, lease, &bytes);
@@ -210,6 +210,10 @@ TEST_CASE("records of waiters and sessions are read as they were written") {
   CheckSameClaim(*read.waiter, waiter);
   CHECK(read.waiter->queued_at_unix_ms == -5);
   CHECK(read.waiter->works);
+  waiter.request = {0, 0, {21, 22}};
+  bytes.clear();
+  WriteWaiter(3, 2, waiter, &bytes);
+  CheckSameClaim(*ReadWaiter(3, bytes).value().waiter, waiter);
 
   Session session{.id = {1, 2},
                   .host = {3, 4},
@@ -251,6 +255,13 @@ TEST_CASE("logs of requests and history are read in order") {
   }
   changes[2].op = ledger::RequestChange::Op::kRemove;
   AppendRequest(changes[2], &bytes);
+  // With a UUID in place of client and sequence number.
+  changes.push_back(changes[0]);
+  changes.back().row.request = {0, 0, {17, 18}};
+  AppendRequest(changes.back(), &bytes);
+  ledger::RequestChange gone = changes.back();
+  gone.op = ledger::RequestChange::Op::kRemove;
+  AppendRequest(gone, &bytes);
   SealRequests(12, &bytes);
   std::vector<ledger::RequestRow> rows;
   std::vector<RequestKey> removed;
@@ -258,9 +269,9 @@ TEST_CASE("logs of requests and history are read in order") {
             if (view.removed) return removed.push_back(view.request);
             rows.push_back(view.Copy());
           }).ok());
-  REQUIRE(rows.size() == 5);
+  REQUIRE(rows.size() == 6);
   for (size_t i = 0; i < rows.size(); ++i) CHECK(rows[i] == changes[i].row);
-  CHECK(removed == std::vector<RequestKey>{{2, 3}});
+  CHECK(removed == std::vector<RequestKey>{{2, 3}, {0, 0, {17, 18}}});
 
   bytes.clear();
   const auto lease = std::make_shared<Lease>(FullLease());
@@ -317,9 +328,9 @@ TEST_CASE("a record that says what cannot be is DATA_LOSS") {
     return ReadLease(7, bytes).status();
   };
   CHECK(lease_with([](Lease&) {}).ok());
-  CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.slots[0] = 0; })));
-  CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.slots.pop_back(); })));
-  CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.slots = {9, 8, 7, 6, 5, 4}; })));
+  CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.slots = {0, 1, 2, 3, 7, 9}; })));
+  CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.slots = {1, 2, 3, 7, 9}; })));
+  CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.slots.Append({11, 11}); })));
   CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.permits = 0; })));
   CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.permits = kPermitsMax + 1; })));
   CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.id = Id(); })));

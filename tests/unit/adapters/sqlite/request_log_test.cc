@@ -132,6 +132,31 @@ TEST_CASE("a silent client does not keep the log from being cut") {
   CHECK(log.Find({99, 1}).has_value());
 }
 
+TEST_CASE("one-shot requests are found, move, and go one by one") {
+  RequestLog log;
+  const auto key = [](uint64_t number) { return RequestKey{0, 0, {number, 1}}; };
+  log.BeginRow(log.next_row());
+  for (uint64_t i = 1; i <= 3; ++i) log.Add(key(i), /*pinned=*/true);
+  log.BeginRow(log.next_row());
+  log.Add(key(1), /*pinned=*/false);
+  log.Unpin(key(2));
+  CHECK(log.Find(key(1)) == 2);
+  CHECK(log.Find(key(2)) == 1);
+  CHECK_FALSE(log.Find({0, 0, {1, 2}}));
+  CHECK(log.IsPinned(key(3)));
+  std::set<uint64_t> unpinned;
+  log.ForEachOneShotUnpinned([&](const Id& id) { unpinned.insert(id.high); });
+  CHECK(unpinned == std::set<uint64_t>{1, 2});
+  // No client's floor or end concerns them.
+  log.RaiseFloor(0, UINT64_MAX);
+  log.Forget(0);
+  CHECK(log.Find(key(3)) == 1);
+  for (uint64_t i = 1; i <= 3; ++i) log.Remove(key(i));
+  CHECK_FALSE(log.Find(key(3)));
+  for (int i = 0; i < 100; ++i) log.BeginRow(log.next_row());
+  CHECK(log.DeadBelow() == 102);
+}
+
 TEST_CASE("the index of requests agrees with a model") {
   std::mt19937_64 random(7);
   RequestLog log;
