@@ -70,7 +70,7 @@ class Semaphore:
         index, checks = self._ask_with_index("GET", path)
         if not any(check["CheckID"] == check_id for check in checks):
             self._ask("PUT", "agent/check/register", json.dumps({
-                "ID": check_id, "Name": "Semaphore PID", "Interval": "1s", "Timeout": "1s",
+                "ID": check_id, "Name": "Semaphore PID", "Interval": "1s", "Timeout": "10s",
                 "Args": ["sh", "-c", f"ps -p {pid} || exit 2"]}))
         begun = time.monotonic()
         while True:

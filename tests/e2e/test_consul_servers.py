@@ -16,6 +16,7 @@ from storm import Storm
 
 PREFIX = "team"
 LIMIT = 2
+ELECTION_S = 60  # Several rounds, on a machine that gives the servers little of its time.
 OPTIONS = f"?timeout_ms={1000 * ENGINE_TIMEOUT_S}"
 
 
@@ -138,6 +139,10 @@ class Servers(Storm, Outages, unittest.TestCase):
         cls.addClassCleanup(cls.server.remove)
         cls.server.start()
 
+    def setUp(self):
+        super().setUp()
+        self.servers.start()  # Those that a case which failed left killed.
+
     def daemons(self):
         url = self.server.url(self.id().rsplit(".", 1)[1]) + OPTIONS
         return Cluster({"a": url, "b": url}, SETTINGS)
@@ -146,7 +151,7 @@ class Servers(Storm, Outages, unittest.TestCase):
         """Returns it when another leads."""
         leader = wait_until(self.servers.leader, "the servers agree upon a leader")
         leader.kill()
-        wait_until(self.servers.leader, "another leads")
+        wait_until(self.servers.leader, "another leads", ELECTION_S)
         return leader
 
     def test_leaders_are_killed(self):
