@@ -1,4 +1,6 @@
 // Administer: one administrative act on one semaphore, or a question about it.
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,23 +84,21 @@ class AdministerCall final : public MethodCall<AdministerCall> {
   }
 
   void ListOn(size_t index) {
-    Report& report = *listed_.value.report;
-    const auto rows = static_cast<uint32_t>(report.infos.size());
+    const auto rows = static_cast<uint32_t>(listed_.value.report->infos.size());
     if (index == prefixes_.size()) return Answer(std::move(listed_));
-    if (rows >= list_.rows_max) {
-      report.more = true;
-      return Answer(std::move(listed_));
-    }
+    const uint32_t left = list_.rows_max - rows;
     ListCommand part = list_;
     part.prefix = prefixes_[index];
-    part.rows_max = list_.rows_max - rows;
-    sessions()->List(std::move(part), [this, index](Result<AdminAnswer> result) {
+    // With no row left: whether there is a further one.
+    part.rows_max = std::max(left, 1U);
+    sessions()->List(std::move(part), [this, index, left](Result<AdminAnswer> result) {
       if (!result.ok()) return Answer(std::move(result));
       Report& all = *listed_.value.report;
       Report& found = *result.value.report;
-      all.more = found.more;
-      std::move(found.infos.begin(), found.infos.end(), std::back_inserter(all.infos));
-      if (found.more) return Answer(std::move(listed_));
+      all.more = found.more || (left == 0 && !found.infos.empty());
+      if (left > 0)
+        std::move(found.infos.begin(), found.infos.end(), std::back_inserter(all.infos));
+      if (all.more) return Answer(std::move(listed_));
       ListOn(index + 1);
     });
   }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -434,6 +435,29 @@ TEST_CASE("security: who shows nothing is anonymous, where the file has that") {
   Context wrong;
   wrong.AddMetadata("authorization", "Bearer nobody's");
   CHECK(Say(Acquire(world, &wrong, "public/x")) == "UNAUTHENTICATED UNAUTHENTICATED");
+}
+
+TEST_CASE("security: a list over several prefixes says that there is more exactly if there is") {
+  World world(
+      With("rules = [{ prefixes = [\"a/\", \"b/\", \"c/\", \"d/\"], verbs = [\"acquire\"] }]"));
+  for (const char* name : {"a/1", "a/2", "c/1"}) {
+    As context("a");
+    REQUIRE(Say(Acquire(world, &context, name)) == "OK");
+  }
+  const auto list = [&](uint32_t rows_max, const std::string& after) {
+    As context("a");
+    pb::AdministerRequest request;
+    request.mutable_list()->set_rows_max(rows_max);
+    request.mutable_list()->set_after(after);
+    pb::AdministerResponse response;
+    REQUIRE(Say(world.stub().Administer(&context, request, &response)) == "OK");
+    return std::pair(response.semaphores_size(), response.more());
+  };
+  CHECK(list(1, "") == std::pair(1, true));
+  CHECK(list(2, "") == std::pair(2, true));
+  CHECK(list(1, "a/1") == std::pair(1, true));
+  CHECK(list(3, "") == std::pair(3, false));
+  CHECK(list(1, "a/2") == std::pair(1, false));
 }
 
 TEST_CASE("security: a new access file counts for the next call, and what stands stays") {
