@@ -82,6 +82,27 @@ CONTRACT_CASE("adopting a session that is here already does not raise its epoch"
   CHECK(daemon.TakeEvents().empty());
 }
 
+CONTRACT_CASE("adopting a session under another epoch is stale and changes nothing") {
+  OnEachPair(world, [&](Daemon& a, Daemon& b) {
+    const Id session = world.NewId();
+    const uint32_t moves = &a == &b ? 0 : 1;
+    REQUIRE(a.OpenSession(session).kind == OutcomeKind::kDone);
+    for (const uint32_t epoch : {2U, 7U})
+      CHECK(b.Do(AdoptSessionCommand{session, epoch}).kind == OutcomeKind::kStale);
+    // It is where it was.
+    CHECK(a.Do(AdoptSessionCommand{session}).report->session->epoch == 1);
+    const Outcome adopted = b.Do(AdoptSessionCommand{session, 1});
+    REQUIRE(adopted.kind == OutcomeKind::kDone);
+    CHECK(adopted.changed == (moves == 1));
+    CHECK(adopted.report->session->epoch == 1 + moves);
+    CHECK(adopted.report->session->host == b.self());
+    if (moves == 1) {
+      CHECK(a.Do(AdoptSessionCommand{session, 1}).kind == OutcomeKind::kStale);
+      CHECK(b.Do(AdoptSessionCommand{session, 2}).report->session->epoch == 2);
+    }
+  });
+}
+
 CONTRACT_CASE("closing a session ends all its claims and passes its permits on") {
   Daemon& daemon = world.daemon();
   const Id session = world.NewId();

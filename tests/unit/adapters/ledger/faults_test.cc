@@ -55,7 +55,7 @@ struct Daemon {
   uint64_t ids = 0;
 };
 
-ReleaseCommand ReleaseOf(const std::string& semaphore, const Id& claim) {
+ReleaseCommand ReleaseOfClaim(const std::string& semaphore, const Id& claim) {
   ReleaseCommand release;
   release.semaphore = semaphore;
   release.claim = claim;
@@ -80,7 +80,7 @@ TEST_CASE(
   // times.
   for (int round = 0; round < 3; ++round) {
     std::vector<Command> batch;
-    for (const Id& claim : held) batch.emplace_back(ReleaseOf("s", claim));
+    for (const Id& claim : held) batch.emplace_back(ReleaseOfClaim("s", claim));
     held.clear();
     for (int twice = 0; twice < 2; ++twice) {
       for (uint64_t sequence = 1; sequence <= 5; ++sequence)

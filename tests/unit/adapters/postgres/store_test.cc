@@ -28,7 +28,7 @@ using Kind = CommitResult::Kind;
 using Op = ledger::RequestChange::Op;
 using State = ledger::RequestRow::State;
 
-constexpr char kRows[] = "SELECT count(*) FROM semaphored.leases";
+constexpr char kCountLeases[] = "SELECT count(*) FROM semaphored.leases";
 constexpr char kRaise[] =
     "UPDATE semaphored.semaphores SET revision = revision + 1 WHERE name = 's'";
 
@@ -36,7 +36,7 @@ milliseconds Since(steady_clock::time_point start) {
   return std::chrono::duration_cast<milliseconds>(steady_clock::now() - start);
 }
 
-bool Names(const absl::Status& status, const std::string& what) {
+bool NamesConstraint(const absl::Status& status, const std::string& what) {
   return std::string(status.message()).find(what) != std::string::npos;
 }
 
@@ -61,7 +61,7 @@ TEST_CASE("postgres: a second lease of a slot is refused by the database", "[pos
     const CommitResult result = liar.Commit(lie);
     CHECK(result.kind == Kind::kFailed);
     CHECK(result.status.code() == absl::StatusCode::kInternal);
-    CHECK(Names(result.status, "one_lease_per_slot"));
+    CHECK(NamesConstraint(result.status, "one_lease_per_slot"));
   }
   SECTION("also if only one slot of several is taken, and nothing else of the batch is written") {
     const SemaphoreRow elsewhere = Make(open, "t");
@@ -91,7 +91,7 @@ TEST_CASE("postgres: a second lease of a slot is refused by the database", "[pos
     CHECK(open.Commit(lie).kind == Kind::kFailed);
   }
 
-  CHECK(other.Number(kRows) == 1);
+  CHECK(other.Number(kCountLeases) == 1);
   const LoadedSemaphore stored = LoadOne(open, "s");
   CHECK(stored.row == row);
   REQUIRE(stored.leases.size() == 1);
@@ -163,14 +163,14 @@ TEST_CASE("postgres: deadlocks and serialization failures are lost races", "[pos
   CHECK(result.status.ok());
   CHECK_FALSE(result.requests_lost);
   CHECK(result.stale == std::vector<std::string>{"s"});
-  CHECK(other.Number(kRows) == 0);
+  CHECK(other.Number(kCountLeases) == 0);
   CHECK(LoadOne(open, "s").row == row);
 
   Transaction again = Grant(open, LoadOne(open, "s").row, lease);
   again.attempt = attempt + 1;
   REQUIRE(open.Commit(again).kind == Kind::kWon);
   CHECK(lease->token != 0);
-  CHECK(other.Number(kRows) == 1);
+  CHECK(other.Number(kCountLeases) == 1);
 }
 
 TEST_CASE("postgres: who has lost often enough locks, and wins against a busy rival",
@@ -241,7 +241,7 @@ TEST_CASE("postgres: a row that another client keeps locked is named, within a s
   CHECK(busy.kind == Kind::kFailed);
   CHECK(busy.status.code() == absl::StatusCode::kUnavailable);
   CHECK(busy.busy == std::vector<std::string>{"b"});
-  CHECK(holder.Number(kRows) == 0);
+  CHECK(holder.Number(kCountLeases) == 0);
 
   // The others are free; and this one, when it is left alone.
   Transaction others = Begin(open);
@@ -300,10 +300,10 @@ void AddHistory(Client& other, int count) {
 // Waits of no length, as the lane's thread does when it has nothing to do; rows left after each,
 // until one changes nothing.
 std::vector<int64_t> Prune(OpenStore& open, Client& other) {
-  std::vector<int64_t> rows = {other.Number(kRows)};
+  std::vector<int64_t> rows = {other.Number(kCountLeases)};
   do {
     REQUIRE(open.store->Wait(steady_clock::now()).ok());
-    rows.push_back(other.Number(kRows));
+    rows.push_back(other.Number(kCountLeases));
   } while (rows.back() != rows[rows.size() - 2]);
   return rows;
 }
@@ -361,7 +361,7 @@ TEST_CASE("postgres: parts of leases that were given back before the rest are pr
     REQUIRE(open.Commit(release).kind == Kind::kWon);
   }
   Prune(open, other);
-  CHECK(other.Number(kRows) == 0);
+  CHECK(other.Number(kCountLeases) == 0);
 }
 
 TEST_CASE("postgres: history that became visible after higher numbers went is pruned",
@@ -379,7 +379,7 @@ TEST_CASE("postgres: history that became visible after higher numbers went is pr
   Prune(open, other);
   slow.Run("COMMIT");
   Prune(open, other);
-  CHECK(other.Number(kRows) == 0);
+  CHECK(other.Number(kCountLeases) == 0);
 }
 
 TEST_CASE("postgres: one lane prunes, in its own time", "[postgres]") {
@@ -393,10 +393,10 @@ TEST_CASE("postgres: one lane prunes, in its own time", "[postgres]") {
   AddHistory(other, 10);
   // Under load a lane never waits.
   REQUIRE(open.store->Wait(SteadyTime::min()).ok());
-  CHECK(other.Number(kRows) == (options.lane == 0 ? 0 : 10));
+  CHECK(other.Number(kCountLeases) == (options.lane == 0 ? 0 : 10));
   AddHistory(other, 10);
   REQUIRE(open.store->Wait(steady_clock::now()).ok());
-  CHECK(other.Number(kRows) == (options.lane == 0 ? 10 : 20));
+  CHECK(other.Number(kCountLeases) == (options.lane == 0 ? 10 : 20));
 }
 
 TEST_CASE("postgres: a lane prunes first when it begins, also just after the machine has started",

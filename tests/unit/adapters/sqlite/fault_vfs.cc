@@ -75,7 +75,7 @@ const sqlite3_io_methods kMethods = {
     Unlock,  CheckLock, Control, SectorSize, Characteristics, nullptr, nullptr,  nullptr,
     nullptr, nullptr,   nullptr};
 
-int Open(sqlite3_vfs*, const char* name, sqlite3_file* file, int flags, int* out_flags) {
+int OpenFaulty(sqlite3_vfs*, const char* name, sqlite3_file* file, int flags, int* out_flags) {
   FaultFile* fault_file = Of(file);
   fault_file->base.pMethods = nullptr;
   fault_file->log = (flags & SQLITE_OPEN_WAL) != 0;
@@ -102,7 +102,7 @@ const std::string& FaultVfsName() {
     vfs.szOsFile += static_cast<int>(sizeof(FaultFile));
     vfs.zName = "semaphored-faults";
     vfs.pNext = nullptr;
-    vfs.xOpen = Open;
+    vfs.xOpen = OpenFaulty;
     sqlite3_vfs_register(&vfs, 0);
     return std::string(vfs.zName);
   }();
