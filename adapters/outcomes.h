@@ -23,9 +23,11 @@ struct ClaimInfo {
   TicketPtr ticket = nullptr;  // The lease's, if it has one.
 };
 
+// A waiter as it stands at the moment of the answer.
 struct WaiterInfo {
   uint64_t position = 0;
   WaiterPtr waiter;
+  WaitReason reason = WaitReason::kNone;
 };
 
 struct TicketInfo {
@@ -57,8 +59,12 @@ struct SemaphoreInfo {
   uint64_t waiting = 0;  // Without offers.
   uint64_t offers = 0;
   TicketCounts tickets;
+  // Only to AdminDescribe, as this and `…_next`: where the list goes on, as AdminDescribe::…_after takes it.
+  // nullopt: there is no further row.
   std::vector<LeasePtr> leases;
   std::vector<WaiterInfo> waiters;
+  std::optional<LeasePlace> leases_next = {};
+  std::optional<QueuePlace> waiters_next = {};
 };
 
 // A session, or a detached claim standing for one, without a living node.
@@ -154,6 +160,8 @@ struct Outcome {
     uint64_t position =
         0;  // From 1. 0: it does not stand there (a ticket with a delay, or with a worker).
     uint32_t epoch = 0;  // Claim::epoch of a claim that stood before the command; 0: a new one.
+    // Why it waits; kNone for a ticket.
+    WaitReason reason = WaitReason::kNone;
   };
   // kReleased: what went back, and what the holder has left of the lease.
   struct Released {
@@ -197,6 +205,7 @@ struct Outcome {
   // What `detail` says; all 0 where it says something else.
   uint64_t position() const { return Get<InQueue>().position; }
   uint32_t epoch() const { return Get<InQueue>().epoch; }
+  WaitReason wait_reason() const { return Get<InQueue>().reason; }
   uint32_t released() const { return Get<Released>().permits; }
   uint32_t remaining() const { return Get<Released>().remaining; }
   uint32_t affected() const { return Get<Affected>().count; }

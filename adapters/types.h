@@ -78,6 +78,53 @@ enum class EndCause : uint8_t {
   kCount  // The number of causes.
 };
 
+// Why a waiter waits: the first of these that applies, in the order kDestroying, kPaused, kWithheld,
+// kHolderCap, kFull, kBehind, kForeign. Of another client of the engine that waits there (Waiter::foreign)
+// only kFull or kNone; of an offer, which waits for a ticket, kNone.
+enum class WaitReason : uint8_t {
+  // Nothing is in its way: this commit, or one that follows at once, lets it in.
+  kNone = 0,
+  // Fewer permits are free than it asks for. On an engine that hands out permits itself: the engine has
+  // given none.
+  kFull = 1,
+  // As many are free, but a waiter that stands before it is served first: mostly a larger one that does not
+  // fit. Or a ticket before it is, which a worker offers to take.
+  kBehind = 2,
+  // With it its holder would have more than permits_per_holder, or with an earlier waiter of that holder,
+  // behind which it stands.
+  kHolderCap = 3,
+  kPaused = 4,
+  // The semaphore is being destroyed: the waiter is about to be dismissed.
+  kDestroying = 5,
+  // Nothing is granted for now, whatever is free: the engine may have lost commits at a fail-over, the
+  // semaphore is in quarantine or locked by another client of the engine, or the engine does not answer.
+  kWithheld = 6,
+  // What is free is left to other clients of the engine, which wait before it.
+  kForeign = 7,
+  kCount  // The number of reasons.
+};
+
+// A place in a queue: what sorts first is served first. A claim keeps its place for as long as it waits,
+// and no other claim of the semaphore ever has it.
+struct QueuePlace {
+  int32_t priority = 0;
+  uint64_t order = 0;
+  friend bool operator<(const QueuePlace& a, const QueuePlace& b) {
+    return a.priority != b.priority ? a.priority > b.priority : a.order < b.order;
+  }
+  friend bool operator==(const QueuePlace&, const QueuePlace&) = default;
+};
+
+// Where a list of leases shows one: by Lease::listed_at(), then by id. A lease keeps this place for life, as
+// long as this daemon knows it.
+struct LeasePlace {
+  uint32_t slot = 0;
+  Id claim = {};
+  friend bool operator==(const LeasePlace&, const LeasePlace&) = default;
+  friend auto operator<=>(const LeasePlace&,
+                          const LeasePlace&) = default;  // NOLINT(modernize-use-nullptr)
+};
+
 // What an administrator may set on a semaphore. The defaults here are those of the API.
 struct Settings {
   bool backfill = false;
@@ -132,6 +179,11 @@ struct Lease : Claim {
   uint32_t moved_from = 0;
   // Taken by another client of the same engine: no session, no token, never ended by us.
   bool foreign = false;
+  // The slot at which lists show it, where that is not the lowest that it has: its lowest when it was
+  // granted or first seen, which it has given back since. 0: the lowest. Kept in memory only.
+  uint32_t listed_slot = 0;
+  // REQUIRES: it has slots.
+  uint32_t listed_at() const { return listed_slot != 0 ? listed_slot : slots.front(); }
   // The ticket that is carried out under it, and which of its attempts this is; empty and 0 for a
   // lease that somebody acquired for himself.
   Id ticket;

@@ -39,6 +39,10 @@ Context Core::NewContext() const {
   return context;
 }
 
+bool Core::GrantsNothing(const std::string& semaphore) const {
+  return withheld || serving.IsBusy(semaphore) || serving.IsQuarantined(semaphore);
+}
+
 void Core::Win(Decided* decided, StepResult* result) {
   Transaction& transaction = decided->transaction;
   for (const SemaphoreDelta& delta : transaction.semaphores) {

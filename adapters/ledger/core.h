@@ -35,6 +35,8 @@ struct Core {
 
   // For a command, before its requester is known.
   Context NewContext() const;
+  // Nothing is granted in the semaphore, whatever is free: see `withheld`; or no commit may touch it now.
+  bool GrantsNothing(const std::string& semaphore) const;
   // The batch stands: revisions, requests and recent ends follow it, and `result` receives its outcomes
   // and all that is to be reported. Not the payloads of tickets.
   void Win(Decided* decided, StepResult* result);

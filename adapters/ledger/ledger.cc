@@ -271,6 +271,7 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
     return absl::OkStatus();
   }
   Context context = NewContext();
+  context.withheld = core_.GrantsNothing(name);
   absl::StatusOr<std::optional<Outcome>> outcome = core_.requests.Find(command, editor, &context);
   if (outcome.ok() && !outcome->has_value()) outcome = AskStore(command, name);
   if (!outcome.ok()) return outcome.status();

@@ -345,6 +345,7 @@ Context BrokerAdapter::NewContext() const {
 
 absl::Status BrokerAdapter::DecideOne(const Command& command, Editor& editor, Decided* decided) {
   Context context = NewContext();
+  context.withheld = core_.GrantsNothing(std::string(SemaphoreOf(command)));
   absl::StatusOr<std::optional<Outcome>> outcome = core_.requests.Find(command, editor, &context);
   if (outcome.ok() && !outcome->has_value()) outcome = AskStore(command, editor);
   if (!outcome.ok()) return outcome.status();

@@ -153,6 +153,11 @@ bool TokenStore::Silent(const std::string& semaphore) {
   return used != nullptr && connection_->is_late(used->channel);
 }
 
+bool TokenStore::Withholds(const std::string& semaphore) {
+  const Used* used = Find(semaphore);
+  return used != nullptr && (used->stored.excess() > 0 || connection_->is_late(used->channel));
+}
+
 // Whoever holds and consumes nothing is not told that the queue has gone.
 absl::Status TokenStore::LookForQueue(const std::string& name, Used* used) {
   if (used->held.empty() || !connection_->is_open(used->channel)) return absl::OkStatus();

@@ -45,6 +45,7 @@ class TokenStore : public PermitStore {
 
   std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) override;
   bool Silent(const std::string& semaphore) override;
+  bool Withholds(const std::string& semaphore) override;
   std::map<std::string, absl::Status> TakeNotAsked() override {
     return std::exchange(not_asked_, {});
   }

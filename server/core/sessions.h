@@ -37,8 +37,9 @@ struct Vouch {
 class ClaimListener {
  public:
   virtual ~ClaimListener() = default;
-  // expected_wait_ms -1: not known yet.
-  virtual void OnQueued(uint64_t tag, uint64_t position, int64_t expected_wait_ms) = 0;
+  // `reason`: why it waits at this moment. expected_wait_ms -1: not known yet.
+  virtual void OnQueued(uint64_t tag, uint64_t position, WaitReason reason,
+                        int64_t expected_wait_ms) = 0;
   virtual void OnGranted(uint64_t tag, const LeasePtr& lease, const std::string& semaphore,
                          Vouch vouch) = 0;
   virtual void OnRefused(uint64_t tag, Refusal refusal) = 0;

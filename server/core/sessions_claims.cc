@@ -184,7 +184,7 @@ void SessionsImpl::OnAcquireOutcome(const Id& id, const Asked& asked,
     if (record == nullptr) return;
     if (record->charge != nullptr && record->charge->usage() == Usage())
       record->charge->Set({asked.permits, /*waiters=*/1, /*sessions=*/0});
-    BecomeWaiting(record, outcome->position());
+    BecomeWaiting(record, outcome->position(), outcome->wait_reason());
     return;
   }
   if (outcome->kind == OutcomeKind::kNotAskedBefore) return Refuse(record, *unless_repeated);
@@ -242,7 +242,7 @@ ClaimRecord* SessionsImpl::LeadTo(ClaimRecord* record, const Id& real, uint32_t 
   return earlier;
 }
 
-void SessionsImpl::BecomeWaiting(ClaimRecord* record, uint64_t position) {
+void SessionsImpl::BecomeWaiting(ClaimRecord* record, uint64_t position, WaitReason reason) {
   record->state = State::kWaiting;
   metrics_.Waiting(record->semaphore, &record->figures);
   record->life.expires_at = SteadyTime::max();  // While the call stands, its client lives.
@@ -253,7 +253,8 @@ void SessionsImpl::BecomeWaiting(ClaimRecord* record, uint64_t position) {
   record->given_up = forsaken && !record->cancel_asked;
   if (record->cancel_asked || forsaken) return EndClaim(record, EndCause::kCancelled, true);
   if (record->listener != nullptr && record->report_queued) {
-    record->listener->OnQueued(record->tag, position, ExpectedWait(record->semaphore, position));
+    record->listener->OnQueued(record->tag, position, reason,
+                               ExpectedWait(record->semaphore, position));
   }
 }
 

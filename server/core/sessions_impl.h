@@ -310,7 +310,7 @@ class SessionsImpl final : public Sessions {
   };
   void OnAcquireOutcome(const Id& id, const Asked& asked, absl::StatusOr<Outcome> outcome);
   ClaimRecord* LeadTo(ClaimRecord* record, const Id& real, uint32_t epoch);
-  void BecomeWaiting(ClaimRecord* record, uint64_t position);
+  void BecomeWaiting(ClaimRecord* record, uint64_t position, WaitReason reason);
   void BecomeHeld(ClaimRecord* record, LeasePtr lease);
   void TellGranted(ClaimRecord* record);
   void Refuse(ClaimRecord* record, Refusal refusal);

@@ -23,7 +23,8 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
   HoldCall(Environment* environment, Acceptor<HoldCall>* acceptor)
       : ServerStreamCall(environment, Method::kHold), acceptor_(acceptor) {}
 
-  void OnQueued(uint64_t, uint64_t position, int64_t expected_wait_ms) override {
+  void OnQueued(uint64_t, uint64_t position, WaitReason /*reason*/,
+                int64_t expected_wait_ms) override {
     pb::HoldEvent event;
     event.mutable_queued()->set_position(position);
     event.mutable_queued()->set_expected_wait_ms(expected_wait_ms);

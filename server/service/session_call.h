@@ -30,7 +30,8 @@ class SessionCall final : public SessionListener, public Flushable {
   void Flush() override;
 
   // ---- told by Sessions ----
-  void OnQueued(uint64_t tag, uint64_t position, int64_t expected_wait_ms) override;
+  void OnQueued(uint64_t tag, uint64_t position, WaitReason reason,
+                int64_t expected_wait_ms) override;
   void OnGranted(uint64_t tag, const LeasePtr& lease, const std::string& semaphore,
                  Vouch vouch) override;
   void OnRefused(uint64_t tag, Refusal refusal) override;

@@ -179,7 +179,8 @@ void SessionCall::AddError(uint64_t sequence, const Refusal& refusal) {
   ToProto(refusal, AddResult(sequence)->mutable_error());
 }
 
-void SessionCall::OnQueued(uint64_t tag, uint64_t position, int64_t expected_wait_ms) {
+void SessionCall::OnQueued(uint64_t tag, uint64_t position, WaitReason /*reason*/,
+                           int64_t expected_wait_ms) {
   pb::Queued* queued = AddResult(tag)->mutable_queued();
   queued->set_position(position);
   queued->set_expected_wait_ms(expected_wait_ms);

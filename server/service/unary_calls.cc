@@ -18,7 +18,7 @@ class AcquireCall final : public MethodCall<AcquireCall>, public ClaimListener {
   static constexpr Method kMethod = Method::kAcquire;
   using MethodCall::MethodCall;
 
-  void OnQueued(uint64_t, uint64_t, int64_t) override {}
+  void OnQueued(uint64_t, uint64_t, WaitReason, int64_t) override {}
   void OnGranted(uint64_t, const LeasePtr& lease, const std::string& semaphore,
                  Vouch vouch) override {
     answered_ = true;

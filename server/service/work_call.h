@@ -29,7 +29,7 @@ class WorkCall final : public SessionListener, public Flushable {
 
   // ---- told by Sessions ----
   // It acquires nothing by itself.
-  void OnQueued(uint64_t, uint64_t, int64_t) override {}
+  void OnQueued(uint64_t, uint64_t, WaitReason, int64_t) override {}
   void OnGranted(uint64_t, const LeasePtr&, const std::string&, Vouch) override {}
   void OnRefused(uint64_t, Refusal) override {}
   void OnRecalled(uint64_t tag, const Id& claim, const std::string& semaphore,

@@ -161,8 +161,12 @@ std::vector<Outcome> Daemon::DoAll(std::vector<Command> commands) {
   See(&running);
   for (size_t i = 0; i < running.outcomes.size(); ++i) {
     const Outcome& outcome = running.outcomes[i];
-    if (outcome.kind == OutcomeKind::kQueued)
-      waiting_[outcome.claim] = SemaphoreOf(running.batch[i].command);
+    if (outcome.kind != OutcomeKind::kQueued) continue;
+    waiting_[outcome.claim] = SemaphoreOf(running.batch[i].command);
+    // A request that has just come is let in at once, or knows why not.
+    const auto* acquire = std::get_if<AcquireCommand>(&running.batch[i].command);
+    if (acquire != nullptr && outcome.claim == acquire->claim)
+      REQUIRE(outcome.wait_reason() != WaitReason::kNone);
   }
   LetArrive();
   return std::move(running.outcomes);

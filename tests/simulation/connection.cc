@@ -70,7 +70,7 @@ void Connection::Begin(uint64_t tag, const AcquireParams& params, Call call) {
   calls_.erase(found);
 }
 
-void Connection::OnQueued(uint64_t tag, uint64_t, int64_t) {
+void Connection::OnQueued(uint64_t tag, uint64_t, WaitReason, int64_t) {
   Reply reply;
   reply.kind = Reply::Kind::kQueued;
   reply.tag = tag;

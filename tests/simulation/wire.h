@@ -129,7 +129,8 @@ class Connection : public SessionListener, public std::enable_shared_from_this<C
   void OnGone();
 
   // ---- SessionListener ----
-  void OnQueued(uint64_t tag, uint64_t position, int64_t expected_wait_ms) override;
+  void OnQueued(uint64_t tag, uint64_t position, WaitReason reason,
+                int64_t expected_wait_ms) override;
   void OnGranted(uint64_t tag, const LeasePtr& lease, const std::string& semaphore,
                  Vouch vouch) override;
   void OnRefused(uint64_t tag, Refusal refusal) override;

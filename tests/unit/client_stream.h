@@ -18,7 +18,10 @@ class ClientStream : public SessionListener {
     Vouch vouch;
   };
 
-  void OnQueued(uint64_t tag, uint64_t, int64_t) override { queued.push_back(tag); }
+  void OnQueued(uint64_t tag, uint64_t, WaitReason reason, int64_t) override {
+    queued.push_back(tag);
+    queued_for.push_back(reason);
+  }
   void OnGranted(uint64_t tag, const LeasePtr& lease, const std::string&, Vouch vouch) override {
     granted.push_back({tag, lease, vouch});
   }
@@ -51,6 +54,7 @@ class ClientStream : public SessionListener {
   bool resumed = false;
   std::vector<ClaimInfo> held;  // Listed when the session was opened.
   std::vector<uint64_t> queued;
+  std::vector<WaitReason> queued_for;
   std::vector<Granted> granted;
   std::vector<std::pair<uint64_t, Refusal>> refused;
   std::vector<Recall> recalls;

@@ -25,7 +25,7 @@ class ManualClock : public Clock {
 // A worker's stream: notes what it is told.
 class WorkerStream : public SessionListener {
  public:
-  void OnQueued(uint64_t, uint64_t, int64_t) override {}
+  void OnQueued(uint64_t, uint64_t, WaitReason, int64_t) override {}
   void OnGranted(uint64_t, const LeasePtr&, const std::string&, Vouch) override {}
   void OnRefused(uint64_t, Refusal) override {}
   void OnRecalled(uint64_t, const Id&, const std::string&, const Recall&) override { ++recalls; }

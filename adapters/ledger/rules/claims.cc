@@ -24,7 +24,7 @@ Claim ClaimOf(const AcquireCommand& command, const Context& context) {
   return claim;
 }
 
-Outcome StandInQueue(Editor& editor, Semaphore* semaphore, const Claim& claim,
+Outcome StandInQueue(Editor& editor, Semaphore* semaphore, const Claim& claim, WaitReason why,
                      const Context& context) {
   const Limits& limits = context.limits;
   const uint32_t own_max = semaphore->row.settings.waiters_max;
@@ -44,37 +44,41 @@ Outcome StandInQueue(Editor& editor, Semaphore* semaphore, const Claim& claim,
   Outcome outcome = Simply(OutcomeKind::kQueued);
   outcome.claim = claim.id;
   editor.Enqueue(semaphore, waiter);
-  outcome.detail = Outcome::InQueue{semaphore->PositionOf(*waiter), 0};
+  outcome.detail = Outcome::InQueue{semaphore->PositionOf(*waiter), 0, why};
   return outcome;
+}
+
+// What becomes of a claim that does not wait, in the order in which the causes are reported. `engine_gave_none`:
+// the rules would have granted it.
+OutcomeKind RefusalOf(const Semaphore& semaphore, const Claim& claim, const QueuePlace& place,
+                      bool engine_gave_none, const Context& context) {
+  if (semaphore.row.paused) return OutcomeKind::kPaused;
+  Ahead ahead = Ahead::Of(place, semaphore, context.limits);
+  if (engine_gave_none || ahead.WhyNot(place, claim.permits) != WaitReason::kNone)
+    return OutcomeKind::kFull;
+  const WaitReason turn = WhyNotTurn(semaphore, claim.holder, claim.permits, place);
+  return turn != WaitReason::kNone ? OutcomeKind::kHolderCap : OutcomeKind::kWithheld;
 }
 
 // Grants, queues or refuses. The semaphore is there, and large enough.
 Outcome AcquireOf(Editor& editor, Semaphore* semaphore, const AcquireCommand& command,
                   const Context& context) {
   const Claim claim = ClaimOf(command, context);
-  const bool paused = semaphore->row.paused;
   const QueuePlace place = LastOf(claim.priority);
-  const bool at_cap = HolderAtCap(*semaphore, claim.holder, claim.permits) ||
-                      BehindOwn(*semaphore, claim.holder, place);
-  bool room = Fits(*semaphore, claim.permits) &&
-              !SomebodyAhead(*semaphore, place, context.limits) &&
-              !TicketAhead(*semaphore, place) &&
-              Fits(*semaphore, claim.permits + LeftToForeign(*semaphore, place));
+  Ahead ahead = Ahead::Of(place, *semaphore, context.limits);
+  const WaitReason why = WhyNotLetIn(*semaphore, claim, place, &ahead, context);
   Claim granted = claim;
   granted.order = semaphore->row.next_order;
-  const bool may = !paused && room && !at_cap && !context.withheld;
-  if (may && !GrantTo(editor, semaphore, granted, nullptr, context, command.wait)) room = false;
-  if (may && room) {
+  const bool may = why == WaitReason::kNone;
+  if (may && GrantTo(editor, semaphore, granted, nullptr, context, command.wait)) {
     Outcome outcome = Simply(OutcomeKind::kGranted);
     outcome.lease = semaphore->FindLease(claim.id);
     outcome.claim = claim.id;
     return outcome;
   }
-  if (command.wait) return StandInQueue(editor, semaphore, claim, context);
-  return Simply(paused   ? OutcomeKind::kPaused
-                : !room  ? OutcomeKind::kFull
-                : at_cap ? OutcomeKind::kHolderCap
-                         : OutcomeKind::kWithheld);
+  if (!command.wait) return Simply(RefusalOf(*semaphore, claim, place, may, context));
+  return StandInQueue(editor, semaphore, claim,
+                      AfterEngine(why, *semaphore, claim.permits, context), context);
 }
 
 }  // namespace
@@ -191,6 +195,7 @@ Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& co
     auto rest = std::make_shared<Lease>(*lease);
     rest->permits = remaining;
     rest->slots = lease->slots.Without(command.slots);
+    if (rest->slots.front() != lease->listed_at()) rest->listed_slot = lease->listed_at();
     outcome.lease = rest;
     editor.Replace(semaphore, lease, std::move(rest));
   }
@@ -297,7 +302,8 @@ Outcome Adopt(Editor& editor, const AdoptCommand& command, const Context& contex
       editor.Replace(semaphore, waiter, std::move(moved));
     }
     outcome.detail = Outcome::InQueue{semaphore->PositionOf(*waiter),
-                                      semaphore->FindWaiter(command.claim)->epoch};
+                                      semaphore->FindWaiter(command.claim)->epoch,
+                                      ReasonOf(*semaphore, *waiter, context)};
     return outcome;
   }
   const LeasePtr lease = semaphore->FindLease(command.claim);
@@ -346,7 +352,8 @@ Outcome RepeatWait(Editor& editor, Semaphore* semaphore, WaiterPtr waiter,
   }
   Outcome outcome = Simply(OutcomeKind::kQueued);
   outcome.claim = waiter->id;
-  outcome.detail = Outcome::InQueue{semaphore->PositionOf(*waiter), waiter->epoch};
+  outcome.detail = Outcome::InQueue{semaphore->PositionOf(*waiter), waiter->epoch,
+                                    ReasonOf(*semaphore, *waiter, context)};
   return outcome;
 }
 

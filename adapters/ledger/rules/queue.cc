@@ -33,57 +33,6 @@ bool LetInEnough(const Editor& editor, const Context& context) {
 
 }  // namespace
 
-bool Fits(const Semaphore& semaphore, uint32_t permits) {
-  return uint64_t{semaphore.held} + permits <= semaphore.row.limit;
-}
-
-bool HolderAtCap(const Semaphore& semaphore, const std::string& holder, uint32_t permits) {
-  const uint32_t cap = semaphore.row.settings.permits_per_holder;
-  if (cap == 0) return false;
-  const auto found = semaphore.held_by.find(holder);
-  return found != semaphore.held_by.end() && uint64_t{found->second} + permits > cap;
-}
-
-bool BehindOwn(const Semaphore& semaphore, const std::string& holder, const QueuePlace& place) {
-  const auto line = semaphore.queue_turns.of_holder.find(holder);
-  return line != semaphore.queue_turns.of_holder.end() && line->second.begin()->first < place;
-}
-
-uint32_t LeftToForeign(const Semaphore& semaphore, const QueuePlace& place) {
-  uint32_t left = 0;
-  for (const auto& [at, waiter] : semaphore.foreign) {
-    if (!(at < place)) break;
-    left += waiter->permits;
-  }
-  return left;
-}
-
-bool SomebodyAhead(const Semaphore& semaphore, const QueuePlace& place, const Limits& limits) {
-  const Queue& ready = semaphore.ready_queue();
-  const bool backfill = semaphore.row.settings.backfill;
-  if (backfill && ready.order_of_key(place) > limits.backfill_depth) return true;
-  uint32_t left = 0;  // To foreign clients who wait before.
-  for (const auto& [at, waiter] : ready) {
-    if (!(at < place)) return false;
-    if (waiter->foreign) {
-      left += waiter->permits;
-    } else if (!backfill || Fits(semaphore, waiter->permits + left)) {
-      return true;
-    }
-  }
-  return false;
-}
-
-bool TicketAhead(const Semaphore& semaphore, const QueuePlace& place) {
-  return !semaphore.eligible.empty() && semaphore.eligible.begin()->first < place &&
-         FirstOffer(semaphore) != nullptr;
-}
-
-WaiterPtr FirstOffer(const Semaphore& semaphore) {
-  const Queue& ready = semaphore.ready_offers();
-  return ready.empty() ? nullptr : ready.begin()->second;
-}
-
 bool GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const WaiterPtr& waiter,
              const Context& context, bool may_wait) {
   LeasePtr lease = NewLease(*semaphore, claim, context);
@@ -119,13 +68,12 @@ void Assign(Editor& editor, Semaphore* semaphore, const TicketPtr& ticket, const
 }
 
 void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
-  if (semaphore->row.paused || semaphore->row.destroying || context.withheld) return;
-  uint32_t passed_over = 0;
-  uint32_t left = 0;  // To foreign clients who wait before.
+  if (WhyClosed(*semaphore, context) != WaitReason::kNone) return;
+  Ahead ahead(*semaphore, context.limits);
   const Queue& ready = semaphore->ready_queue();
   // Each grant can take turns away or give them, so the next one is looked up each time.
   std::optional<QueuePlace> last;
-  while (Fits(*semaphore, left + 1)) {
+  while (Fits(*semaphore, ahead.left() + 1)) {
     const auto at = last ? ready.upper_bound(*last) : ready.begin();
     const auto ticket_at = semaphore->eligible.begin();
     const WaiterPtr offer =
@@ -133,19 +81,17 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
     const bool waits = at != ready.end();
     if (!waits && !offer) return;
     if (offer && (!waits || ticket_at->first < at->first)) {
+      if (ahead.WhyNot(ticket_at->first, offer->permits) != WaitReason::kNone) return;
       if (LetInEnough(editor, context)) return editor.AdvanceLater(*semaphore);
       Assign(editor, semaphore, ticket_at->second, *offer, offer, context);
       continue;
     }
     const WaiterPtr waiter = at->second;
     last = at->first;
-    if (waiter->foreign) {
-      left += waiter->permits;
-      continue;
-    }
-    if (!Fits(*semaphore, waiter->permits + left)) {
-      if (!semaphore->row.settings.backfill || ++passed_over > context.limits.backfill_depth)
-        return;
+    if (waiter->foreign) continue;
+    if (ahead.WhyNot(*last, waiter->permits) != WaitReason::kNone) {
+      ahead.Pass(*waiter);
+      if (ahead.blocks()) return;
       continue;
     }
     if (LetInEnough(editor, context)) return editor.AdvanceLater(*semaphore);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters/ledger/rules/admission.h"
 #include "adapters/ledger/rules/rules.h"
 
 namespace semaphored::ledger {
@@ -39,30 +40,6 @@ inline Outcome NotHeld(EndCause cause = EndCause::kNone) {
 inline QueuePlace LastOf(int32_t priority) {
   return {priority, std::numeric_limits<uint64_t>::max()};
 }
-
-bool Fits(const Semaphore& semaphore, uint32_t permits);
-
-// The holder has as many permits as one may have; others are not held up by that.
-bool HolderAtCap(const Semaphore& semaphore, const std::string& holder, uint32_t permits);
-
-// A waiter of this holder stands before the place, and may wait for nothing but the cap: what the
-// holder asks for later stands behind it.
-bool BehindOwn(const Semaphore& semaphore, const std::string& holder, const QueuePlace& place);
-
-// Permits that are left to foreign clients who wait before this place.
-uint32_t LeftToForeign(const Semaphore& semaphore, const QueuePlace& place);
-
-// Whether a claim at this place must wait behind a waiter of ours that stands before it: with backfill,
-// behind one that fits (a later commit lets it in, if this one may let in no more), or that Advance has
-// not looked at. A waiter waits because of room or because of the holder's cap; only the first
-// kind is in others' way.
-bool SomebodyAhead(const Semaphore& semaphore, const QueuePlace& place, const Limits& limits);
-
-// The same behind a ticket: it is in the way only if somebody offers to carry it out.
-bool TicketAhead(const Semaphore& semaphore, const QueuePlace& place);
-
-// The offer that gets the next ticket; nullptr: there is none.
-WaiterPtr FirstOffer(const Semaphore& semaphore);
 
 // Grants without asking for room. `waiter` is the claim's place in the queue, if it has one. False:
 // the engine gives no permit, and nothing has changed.

@@ -101,10 +101,11 @@ OutcomeKind MayTake(const Semaphore& semaphore, const Claim& claim, const Contex
   if (semaphore.eligible.empty()) return OutcomeKind::kNothing;
   if (semaphore.row.paused) return OutcomeKind::kPaused;
   const QueuePlace place = semaphore.eligible.begin()->first;
-  const bool room = Fits(semaphore, claim.permits + LeftToForeign(semaphore, place)) &&
-                    !SomebodyAhead(semaphore, place, context.limits) && !FirstOffer(semaphore);
+  Ahead ahead = Ahead::Of(place, semaphore, context.limits);
+  const bool room =
+      ahead.WhyNot(place, claim.permits) == WaitReason::kNone && !FirstOffer(semaphore);
   if (!room) return OutcomeKind::kFull;
-  if (HolderAtCap(semaphore, claim.holder, claim.permits)) return OutcomeKind::kHolderCap;
+  if (semaphore.AtCap(claim.holder, claim.permits)) return OutcomeKind::kHolderCap;
   return context.withheld ? OutcomeKind::kWithheld : OutcomeKind::kGranted;
 }
 
@@ -126,7 +127,7 @@ Outcome StandAsOffer(Editor& editor, Semaphore* semaphore, const Claim& claim,
   editor.Enqueue(semaphore, offer);
   Outcome outcome = Simply(OutcomeKind::kQueued);
   outcome.claim = claim.id;
-  outcome.detail = Outcome::InQueue{semaphore->PositionOf(*offer), 0};
+  outcome.detail = Outcome::InQueue{semaphore->PositionOf(*offer)};
   return outcome;
 }
 
@@ -219,8 +220,7 @@ Outcome Enqueue(Editor& editor, const EnqueueCommand& command, const Context& co
   Advance(editor, semaphore, context);
   Outcome outcome = Simply(OutcomeKind::kEnqueued);
   outcome.claim = command.ticket;
-  outcome.detail =
-      Outcome::InQueue{semaphore->PositionOf(*semaphore->FindTicket(command.ticket)), 0};
+  outcome.detail = Outcome::InQueue{semaphore->PositionOf(*semaphore->FindTicket(command.ticket))};
   return outcome;
 }
 

@@ -43,6 +43,10 @@ class PermitSource {
   // soon, and a hint will follow. Until the commit that has the grant, it may be given back. Blocks for
   // as long as the engine takes to answer.
   virtual std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) = 0;
+
+  // The engine gives no permit of the semaphore now, however many are free: it is known not to answer, or has
+  // more permits than the limit allows. Does not block.
+  virtual bool Withholds(const std::string& /*semaphore*/) { return false; }
 };
 
 }  // namespace semaphored::ledger

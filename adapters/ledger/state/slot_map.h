@@ -16,6 +16,14 @@ class SlotMap {
   Slots LowestFree(uint32_t count) const;
   // The id of the lease; empty if the slot is free.
   Id At(uint32_t slot) const;
+  // The runs of taken slots, rising, from the one that has the slot, or the next above it: calls
+  // visit(first slot, id of the lease) until that returns false. A lease may have several.
+  template <typename Visit>
+  void VisitFrom(uint32_t slot, Visit&& visit) const {
+    for (auto run = taken_.lower_bound(slot); run != taken_.end(); ++run) {
+      if (!visit(run->second.first, run->second.lease)) return;
+    }
+  }
   // Those of these slots that are free.
   void Take(const Slots& slots, const Id& lease);
   // What of these slots the lease has.

@@ -24,6 +24,13 @@ TicketPtr Semaphore::FindTicket(const Id& id) const {
   return found == tickets.end() ? nullptr : found->second;
 }
 
+bool Semaphore::AtCap(const std::string& holder, uint32_t permits) const {
+  if (!capped()) return false;
+  const auto held = held_by.find(holder);
+  const uint64_t has = held == held_by.end() ? 0 : held->second;
+  return has + permits > row.settings.permits_per_holder;
+}
+
 uint64_t Semaphore::PositionOf(const Waiter& waiter) const {
   const QueuePlace place = PlaceOf(waiter);
   if (waiter.works) return offers.order_of_key(place) + 1;
@@ -141,9 +148,7 @@ void UpdateTurn(const Semaphore& semaphore, const std::string& holder, Turns* tu
   const auto line = turns->of_holder.find(holder);
   if (line == turns->of_holder.end()) return;
   const auto& [place, first] = *line->second.begin();
-  const auto held = semaphore.held_by.find(holder);
-  const uint64_t has = held == semaphore.held_by.end() ? 0 : held->second;
-  if (has + first->permits > semaphore.row.settings.permits_per_holder) return;
+  if (semaphore.AtCap(holder, first->permits)) return;
   turns->ready[place] = first;
   turns->ready_of[holder] = place;
 }
@@ -217,6 +222,7 @@ void LedgerState::Apply(Semaphore* semaphore, const LeaseChange& change) {
   if (change.before) {
     const Lease& lease = *change.before;
     semaphore->leases.erase(lease.id);
+    if (lease.listed_slot != 0) semaphore->listed_apart.erase(ListPlaceOf(lease));
     semaphore->held -= lease.permits;
     --lease_count_;
     if (lease.request.remembered()) {
@@ -228,6 +234,7 @@ void LedgerState::Apply(Semaphore* semaphore, const LeaseChange& change) {
   if (change.after) {
     const Lease& lease = *change.after;
     semaphore->leases[lease.id] = change.after;
+    if (lease.listed_slot != 0) semaphore->listed_apart[ListPlaceOf(lease)] = change.after;
     semaphore->held += lease.permits;
     ++lease_count_;
     if (lease.request.remembered()) granted_[lease.request] = {semaphore, lease.id};

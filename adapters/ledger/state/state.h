@@ -25,6 +25,7 @@
 #include <ext/pb_ds/assoc_container.hpp>
 #include <ext/pb_ds/tree_policy.hpp>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "adapters/ledger/state/slot_map.h"
@@ -33,16 +34,10 @@
 
 namespace semaphored::ledger {
 
-// A place in a queue: what sorts first is served first.
-struct QueuePlace {
-  int32_t priority = 0;
-  uint64_t order = 0;
-  friend bool operator<(const QueuePlace& a, const QueuePlace& b) {
-    return a.priority != b.priority ? a.priority > b.priority : a.order < b.order;
-  }
-};
+using semaphored::QueuePlace;
 inline QueuePlace PlaceOf(const Claim& claim) { return {claim.priority, claim.order}; }
 inline QueuePlace PlaceOf(const Ticket& ticket) { return {ticket.priority, ticket.order}; }
+inline LeasePlace ListPlaceOf(const Lease& lease) { return {lease.listed_at(), lease.id}; }
 
 // Ordered by place; knows how many stand before a place in O(log n).
 template <typename Row>
@@ -66,6 +61,8 @@ struct Semaphore {
   absl::flat_hash_map<Id, WaiterPtr> waiters;
   absl::flat_hash_map<Id, TicketPtr> tickets;
   SlotMap slots;
+  // The leases that lists do not show at their lowest slot (Lease::listed_slot).
+  absl::btree_map<LeasePlace, LeasePtr> listed_apart;
   Queue queue;
   Queue offers;
   Queue foreign;  // Those in the queue that are other clients of the engine.
@@ -82,6 +79,8 @@ struct Semaphore {
   absl::flat_hash_map<std::string, uint32_t> held_by;
 
   bool capped() const { return row.settings.permits_per_holder != 0; }
+  // With so many permits more the holder would have more than permits_per_holder.
+  bool AtCap(const std::string& holder, uint32_t permits) const;
   // Those whose turn may come, by place. Without a cap foreign clients are among them.
   const Queue& ready_queue() const { return capped() ? queue_turns.ready : queue; }
   const Queue& ready_offers() const { return capped() ? offer_turns.ready : offers; }

@@ -207,7 +207,11 @@ void ApplyAtOnce(const SemaphoreDelta& delta, Semaphore* semaphore, LedgerState*
       state->Apply(semaphore, LeaseChange{change.before, nullptr, EndCause::kNone});
   }
   for (const LeaseChange& change : delta.leases) {
-    if (change.after) state->Apply(semaphore, LeaseChange{nullptr, change.after, EndCause::kNone});
+    if (!change.after) continue;
+    // (A row that another daemon has written does not know where lists here show the lease.)
+    if (change.before && change.before->listed_at() != change.after->listed_at())
+      change.after->listed_slot = change.before->listed_at();
+    state->Apply(semaphore, LeaseChange{nullptr, change.after, EndCause::kNone});
   }
   for (const WaiterChange& change : delta.waiters) {
     if (change.after) state->Apply(semaphore, WaiterChange{nullptr, change.after, EndCause::kNone});

@@ -1,0 +1,79 @@
+// Whether a claim gets its permits now, and if not, why it waits. One answer serves both: Advance and
+// Acquire let in a claim when the reason is kNone, and what is shown of a waiter is the same reason.
+// Functions of the state alone; nothing is changed. Included by the rules' own files, and by their tests.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "adapters/ledger/rules/rules.h"
+#include "adapters/ledger/state/state.h"
+
+namespace semaphored::ledger {
+
+bool Fits(const Semaphore& semaphore, uint64_t permits);
+
+// The offer that gets the next ticket; nullptr: there is none.
+WaiterPtr FirstOffer(const Semaphore& semaphore);
+
+// Why nothing at all is granted in the semaphore: kDestroying, kPaused, kWithheld. kNone: something may be.
+WaitReason WhyClosed(const Semaphore& semaphore, const Context& context);
+
+// Why it is not the turn of a claim at this place among the requests of its holder: kHolderCap, or kBehind an
+// earlier request of that holder, which waits for another reason. kNone: it is. A waiter of ours is in
+// Semaphore::ready_queue() exactly if it is its turn. O(log n).
+WaitReason WhyNotTurn(const Semaphore& semaphore, const std::string& holder, uint32_t permits,
+                      const QueuePlace& place);
+
+// What stands before a place in the queue and is in the way there. It goes through the queue from the front:
+// each place that it is asked about stands behind the one before.
+class Ahead {
+ public:
+  // At the front: nothing is in the way. Both outlive it; the semaphore may change, but for its foreign
+  // waiters.
+  Ahead(const Semaphore& semaphore, const Limits& limits)
+      : semaphore_(&semaphore), limits_(&limits), foreign_(semaphore.foreign.begin()) {}
+  // Behind all that stands before the place. O(log n); with backfill it looks at up to backfill_depth waiters
+  // and at the foreign ones among them.
+  static Ahead Of(const QueuePlace& place, const Semaphore& semaphore, const Limits& limits);
+
+  // Why a claim at this place, whose holder's turn it is, does not get so many permits: kFull, kBehind,
+  // kForeign. kNone: it gets them.
+  WaitReason WhyNot(const QueuePlace& place, uint32_t permits);
+  // The waiter, which WhyNot was just asked about, stays. REQUIRES: it is of ours, and it is its turn.
+  void Pass(const Waiter& waiter);
+
+  // Whatever is behind waits.
+  bool blocks() const { return blocks_; }
+  // Permits that are left to the foreign clients that were met so far.
+  uint64_t left() const { return left_; }
+  // How many waiters of ours were looked at.
+  uint32_t passed() const { return passed_; }
+
+ private:
+  const Semaphore* semaphore_;
+  const Limits* limits_;
+  Queue::const_iterator foreign_;  // The next one.
+  uint64_t left_ = 0;
+  uint32_t passed_ = 0;
+  bool blocks_ = false;
+};
+
+// Why a claim at this place is not let in; kNone: it is. `ahead`: at the place. On an engine that hands out
+// permits itself, the engine then may still give none.
+WaitReason WhyNotLetIn(const Semaphore& semaphore, const Claim& claim, const QueuePlace& place,
+                       Ahead* ahead, const Context& context);
+
+// The same of a claim for which the engine has the last word, and has given nothing (Context::permits).
+// Without such an engine: `why`.
+WaitReason AfterEngine(WaitReason why, const Semaphore& semaphore, uint32_t permits,
+                       const Context& context);
+
+// What is shown of a waiter or an offer that stands in the semaphore. With `ahead`, which stands right before
+// it and then behind it, the waiters of a queue are shown in order at O(1) each.
+WaitReason ReasonOf(const Semaphore& semaphore, const Waiter& waiter, Ahead* ahead,
+                    const Context& context);
+// Of a single one; costs what Ahead::Of does.
+WaitReason ReasonOf(const Semaphore& semaphore, const Waiter& waiter, const Context& context);
+
+}  // namespace semaphored::ledger
