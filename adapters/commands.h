@@ -277,8 +277,21 @@ struct AdminRevoke {
   int64_t grace_ms = 0;
 };
 struct AdminPrune {};
+// Its leases by slot and its waiters in the order of the queue (without offers), foreign ones among them, up
+// to `rows_max` of each. SemaphoreInfo says where each list goes on: the next page is asked for with that.
+// A row that stands from the first page to the last is in exactly one of them, whatever comes and goes
+// meanwhile. (A lease that gives back its lowest slots between two pages may be shown twice if another daemon,
+// or another life of this one, answers the second.)
+// A page costs O(rows_max log n). Besides, a lease whose slots are not neighbours costs as much as it has runs
+// of them, in the page that shows it and those that follow.
 struct AdminDescribe {
-  uint32_t rows_max = 0;
+  uint32_t rows_max = 0;  // 0: no rows.
+  // Each list begins behind this place; nullopt: with its first row.
+  std::optional<LeasePlace> leases_after = {};
+  std::optional<QueuePlace> waiters_after = {};
+  // The list is wanted: false for one that is complete while the other goes on.
+  bool leases = true;
+  bool waiters = true;
 };
 
 // By age: the ticket with the lowest `order` above `after_order` first. kDone with

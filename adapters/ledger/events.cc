@@ -141,7 +141,7 @@ void AppendChanges(const Transaction& transaction, const LedgerState& state,
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     SemaphoreChange base;
     if (const Semaphore* semaphore = state.Find(delta.name)) {
-      base.info = Describe(*semaphore, 0);
+      base.info = Describe(*semaphore);
     } else {
       base.info.row.name = delta.name;
     }

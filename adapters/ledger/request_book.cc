@@ -215,7 +215,7 @@ absl::StatusOr<Outcome> RequestBook::ReplayRow(const Command& command, const Req
   if (admin) {
     if (const Semaphore* semaphore = sources_.state->Find(row.semaphore)) {
       outcome.report = std::make_unique<Report>();
-      outcome.report->info = Describe(*semaphore, 0);
+      outcome.report->info = Describe(*semaphore);
     }
   }
   return outcome;
@@ -227,7 +227,7 @@ Outcome RequestBook::ReplayEnqueue(const RequestRow& row) const {
   outcome.claim = row.claim;
   const Semaphore* semaphore = sources_.state->Find(row.semaphore);
   if (const TicketPtr ticket = semaphore ? semaphore->FindTicket(row.claim) : nullptr)
-    outcome.detail = Outcome::InQueue{semaphore->PositionOf(*ticket), 0};
+    outcome.detail = Outcome::InQueue{semaphore->PositionOf(*ticket)};
   return outcome;
 }
 

@@ -132,7 +132,7 @@ absl::StatusOr<Outcome> InUse::List(const ListCommand& command) {
     if (semaphore != nullptr) status = CountElsewhere(semaphore);
     if (!status.ok() && !ConcernsOneOnly(status)) return status;
     if (!status.ok() || semaphore == nullptr) continue;
-    outcome.report->infos.push_back(Describe(*semaphore, 0));
+    outcome.report->infos.push_back(Describe(*semaphore));
   }
   if (!core_->can.names && outcome.report->infos.empty()) {
     outcome = Simply(OutcomeKind::kUnsupported);
@@ -197,7 +197,7 @@ void InUse::Replace(Semaphore* semaphore, SemaphoreRow row) {
 void InUse::ReportChange(const Semaphore& semaphore) {
   if (!core_->outbox.watching()) return;
   SemaphoreChange change;
-  change.info = Describe(semaphore, 0);
+  change.info = Describe(semaphore);
   core_->outbox.Add(std::move(change));
 }
 

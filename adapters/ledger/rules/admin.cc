@@ -10,24 +10,9 @@
 namespace semaphored::ledger {
 namespace {
 
-void AddInfo(Outcome& outcome, const Semaphore& semaphore, uint32_t rows_max = 0) {
+void AddInfo(Outcome& outcome, const Semaphore& semaphore) {
   if (!outcome.report) outcome.report = std::make_unique<Report>();
-  outcome.report->info = Describe(semaphore, rows_max);
-}
-
-// A session that moves takes its claims with it; they themselves say only where it was before.
-template <class ClaimPtr>
-void ShowHost(const LedgerState& state, ClaimPtr* claim) {
-  const NodeRef host = HostOf(state, **claim);
-  if (host.number == 0 || host == (*claim)->host) return;
-  auto shown = std::make_shared<std::remove_const_t<typename ClaimPtr::element_type>>(**claim);
-  shown->host = host;
-  *claim = std::move(shown);
-}
-
-void ShowHosts(const LedgerState& state, SemaphoreInfo* info) {
-  for (LeasePtr& lease : info->leases) ShowHost(state, &lease);
-  for (WaiterInfo& each : info->waiters) ShowHost(state, &each.waiter);
+  outcome.report->info = Describe(semaphore);
 }
 
 Outcome Refused(OutcomeKind kind, const Semaphore& semaphore) {
@@ -201,8 +186,8 @@ struct Act {
   }
   Outcome operator()(const AdminDescribe& act) const {
     Outcome outcome = Changed(false);
-    AddInfo(outcome, *semaphore, act.rows_max);
-    ShowHosts(editor.state(), &*outcome.report->info);
+    outcome.report = std::make_unique<Report>();
+    outcome.report->info = DescribePage(editor.state(), *semaphore, act, context);
     return outcome;
   }
   Outcome operator()(const AdminListTickets& act) const { return ListTickets(*semaphore, act); }
@@ -282,29 +267,6 @@ bool DismissWaiters(Editor& editor, Semaphore* semaphore, const Context& context
   return true;
 }
 
-SemaphoreInfo Describe(const Semaphore& semaphore, uint32_t rows_max) {
-  SemaphoreInfo info;
-  info.row = semaphore.row;
-  info.held = semaphore.held + semaphore.held_elsewhere;
-  info.waiting = semaphore.queue.size();
-  info.offers = semaphore.offers.size();
-  info.tickets = semaphore.ticket_counts;
-  if (rows_max == 0) return info;
-  for (const auto& [id, lease] : semaphore.leases) info.leases.push_back(lease);
-  const auto by_slot = [](const LeasePtr& a, const LeasePtr& b) {
-    return a->slots.front() < b->slots.front();
-  };
-  const size_t count = std::min<size_t>(rows_max, info.leases.size());
-  std::ranges::partial_sort(info.leases, info.leases.begin() + static_cast<ptrdiff_t>(count),
-                            by_slot);
-  info.leases.resize(count);
-  for (const auto& [place, waiter] : semaphore.queue) {
-    if (info.waiters.size() == rows_max) break;
-    info.waiters.push_back({semaphore.PositionOf(*waiter), waiter});
-  }
-  return info;
-}
-
 // Something was found, and perhaps put away, under the name of a semaphore that does not exist.
 bool IsPruned(const AdminCommand& command, const Context& context) {
   return std::holds_alternative<AdminPrune>(command.act) && context.pruned != nullptr &&
@@ -341,22 +303,6 @@ Outcome Administer(Editor& editor, const AdminCommand& command, const Context& c
   done.number = outcome.affected();
   done.changed = outcome.changed;
   editor.Remember(std::move(done));
-  return outcome;
-}
-
-Outcome List(const LedgerState& state, const ListCommand& command) {
-  Outcome outcome = Simply(OutcomeKind::kDone);
-  outcome.report = std::make_unique<Report>();
-  for (auto at = state.From(std::max(command.prefix, command.after)); at != state.end(); ++at) {
-    const std::string& name = at->first;
-    if (!name.starts_with(command.prefix)) break;
-    if (name == command.after) continue;
-    if (outcome.report->infos.size() == command.rows_max) {
-      outcome.report->more = true;
-      break;
-    }
-    outcome.report->infos.push_back(Describe(*at->second, 0));
-  }
   return outcome;
 }
 

@@ -48,7 +48,7 @@ struct Context {
   Id fingerprint;           // Of the command, if it may be repeated.
   Limits limits;
   bool shared = false;              // Other daemons may work on the store.
-  bool withheld = false;            // LedgerStore::GrantsWithheld.
+  bool withheld = false;            // Core::GrantsNothing: nothing is granted, whatever is free.
   PermitSource* permits = nullptr;  // nullptr: whatever the state has room for is granted.
   bool tells_others = false;        // An act on claims can be told to daemons that have others.
   int64_t longest_hold_max_ms = 0;  // Guarantees::longest_hold_max_ms.
@@ -99,7 +99,10 @@ Outcome List(const LedgerState& state, const ListCommand& command);
 // room for. The rules call it after each change that may make room; it is idempotent.
 void Advance(Editor& editor, Semaphore* semaphore, const Context& context);
 
-// Without rows, or with up to `rows_max` leases in slot order and waiters in queue order.
-SemaphoreInfo Describe(const Semaphore& semaphore, uint32_t rows_max);
+// Without rows.
+SemaphoreInfo Describe(const Semaphore& semaphore);
+// With the page of rows that is asked for.
+SemaphoreInfo DescribePage(const LedgerState& state, const Semaphore& semaphore,
+                           const AdminDescribe& act, const Context& context);
 
 }  // namespace semaphored::ledger

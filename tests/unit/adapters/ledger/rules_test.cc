@@ -244,7 +244,7 @@ TEST_CASE("a foreign permit counts, and is never ended by us") {
   CreateOne(bench, "s", 3);
   TakeForeign(bench, "s", 50, {1, 3});
   bench.Win();
-  CHECK(Describe(*bench.state.Find("s"), 0).held == 2);
+  CHECK(Describe(*bench.state.Find("s")).held == 2);
   Outcome granted = Acquire(*bench.editor, AcquireOf("s", 1), bench.context);
   REQUIRE(granted.kind == OutcomeKind::kGranted);
   CHECK(granted.lease->slots == Slots{2});
@@ -318,7 +318,8 @@ TEST_CASE("describe cuts leases by slot and waiters by place") {
   for (uint64_t id = 3; id >= 1; --id) Acquire(*bench.editor, AcquireOf("s", id), bench.context);
   for (uint64_t id = 11; id <= 13; ++id)
     Acquire(*bench.editor, AcquireOf("s", id, 1, true), bench.context);
-  const SemaphoreInfo info = Describe(*bench.state.Find("s"), 2);
+  const SemaphoreInfo info =
+      DescribePage(bench.state, *bench.state.Find("s"), {.rows_max = 2}, bench.context);
   REQUIRE(info.leases.size() == 2);
   CHECK(info.leases[0]->id == MakeId(3));
   CHECK(info.leases[1]->id == MakeId(2));
