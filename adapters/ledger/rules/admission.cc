@@ -1,24 +1,6 @@
 #include "adapters/ledger/rules/admission.h"
 
 namespace semaphored::ledger {
-namespace {
-
-// A ticket stands before the place, and a worker offers to take it.
-bool TicketAhead(const Semaphore& semaphore, const QueuePlace& place) {
-  return !semaphore.eligible.empty() && semaphore.eligible.begin()->first < place &&
-         FirstOffer(semaphore) != nullptr;
-}
-
-}  // namespace
-
-bool Fits(const Semaphore& semaphore, uint64_t permits) {
-  return semaphore.held + permits <= semaphore.row.limit;
-}
-
-WaiterPtr FirstOffer(const Semaphore& semaphore) {
-  const Queue& ready = semaphore.ready_offers();
-  return ready.empty() ? nullptr : ready.begin()->second;
-}
 
 WaitReason WhyClosed(const Semaphore& semaphore, const Context& context) {
   if (semaphore.row.destroying) return WaitReason::kDestroying;
@@ -56,21 +38,6 @@ Ahead Ahead::Of(const QueuePlace& place, const Semaphore& semaphore, const Limit
     ahead.Pass(*at->second);
   }
   return ahead;
-}
-
-WaitReason Ahead::WhyNot(const QueuePlace& place, uint32_t permits) {
-  for (; foreign_ != semaphore_->foreign.end() && foreign_->first < place; ++foreign_)
-    left_ += foreign_->second->permits;
-  if (!Fits(*semaphore_, permits)) return WaitReason::kFull;
-  if (blocks_ || TicketAhead(*semaphore_, place)) return WaitReason::kBehind;
-  return Fits(*semaphore_, permits + left_) ? WaitReason::kNone : WaitReason::kForeign;
-}
-
-void Ahead::Pass(const Waiter& waiter) {
-  // One that fits is served first, be it by a later commit.
-  const bool may_be_passed =
-      semaphore_->row.settings.backfill && !Fits(*semaphore_, waiter.permits + left_);
-  blocks_ = blocks_ || !may_be_passed || ++passed_ > limits_->backfill_depth;
 }
 
 WaitReason WhyNotLetIn(const Semaphore& semaphore, const Claim& claim, const QueuePlace& place,

@@ -11,10 +11,21 @@
 
 namespace semaphored::ledger {
 
-bool Fits(const Semaphore& semaphore, uint64_t permits);
+inline bool Fits(const Semaphore& semaphore, uint64_t permits) {
+  return semaphore.held + permits <= semaphore.row.limit;
+}
 
 // The offer that gets the next ticket; nullptr: there is none.
-WaiterPtr FirstOffer(const Semaphore& semaphore);
+inline WaiterPtr FirstOffer(const Semaphore& semaphore) {
+  const Queue& ready = semaphore.ready_offers();
+  return ready.empty() ? nullptr : ready.begin()->second;
+}
+
+// A ticket stands before the place, and a worker offers to take it.
+inline bool TicketAhead(const Semaphore& semaphore, const QueuePlace& place) {
+  return !semaphore.eligible.empty() && semaphore.eligible.begin()->first < place &&
+         !semaphore.ready_offers().empty();
+}
 
 // Why nothing at all is granted in the semaphore: kDestroying, kPaused, kWithheld. kNone: something may be.
 WaitReason WhyClosed(const Semaphore& semaphore, const Context& context);
@@ -39,9 +50,20 @@ class Ahead {
 
   // Why a claim at this place, whose holder's turn it is, does not get so many permits: kFull, kBehind,
   // kForeign. kNone: it gets them.
-  WaitReason WhyNot(const QueuePlace& place, uint32_t permits);
+  WaitReason WhyNot(const QueuePlace& place, uint32_t permits) {
+    for (; foreign_ != semaphore_->foreign.end() && foreign_->first < place; ++foreign_)
+      left_ += foreign_->second->permits;
+    if (!Fits(*semaphore_, permits)) return WaitReason::kFull;
+    if (blocks_ || TicketAhead(*semaphore_, place)) return WaitReason::kBehind;
+    return Fits(*semaphore_, permits + left_) ? WaitReason::kNone : WaitReason::kForeign;
+  }
   // The waiter, which WhyNot was just asked about, stays. REQUIRES: it is of ours, and it is its turn.
-  void Pass(const Waiter& waiter);
+  void Pass(const Waiter& waiter) {
+    // One that fits is served first, be it by a later commit.
+    const bool may_be_passed =
+        semaphore_->row.settings.backfill && !Fits(*semaphore_, waiter.permits + left_);
+    blocks_ = blocks_ || !may_be_passed || ++passed_ > limits_->backfill_depth;
+  }
 
   // Whatever is behind waits.
   bool blocks() const { return blocks_; }
