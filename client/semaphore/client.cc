@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/semaphore/connection.h"
+#include "client/semaphore/endpoint.h"
 #include "client/semaphore/errors.h"
 #include "client/semaphore/lease_state.h"
 #include "client/semaphore/status_conversion.h"
@@ -22,7 +23,6 @@ namespace {
 using std::chrono::milliseconds;
 using LeaseOr = absl::StatusOr<std::shared_ptr<LeaseState>>;
 
-constexpr std::size_t kEndpointsMax = 64;
 constexpr std::size_t kHolderBytesMax = 256;
 
 std::string DefaultHolder() {
@@ -35,12 +35,8 @@ absl::Status CheckOptions(const ClientOptions& options) {
   const auto invalid = [](absl::string_view message) {
     return MakeError(absl::StatusCode::kInvalidArgument, message, "INVALID_FIELD");
   };
-  if (options.endpoints.empty() || options.endpoints.size() > kEndpointsMax) {
-    return invalid("endpoints: 1 to 64 of them, each HOST:PORT");
-  }
-  for (const std::string& endpoint : options.endpoints) {
-    if (endpoint.empty()) return invalid("endpoints: an empty one");
-  }
+  const absl::Status endpoints = CheckEndpoints(options.endpoints);
+  if (!endpoints.ok()) return invalid(absl::StrCat("endpoints: ", endpoints.message()));
   if (options.ttl < milliseconds(0)) return invalid("ttl: not negative");
   if (options.margin < milliseconds(0)) return invalid("margin: not negative");
   if (options.ttl > milliseconds(0) && options.margin * 2 >= options.ttl) {

@@ -78,7 +78,8 @@ struct QueuePlace {
 };
 
 struct ClientOptions {
-  // HOST:PORT each, tried in this order, beginning again after the last. At least one, at most 64.
+  // HOST:PORT, [HOST]:PORT or unix:PATH each, tried in this order, beginning again after the last. At
+  // least one, at most 64.
   std::vector<std::string> endpoints = {"127.0.0.1:7420"};
   // TLS, certificates, and the token. Files are read by Create(), token_file again when it has
   // changed. A daemon that refuses them (UNAUTHENTICATED, PERMISSION_DENIED) ends what waits with
@@ -244,7 +245,8 @@ class Client {
   virtual absl::StatusOr<Permit> Acquire(absl::string_view semaphore,
                                          AcquireOptions options = {}) = 0;
 
-  // Acquire with `wait` 0.
+  // Acquire with `wait` 0. Until this client has reached a daemon for the first time, it fails with
+  // UNREACHABLE as soon as no endpoint could be reached in a round.
   absl::StatusOr<Permit> TryAcquire(absl::string_view semaphore, AcquireOptions options = {});
 
   // Acquire that waits until `deadline`; TryAcquire if that has passed.

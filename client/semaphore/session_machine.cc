@@ -121,6 +121,7 @@ void SessionMachine::Disconnect(const absl::Status& why, TimePoint now) {
   if (attempts_in_round_ >= options_.endpoints.size()) {
     attempts_in_round_ = 0;
     connect_at_ += backoff_.Next();
+    if (!ever_connected_) GiveUpNotWaiting(now);
   }
   phase_ = Phase::kWaiting;  // the next Tick sees whether anybody still wants a stream
 }

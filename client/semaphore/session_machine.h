@@ -173,6 +173,9 @@ class SessionMachine {
   void ResendAll();
   void ForgetSession();
   void GiveUpUnreachable(TimePoint now);
+  // After a round in which no endpoint was reached: what must not wait does not.
+  void GiveUpNotWaiting(TimePoint now);
+  absl::Status Unreachable() const;
   TimePoint GiveUpAt(const Operation& operation) const;
   void CheckOperations(TimePoint now);
 

@@ -257,21 +257,32 @@ TimePoint SessionMachine::GiveUpAt(const Operation& operation) const {
          (ever_connected_ ? options_.reconnect_timeout : options_.connect_timeout);
 }
 
+absl::Status SessionMachine::Unreachable() const {
+  return MakeError(absl::StatusCode::kUnavailable,
+                   absl::StrCat("no daemon could be reached; the last endpoint said: ",
+                                last_error_.ok() ? "nothing yet" : last_error_.message()),
+                   "UNREACHABLE");
+}
+
 void SessionMachine::GiveUpUnreachable(TimePoint now) {
   for (auto operation = operations_.begin(); operation != operations_.end();) {
     const auto current = operation++;
     if (current->second.abandoned) continue;
     if (now < GiveUpAt(current->second)) return;
-    const absl::Status status =
-        MakeError(absl::StatusCode::kUnavailable,
-                  absl::StrCat("no endpoint could be reached; the last one said: ",
-                               last_error_.ok() ? "nothing yet" : last_error_.message()),
-                  "UNREACHABLE");
     if (current->second.kind == Kind::kAcquire) {
-      Abandon(current, status, now);
+      Abandon(current, Unreachable(), now);
     } else {
-      FinishRelease(current->second, status);
+      FinishRelease(current->second, Unreachable());
     }
+  }
+}
+
+void SessionMachine::GiveUpNotWaiting(TimePoint now) {
+  for (auto operation = operations_.begin(); operation != operations_.end();) {
+    const auto current = operation++;
+    const bool waits = current->second.acquire.wait != milliseconds(0);
+    if (current->second.kind != Kind::kAcquire || current->second.abandoned || waits) continue;
+    Abandon(current, Unreachable(), now);
   }
 }
 

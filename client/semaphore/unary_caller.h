@@ -29,25 +29,33 @@ class UnaryCaller {
   // REQUIRES: at least one endpoint.
   UnaryCaller(std::vector<std::string> endpoints,
               absl::StatusOr<std::shared_ptr<Transport>> transport,
-              std::chrono::milliseconds connect_timeout);
+              std::chrono::milliseconds connect_timeout, bool once = false);
 
   // Repeats `attempt` while it ends with UNAVAILABLE, at the next endpoint each time and with a
   // pause after each round, until `connect_timeout` has passed since the first attempt, or since an
-  // attempt that got as far as to wait. `timeout` bounds each attempt; negative: no bound. Stop on
-  // `cancel`: CANCELLED.
+  // attempt that got as far as to wait; with `once`, for one round. An endpoint gets its share of
+  // `connect_timeout` to be connected. `timeout` bounds each attempt from then on; negative: no bound.
+  // Stop on `cancel`: CANCELLED.
   absl::Status Call(const Attempt& attempt, std::chrono::milliseconds timeout,
                     const std::stop_token& cancel = {});
 
  private:
-  std::shared_ptr<v1::SemaphoreService::Stub> StubAt(std::size_t index);
+  struct Endpoint {
+    std::shared_ptr<grpc::Channel> channel;  // Made when first needed.
+    std::shared_ptr<v1::SemaphoreService::Stub> stub;
+  };
+
+  Endpoint At(std::size_t index);
+  bool AwaitConnection(grpc::Channel& channel, const std::stop_token& cancel) const;
 
   const std::vector<std::string> endpoints_;
   const absl::StatusOr<std::shared_ptr<Transport>> transport_;
   const std::chrono::milliseconds connect_timeout_;
+  const bool once_;
 
   std::mutex mutex_;
   std::size_t current_ = 0;
-  std::vector<std::shared_ptr<v1::SemaphoreService::Stub>> stubs_;  // made when first needed
+  std::vector<Endpoint> made_;
 };
 
 }  // namespace semaphore

@@ -26,15 +26,21 @@ constexpr milliseconds kCallTimeout(30'000);
 using Sentence = std::function<std::string(const Response&)>;
 
 std::string OthersAsked(const Response& response) {
-  return response.others_asked() ? " here; other daemons were told, too" : "";
+  return response.others_asked() ? " here; other daemons received it, too" : "";
 }
 
-// Does the act and prints what became of the semaphore. kNo if `must_be_done` and it was not.
+// Whether the answer to what was asked is no.
+using IsNo = std::function<bool(const Response&)>;
+
+bool Never(const Response&) { return false; }
+bool NotDone(const Response& response) { return !response.done(); }
+
+// Does the act and prints what became of the semaphore. kNo if `is_no`.
 int Act(const Context& context, const Request& request, const Sentence& sentence,
-        milliseconds wait = milliseconds(0), bool must_be_done = false) {
+        const IsNo& is_no = Never, milliseconds wait = milliseconds(0)) {
   const absl::StatusOr<Response> response = Administer(context, request, wait);
   if (!response.ok()) return context.Fail(response.status());
-  const int code = must_be_done && !response->done() ? kNo : kDone;
+  const int code = is_no(*response) ? kNo : kDone;
   if (context.json()) {
     Json json = {{"done", response->done()},
                  {"changed", response->changed()},
@@ -62,7 +68,9 @@ CLI::App* AddAct(CLI::App& app, Context& context, const std::string& name,
   static_cast<void>(context);
   CLI::App* const command =
       AddCommand(app, context, name, description, examples, std::move(action));
-  command->add_option("NAME", *request->mutable_semaphore(), "The semaphore")->required();
+  command->add_option("NAME", *request->mutable_semaphore(), "The semaphore")
+      ->type_name(kTakesSemaphore)
+      ->required();
   command->add_option_function<std::uint64_t>(
       "--revision", [request](std::uint64_t value) { request->set_expected_revision(value); },
       "Only if the semaphore stands at this revision");
@@ -166,11 +174,11 @@ void AddResize(CLI::App& app, Context& context) {
   const std::map<std::string, v1::ShrinkPolicy> policies = {{"wait", v1::SHRINK_POLICY_WAIT},
                                                             {"recall", v1::SHRINK_POLICY_RECALL},
                                                             {"refuse", v1::SHRINK_POLICY_REFUSE}};
-  command
-      ->add_option("--policy", *policy,
-                   "If more are held: wait for them, recall them, or refuse to shrink [wait]")
-      ->transform(CLI::CheckedTransformer(policies))
-      ->type_name("wait|recall|refuse");
+  TakesWords(
+      command->add_option_function<std::string>(
+          "--policy", [policy, policies](const std::string& word) { *policy = policies.at(word); },
+          "If more are held: wait for them, recall them, or refuse to shrink [wait]"),
+      {"wait", "recall", "refuse"});
   AddDuration(command, "--grace", grace.get(),
               "Time between recall and revocation [the semaphore's]");
 }
@@ -204,7 +212,7 @@ void AddPauses(CLI::App& app, Context& context) {
                    [](const Response& response) {
                      return response.done() ? "drained" : "not drained yet";
                    },
-                   *wait, true);
+                   NotDone, *wait);
              });
   drain->add_option("--held-max", *held_max, "Permits that may still be held [0]");
   AddDuration(drain, "--wait", wait.get(), "How long to wait for it [0]");
@@ -217,18 +225,25 @@ void AddRevoke(CLI::App& app, Context& context) {
   CLI::App* const revoke =
       AddAct(app, context, "revoke", "Take leases away from their holders",
              R"(  semctl revoke team/db --holder build-7:4711
+  semctl revoke team/db --lease "$lease"
   semctl revoke team/db --all --grace 30s)",
              request, [&context, request, grace, all] {
                request->mutable_revoke()->set_all(*all);
                request->mutable_revoke()->set_grace_ms(grace->count());
-               return Act(context, *request, [](const Response& response) {
-                 return absl::StrCat("leases revoked or recalled: ", response.affected(),
-                                     OthersAsked(response));
-               });
+               return Act(
+                   context, *request,
+                   [](const Response& response) {
+                     return absl::StrCat("leases revoked or recalled: ", response.affected(),
+                                         OthersAsked(response));
+                   },
+                   // A holder, or a lease, that was named wrongly. Other daemons may have it.
+                   [all](const Response& response) {
+                     return !*all && response.affected() == 0 && !response.others_asked();
+                   });
              });
   v1::Revoke* const act = request->mutable_revoke();
   CLI::Option_group* const which = revoke->add_option_group("which", "Exactly one of");
-  which->add_option("--lease", *act->mutable_lease_id(), "This lease");
+  which->add_option("--lease", *act->mutable_lease_id(), "This lease, as describe shows it");
   which->add_option("--holder", *act->mutable_holder(), "All leases of this holder");
   which->add_flag("--all", *all, "All leases");
   which->require_option(1);
@@ -256,7 +271,7 @@ void AddDestroy(CLI::App& app, Context& context) {
                    [](const Response& response) {
                      return response.done() ? "destroyed" : "goes when the last holder leaves";
                    },
-                   waits ? *wait : milliseconds(0), waits);
+                   waits ? NotDone : Never, waits ? *wait : milliseconds(0));
              });
   CLI::Option* const waits = AddDuration(destroy, "--wait", wait.get(),
                                          "Let the holders finish, and wait this long for it");

@@ -281,7 +281,7 @@ CLI::App* AddFileCommand(CLI::App& app, Context& context, const std::string& nam
                          const std::shared_ptr<Options>& options, std::function<int()> action) {
   CLI::App* const command =
       AddCommand(app, context, name, description, examples + kFileHelp, std::move(action));
-  command->add_option("FILE", options->path, "What is declared")->required();
+  command->add_option("FILE", options->path, "What is declared")->type_name(kTakesFile)->required();
   return command;
 }
 
@@ -332,7 +332,8 @@ below.)",
              "waits or is paused",
              "  semctl export > semaphores.toml\n  semctl export --prefix team/ -o json",
              [&context, prefix] { return Export(context, *prefix); })
-      ->add_option("--prefix", *prefix, "Names that begin with this");
+      ->add_option("--prefix", *prefix, "Names that begin with this")
+      ->type_name(kTakesPrefix);
 }
 
 }  // namespace semaphore::semctl

@@ -1,107 +1,127 @@
-// semctl completion: scripts for bash and zsh, made from the commands themselves.
+// semctl completion: scripts for bash, zsh and fish. All of them call `semctl __complete`, which knows
+// the table of options: what an option takes is what its type says (options.h).
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
+#include "client/semctl/admin.h"
+#include "client/semctl/command_line.h"
+#include "client/semctl/completion_scripts.h"
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
 
 namespace semaphore::semctl {
 namespace {
 
-std::string Options(const CLI::App& app) {
+constexpr std::uint32_t kNamesMax = 1'000;
+
+// What can stand in the place of the last word. Printed a line each: "words" and the words; or
+// "files" or "commands", and how theirs begins.
+struct Candidates {
+  std::string kind = "words";
+  std::vector<std::string> words;
+};
+
+std::vector<std::string> Names(const Context& context, const std::string& prefix) {
+  v1::AdministerRequest request;
+  request.mutable_list()->set_prefix(prefix);
+  request.mutable_list()->set_rows_max(kNamesMax);
+  Context impatient = context;
+  impatient.connect_timeout = std::chrono::milliseconds(500);
   std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  // Groups ("exactly one of") are commands without a name to CLI11.
-  for (const CLI::App* group : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (group->get_name().empty()) names.push_back(Options(*group));
-  }
-  return absl::StrJoin(names, " ");
+  const absl::StatusOr<v1::AdministerResponse> response = Administer(impatient, request);
+  if (!response.ok()) return names;
+  for (const v1::SemaphoreInfo& info : response->semaphores()) names.push_back(info.semaphore());
+  return names;
 }
 
-// One `case` branch for each command: its options, and names of semaphores from the daemon where it
-// takes one.
-std::string Branches(const CLI::App& app) {
-  std::string branches;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name().empty()) continue;
-    absl::StrAppend(&branches, "    ", command->get_name(), ") options=\"", Options(*command),
-                    "\" ;;\n");
-  }
-  return branches;
+// `before` is the part of the word that stands before the value: "--output=".
+Candidates ValuesOf(const Context& context, const CLI::Option& option, const std::string& before,
+                    const std::string& begun) {
+  const std::string type = option.get_type_name();
+  if (type == kTakesFile) return {"files", {begun}};
+  std::vector<std::string> values = WordsOf(option);
+  if (type == kTakesSemaphore || type == kTakesPrefix) values = Names(context, begun);
+  Candidates candidates;
+  for (const std::string& value : values) candidates.words.push_back(absl::StrCat(before, value));
+  return candidates;
 }
 
-std::string Commands(const CLI::App& app) {
+std::vector<std::string> OptionNames(const CLI::App& app, const CLI::App& command) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (!command->get_name().empty()) names.push_back(command->get_name());
+  for (const CLI::App* of : {&command, &app}) {
+    for (const CLI::Option* option : OptionsOf(*of, false)) names.push_back(option->get_name());
+    if (&command == &app) break;
   }
-  return absl::StrJoin(names, " ");
+  return names;
 }
 
-constexpr char kBash[] = R"SH(# Completion of semctl for bash: source <(semctl completion bash)
-_semctl() {
-  local current="${COMP_WORDS[COMP_CWORD]}" command="" options="" word
-  for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-    [ "$word" = "--" ] && { COMPREPLY=($(compgen -c -- "$current")); return; }
-    [ -z "$command" ] && case " @COMMANDS@ " in *" $word "*) command="$word" ;; esac
-  done
-  if [ -z "$command" ]; then
-    COMPREPLY=($(compgen -W "@COMMANDS@ @GLOBAL@" -- "$current"))
-    return
-  fi
-  case "$command" in
-@BRANCHES@  esac
-  case "$current" in
-    -*) COMPREPLY=($(compgen -W "$options @GLOBAL@" -- "$current")) ;;
-    *) case "$command" in
-         completion) COMPREPLY=($(compgen -W "bash zsh" -- "$current")) ;;
-         renew|release|verify) ;;
-         *) case "$command" in
-              tickets) word="show cancel prioritise" ;;
-              dead-letters) word="requeue purge" ;;
-              *) word="" ;;
-            esac
-            COMPREPLY=($(compgen -W "$word $(semctl --connect-timeout 500ms list --names "$current" \
-              2>/dev/null)" -- "$current")) ;;
-       esac ;;
-  esac
+Candidates Find(CLI::App& app, const Context& context, std::vector<std::string> words) {
+  const std::string current = words.empty() ? "" : words.back();
+  if (!words.empty()) words.pop_back();
+  const auto dashes = std::find(words.begin(), words.end(), "--");
+  if (dashes != words.end()) return {dashes + 1 == words.end() ? "commands" : "files", {current}};
+  const CommandLine line = ReadCommandLine(app, words);
+  if (line.awaiting != nullptr) return ValuesOf(context, *line.awaiting, "", current);
+  const std::size_t equals = current.find('=');
+  if (absl::StartsWith(current, "--") && equals != std::string::npos) {
+    const std::string name = current.substr(0, equals);
+    const CLI::Option* option = app.get_option_no_throw(name);
+    if (line.command != nullptr && line.command->get_option_no_throw(name) != nullptr)
+      option = line.command->get_option_no_throw(name);
+    if (option == nullptr) return {};
+    return ValuesOf(context, *option, name + "=", current.substr(equals + 1));
+  }
+  const CLI::App& command = line.command == nullptr ? app : *line.command;
+  if (absl::StartsWith(current, "-")) return {"words", OptionNames(app, command)};
+  if (line.command == nullptr) return {"words", CommandsOf(app)};
+  const std::vector<const CLI::Option*> positionals = OptionsOf(command, true);
+  if (positionals.empty()) return {};
+  const std::size_t place = line.places.size();
+  const CLI::Option& last = *positionals.back();
+  if (place >= positionals.size() && last.get_items_expected_max() <= 1) return {};
+  return ValuesOf(context, place < positionals.size() ? *positionals[place] : last, "", current);
 }
-complete -F _semctl semctl
-)SH";
 
-// zsh runs bash's function through its own compatibility layer.
-constexpr char kZshHead[] = R"SH(#compdef semctl
-# Completion of semctl for zsh: source <(semctl completion zsh)
-autoload -U +X bashcompinit && bashcompinit
-)SH";
-
-int Complete(const CLI::App& app, const std::string& shell) {
-  const std::string script = absl::StrReplaceAll(
-      kBash,
-      {{"@COMMANDS@", Commands(app)}, {"@GLOBAL@", Options(app)}, {"@BRANCHES@", Branches(app)}});
-  std::printf("%s%s", shell == "zsh" ? kZshHead : "", script.c_str());
+int Complete(CLI::App& app, const Context& context) {
+  const Candidates candidates = Find(app, context, context.command);
+  std::printf("%s\n", candidates.kind.c_str());
+  const std::string current = context.command.empty() ? "" : context.command.back();
+  for (const std::string& word : candidates.words) {
+    if (candidates.kind != "words" || absl::StartsWith(word, current))
+      std::printf("%s\n", word.c_str());
+  }
   return kDone;
 }
 
 }  // namespace
 
-void AddCompletionCommand(CLI::App& app, Context& context) {
+void AddCompletionCommands(CLI::App& app, Context& context) {
+  app.add_subcommand("__complete", "")->group("")->callback([&app, &context] {
+    context.action = [&app, &context] { return Complete(app, context); };
+  });
   auto shell = std::make_shared<std::string>();
-  AddCommand(app, context, "completion", "A completion script for bash or zsh",
-             "  source <(semctl completion bash)\n  semctl completion zsh > ~/.zfunc/_semctl",
-             [&app, shell] { return Complete(app, *shell); })
-      ->add_option("SHELL", *shell, "bash or zsh")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh"}));
+  CLI::App* const completion =
+      AddCommand(app, context, "completion", "A completion script for bash, zsh or fish",
+                 R"(  source <(semctl completion bash)
+  semctl completion zsh > ~/.zfunc/_semctl
+  semctl completion fish > ~/.config/fish/completions/semctl.fish)",
+                 [shell] {
+                   std::printf("%s", *shell == "bash"  ? kBashCompletion
+                                     : *shell == "zsh" ? kZshCompletion
+                                                       : kFishCompletion);
+                   return kDone;
+                 });
+  TakesWords(completion->add_option("SHELL", *shell, "The shell"), {"bash", "zsh", "fish"})
+      ->required();
 }
 
 }  // namespace semaphore::semctl

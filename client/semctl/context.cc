@@ -10,7 +10,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "client/semaphore/errors.h"
-#include "client/semctl/duration.h"
 #include "client/semctl/exit_codes.h"
 
 namespace semaphore::semctl {
@@ -21,19 +20,18 @@ std::vector<std::string> Context::endpoints() const {
 
 int Context::Fail(const absl::Status& status) const {
   const int code = ExitCodeOf(status);
-  const std::string reason = ErrorReason(status);
-  const std::string advice = ErrorDetail(status, "advice");
+  const std::string message = MessageOf(status, has_option);
+  const std::string advice = AdviceOf(status, has_option);
   if (json()) {
     Json error = {{"code", absl::StatusCodeToString(status.code())},
-                  {"reason", reason},
-                  {"message", std::string(status.message())},
+                  {"reason", ErrorReason(status)},
+                  {"message", message},
                   {"exit_code", code}};
     if (!advice.empty()) error["advice"] = advice;
     std::fprintf(stderr, "%s\n", Json{{"error", error}}.dump().c_str());
     return code;
   }
-  const std::string name = reason.empty() ? absl::StatusCodeToString(status.code()) : reason;
-  std::fprintf(stderr, "semctl: %s: %s\n", name.c_str(), std::string(status.message()).c_str());
+  std::fprintf(stderr, "semctl: %s\n", message.c_str());
   if (!advice.empty()) std::fprintf(stderr, "semctl: %s\n", advice.c_str());
   return code;
 }
@@ -46,21 +44,9 @@ void Context::Say(const std::string& event, const std::string& message) const {
   }
 }
 
-CLI::Option* AddDuration(CLI::App* app, const std::string& name, std::chrono::milliseconds* value,
-                         const std::string& description) {
-  return app
-      ->add_option_function<std::string>(
-          name,
-          [name, value](const std::string& text) {
-            const auto parsed = ParseDuration(text);
-            if (!parsed.has_value()) {
-              throw CLI::ValidationError(name,
-                                         "not a duration like 500ms, 30s, 5m or 1h30m: " + text);
-            }
-            *value = *parsed;
-          },
-          description)
-      ->type_name("DURATION");
+int Context::Misused(const std::string& message) const {
+  Say("usage", message);
+  return kUsage;
 }
 
 CLI::App* AddCommand(CLI::App& app, Context& context, const std::string& name,

@@ -1,4 +1,4 @@
-// What all subcommands share: the options before them, the daemon, and how results are told.
+// What all subcommands share: the options before them, the daemon, and how results are printed.
 #ifndef SEMAPHORED_CLIENT_SEMCTL_CONTEXT_H_
 #define SEMAPHORED_CLIENT_SEMCTL_CONTEXT_H_
 
@@ -14,13 +14,9 @@
 #include "client/semaphore/security.h"
 #include "client/semaphore/transport.h"
 #include "client/semaphore/unary_caller.h"
+#include "client/semctl/options.h"
+#include "client/semctl/wording.h"
 #include "proto/semaphore/v1/semaphore.pb.h"
-
-// <CLI/CLI.hpp> makes each file that includes it as large as the parser: only files with options do.
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
 
 namespace semaphore::semctl {
 
@@ -31,9 +27,12 @@ struct Context {
   std::string server = "127.0.0.1:7420";
   SecurityOptions security;
   std::string output = "text";
-  std::chrono::milliseconds connect_timeout{5'000};
-  // What stood behind `--`.
+  // --connect-timeout; negative: not given.
+  std::chrono::milliseconds connect_timeout{-1};
+  // What stood behind `--`, if that was there.
   std::vector<std::string> command;
+  // Of the subcommand that was chosen.
+  HasOption has_option = [](const std::string&) { return false; };
   // Set by the subcommand that was chosen; returns the exit code.
   std::function<int()> action;
 
@@ -43,19 +42,30 @@ struct Context {
   absl::StatusOr<std::shared_ptr<Transport>> MakeTransport() const {
     return Transport::Create(security, endpoints());
   }
-  UnaryCaller MakeCaller() const {
-    return UnaryCaller(endpoints(), MakeTransport(), connect_timeout);
+  // For how long a daemon is looked for: by a command that asks something, and by one that waits for
+  // permits or tickets anyway.
+  std::chrono::milliseconds patience() const { return PatienceOr(kPatience); }
+  std::chrono::milliseconds long_patience() const { return PatienceOr(kLongPatience); }
+  // `once`: every endpoint is tried once, and then it is over.
+  UnaryCaller MakeCaller(bool once = false) const {
+    return UnaryCaller(endpoints(), MakeTransport(), patience(), once);
   }
 
-  // Tells the error on stderr (with -o json as an object), and returns its exit code.
+  // Prints the error to stderr (with -o json as an object), and returns its exit code.
   int Fail(const absl::Status& status) const;
   // A word to people on stderr: "semctl: …", or an object with `event` and `message`.
   void Say(const std::string& event, const std::string& message) const;
-};
+  // The command line is wrong: says so, and returns that exit code.
+  int Misused(const std::string& message) const;
 
-// Adds an option that takes a duration. `value` keeps its default if the option is absent.
-CLI::Option* AddDuration(CLI::App* app, const std::string& name, std::chrono::milliseconds* value,
-                         const std::string& description);
+ private:
+  static constexpr std::chrono::milliseconds kPatience{2'000};
+  static constexpr std::chrono::milliseconds kLongPatience{5'000};
+
+  std::chrono::milliseconds PatienceOr(std::chrono::milliseconds by_default) const {
+    return connect_timeout.count() < 0 ? by_default : connect_timeout;
+  }
+};
 
 // A subcommand that sets Context::action to `action`. `examples` follow its help.
 CLI::App* AddCommand(CLI::App& app, Context& context, const std::string& name,
@@ -75,7 +85,9 @@ void AddTicketCommands(CLI::App& app, Context& context);
 void AddWorkCommand(CLI::App& app, Context& context);
 void AddWatchCommand(CLI::App& app, Context& context);
 void AddTopCommand(CLI::App& app, Context& context);
-void AddCompletionCommand(CLI::App& app, Context& context);
+// Last: they speak of the commands before them.
+void AddCompletionCommands(CLI::App& app, Context& context);
+void AddHelpCommands(CLI::App& app, Context& context);
 
 }  // namespace semaphore::semctl
 

@@ -1,17 +1,19 @@
 // What semctl exits with.
 //
+// 124 to 127 and those from 129 mean other things to a shell, and 124 to 127 to `timeout`.
+//
 //   0        done. `run`: the command's own code
 //   1        the answer is no: `verify` says not held, `drain` or `destroy --wait` was not done in
-//            time
+//            time, `revoke` found no such lease
 //   2        the command line is wrong
+//   119      refused: any other error of the daemon (no such semaphore, another limit, paused, a
+//            bad value …)
 //   120      full: the permits were not free, and --no-wait or --wait 0 was given (or the holder
 //            has all it may have)
 //   121      the wait timed out
 //   122      lost: the lease ended before the work did (expired, revoked, recalled, no contact),
 //            or was not held
-//   123      no daemon could be reached
-//   124      refused: any other error of the daemon (no such semaphore, another limit, paused, a
-//            bad value …)
+//   123      no daemon could be reached, or none that can answer now
 //   126      `run`: the command could not be executed
 //   127      `run`: the command was not found
 //   128 + N  `run`: the command was killed by signal N; or semctl was, while it waited
@@ -26,11 +28,11 @@ enum ExitCode : int {
   kDone = 0,
   kNo = 1,
   kUsage = 2,
+  kRefused = 119,
   kFull = 120,
   kTimedOut = 121,
   kLost = 122,
   kUnreachable = 123,
-  kRefused = 124,
   kCannotExecute = 126,
   kNotFound = 127,
   kSignalled = 128,

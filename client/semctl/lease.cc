@@ -66,11 +66,11 @@ int Acquire(const Context& context, AcquireArguments arguments) {
   const milliseconds wait = arguments.no_wait ? milliseconds(0) : arguments.wait;
   request.set_wait_ms(wait.count());
   v1::AcquireResponse response;
-  const absl::Status status = context.MakeCaller().Call(
-      [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
-        return stub.Acquire(call, request, &response);
-      },
-      wait < milliseconds(0) ? wait : wait + kWaitSlack);
+  const absl::Status status =
+      context.MakeCaller(arguments.no_wait)
+          .Call([&](v1::SemaphoreService::Stub& stub,
+                    grpc::ClientContext* call) { return stub.Acquire(call, request, &response); },
+                wait < milliseconds(0) ? wait : wait + kWaitSlack);
   if (!status.ok()) return context.Fail(status);
   if (arguments.quiet) {
     std::printf("%s\n", response.lease().lease_id().c_str());
@@ -127,7 +127,7 @@ int Release(const Context& context, v1::ReleaseRequest request) {
     std::printf("released %u, %u remain\n", response.released(), response.remaining());
   } else {
     std::printf("nothing released: the lease had ended before (%s)\n",
-                Word(response.ended()).c_str());
+                Text(response.ended()).c_str());
   }
   return response.released() > 0 ? kDone : kLost;
 }
@@ -151,7 +151,7 @@ int Verify(const Context& context, const v1::VerifyRequest& request) {
     std::printf("held%s\n", response.has_recall() ? ", and recalled" : "");
     PrintLease(response.lease(), response.validity());
   } else {
-    std::printf("not held: %s\n", Word(response.ended()).c_str());
+    std::printf("not held: %s\n", Text(response.ended()).c_str());
     if (response.slot_token() > 0) {
       std::printf("the slot is held with token %s\n", absl::StrCat(response.slot_token()).c_str());
     }
@@ -168,7 +168,9 @@ void AddAcquire(CLI::App& app, Context& context) {
   lease=$(semctl acquire team/db --limit 4 -q) && work && semctl release "$lease")",
                  [&context, arguments] { return Acquire(context, *arguments); });
   v1::AcquireRequest* const request = &arguments->request;
-  acquire->add_option("NAME", *request->mutable_semaphore(), "The semaphore")->required();
+  acquire->add_option("NAME", *request->mutable_semaphore(), "The semaphore")
+      ->type_name(kTakesSemaphore)
+      ->required();
   acquire->add_option_function<std::uint32_t>(
       "--limit", [request](std::uint32_t limit) { request->set_limit(limit); },
       "Create it with this limit if it does not exist");
@@ -199,7 +201,8 @@ void AddVerify(CLI::App& app, Context& context) {
   CLI::Option* const lease =
       verify->add_option("LEASE", *request->mutable_lease_id(), "The lease id");
   CLI::Option* const name =
-      verify->add_option("--semaphore", *request->mutable_semaphore(), "The semaphore");
+      verify->add_option("--semaphore", *request->mutable_semaphore(), "The semaphore")
+          ->type_name(kTakesSemaphore);
   CLI::Option* const slot = verify->add_option_function<std::uint32_t>(
       "--slot", [request](std::uint32_t value) { request->set_slot(value); }, "A slot of it");
   CLI::Option* const token = verify->add_option_function<std::uint64_t>(
@@ -233,7 +236,9 @@ void AddLeaseCommands(CLI::App& app, Context& context) {
                    return Release(context, *released);
                  });
   release->add_option("LEASE", *released->mutable_lease_id(), "The lease id")->required();
-  release->add_option("--slot", *slots, "Only this slot; may be given several times");
+  release->add_option("--slot", *slots, "Only this slot; may be given several times")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 
   AddVerify(app, context);
 }

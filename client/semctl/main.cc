@@ -1,36 +1,47 @@
 // semctl: the command line of semaphored.
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "absl/strings/str_cat.h"
+#include "client/semaphore/endpoint.h"
+#include "client/semctl/command_line.h"
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/guardian.h"
+#include "server/core/version.h"
 
 namespace {
 
+using semaphore::semctl::CommandLine;
 using semaphore::semctl::Context;
 
 // A token is no flag: `ps` would show it.
 void DescribeSecurity(CLI::App& app, semaphore::SecurityOptions& security) {
+  using semaphore::semctl::kTakesFile;
   app.add_flag("--tls", security.tls, "Speak TLS; implied by the four options that follow")
       ->envname("SEMCTL_TLS");
   app.add_option("--ca-file", security.ca_file,
                  "Certificates (PEM) by which the daemon's is verified [those of this machine]")
-      ->envname("SEMCTL_CA_FILE");
+      ->envname("SEMCTL_CA_FILE")
+      ->type_name(kTakesFile);
   app.add_option("--cert-file", security.cert_file, "The client's own certificate (PEM)")
-      ->envname("SEMCTL_CERT_FILE");
+      ->envname("SEMCTL_CERT_FILE")
+      ->type_name(kTakesFile);
   app.add_option("--key-file", security.key_file, "The key of --cert-file (PEM)")
-      ->envname("SEMCTL_KEY_FILE");
+      ->envname("SEMCTL_KEY_FILE")
+      ->type_name(kTakesFile);
   app.add_option("--server-name", security.server_name,
                  "The name that the daemon's certificate must bear [the host of --server]")
       ->envname("SEMCTL_SERVER_NAME");
   app.add_option("--token-file", security.token_file,
                  "File with the bearer token; or the token itself in SEMCTL_TOKEN")
-      ->envname("SEMCTL_TOKEN_FILE");
+      ->envname("SEMCTL_TOKEN_FILE")
+      ->type_name(kTakesFile);
 }
 
 void Describe(CLI::App& app, Context& context) {
@@ -40,24 +51,72 @@ Examples:
   semctl run team/db --limit 4 -- ./nightly-report
   semctl describe team/db
   semctl enqueue deploy/prod --limit 1 --payload request.json
-  semctl work 'deploy/*' -- ./deploy.sh
+  semctl work 'deploy/*' --once -- ./deploy.sh
   semctl --server a:7420,b:7420 list -o json
-  semctl COMMAND --help)");
+  semctl help run)");
   app.require_subcommand(1);
+  app.set_version_flag("--version", absl::StrCat("semctl ", semaphored::kVersion));
   app.add_option("--server", context.server,
                  "Daemons to try in this order: HOST:PORT[,HOST:PORT...]")
       ->envname("SEMCTL_SERVER")
+      ->type_name("HOST:PORT,...")
       ->capture_default_str()
-      ->check([](const std::string& text) {
-        return text.find_first_not_of(", ") == std::string::npos ? "give at least one HOST:PORT"
-                                                                 : "";
+      ->check([&context](const std::string& text) {
+        Context given = context;
+        given.server = text;
+        return std::string(semaphore::CheckEndpoints(given.endpoints()).message());
       });
   DescribeSecurity(app, context.security);
-  app.add_option("-o,--output", context.output, "text or json")
-      ->check(CLI::IsMember({"text", "json"}))
+  semaphore::semctl::TakesWords(app.add_option("-o,--output", context.output, "How to print"),
+                                {"text", "json"})
       ->capture_default_str();
   semaphore::semctl::AddDuration(&app, "--connect-timeout", &context.connect_timeout,
-                                 "Give up when no daemon answered for this long [5s]");
+                                 "Give up when no daemon answered for this long [2s; run and work: "
+                                 "5s; --no-wait: one attempt]");
+}
+
+void AddCommands(CLI::App& app, Context& context) {
+  semaphore::semctl::AddRunCommand(app, context);
+  semaphore::semctl::AddLeaseCommands(app, context);
+  semaphore::semctl::AddAdminCommands(app, context);
+  semaphore::semctl::AddApplyCommands(app, context);
+  semaphore::semctl::AddQueryCommands(app, context);
+  semaphore::semctl::AddWorkCommand(app, context);
+  semaphore::semctl::AddTicketCommands(app, context);
+  semaphore::semctl::AddWatchCommand(app, context);
+  semaphore::semctl::AddTopCommand(app, context);
+  semaphore::semctl::AddCompletionCommands(app, context);
+  semaphore::semctl::AddHelpCommands(app, context);
+}
+
+// "semctl run team/db -- echo hi": the words as given, with "--" where the command seems to begin.
+std::string WithDashes(const CommandLine& line, std::vector<std::string> words) {
+  if (line.places.size() < 2) {
+    return absl::StrCat("semctl ", semaphore::semctl::Quoted(words), " -- COMMAND...");
+  }
+  words.insert(words.begin() + static_cast<std::ptrdiff_t>(line.places[1]), "--");
+  return absl::StrCat("semctl ", semaphore::semctl::Quoted(words));
+}
+
+// What is wrong, a line each, in words that CLI11 does not have. Empty: CLI11 may look.
+std::vector<std::string> Problems(const CLI::App& app, const CommandLine& line,
+                                  const std::vector<std::string>& words, bool dashes) {
+  using semaphore::semctl::CommandsOf;
+  if (line.help) return {};
+  if (!line.unknown_command.empty()) {
+    return {absl::StrCat("unknown command '", line.unknown_command, "'",
+                         semaphore::semctl::DidYouMean(line.unknown_command, CommandsOf(app)))};
+  }
+  if (line.command == nullptr && line.problems.empty()) {
+    return {"a command is missing; semctl --help lists them"};
+  }
+  const std::string name = line.command == nullptr ? "" : line.command->get_name();
+  if (!dashes && (name == "run" || name == "work") && !line.places.empty()) {
+    return {absl::StrCat(name,
+                         " takes the command that it is to run behind \"--\", which is missing: ",
+                         WithDashes(line, words))};
+  }
+  return line.problems;
 }
 
 }  // namespace
@@ -68,33 +127,35 @@ int main(int argc, char** argv) {
   // Before there is any other thread. NOLINTNEXTLINE(concurrency-mt-unsafe)
   if (const char* token = std::getenv("SEMCTL_TOKEN")) context.security.token = token;
   // What stands behind "--" is the command of `run` or `work`, and not ours to read.
-  std::vector<std::string> arguments(argv + 1, argv + argc);
-  const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
-  if (dashes != arguments.end()) {
-    context.command.assign(dashes + 1, arguments.end());
-    arguments.erase(dashes, arguments.end());
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const auto dashes = std::find(words.begin(), words.end(), "--");
+  const bool has_dashes = dashes != words.end();
+  if (has_dashes) {
+    context.command.assign(dashes + 1, words.end());
+    words.erase(dashes, words.end());
   }
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
-
   CLI::App app(
       "Permits of named semaphores: run commands under them, queue work for them, look at them, "
       "administer them.",
       "semctl");
   Describe(app, context);
-  semaphore::semctl::AddRunCommand(app, context);
-  semaphore::semctl::AddLeaseCommands(app, context);
-  semaphore::semctl::AddAdminCommands(app, context);
-  semaphore::semctl::AddApplyCommands(app, context);
-  semaphore::semctl::AddQueryCommands(app, context);
-  semaphore::semctl::AddWorkCommand(app, context);
-  semaphore::semctl::AddTicketCommands(app, context);
-  semaphore::semctl::AddWatchCommand(app, context);
-  semaphore::semctl::AddTopCommand(app, context);
-  semaphore::semctl::AddCompletionCommand(app, context);
+  AddCommands(app, context);
+  const CommandLine line = semaphore::semctl::ReadCommandLine(app, words);
+  const std::vector<std::string> problems = Problems(app, line, words, has_dashes);
+  for (const std::string& problem : problems) context.Misused(problem);
+  if (!problems.empty()) return semaphore::semctl::kUsage;
   try {
-    app.parse(arguments);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // as CLI11 takes them
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? semaphore::semctl::kDone : semaphore::semctl::kUsage;
+    return context.Misused(absl::StrCat(
+        error.what(), line.command == nullptr
+                          ? ""
+                          : absl::StrCat("; see semctl help ", line.command->get_name())));
   }
+  context.has_option = [command = line.command](const std::string& name) {
+    return command->get_option_no_throw(name) != nullptr;
+  };
   return context.action();
 }

@@ -148,8 +148,8 @@ std::string FormatTime(std::int64_t unix_ms) {
   const time_t seconds = unix_ms / 1'000;
   tm local{};
   localtime_r(&seconds, &local);
-  char text[32];
-  strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local);
+  char text[40];
+  strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S %z", &local);
   return text;
 }
 
@@ -187,10 +187,11 @@ void PrintSemaphore(const v1::SemaphoreInfo& semaphore) {
               FormatTime(semaphore.created_at_unix_ms()).c_str());
   if (semaphore.leases_size() > 0) {
     std::vector<std::vector<std::string>> rows = {
-        {"", "SLOTS", "TOKEN", "HOLDER", "SINCE", "TTL", "NODE", ""}};
+        {"", "SLOTS", "TOKEN", "LEASE", "HOLDER", "SINCE", "TTL", "NODE", ""}};
     for (const v1::LeaseInfo& lease : semaphore.leases()) {
       rows.push_back({"  held", Slots(lease.lease().slots()), absl::StrCat(lease.lease().token()),
-                      lease.lease().holder(), FormatTime(lease.granted_at_unix_ms()),
+                      lease.lease().lease_id(), lease.lease().holder(),
+                      FormatTime(lease.granted_at_unix_ms()),
                       FormatDuration(milliseconds(lease.lease().ttl_ms())), lease.node(),
                       lease.recalled() ? "recalled" : (lease.foreign() ? "foreign" : "")});
     }
@@ -198,7 +199,7 @@ void PrintSemaphore(const v1::SemaphoreInfo& semaphore) {
   }
   if (semaphore.waiters_size() > 0) {
     std::vector<std::vector<std::string>> rows = {
-        {"", "PLACE", "PERMITS", "PRIORITY", "HOLDER", "SINCE", "NODE"}};
+        {"", "POSITION", "PERMITS", "PRIORITY", "HOLDER", "SINCE", "NODE"}};
     for (const v1::WaiterInfo& waiter : semaphore.waiters()) {
       rows.push_back({"  waits", absl::StrCat(waiter.position()), absl::StrCat(waiter.permits()),
                       absl::StrCat(waiter.priority()), waiter.holder(),

@@ -17,10 +17,10 @@ Json ToJson(const v1::SemaphoreInfo& semaphore);
 Json ToJson(const v1::HistoryRow& row);
 Json ToJson(const v1::WatchEvent& event);
 
-// "EXPIRED" for END_CAUSE_EXPIRED; empty when unspecified.
+// For programs: "EXPIRED" for END_CAUSE_EXPIRED; empty when unspecified. For people: wording.h.
 std::string Word(v1::EndCause cause);
 
-// "2026-05-01 12:00:00", local; "-" for 0.
+// "2026-05-01 12:00:00 +0200", local; "-" for 0.
 std::string FormatTime(std::int64_t unix_ms);
 
 // Rows in columns, the widest cell of each deciding; the first row is the heading. To stdout.

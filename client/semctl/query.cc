@@ -83,7 +83,7 @@ int History(const Context& context, const Request& request) {
   for (const v1::HistoryRow& row : response->history()) {
     rows.push_back({absl::StrCat(row.number()), row.holder(), absl::StrJoin(row.slots(), ","),
                     absl::StrCat(row.token()), FormatTime(row.granted_at_unix_ms()),
-                    FormatTime(row.ended_at_unix_ms()), Word(row.cause())});
+                    FormatTime(row.ended_at_unix_ms()), Text(row.cause())});
   }
   PrintTable(rows);
   if (response->more() && response->history_size() > 0) {
@@ -108,7 +108,9 @@ void AddQueryCommands(CLI::App& app, Context& context) {
         described->mutable_describe();
         return Describe(context, *described);
       });
-  describe->add_option("NAME", *described->mutable_semaphore(), "The semaphore")->required();
+  describe->add_option("NAME", *described->mutable_semaphore(), "The semaphore")
+      ->type_name(kTakesSemaphore)
+      ->required();
   AddRows(describe,
           [described](std::uint32_t rows) { described->mutable_describe()->set_rows_max(rows); });
 
@@ -121,8 +123,10 @@ void AddQueryCommands(CLI::App& app, Context& context) {
                    return List(context, *listed, *names);
                  });
   list->add_option("PREFIX", *listed->mutable_list()->mutable_prefix(),
-                   "Names that begin with this");
-  list->add_option("--after", *listed->mutable_list()->mutable_after(), "Continue after this name");
+                   "Names that begin with this")
+      ->type_name(kTakesPrefix);
+  list->add_option("--after", *listed->mutable_list()->mutable_after(), "Continue after this name")
+      ->type_name(kTakesSemaphore);
   list->add_flag("--names", *names, "Print the names only");
   AddRows(list, [listed](std::uint32_t rows) { listed->mutable_list()->set_rows_max(rows); });
 
@@ -133,7 +137,9 @@ void AddQueryCommands(CLI::App& app, Context& context) {
                    asked->mutable_history();
                    return History(context, *asked);
                  });
-  history->add_option("NAME", *asked->mutable_semaphore(), "The semaphore")->required();
+  history->add_option("NAME", *asked->mutable_semaphore(), "The semaphore")
+      ->type_name(kTakesSemaphore)
+      ->required();
   history->add_option_function<std::uint64_t>(
       "--before", [asked](std::uint64_t row) { asked->mutable_history()->set_before(row); },
       "Continue below this row");

@@ -110,7 +110,7 @@ absl::Status Run::Connect() {
   options.endpoints = context_.endpoints();
   options.security = context_.security;
   options.ttl = options_.ttl;
-  options.connect_timeout = context_.connect_timeout;
+  options.connect_timeout = context_.long_patience();
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Create(options);
   if (!client.ok()) return client.status();
   client_ = *std::move(client);
@@ -316,10 +316,8 @@ int Run::Execute() {
 }
 
 int RunCommand(const Context& context, const RunOptions& options) {
-  if (context.command.empty()) {
-    context.Say("usage", "run needs a command behind \"--\": semctl run NAME -- CMD...");
-    return kUsage;
-  }
+  if (context.command.empty())
+    return context.Misused("run needs a command behind \"--\": semctl run NAME -- COMMAND...");
   // Before any thread: they inherit the mask, and the guardian must be forked from a process
   // without threads.
   const sigset_t forwarded = ForwardedSignals();
@@ -338,7 +336,7 @@ void AddRunCommand(CLI::App& app, Context& context) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* const run =
       AddCommand(app, context, "run",
-                 "Run a command while permits are held: semctl run NAME [options] -- CMD...",
+                 "Run a command while permits are held: semctl run NAME [options] -- COMMAND...",
                  R"(  semctl run team/db --limit 4 -- ./nightly-report --all
   semctl run team/db --permits 2 --wait 5m -- make test
   semctl run deploy --limit 1 --no-wait -- ./deploy.sh || echo "somebody else deploys"
@@ -351,7 +349,7 @@ when semctl is killed or stopped. (An engine whose leases end with the daemon, R
 sooner than we can know: let the resource check the token.)
 )" + std::string(kExitCodesHelp),
                  [&context, options] { return RunCommand(context, *options); });
-  run->add_option("NAME", options->name, "The semaphore")->required();
+  run->add_option("NAME", options->name, "The semaphore")->type_name(kTakesSemaphore)->required();
   run->add_option("--limit", options->acquire.limit,
                   "Create it with this limit if it does not exist");
   run->add_flag("--adopt", options->acquire.adopt_limit, "Take another stored limit as it is");

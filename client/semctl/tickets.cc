@@ -78,7 +78,7 @@ int Enqueue(const Context& context, EnqueueArguments& arguments) {
     std::printf("ticket     %s\n", response.ticket_id().c_str());
     std::printf("semaphore  %s\n", request.semaphore().c_str());
     if (response.position() > 0)
-      std::printf("place      %s\n", absl::StrCat(response.position()).c_str());
+      std::printf("position   %s\n", absl::StrCat(response.position()).c_str());
   }
   return kDone;
 }
@@ -94,9 +94,13 @@ void AddEnqueue(CLI::App& app, Context& context) {
 
 It prints the ticket's id, and ends as soon as the ticket is kept; semctl work carries it out.)",
       [&context, arguments] { return Enqueue(context, *arguments); });
-  enqueue->add_option("NAME", *request->mutable_semaphore(), "The semaphore")->required();
-  enqueue->add_option("--payload", arguments->payload,
-                      "File with what the worker gets; - for standard input [none]");
+  enqueue->add_option("NAME", *request->mutable_semaphore(), "The semaphore")
+      ->type_name(kTakesSemaphore)
+      ->required();
+  enqueue
+      ->add_option("--payload", arguments->payload,
+                   "File with what the worker gets; - for standard input [none]")
+      ->type_name(kTakesFile);
   enqueue->add_option("--content-type", *request->mutable_content_type(),
                       "For the worker, such as application/json");
   enqueue->add_option_function<std::uint32_t>(
@@ -174,7 +178,7 @@ int ListTickets(const Context& context, const Request& request) {
     return kDone;
   }
   std::vector<std::vector<std::string>> rows = {
-      {"NUMBER", "TICKET", "STATE", "PLACE", "PRIORITY", "ATTEMPT", "ENQUEUED", ""}};
+      {"NUMBER", "TICKET", "STATE", "POSITION", "PRIORITY", "ATTEMPT", "ENQUEUED", ""}};
   for (const v1::TicketInfo& ticket : response->tickets()) {
     rows.push_back({absl::StrCat(ticket.number()), ticket.ticket_id(), Word(ticket.state()),
                     ticket.position() > 0 ? absl::StrCat(ticket.position()) : "-",
@@ -193,7 +197,7 @@ void PrintTicket(const v1::TicketInfo& ticket) {
   std::printf("ticket     %s\n", ticket.ticket_id().c_str());
   std::printf("state      %s\n", Word(ticket.state()).c_str());
   if (ticket.position() > 0)
-    std::printf("place      %s\n", absl::StrCat(ticket.position()).c_str());
+    std::printf("position   %s\n", absl::StrCat(ticket.position()).c_str());
   if (!ticket.holder().empty()) std::printf("worker     %s\n", ticket.holder().c_str());
   if (ticket.delay_ms() > 0)
     std::printf("delay      %s\n", FormatDuration(milliseconds(ticket.delay_ms())).c_str());
@@ -211,7 +215,8 @@ void PrintTicket(const v1::TicketInfo& ticket) {
 int ShowTicket(const Context& context, const Request& request, bool payload_only) {
   const absl::StatusOr<Response> response = Administer(context, request);
   if (!response.ok()) return context.Fail(response.status());
-  if (response->tickets_size() == 0) return context.Fail(absl::InternalError("no ticket was told"));
+  if (response->tickets_size() == 0)
+    return context.Fail(absl::InternalError("the daemon sent no ticket"));
   const std::string& payload = response->payload();
   if (payload_only) {
     std::fwrite(payload.data(), 1, payload.size(), stdout);
@@ -239,11 +244,6 @@ int Act(const Context& context, const Request& request, const std::string& done)
   return kDone;
 }
 
-int Misused(const Context& context, const std::string& what) {
-  context.Say("usage", what);
-  return kUsage;
-}
-
 struct TicketArguments {
   Request request;
   std::string act;
@@ -253,16 +253,22 @@ struct TicketArguments {
   bool force = false;
   bool payload = false;
   bool all = false;
+  std::vector<std::string> states;
 };
 
 int Tickets(const Context& context, TicketArguments& arguments) {
   Request& request = arguments.request;
   const std::string& act = arguments.act;
   if (act.empty()) {
+    for (const std::string& word : arguments.states) {
+      v1::TicketState state = v1::TICKET_STATE_UNSPECIFIED;
+      v1::TicketState_Parse("TICKET_STATE_" + absl::AsciiStrToUpper(word), &state);
+      request.mutable_list_tickets()->add_states(state);
+    }
     request.mutable_list_tickets();
     return ListTickets(context, request);
   }
-  if (arguments.ticket.empty()) return Misused(context, "tickets NAME " + act + " needs a TICKET");
+  if (arguments.ticket.empty()) return context.Misused("tickets NAME " + act + " needs a TICKET");
   if (act == "show") {
     request.mutable_show_ticket()->set_ticket_id(arguments.ticket);
     return ShowTicket(context, request, arguments.payload);
@@ -274,7 +280,7 @@ int Tickets(const Context& context, TicketArguments& arguments) {
     return Act(context, request, "cancelled");
   }
   if (!arguments.priority_given)
-    return Misused(context, "tickets NAME prioritise TICKET needs a PRIORITY");
+    return context.Misused("tickets NAME prioritise TICKET needs a PRIORITY");
   request.mutable_prioritise_ticket()->set_ticket_id(arguments.ticket);
   request.mutable_prioritise_ticket()->set_priority(arguments.priority);
   return Act(context, request, "moved");
@@ -287,7 +293,7 @@ int DeadLetters(const Context& context, TicketArguments& arguments) {
     return ListTickets(context, request);
   }
   if (arguments.ticket.empty() != arguments.all)
-    return Misused(context, "dead-letters NAME " + arguments.act + " needs a TICKET, or --all");
+    return context.Misused("dead-letters NAME " + arguments.act + " needs a TICKET, or --all");
   *request.mutable_request_id() = NewRequestId();
   if (arguments.act == "requeue") {
     request.mutable_requeue_tickets()->set_ticket_id(arguments.ticket);
@@ -300,7 +306,9 @@ int DeadLetters(const Context& context, TicketArguments& arguments) {
 }
 
 void AddListing(CLI::App* command, const std::shared_ptr<TicketArguments>& arguments) {
-  command->add_option("NAME", *arguments->request.mutable_semaphore(), "The semaphore")->required();
+  command->add_option("NAME", *arguments->request.mutable_semaphore(), "The semaphore")
+      ->type_name(kTakesSemaphore)
+      ->required();
   command->add_option_function<std::uint32_t>(
       "--rows",
       [arguments](std::uint32_t rows) {
@@ -327,8 +335,8 @@ void AddTickets(CLI::App& app, Context& context) {
   semctl tickets deploy/prod prioritise 0123456789abcdef0123456789abcdef 100)",
                  [&context, arguments] { return Tickets(context, *arguments); });
   AddListing(tickets, arguments);
-  tickets->add_option("ACT", arguments->act, "show, cancel or prioritise [list them]")
-      ->check(CLI::IsMember({"show", "cancel", "prioritise"}));
+  TakesWords(tickets->add_option("ACT", arguments->act, "What to do [list them]"),
+             {"show", "cancel", "prioritise"});
   tickets->add_option("TICKET", arguments->ticket, "For an act: the ticket's id");
   tickets->add_option_function<std::int32_t>(
       "PRIORITY",
@@ -337,19 +345,10 @@ void AddTickets(CLI::App& app, Context& context) {
         arguments->priority_given = true;
       },
       "For prioritise: -1000 to 1000");
-  tickets
-      ->add_option_function<std::vector<std::string>>(
-          "--state",
-          [arguments](const std::vector<std::string>& states) {
-            for (const std::string& word : states) {
-              v1::TicketState state = v1::TICKET_STATE_UNSPECIFIED;
-              v1::TicketState_Parse("TICKET_STATE_" + absl::AsciiStrToUpper(word), &state);
-              arguments->request.mutable_list_tickets()->add_states(state);
-            }
-          },
-          "Only those that are queued, delayed, assigned or dead; may be given several times "
-          "[all but dead]")
-      ->check(CLI::IsMember({"queued", "delayed", "assigned", "dead"}))
+  TakesWords(tickets->add_option("--state", arguments->states,
+                                 "Only those in this state; may be given several times "
+                                 "[all but dead]"),
+             {"queued", "delayed", "assigned", "dead"})
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   tickets->add_flag("--payload", arguments->payload, "For show: print the payload, nothing else");
@@ -369,8 +368,8 @@ void AddDeadLetters(CLI::App& app, Context& context) {
 What is requeued goes back to its old place, with all its attempts. What is purged is gone.)",
       [&context, arguments] { return DeadLetters(context, *arguments); });
   AddListing(dead, arguments);
-  dead->add_option("ACT", arguments->act, "requeue or purge [list them]")
-      ->check(CLI::IsMember({"requeue", "purge"}));
+  TakesWords(dead->add_option("ACT", arguments->act, "What to do [list them]"),
+             {"requeue", "purge"});
   dead->add_option("TICKET", arguments->ticket, "For an act: the ticket's id");
   dead->add_flag("--all", arguments->all, "For an act: all dead letters of the semaphore");
 }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/semaphore/clock.h"
+#include "client/semctl/admin.h"
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/output.h"
@@ -56,7 +57,7 @@ struct Board {
     row.ended += event.kind() == v1::WatchEvent::ENDED ? 1 : 0;
   }
 
-  // The rows, those with the longest queues first; the counts begin anew.
+  // The rows, those with the longest queues first; the counts begin again at 0.
   std::vector<Row> Snapshot() {
     std::lock_guard<std::mutex> lock(mutex);
     std::vector<Row> snapshot;
@@ -122,6 +123,14 @@ void DrawJson(const std::vector<Row>& rows, double seconds) {
   std::fflush(stdout);
 }
 
+// OK if a daemon answers.
+absl::Status Reach(UnaryCaller* caller, const std::string& prefix) {
+  v1::AdministerRequest list;
+  list.mutable_list()->set_prefix(prefix);
+  list.mutable_list()->set_rows_max(1);
+  return Administer(caller, list).status();
+}
+
 int Top(const Context& context, const v1::WatchRequest& request, milliseconds interval,
         int rounds) {
   // INT and TERM end the drawing, not the process: read by sigtimedwait below, so before any
@@ -133,8 +142,11 @@ int Top(const Context& context, const v1::WatchRequest& request, milliseconds in
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   Board board;
   absl::Status watched;
-  const auto caller = std::make_shared<UnaryCaller>(context.endpoints(), context.MakeTransport(),
-                                                    context.connect_timeout);
+  // Made in place, since it cannot be moved.
+  const std::unique_ptr<UnaryCaller> caller(new UnaryCaller(context.MakeCaller()));
+  // Without a daemon there is nothing to draw.
+  if (const absl::Status reached = Reach(caller.get(), request.prefix()); !reached.ok())
+    return context.Fail(reached);
   std::jthread watcher([&](const std::stop_token& stop) {
     watched = caller->Call(
         [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
@@ -172,7 +184,8 @@ void AddTopCommand(CLI::App& app, Context& context) {
       app, context, "top", "A live table of semaphores, those with the longest queues first",
       "  semctl top\n  semctl top team/ --interval 500ms\n  semctl top --rounds 1 -o json",
       [&context, request, interval, rounds] { return Top(context, *request, *interval, *rounds); });
-  top->add_option("PREFIX", *request->mutable_prefix(), "Names that begin with this");
+  top->add_option("PREFIX", *request->mutable_prefix(), "Names that begin with this")
+      ->type_name(kTakesPrefix);
   AddDuration(top, "--interval", interval.get(), "Between drawings [1s]");
   top->add_option("--rounds", *rounds, "End after so many drawings [never]");
 }

@@ -18,13 +18,13 @@ namespace {
 
 void PrintEvent(const v1::WatchEvent& event) {
   const std::string time = FormatTime(static_cast<std::int64_t>(::time(nullptr)) * 1'000);
-  std::string line = absl::StrCat(time, "  ", v1::WatchEvent::Kind_Name(event.kind()), "  ",
-                                  event.semaphore().semaphore());
+  std::string line =
+      absl::StrCat(time, "  ", Text(event.kind()), "  ", event.semaphore().semaphore());
   if (event.slots_size() > 0) absl::StrAppend(&line, "  slots ", absl::StrJoin(event.slots(), ","));
   if (event.token() > 0) absl::StrAppend(&line, "  token ", event.token());
   if (!event.holder().empty()) absl::StrAppend(&line, "  by ", event.holder());
   if (event.cause() != v1::END_CAUSE_UNSPECIFIED) {
-    absl::StrAppend(&line, "  ", Word(event.cause()));
+    absl::StrAppend(&line, "  ", Text(event.cause()));
   }
   absl::StrAppend(&line, "  (", Summary(event.semaphore()), ")");
   std::printf("%s\n", line.c_str());
@@ -62,11 +62,14 @@ void AddWatchCommand(CLI::App& app, Context& context) {
   auto events_max = std::make_shared<std::uint64_t>(0);
   CLI::App* const watch =
       AddCommand(app, context, "watch", "What happens to semaphores, as it happens",
-                 "  semctl watch\n  semctl watch team/ -o json\n  semctl watch --semaphore team/db",
+                 "  semctl watch\n  semctl watch team/ -o json\n  semctl watch --semaphore team/db "
+                 "--events 10",
                  [&context, request, events_max] { return Watch(context, *request, *events_max); });
   CLI::Option* const prefix =
-      watch->add_option("PREFIX", *request->mutable_prefix(), "Names that begin with this");
+      watch->add_option("PREFIX", *request->mutable_prefix(), "Names that begin with this")
+          ->type_name(kTakesPrefix);
   watch->add_option("--semaphore", *request->mutable_semaphore(), "Only this one")
+      ->type_name(kTakesSemaphore)
       ->excludes(prefix);
   watch->add_option("--events", *events_max, "End after so many [never]");
 }

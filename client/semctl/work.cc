@@ -76,7 +76,7 @@ WorkOptions OptionsOfMachine(const Context& context, const Options& options) {
   machine.tickets_max = options.once ? 1 : options.tickets_max;
   machine.holder = options.holder.empty() ? OwnName() : options.holder;
   machine.ttl = options.ttl;
-  machine.connect_timeout = context.connect_timeout;
+  machine.connect_timeout = context.long_patience();
   return machine;
 }
 
@@ -367,10 +367,8 @@ int Work::Execute() {
 }
 
 int WorkCommand(const Context& context, const Options& options) {
-  if (context.command.empty()) {
-    context.Say("usage", "work needs a command behind \"--\": semctl work NAME... -- CMD...");
-    return kUsage;
-  }
+  if (context.command.empty())
+    return context.Misused("work needs a command behind \"--\": semctl work NAME... -- COMMAND...");
   // Before any thread: they inherit the mask.
   const sigset_t handled = HandledSignals();
   pthread_sigmask(SIG_BLOCK, &handled, nullptr);
@@ -407,11 +405,12 @@ void AddWorkCommand(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* const work = AddCommand(
       app, context, "work",
-      "Carry tickets out with a command: semctl work NAME|PREFIX*... [options] -- CMD...",
+      "Carry tickets out with a command: semctl work NAME|PREFIX*... [options] -- COMMAND...",
       std::string(kExamples) + kExitCodesHelp,
       [&context, options] { return WorkCommand(context, *options); });
   work->add_option("NAME", options->names,
                    "Semaphores, or PREFIX* for all whose names begin so; they need not exist yet")
+      ->type_name(kTakesSemaphore)
       ->required();
   CLI::Option* const tickets =
       work->add_option("--tickets", options->tickets_max, "How many at once; up to 1000")

@@ -6,6 +6,7 @@
 #include "client/semaphore/errors.h"
 #include "client/semaphore/lease_state.h"
 #include "client/semaphore/status_conversion.h"
+#include "client/semctl/wording.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -220,7 +221,7 @@ void WorkMachine::OnResult(const v1::FinishResult& result, TimePoint now) {
 void WorkMachine::OnEvent(const v1::SessionEvent& event) {
   if (event.has_lost()) {
     const std::string& lease_id = event.lost().lease_id();
-    Lose(lease_id, absl::StrCat("the daemon says: ", v1::EndCause_Name(event.lost().cause())));
+    Lose(lease_id, absl::StrCat("the daemon says: ", Text(event.lost().cause())));
     held_.erase(lease_id);
   } else if (event.has_recalled() && held_.contains(event.recalled().lease_id())) {
     listener_->OnRecalled(event.recalled().lease_id(),
@@ -290,9 +291,10 @@ void WorkMachine::Tick(TimePoint now) {
   if (now - silent_since_ < patience) return;
   const absl::Status last = status_;
   if (!ErrorReason(last).empty()) return End(last);  // A daemon said why.
-  End(MakeError(absl::StatusCode::kUnavailable,
-                absl::StrCat("no endpoint could be reached; the last said: ", last.message()),
-                "UNREACHABLE"));
+  End(MakeError(
+      absl::StatusCode::kUnavailable,
+      absl::StrCat("no daemon could be reached; the last endpoint said: ", last.message()),
+      "UNREACHABLE"));
 }
 
 TimePoint WorkMachine::NextDue(bool can_send) const {

@@ -165,6 +165,36 @@ TEST_CASE("one that waits in the queue outlasts a restart, up to the time to rec
   CHECK(world.now - broken == World::Options().reconnect_timeout);
 }
 
+TEST_CASE("an acquire that must not wait ends after the first round without a daemon") {
+  World world;
+  auto waiting = world.Acquire("db");
+  auto not_waiting = world.Acquire("db", milliseconds(0));
+  const TimePoint called = world.now;
+  for (int endpoint = 0; endpoint < 2; ++endpoint) {
+    CHECK_FALSE(not_waiting->result.has_value());
+    world.Connect();
+    world.End(absl::StatusCode::kUnavailable);
+  }
+  REQUIRE(not_waiting->result.has_value());
+  CHECK(ErrorReason(not_waiting->result->status()) == "UNREACHABLE");
+  CHECK(world.now == called);
+  CHECK_FALSE(waiting->result.has_value());
+}
+
+TEST_CASE("a client that had reached a daemon looks for it again, also for what must not wait") {
+  World world;
+  world.Acquire("other");
+  world.Connect();
+  world.Opened();
+  world.End(absl::StatusCode::kUnavailable);
+  auto not_waiting = world.Acquire("db", milliseconds(0));
+  world.Connect();
+  world.End(absl::StatusCode::kUnavailable);
+  world.Connect();
+  world.End(absl::StatusCode::kUnavailable);
+  CHECK_FALSE(not_waiting->result.has_value());
+}
+
 TEST_CASE("every endpoint is tried before the first pause, and pauses grow") {
   World world;
   world.Acquire("db");

@@ -1,0 +1,159 @@
+#include "client/semctl/command_line.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+
+namespace semaphore::semctl {
+namespace {
+
+// The least number of letters to put in, take out or exchange.
+std::size_t Distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t exchanged = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, exchanged});
+    }
+  }
+  return row[b.size()];
+}
+
+class Reader {
+ public:
+  explicit Reader(CLI::App& app) : app_(app) {}
+
+  void Take(const std::string& word, std::size_t place) {
+    if (line_.awaiting != nullptr) {
+      Give(*std::exchange(line_.awaiting, nullptr), word);
+    } else if (word.size() > 1 && word[0] == '-') {
+      TakeOption(word);
+    } else if (line_.command != nullptr) {
+      line_.places.push_back(place);
+    } else if (line_.unknown_command.empty()) {
+      const auto named =
+          app_.get_subcommands([&](CLI::App* one) { return one->get_name() == word; });
+      if (named.empty()) {
+        line_.unknown_command = word;
+      } else {
+        line_.command = named[0];
+      }
+    }
+  }
+
+  CommandLine line() && { return std::move(line_); }
+
+ private:
+  CLI::Option* Find(const std::string& name) {
+    CLI::Option* found = nullptr;
+    if (line_.command != nullptr) found = line_.command->get_option_no_throw(name);
+    return found != nullptr ? found : app_.get_option_no_throw(name);
+  }
+
+  void TakeOption(const std::string& word) {
+    // "--name", "--name=value", "-n", "-nvalue".
+    const bool is_long = absl::StartsWith(word, "--");
+    const std::size_t end = is_long ? std::min(word.find('='), word.size()) : 2;
+    const std::string name = word.substr(0, end);
+    CLI::Option* const option = Find(name);
+    if (option == nullptr) return AddUnknown(name);
+    if (name == "--help" || name == "-h" || name == "--version") line_.help = true;
+    if (option->get_items_expected_max() == 0) return;
+    if (end == word.size()) {
+      line_.awaiting = option;
+    } else {
+      Give(*option, word.substr(end + (is_long ? 1 : 0)));
+    }
+  }
+
+  void AddUnknown(const std::string& name) {
+    std::vector<std::string> names;
+    for (const CLI::App* app :
+         {static_cast<const CLI::App*>(line_.command), &std::as_const(app_)}) {
+      if (app == nullptr) continue;
+      for (const CLI::Option* option : OptionsOf(*app, false)) names.push_back(option->get_name());
+    }
+    line_.problems.push_back(absl::StrCat("unknown option '", name, "'", DidYouMean(name, names)));
+  }
+
+  // Tries the value, so that all wrong ones are found, and not only the first.
+  void Give(CLI::Option& option, const std::string& value) {
+    option.clear();
+    option.add_result(value);
+    try {
+      option.run_callback();
+    } catch (const CLI::ConversionError&) {
+      line_.problems.push_back(
+          absl::StrCat(option.get_name(), ": must be a number that fits, not '", value, "'"));
+    } catch (const CLI::ParseError& error) {
+      line_.problems.emplace_back(error.what());
+    }
+    option.clear();
+  }
+
+  CLI::App& app_;
+  CommandLine line_;
+};
+
+}  // namespace
+
+CommandLine ReadCommandLine(CLI::App& app, const std::vector<std::string>& words) {
+  Reader reader(app);
+  for (std::size_t i = 0; i < words.size(); ++i) reader.Take(words[i], i);
+  return std::move(reader).line();
+}
+
+std::vector<const CLI::Option*> OptionsOf(const CLI::App& app, bool positional) {
+  std::vector<const CLI::Option*> options;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->nonpositional() != positional) options.push_back(option);
+  }
+  // Groups ("exactly one of") are commands without a name to CLI11.
+  for (const CLI::App* group : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!group->get_name().empty()) continue;
+    for (const CLI::Option* option : OptionsOf(*group, positional)) options.push_back(option);
+  }
+  return options;
+}
+
+std::vector<std::string> CommandsOf(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::string name = command->get_name();
+    if (!name.empty() && !absl::StartsWith(name, "_")) names.push_back(name);
+  }
+  return names;
+}
+
+std::string DidYouMean(const std::string& word, const std::vector<std::string>& words) {
+  const std::string* nearest = nullptr;
+  std::size_t least = std::max<std::size_t>(word.size() / 3, 1) + 1;
+  for (const std::string& candidate : words) {
+    const std::size_t distance = word.size() > 64 ? least : Distance(word, candidate);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = &candidate;
+  }
+  return nearest == nullptr ? "" : absl::StrCat("; did you mean '", *nearest, "'?");
+}
+
+std::string Quoted(const std::vector<std::string>& words) {
+  return absl::StrJoin(words, " ", [](std::string* out, const std::string& word) {
+    constexpr char kPlain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%+,-./:=@_";
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+      absl::StrAppend(out, word);
+    } else {
+      absl::StrAppend(out, "'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+    }
+  });
+}
+
+}  // namespace semaphore::semctl

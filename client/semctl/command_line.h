@@ -1,0 +1,41 @@
+// A command line, read word by word along the table of options that CLI11 parses by: for messages
+// that CLI11 does not have, and for completion, where the line is not complete yet.
+#ifndef SEMAPHORED_CLIENT_SEMCTL_COMMAND_LINE_H_
+#define SEMAPHORED_CLIENT_SEMCTL_COMMAND_LINE_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace semaphore::semctl {
+
+struct CommandLine {
+  CLI::App* command = nullptr;        // The subcommand that is named.
+  std::string unknown_command;        // The word that stands in its place, and is none.
+  std::vector<std::size_t> places;    // Of the words after the command that belong to no option.
+  CLI::Option* awaiting = nullptr;    // The option whose value the next word would be.
+  bool help = false;                  // --help or --version is among the words.
+  std::vector<std::string> problems;  // Unknown options, and values that an option does not take.
+};
+
+// `words` are those before "--", without the program's name. The variables of the options that they
+// give are set.
+CommandLine ReadCommandLine(CLI::App& app, const std::vector<std::string>& words);
+
+// Options with a name of dashes, those of unnamed groups included; positional ones otherwise. In
+// the order in which they were added.
+std::vector<const CLI::Option*> OptionsOf(const CLI::App& app, bool positional);
+
+std::vector<std::string> CommandsOf(const CLI::App& app);
+
+// "; did you mean 'list'?", if one of the words is like `word`; else empty.
+std::string DidYouMean(const std::string& word, const std::vector<std::string>& words);
+
+// As a shell needs it.
+std::string Quoted(const std::vector<std::string>& words);
+
+}  // namespace semaphore::semctl
+
+#endif  // SEMAPHORED_CLIENT_SEMCTL_COMMAND_LINE_H_
