@@ -11,7 +11,7 @@ import cluster
 from daemon import BIN_DIR, BOUND_S, Daemon
 
 SEMCTL = os.path.join(BIN_DIR, "semctl")
-USAGE, REFUSED, UNREACHABLE = 2, 124, 123
+USAGE, REFUSED, UNREACHABLE = 2, 119, 123
 
 DECLARED = """
 [prefix."team/"]

@@ -19,7 +19,7 @@ SEMCTL = os.path.join(BIN_DIR, "semctl")
 PREFIX = "team"
 LIMIT = 3
 TTL_MS = 60_000
-REFUSED = 124  # Of semctl.
+REFUSED = 119  # Of semctl.
 # HashiCorp's clients give their sessions 15 s, and Consul twice as much.
 FOREIGN_DEAD_S = 2 * 15 + 10
 # A sweep, and what a loaded machine adds.

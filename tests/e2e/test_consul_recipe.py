@@ -18,7 +18,7 @@ LIMIT = 3
 WORKERS = 3  # At each daemon, and of the recipe's.
 GIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gist_client.py")
 WHY = "holders as a list"
-REFUSED = 124  # semctl's code.
+REFUSED = 119  # semctl's code.
 SWEEP_S = 5  # The daemon's own interval, when nothing is configured.
 
 

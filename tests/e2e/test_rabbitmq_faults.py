@@ -262,7 +262,7 @@ class Queues(OnBroker):
         other.release(elsewhere.lease_id)
         taken = self.acquire_all(other, self.name, 1)
         pruned = semctl(first, "prune", self.name, "-o", "json")
-        self.assertEqual(pruned.returncode, 124, pruned)
+        self.assertEqual(pruned.returncode, 119, pruned)
         self.refused(grpc.StatusCode.FAILED_PRECONDITION, "IN_USE", self.prune, client)
         self.full(client, self.name)
         self.release_all(other, taken)

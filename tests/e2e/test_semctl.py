@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from daemon import BIN_DIR, BOUND_S, Daemon, pb, wait_until  # noqa: E402
 
 SEMCTL = os.path.join(BIN_DIR, "semctl")
-FULL, TIMED_OUT, LOST, UNREACHABLE, REFUSED = 120, 121, 122, 123, 124
+REFUSED, FULL, TIMED_OUT, LOST, UNREACHABLE = 119, 120, 121, 122, 123
 TTL = "2s"
 TTL_S = 2.0
 

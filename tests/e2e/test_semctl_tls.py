@@ -14,7 +14,7 @@ from daemon import BIN_DIR, BOUND_S, Daemon, grpc, pb, pb_grpc, wait_until
 
 SEMCTL = os.path.join(BIN_DIR, "semctl")
 TOKEN = "smt_" + "S3cr3t" * 7 + "x"
-UNREACHABLE, REFUSED = 123, 124
+UNREACHABLE, REFUSED = 123, 119
 
 
 def openssl(folder, *arguments):
@@ -233,15 +233,15 @@ class SemctlTls(unittest.TestCase):
     def test_what_is_wrong_is_named(self):
         token = self.path("token", TOKEN)
         for arguments, words in (
-                (("--ca-file", "/does/not/exist"), ("ca_file", "/does/not/exist", "No such file")),
-                (("--ca-file", token), ("ca_file", "CERTIFICATE")),
-                (("--cert-file", self.path("client.pem")), ("key_file", "needed")),
-                (("--key-file", self.path("client.key")), ("cert_file", "needed")),
-                (("--token-file", "/does/not/exist"), ("token_file", "No such file")),
-                (("--token-file", self.path("empty", "\n")), ("token_file", "must hold one token")),
+                (("--ca-file", "/does/not/exist"), ("--ca-file", "/does/not/exist", "No such file")),
+                (("--ca-file", token), ("--ca-file", "CERTIFICATE")),
+                (("--cert-file", self.path("client.pem")), ("--key-file", "needed")),
+                (("--key-file", self.path("client.key")), ("--cert-file", "needed")),
+                (("--token-file", "/does/not/exist"), ("--token-file", "No such file")),
+                (("--token-file", self.path("empty", "\n")), ("--token-file", "must hold one token")),
                 (("--token-file", self.path("two", "a b\n")), ("must hold one token",)),
                 (("--token-file", token, "--server", "192.0.2.1:7420"),
-                 ("never sent without TLS", "192.0.2.1:7420", "ca_file")),
+                 ("never sent without TLS", "192.0.2.1:7420", "--ca-file")),
                 (("--token-file", token, "--server", "127.0.0.1.example:1"), ("never sent",))):
             for command in (("verify", "x/0123456789abcdef0123456789abcdef"),
                             ("run", "x", "--limit", "1", "--", "true"),

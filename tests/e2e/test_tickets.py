@@ -126,12 +126,12 @@ class WorkTest(TicketsTest):
         done = self.semctl("work", "job")
         self.assertEqual(done.returncode, 2)
         done = self.semctl("enqueue", "nobody/knows")
-        self.assertEqual(done.returncode, 124)
-        self.assertIn("NO_SUCH_SEMAPHORE", done.stderr)
+        self.assertEqual(done.returncode, 119)
+        self.assertIn("nobody/knows: there is no such semaphore", done.stderr)
         self.enqueue("job", "x")
         done = self.semctl("tickets", "job", "cancel", "0" * 31 + "1")
-        self.assertEqual(done.returncode, 124)
-        self.assertIn("NO_SUCH_TICKET", done.stderr)
+        self.assertEqual(done.returncode, 119)
+        self.assertIn("no such ticket", done.stderr)
 
 
 class AdministrationTest(TicketsTest):

@@ -73,6 +73,41 @@ function checkHolder(options) {
   if (Buffer.byteLength(options.holder) > HOLDER_BYTES_MAX) throw invalid('holder: at most 256 bytes');
 }
 
+// What is wrong with it; empty if nothing is.
+function wrongWith(endpoint) {
+  if (typeof endpoint !== 'string') return 'is no string';
+  if (endpoint === '') return 'is empty';
+  if (/^unix(-abstract)?:/.test(endpoint)) return endpoint.endsWith(':') ? 'has no path' : '';
+  const address = endpoint.replace(/^(dns:\/\/\/|dns:|ipv4:|ipv6:)/, '');
+  const scheme = /^[^/]*:\/\//.exec(address);
+  if (scheme) return `begins with ${scheme[0]}, which is left out`;
+  if (/[ \t/]/.test(address)) return 'has a blank or a slash';
+  const colon = address.lastIndexOf(':');
+  const bracketed = address.startsWith('[');
+  if (colon < 0 || (bracketed && address.endsWith(']'))) return 'has no port';
+  const host = address.slice(0, colon);
+  const port = address.slice(colon + 1);
+  if (host === '') return 'has no host';
+  if (bracketed !== host.endsWith(']') || (!bracketed && host.includes(':'))) {
+    return 'has an IPv6 address that is not in [ ]';
+  }
+  if (port === '') return 'has no port';
+  const isPort = /^[0-9]{1,5}$/.test(port) && Number(port) >= 1 && Number(port) <= 65_535;
+  return isPort ? '' : `has the port ${port}, which is not one of 1 to 65535`;
+}
+
+// The same rules and words as in the clients of other languages.
+function checkEndpoints(endpoints) {
+  const right = 'HOST:PORT, [HOST]:PORT or unix:PATH, such as 127.0.0.1:7420';
+  if (!Array.isArray(endpoints) || endpoints.length < 1 || endpoints.length > ENDPOINTS_MAX) {
+    throw invalid(`endpoints: give 1 to ${ENDPOINTS_MAX}, each ${right}`);
+  }
+  for (const endpoint of endpoints) {
+    const wrong = wrongWith(endpoint);
+    if (wrong) throw invalid(`endpoints: '${endpoint}' ${wrong}; give ${right}`);
+  }
+}
+
 // Where a token may travel without TLS.
 function isLocal(endpoint) {
   if (/^unix(-abstract)?:/.test(endpoint)) return true;
@@ -102,12 +137,7 @@ function checkSecurity(options) {
 function checkClientOptions(given) {
   const options = merge('Client', DEFAULTS, given);
   const { endpoints } = options;
-  if (!Array.isArray(endpoints) || endpoints.length < 1 || endpoints.length > ENDPOINTS_MAX) {
-    throw invalid('endpoints: 1 to 64 of them, each HOST:PORT');
-  }
-  if (!endpoints.every((endpoint) => typeof endpoint === 'string' && endpoint !== '')) {
-    throw invalid('endpoints: each is a string HOST:PORT');
-  }
+  checkEndpoints(endpoints);
   options.endpoints = [...endpoints];
   checkInteger(options, 'ttlMs', 0);
   checkNumber(options, 'marginMs', 0);

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import socket
-from typing import Optional, Sequence, Union
+from typing import Optional, Sequence, Tuple, Union
 
 from ._calls import AcquireCall, Options
 from ._time import to_ns
@@ -13,6 +14,7 @@ from .errors import invalid
 from .v1 import semaphore_pb2 as pb
 
 _ENDPOINTS_MAX = 64
+_RIGHT = "HOST:PORT, [HOST]:PORT or unix:PATH, such as 127.0.0.1:7420"
 _HOLDER_BYTES_MAX = 256
 _UINT32_MAX = (1 << 32) - 1
 
@@ -22,10 +24,7 @@ def make_options(endpoints: Union[str, Sequence[str]], *, ttl: Optional[float], 
                  release_timeout: float, operations_max: int, fail_open: bool,
                  release_on_disconnect: bool) -> Options:
     several = (endpoints,) if isinstance(endpoints, str) else tuple(endpoints)
-    if not 1 <= len(several) <= _ENDPOINTS_MAX:
-        raise invalid("endpoints: 1 to 64 of them, each HOST:PORT")
-    if not all(isinstance(endpoint, str) and endpoint for endpoint in several):
-        raise invalid("endpoints: each is HOST:PORT, and none may be empty")
+    _check_endpoints(several)
     if ttl is not None and not (_is_time(ttl) and ttl > 0):
         raise invalid("ttl: seconds, more than 0; None for the daemon's default")
     if not (_is_time(margin) and margin >= 0):
@@ -64,6 +63,43 @@ def make_call(semaphore: str, *, limit: int, adopt_limit: bool, permits: int,
         semaphore=semaphore, permits=permits, limit=limit, priority=priority, holder=holder,
         limit_mismatch=pb.LIMIT_MISMATCH_ADOPT if adopt_limit else pb.LIMIT_MISMATCH_FAIL)
     return AcquireCall(request, None, None if wait is None else to_ns(wait))
+
+
+def _check_endpoints(endpoints: Tuple[str, ...]) -> None:
+    """The same rules and words as in the clients of other languages."""
+    if not 1 <= len(endpoints) <= _ENDPOINTS_MAX:
+        raise invalid(f"endpoints: give 1 to {_ENDPOINTS_MAX}, each {_RIGHT}")
+    for endpoint in endpoints:
+        wrong = _wrong_with(endpoint) if isinstance(endpoint, str) else "is no text"
+        if wrong:
+            raise invalid(f"endpoints: '{endpoint}' {wrong}; give {_RIGHT}")
+
+
+def _wrong_with(endpoint: str) -> str:
+    """What is wrong with it; empty if nothing is."""
+    if not endpoint:
+        return "is empty"
+    if endpoint.startswith(("unix:", "unix-abstract:")):
+        return "" if endpoint.split(":", 1)[1] else "has no path"
+    address = re.sub(r"^(dns:///|dns:|ipv4:|ipv6:)", "", endpoint)
+    scheme = re.match(r"[^/]*://", address)
+    if scheme:
+        return f"begins with {scheme[0]}, which is left out"
+    if re.search(r"[ \t/]", address):
+        return "has a blank or a slash"
+    host, colon, port = address.rpartition(":")
+    bracketed = address.startswith("[")
+    if not colon or (bracketed and address.endswith("]")):
+        return "has no port"
+    if not host:
+        return "has no host"
+    if bracketed != host.endswith("]") or (not bracketed and ":" in host):
+        return "has an IPv6 address that is not in [ ]"
+    if not port:
+        return "has no port"
+    if not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
+        return f"has the port {port}, which is not one of 1 to 65535"
+    return ""
 
 
 def _is_time(value: float) -> bool:
