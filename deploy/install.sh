@@ -28,13 +28,13 @@ build_packages=(
   libxxhash-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 test_packages=(
-  clang clang-format debootstrap docker-compose e2fsprogs openssl iproute2 libclang-rt-14-dev llvm-14 mount mypy
+  clang clang-format debootstrap docker-compose e2fsprogs fish openssl iproute2 libclang-rt-14-dev llvm-14 mount mypy
   golang-github-golang-protobuf-1-5-dev golang-go golang-google-grpc-dev golang-google-protobuf-dev
   libgeronimo-annotation-1.3-spec-java libgrpc-java libnetty-java libperfmark-java libprotobuf-java
   openjdk-17-jdk-headless pgbouncer protobuf-compiler-grpc-java-plugin protoc-gen-go protoc-gen-go-grpc
   postgresql-15 postgresql-client-15 procps prometheus psmisc python3 python3-grpcio python3-protobuf
   python3-pika python3-pip python3-psycopg2 python3-setuptools python3-venv python3-wheel python3-yaml
-  rabbitmq-server sqlite3 strace systemd util-linux
+  rabbitmq-server sqlite3 strace systemd util-linux zsh
 )
 demo_packages=(curl python3)
 tidy_packages=(clang-tidy)

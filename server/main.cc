@@ -19,6 +19,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "adapters/open.h"
 #include "server/core/clock.h"
@@ -46,7 +48,13 @@ enum ExitCode { kClean = 0, kCannotGoOn = 1, kBadConfig = 2, kBadStore = 3, kCan
 // A message of a status, as a line of the log: "UNAVAILABLE: …" would tell people nothing.
 std::string Text(const absl::Status& status) {
   const auto message = status.message();  // absl's own string_view in Debian.
-  return MaskSecrets({message.data(), message.size()});
+  return absl::StrReplaceAll(MaskSecrets({message.data(), message.size()}), {{"\n", "; "}});
+}
+
+// Each mistake of the configuration on a line of its own.
+void PrintMistakes(const absl::Status& status) {
+  for (const absl::string_view line : absl::StrSplit(status.message(), '\n'))
+    std::fprintf(stderr, "semaphored: %s\n", MaskSecrets({line.data(), line.size()}).c_str());
 }
 
 // What gRPC has to say goes into our log: its errors are of interest when connections fail, the
@@ -415,12 +423,19 @@ int Serve(const ConfigSources& sources, const Config& config, Security* security
   return code;
 }
 
+// The folder for the embedded store, where no store was named.
+absl::Status MakeOwnFolder(const StateFolder& state) {
+  if (state.path.empty()) return absl::OkStatus();
+  spdlog::info("no store is set: the state is kept in {} ({})", state.path, state.why);
+  return MakeStateFolder(state.path);
+}
+
 int Main(int argc, char** argv) {
   if (const std::optional<int> code = RunSubcommand(argc, argv)) return *code;
   const ConfigSources sources = ProcessSources(argc, argv);
   absl::StatusOr<ParsedConfig> parsed = ParseConfig(sources);
   if (!parsed.ok()) {
-    std::fprintf(stderr, "semaphored: %s\n", Text(parsed.status()).c_str());
+    PrintMistakes(parsed.status());
     return kBadConfig;
   }
   if (!parsed->answer.empty()) {
@@ -439,6 +454,10 @@ int Main(int argc, char** argv) {
   // daemon's time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   for (const std::string& warning : parsed->warnings) spdlog::warn("{}", warning);
+  if (absl::Status status = MakeOwnFolder(parsed->state); !status.ok()) {
+    spdlog::critical("{}", Text(status));
+    return kBadStore;
+  }
   static Signals signals;
   absl::StatusOr<std::unique_ptr<Security>> security = Security::Open(SecurityOptionsOf(config));
   if (!security.ok()) {

@@ -2,6 +2,7 @@
 
 #include <absl/strings/ascii.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <limits.h>
 #include <toml++/toml.h>
 #include <unistd.h>
@@ -37,18 +38,20 @@ std::string Shown(std::string_view value) {
   return value.size() > kBytesMax ? shown + "…" : shown;
 }
 
-absl::Status UnknownKey(const std::string& what, std::string_view key) {
+// What is wrong, a line each: all of it is reported at once.
+using Mistakes = std::vector<std::string>;
+
+std::string UnknownKey(const std::string& what, std::string_view key) {
   const std::string nearest = NearestKey(key);
-  return absl::InvalidArgumentError(
-      nearest.empty() ? fmt::format("{} is not known", what)
-                      : fmt::format("{} is not known; the nearest is {}", what, nearest));
+  return nearest.empty() ? fmt::format("{} is not known", what)
+                         : fmt::format("{} is not known; the nearest is {}", what, nearest);
 }
 
-absl::Status Set(const Setting& setting, std::string_view value, const std::string& where,
-                 Config* config) {
-  absl::Status status = SetValue(setting, value, config);
-  if (status.ok()) return status;
-  return absl::InvalidArgumentError(
+void Set(const Setting& setting, std::string_view value, const std::string& where, Config* config,
+         Mistakes* mistakes) {
+  const absl::Status status = SetValue(setting, value, config);
+  if (status.ok()) return;
+  mistakes->push_back(
       fmt::format("{}: \"{}\" must be {}", where, Shown(value), std::string(status.message())));
 }
 
@@ -61,17 +64,24 @@ struct Flags {
   std::string answer;  // Of --help and --version.
 };
 
-absl::Status FlagError(const CLI::App& app, const CLI::ParseError& error) {
-  const std::vector<std::string> unknown = app.remaining();
-  if (unknown.empty()) return absl::InvalidArgumentError(Shown(error.what()));
-  std::string key = unknown[0].substr(0, unknown[0].find('='));
+std::string UnknownFlag(const std::string& word) {
+  std::string key = word.substr(0, word.find('='));
   key.erase(0, std::min(key.find_first_not_of('-'), key.size()));
   std::replace(key.begin(), key.end(), '-', '_');
   const std::string nearest = NearestKey(key);
-  return absl::InvalidArgumentError(
-      nearest.empty() ? fmt::format("{} is not known; --help shows what is", Shown(unknown[0]))
-                      : fmt::format("{} is not known; the nearest is {}", Shown(unknown[0]),
-                                    FlagName(*FindSetting(nearest))));
+  return nearest.empty() ? fmt::format("{} is not known; --help shows what is", Shown(word))
+                         : fmt::format("{} is not known; the nearest is {}", Shown(word),
+                                       FlagName(*FindSetting(nearest)));
+}
+
+// `words` are those that are no flag. One behind an unknown flag is taken for its value.
+void AddUnknownFlags(const std::vector<std::string>& words, Mistakes* mistakes) {
+  bool value_may_follow = false;
+  for (const std::string& word : words) {
+    const bool is_value = value_may_follow && !word.starts_with('-');
+    value_may_follow = word.starts_with('-') && word.find('=') == word.npos;
+    if (!is_value) mistakes->push_back(UnknownFlag(word));
+  }
 }
 
 void AddFlag(CLI::App* app, const Setting& setting, std::string* value) {
@@ -82,11 +92,12 @@ void AddFlag(CLI::App* app, const Setting& setting, std::string* value) {
   }
 }
 
-absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
+absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments, Mistakes* mistakes) {
   Flags flags;
   CLI::App app("", "semaphored");
   app.set_version_flag("--version", std::string("semaphored ") + kVersion);
   app.set_help_flag("--help,-h");
+  app.allow_extras();
   app.add_option("--config", flags.config_path);
   app.add_flag("--print-config", flags.print_config);
   std::map<std::string, std::string> values;
@@ -102,8 +113,9 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
     const std::string_view text = error.what();
     return absl::InvalidArgumentError(Shown(text.substr(0, text.find(':'))) + " needs a value");
   } catch (const CLI::ParseError& error) {
-    return FlagError(app, error);
+    return absl::InvalidArgumentError(Shown(error.what()));
   }
+  AddUnknownFlags(app.remaining(), mistakes);
   for (const Setting& setting : AllSettings()) {
     if (app.count(FlagName(setting)) > 0) flags.values[setting.key] = values[setting.key];
   }
@@ -120,40 +132,41 @@ std::optional<std::string> TextOf(const toml::node& node) {
   return std::nullopt;
 }
 
-absl::Status ApplyFile(const std::string& path, const std::string& text, Config* config) {
+void ApplyFile(const std::string& path, const std::string& text, Config* config,
+               Mistakes* mistakes) {
   toml::table table;
   try {
     table = toml::parse(text);
   } catch (const toml::parse_error& error) {
-    return absl::InvalidArgumentError(fmt::format(
-        "{}, line {}: {}", path, error.source().begin.line, Shown(error.description())));
+    mistakes->push_back(fmt::format("{}, line {}: {}", path, error.source().begin.line,
+                                    Shown(error.description())));
+    return;
   }
   for (const auto& [name, node] : table) {
     const std::string_view key = name.str();
     const std::string where =
         fmt::format("{} ({}, line {})", Shown(key), path, node.source().begin.line);
     const Setting* setting = FindSetting(key);
-    if (setting == nullptr) return UnknownKey(where, key);
-    const std::optional<std::string> value = TextOf(node);
-    if (!value) {
-      return absl::InvalidArgumentError(fmt::format("{} must be {}", where, WhatIsRight(*setting)));
+    if (setting == nullptr) {
+      mistakes->push_back(UnknownKey(where, key));
+    } else if (const std::optional<std::string> value = TextOf(node)) {
+      Set(*setting, *value, where, config, mistakes);
+    } else {
+      mistakes->push_back(fmt::format("{} must be {}", where, WhatIsRight(*setting)));
     }
-    if (absl::Status status = Set(*setting, *value, where, config); !status.ok()) return status;
   }
-  return absl::OkStatus();
 }
 
 // ---- environment ----
 
-absl::Status ApplyEnvironment(const ConfigSources& sources, ParsedConfig* parsed) {
+void ApplyEnvironment(const ConfigSources& sources, ParsedConfig* parsed, Mistakes* mistakes) {
   for (const auto& [name, value] : sources.environment) {
     if (!name.starts_with(kPrefix) || name == kConfigVariable || value.empty()) continue;
     std::string key = name.substr(sizeof kPrefix - 1);
     absl::AsciiStrToLower(&key);
     if (const Setting* setting = FindSetting(key);
         setting != nullptr && EnvironmentName(*setting) == name) {
-      if (absl::Status status = Set(*setting, value, name, &parsed->config); !status.ok())
-        return status;
+      Set(*setting, value, name, &parsed->config, mistakes);
     } else if (const std::string nearest = NearestKey(key); !nearest.empty()) {
       // Not an error: who runs the daemon does not choose all of its environment (Kubernetes adds
       // names of services).
@@ -162,6 +175,15 @@ absl::Status ApplyEnvironment(const ConfigSources& sources, ParsedConfig* parsed
                       Shown(name), EnvironmentName(*FindSetting(nearest))));
     }
   }
+}
+
+// Without a store: a file in the folder for state.
+absl::Status FillStore(const ConfigSources& sources, ParsedConfig* parsed) {
+  if (!parsed->config.store.empty()) return absl::OkStatus();
+  absl::StatusOr<StateFolder> state = FindStateFolder(sources.environment, sources.may_write);
+  if (!state.ok()) return state.status();
+  parsed->state = *std::move(state);
+  parsed->config.store = fmt::format("sqlite://{}/state.db", parsed->state.path);
   return absl::OkStatus();
 }
 
@@ -177,7 +199,8 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<ParsedConfig> ParseConfig(const ConfigSources& sources) {
-  absl::StatusOr<Flags> flags = ParseFlags(sources.arguments);
+  Mistakes mistakes;
+  absl::StatusOr<Flags> flags = ParseFlags(sources.arguments, &mistakes);
   if (!flags.ok()) return flags.status();
   ParsedConfig parsed;
   parsed.answer = std::move(flags->answer);
@@ -190,15 +213,18 @@ absl::StatusOr<ParsedConfig> ParseConfig(const ConfigSources& sources) {
   if (!path.empty()) {
     const absl::StatusOr<std::string> text = sources.read_file(path);
     if (!text.ok()) return text.status();
-    if (absl::Status status = ApplyFile(path, *text, &parsed.config); !status.ok()) return status;
+    ApplyFile(path, *text, &parsed.config, &mistakes);
   }
-  if (absl::Status status = ApplyEnvironment(sources, &parsed); !status.ok()) return status;
+  ApplyEnvironment(sources, &parsed, &mistakes);
   for (const auto& [key, value] : flags->values) {
     const Setting& setting = *FindSetting(key);
-    if (absl::Status status = Set(setting, value, FlagName(setting), &parsed.config); !status.ok())
-      return status;
+    Set(setting, value, FlagName(setting), &parsed.config, &mistakes);
   }
-  if (absl::Status status = CheckConfig(parsed.config); !status.ok()) return status;
+  if (absl::Status status = FillStore(sources, &parsed); !status.ok())
+    mistakes.emplace_back(status.message());
+  AddMistakes(parsed.config, &mistakes);
+  if (!mistakes.empty())
+    return absl::InvalidArgumentError(fmt::format("{}", fmt::join(mistakes, "\n")));
   if (IsOpenToAll(parsed.config)) {
     parsed.warnings.emplace_back(
         "connections are encrypted, but whoever reaches the port can take and revoke every permit: "
@@ -225,6 +251,7 @@ ConfigSources ProcessSources(int argc, char** argv) {
   char host[HOST_NAME_MAX + 1] = {};
   if (gethostname(host, sizeof host - 1) == 0) sources.host_name = host;
   sources.read_file = ReadWholeFile;
+  sources.may_write = MayWriteIn;
   return sources;
 }
 

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/ledger/rules/rules.h"
+#include "server/core/state_folder.h"
 
 namespace semaphored {
 
@@ -21,7 +22,7 @@ namespace semaphored {
 // milliseconds.
 struct Config {
   // ---- what and where ----
-  std::string store = "sqlite:///var/lib/semaphored/state.db";  // See adapters/open.h.
+  std::string store;  // See adapters/open.h. ParseConfig makes it a file if it is not given.
   std::string listen =
       "127.0.0.1:7420";                // HOST:PORT, [HOST]:PORT or unix:PATH. Port 0: any free one.
   bool allow_insecure_remote = false;  // Listen on more than this machine, without encryption.
@@ -100,6 +101,8 @@ struct ConfigSources {
   std::string host_name;
   // Called at most once, with the path that was asked for. The error is shown as it is.
   std::function<absl::StatusOr<std::string>(const std::string& path)> read_file;
+  // Whether state may be kept in this folder. Called at most once.
+  std::function<bool(const std::string& path)> may_write = [](const std::string&) { return true; };
 };
 
 struct ParsedConfig {
@@ -108,11 +111,13 @@ struct ParsedConfig {
   std::string answer;
   // For the log: environment variables that look like a mistyped setting.
   std::vector<std::string> warnings;
+  StateFolder
+      state;  // Of config.store, if that was not given; else empty. It need not be there yet.
 };
 
-// A function of its argument alone. INVALID_ARGUMENT: the message names the key, where it was set,
-// its value, what would be right and, for an unknown key, the nearest that exists. The error of
-// read_file otherwise.
+// A function of its argument alone. INVALID_ARGUMENT: the message has a line for each mistake, which
+// names the key, where it was set, its value, what would be right and, for an unknown key, the nearest
+// that exists. The error of read_file otherwise.
 absl::StatusOr<ParsedConfig> ParseConfig(const ConfigSources& sources);
 
 // The sources of this process: `argc` and `argv` as main got them, environ, the machine's files and

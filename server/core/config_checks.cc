@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 
@@ -57,54 +58,61 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
 
 namespace {
 
-absl::Status CheckMetricsListen(const std::string& listen) {
-  if (listen.empty()) return absl::OkStatus();
+bool IsMetricsAddress(const std::string& listen) {
+  if (listen.empty()) return true;
   const absl::StatusOr<ListenAddress> address = ParseListenAddress(listen);
   // A name would have to be looked up, and could be another address tomorrow.
-  if (address.ok() && (address->host == "localhost" || IsNumericHost(address->host)))
-    return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      fmt::format("metrics_listen: \"{}\" must be HOST:PORT or [HOST]:PORT with an address in "
-                  "numbers, such as 127.0.0.1:7421",
-                  listen));
+  return address.ok() && (address->host == "localhost" || IsNumericHost(address->host));
 }
 
-}  // namespace
-
-absl::Status CheckConfig(const Config& config) {
-  if (config.ttl_min_ms > config.ttl_max_ms) {
-    return absl::InvalidArgumentError("ttl_min is longer than ttl_max");
-  }
-  if (config.ttl_default_ms < config.ttl_min_ms || config.ttl_default_ms > config.ttl_max_ms) {
-    return absl::InvalidArgumentError("ttl_default is not between ttl_min and ttl_max");
-  }
-  if (config.limits.payload_bytes_max > config.message_bytes_max / 2) {
-    return absl::InvalidArgumentError("payload_bytes_max is more than half of message_bytes_max");
-  }
-  if (absl::Status status = CheckMetricsListen(config.metrics_listen); !status.ok()) return status;
-  const absl::StatusOr<ListenAddress> address = ParseListenAddress(config.listen);
-  if (!address.ok()) {
-    return absl::InvalidArgumentError(fmt::format("listen: \"{}\" must be {}", config.listen,
-                                                  std::string(address.status().message())));
-  }
-  if (config.tls_cert_file.empty() != config.tls_key_file.empty()) {
-    return absl::InvalidArgumentError("tls_cert_file and tls_key_file must be set together");
-  }
+void AddMistakesOfTls(const Config& config, const ListenAddress& address,
+                      std::vector<std::string>* mistakes) {
+  if (config.tls_cert_file.empty() != config.tls_key_file.empty())
+    mistakes->emplace_back("tls_cert_file and tls_key_file must be set together");
   if (!config.tls_client_ca_file.empty() && config.tls_cert_file.empty()) {
-    return absl::InvalidArgumentError(
+    mistakes->emplace_back(
         "tls_client_ca_file needs tls_cert_file and tls_key_file: without TLS no client shows a "
         "certificate");
   }
-  if (!address->loopback && !config.allow_insecure_remote && config.tls_cert_file.empty()) {
-    return absl::InvalidArgumentError(
+  if (!address.loopback && !config.allow_insecure_remote && config.tls_cert_file.empty()) {
+    mistakes->push_back(
         fmt::format("listen: other machines can reach {}, and connections are neither encrypted "
-                    "nor authenticated: whoever "
+                    "nor authenticated: any client that "
                     "reaches the port can take and revoke every permit. Set tls_cert_file and "
                     "tls_key_file, listen at 127.0.0.1, [::1] or unix:PATH, or say with "
                     "--allow-insecure-remote that the network around the daemon keeps others out",
                     config.listen));
   }
-  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddMistakes(const Config& config, std::vector<std::string>* mistakes) {
+  if (config.ttl_min_ms > config.ttl_max_ms)
+    mistakes->emplace_back("ttl_min is longer than ttl_max");
+  if (config.ttl_default_ms < config.ttl_min_ms || config.ttl_default_ms > config.ttl_max_ms)
+    mistakes->emplace_back("ttl_default is not between ttl_min and ttl_max");
+  if (config.limits.payload_bytes_max > config.message_bytes_max / 2)
+    mistakes->emplace_back("payload_bytes_max is more than half of message_bytes_max");
+  if (!IsMetricsAddress(config.metrics_listen)) {
+    mistakes->push_back(
+        fmt::format("metrics_listen: \"{}\" must be HOST:PORT or [HOST]:PORT with an address in "
+                    "numbers, such as 127.0.0.1:7421",
+                    config.metrics_listen));
+  }
+  const absl::StatusOr<ListenAddress> address = ParseListenAddress(config.listen);
+  if (!address.ok()) {
+    mistakes->push_back(fmt::format("listen: \"{}\" must be {}", config.listen,
+                                    std::string(address.status().message())));
+  }
+  AddMistakesOfTls(config, address.value_or(ListenAddress{"", "", true}), mistakes);
+}
+
+absl::Status CheckConfig(const Config& config) {
+  std::vector<std::string> mistakes;
+  AddMistakes(config, &mistakes);
+  if (mistakes.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("{}", fmt::join(mistakes, "\n")));
 }
 
 bool IsOpenToAll(const Config& config) {

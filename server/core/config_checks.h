@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,8 +21,11 @@ struct ListenAddress {
 // INVALID_ARGUMENT: the message says what would be right.
 absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text);
 
-// INVALID_ARGUMENT: two settings do not fit each other, or the address is not safe to listen at.
-// Names the keys.
+// A line for each pair of settings that do not fit each other, and for an address that is not safe to
+// listen at. Names the keys.
+void AddMistakes(const Config& config, std::vector<std::string>* mistakes);
+
+// INVALID_ARGUMENT with those lines.
 absl::Status CheckConfig(const Config& config);
 
 // Other machines can reach it by TLS, and it does not ask who they are. REQUIRES: checked.

@@ -14,7 +14,8 @@ namespace semaphored {
 namespace {
 
 constexpr char kDescription[] =
-    R"(semaphored hands out the permits of named, counting semaphores over gRPC.
+    R"(semaphored hands out the permits of named, counting semaphores over gRPC. Without arguments it serves at
+127.0.0.1:7420, and keeps its state in a folder of this machine; see --store.
 
 Usage: semaphored [--config FILE] [--store URL] [--listen ADDRESS] [SETTING...]
        semaphored schema --print [--store URL]
@@ -38,6 +39,7 @@ are numbers with ms, s, m, h or d.
 
 constexpr char kExamples[] = R"(
 Examples:
+  semaphored
   semaphored --store sqlite:///var/lib/semaphored/state.db
   semaphored --store 'postgres://semaphored@db/semaphored?password_file=/run/secrets/db' --node-id a
   semaphored --store sqlite::memory: --listen 127.0.0.1:0 --log-level debug

@@ -26,10 +26,14 @@ constexpr char kProcess[] = "The process";
 
 std::vector<Setting> Where() {
   return {
-      {kWhere, "store", Kind::kText, FIELD(store), 1, 4096, nullptr,
+      {kWhere, "store", Kind::kText, FIELD(store), 0, 4096, nullptr,
        "URL of the engine that keeps the semaphores: sqlite:///PATH, "
        "postgres://USER@HOST/DATABASE, consul://HOST:PORT/PREFIX, dynamodb://REGION/TABLE, "
-       "amqp://USER@HOST/VHOST, or sqlite::memory:, which forgets all when the daemon ends."},
+       "amqp://USER@HOST/VHOST, or sqlite::memory:, which forgets all when the daemon ends. Empty: "
+       "the embedded store, state.db in $STATE_DIRECTORY; else in /var/lib/semaphored, if the "
+       "daemon "
+       "may write there; else in $XDG_STATE_HOME/semaphored or ~/.local/state/semaphored. The log "
+       "says where."},
       {kWhere, "listen", Kind::kText, FIELD(listen), 1, 256, nullptr,
        "Address to serve at: HOST:PORT, [HOST]:PORT or unix:PATH. Port 0 takes any free one."},
       {kWhere, "allow_insecure_remote", Kind::kSwitch, FIELD(allow_insecure_remote), 0, 0, nullptr,

@@ -129,6 +129,7 @@ absl::StatusOr<Target> TargetOf(const HealthCommand& command, const Arguments& a
   }
   ConfigSources sources = command.sources;
   sources.arguments = arguments.settings;
+  sources.may_write = [](const std::string&) { return true; };  // The store is not asked.
   absl::StatusOr<ParsedConfig> parsed = ParseConfig(sources);
   if (!parsed.ok()) return parsed.status();
   const Config& config = parsed->config;
