@@ -329,10 +329,10 @@ void AddTickets(CLI::App& app, Context& context) {
       AddCommand(app, context, "tickets", "The tickets of a semaphore, or one of them",
                  R"(  semctl tickets deploy/prod
   semctl tickets deploy/prod --state delayed --state assigned
-  semctl tickets deploy/prod show 0123456789abcdef0123456789abcdef
-  semctl tickets deploy/prod show 0123456789abcdef0123456789abcdef --payload > request.json
-  semctl tickets deploy/prod cancel 0123456789abcdef0123456789abcdef
-  semctl tickets deploy/prod prioritise 0123456789abcdef0123456789abcdef 100)",
+  semctl tickets deploy/prod show "$ticket"
+  semctl tickets deploy/prod show "$ticket" --payload > request.json
+  semctl tickets deploy/prod cancel "$ticket"
+  semctl tickets deploy/prod prioritise "$ticket" 100)",
                  [&context, arguments] { return Tickets(context, *arguments); });
   AddListing(tickets, arguments);
   TakesWords(tickets->add_option("ACT", arguments->act, "What to do [list them]"),
@@ -361,7 +361,7 @@ void AddDeadLetters(CLI::App& app, Context& context) {
   CLI::App* const dead = AddCommand(
       app, context, "dead-letters", "Tickets that could not be done: list, requeue or purge them",
       R"(  semctl dead-letters deploy/prod
-  semctl dead-letters deploy/prod requeue 0123456789abcdef0123456789abcdef
+  semctl dead-letters deploy/prod requeue "$ticket"
   semctl dead-letters deploy/prod requeue --all
   semctl dead-letters deploy/prod purge --all
 

@@ -142,14 +142,17 @@ void ApplyFile(const std::string& path, const std::string& text, Config* config,
                                     Shown(error.description())));
     return;
   }
-  for (const auto& [name, node] : table) {
-    const std::string_view key = name.str();
-    const std::string where =
-        fmt::format("{} ({}, line {})", Shown(key), path, node.source().begin.line);
+  // As they stand in the file: the table is in the order of its keys.
+  std::multimap<toml::source_index, std::pair<std::string_view, const toml::node*>> rows;
+  for (const auto& [name, node] : table)
+    rows.insert({node.source().begin.line, {name.str(), &node}});
+  for (const auto& [line, row] : rows) {
+    const auto& [key, node] = row;
+    const std::string where = fmt::format("{} ({}, line {})", Shown(key), path, line);
     const Setting* setting = FindSetting(key);
     if (setting == nullptr) {
       mistakes->push_back(UnknownKey(where, key));
-    } else if (const std::optional<std::string> value = TextOf(node)) {
+    } else if (const std::optional<std::string> value = TextOf(*node)) {
       Set(*setting, *value, where, config, mistakes);
     } else {
       mistakes->push_back(fmt::format("{} must be {}", where, WhatIsRight(*setting)));

@@ -24,6 +24,10 @@ Usage: semaphored token [--hash]
 
 Prints two lines: the token, which the client shows (and only the client keeps), and the hash, which
 goes into `tokens` of an identity in the access file.
+
+Examples:
+  semaphored token
+  semaphored token --hash < token
 )";
 
 }  // namespace

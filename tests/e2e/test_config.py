@@ -84,6 +84,16 @@ class Configuration(unittest.TestCase):
         self.write('ttl_default = \n')
         self.assertIn(self.path, self.refused("--config", self.path))
 
+    def test_three_mistakes_are_three_messages(self):
+        self.write('log_format = "xml"\nttl_defualt = "11s"\nlisten = "nowhere"\n')
+        done = self.run_daemon("--config", self.path)
+        self.assertEqual(done.returncode, 2)
+        said = done.stderr.splitlines()
+        self.assertEqual(len(said), 3, said)
+        for line, words in zip(said, ("log_format", "ttl_default", "listen")):
+            self.assertTrue(line.startswith("semaphored: "), line)
+            self.assertIn(words, line)
+
     def test_more_than_this_machine_has_to_be_asked_for(self):
         self.assertIn("allow-insecure-remote",
                       self.refused("--store", "sqlite::memory:", "--listen", "0.0.0.0:0"))

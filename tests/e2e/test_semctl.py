@@ -432,19 +432,6 @@ class CommandsTest(SemctlTest):
                 self.assertEqual(shown.returncode, 0)
                 self.assertRegex(shown.stdout, r"Examples:\n +(.*\| *)?.*semctl|source")
 
-    def test_completion_scripts_are_valid(self):
-        script = self.semctl("completion", "bash").stdout
-        self.assertEqual(subprocess.run(["bash", "-n"], input=script, text=True).returncode, 0)
-        self.semctl("create", "job", "--limit", "1")
-        ask = script + ('\nsemctl() { "$SEMCTL" "$@"; }'
-                        '\nCOMP_WORDS=(semctl describe j); COMP_CWORD=2; '
-                        '_semctl; echo "${COMPREPLY[@]}"'
-                        '\nCOMP_WORDS=(semctl dr); COMP_CWORD=1; _semctl; echo "${COMPREPLY[@]}"')
-        answered = subprocess.run(["bash", "-c", ask], text=True, capture_output=True,
-                                  env={**self.environment(), "SEMCTL": SEMCTL}, timeout=BOUND_S)
-        self.assertEqual(answered.stdout.split(), ["job", "drain"])
-        self.assertIn("#compdef semctl", self.semctl("completion", "zsh").stdout)
-
 
 if __name__ == "__main__":
     unittest.main()

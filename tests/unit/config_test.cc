@@ -135,6 +135,48 @@ TEST_CASE(
              ContainsSubstring("f.toml, line 1"));
 }
 
+TEST_CASE("config: all mistakes are reported at once, a line each, wherever they were made") {
+  const Given given{.arguments = {"--config=f.toml", "--batch-max=0", "--no-such", "--lans", "3"},
+                    .environment = {{"SEMAPHORED_LANES", "many"}},
+                    .file = "waiter_max = 3\nlog_format = \"xml\"\nlisten = \"nowhere\"\n"};
+  CHECK(given.Error() ==
+        "--no-such is not known; --help shows what is\n"
+        "--lans is not known; the nearest is --lanes\n"
+        "waiter_max (f.toml, line 1) is not known; the nearest is waiters_max\n"
+        "log_format (f.toml, line 2): \"xml\" must be one of text, json\n"
+        "SEMAPHORED_LANES: \"many\" must be 0 to 64\n"
+        "--batch-max: \"0\" must be 1 to 65536\n"
+        "listen: \"nowhere\" must be HOST:PORT, [HOST]:PORT or unix:PATH, such as 127.0.0.1:7420");
+}
+
+// The store of a daemon that was not given one.
+std::string OwnStore(std::vector<std::pair<std::string, std::string>> environment,
+                     bool may_write_in_var) {
+  ConfigSources sources;
+  sources.environment = std::move(environment);
+  sources.may_write = [=](const std::string& path) {
+    CHECK(path == "/var/lib/semaphored");
+    return may_write_in_var;
+  };
+  const absl::StatusOr<ParsedConfig> parsed = ParseConfig(sources);
+  if (!parsed.ok()) return std::string(parsed.status().message());
+  CHECK(parsed->config.store == "sqlite://" + parsed->state.path + "/state.db");
+  CHECK_FALSE(parsed->state.why.empty());
+  return parsed->state.path;
+}
+
+TEST_CASE("config: without a store, the state is kept in a folder that the daemon may write to") {
+  CHECK(OwnStore({{"STATE_DIRECTORY", "/s"}, {"HOME", "/home/me"}}, true) == "/s");
+  CHECK(OwnStore({{"STATE_DIRECTORY", "/s:/t"}}, false) == "/s");
+  CHECK(OwnStore({{"HOME", "/home/me"}}, true) == "/var/lib/semaphored");
+  CHECK(OwnStore({{"HOME", "/home/me"}, {"XDG_STATE_HOME", "/x"}}, false) == "/x/semaphored");
+  CHECK(OwnStore({{"HOME", "/home/me"}}, false) == "/home/me/.local/state/semaphored");
+  CHECK_THAT(OwnStore({}, false), ContainsSubstring("such as sqlite:///PATH"));
+  const auto given = Given{.arguments = {"--store=sqlite::memory:"}}.Parse();
+  REQUIRE(given.ok());
+  CHECK(given->state.path.empty());
+}
+
 TEST_CASE("config: numbers outside their limits are refused, at them taken") {
   CHECK(Given{.arguments = {"--batch-max", "65536"}}.Parsed().batch_max == 65'536);
   CHECK(Given{.arguments = {"--batch-max", "65537"}}.Error() != "(none)");
@@ -285,6 +327,7 @@ TEST_CASE("config: the example file has every setting, at its default") {
       Given{.arguments = {"--config=f", "--node-id=n"}, .file = uncommented}.Parsed();
   Config defaults;
   defaults.node_id = "n";
+  defaults.store = config.store;
   CHECK(PrintConfig(config) == PrintConfig(defaults));
 }
 

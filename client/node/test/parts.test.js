@@ -23,6 +23,11 @@ test('options: what is wrong is named', () => {
   refused({ endpoints: [] }, /^endpoints: /);
   refused({ endpoints: [''] }, /^endpoints: /);
   refused({ endpoint: 'x' }, /no option endpoint/);
+  refused({ endpoints: ['http://a:1'] }, /^endpoints: 'http:\/\/a:1' begins with http:\/\/.* such as 127.0.0.1:7420$/);
+  refused({ endpoints: ['a'] }, /^endpoints: 'a' has no port/);
+  refused({ endpoints: ['[::1]'] }, /has no port/);
+  refused({ endpoints: ['a:1', 'a:99999'] }, /has the port 99999/);
+  refused({ endpoints: ['::1:7420'] }, /is not in \[ \]/);
   refused({ ttlMs: -1 }, /^ttlMs: /);
   refused({ ttlMs: 1_000, marginMs: 500 }, /^marginMs: /);
   refused({ holder: 'x'.repeat(257) }, /^holder: /);

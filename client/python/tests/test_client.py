@@ -130,7 +130,9 @@ class Permits(WithADaemon):
     def test_options_that_are_wrong_are_named(self):
         for name, value in (("ttl", -1), ("ttl", float("nan")), ("margin", -1),
                             ("connect_timeout", 0), ("reconnect_timeout", 0), ("release_timeout", 0),
-                            ("operations_max", 0), ("holder", "x" * 257), ("endpoints", []),
+                            ("operations_max", 0), ("endpoints", "http://a:1"),
+                            ("endpoints", "a"), ("endpoints", "a:99999"), ("endpoints", "::1:7420"),
+                            ("holder", "x" * 257), ("endpoints", []),
                             ("endpoints", ["a:1", ""])):
             options = {"endpoints": self.daemon.address, name: value}
             with self.assertRaises(ValueError) as caught:
