@@ -279,6 +279,26 @@ class WithDaemon(Typing):
         self.ok("revoke", "x", "--holder", "me")
         self.ok("revoke", "x", "--all")
 
+    def test_what_programs_read(self):
+        lease = json.loads(self.ok("acquire", "x", "--limit", "1", "-o", "json"))
+        self.assertEqual(list(lease), ["lease_id", "semaphore", "slots", "token", "holder", "ttl_ms",
+                                       "session_id", "valid_for_ms"])
+        semaphore = ["semaphore", "limit", "held", "waiting", "paused", "destroying", "revision",
+                     "created_at_unix_ms"]
+        described = json.loads(self.ok("describe", "x", "-o", "json"))
+        self.assertEqual([key for key in described if key != "tickets"],
+                         semaphore + ["settings", "leases"])
+        self.assertEqual(list(described["leases"][0]),
+                         list(lease)[:-1] + ["foreign", "recalled", "granted_at_unix_ms", "node"])
+        listed = json.loads(self.ok("list", "-o", "json"))
+        self.assertEqual(list(listed), ["semaphores", "more"])
+        self.assertLessEqual(set(semaphore), set(listed["semaphores"][0]))
+        revoked = json.loads(self.ok("revoke", "x", "--all", "-o", "json"))
+        self.assertEqual(list(revoked), ["done", "changed", "affected", "semaphore"])
+        self.assertEqual(list(json.loads(self.ok("history", "x", "-o", "json"))["history"][0]),
+                         ["number", "semaphore", "holder", "slots", "token", "granted_at_unix_ms",
+                          "ended_at_unix_ms", "cause"])
+
     def test_errors_for_programs(self):
         said = self.refuse("describe", "nope", "-o", "json", code=REFUSED, server=self.server)
         self.assertEqual(json.loads(said), {"error": {
