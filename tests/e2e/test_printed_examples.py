@@ -120,7 +120,7 @@ class Examples(unittest.TestCase):
         self.assertIn(code, codes, process.output())
 
     def run_endless(self, line):
-        """It begins, and ends well when it is told to stop."""
+        """It begins, and ends well when it is stopped."""
         process = self.begin("exec " + line if "=" not in line.split()[0] else line)
         serves = "semaphored" in line
         try:
