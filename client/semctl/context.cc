@@ -53,7 +53,11 @@ CLI::App* AddCommand(CLI::App& app, Context& context, const std::string& name,
                      const std::string& description, const std::string& examples,
                      std::function<int()> action) {
   CLI::App* const command = app.add_subcommand(name, description);
-  command->footer("Examples:\n" + examples);
+  const bool has_codes = examples.find("Exit codes:\n") != std::string::npos;
+  command->footer("Examples:\n" + examples +
+                  (has_codes ? ""
+                             : "\n\nsemctl help lists all exit codes (123: no daemon could be "
+                               "reached), and the options\nthat every command has."));
   command->callback([&context, action = std::move(action)] { context.action = action; });
   command->fallthrough();  // --server and -o may stand behind the subcommand too
   return command;

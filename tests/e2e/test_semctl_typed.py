@@ -143,6 +143,7 @@ class WithoutDaemon(Typing):
                 self.assertEqual((code, said), (UNREACHABLE, ""), complained)
                 self.assertLess(took_s, 8.0 if words[0] in ("run", "work") else 5.0)
                 self.assertIn("no daemon could be reached", complained)
+                self.assertRegex(self.type("help", words[0])[1], r"123\b.*no daemon could be\s+reached")
 
     def test_a_machine_that_answers_nothing_is_one_code_soon(self):
         # Connections are made, by the kernel, and then nothing is said.
