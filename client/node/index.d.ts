@@ -60,7 +60,7 @@ export interface QueuePlace {
 }
 
 export interface ClientOptions {
-  /** HOST:PORT each, tried in this order, beginning again after the last. 1 to 64. Default: 127.0.0.1:7420. */
+  /** HOST:PORT, [HOST]:PORT or unix:PATH each, tried in this order, beginning again after the last. 1 to 64. Default: 127.0.0.1:7420. */
   endpoints?: readonly string[];
   /** For how long permits outlive the last sign of life of this client. Default 0: the daemon's default (30 s). */
   ttlMs?: number;

@@ -26,6 +26,10 @@ std::size_t Distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
+bool IsNegative(const std::string& word) {
+  return word.find_first_not_of("0123456789", 1) == std::string::npos;
+}
+
 class Reader {
  public:
   explicit Reader(CLI::App& app) : app_(app) {}
@@ -33,7 +37,7 @@ class Reader {
   void Take(const std::string& word, std::size_t place) {
     if (line_.awaiting != nullptr) {
       Give(*std::exchange(line_.awaiting, nullptr), word);
-    } else if (word.size() > 1 && word[0] == '-') {
+    } else if (word.size() > 1 && word[0] == '-' && !IsNegative(word)) {
       TakeOption(word);
     } else if (line_.command != nullptr) {
       line_.places.push_back(place);

@@ -144,6 +144,9 @@ int main(int argc, char** argv) {
   const std::vector<std::string> problems = Problems(app, line, words, has_dashes);
   for (const std::string& problem : problems) context.Misused(problem);
   if (!problems.empty()) return semaphore::semctl::kUsage;
+  // To CLI11 a negative number is an option, but not behind "--".
+  if (!line.places.empty() && words[line.places.back()].starts_with('-'))
+    words.insert(words.begin() + static_cast<std::ptrdiff_t>(line.places.back()), "--");
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // as CLI11 takes them
   } catch (const CLI::Success& asked) {

@@ -280,6 +280,13 @@ class WithDaemon(Typing):
         self.ok("revoke", "x", "--holder", "me")
         self.ok("revoke", "x", "--all")
 
+    def test_a_negative_priority_is_no_option(self):
+        ticket = self.ok("enqueue", "x", "--limit", "1", "-q").strip()
+        self.assertIn("1 moved", self.ok("tickets", "x", "prioritise", ticket, "-5"))
+        shown = json.loads(self.ok("tickets", "x", "show", ticket, "-o", "json"))
+        self.assertEqual(shown["priority"], -5)
+        self.ok("enqueue", "x", "--priority", "-7")
+
     def test_what_programs_read(self):
         lease = json.loads(self.ok("acquire", "x", "--limit", "1", "-o", "json"))
         self.assertEqual(list(lease), ["lease_id", "semaphore", "slots", "token", "holder", "ttl_ms",

@@ -29,7 +29,8 @@ class ClientBase:
 
     All times are seconds.
 
-    endpoints: HOST:PORT, or several of them, tried in this order, beginning again after the last.
+    endpoints: HOST:PORT, [HOST]:PORT or unix:PATH, or several of them, tried in this order, beginning
+        again after the last.
     ttl: for how long permits outlive the last sign of life of this client. None: the daemon's
         default (30).
     margin: permits count as lost this long before the daemon's promise about them ends, or 1 % of
