@@ -172,9 +172,11 @@ struct Outcome {
   struct Affected {
     uint32_t count = 0;
   };
-  // kLimitMismatch: the stored limit. kExceedsLimit: the most that one request can ever be granted.
+  // kLimitMismatch: the stored limit, and the one that the request asks for. kExceedsLimit: the most that one
+  // request can ever be granted.
   struct Limit {
     uint32_t permits = 0;
+    uint32_t asked = 0;
   };
   // kNoSuchSlot: the first slot that the lease does not hold, or that was named twice.
   struct NotItsSlot {
@@ -210,6 +212,7 @@ struct Outcome {
   uint32_t remaining() const { return Get<Released>().remaining; }
   uint32_t affected() const { return Get<Affected>().count; }
   uint32_t limit() const { return Get<Limit>().permits; }
+  uint32_t asked_limit() const { return Get<Limit>().asked; }
   uint32_t wrong_slot() const { return Get<NotItsSlot>().slot; }
   uint64_t slot_token() const { return Get<AtSlot>().token; }
   uint32_t closing_epoch() const { return Get<Closing>().epoch; }

@@ -16,7 +16,7 @@ Usage: deploy/install.sh [--test] [--demo] [--bench] [--tidy] [--help]
 
 Run it as root, or as a user who may use sudo. Catch2 comes from bookworm-backports, and Consul from
 bullseye, the release before; both from the mirror that the machine already uses, and nothing else is
-taken from there. DynamoDB Local and what client/node needs come by npm, into the user's cache.
+taken from there. DynamoDB Local, buf and what client/node needs come by npm, into the user's cache.
 TEXT
 }
 
@@ -74,6 +74,7 @@ fetch_by_npm() {
   [ "$want_npm" = yes ] || return 0
   python3 -B "$(dirname "$0")/../tests/engines/dynamodb.py" fetch >/dev/null
   python3 -B "$(dirname "$0")/../tests/e2e/node_packages.py" fetch >/dev/null
+  "$(dirname "$0")/../tests/proto.sh" fetch >/dev/null
 }
 
 # Whoever has Node and npm already, from wherever, keeps them.

@@ -138,6 +138,7 @@ Host::Options HostOptionsOf(const Config& config, const Engine& engine,
   Host::Options options;
   options.guarantees = engine.guarantees();
   options.vouch_until = [membership] { return membership->vouch_until(); };
+  options.node_name = [membership](const NodeRef& node) { return membership->NameOf(node); };
   options.lane_vouch = LaneVouchOf(config, engine);
   options.on_fatal = [signals](const absl::Status& why) { AskFatal(signals, why); };
   options.lane.batch_max = config.batch_max;
@@ -330,6 +331,7 @@ MembershipOptions MembershipOptionsOf(const Config& config, const Engine& engine
   MembershipOptions options;
   options.node_ttl = Milliseconds(config.node_ttl_ms);
   options.exclusive = engine.guarantees().exclusive;
+  options.node_id = config.node_id;
   return options;
 }
 

@@ -9,17 +9,22 @@
 // A client keeps all of its permits alive over one stream, and resumes it by itself after a broken connection, a
 // restarted daemon or through the next endpoint, with the same leases, slots and tokens. When no daemon has vouched for
 // the permits up to their deadline, on a steady clock of this machine and less a margin, they are lost: the signal is
-// aborted *before* the daemon could give them to somebody else, and the work must stop.
+// aborted *before* the daemon could give them to another client, and the work must stop.
 //
 // All of it runs on the event loop. Work that blocks the loop keeps the client from pinging, and from telling a loss in
 // time: after such work, and before each act that must not overlap, ask `permit.held` (it looks at the clock itself).
 //
 // 64-bit numbers are bigints (tokens, which only rise and are to be compared) or, where they count things or
-// milliseconds, numbers. What `administer` answers is the daemon's message as it is: there they are decimal strings.
+// milliseconds, numbers. What `administer` answers is the daemon's message, with 64-bit numbers as decimal strings: see
+// administration.d.ts.
+
+import type { Administration } from './administration';
+
+export * from './administration';
 
 /** Why a permit that was not given back is held no more. */
 export type LossCause =
-  /** No daemon vouched for it up to its deadline: it may go to somebody else soon. */
+  /** No daemon vouched for it up to its deadline: it may go to another client soon. */
   | 'NO_CONTACT'
   /** Its session expired at the daemon. */
   | 'EXPIRED'
@@ -45,7 +50,7 @@ export interface Loss {
   readonly message: string;
 }
 
-/** The daemon asks for the permits back: the limit was lowered, they were held for too long, somebody wants them. */
+/** The daemon asks for the permits back: the limit was lowered, they were held for too long, an administrator wants them. */
 export interface RecallNotice {
   /** After this they are revoked; they are lost a margin before. */
   readonly graceMs: number;
@@ -55,8 +60,10 @@ export interface RecallNotice {
 export interface QueuePlace {
   /** From 1. */
   readonly position: number;
-  /** Negative: not known yet. */
-  readonly expectedWaitMs: number;
+  /** undefined: not known yet. */
+  readonly expectedWaitMs: number | undefined;
+  /** Why it waits: a name of the enum WaitReason without WAIT_REASON_ (FULL, PAUSED …); empty if nothing is in its way. */
+  readonly reason: string;
 }
 
 export interface ClientOptions {
@@ -113,7 +120,10 @@ export interface AcquireOptions {
   adoptLimit?: boolean;
   /** Default 1. */
   permits?: number;
-  /** How long to stand in the queue. Negative or Infinity, the default: for ever. 0: at once or RESOURCE_EXHAUSTED. */
+  /**
+   * How long to stand in the queue. Negative or Infinity, the default: for ever. 0: at once or RESOURCE_EXHAUSTED. The
+   * daemon allows at most wait_max (24 hours) where there is a bound.
+   */
   waitMs?: number;
   /** Higher is served first. -1000 to 1000. */
   priority?: number;
@@ -213,7 +223,10 @@ export interface EnqueueOptions {
   contentType?: string;
   priority?: number;
   delayMs?: number;
+  /** Default 0: the daemon's default (5). */
   maxAttempts?: number;
+  /** Never a dead letter by the number of its attempts; not together with maxAttempts. */
+  attemptsUnbounded?: boolean;
   backOff?: { initialMs?: number; multiplierPercent?: number; maxMs?: number };
   /** W3C traceparent, handed to the worker. */
   traceparent?: string;
@@ -250,13 +263,14 @@ export class Client {
   verify(asked: Permit | { leaseId: string } | SlotQuestion): Promise<Verdict>;
   /**
    * One administrative act, as the message AdministerRequest names it: `administer('db', { resize: { limit: 3 } })`,
-   * `administer('db', { describe: {} })`. Resolves with the message AdministerResponse.
+   * `administer('db', { describe: {} })`. Resolves with the result of the act, such as ResizeSemaphoreResult. A listing
+   * comes in pages: pass its `nextPageToken` as `pageToken` until it is empty.
    */
-  administer(
+  administer<Name extends keyof Administration>(
     semaphore: string,
-    act: Record<string, unknown>,
+    act: { [Each in Name]: Administration[Each]['act'] },
     options?: AdministerOptions,
-  ): Promise<Record<string, any>>;
+  ): Promise<Administration[Name]['result']>;
   /** Puts a ticket into the semaphore's queue. A string is sent as UTF-8. */
   enqueue(
     semaphore: string,
@@ -271,7 +285,10 @@ export class Client {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** `code` is gRPC's canonical name; `reason` a name of the enum Reason without REASON_, or UNREACHABLE, or empty. */
+/**
+ * `code` is gRPC's canonical name; `reason` a name of the enum Reason without REASON_, or UNREACHABLE, or empty; a
+ * newer daemon may say one that is not in this version's list.
+ */
 export class SemaphoreError extends Error {
   readonly code: string;
   readonly reason: string;

@@ -228,7 +228,7 @@ absl::StatusOr<Verdict> ClientImpl::Verify(const v1::VerifyRequest& request) {
     verdict.ended = v1::EndCause_Name(response.ended()).substr(sizeof("END_CAUSE_") - 1);
   }
   verdict.holder = response.lease().holder();
-  verdict.slots.assign(response.lease().slots().begin(), response.lease().slots().end());
+  verdict.slots = SlotsOf(response.lease().slots());
   verdict.token = response.lease().token();
   verdict.recalled = response.has_recall();
   verdict.slot_token = response.slot_token();

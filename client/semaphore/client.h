@@ -75,6 +75,8 @@ struct QueuePlace {
   std::uint64_t position = 0;
   // Negative: not known yet.
   std::chrono::milliseconds expected_wait{-1};
+  // Why it waits: "FULL", "PAUSED", …, as WaitReason in the .proto; empty: nothing is in its way.
+  std::string reason;
 };
 
 struct ClientOptions {

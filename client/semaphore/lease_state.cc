@@ -87,6 +87,16 @@ absl::string_view ToString(LossCause cause) {
   return "not known to the daemon";
 }
 
+std::vector<std::uint32_t> SlotsOf(
+    const google::protobuf::RepeatedPtrField<::semaphore::v1::SlotRange>& ranges) {
+  std::vector<std::uint32_t> slots;
+  for (const ::semaphore::v1::SlotRange& range : ranges) {
+    for (std::uint64_t slot = range.first(); slot <= range.last(); ++slot)
+      slots.push_back(static_cast<std::uint32_t>(slot));
+  }
+  return slots;
+}
+
 absl::Status NotHeld(const Loss& loss) {
   return MakeError(absl::StatusCode::kNotFound,
                    absl::StrCat("the permits were lost before they were given back: ",

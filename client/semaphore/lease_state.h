@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "client/semaphore/client.h"
 #include "client/semaphore/clock.h"
+#include "proto/semaphore/v1/semaphore.pb.h"
 
 namespace semaphore {
 
@@ -77,6 +78,10 @@ struct LeaseState {
   std::vector<std::function<void(const Loss&)>> callbacks_;
   std::stop_source stop_;
 };
+
+// The single slots, in the order of the ranges.
+std::vector<std::uint32_t> SlotsOf(
+    const google::protobuf::RepeatedPtrField<::semaphore::v1::SlotRange>& ranges);
 
 // What a release of permits that had been lost before is answered: NOT_FOUND, "NOT_HELD".
 absl::Status NotHeld(const Loss& loss);

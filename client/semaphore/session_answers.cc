@@ -49,8 +49,13 @@ void SessionMachine::OnAcquireResult(Operations::iterator operation,
     acquire.queued = true;
     in_flight_.erase(result.sequence());
     if (acquire.acquire.on_queued && !acquire.abandoned) {
-      const QueuePlace place{result.queued().position(),
-                             milliseconds(result.queued().expected_wait_ms())};
+      QueuePlace place;
+      place.position = result.queued().position();
+      if (result.queued().reason() != v1::WAIT_REASON_UNSPECIFIED)
+        place.reason =
+            v1::WaitReason_Name(result.queued().reason()).substr(sizeof("WAIT_REASON_") - 1);
+      if (result.queued().has_expected_wait_ms())
+        place.expected_wait = milliseconds(result.queued().expected_wait_ms());
       effects_.results.emplace_back([tell = acquire.acquire.on_queued, place] { tell(place); });
     }
     return;
@@ -77,10 +82,8 @@ void SessionMachine::OnGranted(Operations::iterator operation, const v1::Lease& 
     GiveBack(granted.lease_id(), now);
     return;
   }
-  auto lease = std::make_shared<LeaseState>(
-      granted.semaphore(), granted.lease_id(),
-      std::vector<std::uint32_t>(granted.slots().begin(), granted.slots().end()), granted.token(),
-      deadline_);
+  auto lease = std::make_shared<LeaseState>(granted.semaphore(), granted.lease_id(),
+                                            SlotsOf(granted.slots()), granted.token(), deadline_);
   lease->ttl = ttl_;
   lease->on_recall = std::move(acquire.acquire.on_recall);
   if (acquire.acquire.on_lost) lease->AddLossCallback(std::move(acquire.acquire.on_lost));

@@ -100,7 +100,9 @@ void SessionMachine::FillOpen(v1::SessionRequest* message, TimePoint now) {
   if (session_id_.empty()) ForgetSession();
   v1::OpenSession* open = message->mutable_open();
   open->set_client_id(client_id_);
-  open->set_ttl_ms(options_.ttl.count());
+  listed_.clear();
+  open->set_ttl_ms(
+      static_cast<std::uint32_t>(std::min<std::int64_t>(options_.ttl.count(), UINT32_MAX)));
   open->set_resume_session_id(session_id_);
   open->set_holder(options_.holder);
   open->set_release_on_disconnect(options_.release_on_disconnect);
@@ -200,7 +202,10 @@ void SessionMachine::OnMessage(const v1::SessionResponse& message, TimePoint now
   // First what the time has decided: an answer that comes too late must not bring back what was
   // lost.
   Tick(now);
-  if (phase_ == Phase::kOpening && message.has_opened()) OnOpened(message.opened(), now);
+  if (phase_ == Phase::kOpening && message.has_opened()) {
+    for (const v1::Lease& lease : message.opened().leases()) listed_.insert(lease.lease_id());
+    if (!message.opened().more()) OnOpened(message.opened(), now);
+  }
   if (phase_ != Phase::kOpen) return;
   if (message.has_pong()) OnPong(message.pong());
   for (const v1::SessionResult& result : message.results()) OnResult(result, now);
@@ -228,14 +233,14 @@ void SessionMachine::OnOpened(const v1::SessionOpened& opened, TimePoint now) {
   if (opened.ttl_ms() > 0) ttl_ = milliseconds(opened.ttl_ms());
   backoff_.set_most(std::min(kBackoffMost, ttl_ / 8));
   ping_due_ = open_sent_at_ + Pace() / 3;
-  if (opened.resumed()) DropLeasesNotListed(opened);
+  if (opened.resumed()) DropLeasesNotListed();
   ResendAll();
   GiveBackUnclaimed(now);
 }
 
-void SessionMachine::DropLeasesNotListed(const v1::SessionOpened& opened) {
-  unclaimed_.clear();
-  for (const v1::Lease& lease : opened.leases()) unclaimed_.insert(lease.lease_id());
+void SessionMachine::DropLeasesNotListed() {
+  unclaimed_ = std::move(listed_);
+  listed_.clear();
   for (auto lease = leases_.begin(); lease != leases_.end();) {
     if (unclaimed_.erase(lease->first) > 0) {
       ++lease;
@@ -247,7 +252,7 @@ void SessionMachine::DropLeasesNotListed(const v1::SessionOpened& opened) {
   }
 }
 
-void SessionMachine::OnPong(const v1::Pong& pong) {
+void SessionMachine::OnPong(const v1::SessionPong& pong) {
   const auto sent = std::find_if(pings_.begin(), pings_.end(),
                                  [&](const auto& ping) { return ping.first == pong.ping_id(); });
   if (sent == pings_.end() || !Extend(pong.validity(), sent->second)) return;
@@ -286,7 +291,7 @@ void SessionMachine::OnEvent(const v1::SessionEvent& event, TimePoint now) {
 
 // Counts an answer to what was sent at `sent`. False if it comes from a daemon that has been
 // overtaken by another one.
-bool SessionMachine::Extend(const v1::Validity& validity, TimePoint sent) {
+bool SessionMachine::Extend(const v1::LeaseValidity& validity, TimePoint sent) {
   if (validity.epoch() < epoch_) return false;
   epoch_ = validity.epoch();
   vouched_ = std::max(milliseconds(validity.valid_for_ms()), kVouchedLeast);

@@ -140,10 +140,10 @@ class SessionMachine {
   void LoseSession(TimePoint now);
   void Finish(const absl::Status& status);
   void OnOpened(const v1::SessionOpened& opened, TimePoint now);
-  void DropLeasesNotListed(const v1::SessionOpened& opened);
-  void OnPong(const v1::Pong& pong);
+  void DropLeasesNotListed();
+  void OnPong(const v1::SessionPong& pong);
   void OnEvent(const v1::SessionEvent& event, TimePoint now);
-  bool Extend(const v1::Validity& validity, TimePoint sent);
+  bool Extend(const v1::LeaseValidity& validity, TimePoint sent);
   void Lose(const std::shared_ptr<LeaseState>& lease, LossCause cause, std::string message);
   void CheckDeadlines(TimePoint now);
   std::chrono::milliseconds Pace() const;
@@ -211,6 +211,8 @@ class SessionMachine {
   // Leases that a resumed session holds and we do not know: the answers to commands that are sent
   // again claim them, or they are given back.
   std::set<std::string> unclaimed_;
+  // Leases in the pages of SessionOpened that have come so far.
+  std::set<std::string> listed_;
   std::set<std::uint64_t> claimants_;
 
   // ---- pings ----

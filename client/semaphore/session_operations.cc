@@ -179,6 +179,17 @@ void SessionMachine::FailAcquires(const absl::Status& status) {
 
 // ---- sending ----
 
+namespace {
+
+// Negative: for ever. Longer than the field can say: the longest that it can, which the daemon refuses or grants.
+void SetWait(milliseconds wait, v1::SessionAcquire* acquire) {
+  acquire->set_wait_forever(wait < milliseconds(0));
+  acquire->set_wait_ms(
+      static_cast<std::uint32_t>(std::clamp<std::int64_t>(wait.count(), 0, UINT32_MAX)));
+}
+
+}  // namespace
+
 bool SessionMachine::MayGiveSequence() const {
   return in_flight_.empty() || next_sequence_ - *in_flight_.begin() < kWindow;
 }
@@ -201,7 +212,7 @@ void SessionMachine::FillCommands(v1::SessionRequest* message, TimePoint now) {
         if (operation.wait_end != kNever) {
           wait = std::max(duration_cast<milliseconds>(operation.wait_end - now), milliseconds(1));
         }
-        operation.command.mutable_acquire()->set_wait_ms(wait.count());
+        SetWait(wait, operation.command.mutable_acquire());
       }
     }
     if (!operation.queued) in_flight_.insert(operation.command.sequence());

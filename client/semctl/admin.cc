@@ -1,6 +1,7 @@
 // semctl create, resize, configure, drain, pause, resume, revoke, destroy, prune.
 #include "client/semctl/admin.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -22,40 +23,52 @@ using Response = v1::AdministerResponse;
 
 constexpr milliseconds kCallTimeout(30'000);
 
-// What an act says of itself in a sentence of text; the semaphore follows.
-using Sentence = std::function<std::string(const Response&)>;
-
-std::string OthersAsked(const Response& response) {
-  return response.others_asked() ? " here; other daemons received it, too" : "";
+template <typename Result>
+std::string OthersAsked(const Result& result) {
+  return result.others_asked() ? " here; other daemons received it, too" : "";
 }
 
-// Whether the answer to what was asked is no.
-using IsNo = std::function<bool(const Response&)>;
+// What an act has to say: a sentence of text; the semaphore follows.
+struct Told {
+  std::string sentence;
+  Json json = Json::object();  // The result's fields, but for the semaphore.
+  const v1::SemaphoreInfo* semaphore = nullptr;
+  const google::protobuf::RepeatedPtrField<v1::LeaseInfo>* leases = nullptr;
+  bool done = true;  // False: the answer to what was requested is no.
+};
+using Teller = std::function<Told(const Response&)>;
 
-bool Never(const Response&) { return false; }
-bool NotDone(const Response& response) { return !response.done(); }
+template <typename Result>
+Told Tell(const Result& result, std::string sentence) {
+  Told told;
+  told.sentence = std::move(sentence);
+  if (result.has_semaphore()) told.semaphore = &result.semaphore();
+  return told;
+}
 
-// Does the act and prints what became of the semaphore. kNo if `is_no`.
-int Act(const Context& context, const Request& request, const Sentence& sentence,
-        const IsNo& is_no = Never, milliseconds wait = milliseconds(0)) {
+// Does the act and prints what became of the semaphore. kNo if it is not `done`.
+int Act(const Context& context, const Request& request, const Teller& tell,
+        milliseconds wait = milliseconds(0)) {
   const absl::StatusOr<Response> response = Administer(context, request, wait);
   if (!response.ok()) return context.Fail(response.status());
-  const int code = is_no(*response) ? kNo : kDone;
+  Told told = tell(*response);
+  const int code = !told.done ? kNo : kDone;
   if (context.json()) {
-    Json json = {{"done", response->done()},
-                 {"changed", response->changed()},
-                 {"affected", response->affected()}};
-    if (response->others_asked()) json["others_asked"] = true;
-    if (response->has_semaphore()) json["semaphore"] = ToJson(response->semaphore());
-    PrintJson(json);
+    if (told.semaphore != nullptr) told.json["semaphore"] = ToJson(*told.semaphore);
+    if (told.leases != nullptr) {
+      told.json["leases"] = Json::array();
+      for (const v1::LeaseInfo& lease : *told.leases) told.json["leases"].push_back(ToJson(lease));
+    }
+    PrintJson(told.json);
     return code;
   }
-  std::printf("%s: %s\n", request.semaphore().c_str(), sentence(*response).c_str());
-  if (response->has_semaphore()) {
-    std::printf("%s: %s\n", request.semaphore().c_str(), Summary(response->semaphore()).c_str());
-    for (const v1::LeaseInfo& lease : response->semaphore().leases()) {
+  std::printf("%s: %s\n", request.semaphore().c_str(), told.sentence.c_str());
+  if (told.semaphore != nullptr)
+    std::printf("%s: %s\n", request.semaphore().c_str(), Summary(*told.semaphore).c_str());
+  if (told.leases != nullptr) {
+    for (const v1::LeaseInfo& lease : *told.leases) {
       std::printf("  held by %s since %s\n", lease.lease().holder().c_str(),
-                  FormatTime(lease.granted_at_unix_ms()).c_str());
+                  FormatTime(lease.granted_at()).c_str());
     }
   }
   return code;
@@ -85,11 +98,12 @@ struct SettingsArguments {
   std::uint32_t permits_per_holder = 0;
   std::uint32_t waiters_max = 0;
 
-  v1::Settings ToSettings() const {
-    v1::Settings settings;
+  v1::SemaphoreSettings ToSettings() const {
+    v1::SemaphoreSettings settings;
     settings.set_backfill(backfill);
-    settings.set_longest_hold_ms(longest_hold.count());
-    settings.set_recall_grace_ms(no_recall_grace ? -1 : recall_grace.count());
+    settings.set_longest_hold_ms(static_cast<std::uint64_t>(longest_hold.count()));
+    if (no_recall_grace || recall_grace.count() > 0)
+      settings.set_recall_grace_ms(no_recall_grace ? 0 : Ms(recall_grace));
     settings.set_permits_per_holder(permits_per_holder);
     settings.set_waiters_max(waiters_max);
     return settings;
@@ -121,7 +135,11 @@ void AddCreate(CLI::App& app, Context& context) {
                request->mutable_create()->set_limit(*limit);
                *request->mutable_create()->mutable_settings() = settings->ToSettings();
                return Act(context, *request, [](const Response& response) {
-                 return response.changed() ? "created" : "exists already, and is the same";
+                 const bool created = response.create().created();
+                 Told told = Tell(response.create(),
+                                  created ? "created" : "exists already, and is the same");
+                 told.json["created"] = created;
+                 return told;
                });
              });
   create->add_option("--limit", *limit, "How many permits there are")->required();
@@ -137,7 +155,9 @@ void AddConfigure(CLI::App& app, Context& context) {
              "  semctl configure team/db --permits-per-holder 1 --recall-grace 10s", request,
              [&context, request, settings] {
                *request->mutable_configure()->mutable_settings() = settings->ToSettings();
-               return Act(context, *request, [](const Response&) { return "configured"; });
+               return Act(context, *request, [](const Response& response) {
+                 return Tell(response.configure(), "configured");
+               });
              });
   AddSettings(configure, settings.get());
 }
@@ -153,17 +173,20 @@ void AddResize(CLI::App& app, Context& context) {
   semctl resize team/db --remove 2 --policy recall --grace 30s)",
              request, [&context, request, grace, policy] {
                request->mutable_resize()->set_policy(*policy);
-               request->mutable_resize()->set_grace_ms(grace->count());
+               if (grace->count() > 0) request->mutable_resize()->set_grace_ms(Ms(*grace));
                return Act(context, *request, [](const Response& response) {
-                 return absl::StrCat("resized",
-                                     response.affected() > 0
-                                         ? absl::StrCat(", leases recalled: ", response.affected())
-                                         : "",
-                                     OthersAsked(response));
+                 const v1::ResizeSemaphoreResult& result = response.resize();
+                 std::string recalled;
+                 if (result.recalled() > 0)
+                   recalled = absl::StrCat(", leases recalled: ", result.recalled());
+                 Told told = Tell(result, "resized" + recalled + OthersAsked(result));
+                 told.json["recalled"] = result.recalled();
+                 told.json["others_asked"] = result.others_asked();
+                 return told;
                });
              });
   CLI::Option_group* const change = command->add_option_group("change", "The new limit");
-  v1::Resize* const resize = request->mutable_resize();
+  v1::ResizeSemaphore* const resize = request->mutable_resize();
   change->add_option_function<std::uint32_t>(
       "--limit", [resize](std::uint32_t value) { resize->set_limit(value); }, "This limit");
   change->add_option_function<std::uint32_t>(
@@ -189,13 +212,15 @@ void AddPauses(CLI::App& app, Context& context) {
          "Grant nothing until resume; who holds goes on, who waits keeps the place",
          "  semctl pause team/db", paused, [&context, paused] {
            paused->mutable_pause();
-           return Act(context, *paused, [](const Response&) { return "paused"; });
+           return Act(context, *paused,
+                      [](const Response& response) { return Tell(response.pause(), "paused"); });
          });
   auto resumed = std::make_shared<Request>();
   AddAct(app, context, "resume", "Grant again after pause or drain", "  semctl resume team/db",
          resumed, [&context, resumed] {
            resumed->mutable_resume();
-           return Act(context, *resumed, [](const Response&) { return "resumed"; });
+           return Act(context, *resumed,
+                      [](const Response& response) { return Tell(response.resume(), "resumed"); });
          });
   auto drained = std::make_shared<Request>();
   auto held_max = std::make_shared<std::uint32_t>(0);
@@ -206,13 +231,19 @@ void AddPauses(CLI::App& app, Context& context) {
              "  semctl drain team/db --wait 10m && maintenance; semctl resume team/db", drained,
              [&context, drained, held_max, wait] {
                drained->mutable_drain()->set_held_max(*held_max);
-               drained->mutable_drain()->set_wait_ms(wait->count());
+               drained->mutable_drain()->set_wait_ms(Ms(*wait));
                return Act(
                    context, *drained,
                    [](const Response& response) {
-                     return response.done() ? "drained" : "not drained yet";
+                     const v1::DrainSemaphoreResult& result = response.drain();
+                     Told told = Tell(result, result.drained() ? "drained" : "not drained yet");
+                     told.done = result.drained();
+                     told.leases = &result.leases();
+                     told.json["drained"] = result.drained();
+                     told.json["next_page_token"] = result.next_page_token();
+                     return told;
                    },
-                   NotDone, *wait);
+                   *wait);
              });
   drain->add_option("--held-max", *held_max, "Permits that may still be held [0]");
   AddDuration(drain, "--wait", wait.get(), "How long to wait for it [0]");
@@ -222,26 +253,26 @@ void AddRevoke(CLI::App& app, Context& context) {
   auto request = std::make_shared<Request>();
   auto grace = std::make_shared<milliseconds>(0);
   auto all = std::make_shared<bool>(false);
-  CLI::App* const revoke =
-      AddAct(app, context, "revoke", "Take leases away from their holders",
-             R"(  semctl revoke team/db --holder build-7:4711
+  CLI::App* const revoke = AddAct(
+      app, context, "revoke", "Take leases away from their holders",
+      R"(  semctl revoke team/db --holder build-7:4711
   semctl revoke team/db --lease "$lease"
   semctl revoke team/db --all --grace 30s)",
-             request, [&context, request, grace, all] {
-               request->mutable_revoke()->set_all(*all);
-               request->mutable_revoke()->set_grace_ms(grace->count());
-               return Act(
-                   context, *request,
-                   [](const Response& response) {
-                     return absl::StrCat("leases revoked or recalled: ", response.affected(),
-                                         OthersAsked(response));
-                   },
-                   // A holder, or a lease, that was named wrongly. Other daemons may have it.
-                   [all](const Response& response) {
-                     return !*all && response.affected() == 0 && !response.others_asked();
-                   });
-             });
-  v1::Revoke* const act = request->mutable_revoke();
+      request, [&context, request, grace, all] {
+        request->mutable_revoke()->set_all(*all);
+        request->mutable_revoke()->set_grace_ms(Ms(*grace));
+        return Act(context, *request, [all](const Response& response) {
+          const v1::RevokeLeasesResult& result = response.revoke();
+          Told told = Tell(result, absl::StrCat("leases revoked or recalled: ", result.revoked(),
+                                                OthersAsked(result)));
+          // A holder, or a lease, that was named wrongly. Other daemons may have it.
+          told.done = *all || result.revoked() > 0 || result.others_asked();
+          told.json["revoked"] = result.revoked();
+          told.json["others_asked"] = result.others_asked();
+          return told;
+        });
+      });
+  v1::RevokeLeases* const act = request->mutable_revoke();
   CLI::Option_group* const which = revoke->add_option_group("which", "Exactly one of");
   which->add_option("--lease", *act->mutable_lease_id(), "This lease, as describe shows it");
   which->add_option("--holder", *act->mutable_holder(), "All leases of this holder");
@@ -260,18 +291,24 @@ void AddDestroy(CLI::App& app, Context& context) {
   semctl destroy team/db --wait 5m
   semctl destroy team/db --force)",
              request, [&context, request, wait, force] {
-               v1::Destroy* const act = request->mutable_destroy();
+               v1::DestroySemaphore* const act = request->mutable_destroy();
                const bool waits = *wait >= milliseconds(0);
                act->set_policy(*force  ? v1::DESTROY_POLICY_FORCE
                                : waits ? v1::DESTROY_POLICY_WAIT
                                        : v1::DESTROY_POLICY_REFUSE);
-               if (waits) act->set_wait_ms(wait->count());
+               if (waits) act->set_wait_ms(Ms(*wait));
                return Act(
                    context, *request,
-                   [](const Response& response) {
-                     return response.done() ? "destroyed" : "goes when the last holder leaves";
+                   [waits](const Response& response) {
+                     const v1::DestroySemaphoreResult& result = response.destroy();
+                     Told told = Tell(
+                         result, result.gone() ? "destroyed" : "goes when the last holder leaves");
+                     told.done = !waits || result.gone();
+                     told.json["gone"] = result.gone();
+                     told.json["changed"] = result.changed();
+                     return told;
                    },
-                   waits ? NotDone : Never, waits ? *wait : milliseconds(0));
+                   waits ? *wait : milliseconds(0));
              });
   CLI::Option* const waits = AddDuration(destroy, "--wait", wait.get(),
                                          "Let the holders finish, and wait this long for it");
@@ -297,6 +334,40 @@ absl::StatusOr<Response> Administer(UnaryCaller* caller, Request request, millis
   return response;
 }
 
+std::uint32_t Ms(milliseconds duration) {
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(duration.count(), 0, UINT32_MAX));
+}
+
+void AddPaging(CLI::App* command, Paging* paging) {
+  command->add_option("--rows", paging->rows,
+                      "At most so many rows; 0: all [" + std::to_string(paging->rows) + "]");
+  command->add_option("--page-token", paging->token, "Go on where an earlier listing has ended");
+}
+
+absl::StatusOr<std::string> ReadPages(
+    const Context& context, Request request, const Paging& paging,
+    const std::function<void(std::uint32_t, const std::string&, Request*)>& set,
+    const std::function<Page(const Response&)>& take) {
+  constexpr std::uint32_t kPageRows = 1'000;
+  UnaryCaller caller = context.MakeCaller();
+  std::string token = paging.token;
+  std::uint32_t rows = 0;
+  do {
+    const std::uint32_t left = paging.rows == 0 ? kPageRows : paging.rows - rows;
+    set(std::min(left, kPageRows), token, &request);
+    const absl::StatusOr<Response> response = Administer(&caller, request);
+    if (!response.ok()) return response.status();
+    Page page = take(*response);
+    rows += page.rows;
+    token = std::move(page.next);
+  } while (!token.empty() && (paging.rows == 0 || rows < paging.rows));
+  return token;
+}
+
+void SayMore(const Context& context, const std::string& next) {
+  if (!next.empty()) context.Say("more", "there is more: --page-token " + next);
+}
+
 void AddAdminCommands(CLI::App& app, Context& context) {
   AddCreate(app, context);
   AddResize(app, context);
@@ -309,7 +380,10 @@ void AddAdminCommands(CLI::App& app, Context& context) {
          request, [&context, request] {
            request->mutable_prune();
            return Act(context, *request, [](const Response& response) {
-             return absl::StrCat("entries cleaned away: ", response.affected());
+             Told told = Tell(response.prune(),
+                              absl::StrCat("entries cleaned away: ", response.prune().pruned()));
+             told.json["pruned"] = response.prune().pruned();
+             return told;
            });
          });
 }

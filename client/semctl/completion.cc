@@ -33,13 +33,14 @@ struct Candidates {
 std::vector<std::string> Names(const Context& context, const std::string& prefix) {
   v1::AdministerRequest request;
   request.mutable_list()->set_prefix(prefix);
-  request.mutable_list()->set_rows_max(kNamesMax);
+  request.mutable_list()->set_page_size(kNamesMax);
   Context impatient = context;
   impatient.connect_timeout = std::chrono::milliseconds(500);
   std::vector<std::string> names;
   const absl::StatusOr<v1::AdministerResponse> response = Administer(impatient, request);
   if (!response.ok()) return names;
-  for (const v1::SemaphoreInfo& info : response->semaphores()) names.push_back(info.semaphore());
+  for (const v1::SemaphoreInfo& info : response->list().semaphores())
+    names.push_back(info.semaphore());
   return names;
 }
 

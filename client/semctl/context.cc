@@ -63,12 +63,17 @@ CLI::App* AddCommand(CLI::App& app, Context& context, const std::string& name,
   return command;
 }
 
+std::string NewClientId() {
+  std::random_device device;
+  return absl::StrFormat("semctl-%08x%08x%08x%08x", device(), device(), device(), device());
+}
+
 v1::RequestId NewRequestId() {
   std::random_device device;
   v1::RequestId id;
-  id.set_client_id(
-      absl::StrFormat("semctl-%08x%08x%08x%08x", device(), device(), device(), device()));
-  id.set_sequence(1);
+  const auto part = [&device](int shift) { return device() >> shift; };
+  id.set_one_shot(absl::StrFormat("%08x-%04x-4%03x-a%03x-%08x%04x", device(), part(16), part(20),
+                                  part(20), device(), part(16)));
   return id;
 }
 

@@ -74,6 +74,8 @@ CLI::App* AddCommand(CLI::App& app, Context& context, const std::string& name,
 
 // A request id that no other run of semctl has, so that retries are safe.
 v1::RequestId NewRequestId();
+// The id of a client that counts its requests.
+std::string NewClientId();
 
 // Subcommands, by file. `app` and `context` must outlive the parsing and the action.
 void AddRunCommand(CLI::App& app, Context& context);

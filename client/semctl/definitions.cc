@@ -53,23 +53,22 @@ bool Declarations::Covers(std::string_view name) const {
 }
 
 Definition DefinitionOf(const v1::SemaphoreInfo& info) {
-  const v1::Settings& settings = info.settings();
+  const v1::SemaphoreSettings& settings = info.settings();
   Definition definition;
   definition.limit = info.limit();
   definition.backfill = settings.backfill();
-  definition.longest_hold_ms = settings.longest_hold_ms();
-  if (settings.recall_grace_ms() != 0)
-    definition.recall_grace_ms = std::max<std::int64_t>(settings.recall_grace_ms(), 0);
+  definition.longest_hold_ms = static_cast<std::int64_t>(settings.longest_hold_ms());
+  if (settings.has_recall_grace_ms()) definition.recall_grace_ms = settings.recall_grace_ms();
   definition.permits_per_holder = settings.permits_per_holder();
   definition.waiters_max = settings.waiters_max();
   return definition;
 }
 
-v1::Settings SettingsOf(const Definition& definition) {
-  v1::Settings settings;
+v1::SemaphoreSettings SettingsOf(const Definition& definition) {
+  v1::SemaphoreSettings settings;
   settings.set_backfill(definition.backfill);
   settings.set_longest_hold_ms(definition.longest_hold_ms);
-  settings.set_recall_grace_ms(definition.recall_grace_ms == 0 ? -1 : definition.recall_grace_ms);
+  settings.set_recall_grace_ms(static_cast<std::uint32_t>(definition.recall_grace_ms));
   settings.set_permits_per_holder(definition.permits_per_holder);
   settings.set_waiters_max(definition.waiters_max);
   return settings;

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -39,7 +40,7 @@ struct Definition {
 // How a limit is lowered. Not kept by the daemon, so it is no part of what is compared.
 struct Shrinking {
   v1::ShrinkPolicy policy = v1::SHRINK_POLICY_WAIT;
-  std::int64_t grace_ms = 0;  // As in Resize: 0: the semaphore's, -1: none.
+  std::optional<std::int64_t> grace_ms;  // Absent: the semaphore's. 0: none.
 };
 
 struct Declared {
@@ -60,7 +61,7 @@ struct Declarations {
 absl::StatusOr<Declarations> ParseDeclarations(std::string_view text, const std::string& origin);
 
 Definition DefinitionOf(const v1::SemaphoreInfo& info);
-v1::Settings SettingsOf(const Definition& definition);
+v1::SemaphoreSettings SettingsOf(const Definition& definition);
 
 // A key of a definition with its value as in the file: {"longest_hold", "\"1h\""}. In the order of
 // the struct; all of them.

@@ -121,11 +121,9 @@ const std::vector<std::pair<std::string, Taking>>& Keys() {
        }},
       {"shrink", TakeShrink},
       {"shrink_grace", [](const Json& value, Declared* into) {
-         auto wrong = TakeDuration(value, 1, kDayMs,
-                                   R"(must be a duration up to "24h"; "0s" means none at all)",
-                                   &into->shrinking.grace_ms);
-         if (!wrong && into->shrinking.grace_ms == 0) into->shrinking.grace_ms = -1;
-         return wrong;
+         return TakeDuration(value, 1, kDayMs,
+                             R"(must be a duration up to "24h"; "0s" means none at all)",
+                             &into->shrinking.grace_ms.emplace());
        }}};
   return keys;
 }

@@ -42,17 +42,17 @@ std::string CallerName() {
   return absl::StrCat(host, ":", getppid());
 }
 
-void PrintLease(const v1::Lease& lease, const v1::Validity& validity) {
+void PrintLease(const v1::Lease& lease, const v1::LeaseValidity& validity) {
   std::printf("lease      %s\n", lease.lease_id().c_str());
   std::printf("semaphore  %s\n", lease.semaphore().c_str());
-  std::printf("slots      %s\n", absl::StrJoin(lease.slots(), ",").c_str());
+  std::printf("slots      %s\n", SlotsText(lease.slots()).c_str());
   std::printf("token      %s\n", absl::StrCat(lease.token()).c_str());
   std::printf("holder     %s\n", lease.holder().c_str());
   std::printf("ttl        %s\n", FormatDuration(milliseconds(lease.ttl_ms())).c_str());
   std::printf("good for   %s\n", FormatDuration(milliseconds(validity.valid_for_ms())).c_str());
 }
 
-Json WithValidity(Json json, const v1::Validity& validity) {
+Json WithValidity(Json json, const v1::LeaseValidity& validity) {
   json["valid_for_ms"] = validity.valid_for_ms();
   return json;
 }
@@ -62,9 +62,13 @@ int Acquire(const Context& context, AcquireArguments arguments) {
   *request.mutable_request_id() = NewRequestId();
   if (request.holder().empty()) request.set_holder(CallerName());
   request.set_limit_mismatch(arguments.adopt ? v1::LIMIT_MISMATCH_ADOPT : v1::LIMIT_MISMATCH_FAIL);
-  request.set_ttl_ms(arguments.ttl.count());
+  request.set_ttl_ms(
+      static_cast<std::uint32_t>(std::clamp<std::int64_t>(arguments.ttl.count(), 0, UINT32_MAX)));
   const milliseconds wait = arguments.no_wait ? milliseconds(0) : arguments.wait;
-  request.set_wait_ms(wait.count());
+  request.set_wait_forever(wait < milliseconds(0));
+  if (wait > milliseconds(0))
+    request.set_wait_ms(
+        static_cast<std::uint32_t>(std::min<std::int64_t>(wait.count(), UINT32_MAX)));
   v1::AcquireResponse response;
   const absl::Status status =
       context.MakeCaller(arguments.no_wait)
@@ -145,7 +149,7 @@ int Verify(const Context& context, const v1::VerifyRequest& request) {
     if (response.held())
       json["lease"] = WithValidity(ToJson(response.lease()), response.validity());
     if (response.has_recall()) json["recall_grace_ms"] = response.recall().grace_ms();
-    json["slot_token"] = response.slot_token();
+    json["slot_token"] = absl::StrCat(response.slot_token());
     PrintJson(json);
   } else if (response.held()) {
     std::printf("held%s\n", response.has_recall() ? ", and recalled" : "");
@@ -232,7 +236,11 @@ void AddLeaseCommands(CLI::App& app, Context& context) {
                  R"(  semctl release "$lease"
   semctl release "$lease" --slot 3 --slot 4)",
                  [&context, released, slots] {
-                   released->mutable_slots()->Assign(slots->begin(), slots->end());
+                   for (const std::uint32_t slot : *slots) {
+                     v1::SlotRange* range = released->add_slots();
+                     range->set_first(slot);
+                     range->set_last(slot);
+                   }
                    return Release(context, *released);
                  });
   release->add_option("LEASE", *released->mutable_lease_id(), "The lease id")->required();

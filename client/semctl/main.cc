@@ -145,8 +145,12 @@ int main(int argc, char** argv) {
   for (const std::string& problem : problems) context.Misused(problem);
   if (!problems.empty()) return semaphore::semctl::kUsage;
   // To CLI11 a negative number is an option, but not behind "--".
-  if (!line.places.empty() && words[line.places.back()].starts_with('-'))
-    words.insert(words.begin() + static_cast<std::ptrdiff_t>(line.places.back()), "--");
+  if (!line.places.empty() && words[line.places.back()].size() > 1 &&
+      words[line.places.back()].starts_with('-')) {
+    const auto number = words.begin() + static_cast<std::ptrdiff_t>(line.places.back());
+    std::rotate(number, number + 1, words.end());
+    words.insert(words.end() - 1, "--");
+  }
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // as CLI11 takes them
   } catch (const CLI::Success& asked) {

@@ -1,5 +1,6 @@
 #include "client/semctl/output.h"
 
+#include <google/protobuf/util/time_util.h>
 #include <time.h>
 
 #include <algorithm>
@@ -10,13 +11,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "client/semctl/duration.h"
+#include "client/semctl/wording.h"
 
 namespace semaphore::semctl {
 namespace {
 
 using std::chrono::milliseconds;
 
-Json ToJson(const v1::Settings& settings) {
+Json ToJson(const v1::SemaphoreSettings& settings) {
   return {{"backfill", settings.backfill()},
           {"longest_hold_ms", settings.longest_hold_ms()},
           {"recall_grace_ms", settings.recall_grace_ms()},
@@ -24,26 +26,11 @@ Json ToJson(const v1::Settings& settings) {
           {"waiters_max", settings.waiters_max()}};
 }
 
-Json ToJson(const v1::LeaseInfo& info) {
-  Json json = semctl::ToJson(info.lease());
-  json["foreign"] = info.foreign();
-  json["recalled"] = info.recalled();
-  json["granted_at_unix_ms"] = info.granted_at_unix_ms();
-  json["node"] = info.node();
+Json ToJson(const SlotRanges& ranges) {
+  Json json = Json::array();
+  for (const v1::SlotRange& range : ranges)
+    json.push_back({{"first", range.first()}, {"last", range.last()}});
   return json;
-}
-
-Json ToJson(const v1::WaiterInfo& info) {
-  return {{"position", info.position()}, {"holder", info.holder()},
-          {"permits", info.permits()},   {"priority", info.priority()},
-          {"node", info.node()},         {"queued_at_unix_ms", info.queued_at_unix_ms()}};
-}
-
-std::string Slots(const google::protobuf::RepeatedField<std::uint32_t>& slots) {
-  constexpr int kShownMax = 8;
-  if (slots.size() <= kShownMax) return absl::StrJoin(slots, ",");
-  return absl::StrCat(absl::StrJoin(slots.begin(), slots.begin() + kShownMax, ","), ",... (",
-                      slots.size(), ")");
 }
 
 // "; tickets: 3 queued, 1 assigned", of those that there are.
@@ -61,15 +48,15 @@ std::string TicketsText(const v1::SemaphoreInfo& semaphore) {
   return parts.empty() ? "" : absl::StrCat(", tickets: ", absl::StrJoin(parts, ", "));
 }
 
-std::string SettingsText(const v1::Settings& settings) {
+std::string SettingsText(const v1::SemaphoreSettings& settings) {
   std::vector<std::string> parts;
   if (settings.backfill()) parts.emplace_back("backfill");
   if (settings.longest_hold_ms() > 0) {
     parts.push_back("longest hold " + FormatDuration(milliseconds(settings.longest_hold_ms())));
   }
-  if (settings.recall_grace_ms() != 0) {
+  if (settings.has_recall_grace_ms()) {
     parts.push_back("recall grace " +
-                    (settings.recall_grace_ms() < 0
+                    (settings.recall_grace_ms() == 0
                          ? "none"
                          : FormatDuration(milliseconds(settings.recall_grace_ms()))));
   }
@@ -89,11 +76,46 @@ std::string Word(v1::EndCause cause) {
   return std::string(absl::StripPrefix(v1::EndCause_Name(cause), "END_CAUSE_"));
 }
 
+std::string Word(v1::WatchEventKind kind) {
+  return std::string(absl::StripPrefix(v1::WatchEventKind_Name(kind), "WATCH_EVENT_KIND_"));
+}
+
+std::string Word(v1::WaitReason reason) {
+  if (reason == v1::WAIT_REASON_UNSPECIFIED) return "";
+  return std::string(absl::StripPrefix(v1::WaitReason_Name(reason), "WAIT_REASON_"));
+}
+
+std::string SlotsText(const SlotRanges& ranges) {
+  constexpr int kShownMax = 8;
+  std::string text;
+  for (int i = 0; i < std::min(ranges.size(), kShownMax); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ",", ranges[i].first());
+    if (ranges[i].last() > ranges[i].first()) absl::StrAppend(&text, "-", ranges[i].last());
+  }
+  return ranges.size() > kShownMax ? text + ",..." : text;
+}
+
 Json ToJson(const v1::Lease& lease) {
   return {{"lease_id", lease.lease_id()},    {"semaphore", lease.semaphore()},
-          {"slots", lease.slots()},          {"token", lease.token()},
+          {"slots", ToJson(lease.slots())},  {"token", absl::StrCat(lease.token())},
           {"holder", lease.holder()},        {"ttl_ms", lease.ttl_ms()},
           {"session_id", lease.session_id()}};
+}
+
+Json ToJson(const v1::LeaseInfo& info) {
+  Json json = ToJson(info.lease());
+  json["foreign"] = info.foreign();
+  json["recalled"] = info.recalled();
+  json["granted_at"] = TimeText(info.granted_at());
+  json["node"] = info.node();
+  return json;
+}
+
+Json ToJson(const v1::WaiterInfo& info) {
+  return {{"position", info.position()},  {"holder", info.holder()},
+          {"permits", info.permits()},    {"priority", info.priority()},
+          {"node", info.node()},          {"queued_at", TimeText(info.queued_at())},
+          {"reason", Word(info.reason())}};
 }
 
 Json ToJson(const v1::SemaphoreInfo& semaphore) {
@@ -101,7 +123,7 @@ Json ToJson(const v1::SemaphoreInfo& semaphore) {
       {"semaphore", semaphore.semaphore()}, {"limit", semaphore.limit()},
       {"held", semaphore.held()},           {"waiting", semaphore.waiting()},
       {"paused", semaphore.paused()},       {"destroying", semaphore.destroying()},
-      {"revision", semaphore.revision()},   {"created_at_unix_ms", semaphore.created_at_unix_ms()}};
+      {"revision", semaphore.revision()},   {"created_at", TimeText(semaphore.created_at())}};
   if (semaphore.offers() > 0) json["offers"] = semaphore.offers();
   if (semaphore.has_tickets()) {
     json["tickets"] = {{"queued", semaphore.tickets().queued()},
@@ -110,16 +132,6 @@ Json ToJson(const v1::SemaphoreInfo& semaphore) {
                        {"dead", semaphore.tickets().dead()}};
   }
   if (semaphore.has_settings()) json["settings"] = ToJson(semaphore.settings());
-  if (semaphore.leases_size() > 0) {
-    json["leases"] = Json::array();
-    for (const v1::LeaseInfo& lease : semaphore.leases()) json["leases"].push_back(ToJson(lease));
-  }
-  if (semaphore.waiters_size() > 0) {
-    json["waiters"] = Json::array();
-    for (const v1::WaiterInfo& waiter : semaphore.waiters()) {
-      json["waiters"].push_back(ToJson(waiter));
-    }
-  }
   return json;
 }
 
@@ -127,25 +139,30 @@ Json ToJson(const v1::HistoryRow& row) {
   return {{"number", row.number()},
           {"semaphore", row.semaphore()},
           {"holder", row.holder()},
-          {"slots", row.slots()},
-          {"token", row.token()},
-          {"granted_at_unix_ms", row.granted_at_unix_ms()},
-          {"ended_at_unix_ms", row.ended_at_unix_ms()},
+          {"slots", ToJson(row.slots())},
+          {"token", absl::StrCat(row.token())},
+          {"granted_at", TimeText(row.granted_at())},
+          {"ended_at", TimeText(row.ended_at())},
           {"cause", Word(row.cause())}};
 }
 
-Json ToJson(const v1::WatchEvent& event) {
-  return {{"kind", v1::WatchEvent::Kind_Name(event.kind())},
+Json ToJson(const v1::WatchResponse& event) {
+  return {{"time", TimeText(event.time())},
+          {"kind", Word(event.kind())},
           {"semaphore", ToJson(event.semaphore())},
           {"holder", event.holder()},
-          {"slots", event.slots()},
-          {"token", event.token()},
+          {"slots", ToJson(event.slots())},
+          {"token", absl::StrCat(event.token())},
           {"cause", Word(event.cause())}};
 }
 
-std::string FormatTime(std::int64_t unix_ms) {
-  if (unix_ms == 0) return "-";
-  const time_t seconds = unix_ms / 1'000;
+std::string TimeText(const google::protobuf::Timestamp& time) {
+  return time.seconds() == 0 ? "" : google::protobuf::util::TimeUtil::ToString(time);
+}
+
+std::string FormatTime(const google::protobuf::Timestamp& time) {
+  if (time.seconds() == 0) return "-";
+  const time_t seconds = time.seconds();
   tm local{};
   localtime_r(&seconds, &local);
   char text[40];
@@ -184,26 +201,29 @@ void PrintSemaphore(const v1::SemaphoreInfo& semaphore) {
   std::printf("%s: %s\n", semaphore.semaphore().c_str(), Summary(semaphore).c_str());
   std::printf("settings: %s\n", SettingsText(semaphore.settings()).c_str());
   std::printf("revision %llu, created %s\n", static_cast<unsigned long long>(semaphore.revision()),
-              FormatTime(semaphore.created_at_unix_ms()).c_str());
-  if (semaphore.leases_size() > 0) {
+              FormatTime(semaphore.created_at()).c_str());
+}
+
+void PrintRows(const v1::DescribeSemaphoreResult& described) {
+  if (described.leases_size() > 0) {
     std::vector<std::vector<std::string>> rows = {
         {"", "SLOTS", "TOKEN", "LEASE", "HOLDER", "SINCE", "TTL", "NODE", ""}};
-    for (const v1::LeaseInfo& lease : semaphore.leases()) {
-      rows.push_back({"  held", Slots(lease.lease().slots()), absl::StrCat(lease.lease().token()),
-                      lease.lease().lease_id(), lease.lease().holder(),
-                      FormatTime(lease.granted_at_unix_ms()),
+    for (const v1::LeaseInfo& lease : described.leases()) {
+      rows.push_back({"  held", SlotsText(lease.lease().slots()),
+                      absl::StrCat(lease.lease().token()), lease.lease().lease_id(),
+                      lease.lease().holder(), FormatTime(lease.granted_at()),
                       FormatDuration(milliseconds(lease.lease().ttl_ms())), lease.node(),
                       lease.recalled() ? "recalled" : (lease.foreign() ? "foreign" : "")});
     }
     PrintTable(rows);
   }
-  if (semaphore.waiters_size() > 0) {
+  if (described.waiters_size() > 0) {
     std::vector<std::vector<std::string>> rows = {
-        {"", "POSITION", "PERMITS", "PRIORITY", "HOLDER", "SINCE", "NODE"}};
-    for (const v1::WaiterInfo& waiter : semaphore.waiters()) {
+        {"", "POSITION", "PERMITS", "PRIORITY", "HOLDER", "SINCE", "NODE", "WHY"}};
+    for (const v1::WaiterInfo& waiter : described.waiters()) {
       rows.push_back({"  waits", absl::StrCat(waiter.position()), absl::StrCat(waiter.permits()),
                       absl::StrCat(waiter.priority()), waiter.holder(),
-                      FormatTime(waiter.queued_at_unix_ms()), waiter.node()});
+                      FormatTime(waiter.queued_at()), waiter.node(), Text(waiter.reason())});
     }
     PrintTable(rows);
   }

@@ -20,17 +20,18 @@ constexpr std::chrono::seconds kRevisionPatience(20);
 absl::StatusOr<v1::SemaphoreInfo> Describe(UnaryCaller* caller, const std::string& name) {
   Request request;
   request.set_semaphore(name);
-  request.mutable_describe()->set_rows_max(1);
+  request.mutable_describe()->set_page_size(1);
   absl::StatusOr<Response> response = Administer(caller, request);
   if (!response.ok()) return response.status();
-  return std::move(*response->mutable_semaphore());
+  return std::move(*response->mutable_describe()->mutable_semaphore());
 }
 
-v1::Resize ResizeOf(const Step& step) {
-  v1::Resize resize;
+v1::ResizeSemaphore ResizeOf(const Step& step) {
+  v1::ResizeSemaphore resize;
   resize.set_limit(step.to.limit);
   resize.set_policy(step.shrinking.policy);
-  resize.set_grace_ms(step.shrinking.grace_ms);
+  if (step.shrinking.grace_ms.has_value())
+    resize.set_grace_ms(static_cast<std::uint32_t>(*step.shrinking.grace_ms));
   return resize;
 }
 
@@ -54,6 +55,22 @@ Request RequestOf(const Step& step) {
       break;
   }
   return request;
+}
+
+// The semaphore as the step left it; nullptr: it is gone.
+const v1::SemaphoreInfo* AfterStep(const Step& step, const Response& response) {
+  switch (step.act) {
+    case Step::Act::kCreate:
+      return &response.create().semaphore();
+    case Step::Act::kConfigure:
+      return &response.configure().semaphore();
+    case Step::Act::kGrow:
+    case Step::Act::kShrink:
+      return &response.resize().semaphore();
+    case Step::Act::kDestroy:
+      return nullptr;
+  }
+  return nullptr;
 }
 
 // The revision to go on from after a mismatch. ABORTED: it is another semaphore than was planned
@@ -95,16 +112,16 @@ absl::StatusOr<Semaphores> ReadAll(UnaryCaller* caller, const std::string& prefi
   Semaphores all;
   Request request;
   request.mutable_list()->set_prefix(prefix);
-  request.mutable_list()->set_rows_max(kRowsOfPage);
+  request.mutable_list()->set_page_size(kRowsOfPage);
   while (true) {
     absl::StatusOr<Response> page = Administer(caller, request);
     if (!page.ok()) return page.status();
-    for (v1::SemaphoreInfo& info : *page->mutable_semaphores()) {
-      request.mutable_list()->set_after(info.semaphore());
+    for (v1::SemaphoreInfo& info : *page->mutable_list()->mutable_semaphores()) {
       const std::string name = info.semaphore();
       all[name] = std::move(info);
     }
-    if (!page->more() || page->semaphores_size() == 0) return all;
+    if (page->list().next_page_token().empty()) return all;
+    request.mutable_list()->set_page_token(page->list().next_page_token());
   }
 }
 
@@ -137,7 +154,8 @@ absl::Status RunSteps(UnaryCaller* caller, const Plan& plan, Semaphores* current
     const std::uint64_t revision = stands == current->end() ? 0 : stands->second.revision();
     const absl::StatusOr<Response> response = RunStep(caller, step, revision);
     if (!response.ok()) return response.status();
-    if (response->has_semaphore()) (*current)[step.semaphore] = response->semaphore();
+    if (const v1::SemaphoreInfo* after = AfterStep(step, *response))
+      (*current)[step.semaphore] = *after;
     ++*done;
     on_done(step);
   }

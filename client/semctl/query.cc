@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/semctl/admin.h"
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
@@ -19,21 +18,42 @@ namespace {
 using Request = v1::AdministerRequest;
 using Response = v1::AdministerResponse;
 
-int Describe(const Context& context, const Request& request) {
-  const absl::StatusOr<Response> response = Administer(context, request);
-  if (!response.ok()) return context.Fail(response.status());
-  if (context.json()) {
-    PrintJson(ToJson(response->semaphore()));
-  } else {
-    PrintSemaphore(response->semaphore());
+int Describe(const Context& context, const Request& request, const Paging& paging) {
+  v1::DescribeSemaphoreResult all;
+  const auto set = [](std::uint32_t size, const std::string& token, Request* page) {
+    page->mutable_describe()->set_page_size(size);
+    page->mutable_describe()->set_page_token(token);
+  };
+  const auto take = [&all](const Response& page) {
+    const v1::DescribeSemaphoreResult& described = page.describe();
+    *all.mutable_semaphore() = described.semaphore();
+    all.mutable_leases()->MergeFrom(described.leases());
+    all.mutable_waiters()->MergeFrom(described.waiters());
+    return Page{static_cast<std::uint32_t>(described.leases_size() + described.waiters_size()),
+                described.next_page_token()};
+  };
+  const absl::StatusOr<std::string> next = ReadPages(context, request, paging, set, take);
+  if (!next.ok()) return context.Fail(next.status());
+  if (!context.json()) {
+    PrintSemaphore(all.semaphore());
+    PrintRows(all);
+    SayMore(context, *next);
+    return kDone;
   }
+  Json json = ToJson(all.semaphore());
+  json["leases"] = Json::array();
+  for (const v1::LeaseInfo& lease : all.leases()) json["leases"].push_back(ToJson(lease));
+  json["waiters"] = Json::array();
+  for (const v1::WaiterInfo& waiter : all.waiters()) json["waiters"].push_back(ToJson(waiter));
+  json["next_page_token"] = *next;
+  PrintJson(json);
   return kDone;
 }
 
-void PrintList(const Response& response) {
+void PrintList(const std::vector<v1::SemaphoreInfo>& semaphores) {
   std::vector<std::vector<std::string>> rows = {
       {"SEMAPHORE", "LIMIT", "HELD", "WAITING", "TICKETS", "DEAD", ""}};
-  for (const v1::SemaphoreInfo& semaphore : response.semaphores()) {
+  for (const v1::SemaphoreInfo& semaphore : semaphores) {
     const v1::TicketCounts& tickets = semaphore.tickets();
     rows.push_back({semaphore.semaphore(), absl::StrCat(semaphore.limit()),
                     absl::StrCat(semaphore.held()), absl::StrCat(semaphore.waiting()),
@@ -44,106 +64,107 @@ void PrintList(const Response& response) {
   PrintTable(rows);
 }
 
-int List(const Context& context, const Request& request, bool names) {
-  const absl::StatusOr<Response> response = Administer(context, request);
-  if (!response.ok()) return context.Fail(response.status());
-  if (names) {
-    for (const v1::SemaphoreInfo& semaphore : response->semaphores()) {
-      std::printf("%s\n", semaphore.semaphore().c_str());
-    }
-    return kDone;
-  }
+int List(const Context& context, const Request& request, const Paging& paging, bool names) {
+  std::vector<v1::SemaphoreInfo> semaphores;
+  const auto set = [](std::uint32_t size, const std::string& token, Request* page) {
+    page->mutable_list()->set_page_size(size);
+    page->mutable_list()->set_page_token(token);
+  };
+  const auto take = [&semaphores](const Response& page) {
+    const auto& rows = page.list().semaphores();
+    semaphores.insert(semaphores.end(), rows.begin(), rows.end());
+    return Page{static_cast<std::uint32_t>(rows.size()), page.list().next_page_token()};
+  };
+  const absl::StatusOr<std::string> next = ReadPages(context, request, paging, set, take);
+  if (!next.ok()) return context.Fail(next.status());
   if (context.json()) {
-    Json json = {{"semaphores", Json::array()}, {"more", response->more()}};
-    for (const v1::SemaphoreInfo& semaphore : response->semaphores()) {
+    Json json = {{"semaphores", Json::array()}, {"next_page_token", *next}};
+    for (const v1::SemaphoreInfo& semaphore : semaphores)
       json["semaphores"].push_back(ToJson(semaphore));
-    }
     PrintJson(json);
     return kDone;
   }
-  PrintList(*response);
-  if (response->more() && response->semaphores_size() > 0) {
-    std::printf("more: --after %s\n",
-                response->semaphores(response->semaphores_size() - 1).semaphore().c_str());
+  if (names) {
+    for (const v1::SemaphoreInfo& semaphore : semaphores)
+      std::printf("%s\n", semaphore.semaphore().c_str());
+  } else {
+    PrintList(semaphores);
   }
+  SayMore(context, *next);
   return kDone;
 }
 
-int History(const Context& context, const Request& request) {
-  const absl::StatusOr<Response> response = Administer(context, request);
-  if (!response.ok()) return context.Fail(response.status());
+int History(const Context& context, const Request& request, const Paging& paging) {
+  std::vector<v1::HistoryRow> found;
+  const auto set = [](std::uint32_t size, const std::string& token, Request* page) {
+    page->mutable_history()->set_page_size(size);
+    page->mutable_history()->set_page_token(token);
+  };
+  const auto take = [&found](const Response& page) {
+    const auto& rows = page.history().rows();
+    found.insert(found.end(), rows.begin(), rows.end());
+    return Page{static_cast<std::uint32_t>(rows.size()), page.history().next_page_token()};
+  };
+  const absl::StatusOr<std::string> next = ReadPages(context, request, paging, set, take);
+  if (!next.ok()) return context.Fail(next.status());
   if (context.json()) {
-    Json json = {{"history", Json::array()}, {"more", response->more()}};
-    for (const v1::HistoryRow& row : response->history()) json["history"].push_back(ToJson(row));
+    Json json = {{"rows", Json::array()}, {"next_page_token", *next}};
+    for (const v1::HistoryRow& row : found) json["rows"].push_back(ToJson(row));
     PrintJson(json);
     return kDone;
   }
   std::vector<std::vector<std::string>> rows = {
       {"NUMBER", "HOLDER", "SLOTS", "TOKEN", "GRANTED", "ENDED", "CAUSE"}};
-  for (const v1::HistoryRow& row : response->history()) {
-    rows.push_back({absl::StrCat(row.number()), row.holder(), absl::StrJoin(row.slots(), ","),
-                    absl::StrCat(row.token()), FormatTime(row.granted_at_unix_ms()),
-                    FormatTime(row.ended_at_unix_ms()), Text(row.cause())});
+  for (const v1::HistoryRow& row : found) {
+    rows.push_back({absl::StrCat(row.number()), row.holder(), SlotsText(row.slots()),
+                    absl::StrCat(row.token()), FormatTime(row.granted_at()),
+                    FormatTime(row.ended_at()), Text(row.cause())});
   }
   PrintTable(rows);
-  if (response->more() && response->history_size() > 0) {
-    std::printf("more: --before %s\n",
-                absl::StrCat(response->history(response->history_size() - 1).number()).c_str());
-  }
+  SayMore(context, *next);
   return kDone;
-}
-
-void AddRows(CLI::App* command, const std::function<void(const std::uint32_t&)>& set) {
-  command->add_option_function<std::uint32_t>("--rows", set, "At most so many; up to 10000 [100]");
 }
 
 }  // namespace
 
 void AddQueryCommands(CLI::App& app, Context& context) {
   auto described = std::make_shared<Request>();
+  auto described_rows = std::make_shared<Paging>(Paging{100, ""});
   CLI::App* const describe = AddCommand(
       app, context, "describe", "A semaphore, who holds and who waits",
       "  semctl describe team/db\n  semctl describe team/db -o json | jq '.leases[].holder'",
-      [&context, described] {
-        described->mutable_describe();
-        return Describe(context, *described);
+      [&context, described, described_rows] {
+        return Describe(context, *described, *described_rows);
       });
   describe->add_option("NAME", *described->mutable_semaphore(), "The semaphore")
       ->type_name(kTakesSemaphore)
       ->required();
-  AddRows(describe,
-          [described](std::uint32_t rows) { described->mutable_describe()->set_rows_max(rows); });
+  AddPaging(describe, described_rows.get());
 
   auto listed = std::make_shared<Request>();
+  auto listed_rows = std::make_shared<Paging>();
   auto names = std::make_shared<bool>(false);
-  CLI::App* const list =
-      AddCommand(app, context, "list", "The semaphores",
-                 "  semctl list\n  semctl list team/ --names", [&context, listed, names] {
-                   listed->mutable_list();
-                   return List(context, *listed, *names);
-                 });
+  CLI::App* const list = AddCommand(app, context, "list", "The semaphores",
+                                    "  semctl list\n  semctl list team/ --names",
+                                    [&context, listed, listed_rows, names] {
+                                      return List(context, *listed, *listed_rows, *names);
+                                    });
   list->add_option("PREFIX", *listed->mutable_list()->mutable_prefix(),
                    "Names that begin with this")
       ->type_name(kTakesPrefix);
-  list->add_option("--after", *listed->mutable_list()->mutable_after(), "Continue after this name")
-      ->type_name(kTakesSemaphore);
   list->add_flag("--names", *names, "Print the names only");
-  AddRows(list, [listed](std::uint32_t rows) { listed->mutable_list()->set_rows_max(rows); });
+  AddPaging(list, listed_rows.get());
 
   auto asked = std::make_shared<Request>();
+  auto asked_rows = std::make_shared<Paging>(Paging{100, ""});
   CLI::App* const history =
       AddCommand(app, context, "history", "The leases that have ended, newest first",
-                 "  semctl history team/db --rows 20", [&context, asked] {
-                   asked->mutable_history();
-                   return History(context, *asked);
-                 });
+                 "  semctl history team/db --rows 20",
+                 [&context, asked, asked_rows] { return History(context, *asked, *asked_rows); });
   history->add_option("NAME", *asked->mutable_semaphore(), "The semaphore")
       ->type_name(kTakesSemaphore)
       ->required();
-  history->add_option_function<std::uint64_t>(
-      "--before", [asked](std::uint64_t row) { asked->mutable_history()->set_before(row); },
-      "Continue below this row");
-  AddRows(history, [asked](std::uint32_t rows) { asked->mutable_history()->set_rows_max(rows); });
+  AddPaging(history, asked_rows.get());
 }
 
 }  // namespace semaphore::semctl

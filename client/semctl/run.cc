@@ -28,6 +28,7 @@
 #include "client/semctl/guardian.h"
 #include "client/semctl/mailbox.h"
 #include "client/semctl/terminal.h"
+#include "client/semctl/wording.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -196,6 +197,9 @@ void Run::TellWait() {
   if (place_.expected_wait >= milliseconds(0)) {
     absl::StrAppend(&message, ", expected wait ", FormatDuration(place_.expected_wait));
   }
+  v1::WaitReason reason = v1::WAIT_REASON_UNSPECIFIED;
+  v1::WaitReason_Parse(absl::StrCat("WAIT_REASON_", place_.reason), &reason);
+  if (!Text(reason).empty()) absl::StrAppend(&message, ": ", Text(reason));
   context_.Say("waiting", message);
 }
 

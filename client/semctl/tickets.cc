@@ -57,9 +57,9 @@ int Enqueue(const Context& context, EnqueueArguments& arguments) {
   v1::EnqueueRequest& request = arguments.request;
   *request.mutable_request_id() = NewRequestId();
   *request.mutable_payload() = *std::move(payload);
-  request.set_delay_ms(arguments.delay.count());
-  request.mutable_back_off()->set_initial_ms(arguments.back_off.count());
-  request.mutable_back_off()->set_max_ms(arguments.back_off_max.count());
+  request.set_delay_ms(Ms(arguments.delay));
+  request.mutable_back_off()->set_initial_ms(Ms(arguments.back_off));
+  request.mutable_back_off()->set_max_ms(Ms(arguments.back_off_max));
   if (arguments.adopt) request.set_limit_mismatch(v1::LIMIT_MISMATCH_ADOPT);
   v1::EnqueueResponse response;
   UnaryCaller caller = context.MakeCaller();
@@ -114,7 +114,10 @@ It prints the ticket's id, and ends as soon as the ticket is kept; semctl work c
   enqueue
       ->add_option_function<std::int32_t>(
           "--max-attempts",
-          [request](std::int32_t most) { request->set_max_attempts(most == 0 ? -1 : most); },
+          [request](std::int32_t most) {
+            request->set_attempts_unbounded(most == 0);
+            request->set_max_attempts(most);
+          },
           "A dead letter after so many attempts; 0: never [the daemon's default]")
       ->check(CLI::Range(0, 1000));
   AddDuration(enqueue, "--back-off", &arguments->back_off,
@@ -139,24 +142,24 @@ Json ToJson(const v1::TicketInfo& ticket) {
                {"priority", ticket.priority()},
                {"attempt", ticket.attempt()},
                {"max_attempts", ticket.max_attempts()},
+               {"attempts_unbounded", ticket.attempts_unbounded()},
                {"content_type", ticket.content_type()},
                {"payload_bytes", ticket.payload_bytes()},
-               {"enqueued_at_unix_ms", ticket.enqueued_at_unix_ms()},
+               {"enqueued_at", TimeText(ticket.enqueued_at())},
                {"position", ticket.position()},
                {"holder", ticket.holder()},
                {"delay_ms", ticket.delay_ms()},
                {"traceparent", ticket.traceparent()},
                {"reasons", Json::array()}};
   for (const v1::TicketReason& reason : ticket.reasons()) {
-    json["reasons"].push_back({{"attempt", reason.attempt()},
-                               {"text", reason.text()},
-                               {"at_unix_ms", reason.at_unix_ms()}});
+    json["reasons"].push_back(
+        {{"attempt", reason.attempt()}, {"text", reason.text()}, {"at", TimeText(reason.at())}});
   }
   return json;
 }
 
 std::string Attempts(const v1::TicketInfo& ticket) {
-  if (ticket.max_attempts() == 0) return absl::StrCat(ticket.attempt());
+  if (ticket.attempts_unbounded()) return absl::StrCat(ticket.attempt());
   return absl::StrCat(ticket.attempt(), " of ", ticket.max_attempts());
 }
 
@@ -167,29 +170,35 @@ std::string Remark(const v1::TicketInfo& ticket) {
   return ticket.reasons(ticket.reasons_size() - 1).text();
 }
 
-int ListTickets(const Context& context, const Request& request) {
-  const absl::StatusOr<Response> response = Administer(context, request);
-  if (!response.ok()) return context.Fail(response.status());
+int ListTickets(const Context& context, const Request& request, const Paging& paging) {
+  std::vector<v1::TicketInfo> tickets;
+  const auto set = [](std::uint32_t size, const std::string& token, Request* page) {
+    page->mutable_list_tickets()->set_page_size(size);
+    page->mutable_list_tickets()->set_page_token(token);
+  };
+  const auto take = [&](const Response& page) {
+    const auto& rows = page.list_tickets().tickets();
+    tickets.insert(tickets.end(), rows.begin(), rows.end());
+    return Page{static_cast<std::uint32_t>(rows.size()), page.list_tickets().next_page_token()};
+  };
+  const absl::StatusOr<std::string> next = ReadPages(context, request, paging, set, take);
+  if (!next.ok()) return context.Fail(next.status());
   if (context.json()) {
-    Json json = {{"tickets", Json::array()}, {"more", response->more()}};
-    for (const v1::TicketInfo& ticket : response->tickets())
-      json["tickets"].push_back(ToJson(ticket));
+    Json json = {{"tickets", Json::array()}, {"next_page_token", *next}};
+    for (const v1::TicketInfo& ticket : tickets) json["tickets"].push_back(ToJson(ticket));
     PrintJson(json);
     return kDone;
   }
   std::vector<std::vector<std::string>> rows = {
       {"NUMBER", "TICKET", "STATE", "POSITION", "PRIORITY", "ATTEMPT", "ENQUEUED", ""}};
-  for (const v1::TicketInfo& ticket : response->tickets()) {
+  for (const v1::TicketInfo& ticket : tickets) {
     rows.push_back({absl::StrCat(ticket.number()), ticket.ticket_id(), Word(ticket.state()),
                     ticket.position() > 0 ? absl::StrCat(ticket.position()) : "-",
                     absl::StrCat(ticket.priority()), Attempts(ticket),
-                    FormatTime(ticket.enqueued_at_unix_ms()), Remark(ticket)});
+                    FormatTime(ticket.enqueued_at()), Remark(ticket)});
   }
   PrintTable(rows);
-  if (response->more() && response->tickets_size() > 0) {
-    std::printf("more: --after %s\n",
-                absl::StrCat(response->tickets(response->tickets_size() - 1).number()).c_str());
-  }
+  SayMore(context, *next);
   return kDone;
 }
 
@@ -203,11 +212,11 @@ void PrintTicket(const v1::TicketInfo& ticket) {
     std::printf("delay      %s\n", FormatDuration(milliseconds(ticket.delay_ms())).c_str());
   std::printf("priority   %d\n", ticket.priority());
   std::printf("attempt    %s\n", Attempts(ticket).c_str());
-  std::printf("enqueued   %s\n", FormatTime(ticket.enqueued_at_unix_ms()).c_str());
+  std::printf("enqueued   %s\n", FormatTime(ticket.enqueued_at()).c_str());
   std::printf("payload    %u bytes%s%s\n", ticket.payload_bytes(),
               ticket.content_type().empty() ? "" : " of ", ticket.content_type().c_str());
   for (const v1::TicketReason& reason : ticket.reasons()) {
-    std::printf("  attempt %u, %s: %s\n", reason.attempt(), FormatTime(reason.at_unix_ms()).c_str(),
+    std::printf("  attempt %u, %s: %s\n", reason.attempt(), FormatTime(reason.at()).c_str(),
                 reason.text().c_str());
   }
 }
@@ -215,37 +224,45 @@ void PrintTicket(const v1::TicketInfo& ticket) {
 int ShowTicket(const Context& context, const Request& request, bool payload_only) {
   const absl::StatusOr<Response> response = Administer(context, request);
   if (!response.ok()) return context.Fail(response.status());
-  if (response->tickets_size() == 0)
-    return context.Fail(absl::InternalError("the daemon sent no ticket"));
-  const std::string& payload = response->payload();
+  const v1::TicketInfo& ticket = response->show_ticket().ticket();
+  const std::string& payload = response->show_ticket().payload();
   if (payload_only) {
     std::fwrite(payload.data(), 1, payload.size(), stdout);
     return kDone;
   }
   if (!context.json()) {
-    PrintTicket(response->tickets(0));
+    PrintTicket(ticket);
     return kDone;
   }
-  Json json = ToJson(response->tickets(0));
+  Json json = ToJson(ticket);
   // As any bytes can be.
   json["payload_base64"] = absl::Base64Escape(payload);
   PrintJson(json);
   return kDone;
 }
 
+// How many tickets the act concerned.
+std::uint32_t CountOf(const Response& response) {
+  if (response.has_requeue_tickets()) return response.requeue_tickets().requeued();
+  if (response.has_purge_tickets()) return response.purge_tickets().purged();
+  return 1;
+}
+
 int Act(const Context& context, const Request& request, const std::string& done) {
   const absl::StatusOr<Response> response = Administer(context, request);
   if (!response.ok()) return context.Fail(response.status());
+  const std::uint32_t count = CountOf(*response);
   if (context.json()) {
-    PrintJson({{"changed", response->changed()}, {"affected", response->affected()}});
+    PrintJson({{done, count}});
   } else {
-    std::printf("%s: %u %s\n", request.semaphore().c_str(), response->affected(), done.c_str());
+    std::printf("%s: %u %s\n", request.semaphore().c_str(), count, done.c_str());
   }
   return kDone;
 }
 
 struct TicketArguments {
   Request request;
+  Paging paging{100, ""};
   std::string act;
   std::string ticket;
   std::int32_t priority = 0;
@@ -266,7 +283,7 @@ int Tickets(const Context& context, TicketArguments& arguments) {
       request.mutable_list_tickets()->add_states(state);
     }
     request.mutable_list_tickets();
-    return ListTickets(context, request);
+    return ListTickets(context, request, arguments.paging);
   }
   if (arguments.ticket.empty()) return context.Misused("tickets NAME " + act + " needs a TICKET");
   if (act == "show") {
@@ -290,7 +307,7 @@ int DeadLetters(const Context& context, TicketArguments& arguments) {
   Request& request = arguments.request;
   if (arguments.act.empty()) {
     request.mutable_list_tickets()->add_states(v1::TICKET_STATE_DEAD);
-    return ListTickets(context, request);
+    return ListTickets(context, request, arguments.paging);
   }
   if (arguments.ticket.empty() != arguments.all)
     return context.Misused("dead-letters NAME " + arguments.act + " needs a TICKET, or --all");
@@ -309,18 +326,7 @@ void AddListing(CLI::App* command, const std::shared_ptr<TicketArguments>& argum
   command->add_option("NAME", *arguments->request.mutable_semaphore(), "The semaphore")
       ->type_name(kTakesSemaphore)
       ->required();
-  command->add_option_function<std::uint32_t>(
-      "--rows",
-      [arguments](std::uint32_t rows) {
-        arguments->request.mutable_list_tickets()->set_rows_max(rows);
-      },
-      "At most so many; up to 10000 [100]");
-  command->add_option_function<std::uint64_t>(
-      "--after",
-      [arguments](std::uint64_t number) {
-        arguments->request.mutable_list_tickets()->set_after(number);
-      },
-      "Continue after the ticket with this number");
+  AddPaging(command, &arguments->paging);
 }
 
 void AddTickets(CLI::App& app, Context& context) {

@@ -43,18 +43,18 @@ struct Board {
   std::map<std::string, Row> rows;
   bool fresh = false;  // a first event has come
 
-  void Take(const v1::WatchEvent& event) {
+  void Take(const v1::WatchResponse& event) {
     std::lock_guard<std::mutex> lock(mutex);
     fresh = true;
     const std::string& name = event.semaphore().semaphore();
-    if (event.kind() == v1::WatchEvent::DESTROYED) {
+    if (event.kind() == v1::WATCH_EVENT_KIND_DESTROYED) {
       rows.erase(name);
       return;
     }
     Row& row = rows[name];
     row.semaphore = event.semaphore();
-    row.grants += event.kind() == v1::WatchEvent::GRANTED ? 1 : 0;
-    row.ended += event.kind() == v1::WatchEvent::ENDED ? 1 : 0;
+    row.grants += event.kind() == v1::WATCH_EVENT_KIND_GRANTED ? 1 : 0;
+    row.ended += event.kind() == v1::WATCH_EVENT_KIND_ENDED ? 1 : 0;
   }
 
   // The rows, those with the longest queues first; the counts begin again at 0.
@@ -127,7 +127,7 @@ void DrawJson(const std::vector<Row>& rows, double seconds) {
 absl::Status Reach(UnaryCaller* caller, const std::string& prefix) {
   v1::AdministerRequest list;
   list.mutable_list()->set_prefix(prefix);
-  list.mutable_list()->set_rows_max(1);
+  list.mutable_list()->set_page_size(1);
   return Administer(caller, list).status();
 }
 
@@ -151,7 +151,7 @@ int Top(const Context& context, const v1::WatchRequest& request, milliseconds in
     watched = caller->Call(
         [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
           const auto reader = stub.Watch(call, request);
-          v1::WatchEvent event;
+          v1::WatchResponse event;
           while (reader->Read(&event)) board.Take(event);
           return reader->Finish();
         },

@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/output.h"
@@ -16,11 +15,10 @@
 namespace semaphore::semctl {
 namespace {
 
-void PrintEvent(const v1::WatchEvent& event) {
-  const std::string time = FormatTime(static_cast<std::int64_t>(::time(nullptr)) * 1'000);
-  std::string line =
-      absl::StrCat(time, "  ", Text(event.kind()), "  ", event.semaphore().semaphore());
-  if (event.slots_size() > 0) absl::StrAppend(&line, "  slots ", absl::StrJoin(event.slots(), ","));
+void PrintEvent(const v1::WatchResponse& event) {
+  std::string line = absl::StrCat(FormatTime(event.time()), "  ", Text(event.kind()), "  ",
+                                  event.semaphore().semaphore());
+  if (event.slots_size() > 0) absl::StrAppend(&line, "  slots ", SlotsText(event.slots()));
   if (event.token() > 0) absl::StrAppend(&line, "  token ", event.token());
   if (!event.holder().empty()) absl::StrAppend(&line, "  by ", event.holder());
   if (event.cause() != v1::END_CAUSE_UNSPECIFIED) {
@@ -35,7 +33,7 @@ int Watch(const Context& context, const v1::WatchRequest& request, std::uint64_t
   const absl::Status status = context.MakeCaller().Call(
       [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
         const auto reader = stub.Watch(call, request);
-        v1::WatchEvent event;
+        v1::WatchResponse event;
         while (reader->Read(&event)) {
           if (context.json()) {
             PrintJson(ToJson(event));
@@ -71,6 +69,12 @@ void AddWatchCommand(CLI::App& app, Context& context) {
   watch->add_option("--semaphore", *request->mutable_semaphore(), "Only this one")
       ->type_name(kTakesSemaphore)
       ->excludes(prefix);
+  watch
+      ->add_option_function<std::uint64_t>(
+          "--start-revision",
+          [request](std::uint64_t revision) { request->set_start_revision(revision); },
+          "No snapshot if the semaphore still stands at this revision")
+      ->needs("--semaphore");
   watch->add_option("--events", *events_max, "End after so many [never]");
 }
 

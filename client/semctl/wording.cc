@@ -39,6 +39,7 @@ constexpr Wording kWordings[] = {
     {"priority", "--priority"},
     {"holder", "--holder"},
     {"wait_ms", "--wait"},
+    {"wait_forever", "--wait"},
     {"ttl_ms", "--ttl"},
     {"grace_ms", "--grace"},
     {"slots", "--slot"},
@@ -56,14 +57,16 @@ constexpr Wording kWordings[] = {
     {"recall_grace_ms", "--recall-grace"},
     {"permits_per_holder", "--permits-per-holder"},
     {"waiters_max", "--waiters-max"},
-    {"rows_max", "--rows"},
-    {"after", "--after"},
-    {"before", "--before"},
+    {"page_size", "--rows"},
+    {"page_token", "--page-token"},
+    {"next_page_token", "--page-token"},
     {"states", "--state"},
+    {"start_revision", "--start-revision"},
     {"payload", "--payload"},
     {"content_type", "--content-type"},
     {"delay_ms", "--delay"},
     {"max_attempts", "--max-attempts"},
+    {"attempts_unbounded", "--max-attempts"},
     {"traceparent", "--traceparent"},
     {"tickets_max", "--tickets"},
     {"LIMIT_MISMATCH_ADOPT", "--adopt"},
@@ -182,8 +185,8 @@ std::string OptionOf(absl::string_view field, const HasOption& has_option) {
 }
 
 std::string MessageOf(const absl::Status& status, const HasOption& has_option) {
-  const std::string message(status.message());
   const std::string semaphore = ErrorDetail(status, "semaphore");
+  const std::string message(absl::StripPrefix(status.message(), absl::StrCat(semaphore, ": ")));
   const absl::string_view field = FieldOf(message);
   const std::string option = OptionOf(field, has_option);
   // At LIMIT_REACHED the name is that of a setting of the daemon.
@@ -215,6 +218,29 @@ std::string Text(v1::EndCause cause) {
   return InLowerCase(absl::StripPrefix(v1::EndCause_Name(cause), "END_CAUSE_"));
 }
 
-std::string Text(v1::WatchEvent::Kind kind) { return InLowerCase(v1::WatchEvent::Kind_Name(kind)); }
+std::string Text(v1::WatchEventKind kind) {
+  return InLowerCase(absl::StripPrefix(v1::WatchEventKind_Name(kind), "WATCH_EVENT_KIND_"));
+}
+
+std::string Text(v1::WaitReason reason) {
+  switch (reason) {
+    case v1::WAIT_REASON_FULL:
+      return "too few permits are free";
+    case v1::WAIT_REASON_BEHIND_LARGER:
+      return "an earlier waiter is served first";
+    case v1::WAIT_REASON_HOLDER_CAP:
+      return "its holder has as many permits as one holder may have";
+    case v1::WAIT_REASON_PAUSED:
+      return "the semaphore is paused";
+    case v1::WAIT_REASON_DESTROYING:
+      return "the semaphore is being destroyed";
+    case v1::WAIT_REASON_WITHHELD:
+      return "the daemon grants nothing here for now";
+    case v1::WAIT_REASON_FOREIGN:
+      return "another client of the engine is served first";
+    default:  // Also of a later version of the daemon.
+      return "";
+  }
+}
 
 }  // namespace semaphore::semctl

@@ -30,7 +30,10 @@ std::string OptionOf(absl::string_view field, const HasOption& has_option);
 std::string Text(v1::EndCause cause);
 
 // "granted", "wait ended".
-std::string Text(v1::WatchEvent::Kind kind);
+std::string Text(v1::WatchEventKind kind);
+
+// Why a request waits: "the semaphore is paused"; empty when unspecified.
+std::string Text(v1::WaitReason reason);
 
 }  // namespace semaphore::semctl
 

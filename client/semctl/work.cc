@@ -87,13 +87,11 @@ class Work final : public WorkListener {
       : context_(context),
         options_(options),
         signals_(signals),
-        machine_(
-            OptionsOfMachine(context, options), [] { return NewRequestId().client_id(); }, this,
-            BootClock::now()) {}
+        machine_(OptionsOfMachine(context, options), NewClientId, this, BootClock::now()) {}
 
   int Execute();
 
-  void OnAssigned(const v1::Assignment& assignment) override;
+  void OnAssigned(const v1::TicketAssignment& assignment) override;
   void OnLost(const std::string& lease_id, const std::string& why) override;
   void OnRecalled(const std::string& lease_id, milliseconds grace,
                   const std::string& reason) override;
@@ -133,7 +131,7 @@ class Work final : public WorkListener {
 
 // ---- tickets ----
 
-void Work::OnAssigned(const v1::Assignment& assignment) {
+void Work::OnAssigned(const v1::TicketAssignment& assignment) {
   const std::string& lease_id = assignment.lease().lease_id();
   busy_at_ = BootClock::now();
   v1::FinishTicket put_back;
@@ -248,28 +246,26 @@ void Work::OnSignal() {
 std::optional<bool> Work::AnyLeftAt(const std::string& name) const {
   v1::AdministerRequest request;
   const bool prefix = name.ends_with('*');
-  std::string after;
+  if (prefix) {
+    request.mutable_list()->set_prefix(name.substr(0, name.size() - 1));
+    request.mutable_list()->set_page_size(kRows);
+  } else {
+    request.set_semaphore(name);
+    request.mutable_describe()->set_page_size(1);
+  }
   while (true) {
-    if (prefix) {
-      request.mutable_list()->set_prefix(name.substr(0, name.size() - 1));
-      request.mutable_list()->set_after(after);
-      request.mutable_list()->set_rows_max(kRows);
-    } else {
-      request.set_semaphore(name);
-      request.mutable_describe()->set_rows_max(1);
-    }
     const absl::StatusOr<v1::AdministerResponse> response = Administer(context_, request);
     if (absl::IsNotFound(response.status())) return false;
     if (!response.ok()) return std::nullopt;
-    std::vector<v1::SemaphoreInfo> infos(response->semaphores().begin(),
-                                         response->semaphores().end());
-    if (response->has_semaphore()) infos.push_back(response->semaphore());
+    const auto& listed = response->list().semaphores();
+    std::vector<v1::SemaphoreInfo> infos(listed.begin(), listed.end());
+    if (!prefix) infos.push_back(response->describe().semaphore());
     for (const v1::SemaphoreInfo& info : infos) {
       const v1::TicketCounts& tickets = info.tickets();
       if (tickets.queued() + tickets.delayed() + tickets.assigned() > 0) return true;
     }
-    if (!response->more() || infos.empty()) return false;
-    after = infos.back().semaphore();
+    if (response->list().next_page_token().empty()) return false;
+    request.mutable_list()->set_page_token(response->list().next_page_token());
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/semaphore/lease_state.h"
 #include "client/semctl/exit_codes.h"
 
 namespace semaphore::semctl {
@@ -39,14 +40,14 @@ absl::StatusOr<int> FileWith(const std::string& payload) {
   return file;
 }
 
-std::vector<std::string> Environment(const v1::Assignment& assignment) {
+std::vector<std::string> Environment(const v1::TicketAssignment& assignment) {
   const v1::Lease& lease = assignment.lease();
   return {absl::StrCat("SEMAPHORE_NAME=", lease.semaphore()),
           absl::StrCat("SEMAPHORE_TICKET=", assignment.ticket_id()),
           absl::StrCat("SEMAPHORE_ATTEMPT=", assignment.attempt()),
           absl::StrCat("SEMAPHORE_MAX_ATTEMPTS=", assignment.max_attempts()),
           absl::StrCat("SEMAPHORE_CONTENT_TYPE=", assignment.content_type()),
-          absl::StrCat("SEMAPHORE_SLOT=", absl::StrJoin(lease.slots(), ",")),
+          absl::StrCat("SEMAPHORE_SLOT=", absl::StrJoin(SlotsOf(lease.slots()), ",")),
           absl::StrCat("SEMAPHORE_TOKEN=", lease.token()),
           absl::StrCat("SEMAPHORE_LEASE=", lease.lease_id()),
           absl::StrCat("TRACEPARENT=", assignment.traceparent())};
@@ -54,7 +55,7 @@ std::vector<std::string> Environment(const v1::Assignment& assignment) {
 
 }  // namespace
 
-absl::StatusOr<Job> Job::Start(const v1::Assignment& assignment,
+absl::StatusOr<Job> Job::Start(const v1::TicketAssignment& assignment,
                                const std::vector<std::string>& command, milliseconds kill_after,
                                TimePoint good_until) {
   const absl::StatusOr<int> input = FileWith(assignment.payload());
@@ -69,7 +70,7 @@ absl::StatusOr<Job> Job::Start(const v1::Assignment& assignment,
   return job;
 }
 
-Job::Job(const v1::Assignment& assignment, Guardian guardian)
+Job::Job(const v1::TicketAssignment& assignment, Guardian guardian)
     : guardian_(std::move(guardian)),
       lease_id_(assignment.lease().lease_id()),
       title_(absl::StrCat(assignment.lease().semaphore(), ", ticket ",

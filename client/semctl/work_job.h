@@ -20,7 +20,7 @@ inline constexpr int kExitRejected = 65;  // EX_DATAERR
 class Job {
  public:
   // Starts the command, with the payload as its standard input.
-  static absl::StatusOr<Job> Start(const v1::Assignment& assignment,
+  static absl::StatusOr<Job> Start(const v1::TicketAssignment& assignment,
                                    const std::vector<std::string>& command,
                                    std::chrono::milliseconds kill_after, TimePoint good_until);
 
@@ -52,7 +52,7 @@ class Job {
   v1::FinishTicket Result() const;
 
  private:
-  Job(const v1::Assignment& assignment, Guardian guardian);
+  Job(const v1::TicketAssignment& assignment, Guardian guardian);
   void OnEvent(const GuardianEvent& event);
   void KillAll(const std::string& why);
   // Why it has failed; empty: it has not.

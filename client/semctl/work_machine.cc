@@ -165,8 +165,8 @@ void WorkMachine::OnMessage(const v1::WorkResponse& message, TimePoint now) {
   if (phase_ == Phase::kOpening && message.has_opened()) OnOpened(message.opened(), now);
   if (phase_ != Phase::kOpen) return;
   if (message.has_pong()) OnPong(message.pong());
-  for (const v1::FinishResult& result : message.results()) OnResult(result, now);
-  for (const v1::Assignment& assignment : message.assignments()) OnAssignment(assignment);
+  for (const v1::FinishTicketResult& result : message.results()) OnResult(result, now);
+  for (const v1::TicketAssignment& assignment : message.assignments()) OnAssignment(assignment);
   for (const v1::SessionEvent& event : message.events()) OnEvent(event);
 }
 
@@ -198,12 +198,12 @@ void WorkMachine::OnOpened(const v1::SessionOpened& opened, TimePoint now) {
   }
 }
 
-void WorkMachine::OnAssignment(const v1::Assignment& assignment) {
+void WorkMachine::OnAssignment(const v1::TicketAssignment& assignment) {
   const bool is_new = held_.emplace(assignment.lease().lease_id(), false).second;
   if (is_new) listener_->OnAssigned(assignment);
 }
 
-void WorkMachine::OnResult(const v1::FinishResult& result, TimePoint now) {
+void WorkMachine::OnResult(const v1::FinishTicketResult& result, TimePoint now) {
   const auto found = answers_.find(result.sequence());
   if (found == answers_.end()) return;
   const absl::Status status = result.has_error() ? ToAbslStatus(result.error()) : absl::OkStatus();
@@ -230,7 +230,7 @@ void WorkMachine::OnEvent(const v1::SessionEvent& event) {
   }
 }
 
-void WorkMachine::OnPong(const v1::Pong& pong) {
+void WorkMachine::OnPong(const v1::SessionPong& pong) {
   const auto sent = std::find_if(pings_.begin(), pings_.end(),
                                  [&](const auto& ping) { return ping.first == pong.ping_id(); });
   if (sent == pings_.end() || !Extend(pong.validity(), sent->second)) return;
@@ -240,7 +240,7 @@ void WorkMachine::OnPong(const v1::Pong& pong) {
 
 // ---- deadlines ----
 
-bool WorkMachine::Extend(const v1::Validity& validity, TimePoint sent) {
+bool WorkMachine::Extend(const v1::LeaseValidity& validity, TimePoint sent) {
   if (validity.epoch() < epoch_) return false;
   epoch_ = validity.epoch();
   vouched_ = std::max(milliseconds(validity.valid_for_ms()), kVouchedLeast);

@@ -47,7 +47,7 @@ struct WorkOptions {
 class WorkListener {
  public:
   virtual ~WorkListener() = default;
-  virtual void OnAssigned(const v1::Assignment& assignment) = 0;
+  virtual void OnAssigned(const v1::TicketAssignment& assignment) = 0;
   // Once: what is done for it must end.
   virtual void OnLost(const std::string& lease_id, const std::string& why) = 0;
   virtual void OnRecalled(const std::string& lease_id, std::chrono::milliseconds grace,
@@ -103,11 +103,11 @@ class WorkMachine {
 
   void FillOpen(v1::OpenWork* open);
   void OnOpened(const v1::SessionOpened& opened, TimePoint now);
-  void OnAssignment(const v1::Assignment& assignment);
-  void OnResult(const v1::FinishResult& result, TimePoint now);
+  void OnAssignment(const v1::TicketAssignment& assignment);
+  void OnResult(const v1::FinishTicketResult& result, TimePoint now);
   void OnEvent(const v1::SessionEvent& event);
-  void OnPong(const v1::Pong& pong);
-  bool Extend(const v1::Validity& validity, TimePoint sent);
+  void OnPong(const v1::SessionPong& pong);
+  bool Extend(const v1::LeaseValidity& validity, TimePoint sent);
   void Lose(const std::string& lease_id, const std::string& why);
   void LoseSession();
   void Disconnect(const absl::Status& why, TimePoint now);

@@ -1,12 +1,12 @@
-# Installs semaphore_client so that `find_package(semaphore)` and `semaphore::client` work elsewhere.
+# Installs semaphore_client so that `find_package(semaphored)` and `semaphored::client` work elsewhere.
 include(CMakePackageConfigHelpers)
-set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/semaphore)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/semaphored)
 
 target_include_directories(semaphore_client SYSTEM INTERFACE
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-install(TARGETS semaphore_client EXPORT semaphoreTargets
+install(TARGETS semaphore_client EXPORT semaphoredTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(EXPORT semaphoreTargets NAMESPACE semaphore:: DESTINATION ${package_dir})
+install(EXPORT semaphoredTargets NAMESPACE semaphored:: DESTINATION ${package_dir})
 
 # In the tree our headers are included by path from the root, "client/semaphore/client.h"; installed,
 # the same file is <semaphore/client.h>. The includes between them are rewritten on the way.
@@ -24,10 +24,10 @@ foreach(name IN LISTS client_headers)
 endforeach()
 install(DIRECTORY ${staged_dir} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
-configure_package_config_file(${PROJECT_SOURCE_DIR}/deploy/cmake/semaphoreConfig.cmake.in
-  ${PROJECT_BINARY_DIR}/semaphoreConfig.cmake INSTALL_DESTINATION ${package_dir})
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/semaphoreConfigVersion.cmake
+configure_package_config_file(${PROJECT_SOURCE_DIR}/deploy/cmake/semaphoredConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/semaphoredConfig.cmake INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/semaphoredConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/semaphoreConfig.cmake
-              ${PROJECT_BINARY_DIR}/semaphoreConfigVersion.cmake
+install(FILES ${PROJECT_BINARY_DIR}/semaphoredConfig.cmake
+              ${PROJECT_BINARY_DIR}/semaphoredConfigVersion.cmake
   DESTINATION ${package_dir})

@@ -73,6 +73,11 @@ void Membership::Observe(TickResult* result) {
     last_read_ = kNever;
     return;
   }
+  {
+    const std::lock_guard<std::mutex> lock(names_mutex_);
+    names_.clear();
+    for (const NodeStore::Node& node : *nodes) names_[node.ref.number] = node.node_id;
+  }
   if (!ReadUnbroken(sent, returned)) observed_.clear();
   last_read_ = returned;
 
@@ -86,6 +91,13 @@ void Membership::Observe(TickResult* result) {
     Judge(node, sent, returned, result);
     if (!fatal_.ok()) return;
   }
+}
+
+std::string Membership::NameOf(const NodeRef& node) const {
+  if (node.number == self_.number) return options_.node_id;
+  const std::lock_guard<std::mutex> lock(names_mutex_);
+  const auto found = names_.find(node.number);
+  return found == names_.end() ? absl::StrCat(node.number, ".", node.incarnation) : found->second;
 }
 
 bool Membership::ReadUnbroken(SteadyTime sent, SteadyTime returned) {

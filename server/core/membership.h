@@ -37,6 +37,7 @@ struct MembershipOptions {
   // Guarantees::exclusive: nobody else can end our leases, so we vouch until we are replaced, and
   // observe nobody.
   bool exclusive = false;
+  std::string node_id = {};  // Of this node.
 };
 
 // True if every lane has completed a Step after `since`. Called by Tick() on its thread; must not
@@ -79,6 +80,8 @@ class Membership {
   // Any thread.
   const HeartbeatFigures& figures() const { return figures_; }
 
+  // The node id that was given to the node, as far as it has been read; else its number and incarnation. Any thread.
+  std::string NameOf(const NodeRef& node) const;
   Milliseconds interval() const { return options_.node_ttl / 3; }
 
  private:
@@ -112,6 +115,8 @@ class Membership {
   std::map<uint32_t, Observation>
       observed_;  // By node number; only nodes that the last read showed.
   std::set<std::pair<uint32_t, uint32_t>> told_dead_;  // Number and incarnation; likewise.
+  mutable std::mutex names_mutex_;
+  std::map<uint32_t, std::string> names_;  // By node number; guarded by names_mutex_.
   std::mutex again_mutex_;
   std::vector<NodeRef> again_;  // Guarded by again_mutex_: to be told once more.
 };

@@ -57,9 +57,21 @@ struct Refusal {
   std::string message;
   std::string semaphore;  // May be empty.
   std::string advice;     // What to do; may be empty.
+  // The field of the request that is wrong, and what would be right. Empty: it is not about a field.
+  std::string field = {};
+  std::string right = {};
+  // Of a refusal that passes: when it is worth to try again. 0: RetryAfter(reason) says.
+  int64_t retry_after_ms = 0;
 };
 
 // INVALID_ARGUMENT, INVALID_FIELD: "<field>: <what would be right>".
 Refusal InvalidField(std::string_view field, std::string_view right);
+// The same about the field of a message within the request: "<parent>.<field>: …".
+Refusal Within(std::string_view parent, Refusal refusal);
+
+// The text for the client. It names the semaphore, if the refusal is about one.
+std::string MessageOf(const Refusal& refusal);
+// After how many milliseconds it is worth to try again; 0: waiting alone does not help.
+int64_t RetryAfter(const Refusal& refusal);
 
 }  // namespace semaphored

@@ -1,10 +1,23 @@
 #include "server/core/refusals.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 namespace semaphored {
 
 using absl::StatusCode;
+
+namespace {
+
+Refusal OfField(Refusal refusal, std::string_view field, std::string right) {
+  refusal.message = absl::StrCat(std::string(field), ": ", right);
+  refusal.field = field;
+  refusal.right = std::move(right);
+  return refusal;
+}
+
+}  // namespace
 
 const char* CauseText(EndCause cause) {
   switch (cause) {
@@ -41,7 +54,7 @@ const char* CauseText(EndCause cause) {
 Refusal NotHeldRefusal(EndCause cause, const std::string& semaphore) {
   return {StatusCode::kNotFound, Reason::kNotHeld,
           absl::StrCat("the lease is not held: ", CauseText(cause)), semaphore,
-          "acquire anew, with a new request id"};
+          "acquire again, with a new request id"};
 }
 
 Refusal SessionLostRefusal() {
@@ -74,11 +87,14 @@ Refusal MovedRefusal(const std::string& semaphore) {
 
 Refusal MovingRefusal(const std::string& semaphore, int64_t left_ms) {
   const std::string when = left_ms > 0 ? absl::StrCat("in ", left_ms, " ms") : "now";
-  return {StatusCode::kUnavailable, Reason::kMoving,
-          absl::StrCat("the lease moves here from another session of this client, and its former "
-                       "holder may still count on it: it is granted ",
-                       when),
-          semaphore, absl::StrCat("repeat the same request, with the same request id, ", when)};
+  Refusal refusal{StatusCode::kUnavailable, Reason::kMoving,
+                  absl::StrCat("the lease moves here from another session of this client, and its "
+                               "former holder may still count on it: it is granted ",
+                               when),
+                  semaphore,
+                  absl::StrCat("repeat the same request, with the same request id, ", when)};
+  refusal.retry_after_ms = left_ms;
+  return refusal;
 }
 
 Refusal WaitEnded(EndCause cause, const std::string& semaphore) {
@@ -152,7 +168,7 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
     case OutcomeKind::kLimitMismatch:
       return {StatusCode::kFailedPrecondition, Reason::kLimitMismatch,
               absl::StrCat("limit: the semaphore has the limit ", outcome.limit(),
-                           ", not the one asked for"),
+                           ", and the request asks for ", outcome.asked_limit()),
               semaphore, "ask with the stored limit, with LIMIT_MISMATCH_ADOPT, or resize it"};
     case OutcomeKind::kExceedsLimit:
       return {StatusCode::kFailedPrecondition, Reason::kExceedsLimit,
@@ -175,17 +191,17 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
               "it was not executed",
               semaphore, "use a higher sequence number"};
     case OutcomeKind::kReused:
-      return {StatusCode::kInvalidArgument, Reason::kRequestIdReused,
-              "request_id: the same id was used for another request", semaphore,
-              "give each request its own sequence number, or UUID"};
+      return OfField({StatusCode::kInvalidArgument, Reason::kRequestIdReused, "", semaphore,
+                      "give each request its own sequence number, or UUID"},
+                     "request_id", "the same id was used for another request");
     case OutcomeKind::kSessionLost:
       return SessionLostRefusal();
     case OutcomeKind::kNotHeld:
       return NotHeldRefusal(outcome.cause, semaphore);
     case OutcomeKind::kNoSuchSlot:
-      return {StatusCode::kInvalidArgument, Reason::kInvalidField,
-              absl::StrCat("slots: the lease does not hold slot ", outcome.wrong_slot()), semaphore,
-              "name slots of the lease"};
+      return OfField({StatusCode::kInvalidArgument, Reason::kInvalidField, "", semaphore,
+                      "name slots of the lease"},
+                     "slots", absl::StrCat("the lease does not hold slot ", outcome.wrong_slot()));
     case OutcomeKind::kBelongsToSession:
       return {StatusCode::kFailedPrecondition, Reason::kBelongsToSession,
               "a session's stream keeps this lease alive", semaphore,
@@ -195,7 +211,7 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
     case OutcomeKind::kRevisionMismatch:
       return {StatusCode::kAborted, Reason::kRevisionMismatch,
               absl::StrCat("expected_revision: the semaphore stands at revision ", info_revision),
-              semaphore, "describe it, and decide anew"};
+              semaphore, "describe it, and decide again"};
     case OutcomeKind::kAlreadyExists:
       return {StatusCode::kAlreadyExists, Reason::kAlreadyExists,
               "the semaphore exists with another limit or other settings", semaphore,
@@ -213,8 +229,8 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
               "more permits are held than the new limit", semaphore,
               "choose the policy wait or recall"};
     case OutcomeKind::kOutOfRange:
-      return {StatusCode::kInvalidArgument, Reason::kInvalidField,
-              "limit: would be below 0 or above limit_max", semaphore, ""};
+      return OfField({StatusCode::kInvalidArgument, Reason::kInvalidField, "", semaphore, ""},
+                     "limit", "would be below 0 or above limit_max");
     case OutcomeKind::kUnsupported:
       return {StatusCode::kUnimplemented, Reason::kNotSupported,
               outcome.message.empty() ? absl::StrCat("the adapter ", adapter, " cannot do this")

@@ -104,7 +104,10 @@ void SessionsImpl::FinishDrain(size_t index, bool done) {
   NeedChanges(-1);
   AdminCommand describe;
   describe.semaphore = drainer.semaphore;
-  describe.act = AdminDescribe{kDrainRows};
+  AdminDescribe holders;
+  holders.rows_max = kDrainRows;
+  holders.waiters = false;
+  describe.act = holders;
   const std::string semaphore = drainer.semaphore;
   Submit(semaphore, std::move(describe),
          [this, drainer = std::move(drainer), done](absl::StatusOr<Outcome> outcome) mutable {

@@ -106,11 +106,6 @@ std::string AskedText(pb::AdministerRequest request) {
   return JsonOf(request, false);
 }
 
-std::string SemaphoreText(const pb::SemaphoreInfo& info) {
-  pb::SemaphoreInfo row = info;
-  row.clear_leases();
-  row.clear_waiters();
-  return JsonOf(row, true);
-}
+std::string SemaphoreText(const pb::SemaphoreInfo& info) { return JsonOf(info, true); }
 
 }  // namespace semaphored

@@ -37,7 +37,7 @@ std::string AuditLine(const AuditEntry& entry);
 // As JSON. The lease id that a revoke names is a secret as long as the lease stands: of it there
 // are the first digits.
 std::string AskedText(semaphore::v1::AdministerRequest request);
-// The semaphore by its own fields, without rows.
+// The semaphore by its fields.
 std::string SemaphoreText(const semaphore::v1::SemaphoreInfo& info);
 
 }  // namespace semaphored

@@ -7,6 +7,7 @@
 
 #include "server/core/refusals.h"
 #include "server/service/admin_act.h"
+#include "server/service/admin_result.h"
 #include "server/service/call_log.h"
 #include "server/service/calls.h"
 #include "server/service/convert.h"
@@ -28,6 +29,7 @@ class AdministerCall final : public MethodCall<AdministerCall> {
     pb::AdministerRequest& message = Scratch<pb::AdministerRequest>();
     if (!Parse(request(), &message)) return Refuse(Unreadable());
     act_ = ActOf(message);
+    act_case_ = message.act_case();
     semaphore_ = message.semaphore();
     audited_ = act_.changes && environment()->access.audit != nullptr;
     asked_ = audited_ ? AskedText(message) : "null";
@@ -65,10 +67,7 @@ class AdministerCall final : public MethodCall<AdministerCall> {
     describe.semaphore = semaphore_;
     describe.act = AdminDescribe{0};
     sessions()->Administer(std::move(describe), 0, [this](Result<AdminAnswer> result) {
-      if (!result.ok() || !result.value.report->info.has_value()) return;
-      pb::SemaphoreInfo info;
-      ToProto(*result.value.report->info, &info);
-      before_ = SemaphoreText(info);
+      if (result.ok()) before_ = TextOf(result.value);
     });
   }
 
@@ -108,15 +107,29 @@ class AdministerCall final : public MethodCall<AdministerCall> {
     if (result.value.changed) LogAct(act_.name, semaphore_, *context());
     // Not a scratch message: it may be large, and would keep its memory.
     pb::AdministerResponse response;
-    ToProto(result.value, &response);
-    if (response.has_semaphore()) HideSecrets(caller(), *sessions(), response.mutable_semaphore());
+    const Host* host = environment()->host;
+    ToProto(
+        result.value, act_case_, [host](const NodeRef& node) { return host->NodeName(node); },
+        &response);
+    if (response.has_describe())
+      HideSecrets(caller(), *sessions(), response.mutable_describe()->mutable_leases());
+    if (response.has_drain())
+      HideSecrets(caller(), *sessions(), response.mutable_drain()->mutable_leases());
     if (audited_) {
       AuditEntry entry = Entry();
-      if (response.has_semaphore()) entry.after = SemaphoreText(response.semaphore());
-      entry.affected = response.affected();
+      entry.after = TextOf(result.value);
+      entry.affected = result.value.affected;
       environment()->access.audit->Write(AuditLine(entry));
     }
     Reply(response);
+  }
+
+  // The semaphore that an answer shows, for the audit log.
+  static std::string TextOf(const AdminAnswer& answer) {
+    if (answer.report == nullptr || !answer.report->info.has_value()) return "null";
+    pb::SemaphoreInfo info;
+    ToProto(*answer.report->info, &info);
+    return SemaphoreText(info);
   }
 
   void Turn(const Refusal& refusal) {
@@ -141,6 +154,7 @@ class AdministerCall final : public MethodCall<AdministerCall> {
   }
 
   AdminAct act_;
+  pb::AdministerRequest::ActCase act_case_ = pb::AdministerRequest::ACT_NOT_SET;
   std::string semaphore_;
   bool audited_ = false;
   std::string asked_;

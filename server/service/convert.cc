@@ -10,9 +10,13 @@ namespace {
 // The API uses the same numbers.
 static_assert(static_cast<int>(Reason::kCount) == pb::Reason_ARRAYSIZE);
 static_assert(static_cast<int>(EndCause::kCount) == pb::EndCause_ARRAYSIZE);
+static_assert(static_cast<int>(WaitReason::kCount) == pb::WaitReason_ARRAYSIZE);
 
 constexpr size_t kNameBytesMax = 255;
 constexpr size_t kIdDigits = 32;
+// Of one page of SessionOpened: together they keep a message far below the 4 MiB that gRPC clients take by default.
+constexpr int kOpenedLeasesMax = 1'000;
+constexpr size_t kOpenedRangesMax = 50'000;
 constexpr char kSeparator = '#';  // Not part of any semaphore's name.
 
 constexpr std::array<bool, 256> kNameBytes = [] {
@@ -44,35 +48,26 @@ std::string_view RecallText(Recall::Reason reason) {
   return "";
 }
 
-pb::WatchEvent::Kind KindOf(SemaphoreChange::Kind kind) {
+pb::WatchEventKind KindOf(SemaphoreChange::Kind kind) {
   switch (kind) {
     case SemaphoreChange::Kind::kCreated:
-      return pb::WatchEvent::CREATED;
+      return pb::WATCH_EVENT_KIND_CREATED;
     case SemaphoreChange::Kind::kChanged:
-      return pb::WatchEvent::CHANGED;
+      return pb::WATCH_EVENT_KIND_CHANGED;
     case SemaphoreChange::Kind::kDestroyed:
-      return pb::WatchEvent::DESTROYED;
+      return pb::WATCH_EVENT_KIND_DESTROYED;
     case SemaphoreChange::Kind::kQueued:
-      return pb::WatchEvent::QUEUED;
+      return pb::WATCH_EVENT_KIND_QUEUED;
     case SemaphoreChange::Kind::kGranted:
-      return pb::WatchEvent::GRANTED;
+      return pb::WATCH_EVENT_KIND_GRANTED;
     case SemaphoreChange::Kind::kEnded:
-      return pb::WatchEvent::ENDED;
+      return pb::WATCH_EVENT_KIND_ENDED;
     case SemaphoreChange::Kind::kRecalled:
-      return pb::WatchEvent::RECALLED;
+      return pb::WATCH_EVENT_KIND_RECALLED;
     case SemaphoreChange::Kind::kWaitEnded:
-      return pb::WatchEvent::WAIT_ENDED;
+      return pb::WATCH_EVENT_KIND_WAIT_ENDED;
   }
-  return pb::WatchEvent::KIND_UNSPECIFIED;
-}
-
-void ToProto(const WaiterInfo& info, pb::WaiterInfo* message) {
-  message->set_position(info.position);
-  message->set_holder(info.waiter->holder);
-  message->set_permits(info.waiter->permits);
-  message->set_priority(info.waiter->priority);
-  message->set_queued_at_unix_ms(info.waiter->queued_at_unix_ms);
-  message->set_node(NodeText(info.waiter->host));
+  return pb::WATCH_EVENT_KIND_UNSPECIFIED;
 }
 
 }  // namespace
@@ -103,17 +98,30 @@ bool IsSemaphoreName(std::string_view name) {
                      [](char c) { return kNameBytes[static_cast<unsigned char>(c)]; });
 }
 
-std::string NodeText(const NodeRef& node) {
-  return std::to_string(node.number) + "." + std::to_string(node.incarnation);
+void ToProto(uint64_t position, WaitReason reason, int64_t expected_wait_ms,
+             pb::WaitQueued* message) {
+  message->set_position(position);
+  message->set_reason(ToProto(reason));
+  if (expected_wait_ms >= 0)
+    message->set_expected_wait_ms(
+        static_cast<uint32_t>(std::min<int64_t>(expected_wait_ms, UINT32_MAX)));
+}
+
+void ToProto(const Slots& slots, google::protobuf::RepeatedPtrField<pb::SlotRange>* ranges) {
+  for (const Slots::Run& run : slots.runs()) {
+    pb::SlotRange* range = ranges->Add();
+    range->set_first(run.first);
+    range->set_last(run.last);
+  }
 }
 
 void ToProto(const Lease& lease, std::string_view semaphore, pb::Lease* message) {
   AppendLeaseId(semaphore, lease.id, message->mutable_lease_id());
   message->set_semaphore(semaphore.data(), semaphore.size());
-  message->mutable_slots()->Add(lease.slots.begin(), lease.slots.end());
+  ToProto(lease.slots, message->mutable_slots());
   message->set_token(lease.token);
   message->set_holder(lease.holder);
-  message->set_ttl_ms(lease.ttl_ms);
+  message->set_ttl_ms(static_cast<uint32_t>(lease.ttl_ms));
   if (!lease.detached() && !lease.session.empty()) {
     std::string* session = message->mutable_session_id();
     session->reserve(kIdDigits);
@@ -122,17 +130,15 @@ void ToProto(const Lease& lease, std::string_view semaphore, pb::Lease* message)
   }
 }
 
-void ToProto(const Recall& recall, pb::Recall* message) {
-  message->set_grace_ms(recall.grace_ms);
+void ToProto(const Recall& recall, pb::LeaseRecall* message) {
+  message->set_grace_ms(static_cast<uint32_t>(recall.grace_ms));
   message->set_reason(std::string(RecallText(recall.reason)));
 }
 
-void ToProto(const Settings& settings, pb::Settings* message) {
+void ToProto(const Settings& settings, pb::SemaphoreSettings* message) {
   message->set_backfill(settings.backfill);
   message->set_longest_hold_ms(settings.longest_hold_ms);
-  // On the wire 0 is the default, so that "none at all" is -1; what is shown can be sent back as it
-  // is.
-  message->set_recall_grace_ms(settings.recall_grace_ms == 0 ? -1 : settings.recall_grace_ms);
+  message->set_recall_grace_ms(static_cast<uint32_t>(settings.recall_grace_ms));
   message->set_permits_per_holder(settings.permits_per_holder);
   message->set_waiters_max(settings.waiters_max);
 }
@@ -146,7 +152,7 @@ void ToProto(const SemaphoreInfo& info, pb::SemaphoreInfo* message) {
   message->set_destroying(info.row.destroying);
   ToProto(info.row.settings, message->mutable_settings());
   message->set_revision(info.row.revision);
-  message->set_created_at_unix_ms(info.row.created_at_unix_ms);
+  SetTime(info.row.created_at_unix_ms, message, &pb::SemaphoreInfo::mutable_created_at);
   message->set_offers(info.offers);
   if (info.tickets != TicketCounts{}) {
     pb::TicketCounts* tickets = message->mutable_tickets();
@@ -155,25 +161,35 @@ void ToProto(const SemaphoreInfo& info, pb::SemaphoreInfo* message) {
     tickets->set_assigned(info.tickets.assigned);
     tickets->set_dead(info.tickets.dead);
   }
-  for (const LeasePtr& lease : info.leases) {
-    pb::LeaseInfo* row = message->add_leases();
-    ToProto(*lease, info.row.name, row->mutable_lease());
-    row->set_foreign(lease->foreign);
-    row->set_recalled(lease->recall.pending());
-    row->set_granted_at_unix_ms(lease->granted_at_unix_ms);
-    if (!lease->foreign) row->set_node(NodeText(lease->host));
-  }
-  for (const WaiterInfo& waiter : info.waiters) ToProto(waiter, message->add_waiters());
+}
+
+void ToProto(const LeasePtr& lease, std::string_view semaphore, const NodeNames& names,
+             pb::LeaseInfo* message) {
+  ToProto(*lease, semaphore, message->mutable_lease());
+  message->set_foreign(lease->foreign);
+  message->set_recalled(lease->recall.pending());
+  SetTime(lease->granted_at_unix_ms, message, &pb::LeaseInfo::mutable_granted_at);
+  if (!lease->foreign) message->set_node(names(lease->host));
+}
+
+void ToProto(const WaiterInfo& info, const NodeNames& names, pb::WaiterInfo* message) {
+  message->set_position(info.position);
+  message->set_holder(info.waiter->holder);
+  message->set_permits(info.waiter->permits);
+  message->set_priority(info.waiter->priority);
+  SetTime(info.waiter->queued_at_unix_ms, message, &pb::WaiterInfo::mutable_queued_at);
+  message->set_node(names(info.waiter->host));
+  message->set_reason(ToProto(info.reason));
 }
 
 void ToProto(const HistoryRow& row, pb::HistoryRow* message) {
   message->set_number(row.number);
   message->set_semaphore(row.semaphore);
   message->set_holder(row.lease->holder);
-  message->mutable_slots()->Add(row.lease->slots.begin(), row.lease->slots.end());
+  ToProto(row.lease->slots, message->mutable_slots());
   message->set_token(row.lease->token);
-  message->set_granted_at_unix_ms(row.lease->granted_at_unix_ms);
-  message->set_ended_at_unix_ms(row.ended_at_unix_ms);
+  SetTime(row.lease->granted_at_unix_ms, message, &pb::HistoryRow::mutable_granted_at);
+  SetTime(row.ended_at_unix_ms, message, &pb::HistoryRow::mutable_ended_at);
   message->set_cause(ToProto(row.cause));
 }
 
@@ -187,20 +203,21 @@ void ToProto(const TicketInfo& info, std::string_view holder, pb::TicketInfo* me
   message->set_max_attempts(ticket.max_attempts);
   message->set_content_type(ticket.content_type);
   message->set_payload_bytes(ticket.payload_bytes);
-  message->set_enqueued_at_unix_ms(ticket.enqueued_at_unix_ms);
+  message->set_attempts_unbounded(ticket.max_attempts == 0);
+  SetTime(ticket.enqueued_at_unix_ms, message, &pb::TicketInfo::mutable_enqueued_at);
   for (const TicketReason& reason : ticket.reasons) {
     pb::TicketReason* row = message->add_reasons();
     row->set_attempt(reason.attempt);
     row->set_text(reason.text);
-    row->set_at_unix_ms(reason.at_unix_ms);
+    SetTime(reason.at_unix_ms, row, &pb::TicketReason::mutable_at);
   }
   message->set_position(info.position);
   message->set_holder(holder.data(), holder.size());
-  message->set_delay_ms(ticket.delay_ms);
+  message->set_delay_ms(static_cast<uint32_t>(ticket.delay_ms));
   message->set_traceparent(ticket.trace);
 }
 
-void ToProto(const Assignment& assignment, pb::Assignment* message) {
+void ToProto(const Assignment& assignment, pb::TicketAssignment* message) {
   const Ticket& ticket = *assignment.ticket;
   message->set_ticket_id(ticket.id.Hex());
   ToProto(*assignment.lease, assignment.semaphore, message->mutable_lease());
@@ -209,20 +226,37 @@ void ToProto(const Assignment& assignment, pb::Assignment* message) {
   message->set_attempt(ticket.attempt);
   message->set_max_attempts(ticket.max_attempts);
   message->set_traceparent(ticket.trace);
-  message->set_enqueued_at_unix_ms(ticket.enqueued_at_unix_ms);
+  message->set_attempts_unbounded(ticket.max_attempts == 0);
+  SetTime(ticket.enqueued_at_unix_ms, message, &pb::TicketAssignment::mutable_enqueued_at);
 }
 
-void ToProto(const SemaphoreChange& change, pb::WatchEvent* message) {
+void ToProto(const SemaphoreChange& change, pb::WatchResponse* message) {
   message->set_kind(KindOf(change.kind));
   ToProto(change.info, message->mutable_semaphore());
   message->set_cause(ToProto(change.cause));
   if (change.lease != nullptr) {
     message->set_holder(change.lease->holder);
-    message->mutable_slots()->Add(change.lease->slots.begin(), change.lease->slots.end());
+    ToProto(change.lease->slots, message->mutable_slots());
     message->set_token(change.lease->token);
   } else if (change.waiter != nullptr) {
     message->set_holder(change.waiter->holder);
   }
+}
+
+std::vector<pb::SessionOpened> OpenedPages(const std::vector<ClaimInfo>& claims) {
+  std::vector<pb::SessionOpened> pages(1);
+  size_t ranges = 0;
+  for (const ClaimInfo& claim : claims) {
+    if (claim.lease == nullptr) continue;
+    ranges += claim.lease->slots.runs().size();
+    if (pages.back().leases_size() >= kOpenedLeasesMax || ranges > kOpenedRangesMax) {
+      pages.back().set_more(true);
+      pages.emplace_back();
+      ranges = claim.lease->slots.runs().size();
+    }
+    ToProto(*claim.lease, claim.semaphore, pages.back().add_leases());
+  }
+  return pages;
 }
 
 void ToProto(const ReleaseAnswer& answer, pb::ReleaseResponse* message) {
@@ -231,28 +265,10 @@ void ToProto(const ReleaseAnswer& answer, pb::ReleaseResponse* message) {
   message->set_ended(ToProto(answer.ended));
 }
 
-void ToProto(const AdminAnswer& answer, pb::AdministerResponse* message) {
-  message->set_done(answer.done);
-  message->set_changed(answer.changed);
-  message->set_affected(answer.affected);
-  if (answer.report == nullptr) return;
-  const Report& report = *answer.report;
-  if (report.info.has_value()) ToProto(*report.info, message->mutable_semaphore());
-  for (const SemaphoreInfo& info : report.infos) ToProto(info, message->add_semaphores());
-  for (const HistoryRow& row : report.history) ToProto(row, message->add_history());
-  for (const TicketInfo& info : report.tickets) {
-    const auto holder = answer.ticket_holders.find(info.ticket->id);
-    ToProto(info, holder == answer.ticket_holders.end() ? std::string_view() : holder->second,
-            message->add_tickets());
-    if (info.payload != nullptr) message->set_payload(*info.payload);
-  }
-  message->set_more(report.more);
-  message->set_others_asked(report.others_asked);
-}
-
-void ToProto(const Vouch& vouch, SteadyTime::duration elapsed, pb::Validity* message) {
+void ToProto(const Vouch& vouch, SteadyTime::duration elapsed, pb::LeaseValidity* message) {
   message->set_elapsed_ms(std::chrono::duration_cast<Milliseconds>(elapsed).count());
-  message->set_valid_for_ms(vouch.valid_for_ms);
+  // What is over is 0.
+  message->set_valid_for_ms(static_cast<uint32_t>(std::max<int64_t>(vouch.valid_for_ms, 0)));
   message->set_epoch(vouch.epoch);
 }
 

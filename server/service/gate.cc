@@ -46,9 +46,10 @@ void HideSecrets(const Caller& caller, const Sessions& sessions, bool knows_id, 
   if (!knows_id && !caller.May(Verb::kAdminister, lease->semaphore())) lease->clear_lease_id();
 }
 
-void HideSecrets(const Caller& caller, const Sessions& sessions, pb::SemaphoreInfo* info) {
+void HideSecrets(const Caller& caller, const Sessions& sessions,
+                 google::protobuf::RepeatedPtrField<pb::LeaseInfo>* rows) {
   if (caller.tenant() == nullptr) return;
-  for (pb::LeaseInfo& row : *info->mutable_leases())
+  for (pb::LeaseInfo& row : *rows)
     HideSecrets(caller, sessions, /*knows_id=*/false, row.mutable_lease());
 }
 

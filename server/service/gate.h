@@ -30,6 +30,7 @@ Problem CheckVerify(const Caller& caller, const VerifyCommand& command);
 // another's, and the lease id for whoever neither knows it already, owns the lease, nor administers
 // the semaphore.
 void HideSecrets(const Caller& caller, const Sessions& sessions, bool knows_id, pb::Lease* lease);
-void HideSecrets(const Caller& caller, const Sessions& sessions, pb::SemaphoreInfo* info);
+void HideSecrets(const Caller& caller, const Sessions& sessions,
+                 google::protobuf::RepeatedPtrField<pb::LeaseInfo>* rows);
 
 }  // namespace semaphored

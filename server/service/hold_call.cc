@@ -23,11 +23,9 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
   HoldCall(Environment* environment, Acceptor<HoldCall>* acceptor)
       : ServerStreamCall(environment, Method::kHold), acceptor_(acceptor) {}
 
-  void OnQueued(uint64_t, uint64_t position, WaitReason /*reason*/,
-                int64_t expected_wait_ms) override {
-    pb::HoldEvent event;
-    event.mutable_queued()->set_position(position);
-    event.mutable_queued()->set_expected_wait_ms(expected_wait_ms);
+  void OnQueued(uint64_t, uint64_t position, WaitReason reason, int64_t expected_wait_ms) override {
+    pb::HoldResponse event;
+    ToProto(position, reason, expected_wait_ms, event.mutable_queued());
     if (writing()) {
       // Only the latest position is of interest to a reader that is behind.
       queued_ = std::move(event);
@@ -39,7 +37,7 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
   void OnGranted(uint64_t, const LeasePtr& lease, const std::string& semaphore,
                  Vouch vouch) override {
     queued_.reset();
-    pb::HoldEvent event;
+    pb::HoldResponse event;
     ToProto(*lease, semaphore, event.mutable_granted()->mutable_lease());
     ToProto(vouch, elapsed(), event.mutable_granted()->mutable_validity());
     Send(event);
@@ -53,7 +51,7 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
 
   void OnRecalled(uint64_t, const Id& claim, const std::string& semaphore,
                   const Recall& recall) override {
-    pb::HoldEvent event;
+    pb::HoldResponse event;
     AppendLeaseId(semaphore, claim, event.mutable_recalled()->mutable_lease_id());
     ToProto(recall, event.mutable_recalled()->mutable_recall());
     Send(event);
@@ -61,7 +59,7 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
 
   void OnEnded(uint64_t, const Id& claim, const std::string& semaphore, EndCause cause) override {
     Leave();
-    pb::HoldEvent event;
+    pb::HoldResponse event;
     AppendLeaseId(semaphore, claim, event.mutable_lost()->mutable_lease_id());
     event.mutable_lost()->set_cause(ToProto(cause));
     Send(event);
@@ -141,7 +139,7 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
            "this daemon cannot vouch for the lease now", "",
            "stop the work when the lease's time is over; Renew it elsewhere before"});
     }
-    pb::HoldEvent event;
+    pb::HoldResponse event;
     ToProto(vouch, before, event.mutable_beat());
     Send(event);
     ArmBeat(vouch);
@@ -172,7 +170,7 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
   bool left_ = false;
   bool beat_due_ = false;
   Milliseconds beat_interval_{0};
-  std::optional<pb::HoldEvent> queued_;
+  std::optional<pb::HoldResponse> queued_;
 };
 
 }  // namespace

@@ -73,6 +73,11 @@ SteadyTime Host::turned_at() const {
   return oldest;
 }
 
+std::string Host::NodeName(const NodeRef& node) const {
+  if (options_.node_name) return options_.node_name(node);
+  return std::to_string(node.number) + "." + std::to_string(node.incarnation);
+}
+
 SteadyTime Host::vouch_until() const {
   SteadyTime until = options_.vouch_until();
   if (options_.guarantees.exclusive) return until;

@@ -23,6 +23,8 @@ class Host final : public SessionsHost {
     std::function<SteadyTime()> vouch_until;
     // For how long a lane's knowledge is good enough to vouch: node TTL less the margin.
     Milliseconds lane_vouch{9000};
+    // Membership::NameOf. Empty: nodes are shown by their numbers.
+    std::function<std::string(const NodeRef&)> node_name;
     // The engine has declared this node dead, or another process has taken its place. On the
     // reactor's thread.
     std::function<void(absl::Status)> on_fatal;
@@ -49,6 +51,9 @@ class Host final : public SessionsHost {
   // The time at which the lane that is furthest behind came back from the engine, whatever came of
   // it. Any thread.
   SteadyTime turned_at() const;
+
+  // The node id of the node, as people gave it.
+  std::string NodeName(const NodeRef& node) const;
 
   // Any thread, once the lanes have been added.
   EngineFigures engine_figures() const;

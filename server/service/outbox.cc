@@ -7,7 +7,7 @@ namespace {
 
 // Together they keep a message far below the 4 MiB that gRPC clients take by default.
 constexpr size_t kEntriesPerMessage = 1'000;
-constexpr size_t kSlotsPerMessage = 100'000;
+constexpr size_t kRangesPerMessage = 50'000;
 constexpr size_t kFreeMax = 64;
 
 }  // namespace
@@ -25,37 +25,41 @@ void ResponsePool::Give(std::unique_ptr<ResponseMessage> message) {
   free_.push_back(std::move(message));
 }
 
-Outbox::Pending& Outbox::Tail(size_t slots) {
+Outbox::Pending& Outbox::Tail(size_t ranges) {
   if (messages_.empty() || messages_.back().entries >= kEntriesPerMessage ||
-      messages_.back().slots + slots > kSlotsPerMessage) {
+      messages_.back().ranges + ranges > kRangesPerMessage) {
     messages_.push_back({pool_->Take(), 0, 0});
   }
   Pending& tail = messages_.back();
   ++tail.entries;
-  tail.slots += slots;
+  tail.ranges += ranges;
   ++entries_;
-  slots_ += slots;
+  ranges_ += ranges;
   return tail;
 }
 
-semaphore::v1::SessionResult* Outbox::AddResult(size_t slots) {
-  return Tail(slots).message->get()->add_results();
+semaphore::v1::SessionResult* Outbox::AddResult(size_t ranges) {
+  return Tail(ranges).message->get()->add_results();
 }
 
 semaphore::v1::SessionEvent* Outbox::AddEvent() { return Tail(0).message->get()->add_events(); }
 
-semaphore::v1::SessionOpened* Outbox::AddOpened() {
-  return Tail(0).message->get()->mutable_opened();
+semaphore::v1::SessionOpened* Outbox::AddOpened(size_t leases) {
+  messages_.push_back({pool_->Take(), 0, 0});
+  Pending& tail = messages_.back();
+  tail.entries = 1 + leases;
+  entries_ += tail.entries;
+  return tail.message->get()->mutable_opened();
 }
 
-semaphore::v1::Pong* Outbox::AddPong() {
+semaphore::v1::SessionPong* Outbox::AddPong() {
   // A message has one pong; a later one says more than an earlier one, and replaces it.
   return Tail(0).message->get()->mutable_pong();
 }
 
 void Outbox::PopFront() {
   entries_ -= messages_.front().entries;
-  slots_ -= messages_.front().slots;
+  ranges_ -= messages_.front().ranges;
   pool_->Give(std::move(messages_.front().message));
   messages_.pop_front();
 }

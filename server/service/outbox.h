@@ -55,17 +55,18 @@ class Outbox {
   explicit Outbox(ResponsePool* pool) : pool_(pool) {}
   ~Outbox() { Clear(); }
 
-  // Where to write the next thing; `slots`: how many numbers it will have beside its fixed fields.
+  // Where to write the next thing; `ranges`: how many ranges of slots it will have beside its fixed fields.
   // The pointer is good until the next call.
-  semaphore::v1::SessionResult* AddResult(size_t slots);
+  semaphore::v1::SessionResult* AddResult(size_t ranges);
   semaphore::v1::SessionEvent* AddEvent();
-  semaphore::v1::SessionOpened* AddOpened();
-  semaphore::v1::Pong* AddPong();
+  // In a message of its own, which will have so many leases.
+  semaphore::v1::SessionOpened* AddOpened(size_t leases);
+  semaphore::v1::SessionPong* AddPong();
 
   // Results, events and others, all messages together.
   size_t entries() const { return entries_; }
   // What they take in memory, about.
-  size_t bytes() const { return entries_ * kEntryBytes + slots_ * sizeof(uint32_t); }
+  size_t bytes() const { return entries_ * kEntryBytes + ranges_ * kRangeBytes; }
   bool empty() const { return messages_.empty(); }
   const semaphore::v1::SessionResponse& front() { return *messages_.front().message->get(); }
   void PopFront();
@@ -75,17 +76,18 @@ class Outbox {
   struct Pending {
     std::unique_ptr<ResponseMessage> message;
     size_t entries = 0;
-    size_t slots = 0;
+    size_t ranges = 0;
   };
   static constexpr size_t kEntryBytes = 256;
+  static constexpr size_t kRangeBytes = 48;
 
   // The last message, if it has room.
-  Pending& Tail(size_t slots);
+  Pending& Tail(size_t ranges);
 
   ResponsePool* pool_;
   std::deque<Pending> messages_;
   size_t entries_ = 0;
-  size_t slots_ = 0;
+  size_t ranges_ = 0;
 };
 
 }  // namespace semaphored

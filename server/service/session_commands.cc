@@ -135,7 +135,7 @@ void SessionCall::HandleVerify(uint64_t sequence, pb::VerifyRequest& command) {
   sessions()->Verify(std::move(verify), [this, sequence, by_lease_id](Result<VerifyAnswer> result) {
     if (!TakeReply()) return;
     if (!result.ok()) return AddError(sequence, *result.refusal);
-    const size_t slots = result.value.held ? result.value.lease->slots.size() : 0;
+    const size_t slots = result.value.held ? result.value.lease->slots.runs().size() : 0;
     pb::VerifyResponse* verified = AddResult(sequence, slots)->mutable_verified();
     ToProto(result.value, SteadyTime::duration::zero(), verified);
     if (verified->has_lease())
@@ -144,7 +144,7 @@ void SessionCall::HandleVerify(uint64_t sequence, pb::VerifyRequest& command) {
 }
 
 void SessionCall::HandlePing(uint64_t ping_id, const Vouch& vouch) {
-  pb::Pong* pong = outbox_.AddPong();
+  pb::SessionPong* pong = outbox_.AddPong();
   pong->set_ping_id(ping_id);
   pong->mutable_validity()->Clear();
   ToProto(vouch, environment_->reactor->event_time() - arrived_, pong->mutable_validity());
@@ -179,23 +179,21 @@ void SessionCall::AddError(uint64_t sequence, const Refusal& refusal) {
   ToProto(refusal, AddResult(sequence)->mutable_error());
 }
 
-void SessionCall::OnQueued(uint64_t tag, uint64_t position, WaitReason /*reason*/,
+void SessionCall::OnQueued(uint64_t tag, uint64_t position, WaitReason reason,
                            int64_t expected_wait_ms) {
-  pb::Queued* queued = AddResult(tag)->mutable_queued();
-  queued->set_position(position);
-  queued->set_expected_wait_ms(expected_wait_ms);
+  ToProto(position, reason, expected_wait_ms, AddResult(tag)->mutable_queued());
 }
 
 void SessionCall::OnGranted(uint64_t tag, const LeasePtr& lease, const std::string& semaphore,
                             Vouch /*vouch*/) {
-  ToProto(*lease, semaphore, AddResult(tag, lease->slots.size())->mutable_granted());
+  ToProto(*lease, semaphore, AddResult(tag, lease->slots.runs().size())->mutable_granted());
 }
 
 void SessionCall::OnRefused(uint64_t tag, Refusal refusal) { AddError(tag, refusal); }
 
 void SessionCall::OnRecalled(uint64_t /*tag*/, const Id& claim, const std::string& semaphore,
                              const Recall& recall) {
-  pb::Recalled* recalled = outbox_.AddEvent()->mutable_recalled();
+  pb::LeaseRecalled* recalled = outbox_.AddEvent()->mutable_recalled();
   AppendLeaseId(semaphore, claim, recalled->mutable_lease_id());
   ToProto(recall, recalled->mutable_recall());
   MarkDirty();
@@ -204,7 +202,7 @@ void SessionCall::OnRecalled(uint64_t /*tag*/, const Id& claim, const std::strin
 void SessionCall::OnEnded(uint64_t /*tag*/, const Id& claim, const std::string& semaphore,
                           EndCause cause) {
   if (cause == EndCause::kReleased && released_.contains(claim)) return;
-  pb::Lost* lost = outbox_.AddEvent()->mutable_lost();
+  pb::LeaseLost* lost = outbox_.AddEvent()->mutable_lost();
   AppendLeaseId(semaphore, claim, lost->mutable_lease_id());
   lost->set_cause(ToProto(cause));
   MarkDirty();
@@ -214,13 +212,13 @@ void SessionCall::OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool 
                            const std::vector<ClaimInfo>& claims) {
   session_ = session;
   stage_ = Stage::kOpen;
-  pb::SessionOpened* opened = outbox_.AddOpened();
-  opened->set_session_id(session.Hex());
-  opened->set_ttl_ms(ttl_ms);
-  ToProto(vouch, environment_->reactor->event_time() - arrived_, opened->mutable_validity());
-  opened->set_resumed(resumed);
-  for (const ClaimInfo& claim : claims) {
-    if (claim.lease != nullptr) ToProto(*claim.lease, claim.semaphore, opened->add_leases());
+  std::vector<pb::SessionOpened> pages = OpenedPages(claims);
+  for (pb::SessionOpened& page : pages) {
+    page.set_session_id(session.Hex());
+    page.set_ttl_ms(static_cast<uint32_t>(ttl_ms));
+    ToProto(vouch, environment_->reactor->event_time() - arrived_, page.mutable_validity());
+    page.set_resumed(resumed);
+    *outbox_.AddOpened(page.leases_size()) = std::move(page);
   }
   MarkDirty();
 }

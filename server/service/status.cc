@@ -12,7 +12,7 @@ namespace {
 constexpr char kDomain[] = "semaphored";
 
 // Trailers travel in a header block, whose size peers bound (8 KiB by default); the message is in
-// it twice.
+// it up to three times.
 constexpr size_t kMessageBytesMax = 1024;
 
 std::string Bounded(const std::string& text) {
@@ -37,12 +37,24 @@ grpc::Status ToStatus(const Refusal& refusal, std::string_view adapter) {
   Put("adapter", adapter, &info);
   Put("advice", Bounded(refusal.advice), &info);
 
-  const std::string message = Bounded(refusal.message);
   google::rpc::Status status;
   status.set_code(static_cast<int>(refusal.code));
-  status.set_message(message);
+  status.set_message(Bounded(MessageOf(refusal)));
   status.add_details()->PackFrom(info);
-  return grpc::Status(static_cast<grpc::StatusCode>(refusal.code), message,
+  if (!refusal.field.empty()) {
+    google::rpc::BadRequest bad;
+    google::rpc::BadRequest::FieldViolation* violation = bad.add_field_violations();
+    violation->set_field(Bounded(refusal.field));
+    violation->set_description(Bounded(refusal.right));
+    status.add_details()->PackFrom(bad);
+  }
+  if (const int64_t retry_ms = RetryAfter(refusal); retry_ms > 0) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(retry_ms / 1000);
+    retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(retry_ms % 1000 * 1'000'000));
+    status.add_details()->PackFrom(retry);
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(refusal.code), status.message(),
                       status.SerializeAsString());
 }
 
@@ -59,7 +71,7 @@ void CutOff(grpc::ServerContext* context, const grpc::Status& status) {
 
 void ToProto(const Refusal& refusal, semaphore::v1::SessionError* error) {
   error->set_code(static_cast<int>(refusal.code));
-  error->set_message(Bounded(refusal.message));
+  error->set_message(Bounded(MessageOf(refusal)));
   error->set_reason(static_cast<semaphore::v1::Reason>(refusal.reason));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "server/service/convert.h"
@@ -13,6 +14,7 @@ constexpr size_t kClientIdBytesMax = 128;
 constexpr size_t kNameBytesMax = 255;
 constexpr int32_t kPriorityMax = 1'000;
 constexpr int64_t kBeatLeastMs = 100;
+constexpr int kSlotRangesMax = 1'000;
 
 Problem CheckClientId(std::string_view field, std::string_view id) {
   const bool good =
@@ -42,6 +44,31 @@ Problem CheckTtl(std::string_view field, int64_t asked, const RequestLimits& lim
   return CheckRange(field, *out, limits.ttl_min_ms, limits.ttl_max_ms);
 }
 
+Problem CheckSlots(const google::protobuf::RepeatedPtrField<pb::SlotRange>& ranges,
+                   const RequestLimits& limits, Slots* out) {
+  if (ranges.size() > kSlotRangesMax)
+    return InvalidField("slots", "must be at most " + std::to_string(kSlotRangesMax) +
+                                     " ranges, not " + std::to_string(ranges.size()));
+  std::vector<Slots::Run> runs;
+  for (const pb::SlotRange& range : ranges) {
+    if (range.first() == 0 || range.last() < range.first())
+      return InvalidField("slots",
+                          "must be ranges from `first`, 1 or more, to `last`, not below `first`");
+    if (range.last() > limits.limit_max)
+      return InvalidField("slots", "must be at most " + std::to_string(limits.limit_max));
+    runs.push_back({range.first(), range.last()});
+  }
+  std::ranges::sort(runs, {}, &Slots::Run::first);
+  Slots slots;
+  for (const Slots::Run& run : runs) {
+    if (!slots.empty() && slots.back() >= run.first)
+      return InvalidField("slots", "must each be given once");
+    slots.Append(run);
+  }
+  *out = std::move(slots);
+  return std::nullopt;
+}
+
 // What Acquire and an acquire within a session have in common.
 template <typename Request>
 Problem CheckCommonAcquire(Request& request, const RequestLimits& limits, AcquireParams* out) {
@@ -55,10 +82,11 @@ Problem CheckCommonAcquire(Request& request, const RequestLimits& limits, Acquir
     return InvalidField("limit_mismatch", "must be LIMIT_MISMATCH_FAIL or LIMIT_MISMATCH_ADOPT");
   }
   out->adopt_limit = request.limit_mismatch() == pb::LIMIT_MISMATCH_ADOPT;
-  if (request.wait_ms() > limits.wait_max_ms) {
-    return CheckRange("wait_ms", request.wait_ms(), 0, limits.wait_max_ms);
-  }
-  out->wait_ms = request.wait_ms() < 0 ? -1 : request.wait_ms();
+  if (Problem problem = CheckRange("wait_ms", request.wait_ms(), 0, limits.wait_max_ms))
+    return problem;
+  if (request.wait_forever() && request.wait_ms() != 0)
+    return InvalidField("wait_forever", "must be false where wait_ms is given");
+  out->wait_ms = request.wait_forever() ? -1 : int64_t{request.wait_ms()};
   if (Problem problem = CheckPriority("priority", request.priority())) return problem;
   out->priority = request.priority();
   if (Problem problem = CheckHolder("holder", request.holder(), limits)) return problem;
@@ -73,13 +101,7 @@ Problem CheckCommonRelease(Request& request, const RequestLimits& limits, Releas
   std::optional<LeaseName> lease = ParseLeaseId(request.lease_id());
   if (!lease.has_value())
     return InvalidField("lease_id", "must be the lease_id of a Lease as it was given");
-  if (request.slots_size() > static_cast<int64_t>(limits.permits_per_request_max)) {
-    return CheckRange("slots", request.slots_size(), 0, limits.permits_per_request_max);
-  }
-  out->slots = Slots(request.slots().begin(), request.slots().end());
-  if (!out->slots.empty() && out->slots.front() == 0) return InvalidField("slots", "begin at 1");
-  if (out->slots.size() != static_cast<size_t>(request.slots_size()))
-    return InvalidField("slots", "must each be given once");
+  if (Problem problem = CheckSlots(request.slots(), limits, &out->slots)) return problem;
   out->semaphore = std::move(lease->semaphore);
   out->claim = lease->claim;
   return std::nullopt;
@@ -127,7 +149,7 @@ Problem CheckHolder(std::string_view field, std::string_view holder, const Reque
 Problem CheckRows(uint32_t asked, const RequestLimits& limits, uint32_t* out) {
   constexpr uint32_t kRowsDefault = 100;
   *out = asked == 0 ? std::min(kRowsDefault, limits.rows_max) : asked;
-  return CheckRange("rows_max", *out, 1, limits.rows_max);
+  return CheckRange("page_size", *out, 1, limits.rows_max);
 }
 
 Problem CheckRequestId(bool present, pb::RequestId& id, Requester* out) {
@@ -136,10 +158,9 @@ Problem CheckRequestId(bool present, pb::RequestId& id, Requester* out) {
     return std::nullopt;
   }
   *out = Requester{};
-  if (!id.one_shot().empty()) {
-    if (!id.client_id().empty() || id.sequence() != 0)
-      return InvalidField("request_id.one_shot",
-                          "must be empty where client_id or sequence is given");
+  if (id.request_id_case() == pb::RequestId::REQUEST_ID_NOT_SET)
+    return InvalidField("request_id", "must have one of numbered and one_shot");
+  if (id.has_one_shot()) {
     const std::optional<Id> one_shot = ReadUuid(id.one_shot());
     if (!one_shot)
       return InvalidField(
@@ -148,13 +169,16 @@ Problem CheckRequestId(bool present, pb::RequestId& id, Requester* out) {
     out->one_shot = *one_shot;
     return std::nullopt;
   }
-  if (Problem problem = CheckClientId("request_id.client_id", id.client_id())) return problem;
+  pb::NumberedRequestId& numbered = *id.mutable_numbered();
+  if (Problem problem = CheckClientId("request_id.numbered.client_id", numbered.client_id()))
+    return problem;
   // The store keeps it as a signed number.
-  if (id.sequence() == 0 || id.sequence() > static_cast<uint64_t>(INT64_MAX)) {
-    return InvalidField("request_id.sequence", "must be 1 to 9223372036854775807, rising by one");
+  if (numbered.sequence() == 0 || numbered.sequence() > static_cast<uint64_t>(INT64_MAX)) {
+    return InvalidField("request_id.numbered.sequence",
+                        "must be 1 to 9223372036854775807, rising by one");
   }
-  out->client_id = std::move(*id.mutable_client_id());
-  out->sequence = id.sequence();
+  out->client_id = std::move(*numbered.mutable_client_id());
+  out->sequence = numbered.sequence();
   return std::nullopt;
 }
 
@@ -175,8 +199,7 @@ Problem Check(pb::AcquireRequest& request, const RequestLimits& limits, AcquireP
 Problem Check(pb::HoldRequest& request, const RequestLimits& limits, HoldParams* out) {
   if (!request.has_acquire()) return InvalidField("acquire", "must be given");
   if (Problem problem = Check(*request.mutable_acquire(), limits, &out->acquire)) {
-    problem->message = "acquire." + problem->message;
-    return problem;
+    return Within("acquire", *std::move(problem));
   }
   out->release_on_disconnect = request.release_on_disconnect();
   const int64_t most = out->acquire.ttl_ms / 3;
@@ -261,7 +284,10 @@ Problem Check(pb::WatchRequest& request, const RequestLimits& limits, WatchParam
       return InvalidField("prefix", "must be empty when semaphore is given");
     if (Problem problem = CheckName("semaphore", request.semaphore(), limits)) return problem;
   }
+  if (request.semaphore().empty() && request.start_revision() != 0)
+    return InvalidField("start_revision", "must be 0 unless semaphore is given");
   if (Problem problem = CheckPrefix("prefix", request.prefix())) return problem;
+  out->start_revision = request.start_revision();
   out->prefix = std::move(*request.mutable_prefix());
   out->semaphore = std::move(*request.mutable_semaphore());
   return std::nullopt;

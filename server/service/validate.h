@@ -55,6 +55,7 @@ struct AdminParams {
 struct WatchParams {
   std::string prefix;
   std::string semaphore;
+  uint64_t start_revision = 0;
 };
 
 using Problem = std::optional<Refusal>;
@@ -94,14 +95,19 @@ bool IsTraceparent(std::string_view text);
 
 // ---- Parts of the above, shared by their files ----
 
-// Present: client id and sequence number must be good, or a UUID stands alone. Absent: no requester.
 Problem CheckPriority(std::string_view field, int32_t priority);
+// Present: it has either a good client id and sequence number, or a UUID. Absent: no requester.
 Problem CheckRequestId(bool present, semaphore::v1::RequestId& id, Requester* out);
 Problem CheckName(std::string_view field, std::string_view name, const RequestLimits& limits);
 Problem CheckHolder(std::string_view field, std::string_view holder, const RequestLimits& limits);
 Problem CheckRange(std::string_view field, int64_t value, int64_t least, int64_t most);
 Problem CheckRows(uint32_t asked, const RequestLimits& limits, uint32_t* out);
 Problem CheckPrefix(std::string_view field, std::string_view prefix);
+// A page token that is a number; 0: it is empty.
+Problem CheckPageToken(std::string_view token, uint64_t* out);
+Refusal BadPageToken();
+// A page token of DescribeSemaphore, from where the page has left off; empty if both lists are complete.
+std::string DescribePageToken(const SemaphoreInfo& info);
 // In validate_tickets.cc.
 Problem CheckListTickets(const semaphore::v1::ListTickets& act, const RequestLimits& limits,
                          AdminCommand* out);

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "server/service/convert.h"
 #include "server/service/validate.h"
 
@@ -11,27 +13,45 @@ constexpr int64_t kGraceMaxMs = 86'400'000;
 constexpr int64_t kLongestHoldLeastMs = 1'000;
 constexpr int64_t kLongestHoldMostMs = 366LL * 24 * 3'600'000;
 
-Problem CheckSettings(const pb::Settings& asked, Settings* out) {
+bool ReadNumber(std::string_view text, uint64_t* out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+Problem CheckSettings(const pb::SemaphoreSettings& asked, Settings* out) {
   out->backfill = asked.backfill();
-  if (asked.longest_hold_ms() != 0) {
-    if (Problem problem = CheckRange("settings.longest_hold_ms", asked.longest_hold_ms(),
+  out->longest_hold_ms =
+      static_cast<int64_t>(std::min<uint64_t>(asked.longest_hold_ms(), INT64_MAX));
+  if (out->longest_hold_ms != 0) {
+    if (Problem problem = CheckRange("settings.longest_hold_ms", out->longest_hold_ms,
                                      kLongestHoldLeastMs, kLongestHoldMostMs)) {
       return problem;
     }
   }
-  out->longest_hold_ms = asked.longest_hold_ms();
-  if (Problem problem =
-          CheckRange("settings.recall_grace_ms", asked.recall_grace_ms(), -1, kGraceMaxMs)) {
-    return problem;
+  if (asked.has_recall_grace_ms()) {
+    out->recall_grace_ms = asked.recall_grace_ms();
+    if (Problem problem =
+            CheckRange("settings.recall_grace_ms", out->recall_grace_ms, 0, kGraceMaxMs)) {
+      return problem;
+    }
   }
-  if (asked.recall_grace_ms() != 0)
-    out->recall_grace_ms = std::max<int64_t>(asked.recall_grace_ms(), 0);
   out->permits_per_holder = asked.permits_per_holder();
   out->waiters_max = asked.waiters_max();
   return std::nullopt;
 }
 
-Problem CheckCreate(const pb::Create& act, const RequestLimits& limits, AdminCommand* out) {
+ShrinkPolicy PolicyOf(pb::ShrinkPolicy policy) {
+  if (policy == pb::SHRINK_POLICY_RECALL) return ShrinkPolicy::kRecall;
+  return policy == pb::SHRINK_POLICY_REFUSE ? ShrinkPolicy::kRefuse : ShrinkPolicy::kWait;
+}
+
+DestroyPolicy PolicyOf(pb::DestroyPolicy policy) {
+  if (policy == pb::DESTROY_POLICY_WAIT) return DestroyPolicy::kWait;
+  return policy == pb::DESTROY_POLICY_FORCE ? DestroyPolicy::kForce : DestroyPolicy::kRefuse;
+}
+
+Problem CheckCreate(const pb::CreateSemaphore& act, const RequestLimits& limits,
+                    AdminCommand* out) {
   if (Problem problem = CheckRange("create.limit", act.limit(), 1, limits.limit_max))
     return problem;
   AdminCreate create;
@@ -41,27 +61,28 @@ Problem CheckCreate(const pb::Create& act, const RequestLimits& limits, AdminCom
   return std::nullopt;
 }
 
-Problem CheckResize(const pb::Resize& act, const RequestLimits& limits, AdminCommand* out) {
+Problem CheckResize(const pb::ResizeSemaphore& act, const RequestLimits& limits,
+                    AdminCommand* out) {
   AdminResize resize;
   resize.limit_max = limits.limit_max;
   const char* field = "";
   switch (act.change_case()) {
-    case pb::Resize::kLimit:
+    case pb::ResizeSemaphore::kLimit:
       field = "resize.limit";
       resize.change = AdminResize::Change::kSet;
       resize.amount = act.limit();
       break;
-    case pb::Resize::kAdd:
+    case pb::ResizeSemaphore::kAdd:
       field = "resize.add";
       resize.change = AdminResize::Change::kAdd;
       resize.amount = act.add();
       break;
-    case pb::Resize::kRemove:
+    case pb::ResizeSemaphore::kRemove:
       field = "resize.remove";
       resize.change = AdminResize::Change::kRemove;
       resize.amount = act.remove();
       break;
-    case pb::Resize::CHANGE_NOT_SET:
+    case pb::ResizeSemaphore::CHANGE_NOT_SET:
       return InvalidField("resize", "must have one of limit, add and remove");
   }
   if (Problem problem = CheckRange(field, resize.amount, 0, limits.limit_max)) return problem;
@@ -69,15 +90,16 @@ Problem CheckResize(const pb::Resize& act, const RequestLimits& limits, AdminCom
     return InvalidField("resize.policy",
                         "must be SHRINK_POLICY_WAIT, SHRINK_POLICY_RECALL or SHRINK_POLICY_REFUSE");
   }
-  resize.policy = static_cast<ShrinkPolicy>(act.policy());
-  if (Problem problem = CheckRange("resize.grace_ms", act.grace_ms(), -1, kGraceMaxMs))
+  resize.policy = PolicyOf(act.policy());
+  if (Problem problem = CheckRange("resize.grace_ms", act.grace_ms(), 0, kGraceMaxMs))
     return problem;
-  if (act.grace_ms() != 0) resize.grace_ms = std::max<int64_t>(act.grace_ms(), 0);
+  if (act.has_grace_ms()) resize.grace_ms = act.grace_ms();
   out->act = resize;
   return std::nullopt;
 }
 
-Problem CheckDestroy(const pb::Destroy& act, const RequestLimits& limits, AdminParams* out) {
+Problem CheckDestroy(const pb::DestroySemaphore& act, const RequestLimits& limits,
+                     AdminParams* out) {
   if (!pb::DestroyPolicy_IsValid(act.policy())) {
     return InvalidField(
         "destroy.policy",
@@ -85,12 +107,12 @@ Problem CheckDestroy(const pb::Destroy& act, const RequestLimits& limits, AdminP
   }
   if (Problem problem = CheckRange("destroy.wait_ms", act.wait_ms(), 0, limits.wait_max_ms))
     return problem;
-  out->command.act = AdminDestroy{static_cast<DestroyPolicy>(act.policy())};
+  out->command.act = AdminDestroy{PolicyOf(act.policy())};
   out->wait_ms = act.wait_ms();
   return std::nullopt;
 }
 
-Problem CheckDrain(const pb::Drain& act, const RequestLimits& limits, AdminParams* out) {
+Problem CheckDrain(const pb::DrainSemaphore& act, const RequestLimits& limits, AdminParams* out) {
   if (Problem problem = CheckRange("drain.wait_ms", act.wait_ms(), 0, limits.wait_max_ms))
     return problem;
   out->kind = AdminParams::Kind::kDrain;
@@ -100,7 +122,7 @@ Problem CheckDrain(const pb::Drain& act, const RequestLimits& limits, AdminParam
   return std::nullopt;
 }
 
-Problem CheckRevoke(pb::Revoke& act, const RequestLimits& limits, AdminCommand* out) {
+Problem CheckRevoke(pb::RevokeLeases& act, const RequestLimits& limits, AdminCommand* out) {
   const int given =
       (act.lease_id().empty() ? 0 : 1) + (act.holder().empty() ? 0 : 1) + (act.all() ? 1 : 0);
   if (given != 1)
@@ -122,31 +144,70 @@ Problem CheckRevoke(pb::Revoke& act, const RequestLimits& limits, AdminCommand* 
   return std::nullopt;
 }
 
-Problem CheckList(pb::List& act, const RequestLimits& limits, AdminParams* out) {
+Problem CheckList(pb::ListSemaphores& act, const RequestLimits& limits, AdminParams* out) {
   out->kind = AdminParams::Kind::kList;
   if (Problem problem = CheckPrefix("list.prefix", act.prefix())) return problem;
-  if (Problem problem = CheckPrefix("list.after", act.after())) return problem;
+  if (CheckPrefix("list.page_token", act.page_token())) return BadPageToken();
   out->list.prefix = std::move(*act.mutable_prefix());
-  out->list.after = std::move(*act.mutable_after());
-  return CheckRows(act.rows_max(), limits, &out->list.rows_max);
+  out->list.after = std::move(*act.mutable_page_token());
+  return CheckRows(act.page_size(), limits, &out->list.rows_max);
 }
 
-Problem CheckHistory(const pb::History& act, const RequestLimits& limits, AdminParams* out) {
+Problem CheckHistory(const pb::ListHistory& act, const RequestLimits& limits, AdminParams* out) {
   out->kind = AdminParams::Kind::kHistory;
   out->history.semaphore = out->command.semaphore;
-  out->history.before = act.before();
-  return CheckRows(act.rows_max(), limits, &out->history.rows_max);
+  if (Problem problem = CheckPageToken(act.page_token(), &out->history.before)) return problem;
+  return CheckRows(act.page_size(), limits, &out->history.rows_max);
 }
 
-Problem CheckDescribe(const pb::Describe& act, const RequestLimits& limits, AdminCommand* out) {
+// "<number>.<text>"
+template <typename Number>
+bool ReadPlace(std::string_view place, Number* number, std::string_view* text) {
+  const auto [end, error] = std::from_chars(place.data(), place.data() + place.size(), *number);
+  const size_t dot = static_cast<size_t>(end - place.data());
+  if (error != std::errc() || dot >= place.size() || place[dot] != '.') return false;
+  *text = place.substr(dot + 1);
+  return true;
+}
+
+// As DescribePageToken writes it: "l<slot>.<claim>" if the leases go on, "w<priority>.<order>" if the waiters do, with a
+// comma between. A list that is not named is complete.
+bool ReadPageToken(std::string_view token, AdminDescribe* out) {
+  out->leases = out->waiters = false;
+  while (!token.empty()) {
+    const std::string_view part = token.substr(0, token.find(','));
+    token.remove_prefix(std::min(token.size(), part.size() + 1));
+    std::string_view rest;
+    if (part.starts_with('l') && !out->leases) {
+      out->leases = true;
+      if (!ReadPlace(part.substr(1), &out->leases_after.emplace().slot, &rest)) return false;
+      const std::optional<Id> claim = Id::FromHex(rest);
+      if (!claim.has_value()) return false;
+      out->leases_after->claim = *claim;
+    } else if (part.starts_with('w') && !out->waiters) {
+      out->waiters = true;
+      QueuePlace& place = out->waiters_after.emplace();
+      if (!ReadPlace(part.substr(1), &place.priority, &rest) || !ReadNumber(rest, &place.order))
+        return false;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+Problem CheckDescribe(const pb::DescribeSemaphore& act, const RequestLimits& limits,
+                      AdminCommand* out) {
   AdminDescribe describe;
-  if (Problem problem = CheckRows(act.rows_max(), limits, &describe.rows_max)) return problem;
-  out->requester = Requester{};  // A question is asked anew each time.
+  if (Problem problem = CheckRows(act.page_size(), limits, &describe.rows_max)) return problem;
+  if (!act.page_token().empty() && !ReadPageToken(act.page_token(), &describe))
+    return BadPageToken();
+  out->requester = Requester{};  // A question is asked again each time.
   out->act = describe;
   return std::nullopt;
 }
 
-Problem CheckConfigure(const pb::Configure& act, AdminCommand* out) {
+Problem CheckConfigure(const pb::ConfigureSemaphore& act, AdminCommand* out) {
   AdminConfigure configure;
   if (Problem problem = CheckSettings(act.settings(), &configure.settings)) return problem;
   out->act = configure;
@@ -154,6 +215,28 @@ Problem CheckConfigure(const pb::Configure& act, AdminCommand* out) {
 }
 
 }  // namespace
+
+Refusal BadPageToken() {
+  return InvalidField("page_token",
+                      "must be the next_page_token of the page before, as it was given");
+}
+
+std::string DescribePageToken(const SemaphoreInfo& info) {
+  std::string token;
+  if (info.leases_next.has_value())
+    absl::StrAppend(&token, "l", info.leases_next->slot, ".", info.leases_next->claim.Hex());
+  if (info.waiters_next.has_value())
+    absl::StrAppend(&token, token.empty() ? "" : ",", "w", info.waiters_next->priority, ".",
+                    info.waiters_next->order);
+  return token;
+}
+
+Problem CheckPageToken(std::string_view token, uint64_t* out) {
+  *out = 0;
+  if (token.empty()) return std::nullopt;
+  if (ReadNumber(token, out) && *out != 0) return std::nullopt;
+  return BadPageToken();
+}
 
 Problem Check(pb::AdministerRequest& request, const RequestLimits& limits, AdminParams* out) {
   using Request = pb::AdministerRequest;

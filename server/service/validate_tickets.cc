@@ -42,7 +42,7 @@ Problem CheckOneOrAll(std::string_view field, const Act& act, Id* out) {
   return CheckTicketId(name, act.ticket_id(), out);
 }
 
-Problem CheckBackOff(const pb::BackOff& asked, BackOff* out) {
+Problem CheckBackOff(const pb::TicketBackOff& asked, BackOff* out) {
   *out = BackOff{};
   if (asked.initial_ms() != 0) out->initial_ms = asked.initial_ms();
   if (Problem problem = CheckRange("back_off.initial_ms", out->initial_ms, 1, kBackOffMaxMs))
@@ -79,11 +79,16 @@ Problem CheckPayload(pb::EnqueueRequest& request, const RequestLimits& limits,
   return std::nullopt;
 }
 
-Problem CheckAttempts(int32_t asked, const RequestLimits& limits, uint32_t* out) {
-  *out = asked == 0 ? limits.ticket_attempts_default : 0;
-  if (asked == 0 || asked == -1) return std::nullopt;
-  *out = static_cast<uint32_t>(asked);
-  return CheckRange("max_attempts", asked, -1, kAttemptsMax);
+// 0 in `out`: no bound.
+Problem CheckAttempts(const pb::EnqueueRequest& request, const RequestLimits& limits,
+                      uint32_t* out) {
+  const uint32_t asked = request.max_attempts();
+  if (request.attempts_unbounded() && asked != 0)
+    return InvalidField("attempts_unbounded", "must be false where max_attempts is given");
+  *out = 0;
+  if (request.attempts_unbounded()) return std::nullopt;
+  *out = asked == 0 ? limits.ticket_attempts_default : asked;
+  return CheckRange("max_attempts", asked, 0, kAttemptsMax);
 }
 
 std::string At(std::string_view field, int index) {
@@ -116,8 +121,7 @@ Problem Check(pb::EnqueueRequest& request, const RequestLimits& limits, EnqueueC
   out->priority = request.priority();
   if (Problem problem = CheckRange("delay_ms", request.delay_ms(), 0, kDelayMaxMs)) return problem;
   out->delay_ms = request.delay_ms();
-  if (Problem problem = CheckAttempts(request.max_attempts(), limits, &out->max_attempts))
-    return problem;
+  if (Problem problem = CheckAttempts(request, limits, &out->max_attempts)) return problem;
   if (Problem problem = CheckBackOff(request.back_off(), &out->back_off)) return problem;
   if (Problem problem = CheckPayload(request, limits, out)) return problem;
   out->semaphore = std::move(*request.mutable_semaphore());
@@ -162,7 +166,7 @@ Problem Check(pb::OpenWork& request, const RequestLimits& limits, OpenParams* ou
 Problem Check(pb::FinishTicket& request, const RequestLimits& /*limits*/, FinishCommand* out) {
   std::optional<LeaseName> lease = ParseLeaseId(request.lease_id());
   if (!lease.has_value())
-    return InvalidField("lease_id", "must be the lease_id of an Assignment as it was given");
+    return InvalidField("lease_id", "must be the lease_id of a TicketAssignment as it was given");
   out->semaphore = std::move(lease->semaphore);
   out->claim = lease->claim;
   out->reason.clear();
@@ -195,8 +199,8 @@ Problem Check(pb::FinishTicket& request, const RequestLimits& /*limits*/, Finish
 Problem CheckListTickets(const pb::ListTickets& act, const RequestLimits& limits,
                          AdminCommand* out) {
   AdminListTickets list;
-  if (Problem problem = CheckRows(act.rows_max(), limits, &list.rows_max)) return problem;
-  list.after_order = act.after();
+  if (Problem problem = CheckRows(act.page_size(), limits, &list.rows_max)) return problem;
+  if (Problem problem = CheckPageToken(act.page_token(), &list.after_order)) return problem;
   for (const int state : act.states()) {
     if (state < pb::TICKET_STATE_QUEUED || state > pb::TICKET_STATE_DEAD) {
       return InvalidField("list_tickets.states",
@@ -208,7 +212,7 @@ Problem CheckListTickets(const pb::ListTickets& act, const RequestLimits& limits
   }
   if (list.states.empty())
     list.states = {TicketState::kQueued, TicketState::kDelayed, TicketState::kAssigned};
-  out->requester = Requester{};  // A question is asked anew each time.
+  out->requester = Requester{};  // A question is asked again each time.
   out->act = std::move(list);
   return std::nullopt;
 }

@@ -29,15 +29,20 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
         --snapshots_;
         continue;
       }
-      pb::WatchEvent event;
-      event.set_kind(pb::WatchEvent::SNAPSHOT);
+      revisions[info.row.name] = info.row.revision;
+      if (start_revision_ != 0 && info.row.revision == start_revision_) {
+        --snapshots_;
+        continue;
+      }
+      pb::WatchResponse event;
+      event.set_kind(pb::WATCH_EVENT_KIND_SNAPSHOT);
       ToProto(info, event.mutable_semaphore());
+      SetTime(environment()->host->clock().NowUnixMs(), &event, &pb::WatchResponse::mutable_time);
       Send(event);
       if (waiting_bytes() > environment()->limits.stream_bytes_max) return TellTooSlow();
-      revisions[info.row.name] = info.row.revision;
     }
     // What came before the snapshot and is not in it.
-    for (const pb::WatchEvent& event : std::exchange(early_, {})) {
+    for (const pb::WatchResponse& event : std::exchange(early_, {})) {
       const auto found = revisions.find(event.semaphore().semaphore());
       if (found == revisions.end() || found->second < event.semaphore().revision()) Send(event);
     }
@@ -57,8 +62,9 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
         waiting_bytes() > environment()->limits.stream_bytes_max) {
       return TellTooSlow();
     }
-    pb::WatchEvent event;
+    pb::WatchResponse event;
     ToProto(change, &event);
+    SetTime(environment()->host->clock().NowUnixMs(), &event, &pb::WatchResponse::mutable_time);
     if (snapshot_sent_) {
       Send(event);
     } else {
@@ -82,7 +88,7 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
                                   std::to_string(most.watch_events_max) +
                                   ") events, or stream_bytes_max (" +
                                   std::to_string(most.stream_bytes_max) + ") bytes behind",
-                              "", "watch anew, and read faster or watch fewer semaphores"});
+                              "", "watch again, and read faster or watch fewer semaphores"});
   }
 
   void Register(QueueEvent* accepted) override {
@@ -114,6 +120,7 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
                under.size() == 1) {
       params.prefix = std::move(under.front());  // There is less to look through.
     }
+    start_revision_ = params.start_revision;
     sessions()->Watch(std::move(params.prefix), std::move(params.semaphore), this);
   }
 
@@ -129,7 +136,8 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
   bool over_ = false;  // Nothing is heard from Sessions any more.
   bool snapshot_sent_ = false;
   size_t snapshots_ = 0;
-  std::vector<pb::WatchEvent> early_;  // Changes that came before the snapshot.
+  uint64_t start_revision_ = 0;           // 0: no revision is left out.
+  std::vector<pb::WatchResponse> early_;  // Changes that came before the snapshot.
 };
 
 }  // namespace

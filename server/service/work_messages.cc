@@ -131,7 +131,7 @@ void WorkCall::HandleFinished(pb::FinishTicket& finished) {
 
 void WorkCall::HandlePing(uint64_t ping_id, const Vouch& vouch) {
   // A message has one pong; a later one says more than an earlier one, and replaces it.
-  pb::Pong* pong = Say(kFieldsBytes)->mutable_pong();
+  pb::SessionPong* pong = Say(kFieldsBytes)->mutable_pong();
   pong->set_ping_id(ping_id);
   pong->mutable_validity()->Clear();
   ToProto(vouch, environment_->reactor->event_time() - arrived_, pong->mutable_validity());
@@ -161,7 +161,7 @@ pb::WorkResponse* WorkCall::Say(size_t bytes) {
 }
 
 void WorkCall::AddResult(uint64_t sequence, const Refusal* refusal, const FinishAnswer& answer) {
-  pb::FinishResult* result = Say(kFieldsBytes)->add_results();
+  pb::FinishTicketResult* result = Say(kFieldsBytes)->add_results();
   result->set_sequence(sequence);
   if (refusal != nullptr) {
     LogRefusal(Method::kWork, *refusal, *context_);
@@ -178,14 +178,14 @@ void WorkCall::OnAssigned(const Assignment& assignment) {
 
 void WorkCall::OnRecalled(uint64_t /*tag*/, const Id& claim, const std::string& semaphore,
                           const Recall& recall) {
-  pb::Recalled* recalled = Say(kFieldsBytes)->add_events()->mutable_recalled();
+  pb::LeaseRecalled* recalled = Say(kFieldsBytes)->add_events()->mutable_recalled();
   AppendLeaseId(semaphore, claim, recalled->mutable_lease_id());
   ToProto(recall, recalled->mutable_recall());
 }
 
 void WorkCall::OnEnded(uint64_t /*tag*/, const Id& claim, const std::string& semaphore,
                        EndCause cause) {
-  pb::Lost* lost = Say(kFieldsBytes)->add_events()->mutable_lost();
+  pb::LeaseLost* lost = Say(kFieldsBytes)->add_events()->mutable_lost();
   AppendLeaseId(semaphore, claim, lost->mutable_lease_id());
   lost->set_cause(ToProto(cause));
 }
@@ -194,15 +194,14 @@ void WorkCall::OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool res
                         const std::vector<ClaimInfo>& claims) {
   session_ = session;
   stage_ = Stage::kOpen;
+  // A worker has at most 1000 tickets at once, so there is one page. Their tickets follow, as soon as the payloads have
+  // been read.
   pb::SessionOpened* opened = Say(kFieldsBytes)->mutable_opened();
+  *opened = std::move(OpenedPages(claims).front());
   opened->set_session_id(session.Hex());
-  opened->set_ttl_ms(ttl_ms);
+  opened->set_ttl_ms(static_cast<uint32_t>(ttl_ms));
   ToProto(vouch, environment_->reactor->event_time() - arrived_, opened->mutable_validity());
   opened->set_resumed(resumed);
-  // Their tickets follow, as soon as the payloads have been read.
-  for (const ClaimInfo& claim : claims) {
-    if (claim.lease != nullptr) ToProto(*claim.lease, claim.semaphore, opened->add_leases());
-  }
 }
 
 void WorkCall::OnSessionEnded(Refusal refusal) {

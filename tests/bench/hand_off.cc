@@ -215,7 +215,7 @@ void Member::Acquire(bool report_queued) {
   pb::SessionAcquire* acquire = stream_.Add()->mutable_acquire();
   acquire->set_semaphore(ring_->run());
   acquire->set_limit(1);
-  acquire->set_wait_ms(-1);
+  acquire->set_wait_forever(true);
   if (report_queued) acquire->set_report_queued(true);
   stream_.Flush();
 }

@@ -28,10 +28,10 @@ class Holder {
     pb::AcquireRequest* acquire = request_.mutable_acquire();
     acquire->set_semaphore(std::move(semaphore));
     acquire->set_limit(options.limit);
-    acquire->set_wait_ms(-1);
+    acquire->set_wait_forever(true);
     acquire->set_ttl_ms(options.ttl_ms);
-    acquire->mutable_request_id()->set_client_id(client_id);
-    release_.mutable_request_id()->set_client_id(std::move(client_id));
+    acquire->mutable_request_id()->mutable_numbered()->set_client_id(client_id);
+    release_.mutable_request_id()->mutable_numbered()->set_client_id(std::move(client_id));
   }
 
   void Start(TimePoint now) {
@@ -59,7 +59,7 @@ class Holder {
     sent_ = now;
     granted_ = false;
     open_calls_ = 1;
-    request_.mutable_acquire()->mutable_request_id()->set_sequence(++sequence_);
+    request_.mutable_acquire()->mutable_request_id()->mutable_numbered()->set_sequence(++sequence_);
     // Readers live in the memory of their calls, so they have to go before those do.
     stream_.reset();
     releasing_.reset();
@@ -81,7 +81,7 @@ class Holder {
       shared_->meter->Acquired(sent_, now);
       shared_->meter->ReleaseSent(now);
       release_.set_lease_id(event_.granted().lease().lease_id());
-      release_.mutable_request_id()->set_sequence(++sequence_);
+      release_.mutable_request_id()->mutable_numbered()->set_sequence(++sequence_);
       release_context_.emplace();
       ++open_calls_;
       releasing_ = stub_->AsyncRelease(&*release_context_, release_, shared_->loop->queue());
@@ -125,12 +125,12 @@ class Holder {
   Step finished_{this, &Holder::OnFinished};
   Step release_done_{this, &Holder::OnReleased};
   pb::HoldRequest request_;
-  pb::HoldEvent event_;
+  pb::HoldResponse event_;
   pb::ReleaseRequest release_;
   pb::ReleaseResponse released_;
   std::optional<grpc::ClientContext> stream_context_;
   std::optional<grpc::ClientContext> release_context_;
-  std::unique_ptr<grpc::ClientAsyncReader<pb::HoldEvent>> stream_;
+  std::unique_ptr<grpc::ClientAsyncReader<pb::HoldResponse>> stream_;
   std::unique_ptr<grpc::ClientAsyncResponseReader<pb::ReleaseResponse>> releasing_;
   grpc::Status stream_status_;
   grpc::Status release_status_;

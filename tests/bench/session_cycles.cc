@@ -91,7 +91,7 @@ void SessionCycles::SendAcquire(uint32_t client, TimePoint now, bool report_queu
   pb::SessionAcquire* acquire = streams_[client % streams_.size()]->Add(client)->mutable_acquire();
   acquire->set_semaphore(*it.semaphore);
   acquire->set_limit(plan_.limit);
-  acquire->set_wait_ms(-1);
+  acquire->set_wait_forever(true);
   if (report_queued) acquire->set_report_queued(true);
 }
 

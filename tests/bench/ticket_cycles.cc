@@ -58,7 +58,8 @@ class TicketCycles::Client : public Tag {
       : cycles_(cycles), stub_(pb::SemaphoreService::NewStub(std::move(channel))) {
     request_.set_semaphore(std::move(semaphore));
     request_.set_limit(cycles->options_.limit);
-    request_.mutable_request_id()->set_client_id(cycles->run_ + "/" + std::to_string(number));
+    request_.mutable_request_id()->mutable_numbered()->set_client_id(cycles->run_ + "/" +
+                                                                     std::to_string(number));
     std::string payload = std::to_string(number);
     payload.resize(kPayloadBytes, '.');
     request_.set_payload(payload);
@@ -68,7 +69,7 @@ class TicketCycles::Client : public Tag {
   void Start(TimePoint now) {
     sent_ = now;
     answered_ = done_ = false;
-    request_.mutable_request_id()->set_sequence(++sequence_);
+    request_.mutable_request_id()->mutable_numbered()->set_sequence(++sequence_);
     call_.reset();  // A reader lives in its call's memory.
     context_.emplace();
     call_ = stub_->AsyncEnqueue(&*context_, request_, cycles_->loop_->queue());
@@ -134,7 +135,7 @@ class TicketCycles::Stream : public WorkHandler {
 
   void OnOpened() override { open_ = true; }
 
-  void OnAssigned(const pb::Assignment& assignment, TimePoint now) override {
+  void OnAssigned(const pb::TicketAssignment& assignment, TimePoint now) override {
     const auto client = cycles_->by_payload_.find(assignment.payload());
     if (client == cycles_->by_payload_.end() || assignment.attempt() != 1)
       return cycles_->report_->Error("an assignment that nobody enqueued, or a second attempt");
@@ -142,7 +143,7 @@ class TicketCycles::Stream : public WorkHandler {
     finishing_[stream_.AddDone(assignment.lease().lease_id())] = client->second;
   }
 
-  void OnResult(const pb::FinishResult& result, TimePoint now) override {
+  void OnResult(const pb::FinishTicketResult& result, TimePoint now) override {
     const auto found = finishing_.find(result.sequence());
     if (found == finishing_.end() || result.has_error())
       return cycles_->report_->Error("done: " + result.ShortDebugString());

@@ -26,10 +26,10 @@ class Client : public Tag {
       : shared_(shared), stub_(pb::SemaphoreService::NewStub(std::move(channel))) {
     acquire_.set_semaphore(std::move(semaphore));
     acquire_.set_limit(options.limit);
-    acquire_.set_wait_ms(-1);
+    acquire_.set_wait_forever(true);
     acquire_.set_ttl_ms(options.ttl_ms);
-    acquire_.mutable_request_id()->set_client_id(client_id);
-    release_.mutable_request_id()->set_client_id(std::move(client_id));
+    acquire_.mutable_request_id()->mutable_numbered()->set_client_id(client_id);
+    release_.mutable_request_id()->mutable_numbered()->set_client_id(std::move(client_id));
   }
 
   void Start(TimePoint now) {
@@ -66,7 +66,7 @@ class Client : public Tag {
   void SendAcquire(TimePoint now) {
     holding_ = false;
     sent_ = now;
-    acquire_.mutable_request_id()->set_sequence(++sequence_);
+    acquire_.mutable_request_id()->mutable_numbered()->set_sequence(++sequence_);
     NewCall();
     acquiring_ = stub_->AsyncAcquire(&*context_, acquire_, shared_->loop->queue());
     acquiring_->Finish(&acquired_, &status_, this);
@@ -76,7 +76,7 @@ class Client : public Tag {
     holding_ = true;
     shared_->meter->ReleaseSent(now);
     release_.set_lease_id(acquired_.lease().lease_id());
-    release_.mutable_request_id()->set_sequence(++sequence_);
+    release_.mutable_request_id()->mutable_numbered()->set_sequence(++sequence_);
     NewCall();
     releasing_ = stub_->AsyncRelease(&*context_, release_, shared_->loop->queue());
     releasing_->Finish(&released_, &status_, this);

@@ -100,8 +100,8 @@ void WorkStream::OnRead(bool ok) {
   }
   const TimePoint now = Clock::now();
   if (incoming_.has_opened()) handler_->OnOpened();
-  for (const pb::FinishResult& result : incoming_.results()) handler_->OnResult(result, now);
-  for (const pb::Assignment& assignment : incoming_.assignments())
+  for (const pb::FinishTicketResult& result : incoming_.results()) handler_->OnResult(result, now);
+  for (const pb::TicketAssignment& assignment : incoming_.assignments())
     handler_->OnAssigned(assignment, now);
   for (const pb::SessionEvent& event : incoming_.events()) handler_->OnEvent(event);
   // What follows from it goes first: with the next read gRPC sends a window update of its own.

@@ -17,8 +17,8 @@ class WorkHandler {
  public:
   virtual ~WorkHandler() = default;
   virtual void OnOpened() = 0;
-  virtual void OnAssigned(const ::semaphore::v1::Assignment& assignment, TimePoint now) = 0;
-  virtual void OnResult(const ::semaphore::v1::FinishResult& result, TimePoint now) = 0;
+  virtual void OnAssigned(const ::semaphore::v1::TicketAssignment& assignment, TimePoint now) = 0;
+  virtual void OnResult(const ::semaphore::v1::FinishTicketResult& result, TimePoint now) = 0;
   virtual void OnEvent(const ::semaphore::v1::SessionEvent& event) = 0;
   // The last call. OK only after Close.
   virtual void OnEnded(const grpc::Status& status) = 0;

@@ -17,7 +17,7 @@ import time
 import uuid
 
 from checker import Grant
-from daemon import error_info, grpc, pb, pb_grpc
+from daemon import error_info, grpc, numbered, pb, pb_grpc, slots_of
 from fenced import Resource, Stale
 
 MARGIN = 0.01  # Of valid_for_ms.
@@ -115,7 +115,7 @@ class Client:
         await self.keeping(self._work())
         release_ns = now_ns()
         self.place.grants.append(Grant(
-            client=self.name, slots=tuple(self.lease.slots), token=self.lease.token,
+            client=self.name, slots=tuple(slots_of(self.lease.slots)), token=self.lease.token,
             asked_ns=self.asked_ns, granted_ns=granted_ns,
             ended_ns=min(release_ns, self.until_ns), queued_ns=self.queued_ns, steady=steady,
             lost_ns=self.lost_ns, where=where))
@@ -124,7 +124,7 @@ class Client:
 
     async def _work(self):
         """Some short, some for longer than the TTL; never past the deadline."""
-        slots, token = list(self.lease.slots), self.lease.token
+        slots, token = slots_of(self.lease.slots), self.lease.token
         long = self.random.random() < 0.02
         end_ns = now_ns() + int(1e9 * self.random.uniform(0.5, 1.5)
                                 * (1.2 * self.place.ttl_ms / 1000 if long else 0.06))
@@ -150,12 +150,12 @@ class Client:
 
     def next_id(self):
         self.sequence += 1
-        return pb.RequestId(client_id=self.client_id, sequence=self.sequence)
+        return numbered(self.client_id, self.sequence)
 
     def acquire_request(self):
         return pb.AcquireRequest(
             request_id=self.next_id(), semaphore=self.place.semaphore, limit=self.place.limit,
-            limit_mismatch=pb.LIMIT_MISMATCH_ADOPT, wait_ms=-1, ttl_ms=self.place.ttl_ms,
+            limit_mismatch=pb.LIMIT_MISMATCH_ADOPT, wait_forever=True, ttl_ms=self.place.ttl_ms,
             holder=self.name)
 
     def stub(self):
@@ -316,7 +316,7 @@ class InSession(Client):
     async def acquire(self):
         result = await self._command(acquire=pb.SessionAcquire(
             semaphore=self.place.semaphore, limit=self.place.limit,
-            limit_mismatch=pb.LIMIT_MISMATCH_ADOPT, wait_ms=-1, holder=self.name,
+            limit_mismatch=pb.LIMIT_MISMATCH_ADOPT, wait_forever=True, holder=self.name,
             report_queued=True))
         self.lease = result.granted
         self.until_ns = self.session_until_ns
@@ -354,7 +354,7 @@ class InSession(Client):
             task.add_done_callback(self.sending.discard)
 
     def _ping_soon(self):
-        self._send_soon(ping=pb.Ping(ping_id=now_ns()))
+        self._send_soon(ping=pb.SessionPing(ping_id=now_ns()))
 
     async def _ping(self):
         while True:
@@ -514,22 +514,22 @@ def _careless(plan, results):
     stub = pb_grpc.SemaphoreServiceStub(grpc.insecure_channel(plan["addresses"][0]))
     asked_ns = now_ns()
     response = stub.Acquire(pb.AcquireRequest(
-        request_id=pb.RequestId(client_id=uuid.uuid4().hex, sequence=1),
-        semaphore=plan["semaphore"], limit=plan["limit"], wait_ms=-1, ttl_ms=plan["ttl_ms"],
+        request_id=numbered(uuid.uuid4().hex, 1), semaphore=plan["semaphore"],
+        limit=plan["limit"], wait_forever=True, ttl_ms=plan["ttl_ms"],
         priority=1000, holder="careless"), timeout=WAIT_S)
     granted_ns = now_ns()
     lease = response.lease
     resource = Resource(plan["folder"])
-    slot = lease.slots[0]
-    seen = resource.read(slot, lease.token)
-    results.put(Grant(client="careless", slots=tuple(lease.slots), token=lease.token,
+    slots = slots_of(lease.slots)
+    seen = resource.read(slots[0], lease.token)
+    results.put(Grant(client="careless", slots=tuple(slots), token=lease.token,
                       asked_ns=asked_ns, granted_ns=granted_ns, priority=1000,
                       ended_ns=good_until_ns(asked_ns, response.validity)))
     results.close()
     results.join_thread()
     os.kill(os.getpid(), signal.SIGSTOP)
     with contextlib.suppress(Stale):
-        resource.write(slot, lease.token, seen)
+        resource.write(slots[0], lease.token, seen)
 
 
 class CarelessHolder:

@@ -51,16 +51,46 @@ def wait_until(condition, what, bound_s=BOUND_S):
         time.sleep(0.02)
 
 
-def error_info(error):
-    """The google.rpc.ErrorInfo of a failed call, out of its trailing metadata, or None."""
+def slots_of(ranges):
+    """The single slots, as a list, of the ranges in a message."""
+    return [slot for each in ranges for slot in range(each.first, each.last + 1)]
+
+
+def ranges_of(slots):
+    """For a message: a range for each of these slots."""
+    return [pb.SlotRange(first=slot, last=slot) for slot in slots]
+
+
+def numbered(client_id, sequence):
+    return pb.RequestId(numbered=pb.NumberedRequestId(client_id=client_id, sequence=sequence))
+
+
+def result_of(response):
+    """Of an AdministerResponse: the result of its act."""
+    return getattr(response, response.WhichOneof("result"))
+
+
+def error_detail(error, kind):
+    """The detail of this kind of a failed call, out of its trailing metadata, or None."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             status = error_details_pb2.Status.FromString(value)
             for detail in status.details:
-                info = error_details_pb2.ErrorInfo()
-                if detail.Unpack(info):
-                    return info
+                found = kind()
+                if detail.Unpack(found):
+                    return found
     return None
+
+
+def error_info(error):
+    """The google.rpc.ErrorInfo of a failed call, or None."""
+    return error_detail(error, error_details_pb2.ErrorInfo)
+
+
+def wrong_fields(error):
+    """The paths of the fields that a failed call's google.rpc.BadRequest names."""
+    bad = error_detail(error, error_details_pb2.BadRequest)
+    return [each.field for each in bad.field_violations] if bad is not None else []
 
 
 class Daemon:
@@ -190,7 +220,7 @@ class Client:
 
     def next_id(self):
         self.sequence += 1
-        return pb.RequestId(client_id=self.client_id, sequence=self.sequence)
+        return numbered(self.client_id, self.sequence)
 
     def acquire_request(self, semaphore, **fields):
         fields.setdefault("request_id", self.next_id())
@@ -202,20 +232,30 @@ class Client:
 
     def acquire_later(self, semaphore, **fields):
         """An Acquire that waits; returns the call, a future."""
-        fields.setdefault("wait_ms", -1)
+        fields.setdefault("wait_forever", "wait_ms" not in fields)
         return self.stub.Acquire.future(self.acquire_request(semaphore, **fields), timeout=60)
 
     def release(self, lease_id, slots=()):
         return self.stub.Release(
-            pb.ReleaseRequest(request_id=self.next_id(), lease_id=lease_id, slots=slots),
-            timeout=BOUND_S)
+            pb.ReleaseRequest(request_id=self.next_id(), lease_id=lease_id,
+                              slots=ranges_of(slots)), timeout=BOUND_S)
 
     def verify(self, lease_id):
         return self.stub.Verify(pb.VerifyRequest(lease_id=lease_id), timeout=BOUND_S)
 
+    def administer(self, semaphore, **act):
+        """The result of the act."""
+        return result_of(self.stub.Administer(pb.AdministerRequest(
+            request_id=self.next_id(), semaphore=semaphore, **act), timeout=BOUND_S))
+
+    def describe_rows(self, semaphore, page_size=0):
+        """The semaphore, with its leases and waiters beside it: the first page of them."""
+        return self.stub.Administer(pb.AdministerRequest(
+            semaphore=semaphore, describe=pb.DescribeSemaphore(page_size=page_size)),
+            timeout=BOUND_S).describe
+
     def describe(self, semaphore):
-        request = pb.AdministerRequest(semaphore=semaphore, describe=pb.Describe())
-        return self.stub.Administer(request, timeout=BOUND_S).semaphore
+        return self.describe_rows(semaphore).semaphore
 
     def waiting(self, semaphore):
         """The length of the queue; 0 for a semaphore that does not exist."""
@@ -291,7 +331,15 @@ class Session:
         self._requests.put(pb.SessionRequest(**fields))
 
     def opened(self):
-        return self.reader.until(lambda m: m.HasField("opened"), "opened").opened
+        """With the leases of all its pages."""
+        leases = []
+        while True:
+            opened = self.reader.until(lambda m: m.HasField("opened"), "opened").opened
+            leases += opened.leases
+            if not opened.more:
+                del opened.leases[:]
+                opened.leases.extend(leases)
+                return opened
 
     def command(self, sequence, **fields):
         self.send(commands=[pb.SessionCommand(sequence=sequence, **fields)])

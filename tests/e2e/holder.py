@@ -18,7 +18,7 @@ def tell(event, **fields):
 
 
 def tell_granted(lease):
-    tell("granted", lease_id=lease.lease_id, token=lease.token, slots=list(lease.slots))
+    tell("granted", lease_id=lease.lease_id, token=lease.token, slots=daemon.slots_of(lease.slots))
 
 
 def hold(client, request, release_on_disconnect):
@@ -51,14 +51,14 @@ def session(client, request, release_on_disconnect):
     stream.opened()
     tell("asking")
     stream.command(1, acquire=pb.SessionAcquire(semaphore=request.semaphore, limit=request.limit,
-                                                wait_ms=request.wait_ms))
+                                                wait_forever=request.wait_forever))
     stop = threading.Event()
 
     def ping():
         number = 0
         while not stop.wait(request.ttl_ms / 3000):
             number += 1
-            stream.send(ping=pb.Ping(ping_id=number))
+            stream.send(ping=pb.SessionPing(ping_id=number))
     threading.Thread(target=ping, daemon=True).start()
     tell_granted(stream.result(1).granted)
     while True:
@@ -77,7 +77,7 @@ def main():
     server, semaphore, mode, ttl_ms = sys.argv[1:5]
     release_on_disconnect = "release_on_disconnect" in sys.argv[5:]
     client = daemon.Client(grpc.insecure_channel(server))
-    request = client.acquire_request(semaphore, limit=1, wait_ms=-1, ttl_ms=int(ttl_ms))
+    request = client.acquire_request(semaphore, limit=1, wait_forever=True, ttl_ms=int(ttl_ms))
     try:
         if mode == "hold":
             hold(client, request, release_on_disconnect)

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from daemon import BIN_DIR, BOUND_S, Client, pb, wait_until
+from daemon import BIN_DIR, BOUND_S, Client, numbered, pb, wait_until
 
 import grpc  # isort: skip  daemon puts the stubs on the path
 
@@ -95,12 +95,13 @@ class Enqueuer(threading.Thread):
         try:
             client_id = f"pipeline-{self._environment}-{time.monotonic_ns()}"
             for request in self._requests:
-                request_id = pb.RequestId(client_id=client_id, sequence=request["number"])
+                request_id = numbered(client_id, request["number"])
                 self.tickets[request["number"]] = self._enqueue(pb.EnqueueRequest(
                     request_id=request_id, semaphore=f"deploy/{self._environment}", limit=1,
                     payload=json.dumps(request).encode(), content_type="application/json",
-                    max_attempts=ATTEMPTS if request["broken"] else -1,
-                    back_off=pb.BackOff(initial_ms=50, max_ms=200)))
+                    max_attempts=ATTEMPTS if request["broken"] else 0,
+                    attempts_unbounded=not request["broken"],
+                    back_off=pb.TicketBackOff(initial_ms=50, max_ms=200)))
         except Exception as error:  # pylint: disable=broad-except  told by the test
             self.error = error
 
@@ -271,8 +272,10 @@ class Pipeline:
             line = f"{environment}: {len(self.done(environment))} done"
             for daemon in daemons:
                 try:
-                    info = daemon.client().describe(f"deploy/{environment}")
-                    held = [f"{each.lease.lease_id} of {each.lease.holder}" for each in info.leases]
+                    described = daemon.client().describe_rows(f"deploy/{environment}")
+                    info = described.semaphore
+                    held = [f"{each.lease.lease_id} of {each.lease.holder}"
+                            for each in described.leases]
                     tickets = (info.tickets.queued, info.tickets.delayed, info.tickets.assigned,
                                info.tickets.dead)
                     line += (f", {daemon.address} says: queued, delayed, assigned, dead {tickets}, "
@@ -286,19 +289,18 @@ class Pipeline:
         for environment in ENVIRONMENTS:
             wait_until(lambda each=environment: self.counts(daemons, each) ==
                        (0, 0, 0, len(BROKEN)), f"dead letters of {environment}", DONE_WITHIN_S)
-            dead = daemons[0].client().stub.Administer(pb.AdministerRequest(
-                semaphore=f"deploy/{environment}",
-                list_tickets=pb.ListTickets(states=[pb.TICKET_STATE_DEAD])),
-                timeout=BOUND_S).tickets
+            dead = daemons[0].client().administer(
+                f"deploy/{environment}",
+                list_tickets=pb.ListTickets(states=[pb.TICKET_STATE_DEAD])).tickets
             self.assertEqual([each.attempt for each in dead], [ATTEMPTS] * len(BROKEN))
             for each in dead:
                 self.assertTrue(each.reasons, "a dead letter tells why")
 
     def requeue(self, daemons):
         for environment in ENVIRONMENTS:
-            daemons[-1].client().stub.Administer(pb.AdministerRequest(
-                semaphore=f"deploy/{environment}", requeue_tickets=pb.RequeueTickets(all=True)),
-                timeout=BOUND_S)
+            requeued = daemons[-1].client().administer(
+                f"deploy/{environment}", requeue_tickets=pb.RequeueTickets(all=True)).requeued
+            self.assertEqual(requeued, len(BROKEN))
 
     def wait_empty(self, daemons):
         for environment in ENVIRONMENTS:

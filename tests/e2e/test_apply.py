@@ -83,7 +83,9 @@ class Apply(SemctlTest):
         settings = self.client.describe("team/db").settings
         self.assertEqual((settings.longest_hold_ms, settings.recall_grace_ms, settings.backfill),
                          (5_400_000, 10_000, True))
-        self.assertEqual(self.client.describe("alone").settings.recall_grace_ms, -1)
+        settings = self.client.describe("alone").settings
+        self.assertEqual((settings.HasField("recall_grace_ms"), settings.recall_grace_ms),
+                         (True, 0))
         revision = self.client.describe("team/db").revision
         self.assertEqual(self.ok("diff", path), "")
         self.assertIn("0 of 0 steps done, 3 semaphores", self.ok("apply", path))

@@ -7,19 +7,26 @@ SEMAPHORED_FUZZ_SEED replays a run; SEMAPHORED_FUZZ_CALLS makes it longer.
 import os
 import random
 import unittest
+import uuid
 
-from daemon import BOUND_S, Daemon, Reader, error_info, grpc, pb
+from daemon import (BOUND_S, Daemon, Reader, error_info, grpc, numbered, pb, ranges_of,
+                    wrong_fields)
 
 SEED = int(os.environ.get("SEMAPHORED_FUZZ_SEED", "20240607"))
 CALLS = int(os.environ.get("SEMAPHORED_FUZZ_CALLS", "1500"))
 SERVICE = "/semaphore.v1.SemaphoreService/"
 UNARY = {"Acquire": pb.AcquireRequest, "Renew": pb.RenewRequest, "Release": pb.ReleaseRequest,
-         "Verify": pb.VerifyRequest, "Administer": pb.AdministerRequest}
+         "Verify": pb.VerifyRequest, "Administer": pb.AdministerRequest,
+         "Enqueue": pb.EnqueueRequest}
 STREAMS = {"Hold": pb.HoldRequest, "Session": pb.SessionRequest, "Watch": pb.WatchRequest}
 # What no bad request may be answered with: a crash in disguise, or nobody knows what.
 FORBIDDEN = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNAVAILABLE}
 
-# (method, request, the field that the message has to name)
+# Of no lease, in the right form.
+LEASE_ID = "x#" + "1" * 32
+PAGE_TOKEN = "page_token: must be the next_page_token of the page before, as it was given"
+
+# (method, request, the field that the message has to name, or more of the message)
 BAD_FIELDS = (
     ("Acquire", pb.AcquireRequest(), "semaphore"),
     ("Acquire", pb.AcquireRequest(semaphore="/begins/with/a/slash", limit=1), "semaphore"),
@@ -32,49 +39,80 @@ BAD_FIELDS = (
     ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, permits=1000001), "permits"),
     ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, limit_mismatch=99), "limit_mismatch"),
     ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, wait_ms=24 * 3600000 + 1), "wait_ms"),
+    ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, wait_ms=1, wait_forever=True),
+     "wait_forever"),
     ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, priority=1001), "priority"),
     ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, priority=-1001), "priority"),
     ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, ttl_ms=999), "ttl_ms"),
-    ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, ttl_ms=-1), "ttl_ms"),
     ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, ttl_ms=24 * 3600000 + 1), "ttl_ms"),
     ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, holder="h" * 257), "holder"),
-    ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, request_id=pb.RequestId(sequence=1)),
-     "client_id"),
+    ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, request_id=pb.RequestId()),
+     "request_id: must have one of numbered and one_shot"),
+    ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, request_id=numbered("", 1)),
+     "request_id.numbered.client_id"),
+    ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, request_id=numbered("c" * 129, 1)),
+     "request_id.numbered.client_id"),
+    ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, request_id=numbered("tab\t", 1)),
+     "request_id.numbered.client_id"),
+    ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, request_id=numbered("c", 0)),
+     "request_id.numbered.sequence"),
     ("Acquire", pb.AcquireRequest(semaphore="x", limit=1,
-                                  request_id=pb.RequestId(client_id="c" * 129, sequence=1)),
-     "client_id"),
+                                  request_id=pb.RequestId(one_shot="no UUID")),
+     "request_id.one_shot"),
     ("Acquire", pb.AcquireRequest(semaphore="x", limit=1,
-                                  request_id=pb.RequestId(client_id="tab\t", sequence=1)),
-     "client_id"),
-    ("Acquire", pb.AcquireRequest(semaphore="x", limit=1, request_id=pb.RequestId(client_id="c")),
-     "sequence"),
+                                  request_id=pb.RequestId(one_shot=str(uuid.UUID(int=0)))),
+     "request_id.one_shot"),
     ("Renew", pb.RenewRequest(), "lease_id"),
     ("Renew", pb.RenewRequest(lease_id="not a lease"), "lease_id"),
     ("Release", pb.ReleaseRequest(), "lease_id"),
     ("Release", pb.ReleaseRequest(lease_id="not a lease"), "lease_id"),
+    ("Release", pb.ReleaseRequest(lease_id=LEASE_ID, slots=ranges_of([0])), "slots"),
+    ("Release", pb.ReleaseRequest(lease_id=LEASE_ID, slots=[pb.SlotRange(first=2, last=1)]),
+     "slots"),
+    ("Release", pb.ReleaseRequest(lease_id=LEASE_ID, slots=ranges_of([1, 1])), "slots"),
+    ("Release", pb.ReleaseRequest(lease_id=LEASE_ID, slots=ranges_of(range(1, 1002))), "slots"),
     ("Verify", pb.VerifyRequest(), "lease_id"),
     ("Verify", pb.VerifyRequest(semaphore="x", token=1), "slot"),
     ("Verify", pb.VerifyRequest(semaphore="x", slot=1), "token"),
     ("Administer", pb.AdministerRequest(semaphore="x"), "act"),
-    ("Administer", pb.AdministerRequest(describe=pb.Describe()), "semaphore"),
-    ("Administer", pb.AdministerRequest(semaphore="x", create=pb.Create()), "limit"),
-    ("Administer", pb.AdministerRequest(semaphore="x", create=pb.Create(limit=1000001)), "limit"),
-    ("Administer", pb.AdministerRequest(semaphore="x", create=pb.Create(
-        limit=1, settings=pb.Settings(longest_hold_ms=999))), "longest_hold_ms"),
-    ("Administer", pb.AdministerRequest(semaphore="guarded", resize=pb.Resize()), "resize"),
-    ("Administer", pb.AdministerRequest(semaphore="guarded", resize=pb.Resize(limit=1, policy=77)),
-     "policy"),
-    ("Administer", pb.AdministerRequest(semaphore="guarded", resize=pb.Resize(remove=100)),
+    ("Administer", pb.AdministerRequest(describe=pb.DescribeSemaphore()), "semaphore"),
+    ("Administer", pb.AdministerRequest(semaphore="x", create=pb.CreateSemaphore()), "limit"),
+    ("Administer", pb.AdministerRequest(semaphore="x", create=pb.CreateSemaphore(limit=1000001)),
      "limit"),
-    ("Administer", pb.AdministerRequest(semaphore="guarded", revoke=pb.Revoke()), "revoke"),
-    ("Administer", pb.AdministerRequest(semaphore="guarded", revoke=pb.Revoke(
+    ("Administer", pb.AdministerRequest(semaphore="x", create=pb.CreateSemaphore(
+        limit=1, settings=pb.SemaphoreSettings(longest_hold_ms=999))), "longest_hold_ms"),
+    ("Administer", pb.AdministerRequest(semaphore="x", create=pb.CreateSemaphore(
+        limit=1, settings=pb.SemaphoreSettings(recall_grace_ms=24 * 3600000 + 1))),
+     "recall_grace_ms"),
+    ("Administer", pb.AdministerRequest(semaphore="guarded", resize=pb.ResizeSemaphore()),
+     "resize"),
+    ("Administer", pb.AdministerRequest(semaphore="guarded",
+                                        resize=pb.ResizeSemaphore(limit=1, policy=77)), "policy"),
+    ("Administer", pb.AdministerRequest(semaphore="guarded",
+                                        resize=pb.ResizeSemaphore(remove=100)), "limit"),
+    ("Administer", pb.AdministerRequest(semaphore="guarded", revoke=pb.RevokeLeases()), "revoke"),
+    ("Administer", pb.AdministerRequest(semaphore="guarded", revoke=pb.RevokeLeases(
         all=True, holder="somebody")), "revoke"),
-    ("Administer", pb.AdministerRequest(semaphore="guarded", describe=pb.Describe(rows_max=10001)),
-     "rows_max"),
-    ("Administer", pb.AdministerRequest(list=pb.List(rows_max=10001)), "rows_max"),
+    ("Administer", pb.AdministerRequest(semaphore="guarded",
+                                        describe=pb.DescribeSemaphore(page_size=10001)),
+     "page_size"),
+    ("Administer", pb.AdministerRequest(list=pb.ListSemaphores(page_size=10001)), "page_size"),
+    ("Administer", pb.AdministerRequest(semaphore="guarded",
+                                        describe=pb.DescribeSemaphore(page_token="-")), PAGE_TOKEN),
+    ("Administer", pb.AdministerRequest(list=pb.ListSemaphores(page_token="a b")), PAGE_TOKEN),
+    ("Administer", pb.AdministerRequest(semaphore="guarded",
+                                        history=pb.ListHistory(page_token="-1")), PAGE_TOKEN),
+    ("Administer", pb.AdministerRequest(semaphore="guarded",
+                                        list_tickets=pb.ListTickets(page_token="1x")), PAGE_TOKEN),
+    ("Enqueue", pb.EnqueueRequest(semaphore="x", limit=1, max_attempts=1001), "max_attempts"),
+    ("Enqueue", pb.EnqueueRequest(semaphore="x", limit=1, max_attempts=1, attempts_unbounded=True),
+     "attempts_unbounded"),
+    ("Enqueue", pb.EnqueueRequest(semaphore="x", limit=1,
+                                  back_off=pb.TicketBackOff(multiplier_percent=99)),
+     "back_off.multiplier_percent"),
     ("Hold", pb.HoldRequest(), "acquire"),
     ("Hold", pb.HoldRequest(acquire=pb.AcquireRequest(semaphore="x", limit=1),
-                            beat_interval_ms=-5), "beat_interval_ms"),
+                            beat_interval_ms=99), "beat_interval_ms"),
     ("Session", pb.SessionRequest(), "open"),
     ("Session", pb.SessionRequest(open=pb.OpenSession()), "client_id"),
     ("Session", pb.SessionRequest(open=pb.OpenSession(client_id="c", ttl_ms=1)), "ttl_ms"),
@@ -93,9 +131,9 @@ class BadRequests(unittest.TestCase):
         self.client = self.daemon.client()
         self.channel = self.client.channel
         self.client.stub.Administer(pb.AdministerRequest(
-            semaphore="guarded", create=pb.Create(limit=3)), timeout=BOUND_S)
+            semaphore="guarded", create=pb.CreateSemaphore(limit=3)), timeout=BOUND_S)
         self.guard = self.client.acquire("guarded", ttl_ms=600000)
-        self.before = self.client.describe("guarded")
+        self.before = self.client.describe_rows("guarded")
         self.pid = self.daemon.process.pid
         self.addCleanup(self.assert_unharmed)
 
@@ -103,12 +141,12 @@ class BadRequests(unittest.TestCase):
         self.assertIsNone(self.daemon.process.poll(), "the daemon died:\n" + self.daemon.log())
         self.assertTrue(self.daemon.is_serving())
         self.assertTrue(self.client.verify(self.guard.lease_id).held)
-        after = self.client.describe("guarded")
-        self.assertEqual([row.lease for row in after.leases],
+        rows = self.client.describe_rows("guarded")
+        self.assertEqual([row.lease for row in rows.leases],
                          [row.lease for row in self.before.leases])
+        after, before = rows.semaphore, self.before.semaphore
         self.assertEqual((after.limit, after.waiting, after.paused, after.settings),
-                         (self.before.limit, self.before.waiting, self.before.paused,
-                          self.before.settings))
+                         (before.limit, before.waiting, before.paused, before.settings))
         self.client.release(self.guard.lease_id)
 
     def raw_call(self, method, payload, timeout=BOUND_S):
@@ -139,6 +177,8 @@ class BadRequests(unittest.TestCase):
                 self.assertEqual(error.code(), grpc.StatusCode.INVALID_ARGUMENT, error.details())
                 self.assertIn(field, error.details())
                 self.assertEqual(error_info(error).reason, "INVALID_FIELD")
+                (path,) = wrong_fields(error)
+                self.assertIn(f"{path}: ", error.details())
 
     def test_bytes_that_are_no_message(self):
         for method in (*UNARY, *STREAMS):

@@ -84,9 +84,9 @@ class ByHand(unittest.TestCase):
     def unusable(self, text):
         """Nothing is granted, whether one waits or not."""
         for client in self.clients:
-            for wait_ms in (0, -1):
+            for wait_forever in (False, True):
                 self.refused(client, grpc.StatusCode.FAILED_PRECONDITION, "UNUSABLE", text,
-                             wait_ms=wait_ms)
+                             wait_forever=wait_forever)
 
     def full(self):
         for client in self.clients:
@@ -104,8 +104,8 @@ class ByHand(unittest.TestCase):
             for lease in leases:
                 answer = client.verify(lease.lease_id)
                 self.assertTrue(answer.held)
-                self.assertEqual((answer.lease.token, list(answer.lease.slots)),
-                                 (lease.token, list(lease.slots)))
+                self.assertEqual((answer.lease.token, answer.lease.slots),
+                                 (lease.token, lease.slots))
 
     def wait_for_holders(self, count):
         return wait_until(lambda: self.holders_if(count), f"{count} holders in the record",

@@ -10,7 +10,7 @@ import unittest
 import checker
 from churn import Side, count_by_kind, kill_group, lines, stays
 from consul_case import SEMCTL, ConsulCase
-from daemon import BOUND_S, grpc, pb, wait_until
+from daemon import BOUND_S, grpc, pb, slots_of, wait_until
 from gist_client import Semaphore
 
 CHURN_S = float(os.environ.get("SEMAPHORED_TEST_CHURN_S", "60"))
@@ -111,11 +111,9 @@ class Recipe(ConsulCase):
         waiting = client.acquire_later(self.name, ttl_ms=60_000)
         client.wait_for_queue(self.name, 1)
         semaphore = self.gist()
-        self.assertIn(WHY, self.refusal(client, wait_ms=-1))
+        self.assertIn(WHY, self.refusal(client, wait_forever=True))
         with self.assertRaises(grpc.RpcError) as raised:
-            client.stub.Administer(pb.AdministerRequest(
-                request_id=client.next_id(), semaphore=self.name,
-                resize=pb.Resize(limit=LIMIT + 2)), timeout=BOUND_S)
+            client.administer(self.name, resize=pb.ResizeSemaphore(limit=LIMIT + 2))
         self.assertIn(WHY, raised.exception.details())
         self.assertFalse(waiting.done())
         # From hand to hand it goes on: no more of ours are inside for it.
@@ -190,9 +188,8 @@ class Recipe(ConsulCase):
         held = [LIMIT]
 
         def nobody_is_inside():
-            now = sum(len(lease.lease.slots) for lease in client.stub.Administer(
-                pb.AdministerRequest(semaphore=self.name, describe=pb.Describe(rows_max=10)),
-                timeout=BOUND_S).semaphore.leases if not lease.foreign)
+            now = sum(len(slots_of(lease.lease.slots))
+                      for lease in client.describe_rows(self.name).leases if not lease.foreign)
             self.assertLessEqual(now, held[-1], "more was granted")
             held.append(now)
             return now == 0

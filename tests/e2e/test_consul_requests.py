@@ -93,7 +93,7 @@ class Requests(ConsulCase):
 
     # ---- cycles ----
 
-    def cycles(self, clients, name_of, wait_ms):
+    def cycles(self, clients, name_of, wait_forever):
         """(cycles, requests) of so many clients at work for a while, after they have warmed up."""
         daemon, proxy = self.proxied()
         done, stopping = collections.Counter(), threading.Event()
@@ -101,7 +101,8 @@ class Requests(ConsulCase):
         def work(index):
             client = daemon.client()
             while not stopping.is_set():
-                lease = client.acquire(name_of(index), limit=1, wait_ms=wait_ms, ttl_ms=60_000)
+                lease = client.acquire(name_of(index), limit=1, wait_forever=wait_forever,
+                                       ttl_ms=60_000)
                 client.release(lease.lease_id)
                 done[index] += 1
         threads = [threading.Thread(target=work, args=(index,), daemon=True)
@@ -128,13 +129,13 @@ class Requests(ConsulCase):
         return asked / cycles
 
     def test_one_client_costs_two_requests_for_a_cycle(self):
-        self.check_cycles(1, lambda index: "own-0", 0)
+        self.check_cycles(1, lambda index: "own-0", False)
 
     def test_many_clients_with_their_own_semaphores_share_requests(self):
-        self.assertLess(self.check_cycles(16, lambda index: f"own-{index}", 0), 1)
+        self.assertLess(self.check_cycles(16, lambda index: f"own-{index}", False), 1)
 
     def test_64_clients_on_one_permit(self):
-        self.check_cycles(64, lambda index: "contended", -1)
+        self.check_cycles(64, lambda index: "contended", True)
 
     # ---- hand-offs ----
 

@@ -71,8 +71,8 @@ class Disk(unittest.TestCase):
         for lease in told:
             verdict = client.verify(lease.lease_id)
             self.assertTrue(verdict.held)
-            self.assertEqual((list(verdict.lease.slots), verdict.lease.token),
-                             (list(lease.slots), lease.token))
+            self.assertEqual((verdict.lease.slots, verdict.lease.token),
+                             (lease.slots, lease.token))
 
     def test_a_full_disk_at_the_start(self):
         disk = self.small_disk()

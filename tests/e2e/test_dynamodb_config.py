@@ -214,7 +214,7 @@ class Keys(ConfigurationCase):
         self.assertIn("'default'", self.refused(self.url()))
         self.assertIn("'other'", self.refused(self.url("&profile=other")))
         with Front(self.server) as front:
-            url = self.url("&profile=ci&timeout_ms=1000", endpoint=front.endpoint)
+            url = self.url("&profile=ci&timeout_ms=5000", endpoint=front.endpoint)
             daemon = self.daemon(url, log_level="trace")
             self.assert_works(daemon)
             headers = front.seen[-1][2]

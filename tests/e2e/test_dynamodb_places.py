@@ -5,7 +5,7 @@ import statistics
 import time
 import unittest
 
-from daemon import BOUND_S, Reader, pb, wait_until
+from daemon import BOUND_S, Reader, pb, slots_of, wait_until
 from dynamodb_case import DynamoCase
 
 TTL_MS = 60_000
@@ -24,7 +24,7 @@ class Queue:
     def join(client, request=None):
         """(request, reader of its stream, position in the queue)."""
         request = request or pb.HoldRequest(
-            acquire=client.acquire_request("db", limit=1, ttl_ms=TTL_MS, wait_ms=-1))
+            acquire=client.acquire_request("db", limit=1, ttl_ms=TTL_MS, wait_forever=True))
         reader = Reader(client.stub.Hold(request))
         position = reader.until(lambda m: m.HasField("queued"), "its place").queued.position
         return request, reader, position
@@ -56,7 +56,7 @@ class Places(DynamoCase):
             other.release(queue.lease.lease_id)
             for _, reader, _ in (first, moved, third):
                 lease = reader.until(lambda m: m.HasField("granted"), "its turn").granted.lease
-                self.assertEqual(list(lease.slots), [1])
+                self.assertEqual(slots_of(lease.slots), [1])
                 tokens.append(lease.token)
                 other.release(lease.lease_id)
             self.assertEqual(tokens, sorted(set(tokens)))

@@ -87,7 +87,7 @@ class Requests(DynamoCase):
 
     def test_an_acquire_and_a_release_are_one_write_each_and_no_read(self):
         daemon, proxy = self.proxied(NO_POLLS)
-        for fields in ({}, {"wait_ms": -1}):
+        for fields in ({}, {"wait_forever": True}):
             count = self.cycles(daemon.client(), proxy, lambda _: "own", fields)
             self.assertEqual(count, {"TransactWriteItems": 2 * CYCLES})
 

@@ -119,9 +119,8 @@ class Tickets(DynamoCase):
         result = worker.finish(worker.assignment(), failed=pb.TicketFailed(reason="no disk"))
         self.assertEqual(result.state, pb.TICKET_STATE_DEAD)
         wait_until(lambda: self.counts() == (0, 0, 0, 1), "it is a dead letter")
-        client.stub.Administer(pb.AdministerRequest(
-            request_id=client.next_id(), semaphore="deploy/prod",
-            requeue_tickets=pb.RequeueTickets(all=True)), timeout=BOUND_S)
+        self.assertEqual(client.administer(
+            "deploy/prod", requeue_tickets=pb.RequeueTickets(all=True)).requeued, 1)
         given = worker.assignment()
         self.assertEqual((given.ticket_id, given.attempt, given.payload), (ticket, 1, PAYLOAD))
         worker.finish(given)

@@ -87,7 +87,7 @@ class Examples:
             daemon.kill9()
             daemon.start()
             program.wait_for("goes on")
-            lease, = daemon.client().describe("db").leases
+            lease, = daemon.client().describe_rows("db").leases
             self.assertEqual(lease.lease.token, token)
             daemon.kill9()
             self.assertEqual(program.end(), 3, program.output())
@@ -120,23 +120,25 @@ class CsharpTest(unittest.TestCase):
             with open(os.path.join(folder, "Semaphore.cs"), encoding="utf-8") as file:
                 stub = file.read()
         self.assertIn("namespace Semaphored.V1 ", stub)
-        messages = {"AcquireRequest", "HoldEvent", "HoldRequest", "Lease", "ReleaseRequest",
-                    "ReleaseResponse", "RequestId", "Validity"}
+        messages = {"AcquireRequest", "HoldRequest", "HoldResponse", "Lease", "LeaseValidity",
+                    "NumberedRequestId", "ReleaseRequest", "ReleaseResponse", "RequestId"}
         for message in messages:
             self.assertIn(message, program)
             self.assertIn(f"public sealed partial class {message} ", stub)
-        for case in re.findall(r"HoldEvent\.EventOneofCase\.(\w+)", program):
+        for case in re.findall(r"HoldResponse\.EventOneofCase\.(\w+)", program):
             self.assertRegex(stub, rf"(?s)enum EventOneofCase {{[^}}]*\b{case} = ")
         for name, kind in (("RequestId", "global::Semaphored.V1.RequestId"), ("Semaphore", "string"),
-                           ("Limit", "uint"), ("WaitMs", "long"), ("TtlMs", "long"),
+                           ("Limit", "uint"), ("WaitForever", "bool"), ("TtlMs", "uint"),
+                           ("Numbered", "global::Semaphored.V1.NumberedRequestId"),
                            ("ClientId", "string"), ("Sequence", "ulong"), ("Epoch", "ulong"),
-                           ("ValidForMs", "long"), ("ElapsedMs", "long"), ("GraceMs", "long"),
+                           ("ValidForMs", "uint"), ("ElapsedMs", "ulong"), ("GraceMs", "uint"),
                            ("Token", "ulong"), ("LeaseId", "string"), ("Released", "uint"),
-                           ("Granted", "global::Semaphored.V1.Granted"),
-                           ("Recalled", "global::Semaphored.V1.Recalled"),
-                           ("Recall", "global::Semaphored.V1.Recall"),
-                           ("Beat", "global::Semaphored.V1.Validity"),
-                           ("Slots", "pbc::RepeatedField<uint>")):
+                           ("Granted", "global::Semaphored.V1.LeaseGranted"),
+                           ("Recalled", "global::Semaphored.V1.LeaseRecalled"),
+                           ("Recall", "global::Semaphored.V1.LeaseRecall"),
+                           ("Beat", "global::Semaphored.V1.LeaseValidity"),
+                           ("Slots", "pbc::RepeatedField<global::Semaphored.V1.SlotRange>"),
+                           ("First", "uint")):
             with self.subTest(name):
                 self.assertRegex(program, rf"\b{name}\b")
                 self.assertIn(f"public {kind} {name} {{", stub)

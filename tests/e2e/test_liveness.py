@@ -4,7 +4,7 @@ import signal
 import time
 import unittest
 
-from daemon import BOUND_S, Daemon, Reader, TTL_MIN_MS, error_info, grpc, pb
+from daemon import BOUND_S, Daemon, Reader, TTL_MIN_MS, error_info, grpc, pb, slots_of
 from processes import Holder, Proxy
 
 # What a daemon under load may take beyond the TTL.
@@ -35,7 +35,7 @@ class Liveness(unittest.TestCase):
         lease = call.result(ttl_ms / 1000 + SLACK_S).lease
         # The last sign of life lies up to a third of the TTL before the end of the client.
         self.assertGreaterEqual(time.monotonic() - begun, ttl_ms / 1000 * 0.6)
-        self.assertEqual(list(lease.slots), old["slots"])
+        self.assertEqual(slots_of(lease.slots), old["slots"])
         self.assertGreater(lease.token, old["token"])
         verdict = self.client.verify(old["lease_id"])
         self.assertEqual((verdict.held, verdict.ended), (False, pb.END_CAUSE_EXPIRED))
@@ -138,7 +138,7 @@ class Liveness(unittest.TestCase):
         self.client.acquire(self.name, limit=1, ttl_ms=LONG_TTL_MS)
         unary = self.client.acquire_later(self.name)
         hold = self.client.stub.Hold(pb.HoldRequest(
-            acquire=self.client.acquire_request(self.name, wait_ms=-1)))
+            acquire=self.client.acquire_request(self.name, wait_forever=True)))
         Reader(hold).until(lambda m: m.HasField("queued"), "queued")
         self.client.wait_for_queue(self.name, 2)
         unary.cancel()
@@ -148,7 +148,7 @@ class Liveness(unittest.TestCase):
 
     def test_the_calls_deadline_ends_the_wait(self):
         self.client.acquire(self.name, limit=1, ttl_ms=LONG_TTL_MS)
-        request = self.client.acquire_request(self.name, wait_ms=-1)
+        request = self.client.acquire_request(self.name, wait_forever=True)
         with self.assertRaises(grpc.RpcError) as caught:
             self.client.stub.Acquire(request, timeout=0.3)
         self.assertEqual(caught.exception.code(), grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -157,7 +157,7 @@ class Liveness(unittest.TestCase):
     def test_a_session_that_expired_cannot_be_resumed(self):
         holder = self.holder("session", TTL_MIN_MS)
         holder.expect("granted")
-        session_id = self.client.describe(self.name).leases[0].lease.session_id
+        session_id = self.client.describe_rows(self.name).leases[0].lease.session_id
         self.assertTrue(session_id)
         call = self.client.acquire_later(self.name)
         holder.kill9()

@@ -7,7 +7,7 @@ import time
 import unittest
 import uuid
 
-from daemon import Daemon, TTL_MIN_MS, grpc, pb, pb_grpc
+from daemon import Daemon, TTL_MIN_MS, grpc, numbered, pb, pb_grpc, slots_of
 
 PROCESSES = 2
 CLIENTS_PER_PROCESS = 500
@@ -23,16 +23,16 @@ async def one_client(stub, number, records):
     permits = 1 + number % 3
     for cycle in range(CYCLES):
         grant = await stub.Acquire(pb.AcquireRequest(
-            request_id=pb.RequestId(client_id=client_id, sequence=2 * cycle + 1),
-            semaphore="crowd", limit=LIMIT, permits=permits, wait_ms=-1, ttl_ms=60 * TTL_MIN_MS),
-            timeout=BOUND_S)
+            request_id=numbered(client_id, 2 * cycle + 1),
+            semaphore="crowd", limit=LIMIT, permits=permits, wait_forever=True,
+            ttl_ms=60 * TTL_MIN_MS), timeout=BOUND_S)
         granted_ns = time.monotonic_ns()
         await asyncio.sleep(0)
         release_ns = time.monotonic_ns()
         answer = await stub.Release(pb.ReleaseRequest(
-            request_id=pb.RequestId(client_id=client_id, sequence=2 * cycle + 2),
+            request_id=numbered(client_id, 2 * cycle + 2),
             lease_id=grant.lease.lease_id), timeout=BOUND_S)
-        records.append((granted_ns, release_ns, tuple(grant.lease.slots), grant.lease.token,
+        records.append((granted_ns, release_ns, slots_of(grant.lease.slots), grant.lease.token,
                         permits, answer.released))
 
 

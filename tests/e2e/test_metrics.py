@@ -7,7 +7,8 @@ import subprocess
 import tempfile
 import unittest
 
-from daemon import BIN_DIR, BOUND_S, Daemon, Reader, Session, free_port, grpc, pb, wait_until
+from daemon import (BIN_DIR, BOUND_S, Daemon, Reader, Session, free_port, grpc, pb, slots_of,
+                    wait_until)
 from scraping import Scrape, promtool
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
@@ -76,7 +77,7 @@ class Figures(unittest.TestCase):
         self.assertGreater(scrape.value("semaphored_oldest_waiter_age_seconds", **dict(db)), 0)
         self.assertIsNone(scrape.value("semaphored_leases", semaphore="made/up"))
 
-        self.client.release(first.lease_id, slots=first.slots[:1])
+        self.client.release(first.lease_id, slots=slots_of(first.slots)[:1])
         third = waiting.result(BOUND_S).lease
         self.expect({
             ("semaphored_grants_total", db): 3, ("semaphored_leases", db): 3,
@@ -86,9 +87,8 @@ class Figures(unittest.TestCase):
             ("semaphored_hold_seconds_count", db): 0,
         })
         self.client.release(second.lease_id)
-        revoke = pb.Revoke(lease_id=third.lease_id, grace_ms=0)
-        self.client.stub.Administer(pb.AdministerRequest(semaphore="team/db", revoke=revoke),
-                                    timeout=BOUND_S)
+        revoke = pb.RevokeLeases(lease_id=third.lease_id, grace_ms=0)
+        self.assertEqual(self.client.administer("team/db", revoke=revoke).revoked, 1)
         scrape = wait_until(lambda: self.ended("team/db", "revoked"), "the lease is revoked")
         self.expect({
             ("semaphored_releases_total", db): 1, ("semaphored_leases", db): 1,
@@ -111,9 +111,8 @@ class Figures(unittest.TestCase):
         self.client.acquire("short", limit=1, ttl_ms=1000)
         wait_until(lambda: self.ended("short", "expired"), "the lease has expired")
         lease = self.client.acquire("small", limit=1)
-        revoke = pb.Revoke(lease_id=lease.lease_id, grace_ms=60000)
-        self.client.stub.Administer(pb.AdministerRequest(semaphore="small", revoke=revoke),
-                                    timeout=BOUND_S)
+        revoke = pb.RevokeLeases(lease_id=lease.lease_id, grace_ms=60000)
+        self.assertEqual(self.client.administer("small", revoke=revoke).revoked, 1)
         wait_until(lambda: self.scrape().value("semaphored_recalls_total", semaphore="small") == 1,
                    "the recall is counted")
 

@@ -14,14 +14,14 @@ SOURCE = os.path.join(ROOT, "client", "node")
 BOUND_S = 150.0
 
 USE = """
-const { Client } = require('semaphored-client');
+const { Client } = require('semaphored');
 const client = new Client({ endpoints: [process.argv[2]], ttlMs: 2_000 });
 client.withPermit('team/db', { limit: 5 }, async (permit) => {
   console.log(permit.slots.join(), String(permit.token), permit.held);
 }).then(() => client.close());
 """
 USE_AS_MODULE = """
-import { Client, PermitLostError } from 'semaphored-client';
+import { Client, PermitLostError } from 'semaphored';
 console.log(typeof Client, PermitLostError.name);
 """
 

@@ -13,7 +13,7 @@ import checker
 import cluster
 from checker import Grant, Limit
 from cluster import Cluster, NODE_TTL_S
-from daemon import BOUND_S, Client, Reader, error_info, grpc, pb, wait_until
+from daemon import BOUND_S, Client, Reader, error_info, grpc, pb, slots_of, wait_until
 
 SCHEMA = "sql"
 # Far above what a push may take, so that what comes sooner has come by push.
@@ -83,32 +83,30 @@ class Sql(unittest.TestCase):
         return client
 
     def create(self, limit):
-        self.administer(create=pb.Create(limit=limit))
+        self.administer(create=pb.CreateSemaphore(limit=limit))
 
     def administer(self, **act):
-        client = self.clients[0]
-        return client.stub.Administer(pb.AdministerRequest(
-            request_id=client.next_id(), semaphore=self.name, **act), timeout=BOUND_S)
+        return self.clients[0].administer(self.name, **act)
 
     def test_a_claim_and_a_lease_see_each_other(self):
         self.create(2)
         sql = self.sql_client()
         slot, token, claim = sql.claim(self.name, "nightly report")
         lease = self.clients[1].acquire(self.name)
-        self.assertEqual((slot, list(lease.slots)), (1, [2]))
+        self.assertEqual((slot, slots_of(lease.slots)), (1, [2]))
         self.assertGreater(lease.token, token)
         self.assertIsNone(sql.claim(self.name))
         with self.assertRaises(grpc.RpcError) as caught:
             self.clients[0].acquire(self.name)
         self.assertEqual(error_info(caught.exception).reason, "FULL")
         for client in self.clients:
-            info = client.describe(self.name)
-            self.assertEqual([(list(row.lease.slots), row.lease.holder) for row in info.leases],
+            rows = client.describe_rows(self.name).leases
+            self.assertEqual([(slots_of(row.lease.slots), row.lease.holder) for row in rows],
                              [([1], "nightly report"), ([2], lease.holder)])
         self.assertTrue(sql.release(self.name, claim))
         self.assertFalse(sql.release(self.name, claim), "a second release of the same claim")
         fresh = self.clients[0].acquire(self.name)
-        self.assertEqual(list(fresh.slots), [1])
+        self.assertEqual(slots_of(fresh.slots), [1])
         self.assertGreater(fresh.token, token)
 
     def test_a_release_reaches_a_daemons_waiter_by_push(self):
@@ -211,7 +209,7 @@ class Sql(unittest.TestCase):
                 acquire=client.acquire_request(self.name + "/held", limit=1, ttl_ms=30000),
                 beat_interval_ms=500)))
             stream.until(lambda m: m.HasField("granted"), "granted")
-            request = client.acquire_request(self.name, wait_ms=-1)
+            request = client.acquire_request(self.name, wait_forever=True)
             call = client.stub.Acquire.future(request, timeout=60)
             # As many names as it takes for one to share a lane with the one that is held up.
             number = 0
@@ -242,13 +240,13 @@ class Sql(unittest.TestCase):
     def test_pause_and_destroy_bind_sql_too(self):
         self.create(1)
         sql = self.sql_client()
-        self.administer(pause=pb.Pause())
+        self.administer(pause=pb.PauseSemaphore())
         self.assertIsNone(sql.claim(self.name))
-        self.administer(resume=pb.Resume())
+        self.administer(resume=pb.ResumeSemaphore())
         _, token, claim = sql.claim(self.name)
         # No daemon ends what others have taken: the semaphore goes with the claim.
         self.assertFalse(
-            self.administer(destroy=pb.Destroy(policy=pb.DESTROY_POLICY_FORCE)).done)
+            self.administer(destroy=pb.DestroySemaphore(policy=pb.DESTROY_POLICY_FORCE)).gone)
         self.assertIsNone(self.sql_client().claim(self.name))
         self.assertTrue(sql.release(self.name, claim))
         wait_until(self.is_gone, "it goes with the last claim")
@@ -352,21 +350,21 @@ class Sql(unittest.TestCase):
         while not self.stopping.is_set():
             asked_ns = time.monotonic_ns()
             try:
-                lease = client.acquire(self.name, wait_ms=-1)
+                lease = client.acquire(self.name, wait_forever=True)
             except grpc.RpcError as error:
                 self.unexpected.append(error)
                 return
             granted_ns = time.monotonic_ns()
             time.sleep(chance.uniform(0, 0.04))
-            self.note(client=f"daemon {number}", slots=tuple(lease.slots), token=lease.token,
-                      asked_ns=asked_ns, granted_ns=granted_ns, ended_ns=time.monotonic_ns(),
-                      where=name)
+            self.note(client=f"daemon {number}", slots=tuple(slots_of(lease.slots)),
+                      token=lease.token, asked_ns=asked_ns, granted_ns=granted_ns,
+                      ended_ns=time.monotonic_ns(), where=name)
             client.release(lease.lease_id)
             time.sleep(chance.uniform(0, 0.08))
 
     def resize(self, limits, to):
         asked_ns = time.monotonic_ns()
-        self.administer(resize=pb.Resize(limit=to, policy=pb.SHRINK_POLICY_WAIT))
+        self.administer(resize=pb.ResizeSemaphore(limit=to, policy=pb.SHRINK_POLICY_WAIT))
         limits.append(Limit(to, asked_ns, time.monotonic_ns()))
 
     def let_work(self, grants=60):

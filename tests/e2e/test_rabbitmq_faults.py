@@ -26,6 +26,11 @@ def measured(what, seconds):
     print(f"\nmeasured: {what}: {seconds:.2f} s", flush=True)
 
 
+def slot_of(lease):
+    """Of one permit."""
+    return lease.slots[0].first
+
+
 class OnBroker(unittest.TestCase):
 
     def setUp(self):
@@ -73,7 +78,7 @@ class OnBroker(unittest.TestCase):
         leases = [self.acquired(client, semaphore, wait_ms=1000 * int(BOUND_S), ttl_ms=TTL_MS)
                   for _ in range(count)]
         self.full(client, semaphore)
-        self.assertEqual(len({lease.slots[0] for lease in leases}), count, leases)
+        self.assertEqual(len({slot_of(lease) for lease in leases}), count, leases)
         return leases
 
     def release_all(self, client, leases):
@@ -113,7 +118,9 @@ class Held:
         leases.append(self.client.acquire(semaphore, limit=self.LIMIT, ttl_ms=TTL_MS))
         self.leases = leases
         self.highest = max(lease.token for lease in leases)
-        self.waiter = Holder(daemon.client(), semaphore, wait_ms=-1).waits() if waits else None
+        self.waiter = None
+        if waits:
+            self.waiter = Holder(daemon.client(), semaphore, wait_forever=True).waits()
 
     def served(self):
         """The lease of the waiter. It may have been told to ask again, since nothing could be
@@ -155,9 +162,9 @@ class TheBrokerGoesAway(OnBroker):
         # By itself, and with what was there.
         waiter = held.served()
         leases = self.acquire_all(client, self.name, Held.LIMIT - 1)
-        by_slot = {lease.slots[0]: lease.token for lease in held.leases}
+        by_slot = {slot_of(lease): lease.token for lease in held.leases}
         for lease in [waiter, *leases]:
-            self.assertGreater(lease.token, by_slot[lease.slots[0]])
+            self.assertGreater(lease.token, by_slot[slot_of(lease)])
         self.assertEqual(client.describe(self.name).limit, Held.LIMIT)
         self.assertEqual(client.describe("other/" + self.name).limit, 7)
         self.release_all(client, [waiter, *leases])
@@ -268,7 +275,7 @@ class Queues(OnBroker):
         self.release_all(other, taken)
         # One who only waits may have something in its hands, for all that anybody can tell.
         rest = self.acquire_all(client, self.name, 1)
-        waiter = Holder(other, self.name, wait_ms=-1).waits()
+        waiter = Holder(other, self.name, wait_forever=True).waits()
         self.refused(grpc.StatusCode.FAILED_PRECONDITION, "IN_USE", self.prune, client)
         waiter.cancel()
         other.wait_for_queue(self.name, 0)
@@ -282,9 +289,7 @@ class Queues(OnBroker):
         self.acquire_all(other, self.name, 4)
 
     def prune(self, client):
-        return client.stub.Administer(
-            pb.AdministerRequest(request_id=client.next_id(), semaphore=self.name,
-                                 prune=pb.Prune()), timeout=BOUND_S)
+        return client.administer(self.name, prune=pb.PruneSemaphore())
 
     def mend(self, client):
         """As soon as the broker has noticed that the others have nothing."""
@@ -334,7 +339,7 @@ class Queues(OnBroker):
             measured("a queue does not answer: the first is told after",
                      self.unavailable(client.acquire, stuck))
             measured("… and the next after", self.unavailable(client.acquire, stuck))
-            waiter = Holder(daemon.client(), stuck, wait_ms=-1).waits()
+            waiter = Holder(daemon.client(), stuck, wait_forever=True).waits()
             self.assertEqual(client.release(given_back.lease_id).released, 1)
             self.release_all(client, [client.acquire(well, ttl_ms=TTL_MS)])
             for lease in leases:
@@ -367,9 +372,7 @@ class Queues(OnBroker):
 
     @staticmethod
     def raise_limit(client, name):
-        client.stub.Administer(
-            pb.AdministerRequest(request_id=client.next_id(), semaphore=name,
-                                 resize=pb.Resize(limit=5)), timeout=BOUND_S)
+        client.administer(name, resize=pb.ResizeSemaphore(limit=5))
 
     def resized(self, client, name):
         try:
@@ -393,7 +396,7 @@ class Daemons(OnBroker):
     def test_a_daemon_is_killed(self):
         first, second = self.daemon("a"), self.daemon("b")
         held = [first.client().acquire(self.name, limit=2, ttl_ms=TTL_MS) for _ in range(2)]
-        waiter = Holder(second.client(), self.name, wait_ms=-1).waits()
+        waiter = Holder(second.client(), self.name, wait_forever=True).waits()
         begun = time.monotonic()
         first.kill9()
         lease = waiter.granted()
@@ -401,10 +404,10 @@ class Daemons(OnBroker):
                  waiter.granted_at - begun)
         self.wait_for_free(self.name, 1)
         measured("and until all its permits are free", time.monotonic() - begun)
-        tokens = {each.slots[0]: each.token for each in held}
-        self.assertGreater(lease.token, tokens[lease.slots[0]])
+        tokens = {slot_of(each): each.token for each in held}
+        self.assertGreater(lease.token, tokens[slot_of(lease)])
         rest = self.acquire_all(second.client(), self.name, 1)
-        self.assertGreater(rest[0].token, tokens[rest[0].slots[0]])
+        self.assertGreater(rest[0].token, tokens[slot_of(rest[0])])
         # In its next life it goes on with the others, and takes nothing away.
         first.start()
         self.full(first.client(), self.name)
@@ -414,7 +417,7 @@ class Daemons(OnBroker):
         first, second = self.daemon("a"), self.daemon("b")
         holder = Holder(first.client(), self.name, limit=1)
         old = holder.granted()
-        waiter = Holder(second.client(), self.name, wait_ms=-1).waits()
+        waiter = Holder(second.client(), self.name, wait_forever=True).waits()
         begun = time.monotonic()
         first.signal(signal.SIGSTOP)
         lease = waiter.granted()
@@ -451,7 +454,7 @@ class Daemons(OnBroker):
     def test_a_resize_is_seen_by_others(self):
         first, second = self.daemon("a"), self.daemon("b")
         held = self.acquire_first(second.client(), 2)
-        waiter = Holder(second.client(), self.name, wait_ms=-1).waits()
+        waiter = Holder(second.client(), self.name, wait_forever=True).waits()
         begun = time.monotonic()
         self.resize(first.client(), 3)
         lease = waiter.granted()
@@ -459,7 +462,7 @@ class Daemons(OnBroker):
         self.assertEqual(second.client().describe(self.name).limit, 3)
         self.full(second.client(), self.name)
         # Lowered with a waiter at each daemon: both wait until there is room again.
-        waiters = [Holder(each.client(), self.name, wait_ms=-1).waits()
+        waiters = [Holder(each.client(), self.name, wait_forever=True).waits()
                    for each in (first, second)]
         begun = time.monotonic()
         self.resize(first.client(), 1)
@@ -482,9 +485,7 @@ class Daemons(OnBroker):
         return leases
 
     def resize(self, client, limit):
-        client.stub.Administer(
-            pb.AdministerRequest(request_id=client.next_id(), semaphore=self.name,
-                                 resize=pb.Resize(limit=limit)), timeout=BOUND_S)
+        client.administer(self.name, resize=pb.ResizeSemaphore(limit=limit))
 
     def test_both_use_a_semaphore_for_the_first_time(self):
         daemons = self.daemon("a"), self.daemon("b")
@@ -502,7 +503,7 @@ class Daemons(OnBroker):
                 done = futures.as_completed(asked, BOUND_S)
                 first = [next(done) for _ in range(limit)]
                 leases = [each.result() for each in first]
-                self.assertEqual(len({lease.slots[0] for lease in leases}), limit)
+                self.assertEqual(len({slot_of(lease) for lease in leases}), limit)
                 asked[first[0]].release(leases[0].lease_id)
                 self.assertEqual(next(done).result().slots, leases[0].slots)
         for name in names:
@@ -518,7 +519,7 @@ class Daemons(OnBroker):
         begun = time.monotonic()
         session.send(commands=[
             pb.SessionCommand(sequence=number + 1, acquire=pb.SessionAcquire(
-                semaphore=self.name, wait_ms=-1)) for number in range(count)])
+                semaphore=self.name, wait_forever=True)) for number in range(count)])
         client.wait_for_queue(self.name, count)
         measured(f"until {count} wait", time.monotonic() - begun)
         begun = time.monotonic()
@@ -555,9 +556,9 @@ class MemoryAlarm(OnBroker):
         client.acquire("unknown-to-b/" + self.name, limit=2, ttl_ms=TTL_MS)
         holder = Holder(client, self.name, limit=3)
         holder.granted()
-        waiter = Holder(other, self.name + "/full", limit=1, wait_ms=-1)
+        waiter = Holder(other, self.name + "/full", limit=1, wait_forever=True)
         waiter.granted()
-        waiting = Holder(client, self.name + "/full", limit=1, wait_ms=-1).waits()
+        waiting = Holder(client, self.name + "/full", limit=1, wait_forever=True).waits()
         try:
             self.server.ctl("set_vm_memory_high_watermark", "0.00001")
             for act in ("create", "resize", "create", "resize"):
@@ -591,14 +592,10 @@ class MemoryAlarm(OnBroker):
         self.acquire_all(other, self.name, 4)
 
     def create(self, client):
-        client.stub.Administer(
-            pb.AdministerRequest(request_id=client.next_id(), semaphore=self.name + "/new",
-                                 create=pb.Create(limit=1)), timeout=BOUND_S)
+        client.administer(self.name + "/new", create=pb.CreateSemaphore(limit=1))
 
     def resize(self, client):
-        client.stub.Administer(
-            pb.AdministerRequest(request_id=client.next_id(), semaphore=self.name,
-                                 resize=pb.Resize(limit=5)), timeout=BOUND_S)
+        client.administer(self.name, resize=pb.ResizeSemaphore(limit=5))
 
     def done(self, act, client):
         try:
@@ -624,11 +621,8 @@ class ConsumerTimeout(unittest.TestCase):
         daemon.start()
         client = daemon.client()
         for name in ("long", "foreign"):
-            client.stub.Administer(
-                pb.AdministerRequest(
-                    request_id=client.next_id(), semaphore=name,
-                    create=pb.Create(limit=2, settings=pb.Settings(recall_grace_ms=1000))),
-                timeout=BOUND_S)
+            client.administer(name, create=pb.CreateSemaphore(
+                limit=2, settings=pb.SemaphoreSettings(recall_grace_ms=1000)))
         with foreign(server) as channel:
             # That the broker does it here: to one who holds without end.
             channel.basic_get(token_queue("foreign"))

@@ -21,7 +21,7 @@ import checker
 from amqp_locks import AmqpLocks, Failed, Locked
 from cluster import Cluster
 from crowd import Crowd, Detached, InSession
-from daemon import BIN_DIR, BOUND_S, error_info, grpc, wait_until
+from daemon import BIN_DIR, BOUND_S, error_info, grpc, slots_of, wait_until
 from postgres import is_running
 from rabbitmq import RabbitServer
 
@@ -199,7 +199,7 @@ class Slots(unittest.TestCase):
             self.assertEqual(self.semctl(daemons, "create", "shared/seen", "--limit", "2"), 0)
             self.assertEqual(theirs.size(), 2)
             lease = client.acquire("shared/seen", ttl_ms=60_000)
-            self.assertEqual(list(lease.slots), [1])
+            self.assertEqual(slots_of(lease.slots), [1])
             self.assertEqual(theirs.acquire(), 2)
             with self.assertRaises(Failed):
                 self.locks("shared/seen").acquire()
@@ -207,7 +207,7 @@ class Slots(unittest.TestCase):
             waiting = client.acquire_later("shared/seen", ttl_ms=60_000)
             client.wait_for_queue("shared/seen", 1)
             theirs.add(1)
-            self.assertEqual(list(waiting.result(BOUND_S).lease.slots), [3])
+            self.assertEqual(slots_of(waiting.result(BOUND_S).lease.slots), [3])
             theirs.remove(2)
             self.assertTrue(theirs.held(3))
             client.release(waiting.result().lease.lease_id)
@@ -257,7 +257,7 @@ class Slots(unittest.TestCase):
             self.assertTrue(client.verify(lease.lease_id).held)
             later = client.acquire_later("shared/alarm", ttl_ms=60_000)
             self.server.ctl("set_vm_memory_high_watermark", "0.6")
-            self.assertEqual(list(later.result(BOUND_S).lease.slots), [2])
+            self.assertEqual(slots_of(later.result(BOUND_S).lease.slots), [2])
             self.assertEqual(client.describe("shared/alarm").held, 2)
             self.assertTrue(client.verify(lease.lease_id).held)
 
@@ -267,10 +267,11 @@ class Slots(unittest.TestCase):
             lease = client.acquire("shared/restart", limit=2, ttl_ms=60_000)
             self.server.restart(kill=True)
 
-            def anew():
+            def granted():
                 with contextlib.suppress(grpc.RpcError):
                     return client.acquire("shared/restart", ttl_ms=60_000)
-            self.assertEqual(list(wait_until(anew, "a grant after the restart").slots), [1])
+            fresh = wait_until(granted, "a grant after the restart")
+            self.assertEqual(slots_of(fresh.slots), [1])
             self.assertFalse(client.verify(lease.lease_id).held)
             self.assertEqual(self.locks("shared/restart").size(), 2)
 

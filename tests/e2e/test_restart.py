@@ -2,12 +2,12 @@
 
 import unittest
 
-from daemon import BOUND_S, Daemon, Reader, Session, error_info, grpc, pb
+from daemon import BOUND_S, Daemon, Reader, Session, error_info, grpc, pb, slots_of
 
 
 def same_lease(lease):
     """What of a lease must survive."""
-    return lease.lease_id, list(lease.slots), lease.token, lease.holder
+    return lease.lease_id, slots_of(lease.slots), lease.token, lease.holder
 
 
 class Restart(unittest.TestCase):
@@ -24,10 +24,10 @@ class Restart(unittest.TestCase):
     def test_leases_slots_and_tokens_survive(self):
         client = self.daemon.client()
         leases = [client.acquire("team/db", limit=3, holder=f"job {i}") for i in range(3)]
-        before = client.describe("team/db")
+        before = client.describe_rows("team/db")
         self.kill_and_restart()
         client = self.daemon.client()
-        after = client.describe("team/db")
+        after = client.describe_rows("team/db")
         self.assertEqual([same_lease(row.lease) for row in after.leases],
                          [same_lease(row.lease) for row in before.leases])
         self.assertEqual([same_lease(row.lease) for row in after.leases],
@@ -41,7 +41,7 @@ class Restart(unittest.TestCase):
         self.assertEqual(error_info(caught.exception).reason, "FULL")
         client.release(leases[1].lease_id)
         fresh = client.acquire("team/db")
-        self.assertEqual(list(fresh.slots), [2])
+        self.assertEqual(slots_of(fresh.slots), [2])
         self.assertGreater(fresh.token, max(lease.token for lease in leases))
 
     def test_retried_request_ids_get_the_same_answer(self):
@@ -65,20 +65,22 @@ class Restart(unittest.TestCase):
         requests = []
         calls = []  # a call that nobody keeps is cancelled
         for position, priority in enumerate((0, 0, 5), start=1):
-            request = client.acquire_request("queue", wait_ms=-1, priority=priority,
+            request = client.acquire_request("queue", wait_forever=True, priority=priority,
                                              holder=f"waiter {position}")
             requests.append(request)
             calls.append(client.stub.Acquire.future(request, timeout=60))
             client.wait_for_queue("queue", position)
         expected = ["waiter 3", "waiter 1", "waiter 2"]
-        self.assertEqual([row.holder for row in client.describe("queue").waiters], expected)
+        self.assertEqual([row.holder for row in client.describe_rows("queue").waiters],
+                         expected)
         self.kill_and_restart()
         client = self.daemon.client()
         calls = {}
         for request in reversed(requests):
             calls[request.holder] = client.stub.Acquire.future(request, timeout=60)
         client.wait_for_queue("queue", 3)
-        self.assertEqual([row.holder for row in client.describe("queue").waiters], expected)
+        self.assertEqual([row.holder for row in client.describe_rows("queue").waiters],
+                         expected)
         token = held.token
         client.release(held.lease_id)
         for holder in expected:
@@ -94,7 +96,7 @@ class Restart(unittest.TestCase):
         session_id = session.opened().session_id
         session.command(1, acquire=pb.SessionAcquire(semaphore="session", limit=1))
         lease = session.result(1).granted
-        session.command(2, acquire=pb.SessionAcquire(semaphore="session", wait_ms=-1,
+        session.command(2, acquire=pb.SessionAcquire(semaphore="session", wait_forever=True,
                                                      report_queued=True))
         self.assertTrue(session.result(2).HasField("queued"))
         other = self.daemon.client().acquire_later("session")
@@ -108,7 +110,7 @@ class Restart(unittest.TestCase):
         opened = again.opened()
         self.assertTrue(opened.resumed)
         self.assertEqual([same_lease(one) for one in opened.leases], [same_lease(lease)])
-        again.command(2, acquire=pb.SessionAcquire(semaphore="session", wait_ms=-1,
+        again.command(2, acquire=pb.SessionAcquire(semaphore="session", wait_forever=True,
                                                    report_queued=True))
         again.command(3, release=pb.SessionRelease(lease_id=lease.lease_id))
         granted = None
@@ -138,8 +140,7 @@ class Restart(unittest.TestCase):
         client = self.daemon.client()
         lease = client.acquire("reborn", limit=1)
         client.release(lease.lease_id)
-        client.stub.Administer(pb.AdministerRequest(request_id=client.next_id(), semaphore="reborn",
-                                                    destroy=pb.Destroy()), timeout=BOUND_S)
+        self.assertTrue(client.administer("reborn", destroy=pb.DestroySemaphore()).gone)
         self.kill_and_restart()
         fresh = self.daemon.client().acquire("reborn", limit=1)
         self.assertGreater(fresh.token, lease.token)
@@ -158,9 +159,8 @@ class Restart(unittest.TestCase):
                 if call.exception(BOUND_S) is None:
                     told.append(same_lease(call.result().lease))
             self.daemon.start()
-        info = self.daemon.client().stub.Administer(pb.AdministerRequest(
-            semaphore="storm", describe=pb.Describe(rows_max=10000)), timeout=BOUND_S).semaphore
-        kept = [same_lease(row.lease) for row in info.leases]
+        rows = self.daemon.client().describe_rows("storm", page_size=10000)
+        kept = [same_lease(row.lease) for row in rows.leases]
         self.assertEqual([lease for lease in told if lease not in kept], [])
         slots = [slot for lease in kept for slot in lease[1]]
         self.assertEqual(len(slots), len(set(slots)))

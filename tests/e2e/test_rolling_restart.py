@@ -92,8 +92,8 @@ class RollingRestart(unittest.TestCase):
             pipe.close()
 
     def standing(self, daemon):
-        info = daemon.client().describe("held")
-        return {(row.lease.lease_id, row.lease.token) for row in info.leases}
+        rows = daemon.client().describe_rows("held").leases
+        return {(row.lease.lease_id, row.lease.token) for row in rows}
 
     def wait_for_work(self, workers, cycles):
         """Until every worker has done so many more."""

@@ -126,15 +126,15 @@ class Secrets(unittest.TestCase):
     def use(self, daemon):
         client = daemon.client()
         client.release(client.acquire("secrets", limit=1).lease_id)
-        self.assert_untold(str(client.describe("secrets")), "an answer")
+        self.assert_untold(str(client.describe_rows("secrets")), "an answer")
 
     def failing_calls(self, daemon, timeout_s=BOUND_S):
         """What is said of calls that cannot be done."""
         said = []
         client = daemon.client()
-        for request in (pb.AdministerRequest(semaphore="nowhere", describe=pb.Describe()),
-                        pb.AdministerRequest(semaphore="nowhere", destroy=pb.Destroy()),
-                        pb.AdministerRequest(list=pb.List())):
+        for request in (pb.AdministerRequest(semaphore="nowhere", describe=pb.DescribeSemaphore()),
+                        pb.AdministerRequest(semaphore="nowhere", destroy=pb.DestroySemaphore()),
+                        pb.AdministerRequest(list=pb.ListSemaphores())):
             try:
                 said.append(client.stub.Administer(request, timeout=timeout_s))
             except grpc.RpcError as error:

@@ -60,7 +60,7 @@ def list_code(channel, token=None, bound_s=BOUND_S):
     metadata = (("authorization", "Bearer " + token),) if token else ()
     try:
         pb_grpc.SemaphoreServiceStub(channel).Administer(
-            pb.AdministerRequest(list=pb.List()), timeout=bound_s, metadata=metadata)
+            pb.AdministerRequest(list=pb.ListSemaphores()), timeout=bound_s, metadata=metadata)
     except grpc.RpcError as error:
         return error.code()
     return grpc.StatusCode.OK
@@ -209,23 +209,23 @@ SEES = ("verify", "administer")
 
 # Each act of Administer, and the verbs of which it needs one.
 ACTS = {
-    "create": (pb.Create(limit=1), ADMINISTER),
-    "resize": (pb.Resize(limit=50), ADMINISTER),
-    "configure": (pb.Configure(), ADMINISTER),
-    "drain": (pb.Drain(held_max=1000), ADMINISTER),
-    "resume": (pb.Resume(), ADMINISTER),
-    "pause": (pb.Pause(), ADMINISTER),
-    "revoke": (pb.Revoke(holder="nobody"), ADMINISTER),
-    "prune": (pb.Prune(), ADMINISTER),
+    "create": (pb.CreateSemaphore(limit=1), ADMINISTER),
+    "resize": (pb.ResizeSemaphore(limit=50), ADMINISTER),
+    "configure": (pb.ConfigureSemaphore(), ADMINISTER),
+    "drain": (pb.DrainSemaphore(held_max=1000), ADMINISTER),
+    "resume": (pb.ResumeSemaphore(), ADMINISTER),
+    "pause": (pb.PauseSemaphore(), ADMINISTER),
+    "revoke": (pb.RevokeLeases(holder="nobody"), ADMINISTER),
+    "prune": (pb.PruneSemaphore(), ADMINISTER),
     "cancel_ticket": (pb.CancelTicket(ticket_id="1" * 32), ADMINISTER),
     "prioritise_ticket": (pb.PrioritiseTicket(ticket_id="1" * 32), ADMINISTER),
     "requeue_tickets": (pb.RequeueTickets(ticket_id="1" * 32), ADMINISTER),
     "purge_tickets": (pb.PurgeTickets(ticket_id="1" * 32), ADMINISTER),
-    "describe": (pb.Describe(), SEES),
-    "history": (pb.History(), SEES),
+    "describe": (pb.DescribeSemaphore(), SEES),
+    "history": (pb.ListHistory(), SEES),
     "list_tickets": (pb.ListTickets(), ("verify", "work", "administer")),
     "show_ticket": (pb.ShowTicket(ticket_id="1" * 32), ("work", "administer")),
-    "destroy": (pb.Destroy(), ADMINISTER),
+    "destroy": (pb.DestroySemaphore(), ADMINISTER),
 }
 
 
@@ -260,10 +260,6 @@ class Bearer(Client):
         except grpc.RpcError as error:
             return error.code()
         return grpc.StatusCode.OK
-
-    def administer(self, semaphore, **act):
-        return self.stub.Administer(pb.AdministerRequest(semaphore=semaphore, **act),
-                                    timeout=BOUND_S)
 
 
 class AccessTest(unittest.TestCase):
@@ -388,26 +384,28 @@ class AccessTest(unittest.TestCase):
             for i in range(3):
                 client.release(client.acquire(f"{name}/seen-{i}", limit=1).lease_id)
         everything = {i.semaphore for i in self.client("root").administer(
-            "", list=pb.List(rows_max=10000)).semaphores}
+            "", list=pb.ListSemaphores(page_size=10000)).semaphores}
         self.assertTrue({"tenant-a/seen-1", "tenant-b/seen-1"} <= everything)
-        listed, after = [], ""
+        listed, token = [], ""
         while True:  # By pages, over the bounds of the two prefixes.
-            page = tenants["tenant-a"].administer("", list=pb.List(rows_max=2, after=after))
+            page = tenants["tenant-a"].administer(
+                "", list=pb.ListSemaphores(page_size=2, page_token=token))
             listed += [i.semaphore for i in page.semaphores]
-            if not page.more:
+            token = page.next_page_token
+            if not token:
                 break
-            after = listed[-1]
         may = sorted(n for n in everything if n.startswith(("tenant-a/", "shared/")))
         self.assertEqual(listed, may)
         self.assertEqual(len(tenants["tenant-a"].administer(
-            "", list=pb.List(prefix="tenant-b/")).semaphores), 0)
+            "", list=pb.ListSemaphores(prefix="tenant-b/")).semaphores), 0)
         reader = Reader(tenants["tenant-a"].stub.Watch(pb.WatchRequest()))
         reader.until(lambda e: e.semaphore.semaphore == "tenant-a/seen-2", "its snapshot")
         seen = []
 
         def passes(event):
             seen.append(event.semaphore.semaphore)
-            return event.kind == pb.WatchEvent.ENDED and event.semaphore.semaphore == "tenant-a/x"
+            return (event.kind == pb.WATCH_EVENT_KIND_ENDED
+                    and event.semaphore.semaphore == "tenant-a/x")
 
         other = tenants["tenant-b"].acquire("tenant-b/seen-0", limit=1)
         tenants["tenant-b"].release(other.lease_id)
@@ -429,12 +427,13 @@ class AccessTest(unittest.TestCase):
         b.release(other.lease_id)
         a.release(a.acquire("shared/one", limit=5).lease_id)
         # Shown to its owner and to administrators, and session ids to nobody else.
-        of_a = lambda client: next(row.lease for row in client.describe("shared/one").leases
+        of_a = lambda client: next(row.lease for row in client.describe_rows("shared/one").leases
                                    if row.lease.holder == "of a")
         self.assertEqual(of_a(a).lease_id, lease.lease_id)
         self.assertEqual(of_a(b).lease_id, "")
         self.assertEqual(of_a(root).lease_id, lease.lease_id)
-        by_slot = pb.VerifyRequest(semaphore="shared/one", slot=lease.slots[0], token=lease.token)
+        by_slot = pb.VerifyRequest(semaphore="shared/one", slot=lease.slots[0].first,
+                                   token=lease.token)
         self.assertTrue(b.stub.Verify(by_slot, timeout=BOUND_S).held)
         self.assertEqual(b.stub.Verify(by_slot, timeout=BOUND_S).lease.lease_id, "")
         # Somebody who has got hold of the id all the same.
@@ -453,7 +452,7 @@ class AccessTest(unittest.TestCase):
         self.assertEqual((end.code(), error_info(end).reason),
                          (grpc.StatusCode.NOT_FOUND, "SESSION_LOST"))
         self.assertTrue(a.verify(held.lease_id).held)
-        for row in root.describe("shared/one").leases:
+        for row in root.describe_rows("shared/one").leases:
             self.assertEqual(row.lease.session_id, "")
         session.send(close=True)
         self.assertIsNone(session.reader.end())
@@ -510,15 +509,15 @@ class AccessTest(unittest.TestCase):
         root, tenant = self.client("root"), self.client("tenant-a")
         with open(self.audit, encoding="utf-8") as file:
             before = len(file.readlines())
-        root.administer("audit/x", create=pb.Create(limit=5))
+        root.administer("audit/x", create=pb.CreateSemaphore(limit=5))
         lease_id = "audit/x#" + "ab" * 16
-        root.administer("audit/x", resize=pb.Resize(limit=3))
-        root.administer("audit/x", revoke=pb.Revoke(lease_id=lease_id))
+        root.administer("audit/x", resize=pb.ResizeSemaphore(limit=3))
+        root.administer("audit/x", revoke=pb.RevokeLeases(lease_id=lease_id))
         root.describe("audit/x")
         self.assertEqual(tenant.code("Administer", pb.AdministerRequest(
-            semaphore="audit/x", destroy=pb.Destroy(policy=pb.DESTROY_POLICY_FORCE))),
+            semaphore="audit/x", destroy=pb.DestroySemaphore(policy=pb.DESTROY_POLICY_FORCE))),
             PERMISSION_DENIED)
-        root.administer("audit/x", destroy=pb.Destroy())
+        root.administer("audit/x", destroy=pb.DestroySemaphore())
         lines = wait_until(lambda: (lambda found: found if len(found) == 5 else None)(
             [line for line in self.audit_lines()[before:] if line["semaphore"] == "audit/x"]),
             "five lines")
@@ -549,7 +548,7 @@ class AccessTest(unittest.TestCase):
         wait_until(lambda: os.path.exists(self.audit), "a new audit log")
         wait_until(lambda: "SIGHUP: certificates and rules were read" in self.daemon.log(),
                    "the log")
-        self.client("root").administer("audit/rotated", create=pb.Create(limit=5))
+        self.client("root").administer("audit/rotated", create=pb.CreateSemaphore(limit=5))
         wait_until(lambda: [line["semaphore"] for line in self.audit_lines()] == ["audit/rotated"],
                    "the act in the new file")
         with open(moved, encoding="utf-8") as file:
@@ -580,9 +579,9 @@ class AccessTest(unittest.TestCase):
         self.write_access(without=["tenant-b"])
         wait_until(lambda: b.code("Acquire", pb.AcquireRequest(
             semaphore="tenant-b/z", limit=99)) == UNAUTHENTICATED, "its token is not known any more")
-        session.send(ping=pb.Ping(ping_id=1))
+        session.send(ping=pb.SessionPing(ping_id=1))
         self.assertEqual(session.reader.end().code(), UNAUTHENTICATED)
-        self.client("root").administer("tenant-b/z", pause=pb.Pause())
+        self.client("root").administer("tenant-b/z", pause=pb.PauseSemaphore())
         self.assertEqual(watch.end().code(), UNAUTHENTICATED)
         self.write_access(permits=1)
         wait_until(lambda: b.code("Verify", pb.VerifyRequest(

@@ -107,9 +107,12 @@ class SemctlTest(unittest.TestCase):
                 pass
         return max(beats)
 
+    def describe_rows(self, name="job"):
+        request = pb.AdministerRequest(semaphore=name, describe=pb.DescribeSemaphore())
+        return self.stub.Administer(request, timeout=BOUND_S).describe
+
     def describe(self, name="job"):
-        request = pb.AdministerRequest(semaphore=name, describe=pb.Describe())
-        return self.stub.Administer(request, timeout=BOUND_S).semaphore
+        return self.describe_rows(name).semaphore
 
     def wait_group_dead(self, group):
         def dead():
@@ -214,11 +217,11 @@ class RunTest(SemctlTest):
         process, child = self.start_beater(ttl="10s")
         waiting = self.start("run", "job", "--", "true")
         wait_until(lambda: self.describe().waiting == 1, "another one waits")
-        before = self.describe().leases[0].lease
+        before = self.describe_rows().leases[0].lease
         self.daemon.kill9()
         self.daemon.start()
         self.stub = self.daemon.client().stub
-        after = wait_until(lambda: self.describe().leases, "the lease is there")[0].lease
+        after = wait_until(lambda: self.describe_rows().leases, "the lease is there")[0].lease
         self.assertEqual((before.lease_id, before.token), (after.lease_id, after.token))
         self.assertTrue(is_alive(child))
         process.terminate()
@@ -359,7 +362,8 @@ class CommandsTest(SemctlTest):
     def test_a_detached_lease(self):
         taken = json.loads(self.semctl("acquire", "job", "--limit", "2", "--permits", "2", "--ttl",
                                        "10s", "--holder", "me", "-o", "json").stdout)
-        self.assertEqual((taken["slots"], taken["holder"], taken["ttl_ms"]), ([1, 2], "me", 10000))
+        self.assertEqual((taken["slots"], taken["holder"], taken["ttl_ms"]),
+                         ([{"first": 1, "last": 2}], "me", 10000))
         lease = taken["lease_id"]
         self.assertEqual(self.semctl("renew", lease).returncode, 0)
         self.assertEqual(self.semctl("verify", lease).returncode, 0)
@@ -379,7 +383,7 @@ class CommandsTest(SemctlTest):
             self.assertEqual(acted.returncode, 0, acted.stderr)
             return json.loads(acted.stdout)
         created = act("create", "job", "--limit", "3", "--permits-per-holder", "2")
-        self.assertTrue(created["changed"])
+        self.assertTrue(created["created"])
         self.assertEqual(act("resize", "job", "--add", "2")["semaphore"]["limit"], 5)
         self.assertEqual(act("resize", "job", "--remove", "1")["semaphore"]["limit"], 4)
         self.assertEqual(act("resize", "job", "--limit", "2", "--policy", "refuse")["semaphore"]
@@ -391,13 +395,13 @@ class CommandsTest(SemctlTest):
         drained = self.semctl("drain", "job")
         self.assertEqual(drained.returncode, 1, "somebody holds")
         self.assertIn("held by me", drained.stdout)
-        self.assertEqual(act("revoke", "job", "--holder", "me")["affected"], 1)
-        self.assertTrue(act("drain", "job", "--wait", "5s")["done"])
+        self.assertEqual(act("revoke", "job", "--holder", "me")["revoked"], 1)
+        self.assertTrue(act("drain", "job", "--wait", "5s")["drained"])
         act("prune", "job")
-        self.assertEqual(act("history", "job")["history"][0]["cause"], "REVOKED")
+        self.assertEqual(act("history", "job")["rows"][0]["cause"], "REVOKED")
         self.assertEqual(act("describe", "job")["limit"], 2)
         self.assertEqual([row["semaphore"] for row in act("list", "jo")["semaphores"]], ["job"])
-        self.assertTrue(act("destroy", "job")["done"])
+        self.assertTrue(act("destroy", "job")["gone"])
         missing = self.semctl("describe", "job", "-o", "json")
         self.assertEqual(missing.returncode, REFUSED)
         self.assertEqual(json.loads(missing.stderr)["error"]["reason"], "NO_SUCH_SEMAPHORE")

@@ -62,7 +62,7 @@ class Guard(pb_grpc.SemaphoreServiceServicer):
         self.check(context)
         next(requests)
         yield pb.SessionResponse(opened=pb.SessionOpened(
-            session_id="1", ttl_ms=60_000, validity=pb.Validity(valid_for_ms=60_000)))
+            session_id="1", ttl_ms=60_000, validity=pb.LeaseValidity(valid_for_ms=60_000)))
         for request in requests:
             for command in request.commands:
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, f"not any more ({command.sequence})")

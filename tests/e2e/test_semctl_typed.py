@@ -228,7 +228,7 @@ class WithDaemon(Typing):
                 ("resize", "x", "--limit", "1", "--grace", "300d"), ("destroy", "x"),
                 ("destroy", "x", "--wait", "300d"), ("drain", "x", "--wait", "300d"),
                 ("revoke", "x", "--lease", "nonsense"), ("revoke", "x", "--all", "--grace", "300d"),
-                ("list", "--rows", "99999999"), ("list", "/x"), ("history", "x", "--rows", "99999999"),
+                ("list", "--page-token", "a b"), ("list", "/x"), ("history", "x", "--page-token", "none"),
                 ("describe", "nope"), ("tickets", "x", "show", "nonsense"),
                 ("tickets", "x", "cancel", "1" * 32), ("dead-letters", "x", "purge", "nonsense"),
                 ("enqueue", "x", "--delay", "300d"), ("enqueue", "x", "--content-type", bad),
@@ -241,7 +241,8 @@ class WithDaemon(Typing):
                 # limit_max is a setting of the daemon.
                 self.assertNotRegex(complained.replace("limit_max", ""), WIRE_NAME)
             said += complained
-        for option in ("--ttl: must be 1s to", "--wait: must be", "--rows: must be 1 to 10000",
+        for option in ("--ttl: must be 1s to", "--wait: must be",
+                       "--page-token: must be the --page-token of the page before",
                        "--longest-hold: must be 1s to", "--priority: must be -1000 to 1000"):
             self.assertIn(option, said)
 
@@ -255,7 +256,7 @@ class WithDaemon(Typing):
                 self.assertNotRegex(complained, WIRE_NAME)
                 self.assertNotRegex(said, r"\bRELEASED\b|\bSNAPSHOT\b")
         # For programs they stay as they were.
-        self.assertEqual(json.loads(self.ok("history", "x", "-o", "json"))["history"][0]["cause"],
+        self.assertEqual(json.loads(self.ok("history", "x", "-o", "json"))["rows"][0]["cause"],
                          "RELEASED")
 
     def test_describe_shows_what_revoke_wants_and_times_with_a_zone(self):
@@ -264,6 +265,7 @@ class WithDaemon(Typing):
                                   environment={"TZ": "Asia/Kolkata"})
         self.assertEqual(code, 0)
         self.assertIn(lease.lease_id, said)
+        self.assertRegex(said, r"\be2e\b")  # The node, by the id that it was given.
         self.assertEqual(len(re.findall(r"\d\d:\d\d:\d\d \+0530", said)), 2, said)
         shown = re.search(r"x#\w+", said)[0]
         self.assertIn("leases revoked or recalled: 1", self.ok("revoke", "x", "--lease", shown))
@@ -276,13 +278,13 @@ class WithDaemon(Typing):
         self.assertIn("leases revoked or recalled: 0", said)
         code, said, _ = self.type("revoke", "x", "--holder", "typo", "-o", "json",
                                   server=self.server)
-        self.assertEqual((code, json.loads(said)["affected"]), (NO, 0))
+        self.assertEqual((code, json.loads(said)["revoked"]), (NO, 0))
         self.ok("revoke", "x", "--holder", "me")
         self.ok("revoke", "x", "--all")
 
     def test_a_negative_priority_is_no_option(self):
         ticket = self.ok("enqueue", "x", "--limit", "1", "-q").strip()
-        self.assertIn("1 moved", self.ok("tickets", "x", "prioritise", ticket, "-5"))
+        self.assertIn("moved", self.ok("tickets", "x", "prioritise", ticket, "-5", "-o", "json"))
         shown = json.loads(self.ok("tickets", "x", "show", ticket, "-o", "json"))
         self.assertEqual(shown["priority"], -5)
         self.ok("enqueue", "x", "--priority", "-7")
@@ -292,20 +294,21 @@ class WithDaemon(Typing):
         self.assertEqual(list(lease), ["lease_id", "semaphore", "slots", "token", "holder", "ttl_ms",
                                        "session_id", "valid_for_ms"])
         semaphore = ["semaphore", "limit", "held", "waiting", "paused", "destroying", "revision",
-                     "created_at_unix_ms"]
+                     "created_at"]
         described = json.loads(self.ok("describe", "x", "-o", "json"))
         self.assertEqual([key for key in described if key != "tickets"],
-                         semaphore + ["settings", "leases"])
+                         semaphore + ["settings", "leases", "waiters",
+                                      "next_page_token"])
         self.assertEqual(list(described["leases"][0]),
-                         list(lease)[:-1] + ["foreign", "recalled", "granted_at_unix_ms", "node"])
+                         list(lease)[:-1] + ["foreign", "recalled", "granted_at", "node"])
         listed = json.loads(self.ok("list", "-o", "json"))
-        self.assertEqual(list(listed), ["semaphores", "more"])
+        self.assertEqual(list(listed), ["semaphores", "next_page_token"])
         self.assertLessEqual(set(semaphore), set(listed["semaphores"][0]))
         revoked = json.loads(self.ok("revoke", "x", "--all", "-o", "json"))
-        self.assertEqual(list(revoked), ["done", "changed", "affected", "semaphore"])
-        self.assertEqual(list(json.loads(self.ok("history", "x", "-o", "json"))["history"][0]),
-                         ["number", "semaphore", "holder", "slots", "token", "granted_at_unix_ms",
-                          "ended_at_unix_ms", "cause"])
+        self.assertEqual(list(revoked), ["revoked", "others_asked", "semaphore"])
+        self.assertEqual(list(json.loads(self.ok("history", "x", "-o", "json"))["rows"][0]),
+                         ["number", "semaphore", "holder", "slots", "token", "granted_at",
+                          "ended_at", "cause"])
 
     def test_errors_for_programs(self):
         said = self.refuse("describe", "nope", "-o", "json", code=REFUSED, server=self.server)

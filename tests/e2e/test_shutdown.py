@@ -32,7 +32,7 @@ class Shutdown(unittest.TestCase):
         session = Session(client)
         session.opened()
         watch = Reader(client.stub.Watch(pb.WatchRequest()))
-        watch.until(lambda m: m.kind == pb.WatchEvent.SNAPSHOT, "a snapshot")
+        watch.until(lambda m: m.kind == pb.WATCH_EVENT_KIND_SNAPSHOT, "a snapshot")
         waiting = client.acquire_later("busy")
         client.wait_for_queue("busy", 1)
         begun = time.monotonic()

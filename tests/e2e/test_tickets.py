@@ -8,6 +8,7 @@ import queue
 import signal
 import subprocess
 import sys
+import time
 import unittest
 import uuid
 
@@ -202,7 +203,7 @@ class FaultsTest(TicketsTest):
         self.enqueue("job", "x")
         worker = self.start_worker("job")
         first = self.wait_begun(1)
-        request = pb.AdministerRequest(semaphore="job", revoke=pb.Revoke(all=True))
+        request = pb.AdministerRequest(semaphore="job", revoke=pb.RevokeLeases(all=True))
         self.stub.Administer(request, timeout=BOUND_S)
         self.wait_begun(2)  # It is the only one to go on with it.
         wait_until(lambda: not is_alive(int(first[3])), "its command is ended")
@@ -275,22 +276,27 @@ class ExampleTest(TicketsTest):
 class StubTest(TicketsTest):
     def test_a_worker_that_is_nothing_but_the_generated_stub(self):
         for payload in (b"one", b"two"):
-            self.stub.Enqueue(pb.EnqueueRequest(semaphore="deploy/a", limit=1, payload=payload),
+            self.stub.Enqueue(pb.EnqueueRequest(semaphore="deploy/a", limit=1, payload=payload,
+                                                attempts_unbounded=payload == b"two"),
                               timeout=BOUND_S)
         requests = queue.Queue()
         requests.put(pb.WorkRequest(open=pb.OpenWork(client_id=uuid.uuid4().hex,
                                                      prefixes=["deploy/"], tickets_max=1)))
         sequence = itertools.count(1)
-        done = []
+        done, bounds = [], []
         for response in self.stub.Work(iter(requests.get, None), timeout=BOUND_S):
             for assignment in response.assignments:
                 done.append((assignment.payload, assignment.lease.token))
+                bounds.append((assignment.attempts_unbounded, assignment.max_attempts))
+                enqueued_s = assignment.enqueued_at.ToMilliseconds() / 1000
+                self.assertLess(abs(enqueued_s - time.time()), 60)
                 requests.put(pb.WorkRequest(
                     finished=[pb.FinishTicket(sequence=next(sequence),
                                               lease_id=assignment.lease.lease_id,
                                               done=pb.TicketDone())],
                     close=len(done) == 2))
         self.assertEqual([payload for payload, _ in done], [b"one", b"two"])
+        self.assertEqual(bounds, [(False, 5), (True, 0)])
         self.assertLess(done[0][1], done[1][1])
         self.assertEqual(self.counts("deploy/a"), (0, 0, 0, 0))
 

@@ -47,12 +47,12 @@ class Traces(unittest.TestCase):
                 client.stub.Renew(pb.RenewRequest(lease_id="?"), metadata=traced(spans["bad"]),
                                   timeout=BOUND_S)
             self.line(daemon, "refused: Renew: INVALID_ARGUMENT", spans["bad"])
-            resize = pb.AdministerRequest(semaphore="team/db", resize=pb.Resize(limit=2))
+            resize = pb.AdministerRequest(semaphore="team/db", resize=pb.ResizeSemaphore(limit=2))
             client.stub.Administer(resize, metadata=traced(spans["resize"]), timeout=BOUND_S)
             self.assertEqual(self.line(daemon, "administered", spans["resize"])["message"],
                              "administered: resize, semaphore 'team/db'")
             revoke = pb.AdministerRequest(semaphore="team/db",
-                                          revoke=pb.Revoke(lease_id=lease.lease_id))
+                                          revoke=pb.RevokeLeases(lease_id=lease.lease_id))
             client.stub.Administer(revoke, metadata=traced(spans["revoke"]), timeout=BOUND_S)
             self.line(daemon, "administered: revoke", spans["revoke"])
             # The lease's end belongs to the call that asked for the lease.

@@ -145,7 +145,7 @@ class WireConnections(unittest.TestCase):
             session.opened()
             before = memory_bytes(daemon)
             count = 5_000
-            wish = pb.SessionAcquire(semaphore="wanted", wait_ms=-1)
+            wish = pb.SessionAcquire(semaphore="wanted", wait_forever=True)
             for first in range(1, count, 1000):
                 session.send(commands=[pb.SessionCommand(sequence=i, acquire=wish)
                                        for i in range(first, first + 1000)])
@@ -172,10 +172,10 @@ class WireConnections(unittest.TestCase):
             daemon.client().acquire("wanted", limit=1, ttl_ms=600_000)
             with RawConnection(daemon.port) as raw:
                 for _ in range(100):
-                    raw.call("Acquire", pb.AcquireRequest(semaphore="wanted", wait_ms=-1))
+                    raw.call("Acquire", pb.AcquireRequest(semaphore="wanted", wait_forever=True))
                 daemon.client().wait_for_queue("wanted", 100)
                 # Who does not keep to it loses the connection, and what waits on it.
-                raw.call("Acquire", pb.AcquireRequest(semaphore="wanted", wait_ms=-1))
+                raw.call("Acquire", pb.AcquireRequest(semaphore="wanted", wait_forever=True))
                 self.assert_serves(daemon)
                 daemon.client().wait_for_queue("wanted", 0)
 

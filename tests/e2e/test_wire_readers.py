@@ -31,8 +31,8 @@ class WireReaders(unittest.TestCase):
                 acquire=pb.AcquireRequest(semaphore="held", limit=1, ttl_ms=1000),
                 beat_interval_ms=100))
             other = daemon.client()
-            wait_until(lambda: daemon.client().stub.Administer(
-                pb.AdministerRequest(list=pb.List())).semaphores, "the semaphore is there")
+            wait_until(lambda: daemon.client().administer(
+                "", list=pb.ListSemaphores()).semaphores, "the semaphore is there")
             # The beats that are not read do not keep it alive.
             lease = other.acquire("held", wait_ms=int(BOUND_S * 1000))
             self.assert_cut_off(raw, stream, b"has not read", EXHAUSTED)
@@ -119,7 +119,7 @@ class WireReaders(unittest.TestCase):
                 semaphore=f"a-name-that-is-rather-long/{i:0100}", limit=1))
                 for i in range(1, 1001)])
             session.reader.until(lambda m: any(r.sequence == 1000 for r in m.results), "the last")
-            request = pb.AdministerRequest(list=pb.List(rows_max=1000))
+            request = pb.AdministerRequest(list=pb.ListSemaphores(page_size=1000))
             size = client.stub.Administer(request, timeout=BOUND_S).ByteSize()
             self.assertGreater(size, 100_000)
             count = most // size + 20
@@ -134,7 +134,7 @@ class WireReaders(unittest.TestCase):
                 self.assertEqual(kept, most // size)
             self.assertLess(memory_bytes(daemon) - before, 64 * MIB)
             again = daemon.client().stub.Administer(request, timeout=BOUND_S)
-            self.assertEqual(len(again.semaphores), 1000)
+            self.assertEqual(len(again.list.semaphores), 1000)
             session.half_close()
 
 

@@ -36,7 +36,7 @@ class WorkStream:
 
     def _ping(self, pause_s):
         while not self._ended.wait(pause_s):
-            self.send(ping=pb.Ping())
+            self.send(ping=pb.SessionPing())
 
     def send(self, **fields):
         self._requests.put(pb.WorkRequest(**fields))

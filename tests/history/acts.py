@@ -101,10 +101,9 @@ class Request:
         begin_ns = min(each.begin_ns for each in self.done[effect] + self.open[effect])
         alone = all(each is first or each.begin_ns > first.end_ns for each in operations)
         for each in self.done[effect]:
-            if (each.affected, each.changed) != (first.affected, first.changed):
-                self.findings.append(
-                    f"request {self.request} was answered {first.affected}, {first.changed} and "
-                    f"{each.affected}, {each.changed}")
+            if each.affected != first.affected:
+                self.findings.append(f"request {self.request} was answered {first.affected} and "
+                                     f"{each.affected}")
         return Act(first, begin_ns, first.end_ns, required=True, seen=alone and first.steady)
 
     def known_done_ns(self, effect):

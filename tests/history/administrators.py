@@ -13,7 +13,7 @@ import time
 
 from acts import effect_of
 from clients import UNSETTLED, UnaryClient, reason_of
-from daemon import grpc, pb
+from daemon import grpc, pb, result_of
 
 ACTS = {"resize": 5, "squeeze": 4, "pause": 1.5, "revoke": 3, "describe": 1.5,
         "again": 1}
@@ -28,7 +28,7 @@ def message_of(operation, request_id):
     message = pb.AdministerRequest(request_id=request_id, semaphore=operation.semaphore)
     if operation.act in ("add", "remove", "set"):
         message.resize.policy = POLICIES[operation.policy]
-        message.resize.grace_ms = operation.grace_ms or -1
+        message.resize.grace_ms = operation.grace_ms
         setattr(message.resize, "limit" if operation.act == "set" else operation.act,
                 operation.amount)
     elif operation.act == "revoke":
@@ -60,10 +60,11 @@ class Administrator(UnaryClient):
             return self.finish(operation)
         if isinstance(response, grpc.RpcError):
             return self.finish(operation, "error", reason=reason_of(response))
-        after = response.semaphore
+        after = result_of(response).semaphore
         self.limits[operation.semaphore] = after.limit
-        return self.finish(operation, "done", affected=response.affected, changed=response.changed,
-                           limit=after.limit, held=after.held, paused=after.paused)
+        return self.finish(operation, "done", limit=after.limit, held=after.held,
+                           paused=after.paused,
+                           affected=response.resize.recalled + response.revoke.revoked)
 
     def at_once(self, sequence, *specs):
         """Under one id, at all daemons at the same time. The operations."""
@@ -128,24 +129,24 @@ class Administrator(UnaryClient):
     def squeeze(self, semaphore):
         """Holders are asked for their permits; a moment later there is room again."""
         described = self.ask(semaphore)
-        if described is None or described.held == 0:
+        if described is None or described.semaphore.held == 0:
             return
-        self.act(semaphore, act="set", amount=self.random.randrange(described.held),
+        self.act(semaphore, act="set", amount=self.random.randrange(described.semaphore.held),
                  policy="recall", grace_ms=self.random.choice(GRACES_MS))
         self.stopping.wait(self.random.uniform(0, 0.2))
         self.act(semaphore, act="add", amount=max(1, self.recorder.semaphores[semaphore] // 2),
                  policy="wait")
 
-    def ask(self, semaphore, rows_max=0):
-        """The semaphore, or None."""
+    def ask(self, semaphore, page_size=0):
+        """What describe answers, or None."""
         operation = self.op("administer", semaphore, self.next_sequence(), act="describe")
         response = self.call(operation, "Administer", pb.AdministerRequest(
-            semaphore=semaphore, describe=pb.Describe(rows_max=rows_max)))
+            semaphore=semaphore, describe=pb.DescribeSemaphore(page_size=page_size)))
         self.answered(operation, response)
-        return response.semaphore if operation.outcome == "done" else None
+        return response.describe if operation.outcome == "done" else None
 
     def revoke(self, semaphore):
-        described = self.ask(semaphore, rows_max=50)
+        described = self.ask(semaphore, page_size=50)
         if described is None or not described.leases:
             return
         lease = self.random.choice(list(described.leases)).lease
@@ -187,7 +188,7 @@ class Administrator(UnaryClient):
             operation = self.op("create", semaphore, 0)
             self.call(operation, "Administer", pb.AdministerRequest(
                 semaphore=semaphore,
-                create=pb.Create(limit=self.recorder.semaphores[semaphore])))
+                create=pb.CreateSemaphore(limit=self.recorder.semaphores[semaphore])))
 
     def restore(self):
         """Limits as they were, and no pause; then what the semaphores are is asked."""

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 
-from daemon import grpc, pb, pb_grpc
+from daemon import grpc, numbered, pb, pb_grpc, slots_of
 from history import Op
 
 TTL_MS = 1500
@@ -225,11 +225,11 @@ class UnaryClient(Client):
         self.vouched_of[lease.lease_id] = operation.begin_ns + (
             validity.elapsed_ms * 1_000_000 + validity.valid_for_ms * 990_000
             if operation.steady else 0)
-        return self.finish(operation, "granted", lease=lease.lease_id, slots=tuple(lease.slots),
-                           token=lease.token)
+        return self.finish(operation, "granted", lease=lease.lease_id,
+                           slots=tuple(slots_of(lease.slots)), token=lease.token)
 
     def id(self, sequence):
-        return pb.RequestId(client_id=self.client_id, sequence=sequence)
+        return numbered(self.client_id, sequence)
 
     def release(self, acquired, sequence):
         operation = self.op("release", acquired.semaphore, sequence, lease=acquired.lease,
@@ -251,7 +251,7 @@ class UnaryClient(Client):
         if response is None or isinstance(response, grpc.RpcError):
             return self.finish(operation)
         if response.held:
-            return self.finish(operation, "held", slots=tuple(response.lease.slots),
+            return self.finish(operation, "held", slots=tuple(slots_of(response.lease.slots)),
                                token=response.lease.token)
         return self.finish(operation, "ended", cause=cause_name(response.ended))
 

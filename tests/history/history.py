@@ -46,7 +46,6 @@ class Op:
     target: str = ""  # Of a revoke: "lease ID" or "holder TEXT".
     # Its answer, and what it says about the semaphore after the act.
     affected: int = 0
-    changed: bool = False
     limit: int = 0
     held: int = 0
     paused: bool = False

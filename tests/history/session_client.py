@@ -5,7 +5,7 @@ import threading
 import time
 
 from clients import GIVE_UP_S, TTL_MS, UNAVAILABLE, Client, cause_name, now_ns, reason_name
-from daemon import grpc, pb
+from daemon import grpc, pb, slots_of
 
 PING_EVERY_S = 0.3
 
@@ -78,13 +78,11 @@ class SessionClient(Client):
         while True:
             stream = Stream(self.channels.stub(), pb.OpenSession(
                 client_id=self.client_id, ttl_ms=TTL_MS, resume_session_id=self.session_id))
-            try:
-                message = stream.received.get(timeout=3.0)
-            except queue.Empty:
-                message = TimeoutError()
-            if isinstance(message, pb.SessionResponse):
-                self.on_opened(stream, message.opened)
-                self.on_message(message)
+            pages, message = self.read_opened(stream)
+            if message is None:
+                self.on_opened(stream, [page.opened for page in pages])
+                for page in pages:
+                    self.on_message(page)
                 return
             stream.end()
             gone = (isinstance(message, grpc.RpcError)
@@ -100,12 +98,28 @@ class SessionClient(Client):
                 raise StreamEnded()
             time.sleep(0.05)
 
-    def on_opened(self, stream, opened):
+    @staticmethod
+    def read_opened(stream):
+        """(all messages with a part of `opened`, None), or what ended the stream before."""
+        pages = []
+        while True:
+            try:
+                message = stream.received.get(timeout=3.0)
+            except queue.Empty:
+                message = TimeoutError()
+            if not isinstance(message, pb.SessionResponse):
+                return pages, message or StreamEnded()
+            pages.append(message)
+            if not message.opened.more:
+                return pages, None
+
+    def on_opened(self, stream, pages):
         self.stream = stream
+        opened = pages[-1]  # Only the leases are others than in the pages before.
         self.pings.clear()
         self.ping_at = time.monotonic() + PING_EVERY_S
         self.session_id = opened.session_id
-        listed = {lease.lease_id: lease.semaphore for lease in opened.leases}
+        listed = {lease.lease_id: lease.semaphore for page in pages for lease in page.leases}
         if opened.resumed:
             for lease in set(self.leases) - set(listed):
                 self.on_lost(lease)  # The daemon vouches for those that it lists.
@@ -249,8 +263,8 @@ class SessionClient(Client):
         if result.HasField("error"):
             return self.finish(operation, "error", reason=reason_name(result.error.reason))
         granted = result.granted
-        self.finish(operation, "granted", lease=granted.lease_id, slots=tuple(granted.slots),
-                    token=granted.token)
+        self.finish(operation, "granted", lease=granted.lease_id,
+                    slots=tuple(slots_of(granted.slots)), token=granted.token)
         self.leases[granted.lease_id] = operation
         self.give_back_unknown()
         return operation
@@ -295,7 +309,8 @@ class SessionClient(Client):
             return self.finish(operation)
         if result.verified.held:
             lease = result.verified.lease
-            return self.finish(operation, "held", slots=tuple(lease.slots), token=lease.token)
+            return self.finish(operation, "held", slots=tuple(slots_of(lease.slots)),
+                               token=lease.token)
         return self.finish(operation, "ended", cause=cause_name(result.verified.ended))
 
     def hold(self, acquired, seconds):

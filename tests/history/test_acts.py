@@ -33,8 +33,8 @@ class Administered(Semaphore):
             self.done(self.begin("administer", act=act, amount=amount))
 
     def done(self, operation, affected=0):
-        self.end(operation, "done", affected=affected, changed=True, limit=self.limit,
-                 paused=self.paused, held=sum(len(each.slots) for each in self.held))
+        self.end(operation, "done", affected=affected, limit=self.limit, paused=self.paused,
+                 held=sum(len(each.slots) for each in self.held))
         self.serve()
 
     def resize(self):
@@ -186,7 +186,7 @@ class WrittenOut(Corruptions):
         return self.of_lease("end", "left", lease, reason="lost", cause=cause, request="")
 
     def act(self, act, limit=LIMIT, outcome="done", **fields):
-        return self.add("administer", outcome, act=act, limit=limit, changed=True, **fields)
+        return self.add("administer", outcome, act=act, limit=limit, **fields)
 
     def explained(self):
         self.assertEqual(findings(self.ops), [])
@@ -281,7 +281,7 @@ class WrittenOut(Corruptions):
 
     def test_a_revoke_that_does_not_find_a_lease(self):
         lease, act = self.revoked()
-        act.affected, act.changed = 0, False
+        act.affected = 0
         self.of_lease("release", "released", lease)
         self.rejects("was not found by its revoke")
 

@@ -66,7 +66,7 @@ void FakeDaemon::Revoke(const std::string& lease_id) {
   for (auto& [id, session] : sessions_) {
     if (session->leases.erase(lease_id) == 0) continue;
     v1::SessionResponse response;
-    v1::Lost* lost = response.add_events()->mutable_lost();
+    v1::LeaseLost* lost = response.add_events()->mutable_lost();
     lost->set_lease_id(lease_id);
     lost->set_cause(v1::END_CAUSE_REVOKED);
     Send(*session, response);
@@ -79,7 +79,7 @@ void FakeDaemon::Recall(const std::string& lease_id, int grace_ms) {
   for (auto& [id, session] : sessions_) {
     if (session->leases.count(lease_id) == 0) continue;
     v1::SessionResponse response;
-    v1::Recalled* recalled = response.add_events()->mutable_recalled();
+    v1::LeaseRecalled* recalled = response.add_events()->mutable_recalled();
     recalled->set_lease_id(lease_id);
     recalled->mutable_recall()->set_grace_ms(grace_ms);
     recalled->mutable_recall()->set_reason("test");
@@ -91,7 +91,9 @@ int FakeDaemon::HeldLocked(const std::string& semaphore) const {
   int held = 0;
   for (const auto& [id, session] : sessions_) {
     for (const auto& [lease_id, lease] : session->leases) {
-      if (lease.semaphore() == semaphore) held += lease.slots_size();
+      if (lease.semaphore() == semaphore) {
+        for (const v1::SlotRange& range : lease.slots()) held += range.last() - range.first() + 1;
+      }
     }
   }
   return held;
@@ -156,7 +158,9 @@ void FakeDaemon::GrantWaiters() {
     lease->set_lease_id("lease-" + std::to_string(next_));
     lease->set_semaphore(name);
     lease->set_token(next_++);
-    for (int slot = 1; slot <= permits; ++slot) lease->add_slots(slot);
+    v1::SlotRange* range = lease->add_slots();
+    range->set_first(1);
+    range->set_last(permits);
     lease->set_session_id(waiter->session->id);
     waiter->session->leases[lease->lease_id()] = *lease;
     SessionState& session = *waiter->session;
@@ -196,7 +200,7 @@ void FakeDaemon::Execute(SessionState& session, const v1::SessionCommand& comman
     }
     const auto waits = same(command.sequence());
     if (waits == waiters_.end()) return;
-    if (acquire.wait_ms() == 0) {
+    if (acquire.wait_ms() == 0 && !acquire.wait_forever()) {
       waiters_.erase(waits);
       result.mutable_error()->set_code(grpc::StatusCode::RESOURCE_EXHAUSTED);
       result.mutable_error()->set_reason(v1::REASON_FULL);
@@ -286,7 +290,8 @@ grpc::Status FakeDaemon::Verify(grpc::ServerContext* context, const v1::VerifyRe
   for (const auto& [id, session] : sessions_) {
     for (const auto& [lease_id, lease] : session->leases) {
       const bool by_slot = request->semaphore() == lease.semaphore() &&
-                           request->token() == lease.token() && request->slot() == lease.slots(0);
+                           request->token() == lease.token() &&
+                           request->slot() == lease.slots(0).first();
       if (lease_id != request->lease_id() && !by_slot) continue;
       response->set_held(true);
       response->set_ended(v1::END_CAUSE_UNSPECIFIED);

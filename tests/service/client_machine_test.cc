@@ -202,6 +202,30 @@ TEST_CASE("a lease that a resumed session does not list is lost") {
   CHECK(held->loss->cause == LossCause::kUnknown);
 }
 
+TEST_CASE("what a resumed session lists in several pages is listed") {
+  World world;
+  auto held = world.Holding();
+  auto acquired = world.Acquire("other");
+  world.Next();
+  world.End(absl::StatusCode::kUnavailable);
+  world.Connect();
+  world.Opened({"L7"}, true, "s1", 1, /*more=*/true);
+  CHECK_FALSE(held->loss.has_value());
+  CHECK(world.Next().commands_size() == 0);
+  world.Opened({"L1"}, true);
+  CHECK_FALSE(held->loss.has_value());
+  const v1::SessionRequest again = world.Next();
+  REQUIRE(again.commands_size() == 1);
+  // The pages of an attempt that broke off do not count.
+  world.End(absl::StatusCode::kUnavailable);
+  world.Connect();
+  world.Opened({"L1"}, true, "s1", 1, /*more=*/true);
+  world.End(absl::StatusCode::kUnavailable);
+  world.Connect();
+  world.Opened({}, true);
+  CHECK(held->loss.has_value());
+}
+
 TEST_CASE(
     "a lease that nobody here knows is given back after a resume, but not one whose answer was "
     "lost") {
@@ -280,7 +304,7 @@ TEST_CASE("the loss that the daemon tells is passed on, and the release after it
   World world;
   auto held = world.Holding();
   v1::SessionResponse response;
-  v1::Lost* lost = response.add_events()->mutable_lost();
+  v1::LeaseLost* lost = response.add_events()->mutable_lost();
   lost->set_lease_id("L1");
   lost->set_cause(v1::END_CAUSE_REVOKED);
   world.Receive(response);
@@ -297,7 +321,7 @@ TEST_CASE("a recalled permit is lost a margin before its grace ends") {
   World world;
   auto held = world.Holding();
   v1::SessionResponse response;
-  v1::Recalled* recalled = response.add_events()->mutable_recalled();
+  v1::LeaseRecalled* recalled = response.add_events()->mutable_recalled();
   recalled->set_lease_id("L1");
   recalled->mutable_recall()->set_grace_ms(2'000);
   recalled->mutable_recall()->set_reason("limit lowered");

@@ -89,13 +89,15 @@ class World {
     return request.open();
   }
 
+  // `more`: it is not the last page.
   void Opened(std::vector<std::string> leases = {}, bool resumed = false,
-              const std::string& session = "s1", std::uint64_t epoch = 1) {
+              const std::string& session = "s1", std::uint64_t epoch = 1, bool more = false) {
     v1::SessionResponse response;
     v1::SessionOpened* opened = response.mutable_opened();
     opened->set_session_id(session);
     opened->set_ttl_ms(9'000);
     opened->set_resumed(resumed);
+    opened->set_more(more);
     opened->mutable_validity()->set_valid_for_ms(9'000);
     opened->mutable_validity()->set_epoch(epoch);
     for (const std::string& lease : leases) opened->add_leases()->set_lease_id(lease);
@@ -118,7 +120,9 @@ class World {
     v1::SessionResult* result = response.add_results();
     result->set_sequence(sequence);
     result->mutable_granted()->set_lease_id(lease_id);
-    result->mutable_granted()->add_slots(1);
+    v1::SlotRange* range = result->mutable_granted()->add_slots();
+    range->set_first(1);
+    range->set_last(1);
     result->mutable_granted()->set_token(7);
     Receive(response);
   }

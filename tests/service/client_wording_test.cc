@@ -26,7 +26,8 @@ void AddPaths(const google::protobuf::Descriptor& message, const std::string& be
               std::vector<std::string>* paths) {
   for (int i = 0; i < message.field_count(); ++i) {
     const google::protobuf::FieldDescriptor& field = *message.field(i);
-    if (field.message_type() != nullptr) {
+    // A range of slots is typed as slots.
+    if (field.message_type() != nullptr && field.message_type()->name() != "SlotRange") {
       AddPaths(*field.message_type(), std::string(field.name()) + ".", paths);
     } else {
       paths->push_back(before + std::string(field.name()));
@@ -36,7 +37,7 @@ void AddPaths(const google::protobuf::Descriptor& message, const std::string& be
 
 TEST_CASE("wording: every field of the requests that semctl sends has an option") {
   // Not typed by a user.
-  const std::set<std::string> own = {"request_id.client_id",        "request_id.sequence",
+  const std::set<std::string> own = {"numbered.client_id",          "numbered.sequence",
                                      "request_id.one_shot",         "client_id",
                                      "resume_session_id",           "release_on_disconnect",
                                      "back_off.multiplier_percent", "report_queued"};
@@ -97,7 +98,7 @@ TEST_CASE("wording: advice names only options that the command has") {
 TEST_CASE("wording: ends and events are words") {
   CHECK(Text(v1::END_CAUSE_UNSPECIFIED).empty());
   CHECK(Text(v1::END_CAUSE_WAIT_EXPIRED) == "wait expired");
-  CHECK(Text(v1::WatchEvent::GRANTED) == "granted");
+  CHECK(Text(v1::WATCH_EVENT_KIND_GRANTED) == "granted");
 }
 
 std::string WrongEndpoint(const std::string& endpoint) {

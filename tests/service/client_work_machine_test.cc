@@ -17,7 +17,7 @@ constexpr char kLease[] = "a#0123456789abcdef0123456789abcdef";
 
 class Notes : public WorkListener {
  public:
-  void OnAssigned(const v1::Assignment& assignment) override {
+  void OnAssigned(const v1::TicketAssignment& assignment) override {
     assigned.push_back(assignment.lease().lease_id());
   }
   void OnLost(const std::string& lease_id, const std::string&) override {
@@ -90,7 +90,7 @@ struct Bench {
   }
   void Answer(std::uint64_t sequence, absl::StatusCode code = absl::StatusCode::kOk) {
     v1::WorkResponse response;
-    v1::FinishResult* result = response.add_results();
+    v1::FinishTicketResult* result = response.add_results();
     result->set_sequence(sequence);
     if (code != absl::StatusCode::kOk) result->mutable_error()->set_code(static_cast<int>(code));
     machine.OnMessage(response, now);

@@ -26,23 +26,27 @@ TEST_CASE("administer: create, describe, configure", "[service]") {
   pb::AdministerRequest create = Create("a", 3);
   create.mutable_create()->mutable_settings()->set_backfill(true);
   REQUIRE(Say(world.Administer(create, &response)) == "OK");
-  CHECK(response.changed());
-  CHECK(response.semaphore().limit() == 3);
-  CHECK(response.semaphore().settings().backfill());
-  CHECK(response.semaphore().settings().recall_grace_ms() == 30'000);
-  CHECK(response.semaphore().revision() > 0);
+  REQUIRE(response.has_create());
+  CHECK(response.create().created());
+  const pb::SemaphoreInfo created = response.create().semaphore();
+  CHECK(created.limit() == 3);
+  CHECK(created.settings().backfill());
+  CHECK(created.settings().recall_grace_ms() == 30'000);
+  CHECK(created.revision() > 0);
+  CHECK(created.created_at().seconds() > 1'700'000'000);
 
   REQUIRE(Say(world.Administer(create, &response)) == "OK");
-  CHECK_FALSE(response.changed());
+  CHECK_FALSE(response.create().created());
   CHECK(Say(world.Administer(Create("a", 4), &response)) == "ALREADY_EXISTS ALREADY_EXISTS");
 
   pb::AdministerRequest configure = On("a");
-  configure.mutable_configure()->mutable_settings()->set_recall_grace_ms(-1);
+  configure.mutable_configure()->mutable_settings()->set_recall_grace_ms(0);
   configure.mutable_configure()->mutable_settings()->set_permits_per_holder(1);
   REQUIRE(Say(world.Administer(configure, &response)) == "OK");
   const pb::SemaphoreInfo info = world.Describe("a");
   CHECK_FALSE(info.settings().backfill());
-  CHECK(info.settings().recall_grace_ms() == -1);
+  CHECK(info.settings().has_recall_grace_ms());
+  CHECK(info.settings().recall_grace_ms() == 0);
   CHECK(info.settings().permits_per_holder() == 1);
 
   configure.set_expected_revision(1);
@@ -54,22 +58,28 @@ TEST_CASE("administer: describe lists who holds and who waits", "[service]") {
   const pb::Lease lease = world.MustAcquire("a", 1);
   grpc::CompletionQueue queue;
   Context context;
-  const pb::AcquireRequest request = world.Request("a", 1, -1);
+  pb::AcquireRequest request = world.Request("a", 1);
+  request.set_wait_forever(true);
   auto call = world.stub().AsyncAcquire(&context, request, &queue);
   pb::AcquireResponse response;
   grpc::Status status;
   call->Finish(&response, &status, nullptr);
   REQUIRE(world.Becomes("a", [](const auto& info) { return info.waiting() == 1; }));
-  const pb::SemaphoreInfo info = world.Describe("a");
-  CHECK(info.held() == 1);
-  REQUIRE(info.leases_size() == 1);
-  CHECK(info.leases(0).lease().lease_id() == lease.lease_id());
-  CHECK(info.leases(0).granted_at_unix_ms() > 0);
-  CHECK_FALSE(info.leases(0).node().empty());
-  REQUIRE(info.waiters_size() == 1);
-  CHECK(info.waiters(0).position() == 1);
-  CHECK(info.waiters(0).permits() == 1);
-  CHECK(info.waiters(0).queued_at_unix_ms() > 0);
+  pb::AdministerRequest describe = On("a");
+  describe.mutable_describe();
+  pb::AdministerResponse described;
+  REQUIRE(Say(world.Administer(describe, &described)) == "OK");
+  const pb::DescribeSemaphoreResult& result = described.describe();
+  CHECK(result.semaphore().held() == 1);
+  REQUIRE(result.leases_size() == 1);
+  CHECK(result.leases(0).lease().lease_id() == lease.lease_id());
+  CHECK(result.leases(0).granted_at().seconds() > 1'700'000'000);
+  CHECK_FALSE(result.leases(0).node().empty());
+  REQUIRE(result.waiters_size() == 1);
+  CHECK(result.waiters(0).position() == 1);
+  CHECK(result.waiters(0).permits() == 1);
+  CHECK(result.waiters(0).queued_at().seconds() > 1'700'000'000);
+  CHECK(result.next_page_token().empty());
   context.TryCancel();
   void* tag = nullptr;
   bool ok = false;
@@ -87,10 +97,10 @@ TEST_CASE("administer: resize", "[service]") {
   CHECK(Say(world.Administer(resize, &response)) == "NOT_FOUND NO_SUCH_SEMAPHORE");
   world.MustAcquire("a", 1);
   REQUIRE(Say(world.Administer(resize, &response)) == "OK");
-  CHECK(response.semaphore().limit() == 2);
+  CHECK(response.resize().semaphore().limit() == 2);
   resize.mutable_resize()->set_add(3);
   REQUIRE(Say(world.Administer(resize, &response)) == "OK");
-  CHECK(response.semaphore().limit() == 5);
+  CHECK(response.resize().semaphore().limit() == 5);
   resize.mutable_resize()->set_remove(6);
   CHECK(Say(world.Administer(resize, &response)) == "INVALID_ARGUMENT INVALID_FIELD");
   resize.mutable_resize()->set_limit(0);
@@ -98,8 +108,8 @@ TEST_CASE("administer: resize", "[service]") {
   CHECK(Say(world.Administer(resize, &response)) == "FAILED_PRECONDITION WOULD_OVERSHOOT");
   resize.mutable_resize()->set_policy(pb::SHRINK_POLICY_WAIT);
   REQUIRE(Say(world.Administer(resize, &response)) == "OK");
-  CHECK(response.semaphore().limit() == 0);
-  CHECK(response.semaphore().held() == 1);
+  CHECK(response.resize().semaphore().limit() == 0);
+  CHECK(response.resize().semaphore().held() == 1);
 }
 
 TEST_CASE("administer: pause, resume, drain", "[service]") {
@@ -109,7 +119,7 @@ TEST_CASE("administer: pause, resume, drain", "[service]") {
   pb::AdministerRequest pause = On("a");
   pause.mutable_pause();
   REQUIRE(Say(world.Administer(pause, &response)) == "OK");
-  CHECK(response.semaphore().paused());
+  CHECK(response.pause().semaphore().paused());
   {
     Context context;
     pb::AcquireResponse acquired;
@@ -119,19 +129,20 @@ TEST_CASE("administer: pause, resume, drain", "[service]") {
   pb::AdministerRequest resume = On("a");
   resume.mutable_resume();
   REQUIRE(Say(world.Administer(resume, &response)) == "OK");
-  CHECK_FALSE(response.semaphore().paused());
+  REQUIRE(response.has_resume());
+  CHECK_FALSE(response.resume().semaphore().paused());
 
   pb::AdministerRequest drain = On("a");
   drain.mutable_drain()->set_wait_ms(0);
   REQUIRE(Say(world.Administer(drain, &response)) == "OK");
-  CHECK_FALSE(response.done());
-  REQUIRE(response.semaphore().leases_size() == 1);
-  CHECK(response.semaphore().leases(0).lease().lease_id() == lease.lease_id());
+  CHECK_FALSE(response.drain().drained());
+  REQUIRE(response.drain().leases_size() == 1);
+  CHECK(response.drain().leases(0).lease().lease_id() == lease.lease_id());
   CHECK(world.Release(lease) == 1);
   drain.mutable_drain()->set_wait_ms(10'000);
   REQUIRE(Say(world.Administer(drain, &response)) == "OK");
-  CHECK(response.done());
-  CHECK(response.semaphore().paused());
+  CHECK(response.drain().drained());
+  CHECK(response.drain().semaphore().paused());
 }
 
 TEST_CASE("administer: revoke", "[service]") {
@@ -143,17 +154,17 @@ TEST_CASE("administer: revoke", "[service]") {
   pb::AdministerRequest revoke = On("a");
   revoke.mutable_revoke()->set_lease_id(one.lease_id());
   REQUIRE(Say(world.Administer(revoke, &response)) == "OK");
-  CHECK(response.affected() == 1);
-  CHECK(response.semaphore().held() == 2);
+  CHECK(response.revoke().revoked() == 1);
+  CHECK(response.revoke().semaphore().held() == 2);
   revoke.mutable_revoke()->clear_lease_id();
   revoke.mutable_revoke()->set_holder(three.holder());
   REQUIRE(Say(world.Administer(revoke, &response)) == "OK");
-  CHECK(response.affected() == 1);
+  CHECK(response.revoke().revoked() == 1);
   revoke.mutable_revoke()->clear_holder();
   revoke.mutable_revoke()->set_all(true);
   REQUIRE(Say(world.Administer(revoke, &response)) == "OK");
-  CHECK(response.affected() == 1);
-  CHECK(response.semaphore().held() == 0);
+  CHECK(response.revoke().revoked() == 1);
+  CHECK(response.revoke().semaphore().held() == 0);
 }
 
 TEST_CASE("administer: destroy", "[service]") {
@@ -165,8 +176,8 @@ TEST_CASE("administer: destroy", "[service]") {
   CHECK(Say(world.Administer(destroy, &response)) == "FAILED_PRECONDITION IN_USE");
   destroy.mutable_destroy()->set_policy(pb::DESTROY_POLICY_WAIT);
   REQUIRE(Say(world.Administer(destroy, &response)) == "OK");
-  CHECK_FALSE(response.done());
-  CHECK(response.semaphore().destroying());
+  CHECK_FALSE(response.destroy().gone());
+  CHECK(response.destroy().semaphore().destroying());
   CHECK(world.Release(lease) == 1);
   CHECK(Say(world.Administer(destroy, &response)) == "NOT_FOUND NO_SUCH_SEMAPHORE");
 
@@ -174,9 +185,9 @@ TEST_CASE("administer: destroy", "[service]") {
   CHECK(again.token() > lease.token());
   destroy.mutable_destroy()->set_policy(pb::DESTROY_POLICY_FORCE);
   REQUIRE(Say(world.Administer(destroy, &response)) == "OK");
-  CHECK(response.done());
-  CHECK(response.changed());
-  CHECK_FALSE(response.has_semaphore());
+  CHECK(response.destroy().gone());
+  CHECK(response.destroy().changed());
+  CHECK_FALSE(response.destroy().has_semaphore());
   CHECK(world.Release(again) == 0);
 }
 
@@ -186,32 +197,32 @@ TEST_CASE("administer: list and history, page by page", "[service]") {
   pb::AdministerResponse response;
   pb::AdministerRequest list;
   list.mutable_list()->set_prefix("x/");
-  list.mutable_list()->set_rows_max(2);
+  list.mutable_list()->set_page_size(2);
   REQUIRE(Say(world.Administer(list, &response)) == "OK");
-  REQUIRE(response.semaphores_size() == 2);
-  CHECK(response.semaphores(0).semaphore() == "x/1");
-  CHECK(response.more());
-  list.mutable_list()->set_after("x/2");
+  REQUIRE(response.list().semaphores_size() == 2);
+  CHECK(response.list().semaphores(0).semaphore() == "x/1");
+  list.mutable_list()->set_page_token(response.list().next_page_token());
+  REQUIRE_FALSE(response.list().next_page_token().empty());
   REQUIRE(Say(world.Administer(list, &response)) == "OK");
-  REQUIRE(response.semaphores_size() == 1);
-  CHECK(response.semaphores(0).semaphore() == "x/3");
-  CHECK_FALSE(response.more());
+  REQUIRE(response.list().semaphores_size() == 1);
+  CHECK(response.list().semaphores(0).semaphore() == "x/3");
+  CHECK(response.list().next_page_token().empty());
 
   world.Release(world.MustAcquire("y", 1));
   pb::AdministerRequest history = On("y");
-  history.mutable_history()->set_rows_max(1);
+  history.mutable_history()->set_page_size(1);
   REQUIRE(Say(world.Administer(history, &response)) == "OK");
-  REQUIRE(response.history_size() == 1);
-  CHECK(response.more());
-  CHECK(response.history(0).cause() == pb::END_CAUSE_RELEASED);
-  CHECK(response.history(0).semaphore() == "y");
-  CHECK(response.history(0).ended_at_unix_ms() > 0);
-  const uint64_t newest = response.history(0).token();
-  history.mutable_history()->set_before(response.history(0).number());
+  REQUIRE(response.history().rows_size() == 1);
+  REQUIRE_FALSE(response.history().next_page_token().empty());
+  CHECK(response.history().rows(0).cause() == pb::END_CAUSE_RELEASED);
+  CHECK(response.history().rows(0).semaphore() == "y");
+  CHECK(response.history().rows(0).ended_at().seconds() > 1'700'000'000);
+  const uint64_t newest = response.history().rows(0).token();
+  history.mutable_history()->set_page_token(response.history().next_page_token());
   REQUIRE(Say(world.Administer(history, &response)) == "OK");
-  REQUIRE(response.history_size() == 1);
-  CHECK(response.history(0).token() < newest);
-  CHECK_FALSE(response.more());
+  REQUIRE(response.history().rows_size() == 1);
+  CHECK(response.history().rows(0).token() < newest);
+  CHECK(response.history().next_page_token().empty());
 }
 
 TEST_CASE("administer: prune", "[service]") {
@@ -221,7 +232,7 @@ TEST_CASE("administer: prune", "[service]") {
   pb::AdministerRequest prune = On("a");
   prune.mutable_prune();
   REQUIRE(Say(world.Administer(prune, &response)) == "OK");
-  CHECK(response.affected() == 0);
+  CHECK(response.prune().pruned() == 0);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace semaphored::test {
 namespace {
 
-using Case = pb::HoldEvent::EventCase;
+using Case = pb::HoldResponse::EventCase;
 
 // One Hold stream.
 class Holding {
@@ -24,17 +24,17 @@ class Holding {
   // The next event, which is left in `event`; EVENT_NOT_SET at the end.
   Case Next() {
     event.Clear();
-    return reader_->Read(&event) ? event.event_case() : pb::HoldEvent::EVENT_NOT_SET;
+    return reader_->Read(&event) ? event.event_case() : pb::HoldResponse::EVENT_NOT_SET;
   }
   // The first event of this case, passing over others.
   bool Until(Case wanted) {
-    for (Case got = Next(); got != pb::HoldEvent::EVENT_NOT_SET; got = Next()) {
+    for (Case got = Next(); got != pb::HoldResponse::EVENT_NOT_SET; got = Next()) {
       if (got == wanted) return true;
     }
     return false;
   }
   grpc::Status Finish() {
-    while (Next() != pb::HoldEvent::EVENT_NOT_SET) {
+    while (Next() != pb::HoldResponse::EVENT_NOT_SET) {
     }
     return reader_->Finish();
   }
@@ -43,28 +43,28 @@ class Holding {
     Finish();
   }
 
-  pb::HoldEvent event;
+  pb::HoldResponse event;
 
  private:
   Context context_;
-  std::unique_ptr<grpc::ClientReader<pb::HoldEvent>> reader_;
+  std::unique_ptr<grpc::ClientReader<pb::HoldResponse>> reader_;
 };
 
 TEST_CASE("hold: granted, beats, released, the end", "[service]") {
   World world;
   Holding holding(&world, world.Request("a", 1));
-  REQUIRE(holding.Next() == pb::HoldEvent::kGranted);
+  REQUIRE(holding.Next() == pb::HoldResponse::kGranted);
   const pb::Lease lease = holding.event.granted().lease();
   CHECK(holding.event.granted().validity().valid_for_ms() > 0);
-  int64_t elapsed = -1;
+  uint64_t elapsed = 0;
   for (int i = 0; i < 2; ++i) {
-    REQUIRE(holding.Next() == pb::HoldEvent::kBeat);
+    REQUIRE(holding.Next() == pb::HoldResponse::kBeat);
     CHECK(holding.event.beat().valid_for_ms() > 0);
     CHECK(holding.event.beat().elapsed_ms() > elapsed);
     elapsed = holding.event.beat().elapsed_ms();
   }
   CHECK(world.Release(lease) == 1);
-  REQUIRE(holding.Until(pb::HoldEvent::kLost));
+  REQUIRE(holding.Until(pb::HoldResponse::kLost));
   CHECK(holding.event.lost().lease_id() == lease.lease_id());
   CHECK(holding.event.lost().cause() == pb::END_CAUSE_RELEASED);
   CHECK(Say(holding.Finish()) == "OK");
@@ -74,10 +74,10 @@ TEST_CASE("hold: who has to wait is told the place", "[service]") {
   World world;
   const pb::Lease lease = world.MustAcquire("a", 1);
   Holding holding(&world, world.Request("a", 1, -1));
-  REQUIRE(holding.Next() == pb::HoldEvent::kQueued);
+  REQUIRE(holding.Next() == pb::HoldResponse::kQueued);
   CHECK(holding.event.queued().position() == 1);
   CHECK(world.Release(lease) == 1);
-  REQUIRE(holding.Until(pb::HoldEvent::kGranted));
+  REQUIRE(holding.Until(pb::HoldResponse::kGranted));
   CHECK(holding.event.granted().lease().token() > lease.token());
   holding.Cancel();
 }
@@ -98,7 +98,7 @@ TEST_CASE("hold: refused as Acquire is", "[service]") {
 TEST_CASE("hold: a lost stream keeps the lease for its TTL", "[service]") {
   World world;
   Holding holding(&world, world.Request("a", 1));
-  REQUIRE(holding.Next() == pb::HoldEvent::kGranted);
+  REQUIRE(holding.Next() == pb::HoldResponse::kGranted);
   const pb::Lease lease = holding.event.granted().lease();
   holding.Cancel();
   pb::VerifyRequest request;
@@ -113,7 +113,7 @@ TEST_CASE("hold: a lost stream keeps the lease for its TTL", "[service]") {
 TEST_CASE("hold: a lost stream gives back at once, if so asked", "[service]") {
   World world;
   Holding holding(&world, world.Request("a", 1), /*release_on_disconnect=*/true);
-  REQUIRE(holding.Next() == pb::HoldEvent::kGranted);
+  REQUIRE(holding.Next() == pb::HoldResponse::kGranted);
   holding.Cancel();
   CHECK(world.Becomes("a", [](const auto& info) { return info.held() == 0; }));
 }
@@ -122,7 +122,7 @@ TEST_CASE("hold: a lost stream leaves the queue", "[service]") {
   World world;
   world.MustAcquire("a", 1);
   Holding holding(&world, world.Request("a", 1, -1));
-  REQUIRE(holding.Next() == pb::HoldEvent::kQueued);
+  REQUIRE(holding.Next() == pb::HoldResponse::kQueued);
   holding.Cancel();
   CHECK(world.Becomes("a", [](const auto& info) { return info.waiting() == 0; }));
 }
@@ -130,24 +130,24 @@ TEST_CASE("hold: a lost stream leaves the queue", "[service]") {
 TEST_CASE("hold: called again it goes on with the same lease", "[service]") {
   World world;
   pb::AcquireRequest request = world.Request("a", 1);
-  request.mutable_request_id()->set_client_id("client");
-  request.mutable_request_id()->set_sequence(1);
+  request.mutable_request_id()->mutable_numbered()->set_client_id("client");
+  request.mutable_request_id()->mutable_numbered()->set_sequence(1);
   Holding first(&world, request);
-  REQUIRE(first.Next() == pb::HoldEvent::kGranted);
+  REQUIRE(first.Next() == pb::HoldResponse::kGranted);
   const pb::Lease lease = first.event.granted().lease();
   first.Cancel();
   Holding second(&world, request);
-  REQUIRE(second.Next() == pb::HoldEvent::kGranted);
+  REQUIRE(second.Next() == pb::HoldResponse::kGranted);
   CHECK(second.event.granted().lease().lease_id() == lease.lease_id());
   CHECK(second.event.granted().lease().token() == lease.token());
-  CHECK(second.Next() == pb::HoldEvent::kBeat);
+  CHECK(second.Next() == pb::HoldResponse::kBeat);
   second.Cancel();
 }
 
 TEST_CASE("hold: ends when nothing can be vouched for", "[service]") {
   World world;
   Holding holding(&world, world.Request("a", 1));
-  REQUIRE(holding.Next() == pb::HoldEvent::kGranted);
+  REQUIRE(holding.Next() == pb::HoldResponse::kGranted);
   world.Vouch(false);
   CHECK(Say(holding.Finish()) == "UNAVAILABLE NOT_VOUCHED");
 }
@@ -155,18 +155,18 @@ TEST_CASE("hold: ends when nothing can be vouched for", "[service]") {
 TEST_CASE("hold: asked to give back, then revoked", "[service]") {
   World world;
   Holding holding(&world, world.Request("a", 1));
-  REQUIRE(holding.Next() == pb::HoldEvent::kGranted);
+  REQUIRE(holding.Next() == pb::HoldResponse::kGranted);
   pb::AdministerRequest revoke;
   revoke.set_semaphore("a");
   revoke.mutable_revoke()->set_all(true);
   revoke.mutable_revoke()->set_grace_ms(50);
   pb::AdministerResponse response;
   REQUIRE(Say(world.Administer(revoke, &response)) == "OK");
-  CHECK(response.affected() == 1);
-  REQUIRE(holding.Until(pb::HoldEvent::kRecalled));
+  CHECK(response.revoke().revoked() == 1);
+  REQUIRE(holding.Until(pb::HoldResponse::kRecalled));
   CHECK(holding.event.recalled().recall().grace_ms() <= 50);
   CHECK_FALSE(holding.event.recalled().recall().reason().empty());
-  REQUIRE(holding.Until(pb::HoldEvent::kLost));
+  REQUIRE(holding.Until(pb::HoldResponse::kLost));
   CHECK(holding.event.lost().cause() == pb::END_CAUSE_REVOKED);
   CHECK(Say(holding.Finish()) == "OK");
 }

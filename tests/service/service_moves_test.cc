@@ -34,7 +34,7 @@ class MovingStream {
     command->set_sequence(1);
     command->mutable_acquire()->set_semaphore("a");
     command->mutable_acquire()->set_limit(1);
-    command->mutable_acquire()->set_wait_ms(wait_ms);
+    command->mutable_acquire()->set_wait_forever(wait_ms < 0);
     command->mutable_acquire()->set_report_queued(true);
     stream_->Write(request);
     return Result();
@@ -64,10 +64,10 @@ class MovingStream {
     return message.pong().validity().valid_for_ms();
   }
   // The next loss that the daemon reports.
-  pb::Lost Lost() {
+  pb::LeaseLost Lost() {
     while (message.events_size() == 0 && Read()) {
     }
-    return message.events_size() == 0 ? pb::Lost() : message.events(0).lost();
+    return message.events_size() == 0 ? pb::LeaseLost() : message.events(0).lost();
   }
   bool Read() { return stream_->Read(&message); }
   void Cancel() {
@@ -88,8 +88,8 @@ class MovingStream {
 
 pb::AcquireRequest SameRequest(World* world) {
   pb::AcquireRequest request = world->Request("a", 1);
-  request.mutable_request_id()->set_client_id("client");
-  request.mutable_request_id()->set_sequence(1);
+  request.mutable_request_id()->mutable_numbered()->set_client_id("client");
+  request.mutable_request_id()->mutable_numbered()->set_sequence(1);
   request.set_ttl_ms(kTtlMs);
   return request;
 }
@@ -119,7 +119,7 @@ TEST_CASE("moves: another session repeats what one holds", "[service]") {
   REQUIRE(result.has_error());
   CHECK(result.error().reason() == pb::REASON_MOVING);
   CHECK(result.error().code() == static_cast<int>(grpc::StatusCode::UNAVAILABLE));
-  const pb::Lost lost = first.Lost();
+  const pb::LeaseLost lost = first.Lost();
   CHECK(lost.lease_id() == lease.lease_id());
   CHECK(lost.cause() == pb::END_CAUSE_MOVED);
 
@@ -129,7 +129,7 @@ TEST_CASE("moves: another session repeats what one holds", "[service]") {
   CHECK(Verify(&world, by_id).ended() == pb::END_CAUSE_MOVED);
   pb::VerifyRequest by_slot;
   by_slot.set_semaphore("a");
-  by_slot.set_slot(lease.slots(0));
+  by_slot.set_slot(lease.slots(0).first());
   by_slot.set_token(lease.token());
   CHECK(Verify(&world, by_slot).held());
 
@@ -234,7 +234,7 @@ TEST_CASE("moves: a Hold repeats what the session holds, and the session the Hol
   const pb::Lease lease = first.Ask().granted();
   pb::HoldRequest request;
   *request.mutable_acquire() = SameRequest(&world);
-  pb::HoldEvent event;
+  pb::HoldResponse event;
   {
     Context context;
     const auto reader = world.stub().Hold(&context, request);

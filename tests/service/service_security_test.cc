@@ -107,8 +107,8 @@ struct Asked {
   pb::AcquireRequest Request(const std::string& client, uint64_t sequence,
                              const std::string& semaphore) const {
     pb::AcquireRequest request = world.Request(semaphore, 1);
-    request.mutable_request_id()->set_client_id(client);
-    request.mutable_request_id()->set_sequence(sequence);
+    request.mutable_request_id()->mutable_numbered()->set_client_id(client);
+    request.mutable_request_id()->mutable_numbered()->set_sequence(sequence);
     return request;
   }
   std::string operator()(uint64_t sequence, const std::string& semaphore,
@@ -160,10 +160,10 @@ TEST_CASE("security: a repeated wait finds its place at the quota") {
   REQUIRE(asked(1, "x", &held) == "OK");
   pb::HoldRequest request;
   *request.mutable_acquire() = asked.Request("w", 1, "x");
-  request.mutable_acquire()->set_wait_ms(-1);
+  request.mutable_acquire()->set_wait_forever(true);
   const auto hold = [&](grpc::ClientContext* context) {
     auto stream = world.stub().Hold(context, request);
-    pb::HoldEvent event;
+    pb::HoldResponse event;
     CHECK((stream->Read(&event) && event.has_queued()));
     return stream;
   };
@@ -173,11 +173,11 @@ TEST_CASE("security: a repeated wait finds its place at the quota") {
   const auto stream = hold(&second);
   CHECK(Say(moved->Finish()) != "OK");  // The place is the other's now.
   pb::HoldRequest other = request;
-  other.mutable_acquire()->mutable_request_id()->set_sequence(2);
+  other.mutable_acquire()->mutable_request_id()->mutable_numbered()->set_sequence(2);
   As third("a");
   CHECK(Say(world.stub().Hold(&third, other)->Finish()) == "RESOURCE_EXHAUSTED QUOTA");
   REQUIRE(asked.Release(held) == 1);
-  pb::HoldEvent event;
+  pb::HoldResponse event;
   REQUIRE(stream->Read(&event));
   CHECK(event.has_granted());
   CHECK(asked(2, "y") == "OK");
@@ -269,8 +269,8 @@ std::string Enqueue(World& world, const std::string& semaphore, uint32_t limit,
   request.set_semaphore(semaphore);
   request.set_limit(limit);
   if (!client.empty()) {
-    request.mutable_request_id()->set_client_id(client);
-    request.mutable_request_id()->set_sequence(1);
+    request.mutable_request_id()->mutable_numbered()->set_client_id(client);
+    request.mutable_request_id()->mutable_numbered()->set_sequence(1);
   }
   pb::EnqueueResponse response;
   return Say(world.stub().Enqueue(&context, request, &response));
@@ -324,8 +324,8 @@ TEST_CASE("security: client ids beyond the quota are refused in every call, know
   pb::AdministerRequest create;
   create.set_semaphore("made");
   create.mutable_create()->set_limit(1);
-  create.mutable_request_id()->set_client_id("d");
-  create.mutable_request_id()->set_sequence(1);
+  create.mutable_request_id()->mutable_numbered()->set_client_id("d");
+  create.mutable_request_id()->mutable_numbered()->set_sequence(1);
   pb::AdministerResponse created;
   As administers("a");
   CHECK(Say(world.stub().Administer(&administers, create, &created)) == kQuota);
@@ -334,13 +334,13 @@ TEST_CASE("security: client ids beyond the quota are refused in every call, know
   REQUIRE(Say(Acquire(world, &without, "x", &lease)) == "OK");
   pb::ReleaseRequest release;
   release.set_lease_id(lease.lease_id());
-  release.mutable_request_id()->set_client_id("d");
-  release.mutable_request_id()->set_sequence(1);
+  release.mutable_request_id()->mutable_numbered()->set_client_id("d");
+  release.mutable_request_id()->mutable_numbered()->set_sequence(1);
   pb::ReleaseResponse released;
   As releases("a");
   CHECK(Say(world.stub().Release(&releases, release, &released)) == kQuota);
-  release.mutable_request_id()->set_client_id("c");
-  release.mutable_request_id()->set_sequence(2);
+  release.mutable_request_id()->mutable_numbered()->set_client_id("c");
+  release.mutable_request_id()->mutable_numbered()->set_sequence(2);
   As again("a");
   CHECK(Say(world.stub().Release(&again, release, &released)) == "OK");
   CHECK(AcquireAs(world, "a", "c", 1) == "OK");  // The same once more,
@@ -391,7 +391,7 @@ TEST_CASE("security: with create = false semaphores are used, and none is made")
     pb::HoldRequest request;
     *request.mutable_acquire() = world.Request(semaphore, 10);
     const auto stream = world.stub().Hold(&context, request);
-    pb::HoldEvent event;
+    pb::HoldResponse event;
     if (!stream->Read(&event)) return Say(stream->Finish());
     context.TryCancel();
     return std::string(event.has_granted() ? "OK" : "something else");
@@ -427,9 +427,9 @@ TEST_CASE("security: who shows nothing is anonymous, where the file has that") {
   Context fourth;
   CHECK(Say(Acquire(world, &fourth, "public/x")) == "RESOURCE_EXHAUSTED QUOTA");
   // All of them are one identity, and yet not one client: none is shown another's secrets.
-  const pb::SemaphoreInfo info = world.Describe("public/x");
-  CHECK(info.leases_size() == 2);
-  for (const pb::LeaseInfo& row : info.leases()) CHECK(row.lease().lease_id().empty());
+  const pb::DescribeSemaphoreResult described = world.DescribeAll("public/x");
+  CHECK(described.leases_size() == 2);
+  for (const pb::LeaseInfo& row : described.leases()) CHECK(row.lease().lease_id().empty());
   CHECK(world.Release(lease) == 1);
   Context wrong;
   wrong.AddMetadata("authorization", "Bearer nobody's");
@@ -447,11 +447,12 @@ TEST_CASE("security: a list over several prefixes says that there is more exactl
   const auto list = [&](uint32_t rows_max, const std::string& after) {
     As context("a");
     pb::AdministerRequest request;
-    request.mutable_list()->set_rows_max(rows_max);
-    request.mutable_list()->set_after(after);
+    request.mutable_list()->set_page_size(rows_max);
+    request.mutable_list()->set_page_token(after);
     pb::AdministerResponse response;
     REQUIRE(Say(world.stub().Administer(&context, request, &response)) == "OK");
-    return std::to_string(response.semaphores_size()) + (response.more() ? ", more" : "");
+    return std::to_string(response.list().semaphores_size()) +
+           (response.list().next_page_token().empty() ? "" : ", more");
   };
   CHECK(list(1, "") == "1, more");
   CHECK(list(2, "") == "2, more");

@@ -1,4 +1,5 @@
 // Session: many leases over one stream.
+#include <set>
 #include <string>
 
 #include <catch2/catch_test_macros.hpp>
@@ -25,6 +26,8 @@ class Stream {
     next_ = 0;
     return response_.opened();
   }
+  // The next page of what was opened.
+  pb::SessionOpened NextOpened() { return Read() ? response_.opened() : pb::SessionOpened(); }
   bool Write(const pb::SessionRequest& request) { return stream_->Write(request); }
   // A command in a message of its own.
   pb::SessionCommand* Begin(uint64_t sequence) {
@@ -39,7 +42,7 @@ class Stream {
     pb::SessionAcquire* acquire = Begin(sequence)->mutable_acquire();
     acquire->set_semaphore(semaphore);
     acquire->set_limit(limit);
-    acquire->set_wait_ms(wait_ms);
+    acquire->set_wait_forever(wait_ms < 0);
     acquire->set_report_queued(true);
     Send();
   }
@@ -333,7 +336,7 @@ TEST_CASE("session: what others do to its leases is told", "[service]") {
   resize.mutable_resize()->set_grace_ms(30'000);
   pb::AdministerResponse response;
   REQUIRE(Say(world.Administer(resize, &response)) == "OK");
-  CHECK(response.affected() == 1);
+  CHECK(response.resize().recalled() == 1);
   REQUIRE(stream.Read());
   REQUIRE(stream.response().events_size() == 1);
   CHECK(stream.response().events(0).has_recalled());
@@ -418,6 +421,34 @@ TEST_CASE("session: more streams than the daemon takes", "[service]") {
   Stream two(&world);
   two.Open("client");
   CHECK(Say(two.Finish()) == "RESOURCE_EXHAUSTED LIMIT_REACHED");
+}
+
+TEST_CASE("session: many leases are listed in pages after a resume", "[service]") {
+  constexpr uint32_t kLeases = 2'500;
+  World world;
+  std::string session;
+  {
+    Stream stream(&world);
+    session = stream.Open("client").session_id();
+    for (uint32_t i = 1; i <= kLeases; ++i) stream.Acquire(i, "a", kLeases);
+    pb::SessionResult result;
+    for (uint32_t i = 0; i < kLeases; ++i) REQUIRE(stream.Next(&result));
+    stream.CloseSide();
+    stream.Finish();
+  }
+  Stream stream(&world);
+  pb::SessionOpened opened = stream.Open("client", session);
+  std::set<std::string> listed;
+  while (true) {
+    CHECK(opened.resumed());
+    CHECK(opened.session_id() == session);
+    CHECK(opened.validity().valid_for_ms() > 0);
+    CHECK(opened.leases_size() <= 1'000);
+    for (const pb::Lease& lease : opened.leases()) listed.insert(lease.lease_id());
+    if (!opened.more()) break;
+    opened = stream.NextOpened();
+  }
+  CHECK(listed.size() == kLeases);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ TEST_CASE("shutdown: everybody is told, within a bound", "[service]") {
   pb::HoldRequest hold_request;
   *hold_request.mutable_acquire() = world.Request("b", 1);
   auto hold = world.stub().Hold(&hold_context, hold_request);
-  pb::HoldEvent event;
+  pb::HoldResponse event;
   REQUIRE(hold->Read(&event));
   Context session_context;
   auto session = world.stub().Session(&session_context);
@@ -48,7 +48,7 @@ TEST_CASE("shutdown: everybody is told, within a bound", "[service]") {
   while (opened.results().empty()) REQUIRE(session->Read(&opened));
   Context watch_context;
   auto watch = world.stub().Watch(&watch_context, {});
-  pb::WatchEvent watched;
+  pb::WatchResponse watched;
   REQUIRE(watch->Read(&watched));
   REQUIRE(world.Becomes("a", [](const auto& info) { return info.waiting() == 1; }));
 
@@ -119,7 +119,7 @@ TEST_CASE("shutdown: while calls of every kind come, end and are given up", "[se
             if (call % 2 == 0) session->Read(&response);
             session->Finish().ok();
           } else if (client % 3 == 1) {
-            pb::WatchEvent event;
+            pb::WatchResponse event;
             auto watch = world.stub().Watch(&context, {});
             while (watch->Read(&event)) {
             }

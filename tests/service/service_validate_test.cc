@@ -48,6 +48,13 @@ void CheckRows(const Request& good, const std::vector<Row<Request>>& rows) {
   }
 }
 
+template <typename Request>
+void Add(uint32_t first, uint32_t last, Request* request) {
+  pb::SlotRange* range = request->add_slots();
+  range->set_first(first);
+  range->set_last(last);
+}
+
 TEST_CASE("validate: acquire", "[service]") {
   using R = pb::AcquireRequest;
   R good;
@@ -72,8 +79,13 @@ TEST_CASE("validate: acquire", "[service]") {
                 {"adopt", [](R& r) { r.set_limit_mismatch(pb::LIMIT_MISMATCH_ADOPT); }, nullptr},
                 {"no such mismatch", [](R& r) { r.set_limit_mismatch(pb::LimitMismatch(7)); },
                  "limit_mismatch"},
-                {"for ever", [](R& r) { r.set_wait_ms(-1); }, nullptr},
-                {"very much for ever", [](R& r) { r.set_wait_ms(INT64_MIN); }, nullptr},
+                {"for ever", [](R& r) { r.set_wait_forever(true); }, nullptr},
+                {"for ever, and for a while",
+                 [](R& r) {
+                   r.set_wait_forever(true);
+                   r.set_wait_ms(1);
+                 },
+                 "wait_forever"},
                 {"longest wait", [](R& r) { r.set_wait_ms(kDayMs); }, nullptr},
                 {"too long a wait", [](R& r) { r.set_wait_ms(kDayMs + 1); }, "wait_ms"},
                 {"lowest priority", [](R& r) { r.set_priority(-1000); }, nullptr},
@@ -87,44 +99,41 @@ TEST_CASE("validate: acquire", "[service]") {
                 {"too long a ttl", [](R& r) { r.set_ttl_ms(kDayMs + 1); }, "ttl_ms"},
                 {"holder of 256", [](R& r) { r.set_holder(std::string(256, 'h')); }, nullptr},
                 {"holder of 257", [](R& r) { r.set_holder(std::string(257, 'h')); }, "holder"},
-                {"an id without a client", [](R& r) { r.mutable_request_id()->set_sequence(1); },
-                 "request_id.client_id"},
-                {"an id without a number", [](R& r) { r.mutable_request_id()->set_client_id("c"); },
-                 "request_id.sequence"},
+                {"an empty id", [](R& r) { r.mutable_request_id(); }, "request_id"},
+                {"an id without a client",
+                 [](R& r) { r.mutable_request_id()->mutable_numbered()->set_sequence(1); },
+                 "request_id.numbered.client_id"},
+                {"an id without a number",
+                 [](R& r) { r.mutable_request_id()->mutable_numbered()->set_client_id("c"); },
+                 "request_id.numbered.sequence"},
                 {"a number too high",
                  [](R& r) {
-                   r.mutable_request_id()->set_client_id("c");
-                   r.mutable_request_id()->set_sequence(1ull << 63);
+                   r.mutable_request_id()->mutable_numbered()->set_client_id("c");
+                   r.mutable_request_id()->mutable_numbered()->set_sequence(1ull << 63);
                  },
-                 "request_id.sequence"},
+                 "request_id.numbered.sequence"},
                 {"a client of 129",
                  [](R& r) {
-                   r.mutable_request_id()->set_client_id(std::string(129, 'c'));
-                   r.mutable_request_id()->set_sequence(1);
+                   r.mutable_request_id()->mutable_numbered()->set_client_id(std::string(129, 'c'));
+                   r.mutable_request_id()->mutable_numbered()->set_sequence(1);
                  },
-                 "request_id.client_id"},
+                 "request_id.numbered.client_id"},
                 {"a client that is not ASCII",
                  [](R& r) {
-                   r.mutable_request_id()->set_client_id("ü");
-                   r.mutable_request_id()->set_sequence(1);
+                   r.mutable_request_id()->mutable_numbered()->set_client_id("ü");
+                   r.mutable_request_id()->mutable_numbered()->set_sequence(1);
                  },
-                 "request_id.client_id"},
+                 "request_id.numbered.client_id"},
             });
 }
 
-TEST_CASE("validate: what is a UUID, and stands alone", "[service]") {
+TEST_CASE("validate: what is a UUID", "[service]") {
   using R = pb::ReleaseRequest;
   R good;
   good.set_lease_id(kLeaseId);
   constexpr char kField[] = "request_id.one_shot";
   const auto is = [](const std::string& text) {
     return [text](R& r) { r.mutable_request_id()->set_one_shot(text); };
-  };
-  const auto beside = [&](auto set) {
-    return [set](R& r) {
-      r.mutable_request_id()->set_one_shot(kUuid);
-      set(r.mutable_request_id());
-    };
   };
   CheckRows<ReleaseCommand, R>(
       good, {{"a UUID", is(kUuid), nullptr},
@@ -136,8 +145,7 @@ TEST_CASE("validate: what is a UUID, and stands alone", "[service]") {
              {"a dash elsewhere", is("123e456-7e89b-42d3-a456-426614174000"), kField},
              {"in braces", is("{123e4567-e89b-42d3-a456-426614174000}"), kField},
              {"nil", is("00000000-0000-0000-0000-000000000000"), kField},
-             {"beside a client", beside([](auto* id) { id->set_client_id("c"); }), kField},
-             {"beside a number", beside([](auto* id) { id->set_sequence(1); }), kField}});
+             {"none", is(""), kField}});
 }
 
 TEST_CASE("validate: a UUID is the id of each request that may be repeated", "[service]") {
@@ -175,9 +183,9 @@ TEST_CASE("validate: what an acquire becomes", "[service]") {
   const RequestLimits limits;
   pb::AcquireRequest request;
   request.set_semaphore("a");
-  request.set_wait_ms(-77);
-  request.mutable_request_id()->set_client_id("c");
-  request.mutable_request_id()->set_sequence(9);
+  request.set_wait_forever(true);
+  request.mutable_request_id()->mutable_numbered()->set_client_id("c");
+  request.mutable_request_id()->mutable_numbered()->set_sequence(9);
   AcquireParams out;
   REQUIRE_FALSE(Check(request, limits, &out).has_value());
   CHECK(out.semaphore == "a");
@@ -268,19 +276,36 @@ TEST_CASE("validate: release, renew, verify", "[service]") {
           {"a wrong name", [](R& r) { r.set_lease_id("/" + std::string(kLeaseId)); }, "lease_id"},
           {"slots in any order",
            [](R& r) {
-             r.add_slots(3);
-             r.add_slots(1);
+             Add(3, 4, &r);
+             Add(1, 1, &r);
+             Add(2, 2, &r);
            },
            nullptr},
-          {"slot 0", [](R& r) { r.add_slots(0); }, "slots"},
+          {"slot 0", [](R& r) { Add(0, 1, &r); }, "slots"},
+          {"an empty range", [](R& r) { r.add_slots(); }, "slots"},
+          {"a range that falls", [](R& r) { Add(3, 2, &r); }, "slots"},
+          {"all that there can be", [](R& r) { Add(1, 1'000'000, &r); }, nullptr},
+          {"more", [](R& r) { Add(1, 1'000'001, &r); }, "slots"},
+          {"all numbers", [](R& r) { Add(1, UINT32_MAX, &r); }, "slots"},
           {"a slot twice",
            [](R& r) {
-             r.add_slots(3);
-             r.add_slots(3);
+             Add(1, 3, &r);
+             Add(3, 5, &r);
            },
            "slots"},
-          {"an id without a number", [](R& r) { r.mutable_request_id()->set_client_id("c"); },
-           "request_id.sequence"},
+          {"a thousand ranges",
+           [](R& r) {
+             for (uint32_t slot = 1; slot < 2'000; slot += 2) Add(slot, slot, &r);
+           },
+           nullptr},
+          {"one more",
+           [](R& r) {
+             for (uint32_t slot = 1; slot < 2'002; slot += 2) Add(slot, slot, &r);
+           },
+           "slots"},
+          {"an id without a number",
+           [](R& r) { r.mutable_request_id()->mutable_numbered()->set_client_id("c"); },
+           "request_id.numbered.sequence"},
       });
   using N = pb::RenewRequest;
   N renew;
@@ -315,8 +340,8 @@ TEST_CASE("validate: administer", "[service]") {
       {
           {"nothing asked", [](R& r) { r.clear_act(); }, "act"},
           {"no name", [](R& r) { r.clear_semaphore(); }, "semaphore"},
-          {"most rows", [](R& r) { r.mutable_describe()->set_rows_max(10'000); }, nullptr},
-          {"too many rows", [](R& r) { r.mutable_describe()->set_rows_max(10'001); }, "rows_max"},
+          {"most rows", [](R& r) { r.mutable_describe()->set_page_size(10'000); }, nullptr},
+          {"too many rows", [](R& r) { r.mutable_describe()->set_page_size(10'001); }, "page_size"},
           {"list with a name", [](R& r) { r.mutable_list(); }, "semaphore"},
           {"create without a limit", [](R& r) { r.mutable_create(); }, "create.limit"},
           {"create too high", [](R& r) { r.mutable_create()->set_limit(1'000'001); },
@@ -325,11 +350,11 @@ TEST_CASE("validate: administer", "[service]") {
            [](R& r) { r.mutable_configure()->mutable_settings()->set_longest_hold_ms(999); },
            "settings.longest_hold_ms"},
           {"no grace",
-           [](R& r) { r.mutable_configure()->mutable_settings()->set_recall_grace_ms(-1); },
+           [](R& r) { r.mutable_configure()->mutable_settings()->set_recall_grace_ms(0); },
            nullptr},
-          {"a wrong grace",
-           [](R& r) { r.mutable_configure()->mutable_settings()->set_recall_grace_ms(-2); },
-           "settings.recall_grace_ms"},
+          {"too long a hold",
+           [](R& r) { r.mutable_configure()->mutable_settings()->set_longest_hold_ms(UINT64_MAX); },
+           "settings.longest_hold_ms"},
           {"too long a grace",
            [](R& r) { r.mutable_configure()->mutable_settings()->set_recall_grace_ms(kDayMs + 1); },
            "settings.recall_grace_ms"},
@@ -346,10 +371,10 @@ TEST_CASE("validate: administer", "[service]") {
              r.mutable_resize()->set_policy(pb::ShrinkPolicy(9));
            },
            "resize.policy"},
-          {"a wrong grace",
+          {"too long a grace",
            [](R& r) {
              r.mutable_resize()->set_limit(1);
-             r.mutable_resize()->set_grace_ms(-2);
+             r.mutable_resize()->set_grace_ms(kDayMs + 1);
            },
            "resize.grace_ms"},
           {"destroy", [](R& r) { r.mutable_destroy(); }, nullptr},
@@ -357,7 +382,8 @@ TEST_CASE("validate: administer", "[service]") {
            "destroy.policy"},
           {"too long a wait", [](R& r) { r.mutable_destroy()->set_wait_ms(kDayMs + 1); },
            "destroy.wait_ms"},
-          {"a negative wait", [](R& r) { r.mutable_drain()->set_wait_ms(-1); }, "drain.wait_ms"},
+          {"too long a wait", [](R& r) { r.mutable_drain()->set_wait_ms(kDayMs + 1); },
+           "drain.wait_ms"},
           {"revoke nobody", [](R& r) { r.mutable_revoke(); }, "revoke"},
           {"revoke twice",
            [](R& r) {
@@ -375,9 +401,12 @@ TEST_CASE("validate: administer", "[service]") {
              r.mutable_revoke()->set_grace_ms(kDayMs + 1);
            },
            "revoke.grace_ms"},
-          {"history", [](R& r) { r.mutable_history()->set_rows_max(10'001); }, "rows_max"},
-          {"an id without a client", [](R& r) { r.mutable_request_id()->set_sequence(1); },
-           "request_id.client_id"},
+          {"a wrong row", [](R& r) { r.mutable_history()->set_page_token("0"); }, "page_token"},
+          {"no row", [](R& r) { r.mutable_history()->set_page_token("7x"); }, "page_token"},
+          {"history", [](R& r) { r.mutable_history()->set_page_size(10'001); }, "page_size"},
+          {"an id without a client",
+           [](R& r) { r.mutable_request_id()->mutable_numbered()->set_sequence(1); },
+           "request_id.numbered.client_id"},
       });
   R list;
   list.mutable_list();
@@ -386,7 +415,7 @@ TEST_CASE("validate: administer", "[service]") {
       {
           {"a prefix ends with /", [](R& r) { r.mutable_list()->set_prefix("a/"); }, nullptr},
           {"no name begins so", [](R& r) { r.mutable_list()->set_prefix("/a"); }, "list.prefix"},
-          {"a wrong place", [](R& r) { r.mutable_list()->set_after("a b"); }, "list.after"},
+          {"a wrong place", [](R& r) { r.mutable_list()->set_page_token("a b"); }, "page_token"},
           {"too long", [](R& r) { r.mutable_list()->set_prefix(std::string(256, 'a')); },
            "list.prefix"},
       });
@@ -429,13 +458,15 @@ TEST_CASE("validate: enqueue", "[service]") {
           {"too high", [](R& r) { r.set_priority(1001); }, "priority"},
           {"a week", [](R& r) { r.set_delay_ms(7 * kDayMs); }, nullptr},
           {"longer", [](R& r) { r.set_delay_ms(7 * kDayMs + 1); }, "delay_ms"},
-          {"before now", [](R& r) { r.set_delay_ms(-1); }, "delay_ms"},
-          {"no bound", [](R& r) { r.set_max_attempts(-1); }, nullptr},
-          {"less than none", [](R& r) { r.set_max_attempts(-2); }, "max_attempts"},
+          {"no bound", [](R& r) { r.set_attempts_unbounded(true); }, nullptr},
+          {"a bound and none",
+           [](R& r) {
+             r.set_attempts_unbounded(true);
+             r.set_max_attempts(1);
+           },
+           "attempts_unbounded"},
           {"most attempts", [](R& r) { r.set_max_attempts(1000); }, nullptr},
           {"more", [](R& r) { r.set_max_attempts(1001); }, "max_attempts"},
-          {"a negative back-off", [](R& r) { r.mutable_back_off()->set_initial_ms(-1); },
-           "back_off.initial_ms"},
           {"a long one", [](R& r) { r.mutable_back_off()->set_initial_ms(kDayMs); }, nullptr},
           {"a longer one", [](R& r) { r.mutable_back_off()->set_initial_ms(kDayMs + 1); },
            "back_off.initial_ms"},
@@ -451,8 +482,9 @@ TEST_CASE("validate: enqueue", "[service]") {
           {"too long for its version", [&](R& r) { r.set_traceparent(std::string(kTrace) + "-x"); },
            "traceparent"},
           {"none", [](R& r) { r.set_traceparent("00-zz"); }, "traceparent"},
-          {"an id without a number", [](R& r) { r.mutable_request_id()->set_client_id("c"); },
-           "request_id.sequence"},
+          {"an id without a number",
+           [](R& r) { r.mutable_request_id()->mutable_numbered()->set_client_id("c"); },
+           "request_id.numbered.sequence"},
       });
   EnqueueCommand out;
   R request = good;
@@ -527,8 +559,8 @@ TEST_CASE("validate: administration of tickets", "[service]") {
           {"no state",
            [](R& r) { r.mutable_list_tickets()->add_states(pb::TICKET_STATE_UNSPECIFIED); },
            "list_tickets.states"},
-          {"too many rows", [](R& r) { r.mutable_list_tickets()->set_rows_max(10'001); },
-           "rows_max"},
+          {"too many rows", [](R& r) { r.mutable_list_tickets()->set_page_size(10'001); },
+           "page_size"},
           {"show none", [](R& r) { r.mutable_show_ticket(); }, "show_ticket.ticket_id"},
           {"show", [&](R& r) { r.mutable_show_ticket()->set_ticket_id(kTicket); }, nullptr},
           {"cancel none", [](R& r) { r.mutable_cancel_ticket(); }, "cancel_ticket.ticket_id"},
@@ -563,7 +595,7 @@ TEST_CASE("lease ids are read as they are written", "[service]") {
 }
 
 TEST_CASE("times are rounded down", "[service]") {
-  pb::Validity validity;
+  pb::LeaseValidity validity;
   ToProto(Vouch{5, 2}, std::chrono::microseconds(1999), &validity);
   CHECK(validity.elapsed_ms() == 1);
   CHECK(validity.valid_for_ms() == 5);

@@ -8,33 +8,35 @@
 namespace semaphored::test {
 namespace {
 
-using Kind = pb::WatchEvent;
+using Kind = pb::WatchEventKind;
 
 class Watching {
  public:
-  Watching(World* world, const std::string& prefix, const std::string& semaphore = "") {
+  Watching(World* world, const std::string& prefix, const std::string& semaphore = "",
+           uint64_t start_revision = 0) {
     pb::WatchRequest request;
     request.set_prefix(prefix);
     request.set_semaphore(semaphore);
+    request.set_start_revision(start_revision);
     reader_ = world->stub().Watch(&context_, request);
   }
   ~Watching() { context_.TryCancel(); }
-  // The kind of the next event, which is left in `event`; KIND_UNSPECIFIED at the end.
-  Kind::Kind Next() {
+  // The kind of the next event, which is left in `event`; UNSPECIFIED at the end.
+  Kind Next() {
     event.Clear();
-    return reader_->Read(&event) ? event.kind() : Kind::KIND_UNSPECIFIED;
+    return reader_->Read(&event) ? event.kind() : pb::WATCH_EVENT_KIND_UNSPECIFIED;
   }
   grpc::Status Finish() {
-    while (Next() != Kind::KIND_UNSPECIFIED) {
+    while (Next() != pb::WATCH_EVENT_KIND_UNSPECIFIED) {
     }
     return reader_->Finish();
   }
 
-  pb::WatchEvent event;
+  pb::WatchResponse event;
 
  private:
   Context context_;
-  std::unique_ptr<grpc::ClientReader<pb::WatchEvent>> reader_;
+  std::unique_ptr<grpc::ClientReader<pb::WatchResponse>> reader_;
 };
 
 TEST_CASE("watch: the snapshot, then what happens", "[service]") {
@@ -42,20 +44,20 @@ TEST_CASE("watch: the snapshot, then what happens", "[service]") {
   world.Release(world.MustAcquire("x/1", 1));
   world.Release(world.MustAcquire("y", 1));
   Watching watching(&world, "x/");
-  REQUIRE(watching.Next() == Kind::SNAPSHOT);
+  REQUIRE(watching.Next() == pb::WATCH_EVENT_KIND_SNAPSHOT);
   CHECK(watching.event.semaphore().semaphore() == "x/1");
   const pb::Lease lease = world.MustAcquire("x/1", 1);
-  REQUIRE(watching.Next() == Kind::GRANTED);
+  REQUIRE(watching.Next() == pb::WATCH_EVENT_KIND_GRANTED);
   CHECK(watching.event.token() == lease.token());
   CHECK(watching.event.holder() == lease.holder());
   CHECK(watching.event.semaphore().held() == 1);
   world.MustAcquire("y", 1);
   CHECK(world.Release(lease) == 1);
-  REQUIRE(watching.Next() == Kind::ENDED);
+  REQUIRE(watching.Next() == pb::WATCH_EVENT_KIND_ENDED);
   CHECK(watching.event.cause() == pb::END_CAUSE_RELEASED);
   CHECK(watching.event.semaphore().held() == 0);
   world.MustAcquire("x/2", 1);
-  REQUIRE(watching.Next() == Kind::CREATED);
+  REQUIRE(watching.Next() == pb::WATCH_EVENT_KIND_CREATED);
   CHECK(watching.event.semaphore().semaphore() == "x/2");
 }
 
@@ -64,7 +66,7 @@ TEST_CASE("watch: exactly one name", "[service]") {
   world.MustAcquire("a", 1);
   world.MustAcquire("ab", 1);
   Watching watching(&world, "", "a");
-  REQUIRE(watching.Next() == Kind::SNAPSHOT);
+  REQUIRE(watching.Next() == pb::WATCH_EVENT_KIND_SNAPSHOT);
   CHECK(watching.event.semaphore().semaphore() == "a");
   pb::AdministerRequest destroy;
   pb::AdministerResponse response;
@@ -73,7 +75,8 @@ TEST_CASE("watch: exactly one name", "[service]") {
     destroy.set_semaphore(name);
     REQUIRE(Say(world.Administer(destroy, &response)) == "OK");
   }
-  while (watching.Next() != Kind::DESTROYED) REQUIRE(watching.event.semaphore().semaphore() == "a");
+  while (watching.Next() != pb::WATCH_EVENT_KIND_DESTROYED)
+    REQUIRE(watching.event.semaphore().semaphore() == "a");
   CHECK(watching.event.semaphore().semaphore() == "a");
 }
 
@@ -91,7 +94,7 @@ TEST_CASE("watch: a reader that falls behind is told so", "[service]") {
   World world(options);
   world.MustAcquire("a", 1'000'000);
   Watching watching(&world, "a");
-  REQUIRE(watching.Next() == Kind::SNAPSHOT);
+  REQUIRE(watching.Next() == pb::WATCH_EVENT_KIND_SNAPSHOT);
   // Nothing is read while far more happens than the transport's windows and the daemon's bound
   // take.
   auto stub = pb::SemaphoreService::NewStub(world.Connect());
@@ -120,6 +123,31 @@ TEST_CASE("watch: a reader that falls behind is told so", "[service]") {
   CHECK(world.Describe("a").held() == 30'001);
   context.TryCancel();
   stream->Finish();
+}
+
+TEST_CASE("watch: from a revision on", "[service]") {
+  World world;
+  world.Release(world.MustAcquire("a", 1));
+  uint64_t revision = 0;
+  {
+    Watching watching(&world, "", "a");
+    REQUIRE(watching.Next() == pb::WATCH_EVENT_KIND_SNAPSHOT);
+    CHECK(watching.event.time().seconds() > 1'700'000'000);
+    revision = watching.event.semaphore().revision();
+  }
+  // Nothing has changed since: what comes first is what happens next.
+  Watching watching(&world, "", "a", revision);
+  REQUIRE(world.Becomes("a", [&](const auto& info) { return info.revision() == revision; }));
+  const pb::Lease lease = world.MustAcquire("a", 1);
+  Kind kind = watching.Next();
+  CHECK(kind == pb::WATCH_EVENT_KIND_GRANTED);
+  CHECK(watching.event.semaphore().revision() > revision);
+  CHECK(watching.event.time().seconds() > 1'700'000'000);
+  // It has changed since: how it stands comes first.
+  Watching again(&world, "", "a", revision);
+  REQUIRE(again.Next() == pb::WATCH_EVENT_KIND_SNAPSHOT);
+  CHECK(again.event.semaphore().held() == 1);
+  world.Release(lease);
 }
 
 }  // namespace

@@ -30,18 +30,18 @@ class Worker {
     request_.Clear();
     return sent;
   }
-  pb::FinishTicket* Finish(uint64_t sequence, const pb::Assignment& assignment) {
+  pb::FinishTicket* Finish(uint64_t sequence, const pb::TicketAssignment& assignment) {
     pb::FinishTicket* finished = request_.add_finished();
     finished->set_sequence(sequence);
     finished->set_lease_id(assignment.lease().lease_id());
     return finished;
   }
-  bool Done(uint64_t sequence, const pb::Assignment& assignment) {
+  bool Done(uint64_t sequence, const pb::TicketAssignment& assignment) {
     Finish(sequence, assignment)->mutable_done();
     return Send();
   }
   // False: the stream has ended.
-  bool NextAssignment(pb::Assignment* assignment) {
+  bool NextAssignment(pb::TicketAssignment* assignment) {
     while (assignments_.empty()) {
       if (!Read()) return false;
     }
@@ -49,7 +49,7 @@ class Worker {
     assignments_.erase(assignments_.begin());
     return true;
   }
-  bool NextResult(pb::FinishResult* result) {
+  bool NextResult(pb::FinishTicketResult* result) {
     while (results_.empty()) {
       if (!Read()) return false;
     }
@@ -77,8 +77,8 @@ class Worker {
   std::unique_ptr<grpc::ClientReaderWriter<pb::WorkRequest, pb::WorkResponse>> stream_;
   pb::WorkRequest request_;
   pb::WorkResponse response_;
-  std::vector<pb::Assignment> assignments_;
-  std::vector<pb::FinishResult> results_;
+  std::vector<pb::TicketAssignment> assignments_;
+  std::vector<pb::FinishTicketResult> results_;
 };
 
 pb::EnqueueRequest Ticket(const std::string& semaphore, const std::string& payload) {
@@ -114,19 +114,21 @@ TEST_CASE("work: a ticket from Enqueue to done", "[service]") {
   Worker worker(&world);
   REQUIRE(worker.Open("a"));
   CHECK_FALSE(worker.response().opened().resumed());
-  pb::Assignment assignment;
+  pb::TicketAssignment assignment;
   REQUIRE(worker.NextAssignment(&assignment));
   CHECK(assignment.ticket_id() == id);
   CHECK(assignment.payload() == "payload");
   CHECK(assignment.content_type() == "text/plain");
   CHECK(assignment.attempt() == 1);
   CHECK(assignment.max_attempts() == 3);
+  CHECK_FALSE(assignment.attempts_unbounded());
+  CHECK(assignment.enqueued_at().seconds() > 1'700'000'000);
   CHECK(assignment.lease().semaphore() == "a");
   CHECK(assignment.lease().slots_size() == 1);
   CHECK(assignment.lease().token() > 0);
   CHECK(world.Describe("a").tickets().assigned() == 1);
   REQUIRE(worker.Done(1, assignment));
-  pb::FinishResult result;
+  pb::FinishTicketResult result;
   REQUIRE(worker.NextResult(&result));
   CHECK(result.sequence() == 1);
   CHECK_FALSE(result.has_error());
@@ -141,8 +143,8 @@ TEST_CASE("work: a ticket from Enqueue to done", "[service]") {
 TEST_CASE("work: the same request enqueues one ticket", "[service]") {
   World world;
   pb::EnqueueRequest request = Ticket("a", "x");
-  request.mutable_request_id()->set_client_id("c");
-  request.mutable_request_id()->set_sequence(1);
+  request.mutable_request_id()->mutable_numbered()->set_client_id("c");
+  request.mutable_request_id()->mutable_numbered()->set_sequence(1);
   CHECK(MustEnqueue(&world, request) == MustEnqueue(&world, request));
   CHECK(world.Describe("a").tickets().queued() == 1);
 }
@@ -159,7 +161,7 @@ TEST_CASE("work: the trace of the call, unless the request has its own", "[servi
   REQUIRE(world.stub().Enqueue(&strange, Ticket("a", "y"), &response).ok());
   Worker worker(&world);
   REQUIRE(worker.Open("a"));
-  pb::Assignment assignment;
+  pb::TicketAssignment assignment;
   REQUIRE(worker.NextAssignment(&assignment));
   CHECK(assignment.traceparent() == trace);
   REQUIRE(worker.Done(1, assignment));
@@ -174,8 +176,8 @@ TEST_CASE("work: failed, rejected, and dead letters", "[service]") {
   const std::string id = MustEnqueue(&world, request);
   Worker worker(&world);
   REQUIRE(worker.Open("a"));
-  pb::Assignment assignment;
-  pb::FinishResult result;
+  pb::TicketAssignment assignment;
+  pb::FinishTicketResult result;
   REQUIRE(worker.NextAssignment(&assignment));
   pb::TicketFailed* failed = worker.Finish(1, assignment)->mutable_failed();
   failed->set_reason("no luck");
@@ -194,8 +196,8 @@ TEST_CASE("work: failed, rejected, and dead letters", "[service]") {
   list.mutable_list_tickets()->add_states(pb::TICKET_STATE_DEAD);
   pb::AdministerResponse response;
   REQUIRE(world.Administer(list, &response).ok());
-  REQUIRE(response.tickets_size() == 1);
-  const pb::TicketInfo& dead = response.tickets(0);
+  REQUIRE(response.list_tickets().tickets_size() == 1);
+  const pb::TicketInfo& dead = response.list_tickets().tickets(0);
   CHECK(dead.ticket_id() == id);
   CHECK(dead.state() == pb::TICKET_STATE_DEAD);
   REQUIRE(dead.reasons_size() == 2);
@@ -205,7 +207,7 @@ TEST_CASE("work: failed, rejected, and dead letters", "[service]") {
   pb::AdministerRequest requeue = About("a");
   requeue.mutable_requeue_tickets()->set_all(true);
   REQUIRE(world.Administer(requeue, &response).ok());
-  CHECK(response.affected() == 1);
+  CHECK(response.requeue_tickets().requeued() == 1);
   REQUIRE(worker.NextAssignment(&assignment));
   CHECK(assignment.attempt() == 1);
   worker.Finish(3, assignment)->mutable_rejected()->set_reason("never");
@@ -215,7 +217,7 @@ TEST_CASE("work: failed, rejected, and dead letters", "[service]") {
   pb::AdministerRequest purge = About("a");
   purge.mutable_purge_tickets()->set_ticket_id(id);
   REQUIRE(world.Administer(purge, &response).ok());
-  CHECK(response.affected() == 1);
+  CHECK(response.purge_tickets().purged() == 1);
   CHECK(Say(world.Administer(purge, &response)) == "NOT_FOUND NO_SUCH_TICKET");
 }
 
@@ -231,23 +233,22 @@ TEST_CASE("work: administration of one ticket", "[service]") {
   act = About("a");
   act.mutable_show_ticket()->set_ticket_id(other);
   REQUIRE(world.Administer(act, &response).ok());
-  CHECK(response.payload() == "other");
-  REQUIRE(response.tickets_size() == 1);
-  CHECK(response.tickets(0).priority() == 5);
-  CHECK(response.tickets(0).position() == 1);
+  CHECK(response.show_ticket().payload() == "other");
+  CHECK(response.show_ticket().ticket().priority() == 5);
+  CHECK(response.show_ticket().ticket().position() == 1);
   act = About("a");
   act.mutable_cancel_ticket()->set_ticket_id(low);
   REQUIRE(world.Administer(act, &response).ok());
   CHECK(Say(world.Administer(act, &response)) == "NOT_FOUND NO_SUCH_TICKET");
   Worker worker(&world);
   REQUIRE(worker.Open("a"));
-  pb::Assignment assignment;
+  pb::TicketAssignment assignment;
   REQUIRE(worker.NextAssignment(&assignment));
   act = About("a");
   act.mutable_list_tickets();
   REQUIRE(world.Administer(act, &response).ok());
-  REQUIRE(response.tickets_size() == 1);
-  CHECK(response.tickets(0).holder() == "worker");
+  REQUIRE(response.list_tickets().tickets_size() == 1);
+  CHECK(response.list_tickets().tickets(0).holder() == "worker");
   act = About("a");
   act.mutable_cancel_ticket()->set_ticket_id(other);
   CHECK(Say(world.Administer(act, &response)) == "FAILED_PRECONDITION IN_USE");
@@ -261,7 +262,7 @@ TEST_CASE("work: a stream that breaks is resumed with what it has", "[service]")
   World world;
   MustEnqueue(&world, Ticket("a", "x"));
   std::string session;
-  pb::Assignment first;
+  pb::TicketAssignment first;
   {
     Worker worker(&world);
     REQUIRE(worker.Open("a"));
@@ -274,7 +275,7 @@ TEST_CASE("work: a stream that breaks is resumed with what it has", "[service]")
   CHECK(again.response().opened().resumed());
   REQUIRE(again.response().opened().leases_size() == 1);
   CHECK(again.response().opened().leases(0).lease_id() == first.lease().lease_id());
-  pb::Assignment assignment;
+  pb::TicketAssignment assignment;
   REQUIRE(again.NextAssignment(&assignment));
   CHECK(assignment.payload() == "x");
   CHECK(assignment.attempt() == 1);
@@ -291,7 +292,7 @@ TEST_CASE("work: large payloads come in messages that a client takes", "[service
   }
   Worker worker(&world);
   REQUIRE(worker.Open("a", kTickets));
-  pb::Assignment assignment;
+  pb::TicketAssignment assignment;
   for (int i = 0; i < kTickets; ++i) {
     REQUIRE(worker.NextAssignment(&assignment));
     CHECK(assignment.payload().size() == 65'536);
@@ -311,7 +312,7 @@ TEST_CASE("work: no more tickets for who wants none", "[service]") {
   CHECK(world.Describe("a").tickets().queued() == 1);
   worker.request()->set_tickets_max(1);
   worker.Send();
-  pb::Assignment assignment;
+  pb::TicketAssignment assignment;
   CHECK(worker.NextAssignment(&assignment));
 }
 
@@ -339,11 +340,11 @@ TEST_CASE("work: what is wrong is named", "[service]") {
     MustEnqueue(&world, Ticket("a", "x"));
     Worker worker(&world);
     REQUIRE(worker.Open("a"));
-    pb::Assignment assignment;
+    pb::TicketAssignment assignment;
     REQUIRE(worker.NextAssignment(&assignment));
     worker.Finish(1, assignment);
     worker.Send();
-    pb::FinishResult result;
+    pb::FinishTicketResult result;
     REQUIRE(worker.NextResult(&result));
     CHECK(result.error().reason() == pb::REASON_INVALID_FIELD);
     REQUIRE(worker.Done(2, assignment));

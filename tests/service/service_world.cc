@@ -115,7 +115,8 @@ pb::AcquireRequest World::Request(const std::string& semaphore, uint32_t limit, 
   pb::AcquireRequest request;
   request.set_semaphore(semaphore);
   request.set_limit(limit);
-  request.set_wait_ms(wait_ms);
+  request.set_wait_forever(wait_ms < 0);
+  if (wait_ms > 0) request.set_wait_ms(static_cast<uint32_t>(wait_ms));
   return request;
 }
 
@@ -144,14 +145,18 @@ grpc::Status World::Administer(const pb::AdministerRequest& request,
   return stub_->Administer(&context, request, response);
 }
 
-pb::SemaphoreInfo World::Describe(const std::string& semaphore) {
+pb::DescribeSemaphoreResult World::DescribeAll(const std::string& semaphore) {
   pb::AdministerRequest request;
   request.set_semaphore(semaphore);
   request.mutable_describe();
   pb::AdministerResponse response;
   const grpc::Status status = Administer(request, &response);
   if (!status.ok()) throw std::runtime_error("describe: " + status.error_message());
-  return response.semaphore();
+  return response.describe();
+}
+
+pb::SemaphoreInfo World::Describe(const std::string& semaphore) {
+  return DescribeAll(semaphore).semaphore();
 }
 
 bool World::Becomes(const std::string& semaphore,
@@ -167,7 +172,7 @@ bool World::Becomes(const std::string& semaphore,
 Error ErrorOf(const grpc::Status& status) {
   google::rpc::Status details;
   google::rpc::ErrorInfo info;
-  if (!details.ParseFromString(status.error_details()) || details.details_size() != 1 ||
+  if (!details.ParseFromString(status.error_details()) || details.details_size() < 1 ||
       !details.details(0).UnpackTo(&info)) {
     return {};
   }

@@ -59,10 +59,13 @@ class World {
   void Stop(Milliseconds grace) { server_->Stop(grace); }
 
   // ---- calls, in short ----
+  // `wait_ms` -1: for ever.
   pb::AcquireRequest Request(const std::string& semaphore, uint32_t limit, int64_t wait_ms = 0);
   pb::Lease MustAcquire(const std::string& semaphore, uint32_t limit);
   uint32_t Release(const pb::Lease& lease);
   grpc::Status Administer(const pb::AdministerRequest& request, pb::AdministerResponse* response);
+  // With the first page of its leases and waiters.
+  pb::DescribeSemaphoreResult DescribeAll(const std::string& semaphore);
   pb::SemaphoreInfo Describe(const std::string& semaphore);
   // Asks again until `holds` does.
   bool Becomes(const std::string& semaphore,

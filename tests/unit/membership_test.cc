@@ -82,12 +82,13 @@ class ScriptedNodes final : public NodeStore {
 
 struct World {
   explicit World(bool exclusive = false)
-      : membership(&nodes, NodeRef{1, 1}, &clock,
-                   MembershipOptions{.node_ttl = seconds(9), .exclusive = exclusive},
-                   [this](SteadyTime since) {
-                     asked_since = since;
-                     return lanes_progressed;
-                   }) {}
+      : membership(
+            &nodes, NodeRef{1, 1}, &clock,
+            MembershipOptions{.node_ttl = seconds(9), .exclusive = exclusive, .node_id = "self"},
+            [this](SteadyTime since) {
+              asked_since = since;
+              return lanes_progressed;
+            }) {}
 
   // One interval later, one Tick.
   Membership::TickResult Beat() {
@@ -109,6 +110,18 @@ TEST_CASE("vouching lasts from when the heartbeat was sent, not from when it was
   world.nodes.heartbeat_takes = seconds(2);
   REQUIRE(world.membership.Tick().heartbeat.ok());
   CHECK(world.membership.vouch_until() == sent + seconds(9) - milliseconds(900));
+}
+
+TEST_CASE("a node is called by the id that it was given, as far as it has been read") {
+  World world;
+  CHECK(world.membership.NameOf({1, 7}) == "self");
+  CHECK(world.membership.NameOf({2, 3}) == "2.3");
+  world.nodes.Add(2, 3);
+  world.Beat();
+  CHECK(world.membership.NameOf({2, 3}) == "other");
+  world.nodes.Remove(2);
+  world.Beat();
+  CHECK(world.membership.NameOf({2, 3}) == "2.3");
 }
 
 TEST_CASE("a heartbeat that fails leaves the vouching where it was") {

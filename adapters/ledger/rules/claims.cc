@@ -109,7 +109,7 @@ std::optional<Outcome> FindOrCreate(Editor& editor, const AskedSemaphore& asked,
   if (row.destroying) return Simply(OutcomeKind::kDestroyed);
   if (asked.limit != 0 && asked.limit != row.limit && !asked.adopt_limit) {
     Outcome outcome = Simply(OutcomeKind::kLimitMismatch);
-    outcome.detail = Outcome::Limit{row.limit};
+    outcome.detail = Outcome::Limit{row.limit, asked.limit};
     return outcome;
   }
   const uint32_t cap = row.settings.permits_per_holder;

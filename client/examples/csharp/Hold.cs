@@ -9,12 +9,12 @@ using Semaphored.V1;
 ///
 /// <para>Hold ADDRESS SEMAPHORE LIMIT SECONDS</para>
 ///
-/// <para>Exit code 0: the work was done under the permit. 3: the permit was lost, and the work stopped before anybody
-/// else could get it. 1: there was no permit.</para>
+/// <para>Exit code 0: the work was done under the permit. 3: the permit was lost, and the work stopped before another
+/// program could get it. 1: there was no permit.</para>
 /// </summary>
 public sealed class Hold
 {
-    private const long TtlMs = 5_000;
+    private const uint TtlMs = 5_000;
 
     /// <summary>Between two attempts to reach the daemon.</summary>
     private static readonly TimeSpan Pause = TimeSpan.FromMilliseconds(100);
@@ -47,7 +47,7 @@ public sealed class Hold
                 RequestId = RequestIdOf(1),
                 Semaphore = semaphore,
                 Limit = limit,
-                WaitMs = -1,
+                WaitForever = true,
                 TtlMs = TtlMs,
             },
         };
@@ -55,10 +55,13 @@ public sealed class Hold
 
     private static double NowMs() => Stopwatch.GetTimestamp() * 1e3 / Stopwatch.Frequency;
 
-    private RequestId RequestIdOf(ulong sequence) => new() { ClientId = clientId, Sequence = sequence };
+    private RequestId RequestIdOf(ulong sequence) => new()
+    {
+        Numbered = new NumberedRequestId { ClientId = clientId, Sequence = sequence },
+    };
 
     /// <summary>Counts what the daemon said. `calledMs` is when the call was sent whose answer this is.</summary>
-    private void Extend(double calledMs, Validity validity)
+    private void Extend(double calledMs, LeaseValidity validity)
     {
         lock (mutex)
         {
@@ -93,25 +96,25 @@ public sealed class Hold
     private async Task ReadAsync()
     {
         double calledMs = NowMs();
-        using AsyncServerStreamingCall<HoldEvent> call = stub.Hold(request, cancellationToken: calls.Token);
-        await foreach (HoldEvent each in call.ResponseStream.ReadAllAsync())
+        using AsyncServerStreamingCall<HoldResponse> call = stub.Hold(request, cancellationToken: calls.Token);
+        await foreach (HoldResponse each in call.ResponseStream.ReadAllAsync())
         {
             switch (each.EventCase)
             {
-                case HoldEvent.EventOneofCase.Queued:
+                case HoldResponse.EventOneofCase.Queued:
                     Console.WriteLine($"queued {each.Queued.Position}");
                     break;
-                case HoldEvent.EventOneofCase.Granted:
+                case HoldResponse.EventOneofCase.Granted:
                     Extend(calledMs, each.Granted.Validity);
                     if (!granted.TrySetResult(each.Granted.Lease))
                     {
                         Console.WriteLine("goes on"); // With the lease that it had, after a broken connection.
                     }
                     break;
-                case HoldEvent.EventOneofCase.Beat:
+                case HoldResponse.EventOneofCase.Beat:
                     Extend(calledMs, each.Beat);
                     break;
-                case HoldEvent.EventOneofCase.Recalled:
+                case HoldResponse.EventOneofCase.Recalled:
                     Console.WriteLine($"recalled {each.Recalled.Recall.GraceMs}");
                     return; // The simplest answer to a recall: stop now.
                 default: // Lost; and what a newer daemon may say.
@@ -162,7 +165,7 @@ public sealed class Hold
         }
         catch (OperationCanceledException)
         {
-            // The permit is lost: whoever asks `stop` knows.
+            // The permit is lost: `stop` says so.
         }
     }
 
@@ -179,7 +182,7 @@ public sealed class Hold
             Console.Error.WriteLine($"no permit: {error.Status.Detail}");
             return 1;
         }
-        Console.WriteLine($"granted slot={lease.Slots[0]} token={lease.Token}");
+        Console.WriteLine($"granted slot={lease.Slots[0].First} token={lease.Token}");
         await WorkAsync(seconds, lost.Token);
         if (lost.IsCancellationRequested)
         {

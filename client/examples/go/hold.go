@@ -2,7 +2,7 @@
 //
 //	hold ADDRESS SEMAPHORE LIMIT SECONDS
 //
-// Exit code 0: the work was done under the permit. 3: the permit was lost, and the work stopped before anybody else could
+// Exit code 0: the work was done under the permit. 3: the permit was lost, and the work stopped before another program could
 // get it. 1: there was no permit.
 package main
 
@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "semaphored.dev/proto/semaphore/v1"
+	pb "semaphored.dev/v1"
 )
 
 const (
@@ -44,7 +44,7 @@ type permit struct {
 }
 
 // Counts what the daemon said. `called` is when the call was sent whose answer this is: time.Now() reads the steady clock.
-func (p *permit) extend(called time.Time, validity *pb.Validity) {
+func (p *permit) extend(called time.Time, validity *pb.LeaseValidity) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if p.lost.Err() != nil || validity.GetEpoch() < p.epoch {
@@ -88,9 +88,9 @@ func (p *permit) read(stub pb.SemaphoreServiceClient, request *pb.HoldRequest, g
 			return err
 		}
 		switch told := event.Event.(type) {
-		case *pb.HoldEvent_Queued:
+		case *pb.HoldResponse_Queued:
 			fmt.Println("queued", told.Queued.GetPosition())
-		case *pb.HoldEvent_Granted:
+		case *pb.HoldResponse_Granted:
 			p.extend(called, told.Granted.GetValidity())
 			if p.told {
 				fmt.Println("goes on") // With the lease that it had, after a broken connection.
@@ -98,12 +98,12 @@ func (p *permit) read(stub pb.SemaphoreServiceClient, request *pb.HoldRequest, g
 				granted <- told.Granted.GetLease()
 			}
 			p.told = true
-		case *pb.HoldEvent_Beat:
+		case *pb.HoldResponse_Beat:
 			p.extend(called, told.Beat)
-		case *pb.HoldEvent_Recalled:
+		case *pb.HoldResponse_Recalled:
 			fmt.Println("recalled", told.Recalled.GetRecall().GetGraceMs(), told.Recalled.GetRecall().GetReason())
 			p.lose() // The simplest answer to a recall: stop now.
-		case *pb.HoldEvent_Lost:
+		case *pb.HoldResponse_Lost:
 			return errLost
 		}
 	}
@@ -129,7 +129,8 @@ func (p *permit) keep(stub pb.SemaphoreServiceClient, request *pb.HoldRequest, g
 }
 
 func requestID(sequence uint64) *pb.RequestId {
-	return &pb.RequestId{ClientId: clientID, Sequence: sequence}
+	numbered := &pb.NumberedRequestId{ClientId: clientID, Sequence: sequence}
+	return &pb.RequestId{RequestId: &pb.RequestId_Numbered{Numbered: numbered}}
 }
 
 var clientID = func() string {
@@ -170,7 +171,7 @@ func run(address, semaphore string, limit uint32, duration time.Duration) int {
 	defer lose()
 	held := &permit{lost: lost, lose: lose}
 	request := &pb.HoldRequest{Acquire: &pb.AcquireRequest{
-		RequestId: requestID(1), Semaphore: semaphore, Limit: limit, WaitMs: -1, TtlMs: ttl.Milliseconds(),
+		RequestId: requestID(1), Semaphore: semaphore, Limit: limit, WaitForever: true, TtlMs: uint32(ttl.Milliseconds()),
 	}}
 	granted := make(chan *pb.Lease, 1)
 	ended := make(chan error, 1)
@@ -184,7 +185,7 @@ func run(address, semaphore string, limit uint32, duration time.Duration) int {
 	select {
 	case lease := <-granted:
 		leaseID = lease.GetLeaseId()
-		fmt.Printf("granted slot=%d token=%d\n", lease.GetSlots()[0], lease.GetToken())
+		fmt.Printf("granted slot=%d token=%d\n", lease.GetSlots()[0].GetFirst(), lease.GetToken())
 	case err := <-ended:
 		fmt.Fprintln(os.Stderr, "no permit:", err)
 		return 1

@@ -1,12 +1,13 @@
 import dev.semaphored.v1.AcquireRequest;
-import dev.semaphored.v1.HoldEvent;
 import dev.semaphored.v1.HoldRequest;
+import dev.semaphored.v1.HoldResponse;
 import dev.semaphored.v1.Lease;
+import dev.semaphored.v1.LeaseValidity;
+import dev.semaphored.v1.NumberedRequestId;
 import dev.semaphored.v1.ReleaseRequest;
 import dev.semaphored.v1.RequestId;
 import dev.semaphored.v1.SemaphoreServiceGrpc;
 import dev.semaphored.v1.SemaphoreServiceGrpc.SemaphoreServiceBlockingStub;
-import dev.semaphored.v1.Validity;
 import io.grpc.Context;
 import io.grpc.ManagedChannel;
 import io.grpc.Status;
@@ -27,11 +28,11 @@ import java.util.concurrent.TimeUnit;
  *
  * <p>Hold ADDRESS SEMAPHORE LIMIT SECONDS
  *
- * <p>Exit code 0: the work was done under the permit. 3: the permit was lost, and the work stopped before anybody else
- * could get it. 1: there was no permit.
+ * <p>Exit code 0: the work was done under the permit. 3: the permit was lost, and the work stopped before another
+ * program could get it. 1: there was no permit.
  */
 public final class Hold {
-  private static final long TTL_MS = 5_000;
+  private static final int TTL_MS = 5_000;
   /** Between two attempts to reach the daemon. */
   private static final long PAUSE_MS = 100;
 
@@ -64,17 +65,19 @@ public final class Hold {
                     .setRequestId(requestId(1))
                     .setSemaphore(semaphore)
                     .setLimit(limit)
-                    .setWaitMs(-1)
+                    .setWaitForever(true)
                     .setTtlMs(TTL_MS))
             .build();
   }
 
   private RequestId requestId(long sequence) {
-    return RequestId.newBuilder().setClientId(clientId).setSequence(sequence).build();
+    return RequestId.newBuilder()
+        .setNumbered(NumberedRequestId.newBuilder().setClientId(clientId).setSequence(sequence))
+        .build();
   }
 
   /** Counts what the daemon said. `calledNs` is when the call was sent whose answer this is. */
-  private synchronized void extend(long calledNs, Validity validity) {
+  private synchronized void extend(long calledNs, LeaseValidity validity) {
     if (lost.getCount() == 0 || validity.getEpoch() < epoch) {
       return; // Too late; or from a daemon that has been overtaken by another one.
     }
@@ -102,9 +105,9 @@ public final class Hold {
   /** One call of Hold: reads until the stream ends. Returns normally when the permit has ended. */
   private void read() {
     long calledNs = System.nanoTime();
-    Iterator<HoldEvent> events = stub.hold(request);
+    Iterator<HoldResponse> events = stub.hold(request);
     while (events.hasNext()) {
-      HoldEvent event = events.next();
+      HoldResponse event = events.next();
       switch (event.getEventCase()) {
         case QUEUED:
           System.out.println("queued " + event.getQueued().getPosition());
@@ -168,7 +171,7 @@ public final class Hold {
       System.err.println("no permit: " + error.getCause().getMessage());
       return 1;
     }
-    System.out.println("granted slot=" + lease.getSlots(0) + " token=" + Long.toUnsignedString(lease.getToken()));
+    System.out.println("granted slot=" + lease.getSlots(0).getFirst() + " token=" + Long.toUnsignedString(lease.getToken()));
     work(seconds);
     try {
       if (lost.getCount() == 0) {

@@ -11,6 +11,7 @@ const { Permit } = require('./permit.js');
 const { SessionDriver } = require('./session_driver.js');
 const { Transport } = require('./transport.js');
 const { UnaryCaller } = require('./unary_caller.js');
+const { enumName, plain, slotNumbers } = require('./wire.js');
 
 // What each function promises stands in index.d.ts.
 class Client {
@@ -106,12 +107,12 @@ class Client {
     }
     const { response, sentAt } = await this.#unary.call('Verify', request);
     const validity = response.validity ?? { elapsedMs: 0, validForMs: 0 };
-    const until = goodUntil(sentAt + Number(validity.elapsedMs), Number(validity.validForMs), this.#options.marginMs);
+    const until = goodUntil(sentAt + Number(validity.elapsedMs), validity.validForMs, this.#options.marginMs);
     return {
       held: response.held,
-      ended: response.held ? '' : response.ended.replace(/^END_CAUSE_/, ''),
+      ended: response.held ? '' : enumName(response.ended, 'END_CAUSE_'),
       holder: response.lease?.holder ?? '',
-      slots: response.lease?.slots ?? [],
+      slots: slotNumbers(response.lease?.slots),
       token: BigInt(response.lease?.token ?? 0),
       slotToken: BigInt(response.slotToken),
       goodForMs: response.held ? Math.max(until - this.#clock.now(), 0) : 0,
@@ -121,14 +122,18 @@ class Client {
 
   #requestId() {
     this.#sequence += 1;
-    return { clientId: this.#clientId, sequence: this.#sequence };
+    return { numbered: { clientId: this.#clientId, sequence: this.#sequence } };
   }
 
   async administer(semaphore, act, { expectedRevision = 0, ...call } = {}) {
-    const waitMs = Number(Object.values(act ?? {})[0]?.waitMs ?? 0);
+    const [name, ...more] = Object.keys(act ?? {});
+    if (name === undefined || more.length > 0) throw invalid('act: exactly one, such as { describe: {} }');
+    const waitMs = Number(act[name]?.waitMs ?? 0);
     const request = { requestId: this.#requestId(), semaphore, expectedRevision: String(expectedRevision), ...act };
     const timeoutMs = call.timeoutMs ?? this.#options.connectTimeoutMs + waitMs;
-    return (await this.#unary.call('Administer', request, { ...call, timeoutMs })).response;
+    const { response } = await this.#unary.call('Administer', request, { ...call, timeoutMs });
+    if (!response[name]) throw makeError('INTERNAL', `the daemon's answer is not one to ${name}`);
+    return plain(response[name]);
   }
 
   async enqueue(semaphore, payload, { traceparent, adoptLimit = false, ...options } = {}) {

@@ -1,6 +1,8 @@
 // Errors: one class for each canonical gRPC code that semaphored answers with, and the reason beside it.
 'use strict';
 
+const { enumName } = require('./wire.js');
+
 // By number, as gRPC counts them.
 const CODES = [
   'OK', 'CANCELLED', 'UNKNOWN', 'INVALID_ARGUMENT', 'DEADLINE_EXCEEDED', 'NOT_FOUND', 'ALREADY_EXISTS',
@@ -70,8 +72,7 @@ function invalid(message) {
 function fromSessionError(error) {
   const code = CODES[error.code];
   if (code === undefined || code === 'OK') return makeError('INTERNAL', 'the daemon sent an error without a code');
-  const reason = error.reason === 'REASON_UNSPECIFIED' ? '' : error.reason.replace(/^REASON_/, '');
-  return makeError(code, error.message, { reason });
+  return makeError(code, error.message, { reason: enumName(error.reason, 'REASON_') });
 }
 
 // How a call ended: the status object of @grpc/grpc-js, of a code other than OK.

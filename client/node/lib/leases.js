@@ -8,10 +8,11 @@
 const { Timetable } = require('./collections.js');
 const { PermitLostError } = require('./errors.js');
 const { LOSS_TEXTS, LeaseState, goodUntil } = require('./lease_state.js');
+const { slotNumbers } = require('./wire.js');
 
 const CAUSES = {
   END_CAUSE_EXPIRED: 'EXPIRED',
-  END_CAUSE_RELEASED: 'REVOKED', // By somebody else who knew the lease id.
+  END_CAUSE_RELEASED: 'REVOKED', // By another program that knew the lease id.
   END_CAUSE_REVOKED: 'REVOKED',
   END_CAUSE_RECALLED: 'RECALLED',
   END_CAUSE_DESTROYED: 'DESTROYED',
@@ -47,7 +48,7 @@ class Leases {
     const lease = new LeaseState({
       semaphore: granted.semaphore,
       leaseId: granted.leaseId,
-      slots: granted.slots,
+      slots: slotNumbers(granted.slots),
       token: BigInt(granted.token),
       ttlMs,
       session: this.#session,
@@ -101,7 +102,7 @@ class Leases {
     return listed;
   }
 
-  // The message Lost.
+  // The message LeaseLost.
   onLost(lost) {
     const lease = this.#byId.get(lost.leaseId);
     if (lease === undefined) return;
@@ -110,12 +111,12 @@ class Leases {
     this.#lose(lease, cause, `the daemon says: ${LOSS_TEXTS[cause]}`);
   }
 
-  // The message Recalled.
+  // The message LeaseRecalled.
   onRecalled(recalled, now) {
     const lease = this.#byId.get(recalled.leaseId);
     if (lease === undefined || lease.loss !== undefined) return;
     const notice = Object.freeze({
-      graceMs: Number(recalled.recall?.graceMs ?? 0),
+      graceMs: recalled.recall?.graceMs ?? 0,
       reason: recalled.recall?.reason ?? '',
     });
     const deadline = goodUntil(now, notice.graceMs, this.#marginMs);

@@ -10,6 +10,7 @@
 const { Fifo, Timetable } = require('./collections.js');
 const { PermitLostError, fromSessionError, makeError } = require('./errors.js');
 const { LOSS_TEXTS } = require('./lease_state.js');
+const { enumName } = require('./wire.js');
 
 // The daemon's own bound is 1000.
 const COMMANDS_PER_MESSAGE_MAX = 1000;
@@ -192,7 +193,8 @@ class Operations {
     if (operation.kind === 'acquire') {
       // Now, and never again: what is sent once more with this number must be the same.
       const left = Math.max(Math.floor(operation.waitEnd - now), 1);
-      operation.command.acquire.waitMs = operation.waitEnd === Infinity ? operation.call.waitMs : left;
+      if (operation.call.waitMs < 0) operation.command.acquire.waitForever = true;
+      else operation.command.acquire.waitMs = operation.waitEnd === Infinity ? 0 : left;
     }
     return true;
   }
@@ -256,8 +258,8 @@ class Operations {
       operation.queued = true;
       this.#inFlight.delete(operation.sequence);
       const { onQueued } = operation.call ?? {};
-      const { position, expectedWaitMs } = result.queued;
-      const place = { position: Number(position), expectedWaitMs: Number(expectedWaitMs) };
+      const { position, expectedWaitMs, reason } = result.queued;
+      const place = { position: Number(position), expectedWaitMs, reason: enumName(reason, 'WAIT_REASON_') };
       if (onQueued) this.#session.effect(() => onQueued(place));
     } else if (result.granted) {
       this.#unclaimed.delete(result.granted.leaseId);
@@ -280,7 +282,7 @@ class Operations {
     } else if (result.released.released > 0 || operation.reissued) {
       this.#resolve(operation, undefined);
     } else {
-      const ended = String(result.released.ended).replace(/^END_CAUSE_/, '');
+      const ended = enumName(result.released.ended, 'END_CAUSE_');
       const cause = ended in LOSS_TEXTS ? ended : 'UNKNOWN';
       this.#reject(operation, new PermitLostError({ cause, message: `the daemon says ${ended}` }));
     }

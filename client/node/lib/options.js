@@ -139,7 +139,7 @@ function checkClientOptions(given) {
   const { endpoints } = options;
   checkEndpoints(endpoints);
   options.endpoints = [...endpoints];
-  checkInteger(options, 'ttlMs', 0);
+  checkInteger(options, 'ttlMs', 0, 2 ** 32 - 1);
   checkNumber(options, 'marginMs', 0);
   if (options.ttlMs > 0 && options.marginMs * 2 >= options.ttlMs) throw invalid('marginMs: less than half of ttlMs');
   for (const name of ['connectTimeoutMs', 'reconnectTimeoutMs', 'releaseTimeoutMs', 'operationsMax']) {
@@ -158,7 +158,7 @@ function checkAcquireOptions(semaphore, given) {
   checkInteger(options, 'permits', 1, 2 ** 32 - 1);
   checkInteger(options, 'priority', -1000, 1000);
   if (options.waitMs === Infinity) options.waitMs = -1;
-  checkNumber(options, 'waitMs', -Infinity, Number.MAX_SAFE_INTEGER);
+  checkNumber(options, 'waitMs', -Infinity, 2 ** 32 - 1);
   options.waitMs = options.waitMs < 0 ? -1 : Math.ceil(options.waitMs);
   checkHolder(options);
   return options;

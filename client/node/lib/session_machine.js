@@ -42,6 +42,7 @@ class SessionMachine {
   #connectAt = Infinity;
   #openSentAt = Infinity; // Infinity: `open` has not been sent on this stream.
   #openDeadline = Infinity;
+  #pages = []; // The messages with `opened` so far, while `more` of them are to come.
   #disconnectedSince = 0;
   #everConnected = false;
   #lastError;
@@ -147,9 +148,13 @@ class SessionMachine {
     if (this.#phase !== 'waiting' || now < this.#connectAt) return undefined;
     this.#phase = 'opening';
     this.#openSentAt = Infinity;
-    this.#openDeadline =
-      now + Math.min(Math.max(this.#ttlMs / 4, OPEN_TIMEOUT_LEAST_MS), OPEN_TIMEOUT_MOST_MS);
+    this.#pages = [];
+    this.#awaitOpened(now);
     return this.#endpoint;
+  }
+
+  #awaitOpened(now) {
+    this.#openDeadline = now + Math.min(Math.max(this.#ttlMs / 4, OPEN_TIMEOUT_LEAST_MS), OPEN_TIMEOUT_MOST_MS);
   }
 
   #openMessage(now) {
@@ -242,15 +247,29 @@ class SessionMachine {
   onMessage(message, now) {
     // First what the time has decided: an answer that comes too late must not bring back what was lost.
     this.tick(now);
-    if (this.#phase === 'opening' && message.opened) this.#onOpened(message.opened, now);
+    let messages = [message];
+    if (this.#phase === 'opening' && message.opened && this.#openSentAt !== Infinity) {
+      this.#pages.push(message);
+      if (message.opened.more) {
+        this.#awaitOpened(now);
+        return;
+      }
+      messages = this.#pages;
+      this.#pages = [];
+      this.#onOpened(messages.map((page) => page.opened), now);
+    }
     if (this.#phase !== 'open') return;
+    for (const each of messages) this.#take(each, now);
+  }
+
+  #take(message, now) {
     if (message.pong) this.#onPong(message.pong);
     for (const result of message.results) this.#operations.onResult(result, now);
     for (const event of message.events) this.#onEvent(event, now);
   }
 
-  #onOpened(opened, now) {
-    if (this.#openSentAt === Infinity) return;
+  #onOpened(pages, now) {
+    const opened = pages.at(-1); // Only its leases are others than those of the pages before.
     if (this.#sessionId !== '' && !opened.resumed) {
       this.#loseSession(now);
       this.#drop('the daemon opened another session than the one to resume', now);
@@ -265,10 +284,11 @@ class SessionMachine {
     this.#attemptsInRound = 0;
     this.#backoff.reset();
     this.#sessionId = opened.sessionId;
-    if (Number(opened.ttlMs) > 0) this.#ttlMs = Number(opened.ttlMs);
+    if (opened.ttlMs > 0) this.#ttlMs = opened.ttlMs;
     this.#backoff.setMost(Math.min(BACKOFF_MOST_MS, this.#ttlMs / 8));
     this.#pingDue = this.#openSentAt + this.#paceMs / 3;
-    const unclaimed = opened.resumed ? this.#leases.keepListed(opened.leases.map((lease) => lease.leaseId)) : [];
+    const listed = pages.flatMap((page) => page.leases.map((lease) => lease.leaseId));
+    const unclaimed = opened.resumed ? this.#leases.keepListed(listed) : [];
     this.#operations.resendAll(unclaimed, now);
   }
 
@@ -298,7 +318,7 @@ class SessionMachine {
     const epoch = BigInt(validity?.epoch ?? 0);
     if (epoch < this.#epoch) return false;
     this.#epoch = epoch;
-    const validForMs = Number(validity?.validForMs ?? 0);
+    const validForMs = validity?.validForMs ?? 0;
     this.#vouchedMs = Math.max(validForMs, VOUCHED_LEAST_MS);
     this.#leases.extend(sentAt + Number(validity?.elapsedMs ?? 0), validForMs);
     return true;

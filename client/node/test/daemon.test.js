@@ -52,6 +52,37 @@ test('errors say what the daemon says', async (t) => {
   const ticket = await client.enqueue('db', 'work', { contentType: 'text/plain' });
   const shown = await client.administer('db', { showTicket: { ticketId: ticket.ticketId } });
   assert.equal(shown.payload.toString(), 'work');
+  assert.ok(shown.ticket.enqueuedAt instanceof Date);
+  await assert.rejects(client.administer('db', {}), { name: 'InvalidArgumentError', message: /^act: / });
+  const unbounded = { attemptsUnbounded: true, maxAttempts: 3 };
+  await assert.rejects(client.enqueue('db', 'work', unbounded), { name: 'InvalidArgumentError' });
+});
+
+test('administration answers the result of its act; listings come in pages', async (t) => {
+  const daemon = await Daemon.start(t);
+  const client = daemon.client();
+  const settings = { recallGraceMs: 0, longestHoldMs: 60_000 };
+  const created = await client.administer('db', { create: { limit: 5, settings } });
+  assert.equal(created.created, true);
+  assert.equal(created.semaphore.settings.recallGraceMs, 0);
+  assert.equal((await client.administer('db', { create: { limit: 5, settings } })).created, false);
+  const permits = [];
+  for (let i = 0; i < 3; i += 1) permits.push(await client.acquire('db'));
+  const seen = [];
+  let pages = 0;
+  for (let pageToken = ''; pages === 0 || pageToken !== ''; pages += 1) {
+    const page = await client.administer('db', { describe: { pageSize: 1, pageToken } });
+    seen.push(...page.leases);
+    pageToken = page.nextPageToken;
+  }
+  assert.deepEqual(seen.map(({ lease }) => lease.slots), [1, 2, 3].map((slot) => [{ first: slot, last: slot }]));
+  assert.ok(pages >= 3);
+  assert.ok(Math.abs(seen[0].grantedAt - Date.now()) < 3_600_000);
+  const { rows } = await client.administer('db', { history: {} });
+  assert.deepEqual(rows, []);
+  for (const permit of permits) await permit.release();
+  const { gone, changed, semaphore } = await client.administer('db', { destroy: {} });
+  assert.deepEqual([gone, changed, semaphore], [true, true, undefined]);
 });
 
 test('a wait can be given up, and leaves the queue', async (t) => {

@@ -65,20 +65,20 @@ class Bench {
 
   // Answers `open`.
   opened(fields = {}) {
-    const { epoch = '1', validForMs = '10000', elapsedMs = '0', ...rest } = fields;
+    const { epoch = '1', validForMs = 10_000, elapsedMs = '0', ...rest } = fields;
     const validity = { elapsedMs, validForMs, epoch };
     return this.hear({
-      opened: { sessionId: 's1', ttlMs: '10000', validity, resumed: false, leases: [], ...rest },
+      opened: { sessionId: 's1', ttlMs: 10_000, validity, resumed: false, leases: [], more: false, ...rest },
     });
   }
 
   granted(sequence, leaseId = `db#${sequence}`) {
-    const lease = { leaseId, semaphore: 'db', slots: [1], token: '9007199254740993' };
+    const lease = { leaseId, semaphore: 'db', slots: [{ first: 1, last: 1 }], token: '9007199254740993' };
     return this.hear({ results: [{ sequence: String(sequence), granted: lease }] });
   }
 
   pong(pingId, fields = {}) {
-    const validity = { elapsedMs: '0', validForMs: '10000', epoch: '1', ...fields };
+    const validity = { elapsedMs: '0', validForMs: 10_000, epoch: '1', ...fields };
     return this.hear({ pong: { pingId: String(pingId), validity } });
   }
 
@@ -118,7 +118,7 @@ describe('deadline', () => {
     const answer = bench.acquire();
     assert.equal(bench.run()[0].open.clientId, 'client-1');
     bench.now += 400;
-    bench.opened({ elapsedMs: '100', validForMs: '3000' });
+    bench.opened({ elapsedMs: '100', validForMs: 3_000 });
     bench.granted(1);
     assert.equal(answer.value.goodUntil, 1_000 + 100 + 3_000 - 50);
     assert.equal(answer.value.token, 9007199254740993n);
@@ -205,6 +205,40 @@ describe('resuming', () => {
   test('what the resumed session does not list is lost', () => {
     const { bench, lease } = Bench.withLease();
     bench.end(14);
+    bench.opened({ resumed: true, leases: [] });
+    assert.equal(lease.loss.cause, 'UNKNOWN');
+  });
+
+  test('the list of a resumed session comes in pages: nothing is lost, sent or extended before the last', () => {
+    const { bench, lease } = Bench.withLease();
+    const waiting = bench.acquire();
+    bench.run();
+    bench.granted(2);
+    bench.end(14);
+    bench.now += 1_000;
+    const lost = { lost: { leaseId: 'db#2', cause: 'END_CAUSE_REVOKED' } };
+    assert.deepEqual(bench.opened({ resumed: true, more: true, leases: [{ leaseId: 'db#2' }] }), []);
+    bench.hear({ opened: null, results: [], events: [] });
+    bench.tick(2_000); // Each page counts as an answer to `open`: the next one has its own time.
+    bench.opened({ resumed: true, more: true, leases: [{ leaseId: 'db#7' }] });
+    bench.tick(2_000);
+    assert.equal(bench.dropped, 0);
+    assert.equal(lease.goodUntil, 1_000 + 10_000 - 100);
+    const validity = { elapsedMs: '4000', validForMs: 10_000, epoch: '2' };
+    const opened = { sessionId: 's1', ttlMs: 10_000, validity, resumed: true, leases: [{ leaseId: 'db#1' }], more: false };
+    const sent = bench.hear({ opened, events: [lost] });
+    assert.equal(lease.loss, undefined);
+    assert.equal(lease.goodUntil, 1_000 + 4_000 + 10_000 - 100);
+    assert.equal(waiting.value.loss.cause, 'REVOKED');
+    assert.deepEqual(commands(sent).map((command) => command.release.leaseId), ['db#7']);
+  });
+
+  test('pages of a stream that broke count for nothing', () => {
+    const { bench, lease } = Bench.withLease();
+    bench.end(14);
+    bench.opened({ resumed: true, more: true, leases: [{ leaseId: 'db#1' }] });
+    bench.end(14);
+    while (bench.endpoint === undefined) bench.tick(100);
     bench.opened({ resumed: true, leases: [] });
     assert.equal(lease.loss.cause, 'UNKNOWN');
   });
@@ -347,6 +381,36 @@ describe('requests', () => {
     assert.equal(answer.value.leaseId, 'db#3');
   });
 
+  test('the wait is a number, or for ever; slots come one by one, and a place with what is known of it', () => {
+    const bench = new Bench();
+    const places = [];
+    const forever = bench.acquire();
+    forever.onQueued = (place) => places.push(place);
+    for (const waitMs of [0, 700]) bench.acquire(waitMs);
+    bench.run();
+    const waits = commands(bench.opened()).map(({ acquire }) => [acquire.waitMs, acquire.waitForever]);
+    assert.deepEqual(waits, [[undefined, true], [0, undefined], [700, undefined]]);
+    const queued = (fields) => bench.hear({ results: [{ sequence: '1', queued: { position: '3', ...fields } }] });
+    queued({ reason: 'WAIT_REASON_HOLDER_CAP' });
+    queued({ expectedWaitMs: 0, reason: 99 }); // Of a newer daemon.
+    assert.deepEqual(places, [
+      { position: 3, expectedWaitMs: undefined, reason: 'HOLDER_CAP' },
+      { position: 3, expectedWaitMs: 0, reason: '99' },
+    ]);
+    const slots = [{ first: 2, last: 4 }, { first: 9, last: 9 }];
+    bench.hear({ results: [{ sequence: '1', granted: { leaseId: 'x', semaphore: 'db', slots, token: '1' } }] });
+    assert.deepEqual(forever.value.slots, [2, 3, 4, 9]);
+  });
+
+  test('an error whose reason a newer daemon has added is still told', () => {
+    const bench = new Bench();
+    const answer = bench.acquire();
+    bench.run();
+    bench.opened();
+    bench.hear({ results: [{ sequence: '1', error: { code: 9, message: 'new', reason: 4_711 } }] });
+    assert.deepEqual([answer.error.name, answer.error.reason], ['FailedPreconditionError', '4711']);
+  });
+
   test('a wait ends here when the daemon does not end it', () => {
     const bench = new Bench();
     const answer = bench.acquire(1_000);
@@ -372,7 +436,7 @@ describe('requests', () => {
     bench.run();
     const sent = bench.opened();
     assert.equal(commands(sent).length, 1_000);
-    const queued = { position: '1', expectedWaitMs: '-1' };
+    const queued = { position: '1', reason: 'WAIT_REASON_FULL' };
     const results = Array.from({ length: 1_000 }, (_, i) => ({ sequence: String(i + 1), queued }));
     assert.equal(commands(bench.hear({ results })).length, 1_000);
   });
@@ -381,7 +445,7 @@ describe('requests', () => {
 describe('the end', () => {
   test('a recall is told with its grace, which ends the lease a margin before', () => {
     const { bench, lease } = Bench.withLease();
-    bench.hear({ events: [{ recalled: { leaseId: 'db#1', recall: { graceMs: '1000', reason: 'shrunk' } } }] });
+    bench.hear({ events: [{ recalled: { leaseId: 'db#1', recall: { graceMs: 1_000, reason: 'shrunk' } } }] });
     assert.deepEqual(lease.recall, { graceMs: 1_000, reason: 'shrunk' });
     assert.equal(lease.goodUntil, bench.now + 950);
     bench.tick(950);

@@ -9,6 +9,7 @@ const { Clock } = require('../lib/clock.js');
 const { Fifo, Timetable } = require('../lib/collections.js');
 const errors = require('../lib/errors.js');
 const { checkAcquireOptions, checkClientOptions } = require('../lib/options.js');
+const { enumName, plain, slotNumbers } = require('../lib/wire.js');
 const exported = require('../index.js');
 
 const refused = (given, pattern) =>
@@ -38,6 +39,7 @@ test('options: what is wrong is named', () => {
   assert.throws(() => checkAcquireOptions('', {}), /^InvalidArgumentError: semaphore: /);
   assert.throws(() => checkAcquireOptions('db', { permits: 0 }), /permits: /);
   assert.throws(() => checkAcquireOptions('db', { priority: 1_001 }), /priority: /);
+  assert.throws(() => checkAcquireOptions('db', { waitMs: 2 ** 32 }), /waitMs: /);
   assert.equal(checkAcquireOptions('db', { waitMs: Infinity }).waitMs, -1);
 });
 
@@ -73,6 +75,23 @@ test('errors: each class is exported', () => {
   for (const name of Object.keys(errors)) {
     if (name.endsWith('Error') && /^[A-Z]/.test(name)) assert.equal(exported[name], errors[name], name);
   }
+});
+
+test('messages: slots, enums and times as they are handed out', () => {
+  assert.deepEqual(slotNumbers([{ first: 1, last: 3 }, { first: 7, last: 7 }]), [1, 2, 3, 7]);
+  assert.deepEqual(slotNumbers(undefined), []);
+  assert.equal(enumName('END_CAUSE_EXPIRED', 'END_CAUSE_'), 'EXPIRED');
+  assert.equal(enumName('END_CAUSE_UNSPECIFIED', 'END_CAUSE_'), '');
+  assert.equal(enumName(undefined, 'END_CAUSE_'), '');
+  assert.equal(enumName(77, 'END_CAUSE_'), '77');
+  const message = {
+    rows: [{ endedAt: { seconds: '1700000000', nanos: 123_456_789 }, grantedAt: null, slots: [{ first: 1, last: 2 }] }],
+    payload: Buffer.from('x'),
+  };
+  assert.deepEqual(plain(message), {
+    rows: [{ endedAt: new Date(1_700_000_000_123), slots: [{ first: 1, last: 2 }] }],
+    payload: Buffer.from('x'),
+  });
 });
 
 test('containers: in order of their calls, and of their times', () => {

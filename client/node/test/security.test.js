@@ -38,7 +38,7 @@ async function serve(mutual) {
     Verify(call, answer) {
       const subject = call.getAuthContext().sslPeerCertificate?.subject?.CN ?? '';
       const [authorization] = call.metadata.get('authorization');
-      answer(null, { held: true, lease: { holder: `${subject} ${authorization ?? ''}`, slots: [1] } });
+      answer(null, { held: true, lease: { holder: `${subject} ${authorization ?? ''}`, slots: [{ first: 1, last: 1 }] } });
     },
   });
   const pair = { private_key: fs.readFileSync(file('server.key')), cert_chain: fs.readFileSync(file('server.pem')) };

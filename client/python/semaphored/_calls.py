@@ -33,7 +33,7 @@ class Options:
 
 @dataclass
 class AcquireCall:
-    """`request.wait_ms` is filled in when the command is first sent. `wait_ns` None: for ever."""
+    """The wait in `request` is filled in when it is first sent. `wait_ns` None: for ever."""
 
     request: pb.SessionAcquire
     done: Optional[AcquireDone]

@@ -107,7 +107,7 @@ class Client(ClientBase):
     """
 
     @property
-    def admin(self) -> Admin[pb.AdministerResponse]:
+    def admin(self) -> Admin:
         """Administration: create, set_limit, describe, list, drain, revoke …"""
         return Admin(self._administer)
 
@@ -185,9 +185,13 @@ class Client(ClientBase):
 
     def enqueue(self, semaphore: str, payload: bytes = b"", *, content_type: str = "",
                 limit: int = 0, adopt_limit: bool = False, priority: int = 0, delay: float = 0,
-                max_attempts: int = 0) -> str:
+                max_attempts: Optional[int] = 0) -> str:
         """Puts a ticket, a piece of work with a payload, into a semaphore's queue; returns its id.
-        It outlives this client and the daemon, until a worker has done it."""
+        It outlives this client and the daemon, until a worker has done it.
+
+        delay: a worker gets it no sooner than after this time.
+        max_attempts: after so many attempts that did not end well it is a dead letter. 0: the
+        daemon's default (5). None: no bound."""
         request = self._enqueue_request(semaphore, payload, content_type, limit, adopt_limit,
                                         priority, delay, max_attempts)
         answer: pb.EnqueueResponse = self._unary.call("Enqueue", request)

@@ -10,7 +10,7 @@ from ._calls import AcquireCall
 from ._credentials import Credentials, Security
 from ._driver import SessionDriver
 from ._lease import LeaseState, QueuePlace, Recall, SharedDeadline
-from ._options import make_call, make_options
+from ._options import make_call, make_options, to_ms
 from ._process import OwnProcess
 from ._time import NEVER_NS
 from ._unary import UnaryCaller
@@ -114,12 +114,13 @@ class ClientBase:
 
     def _enqueue_request(self, semaphore: str, payload: bytes, content_type: str, limit: int,
                          adopt_limit: bool, priority: int, delay: float,
-                         max_attempts: int) -> pb.EnqueueRequest:
+                         max_attempts: Optional[int]) -> pb.EnqueueRequest:
         return pb.EnqueueRequest(
             request_id=self._unary.next_id(), semaphore=semaphore, payload=payload,
             content_type=content_type, limit=limit, priority=priority,
             limit_mismatch=pb.LIMIT_MISMATCH_ADOPT if adopt_limit else pb.LIMIT_MISMATCH_FAIL,
-            delay_ms=round(delay * 1000), max_attempts=max_attempts)
+            delay_ms=to_ms("delay", delay), max_attempts=max_attempts,
+            attempts_unbounded=max_attempts is None)
 
 
 class PendingAcquire:

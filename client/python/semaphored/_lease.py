@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Callable, List, Optional, Tuple
+from typing import Callable, Iterable, List, Optional, Tuple
 
 from ._time import NEVER_NS
 from .errors import Loss, LossCause
+from .v1 import semaphore_pb2 as pb
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,13 @@ class Recall:
 
 @dataclass(frozen=True)
 class QueuePlace:
-    """A place in the queue, from 1. `expected_wait` in seconds; None: not known yet."""
+    """A place in the queue, from 1. `expected_wait` in seconds; None: not known yet. `reason`: why
+    it waits: "FULL", "PAUSED" …, a name of the WaitReason enum of the .proto without WAIT_REASON_;
+    "": nothing is in its way."""
 
     position: int
     expected_wait: Optional[float]
+    reason: str = ""
 
 
 class SharedDeadline:
@@ -41,6 +45,11 @@ def good_until_ns(made_ns: int, valid_for_ns: int, margin_ns: int) -> int:
     """Until when a promise of `valid_for_ns`, made at `made_ns` or later, is counted on here. The
     margin covers clocks that run at different speeds: 1 % of the promise if that is more."""
     return made_ns + valid_for_ns - max(margin_ns, valid_for_ns // 100)
+
+
+def slots_of(ranges: Iterable[pb.SlotRange]) -> Tuple[int, ...]:
+    """The single slots, in the order of the ranges."""
+    return tuple(slot for each in ranges for slot in range(each.first, each.last + 1))
 
 
 class LeaseState:

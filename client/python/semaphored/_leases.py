@@ -6,7 +6,7 @@ import heapq
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from ._calls import Effects, Options
-from ._lease import LeaseState, Recall, SharedDeadline, good_until_ns
+from ._lease import LeaseState, Recall, SharedDeadline, good_until_ns, slots_of
 from ._time import MS_NS, NEVER_NS
 from .errors import LossCause
 from .v1 import semaphore_pb2 as pb
@@ -57,7 +57,7 @@ class Leases:
         self._deadline_told = True
         self.unclaimed.clear()
 
-    def extend(self, validity: pb.Validity, sent_ns: int) -> bool:
+    def extend(self, validity: pb.LeaseValidity, sent_ns: int) -> bool:
         """Counts an answer to what was sent at `sent_ns`. False if it comes from a daemon that has
         been overtaken by another one."""
         if validity.epoch < self._epoch:
@@ -76,8 +76,8 @@ class Leases:
     def grant(self, granted: pb.Lease, ttl_ns: int) -> LeaseState:
         """REQUIRES: extend() was called in this session."""
         assert self._deadline is not None
-        lease = LeaseState(granted.semaphore, granted.lease_id, tuple(granted.slots), granted.token,
-                           ttl_ns, self._deadline)
+        lease = LeaseState(granted.semaphore, granted.lease_id, slots_of(granted.slots),
+                           granted.token, ttl_ns, self._deadline)
         self.unclaimed.discard(lease.lease_id)
         self._by_id[lease.lease_id] = lease
         self._deadline_told = False
@@ -93,9 +93,9 @@ class Leases:
         """The daemon has answered its release."""
         self._by_id.pop(lease_id, None)
 
-    def keep_only(self, listed: Iterable[pb.Lease]) -> None:
-        """What a resumed session still holds."""
-        ids = {lease.lease_id for lease in listed}
+    def keep_only(self, listed: Iterable[str]) -> None:
+        """The ids of what a resumed session still holds."""
+        ids = set(listed)
         for lease_id, lease in list(self._by_id.items()):
             if lease_id not in ids:
                 del self._by_id[lease_id]
@@ -126,7 +126,7 @@ class Leases:
         elif event.HasField("recalled") and lease.loss is None:
             self._recalled(lease, event.recalled.recall, now_ns)
 
-    def _recalled(self, lease: LeaseState, told: pb.Recall, now_ns: int) -> None:
+    def _recalled(self, lease: LeaseState, told: pb.LeaseRecall, now_ns: int) -> None:
         recall = Recall(told.grace_ms / 1000, told.reason)
         deadline_ns = good_until_ns(now_ns, told.grace_ms * MS_NS, self._margin_ns)
         if deadline_ns < lease.recall_deadline_ns:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from typing import Callable, Deque, Optional, Tuple
+from typing import Callable, Deque, List, Optional, Tuple
 
 import grpc
 
@@ -42,7 +42,7 @@ _FINAL = frozenset((
 class _Phase(enum.Enum):
     IDLE = 1  # no stream, and none is wanted
     WAITING = 2  # no stream; the next attempt is at _connect_at_ns
-    OPENING = 3  # a stream, `opened` has not come
+    OPENING = 3  # a stream, `opened` has not come, or not all of its pages
     OPEN = 4
     CLOSED = 5
 
@@ -68,6 +68,7 @@ class SessionMachine:
         self._connect_at_ns = NEVER_NS
         self._open_sent_ns: Optional[int] = None  # None: not yet, on this stream
         self._open_deadline_ns = NEVER_NS
+        self._pages: List[pb.SessionResponse] = []  # of `opened`, up to one that is not the last
         self._disconnected_since_ns = 0
         self._ever_connected = False
         self._closing = False
@@ -145,9 +146,13 @@ class SessionMachine:
             return None
         self._phase = _Phase.OPENING
         self._open_sent_ns = None
+        self._pages.clear()
+        self._await_opened(now_ns)
+        return self._endpoint
+
+    def _await_opened(self, now_ns: int) -> None:
         self._open_deadline_ns = now_ns + min(
             max(self._ttl_ns // 4, _OPEN_TIMEOUT_LEAST_NS), _OPEN_TIMEOUT_MOST_NS)
-        return self._endpoint
 
     def _open_message(self, now_ns: int) -> pb.SessionRequest:
         if not self._session_id:
@@ -231,8 +236,18 @@ class SessionMachine:
         # First what the time has decided: an answer that comes too late must not bring back what
         # was lost.
         self.tick(now_ns)
+        messages = [message]
         if self._phase is _Phase.OPENING and message.HasField("opened"):
-            self._on_opened(message.opened, now_ns)
+            self._pages.append(message)
+            if message.opened.more:
+                self._await_opened(now_ns)  # the next page
+                return
+            messages, self._pages = self._pages, []
+            self._on_opened([page.opened for page in messages], now_ns)
+        for each in messages:
+            self._take(each, now_ns)
+
+    def _take(self, message: pb.SessionResponse, now_ns: int) -> None:
         if self._phase is not _Phase.OPEN:
             return
         if message.HasField("pong"):
@@ -242,9 +257,10 @@ class SessionMachine:
         for event in message.events:
             self._leases.on_event(event, now_ns)
 
-    def _on_opened(self, opened: pb.SessionOpened, now_ns: int) -> None:
+    def _on_opened(self, pages: List[pb.SessionOpened], now_ns: int) -> None:
         if self._open_sent_ns is None:
             return
+        opened = pages[-1]  # Only the leases are others than in the pages before.
         if self._session_id and not opened.resumed:
             self._lose_session(now_ns)
             self._drop_stream(make_error(
@@ -264,14 +280,14 @@ class SessionMachine:
         self._backoff.set_most(min(_BACKOFF_MOST_NS, self._ttl_ns // 8))
         self._ping_due_ns = self._open_sent_ns + self._pace_ns() // 3
         if opened.resumed:
-            self._leases.keep_only(opened.leases)
+            self._leases.keep_only(lease.lease_id for page in pages for lease in page.leases)
         self._operations.resend_all()
         self._operations.give_back_unclaimed(now_ns)
 
     def _set_ttl(self, ttl_ns: int) -> None:
         self._ttl_ns = self._operations.ttl_ns = ttl_ns
 
-    def _on_pong(self, pong: pb.Pong) -> None:
+    def _on_pong(self, pong: pb.SessionPong) -> None:
         sent_ns = next((at_ns for number, at_ns in self._pings if number == pong.ping_id), None)
         if sent_ns is None or not self._leases.extend(pong.validity, sent_ns):
             return

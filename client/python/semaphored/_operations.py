@@ -214,12 +214,11 @@ class Operations:
         self._next_sequence += 1
         if operation.kind is Kind.ACQUIRE:
             # Now, and never again: what is sent once more with this number must be the same.
-            wait_ms = -1
+            acquire = operation.command.acquire
             if operation.wait_end_ns != NEVER_NS:
-                wait_ms = max((operation.wait_end_ns - now_ns) // MS_NS, 1)
-            elif operation.local_end_ns != NEVER_NS:
-                wait_ms = 0
-            operation.command.acquire.wait_ms = wait_ms
+                acquire.wait_ms = max((operation.wait_end_ns - now_ns) // MS_NS, 1)
+            else:
+                acquire.wait_forever = operation.local_end_ns == NEVER_NS
         return True
 
     def resend_all(self) -> None:
@@ -291,8 +290,13 @@ class Operations:
         if on_queued is None or operation.abandoned:
             return
         tell = on_queued
-        wait_ms = result.queued.expected_wait_ms
-        place = QueuePlace(result.queued.position, None if wait_ms < 0 else wait_ms / 1000)
+        queued = result.queued
+        known = queued.HasField("expected_wait_ms")
+        reason = ""
+        if queued.reason != pb.WAIT_REASON_UNSPECIFIED and queued.reason in pb.WaitReason.values():
+            reason = pb.WaitReason.Name(queued.reason)[len("WAIT_REASON_"):]
+        place = QueuePlace(queued.position, queued.expected_wait_ms / 1000 if known else None,
+                           reason)
         self._effects.callbacks.append(lambda: tell(place))
 
     def _on_granted(self, number: int, granted: pb.Lease, now_ns: int) -> None:

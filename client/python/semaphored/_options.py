@@ -9,7 +9,7 @@ import socket
 from typing import Optional, Sequence, Tuple, Union
 
 from ._calls import AcquireCall, Options
-from ._time import to_ns
+from ._time import MS_NS, to_ns
 from .errors import invalid
 from .v1 import semaphore_pb2 as pb
 
@@ -17,6 +17,7 @@ _ENDPOINTS_MAX = 64
 _RIGHT = "HOST:PORT, [HOST]:PORT or unix:PATH, such as 127.0.0.1:7420"
 _HOLDER_BYTES_MAX = 256
 _UINT32_MAX = (1 << 32) - 1
+_DURATION_MAX_S = _UINT32_MAX // 1000
 
 
 def make_options(endpoints: Union[str, Sequence[str]], *, ttl: Optional[float], margin: float,
@@ -25,8 +26,9 @@ def make_options(endpoints: Union[str, Sequence[str]], *, ttl: Optional[float], 
                  release_on_disconnect: bool) -> Options:
     several = (endpoints,) if isinstance(endpoints, str) else tuple(endpoints)
     _check_endpoints(several)
-    if ttl is not None and not (_is_time(ttl) and ttl > 0):
-        raise invalid("ttl: seconds, more than 0; None for the daemon's default")
+    if ttl is not None and not (_is_duration(ttl) and ttl > 0):
+        raise invalid(f"ttl: seconds, more than 0 and at most {_DURATION_MAX_S}; None for the "
+                      "daemon's default")
     if not (_is_time(margin) and margin >= 0):
         raise invalid("margin: seconds, not negative")
     if ttl is not None and margin * 2 >= ttl:
@@ -57,12 +59,19 @@ def make_call(semaphore: str, *, limit: int, adopt_limit: bool, permits: int,
             raise invalid(f"{name}: a whole number from 0 to {_UINT32_MAX}")
     if not -(1 << 31) <= priority < 1 << 31:
         raise invalid("priority: a whole number from -1000 to 1000")
-    if wait is not None and not (_is_time(wait) and wait >= 0):
-        raise invalid("wait: seconds, not negative; None for ever, 0 not at all")
+    if wait is not None and not _is_duration(wait):
+        raise invalid(f"wait: seconds, 0 to {_DURATION_MAX_S}; None for ever, 0 not at all")
     request = pb.SessionAcquire(
         semaphore=semaphore, permits=permits, limit=limit, priority=priority, holder=holder,
         limit_mismatch=pb.LIMIT_MISMATCH_ADOPT if adopt_limit else pb.LIMIT_MISMATCH_FAIL)
     return AcquireCall(request, None, None if wait is None else to_ns(wait))
+
+
+def to_ms(name: str, seconds: float) -> int:
+    """For a field of the protocol."""
+    if not _is_duration(seconds):
+        raise invalid(f"{name}: seconds, 0 to {_DURATION_MAX_S}")
+    return to_ns(seconds) // MS_NS
 
 
 def _check_endpoints(endpoints: Tuple[str, ...]) -> None:
@@ -103,5 +112,10 @@ def _wrong_with(endpoint: str) -> str:
 
 
 def _is_time(value: float) -> bool:
-    """A number of seconds that fits into the protocol's milliseconds."""
+    """A number of seconds that can be counted in nanoseconds."""
     return isinstance(value, (int, float)) and math.isfinite(value) and abs(value) < 1e9
+
+
+def _is_duration(value: float) -> bool:
+    """One that fits into the 32 bits of the protocol's milliseconds."""
+    return _is_time(value) and 0 <= value <= _DURATION_MAX_S

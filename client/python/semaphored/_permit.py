@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Optional, Tuple
 
 from ._driver import SessionDriver
-from ._lease import LeaseState, Recall, good_until_ns
+from ._lease import LeaseState, Recall, good_until_ns, slots_of
 from ._time import MS_NS, NEVER_NS, SECOND_NS
 from .errors import Loss, LossCause, LostError
 from .v1 import semaphore_pb2 as pb
@@ -138,7 +138,7 @@ def make_verdict(response: pb.VerifyResponse, sent_ns: int, now_ns: int,
     until_ns = good_until_ns(sent_ns + response.validity.elapsed_ms * MS_NS,
                              response.validity.valid_for_ms * MS_NS, margin_ns)
     valid_for = max(0, until_ns - now_ns) / SECOND_NS if response.held else 0.0
-    return Verdict(response.held, ended, response.lease.holder, tuple(response.lease.slots),
+    return Verdict(response.held, ended, response.lease.holder, slots_of(response.lease.slots),
                    response.lease.token, valid_for, response.HasField("recall"),
                    response.slot_token)
 

@@ -74,7 +74,8 @@ class UnaryCaller:
         """What makes a repeated request have one effect."""
         with self._lock:
             self._sequence += 1
-            return pb.RequestId(client_id=self._client_id, sequence=self._sequence)
+            return pb.RequestId(numbered=pb.NumberedRequestId(
+                client_id=self._client_id, sequence=self._sequence))
 
     def _attempts(self) -> _Attempts:
         return _Attempts(len(self._options.endpoints), self._options.connect_timeout_ns)

@@ -14,7 +14,7 @@ import asyncio
 from types import TracebackType
 from typing import Any, Awaitable, Callable, List, Optional, Type, TypeVar
 
-from ._admin import Admin
+from ._admin import AsyncAdmin
 from ._core import ClientBase, PendingAcquire, begin_release, no_answer
 from ._driver import SessionDriver
 from ._lease import LeaseState, QueuePlace, Recall
@@ -131,9 +131,9 @@ class Client(ClientBase):
     loop; the loop may run anything else beside it."""
 
     @property
-    def admin(self) -> Admin[Awaitable[pb.AdministerResponse]]:
+    def admin(self) -> AsyncAdmin:
         """Administration: create, set_limit, describe, list, drain, revoke …"""
-        return Admin(self._administer)
+        return AsyncAdmin(self._administer)
 
     async def __aenter__(self) -> Client:
         return self
@@ -196,7 +196,7 @@ class Client(ClientBase):
 
     async def enqueue(self, semaphore: str, payload: bytes = b"", *, content_type: str = "",
                       limit: int = 0, adopt_limit: bool = False, priority: int = 0,
-                      delay: float = 0, max_attempts: int = 0) -> str:
+                      delay: float = 0, max_attempts: Optional[int] = 0) -> str:
         """As semaphored.Client.enqueue()."""
         request = self._enqueue_request(semaphore, payload, content_type, limit, adopt_limit,
                                         priority, delay, max_attempts)

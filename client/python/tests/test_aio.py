@@ -138,7 +138,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             verdict = await self.client.verify_token(self.name, 1, permit.token)
             self.assertTrue(verdict.held)
             answer = await self.client.admin.describe(self.name)
-            self.assertEqual(answer.semaphore.held, 1)
+            self.assertEqual((answer.semaphore.held, len(answer.leases)), (1, 1))
         with self.assertRaises(semaphored.NotFoundError):
             await self.client.admin.describe(self.name + "/none")
         self.assertEqual(len(await self.client.enqueue(self.name, b"work")), 32)

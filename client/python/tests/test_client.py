@@ -7,6 +7,7 @@ import warnings
 
 import grpc
 import semaphored
+from semaphored.v1 import semaphore_pb2
 
 from real import BOUND_S, Daemon, wait_until
 
@@ -44,8 +45,9 @@ class Permits(WithADaemon):
             self.assertLess(permit.valid_for, permit.ttl)
             self.assertFalse(permit.lost.is_set())
             self.assertIn("slots=[1, 2]", repr(permit))
-            info = self.stub.describe(self.name)
-            self.assertEqual((info.held, info.leases[0].lease.holder), (2, "a person"))
+            described = self.client.admin.describe(self.name)
+            self.assertEqual((described.semaphore.held, described.leases[0].lease.holder),
+                             (2, "a person"))
         self.assertEqual(self.held(), 0)
         self.assertFalse(permit.held)
         self.assertEqual(permit.valid_for, 0)
@@ -105,7 +107,7 @@ class Permits(WithADaemon):
         waiter = threading.Thread(target=wait)
         waiter.start()
         wait_until(lambda: places, "the waiter is queued")
-        self.assertEqual(places[0].position, 1)
+        self.assertEqual((places[0].position, places[0].reason), (1, "FULL"))
         first.release()
         waiter.join(BOUND_S)
         self.assertGreater(granted[0], first.token)
@@ -128,7 +130,7 @@ class Permits(WithADaemon):
         self.assertEqual(caught.exception.details["semaphore"], self.name + "/none")
 
     def test_options_that_are_wrong_are_named(self):
-        for name, value in (("ttl", -1), ("ttl", float("nan")), ("margin", -1),
+        for name, value in (("ttl", -1), ("ttl", float("nan")), ("ttl", 1 << 32), ("margin", -1),
                             ("connect_timeout", 0), ("reconnect_timeout", 0), ("release_timeout", 0),
                             ("operations_max", 0), ("endpoints", "http://a:1"),
                             ("endpoints", "a"), ("endpoints", "a:99999"), ("endpoints", "::1:7420"),
@@ -138,7 +140,7 @@ class Permits(WithADaemon):
             with self.assertRaises(ValueError) as caught:
                 semaphored.Client(**options)
             self.assertTrue(caught.exception.message.startswith(name), caught.exception)
-        for name, value in (("wait", -1), ("limit", -1), ("permits", 1 << 32),
+        for name, value in (("wait", -1), ("wait", 1 << 32), ("limit", -1), ("permits", 1 << 32),
                             ("priority", 1 << 31)):
             with self.assertRaises(semaphored.InvalidArgumentError) as caught:
                 self.client.acquire(self.name, **{name: value})
@@ -272,27 +274,70 @@ class Questions(WithADaemon):
 
     def test_administration(self):
         admin = self.client.admin
-        self.assertTrue(admin.create(self.name, 2).changed)
+        self.assertTrue(admin.create(self.name, 2).created)
+        self.assertFalse(admin.create(self.name, 2).created)
         self.assertEqual(admin.set_limit(self.name, 3).semaphore.limit, 3)
-        settings = semaphored.v1.semaphore_pb2.Settings(permits_per_holder=2)
+        settings = semaphore_pb2.SemaphoreSettings(permits_per_holder=2)
         configured = admin.configure(self.name, settings).semaphore.settings
         self.assertEqual(configured.permits_per_holder, 2)
         self.assertTrue(admin.pause(self.name).semaphore.paused)
         self.assertFalse(admin.resume(self.name).semaphore.paused)
-        with self.client.permit(self.name):
+        with self.client.permit(self.name) as permit:
             drained = admin.drain(self.name, wait=0)
-            self.assertFalse(drained.done)
+            self.assertFalse(drained.drained)
+            self.assertEqual([lease.lease.token for lease in drained.leases], [permit.token])
             admin.resume(self.name)
+            recalled = admin.set_limit(self.name, 0, grace=0,
+                                       policy=semaphore_pb2.SHRINK_POLICY_RECALL)
+            self.assertEqual(recalled.recalled, 1)
+            self.assertTrue(permit.lost.wait(BOUND_S))
+            self.assertEqual(admin.set_limit(self.name, 3).recalled, 0)
+            with self.assertRaises(semaphored.LostError):
+                permit.release()
         self.assertEqual([one.semaphore for one in admin.list(self.name).semaphores], [self.name])
-        self.assertEqual(len(admin.history(self.name).history), 1)
+        self.assertEqual(len(admin.history(self.name).rows), 1)
         with self.assertRaises(semaphored.AbortedError):
             admin.set_limit(self.name, 4, expected_revision=1 << 40)
-        self.assertTrue(admin.destroy(self.name).done)
+        with self.assertRaises(semaphored.InvalidArgumentError) as refused:
+            admin.revoke_all(self.name, grace=-1)
+        self.assertTrue(refused.exception.message.startswith("grace"), refused.exception)
+        self.assertTrue(admin.destroy(self.name).gone)
+
+    def test_pages(self):
+        admin = self.client.admin
+        names = [f"{self.name}/{number}" for number in range(3)]
+        for name in names:
+            self.client.acquire(name, limit=1).release()
+        first = admin.list(self.name, page_size=2)
+        self.assertEqual([one.semaphore for one in first.semaphores], names[:2])
+        rest = admin.list(self.name, page_token=first.next_page_token)
+        self.assertEqual(([one.semaphore for one in rest.semaphores], rest.next_page_token),
+                         (names[2:], ""))
+        self.assertEqual([one.semaphore for one in admin.list_all(self.name, page_size=2)], names)
+        held = [self.client.acquire(self.name, limit=3) for _ in range(3)]
+        pages = list(admin.describe_pages(self.name, page_size=2))
+        self.assertEqual([[lease.lease.token for lease in page.leases] for page in pages],
+                         [[permit.token for permit in held[:2]], [held[2].token]])
+        for permit in held:
+            permit.release()
+        self.assertEqual([row.token for row in admin.history_all(self.name, page_size=1)],
+                         [permit.token for permit in reversed(held)])
+        with self.assertRaises(semaphored.InvalidArgumentError) as refused:
+            admin.describe(self.name, page_token="none of ours")
+        self.assertIn("page_token", refused.exception.message)
 
     def test_a_ticket(self):
         ticket_id = self.client.enqueue(self.name, b"work", limit=1)
         self.assertEqual(len(ticket_id), 32)
         self.assertEqual(self.stub.describe(self.name).tickets.queued, 1)
+        self.client.enqueue(self.name, b"work", max_attempts=None)
+        shown = self.client.admin.administer(semaphore_pb2.AdministerRequest(
+            semaphore=self.name, list_tickets=semaphore_pb2.ListTickets())).list_tickets.tickets
+        self.assertEqual([(each.max_attempts, each.attempts_unbounded) for each in shown],
+                         [(5, False), (0, True)])
+        with self.assertRaises(semaphored.InvalidArgumentError) as refused:
+            self.client.enqueue(self.name, delay=-1)
+        self.assertTrue(refused.exception.message.startswith("delay"), refused.exception)
 
 
 if __name__ == "__main__":

@@ -25,13 +25,36 @@ class Opening(unittest.TestCase):
         message = world.next()
         self.assertEqual([command.sequence for command in message.commands], [1])
         acquire = message.commands[0].acquire
-        self.assertEqual((acquire.semaphore, acquire.wait_ms, acquire.report_queued),
-                         ("db", 400, True))
+        self.assertEqual((acquire.semaphore, acquire.wait_ms, acquire.wait_forever,
+                          acquire.report_queued), ("db", 400, False, True))
         world.queued(1)
-        self.assertEqual([place.position for place in acquired.queued], [1])
-        self.assertIsNone(acquired.queued[0].expected_wait)
+        world.queued(1, expected_wait_ms=0, reason=pb.WAIT_REASON_HOLDER_CAP)
+        world.queued(1, expected_wait_ms=1_500, reason=4_711)  # of a newer daemon
+        self.assertEqual([place.position for place in acquired.queued], [1, 1, 1])
+        self.assertEqual([place.expected_wait for place in acquired.queued], [None, 0, 1.5])
+        self.assertEqual([place.reason for place in acquired.queued], ["", "HOLDER_CAP", ""])
         world.granted(1, "L1")
         self.assertEqual((acquired.lease.slots, acquired.lease.token), ((1,), 7))
+
+    def test_slots_come_as_ranges(self):
+        world = World()
+        acquired = world.acquire()
+        world.connect()
+        world.opened()
+        world.next()
+        world.result(1, granted=pb.Lease(lease_id="L1", slots=[
+            pb.SlotRange(first=1, last=1), pb.SlotRange(first=4, last=6)]))
+        self.assertEqual(acquired.lease.slots, (1, 4, 5, 6))
+
+    def test_how_long_to_wait(self):
+        world = World()
+        for wait_ms in (None, 0, 1, 500):
+            world.acquire(wait_ms=wait_ms)
+        world.connect()
+        world.opened()
+        self.assertEqual([(command.acquire.wait_forever, command.acquire.wait_ms)
+                          for command in world.next().commands],
+                         [(True, 0), (False, 0), (False, 1), (False, 500)])
 
     def test_all_that_waits_goes_into_one_message(self):
         world = World()
@@ -115,8 +138,8 @@ class Deadlines(unittest.TestCase):
     def test_a_recall_is_a_loss_a_margin_before_its_grace_ends(self):
         world = World()
         held = world.holding()
-        world.receive(events=[pb.SessionEvent(recalled=pb.Recalled(
-            lease_id="L1", recall=pb.Recall(grace_ms=1_000, reason="resized")))])
+        world.receive(events=[pb.SessionEvent(recalled=pb.LeaseRecalled(
+            lease_id="L1", recall=pb.LeaseRecall(grace_ms=1_000, reason="resized")))])
         self.assertEqual([(told.grace, told.reason) for told in held.recalls], [(1.0, "resized")])
         world.advance(899)
         self.assertTrue(world.held(held))
@@ -127,8 +150,8 @@ class Deadlines(unittest.TestCase):
     def test_a_permit_that_was_given_back_in_its_grace_is_not_lost(self):
         world = World()
         held = world.holding()
-        world.receive(events=[pb.SessionEvent(recalled=pb.Recalled(
-            lease_id="L1", recall=pb.Recall(grace_ms=1_000)))])
+        world.receive(events=[pb.SessionEvent(recalled=pb.LeaseRecalled(
+            lease_id="L1", recall=pb.LeaseRecall(grace_ms=1_000)))])
         answers = world.release(held)
         world.released(world.next().commands[0].sequence)
         world.advance(1_000)
@@ -212,6 +235,65 @@ class Resuming(unittest.TestCase):
         world.connect()
         world.opened([], resumed=True)
         self.assertEqual([loss.cause for loss in held.losses], [LossCause.UNKNOWN])
+
+    def test_leases_are_listed_in_several_messages(self):
+        world = World()
+        held = world.holding()
+        gone = world.acquire("other")
+        world.next()
+        world.granted(2, "L2")
+        waiting = world.acquire("third")
+        first = world.next().commands[0]
+        world.end(grpc.StatusCode.UNAVAILABLE)
+        world.connect()
+        world.opened(["L3", "L4"], resumed=True, more=True)
+        self.assertFalse(world.next().commands)
+        world.opened([], resumed=True, more=True)
+        self.assertTrue(world.held(held) and world.held(gone))
+        world.opened(["L1"], resumed=True)
+        self.assertTrue(world.held(held))
+        self.assertEqual([loss.cause for loss in gone.losses], [LossCause.UNKNOWN])
+        self.assertEqual(list(world.next().commands), [first])
+        world.granted(first.sequence, "L4")
+        self.assertEqual(waiting.lease.lease_id, "L4")
+        self.assertEqual([command.release.lease_id for command in world.next().commands], ["L3"])
+
+    def test_what_comes_beside_a_list_counts_once_all_of_it_is_there(self):
+        world = World()
+        held = world.holding()
+        world.end(grpc.StatusCode.UNAVAILABLE)
+        world.connect()
+        world.opened(["L1"], resumed=True, more=True, events=[pb.SessionEvent(
+            lost=pb.LeaseLost(lease_id="L1", cause=pb.END_CAUSE_REVOKED))])
+        self.assertEqual(held.losses, [])
+        world.opened([], resumed=True)
+        self.assertEqual([loss.cause for loss in held.losses], [LossCause.REVOKED])
+        self.assertFalse(world.next().commands)
+
+    def test_a_list_that_breaks_off_is_asked_for_again_from_the_beginning(self):
+        world = World()
+        held = world.holding()
+        world.end(grpc.StatusCode.UNAVAILABLE)
+        world.connect()
+        world.opened(["L1"], resumed=True, more=True)
+        world.end(grpc.StatusCode.UNAVAILABLE)
+        self.assertTrue(world.held(held))
+        world.connect()
+        world.opened(["L2"], resumed=True, more=True)
+        world.opened(["L3"], resumed=True)
+        self.assertEqual([loss.cause for loss in held.losses], [LossCause.UNKNOWN])
+
+    def test_each_message_of_a_list_has_its_own_time_to_come(self):
+        world = World()
+        held = world.holding()
+        world.end(grpc.StatusCode.UNAVAILABLE)
+        world.connect()
+        for _ in range(2):
+            world.advance(TTL_MS // 4 - 1)
+            world.opened([], resumed=True, more=True)
+        self.assertEqual(world.dropped, 0)
+        world.advance(TTL_MS // 4)
+        self.assertEqual((world.dropped, held.losses), (1, []))
 
     def resumed_with(self, *leases):
         """These are listed, of which L1 is known, and L2 may be what is asked for once more."""

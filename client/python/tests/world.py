@@ -101,11 +101,12 @@ class World:
         self.machine.on_message(pb.SessionResponse(**fields), self.now_ns)
         self.effect()
 
-    def opened(self, leases=(), resumed=False, session="s1", epoch=1, valid_for_ms=TTL_MS):
+    def opened(self, leases=(), resumed=False, session="s1", epoch=1, valid_for_ms=TTL_MS,
+               more=False, **beside):
         self.receive(opened=pb.SessionOpened(
-            session_id=session, ttl_ms=TTL_MS, resumed=resumed,
-            validity=pb.Validity(valid_for_ms=valid_for_ms, epoch=epoch),
-            leases=[pb.Lease(lease_id=lease) for lease in leases]))
+            session_id=session, ttl_ms=TTL_MS, resumed=resumed, more=more,
+            validity=pb.LeaseValidity(valid_for_ms=valid_for_ms, epoch=epoch),
+            leases=[pb.Lease(lease_id=lease) for lease in leases]), **beside)
 
     def next(self):
         """The next message; an empty one if there is none."""
@@ -115,10 +116,12 @@ class World:
         self.receive(results=[pb.SessionResult(sequence=sequence, **fields)])
 
     def granted(self, sequence, lease_id):
-        self.result(sequence, granted=pb.Lease(lease_id=lease_id, slots=[1], token=7))
+        self.result(sequence, granted=pb.Lease(
+            lease_id=lease_id, slots=[pb.SlotRange(first=1, last=1)], token=7))
 
-    def queued(self, sequence):
-        self.result(sequence, queued=pb.Queued(position=1, expected_wait_ms=-1))
+    def queued(self, sequence, expected_wait_ms=None, reason=pb.WAIT_REASON_UNSPECIFIED):
+        self.result(sequence, queued=pb.WaitQueued(
+            position=1, expected_wait_ms=expected_wait_ms, reason=reason))
 
     def error(self, sequence, code, reason):
         self.result(sequence, error=pb.SessionError(code=code.value[0], reason=reason))
@@ -128,7 +131,7 @@ class World:
             released=released, ended=0 if released else pb.END_CAUSE_EXPIRED))
 
     def pong(self, ping_id, epoch=1, valid_for_ms=TTL_MS, elapsed_ms=0):
-        self.receive(pong=pb.Pong(ping_id=ping_id, validity=pb.Validity(
+        self.receive(pong=pb.SessionPong(ping_id=ping_id, validity=pb.LeaseValidity(
             valid_for_ms=valid_for_ms, epoch=epoch, elapsed_ms=elapsed_ms)))
 
     def end(self, code=None):
