@@ -9,10 +9,9 @@ Usage: tests/tidy.sh [--quick] [--changed] [FILE...]
 
   FILE       checks these files (default: every .cc file of adapters/, server/ and client/)
   --quick    leaves out the static analyzer, which takes a third of the time
-  --changed  checks only the .cc files that differ from the commit in tests/tidy.base, or that include (also through
-             other headers) a header that does. A move, or another order of includes, is no difference. Without
-             that commit, as in a shallow clone, or with other checks than at that commit: every file, as with
-             --quick.
+  --changed  checks only the .cc files that differ from the commit in tests/tidy.base, and for each header that does
+             one file that includes it. A move, or another order of includes, is no difference. Without that commit,
+             as in a shallow clone, or with other checks than at that commit: every file, as with --quick.
 
 tests/tidy.base moves only after "tests/deep.sh tidy" has passed.
 TEXT
@@ -44,20 +43,20 @@ changed_files() {
     sed 's/\(.*\)\.proto$/\1.pb.h\n\1.grpc.pb.h/' | sort -u
 }
 
-# Of all sources, those to check because of what changed since the commit $1: those that changed, and those that
-# include a changed header, directly or through other headers.
+# Of all sources, those to check because of what changed since the commit $1: those that changed, and for each header
+# that changed one that includes it, since each of them shows what is wrong in the header.
 changed_sources() {
-  local folders=('adapters/*' 'server/*' 'client/*') files more
+  local folders=('adapters/*.cc' 'server/*.cc' 'client/*.cc') files changed header includers
   files=$(changed_files "$1")
-  while [ -n "$files" ]; do
-    more=$({
-      echo "$files"
-      git grep -lF -f <(sed -n 's|.*\.h$|#include "&"|p' <<<"$files") -- "${folders[@]}" 2>/dev/null || true
-    } | sort -u)
-    [ "$more" != "$files" ] || break
-    files=$more
-  done
-  comm -12 <(echo "$files") <(all_sources | sort)
+  changed=$(grep '\.cc$' <<<"$files" | sort)
+  {
+    echo "$changed"
+    grep '\.h$' <<<"$files" | while read -r header; do
+      includers=$(git grep -lF "#include \"$header\"" -- "${folders[@]}" | sort) || continue
+      # One that is checked anyway will do.
+      [ -n "$(comm -12 <(echo "$includers") <(echo "$changed"))" ] || head -n 1 <<<"$includers"
+    done
+  } | sort -u | comm -12 - <(all_sources | sort)
 }
 
 command -v clang-tidy >/dev/null || { echo "tidy: no clang-tidy: deploy/install.sh --tidy" >&2; exit 1; }

@@ -22,7 +22,7 @@ Membership::Membership(NodeStore* store, NodeRef self, const Clock* clock,
     : store_(store),
       self_(self),
       clock_(clock),
-      options_(WithDefaults(options)),
+      options_(WithDefaults(std::move(options))),
       lanes_progressed_(std::move(lanes_progressed)),
       last_read_(kNever) {
   SetVouchUntil(options_.exclusive ? SteadyTime::max() : kNever);
