@@ -94,13 +94,14 @@ def cut_at_kills(grants, kills):
     many seconds each client believed in it for longer."""
     cut, believed = [], []
     for grant in grants:
-        for where, at_ns in kills:
+        for where, at_ns, _ in kills:
             if grant.where == where and grant.granted_ns < at_ns < grant.ended_ns:
                 believed.append((grant.ended_ns - at_ns) / 1e9)
                 grant = dataclasses.replace(grant, ended_ns=at_ns)
-        # One that was on its way to the client when its daemon was killed.
-        if not any(grant.where == where and at_ns <= grant.granted_ns < at_ns + 50_000_000
-                   for where, at_ns in kills):
+        # One that was on its way to the client when its daemon was killed, and was read before the
+        # daemon served again.
+        if not any(grant.where == where and at_ns <= grant.granted_ns < again_ns
+                   for where, at_ns, again_ns in kills):
             cut.append(grant)
     return cut, believed
 
@@ -150,9 +151,10 @@ class Slots(unittest.TestCase):
                     others.append(alive[-1])
                 else:
                     daemon = dice.choice(list(daemons.daemons.values()))
-                    kills.append((daemon.address, time.monotonic_ns()))
+                    at_ns = time.monotonic_ns()
                     daemon.kill9()
                     daemon.start()
+                    kills.append((daemon.address, at_ns, time.monotonic_ns()))
             last_kill_ns = time.monotonic_ns()
             time.sleep(3)  # in which both sides go on
             grants, unexpected = crowd.finish()
