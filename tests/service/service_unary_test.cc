@@ -25,6 +25,31 @@ struct Waiting {
   std::future<void> done;
 };
 
+TEST_CASE("an error names the semaphore, the field and when to try again", "[service]") {
+  World world;
+  world.MustAcquire("team/db", 1);
+  const auto refused = [&](const pb::AcquireRequest& request) {
+    Context context;
+    pb::AcquireResponse response;
+    return world.stub().Acquire(&context, request, &response);
+  };
+  const grpc::Status full = refused(world.Request("team/db", 1));
+  CHECK(full.error_message().starts_with("team/db: "));
+  CHECK(ErrorOf(full).retry_ms > 0);
+  CHECK(ErrorOf(full).field.empty());
+
+  const grpc::Status mismatch = refused(world.Request("team/db", 7));
+  REQUIRE(Say(mismatch) == "FAILED_PRECONDITION LIMIT_MISMATCH");
+  CHECK(mismatch.error_message() ==
+        "team/db: limit: the semaphore has the limit 1, and the request asks for 7");
+  CHECK(ErrorOf(mismatch).retry_ms == 0);
+
+  pb::AcquireRequest wrong = world.Request("team/db", 1);
+  wrong.set_priority(1'001);
+  CHECK(ErrorOf(refused(wrong)).field == "priority");
+  CHECK(ErrorOf(refused(wrong)).retry_ms == 0);
+}
+
 TEST_CASE("acquire, renew, verify, release", "[service]") {
   World world;
   pb::AcquireRequest request = world.Request("team/db", 2);

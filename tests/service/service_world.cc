@@ -180,7 +180,16 @@ Error ErrorOf(const grpc::Status& status) {
     const auto found = info.metadata().find(key);
     return found == info.metadata().end() ? std::string() : found->second;
   };
-  return {info.reason(), info.domain(), value("semaphore"), value("adapter")};
+  Error error{info.reason(), info.domain(), value("semaphore"), value("adapter")};
+  for (const google::protobuf::Any& detail : details.details()) {
+    google::rpc::BadRequest bad;
+    google::rpc::RetryInfo retry;
+    if (detail.UnpackTo(&bad)) error.field = bad.field_violations(0).field();
+    if (detail.UnpackTo(&retry))
+      error.retry_ms =
+          retry.retry_delay().seconds() * 1'000 + retry.retry_delay().nanos() / 1'000'000;
+  }
+  return error;
 }
 
 std::string Say(const grpc::Status& status) {
