@@ -3,7 +3,7 @@
 import struct
 import unittest
 
-from daemon import BOUND_S, Daemon, Reader, grpc
+from daemon import BOUND_S, Daemon, Reader, grpc, wait_until
 from http2 import RawConnection
 from measure import memory_bytes, told
 
@@ -17,9 +17,18 @@ MIB = 1 << 20
 class WireMessages(unittest.TestCase):
 
     def assert_serves(self, daemon):
+        """At the bound of connections_bytes_max gRPC turns some calls away: they are tried again."""
         self.assertIsNone(daemon.process.poll(), "the daemon died:\n" + daemon.log())
-        client = daemon.client()
-        client.release(client.acquire("serves", limit=1).lease_id)
+
+        def serves():
+            client = daemon.client()
+            try:
+                client.release(client.acquire("serves", limit=1, ttl_ms=1000).lease_id)
+            except grpc.RpcError as error:
+                self.assertEqual(error.code(), grpc.StatusCode.RESOURCE_EXHAUSTED, error)
+                return False
+            return True
+        wait_until(serves, "the daemon serves another client")
 
     def error_of(self, channel, path, kind, payload, **options):
         """The error that ends a call, or None."""

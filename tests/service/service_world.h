@@ -92,8 +92,8 @@ struct Error {
   std::string domain;
   std::string semaphore;
   std::string adapter;
-  std::string field;     // The first of BadRequest.
-  int64_t retry_ms = 0;  // Of RetryInfo.
+  std::string field = {};  // The first of BadRequest.
+  int64_t retry_ms = 0;    // Of RetryInfo.
 };
 // What the details of a status say; empty strings if they say nothing.
 Error ErrorOf(const grpc::Status& status);
