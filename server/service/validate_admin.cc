@@ -170,8 +170,13 @@ bool ReadPlace(std::string_view place, Number* number, std::string_view* text) {
   return true;
 }
 
-// As DescribePageToken writes it: "l<slot>.<claim>" if the leases go on, "w<priority>.<order>" if the waiters do, with a
-// comma between. A list that is not named is complete.
+// A token shows this many digits of a claim: the whole would be the lease id, which not every reader may see. Leases that
+// share a place and these digits would be taken for one.
+constexpr size_t kClaimDigits = 8;
+constexpr size_t kIdDigits = 32;
+
+// As DescribePageToken writes it: "l<slot>.<claim's first digits>" if the leases go on, "w<priority>.<order>" if the waiters
+// do, with a comma between. A list that is not named is complete.
 bool ReadPageToken(std::string_view token, AdminDescribe* out) {
   out->leases = out->waiters = false;
   while (!token.empty()) {
@@ -181,7 +186,11 @@ bool ReadPageToken(std::string_view token, AdminDescribe* out) {
     if (part.starts_with('l') && !out->leases) {
       out->leases = true;
       if (!ReadPlace(part.substr(1), &out->leases_after.emplace().slot, &rest)) return false;
-      const std::optional<Id> claim = Id::FromHex(rest);
+      // Behind all claims that begin with these digits.
+      if (rest.size() != kClaimDigits) return false;
+      std::string digits(rest);
+      digits.resize(kIdDigits, 'f');
+      const std::optional<Id> claim = Id::FromHex(digits);
       if (!claim.has_value()) return false;
       out->leases_after->claim = *claim;
     } else if (part.starts_with('w') && !out->waiters) {
@@ -224,7 +233,8 @@ Refusal BadPageToken() {
 std::string DescribePageToken(const SemaphoreInfo& info) {
   std::string token;
   if (info.leases_next.has_value())
-    absl::StrAppend(&token, "l", info.leases_next->slot, ".", info.leases_next->claim.Hex());
+    absl::StrAppend(&token, "l", info.leases_next->slot, ".",
+                    info.leases_next->claim.Hex().substr(0, kClaimDigits));
   if (info.waiters_next.has_value())
     absl::StrAppend(&token, token.empty() ? "" : ",", "w", info.waiters_next->priority, ".",
                     info.waiters_next->order);

@@ -430,6 +430,19 @@ TEST_CASE("security: who shows nothing is anonymous, where the file has that") {
   const pb::DescribeSemaphoreResult described = world.DescribeAll("public/x");
   CHECK(described.leases_size() == 2);
   for (const pb::LeaseInfo& row : described.leases()) CHECK(row.lease().lease_id().empty());
+  // Nor do page tokens say what the lease ids are.
+  pb::AdministerRequest page;
+  page.set_semaphore("public/x");
+  page.mutable_describe()->set_page_size(1);
+  pb::AdministerResponse response;
+  REQUIRE(Say(world.Administer(page, &response)) == "OK");
+  const std::string token = response.describe().next_page_token();
+  CHECK(token.size() < 16);
+  page.mutable_describe()->set_page_token(token);
+  REQUIRE(Say(world.Administer(page, &response)) == "OK");
+  REQUIRE(response.describe().leases_size() == 1);
+  CHECK(response.describe().leases(0).lease().slots(0).first() == 2);
+  CHECK(response.describe().next_page_token().empty());
   CHECK(world.Release(lease) == 1);
   Context wrong;
   wrong.AddMetadata("authorization", "Bearer nobody's");
