@@ -90,8 +90,12 @@ bool SessionMachine::StartConnecting(std::size_t* endpoint, TimePoint now) {
   phase_ = Phase::kOpening;
   *endpoint = endpoint_;
   open_sent_at_ = kNever;
-  open_deadline_ = now + std::clamp(ttl_ / 4, kOpenTimeoutLeast, kOpenTimeoutMost);
+  AwaitOpened(now);
   return true;
+}
+
+void SessionMachine::AwaitOpened(TimePoint now) {
+  open_deadline_ = now + std::clamp(ttl_ / 4, kOpenTimeoutLeast, kOpenTimeoutMost);
 }
 
 void SessionMachine::FillOpen(v1::SessionRequest* message, TimePoint now) {
@@ -204,7 +208,8 @@ void SessionMachine::OnMessage(const v1::SessionResponse& message, TimePoint now
   Tick(now);
   if (phase_ == Phase::kOpening && message.has_opened()) {
     for (const v1::Lease& lease : message.opened().leases()) listed_.insert(lease.lease_id());
-    if (!message.opened().more()) OnOpened(message.opened(), now);
+    if (message.opened().more()) return AwaitOpened(now);  // The next page.
+    OnOpened(message.opened(), now);
   }
   if (phase_ != Phase::kOpen) return;
   if (message.has_pong()) OnPong(message.pong());

@@ -134,6 +134,8 @@ class SessionMachine {
 
   // session_machine.cc: the session.
   void WantStream(TimePoint now);
+  // Gives the daemon its time for `opened`, or for the next page of it.
+  void AwaitOpened(TimePoint now);
   bool Wanted() const { return !operations_.empty() || !leases_.empty(); }
   void Disconnect(const absl::Status& why, TimePoint now);
   void DropStream(const absl::Status& why, TimePoint now);

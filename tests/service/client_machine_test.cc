@@ -202,6 +202,22 @@ TEST_CASE("a lease that a resumed session does not list is lost") {
   CHECK(held->loss->cause == LossCause::kUnknown);
 }
 
+TEST_CASE("each page of what is resumed has its own time") {
+  World world;
+  auto held = world.Holding();
+  world.End(absl::StatusCode::kUnavailable);
+  world.Connect();
+  // Together they take longer than the daemon has for one.
+  for (int page = 0; page < 3; ++page) {
+    world.Advance(milliseconds(1'500));
+    world.Opened({"L" + std::to_string(page)}, true, "s1", 1, /*more=*/page < 2);
+  }
+  CHECK_FALSE(held->loss.has_value());
+  world.Next();
+  world.Opened({}, true);  // It is open: a further one is not one to be gathered.
+  CHECK_FALSE(held->loss.has_value());
+}
+
 TEST_CASE("what a resumed session lists in several pages is listed") {
   World world;
   auto held = world.Holding();
