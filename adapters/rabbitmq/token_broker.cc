@@ -26,6 +26,7 @@ constexpr size_t kBeginningBytes = 100;
 constexpr int kCountBits = 32;
 // A semaphore's version begins with the generation: a name that is made anew has higher ones.
 constexpr int kVersionBits = 24;
+constexpr std::chrono::seconds kTellAgain{1};
 
 // As runs of neighbours: [[first, last], …].
 json RunsOf(const std::set<uint32_t>& slots) {
@@ -209,8 +210,9 @@ absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::FindAct(const std::s
                                                                     uint64_t act) {
   // Whoever has the mutex of the settings may still write: Read waits for it.
   absl::StatusOr<std::optional<StoredSemaphore>> stored = Read(name);
-  if (stored.ok() && stored->has_value() && (*stored)->act != act)
-    return std::optional<StoredSemaphore>();
+  if (!stored.ok() || !*stored) return stored;
+  if ((*stored)->act != act) return std::optional<StoredSemaphore>();
+  Announce(name, (*stored)->row.revision);  // The act may have been broken off before this.
   return stored;
 }
 
@@ -243,15 +245,36 @@ absl::Status TokenBroker::Tell(const std::string& text) {
   absl::StatusOr<Channel> channel = connection_->OpenChannel();
   if (!channel.ok()) return channel.status();
   absl::Status status = connection_->SelectConfirms(*channel);
-  if (status.ok())
-    status = connection_->PublishAll(*channel, {{"", text, false, Changes()}}).status();
+  if (status.ok()) {
+    absl::StatusOr<std::vector<Connection::Confirm>> confirms =
+        connection_->PublishAll(*channel, {{"", text, false, Changes()}});
+    status = confirms.status();
+    // (kNoQueue: no daemon listens.)
+    const bool told = status.ok() && (confirms->front() == Connection::Confirm::kStored ||
+                                      confirms->front() == Connection::Confirm::kNoQueue);
+    if (status.ok() && !told)
+      status = absl::UnavailableError("rabbitmq: the broker has not confirmed the message");
+  }
   if (connection_->is_open(*channel)) connection_->CloseChannel(*channel).IgnoreError();
   return status;
 }
 
-// Whoever does not hear it looks now and then.
+// Should this daemon die before it has told others, they look now and then.
 void TokenBroker::Announce(const std::string& name, uint64_t version) {
-  Tell(absl::StrCat(version, " ", name)).IgnoreError();
+  untold_[name] = version;
+  tell_again_ = {};
+  TellRest();
+}
+
+void TokenBroker::TellRest() {
+  const SteadyTime now = std::chrono::steady_clock::now();
+  if (now < tell_again_) return;
+  tell_again_ = now + kTellAgain;
+  while (!untold_.empty()) {
+    const auto& [name, version] = *untold_.begin();
+    if (!Tell(absl::StrCat(version, " ", name)).ok()) return;
+    untold_.erase(untold_.begin());
+  }
 }
 
 absl::StatusOr<uint64_t> TokenBroker::NextGeneration(const std::string& name, bool is_there) {

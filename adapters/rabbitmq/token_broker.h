@@ -72,6 +72,9 @@ class TokenBroker {
 
   // Says so on the exchange. Whoever holds a permit hears it.
   absl::Status Tell(const std::string& text);
+  // Tells of the changes that could not be told when they were made: once a second, until it
+  // succeeds.
+  void TellRest();
 
   // nullopt: there is none.
   absl::StatusOr<std::optional<StoredSemaphore>> Read(const std::string& name);
@@ -124,6 +127,7 @@ class TokenBroker {
   absl::Status CheckUnused(const std::string& name);
   absl::StatusOr<std::optional<StoredSemaphore>> Change(
       const std::string& name, const std::function<absl::Status(StoredSemaphore*)>& change);
+  // What cannot be told now is left to TellRest.
   void Announce(const std::string& name, uint64_t version);
 
   std::string SettingsQueue(const std::string& name) const {
@@ -133,6 +137,8 @@ class TokenBroker {
 
   Connection* connection_;
   const std::string prefix_;
+  std::map<std::string, uint64_t> untold_;  // The versions of what was changed, by name.
+  SteadyTime tell_again_{};
 };
 
 }  // namespace semaphored::rabbitmq

@@ -255,6 +255,7 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
   }
   ++step_;
   KeepAlive();
+  broker_.TellRest();
   for (auto& [name, used] : used_) {
     if (used.unwanted_since != SteadyTime{})
       deadline = std::min(deadline, used.unwanted_since + kKeptUnwanted);
