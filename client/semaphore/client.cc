@@ -16,6 +16,7 @@
 #include "client/semaphore/status_conversion.h"
 #include "client/semaphore/transport.h"
 #include "client/semaphore/unary_caller.h"
+#include "client/semaphore/wording.h"
 
 namespace semaphore {
 namespace {
@@ -140,7 +141,7 @@ absl::StatusOr<Permit> ClientImpl::ToPermit(std::shared_ptr<Connection> connecti
     return Permit(std::move(connection), *std::move(lease));
   }
   if (connection == nullptr) return absl::CancelledError("the client was destroyed");
-  if (!fail_open || ErrorReason(lease.status()) != "UNREACHABLE") return lease.status();
+  if (!fail_open || ErrorReason(lease.status()) != "UNREACHABLE") return InOptions(lease.status());
   auto nothing = std::make_shared<LeaseState>(semaphore, "", std::vector<std::uint32_t>(), 0,
                                               std::make_shared<SharedDeadline>(kNever));
   nothing->fail_open = true;

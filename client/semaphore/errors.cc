@@ -1,9 +1,9 @@
 #include "client/semaphore/errors.h"
 
 #include "absl/strings/cord.h"
-#include "absl/strings/strip.h"
 #include "client/semaphore/status_conversion.h"
 #include "proto/google/rpc/error_details.pb.h"
+#include "proto/google/rpc/status.pb.h"
 
 namespace semaphore {
 namespace {
@@ -28,6 +28,12 @@ std::string ErrorDetail(const absl::Status& status, absl::string_view key) {
   return found == info.metadata().end() ? std::string() : found->second;
 }
 
+void SetErrorDetail(absl::string_view key, absl::string_view value, absl::Status* status) {
+  google::rpc::ErrorInfo info = InfoOf(*status);
+  (*info.mutable_metadata())[std::string(key)] = std::string(value);
+  status->SetPayload(kErrorInfoUrl, absl::Cord(info.SerializeAsString()));
+}
+
 absl::Status MakeError(absl::StatusCode code, absl::string_view message, absl::string_view reason) {
   absl::Status result(code, message);
   if (reason.empty()) return result;
@@ -38,26 +44,22 @@ absl::Status MakeError(absl::StatusCode code, absl::string_view message, absl::s
   return result;
 }
 
-std::string ReasonName(v1::Reason reason) {
-  if (reason == v1::REASON_UNSPECIFIED) return std::string();
-  return std::string(absl::StripPrefix(v1::Reason_Name(reason), "REASON_"));
+absl::Status ToAbslStatus(const google::rpc::Status& error) {
+  if (error.code() == 0) return absl::InternalError("the daemon sent an error without a code");
+  absl::Status result(static_cast<absl::StatusCode>(error.code()), error.message());
+  for (const google::protobuf::Any& detail : error.details())
+    result.SetPayload(detail.type_url(), absl::Cord(detail.value()));
+  return result;
 }
 
 absl::Status ToAbslStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-  google::rpc::Status details;
-  if (!details.ParseFromString(status.error_details())) return result;
-  for (const google::protobuf::Any& detail : details.details()) {
-    result.SetPayload(detail.type_url(), absl::Cord(detail.value()));
-  }
-  return result;
-}
-
-absl::Status ToAbslStatus(const v1::SessionError& error) {
-  if (error.code() == 0) return absl::InternalError("the daemon sent an error without a code");
-  return MakeError(static_cast<absl::StatusCode>(error.code()), error.message(),
-                   ReasonName(error.reason()));
+  google::rpc::Status error;
+  if (!error.ParseFromString(status.error_details())) error.Clear();
+  // What the call ended with holds, whatever its details say.
+  error.set_code(status.error_code());
+  error.set_message(status.error_message());
+  return ToAbslStatus(error);
 }
 
 }  // namespace semaphore

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/semaphore/errors.h"
 #include "client/semaphore/session_machine.h"
 #include "client/semaphore/status_conversion.h"
 
@@ -64,12 +65,11 @@ void SessionMachine::OnAcquireResult(Operations::iterator operation,
     OnGranted(operation, result.granted(), now);
     return;
   }
-  if (result.has_error() && !acquire.abandoned && RetryAfterError(operation, result.error(), now)) {
-    return;
-  }
-  FinishAcquire(acquire, result.has_error()
-                             ? ToAbslStatus(result.error())
-                             : absl::InternalError("the daemon's answer is not one to an acquire"));
+  const absl::Status error =
+      result.has_error() ? ToAbslStatus(result.error())
+                         : absl::InternalError("the daemon's answer is not one to an acquire");
+  if (!acquire.abandoned && RetryAfterError(operation, error, now)) return;
+  FinishAcquire(acquire, error);
   Erase(operation);
 }
 
@@ -96,9 +96,10 @@ void SessionMachine::OnGranted(Operations::iterator operation, const v1::Lease& 
 void SessionMachine::OnReleaseResult(Operations::iterator operation,
                                      const v1::SessionResult& result, TimePoint now) {
   Operation& release = operation->second;
-  if (result.has_error() && RetryAfterError(operation, result.error(), now)) return;
   if (result.has_error()) {
-    FinishRelease(release, ToAbslStatus(result.error()));
+    const absl::Status error = ToAbslStatus(result.error());
+    if (RetryAfterError(operation, error, now)) return;
+    FinishRelease(release, error);
   } else if (!result.has_released()) {
     FinishRelease(release, absl::InternalError("the daemon's answer is not one to a release"));
   } else if (result.released().released() > 0 || release.reissued) {
@@ -114,14 +115,14 @@ void SessionMachine::OnReleaseResult(Operations::iterator operation,
 }
 
 // True if the command will be sent again.
-bool SessionMachine::RetryAfterError(Operations::iterator operation, const v1::SessionError& error,
+bool SessionMachine::RetryAfterError(Operations::iterator operation, const absl::Status& error,
                                      TimePoint now) {
   Operation& failed = operation->second;
-  if (error.reason() == v1::REASON_REQUEST_TOO_OLD && !failed.reissued) {
+  if (!failed.reissued && ErrorReason(error) == "REQUEST_TOO_OLD") {
     Reissue(operation, now);
     return true;
   }
-  if (error.code() != static_cast<int>(absl::StatusCode::kUnavailable)) return false;
+  if (!absl::IsUnavailable(error)) return false;
   // Nothing is known to have been done: the same again, until the caller has waited long enough.
   failed.unavailable_since = std::min(failed.unavailable_since, now);
   if (now - failed.unavailable_since >= options_.reconnect_timeout) return false;

@@ -163,8 +163,7 @@ class SessionMachine {
   void OnReleaseResult(Operations::iterator operation, const v1::SessionResult& result,
                        TimePoint now);
   void OnGranted(Operations::iterator operation, const v1::Lease& granted, TimePoint now);
-  bool RetryAfterError(Operations::iterator operation, const v1::SessionError& error,
-                       TimePoint now);
+  bool RetryAfterError(Operations::iterator operation, const absl::Status& error, TimePoint now);
   void Reissue(Operations::iterator operation, TimePoint now);
   void GiveBack(const std::string& lease_id, TimePoint now);
   void GiveBackUnclaimed(TimePoint now);

@@ -7,21 +7,21 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "proto/semaphore/v1/semaphore.pb.h"
+#include "proto/google/rpc/status.pb.h"
 
 namespace semaphore {
 
-// The same code and message, with the ErrorInfo that is in the details, if any.
+// The same code and message, with what is in the details, if anything.
 absl::Status ToAbslStatus(const grpc::Status& status);
 
-// `error.code()` of 0 would be a fault of the daemon and becomes INTERNAL.
-absl::Status ToAbslStatus(const ::semaphore::v1::SessionError& error);
+// Of one command of a stream. `error.code()` of 0 would be a fault of the daemon and becomes INTERNAL.
+absl::Status ToAbslStatus(const ::google::rpc::Status& error);
 
 // A status that carries an ErrorInfo with this reason.
 absl::Status MakeError(absl::StatusCode code, absl::string_view message, absl::string_view reason);
 
-// "FULL" for REASON_FULL; empty for REASON_UNSPECIFIED.
-std::string ReasonName(::semaphore::v1::Reason reason);
+// What ErrorDetail() then returns.
+void SetErrorDetail(absl::string_view key, absl::string_view value, absl::Status* status);
 
 }  // namespace semaphore
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "client/semaphore/errors.h"
+#include "client/semaphore/wording.h"
 #include "client/semctl/duration.h"
 
 namespace semaphore::semctl {
@@ -115,10 +116,6 @@ absl::string_view LastPart(absl::string_view path) {
   return dot == absl::string_view::npos ? path : path.substr(dot + 1);
 }
 
-bool IsNameCharacter(char c) {
-  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
-}
-
 // "must be 1000 to 86400000, not 5": the numbers as durations.
 std::string WithDurations(absl::string_view text) {
   std::string shown;
@@ -128,6 +125,7 @@ std::string WithDurations(absl::string_view text) {
     std::int64_t ms = 0;
     if (end > 0 && absl::SimpleAtoi(text.substr(0, end), &ms)) {
       absl::StrAppend(&shown, FormatDuration(std::chrono::milliseconds(ms)));
+      if (absl::StartsWith(text.substr(end), " ms")) end += 3;
     } else {
       end = std::max<std::size_t>(end, 1);
       absl::StrAppend(&shown, text.substr(0, end));
@@ -137,31 +135,9 @@ std::string WithDurations(absl::string_view text) {
   return shown;
 }
 
-// `text` with options in the place of fields, which have an underscore, or capitals all through.
+// `text` with options in the place of fields.
 std::string WithOptions(absl::string_view text, const HasOption& has_option) {
-  std::string shown;
-  while (!text.empty()) {
-    std::size_t end = 0;
-    while (end < text.size() && IsNameCharacter(text[end])) ++end;
-    const absl::string_view word = absl::StripSuffix(text.substr(0, end), ".");
-    const std::string option =
-        absl::StrContains(word, "_") ? OptionOf(word, has_option) : std::string();
-    end = std::max<std::size_t>(word.size(), 1);
-    absl::StrAppend(&shown, option.empty() ? text.substr(0, end) : absl::string_view(option));
-    text.remove_prefix(end);
-  }
-  return shown;
-}
-
-// The field that the message begins with: "open.semaphores[3]: …". Empty if it does not.
-absl::string_view FieldOf(absl::string_view message) {
-  std::size_t end = 0;
-  while (end < message.size() &&
-         (IsNameCharacter(message[end]) || message[end] == '[' || message[end] == ']')) {
-    ++end;
-  }
-  const bool is_field = end > 0 && absl::StartsWith(message.substr(end), ": ");
-  return is_field ? message.substr(0, end) : absl::string_view();
+  return WithNames(text, [&](absl::string_view word) { return OptionOf(word, has_option); });
 }
 
 std::string InLowerCase(absl::string_view name) {
@@ -186,14 +162,14 @@ std::string OptionOf(absl::string_view field, const HasOption& has_option) {
 
 std::string MessageOf(const absl::Status& status, const HasOption& has_option) {
   const std::string semaphore = ErrorDetail(status, "semaphore");
-  const std::string message(absl::StripPrefix(status.message(), absl::StrCat(semaphore, ": ")));
+  const std::string message(WithoutSemaphore(status));
   const absl::string_view field = FieldOf(message);
   const std::string option = OptionOf(field, has_option);
   // At LIMIT_REACHED the name is that of a setting of the daemon.
   if (!option.empty() && ErrorReason(status) != "LIMIT_REACHED") {
     const absl::string_view rest = absl::string_view(message).substr(field.size());
-    const std::string shown =
-        absl::EndsWith(field, "_ms") ? WithDurations(rest) : std::string(rest);
+    const bool is_duration = absl::EndsWith(field, "_ms") || absl::StrContains(rest, " ms");
+    const std::string shown = is_duration ? WithDurations(rest) : std::string(rest);
     return absl::StrCat(option, WithOptions(shown, has_option));
   }
   const bool names_it = semaphore.empty() || absl::StrContains(message, semaphore);

@@ -151,20 +151,20 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
     case OutcomeKind::kFull:
       return {StatusCode::kResourceExhausted, Reason::kFull,
               "all permits are taken, or others wait for them", semaphore,
-              "wait with wait_ms, or try again later"};
+              "wait (wait_ms), or try again later"};
     case OutcomeKind::kHolderCap:
       return {StatusCode::kResourceExhausted, Reason::kHolderCap,
               "this holder has as many permits as permits_per_holder allows", semaphore,
-              "release one first, or wait with wait_ms"};
+              "release one first, or wait (wait_ms)"};
     case OutcomeKind::kPaused:
       return {StatusCode::kFailedPrecondition, Reason::kPaused, "the semaphore is paused",
-              semaphore, "wait with wait_ms, or resume it"};
+              semaphore, "wait (wait_ms), or resume it"};
     case OutcomeKind::kWithheld:
       return {
           StatusCode::kUnavailable, Reason::kEngineUnavailable,
           "nothing is granted for now: the engine failed over and may have lost leases, which must "
           "run out first",
-          semaphore, "wait with wait_ms, or try again later"};
+          semaphore, "wait (wait_ms), or try again later"};
     case OutcomeKind::kLimitMismatch:
       return {StatusCode::kFailedPrecondition, Reason::kLimitMismatch,
               absl::StrCat("limit: the semaphore has the limit ", outcome.limit(),

@@ -7,7 +7,7 @@ namespace {
 
 // Together they keep a message far below the 4 MiB that gRPC clients take by default.
 constexpr size_t kEntriesPerMessage = 1'000;
-constexpr size_t kRangesPerMessage = 50'000;
+constexpr size_t kBytesPerMessage = 2'000'000;
 constexpr size_t kFreeMax = 64;
 
 }  // namespace
@@ -25,21 +25,21 @@ void ResponsePool::Give(std::unique_ptr<ResponseMessage> message) {
   free_.push_back(std::move(message));
 }
 
-Outbox::Pending& Outbox::Tail(size_t ranges) {
+Outbox::Pending& Outbox::Tail(size_t bytes) {
   if (messages_.empty() || messages_.back().entries >= kEntriesPerMessage ||
-      messages_.back().ranges + ranges > kRangesPerMessage) {
+      messages_.back().bytes + bytes > kBytesPerMessage) {
     messages_.push_back({pool_->Take(), 0, 0});
   }
   Pending& tail = messages_.back();
   ++tail.entries;
-  tail.ranges += ranges;
+  tail.bytes += bytes;
   ++entries_;
-  ranges_ += ranges;
+  bytes_ += bytes;
   return tail;
 }
 
-semaphore::v1::SessionResult* Outbox::AddResult(size_t ranges) {
-  return Tail(ranges).message->get()->add_results();
+semaphore::v1::SessionResult* Outbox::AddResult(size_t bytes) {
+  return Tail(bytes).message->get()->add_results();
 }
 
 semaphore::v1::SessionEvent* Outbox::AddEvent() { return Tail(0).message->get()->add_events(); }
@@ -59,7 +59,7 @@ semaphore::v1::SessionPong* Outbox::AddPong() {
 
 void Outbox::PopFront() {
   entries_ -= messages_.front().entries;
-  ranges_ -= messages_.front().ranges;
+  bytes_ -= messages_.front().bytes;
   pool_->Give(std::move(messages_.front().message));
   messages_.pop_front();
 }

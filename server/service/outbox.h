@@ -55,9 +55,11 @@ class Outbox {
   explicit Outbox(ResponsePool* pool) : pool_(pool) {}
   ~Outbox() { Clear(); }
 
-  // Where to write the next thing; `ranges`: how many ranges of slots it will have beside its fixed fields.
-  // The pointer is good until the next call.
-  semaphore::v1::SessionResult* AddResult(size_t ranges);
+  static constexpr size_t kRangeBytes = 48;  // Of a range of slots.
+
+  // Where to write the next thing; `bytes`: what it will have beside its fixed fields, such as slots or an
+  // error. The pointer is good until the next call.
+  semaphore::v1::SessionResult* AddResult(size_t bytes);
   semaphore::v1::SessionEvent* AddEvent();
   // In a message of its own, which will have so many leases.
   semaphore::v1::SessionOpened* AddOpened(size_t leases);
@@ -66,7 +68,7 @@ class Outbox {
   // Results, events and others, all messages together.
   size_t entries() const { return entries_; }
   // What they take in memory, about.
-  size_t bytes() const { return entries_ * kEntryBytes + ranges_ * kRangeBytes; }
+  size_t bytes() const { return entries_ * kEntryBytes + bytes_; }
   bool empty() const { return messages_.empty(); }
   const semaphore::v1::SessionResponse& front() { return *messages_.front().message->get(); }
   void PopFront();
@@ -76,18 +78,17 @@ class Outbox {
   struct Pending {
     std::unique_ptr<ResponseMessage> message;
     size_t entries = 0;
-    size_t ranges = 0;
+    size_t bytes = 0;
   };
   static constexpr size_t kEntryBytes = 256;
-  static constexpr size_t kRangeBytes = 48;
 
   // The last message, if it has room.
-  Pending& Tail(size_t ranges);
+  Pending& Tail(size_t bytes);
 
   ResponsePool* pool_;
   std::deque<Pending> messages_;
   size_t entries_ = 0;
-  size_t ranges_ = 0;
+  size_t bytes_ = 0;  // Beside the fixed fields.
 };
 
 }  // namespace semaphored

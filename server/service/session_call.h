@@ -84,7 +84,7 @@ class SessionCall final : public SessionListener, public Flushable {
   void HandleVerify(uint64_t sequence, pb::VerifyRequest& command);
   void HandlePing(uint64_t ping_id, const Vouch& vouch);
   void HandleClose();
-  pb::SessionResult* AddResult(uint64_t sequence, size_t slots = 0);
+  pb::SessionResult* AddResult(uint64_t sequence, size_t bytes = 0);
   void AddError(uint64_t sequence, const Refusal& refusal);
   // A reply that Sessions owes has come. True: somebody still wants it.
   bool TakeReply();

@@ -136,7 +136,8 @@ void SessionCall::HandleVerify(uint64_t sequence, pb::VerifyRequest& command) {
     if (!TakeReply()) return;
     if (!result.ok()) return AddError(sequence, *result.refusal);
     const size_t slots = result.value.held ? result.value.lease->slots.runs().size() : 0;
-    pb::VerifyResponse* verified = AddResult(sequence, slots)->mutable_verified();
+    pb::VerifyResponse* verified =
+        AddResult(sequence, slots * Outbox::kRangeBytes)->mutable_verified();
     ToProto(result.value, SteadyTime::duration::zero(), verified);
     if (verified->has_lease())
       HideSecrets(caller_, *sessions(), by_lease_id, verified->mutable_lease());
@@ -167,16 +168,18 @@ bool SessionCall::TakeReply() {
   return false;
 }
 
-pb::SessionResult* SessionCall::AddResult(uint64_t sequence, size_t slots) {
+pb::SessionResult* SessionCall::AddResult(uint64_t sequence, size_t bytes) {
   MarkDirty();
-  pb::SessionResult* result = outbox_.AddResult(slots);
+  pb::SessionResult* result = outbox_.AddResult(bytes);
   result->set_sequence(sequence);
   return result;
 }
 
 void SessionCall::AddError(uint64_t sequence, const Refusal& refusal) {
   LogRefusal(Method::kSession, refusal, *context_);
-  ToProto(refusal, AddResult(sequence)->mutable_error());
+  google::rpc::Status error;
+  ToProto(refusal, environment_->adapter, &error);
+  *AddResult(sequence, error.ByteSizeLong())->mutable_error() = error;
 }
 
 void SessionCall::OnQueued(uint64_t tag, uint64_t position, WaitReason reason,
@@ -186,7 +189,8 @@ void SessionCall::OnQueued(uint64_t tag, uint64_t position, WaitReason reason,
 
 void SessionCall::OnGranted(uint64_t tag, const LeasePtr& lease, const std::string& semaphore,
                             Vouch /*vouch*/) {
-  ToProto(*lease, semaphore, AddResult(tag, lease->slots.runs().size())->mutable_granted());
+  const size_t bytes = lease->slots.runs().size() * Outbox::kRangeBytes;
+  ToProto(*lease, semaphore, AddResult(tag, bytes)->mutable_granted());
 }
 
 void SessionCall::OnRefused(uint64_t tag, Refusal refusal) { AddError(tag, refusal); }

@@ -29,7 +29,7 @@ void Put(std::string_view key, std::string_view value, google::rpc::ErrorInfo* i
 
 }  // namespace
 
-grpc::Status ToStatus(const Refusal& refusal, std::string_view adapter) {
+void ToProto(const Refusal& refusal, std::string_view adapter, google::rpc::Status* status) {
   google::rpc::ErrorInfo info;
   info.set_domain(kDomain);
   info.set_reason(std::string(ReasonName(refusal.reason)));
@@ -37,23 +37,27 @@ grpc::Status ToStatus(const Refusal& refusal, std::string_view adapter) {
   Put("adapter", adapter, &info);
   Put("advice", Bounded(refusal.advice), &info);
 
-  google::rpc::Status status;
-  status.set_code(static_cast<int>(refusal.code));
-  status.set_message(Bounded(MessageOf(refusal)));
-  status.add_details()->PackFrom(info);
+  status->set_code(static_cast<int>(refusal.code));
+  status->set_message(Bounded(MessageOf(refusal)));
+  status->add_details()->PackFrom(info);
   if (!refusal.field.empty()) {
     google::rpc::BadRequest bad;
     google::rpc::BadRequest::FieldViolation* violation = bad.add_field_violations();
     violation->set_field(Bounded(refusal.field));
     violation->set_description(Bounded(refusal.right));
-    status.add_details()->PackFrom(bad);
+    status->add_details()->PackFrom(bad);
   }
   if (const int64_t retry_ms = RetryAfter(refusal); retry_ms > 0) {
     google::rpc::RetryInfo retry;
     retry.mutable_retry_delay()->set_seconds(retry_ms / 1000);
     retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(retry_ms % 1000 * 1'000'000));
-    status.add_details()->PackFrom(retry);
+    status->add_details()->PackFrom(retry);
   }
+}
+
+grpc::Status ToStatus(const Refusal& refusal, std::string_view adapter) {
+  google::rpc::Status status;
+  ToProto(refusal, adapter, &status);
   return grpc::Status(static_cast<grpc::StatusCode>(refusal.code), status.message(),
                       status.SerializeAsString());
 }
@@ -67,12 +71,6 @@ void CutOff(grpc::ServerContext* context, const grpc::Status& status) {
       static_cast<grpc_status_code>(known ? status.error_code()
                                           : grpc::StatusCode::RESOURCE_EXHAUSTED),
       message.c_str(), nullptr);
-}
-
-void ToProto(const Refusal& refusal, semaphore::v1::SessionError* error) {
-  error->set_code(static_cast<int>(refusal.code));
-  error->set_message(Bounded(MessageOf(refusal)));
-  error->set_reason(static_cast<semaphore::v1::Reason>(refusal.reason));
 }
 
 Refusal Unreadable() {

@@ -7,22 +7,23 @@
 #include <cstddef>
 #include <string_view>
 
-#include "proto/semaphore/v1/semaphore.pb.h"
+#include "proto/google/rpc/status.pb.h"
 #include "server/core/reason.h"
 
 namespace semaphored {
 
-// The gRPC status, with a google.rpc.ErrorInfo in its details: domain "semaphored", the reason's
-// name, and in its metadata "semaphore", "adapter" and "advice" where they are not empty.
+// Code, message, and in the details a google.rpc.ErrorInfo: domain "semaphored", the reason's name, and in
+// its metadata "semaphore", "adapter" and "advice" where they are not empty. A BadRequest if a field is
+// wrong, and a RetryInfo if waiting helps.
+void ToProto(const Refusal& refusal, std::string_view adapter, google::rpc::Status* status);
+
+// The same as the end of a call.
 grpc::Status ToStatus(const Refusal& refusal, std::string_view adapter);
 
 // Ends a call whose client does not take what was sent: a status that waits behind that would never
 // leave. What has not left is lost; the client sees the code and message of `status`, or
 // RESOURCE_EXHAUSTED if that is OK.
 void CutOff(grpc::ServerContext* context, const grpc::Status& status);
-
-// The same within a session.
-void ToProto(const Refusal& refusal, semaphore::v1::SessionError* error);
 
 // ---- Refusals of the service itself ----
 

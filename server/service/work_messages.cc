@@ -161,11 +161,15 @@ pb::WorkResponse* WorkCall::Say(size_t bytes) {
 }
 
 void WorkCall::AddResult(uint64_t sequence, const Refusal* refusal, const FinishAnswer& answer) {
-  pb::FinishTicketResult* result = Say(kFieldsBytes)->add_results();
-  result->set_sequence(sequence);
+  google::rpc::Status error;
   if (refusal != nullptr) {
     LogRefusal(Method::kWork, *refusal, *context_);
-    ToProto(*refusal, result->mutable_error());
+    ToProto(*refusal, environment_->adapter, &error);
+  }
+  pb::FinishTicketResult* result = Say(kFieldsBytes + error.ByteSizeLong())->add_results();
+  result->set_sequence(sequence);
+  if (refusal != nullptr) {
+    *result->mutable_error() = std::move(error);
   } else if (answer.state.has_value()) {
     result->set_state(ToProto(*answer.state));
   }

@@ -17,7 +17,7 @@ import time
 import uuid
 
 from checker import Grant
-from daemon import error_info, grpc, numbered, pb, pb_grpc, slots_of
+from daemon import error_info, grpc, numbered, pb, pb_grpc, reason_of, slots_of
 from fenced import Resource, Stale
 
 MARGIN = 0.01  # Of valid_for_ms.
@@ -426,7 +426,7 @@ class InSession(Client):
             self.queued_ns = self.queued_ns or now_ns()
         elif not result.HasField("error"):
             answer.set_result(result)
-        elif result.error.reason in (pb.REASON_NOT_HELD, pb.REASON_SESSION_LOST):
+        elif reason_of(result.error) in ("NOT_HELD", "SESSION_LOST"):
             answer.set_exception(Gone())
         elif result.error.code == grpc.StatusCode.UNAVAILABLE.value[0]:
             self.steady = False

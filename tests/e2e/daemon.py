@@ -25,7 +25,7 @@ sys.path.insert(0, STUBS_DIR)
 
 import grpc  # noqa: E402  the stubs' folder has to be on the path first
 
-from google.rpc import error_details_pb2  # noqa: E402
+from google.rpc import error_details_pb2, status_pb2  # noqa: E402
 from semaphore.v1 import semaphore_pb2 as pb  # noqa: E402
 from semaphore.v1 import semaphore_pb2_grpc as pb_grpc  # noqa: E402
 
@@ -74,12 +74,23 @@ def error_detail(error, kind):
     """The detail of this kind of a failed call, out of its trailing metadata, or None."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
-            status = error_details_pb2.Status.FromString(value)
-            for detail in status.details:
-                found = kind()
-                if detail.Unpack(found):
-                    return found
+            return detail_of(status_pb2.Status.FromString(value), kind)
     return None
+
+
+def detail_of(status, kind):
+    """The detail of this kind of a google.rpc.Status, such as a session's result has, or None."""
+    for detail in status.details:
+        found = kind()
+        if detail.Unpack(found):
+            return found
+    return None
+
+
+def reason_of(status):
+    """Of a google.rpc.Status: the reason of its ErrorInfo, or ""."""
+    info = detail_of(status, error_details_pb2.ErrorInfo)
+    return info.reason if info is not None else ""
 
 
 def error_info(error):

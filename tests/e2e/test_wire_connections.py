@@ -6,7 +6,7 @@ import socket
 import time
 import unittest
 
-from daemon import BOUND_S, Client, Daemon, Session, grpc, pb, wait_until
+from daemon import BOUND_S, Client, Daemon, Session, grpc, pb, reason_of, wait_until
 from http2 import RawConnection, opening
 from measure import latency_ms, memory_bytes, sockets, told
 from proxy import TcpProxy
@@ -155,9 +155,9 @@ class WireConnections(unittest.TestCase):
                 self.assertNotIsInstance(message, tuple, "the stream ended")
                 for result in message.results:
                     if result.HasField("error"):
-                        self.assertEqual((result.error.code, result.error.reason),
+                        self.assertEqual((result.error.code, reason_of(result.error)),
                                          (grpc.StatusCode.RESOURCE_EXHAUSTED.value[0],
-                                          pb.REASON_LIMIT_REACHED), result.error.message)
+                                          "LIMIT_REACHED"), result.error.message)
                         refused += 1
             self.assertEqual(other.waiting("wanted"), most)
             among_ms = latency_ms(other, "quiet")

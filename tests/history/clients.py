@@ -27,10 +27,6 @@ def now_ns():
     return time.monotonic_ns()
 
 
-def reason_name(reason):
-    return pb.Reason.Name(reason).removeprefix("REASON_")
-
-
 def cause_name(cause):
     return pb.EndCause.Name(cause).removeprefix("END_CAUSE_")
 

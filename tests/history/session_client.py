@@ -4,8 +4,8 @@ import queue
 import threading
 import time
 
-from clients import GIVE_UP_S, TTL_MS, UNAVAILABLE, Client, cause_name, now_ns, reason_name
-from daemon import grpc, pb, slots_of
+from clients import GIVE_UP_S, TTL_MS, UNAVAILABLE, Client, cause_name, now_ns
+from daemon import grpc, pb, reason_of, slots_of
 
 PING_EVERY_S = 0.3
 
@@ -261,7 +261,7 @@ class SessionClient(Client):
         if result is None:
             return self.finish(operation)
         if result.HasField("error"):
-            return self.finish(operation, "error", reason=reason_name(result.error.reason))
+            return self.finish(operation, "error", reason=reason_of(result.error))
         granted = result.granted
         self.finish(operation, "granted", lease=granted.lease_id,
                     slots=tuple(slots_of(granted.slots)), token=granted.token)
@@ -297,7 +297,7 @@ class SessionClient(Client):
         if released.released:
             return self.finish(operation, "released")
         if error is not None and error.code:
-            return self.finish(operation, "error", reason=reason_name(error.reason))
+            return self.finish(operation, "error", reason=reason_of(error))
         return self.finish(operation, "ended", reason=cause_name(released.ended))
 
     def verify(self, acquired):

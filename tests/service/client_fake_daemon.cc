@@ -6,20 +6,14 @@
 #include <chrono>
 #include <utility>
 
-#include "proto/google/rpc/error_details.pb.h"
+#include "tests/service/client_error.h"
 
 namespace semaphore::test {
 namespace {
 
 grpc::Status SessionLost() {
-  google::rpc::ErrorInfo info;
-  info.set_domain("semaphored");
-  info.set_reason("SESSION_LOST");
-  google::rpc::Status status;
-  status.set_code(grpc::StatusCode::NOT_FOUND);
-  status.add_details()->PackFrom(info);
   return grpc::Status(grpc::StatusCode::NOT_FOUND, "the session is gone",
-                      status.SerializeAsString());
+                      ErrorWith(grpc::StatusCode::NOT_FOUND, "SESSION_LOST").SerializeAsString());
 }
 
 }  // namespace
@@ -202,8 +196,7 @@ void FakeDaemon::Execute(SessionState& session, const v1::SessionCommand& comman
     if (waits == waiters_.end()) return;
     if (acquire.wait_ms() == 0 && !acquire.wait_forever()) {
       waiters_.erase(waits);
-      result.mutable_error()->set_code(grpc::StatusCode::RESOURCE_EXHAUSTED);
-      result.mutable_error()->set_reason(v1::REASON_FULL);
+      *result.mutable_error() = ErrorWith(grpc::StatusCode::RESOURCE_EXHAUSTED, "FULL");
     } else {
       result.mutable_queued()->set_position(waits - waiters_.begin() + 1);
     }

@@ -264,7 +264,7 @@ TEST_CASE("a lease that is listed is not given back while its acquire is to be s
   auto acquired = world.Acquire("other");
   ResumeWith(&world, {"L1", "L2"});
   const std::uint64_t sequence = world.Next().commands(0).sequence();
-  world.Error(sequence, absl::StatusCode::kUnavailable, v1::REASON_NOT_VOUCHED);
+  world.Error(sequence, absl::StatusCode::kUnavailable, "NOT_VOUCHED");
   CHECK(world.Next().commands_size() == 0);
   world.Advance(milliseconds(200));
   const v1::SessionRequest again = world.Next();
@@ -276,14 +276,14 @@ TEST_CASE("a lease that is listed is not given back while its acquire is to be s
     CHECK(world.Next().commands_size() == 0);
   }
   SECTION("once it has failed, nobody can claim it") {
-    world.Error(sequence, absl::StatusCode::kPermissionDenied, v1::REASON_PERMISSION_DENIED);
+    world.Error(sequence, absl::StatusCode::kPermissionDenied, "PERMISSION_DENIED");
     CHECK_FALSE(acquired->result->ok());
     const v1::SessionRequest given_back = world.Next();
     REQUIRE(given_back.commands_size() == 1);
     CHECK(given_back.commands(0).release().lease_id() == "L2");
   }
   SECTION("nor if it is asked anew under another number") {
-    world.Error(sequence, absl::StatusCode::kAborted, v1::REASON_REQUEST_TOO_OLD);
+    world.Error(sequence, absl::StatusCode::kAborted, "REQUEST_TOO_OLD");
     const v1::SessionRequest anew = world.Next();
     REQUIRE(anew.commands_size() == 3);
     CHECK(anew.commands(2).release().lease_id() == "L2");

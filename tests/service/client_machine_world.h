@@ -13,6 +13,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "client/semaphore/session_machine.h"
+#include "tests/service/client_error.h"
 
 namespace semaphore::test {
 
@@ -135,12 +136,11 @@ class World {
     Receive(response);
   }
 
-  void Error(std::uint64_t sequence, absl::StatusCode code, v1::Reason reason) {
+  void Error(std::uint64_t sequence, absl::StatusCode code, const std::string& reason) {
     v1::SessionResponse response;
     v1::SessionResult* result = response.add_results();
     result->set_sequence(sequence);
-    result->mutable_error()->set_code(static_cast<int>(code));
-    result->mutable_error()->set_reason(reason);
+    *result->mutable_error() = ErrorWith(static_cast<int>(code), reason);
     Receive(response);
   }
 

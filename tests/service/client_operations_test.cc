@@ -66,7 +66,7 @@ TEST_CASE("errors of the daemon come through with their reason") {
   world.Connect();
   world.Opened();
   world.Next();
-  world.Error(1, absl::StatusCode::kResourceExhausted, v1::REASON_FULL);
+  world.Error(1, absl::StatusCode::kResourceExhausted, "FULL");
   CHECK(acquired->result->status().code() == absl::StatusCode::kResourceExhausted);
   CHECK(ErrorReason(acquired->result->status()) == "FULL");
 }
@@ -77,7 +77,7 @@ TEST_CASE("what the daemon cannot do now is sent again with the same number") {
   world.Connect();
   world.Opened();
   const v1::SessionCommand sent = world.Next().commands(0);
-  world.Error(1, absl::StatusCode::kUnavailable, v1::REASON_ENGINE_UNAVAILABLE);
+  world.Error(1, absl::StatusCode::kUnavailable, "ENGINE_UNAVAILABLE");
   CHECK_FALSE(acquired->result.has_value());
   CHECK(world.Next().commands_size() == 0);
   world.Advance(milliseconds(200));
@@ -94,7 +94,7 @@ TEST_CASE("an acquire whose number was forgotten is given up there and asked ane
   world.Connect();
   world.Opened();
   world.Next();
-  world.Error(1, absl::StatusCode::kAborted, v1::REASON_REQUEST_TOO_OLD);
+  world.Error(1, absl::StatusCode::kAborted, "REQUEST_TOO_OLD");
   const v1::SessionRequest anew = world.Next();
   REQUIRE(anew.commands_size() == 2);
   CHECK(anew.commands(0).cancel() == 1);

@@ -6,7 +6,9 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "client/semaphore/endpoint.h"
+#include "client/semaphore/errors.h"
 #include "client/semaphore/status_conversion.h"
+#include "client/semaphore/wording.h"
 #include "client/semctl/wording.h"
 
 namespace semaphore::semctl {
@@ -33,6 +35,27 @@ void AddPaths(const google::protobuf::Descriptor& message, const std::string& be
       paths->push_back(before + std::string(field.name()));
     }
   }
+}
+
+TEST_CASE("wording: the library speaks of its own options, and semctl of semctl's") {
+  const auto error = [](const std::string& message, const std::string& reason = "INVALID_FIELD") {
+    absl::Status status = MakeError(absl::StatusCode::kInvalidArgument, message, reason);
+    SetErrorDetail("semaphore", "my_ttl_ms", &status);
+    SetErrorDetail("advice", "wait (wait_ms), or try again later", &status);
+    return status;
+  };
+  const absl::Status ttl = InOptions(error("open.ttl_ms: must be 1000 to 86400000, not 5"));
+  CHECK(ttl.message() == "ttl: must be 1000 ms to 86400000 ms, not 5 ms");
+  CHECK(ErrorReason(ttl) == "INVALID_FIELD");
+  CHECK(ErrorDetail(ttl, "semaphore") == "my_ttl_ms");
+  CHECK(ErrorDetail(ttl, "advice") == "wait (wait), or try again later");
+  CHECK(MessageOf(ttl, Having({})) == "--ttl: must be 1s to 1d, not 5ms");
+  CHECK(InOptions(error("my_ttl_ms: its limit is 3; see limit_mismatch")).message() ==
+        "my_ttl_ms: its limit is 3; see adopt_limit");
+  CHECK(InOptions(error("permits: must be 1 or more, not 0")).message() ==
+        "permits: must be 1 or more, not 0");
+  CHECK(InOptions(error("wait_ms: too many", "LIMIT_REACHED")).message() == "wait_ms: too many");
+  CHECK(InOptions(absl::OkStatus()).ok());
 }
 
 TEST_CASE("wording: every field of the requests that semctl sends has an option") {

@@ -117,7 +117,8 @@ TEST_CASE("moves: another session repeats what one holds", "[service]") {
   MovingStream second(&world, "two");  // Another holder, which the request does not name.
   pb::SessionResult result = second.Ask();
   REQUIRE(result.has_error());
-  CHECK(result.error().reason() == pb::REASON_MOVING);
+  CHECK(ErrorOf(result.error()).reason == "MOVING");
+  CHECK(ErrorOf(result.error()).retry_ms > 0);
   CHECK(result.error().code() == static_cast<int>(grpc::StatusCode::UNAVAILABLE));
   const pb::LeaseLost lost = first.Lost();
   CHECK(lost.lease_id() == lease.lease_id());
@@ -136,7 +137,7 @@ TEST_CASE("moves: another session repeats what one holds", "[service]") {
   world.Leap(Milliseconds(kTtlMs - 5'000));
   CHECK(first.Ping() > 0);
   CHECK(second.Ping() > 0);
-  CHECK(second.Ask().error().reason() == pb::REASON_MOVING);
+  CHECK(ErrorOf(second.Ask().error()).reason == "MOVING");
   world.Leap(Milliseconds(5'000));
   result = second.Ask();
   REQUIRE(result.has_granted());
@@ -163,7 +164,7 @@ TEST_CASE("moves: a session that is resumed has not what has left it", "[service
   REQUIRE(first.Ask().has_granted());
   first.Cancel();
   MovingStream second(&world, "two");
-  CHECK(second.Ask().error().reason() == pb::REASON_MOVING);
+  CHECK(ErrorOf(second.Ask().error()).reason == "MOVING");
   second.Cancel();
   MovingStream first_again(&world, "one", first.opened.session_id());
   CHECK(first_again.opened.resumed());
@@ -249,7 +250,7 @@ TEST_CASE("moves: a Hold repeats what the session holds, and the session the Hol
   CHECK(event.granted().lease().lease_id() == lease.lease_id());
 
   MovingStream second(&world, "two");
-  CHECK(second.Ask().error().reason() == pb::REASON_MOVING);
+  CHECK(ErrorOf(second.Ask().error()).reason == "MOVING");
   while (reader->Read(&event) && !event.has_lost()) {
   }
   CHECK(event.lost().cause() == pb::END_CAUSE_MOVED);

@@ -218,7 +218,7 @@ TEST_CASE("security: a session resumed at the quota is answered what it repeats"
   auto stream = world.stub().Session(&context);
   CHECK(open(*stream, session).leases_size() == 2);
   CHECK(acquire(*stream, 1).granted().lease_id() == first);
-  CHECK(acquire(*stream, 3).error().reason() == pb::REASON_QUOTA);
+  CHECK(ErrorOf(acquire(*stream, 3).error()).reason == "QUOTA");
   stream->WritesDone();
   context.TryCancel();
 }
@@ -360,7 +360,7 @@ TEST_CASE("security: a session comes back at the quota of client ids, and may br
   REQUIRE(before.says == "OK");
   Opened other(world, "t", before.id);
   REQUIRE(other.says == "OK");
-  CHECK(other.Acquire("x", 1).error().reason() == pb::REASON_QUOTA);
+  CHECK(ErrorOf(other.Acquire("x", 1).error()).reason == "QUOTA");
   Opened same(world, "s", before.id);
   REQUIRE(same.says == "OK");
   CHECK(same.Acquire("x", 1).has_granted());
@@ -399,7 +399,7 @@ TEST_CASE("security: with create = false semaphores are used, and none is made")
   constexpr char kNone[] = "NOT_FOUND NO_SUCH_SEMAPHORE";
   CHECK(acquire("x", 10) == kNone);
   CHECK(hold("x") == kNone);
-  CHECK(Opened(world, "s").Acquire("x", 10).error().reason() == pb::REASON_NO_SUCH_SEMAPHORE);
+  CHECK(ErrorOf(Opened(world, "s").Acquire("x", 10).error()).reason == "NO_SUCH_SEMAPHORE");
   CHECK(Enqueue(world, "x", 10) == kNone);
   CHECK(Enqueue(world, "own/x", 10) == kNone);
   CHECK(acquire("own/x", 10) == "OK");

@@ -4,6 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "server/service/outbox.h"
 #include "tests/service/service_world.h"
 
 namespace semaphored::test {
@@ -152,7 +153,7 @@ TEST_CASE("session: queued, then granted; cancelled", "[service]") {
   REQUIRE(stream.Next(&result));
   CHECK(result.sequence() == 2);
   CHECK(result.error().code() == grpc::StatusCode::CANCELLED);
-  CHECK(result.error().reason() == pb::REASON_WAIT_CANCELLED);
+  CHECK(ErrorOf(result.error()).reason == "WAIT_CANCELLED");
 
   stream.Begin(4)->set_cancel(99);
   stream.Send();
@@ -175,7 +176,11 @@ TEST_CASE("session: a command that is wrong is answered, and the stream goes on"
     REQUIRE(stream.Next(&result));
     CHECK(result.sequence() == sequence);
     CHECK(result.error().code() == grpc::StatusCode::INVALID_ARGUMENT);
-    CHECK(result.error().reason() == pb::REASON_INVALID_FIELD);
+    const Error error = ErrorOf(result.error());
+    CHECK(error.reason == "INVALID_FIELD");
+    CHECK(error.domain == "semaphored");
+    CHECK_FALSE(error.adapter.empty());
+    CHECK(result.error().message().starts_with(error.field + ": "));
     return result.error().message();
   };
   stream.Acquire(0, "a", 1);
@@ -193,6 +198,23 @@ TEST_CASE("session: a command that is wrong is answered, and the stream goes on"
   stream.Acquire(5, "a", 1);
   REQUIRE(stream.Next(&result));
   CHECK(result.has_granted());
+}
+
+TEST_CASE("session: a message stays below what clients take, however long its errors are",
+          "[service]") {
+  google::rpc::Status error;
+  error.set_message(std::string(5'000, 'x'));
+  ResponsePool pool;
+  Outbox outbox(&pool);
+  for (int i = 0; i < 2'000; ++i) *outbox.AddResult(error.ByteSizeLong())->mutable_error() = error;
+  CHECK(outbox.bytes() >= 10'000'000);  // As many as stream_bytes_max bounds.
+  int results = 0;
+  for (; !outbox.empty(); outbox.PopFront()) {
+    CHECK(outbox.front().ByteSizeLong() < 4'000'000);
+    results += outbox.front().results_size();
+  }
+  CHECK(results == 2'000);
+  CHECK(outbox.bytes() == 0);
 }
 
 TEST_CASE("session: what ends the stream", "[service]") {

@@ -346,13 +346,13 @@ TEST_CASE("work: what is wrong is named", "[service]") {
     worker.Send();
     pb::FinishTicketResult result;
     REQUIRE(worker.NextResult(&result));
-    CHECK(result.error().reason() == pb::REASON_INVALID_FIELD);
+    CHECK(ErrorOf(result.error()).reason == "INVALID_FIELD");
     REQUIRE(worker.Done(2, assignment));
     REQUIRE(worker.NextResult(&result));
     CHECK_FALSE(result.has_error());
     REQUIRE(worker.Done(3, assignment));
     REQUIRE(worker.NextResult(&result));
-    CHECK(result.error().reason() == pb::REASON_NOT_HELD);
+    CHECK(ErrorOf(result.error()).reason == "NOT_HELD");
   }
   SECTION("a semaphore that is not, or has another limit") {
     pb::EnqueueRequest request = Ticket("a", "x");

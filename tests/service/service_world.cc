@@ -171,11 +171,13 @@ bool World::Becomes(const std::string& semaphore,
 
 Error ErrorOf(const grpc::Status& status) {
   google::rpc::Status details;
+  if (!details.ParseFromString(status.error_details())) return {};
+  return ErrorOf(details);
+}
+
+Error ErrorOf(const google::rpc::Status& details) {
   google::rpc::ErrorInfo info;
-  if (!details.ParseFromString(status.error_details()) || details.details_size() < 1 ||
-      !details.details(0).UnpackTo(&info)) {
-    return {};
-  }
+  if (details.details_size() < 1 || !details.details(0).UnpackTo(&info)) return {};
   const auto value = [&](const char* key) {
     const auto found = info.metadata().find(key);
     return found == info.metadata().end() ? std::string() : found->second;

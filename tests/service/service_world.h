@@ -14,6 +14,7 @@
 
 #include "adapters/open.h"
 #include "proto/google/rpc/error_details.pb.h"
+#include "proto/google/rpc/status.pb.h"
 #include "proto/semaphore/v1/semaphore.grpc.pb.h"
 #include "server/core/sessions.h"
 #include "server/service/host.h"
@@ -97,6 +98,7 @@ struct Error {
 };
 // What the details of a status say; empty strings if they say nothing.
 Error ErrorOf(const grpc::Status& status);
+Error ErrorOf(const google::rpc::Status& status);  // Of a result in a stream.
 
 // "RESOURCE_EXHAUSTED FULL": the code and the reason; "OK".
 std::string Say(const grpc::Status& status);

@@ -1,7 +1,7 @@
 // Errors: one class for each canonical gRPC code that semaphored answers with, and the reason beside it.
 'use strict';
 
-const { enumName } = require('./wire.js');
+const { inOptions, withOptions } = require('./wording.js');
 
 // By number, as gRPC counts them.
 const CODES = [
@@ -68,21 +68,28 @@ function invalid(message) {
   return makeError('INVALID_ARGUMENT', message, { reason: 'INVALID_FIELD' });
 }
 
-// An error inside a stream: the message SessionError.
-function fromSessionError(error) {
+// Of one command of a stream: the message google.rpc.Status, as the stub reads it.
+function fromStatusMessage(error) {
   const code = CODES[error.code];
   if (code === undefined || code === 'OK') return makeError('INTERNAL', 'the daemon sent an error without a code');
-  return makeError(code, error.message, { reason: enumName(error.reason, 'REASON_') });
+  return explained(code, error.message, infoAmong(error.details.map((any) => [any.type_url, any.value])));
 }
 
 // How a call ended: the status object of @grpc/grpc-js, of a code other than OK.
 function fromStatus(status) {
   const code = CODES[status.code] ?? 'UNKNOWN';
   const [details] = status.metadata?.get('grpc-status-details-bin') ?? [];
-  return makeError(code, status.details || code, details === undefined ? {} : readErrorInfo(details));
+  return explained(code, status.details || code, details === undefined ? {} : readErrorInfo(details));
 }
 
-// ---- google.rpc.Status, as far as it is needed: it has no service, so that no stub brings it along ----
+// In the words of the library. At LIMIT_REACHED the name is that of a setting of the daemon.
+function explained(code, message, { reason, metadata }) {
+  if (reason === 'LIMIT_REACHED') return makeError(code, message, { reason, metadata });
+  const advice = metadata?.advice === undefined ? {} : { advice: withOptions(metadata.advice) };
+  return makeError(code, inOptions(message, metadata?.semaphore), { reason, metadata: { ...metadata, ...advice } });
+}
+
+// ---- google.rpc.Status in a trailer, and ErrorInfo: the stub brings neither along, since no service names them ----
 
 // The fields of one serialized message: [number, Buffer] for each field of length-delimited type; others are passed over.
 function* fieldsOf(buffer) {
@@ -122,15 +129,13 @@ const ANY_VALUE = 2;
 const INFO_REASON = 1;
 const INFO_METADATA = 3;
 
-// {reason, metadata} of the first google.rpc.ErrorInfo; {} if there is none, or it cannot be read.
-function readErrorInfo(buffer) {
+// {reason, metadata} of the first google.rpc.ErrorInfo among [type URL, Buffer]; {} if there is none, or it cannot be read.
+function infoAmong(details) {
   try {
-    for (const [number, value] of fieldsOf(buffer)) {
-      if (number !== STATUS_DETAILS) continue;
-      const any = new Map(fieldsOf(value));
-      if (!String(any.get(ANY_TYPE_URL) ?? '').endsWith('/google.rpc.ErrorInfo')) continue;
+    for (const [url, value] of details) {
+      if (!String(url ?? '').endsWith('/google.rpc.ErrorInfo')) continue;
       const info = { reason: '', metadata: {} };
-      for (const [field, text] of fieldsOf(any.get(ANY_VALUE) ?? Buffer.alloc(0))) {
+      for (const [field, text] of fieldsOf(value ?? Buffer.alloc(0))) {
         if (field === INFO_REASON) info.reason = text.toString('utf8');
         if (field !== INFO_METADATA) continue;
         const entry = new Map(fieldsOf(text));
@@ -144,6 +149,18 @@ function readErrorInfo(buffer) {
   return {};
 }
 
+// The same of a serialized google.rpc.Status.
+function readErrorInfo(buffer) {
+  function* details() {
+    for (const [number, value] of fieldsOf(buffer)) {
+      if (number !== STATUS_DETAILS) continue;
+      const any = new Map(fieldsOf(value));
+      yield [any.get(ANY_TYPE_URL), any.get(ANY_VALUE)];
+    }
+  }
+  return infoAmong(details());
+}
+
 module.exports = {
   CODES,
   SemaphoreError,
@@ -151,7 +168,7 @@ module.exports = {
   ...Object.fromEntries(Object.values(CLASSES).map((each) => [each.name, each])),
   makeError,
   invalid,
-  fromSessionError,
   fromStatus,
+  fromStatusMessage,
   readErrorInfo,
 };

@@ -8,7 +8,7 @@
 'use strict';
 
 const { Fifo, Timetable } = require('./collections.js');
-const { PermitLostError, fromSessionError, makeError } = require('./errors.js');
+const { PermitLostError, fromStatusMessage, makeError } = require('./errors.js');
 const { LOSS_TEXTS } = require('./lease_state.js');
 const { enumName } = require('./wire.js');
 
@@ -266,17 +266,20 @@ class Operations {
       this.#erase(operation);
       if (operation.abandoned) this.release(result.granted.leaseId, undefined, now);
       else this.#resolve(operation, this.#session.addLease(result.granted));
-    } else if (!result.error || operation.abandoned || !this.#retryAfterError(operation, result.error, now)) {
-      this.#reject(operation, result.error ? fromSessionError(result.error)
-        : makeError('INTERNAL', "the daemon's answer is not one to an acquire"));
+    } else {
+      const error = result.error ? fromStatusMessage(result.error)
+        : makeError('INTERNAL', "the daemon's answer is not one to an acquire");
+      if (!operation.abandoned && this.#retryAfterError(operation, error, now)) return;
+      this.#reject(operation, error);
       this.#erase(operation);
     }
   }
 
   #onReleaseResult(operation, result, now) {
-    if (result.error && this.#retryAfterError(operation, result.error, now)) return;
     if (result.error) {
-      this.#reject(operation, fromSessionError(result.error));
+      const error = fromStatusMessage(result.error);
+      if (this.#retryAfterError(operation, error, now)) return;
+      this.#reject(operation, error);
     } else if (!result.released) {
       this.#reject(operation, makeError('INTERNAL', "the daemon's answer is not one to a release"));
     } else if (result.released.released > 0 || operation.reissued) {
@@ -292,11 +295,11 @@ class Operations {
 
   // True if the command will be sent again.
   #retryAfterError(operation, error, now) {
-    if (error.reason === 'REASON_REQUEST_TOO_OLD' && !operation.reissued) {
+    if (error.reason === 'REQUEST_TOO_OLD' && !operation.reissued) {
       this.#reissue(operation, now);
       return true;
     }
-    if (error.code !== 14) return false; // UNAVAILABLE
+    if (error.code !== 'UNAVAILABLE') return false;
     // Nothing is known to have been done: the same again, until the caller has waited long enough.
     operation.unavailableSince = Math.min(operation.unavailableSince, now);
     if (now - operation.unavailableSince >= this.#options.reconnectTimeoutMs) return false;

@@ -10,18 +10,17 @@ const protoLoader = require('@grpc/proto-loader');
 const { fromStatus, makeError } = require('./errors.js');
 
 // In the package, and in the source tree.
-const PROTO_FILES = [
-  path.join(__dirname, '..', 'proto', 'semaphore', 'v1', 'semaphore.proto'),
-  path.join(__dirname, '..', '..', '..', 'proto', 'semaphore', 'v1', 'semaphore.proto'),
-];
+const PROTO_ROOTS = [path.join(__dirname, '..', 'proto'), path.join(__dirname, '..', '..', '..', 'proto')];
+const PROTO = path.join('semaphore', 'v1', 'semaphore.proto');
 
 let loadedService;
 
 // Names in camelCase, enums by name, 64-bit numbers as decimal strings, empty lists and zeros filled in.
 function serviceClass() {
   if (loadedService !== undefined) return loadedService;
-  const file = PROTO_FILES.find((each) => fs.existsSync(each));
-  const definition = protoLoader.loadSync(file, { longs: String, enums: String, defaults: true, arrays: true });
+  const root = PROTO_ROOTS.find((each) => fs.existsSync(path.join(each, PROTO)));
+  const options = { longs: String, enums: String, defaults: true, arrays: true, includeDirs: [root] };
+  const definition = protoLoader.loadSync(PROTO, options);
   loadedService = grpc.loadPackageDefinition(definition).semaphore.v1.SemaphoreService;
   return loadedService;
 }

@@ -5,7 +5,9 @@ const fs = require('node:fs');
 const path = require('node:path');
 
 const root = path.join(__dirname, '..');
-const name = path.join('semaphore', 'v1', 'semaphore.proto');
-const target = path.join(root, 'proto', name);
-fs.mkdirSync(path.dirname(target), { recursive: true });
-fs.copyFileSync(path.join(root, '..', '..', 'proto', name), target);
+const names = [path.join('semaphore', 'v1', 'semaphore.proto'), path.join('google', 'rpc', 'status.proto')];
+for (const name of names) {
+  const target = path.join(root, 'proto', name);
+  fs.mkdirSync(path.dirname(target), { recursive: true });
+  fs.copyFileSync(path.join(root, '..', '..', 'proto', name), target);
+}

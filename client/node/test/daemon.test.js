@@ -56,6 +56,10 @@ test('errors say what the daemon says', async (t) => {
   await assert.rejects(client.administer('db', {}), { name: 'InvalidArgumentError', message: /^act: / });
   const unbounded = { attemptsUnbounded: true, maxAttempts: 3 };
   await assert.rejects(client.enqueue('db', 'work', unbounded), { name: 'InvalidArgumentError' });
+  // In options, and not in fields of the protocol.
+  await assert.rejects(client.acquire('db', { waitMs: 2 ** 31 }), { reason: 'INVALID_FIELD', message: /^waitMs: / });
+  const short = daemon.client({ ttlMs: 200 });
+  await assert.rejects(short.acquire('db'), { reason: 'INVALID_FIELD', message: /^ttlMs: must be 1000 to / });
 });
 
 test('administration answers the result of its act; listings come in pages', async (t) => {

@@ -18,6 +18,12 @@ const OPTIONS = {
   releaseOnDisconnect: false,
 };
 
+// google.rpc.Status as the stub reads it: the only detail is an ErrorInfo with nothing but a reason.
+function status(code, message, reason) {
+  const value = Buffer.concat([Buffer.from([10, reason.length]), Buffer.from(reason)]);
+  return { code, message, details: [{ type_url: 'type.googleapis.com/google.rpc.ErrorInfo', value }] };
+}
+
 // A machine, the time, and a daemon that says what the test lets it say.
 class Bench {
   constructor(options = {}) {
@@ -262,7 +268,7 @@ describe('resuming', () => {
     bench.end(14);
     const leases = [{ leaseId: 'db#1' }, { leaseId: 'db#2' }];
     const [again] = commands(bench.opened({ resumed: true, leases }));
-    const error = { code: 14, message: 'not now', reason: 'REASON_NOT_VOUCHED' };
+    const error = status(14, 'not now', 'NOT_VOUCHED');
     assert.deepEqual(commands(bench.hear({ results: [{ sequence: '2', error }] })), []);
     assert.deepEqual(commands(bench.tick(200)), [again]);
     assert.deepEqual(commands(bench.granted(2)), []);
@@ -275,7 +281,7 @@ describe('resuming', () => {
     bench.run();
     bench.end(14);
     bench.opened({ resumed: true, leases: [{ leaseId: 'db#1' }, { leaseId: 'db#2' }] });
-    const error = { code: 7, message: 'never', reason: 'REASON_PERMISSION_DENIED' };
+    const error = status(7, 'never', 'PERMISSION_DENIED');
     const [release] = commands(bench.hear({ results: [{ sequence: '2', error }] }));
     assert.equal(release.release.leaseId, 'db#2');
   });
@@ -363,7 +369,7 @@ describe('requests', () => {
     bench.acquire(5_000);
     bench.run();
     const [first] = commands(bench.opened());
-    bench.hear({ results: [{ sequence: '1', error: { code: 14, message: 'engine', reason: 'REASON_X' } }] });
+    bench.hear({ results: [{ sequence: '1', error: status(14, 'engine', 'X') }] });
     assert.deepEqual(bench.tick(199), []);
     assert.deepEqual(commands(bench.tick(1)), [first]);
   });
@@ -373,7 +379,7 @@ describe('requests', () => {
     const answer = bench.acquire();
     bench.run();
     bench.opened();
-    const error = { code: 10, message: 'old', reason: 'REASON_REQUEST_TOO_OLD' };
+    const error = status(10, 'old', 'REQUEST_TOO_OLD');
     const [cancel, again] = commands(bench.hear({ results: [{ sequence: '1', error }] }));
     assert.equal(cancel.cancel, 1);
     assert.equal(again.sequence, 3);
@@ -407,8 +413,8 @@ describe('requests', () => {
     const answer = bench.acquire();
     bench.run();
     bench.opened();
-    bench.hear({ results: [{ sequence: '1', error: { code: 9, message: 'new', reason: 4_711 } }] });
-    assert.deepEqual([answer.error.name, answer.error.reason], ['FailedPreconditionError', '4711']);
+    bench.hear({ results: [{ sequence: '1', error: status(9, 'new', 'OF_A_NEWER_DAEMON') }] });
+    assert.deepEqual([answer.error.name, answer.error.reason], ['FailedPreconditionError', 'OF_A_NEWER_DAEMON']);
   });
 
   test('a wait ends here when the daemon does not end it', () => {

@@ -10,6 +10,7 @@ const { Fifo, Timetable } = require('../lib/collections.js');
 const errors = require('../lib/errors.js');
 const { checkAcquireOptions, checkClientOptions } = require('../lib/options.js');
 const { enumName, plain, slotNumbers } = require('../lib/wire.js');
+const { inOptions } = require('../lib/wording.js');
 const exported = require('../index.js');
 
 const refused = (given, pattern) =>
@@ -69,6 +70,18 @@ test('errors: reason and metadata are read from the details, and garbage is pass
     assert.equal(errors.fromStatus(status(details.subarray(0, length))).code, 'RESOURCE_EXHAUSTED');
   }
   assert.equal(errors.fromStatus(status(Buffer.alloc(40, 0xff))).reason, '');
+});
+
+test('errors: they speak of the options of the library', () => {
+  for (const [said, shown] of [
+    ['open.ttl_ms: must be 1000 to 86400000, not 5', 'ttlMs: must be 1000 to 86400000, not 5'],
+    ['my_wait_ms: its limit is 3; see limit_mismatch', 'my_wait_ms: its limit is 3; see adoptLimit'],
+    ['limit_mismatch: must be a value of LimitMismatch', 'adoptLimit: must be a value of LimitMismatch'],
+    ['create.settings.longest_hold_ms: must be 1', 'create.settings.longestHoldMs: must be 1'],
+    ['wait (wait_ms), or try again later', 'wait (waitMs), or try again later'],
+    ['the table semaphored_claims has gone', 'the table semaphored_claims has gone'],
+    ['', ''],
+  ]) assert.equal(inOptions(said, 'my_wait_ms'), shown);
 });
 
 test('errors: each class is exported', () => {

@@ -13,7 +13,7 @@ const protoLoader = require('@grpc/proto-loader');
 
 const { Client } = require('../index.js');
 
-const PROTO = path.join(__dirname, '../../../proto/semaphore/v1/semaphore.proto');
+const PROTO_ROOT = path.join(__dirname, '../../../proto');
 
 let folder;
 let servers = [];
@@ -31,7 +31,8 @@ function makeCertificate(name, subject, signer, extension) {
 
 // Resolves with its port. Its answer to Verify names the caller: holder is "SUBJECT AUTHORIZATION".
 async function serve(mutual) {
-  const definition = protoLoader.loadSync(PROTO, { longs: String, enums: String, defaults: true });
+  const options = { longs: String, enums: String, defaults: true, includeDirs: [PROTO_ROOT] };
+  const definition = protoLoader.loadSync('semaphore/v1/semaphore.proto', options);
   const service = grpc.loadPackageDefinition(definition).semaphore.v1.SemaphoreService.service;
   const server = new grpc.Server();
   server.addService(service, {

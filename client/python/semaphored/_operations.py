@@ -20,7 +20,7 @@ from ._calls import AcquireCall, Effects, Kind, Operation, Options, ReleaseDone
 from ._lease import LeaseState, QueuePlace
 from ._leases import Leases
 from ._time import MS_NS, NEVER_NS
-from .errors import (Error, Loss, LossCause, LostError, from_session_error, make_error, unreachable)
+from .errors import (Error, Loss, LossCause, LostError, from_status, make_error, unreachable)
 from .v1 import semaphore_pb2 as pb
 
 # The daemon's own bound.
@@ -274,14 +274,13 @@ class Operations:
             self._on_queued(operation, result)
         elif kind == "granted":
             self._on_granted(number, result.granted, now_ns)
-        elif (kind == "error" and not operation.abandoned
-              and self._retry_after_error(number, result.error, now_ns)):
-            pass
         else:
-            self._finish_acquire(operation, from_session_error(result.error) if kind == "error"
-                                 else make_error(grpc.StatusCode.INTERNAL,
-                                                 "the daemon's answer is not one to an acquire"))
-            self._erase(number)
+            error = (from_status(result.error) if kind == "error" else
+                     make_error(grpc.StatusCode.INTERNAL,
+                                "the daemon's answer is not one to an acquire"))
+            if operation.abandoned or not self._retry_after_error(number, error, now_ns):
+                self._finish_acquire(operation, error)
+                self._erase(number)
 
     def _on_queued(self, operation: Operation, result: pb.SessionResult) -> None:
         operation.queued = True
@@ -317,11 +316,11 @@ class Operations:
     def _on_release_result(self, number: int, result: pb.SessionResult, now_ns: int) -> None:
         operation = self._table[number]
         kind = result.WhichOneof("result")
-        if kind == "error" and self._retry_after_error(number, result.error, now_ns):
-            return
         error: Optional[Error] = None
         if kind == "error":
-            error = from_session_error(result.error)
+            error = from_status(result.error)
+            if self._retry_after_error(number, error, now_ns):
+                return
         elif kind != "released":
             error = make_error(grpc.StatusCode.INTERNAL,
                                "the daemon's answer is not one to a release")
@@ -332,13 +331,13 @@ class Operations:
         self._leases.ended(operation.command.release.lease_id)
         self._erase(number)
 
-    def _retry_after_error(self, number: int, error: pb.SessionError, now_ns: int) -> bool:
+    def _retry_after_error(self, number: int, error: Error, now_ns: int) -> bool:
         """True if the command will be sent again."""
         operation = self._table[number]
-        if error.reason == pb.REASON_REQUEST_TOO_OLD and not operation.reissued:
+        if error.reason == "REQUEST_TOO_OLD" and not operation.reissued:
             self._reissue(number, now_ns)
             return True
-        if error.code != grpc.StatusCode.UNAVAILABLE.value[0]:
+        if error.code != grpc.StatusCode.UNAVAILABLE:
             return False
         # Nothing is known to have been done: the same again, until the caller has waited enough.
         operation.unavailable_since_ns = min(operation.unavailable_since_ns, now_ns)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple, Type
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from .v1 import error_details_pb2
-from .v1 import semaphore_pb2 as pb
+from ._wording import in_options, with_options
+from .v1 import error_details_pb2, status_pb2
 
 _DETAILS_KEY = "grpc-status-details-bin"
-_ERROR_INFO = "google.rpc.ErrorInfo"
 _CODES: Dict[int, Any] = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -168,36 +168,43 @@ def unreachable(message: str) -> Error:
     return make_error(grpc.StatusCode.UNAVAILABLE, message, "UNREACHABLE")
 
 
-def from_session_error(error: pb.SessionError) -> Error:
-    """Of one command of a session."""
-    code = _CODES.get(error.code, grpc.StatusCode.UNKNOWN)
+def from_status(status: status_pb2.Status) -> Error:
+    """Of one command of a stream."""
+    code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
     if code == grpc.StatusCode.OK:
         return make_error(grpc.StatusCode.INTERNAL, "the daemon sent an error without a code")
-    reason = ""
-    if error.reason != pb.REASON_UNSPECIFIED and error.reason in pb.Reason.values():
-        reason = pb.Reason.Name(error.reason)[len("REASON_"):]
-    return make_error(code, error.message, reason)
+    return _explained(code, status.message, status)
 
 
 def from_rpc_error(error: Any) -> Error:
     """Of a whole call: a grpc.RpcError with a code, details and trailing metadata."""
+    status = status_pb2.Status()
     for key, value in error.trailing_metadata() or ():
         if key == _DETAILS_KEY:
-            info = _error_info(value)
-            if info is not None:
-                return make_error(error.code(), error.details() or "", info.reason, info.metadata)
-    return make_error(error.code(), error.details() or "")
+            try:
+                status.ParseFromString(value)
+            except DecodeError:  # Garbled details must not hide the error itself.
+                status.Clear()
+    return _explained(error.code(), error.details() or "", status)
 
 
-def _error_info(value: bytes) -> Optional[error_details_pb2.ErrorInfo]:
-    # The messages are under a name of our own, see stubs.py: so the type is compared by its text.
-    try:
-        status = error_details_pb2.Status.FromString(value)
-        for detail in status.details:
-            if detail.type_url.rsplit("/", 1)[-1] == _ERROR_INFO:
-                info: error_details_pb2.ErrorInfo = error_details_pb2.ErrorInfo.FromString(
-                    detail.value)
-                return info
-    except Exception:  # pylint: disable=broad-except  garbled details must not hide the error itself
-        return None
-    return None
+def _explained(code: Any, message: str, status: status_pb2.Status) -> Error:
+    """In the words of the package, with the reason and the details that are in `status`."""
+    info = _detail(status, error_details_pb2.ErrorInfo())
+    details = dict(info.metadata)
+    if info.reason != "LIMIT_REACHED":  # There the name is that of a setting of the daemon.
+        message = in_options(message, details.get("semaphore", ""))
+        if "advice" in details:
+            details["advice"] = with_options(details["advice"])
+    return make_error(code, message, info.reason, details)
+
+
+def _detail(status: status_pb2.Status, kind: Any) -> Any:
+    """`kind` as it is in the details; empty if it is not there or garbled."""
+    for detail in status.details:
+        try:
+            if detail.Unpack(kind):
+                break
+        except DecodeError:
+            kind.Clear()
+    return kind

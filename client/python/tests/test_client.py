@@ -129,6 +129,20 @@ class Permits(WithADaemon):
             self.assertTrue(caught.exception.message)
         self.assertEqual(caught.exception.details["semaphore"], self.name + "/none")
 
+    def test_what_the_daemon_refuses_is_named_as_an_option(self):
+        with self.assertRaisesRegex(semaphored.InvalidArgumentError,
+                                    "wait: must be 0 s to 86400 s, not 1e[+]06 s"):
+            self.client.acquire(self.name, limit=1, wait=1_000_000)
+        with self.assertRaisesRegex(semaphored.InvalidArgumentError,
+                                    "ttl: must be 1 s to .* s, not 0.5 s"):
+            self.new_client(ttl=0.5).acquire(self.name, limit=1)
+        with self.assertRaisesRegex(semaphored.InvalidArgumentError, "grace: must be 0 s to"):
+            self.client.admin.set_limit(self.name, 1, policy=semaphore_pb2.SHRINK_POLICY_RECALL,
+                                        grace=4_000_000)
+        with self.client.permit(self.name, limit=1), self.assertRaises(semaphored.Full) as failed:
+            self.client.acquire(self.name, wait=0)
+        self.assertEqual(failed.exception.details["advice"], "wait (wait), or try again later")
+
     def test_options_that_are_wrong_are_named(self):
         for name, value in (("ttl", -1), ("ttl", float("nan")), ("ttl", 1 << 32), ("margin", -1),
                             ("connect_timeout", 0), ("reconnect_timeout", 0), ("release_timeout", 0),

@@ -5,6 +5,7 @@ import unittest
 import grpc
 
 from semaphored._time import MS_NS
+from semaphored._wording import in_options
 from semaphored.errors import (Full, LostError, NotFoundError, ResourceExhaustedError, Unreachable,
                                UnauthenticatedError, WaitExpired, UnavailableError)
 from semaphored.v1 import semaphore_pb2 as pb
@@ -201,6 +202,24 @@ class Operations(unittest.TestCase):
             command = world.next().commands[0]
             world.granted(command.sequence, f"M{number}")
         self.assertLess(len(world.machine._operations._local_ends), 100)
+
+
+class WordingTest(unittest.TestCase):
+
+    def test_errors_speak_of_the_options_of_the_package(self):
+        for said, shown in (
+                ("open.ttl_ms: must be 1000 to 86400000, not 5",
+                 "ttl: must be 1 s to 86400 s, not 0.005 s"),
+                ("my_wait_ms: its limit is 3; see limit_mismatch",
+                 "my_wait_ms: its limit is 3; see adopt_limit"),
+                ("wait_ms: must be 0 to 5; see wait_forever", "wait: must be 0 s to 0.005 s; see wait"),
+                ("permits: must be 1 to 7, not 9", "permits: must be 1 to 7, not 9"),
+                ("create.settings.longest_hold_ms: must be 1 to 7",
+                 "create.settings.longest_hold_ms: must be 1 to 7"),
+                ("wait (wait_ms), or try again later", "wait (wait), or try again later"),
+                ("nothing of all this.", "nothing of all this."), ("", "")):
+            self.assertEqual(in_options(said, "my_wait_ms"), shown)
+        self.assertEqual(in_options("ttl_ms: x: must be", "ttl_ms"), "ttl_ms: x: must be")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ from semaphored._calls import AcquireCall, Options
 from semaphored._machine import SessionMachine
 from semaphored._time import MS_NS, NEVER_NS
 from semaphored.errors import Error, make_error
+from semaphored.v1 import error_details_pb2
 from semaphored.v1 import semaphore_pb2 as pb
+from semaphored.v1 import status_pb2
 
 TTL_MS = 9_000
 
@@ -124,7 +126,10 @@ class World:
             position=1, expected_wait_ms=expected_wait_ms, reason=reason))
 
     def error(self, sequence, code, reason):
-        self.result(sequence, error=pb.SessionError(code=code.value[0], reason=reason))
+        error = status_pb2.Status(code=code.value[0])
+        error.details.add().Pack(error_details_pb2.ErrorInfo(
+            reason=pb.Reason.Name(reason)[len("REASON_"):]))
+        self.result(sequence, error=error)
 
     def released(self, sequence, released=1):
         self.result(sequence, released=pb.ReleaseResponse(
