@@ -114,7 +114,8 @@ void AddSettings(CLI::App* command, SettingsArguments* settings) {
   command->add_flag("--backfill", settings->backfill,
                     "A waiter that fits may overtake a larger one");
   AddDuration(command, "--longest-hold", &settings->longest_hold,
-              "A lease that is held for longer is recalled [no bound]");
+              "A lease that is held for longer is recalled [no bound]",
+              std::chrono::hours(365 * 24));
   AddDuration(command, "--recall-grace", &settings->recall_grace,
               "Time between a recall and the revocation [30s]");
   command->add_flag("--no-recall-grace", settings->no_recall_grace, "Revoke at once");
@@ -335,7 +336,7 @@ absl::StatusOr<Response> Administer(UnaryCaller* caller, Request request, millis
 }
 
 std::uint32_t Ms(milliseconds duration) {
-  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(duration.count(), 0, UINT32_MAX));
+  return static_cast<std::uint32_t>(std::max<std::int64_t>(duration.count(), 0));
 }
 
 void AddPaging(CLI::App* command, Paging* paging) {

@@ -26,15 +26,19 @@ std::vector<std::string> WordsOf(const CLI::Option& option) {
 }
 
 CLI::Option* AddDuration(CLI::App* app, const std::string& name, std::chrono::milliseconds* value,
-                         const std::string& description) {
+                         const std::string& description, std::chrono::hours most) {
   return app
       ->add_option_function<std::string>(
           name,
-          [name, value](const std::string& text) {
+          [name, value, most](const std::string& text) {
             const auto parsed = ParseDuration(text);
             if (!parsed.has_value()) {
               throw CLI::ValidationError(name,
                                          "not a duration like 500ms, 30s, 5m or 1h30m: " + text);
+            }
+            if (*parsed > most) {
+              throw CLI::ValidationError(
+                  name, absl::StrCat("must be at most ", FormatDuration(most), ", not ", text));
             }
             *value = *parsed;
           },

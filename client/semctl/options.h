@@ -27,9 +27,11 @@ CLI::Option* TakesWords(CLI::Option* option, const std::vector<std::string>& wor
 // The words of such an option; empty for another one.
 std::vector<std::string> WordsOf(const CLI::Option& option);
 
-// Adds an option that takes a duration. `value` keeps its default if the option is absent.
+// Adds an option that takes a duration. `value` keeps its default if the option is absent. `most`:
+// by default as many days as 32 bits of milliseconds have.
 CLI::Option* AddDuration(CLI::App* app, const std::string& name, std::chrono::milliseconds* value,
-                         const std::string& description);
+                         const std::string& description,
+                         std::chrono::hours most = std::chrono::hours(49 * 24));
 
 }  // namespace semaphore::semctl
 

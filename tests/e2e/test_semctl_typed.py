@@ -85,6 +85,9 @@ class WithoutDaemon(Typing):
         self.assertEqual(said[0], "semctl: unknown option '--limt'; did you mean '--limit'?")
         self.assertRegex(said[1], "--permits: must be a number.*'many'")
         self.assertRegex(said[2], "--wait: not a duration like 500ms")
+        # More than the protocol can say.
+        self.assertIn("--wait: must be at most 49d, not 60d",
+                      self.refuse("acquire", "x", "--wait", "60d"))
 
     def test_a_command_without_dashes(self):
         for words, right in (
