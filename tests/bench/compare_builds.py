@@ -1,5 +1,6 @@
-"""What `compare.sh --base` does: measures two builds of the daemon in one run, in turn, with one load generator, and
-prints the medians, their ratio, and whether the ratio is within the spread.
+"""What `compare.sh --base` does: measures two builds of the daemon in one run, in turn, and prints the medians, their
+ratio, and whether the ratio is within the spread. Each build has its own load generator, if its folder has one: the API
+of an old build may be another. Otherwise both have that of this build.
 
 The base build runs twice in each round. The second of them differs from the first only by noise; how far the medians of
 the two differ is the spread that this machine has today. A case is slower only if it is slower by more than the spread
@@ -39,7 +40,7 @@ def read_arguments():
     parser = argparse.ArgumentParser(
         prog="tests/bench/compare.sh", description=__doc__.split("\n\n", maxsplit=1)[0],
         epilog="About 8 minutes with the defaults. The machine should be otherwise idle.")
-    parser.add_argument("--base", help="folder with the semaphored of the other build")
+    parser.add_argument("--base", help="folder with the semaphored of the other build, and its semaphored_bench")
     parser.add_argument("--self", dest="only_base", action="store_true",
                         help="measures a build beside itself only: the spread")
     parser.add_argument("--bin-dir", default=os.path.join(ROOT, "build/release/bin"),
@@ -62,6 +63,10 @@ def read_arguments():
         if not os.access(program, os.X_OK):
             parser.error(f"{program} is missing")
     return arguments
+
+
+def generator_folder(arguments, bin_dir):
+    return bin_dir if os.access(os.path.join(bin_dir, "semaphored_bench"), os.X_OK) else arguments.bin_dir
 
 
 @contextlib.contextmanager
@@ -90,17 +95,18 @@ def measure(arguments, engine, sides):
             os.mkdir(own)
             daemons = comparing.Daemons(os.path.join(bin_dir, "semaphored"), url_of(side), own, count=1)
             targets[side] = stack.enter_context(daemons).addresses[0]
-        runner = comparing.Runner(types.SimpleNamespace(
-            bin_dir=arguments.bin_dir, duration=arguments.duration, warmup=arguments.warmup), targets)
+        runners = {side: comparing.Runner(types.SimpleNamespace(
+            bin_dir=generator_folder(arguments, bin_dir), duration=arguments.duration, warmup=arguments.warmup), targets)
+                   for side, bin_dir in sides.items()}
         for number in range(arguments.rounds):
             for name, words, figure, _ in CASES[engine]:
                 # Each side is first as often as last.
                 order = list(sides) if number % 2 == 0 else list(reversed(sides))
                 for side in order:
-                    value = runner.case(f"{engine} {name}, {side}", words, side)[figure]
+                    value = runners[side].case(f"{engine} {name}, {side}", words, side)[figure]
                     comparing.say(f"round {number + 1} of {arguments.rounds}: {engine} {name}, {side}: {value:.0f}")
                     found[name][side].append(value)
-    return found, not runner.failed
+    return found, not any(runner.failed for runner in runners.values())
 
 
 def report(engine, found):
