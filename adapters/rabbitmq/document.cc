@@ -126,7 +126,14 @@ absl::Status Document::Take(bool made, const Merge& merge) {
   if (unreadable)
     return absl::DataLossError(absl::StrCat("rabbitmq: the queue ", queue_,
                                             " has a message that is none of semaphored's"));
-  return absl::OkStatus();
+  if (made) return absl::OkStatus();
+  // A quorum queue counts a connection that has taken a message among its consumers until it has
+  // the message back.
+  absl::StatusOr<QueueState> state = connection_->DeclarePassively(channel_, queue_);
+  if (!state.ok()) return state.status();
+  if (state->ready == 0 && state->consumers == 0) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("rabbitmq: another connection has what is in ", queue_, "; try again"));
 }
 
 absl::Status Document::TakeAll(bool* unreadable, const Merge& merge) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "catch2/matchers/catch_matchers_string.hpp"
@@ -14,7 +15,6 @@ namespace semaphored::rabbitmq {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 using Confirm = Connection::Confirm;
 
 constexpr QueueOptions kQuorum{.quorum = true};
@@ -45,14 +45,14 @@ struct Queue {
 
 // Waits for one event.
 BrokerEvent Next(Connection& connection) {
-  const auto deadline = steady_clock::now() + std::chrono::seconds(10);
+  const auto deadline = SteadyClock::now() + std::chrono::seconds(10);
   for (;;) {
     std::vector<BrokerEvent> events = connection.Wait(deadline).value();
     if (!events.empty()) {
       REQUIRE(events.size() == 1);
       return std::move(events[0]);
     }
-    REQUIRE(steady_clock::now() < deadline);
+    REQUIRE(SteadyClock::now() < deadline);
   }
 }
 
@@ -136,7 +136,7 @@ TEST_CASE("rabbitmq: consumers are served by priority, and get no more than thei
   queue.Put({"b", "c"});
   CHECK(Next(*connection).delivery.consumer_tag == "low");
   // Both have what they may.
-  CHECK(connection->Wait(steady_clock::now() + milliseconds(50)).value().empty());
+  CHECK(connection->Wait(SteadyClock::now() + milliseconds(50)).value().empty());
   // A consumer that is open gets again what is given back.
   REQUIRE(connection->Reject(channel, first.delivery.delivery_tag).ok());
   CHECK(Next(*connection).delivery.consumer_tag == "high");
@@ -185,7 +185,7 @@ TEST_CASE("rabbitmq: an error closes its channel and no other", "[rabbitmq]") {
         connection->Declare(failing, name, {.durable = false, .exclusive = true}).status()));
   }
   CHECK_FALSE(connection->is_open(failing));
-  const std::vector<BrokerEvent> events = connection->Wait(steady_clock::now()).value();
+  const std::vector<BrokerEvent> events = connection->Wait(SteadyClock::now()).value();
   REQUIRE(events.size() == 1);
   CHECK(events[0].kind == BrokerEvent::Kind::kChannelClosed);
   CHECK(events[0].channel == failing);
@@ -243,24 +243,24 @@ TEST_CASE("rabbitmq: nobody there") {
   Connection connection(url, "unit test");
   CHECK(absl::IsUnavailable(connection.Open()));
   CHECK(absl::IsUnavailable(connection.OpenChannel().status()));
-  CHECK(absl::IsUnavailable(connection.Wait(steady_clock::now()).status()));
+  CHECK(absl::IsUnavailable(connection.Wait(SteadyClock::now()).status()));
 }
 
 TEST_CASE("rabbitmq: a wait ends when it is woken, this one or the next", "[rabbitmq]") {
   const auto connection = Connect();
-  const auto deadline = steady_clock::now() + std::chrono::seconds(20);
+  const auto deadline = SteadyClock::now() + std::chrono::seconds(20);
   connection->Wake();
   CHECK(connection->Wait(deadline).value().empty());
   std::thread waking([&] { connection->Wake(); });
   CHECK(connection->Wait(deadline).value().empty());
   waking.join();
-  CHECK(steady_clock::now() < deadline);
+  CHECK(SteadyClock::now() < deadline);
 }
 
 TEST_CASE("rabbitmq: a connection stays while it only waits", "[rabbitmq]") {
   // Longer than two heartbeats, after which the broker would end it.
   const auto connection = Connect("?heartbeat_s=1");
-  CHECK(connection->Wait(steady_clock::now() + milliseconds(3500)).value().empty());
+  CHECK(connection->Wait(SteadyClock::now() + milliseconds(3500)).value().empty());
   const Channel channel = connection->OpenChannel().value();
   CHECK(connection->Sync(channel).ok());
 }

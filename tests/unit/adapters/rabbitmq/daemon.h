@@ -17,6 +17,7 @@
 #include "adapters/rabbitmq/connection.h"
 #include "adapters/rabbitmq/engine.h"
 #include "adapters/rabbitmq/token_broker.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/rabbitmq/fixture.h"
 
@@ -54,18 +55,18 @@ class Daemon {
     ledger::LedgerOptions options;
     options.self = engine_->nodes().Join(NewName()).value();
     options.now_unix_ms = [] { return int64_t{1'700'000'000'000}; };
-    options.now = [] { return std::chrono::steady_clock::now(); };
+    options.now = [] { return SteadyClock::now(); };
     options.sweep_interval = sweep_interval;
     lane_ = engine_->OpenLane(options).value();
   }
 
   // Again, as a lane does it, while nothing is done: tests beside this one use the same broker.
   Outcome Do(const Command& command) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    const auto until = SteadyClock::now() + std::chrono::seconds(30);
     absl::StatusOr<Outcome> outcome;
     do {
       outcome = DoOnce({++numbers_, command}, until);
-    } while (absl::IsUnavailable(outcome.status()) && std::chrono::steady_clock::now() < until);
+    } while (absl::IsUnavailable(outcome.status()) && SteadyClock::now() < until);
     if (!outcome.ok()) FAIL(outcome.status());
     return *std::move(outcome);
   }
@@ -75,7 +76,7 @@ class Daemon {
     batch.reserve(commands.size());
     for (Command& command : commands) batch.push_back({++numbers_, std::move(command)});
     std::vector<absl::StatusOr<Outcome>> results(batch.size());
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto deadline = SteadyClock::now() + std::chrono::seconds(5);
     absl::StatusOr<StepResult> step = lane_->Step(batch, deadline);
     for (size_t i = 0; i < batch.size(); ++i) {
       if (!step.ok()) results[i] = step.status();
@@ -87,8 +88,8 @@ class Daemon {
       if (step->outcomes[i].kind == OutcomeKind::kUnknown) ++unknown;
       results[i] = std::move(step->outcomes[i]);
     }
-    while (unknown > 0 && std::chrono::steady_clock::now() < deadline) {
-      step = lane_->Step({}, std::chrono::steady_clock::now());
+    while (unknown > 0 && SteadyClock::now() < deadline) {
+      step = lane_->Step({}, SteadyClock::now());
       if (!step.ok()) FAIL(step.status());
       for (Settled& settled : step->settled) {
         results.at(settled.number - batch.front().number) = std::move(settled.outcome);
@@ -169,27 +170,25 @@ class Daemon {
     return granted_.contains(claim);
   }
   void Poll(std::chrono::milliseconds wait = std::chrono::milliseconds(0)) {
-    absl::StatusOr<StepResult> step = lane_->Step({}, std::chrono::steady_clock::now() + wait);
+    absl::StatusOr<StepResult> step = lane_->Step({}, SteadyClock::now() + wait);
     if (step.ok()) Take(&*step);
   }
   bool Until(const std::function<bool()>& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (!condition() && std::chrono::steady_clock::now() < deadline)
-      Poll(std::chrono::milliseconds(20));
+    const auto deadline = SteadyClock::now() + std::chrono::seconds(30);
+    while (!condition() && SteadyClock::now() < deadline) Poll(std::chrono::milliseconds(20));
     return condition();
   }
 
  private:
   // An outcome that is unknown is waited for.
-  absl::StatusOr<Outcome> DoOnce(const Submission& submission,
-                                 std::chrono::steady_clock::time_point until) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  absl::StatusOr<Outcome> DoOnce(const Submission& submission, SteadyTime until) {
+    const auto deadline = SteadyClock::now() + std::chrono::seconds(5);
     absl::StatusOr<StepResult> step = lane_->Step({&submission, 1}, deadline);
     if (!step.ok()) return step.status();
     Take(&*step);
     if (step->outcomes[0].kind != OutcomeKind::kUnknown) return std::move(step->outcomes[0]);
-    while (std::chrono::steady_clock::now() < until) {
-      step = lane_->Step({}, std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
+    while (SteadyClock::now() < until) {
+      step = lane_->Step({}, SteadyClock::now() + std::chrono::milliseconds(20));
       if (!step.ok()) continue;
       Take(&*step);
       for (Settled& settled : step->settled)
@@ -215,8 +214,8 @@ class Daemon {
 inline bool ReadyBecome(const std::string& name, uint32_t count) {
   const auto connection = Connect();
   const Channel channel = connection->OpenChannel().value();
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (std::chrono::steady_clock::now() < deadline) {
+  const auto deadline = SteadyClock::now() + std::chrono::seconds(30);
+  while (SteadyClock::now() < deadline) {
     if (connection->DeclarePassively(channel, name + ".semaphore").value().ready == count)
       return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

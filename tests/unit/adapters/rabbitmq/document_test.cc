@@ -45,6 +45,30 @@ TEST_CASE("rabbitmq document: made once, then replaced, with rising versions", "
   CHECK(ComesToHave(*Connect(), queue.text, 1));
 }
 
+// A reader may have died with it, and the broker be slow to take it back: the semaphore still stands.
+TEST_CASE("rabbitmq document: what another connection has is not taken for an empty document",
+          "[rabbitmq]") {
+  const DocumentQueue queue;
+  const auto connection = Connect();
+  {
+    auto document = Document::Open(connection.get(), queue.text, /*make=*/true, FirstOf);
+    REQUIRE((*document)->Write(Content(7)).ok());
+  }
+  REQUIRE(ComesToHave(*Connect(), queue.text, 1));
+  auto other = Connect();
+  const Channel channel = other->OpenChannel().value();
+  REQUIRE(other->Get(channel, queue.text).value().has_value());
+  for (const bool make : {false, true}) {
+    const auto document = Document::Open(connection.get(), queue.text, make, FirstOf);
+    CHECK(absl::IsUnavailable(document.status()));
+  }
+  other.reset();
+  REQUIRE(ComesToHave(*Connect(), queue.text, 1));
+  const auto document = Document::Open(connection.get(), queue.text, /*make=*/false, FirstOf);
+  REQUIRE(document.ok());
+  CHECK((*document)->content()["number"] == 7);
+}
+
 TEST_CASE("rabbitmq document: whoever reads while others read and write meets no older one",
           "[rabbitmq]") {
   const DocumentQueue queue;

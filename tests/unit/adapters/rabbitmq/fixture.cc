@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
 
@@ -46,10 +47,10 @@ std::string NewName() {
 
 bool ComesToHave(Connection& connection, const std::string& queue, uint32_t ready) {
   const Channel channel = connection.OpenChannel().value();
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  const auto until = SteadyClock::now() + std::chrono::seconds(5);
   bool has = false;
   while (!(has = connection.DeclarePassively(channel, queue).value().ready == ready) &&
-         std::chrono::steady_clock::now() < until)
+         SteadyClock::now() < until)
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   connection.CloseChannel(channel).IgnoreError();
   return has;

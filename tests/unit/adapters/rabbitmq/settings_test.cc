@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/rabbitmq/daemon.h"
 #include "tests/unit/adapters/rabbitmq/fixture.h"
@@ -102,10 +103,10 @@ TEST_CASE("rabbitmq settings: a change that could not be announced is announced 
   const std::string queue = connection->Subscribe(channel, broker.Changes()).value();
   REQUIRE(connection->ConsumeForGood(channel, queue, "changes").ok());
   std::string heard;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (heard.empty() && std::chrono::steady_clock::now() < until) {
+  const auto until = SteadyClock::now() + std::chrono::seconds(30);
+  while (heard.empty() && SteadyClock::now() < until) {
     broker.TellRest();
-    const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+    const auto soon = SteadyClock::now() + std::chrono::milliseconds(20);
     const std::vector<BrokerEvent> events = connection->Wait(soon).value();
     if (!events.empty()) heard = events.front().delivery.body;
   }
@@ -221,9 +222,10 @@ bool SlotsBecome(Daemon* daemon, const Name& name, size_t count) {
   const auto connection = Connect();
   const Channel channel = connection->OpenChannel().value();
   const QueueState tokens = connection->DeclarePassively(channel, name.queue()).value();
-  UNSCOPED_INFO("slots: " << slots << ", tokens ready: " << tokens.ready
-                          << ", consumers: " << tokens.consumers
-                          << ", limit that it knows: " << daemon->Acquire(name.text).limit());
+  const Outcome outcome = daemon->Acquire(name.text);
+  UNSCOPED_INFO("slots: " << slots << ", tokens ready: " << tokens.ready << ", consumers: "
+                          << tokens.consumers << "; to a request the daemon says "
+                          << static_cast<int>(outcome.kind) << " " << outcome.message);
   return false;
 }
 
@@ -344,8 +346,8 @@ TEST_CASE("rabbitmq settings: a lowered limit recalls what is too much, whoever 
     return ended() == 2;
   }));
   // No more than that.
-  const auto quiet = std::chrono::steady_clock::now() + std::chrono::milliseconds(700);
-  while (std::chrono::steady_clock::now() < quiet) {
+  const auto quiet = SteadyClock::now() + std::chrono::milliseconds(700);
+  while (SteadyClock::now() < quiet) {
     for (Daemon* daemon : {&a, &b, &c}) daemon->Poll(std::chrono::milliseconds(20));
   }
   CHECK(ended() == 2);

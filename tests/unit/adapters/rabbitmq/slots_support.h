@@ -16,6 +16,7 @@
 #include "adapters/rabbitmq/connection.h"
 #include "adapters/rabbitmq/slot_broker.h"
 #include "adapters/rabbitmq/slot_store.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/rabbitmq/fixture.h"
 
@@ -90,7 +91,7 @@ class Daemon {
     ledger::LedgerOptions options;
     options.self = {1, 1};
     options.now_unix_ms = [] { return int64_t{1'700'000'000'000}; };
-    options.now = [] { return std::chrono::steady_clock::now(); };
+    options.now = [] { return SteadyClock::now(); };
     options.sweep_interval = std::chrono::milliseconds(100);
     auto store =
         std::make_unique<SlotStore>(std::move(holding), std::move(probing), "", guarantees);
@@ -102,7 +103,7 @@ class Daemon {
   absl::StatusOr<Outcome> TryDo(Command command) {
     const Submission submission{++numbers_, std::move(command)};
     absl::StatusOr<StepResult> step =
-        lane_->Step({&submission, 1}, std::chrono::steady_clock::now() + std::chrono::seconds(5));
+        lane_->Step({&submission, 1}, SteadyClock::now() + std::chrono::seconds(5));
     if (!step.ok()) return step.status();
     Take(&*step);
     return std::move(step->outcomes[0]);
@@ -173,13 +174,12 @@ class Daemon {
   bool IsGranted(const Id& claim) { return granted_.contains(claim); }
   bool HasEnded(const Id& claim) { return ended_.contains(claim); }
   void Poll(std::chrono::milliseconds wait = std::chrono::milliseconds(0)) {
-    absl::StatusOr<StepResult> step = lane_->Step({}, std::chrono::steady_clock::now() + wait);
+    absl::StatusOr<StepResult> step = lane_->Step({}, SteadyClock::now() + wait);
     if (step.ok()) Take(&*step);
   }
   bool Until(const std::function<bool()>& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (!condition() && std::chrono::steady_clock::now() < deadline)
-      Poll(std::chrono::milliseconds(20));
+    const auto deadline = SteadyClock::now() + std::chrono::seconds(30);
+    while (!condition() && SteadyClock::now() < deadline) Poll(std::chrono::milliseconds(20));
     return condition();
   }
 

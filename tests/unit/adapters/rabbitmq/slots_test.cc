@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/rabbitmq/slot_broker.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/rabbitmq/slots_support.h"
 
@@ -13,7 +14,6 @@ namespace semaphored::rabbitmq::slots_test {
 namespace {
 
 using std::chrono::seconds;
-using std::chrono::steady_clock;
 using Attempt = SlotBroker::Attempt;
 
 TEST_CASE("rabbitmq slots: the queues are those of amqp-locks, with their arguments",
@@ -65,9 +65,9 @@ TEST_CASE("rabbitmq slots: hundreds of slots are probed in a few round trips", "
   Other other;
   REQUIRE(other.Create(name.text, 300).ok());
   CHECK(other.broker.Look(name.text, 1).value().size == 300);
-  const auto begun = steady_clock::now();
+  const auto begun = SteadyClock::now();
   CHECK(other.broker.Look(name.text, 301).value().size == 300);
-  CHECK(steady_clock::now() - begun < seconds(2));
+  CHECK(SteadyClock::now() - begun < seconds(2));
   REQUIRE(other.Destroy(name.text).ok());
   CHECK(other.broker.Look(name.text, 1, kOvershoot).value().size == 0);
 }
