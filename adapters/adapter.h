@@ -20,11 +20,10 @@
 #include "absl/types/span.h"
 #include "adapters/commands.h"
 #include "adapters/outcomes.h"
+#include "adapters/steady_clock.h"
 #include "adapters/types.h"
 
 namespace semaphored {
-
-using SteadyTime = std::chrono::steady_clock::time_point;
 
 // A command with the number by which the lane knows it.
 struct Submission {

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::consul {
 namespace {
@@ -210,16 +211,15 @@ Reply Client::Send(const std::string& path, const std::string* body,
 }
 
 Reply Client::Persist(const std::string& path, const std::string* body) {
-  const auto deadline = std::chrono::steady_clock::now() + url_.timeout;
+  const auto deadline = SteadyClock::now() + url_.timeout;
   std::chrono::milliseconds pause = kFirstPause;
   for (int attempt = 1;; ++attempt) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now());
     Reply reply = Send(path, body, std::max(left, std::chrono::milliseconds(1)));
     if (reply.answered() || !absl::IsUnavailable(reply.status) || attempt == kAttemptsMax)
       return reply;
     const std::chrono::milliseconds skewed = Skewed(pause, &random_);
-    if (std::chrono::steady_clock::now() + skewed >= deadline) return reply;
+    if (SteadyClock::now() + skewed >= deadline) return reply;
     std::this_thread::sleep_for(skewed);
     pause = std::min(pause * 2, kPauseMax);
   }

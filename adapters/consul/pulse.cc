@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/consul/transaction_request.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::consul {
 namespace {
@@ -44,7 +45,7 @@ std::string Pulse::CheckOf(const Url& url, NodeRef node) {
 }
 
 absl::Status Pulse::Register() {
-  const SteadyTime sent = std::chrono::steady_clock::now();
+  const SteadyTime sent = SteadyClock::now();
   const Reply reply = client_.Ask(
       "/v1/agent/check/register",
       absl::StrCat("{\"ID\":", JsonText(check_), ",\"Name\":", JsonText(check_), ",\"TTL\":\"",
@@ -75,7 +76,7 @@ void Pulse::DropFailed() {
 }
 
 bool Pulse::Pass() {
-  const SteadyTime sent = std::chrono::steady_clock::now();
+  const SteadyTime sent = SteadyClock::now();
   const Reply reply = client_.Put(absl::StrCat("/v1/agent/check/pass/", EscapePath(check_)), "");
   if (!reply.answered() || reply.http_status == 404) return false;
   const std::lock_guard lock(mutex_);
@@ -102,7 +103,7 @@ void Pulse::Run() {
 
 absl::Status Pulse::Check() const {
   const std::lock_guard lock(mutex_);
-  if (std::chrono::steady_clock::now() - passed_at_ < url_.check_ttl / 2.0) return absl::OkStatus();
+  if (SteadyClock::now() - passed_at_ < url_.check_ttl / 2.0) return absl::OkStatus();
   return absl::UnavailableError(
       "consul: the health check of this daemon could not be passed for too long; what hangs on it "
       "may have ended");

@@ -11,6 +11,7 @@
 #include "adapters/consul/commit.h"
 #include "adapters/consul/folder_tickets.h"
 #include "adapters/consul/store.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::consul {
 
@@ -114,7 +115,7 @@ void ConsulStore::Keep(Folder folder) {
     spdlog::error("consul: {}: {}", folder.name, std::string(folder.trouble.message()));
   if (WaitsForRoom(folder) &&
       (shared_.size() < kFoldersWatchedMax || shared_.contains(folder.name)))
-    shared_[folder.name] = std::chrono::steady_clock::now() + kWatchedFor;
+    shared_[folder.name] = SteadyClock::now() + kWatchedFor;
   std::string name = folder.name;
   folders_.insert_or_assign(std::move(name), std::move(folder));
 }

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "adapters/consul/commit.h"
 #include "adapters/consul/node_table.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::consul {
 
@@ -88,7 +89,7 @@ absl::Status ConsulStore::Start() {
   if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
   if (!answer->done) return Dead();
   lane_index_ = answer->entries.back().modify_index;
-  places_.RenewIfDue(std::chrono::steady_clock::now());
+  places_.RenewIfDue(SteadyClock::now());
   watches_.Add(kMail, absl::StrCat("/v1/kv/", EscapePath(keys_.Mail(self_.number)), "?recurse"));
   return absl::OkStatus();
 }
@@ -153,7 +154,7 @@ CommitResult ConsulStore::Commit(Transaction& transaction, SteadyTime deadline) 
     // What was decided still holds. Others had written to these blocks, and it was not known here.
     const bool again = only_requests && judged.kind == CommitResult::Kind::kLost &&
                        !judged.requests_lost && writing < kWritingsMax &&
-                       std::chrono::steady_clock::now() < deadline;
+                       SteadyClock::now() < deadline;
     if (!again) return judged;
   }
 }
@@ -301,7 +302,7 @@ void ConsulStore::HearMail(const std::string& body, std::vector<ledger::Hint>* h
 // Foreign clients write no word for us: where they may make room for somebody who waits, the folder
 // itself is watched.
 void ConsulStore::WatchFolders() {
-  const SteadyTime now = std::chrono::steady_clock::now();
+  const SteadyTime now = SteadyClock::now();
   if (watches_.size() == shared_.size() + 1 && now < looked_at_ + kWatchesLookedAt) return;
   looked_at_ = now;
   absl::erase_if(shared_, [&](const auto& watched) { return watched.second < now; });
@@ -320,10 +321,10 @@ absl::StatusOr<std::vector<ledger::Hint>> ConsulStore::Wait(SteadyTime deadline)
   const bool look = deadline == SteadyTime::min();
   if (pulse_ != nullptr) {
     if (absl::Status alive = pulse_->Check(); !alive.ok()) return alive;
-    deadline = std::min(deadline, std::chrono::steady_clock::now() + PulseLookedAt(url_));
+    deadline = std::min(deadline, SteadyClock::now() + PulseLookedAt(url_));
   }
-  if (lane_ == 0) places_.RenewIfDue(std::chrono::steady_clock::now());
-  if (sweep_) sweep_->SweepIfDue(&client_, std::chrono::steady_clock::now());
+  if (lane_ == 0) places_.RenewIfDue(SteadyClock::now());
+  if (sweep_) sweep_->SweepIfDue(&client_, SteadyClock::now());
   requests_.RaiseFloors(&client_);
   requests_.ForgetSome(&client_, /*at_once=*/!look);
   WatchFolders();
@@ -347,7 +348,7 @@ absl::StatusOr<std::vector<ledger::Hint>> ConsulStore::Wait(SteadyTime deadline)
     }
     // Only what others have done ends a wait: the rest was ours.
     const bool own = !heard.changes.empty() && hints.empty();
-    if (!own || look || missed_ || std::chrono::steady_clock::now() >= deadline) return hints;
+    if (!own || look || missed_ || SteadyClock::now() >= deadline) return hints;
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::consul {
 namespace {
@@ -111,7 +112,7 @@ void Watches::Finish(Watch* watch, int code, Heard* heard) {
     // Asked without an index: whatever has changed meanwhile is told.
     watch->index = 0;
     watch->pause = std::clamp(watch->pause * 2, kFirstPause, kPauseMax);
-    watch->ask_at = std::chrono::steady_clock::now() + Skewed(watch->pause, &random_);
+    watch->ask_at = SteadyClock::now() + Skewed(watch->pause, &random_);
     return;
   }
   watch->pause = std::chrono::milliseconds(0);
@@ -152,7 +153,7 @@ SteadyTime Watches::AskPaused(SteadyTime now) {
 Watches::Heard Watches::Wait(SteadyTime deadline) {
   Heard heard;
   for (;;) {
-    const SteadyTime now = std::chrono::steady_clock::now();
+    const SteadyTime now = SteadyClock::now();
     const SteadyTime next = AskPaused(now);
     Collect(&heard);
     if (!heard.changes.empty() || !heard.status.ok() || now >= deadline) return heard;

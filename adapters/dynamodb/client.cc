@@ -9,12 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/dynamodb/exchange.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::dynamodb {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 constexpr size_t kConnectionsMax = 8;
 constexpr int kAttemptsMax = 12;
@@ -28,7 +28,7 @@ constexpr milliseconds kLastAttemptMin{100};
 constexpr milliseconds kPollMax{1000};
 
 milliseconds Until(SteadyTime time) {
-  return std::max(std::chrono::ceil<milliseconds>(time - steady_clock::now()), milliseconds(0));
+  return std::max(std::chrono::ceil<milliseconds>(time - SteadyClock::now()), milliseconds(0));
 }
 
 // Text that is not UTF-8 would have to be changed; keys must not be.
@@ -109,7 +109,7 @@ struct Client::Parts {
 
 void Client::Parts::Start(Job* job, SteadyTime deadline) {
   if (job->attempts++ == 0) {
-    job->end = std::min(deadline, steady_clock::now() + url.timeout);
+    job->end = std::min(deadline, SteadyClock::now() + url.timeout);
     if (!Write(job->request->body, &job->body)) {
       Refuse(job,
              absl::InvalidArgumentError(absl::StrCat("dynamodb: ", job->request->operation,
@@ -154,21 +154,21 @@ void Client::Parts::Judge(Job* job) {
   const Reply& reply = job->reply;
   if (IsForCredentials(reply.error) && !job->renewed && credentials->Refused(job->credentials)) {
     job->renewed = true;
-    job->next = steady_clock::now();
+    job->next = SteadyClock::now();
     return;
   }
   const bool passes = absl::IsUnavailable(reply.status);
   const bool may_repeat = !job->once || reply.kind == Reply::Kind::kRefused;
   if (reply.answered() || !passes || !may_repeat || job->attempts >= kAttemptsMax)
     return Finish(job);
-  job->next = steady_clock::now() + Skewed(job->pause);
+  job->next = SteadyClock::now() + Skewed(job->pause);
   job->pause = std::min(job->pause * 2, kPauseMax);
   if (job->next + std::min(kLastAttemptMin, url.timeout / 4) >= job->end) Finish(job);
 }
 
 void Client::Parts::Turn(std::vector<Job>* jobs, size_t* first, SteadyTime deadline) {
   while (*first < jobs->size() && (*jobs)[*first].done) ++*first;
-  const SteadyTime now = steady_clock::now();
+  const SteadyTime now = SteadyClock::now();
   SteadyTime wake = now + kPollMax;
   size_t under_way = 0;
   for (size_t i = *first; i < jobs->size(); ++i) under_way += (*jobs)[i].exchange != nullptr;

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "adapters/dynamodb/credential_places.h"
 #include "adapters/dynamodb/fetch.h"
+#include "adapters/steady_clock.h"
 #include "nlohmann/json.hpp"
 
 namespace semaphored::dynamodb {
@@ -130,7 +131,7 @@ absl::StatusOr<Found> FindInInstance(const Environment& environment, SteadyTime 
   const absl::StatusOr<Fetched> token =
       Fetch("PUT", absl::StrCat(base, "/latest/api/token"),
             {"X-aws-ec2-metadata-token-ttl-seconds: 300", "Content-Length: 0"},
-            std::min(deadline, std::chrono::steady_clock::now() + kPresenceTimeout));
+            std::min(deadline, SteadyClock::now() + kPresenceTimeout));
   if (!token.ok())
     return absl::NotFoundError(
         absl::StrCat("the instance's metadata is not reached: ", token.status().message()));

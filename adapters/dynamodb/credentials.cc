@@ -9,13 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/dynamodb/credential_places.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::dynamodb {
 namespace {
 
 using std::chrono::minutes;
 using std::chrono::seconds;
-using std::chrono::steady_clock;
 
 constexpr seconds kSearchTimeout{2};
 // So long before they run out they are fetched anew.
@@ -60,7 +60,7 @@ class Search : public CredentialSource {
 };
 
 absl::StatusOr<Found> Search::Find() const {
-  const SteadyTime deadline = steady_clock::now() + kSearchTimeout;
+  const SteadyTime deadline = SteadyClock::now() + kSearchTimeout;
   const Environment environment = [this](const char* name) {
     std::optional<std::string> value = options_.environment(name);
     return value && value->empty() ? std::nullopt : value;
@@ -162,7 +162,7 @@ std::shared_ptr<CredentialSource> FindCredentials(const std::string& profile) {
     if (value == nullptr) return std::nullopt;
     return value;
   };
-  options.now = [] { return steady_clock::now(); };
+  options.now = [] { return SteadyClock::now(); };
   return MakeCredentials(std::move(options));
 }
 

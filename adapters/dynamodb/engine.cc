@@ -11,6 +11,7 @@
 #include "adapters/dynamodb/table.h"
 #include "adapters/dynamodb/url.h"
 #include "adapters/ledger/ledger.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::dynamodb {
 namespace {
@@ -97,7 +98,7 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenDynamo(const std::string& url) {
   if (!parsed.ok()) return parsed.status();
   std::shared_ptr<CredentialSource> credentials = FindCredentials(parsed->profile);
   Client client(*parsed, credentials);
-  const SteadyTime deadline = std::chrono::steady_clock::now() + parsed->timeout;
+  const SteadyTime deadline = SteadyClock::now() + parsed->timeout;
   if (absl::Status status = CheckTable(&client, *parsed, deadline); !status.ok()) return status;
   return std::make_unique<DynamoEngine>(*std::move(parsed), std::move(credentials));
 }

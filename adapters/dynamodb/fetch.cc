@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "adapters/dynamodb/exchange.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::dynamodb {
 namespace {
@@ -43,8 +44,7 @@ size_t TakeHeader(char* data, size_t size, size_t count, void* into) {
 
 absl::StatusOr<Fetched> Fetch(const char* method, const std::string& address,
                               const std::vector<std::string>& headers, SteadyTime deadline) {
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now());
   if (left.count() <= 0) return absl::UnavailableError("it took too long");
   InitHttp();
   const std::unique_ptr<void, HandleDeleter> handle(curl_easy_init());

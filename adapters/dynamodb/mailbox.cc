@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "adapters/dynamodb/table.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::dynamodb {
 namespace {
@@ -88,8 +89,8 @@ Mailbox::Ear::~Ear() {
 std::vector<ledger::Hint> Mailbox::Ear::Take(SteadyTime deadline) {
   std::unique_lock lock(mailbox_->mutex_);
   const auto ready = [&] { return woken_ || missed_ || !heard_.empty(); };
-  if (deadline > std::chrono::steady_clock::now()) {
-    changed_.wait_until(lock, deadline, ready);
+  if (deadline > SteadyClock::now()) {
+    WaitUntil(changed_, lock, deadline, ready);
     woken_ = false;
   }
   return std::exchange(heard_, {});
@@ -106,7 +107,7 @@ void Mailbox::Ear::Tell(size_t waiting, size_t holding) {
   const bool first = waiting_ + holding_ == 0 && waiting + holding != 0;
   waiting_ = waiting;
   holding_ = holding;
-  if (more) mailbox_->pace_.Stir(std::chrono::steady_clock::now());
+  if (more) mailbox_->pace_.Stir(SteadyClock::now());
   if (more || first) mailbox_->stirred_.notify_one();
 }
 
@@ -137,7 +138,7 @@ Mailbox::~Mailbox() {
 }
 
 absl::Status Mailbox::Ask() {
-  const SteadyTime now = std::chrono::steady_clock::now();
+  const SteadyTime now = SteadyClock::now();
   Range range;
   range.partition = partition_;
   const auto items = QueryAll(&client_, table_, {range}, now + timeout_);
@@ -145,7 +146,7 @@ absl::Status Mailbox::Ask() {
   MailSorter::Sorted sorted = sorter_.Sort(items->front(), now);
   if (!sorted.hints.empty()) {
     const std::lock_guard lock(mutex_);
-    pace_.Stir(std::chrono::steady_clock::now());
+    pace_.Stir(SteadyClock::now());
     for (Ear* ear : ears_) {
       ear->missed_ = ear->missed_ || ear->heard_.size() > kHintsKeptMax;
       if (ear->missed_) ear->heard_.clear();
@@ -167,7 +168,7 @@ void Mailbox::Drop(const std::vector<Word>& words) {
         DeleteItem(table_, MailKey(node_, word.semaphore), Condition::IsText("stamp", word.stamp)));
   }
   // Otherwise the next time.
-  (void)client_.RepeatAll(requests, std::chrono::steady_clock::now() + timeout_);
+  (void)client_.RepeatAll(requests, SteadyClock::now() + timeout_);
 }
 
 void Mailbox::Run() {
@@ -187,12 +188,13 @@ void Mailbox::Run() {
     }
     SteadyTime next = pace_.Next(asked_at, waiting != 0);
     if (failed) next = std::max(next, asked_at + kAskedAgainAfterFailure);
-    if (std::chrono::steady_clock::now() < next) {
-      stirred_.wait_until(lock, next);
+    if (SteadyClock::now() < next) {
+      stirred_.wait_for(lock,
+                        std::min<SteadyClock::duration>(next - SteadyClock::now(), kLongestSleep));
       continue;
     }
     lock.unlock();
-    asked_at = std::chrono::steady_clock::now();
+    asked_at = SteadyClock::now();
     const absl::Status status = Ask();
     // What was written meanwhile stays until it is heard.
     if (!status.ok() && !failed)

@@ -13,6 +13,7 @@
 #include "adapters/dynamodb/client.h"
 #include "adapters/dynamodb/generation.h"
 #include "adapters/dynamodb/requests.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::dynamodb {
 
@@ -39,7 +40,7 @@ class NodeTable : public NodeStore {
   // False: somebody else was first.
   absl::StatusOr<bool> TryJoin(const std::string& node_id, SteadyTime deadline);
   absl::StatusOr<bool> JoinAnew(const std::string& node_id, SteadyTime deadline);
-  SteadyTime Deadline() const { return std::chrono::steady_clock::now() + timeout_; }
+  SteadyTime Deadline() const { return SteadyClock::now() + timeout_; }
 
   const std::string table_;
   const std::chrono::milliseconds timeout_;

@@ -10,6 +10,7 @@
 #include "adapters/dynamodb/commit.h"
 #include "adapters/dynamodb/node_table.h"
 #include "adapters/dynamodb/random.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::dynamodb {
 
@@ -18,8 +19,6 @@ using ledger::SemaphoreDelta;
 using ledger::Transaction;
 
 namespace {
-
-using std::chrono::steady_clock;
 
 constexpr uint64_t kSettledBy = 2;
 constexpr uint64_t kSlackWindows = 8;  // As the ledger keeps them on a shared store.
@@ -166,7 +165,7 @@ CommitResult DynamoStore::Send(Transaction& transaction, bool* again) {
                        cancelled->Has(Refusal::kOther);
     // Of those who meet at an item one gets through; who is throttled waits for longer.
     const bool passes =
-        cancelled->Has(Refusal::kBusy) ? steady_clock::now() < end : waits <= kConflictsMax;
+        cancelled->Has(Refusal::kBusy) ? SteadyClock::now() < end : waits <= kConflictsMax;
     if (final || !passes) return JudgeRefusal(transaction, *cancelled, again);
     std::this_thread::sleep_for(Skewed(std::min(kConflictPause * waits, kPauseMax)));
   }

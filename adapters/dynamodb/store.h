@@ -29,6 +29,7 @@
 #include "adapters/dynamodb/request_rows.h"
 #include "adapters/dynamodb/requests.h"
 #include "adapters/ledger/shared_store.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::dynamodb {
 
@@ -42,7 +43,7 @@ struct StoreOptions {
   uint64_t request_window = 1024;
   std::function<int64_t()> now_unix_ms;  // For what is stored.
   // For what is remembered here, and how long; not for requests.
-  std::function<SteadyTime()> now = [] { return std::chrono::steady_clock::now(); };
+  std::function<SteadyTime()> now = [] { return SteadyClock::now(); };
 };
 
 // What is in a semaphore's partition.
@@ -118,7 +119,7 @@ class DynamoStore : public ledger::SharedStore {
     std::optional<SteadyTime> idle_since;
   };
 
-  SteadyTime Deadline() const { return std::chrono::steady_clock::now() + options_.url.timeout; }
+  SteadyTime Deadline() const { return SteadyClock::now() + options_.url.timeout; }
 
   // ---- reading ----
   // Each of one moment, or damaged; UNAVAILABLE: one changes faster than it can be read. With

@@ -6,11 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::dynamodb {
 namespace {
-
-using std::chrono::steady_clock;
 
 json Definition(const std::string& table) {
   const auto attribute = [](const char* name) {
@@ -115,7 +114,7 @@ absl::Status Still(const Url& url, const std::string& state) {
 // Until it can be used.
 absl::Status Wait(Client* client, const Url& url, const TableMaking& making, SteadyTime deadline) {
   std::string told;
-  const auto is_over = [&] { return steady_clock::now() + making.look_interval >= deadline; };
+  const auto is_over = [&] { return SteadyClock::now() + making.look_interval >= deadline; };
   while (true) {
     const absl::StatusOr<json> table = Describe(client, url, deadline);
     // One that was just made may not be seen at once.
@@ -157,7 +156,7 @@ absl::Status CheckTable(Client* client, const Url& url, SteadyTime deadline) {
 }
 
 absl::StatusOr<std::string> MakeTable(Client* client, const Url& url, const TableMaking& making) {
-  const SteadyTime deadline = steady_clock::now() + making.patience;
+  const SteadyTime deadline = SteadyClock::now() + making.patience;
   const absl::StatusOr<json> before = Describe(client, url, deadline);
   if (!before.ok() && !absl::IsNotFound(before.status())) return before.status();
   if (!before.ok()) {

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::postgres {
 
@@ -54,7 +55,7 @@ void Guard::Run() {
       asleep_ = false;
       continue;
     }
-    const Time now = std::chrono::steady_clock::now();
+    const Time now = SteadyClock::now();
     for (auto& [armed, entry] : entries_) {
       if (entry.done || now < entry.time) continue;
       entry.done = true;
@@ -175,8 +176,7 @@ Answered Connection::Guarded(Call&& call) {
     fail(Failure::Kind::kRefused, "", absl::UnavailableError("postgres: not connected"));
     return answered;
   }
-  const uint64_t armed =
-      guard_->Arm(connection_->sock(), std::chrono::steady_clock::now() + options_.timeout);
+  const uint64_t armed = guard_->Arm(connection_->sock(), SteadyClock::now() + options_.timeout);
   try {
     pqxx::nontransaction work(*connection_);
     answered.rows = call(work);
@@ -226,8 +226,7 @@ Answered Connection::Run(const char* name, const std::string& sql, const Argumen
 
 absl::Status Connection::Listen(const std::string& channel) {
   if (connection_ == nullptr) return absl::UnavailableError("postgres: not connected");
-  const uint64_t armed =
-      guard_->Arm(connection_->sock(), std::chrono::steady_clock::now() + options_.timeout);
+  const uint64_t armed = guard_->Arm(connection_->sock(), SteadyClock::now() + options_.timeout);
   absl::Status status;
   try {
     receivers_.push_back(std::make_unique<Receiver>(*connection_, channel, &received_));

@@ -19,13 +19,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::postgres {
 
 // Shuts sockets down at their time. One thread for all connections. Any thread.
 class Guard {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = SteadyTime;
 
   Guard();
   ~Guard();

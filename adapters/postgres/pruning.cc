@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/postgres/array.h"
 #include "adapters/postgres/statements.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::postgres {
 
@@ -22,7 +23,7 @@ Answered Pruner::Ask(const Query& query, const char* name, const std::string& sq
   return answered;
 }
 
-absl::Status Pruner::PruneIfDue(std::chrono::steady_clock::time_point now, const Query& query) {
+absl::Status Pruner::PruneIfDue(SteadyTime now, const Query& query) {
   if (last_ && now < *last_ + options_.interval) return absl::OkStatus();
   broken_ = absl::OkStatus();
   last_ = now;
@@ -60,10 +61,10 @@ void Pruner::PruneEnded(const Query& query) {
     ended_from_ = {pruned.rows[0][0].as<std::string>(), pruned.rows[0][1].as<std::string>()};
 }
 
-bool Pruner::LookForEnded(std::chrono::steady_clock::time_point now, const Query& query) {
+bool Pruner::LookForEnded(SteadyTime now, const Query& query) {
   const Answered ended = Ask(query, "ended_lives", sql_->ended_lives, {});
   if (!ended.ok) return false;
-  std::map<Life, std::chrono::steady_clock::time_point> seen;
+  std::map<Life, SteadyTime> seen;
   for (const auto& row : ended.rows) {
     const Life life(row[0].as<int64_t>(), row[1].as<int64_t>());
     const auto before = ended_.find(life);
@@ -74,7 +75,7 @@ bool Pruner::LookForEnded(std::chrono::steady_clock::time_point now, const Query
 }
 
 // A client that repeats a request has until then to do so.
-bool Pruner::PruneLives(std::chrono::steady_clock::time_point now, const Query& query) {
+bool Pruner::PruneLives(SteadyTime now, const Query& query) {
   if (going_.empty()) {
     if (!look_for_ended_ || !LookForEnded(now, query)) return false;
     look_for_ended_ = false;

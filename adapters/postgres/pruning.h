@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "adapters/postgres/connection.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::postgres {
 
@@ -39,15 +40,15 @@ class Pruner {
 
   // Does one batch, if it is time. Error: the connection has broken, and nothing more was tried;
   // what else the server says is of no concern to whoever waits.
-  absl::Status PruneIfDue(std::chrono::steady_clock::time_point now, const Query& query);
+  absl::Status PruneIfDue(SteadyTime now, const Query& query);
 
  private:
   using Life = std::pair<int64_t, int64_t>;  // Node and incarnation.
 
   bool PruneHistory(const Query& query);
   void PruneEnded(const Query& query);
-  bool PruneLives(std::chrono::steady_clock::time_point now, const Query& query);
-  bool LookForEnded(std::chrono::steady_clock::time_point now, const Query& query);
+  bool PruneLives(SteadyTime now, const Query& query);
+  bool LookForEnded(SteadyTime now, const Query& query);
 
   // Asks, and remembers if the connection broke.
   Answered Ask(const Query& query, const char* name, const std::string& sql,
@@ -56,11 +57,11 @@ class Pruner {
   const Statements* sql_;
   const PruneOptions options_;
   // nullopt: never. (The clock may begin with the machine: its zero is no time long past.)
-  std::optional<std::chrono::steady_clock::time_point> last_;
+  std::optional<SteadyTime> last_;
   uint64_t looks_ = 0;
   std::string history_from_ = "0";  // Numbers below have gone.
   // Lives that have ended, and when that was seen first.
-  std::map<Life, std::chrono::steady_clock::time_point> ended_;
+  std::map<Life, SteadyTime> ended_;
   bool look_for_ended_ = true;
   // The request at which the walk along them stands.
   std::pair<std::string, std::string> ended_from_ = {"", "0"};

@@ -14,6 +14,7 @@
 #include "adapters/postgres/message.h"
 #include "adapters/postgres/schema.h"
 #include "adapters/postgres/statements.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::postgres {
 
@@ -137,7 +138,7 @@ absl::StatusOr<std::vector<ledger::Hint>> PostgresStore::Wait(SteadyTime deadlin
   // Under load there are looks only.
   if (options_.lane == 0 && !in_transaction_) {
     absl::Status pruned = pruner_.PruneIfDue(
-        std::chrono::steady_clock::now(),
+        SteadyClock::now(),
         [this](const char* name, const std::string& sql, const Arguments& arguments) {
           return Query(name, sql, arguments);
         });
@@ -145,7 +146,7 @@ absl::StatusOr<std::vector<ledger::Hint>> PostgresStore::Wait(SteadyTime deadlin
   }
   for (;;) {
     if (absl::Status status = connection_->TakeNotifications(take); !status.ok()) return status;
-    const auto now = std::chrono::steady_clock::now();
+    const auto now = SteadyClock::now();
     if (!hints.empty() || look || now >= deadline || missed_) return hints;
     pollfd files[] = {{connection_->socket(), POLLIN, 0}, {wake_, POLLIN, 0}};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
@@ -428,7 +429,7 @@ absl::Status PostgresStore::ReadWithheld() {
   const int64_t epoch = read.rows[0][0].as<int64_t>();
   if (epoch != 0 && epoch != withheld_epoch_) {
     const std::chrono::milliseconds longest(read.rows[0][1].as<int64_t>());
-    withheld_until_ = std::chrono::steady_clock::now() + longest;
+    withheld_until_ = SteadyClock::now() + longest;
     spdlog::warn(
         "postgres: the server was promoted and had no synchronous standby: commits may be lost; "
         "nothing is granted for {} ms",
@@ -443,7 +444,7 @@ bool PostgresStore::GrantsWithheld() {
   if (withheld_epoch_ == 0) return false;
   // What is written now may be taken back with the locks.
   if (in_transaction_) return true;
-  if (std::chrono::steady_clock::now() < withheld_until_) return true;
+  if (SteadyClock::now() < withheld_until_) return true;
   const Answered over =
       Query("withheld_over", sql_->withheld_over, {std::to_string(withheld_epoch_)});
   if (!over.ok) return true;

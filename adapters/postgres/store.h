@@ -23,6 +23,7 @@
 #include "adapters/postgres/connection.h"
 #include "adapters/postgres/pruning.h"
 #include "adapters/postgres/ticket_cache.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::postgres {
 
@@ -106,7 +107,7 @@ class PostgresStore : public ledger::SharedStore {
   // waits.
   int64_t withheld_epoch_ = 0;
   std::string secret_;  // With which messages between daemons are sealed.
-  std::chrono::steady_clock::time_point withheld_until_{};
+  SteadyTime withheld_until_{};
   absl::flat_hash_map<std::string, uint32_t> numbers_;
   absl::flat_hash_map<uint32_t, std::string> names_;
   uint32_t next_number_ = 1u << 31;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/rabbitmq/connection_parts.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
 namespace {
@@ -115,7 +116,7 @@ absl::Status Connection::Open() {
   if (absl::Status status = Login(); !status.ok()) return status;
   ++life_;
   next_channel_ = 1;
-  answered_at_ = std::chrono::steady_clock::now();
+  answered_at_ = SteadyClock::now();
   if (!keeps_late_) return absl::OkStatus();
   absl::StatusOr<Channel> probe = OpenChannel();
   if (probe.ok()) probe_ = *probe;
@@ -190,17 +191,17 @@ absl::StatusOr<amqp_method_t> Connection::Call(
       id == AMQP_QUEUE_DELETE_METHOD ||
       (id == AMQP_QUEUE_DECLARE_METHOD && static_cast<amqp_queue_declare_t*>(method)->passive == 0);
   const auto patience = keeps_late_ && !makes ? url_.timeout / 2 : url_.timeout;
-  const SteadyTime deadline = std::chrono::steady_clock::now() + patience;
+  const SteadyTime deadline = SteadyClock::now() + patience;
   while (!answer_) {
     absl::StatusOr<bool> taken = TakeFrame(deadline);
     if (!taken.ok()) return taken.status();
     if (!closed_.ok()) return std::exchange(closed_, absl::OkStatus());
-    if (*taken || std::chrono::steady_clock::now() < deadline) continue;
+    if (*taken || SteadyClock::now() < deadline) continue;
     if (keeps) return LeaveLate(channel, patience);
     return Break(
         absl::StrCat("no answer for ", patience.count(), " ms: the connection was given up"));
   }
-  answered_at_ = std::chrono::steady_clock::now();
+  answered_at_ = SteadyClock::now();
   awaited_.clear();
   return *std::exchange(answer_, std::nullopt);
 }
@@ -397,12 +398,11 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
       break;
     }
   }
-  const SteadyTime deadline = std::chrono::steady_clock::now() + url_.timeout;
+  const SteadyTime deadline = SteadyClock::now() + url_.timeout;
   std::string blocked;
   while (!broken && confirming_->left > 0) {
     absl::StatusOr<bool> taken = TakeFrame(deadline);
-    broken = !taken.ok() || !open_.contains(channel) ||
-             (!*taken && std::chrono::steady_clock::now() >= deadline);
+    broken = !taken.ok() || !open_.contains(channel) || (!*taken && SteadyClock::now() >= deadline);
     // It says so when somebody publishes, and reads no further: nothing will be confirmed soon.
     if (!broken && confirming_->left > 0 && !blocked_.empty()) {
       blocked = blocked_;
@@ -420,7 +420,7 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
     // Some may have arrived: those that were not confirmed stay unknown.
     Close();
   } else {
-    answered_at_ = std::chrono::steady_clock::now();
+    answered_at_ = SteadyClock::now();
   }
   return done->confirms;
 }

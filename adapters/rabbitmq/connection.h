@@ -21,11 +21,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "adapters/rabbitmq/url.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
 
 using Channel = uint16_t;
-using SteadyTime = std::chrono::steady_clock::time_point;
 
 // A message that was handed to us.
 struct Delivery {

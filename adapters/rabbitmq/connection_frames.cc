@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/rabbitmq/connection_parts.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
 namespace {
@@ -65,7 +66,7 @@ absl::Status StatusOf(int code, const std::string& text) {
 
 absl::StatusOr<bool> Connection::TakeFrame(SteadyTime deadline) {
   if (state_ == nullptr) return Unavailable("not connected");
-  const SteadyTime now = std::chrono::steady_clock::now();
+  const SteadyTime now = SteadyClock::now();
   const auto left = deadline <= now ? std::chrono::milliseconds(0)
                                     : std::chrono::ceil<std::chrono::milliseconds>(deadline - now);
   const timeval timeout = TimevalOf(left);
@@ -248,7 +249,7 @@ absl::Status Connection::TakeSome(SteadyTime deadline) {
     if (!*taken) break;
     any = true;
   }
-  const SteadyTime now = std::chrono::steady_clock::now();
+  const SteadyTime now = SteadyClock::now();
   if (any || now >= deadline) return absl::OkStatus();
   // Heartbeats are sent, and missed, when frames are looked for.
   const auto pause = std::min<std::chrono::milliseconds>(
@@ -270,7 +271,7 @@ absl::StatusOr<std::vector<BrokerEvent>> Connection::Wait(SteadyTime deadline) {
     const bool wait = events_.empty() && !woken_;
     if (absl::Status status = TakeSome(wait ? deadline : SteadyTime::min()); !status.ok())
       return status;
-    if (!events_.empty() || woken_ || std::chrono::steady_clock::now() >= deadline) {
+    if (!events_.empty() || woken_ || SteadyClock::now() >= deadline) {
       woken_ = false;
       return std::exchange(events_, {});
     }
@@ -285,7 +286,7 @@ absl::StatusOr<std::vector<BrokerEvent>> Connection::WaitOn(Channel channel, Ste
     for (BrokerEvent& event : events_)
       (event.channel == channel ? found : others).push_back(std::move(event));
     events_ = std::move(others);
-    if (!found.empty() || std::chrono::steady_clock::now() >= deadline) return found;
+    if (!found.empty() || SteadyClock::now() >= deadline) return found;
     if (absl::Status status = TakeSome(deadline); !status.ok()) return status;
   }
 }

@@ -9,6 +9,7 @@
 #include "adapters/rabbitmq/connection.h"
 #include "adapters/rabbitmq/slot_store.h"
 #include "adapters/rabbitmq/token_store.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
 namespace {
@@ -36,9 +37,9 @@ class RabbitNodes : public NodeStore {
   absl::StatusOr<NodeRef> Join(const std::string& node_id) override {
     node_id_ = node_id;
     // The broker may not have noticed yet that an earlier life has ended.
-    const auto deadline = std::chrono::steady_clock::now() + 2 * url_.heartbeat;
+    const auto deadline = SteadyClock::now() + 2 * url_.heartbeat;
     absl::Status status = Claim();
-    while (absl::IsAlreadyExists(status) && std::chrono::steady_clock::now() < deadline) {
+    while (absl::IsAlreadyExists(status) && SteadyClock::now() < deadline) {
       std::this_thread::sleep_for(kPause);
       status = Claim();
     }

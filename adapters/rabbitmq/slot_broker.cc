@@ -6,12 +6,12 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 // (Clients of amqp-locks declare A queues that are not durable. RabbitMQ 4.3 refuses such; to them
 // it makes no difference, since they only publish to what is there.)
@@ -107,13 +107,13 @@ absl::StatusOr<std::vector<bool>> SlotBroker::ExistOnce(const std::vector<std::s
 }
 
 absl::StatusOr<std::vector<bool>> SlotBroker::Exist(const std::vector<std::string>& queues) {
-  const SteadyTime begun = steady_clock::now();
+  const SteadyTime begun = SteadyClock::now();
   if (begun < probes_from_)
     return absl::UnavailableError("rabbitmq: the broker did not say which queues there are");
   absl::StatusOr<std::vector<bool>> exist = ExistOnce(queues);
   if (exist.ok() || !absl::IsUnavailable(exist.status())) return exist;
-  if (steady_clock::now() - begun > kAtOnce) {
-    probes_from_ = steady_clock::now() + kNoProbesFor;
+  if (SteadyClock::now() - begun > kAtOnce) {
+    probes_from_ = SteadyClock::now() + kNoProbesFor;
     return exist;
   }
   // A connection for probes alone may have ended unnoticed, and another one does as well.

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "adapters/rabbitmq/slot_store.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
 
@@ -13,7 +14,6 @@ using ledger::SemaphoreDelta;
 using ledger::Transaction;
 using ledger::WaiterChange;
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 namespace {
 
@@ -90,8 +90,7 @@ void SlotStore::Free(const std::string& name, Used* used, uint32_t slot) {
   if (const absl::Status status = broker_.Free(Full(name), slot); !status.ok()) {
     spdlog::warn("rabbitmq: {}: {}", HolderQueue(Full(name), slot), std::string(status.message()));
     // It is still ours: somebody may have it, or it is tried again.
-    if (holding_->is_open())
-      used->slots[slot] = {{}, steady_clock::now() + kOfferFor, kPassedOnMax};
+    if (holding_->is_open()) used->slots[slot] = {{}, SteadyClock::now() + kOfferFor, kPassedOnMax};
     return;
   }
   used->slots.erase(slot);
@@ -110,7 +109,7 @@ void SlotStore::GiveBack(const std::string& name, Used* used, const Id& claim) {
   const bool wanted = offers <= used->waiting && slot <= used->row.limit && !used->row.destroying;
   if (wanted && mine.passed_on < kPassedOnMax) {
     ++mine.passed_on;
-    mine.offer_ends = steady_clock::now() + kOfferFor;
+    mine.offer_ends = SteadyClock::now() + kOfferFor;
     used->offered = true;
     return;
   }
@@ -161,7 +160,7 @@ bool SlotStore::MayRetry(const Used& used) const {
 void SlotStore::RetryAfter(Used* used, milliseconds pause) {
   used->pause = pause;
   const auto skew = static_cast<int64_t>(random_() % static_cast<uint64_t>(pause.count()));
-  used->retry_at = steady_clock::now() + pause / 2 + milliseconds(skew);
+  used->retry_at = SteadyClock::now() + pause / 2 + milliseconds(skew);
 }
 
 void SlotStore::EndOffers(const std::string& name, Used* used, SteadyTime now) {
@@ -174,7 +173,7 @@ void SlotStore::EndOffers(const std::string& name, Used* used, SteadyTime now) {
 
 // What the ledger is to look at now.
 void SlotStore::TakeDue(std::vector<ledger::Hint>* hints) {
-  const SteadyTime now = steady_clock::now();
+  const SteadyTime now = SteadyClock::now();
   for (auto& [name, used] : used_) {
     EndOffers(name, &used, now);
     const bool due = MayRetry(used) && used.retry_at <= now;
@@ -206,7 +205,7 @@ absl::StatusOr<std::vector<ledger::Hint>> SlotStore::Wait(SteadyTime deadline) {
   }
   // We live for the broker if it has answered a call; it is asked when none was made for a while.
   const milliseconds ask_every = AskEvery(holding_->url());
-  if (steady_clock::now() >= holding_->answered_at() + ask_every) {
+  if (SteadyClock::now() >= holding_->answered_at() + ask_every) {
     absl::StatusOr<Channel> channel = holding_->OpenChannel();
     if (channel.ok()) holding_->CloseChannel(*channel).IgnoreError();
   }
@@ -214,7 +213,7 @@ absl::StatusOr<std::vector<ledger::Hint>> SlotStore::Wait(SteadyTime deadline) {
   for (auto& [name, used] : used_) used.view.reset();
   TakeDue(&hints);
   if (!hints.empty()) deadline = SteadyTime::min();
-  deadline = std::min(deadline, steady_clock::now() + ask_every);
+  deadline = std::min(deadline, SteadyClock::now() + ask_every);
   // What comes of itself is only the end of channels, which are opened again when they are needed.
   absl::StatusOr<std::vector<BrokerEvent>> events = holding_->Wait(std::min(deadline, NextDue()));
   if (!events.ok()) {

@@ -17,12 +17,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/rabbitmq/token_store.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
 
 using ledger::AskedRecall;
 using nlohmann::json;
-using std::chrono::steady_clock;
 
 namespace {
 
@@ -81,7 +81,7 @@ void TokenStore::OnAsked(const std::string& text) {
   if (wanted.recall.reason == Recall::Reason::kAdministrator) {
     asked_.push_back(std::move(wanted));
   } else if (to_choose_.size() < kChoicesMax) {
-    asked.choose_at = steady_clock::now() + kChooseAfter;
+    asked.choose_at = SteadyClock::now() + kChooseAfter;
     to_choose_.push_back(std::move(asked));
   }
 }
@@ -93,7 +93,7 @@ SteadyTime TokenStore::NextChoice() const {
 }
 
 void TokenStore::Choose() {
-  const SteadyTime now = steady_clock::now();
+  const SteadyTime now = SteadyClock::now();
   for (Shrinking& each : to_choose_) {
     if (each.choose_at > now) continue;
     AskedRecall wanted = each.wanted;

@@ -12,6 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
 namespace {
@@ -267,7 +268,7 @@ void TokenBroker::Announce(const std::string& name, uint64_t version) {
 }
 
 void TokenBroker::TellRest() {
-  const SteadyTime now = std::chrono::steady_clock::now();
+  const SteadyTime now = SteadyClock::now();
   if (now < tell_again_) return;
   tell_again_ = now + kTellAgain;
   while (!untold_.empty()) {

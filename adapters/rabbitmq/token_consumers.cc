@@ -10,10 +10,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/rabbitmq/token_store.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
-
-using std::chrono::steady_clock;
 
 namespace {
 
@@ -66,7 +65,7 @@ absl::Status TokenStore::TendConsumers(Used* used) {
     at = used->consumers.erase(at);
   }
   if (!unwanted) used->unwanted_since = {};
-  if (unwanted && used->unwanted_since == SteadyTime{}) used->unwanted_since = steady_clock::now();
+  if (unwanted && used->unwanted_since == SteadyTime{}) used->unwanted_since = SteadyClock::now();
   for (const auto& [priority, count] : used->waiting) {
     if (used->consumers.contains(priority)) continue;
     Consumer consumer;
@@ -110,7 +109,7 @@ absl::Status TokenStore::CancelAll(Used* used) {
     if (absl::Status status = Cancel(used, consumer.tag); !status.ok()) return status;
   }
   used->unwanted_since = {};
-  if (!used->spare.empty()) used->given_back_at = steady_clock::now();
+  if (!used->spare.empty()) used->given_back_at = SteadyClock::now();
   for (const Delivery& delivery : std::exchange(used->spare, {})) {
     if (absl::Status status = connection_->Reject(used->channel, delivery.delivery_tag);
         !status.ok())
@@ -140,7 +139,7 @@ absl::Status TokenStore::DropUnwanted(Used* used) {
 absl::Status TokenStore::Shrink(const std::string& name, Used* used) {
   if (used->shrinking && used->shrinking->held()) return absl::OkStatus();
   // Whoever has the mutex does it.
-  used->shrink_again = steady_clock::now() + kShrinkAgain;
+  used->shrink_again = SteadyClock::now() + kShrinkAgain;
   absl::StatusOr<std::unique_ptr<Mutex>> mutex = broker_.LockShrinking(name);
   if (absl::IsUnavailable(mutex.status()) && administering_->is_open()) return absl::OkStatus();
   if (!mutex.ok()) return mutex.status();
@@ -260,13 +259,13 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
     if (used.unwanted_since != SteadyTime{})
       deadline = std::min(deadline, used.unwanted_since + kKeptUnwanted);
     if (!LeavesShrinking(used)) continue;
-    if (const SteadyTime now = steady_clock::now(); now >= used.shrink_again) {
+    if (const SteadyTime now = SteadyClock::now(); now >= used.shrink_again) {
       used.shrink_again = now + kShrinkAgain;
       Tend(name, &used).IgnoreError();
     }
     deadline = std::min(deadline, used.shrink_again);
   }
-  const SteadyTime alive = steady_clock::now() + AskEvery(connection_->url());
+  const SteadyTime alive = SteadyClock::now() + AskEvery(connection_->url());
   absl::StatusOr<std::vector<BrokerEvent>> events =
       connection_->Wait(std::min({deadline, alive, NextChoice()}));
   if (!events.ok()) {
@@ -276,7 +275,7 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
   }
   for (BrokerEvent& event : *events) OnEvent(std::move(event), &hints);
   Choose();
-  const SteadyTime now = steady_clock::now();
+  const SteadyTime now = SteadyClock::now();
   for (auto& [name, used] : used_) {
     // What came when nobody waited any more goes back.
     const bool unwanted =

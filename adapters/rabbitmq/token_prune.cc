@@ -15,11 +15,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/rabbitmq/token_store.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
 
 using ledger::Pruned;
-using std::chrono::steady_clock;
 
 namespace {
 
@@ -106,10 +106,10 @@ absl::StatusOr<Pruned> TokenStore::PruneLocked(const std::string& name, Used* us
 
 // Until nothing has come for a while.
 absl::Status TokenStore::Collect(Used* used, Collected* collected) {
-  const SteadyTime end = steady_clock::now() + kCollecting;
-  while (steady_clock::now() < end) {
+  const SteadyTime end = SteadyClock::now() + kCollecting;
+  while (SteadyClock::now() < end) {
     absl::StatusOr<std::vector<BrokerEvent>> events =
-        connection_->WaitOn(used->channel, steady_clock::now() + kQuiet);
+        connection_->WaitOn(used->channel, SteadyClock::now() + kQuiet);
     if (!events.ok()) return events.status();
     for (BrokerEvent& event : *events) {
       if (event.kind == BrokerEvent::Kind::kAnsweredLate) continue;

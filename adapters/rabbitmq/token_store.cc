@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
 
@@ -17,7 +18,6 @@ using ledger::LeaseChange;
 using ledger::SemaphoreDelta;
 using ledger::Transaction;
 using ledger::WaiterChange;
-using std::chrono::steady_clock;
 
 namespace {
 
@@ -117,7 +117,7 @@ absl::StatusOr<Channel> TokenStore::ChannelOf(Used* used) {
 // The broker would give up a connection of which it hears nothing. That we live for it is shown by
 // the last call that it answered; if none was made for a while, it is asked.
 void TokenStore::KeepAlive() {
-  const SteadyTime now = steady_clock::now();
+  const SteadyTime now = SteadyClock::now();
   if (now < kept_alive_at_ + AskEvery(connection_->url())) return;
   kept_alive_at_ = now;
   if (administering_->is_open()) administering_->Wait(SteadyTime::min()).status().IgnoreError();
@@ -128,20 +128,20 @@ void TokenStore::KeepAlive() {
 
 void TokenStore::Keep(StoredSemaphore stored, Used* used) {
   used->stored = std::move(stored);
-  used->read_at = steady_clock::now();
+  used->read_at = SteadyClock::now();
   used->stale = false;
 }
 
 absl::StatusOr<std::optional<StoredSemaphore>> TokenStore::Ask(const std::string& name) {
   if (const auto silent = silent_until_.find(name); silent != silent_until_.end()) {
-    if (steady_clock::now() < silent->second)
+    if (SteadyClock::now() < silent->second)
       return absl::DeadlineExceededError(
           absl::StrCat("rabbitmq: the settings of ", name, " did not answer of late"));
     silent_until_.erase(silent);
   }
   absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Read(name);
   if (absl::IsDeadlineExceeded(stored.status())) {
-    const SteadyTime now = steady_clock::now();
+    const SteadyTime now = SteadyClock::now();
     std::erase_if(silent_until_, [&](const auto& each) { return each.second <= now; });
     silent_until_[name] = now + kNotAskedFor;
   }
@@ -183,7 +183,7 @@ absl::Status TokenStore::Check(const std::string& semaphore, const Id& claim) {
 absl::StatusOr<TokenStore::Used*> TokenStore::Read(const std::string& name) {
   Used* used = Find(name);
   const bool old =
-      used == nullptr || used->stale || steady_clock::now() - used->read_at >= kReadAgain;
+      used == nullptr || used->stale || SteadyClock::now() - used->read_at >= kReadAgain;
   if (!old) {
     if (absl::Status status = LookForQueue(name, used); !status.ok()) return status;
     return used;
@@ -241,7 +241,7 @@ absl::StatusOr<uint32_t> TokenStore::HeldElsewhere(const std::string& semaphore)
     const Used* used = Find(semaphore);
     if (!count.ok() || *count == 0 || used == nullptr) return count;
     // What we gave back is counted a moment later.
-    if (steady_clock::now() >= used->given_back_at + kCountedAfter) return count;
+    if (SteadyClock::now() >= used->given_back_at + kCountedAfter) return count;
     std::this_thread::sleep_for(kCountPause);
   }
 }
@@ -357,7 +357,7 @@ absl::Status TokenStore::GiveBack(Used* used, uint64_t delivery_tag,
   for (auto& [priority, consumer] : used->consumers) {
     if (consumer.tag == consumer_tag && consumer.outstanding > 0) --consumer.outstanding;
   }
-  used->given_back_at = steady_clock::now();
+  used->given_back_at = SteadyClock::now();
   return connection_->Reject(used->channel, delivery_tag);
 }
 

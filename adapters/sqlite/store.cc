@@ -8,6 +8,7 @@
 #include "adapters/sqlite/record.h"
 #include "adapters/sqlite/schema.h"
 #include "adapters/sqlite/writer.h"
+#include "adapters/steady_clock.h"
 #include "spdlog/spdlog.h"
 
 namespace semaphored::sqlite {
@@ -314,16 +315,15 @@ absl::StatusOr<std::vector<HistoryRow>> SqliteStore::ReadHistory(const std::stri
 absl::StatusOr<std::vector<ledger::Hint>> SqliteStore::Wait(SteadyTime deadline) {
   std::unique_lock lock(wake_mutex_);
   const auto woken = [this] { return woken_; };
-  if (!wake_.wait_until(lock, std::min(deadline, std::chrono::steady_clock::now() + kIdle),
-                        woken) &&
-      std::chrono::steady_clock::now() < deadline) {
+  if (!WaitUntil(wake_, lock, std::min(deadline, SteadyClock::now() + kIdle), woken) &&
+      SteadyClock::now() < deadline) {
     lock.unlock();
     {
       std::scoped_lock database(database_->mutex());
       if (database_->log_pages() >= kLogPagesWhenIdle && !database_->unsettled()) Checkpoint();
     }
     lock.lock();
-    wake_.wait_until(lock, deadline, woken);
+    WaitUntil(wake_, lock, deadline, woken);
   }
   woken_ = false;
   return std::vector<ledger::Hint>();

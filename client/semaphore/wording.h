@@ -1,4 +1,4 @@
-// Errors in the words of whoever called: the daemon speaks of fields of its protocol.
+// Errors in the words of the caller: the daemon speaks of fields of its protocol.
 #ifndef SEMAPHORED_CLIENT_SEMAPHORE_WORDING_H_
 #define SEMAPHORED_CLIENT_SEMAPHORE_WORDING_H_
 

@@ -1,11 +1,13 @@
 #include "server/core/clock.h"
 
+#include "adapters/steady_clock.h"
+
 namespace semaphored {
 namespace {
 
 class MachineClock final : public Clock {
  public:
-  SteadyTime Now() const override { return std::chrono::steady_clock::now(); }
+  SteadyTime Now() const override { return SteadyClock::now(); }
 
   int64_t NowUnixMs() const override {
     const auto now = std::chrono::system_clock::now().time_since_epoch();

@@ -245,9 +245,8 @@ void Lane::Wait(SteadyTime not_before) {
   std::unique_lock<std::mutex> lock(mutex_);
   // The engine refused or is silent: it is not asked for events again at once. Commands go through,
   // since whoever sent them has a deadline.
-  submitted_.wait_until(lock, not_before, [&] {
-    return stopping_ || !queue_.empty() || clock_->Now() >= not_before;
-  });
+  WaitUntil(submitted_, lock, not_before,
+            [&] { return stopping_ || !queue_.empty() || clock_->Now() >= not_before; });
 }
 
 }  // namespace semaphored

@@ -10,7 +10,6 @@ namespace {
 
 // So many events are handled before posted tasks get their turn.
 constexpr int kEventsPerTurn = 256;
-constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::minutes(10);
 
 }  // namespace
 
@@ -150,7 +149,7 @@ gpr_timespec Reactor::NextDeadline() const {
   if (!timers_.empty()) due = std::min(due, timers_.begin()->first);
   std::chrono::nanoseconds sleep = kLongestSleep;
   const SteadyTime now = clock_->Now();
-  if (due < now + kLongestSleep) sleep = std::max(due - now, std::chrono::nanoseconds(0));
+  if (due < now + sleep) sleep = std::max(due - now, std::chrono::nanoseconds(0));
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                       gpr_time_from_nanos(sleep.count(), GPR_TIMESPAN));
 }

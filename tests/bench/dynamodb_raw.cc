@@ -93,8 +93,9 @@ class RawClient {
   }
 
   bool Carry(const TransactionRequest& transaction) {
-    const dynamodb::Reply reply = client_.Once(
-        transaction.ToRequest(absl::StrCat(name_, ".", ++requests_)), Clock::now() + kPatience);
+    const dynamodb::Reply reply =
+        client_.Once(transaction.ToRequest(absl::StrCat(name_, ".", ++requests_)),
+                     SteadyClock::now() + kPatience);
     if (reply.answered()) return true;
     const std::lock_guard lock(shared_->mutex);
     shared_->report->Error(reply.status.ToString());

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <thread>
 
+#include "adapters/steady_clock.h"
 #include "tests/contract/world.h"
 
 namespace semaphored::contract {
@@ -130,28 +131,28 @@ CONTRACT_CASE("an immediate grant is no event, it is the outcome") {
 
 CONTRACT_CASE("an empty batch with a deadline that has passed returns at once") {
   Daemon& daemon = world.daemon();
-  const auto before = std::chrono::steady_clock::now();
+  const auto before = SteadyClock::now();
   daemon.Poll();
-  CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(5));
+  CHECK(SteadyClock::now() - before < std::chrono::seconds(5));
   CHECK(daemon.TakeEvents().empty());
 }
 
 CONTRACT_CASE("a wake ends the next wait") {
   Daemon& daemon = world.daemon();
   daemon.lane().Wake();
-  const auto before = std::chrono::steady_clock::now();
+  const auto before = SteadyClock::now();
   REQUIRE(daemon.lane().Step({}, before + std::chrono::seconds(60)).ok());
-  CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(30));
+  CHECK(SteadyClock::now() - before < std::chrono::seconds(30));
 }
 
 CONTRACT_CASE("a wake from another thread ends a wait") {
   Daemon& daemon = world.daemon();
-  const auto before = std::chrono::steady_clock::now();
+  const auto before = SteadyClock::now();
   std::thread waker([&] { daemon.lane().Wake(); });
   const bool ok = daemon.lane().Step({}, before + std::chrono::seconds(60)).ok();
   waker.join();
   REQUIRE(ok);
-  CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(30));
+  CHECK(SteadyClock::now() - before < std::chrono::seconds(30));
 }
 
 CONTRACT_CASE("commands are carried out right after a wake") {

@@ -12,6 +12,7 @@
 #include "adapters/consul/engine.h"
 #include "adapters/dynamodb/table.h"
 #include "adapters/rabbitmq/engine.h"
+#include "adapters/steady_clock.h"
 #include "tests/contract/contract.h"
 #include "tests/contract/shared_engine.h"
 
@@ -150,13 +151,13 @@ class Dynamo : public Fixture {
     // Without its TTL: the wall clock of a case stands in the past.
     const dynamodb::Reply made = client_->Repeat(
         {"CreateTable", dynamodb::json::parse(dynamodb::TableDefinition(parsed_.table))},
-        std::chrono::steady_clock::now() + parsed_.timeout);
+        SteadyClock::now() + parsed_.timeout);
     INFO(made.status.ToString());
     REQUIRE(made.answered());
   }
   ~Dynamo() override {
     (void)client_->Repeat({"DeleteTable", dynamodb::json::object({{"TableName", parsed_.table}})},
-                          std::chrono::steady_clock::now() + parsed_.timeout);
+                          SteadyClock::now() + parsed_.timeout);
   }
 
   absl::StatusOr<std::unique_ptr<Engine>> Open() override { return OpenEngine(url_); }

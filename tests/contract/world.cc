@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "adapters/steady_clock.h"
+
 namespace semaphored::contract {
 namespace {
 
@@ -139,7 +141,7 @@ absl::StatusOr<StepResult> Daemon::StepPatiently(absl::Span<const Submission> ba
 std::vector<Outcome> Daemon::DoAll(std::vector<Command> commands) {
   Running running;
   for (Command& command : commands) running.batch.push_back({++numbers_, std::move(command)});
-  const SteadyTime deadline = std::max(world_->now(), std::chrono::steady_clock::now()) + kPatience;
+  const SteadyTime deadline = std::max(world_->now(), SteadyClock::now()) + kPatience;
   absl::StatusOr<StepResult> result = StepPatiently(running.batch, deadline);
   INFO(result.status().ToString());
   REQUIRE(result.ok());
@@ -148,7 +150,7 @@ std::vector<Outcome> Daemon::DoAll(std::vector<Command> commands) {
   Collect(*std::move(result), &running);
   const auto unknown = [](const Outcome& outcome) { return outcome.kind == OutcomeKind::kUnknown; };
   while (std::any_of(running.outcomes.begin(), running.outcomes.end(), unknown)) {
-    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    REQUIRE(SteadyClock::now() < deadline);
     result = lane_->Step({}, deadline);
     REQUIRE(result.ok());
     Collect(*std::move(result), &running);
@@ -175,12 +177,11 @@ std::vector<Outcome> Daemon::DoAll(std::vector<Command> commands) {
 // Where grants come a moment later, those that are under way come before the case goes on.
 void Daemon::LetArrive() {
   if (guarantees().grants_at_once) return;
-  const SteadyTime deadline = std::chrono::steady_clock::now() + kPatience;
+  const SteadyTime deadline = SteadyClock::now() + kPatience;
   size_t seen = events_.size();
   int quiet = 0;
-  while (!waiting_.empty() && std::chrono::steady_clock::now() < deadline) {
-    absl::StatusOr<StepResult> result =
-        StepPatiently({}, std::chrono::steady_clock::now() + kUnderWay);
+  while (!waiting_.empty() && SteadyClock::now() < deadline) {
+    absl::StatusOr<StepResult> result = StepPatiently({}, SteadyClock::now() + kUnderWay);
     REQUIRE(result.ok());
     Running nothing;
     Collect(*std::move(result), &nothing);
@@ -198,8 +199,7 @@ bool Daemon::IsOwed() {
   std::vector<Submission> batch;
   for (const std::string& name : names)
     batch.push_back({++numbers_, AdminCommand{{}, name, 0, AdminDescribe{0}}});
-  absl::StatusOr<StepResult> result =
-      lane_->Step(batch, std::chrono::steady_clock::now() + kPatience);
+  absl::StatusOr<StepResult> result = lane_->Step(batch, SteadyClock::now() + kPatience);
   REQUIRE(result.ok());
   bool owed = false;
   for (const Outcome& outcome : result->outcomes) {
@@ -246,9 +246,9 @@ void Daemon::Collect(StepResult result, Running* running) {
 absl::Status Daemon::ErrorOf(Command command) {
   std::vector<Submission> batch;
   batch.push_back({++numbers_, std::move(command)});
-  const SteadyTime deadline = std::chrono::steady_clock::now() + kPatience;
+  const SteadyTime deadline = SteadyClock::now() + kPatience;
   absl::StatusOr<StepResult> result = lane_->Step(batch, deadline);
-  while (result.ok() && std::chrono::steady_clock::now() < deadline) {
+  while (result.ok() && SteadyClock::now() < deadline) {
     for (const Settled& settled : result->settled) return settled.outcome.status();
     if (!result->outcomes.empty() && result->outcomes[0].kind != OutcomeKind::kUnknown) break;
     result = lane_->Step({}, deadline);
@@ -272,11 +272,11 @@ void Daemon::Poll() {
 }
 
 void Daemon::PollUntil(const std::function<bool()>& there) {
-  const SteadyTime deadline = std::chrono::steady_clock::now() + kPatience;
+  const SteadyTime deadline = SteadyClock::now() + kPatience;
   while (!there()) {
-    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    REQUIRE(SteadyClock::now() < deadline);
     absl::StatusOr<StepResult> result =
-        StepPatiently({}, std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
+        StepPatiently({}, SteadyClock::now() + std::chrono::milliseconds(20));
     REQUIRE(result.ok());
     Running nothing;
     Collect(*std::move(result), &nothing);

@@ -21,6 +21,7 @@
 #include "adapters/adapter.h"
 #include "adapters/ledger/ledger.h"
 #include "adapters/open.h"
+#include "adapters/steady_clock.h"
 #include "tests/contract/contract.h"
 #include "tests/contract/print.h"
 
@@ -115,7 +116,7 @@ class World {
  private:
   std::unique_ptr<Fixture> fixture_;
   ledger::LedgerOptions options_;
-  const SteadyTime start_ = std::chrono::steady_clock::now();
+  const SteadyTime start_ = SteadyClock::now();
   int64_t steady_ms_ = 0;
   int64_t wall_ms_ = 1'700'000'000'000;
   uint64_t ids_ = 0;

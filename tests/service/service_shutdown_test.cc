@@ -11,6 +11,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "adapters/steady_clock.h"
 #include "tests/service/service_world.h"
 
 namespace semaphored::test {
@@ -52,7 +53,7 @@ TEST_CASE("shutdown: everybody is told, within a bound", "[service]") {
   REQUIRE(watch->Read(&watched));
   REQUIRE(world.Becomes("a", [](const auto& info) { return info.waiting() == 1; }));
 
-  const auto before = std::chrono::steady_clock::now();
+  const auto before = SteadyClock::now();
   auto stopped = std::async(std::launch::async, [&] { world.Stop(Milliseconds(10'000)); });
   acquire.get();
   CHECK(Say(acquire_status) == "UNAVAILABLE SHUTTING_DOWN");
@@ -72,7 +73,7 @@ TEST_CASE("shutdown: everybody is told, within a bound", "[service]") {
   }
   CHECK(Say(watch->Finish()) == "UNAVAILABLE SHUTTING_DOWN");
   stopped.get();
-  CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(9));
+  CHECK(SteadyClock::now() - before < std::chrono::seconds(9));
 }
 
 TEST_CASE("shutdown: a client that does not listen is cut off", "[service]") {
@@ -94,9 +95,9 @@ TEST_CASE("shutdown: a client that does not listen is cut off", "[service]") {
   }
   for (int i = 0; i < 10; ++i) REQUIRE(session->Write(request));
   for (int i = 0; i < 2; ++i) REQUIRE(session->Read(&opened));
-  const auto before = std::chrono::steady_clock::now();
+  const auto before = SteadyClock::now();
   world.Stop(Milliseconds(300));
-  CHECK(std::chrono::steady_clock::now() - before < kPatience / 2);
+  CHECK(SteadyClock::now() - before < kPatience / 2);
 }
 
 TEST_CASE("shutdown: while calls of every kind come, end and are given up", "[service]") {
@@ -192,9 +193,9 @@ TEST_CASE("shutdown: an engine that does not answer does not hold it up", "[serv
     pb::AcquireResponse response;
     acquire_status = world.stub().Acquire(&acquire_context, world.Request("a", 1, -1), &response);
   });
-  const auto before = std::chrono::steady_clock::now();
+  const auto before = SteadyClock::now();
   world.Stop(Milliseconds(300));
-  CHECK(std::chrono::steady_clock::now() - before < kPatience / 2);
+  CHECK(SteadyClock::now() - before < kPatience / 2);
   release.get();
   acquire.get();
   CHECK_FALSE(status.ok());

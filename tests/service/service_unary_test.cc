@@ -4,6 +4,7 @@
 
 #include <future>
 #include <string>
+#include <thread>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -344,4 +345,24 @@ TEST_CASE("more calls at once than the daemon takes", "[service]") {
 }
 
 }  // namespace
+TEST_CASE("unary: what ran out while the machine was suspended ends when it wakes", "[service]") {
+  World world;
+  pb::AcquireRequest request = world.Request("a", 1);
+  request.set_ttl_ms(600'000);
+  Context context;
+  pb::AcquireResponse held;
+  REQUIRE(Say(world.stub().Acquire(&context, request, &held)) == "OK");
+  Context waiting;
+  pb::AcquireResponse granted;
+  std::string said;
+  std::thread other(
+      [&] { said = Say(world.stub().Acquire(&waiting, world.Request("a", 1, -1), &granted)); });
+  const bool waits = world.Becomes("a", [](const auto& info) { return info.waiting() == 1; });
+  world.Suspend(Milliseconds(600'000));
+  other.join();
+  CHECK(waits);
+  CHECK(said == "OK");
+  CHECK(granted.lease().token() > held.lease().token());
+}
+
 }  // namespace semaphored::test

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "adapters/steady_clock.h"
+
 namespace semaphored::test {
 namespace {
 
@@ -161,8 +163,8 @@ pb::SemaphoreInfo World::Describe(const std::string& semaphore) {
 
 bool World::Becomes(const std::string& semaphore,
                     const std::function<bool(const pb::SemaphoreInfo&)>& holds) {
-  const auto until = std::chrono::steady_clock::now() + kPatience;
-  while (std::chrono::steady_clock::now() < until) {
+  const auto until = SteadyClock::now() + kPatience;
+  while (SteadyClock::now() < until) {
     if (holds(Describe(semaphore))) return true;
     std::this_thread::yield();
   }

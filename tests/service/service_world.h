@@ -53,6 +53,8 @@ class World {
 
   // So much time passes for the daemon at once.
   void Leap(Milliseconds by);
+  // The same, as if the machine were suspended meanwhile: nothing wakes the daemon.
+  void Suspend(Milliseconds by) { clock_.Leap(by); }
   // Whether this daemon may vouch for leases from now on.
   void Vouch(bool vouch);
   // Returns when it is in force.

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/worlds/explorer.h"
 
@@ -31,10 +32,9 @@ void Show(const WorldSpec& spec, const Explored& explored, double seconds) {
 
 // Returns what was explored; fails if something is wrong.
 Explored Check(const WorldSpec& spec, const Bounds& bounds) {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = SteadyClock::now();
   Explored explored = Explore(spec, {}, bounds);
-  Show(spec, explored,
-       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  Show(spec, explored, std::chrono::duration<double>(SteadyClock::now() - begin).count());
   if (explored.violation) FAIL(*explored.violation);
   return explored;
 }

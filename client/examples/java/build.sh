@@ -14,7 +14,7 @@ jars=(
 class_path=$out/classes
 for jar in "${jars[@]}"; do class_path+=:/usr/share/java/$jar.jar; done
 protoc -I "$here/../../../proto" --java_out="$out/stub" --grpc-java_out="$out/stub" \
-  --plugin=protoc-gen-grpc-java="$(command -v grpc_java_plugin)" semaphore/v1/semaphore.proto
+  --plugin=protoc-gen-grpc-java="$(command -v grpc_java_plugin)" semaphore/v1/semaphore.proto google/rpc/status.proto
 find "$out/stub" -name '*.java' >"$out/sources"
 javac -proc:none -d "$out/classes" -cp "$class_path" "@$out/sources" "$here/Hold.java"
 printf '#!/bin/sh\nexec java -cp "%s" Hold "$@"\n' "$class_path" >"$out/hold"

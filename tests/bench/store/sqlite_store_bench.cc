@@ -25,7 +25,7 @@
 namespace semaphored::sqlite {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = SteadyClock;
 using ledger::CommitResult;
 using ledger::Transaction;
 

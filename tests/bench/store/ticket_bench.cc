@@ -25,7 +25,7 @@
 namespace semaphored {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = SteadyClock;
 
 double CpuSeconds() {
   rusage usage = {};

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/fixture.h"
 
@@ -21,7 +22,7 @@ class Daemon {
       : engine_(OpenEngine(prefix.UrlText(url_options)).value()) {
     ledger::LedgerOptions options;
     options.self = engine_->nodes().Join(node_id).value();
-    options.now = [] { return std::chrono::steady_clock::now(); };
+    options.now = [] { return SteadyClock::now(); };
     options.now_unix_ms = [] { return 1; };
     options.sweep_interval = kSweepInterval;
     // However slow the machine is, an act that is larger than one transaction is over with its Step.
@@ -37,7 +38,7 @@ class Daemon {
     std::vector<Submission> batch;
     for (Command& command : commands) batch.push_back({++number_, std::move(command)});
     absl::StatusOr<StepResult> result =
-        lane_->Step(batch, std::chrono::steady_clock::now() + std::chrono::seconds(30));
+        lane_->Step(batch, SteadyClock::now() + std::chrono::seconds(30));
     INFO(result.status().ToString());
     REQUIRE(result.ok());
     return std::move(result->outcomes);
@@ -106,18 +107,17 @@ class Daemon {
 
   // Until it has swept at least once.
   absl::Status Idle() {
-    const SteadyTime until = std::chrono::steady_clock::now() + 3 * kSweepInterval;
+    const SteadyTime until = SteadyClock::now() + 3 * kSweepInterval;
     absl::Status status;
-    while (status.ok() && std::chrono::steady_clock::now() < until)
-      status = lane_->Step({}, until).status();
+    while (status.ok() && SteadyClock::now() < until) status = lane_->Step({}, until).status();
     return status;
   }
 
   // Does what a lane does without commands until this is true, at most for a minute.
   bool IdleUntil(const std::function<bool()>& is_true) {
-    const SteadyTime until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const SteadyTime until = SteadyClock::now() + std::chrono::minutes(1);
     while (!is_true()) {
-      if (std::chrono::steady_clock::now() > until) return false;
+      if (SteadyClock::now() > until) return false;
       const absl::StatusOr<StepResult> result = lane_->Step({}, until);
       INFO(result.status().ToString());
       REQUIRE(result.ok());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "adapters/consul/engine.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/fixture.h"
 
@@ -19,7 +20,7 @@ constexpr int kStepsMax = 100;
 TEST_CASE("consul: five hundred foreign holders die at the same time", "[consul]") {
   TestPrefix prefix;
   const std::unique_ptr<Engine> engine = OpenEngine(prefix.UrlText()).value();
-  SteadyTime now = std::chrono::steady_clock::now();
+  SteadyTime now = SteadyClock::now();
   ledger::LedgerOptions options;
   options.self = engine->nodes().Join("a").value();
   options.now_unix_ms = [] { return int64_t{1}; };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "adapters/consul/engine.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/fixture.h"
 
@@ -68,14 +69,14 @@ class OneLane {
   OneLane(uint32_t limit, std::shared_ptr<TestPrefix> prefix, const std::string& node_id)
       : limit_(limit), shared_(std::move(prefix)) {
     options_.self = engine_->nodes().Join(node_id).value();
-    options_.now = [] { return std::chrono::steady_clock::now(); };
+    options_.now = [] { return SteadyClock::now(); };
     options_.now_unix_ms = [] { return 1; };
     // What is noticed is not noticed by chance.
     options_.sweep_interval = std::chrono::hours(1);
     lane_ = engine_->OpenLane(options_).value();
   }
 
-  static SteadyTime In(milliseconds time) { return std::chrono::steady_clock::now() + time; }
+  static SteadyTime In(milliseconds time) { return SteadyClock::now() + time; }
 
   const uint32_t limit_;
   const std::shared_ptr<TestPrefix> shared_;

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/fixture.h"
 #include "tests/unit/relay.h"
@@ -19,9 +20,9 @@ constexpr std::chrono::seconds kBound{20};
 
 template <typename Condition>
 bool Within(Condition condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kBound;
+  const auto deadline = SteadyClock::now() + kBound;
   while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
+    if (SteadyClock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return true;
@@ -160,11 +161,10 @@ TEST_CASE("consul: nothing is granted or vouched for without the health check", 
   ConsulStore store(prefix.ParsedUrl("?sessions=daemon&check_ttl_s=3"), engine->guarantees(), self,
                     0, &pulse);
   REQUIRE(store.Start().ok());
-  REQUIRE(store.Wait(std::chrono::steady_clock::now()).ok());
+  REQUIRE(store.Wait(SteadyClock::now()).ok());
   relay.LoseAllAnswers();
   REQUIRE(Within([&] { return !pulse.Check().ok(); }));
-  CHECK(store.Wait(std::chrono::steady_clock::now()).status().code() ==
-        absl::StatusCode::kUnavailable);
+  CHECK(store.Wait(SteadyClock::now()).status().code() == absl::StatusCode::kUnavailable);
   Transaction nothing;
   nothing.node = self;
   CHECK(store.Commit(nothing, SteadyTime::max()).status.code() == absl::StatusCode::kUnavailable);

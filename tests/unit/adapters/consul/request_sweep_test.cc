@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "adapters/common/client_names.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/fixture.h"
 
@@ -23,7 +24,7 @@ struct Requests {
   Client client{prefix.ParsedUrl()};
   RequestSweep sweep{&keys, kRetention};
   uint32_t written = 0;
-  const SteadyTime start = std::chrono::steady_clock::now();
+  const SteadyTime start = SteadyClock::now();
 
   void Accept(const std::string& client_id, uint64_t block) {
     // To write what stands there already changes nothing in Consul.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "adapters/consul/engine.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/fixture.h"
 #include "tests/unit/relay.h"
@@ -229,8 +230,8 @@ TEST_CASE("consul: the same word is heard each time that it is said", "[consul]"
   TestPrefix prefix;
   OpenStore open = Open(prefix);
   const auto hears = [&] {
-    const SteadyTime until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (std::chrono::steady_clock::now() < until) {
+    const SteadyTime until = SteadyClock::now() + std::chrono::seconds(10);
+    while (SteadyClock::now() < until) {
       (void)open.store->TakeMissedHints();
       const absl::StatusOr<std::vector<ledger::Hint>> hints = open.store->Wait(until);
       if (hints.ok() && hints->size() == 1 && hints->front().semaphore == "gone") return true;
@@ -257,11 +258,11 @@ TEST_CASE("consul: a lease may not be good for longer than a session", "[consul]
 TEST_CASE("consul: a server that does not answer is told, and bounded", "[consul]") {
   SilentListener silent;
   TestPrefix prefix;
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = SteadyClock::now();
   const absl::StatusOr<std::unique_ptr<Engine>> engine =
       OpenEngine(prefix.UrlText("?timeout_ms=300", silent.port()));
   CHECK(engine.status().code() == absl::StatusCode::kUnavailable);
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
+  CHECK(SteadyClock::now() - start < std::chrono::seconds(5));
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/dynamodb/fixture.h"
 #include "tests/unit/loopback_http.h"
@@ -33,7 +34,6 @@ namespace {
 using Answer = LoopbackHttp::Answer;
 using ReplyKind = Reply::Kind;
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 constexpr char kSecret[] = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
 
@@ -221,15 +221,15 @@ TEST_CASE("dynamodb client: what is refused for now is asked again") {
 TEST_CASE("dynamodb client: throttling without end is refused in time") {
   LoopbackHttp server(InTurn({RefusalWith("ThrottlingException", "Rate exceeded")}));
   Client client(UrlTo(server, milliseconds(200)), std::make_shared<ChangingKeys>());
-  const SteadyTime begin = steady_clock::now();
+  const SteadyTime begin = SteadyClock::now();
   const Reply reply = client.Repeat(Put(), kNever);
-  CHECK(steady_clock::now() - begin < milliseconds(2000));
+  CHECK(SteadyClock::now() - begin < milliseconds(2000));
   CHECK(reply.kind == ReplyKind::kRefused);
   CHECK(reply.error == "ThrottlingException");
   CHECK(absl::IsUnavailable(reply.status));
   CHECK(server.requests().size() >= 2);
   // The caller's deadline too.
-  CHECK(absl::IsUnavailable(client.Repeat(Put(), steady_clock::now()).status));
+  CHECK(absl::IsUnavailable(client.Repeat(Put(), SteadyClock::now()).status));
 }
 
 TEST_CASE("dynamodb client: an engine at fault is asked again, but not about a write of one time") {

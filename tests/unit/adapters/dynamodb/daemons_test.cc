@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/open.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/dynamodb/fixture.h"
 
@@ -61,7 +62,7 @@ class Worker {
                     .value()),
         number_(number) {
     options_.self = engine_->nodes().Join(absl::StrCat("node-", number)).value();
-    options_.now = [] { return std::chrono::steady_clock::now(); };
+    options_.now = [] { return SteadyClock::now(); };
     options_.now_unix_ms = [] { return int64_t{1'800'000'000'000}; };
     lane_ = engine_->OpenLane(options_).value();
   }
@@ -87,8 +88,8 @@ class Worker {
  private:
   // nullopt: the lane failed, or others were first each time.
   std::optional<Outcome> Run(Command command) {
-    const SteadyTime until = std::chrono::steady_clock::now() + kPatience;
-    while (std::chrono::steady_clock::now() < until) {
+    const SteadyTime until = SteadyClock::now() + kPatience;
+    while (SteadyClock::now() < until) {
       const Submission submission{++submissions_, command};
       absl::StatusOr<StepResult> result = lane_->Step({&submission, 1}, until);
       if (absl::IsAborted(result.status())) continue;
@@ -111,8 +112,8 @@ class Worker {
     std::optional<Outcome> outcome = Run(acquire);
     if (!outcome) return nullptr;
     if (outcome->kind == OutcomeKind::kGranted) return outcome->lease;
-    const SteadyTime until = std::chrono::steady_clock::now() + kPatience;
-    while (!granted_ && std::chrono::steady_clock::now() < until) {
+    const SteadyTime until = SteadyClock::now() + kPatience;
+    while (!granted_ && SteadyClock::now() < until) {
       const absl::StatusOr<StepResult> result = lane_->Step({}, until);
       if (!result.ok()) return nullptr;
       See(*result);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/dynamodb/fixture.h"
 
@@ -26,7 +27,7 @@ void Idle(OpenStore* open, Clock* clock, std::chrono::minutes time) {
   for (const std::chrono::minutes part : {time, std::chrono::minutes(0)}) {
     clock->now += part + std::chrono::minutes(1);
     open->store->Wake();
-    REQUIRE(open->store->Wait(std::chrono::steady_clock::now() + std::chrono::seconds(10)).ok());
+    REQUIRE(open->store->Wait(SteadyClock::now() + std::chrono::seconds(10)).ok());
   }
 }
 
@@ -143,7 +144,7 @@ TEST_CASE("dynamodb hosted: a session goes where its host is", "[dynamodb]") {
   close.sessions.push_back({moved, nullptr});
   REQUIRE(b.Commit(close).kind == Kind::kWon);
   b.store->Wake();
-  REQUIRE(b.store->Wait(std::chrono::steady_clock::now() + std::chrono::seconds(10)).ok());
+  REQUIRE(b.store->Wait(SteadyClock::now() + std::chrono::seconds(10)).ok());
   CHECK(table.Items(SessionPartition(session->id)).empty());
   CHECK(b.store->LoadSession(session->id)->session == nullptr);
 }

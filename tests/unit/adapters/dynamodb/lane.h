@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/open.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/dynamodb/fixture.h"
 
@@ -25,7 +26,7 @@ class OneLane {
                     .value()) {
     options_.carry_on_time = std::chrono::seconds(30);
     options_.self = engine_->nodes().Join(node_id).value();
-    options_.now = [] { return std::chrono::steady_clock::now(); };
+    options_.now = [] { return SteadyClock::now(); };
     options_.now_unix_ms = [] { return int64_t{1'800'000'000'000}; };
     lane_ = engine_->OpenLane(options_).value();
   }
@@ -49,9 +50,9 @@ class OneLane {
   // Lets events come until there are so many of a kind.
   void Await(Event::Kind kind, size_t count) {
     const SteadyTime bound = Deadline();
-    while (claims[kind].size() < count && std::chrono::steady_clock::now() < bound) {
+    while (claims[kind].size() < count && SteadyClock::now() < bound) {
       const absl::StatusOr<StepResult> result =
-          lane_->Step({}, std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
+          lane_->Step({}, SteadyClock::now() + std::chrono::milliseconds(20));
       REQUIRE(result.ok());
       Collect(*result);
     }
@@ -115,9 +116,7 @@ class OneLane {
   std::map<Id, std::string> payloads;             // Of tickets that were given to claims.
 
  private:
-  static SteadyTime Deadline() {
-    return std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  }
+  static SteadyTime Deadline() { return SteadyClock::now() + std::chrono::seconds(20); }
   void Collect(const StepResult& result) {
     for (const Event& event : result.events) {
       claims[event.kind].push_back(event.claim);

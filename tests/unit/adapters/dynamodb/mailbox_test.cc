@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/dynamodb/fixture.h"
 
@@ -94,7 +95,7 @@ TEST_CASE("dynamodb mailbox: who waits hears what others do, and word is told ea
     change.concerns.emplace_back(a.self.number, "s");
     REQUIRE(b.Commit(change).kind == Kind::kWon);
     row = After(change);
-    const SteadyTime bound = std::chrono::steady_clock::now() + seconds(10);
+    const SteadyTime bound = SteadyClock::now() + seconds(10);
     const std::vector<ledger::Hint> hints = a.store->Wait(bound).value();
     REQUIRE(hints.size() == 1);
     CHECK(hints[0].semaphore == "s");
@@ -126,7 +127,7 @@ TEST_CASE("dynamodb mailbox: who is told what was done need not read it", "[dyna
   pass.concerns.emplace_back(a.self.number, "s");
   REQUIRE(b.Commit(pass).kind == Kind::kWon);
 
-  const SteadyTime bound = std::chrono::steady_clock::now() + seconds(10);
+  const SteadyTime bound = SteadyClock::now() + seconds(10);
   const std::vector<ledger::Hint> hints = a.store->Wait(bound).value();
   REQUIRE(hints.size() == 1);
   const std::optional<ledger::News> news = a.store->ReadNews(hints[0]);
@@ -152,10 +153,10 @@ TEST_CASE("dynamodb mailbox: who is told what was done need not read it", "[dyna
 TEST_CASE("dynamodb mailbox: a wait ends by waking", "[dynamodb]") {
   StoreTable table;
   OpenStore open = Open(table);
-  const SteadyTime start = std::chrono::steady_clock::now();
+  const SteadyTime start = SteadyClock::now();
   open.store->Wake();
   CHECK(open.store->Wait(start + seconds(10)).value().empty());
-  CHECK(std::chrono::steady_clock::now() < start + seconds(5));
+  CHECK(SteadyClock::now() < start + seconds(5));
 }
 
 TEST_CASE("dynamodb mailbox: without claims nobody asks", "[dynamodb]") {
@@ -167,7 +168,7 @@ TEST_CASE("dynamodb mailbox: without claims nobody asks", "[dynamodb]") {
   // It asks at once when there are some, for all lanes together.
   const auto await_words = [&](Mailbox::Ear* ear, const std::string& stamp) {
     table.Put(WriteWord(1, {"s", 5, "", stamp}, 0));
-    return ear->Take(std::chrono::steady_clock::now() + seconds(10)).size();
+    return ear->Take(SteadyClock::now() + seconds(10)).size();
   };
   first.Tell(1, 0);
   CHECK(await_words(&first, "1") == 1);
@@ -176,11 +177,11 @@ TEST_CASE("dynamodb mailbox: without claims nobody asks", "[dynamodb]") {
   (void)proxy.Take();
   table.Put(WriteWord(1, {"s", 5, "", "2"}, 0));
   // A request that was under way may come to its end.
-  first.Take(std::chrono::steady_clock::now() + milliseconds(300));
+  first.Take(SteadyClock::now() + milliseconds(300));
   const DynamoProxy::Counted counted = proxy.Take();
   CHECK((counted.requests.empty() || counted.requests.at("Query") == 1));
   second.Tell(0, 1);
-  first.Take(std::chrono::steady_clock::now() + seconds(10));
+  first.Take(SteadyClock::now() + seconds(10));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/dynamodb/table.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/dynamodb/fixture.h"
 
@@ -75,7 +76,7 @@ bool Lost(const CommitResult& result) { return result.kind == Kind::kLost && res
 
 struct OneShots : Requests {
   const Id id{0xabcd, 1};
-  SteadyTime now = std::chrono::steady_clock::now();
+  SteadyTime now = SteadyClock::now();
 
   OpenStore OpenSweeping(const std::string& node_id, std::chrono::milliseconds retention) {
     OpenStore open = Open(table, {.node_id = node_id,

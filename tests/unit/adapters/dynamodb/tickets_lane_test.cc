@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/dynamodb/lane.h"
 
@@ -194,7 +195,7 @@ TEST_CASE("dynamodb tickets: a limit of payloads that do not fit an item is refu
           .value();
   ledger::LedgerOptions options;
   options.self = engine->nodes().Join("a").value();
-  options.now = [] { return std::chrono::steady_clock::now(); };
+  options.now = [] { return SteadyClock::now(); };
   options.now_unix_ms = [] { return int64_t{0}; };
   options.limits.payload_bytes_max = 384'001;
   const absl::Status status = engine->OpenLane(options).status();

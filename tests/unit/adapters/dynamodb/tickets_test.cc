@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "tests/unit/adapters/dynamodb/fixture.h"
@@ -370,7 +371,7 @@ TEST_CASE("dynamodb tickets: where a node counts delays is found, and forgotten 
     for (int i = 0; i < 2; ++i) {
       now += std::chrono::minutes(15);
       open.store->Wake();
-      REQUIRE(open.store->Wait(std::chrono::steady_clock::now() + std::chrono::seconds(10)).ok());
+      REQUIRE(open.store->Wait(SteadyClock::now() + std::chrono::seconds(10)).ok());
     }
   };
   auto delayed = MakeTicket(1);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <vector>
 
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 
 namespace semaphored::ledger {
@@ -13,7 +14,7 @@ using State = RequestRow::State;
 using Op = RequestChange::Op;
 
 struct Shots {
-  SteadyTime now = std::chrono::steady_clock::now();
+  SteadyTime now = SteadyClock::now();
   OneShots shots{Options()};
 
   LedgerOptions Options() {

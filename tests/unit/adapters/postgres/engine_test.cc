@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/postgres/schema.h"
 #include "adapters/postgres/url.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "catch2/matchers/catch_matchers_string.hpp"
@@ -26,7 +27,6 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using ledger::Transaction;
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -298,7 +298,7 @@ uint64_t NextToken(OpenStore& open) {
 
 TEST_CASE("postgres: after a fail-over tokens go on far above and grants wait", "[postgres]") {
   FailedOver failed(600);
-  const auto start = steady_clock::now();
+  const auto start = SteadyClock::now();
   OpenStore open = Open(failed.schema, {.node_id = "b"});
   CHECK(failed.epoch() == 1);
   CHECK(failed.other.Text("SELECT timeline FROM semaphored.store") == "00000001");
@@ -307,7 +307,7 @@ TEST_CASE("postgres: after a fail-over tokens go on far above and grants wait", 
   // From SQL neither.
   CHECK(failed.other.Run("SELECT * FROM semaphored.claim('s')").empty());
   REQUIRE(Within10s([&] { return !open.store->GrantsWithheld(); }));
-  CHECK(steady_clock::now() - start >= milliseconds(600));
+  CHECK(SteadyClock::now() - start >= milliseconds(600));
   CHECK_FALSE(failed.withheld());
   CHECK_FALSE(open.store->GrantsWithheld());
   CHECK(failed.other.Run("SELECT * FROM semaphored.claim('s')").size() == 1);
@@ -326,10 +326,10 @@ TEST_CASE("postgres: after a fail-over tokens go on far above and grants wait", 
 TEST_CASE("postgres: grants wait for the longest time-to-live that is known", "[postgres]") {
   FailedOver failed(10);
   failed.other.Run("UPDATE semaphored.leases SET ttl_ms = 700");
-  const auto start = steady_clock::now();
+  const auto start = SteadyClock::now();
   OpenStore open = Open(failed.schema, {.node_id = "b"});
   REQUIRE(Within10s([&] { return !open.store->GrantsWithheld(); }));
-  CHECK(steady_clock::now() - start >= milliseconds(700));
+  CHECK(SteadyClock::now() - start >= milliseconds(700));
 }
 
 TEST_CASE("postgres: that grants need not wait any more is told to all, also under a lock",
@@ -344,7 +344,7 @@ TEST_CASE("postgres: that grants need not wait any more is told to all, also und
   REQUIRE(open.Commit(late).kind == ledger::CommitResult::Kind::kLost);
   // Under a lock nothing is written that may be taken back: it goes on being withheld.
   CHECK(open.store->GrantsWithheld());
-  REQUIRE(open.store->Wait(steady_clock::now()).ok());  // Ends the lock.
+  REQUIRE(open.store->Wait(SteadyClock::now()).ok());  // Ends the lock.
   REQUIRE(Within10s([&] { return !open.store->GrantsWithheld(); }));
   CHECK_FALSE(failed.withheld());
 }

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/postgres/schema.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::postgres {
 namespace {
@@ -210,9 +211,9 @@ ledger::LedgerStore::FoundRequest Find(OpenStore& open, uint64_t sequence,
 // ---- waiting ----
 
 bool Within10s(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto deadline = SteadyClock::now() + std::chrono::seconds(10);
   while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
+    if (SteadyClock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return true;

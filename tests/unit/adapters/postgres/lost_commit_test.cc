@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "adapters/postgres/store.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "tests/unit/adapters/postgres/fixture.h"
@@ -19,14 +20,13 @@ namespace {
 using ledger::CommitResult;
 using ledger::Transaction;
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 using Kind = CommitResult::Kind;
 
 constexpr char kRows[] = "SELECT count(*) FROM semaphored.leases";
 constexpr milliseconds kTimeout{400};
 
-milliseconds TimeSince(steady_clock::time_point start) {
-  return std::chrono::duration_cast<milliseconds>(steady_clock::now() - start);
+milliseconds TimeSince(SteadyClock::time_point start) {
+  return std::chrono::duration_cast<milliseconds>(SteadyClock::now() - start);
 }
 
 // A store behind a relay, with a semaphore "s" at `row` and a commit that was prepared before.
@@ -59,7 +59,7 @@ TEST_CASE("postgres: a commit whose answer was lost had landed", "[postgres]") {
   grant.semaphores[0].leases.push_back({brief, nullptr, EndCause::kReleased});
   grant.history.push_back({0, "s", brief, 5, EndCause::kReleased});
   behind.relay.LoseAnswers();
-  const auto start = steady_clock::now();
+  const auto start = SteadyClock::now();
   REQUIRE(open.Commit(grant).kind == Kind::kUnknown);
   CHECK(TimeSince(start) < kTimeout + milliseconds(600));
   CHECK(stays->token == 0);
@@ -263,7 +263,7 @@ TEST_CASE("postgres: an engine on a server that says nothing does not open, in t
           "[postgres]") {
   TestSchema schema;
   const SilentListener silent;
-  const auto start = steady_clock::now();
+  const auto start = SteadyClock::now();
   const auto engine = OpenEngine(schema.Url("&timeout_ms=500", silent.port()));
   CHECK(engine.status().code() == absl::StatusCode::kUnavailable);
   // libpq knows whole seconds, and no fewer than two.
@@ -289,7 +289,7 @@ TEST_CASE("postgres: whatever is asked of a server that falls silent comes back 
       [&] { return open.store->EndForeign(names); }};
   for (const auto& call : calls) {
     behind.relay.DelayRequests();
-    const auto start = steady_clock::now();
+    const auto start = SteadyClock::now();
     CHECK(call().code() == absl::StatusCode::kUnavailable);
     CHECK(TimeSince(start) < kTimeout + milliseconds(600));
     // The next one goes over a new connection.
@@ -304,7 +304,7 @@ TEST_CASE("postgres: heartbeats over a connection that fell silent go on over an
   auto engine = OpenEngine(schema.Url("&timeout_ms=300", relay.port())).value();
   REQUIRE(engine->nodes().Join("a").ok());
   relay.DelayRequests();
-  const auto start = steady_clock::now();
+  const auto start = SteadyClock::now();
   CHECK(engine->nodes().Heartbeat().code() == absl::StatusCode::kUnavailable);
   CHECK(TimeSince(start) < milliseconds(1000));
   CHECK(engine->nodes().Heartbeat().ok());
@@ -319,7 +319,7 @@ TEST_CASE("postgres: a commit to a server process that stands still comes back i
   Transaction grant = Grant(open, row, MakeLease(open, 1));
   const int process = open.connection->backend_pid();
   REQUIRE(kill(process, SIGSTOP) == 0);
-  const auto start = steady_clock::now();
+  const auto start = SteadyClock::now();
   const Kind kind = open.Commit(grant).kind;
   const milliseconds took = TimeSince(start);
   const Kind settled = open.Settle(grant).kind;

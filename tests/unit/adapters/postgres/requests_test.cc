@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/postgres/store.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "tests/unit/adapters/postgres/fixture.h"
@@ -305,7 +306,7 @@ TEST_CASE("postgres requests: a late repeat waits for the commit that forgets it
 
 // What the lane's thread does when it has nothing to do.
 void Prune(OpenStore& open) {
-  for (int i = 0; i < 6; ++i) REQUIRE(open.store->Wait(std::chrono::steady_clock::now()).ok());
+  for (int i = 0; i < 6; ++i) REQUIRE(open.store->Wait(SteadyClock::now()).ok());
 }
 
 StoreOptions Eager() {

@@ -11,6 +11,7 @@
 
 #include "adapters/postgres/pruning.h"
 #include "adapters/postgres/statements.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "catch2/matchers/catch_matchers_string.hpp"
@@ -23,7 +24,6 @@ using ledger::CommitResult;
 using ledger::LoadedSemaphore;
 using ledger::Transaction;
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 using Kind = CommitResult::Kind;
 using Op = ledger::RequestChange::Op;
 using State = ledger::RequestRow::State;
@@ -32,8 +32,8 @@ constexpr char kCountLeases[] = "SELECT count(*) FROM semaphored.leases";
 constexpr char kRaise[] =
     "UPDATE semaphored.semaphores SET revision = revision + 1 WHERE name = 's'";
 
-milliseconds Since(steady_clock::time_point start) {
-  return std::chrono::duration_cast<milliseconds>(steady_clock::now() - start);
+milliseconds Since(SteadyClock::time_point start) {
+  return std::chrono::duration_cast<milliseconds>(SteadyClock::now() - start);
 }
 
 bool NamesConstraint(const absl::Status& status, const std::string& what) {
@@ -205,7 +205,7 @@ TEST_CASE("postgres: who has lost often enough locks, and wins against a busy ri
   SECTION("a look for hints keeps the lock, waiting for them gives it up") {
     REQUIRE(open.store->Wait(SteadyTime::min()).ok());
     CHECK(raised.wait_for(milliseconds(50)) == std::future_status::timeout);
-    REQUIRE(open.store->Wait(steady_clock::now()).ok());
+    REQUIRE(open.store->Wait(SteadyClock::now()).ok());
     raised.get();
     CHECK(LoadOne(open, "s").row.revision == row.revision + 1);
   }
@@ -235,7 +235,7 @@ TEST_CASE("postgres: a row that another client keeps locked is named, within a s
   Transaction grant = Begin(open);
   for (size_t i = 0; i < rows.size(); ++i)
     Touch(grant, rows[i]).leases.push_back({nullptr, MakeLease(open, i + 1), EndCause::kNone});
-  const auto start = steady_clock::now();
+  const auto start = SteadyClock::now();
   const CommitResult busy = open.Commit(grant);
   CHECK(Since(start) < milliseconds(1000));
   CHECK(busy.kind == Kind::kFailed);
@@ -263,7 +263,7 @@ TEST_CASE("postgres: a lock that cannot be had after losses is no error for good
   holder.Run("SELECT 1 FROM semaphored.semaphores WHERE name = 's' FOR UPDATE");
   Transaction late = Grant(open, stale, MakeLease(open, 1));
   late.attempt = 3;
-  const auto start = steady_clock::now();
+  const auto start = SteadyClock::now();
   CHECK(open.Commit(late).kind == Kind::kFailed);
   CHECK(Since(start) < milliseconds(1500));
   holder.Run("ROLLBACK");
@@ -302,7 +302,7 @@ void AddHistory(Client& other, int count) {
 std::vector<int64_t> Prune(OpenStore& open, Client& other) {
   std::vector<int64_t> rows = {other.Number(kCountLeases)};
   do {
-    REQUIRE(open.store->Wait(steady_clock::now()).ok());
+    REQUIRE(open.store->Wait(SteadyClock::now()).ok());
     rows.push_back(other.Number(kCountLeases));
   } while (rows.back() != rows[rows.size() - 2]);
   return rows;
@@ -395,7 +395,7 @@ TEST_CASE("postgres: one lane prunes, in its own time", "[postgres]") {
   REQUIRE(open.store->Wait(SteadyTime::min()).ok());
   CHECK(other.Number(kCountLeases) == (options.lane == 0 ? 0 : 10));
   AddHistory(other, 10);
-  REQUIRE(open.store->Wait(steady_clock::now()).ok());
+  REQUIRE(open.store->Wait(SteadyClock::now()).ok());
   CHECK(other.Number(kCountLeases) == (options.lane == 0 ? 10 : 20));
 }
 
@@ -518,7 +518,7 @@ TEST_CASE(
   StoreOptions options;
   options.prune.interval = milliseconds(0);
   OpenStore open = Open(schema, {.store = options});
-  REQUIRE(open.store->Wait(steady_clock::now()).ok());
+  REQUIRE(open.store->Wait(SteadyClock::now()).ok());
   std::string plan;
   for (const auto& row : open.connection->Run("EXPLAIN EXECUTE prune(1, 2, 3)").rows)
     plan += row[0].as<std::string>() + "\n";

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/postgres/array.h"
 #include "adapters/postgres/store.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "catch2/generators/catch_generators.hpp"
 #include "catch2/matchers/catch_matchers_string.hpp"
@@ -354,7 +355,7 @@ TEST_CASE("postgres tickets: who counts a delay is found when he is dead, and is
   CHECK(dead(open.self) == std::vector<std::string>{"delayed"});
   CHECK(dead({open.self.number, open.self.incarnation - 1}).empty());
   // Of a daemon of whom nothing is left the row would go.
-  for (int i = 0; i < 4; ++i) REQUIRE(survivor.store->Wait(std::chrono::steady_clock::now()).ok());
+  for (int i = 0; i < 4; ++i) REQUIRE(survivor.store->Wait(SteadyClock::now()).ok());
   CHECK(dead(open.self) == std::vector<std::string>{"delayed"});
   CHECK(survivor.engine->nodes().Observe().value().size() == 2);
   // Ripe.

@@ -11,6 +11,7 @@
 #include "adapters/open.h"
 #include "adapters/sqlite/schema.h"
 #include "adapters/sqlite/store.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/sqlite/fixture.h"
 
@@ -267,7 +268,7 @@ TEST_CASE("a store's URL: what is not, and why") {
 TEST_CASE("an embedded engine has one lane at a time, after joining") {
   auto engine = OpenEngine("sqlite::memory:").value();
   ledger::LedgerOptions options;
-  options.now = [] { return std::chrono::steady_clock::now(); };
+  options.now = [] { return SteadyClock::now(); };
   options.now_unix_ms = [] { return int64_t{0}; };
   CHECK(absl::IsFailedPrecondition(engine->OpenLane(options).status()));
   options.self = engine->nodes().Join("node").value();

@@ -7,6 +7,7 @@
 #include "adapters/ledger/ledger.h"
 #include "adapters/open.h"
 #include "adapters/sqlite/store.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "sqlite3.h"
 #include "tests/unit/adapters/sqlite/fault_vfs.h"
@@ -130,7 +131,7 @@ TEST_CASE("sqlite tickets: a damaged payload is told of its own ticket, and the 
   const auto open_lane = [](Engine& engine) {
     ledger::LedgerOptions options;
     options.self = engine.nodes().Join("node").value();
-    options.now = [] { return std::chrono::steady_clock::now(); };
+    options.now = [] { return SteadyClock::now(); };
     options.now_unix_ms = [] { return int64_t{0}; };
     return engine.OpenLane(options).value();
   };
