@@ -78,6 +78,14 @@ absl::Status TokenStore::Subscribe() {
   return connection_->ConsumeForGood(*channel, *queue, "changes");
 }
 
+TokenStore::~TokenStore() {
+  for (auto& [name, used] : used_) {
+    std::vector<ledger::Hint> unheard;
+    if (!used.removed.empty() && connection_->is_open(used.channel))
+      StrikeRemoved(name, &used, &unheard);
+  }
+}
+
 void TokenStore::Lose(const std::string& name, Used* used) {
   for (const auto& [claim, held] : used->held) lost_.push_back({name, claim});
   used->held.clear();

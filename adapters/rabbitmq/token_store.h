@@ -29,6 +29,8 @@ class TokenStore : public PermitStore {
   // Connections that KeepLate. `prefix` stands before the names of all queues.
   TokenStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connection> administering,
              const std::string& prefix, const Guarantees& guarantees);
+  // Strikes the slots whose tokens it has taken out, if the broker answers.
+  ~TokenStore() override;
 
   const Guarantees& guarantees() const override { return guarantees_; }
 
