@@ -8,15 +8,19 @@
 //   4         the address could not be listened on
 //   130, 143  a second SIGINT or SIGTERM
 #include <grpc/support/log.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_replace.h"
@@ -55,6 +59,13 @@ std::string Text(const absl::Status& status) {
 void PrintMistakes(const absl::Status& status) {
   for (const absl::string_view line : absl::StrSplit(status.message(), '\n'))
     std::fprintf(stderr, "semaphored: %s\n", MaskSecrets({line.data(), line.size()}).c_str());
+}
+
+// Left out after a second if stdout is a pipe that is not read: the log has it too.
+void SayOnStdout(const std::string& line) {
+  pollfd ready{STDOUT_FILENO, POLLOUT, 0};
+  if (poll(&ready, 1, 1000) > 0 && write(STDOUT_FILENO, line.data(), line.size()) < 0)
+    spdlog::warn("stdout: {}", std::generic_category().message(errno));
 }
 
 // What gRPC has to say goes into our log: its errors are of interest when connections fail, the
@@ -346,8 +357,7 @@ int ListenAndServe(Reloads* reloads, Signals* signals, Host* host, Milliseconds*
   const Config& config = reloads->config;
   spdlog::info("semaphored {} on {}: node {}, store {}", kVersion, server.address(), config.node_id,
                MaskSecrets(config.store));
-  std::printf("serving on %s\n", server.address().c_str());
-  std::fflush(stdout);
+  SayOnStdout("serving on " + server.address() + "\n");
   Pulse pulse(server.reactor(), host, Milliseconds(config.engine_timeout_ms) * 2);
   const int code = WaitForEnd(signals, &pulse, reloads, "serving on " + server.address());
   *grace = Milliseconds(reloads->config.shutdown_grace_ms);

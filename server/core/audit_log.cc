@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "server/core/logging.h"
+
 namespace semaphored {
 
 absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(std::string path) {
@@ -23,6 +25,7 @@ AuditLog::~AuditLog() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
+    end_by_ = std::chrono::steady_clock::now() + kEndPatience;
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -76,11 +79,19 @@ uint64_t AuditLog::lost() const {
   return lost_;
 }
 
-bool AuditLog::Put(const std::string& line) {
-  if (path_.empty()) {
-    spdlog::info("audit: {}", line);
-    return true;
+// The daemon's log drops what it has no room for; these lines wait here instead.
+bool AuditLog::PutInDaemonsLog(const std::string& line) {
+  constexpr std::chrono::milliseconds kRetryInterval{20};
+  while (!TryLog("audit: " + line)) {
+    std::unique_lock lock(mutex_);
+    if (ending_ && std::chrono::steady_clock::now() >= end_by_) return false;
+    changed_.wait_for(lock, kRetryInterval);
   }
+  return true;
+}
+
+bool AuditLog::Put(const std::string& line) {
+  if (path_.empty()) return PutInDaemonsLog(line);
   std::string_view rest = line;
   while (!rest.empty()) {
     const ssize_t wrote = write(file_, rest.data(), rest.size());

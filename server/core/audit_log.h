@@ -2,6 +2,7 @@
 // or said in the daemon's log. Written on a thread, so that nobody who acts waits for a disk.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -19,11 +20,13 @@ class AuditLog {
  public:
   // Lines that may wait to be written.
   static constexpr size_t kLinesMax = 10'000;
+  // How long the end waits for room in the daemon's log.
+  static constexpr std::chrono::milliseconds kEndPatience{1000};
 
   // An empty path: lines go to the daemon's log, as "audit: {…}". The file is made with mode 0600,
   // and appended to. INVALID_ARGUMENT names audit_file, and why it cannot be opened.
   static absl::StatusOr<std::unique_ptr<AuditLog>> Open(std::string path);
-  // What waits is written first; blocks for that.
+  // What waits is written first; blocks for that. In the daemon's log, for kEndPatience at most.
   ~AuditLog();
   AuditLog(const AuditLog&) = delete;
   AuditLog& operator=(const AuditLog&) = delete;
@@ -47,6 +50,8 @@ class AuditLog {
   void Run();
   // True: it is written.
   bool Put(const std::string& line);
+  // Waits for room there.
+  bool PutInDaemonsLog(const std::string& line);
   absl::Status OpenFile();
   void Lose(uint64_t lines);
 
@@ -59,6 +64,7 @@ class AuditLog {
   bool reopen_ = false;
   bool writing_ = false;
   bool ending_ = false;
+  std::chrono::steady_clock::time_point end_by_;  // Once it is ending.
   uint64_t lost_ = 0;
   uint64_t untold_ = 0;  // Of lost_: not said in the audit log yet.
   std::thread thread_;

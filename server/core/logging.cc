@@ -1,20 +1,30 @@
 #include "server/core/logging.h"
 
 #include <absl/strings/ascii.h>
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include <nlohmann/json.hpp>
+
+#include "absl/status/statusor.h"
+#include "server/core/log_writer.h"
 
 namespace semaphored {
 namespace {
@@ -92,8 +102,8 @@ std::string MaskParameters(std::string_view text) {
   return masked.append(text.substr(done));
 }
 
-// Of the line that this thread is writing: spdlog's messages have no members of their own, and its
-// formatters run on the thread that writes.
+// Of the line that this thread logs: spdlog's messages have no members of their own, and WriterSink
+// formats on the thread that logs.
 thread_local TraceContext current_trace;
 
 spdlog::level::level_enum SpdlogLevel(LogLevel level) {
@@ -116,28 +126,73 @@ std::string TextLogLine(std::string_view time, std::string_view level, std::stri
   return line;
 }
 
-class LineFormatter final : public spdlog::formatter {
+std::string LogLine(bool json, std::chrono::system_clock::time_point time, std::string_view level,
+                    std::string_view message, const TraceContext& trace = {}) {
+  return (json ? JsonLogLine(UtcTime(time), level, message, trace)
+               : TextLogLine(UtcTime(time), level, message, trace)) +
+         "\n";
+}
+
+std::string LostLine(bool json, uint64_t lost) {
+  return LogLine(json, std::chrono::system_clock::now(), "warning",
+                 fmt::format("the log cannot be written as fast as it is filled: {} line(s) are "
+                             "missing here",
+                             lost));
+}
+
+// Set once, and never destroyed: threads log until the process has ended.
+struct DaemonLog {
+  DaemonLog(int file, bool as_json)
+      : json(as_json), writer(file, [as_json](uint64_t lost) { return LostLine(as_json, lost); }) {}
+
+  const bool json;
+  LogWriter writer;
+};
+std::atomic<DaemonLog*> daemon_log{nullptr};
+
+// spdlog's own asynchronous logger has no bound in bytes, does not say what it dropped, and ends only
+// when its last write has returned.
+class WriterSink final : public spdlog::sinks::sink {
  public:
-  explicit LineFormatter(bool json) : json_(json) {}
+  explicit WriterSink(DaemonLog* to) : to_(to) {}
 
-  void format(const spdlog::details::log_msg& entry, spdlog::memory_buf_t& out) override {
-    const auto view = spdlog::level::to_string_view(entry.level);
-    const std::string_view level(view.data(), view.size());
-    const std::string_view message(entry.payload.data(), entry.payload.size());
-    const std::string time = UtcTime(entry.time);
-    const std::string line = json_ ? JsonLogLine(time, level, message, current_trace)
-                                   : TextLogLine(time, level, message, current_trace);
-    out.append(line.data(), line.data() + line.size());
-    out.push_back('\n');
+  void log(const spdlog::details::log_msg& entry) override {
+    const auto level = spdlog::level::to_string_view(entry.level);
+    to_->writer.Write(LogLine(to_->json, entry.time, {level.data(), level.size()},
+                              {entry.payload.data(), entry.payload.size()}, current_trace));
   }
-
-  std::unique_ptr<spdlog::formatter> clone() const override {
-    return std::make_unique<LineFormatter>(json_);
-  }
+  void flush() override {}
+  void set_pattern(const std::string& /*pattern*/) override {}
+  void set_formatter(std::unique_ptr<spdlog::formatter> /*formatter*/) override {}
 
  private:
-  bool json_;
+  DaemonLog* to_;
 };
+
+void FlushAtExit() { FlushLog(kLogEndPatience); }
+
+// An assertion of a library says why it ends the process, and ends it. This waits as a signal's
+// handler may: by looking.
+void FlushAtAbort(int /*signal*/) {
+  const DaemonLog* log = daemon_log;
+  constexpr timespec kLook{0, 10'000'000};
+  for (auto left = kLogEndPatience; left.count() > 0 && log->writer.waiting_bytes() > 0;
+       left -= std::chrono::milliseconds(10)) {
+    nanosleep(&kLook, nullptr);
+  }
+}
+
+// stderr, if no file is named. Folders that are missing are made.
+absl::StatusOr<int> OpenLog(const std::string& path) {
+  if (path.empty()) return STDERR_FILENO;
+  std::error_code ignored;  // What is wrong, open says.
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
+  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
+  if (file >= 0) return file;
+  return absl::PermissionDeniedError(fmt::format("log_file: {}: cannot be opened: {}", path,
+                                                 std::generic_category().message(errno)));
+}
 
 std::optional<spdlog::level::level_enum> LevelOf(std::string_view name) {
   using spdlog::level::level_enum;
@@ -192,22 +247,35 @@ absl::Status InitLogging(const LoggingOptions& options) {
   if (options.format != "text" && options.format != "json") {
     return absl::InvalidArgumentError("log_format: unknown format " + options.format);
   }
-  try {
-    spdlog::sink_ptr sink;
-    if (options.file.empty()) {
-      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-    } else {
-      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file);
-    }
-    auto logger = std::make_shared<spdlog::logger>("semaphored", std::move(sink));
-    logger->set_formatter(std::make_unique<LineFormatter>(options.format == "json"));
-    logger->set_level(*level);
-    logger->flush_on(spdlog::level::trace);
-    spdlog::set_default_logger(std::move(logger));
-  } catch (const spdlog::spdlog_ex& error) {
-    return absl::PermissionDeniedError("log_file: " + std::string(error.what()));
-  }
+  const absl::StatusOr<int> file = OpenLog(options.file);
+  if (!file.ok()) return file.status();
+  auto* const log = new DaemonLog(*file, options.format == "json");
+  daemon_log = log;
+  auto logger = std::make_shared<spdlog::logger>("semaphored", std::make_shared<WriterSink>(log));
+  logger->set_level(*level);
+  spdlog::set_default_logger(std::move(logger));
+  std::atexit(FlushAtExit);
+  std::signal(SIGABRT, FlushAtAbort);
   return absl::OkStatus();
+}
+
+void FlushLog(std::chrono::milliseconds patience) {
+  if (DaemonLog* log = daemon_log) log->writer.Flush(patience);
+}
+
+uint64_t LogLinesLost() {
+  const DaemonLog* log = daemon_log;
+  return log == nullptr ? 0 : log->writer.lost();
+}
+
+bool TryLog(std::string_view message) {
+  if (!spdlog::should_log(spdlog::level::info)) return true;
+  if (DaemonLog* log = daemon_log) {
+    return log->writer.TryWrite(
+        LogLine(log->json, std::chrono::system_clock::now(), "info", message));
+  }
+  spdlog::info("{}", message);
+  return true;
 }
 
 }  // namespace semaphored

@@ -6,8 +6,13 @@
 // (the caller's span); as text it ends in " trace_id=… span_id=…".
 //
 // Every message passes MaskSecrets, so that no URL's password gets out by way of an engine's error.
+//
+// Lines are written by a thread of the log's own (log_writer.h). A pipe that is not read, a blocked
+// journal or a full disk holds up no thread that logs: at most 4 MiB of lines wait, and a line says how
+// many are missing behind them. The process's end waits for kLogEndPatience at most.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,10 +28,24 @@ struct LoggingOptions {
   std::string file = "";        // Appended to. Empty: stderr.
 };
 
-// Replaces spdlog's default logger; lines are flushed one by one. INVALID_ARGUMENT for an unknown
-// level or format; PERMISSION_DENIED if the file cannot be opened. Call it before there are other
-// threads.
+// How long an end waits until the lines before it are written.
+inline constexpr std::chrono::milliseconds kLogEndPatience{1000};
+
+// Replaces spdlog's default logger. What waits is written when the process ends, by exit or by abort.
+// INVALID_ARGUMENT for an unknown level or format; PERMISSION_DENIED if the file cannot be opened. Call
+// it once, before there are other threads.
 absl::Status InitLogging(const LoggingOptions& options);
+
+// Waits until all lines are written, but for at most `patience`: for ends that exit does not see. Any
+// thread.
+void FlushLog(std::chrono::milliseconds patience);
+
+// Lines that were lost since the start. Any thread.
+uint64_t LogLinesLost();
+
+// Writes a line of level info. False: the log has no room for it now, and it is not counted as lost.
+// Any thread.
+bool TryLog(std::string_view message);
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarn };
 

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <thread>
 
+#include "server/core/logging.h"
+
 namespace semaphored {
 
 namespace {
@@ -52,6 +54,7 @@ void Signals::EndAtNextSignal() {
     int signal = Read();
     while (signal == SIGHUP) signal = Read();
     spdlog::warn("a second {}: ending at once", sigdescr_np(signal));
+    FlushLog(Milliseconds(100));
     _exit(kSignalBase + signal);
   }).detach();
 }

@@ -296,6 +296,9 @@ void AddProcess(const DaemonFigures& figures, const ProcessFigures& process, int
   out->Gauge("semaphored_scrape_complete",
              "1 if all was told; 0 if the daemon was too busy to tell of semaphores and calls.");
   out->Add(static_cast<uint64_t>(figures.complete ? 1 : 0));
+  out->Counter("semaphored_log_lines_lost_total",
+               "Lines of the daemon's log that were lost, since it could not be written.");
+  out->Add(process.log_lines_lost);
   out->Gauge("process_start_time_seconds", "When the process began, in seconds since 1970.");
   out->Add(static_cast<double>(start_unix_ms) * kMillisecond);
   out->Counter("process_cpu_seconds_total", "Processor time, of user and system.");

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "server/core/logging.h"
+
 namespace semaphored {
 namespace {
 
@@ -41,6 +43,7 @@ ProcessFigures ReadProcessFigures() {
     if (key == "VmRSS:" && status >> value) figures.resident_bytes = value * 1024;
     if (key == "Threads:" && status >> value) figures.threads = value;
   }
+  figures.log_lines_lost = LogLinesLost();
   return figures;
 }
 

@@ -190,6 +190,10 @@ class Daemon:
         except FileNotFoundError:
             return ""
 
+    def wait_log(self, text):
+        """Waits for a line with this text: the daemon writes its log behind what it does."""
+        wait_until(lambda: text in self.log(), f"the log has {text!r}")
+
     def channel(self, address=None, options=()):
         """A connection of its own: Python's gRPC would share one between equal channels."""
         unique = ("grpc.primary_user_agent", uuid.uuid4().hex)

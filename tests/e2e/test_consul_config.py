@@ -265,7 +265,7 @@ class Tokens(ConfigurationCase):
         wait_until(lambda: "nothing is vouched for" in daemon.log(), "it vouches for nothing")
         self.assertEqual(self.failed(client).code(), grpc.StatusCode.UNAVAILABLE)
         self.assertIsNone(daemon.process.poll())
-        self.assertIn("ACL not found", daemon.log())
+        daemon.wait_log("ACL not found")
         self.assertLess(len(daemon.log().splitlines()), 200, "the log is flooded")
         self.assert_secret(secret, daemon, error.details())
         daemon.terminate()

@@ -84,13 +84,12 @@ class Reload(unittest.TestCase):
         self.assertIn("permits", error.details())
         self.assertIn("ttl_ms", self.refusal("other", limit=5, ttl_ms=61_000).details())
         self.assertTrue(self.client.verify(lease.lease_id).held)
-        log = self.daemon.log()
-        self.assertIn("SIGHUP: permits_per_request_max: 1000000 -> 2\n", log)
-        self.assertIn("SIGHUP: semaphores_max: 100000 -> 9 needs a restart", log)
-        self.assertIn('SIGHUP: log_level: "info" -> "warn"', log)
+        self.daemon.wait_log("SIGHUP: permits_per_request_max: 1000000 -> 2\n")
+        self.daemon.wait_log("SIGHUP: semaphores_max: 100000 -> 9 needs a restart")
+        self.daemon.wait_log('SIGHUP: log_level: "info" -> "warn"')
         self.reload("")
         self.client.acquire("other", limit=5, permits=3)
-        self.assertIn("SIGHUP: permits_per_request_max: 2 -> 1000000\n", self.daemon.log())
+        self.daemon.wait_log("SIGHUP: permits_per_request_max: 2 -> 1000000\n")
 
     def test_a_bad_file_changes_nothing(self):
         self.reload("permits_per_request_max = 2\n")
@@ -102,7 +101,7 @@ class Reload(unittest.TestCase):
         self.daemon.signal(signal.SIGHUP)
         wait_until(lambda: self.daemon.log().count("all settings stay as they were") == 4,
                    "the log says why")
-        self.assertIn("streams_max", self.daemon.log())
+        self.daemon.wait_log("streams_max")
         self.refusal("other", limit=5, permits=3)
         self.client.acquire("other", limit=5, permits=2)
 

@@ -173,6 +173,7 @@ class TlsTest(unittest.TestCase):
             self.assertEqual(code(unnamed, "a/1"), UNAUTHENTICATED)
             self.assertEqual(code(foreign, "a/1"), UNAVAILABLE)
             # The log says where they came from, and nothing of what they showed.
+            daemon.wait_log(" was refused: ")
             self.assertRegex(daemon.log(), r"warning +a call from ipv4:127\.0\.0\.1:\d+ was refused: ")
             self.assertNotIn(token, daemon.log())
 
