@@ -14,6 +14,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// So many that what is vouched for outlasts an outage of two thirds of it, with time to spare for
+// a holder that wants to stop its work first.
+constexpr int kPingsInPace = 8;
 constexpr milliseconds kBackoffFirst(50);
 constexpr milliseconds kBackoffMost(2'000);
 // For one endpoint to answer `open`, before the next one is tried: between these, a quarter of the
@@ -197,7 +200,7 @@ bool SessionMachine::NextMessage(v1::SessionRequest* message, TimePoint now) {
   if (now >= ping_due_) {
     message->mutable_ping()->set_ping_id(++last_ping_id_);
     pings_.emplace_back(last_ping_id_, now);
-    ping_due_ = now + Pace() / 3;
+    ping_due_ = now + Pace() / kPingsInPace;
   }
   return message->commands_size() > 0 || message->has_ping() || message->close();
 }
@@ -237,7 +240,7 @@ void SessionMachine::OnOpened(const v1::SessionOpened& opened, TimePoint now) {
   session_id_ = opened.session_id();
   if (opened.ttl_ms() > 0) ttl_ = milliseconds(opened.ttl_ms());
   backoff_.set_most(std::min(kBackoffMost, ttl_ / 8));
-  ping_due_ = open_sent_at_ + Pace() / 3;
+  ping_due_ = open_sent_at_ + Pace() / kPingsInPace;
   if (opened.resumed()) DropLeasesNotListed();
   ResendAll();
   GiveBackUnclaimed(now);
@@ -262,7 +265,7 @@ void SessionMachine::OnPong(const v1::SessionPong& pong) {
                                  [&](const auto& ping) { return ping.first == pong.ping_id(); });
   if (sent == pings_.end() || !Extend(pong.validity(), sent->second)) return;
   // It may vouch for less than before: then the next is due sooner.
-  ping_due_ = std::min(ping_due_, sent->second + Pace() / 3);
+  ping_due_ = std::min(ping_due_, sent->second + Pace() / kPingsInPace);
   pings_.erase(pings_.begin(), sent + 1);
 }
 

@@ -1,4 +1,5 @@
-// semctl's side of the guardian. The guardian itself is in guardian_process.cc.
+// semctl's side of the guardian. The guardian itself is in guardian_process.cc, the watcher in
+// guardian_watcher.cc.
 #include "client/semctl/guardian.h"
 
 #include <errno.h>
@@ -6,150 +7,279 @@
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/semctl/guardian_messages.h"
+#include "client/semctl/process_tree.h"
 
 namespace semaphore::semctl {
 namespace {
 
 // No command of semctl's is called so.
 constexpr char kGuardianMode[] = "__guardian";
-constexpr int kGuardianSocket = 3;
+constexpr int kSocketFile = 3;
+constexpr int kTimeFile = 4;
 
-std::int64_t ToNs(TimePoint at) { return at.time_since_epoch().count(); }
+constexpr std::chrono::seconds kKillAfterDefault(10);
 
-void SendOrder(int socket, const GuardianOrder& order) {
-  // A guardian that is gone is told by Next().
-  send(socket, &order, sizeof(order), MSG_NOSIGNAL);
+std::chrono::milliseconds OrDefault(std::chrono::milliseconds kill_after) {
+  return kill_after < std::chrono::milliseconds(0) ? kKillAfterDefault : kill_after;
 }
 
-void ReapAll() {
-  while (waitpid(-1, nullptr, WNOHANG) > 0) {
+// How long the command gets to end when no daemon vouches for the lease any more: the longer, the
+// shorter the outage that it survives.
+BootClock::duration GraceWithin(BootClock::duration left, std::chrono::milliseconds kill_after) {
+  left = std::max(left, BootClock::duration(0));
+  const bool asked_for = kill_after >= std::chrono::milliseconds(0);
+  return std::min<BootClock::duration>(OrDefault(kill_after), asked_for ? left / 3 : left / 12);
+}
+
+// The children of this process. All others were left to it by their parents' end.
+struct Children {
+  // It had them before it ran any command.
+  std::vector<pid_t> inherited = ScannedChildren(getpid());
+  // Each Guardian reaps its own.
+  std::vector<pid_t> watchers;
+
+  bool IsWatcher(pid_t pid) const {
+    return std::find(watchers.begin(), watchers.end(), pid) != watchers.end();
   }
+};
+
+Children& OwnChildren() {
+  static Children children;
+  return children;
+}
+
+// argv, from its first byte to its last.
+struct Title {
+  char* begin = nullptr;
+  std::size_t bytes = 0;
+};
+Title title;
+
+// What is not said to a guardian that stands still it cannot miss: its deadline passes.
+void SendOrder(int socket, const GuardianOrder& order) {
+  send(socket, &order, sizeof(order), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// What the processes have in common, as files that are closed on exec.
+struct Files {
+  int semctl_socket = -1;
+  int guardian_socket = -1;
+  int time = -1;
+
+  void Close() const {
+    for (const int file : {semctl_socket, guardian_socket, time}) {
+      if (file >= 0) close(file);
+    }
+  }
+};
+
+GuardedTime* Map(int file) {
+  void* const page =
+      mmap(nullptr, sizeof(GuardedTime), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  return page == MAP_FAILED ? nullptr : static_cast<GuardedTime*>(page);
+}
+
+absl::StatusOr<Files> MakeFiles() {
+  Files files;
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+    return absl::ErrnoToStatus(errno, "socketpair");
+  }
+  files.semctl_socket = sockets[0];
+  files.guardian_socket = sockets[1];
+  files.time = memfd_create("guarded", MFD_CLOEXEC);
+  if (files.time < 0 || ftruncate(files.time, sizeof(GuardedTime)) != 0) {
+    const int error = errno;
+    files.Close();
+    return absl::ErrnoToStatus(error, "memfd_create");
+  }
+  // What the command leaves behind when the guardian and the watcher are killed comes to us.
+  prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+  OwnChildren();  // those that it has now
+  return files;
 }
 
 }  // namespace
 
-void ReapOrphans(const std::vector<pid_t>& guardians) {
+void SetProcessName(const char* name) {
+  prctl(PR_SET_NAME, name, 0, 0, 0);
+  if (title.bytes == 0) return;
+  memset(title.begin, 0, title.bytes);
+  memcpy(title.begin, name, std::min(strlen(name), title.bytes - 1));
+}
+
+void ReapOrphans() {
+  Children& children = OwnChildren();
   while (true) {
     siginfo_t ended{};
     if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) return;
     // Soon it is reaped, and the rest with the next call.
-    if (std::find(guardians.begin(), guardians.end(), ended.si_pid) != guardians.end()) return;
+    if (children.IsWatcher(ended.si_pid)) return;
+    std::erase(children.inherited, ended.si_pid);
     waitpid(ended.si_pid, nullptr, WNOHANG);
   }
 }
 
 absl::StatusOr<Guardian> Guardian::Fork(std::vector<std::string> command,
                                         std::chrono::milliseconds kill_after) {
-  int sockets[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
-    return absl::ErrnoToStatus(errno, "socketpair");
-  }
-  // Orphans come to us, so that we can see the last of them go.
-  prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-  const pid_t child = fork();
+  const absl::StatusOr<Files> files = MakeFiles();
+  if (!files.ok()) return files.status();
+  GuardedTime* const time = Map(files->time);
+  const pid_t child = time == nullptr ? -1 : fork();
   if (child < 0) {
     const int error = errno;
-    close(sockets[0]);
-    close(sockets[1]);
+    files->Close();
     return absl::ErrnoToStatus(error, "fork");
   }
   if (child == 0) {
-    close(sockets[0]);
-    RunGuardian(sockets[1], std::move(command), kill_after);
+    close(files->semctl_socket);
+    RunWatcher({files->guardian_socket, time, std::move(command), OrDefault(kill_after), false});
   }
-  close(sockets[1]);
-  return Guardian(sockets[0], child);
+  close(files->guardian_socket);
+  close(files->time);
+  return Guardian(files->semctl_socket, child, time, kill_after);
 }
 
 absl::StatusOr<Guardian> Guardian::Spawn(const std::vector<std::string>& command,
                                          std::chrono::milliseconds kill_after, int input) {
-  int sockets[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
-    return absl::ErrnoToStatus(errno, "socketpair");
-  }
-  prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-  std::vector<std::string> arguments = {"semctl", kGuardianMode,
-                                        std::to_string(kill_after.count())};
+  const absl::StatusOr<Files> files = MakeFiles();
+  if (!files.ok()) return files.status();
+  std::vector<std::string> arguments = {"permit-watcher", kGuardianMode,
+                                        std::to_string(OrDefault(kill_after).count())};
   arguments.insert(arguments.end(), command.begin(), command.end());
   std::vector<char*> pointers;
   pointers.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   // Out of the way of the numbers that they get.
-  const int theirs = fcntl(sockets[1], F_DUPFD_CLOEXEC, kGuardianSocket + 1);
-  const int stdin_file = fcntl(input, F_DUPFD_CLOEXEC, kGuardianSocket + 1);
+  const int theirs = fcntl(files->guardian_socket, F_DUPFD_CLOEXEC, kTimeFile + 1);
+  const int page = fcntl(files->time, F_DUPFD_CLOEXEC, kTimeFile + 1);
+  const int stdin_file = fcntl(input, F_DUPFD_CLOEXEC, kTimeFile + 1);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, stdin_file, STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, theirs, kGuardianSocket);
+  posix_spawn_file_actions_adddup2(&actions, theirs, kSocketFile);
+  posix_spawn_file_actions_adddup2(&actions, page, kTimeFile);
+  // gRPC may have ignored it.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t defaults;
+  sigemptyset(&defaults);
+  sigaddset(&defaults, SIGPIPE);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  GuardedTime* const time = Map(files->time);
   pid_t child = 0;
-  const int error =
-      posix_spawn(&child, "/proc/self/exe", &actions, nullptr, pointers.data(), environ);
+  const int error = time == nullptr ? ENOMEM
+                                    : posix_spawn(&child, "/proc/self/exe", &actions, &attributes,
+                                                  pointers.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  for (const int file : {sockets[1], theirs, stdin_file}) close(file);
+  posix_spawnattr_destroy(&attributes);
+  for (const int file : {files->guardian_socket, files->time, theirs, page, stdin_file})
+    close(file);
   if (error != 0) {
-    close(sockets[0]);
+    close(files->semctl_socket);
     return absl::ErrnoToStatus(error, "cannot execute the guardian");
   }
-  return Guardian(sockets[0], child);
+  return Guardian(files->semctl_socket, child, time, kill_after);
+}
+
+std::string CannotKillText(pid_t pid) {
+  return absl::StrCat("CANNOT KILL process ", pid, " (", NameOf(pid),
+                      "), which runs as another user: it may go on after the lease has ended");
 }
 
 std::optional<int> GuardianMain(int argc, char** argv) {
+  title = {argv[0], static_cast<std::size_t>(argv[argc - 1] + strlen(argv[argc - 1]) - argv[0])};
   if (argc < 4 || strcmp(argv[1], kGuardianMode) != 0) return std::nullopt;
   // Inherited on purpose, but not by the command.
-  if (fcntl(kGuardianSocket, F_SETFD, FD_CLOEXEC) != 0) return EXIT_FAILURE;
-  RunGuardian(kGuardianSocket, std::vector<std::string>(argv + 3, argv + argc),
-              std::chrono::milliseconds(std::strtoll(argv[2], nullptr, 10)));
+  for (const int file : {kSocketFile, kTimeFile}) {
+    if (fcntl(file, F_SETFD, FD_CLOEXEC) != 0) return EXIT_FAILURE;
+  }
+  const GuardedTime* const time = Map(kTimeFile);
+  if (time == nullptr) return EXIT_FAILURE;
+  RunWatcher({kSocketFile, time, std::vector<std::string>(argv + 3, argv + argc),
+              std::chrono::milliseconds(std::strtoll(argv[2], nullptr, 10)), true});
+}
+
+Guardian::Guardian(int socket, pid_t watcher, GuardedTime* time,
+                   std::chrono::milliseconds kill_after)
+    : socket_(socket), watcher_(watcher), time_(time), kill_after_(kill_after) {
+  OwnChildren().watchers.push_back(watcher);
 }
 
 Guardian::Guardian(Guardian&& other) noexcept
     : socket_(std::exchange(other.socket_, -1)),
-      guardian_(std::exchange(other.guardian_, 0)),
-      group_(std::exchange(other.group_, 0)) {}
+      watcher_(std::exchange(other.watcher_, 0)),
+      time_(std::exchange(other.time_, nullptr)),
+      kill_after_(other.kill_after_) {}
 
 Guardian::~Guardian() {
   if (socket_ < 0) return;
   close(socket_);
-  if (guardian_ > 0) waitpid(guardian_, nullptr, 0);
+  if (watcher_ > 0) {
+    // As a rule both are about to end, but they may have been stopped.
+    for (const Descendant& guardian : DescendantsOf(watcher_)) SendSignal(guardian, SIGKILL);
+    kill(watcher_, SIGKILL);
+    waitpid(watcher_, nullptr, 0);
+    std::erase(OwnChildren().watchers, watcher_);
+  }
+  munmap(time_, sizeof(GuardedTime));
 }
 
 bool Guardian::Start(const std::vector<std::string>& environment, TimePoint good_until) {
   GuardianPacket packet;
-  packet.order = {GuardianOrder::Kind::kStart, 0, ToNs(good_until)};
+  packet.order = {GuardianOrder::Kind::kStart, 0,
+                  GraceWithin(good_until - BootClock::now(), kill_after_).count()};
   std::size_t used = 0;
   for (const std::string& variable : environment) {
     if (used + variable.size() + 1 > kEnvironmentBytesMax) return false;
     memcpy(packet.environment + used, variable.c_str(), variable.size() + 1);
     used += variable.size() + 1;
   }
-  return send(socket_, &packet, offsetof(GuardianPacket, environment) + used, MSG_NOSIGNAL) > 0;
+  Extend(good_until);
+  return send(socket_, &packet, offsetof(GuardianPacket, environment) + used,
+              MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
 }
 
 void Guardian::Extend(TimePoint good_until) {
-  SendOrder(socket_, {GuardianOrder::Kind::kExtend, 0, ToNs(good_until)});
+  const std::int64_t before = time_->good_until_ns.exchange(good_until.time_since_epoch().count());
+  if (before != 0 && before <= time_->good_until_ns.load()) return;
+  // They wait for a time that is too late. The watcher looks when a child ends, as it may have.
+  SendOrder(socket_, {GuardianOrder::Kind::kLook});
+  if (watcher_ > 0) kill(watcher_, SIGCHLD);
+}
+
+TimePoint Guardian::overdue_at() const {
+  const TimePoint good_until = time_->good_until();
+  const bool ends = good_until != TimePoint() && good_until != kNever;
+  return ends ? good_until - kSemctlKillsBefore : kNever;
 }
 
 void Guardian::Signal(int signal_number) {
-  SendOrder(socket_, {GuardianOrder::Kind::kSignal, signal_number, 0});
+  SendOrder(socket_, {GuardianOrder::Kind::kSignal, signal_number});
 }
 
-void Guardian::Terminate() { SendOrder(socket_, {GuardianOrder::Kind::kTerminate, 0, 0}); }
+void Guardian::Terminate() { SendOrder(socket_, {GuardianOrder::Kind::kTerminate}); }
+
+void Guardian::Kill() { SendOrder(socket_, {GuardianOrder::Kind::kKill}); }
 
 std::optional<GuardianEvent> Guardian::Next() {
   GuardianEvent event{};
   ssize_t length = 0;
-  // A guardian that has ended with an order unread resets the connection; that is told once, before
+  // A guardian that has ended with an order unread resets the connection; that comes once, before
   // what it had to say at last.
   do {
     length = recv(socket_, &event, sizeof(event), MSG_DONTWAIT);
@@ -158,25 +288,17 @@ std::optional<GuardianEvent> Guardian::Next() {
   if (length != static_cast<ssize_t>(sizeof(event))) {
     return GuardianEvent{GuardianEvent::Kind::kGone, 0};
   }
-  if (event.kind == GuardianEvent::Kind::kStarted) group_ = event.value;
   return event;
 }
 
+// The watcher is killed, too, as it may be stopped: what it has left comes to us.
 bool Guardian::KillAll(std::chrono::milliseconds bound) {
-  if (guardian_ > 0) {
-    kill(guardian_, SIGKILL);
-    waitpid(guardian_, nullptr, 0);
-    guardian_ = 0;
-  }
-  if (group_ == 0) return true;
-  const TimePoint end = BootClock::now() + bound;
-  while (BootClock::now() < end) {
-    ReapAll();
-    if (kill(-group_, SIGKILL) != 0 && errno == ESRCH) return true;
-    const timespec pause{0, 5'000'000};
-    nanosleep(&pause, nullptr);
-  }
-  return false;
+  Children& children = OwnChildren();
+  std::erase(children.watchers, watcher_);
+  watcher_ = 0;
+  std::vector<pid_t> spared = children.inherited;
+  spared.insert(spared.end(), children.watchers.begin(), children.watchers.end());
+  return KillDescendants(spared, BootClock::now() + bound);
 }
 
 }  // namespace semaphore::semctl

@@ -1,21 +1,29 @@
-// The guardian: a small process between semctl and the command that it runs.
+// The guardian and the watcher: two small processes between semctl and the command that it runs.
 //
-// It exists so that the command never works past its lease, whatever happens to semctl. semctl
-// sends it the time until which the permits are good; when that comes near, or semctl's end of the
-// socket closes (kill -9), the guardian ends the command's process group: SIGTERM, and SIGKILL
-// after `kill_after`, but always before the permits' own deadline.
+// They exist so that nothing that the command started works past the lease, whatever happens to
+// semctl, or to one of them. semctl writes the time until which the permits are good into a page
+// that the three share. When that comes near, or semctl's end of the socket closes (kill -9), the
+// guardian ends the command and all that descends from it: SIGTERM, and SIGKILL after `kill_after`,
+// but always before the permits' own deadline.
 //
-//   semctl ──socket── guardian ──fork── command (a process group of its own)
+//   semctl ── watcher ── guardian ── command ── …      (parent and child, each but the command a
+//     └────────socket────────┘                          subreaper)
 //
-//   semctl killed       the socket closes: the guardian ends the group
-//   semctl stopped      no new deadline arrives: the guardian ends the group in time
-//   guardian killed     the kernel kills the command (PR_SET_PDEATHSIG); semctl, which adopts the
-//                       orphans, kills the rest of its group, and gives the permits back only when
-//                       all are gone
+// What a process of the chain leaves behind comes to the one before it, in whatever session or
+// process group it is. So any one of the three can end it all:
 //
-// It is forked before semctl has any thread, or, where there are threads, executed anew, and uses
-// no more than system calls. Its clock is BootClock. What a command starts in a session or process
-// group of its own is out of reach.
+//   guardian killed       the kernel kills the command (PR_SET_PDEATHSIG), the watcher the rest;
+//                         semctl gives the permits back only when all are gone
+//   watcher killed        the guardian ends the command
+//   semctl killed         the guardian ends the command, since the socket is closed
+//   any of them stopped   no new deadline is seen or written: near the last one the guardian ends
+//                         all, a little later the watcher, and then semctl, each with those of the
+//                         three that come after it
+//   all three killed      the command itself is killed by the kernel; what it had started goes on
+//   all three stopped     the command goes on
+//
+// The watcher is forked before semctl has any thread, or, where there are threads, executed again.
+// Clocks are BootClock.
 #ifndef SEMAPHORED_CLIENT_SEMCTL_GUARDIAN_H_
 #define SEMAPHORED_CLIENT_SEMCTL_GUARDIAN_H_
 
@@ -32,37 +40,40 @@
 
 namespace semaphore::semctl {
 
+struct GuardedTime;
+
 // From the guardian.
 struct GuardianEvent {
   enum class Kind : std::int32_t {
-    kStarted,      // value: the command's process id, which is its group's too
+    kStarted,      // value: the command's process id
     kExecFailed,   // value: errno of exec
-    kExited,       // value: the command's wait status. Nothing of its group is left
+    kExited,       // value: the command's wait status. Nothing that it started is left
     kTerminating,  // the guardian ends the command by itself, since no new deadline came
-    kStopped,      // the command was stopped (Ctrl-Z)
+    kUnwatched,    // the watcher was killed; the guardian ends the command
+    kCannotKill,   // value: the id of a process that the guardian may not signal
     kGone,         // the guardian has died
   };
   Kind kind;
   std::int32_t value = 0;
 };
 
-// semctl's side. Used by one thread at a time.
+// semctl's side. Guardians are used by one thread, all of them.
 class Guardian {
  public:
-  // Forks. REQUIRES: this process has one thread. `command` is not empty.
+  // Forks. The command stays in this process's group. `kill_after` is the time between SIGTERM and
+  // SIGKILL; negative: 10 s. REQUIRES: this process has one thread, and SIGCHLD is not ignored.
+  // `command` is not empty.
   static absl::StatusOr<Guardian> Fork(std::vector<std::string> command,
                                        std::chrono::milliseconds kill_after);
-  // The same from a process with threads: executes this program again, as GuardianMain. The
-  // command's standard input is `input`, which stays the caller's.
+  // The same from a process with threads: executes this program again, as GuardianMain. The command
+  // has a process group of its own, and its standard input is `input`, which stays the caller's.
   static absl::StatusOr<Guardian> Spawn(const std::vector<std::string>& command,
                                         std::chrono::milliseconds kill_after, int input);
   Guardian(Guardian&& other) noexcept;
   Guardian& operator=(Guardian&&) = delete;
-  // Closes the socket, which ends what still runs, and reaps the guardian.
+  // Kills what still runs.
   ~Guardian();
 
-  // 0 if it was found dead.
-  pid_t process() const { return guardian_; }
   // To be polled for input.
   int descriptor() const { return socket_; }
 
@@ -70,29 +81,39 @@ class Guardian {
   // kStarted or kExecFailed follows. False if the guardian is gone, or they are too long.
   bool Start(const std::vector<std::string>& environment, TimePoint good_until);
   void Extend(TimePoint good_until);
+  // When the command must have been ended by the guardian, or the watcher: KillAll is due. kNever before
+  // it is started.
+  TimePoint overdue_at() const;
+  // For what the command started in its own process group. While that is this process's, what was
+  // sent to the whole group is not sent again.
   void Signal(int signal_number);
   // SIGTERM now, SIGKILL after `kill_after` or before the deadline.
   void Terminate();
+  // SIGKILL now.
+  void Kill();
 
   // The next event, if there is one; does not block. After kGone there are no more.
   std::optional<GuardianEvent> Next();
 
-  // Kills the command's group and waits until nothing of it is left, at most `bound`. For when the
-  // guardian is gone. False if something is left.
+  // Kills all that the command started, and waits until nothing of it is left, at most `bound`. For
+  // when the guardian is gone. False if something is left.
   bool KillAll(std::chrono::milliseconds bound);
 
  private:
-  Guardian(int socket, pid_t guardian) : socket_(socket), guardian_(guardian) {}
+  Guardian(int socket, pid_t watcher, GuardedTime* time, std::chrono::milliseconds kill_after);
 
   int socket_;
-  pid_t guardian_;
-  pid_t group_ = 0;
+  pid_t watcher_;
+  GuardedTime* time_;
+  std::chrono::milliseconds kill_after_;
 };
 
-// Reaps the processes that were left to us by their parents' end, but not `guardians`, which their
-// owners wait for. semctl may be the first process of a container, to which all orphans there come:
-// it calls this now and then. Does not block.
-void ReapOrphans(const std::vector<pid_t>& guardians);
+// Reaps the processes that were left to us by their parents' end. semctl may be the first process of
+// a container, to which all orphans there come: it calls this now and then. Does not block.
+void ReapOrphans();
+
+// What to say of kCannotKill.
+std::string CannotKillText(pid_t pid);
 
 // What Guardian::Spawn executes. For main(), before anything else; nothing else calls it: nullopt
 // if the arguments are not Spawn's. Otherwise it does not return but for an error.

@@ -1,26 +1,24 @@
-// The guardian's own process; see guardian.h. Only system calls, no allocation once the command
-// runs.
+// The guardian's own process; see guardian.h.
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <bitset>
 #include <chrono>
 #include <utility>
 
 #include "client/semaphore/clock.h"
 #include "client/semctl/guardian.h"
 #include "client/semctl/guardian_messages.h"
+#include "client/semctl/guardian_wait.h"
+#include "client/semctl/process_tree.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -28,9 +26,7 @@ namespace {
 using std::chrono::milliseconds;
 using Nanoseconds = BootClock::duration;
 
-// SIGKILL is sent this long before the permits' deadline, so that the command is really dead at it.
-constexpr milliseconds kKillBefore(50);
-// How often we look whether the group is empty, once its leader is gone.
+// How often we look whether what was killed is gone.
 constexpr milliseconds kLookAgain(10);
 
 // Our own environment with the packet's variables in place of those of the same name. The pointers
@@ -55,104 +51,92 @@ std::vector<char*> Variables(const GuardianPacket& packet, std::size_t length) {
 
 class Process {
  public:
-  Process(int socket, std::vector<std::string> command, milliseconds kill_after)
-      : socket_(socket), command_(std::move(command)), kill_after_(kill_after) {}
+  Process(GuardianSetup setup, pid_t watcher) : setup_(std::move(setup)), watcher_(watcher) {}
 
   [[noreturn]] void Run();
 
  private:
+  void OnSignals();
   void OnOrder();
   void OnChildren();
-  void OnTime(TimePoint now);
+  void OnTime();
   void Start(const GuardianPacket& packet, std::size_t length);
   [[noreturn]] void Exec(const GuardianPacket& packet, std::size_t length, int error_pipe);
-  void Terminate(TimePoint now);
-  bool GroupIsEmpty() const { return kill(-child_, 0) != 0 && errno == ESRCH; }
+  void PassOn(int signal_number);
+  void Terminate();
+  void Kill();
+  // To whom it was sent.
+  std::vector<pid_t> SendToAll(int signal_number);
   void Report(GuardianEvent::Kind kind, int value);
-  void ArmTimer(TimePoint at) const;
   TimePoint NextTime() const;
-  // When the command is asked to end if no new deadline comes: it gets `kill_after`, but at most a
-  // third of what is left.
-  void SetDeadline(TimePoint good_until, TimePoint now);
+  TimePoint kill_at() const;
+  TimePoint terminate_at() const;
 
-  const int socket_;
-  const std::vector<std::string> command_;
-  const milliseconds kill_after_;
-  int timer_ = -1;
-  int signals_ = -1;
+  const GuardianSetup setup_;
+  const pid_t watcher_;
+  GuardianWait wait_;
+  bool is_watched_ = true;
+  bool semctl_is_gone_ = false;
+  // What was sent to our process group, and so to the command as well, while it is in that group.
+  std::bitset<NSIG> group_got_;
   pid_t child_ = 0;
+  pid_t group_ = 0;
   bool child_ended_ = false;
   int child_status_ = 0;
-  bool semctl_is_gone_ = false;
+  Nanoseconds grace_{0};
   bool terminating_ = false;
-  TimePoint terminate_at_ = kNever;
-  TimePoint kill_at_ = kNever;    // since the permits end
   TimePoint kill_next_ = kNever;  // since SIGTERM was not enough
+  bool told_of_failure_ = false;
 };
 
 void Process::Run() {
-  // Only SIGKILL and SIGSTOP shall reach us: what a terminal sends to everybody is semctl's to pass
-  // on.
-  setpgid(0, 0);
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, nullptr);
-  sigset_t children;
-  sigemptyset(&children);
-  sigaddset(&children, SIGCHLD);
-  signals_ = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
-  timer_ = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-  // What the command leaves behind comes to us, so that we see the last of its group go.
+  SetProcessName("permit-guardian");
+  if (setup_.own_group) setpgid(0, 0);
+  // What the command leaves behind comes to us, so that we see the last of it go.
   prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+  // When the watcher ends we look, as when a child does.
+  prctl(PR_SET_PDEATHSIG, SIGCHLD, 0, 0, 0);
   while (true) {
-    ArmTimer(NextTime());
-    pollfd polled[] = {{signals_, POLLIN, 0}, {timer_, POLLIN, 0}, {socket_, POLLIN, 0}};
-    poll(polled, semctl_is_gone_ ? 2 : 3, -1);
-    char drained[sizeof(signalfd_siginfo)];
-    while (read(signals_, drained, sizeof(drained)) > 0) {
-    }
-    while (read(timer_, drained, sizeof(std::uint64_t)) > 0) {
-    }
-    if (!semctl_is_gone_ && polled[2].revents != 0) OnOrder();
+    OnSignals();
     OnChildren();
-    OnTime(BootClock::now());
+    OnTime();
+    if (wait_.Until(NextTime(), semctl_is_gone_ ? -1 : setup_.socket)) OnOrder();
   }
+}
+
+void Process::OnSignals() {
+  while (const int number = wait_.NextSignal()) group_got_.set(number);
+  if (!is_watched_ || getppid() == watcher_) return;
+  is_watched_ = false;
+  Report(GuardianEvent::Kind::kUnwatched, 0);
+  if (child_ == 0) _exit(0);
+  Terminate();
 }
 
 void Process::OnOrder() {
   static GuardianPacket packet;
-  const ssize_t length = recv(socket_, &packet, sizeof(packet), MSG_DONTWAIT);
+  const ssize_t length = recv(setup_.socket, &packet, sizeof(packet), MSG_DONTWAIT);
   if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  const TimePoint now = BootClock::now();
   if (length < static_cast<ssize_t>(offsetof(GuardianPacket, environment))) {
     if (child_ == 0) _exit(0);
     semctl_is_gone_ = true;
-    Terminate(now);
-    return;
+    return Terminate();
   }
-  const TimePoint good_until{Nanoseconds(packet.order.good_until_ns)};
   switch (packet.order.kind) {
     case GuardianOrder::Kind::kStart:
-      SetDeadline(good_until, now);
-      Start(packet, length - offsetof(GuardianPacket, environment));
-      break;
-    case GuardianOrder::Kind::kExtend:
-      SetDeadline(good_until, now);
-      break;
+      grace_ = Nanoseconds(packet.order.grace_ns);
+      return Start(packet, length - offsetof(GuardianPacket, environment));
+    case GuardianOrder::Kind::kLook:
+      return;
     case GuardianOrder::Kind::kSignal:
-      if (child_ != 0) kill(-child_, packet.order.signal_number);
-      break;
+      return PassOn(packet.order.signal_number);
     case GuardianOrder::Kind::kTerminate:
-      Terminate(now);
-      break;
+      return Terminate();
+    case GuardianOrder::Kind::kKill:
+      Terminate();
+      kill_next_ = BootClock::now();
+      return;
   }
-}
-
-void Process::SetDeadline(TimePoint good_until, TimePoint now) {
-  if (good_until == kNever) return;
-  kill_at_ = good_until - kKillBefore;
-  const Nanoseconds left = std::max(kill_at_ - now, Nanoseconds(0));
-  terminate_at_ = kill_at_ - std::min<Nanoseconds>(kill_after_, left / 3);
 }
 
 void Process::Start(const GuardianPacket& packet, std::size_t length) {
@@ -171,7 +155,7 @@ void Process::Start(const GuardianPacket& packet, std::size_t length) {
   int error = child_ < 0 ? errno : 0;
   close(error_pipe[1]);
   if (child_ > 0) {
-    setpgid(child_, child_);
+    if (setup_.own_group) setpgid(child_, child_);
     // Ends with 0 bytes when exec has closed the other end.
     while (read(error_pipe[0], &error, sizeof(error)) < 0 && errno == EINTR) {
     }
@@ -181,21 +165,24 @@ void Process::Start(const GuardianPacket& packet, std::size_t length) {
     Report(GuardianEvent::Kind::kExecFailed, error);
     _exit(0);
   }
+  group_ = setup_.own_group ? child_ : getpgrp();
+  // What came before, or just now, the command may not have got.
+  while (wait_.NextSignal() != 0) {
+  }
+  group_got_.reset();
   Report(GuardianEvent::Kind::kStarted, child_);
 }
 
+// What the command was not meant to inherit: our mask. What semctl was started with is passed on, as
+// that SIGHUP is ignored (`nohup`), or SIGINT (`sh -c 'semctl … &'`).
 void Process::Exec(const GuardianPacket& packet, std::size_t length, int error_pipe) {
-  setpgid(0, 0);
+  if (setup_.own_group) setpgid(0, 0);
   std::vector<char*> variables = Variables(packet, length);
   std::vector<char*> arguments;
-  for (const std::string& argument : command_) {
+  for (const std::string& argument : setup_.command) {
     arguments.push_back(const_cast<char*>(argument.c_str()));
   }
   arguments.push_back(nullptr);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGCHLD, SIGTTOU, SIGTTIN,
-                           SIGTSTP, SIGUSR1, SIGUSR2}) {
-    signal(number, SIG_DFL);
-  }
   sigset_t none;
   sigemptyset(&none);
   pthread_sigmask(SIG_SETMASK, &none, nullptr);
@@ -206,71 +193,106 @@ void Process::Exec(const GuardianPacket& packet, std::size_t length, int error_p
   _exit(127);
 }
 
+// To what the command started in its own process group. The others get it from there, if at all, as
+// they would without us.
+void Process::PassOn(int signal_number) {
+  if (child_ == 0) return;
+  OnSignals();
+  // A terminal, or `kill %1`, sent it to the group: they have got it.
+  if (group_got_.test(signal_number)) {
+    group_got_.reset(signal_number);
+    return;
+  }
+  for (const Descendant& descendant : DescendantsOf(getpid())) {
+    if (getpgid(descendant.pid) == group_) SendSignal(descendant, signal_number);
+  }
+}
+
 void Process::OnChildren() {
   int status = 0;
   pid_t ended = 0;
-  while ((ended = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
+  while ((ended = waitpid(-1, &status, WNOHANG)) > 0) {
     if (ended != child_) continue;
-    if (WIFSTOPPED(status)) {
-      Report(GuardianEvent::Kind::kStopped, WSTOPSIG(status));
-      continue;
-    }
     child_ended_ = true;
     child_status_ = status;
-    // What it left behind must end too: the permits go back.
-    if (!GroupIsEmpty()) Terminate(BootClock::now());
   }
-  if (child_ended_ && GroupIsEmpty()) {
+  if (!child_ended_) return;
+  if (ended < 0 && errno == ECHILD) {
     Report(GuardianEvent::Kind::kExited, child_status_);
     _exit(0);
   }
+  // What it left behind must end too: the permits go back.
+  Terminate();
 }
 
-void Process::OnTime(TimePoint now) {
+TimePoint Process::kill_at() const {
+  const TimePoint good_until = setup_.time->good_until();
+  return good_until == kNever ? kNever : good_until - kGuardianKillsBefore;
+}
+
+TimePoint Process::terminate_at() const {
+  return kill_at() == kNever ? kNever : kill_at() - grace_;
+}
+
+void Process::OnTime() {
   if (child_ == 0) return;
-  if (!terminating_ && now >= terminate_at_) {
+  const TimePoint now = BootClock::now();
+  if (!terminating_ && now >= terminate_at()) {
     Report(GuardianEvent::Kind::kTerminating, 0);
-    Terminate(now);
+    Terminate();
   }
-  if (now >= std::min(kill_at_, kill_next_)) kill(-child_, SIGKILL);
+  if (now >= std::min(kill_at(), kill_next_)) Kill();
 }
 
-void Process::Terminate(TimePoint now) {
+void Process::Terminate() {
   if (terminating_ || child_ == 0) return;
   terminating_ = true;
-  kill_next_ = now + kill_after_;
-  kill(-child_, SIGTERM);
-  kill(-child_, SIGCONT);  // a stopped one could not end
+  kill_next_ = BootClock::now() + setup_.kill_after;
+  SendToAll(SIGTERM);
+  SendToAll(SIGCONT);  // a stopped one could not end
+}
+
+// Without a pause as long as there are others each time: one that forks as fast as it can is caught
+// only so. The rest we look after when a child ends, or a moment later.
+void Process::Kill() {
+  const TimePoint until = BootClock::now() + kLookAgain;
+  std::vector<pid_t> killed;
+  std::vector<pid_t> before;
+  do {
+    before = std::move(killed);
+    killed = SendToAll(SIGKILL);
+    OnChildren();
+  } while (killed != before && BootClock::now() < until);
+}
+
+std::vector<pid_t> Process::SendToAll(int signal_number) {
+  std::vector<pid_t> sent;
+  for (const Descendant& descendant : DescendantsOf(getpid())) {
+    sent.push_back(descendant.pid);
+    if (SendSignal(descendant, signal_number) == 0 || told_of_failure_) continue;
+    told_of_failure_ = true;
+    Report(GuardianEvent::Kind::kCannotKill, descendant.pid);
+  }
+  return sent;
 }
 
 TimePoint Process::NextTime() const {
   if (child_ == 0) return kNever;
+  const TimePoint next =
+      terminating_ ? std::min(kill_at(), kill_next_) : std::min(terminate_at(), kill_at());
   const TimePoint now = BootClock::now();
-  TimePoint next =
-      terminating_ ? std::min(kill_at_, kill_next_) : std::min(terminate_at_, kill_at_);
-  if (child_ended_ || next <= now) next = std::min(std::max(next, now), now) + kLookAgain;
-  return next;
-}
-
-void Process::ArmTimer(TimePoint at) const {
-  itimerspec spec{};
-  if (at != kNever) {
-    const Nanoseconds since_boot = at.time_since_epoch();
-    spec.it_value.tv_sec = since_boot.count() / 1'000'000'000;
-    spec.it_value.tv_nsec = std::max<long>(since_boot.count() % 1'000'000'000, 1);
-  }
-  timerfd_settime(timer_, TFD_TIMER_ABSTIME, &spec, nullptr);
+  return next > now ? next : now + kLookAgain;
 }
 
 void Process::Report(GuardianEvent::Kind kind, int value) {
   const GuardianEvent event{kind, value};
-  if (!semctl_is_gone_) send(socket_, &event, sizeof(event), MSG_NOSIGNAL);
+  if (!semctl_is_gone_) {
+    send(setup_.socket, &event, sizeof(event), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
 }
 
 }  // namespace
 
-void RunGuardian(int socket, std::vector<std::string> command, milliseconds kill_after) {
-  Process(socket, std::move(command), kill_after).Run();
-}
+void RunGuardian(GuardianSetup setup, pid_t watcher) { Process(std::move(setup), watcher).Run(); }
 
 }  // namespace semaphore::semctl

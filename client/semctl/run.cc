@@ -26,8 +26,8 @@
 #include "client/semctl/duration.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/guardian.h"
+#include "client/semctl/inherited_signals.h"
 #include "client/semctl/mailbox.h"
-#include "client/semctl/terminal.h"
 #include "client/semctl/wording.h"
 
 namespace semaphore::semctl {
@@ -41,6 +41,8 @@ constexpr milliseconds kWaitTold(30'000);
 // How often the guardian is told how far the lease reaches now.
 constexpr milliseconds kFeedMost(250);
 constexpr milliseconds kKillAllBound(10'000);
+// A guardian that is gone so short before the deadline, or later, was killed by the watcher.
+constexpr milliseconds kSlow(100);
 
 struct RunOptions {
   std::string name;
@@ -48,18 +50,8 @@ struct RunOptions {
   milliseconds wait{-1};
   bool no_wait = false;
   milliseconds ttl{0};
-  milliseconds kill_after{10'000};
+  milliseconds kill_after{-1};  // the default
 };
-
-// SIGTTOU is blocked, not read: a program in the background may then hand the terminal over.
-sigset_t ForwardedSignals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
-    sigaddset(&set, number);
-  }
-  return set;
-}
 
 // One run, on one thread: everything that happens comes through poll.
 class Run {
@@ -78,20 +70,21 @@ class Run {
   int PollTimeoutMs() const;
   void OnSignal();
   void OnGuardian(const GuardianEvent& event);
-  void OnStopped(int signal_number);
   void OnGuardianGone(const std::string& why);
   void CutShort(const std::string& event, const std::string& why);
+  void OnLost(const Loss& loss);
+  void OnNoContact();
   void FeedGuardian();
   void TellWait();
   void Finish(int code) { code_ = code; }
   int FinishCommand(int status);
+  bool NoDaemonHears() const;
   std::vector<std::string> Environment() const;
 
   const Context& context_;
   const RunOptions& options_;
   Guardian guardian_;
   const int signals_;
-  Terminal terminal_;
   Mailbox mailbox_;
   std::unique_ptr<Client> client_;
   std::stop_source give_up_;
@@ -101,8 +94,11 @@ class Run {
   TimePoint tell_at_ = asked_at_ + kQuietWait;
   Permit permit_;
   TimePoint fed_{};
-  pid_t group_ = 0;
+  bool started_ = false;
   bool cut_short_ = false;
+  bool is_lost_ = false;
+  // Until when a daemon had vouched for the lease when contact was lost; 0: it was not.
+  TimePoint without_contact_since_{};
   std::optional<int> code_;
 };
 
@@ -125,12 +121,7 @@ void Run::Ask() {
   acquire.on_queued = [this](const QueuePlace& place) {
     mailbox_.Post([this, place] { place_ = place; });
   };
-  acquire.on_lost = [this](const Loss& loss) {
-    mailbox_.Post([this, loss] {
-      CutShort("lost", absl::StrCat("the lease is lost (", ToString(loss.cause), ": ", loss.message,
-                                    "); ending the command"));
-    });
-  };
+  acquire.on_lost = [this](const Loss& loss) { mailbox_.Post([this, loss] { OnLost(loss); }); };
   acquire.on_recall = [this](const RecallNotice& notice) {
     mailbox_.Post([this, notice] {
       CutShort("recalled",
@@ -177,8 +168,22 @@ void Run::CutShort(const std::string& event, const std::string& why) {
   guardian_.Terminate();
 }
 
+// Another holder may have the permit already.
+void Run::OnLost(const Loss& loss) {
+  if (loss.cause == LossCause::kNoContact) without_contact_since_ = permit_.good_until();
+  is_lost_ = true;
+  CutShort("lost", absl::StrCat("the lease is lost (", ToString(loss.cause), ": ", loss.message,
+                                "); killing the command"));
+  guardian_.Kill();
+}
+
+void Run::OnNoContact() {
+  without_contact_since_ = permit_.good_until();
+  CutShort("lost", "no daemon vouches for the lease any more; ending the command before it ends");
+}
+
 void Run::FeedGuardian() {
-  if (group_ == 0) return;
+  if (!started_) return;
   const TimePoint good_until = permit_.good_until();
   if (good_until == fed_) return;
   fed_ = good_until;
@@ -207,7 +212,7 @@ void Run::OnSignal() {
   signalfd_siginfo info{};
   while (read(signals_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
     const int number = static_cast<int>(info.ssi_signo);
-    if (group_ != 0) {
+    if (started_) {
       guardian_.Signal(number);
     } else {
       gave_up_by_ = number;
@@ -216,20 +221,13 @@ void Run::OnSignal() {
   }
 }
 
-void Run::OnStopped(int signal_number) {
-  if (!terminal_.ours()) return;
-  if (signal_number != SIGTTIN && signal_number != SIGTTOU) {
-    // Ctrl-Z: stop as well, so that the shell sees it. If we stay stopped, the guardian ends the
-    // command in time.
-    terminal_.TakeBack();
-    raise(SIGSTOP);
-  }
-  terminal_.GiveTo(group_);
-  guardian_.Signal(SIGCONT);
+// What is lost since no daemon could be reached need not be given back, which would take a while.
+bool Run::NoDaemonHears() const {
+  return cut_short_ && permit_ && permit_.good_until() == without_contact_since_;
 }
 
 int Run::FinishCommand(int status) {
-  terminal_.TakeBack();
+  if (NoDaemonHears()) return kLost;
   const absl::Status released = permit_.Release();
   if (cut_short_) return kLost;
   if (!released.ok()) context_.Fail(released);
@@ -238,10 +236,10 @@ int Run::FinishCommand(int status) {
 }
 
 void Run::OnGuardianGone(const std::string& why) {
-  terminal_.TakeBack();
-  context_.Say("guardian", why + "; ending the command");
+  context_.Say("guardian", why + "; killing the command");
+  cut_short_ = true;
   if (guardian_.KillAll(kKillAllBound)) {
-    permit_.Release().IgnoreError();
+    if (!NoDaemonHears()) permit_.Release().IgnoreError();
     Finish(kLost);
     return;
   }
@@ -252,10 +250,13 @@ void Run::OnGuardianGone(const std::string& why) {
 void Run::OnGuardian(const GuardianEvent& event) {
   switch (event.kind) {
     case GuardianEvent::Kind::kStarted:
-      group_ = event.value;
-      terminal_.GiveTo(group_);
+      started_ = true;
       // What came between the grant and the start.
-      if (cut_short_) guardian_.Terminate();
+      if (is_lost_) {
+        guardian_.Kill();
+      } else if (cut_short_) {
+        guardian_.Terminate();
+      }
       if (gave_up_by_ != 0) guardian_.Signal(gave_up_by_);
       return;
     case GuardianEvent::Kind::kExecFailed:
@@ -266,12 +267,15 @@ void Run::OnGuardian(const GuardianEvent& event) {
     case GuardianEvent::Kind::kExited:
       return Finish(FinishCommand(event.value));
     case GuardianEvent::Kind::kTerminating:
-      return CutShort(
-          "lost", "no daemon vouches for the lease any more; ending the command before it ends");
-    case GuardianEvent::Kind::kStopped:
-      return OnStopped(event.value);
+      return OnNoContact();
+    case GuardianEvent::Kind::kUnwatched:
+      return CutShort("guardian", "the watcher process was killed; ending the command");
+    case GuardianEvent::Kind::kCannotKill:
+      return context_.Say("guardian", CannotKillText(event.value));
     case GuardianEvent::Kind::kGone:
-      return OnGuardianGone("the guardian process was killed");
+      return OnGuardianGone(BootClock::now() < guardian_.overdue_at() - kSlow
+                                ? "the guardian process was killed"
+                                : "the lease ends, and the guardian process stands still");
   }
 }
 
@@ -279,8 +283,8 @@ void Run::OnGuardian(const GuardianEvent& event) {
 int Run::PollTimeoutMs() const {
   milliseconds timeout = permit_ ? std::min(kFeedMost, permit_.ttl() / 12) : kFeedMost;
   timeout = std::max(timeout, milliseconds(10));
-  if (group_ != 0) {
-    const auto left = std::chrono::ceil<milliseconds>(permit_.good_until() - BootClock::now());
+  if (started_) {
+    const auto left = std::chrono::ceil<milliseconds>(guardian_.overdue_at() - BootClock::now());
     timeout = std::clamp(left, milliseconds(0), timeout);
   }
   return static_cast<int>(timeout.count());
@@ -291,7 +295,7 @@ void Run::Poll() {
                      {guardian_.descriptor(), POLLIN, 0},
                      {mailbox_.descriptor(), POLLIN, 0}};
   poll(polled, 3, PollTimeoutMs());
-  ReapOrphans({guardian_.process()});
+  ReapOrphans();
   OnSignal();
   mailbox_.Deliver();
   while (!code_.has_value()) {
@@ -300,11 +304,11 @@ void Run::Poll() {
     OnGuardian(*event);
   }
   if (code_.has_value()) return;
-  if (group_ != 0 && BootClock::now() >= permit_.good_until()) {
-    // It should have ended the command before this.
-    return OnGuardianGone("the lease has ended, and the guardian process stands still");
-  }
   FeedGuardian();
+  if (started_ && BootClock::now() >= guardian_.overdue_at()) {
+    without_contact_since_ = permit_.good_until();
+    return OnGuardianGone("the lease ends, and the guardian process stands still");
+  }
   TellWait();
 }
 
@@ -313,6 +317,8 @@ int Run::Execute() {
   if (!connected.ok()) return context_.Fail(connected);
   Ask();
   while (!code_.has_value()) Poll();
+  // The client would wait for a daemon that hears its farewell.
+  if (NoDaemonHears()) _exit(*code_);
   // The client goes before the mailbox that its callbacks post to.
   permit_ = Permit();
   client_ = nullptr;
@@ -322,12 +328,8 @@ int Run::Execute() {
 int RunCommand(const Context& context, const RunOptions& options) {
   if (context.command.empty())
     return context.Misused("run needs a command behind \"--\": semctl run NAME -- COMMAND...");
-  // Before any thread: they inherit the mask, and the guardian must be forked from a process
-  // without threads.
-  const sigset_t forwarded = ForwardedSignals();
-  sigset_t blocked = forwarded;
-  sigaddset(&blocked, SIGTTOU);
-  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+  // Before any thread, as must be the fork.
+  const sigset_t forwarded = BlockHandledSignals();
   absl::StatusOr<Guardian> guardian = Guardian::Fork(context.command, options.kill_after);
   if (!guardian.ok()) return context.Fail(guardian.status());
   const int signals = signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -346,11 +348,12 @@ void AddRunCommand(CLI::App& app, Context& context) {
   semctl run deploy --limit 1 --no-wait -- ./deploy.sh || echo "somebody else deploys"
 
 The command gets SEMAPHORE_NAME, SEMAPHORE_SLOT (a comma list when there are several),
-SEMAPHORE_TOKEN and SEMAPHORE_LEASE in its environment, runs in a process group of its own, and
-is passed INT, TERM, HUP, QUIT, USR1 and USR2. When the lease is recalled or about to be lost, the
-group gets TERM, and KILL after --kill-after, always before somebody else can hold the permits. Also
-when semctl is killed or stopped. (An engine whose leases end with the daemon, RabbitMQ, may be
-sooner than we can know: let the resource check the token.)
+SEMAPHORE_TOKEN and SEMAPHORE_LEASE in its environment, stays in the process group and the terminal
+of semctl, and is passed INT, TERM, HUP, QUIT, USR1 and USR2. When it ends, or the lease is recalled
+or about to be lost, it and all that it has started (daemons, too) get TERM, and KILL after
+--kill-after, always before the permits can have another holder; after a lease that is lost already,
+KILL at once. Also when semctl is killed or stopped. (An engine whose leases end with the daemon,
+RabbitMQ, may be sooner than we can know: let the resource check the token.)
 )" + std::string(kExitCodesHelp),
                  [&context, options] { return RunCommand(context, *options); });
   run->add_option("NAME", options->name, "The semaphore")->type_name(kTakesSemaphore)->required();
@@ -367,7 +370,8 @@ sooner than we can know: let the resource check the token.)
   AddDuration(
       run, "--ttl", &options->ttl,
       "How long the permits outlive a semctl that cannot be reached [the daemon's default]");
-  AddDuration(run, "--kill-after", &options->kill_after, "Time between TERM and KILL [10s]");
+  AddDuration(run, "--kill-after", &options->kill_after,
+              "Time between TERM and KILL, within the lease [10s]");
 }
 
 }  // namespace semaphore::semctl

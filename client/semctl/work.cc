@@ -21,6 +21,7 @@
 #include "client/semctl/context.h"
 #include "client/semctl/duration.h"
 #include "client/semctl/exit_codes.h"
+#include "client/semctl/inherited_signals.h"
 #include "client/semctl/mailbox.h"
 #include "client/semctl/work_job.h"
 #include "client/semctl/work_machine.h"
@@ -46,16 +47,8 @@ struct Options {
   bool exit_when_empty = false;
   std::string holder;
   milliseconds ttl{0};
-  milliseconds kill_after{10'000};
+  milliseconds kill_after{-1};  // the default
 };
-
-sigset_t HandledSignals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
-    sigaddset(&set, number);
-  return set;
-}
 
 std::string OwnName() {
   char host[128] = "unknown";
@@ -159,8 +152,9 @@ void Work::OnAssigned(const v1::TicketAssignment& assignment) {
 void Work::OnLost(const std::string& lease_id, const std::string& why) {
   const auto job = jobs_.find(lease_id);
   if (job == jobs_.end()) return;
-  context_.Say("lost", absl::StrCat(job->second.title(), ": lost (", why, "); ending the command"));
-  job->second.CutShort("its worker lost contact, and ended the command");
+  context_.Say("lost",
+               absl::StrCat(job->second.title(), ": lost (", why, "); killing the command"));
+  job->second.KillOff("its worker lost contact, and ended the command");
   if (options_.once) code_ = kLost;
 }
 
@@ -192,6 +186,8 @@ void Work::OnJobs() {
   std::vector<std::string> over;
   for (auto& [lease_id, job] : jobs_) {
     job.Look(machine_.good_until());
+    const std::string warning = job.TakeWarning();
+    if (!warning.empty()) context_.Say("guardian", absl::StrCat(job.title(), ": ", warning));
     if (job.over()) over.push_back(lease_id);
   }
   for (const std::string& lease_id : over) {
@@ -321,7 +317,8 @@ int Work::PollTimeoutMs() const {
   const TimePoint now = BootClock::now();
   const bool can_send = stream_ != nullptr && stream_->writable();
   TimePoint due = std::min(machine_.NextDue(can_send), close_by_);
-  if (!jobs_.empty()) due = std::min({due, now + kFeedMost, machine_.good_until()});
+  if (!jobs_.empty()) due = std::min<TimePoint>(due, now + kFeedMost);
+  for (const auto& [lease_id, job] : jobs_) due = std::min(due, job.overdue_at());
   if (options_.exit_when_empty && jobs_.empty()) due = std::min(due, now + kIdle);
   // The first process of a container gets all its orphans.
   if (getpid() == 1) due = std::min<TimePoint>(due, now + kReapEvery);
@@ -337,9 +334,7 @@ void Work::Poll() {
   OnSignal();
   mailbox_.Deliver();
   OnJobs();
-  std::vector<pid_t> guardians;
-  for (const auto& [lease_id, job] : jobs_) guardians.push_back(job.guardian());
-  ReapOrphans(guardians);
+  ReapOrphans();
   MaybeEnd();
   RunStream();
 }
@@ -365,9 +360,7 @@ int Work::Execute() {
 int WorkCommand(const Context& context, const Options& options) {
   if (context.command.empty())
     return context.Misused("work needs a command behind \"--\": semctl work NAME... -- COMMAND...");
-  // Before any thread: they inherit the mask.
-  const sigset_t handled = HandledSignals();
-  pthread_sigmask(SIG_BLOCK, &handled, nullptr);
+  const sigset_t handled = BlockHandledSignals();
   const int signals = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
   return Work(context, options, signals).Execute();
 }

@@ -84,6 +84,12 @@ void Job::CutShort(const std::string& why) {
   if (started_) guardian_.Terminate();
 }
 
+void Job::KillOff(const std::string& why) {
+  CutShort(why);
+  is_lost_ = true;
+  if (started_ && !over_) guardian_.Kill();
+}
+
 void Job::KillAll(const std::string& why) {
   if (cut_short_.empty()) cut_short_ = why;
   // What does not die keeps its lease until the TTL.
@@ -95,7 +101,11 @@ void Job::OnEvent(const GuardianEvent& event) {
   switch (event.kind) {
     case GuardianEvent::Kind::kStarted:
       started_ = true;
-      if (!cut_short_.empty()) guardian_.Terminate();
+      if (is_lost_) {
+        guardian_.Kill();
+      } else if (!cut_short_.empty()) {
+        guardian_.Terminate();
+      }
       return;
     case GuardianEvent::Kind::kExecFailed:
       exec_error_ = event.value;
@@ -108,8 +118,12 @@ void Job::OnEvent(const GuardianEvent& event) {
     case GuardianEvent::Kind::kTerminating:
       if (cut_short_.empty()) cut_short_ = "no daemon vouched for its lease any more";
       return;
-    case GuardianEvent::Kind::kStopped:
-      return;  // It goes on when whoever stopped it lets it.
+    case GuardianEvent::Kind::kUnwatched:
+      if (cut_short_.empty()) cut_short_ = "its watcher process was killed";
+      return;
+    case GuardianEvent::Kind::kCannotKill:
+      warning_ = CannotKillText(event.value);
+      return;
     case GuardianEvent::Kind::kGone:
       return KillAll("its guardian process was killed");
   }
@@ -126,8 +140,7 @@ void Job::Look(TimePoint good_until) {
     fed_ = good_until;
     guardian_.Extend(good_until);
   }
-  // The guardian should have ended the command before this.
-  if (BootClock::now() >= fed_) KillAll("its lease has ended, and its guardian stands still");
+  if (BootClock::now() >= overdue_at()) KillAll("its lease ended, and its guardian stood still");
 }
 
 void Job::WaitForEnd() {

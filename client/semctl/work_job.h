@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,17 +28,23 @@ class Job {
   const std::string& lease_id() const { return lease_id_; }
   // "NAME, ticket 0123abcd, attempt 2".
   const std::string& title() const { return title_; }
-  pid_t guardian() const { return guardian_.process(); }
   // To be polled for input.
   int descriptor() const { return guardian_.descriptor(); }
+
+  TimePoint overdue_at() const { return guardian_.overdue_at(); }
 
   // Looks what has become of the command. `good_until`: of its lease, as far as it is known now.
   void Look(TimePoint good_until);
   void Signal(int number) { guardian_.Signal(number); }
   // Ends the command; whatever it exits with, the ticket has failed for this reason.
   void CutShort(const std::string& why);
+  // The same, but the lease is lost already: without mercy.
+  void KillOff(const std::string& why);
   // Blocks until it is over, or for a moment.
   void WaitForEnd();
+
+  // What people should know of it, once; empty: nothing.
+  std::string TakeWarning() { return std::exchange(warning_, ""); }
 
   // Nothing of the command is left.
   bool over() const { return over_; }
@@ -63,6 +70,8 @@ class Job {
   std::string title_;
   bool started_ = false;
   bool over_ = false;
+  bool is_lost_ = false;
+  std::string warning_;
   std::string cut_short_;  // Why; empty: it was not.
   int exec_error_ = 0;
   int status_ = 0;  // As wait gives it.

@@ -3,9 +3,7 @@ whatever is killed or stopped."""
 
 import json
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -114,23 +112,20 @@ class SemctlTest(unittest.TestCase):
     def describe(self, name="job"):
         return self.describe_rows(name).semaphore
 
-    def wait_group_dead(self, group):
+    def wait_dead(self, child):
+        """Waits until neither the beater nor what it started runs."""
         def dead():
-            try:
-                os.killpg(group, 0)
-            except ProcessLookupError:
-                return True
-            members = [p for p in os.listdir("/proc") if p.isdigit() and self.group_of(p) == group]
-            return not any(is_alive(member) for member in members)
-        wait_until(dead, f"process group {group} is dead")
+            return not is_alive(child) and not [
+                pid for pid in os.listdir("/proc") if pid.isdigit() and self.beats_here(pid)]
+        wait_until(dead, "the command and what it started are dead")
 
-    @staticmethod
-    def group_of(pid):
+    def beats_here(self, pid):
         try:
-            with open(f"/proc/{pid}/stat") as stat:
-                return int(stat.read().rsplit(")", 1)[1].split()[2])
+            with open(f"/proc/{pid}/cmdline", "rb") as words:
+                command = words.read().split(b"\0")
         except (FileNotFoundError, ProcessLookupError):
-            return 0
+            return False
+        return command[0] == sys.executable.encode() and self.path.encode() in command
 
     def grant_after(self):
         """Waits until the permit is given to somebody else; when that was, at the latest."""
@@ -229,62 +224,6 @@ class RunTest(SemctlTest):
         self.assertEqual(waiting.wait(BOUND_S), 0, waiting.stderr.read() + self.daemon.log())
 
 
-class TerminalTest(SemctlTest):
-    """The command is in the foreground of the terminal, as if a shell had started it."""
-
-    def run_in_terminal(self, script, feed):
-        """Types `feed` once the script has said "ready" and has the terminal. Returns what was
-        shown, the exit code, and whether semctl stopped in between (it is then continued)."""
-        # Not pty.fork(): this process has threads. A shell that leads a session and opens a terminal
-        # gets it as its own, and becomes semctl.
-        terminal, other_end = pty.openpty()
-        self.addCleanup(os.close, terminal)
-        process = subprocess.Popen(
-            ["sh", "-c", 'exec "$0" "$@" < "$TTY" > "$TTY" 2>&1', SEMCTL, "run", "job", "--limit",
-             "1", "--", "sh", "-c", script],
-            env={**self.environment(), "TTY": os.ttyname(other_end)}, start_new_session=True)
-        pid = process.pid
-        self.addCleanup(lambda: process.returncode is None and process.kill())
-        shown, fed, stopped, code = b"", False, False, None
-        deadline = time.monotonic() + BOUND_S
-        while code is None and time.monotonic() < deadline:
-            if select.select([terminal], [], [], 0.05)[0]:
-                try:
-                    shown += os.read(terminal, 4096)
-                except OSError:  # the other end is closed
-                    pass
-            if not fed and b"ready" in shown and os.tcgetpgrp(terminal) != pid:
-                os.write(terminal, feed)
-                fed = True
-            ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
-            if ended and os.WIFSTOPPED(status):
-                stopped = True
-                os.kill(pid, signal.SIGCONT)
-            elif ended:
-                code = process.returncode = os.waitstatus_to_exitcode(status)
-        os.close(other_end)
-        return shown.decode(), code, stopped
-
-    def test_it_reads_from_the_terminal(self):
-        shown, code, _ = self.run_in_terminal("echo ready; read x; echo got $x; exit 3", b"hi\n")
-        self.assertIn("got hi", shown)
-        self.assertEqual(code, 3)
-
-    def test_interrupt(self):
-        _, code, _ = self.run_in_terminal("echo ready; exec sleep 60", b"\x03")
-        self.assertEqual(code, 128 + signal.SIGINT)
-
-    def test_stop_and_continue(self):
-        # Not a trap of the shell, which may miss a signal while it starts a command.
-        script = ("exec /usr/bin/python3 -c 'import signal, sys, time\n"
-                  "signal.signal(signal.SIGCONT, lambda *_: sys.exit(5))\n"
-                  "print(\"ready\", flush=True)\n"
-                  "while True: time.sleep(0.1)'")
-        _, code, stopped = self.run_in_terminal(script, b"\x1a")
-        self.assertTrue(stopped, "semctl stops too, so that the shell sees it")
-        self.assertEqual(code, 5)
-
-
 class LossTest(SemctlTest):
     """The command must be dead before the permit can be somebody else's."""
 
@@ -292,7 +231,7 @@ class LossTest(SemctlTest):
         process, child = self.start_beater()
         self.assertEqual(self.semctl("revoke", "job", "--all").returncode, 0)
         self.assertEqual(process.wait(BOUND_S), LOST)
-        self.wait_group_dead(child)
+        self.wait_dead(child)
         self.assertRegex(process.stderr.read(), "lost.*revoked")
 
     def test_recalled_with_a_deaf_command(self):
@@ -301,7 +240,7 @@ class LossTest(SemctlTest):
         granted = self.grant_after()
         self.assertLess(self.last_beat(), granted)
         self.assertEqual(process.wait(BOUND_S), LOST)
-        self.wait_group_dead(child)
+        self.wait_dead(child)
         self.assertRegex(process.stderr.read(), "recalled")
 
     def test_the_daemon_is_gone(self):
@@ -322,7 +261,7 @@ class LossTest(SemctlTest):
                 process.wait(BOUND_S)
                 granted = self.grant_after()
                 self.assertLess(self.last_beat(), min(granted, killed + TTL_S))
-                self.wait_group_dead(child)
+                self.wait_dead(child)
                 os.remove(self.path + ".started")
                 self.semctl("revoke", "job", "--all")
 
@@ -332,30 +271,28 @@ class LossTest(SemctlTest):
         stopped = boot_time()
         granted = self.grant_after()
         self.assertLess(self.last_beat(), min(granted, stopped + TTL_S))
-        self.wait_group_dead(child)
+        self.wait_dead(child)
         process.send_signal(signal.SIGCONT)
         self.assertEqual(process.wait(BOUND_S), LOST)
         self.assertRegex(process.stderr.read(), "semctl: ")
 
     def test_the_guardian_is_killed(self):
         process, child = self.start_beater(deaf=True)
-        guardian = children_of(process.pid)
-        self.assertEqual(len(guardian), 1)
-        os.kill(guardian[0], signal.SIGKILL)
+        watcher, = children_of(process.pid)
+        guardian, = children_of(watcher)
+        os.kill(guardian, signal.SIGKILL)
         self.assertEqual(process.wait(BOUND_S), LOST)
-        self.wait_group_dead(child)
+        self.wait_dead(child)
         self.assertRegex(process.stderr.read(), "guardian")
         self.assertEqual(self.describe().held, 0, "given back once the command was dead")
 
-    def test_the_guardian_is_stopped(self):
-        process, child = self.start_beater(deaf=True)
-        guardian = children_of(process.pid)[0]
-        os.kill(guardian, signal.SIGSTOP)
-        self.daemon.kill9()
-        gone = boot_time()
+    def test_the_watcher_is_killed(self):
+        process, child = self.start_beater()
+        os.kill(children_of(process.pid)[0], signal.SIGKILL)
         self.assertEqual(process.wait(BOUND_S), LOST)
-        self.wait_group_dead(child)
-        self.assertLess(self.last_beat(), gone + TTL_S + 0.5)
+        self.assertFalse(is_alive(child))
+        self.assertRegex(process.stderr.read(), "watcher")
+        self.assertEqual(self.describe().held, 0)
 
 
 class CommandsTest(SemctlTest):
