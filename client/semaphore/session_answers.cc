@@ -48,6 +48,7 @@ void SessionMachine::OnAcquireResult(Operations::iterator operation,
   Operation& acquire = operation->second;
   if (result.has_queued()) {
     acquire.queued = true;
+    acquire.unavailable_since = kNever;
     in_flight_.erase(result.sequence());
     if (acquire.acquire.on_queued && !acquire.abandoned) {
       QueuePlace place;

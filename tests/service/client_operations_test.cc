@@ -88,6 +88,23 @@ TEST_CASE("what the daemon cannot do now is sent again with the same number") {
   CHECK(acquired->result->ok());
 }
 
+TEST_CASE("another answer ends the time for which the daemon was unavailable") {
+  ClientOptions options = World::Options();
+  options.reconnect_timeout = milliseconds(1'000);
+  World world(options);
+  auto acquired = world.Acquire("db");
+  world.Connect();
+  world.Opened();
+  world.Next();
+  for (int i = 0; i < 3; ++i) {
+    world.Error(1, absl::StatusCode::kUnavailable, "ENGINE_UNAVAILABLE");
+    world.Advance(milliseconds(600));
+    CHECK(world.Next().commands_size() == 1);
+    world.Queued(1);
+  }
+  CHECK_FALSE(acquired->result.has_value());
+}
+
 TEST_CASE("an acquire whose number was forgotten is given up there and asked anew") {
   World world;
   auto acquired = world.Acquire("db");

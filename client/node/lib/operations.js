@@ -256,6 +256,7 @@ class Operations {
   #onAcquireResult(operation, result, now) {
     if (result.queued) {
       operation.queued = true;
+      operation.unavailableSince = Infinity;
       this.#inFlight.delete(operation.sequence);
       const { onQueued } = operation.call ?? {};
       const { position, expectedWaitMs, reason } = result.queued;

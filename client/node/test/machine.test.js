@@ -374,6 +374,19 @@ describe('requests', () => {
     assert.deepEqual(commands(bench.tick(1)), [first]);
   });
 
+  test('another answer ends the time for which the daemon was unavailable', () => {
+    const bench = new Bench({ reconnectTimeoutMs: 1_000 });
+    const answer = bench.acquire();
+    bench.run();
+    const [first] = commands(bench.opened());
+    for (let i = 0; i < 3; i += 1) {
+      bench.hear({ results: [{ sequence: '1', error: status(14, 'engine', 'X') }] });
+      assert.deepEqual(commands(bench.tick(600)), [first]);
+      bench.hear({ results: [{ sequence: '1', queued: { position: '1', reason: 'WAIT_REASON_FULL' } }] });
+    }
+    assert.equal(answer.error, undefined);
+  });
+
   test('a number that the daemon has forgotten is given up, and asked anew', () => {
     const bench = new Bench();
     const answer = bench.acquire();

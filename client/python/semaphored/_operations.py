@@ -284,6 +284,7 @@ class Operations:
 
     def _on_queued(self, operation: Operation, result: pb.SessionResult) -> None:
         operation.queued = True
+        operation.unavailable_since_ns = NEVER_NS
         self._in_flight.pop(result.sequence, None)
         on_queued = operation.acquire.on_queued if operation.acquire is not None else None
         if on_queued is None or operation.abandoned:

@@ -80,6 +80,18 @@ class Operations(unittest.TestCase):
         self.assertIs(type(refused.error), UnavailableError)
         self.assertEqual(refused.error.reason, "ENGINE_UNAVAILABLE")
 
+    def test_another_answer_ends_what_was_unavailable(self):
+        world = World(reconnect_timeout_ns=1_000 * MS_NS)
+        world.holding()
+        waiting = world.acquire("other")
+        first = world.next().commands[0]
+        for _ in range(3):
+            world.error(first.sequence, UNAVAILABLE, pb.REASON_ENGINE_UNAVAILABLE)
+            world.advance(600)
+            self.assertEqual(list(world.next().commands), [first])
+            world.queued(first.sequence)
+        self.assertEqual(waiting.results, [])
+
     def test_an_acquire_whose_number_was_forgotten_is_given_up_there_and_asked_anew(self):
         world = World()
         world.holding()
