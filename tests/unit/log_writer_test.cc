@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,6 +28,16 @@ struct NarrowPipe {
     to = ends[1];
   }
   ~NarrowPipe() { close(from); }
+
+  void WaitUntilFull() const {
+    const auto until = std::chrono::steady_clock::now() + kLogBound;
+    int held = 0;
+    while (held < 4096 && std::chrono::steady_clock::now() < until) {
+      REQUIRE(ioctl(from, FIONREAD, &held) == 0);
+      std::this_thread::yield();
+    }
+    REQUIRE(held >= 4096);
+  }
 
   // Reads until `end` has come.
   std::string ReadTo(const std::string& end) const {
@@ -81,8 +92,10 @@ TEST_CASE(
   for (int i = 0; i < 1'000'000; ++i) {
     writer.Write(NumberedLine(i));
     if (i % 1000 == 0) REQUIRE(writer.waiting_bytes() <= 100'000);
+    // From here on the thread writes nothing more, and makes no room.
+    if (i == 1000) pipe.WaitUntilFull();
   }
-  CHECK_FALSE(writer.TryWrite("refused\n"));
+  CHECK_FALSE(writer.TryWrite("refused, and longer than the others\n"));
   CHECK_FALSE(writer.Flush(Milliseconds(1)));
   const uint64_t lost = writer.lost();
   CHECK(lost > 980'000);
