@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/ioctl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,12 +31,10 @@ struct NarrowPipe {
 
   void WaitUntilFull() const {
     const auto until = std::chrono::steady_clock::now() + kLogBound;
-    int held = 0;
-    while (held < 4096 && std::chrono::steady_clock::now() < until) {
-      REQUIRE(ioctl(from, FIONREAD, &held) == 0);
+    pollfd room{to, POLLOUT, 0};
+    while (poll(&room, 1, 0) != 0 && std::chrono::steady_clock::now() < until)
       std::this_thread::yield();
-    }
-    REQUIRE(held >= 4096);
+    REQUIRE(poll(&room, 1, 0) == 0);
   }
 
   // Reads until `end` has come.
