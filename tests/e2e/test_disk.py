@@ -106,6 +106,9 @@ class Disk(unittest.TestCase):
         for number in range(50):
             client.acquire(f"disk/{number}", limit=1, ttl_ms=600000)
         self.assertEqual(daemon.terminate(), 0)
+        # What stands in the log too would be read from there, and be sound.
+        with contextlib.closing(sqlite3.connect(daemon.store_path)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return daemon
 
     def assert_refused(self, path):
@@ -128,9 +131,6 @@ class Disk(unittest.TestCase):
 
     def test_a_corrupt_file(self):
         daemon = self.stopped_store()
-        # What stands in the log too would be read from there, and be sound.
-        with contextlib.closing(sqlite3.connect(daemon.store_path)) as database:
-            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with open(daemon.store_path, "r+b") as file:
             size = os.fstat(file.fileno()).st_size
             # All pages but the first: the header is sound, what it leads to is not.
