@@ -202,6 +202,7 @@ std::string CannotKillText(pid_t pid) {
 }
 
 std::optional<int> GuardianMain(int argc, char** argv) {
+  if (argc < 1) return std::nullopt;
   title = {argv[0], static_cast<std::size_t>(argv[argc - 1] + strlen(argv[argc - 1]) - argv[0])};
   if (argc < 4 || strcmp(argv[1], kGuardianMode) != 0) return std::nullopt;
   // Inherited on purpose, but not by the command.

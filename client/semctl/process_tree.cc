@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <unordered_set>
 
 namespace semaphore::semctl {
 namespace {
@@ -99,15 +100,14 @@ std::vector<Descendant> DescendantsOf(pid_t ancestor, const std::vector<pid_t>& 
   // Ours are listed, or nothing is.
   static const bool lists = ListedChildren(getpid()).has_value();
   std::vector<Descendant> found = {{ancestor, 0}};
+  // One whose parent has ended meanwhile is found twice.
+  std::unordered_set<pid_t> known(spared.begin(), spared.end());
   for (std::size_t next = 0; next < found.size(); ++next) {
     const pid_t parent = found[next].pid;
     const std::vector<pid_t> children =
         lists ? ListedChildren(parent).value_or(std::vector<pid_t>()) : ScannedChildren(parent);
     for (const pid_t child : children) {
-      // One whose parent has ended meanwhile is found twice.
-      const bool known = std::any_of(found.begin(), found.end(),
-                                     [child](const auto& other) { return other.pid == child; });
-      if (!known && !Contains(spared, child)) found.push_back({child, parent});
+      if (known.insert(child).second) found.push_back({child, parent});
     }
   }
   found.erase(found.begin());

@@ -1,6 +1,7 @@
 """semctl run with a real daemon: whatever is killed or stopped, all that the command started ends
 before its lease does; and semctl is to its command, and to a shell, as `nice` or `flock` are."""
 
+import contextlib
 import os
 import pty
 import select
@@ -66,6 +67,13 @@ while True: time.sleep(60)
 """
 
 
+def end_all(pids):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not any(is_alive(pid) for pid in pids), "they end")
+
+
 class GuardianTest(SemctlTest):
     def start_family(self, *options):
         """semctl run over the family; its three processes, by name, and the family's pids."""
@@ -83,6 +91,7 @@ class GuardianTest(SemctlTest):
                 pids.append(int(started.read()))
         watcher, = children_of(process.pid)
         guardian, = children_of(watcher)
+        self.addCleanup(end_all, family)
         return process, {"semctl": process.pid, "watcher": watcher, "guardian": guardian}, pids
 
     def last_beat(self):
@@ -155,7 +164,6 @@ class GuardianTest(SemctlTest):
 
     def test_all_three_are_killed(self):
         process, chain, family = self.start_family()
-        self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in family if is_alive(pid)])
         for name in ("semctl", "watcher", "guardian"):  # in one go: none can do anything about it
             os.kill(chain[name], signal.SIGSTOP)
         self.end_what_is_left(chain)
@@ -173,7 +181,7 @@ class GuardianTest(SemctlTest):
     def test_nothing_that_the_command_started_outlives_it(self):
         # Whatever made a process group or a session of its own.
         for script in ("setsid sleep 600 & echo $!", "timeout 600 sleep 600 & echo $!",
-                       "bash -mc 'sleep 600 & echo $!'", "(setsid sleep 600 & echo $!) &",
+                       "bash -mc 'sleep 600 & echo $!'", "(setsid sleep 600 & echo $!) & wait",
                        "trap '' TERM; setsid sleep 600 & echo $!"):
             with self.subTest(script=script):
                 ran = self.semctl("run", "job", "--limit", "1", "--kill-after", "200ms", "--", "sh",
