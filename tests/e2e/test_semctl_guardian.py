@@ -91,7 +91,7 @@ class GuardianTest(SemctlTest):
                 pids.append(int(started.read()))
         watcher, = children_of(process.pid)
         guardian, = children_of(watcher)
-        self.addCleanup(end_all, family)
+        self.addCleanup(end_all, pids)
         return process, {"semctl": process.pid, "watcher": watcher, "guardian": guardian}, pids
 
     def last_beat(self):
