@@ -56,27 +56,49 @@ class Adapter {
 };
 
 // A daemon's own row among the nodes on one engine. Used by one thread at a time, another one than
-// the lanes'; on a connection of its own. Never throws.
+// the lanes'; on a connection of its own. Never throws. Each call blocks for as long as the engine
+// takes.
 class NodeStore {
  public:
   struct Node {
     NodeRef ref;
     std::string node_id;
-    uint64_t counter = 0;
-    bool dead = false;
+    uint64_t counter = 0;  // Rises with each join and each heartbeat.
+    bool dead = false;     // Another daemon has declared it dead: it can write nothing more.
+    bool stopped = false;  // Its daemon has ended in order (Leave).
+    // What the daemon said of itself when it joined, as it said it; empty if it said nothing. The
+    // store does not read it.
+    std::string daemon = {};
   };
 
   virtual ~NodeStore() = default;
 
-  // Takes the node id for this process: a new incarnation. Whoever had it before can write nothing
-  // more.
-  virtual absl::StatusOr<NodeRef> Join(const std::string& node_id) = 0;
+  // Takes the node id for this process: a new incarnation, neither dead nor stopped. The daemon
+  // that had it before can write nothing more. An id that has no row gets one.
+  //
+  // `daemon`: kept for Observe; at most 2 KiB of UTF-8, and not that of any other process.
+  // `seen`: the row as Observe returned it, or an empty Node where there was none. ABORTED: a row
+  // is there whose incarnation or counter is another; nothing was changed. nullptr: the id is taken
+  // whatever its row says, which ends a daemon that has it.
+  // FAILED_PRECONDITION: the engine itself keeps the id for a daemon that is alive. On an engine
+  // that does (RabbitMQ), and on an exclusive one, `seen` is not looked at.
+  virtual absl::StatusOr<NodeRef> Join(const std::string& node_id, const std::string& daemon,
+                                       const Node* seen) = 0;
+  absl::StatusOr<NodeRef> Join(const std::string& node_id) { return Join(node_id, "", nullptr); }
 
-  // Counts this node's counter up. FAILED_PRECONDITION: the id was taken by another process or the
-  // node was declared dead. Blocks for as long as the engine takes.
+  // Counts this node's counter up, if the row has this incarnation, and no higher counter than this
+  // process has left in it: of two processes that take themselves for the same incarnation (a
+  // machine that was copied, say) at most one goes on. A store that was put back may have a lower.
+  // FAILED_PRECONDITION: the id was taken, the node was declared dead, or another process counts.
+  // Any other error: it may have been counted or not, and the next call settles that.
   virtual absl::Status Heartbeat() = 0;
 
-  // All nodes, this one too.
+  // Marks this node as stopped, so that its next life need not wait to see whether it is alive. To
+  // other nodes it makes no difference. FAILED_PRECONDITION: as for Heartbeat. Nothing but Join may
+  // be called afterwards.
+  virtual absl::Status Leave() = 0;
+
+  // All nodes, this one too. Before Join as well; an exclusive engine then knows of none.
   virtual absl::StatusOr<std::vector<Node>> Observe() = 0;
 
   // Marks `seen` dead if its counter and incarnation still are as seen. False: it has moved on.

@@ -8,7 +8,7 @@ struct ReadOnly {
   bool operator()(const OrphansCommand&) const { return true; }
   bool operator()(const ListCommand&) const { return true; }
   bool operator()(const HistoryCommand&) const { return true; }
-  bool operator()(const WatchCommand&) const { return true; }
+  bool operator()(const FlushCommand&) const { return true; }
   bool operator()(const AdminCommand& command) const {
     return std::holds_alternative<AdminDescribe>(command.act) ||
            std::holds_alternative<AdminListTickets>(command.act) ||

@@ -106,7 +106,7 @@ struct EndCommand {
   bool only_waiting = false;
 };
 
-// Asks the holder to give a lease back. kDone (lease), kNotHeld.
+// Asks the holder to give a lease back; one that is recalled already stays as it is. kDone (lease), kNotHeld.
 struct RecallCommand {
   std::string semaphore;
   Id claim;
@@ -259,7 +259,7 @@ struct AdminResize {
   uint32_t amount = 0;
   uint32_t limit_max = 0;  // The daemon's.
   ShrinkPolicy policy = ShrinkPolicy::kWait;
-  std::optional<int64_t> grace_ms;  // nullopt: the semaphore's own.
+  int64_t grace_ms = Recall::kOwnGrace;
 };
 struct AdminConfigure {
   Settings settings;
@@ -267,6 +267,7 @@ struct AdminConfigure {
 enum class DestroyPolicy : uint8_t { kRefuse = 0, kWait = 1, kForce = 2 };
 struct AdminDestroy {
   DestroyPolicy policy = DestroyPolicy::kRefuse;
+  int64_t grace_ms = Recall::kNow;  // Of kForce, for the leases.
 };
 struct AdminPause {
   bool paused = true;
@@ -274,7 +275,7 @@ struct AdminPause {
 struct AdminRevoke {
   Id claim;            // One lease, or …
   std::string holder;  // … those of a holder, or, with both empty, all.
-  int64_t grace_ms = 0;
+  int64_t grace_ms = Recall::kNow;
 };
 struct AdminPrune {};
 // Its leases by slot and its waiters in the order of the queue (without offers), foreign ones among them, up
@@ -359,15 +360,13 @@ struct HistoryCommand {
   uint64_t before = 0;
 };
 
-// From now on (or no longer) StepResult::changes are filled in. kDone.
-struct WatchCommand {
-  bool on = true;
-};
+// Does nothing: what was done before it has been reported when it is. kDone.
+struct FlushCommand {};
 
 using Command =
     std::variant<AcquireCommand, ReleaseCommand, VerifyCommand, EndCommand, RecallCommand,
                  AdoptCommand, OpenSessionCommand, AdoptSessionCommand, CloseSessionCommand,
-                 OrphansCommand, AdminCommand, ListCommand, HistoryCommand, WatchCommand,
+                 OrphansCommand, AdminCommand, ListCommand, HistoryCommand, FlushCommand,
                  EnqueueCommand, TakeCommand, FinishCommand, RipenCommand>;
 
 // True for a command that cannot change anything, whatever its outcome.

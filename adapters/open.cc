@@ -239,6 +239,13 @@ absl::StatusOr<std::string> RestoreEngine(const std::string& url, const RestoreR
                       restored->aside.empty() ? "" : "; what stood there is now ", restored->aside);
 }
 
+std::string EmbeddedFile(const std::string& url) {
+  const absl::StatusOr<Scheme> scheme = SchemeOf(url);
+  if (!scheme.ok() || scheme->name != "sqlite") return "";
+  const absl::StatusOr<SqliteUrl> parsed = ReadSqliteUrl(url);
+  return parsed.ok() ? parsed->database.path : "";
+}
+
 std::vector<std::string> EngineSchemes() {
   std::vector<std::string> names;
   for (const Scheme& scheme : kSchemes) names.emplace_back(scheme.name);

@@ -62,15 +62,19 @@ absl::StatusOr<std::string> MakeEngineSchema(
     const std::string& url, const std::function<void(const std::string& line)>& progress);
 
 struct RestoreRequest {
-  std::string from;            // The back-up's file.
-  int64_t epoch = 0;           // 0: found out. See sqlite/restore.h.
-  std::function<void()> wait;  // Returns when the longest TTL has passed.
+  std::string from;   // The back-up's file.
+  int64_t epoch = 0;  // 0: found out. See sqlite/restore.h.
+  // Returns when the longest TTL has passed; that of the back-up is given.
+  std::function<void(int64_t longest_ttl_ms)> wait;
 };
 
 // Puts a back-up in the place of the store that `url` names, which no daemon uses. What to tell
 // people in the end. UNIMPLEMENTED: the engine keeps its back-ups itself. Other errors as
 // sqlite/restore.h has them. Blocks.
 absl::StatusOr<std::string> RestoreEngine(const std::string& url, const RestoreRequest& request);
+
+// The path of the embedded store's file. Empty: the store is another engine's, or in memory.
+std::string EmbeddedFile(const std::string& url);
 
 // The schemes that OpenEngine knows.
 std::vector<std::string> EngineSchemes();

@@ -254,7 +254,7 @@ struct Event {
   Id session = {};
 };
 
-// For Watch, only when a WatchCommand asked for it.
+// For Watch, of names that are watched: see LedgerOptions::watched.
 struct SemaphoreChange {
   enum class Kind : uint8_t {
     kCreated,

@@ -129,7 +129,7 @@ struct LeasePlace {
 struct Settings {
   bool backfill = false;
   int64_t longest_hold_ms = 0;       // 0: no bound.
-  int64_t recall_grace_ms = 30'000;  // 0: none at all.
+  int64_t recall_grace_ms = 30'000;  // 0: none.
   uint32_t permits_per_holder = 0;   // 0: no bound.
   uint32_t waiters_max = 0;          // 0: the daemon's limit.
   friend bool operator==(const Settings&, const Settings&) = default;
@@ -156,13 +156,42 @@ struct Claim {
   bool detached() const { return session == id; }
 };
 
+// The holder is to give a lease back. A recall is written on the lease; only the lease's host ends it, once
+// its grace is over.
 struct Recall {
-  enum class Reason : uint8_t { kNone = 0, kShrunk = 1, kLongestHold = 2, kAdministrator = 3 };
+  enum class Reason : uint8_t {
+    kNone = 0,
+    kShrunk = 1,
+    kLongestHold = 2,
+    kAdministrator = 3,
+    kDestroyed = 4
+  };
+  // In a command. No lease has a recall with one of these two.
+  static constexpr int64_t kNow =
+      0;  // The commit itself ends the lease, whatever its holder relies on.
+  static constexpr int64_t kOwnGrace = -1;  // Settings::recall_grace_ms.
+
   Reason reason = Reason::kNone;
-  int64_t grace_ms = 0;  // In a RecallCommand, negative: the semaphore's own.
+  // Counted by the host from when it knows of the recall.
+  int64_t grace_ms = 0;
   bool pending() const { return reason != Reason::kNone; }
   friend bool operator==(const Recall&, const Recall&) = default;
 };
+
+// How a lease ends whose recall is over. REQUIRES: a reason.
+constexpr EndCause EndCauseOf(Recall::Reason reason) {
+  switch (reason) {
+    case Recall::Reason::kAdministrator:
+      return EndCause::kRevoked;
+    case Recall::Reason::kDestroyed:
+      return EndCause::kDestroyed;
+    case Recall::Reason::kNone:
+    case Recall::Reason::kShrunk:
+    case Recall::Reason::kLongestHold:
+      break;
+  }
+  return EndCause::kRecalled;
+}
 
 struct Lease : Claim {
   Slots slots;  // As many as permits.
@@ -339,7 +368,7 @@ struct Guarantees {
   // Rows of requests with a one-shot id, of one lane.
   uint32_t one_shot_requests_max = 10'000'000;
   // The engine takes back a permit that is held for longer: each lease is recalled so that its
-  // grace ends before. 0: no bound.
+  // grace ends before, and what was vouched for. 0: no bound.
   int64_t longest_hold_max_ms = 0;
   // The engine may take leases back of itself so long after it was last reached: a daemon vouches
   // for no longer after a Step that succeeded. 0: it does not.

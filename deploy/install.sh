@@ -34,7 +34,7 @@ test_packages=(
   openjdk-17-jdk-headless pgbouncer protobuf-compiler-grpc-java-plugin protoc-gen-go protoc-gen-go-grpc
   postgresql-15 postgresql-client-15 procps prometheus psmisc python3 python3-grpcio python3-protobuf
   python3-pika python3-pip python3-psycopg2 python3-setuptools python3-venv python3-wheel python3-yaml
-  rabbitmq-server sqlite3 strace systemd util-linux zsh
+  rabbitmq-server sqlite3 strace systemd systemd-container util-linux zsh
 )
 demo_packages=(curl python3)
 tidy_packages=(clang-tidy)

@@ -4,8 +4,8 @@
 //   0         stopped cleanly
 //   1         it could not go on: another process took its node, or the engine declared it dead
 //   2         the configuration is wrong
-//   3         the store could not be opened
-//   4         the address could not be listened on
+//   3         the store could not be opened, or another daemon has the node id
+//   4         an address could not be listened on
 //   130, 143  a second SIGINT or SIGTERM
 #include <grpc/support/log.h>
 #include <poll.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -31,12 +32,15 @@
 #include "server/core/config.h"
 #include "server/core/logging.h"
 #include "server/core/membership.h"
+#include "server/core/node_lock.h"
 #include "server/core/reload.h"
 #include "server/core/service_manager.h"
 #include "server/core/sessions.h"
 #include "server/core/signals.h"
 #include "server/core/version.h"
+#include "server/join_node.h"
 #include "server/metrics/exporter.h"
+#include "server/options.h"
 #include "server/service/gatherer.h"
 #include "server/service/host.h"
 #include "server/service/pulse.h"
@@ -47,7 +51,20 @@
 namespace semaphored {
 namespace {
 
-enum ExitCode { kClean = 0, kCannotGoOn = 1, kBadConfig = 2, kBadStore = 3, kCannotListen = 4 };
+enum ExitCode {
+  kClean = 0,
+  kCannotGoOn = 1,
+  kBadConfig = 2,
+  kBadStore = 3,
+  kCannotListen = 4,
+  kUnusableStore = 5  // As kBadStore, and another start would end alike.
+};
+
+// Of what the store's engine says at the start.
+int ExitCodeOf(const absl::Status& status, const Config& config) {
+  const bool damaged = absl::IsDataLoss(status) && config.store.starts_with("sqlite:");
+  return damaged || absl::IsUnimplemented(status) ? kUnusableStore : kBadStore;
+}
 
 // A message of a status, as a line of the log: "UNAVAILABLE: …" would tell people nothing.
 std::string Text(const absl::Status& status) {
@@ -80,70 +97,6 @@ void AskFatal(Signals* signals, const absl::Status& why) {
   signals->AskFatal();
 }
 
-ServerOptions ServerOptionsOf(const Config& config) {
-  ServerOptions options;
-  options.listen = config.listen;
-  options.health = config.health;
-  options.reflection = config.reflection;
-  options.keepalive_interval_ms = config.keepalive_interval_ms;
-  options.keepalive_timeout_ms = config.keepalive_timeout_ms;
-  options.message_bytes_max = static_cast<int>(config.message_bytes_max);
-  options.connections_max = config.connections_max;
-  options.connection_calls_max = static_cast<int>(config.connection_calls_max);
-  options.handshake_timeout_ms = config.handshake_timeout_ms;
-  options.connections_bytes_max = config.connections_bytes_max;
-  options.client_retention = Milliseconds(config.client_retention_ms);
-  options.limits.stream_bytes_max = config.stream_bytes_max;
-  options.limits.answers_bytes_max = config.answers_bytes_max;
-  // As long as it takes to notice that a connection is dead.
-  options.limits.unread_max =
-      Milliseconds(config.keepalive_interval_ms + config.keepalive_timeout_ms);
-  options.limits.calls_max = config.calls_max;
-  options.limits.streams_max = config.streams_max;
-  options.limits.watch_events_max = config.watch_events_max;
-  RequestLimits& requests = options.limits.requests;
-  requests.permits_per_request_max = config.permits_per_request_max;
-  requests.limit_max = config.limit_max;
-  requests.wait_max_ms = config.wait_max_ms;
-  requests.ttl_default_ms = config.ttl_default_ms;
-  requests.ttl_min_ms = config.ttl_min_ms;
-  requests.ttl_max_ms = config.ttl_max_ms;
-  requests.commands_per_message_max = static_cast<int>(config.commands_per_message_max);
-  requests.rows_max = config.rows_max;
-  requests.name_bytes_max = config.name_bytes_max;
-  requests.holder_bytes_max = config.holder_bytes_max;
-  requests.payload_bytes_max = config.limits.payload_bytes_max;
-  requests.ticket_attempts_default = config.ticket_attempts_default;
-  return options;
-}
-
-ledger::LedgerOptions LedgerOptionsOf(const Config& config, NodeRef self, const Clock& clock) {
-  ledger::LedgerOptions options;
-  options.self = self;
-  options.limits = config.limits;
-  options.request_window = config.request_window;
-  options.clients_max = config.clients_max;
-  options.client_retention = Milliseconds(config.client_retention_ms);
-  options.one_shot_requests_max = config.one_shot_requests_max;
-  options.request_retention = Milliseconds(config.request_retention_ms);
-  options.sweep_interval = Milliseconds(config.sweep_interval_ms);
-  options.now_unix_ms = [&clock] { return clock.NowUnixMs(); };
-  options.now = [&clock] { return clock.Now(); };
-  return options;
-}
-
-uint32_t LanesOf(const Config& config, const Engine& engine) {
-  const uint32_t most = std::max(engine.guarantees().lanes_max, 1u);
-  return config.lanes == 0 ? most : std::min(config.lanes, most);
-}
-
-// For how long what a lane has read is good enough to vouch.
-Milliseconds LaneVouchOf(const Config& config, const Engine& engine) {
-  const Milliseconds vouch(config.node_ttl_ms - config.node_ttl_ms / 10);
-  const int64_t most_ms = engine.guarantees().vouch_max_ms;
-  return most_ms > 0 ? std::min(vouch, Milliseconds(most_ms)) : vouch;
-}
-
 Host::Options HostOptionsOf(const Config& config, const Engine& engine,
                             const Membership* membership, Signals* signals) {
   Host::Options options;
@@ -155,30 +108,18 @@ Host::Options HostOptionsOf(const Config& config, const Engine& engine,
   options.lane.batch_max = config.batch_max;
   options.lane.engine_timeout = Milliseconds(config.engine_timeout_ms);
   options.lane.lanes = LanesOf(config, engine);
-  return options;
-}
-
-SessionsOptions SessionsOptionsOf(const Config& config, const Engine& engine) {
-  SessionsOptions options;
-  options.resume_grace_ms = config.resume_grace_ms;
-  options.node_ttl_ms = config.node_ttl_ms;
-  options.sweep_interval_ms = config.sweep_interval_ms;
-  options.read_vouch_ms = LaneVouchOf(config, engine).count();
-  options.list_rows_max = config.rows_max;
-  options.limit_max = config.limit_max;
-  options.work_sweep_ms = config.work_sweep_ms;
-  options.idle_destroy_after_ms = config.idle_destroy_after_ms;
-  if (!config.metrics_listen.empty())
-    options.metrics_semaphores_max = config.metrics_semaphores_max;
-  options.metrics_list_interval_ms = config.metrics_list_interval_ms;
-  options.log_leases = true;
+  // No heartbeat is sent while a lane waits, and the node TTL goes on.
+  options.lane.backoff_max = std::clamp(Milliseconds(config.node_ttl_ms / 20),
+                                        options.lane.backoff_min, options.lane.backoff_max);
   return options;
 }
 
 absl::Status OpenLanes(const Config& config, NodeRef self, const Clock& clock, Engine* engine,
                        Host* host) {
   for (uint32_t lane = LanesOf(config, *engine); lane > 0; --lane) {
-    auto adapter = engine->OpenLane(LedgerOptionsOf(config, self, clock));
+    ledger::LedgerOptions options = LedgerOptionsOf(config, self, clock);
+    options.watched = host->watched();
+    auto adapter = engine->OpenLane(options);
     if (!adapter.ok()) return adapter.status();
     host->AddLane(*std::move(adapter));
   }
@@ -214,6 +155,7 @@ struct Reloads {
 
 // The configuration is read again; what is reloadable of it is put in force, all of it or nothing.
 void Reload(Reloads* reloads) {
+  if (absl::Status status = ReopenLog(); !status.ok()) spdlog::error("SIGHUP: {}", Text(status));
   std::vector<SettingChange> changes;
   absl::StatusOr<Config> read = ReadAgain(reloads->sources, reloads->config, &changes);
   if (!read.ok()) {
@@ -272,9 +214,9 @@ int WaitForEnd(Signals* signals, Pulse* pulse, Reloads* reloads, const std::stri
 // Set when leases are vouched for, for the first time.
 using FirstTouch = std::promise<void>;
 
-MembershipThread::Callbacks MembershipCallbacks(Reactor* reactor, Host* host, Sessions* sessions,
-                                                Membership* membership, Signals* signals,
-                                                ServiceManager* manager,
+MembershipThread::Callbacks MembershipCallbacks(Server* server, Reactor* reactor, Host* host,
+                                                Sessions* sessions, Membership* membership,
+                                                Signals* signals, ServiceManager* manager,
                                                 std::shared_ptr<FirstTouch> first_touch) {
   MembershipThread::Callbacks callbacks;
   // A lane that cannot find out what became of a commit, say, vouches for nothing either: then the
@@ -284,7 +226,7 @@ MembershipThread::Callbacks MembershipCallbacks(Reactor* reactor, Host* host, Se
   callbacks.on_heartbeat_failed = [](const absl::Status& why) {
     spdlog::warn("no heartbeat reached the engine: {}", Text(why));
   };
-  callbacks.on_vouch_change = [reactor, sessions, manager, first_touch](bool vouched) mutable {
+  callbacks.on_vouch_change = [server, manager, first_touch](bool vouched) mutable {
     if (vouched) {
       if (first_touch) std::exchange(first_touch, nullptr)->set_value();
       spdlog::info("in touch with the engine: leases are vouched for");
@@ -293,7 +235,7 @@ MembershipThread::Callbacks MembershipCallbacks(Reactor* reactor, Host* host, Se
       spdlog::error("out of touch with the engine: nothing is vouched for");
       manager->Status("out of touch with the engine: nothing is vouched for");
     }
-    reactor->Post([sessions] { sessions->OnVouchChange(); });
+    server->OnVouchChange();
   };
   callbacks.on_dead = [reactor, sessions, membership](std::vector<NodeRef> dead) {
     spdlog::warn("{} dead node(s): their leases are kept for their TTL", dead.size());
@@ -308,41 +250,27 @@ MembershipThread::Callbacks MembershipCallbacks(Reactor* reactor, Host* host, Se
   return callbacks;
 }
 
-// Null if metrics are off. What it asks must outlive it.
+// Set when there is something to gather. It outlives the exporter.
+using LateGatherer = std::atomic<const Gatherer*>;
+
+// Null if metrics are off.
 absl::StatusOr<std::unique_ptr<Exporter>> StartMetrics(const Config& config, const Clock& clock,
-                                                       const Gatherer& gatherer) {
+                                                       const LateGatherer& gatherer) {
   if (config.metrics_listen.empty()) return nullptr;
   auto exporter = StartExporter(config.metrics_listen, clock.NowUnixMs(),
-                                [&gatherer] { return gatherer.Gather(); });
+                                [&gatherer]() -> std::optional<DaemonFigures> {
+                                  const Gatherer* const ready = gatherer;
+                                  if (ready == nullptr) return std::nullopt;
+                                  return ready->Gather();
+                                });
   if (exporter.ok()) spdlog::info("metrics at http://{}/metrics", (*exporter)->address());
   return exporter;
 }
 
-SecurityOptions SecurityOptionsOf(const Config& config) {
-  SecurityOptions options;
-  options.certificates = {config.tls_cert_file, config.tls_key_file, config.tls_client_ca_file};
-  if (!config.tls_client_ca_file.empty()) {
-    options.client_certificates = config.tls_client_certificates == "optional"
-                                      ? ClientCertificates::kOptional
-                                      : ClientCertificates::kRequired;
-  }
-  options.access_file = config.access_file;
-  options.audit_file = config.audit_file;
-  return options;
-}
-
 ServerOptions WithSecurity(ServerOptions options, Security* security) {
-  options.credentials = security->credentials();
+  options.tls = security->tls();
   options.access = security->policy();
   options.audit = security->audit();
-  return options;
-}
-
-MembershipOptions MembershipOptionsOf(const Config& config, const Engine& engine) {
-  MembershipOptions options;
-  options.node_ttl = Milliseconds(config.node_ttl_ms);
-  options.exclusive = engine.guarantees().exclusive;
-  options.node_id = config.node_id;
   return options;
 }
 
@@ -365,74 +293,114 @@ int ListenAndServe(Reloads* reloads, Signals* signals, Host* host, Milliseconds*
   return code;
 }
 
+// What a daemon has before it touches its engine: addresses that no other process has.
+struct Start {
+  const ConfigSources& sources;
+  const Config& config;
+  Security* security;
+  Signals* signals;
+  ServiceManager* manager;
+  Server* server;
+  LateGatherer gatherer = nullptr;               // The exporter's.
+  std::unique_ptr<Exporter> exporter = nullptr;  // Null: metrics are off.
+};
+
+// Takes over what an earlier life left behind, then serves until it is time to stop. The exit code.
+int TakeOverAndServe(Start* start, Host* host, Sessions* sessions, Membership* membership,
+                     Milliseconds* grace) {
+  const Config& config = start->config;
+  Reactor* const reactor = start->server->reactor();
+  auto first_touch = std::make_shared<FirstTouch>();
+  std::future<void> touched = first_touch->get_future();
+  MembershipThread thread(
+      membership, &reactor->clock(),
+      MembershipCallbacks(start->server, reactor, host, sessions, membership, start->signals,
+                          start->manager, std::move(first_touch)));
+  const absl::Status ready =
+      TakeOver(reactor, sessions, Milliseconds(config.engine_timeout_ms) * 2);
+  if (!ready.ok()) {
+    spdlog::critical("cannot read the store: {}", Text(ready));
+    return ExitCodeOf(ready, config);
+  }
+  // A client that has read that we serve should not be refused because the first heartbeat is still
+  // on its way. If it does not come, clients get the reason.
+  touched.wait_for(Milliseconds(config.engine_timeout_ms));
+  Reloads reloads{start->sources, config, start->server, start->security, start->manager};
+  return ListenAndServe(&reloads, start->signals, host, grace);
+}
+
+int ServeAs(NodeRef self, Engine* engine, Start* start) {
+  const Config& config = start->config;
+  Server& server = *start->server;
+  const Clock& clock = server.reactor()->clock();
+  Host* lanes = nullptr;
+  Membership membership(&engine->nodes(), self, &clock, MembershipOptionsOf(config, *engine),
+                        [&lanes](SteadyTime since) { return lanes->progress_at() > since; });
+  Host host(server.reactor(), HostOptionsOf(config, *engine, &membership, start->signals));
+  lanes = &host;
+  if (absl::Status status = OpenLanes(config, self, clock, engine, &host); !status.ok()) {
+    spdlog::critical("cannot open the store: {}", Text(status));
+    return ExitCodeOf(status, config);
+  }
+  std::unique_ptr<Sessions> sessions = MakeSessions(&host, SessionsOptionsOf(config, *engine));
+  host.SetSessions(sessions.get());
+  server.Serve(&host, sessions.get());
+  start->security->SetOnPolicy(
+      [&server](std::shared_ptr<const AccessPolicy> access) { server.SetAccess(access); });
+  server.SetAccess(start->security->policy());  // It may have changed in between.
+  server.Run();
+  const Gatherer gatherer(&server, &host, sessions.get(), &membership, start->security,
+                          EmbeddedFile(config.store));
+  start->gatherer = &gatherer;
+
+  Milliseconds grace(config.shutdown_grace_ms);
+  const int code = TakeOverAndServe(start, &host, sessions.get(), &membership, &grace);
+  // While the reactor still answers it.
+  start->exporter = nullptr;
+  start->security->SetOnPolicy(nullptr);
+  server.Stop(grace);
+  host.StopLanes();
+  if (absl::Status status = membership.Leave(); !status.ok())
+    spdlog::warn("the engine does not know that this daemon has stopped: {}", Text(status));
+  spdlog::info("stopped");
+  return code;
+}
+
+// Binds the addresses, then opens the engine and takes the node id: a second start by mistake ends
+// at the first of these that a living daemon has.
 int Serve(const ConfigSources& sources, const Config& config, Security* security,
           Signals* signals) {
   const Clock& clock = SystemClock();
   ServiceManager manager(ServiceManager::FromEnvironment());
+  Server server(&clock, WithSecurity(ServerOptionsOf(config), security));
+  Start start{sources, config, security, signals, &manager, &server};
+  absl::Status bound = server.Bind();
+  if (bound.ok()) {
+    auto exporter = StartMetrics(config, clock, start.gatherer);
+    bound = exporter.status();
+    if (bound.ok()) start.exporter = *std::move(exporter);
+  }
+  if (!bound.ok()) {
+    spdlog::critical("{}", Text(bound));
+    return kCannotListen;
+  }
   absl::StatusOr<std::unique_ptr<Engine>> engine = OpenEngine(config.store);
   if (!engine.ok()) {
     spdlog::critical("cannot open the store: {}", Text(engine.status()));
-    return kBadStore;
+    return ExitCodeOf(engine.status(), config);
   }
-  absl::StatusOr<NodeRef> self = (*engine)->nodes().Join(config.node_id);
+  NodeLock lock = OpenNodeLock(sources, config, **engine);
+  const absl::StatusOr<NodeRef> self =
+      JoinNode(sources, config, server.address(), clock, engine->get(), &lock, signals, &manager);
+  if (absl::IsCancelled(self.status())) {
+    spdlog::info("stopping before it serves");
+    return kClean;
+  }
   if (!self.ok()) {
     spdlog::critical("cannot join as node '{}': {}", config.node_id, Text(self.status()));
-    return kBadStore;
+    return ExitCodeOf(self.status(), config);
   }
-
-  Server server(&clock, WithSecurity(ServerOptionsOf(config), security));
-  Host* lanes = nullptr;
-  Membership membership(&(*engine)->nodes(), *self, &clock, MembershipOptionsOf(config, **engine),
-                        [&lanes](SteadyTime since) { return lanes->progress_at() > since; });
-  Host host(server.reactor(), HostOptionsOf(config, **engine, &membership, signals));
-  lanes = &host;
-  if (absl::Status status = OpenLanes(config, *self, clock, engine->get(), &host); !status.ok()) {
-    spdlog::critical("cannot open the store: {}", Text(status));
-    return kBadStore;
-  }
-  std::unique_ptr<Sessions> sessions = MakeSessions(&host, SessionsOptionsOf(config, **engine));
-  host.SetSessions(sessions.get());
-  server.Serve(&host, sessions.get());
-  security->SetOnPolicy(
-      [&server](std::shared_ptr<const AccessPolicy> access) { server.SetAccess(access); });
-  server.SetAccess(security->policy());  // It may have changed in between.
-  server.Run();
-
-  const Gatherer gatherer(&server, &host, sessions.get(), &membership);
-  auto metrics = StartMetrics(config, clock, gatherer);
-
-  int code = kClean;
-  Milliseconds grace(config.shutdown_grace_ms);
-  {
-    auto first_touch = std::make_shared<FirstTouch>();
-    std::future<void> touched = first_touch->get_future();
-    MembershipThread thread(
-        &membership, &clock,
-        MembershipCallbacks(server.reactor(), &host, sessions.get(), &membership, signals, &manager,
-                            std::move(first_touch)));
-    absl::Status ready =
-        TakeOver(server.reactor(), sessions.get(), Milliseconds(config.engine_timeout_ms) * 2);
-    // Whoever is told that we serve should not be refused because the first heartbeat is still on
-    // its way. If it does not come, they are told why.
-    if (ready.ok()) touched.wait_for(Milliseconds(config.engine_timeout_ms));
-    if (!ready.ok()) {
-      spdlog::critical("cannot read the store: {}", Text(ready));
-      code = kBadStore;
-    } else if (!metrics.ok()) {
-      spdlog::critical("{}", Text(metrics.status()));
-      code = kCannotListen;
-    } else {
-      Reloads reloads{sources, config, &server, security, &manager};
-      code = ListenAndServe(&reloads, signals, &host, &grace);
-    }
-  }
-  // While the reactor still answers it.
-  metrics = nullptr;
-  security->SetOnPolicy(nullptr);
-  server.Stop(grace);
-  host.StopLanes();
-  spdlog::info("stopped");
-  return code;
+  return ServeAs(*self, engine->get(), &start);
 }
 
 // The folder for the embedded store, where no store was named.

@@ -163,6 +163,7 @@ fuzz() {
 fuzz_record() { fuzz record; }
 fuzz_config() { fuzz config; }
 fuzz_request() { fuzz request; }
+fuzz_names() { fuzz names; }
 
 # tests/tidy.sh itself remembers which files were clean.
 tidy() {
@@ -217,9 +218,68 @@ history_consul() { histories consul; }
 history_dynamodb() { histories dynamodb; }
 history_rabbitmq() { histories rabbitmq; }
 
+# Ten storms of a minute, each with a seed of its own, on the engines by turns. One that finds something is kept.
+storms() {
+  local language=$1 slice engine engines=(postgres consul sqlite)
+  covered="no storm"
+  build release semaphored || return 1
+  build release semctl || return 1
+  build release python_stubs || return 1
+  build release python_client || return 1
+  build release storm_holder || return 1
+  for slice in {1..10}; do
+    [ -e "$folder/$slice.done" ] && { covered="storms of 60 s with the seeds 1-$slice"; continue; }
+    [ "$(time_left)" -ge 90 ] || return "$unfinished"
+    engine=${engines[$(((slice - 1) % 3))]}
+    rm -rf "$folder/storm"
+    SEMAPHORED_BIN_DIR=$PWD/build/release/bin SEMAPHORED_STUBS_DIR=$PWD/build/release/python_stubs \
+      /usr/bin/python3 -B tests/storm/storm.py "$language" --seconds 60 --seed "$slice" --engine "$engine" \
+      --keep "$folder/storm" >"$folder/log" 2>&1 || {
+      grep -v '^planned' "$folder/log" | tail -n 40
+      covered="storm of 60 s with the seed $slice on $engine"
+      return 1
+    }
+    grep ' grants, ' "$folder/log" | sed "s/^/seed $slice on $engine: /"
+    touch "$folder/$slice.done"
+    covered="storms of 60 s with the seeds 1-$slice"
+  done
+}
+storm_semctl() { storms semctl; }
+storm_cpp() { storms cpp; }
+storm_python() { storms python; }
+storm_node() { storms node; }
+
+# Ten times a minute of attacks, each with a seed of its own, by turns without TLS and with it.
+hostile() {
+  local slice tls
+  covered="no attack"
+  build release semaphored || return 1
+  build release python_stubs || return 1
+  for slice in {1..10}; do
+    [ -e "$folder/$slice.done" ] && { covered="attacks of 60 s with the seeds 1-$slice"; continue; }
+    [ "$(time_left)" -ge 120 ] || return "$unfinished"
+    tls=()
+    [ $((slice % 2)) -ne 0 ] || tls=(--tls)
+    SEMAPHORED_BIN_DIR=$PWD/build/release/bin SEMAPHORED_STUBS_DIR=$PWD/build/release/python_stubs \
+      /usr/bin/python3 -B tests/hostile/mixed.py --seconds 60 --seed "$slice" "${tls[@]}" >"$folder/log" 2>&1 || {
+      tail -n 40 "$folder/log"
+      covered="attacks of 60 s with the seed $slice"
+      return 1
+    }
+    sed "s/^/seed $slice: /" "$folder/log"
+    touch "$folder/$slice.done"
+    covered="attacks of 60 s with the seeds 1-$slice"
+  done
+}
+
 rule_mutants() {
   covered="all mutants of tests/mutants/rules.py"
   once all tests/mutants/rules.py --jobs "$jobs" --folder "$folder/tree"
+}
+
+client_mutants() {
+  covered="all C++ mutants of tests/mutants/clients.py"
+  once all tests/mutants/clients.py --jobs "$jobs" --folder "$folder/tree" cpp
 }
 
 # Each small world, breadth first to depth 10, or to the last depth that is complete at 400,000 states.
@@ -258,6 +318,7 @@ release-seeds-10000 | release_seeds_10000 | the first 10,000 seeds, release
 fuzz-record         | fuzz_record         | the fuzzer of stored records, 30 minutes
 fuzz-config         | fuzz_config         | the fuzzer of settings, 30 minutes
 fuzz-request        | fuzz_request        | the fuzzer of requests, 30 minutes
+fuzz-names          | fuzz_names          | the fuzzer of names in keys, URLs, parameters and queues, 30 minutes
 tidy                | tidy                | clang-tidy with all checks over all files
 sanitizers          | sanitizers          | all unit, contract and fuzz tests and 10,000 seeds under ASan+UBSan and under TSan
 history-sqlite      | history_sqlite      | histories of the daemon on the embedded store, an hour
@@ -265,8 +326,14 @@ history-postgres    | history_postgres    | the same on Postgres, an hour
 history-consul      | history_consul      | the same on Consul, an hour
 history-dynamodb    | history_dynamodb    | the same on DynamoDB Local, an hour
 history-rabbitmq    | history_rabbitmq    | the same on RabbitMQ, by tokens only, an hour
+storm-semctl        | storm_semctl        | kills and stops of semctl, its helpers, daemons and engines, ten minutes
+storm-cpp           | storm_cpp           | the same with holders of the C++ client
+storm-python        | storm_python        | the same with holders of the Python package
+storm-node          | storm_node          | the same with holders of the Node client
+hostile             | hostile             | attacks of all kinds from fifty connections beside an honest client, ten minutes
 worlds              | worlds              | small worlds, explored breadth first to depth 10 or 400,000 states
 rule-mutants        | rule_mutants        | mutants inside the rules, each killed by a named contract case
+client-mutants      | client_mutants      | mutants inside the C++ client's session machine, each killed by a named conformance trace
 slow-e2e            | slow_e2e            | the process tests that are too slow for each change
 "
 

@@ -1,7 +1,8 @@
 # What .ci/run checks under the sanitizers, as groups of cases; all cases: tests/deep.sh sanitizers.
 set(no_engine "~[postgres]~[consul]~[dynamodb]~[rabbitmq]")
-# Cases of the contract that use most of an engine: what it stores, what several daemons and lanes do to it.
-set(telling history_cases queue_cases restart_cases shared_cases ticket_restart_cases ticket_walk_cases walk_cases)
+# Cases of the contract that use most of an engine: what it stores, what several daemons and lanes do to it. (The walks
+# restart the daemon, too.)
+set(telling history_cases queue_cases shared_cases ticket_walk_cases walk_cases)
 
 # groups_of_contract(tag [fixture]): the telling cases on the engine with this tag.
 function(groups_of_contract tag)

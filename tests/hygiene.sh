@@ -12,14 +12,11 @@ report() { # what, lines
 
 files() { git ls-files -z "$@" | while IFS= read -r -d '' file; do [ -f "$file" ] && printf '%s\0' "$file"; done; }
 
-# Object files, archives, programs and byte code, by content; corpora of the fuzzers are data.
+# Object files, archives, programs and byte code, by name, and by content where it begins as a program does; corpora of the
+# fuzzers are data.
 compiled() {
-  files | grep -zv '^tests/fuzz/corpus/' | while IFS= read -r -d '' file; do
-    case "$file" in *.o | *.a | *.so | *.pyc | *.gch | *.pb.cc | *.pb.h | *_pb2.py) echo "$file"; continue ;; esac
-    case "$(head -c 4 "$file" | tr -d '\0' | od -An -tx1 | tr -d ' \n')" in
-      7f454c46) echo "$file" ;;
-    esac
-  done
+  git ls-files | grep -v '^tests/fuzz/corpus/' | grep -E '\.(o|a|so|pyc|gch|pb\.cc|pb\.h)$|_pb2\.py$' || true
+  files | grep -zv '^tests/fuzz/corpus/' | LC_ALL=C xargs -0 -r grep -lzP '\A\x7fELF' || true
 }
 report "compiled files are committed" "$(compiled)"
 

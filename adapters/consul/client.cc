@@ -71,7 +71,10 @@ Reply JudgeReply(int curl_code, int http_status, std::string body, const std::st
     const bool refused = IsBeforeSending(curl_code);
     reply.kind = refused ? Reply::Kind::kRefused : Reply::Kind::kBroken;
     const char* const code = curl_easy_strerror(static_cast<CURLcode>(curl_code));
-    reply.status = absl::UnavailableError(absl::StrCat("consul: ", detail.empty() ? code : detail));
+    const std::string why = absl::StrCat("consul: ", detail.empty() ? code : detail);
+    // Asked again it is no better.
+    reply.status =
+        curl_code == CURLE_URL_MALFORMAT ? absl::InternalError(why) : absl::UnavailableError(why);
     return reply;
   }
   const absl::string_view text = absl::string_view(body).substr(0, kMessageBytesMax);
@@ -110,22 +113,6 @@ Reply JudgeReply(int curl_code, int http_status, std::string body, const std::st
   return reply;
 }
 
-std::string EscapePath(const std::string& text) {
-  static constexpr char kDigits[] = "0123456789ABCDEF";
-  std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       absl::StrContains("._-/:@", c);
-    if (plain) {
-      result += c;
-    } else {
-      result += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-  }
-  return result;
-}
-
 std::chrono::milliseconds Skewed(std::chrono::milliseconds pause, uint64_t* random) {
   *random = *random * 6364136223846793005u + 1442695040888963407u;
   const int64_t half = pause.count() / 2;
@@ -149,6 +136,7 @@ CURL* Client::NewHandle(const Url& url, void** headers) {
     list = curl_slist_append(list, absl::StrCat("X-Consul-Token: ", url.token).c_str());
   *headers = list;
   curl_easy_setopt(handle, CURLOPT_HTTPHEADER, list);
+  curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
   curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(handle, CURLOPT_NOPROXY, "*");
   curl_easy_setopt(handle, CURLOPT_TCP_NODELAY, 1L);
@@ -169,18 +157,17 @@ void Client::FreeHandle(CURL* handle, void* headers) {
   curl_slist_free_all(static_cast<curl_slist*>(headers));
 }
 
-void Client::Prepare(const Url& url, const std::string& path, CURL* handle, ErrorText* error) {
-  std::string address =
-      absl::StrCat(url.tls ? "https" : "http", "://", url.host, ":", url.port, path);
-  if (!url.datacenter.empty())
-    absl::StrAppend(&address, absl::StrContains(path, '?') ? "&" : "?",
-                    "dc=", EscapePath(url.datacenter));
+void Client::Prepare(const Url& url, const HttpTarget& target, CURL* handle, ErrorText* error) {
+  HttpTarget there = target;
+  if (!url.datacenter.empty()) there.Option("dc", url.datacenter);
+  const std::string address =
+      there.UrlAt(absl::StrCat(url.tls ? "https" : "http", "://", url.host, ":", url.port));
   curl_easy_setopt(handle, CURLOPT_URL, address.c_str());
   error->front() = '\0';
   curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, error->data());
 }
 
-Reply Client::Send(const std::string& path, const std::string* body,
+Reply Client::Send(const HttpTarget& target, const std::string* body,
                    std::chrono::milliseconds timeout) {
   if (handle_ == nullptr) {
     Reply reply;
@@ -188,7 +175,7 @@ Reply Client::Send(const std::string& path, const std::string* body,
     reply.status = absl::ResourceExhaustedError("consul: out of memory");
     return reply;
   }
-  Prepare(url_, path, handle_, &error_);
+  Prepare(url_, target, handle_, &error_);
   std::string answer;
   uint64_t index = 0;
   curl_easy_setopt(handle_, CURLOPT_WRITEDATA, &answer);
@@ -210,12 +197,12 @@ Reply Client::Send(const std::string& path, const std::string* body,
   return reply;
 }
 
-Reply Client::Persist(const std::string& path, const std::string* body) {
+Reply Client::Persist(const HttpTarget& target, const std::string* body) {
   const auto deadline = SteadyClock::now() + url_.timeout;
   std::chrono::milliseconds pause = kFirstPause;
   for (int attempt = 1;; ++attempt) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now());
-    Reply reply = Send(path, body, std::max(left, std::chrono::milliseconds(1)));
+    Reply reply = Send(target, body, std::max(left, std::chrono::milliseconds(1)));
     if (reply.answered() || !absl::IsUnavailable(reply.status) || attempt == kAttemptsMax)
       return reply;
     const std::chrono::milliseconds skewed = Skewed(pause, &random_);
@@ -225,12 +212,14 @@ Reply Client::Persist(const std::string& path, const std::string* body) {
   }
 }
 
-Reply Client::Get(const std::string& path) { return Persist(path, nullptr); }
+Reply Client::Get(const HttpTarget& target) { return Persist(target, nullptr); }
 
-Reply Client::Ask(const std::string& path, const std::string& body) { return Persist(path, &body); }
+Reply Client::Ask(const HttpTarget& target, const std::string& body) {
+  return Persist(target, &body);
+}
 
-Reply Client::Put(const std::string& path, const std::string& body) {
-  return Send(path, &body, url_.timeout);
+Reply Client::Put(const HttpTarget& target, const std::string& body) {
+  return Send(target, &body, url_.timeout);
 }
 
 }  // namespace semaphored::consul

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "adapters/common/http_target.h"
 #include "adapters/consul/url.h"
 
 using CURL = void;
@@ -44,25 +45,25 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // `path` begins with "/v1/" and is escaped. Asked again, a few times with growing pauses of
+  // Asked again, a few times with growing pauses of
   // random length, while the agent is overloaded or there is no leader; never longer than the
   // time-out.
-  Reply Get(const std::string& path);
+  Reply Get(const HttpTarget& target);
   // A PUT that changes nothing: the same.
-  Reply Ask(const std::string& path, const std::string& body);
+  Reply Ask(const HttpTarget& target, const std::string& body);
   // Sent once.
-  Reply Put(const std::string& path, const std::string& body);
+  Reply Put(const HttpTarget& target, const std::string& body);
 
   // Sets what differs from request to request: the address, and where an error is told, which
   // outlives the request. The strings live in the handle.
-  static void Prepare(const Url& url, const std::string& path, CURL* handle, ErrorText* error);
+  static void Prepare(const Url& url, const HttpTarget& target, CURL* handle, ErrorText* error);
   // A handle with all that does not change from request to request; nullptr: out of memory.
   static CURL* NewHandle(const Url& url, void** headers);
   static void FreeHandle(CURL* handle, void* headers);
 
  private:
-  Reply Send(const std::string& path, const std::string* body, std::chrono::milliseconds timeout);
-  Reply Persist(const std::string& path, const std::string* body);
+  Reply Send(const HttpTarget& target, const std::string* body, std::chrono::milliseconds timeout);
+  Reply Persist(const HttpTarget& target, const std::string* body);
 
   const Url url_;
   CURL* handle_ = nullptr;
@@ -70,10 +71,6 @@ class Client {
   ErrorText error_{};
   uint64_t random_;
 };
-
-// As a part of a path: what is not a letter, a digit or one of . _ - / : @ + becomes % and two
-// digits.
-std::string EscapePath(const std::string& text);
 
 // Pauses between attempts: the full time at most, half of it at least.
 std::chrono::milliseconds Skewed(std::chrono::milliseconds pause, uint64_t* random);

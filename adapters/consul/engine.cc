@@ -102,8 +102,8 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenConsul(const std::string& url) {
   absl::StatusOr<Url> parsed = ReadUrl(url);
   if (!parsed.ok()) return parsed.status();
   // An agent that cannot be reached, or a token that is refused, is told at once.
-  const Reply reply = Client(*parsed).Get(
-      absl::StrCat("/v1/kv/", EscapePath(Keys(parsed->prefix).Nodes()), "?keys"));
+  const Reply reply =
+      Client(*parsed).Get(HttpTarget("/v1/kv/", Keys(parsed->prefix).Nodes()).Option("keys"));
   if (!reply.answered()) return Explained(reply, *parsed);
   return std::make_unique<ConsulEngine>(*std::move(parsed));
 }

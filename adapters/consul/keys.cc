@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "adapters/common/client_names.h"
+#include "adapters/names.h"
 
 namespace semaphored::consul {
 namespace {
@@ -13,14 +14,15 @@ namespace {
 constexpr std::string_view kLock = "/.lock";
 constexpr size_t kBlockDigits = 16;
 
-// One part of a key, whatever is in it.
+// One segment of a key, with any text in it: never "." or "..", which paths take for other segments.
 std::string Part(const std::string& text) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string part;
+  const bool dots = text == "." || text == "..";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       absl::StrContains("._-:@", c);
+                       (c == '.' && !dots) || absl::StrContains("_-:@", c);
     if (plain) {
       part += c;
     } else {
@@ -28,6 +30,12 @@ std::string Part(const std::string& text) {
     }
   }
   return part;
+}
+
+// A key that another program wrote may have any text in the name's place.
+std::optional<std::string> Valid(std::string_view name) {
+  if (!IsSemaphoreName(name)) return std::nullopt;
+  return std::string(name);
 }
 
 }  // namespace
@@ -58,7 +66,7 @@ std::string Keys::Node(const std::string& node_id) const { return Nodes() + Part
 
 std::optional<std::string> Keys::NameIn(std::string_view key, std::string_view under) {
   if (!key.starts_with(under) || !key.ends_with('!')) return std::nullopt;
-  return std::string(key.substr(under.size(), key.size() - under.size() - 1));
+  return Valid(key.substr(under.size(), key.size() - under.size() - 1));
 }
 
 std::optional<Id> Keys::IdIn(std::string_view key, std::string_view under) {
@@ -78,7 +86,7 @@ std::optional<std::string> Keys::NameOfLock(std::string_view key) const {
   if (!key.starts_with(prefix_) || key.starts_with(own_) || !key.ends_with(kLock) ||
       key.size() <= prefix_.size() + kLock.size())
     return std::nullopt;
-  return std::string(key.substr(prefix_.size(), key.size() - prefix_.size() - kLock.size()));
+  return Valid(key.substr(prefix_.size(), key.size() - prefix_.size() - kLock.size()));
 }
 
 }  // namespace semaphored::consul

@@ -18,13 +18,15 @@ constexpr int kJoinsMax = 20;
 
 absl::Status Dead() {
   return absl::FailedPreconditionError(
-      "consul: this node was declared dead by another daemon, or its id was taken");
+      "consul: this node was declared dead by another daemon, its id was taken, or another process "
+      "counts its heartbeats");
 }
 
 std::string WriteNode(const NodeAtIndex& node) {
-  return absl::StrCat("{\"id\":", JsonText(node.node_id), ",\"number\":", node.ref.number,
-                      ",\"incarnation\":", node.ref.incarnation,
-                      ",\"dead\":", node.dead ? "true" : "false", "}");
+  return absl::StrCat(
+      "{\"id\":", JsonText(node.node_id), ",\"number\":", node.ref.number,
+      ",\"incarnation\":", node.ref.incarnation, ",\"dead\":", node.dead ? "true" : "false",
+      ",\"stopped\":", node.stopped ? "true" : "false", ",\"daemon\":", JsonText(node.daemon), "}");
 }
 
 absl::StatusOr<NodeAtIndex> ReadNode(const Entry& entry) {
@@ -34,6 +36,8 @@ absl::StatusOr<NodeAtIndex> ReadNode(const Entry& entry) {
     node.node_id = json.at("id").get<std::string>();
     node.ref = {json.at("number").get<uint32_t>(), json.at("incarnation").get<uint32_t>()};
     node.dead = json.at("dead").get<bool>();
+    node.stopped = json.at("stopped").get<bool>();
+    node.daemon = json.at("daemon").get<std::string>();
     node.key = entry.key;
     node.index = entry.modify_index;
     return node;
@@ -100,7 +104,8 @@ absl::StatusOr<bool> NodeTable::Write(const TransactionRequest& request, uint64_
   return answer->done;
 }
 
-absl::StatusOr<bool> NodeTable::TryJoin(const std::string& node_id) {
+absl::StatusOr<bool> NodeTable::TryJoin(const std::string& node_id, const std::string& daemon,
+                                        const Node* seen) {
   const absl::StatusOr<Table> table = ReadTable(&client_, keys_);
   if (!table.ok()) return table.status();
   NodeAtIndex joined;
@@ -112,34 +117,43 @@ absl::StatusOr<bool> NodeTable::TryJoin(const std::string& node_id) {
     if (node.node_id == node_id) joined = node;
   }
   const uint64_t before = joined.index;
-  joined.dead = false;
-  if (joined.ref.number == 0) joined.ref.number = highest + 1;
-  ++joined.ref.incarnation;
+  const bool is_new = joined.ref.number == 0;
+  if (is_new) joined.ref.number = highest + 1;
   const std::string beat = keys_.Heartbeat(joined.ref.number);
   uint64_t beat_index = 0;
-  const uint64_t beats = BeatsOf(*table, beat, &beat_index) + 1;
+  const uint64_t beats = BeatsOf(*table, beat, &beat_index);
+  if (!is_new && seen != nullptr &&
+      (joined.ref.incarnation != seen->ref.incarnation || beats != seen->counter)) {
+    return absl::AbortedError(
+        absl::StrCat("consul: another daemon joins or counts as node ", node_id));
+  }
+  joined.dead = false;
+  joined.stopped = false;
+  joined.daemon = daemon;
+  ++joined.ref.incarnation;
   TransactionRequest request;
   request.Cas(joined.key, WriteNode(joined), before);
   // Two who come at once and take the same number have this key in common.
-  request.Cas(beat, std::to_string(beats), beat_index);
+  request.Cas(beat, std::to_string(beats + 1), beat_index);
   request.DeleteTree(keys_.Lanes(joined.ref.number));
   uint64_t index = 0;
   absl::StatusOr<bool> won = Write(request, &index);
   if (!won.ok() || !*won) return won;
   joined.index = index;
   self_ = std::move(joined);
-  beats_ = beats;
+  beats_.Joined(beats + 1);
   beat_index_ = index;
   return true;
 }
 
-absl::StatusOr<NodeRef> NodeTable::Join(const std::string& node_id) {
+absl::StatusOr<NodeRef> NodeTable::Join(const std::string& node_id, const std::string& daemon,
+                                        const Node* seen) {
   for (int i = 0; i < kJoinsMax; ++i) {
-    const absl::StatusOr<bool> joined = TryJoin(node_id);
+    const absl::StatusOr<bool> joined = TryJoin(node_id, daemon, seen);
     if (!joined.ok()) return joined.status();
     if (*joined) return self_.ref;
   }
-  return absl::AbortedError("consul: others join at the same time, each time; try again");
+  return absl::UnavailableError("consul: others join at the same time, each time; try again");
 }
 
 absl::Status NodeTable::ReadBeat() {
@@ -148,30 +162,47 @@ absl::Status NodeTable::ReadBeat() {
   for (const NodeAtIndex& node : table->nodes) {
     if (node.ref != self_.ref || node.dead) continue;
     self_.index = node.index;
-    beats_ = BeatsOf(*table, keys_.Heartbeat(self_.ref.number), &beat_index_);
+    uint64_t index = 0;
+    if (!beats_.MayBe(BeatsOf(*table, keys_.Heartbeat(self_.ref.number), &index))) return Dead();
+    beat_index_ = index;
     return absl::OkStatus();
   }
   return Dead();
 }
 
 absl::Status NodeTable::Heartbeat() {
-  // The second time after it was read anew: a beat whose answer was lost has moved it.
+  // The second time after it was read again: a beat whose answer was lost has moved it.
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (beat_index_ == 0) {
       if (absl::Status status = ReadBeat(); !status.ok()) return status;
     }
     TransactionRequest request;
-    request.Cas(keys_.Heartbeat(self_.ref.number), std::to_string(beats_ + 1), beat_index_);
+    request.Cas(keys_.Heartbeat(self_.ref.number), std::to_string(beats_.next()), beat_index_);
     request.Check(self_.key, self_.index);
     const absl::StatusOr<bool> beaten = Write(request, &beat_index_);
     if (beaten.ok() && *beaten) {
-      ++beats_;
+      beats_.Sent();
       return absl::OkStatus();
     }
     beat_index_ = 0;
-    if (!beaten.ok()) return beaten.status();
+    if (!beaten.ok()) {
+      beats_.Sent();
+      return beaten.status();
+    }
   }
-  return absl::UnavailableError("consul: somebody else writes this node's heartbeat");
+  return absl::UnavailableError("consul: this node's heartbeat is written by another process");
+}
+
+absl::Status NodeTable::Leave() {
+  if (absl::Status status = ReadBeat(); !status.ok()) return status;
+  NodeAtIndex stopped = self_;
+  stopped.stopped = true;
+  TransactionRequest request;
+  request.Cas(stopped.key, WriteNode(stopped), self_.index);
+  uint64_t index = 0;
+  const absl::StatusOr<bool> left = Write(request, &index);
+  if (!left.ok()) return left.status();
+  return *left ? absl::OkStatus() : Dead();
 }
 
 absl::StatusOr<std::vector<NodeStore::Node>> NodeTable::Observe() {
@@ -180,7 +211,8 @@ absl::StatusOr<std::vector<NodeStore::Node>> NodeTable::Observe() {
   std::vector<Node> nodes;
   for (const NodeAtIndex& node : table->nodes) {
     nodes.push_back({node.ref, node.node_id,
-                     BeatsOf(*table, keys_.Heartbeat(node.ref.number), nullptr), node.dead});
+                     BeatsOf(*table, keys_.Heartbeat(node.ref.number), nullptr), node.dead,
+                     node.stopped, node.daemon});
   }
   std::ranges::sort(nodes, {}, [](const Node& node) { return node.ref.number; });
   return nodes;

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
+#include "adapters/common/beat_counter.h"
 #include "adapters/consul/client.h"
 #include "adapters/consul/keys.h"
 #include "adapters/consul/transaction_request.h"
@@ -19,6 +20,8 @@ struct NodeAtIndex {
   NodeRef ref;
   std::string node_id;
   bool dead = false;
+  bool stopped = false;
+  std::string daemon;
   std::string key;
   uint64_t index = 0;
 };
@@ -30,22 +33,26 @@ class NodeTable : public NodeStore {
  public:
   explicit NodeTable(const Url& url) : client_(url), keys_(url.prefix) {}
 
-  absl::StatusOr<NodeRef> Join(const std::string& node_id) override;
+  using NodeStore::Join;
+  absl::StatusOr<NodeRef> Join(const std::string& node_id, const std::string& daemon,
+                               const Node* seen) override;
   absl::Status Heartbeat() override;
+  absl::Status Leave() override;
   absl::StatusOr<std::vector<Node>> Observe() override;
   absl::StatusOr<bool> DeclareDead(const Node& seen) override;
 
  private:
-  // False: somebody else was first.
-  absl::StatusOr<bool> TryJoin(const std::string& node_id);
+  // False: another daemon was first.
+  absl::StatusOr<bool> TryJoin(const std::string& node_id, const std::string& daemon,
+                               const Node* seen);
   absl::StatusOr<bool> Write(const TransactionRequest& request, uint64_t* index);
-  // Where the heartbeat stands.
+  // Where the heartbeat stands. FAILED_PRECONDITION: as for Heartbeat.
   absl::Status ReadBeat();
 
   Client client_;
   const Keys keys_;
   NodeAtIndex self_;
-  uint64_t beats_ = 0;
+  BeatCounter beats_;
   uint64_t beat_index_ = 0;  // 0: to be read.
 };
 

@@ -41,7 +41,7 @@ Places::Places(Client* client, const Url& url, NodeRef self)
 Places::~Places() {
   if (!url_.ends_with_daemon) return;
   for (const std::string& session : groups_[{own_.number, own_.incarnation}].sessions)
-    (void)client_->Put(absl::StrCat("/v1/session/destroy/", session), "");  // Or with the check.
+    (void)client_->Put(HttpTarget("/v1/session/destroy/", session), "");  // Or with the check.
 }
 
 std::string Places::NodeOf(const Url& url) {
@@ -87,11 +87,10 @@ absl::Status Places::Refresh() {
 }
 
 absl::StatusOr<std::vector<Places::Listed>> Places::List(NodeRef key) {
-  const std::string path =
-      url_.ends_with_daemon
-          ? "/v1/session/list?consistent"
-          : absl::StrCat("/v1/session/node/", EscapePath(groups_[{0, 0}].node), "?consistent");
-  const Reply reply = client_->Get(path);
+  const HttpTarget target = url_.ends_with_daemon
+                                ? HttpTarget("/v1/session/list")
+                                : HttpTarget("/v1/session/node/", groups_[{0, 0}].node);
+  const Reply reply = client_->Get(HttpTarget(target).Option("consistent"));
   if (!reply.answered()) return reply.status;
   const Json json = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   std::vector<Listed> sessions;
@@ -135,7 +134,7 @@ absl::StatusOr<std::string> Places::Make(NodeRef key, const Group& group) {
           ? ",\"NodeChecks\":[],\"Checks\":[]"
           : absl::StrCat(",\"Checks\":[\"serfHealth\",", JsonText(group.check), "]"),
       ",\"Behavior\":\"delete\",\"LockDelay\":\"0s\",\"TTL\":\"", url_.session_ttl.count(), "s\"}");
-  const char* const path = "/v1/session/create";
+  const HttpTarget path = "/v1/session/create";
   // An agent refuses a check that the servers do not know yet: it is asked again.
   Reply reply = group.check.empty() ? client_->Put(path, body) : client_->Ask(path, body);
   // Somebody has removed the node.
@@ -200,7 +199,7 @@ void Places::RenewIfDue(SteadyTime now) {
   }
   std::set<std::string>& sessions = groups_[{own_.number, own_.incarnation}].sessions;
   std::erase_if(sessions, [&](const std::string& session) {
-    const Reply reply = client_->Ask(absl::StrCat("/v1/session/renew/", session), "");
+    const Reply reply = client_->Ask(HttpTarget("/v1/session/renew/", session), "");
     if (!reply.answered()) renew_at_ = now + kRetryRenewal;
     return reply.http_status == 404;
   });

@@ -33,8 +33,7 @@ Pulse::~Pulse() {
   ended_.notify_all();
   if (!thread_.joinable()) return;
   thread_.join();
-  const Reply reply =
-      client_.Put(absl::StrCat("/v1/agent/check/deregister/", EscapePath(check_)), "");
+  const Reply reply = client_.Put(HttpTarget("/v1/agent/check/deregister/", check_), "");
   // It fails by itself, a little later.
   if (!reply.answered())
     spdlog::warn("consul: the health check could not be taken away: {}", reply.status.ToString());
@@ -71,13 +70,13 @@ void Pulse::DropFailed() {
   if (!reply.answered() || !checks.is_object()) return;  // They only stand there.
   for (const auto& [id, check] : checks.items()) {
     if (!id.starts_with(lives) || id == check_ || check.value("Status", "") != "critical") continue;
-    (void)client_.Put(absl::StrCat("/v1/agent/check/deregister/", EscapePath(id)), "");
+    (void)client_.Put(HttpTarget("/v1/agent/check/deregister/", id), "");
   }
 }
 
 bool Pulse::Pass() {
   const SteadyTime sent = SteadyClock::now();
-  const Reply reply = client_.Put(absl::StrCat("/v1/agent/check/pass/", EscapePath(check_)), "");
+  const Reply reply = client_.Put(HttpTarget("/v1/agent/check/pass/", check_), "");
   if (!reply.answered() || reply.http_status == 404) return false;
   const std::lock_guard lock(mutex_);
   passed_at_ = sent;

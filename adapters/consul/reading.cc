@@ -62,7 +62,8 @@ absl::StatusOr<std::vector<Entry>> ConsulStore::AskEntries(const TransactionRequ
 }
 
 absl::StatusOr<std::vector<Entry>> ConsulStore::AskTree(const std::string& key) {
-  const Reply reply = client_.Get(absl::StrCat("/v1/kv/", EscapePath(key), "?recurse&consistent"));
+  const Reply reply =
+      client_.Get(HttpTarget("/v1/kv/", key).Option("recurse").Option("consistent"));
   if (!reply.answered()) return reply.status;
   if (reply.http_status == 404) return std::vector<Entry>();
   return ReadEntries(reply.body);
@@ -353,7 +354,7 @@ absl::StatusOr<std::vector<std::string>> ConsulStore::Names(const std::string& p
   std::set<std::string> names;
   const auto add = [&](const std::string& under, const auto& name_of) -> absl::Status {
     const Reply reply =
-        client_.Get(absl::StrCat("/v1/kv/", EscapePath(under + prefix), "?keys&consistent"));
+        client_.Get(HttpTarget("/v1/kv/", under + prefix).Option("keys").Option("consistent"));
     if (!reply.answered()) return reply.status;
     const Json keys = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
     if (!keys.is_array()) return absl::OkStatus();

@@ -244,7 +244,8 @@ absl::StatusOr<std::set<uint64_t>> RequestBook::List(Client* client,
                                                      const std::string& client_id) const {
   if (OneShotOf(client_id)) return std::set<uint64_t>{0};
   const std::string under = keys_->Client(client_id);
-  const Reply listed = client->Get(absl::StrCat("/v1/kv/", EscapePath(under), "?keys&consistent"));
+  const Reply listed =
+      client->Get(HttpTarget("/v1/kv/", under).Option("keys").Option("consistent"));
   if (!listed.answered()) return listed.status;
   std::set<uint64_t> numbers;
   const Json keys = Json::parse(listed.body, nullptr, /*allow_exceptions=*/false);

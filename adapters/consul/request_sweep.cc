@@ -49,7 +49,7 @@ void RequestSweep::SweepIfDue(Client* client, SteadyTime now) {
 
 absl::Status RequestSweep::Sweep(Client* client, SteadyTime now) {
   const Reply reply =
-      client->Get(absl::StrCat("/v1/kv/", EscapePath(keys_->Requests()), "?keys&consistent"));
+      client->Get(HttpTarget("/v1/kv/", keys_->Requests()).Option("keys").Option("consistent"));
   if (!reply.answered()) return reply.status;
   std::map<std::string, std::string> newest;  // Block of each client.
   const Json keys = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);

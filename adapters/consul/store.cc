@@ -90,7 +90,7 @@ absl::Status ConsulStore::Start() {
   if (!answer->done) return Dead();
   lane_index_ = answer->entries.back().modify_index;
   places_.RenewIfDue(SteadyClock::now());
-  watches_.Add(kMail, absl::StrCat("/v1/kv/", EscapePath(keys_.Mail(self_.number)), "?recurse"));
+  watches_.Add(kMail, HttpTarget("/v1/kv/", keys_.Mail(self_.number)).Option("recurse"));
   return absl::OkStatus();
 }
 
@@ -312,7 +312,7 @@ void ConsulStore::WatchFolders() {
   }
   for (const auto& [name, until] : shared_) {
     watches_.Add(absl::StrCat(kFolderWatch, name),
-                 absl::StrCat("/v1/kv/", EscapePath(keys_.Folder(name)), "?recurse"));
+                 HttpTarget("/v1/kv/", keys_.Folder(name)).Option("recurse"));
   }
 }
 

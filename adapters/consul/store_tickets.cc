@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<std::pair<Id, uint32_t>>> ConsulStore::LonePayloads(
     const Folder& folder) {
   std::vector<std::pair<Id, uint32_t>> lone;
   const std::string under = keys_.Payloads(folder.name);
-  const Reply reply = client_.Get(absl::StrCat("/v1/kv/", EscapePath(under), "?keys&consistent"));
+  const Reply reply = client_.Get(HttpTarget("/v1/kv/", under).Option("keys").Option("consistent"));
   if (!reply.answered()) return reply.status;
   TransactionRequest request;
   const Json keys = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);

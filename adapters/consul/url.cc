@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "adapters/common/unescape.h"
+#include "adapters/names.h"
 
 namespace semaphored::consul {
 namespace {
@@ -128,11 +129,9 @@ absl::Status CheckTls(const Url& url) {
 }
 
 bool IsPrefix(absl::string_view prefix) {
-  return prefix.size() <= kPrefixBytesMax && !absl::StartsWith(prefix, "/") &&
-         !absl::StrContains(prefix, "//") && std::all_of(prefix.begin(), prefix.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  absl::StrContains("._-/:@+", c);
-         });
+  // A name that may begin with '.'.
+  return prefix.empty() ||
+         (prefix.size() <= kPrefixBytesMax && IsSemaphoreName(absl::StrCat("x/", prefix)));
 }
 
 }  // namespace
@@ -149,7 +148,8 @@ absl::StatusOr<Url> ReadUrl(const std::string& text) {
   std::optional<std::string> prefix = Unescape(absl::StripSuffix(place.second, "/"));
   if (!prefix || !IsPrefix(*prefix))
     return Bad(absl::StrCat("the prefix must be at most ", kPrefixBytesMax,
-                            " letters, digits and . _ - / : @ +"));
+                            " letters, digits and . _ - / : @ +, "
+                            "without an empty, '.' or '..' segment"));
   if (!prefix->empty()) url.prefix = *std::move(prefix);
   for (absl::string_view option : absl::StrSplit(parts.second, '&', absl::SkipEmpty())) {
     const std::pair<absl::string_view, absl::string_view> pair =

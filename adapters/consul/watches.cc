@@ -6,7 +6,6 @@
 #include <random>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/steady_clock.h"
 
@@ -24,7 +23,7 @@ constexpr int kPollMax_ms = 60'000;
 
 struct Watches::Watch {
   std::string id;
-  std::string path;
+  HttpTarget target = "/";
   CURL* handle = nullptr;
   void* headers = nullptr;
   bool asking = false;
@@ -54,13 +53,13 @@ Watches::~Watches() {
   curl_multi_cleanup(multi_);
 }
 
-void Watches::Add(const std::string& id, const std::string& path) {
+void Watches::Add(const std::string& id, const HttpTarget& target) {
   const auto [at, is_new] = watches_.try_emplace(id);
   if (!is_new) return;
   at->second = std::make_unique<Watch>();
   Watch* watch = at->second.get();
   watch->id = id;
-  watch->path = path;
+  watch->target = target;
   watch->handle = Client::NewHandle(url_, &watch->headers);
   Ask(watch);
 }
@@ -79,11 +78,11 @@ std::vector<std::string> Watches::Ids() const {
 }
 
 void Watches::Ask(Watch* watch) {
-  std::string path = watch->path;
+  HttpTarget target = watch->target;
   if (watch->index != 0)
-    absl::StrAppend(&path, absl::StrContains(path, '?') ? "&" : "?", "index=", watch->index,
-                    "&wait=", kWait.count(), "s");
-  Client::Prepare(url_, path, watch->handle, &watch->error);
+    target.Option("index", absl::StrCat(watch->index))
+        .Option("wait", absl::StrCat(kWait.count(), "s"));
+  Client::Prepare(url_, target, watch->handle, &watch->error);
   watch->body.clear();
   watch->index_heard = 0;
   const auto patience =

@@ -35,9 +35,9 @@ class Watches {
     absl::Status status;  // Why, if any could not.
   };
 
-  // Asks for `path` from now on, under this name; the first answer comes at once. Nothing happens
+  // Asks for `target` from now on, under this name; the first answer comes at once. Nothing happens
   // if the name is asked for already.
-  void Add(const std::string& id, const std::string& path);
+  void Add(const std::string& id, const HttpTarget& target);
   void Remove(const std::string& id);
   bool Has(const std::string& id) const { return watches_.contains(id); }
   size_t size() const { return watches_.size(); }

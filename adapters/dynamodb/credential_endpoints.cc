@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "adapters/common/http_target.h"
 #include "adapters/dynamodb/credential_places.h"
 #include "adapters/dynamodb/fetch.h"
 #include "adapters/steady_clock.h"
@@ -129,7 +130,7 @@ absl::StatusOr<Found> FindInInstance(const Environment& environment, SteadyTime 
   }
   base = std::string(absl::StripSuffix(base, "/"));
   const absl::StatusOr<Fetched> token =
-      Fetch("PUT", absl::StrCat(base, "/latest/api/token"),
+      Fetch("PUT", HttpTarget("/latest/api/token").UrlAt(base),
             {"X-aws-ec2-metadata-token-ttl-seconds: 300", "Content-Length: 0"},
             std::min(deadline, SteadyClock::now() + kPresenceTimeout));
   if (!token.ok())
@@ -141,8 +142,11 @@ absl::StatusOr<Found> FindInInstance(const Environment& environment, SteadyTime 
   const std::vector<std::string> headers = {
       absl::StrCat("X-aws-ec2-metadata-token: ",
                    absl::string_view(token->body).substr(0, token->body.find_first_of("\r\n")))};
-  const std::string roles = absl::StrCat(base, "/latest/meta-data/iam/security-credentials/");
-  const absl::StatusOr<Fetched> role = Fetch("GET", roles, headers, deadline);
+  const auto roles = [&base](absl::string_view role) {
+    return HttpTarget("/latest/meta-data/iam/security-credentials/", {role.data(), role.size()})
+        .UrlAt(base);
+  };
+  const absl::StatusOr<Fetched> role = Fetch("GET", roles(""), headers, deadline);
   if (!role.ok()) return NoAnswer("the instance's metadata", role.status().message());
   const std::string name(
       absl::StripAsciiWhitespace(absl::string_view(role->body).substr(0, role->body.find('\n'))));
@@ -150,7 +154,7 @@ absl::StatusOr<Found> FindInInstance(const Environment& environment, SteadyTime 
     return absl::NotFoundError("the instance has no role");
   if (role->http_status != 200)
     return NoAnswer("the instance's metadata", absl::StrCat("HTTP ", role->http_status));
-  const absl::StatusOr<Fetched> found = Fetch("GET", roles + name, headers, deadline);
+  const absl::StatusOr<Fetched> found = Fetch("GET", roles(name), headers, deadline);
   if (!found.ok()) return NoAnswer("the instance's metadata", found.status().message());
   if (found->http_status != 200)
     return NoAnswer("the instance's metadata", absl::StrCat("HTTP ", found->http_status));

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "adapters/common/http_target.h"
 
 namespace semaphored::dynamodb {
 namespace {
@@ -32,7 +33,8 @@ void InitHttp() {
 Exchange::Exchange(const Url& url) : handle_((InitHttp(), curl_easy_init())) {
   if (handle_ == nullptr) return;
   curl_easy_setopt(handle_, CURLOPT_PRIVATE, this);
-  curl_easy_setopt(handle_, CURLOPT_URL, absl::StrCat(url.base(), "/").c_str());
+  curl_easy_setopt(handle_, CURLOPT_URL, HttpTarget("/").UrlAt(url.base()).c_str());
+  curl_easy_setopt(handle_, CURLOPT_PATH_AS_IS, 1L);
   curl_easy_setopt(handle_, CURLOPT_AWS_SIGV4,
                    absl::StrCat("aws:amz:", url.region, ":dynamodb").c_str());
   curl_easy_setopt(handle_, CURLOPT_PROTOCOLS_STR, "http,https");

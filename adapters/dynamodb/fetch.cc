@@ -58,6 +58,7 @@ absl::StatusOr<Fetched> Fetch(const char* method, const std::string& address,
   Fetched fetched;
   std::array<char, CURL_ERROR_SIZE> error{};
   curl_easy_setopt(handle.get(), CURLOPT_URL, address.c_str());
+  curl_easy_setopt(handle.get(), CURLOPT_PATH_AS_IS, 1L);
   curl_easy_setopt(handle.get(), CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle.get(), CURLOPT_CUSTOMREQUEST, method);
   curl_easy_setopt(handle.get(), CURLOPT_HTTPHEADER, list.get());

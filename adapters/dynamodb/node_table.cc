@@ -12,11 +12,13 @@ namespace {
 
 constexpr int kJoinsMax = 20;
 constexpr int kConflictsMax = 40;
+constexpr int kBeatsMax = 2;
 constexpr std::chrono::milliseconds kConflictPause{25};
 
 absl::Status Dead() {
   return absl::FailedPreconditionError(
-      "dynamodb: this node was declared dead by another daemon, or its id was taken");
+      "dynamodb: this node was declared dead by another daemon, its id was taken, or another "
+      "process counts its heartbeats");
 }
 
 struct NodeItem {
@@ -32,6 +34,8 @@ absl::StatusOr<NodeItem> ReadNode(const json& item) {
                      static_cast<uint32_t>(NumberIn(item, "incarnation"))};
     read.node.counter = NumberIn(item, "beats");
     read.node.dead = FlagIn(item, "dead");
+    read.node.stopped = FlagIn(item, "stopped");
+    read.node.daemon = TextIn(item, "daemon");
     read.lanes = static_cast<uint32_t>(NumberIn(item, "lanes"));
     if (read.node.ref.number == 0) throw std::invalid_argument("no number");
     return read;
@@ -133,65 +137,94 @@ absl::StatusOr<Generation> MakeLane(Client* client, const std::string& table, No
   return absl::AbortedError("dynamodb: somebody else writes this node's item");
 }
 
-absl::StatusOr<bool> NodeTable::JoinAnew(const std::string& node_id, SteadyTime deadline) {
+json NodeTable::OwnItem(uint64_t beats) const {
+  json item = ItemWith(NodeKey(node_id_));
+  SetNumber(&item, "number", self_.number);
+  SetNumber(&item, "incarnation", self_.incarnation);
+  SetNumber(&item, "beats", beats);
+  SetText(&item, "daemon", daemon_);
+  return item;
+}
+
+absl::StatusOr<bool> NodeTable::JoinAsNew(SteadyTime deadline) {
   // A number that is drawn in vain is no loss.
   Change draw;
   draw.add.emplace_back("nodes", 1);
   const Reply drawn =
       client_.Repeat(UpdateItem(table_, StateKey(), draw, Condition::None()), deadline);
   if (!drawn.answered()) return drawn.status;
-  json item = ItemWith(NodeKey(node_id));
   try {
     self_ = {static_cast<uint32_t>(NumberIn(drawn.body.at("Attributes"), "nodes")), 1};
   } catch (const std::exception&) {
     return absl::DataLossError("dynamodb: the item STORE, STATE is not understood");
   }
-  SetNumber(&item, "number", self_.number);
-  SetNumber(&item, "incarnation", self_.incarnation);
-  SetNumber(&item, "beats", 1);
-  const Reply put = client_.Repeat(PutItem(table_, item, Condition::Absent()), deadline);
+  const Reply put = client_.Repeat(PutItem(table_, OwnItem(1), Condition::Absent()), deadline);
+  beats_.Joined(1);
   if (put.answered()) return true;
-  // Perhaps it was ours that stands there now: then it is taken as anybody's.
+  // Perhaps it was ours that stands there now: TryJoin then knows it by `daemon`.
   if (put.error == "ConditionalCheckFailedException") return false;
   return put.status;
 }
 
-absl::StatusOr<bool> NodeTable::TryJoin(const std::string& node_id, SteadyTime deadline) {
+absl::StatusOr<bool> NodeTable::TryJoin(const Node* seen, SteadyTime deadline) {
   const absl::StatusOr<std::optional<NodeItem>> before =
-      FindNode(&client_, table_, node_id, deadline);
+      FindNode(&client_, table_, node_id_, deadline);
   if (!before.ok()) return before.status();
-  if (!before->has_value()) return JoinAnew(node_id, deadline);
+  if (!before->has_value()) return JoinAsNew(deadline);
   const NodeItem& node = **before;
-  json item = ItemWith(NodeKey(node_id));
+  const bool ours = !daemon_.empty() && node.node.daemon == daemon_;
+  if (seen != nullptr && !ours &&
+      (node.node.ref.incarnation != seen->ref.incarnation || node.node.counter != seen->counter)) {
+    return absl::AbortedError(
+        absl::StrCat("dynamodb: another daemon joins or counts as node ", node_id_));
+  }
   self_ = {node.node.ref.number, node.node.ref.incarnation + 1};
-  SetNumber(&item, "number", self_.number);
-  SetNumber(&item, "incarnation", self_.incarnation);
-  SetNumber(&item, "beats", node.node.counter + 1);
   TransactionRequest transaction(table_);
-  transaction.Put(item, StandsAs(node));
+  transaction.Put(OwnItem(node.node.counter + 1), StandsAs(node).And("beats", node.node.counter));
   EndLanes(node, &transaction);
+  beats_.Joined(node.node.counter + 1);
   return Carry(&client_, transaction, deadline);
 }
 
-absl::StatusOr<NodeRef> NodeTable::Join(const std::string& node_id) {
+absl::StatusOr<NodeRef> NodeTable::Join(const std::string& node_id, const std::string& daemon,
+                                        const Node* seen) {
   const SteadyTime deadline = Deadline();
+  node_id_ = node_id;
+  daemon_ = daemon;
   for (int i = 0; i < kJoinsMax; ++i) {
-    const absl::StatusOr<bool> joined = TryJoin(node_id, deadline);
+    const absl::StatusOr<bool> joined = TryJoin(seen, deadline);
     if (!joined.ok()) return joined.status();
-    node_id_ = node_id;
     if (*joined) return self_;
   }
-  return absl::AbortedError("dynamodb: others join at the same time, each time; try again");
+  return absl::UnavailableError("dynamodb: others join at the same time, each time; try again");
 }
 
+// Each attempt is a request of its own, since its condition depends on what became of the last.
 absl::Status NodeTable::Heartbeat() {
-  // A second beat, for an answer that was lost, does no harm.
-  Change beat;
-  beat.add.emplace_back("beats", 1);
+  Reply reply;
+  for (int attempt = 0; attempt < kBeatsMax; ++attempt) {
+    Change beat;
+    beat.set.emplace_back("beats", Number(beats_.next()));
+    const Condition alive = Condition::Is("incarnation", self_.incarnation)
+                                .And(Condition::IsNot("dead"))
+                                .And(Condition::Below("beats", beats_.next()));
+    reply = client_.Once(UpdateItem(table_, NodeKey(node_id_), beat, alive),
+                         SteadyClock::now() + timeout_ / kBeatsMax);
+    if (reply.kind == Reply::Kind::kRefused)
+      return reply.error == "ConditionalCheckFailedException" ? Dead() : reply.status;
+    beats_.Sent();
+    if (reply.answered()) return absl::OkStatus();
+  }
+  return reply.status;
+}
+
+absl::Status NodeTable::Leave() {
+  Change stopped;
+  stopped.set.emplace_back("stopped", json{{"BOOL", true}});
   const Condition alive =
       Condition::Is("incarnation", self_.incarnation).And(Condition::IsNot("dead"));
   const Reply reply =
-      client_.Repeat(UpdateItem(table_, NodeKey(node_id_), beat, alive), Deadline());
+      client_.Repeat(UpdateItem(table_, NodeKey(node_id_), stopped, alive), Deadline());
   if (reply.answered()) return absl::OkStatus();
   return reply.error == "ConditionalCheckFailedException" ? Dead() : reply.status;
 }

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
+#include "adapters/common/beat_counter.h"
 #include "adapters/dynamodb/client.h"
 #include "adapters/dynamodb/generation.h"
 #include "adapters/dynamodb/requests.h"
@@ -31,15 +32,19 @@ class NodeTable : public NodeStore {
   NodeTable(const Url& url, std::shared_ptr<CredentialSource> credentials)
       : table_(url.table), timeout_(url.timeout), client_(url, std::move(credentials)) {}
 
-  absl::StatusOr<NodeRef> Join(const std::string& node_id) override;
+  using NodeStore::Join;
+  absl::StatusOr<NodeRef> Join(const std::string& node_id, const std::string& daemon,
+                               const Node* seen) override;
   absl::Status Heartbeat() override;
+  absl::Status Leave() override;
   absl::StatusOr<std::vector<Node>> Observe() override;
   absl::StatusOr<bool> DeclareDead(const Node& seen) override;
 
  private:
-  // False: somebody else was first.
-  absl::StatusOr<bool> TryJoin(const std::string& node_id, SteadyTime deadline);
-  absl::StatusOr<bool> JoinAnew(const std::string& node_id, SteadyTime deadline);
+  // False: another daemon was first.
+  absl::StatusOr<bool> TryJoin(const Node* seen, SteadyTime deadline);
+  absl::StatusOr<bool> JoinAsNew(SteadyTime deadline);
+  json OwnItem(uint64_t beats) const;
   SteadyTime Deadline() const { return SteadyClock::now() + timeout_; }
 
   const std::string table_;
@@ -47,6 +52,8 @@ class NodeTable : public NodeStore {
   Client client_;
   NodeRef self_;
   std::string node_id_;
+  std::string daemon_;
+  BeatCounter beats_;
 };
 
 }  // namespace semaphored::dynamodb

@@ -21,6 +21,7 @@ Core::Core(const Guarantees& guarantees, RequestRows* rows, bool is_shared, Ledg
     : can(guarantees),
       shared(is_shared),
       options(Bounded(std::move(with), guarantees)),
+      outbox(options.watched),
       serving(options),
       requests({rows, &state, &ends, is_shared,
                 [this](const std::string& name) { return WhyUntouchable(*this, name); }},
@@ -34,6 +35,7 @@ Context Core::NewContext() const {
   context.withheld = withheld;
   context.tells_others = !can.shares_claims && can.administers_all;
   context.longest_hold_max_ms = can.longest_hold_max_ms;
+  context.vouch_max_ms = can.vouch_max_ms;
   context.grants_max = can.grants_per_commit_max;
   context.now_unix_ms = options.now_unix_ms();
   return context;

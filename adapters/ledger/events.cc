@@ -137,8 +137,9 @@ void AppendDelays(const Transaction& transaction, std::vector<DelayedTicket>* de
 }
 
 void AppendChanges(const Transaction& transaction, const LedgerState& state,
-                   std::vector<SemaphoreChange>* changes) {
+                   const WatchedNames& watched, std::vector<SemaphoreChange>* changes) {
   for (const SemaphoreDelta& delta : transaction.semaphores) {
+    if (!watched.Matches(delta.name)) continue;
     SemaphoreChange base;
     if (const Semaphore* semaphore = state.Find(delta.name)) {
       base.info = Describe(*semaphore);

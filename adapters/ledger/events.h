@@ -6,6 +6,7 @@
 #include "adapters/adapter.h"
 #include "adapters/ledger/state/transaction.h"
 #include "adapters/ledger/store.h"
+#include "adapters/watched_names.h"
 
 namespace semaphored::ledger {
 
@@ -16,10 +17,10 @@ void AppendEvents(const Transaction& transaction, std::vector<Event>* events);
 // The delays that `transaction` has begun, and transaction.node is to count.
 void AppendDelays(const Transaction& transaction, std::vector<DelayedTicket>* delayed);
 
-// As AppendEvents, for watchers: also immediate grants and changes of rows. `state`: after the
-// transaction.
+// As AppendEvents, for watchers: also immediate grants and changes of rows. Only of the semaphores that are
+// watched. `state`: after the transaction.
 void AppendChanges(const Transaction& transaction, const LedgerState& state,
-                   std::vector<SemaphoreChange>* changes);
+                   const WatchedNames& watched, std::vector<SemaphoreChange>* changes);
 
 // Brings `semaphore` (nullptr: there is none) of `state` to what the store has (nullptr: there is
 // none), and returns the difference as a delta, for AppendEvents. Leases that are gone have cause

@@ -54,7 +54,7 @@ struct Rules {
   Outcome operator()(const AdminCommand& c) const { return Administer(editor, c, context); }
   Outcome operator()(const ListCommand& c) const { return List(editor.state(), c); }
   Outcome operator()(const HistoryCommand&) const { return Simply(OutcomeKind::kUnsupported); }
-  Outcome operator()(const WatchCommand&) const { return Simply(OutcomeKind::kDone); }
+  Outcome operator()(const FlushCommand&) const { return Simply(OutcomeKind::kDone); }
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace semaphored::ledger {
 
 // Decides the command and changes the state through the editor. `ends` explains why a claim is not
-// held. A HistoryCommand is no rule's: kUnsupported. A WatchCommand changes nothing: kDone.
+// held. A HistoryCommand is no rule's: kUnsupported. A FlushCommand changes nothing: kDone.
 Outcome Execute(const Command& command, Editor& editor, const Context& context,
                 const RecentEnds& ends);
 

@@ -279,7 +279,6 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
     decided->outcomes.push_back(std::move(**outcome));
     return absl::OkStatus();
   }
-  if (const auto* watch = std::get_if<WatchCommand>(&command)) core_.outbox.set_watching(watch->on);
   if (!core_.pruned.empty()) {
     const auto found = core_.pruned.find(name);
     if (found != core_.pruned.end()) context.pruned = &found->second;

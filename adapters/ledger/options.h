@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "adapters/adapter.h"
 #include "adapters/ledger/rules/rules.h"
+#include "adapters/watched_names.h"
 
 namespace semaphored::ledger {
 
@@ -38,6 +40,8 @@ struct LedgerOptions {
   // For how long a semaphore is left alone that cannot be written at all: at first, and at the most.
   std::chrono::milliseconds quarantine_pause{1000};
   std::chrono::milliseconds quarantine_pause_max{60'000};
+  // What Watch wants to hear of: StepResult::changes has the changes of these names alone. Null: of none.
+  std::shared_ptr<const WatchedNames> watched;
   // Wall time, for people; steady time, for all that decides.
   std::function<int64_t()> now_unix_ms;
   std::function<SteadyTime()> now;

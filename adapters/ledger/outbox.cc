@@ -20,7 +20,7 @@ void AppendReports(StepResult* part, StepResult* all) {
 void Outbox::AddDifference(Transaction difference, const std::vector<Event>& events,
                            const LedgerState& state) {
   waiting_.events.insert(waiting_.events.end(), events.begin(), events.end());
-  if (watching_) AppendChanges(difference, state, &waiting_.changes);
+  if (watched_ != nullptr) AppendChanges(difference, state, *watched_, &waiting_.changes);
   last_.push_back(std::move(difference));
 }
 
@@ -29,11 +29,8 @@ void Outbox::Send(Transaction won, bool with_delays, const LedgerState& state, S
   result->delayed = std::exchange(waiting_.delayed, {});
   AppendEvents(won, &result->events);
   if (with_delays) AppendDelays(won, &result->delayed);
-  if (watching_) {
-    result->changes = std::exchange(waiting_.changes, {});
-    AppendChanges(won, state, &result->changes);
-  }
-  waiting_.changes.clear();
+  result->changes = std::exchange(waiting_.changes, {});
+  if (watched_ != nullptr) AppendChanges(won, state, *watched_, &result->changes);
   last_.push_back(std::move(won));
 }
 

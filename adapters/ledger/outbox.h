@@ -2,11 +2,15 @@
 // Single-threaded.
 #pragma once
 
+#include <memory>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "adapters/adapter.h"
 #include "adapters/ledger/state/state.h"
 #include "adapters/ledger/state/transaction.h"
+#include "adapters/watched_names.h"
 
 namespace semaphored::ledger {
 
@@ -15,20 +19,22 @@ void AppendReports(StepResult* part, StepResult* all);
 
 class Outbox {
  public:
+  // `watched` may be null: then no changes are reported.
+  explicit Outbox(std::shared_ptr<const WatchedNames> watched) : watched_(std::move(watched)) {}
+
   // The lane has read the results of the Step before: names in their events are needed no more.
   void BeginStep() {
     if (waiting_.events.empty()) last_.clear();
   }
-  // A Watch is on: changes are reported, too.
-  void set_watching(bool on) { watching_ = on; }
-  bool watching() const { return watching_; }
+  // True: changes of the semaphore are reported, too.
+  bool watches(std::string_view semaphore) const {
+    return watched_ != nullptr && watched_->Matches(semaphore);
+  }
 
   const std::vector<Event>& waiting_events() const { return waiting_.events; }
   void Add(Event event) { waiting_.events.push_back(std::move(event)); }
-  // If a Watch is on.
-  void Add(SemaphoreChange change) {
-    if (watching_) waiting_.changes.push_back(std::move(change));
-  }
+  // REQUIRES: watches() its semaphore.
+  void Add(SemaphoreChange change) { waiting_.changes.push_back(std::move(change)); }
   // What other daemons have done, as the difference that it made here. `events`: those of the
   // difference.
   void AddDifference(Transaction difference, const std::vector<Event>& events,
@@ -39,7 +45,7 @@ class Outbox {
   void Send(Transaction won, bool with_delays, const LedgerState& state, StepResult* result);
 
  private:
-  bool watching_ = false;
+  std::shared_ptr<const WatchedNames> watched_;
   StepResult waiting_;
   // The texts that views in events point to, until the next Step.
   std::vector<Transaction> last_;

@@ -92,7 +92,7 @@ struct OfAct {
         .Number(act.change)
         .Number(act.amount)
         .Number(act.policy)
-        .Maybe(act.grace_ms);
+        .Number(act.grace_ms);
   }
   Encoder operator()(const AdminConfigure& act) const {
     Encoder out(Act::kConfigure);
@@ -100,7 +100,7 @@ struct OfAct {
     return out;
   }
   Encoder operator()(const AdminDestroy& act) const {
-    return Encoder(Act::kDestroy).Number(act.policy);
+    return Encoder(Act::kDestroy).Number(act.policy).Number(act.grace_ms);
   }
   Encoder operator()(const AdminPause& act) const {
     return Encoder(Act::kPause).Number(act.paused);

@@ -49,7 +49,7 @@ absl::Status RefusePooler(Connection& connection, int pid_told) {
       connection.Run("SELECT pg_backend_pid(), current_setting('server_version_num')::int");
   if (!pid.ok) return pid.failure.status;
   if (pid.rows[0][1].as<int>() < kServerVersionMin)
-    return absl::FailedPreconditionError("postgres: version 13 or later is needed");
+    return absl::UnimplementedError("postgres: version 13 or later is needed");
   if (pid.rows[0][0].as<int>() == pid_told) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "postgres: the connection goes through a pooler such as pgbouncer. semaphored listens, and "

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "adapters/adapter.h"
+#include "adapters/common/beat_counter.h"
 #include "adapters/postgres/connection.h"
 
 namespace semaphored::postgres {
@@ -15,8 +16,11 @@ class PostgresNodes : public NodeStore {
   PostgresNodes(std::unique_ptr<Connection> connection, std::string schema)
       : connection_(std::move(connection)), schema_(std::move(schema)) {}
 
-  absl::StatusOr<NodeRef> Join(const std::string& node_id) override;
+  using NodeStore::Join;
+  absl::StatusOr<NodeRef> Join(const std::string& node_id, const std::string& daemon,
+                               const Node* seen) override;
   absl::Status Heartbeat() override;
+  absl::Status Leave() override;
   absl::StatusOr<std::vector<Node>> Observe() override;
   absl::StatusOr<bool> DeclareDead(const Node& seen) override;
 
@@ -26,6 +30,7 @@ class PostgresNodes : public NodeStore {
   const std::unique_ptr<Connection> connection_;
   const std::string schema_;
   NodeRef self_;
+  BeatCounter counter_;
 };
 
 }  // namespace semaphored::postgres

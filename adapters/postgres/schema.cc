@@ -37,7 +37,7 @@ absl::StatusOr<Version> ReadVersion(Connection& connection, const std::string& s
 
 absl::Status Judge(const Version& version, const std::string& schema, int known) {
   if (version.oldest_daemon > known) {
-    return absl::FailedPreconditionError(
+    return absl::UnimplementedError(
         absl::StrCat("postgres: schema ", schema, " has version ", version.version,
                      ", made by a newer semaphored, and takes daemons that know version ",
                      version.oldest_daemon, " or later; this one knows ", known));
@@ -105,10 +105,15 @@ absl::Status PrepareSchema(Connection& connection, const std::string& schema, bo
   // (A lock of the session, before the transaction: what is read in it then is what the first has
   // left, not what was remembered of the catalogue.)
   const std::string lock = absl::StrCat("(hashtext('semaphored'), hashtext('", schema, "'))");
-  if (Answered locked = connection.Run("SELECT pg_advisory_lock" + lock); !locked.ok)
+  // Making a schema takes longer than a commit: it is waited for until the statement's own time is over.
+  if (Answered locked = connection.Run(
+          "BEGIN; SET LOCAL lock_timeout = 0; SELECT pg_advisory_lock" + lock + "; COMMIT");
+      !locked.ok) {
+    connection.Run("ROLLBACK");
     return absl::UnavailableError(
         absl::StrCat("postgres: another process makes or changes the schema ", schema,
                      " right now, or keeps its advisory lock: ", locked.failure.status.message()));
+  }
   const auto give_up = [&](absl::Status status) {
     connection.Run("ROLLBACK; SELECT pg_advisory_unlock" + lock);
     return status;

@@ -25,7 +25,7 @@ std::string SchemaSql(const std::string& schema);
 std::string ForSchema(std::string sql, const std::string& schema);
 
 // Makes or migrates the schema under an advisory lock, if `manage`; otherwise only looks.
-// FAILED_PRECONDITION: it is absent, too old or too new. PERMISSION_DENIED: what right is missing.
+// FAILED_PRECONDITION: it is absent or too old. UNIMPLEMENTED: it is too new. PERMISSION_DENIED: what right is missing.
 // What `migrations` make, a daemon knows.
 absl::Status PrepareSchema(Connection& connection, const std::string& schema, bool manage,
                            Migrations migrations = OwnMigrations());

@@ -27,6 +27,8 @@ CREATE TABLE semaphored.nodes (
   incarnation integer NOT NULL DEFAULT 1,
   counter     bigint NOT NULL DEFAULT 0,
   dead        boolean NOT NULL DEFAULT false,
+  stopped     boolean NOT NULL DEFAULT false,  -- The daemon has ended in order: its next life need not wait.
+  daemon      text NOT NULL DEFAULT '',        -- JSON: which daemon it is, for people, and its lock file, for its next life.
   started_at  timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 20);
 

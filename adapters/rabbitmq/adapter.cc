@@ -353,7 +353,6 @@ absl::Status BrokerAdapter::DecideOne(const Command& command, Editor& editor, De
     decided->outcomes.push_back(std::move(**outcome));
     return absl::OkStatus();
   }
-  if (const auto* watch = std::get_if<WatchCommand>(&command)) core_.outbox.set_watching(watch->on);
   const auto pruned = core_.pruned.find(std::string(SemaphoreOf(command)));
   if (pruned != core_.pruned.end()) context.pruned = &pruned->second;
   decided->outcomes.push_back(Execute(command, editor, context, core_.ends));

@@ -1,6 +1,9 @@
 #include "adapters/rabbitmq/engine.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -34,18 +37,28 @@ class RabbitNodes : public NodeStore {
  public:
   explicit RabbitNodes(Url url) : url_(std::move(url)), connection_(url_, "semaphored node") {}
 
-  absl::StatusOr<NodeRef> Join(const std::string& node_id) override {
+  using NodeStore::Join;
+  absl::StatusOr<NodeRef> Join(const std::string& node_id, const std::string& daemon,
+                               const Node*) override {
     node_id_ = node_id;
+    daemon_ = daemon;
     // The broker may not have noticed yet that an earlier life has ended.
-    const auto deadline = SteadyClock::now() + 2 * url_.heartbeat;
+    const auto patience = 2 * url_.heartbeat;
+    const auto deadline = SteadyClock::now() + patience;
     absl::Status status = Claim();
+    if (absl::IsAlreadyExists(status)) {
+      spdlog::info("node id '{}': another connection has it; waiting at most {} s for its end",
+                   node_id, std::chrono::ceil<std::chrono::seconds>(patience).count());
+    }
     while (absl::IsAlreadyExists(status) && SteadyClock::now() < deadline) {
       std::this_thread::sleep_for(kPause);
       status = Claim();
     }
-    if (absl::IsAlreadyExists(status))
+    if (absl::IsAlreadyExists(status)) {
       return absl::FailedPreconditionError(
-          absl::StrCat("rabbitmq: another daemon has the node id ", node_id));
+          absl::StrCat("rabbitmq: another daemon has the node id ", node_id,
+                       " and is alive: stop that one, or give this one another --node-id"));
+    }
     if (!status.ok()) return status;
     return self_;
   }
@@ -59,8 +72,12 @@ class RabbitNodes : public NodeStore {
     return status;
   }
 
+  // The broker frees the name when the connection ends.
+  absl::Status Leave() override { return absl::OkStatus(); }
+
   absl::StatusOr<std::vector<Node>> Observe() override {
-    return std::vector<Node>{{self_, node_id_, counter_, false}};
+    return std::vector<Node>{
+        {.ref = self_, .node_id = node_id_, .counter = counter_, .daemon = daemon_}};
   }
 
   absl::StatusOr<bool> DeclareDead(const Node&) override { return false; }
@@ -83,6 +100,7 @@ class RabbitNodes : public NodeStore {
   Connection connection_;
   Channel channel_ = 0;
   std::string node_id_;
+  std::string daemon_;
   // Rows of others are never seen: a number is only for ourselves.
   const NodeRef self_{1, 1};
   uint64_t counter_ = 0;

@@ -101,7 +101,7 @@ absl::Status InUse::Sweep() {
     if (ConcernsOneOnly(loaded)) continue;  // Whoever asks for it is told.
     if (!loaded.ok()) return loaded;
     semaphore = core_->state.Find(name);
-    if (core_->outbox.watching() && semaphore != nullptr && loaded_.contains(name)) {
+    if (core_->outbox.watches(name) && semaphore != nullptr && loaded_.contains(name)) {
       if (absl::Status status = CountElsewhere(semaphore); !status.ok()) return status;
     }
   }
@@ -177,7 +177,7 @@ void InUse::RecallAsked(Editor& editor) {
     for (const auto& [id, lease] : semaphore->leases) {
       const bool meant = (asked.claim.empty() || lease->id == asked.claim) &&
                          (asked.holder.empty() || lease->holder == asked.holder);
-      if (meant && !lease->recall.pending()) leases.push_back(lease);
+      if (meant && !ledger::IsRecalledBy(*lease, asked.recall)) leases.push_back(lease);
     }
     for (const LeasePtr& lease : leases)
       RecallLease(editor, semaphore, lease, asked.recall, context);
@@ -195,7 +195,7 @@ void InUse::Replace(Semaphore* semaphore, SemaphoreRow row) {
 }
 
 void InUse::ReportChange(const Semaphore& semaphore) {
-  if (!core_->outbox.watching()) return;
+  if (!core_->outbox.watches(semaphore.row.name)) return;
   SemaphoreChange change;
   change.info = Describe(semaphore);
   core_->outbox.Add(std::move(change));

@@ -70,15 +70,15 @@ void TokenStore::OnAsked(const std::string& text) {
     const std::optional<Id> claim = Id::FromHex(read.at("claim").get<std::string>());
     if (!claim) return;  // Not to be taken for all claims.
     wanted.claim = *claim;
-    if (read.at("reason") == static_cast<int>(Recall::Reason::kShrunk))
-      wanted.recall.reason = Recall::Reason::kShrunk;
-    else
-      wanted.recall.reason = Recall::Reason::kAdministrator;
+    wanted.recall.reason = Recall::Reason::kAdministrator;
+    for (const Recall::Reason reason : {Recall::Reason::kShrunk, Recall::Reason::kDestroyed}) {
+      if (read.at("reason") == static_cast<int>(reason)) wanted.recall.reason = reason;
+    }
   } catch (const json::exception&) {
     return;  // A later version's, or none of ours.
   }
   if (Find(wanted.semaphore) == nullptr || wanted.recall.grace_ms < 0) return;
-  if (wanted.recall.reason == Recall::Reason::kAdministrator) {
+  if (wanted.recall.reason != Recall::Reason::kShrunk) {
     asked_.push_back(std::move(wanted));
   } else if (to_choose_.size() < kChoicesMax) {
     asked.choose_at = SteadyClock::now() + kChooseAfter;

@@ -360,7 +360,7 @@ absl::Status TokenBroker::CheckUnused(const std::string& name) {
   if (state->ready == 0 && state->consumers == 0) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       "rabbitmq: the queue ", SettingsQueue(name), " was purged, and ", TokenQueue(name),
-      " has permits; destroy the semaphore by force and create it again"));
+      " has permits; destroy the semaphore by force, at once (now), and create it again"));
 }
 
 absl::StatusOr<StoredSemaphore> TokenBroker::Create(const SemaphoreRow& row, uint64_t act,

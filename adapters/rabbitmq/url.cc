@@ -107,6 +107,14 @@ absl::Status ReadOption(absl::string_view name, const std::string& value, Url* u
                           "certificate_file, key_file and verify_host"));
 }
 
+// A lease is recalled early enough that all is over that its holder counts on.
+absl::Status CheckConsumerTimeout(const Url& url) {
+  const auto least = VouchMax(url) * 5 / 2;
+  if (url.consumer_timeout.count() == 0 || url.consumer_timeout >= least) return absl::OkStatus();
+  return Bad(absl::StrCat("consumer_timeout_ms must be at least ", least.count(),
+                          " with heartbeat_s=", url.heartbeat.count()));
+}
+
 // user:password@host:port
 absl::Status ReadAuthority(absl::string_view authority, Url* url) {
   if (const size_t at = authority.find('@'); at != absl::string_view::npos) {
@@ -179,6 +187,7 @@ absl::StatusOr<Url> ReadUrl(const std::string& text) {
   }
   if (url.certificate_file.empty() != url.key_file.empty())
     return Bad("certificate_file and key_file belong together");
+  if (absl::Status status = CheckConsumerTimeout(url); !status.ok()) return status;
   return url;
 }
 

@@ -14,7 +14,9 @@ uint64_t Packed(const NodeRef& ref) {
 
 }  // namespace
 
-absl::StatusOr<NodeRef> NodeTable::Join(const std::string& node_id) {
+// The file's lock has decided already: no other daemon is alive.
+absl::StatusOr<NodeRef> NodeTable::Join(const std::string& node_id, const std::string& daemon,
+                                        const Node*) {
   std::scoped_lock lock(database_->mutex(), mutex_);
   absl::StatusOr<std::vector<Node>> nodes = ReadNodes();
   if (!nodes.ok()) return nodes.status();
@@ -26,6 +28,7 @@ absl::StatusOr<NodeRef> NodeTable::Join(const std::string& node_id) {
   }
   own->ref.incarnation++;
   own->dead = false;
+  own->daemon = daemon;
   if (absl::Status status = WriteNode(*own); !status.ok()) return status;
   const NodeRef ref = own->ref;
   nodes_ = *std::move(nodes);

@@ -20,8 +20,12 @@ class NodeTable : public NodeStore {
  public:
   explicit NodeTable(std::shared_ptr<Database> database) : database_(std::move(database)) {}
 
-  absl::StatusOr<NodeRef> Join(const std::string& node_id) override;
+  using NodeStore::Join;
+  absl::StatusOr<NodeRef> Join(const std::string& node_id, const std::string& daemon,
+                               const Node* seen) override;
   absl::Status Heartbeat() override;
+  // Writes nothing: the file's lock is free when the process has ended.
+  absl::Status Leave() override { return absl::OkStatus(); }
   absl::StatusOr<std::vector<Node>> Observe() override;
   absl::StatusOr<bool> DeclareDead(const Node& seen) override;
 

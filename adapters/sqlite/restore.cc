@@ -1,20 +1,18 @@
 #include "adapters/sqlite/restore.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <random>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "adapters/sqlite/database.h"
 #include "adapters/sqlite/file_lock.h"
+#include "adapters/sqlite/files.h"
+#include "adapters/sqlite/record.h"
 #include "adapters/sqlite/schema.h"
 
 namespace semaphored::sqlite {
@@ -23,37 +21,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kEpochMax = 32'767;
+// How much higher an epoch may be than it must be. Some hundred restores of one store remain.
+constexpr uint32_t kEpochSteps = 64;
 constexpr char kLog[] = "-wal";
 // What no SQLite opens: it stands in the store's place while files are exchanged.
 constexpr char kTombstone[] =
     "A restore of this store was interrupted. Call `semaphored restore` again.\n";
-
-absl::Status FromCode(const std::string& doing, const std::error_code& code) {
-  const std::string text = absl::StrCat("sqlite: cannot ", doing, ": ", code.message());
-  if (code == std::errc::no_such_file_or_directory) return absl::NotFoundError(text);
-  if (code == std::errc::permission_denied) return absl::PermissionDeniedError(text);
-  return absl::UnavailableError(text);
-}
-
-// So that a change of the folder, or a file, outlives a power failure.
-absl::Status Sync(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool synced = file >= 0 && fsync(file) == 0;
-  const std::error_code code(errno, std::generic_category());
-  if (file >= 0) close(file);
-  return synced ? absl::OkStatus() : FromCode("sync " + path, code);
-}
-
-absl::Status SyncFolderOf(const std::string& path) {
-  return Sync(fs::path(path).parent_path().string());
-}
-
-absl::Status Rename(const std::string& from, const std::string& to) {
-  std::error_code code;
-  fs::rename(from, to, code);
-  if (code) return FromCode(absl::StrCat("move ", from, " to ", to), code);
-  return SyncFolderOf(to);
-}
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
@@ -80,10 +53,15 @@ absl::Status Copy(const std::string& from, const std::string& to) {
   return code ? FromCode(absl::StrCat("copy ", from, " to ", to), code) : absl::OkStatus();
 }
 
-// The highest epoch that is known of beside the back-up's. 0 if nothing can be read.
-int64_t KnownEpoch(const std::string& path) {
+int64_t NotedEpoch(const std::string& path) {
   int64_t noted = 0;
   std::ifstream(path + ".epoch") >> noted;
+  return noted;
+}
+
+// The highest epoch that is known of beside the back-up's. 0 if nothing can be read.
+int64_t KnownEpoch(const std::string& path) {
+  int64_t noted = NotedEpoch(path);
   sqlite3* handle = nullptr;
   sqlite3_stmt* query = nullptr;
   // Only read, and with no look at its log's end: it may be damaged.
@@ -98,8 +76,44 @@ int64_t KnownEpoch(const std::string& path) {
   return noted;
 }
 
+// Raises `longest_ms` to the longest TTL of the rows that `query` finds.
+template <typename Read, typename TtlOf>
+absl::Status LookAtTtls(Database& database, const char* query, Read read, TtlOf ttl_of,
+                        int64_t* longest_ms) {
+  absl::StatusOr<Statement> rows = database.Prepare(query);
+  if (!rows.ok()) return rows.status();
+  int code;
+  while ((code = rows->Step()) == SQLITE_ROW) {
+    const auto row = read(static_cast<uint64_t>(rows->Int(0)), rows->Blob(1));
+    if (!row.ok()) return database.DataLoss(row.status().message());
+    *longest_ms = std::max(*longest_ms, ttl_of(*row));
+  }
+  return code == SQLITE_DONE ? absl::OkStatus() : database.Error(code, "read it");
+}
+
+// Of all that may hold permits, or was promised some.
+absl::StatusOr<int64_t> LongestTtl(Database& database) {
+  int64_t longest_ms = 0;
+  absl::Status status = LookAtTtls(
+      database, "SELECT number, record FROM sessions", ReadSession,
+      [](const auto& session) { return session->ttl_ms; }, &longest_ms);
+  if (status.ok()) {
+    status = LookAtTtls(
+        database, "SELECT token, record FROM leases", ReadLease,
+        [](const auto& row) { return row.lease->ttl_ms; }, &longest_ms);
+  }
+  if (status.ok()) {
+    status = LookAtTtls(
+        database, "SELECT number, record FROM waiters", ReadWaiter,
+        [](const auto& row) { return row.waiter->ttl_ms; }, &longest_ms);
+  }
+  if (!status.ok()) return status;
+  return longest_ms;
+}
+
 absl::StatusOr<int64_t> NewEpoch(int64_t asked, int64_t known) {
-  const int64_t epoch = asked != 0 ? asked : known + 1;
+  const int64_t step = 1 + std::random_device{}() % kEpochSteps;
+  const int64_t epoch = asked != 0 ? asked : std::min(known + step, std::max(known + 1, kEpochMax));
   if (epoch > known && epoch <= kEpochMax) return epoch;
   return absl::InvalidArgumentError(absl::StrCat("sqlite: the epoch must be from ", known + 1,
                                                  " to ", kEpochMax, ", not ", epoch));
@@ -107,7 +121,7 @@ absl::StatusOr<int64_t> NewEpoch(int64_t asked, int64_t known) {
 
 // The back-up as one file without a log, with its epoch raised, at `path`. The new epoch.
 absl::StatusOr<int64_t> Prepare(const RestoreOptions& options, const std::string& path,
-                                int64_t known) {
+                                int64_t known, int64_t* longest_ttl_ms) {
   if (!HasContent(options.from))
     return absl::NotFoundError(absl::StrCat("sqlite: ", options.from, " is not there, or empty"));
   RemoveAll(path);
@@ -126,6 +140,9 @@ absl::StatusOr<int64_t> Prepare(const RestoreOptions& options, const std::string
   if (!old.ok()) return old.status();
   const absl::StatusOr<int64_t> epoch = NewEpoch(options.epoch, std::max(*old, known));
   if (!epoch.ok()) return epoch.status();
+  const absl::StatusOr<int64_t> ttl_ms = LongestTtl(database);
+  if (!ttl_ms.ok()) return ttl_ms.status();
+  *longest_ttl_ms = *ttl_ms;
   const std::string raise =
       absl::StrCat("UPDATE meta SET value = ", *epoch, " WHERE key = 'store_epoch'");
   if (absl::Status status = database.Execute(raise); !status.ok()) return status;
@@ -181,13 +198,17 @@ absl::StatusOr<Restored> Restore(const RestoreOptions& options) {
                        " is there, from a restore before: move it away, or remove it"));
     }
   }
-  const absl::StatusOr<int64_t> epoch = Prepare(options, fresh, KnownEpoch(path));
+  int64_t longest_ttl_ms = 0;
+  const int64_t known = std::max(KnownEpoch(path), NotedEpoch(options.from));
+  const absl::StatusOr<int64_t> epoch = Prepare(options, fresh, known, &longest_ttl_ms);
   if (!epoch.ok()) {
     RemoveAll(fresh);
     return epoch.status();
   }
   restored.epoch = *epoch;
-  if (options.wait) options.wait();
+  // A back-up that cannot be written to has the random step alone.
+  static_cast<void>(WriteFile(options.from + ".epoch", absl::StrCat(*epoch, "\n")));
+  if (options.wait) options.wait(longest_ttl_ms);
   // First of all: were this not noted, the next restore might give the same epoch again.
   if (absl::Status status = WriteFile(path + ".epoch", absl::StrCat(*epoch, "\n")); !status.ok())
     return status;

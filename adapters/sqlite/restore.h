@@ -17,13 +17,15 @@ struct RestoreOptions {
   // Of the back-up; beside it, as FILE-wal, the log that was copied with it, if there was one. Only
   // read.
   std::string from;
-  // The new epoch, the high bits of every token. 0: one above the highest that is known of, from
-  // the back-up, the store that is replaced, and the file PATH.epoch, where each restore notes its
-  // own.
+  // The new epoch, the high bits of every token. 0: above the highest that is known of, from the
+  // back-up, the store that is replaced, and the files PATH.epoch and FROM.epoch, where each restore
+  // notes its own. By how much is random: of two copies of one back-up, restored where neither knows
+  // of the other, the tokens hardly meet.
   int64_t epoch = 0;
-  // Called when all is ready and checked; returns when the longest TTL has passed since, so that
+  // Called when all is ready and checked, with the longest TTL of what the back-up knows: sessions,
+  // leases and waiters; 0 if there are none. Returns when the longest TTL has passed since, so that
   // whoever held a grant has stopped. The store's lock is held meanwhile: nothing is granted.
-  std::function<void()> wait;
+  std::function<void(int64_t longest_ttl_ms)> wait;
 };
 
 struct Restored {
@@ -33,8 +35,8 @@ struct Restored {
 
 // At each moment the store is the old one, the new one, or cannot be opened at all, whatever kills
 // this: then it is called again. Blocks.
-//   FAILED_PRECONDITION  a daemon has the store; the back-up is another program's, or a newer
-//                        daemon's; a store that was put aside before is still there
+//   FAILED_PRECONDITION  a daemon has the store; a store that was put aside before is still there
+//   UNIMPLEMENTED        the back-up is another program's, or a newer daemon's
 //   DATA_LOSS            the back-up is damaged
 //   INVALID_ARGUMENT     epoch is not above those known of, or over 32767
 //   NOT_FOUND, UNAVAILABLE, PERMISSION_DENIED  a file cannot be read, or written

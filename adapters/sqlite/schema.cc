@@ -1,12 +1,20 @@
 #include "adapters/sqlite/schema.h"
 
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
 #include <iterator>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "adapters/sqlite/files.h"
 
 namespace semaphored::sqlite {
 namespace {
+
+namespace fs = std::filesystem;
 
 // Each takes a file from the version of its index to the next. Never changed once released: a new
 // version is a new entry.
@@ -39,6 +47,24 @@ absl::Status Migrate(Database& database, size_t from, absl::Span<const char* con
   return status;
 }
 
+// The file as it is, beside it: a migration cannot be undone. What an interrupted attempt has left is replaced.
+absl::Status KeepCopy(Database& database, int64_t version) {
+  if (database.in_memory()) return absl::OkStatus();
+  const std::string copy = absl::StrCat(database.name(), ".version-", version);
+  const std::string fresh = copy + ".new";
+  std::error_code code;
+  fs::remove(fresh, code);
+  absl::Status status = database.Execute(
+      absl::StrCat("VACUUM INTO '", absl::StrReplaceAll(fresh, {{"'", "''"}}), "'"));
+  if (!status.ok()) return status;
+  fs::permissions(fresh, fs::status(database.name(), code).permissions(), code);
+  if (status = Sync(fresh); !status.ok()) return status;
+  if (status = Rename(fresh, copy); !status.ok()) return status;
+  spdlog::warn("sqlite: {} is brought to a newer schema; as it was before, it is kept as {}",
+               database.name(), copy);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Span<const char* const> Migrations() { return kMigrations; }
@@ -54,11 +80,11 @@ absl::Status PrepareSchema(Database& database, absl::Span<const char* const> mig
 
   const bool empty = *version == 0 && *application == 0 && *tables == 0;
   if (!empty && *application != kApplicationId) {
-    return absl::FailedPreconditionError(
+    return absl::UnimplementedError(
         absl::StrCat("sqlite: ", database.name(), " is a database of another program"));
   }
   if (*version > newest) {
-    return absl::FailedPreconditionError(
+    return absl::UnimplementedError(
         absl::StrCat("sqlite: ", database.name(), " has schema version ", *version,
                      ", made by a newer semaphored; this one knows versions up to ", newest));
   }
@@ -66,6 +92,9 @@ absl::Status PrepareSchema(Database& database, absl::Span<const char* const> mig
     return absl::DataLossError(absl::StrCat("sqlite: ", database.name(), " has no schema version"));
   }
   if (*version == newest) return absl::OkStatus();
+  if (!empty) {
+    if (absl::Status status = KeepCopy(database, *version); !status.ok()) return status;
+  }
   return Migrate(database, static_cast<size_t>(*version), migrations);
 }
 

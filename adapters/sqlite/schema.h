@@ -41,9 +41,10 @@ inline constexpr char kMetaRevisions[] = "revision_floor";
 // The scripts that lead from each version to the next; the first one makes the tables.
 absl::Span<const char* const> Migrations();
 
-// Makes the tables in an empty file, or migrates, in one transaction. `migrations` is another list in
+// Makes the tables in an empty file, or migrates, in one transaction; what was there before is kept as
+// FILE.version-N, and the log says so. `migrations` is another list in
 // tests only.
-// FAILED_PRECONDITION: the file is of a newer version, or it is another program's database.
+// UNIMPLEMENTED: the file is of a newer version, or it is another program's database.
 // DATA_LOSS: damaged.
 absl::Status PrepareSchema(Database& database,
                            absl::Span<const char* const> migrations = Migrations());

@@ -132,23 +132,41 @@ export interface Paged {
 
 type OneOrAll = { ticketId: string } | { all: true };
 
+/** How leases are to end: recalled, with a grace, or now. */
+export type Ending =
+  | {
+      /** Default: the semaphore's recallGraceMs. At most 24 hours. */
+      graceMs?: number;
+      now?: false;
+    }
+  | {
+      graceMs?: undefined;
+      /**
+       * The leases end with this act. DANGER: a holder that has not heard of it, because its connection or its daemon's is
+       * cut, goes on until the validity that it has received is over, up to the TTL, while others are let in. Safe if the
+       * resource checks tokens, or if the holders are known to be gone.
+       */
+      now: true;
+    };
+
 /** Each act by its name: what it takes, and what it answers. */
 export interface Administration {
   create: { act: { limit: number; settings?: SemaphoreSettings }; result: SemaphoreResult & { created: boolean } };
   resize: {
     act: ({ limit: number } | { add: number } | { remove: number }) & {
+      /** With RECALL, `graceMs: 0` is none. */
       policy?: 'SHRINK_POLICY_WAIT' | 'SHRINK_POLICY_RECALL' | 'SHRINK_POLICY_REFUSE';
-      /** Absent: the semaphore's recallGraceMs. 0: none. */
-      graceMs?: number;
-    };
+    } & Ending;
     result: SemaphoreResult & { recalled: number; othersAsked: boolean };
   };
   configure: { act: { settings: SemaphoreSettings }; result: SemaphoreResult };
   destroy: {
     act: {
+      /** With FORCE the leases are recalled. */
       policy?: 'DESTROY_POLICY_REFUSE' | 'DESTROY_POLICY_WAIT' | 'DESTROY_POLICY_FORCE';
+      /** With WAIT and FORCE: how long to wait for the end before answering. */
       waitMs?: number;
-    };
+    } & Ending;
     result: SemaphoreResult & { gone: boolean; changed: boolean };
   };
   drain: {
@@ -159,7 +177,8 @@ export interface Administration {
   pause: { act: {}; result: SemaphoreResult };
   resume: { act: {}; result: SemaphoreResult };
   revoke: {
-    act: ({ leaseId: string } | { holder: string } | { all: true }) & { graceMs?: number };
+    /** A `graceMs` of 0 is the default, too. */
+    act: ({ leaseId: string } | { holder: string } | { all: true }) & Ending;
     result: SemaphoreResult & { revoked: number; othersAsked: boolean };
   };
   prune: { act: {}; result: SemaphoreResult & { pruned: number } };
@@ -168,6 +187,7 @@ export interface Administration {
   history: { act: Page; result: { rows: HistoryRow[] } & Paged };
   listTickets: { act: { states?: TicketStateName[] } & Page; result: { tickets: TicketInfo[] } & Paged };
   showTicket: { act: { ticketId: string }; result: { ticket?: TicketInfo; payload: Uint8Array } };
+  /** `force`: also while a worker has it; the lease ends with this act, with the danger of `now`. */
   cancelTicket: { act: { ticketId: string; force?: boolean }; result: SemaphoreResult };
   prioritiseTicket: { act: { ticketId: string; priority: number }; result: SemaphoreResult };
   requeueTickets: { act: OneOrAll; result: SemaphoreResult & { requeued: number } };

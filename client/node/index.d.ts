@@ -11,8 +11,9 @@
 // the permits up to their deadline, on a steady clock of this machine and less a margin, they are lost: the signal is
 // aborted *before* the daemon could give them to another client, and the work must stop.
 //
-// All of it runs on the event loop. Work that blocks the loop keeps the client from pinging, and from telling a loss in
-// time: after such work, and before each act that must not overlap, ask `permit.held` (it looks at the clock itself).
+// The stream runs in a thread of its own (node:worker_threads), which starts with the first acquire: work that blocks the
+// event loop, for however long, loses nothing. It does hear of a loss only when the loop runs again: after such work, and
+// before each act that must not overlap, read `permit.held`, which knows at once.
 //
 // 64-bit numbers are bigints (tokens, which only rise and are to be compared) or, where they count things or
 // milliseconds, numbers. What `administer` answers is the daemon's message, with 64-bit numbers as decimal strings: see
@@ -50,9 +51,12 @@ export interface Loss {
   readonly message: string;
 }
 
-/** The daemon asks for the permits back: the limit was lowered, they were held for too long, an administrator wants them. */
+/** The daemon recalls the permits: the limit was lowered, they were held for too long, an administrator wants them. */
 export interface RecallNotice {
-  /** After this they are revoked; they are lost a margin before. */
+  /**
+   * The time that the daemon left for it when it sent this; Permit.goodForMs has what is left. The permits are lost a
+   * margin before its end.
+   */
   readonly graceMs: number;
   readonly reason: string;
 }
@@ -73,8 +77,7 @@ export interface ClientOptions {
   ttlMs?: number;
   /**
    * Permits count as lost this long before the daemon's promise about them ends, or 1 % of that promise before if that
-   * is more: it covers clocks that run at different speeds, and an event loop that is a little late. Less than half of
-   * a TTL that is given. Default 50.
+   * is more: it covers clocks that run at different speeds. Less than half of a TTL that is given. Default 50.
    */
   marginMs?: number;
   /** For people: who holds. Default: "host:pid". At most 256 bytes. */
@@ -109,7 +112,7 @@ export interface ClientOptions {
   serverName?: string;
   /** A bearer token. Sent only over TLS, to a loopback address or a unix socket; otherwise INVALID_ARGUMENT. */
   token?: string;
-  /** A file with the token, read again when it has changed. */
+  /** A file with the token, read again when it has changed. While it is empty, what was read last is sent, or nothing. */
   tokenFile?: string;
 }
 
@@ -129,7 +132,7 @@ export interface AcquireOptions {
   priority?: number;
   /** For people. Default: the client's. */
   holder?: string;
-  /** When it is aborted the wait is given up, with CANCELLED. A permit that was granted meanwhile is given back. */
+  /** When it is aborted the wait is given up, and rejects with `signal.reason`. A permit granted meanwhile is given back. */
   signal?: AbortSignal;
   /** The request stands in the queue; called again when its place becomes known anew. */
   onQueued?: (place: QueuePlace) => void;
@@ -155,7 +158,10 @@ export class Permit {
   readonly ttlMs: number;
   /** See ClientOptions.failOpen. */
   readonly failOpen: boolean;
-  /** Whether the permits can be relied on now: not lost, not given back, the deadline not reached. Reads the clock. */
+  /**
+   * Whether the permits can be relied on now: not lost, not given back, the deadline not reached. Reads the clock, and what
+   * the session's thread knows, also when the event loop was blocked until now.
+   */
   readonly held: boolean;
   /** For how long, if nothing more is heard; it moves on while a daemon answers. Less the margin already. */
   readonly goodForMs: number;
@@ -170,7 +176,11 @@ export class Permit {
   readonly recall: RecallNotice | undefined;
   /** Calls back once if the permits are lost; soon, if they are already. */
   onLost(callback: (loss: Loss) => void): void;
-  /** Calls back when the permits are asked back; soon, if they have been. */
+  /**
+   * Calls back when the daemon recalls the permits, and again with a later recall, such as after a broken connection; soon,
+   * if there has been one. When a callback returns, the daemon learns that the work knows of the recall. A daemon that does
+   * not learn that lets others in later; the permits end here all the same.
+   */
   onRecall(callback: (notice: RecallNotice) => void): void;
   /** Throws PermitLostError unless the permits are held now; FAILED_PRECONDITION if they were given back. */
   throwIfLost(): void;
@@ -209,6 +219,7 @@ export interface SlotQuestion {
 export interface CallOptions {
   /** Default: connectTimeoutMs, and the `waitMs` of the act. */
   timeoutMs?: number;
+  /** When it is aborted, the call rejects with `signal.reason`; the daemon may still carry it out. */
   signal?: AbortSignal;
 }
 
@@ -243,7 +254,8 @@ export class Client {
    *   NOT_FOUND           NO_SUCH_SEMAPHORE
    *   INVALID_ARGUMENT    INVALID_FIELD
    *   UNAVAILABLE         UNREACHABLE: no endpoint answered; ENGINE_UNAVAILABLE
-   *   CANCELLED           the signal was aborted, or the client closed
+   *   CANCELLED           the client was closed
+   * Rejects with `signal.reason` when the signal was aborted.
    */
   acquire(semaphore: string, options?: AcquireOptions): Promise<Permit>;
   /** acquire with waitMs 0. */

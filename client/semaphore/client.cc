@@ -235,6 +235,12 @@ absl::StatusOr<Verdict> ClientImpl::Verify(const v1::VerifyRequest& request) {
   verdict.slot_token = response.slot_token();
   verdict.good_until = GoodUntil(sent + milliseconds(response.validity().elapsed_ms()),
                                  milliseconds(response.validity().valid_for_ms()), options_.margin);
+  if (response.has_recall()) {
+    const v1::LeaseRecall& recall = response.recall();
+    verdict.good_until =
+        std::min(verdict.good_until, GoodUntil(sent + milliseconds(recall.elapsed_ms()),
+                                               milliseconds(recall.grace_ms()), options_.margin));
+  }
   return verdict;
 }
 

@@ -64,9 +64,11 @@ struct Loss {
 // The daemon asks for the permits back: the limit was lowered, they were held for too long, an
 // administrator wants them.
 struct RecallNotice {
-  // After this they are revoked, and lost() fires a margin before.
+  // What is left of it, as the daemon counts.
   std::chrono::milliseconds grace{0};
   std::string reason;
+  // The work must have stopped by then, whatever the daemons vouch for. lost() fires then.
+  TimePoint stop_by = TimePoint::max();
 };
 
 // A place in the queue.
@@ -141,7 +143,9 @@ struct AcquireOptions {
   // Called once, on the thread of losses, if the permit is lost. Must not block: other losses wait
   // behind it.
   std::function<void(const Loss&)> on_lost{};
-  // Called on the thread of losses when the permit is asked back. Must not block.
+  // Called on the thread of losses when the permit is recalled. Must not block. When it returns the recall is
+  // acknowledged: what does the work knows of it then, and stops by RecallNotice::stop_by. Without it the daemon waits
+  // until the validity is over that it had reported before.
   std::function<void(const RecallNotice&)> on_recall{};
 };
 

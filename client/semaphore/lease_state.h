@@ -11,6 +11,7 @@
 #include <mutex>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,6 +55,8 @@ struct LeaseState {
 
   // One for all the leases of a session.
   const std::shared_ptr<SharedDeadline> session_deadline;
+  // The number of the stream on which its last recall came, and the recall's. Of LeaseKeeper.
+  std::pair<std::uint64_t, std::uint64_t> last_recall{};
   // When a recall revokes this lease.
   SharedDeadline recall_deadline{kNever};
   std::atomic<bool> lost{false};

@@ -24,8 +24,10 @@ void SessionMachine::OnResult(const v1::SessionResult& result, TimePoint now) {
   if (number == by_sequence_.end()) {
     // An acquire whose caller was told long ago that it failed; or a grant that was told twice, of
     // a lease that is in use.
-    if (result.has_granted() && !leases_.contains(result.granted().lease_id()))
+    if (result.has_granted() && keeper_.Find(result.granted().lease_id()) == nullptr) {
+      unclaimed_.erase(result.granted().lease_id());
       GiveBack(result.granted().lease_id(), now);
+    }
   } else {
     const auto operation = operations_.find(number->second);
     switch (operation->second.kind) {
@@ -53,7 +55,9 @@ void SessionMachine::OnAcquireResult(Operations::iterator operation,
     if (acquire.acquire.on_queued && !acquire.abandoned) {
       QueuePlace place;
       place.position = result.queued().position();
-      if (result.queued().reason() != v1::WAIT_REASON_UNSPECIFIED)
+      // A reason that a newer daemon has added is none that is known.
+      if (result.queued().reason() != v1::WAIT_REASON_UNSPECIFIED &&
+          v1::WaitReason_IsValid(result.queued().reason()))
         place.reason =
             v1::WaitReason_Name(result.queued().reason()).substr(sizeof("WAIT_REASON_") - 1);
       if (result.queued().has_expected_wait_ms())
@@ -83,13 +87,10 @@ void SessionMachine::OnGranted(Operations::iterator operation, const v1::Lease& 
     GiveBack(granted.lease_id(), now);
     return;
   }
-  auto lease = std::make_shared<LeaseState>(granted.semaphore(), granted.lease_id(),
-                                            SlotsOf(granted.slots()), granted.token(), deadline_);
-  lease->ttl = ttl_;
+  LeaseKeeper::LeasePtr lease = keeper_.MakeLease(granted);
   lease->on_recall = std::move(acquire.acquire.on_recall);
   if (acquire.acquire.on_lost) lease->AddLossCallback(std::move(acquire.acquire.on_lost));
-  leases_[lease->lease_id] = lease;
-  deadline_told_ = false;
+  keeper_.Keep(lease, granted);
   FinishAcquire(acquire, std::move(lease));
   Erase(operation);
 }
@@ -111,7 +112,7 @@ void SessionMachine::OnReleaseResult(Operations::iterator operation,
         NotHeld({LossCause::kUnknown,
                  absl::StrCat("the daemon says ", v1::EndCause_Name(result.released().ended()))}));
   }
-  leases_.erase(release.command.release().lease_id());
+  keeper_.Forget(release.command.release().lease_id());
   Erase(operation);
 }
 
@@ -131,17 +132,15 @@ bool SessionMachine::RetryAfterError(Operations::iterator operation, const absl:
   return true;
 }
 
-// The daemon has forgotten the number, and so whether it carried the command out. It is asked to
-// give up the old wait and asked anew; a grant that still comes under the old number is given back.
+// The daemon has forgotten the number, and so whether it carried the command out. The client cancels the old wait and
+// sends the command under a new number. A grant that still comes under the old number is given back.
 void SessionMachine::Reissue(Operations::iterator operation, TimePoint now) {
-  Operation renewed = std::move(operation->second);
+  Operation& renewed = operation->second;
   const std::uint64_t old_sequence = renewed.command.sequence();
+  ForgetSequence(old_sequence);
   renewed.command.set_sequence(0);
   renewed.queued = false;
   renewed.reissued = true;
-  operation->second.command.set_sequence(old_sequence);
-  operation->second.local_end = renewed.local_end;
-  Erase(operation);
   if (renewed.kind == Kind::kAcquire) {
     Operation cancel;
     cancel.kind = Kind::kCancel;
@@ -150,7 +149,7 @@ void SessionMachine::Reissue(Operations::iterator operation, TimePoint now) {
     cancel.command.set_cancel(old_sequence);
     Add(std::move(cancel));
   }
-  Add(std::move(renewed));
+  to_send_.push_back(operation->first);
 }
 
 }  // namespace semaphore

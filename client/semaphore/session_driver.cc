@@ -59,6 +59,12 @@ void SessionDriver::Release(const std::shared_ptr<LeaseState>& lease, ReleaseDon
   Flush(lock);
 }
 
+void SessionDriver::Acknowledge(const LeaseKeeper::Recalled& recalled) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  machine_.Acknowledge(recalled);
+  Flush(lock);
+}
+
 void SessionDriver::OnStreamMessage(SessionStream* stream, const v1::SessionResponse& message) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (stream != stream_.get()) return;
@@ -112,6 +118,12 @@ void SessionDriver::Flush(std::unique_lock<std::mutex>& lock) {
   if (dropped != nullptr) dropped->Cancel();
   if (connect) stream->Start();
   if (write) stream->Write();
+  for (LeaseKeeper::Recalled& recalled : effects.recalls) {
+    losses_.Post([driver = shared_from_this(), recalled = std::move(recalled)] {
+      recalled.lease->on_recall(recalled.notice);
+      driver->Acknowledge(recalled);
+    });
+  }
   for (Closure& loss : effects.losses) losses_.Post(std::move(loss));
   for (Closure& result : effects.results) result();
 }

@@ -50,6 +50,7 @@ class SessionDriver : public StreamListener, public std::enable_shared_from_this
   void OnStreamWritten(SessionStream* stream) override;
   void OnStreamEnd(std::shared_ptr<SessionStream> stream, const absl::Status& status) override;
 
+  void Acknowledge(const LeaseKeeper::Recalled& recalled);
   void RunTimers();
   // Carries out what the machine wants, and lets `lock` go.
   void Flush(std::unique_lock<std::mutex>& lock);

@@ -1,4 +1,5 @@
-// Inside the client: the rules of a session, without threads, locks, sockets or a clock of its own.
+// Inside the client: the rules of a session's commands, without threads, locks, sockets or a clock of its own. What
+// keeps its leases alive is LeaseKeeper.
 //
 // Whoever drives it (connection.cc; a test) calls it with the time, hands it what the stream said,
 // asks it for the next message and carries out its effects. So every rule about deadlines, resuming
@@ -11,10 +12,8 @@
 //     exactly once;
 //   * a sequence number is given out when a command is first sent, and the command is sent again
 //     with the same number and the same content until it is answered, or its session is lost;
-//   * a lease in `leases_` is one that the daemon may still hold for us: only an answered release,
-//     a `lost` event, a resume that does not list it or the loss of the session takes it out. That
-//     it is lost *here* (the deadline passed) does not: its release must still be sent, or we would
-//     keep it alive for ever.
+//   * a lease is kept (LeaseKeeper) for as long as the daemon may hold it for us: its release is sent though it is lost
+//     *here*, or we would keep it alive for ever.
 #ifndef SEMAPHORED_CLIENT_SEMAPHORE_SESSION_MACHINE_H_
 #define SEMAPHORED_CLIENT_SEMAPHORE_SESSION_MACHINE_H_
 
@@ -33,9 +32,9 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/semaphore/backoff.h"
 #include "client/semaphore/client.h"
 #include "client/semaphore/clock.h"
+#include "client/semaphore/lease_keeper.h"
 #include "client/semaphore/lease_state.h"
 #include "proto/semaphore/v1/semaphore.pb.h"
 
@@ -60,12 +59,16 @@ struct AcquireCall {
 struct Effects {
   // Answers, in order.
   std::vector<Closure> results;
-  // Leases whose loss must be told, and recalls.
+  // Leases whose loss is to be reported.
   std::vector<Closure> losses;
+  // Recalls for the application's handlers; when one has run, Acknowledge is to be called.
+  std::vector<LeaseKeeper::Recalled> recalls;
   // The stream is given up: cancel it, and report nothing of it any more.
   bool drop_stream = false;
 
-  bool empty() const { return results.empty() && losses.empty() && !drop_stream; }
+  bool empty() const {
+    return results.empty() && losses.empty() && recalls.empty() && !drop_stream;
+  }
 };
 
 class SessionMachine {
@@ -83,13 +86,17 @@ class SessionMachine {
   void Release(const std::shared_ptr<LeaseState>& lease, ReleaseDone done, TimePoint now);
   // Ends the session cleanly, as far as the daemon can be reached within `release_timeout`.
   void Close(TimePoint now);
-  bool closed() const { return phase_ == Phase::kClosed; }
+  bool closed() const { return keeper_.phase() == Phase::kOver; }
+  // The application's handler of a recall has run.
+  void Acknowledge(const LeaseKeeper::Recalled& recalled) { keeper_.Acknowledge(recalled); }
 
   // ---- the stream ----
 
   // True when a stream to the endpoint of this index must be opened now; it then counts as being
   // opened.
-  bool StartConnecting(std::size_t* endpoint, TimePoint now);
+  bool StartConnecting(std::size_t* endpoint, TimePoint now) {
+    return Wanted() && keeper_.StartConnecting(endpoint, now);
+  }
   // Fills in the next message, if there is one. The caller sends it at once: `now` counts as the
   // time sent.
   bool NextMessage(v1::SessionRequest* message, TimePoint now);
@@ -104,16 +111,10 @@ class SessionMachine {
   // anyway.
   TimePoint NextDue(bool can_send) const;
 
-  Effects TakeEffects() { return std::exchange(effects_, Effects{}); }
+  Effects TakeEffects();
 
  private:
-  enum class Phase {
-    kIdle,     // no stream, and none is wanted
-    kWaiting,  // no stream; the next attempt is at connect_at_
-    kOpening,  // a stream, `opened` has not come
-    kOpen,
-    kClosed,
-  };
+  using Phase = LeaseKeeper::Phase;
   enum class Kind { kAcquire, kRelease, kCancel };
 
   struct Operation {
@@ -133,28 +134,19 @@ class SessionMachine {
   using Operations = std::map<std::uint64_t, Operation>;
 
   // session_machine.cc: the session.
-  void WantStream(TimePoint now);
-  // Gives the daemon its time for `opened`, or for the next page of it.
-  void AwaitOpened(TimePoint now);
-  bool Wanted() const { return !operations_.empty() || !leases_.empty(); }
+  bool Wanted() const { return !operations_.empty() || !keeper_.empty(); }
   void Disconnect(const absl::Status& why, TimePoint now);
   void DropStream(const absl::Status& why, TimePoint now);
   void LoseSession(TimePoint now);
   void Finish(const absl::Status& status);
   void OnOpened(const v1::SessionOpened& opened, TimePoint now);
-  void DropLeasesNotListed();
-  void OnPong(const v1::SessionPong& pong);
-  void OnEvent(const v1::SessionEvent& event, TimePoint now);
-  bool Extend(const v1::LeaseValidity& validity, TimePoint sent);
-  void Lose(const std::shared_ptr<LeaseState>& lease, LossCause cause, std::string message);
-  void CheckDeadlines(TimePoint now);
-  std::chrono::milliseconds Pace() const;
-  TimePoint ContactDeadline() const;
+  void Take(const v1::SessionResponse& message, TimePoint now);
   void FillOpen(v1::SessionRequest* message, TimePoint now);
 
   // session_operations.cc: the operations.
   std::uint64_t Add(Operation operation);
   void Erase(Operations::iterator operation);
+  void ForgetSequence(std::uint64_t sequence);
   void FillCommands(v1::SessionRequest* message, TimePoint now);
   bool MayGiveSequence() const;
   void OnResult(const v1::SessionResult& result, TimePoint now);
@@ -184,42 +176,18 @@ class SessionMachine {
   const std::function<std::string()> make_client_id_;
   Effects effects_;
 
-  // ---- the stream ----
-  Phase phase_ = Phase::kIdle;
-  Backoff backoff_;
-  std::size_t endpoint_ = 0;
-  std::size_t attempts_in_round_ = 0;
-  TimePoint connect_at_ = kNever;
-  TimePoint open_sent_at_ = kNever;  // kNever: `open` has not been sent on this stream
-  TimePoint open_deadline_ = kNever;
-  TimePoint disconnected_since_{};
-  bool ever_connected_ = false;
-  absl::Status last_error_;
+  LeaseKeeper keeper_;
   bool closing_ = false;
   bool close_sent_ = false;
   TimePoint close_deadline_ = kNever;
 
-  // ---- the session ----
   std::string client_id_;
-  std::string session_id_;  // empty: there is none
-  std::chrono::milliseconds ttl_;
-  std::chrono::milliseconds vouched_{0};  // By the last answer; 0: there was none.
-  std::uint64_t epoch_ = 0;
-  std::shared_ptr<SharedDeadline> deadline_;
-  std::unordered_map<std::string, std::shared_ptr<LeaseState>> leases_;
-  std::multimap<TimePoint, std::weak_ptr<LeaseState>> recalls_;
-  bool deadline_told_ = true;  // no lease that is not lost hangs on deadline_
+  // With `opened`, but for the last one: what comes beside a list counts once all of the list is there.
+  std::vector<v1::SessionResponse> pages_;
   // Leases that a resumed session holds and we do not know: the answers to commands that are sent
   // again claim them, or they are given back.
   std::set<std::string> unclaimed_;
-  // Leases in the pages of SessionOpened that have come so far.
-  std::set<std::string> listed_;
   std::set<std::uint64_t> claimants_;
-
-  // ---- pings ----
-  std::uint64_t last_ping_id_ = 0;
-  std::deque<std::pair<std::uint64_t, TimePoint>> pings_;  // sent and not answered
-  TimePoint ping_due_ = kNever;
 
   // ---- operations ----
   std::uint64_t next_operation_ = 1;

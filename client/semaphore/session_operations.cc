@@ -57,7 +57,7 @@ std::uint64_t SessionMachine::Acquire(AcquireCall call, TimePoint now) {
                             "LIMIT_REACHED"));
     return 0;
   }
-  WantStream(now);
+  keeper_.Want(now);
   return Add(std::move(operation));
 }
 
@@ -86,18 +86,17 @@ void SessionMachine::Release(const std::shared_ptr<LeaseState>& lease, ReleaseDo
   if (lease->lost.load()) {
     FinishRelease(operation, NotHeld(lease->GetLoss()));
   }
-  const auto held = leases_.find(lease->lease_id);
-  if (held == leases_.end() || held->second != lease) {
+  if (keeper_.Find(lease->lease_id) != lease) {
     FinishRelease(operation, NotHeld(lease->GetLoss()));
     return;
   }
-  if (phase_ == Phase::kClosed) {
+  if (closed()) {
     FinishRelease(operation, absl::UnavailableError("the client was destroyed"));
     return;
   }
   operation.abandoned = operation.release_done == nullptr;
   operation.command.mutable_release()->set_lease_id(lease->lease_id);
-  WantStream(now);
+  keeper_.Want(now);
   Add(std::move(operation));
 }
 
@@ -138,16 +137,18 @@ void SessionMachine::Abandon(Operations::iterator operation, const absl::Status&
 }
 
 void SessionMachine::Erase(Operations::iterator operation) {
-  const std::uint64_t sequence = operation->second.command.sequence();
-  if (sequence != 0) {
-    by_sequence_.erase(sequence);
-    in_flight_.erase(sequence);
-    claimants_.erase(sequence);
-  }
+  ForgetSequence(operation->second.command.sequence());
   if (operation->second.local_end != kNever) {
     local_ends_.erase({operation->second.local_end, operation->first});
   }
   operations_.erase(operation);
+}
+
+// 0: nothing happens.
+void SessionMachine::ForgetSequence(std::uint64_t sequence) {
+  by_sequence_.erase(sequence);
+  in_flight_.erase(sequence);
+  claimants_.erase(sequence);
 }
 
 void SessionMachine::FinishAcquire(Operation& operation,
@@ -237,11 +238,9 @@ void SessionMachine::ResendAll() {
 // The next session is another client to the daemon. Acquires are new requests to it; the rest has
 // no meaning any more.
 void SessionMachine::ForgetSession() {
+  keeper_.ForgetSession();
   client_id_ = make_client_id_();
   next_sequence_ = 1;
-  epoch_ = 0;
-  deadline_ = nullptr;
-  deadline_told_ = true;
   by_sequence_.clear();
   in_flight_.clear();
   unclaimed_.clear();
@@ -264,15 +263,16 @@ void SessionMachine::ForgetSession() {
 // ---- time ----
 
 TimePoint SessionMachine::GiveUpAt(const Operation& operation) const {
-  return std::max(operation.called_at, disconnected_since_) +
-         (ever_connected_ ? options_.reconnect_timeout : options_.connect_timeout);
+  return std::max(operation.called_at, keeper_.silent_since()) +
+         (keeper_.ever_open() ? options_.reconnect_timeout : options_.connect_timeout);
 }
 
 absl::Status SessionMachine::Unreachable() const {
-  return MakeError(absl::StatusCode::kUnavailable,
-                   absl::StrCat("no daemon could be reached; the last endpoint said: ",
-                                last_error_.ok() ? "nothing yet" : last_error_.message()),
-                   "UNREACHABLE");
+  return MakeError(
+      absl::StatusCode::kUnavailable,
+      absl::StrCat("no daemon could be reached; the last endpoint said: ",
+                   keeper_.last_error().ok() ? "nothing yet" : keeper_.last_error().message()),
+      "UNREACHABLE");
 }
 
 void SessionMachine::GiveUpUnreachable(TimePoint now) {
@@ -308,15 +308,17 @@ void SessionMachine::CheckOperations(TimePoint now) {
     if (operation == operations_.end() || operation->second.abandoned) continue;
     const bool was_sent = operation->second.command.sequence() != 0;
     const bool waited = operation->second.acquire.wait > milliseconds(0);
-    Abandon(operation,
-            was_sent && waited
-                ? MakeError(absl::StatusCode::kDeadlineExceeded,
-                            "the permits did not come free in time", "WAIT_EXPIRED")
-                : MakeError(absl::StatusCode::kUnavailable,
-                            absl::StrCat("no daemon answered in time; the last one said: ",
-                                         last_error_.ok() ? "nothing" : last_error_.message()),
-                            "UNREACHABLE"),
-            now);
+    Abandon(
+        operation,
+        was_sent && waited
+            ? MakeError(absl::StatusCode::kDeadlineExceeded,
+                        "the permits did not come free in time", "WAIT_EXPIRED")
+            : MakeError(absl::StatusCode::kUnavailable,
+                        absl::StrCat(
+                            "no daemon answered in time; the last one said: ",
+                            keeper_.last_error().ok() ? "nothing" : keeper_.last_error().message()),
+                        "UNREACHABLE"),
+        now);
   }
 }
 

@@ -2,7 +2,6 @@
 #include "client/semctl/admin.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,8 +10,11 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/semctl/exit_codes.h"
+#include "client/semctl/lease_argument.h"
 #include "client/semctl/output.h"
+#include "client/semctl/shown.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -62,13 +64,13 @@ int Act(const Context& context, const Request& request, const Teller& tell,
     PrintJson(told.json);
     return code;
   }
-  std::printf("%s: %s\n", request.semaphore().c_str(), told.sentence.c_str());
+  PrintLine(absl::StrFormat("%s: %s", request.semaphore(), told.sentence));
   if (told.semaphore != nullptr)
-    std::printf("%s: %s\n", request.semaphore().c_str(), Summary(*told.semaphore).c_str());
+    PrintLine(absl::StrFormat("%s: %s", request.semaphore(), Summary(*told.semaphore)));
   if (told.leases != nullptr) {
     for (const v1::LeaseInfo& lease : *told.leases) {
-      std::printf("  held by %s since %s\n", lease.lease().holder().c_str(),
-                  FormatTime(lease.granted_at()).c_str());
+      PrintLine(absl::StrFormat("  held by %s since %s", lease.lease().holder(),
+                                FormatTime(lease.granted_at())));
     }
   }
   return code;
@@ -163,18 +165,38 @@ void AddConfigure(CLI::App& app, Context& context) {
   AddSettings(configure, settings.get());
 }
 
+// `grace`: negative if none is given, and the semaphore's own is meant.
+void AddGraces(CLI::App* command, milliseconds* grace, bool* now) {
+  CLI::Option* const option =
+      AddDuration(command, "--grace", grace,
+                  "Time that holders have to stop, once they know [the semaphore's]");
+  command
+      ->add_flag(
+          "--now", *now,
+          "End the leases at once. DANGER: a holder that is cut off works on, for up to its TTL")
+      ->excludes(option);
+}
+
+// Of an act whose 0 is the semaphore's own grace.
+std::uint32_t GraceMs(milliseconds grace) {
+  if (grace < milliseconds(0)) return 0;
+  return Ms(std::max(grace, milliseconds(1)));
+}
+
 void AddResize(CLI::App& app, Context& context) {
   auto request = std::make_shared<Request>();
-  auto grace = std::make_shared<milliseconds>(0);
+  auto grace = std::make_shared<milliseconds>(-1);
+  auto now = std::make_shared<bool>(false);
   auto policy = std::make_shared<v1::ShrinkPolicy>(v1::SHRINK_POLICY_WAIT);
   CLI::App* const command =
       AddAct(app, context, "resize", "Change the limit",
              R"(  semctl resize team/db --limit 8
   semctl resize team/db --add 2
   semctl resize team/db --remove 2 --policy recall --grace 30s)",
-             request, [&context, request, grace, policy] {
+             request, [&context, request, grace, now, policy] {
                request->mutable_resize()->set_policy(*policy);
-               if (grace->count() > 0) request->mutable_resize()->set_grace_ms(Ms(*grace));
+               request->mutable_resize()->set_now(*now);
+               if (grace->count() >= 0) request->mutable_resize()->set_grace_ms(Ms(*grace));
                return Act(context, *request, [](const Response& response) {
                  const v1::ResizeSemaphoreResult& result = response.resize();
                  std::string recalled;
@@ -203,8 +225,7 @@ void AddResize(CLI::App& app, Context& context) {
           "--policy", [policy, policies](const std::string& word) { *policy = policies.at(word); },
           "If more are held: wait for them, recall them, or refuse to shrink [wait]"),
       {"wait", "recall", "refuse"});
-  AddDuration(command, "--grace", grace.get(),
-              "Time between recall and revocation [the semaphore's]");
+  AddGraces(command, grace.get(), now.get());
 }
 
 void AddPauses(CLI::App& app, Context& context) {
@@ -252,19 +273,28 @@ void AddPauses(CLI::App& app, Context& context) {
 
 void AddRevoke(CLI::App& app, Context& context) {
   auto request = std::make_shared<Request>();
-  auto grace = std::make_shared<milliseconds>(0);
+  auto grace = std::make_shared<milliseconds>(-1);
+  auto now = std::make_shared<bool>(false);
   auto all = std::make_shared<bool>(false);
+  auto lease = std::make_shared<LeaseArgument>();
   CLI::App* const revoke = AddAct(
-      app, context, "revoke", "Take leases away from their holders",
+      app, context, "revoke",
+      "Take leases away from their holders: they hear of it, and have a grace to stop",
       R"(  semctl revoke team/db --holder build-7:4711
   semctl revoke team/db --lease "$lease"
-  semctl revoke team/db --all --grace 30s)",
-      request, [&context, request, grace, all] {
+  semctl revoke team/db --all --grace 30s
+  semctl revoke team/db --all --now)",
+      request, [&context, request, grace, now, all, lease] {
+        if (lease->given()) {
+          absl::Status read = lease->Read(request->mutable_revoke()->mutable_lease_id());
+          if (!read.ok()) return context.Misused(std::string(read.message()));
+        }
         request->mutable_revoke()->set_all(*all);
-        request->mutable_revoke()->set_grace_ms(Ms(*grace));
+        request->mutable_revoke()->set_grace_ms(GraceMs(*grace));
+        request->mutable_revoke()->set_now(*now);
         return Act(context, *request, [all](const Response& response) {
           const v1::RevokeLeasesResult& result = response.revoke();
-          Told told = Tell(result, absl::StrCat("leases revoked or recalled: ", result.revoked(),
+          Told told = Tell(result, absl::StrCat("leases recalled, or ended: ", result.revoked(),
                                                 OthersAsked(result)));
           // A holder, or a lease, that was named wrongly. Other daemons may have it.
           told.done = *all || result.revoked() > 0 || result.others_asked();
@@ -275,29 +305,33 @@ void AddRevoke(CLI::App& app, Context& context) {
       });
   v1::RevokeLeases* const act = request->mutable_revoke();
   CLI::Option_group* const which = revoke->add_option_group("which", "Exactly one of");
-  which->add_option("--lease", *act->mutable_lease_id(), "This lease, as describe shows it");
+  lease->AddTo(which, "--lease");
   which->add_option("--holder", *act->mutable_holder(), "All leases of this holder");
   which->add_flag("--all", *all, "All leases");
   which->require_option(1);
-  AddDuration(revoke, "--grace", grace.get(), "Recall first, and revoke after this [0]");
+  AddGraces(revoke, grace.get(), now.get());
 }
 
 void AddDestroy(CLI::App& app, Context& context) {
   auto request = std::make_shared<Request>();
   auto wait = std::make_shared<milliseconds>(-1);
   auto force = std::make_shared<bool>(false);
+  auto grace = std::make_shared<milliseconds>(-1);
+  auto now = std::make_shared<bool>(false);
   CLI::App* const destroy =
       AddAct(app, context, "destroy", "Remove a semaphore; refused while anybody holds or waits",
              R"(  semctl destroy team/db
   semctl destroy team/db --wait 5m
-  semctl destroy team/db --force)",
-             request, [&context, request, wait, force] {
+  semctl destroy team/db --force --wait 1m)",
+             request, [&context, request, wait, force, grace, now] {
                v1::DestroySemaphore* const act = request->mutable_destroy();
                const bool waits = *wait >= milliseconds(0);
                act->set_policy(*force  ? v1::DESTROY_POLICY_FORCE
                                : waits ? v1::DESTROY_POLICY_WAIT
                                        : v1::DESTROY_POLICY_REFUSE);
                if (waits) act->set_wait_ms(Ms(*wait));
+               act->set_grace_ms(GraceMs(*grace));
+               act->set_now(*now);
                return Act(
                    context, *request,
                    [waits](const Response& response) {
@@ -311,9 +345,12 @@ void AddDestroy(CLI::App& app, Context& context) {
                    },
                    waits ? *wait : milliseconds(0));
              });
-  CLI::Option* const waits = AddDuration(destroy, "--wait", wait.get(),
-                                         "Let the holders finish, and wait this long for it");
-  destroy->add_flag("--force", *force, "Revoke all leases at once")->excludes(waits);
+  AddDuration(destroy, "--wait", wait.get(), "Let the holders finish, and wait this long for it");
+  CLI::Option* const forces =
+      destroy->add_flag("--force", *force, "Recall all leases, and delete all tickets");
+  AddGraces(destroy, grace.get(), now.get());
+  destroy->get_option("--grace")->needs(forces);
+  destroy->get_option("--now")->needs(forces);
 }
 
 }  // namespace

@@ -12,12 +12,14 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/semctl/context.h"
 #include "client/semctl/definitions.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/output.h"
 #include "client/semctl/plan.h"
 #include "client/semctl/plan_run.h"
+#include "client/semctl/shown.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -110,13 +112,12 @@ Json PlanAsJson(const Plan& plan) {
 }
 
 void PrintPlan(const Plan& plan) {
-  for (const Difference& difference : plan.differences)
-    std::printf("%s\n", Line(difference).c_str());
+  for (const Difference& difference : plan.differences) PrintLine(Line(difference));
 }
 
 void TellProblems(const Plan& plan) {
   for (const std::string& problem : plan.problems)
-    std::fprintf(stderr, "semctl: %s\n", problem.c_str());
+    PrintErrorLine(absl::StrCat("semctl: ", problem));
 }
 
 // ---- the commands ----
@@ -192,7 +193,7 @@ int Carry(const Context& context, Prepared* prepared) {
       prepared->caller.get(), plan, &prepared->current,
       [&](const Step& step) {
         applied.push_back({{"semaphore", step.semaphore}, {"done", Done(step.act)}});
-        if (!context.json()) std::printf("%s: %s\n", step.semaphore.c_str(), Done(step.act));
+        if (!context.json()) PrintLine(absl::StrFormat("%s: %s", step.semaphore, Done(step.act)));
       },
       &done);
   if (context.json()) {
@@ -203,8 +204,8 @@ int Carry(const Context& context, Prepared* prepared) {
       json["not_done"].push_back({{"semaphore", plan.steps[i].semaphore}});
     PrintJson(json);
   } else {
-    std::printf("%zu of %zu steps done, %zu semaphores as they should be already\n", done,
-                plan.steps.size(), plan.unchanged);
+    PrintLine(absl::StrFormat("%zu of %zu steps done, %zu semaphores as they should be already",
+                              done, plan.steps.size(), plan.unchanged));
   }
   if (status.ok()) return kDone;
   const int code = context.Fail(status);
@@ -233,7 +234,7 @@ int Apply(const Context& context, const Options& options) {
       PrintJson(PlanAsJson(plan));
     } else {
       PrintPlan(plan);
-      std::printf("%zu steps would be done\n", plan.steps.size());
+      PrintLine(absl::StrFormat("%zu steps would be done", plan.steps.size()));
     }
     return kDone;
   }

@@ -1,6 +1,5 @@
 #include "client/semctl/context.h"
 
-#include <cstdio>
 #include <random>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "client/semaphore/errors.h"
 #include "client/semctl/exit_codes.h"
+#include "client/semctl/shown.h"
 
 namespace semaphore::semctl {
 
@@ -28,19 +28,19 @@ int Context::Fail(const absl::Status& status) const {
                   {"message", message},
                   {"exit_code", code}};
     if (!advice.empty()) error["advice"] = advice;
-    std::fprintf(stderr, "%s\n", Json{{"error", error}}.dump().c_str());
+    PrintErrorLine(Json{{"error", error}}.dump());
     return code;
   }
-  std::fprintf(stderr, "semctl: %s\n", message.c_str());
-  if (!advice.empty()) std::fprintf(stderr, "semctl: %s\n", advice.c_str());
+  PrintErrorLine(absl::StrCat("semctl: ", message));
+  if (!advice.empty()) PrintErrorLine(absl::StrCat("semctl: ", advice));
   return code;
 }
 
 void Context::Say(const std::string& event, const std::string& message) const {
   if (json()) {
-    std::fprintf(stderr, "%s\n", Json{{"event", event}, {"message", message}}.dump().c_str());
+    PrintErrorLine(Json{{"event", event}, {"message", message}}.dump());
   } else {
-    std::fprintf(stderr, "semctl: %s\n", message.c_str());
+    PrintErrorLine(absl::StrCat("semctl: ", message));
   }
 }
 

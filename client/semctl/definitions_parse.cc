@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/semctl/definitions.h"
@@ -130,7 +131,7 @@ const std::vector<std::pair<std::string, Taking>>& Keys() {
 
 // ---- names ----
 
-// As the daemon's IsSemaphoreName, but for what only a whole name must be.
+// As the daemon's adapters/names.h.
 bool HasNameCharacters(std::string_view text) {
   return text.size() <= 255 && std::all_of(text.begin(), text.end(), [](char c) {
            return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
@@ -138,11 +139,17 @@ bool HasNameCharacters(std::string_view text) {
          });
 }
 
-bool IsPrefix(std::string_view text) {
-  return HasNameCharacters(text) && (text.empty() || (text[0] != '.' && text[0] != '/'));
+bool IsName(std::string_view text) {
+  if (text.empty() || text[0] == '.' || !HasNameCharacters(text)) return false;
+  const std::string path = absl::StrCat("/", std::string(text), "/");
+  return !absl::StrContains(path, "//") && !absl::StrContains(path, "/./") &&
+         !absl::StrContains(path, "/../");
 }
 
-bool IsName(std::string_view text) { return !text.empty() && IsPrefix(text) && text.back() != '/'; }
+bool IsPrefix(std::string_view text) {
+  if (text.empty()) return true;
+  return text.size() <= 255 && IsName(text.back() == '/' ? text.substr(0, text.size() - 1) : text);
+}
 
 // ---- tables ----
 
@@ -198,7 +205,9 @@ class Parser {
     for (const auto& [prefix, table] : prefixes.items()) {
       const std::string where = absl::StrCat("prefix \"", prefix, "\"");
       if (!IsPrefix(prefix))
-        errors_->Add(where, "must be how a name begins: letters, digits and . _ - / : @ +");
+        errors_->Add(where,
+                     "must be how a name begins: letters, digits and . _ - / : @ +, without an "
+                     "empty, '.' or '..' segment");
       if (!IsTable(table, where)) continue;
       CheckKeys(table, where, errors_);
       Declared alone;
@@ -211,9 +220,10 @@ class Parser {
   void ParseSemaphore(const std::string& name, const Json& table) {
     const std::string where = absl::StrCat("semaphore \"", name, "\"");
     if (!IsName(name)) {
-      errors_->Add(where,
-                   "must be 1 to 255 letters, digits and . _ - / : @ + (not '.' or '/' first, nor "
-                   "'/' last)");
+      errors_->Add(
+          where,
+          "must be 1 to 255 letters, digits and . _ - / : @ + (not '.' first, and no empty, "
+          "'.' or '..' segment)");
     }
     if (!IsTable(table, where)) return;
     CheckKeys(table, where, errors_);

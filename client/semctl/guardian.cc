@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/semctl/guardian_messages.h"
 #include "client/semctl/process_tree.h"
+#include "client/semctl/set_user_id.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -137,27 +138,31 @@ absl::StatusOr<Guardian> Guardian::Fork(std::vector<std::string> command,
   const absl::StatusOr<Files> files = MakeFiles();
   if (!files.ok()) return files.status();
   GuardedTime* const time = Map(files->time);
+  const CommandGroup group = CommandGroup::Make();
   const pid_t child = time == nullptr ? -1 : fork();
   if (child < 0) {
     const int error = errno;
     files->Close();
+    group.Remove();
     return absl::ErrnoToStatus(error, "fork");
   }
   if (child == 0) {
     close(files->semctl_socket);
-    RunWatcher({files->guardian_socket, time, std::move(command), OrDefault(kill_after), false});
+    RunWatcher(
+        {files->guardian_socket, time, std::move(command), OrDefault(kill_after), false, group});
   }
   close(files->guardian_socket);
   close(files->time);
-  return Guardian(files->semctl_socket, child, time, kill_after);
+  return Guardian(files->semctl_socket, child, time, kill_after, group);
 }
 
 absl::StatusOr<Guardian> Guardian::Spawn(const std::vector<std::string>& command,
                                          std::chrono::milliseconds kill_after, int input) {
   const absl::StatusOr<Files> files = MakeFiles();
   if (!files.ok()) return files.status();
-  std::vector<std::string> arguments = {"permit-watcher", kGuardianMode,
-                                        std::to_string(OrDefault(kill_after).count())};
+  const CommandGroup group = CommandGroup::Make();
+  std::vector<std::string> arguments = {
+      "permit-watcher", kGuardianMode, std::to_string(OrDefault(kill_after).count()), group.path()};
   arguments.insert(arguments.end(), command.begin(), command.end());
   std::vector<char*> pointers;
   pointers.reserve(arguments.size() + 1);
@@ -191,9 +196,19 @@ absl::StatusOr<Guardian> Guardian::Spawn(const std::vector<std::string>& command
     close(file);
   if (error != 0) {
     close(files->semctl_socket);
+    group.Remove();
     return absl::ErrnoToStatus(error, "cannot execute the guardian");
   }
-  return Guardian(files->semctl_socket, child, time, kill_after);
+  return Guardian(files->semctl_socket, child, time, kill_after, group);
+}
+
+std::optional<std::string> CannotKillWarning(const std::string& command) {
+  const std::optional<std::string> file = SetUserIdFile(command);
+  if (!file.has_value()) return std::nullopt;
+  return absl::StrCat(
+      *file,
+      " runs as another user (set-user-ID): semctl may not be allowed to end it, and it "
+      "may go on after the lease has ended; run semctl as that user instead");
 }
 
 std::string CannotKillText(pid_t pid) {
@@ -204,20 +219,25 @@ std::string CannotKillText(pid_t pid) {
 std::optional<int> GuardianMain(int argc, char** argv) {
   if (argc < 1) return std::nullopt;
   title = {argv[0], static_cast<std::size_t>(argv[argc - 1] + strlen(argv[argc - 1]) - argv[0])};
-  if (argc < 4 || strcmp(argv[1], kGuardianMode) != 0) return std::nullopt;
+  if (argc < 5 || strcmp(argv[1], kGuardianMode) != 0) return std::nullopt;
   // Inherited on purpose, but not by the command.
   for (const int file : {kSocketFile, kTimeFile}) {
     if (fcntl(file, F_SETFD, FD_CLOEXEC) != 0) return EXIT_FAILURE;
   }
   const GuardedTime* const time = Map(kTimeFile);
   if (time == nullptr) return EXIT_FAILURE;
-  RunWatcher({kSocketFile, time, std::vector<std::string>(argv + 3, argv + argc),
-              std::chrono::milliseconds(std::strtoll(argv[2], nullptr, 10)), true});
+  RunWatcher({kSocketFile, time, std::vector<std::string>(argv + 4, argv + argc),
+              std::chrono::milliseconds(std::strtoll(argv[2], nullptr, 10)), true,
+              CommandGroup(argv[3])});
 }
 
 Guardian::Guardian(int socket, pid_t watcher, GuardedTime* time,
-                   std::chrono::milliseconds kill_after)
-    : socket_(socket), watcher_(watcher), time_(time), kill_after_(kill_after) {
+                   std::chrono::milliseconds kill_after, CommandGroup group)
+    : socket_(socket),
+      watcher_(watcher),
+      time_(time),
+      kill_after_(kill_after),
+      group_(std::move(group)) {
   OwnChildren().watchers.push_back(watcher);
 }
 
@@ -225,18 +245,21 @@ Guardian::Guardian(Guardian&& other) noexcept
     : socket_(std::exchange(other.socket_, -1)),
       watcher_(std::exchange(other.watcher_, 0)),
       time_(std::exchange(other.time_, nullptr)),
-      kill_after_(other.kill_after_) {}
+      kill_after_(other.kill_after_),
+      group_(std::move(other.group_)) {}
 
 Guardian::~Guardian() {
   if (socket_ < 0) return;
   close(socket_);
   if (watcher_ > 0) {
     // As a rule both are about to end, but they may have been stopped.
+    group_.Kill();
     for (const Descendant& guardian : DescendantsOf(watcher_)) SendSignal(guardian, SIGKILL);
     kill(watcher_, SIGKILL);
     waitpid(watcher_, nullptr, 0);
     std::erase(OwnChildren().watchers, watcher_);
   }
+  group_.Remove();
   munmap(time_, sizeof(GuardedTime));
 }
 
@@ -261,6 +284,11 @@ void Guardian::Extend(TimePoint good_until) {
   // They wait for a time that is too late. The watcher looks when a child ends, as it may have.
   SendOrder(socket_, {GuardianOrder::Kind::kLook});
   if (watcher_ > 0) kill(watcher_, SIGCHLD);
+}
+
+void Guardian::Shorten(TimePoint good_until) {
+  const TimePoint before = time_->good_until();
+  if (before != TimePoint() && good_until < before) Extend(good_until);
 }
 
 TimePoint Guardian::overdue_at() const {
@@ -299,6 +327,7 @@ bool Guardian::KillAll(std::chrono::milliseconds bound) {
   watcher_ = 0;
   std::vector<pid_t> spared = children.inherited;
   spared.insert(spared.end(), children.watchers.begin(), children.watchers.end());
+  group_.Kill();
   return KillDescendants(spared, BootClock::now() + bound);
 }
 

@@ -22,6 +22,9 @@
 //   all three killed      the command itself is killed by the kernel; what it had started goes on
 //   all three stopped     the command goes on
 //
+// Where this process may make a cgroup (version 2), the command is in one of its own, and each of the three ends
+// that: also what has become another user, or forks faster than it can be found.
+//
 // The watcher is forked before semctl has any thread, or, where there are threads, executed again.
 // Clocks are BootClock.
 #ifndef SEMAPHORED_CLIENT_SEMCTL_GUARDIAN_H_
@@ -37,6 +40,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/semaphore/clock.h"
+#include "client/semctl/command_group.h"
 
 namespace semaphore::semctl {
 
@@ -81,6 +85,8 @@ class Guardian {
   // kStarted or kExecFailed follows. False if the guardian is gone, or they are too long.
   bool Start(const std::vector<std::string>& environment, TimePoint good_until);
   void Extend(TimePoint good_until);
+  // Only if it is started and its time ends later. Any thread.
+  void Shorten(TimePoint good_until);
   // When the command must have been ended by the guardian, or the watcher: KillAll is due. kNever before
   // it is started.
   TimePoint overdue_at() const;
@@ -100,17 +106,23 @@ class Guardian {
   bool KillAll(std::chrono::milliseconds bound);
 
  private:
-  Guardian(int socket, pid_t watcher, GuardedTime* time, std::chrono::milliseconds kill_after);
+  Guardian(int socket, pid_t watcher, GuardedTime* time, std::chrono::milliseconds kill_after,
+           CommandGroup group);
 
   int socket_;
   pid_t watcher_;
   GuardedTime* time_;
   std::chrono::milliseconds kill_after_;
+  CommandGroup group_;
 };
 
 // Reaps the processes that were left to us by their parents' end. semctl may be the first process of
 // a container, to which all orphans there come: it calls this now and then. Does not block.
 void ReapOrphans();
+
+// What to say before the permit is asked for, if it can be seen that the command may not be killable. nullopt:
+// it cannot.
+std::optional<std::string> CannotKillWarning(const std::string& command);
 
 // What to say of kCannotKill.
 std::string CannotKillText(pid_t pid);

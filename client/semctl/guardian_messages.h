@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "client/semaphore/clock.h"
+#include "client/semctl/command_group.h"
 
 namespace semaphore::semctl {
 
@@ -62,12 +63,14 @@ struct GuardianSetup {
   std::chrono::milliseconds kill_after{0};
   // The command gets a process group of its own; otherwise it stays in semctl's.
   bool own_group = false;
+  // The command's, if there is one.
+  CommandGroup group;
 };
 
 // The watcher's whole life, in its own process; it forks the guardian. Never returns.
-[[noreturn]] void RunWatcher(GuardianSetup setup);
+[[noreturn]] void RunWatcher(const GuardianSetup& setup);
 // The guardian's. Never returns.
-[[noreturn]] void RunGuardian(GuardianSetup setup, pid_t watcher);
+[[noreturn]] void RunGuardian(const GuardianSetup& setup, pid_t watcher);
 
 // What `ps`, `killall` and `pkill -f` know this process by. At most 15 characters.
 void SetProcessName(const char* name);

@@ -28,6 +28,8 @@ using Nanoseconds = BootClock::duration;
 
 // How often we look whether what was killed is gone.
 constexpr milliseconds kLookAgain(10);
+// What could not be killed so often is not in the command's cgroup, or stays for another reason.
+constexpr int kKillsMost = 20;
 
 // Our own environment with the packet's variables in place of those of the same name. The pointers
 // are the packet's and the environment's own.
@@ -51,7 +53,8 @@ std::vector<char*> Variables(const GuardianPacket& packet, std::size_t length) {
 
 class Process {
  public:
-  Process(GuardianSetup setup, pid_t watcher) : setup_(std::move(setup)), watcher_(watcher) {}
+  // `setup` outlives it.
+  Process(const GuardianSetup& setup, pid_t watcher) : setup_(setup), watcher_(watcher) {}
 
   [[noreturn]] void Run();
 
@@ -72,7 +75,7 @@ class Process {
   TimePoint kill_at() const;
   TimePoint terminate_at() const;
 
-  const GuardianSetup setup_;
+  const GuardianSetup& setup_;
   const pid_t watcher_;
   GuardianWait wait_;
   bool is_watched_ = true;
@@ -86,6 +89,7 @@ class Process {
   Nanoseconds grace_{0};
   bool terminating_ = false;
   TimePoint kill_next_ = kNever;  // since SIGTERM was not enough
+  int kills_failed_ = 0;
   bool told_of_failure_ = false;
 };
 
@@ -177,6 +181,7 @@ void Process::Start(const GuardianPacket& packet, std::size_t length) {
 // that SIGHUP is ignored (`nohup`), or SIGINT (`sh -c 'semctl … &'`).
 void Process::Exec(const GuardianPacket& packet, std::size_t length, int error_pipe) {
   if (setup_.own_group) setpgid(0, 0);
+  setup_.group.Enter();
   std::vector<char*> variables = Variables(packet, length);
   std::vector<char*> arguments;
   for (const std::string& argument : setup_.command) {
@@ -218,6 +223,7 @@ void Process::OnChildren() {
   }
   if (!child_ended_) return;
   if (ended < 0 && errno == ECHILD) {
+    setup_.group.Remove();
     Report(GuardianEvent::Kind::kExited, child_status_);
     _exit(0);
   }
@@ -255,6 +261,7 @@ void Process::Terminate() {
 // Without a pause as long as there are others each time: one that forks as fast as it can is caught
 // only so. The rest we look after when a child ends, or a moment later.
 void Process::Kill() {
+  setup_.group.Kill();
   const TimePoint until = BootClock::now() + kLookAgain;
   std::vector<pid_t> killed;
   std::vector<pid_t> before;
@@ -270,6 +277,9 @@ std::vector<pid_t> Process::SendToAll(int signal_number) {
   for (const Descendant& descendant : DescendantsOf(getpid())) {
     sent.push_back(descendant.pid);
     if (SendSignal(descendant, signal_number) == 0 || told_of_failure_) continue;
+    // What is in the command's group the kernel ends for us, soon.
+    if (!setup_.group.path().empty() && (signal_number != SIGKILL || ++kills_failed_ < kKillsMost))
+      continue;
     told_of_failure_ = true;
     Report(GuardianEvent::Kind::kCannotKill, descendant.pid);
   }
@@ -293,6 +303,6 @@ void Process::Report(GuardianEvent::Kind kind, int value) {
 
 }  // namespace
 
-void RunGuardian(GuardianSetup setup, pid_t watcher) { Process(std::move(setup), watcher).Run(); }
+void RunGuardian(const GuardianSetup& setup, pid_t watcher) { Process(setup, watcher).Run(); }
 
 }  // namespace semaphore::semctl

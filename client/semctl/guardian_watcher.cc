@@ -4,8 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <utility>
-
 #include "client/semctl/guardian_messages.h"
 #include "client/semctl/guardian_wait.h"
 #include "client/semctl/process_tree.h"
@@ -14,19 +12,21 @@ namespace semaphore::semctl {
 namespace {
 
 // Kills all that is left, the guardian with it.
-[[noreturn]] void EndAll() {
+[[noreturn]] void EndAll(const CommandGroup& group) {
+  group.Kill();
   KillDescendants({}, kNever);
+  group.Remove();
   _exit(0);
 }
 
 }  // namespace
 
-void RunWatcher(GuardianSetup setup) {
+void RunWatcher(const GuardianSetup& setup) {
   const pid_t semctl = getppid();
   const pid_t watcher = getpid();
   prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   const pid_t guardian = fork();
-  if (guardian == 0) RunGuardian(std::move(setup), watcher);
+  if (guardian == 0) RunGuardian(setup, watcher);
   if (guardian < 0) _exit(1);  // semctl sees that the socket is closed
   close(setup.socket);
   GuardianWait wait;
@@ -38,14 +38,14 @@ void RunWatcher(GuardianSetup setup) {
   while (true) {
     while (wait.NextSignal() != 0) {
     }
-    if (waitpid(guardian, nullptr, WNOHANG) == guardian) EndAll();
+    if (waitpid(guardian, nullptr, WNOHANG) == guardian) EndAll(setup.group);
     const TimePoint good_until = setup.time->good_until();
     const bool begun = good_until != TimePoint();
     // While the command runs, the guardian ends it in good order.
-    if (!begun && getppid() != semctl) EndAll();
+    if (!begun && getppid() != semctl) EndAll(setup.group);
     const TimePoint kill_at =
         begun && good_until != kNever ? good_until - kWatcherKillsBefore : kNever;
-    if (BootClock::now() >= kill_at) EndAll();
+    if (BootClock::now() >= kill_at) EndAll(setup.group);
     wait.Until(kill_at, -1);
   }
 }

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,11 +9,14 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/semctl/context.h"
 #include "client/semctl/duration.h"
 #include "client/semctl/exit_codes.h"
+#include "client/semctl/lease_argument.h"
 #include "client/semctl/output.h"
+#include "client/semctl/shown.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -43,13 +45,13 @@ std::string CallerName() {
 }
 
 void PrintLease(const v1::Lease& lease, const v1::LeaseValidity& validity) {
-  std::printf("lease      %s\n", lease.lease_id().c_str());
-  std::printf("semaphore  %s\n", lease.semaphore().c_str());
-  std::printf("slots      %s\n", SlotsText(lease.slots()).c_str());
-  std::printf("token      %s\n", absl::StrCat(lease.token()).c_str());
-  std::printf("holder     %s\n", lease.holder().c_str());
-  std::printf("ttl        %s\n", FormatDuration(milliseconds(lease.ttl_ms())).c_str());
-  std::printf("good for   %s\n", FormatDuration(milliseconds(validity.valid_for_ms())).c_str());
+  PrintLine(absl::StrCat("lease      ", lease.lease_id()));
+  PrintLine(absl::StrCat("semaphore  ", lease.semaphore()));
+  PrintLine(absl::StrCat("slots      ", SlotsText(lease.slots())));
+  PrintLine(absl::StrCat("token      ", lease.token()));
+  PrintLine(absl::StrCat("holder     ", lease.holder()));
+  PrintLine(absl::StrCat("ttl        ", FormatDuration(milliseconds(lease.ttl_ms()))));
+  PrintLine(absl::StrCat("good for   ", FormatDuration(milliseconds(validity.valid_for_ms()))));
 }
 
 Json WithValidity(Json json, const v1::LeaseValidity& validity) {
@@ -74,7 +76,7 @@ int Acquire(const Context& context, AcquireArguments arguments) {
                 wait < milliseconds(0) ? wait : wait + kWaitSlack);
   if (!status.ok()) return context.Fail(status);
   if (arguments.quiet) {
-    std::printf("%s\n", response.lease().lease_id().c_str());
+    PrintLine(response.lease().lease_id());
   } else if (context.json()) {
     PrintJson(WithValidity(ToJson(response.lease()), response.validity()));
   } else {
@@ -83,9 +85,10 @@ int Acquire(const Context& context, AcquireArguments arguments) {
   return kDone;
 }
 
-int Renew(const Context& context, const std::string& lease_id) {
+int Renew(const Context& context, const LeaseArgument& lease) {
   v1::RenewRequest request;
-  request.set_lease_id(lease_id);
+  if (absl::Status read = lease.Read(request.mutable_lease_id()); !read.ok())
+    return context.Misused(std::string(read.message()));
   v1::RenewResponse response;
   const absl::Status status = context.MakeCaller().Call(
       [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
@@ -104,14 +107,16 @@ int Renew(const Context& context, const std::string& lease_id) {
   }
   PrintLease(response.lease(), response.validity());
   if (response.has_recall()) {
-    std::printf("recalled   within %s: %s\n",
-                FormatDuration(milliseconds(response.recall().grace_ms())).c_str(),
-                response.recall().reason().c_str());
+    PrintLine(absl::StrFormat("recalled   within %s: %s",
+                              FormatDuration(milliseconds(response.recall().grace_ms())),
+                              response.recall().reason()));
   }
   return kDone;
 }
 
-int Release(const Context& context, v1::ReleaseRequest request) {
+int Release(const Context& context, v1::ReleaseRequest request, const LeaseArgument& lease) {
+  if (absl::Status read = lease.Read(request.mutable_lease_id()); !read.ok())
+    return context.Misused(std::string(read.message()));
   *request.mutable_request_id() = NewRequestId();
   v1::ReleaseResponse response;
   const absl::Status status = context.MakeCaller().Call(
@@ -125,15 +130,19 @@ int Release(const Context& context, v1::ReleaseRequest request) {
                {"remaining", response.remaining()},
                {"ended", Word(response.ended())}});
   } else if (response.released() > 0) {
-    std::printf("released %u, %u remain\n", response.released(), response.remaining());
+    PrintLine(absl::StrFormat("released %u, %u remain", response.released(), response.remaining()));
   } else {
-    std::printf("nothing released: the lease had ended before (%s)\n",
-                Text(response.ended()).c_str());
+    PrintLine(absl::StrFormat("nothing released: the lease had ended before (%s)",
+                              Text(response.ended())));
   }
   return response.released() > 0 ? kDone : kLost;
 }
 
-int Verify(const Context& context, const v1::VerifyRequest& request) {
+int Verify(const Context& context, v1::VerifyRequest request, const LeaseArgument& lease) {
+  if (request.semaphore().empty()) {
+    if (absl::Status read = lease.Read(request.mutable_lease_id()); !read.ok())
+      return context.Misused(std::string(read.message()));
+  }
   v1::VerifyResponse response;
   const absl::Status status = context.MakeCaller().Call(
       [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
@@ -149,12 +158,12 @@ int Verify(const Context& context, const v1::VerifyRequest& request) {
     json["slot_token"] = absl::StrCat(response.slot_token());
     PrintJson(json);
   } else if (response.held()) {
-    std::printf("held%s\n", response.has_recall() ? ", and recalled" : "");
+    PrintLine(absl::StrFormat("held%s", response.has_recall() ? ", and recalled" : ""));
     PrintLease(response.lease(), response.validity());
   } else {
-    std::printf("not held: %s\n", Text(response.ended()).c_str());
+    PrintLine(absl::StrCat("not held: ", Text(response.ended())));
     if (response.slot_token() > 0) {
-      std::printf("the slot is held with token %s\n", absl::StrCat(response.slot_token()).c_str());
+      PrintLine(absl::StrCat("the slot is held with token ", response.slot_token()));
     }
   }
   return response.held() ? kDone : kNo;
@@ -194,13 +203,14 @@ void AddAcquire(CLI::App& app, Context& context) {
 
 void AddVerify(CLI::App& app, Context& context) {
   auto request = std::make_shared<v1::VerifyRequest>();
+  auto argument = std::make_shared<LeaseArgument>();
   CLI::App* const verify = AddCommand(
       app, context, "verify", "Is a lease still good? Asked with its id, or with slot and token",
       R"(  semctl verify "$SEMAPHORE_LEASE"
+  echo "$SEMAPHORE_LEASE" | semctl verify --lease-file -
   semctl verify --semaphore team/db --slot 2 --token 1042)",
-      [&context, request] { return Verify(context, *request); });
-  CLI::Option* const lease =
-      verify->add_option("LEASE", *request->mutable_lease_id(), "The lease id");
+      [&context, request, argument] { return Verify(context, *request, *argument); });
+  argument->AddTo(verify);
   CLI::Option* const name =
       verify->add_option("--semaphore", *request->mutable_semaphore(), "The semaphore")
           ->type_name(kTakesSemaphore);
@@ -209,7 +219,8 @@ void AddVerify(CLI::App& app, Context& context) {
   CLI::Option* const token = verify->add_option_function<std::uint64_t>(
       "--token", [request](std::uint64_t value) { request->set_token(value); },
       "The token that was shown");
-  name->needs(slot)->needs(token)->excludes(lease);
+  name->needs(slot)->needs(token);
+  for (CLI::Option* const lease : argument->options()) name->excludes(lease);
   slot->needs(name);
   token->needs(name);
 }
@@ -219,28 +230,29 @@ void AddVerify(CLI::App& app, Context& context) {
 void AddLeaseCommands(CLI::App& app, Context& context) {
   AddAcquire(app, context);
 
-  auto renewed = std::make_shared<std::string>();
-  AddCommand(app, context, "renew", "Keep a lease alive for another TTL",
-             R"(  while semctl renew "$lease" > /dev/null; do sleep 10; done)",
-             [&context, renewed] { return Renew(context, *renewed); })
-      ->add_option("LEASE", *renewed, "The lease id")
-      ->required();
+  auto renewed = std::make_shared<LeaseArgument>();
+  renewed->AddTo(AddCommand(app, context, "renew", "Keep a lease alive for another TTL",
+                            R"(  echo "$lease" | semctl renew --lease-file -
+  while semctl renew "$lease" > /dev/null; do sleep 10; done)",
+                            [&context, renewed] { return Renew(context, *renewed); }));
 
   auto released = std::make_shared<v1::ReleaseRequest>();
+  auto argument = std::make_shared<LeaseArgument>();
   auto slots = std::make_shared<std::vector<std::uint32_t>>();
   CLI::App* const release =
       AddCommand(app, context, "release", "Give permits back, all of a lease or some slots",
                  R"(  semctl release "$lease"
-  semctl release "$lease" --slot 3 --slot 4)",
-                 [&context, released, slots] {
+  semctl release "$lease" --slot 3 --slot 4
+  echo "$lease" | semctl release --lease-file -)",
+                 [&context, released, slots, argument] {
                    for (const std::uint32_t slot : *slots) {
                      v1::SlotRange* range = released->add_slots();
                      range->set_first(slot);
                      range->set_last(slot);
                    }
-                   return Release(context, *released);
+                   return Release(context, *released, *argument);
                  });
-  release->add_option("LEASE", *released->mutable_lease_id(), "The lease id")->required();
+  argument->AddTo(release);
   release->add_option("--slot", *slots, "Only this slot; may be given several times")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "client/semctl/duration.h"
+#include "client/semctl/shown.h"
 #include "client/semctl/wording.h"
 
 namespace semaphore::semctl {
@@ -182,12 +183,12 @@ void PrintTable(const std::vector<std::vector<std::string>>& rows) {
       line += row[i];
       if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
     }
-    std::printf("%s\n", line.c_str());
+    PrintLine(line);
   }
 }
 
 void PrintJson(const Json& json) {
-  std::printf("%s\n", json.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  PrintLine(json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 std::string Summary(const v1::SemaphoreInfo& semaphore) {
@@ -198,10 +199,10 @@ std::string Summary(const v1::SemaphoreInfo& semaphore) {
 }
 
 void PrintSemaphore(const v1::SemaphoreInfo& semaphore) {
-  std::printf("%s: %s\n", semaphore.semaphore().c_str(), Summary(semaphore).c_str());
-  std::printf("settings: %s\n", SettingsText(semaphore.settings()).c_str());
-  std::printf("revision %llu, created %s\n", static_cast<unsigned long long>(semaphore.revision()),
-              FormatTime(semaphore.created_at()).c_str());
+  PrintLine(absl::StrFormat("%s: %s", semaphore.semaphore(), Summary(semaphore)));
+  PrintLine(absl::StrCat("settings: ", SettingsText(semaphore.settings())));
+  PrintLine(absl::StrFormat("revision %u, created %s", semaphore.revision(),
+                            FormatTime(semaphore.created_at())));
 }
 
 void PrintRows(const v1::DescribeSemaphoreResult& described) {

@@ -1,5 +1,4 @@
 // semctl describe, list, history.
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/output.h"
+#include "client/semctl/shown.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -85,8 +85,7 @@ int List(const Context& context, const Request& request, const Paging& paging, b
     return kDone;
   }
   if (names) {
-    for (const v1::SemaphoreInfo& semaphore : semaphores)
-      std::printf("%s\n", semaphore.semaphore().c_str());
+    for (const v1::SemaphoreInfo& semaphore : semaphores) PrintLine(semaphore.semaphore());
   } else {
     PrintList(semaphores);
   }

@@ -94,6 +94,8 @@ class Run {
   TimePoint tell_at_ = asked_at_ + kQuietWait;
   Permit permit_;
   TimePoint fed_{};
+  // The start is ordered; and it is reported. A guardian that is stopped in between may have done it.
+  bool begun_ = false;
   bool started_ = false;
   bool cut_short_ = false;
   bool is_lost_ = false;
@@ -123,6 +125,8 @@ void Run::Ask() {
   };
   acquire.on_lost = [this](const Loss& loss) { mailbox_.Post([this, loss] { OnLost(loss); }); };
   acquire.on_recall = [this](const RecallNotice& notice) {
+    // The recall is acknowledged when this returns: the guardian is to know of it, whatever becomes of this process.
+    guardian_.Shorten(notice.stop_by);
     mailbox_.Post([this, notice] {
       CutShort("recalled",
                absl::StrCat("the lease is recalled (", notice.reason, "), to be given back within ",
@@ -155,7 +159,8 @@ std::vector<std::string> Run::Environment() const {
 
 void Run::Begin() {
   fed_ = permit_.good_until();
-  if (guardian_.Start(Environment(), fed_)) return;
+  begun_ = guardian_.Start(Environment(), fed_);
+  if (begun_) return;
   context_.Say("guardian",
                "the guardian process is gone, or the slots are too many for the environment");
   Finish(kCannotExecute);
@@ -183,7 +188,7 @@ void Run::OnNoContact() {
 }
 
 void Run::FeedGuardian() {
-  if (!started_) return;
+  if (!begun_) return;
   const TimePoint good_until = permit_.good_until();
   if (good_until == fed_) return;
   fed_ = good_until;
@@ -283,7 +288,7 @@ void Run::OnGuardian(const GuardianEvent& event) {
 int Run::PollTimeoutMs() const {
   milliseconds timeout = permit_ ? std::min(kFeedMost, permit_.ttl() / 12) : kFeedMost;
   timeout = std::max(timeout, milliseconds(10));
-  if (started_) {
+  if (begun_) {
     const auto left = std::chrono::ceil<milliseconds>(guardian_.overdue_at() - BootClock::now());
     timeout = std::clamp(left, milliseconds(0), timeout);
   }
@@ -305,7 +310,7 @@ void Run::Poll() {
   }
   if (code_.has_value()) return;
   FeedGuardian();
-  if (started_ && BootClock::now() >= guardian_.overdue_at()) {
+  if (begun_ && BootClock::now() >= guardian_.overdue_at()) {
     without_contact_since_ = permit_.good_until();
     return OnGuardianGone("the lease ends, and the guardian process stands still");
   }
@@ -328,6 +333,8 @@ int Run::Execute() {
 int RunCommand(const Context& context, const RunOptions& options) {
   if (context.command.empty())
     return context.Misused("run needs a command behind \"--\": semctl run NAME -- COMMAND...");
+  if (const auto warning = CannotKillWarning(context.command.front()))
+    context.Say("guardian", *warning);
   // Before any thread, as must be the fork.
   const sigset_t forwarded = BlockHandledSignals();
   absl::StatusOr<Guardian> guardian = Guardian::Fork(context.command, options.kill_after);

@@ -13,12 +13,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "client/semctl/admin.h"
 #include "client/semctl/context.h"
 #include "client/semctl/duration.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/output.h"
+#include "client/semctl/shown.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -73,12 +75,11 @@ int Enqueue(const Context& context, EnqueueArguments& arguments) {
                {"semaphore", request.semaphore()},
                {"position", response.position()}});
   } else if (arguments.quiet) {
-    std::printf("%s\n", response.ticket_id().c_str());
+    PrintLine(response.ticket_id());
   } else {
-    std::printf("ticket     %s\n", response.ticket_id().c_str());
-    std::printf("semaphore  %s\n", request.semaphore().c_str());
-    if (response.position() > 0)
-      std::printf("position   %s\n", absl::StrCat(response.position()).c_str());
+    PrintLine(absl::StrCat("ticket     ", response.ticket_id()));
+    PrintLine(absl::StrCat("semaphore  ", request.semaphore()));
+    if (response.position() > 0) PrintLine(absl::StrCat("position   ", response.position()));
   }
   return kDone;
 }
@@ -203,21 +204,20 @@ int ListTickets(const Context& context, const Request& request, const Paging& pa
 }
 
 void PrintTicket(const v1::TicketInfo& ticket) {
-  std::printf("ticket     %s\n", ticket.ticket_id().c_str());
-  std::printf("state      %s\n", Word(ticket.state()).c_str());
-  if (ticket.position() > 0)
-    std::printf("position   %s\n", absl::StrCat(ticket.position()).c_str());
-  if (!ticket.holder().empty()) std::printf("worker     %s\n", ticket.holder().c_str());
+  PrintLine(absl::StrCat("ticket     ", ticket.ticket_id()));
+  PrintLine(absl::StrCat("state      ", Word(ticket.state())));
+  if (ticket.position() > 0) PrintLine(absl::StrCat("position   ", ticket.position()));
+  if (!ticket.holder().empty()) PrintLine(absl::StrCat("worker     ", ticket.holder()));
   if (ticket.delay_ms() > 0)
-    std::printf("delay      %s\n", FormatDuration(milliseconds(ticket.delay_ms())).c_str());
-  std::printf("priority   %d\n", ticket.priority());
-  std::printf("attempt    %s\n", Attempts(ticket).c_str());
-  std::printf("enqueued   %s\n", FormatTime(ticket.enqueued_at()).c_str());
-  std::printf("payload    %u bytes%s%s\n", ticket.payload_bytes(),
-              ticket.content_type().empty() ? "" : " of ", ticket.content_type().c_str());
+    PrintLine(absl::StrCat("delay      ", FormatDuration(milliseconds(ticket.delay_ms()))));
+  PrintLine(absl::StrFormat("priority   %d", ticket.priority()));
+  PrintLine(absl::StrCat("attempt    ", Attempts(ticket)));
+  PrintLine(absl::StrCat("enqueued   ", FormatTime(ticket.enqueued_at())));
+  PrintLine(absl::StrFormat("payload    %u bytes%s%s", ticket.payload_bytes(),
+                            ticket.content_type().empty() ? "" : " of ", ticket.content_type()));
   for (const v1::TicketReason& reason : ticket.reasons()) {
-    std::printf("  attempt %u, %s: %s\n", reason.attempt(), FormatTime(reason.at()).c_str(),
-                reason.text().c_str());
+    PrintLine(absl::StrFormat("  attempt %u, %s: %s", reason.attempt(), FormatTime(reason.at()),
+                              reason.text()));
   }
 }
 
@@ -227,7 +227,7 @@ int ShowTicket(const Context& context, const Request& request, bool payload_only
   const v1::TicketInfo& ticket = response->show_ticket().ticket();
   const std::string& payload = response->show_ticket().payload();
   if (payload_only) {
-    std::fwrite(payload.data(), 1, payload.size(), stdout);
+    PrintPayload(payload);
     return kDone;
   }
   if (!context.json()) {
@@ -255,7 +255,7 @@ int Act(const Context& context, const Request& request, const std::string& done)
   if (context.json()) {
     PrintJson({{done, count}});
   } else {
-    std::printf("%s: %u %s\n", request.semaphore().c_str(), count, done.c_str());
+    PrintLine(absl::StrFormat("%s: %u %s", request.semaphore(), count, done));
   }
   return kDone;
 }

@@ -11,6 +11,7 @@
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/output.h"
+#include "client/semctl/shown.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -25,7 +26,7 @@ void PrintEvent(const v1::WatchResponse& event) {
     absl::StrAppend(&line, "  ", Text(event.cause()));
   }
   absl::StrAppend(&line, "  (", Summary(event.semaphore()), ")");
-  std::printf("%s\n", line.c_str());
+  PrintLine(line);
 }
 
 int Watch(const Context& context, const v1::WatchRequest& request, std::uint64_t events_max) {

@@ -51,6 +51,7 @@ constexpr Wording kWordings[] = {
     {"policy", "--policy"},
     {"all", "--all"},
     {"force", "--force"},
+    {"now", "--now"},
     {"held_max", "--held-max"},
     {"expected_revision", "--revision"},
     {"backfill", "--backfill"},

@@ -24,7 +24,7 @@
 #include "client/semctl/inherited_signals.h"
 #include "client/semctl/mailbox.h"
 #include "client/semctl/work_job.h"
-#include "client/semctl/work_machine.h"
+#include "client/semctl/work_session.h"
 #include "client/semctl/work_stream.h"
 
 namespace semaphore::semctl {
@@ -56,21 +56,21 @@ std::string OwnName() {
   return absl::StrCat(host, ":", getpid());
 }
 
-WorkOptions OptionsOfMachine(const Context& context, const Options& options) {
-  WorkOptions machine;
-  machine.endpoints = context.endpoints().size();
+WorkOptions OptionsOfSession(const Context& context, const Options& options) {
+  WorkOptions work;
+  work.endpoints = context.endpoints().size();
   for (const std::string& name : options.names) {
     if (name.ends_with('*')) {
-      machine.prefixes.push_back(name.substr(0, name.size() - 1));
+      work.prefixes.push_back(name.substr(0, name.size() - 1));
     } else {
-      machine.semaphores.push_back(name);
+      work.semaphores.push_back(name);
     }
   }
-  machine.tickets_max = options.once ? 1 : options.tickets_max;
-  machine.holder = options.holder.empty() ? OwnName() : options.holder;
-  machine.ttl = options.ttl;
-  machine.connect_timeout = context.long_patience();
-  return machine;
+  work.tickets_max = options.once ? 1 : options.tickets_max;
+  work.holder = options.holder.empty() ? OwnName() : options.holder;
+  work.ttl = options.ttl;
+  work.connect_timeout = context.long_patience();
+  return work;
 }
 
 // One worker, on one thread: everything that happens comes through poll.
@@ -80,14 +80,14 @@ class Work final : public WorkListener {
       : context_(context),
         options_(options),
         signals_(signals),
-        machine_(OptionsOfMachine(context, options), NewClientId, this, BootClock::now()) {}
+        session_(OptionsOfSession(context, options), NewClientId, this, BootClock::now()) {}
 
   int Execute();
 
-  void OnAssigned(const v1::TicketAssignment& assignment) override;
+  void OnAssigned(const v1::TicketAssignment& assignment,
+                  const LeaseKeeper::LeasePtr& lease) override;
   void OnLost(const std::string& lease_id, const std::string& why) override;
-  void OnRecalled(const std::string& lease_id, milliseconds grace,
-                  const std::string& reason) override;
+  void OnRecalled(const LeaseKeeper::LeasePtr& lease, const RecallNotice& notice) override;
   void OnAnswered(const std::string& lease_id, const absl::Status& status,
                   v1::TicketState state) override;
 
@@ -110,7 +110,7 @@ class Work final : public WorkListener {
   const int signals_;
   std::shared_ptr<Transport> transport_;  // Set by Execute().
   Mailbox mailbox_;
-  WorkMachine machine_;
+  WorkSession session_;
   std::unique_ptr<WorkStream> stream_;
   std::unique_ptr<WorkStream> dropped_;  // Not within its own callbacks.
   std::map<std::string, Job> jobs_;      // By lease id.
@@ -124,7 +124,7 @@ class Work final : public WorkListener {
 
 // ---- tickets ----
 
-void Work::OnAssigned(const v1::TicketAssignment& assignment) {
+void Work::OnAssigned(const v1::TicketAssignment& assignment, const LeaseKeeper::LeasePtr& lease) {
   const std::string& lease_id = assignment.lease().lease_id();
   busy_at_ = BootClock::now();
   v1::FinishTicket put_back;
@@ -132,17 +132,16 @@ void Work::OnAssigned(const v1::TicketAssignment& assignment) {
   put_back.mutable_put_back();
   // What was given to it while it was cut off it hears of when it resumes, though its hands are
   // full. A command whose lease is lost, and which is being ended, takes up no hand.
-  const auto in_hand = [this](const auto& entry) { return machine_.Holds(entry.first); };
+  const auto in_hand = [this](const auto& entry) { return session_.Holds(entry.first); };
   const bool full = std::ranges::count_if(jobs_, in_hand) >= options_.tickets_max;
   // What was done for it before it was lost here is not over yet.
-  if (no_more_ || full || jobs_.contains(lease_id)) return machine_.Finish(std::move(put_back));
+  if (no_more_ || full || jobs_.contains(lease_id)) return session_.Finish(std::move(put_back));
   if (options_.once) TakeNoMore();
-  absl::StatusOr<Job> job =
-      Job::Start(assignment, context_.command, options_.kill_after, machine_.good_until());
+  absl::StatusOr<Job> job = Job::Start(assignment, lease, context_.command, options_.kill_after);
   if (!job.ok()) {
     code_ = context_.Fail(job.status());
     TakeNoMore();
-    return machine_.Finish(std::move(put_back));
+    return session_.Finish(std::move(put_back));
   }
   titles_[lease_id] = job->title();
   context_.Say("assigned", absl::StrCat(job->title(), ": begun"));
@@ -158,13 +157,15 @@ void Work::OnLost(const std::string& lease_id, const std::string& why) {
   if (options_.once) code_ = kLost;
 }
 
-void Work::OnRecalled(const std::string& lease_id, milliseconds grace, const std::string& reason) {
-  const auto job = jobs_.find(lease_id);
+void Work::OnRecalled(const LeaseKeeper::LeasePtr& lease, const RecallNotice& notice) {
+  const auto job = jobs_.find(lease->lease_id);
   if (job == jobs_.end()) return;
-  context_.Say("recalled", absl::StrCat(job->second.title(), ": recalled (", reason,
-                                        "), to be given back within ", FormatDuration(grace),
+  context_.Say("recalled", absl::StrCat(job->second.title(), ": recalled (", notice.reason,
+                                        "), to be given back within ", FormatDuration(notice.grace),
                                         "; ending the command"));
-  job->second.CutShort(absl::StrCat("it was recalled: ", reason));
+  // Its time may end sooner now.
+  job->second.Look();
+  job->second.CutShort(absl::StrCat("it was recalled: ", notice.reason));
 }
 
 void Work::OnAnswered(const std::string& lease_id, const absl::Status& status,
@@ -185,7 +186,7 @@ void Work::OnAnswered(const std::string& lease_id, const absl::Status& status,
 void Work::OnJobs() {
   std::vector<std::string> over;
   for (auto& [lease_id, job] : jobs_) {
-    job.Look(machine_.good_until());
+    job.Look();
     const std::string warning = job.TakeWarning();
     if (!warning.empty()) context_.Say("guardian", absl::StrCat(job.title(), ": ", warning));
     if (job.over()) over.push_back(lease_id);
@@ -205,8 +206,8 @@ void Work::OnJobOver(const Job& job) {
     code_ = job.exit_code();
     TakeNoMore();
   }
-  if (machine_.Holds(job.lease_id())) {
-    machine_.Finish(job.Result());
+  if (session_.Holds(job.lease_id())) {
+    session_.Finish(job.Result());
   } else {
     titles_.erase(job.lease_id());
   }
@@ -216,7 +217,7 @@ void Work::OnJobOver(const Job& job) {
 
 void Work::TakeNoMore() {
   if (std::exchange(no_more_, true)) return;
-  machine_.SetTicketsMax(0);
+  session_.SetTicketsMax(0);
 }
 
 void Work::OnSignal() {
@@ -276,12 +277,12 @@ std::optional<bool> Work::AnyLeft() const {
 void Work::MaybeEnd() {
   if (!jobs_.empty()) return;
   const TimePoint now = BootClock::now();
-  if (!no_more_ && options_.exit_when_empty && machine_.open() && now - busy_at_ >= kIdle) {
+  if (!no_more_ && options_.exit_when_empty && session_.open() && now - busy_at_ >= kIdle) {
     busy_at_ = now;
     if (AnyLeft() == false) TakeNoMore();
   }
   if (!no_more_) return;
-  machine_.Close();
+  session_.Close();
   if (close_by_ == kNever) close_by_ = now + kReleaseTimeout;
 }
 
@@ -290,11 +291,11 @@ void Work::MaybeEnd() {
 void Work::OpenStream(std::size_t endpoint) {
   WorkStream::Callbacks callbacks;
   callbacks.on_message = [this](const v1::WorkResponse& message) {
-    machine_.OnMessage(message, BootClock::now());
+    session_.OnMessage(message, BootClock::now());
   };
   callbacks.on_written = [] {};  // The loop looks after each letter.
   callbacks.on_end = [this](const absl::Status& status) {
-    machine_.OnStreamEnd(status, BootClock::now());
+    session_.OnStreamEnd(status, BootClock::now());
     dropped_ = std::move(stream_);
   };
   stream_ = std::make_unique<WorkStream>(context_.endpoints()[endpoint], *transport_, &mailbox_,
@@ -303,20 +304,20 @@ void Work::OpenStream(std::size_t endpoint) {
 
 void Work::RunStream() {
   const TimePoint now = BootClock::now();
-  machine_.Tick(now);
-  if (machine_.TakeDrop()) stream_ = nullptr;
+  session_.Tick(now);
+  if (session_.TakeDrop()) stream_ = nullptr;
   dropped_ = nullptr;
   std::size_t endpoint = 0;
-  if (stream_ == nullptr && machine_.StartConnecting(&endpoint, now)) OpenStream(endpoint);
+  if (stream_ == nullptr && session_.StartConnecting(&endpoint, now)) OpenStream(endpoint);
   v1::WorkRequest message;
-  if (stream_ != nullptr && stream_->writable() && machine_.NextMessage(&message, now))
+  if (stream_ != nullptr && stream_->writable() && session_.NextMessage(&message, now))
     stream_->Write(std::move(message));
 }
 
 int Work::PollTimeoutMs() const {
   const TimePoint now = BootClock::now();
   const bool can_send = stream_ != nullptr && stream_->writable();
-  TimePoint due = std::min(machine_.NextDue(can_send), close_by_);
+  TimePoint due = std::min(session_.NextDue(can_send), close_by_);
   if (!jobs_.empty()) due = std::min<TimePoint>(due, now + kFeedMost);
   for (const auto& [lease_id, job] : jobs_) due = std::min(due, job.overdue_at());
   if (options_.exit_when_empty && jobs_.empty()) due = std::min(due, now + kIdle);
@@ -344,8 +345,8 @@ int Work::Execute() {
   if (!transport.ok()) return context_.Fail(transport.status());
   transport_ = *std::move(transport);
   RunStream();
-  while (!machine_.over() && BootClock::now() < close_by_) Poll();
-  const absl::Status status = machine_.status();
+  while (!session_.over() && BootClock::now() < close_by_) Poll();
+  const absl::Status status = session_.status();
   // Without a daemon nothing vouches for what is still at work.
   for (auto& [lease_id, job] : jobs_) job.CutShort("its worker lost contact");
   while (!jobs_.empty()) {
@@ -353,13 +354,15 @@ int Work::Execute() {
     std::erase_if(jobs_, [](const auto& entry) { return entry.second.over(); });
   }
   stream_ = nullptr;
-  if (machine_.over() && !status.ok()) return context_.Fail(status);
+  if (session_.over() && !status.ok()) return context_.Fail(status);
   return code_;
 }
 
 int WorkCommand(const Context& context, const Options& options) {
   if (context.command.empty())
     return context.Misused("work needs a command behind \"--\": semctl work NAME... -- COMMAND...");
+  if (const auto warning = CannotKillWarning(context.command.front()))
+    context.Say("guardian", *warning);
   const sigset_t handled = BlockHandledSignals();
   const int signals = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
   return Work(context, options, signals).Execute();
@@ -381,8 +384,9 @@ After its last attempt a ticket that failed becomes a dead letter: semctl dead-l
 
 A ticket is delivered at least once. When its lease is recalled or about to be lost, the command
 gets TERM, and KILL after --kill-after, always before another worker can have it; also when semctl is
-killed or stopped. The target of the work can turn away whoever was overtaken by SEMAPHORE_TOKEN,
-which rises with every attempt at a slot.
+killed or stopped. The ticket returns to its place at once, without a back-off; the attempt counts.
+The target of the work can turn away a worker that was overtaken by SEMAPHORE_TOKEN, which rises
+with every attempt at a slot.
 
 After INT, TERM or HUP it takes no more tickets, and ends with 0 when those in hand are finished; a
 second one ends their commands. With --once the command's exit code is semctl's own.

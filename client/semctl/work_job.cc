@@ -55,24 +55,23 @@ std::vector<std::string> Environment(const v1::TicketAssignment& assignment) {
 
 }  // namespace
 
-absl::StatusOr<Job> Job::Start(const v1::TicketAssignment& assignment,
-                               const std::vector<std::string>& command, milliseconds kill_after,
-                               TimePoint good_until) {
+absl::StatusOr<Job> Job::Start(const v1::TicketAssignment& assignment, LeaseKeeper::LeasePtr lease,
+                               const std::vector<std::string>& command, milliseconds kill_after) {
   const absl::StatusOr<int> input = FileWith(assignment.payload());
   if (!input.ok()) return input.status();
   absl::StatusOr<Guardian> guardian = Guardian::Spawn(command, kill_after, *input);
   close(*input);
   if (!guardian.ok()) return guardian.status();
-  Job job(assignment, *std::move(guardian));
-  job.fed_ = good_until;
-  if (!job.guardian_.Start(Environment(assignment), good_until))
+  Job job(assignment, std::move(lease), *std::move(guardian));
+  job.fed_ = job.lease_->GoodUntil();
+  if (!job.guardian_.Start(Environment(assignment), job.fed_))
     return absl::InternalError("the guardian process is gone");
   return job;
 }
 
-Job::Job(const v1::TicketAssignment& assignment, Guardian guardian)
+Job::Job(const v1::TicketAssignment& assignment, LeaseKeeper::LeasePtr lease, Guardian guardian)
     : guardian_(std::move(guardian)),
-      lease_id_(assignment.lease().lease_id()),
+      lease_(std::move(lease)),
       title_(absl::StrCat(assignment.lease().semaphore(), ", ticket ",
                           assignment.ticket_id().substr(0, kTicketShown), ", attempt ",
                           assignment.attempt())) {}
@@ -129,14 +128,14 @@ void Job::OnEvent(const GuardianEvent& event) {
   }
 }
 
-void Job::Look(TimePoint good_until) {
+void Job::Look() {
   while (!over_) {
     const auto event = guardian_.Next();
     if (!event.has_value()) break;
     OnEvent(*event);
   }
   if (over_) return;
-  if (good_until > fed_) {
+  if (const TimePoint good_until = lease_->GoodUntil(); good_until != fed_) {
     fed_ = good_until;
     guardian_.Extend(good_until);
   }
@@ -147,7 +146,7 @@ void Job::WaitForEnd() {
   if (over_) return;
   pollfd polled = {descriptor(), POLLIN, 0};
   poll(&polled, 1, static_cast<int>(kMoment.count()));
-  Look(fed_);
+  Look();
 }
 
 int Job::exit_code() const {
@@ -175,7 +174,7 @@ std::string Job::verdict() const {
 
 v1::FinishTicket Job::Result() const {
   v1::FinishTicket finish;
-  finish.set_lease_id(lease_id_);
+  finish.set_lease_id(lease_->lease_id);
   const std::string failure = Failure();
   if (exec_error_ != 0) {
     finish.mutable_put_back();
@@ -185,6 +184,8 @@ v1::FinishTicket Job::Result() const {
     finish.mutable_rejected()->set_reason(failure);
   } else {
     finish.mutable_failed()->set_reason(failure);
+    // No fault of the command's: the ticket keeps its place, as when the worker had died.
+    if (!cut_short_.empty()) finish.mutable_failed()->set_retry_after_ms(0);
   }
   return finish;
 }

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/semaphore/clock.h"
+#include "client/semaphore/lease_keeper.h"
 #include "client/semctl/guardian.h"
 #include "proto/semaphore/v1/semaphore.pb.h"
 
@@ -22,10 +23,11 @@ class Job {
  public:
   // Starts the command, with the payload as its standard input.
   static absl::StatusOr<Job> Start(const v1::TicketAssignment& assignment,
+                                   LeaseKeeper::LeasePtr lease,
                                    const std::vector<std::string>& command,
-                                   std::chrono::milliseconds kill_after, TimePoint good_until);
+                                   std::chrono::milliseconds kill_after);
 
-  const std::string& lease_id() const { return lease_id_; }
+  const std::string& lease_id() const { return lease_->lease_id; }
   // "NAME, ticket 0123abcd, attempt 2".
   const std::string& title() const { return title_; }
   // To be polled for input.
@@ -33,8 +35,8 @@ class Job {
 
   TimePoint overdue_at() const { return guardian_.overdue_at(); }
 
-  // Looks what has become of the command. `good_until`: of its lease, as far as it is known now.
-  void Look(TimePoint good_until);
+  // Looks what has become of the command, and how long its lease is good.
+  void Look();
   void Signal(int number) { guardian_.Signal(number); }
   // Ends the command; whatever it exits with, the ticket has failed for this reason.
   void CutShort(const std::string& why);
@@ -59,14 +61,14 @@ class Job {
   v1::FinishTicket Result() const;
 
  private:
-  Job(const v1::TicketAssignment& assignment, Guardian guardian);
+  Job(const v1::TicketAssignment& assignment, LeaseKeeper::LeasePtr lease, Guardian guardian);
   void OnEvent(const GuardianEvent& event);
   void KillAll(const std::string& why);
   // Why it has failed; empty: it has not.
   std::string Failure() const;
 
   Guardian guardian_;
-  std::string lease_id_;
+  LeaseKeeper::LeasePtr lease_;
   std::string title_;
   bool started_ = false;
   bool over_ = false;

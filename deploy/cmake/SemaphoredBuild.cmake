@@ -27,6 +27,11 @@ macro(semaphored_common_settings)
   if(SEMAPHORED_SANITIZE)
     add_compile_options(-fsanitize=${SEMAPHORED_SANITIZE} -fno-sanitize-recover=all)
     add_link_options(-fsanitize=${SEMAPHORED_SANITIZE})
+    if(SEMAPHORED_SANITIZE MATCHES undefined)
+      # Checks of each access, which take 40 % of the compilation and find least: a null pointer ends the process anyway, and
+      # what a pointer to an object that has ended does AddressSanitizer sees.
+      add_compile_options(-fno-sanitize=null,alignment,object-size,vptr)
+    endif()
   endif()
   if(SEMAPHORED_LIBFUZZER)
     # Coverage for the fuzzer to steer by; only the fuzz targets link the fuzzer itself.

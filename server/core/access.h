@@ -87,6 +87,7 @@ struct CertificateNames {
   std::vector<std::string> dns;
   std::vector<std::string> uris;
   std::vector<std::string> emails;
+  friend bool operator==(const CertificateNames&, const CertificateNames&) = default;
 };
 
 class AccessPolicy {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/names.h"
 #include "server/core/access.h"
 
 namespace semaphored {
@@ -70,6 +71,14 @@ absl::StatusOr<Rule> RuleOf(const toml::node& node, const std::string& where) {
     if (name.str() == "prefixes") {
       absl::StatusOr<std::vector<std::string>> prefixes = TextsOf(value, key);
       if (!prefixes.ok()) return prefixes.status();
+      for (const std::string& prefix : *prefixes) {
+        if (IsSemaphorePrefix(prefix)) continue;
+        return Wrong(
+            value,
+            fmt::format("{} must be empty or what a semaphore's name can begin with, such as a/, "
+                        "without an empty, '.' or '..' segment; not '{}'",
+                        key, absl::CEscape(prefix)));
+      }
       rule.prefixes = *std::move(prefixes);
     } else if (name.str() == "verbs") {
       const absl::StatusOr<std::vector<std::string>> verbs = TextsOf(value, key);
@@ -261,7 +270,11 @@ class AccessFile {
 };
 
 absl::StatusOr<std::shared_ptr<const AccessPolicy>> AccessPolicy::Parse(std::string_view text) {
-  return AccessFile().Read(text);
+  auto policy = AccessFile().Read(text);
+  // Often an empty or truncated file. It would shut out all clients.
+  if (policy.ok() && (*policy)->identities().empty())
+    return absl::InvalidArgumentError("it names no identity; one is such as [identities.NAME]");
+  return policy;
 }
 
 }  // namespace semaphored

@@ -7,12 +7,28 @@
 
 #include <cerrno>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
 #include "server/core/logging.h"
 
 namespace semaphored {
+
+namespace {
+
+// A daemon that was killed, or a full disk, may have left a part of a line.
+bool EndsWithinLine(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file || file.tellg() <= 0) return false;
+  file.seekg(-1, std::ios::end);
+  return file.get() != '\n';
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(std::string path) {
   std::unique_ptr<AuditLog> log(new AuditLog(std::move(path)));
@@ -41,21 +57,29 @@ absl::Status AuditLog::OpenFile() {
   }
   if (file_ >= 0) close(file_);
   file_ = file;
+  partial_ = EndsWithinLine(path_);
   return absl::OkStatus();
 }
 
 void AuditLog::Lose(uint64_t lines) {
   lost_ += lines;
-  // Said once for each time that it begins.
-  if (std::exchange(untold_, untold_ + lines) == 0)
-    spdlog::error(
-        "the audit log cannot be written as fast as it is filled, or at all: lines are lost");
+  untold_ += lines;
+  const auto now = std::chrono::steady_clock::now();
+  if (warned_at_ != std::chrono::steady_clock::time_point() && now - warned_at_ < kBetweenWarnings)
+    return;
+  warned_at_ = now;
+  spdlog::error(
+      "the audit log cannot be written as fast as it is filled, or at all: {} line(s) are lost so "
+      "far",
+      lost_);
 }
 
 void AuditLog::Write(std::string line) {
   {
     const std::lock_guard lock(mutex_);
-    if (waiting_.size() >= kLinesMax) return Lose(1);
+    if (kept_lines_ >= kLinesMax || kept_bytes_ + line.size() > kBytesMax) return Lose(1);
+    ++kept_lines_;
+    kept_bytes_ += line.size();
     waiting_.push_back(std::move(line));
   }
   changed_.notify_all();
@@ -92,12 +116,17 @@ bool AuditLog::PutInDaemonsLog(const std::string& line) {
 
 bool AuditLog::Put(const std::string& line) {
   if (path_.empty()) return PutInDaemonsLog(line);
-  std::string_view rest = line;
-  while (!rest.empty()) {
-    const ssize_t wrote = write(file_, rest.data(), rest.size());
+  if (partial_ && !PutAll("\n")) return false;
+  return PutAll(line);
+}
+
+bool AuditLog::PutAll(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t wrote = write(file_, text.data(), text.size());
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) return false;
-    rest.remove_prefix(static_cast<size_t>(wrote));
+    text.remove_prefix(static_cast<size_t>(wrote));
+    partial_ = !text.empty();
   }
   return true;
 }
@@ -109,6 +138,7 @@ void AuditLog::Run() {
     if (waiting_.empty() && !reopen_) return;
     const bool reopen = std::exchange(reopen_, false);
     std::deque<std::string> lines = std::exchange(waiting_, {});
+    const size_t bytes = kept_bytes_;
     const uint64_t untold = std::exchange(untold_, 0);
     writing_ = true;
     lock.unlock();
@@ -122,6 +152,8 @@ void AuditLog::Run() {
     const uint64_t again = lost;
     for (const std::string& line : lines) lost += Put(line + end) ? 0 : 1;
     lock.lock();
+    kept_lines_ -= lines.size();
+    kept_bytes_ -= bytes;
     if (lost > 0) {
       lost_ -= again;  // They were counted when they were lost.
       Lose(lost);

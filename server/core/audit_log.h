@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -18,8 +19,11 @@ namespace semaphored {
 
 class AuditLog {
  public:
-  // Lines that may wait to be written.
+  // Lines that may wait to be written, and their bytes.
   static constexpr size_t kLinesMax = 10'000;
+  static constexpr size_t kBytesMax = 16 << 20;
+  // The daemon's log says at most so often that lines are lost.
+  static constexpr std::chrono::milliseconds kBetweenWarnings{10'000};
   // How long the end waits for room in the daemon's log.
   static constexpr std::chrono::milliseconds kEndPatience{1000};
 
@@ -48,25 +52,30 @@ class AuditLog {
  private:
   explicit AuditLog(std::string path) : path_(std::move(path)) {}
   void Run();
-  // True: it is written.
+  // True: it is written. A part of an earlier line that was written is ended first.
   bool Put(const std::string& line);
+  bool PutAll(std::string_view text);
   // Waits for room there.
   bool PutInDaemonsLog(const std::string& line);
   absl::Status OpenFile();
   void Lose(uint64_t lines);
 
   const std::string path_;
-  int file_ = -1;  // The writing thread's, once it runs.
+  int file_ = -1;         // The writing thread's, once it runs.
+  bool partial_ = false;  // The file ends within a line. The same thread's.
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::string> waiting_;  // Guarded by mutex_, as all below.
+  size_t kept_lines_ = 0;            // Those that wait, and those that are being written.
+  size_t kept_bytes_ = 0;
   bool reopen_ = false;
   bool writing_ = false;
   bool ending_ = false;
   std::chrono::steady_clock::time_point end_by_;  // Once it is ending.
   uint64_t lost_ = 0;
-  uint64_t untold_ = 0;  // Of lost_: not said in the audit log yet.
+  uint64_t untold_ = 0;                              // Of lost_: not said in the audit log yet.
+  std::chrono::steady_clock::time_point warned_at_;  // Not at all yet: the epoch.
   std::thread thread_;
 };
 

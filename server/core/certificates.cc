@@ -2,33 +2,28 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <openssl/bio.h>
 #include <openssl/err.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 #include <memory>
 #include <system_error>
 #include <utility>
+
+#include "server/core/openssl_objects.h"
 
 namespace semaphored {
 namespace {
 
 constexpr size_t kBytesMax = 1 << 20;
 
-template <auto Free>
-struct Freed {
-  template <typename T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, Freed<BIO_free_all>>;
-using X509Ptr = std::unique_ptr<X509, Freed<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
+using openssl::Bio;
+using openssl::Key;
+using openssl::NoPassphrase;
+using openssl::Over;
+using openssl::X509Ptr;
 
 absl::Status Wrong(const char* setting, const std::string& path, const std::string& what) {
   return absl::InvalidArgumentError(fmt::format("{}: {}: {}", setting, path, what));
@@ -43,7 +38,7 @@ absl::StatusOr<std::string> ReadSetting(const char* setting, const std::string& 
 // The first of the certificates in `pem`; all of them can be read. nullptr: there is none, or one
 // is damaged.
 X509Ptr FirstOf(const std::string& pem) {
-  const Bio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  const Bio bio = Over(pem);
   X509Ptr first(PEM_read_bio_X509_AUX(bio.get(), nullptr, nullptr, nullptr));
   if (first == nullptr) return nullptr;
   while (X509Ptr{PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)} != nullptr) {
@@ -54,8 +49,11 @@ X509Ptr FirstOf(const std::string& pem) {
   return first;
 }
 
-// An empty passphrase, so that nobody is asked on the terminal.
-int NoPassphrase(char*, int, int, void*) { return 0; }
+int64_t ExpiresUnixS(const X509* certificate) {
+  std::tm time{};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &time) != 1) return 0;
+  return timegm(&time);
+}
 
 }  // namespace
 
@@ -101,7 +99,7 @@ absl::StatusOr<Certificates> ReadCertificates(const CertificateFiles& files) {
                  "must be certificates in PEM, the daemon's own first, none of them cut off");
   }
   ERR_clear_error();
-  const Bio bio(BIO_new_mem_buf(key_text->data(), static_cast<int>(key_text->size())));
+  const Bio bio = Over(*key_text);
   const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassphrase, nullptr));
   if (key == nullptr) {
     return Wrong("tls_key_file", files.key_file,
@@ -124,6 +122,7 @@ absl::StatusOr<Certificates> ReadCertificates(const CertificateFiles& files) {
     }
     read.client_ca = *std::move(ca);
   }
+  read.expires_unix_s = ExpiresUnixS(certificate.get());
   read.chain = *std::move(chain);
   read.key = *std::move(key_text);
   return read;

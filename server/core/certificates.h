@@ -2,6 +2,7 @@
 // and checked as a whole before anything of them is put to use.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -19,7 +20,8 @@ struct CertificateFiles {
 struct Certificates {
   std::string chain;
   std::string key;
-  std::string client_ca;  // Empty: clients are not asked for certificates.
+  std::string client_ca;       // Empty: clients are not asked for certificates.
+  int64_t expires_unix_s = 0;  // The daemon's own; 0: it does not say.
   friend bool operator==(const Certificates&, const Certificates&) = default;
 };
 

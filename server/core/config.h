@@ -28,7 +28,8 @@ struct Config {
   bool allow_insecure_remote = false;  // Listen on more than this machine, without encryption.
   std::string tls_cert_file;           // Paths of PEM files. Empty: no TLS.
   std::string tls_key_file;
-  std::string tls_client_ca_file;  // Empty: clients are not asked for certificates.
+  std::string tls_client_ca_file;    // Empty: clients are not asked for certificates.
+  std::string frame_guard = "auto";  // auto, on, off
   std::string tls_client_certificates = "require";  // require, optional
   std::string access_file;                          // Empty: all may do all.
   std::string audit_file;                           // Empty: the daemon's log.
@@ -59,8 +60,8 @@ struct Config {
   uint32_t permits_per_request_max = 1'000'000;
   uint32_t name_bytes_max = 255;
   uint32_t holder_bytes_max = 256;
-  uint32_t rows_max = 10'000;      // In one answer: of list, history, describe.
-  uint32_t calls_max = 200'000;    // Unary calls at once; those that wait count.
+  uint32_t rows_max = 10'000;   // In one answer: of list, history, describe.
+  uint32_t calls_max = 50'000;  // Unary calls at once; those that wait count, and take 17 KB each.
   uint32_t streams_max = 100'000;  // Hold, Session, Watch and Work at once, together.
   uint32_t watch_events_max = 10'000;
   uint32_t commands_per_message_max = 1000;

@@ -74,6 +74,8 @@ void AddMistakesOfTls(const Config& config, const ListenAddress& address,
         "tls_client_ca_file needs tls_cert_file and tls_key_file: without TLS no client shows a "
         "certificate");
   }
+  if (config.frame_guard == "off" && !config.tls_cert_file.empty())
+    mistakes->emplace_back("frame_guard cannot be off with tls_cert_file: TLS ends in the guard");
   if (!address.loopback && !config.allow_insecure_remote && config.tls_cert_file.empty()) {
     mistakes->push_back(
         fmt::format("listen: other machines can reach {}, and connections are neither encrypted "
@@ -113,6 +115,12 @@ absl::Status CheckConfig(const Config& config) {
   AddMistakes(config, &mistakes);
   if (mistakes.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format("{}", fmt::join(mistakes, "\n")));
+}
+
+bool IsGuarded(const Config& config) {
+  if (config.frame_guard != "auto") return config.frame_guard == "on";
+  return !config.tls_cert_file.empty() || !config.access_file.empty() ||
+         !ParseListenAddress(config.listen)->loopback;
 }
 
 bool IsOpenToAll(const Config& config) {

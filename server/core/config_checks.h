@@ -28,6 +28,9 @@ void AddMistakes(const Config& config, std::vector<std::string>* mistakes);
 // INVALID_ARGUMENT with those lines.
 absl::Status CheckConfig(const Config& config);
 
+// Connections pass the guard (server/guard). REQUIRES: checked.
+bool IsGuarded(const Config& config);
+
 // Other machines can reach it by TLS, and it does not ask who they are. REQUIRES: checked.
 bool IsOpenToAll(const Config& config);
 

@@ -142,9 +142,14 @@ std::string LostLine(bool json, uint64_t lost) {
 
 // Set once, and never destroyed: threads log until the process has ended.
 struct DaemonLog {
-  DaemonLog(int file, bool as_json)
-      : json(as_json), writer(file, [as_json](uint64_t lost) { return LostLine(as_json, lost); }) {}
+  DaemonLog(int descriptor, std::string file_path, bool as_json)
+      : file(descriptor),
+        path(std::move(file_path)),
+        json(as_json),
+        writer(file, [as_json](uint64_t lost) { return LostLine(as_json, lost); }) {}
 
+  const int file;
+  const std::string path;  // Empty: stderr.
   const bool json;
   LogWriter writer;
 };
@@ -249,13 +254,24 @@ absl::Status InitLogging(const LoggingOptions& options) {
   }
   const absl::StatusOr<int> file = OpenLog(options.file);
   if (!file.ok()) return file.status();
-  auto* const log = new DaemonLog(*file, options.format == "json");
+  auto* const log = new DaemonLog(*file, options.file, options.format == "json");
   daemon_log = log;
   auto logger = std::make_shared<spdlog::logger>("semaphored", std::make_shared<WriterSink>(log));
   logger->set_level(*level);
   spdlog::set_default_logger(std::move(logger));
   std::atexit(FlushAtExit);
   std::signal(SIGABRT, FlushAtAbort);
+  return absl::OkStatus();
+}
+
+absl::Status ReopenLog() {
+  const DaemonLog* log = daemon_log;
+  if (log == nullptr || log->path.empty()) return absl::OkStatus();
+  const absl::StatusOr<int> file = OpenLog(log->path);
+  if (!file.ok()) return file.status();
+  // The writer's descriptor stays the same, and is another file from now on.
+  dup3(*file, log->file, O_CLOEXEC);
+  close(*file);
   return absl::OkStatus();
 }
 

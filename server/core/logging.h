@@ -36,6 +36,11 @@ inline constexpr std::chrono::milliseconds kLogEndPatience{1000};
 // it once, before there are other threads.
 absl::Status InitLogging(const LoggingOptions& options);
 
+// From now on lines go to the file that has the log's name now, so that one that was moved away is left alone; a write
+// that is under way may end in the old one. Nothing happens where the log is stderr. PERMISSION_DENIED: the new file
+// cannot be opened, and the old one stays in use. Any thread.
+absl::Status ReopenLog();
+
 // Waits until all lines are written, but for at most `patience`: for ends that exit does not see. Any
 // thread.
 void FlushLog(std::chrono::milliseconds patience);

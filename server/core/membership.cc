@@ -33,7 +33,8 @@ Membership::TickResult Membership::Tick() {
   ForgetTold();
   if (fatal_.ok()) {
     result.heartbeat = Heartbeat();
-    (result.heartbeat.ok() ? figures_.sent : figures_.failed) += 1;
+    in_touch_ = result.heartbeat.ok();
+    (in_touch_ ? figures_.sent : figures_.failed) += 1;
   }
   // An exclusive engine has no living nodes but us; what dead ones left is found at the start.
   if (fatal_.ok() && !options_.exclusive) {
@@ -47,6 +48,10 @@ Membership::TickResult Membership::Tick() {
   }
   result.fatal = fatal_;
   return result;
+}
+
+absl::Status Membership::Leave() {
+  return fatal_.ok() && in_touch_ ? store_->Leave() : absl::OkStatus();
 }
 
 absl::Status Membership::Heartbeat() {
@@ -176,9 +181,10 @@ MembershipThread::~MembershipThread() {
 void MembershipThread::Run() {
   SteadyTime next = clock_->Now();
   while (WaitUntil(next)) {
-    next = clock_->Now() + membership_->interval();
+    const SteadyTime begun = clock_->Now();
     Membership::TickResult result = membership_->Tick();
     const bool fails = !result.heartbeat.ok();
+    next = fails ? clock_->Now() + membership_->retry_interval() : begun + membership_->interval();
     if (fails && !failing_ && callbacks_.on_heartbeat_failed)
       callbacks_.on_heartbeat_failed(result.heartbeat);
     failing_ = fails;

@@ -63,9 +63,14 @@ class Membership {
              ProgressCheck lanes_progressed);
 
   // Sends a heartbeat if the lanes have made progress, reads the other nodes, declares dead who is.
-  // Call it every interval(). Blocks for as long as the engine takes. After `fatal` it does nothing
-  // any more.
+  // Call it every interval(), or retry_interval() after a heartbeat that failed. Blocks for as long as the
+  // engine takes. After `fatal` it does nothing any more.
   TickResult Tick();
+
+  // The daemon ends in order: its row says so, and its next life need not wait. Does nothing if the
+  // last heartbeat failed, so that an engine that is away holds nothing up. After the last Tick.
+  // Blocks for as long as the engine takes.
+  absl::Status Leave();
 
   // The take-over of these dead nodes failed: the next Tick tells them again. Any thread.
   void TellAgain(const std::vector<NodeRef>& dead);
@@ -83,6 +88,8 @@ class Membership {
   // The node id that was given to the node, as far as it has been read; else its number and incarnation. Any thread.
   std::string NameOf(const NodeRef& node) const;
   Milliseconds interval() const { return options_.node_ttl / 3; }
+  // An engine that is back is vouched for again before the last heartbeat is too old.
+  Milliseconds retry_interval() const { return options_.node_ttl / 24; }
 
  private:
   struct Observation {
@@ -110,6 +117,7 @@ class Membership {
   std::atomic<SteadyTime::rep> heartbeat_at_{SteadyTime::min().time_since_epoch().count()};
   HeartbeatFigures figures_;
   absl::Status fatal_;
+  bool in_touch_ = false;  // The last heartbeat succeeded.
   SteadyTime progress_since_{};
   SteadyTime last_read_{};  // When the last successful read returned; min(): the reading is broken.
   std::map<uint32_t, Observation>
@@ -121,7 +129,7 @@ class Membership {
   std::vector<NodeRef> again_;  // Guarded by again_mutex_: to be told once more.
 };
 
-// Calls Tick() on a thread of its own, at once and then every interval.
+// Calls Tick() on a thread of its own: at once, and then when it is due.
 class MembershipThread {
  public:
   // Called on the thread; must not block. The thread ends after on_fatal.

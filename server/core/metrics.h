@@ -12,11 +12,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "adapters/types.h"
 #include "server/core/clock.h"
 #include "server/core/reason.h"
+#include "server/core/unknown_callers.h"
 
 namespace semaphored {
 
@@ -191,6 +193,12 @@ struct EngineFigures {
   void Add(const LaneFigures& lane);
 };
 
+// Of the guard of connections (server/guard).
+struct GuardFigures {
+  uint64_t connections = 0;                              // Now, those in a handshake among them.
+  std::vector<std::pair<std::string, uint64_t>> closed;  // So far, by reason.
+};
+
 // One look at the daemon.
 struct DaemonFigures {
   std::string version;
@@ -199,9 +207,15 @@ struct DaemonFigures {
   bool complete = false;
   SessionsFigures sessions;
   AllCallFigures calls{};
+  UnknownCallers::Counts unauthenticated{};
+  uint64_t audit_lines_lost = 0;
   uint64_t commands_under_way = 0;
+  int64_t longest_turn_us = 0;  // Of the reactor, lately.
   std::vector<LimitFigures> limits;
 
+  GuardFigures guard;
+  int64_t certificate_expires_unix_s = 0;   // 0: without TLS.
+  std::optional<uint64_t> disk_free_bytes;  // nullopt: the store is no file of the daemon's.
   EngineFigures engine;
   bool vouched = false;
   std::optional<int64_t> heartbeat_age_ms;  // nullopt: none has succeeded yet.

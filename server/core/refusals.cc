@@ -119,6 +119,12 @@ Refusal WaitEnded(EndCause cause, const std::string& semaphore) {
   }
 }
 
+Refusal NotAllowedRefusal(const std::string& semaphore) {
+  return {StatusCode::kPermissionDenied, Reason::kPermissionDenied,
+          "the daemon's access rules have changed, and no longer allow this client the semaphore",
+          semaphore, "ask the operator of the daemon for a rule"};
+}
+
 Refusal RefusalOf(const absl::Status& status, const std::string& semaphore) {
   const std::string message(status.message());
   switch (status.code()) {

@@ -17,6 +17,8 @@ Refusal RefusalOf(const absl::Status& status, const std::string& semaphore);
 // A wait that has come to its end without a grant.
 Refusal WaitEnded(EndCause cause, const std::string& semaphore);
 
+// The rules no longer allow what was asked for.
+Refusal NotAllowedRefusal(const std::string& semaphore);
 Refusal NotHeldRefusal(EndCause cause, const std::string& semaphore);
 Refusal SessionLostRefusal();
 // The session may have moved to another daemon unknown to this one; else it is about to be lost.

@@ -88,6 +88,10 @@ void ServiceManager::Status(std::string_view status) {
   Send(fmt::format("STATUS={}\n", OneLine(status)));
 }
 
+void ServiceManager::Starting(std::string_view status, Milliseconds more) {
+  Send(fmt::format("STATUS={}\nEXTEND_TIMEOUT_USEC={}\n", OneLine(status), more.count() * 1000));
+}
+
 void ServiceManager::Alive() { Send("WATCHDOG=1\n"); }
 
 void ServiceManager::Send(const std::string& lines) const {

@@ -36,6 +36,8 @@ class ServiceManager {
   void Reloading();
   void Stopping(std::string_view status);
   void Status(std::string_view status);
+  // It does not serve yet, and needs so much time more.
+  void Starting(std::string_view status, Milliseconds more);
   void Alive();
 
   // How often Alive() is to be called: half of what the manager waits for. nullopt: never.

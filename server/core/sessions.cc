@@ -22,7 +22,11 @@ SessionsImpl::SessionsImpl(SessionsHost* host, SessionsOptions options)
                  for (const auto& [id, record] : claims_)
                    visit(record->semaphore, &record->figures);
                }),
-      lease_log_(&host->clock(), options.log_leases) {}
+      lease_log_(&host->clock(), options.log_leases),
+      watches_(host->watched()),
+      lists_(SliceRows(host->guarantees()), [this](ListCommand slice, Reply<AdminAnswer> reply) {
+        ReadList(std::move(slice), std::move(reply));
+      }) {}
 
 // ---- Liveness ----
 
@@ -32,8 +36,11 @@ Vouch SessionsImpl::VouchFor(Liveness* life) const {
   const SteadyTime until = std::min(
       {life->expires_at, host_->vouch_until(), life->vouch_max, now + Milliseconds(life->ttl_ms)});
   if (until <= now) return {0, life->epoch};
-  life->vouched_until = std::max(life->vouched_until, until);
-  return {std::chrono::duration_cast<Milliseconds>(until - now).count(), life->epoch};
+  const SteadyTime bound = std::clamp(life->recalled_until, now, until);
+  life->vouched_until = std::max(life->vouched_until, bound);
+  Vouch vouch{std::chrono::duration_cast<Milliseconds>(bound - now).count(), life->epoch};
+  vouch.recalled = life->recalled_until != SteadyTime::max();
+  return vouch;
 }
 
 void SessionsImpl::Revive(Liveness* life) const {
@@ -104,9 +111,7 @@ bool SessionsImpl::TimerAlive(const Timer& timer) const {
     return true;
   if (timer.kind == TimerKind::kDisown) return !unread_.empty();
   if (timer.kind == TimerKind::kRipen) return delays_.contains(timer.id);
-  if (timer.kind == TimerKind::kDrain) {
-    return std::ranges::any_of(drainers_, [&](const Drainer& each) { return each.id == timer.id; });
-  }
+  if (timer.kind == TimerKind::kDrain) return drains_.Contains(timer.id);
   const ClaimRecord* record = FindClaim(timer.id);
   if (record == nullptr) return false;
   return timer.kind != TimerKind::kWait || !record->has_lease();
@@ -128,9 +133,7 @@ void SessionsImpl::OnTimerDue(const Timer& timer) {
   if (timer.kind == TimerKind::kReadAgain) return OnReadAgainDue();
   if (timer.kind == TimerKind::kRipen) return OnRipe(timer.id);
   if (timer.kind == TimerKind::kDrain) {
-    for (size_t i = 0; i < drainers_.size(); ++i) {
-      if (drainers_[i].id == timer.id) return FinishDrain(i, false);
-    }
+    if (auto drain = drains_.Take(timer.id)) FinishDrain(*std::move(drain), false);
     return;
   }
   if (SessionRecord* session = FindSession(timer.id)) {
@@ -149,6 +152,8 @@ void SessionsImpl::OnTimerDue(const Timer& timer) {
       return OnRecallOver(record);
     case TimerKind::kLongestHold:
       return OnLongestHold(record);
+    case TimerKind::kDenied:
+      return Deny(record->id);
     case TimerKind::kProbe:
       return Probe(*record);
     case TimerKind::kEndLost:
@@ -189,6 +194,7 @@ void SessionsImpl::OnTtl(ClaimRecord* record) {
 void SessionsImpl::OnSessionTtl(SessionRecord* record) {
   record->life.armed = false;
   if (record->life.expiring || record->closing) return;
+  if (record->listener != nullptr && record->listener->unread()) Revive(&record->life);
   if (record->life.expires_at > Now())
     return ArmTtl(&record->life, TimerKind::kSessionTtl, record->id);
   record->life.expiring = true;
@@ -198,6 +204,7 @@ void SessionsImpl::OnSessionTtl(SessionRecord* record) {
 void SessionsImpl::OnWaitOver(ClaimRecord* record) {
   record->wait_armed = false;
   if (record->has_lease()) return;
+  if (record->state == ClaimRecord::State::kWaiting && EndUnwanted(record)) return;
   if (record->wait_until > Now()) return ArmWait(record);
   if (record->state == ClaimRecord::State::kAsked) {
     // The lane is slower than the wait: looked at again when it has answered.
@@ -206,26 +213,6 @@ void SessionsImpl::OnWaitOver(ClaimRecord* record) {
     return;
   }
   EndClaim(record, EndCause::kWaitExpired, true);
-}
-
-void SessionsImpl::OnRecallOver(ClaimRecord* record) {
-  if (!record->has_lease() || record->recall_at > Now()) return;
-  const bool revoked = record->lease->recall.reason == Recall::Reason::kAdministrator;
-  EndClaim(record, revoked ? EndCause::kRevoked : EndCause::kRecalled, false);
-}
-
-void SessionsImpl::OnLongestHold(ClaimRecord* record) {
-  if (!record->has_lease() || record->lease->recall.pending()) return;
-  RecallCommand recall;
-  recall.semaphore = record->semaphore;
-  recall.claim = record->id;
-  recall.recall = {Recall::Reason::kLongestHold, -1};
-  Submit(record->semaphore, recall,
-         [this, id = record->id](const absl::StatusOr<Outcome>& outcome) {
-           if (IsUndone(outcome) && FindClaim(id) != nullptr) {
-             timers_.Add(Now() + TryAgainAfter(outcome), TimerKind::kLongestHold, id);
-           }
-         });
 }
 
 // ---- The end ----
@@ -268,13 +255,15 @@ void SessionsImpl::Shutdown() {
   for (const auto& [listener, id] : std::exchange(opening_, {})) {
     if (std::ranges::count(sessions, listener) == 0) sessions.push_back(listener);
   }
-  std::vector<Watcher> watchers = std::exchange(watchers_, {});
-  std::vector<Drainer> drainers = std::exchange(drainers_, {});
+  std::vector<Drains::Drain> drains = drains_.TakeAll();
   for (const auto& [listener, tag] : claims) listener->OnRefused(tag, ShuttingDownRefusal());
   for (SessionListener* listener : sessions) listener->OnSessionEnded(ShuttingDownRefusal());
-  for (const Watcher& watcher : watchers) watcher.listener->OnWatchRefused(ShuttingDownRefusal());
-  for (Drainer& drainer : drainers) {
-    drainer.reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
+  for (WatchListener* listener : watches_.TakeAll())
+    listener->OnWatchRefused(ShuttingDownRefusal());
+  for (Reply<AdminAnswer>& reply : lists_.TakeWaiting())
+    reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
+  for (Drains::Drain& drain : drains) {
+    drain.reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
   }
 }
 

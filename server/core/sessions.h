@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "adapters/adapter.h"
+#include "adapters/watched_names.h"
 #include "server/core/clock.h"
 #include "server/core/lane.h"
 #include "server/core/metrics.h"
@@ -26,10 +28,22 @@
 
 namespace semaphored {
 
+// A recall of a lease, as this daemon counts it.
+struct RecallNotice {
+  uint64_t id = 0;  // Of the lease's recalls each has its own. 0: the lease is not recalled.
+  Recall::Reason reason = Recall::Reason::kNone;
+  int64_t grace_ms = 0;  // What is left of it; not negative.
+};
+
 // How long an answer about a lease can be relied on, from when it is made.
 struct Vouch {
   int64_t valid_for_ms = 0;
   uint64_t epoch = 0;
+  RecallNotice recall = {};  // Of the one lease that the answer is about.
+  // Of a session: all its leases are recalled. It goes on, also when valid_for_ms is 0.
+  bool recalled = false;
+
+  bool none() const { return valid_for_ms == 0 && !recalled; }
 };
 
 // What becomes of claims. Each is told in this order: any number of OnQueued, then OnGranted or
@@ -43,8 +57,9 @@ class ClaimListener {
   virtual void OnGranted(uint64_t tag, const LeasePtr& lease, const std::string& semaphore,
                          Vouch vouch) = 0;
   virtual void OnRefused(uint64_t tag, Refusal refusal) = 0;
+  // Before anything is vouched for that would be longer without the recall.
   virtual void OnRecalled(uint64_t tag, const Id& claim, const std::string& semaphore,
-                          const Recall& recall) = 0;
+                          const RecallNotice& recall) = 0;
   // kReleased too: its holder gave it back by another call.
   virtual void OnEnded(uint64_t tag, const Id& claim, const std::string& semaphore,
                        EndCause cause) = 0;
@@ -56,16 +71,29 @@ struct Assignment {
   std::string semaphore;
   TicketPtr ticket;
   PayloadPtr payload;  // Null: it is empty.
+  RecallNotice recall;
+};
+
+struct HeldLease {
+  LeasePtr lease;
+  std::string semaphore;
+  RecallNotice recall;
 };
 
 class SessionListener : public ClaimListener {
  public:
-  // `claims`: all that the session holds, when resumed; of a worker, the leases of its tickets.
+  // The daemon does not read what the client sends, for lack of room of its own: the session's TTL
+  // does not run meanwhile.
+  virtual bool unread() const { return false; }
+  // `held`: all that the session holds, when resumed; of a worker, the leases of its tickets.
   virtual void OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool resumed,
-                        const std::vector<ClaimInfo>& claims) = 0;
+                        const std::vector<HeldLease>& held) = 0;
   // The session is no more (expired, or moved to another daemon or stream); the listener is not
   // called again.
   virtual void OnSessionEnded(Refusal refusal) = 0;
+  // The access rules have changed; the claims that they no longer allow have been dealt with (Recheck). The
+  // listener may end its session within the call.
+  virtual void OnRulesChanged() {}
   // Only if it works: also, after OnOpened, for each ticket that a resumed one still has. What
   // becomes of its lease is told by OnRecalled and OnEnded, with the tag 0, but for an end that the
   // worker itself has brought about by FinishIn.
@@ -168,15 +196,15 @@ using Reply = absl::AnyInvocable<void(Result<T>)>;
 class WatchListener {
  public:
   virtual ~WatchListener() = default;
-  // What stands at the start; one call.
-  virtual void OnSnapshot(const std::vector<SemaphoreInfo>& infos) = 0;
+  // A slice of what stands at the start, in the order of names. After the last one OnChange alone follows; the
+  // next one comes when NextSnapshot has asked for it.
+  virtual void OnSnapshot(const std::vector<SemaphoreInfo>& infos, bool is_last) = 0;
   // In order, all those that match.
   virtual void OnChange(const SemaphoreChange& change) = 0;
   virtual void OnWatchRefused(Refusal refusal) = 0;
 };
 
 struct SessionsOptions {
-  int64_t recall_margin_ms = 0;
   // A session whose stream broke keeps its waiters' places for this long, if it comes back.
   int64_t resume_grace_ms = 1000;
   // How long other daemons may be unaware that something has moved: see vouch_until. Without effect
@@ -185,7 +213,6 @@ struct SessionsOptions {
   int64_t sweep_interval_ms = 5000;
   // For how long after a semaphore was read its leases are vouched for: the node TTL less the margin.
   int64_t read_vouch_ms = 9000;
-  uint32_t list_rows_max = 10'000;
   uint32_t limit_max = 1'000'000;
   // How often it is looked for tickets that workers have not been told of by a push.
   int64_t work_sweep_ms = 1000;
@@ -213,6 +240,8 @@ class SessionsHost {
   // TTL − margin: what has moved to other daemons is known by then, but for a sweep interval).
   virtual SteadyTime vouch_until() const = 0;
   virtual Id NewId() = 0;
+  // What the lanes ask for names whose changes they report.
+  virtual std::shared_ptr<WatchedNames> watched() = 0;
 };
 
 class Sessions {
@@ -237,14 +266,17 @@ class Sessions {
   // OnOpened or OnSessionEnded follows. A stream that resumes a session takes it from an older
   // stream.
   virtual void Open(OpenParams params, SessionListener* listener) = 0;
-  // A sign of life. REQUIRES (here and below): opened by this listener and not ended. valid_for_ms
-  // 0: nothing is vouched for.
+  // A sign of life. REQUIRES (here and below): opened by this listener and not ended. Vouch::none():
+  // nothing is vouched for.
   virtual Vouch TouchSession(const Id& session) = 0;
   virtual void AcquireIn(const Id& session, AcquireParams params, uint64_t tag,
                          bool report_queued) = 0;
   // Gives up the wait of the acquire with this tag (its sequence number); that acquire is then told
   // OnRefused, WAIT_CANCELLED, unless it was granted first. False: no such wait.
   virtual bool CancelIn(const Id& session, uint64_t tag) = 0;
+  // The session's client knows of this recall of its lease, and stops by the end of the grace. Ignored if
+  // the lease is not the session's, or the recall not its latest.
+  virtual void AcknowledgeRecall(const Id& session, const Id& claim, uint64_t recall) = 0;
   // The stream is gone: the TTL goes on from the last sign of life; also before OnOpened was
   // called.
   virtual void DetachSession(SessionListener* listener) = 0;
@@ -263,8 +295,9 @@ class Sessions {
 
   // ---- by lease ----
   // `tenant`: whose the lease is from now on, if it is not known here whose it was. May be null.
-  virtual void Renew(const std::string& semaphore, const Id& claim, const TenantPtr& tenant,
-                     Reply<RenewAnswer> reply) = 0;
+  // `acknowledged_recall`: as in AcknowledgeRecall; 0: none.
+  virtual void Renew(const std::string& semaphore, const Id& claim, uint64_t acknowledged_recall,
+                     const TenantPtr& tenant, Reply<RenewAnswer> reply) = 0;
   virtual void Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) = 0;
   virtual void Verify(VerifyCommand command, Reply<VerifyAnswer> reply) = 0;
 
@@ -273,11 +306,16 @@ class Sessions {
   virtual void Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) = 0;
   virtual void Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
                      Reply<AdminAnswer> reply) = 0;
+  // As Lists::Add.
   virtual void List(ListCommand command, Reply<AdminAnswer> reply) = 0;
   virtual void History(HistoryCommand command, Reply<AdminAnswer> reply) = 0;
-  // Exactly `name` if it is not empty, else all that begin with `prefix`. Until Unwatch.
-  virtual void Watch(std::string prefix, std::string name, WatchListener* listener) = 0;
-  virtual void Unwatch(WatchListener* listener) = 0;
+  // Exactly `name` if it is not empty, else all that begin with `prefix`. OnSnapshot follows, and OnChange
+  // before it and after it; until Unwatch or OnWatchRefused. What Unwatch takes; 0: refused already.
+  virtual uint64_t Watch(std::string prefix, std::string name, WatchListener* listener) = 0;
+  // After an OnSnapshot that was not the last.
+  virtual void NextSnapshot(uint64_t watch) = 0;
+  // The listener hears no more of this watch, nor, where the same listener watches again, of a former one.
+  virtual void Unwatch(uint64_t watch) = 0;
 
   // ---- driven by the reactor ----
   // Learns what dead nodes left behind (our own earlier life, at the start), page by page: between two
@@ -299,6 +337,18 @@ class Sessions {
   // OnSessionEnded.
   virtual void Shutdown() = 0;
 
+  // ---- access ----
+  // The access rules no longer allow the claim. If it waits, its wait ends, and its listener receives OnRefused
+  // with PERMISSION_DENIED. A lease of a session is recalled with the session's TTL as its grace, so that what
+  // keeps the rest of the session does not keep it. A detached lease is left alone: its own calls are refused.
+  virtual void Deny(const Id& claim) = 0;
+  // False: the rules no longer allow `owner` the semaphore; `held`: a lease of it, else a wait for it.
+  using Allows =
+      absl::FunctionRef<bool(const Tenant& owner, const std::string& semaphore, bool held)>;
+  // The access rules have changed: denies each claim of a known owner that `allows` refuses (a worker's offers are its
+  // listener's), then calls OnRulesChanged of all sessions' listeners.
+  virtual void Recheck(Allows allows) = 0;
+
   // Whose it is. Null: not known here, or nobody's. Valid until the next call.
   virtual const Tenant* OwnerOfClaim(const Id& claim) const = 0;
   virtual const Charge* ChargeOfSession(const Id& session) const = 0;
@@ -312,8 +362,8 @@ class Sessions {
 
   // ---- metrics: without metrics_semaphores_max, nothing to see ----
   virtual void Figures(SessionsFigures* out) = 0;
-  // Asks the engine for its semaphores, a thousand in one command and ten thousand at most, if the
-  // last list began longer than metrics_list_interval_ms ago. `done` runs when that has ended, well
+  // Asks the engine for its semaphores, ten thousand at most, if the last list began longer than
+  // metrics_list_interval_ms ago. `done` runs when that has ended, well
   // or not; at once if none is due.
   virtual void RefreshFigures(absl::AnyInvocable<void()> done) = 0;
 };

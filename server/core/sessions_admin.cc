@@ -37,30 +37,32 @@ void SessionsImpl::Administer(AdminCommand command, int64_t wait_ms, Reply<Admin
   if (stopping_) return reply({Owned(ShuttingDownRefusal()), {}});
   const std::string semaphore = command.semaphore;
   const auto* destroy = std::get_if<AdminDestroy>(&command.act);
-  const bool waits = destroy != nullptr && destroy->policy == DestroyPolicy::kWait;
-  if (waits) NeedChanges(+1);
+  const bool waits = destroy != nullptr && destroy->policy != DestroyPolicy::kRefuse;
+  WatchedNames::Watch watch;
+  if (waits) watch = host_->watched()->Add("", semaphore);
   const bool requeues = std::holds_alternative<AdminRequeue>(command.act);
   const auto* cancel = std::get_if<AdminCancelTicket>(&command.act);
   const Id cancelled = cancel == nullptr ? Id() : cancel->ticket;
   Submit(semaphore, std::move(command),
          [this, semaphore, waits, destroys = destroy != nullptr, requeues, cancelled, wait_ms,
+          watch = std::move(watch),
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
            if (outcome.ok() && outcome->kind == OutcomeKind::kDone) delays_.erase(cancelled);
            const bool stands = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
                                outcome->report && outcome->report->info;
            if (!waits || !stands) {
-             if (waits) NeedChanges(-1);
              OnAdminOutcome(semaphore, destroys, std::move(outcome), std::move(reply));
              if (requeues) OnTicketsAt(semaphore);
              return;
            }
-           Drainer drainer;
-           drainer.semaphore = semaphore;
-           drainer.until_destroyed = true;
-           drainer.until = Now() + Milliseconds(wait_ms);
-           drainer.affected = outcome->affected();
-           drainer.reply = std::move(reply);
-           WaitFor(std::move(drainer));
+           Drains::Drain drain;
+           drain.semaphore = semaphore;
+           drain.until_destroyed = true;
+           drain.until = Now() + Milliseconds(wait_ms);
+           drain.affected = outcome->affected();
+           drain.reply = std::move(reply);
+           drain.watch = std::move(watch);
+           WaitFor(std::move(drain));
          });
 }
 
@@ -68,73 +70,73 @@ void SessionsImpl::Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
                          Reply<AdminAnswer> reply) {
   if (stopping_) return reply({Owned(ShuttingDownRefusal()), {}});
   const std::string semaphore = pause.semaphore;
-  NeedChanges(+1);
   Submit(semaphore, std::move(pause),
-         [this, semaphore, held_max, wait_ms,
+         [this, semaphore, held_max, wait_ms, watch = host_->watched()->Add("", semaphore),
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
            const bool paused = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
                                outcome->report && outcome->report->info;
            if (!paused) {
-             NeedChanges(-1);
              return OnAdminOutcome(semaphore, /*destroys=*/false, std::move(outcome),
                                    std::move(reply));
            }
-           Drainer drainer;
-           drainer.semaphore = semaphore;
-           drainer.held_max = held_max;
-           drainer.until = Now() + Milliseconds(wait_ms);
-           drainer.reply = std::move(reply);
-           const bool done = outcome->report->info->held <= held_max;
-           WaitFor(std::move(drainer));
-           if (done) FinishDrain(drainers_.size() - 1, true);
+           Drains::Drain drain;
+           drain.semaphore = semaphore;
+           drain.held_max = held_max;
+           drain.until = Now() + Milliseconds(wait_ms);
+           drain.reply = std::move(reply);
+           drain.watch = std::move(watch);
+           if (drain.IsDoneAt(outcome->report->info->held))
+             return FinishDrain(std::move(drain), true);
+           WaitFor(std::move(drain));
          });
 }
 
-// REQUIRES: NeedChanges(+1) was called for it, before the command whose effect it waits for.
-void SessionsImpl::WaitFor(Drainer drainer) {
-  drainer.id = host_->NewId();
-  timers_.Add(drainer.until, TimerKind::kDrain, drainer.id);
-  drainers_.push_back(std::move(drainer));
+void SessionsImpl::WaitFor(Drains::Drain drain) {
+  const Id id = host_->NewId();
+  timers_.Add(drain.until, TimerKind::kDrain, id);
+  drains_.Add(id, std::move(drain));
 }
 
-// Answers with who holds now.
-void SessionsImpl::FinishDrain(size_t index, bool done) {
-  Drainer drainer = std::move(drainers_[index]);
-  drainers_.erase(drainers_.begin() + static_cast<ptrdiff_t>(index));
-  NeedChanges(-1);
+void SessionsImpl::FinishDrain(Drains::Drain drain, bool done) {
+  drain.watch = {};
   AdminCommand describe;
-  describe.semaphore = drainer.semaphore;
+  describe.semaphore = drain.semaphore;
   AdminDescribe holders;
   holders.rows_max = kDrainRows;
   holders.waiters = false;
   describe.act = holders;
-  const std::string semaphore = drainer.semaphore;
+  const std::string semaphore = drain.semaphore;
   Submit(semaphore, std::move(describe),
-         [this, drainer = std::move(drainer), done](absl::StatusOr<Outcome> outcome) mutable {
+         [this, drain = std::move(drain), done](absl::StatusOr<Outcome> outcome) mutable {
            const bool gone = outcome.ok() && outcome->kind == OutcomeKind::kNoSuchSemaphore;
            if (gone) {
-             metrics_.Destroyed(drainer.semaphore);
+             metrics_.Destroyed(drain.semaphore);
              AdminAnswer answer;
              answer.report = std::make_unique<Report>();
              answer.done = answer.changed = true;
-             answer.affected = drainer.affected;
-             return drainer.reply({nullptr, std::move(answer)});
+             answer.affected = drain.affected;
+             return drain.reply({nullptr, std::move(answer)});
            }
            const bool described = outcome.ok() && outcome->kind == OutcomeKind::kDone;
-           const bool few = described && !drainer.until_destroyed &&
-                            outcome->report->info->held <= drainer.held_max;
-           OnAdminOutcome(drainer.semaphore, /*destroys=*/false, std::move(outcome),
-                          [&drainer, done = (done && !drainer.until_destroyed) ||
-                                            few](Result<AdminAnswer> result) {
+           const bool few =
+               described && !drain.until_destroyed && outcome->report->info->held <= drain.held_max;
+           OnAdminOutcome(drain.semaphore, /*destroys=*/false, std::move(outcome),
+                          [&drain, done = (done && !drain.until_destroyed) ||
+                                          few](Result<AdminAnswer> result) {
                             result.value.done = done;
                             result.value.changed = true;
-                            drainer.reply(std::move(result));
+                            result.value.affected = drain.affected;
+                            drain.reply(std::move(result));
                           });
          });
 }
 
 void SessionsImpl::List(ListCommand command, Reply<AdminAnswer> reply) {
   if (stopping_) return reply({Owned(ShuttingDownRefusal()), {}});
+  lists_.Add(std::move(command), std::move(reply));
+}
+
+void SessionsImpl::ReadList(ListCommand command, Reply<AdminAnswer> reply) {
   const size_t lanes = host_->lane_count();
   struct Merging {
     size_t left;
@@ -184,73 +186,42 @@ void SessionsImpl::History(HistoryCommand command, Reply<AdminAnswer> reply) {
 
 // ---- Watching ----
 
-void SessionsImpl::NeedChanges(int more) {
-  const bool before = changes_needed_ > 0;
-  changes_needed_ += more;
-  const bool after = changes_needed_ > 0;
-  if (before == after || stopping_) return;
-  for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
-    host_->Submit(lane, Job{WatchCommand{after}, [](const absl::StatusOr<Outcome>&) {}});
+uint64_t SessionsImpl::Watch(std::string prefix, std::string name, WatchListener* listener) {
+  if (stopping_) {
+    listener->OnWatchRefused(ShuttingDownRefusal());
+    return 0;
   }
+  const uint64_t id = watches_.Add(std::move(prefix), std::move(name), listener);
+  NextSnapshot(id);
+  return id;
 }
 
-void SessionsImpl::Watch(std::string prefix, std::string name, WatchListener* listener) {
-  if (stopping_) return listener->OnWatchRefused(ShuttingDownRefusal());
-  NeedChanges(+1);
-  watchers_.push_back({prefix, name, listener});
-  SendSnapshot(listener, prefix, name);
-}
-
-// Changes that happen before the snapshot is taken come before it, and are in it; the revision
-// tells.
-void SessionsImpl::SendSnapshot(WatchListener* listener, const std::string& prefix,
-                                const std::string& name) {
-  ListCommand list;
-  list.prefix = name.empty() ? prefix : name;
-  list.rows_max = name.empty() ? options_.list_rows_max : 1;
-  List(std::move(list), [this, listener, name](Result<AdminAnswer> result) {
-    const bool watches = std::ranges::any_of(
-        watchers_, [&](const Watcher& each) { return each.listener == listener; });
-    if (!watches) return;
+// Changes that happen before a slice is read come before it, and are in it; the revision tells.
+void SessionsImpl::NextSnapshot(uint64_t watch) {
+  const Watches::Snapshot* snapshot = watches_.FindSnapshot(watch);
+  if (snapshot == nullptr) return;
+  List(snapshot->next, [this, watch](Result<AdminAnswer> result) {
+    WatchListener* listener = watches_.Find(watch);
+    if (listener == nullptr) return;
     if (!result.ok()) {
-      Unwatch(listener);
+      watches_.Remove(watch);
       return listener->OnWatchRefused(std::move(*result.refusal));
     }
+    Watches::Snapshot& snapshot = *watches_.FindSnapshot(watch);
     std::vector<SemaphoreInfo>& infos = result.value.report->infos;
-    if (!name.empty())
-      std::erase_if(infos, [&](const SemaphoreInfo& info) { return info.row.name != name; });
-    listener->OnSnapshot(infos);
+    const bool more = snapshot.name.empty() && result.value.report->more && !infos.empty();
+    if (more) snapshot.next.after = infos.back().row.name;
+    if (!snapshot.name.empty())
+      std::erase_if(infos,
+                    [&](const SemaphoreInfo& info) { return info.row.name != snapshot.name; });
+    listener->OnSnapshot(infos, !more);
   });
-}
-
-void SessionsImpl::Unwatch(WatchListener* listener) {
-  const size_t erased =
-      std::erase_if(watchers_, [&](const Watcher& each) { return each.listener == listener; });
-  if (erased > 0) NeedChanges(-static_cast<int>(erased));
 }
 
 void SessionsImpl::OnChanges(const std::vector<SemaphoreChange>& changes) {
   for (const SemaphoreChange& change : changes) {
-    const std::string& name = change.info.row.name;
-    // A listener may unwatch within the call.
-    const std::vector<Watcher> watchers = watchers_;
-    for (const Watcher& watcher : watchers) {
-      const bool matches =
-          watcher.name.empty() ? absl::StartsWith(name, watcher.prefix) : watcher.name == name;
-      const bool watches = std::ranges::any_of(
-          watchers_, [&](const Watcher& each) { return each.listener == watcher.listener; });
-      if (matches && watches) watcher.listener->OnChange(change);
-    }
-    for (size_t i = 0; i < drainers_.size();) {
-      const Drainer& drainer = drainers_[i];
-      const bool gone = change.kind == SemaphoreChange::Kind::kDestroyed;
-      const bool few = !drainer.until_destroyed && change.info.held <= drainer.held_max;
-      if (drainer.semaphore == name && (gone || few)) {
-        FinishDrain(i, true);
-      } else {
-        ++i;
-      }
-    }
+    watches_.Tell(change);
+    for (Drains::Drain& drain : drains_.TakeDone(change)) FinishDrain(std::move(drain), true);
   }
 }
 

@@ -44,6 +44,7 @@ void SessionsImpl::Drop(ClaimRecord* record) {
     if (found != record->session->by_tag.end() && found->second == record->id)
       record->session->by_tag.erase(found);
     if (unread_.contains(record->semaphore)) BoundVouching(record->session);
+    record->session->recalls_changed = record->session->has_recalls;
   }
   if (!record->led_from.empty()) claims_.erase(record->led_from);
   const Id id = record->id;  // The key must not lie in what is erased.
@@ -247,15 +248,21 @@ void SessionsImpl::BecomeWaiting(ClaimRecord* record, uint64_t position, WaitRea
   metrics_.Waiting(record->semaphore, &record->figures);
   record->life.expires_at = SteadyTime::max();  // While the call stands, its client lives.
   if (record->abandoned) return EndAbandoned(record);
-  const SessionRecord* session = record->session;
-  const bool forsaken = session != nullptr && session->listener == nullptr &&
-                        session->life.hosted && session->opened && Now() >= session->grace_until;
-  record->given_up = forsaken && !record->cancel_asked;
-  if (record->cancel_asked || forsaken) return EndClaim(record, EndCause::kCancelled, true);
+  if (EndUnwanted(record)) return;
   if (record->listener != nullptr && record->report_queued) {
     record->listener->OnQueued(record->tag, position, reason,
                                ExpectedWait(record->semaphore, position));
   }
+}
+
+bool SessionsImpl::EndUnwanted(ClaimRecord* record) {
+  const SessionRecord* session = record->session;
+  const bool forsaken = session != nullptr && session->listener == nullptr &&
+                        session->life.hosted && session->opened && Now() >= session->grace_until;
+  record->given_up = forsaken && !record->cancel_asked && !record->denied;
+  if (!record->cancel_asked && !record->denied && !forsaken) return false;
+  EndClaim(record, EndCause::kCancelled, true);
+  return true;
 }
 
 void SessionsImpl::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
@@ -283,16 +290,19 @@ void SessionsImpl::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
     timers_.Add(Now() + Milliseconds(record->lease->longest_hold_ms), TimerKind::kLongestHold,
                 record->id);
   }
-  if (first) ArmRecall(record);
+  ArmRecall(record);
+  if (record->session != nullptr && record->session->has_recalls)
+    record->session->recalls_changed = true;
   if (record->abandoned) return EndAbandoned(record);
+  if (record->denied) return EndDenied(record);
   if (unread_.contains(record->semaphore)) BoundVouching(record);
   TellGranted(record);
 }
 
 void SessionsImpl::TellGranted(ClaimRecord* record) {
   if (record->listener == nullptr) return;
-  const Vouch vouch = VouchFor(LifeOf(record));
-  if (vouch.valid_for_ms > 0) {
+  const Vouch vouch = VouchFor(record);
+  if (!vouch.none()) {
     lease_log_.Granted(record->semaphore, *record->lease, record->trace);
     record->listener->OnGranted(record->tag, record->lease, record->semaphore, vouch);
     return;
@@ -338,10 +348,7 @@ void SessionsImpl::EndAbandoned(ClaimRecord* record) {
 void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiting) {
   EndCommand end = EndOf(*record, cause);
   end.only_waiting = only_waiting;
-  // A client may continue at another daemon, which changes the epoch. A recall holds wherever the
-  // session is hosted.
-  const bool recall = cause == EndCause::kRecalled || cause == EndCause::kRevoked;
-  if (recall) end.epoch = 0;
+  const bool recall = record->recall.end_at <= Now();
   Submit(
       record->semaphore, end,
       [this, id = record->id, owner = end.session, cause, recall](absl::StatusOr<Outcome> outcome) {
@@ -359,6 +366,8 @@ void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiti
             // Given up: its TTL ends it, if the engine comes back.
             Revive(&again->life);
             ArmTtl(&again->life, TimerKind::kTtl, id);
+          } else if (again->state == State::kWaiting && !again->offers) {
+            timers_.Add(Now() + TryAgainAfter(outcome), TimerKind::kWait, id);
           }
           return;
         }
@@ -369,25 +378,6 @@ void SessionsImpl::EndClaim(ClaimRecord* record, EndCause cause, bool only_waiti
 }
 
 // ---- Events ----
-
-bool SessionsImpl::ArmRecall(ClaimRecord* record) {
-  if (record->lease == nullptr || !record->lease->recall.pending()) return false;
-  const SteadyTime at = Now() + Milliseconds(record->lease->recall.grace_ms);
-  if (at >= record->recall_at) return false;
-  record->recall_at = at;
-  timers_.Add(at, TimerKind::kRecall, record->id);
-  return true;
-}
-
-void SessionsImpl::OnRecalled(ClaimRecord* record, const LeasePtr& lease) {
-  record->lease = lease;
-  metrics_.Recalled(&record->figures);
-  const bool sooner = ArmRecall(record);
-  ClaimListener* listener = record->offers ? ListenerOfOffer(*record) : record->listener;
-  if (record->state != State::kHeld || listener == nullptr) return;
-  const Recall recall = sooner ? lease->recall : WithRecallLeft(*record)->recall;
-  listener->OnRecalled(record->tag, record->id, record->semaphore, recall);
-}
 
 void SessionsImpl::OnGrantEvent(ClaimRecord* record, const Event& event) {
   const Lease& lease = *event.lease;
@@ -422,7 +412,9 @@ void SessionsImpl::OnEvent(const Event& event) {
       return OnRecalled(record, event.lease);
     case Event::Kind::kWaitEnded:
       if (record->given_up && event.cause == EndCause::kCancelled) return Drop(record);
-      return Refuse(record, WaitEnded(event.cause, record->semaphore));
+      return Refuse(record, record->denied && event.cause == EndCause::kCancelled
+                                ? NotAllowedRefusal(record->semaphore)
+                                : WaitEnded(event.cause, record->semaphore));
     case Event::Kind::kMoved:
       if (event.epoch <= record->life.epoch) return;  // It is back already, or has moved again.
       if (!event.session.empty()) return event.session == record->owner() ? Leave(record) : void();

@@ -6,8 +6,7 @@
 namespace semaphored {
 namespace {
 
-constexpr uint32_t kListRows = 1000;
-constexpr int kListPages = 10;
+constexpr uint32_t kListRows = 10'000;
 
 }  // namespace
 
@@ -49,19 +48,21 @@ void SessionsImpl::RefreshFigures(absl::AnyInvocable<void()> done) {
   figures_due_ = Now() + Milliseconds(options_.metrics_list_interval_ms);
   figures_asked_.push_back(std::move(done));
   metrics_.BeginList();
-  ListForFigures("", kListPages);
+  ListForFigures("", kListRows);
 }
 
-void SessionsImpl::ListForFigures(const std::string& after, int pages_left) {
+void SessionsImpl::ListForFigures(const std::string& after, uint32_t rows_left) {
   ListCommand list;
   list.after = after;
-  list.rows_max = kListRows;
-  List(std::move(list), [this, pages_left](const Result<AdminAnswer>& result) {
+  list.rows_max = rows_left;
+  List(std::move(list), [this, rows_left](const Result<AdminAnswer>& result) {
     if (!result.ok()) return FiguresListed();
     const Report& report = *result.value.report;
     metrics_.List(report.infos);
     const bool more = report.more && !report.infos.empty();
-    if (more && pages_left > 1) return ListForFigures(report.infos.back().row.name, pages_left - 1);
+    const auto rows = static_cast<uint32_t>(report.infos.size());
+    if (more && rows < rows_left)
+      return ListForFigures(report.infos.back().row.name, rows_left - rows);
     metrics_.EndList(!more);
     FiguresListed();
   });

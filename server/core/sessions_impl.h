@@ -13,11 +13,14 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "server/core/drains.h"
 #include "server/core/lease_log.h"
+#include "server/core/lists.h"
 #include "server/core/refusals.h"
 #include "server/core/semaphore_metrics.h"
 #include "server/core/sessions.h"
 #include "server/core/timers.h"
+#include "server/core/watches.h"
 #include "server/core/worker.h"
 
 namespace semaphored {
@@ -39,6 +42,23 @@ struct Liveness {
   bool armed = false;  // There is a timer that will look at it.
   // Nothing is vouched for beyond: a semaphore of it cannot be read.
   SteadyTime vouch_max = SteadyTime::max();
+  // All its leases are recalled, and end until then.
+  SteadyTime recalled_until = SteadyTime::max();
+};
+
+// Of one lease a later recall has a shorter grace, or it is none: see IsRecalledBy of the ledger's rules.
+inline uint64_t RecallIdOf(const Recall& recall) {
+  return (static_cast<uint64_t>(recall.grace_ms) << 8) | static_cast<uint64_t>(recall.reason);
+}
+
+// The recalls of a lease, as far as this daemon knows them.
+struct RecallState {
+  uint64_t id = 0;  // Of the latest one; 0: none.
+  // The earliest end of a grace.
+  SteadyTime grace_until = SteadyTime::max();
+  // The lease is ended then: at the end of the grace; while the client has not acknowledged the recall, not
+  // before the client may count on the lease no longer.
+  SteadyTime end_at = SteadyTime::max();
 };
 
 struct SessionRecord {
@@ -50,7 +70,9 @@ struct SessionRecord {
   // Of a close that waits until leases have moved, or semaphores can be changed: it is not resumed.
   EndCause end_cause = EndCause::kNone;
   bool release_on_disconnect = false;
-  SteadyTime grace_until;  // Without a listener: waiters keep their places until then.
+  bool has_recalls = false;      // A lease of it was recalled.
+  bool recalls_changed = false;  // Its life's recalled_until is to be computed again.
+  SteadyTime grace_until;        // Without a listener: waiters keep their places until then.
   std::string client_id;
   std::string holder;
   TraceContext trace;                        // Of its stream.
@@ -82,6 +104,8 @@ struct ClaimRecord {
   bool abandoned = false;   // Its client went away before it was granted.
   bool end_lease = false;   // … and wants no lease.
   bool cancel_asked = false;
+  bool denied =
+      false;  // The rules changed before it was granted, and no longer allow it: see Deny.
   // Its wait is being ended since its session's client was away for too long. If the client comes
   // back meanwhile it asks again, and what becomes of that is the answer: the end is told to
   // nobody.
@@ -99,7 +123,7 @@ struct ClaimRecord {
   uint64_t tag = 0;
   LeasePtr lease;  // When held.
   SteadyTime wait_until = SteadyTime::max();
-  SteadyTime recall_at = SteadyTime::max();
+  RecallState recall;
   TraceContext trace;  // Of the call that asked for it.
   ClaimFigures figures;
   ChargePtr charge;  // Of what it holds or waits for. A worker's offers have none.
@@ -143,8 +167,9 @@ class SessionsImpl final : public Sessions {
   void DetachSession(SessionListener* listener) override;
   void CloseSession(const Id& session, absl::AnyInvocable<void()> done) override;
 
-  void Renew(const std::string& semaphore, const Id& claim, const TenantPtr& tenant,
-             Reply<RenewAnswer> reply) override;
+  void AcknowledgeRecall(const Id& session, const Id& claim, uint64_t recall) override;
+  void Renew(const std::string& semaphore, const Id& claim, uint64_t acknowledged_recall,
+             const TenantPtr& tenant, Reply<RenewAnswer> reply) override;
   void Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) override;
   void Verify(VerifyCommand command, Reply<VerifyAnswer> reply) override;
 
@@ -153,8 +178,9 @@ class SessionsImpl final : public Sessions {
              Reply<AdminAnswer> reply) override;
   void List(ListCommand command, Reply<AdminAnswer> reply) override;
   void History(HistoryCommand command, Reply<AdminAnswer> reply) override;
-  void Watch(std::string prefix, std::string name, WatchListener* listener) override;
-  void Unwatch(WatchListener* listener) override;
+  uint64_t Watch(std::string prefix, std::string name, WatchListener* listener) override;
+  void NextSnapshot(uint64_t watch) override;
+  void Unwatch(uint64_t watch) override { watches_.Remove(watch); }
 
   void TakeOver(std::vector<NodeRef> dead, absl::AnyInvocable<void(absl::Status)> ready) override;
   uint64_t pages_taken_over() const override { return pages_taken_over_; }
@@ -162,6 +188,8 @@ class SessionsImpl final : public Sessions {
   SteadyTime OnTimer() override;
   void OnVouchChange() override;
   void Shutdown() override;
+  void Deny(const Id& claim) override;
+  void Recheck(Allows allows) override;
   const Tenant* OwnerOfClaim(const Id& claim) const override;
   const Charge* ChargeOfSession(const Id& session) const override;
   Counts counts() const override;
@@ -170,21 +198,6 @@ class SessionsImpl final : public Sessions {
 
  private:
   void TellEndOfLeases();
-  // Somebody waits until a semaphore holds few enough permits, or is gone.
-  struct Drainer {
-    Id id;
-    std::string semaphore;
-    uint32_t held_max = 0;
-    bool until_destroyed = false;
-    SteadyTime until;
-    Reply<AdminAnswer> reply;
-    uint32_t affected = 0;
-  };
-  struct Watcher {
-    std::string prefix;
-    std::string name;
-    WatchListener* listener = nullptr;
-  };
   // How fast a semaphore's queue moves, for the expected wait.
   struct Pace {
     SteadyTime last_grant;
@@ -229,11 +242,11 @@ class SessionsImpl final : public Sessions {
   void OnTtl(ClaimRecord* record);
   void OnSessionTtl(SessionRecord* record);
   void OnWaitOver(ClaimRecord* record);
-  void OnRecallOver(ClaimRecord* record);
-  void OnLongestHold(ClaimRecord* record);
   void OnGraceOver(SessionRecord* record);
   // The client may count on the result from now on.
   Vouch VouchFor(Liveness* life) const;
+  Vouch VouchFor(ClaimRecord* record);
+  Vouch VouchFor(SessionRecord* session);
   static Liveness* LifeOf(ClaimRecord* record) {
     return record->session != nullptr ? &record->session->life : &record->life;
   }
@@ -311,6 +324,8 @@ class SessionsImpl final : public Sessions {
   void OnAcquireOutcome(const Id& id, const Asked& asked, absl::StatusOr<Outcome> outcome);
   ClaimRecord* LeadTo(ClaimRecord* record, const Id& real, uint32_t epoch);
   void BecomeWaiting(ClaimRecord* record, uint64_t position, WaitReason reason);
+  // True: its client has cancelled its wait, or has been away for too long. The wait is ended.
+  bool EndUnwanted(ClaimRecord* record);
   void BecomeHeld(ClaimRecord* record, LeasePtr lease);
   void TellGranted(ClaimRecord* record);
   void Refuse(ClaimRecord* record, Refusal refusal);
@@ -320,18 +335,31 @@ class SessionsImpl final : public Sessions {
   void TellGone(ClaimRecord* record, EndCause cause);
   void EndClaim(ClaimRecord* record, EndCause cause, bool only_waiting);
   void EndAbandoned(ClaimRecord* record);
-  // Starts the grace of its lease's recall. False: no recall is pending, or an earlier deadline is
-  // sooner.
-  bool ArmRecall(ClaimRecord* record);
+  // Granted to a client that the rules no longer allow it: the lease ends, and the client learns why.
+  void EndDenied(ClaimRecord* record);
+  // Asks the engine to recall a lease; tried again, as `again` says, while the engine cannot be asked.
+  void RecallLease(ClaimRecord* record, Recall recall, TimerKind again);
   void OnEvent(const Event& event);
   void OnGrantEvent(ClaimRecord* record, const Event& event);
-  void OnRecalled(ClaimRecord* record, const LeasePtr& lease);
   void CountGrant(const ClaimRecord& record);
   int64_t ExpectedWait(const std::string& semaphore, uint64_t position) const;
-  LeasePtr WithRecallLeft(const ClaimRecord& record) const;
   // Counts what the claim is now: a lease's permits, or a wait. `tenant`: whose it is, if it has no
   // charge yet; null: then it is not counted.
   static void Count(ClaimRecord* record, const TenantPtr& tenant);
+
+  // ---- sessions_recalls.cc ----
+  // Starts the grace of its lease's recall, if one is pending whose grace ends sooner than what it has.
+  void ArmRecall(ClaimRecord* record);
+  // The lease was hosted elsewhere since: what this daemon knew of its recall is void, and the grace
+  // begins again.
+  static void ForgetRecall(ClaimRecord* record);
+  void OnRecalled(ClaimRecord* record, const LeasePtr& lease);
+  void Acknowledge(ClaimRecord* record, uint64_t recall);
+  void OnRecallOver(ClaimRecord* record);
+  void OnLongestHold(ClaimRecord* record);
+  RecallNotice NoticeOf(const ClaimRecord& record) const;
+  // What is vouched for from now on is bound by the recalls of what it holds.
+  void BoundByRecalls(SessionRecord* session);
 
   // ---- sessions_moves.cc ----
   // The claim belongs to another session now, or to none. Removes the record without ending the
@@ -461,17 +489,18 @@ class SessionsImpl final : public Sessions {
   // How a claim that was found in the engine stands now.
   void CountFound(ClaimRecord* record);
   void CountEnd(ClaimRecord* record, EndCause cause);
-  void ListForFigures(const std::string& after, int pages_left);
+  void ListForFigures(const std::string& after, uint32_t rows_left);
   void FiguresListed();
 
   // ---- sessions_admin.cc ----
   void OnAdminOutcome(const std::string& semaphore, bool destroys, absl::StatusOr<Outcome> outcome,
                       Reply<AdminAnswer> reply);
-  void WaitFor(Drainer drainer);
-  void FinishDrain(size_t index, bool done);
+  // A slice of a list: see Lists.
+  void ReadList(ListCommand command, Reply<AdminAnswer> reply);
+  void WaitFor(Drains::Drain drain);
+  // Answers with who holds now.
+  void FinishDrain(Drains::Drain drain, bool done);
   void OnChanges(const std::vector<SemaphoreChange>& changes);
-  void NeedChanges(int more);
-  void SendSnapshot(WatchListener* listener, const std::string& prefix, const std::string& name);
 
   SessionsHost* host_;
   SessionsOptions options_;
@@ -499,8 +528,9 @@ class SessionsImpl final : public Sessions {
   absl::flat_hash_map<Id, EndMark> marks_;
   uint64_t mark_round_ = 0;
   size_t lanes_asked_ = 0;  // Lanes that have not answered in this round.
-  std::vector<Drainer> drainers_;
-  std::vector<Watcher> watchers_;
+  Drains drains_;
+  Watches watches_;
+  Lists lists_;
 
   // ---- workers ----
   // Sessions that work; and by what they named. May name some that have ended.
@@ -527,7 +557,6 @@ class SessionsImpl final : public Sessions {
   uint64_t idle_sweep_ = 0;
   bool idle_armed_ = false;
 
-  int changes_needed_ = 0;
   bool stopping_ = false;
   std::atomic<uint64_t> pages_taken_over_ = 0;
 };

@@ -123,8 +123,8 @@ void SessionsImpl::AskLanes() {
   ++mark_round_;
   lanes_asked_ = host_->lane_count();
   for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
-    host_->Submit(lane, Job{WatchCommand{changes_needed_ > 0},
-                            [this](const absl::StatusOr<Outcome>&) { --lanes_asked_; }});
+    host_->Submit(lane,
+                  Job{FlushCommand{}, [this](const absl::StatusOr<Outcome>&) { --lanes_asked_; }});
   }
 }
 

@@ -20,18 +20,11 @@ Vouch SessionsImpl::Touch(const Id& claim) {
     return {};
   if (host_->vouch_until() <= Now()) return {0, record->life.epoch};
   Revive(&record->life);
-  return VouchFor(&record->life);
+  return VouchFor(record);
 }
 
-LeasePtr SessionsImpl::WithRecallLeft(const ClaimRecord& record) const {
-  if (record.recall_at == SteadyTime::max()) return record.lease;
-  auto lease = std::make_shared<Lease>(*record.lease);
-  const auto left = std::chrono::duration_cast<Milliseconds>(record.recall_at - Now()).count();
-  lease->recall.grace_ms = std::max<int64_t>(left, 0);
-  return lease;
-}
-
-void SessionsImpl::Renew(const std::string& semaphore, const Id& claim, const TenantPtr& tenant,
+void SessionsImpl::Renew(const std::string& semaphore, const Id& claim,
+                         uint64_t acknowledged_recall, const TenantPtr& tenant,
                          Reply<RenewAnswer> reply) {
   if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
   const auto refuse = [&](Refusal refusal) {
@@ -46,16 +39,17 @@ void SessionsImpl::Renew(const std::string& semaphore, const Id& claim, const Te
     }
     if (record->move != nullptr) return refuse(MovingRefusalOf(*record));
     if (record->life.hosted) {
+      Acknowledge(record, acknowledged_recall);
       const Vouch vouch = Touch(record->id);
-      if (vouch.valid_for_ms == 0) return refuse(NotVouchedRefusal(semaphore));
-      return reply({nullptr, {WithRecallLeft(*record), semaphore, vouch}});
+      if (vouch.none()) return refuse(NotVouchedRefusal(semaphore));
+      return reply({nullptr, {record->lease, semaphore, vouch}});
     }
   }
   AdoptCommand adopt;
   adopt.semaphore = semaphore;
   adopt.claim = claim;
   Submit(semaphore, adopt,
-         [this, semaphore, claim, tenant,
+         [this, semaphore, claim, acknowledged_recall, tenant,
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
            const auto refuse_late = [&](Refusal refusal) {
              reply({std::make_unique<Refusal>(std::move(refusal)), {}});
@@ -73,7 +67,10 @@ void SessionsImpl::Renew(const std::string& semaphore, const Id& claim, const Te
            if (adopted == nullptr) adopted = AddClaim(claim, semaphore, nullptr);
            adopted->remembered = true;
            adopted->life.hosted = true;
-           if (outcome->changed) KeepAfterMove(&adopted->life, outcome->lease->ttl_ms);
+           if (outcome->changed) {
+             KeepAfterMove(&adopted->life, outcome->lease->ttl_ms);
+             ForgetRecall(adopted);
+           }
            if (outcome->lease->moved_from != 0) {
              BecomeMoving(adopted, outcome->lease, MoveOverAt(*outcome->lease));
              CountFound(adopted);
@@ -82,9 +79,10 @@ void SessionsImpl::Renew(const std::string& semaphore, const Id& claim, const Te
            }
            if (adopted->charge == nullptr) Count(adopted, tenant);
            if (adopted->move != nullptr) return refuse_late(MovingRefusalOf(*adopted));
+           Acknowledge(adopted, acknowledged_recall);
            const Vouch vouch = Touch(claim);
-           if (vouch.valid_for_ms == 0) return refuse_late(NotVouchedRefusal(semaphore));
-           reply({nullptr, {WithRecallLeft(*FindClaim(claim)), semaphore, vouch}});
+           if (vouch.none()) return refuse_late(NotVouchedRefusal(semaphore));
+           reply({nullptr, {adopted->lease, semaphore, vouch}});
          });
 }
 
@@ -150,9 +148,13 @@ void SessionsImpl::Verify(VerifyCommand command, Reply<VerifyAnswer> reply) {
         // A lease whose liveness is kept elsewhere stands, but for how long only that daemon
         // knows.
         answer.held = true;
-        answer.lease = record != nullptr && record->lease != nullptr ? WithRecallLeft(*record)
-                                                                     : outcome->lease;
-        if (record != nullptr && !moves) answer.vouch = VouchFor(LifeOf(record));
+        answer.lease =
+            record != nullptr && record->lease != nullptr ? record->lease : outcome->lease;
+        if (record != nullptr && !moves) answer.vouch = VouchFor(record);
+        // How much is left of the grace only that daemon knows.
+        const Recall& recall = answer.lease->recall;
+        if (record == nullptr && recall.pending())
+          answer.vouch.recall = {RecallIdOf(recall), recall.reason, 0};
         reply({nullptr, std::move(answer)});
       });
 }

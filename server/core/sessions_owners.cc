@@ -1,6 +1,9 @@
 // Whose the claims and sessions are, and what they count of their tenants' quotas.
 #include <memory>
+#include <utility>
+#include <vector>
 
+#include "server/core/refusals.h"
 #include "server/core/sessions_impl.h"
 
 namespace semaphored {
@@ -16,6 +19,46 @@ void SessionsImpl::Count(ClaimRecord* record, const TenantPtr& tenant) {
     record->charge = std::make_shared<Charge>(tenant, usage);
   } else if (record->has_lease()) {
     record->charge->Set(usage);
+  }
+}
+
+void SessionsImpl::Deny(const Id& claim) {
+  ClaimRecord* record = FindClaim(claim);
+  if (record == nullptr || stopping_ || !record->leads_to.empty()) return;
+  if (!record->has_lease()) {
+    if (record->offers) return;
+    record->denied = true;
+    if (record->state == ClaimRecord::State::kWaiting) EndUnwanted(record);
+  } else if (record->session != nullptr && !record->lease->recall.pending()) {
+    RecallLease(record, {Recall::Reason::kAdministrator, record->session->life.ttl_ms},
+                TimerKind::kDenied);
+  }
+}
+
+void SessionsImpl::EndDenied(ClaimRecord* record) {
+  ClaimListener* listener = std::exchange(record->listener, nullptr);
+  EndClaim(record, EndCause::kRevoked, false);
+  // If the engine cannot be asked now, the session's pings must not keep it: then it is recalled. (A detached lease
+  // has its TTL.)
+  if (record->session != nullptr)
+    timers_.Add(Now() + Milliseconds(record->session->life.ttl_ms), TimerKind::kDenied, record->id);
+  if (listener != nullptr) listener->OnRefused(record->tag, NotAllowedRefusal(record->semaphore));
+}
+
+void SessionsImpl::Recheck(Allows allows) {
+  std::vector<Id> denied;
+  for (const auto& [id, record] : claims_) {
+    const bool offer = record->offers && !record->has_lease();
+    const Tenant* owner = offer ? nullptr : OwnerOfClaim(id);
+    if (owner != nullptr && !allows(*owner, record->semaphore, record->has_lease()))
+      denied.push_back(id);
+  }
+  for (const Id& id : denied) Deny(id);
+  std::vector<SessionListener*> listeners;
+  for (const auto& [listener, session] : by_listener_) listeners.push_back(listener);
+  for (SessionListener* listener : listeners) {
+    // One may have ended another's session.
+    if (by_listener_.contains(listener)) listener->OnRulesChanged();
   }
 }
 

@@ -120,7 +120,10 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
     KeepAfterMove(&record->life, session.ttl_ms);
     // What was to be put back here may have been told to the worker where it was meanwhile.
     for (const Id& claim : record->claims) {
-      if (ClaimRecord* each = FindClaim(claim)) each->put_back = false;
+      ClaimRecord* each = FindClaim(claim);
+      if (each == nullptr) continue;
+      each->put_back = false;
+      ForgetRecall(each);
     }
   }
   DropOthers(record.get(), known, changes, claims);
@@ -236,7 +239,7 @@ void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>
     if (moves && !same_move) BecomeMoving(claim, info.lease, MoveOverAt(*info.lease));
     CountFound(claim);
     if (record->charge != nullptr) Count(claim, record->charge->tenant());
-    if (!known) ArmRecall(claim);
+    ArmRecall(claim);
     if (!known && info.lease && info.lease->longest_hold_ms > 0) {
       timers_.Add(Now() + Milliseconds(info.lease->longest_hold_ms), TimerKind::kLongestHold, id);
     }

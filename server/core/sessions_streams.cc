@@ -100,7 +100,7 @@ void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, cons
   ArmTtl(&record->life, TimerKind::kSessionTtl, record->id);
   if (listener == nullptr) return;
   by_listener_[listener] = record->id;
-  std::vector<ClaimInfo> held;
+  std::vector<HeldLease> held;
   for (const Id& id : record->claims) {
     ClaimRecord* claim = FindClaim(id);
     if (claim == nullptr) continue;
@@ -110,10 +110,10 @@ void SessionsImpl::Attach(SessionRecord* record, SessionListener* listener, cons
     if (claim->lost) continue;
     if (!claim->offers && asked) claim->listener = listener;
     if (claim->state == ClaimRecord::State::kHeld && !claim->put_back)
-      held.push_back({claim->semaphore, WithRecallLeft(*claim), nullptr});
+      held.push_back({claim->lease, claim->semaphore, NoticeOf(*claim)});
   }
-  const Vouch vouch = VouchFor(&record->life);
-  if (vouch.valid_for_ms == 0) {
+  const Vouch vouch = VouchFor(record);
+  if (vouch.none()) {
     Unlisten(record);
     return listener->OnSessionEnded(NotVouchedRefusal(""));
   }
@@ -132,7 +132,7 @@ Vouch SessionsImpl::TouchSession(const Id& session) {
   if (record == nullptr || !record->life.hosted) return {};
   if (host_->vouch_until() <= Now()) return {0, record->life.epoch};
   Revive(&record->life);
-  return VouchFor(&record->life);
+  return VouchFor(record);
 }
 
 bool SessionsImpl::CancelIn(const Id& session, uint64_t tag) {

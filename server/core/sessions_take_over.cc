@@ -99,7 +99,13 @@ void SessionsImpl::Absorb(const Orphan& orphan) {
   // An earlier life of ours may still run, and vouches until its next heartbeat is due.
   const int64_t keep_ms =
       orphan.replaced ? std::max(orphan.ttl_ms, options_.node_ttl_ms) : orphan.ttl_ms;
-  life.expires_at = life.vouched_until = Now() + Milliseconds(keep_ms);
+  life.expires_at = Now() + Milliseconds(keep_ms);
+  // Of a node that was seen to be dead all that it vouched for is over. An exclusive engine's former owner
+  // has vouched by the TTL.
+  const int64_t vouched_ms = exclusive()       ? orphan.ttl_ms
+                             : orphan.replaced ? std::min(orphan.ttl_ms, options_.node_ttl_ms)
+                                               : 0;
+  life.vouched_until = Now() + Milliseconds(vouched_ms);
   // It had moved to the daemon that is dead now. The daemon that it came from perhaps does not know yet.
   if (orphan.epoch > 1) KeepAfterMove(&life, orphan.ttl_ms);
   life.expires_at = std::max(life.expires_at, life.keep_until);

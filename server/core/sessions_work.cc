@@ -237,10 +237,11 @@ void SessionsImpl::OnAssigned(ClaimRecord* record, LeasePtr lease, TicketPtr tic
 void SessionsImpl::TellAssigned(ClaimRecord* record, PayloadPtr payload) {
   SessionListener* listener = ListenerOfOffer(*record);
   // Nobody may rely on it now: the sweep looks again.
-  if (listener == nullptr || VouchFor(LifeOf(record)).valid_for_ms == 0) return;
+  if (listener == nullptr || VouchFor(record).none()) return;
   if (payload == nullptr && record->ticket->payload_bytes > 0) return TellAssignedLater(record);
   record->told = true;
-  listener->OnAssigned({record->lease, record->semaphore, record->ticket, std::move(payload)});
+  listener->OnAssigned(
+      {record->lease, record->semaphore, record->ticket, std::move(payload), NoticeOf(*record)});
 }
 
 void SessionsImpl::TellAssignedLater(ClaimRecord* record) {

@@ -51,6 +51,10 @@ std::vector<Setting> Where() {
       {kWhere, "tls_client_certificates", Kind::kChoice, FIELD(tls_client_certificates), 0, 0,
        "require, optional",
        "With tls_client_ca_file: whether a client without a certificate may connect."},
+      {kWhere, "frame_guard", Kind::kChoice, FIELD(frame_guard), 0, 0, "auto, on, off",
+       "Whether connections pass a guard, which closes one that floods the daemon with frames of "
+       "HTTP/2. auto: where TLS or an access file is set, or other machines can reach the address. "
+       "With TLS it cannot be off."},
       {kWhere, "access_file", Kind::kText, FIELD(access_file), 0, 4096, nullptr,
        "TOML file of who may do what: identities by token or client certificate, their rules and "
        "quotas. Read again when it has changed. Empty: whoever reaches the port may do all."},
@@ -59,8 +63,8 @@ std::vector<Setting> Where() {
        "log."},
       {kWhere, "node_id", Kind::kText, FIELD(node_id), 0, 128, nullptr,
        "Name of this daemon among those on the same engine; it must keep it when it is restarted. "
-       "Empty: the host's "
-       "name and the port."},
+       "A daemon does not start with the name of one that is alive. Empty: the host's name and the "
+       "port."},
       {kWhere, "health", Kind::kSwitch, FIELD(health), 0, 0, nullptr,
        "Serve the standard health service, grpc.health.v1.Health."},
       {kWhere, "reflection", Kind::kSwitch, FIELD(reflection), 0, 0, nullptr,
@@ -180,7 +184,9 @@ std::vector<Setting> WireLimits() {
        "A worker's tickets at once have to fit."},
       {kLimits, "answers_bytes_max", Kind::kCount, FIELD(answers_bytes_max), kMillion,
        int64_t{1} << 40, nullptr,
-       "Bytes of long answers (over 64 KiB) that their clients have not read yet, all together."},
+       "Bytes of answers that their clients have not read yet, all together. Beyond it the "
+       "connection that leaves most "
+       "unread loses its calls."},
   };
 }
 
@@ -248,7 +254,7 @@ std::vector<Setting> EngineAndProcess() {
       {kProcess, "log_format", Kind::kChoice, FIELD(log_format), 0, 0, "text, json",
        "Lines for people, or one JSON object a line."},
       {kProcess, "log_file", Kind::kText, FIELD(log_file), 0, 4096, nullptr,
-       "File that the log is appended to. Empty: stderr."},
+       "File that the log is appended to; opened again at SIGHUP. Empty: stderr."},
   };
 }
 

@@ -20,6 +20,7 @@ enum class TimerKind : uint8_t {
   kWait,
   kRecall,
   kLongestHold,
+  kDenied,  // A lease that the rules no longer allow could not be recalled.
   kProbe,
   kGrace,
   kDisown,     // The leases of semaphores that cannot be read are lost to their holders.

@@ -20,16 +20,18 @@ namespace {
 
 class Figures final : public prometheus::Collectable {
  public:
-  Figures(int64_t start_unix_ms, std::function<DaemonFigures()> gather)
+  Figures(int64_t start_unix_ms, std::function<std::optional<DaemonFigures>()> gather)
       : start_unix_ms_(start_unix_ms), gather_(std::move(gather)) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override {
-    return MakeFamilies(gather_(), ReadProcessFigures(), start_unix_ms_);
+    const std::optional<DaemonFigures> figures = gather_();
+    if (!figures) return {};
+    return MakeFamilies(*figures, ReadProcessFigures(), start_unix_ms_);
   }
 
  private:
   int64_t start_unix_ms_;
-  std::function<DaemonFigures()> gather_;
+  std::function<std::optional<DaemonFigures>()> gather_;
 };
 
 // Connects, and hangs up at once. Does not block.
@@ -87,9 +89,9 @@ class HttpExporter final : public Exporter {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Exporter>> StartExporter(const std::string& listen,
-                                                        int64_t start_unix_ms,
-                                                        std::function<DaemonFigures()> gather) {
+absl::StatusOr<std::unique_ptr<Exporter>> StartExporter(
+    const std::string& listen, int64_t start_unix_ms,
+    std::function<std::optional<DaemonFigures>()> gather) {
   const size_t colon = listen.rfind(':');
   if (colon == listen.npos) return absl::UnavailableError("cannot listen on " + listen);
   std::string host = listen.substr(0, colon);

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -20,10 +21,11 @@ class Exporter {
 };
 
 // listen: HOST:PORT or [HOST]:PORT, HOST being a number or localhost; port 0 is any free one.
-// `gather` is called on the server's threads, for each scrape, until the exporter goes.
+// `gather` is called on the server's threads, for each scrape, until the exporter goes; nullopt: the
+// page has no metric yet.
 // UNAVAILABLE: the address cannot be listened on.
-absl::StatusOr<std::unique_ptr<Exporter>> StartExporter(const std::string& listen,
-                                                        int64_t start_unix_ms,
-                                                        std::function<DaemonFigures()> gather);
+absl::StatusOr<std::unique_ptr<Exporter>> StartExporter(
+    const std::string& listen, int64_t start_unix_ms,
+    std::function<std::optional<DaemonFigures>()> gather);
 
 }  // namespace semaphored

@@ -274,6 +274,33 @@ void AddCalls(const DaemonFigures& figures, Families* out) {
   for (size_t i = 0; i < kMethods; ++i) {
     out->Add(figures.calls[i].under_way(), {{"method", method(i)}});
   }
+  out->Counter("semaphored_unauthenticated_total",
+               "Calls and streams that were refused with UNAUTHENTICATED, by what they showed.");
+  for (size_t kind = 0; kind < kUnknownKinds; ++kind) {
+    out->Add(figures.unauthenticated[kind],
+             {{"kind", UnknownKindName(static_cast<UnknownKind>(kind))}});
+  }
+  out->Gauge("semaphored_guarded_connections", "Connections that pass the guard.");
+  out->Add(figures.guard.connections);
+  out->Counter("semaphored_guard_closed_total",
+               "Connections that the guard has closed, by reason.");
+  for (const auto& [reason, count] : figures.guard.closed) out->Add(count, {{"reason", reason}});
+  out->Counter("semaphored_audit_lines_lost_total",
+               "Lines of the audit log that were lost, since it could not be written.");
+  out->Add(figures.audit_lines_lost);
+  out->Gauge("semaphored_reactor_longest_turn_seconds",
+             "For how long one turn of the daemon kept all clients waiting, at most, in the last "
+             "minute or two.");
+  out->Add(static_cast<double>(figures.longest_turn_us) / 1e6);
+  out->Gauge("semaphored_certificate_expiry_timestamp_seconds",
+             "When the certificate that clients are shown expires, in seconds since 1970. 0: "
+             "connections are not encrypted.");
+  out->Add(static_cast<double>(figures.certificate_expires_unix_s));
+  if (figures.disk_free_bytes) {
+    out->Gauge("semaphored_store_disk_free_bytes",
+               "What is free where the embedded store's file is.");
+    out->Add(*figures.disk_free_bytes);
+  }
   out->Gauge("semaphored_engine_commands_under_way",
              "Commands that were handed to the engine's lanes and have not come back.");
   out->Add(figures.commands_under_way);

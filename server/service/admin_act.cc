@@ -2,6 +2,9 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include <cstdint>
+#include <utility>
+
 #include "nlohmann/json.hpp"
 #include "server/core/audit_log.h"
 
@@ -13,9 +16,37 @@ namespace pb = ::semaphore::v1;
 constexpr size_t kIdDigits = 32;
 constexpr size_t kDigitsShown = 6;
 
-std::string Quoted(std::string_view text) {
+constexpr size_t kNameBytesShown = 256;
+constexpr size_t kTextBytesShown = 4096;
+
+// With an ellipsis, if it is longer.
+std::string Quoted(std::string_view text, size_t bytes_max = kTextBytesShown) {
+  if (text.size() > bytes_max)
+    return Quoted(std::string(text.substr(0, bytes_max)) + "…", SIZE_MAX);
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
+
+// Begins with when, who and what.
+class Line {
+ public:
+  explicit Line(const AuditEntry& entry)
+      : text_("{\"time\":" + Quoted(UtcTimeText(entry.time_unix_ms))) {
+    Add("identity", Quoted(entry.identity));
+    Add("peer", Quoted(entry.peer));
+    Add("act", Quoted(entry.act));
+  }
+  void Add(const char* key, const std::string& json) {
+    text_.append(",\"").append(key).append("\":").append(json);
+  }
+  void AddOutcome(const Refusal* refusal) {
+    Add("outcome", Quoted(refusal == nullptr ? "OK" : absl::StatusCodeToString(refusal->code)));
+    if (refusal != nullptr) Add("reason", Quoted(ReasonName(refusal->reason)));
+  }
+  std::string Take() { return std::move(text_) + "}"; }
+
+ private:
+  std::string text_;
+};
 
 std::string JsonOf(const google::protobuf::Message& message, bool defaults_too) {
   google::protobuf::util::JsonPrintOptions options;
@@ -76,24 +107,23 @@ AdminAct ActOf(const pb::AdministerRequest& request) {
 
 std::string AuditLine(const AuditEntry& entry) {
   const Refusal* refusal = entry.refusal;
-  std::string line = "{\"time\":" + Quoted(UtcTimeText(entry.time_unix_ms));
-  const auto add = [&line](const char* key, const std::string& json) {
-    line.append(",\"").append(key).append("\":").append(json);
-  };
-  add("identity", Quoted(entry.identity));
-  add("peer", Quoted(entry.peer));
-  add("act", Quoted(entry.act));
-  add("semaphore", Quoted(entry.semaphore));
-  add("asked", entry.asked);
-  add("old", entry.before);
-  add("new", entry.after);
-  add("affected", std::to_string(entry.affected));
-  add("outcome", Quoted(refusal == nullptr ? "OK" : absl::StatusCodeToString(refusal->code)));
-  if (refusal != nullptr) {
-    add("reason", Quoted(ReasonName(refusal->reason)));
-    add("message", Quoted(refusal->message));
-  }
-  return line + "}";
+  Line line(entry);
+  line.Add("semaphore", Quoted(entry.semaphore, kNameBytesShown));
+  line.Add("asked", entry.asked.size() > kTextBytesShown ? Quoted(entry.asked) : entry.asked);
+  line.Add("old", entry.before);
+  line.Add("new", entry.after);
+  line.Add("affected", std::to_string(entry.affected));
+  line.AddOutcome(refusal);
+  if (refusal != nullptr) line.Add("message", Quoted(refusal->message));
+  return line.Take();
+}
+
+std::string ShortAuditLine(const AuditEntry& entry, uint64_t unwritten) {
+  Line line(entry);
+  line.Add("semaphore", "null");
+  line.AddOutcome(entry.refusal);
+  line.Add("unwritten", std::to_string(unwritten));
+  return line.Take();
 }
 
 std::string AskedText(pb::AdministerRequest request) {

@@ -31,8 +31,11 @@ struct AuditEntry {
   uint32_t affected = 0;
   const Refusal* refusal = nullptr;  // Null: it was done.
 };
-// One line of JSON, without its end.
+// One line of JSON, without its end. Of texts that are too long there is the beginning.
 std::string AuditLine(const AuditEntry& entry);
+// The same of an act that was refused to a caller without the right: nothing of its request, but `unwritten`, of how
+// many more there is no line. REQUIRES: a refusal.
+std::string ShortAuditLine(const AuditEntry& entry, uint64_t unwritten);
 
 // As JSON. The lease id that a revoke names is a secret as long as the lease stands: of it there
 // are the first digits.

@@ -1,12 +1,15 @@
 // Administer: one administrative act on one semaphore, or a question about it.
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "server/core/lists.h"
 #include "server/core/refusals.h"
 #include "server/service/admin_act.h"
+#include "server/service/admin_pages.h"
 #include "server/service/admin_result.h"
 #include "server/service/call_log.h"
 #include "server/service/calls.h"
@@ -17,13 +20,25 @@
 namespace semaphored {
 namespace {
 
-class AdministerCall final : public MethodCall<AdministerCall> {
+class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswer {
  public:
   static constexpr Method kMethod = Method::kAdminister;
   using MethodCall::MethodCall;
 
  private:
-  void Register() override { AskFor(&AsyncService::RequestAdminister); }
+  void Register() override {
+    gone_ = false;
+    WatchCancel();
+    AskFor(&AsyncService::RequestAdminister);
+  }
+
+  void OnDone(bool cancelled) override {
+    if (!cancelled) return;
+    gone_ = true;
+    if (!environment()->long_answers.Remove(this)) return;
+    question_ = nullptr;
+    Drop();
+  }
 
   void Begin() override {
     pb::AdministerRequest& message = Scratch<pb::AdministerRequest>();
@@ -32,10 +47,47 @@ class AdministerCall final : public MethodCall<AdministerCall> {
     act_case_ = message.act_case();
     semaphore_ = message.semaphore();
     audited_ = act_.changes && environment()->access.audit != nullptr;
-    asked_ = audited_ ? AskedText(message) : "null";
+    may_ = caller().May(act_.verbs, semaphore_);
+    asked_ = audited_ && may_ ? AskedText(message) : "null";
     before_ = "null";
+    question_ = nullptr;
+    if (HasPages(message)) question_ = std::make_unique<pb::AdministerRequest>(message);
     AdminParams params;
     if (Problem problem = Check(message, limits(), &params)) return Turn(*problem);
+    rows_left_ = PageRowsOf(params);
+    if (rows_left_ > slice_rows()) {
+      return environment()->long_answers.Add(this, caller().Peer());
+    }
+    question_ = nullptr;
+    Ask(std::move(params));
+  }
+
+  void Compose() override {
+    answer_ = std::make_unique<pb::AdministerResponse>();
+    AskPage(PageTokenOf(*question_));
+  }
+
+  // The last page has come, or none will.
+  std::unique_ptr<pb::AdministerResponse> Composed() {
+    question_ = nullptr;
+    std::unique_ptr<pb::AdministerResponse> answer = std::move(answer_);
+    environment()->long_answers.Done();
+    return answer;
+  }
+
+  uint32_t slice_rows() { return SliceRows(environment()->host->guarantees()); }
+
+  // A part of the rows that were asked for, as a page of its own.
+  void AskPage(const std::string& token) {
+    pb::AdministerRequest& message = Scratch<pb::AdministerRequest>();
+    message = *question_;
+    SetPage(std::min(rows_left_, slice_rows()), token, &message);
+    AdminParams params;
+    if (Problem problem = Check(message, limits(), &params)) return Turn(*problem);
+    Ask(std::move(params));
+  }
+
+  void Ask(AdminParams params) {
     if (params.kind == AdminParams::Kind::kList) return BeginList(std::move(params.list));
     if (Problem problem = caller().Check(act_.verbs, semaphore_)) return Turn(*problem);
     // (A question is not remembered, whatever its request id.)
@@ -102,26 +154,56 @@ class AdministerCall final : public MethodCall<AdministerCall> {
     });
   }
 
+  void Add(const AdminAnswer& answer, pb::AdministerResponse* response) {
+    const Host* host = environment()->host;
+    ToProto(
+        answer, act_case_, [host](const NodeRef& node) { return host->NodeName(node); }, response);
+  }
+
+  // A page has come.
+  void AddPage(Result<AdminAnswer> result) {
+    const uint32_t before = RowsOf(*answer_);
+    std::string next;
+    // The semaphore may have gone meanwhile: then it has no more rows. Any other error leaves rows out.
+    if (result.ok()) {
+      if (answer_->has_describe()) answer_->mutable_describe()->clear_semaphore();
+      Add(result.value, answer_.get());
+      rows_left_ -= std::min(rows_left_, RowsOf(*answer_) - before);
+      next = TakeNextPageToken(answer_.get());
+    } else if (before == 0 || result.refusal->code != absl::StatusCode::kNotFound) {
+      return Turn(*result.refusal);
+    }
+    if (gone_) {
+      Composed();
+      return Drop();
+    }
+    if (!next.empty() && rows_left_ > 0) return AskPage(next);
+    SetNextPageToken(next, answer_.get());
+    Finish(Composed().get());
+  }
+
   void Answer(Result<AdminAnswer> result) {
+    if (question_ != nullptr) return AddPage(std::move(result));
     if (!result.ok()) return Turn(*result.refusal);
     if (result.value.changed) LogAct(act_.name, semaphore_, *context());
     // Not a scratch message: it may be large, and would keep its memory.
     pb::AdministerResponse response;
-    const Host* host = environment()->host;
-    ToProto(
-        result.value, act_case_, [host](const NodeRef& node) { return host->NodeName(node); },
-        &response);
-    if (response.has_describe())
-      HideSecrets(caller(), *sessions(), response.mutable_describe()->mutable_leases());
-    if (response.has_drain())
-      HideSecrets(caller(), *sessions(), response.mutable_drain()->mutable_leases());
+    Add(result.value, &response);
     if (audited_) {
       AuditEntry entry = Entry();
       entry.after = TextOf(result.value);
       entry.affected = result.value.affected;
       environment()->access.audit->Write(AuditLine(entry));
     }
-    Reply(response);
+    Finish(&response);
+  }
+
+  void Finish(pb::AdministerResponse* response) {
+    if (response->has_describe())
+      HideSecrets(caller(), *sessions(), response->mutable_describe()->mutable_leases());
+    if (response->has_drain())
+      HideSecrets(caller(), *sessions(), response->mutable_drain()->mutable_leases());
+    Reply(*response);
   }
 
   // The semaphore that an answer shows, for the audit log.
@@ -133,19 +215,25 @@ class AdministerCall final : public MethodCall<AdministerCall> {
   }
 
   void Turn(const Refusal& refusal) {
-    if (audited_) {
-      AuditEntry entry = Entry();
-      entry.refusal = &refusal;
-      environment()->access.audit->Write(AuditLine(entry));
-    }
+    if (answer_ != nullptr) Composed();
+    if (audited_) AuditRefusal(refusal);
     Refuse(refusal);
+  }
+
+  void AuditRefusal(const Refusal& refusal) {
+    AuditEntry entry = Entry();
+    entry.refusal = &refusal;
+    AccessControl& access = environment()->access;
+    if (may_) return access.audit->Write(AuditLine(entry));
+    if (const auto unwritten = access.denied_acts.Add(entry.identity, access.clock->Now()))
+      access.audit->Write(ShortAuditLine(entry, *unwritten));
   }
 
   AuditEntry Entry() {
     AuditEntry entry;
     entry.time_unix_ms = environment()->host->clock().NowUnixMs();
     entry.identity = caller().name();
-    entry.peer = context()->peer();
+    entry.peer = caller().Peer();
     entry.act = act_.name;
     entry.semaphore = semaphore_;
     entry.asked = asked_;
@@ -157,8 +245,15 @@ class AdministerCall final : public MethodCall<AdministerCall> {
   pb::AdministerRequest::ActCase act_case_ = pb::AdministerRequest::ACT_NOT_SET;
   std::string semaphore_;
   bool audited_ = false;
+  bool may_ = false;  // The caller has the right for this act at this semaphore.
   std::string asked_;
   std::string before_;
+  // Of a question that is answered by several pages; null: of none.
+  std::unique_ptr<pb::AdministerRequest> question_;
+  std::unique_ptr<pb::AdministerResponse>
+      answer_;         // The pages so far; not null: it is this call's turn.
+  bool gone_ = false;  // Its client has.
+  uint32_t rows_left_ = 0;
   // Of a list.
   ListCommand list_;
   std::vector<std::string> prefixes_;

@@ -1,6 +1,5 @@
 #include "server/service/caller.h"
 
-#include <grpc/grpc_security_constants.h>
 #include <openssl/sha.h>
 #include <spdlog/spdlog.h>
 
@@ -48,29 +47,9 @@ Refusal Denied(const Identity& identity, Verbs verbs, std::string_view where,
           "ask whoever keeps the daemon's access file for a rule, or for another identity"};
 }
 
-std::vector<std::string> Values(const grpc::AuthContext& context, const char* name) {
-  std::vector<std::string> values;
-  for (const grpc::string_ref& value : context.FindPropertyValues(name))
-    values.emplace_back(value.data(), value.size());
-  return values;
-}
-
-// Of a certificate that the handshake has verified; otherwise there is none here.
-CertificateNames NamesOf(const grpc::ServerContext& context) {
-  const auto verified = context.auth_context();
-  CertificateNames names;
-  if (verified == nullptr) return names;
-  std::vector<std::string> common = Values(*verified, GRPC_X509_CN_PROPERTY_NAME);
-  if (!common.empty()) names.common_name = std::move(common.front());
-  names.dns = Values(*verified, GRPC_PEER_DNS_PROPERTY_NAME);
-  names.uris = Values(*verified, GRPC_PEER_URI_PROPERTY_NAME);
-  names.emails = Values(*verified, GRPC_PEER_EMAIL_PROPERTY_NAME);
-  return names;
-}
-
 }  // namespace
 
-const Identity* Caller::Find() const {
+const Identity* Caller::Find(UnknownKind* kind) const {
   const auto& metadata = context_->client_metadata();
   const auto [first, last] = metadata.equal_range("authorization");
   if (first != last) {
@@ -78,14 +57,30 @@ const Identity* Caller::Find() const {
     const std::string_view value(first->second.data(), first->second.size());
     const bool alone = std::next(first) == last;
     if (!alone || value.size() > kTokenBytesMax ||
-        !absl::StartsWithIgnoreCase(View(value), View(kScheme)))
+        !absl::StartsWithIgnoreCase(View(value), View(kScheme))) {
+      *kind = UnknownKind::kMalformed;
       return nullptr;
+    }
+    *kind = UnknownKind::kToken;
     return policy_->ByToken(value.substr(kScheme.size()));
   }
+  *kind = UnknownKind::kNothing;
   if (policy_->has_certificates()) {
-    if (const Identity* identity = policy_->ByCertificate(NamesOf(*context_))) return identity;
+    const std::shared_ptr<const guard::Peer> peer = GuardedPeer();
+    const CertificateNames names = peer ? peer->certificate : CertificateNames();
+    if (const Identity* identity = policy_->ByCertificate(names)) return identity;
+    if (names != CertificateNames()) *kind = UnknownKind::kCertificate;
   }
   return policy_->anonymous();
+}
+
+std::shared_ptr<const guard::Peer> Caller::GuardedPeer() const {
+  return access_->peers == nullptr ? nullptr : access_->peers->Find(context_->peer());
+}
+
+std::string Caller::Peer() const {
+  const std::shared_ptr<const guard::Peer> peer = GuardedPeer();
+  return peer ? peer->address : context_->peer();
 }
 
 Problem Caller::Identify(AccessControl* access, const grpc::ServerContext* context) {
@@ -95,12 +90,9 @@ Problem Caller::Identify(AccessControl* access, const grpc::ServerContext* conte
   identity_ = nullptr;
   tenant_ = nullptr;
   if (policy_ == nullptr) return std::nullopt;
-  const Identity* identity = Find();
-  if (identity == nullptr) {
-    if (const auto line = access_->unknown.Add(context_->peer(), access_->clock->Now()))
-      spdlog::warn("{}", *line);
-    return Unauthenticated();
-  }
+  UnknownKind kind{};
+  const Identity* identity = Find(&kind);
+  if (identity == nullptr) return Unknown(kind);
   identity_ = identity;
   tenant_ = access_->tenants.Of(*identity_);
   return std::nullopt;
@@ -111,8 +103,14 @@ Problem Caller::Again() {
   const std::string before(name());
   if (Problem problem = Identify(access_, context_)) return problem;
   // What hangs on a stream belongs to one identity.
-  if (name() != before) return Unauthenticated();
+  if (name() != before) return Unknown(UnknownKind::kChanged);
   return std::nullopt;
+}
+
+Refusal Caller::Unknown(UnknownKind kind) const {
+  if (const auto line = access_->unknown.Add(kind, Peer(), access_->clock->Now()))
+    spdlog::warn("{}", *line);
+  return Unauthenticated();
 }
 
 Problem Caller::Check(Verbs verbs, std::string_view semaphore) const {

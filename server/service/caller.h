@@ -11,8 +11,10 @@
 #include "server/core/access.h"
 #include "server/core/audit_log.h"
 #include "server/core/clock.h"
+#include "server/core/denied_acts.h"
 #include "server/core/tenant.h"
 #include "server/core/unknown_callers.h"
+#include "server/guard/peers.h"
 #include "server/service/validate.h"
 
 namespace semaphored {
@@ -21,9 +23,11 @@ namespace semaphored {
 struct AccessControl {
   std::shared_ptr<const AccessPolicy> policy;  // Null: there is no access file, all may do all.
   Tenants tenants;
-  AuditLog* audit = nullptr;  // Null: acts are not written down. It outlives the server.
+  const guard::Peers* peers = nullptr;  // Null: connections are not guarded.
+  AuditLog* audit = nullptr;            // Null: acts are not written down. It outlives the server.
   const Clock* clock = nullptr;
   UnknownCallers unknown;
+  DeniedActs denied_acts;
   // For so long after its last use a client id counts, as the engine remembers it.
   Milliseconds client_retention{3'600'000};
 };
@@ -74,6 +78,8 @@ class Caller {
   // A sign of life of the stream that was opened with this id: if it counts, it goes on to.
   void StillUses(std::string_view client_id) const;
 
+  // Where the call comes from: "ipv4:192.0.2.1:4711".
+  std::string Peer() const;
   const TenantPtr& tenant() const { return tenant_; }
   // Empty without an access file.
   std::string_view name() const {
@@ -81,7 +87,12 @@ class Caller {
   }
 
  private:
-  const Identity* Find() const;
+  // Of the connection. nullptr: it is not guarded, or has ended.
+  std::shared_ptr<const guard::Peer> GuardedPeer() const;
+  // nullptr: `kind` says why.
+  const Identity* Find(UnknownKind* kind) const;
+  // Counts a call that is refused, and logs it now and then.
+  Refusal Unknown(UnknownKind kind) const;
   bool CountsClients() const {
     return tenant_ != nullptr && tenant_->quotas.clients != Quotas::kNone;
   }

@@ -1,8 +1,9 @@
 #include "server/service/convert.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
+
+#include "adapters/names.h"
 
 namespace semaphored {
 namespace {
@@ -12,22 +13,11 @@ static_assert(static_cast<int>(Reason::kCount) == pb::Reason_ARRAYSIZE);
 static_assert(static_cast<int>(EndCause::kCount) == pb::EndCause_ARRAYSIZE);
 static_assert(static_cast<int>(WaitReason::kCount) == pb::WaitReason_ARRAYSIZE);
 
-constexpr size_t kNameBytesMax = 255;
 constexpr size_t kIdDigits = 32;
 // Of one page of SessionOpened: together they keep a message far below the 4 MiB that gRPC clients take by default.
 constexpr int kOpenedLeasesMax = 1'000;
 constexpr size_t kOpenedRangesMax = 50'000;
 constexpr char kSeparator = '#';  // Not part of any semaphore's name.
-
-constexpr std::array<bool, 256> kNameBytes = [] {
-  std::array<bool, 256> allowed{};
-  for (int c = 'a'; c <= 'z'; ++c) allowed[c] = true;
-  for (int c = 'A'; c <= 'Z'; ++c) allowed[c] = true;
-  for (int c = '0'; c <= '9'; ++c) allowed[c] = true;
-  for (const char c : {'.', '_', '-', '/', ':', '@', '+'})
-    allowed[static_cast<unsigned char>(c)] = true;
-  return allowed;
-}();
 
 void AppendHex(uint64_t value, std::string* text) {
   constexpr char kDigits[] = "0123456789abcdef";
@@ -42,6 +32,8 @@ std::string_view RecallText(Recall::Reason reason) {
       return "the limit was lowered";
     case Recall::Reason::kLongestHold:
       return "it was held for longest_hold_ms";
+    case Recall::Reason::kDestroyed:
+      return "the semaphore is being destroyed";
     case Recall::Reason::kAdministrator:
       return "an administrator asked for it";
   }
@@ -91,13 +83,6 @@ std::optional<LeaseName> ParseLeaseId(std::string_view text) {
   return LeaseName{std::string(name), *claim};
 }
 
-bool IsSemaphoreName(std::string_view name) {
-  if (name.empty() || name.size() > kNameBytesMax) return false;
-  if (name.front() == '.' || name.front() == '/' || name.back() == '/') return false;
-  return std::all_of(name.begin(), name.end(),
-                     [](char c) { return kNameBytes[static_cast<unsigned char>(c)]; });
-}
-
 void ToProto(uint64_t position, WaitReason reason, int64_t expected_wait_ms,
              pb::WaitQueued* message) {
   message->set_position(position);
@@ -130,9 +115,18 @@ void ToProto(const Lease& lease, std::string_view semaphore, pb::Lease* message)
   }
 }
 
-void ToProto(const Recall& recall, pb::LeaseRecall* message) {
+void ToProto(const RecallNotice& recall, const LastPing& ping, pb::LeaseRecall* message) {
   message->set_grace_ms(static_cast<uint32_t>(recall.grace_ms));
   message->set_reason(std::string(RecallText(recall.reason)));
+  message->set_recall_id(recall.id);
+  message->set_elapsed_ms(std::chrono::duration_cast<Milliseconds>(ping.elapsed).count());
+  message->set_after_ping_id(ping.id);
+}
+
+void ToProto(const Lease& lease, std::string_view semaphore, const RecallNotice& recall,
+             const LastPing& ping, pb::Lease* message) {
+  ToProto(lease, semaphore, message);
+  if (recall.id != 0) ToProto(recall, ping, message->mutable_recall());
 }
 
 void ToProto(const Settings& settings, pb::SemaphoreSettings* message) {
@@ -217,10 +211,11 @@ void ToProto(const TicketInfo& info, std::string_view holder, pb::TicketInfo* me
   message->set_traceparent(ticket.trace);
 }
 
-void ToProto(const Assignment& assignment, pb::TicketAssignment* message) {
+void ToProto(const Assignment& assignment, const LastPing& ping, pb::TicketAssignment* message) {
   const Ticket& ticket = *assignment.ticket;
   message->set_ticket_id(ticket.id.Hex());
-  ToProto(*assignment.lease, assignment.semaphore, message->mutable_lease());
+  ToProto(*assignment.lease, assignment.semaphore, assignment.recall, ping,
+          message->mutable_lease());
   if (assignment.payload != nullptr) message->set_payload(*assignment.payload);
   message->set_content_type(ticket.content_type);
   message->set_attempt(ticket.attempt);
@@ -243,18 +238,18 @@ void ToProto(const SemaphoreChange& change, pb::WatchResponse* message) {
   }
 }
 
-std::vector<pb::SessionOpened> OpenedPages(const std::vector<ClaimInfo>& claims) {
+std::vector<pb::SessionOpened> OpenedPages(const std::vector<HeldLease>& held,
+                                           const LastPing& ping) {
   std::vector<pb::SessionOpened> pages(1);
   size_t ranges = 0;
-  for (const ClaimInfo& claim : claims) {
-    if (claim.lease == nullptr) continue;
-    ranges += claim.lease->slots.runs().size();
+  for (const HeldLease& each : held) {
+    ranges += each.lease->slots.runs().size();
     if (pages.back().leases_size() >= kOpenedLeasesMax || ranges > kOpenedRangesMax) {
       pages.back().set_more(true);
       pages.emplace_back();
-      ranges = claim.lease->slots.runs().size();
+      ranges = each.lease->slots.runs().size();
     }
-    ToProto(*claim.lease, claim.semaphore, pages.back().add_leases());
+    ToProto(*each.lease, each.semaphore, each.recall, ping, pages.back().add_leases());
   }
   return pages;
 }
@@ -278,9 +273,11 @@ void ToProto(const VerifyAnswer& answer, SteadyTime::duration elapsed,
   message->set_ended(ToProto(answer.ended));
   message->set_slot_token(answer.slot_token);
   if (!answer.held || answer.lease == nullptr) return;
-  ToProto(*answer.lease, answer.semaphore, message->mutable_lease());
+  const RecallNotice& recall = answer.vouch.recall;
+  const LastPing ping{0, elapsed};
+  ToProto(*answer.lease, answer.semaphore, recall, ping, message->mutable_lease());
   ToProto(answer.vouch, elapsed, message->mutable_validity());
-  if (answer.lease->recall.pending()) ToProto(answer.lease->recall, message->mutable_recall());
+  if (recall.id != 0) ToProto(recall, ping, message->mutable_recall());
 }
 
 }  // namespace semaphored

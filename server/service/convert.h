@@ -26,9 +26,6 @@ void AppendLeaseId(std::string_view semaphore, const Id& claim, std::string* tex
 // nullopt unless `text` is what AppendLeaseId makes of a valid name.
 std::optional<LeaseName> ParseLeaseId(std::string_view text);
 
-// 1 to 255 bytes of letters, digits and . _ - / : @ +; not '.' or '/' first, not '/' last.
-bool IsSemaphoreName(std::string_view name);
-
 // How a node is called, for people.
 using NodeNames = std::function<std::string(const NodeRef&)>;
 
@@ -36,7 +33,15 @@ using NodeNames = std::function<std::string(const NodeRef&)>;
 void ToProto(uint64_t position, WaitReason reason, int64_t expected_wait_ms,
              pb::WaitQueued* message);
 void ToProto(const Lease& lease, std::string_view semaphore, pb::Lease* message);
-void ToProto(const Recall& recall, pb::LeaseRecall* message);
+
+// The message of the client from whose arrival a recall counts: see LeaseRecall of the .proto.
+struct LastPing {
+  uint64_t id = 0;  // 0: the call, or the first message of the stream.
+  SteadyTime::duration elapsed{};
+};
+void ToProto(const RecallNotice& recall, const LastPing& ping, pb::LeaseRecall* message);
+void ToProto(const Lease& lease, std::string_view semaphore, const RecallNotice& recall,
+             const LastPing& ping, pb::Lease* message);
 void ToProto(const Settings& settings, pb::SemaphoreSettings* message);
 void ToProto(const SemaphoreInfo& info, pb::SemaphoreInfo* message);
 void ToProto(const HistoryRow& row, pb::HistoryRow* message);
@@ -47,10 +52,11 @@ void ToProto(const LeasePtr& lease, std::string_view semaphore, const NodeNames&
 void ToProto(const WaiterInfo& info, const NodeNames& names, pb::WaiterInfo* message);
 // Without the payload. `holder`: who has it, or empty.
 void ToProto(const TicketInfo& info, std::string_view holder, pb::TicketInfo* message);
-void ToProto(const Assignment& assignment, pb::TicketAssignment* message);
+void ToProto(const Assignment& assignment, const LastPing& ping, pb::TicketAssignment* message);
 void ToProto(const SemaphoreChange& change, pb::WatchResponse* message);
-// The leases among `claims`, in pages, of which there is at least one; the other fields stay empty.
-std::vector<pb::SessionOpened> OpenedPages(const std::vector<ClaimInfo>& claims);
+// The leases in pages, of which there is at least one; the other fields stay empty.
+std::vector<pb::SessionOpened> OpenedPages(const std::vector<HeldLease>& held,
+                                           const LastPing& ping);
 void ToProto(const ReleaseAnswer& answer, pb::ReleaseResponse* message);
 
 // The numbers are the same.

@@ -12,8 +12,10 @@
 #include "server/service/caller.h"
 #include "server/service/convert.h"
 #include "server/service/host.h"
+#include "server/service/long_answers.h"
 #include "server/service/outbox.h"
 #include "server/service/reactor.h"
+#include "server/service/unread_answers.h"
 #include "server/service/validate.h"
 
 namespace semaphored {
@@ -35,18 +37,22 @@ struct ServiceLimits {
   size_t calls_max = 200'000;    // Unary calls at once; those that wait count.
   size_t streams_max = 100'000;  // Hold, Session, Watch and Work at once, together.
   size_t watch_events_max = 10'000;
-  // A session's stream: entries (results and events) that wait to be written. Above the first, its
-  // commands are not read; above the second its client is not reading, and it is cut off.
+  // A session's stream: entries (results and events) that wait to be written. Above the first, the
+  // stream is not read; above the second its client is not reading, and it is cut off.
   size_t stream_entries_pause = 4'096;
   size_t stream_entries_max = 250'000;
   // Bytes that wait for the reader of one stream, about, before it is told that it is too slow.
   size_t stream_bytes_max = 128 << 20;
-  // Bytes of long answers to unary calls that their clients have not taken yet, all together.
+  // Bytes of answers to unary calls that their clients have not taken yet, all together.
   size_t answers_bytes_max = 256 << 20;
-  // A client that does not take the last words of a stream, or a long answer, is cut off after it.
+  // A client that does not take the last words of a stream, or an answer, is cut off after it.
   Milliseconds unread_max{15'000};
-  // Jobs that wait for the engine. Above it, commands of sessions are not read.
+  // Jobs that wait for the engine. Above it, commands of sessions and workers wait before they are
+  // carried out, …
   size_t jobs_pause = 65'536;
+  // … so many bytes of them for each stream, and for all together; above either, the stream is not read.
+  size_t deferred_stream_bytes_max = 1 << 20;
+  size_t deferred_bytes_max = 64 << 20;
 };
 
 // Something that collects during a turn and acts at its end.
@@ -73,7 +79,9 @@ struct Environment {
   bool stopping = false;
   size_t calls = 0;
   size_t streams = 0;
-  size_t answers_bytes = 0;  // See ServiceLimits::answers_bytes_max.
+  UnreadAnswers unread;
+  LongAnswers long_answers;
+  size_t deferred_bytes = 0;  // See ServiceLimits::deferred_bytes_max.
   AllCallFigures call_figures{};
   // To be flushed at the end of this turn; each at most once. What is added while they are flushed
   // waits for the next turn.
@@ -82,7 +90,27 @@ struct Environment {
   ResponsePool responses;
   ArenaMessage<pb::SessionRequest> session_request;
 
-  void CountBegin(Method method) { ++call_figures[static_cast<size_t>(method)].begun; }
+  // A unary call has been answered.
+  void OnAnswer(UnreadAnswer* answer, size_t bytes) {
+    const SteadyTime now = reactor->event_time();
+    unread.Add(answer, bytes, now, limits.answers_bytes_max);
+    if (!unread_watched) WatchUnread();
+  }
+  void WatchUnread() {
+    unread_watched = !unread.empty();
+    if (unread_watched) reactor->Arm(&unread_timer, unread.oldest() + limits.unread_max);
+  }
+  void OnUnreadTimer() {
+    unread.CutOffBefore(reactor->event_time() - limits.unread_max);
+    WatchUnread();
+  }
+  bool unread_watched = false;  // The timer stands.
+  MemberTimer<Environment, &Environment::OnUnreadTimer> unread_timer{this};
+
+  void CountBegin(Method method, const grpc::ServerContextBase& context) {
+    ++call_figures[static_cast<size_t>(method)].begun;
+    if (access.peers != nullptr) access.peers->OnBegin(context.peer());
+  }
   void CountEnd(Method method, grpc::StatusCode code) {
     ++call_figures[static_cast<size_t>(method)].ended[static_cast<size_t>(code) % kStatusCodes];
   }

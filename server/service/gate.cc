@@ -22,6 +22,12 @@ Problem Admit(const Caller& caller, AcquireParams* params) {
   return std::nullopt;
 }
 
+void DenyForbidden(const Caller& caller, const std::vector<HeldLease>& held, Sessions* sessions) {
+  for (const HeldLease& each : held) {
+    if (!caller.May(kHolds, each.semaphore)) sessions->Deny(each.lease->id);
+  }
+}
+
 Problem CheckWork(const Caller& caller, const WorkParams& work) {
   for (const std::string& semaphore : work.semaphores) {
     if (Problem problem = caller.Check(Verb::kWork, semaphore)) return problem;

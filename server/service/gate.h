@@ -3,6 +3,8 @@
 // and shows everything.
 #pragma once
 
+#include <vector>
+
 #include "server/core/sessions.h"
 #include "server/service/caller.h"
 #include "server/service/environment.h"
@@ -19,6 +21,9 @@ inline constexpr Verbs kSees = Verb::kVerify | Verb::kAdminister;
 // whether the semaphore must exist, and takes the charge along. A request with an id is
 // let pass over a quota as one that is answered only if it is repeated.
 Problem Admit(const Caller& caller, AcquireParams* params);
+
+// What a resumed session holds: the rules may have changed since it was granted, at this daemon or at another one.
+void DenyForbidden(const Caller& caller, const std::vector<HeldLease>& held, Sessions* sessions);
 
 // All that a worker names must be allowed, prefixes as a whole.
 Problem CheckWork(const Caller& caller, const WorkParams& work);

@@ -1,5 +1,7 @@
 #include "server/service/gatherer.h"
 
+#include <sys/statvfs.h>
+
 #include <chrono>
 #include <future>
 #include <memory>
@@ -18,7 +20,10 @@ struct Asked {
   std::promise<void> done;
   SessionsFigures sessions;
   AllCallFigures calls{};
+  UnknownCallers::Counts unauthenticated{};
+  uint64_t audit_lines_lost = 0;
   uint64_t commands_under_way = 0;
+  SteadyTime::duration longest_turn{};
   std::vector<LimitFigures> limits;
 };
 
@@ -39,25 +44,40 @@ bool Gatherer::AskReactor(DaemonFigures* figures) const {
     sessions->Figures(&asked->sessions);
     const Environment& environment = server->environment();
     asked->calls = environment.call_figures;
+    asked->unauthenticated = environment.access.unknown.counts();
+    if (environment.access.audit != nullptr)
+      asked->audit_lines_lost = environment.access.audit->lost();
     asked->commands_under_way = host->jobs_under_way();
-    asked->limits = {{"calls_max", environment.calls, environment.limits.calls_max},
-                     {"streams_max", environment.streams, environment.limits.streams_max}};
+    asked->longest_turn = server->reactor()->longest_turn();
+    asked->limits = {
+        {"calls_max", environment.calls, environment.limits.calls_max},
+        {"streams_max", environment.streams, environment.limits.streams_max},
+        {"answers_bytes_max", environment.unread.bytes(), environment.limits.answers_bytes_max}};
     asked->done.set_value();
   });
   if (done.wait_for(kReactorPatience) != std::future_status::ready) return false;
   figures->sessions = std::move(asked->sessions);
   figures->calls = asked->calls;
+  figures->unauthenticated = asked->unauthenticated;
+  figures->audit_lines_lost = asked->audit_lines_lost;
   figures->commands_under_way = asked->commands_under_way;
+  figures->longest_turn_us =
+      std::chrono::duration_cast<std::chrono::microseconds>(asked->longest_turn).count();
   figures->limits = std::move(asked->limits);
   return true;
 }
 
 DaemonFigures Gatherer::Gather() const {
   DaemonFigures figures;
+  figures.certificate_expires_unix_s = security_->certificate_expires_unix_s();
+  struct statvfs disk {};
+  if (!store_file_.empty() && statvfs(store_file_.c_str(), &disk) == 0)
+    figures.disk_free_bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
   figures.version = kVersion;
   figures.adapter = host_->guarantees().adapter;
   RefreshList();
   figures.complete = AskReactor(&figures);
+  figures.guard = server_->guard_figures();
   figures.engine = host_->engine_figures();
   const SteadyTime now = host_->clock().Now();
   figures.vouched = host_->vouch_until() > now;

@@ -1,10 +1,14 @@
 // Takes one look at the daemon for whoever shows its figures.
 #pragma once
 
+#include <string>
+#include <utility>
+
 #include "server/core/membership.h"
 #include "server/core/metrics.h"
 #include "server/core/sessions.h"
 #include "server/service/host.h"
+#include "server/service/security.h"
 #include "server/service/server.h"
 
 namespace semaphored {
@@ -12,8 +16,14 @@ namespace semaphored {
 class Gatherer {
  public:
   // All outlive it. The server serves.
-  Gatherer(Server* server, Host* host, Sessions* sessions, const Membership* membership)
-      : server_(server), host_(host), sessions_(sessions), membership_(membership) {}
+  Gatherer(Server* server, Host* host, Sessions* sessions, const Membership* membership,
+           const Security* security, std::string store_file)
+      : server_(server),
+        host_(host),
+        sessions_(sessions),
+        membership_(membership),
+        security_(security),
+        store_file_(std::move(store_file)) {}
 
   // Blocks for as long as the reactor takes, but for at most three seconds: one for the engine to
   // tell what it has, if it is time to ask (else, and if it does not answer, what it told before is
@@ -29,6 +39,8 @@ class Gatherer {
   Host* host_;
   Sessions* sessions_;
   const Membership* membership_;
+  const Security* security_;
+  const std::string store_file_;  // Empty: the engine is elsewhere.
 };
 
 }  // namespace semaphored

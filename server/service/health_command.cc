@@ -30,11 +30,14 @@ constexpr int64_t kTimeoutMostMs = 600'000;
 constexpr char kHelp[] =
     R"(Asks a daemon whether it serves, over the standard health service (grpc.health.v1.Health).
 
-Usage: semaphored health [--address ADDRESS] [--timeout DURATION] [TLS] [SETTINGS]
+Usage: semaphored health [--address ADDRESS] [--timeout DURATION] [--liveness] [TLS] [SETTINGS]
 
   --address ADDRESS   Where it listens: HOST:PORT, [HOST]:PORT or unix:PATH. Default: what the
                       settings (--config, --listen, SEMAPHORED_CONFIG, SEMAPHORED_LISTEN) say.
   --timeout DURATION  How long it may take to answer. Default 3s.
+  --liveness          Ask only whether it answers, as a supervisor does that restarts it. Without this
+                      the daemon must also be in touch with its engine, so that it can vouch for what
+                      it grants, as a load balancer wants to know.
   --help, -h          Print this help and end.
 
   --tls               With --address: it is served with TLS. Without --address the settings say so.
@@ -50,10 +53,12 @@ Examples:
   semaphored health
   semaphored health --config /etc/semaphored.toml
   semaphored health --address db-locks.example:7420 --timeout 1s
+  semaphored health --liveness
 )";
 
 struct Arguments {
   bool help = false;
+  bool liveness = false;
   std::optional<std::string> address;
   std::optional<std::string> timeout;
   bool tls = false;
@@ -95,6 +100,8 @@ Arguments Read(const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--help" || arguments[i] == "-h") {
       result.help = true;
+    } else if (arguments[i] == "--liveness") {
+      result.liveness = true;
     } else if (arguments[i] == "--tls") {
       result.tls = true;
     } else if (!TakeOption(arguments, "--address", &i, &result.address) &&
@@ -181,7 +188,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelTo(const Target& target,
 }
 
 int Ask(const HealthCommand& command, const std::shared_ptr<grpc::Channel>& channel,
-        const std::string& target, int64_t timeout_ms) {
+        const std::string& target, int64_t timeout_ms, bool liveness) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   context.set_deadline(
@@ -189,8 +196,10 @@ int Ask(const HealthCommand& command, const std::shared_ptr<grpc::Channel>& chan
   grpc::CompletionQueue queue;
   grpc::ByteBuffer answer;
   grpc::Status status;
-  auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
-                                    Serialize(standard::HealthCheckRequest()), &queue);
+  standard::HealthCheckRequest request;
+  if (liveness) request.set_service("liveness");
+  auto call =
+      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", Serialize(request), &queue);
   call->StartCall();
   call->Finish(&answer, &status, &call);
   void* tag = nullptr;
@@ -202,10 +211,11 @@ int Ask(const HealthCommand& command, const std::shared_ptr<grpc::Channel>& chan
     return kDoesNotServe;
   }
   if (!Parse(&answer, &response) || response.status() != standard::HealthCheckResponse::SERVING) {
-    command.error(Line(absl::StrCat(target, ": it is reached, but does not serve")));
+    command.error(Line(absl::StrCat(
+        target, ": it is reached, but does not serve, or is out of touch with its engine")));
     return kDoesNotServe;
   }
-  command.out(absl::StrCat("serving on ", target, "\n"));
+  command.out(absl::StrCat(liveness ? "alive" : "serving", " on ", target, "\n"));
   return kServes;
 }
 
@@ -256,7 +266,7 @@ int RunHealth(const HealthCommand& command) {
     command.error(Line(channel.status().message()));
     return kBadArguments;
   }
-  return Ask(command, *channel, address, timeout_ms);
+  return Ask(command, *channel, address, timeout_ms, arguments.liveness);
 }
 
 }  // namespace semaphored

@@ -38,7 +38,8 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
                  Vouch vouch) override {
     queued_.reset();
     pb::HoldResponse event;
-    ToProto(*lease, semaphore, event.mutable_granted()->mutable_lease());
+    ToProto(*lease, semaphore, vouch.recall, {0, elapsed()},
+            event.mutable_granted()->mutable_lease());
     ToProto(vouch, elapsed(), event.mutable_granted()->mutable_validity());
     Send(event);
     ArmBeat(vouch);
@@ -50,10 +51,10 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
   }
 
   void OnRecalled(uint64_t, const Id& claim, const std::string& semaphore,
-                  const Recall& recall) override {
+                  const RecallNotice& recall) override {
     pb::HoldResponse event;
     AppendLeaseId(semaphore, claim, event.mutable_recalled()->mutable_lease_id());
-    ToProto(recall, event.mutable_recalled()->mutable_recall());
+    ToProto(recall, {0, elapsed()}, event.mutable_recalled()->mutable_recall());
     Send(event);
   }
 
@@ -131,7 +132,7 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
     const SteadyTime::duration before = elapsed();
     const Vouch vouch = sessions()->Touch(claim_);
     if (left_) return;  // It was told that the claim has ended meanwhile.
-    if (vouch.valid_for_ms <= 0) {
+    if (vouch.none()) {
       Leave();
       sessions()->Detach(claim_);
       return ServerStreamCall::Refuse(

@@ -64,6 +64,7 @@ class Host final : public SessionsHost {
   void Submit(size_t lane, Job job) override;
   SteadyTime vouch_until() const override;
   Id NewId() override;
+  std::shared_ptr<WatchedNames> watched() override { return watched_; }
 
  private:
   void HandOn();
@@ -72,6 +73,7 @@ class Host final : public SessionsHost {
   Reactor* reactor_;
   Options options_;
   Sessions* sessions_ = nullptr;
+  const std::shared_ptr<WatchedNames> watched_ = WatchedNames::Make();
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::vector<Job>> collected_;  // By lane: what this turn submitted.
   size_t jobs_under_way_ = 0;

@@ -1,5 +1,6 @@
 #include "server/service/listener.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -7,6 +8,7 @@
 #include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -35,7 +37,9 @@ constexpr size_t kOtherDescriptors = 256;
 constexpr size_t kDescriptorsSlack = 16;
 // When accept() fails for want of descriptors or memory, it is tried again after this.
 constexpr int kPauseMs = 100;
-constexpr std::chrono::seconds kWarnPause(10);
+// For another daemon that opens a socket in the same folder.
+constexpr int kFolderPauseMs = 10;
+constexpr int kFolderTries = 100;
 
 std::string ErrorText(int error) { return std::generic_category().message(error); }
 
@@ -59,10 +63,37 @@ void SetOption(int socket, int level, int name, int value) {
   (void)setsockopt(socket, level, name, &value, sizeof value);
 }
 
-// A socket file that nobody listens on any more would be in the way; anything else is left alone.
-void RemoveSocketFile(const std::string& path) {
-  struct stat found {};
-  if (lstat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode)) unlink(path.c_str());
+// Held while a socket's file is looked at and made: of two daemons that begin at once, the second
+// then finds that the first listens.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& path) {
+    std::string folder = path.substr(0, path.rfind('/') + 1);
+    if (folder.empty()) folder = ".";
+    file_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // Any process may lock a folder that it can read: so it is not waited for without end.
+    for (int i = 0; file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) != 0 && i < kFolderTries; ++i)
+      poll(nullptr, 0, kFolderPauseMs);
+  }
+  ~FolderLock() {
+    if (file_ >= 0) close(file_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
+
+// Why the address cannot be had, or 0: no process listens on it. Does not wait.
+int WhyTaken(const sockaddr_un& address) {
+  const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (file < 0) return errno;
+  const auto* const target = reinterpret_cast<const sockaddr*>(&address);
+  const int error = connect(file, target, sizeof address) == 0 ? EADDRINUSE : errno;
+  close(file);
+  if (error == EAGAIN) return EADDRINUSE;  // Its queue of connections is full.
+  return error == EADDRINUSE || error == EACCES ? error : 0;
 }
 
 int PortOf(int socket) {
@@ -109,6 +140,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const Clock* clock,
   absl::Status opened = unix_socket ? listener->OpenUnix(parsed->port)
                                     : listener->OpenHost(parsed->host, parsed->port);
   if (!opened.ok()) return opened;
+  listener->thread_ = std::thread([raw = listener.get()] { raw->Run(); });
   return listener;
 }
 
@@ -117,13 +149,11 @@ Listener::Listener(const Clock* clock, const ListenerOptions& options)
       options_(options),
       address_(options.listen),
       stop_event_(eventfd(0, EFD_CLOEXEC)) {
-  const size_t allowed = DescriptorsFor(options.connections_max + kOtherDescriptors);
+  const size_t each = options.descriptors_each;
+  const size_t allowed = DescriptorsFor(options.connections_max * each + kOtherDescriptors);
   // However few they are, some are kept for the engine.
-  const size_t others = std::min(kOtherDescriptors, allowed / 2);
-  connections_max_ = std::min(options.connections_max, allowed - others);
-  // What is open now, and a few more. The kernel gives the lowest numbers that are free.
-  descriptors_max_ = static_cast<int>(connections_max_ +
-                                      std::min<size_t>(stop_event_ + kDescriptorsSlack, others));
+  other_descriptors_ = std::min(kOtherDescriptors, allowed / 2);
+  connections_max_ = std::min(options.connections_max, (allowed - other_descriptors_) / each);
 }
 
 Listener::~Listener() {
@@ -138,13 +168,24 @@ absl::Status Listener::OpenUnix(const std::string& path) {
     return CannotListen(options_.listen, "the path of a Unix socket has at most 107 bytes");
   }
   std::memcpy(address.sun_path, path.data(), path.size());
-  RemoveSocketFile(path);
+  const FolderLock lock(path);
+  if (const int why = WhyTaken(address); why != 0)
+    return CannotListen(options_.listen, ErrorText(why));
+  // A socket's file on which no process listens would be in the way; anything else is left alone.
+  if (Identify(path) != FileIdentity{}) unlink(path.c_str());
   int socket = -1;
   const int error = ListenAt(reinterpret_cast<const sockaddr*>(&address), sizeof address, &socket);
   if (error != 0) return CannotListen(options_.listen, ErrorText(error));
   unix_path_ = path;
+  unix_file_ = Identify(path);
   sockets_.push_back(socket);
   return absl::OkStatus();
+}
+
+Listener::FileIdentity Listener::Identify(const std::string& path) {
+  struct stat found {};
+  if (lstat(path.c_str(), &found) != 0 || !S_ISSOCK(found.st_mode)) return {};
+  return {found.st_dev, found.st_ino};
 }
 
 absl::Status Listener::OpenHost(const std::string& host, const std::string& port) {
@@ -184,12 +225,18 @@ absl::Status Listener::OpenHost(const std::string& host, const std::string& port
 
 void Listener::Start(std::function<void(int)> take) {
   take_ = std::move(take);
+  // What is open now, and a few more. The kernel gives the lowest numbers that are free.
+  const int lowest = dup(stop_event_);
+  close(lowest);
+  descriptors_max_ = static_cast<int>(
+      connections_max_ * options_.descriptors_each +
+      std::min(static_cast<size_t>(std::max(lowest, 0)) + kDescriptorsSlack, other_descriptors_));
   if (connections_max_ < options_.connections_max) {
     spdlog::info(
         "connections_max is {}, but the process may open so few files that there can be {}",
         options_.connections_max, connections_max_);
   }
-  thread_ = std::thread([this] { Run(); });
+  taking_ = true;
 }
 
 void Listener::Stop() {
@@ -200,7 +247,9 @@ void Listener::Stop() {
   }
   for (const int socket : sockets_) close(socket);
   sockets_.clear();
-  if (!unix_path_.empty()) RemoveSocketFile(std::exchange(unix_path_, ""));
+  // Unless another daemon has made one of its own there.
+  const std::string path = std::exchange(unix_path_, "");
+  if (!path.empty() && Identify(path) == unix_file_) unlink(path.c_str());
 }
 
 void Listener::Run() {
@@ -223,6 +272,10 @@ bool Listener::AcceptAll(int socket) {
   for (;;) {
     const int descriptor = accept4(socket, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (descriptor >= 0) {
+      if (!taking_) {
+        close(descriptor);
+        continue;
+      }
       if (descriptor >= descriptors_max_) {
         Refuse(descriptor);
         continue;
@@ -251,21 +304,13 @@ bool Listener::AcceptAll(int socket) {
 
 void Listener::Refuse(int descriptor) {
   close(descriptor);
-  ++refused_;
   Warn(
       fmt::format("connections_max ({}) is reached: new connections are closed", connections_max_));
 }
 
 // A flood of connections shall not become one of log lines.
 void Listener::Warn(const std::string& what) {
-  const SteadyTime now = clock_->Now();
-  if (warned_ != SteadyTime{} && now - warned_ < kWarnPause) return;
-  warned_ = now;
-  if (const uint64_t refused = std::exchange(refused_, 0); refused > 0) {
-    spdlog::warn("{} ({} since this was last said)", what, refused);
-  } else {
-    spdlog::warn("{}", what);
-  }
+  if (const auto more = warning_.Again(clock_->Now())) spdlog::warn("{}{}", what, *more);
 }
 
 }  // namespace semaphored

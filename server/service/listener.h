@@ -4,6 +4,7 @@
 // as it does when all descriptors are taken, and it knows no limit to the number of connections.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/core/clock.h"
+#include "server/core/rare_line.h"
 
 namespace semaphored {
 
@@ -23,6 +25,8 @@ struct ListenerOptions {
   // descriptor, of which the kernel gives the lowest that is free: so there may be a few more, or
   // less if the process opens many files.
   size_t connections_max = 100'000;
+  // How many descriptors a connection takes from those that the process may have.
+  size_t descriptors_each = 1;
   // What was sent and not acknowledged for so long ends the connection.
   int64_t unacknowledged_max_ms = 5'000;
 };
@@ -30,8 +34,9 @@ struct ListenerOptions {
 // Used by one thread.
 class Listener {
  public:
-  // Opens the sockets; connections queue in the kernel until Start(). UNAVAILABLE: the address
-  // cannot be listened on, with the system's word for why. `clock` outlives it.
+  // Opens the sockets and starts the thread. Until Start() a connection is closed at once, so that
+  // its client goes to another daemon. UNAVAILABLE: the address cannot be listened on, with the
+  // system's word for why: another process has it, say. `clock` outlives it.
   static absl::StatusOr<std::unique_ptr<Listener>> Open(const Clock* clock,
                                                         const ListenerOptions& options);
   // Stop() if that was not called; a Unix socket's file is removed.
@@ -45,13 +50,21 @@ class Listener {
   size_t connections_max() const { return connections_max_; }
 
   // From now on each connection goes to `take`, on the listener's thread, which owns the
-  // descriptor then. Once.
+  // descriptor then. Once; after what else the process opens at its start.
   void Start(std::function<void(int descriptor)> take);
   // Accepts no more, and closes the sockets. Returns when `take` runs no more.
   void Stop();
 
  private:
   Listener(const Clock* clock, const ListenerOptions& options);
+
+  struct FileIdentity {
+    uint64_t device = 0;
+    uint64_t inode = 0;
+    friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+  };
+  // Of a socket's file; zeros: there is none.
+  static FileIdentity Identify(const std::string& path);
 
   absl::Status OpenUnix(const std::string& path);
   absl::Status OpenHost(const std::string& host, const std::string& port);
@@ -66,13 +79,15 @@ class Listener {
   const ListenerOptions options_;
   size_t connections_max_ = 0;
   int descriptors_max_ = 0;  // A connection with this number, or a higher one, is closed.
+  size_t other_descriptors_ = 0;
   std::string address_;
   std::string unix_path_;
+  FileIdentity unix_file_;
   std::vector<int> sockets_;
   int stop_event_ = -1;
-  SteadyTime warned_{};
-  uint64_t refused_ = 0;  // Since it was last said.
+  RareLine warning_;
   std::function<void(int)> take_;
+  std::atomic<bool> taking_ = false;  // take_ and descriptors_max_ are set.
   std::thread thread_;
 };
 

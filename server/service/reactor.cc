@@ -1,6 +1,7 @@
 #include "server/service/reactor.h"
 
 #include <grpc/support/time.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -36,6 +37,7 @@ void Reactor::Run() {
     void* tag = nullptr;
     bool ok = false;
     auto got = Next(&tag, &ok);
+    const SteadyTime begun = clock_->Now();
     for (int events = 0; got == grpc::CompletionQueue::GOT_EVENT; ++events) {
       event_time_ = clock_->Now();
       static_cast<QueueEvent*>(tag)->OnEvent(ok);
@@ -44,6 +46,8 @@ void Reactor::Run() {
       got = queue_->AsyncNext(&tag, &ok, at_once);
     }
     EndTurn();
+    const SteadyTime ended = clock_->Now();
+    longest_turn_.Add(ended - begun, ended);
     if (got == grpc::CompletionQueue::SHUTDOWN) return;
   }
 }
@@ -64,6 +68,8 @@ bool Reactor::Look(void** tag, bool* ok, grpc::CompletionQueue::NextStatus* stat
   const gpr_timespec at_once = gpr_time_0(GPR_CLOCK_MONOTONIC);
   do {
     *status = queue_->AsyncNext(tag, ok, at_once);
+    // Threads that want this processor have work to do: the lane, the guard, an engine on this machine.
+    if (*status == grpc::CompletionQueue::TIMEOUT) sched_yield();
   } while (*status == grpc::CompletionQueue::TIMEOUT && !posted_ && clock_->Now() < looking_until_);
   const std::lock_guard lock(tasks_mutex_);
   waking_ = false;

@@ -19,6 +19,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/functional/any_invocable.h"
 #include "server/core/clock.h"
+#include "server/core/longest_lately.h"
 
 namespace semaphored {
 
@@ -107,6 +108,9 @@ class Reactor {
   // sleeping, and whoever posts it need not wake it.
   void ExpectSoon(SteadyTime::duration longest) { looking_until_ = clock_->Now() + longest; }
 
+  // The longest time lately for which one turn kept all others waiting.
+  SteadyTime::duration longest_turn() { return longest_turn_.Get(clock_->Now()); }
+
   // Called in each turn after events, tasks and timers; it tells when it wants to be called at the
   // latest.
   void SetDriver(std::function<SteadyTime()> driver) { driver_ = std::move(driver); }
@@ -132,6 +136,7 @@ class Reactor {
   std::vector<std::function<void()>> turn_ends_;
   absl::btree_set<std::pair<SteadyTime, ReactorTimer*>> timers_;
   std::vector<Task> running_;
+  LongestLately longest_turn_;
   bool closed_ = false;
 
   std::mutex tasks_mutex_;

@@ -10,6 +10,9 @@ namespace semaphored {
 namespace {
 
 constexpr size_t kAccessBytesMax = 8 << 20;
+// A file that is written in place is read in pieces: so long it must stay the same.
+constexpr Milliseconds kSettled{250};
+constexpr int kReadsMax = 20;
 
 }  // namespace
 
@@ -18,8 +21,12 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Open(SecurityOptions options
   absl::StatusOr<Read> read = security->ReadAll();
   if (!read.ok()) return read.status();
   security->in_force_ = *std::move(read);
-  if (!security->options_.certificates.cert_file.empty())
-    security->slot_ = std::make_unique<CertificateSlot>(security->in_force_.certificates);
+  if (!security->options_.certificates.cert_file.empty()) {
+    auto tls =
+        guard::Tls::Make(security->in_force_.certificates, security->options_.client_certificates);
+    if (!tls.ok()) return tls.status();
+    security->tls_ = *std::move(tls);
+  }
   absl::StatusOr<std::unique_ptr<AuditLog>> audit = AuditLog::Open(security->options_.audit_file);
   if (!audit.ok()) return audit.status();
   security->audit_ = *std::move(audit);
@@ -38,11 +45,6 @@ Security::~Security() {
   }
   end_looking_.notify_all();
   if (looking_.joinable()) looking_.join();
-}
-
-std::shared_ptr<grpc::ServerCredentials> Security::credentials() const {
-  if (slot_ == nullptr) return grpc::InsecureServerCredentials();
-  return TlsServerCredentials(slot_.get(), options_.client_certificates);
 }
 
 absl::StatusOr<Security::Read> Security::ReadAll() const {
@@ -66,9 +68,28 @@ absl::StatusOr<Security::Read> Security::ReadAll() const {
   return read;
 }
 
+absl::StatusOr<Security::Read> Security::ReadSettled() const {
+  absl::StatusOr<Read> read = ReadAll();
+  for (int i = 0; i < kReadsMax; ++i) {
+    if (read.ok() && read->SameFiles(in_force_)) return read;
+    std::this_thread::sleep_for(kSettled);
+    absl::StatusOr<Read> again = ReadAll();
+    const bool same =
+        read.ok() && again.ok() ? read->SameFiles(*again) : read.status() == again.status();
+    if (same) return again;
+    read = std::move(again);
+  }
+  return absl::UnavailableError("the files change all the time");
+}
+
 std::shared_ptr<const AccessPolicy> Security::policy() const {
   const std::lock_guard lock(reloading_);
   return in_force_.policy;
+}
+
+int64_t Security::certificate_expires_unix_s() const {
+  const std::lock_guard lock(reloading_);
+  return in_force_.certificates.expires_unix_s;
 }
 
 void Security::SetOnPolicy(std::function<void(std::shared_ptr<const AccessPolicy>)> on_policy) {
@@ -83,15 +104,14 @@ absl::Status Security::Reload() {
 
 absl::Status Security::ReloadFiles() {
   const std::lock_guard lock(reloading_);
-  absl::StatusOr<Read> read = ReadAll();
-  if (!read.ok()) {
-    spdlog::error("what was read before stays in force: {}", std::string(read.status().message()));
-    return read.status();
+  absl::StatusOr<Read> read = ReadSettled();
+  const bool renewed = tls_ != nullptr && read.ok() && read->certificates != in_force_.certificates;
+  absl::Status taken = renewed ? tls_->Set(read->certificates) : read.status();
+  if (!taken.ok()) {
+    spdlog::error("what was read before stays in force: {}", std::string(taken.message()));
+    return taken;
   }
-  if (slot_ != nullptr && read->certificates != in_force_.certificates) {
-    slot_->Set(read->certificates);
-    spdlog::info("new certificates are in force for new connections");
-  }
+  if (renewed) spdlog::info("new certificates are in force for new connections");
   // The same text is the same policy: nobody need be looked at anew.
   if (read->access_text == in_force_.access_text) {
     read->policy = in_force_.policy;

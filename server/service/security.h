@@ -2,8 +2,6 @@
 // start, at each Reload and when they have changed; and the audit log.
 #pragma once
 
-#include <grpcpp/security/server_credentials.h>
-
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -17,19 +15,19 @@
 #include "server/core/certificates.h"
 #include "server/core/clock.h"
 #include "server/core/file_watch.h"
-#include "server/service/tls_credentials.h"
+#include "server/guard/tls.h"
 
 namespace semaphored {
 
 struct SecurityOptions {
   CertificateFiles certificates;  // Without a cert_file: no TLS.
-  ClientCertificates client_certificates = ClientCertificates::kNone;
+  guard::ClientCertificates client_certificates = guard::ClientCertificates::kNone;
   std::string access_file;           // Empty: all may do all.
   std::string audit_file;            // Empty: the audit log goes to the daemon's.
   Milliseconds look_interval{2000};  // How often it is looked whether a file has changed.
 };
 
-// It outlives the server that was given its credentials.
+// It outlives the server.
 class Security {
  public:
   // Blocks to read the files. INVALID_ARGUMENT: the message names the setting.
@@ -38,9 +36,11 @@ class Security {
   Security(const Security&) = delete;
   Security& operator=(const Security&) = delete;
 
-  bool tls() const { return slot_ != nullptr; }
-  // For the listening port: TLS, or none.
-  std::shared_ptr<grpc::ServerCredentials> credentials() const;
+  // For the listening port. Null: without TLS.
+  const guard::Tls* tls() const { return tls_.get(); }
+
+  // When the certificate that new connections are shown expires. 0: without TLS. Any thread.
+  int64_t certificate_expires_unix_s() const;
 
   // Null: there is no access file. Any thread.
   std::shared_ptr<const AccessPolicy> policy() const;
@@ -65,12 +65,17 @@ class Security {
     Certificates certificates;
     std::string access_text;
     std::shared_ptr<const AccessPolicy> policy;
+    bool SameFiles(const Read& other) const {
+      return access_text == other.access_text && certificates == other.certificates;
+    }
   };
   absl::StatusOr<Read> ReadAll() const;
+  // What is read twice alike, once it differs from what is in force. UNAVAILABLE: it is still being written.
+  absl::StatusOr<Read> ReadSettled() const;
   absl::Status ReloadFiles();
 
   const SecurityOptions options_;
-  std::unique_ptr<CertificateSlot> slot_;
+  std::unique_ptr<guard::Tls> tls_;
   std::unique_ptr<AuditLog> audit_;
   mutable std::mutex reloading_;
   // Guarded by reloading_, as the next.

@@ -7,7 +7,9 @@
 #include <future>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "server/service/calls.h"
+#include "server/service/gate.h"
 
 namespace semaphored {
 namespace {
@@ -56,7 +58,23 @@ void Server::Serve(Host* host, Sessions* sessions) {
 void Server::SetAccess(std::shared_ptr<const AccessPolicy> access) {
   reactor_->Post([this, access = std::move(access)] {
     environment_.access.policy = access;
-    if (access != nullptr) environment_.access.tenants.Renew(*access);
+    if (access == nullptr) return;
+    environment_.access.tenants.Renew(*access);
+    absl::flat_hash_map<std::string_view, const Identity*> identities;
+    for (const auto& each : access->identities()) identities.emplace(each->name(), each.get());
+    environment_.sessions->Recheck(
+        [&](const Tenant& owner, const std::string& semaphore, bool held) {
+          const auto found = identities.find(owner.name);
+          return found != identities.end() &&
+                 found->second->May(held ? kHolds : Verb::kAcquire, semaphore);
+        });
+  });
+}
+
+void Server::OnVouchChange() {
+  reactor_->Post([this] {
+    environment_.sessions->OnVouchChange();
+    OnHealthChange(&environment_);
   });
 }
 
@@ -87,31 +105,58 @@ void Server::SetArguments(grpc::ServerBuilder* builder) const {
                               kClientPingLeastMs);
 }
 
-absl::Status Server::Listen() {
+absl::Status Server::Bind() {
   ListenerOptions listening;
   listening.listen = options_.listen;
   listening.connections_max = options_.connections_max;
   listening.unacknowledged_max_ms = options_.keepalive_timeout_ms;
+  if (guarded()) listening.descriptors_each = guard::Guard::kDescriptorsEach;
   absl::StatusOr<std::unique_ptr<Listener>> listener =
       Listener::Open(&reactor_->clock(), listening);
   if (!listener.ok()) return listener.status();
+  listener_ = *std::move(listener);
+  return absl::OkStatus();
+}
+
+absl::Status Server::Listen() {
+  if (listener_ == nullptr) {
+    if (absl::Status status = Bind(); !status.ok()) return status;
+  }
   SetArguments(&builder_);
   builder_.RegisterService(&service_);
   builder_.RegisterAsyncGenericService(&standard_.generic);
   using Experimental = grpc::ServerBuilder::experimental_type;
   connections_ = builder_.experimental().AddExternalConnectionAcceptor(
-      Experimental::ExternalConnectionType::FROM_FD,
-      options_.credentials ? options_.credentials : grpc::InsecureServerCredentials());
+      Experimental::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
   server_ = builder_.BuildAndStart();
   if (server_ == nullptr) return absl::InternalError("gRPC's server cannot be started");
-  listener_ = *std::move(listener);
-  reactor_->Post([this] { StartAccepting(); });
-  listener_->Start([this](int descriptor) {
+  const auto join = [this](int descriptor) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = descriptor;
     connections_->HandleNewConnection(&connection);
+  };
+  if (guarded()) {
+    guard::Guard::Options guarding;
+    guarding.clock = &reactor_->clock();
+    guarding.tls = options_.tls;
+    guarding.handshake_timeout = Milliseconds(options_.handshake_timeout_ms);
+    guard_ = std::make_unique<guard::Guard>(guarding, join);
+  }
+  reactor_->Post([this] {
+    // Before the first call is asked for: it may be known by its certificate.
+    if (guard_ != nullptr) environment_.access.peers = &guard_->peers();
+    StartAccepting();
   });
+  if (guard_ == nullptr) {
+    listener_->Start(join);
+  } else {
+    listener_->Start([this](int descriptor) { guard_->Take(descriptor); });
+  }
   return absl::OkStatus();
+}
+
+GuardFigures Server::guard_figures() const {
+  return guard_ == nullptr ? guard::NoFigures() : guard_->figures();
 }
 
 void Server::StartAccepting() {
@@ -155,9 +200,11 @@ void Server::Stop(Milliseconds grace) {
     const bool ended = all_ended->get_future().wait_for(grace) == std::future_status::ready;
     const Milliseconds hang_up = ended ? std::min(kHangUp, grace) : Milliseconds(0);
     listener_->Stop();
+    if (guard_ != nullptr) guard_->TakeNoMore();
     server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                    gpr_time_from_millis(hang_up.count(), GPR_TIMESPAN)));
     server_->Wait();
+    if (guard_ != nullptr) guard_->Stop(hang_up);
   }
   reactor_->Post([this] { reactor_->Close(); });
   thread_.join();

@@ -1,7 +1,7 @@
 // The gRPC side of the daemon: one reactor thread, a port, and the calls that come in.
 //
-//   Server server(…); build Host and Sessions on server.reactor(); server.Run(); …
-//   server.Listen(…); … server.Stop(…)
+//   Server server(…); server.Bind(); build Host and Sessions on server.reactor(); server.Run(); …
+//   server.Listen(); … server.Stop(…)
 #pragma once
 
 #include <grpcpp/server.h>
@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "server/core/clock.h"
+#include "server/guard/guard.h"
 #include "server/service/acceptor.h"
 #include "server/service/environment.h"
 #include "server/service/listener.h"
@@ -39,8 +40,9 @@ struct ServerOptions {
   // What gRPC keeps of connections and calls, messages half received among them. Near it, gRPC
   // takes in more slowly and cuts off calls.
   uint64_t connections_bytes_max = 1 << 30;
-  // Of the port. Null: connections are neither encrypted nor authenticated.
-  std::shared_ptr<grpc::ServerCredentials> credentials;
+  // Connections pass a guard before gRPC sees them; always so with TLS.
+  bool guard = false;
+  const guard::Tls* tls = nullptr;  // Null: connections are not encrypted. It outlives the server.
   std::shared_ptr<const AccessPolicy> access;  // Null: all may do all.
   AuditLog* audit = nullptr;                   // Null: none. It outlives the server.
   Milliseconds client_retention{3'600'000};    // For how long the engine remembers client ids.
@@ -65,18 +67,24 @@ class Server {
   // Starts the reactor's thread.
   void Run();
 
-  // Opens the port and begins to accept calls. UNAVAILABLE: the address cannot be listened on.
-  // After Run().
+  // Opens the port, so that no other process has it, and closes what comes in. UNAVAILABLE: the
+  // address cannot be listened on.
+  absl::Status Bind();
+  // Begins to accept calls; opens the port unless Bind() has. Errors: Bind()'s. After Run().
   absl::Status Listen();
   // What the calls have counted. On the reactor's thread, after Serve().
   const Environment& environment() const { return environment_; }
 
   // From now on who calls is judged by this; those that stand on streams, too. Any thread, until
   // Stop().
+  // Vouching has ended or begun again: Sessions, and the watchers of health, learn of it. Any thread.
+  void OnVouchChange();
   void SetAccess(std::shared_ptr<const AccessPolicy> access);
 
-  // HOST:PORT as it is, with the port that was chosen. After Listen().
+  // HOST:PORT as it is, with the port that was chosen. After Bind().
   const std::string& address() const { return listener_->address(); }
+  // Zeros: there is no guard. Any thread, between Listen() and Stop().
+  GuardFigures guard_figures() const;
 
   // For requests from now on. Those under way, and connections, keep what they began with. Any
   // thread, between Run() and Stop().
@@ -90,6 +98,7 @@ class Server {
  private:
   void SetArguments(grpc::ServerBuilder* builder) const;
   void StartAccepting();
+  bool guarded() const { return options_.guard || options_.tls != nullptr; }
   void FlushDirty();
 
   ServerOptions options_;
@@ -102,8 +111,9 @@ class Server {
   std::vector<std::unique_ptr<AnyAcceptor>> acceptors_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Listener> listener_;
-  // Where the listener's connections go.
+  // Where connections go, by way of the guard if there is one.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  std::unique_ptr<guard::Guard> guard_;
   std::shared_ptr<std::promise<void>> all_ended_;  // The reactor's, while the server is stopping.
   std::thread thread_;
 };

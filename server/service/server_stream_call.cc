@@ -31,7 +31,7 @@ void ServerStreamCall::OnAccepted(bool ok) {
   stage_ = Stage::kServing;
   arrived_ = environment_->reactor->event_time();
   ++environment_->streams;
-  environment_->CountBegin(method_);
+  environment_->CountBegin(method_, *context_);
   Replace();
   if (environment_->stopping) {
     Refuse(ShuttingDown());

@@ -31,7 +31,7 @@ void SessionCall::OnAccepted(bool ok) {
   }
   stage_ = Stage::kFirst;
   ++environment_->streams;
-  environment_->CountBegin(Method::kSession);
+  environment_->CountBegin(Method::kSession, *context_);
   acceptor_->Replace();
   if (environment_->stopping) {
     Refuse(ShuttingDown());
@@ -158,20 +158,29 @@ void SessionCall::MaybeWrite() {
 }
 
 bool SessionCall::TooMuchUnderWay() const {
-  const ServiceLimits& limits = environment_->limits;
-  return outbox_.entries() > limits.stream_entries_pause ||
-         outbox_.bytes() > limits.stream_bytes_max / 2 ||
-         replies_owed_ > limits.stream_entries_pause ||
-         environment_->host->jobs_under_way() > limits.jobs_pause;
+  return replies_owed_ > environment_->limits.stream_entries_pause ||
+         environment_->host->jobs_under_way() > environment_->limits.jobs_pause;
+}
+
+void SessionCall::RunDeferred(bool all) {
+  while (!deferred_.empty() && stage_ == Stage::kOpen && (all || !TooMuchUnderWay())) {
+    pb::SessionCommand command = deferred_.Take();
+    HandleCommand(command);
+  }
 }
 
 void SessionCall::MaybeRead() {
+  if (stage_ != Stage::kFirst && stage_ != Stage::kOpen) return deferred_.Clear();
+  RunDeferred(/*all=*/false);
+  // Something is on its way whose end begins another turn: then it is looked at again.
+  if (!deferred_.empty()) MarkDirty();
   if (reading_ || broken_ || (stage_ != Stage::kFirst && stage_ != Stage::kOpen)) return;
-  if (TooMuchUnderWay()) {
-    // Something is on its way whose end begins another turn: then it is looked at again.
-    MarkDirty();
-    return;
-  }
+  const ServiceLimits& limits = environment_->limits;
+  unread_by_us_ = deferred_.bytes() > limits.deferred_stream_bytes_max ||
+                  environment_->deferred_bytes > limits.deferred_bytes_max;
+  const bool unread_by_client = outbox_.entries() > limits.stream_entries_pause ||
+                                outbox_.bytes() > limits.stream_bytes_max / 2;
+  if (unread_by_us_ || unread_by_client) return MarkDirty();
   reading_ = true;
   stream_->Read(&incoming_, &read_event_);
 }
@@ -180,6 +189,7 @@ void SessionCall::MaybeTakeBack() {
   if (stage_ != Stage::kOver || reading_ || writing_ || replies_owed_ > 0 || dirty_) return;
   --environment_->streams;
   environment_->reactor->Disarm(&unread_);
+  deferred_.Clear();
   outbox_.Clear();
   incoming_.Clear();
   stream_.reset();

@@ -16,7 +16,9 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "server/service/acceptor.h"
+#include "server/service/deferred.h"
 #include "server/service/environment.h"
+#include "server/service/signs_of_life.h"
 
 namespace semaphored {
 
@@ -30,18 +32,20 @@ class SessionCall final : public SessionListener, public Flushable {
   void Flush() override;
 
   // ---- told by Sessions ----
+  bool unread() const override { return unread_by_us_; }
   void OnQueued(uint64_t tag, uint64_t position, WaitReason reason,
                 int64_t expected_wait_ms) override;
   void OnGranted(uint64_t tag, const LeasePtr& lease, const std::string& semaphore,
                  Vouch vouch) override;
   void OnRefused(uint64_t tag, Refusal refusal) override;
   void OnRecalled(uint64_t tag, const Id& claim, const std::string& semaphore,
-                  const Recall& recall) override;
+                  const RecallNotice& recall) override;
   void OnEnded(uint64_t tag, const Id& claim, const std::string& semaphore,
                EndCause cause) override;
   void OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool resumed,
-                const std::vector<ClaimInfo>& claims) override;
+                const std::vector<HeldLease>& held) override;
   void OnSessionEnded(Refusal refusal) override;
+  void OnRulesChanged() override { (void)IsStillKnown(); }
 
   size_t place = 0;  // The acceptor's.
 
@@ -67,7 +71,10 @@ class SessionCall final : public SessionListener, public Flushable {
   void MaybeRead();
   void MaybeWrite();
   void MaybeTakeBack();
+  // Commands are not carried out now, since too much waits for the engine.
   bool TooMuchUnderWay() const;
+  // `all`: whatever is under way.
+  void RunDeferred(bool all);
   void CheckReader();
   // The client closed its side or has gone.
   void OnNoMore();
@@ -83,6 +90,7 @@ class SessionCall final : public SessionListener, public Flushable {
   void HandleRelease(uint64_t sequence, pb::SessionRelease& command);
   void HandleVerify(uint64_t sequence, pb::VerifyRequest& command);
   void HandlePing(uint64_t ping_id, const Vouch& vouch);
+  LastPing last_ping() const { return signs_.last_ping(environment_->reactor->event_time()); }
   void HandleClose();
   pb::SessionResult* AddResult(uint64_t sequence, size_t bytes = 0);
   void AddError(uint64_t sequence, const Refusal& refusal);
@@ -108,6 +116,9 @@ class SessionCall final : public SessionListener, public Flushable {
   // Leases that commands of this stream have given back in this turn: their ends are no news to it.
   absl::flat_hash_set<Id> released_;
   SteadyTime arrived_{};  // Of the message that is being answered.
+  SignsOfLife signs_;
+  Deferred<pb::SessionCommand> deferred_{&environment_->deferred_bytes};
+  bool unread_by_us_ = false;
   Id session_;
   std::string client_id_;
   std::string holder_;

@@ -10,7 +10,10 @@ namespace semaphored {
 
 void SessionCall::Handle(pb::SessionRequest& message) {
   if (!IsStillKnown()) return;
-  if (stage_ == Stage::kFirst) return HandleOpen(message);
+  if (stage_ == Stage::kFirst) {
+    signs_.Begin(arrived_);
+    return HandleOpen(message);
+  }
   caller_.StillUses(client_id_);
   if (message.has_open()) return Refuse(InvalidField("open", "must be in the first message only"));
   if (message.commands_size() > limits().commands_per_message_max) {
@@ -18,14 +21,22 @@ void SessionCall::Handle(pb::SessionRequest& message) {
         "commands", "must be at most " + std::to_string(limits().commands_per_message_max) +
                         " in one message, not " + std::to_string(message.commands_size())));
   }
+  if (Problem problem = signs_.Take(message, arrived_, session_, limits(), sessions()))
+    return Refuse(*problem);
   const Vouch vouch = sessions()->TouchSession(session_);
   if (stage_ != Stage::kOpen) return;  // It was told that it has ended.
-  if (vouch.valid_for_ms <= 0) {
+  if (vouch.none()) {
     return Refuse({absl::StatusCode::kUnavailable, Reason::kNotVouched,
                    "this daemon cannot vouch for the session now", "",
                    "resume the session at another endpoint"});
   }
+  const bool wait = !message.close() && (!deferred_.empty() || TooMuchUnderWay());
+  if (message.close()) RunDeferred(/*all=*/true);
   for (pb::SessionCommand& command : *message.mutable_commands()) {
+    if (wait) {
+      deferred_.Add(std::move(command));
+      continue;
+    }
     HandleCommand(command);
     if (stage_ != Stage::kOpen) return;
   }
@@ -188,18 +199,18 @@ void SessionCall::OnQueued(uint64_t tag, uint64_t position, WaitReason reason,
 }
 
 void SessionCall::OnGranted(uint64_t tag, const LeasePtr& lease, const std::string& semaphore,
-                            Vouch /*vouch*/) {
+                            Vouch vouch) {
   const size_t bytes = lease->slots.runs().size() * Outbox::kRangeBytes;
-  ToProto(*lease, semaphore, AddResult(tag, bytes)->mutable_granted());
+  ToProto(*lease, semaphore, vouch.recall, last_ping(), AddResult(tag, bytes)->mutable_granted());
 }
 
 void SessionCall::OnRefused(uint64_t tag, Refusal refusal) { AddError(tag, refusal); }
 
 void SessionCall::OnRecalled(uint64_t /*tag*/, const Id& claim, const std::string& semaphore,
-                             const Recall& recall) {
+                             const RecallNotice& recall) {
   pb::LeaseRecalled* recalled = outbox_.AddEvent()->mutable_recalled();
   AppendLeaseId(semaphore, claim, recalled->mutable_lease_id());
-  ToProto(recall, recalled->mutable_recall());
+  ToProto(recall, last_ping(), recalled->mutable_recall());
   MarkDirty();
 }
 
@@ -213,10 +224,10 @@ void SessionCall::OnEnded(uint64_t /*tag*/, const Id& claim, const std::string& 
 }
 
 void SessionCall::OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool resumed,
-                           const std::vector<ClaimInfo>& claims) {
+                           const std::vector<HeldLease>& held) {
   session_ = session;
   stage_ = Stage::kOpen;
-  std::vector<pb::SessionOpened> pages = OpenedPages(claims);
+  std::vector<pb::SessionOpened> pages = OpenedPages(held, last_ping());
   for (pb::SessionOpened& page : pages) {
     page.set_session_id(session.Hex());
     page.set_ttl_ms(static_cast<uint32_t>(ttl_ms));
@@ -225,6 +236,7 @@ void SessionCall::OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool 
     *outbox_.AddOpened(page.leases_size()) = std::move(page);
   }
   MarkDirty();
+  DenyForbidden(caller_, held, sessions());
 }
 
 void SessionCall::OnSessionEnded(Refusal refusal) {

@@ -15,6 +15,8 @@ namespace semaphored {
 namespace {
 
 namespace standard = ::semaphored::standard;
+// The health of this name: the daemon answers, whatever its engine does.
+constexpr char kLiveness[] = "liveness";
 using google::protobuf::DescriptorPool;
 using google::protobuf::FileDescriptor;
 
@@ -83,7 +85,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
     MaybeTakeBack();
   }
 
-  void OnServing() override { TellHealth(); }
+  void OnHealthChange() override { TellHealth(); }
 
   size_t place = 0;  // The acceptor's.
 
@@ -95,7 +97,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
     ++environment_->streams;
     acceptor_->Replace();
     kind_ = KindOf(context_->method());
-    environment_->CountBegin(CountedAs());
+    environment_->CountBegin(CountedAs(), *context_);
     if (kind_ == Kind::kNone) {
       return End(grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
                               "there is no method " + context_->method() +
@@ -139,8 +141,9 @@ class StandardCall final : public Flushable, public HealthWatcher {
     }
     standard::HealthCheckRequest request;
     if (!Parse(&incoming_, &request)) return EndUnreadable();
-    known_ =
-        request.service().empty() || request.service() == pb::SemaphoreService::service_full_name();
+    liveness_ = request.service() == kLiveness;
+    known_ = liveness_ || request.service().empty() ||
+             request.service() == pb::SemaphoreService::service_full_name();
     if (kind_ == Kind::kHealthCheck && !known_) {
       return End(grpc::Status(grpc::StatusCode::NOT_FOUND, "service: no such service here"));
     }
@@ -154,7 +157,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
   // One message with how it is now; nothing if that was the last thing said, or one is on its way.
   void TellHealth() {
     using Response = standard::HealthCheckResponse;
-    const bool serving = environment_->standard->serving;
+    const bool serving = liveness_ || IsReady();
     if (writing_) return;
     if (told_ && said_ == serving) {
       // The last word has been said when the daemon is stopping.
@@ -168,6 +171,12 @@ class StandardCall final : public Flushable, public HealthWatcher {
                         : serving ? Response::SERVING
                                   : Response::NOT_SERVING);
     Write(Serialize(response));
+  }
+
+  // It serves, and can vouch for what it grants.
+  bool IsReady() const {
+    return environment_->standard->serving &&
+           environment_->host->vouch_until() > environment_->host->clock().Now();
   }
 
   void Write(const grpc::ByteBuffer& bytes) {
@@ -243,6 +252,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
   bool dirty_ = false;
   bool watched_ = false;
   bool known_ = false;
+  bool liveness_ = false;
   bool told_ = false;
   bool said_ = false;
   grpc::Status status_;
@@ -264,8 +274,12 @@ std::unique_ptr<AnyAcceptor> AcceptStandard(Environment* environment) {
 
 void SetServing(Environment* environment, bool serving) {
   environment->standard->serving = serving;
+  OnHealthChange(environment);
+}
+
+void OnHealthChange(Environment* environment) {
   const std::vector<HealthWatcher*> watchers = environment->standard->health_watchers;
-  for (HealthWatcher* watcher : watchers) watcher->OnServing();
+  for (HealthWatcher* watcher : watchers) watcher->OnHealthChange();
 }
 
 }  // namespace semaphored

@@ -13,10 +13,11 @@
 
 namespace semaphored {
 
-// Someone who is to be told when the daemon begins or ceases to serve.
+// A Watch of the health service.
 class HealthWatcher {
  public:
-  virtual void OnServing() = 0;
+  // The daemon may have become ready, or ceased to be.
+  virtual void OnHealthChange() = 0;
 
  protected:
   ~HealthWatcher() = default;
@@ -27,13 +28,14 @@ struct StandardServices {
   grpc::AsyncGenericService generic;
   bool health = true;
   bool reflection = true;
-  bool serving = false;
+  bool serving = false;  // From the end of the start to the beginning of the stop.
   std::vector<HealthWatcher*> health_watchers;
 };
 
 std::unique_ptr<AnyAcceptor> AcceptStandard(Environment* environment);
 
-// Tells the watchers of health. On the reactor's thread.
+// Both notify the watchers of health. On the reactor's thread.
 void SetServing(Environment* environment, bool serving);
+void OnHealthChange(Environment* environment);
 
 }  // namespace semaphored

@@ -6,13 +6,6 @@
 #include "server/service/status.h"
 
 namespace semaphored {
-namespace {
-
-// Shorter ones are bounded by the number of calls.
-constexpr size_t kLongAnswerBytes = 64 << 10;
-
-}  // namespace
-
 void UnaryCall::Request() {
   stage_ = Stage::kAskedFor;
   done_awaited_ = false;
@@ -31,10 +24,7 @@ void UnaryCall::WatchCancel() {
 void UnaryCall::OnEvent(bool ok) {
   if (stage_ == Stage::kSending) {
     stage_ = Stage::kSent;
-    if (answer_bytes_ > 0) {
-      environment_->answers_bytes -= std::exchange(answer_bytes_, 0);
-      environment_->reactor->Disarm(&unread_);
-    }
+    environment_->unread.Remove(this);
     MaybeEnd();
     return;
   }
@@ -46,7 +36,7 @@ void UnaryCall::OnEvent(bool ok) {
   stage_ = Stage::kServing;
   arrived_ = environment_->reactor->event_time();
   ++environment_->calls;
-  environment_->CountBegin(method_);
+  environment_->CountBegin(method_, *context_);
   Replace();
   if (environment_->stopping) {
     Refuse(ShuttingDown());
@@ -60,23 +50,11 @@ void UnaryCall::OnEvent(bool ok) {
   }
 }
 
-void UnaryCall::ReplyBytes(const grpc::ByteBuffer& bytes) {
-  const size_t length = bytes.Length();
-  if (length > kLongAnswerBytes) {
-    const size_t most = environment_->limits.answers_bytes_max;
-    if (environment_->answers_bytes + length > most) {
-      return Refuse(TooMany("answers_bytes_max", "bytes of answers that are not read", most,
-                            "ask for fewer rows, and read each answer before the next is asked"));
-    }
-    answer_bytes_ = length;
-    environment_->answers_bytes += length;
-    Reactor* reactor = environment_->reactor;
-    reactor->Arm(&unread_, reactor->event_time() + environment_->limits.unread_max);
-  }
-  Send(bytes, grpc::Status::OK);
-}
+void UnaryCall::ReplyBytes(const grpc::ByteBuffer& bytes) { Send(bytes, grpc::Status::OK); }
 
 void UnaryCall::OnUnread() { CutOff(&*context_, grpc::Status::OK); }
+
+std::string UnaryCall::Peer() const { return caller_.Peer(); }
 
 void UnaryCall::Refuse(const Refusal& refusal) {
   LogRefusal(method_, refusal, *context_);
@@ -93,6 +71,7 @@ void UnaryCall::Send(const grpc::ByteBuffer& bytes, const grpc::Status& status) 
   } else {
     writer_->FinishWithError(status, this);
   }
+  environment_->OnAnswer(this, bytes.Length());
 }
 
 void UnaryCall::Drop() {

@@ -9,14 +9,16 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <optional>
+#include <string>
 
 #include "server/core/reason.h"
 #include "server/service/environment.h"
+#include "server/service/unread_answers.h"
 #include "server/service/wire.h"
 
 namespace semaphored {
 
-class UnaryCall : public QueueEvent {
+class UnaryCall : public QueueEvent, public UnreadAnswer {
  public:
   UnaryCall(Environment* environment, Method method) : environment_(environment), method_(method) {}
   UnaryCall(const UnaryCall&) = delete;
@@ -47,7 +49,6 @@ class UnaryCall : public QueueEvent {
   void Reply(const Message& message) {
     ReplyBytes(Serialize(message));
   }
-  // RESOURCE_EXHAUSTED is sent instead of a long answer while too many wait for slow readers.
   void ReplyBytes(const grpc::ByteBuffer& bytes);
   void Refuse(const Refusal& refusal);
   // Without an answer: only once OnDone(true) has been called.
@@ -68,7 +69,8 @@ class UnaryCall : public QueueEvent {
 
   void Send(const grpc::ByteBuffer& bytes, const grpc::Status& status);
   void OnDoneEvent(bool ok);
-  void OnUnread();
+  void OnUnread() final;
+  std::string Peer() const final;
   void MaybeEnd();
 
   Environment* environment_;
@@ -76,13 +78,11 @@ class UnaryCall : public QueueEvent {
   Stage stage_ = Stage::kAskedFor;
   bool done_awaited_ = false;
   SteadyTime arrived_{};
-  size_t answer_bytes_ = 0;  // Of a long answer that has not been taken.
   Caller caller_;
   grpc::ByteBuffer request_;
   std::optional<grpc::ServerContext> context_;
   std::optional<grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>> writer_;
   MemberEvent<UnaryCall, &UnaryCall::OnDoneEvent> done_{this};
-  MemberTimer<UnaryCall, &UnaryCall::OnUnread> unread_{this};
 };
 
 }  // namespace semaphored

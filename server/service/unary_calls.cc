@@ -25,7 +25,7 @@ class AcquireCall final : public MethodCall<AcquireCall>, public ClaimListener {
     if (!claim_.empty()) sessions()->Detach(claim_);
     pb::AcquireResponse& response = Scratch<pb::AcquireResponse>();
     response.Clear();
-    ToProto(*lease, semaphore, response.mutable_lease());
+    ToProto(*lease, semaphore, vouch.recall, {0, elapsed()}, response.mutable_lease());
     ToProto(vouch, elapsed(), response.mutable_validity());
     Reply(response);
   }
@@ -33,7 +33,7 @@ class AcquireCall final : public MethodCall<AcquireCall>, public ClaimListener {
     answered_ = true;
     UnaryCall::Refuse(refusal);
   }
-  void OnRecalled(uint64_t, const Id&, const std::string&, const Recall&) override {}
+  void OnRecalled(uint64_t, const Id&, const std::string&, const RecallNotice&) override {}
   void OnEnded(uint64_t, const Id&, const std::string&, EndCause) override {}
 
  private:
@@ -79,7 +79,7 @@ class RenewCall final : public MethodCall<RenewCall> {
  private:
   void Register() override { AskFor(&AsyncService::RequestRenew); }
   void Begin() override {
-    AdoptCommand params;
+    RenewParams params;
     if (!Understand<pb::RenewRequest>(&params)) return;
     if (Problem problem = caller().Check(kHolds, params.semaphore)) return Refuse(*problem);
     if (!caller().MayName(sessions()->OwnerOfClaim(params.claim), params.semaphore))
@@ -89,12 +89,15 @@ class RenewCall final : public MethodCall<RenewCall> {
       pb::RenewResponse& response = Scratch<pb::RenewResponse>();
       response.Clear();
       const RenewAnswer& answer = result.value;
-      ToProto(*answer.lease, answer.semaphore, response.mutable_lease());
+      const RecallNotice& recall = answer.vouch.recall;
+      const LastPing ping{0, elapsed()};
+      ToProto(*answer.lease, answer.semaphore, recall, ping, response.mutable_lease());
       ToProto(answer.vouch, elapsed(), response.mutable_validity());
-      if (answer.lease->recall.pending()) ToProto(answer.lease->recall, response.mutable_recall());
+      if (recall.id != 0) ToProto(recall, ping, response.mutable_recall());
       Reply(response);
     };
-    sessions()->Renew(params.semaphore, params.claim, caller().tenant(), reply);
+    sessions()->Renew(params.semaphore, params.claim, params.acknowledged_recall, caller().tenant(),
+                      reply);
   }
 };
 
@@ -132,7 +135,7 @@ class ReleaseCall final : public MethodCall<ReleaseCall>, public Flushable {
     AuditEntry entry;
     entry.time_unix_ms = environment()->host->clock().NowUnixMs();
     entry.identity = caller().name();
-    entry.peer = context()->peer();
+    entry.peer = caller().Peer();
     entry.act = "release";
     entry.semaphore = semaphore;
     entry.before = "{\"owner\":\"" + owner + "\"}";  // A name needs no escapes.

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "adapters/names.h"
 #include "server/service/convert.h"
 
 namespace semaphored {
 namespace {
 
 constexpr size_t kClientIdBytesMax = 128;
-constexpr size_t kNameBytesMax = 255;
 constexpr int32_t kPriorityMax = 1'000;
 constexpr int64_t kBeatLeastMs = 100;
 constexpr int kSlotRangesMax = 1'000;
@@ -123,20 +123,15 @@ Problem CheckName(std::string_view field, std::string_view name, const RequestLi
   if (IsSemaphoreName(name) && name.size() <= limits.name_bytes_max) return std::nullopt;
   return InvalidField(field,
                       "must be 1 to " + std::to_string(limits.name_bytes_max) +
-                          " bytes of letters, digits and . _ - / : @ +, not begin with '.' or "
-                          "'/', not end with '/'");
+                          " bytes of letters, digits and . _ - / : @ +, not begin with '.', and "
+                          "have no empty, '.' or '..' segment between its '/'");
 }
 
 Problem CheckPrefix(std::string_view field, std::string_view prefix) {
-  // A prefix may end with '/', which a name may not.
-  if (prefix.empty()) return std::nullopt;
-  if (prefix.size() <= kNameBytesMax &&
-      IsSemaphoreName(std::string(prefix.substr(0, kNameBytesMax - 1)) + "x")) {
-    return std::nullopt;
-  }
+  if (IsSemaphorePrefix(prefix)) return std::nullopt;
   return InvalidField(field,
-                      "must be what a semaphore's name can begin with: at most 255 bytes of "
-                      "letters, digits and . _ - / : @ +");
+                      "must be empty or a semaphore's name, which one '/' may follow: at most 255 "
+                      "bytes of letters, digits and . _ - / : @ +, no empty, '.' or '..' segment");
 }
 
 Problem CheckHolder(std::string_view field, std::string_view holder, const RequestLimits& limits) {
@@ -269,12 +264,13 @@ Problem Check(pb::VerifyRequest& request, const RequestLimits& limits, VerifyCom
   return std::nullopt;
 }
 
-Problem Check(pb::RenewRequest& request, const RequestLimits& /*limits*/, AdoptCommand* out) {
+Problem Check(pb::RenewRequest& request, const RequestLimits& /*limits*/, RenewParams* out) {
   std::optional<LeaseName> lease = ParseLeaseId(request.lease_id());
   if (!lease.has_value())
     return InvalidField("lease_id", "must be the lease_id of a Lease as it was given");
   out->semaphore = std::move(lease->semaphore);
   out->claim = lease->claim;
+  out->acknowledged_recall = request.acknowledged_recall_id();
   return std::nullopt;
 }
 

@@ -58,6 +58,12 @@ struct WatchParams {
   uint64_t start_revision = 0;
 };
 
+struct RenewParams {
+  std::string semaphore;
+  Id claim;
+  uint64_t acknowledged_recall = 0;
+};
+
 using Problem = std::optional<Refusal>;
 
 // `holder` stays empty if neither the request nor its request id gives one.
@@ -74,8 +80,7 @@ Problem Check(semaphore::v1::SessionRelease& request, const RequestLimits& limit
               ReleaseCommand* out);
 Problem Check(semaphore::v1::VerifyRequest& request, const RequestLimits& limits,
               VerifyCommand* out);
-// Only `semaphore` and `claim` of the command are meant.
-Problem Check(semaphore::v1::RenewRequest& request, const RequestLimits& limits, AdoptCommand* out);
+Problem Check(semaphore::v1::RenewRequest& request, const RequestLimits& limits, RenewParams* out);
 Problem Check(semaphore::v1::WatchRequest& request, const RequestLimits& limits, WatchParams* out);
 Problem Check(semaphore::v1::AdministerRequest& request, const RequestLimits& limits,
               AdminParams* out);

@@ -50,6 +50,14 @@ DestroyPolicy PolicyOf(pb::DestroyPolicy policy) {
   return policy == pb::DESTROY_POLICY_FORCE ? DestroyPolicy::kForce : DestroyPolicy::kRefuse;
 }
 
+// `given`: false if the semaphore's own grace is meant. No grace leaves a millisecond: only `now` ends leases with the act.
+Problem CheckGrace(const std::string& act, bool given, uint32_t grace_ms, bool now, int64_t* out) {
+  if (Problem problem = CheckRange(act + ".grace_ms", grace_ms, 0, kGraceMaxMs)) return problem;
+  if (now && given) return InvalidField(act + ".now", "must be false when grace_ms is given");
+  *out = now ? Recall::kNow : given ? std::max<int64_t>(grace_ms, 1) : Recall::kOwnGrace;
+  return std::nullopt;
+}
+
 Problem CheckCreate(const pb::CreateSemaphore& act, const RequestLimits& limits,
                     AdminCommand* out) {
   if (Problem problem = CheckRange("create.limit", act.limit(), 1, limits.limit_max))
@@ -91,9 +99,12 @@ Problem CheckResize(const pb::ResizeSemaphore& act, const RequestLimits& limits,
                         "must be SHRINK_POLICY_WAIT, SHRINK_POLICY_RECALL or SHRINK_POLICY_REFUSE");
   }
   resize.policy = PolicyOf(act.policy());
-  if (Problem problem = CheckRange("resize.grace_ms", act.grace_ms(), 0, kGraceMaxMs))
+  if (act.now() && resize.policy != ShrinkPolicy::kRecall)
+    return InvalidField("resize.now", "must be false unless the policy is SHRINK_POLICY_RECALL");
+  if (Problem problem =
+          CheckGrace("resize", act.has_grace_ms(), act.grace_ms(), act.now(), &resize.grace_ms)) {
     return problem;
-  if (act.has_grace_ms()) resize.grace_ms = act.grace_ms();
+  }
   out->act = resize;
   return std::nullopt;
 }
@@ -107,7 +118,14 @@ Problem CheckDestroy(const pb::DestroySemaphore& act, const RequestLimits& limit
   }
   if (Problem problem = CheckRange("destroy.wait_ms", act.wait_ms(), 0, limits.wait_max_ms))
     return problem;
-  out->command.act = AdminDestroy{PolicyOf(act.policy())};
+  AdminDestroy destroy{PolicyOf(act.policy())};
+  if (act.now() && destroy.policy != DestroyPolicy::kForce)
+    return InvalidField("destroy.now", "must be false unless the policy is DESTROY_POLICY_FORCE");
+  if (Problem problem = CheckGrace("destroy", act.grace_ms() != 0, act.grace_ms(), act.now(),
+                                   &destroy.grace_ms)) {
+    return problem;
+  }
+  out->command.act = destroy;
   out->wait_ms = act.wait_ms();
   return std::nullopt;
 }
@@ -128,9 +146,10 @@ Problem CheckRevoke(pb::RevokeLeases& act, const RequestLimits& limits, AdminCom
   if (given != 1)
     return InvalidField("revoke", "must have exactly one of lease_id, holder and all");
   AdminRevoke revoke;
-  if (Problem problem = CheckRange("revoke.grace_ms", act.grace_ms(), 0, kGraceMaxMs))
+  if (Problem problem =
+          CheckGrace("revoke", act.grace_ms() != 0, act.grace_ms(), act.now(), &revoke.grace_ms)) {
     return problem;
-  revoke.grace_ms = act.grace_ms();
+  }
   if (!act.lease_id().empty()) {
     const std::optional<LeaseName> lease = ParseLeaseId(act.lease_id());
     if (!lease.has_value() || lease->semaphore != out->semaphore) {

@@ -1,10 +1,10 @@
 // Watch: what happens to semaphores, for people and dashboards.
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/core/lists.h"
 #include "server/service/calls.h"
 #include "server/service/convert.h"
 #include "server/service/gate.h"
@@ -20,56 +20,43 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
   WatchCall(Environment* environment, Acceptor<WatchCall>* acceptor)
       : ServerStreamCall(environment, Method::kWatch), acceptor_(acceptor) {}
 
-  void OnSnapshot(const std::vector<SemaphoreInfo>& infos) override {
-    snapshots_ = infos.size();
-    snapshot_sent_ = true;
-    absl::flat_hash_map<std::string_view, uint64_t> revisions;
+  void OnSnapshot(const std::vector<SemaphoreInfo>& infos, bool is_last) override {
+    if (!IsStillKnown()) return;
     for (const SemaphoreInfo& info : infos) {
-      if (!caller().May(kSees, info.row.name)) {
-        --snapshots_;
-        continue;
-      }
-      revisions[info.row.name] = info.row.revision;
-      if (start_revision_ != 0 && info.row.revision == start_revision_) {
-        --snapshots_;
-        continue;
-      }
+      if (!caller().May(kSees, info.row.name)) continue;
+      revisions_[info.row.name] = info.row.revision;
+      if (start_revision_ != 0 && info.row.revision == start_revision_) continue;
       pb::WatchResponse event;
       event.set_kind(pb::WATCH_EVENT_KIND_SNAPSHOT);
       ToProto(info, event.mutable_semaphore());
       SetTime(environment()->host->clock().NowUnixMs(), &event, &pb::WatchResponse::mutable_time);
       Send(event);
-      if (waiting_bytes() > environment()->limits.stream_bytes_max) return TellTooSlow();
     }
-    // What came before the snapshot and is not in it.
-    for (const pb::WatchResponse& event : std::exchange(early_, {})) {
-      const auto found = revisions.find(event.semaphore().semaphore());
-      if (found == revisions.end() || found->second < event.semaphore().revision()) Send(event);
-    }
+    if (waiting_bytes() > environment()->limits.stream_bytes_max) return TellTooSlow();
+    if (is_last) return EndSnapshot();
+    // At the reader's pace.
+    next_due_ = writing() || waiting() > 0;
+    if (!next_due_) sessions()->NextSnapshot(watch_);
+  }
+
+  void OnDrained() override {
+    if (std::exchange(next_due_, false)) sessions()->NextSnapshot(watch_);
   }
 
   void OnChange(const SemaphoreChange& change) override {
-    if (over_) return;
-    if (Problem problem = caller().Again()) {
-      over_ = true;
-      sessions()->Unwatch(this);
-      return ServerStreamCall::Refuse(*problem);
-    }
+    if (over_ || !IsStillKnown()) return;
     if (!caller().May(kSees, change.info.row.name)) return;
-    // The snapshots that are still to be sent are no sign that the reader is slow.
-    const size_t snapshots_left = sent() < snapshots_ ? snapshots_ - sent() : 0;
-    if (waiting() + early_.size() >= snapshots_left + environment()->limits.watch_events_max ||
-        waiting_bytes() > environment()->limits.stream_bytes_max) {
+    const size_t most = snapshot_rows_ + environment()->limits.watch_events_max;
+    if (waiting() >= most ||
+        waiting_bytes() + early_bytes_ > environment()->limits.stream_bytes_max) {
       return TellTooSlow();
     }
     pb::WatchResponse event;
     ToProto(change, &event);
     SetTime(environment()->host->clock().NowUnixMs(), &event, &pb::WatchResponse::mutable_time);
-    if (snapshot_sent_) {
-      Send(event);
-    } else {
-      early_.push_back(std::move(event));
-    }
+    if (snapshot_sent_) return Send(event);
+    early_bytes_ += event.ByteSizeLong();
+    early_.push_back(std::move(event));
   }
 
   void OnWatchRefused(Refusal refusal) override {
@@ -78,10 +65,32 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
   }
 
  private:
+  // The access file may have changed. False: the watch has been refused.
+  bool IsStillKnown() {
+    Problem problem = caller().Again();
+    if (!problem) return true;
+    over_ = true;
+    sessions()->Unwatch(watch_);
+    ServerStreamCall::Refuse(*problem);
+    return false;
+  }
+
+  // What came before the end of the snapshot and is not in it.
+  void EndSnapshot() {
+    snapshot_sent_ = true;
+    early_bytes_ = 0;
+    for (const pb::WatchResponse& event : std::exchange(early_, {})) {
+      const auto found = revisions_.find(event.semaphore().semaphore());
+      if (found == revisions_.end() || found->second < event.semaphore().revision()) Send(event);
+    }
+    revisions_ = {};
+    snapshot_rows_ = waiting();
+  }
+
   void TellTooSlow() {
     over_ = true;
     Discard();
-    sessions()->Unwatch(this);
+    sessions()->Unwatch(watch_);
     const ServiceLimits& most = environment()->limits;
     ServerStreamCall::Refuse({absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
                               "the reader is more than watch_events_max (" +
@@ -99,8 +108,11 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
   void Begin() override {
     over_ = false;
     snapshot_sent_ = false;
-    snapshots_ = 0;
-    early_.clear();
+    next_due_ = false;
+    snapshot_rows_ = SliceRows(environment()->host->guarantees());
+    revisions_ = {};
+    early_ = {};
+    early_bytes_ = 0;
     pb::WatchRequest message;
     if (!Parse(request(), &message)) {
       over_ = true;
@@ -121,12 +133,12 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
       params.prefix = std::move(under.front());  // There is less to look through.
     }
     start_revision_ = params.start_revision;
-    sessions()->Watch(std::move(params.prefix), std::move(params.semaphore), this);
+    watch_ = sessions()->Watch(std::move(params.prefix), std::move(params.semaphore), this);
   }
 
   void OnGone() override {
     if (std::exchange(over_, true)) return;
-    sessions()->Unwatch(this);
+    sessions()->Unwatch(watch_);
   }
 
   void TakeBack() override { acceptor_->TakeBack(this); }
@@ -134,10 +146,15 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
 
   Acceptor<WatchCall>* acceptor_;
   bool over_ = false;  // Nothing is heard from Sessions any more.
+  uint64_t watch_ = 0;
   bool snapshot_sent_ = false;
-  size_t snapshots_ = 0;
-  uint64_t start_revision_ = 0;           // 0: no revision is left out.
-  std::vector<pb::WatchResponse> early_;  // Changes that came before the snapshot.
+  bool next_due_ = false;
+  // May wait beside watch_events_max: of the snapshot, and of what came early.
+  size_t snapshot_rows_ = 0;
+  uint64_t start_revision_ = 0;                           // 0: no revision is left out.
+  absl::flat_hash_map<std::string, uint64_t> revisions_;  // In the snapshot.
+  std::vector<pb::WatchResponse> early_;                  // Changes that came before its end.
+  size_t early_bytes_ = 0;
 };
 
 }  // namespace

@@ -29,7 +29,7 @@ void WorkCall::OnAccepted(bool ok) {
   }
   stage_ = Stage::kFirst;
   ++environment_->streams;
-  environment_->CountBegin(Method::kWork);
+  environment_->CountBegin(Method::kWork, *context_);
   acceptor_->Replace();
   if (environment_->stopping) {
     Refuse(ShuttingDown());
@@ -150,17 +150,30 @@ void WorkCall::MaybeWrite() {
   stream_->Write(bytes, &written_event_);
 }
 
+bool WorkCall::TooMuchUnderWay() const {
+  return replies_owed_ > environment_->limits.stream_entries_pause ||
+         environment_->host->jobs_under_way() > environment_->limits.jobs_pause;
+}
+
+void WorkCall::RunDeferred(bool all) {
+  while (!deferred_.empty() && stage_ == Stage::kOpen && (all || !TooMuchUnderWay())) {
+    pb::FinishTicket finished = deferred_.Take();
+    HandleFinished(finished);
+  }
+}
+
 // What waits to be written is bounded by what is read: results by `finished`, assignments and
 // their ends by the tickets that the worker may have.
 void WorkCall::MaybeRead() {
+  if (stage_ != Stage::kFirst && stage_ != Stage::kOpen) return deferred_.Clear();
+  RunDeferred(/*all=*/false);
+  // Something is on its way whose end begins another turn: then it is looked at again.
+  if (!deferred_.empty()) MarkDirty();
   if (reading_ || broken_ || (stage_ != Stage::kFirst && stage_ != Stage::kOpen)) return;
-  const ServiceLimits& most = environment_->limits;
-  if (outbox_.entries() + replies_owed_ > most.stream_entries_pause ||
-      environment_->host->jobs_under_way() > most.jobs_pause) {
-    // Something is on its way whose end begins another turn: then it is looked at again.
-    MarkDirty();
-    return;
-  }
+  const ServiceLimits& limits = environment_->limits;
+  unread_by_us_ = deferred_.bytes() > limits.deferred_stream_bytes_max ||
+                  environment_->deferred_bytes > limits.deferred_bytes_max;
+  if (unread_by_us_ || outbox_.entries() > limits.stream_entries_pause) return MarkDirty();
   reading_ = true;
   stream_->Read(&incoming_, &read_event_);
 }
@@ -169,6 +182,7 @@ void WorkCall::MaybeTakeBack() {
   if (stage_ != Stage::kOver || reading_ || writing_ || replies_owed_ > 0 || dirty_) return;
   --environment_->streams;
   environment_->reactor->Disarm(&unread_);
+  deferred_.Clear();
   charge_.reset();
   work_.reset();
   outbox_.Clear();

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "server/service/acceptor.h"
+#include "server/service/deferred.h"
 #include "server/service/environment.h"
+#include "server/service/signs_of_life.h"
 #include "server/service/work_outbox.h"
 
 namespace semaphored {
@@ -28,17 +30,19 @@ class WorkCall final : public SessionListener, public Flushable {
   void Flush() override;
 
   // ---- told by Sessions ----
+  bool unread() const override { return unread_by_us_; }
   // It acquires nothing by itself.
   void OnQueued(uint64_t, uint64_t, WaitReason, int64_t) override {}
   void OnGranted(uint64_t, const LeasePtr&, const std::string&, Vouch) override {}
   void OnRefused(uint64_t, Refusal) override {}
   void OnRecalled(uint64_t tag, const Id& claim, const std::string& semaphore,
-                  const Recall& recall) override;
+                  const RecallNotice& recall) override;
   void OnEnded(uint64_t tag, const Id& claim, const std::string& semaphore,
                EndCause cause) override;
   void OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool resumed,
-                const std::vector<ClaimInfo>& claims) override;
+                const std::vector<HeldLease>& held) override;
   void OnSessionEnded(Refusal refusal) override;
+  void OnRulesChanged() override { (void)IsStillKnown(); }
   void OnAssigned(const Assignment& assignment) override;
 
   size_t place = 0;  // The acceptor's.
@@ -62,6 +66,10 @@ class WorkCall final : public SessionListener, public Flushable {
   void OnFinished(bool ok);
   void OnUnread();
   void MarkDirty();
+  // Commands are not carried out now, since too much waits for the engine.
+  bool TooMuchUnderWay() const;
+  // `all`: whatever is under way.
+  void RunDeferred(bool all);
   void MaybeRead();
   void MaybeWrite();
   void MaybeTakeBack();
@@ -77,6 +85,7 @@ class WorkCall final : public SessionListener, public Flushable {
   void HandleOpen(pb::WorkRequest& message);
   void HandleFinished(pb::FinishTicket& finished);
   void HandlePing(uint64_t ping_id, const Vouch& vouch);
+  LastPing last_ping() const { return signs_.last_ping(environment_->reactor->event_time()); }
   void HandleClose();
   // The next thing to say goes in here.
   pb::WorkResponse* Say(size_t bytes);
@@ -107,6 +116,9 @@ class WorkCall final : public SessionListener, public Flushable {
   std::string client_id_;
   std::shared_ptr<const WorkParams> work_;
   SteadyTime arrived_{};  // Of the message that is being answered.
+  SignsOfLife signs_;
+  Deferred<pb::FinishTicket> deferred_{&environment_->deferred_bytes};
+  bool unread_by_us_ = false;
   Id session_;
   WorkOutbox outbox_;
   grpc::Status status_;

@@ -17,7 +17,10 @@ constexpr size_t kFieldsBytes = 256;
 
 void WorkCall::Handle(pb::WorkRequest& message) {
   if (!IsStillKnown()) return;
-  if (stage_ == Stage::kFirst) return HandleOpen(message);
+  if (stage_ == Stage::kFirst) {
+    signs_.Begin(arrived_);
+    return HandleOpen(message);
+  }
   caller_.StillUses(client_id_);
   if (message.has_open()) return Refuse(InvalidField("open", "must be in the first message only"));
   if (message.finished_size() > limits().commands_per_message_max) {
@@ -25,9 +28,11 @@ void WorkCall::Handle(pb::WorkRequest& message) {
         "finished", "must be at most " + std::to_string(limits().commands_per_message_max) +
                         " in one message, not " + std::to_string(message.finished_size())));
   }
+  if (Problem problem = signs_.Take(message, arrived_, session_, limits(), sessions()))
+    return Refuse(*problem);
   const Vouch vouch = sessions()->TouchSession(session_);
   if (stage_ != Stage::kOpen) return;  // It was told that it has ended.
-  if (vouch.valid_for_ms <= 0) {
+  if (vouch.none()) {
     return Refuse({absl::StatusCode::kUnavailable, Reason::kNotVouched,
                    "this daemon cannot vouch for the session now", "",
                    "resume the session at another endpoint"});
@@ -37,7 +42,13 @@ void WorkCall::Handle(pb::WorkRequest& message) {
     // Before what has finished: a worker that wants no more is given no more.
     if (!SetTicketsMax(message.tickets_max())) return;
   }
+  const bool wait = !message.close() && (!deferred_.empty() || TooMuchUnderWay());
+  if (message.close()) RunDeferred(/*all=*/true);
   for (pb::FinishTicket& finished : *message.mutable_finished()) {
+    if (wait) {
+      deferred_.Add(std::move(finished));
+      continue;
+    }
     HandleFinished(finished);
     if (stage_ != Stage::kOpen) return;
   }
@@ -177,14 +188,14 @@ void WorkCall::AddResult(uint64_t sequence, const Refusal* refusal, const Finish
 
 void WorkCall::OnAssigned(const Assignment& assignment) {
   const size_t bytes = kFieldsBytes + assignment.ticket->payload_bytes;
-  ToProto(assignment, Say(bytes)->add_assignments());
+  ToProto(assignment, last_ping(), Say(bytes)->add_assignments());
 }
 
 void WorkCall::OnRecalled(uint64_t /*tag*/, const Id& claim, const std::string& semaphore,
-                          const Recall& recall) {
+                          const RecallNotice& recall) {
   pb::LeaseRecalled* recalled = Say(kFieldsBytes)->add_events()->mutable_recalled();
   AppendLeaseId(semaphore, claim, recalled->mutable_lease_id());
-  ToProto(recall, recalled->mutable_recall());
+  ToProto(recall, last_ping(), recalled->mutable_recall());
 }
 
 void WorkCall::OnEnded(uint64_t /*tag*/, const Id& claim, const std::string& semaphore,
@@ -195,17 +206,18 @@ void WorkCall::OnEnded(uint64_t /*tag*/, const Id& claim, const std::string& sem
 }
 
 void WorkCall::OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool resumed,
-                        const std::vector<ClaimInfo>& claims) {
+                        const std::vector<HeldLease>& held) {
   session_ = session;
   stage_ = Stage::kOpen;
   // A worker has at most 1000 tickets at once, so there is one page. Their tickets follow, as soon as the payloads have
   // been read.
   pb::SessionOpened* opened = Say(kFieldsBytes)->mutable_opened();
-  *opened = std::move(OpenedPages(claims).front());
+  *opened = std::move(OpenedPages(held, last_ping()).front());
   opened->set_session_id(session.Hex());
   opened->set_ttl_ms(static_cast<uint32_t>(ttl_ms));
   ToProto(vouch, environment_->reactor->event_time() - arrived_, opened->mutable_validity());
   opened->set_resumed(resumed);
+  DenyForbidden(caller_, held, sessions());
 }
 
 void WorkCall::OnSessionEnded(Refusal refusal) {

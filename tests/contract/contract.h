@@ -24,6 +24,12 @@ class Fixture {
   // What was told outlives all connections. False for an engine that is the process's memory: each
   // Open() then finds nothing, and cases about restarts check just that.
   virtual bool can_restart() const = 0;
+
+  // Changes the counter of a node: up, as another process would that takes itself for it; down, as a
+  // store that was put back. False: on this engine no such thing is possible.
+  virtual bool AddToCounter(const std::string& node_id, int by) {
+    return node_id.empty() || by == 0;
+  }
 };
 
 struct EngineUnderTest {

@@ -7,9 +7,13 @@
 #include <string>
 
 #include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
 #include <pqxx/pqxx>
 
+#include "adapters/consul/client.h"
 #include "adapters/consul/engine.h"
+#include "adapters/consul/keys.h"
+#include "adapters/dynamodb/requests.h"
 #include "adapters/dynamodb/table.h"
 #include "adapters/rabbitmq/engine.h"
 #include "adapters/steady_clock.h"
@@ -75,6 +79,13 @@ class Postgres : public Fixture {
     return OpenEngine(url_ + "?lanes=1&history_age_ms=9000000000000&schema=" + schema_);
   }
   bool can_restart() const override { return true; }
+  bool AddToCounter(const std::string& node_id, int by) override {
+    pqxx::connection connection(url_);
+    pqxx::nontransaction work(connection);
+    work.exec("UPDATE " + schema_ + ".nodes SET counter = counter + " + std::to_string(by) +
+              " WHERE node_id = " + work.quote(node_id));
+    return true;
+  }
 
  private:
   std::string url_;
@@ -94,7 +105,8 @@ class Rabbit : public Fixture {
     REQUIRE(std::getline(stream, url_));
     static int count = 0;
     prefix_ = "contract-" + std::to_string(getpid()) + "-" + std::to_string(++count) + "-";
-    url_ += "?layout=" + layout + "&prefix=" + prefix_;
+    // What a broker on a busy machine does late is no fault, and would end the leases of a case.
+    url_ += "?layout=" + layout + "&timeout_ms=20000&prefix=" + prefix_;
   }
   ~Rabbit() override { rabbitmq::RemoveAll(url_).IgnoreError(); }
 
@@ -125,6 +137,19 @@ class Consul : public Fixture {
 
   absl::StatusOr<std::unique_ptr<Engine>> Open() override { return OpenEngine(url_); }
   bool can_restart() const override { return true; }
+  bool AddToCounter(const std::string& node_id, int by) override {
+    const consul::Url url = consul::ReadUrl(url_).value();
+    const consul::Keys keys(url.prefix);
+    consul::Client client(url);
+    const auto read = [&](const std::string& key) {
+      return client.Get(HttpTarget("/v1/kv/", key).Option("raw")).body;
+    };
+    const auto node = nlohmann::json::parse(read(keys.Node(node_id)));
+    const std::string beats = keys.Heartbeat(node.at("number").get<uint32_t>());
+    const std::string raised = std::to_string(std::stoll(read(beats)) + by);
+    REQUIRE(client.Put(HttpTarget("/v1/kv/", beats), raised).answered());
+    return true;
+  }
 
  private:
   std::string url_;
@@ -162,6 +187,22 @@ class Dynamo : public Fixture {
 
   absl::StatusOr<std::unique_ptr<Engine>> Open() override { return OpenEngine(url_); }
   bool can_restart() const override { return true; }
+  bool AddToCounter(const std::string& node_id, int by) override {
+    dynamodb::Change change;
+    const SteadyTime deadline = SteadyClock::now() + parsed_.timeout;
+    const dynamodb::Reply read =
+        client_->Repeat(dynamodb::GetItem(parsed_.table, dynamodb::NodeKey(node_id)), deadline);
+    REQUIRE(read.answered());
+    const uint64_t beats = dynamodb::NumberIn(read.body.at("Item"), "beats");
+    change.set.emplace_back("beats", dynamodb::Number(static_cast<int64_t>(beats) + by));
+    const dynamodb::Reply raised =
+        client_->Repeat(dynamodb::UpdateItem(parsed_.table, dynamodb::NodeKey(node_id), change,
+                                             dynamodb::Condition::Present()),
+                        deadline);
+    INFO(raised.status.ToString());
+    REQUIRE(raised.answered());
+    return true;
+  }
 
  private:
   std::string url_;

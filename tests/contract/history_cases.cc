@@ -135,21 +135,28 @@ CONTRACT_CASE("a lease that began and ended in one batch is in the history") {
 
 // ---- Watching ----
 
-CONTRACT_CASE("changes are told only while somebody watches") {
+CONTRACT_CASE("changes of what is watched are reported, as long as it is") {
   Daemon& daemon = world.daemon();
   daemon.Create("a", 1);
   CHECK(daemon.TakeChanges().empty());
-  CHECK(daemon.Do(WatchCommand{true}).kind == OutcomeKind::kDone);
-  daemon.Create("b", 1);
+  WatchedNames::Watch prefix = world.watched().Add("b/", "");
+  const WatchedNames::Watch name = world.watched().Add("", "c");
+  daemon.Create("b/1", 1);
   CHECK(daemon.TakeChanges().size() == 1);
-  CHECK(daemon.Do(WatchCommand{false}).kind == OutcomeKind::kDone);
   daemon.Create("c", 1);
+  CHECK(daemon.TakeChanges().size() == 1);
+  daemon.Create("b", 1);
+  daemon.Create("c/1", 1);
   CHECK(daemon.TakeChanges().empty());
+  prefix = {};
+  daemon.Create("b/2", 1);
+  CHECK(daemon.TakeChanges().empty());
+  CHECK(daemon.Do(FlushCommand{}).kind == OutcomeKind::kDone);
 }
 
 CONTRACT_CASE("every kind of change is told") {
   Daemon& daemon = world.daemon();
-  daemon.Do(WatchCommand{true});
+  const WatchedNames::Watch watch = world.watched().Add("", "");
   const auto kinds = [&] { return KindsIn(daemon.TakeChanges()); };
   daemon.Create("s", 1);
   CHECK(kinds() == std::vector{Kind::kCreated});
@@ -179,7 +186,7 @@ CONTRACT_CASE("every kind of change is told") {
 CONTRACT_CASE("a change shows the semaphore after it, and what it was about") {
   Daemon& daemon = world.daemon();
   daemon.Create("s", 3);
-  daemon.Do(WatchCommand{true});
+  const WatchedNames::Watch watch = world.watched().Add("", "");
   const LeasePtr lease = daemon.Grant("s", {.holder = "h"});
   std::vector<SemaphoreChange> changes = daemon.TakeChanges();
   REQUIRE(changes.size() == 1);
@@ -205,7 +212,7 @@ CONTRACT_CASE("a hand-off is an end and a grant") {
   daemon.Create("s", 1);
   const LeasePtr lease = daemon.Grant("s");
   const Id waiter = daemon.Queue("s");
-  daemon.Do(WatchCommand{true});
+  const WatchedNames::Watch watch = world.watched().Add("", "");
   daemon.GiveBack("s", lease->id);
   const std::vector<SemaphoreChange> changes = daemon.TakeChanges();
   REQUIRE(KindsIn(changes) == std::vector{Kind::kEnded, Kind::kGranted});

@@ -8,10 +8,10 @@ namespace semaphored::contract {
 namespace {
 
 AdminResize By(AdminResize::Change change, uint32_t amount, uint32_t limit_max = 1'000'000) {
-  return AdminResize{change, amount, limit_max, ShrinkPolicy::kWait, {}};
+  return AdminResize{change, amount, limit_max, ShrinkPolicy::kWait};
 }
 
-AdminResize Recalling(uint32_t limit, std::optional<int64_t> grace_ms) {
+AdminResize Recalling(uint32_t limit, int64_t grace_ms) {
   return AdminResize{AdminResize::Change::kSet, limit, 1'000'000, ShrinkPolicy::kRecall, grace_ms};
 }
 
@@ -109,7 +109,7 @@ CONTRACT_CASE("the grace of a recall is the semaphore's own unless one is given"
   daemon.Create("s", 2, settings);
   daemon.Grant("s");
   const LeasePtr second = daemon.Grant("s");
-  CHECK(daemon.Administer("s", Recalling(1, std::nullopt)).affected() == 1);
+  CHECK(daemon.Administer("s", Recalling(1, Recall::kOwnGrace)).affected() == 1);
   CHECK(daemon.Verify("s", second->id).lease->recall.grace_ms == settings.recall_grace_ms);
 }
 

@@ -85,6 +85,40 @@ CONTRACT_CASE("a later revoke with a longer grace changes nothing, one with a sh
   CHECK(daemon.Verify("s", lease->id).cause == EndCause::kRevoked);
 }
 
+CONTRACT_CASE("the semaphore's own grace is never none: the lease's host ends it") {
+  Daemon& daemon = world.daemon();
+  Settings settings;
+  settings.recall_grace_ms = 0;
+  if (!world.guarantees().settings) return;
+  REQUIRE(daemon.Administer("s", AdminCreate{1, settings}).kind == OutcomeKind::kDone);
+  const LeasePtr lease = daemon.Grant("s");
+  CHECK(daemon.Administer("s", AdminRevoke{{}, "", Recall::kOwnGrace}).affected() == 1);
+  const Outcome held = daemon.Verify("s", lease->id);
+  REQUIRE(held.kind == OutcomeKind::kHeld);
+  CHECK(held.lease->recall == Recall{Recall::Reason::kAdministrator, 1});
+}
+
+CONTRACT_CASE(
+    "a destroy by force with a grace recalls, and the semaphore goes with the last lease") {
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 2);
+  const LeasePtr a = daemon.Grant("s");
+  const LeasePtr b = daemon.Grant("s");
+  const Id waiter = daemon.Queue("s");
+  const Outcome outcome = daemon.Administer("s", AdminDestroy{DestroyPolicy::kForce, 5'000});
+  CHECK(outcome.kind == OutcomeKind::kDone);
+  CHECK(outcome.affected() == 2);
+  const std::vector<SeenEvent> events = daemon.TakeEvents();
+  CHECK(Saw(events, Event::Kind::kWaitEnded, waiter, EndCause::kDestroyed));
+  const std::vector<Id> recalled = ClaimsIn(events, Event::Kind::kRecalled);
+  CHECK(std::set<Id>(recalled.begin(), recalled.end()) == std::set<Id>{a->id, b->id});
+  CHECK(daemon.Verify("s", a->id).lease->recall == Recall{Recall::Reason::kDestroyed, 5'000});
+  CHECK(daemon.End("s", a->id, EndCause::kDestroyed).kind == OutcomeKind::kDone);
+  CHECK(daemon.Verify("s", b->id).kind == OutcomeKind::kHeld);
+  CHECK(daemon.Release("s", b->id).kind == OutcomeKind::kReleased);
+  CHECK(daemon.Administer("s", AdminDescribe{}).kind == OutcomeKind::kNoSuchSemaphore);
+}
+
 CONTRACT_CASE("revoke of what nobody holds affects nothing") {
   Daemon& daemon = world.daemon();
   daemon.Create("s", 1);

@@ -90,6 +90,10 @@ class SharedFixture : public Fixture {
   }
   // The fixture is the engine: it outlives its daemons.
   bool can_restart() const override { return true; }
+  bool AddToCounter(const std::string& node_id, int by) override {
+    shared_.engine.AddToCounter(node_id, by);
+    return true;
+  }
 
  private:
   Shared shared_;

@@ -261,7 +261,7 @@ CONTRACT_CASE("ticket admin: watchers are told that the counts have changed") {
   if (!KeepsTickets(world)) return;
   Daemon& daemon = world.daemon();
   daemon.Create("s", 1);
-  daemon.Do(WatchCommand{true});
+  const WatchedNames::Watch watch = world.watched().Add("", "s");
   const Tickets tickets(&world, &daemon);
   tickets.Put();
   const std::vector<SemaphoreChange> changes = daemon.TakeChanges();

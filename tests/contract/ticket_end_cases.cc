@@ -194,6 +194,36 @@ CONTRACT_CASE("ticket ends: whatever else ends the lease puts the ticket back, w
   CHECK(tickets.Drain() == std::vector{id, later});
 }
 
+CONTRACT_CASE(
+    "ticket ends: a destroy by force takes a worker's ticket with its lease, however that ends") {
+  if (!KeepsTickets(world)) return;
+  Daemon& daemon = world.daemon();
+  for (int how = 0; how < 3; ++how) {
+    INFO("way " << how);
+    daemon.Create("s", 1);
+    const Tickets tickets(&world, &daemon);
+    tickets.Put();
+    tickets.Put();
+    const TicketInfo taken = tickets.Get();
+    REQUIRE(daemon.Administer("s", AdminDestroy{DestroyPolicy::kForce, 5'000}).kind ==
+            OutcomeKind::kDone);
+    // The one that waited is gone already.
+    CHECK(daemon.Describe("s").tickets.living() == 1);
+    FinishCommand failed;
+    failed.semaphore = "s";
+    failed.claim = taken.ticket->lease;
+    failed.result = FinishCommand::Result::kFailed;
+    if (how == 0) {
+      CHECK(daemon.Do(failed).kind == OutcomeKind::kReleased);
+    } else if (how == 1) {
+      CHECK(daemon.End("s", taken.ticket->lease, EndCause::kExpired).kind == OutcomeKind::kDone);
+    } else {
+      CHECK(daemon.Release("s", taken.ticket->lease).kind == OutcomeKind::kReleased);
+    }
+    CHECK(daemon.Administer("s", AdminDescribe{}).kind == OutcomeKind::kNoSuchSemaphore);
+  }
+}
+
 CONTRACT_CASE("ticket ends: a worker that dies in its last attempt leaves a dead letter") {
   if (!KeepsTickets(world)) return;
   Daemon& daemon = world.daemon();

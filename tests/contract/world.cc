@@ -32,6 +32,7 @@ void TokenWatch::See(const Guarantees& guarantees, const std::string& semaphore,
 World::World(const EngineUnderTest& engine) : fixture_(engine.make()) {
   options_.now = [this] { return now(); };
   options_.now_unix_ms = [this] { return wall_ms_; };
+  options_.watched = watched_;
 }
 
 World::~World() { CloseAll(); }

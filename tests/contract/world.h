@@ -99,6 +99,13 @@ class World {
   absl::StatusOr<std::unique_ptr<Daemon>> TryOpen(const std::string& node_id);
 
   const Guarantees& guarantees();
+  // See Fixture::AddToCounter.
+  bool AddToCounter(const std::string& node_id, int by) {
+    return fixture_->AddToCounter(node_id, by);
+  }
+
+  // What is watched in all daemons.
+  WatchedNames& watched() { return *watched_; }
 
   // Both clocks go on by this.
   void Advance(int64_t ms) { steady_ms_ += ms, wall_ms_ += ms; }
@@ -115,6 +122,7 @@ class World {
 
  private:
   std::unique_ptr<Fixture> fixture_;
+  const std::shared_ptr<WatchedNames> watched_ = WatchedNames::Make();
   ledger::LedgerOptions options_;
   const SteadyTime start_ = SteadyClock::now();
   int64_t steady_ms_ = 0;

@@ -244,10 +244,12 @@ class Pipeline:
             tokens = [run["token"] for _, _, run in intervals]
             self.assertEqual(tokens, sorted(set(tokens)), "tokens rise with each attempt")
             first = list(dict.fromkeys(run["number"] for _, _, run in intervals))
-            self.assertEqual(first, list(range(1, DEPLOYMENTS + 1)), "begun in order")
+            # On one line, which stays together in a report that shows an end only.
+            self.assertEqual(str(first), str(list(range(1, DEPLOYMENTS + 1))), f"{environment}: begun in order")
             done = [each["number"] for each in self.done(environment)]
-            self.assertEqual(done, [number for number in range(1, DEPLOYMENTS + 1)
-                                    if number not in BROKEN], "done in order, each once")
+            self.assertEqual(str(done), str([number for number in range(1, DEPLOYMENTS + 1)
+                                             if number not in BROKEN]),
+                             f"{environment}: done in order, each once")
         # Of two alone it cannot be said: one may stand still until a dead worker's lease has ended.
         together = sum(a[0] < b[1] and b[0] < a[1]
                        for one, other in itertools.combinations(everywhere.values(), 2)

@@ -20,6 +20,7 @@ class Storm:
     """Of a TestCase that has a `server` with a `port`."""
 
     CLIENTS = 200
+    NODE_TTL_S = NODE_TTL_S  # Of the daemons.
     TTL_MS = 4000
 
     def setUp(self):
@@ -57,7 +58,7 @@ class Storm:
         seen = [other.log().count("dead node") for other in others]
         daemon.signal(signal.SIGSTOP)
         wait_until(lambda: [other.log().count("dead node") for other in others] != seen,
-                   "the paused daemon is declared dead", 4 * NODE_TTL_S)
+                   "the paused daemon is declared dead", 4 * self.NODE_TTL_S)
         self.let_work(10)
         daemon.signal(signal.SIGCONT)
         self.assertEqual(daemon.wait_exit(), 1, daemon.log()[-2000:])
@@ -68,7 +69,7 @@ class Storm:
         seen = [other.log().count("dead node") for other in others]
         self.proxy.cut()
         wait_until(lambda: [other.log().count("dead node") for other in others] != seen,
-                   "the daemon that is cut off is declared dead", 4 * NODE_TTL_S)
+                   "the daemon that is cut off is declared dead", 4 * self.NODE_TTL_S)
         self.let_work(10)
         self.assertIsNone(daemon.process.poll(), "it ended although it could not know")
         self.proxy.heal()

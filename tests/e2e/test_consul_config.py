@@ -195,7 +195,7 @@ class Tokens(ConfigurationCase):
         code, said = self.semctl(daemon, "prune", "db")
         self.assertEqual(code, 0, said)
         for command in (("list",), ("describe", "db"), ("resize", "db", "--limit", "4"),
-                        ("revoke", "db", "--all"), ("destroy", "db", "--force")):
+                        ("revoke", "db", "--all", "--now"), ("destroy", "db", "--force", "--now")):
             code, said = self.semctl(daemon, *command)
             self.assertEqual(code, 0, said)
         # A second life of the same node, and the heartbeats of the first.

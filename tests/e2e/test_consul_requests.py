@@ -12,7 +12,7 @@ import unittest
 
 from consul_case import ConsulCase
 from counting_proxy import CountingProxy
-from daemon import BOUND_S, wait_until
+from daemon import BOUND_S, grpc, pb, wait_until
 
 QUIET_S = 30
 NODE_TTL_S = 6
@@ -96,20 +96,36 @@ class Requests(ConsulCase):
     def cycles(self, clients, name_of, wait_forever):
         """(cycles, requests) of so many clients at work for a while, after they have warmed up."""
         daemon, proxy = self.proxied()
-        done, stopping = collections.Counter(), threading.Event()
+        done, errors, stopping = collections.Counter(), collections.Counter(), threading.Event()
+
+        def persist(method, request):
+            """On a machine that is too busy the engine may not answer the daemon in time."""
+            while True:
+                try:
+                    return method(request, timeout=BOUND_S)
+                except grpc.RpcError as error:
+                    errors[f"{error.code().name}: {error.details()}"] += 1
+                    if error.code() != grpc.StatusCode.UNAVAILABLE:
+                        raise
 
         def work(index):
             client = daemon.client()
             while not stopping.is_set():
-                lease = client.acquire(name_of(index), limit=1, wait_forever=wait_forever,
-                                       ttl_ms=60_000)
-                client.release(lease.lease_id)
+                lease = persist(client.stub.Acquire, client.acquire_request(
+                    name_of(index), limit=1, wait_forever=wait_forever, ttl_ms=60_000)).lease
+                persist(client.stub.Release, pb.ReleaseRequest(
+                    request_id=client.next_id(), lease_id=lease.lease_id))
                 done[index] += 1
         threads = [threading.Thread(target=work, args=(index,), daemon=True)
                    for index in range(clients)]
         for thread in threads:
             thread.start()
-        wait_until(lambda: len(done) == clients and min(done.values()) >= 3, "all are at work", 60)
+        try:
+            wait_until(lambda: len(done) == clients and min(done.values()) >= 3, "all are at work", 60)
+        except AssertionError as error:
+            state = daemon.client().describe(name_of(0))
+            raise AssertionError(f"{error}; cycles by client: {sorted(done.values())} of {clients}; "
+                                 f"errors: {dict(errors)}; {state}; {daemon.log()[-4000:]}") from None
         before, asked_before = sum(done.values()), len(proxy.asked)
         self.let_pass(CYCLES_S)
         cycles, asked = sum(done.values()) - before, proxy.asked[asked_before:]

@@ -11,6 +11,8 @@ class Daemons(Storm, DynamoCase):
 
     # A commit waits for two HTTP servers, and a hand-off for the next question.
     CLIENTS = 40
+    # DynamoDB Local on two busy cores now and then answers nothing for the default of these tests.
+    NODE_TTL_S = 10
     TTL_MS = 2500  # Much of the time of this test is waiting for some to run out.
 
     def setUp(self):
@@ -21,7 +23,8 @@ class Daemons(Storm, DynamoCase):
         """c reaches DynamoDB through the proxy."""
         self.make_table()
         return self.cluster({"a": self.url(), "b": self.url(),
-                             "c": self.server.url(self.table, port=self.proxy.port)})
+                             "c": self.server.url(self.table, port=self.proxy.port)},
+                            {"node_ttl": f"{self.NODE_TTL_S}s"})
 
     def end_connections(self):
         """Answers to commits get lost: they are found out, and requests have one effect."""

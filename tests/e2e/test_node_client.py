@@ -58,6 +58,9 @@ class NodeClientTest(unittest.TestCase):
     def test_with_a_daemon(self):
         self.run_node_tests("daemon")
 
+    def test_with_a_thread_of_its_own(self):
+        self.run_node_tests("thread")
+
     def test_types(self):
         compiler = os.path.join(self.modules, "typescript", "bin", "tsc")
         run(["node", compiler, "--project", os.path.join(SOURCE, "test", "tsconfig.json")], SOURCE)

@@ -246,9 +246,9 @@ class PythonStub(unittest.TestCase):
         self.assertEqual((configured.HasField("recall_grace_ms"), configured.recall_grace_ms),
                          (True, 0))
         shrink = pb.ResizeSemaphore(limit=0, policy=pb.SHRINK_POLICY_RECALL)
-        lease = self.client.acquire(self.name)
+        lease = self.client.acquire(self.name, ttl_ms=1_000)
         self.assertEqual(self.client.administer(self.name, resize=shrink).recalled, 1)
-        wait_until(lambda: not self.client.verify(lease.lease_id).held, "it is revoked at once")
+        wait_until(lambda: not self.client.verify(lease.lease_id).held, "it ends with its validity")
         self.client.administer(self.name, resize=pb.ResizeSemaphore(limit=1))
         lease = self.client.acquire(self.name)
         shrink.grace_ms = 60_000

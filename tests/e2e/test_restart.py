@@ -1,5 +1,7 @@
 """kill -9 with leases held and waiters queued, and a restart: nothing that was promised is lost."""
 
+import contextlib
+import sqlite3
 import unittest
 
 from daemon import BOUND_S, Daemon, Reader, Session, error_info, grpc, pb, slots_of
@@ -43,6 +45,26 @@ class Restart(unittest.TestCase):
         fresh = client.acquire("team/db")
         self.assertEqual(slots_of(fresh.slots), [2])
         self.assertGreater(fresh.token, max(lease.token for lease in leases))
+
+    def test_a_store_that_cannot_be_used_has_an_exit_code_of_its_own(self):
+        """Another start would end alike: the unit's RestartPreventExitStatus has it."""
+        self.daemon.terminate()
+        with contextlib.closing(sqlite3.connect(self.daemon.store_path)) as database:
+            database.execute("PRAGMA user_version=1000")
+            database.commit()
+        self.daemon.spawn()
+        self.assertEqual(self.daemon.wait_exit(), 5, self.daemon.log())
+        self.daemon.wait_log("made by a newer semaphored")
+        # A damaged file, too.
+        with open(self.daemon.store_path, "r+b") as store:
+            store.write(b"x" * 4096)
+        self.daemon.spawn()
+        self.assertEqual(self.daemon.wait_exit(), 5, self.daemon.log())
+        # One that another daemon has is free as soon as that one ends.
+        with Daemon() as other:
+            self.daemon.store = other.store
+            self.daemon.spawn()
+            self.assertEqual(self.daemon.wait_exit(), 3, self.daemon.log())
 
     def test_retried_request_ids_get_the_same_answer(self):
         client = self.daemon.client()

@@ -62,7 +62,7 @@ class SemctlTest(unittest.TestCase):
         self.daemon = Daemon()
         self.daemon.start()
         self.addCleanup(self.daemon.close)
-        folder = tempfile.TemporaryDirectory(prefix="semctl-e2e-")
+        folder = tempfile.TemporaryDirectory(prefix="semctl-e2e-", ignore_cleanup_errors=True)
         self.addCleanup(folder.cleanup)
         self.path = os.path.join(folder.name, "beat")
         self.stub = self.daemon.client().stub
@@ -227,9 +227,9 @@ class RunTest(SemctlTest):
 class LossTest(SemctlTest):
     """The command must be dead before the permit can be somebody else's."""
 
-    def test_revoked(self):
+    def test_revoked_now(self):
         process, child = self.start_beater()
-        self.assertEqual(self.semctl("revoke", "job", "--all").returncode, 0)
+        self.assertEqual(self.semctl("revoke", "job", "--all", "--now").returncode, 0)
         self.assertEqual(process.wait(BOUND_S), LOST)
         self.wait_dead(child)
         self.assertRegex(process.stderr.read(), "lost.*revoked")
@@ -263,7 +263,7 @@ class LossTest(SemctlTest):
                 self.assertLess(self.last_beat(), min(granted, killed + TTL_S))
                 self.wait_dead(child)
                 os.remove(self.path + ".started")
-                self.semctl("revoke", "job", "--all")
+                self.semctl("revoke", "job", "--all", "--now")
 
     def test_semctl_is_stopped(self):
         process, child = self.start_beater(deaf=True)
@@ -332,7 +332,7 @@ class CommandsTest(SemctlTest):
         drained = self.semctl("drain", "job")
         self.assertEqual(drained.returncode, 1, "somebody holds")
         self.assertIn("held by me", drained.stdout)
-        self.assertEqual(act("revoke", "job", "--holder", "me")["revoked"], 1)
+        self.assertEqual(act("revoke", "job", "--holder", "me", "--now")["revoked"], 1)
         self.assertTrue(act("drain", "job", "--wait", "5s")["drained"])
         act("prune", "job")
         self.assertEqual(act("history", "job")["rows"][0]["cause"], "REVOKED")

@@ -58,9 +58,12 @@ time.sleep(600)
 COUNTER = """
 import os, signal, sys, time
 got = []
+def note(number):
+    got.append(number)
+    open(sys.argv[1] + ".noted", "w").close()
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) != signal.SIG_IGN:
-        signal.signal(number, lambda number, _: got.append(number))
+        signal.signal(number, lambda number, _: note(number))
 signal.signal(signal.SIGUSR1, lambda *_: os._exit(40 + len(got)))
 open(sys.argv[1] + ".started", "w").close()
 while True: time.sleep(60)
@@ -120,7 +123,7 @@ class GuardianTest(SemctlTest):
         finally:
             self.end_what_is_left(chain)
             process.wait(BOUND_S)
-            self.semctl("revoke", "job", "--all")
+            self.semctl("revoke", "job", "--all", "--now")
 
     def test_one_is_killed_or_stopped_with_the_daemon_gone(self):
         for name in ("semctl", "watcher", "guardian"):
@@ -136,7 +139,7 @@ class GuardianTest(SemctlTest):
                     process.wait(BOUND_S)
                     self.daemon.start()
                     self.stub = self.daemon.client().stub
-                    self.semctl("revoke", "job", "--all")
+                    self.semctl("revoke", "job", "--all", "--now")
 
     def test_any_two_are_killed_or_stopped(self):
         for one, other in (("semctl", "watcher"), ("semctl", "guardian")):
@@ -160,7 +163,35 @@ class GuardianTest(SemctlTest):
                     self.end_what_is_left(chain)
                     self.daemon.start()
                     self.stub = self.daemon.client().stub
-                    self.semctl("revoke", "job", "--all")
+                    self.semctl("revoke", "job", "--all", "--now")
+
+    def start_and_stop(self, *names):
+        """semctl run over `sleep`; stops these helpers when the command has just been forked, so that
+        its start is not reported. The processes by name."""
+        process = self.start("run", "job", "--limit", "1", "--ttl", "2s", "--", "sleep", "60")
+        while True:
+            for watcher in children_of(process.pid):
+                for guardian in children_of(watcher):
+                    for command in children_of(guardian):
+                        chain = {"watcher": watcher, "guardian": guardian, "command": command}
+                        for name in names:
+                            os.kill(chain[name], signal.SIGSTOP)
+                        self.addCleanup(end_all, chain.values())
+                        return process, chain
+
+    def test_the_guardian_is_stopped_as_it_starts_the_command(self):
+        process, chain = self.start_and_stop("guardian")
+        begun = boot_time()
+        wait_until(lambda: boot_time() > begun + 2 * TTL_S or process.poll() is not None, "4 s")
+        self.assertTrue(is_alive(chain["command"]), process.poll())
+
+    def test_guardian_and_watcher_are_stopped_as_the_command_starts(self):
+        process, chain = self.start_and_stop("guardian", "watcher")
+        self.daemon.kill9()
+        begun = boot_time()
+        wait_until(lambda: not is_alive(chain["command"]), "the command is ended by semctl")
+        self.assertLess(boot_time(), begun + TTL_S)
+        self.assertEqual(process.wait(BOUND_S), LOST)
 
     def test_all_three_are_killed(self):
         process, chain, family = self.start_family()
@@ -237,6 +268,7 @@ class WrapperTest(SemctlTest):
     def test_a_signal_to_the_process_group_comes_once(self):
         process = self.start_counter()
         os.killpg(process.pid, signal.SIGTERM)
+        wait_until(lambda: os.path.exists(self.path + ".noted"), "the command has one")
         # Passed on in order: the other one would be before it.
         process.send_signal(signal.SIGUSR1)
         self.assertEqual(process.wait(BOUND_S), 41)
@@ -328,7 +360,7 @@ class ShellTest(SemctlTest):
 class LossTest(SemctlTest):
     def test_after_a_hard_loss_the_command_is_killed_at_once(self):
         process, child = self.start_beater("--kill-after", "1h", deaf=True, ttl="1m")
-        self.semctl("revoke", "job", "--all")
+        self.semctl("revoke", "job", "--all", "--now")
         self.assertEqual(process.wait(BOUND_S), LOST)
         self.assertFalse(is_alive(child))
 

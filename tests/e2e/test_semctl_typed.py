@@ -271,14 +271,14 @@ class WithDaemon(Typing):
         self.assertRegex(said, r"\be2e\b")  # The node, by the id that it was given.
         self.assertEqual(len(re.findall(r"\d\d:\d\d:\d\d \+0530", said)), 2, said)
         shown = re.search(r"x#\w+", said)[0]
-        self.assertIn("leases revoked or recalled: 1", self.ok("revoke", "x", "--lease", shown))
+        self.assertIn("leases recalled, or ended: 1", self.ok("revoke", "x", "--lease", shown, "--now"))
         self.assertRegex(self.ok("history", "x"), r"\d\d:\d\d:\d\d [+-]\d{4}")
 
     def test_a_revoke_of_no_lease_says_no(self):
         self.client.acquire("x", limit=1, ttl_ms=60_000, holder="me")
         code, said, _ = self.type("revoke", "x", "--holder", "typo", server=self.server)
         self.assertEqual(code, NO)
-        self.assertIn("leases revoked or recalled: 0", said)
+        self.assertIn("leases recalled, or ended: 0", said)
         code, said, _ = self.type("revoke", "x", "--holder", "typo", "-o", "json",
                                   server=self.server)
         self.assertEqual((code, json.loads(said)["revoked"]), (NO, 0))
@@ -307,7 +307,7 @@ class WithDaemon(Typing):
         listed = json.loads(self.ok("list", "-o", "json"))
         self.assertEqual(list(listed), ["semaphores", "next_page_token"])
         self.assertLessEqual(set(semaphore), set(listed["semaphores"][0]))
-        revoked = json.loads(self.ok("revoke", "x", "--all", "-o", "json"))
+        revoked = json.loads(self.ok("revoke", "x", "--all", "--now", "-o", "json"))
         self.assertEqual(list(revoked), ["revoked", "others_asked", "semaphore"])
         self.assertEqual(list(json.loads(self.ok("history", "x", "-o", "json"))["rows"][0]),
                          ["number", "semaphore", "holder", "slots", "token", "granted_at",

@@ -201,11 +201,13 @@ class FaultsTest(TicketsTest):
 
     def test_an_administrator_takes_a_ticket_away(self):
         self.enqueue("job", "x")
+        self.enqueue("job", "behind it")
         worker = self.start_worker("job")
         first = self.wait_begun(1)
         request = pb.AdministerRequest(semaphore="job", revoke=pb.RevokeLeases(all=True))
         self.stub.Administer(request, timeout=BOUND_S)
-        self.wait_begun(2)  # It is the only one to go on with it.
+        second = self.wait_begun(2)  # It is the only one to go on with it.
+        self.assertEqual(second[0], first[0], "a ticket that was cut short keeps its place")
         wait_until(lambda: not is_alive(int(first[3])), "its command is ended")
         self.let_exit(0)
         self.wait_counts("job", (0, 0, 0, 0))
@@ -232,7 +234,7 @@ class FaultsTest(TicketsTest):
         worker.terminate()
         self.assertEqual(worker.wait(BOUND_S), 128 + signal.SIGTERM)
         self.assertFalse(is_alive(int(begun[3])))
-        self.assertEqual(self.counts("job"), (0, 1, 0, 0))
+        self.assertEqual(self.counts("job"), (1, 0, 0, 0))
         self.assertEqual(self.tickets("job")[0]["reasons"][0]["text"], "its worker was stopped")
 
     def read_until(self, process, text):

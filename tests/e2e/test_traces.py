@@ -52,7 +52,7 @@ class Traces(unittest.TestCase):
             self.assertEqual(self.line(daemon, "administered", spans["resize"])["message"],
                              "administered: resize, semaphore 'team/db'")
             revoke = pb.AdministerRequest(semaphore="team/db",
-                                          revoke=pb.RevokeLeases(lease_id=lease.lease_id))
+                                          revoke=pb.RevokeLeases(lease_id=lease.lease_id, now=True))
             client.stub.Administer(revoke, metadata=traced(spans["revoke"]), timeout=BOUND_S)
             self.line(daemon, "administered: revoke", spans["revoke"])
             # The lease's end belongs to the call that asked for the lease.

@@ -104,7 +104,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       Any<api::VerifyRequest, semaphored::VerifyCommand>(bytes, count);
       break;
     case 7:
-      Any<api::RenewRequest, semaphored::AdoptCommand>(bytes, count);
+      Any<api::RenewRequest, semaphored::RenewParams>(bytes, count);
       break;
     case 8:
       Any<api::WatchRequest, semaphored::WatchParams>(bytes, count);

@@ -19,7 +19,7 @@ ACTS = {"resize": 5, "squeeze": 4, "pause": 1.5, "revoke": 3, "describe": 1.5,
         "again": 1}
 POLICIES = {"wait": pb.SHRINK_POLICY_WAIT, "recall": pb.SHRINK_POLICY_RECALL,
             "refuse": pb.SHRINK_POLICY_REFUSE}
-# No recall is asked for that the holders, who keep leases for Manners.hold_s, never see the end of.
+# 0: the leases end with the act. No recall is asked for that the holders, who keep leases for Manners.hold_s, never see the end of.
 GRACES_MS = (0, 0, 60, 150)
 BOUND_S = 5.0
 
@@ -28,10 +28,13 @@ def message_of(operation, request_id):
     message = pb.AdministerRequest(request_id=request_id, semaphore=operation.semaphore)
     if operation.act in ("add", "remove", "set"):
         message.resize.policy = POLICIES[operation.policy]
-        message.resize.grace_ms = operation.grace_ms
+        message.resize.now = operation.policy == "recall" and operation.grace_ms == 0
+        if operation.grace_ms:
+            message.resize.grace_ms = operation.grace_ms
         setattr(message.resize, "limit" if operation.act == "set" else operation.act,
                 operation.amount)
     elif operation.act == "revoke":
+        message.revoke.now = operation.grace_ms == 0
         message.revoke.grace_ms = operation.grace_ms
         by_lease = operation.target.startswith("lease ")
         setattr(message.revoke, "lease_id" if by_lease else "holder",

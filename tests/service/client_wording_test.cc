@@ -60,10 +60,11 @@ TEST_CASE("wording: the library speaks of its own options, and semctl of semctl'
 
 TEST_CASE("wording: every field of the requests that semctl sends has an option") {
   // Not typed by a user.
-  const std::set<std::string> own = {"numbered.client_id",          "numbered.sequence",
-                                     "request_id.one_shot",         "client_id",
-                                     "resume_session_id",           "release_on_disconnect",
-                                     "back_off.multiplier_percent", "report_queued"};
+  const std::set<std::string> own = {"numbered.client_id",     "numbered.sequence",
+                                     "request_id.one_shot",    "client_id",
+                                     "resume_session_id",      "release_on_disconnect",
+                                     "acknowledged_recall_id", "back_off.multiplier_percent",
+                                     "report_queued"};
   std::vector<std::string> paths;
   for (const google::protobuf::Descriptor* message :
        {v1::AcquireRequest::descriptor(), v1::RenewRequest::descriptor(),

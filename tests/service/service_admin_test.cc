@@ -1,5 +1,8 @@
 // Administer: every act and question, as a client sees it.
+#include <memory>
 #include <string>
+#include <utility>
+#include <variant>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -152,6 +155,7 @@ TEST_CASE("administer: revoke", "[service]") {
   const pb::Lease three = world.MustAcquire("a", 5);
   pb::AdministerResponse response;
   pb::AdministerRequest revoke = On("a");
+  revoke.mutable_revoke()->set_now(true);
   revoke.mutable_revoke()->set_lease_id(one.lease_id());
   REQUIRE(Say(world.Administer(revoke, &response)) == "OK");
   CHECK(response.revoke().revoked() == 1);
@@ -183,7 +187,16 @@ TEST_CASE("administer: destroy", "[service]") {
 
   const pb::Lease again = world.MustAcquire("a", 1);
   CHECK(again.token() > lease.token());
+  destroy.mutable_destroy()->set_now(true);
+  CHECK(Say(world.Administer(destroy, &response)) == "INVALID_ARGUMENT INVALID_FIELD");
   destroy.mutable_destroy()->set_policy(pb::DESTROY_POLICY_FORCE);
+  destroy.mutable_destroy()->set_grace_ms(1);
+  CHECK(Say(world.Administer(destroy, &response)) == "INVALID_ARGUMENT INVALID_FIELD");
+  destroy.mutable_destroy()->set_now(false);
+  REQUIRE(Say(world.Administer(destroy, &response)) == "OK");
+  CHECK_FALSE(response.destroy().gone());
+  destroy.mutable_destroy()->clear_grace_ms();
+  destroy.mutable_destroy()->set_now(true);
   REQUIRE(Say(world.Administer(destroy, &response)) == "OK");
   CHECK(response.destroy().gone());
   CHECK(response.destroy().changed());
@@ -223,6 +236,87 @@ TEST_CASE("administer: list and history, page by page", "[service]") {
   REQUIRE(response.history().rows_size() == 1);
   CHECK(response.history().rows(0).token() < newest);
   CHECK(response.history().next_page_token().empty());
+}
+
+// More rows than are read at once.
+TEST_CASE("administer: a large page is complete, and the next one goes on behind it", "[service]") {
+  World world;
+  constexpr int kRows = 300;
+  const auto name = [](int i) { return "s" + std::to_string(1000 + i); };
+  for (int i = 0; i < kRows; ++i) world.Release(world.MustAcquire(name(i), 1));
+  pb::AdministerResponse response;
+  pb::AdministerRequest list;
+  list.mutable_list()->set_page_size(200);
+  REQUIRE(Say(world.Administer(list, &response)) == "OK");
+  REQUIRE(response.list().semaphores_size() == 200);
+  for (int i = 0; i < 200; ++i) REQUIRE(response.list().semaphores(i).semaphore() == name(i));
+  list.mutable_list()->set_page_token(response.list().next_page_token());
+  REQUIRE(Say(world.Administer(list, &response)) == "OK");
+  REQUIRE(response.list().semaphores_size() == 100);
+  CHECK(response.list().semaphores(0).semaphore() == name(200));
+  CHECK(response.list().next_page_token().empty());
+  list.mutable_list()->clear_page_token();
+  list.mutable_list()->set_page_size(kRows);
+  REQUIRE(Say(world.Administer(list, &response)) == "OK");
+  CHECK(response.list().semaphores_size() == kRows);
+  CHECK(response.list().next_page_token().empty());
+
+  for (int i = 0; i < kRows; ++i) world.MustAcquire("held", kRows);
+  pb::AdministerRequest describe = On("held");
+  describe.mutable_describe()->set_page_size(250);
+  REQUIRE(Say(world.Administer(describe, &response)) == "OK");
+  CHECK(response.describe().semaphore().held() == kRows);
+  REQUIRE(response.describe().leases_size() == 250);
+  for (int i = 0; i < 250; ++i)
+    REQUIRE(response.describe().leases(i).lease().slots(0).first() == static_cast<uint32_t>(i + 1));
+  describe.mutable_describe()->set_page_token(response.describe().next_page_token());
+  REQUIRE(Say(world.Administer(describe, &response)) == "OK");
+  REQUIRE(response.describe().leases_size() == 50);
+  CHECK(response.describe().next_page_token().empty());
+
+  for (int i = 0; i < kRows; ++i) world.Release(world.MustAcquire("ended", 1));
+  pb::AdministerRequest history = On("ended");
+  history.mutable_history()->set_page_size(kRows - 1);
+  REQUIRE(Say(world.Administer(history, &response)) == "OK");
+  REQUIRE(response.history().rows_size() == kRows - 1);
+  history.mutable_history()->set_page_token(response.history().next_page_token());
+  REQUIRE(Say(world.Administer(history, &response)) == "OK");
+  CHECK(response.history().rows_size() == 1);
+  CHECK(response.history().next_page_token().empty());
+}
+
+// An engine that answers the first lists, and then no more.
+class ForgetfulEngine final : public Adapter {
+ public:
+  ForgetfulEngine(std::unique_ptr<Adapter> adapter, int lists)
+      : adapter_(std::move(adapter)), lists_(lists) {}
+
+  const Guarantees& guarantees() const override { return adapter_->guarantees(); }
+  absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch,
+                                  SteadyTime deadline) override {
+    for (const Submission& submission : batch) {
+      if (std::holds_alternative<ListCommand>(submission.command) && lists_-- <= 0)
+        return absl::UnavailableError("the engine is away");
+    }
+    return adapter_->Step(batch, deadline);
+  }
+  void Wake() override { adapter_->Wake(); }
+
+ private:
+  std::unique_ptr<Adapter> adapter_;
+  int lists_;
+};
+
+TEST_CASE("administer: a list that breaks off in the middle is an error, and not a short list",
+          "[service]") {
+  World world({}, [](std::unique_ptr<Adapter> adapter) {
+    return std::make_unique<ForgetfulEngine>(std::move(adapter), 2);
+  });
+  for (int i = 0; i < 200; ++i) world.Release(world.MustAcquire("s" + std::to_string(i), 1));
+  pb::AdministerResponse response;
+  pb::AdministerRequest list;
+  list.mutable_list()->set_page_size(200);
+  CHECK(world.Administer(list, &response).error_code() == grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_CASE("administer: prune", "[service]") {

@@ -154,7 +154,9 @@ TEST_CASE("hold: ends when nothing can be vouched for", "[service]") {
 
 TEST_CASE("hold: asked to give back, then revoked", "[service]") {
   World world;
-  Holding holding(&world, world.Request("a", 1));
+  pb::AcquireRequest request = world.Request("a", 1);
+  request.set_ttl_ms(1'000);
+  Holding holding(&world, request);
   REQUIRE(holding.Next() == pb::HoldResponse::kGranted);
   pb::AdministerRequest revoke;
   revoke.set_semaphore("a");

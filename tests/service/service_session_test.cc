@@ -422,6 +422,75 @@ TEST_CASE("session: a client that does not read is not read", "[service]") {
   CHECK(result.has_granted());
 }
 
+// A daemon whose engine can be held, and which then defers commands.
+struct HeldUp {
+  Gate gate;
+  World world;
+  Stream stream{&world};
+  explicit HeldUp(size_t deferred_bytes_max)
+      : world(Options(deferred_bytes_max), [this](std::unique_ptr<Adapter> adapter) {
+          return std::make_unique<GatedAdapter>(std::move(adapter), &gate);
+        }) {
+    stream.Open("client");
+    gate.Hold(true);
+    stream.Acquire(1, "a", 2);
+  }
+  ~HeldUp() { gate.Hold(false); }
+  static ServerOptions Options(size_t deferred_bytes_max) {
+    ServerOptions options;
+    options.limits.jobs_pause = 0;
+    options.limits.deferred_stream_bytes_max = deferred_bytes_max;
+    return options;
+  }
+  void Ping(uint64_t id) {
+    pb::SessionRequest request;
+    request.mutable_ping()->set_ping_id(id);
+    REQUIRE(stream.Write(request));
+  }
+  // What was asked before a leap of the clock may have been given up by then.
+  void Answered(bool may_be_refused = false) {
+    gate.Hold(false);
+    pb::SessionResult result;
+    for (uint64_t sequence : {1, 2}) {
+      REQUIRE(stream.Next(&result));
+      CHECK(result.sequence() == sequence);
+      CHECK((result.has_granted() || may_be_refused));
+    }
+  }
+};
+
+TEST_CASE("session: pings are answered while commands wait for the engine", "[service]") {
+  HeldUp held(1 << 20);
+  held.stream.Acquire(2, "a", 2);
+  for (uint64_t id : {7, 8}) {
+    held.Ping(id);
+    REQUIRE(held.stream.Read());
+    const pb::SessionResponse& response = held.stream.response();
+    CHECK(response.pong().ping_id() == id);
+    CHECK(response.pong().validity().valid_for_ms() > 0);
+    CHECK(response.results_size() == 0);
+  }
+  held.Answered();
+}
+
+TEST_CASE("session: its time does not run while the daemon does not read", "[service]") {
+  HeldUp held(0);
+  pb::SessionRequest request;
+  request.mutable_ping()->set_ping_id(7);
+  pb::SessionCommand* command = request.add_commands();
+  command->set_sequence(2);
+  command->mutable_acquire()->set_semaphore("a");
+  command->mutable_acquire()->set_limit(2);
+  REQUIRE(held.stream.Write(request));
+  // The last message that is read.
+  REQUIRE(held.stream.Read());
+  REQUIRE(held.stream.response().has_pong());
+  held.Ping(8);
+  held.world.Leap(Milliseconds(100'000));
+  held.world.Leap(Milliseconds(100'000));
+  held.Answered(/*may_be_refused=*/true);
+}
+
 TEST_CASE("session: more answers than may wait cut the stream off", "[service]") {
   ServerOptions options;
   options.limits.stream_entries_max = 50;

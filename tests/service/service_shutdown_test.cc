@@ -140,38 +140,6 @@ TEST_CASE("shutdown: while calls of every kind come, end and are given up", "[se
   }
 }
 
-// An engine that does not answer while it is held.
-struct Gate {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool held = false;  // Guarded by mutex.
-  void Hold(bool hold) {
-    std::lock_guard lock(mutex);
-    held = hold;
-    changed.notify_all();
-  }
-};
-
-class GatedAdapter final : public Adapter {
- public:
-  GatedAdapter(std::unique_ptr<Adapter> adapter, Gate* gate)
-      : adapter_(std::move(adapter)), gate_(gate) {}
-  const Guarantees& guarantees() const override { return adapter_->guarantees(); }
-  absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch,
-                                  SteadyTime deadline) override {
-    if (!batch.empty()) {
-      std::unique_lock lock(gate_->mutex);
-      gate_->changed.wait(lock, [&] { return !gate_->held; });
-    }
-    return adapter_->Step(batch, deadline);
-  }
-  void Wake() override { adapter_->Wake(); }
-
- private:
-  std::unique_ptr<Adapter> adapter_;
-  Gate* gate_;
-};
-
 TEST_CASE("shutdown: an engine that does not answer does not hold it up", "[service]") {
   Gate gate;
   World world({}, [&gate](std::unique_ptr<Adapter> adapter) {
@@ -248,6 +216,15 @@ TEST_CASE("health says SERVING", "[service]") {
   const std::string name = "semaphore.v1.SemaphoreService";
   const std::string request = std::string("\x0a") + static_cast<char>(name.size()) + name;
   CHECK(CallRaw(&world, "/grpc.health.v1.Health/Check", request, &status) == serving);
+  // Out of touch with its engine it is not ready, and lives.
+  const std::string not_serving("\x08\x02", 2);
+  const std::string liveness("\x0a\x08liveness", 10);
+  world.Vouch(false);
+  CHECK(CallRaw(&world, "/grpc.health.v1.Health/Check", "", &status) == not_serving);
+  CHECK(CallRaw(&world, "/grpc.health.v1.Health/Check", request, &status) == not_serving);
+  CHECK(CallRaw(&world, "/grpc.health.v1.Health/Check", liveness, &status) == serving);
+  world.Vouch(true);
+  CHECK(CallRaw(&world, "/grpc.health.v1.Health/Check", "", &status) == serving);
   const std::string unknown("\x0a\x01x", 3);
   CallRaw(&world, "/grpc.health.v1.Health/Check", unknown, &status);
   CHECK(status.error_code() == grpc::StatusCode::NOT_FOUND);

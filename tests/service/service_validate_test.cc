@@ -72,6 +72,10 @@ TEST_CASE("validate: acquire", "[service]") {
                 {"begins with .", [](R& r) { r.set_semaphore(".a"); }, "semaphore"},
                 {"begins with /", [](R& r) { r.set_semaphore("/a"); }, "semaphore"},
                 {"ends with /", [](R& r) { r.set_semaphore("a/"); }, "semaphore"},
+                {"an empty segment", [](R& r) { r.set_semaphore("a//b"); }, "semaphore"},
+                {"a segment .", [](R& r) { r.set_semaphore("a/./b"); }, "semaphore"},
+                {"climbs", [](R& r) { r.set_semaphore("a/../b"); }, "semaphore"},
+                {"dots in a segment", [](R& r) { r.set_semaphore("a/..b/...c."); }, nullptr},
                 {"most permits", [](R& r) { r.set_permits(1'000'000); }, nullptr},
                 {"too many permits", [](R& r) { r.set_permits(1'000'001); }, "permits"},
                 {"highest limit", [](R& r) { r.set_limit(1'000'000); }, nullptr},
@@ -274,6 +278,7 @@ TEST_CASE("validate: release, renew, verify", "[service]") {
           {"the claim of nobody", [](R& r) { r.set_lease_id("a#" + std::string(32, '0')); },
            "lease_id"},
           {"a wrong name", [](R& r) { r.set_lease_id("/" + std::string(kLeaseId)); }, "lease_id"},
+          {"climbs", [](R& r) { r.set_lease_id("a/../" + std::string(kLeaseId)); }, "lease_id"},
           {"slots in any order",
            [](R& r) {
              Add(3, 4, &r);
@@ -310,7 +315,7 @@ TEST_CASE("validate: release, renew, verify", "[service]") {
   using N = pb::RenewRequest;
   N renew;
   renew.set_lease_id(kLeaseId);
-  CheckRows<AdoptCommand, N>(renew, {{"no lease", [](N& r) { r.clear_lease_id(); }, "lease_id"}});
+  CheckRows<RenewParams, N>(renew, {{"no lease", [](N& r) { r.clear_lease_id(); }, "lease_id"}});
   using V = pb::VerifyRequest;
   V verify;
   verify.set_lease_id(kLeaseId);
@@ -415,6 +420,7 @@ TEST_CASE("validate: administer", "[service]") {
       {
           {"a prefix ends with /", [](R& r) { r.mutable_list()->set_prefix("a/"); }, nullptr},
           {"no name begins so", [](R& r) { r.mutable_list()->set_prefix("/a"); }, "list.prefix"},
+          {"climbs", [](R& r) { r.mutable_list()->set_prefix("a/../"); }, "list.prefix"},
           {"a wrong place", [](R& r) { r.mutable_list()->set_page_token("a b"); }, "page_token"},
           {"too long", [](R& r) { r.mutable_list()->set_prefix(std::string(256, 'a')); },
            "list.prefix"},
@@ -429,6 +435,7 @@ TEST_CASE("validate: watch", "[service]") {
                                 {"a name", [](R& r) { r.set_semaphore("a"); }, nullptr},
                                 {"a wrong name", [](R& r) { r.set_semaphore("a/"); }, "semaphore"},
                                 {"a wrong prefix", [](R& r) { r.set_prefix("#"); }, "prefix"},
+                                {"climbs", [](R& r) { r.set_prefix("a/.."); }, "prefix"},
                                 {"both",
                                  [](R& r) {
                                    r.set_semaphore("a");
@@ -512,6 +519,7 @@ TEST_CASE("validate: work", "[service]") {
                 {"all there are", [](R& r) { r.add_prefixes(""); }, nullptr},
                 {"a wrong name", [](R& r) { r.add_semaphores("t/"); }, "open.semaphores[1]"},
                 {"a wrong prefix", [](R& r) { r.add_prefixes("/"); }, "open.prefixes[0]"},
+                {"climbs", [](R& r) { r.add_prefixes("a/../b"); }, "open.prefixes[0]"},
                 {"too many",
                  [](R& r) {
                    for (int i = 0; i < 1000; ++i) r.add_semaphores("a");

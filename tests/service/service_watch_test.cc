@@ -1,5 +1,6 @@
 // Watch: what happens to semaphores.
 #include <string>
+#include <vector>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -71,6 +72,7 @@ TEST_CASE("watch: exactly one name", "[service]") {
   pb::AdministerRequest destroy;
   pb::AdministerResponse response;
   destroy.mutable_destroy()->set_policy(pb::DESTROY_POLICY_FORCE);
+  destroy.mutable_destroy()->set_now(true);
   for (const char* name : {"ab", "a"}) {
     destroy.set_semaphore(name);
     REQUIRE(Say(world.Administer(destroy, &response)) == "OK");
@@ -148,6 +150,40 @@ TEST_CASE("watch: from a revision on", "[service]") {
   REQUIRE(again.Next() == pb::WATCH_EVENT_KIND_SNAPSHOT);
   CHECK(again.event.semaphore().held() == 1);
   world.Release(lease);
+}
+
+TEST_CASE("watch: a long snapshot comes before all changes, complete and in order", "[service]") {
+  World world;
+  constexpr int kSemaphores = 300;  // More than are read at once.
+  const auto name = [](int i) { return "s" + std::to_string(1000 + i); };
+  for (int i = 0; i < kSemaphores; ++i) world.Release(world.MustAcquire(name(i), 1));
+  Watching watching(&world, "s");
+  REQUIRE(watching.Next() == pb::WATCH_EVENT_KIND_SNAPSHOT);
+  // While it goes on: of one that has been read, and of one that may not have been.
+  world.MustAcquire(name(0), 1);
+  world.MustAcquire(name(kSemaphores - 1), 1);
+  int held = static_cast<int>(watching.event.semaphore().held());
+  for (int i = 1; i < kSemaphores; ++i) {
+    REQUIRE(watching.Next() == pb::WATCH_EVENT_KIND_SNAPSHOT);
+    REQUIRE(watching.event.semaphore().semaphore() == name(i));
+    held += static_cast<int>(watching.event.semaphore().held());
+  }
+  // What the snapshot lacks follows it.
+  for (; held < 2; ++held) REQUIRE(watching.Next() == pb::WATCH_EVENT_KIND_GRANTED);
+}
+
+TEST_CASE("watch: a call that watches again does not receive the snapshot of the watch before",
+          "[service]") {
+  World world;
+  for (int i = 0; i < 200; ++i) world.MustAcquire("a" + std::to_string(i), 1);
+  world.MustAcquire("b", 1);
+  // Watches that end while their snapshots are read.
+  for (int round = 0; round < 50; ++round) {
+    { const Watching left(&world, "a"); }
+    Watching watching(&world, "", "b");
+    REQUIRE(watching.Next() == pb::WATCH_EVENT_KIND_SNAPSHOT);
+    REQUIRE(watching.event.semaphore().semaphore() == "b");
+  }
 }
 
 }  // namespace

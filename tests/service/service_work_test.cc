@@ -282,6 +282,77 @@ TEST_CASE("work: a stream that breaks is resumed with what it has", "[service]")
   CHECK(assignment.lease().token() == first.lease().token());
 }
 
+// A worker with two tickets, whose daemon has an engine that can be held, and which then defers what the worker says.
+struct HeldUpWork {
+  Gate gate;
+  World world;
+  Worker worker{&world};
+  pb::TicketAssignment assignments[2];
+
+  explicit HeldUpWork(size_t deferred_bytes_max)
+      : world(Options(deferred_bytes_max), [this](std::unique_ptr<Adapter> adapter) {
+          return std::make_unique<GatedAdapter>(std::move(adapter), &gate);
+        }) {
+    for (const char* payload : {"one", "two"}) {
+      pb::EnqueueRequest request = Ticket("a", payload);
+      request.set_limit(2);
+      MustEnqueue(&world, request);
+    }
+    REQUIRE(worker.Open("a", 2));
+    for (pb::TicketAssignment& each : assignments) REQUIRE(worker.NextAssignment(&each));
+    gate.Hold(true);
+    REQUIRE(worker.Done(1, assignments[0]));
+  }
+  ~HeldUpWork() { gate.Hold(false); }
+  static ServerOptions Options(size_t deferred_bytes_max) {
+    ServerOptions options;
+    options.limits.jobs_pause = 0;
+    options.limits.deferred_stream_bytes_max = deferred_bytes_max;
+    return options;
+  }
+  void Ping(uint64_t id) {
+    worker.request()->mutable_ping()->set_ping_id(id);
+    REQUIRE(worker.Send());
+  }
+  // What was asked before a leap of the clock may have been given up by then.
+  void Answered(bool may_be_refused = false) {
+    gate.Hold(false);
+    pb::FinishTicketResult result;
+    for (uint64_t sequence : {1, 2}) {
+      REQUIRE(worker.NextResult(&result));
+      CHECK(result.sequence() == sequence);
+      CHECK((!result.has_error() || may_be_refused));
+    }
+  }
+};
+
+TEST_CASE("work: pings are answered while finished tickets wait for the engine", "[service]") {
+  HeldUpWork held(1 << 20);
+  REQUIRE(held.worker.Done(2, held.assignments[1]));
+  for (uint64_t id : {7, 8}) {
+    held.Ping(id);
+    REQUIRE(held.worker.Read());
+    const pb::WorkResponse& response = held.worker.response();
+    CHECK(response.pong().ping_id() == id);
+    CHECK(response.pong().validity().valid_for_ms() > 0);
+    CHECK(response.results_size() == 0);
+  }
+  held.Answered();
+}
+
+TEST_CASE("work: its time does not run while the daemon does not read", "[service]") {
+  HeldUpWork held(0);
+  held.worker.Finish(2, held.assignments[1])->mutable_done();
+  held.Ping(7);
+  // The last message that is read.
+  REQUIRE(held.worker.Read());
+  REQUIRE(held.worker.response().has_pong());
+  held.Ping(8);
+  held.world.Leap(Milliseconds(100'000));
+  held.world.Leap(Milliseconds(100'000));
+  held.Answered(/*may_be_refused=*/true);
+}
+
 TEST_CASE("work: large payloads come in messages that a client takes", "[service]") {
   World world;
   constexpr int kTickets = 100;

@@ -19,11 +19,12 @@ T Must(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-ledger::LedgerOptions LaneOptionsOf(NodeRef self, const Clock* clock) {
+ledger::LedgerOptions LaneOptionsOf(NodeRef self, const Clock* clock, Host* host) {
   ledger::LedgerOptions options;
   options.self = self;
   options.now_unix_ms = [clock] { return clock->NowUnixMs(); };
   options.now = [clock] { return clock->Now(); };
+  options.watched = host->watched();
   return options;
 }
 
@@ -69,7 +70,8 @@ World::World(ServerOptions options, const Wrap& wrap) {
   host.guarantees = engine_->guarantees();
   host.vouch_until = [this] { return vouch_ ? SteadyTime::max() : SteadyTime::min(); };
   host_ = std::make_unique<Host>(server_->reactor(), std::move(host));
-  std::unique_ptr<Adapter> adapter = Must(engine_->OpenLane(LaneOptionsOf(self, &clock_)));
+  std::unique_ptr<Adapter> adapter =
+      Must(engine_->OpenLane(LaneOptionsOf(self, &clock_, host_.get())));
   host_->AddLane(wrap ? wrap(std::move(adapter)) : std::move(adapter));
   sessions_ = MakeSessions(host_.get(), SessionsOptions{});
   host_->SetSessions(sessions_.get());
@@ -110,7 +112,7 @@ void World::SetAccess(std::shared_ptr<const AccessPolicy> access) {
 
 void World::Vouch(bool vouch) {
   vouch_ = vouch;
-  server_->reactor()->Post([this] { sessions_->OnVouchChange(); });
+  server_->OnVouchChange();
 }
 
 pb::AcquireRequest World::Request(const std::string& semaphore, uint32_t limit, int64_t wait_ms) {

@@ -7,8 +7,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -83,6 +85,38 @@ class World {
   std::atomic<bool> vouch_{true};
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<pb::SemaphoreService::Stub> stub_;
+};
+
+// An engine that does not answer while it is held.
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool held = false;  // Guarded by mutex.
+  void Hold(bool hold) {
+    std::lock_guard lock(mutex);
+    held = hold;
+    changed.notify_all();
+  }
+};
+
+class GatedAdapter final : public Adapter {
+ public:
+  GatedAdapter(std::unique_ptr<Adapter> adapter, Gate* gate)
+      : adapter_(std::move(adapter)), gate_(gate) {}
+  const Guarantees& guarantees() const override { return adapter_->guarantees(); }
+  absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch,
+                                  SteadyTime deadline) override {
+    if (!batch.empty()) {
+      std::unique_lock lock(gate_->mutex);
+      gate_->changed.wait(lock, [&] { return !gate_->held; });
+    }
+    return adapter_->Step(batch, deadline);
+  }
+  void Wake() override { adapter_->Wake(); }
+
+ private:
+  std::unique_ptr<Adapter> adapter_;
+  Gate* gate_;
 };
 
 // With a deadline of kPatience.

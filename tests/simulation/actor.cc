@@ -104,6 +104,18 @@ int64_t Actor::DeadlineUs(const Reply& reply) const {
   return found->second + (reply.elapsed_ms + reply.valid_for_ms) * kMillisecond - margin_us;
 }
 
+void Actor::BoundByRecall(const Reply& reply, const RecallNotice& recall, Belief* belief) const {
+  if (recall.id == 0) return;
+  const auto sent = sent_us_.find(reply.recall_tag);
+  const int64_t margin_us = recall.grace_ms * 10 + reply.recall_elapsed_ms * 10 + kMillisecond;
+  const int64_t end_us =
+      sent == sent_us_.end()
+          ? 0
+          : sent->second + (reply.recall_elapsed_ms + recall.grace_ms) * kMillisecond - margin_us;
+  belief->recall_us = std::min(belief->recall_us, end_us);
+  belief->deadline_us = std::min(belief->deadline_us, belief->recall_us);
+}
+
 AcquireParams RandomAcquire(Surroundings& around, const std::string& client_id, uint64_t sequence) {
   Random& random = around.world->random();
   AcquireParams params;

@@ -29,6 +29,8 @@ struct Surroundings {
   bool shared_holders = false;
   // Somebody enqueues tickets, and somebody carries them out.
   bool tickets = false;
+  // Administrators end leases by acts alone, whatever their holders rely on.
+  bool acts_now = false;
   // Many tickets become dead letters.
   bool dead_letters = false;
   // No new requests: everybody finishes what is begun.
@@ -87,6 +89,9 @@ class Actor : public Receiver, public Believer, public std::enable_shared_from_t
   }
   // The deadline that an answer to `tag` gives, on this client's clock.
   int64_t DeadlineUs(const Reply& reply) const;
+  // The lease is recalled, as the reply says: it is counted on no longer than the recall allows. Without a recall
+  // nothing happens.
+  void BoundByRecall(const Reply& reply, const RecallNotice& recall, Belief* belief) const;
   // Begins a new life: a client id that nobody has had.
   void NewClientId();
   void Trace(const std::string& line);

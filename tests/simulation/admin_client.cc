@@ -39,14 +39,20 @@ AdminResize AdminClient::RandomResize() {
       resize.change == AdminResize::Change::kSet ? random().Between(1, 5) : 1);
   resize.limit_max = 8;
   resize.policy = static_cast<ShrinkPolicy>(random().Below(3));
-  resize.grace_ms = random().Between(0, 3000);
+  resize.grace_ms = RandomGrace(3000);
   return resize;
+}
+
+int64_t AdminClient::RandomGrace(int64_t most_ms) {
+  if (random().Chance(0.1)) return Recall::kOwnGrace;
+  if (around_->acts_now && random().Chance(0.3)) return Recall::kNow;
+  return random().Chance(0.2) ? 1 : random().Between(1, most_ms);
 }
 
 // One lease, those of a holder, or all.
 AdminRevoke AdminClient::RandomRevoke(const std::string& semaphore) {
   AdminRevoke revoke;
-  revoke.grace_ms = random().Chance(0.3) ? 0 : random().Between(0, 2000);
+  revoke.grace_ms = RandomGrace(2000);
   const StoredSemaphore* stored = around_->engine->Find(semaphore);
   if (stored == nullptr || stored->leases.empty() || random().Chance(0.4)) return revoke;
   const auto lease = std::next(stored->leases.begin(),
@@ -77,7 +83,7 @@ AdminCommand AdminClient::RandomAct(const std::string& semaphore) {
         random().Chance(0.5) ? static_cast<uint32_t>(random().Between(1, 3)) : 0;
     command.act = configure;
   } else if (choice < 86) {
-    command.act = AdminDestroy{static_cast<DestroyPolicy>(random().Below(3))};
+    command.act = AdminDestroy{static_cast<DestroyPolicy>(random().Below(3)), RandomGrace(2000)};
   } else if (choice < 90) {
     command.act = AdminCreate{static_cast<uint32_t>(random().Between(1, 4)), {}};
   } else if (choice < 92) {
@@ -103,7 +109,7 @@ AdminCommand AdminClient::RandomTicketAct(const std::string& semaphore) {
   } else if (choice < 10) {
     command.act = AdminShowTicket{ticket};
   } else if (choice < 30) {
-    command.act = AdminCancelTicket{ticket, random().Chance(0.5)};
+    command.act = AdminCancelTicket{ticket, around_->acts_now && random().Chance(0.5)};
   } else if (choice < 60) {
     command.act = AdminPrioritizeTicket{ticket, static_cast<int32_t>(random().Between(-1, 1))};
   } else if (choice < 85) {

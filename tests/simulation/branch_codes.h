@@ -58,7 +58,7 @@ enum : uint8_t {
   kPurgeAll,
   kList,
   kHistory,
-  kWatch,
+  kFlush,
   kEnqueue,
   kTake,
   kFinishDone,

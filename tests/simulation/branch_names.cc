@@ -216,7 +216,7 @@ const std::vector<Fate>& Fates() {
       {kPurgeOne, kPurgeOne, {kNoSuchTicket}},
       {kCancelTicket, kCancelTicket, {kInUse}},
       {kRequeueOne, kRequeueAll, {kLimitReached}},
-      {kList, kWatch, {kDone}},
+      {kList, kFlush, {kDone}},
       {kEnqueue,
        kEnqueue,
        {kEnqueued, kLimitMismatch, kNoSuchSemaphore, kDestroyed, kLimitReached, kTooOld, kReused,
@@ -242,7 +242,7 @@ constexpr Causes kWaitCauses = {EndCause::kWaitExpired,  EndCause::kCancelled,
 
 bool Reads(uint32_t verb) {
   return verb == kVerify || (verb >= kDescribe && verb <= kShowTicket) ||
-         (verb >= kList && verb <= kWatch) || verb == kOrphans;
+         (verb >= kList && verb <= kFlush) || verb == kOrphans;
 }
 
 }  // namespace
@@ -259,7 +259,7 @@ std::vector<std::string> AllBranches() {
     const auto verb = static_cast<uint8_t>(each);
     const bool on_one =
         verb != kOpenSession && verb != kAdoptSession && verb != kOrphans && verb < kList;
-    if (on_one || verb > kWatch) names.push_back(NameOfCode(CodeOf(verb, kDamaged)));
+    if (on_one || verb > kFlush) names.push_back(NameOfCode(CodeOf(verb, kDamaged)));
     if (!Reads(verb)) names.push_back(NameOfCode(CodeOf(verb, kUnknown)));
     if (!Reads(verb) && (verb < kOpenSession || verb > kOrphans))
       names.push_back(NameOfCode(CodeOf(verb, kBusy)));

@@ -71,7 +71,7 @@ struct VerbOfCommand {
   Verb operator()(const AdminCommand& c) const { return std::visit(VerbOfAct(), c.act); }
   Verb operator()(const ListCommand&) const { return kList; }
   Verb operator()(const HistoryCommand&) const { return kHistory; }
-  Verb operator()(const WatchCommand&) const { return kWatch; }
+  Verb operator()(const FlushCommand&) const { return kFlush; }
   Verb operator()(const EnqueueCommand&) const { return kEnqueue; }
   Verb operator()(const TakeCommand&) const { return kTake; }
   Verb operator()(const FinishCommand& c) const {

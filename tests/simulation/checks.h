@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -27,6 +28,7 @@ struct Belief {
   uint64_t token = 0;
   int64_t deadline_us = 0;  // On the holder's own clock.
   uint64_t epoch = 0;
+  int64_t recall_us = std::numeric_limits<int64_t>::max();  // It is recalled: its end, likewise.
 };
 
 class Believer {
@@ -44,6 +46,8 @@ class Checks {
   TicketChecks& tickets() { return tickets_; }
   CountChecks& counts() { return counts_; }
   void AddBeliever(const Believer* believer) { believers_.push_back(believer); }
+  // Acts may end leases that are counted on.
+  void LetActsEndLeases() { acts_now_ = true; }
 
   // Those of all daemons. What they are about is exact where one daemon alone counts.
   void SetLimits(const ledger::Limits& limits, bool exclusive) {
@@ -127,6 +131,7 @@ class Checks {
   void CheckRequests(const ledger::Transaction& transaction);
   void CheckInvariants(const ledger::Transaction& transaction);
   void CheckBeliefs();
+  bool EndedByForce(EndCause cause) const;
   void CheckWaiters();
   void CheckOwners();
   Request RequestOf(const Claim& claim) const;
@@ -140,6 +145,7 @@ class Checks {
   TicketChecks tickets_;
   CountChecks counts_;
   std::vector<const Believer*> believers_;
+  bool acts_now_ = false;
   std::map<Request, Wish> wishes_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> highest_token_;  // By semaphore and slot.
   std::set<Request> accepted_;

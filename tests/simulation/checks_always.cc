@@ -17,12 +17,14 @@ constexpr int64_t kBoundUs = 30 * kSecond;
 constexpr int64_t kToldWithinUs = 8 * kSecond;
 constexpr int64_t kLookEveryUs = 50 * kMillisecond;
 
-bool EndedByForce(EndCause cause) {
-  return cause == EndCause::kRevoked || cause == EndCause::kRecalled ||
-         cause == EndCause::kDestroyed || cause == EndCause::kDisconnected;
-}
-
 }  // namespace
+
+// Without acts that end leases at once, only its client's word ends a lease that is counted on.
+bool Checks::EndedByForce(EndCause cause) const {
+  const bool by_act =
+      cause == EndCause::kRevoked || cause == EndCause::kRecalled || cause == EndCause::kDestroyed;
+  return cause == EndCause::kDisconnected || (by_act && acts_now_);
+}
 
 // ---- what clients report ----
 

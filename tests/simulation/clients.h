@@ -49,6 +49,7 @@ class LeaseClient : public Actor {
   uint64_t call_ = 0;  // Tag of the call that is answered next; answers to others are of the past.
   Id claim_;
   ReleaseCommand release_;
+  uint64_t recall_ = 0;    // To acknowledge with the next Renew; 0: none.
   size_t slots_left_ = 0;  // Of the lease, once what is being returned is returned.
 };
 
@@ -92,6 +93,7 @@ class StreamClient : public Actor {
   void Open();
   void Ping();
   void OnOpened(const Reply& reply);
+  void OnRecalled(const Reply& reply);
   void Prolong(const Reply& reply);
   void LoseSession();
   void Reconnect();
@@ -164,6 +166,7 @@ class AdminClient : public Actor {
   void CheckAnswer(const Reply& reply);
   AdminCommand RandomAct(const std::string& semaphore);
   AdminResize RandomResize();
+  int64_t RandomGrace(int64_t most_ms);
   AdminRevoke RandomRevoke(const std::string& semaphore);
   AdminCommand RandomTicketAct(const std::string& semaphore);
   void Handle(const Reply& reply) override;

@@ -81,6 +81,7 @@ void Connection::OnGranted(uint64_t tag, const LeasePtr& lease, const std::strin
                            Vouch vouch) {
   Reply reply = LeaseReply(Reply::Kind::kGranted, tag, *lease, semaphore);
   reply.epoch = vouch.epoch;
+  AddRecall(tag, vouch.recall, &reply);
   const auto found = calls_.find(tag);
   if (found == calls_.end())
     return Send(std::move(reply));  // Within a session, whose time holds for it.
@@ -101,13 +102,21 @@ void Connection::OnRefused(uint64_t tag, Refusal refusal) {
 }
 
 void Connection::OnRecalled(uint64_t tag, const Id& claim, const std::string& semaphore,
-                            const Recall&) {
+                            const RecallNotice& recall) {
   Reply reply;
   reply.kind = Reply::Kind::kRecalled;
   reply.tag = tag;
   reply.claim = claim;
   reply.semaphore = semaphore;
+  AddRecall(tag, recall, &reply);
   Send(std::move(reply));
+}
+
+void Connection::AddRecall(uint64_t tag, const RecallNotice& recall, Reply* reply) const {
+  reply->recalls.push_back(recall);
+  const auto call = calls_.find(tag);
+  reply->recall_tag = call != calls_.end() ? tag : ping_tag_;
+  reply->recall_elapsed_ms = ElapsedMs(call != calls_.end() ? call->second.arrived : ping_arrived_);
 }
 
 void Connection::OnEnded(uint64_t tag, const Id& claim, const std::string& semaphore,
@@ -161,9 +170,14 @@ void Connection::Beat(uint64_t tag) {
 
 // ---- by lease ----
 
-void Connection::Renew(uint64_t tag, const std::string& semaphore, const Id& claim) {
+void Connection::Acknowledge(const Id& claim, uint64_t recall) {
+  if (!session_.empty()) daemon_->sessions().AcknowledgeRecall(session_, claim, recall);
+}
+
+void Connection::Renew(uint64_t tag, const std::string& semaphore, const Id& claim,
+                       uint64_t acknowledged) {
   const SteadyTime arrived = Now();
-  daemon_->sessions().Renew(semaphore, claim, /*tenant=*/nullptr,
+  daemon_->sessions().Renew(semaphore, claim, acknowledged, /*tenant=*/nullptr,
                             [self = shared_from_this(), tag, arrived](Result<RenewAnswer> result) {
                               if (!result.ok()) return self->SendRefusal(tag, *result.refusal);
                               Reply reply = LeaseReply(Reply::Kind::kAlive, tag,
@@ -171,6 +185,9 @@ void Connection::Renew(uint64_t tag, const std::string& semaphore, const Id& cla
                               reply.elapsed_ms = self->ElapsedMs(arrived);
                               reply.valid_for_ms = result.value.vouch.valid_for_ms;
                               reply.epoch = result.value.vouch.epoch;
+                              reply.recalls.push_back(result.value.vouch.recall);
+                              reply.recall_tag = tag;
+                              reply.recall_elapsed_ms = reply.elapsed_ms;
                               self->Send(std::move(reply));
                             });
 }
@@ -224,12 +241,13 @@ void Connection::Open(uint64_t tag, const OpenParams& params) {
   if (gone_) return;
   opening_ = true;
   open_tag_ = tag;
-  open_arrived_ = Now();
+  open_arrived_ = ping_arrived_ = Now();
+  ping_tag_ = tag;
   daemon_->sessions().Open(params, this);
 }
 
 void Connection::OnOpened(const Id& session, int64_t, Vouch vouch, bool resumed,
-                          const std::vector<ClaimInfo>& claims) {
+                          const std::vector<HeldLease>& held) {
   opening_ = false;
   session_ = session;
   Reply reply;
@@ -240,7 +258,10 @@ void Connection::OnOpened(const Id& session, int64_t, Vouch vouch, bool resumed,
   reply.valid_for_ms = vouch.valid_for_ms;
   reply.epoch = vouch.epoch;
   reply.resumed = resumed;
-  for (const ClaimInfo& info : claims) reply.claims.push_back(info.lease->id);
+  for (const HeldLease& each : held) {
+    reply.claims.push_back(each.lease->id);
+    AddRecall(0, each.recall, &reply);
+  }
   Send(std::move(reply));
 }
 
@@ -260,7 +281,8 @@ void Connection::TouchSession() {
 
 void Connection::Ping(uint64_t tag) {
   if (session_.empty()) return;
-  const SteadyTime arrived = Now();
+  const SteadyTime arrived = ping_arrived_ = Now();
+  ping_tag_ = tag;
   const Vouch vouch = daemon_->sessions().TouchSession(session_);
   Reply reply;
   reply.kind = Reply::Kind::kAlive;

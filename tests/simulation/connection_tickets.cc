@@ -27,6 +27,7 @@ void Connection::OnAssigned(const Assignment& assignment) {
   reply.ticket = assignment.ticket->id;
   reply.attempt = assignment.ticket->attempt;
   if (assignment.payload != nullptr) reply.payload = *assignment.payload;
+  AddRecall(0, assignment.recall, &reply);
   Send(std::move(reply));
 }
 

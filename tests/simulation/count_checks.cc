@@ -1,6 +1,7 @@
 #include "tests/simulation/count_checks.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <variant>
 
@@ -176,10 +177,11 @@ void CountChecks::OnLanded(const ledger::Transaction& transaction,
   };
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     const auto found = before.find(delta.name);
-    NoteFigures(delta, found == before.end() ? nullptr : &found->second);
-    const bool acted = std::ranges::any_of(
-        transaction.requests, [&](const auto& change) { return IsAct(change, delta.name); });
-    if (acted) continue;
+    const auto acts = std::ranges::count_if(transaction.requests, [&](const RequestChange& change) {
+      return IsAct(change, delta.name);
+    });
+    NoteFigures(delta, found == before.end() ? nullptr : &found->second, acts > 1);
+    if (acts > 0) continue;
     NoteParts(delta);
     if (found == before.end() || !delta.after) continue;
     const SemaphoreRow& was = found->second.row;
@@ -374,7 +376,8 @@ void CountChecks::OnForeign(const std::string& semaphore) {
   Keep(semaphore, FiguresNow(semaphore));
 }
 
-void CountChecks::NoteFigures(const SemaphoreDelta& delta, const StoredSemaphore* before) {
+void CountChecks::NoteFigures(const SemaphoreDelta& delta, const StoredSemaphore* before,
+                              bool several_acts) {
   const Figures now = FiguresNow(delta.name);
   Figures within = now;
   Moment moment(before);
@@ -399,6 +402,11 @@ void CountChecks::NoteFigures(const SemaphoreDelta& delta, const StoredSemaphore
   if (before != nullptr) {
     within.limit_least = std::min(within.limit_least, before->row.limit);
     within.limit_most = std::max(within.limit_most, before->row.limit);
+  }
+  // Between two acts the limit was one that neither state has.
+  if (several_acts) {
+    within.limit_least = 0;
+    within.limit_most = std::numeric_limits<uint32_t>::max();
   }
   // The act may have been decided before other commands of its batch.
   if (!delta.leases.empty() || !delta.waiters.empty()) Keep(delta.name, within);

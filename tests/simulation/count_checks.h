@@ -94,7 +94,8 @@ class CountChecks {
   static bool ExpectedChange(const Scene& scene, uint32_t number);
   void CheckRelease(const ledger::RequestRow& row, const ledger::SemaphoreDelta* delta);
   void NoteParts(const ledger::SemaphoreDelta& delta);
-  void NoteFigures(const ledger::SemaphoreDelta& delta, const StoredSemaphore* before);
+  void NoteFigures(const ledger::SemaphoreDelta& delta, const StoredSemaphore* before,
+                   bool several_acts);
   Figures FiguresNow(const std::string& semaphore) const;
   void Keep(const std::string& semaphore, const Figures& figures);
   [[noreturn]] void Fail(const std::string& what) const { throw Violation{what}; }

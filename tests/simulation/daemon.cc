@@ -79,6 +79,7 @@ bool Daemon::AddLanes(const NodeRef& self) {
   ledger_options.changes_per_commit_max = options_.cell.changes_per_commit_max();
   ledger_options.carry_on_time = Milliseconds(0);
   ledger_options.now = [this] { return clock_.Now(); };
+  ledger_options.watched = watched_;
   ledger_options.now_unix_ms = [this] { return clock_.NowUnixMs(); };
   std::vector<std::unique_ptr<SimulatedLane>> lanes;
   for (size_t number = 0; number < options_.cell.lanes; ++number) {

@@ -78,6 +78,7 @@ class Daemon : public SessionsHost, public std::enable_shared_from_this<Daemon> 
   size_t lane_count() const override { return lanes_.size(); }
   const Guarantees& guarantees() const override { return lanes_.front()->core->guarantees(); }
   void Submit(size_t lane, Job job) override;
+  std::shared_ptr<WatchedNames> watched() override { return watched_; }
   SteadyTime vouch_until() const override;
   Id NewId() override { return world_->random().NewId(); }
 
@@ -92,6 +93,8 @@ class Daemon : public SessionsHost, public std::enable_shared_from_this<Daemon> 
     SteadyTime told{};         // LaneCore::fresh_at of what Sessions has heard all of.
     int untold = 0;            // Results on their way.
   };
+
+  const std::shared_ptr<WatchedNames> watched_ = WatchedNames::Make();
 
   bool TryStart();
   bool AddLanes(const NodeRef& self);

@@ -147,7 +147,9 @@ void ImpoliteClient::OnGranted(const Reply& reply) {
   Trace(absl::StrCat("holds ", reply.claim.Hex().substr(0, 6), " of ", reply.semaphore));
   // A lease beside a session it does not count on: it may be asked for from two places at once.
   if (call != calls_.end() || book_->given_back.contains(reply.claim)) return;
-  beliefs_[reply.claim] = {reply.semaphore, reply.slots, reply.token, deadline_us_, 0};
+  Belief& belief = beliefs_[reply.claim];
+  belief = {reply.semaphore, reply.slots, reply.token, deadline_us_, 0};
+  for (const RecallNotice& recall : reply.recalls) BoundByRecall(reply, recall, &belief);
   of_session_.insert(reply.claim);
 }
 
@@ -157,7 +159,8 @@ void ImpoliteClient::Prolong(const Reply& reply) {
   deadline_us_ = std::max(deadline_us_, DeadlineUs(reply));
   for (const Id& claim : of_session_) {
     const auto found = beliefs_.find(claim);
-    if (found != beliefs_.end()) found->second.deadline_us = deadline_us_;
+    if (found != beliefs_.end())
+      found->second.deadline_us = std::min(deadline_us_, found->second.recall_us);
   }
 }
 
@@ -171,6 +174,13 @@ void ImpoliteClient::Handle(const Reply& reply) {
       return;
     case Reply::Kind::kGranted:
       return OnGranted(reply);
+    case Reply::Kind::kRecalled:
+      // It keeps to the recall, and acknowledges what it likes.
+      if (const auto belief = beliefs_.find(reply.claim); belief != beliefs_.end())
+        BoundByRecall(reply, reply.recalls[0], &belief->second);
+      Send([claim = reply.claim, recall = reply.recalls[0].id + random().Below(2)](
+               Connection& c, uint64_t) { c.Acknowledge(claim, recall); });
+      return;
     case Reply::Kind::kEnded:
       beliefs_.erase(reply.claim);
       of_session_.erase(reply.claim);

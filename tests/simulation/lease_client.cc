@@ -84,7 +84,9 @@ void LeaseClient::Handle(const Reply& reply) {
       if (stage_ == Stage::kHolding) Lost();
       return;
     case Reply::Kind::kRecalled:
-      if (stage_ == Stage::kHolding && random().Chance(0.5)) ReleaseAll();
+      if (stage_ != Stage::kHolding) return;
+      BoundByRecall(reply, reply.recalls[0], &beliefs_[claim_]);
+      if (random().Chance(0.5)) ReleaseAll();
       return;
     case Reply::Kind::kReleased:
       if (!expected || stage_ != Stage::kReleasing) return;
@@ -149,7 +151,11 @@ void LeaseClient::Believe(const Reply& reply) {
   Belief& belief = found->second;
   if (reply.epoch < belief.epoch) return;
   belief.epoch = reply.epoch;
-  belief.deadline_us = std::max(belief.deadline_us, DeadlineUs(reply));
+  belief.deadline_us = std::min(std::max(belief.deadline_us, DeadlineUs(reply)), belief.recall_us);
+  for (const RecallNotice& recall : reply.recalls) {
+    BoundByRecall(reply, recall, &belief);
+    if (random().Chance(0.5)) recall_ = recall.id;
+  }
 }
 
 void LeaseClient::OnAlive(const Reply& reply) {
@@ -174,9 +180,8 @@ void LeaseClient::KeepAlive() {
     Later(100 * kMillisecond, [this] { KeepAlive(); });
     return;
   }
-  call_ = Send([semaphore = params_.semaphore, claim = claim_](Connection& c, uint64_t tag) {
-    c.Renew(tag, semaphore, claim);
-  });
+  call_ = Send([semaphore = params_.semaphore, claim = claim_, recall = recall_](
+                   Connection& c, uint64_t tag) { c.Renew(tag, semaphore, claim, recall); });
   Later(params_.ttl_ms * kMillisecond / 5, [this] { KeepAlive(); });
 }
 

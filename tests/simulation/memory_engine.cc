@@ -343,18 +343,21 @@ bool MemoryEngine::ReturnForeign(const std::string& name, const Id& id) {
 
 // ---- nodes ----
 
-NodeRef MemoryEngine::Join(const std::string& node_id) {
+NodeRef MemoryEngine::Join(const std::string& node_id, const std::string& daemon) {
   for (NodeStore::Node& node : nodes_) {
     if (node.node_id != node_id) continue;
     ++node.ref.incarnation;
     ++node.counter;
     node.dead = false;
+    node.stopped = false;
+    node.daemon = daemon;
     if (on_heartbeat) on_heartbeat(node);
     return node.ref;
   }
   NodeStore::Node node;
   node.ref = {static_cast<uint32_t>(nodes_.size()) + 1, 1};
   node.node_id = node_id;
+  node.daemon = daemon;
   nodes_.push_back(node);
   if (on_heartbeat) on_heartbeat(node);
   return node.ref;
@@ -365,12 +368,24 @@ bool MemoryEngine::MayWrite(const NodeRef& node) const {
   return row.ref == node && !row.dead;
 }
 
-bool MemoryEngine::Heartbeat(const NodeRef& node) {
-  if (conditions.incarnation && !MayWrite(node)) return false;
+bool MemoryEngine::Heartbeat(const NodeRef& node, const BeatCounter& counter) {
   NodeStore::Node& row = nodes_.at(node.number - 1);
-  ++row.counter;
+  if (conditions.incarnation && (!MayWrite(node) || !counter.MayBe(row.counter))) return false;
+  row.counter = counter.next();
   if (on_heartbeat) on_heartbeat(row);
   return true;
+}
+
+bool MemoryEngine::Leave(const NodeRef& node) {
+  if (!MayWrite(node)) return false;
+  nodes_.at(node.number - 1).stopped = true;
+  return true;
+}
+
+void MemoryEngine::AddToCounter(const std::string& node_id, int by) {
+  for (NodeStore::Node& node : nodes_) {
+    if (node.node_id == node_id) node.counter += static_cast<uint64_t>(by);
+  }
 }
 
 std::vector<NodeStore::Node> MemoryEngine::Nodes() const { return nodes_; }

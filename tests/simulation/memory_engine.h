@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "adapters/adapter.h"
+#include "adapters/common/beat_counter.h"
 #include "adapters/ledger/state/transaction.h"
 
 namespace semaphored::simulation {
@@ -92,9 +93,14 @@ class MemoryEngine {
   bool IsLeftBehind(const Id& lease) const { return left_behind_.contains(lease); }
 
   // ---- nodes ----
-  NodeRef Join(const std::string& node_id);
+  // Takes the id whatever its row says.
+  NodeRef Join(const std::string& node_id, const std::string& daemon = "");
+  // False: not this incarnation any more, or dead, or the counter cannot be this node's.
+  bool Heartbeat(const NodeRef& node, const BeatCounter& counter);
   // False: not this incarnation any more, or dead.
-  bool Heartbeat(const NodeRef& node);
+  bool Leave(const NodeRef& node);
+  // As another process that counts for the node, or as a store that is put back.
+  void AddToCounter(const std::string& node_id, int by);
   std::vector<NodeStore::Node> Nodes() const;
   bool DeclareDead(const NodeStore::Node& seen);
   bool MayWrite(const NodeRef& node) const;

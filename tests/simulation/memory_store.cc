@@ -18,6 +18,10 @@ using ledger::WaiterChange;
 
 namespace {
 
+absl::Status Replaced() {
+  return absl::FailedPreconditionError("memory: this node was replaced or declared dead");
+}
+
 absl::Status Unreachable() {
   return absl::UnavailableError("memory: the engine cannot be reached");
 }
@@ -542,21 +546,35 @@ std::optional<ledger::News> MemoryStore::ReadNews(const ledger::Hint& hint) {
 
 // ---- nodes ----
 
-absl::StatusOr<NodeRef> MemoryNodeStore::Join(const std::string& node_id) {
+absl::StatusOr<NodeRef> MemoryNodeStore::Join(const std::string& node_id, const std::string& daemon,
+                                              const Node* seen) {
   if (!link_->reachable()) return Unreachable();
-  self_ = engine_->Join(node_id);
+  for (const Node& row : engine_->Nodes()) {
+    if (row.node_id != node_id || seen == nullptr) continue;
+    if (row.ref.incarnation != seen->ref.incarnation || row.counter != seen->counter)
+      return absl::AbortedError("memory: another daemon joins or counts");
+  }
+  self_ = engine_->Join(node_id, daemon);
+  counter_.Joined(engine_->Nodes().at(self_.number - 1).counter);
   return self_;
 }
 
 absl::Status MemoryNodeStore::Heartbeat() {
   if (!link_->Call()) return Unreachable();
-  const bool counted = engine_->Heartbeat(self_);
+  const bool counted = engine_->Heartbeat(self_, counter_);
   link_->SpendTime();
-  if (!link_->reachable() || link_->Strikes(link_->faults().rates.answer_lost))
+  if (!link_->reachable() || link_->Strikes(link_->faults().rates.answer_lost)) {
+    counter_.Sent();
     return Unreachable();
-  if (!counted)
-    return absl::FailedPreconditionError("memory: this node was replaced or declared dead");
+  }
+  if (!counted) return Replaced();
+  counter_.Sent();
   return absl::OkStatus();
+}
+
+absl::Status MemoryNodeStore::Leave() {
+  if (!link_->Call()) return Unreachable();
+  return engine_->Leave(self_) ? absl::OkStatus() : Replaced();
 }
 
 absl::StatusOr<std::vector<NodeStore::Node>> MemoryNodeStore::Observe() {

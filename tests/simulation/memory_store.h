@@ -127,8 +127,11 @@ class MemoryNodeStore : public NodeStore {
   MemoryNodeStore(MemoryEngine* engine, std::shared_ptr<EngineLink> link)
       : engine_(engine), link_(std::move(link)) {}
 
-  absl::StatusOr<NodeRef> Join(const std::string& node_id) override;
+  using NodeStore::Join;
+  absl::StatusOr<NodeRef> Join(const std::string& node_id, const std::string& daemon,
+                               const Node* seen) override;
   absl::Status Heartbeat() override;
+  absl::Status Leave() override;
   absl::StatusOr<std::vector<Node>> Observe() override;
   absl::StatusOr<bool> DeclareDead(const Node& seen) override;
 
@@ -136,6 +139,7 @@ class MemoryNodeStore : public NodeStore {
   MemoryEngine* engine_;
   std::shared_ptr<EngineLink> link_;
   NodeRef self_;
+  BeatCounter counter_;
 };
 
 }  // namespace semaphored::simulation

@@ -249,12 +249,14 @@ class HastyNodes : public NodeStore {
  public:
   explicit HastyNodes(std::unique_ptr<NodeStore> nodes) : nodes_(std::move(nodes)) {}
 
-  absl::StatusOr<NodeRef> Join(const std::string& node_id) override {
-    absl::StatusOr<NodeRef> self = nodes_->Join(node_id);
+  absl::StatusOr<NodeRef> Join(const std::string& node_id, const std::string& daemon,
+                               const Node* seen) override {
+    absl::StatusOr<NodeRef> self = nodes_->Join(node_id, daemon, seen);
     if (self.ok()) self_ = *self;
     return self;
   }
   absl::Status Heartbeat() override { return nodes_->Heartbeat(); }
+  absl::Status Leave() override { return nodes_->Leave(); }
   absl::StatusOr<std::vector<Node>> Observe() override {
     absl::StatusOr<std::vector<Node>> seen = nodes_->Observe();
     if (!seen.ok()) return seen;

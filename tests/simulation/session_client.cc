@@ -80,6 +80,7 @@ void SessionClient::OnGranted(const Reply& reply) {
   request.claim = reply.claim;
   Belief belief{reply.semaphore, reply.slots, reply.token, deadline_us(), 0};
   checks().WasGranted(client_id_, reply.tag, reply.claim, belief);
+  for (const RecallNotice& recall : reply.recalls) BoundByRecall(reply, recall, &belief);
   if (!closing()) beliefs_[reply.claim] = belief;
   Trace(absl::StrCat("holds ", reply.claim.Hex().substr(0, 6), " of ", reply.semaphore, ", token ",
                      reply.token));

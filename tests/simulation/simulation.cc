@@ -118,6 +118,8 @@ class Simulation {
     // An exclusive store has no other clients.
     if (!cell_.exclusive && random.Chance(0.25))
       foreign_.emplace(&world_, &faults_, &engine_, around_.semaphores);
+    around_.acts_now = random.Chance(0.5);
+    if (around_.acts_now) checks_.LetActsEndLeases();
     for (const auto& actor : actors_) checks_.AddBeliever(actor.get());
   }
 

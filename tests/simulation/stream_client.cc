@@ -60,6 +60,10 @@ void StreamClient::OnOpened(const Reply& reply) {
   closing_ = false;
   Prolong(reply);
   if (reply.resumed) Keep(reply.claims);
+  for (size_t i = 0; i < reply.claims.size(); ++i) {
+    const auto belief = beliefs_.find(reply.claims[i]);
+    if (belief != beliefs_.end()) BoundByRecall(reply, reply.recalls[i], &belief->second);
+  }
   SendAgain();
   NewStage();
   Later(10 * kMillisecond, [this] { Work(); });
@@ -71,7 +75,8 @@ void StreamClient::Prolong(const Reply& reply) {
   if (reply.epoch < epoch_) return;
   epoch_ = reply.epoch;
   deadline_us_ = std::max(deadline_us_, DeadlineUs(reply));
-  for (auto& [claim, belief] : beliefs_) belief.deadline_us = deadline_us_;
+  for (auto& [claim, belief] : beliefs_)
+    belief.deadline_us = std::min(deadline_us_, belief.recall_us);
 }
 
 void StreamClient::Ping() {
@@ -125,9 +130,25 @@ bool StreamClient::HandleSession(const Reply& reply) {
     case Reply::Kind::kDone:
       if (reply.tag == close_tag_) LoseSession();
       return true;
+    case Reply::Kind::kRecalled:
+      OnRecalled(reply);
+      return false;
     default:
       return false;
   }
+}
+
+void StreamClient::OnRecalled(const Reply& reply) {
+  const auto belief = beliefs_.find(reply.claim);
+  if (belief == beliefs_.end()) return;
+  BoundByRecall(reply, reply.recalls[0], &belief->second);
+  // Some acknowledge at once, some late, and some never.
+  if (random().Chance(0.4)) return;
+  Later(random().Between(0, 1500) * kMillisecond,
+        [this, claim = reply.claim, recall = reply.recalls[0].id] {
+          if (open_here())
+            Send([claim, recall](Connection& c, uint64_t) { c.Acknowledge(claim, recall); });
+        });
 }
 
 }  // namespace semaphored::simulation

@@ -118,7 +118,7 @@ void TicketChecks::Says(const Id& claim, Result result) {
 TicketChecks::Causes TicketChecks::CausesOf(const ledger::Transaction& transaction,
                                             const SemaphoreDelta& delta) const {
   Causes causes;
-  causes.destroyed = delta.before && ledger::Decode(delta.before->intentions).by_force;
+  causes.destroyed = delta.before && delta.before->destroying;  // Only one by force has tickets.
   for (const LeaseChange& change : delta.leases) {
     if (!change.before) causes.granted[change.after->id] = change.after.get();
     if (!change.after) causes.ended[change.before->id] = change.cause;
@@ -243,6 +243,7 @@ std::string TicketChecks::LeaseEnded(const Ticket& before, const Ticket* after,
   const auto ended = causes.ended.find(before.lease);
   if (ended == causes.ended.end()) return "it leaves its worker, whose lease stays";
   const Attempt& attempt = attempts_.at(before.lease);
+  if (after == nullptr && causes.destroyed) return "";
   if (causes.finished.contains(before.lease)) return Finished(before, after, attempt);
   if (after == nullptr) return Removed(before, causes);
   return Returned(before, *after, ended->second);

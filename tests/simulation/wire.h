@@ -68,8 +68,13 @@ struct Reply {
   bool held = false;
   bool resumed = false;
   std::vector<Id> claims;  // kOpened: what the session still holds.
-  Id ticket;               // kEnqueued, kAssigned.
-  uint32_t attempt = 0;    // kAssigned, and …
+  // Of the lease that the reply is about; of a session that is opened, of each claim.
+  std::vector<RecallNotice> recalls;
+  // The client's message since whose arrival the recall's time counts, and how long ago that was.
+  uint64_t recall_tag = 0;
+  int64_t recall_elapsed_ms = 0;
+  Id ticket;             // kEnqueued, kAssigned.
+  uint32_t attempt = 0;  // kAssigned, and …
   std::string payload;
 };
 
@@ -111,7 +116,9 @@ class Connection : public SessionListener, public std::enable_shared_from_this<C
   void Acquire(uint64_t tag, const AcquireParams& params);
   void Hold(uint64_t tag, const AcquireParams& params, bool release_on_disconnect,
             int64_t beat_interval_ms);
-  void Renew(uint64_t tag, const std::string& semaphore, const Id& claim);
+  void Renew(uint64_t tag, const std::string& semaphore, const Id& claim, uint64_t acknowledged);
+  // Within its session.
+  void Acknowledge(const Id& claim, uint64_t recall);
   void Release(uint64_t tag, const ReleaseCommand& command);
   void Verify(uint64_t tag, const VerifyCommand& command);
   void Administer(uint64_t tag, const AdminCommand& command);
@@ -135,11 +142,11 @@ class Connection : public SessionListener, public std::enable_shared_from_this<C
                  Vouch vouch) override;
   void OnRefused(uint64_t tag, Refusal refusal) override;
   void OnRecalled(uint64_t tag, const Id& claim, const std::string& semaphore,
-                  const Recall& recall) override;
+                  const RecallNotice& recall) override;
   void OnEnded(uint64_t tag, const Id& claim, const std::string& semaphore,
                EndCause cause) override;
   void OnOpened(const Id& session, int64_t ttl_ms, Vouch vouch, bool resumed,
-                const std::vector<ClaimInfo>& claims) override;
+                const std::vector<HeldLease>& held) override;
   void OnSessionEnded(Refusal refusal) override;
   void OnAssigned(const Assignment& assignment) override;
 
@@ -154,6 +161,8 @@ class Connection : public SessionListener, public std::enable_shared_from_this<C
   };
 
   SteadyTime Now() const { return daemon_->clock().Now(); }
+  // `tag`: of the call that has the lease, if it is no session's.
+  void AddRecall(uint64_t tag, const RecallNotice& recall, Reply* reply) const;
   int64_t ElapsedMs(SteadyTime since) const;
   void Begin(uint64_t tag, const AcquireParams& params, Call call);
   void ArmBeat(uint64_t tag);
@@ -170,6 +179,8 @@ class Connection : public SessionListener, public std::enable_shared_from_this<C
   bool opening_ = false;
   uint64_t open_tag_ = 0;
   SteadyTime open_arrived_;
+  uint64_t ping_tag_ = 0;  // Of the session's last sign of life.
+  SteadyTime ping_arrived_{};
   Id session_;  // Empty: none is open here.
   bool gone_ = false;
 };

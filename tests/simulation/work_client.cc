@@ -75,7 +75,9 @@ void WorkClient::OnAssigned(const Reply& reply) {
   Task& task = tasks_[reply.claim];
   task.told = {reply.claim, reply.ticket,  reply.semaphore, reply.slots,
                reply.token, reply.attempt, reply.payload};
-  beliefs_[reply.claim] = {reply.semaphore, reply.slots, reply.token, deadline_us(), 0};
+  Belief& belief = beliefs_[reply.claim];
+  belief = {reply.semaphore, reply.slots, reply.token, deadline_us(), 0};
+  for (const RecallNotice& recall : reply.recalls) BoundByRecall(reply, recall, &belief);
   checks().tickets().WasAssigned(client_id_, task.told);
   const bool too_many = working() > work_->tickets_max;
   // What was given to it while it was away it hears of when it comes back, though its hands are

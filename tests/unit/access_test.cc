@@ -155,6 +155,8 @@ TEST_CASE("access: a file that is wrong says where, and never shows a token") {
       {"[identities.a]\nrules = [{ prefixes = [\"\"], verbs = [\"own\"] }]", "not 'own'"},
       {"[identities.a]\nrules = [{ prefixes = [\"\"] }]", "must have prefixes"},
       {"[identities.a]\nrules = [{ verbs = [\"work\"] }]", "must have prefixes"},
+      {"[identities.a]\nrules = [{ prefixes = [\"a/../\"], verbs = [\"work\"] }]", "not 'a/../'"},
+      {"[identities.a]\nrules = [{ prefixes = [\"/a\"], verbs = [\"work\"] }]", "not '/a'"},
       {"[identities.a]\nrules = [{ prefix = [\"\"], verbs = [\"work\"] }]", "prefix is not known"},
       {"[identities.a]\nrules = [{ prefixes = [\"\"], verbs = [\"work\"], create = 0 }]",
        "identities.a.rules.create must be true or false"},

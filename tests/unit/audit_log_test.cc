@@ -1,8 +1,10 @@
 #include "server/core/audit_log.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -10,6 +12,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "server/core/denied_acts.h"
 
 namespace semaphored {
 namespace {
@@ -87,6 +91,45 @@ TEST_CASE("audit log: what cannot be written is counted, and told where it is mi
   (*log)->Flush();
   CHECK(Lines(path) == std::vector<std::string>{R"({"lost_lines":3})", "kept"});
   CHECK((*log)->lost() == 3);
+}
+
+TEST_CASE("audit log: a line that was written in part is ended before the next one") {
+  const Folder folder;
+  const std::string path = folder / "audit";
+  std::ofstream(path) << "{\"time\":";
+  auto log = AuditLog::Open(path);
+  REQUIRE(log.ok());
+  (*log)->Write("whole");
+  (*log)->Flush();
+  CHECK(Lines(path) == std::vector<std::string>{"{\"time\":", "whole"});
+}
+
+TEST_CASE("audit log: what waits is bounded in bytes") {
+  const Folder folder;
+  const std::string path = folder / "pipe";
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  std::signal(SIGPIPE, SIG_IGN);  // As the daemon does.
+  // Nothing is read from it until the end.
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  auto log = AuditLog::Open(path);
+  REQUIRE(log.ok());
+  constexpr size_t kLineBytes = 1 << 20;
+  for (int i = 0; i < 40; ++i) (*log)->Write(std::string(kLineBytes, 'x'));
+  // Those that are being written count, too.
+  CHECK((*log)->lost() == 40 - AuditLog::kBytesMax / kLineBytes);
+  close(reader);  // What waits fails now, and the log ends.
+}
+
+TEST_CASE("denied acts: a line a second for each identity, with the number of the others") {
+  DeniedActs acts;
+  SteadyTime now{};
+  CHECK(acts.Add("a", now) == 0);
+  for (int i = 0; i < 5; ++i) CHECK_FALSE(acts.Add("a", now));
+  CHECK(acts.Add("b", now) == 0);
+  now += DeniedActs::kBetweenLines;
+  CHECK(acts.Add("a", now) == 5);
+  CHECK(acts.Add("b", now) == 0);
+  CHECK_FALSE(acts.Add("a", now));
 }
 
 TEST_CASE("audit log: a place that cannot be written to is an error that names the setting") {

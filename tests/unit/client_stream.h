@@ -28,18 +28,18 @@ class ClientStream : public SessionListener {
   void OnRefused(uint64_t tag, Refusal refusal) override {
     refused.emplace_back(tag, std::move(refusal));
   }
-  void OnRecalled(uint64_t, const Id&, const std::string&, const Recall& recall) override {
+  void OnRecalled(uint64_t, const Id&, const std::string&, const RecallNotice& recall) override {
     recalls.push_back(recall);
   }
   void OnEnded(uint64_t, const Id& claim, const std::string&, EndCause cause) override {
     ended.emplace_back(claim, cause);
   }
   void OnOpened(const Id& id, int64_t, Vouch vouch, bool was_resumed,
-                const std::vector<ClaimInfo>& claims) override {
+                const std::vector<HeldLease>& leases) override {
     session = id;
     opened = vouch;
     resumed = was_resumed;
-    held = claims;
+    held = leases;
   }
   void OnSessionEnded(Refusal refusal) override { over.push_back(std::move(refusal)); }
   void OnAssigned(const Assignment& assignment) override { assigned.push_back(assignment); }
@@ -52,12 +52,12 @@ class ClientStream : public SessionListener {
   Id session;
   Vouch opened;
   bool resumed = false;
-  std::vector<ClaimInfo> held;  // Listed when the session was opened.
+  std::vector<HeldLease> held;  // Listed when the session was opened.
   std::vector<uint64_t> queued;
   std::vector<WaitReason> queued_for;
   std::vector<Granted> granted;
   std::vector<std::pair<uint64_t, Refusal>> refused;
-  std::vector<Recall> recalls;
+  std::vector<RecallNotice> recalls;
   std::vector<std::pair<Id, EndCause>> ended;
   std::vector<Assignment> assigned;
   std::vector<Refusal> over;

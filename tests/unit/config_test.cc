@@ -9,6 +9,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "server/core/config_checks.h"
 #include "server/core/settings.h"
 
 namespace semaphored {
@@ -253,6 +254,25 @@ TEST_CASE("config: with TLS another address needs no more words, and its files g
              ContainsSubstring("tls_client_ca_file needs tls_cert_file"));
   CHECK_THAT((Given{.arguments = {"--tls-client-certificates=maybe"}}.Error()),
              ContainsSubstring("require, optional"));
+}
+
+TEST_CASE("config: connections are guarded where others may come, or as it is said") {
+  const auto guarded = [](std::vector<std::string> arguments) {
+    return IsGuarded(Given{.arguments = std::move(arguments)}.Parsed());
+  };
+  CHECK_FALSE(guarded({}));
+  CHECK_FALSE(guarded({"--listen=unix:/run/s.sock"}));
+  CHECK(guarded({"--listen=0.0.0.0:7420", "--allow-insecure-remote"}));
+  CHECK(guarded({"--access-file=a.toml"}));
+  CHECK(guarded({"--tls-cert-file=c.pem", "--tls-key-file=k.pem"}));
+  CHECK(guarded({"--frame-guard=on"}));
+  CHECK_FALSE(guarded({"--frame-guard=off", "--access-file=a.toml"}));
+  CHECK_THAT(
+      (Given{.arguments = {"--frame-guard=off", "--tls-cert-file=c.pem", "--tls-key-file=k.pem"}}
+           .Error()),
+      ContainsSubstring("frame_guard cannot be off with tls_cert_file"));
+  CHECK_THAT((Given{.arguments = {"--frame-guard=maybe"}}.Error()),
+             ContainsSubstring("auto, on, off"));
 }
 
 TEST_CASE("config: TTLs must fit each other") {

@@ -33,13 +33,20 @@ class ScriptedNodes final : public NodeStore {
     rows_[1] = {{1, 1}, "self", 0, false};
   }
 
-  absl::StatusOr<NodeRef> Join(const std::string&) override { return rows_[1].ref; }
+  absl::StatusOr<NodeRef> Join(const std::string&, const std::string&, const Node*) override {
+    return rows_[1].ref;
+  }
 
   absl::Status Heartbeat() override {
     ++heartbeats;
     clock_->Advance(heartbeat_takes);
     if (!heartbeat_status.ok()) return heartbeat_status;
     ++rows_[1].counter;
+    return absl::OkStatus();
+  }
+
+  absl::Status Leave() override {
+    rows_[1].stopped = true;
     return absl::OkStatus();
   }
 
@@ -186,6 +193,27 @@ TEST_CASE("a node that reads of its own end stops as well") {
   const auto result = world.Beat();
   CHECK(absl::IsFailedPrecondition(result.fatal));
   CHECK(world.membership.vouch_until() == SteadyTime::min());
+}
+
+TEST_CASE("a node that ends says so, unless it is out of touch or was replaced") {
+  World world;
+  CHECK(world.membership.Leave().ok());
+  CHECK_FALSE(world.nodes.row(1).stopped);
+  world.membership.Tick();
+  bool says = true;
+  SECTION("in touch") {}
+  SECTION("out of touch") {
+    world.nodes.heartbeat_status = absl::UnavailableError("cut off");
+    world.Beat();
+    says = false;
+  }
+  SECTION("replaced") {
+    world.nodes.row(1).ref.incarnation = 2;
+    world.Beat();
+    says = false;
+  }
+  CHECK(world.membership.Leave().ok());
+  CHECK(world.nodes.row(1).stopped == says);
 }
 
 TEST_CASE("a silent node is declared dead after one whole node TTL of unbroken reading, once") {
@@ -379,6 +407,21 @@ TEST_CASE("the thread tells of deaths, of vouching that ends, and ends at a fata
   const std::lock_guard lock(told.mutex);
   REQUIRE(told.failures.size() == 1);
   CHECK(absl::IsUnavailable(told.failures[0]));
+}
+
+TEST_CASE("the thread tries a heartbeat that has failed again long before the next one is due") {
+  ClockByHand unused;
+  ScriptedNodes nodes(&unused);
+  nodes.heartbeat_status = absl::UnavailableError("cut off");
+  Told told;
+  bool tried_again = false;
+  // The next one is due after 24 s. (What lanes have done is asked from the second heartbeat on.)
+  Membership membership(&nodes, {1, 1}, &SystemClock(), {.node_ttl = seconds(72)}, [&](SteadyTime) {
+    told.Set([&] { tried_again = true; });
+    return true;
+  });
+  MembershipThread thread(&membership, &SystemClock(), told.Callbacks());
+  CHECK(told.Wait([&] { return tried_again; }));
 }
 
 TEST_CASE("the thread tells that vouching ends for another reason than heartbeats") {

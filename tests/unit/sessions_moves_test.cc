@@ -114,7 +114,7 @@ struct Moves {
   }
   static Reason Renew(SessionsWorld& at, const Id& claim) {
     Reason reason = Reason::kUnspecified;
-    at.sessions().Renew(kName, claim, nullptr, [&](Result<RenewAnswer> result) {
+    at.sessions().Renew(kName, claim, 0, nullptr, [&](Result<RenewAnswer> result) {
       if (!result.ok()) reason = result.refusal->reason;
     });
     at.Settle();
@@ -598,6 +598,92 @@ TEST_CASE("moves: a wait that has moved is cancelled where it is") {
   CHECK(one.Describe(Moves::kName)->waiting == 0);
 }
 
+TEST_CASE(
+    "moves: a recalled lease that was hosted elsewhere is vouched for there, and its grace begins "
+    "again") {
+  Moves moves;
+  SessionsWorld& one = *moves.one;
+  SessionsWorld& two = moves.Two();
+  Moves::Open(one, &moves.first);
+  Moves::Ask(one, moves.first);
+  const Id claim = ClaimOf(moves.first);
+  AdminCommand revoke;
+  revoke.semaphore = Moves::kName;
+  revoke.act = AdminRevoke{claim, "", 2'000};
+  one.sessions().Administer(std::move(revoke), 0, [](const Result<AdminAnswer>&) {});
+  one.Settle();
+  REQUIRE(moves.first.recalls.size() == 1);
+  const uint64_t recall = moves.first.recalls[0].id;
+  one.sessions().AcknowledgeRecall(moves.first.session, claim, recall);
+  // To the other daemon, and back before this one hears of it.
+  one.sessions().DetachSession(&moves.first);
+  moves.Pass(Milliseconds(1'000));
+  Moves::Open(two, &moves.second, moves.first.session);
+  two.Settle();
+  REQUIRE(moves.second.held.size() == 1);
+  CHECK(moves.second.held[0].recall.id == recall);
+  CHECK(moves.second.held[0].recall.grace_ms == 2'000);
+  const int64_t vouched_ms = two.sessions().TouchSession(moves.second.session).valid_for_ms;
+  CHECK(vouched_ms > 2'000);
+  two.sessions().DetachSession(&moves.second);
+  ClientStream third;
+  Moves::Open(one, &third, moves.first.session);
+  one.Settle();
+  REQUIRE(third.held.size() == 1);
+  CHECK(third.held[0].recall.grace_ms == 2'000);
+  one.Pass(Milliseconds(vouched_ms - 100));
+  CHECK(third.ended.empty());
+  one.sessions().TouchSession(third.session);
+  one.Pass(kElsewhere);
+  REQUIRE(third.ended.size() == 1);
+  CHECK(third.ended[0] == std::pair(claim, EndCause::kRevoked));
+}
+
+TEST_CASE("moves: a recall is not acknowledged for the former holder of a lease that moves") {
+  Moves moves;
+  SessionsWorld& one = *moves.one;
+  Moves::Open(one, &moves.first);
+  Moves::Ask(one, moves.first);
+  const Id claim = ClaimOf(moves.first);
+  AdminCommand revoke;
+  revoke.semaphore = Moves::kName;
+  revoke.act = AdminRevoke{claim, "", 1'000};
+  one.sessions().Administer(std::move(revoke), 0, [](const Result<AdminAnswer>&) {});
+  one.Settle();
+  const uint64_t recall = moves.first.recalls.at(0).id;
+  Moves::Open(one, &moves.second);
+  Moves::Ask(one, moves.second);
+  REQUIRE(moves.second.reason() == Reason::kMoving);
+  one.sessions().AcknowledgeRecall(moves.second.session, claim, recall);
+  moves.PassAlive(moves.second, Milliseconds(3'000));
+  CHECK(moves.Held() == 1);
+}
+
+TEST_CASE("moves: a daemon that does not host a lease says that it is recalled") {
+  Moves moves;
+  SessionsWorld& one = *moves.one;
+  SessionsWorld& two = moves.Two();
+  Moves::Open(one, &moves.first);
+  Moves::Ask(one, moves.first);
+  const Id claim = ClaimOf(moves.first);
+  AdminCommand revoke;
+  revoke.semaphore = Moves::kName;
+  revoke.act = AdminRevoke{claim, "", 9'000};
+  two.sessions().Administer(std::move(revoke), 0, [](const Result<AdminAnswer>&) {});
+  two.Settle();
+  moves.Hear();
+  REQUIRE(moves.first.recalls.size() == 1);
+  VerifyCommand verify;
+  verify.semaphore = Moves::kName;
+  verify.claim = claim;
+  two.sessions().Verify(std::move(verify), [&](Result<VerifyAnswer> result) {
+    REQUIRE(result.ok());
+    CHECK(result.value.held);
+    CHECK(result.value.vouch.recall.id == moves.first.recalls[0].id);
+  });
+  two.Settle();
+}
+
 TEST_CASE("moves: a lease that is revoked while it moves") {
   Moves moves(GENERATE(true, false));
   SessionsWorld& one = *moves.one;
@@ -612,8 +698,11 @@ TEST_CASE("moves: a lease that is revoked while it moves") {
   revoke.act = AdminRevoke{claim, "", graced ? 2'000 : 0};
   one.sessions().Administer(std::move(revoke), 0, [](const Result<AdminAnswer>&) {});
   one.Settle();
+  // Not before the former holder can count on it no longer.
   CHECK(moves.Held() == (graced ? 1 : 0));
-  moves.Pass(Milliseconds(2'050));
+  moves.PassAlive(moves.second, Milliseconds(2'050));
+  CHECK(moves.Held() == (graced ? 1 : 0));
+  moves.PassAlive(moves.second, Milliseconds(kTtlMs));
   CHECK(moves.Held() == 0);
   CHECK(moves.second.ended.empty());
   Moves::Ask(one, moves.second);

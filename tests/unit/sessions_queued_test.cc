@@ -1,10 +1,12 @@
 // What a session's stream hears of a request that waits.
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/client_stream.h"
+#include "tests/unit/damaged_engine.h"
 #include "tests/unit/sessions_world.h"
 
 namespace semaphored {
@@ -38,6 +40,100 @@ TEST_CASE("queued: a request that waits hears why") {
   REQUIRE(info->waiters.size() == 2);
   CHECK(info->waiters[0].reason == WaitReason::kFull);
   CHECK(info->waiters[1].reason == WaitReason::kBehind);
+}
+
+namespace {
+
+// A session with a lease and a request that waits, on an engine that can go away.
+struct WaitingWorld {
+  WaitingWorld() {
+    engine.damage = absl::UnavailableError("the engine is away");
+    OpenParams open;
+    open.client_id = "client";
+    open.ttl_ms = 60'000;
+    daemon.sessions().Open(std::move(open), &stream);
+    daemon.Settle();
+    for (uint64_t tag = 1; tag <= 2; ++tag) {
+      AcquireParams params;
+      params.semaphore = "s";
+      params.limit = 1;
+      params.wait_ms = -1;
+      daemon.sessions().AcquireIn(stream.session, std::move(params), tag, true);
+      daemon.Settle();
+    }
+  }
+  void GoAway(bool away) {
+    engine.refuses = [away](const ledger::Transaction&) { return away; };
+  }
+  uint32_t waiting() { return daemon.Describe("s")->waiting; }
+
+  DamagedWorld engine;
+  SessionsWorld daemon{{}, std::make_unique<DamagedEngine>(&engine, /*exclusive=*/true)};
+  ClientStream stream;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "queued: a cancel that the engine did not carry out is carried out later, and is not asked for "
+    "again") {
+  WaitingWorld world;
+  REQUIRE(world.stream.queued == std::vector<uint64_t>{2});
+  world.GoAway(true);
+  CHECK(world.daemon.sessions().CancelIn(world.stream.session, 2));
+  world.daemon.Pass(Milliseconds(2000));
+  CHECK(world.stream.refused.empty());
+  // While it is due, it is asked for again: that is no error, and changes nothing.
+  CHECK(world.daemon.sessions().CancelIn(world.stream.session, 2));
+  world.GoAway(false);
+  world.daemon.Pass(Milliseconds(10'000));
+  REQUIRE(world.stream.refused.size() == 1);
+  CHECK(world.stream.reason() == Reason::kWaitCancelled);
+  CHECK(world.waiting() == 0);
+}
+
+TEST_CASE("queued: a cancel follows an end of the wait that has failed") {
+  WaitingWorld world;
+  AcquireParams params;
+  params.semaphore = "s";
+  params.wait_ms = 1000;
+  world.daemon.sessions().AcquireIn(world.stream.session, std::move(params), 3, true);
+  world.daemon.Settle();
+  world.GoAway(true);
+  world.daemon.Pass(Milliseconds(1200));
+  CHECK(world.daemon.sessions().CancelIn(world.stream.session, 3));
+  world.GoAway(false);
+  world.daemon.Pass(Milliseconds(10'000));
+  CHECK(world.stream.refused.size() == 1);
+  CHECK(world.waiting() == 1);
+}
+
+TEST_CASE(
+    "queued: the waits of a client that is away end, also where the engine was away at first") {
+  WaitingWorld world;
+  world.GoAway(true);
+  world.daemon.sessions().DetachSession(&world.stream);
+  world.daemon.Pass(Milliseconds(3000));
+  world.GoAway(false);
+  world.daemon.Pass(Milliseconds(10'000));
+  CHECK(world.waiting() == 0);
+}
+
+TEST_CASE("queued: a client that comes back keeps a wait that could not be ended") {
+  WaitingWorld world;
+  world.GoAway(true);
+  world.daemon.sessions().DetachSession(&world.stream);
+  world.daemon.Pass(Milliseconds(3000));
+  OpenParams open;
+  open.client_id = "client";
+  open.ttl_ms = 60'000;
+  open.resume = world.stream.session;
+  ClientStream again;
+  world.daemon.sessions().Open(std::move(open), &again);
+  world.daemon.Settle();
+  world.GoAway(false);
+  world.daemon.Pass(Milliseconds(10'000));
+  CHECK(world.waiting() == 1);
 }
 
 }  // namespace semaphored

@@ -28,15 +28,17 @@ class WorkerStream : public SessionListener {
   void OnQueued(uint64_t, uint64_t, WaitReason, int64_t) override {}
   void OnGranted(uint64_t, const LeasePtr&, const std::string&, Vouch) override {}
   void OnRefused(uint64_t, Refusal) override {}
-  void OnRecalled(uint64_t, const Id&, const std::string&, const Recall&) override { ++recalls; }
+  void OnRecalled(uint64_t, const Id&, const std::string&, const RecallNotice&) override {
+    ++recalls;
+  }
   void OnEnded(uint64_t, const Id& claim, const std::string&, EndCause cause) override {
     ended.emplace_back(claim, cause);
   }
   void OnOpened(const Id& id, int64_t, Vouch, bool was_resumed,
-                const std::vector<ClaimInfo>& claims) override {
+                const std::vector<HeldLease>& held) override {
     session = id;
     resumed = was_resumed;
-    listed = claims.size();
+    listed = held.size();
   }
   void OnSessionEnded(Refusal refusal) override { refused.push_back(std::move(refusal)); }
   void OnAssigned(const Assignment& assignment) override { assigned.push_back(assignment); }
@@ -65,6 +67,7 @@ class SessionsWorld : public SessionsHost {
     ledger.self = self_;
     ledger.now_unix_ms = [this] { return clock_.NowUnixMs(); };
     ledger.now = [this] { return clock_.Now(); };
+    ledger.watched = watched_;
     for (size_t i = 0; i < lanes; ++i) {
       LaneOptions lane;
       lane.number = i;
@@ -209,9 +212,11 @@ class SessionsWorld : public SessionsHost {
     const uint64_t serial = (uint64_t{self_.incarnation} << 32) + ++last_id_;
     return {self_.number + 1, serial * 0x9E3779B97F4A7C15};
   }
+  std::shared_ptr<WatchedNames> watched() override { return watched_; }
 
  private:
   ManualClock clock_;
+  const std::shared_ptr<WatchedNames> watched_ = WatchedNames::Make();
   std::unique_ptr<Engine> engine_;
   NodeRef self_;
   std::vector<std::unique_ptr<LaneCore>> lanes_;

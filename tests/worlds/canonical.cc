@@ -204,8 +204,9 @@ class Canonizer {
     Put(numbers.orders.Of(row.next_order));
     Put(numbers.revisions.SpacedOf(row.revision));
     const ledger::Intentions left = ledger::Decode(row.intentions);
-    Put(left.dismiss * 4 + left.by_force * 2 + left.shrink_grace_ms.has_value());
+    Put(left.dismiss * 4 + left.force_grace_ms.has_value() * 2 + left.shrink_grace_ms.has_value());
     Put(left.shrink_grace_ms.value_or(0));
+    Put(left.force_grace_ms.value_or(0));
     if (!row.intentions.empty()) Put(left.host);
     for (const ledger::Revocation& each : left.revocations) {
       Put(each.grace_ms);

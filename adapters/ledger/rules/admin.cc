@@ -77,7 +77,7 @@ Outcome Resize(Editor& editor, Semaphore* semaphore, const AdminResize& act,
   left.shrink_grace_ms.reset();  // This limit replaces the one before.
   uint32_t recalled = 0;
   if (act.policy == ShrinkPolicy::kRecall) {
-    left.shrink_grace_ms = act.grace_ms.value_or(semaphore->row.settings.recall_grace_ms);
+    left.shrink_grace_ms = GraceOf(act.grace_ms, *semaphore);
     recalled = static_cast<uint32_t>(ExcessOver(*semaphore, *limit).leases.size());
   }
   CarryOn(editor, semaphore, std::move(left), context, /*act=*/true);
@@ -97,19 +97,21 @@ Outcome Destroy(Editor& editor, Semaphore* semaphore, const AdminDestroy& act,
     return outcome;
   }
   const bool by_force = act.policy == DestroyPolicy::kForce;
-  const uint32_t ended = by_force ? CountOwn(*semaphore) : 0;
+  const uint32_t meant = by_force ? CountOwn(*semaphore) : 0;
   editor.ChangeRow(semaphore, [](SemaphoreRow& row) { row.destroying = true; });
   Intentions left;  // All others are void.
   left.dismiss = true;
-  left.by_force = by_force || Decode(semaphore->row.intentions).by_force;
+  left.force_grace_ms = Decode(semaphore->row.intentions).force_grace_ms;
+  if (by_force) left.force_grace_ms = GraceOf(act.grace_ms, *semaphore);
   CarryOn(editor, semaphore, std::move(left), context, /*act=*/true);
-  return Changed(true, ended);
+  return Changed(true, meant);
 }
 
 Outcome Revoke(Editor& editor, Semaphore* semaphore, const AdminRevoke& act,
                const Context& context) {
   uint32_t affected = 0;
-  Revocation revocation{act.holder, act.grace_ms, 0};
+  const Recall recall{Recall::Reason::kAdministrator, GraceOf(act.grace_ms, *semaphore)};
+  Revocation revocation{act.holder, recall.grace_ms, 0};
   for (const auto& [id, lease] : semaphore->leases) {
     if (lease->foreign) continue;
     if (!act.claim.empty() && id != act.claim) continue;
@@ -118,8 +120,7 @@ Outcome Revoke(Editor& editor, Semaphore* semaphore, const AdminRevoke& act,
     ++affected;
   }
   if (affected > 0 && !act.claim.empty()) {
-    RecallLease(editor, semaphore, semaphore->FindLease(act.claim),
-                {Recall::Reason::kAdministrator, act.grace_ms}, context);
+    RecallLease(editor, semaphore, semaphore->FindLease(act.claim), recall, context);
   } else if (affected > 0) {
     Intentions left = Decode(semaphore->row.intentions);
     if (left.revocations.size() >= kRevocationsMax) {
@@ -131,13 +132,8 @@ Outcome Revoke(Editor& editor, Semaphore* semaphore, const AdminRevoke& act,
     CarryOn(editor, semaphore, std::move(left), context, /*act=*/true);
   }
   const bool found = !act.claim.empty() && affected > 0;
-  if (!found && semaphore->held_elsewhere > 0 && context.tells_others) {
-    editor.AskOthers({semaphore->row.name,
-                      act.claim,
-                      act.holder,
-                      {Recall::Reason::kAdministrator, act.grace_ms},
-                      0});
-  }
+  if (!found && semaphore->held_elsewhere > 0 && context.tells_others)
+    editor.AskOthers({semaphore->row.name, act.claim, act.holder, recall, 0});
   return Changed(affected > 0, affected);
 }
 

@@ -262,11 +262,8 @@ Outcome End(Editor& editor, const EndCommand& command, const Context& context) {
 void RecallLease(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, const Recall& recall,
                  const Context& context) {
   if (IsRecalledBy(*lease, recall)) return;
-  if (recall.grace_ms == 0) {
-    const bool revoked = recall.reason == Recall::Reason::kAdministrator;
-    EndLease(editor, semaphore, lease, revoked ? EndCause::kRevoked : EndCause::kRecalled, context);
-    return;
-  }
+  if (recall.grace_ms == Recall::kNow)
+    return EndLease(editor, semaphore, lease, EndCauseOf(recall.reason), context);
   auto asked = std::make_shared<Lease>(*lease);
   asked->recall = recall;
   editor.Replace(semaphore, lease, std::move(asked));
@@ -278,7 +275,7 @@ Outcome RecallLease(Editor& editor, const RecallCommand& command, const Context&
   if (!lease || lease->foreign) return NotHeld();
   Outcome outcome = Simply(OutcomeKind::kDone);
   Recall recall = command.recall;
-  if (recall.grace_ms < 0) recall.grace_ms = semaphore->row.settings.recall_grace_ms;
+  recall.grace_ms = GraceOf(recall.grace_ms, *semaphore);
   if (context.longest_hold_max_ms > 0)
     recall.grace_ms = std::min(recall.grace_ms, context.longest_hold_max_ms / 2);
   if (!lease->recall.pending()) RecallLease(editor, semaphore, lease, recall, context);

@@ -25,17 +25,23 @@ bool Dismiss(Editor& editor, Semaphore* semaphore, const Context& context) {
   return DismissWaiters(editor, semaphore, context);
 }
 
-bool EndByForce(Editor& editor, Semaphore* semaphore, const Context& context) {
-  semaphore->held_elsewhere = 0;  // They go with the engine's own things.
-  const auto any = [](const LeasePtr&) { return true; };
-  for (const LeasePtr& lease : HighestFirst(*semaphore, MaxOf(editor, context), any)) {
+bool Force(Editor& editor, Semaphore* semaphore, int64_t grace_ms, const Context& context,
+           bool act) {
+  const Recall recall{Recall::Reason::kDestroyed, grace_ms};
+  if (grace_ms == Recall::kNow) {
+    semaphore->held_elsewhere = 0;  // They go with the engine's own things.
+  } else if (act && semaphore->held_elsewhere > 0 && context.tells_others) {
+    editor.AskOthers({semaphore->row.name, {}, "", recall, 0});
+  }
+  const auto stands = [&](const LeasePtr& lease) { return !IsRecalledBy(*lease, recall); };
+  for (const LeasePtr& lease : HighestFirst(*semaphore, MaxOf(editor, context), stands)) {
     if (!editor.MayCarryOn(context.changes_max)) return false;
-    const TicketPtr ticket = semaphore->FindTicket(lease->ticket);
-    editor.End(semaphore, lease, EndCause::kDestroyed, context.now_unix_ms);
-    if (ticket) editor.Remove(semaphore, ticket);
+    RecallLease(editor, semaphore, lease, recall, context);
   }
   std::vector<TicketPtr> tickets;
-  for (const auto& [id, ticket] : semaphore->tickets) tickets.push_back(ticket);
+  for (const auto& [id, ticket] : semaphore->tickets) {
+    if (ticket->state != TicketState::kAssigned) tickets.push_back(ticket);
+  }
   const size_t count = std::min(MaxOf(editor, context), tickets.size());
   std::ranges::partial_sort(tickets, tickets.begin() + static_cast<ptrdiff_t>(count), {},
                             [](const TicketPtr& ticket) { return ticket->order; });
@@ -96,7 +102,7 @@ std::string Encode(const Intentions& intentions) {
   json text;
   text["node"] = {intentions.host.number, intentions.host.incarnation};
   if (intentions.dismiss) text["dismiss"] = true;
-  if (intentions.by_force) text["by_force"] = true;
+  if (intentions.force_grace_ms) text["force_grace_ms"] = *intentions.force_grace_ms;
   if (intentions.shrink_grace_ms) text["shrink_grace_ms"] = *intentions.shrink_grace_ms;
   for (const Revocation& each : intentions.revocations) {
     text["revoke"].push_back(
@@ -113,7 +119,8 @@ Intentions Decode(const std::string& text) {
     intentions.host = {read.at("node").at(0).get<uint32_t>(),
                        read.at("node").at(1).get<uint32_t>()};
     intentions.dismiss = read.value("dismiss", false);
-    intentions.by_force = read.value("by_force", false);
+    if (read.contains("force_grace_ms"))
+      intentions.force_grace_ms = read.at("force_grace_ms").get<int64_t>();
     if (read.contains("shrink_grace_ms"))
       intentions.shrink_grace_ms = read.at("shrink_grace_ms").get<int64_t>();
     for (const json& each : read.value("revoke", json::array())) {
@@ -130,7 +137,8 @@ Intentions Decode(const std::string& text) {
 void CarryOn(Editor& editor, Semaphore* semaphore, Intentions left, const Context& context,
              bool act) {
   if (left.dismiss && Dismiss(editor, semaphore, context)) left.dismiss = false;
-  if (left.by_force && EndByForce(editor, semaphore, context)) left.by_force = false;
+  if (left.force_grace_ms && Force(editor, semaphore, *left.force_grace_ms, context, act))
+    left.force_grace_ms.reset();
   if (left.shrink_grace_ms && Shrink(editor, semaphore, *left.shrink_grace_ms, context, act))
     left.shrink_grace_ms.reset();
   std::erase_if(left.revocations, [&](const Revocation& each) {

@@ -12,7 +12,7 @@
 
 namespace semaphored::ledger {
 
-// Leases to recall, or with no grace to end: those that stood when the act was committed. A token
+// Leases to recall, or with kNow to end: those that stood when the act was committed. A token
 // tells: later grants of the semaphore have higher ones.
 struct Revocation {
   std::string holder;  // Empty: of any holder.
@@ -24,12 +24,15 @@ struct Intentions {
   NodeRef host;  // The daemon that carries it on, while it lives.
   // Waiters that can never be granted are to leave the queue: of a semaphore that is destroyed all.
   bool dismiss = false;
-  bool by_force = false;  // Of one that is destroyed: leases and tickets go too.
+  // Of one that is destroyed: leases are recalled with this grace, and tickets go, a worker's with its lease.
+  std::optional<int64_t> force_grace_ms;
   // The leases beyond the limit are to be recalled, with this grace. A raised limit ends it early.
   std::optional<int64_t> shrink_grace_ms;
   std::vector<Revocation> revocations;
 
-  bool empty() const { return !dismiss && !by_force && !shrink_grace_ms && revocations.empty(); }
+  bool empty() const {
+    return !dismiss && !force_grace_ms && !shrink_grace_ms && revocations.empty();
+  }
 };
 
 // Revocations of one semaphore that may be under way at the same time.

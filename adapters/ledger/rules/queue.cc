@@ -11,9 +11,11 @@ namespace {
 
 int64_t LongestHold(const Settings& settings, const Context& context) {
   if (context.longest_hold_max_ms == 0) return settings.longest_hold_ms;
-  // Of the time that there is, at least half is for the holder.
-  const int64_t grace = std::min(settings.recall_grace_ms, context.longest_hold_max_ms / 2);
-  const int64_t most = context.longest_hold_max_ms - grace;
+  // A recalled lease ends with its grace, or with what was vouched for before, whichever is later. Of the time that
+  // there is, at least half is for the holder.
+  const int64_t ending = std::min(std::max(settings.recall_grace_ms, context.vouch_max_ms),
+                                  context.longest_hold_max_ms / 2);
+  const int64_t most = context.longest_hold_max_ms - ending;
   return settings.longest_hold_ms == 0 ? most : std::min(most, settings.longest_hold_ms);
 }
 

@@ -141,9 +141,15 @@ inline bool IsRecalledBy(const Lease& lease, const Recall& recall) {
   return lease.recall.pending() && lease.recall.grace_ms <= recall.grace_ms;
 }
 
-// Asks for a lease back, or with no grace ends it at once (kRecalled, or kRevoked for an
-// administrator's). A lease with a pending recall whose grace is not longer stays as it is: that
-// grace began earlier.
+// The grace of a command. No grace at all still leaves the end to the lease's host: a millisecond.
+inline int64_t GraceOf(int64_t asked_ms, const Semaphore& semaphore) {
+  if (asked_ms == Recall::kNow) return Recall::kNow;
+  const int64_t own_ms = semaphore.row.settings.recall_grace_ms;
+  return std::max<int64_t>(asked_ms == Recall::kOwnGrace ? own_ms : asked_ms, 1);
+}
+
+// Writes the recall on the lease, or with kNow ends it. A lease with a pending recall whose grace is not
+// longer stays as it is: that grace began earlier.
 void RecallLease(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, const Recall& recall,
                  const Context& context);
 

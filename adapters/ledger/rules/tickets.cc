@@ -194,6 +194,7 @@ void EndLease(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, EndCa
   editor.End(semaphore, lease, cause, context.now_unix_ms);
   const TicketPtr ticket = lease->ticket.empty() ? nullptr : semaphore->FindTicket(lease->ticket);
   if (!ticket) return;
+  if (semaphore->row.destroying) return editor.Remove(semaphore, ticket);
   editor.Replace(semaphore, ticket,
                  AfterLostLease(*ticket, WhyUnfinished(cause), context.now_unix_ms));
 }
@@ -263,7 +264,7 @@ Outcome Finish(Editor& editor, const FinishCommand& command, const Context& cont
     editor.RequireEpoch(*lease);
   }
   editor.End(semaphore, lease, EndCause::kReleased, context.now_unix_ms);
-  if (command.result == FinishCommand::Result::kDone) {
+  if (command.result == FinishCommand::Result::kDone || semaphore->row.destroying) {
     editor.Remove(semaphore, ticket);
   } else {
     editor.Replace(semaphore, ticket, After(*ticket, command, context));

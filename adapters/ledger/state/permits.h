@@ -20,12 +20,12 @@ struct Pruned {
   std::string message;
 };
 
-// Leases that an administrator has asked daemons to recall or end, each its own.
+// Leases that an administrator has asked daemons to recall, or with kNow to end, each its own.
 struct AskedRecall {
   std::string semaphore;
   Id claim;            // Empty: of any claim.
   std::string holder;  // Empty: of any holder.
-  Recall recall;       // With no grace the lease ends at once.
+  Recall recall;
   // kShrunk: so many leases of the daemons that are asked, all together.
   uint32_t leases_max = 0;
 };

@@ -5,10 +5,12 @@ const { randomUUID } = require('node:crypto');
 
 const { Clock } = require('./clock.js');
 const { invalid, makeError } = require('./errors.js');
-const { LeaseState, goodUntil } = require('./lease_state.js');
+const { HeldLease } = require('./held_lease.js');
+const { goodUntil } = require('./lease_state.js');
 const { checkAcquireOptions, checkClientOptions } = require('./options.js');
 const { Permit } = require('./permit.js');
-const { SessionDriver } = require('./session_driver.js');
+const { SessionThread } = require('./session_thread.js');
+const { SharedTime } = require('./shared_time.js');
 const { Transport } = require('./transport.js');
 const { UnaryCaller } = require('./unary_caller.js');
 const { enumName, plain, slotNumbers } = require('./wire.js');
@@ -18,7 +20,7 @@ class Client {
   #options;
   #clock = new Clock();
   #transport;
-  #driver;
+  #session;
   #unary;
   #clientId = randomUUID(); // Of the unary calls; the sessions have their own.
   #sequence = 0;
@@ -27,7 +29,8 @@ class Client {
   constructor(options) {
     this.#options = checkClientOptions(options);
     this.#transport = new Transport(this.#options);
-    this.#driver = new SessionDriver(this.#options, this.#clock, this.#transport);
+    this.#transport.check();
+    this.#session = new SessionThread(this.#options, this.#clock);
     this.#unary = new UnaryCaller(this.#options, this.#clock, this.#transport);
   }
 
@@ -37,27 +40,25 @@ class Client {
     try {
       lease = await this.#waitForLease(semaphore, options);
     } catch (error) {
-      if (!this.#options.failOpen || error.reason !== 'UNREACHABLE') throw error;
+      if (!this.#options.failOpen || error?.reason !== 'UNREACHABLE') throw error;
       lease = leaseOfNothing(semaphore);
     }
-    const permit = new Permit(lease, this.#driver, this.#options);
+    const permit = new Permit(lease, this.#session, this.#options);
     if (!options.signal?.aborted) return permit;
-    // It was given up while the grant was on its way.
     permit.release().catch(() => {});
-    throw givenUp(options.signal);
+    throw options.signal.reason;
   }
 
   #waitForLease(semaphore, options) {
     const { signal } = options;
-    if (signal?.aborted) throw givenUp(signal);
+    signal?.throwIfAborted();
     return new Promise((resolve, reject) => {
       let operation;
-      const onAbort = () => this.#driver.cancel(operation);
-      const answered = (done) => (value) => {
-        signal?.removeEventListener('abort', onAbort);
-        done(value);
+      const onAbort = () => {
+        this.#session.cancel(operation);
+        reject(signal.reason);
       };
-      operation = this.#driver.acquire({
+      operation = this.#session.acquire({
         request: {
           semaphore,
           permits: options.permits,
@@ -68,13 +69,22 @@ class Client {
         },
         waitMs: options.waitMs,
         onQueued: options.onQueued && ((place) => queueMicrotask(() => options.onQueued(place))),
-        resolve: answered((lease) => {
+        resolve: (lease) => {
+          signal?.removeEventListener('abort', onAbort);
+          if (signal?.aborted) {
+            // It was given up while the grant was on its way.
+            this.#session.release(lease, { resolve() {}, reject() {} });
+            return;
+          }
           // Before anything else can happen to the lease: not one loss may go untold.
           if (options.onLost) lease.onLost(options.onLost);
           if (options.onRecall) lease.onRecall(options.onRecall);
           resolve(lease);
-        }),
-        reject: answered(reject),
+        },
+        reject: (error) => {
+          signal?.removeEventListener('abort', onAbort);
+          reject(error);
+        },
       });
       if (operation !== undefined) signal?.addEventListener('abort', onAbort, { once: true });
     });
@@ -152,7 +162,7 @@ class Client {
   async close() {
     if (this.#closed) return;
     this.#closed = true;
-    await this.#driver.close();
+    await this.#session.close();
     this.#transport.close();
   }
 }
@@ -169,20 +179,16 @@ if (Symbol.asyncDispose !== undefined) {
 
 // See ClientOptions.failOpen.
 function leaseOfNothing(semaphore) {
-  const lease = new LeaseState({
+  const lease = new HeldLease({
     semaphore,
     leaseId: '',
     slots: [],
     token: 0n,
     ttlMs: 0,
-    session: { goodUntil: Infinity },
+    session: new SharedTime(),
   });
   lease.failOpen = true;
   return lease;
-}
-
-function givenUp(signal) {
-  return makeError('CANCELLED', 'the wait was given up', { reason: 'WAIT_CANCELLED', cause: signal.reason });
 }
 
 module.exports = { Client };

@@ -6,6 +6,8 @@
 
 const os = require('node:os');
 
+const { SharedTime } = require('./shared_time.js');
+
 // os.uptime() counts suspended time on Linux, but in steps of 10 ms: less than this is no suspension.
 const SUSPENDED_LEAST_MS = 50;
 
@@ -17,12 +19,18 @@ function monotonicMs() {
 class Clock {
   #countsSuspension = process.platform === 'linux';
   #base = 0;
-  #suspended = 0;
+  #suspended;
 
-  constructor() {
+  // `shared`: toMessage() of another thread's Clock, to have the same time as that one.
+  constructor(shared) {
+    this.#suspended = new SharedTime(0, shared?.suspended);
     if (!this.#countsSuspension) return;
     const monotonic = monotonicMs();
-    this.#base = os.uptime() * 1e3 - monotonic;
+    this.#base = shared?.base ?? os.uptime() * 1e3 - monotonic;
+  }
+
+  toMessage() {
+    return { base: this.#base, suspended: this.#suspended.buffer };
   }
 
   // Never goes back.
@@ -32,8 +40,10 @@ class Clock {
     const uptime = os.uptime() * 1e3;
     const monotonic = monotonicMs();
     const suspended = uptime - monotonic - this.#base;
-    if (suspended > this.#suspended + SUSPENDED_LEAST_MS) this.#suspended = suspended;
-    return monotonic + this.#suspended;
+    for (let known; suspended > (known = this.#suspended.get()) + SUSPENDED_LEAST_MS; ) {
+      this.#suspended.replace(known, suspended);
+    }
+    return monotonic + this.#suspended.get();
   }
 }
 

@@ -64,6 +64,20 @@ function makeError(code, message, details) {
   return new (CLASSES[code] ?? SemaphoreError)(code, message, details);
 }
 
+// For another thread, which clones nothing of an error's class; and back. What is no error of the client's is given by its
+// text.
+function toMessage(error) {
+  const { code = 'INTERNAL', message, reason, metadata, loss } = error;
+  const cause = error.cause instanceof Error ? toMessage(error.cause) : undefined;
+  return { code, message, details: { reason, metadata, cause }, loss };
+}
+
+function fromMessage({ code, message, details, loss }) {
+  if (loss !== undefined) return new PermitLostError(loss);
+  const cause = details.cause === undefined ? undefined : fromMessage(details.cause);
+  return makeError(code, message, { ...details, cause });
+}
+
 function invalid(message) {
   return makeError('INVALID_ARGUMENT', message, { reason: 'INVALID_FIELD' });
 }
@@ -167,6 +181,8 @@ module.exports = {
   PermitLostError,
   ...Object.fromEntries(Object.values(CLASSES).map((each) => [each.name, each])),
   makeError,
+  toMessage,
+  fromMessage,
   invalid,
   fromStatus,
   fromStatusMessage,

@@ -6,41 +6,45 @@
 'use strict';
 
 const { Timetable } = require('./collections.js');
-const { PermitLostError } = require('./errors.js');
-const { LOSS_TEXTS, LeaseState, goodUntil } = require('./lease_state.js');
+const { LOSS_TEXTS, LeaseState, causeOf, goodUntil } = require('./lease_state.js');
+const { SharedTime } = require('./shared_time.js');
 const { slotNumbers } = require('./wire.js');
-
-const CAUSES = {
-  END_CAUSE_EXPIRED: 'EXPIRED',
-  END_CAUSE_RELEASED: 'REVOKED', // By another program that knew the lease id.
-  END_CAUSE_REVOKED: 'REVOKED',
-  END_CAUSE_RECALLED: 'RECALLED',
-  END_CAUSE_DESTROYED: 'DESTROYED',
-  END_CAUSE_DISCONNECTED: 'DISCONNECTED',
-  END_CAUSE_ENGINE_LOST: 'ENGINE_LOST',
-  END_CAUSE_MOVED: 'MOVED',
-};
 
 class Leases {
   #marginMs;
+  #earlyMax;
   #effect;
+  #listener;
   #byId = new Map();
   #recalls = new Timetable();
-  #session; // {goodUntil}, which all leases of the session share.
+  // Recalls of leases that are not known here: their grant may still be on its way. [recall, sentAt, stream] by lease id.
+  #early = new Map();
+  #session; // A SharedTime: until when all leases of the session are good.
   #deadlineTold = true; // No lease that is not lost hangs on the session's deadline.
 
-  // `effect` takes a function that is to be run outside of the machine.
-  constructor(marginMs, effect) {
+  // `effect` takes a function that is to be run outside of the machine. `listener`: see SessionMachine.
+  constructor({ marginMs, operationsMax }, effect, listener) {
     this.#marginMs = marginMs;
+    this.#earlyMax = operationsMax;
     this.#effect = effect;
+    this.#listener = listener;
   }
 
   get size() {
     return this.#byId.size;
   }
 
-  has(lease) {
-    return this.#byId.get(lease.leaseId) === lease;
+  get allRecalled() {
+    const isRecalled = ({ loss, recallDeadline }) => (loss ? loss.cause === 'RECALLED' : recallDeadline !== Infinity);
+    for (const lease of this.#byId.values()) {
+      if (!isRecalled(lease)) return false;
+    }
+    return this.size > 0;
+  }
+
+  // undefined if the daemon does not hold it for us.
+  get(leaseId) {
+    return this.#byId.get(leaseId);
   }
 
   // REQUIRES: extend() was called for this session.
@@ -55,28 +59,27 @@ class Leases {
     });
     this.#byId.set(lease.leaseId, lease);
     this.#deadlineTold = false;
+    const early = this.#early.get(lease.leaseId);
+    this.#early.delete(lease.leaseId);
+    if (early !== undefined) this.#recall(lease, ...early);
     return lease;
   }
 
   remove(leaseId) {
     this.#byId.delete(leaseId);
-  }
-
-  // Whether it is held: neither given back nor ended.
-  knows(leaseId) {
-    return this.#byId.has(leaseId);
+    this.#early.delete(leaseId);
   }
 
   // All leases can be relied on for `validForMs` after `made`, less the margin. A later answer does not take an earlier
   // promise back; what has ended is told by an event.
   extend(made, validForMs) {
-    this.#session ??= { goodUntil: -Infinity };
-    this.#session.goodUntil = Math.max(this.#session.goodUntil, goodUntil(made, validForMs, this.#marginMs));
+    this.#session ??= new SharedTime(0);
+    this.#session.set(Math.max(this.#session.get(), goodUntil(made, validForMs, this.#marginMs)));
   }
 
   #lose(lease, cause, message) {
     if (!lease.markLost(cause, message)) return;
-    this.#effect(() => lease.tellLoss(new PermitLostError(lease.loss)));
+    this.#effect(() => this.#listener.onLost(lease));
   }
 
   loseAll(cause, message) {
@@ -87,8 +90,14 @@ class Leases {
   clear() {
     this.#byId.clear();
     this.#recalls.clear();
+    this.#early.clear();
     this.#session = undefined;
     this.#deadlineTold = true;
+  }
+
+  // What the daemon recalls, it recalls again on the next stream.
+  disconnected() {
+    this.#early.clear();
   }
 
   // What a resumed session does not list is lost. Returns the ids that are listed and not known here.
@@ -105,40 +114,52 @@ class Leases {
   // The message LeaseLost.
   onLost(lost) {
     const lease = this.#byId.get(lost.leaseId);
+    this.remove(lost.leaseId);
     if (lease === undefined) return;
-    this.#byId.delete(lost.leaseId);
-    const cause = CAUSES[lost.cause] ?? 'UNKNOWN';
+    const cause = causeOf(lost.cause);
     this.#lose(lease, cause, `the daemon says: ${LOSS_TEXTS[cause]}`);
   }
 
-  // The message LeaseRecalled.
-  onRecalled(recalled, now) {
-    const lease = this.#byId.get(recalled.leaseId);
-    if (lease === undefined || lease.loss !== undefined) return;
-    const notice = Object.freeze({
-      graceMs: recalled.recall?.graceMs ?? 0,
-      reason: recalled.recall?.reason ?? '',
-    });
-    const deadline = goodUntil(now, notice.graceMs, this.#marginMs);
+  // The message LeaseRecalled, on the stream of this number. `sentAt`: when the message was sent from whose arrival the
+  // recall counts.
+  onRecalled({ leaseId, recall }, sentAt, stream) {
+    const lease = this.#byId.get(leaseId);
+    if (lease !== undefined) {
+      if (lease.loss === undefined) this.#recall(lease, recall, sentAt, stream);
+      return;
+    }
+    if (this.#early.size >= this.#earlyMax) this.#early.delete(this.#early.keys().next().value);
+    this.#early.set(leaseId, [recall, sentAt, stream]);
+  }
+
+  #recall(lease, recall, sentAt, stream) {
+    const { graceMs = 0, reason = '', recallId = '0', elapsedMs = '0' } = recall ?? {};
+    const deadline = goodUntil(sentAt + Number(elapsedMs), graceMs, this.#marginMs);
     if (deadline < lease.recallDeadline) {
       lease.recallDeadline = deadline;
       this.#recalls.add(deadline, lease);
     }
-    this.#effect(() => lease.tellRecall(notice));
+    const { leaseId } = lease;
+    const acknowledgement = recallId === '0' ? undefined : { leaseId, recallId, stream };
+    const last = lease.acknowledgement;
+    if (last !== undefined && last.recallId === recallId && last.stream === stream) return; // The same once more.
+    lease.acknowledgement = acknowledgement;
+    this.#effect(() => this.#listener.onRecalled(lease, Object.freeze({ graceMs, reason }), acknowledgement));
   }
 
   checkDeadlines(now) {
-    if (!this.#deadlineTold && now >= this.#session.goodUntil) {
+    // A recall first: it is the reason, if the session was vouched for no longer because of it.
+    for (let lease; (lease = this.#recalls.takeDue(now)) !== undefined; ) {
+      if (this.get(lease.leaseId) === lease) this.#lose(lease, 'RECALLED', 'its grace after a recall has passed');
+    }
+    if (!this.#deadlineTold && now >= this.#session.get()) {
       this.#deadlineTold = true;
       this.loseAll('NO_CONTACT', 'no daemon vouched for it up to its deadline');
-    }
-    for (let lease; (lease = this.#recalls.takeDue(now)) !== undefined; ) {
-      if (this.has(lease)) this.#lose(lease, 'RECALLED', 'its grace after a recall has passed');
     }
   }
 
   get nextDue() {
-    const deadline = !this.#deadlineTold && this.#byId.size > 0 ? this.#session.goodUntil : Infinity;
+    const deadline = !this.#deadlineTold && this.#byId.size > 0 ? this.#session.get() : Infinity;
     return Math.min(deadline, this.#recalls.nextAt);
   }
 }

@@ -9,7 +9,7 @@
 
 const { Fifo, Timetable } = require('./collections.js');
 const { PermitLostError, fromStatusMessage, makeError } = require('./errors.js');
-const { LOSS_TEXTS } = require('./lease_state.js');
+const { LOSS_TEXTS, causeOf } = require('./lease_state.js');
 const { enumName } = require('./wire.js');
 
 // The daemon's own bound is 1000.
@@ -135,10 +135,14 @@ class Operations {
 
   #erase(operation) {
     this.#all.delete(operation);
-    if (operation.sequence === 0) return;
-    this.#bySequence.delete(operation.sequence);
-    this.#inFlight.delete(operation.sequence);
-    this.#claimants.delete(operation.sequence);
+    this.#forgetSequence(operation.sequence);
+  }
+
+  // 0: nothing happens.
+  #forgetSequence(sequence) {
+    this.#bySequence.delete(sequence);
+    this.#inFlight.delete(sequence);
+    this.#claimants.delete(sequence);
   }
 
   #resolve(operation, value) {
@@ -241,8 +245,10 @@ class Operations {
     const operation = this.#bySequence.get(sequence);
     if (operation === undefined) {
       // An acquire whose caller was told long ago that it failed; or a grant that was told twice, of a lease in use.
-      if (result.granted && !this.#session.knowsLease(result.granted.leaseId))
+      if (result.granted && !this.#session.knowsLease(result.granted.leaseId)) {
+        this.#unclaimed.delete(result.granted.leaseId);
         this.release(result.granted.leaseId, undefined, now);
+      }
     } else if (operation.kind === 'acquire') {
       this.#onAcquireResult(operation, result, now);
     } else if (operation.kind === 'release') {
@@ -286,9 +292,8 @@ class Operations {
     } else if (result.released.released > 0 || operation.reissued) {
       this.#resolve(operation, undefined);
     } else {
-      const ended = enumName(result.released.ended, 'END_CAUSE_');
-      const cause = ended in LOSS_TEXTS ? ended : 'UNKNOWN';
-      this.#reject(operation, new PermitLostError({ cause, message: `the daemon says ${ended}` }));
+      const cause = causeOf(result.released.ended);
+      this.#reject(operation, new PermitLostError({ cause, message: `the daemon says: ${LOSS_TEXTS[cause]}` }));
     }
     this.#session.removeLease(operation.command.release.leaseId);
     this.#erase(operation);
@@ -308,13 +313,14 @@ class Operations {
     return true;
   }
 
-  // The daemon has forgotten the number, and so whether it carried the command out. It is asked to give up the old wait
-  // and asked anew; a grant that still comes under the old number is given back.
+  // The daemon has forgotten the number, and so whether it carried the command out. The client cancels the old wait and
+  // sends the command under a new number. A grant that still comes under the old number is given back.
   #reissue(operation, now) {
     const oldSequence = operation.sequence;
-    this.#erase(operation);
+    this.#forgetSequence(oldSequence);
+    Object.assign(operation, { sequence: 0, queued: false, reissued: true });
     if (operation.kind === 'acquire') this.#addCancel(oldSequence, now);
-    this.#add(operation.kind, now, { ...operation, sequence: 0, queued: false, reissued: true });
+    this.#toSend.push(operation);
   }
 
   // ---- time ----
@@ -343,6 +349,14 @@ class Operations {
       if (!operation.abandoned) return Math.max(operation.calledAt, disconnectedSince) + afterMs;
     }
     return Infinity;
+  }
+
+  // After a round in which no endpoint was reached: what must not wait does not.
+  giveUpNotWaiting(now, lastError) {
+    for (const operation of this.#all) {
+      if (operation.kind !== 'acquire' || operation.abandoned || operation.call.waitMs !== 0) continue;
+      this.#abandon(operation, unreachable('no endpoint could be reached', lastError), now);
+    }
   }
 
   // Answers who has waited for a daemon for longer than `afterMs`.

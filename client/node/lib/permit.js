@@ -6,14 +6,14 @@ const { PermitLostError, makeError } = require('./errors.js');
 // What each function promises stands in index.d.ts.
 class Permit {
   #lease;
-  #driver;
+  #session;
   #options;
   #lost;
   #released;
 
-  constructor(lease, driver, options) {
+  constructor(lease, session, options) {
     this.#lease = lease;
-    this.#driver = driver;
+    this.#session = session;
     this.#options = options;
   }
 
@@ -42,7 +42,7 @@ class Permit {
   }
 
   get held() {
-    return this.#released === undefined && this.#lease.isHeld(this.#driver.now());
+    return this.#released === undefined && this.#lease.isHeld(this.#session.now());
   }
 
   get released() {
@@ -50,7 +50,7 @@ class Permit {
   }
 
   get goodForMs() {
-    return this.held ? this.#lease.goodUntil - this.#driver.now() : 0;
+    return this.held ? this.#lease.goodUntil - this.#session.now() : 0;
   }
 
   get signal() {
@@ -101,7 +101,7 @@ class Permit {
         clearTimeout(timer);
         done(value);
       };
-      this.#driver.release(this.#lease, { resolve: answered(resolve), reject: answered(reject) });
+      this.#session.release(this.#lease, { resolve: answered(resolve), reject: answered(reject) });
     });
   }
 }

@@ -1,4 +1,4 @@
-// Runs a SessionMachine on real streams and timers.
+// Runs a SessionMachine on real streams and timers, in the thread of the session: see session_worker.js.
 'use strict';
 
 const { randomUUID } = require('node:crypto');
@@ -18,12 +18,15 @@ class SessionDriver {
   #flushWanted = false;
   #streamsAlive = 0; // Started, and their end was not told.
   #whenClosed = [];
+  #onSettled;
 
-  // `transport`: openSession(endpoint, listener), see transport.js.
-  constructor(options, clock, transport) {
+  // `transport`: openSession(endpoint, listener), see transport.js. `listener`: see SessionMachine; and onSettled(), when
+  // all that was due is done.
+  constructor(options, clock, transport, listener) {
     this.#clock = clock;
     this.#transport = transport;
-    this.#machine = new SessionMachine(options, randomUUID);
+    this.#machine = new SessionMachine(options, randomUUID, listener);
+    this.#onSettled = () => listener.onSettled();
   }
 
   now() {
@@ -43,9 +46,19 @@ class SessionDriver {
     this.#flushSoon();
   }
 
-  release(lease, answer) {
-    this.#machine.release(lease, answer, this.now());
+  release(leaseId, answer) {
+    this.#machine.release(leaseId, answer, this.now());
     this.#flushSoon();
+  }
+
+  acknowledge(acknowledgement) {
+    this.#machine.acknowledge(acknowledgement);
+    this.#flushSoon();
+  }
+
+  // Whether nothing happens until it is called again.
+  get idle() {
+    return !this.#flushWanted && this.#streamsAlive === 0 && this.#timer === undefined;
   }
 
   // Resolves when the stream has ended, at the latest after releaseTimeoutMs.
@@ -118,12 +131,13 @@ class SessionDriver {
       }
     }
     this.#schedule();
-    if (!this.#isDone) return;
-    for (const resolve of this.#whenClosed.splice(0)) resolve();
+    if (this.#isDone) for (const resolve of this.#whenClosed.splice(0)) resolve();
+    this.#onSettled();
   }
 
   #schedule() {
     clearTimeout(this.#timer);
+    this.#timer = undefined;
     if (this.#machine.closed) return;
     const due = this.#machine.nextDue(this.#stream !== undefined && !this.#writing);
     const most = this.#machine.holdsLeases ? SLEEP_MOST_MS : 2 ** 31 - 1;

@@ -11,11 +11,17 @@ const { PermitLostError, fromStatus, makeError } = require('./errors.js');
 const { LOSS_TEXTS } = require('./lease_state.js');
 const { Leases } = require('./leases.js');
 const { Operations } = require('./operations.js');
+const { Pings } = require('./pings.js');
 
 const BACKOFF_FIRST_MS = 50;
 const BACKOFF_MOST_MS = 2_000;
-// However little a daemon vouches for, it is not asked more often than three times in this.
+// So many that what is vouched for outlasts an outage of two thirds of it, with time to spare for a holder that wants to
+// stop its work first.
+const PINGS_IN_PACE = 8;
+// However little a daemon vouches for, pings go as if it were this.
 const VOUCHED_LEAST_MS = 300;
+// The daemon's own bound.
+const ACKNOWLEDGEMENTS_PER_MESSAGE_MAX = 1000;
 // For one endpoint to answer `open`, before the next one is tried: between these, a quarter of the TTL.
 const OPEN_TIMEOUT_LEAST_MS = 500;
 const OPEN_TIMEOUT_MOST_MS = 3_000;
@@ -27,6 +33,8 @@ const FINAL_CODES = new Set([
   'INVALID_ARGUMENT', 'FAILED_PRECONDITION', 'PERMISSION_DENIED', 'UNAUTHENTICATED', 'UNIMPLEMENTED',
   'RESOURCE_EXHAUSTED',
 ]);
+// The session of before does not help a client that is not let in: its acquires fail.
+const REFUSED_IDENTITY = new Set(['PERMISSION_DENIED', 'UNAUTHENTICATED']);
 
 class SessionMachine {
   #options;
@@ -42,6 +50,8 @@ class SessionMachine {
   #connectAt = Infinity;
   #openSentAt = Infinity; // Infinity: `open` has not been sent on this stream.
   #openDeadline = Infinity;
+  #streamNumber = 0;
+  #acknowledgements = []; // To be sent on this stream.
   #pages = []; // The messages with `opened` so far, while `more` of them are to come.
   #disconnectedSince = 0;
   #everConnected = false;
@@ -54,28 +64,30 @@ class SessionMachine {
   #clientId = '';
   #sessionId = ''; // Empty: there is none.
   #ttlMs;
-  #vouchedMs = 0; // By the last answer; 0: there was none.
+  #vouchedMs = 0; // As pings take it; 0: there was no answer.
   #epoch = 0n;
   #leases;
 
   // ---- pings ----
-  #lastPingId = 0;
-  #pings = []; // {id, sentAt}: sent and not answered.
+  #pings = new Pings();
   #pingDue = Infinity;
 
   #operations;
 
-  // `options` were checked. `makeClientId` gives a new unique id at each call.
-  constructor(options, makeClientId) {
+  // `options` were checked. `makeClientId` gives a new unique id at each call. `listener`, among the effects:
+  //   onLost(lease)  once for each, with lease.loss
+  //   onRecalled(lease, notice, acknowledgement)  the latter for acknowledge(), when the application knows of the recall;
+  //                                               undefined: it cannot be acknowledged
+  constructor(options, makeClientId, listener) {
     this.#options = options;
     this.#makeClientId = makeClientId;
     this.#ttlMs = options.ttlMs > 0 ? options.ttlMs : TTL_ASSUMED_MS;
     const effect = (run) => this.#effects.push(run);
-    this.#leases = new Leases(options.marginMs, effect);
+    this.#leases = new Leases(options, effect, listener);
     this.#operations = new Operations(options, {
       addLease: (granted) => this.#leases.add(granted, this.#ttlMs),
       removeLease: (leaseId) => this.#leases.remove(leaseId),
-      knowsLease: (leaseId) => this.#leases.knows(leaseId),
+      knowsLease: (leaseId) => this.#leases.get(leaseId) !== undefined,
       effect,
     });
   }
@@ -99,17 +111,20 @@ class SessionMachine {
   }
 
   // `answer`: {resolve, reject}. A lease that is lost here is rejected at once, and still given back to the daemon.
-  release(lease, answer, now) {
-    const daemonMayHold = this.#leases.has(lease);
-    let later = answer;
-    if (lease.loss !== undefined || !daemonMayHold) {
-      const loss = lease.loss ?? { cause: 'UNKNOWN', message: LOSS_TEXTS.UNKNOWN };
-      this.#effects.push(() => answer.reject(new PermitLostError(loss)));
-      later = undefined;
-    }
-    if (!daemonMayHold || this.closed) return;
-    this.#operations.release(lease.leaseId, later, now);
+  release(leaseId, answer, now) {
+    const lease = this.#leases.get(leaseId);
+    const loss = lease === undefined ? { cause: 'UNKNOWN', message: LOSS_TEXTS.UNKNOWN } : lease.loss;
+    if (loss !== undefined) this.#effects.push(() => answer.reject(new PermitLostError(loss)));
+    if (lease === undefined || this.closed) return;
+    this.#operations.release(leaseId, loss === undefined ? answer : undefined, now);
     this.#wantStream(now);
+  }
+
+  // The application knows of the recall. It goes to the daemon that sent the recall, on the same stream, or nowhere: after
+  // a resume the daemon sends the recall again, with the lease.
+  acknowledge({ leaseId, recallId, stream }) {
+    if (stream !== this.#streamNumber || this.#phase !== 'open' || this.#leases.get(leaseId) === undefined) return;
+    this.#acknowledgements.push({ leaseId, recallId });
   }
 
   // Waits are rejected, leases are lost, and the daemon is told as far as it can be reached within releaseTimeoutMs.
@@ -119,8 +134,7 @@ class SessionMachine {
     this.#operations.failAcquires(makeError('CANCELLED', 'the client was closed'));
     this.#leases.loseAll('CLOSED');
     this.#closeDeadline = now + this.#options.releaseTimeoutMs;
-    const daemonMayHold = this.#leases.size > 0 || this.#operations.size > 0;
-    if (this.#phase !== 'open' && !daemonMayHold) {
+    if (this.#phase !== 'open' && !this.#isWanted) {
       this.#dropStream = this.#phase === 'opening';
       this.#phase = 'closed';
     }
@@ -134,6 +148,11 @@ class SessionMachine {
     return this.#leases.size > 0;
   }
 
+  // Whether the daemon may hold something for this client, or is to be asked for something.
+  get #isWanted() {
+    return this.#leases.size > 0 || this.#operations.size > 0;
+  }
+
   // ---- connecting ----
 
   #wantStream(now) {
@@ -145,8 +164,9 @@ class SessionMachine {
 
   // The index of the endpoint to which a stream must be opened now; it then counts as being opened. Otherwise undefined.
   startConnecting(now) {
-    if (this.#phase !== 'waiting' || now < this.#connectAt) return undefined;
+    if (this.#phase !== 'waiting' || now < this.#connectAt || !this.#isWanted) return undefined;
     this.#phase = 'opening';
+    this.#streamNumber += 1;
     this.#openSentAt = Infinity;
     this.#pages = [];
     this.#awaitOpened(now);
@@ -161,6 +181,7 @@ class SessionMachine {
     // Without a session there is nothing that the daemon should remember of this client: a new id begins anew.
     if (this.#sessionId === '') this.#forgetSession();
     this.#openSentAt = now;
+    this.#pings.opened(now);
     return {
       open: {
         clientId: this.#clientId,
@@ -178,7 +199,8 @@ class SessionMachine {
       this.#attemptsInRound = 0;
     }
     this.#lastError = why;
-    this.#pings = [];
+    this.#acknowledgements = [];
+    this.#leases.disconnected();
     this.#pingDue = Infinity;
     this.#endpoint = (this.#endpoint + 1) % this.#options.endpoints.length;
     this.#attemptsInRound += 1;
@@ -186,8 +208,9 @@ class SessionMachine {
     if (this.#attemptsInRound >= this.#options.endpoints.length) {
       this.#attemptsInRound = 0;
       this.#connectAt += this.#backoff.next();
+      if (!this.#everConnected) this.#operations.giveUpNotWaiting(now, this.#lastError);
     }
-    this.#phase = 'waiting'; // The next tick sees whether anybody still wants a stream.
+    this.#phase = 'waiting'; // The next tick sees whether a stream is still wanted.
   }
 
   #drop(message, now) {
@@ -207,7 +230,8 @@ class SessionMachine {
     const sessionIsGone = this.#sessionId !== '' && error?.code === 'NOT_FOUND';
     if (sessionIsGone) {
       this.#loseSession(now);
-    } else if (FINAL_CODES.has(error?.code) && (this.#sessionId === '' || this.#phase === 'open')) {
+    } else if (FINAL_CODES.has(error?.code)
+      && (this.#sessionId === '' || this.#phase === 'open' || REFUSED_IDENTITY.has(error.code))) {
       this.#operations.failAcquires(error);
     }
     this.#disconnect(error ?? makeError('UNAVAILABLE', "the daemon ended the session's stream"), now);
@@ -236,12 +260,14 @@ class SessionMachine {
       this.#closeSent = true;
       message.close = true;
     }
-    if (now >= this.#pingDue) {
-      message.ping = { pingId: ++this.#lastPingId };
-      this.#pings.push({ id: this.#lastPingId, sentAt: now });
-      this.#pingDue = now + this.#paceMs / 3;
+    if (this.#acknowledgements.length > 0) {
+      message.acknowledgedRecalls = this.#acknowledgements.splice(0, ACKNOWLEDGEMENTS_PER_MESSAGE_MAX);
     }
-    return message.commands || message.ping || message.close ? message : undefined;
+    if (now >= this.#pingDue) {
+      message.ping = { pingId: this.#pings.send(now) };
+      this.#pingDue = now + this.#paceMs / PINGS_IN_PACE;
+    }
+    return Object.keys(message).length > 0 ? message : undefined;
   }
 
   onMessage(message, now) {
@@ -263,9 +289,11 @@ class SessionMachine {
   }
 
   #take(message, now) {
+    this.#onRecalledLeases(message.results.flatMap((result) => result.granted ?? []));
     if (message.pong) this.#onPong(message.pong);
     for (const result of message.results) this.#operations.onResult(result, now);
-    for (const event of message.events) this.#onEvent(event, now);
+    for (const event of message.events) this.#onEvent(event);
+    if (message.events.length > 0) this.#leases.checkDeadlines(now);
   }
 
   #onOpened(pages, now) {
@@ -275,10 +303,14 @@ class SessionMachine {
       this.#drop('the daemon opened another session than the one to resume', now);
       return;
     }
-    if (!this.#extend(opened.validity, this.#openSentAt)) {
+    if (this.#isOvertaken(opened.validity)) {
       this.#drop('this daemon does not host the session any more', now);
       return;
     }
+    const listed = pages.flatMap((page) => page.leases);
+    const unclaimed = opened.resumed ? this.#leases.keepListed(listed.map((lease) => lease.leaseId)) : [];
+    this.#onRecalledLeases(listed);
+    this.#extend(opened.validity, this.#openSentAt);
     this.#phase = 'open';
     this.#everConnected = true;
     this.#attemptsInRound = 0;
@@ -286,40 +318,49 @@ class SessionMachine {
     this.#sessionId = opened.sessionId;
     if (opened.ttlMs > 0) this.#ttlMs = opened.ttlMs;
     this.#backoff.setMost(Math.min(BACKOFF_MOST_MS, this.#ttlMs / 8));
-    this.#pingDue = this.#openSentAt + this.#paceMs / 3;
-    const listed = pages.flatMap((page) => page.leases.map((lease) => lease.leaseId));
-    const unclaimed = opened.resumed ? this.#leases.keepListed(listed) : [];
+    this.#pingDue = this.#openSentAt + this.#paceMs / PINGS_IN_PACE;
     this.#operations.resendAll(unclaimed, now);
   }
 
   #onPong(pong) {
-    const index = this.#pings.findIndex((ping) => ping.id === Number(pong.pingId));
-    if (index < 0) return;
-    const { sentAt } = this.#pings[index];
-    if (!this.#extend(pong.validity, sentAt)) return;
+    const sentAt = this.#pings.unanswered(Number(pong.pingId));
+    if (sentAt === undefined || !this.#extend(pong.validity, sentAt)) return;
     // It may vouch for less than before: then the next is due sooner.
-    this.#pingDue = Math.min(this.#pingDue, sentAt + this.#paceMs / 3);
-    this.#pings.splice(0, index + 1);
+    this.#pingDue = Math.min(this.#pingDue, sentAt + this.#paceMs / PINGS_IN_PACE);
+    this.#pings.answered(Number(pong.pingId));
   }
 
-  #onEvent(event, now) {
+  #onRecalledLeases(leases) {
+    for (const { leaseId, recall } of leases) {
+      if (recall) this.#onEvent({ recalled: { leaseId, recall } });
+    }
+  }
+
+  #onEvent(event) {
     if (event.lost) {
       this.#operations.forgetUnclaimed(event.lost.leaseId);
       this.#leases.onLost(event.lost);
     } else if (event.recalled) {
-      this.#leases.onRecalled(event.recalled, now);
+      const sentAt = this.#pings.arrived(Number(event.recalled.recall?.afterPingId ?? 0));
+      this.#leases.onRecalled(event.recalled, sentAt, this.#streamNumber);
     }
   }
 
   // ---- time ----
 
-  // Counts an answer to what was sent at `sentAt`. False if it comes from a daemon that has been overtaken by another.
+  // It comes from a daemon that has been overtaken by another.
+  #isOvertaken(validity) {
+    return BigInt(validity?.epoch ?? 0) < this.#epoch;
+  }
+
+  // Counts an answer to what was sent at `sentAt`. False if it is overtaken.
   #extend(validity, sentAt) {
-    const epoch = BigInt(validity?.epoch ?? 0);
-    if (epoch < this.#epoch) return false;
-    this.#epoch = epoch;
+    if (this.#isOvertaken(validity)) return false;
+    this.#epoch = BigInt(validity?.epoch ?? 0);
     const validForMs = validity?.validForMs ?? 0;
-    this.#vouchedMs = Math.max(validForMs, VOUCHED_LEAST_MS);
+    const vouchedMs = Math.max(validForMs, VOUCHED_LEAST_MS);
+    // Where all leases are recalled the daemon vouches for less, but pings need not go faster.
+    if (vouchedMs > this.#vouchedMs || !this.#leases.allRecalled) this.#vouchedMs = vouchedMs;
     this.#leases.extend(sentAt + Number(validity?.elapsedMs ?? 0), validForMs);
     return true;
   }
@@ -341,14 +382,14 @@ class SessionMachine {
 
   // Pings go by what the daemon vouches for: with a long TTL, on an engine that daemons share, that is less than the TTL.
   get #paceMs() {
-    return this.#vouchedMs > 0 ? Math.min(this.#ttlMs, this.#vouchedMs) : this.#ttlMs;
+    return Math.min(this.#ttlMs, this.#vouchedMs || this.#ttlMs);
   }
 
   // When a stream that says nothing counts as broken: a quarter of the time that is vouched for after a ping was sent, or
   // should have been.
   get #contactDeadline() {
     if (this.#phase !== 'open') return Infinity;
-    return (this.#pings.length > 0 ? this.#pings[0].sentAt : this.#pingDue) + this.#paceMs / 4;
+    return (this.#pings.oldestUnanswered ?? this.#pingDue) + this.#paceMs / 4;
   }
 
   // Does what is due. To be called at nextDue(), and may be called at any time.
@@ -365,7 +406,7 @@ class SessionMachine {
       this.#drop('no answer in time', now);
     } else if (now >= this.#contactDeadline) {
       this.#drop('the connection has gone silent', now);
-    } else if (this.#phase === 'waiting' && this.#operations.size === 0 && this.#leases.size === 0) {
+    } else if (this.#phase === 'waiting' && !this.#isWanted) {
       this.#phase = this.#closing ? 'closed' : 'idle';
     }
     if (this.#phase !== 'waiting' && this.#phase !== 'opening') return;

@@ -25,7 +25,8 @@ function serviceClass() {
   return loadedService;
 }
 
-// A file's text, read again when the file has changed.
+// A file's text, read again when the file has changed. While it is empty, or cannot be read any more, what was read last
+// stays, and it is read again: it may be about to be replaced.
 class WatchedText {
   #file;
   #seen = '';
@@ -35,12 +36,15 @@ class WatchedText {
     this.#file = file;
   }
 
+  // Throws if it could never be read.
   read() {
-    const { mtimeNs, ino, size } = fs.statSync(this.#file, { bigint: true });
-    const seen = `${mtimeNs} ${ino} ${size}`;
-    if (seen !== this.#seen) {
-      this.#text = fs.readFileSync(this.#file, 'utf8').trim();
-      this.#seen = seen;
+    try {
+      const { mtimeNs, ino, size } = fs.statSync(this.#file, { bigint: true });
+      const seen = `${mtimeNs} ${ino} ${size}`;
+      const text = seen === this.#seen ? '' : fs.readFileSync(this.#file, 'utf8').trim();
+      if (text !== '') [this.#text, this.#seen] = [text, seen];
+    } catch (error) {
+      if (this.#text === '') throw error;
     }
     return this.#text;
   }
@@ -93,10 +97,19 @@ class Transport {
   #tokenFile;
   #unary = new Map(); // Connections by endpoint.
 
-  // `options` were checked. Throws InvalidArgumentError if a file that they name cannot be used.
+  // `options` were checked.
   constructor(options) {
     this.#options = options;
     if (options.tokenFile) this.#tokenFile = new WatchedText(options.tokenFile);
+  }
+
+  // Reads the API's definition, which takes its time, before a connection waits for it.
+  static load() {
+    serviceClass();
+  }
+
+  // Throws InvalidArgumentError if a file that the options name cannot be used.
+  check() {
     try {
       this.#credentials();
       this.#metadata();
@@ -148,7 +161,8 @@ class Transport {
     return this.openStream('Session', index, listener);
   }
 
-  // One attempt of a unary call. Rejects with a SemaphoreError. `timeoutMs`: Infinity for none.
+  // One attempt of a unary call. Rejects with a SemaphoreError, or with the reason of an aborted signal. `timeoutMs`:
+  // Infinity for none.
   callOnce(method, request, index, { timeoutMs, signal, metadata }) {
     return new Promise((resolve, reject) => {
       let timer;
@@ -159,6 +173,7 @@ class Transport {
         clearTimeout(timer);
         signal?.removeEventListener('abort', onAbort);
         if (!error) resolve(response);
+        else if (signal?.aborted) reject(signal.reason);
         else if (timedOut) reject(makeError('DEADLINE_EXCEEDED', `no answer within ${timeoutMs} ms`));
         else reject(fromStatus(error));
       };

@@ -28,14 +28,14 @@ class UnaryCaller {
     const backoff = new Backoff(PAUSE_FIRST_MS, PAUSE_MOST_MS);
     let reachedAt = this.#clock.now();
     for (let attempts = 1; ; attempts += 1) {
-      if (signal?.aborted) throw makeError('CANCELLED', 'the call was given up', { cause: signal.reason });
+      signal?.throwIfAborted();
       const index = this.#current;
       const sentAt = this.#clock.now();
       try {
         const response = await this.#transport.callOnce(method, request, index, { timeoutMs, signal, metadata });
         return { response, sentAt };
       } catch (error) {
-        if (error.code !== 'UNAVAILABLE') throw error;
+        if (signal?.aborted || error.code !== 'UNAVAILABLE') throw error;
         if (this.#current === index) this.#current = (index + 1) % endpoints.length;
         const now = this.#clock.now();
         if (now - sentAt >= REACHED_MS) reachedAt = now;

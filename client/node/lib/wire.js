@@ -6,11 +6,11 @@ function slotNumbers(ranges) {
   return (ranges ?? []).flatMap(({ first, last }) => Array.from({ length: last - first + 1 }, (_, i) => first + i));
 }
 
-// An enum's value without its prefix; empty if unspecified. A value that a newer daemon has added comes as a number.
+// An enum's value without its prefix; empty if unspecified. A value that a newer daemon has added, which comes as a number,
+// counts as unspecified.
 function enumName(value, prefix) {
-  const name = String(value ?? 0);
-  if (name === '0' || name === `${prefix}UNSPECIFIED`) return '';
-  return name.startsWith(prefix) ? name.slice(prefix.length) : name;
+  const name = String(value ?? '');
+  return name.startsWith(prefix) && name !== `${prefix}UNSPECIFIED` ? name.slice(prefix.length) : '';
 }
 
 // A google.protobuf.Timestamp; undefined if it is not set.

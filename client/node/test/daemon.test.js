@@ -96,10 +96,37 @@ test('a wait can be given up, and leaves the queue', async (t) => {
   const giveUp = new AbortController();
   const queued = [];
   const wait = client.acquire('db', { signal: giveUp.signal, onQueued: (place) => { queued.push(place); giveUp.abort(); } });
-  await assert.rejects(wait, { name: 'CancelledError', reason: 'WAIT_CANCELLED' });
+  await assert.rejects(wait, (error) => error === giveUp.signal.reason && error.name === 'AbortError');
   assert.equal(queued[0].position, 1);
   const waiting = async () => (await client.administer('db', { describe: {} })).semaphore.waiting;
   await until(async () => (await waiting()) === '0', 'the queue is empty');
+  for (const reason of [new RangeError('of the caller'), 'a text', null]) {
+    const aborted = AbortSignal.abort(reason);
+    for (const call of [
+      () => client.acquire('db', { signal: aborted }),
+      () => client.withPermit('db', { signal: aborted }, () => assert.fail('it ran')),
+      () => client.administer('db', { describe: {} }, { signal: aborted }),
+    ]) await assert.rejects(call, (error) => error === aborted.reason);
+  }
+  const drained = new AbortController();
+  const drain = client.administer('db', { drain: { waitMs: 60_000 } }, { signal: drained.signal });
+  setTimeout(() => drained.abort('enough'), 50);
+  await assert.rejects(drain, (error) => error === 'enough');
+});
+
+test('a wait that is given up as it is granted holds nothing', async (t) => {
+  const daemon = await Daemon.start(t);
+  const client = daemon.client();
+  await client.withPermit('db', { limit: 1 }, () => {});
+  for (let i = 0; i < 30; i += 1) {
+    const giveUp = new AbortController();
+    const wait = client.acquire('db', { signal: giveUp.signal }).then((permit) => permit.release(), () => {});
+    await new Promise((resolve) => (i % 3 === 0 ? setImmediate(resolve) : setTimeout(resolve, i / 10)));
+    giveUp.abort();
+    await wait;
+  }
+  const held = async () => (await client.administer('db', { describe: {} })).semaphore.held;
+  await until(async () => (await held()) === 0, 'nothing is held');
 });
 
 test('200 at once through 3: never more than 3 inside, each gets its turn, in the order of their calls', async (t) => {
@@ -156,20 +183,6 @@ test('a daemon that stands still: the loss is told before anybody else gets the 
   assert.deepEqual(events, ['lost', 'granted']);
 });
 
-test('work that blocks the event loop past the deadline finds its permit lost, and its result refused', async (t) => {
-  const daemon = await Daemon.start(t);
-  const client = daemon.client({ ttlMs: 1_000 });
-  const work = client.withPermit('db', { limit: 1 }, (permit) => {
-    const goodForMs = permit.goodForMs;
-    assert.ok(goodForMs > 0 && goodForMs <= 950);
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, goodForMs + 100);
-    assert.equal(permit.held, false); // It looks at the clock: no timer has run since.
-    assert.equal(permit.signal.aborted, false);
-    return 'overlapped';
-  });
-  await assert.rejects(work, { name: 'PermitLostError' });
-});
-
 test('a recall is told with its grace; given back in time, nothing is lost', async (t) => {
   const daemon = await Daemon.start(t);
   const client = daemon.client();
@@ -178,11 +191,11 @@ test('a recall is told with its grace; given back in time, nothing is lost', asy
   const recalled = new Promise((resolve) => permits[1].onRecall(resolve));
   await client.administer('db', { resize: { limit: 1, policy: 'SHRINK_POLICY_RECALL', graceMs: 60_000 } });
   const notice = await within(recalled, 'the recall');
-  assert.equal(notice.graceMs, 60_000);
+  assert.ok(notice.graceMs > 59_000 && notice.graceMs <= 60_000); // What is left of it.
   assert.equal(permits[0].recall, undefined);
   await permits[1].release();
   assert.equal(permits[1].loss, undefined);
-  await client.administer('db', { revoke: { all: true } });
+  await client.administer('db', { revoke: { all: true, now: true } });
   assert.equal((await within(permits[0].lost, 'the loss')).cause, 'REVOKED');
 });
 

@@ -99,6 +99,22 @@ test('the client shows its certificate and its token, which is read again when t
   await assert.rejects(callerOf(t, port, { ...good, certFile: '', keyFile: '' }), { code: 'UNAVAILABLE' });
 });
 
+test('an empty token file is read again and not sent; one that has gone is not forgotten', async (t) => {
+  const port = await serve(false);
+  fs.writeFileSync(file('rewritten'), '');
+  const options = { caFile: file('ca.pem'), serverName: 'semaphored.example', tokenFile: file('rewritten') };
+  const client = new Client({ endpoints: [`127.0.0.1:${port}`], ...options });
+  t.after(() => client.close());
+  const holder = async () => (await client.verify({ leaseId: 'db#1' })).holder;
+  assert.equal(await holder(), ' ');
+  for (const [text, sent] of [['smt_one', 'smt_one'], ['', 'smt_one'], ['smt_two', 'smt_two']]) {
+    fs.writeFileSync(file('rewritten'), text);
+    assert.equal(await holder(), ` Bearer ${sent}`);
+  }
+  fs.rmSync(file('rewritten'));
+  assert.equal(await holder(), ' Bearer smt_two');
+});
+
 test('files that cannot be read are said at once', () => {
   assert.throws(() => new Client({ caFile: file('missing') }), /InvalidArgumentError: .*missing/);
   assert.throws(() => new Client({ tokenFile: file('missing') }), /InvalidArgumentError: .*missing/);

@@ -20,6 +20,9 @@ export async function use(): Promise<string> {
   }
   await client.enqueue('jobs', new Uint8Array(3), { contentType: 'text/plain', backOff: { initialMs: 10 } });
   const { semaphore, recalled } = await client.administer('db', { resize: { limit: 3, policy: 'SHRINK_POLICY_RECALL' } });
+  await client.administer('db', { revoke: { all: true, now: true } });
+  await client.administer('db', { revoke: { holder: 'a', graceMs: 500 } });
+  await client.administer('db', { destroy: { policy: 'DESTROY_POLICY_FORCE', waitMs: 500, graceMs: 500 } });
   const held: number | undefined = semaphore?.held;
   const leases: LeaseInfo[] = [];
   let pageToken = '';
@@ -47,6 +50,8 @@ export function misuse(client: Client, permit: Permit): void {
   void client.administer('db', { shrink: {} });
   // @ts-expect-error  no such field of the act
   void client.administer('db', { describe: { rowsMax: 5 } });
+  // @ts-expect-error  a grace, or now
+  void client.administer('db', { revoke: { all: true, graceMs: 500, now: true } });
   // @ts-expect-error  pages are of listings
   void client.administer('db', { pause: {} }).then((result) => result.nextPageToken);
   // @ts-expect-error  given out by a client alone

@@ -11,7 +11,7 @@ import grpc
 from google.protobuf.message import Message
 
 from ._options import to_ms
-from .errors import make_error
+from .errors import invalid, make_error
 from .v1 import semaphore_pb2 as pb
 
 Result = TypeVar("Result", bound=Message)
@@ -30,26 +30,48 @@ def _request(semaphore: str, expected_revision: int = 0, **act: Any) -> pb.Admin
     return pb.AdministerRequest(semaphore=semaphore, expected_revision=expected_revision, **act)
 
 
-def _resize(limit: int, policy: pb.ShrinkPolicy, grace: Optional[float]) -> pb.ResizeSemaphore:
-    return pb.ResizeSemaphore(limit=limit, policy=policy,
+def _resize(limit: int, policy: pb.ShrinkPolicy, grace: Optional[float],
+            now: bool) -> pb.ResizeSemaphore:
+    return pb.ResizeSemaphore(limit=limit, policy=policy, now=now,
                               grace_ms=None if grace is None else to_ms("grace", grace))
 
 
-def _destroy(policy: pb.DestroyPolicy, wait: float) -> pb.DestroySemaphore:
-    return pb.DestroySemaphore(policy=policy, wait_ms=to_ms("wait", wait))
+def _destroy(policy: pb.DestroyPolicy, wait: float, grace: Optional[float],
+             now: bool) -> pb.DestroySemaphore:
+    return pb.DestroySemaphore(policy=policy, wait_ms=to_ms("wait", wait), now=now,
+                               grace_ms=_grace_ms(grace))
 
 
 def _drain(held_max: int, wait: float) -> pb.DrainSemaphore:
     return pb.DrainSemaphore(held_max=held_max, wait_ms=to_ms("wait", wait))
 
 
-def _revoke(grace: float, **which: Any) -> pb.RevokeLeases:
-    return pb.RevokeLeases(grace_ms=to_ms("grace", grace), **which)
+def _grace_ms(grace: Optional[float]) -> int:
+    """Where the protocol's 0 is the semaphore's own."""
+    if grace is None:
+        return 0
+    if grace == 0:
+        raise invalid("grace: more than 0 seconds; None is the semaphore's own, and for none there "
+                      "is `now`")
+    return to_ms("grace", grace)
+
+
+def _revoke(grace: Optional[float], now: bool, **which: Any) -> pb.RevokeLeases:
+    return pb.RevokeLeases(grace_ms=_grace_ms(grace), now=now, **which)
 
 
 class Admin:
     """Times are seconds. `expected_revision`: the act is done only if the semaphore stands at this
     revision (AbortedError otherwise); 0 means any.
+
+    Where leases are to end, their holders are asked first, and have a grace: a lease ends when it is
+    over, and later if its holder may not have heard of it. `grace` None: the semaphore's own
+    (recall_grace_ms of its settings).
+
+    now: the leases end with this act. DANGER: a holder that has not heard of it, because its
+        connection or its daemon's is cut, goes on until the validity that it has received is over,
+        up to the TTL, while others are let in. Safe if the resource checks tokens, or if the
+        holders are known to be gone. Not together with `grace`.
 
     A listing comes in pages of at most `page_size` rows (0: 100; at most 10000). `page_token` is
     the `next_page_token` of the page before, which is empty on the last one. A method whose name
@@ -70,10 +92,10 @@ class Admin:
 
     def set_limit(self, semaphore: str, limit: int, *,
                   policy: pb.ShrinkPolicy = pb.SHRINK_POLICY_WAIT, grace: Optional[float] = None,
-                  expected_revision: int = 0) -> pb.ResizeSemaphoreResult:
-        """`grace` is for SHRINK_POLICY_RECALL. None: the semaphore's own; 0: none."""
+                  now: bool = False, expected_revision: int = 0) -> pb.ResizeSemaphoreResult:
+        """`grace` and `now` are for SHRINK_POLICY_RECALL; a grace of 0 is none."""
         return self._act(pb.ResizeSemaphoreResult, _request(
-            semaphore, expected_revision, resize=_resize(limit, policy, grace)))
+            semaphore, expected_revision, resize=_resize(limit, policy, grace, now)))
 
     def configure(self, semaphore: str, settings: pb.SemaphoreSettings, *,
                   expected_revision: int = 0) -> pb.ConfigureSemaphoreResult:
@@ -82,10 +104,12 @@ class Admin:
             semaphore, expected_revision, configure=pb.ConfigureSemaphore(settings=settings)))
 
     def destroy(self, semaphore: str, *, policy: pb.DestroyPolicy = pb.DESTROY_POLICY_REFUSE,
-                wait: float = 0, expected_revision: int = 0) -> pb.DestroySemaphoreResult:
-        """`wait` is for DESTROY_POLICY_WAIT: how long to wait for the last holder."""
+                wait: float = 0, grace: Optional[float] = None, now: bool = False,
+                expected_revision: int = 0) -> pb.DestroySemaphoreResult:
+        """`wait` is for DESTROY_POLICY_WAIT and _FORCE: how long to wait for the last holder. `grace`
+        and `now` are for DESTROY_POLICY_FORCE, which recalls the leases."""
         return self._act(pb.DestroySemaphoreResult, _request(
-            semaphore, expected_revision, destroy=_destroy(policy, wait)), wait)
+            semaphore, expected_revision, destroy=_destroy(policy, wait, grace, now)), wait)
 
     def drain(self, semaphore: str, *, held_max: int = 0,
               wait: float = 0) -> pb.DrainSemaphoreResult:
@@ -103,20 +127,21 @@ class Admin:
                          _request(semaphore, resume=pb.ResumeSemaphore()))
 
     def revoke_lease(self, semaphore: str, lease_id: str, *,
-                     grace: float = 0) -> pb.RevokeLeasesResult:
-        """With a grace it is recalled first, and revoked after it."""
+                     grace: Optional[float] = None, now: bool = False) -> pb.RevokeLeasesResult:
+        """Recalls it, or ends it `now`."""
         return self._act(pb.RevokeLeasesResult,
-                         _request(semaphore, revoke=_revoke(grace, lease_id=lease_id)))
+                         _request(semaphore, revoke=_revoke(grace, now, lease_id=lease_id)))
 
     def revoke_holder(self, semaphore: str, holder: str, *,
-                      grace: float = 0) -> pb.RevokeLeasesResult:
+                      grace: Optional[float] = None, now: bool = False) -> pb.RevokeLeasesResult:
         """All leases whose holder text is this."""
         return self._act(pb.RevokeLeasesResult,
-                         _request(semaphore, revoke=_revoke(grace, holder=holder)))
+                         _request(semaphore, revoke=_revoke(grace, now, holder=holder)))
 
-    def revoke_all(self, semaphore: str, *, grace: float = 0) -> pb.RevokeLeasesResult:
+    def revoke_all(self, semaphore: str, *, grace: Optional[float] = None,
+                   now: bool = False) -> pb.RevokeLeasesResult:
         return self._act(pb.RevokeLeasesResult,
-                         _request(semaphore, revoke=_revoke(grace, all=True)))
+                         _request(semaphore, revoke=_revoke(grace, now, all=True)))
 
     def prune(self, semaphore: str) -> pb.PruneSemaphoreResult:
         """Mends what an engine may leave behind."""
@@ -198,10 +223,10 @@ class AsyncAdmin:
 
     async def set_limit(self, semaphore: str, limit: int, *,
                         policy: pb.ShrinkPolicy = pb.SHRINK_POLICY_WAIT,
-                        grace: Optional[float] = None,
+                        grace: Optional[float] = None, now: bool = False,
                         expected_revision: int = 0) -> pb.ResizeSemaphoreResult:
         return await self._act(pb.ResizeSemaphoreResult, _request(
-            semaphore, expected_revision, resize=_resize(limit, policy, grace)))
+            semaphore, expected_revision, resize=_resize(limit, policy, grace, now)))
 
     async def configure(self, semaphore: str, settings: pb.SemaphoreSettings, *,
                         expected_revision: int = 0) -> pb.ConfigureSemaphoreResult:
@@ -210,9 +235,10 @@ class AsyncAdmin:
 
     async def destroy(self, semaphore: str, *,
                       policy: pb.DestroyPolicy = pb.DESTROY_POLICY_REFUSE,
-                      wait: float = 0, expected_revision: int = 0) -> pb.DestroySemaphoreResult:
+                      wait: float = 0, grace: Optional[float] = None, now: bool = False,
+                      expected_revision: int = 0) -> pb.DestroySemaphoreResult:
         return await self._act(pb.DestroySemaphoreResult, _request(
-            semaphore, expected_revision, destroy=_destroy(policy, wait)), wait)
+            semaphore, expected_revision, destroy=_destroy(policy, wait, grace, now)), wait)
 
     async def drain(self, semaphore: str, *, held_max: int = 0,
                     wait: float = 0) -> pb.DrainSemaphoreResult:
@@ -228,18 +254,21 @@ class AsyncAdmin:
                                _request(semaphore, resume=pb.ResumeSemaphore()))
 
     async def revoke_lease(self, semaphore: str, lease_id: str, *,
-                           grace: float = 0) -> pb.RevokeLeasesResult:
+                           grace: Optional[float] = None,
+                           now: bool = False) -> pb.RevokeLeasesResult:
         return await self._act(pb.RevokeLeasesResult,
-                               _request(semaphore, revoke=_revoke(grace, lease_id=lease_id)))
+                               _request(semaphore, revoke=_revoke(grace, now, lease_id=lease_id)))
 
     async def revoke_holder(self, semaphore: str, holder: str, *,
-                            grace: float = 0) -> pb.RevokeLeasesResult:
+                            grace: Optional[float] = None,
+                            now: bool = False) -> pb.RevokeLeasesResult:
         return await self._act(pb.RevokeLeasesResult,
-                               _request(semaphore, revoke=_revoke(grace, holder=holder)))
+                               _request(semaphore, revoke=_revoke(grace, now, holder=holder)))
 
-    async def revoke_all(self, semaphore: str, *, grace: float = 0) -> pb.RevokeLeasesResult:
+    async def revoke_all(self, semaphore: str, *, grace: Optional[float] = None,
+                         now: bool = False) -> pb.RevokeLeasesResult:
         return await self._act(pb.RevokeLeasesResult,
-                               _request(semaphore, revoke=_revoke(grace, all=True)))
+                               _request(semaphore, revoke=_revoke(grace, now, all=True)))
 
     async def prune(self, semaphore: str) -> pb.PruneSemaphoreResult:
         return await self._act(pb.PruneSemaphoreResult,

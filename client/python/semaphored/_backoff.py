@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+# Not that of the program, which may have chosen its seed for many processes.
+_RANDOM = random.SystemRandom()
+
 
 class Backoff:
     """Doubles from `first_ns` to `most_ns`. Each delay is drawn from the upper half, so that the
@@ -17,7 +20,7 @@ class Backoff:
     def next_ns(self) -> int:
         delay_ns = min(self._current_ns, self._most_ns)
         self._current_ns = min(self._current_ns * 2, self._most_ns)
-        return random.randint(delay_ns // 2, delay_ns)
+        return _RANDOM.randint(delay_ns // 2, delay_ns)
 
     def reset(self) -> None:
         """After a success: begin again with the first."""

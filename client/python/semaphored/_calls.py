@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Callable, List, Optional, Tuple, Union
 
-from ._lease import LeaseState, QueuePlace, Recall
+from ._lease import LeaseState, OnRecall, QueuePlace, Recall
 from ._time import MS_NS, NEVER_NS
 from .errors import Error, Loss
 from .v1 import semaphore_pb2 as pb
@@ -40,7 +40,7 @@ class AcquireCall:
     wait_ns: Optional[int] = None
     on_queued: Optional[Callable[[QueuePlace], None]] = None
     on_lost: Optional[Callable[[Loss], None]] = None
-    on_recall: Optional[Callable[[Recall], None]] = None
+    on_recall: Optional[OnRecall] = None
     # Of the machine, for its cancel(). 0: it does not know the call, or has refused it.
     number: int = 0
 
@@ -67,6 +67,16 @@ class Operation:
     release_done: Optional[ReleaseDone] = None
 
 
+@dataclass(frozen=True)
+class Recalled:
+    """A recall of which the application is to hear, for SessionMachine.acknowledge()."""
+
+    lease: LeaseState
+    recall: Recall
+    recall_id: int  # 0: it cannot be acknowledged
+    stream_number: int
+
+
 @dataclass
 class Effects:
     """What is to be done outside, without a lock held."""
@@ -77,10 +87,12 @@ class Effects:
     losses: List[Callable[[], None]] = field(default_factory=list)
     # Callbacks of the user, which may take their time.
     callbacks: List[Callable[[], None]] = field(default_factory=list)
+    recalls: List[Recalled] = field(default_factory=list)
     # The stream is given up: cancel it, and report nothing of it any more.
     drop_stream: bool = False
 
     def take(self) -> Effects:
-        taken = Effects(self.results, self.losses, self.callbacks, self.drop_stream)
-        self.results, self.losses, self.callbacks, self.drop_stream = [], [], [], False
+        taken = Effects(self.results, self.losses, self.callbacks, self.recalls, self.drop_stream)
+        self.results, self.losses, self.callbacks, self.recalls = [], [], [], []
+        self.drop_stream = False
         return taken

@@ -5,12 +5,12 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 from types import TracebackType
-from typing import Any, Callable, Optional, Type
+from typing import Callable, Optional, Type
 
 from ._admin import Admin
 from ._core import ClientBase, PendingAcquire, begin_release, no_answer
 from ._driver import SessionDriver
-from ._lease import LeaseState, QueuePlace, Recall
+from ._lease import LeaseState, OnRecall, QueuePlace, Recall
 from ._permit import PermitBase, Verdict, make_verdict, verify_request
 from ._time import SECOND_NS, now_ns
 from .errors import Loss, LostError, Unreachable
@@ -137,14 +137,17 @@ class Client(ClientBase):
         priority: higher is served first, -1000 to 1000.
         holder: for people; default: the client's.
         on_queued: called when the request stands in the queue, and when its place is known anew.
-        on_lost: called once if the permits are lost. on_recall: called when they are asked back.
+        on_lost: called once if the permits are lost.
+        on_recall: called when the daemon recalls them, and again with a later recall, such as after
+            a broken connection. When it returns, the daemon learns that the work knows of it. A
+            daemon that does not learn that lets others in later; the permits end here all the same.
 
         Errors: Full; WaitExpired; NotFoundError; FailedPreconditionError (LIMIT_MISMATCH,
         EXCEEDS_LIMIT, PAUSED, DESTROYED); ResourceExhaustedError; InvalidArgumentError; Unreachable,
         UnavailableError; CancelledError when the client was closed."""
         call = self._call(semaphore, limit=limit, adopt_limit=adopt_limit, permits=permits,
                           wait=wait, priority=priority, holder=holder, on_queued=on_queued,
-                          on_lost=self._posted(on_lost), on_recall=on_recall)
+                          on_lost=self._posted(on_lost), on_recall=_then_done(on_recall))
         pending = PendingAcquire(self._driver, call)
         try:
             pending.begin()
@@ -155,9 +158,16 @@ class Client(ClientBase):
         lease = self._lease_of(acquired, semaphore)
         return Permit(self, self._driver, lease, self._options.release_timeout_ns / SECOND_NS)
 
-    def permit(self, semaphore: str, **options: Any) -> PermitContext:
+    def permit(self, semaphore: str, *, limit: int = 0, adopt_limit: bool = False,
+               permits: int = 1, wait: Optional[float] = None, priority: int = 0,
+               holder: str = "", on_queued: Optional[Callable[[QueuePlace], None]] = None,
+               on_lost: Optional[Callable[[Loss], None]] = None,
+               on_recall: Optional[Callable[[Recall], None]] = None) -> PermitContext:
         """For `with`: as acquire(), with the same options, at the beginning of the block."""
-        return PermitContext(lambda: self.acquire(semaphore, **options))
+        return PermitContext(lambda: self.acquire(
+            semaphore, limit=limit, adopt_limit=adopt_limit, permits=permits, wait=wait,
+            priority=priority, holder=holder, on_queued=on_queued, on_lost=on_lost,
+            on_recall=on_recall))
 
     def _posted(self, on_lost: Optional[Callable[[Loss], None]]
                 ) -> Optional[Callable[[Loss], None]]:
@@ -196,3 +206,14 @@ class Client(ClientBase):
                                         priority, delay, max_attempts)
         answer: pb.EnqueueResponse = self._unary.call("Enqueue", request)
         return answer.ticket_id
+
+
+def _then_done(on_recall: Optional[Callable[[Recall], None]]) -> Optional[OnRecall]:
+    if on_recall is None:
+        return None
+    wanted = on_recall
+
+    def tell(recall: Recall, done: Callable[[], None]) -> None:
+        wanted(recall)
+        done()
+    return tell

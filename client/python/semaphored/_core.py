@@ -9,7 +9,7 @@ from typing import Callable, Optional, Sequence, Union
 from ._calls import AcquireCall
 from ._credentials import Credentials, Security
 from ._driver import SessionDriver
-from ._lease import LeaseState, QueuePlace, Recall, SharedDeadline
+from ._lease import LeaseState, OnRecall, QueuePlace, SharedDeadline
 from ._options import make_call, make_options, to_ms
 from ._process import OwnProcess
 from ._time import NEVER_NS
@@ -88,7 +88,7 @@ class ClientBase:
               wait: Optional[float], priority: int, holder: str,
               on_queued: Optional[Callable[[QueuePlace], None]],
               on_lost: Optional[Callable[[Loss], None]],
-              on_recall: Optional[Callable[[Recall], None]]) -> AcquireCall:
+              on_recall: Optional[OnRecall]) -> AcquireCall:
         """The callbacks are what the driver is to call."""
         call = make_call(semaphore, limit=limit, adopt_limit=adopt_limit, permits=permits,
                          wait=wait, priority=priority, holder=holder)

@@ -8,7 +8,7 @@ import os
 import threading
 import uuid
 from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import grpc
 
@@ -16,11 +16,13 @@ from .errors import invalid
 
 _LOG = logging.getLogger("semaphored")
 Metadata = Tuple[Tuple[str, str], ...]
+# Takes what logging.Logger.warning takes.
+Warn = Callable[..., None]
 
 
 class _WatchedFile:
-    """A file that is read again when it has changed. When it cannot be read any more, what was read
-    last stays, since somebody may be about to replace it."""
+    """A file that is read again when it has changed. When it is empty, or cannot be read any more,
+    what was read last stays, and the file is read again: it may be about to be replaced."""
 
     def __init__(self, option: str, path: str) -> None:
         self._option = option
@@ -39,17 +41,21 @@ class _WatchedFile:
         if stamp != self._stamp:
             with open(self._path, "rb") as file:
                 content = file.read()
-            if content.strip() or self._stamp is None:
+            if content.strip():
                 self._content = content
                 self._stamp = stamp
 
-    def content(self) -> bytes:
+    def content(self, warn: Warn = _LOG.warning) -> bytes:
+        failure: Optional[OSError] = None
         with self._lock:
             try:
                 self._read()
             except OSError as error:
-                _LOG.warning("%s cannot be read again: %s", self._option, error.strerror)
-            return self._content
+                failure = error
+            content = self._content
+        if failure is not None:  # A handler of the log may block: not with the lock held.
+            warn("%s cannot be read again: %s", self._option, failure.strerror)
+        return content
 
 
 @dataclass(frozen=True)
@@ -82,23 +88,26 @@ class Credentials:
         self._token_file = _watched("token_file", security.token_file)
         self._token = _checked_token("token", security.token)
         if self._token_file is not None:
-            _checked_token("token_file", self._token_file.content().decode("latin-1").strip())
+            token = self._token_file.content().decode("latin-1").strip()
+            _checked_token("token_file", token or None)
         has_token = self._token is not None or self._token_file is not None
         if has_token and not self._tls:
             _refuse_in_the_clear(endpoints)
 
-    def metadata(self) -> Metadata:
+    def metadata(self, warn: Warn = _LOG.warning) -> Metadata:
         """Of every call."""
         token = self._token
         if self._token_file is not None:
-            token = self._token_file.content().decode("latin-1").strip()
+            token = self._token_file.content(warn).decode("latin-1").strip() or None
         return (("authorization", f"Bearer {token}"),) if token is not None else ()
 
-    def stamp(self) -> Tuple[Optional[bytes], ...]:
+    def stamp(self, warn: Warn = _LOG.warning) -> Tuple[Optional[bytes], ...]:
         """Another value than before: a channel that stands was made of older files."""
-        return (_content(self._ca), _content(self._cert), _content(self._key))
+        return tuple(None if file is None else file.content(warn)
+                     for file in (self._ca, self._cert, self._key))
 
-    def channel(self, endpoint: str, options: Sequence[Tuple[str, Any]] = ()) -> Any:
+    def channel(self, endpoint: str, options: Sequence[Tuple[str, Any]] = (),
+                warn: Warn = _LOG.warning) -> Any:
         """A channel that shares its connection with no other one."""
         all_options: List[Tuple[str, Any]] = [
             # Otherwise gRPC would hand out the connection that was found broken, or its own pause
@@ -110,7 +119,7 @@ class Credentials:
             return grpc.insecure_channel(endpoint, options=all_options)
         if self._server_name is not None:
             all_options.append(("grpc.ssl_target_name_override", self._server_name))
-        ca, cert, key = self.stamp()
+        ca, cert, key = self.stamp(warn)
         credentials = grpc.ssl_channel_credentials(
             root_certificates=ca, private_key=key, certificate_chain=cert)
         return grpc.secure_channel(endpoint, credentials, options=all_options)
@@ -118,10 +127,6 @@ class Credentials:
 
 def _watched(option: str, path: Optional[str]) -> Optional[_WatchedFile]:
     return _WatchedFile(option, path) if path is not None else None
-
-
-def _content(file: Optional[_WatchedFile]) -> Optional[bytes]:
-    return file.content() if file is not None else None
 
 
 def _checked_token(option: str, token: Optional[str]) -> Optional[str]:

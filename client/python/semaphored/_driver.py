@@ -17,12 +17,14 @@ import queue
 import threading
 import uuid
 import weakref
+from functools import partial
 from typing import Callable, List, Optional, Tuple
 
-from ._calls import AcquireCall, Effects, Options, ReleaseDone
+from ._calls import AcquireCall, Effects, Options, Recalled, ReleaseDone
 from ._credentials import Credentials
 from ._lease import LeaseState
 from ._machine import SessionMachine
+from ._options import own_holder
 from ._process import OwnProcess
 from ._stream import Stream, StreamListener
 from ._time import MS_NS, NEVER_NS, SECOND_NS, now_ns
@@ -122,7 +124,7 @@ class SessionDriver(StreamListener):
 
     def drop(self, lease: Optional[LeaseState]) -> None:
         """Its permit, or (None) the client, was collected as garbage."""
-        if not self.in_own_process():
+        if not self.in_own_process() or self._ended.is_set():
             return
         if lease is None:
             self._ask(self._machine.close)
@@ -135,7 +137,7 @@ class SessionDriver(StreamListener):
             self._take_inbox(None)  # The thread is gone: all is refused.
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Runs a callback of the user."""
+        """Runs a callback of the user, or a handler of the log."""
         self._notifier.post(callback)
 
     # ---- the stream ----
@@ -146,6 +148,8 @@ class SessionDriver(StreamListener):
                 now = self._clock()
                 message = self._machine.next_message(now)
                 if message is not None:
+                    if message.HasField("open") and not message.open.holder:
+                        message.open.holder = own_holder()
                     self._wake_timers()
                     return message
                 # What else is due is for the thread of timers: it is not outrun in a busy loop.
@@ -187,9 +191,22 @@ class SessionDriver(StreamListener):
             self._streams_alive += 1
         for callback in effects.callbacks:
             self._notifier.post(callback)
+        for recalled in effects.recalls:
+            self._notifier.post(partial(self._tell_recall, recalled))
         self._changed.notify_all()
         self._wake_timers()
         return effects, dropped, started
+
+    def _tell_recall(self, recalled: Recalled) -> None:
+        """On the thread of callbacks. The recall is acknowledged by its handler's end alone: a
+        handler that blocks, or raises, has not acknowledged anything."""
+        on_recall = recalled.lease.on_recall
+        if on_recall is not None:
+            on_recall(recalled.recall, partial(self._acknowledge, recalled))
+
+    def _acknowledge(self, recalled: Recalled) -> None:
+        if self.in_own_process():
+            self._ask(lambda _: self._machine.acknowledge(recalled))
 
     def _wake_timers(self) -> None:
         """If it waits for longer than it should now. With the lock held."""

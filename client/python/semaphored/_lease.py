@@ -14,11 +14,16 @@ from .v1 import semaphore_pb2 as pb
 @dataclass(frozen=True)
 class Recall:
     """The daemon asks for the permits back: the limit was lowered, they were held for too long, an
-    administrator wants them. After `grace` seconds they are revoked; they count as lost a margin
-    before."""
+    administrator wants them. `grace` is the time that the daemon left for it when it sent this:
+    `permit.valid_for` has what is left of it. The permits count as lost a margin before its end."""
 
     grace: float
     reason: str
+
+
+# Runs the application's handler, on the thread or loop where it belongs, and calls the second argument
+# once the handler has returned.
+OnRecall = Callable[[Recall, Callable[[], None]], None]
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,9 @@ class LeaseState:
         self.token = token
         self.ttl_ns = ttl_ns
         self.fail_open = False
-        self.on_recall: Optional[Callable[[Recall], None]] = None
+        self.on_recall: Optional[OnRecall] = None
         self.recall: Optional[Recall] = None
+        self.recall_name = (0, 0)  # the number of the stream on which it came, and its id
         self.recall_deadline_ns = NEVER_NS
         self.loss: Optional[Loss] = None
         self._deadline = deadline

@@ -5,16 +5,16 @@ from __future__ import annotations
 import heapq
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
-from ._calls import Effects, Options
-from ._lease import LeaseState, Recall, SharedDeadline, good_until_ns, slots_of
+from ._calls import Effects, Options, Recalled
+from ._lease import LeaseState, OnRecall, Recall, SharedDeadline, good_until_ns, slots_of
 from ._time import MS_NS, NEVER_NS
 from .errors import LossCause
 from .v1 import semaphore_pb2 as pb
 
-# However little a daemon vouches for, it is not asked more often than three times in this.
+# However little a daemon vouches for, pings go as if it were this.
 _VOUCHED_LEAST_NS = 300 * MS_NS
 
-_CAUSES = {
+_CAUSES: Dict[int, LossCause] = {
     pb.END_CAUSE_EXPIRED: LossCause.EXPIRED,
     pb.END_CAUSE_RELEASED: LossCause.REVOKED,  # by somebody else who knew the lease id
     pb.END_CAUSE_REVOKED: LossCause.REVOKED,
@@ -24,6 +24,11 @@ _CAUSES = {
     pb.END_CAUSE_ENGINE_LOST: LossCause.ENGINE_LOST,
     pb.END_CAUSE_MOVED: LossCause.MOVED,
 }
+
+
+def cause_of(ended: int) -> LossCause:
+    """Of an EndCause; one that a newer daemon has added is an unknown one."""
+    return _CAUSES.get(ended, LossCause.UNKNOWN)
 
 
 class Leases:
@@ -41,11 +46,15 @@ class Leases:
         self._epoch = 0
         self._deadline: Optional[SharedDeadline] = None
         self._deadline_told = True  # no lease that is not lost hangs on the deadline
-        # What the last answer vouched for; 0: there was none.
+        # For how long pings take the leases to be vouched for; 0: there was no answer.
         self.vouched_ns = 0
         # Leases that a resumed session holds and we do not know: the answers to commands that are
         # sent again claim them, or they are given back.
         self.unclaimed: Set[str] = set()
+        # Recalls of leases that are not known here: their grant may still be on its way. With the
+        # time from which they count, and the number of the stream.
+        self._early: Dict[str, Tuple[pb.LeaseRecall, int, int]] = {}
+        self._early_max = options.operations_max
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -57,14 +66,24 @@ class Leases:
         self._deadline_told = True
         self.unclaimed.clear()
 
+    def disconnected(self) -> None:
+        """What the daemon recalls, it recalls again on the next stream."""
+        self._early.clear()
+
+    def is_overtaken(self, validity: pb.LeaseValidity) -> bool:
+        """It comes from a daemon that has been overtaken by another one."""
+        return validity.epoch < self._epoch
+
     def extend(self, validity: pb.LeaseValidity, sent_ns: int) -> bool:
-        """Counts an answer to what was sent at `sent_ns`. False if it comes from a daemon that has
-        been overtaken by another one."""
-        if validity.epoch < self._epoch:
+        """Counts an answer to what was sent at `sent_ns`. False if it is overtaken."""
+        if self.is_overtaken(validity):
             return False
         self._epoch = validity.epoch
         valid_for_ns = validity.valid_for_ms * MS_NS
-        self.vouched_ns = max(valid_for_ns, _VOUCHED_LEAST_NS)
+        vouched_ns = max(valid_for_ns, _VOUCHED_LEAST_NS)
+        # Where all leases are recalled the daemon vouches for less, but pings need not go faster.
+        if vouched_ns > self.vouched_ns or not self._all_recalled():
+            self.vouched_ns = vouched_ns
         until_ns = good_until_ns(sent_ns + validity.elapsed_ms * MS_NS, valid_for_ns,
                                  self._margin_ns)
         if self._deadline is None:
@@ -73,14 +92,22 @@ class Leases:
         self._deadline.at_ns = max(self._deadline.at_ns, until_ns)
         return True
 
-    def grant(self, granted: pb.Lease, ttl_ns: int) -> LeaseState:
+    def _all_recalled(self) -> bool:
+        leases = self._by_id.values()
+        return bool(leases) and all(lease.recall_deadline_ns != NEVER_NS for lease in leases)
+
+    def grant(self, granted: pb.Lease, ttl_ns: int, on_recall: Optional[OnRecall]) -> LeaseState:
         """REQUIRES: extend() was called in this session."""
         assert self._deadline is not None
         lease = LeaseState(granted.semaphore, granted.lease_id, slots_of(granted.slots),
                            granted.token, ttl_ns, self._deadline)
+        lease.on_recall = on_recall
         self.unclaimed.discard(lease.lease_id)
         self._by_id[lease.lease_id] = lease
         self._deadline_told = False
+        early = self._early.pop(lease.lease_id, None)
+        if early is not None:
+            self._recalled(lease, *early)
         return lease
 
     def is_held_by_us(self, lease: LeaseState) -> bool:
@@ -92,6 +119,7 @@ class Leases:
     def ended(self, lease_id: str) -> None:
         """The daemon has answered its release."""
         self._by_id.pop(lease_id, None)
+        self._early.pop(lease_id, None)
 
     def keep_only(self, listed: Iterable[str]) -> None:
         """The ids of what a resumed session still holds."""
@@ -112,32 +140,42 @@ class Leases:
         """The session is gone."""
         self._by_id.clear()
 
-    def on_event(self, event: pb.SessionEvent, now_ns: int) -> None:
-        is_lost = event.HasField("lost")
-        lease_id = event.lost.lease_id if is_lost else event.recalled.lease_id
-        lease = self._by_id.get(lease_id)
+    def on_lost(self, lost: pb.LeaseLost) -> None:
+        self._early.pop(lost.lease_id, None)
+        lease = self._by_id.pop(lost.lease_id, None)
         if lease is None:
-            if is_lost:
-                self.unclaimed.discard(lease_id)
-        elif is_lost:
-            cause = _CAUSES.get(event.lost.cause, LossCause.UNKNOWN)
-            del self._by_id[lease_id]
-            self._lose(lease, cause, f"the daemon says: {cause.value}")
-        elif event.HasField("recalled") and lease.loss is None:
-            self._recalled(lease, event.recalled.recall, now_ns)
+            self.unclaimed.discard(lost.lease_id)
+            return
+        cause = cause_of(lost.cause)
+        self._lose(lease, cause, f"the daemon says: {cause.value}")
 
-    def _recalled(self, lease: LeaseState, told: pb.LeaseRecall, now_ns: int) -> None:
-        recall = Recall(told.grace_ms / 1000, told.reason)
-        deadline_ns = good_until_ns(now_ns, told.grace_ms * MS_NS, self._margin_ns)
+    def on_recalled(self, recalled: pb.LeaseRecalled, sent_ns: int, stream_number: int) -> None:
+        """`sent_ns`: when the message was sent from whose arrival the recall counts."""
+        lease = self._by_id.get(recalled.lease_id)
+        if lease is not None:
+            if lease.loss is None:
+                self._recalled(lease, recalled.recall, sent_ns, stream_number)
+            return
+        if len(self._early) >= self._early_max:
+            del self._early[next(iter(self._early))]
+        self._early[recalled.lease_id] = (recalled.recall, sent_ns, stream_number)
+
+    def _recalled(self, lease: LeaseState, told: pb.LeaseRecall, sent_ns: int,
+                  stream_number: int) -> None:
+        deadline_ns = good_until_ns(sent_ns + told.elapsed_ms * MS_NS, told.grace_ms * MS_NS,
+                                    self._margin_ns)
         if deadline_ns < lease.recall_deadline_ns:
             lease.recall_deadline_ns = deadline_ns
             self._recall_count += 1  # so that leases are never compared
             heapq.heappush(self._recalls, (deadline_ns, self._recall_count, lease))
-        lease.recall = recall
-        on_recall = lease.on_recall
-        if on_recall is not None:
-            tell = on_recall
-            self._effects.callbacks.append(lambda: tell(recall))
+        name = (stream_number, told.recall_id)
+        if told.recall_id != 0 and name == lease.recall_name:
+            return  # the same once more
+        lease.recall_name = name
+        lease.recall = Recall(told.grace_ms / 1000, told.reason)
+        if lease.on_recall is not None:
+            self._effects.recalls.append(
+                Recalled(lease, lease.recall, told.recall_id, stream_number))
 
     def _lose(self, lease: LeaseState, cause: LossCause, message: str) -> None:
         tell = lease.mark_lost(cause, message)
@@ -146,13 +184,14 @@ class Leases:
 
     def check(self, now_ns: int) -> None:
         """Tells the losses that are due."""
-        if not self._deadline_told and self._deadline is not None and now_ns >= self._deadline.at_ns:
-            self._deadline_told = True
-            self.lose_all(LossCause.NO_CONTACT, "no daemon vouched for it up to its deadline")
+        # A recall first: it is the reason, if the session was vouched for no longer because of it.
         while self._recalls and self._recalls[0][0] <= now_ns:
             lease = heapq.heappop(self._recalls)[2]
             if self.is_held_by_us(lease):  # otherwise it was given back in time
                 self._lose(lease, LossCause.RECALLED, "its grace after a recall has passed")
+        if not self._deadline_told and self._deadline is not None and now_ns >= self._deadline.at_ns:
+            self._deadline_told = True
+            self.lose_all(LossCause.NO_CONTACT, "no daemon vouched for it up to its deadline")
 
     def next_due_ns(self) -> int:
         due_ns = self._recalls[0][0] if self._recalls else NEVER_NS

@@ -10,20 +10,25 @@ REQUIRES of all functions: one thread at a time; `now_ns` never goes back.
 from __future__ import annotations
 
 import enum
-from collections import deque
-from typing import Callable, Deque, List, Optional, Tuple
+from typing import Callable, Iterable, List, Optional
 
 import grpc
 
 from ._backoff import Backoff
-from ._calls import AcquireCall, Effects, Options, ReleaseDone
+from ._calls import AcquireCall, Effects, Options, Recalled, ReleaseDone
 from ._lease import LeaseState
 from ._leases import Leases
 from ._operations import Operations
+from ._pings import Pings
 from ._time import MS_NS, NEVER_NS, SECOND_NS
 from .errors import Error, Loss, LossCause, LostError, make_error
 from .v1 import semaphore_pb2 as pb
 
+# So many that what is vouched for outlasts an outage of two thirds of it, with time to spare for a
+# holder that wants to stop its work first.
+_PINGS_IN_PACE = 8
+# The daemon's own bound.
+_ACKNOWLEDGEMENTS_PER_MESSAGE_MAX = 1000
 _BACKOFF_FIRST_NS = 50 * MS_NS
 _BACKOFF_MOST_NS = 2_000 * MS_NS
 # For one endpoint to answer `open`, before the next one is tried: between these, a quarter of the TTL.
@@ -37,6 +42,9 @@ _FINAL = frozenset((
     grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED))
+# The session of before does not help a client that is not let in: its acquires fail.
+_REFUSED_IDENTITY = frozenset((
+    grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED))
 
 
 class _Phase(enum.Enum):
@@ -78,9 +86,11 @@ class SessionMachine:
         self._client_id = ""
         self._session_id = ""  # "": there is none
         # ---- pings ----
-        self._last_ping_id = 0
-        self._pings: Deque[Tuple[int, int]] = deque()  # sent and not answered: number, time
+        self._pings = Pings()
         self._ping_due_ns = NEVER_NS
+        # ---- recalls ----
+        self._stream_number = 0
+        self._acknowledgements: List[pb.RecallAcknowledgement] = []  # to be sent on this stream
 
     @property
     def closed(self) -> bool:
@@ -114,6 +124,14 @@ class SessionMachine:
         elif self._operations.release(lease, done, now_ns):
             self._want_stream(now_ns)
 
+    def acknowledge(self, recalled: Recalled) -> None:
+        """The application knows of the recall. It goes to the daemon that sent the recall, on the
+        same stream, or nowhere: after a resume the daemon sends the recall again."""
+        if (recalled.stream_number == self._stream_number and self._phase is _Phase.OPEN
+                and recalled.recall_id != 0 and self._leases.is_held_by_us(recalled.lease)):
+            self._acknowledgements.append(pb.RecallAcknowledgement(
+                lease_id=recalled.lease.lease_id, recall_id=recalled.recall_id))
+
     def close(self, now_ns: int) -> None:
         """Ends the session cleanly, as far as the daemon can be reached within the release time.
         Whoever still works under a permit is told, before it can go to somebody else."""
@@ -142,9 +160,11 @@ class SessionMachine:
     def start_connecting(self, now_ns: int) -> Optional[int]:
         """The index of the endpoint to which a stream must be opened now; it then counts as being
         opened. None: no stream is to be opened."""
-        if self._phase is not _Phase.WAITING or now_ns < self._connect_at_ns:
+        if (self._phase is not _Phase.WAITING or now_ns < self._connect_at_ns
+                or not self._wanted()):
             return None
         self._phase = _Phase.OPENING
+        self._stream_number += 1
         self._open_sent_ns = None
         self._pages.clear()
         self._await_opened(now_ns)
@@ -159,6 +179,7 @@ class SessionMachine:
             # There is nothing that the daemon should remember of this client: a new id begins anew.
             self._forget_session()
         self._open_sent_ns = now_ns
+        self._pings.opened(now_ns)
         return pb.SessionRequest(open=pb.OpenSession(
             client_id=self._client_id, ttl_ms=self._options.ttl_ns // MS_NS,
             resume_session_id=self._session_id, holder=self._options.holder,
@@ -169,7 +190,8 @@ class SessionMachine:
             self._disconnected_since_ns = now_ns
             self._attempts_in_round = 0
         self._operations.last_error = why
-        self._pings.clear()
+        self._acknowledgements.clear()
+        self._leases.disconnected()
         self._ping_due_ns = NEVER_NS
         self._endpoint = (self._endpoint + 1) % len(self._options.endpoints)
         self._attempts_in_round += 1
@@ -177,7 +199,9 @@ class SessionMachine:
         if self._attempts_in_round >= len(self._options.endpoints):
             self._attempts_in_round = 0
             self._connect_at_ns += self._backoff.next_ns()
-        self._phase = _Phase.WAITING  # the next tick sees whether anybody still wants a stream
+            if not self._ever_connected:
+                self._operations.give_up_not_waiting(now_ns)
+        self._phase = _Phase.WAITING  # the next tick sees whether a stream is still wanted
 
     def _drop_stream(self, why: Error, now_ns: int) -> None:
         self._effects.drop_stream = True
@@ -196,7 +220,8 @@ class SessionMachine:
         if session_is_gone:
             self._lose_session(now_ns)
         elif (error is not None and code in _FINAL
-              and (not self._session_id or self._phase is _Phase.OPEN)):
+              and (not self._session_id or self._phase is _Phase.OPEN
+                   or code in _REFUSED_IDENTITY)):
             self._operations.fail_acquires(error)
         self._disconnect(error or _unavailable("the daemon ended the session's stream"), now_ns)
         if session_is_gone:
@@ -223,14 +248,13 @@ class SessionMachine:
         if self._closing:
             self._close_sent = self._operations.all_sent
             message.close = self._close_sent
+        message.acknowledged_recalls.extend(
+            self._acknowledgements[:_ACKNOWLEDGEMENTS_PER_MESSAGE_MAX])
+        del self._acknowledgements[:_ACKNOWLEDGEMENTS_PER_MESSAGE_MAX]
         if now_ns >= self._ping_due_ns:
-            self._last_ping_id += 1
-            message.ping.ping_id = self._last_ping_id
-            self._pings.append((self._last_ping_id, now_ns))
-            self._ping_due_ns = now_ns + self._pace_ns() // 3
-        if message.commands or message.HasField("ping") or message.close:
-            return message
-        return None
+            message.ping.ping_id = self._pings.send(now_ns)
+            self._ping_due_ns = now_ns + self._pace_ns() // _PINGS_IN_PACE
+        return message if message.ListFields() else None
 
     def on_message(self, message: pb.SessionResponse, now_ns: int) -> None:
         # First what the time has decided: an answer that comes too late must not bring back what
@@ -250,12 +274,28 @@ class SessionMachine:
     def _take(self, message: pb.SessionResponse, now_ns: int) -> None:
         if self._phase is not _Phase.OPEN:
             return
+        self._on_recalled_leases(
+            each.granted for each in message.results if each.HasField("granted"))
         if message.HasField("pong"):
             self._on_pong(message.pong)
         for result in message.results:
             self._operations.on_result(result, now_ns)
         for event in message.events:
-            self._leases.on_event(event, now_ns)
+            if event.HasField("recalled"):
+                self._on_recalled(event.recalled)
+            else:
+                self._leases.on_lost(event.lost)
+        if message.events:
+            self._leases.check(now_ns)
+
+    def _on_recalled_leases(self, leases: Iterable[pb.Lease]) -> None:
+        for lease in leases:
+            if lease.HasField("recall"):
+                self._on_recalled(pb.LeaseRecalled(lease_id=lease.lease_id, recall=lease.recall))
+
+    def _on_recalled(self, recalled: pb.LeaseRecalled) -> None:
+        sent_ns = self._pings.arrived_ns(recalled.recall.after_ping_id)
+        self._leases.on_recalled(recalled, sent_ns, self._stream_number)
 
     def _on_opened(self, pages: List[pb.SessionOpened], now_ns: int) -> None:
         if self._open_sent_ns is None:
@@ -267,9 +307,14 @@ class SessionMachine:
                 grpc.StatusCode.INTERNAL,
                 "the daemon opened another session than the one to resume"), now_ns)
             return
-        if not self._leases.extend(opened.validity, self._open_sent_ns):
+        if self._leases.is_overtaken(opened.validity):
             self._drop_stream(_unavailable("this daemon does not host the session any more"), now_ns)
             return
+        listed = [lease for page in pages for lease in page.leases]
+        if opened.resumed:
+            self._leases.keep_only(lease.lease_id for lease in listed)
+        self._on_recalled_leases(listed)
+        self._leases.extend(opened.validity, self._open_sent_ns)
         self._phase = _Phase.OPEN
         self._ever_connected = True
         self._attempts_in_round = 0
@@ -278,9 +323,7 @@ class SessionMachine:
         if opened.ttl_ms > 0:
             self._set_ttl(opened.ttl_ms * MS_NS)
         self._backoff.set_most(min(_BACKOFF_MOST_NS, self._ttl_ns // 8))
-        self._ping_due_ns = self._open_sent_ns + self._pace_ns() // 3
-        if opened.resumed:
-            self._leases.keep_only(lease.lease_id for page in pages for lease in page.leases)
+        self._ping_due_ns = self._open_sent_ns + self._pace_ns() // _PINGS_IN_PACE
         self._operations.resend_all()
         self._operations.give_back_unclaimed(now_ns)
 
@@ -288,13 +331,12 @@ class SessionMachine:
         self._ttl_ns = self._operations.ttl_ns = ttl_ns
 
     def _on_pong(self, pong: pb.SessionPong) -> None:
-        sent_ns = next((at_ns for number, at_ns in self._pings if number == pong.ping_id), None)
+        sent_ns = self._pings.unanswered_ns(pong.ping_id)
         if sent_ns is None or not self._leases.extend(pong.validity, sent_ns):
             return
         # It may vouch for less than before: then the next is due sooner.
-        self._ping_due_ns = min(self._ping_due_ns, sent_ns + self._pace_ns() // 3)
-        while self._pings and self._pings[0][0] <= pong.ping_id:
-            self._pings.popleft()
+        self._ping_due_ns = min(self._ping_due_ns, sent_ns + self._pace_ns() // _PINGS_IN_PACE)
+        self._pings.answered(pong.ping_id)
 
     # ---- losses ----
 
@@ -315,15 +357,15 @@ class SessionMachine:
     def _pace_ns(self) -> int:
         """Pings go by what the daemon vouches for: with a long TTL, on an engine that daemons share,
         that is less than the TTL."""
-        vouched_ns = self._leases.vouched_ns
-        return min(self._ttl_ns, vouched_ns) if vouched_ns > 0 else self._ttl_ns
+        return min(self._ttl_ns, self._leases.vouched_ns or self._ttl_ns)
 
     def _contact_deadline_ns(self) -> int:
         """When a stream that says nothing counts as broken: a quarter of the time that is vouched
         for after a ping was sent, or should have been."""
         if self._phase is not _Phase.OPEN:
             return NEVER_NS
-        return (self._pings[0][1] if self._pings else self._ping_due_ns) + self._pace_ns() // 4
+        oldest_ns = self._pings.oldest_unanswered_ns()
+        return (self._ping_due_ns if oldest_ns is None else oldest_ns) + self._pace_ns() // 4
 
     def tick(self, now_ns: int) -> None:
         """Does what is due. To be called at next_due_ns(), and may be called at any time."""

@@ -9,7 +9,6 @@ Invariants:
 
 from __future__ import annotations
 
-import dataclasses
 import heapq
 from collections import deque
 from typing import Deque, Dict, List, Optional, Set, Tuple, Union
@@ -18,7 +17,7 @@ import grpc
 
 from ._calls import AcquireCall, Effects, Kind, Operation, Options, ReleaseDone
 from ._lease import LeaseState, QueuePlace
-from ._leases import Leases
+from ._leases import Leases, cause_of
 from ._time import MS_NS, NEVER_NS
 from .errors import (Error, Loss, LossCause, LostError, from_status, make_error, unreachable)
 from .v1 import semaphore_pb2 as pb
@@ -134,11 +133,13 @@ class Operations:
                 and operation.local_end_ns == end[0])
 
     def _erase(self, number: int) -> None:
-        sequence = self._table.pop(number).command.sequence
-        if sequence != 0:
-            self._by_sequence.pop(sequence, None)
-            self._in_flight.pop(sequence, None)
-            self._claimants.discard(sequence)
+        self._forget_sequence(self._table.pop(number).command.sequence)
+
+    def _forget_sequence(self, sequence: int) -> None:
+        """0: nothing happens."""
+        self._by_sequence.pop(sequence, None)
+        self._in_flight.pop(sequence, None)
+        self._claimants.discard(sequence)
 
     def _abandon(self, number: int, error: Error, now_ns: int) -> None:
         """Answers the caller now. If the daemon may know of the acquire, the operation stays until
@@ -307,8 +308,7 @@ class Operations:
             self._erase(number)
             self._give_back(granted.lease_id, now_ns)
             return
-        lease = self._leases.grant(granted, self.ttl_ns)
-        lease.on_recall = call.on_recall
+        lease = self._leases.grant(granted, self.ttl_ns, call.on_recall)
         if call.on_lost is not None:
             lease.add_listener(call.on_lost)
         self._finish_acquire(operation, lease)
@@ -326,8 +326,8 @@ class Operations:
             error = make_error(grpc.StatusCode.INTERNAL,
                                "the daemon's answer is not one to a release")
         elif result.released.released == 0 and not operation.reissued:
-            cause = pb.EndCause.Name(result.released.ended)
-            error = LostError(Loss(LossCause.UNKNOWN, f"the daemon says {cause}"))
+            cause = cause_of(result.released.ended)
+            error = LostError(Loss(cause, f"the daemon says: {cause.value}"))
         self._finish_release(operation, error)
         self._leases.ended(operation.command.release.lease_id)
         self._erase(number)
@@ -348,18 +348,18 @@ class Operations:
         return True
 
     def _reissue(self, number: int, now_ns: int) -> None:
-        """The daemon has forgotten the number, and so whether it carried the command out. It is
-        asked to give up the old wait and asked anew; a grant that still comes under the old number
-        is given back."""
-        old = self._table[number]
-        command = pb.SessionCommand()
-        command.CopyFrom(old.command)
-        command.sequence = 0
-        renewed = dataclasses.replace(old, command=command, queued=False, reissued=True)
-        self._erase(number)
+        """The daemon has forgotten the number, and so whether it carried the command out. The client
+        cancels the old wait and sends the command under a new number. A grant that still comes under
+        the old number is given back."""
+        renewed = self._table[number]
+        old_sequence = renewed.command.sequence
+        self._forget_sequence(old_sequence)
+        renewed.command.sequence = 0
+        renewed.queued = False
+        renewed.reissued = True
         if renewed.kind is Kind.ACQUIRE:
-            self._send_cancel(old.command.sequence, now_ns)
-        self._add(renewed)
+            self._send_cancel(old_sequence, now_ns)
+        self._to_send.append(number)
 
     # ---- time ----
 
@@ -376,12 +376,22 @@ class Operations:
                 continue
             if now_ns < self.give_up_at_ns(operation, disconnected_since_ns, ever_connected):
                 return  # those after it were called later
-            said = self.last_error.message if self.last_error is not None else "nothing yet"
-            error = unreachable(f"no endpoint could be reached; the last one said: {said}")
+            error = self._unreachable("no endpoint could be reached")
             if operation.kind is Kind.ACQUIRE:
                 self._abandon(number, error, now_ns)
             else:
                 self._finish_release(operation, error)
+
+    def give_up_not_waiting(self, now_ns: int) -> None:
+        """After a round in which no endpoint was reached: what must not wait does not."""
+        for number, operation in list(self._table.items()):
+            call = operation.acquire
+            if call is not None and call.wait_ns == 0 and not operation.abandoned:
+                self._abandon(number, self._unreachable("no endpoint could be reached"), now_ns)
+
+    def _unreachable(self, what: str) -> Error:
+        said = self.last_error.message if self.last_error is not None else "nothing yet"
+        return unreachable(f"{what}; the last one said: {said}")
 
     def check(self, now_ns: int) -> None:
         while self._retries and self._retries[0][0] <= now_ns:
@@ -397,8 +407,7 @@ class Operations:
             error = make_error(grpc.StatusCode.DEADLINE_EXCEEDED,
                                "the permits did not come free in time", "WAIT_EXPIRED")
         else:
-            said = self.last_error.message if self.last_error is not None else "nothing"
-            error = unreachable(f"no daemon answered in time; the last one said: {said}")
+            error = self._unreachable("no daemon answered in time")
         self._abandon(number, error, now_ns)
 
     def next_due_ns(self) -> int:

@@ -39,7 +39,6 @@ def make_options(endpoints: Union[str, Sequence[str]], *, ttl: Optional[float], 
             raise invalid(f"{name}: seconds, more than 0")
     if operations_max < 1:
         raise invalid("operations_max: at least 1")
-    holder = holder or f"{socket.gethostname()}:{os.getpid()}"
     if len(holder.encode()) > _HOLDER_BYTES_MAX:
         raise invalid("holder: at most 256 bytes")
     return Options(
@@ -47,6 +46,11 @@ def make_options(endpoints: Union[str, Sequence[str]], *, ttl: Optional[float], 
         connect_timeout_ns=to_ns(connect_timeout), reconnect_timeout_ns=to_ns(reconnect_timeout),
         release_timeout_ns=to_ns(release_timeout), operations_max=operations_max,
         fail_open=fail_open, release_on_disconnect=release_on_disconnect)
+
+
+def own_holder() -> str:
+    """The default for `holder`: of the process that calls this."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def make_call(semaphore: str, *, limit: int, adopt_limit: bool, permits: int,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, Iterator, Optional
+from functools import partial
+from typing import Any, Callable, Iterator, Optional
 
 import grpc
 
@@ -29,6 +30,10 @@ class StreamListener:
         raise NotImplementedError
 
     def on_message(self, stream: Stream, message: pb.SessionResponse) -> None:
+        raise NotImplementedError
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Runs what may block, such as a handler of the log, on another thread."""
         raise NotImplementedError
 
     def on_stream_end(self, stream: Stream, error: Optional[Error]) -> None:
@@ -65,7 +70,7 @@ class Stream:
     def _run(self) -> None:
         error: Optional[Error] = None
         try:
-            channel = self._credentials.channel(self._endpoint)
+            channel = self._credentials.channel(self._endpoint, warn=self._warn)
             try:
                 self._read(channel)
             finally:
@@ -73,12 +78,14 @@ class Stream:
         except grpc.RpcError as failure:
             error = from_rpc_error(failure)
         except Exception as failure:  # pylint: disable=broad-except  the session must go on
-            _LOG.exception("the session's stream to %s failed", self._endpoint)
+            self._listener.post(partial(_LOG.error, "the session's stream to %s failed",
+                                        self._endpoint, exc_info=failure))
             error = make_error(grpc.StatusCode.UNAVAILABLE, f"the stream failed: {failure}")
         self._listener.on_stream_end(self, error)
 
     def _read(self, channel: Any) -> None:
-        call = make_stub(channel).Session(self._requests(), metadata=self._credentials.metadata())
+        call = make_stub(channel).Session(self._requests(),
+                                          metadata=self._credentials.metadata(self._warn))
         with self._lock:
             self._call = call
             cancelled = self._cancelled
@@ -86,6 +93,9 @@ class Stream:
             call.cancel()
         for message in call:
             self._listener.on_message(self, message)
+
+    def _warn(self, *message: object) -> None:
+        self._listener.post(partial(_LOG.warning, *message))
 
     def _requests(self) -> Iterator[pb.SessionRequest]:
         """Run by gRPC, on a thread of its own; it asks for the next one when the last is on its way."""

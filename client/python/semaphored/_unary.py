@@ -67,12 +67,14 @@ class UnaryCaller:
         self._current = 0
         self._channels: Dict[int, Tuple[Any, Any, Any]] = {}  # channel, stub, stamp
         self._closed = threading.Event()
-        self._client_id = str(uuid.uuid4())
+        self._client_id = ""  # until the first request: a client may pass a fork before it
         self._sequence = 0
 
     def next_id(self) -> pb.RequestId:
         """What makes a repeated request have one effect."""
+        self._process.enter()
         with self._lock:
+            self._client_id = self._client_id or str(uuid.uuid4())
             self._sequence += 1
             return pb.RequestId(numbered=pb.NumberedRequestId(
                 client_id=self._client_id, sequence=self._sequence))

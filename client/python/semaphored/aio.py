@@ -4,20 +4,23 @@
         async with client.permit("team/db", limit=5) as permit:
             await work(permit.slot, permit.token)
 
-The permits are kept alive by threads beside the event loop: a loop that is busy for a while loses
-nothing. Callbacks run in the loop.
+The permits are kept alive by threads beside the event loop: a loop that is busy, for however long,
+loses nothing, unless it is busy in C code that keeps the interpreter's lock for longer than the TTL.
+Callbacks run in the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Awaitable, Callable, List, Optional, Type, TypeVar
+from typing import Any, Awaitable, Callable, Optional, Type, TypeVar
 
 from ._admin import AsyncAdmin
 from ._core import ClientBase, PendingAcquire, begin_release, no_answer
 from ._driver import SessionDriver
-from ._lease import LeaseState, QueuePlace, Recall
+from ._lease import LeaseState, OnRecall, QueuePlace, Recall
 from ._permit import PermitBase, Verdict, make_verdict, verify_request
 from ._time import SECOND_NS, now_ns
 from ._unary import post_to_loop
@@ -143,8 +146,14 @@ class Client(ClientBase):
 
     async def close(self) -> None:
         """As semaphored.Client.close()."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._driver.close)
+        closed: Future[None] = Future()
+
+        def close() -> None:
+            self._driver.close()
+            closed.set_result(None)
+        # Not in the loop's executor, which may be full.
+        threading.Thread(target=close, name="semaphored-close", daemon=True).start()
+        await asyncio.shield(asyncio.wrap_future(closed))
         self._unary.close()
 
     async def acquire(self, semaphore: str, *, limit: int = 0, adopt_limit: bool = False,
@@ -157,7 +166,7 @@ class Client(ClientBase):
         call = self._call(semaphore, limit=limit, adopt_limit=adopt_limit, permits=permits,
                           wait=wait, priority=priority, holder=holder,
                           on_queued=_in_loop(loop, on_queued), on_lost=_in_loop(loop, on_lost),
-                          on_recall=_in_loop(loop, on_recall))
+                          on_recall=_recall_in_loop(loop, on_recall))
         pending = PendingAcquire(self._driver, call)
         try:
             pending.begin()
@@ -168,12 +177,19 @@ class Client(ClientBase):
         lease = self._lease_of(acquired, semaphore)
         return Permit(self, self._driver, lease, self._options.release_timeout_ns / SECOND_NS)
 
-    def permit(self, semaphore: str, *, cancel_on_loss: bool = True,
-               **options: Any) -> PermitContext:
+    def permit(self, semaphore: str, *, cancel_on_loss: bool = True, limit: int = 0,
+               adopt_limit: bool = False, permits: int = 1, wait: Optional[float] = None,
+               priority: int = 0, holder: str = "",
+               on_queued: Optional[Callable[[QueuePlace], None]] = None,
+               on_lost: Optional[Callable[[Loss], None]] = None,
+               on_recall: Optional[Callable[[Recall], None]] = None) -> PermitContext:
         """For `async with`: as acquire(), with the same options, at the beginning of the block.
         cancel_on_loss=False leaves the body alone when the permits are lost; it has to look at
         `permit.lost` itself."""
-        return PermitContext(lambda: self.acquire(semaphore, **options), cancel_on_loss)
+        return PermitContext(lambda: self.acquire(
+            semaphore, limit=limit, adopt_limit=adopt_limit, permits=permits, wait=wait,
+            priority=priority, holder=holder, on_queued=on_queued, on_lost=on_lost,
+            on_recall=on_recall), cancel_on_loss)
 
     async def verify(self, permit: Permit) -> Verdict:
         """As semaphored.Client.verify()."""
@@ -221,3 +237,15 @@ def _in_loop(loop: asyncio.AbstractEventLoop, callback: Optional[Callable[[_Told
         return None
     wanted = callback
     return lambda told: post_to_loop(loop, wanted, told)
+
+
+def _recall_in_loop(loop: asyncio.AbstractEventLoop, on_recall: Optional[Callable[[Recall], None]]
+                    ) -> Optional[OnRecall]:
+    if on_recall is None:
+        return None
+    wanted = on_recall
+
+    def tell(recall: Recall, done: Callable[[], None]) -> None:
+        wanted(recall)
+        done()
+    return lambda recall, done: post_to_loop(loop, tell, recall, done)

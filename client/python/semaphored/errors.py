@@ -31,9 +31,19 @@ class Error(Exception):
         self.reason = reason
         self.details: Dict[str, str] = dict(details or {})
 
+    def __reduce__(self) -> Tuple[Any, ...]:
+        # An exception is otherwise rebuilt from its text alone, which is not what classes here take.
+        return _rebuilt, (type(self), self.args), self.__dict__
+
     def __str__(self) -> str:
         name = self.reason or self.code.name
         return f"{name}: {self.message}"
+
+
+def _rebuilt(kind: Type[Error], args: Tuple[Any, ...]) -> Error:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class InvalidArgumentError(Error, ValueError):
@@ -68,7 +78,7 @@ class DeadlineExceededError(Error):
     """The time for it has passed."""
 
 
-class WaitExpired(DeadlineExceededError):
+class WaitExpired(DeadlineExceededError, TimeoutError):
     """`wait` passed before the permits came free."""
 
 

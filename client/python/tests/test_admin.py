@@ -85,13 +85,29 @@ class Administration(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(len([each async for each in many]), 3)
             self.assertEqual(self.daemon.requests[-3:], self.daemon.requests[-6:-3])
 
+    def test_now_is_said_and_not_the_default(self):
+        for name, values, act in (
+                ("revoke_lease", ("a", "L1"), "revoke"), ("revoke_holder", ("a", "h"), "revoke"),
+                ("revoke_all", ("a",), "revoke"), ("set_limit", ("a", 1), "resize"),
+                ("destroy", ("a",), "destroy")):
+            for now in (False, True):
+                getattr(self.admin, name)(*values, **({"now": True} if now else {}))
+                self.assertEqual(getattr(self.daemon.requests[-1], act).now, now, name)
+
     def test_times(self):
         for grace, expected in ((None, (False, 0)), (0, (True, 0)), (1.5, (True, 1_500))):
             self.admin.set_limit("a", 1, grace=grace)
             resize = self.daemon.requests[-1].resize
             self.assertEqual((resize.HasField("grace_ms"), resize.grace_ms), expected)
+        for grace, expected_ms in ((None, 0), (1.5, 1_500)):
+            self.admin.revoke_all("a", grace=grace)
+            self.assertEqual(self.daemon.requests[-1].revoke.grace_ms, expected_ms)
+            self.admin.destroy("a", grace=grace)
+            self.assertEqual(self.daemon.requests[-1].destroy.grace_ms, expected_ms)
         for call in (lambda: self.admin.set_limit("a", 1, grace=-1),
                      lambda: self.admin.revoke_all("a", grace=1 << 32),
+                     lambda: self.admin.revoke_all("a", grace=0),
+                     lambda: self.admin.destroy("a", grace=0),
                      lambda: self.admin.drain("a", wait=float("inf")),
                      lambda: self.admin.destroy("a", wait=-0.1)):
             with self.assertRaises(semaphored.InvalidArgumentError):

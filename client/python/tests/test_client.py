@@ -185,7 +185,7 @@ class Losses(WithADaemon):
         told = []
         with self.assertRaises(semaphored.LostError) as lost:
             with self.client.permit(self.name, limit=1, on_lost=told.append) as permit:
-                self.client.admin.revoke_lease(self.name, permit.lease_id)
+                self.client.admin.revoke_lease(self.name, permit.lease_id, now=True)
                 self.assertTrue(permit.lost.wait(BOUND_S))
                 self.assertFalse(permit.held)
                 with self.assertRaises(semaphored.LostError):
@@ -200,7 +200,7 @@ class Losses(WithADaemon):
     def test_the_bodys_own_error_goes_before_the_loss(self):
         with self.assertRaises(KeyError):
             with self.client.permit(self.name, limit=1) as permit:
-                self.client.admin.revoke_lease(self.name, permit.lease_id)
+                self.client.admin.revoke_lease(self.name, permit.lease_id, now=True)
                 self.assertTrue(permit.lost.wait(BOUND_S))
                 raise KeyError("the body's own")
 
@@ -223,7 +223,7 @@ class Losses(WithADaemon):
         self.addCleanup(go_on.set)
         first = self.client.acquire(self.name, limit=2, on_lost=block)
         second = self.client.acquire(self.name)
-        self.client.admin.revoke_all(self.name)
+        self.client.admin.revoke_all(self.name, now=True)
         self.assertTrue(first.lost.wait(BOUND_S))
         self.assertTrue(second.lost.wait(BOUND_S))
         self.assertTrue(blocked.wait(BOUND_S))

@@ -25,7 +25,8 @@ if child == 0:
     try:
         assert not permit.held
         for call in (permit.check, permit.release, lambda: client.acquire("process/db"),
-                     lambda: client.verify(permit), client.close):
+                     lambda: client.verify(permit), lambda: client.admin.pause("process/db"),
+                     lambda: client.enqueue("process/db", b"work"), client.close):
             try:
                 call()
             except semaphored.LostError:
@@ -47,13 +48,75 @@ assert client.verify(permit).held
 permit.release()
 print("released", flush=True)
 """
+FORK_OF_ASYNCIO = """
+import asyncio, os, sys, traceback
+import semaphored
+from semaphored import aio
+async def of_parent():
+    client = aio.Client(sys.argv[1], ttl=float(sys.argv[2]))
+    return client, await client.acquire("process/db", limit=1)
+async def of_child(client, permit):
+    assert not permit.held
+    for call in (lambda: permit.release(), lambda: client.acquire("process/db"),
+                 lambda: client.verify(permit), lambda: client.admin.pause("process/db"),
+                 lambda: client.enqueue("process/db", b"work")):
+        try:
+            await call()
+        except semaphored.FailedPreconditionError as error:
+            assert error.reason == "FORKED", error
+        else:
+            assert False, "it was done"
+    async with permit:
+        pass
+    await client.close()
+    async with aio.Client(sys.argv[1]) as own:
+        pass
+loop = asyncio.new_event_loop()
+client, permit = loop.run_until_complete(of_parent())
+print("granted", flush=True)
+child = os.fork()
+if child == 0:
+    try:
+        asyncio.run(of_child(client, permit))
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+permit.check()
+loop.run_until_complete(permit.release())
+loop.run_until_complete(client.close())
+loop.close()
+print("released", flush=True)
+"""
+# Both processes send requests of both kinds with the client that was made before. With an id of the
+# client from before the fork, the daemon would take their requests for repeated ones.
 UNUSED_FORK = """
 import os, sys
 import semaphored
 client = semaphored.Client(sys.argv[1])
 child = os.fork()
-with client.permit("process/db", limit=2):
-    pass
+made = client.admin.create(f"process/{os.getpid()}", 1)
+assert made.semaphore.semaphore == f"process/{os.getpid()}", made
+with client.permit("process/db", limit=2) as permit:
+    leases = client.admin.describe("process/db").leases
+    holder, = [each.lease.holder for each in leases if each.lease.lease_id == permit.lease_id]
+    assert holder.endswith(f":{os.getpid()}"), holder
+if child != 0:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+UNUSED_FORK_OF_ASYNCIO = """
+import asyncio, os, sys
+from semaphored import aio
+client = aio.Client(sys.argv[1])
+child = os.fork()
+async def use():
+    made = await client.admin.create(f"process/{os.getpid()}", 1)
+    assert made.semaphore.semaphore == f"process/{os.getpid()}", made
+    async with client.permit("process/db", limit=2):
+        pass
+    await client.close()
+asyncio.run(use())
 if child != 0:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
@@ -108,14 +171,16 @@ class Processes(unittest.TestCase):
         self.assertGreater(time.monotonic() - killed, 0.5)
 
     def test_a_child_has_nothing_of_its_parents(self):
-        process = self.start(FORK)
-        self.line(process, "granted")
-        self.line(process, "released")
-        self.assertEqual(process.wait(BOUND_S), 0)
+        for program in (FORK, FORK_OF_ASYNCIO):
+            process = self.start(program)
+            self.line(process, "granted")
+            self.line(process, "released")
+            self.assertEqual(process.wait(BOUND_S), 0)
 
     def test_a_client_that_was_not_used_passes_a_fork(self):
-        self.assertEqual(self.start(UNUSED_FORK).wait(BOUND_S), 0)
-        self.assertEqual(self.held(), 0)
+        for program in (UNUSED_FORK, UNUSED_FORK_OF_ASYNCIO):
+            self.assertEqual(self.start(program).wait(BOUND_S), 0)
+            self.assertEqual(self.held(), 0)
 
     def test_an_interrupted_wait_leaves_the_queue(self):
         lease = self.stub.acquire("process/db", limit=1)

@@ -128,6 +128,20 @@ class Security(unittest.TestCase):
         self.assertEqual(servicer.tokens[-1], "Bearer smt_another")
         self.assertEqual(servicer.tokens[:2], [f"Bearer {TOKEN}"] * 2)
 
+    def test_an_empty_token_file_is_read_again_and_not_sent(self):
+        servicer, address = self.serve(tls=False)
+        path = self.file("rewritten")
+        with open(path, "w", encoding="ascii"):
+            client = self.client(address, token_file=path)
+            self.verify(client)
+        for token in (TOKEN, "smt_another"):
+            with open(path, "w", encoding="ascii") as file:
+                self.verify(client)  # in the middle of being rewritten
+                file.write(token)
+            self.verify(client)
+        self.assertEqual(servicer.tokens, [None, None, f"Bearer {TOKEN}", f"Bearer {TOKEN}",
+                                           "Bearer smt_another"])
+
     def test_no_token_in_the_clear(self):
         for endpoint in ("db.example:7420", "10.0.0.1:7420", "0.0.0.0:7420", "[2001:db8::1]:7420",
                          "localhost.example:7420", "dns:///db.example:7420"):

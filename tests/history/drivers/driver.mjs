@@ -157,10 +157,12 @@ class Worker {
       });
       return permit;
     } catch (error) {
-      if (!(error instanceof semaphored.SemaphoreError)) throw error;
+      const aborted = abort.signal.aborted && error === abort.signal.reason;
+      if (!aborted && !(error instanceof semaphored.SemaphoreError)) throw error;
+      const reason = aborted ? 'CANCELLED' : error.reason || error.code;
       const end = nowNs();
-      const until = REFUSALS.includes(error.reason) ? 0n : end + LINGERS_NS;
-      write({ ...operation, end_ns: end, outcome: 'error', reason: error.reason || error.code, until_ns: until });
+      const until = REFUSALS.includes(reason) ? 0n : end + LINGERS_NS;
+      write({ ...operation, end_ns: end, outcome: 'error', reason, until_ns: until });
       return undefined;
     } finally {
       clearTimeout(timer);

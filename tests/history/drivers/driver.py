@@ -113,10 +113,12 @@ class Held:
         at_ns = now_ns()
         loss = self.permit.loss
         cause = loss.cause.name if loss is not None else "NO_CONTACT"
-        # Of a recall the package itself says when the grace is over, a margin before the daemon does.
-        reported = cause in ("EXPIRED", "REVOKED", "RECALLED", "MOVED", "UNKNOWN") and (
-            not self.note["recalled_ns"])
-        until_ns = min(self.vouched_ns, at_ns) if self.note["recalled_ns"] else self.vouched_ns
+        # Of a recall the package itself says when the grace is over, a margin before the daemon does; and on a busy
+        # machine before our handler of recalls has had its turn.
+        recalled = self.note["recalled_ns"] or (
+            cause == "RECALLED" and not loss.message.startswith("the daemon says"))
+        reported = cause in ("EXPIRED", "REVOKED", "RECALLED", "MOVED", "UNKNOWN") and not recalled
+        until_ns = min(self.vouched_ns, at_ns) if recalled else self.vouched_ns
         write(**self.common, kind="end", begin_ns=at_ns, end_ns=at_ns, outcome="left",
               reason="lost" if reported else "left", vouched_ns=until_ns,
               cause=cause if reported and cause != "UNKNOWN" else "")

@@ -120,7 +120,8 @@ TEST_CASE("consul: all sessions are replaced at once, also when those to spare h
   Hold(open, "s", 4);
   const LockRecord before = Record(prefix, "s");
   Client client(prefix.ParsedUrl());
-  const Reply listed = client.Get("/v1/session/node/" + Places::NodeOf(prefix.ParsedUrl()));
+  const Reply listed =
+      client.Get(HttpTarget("/v1/session/node/", Places::NodeOf(prefix.ParsedUrl())));
   const nlohmann::json sessions = nlohmann::json::parse(listed.body);
   REQUIRE(sessions.size() > before.holders.size());
   for (const nlohmann::json& session : sessions) prefix.DestroySession(session["ID"]);

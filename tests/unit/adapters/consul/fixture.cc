@@ -41,7 +41,7 @@ Url TestPrefix::ParsedUrl(const std::string& options, uint16_t port) const {
 
 std::vector<Entry> TestPrefix::Tree(const std::string& key) const {
   Client client(ParsedUrl());
-  const Reply reply = client.Get(absl::StrCat("/v1/kv/", EscapePath(key), "?recurse&consistent"));
+  const Reply reply = client.Get(HttpTarget("/v1/kv/", key).Option("recurse").Option("consistent"));
   REQUIRE(reply.answered());
   return reply.http_status == 404 ? std::vector<Entry>() : ReadEntries(reply.body).value();
 }
@@ -55,14 +55,16 @@ std::string TestPrefix::Value(const std::string& key) const {
 
 void TestPrefix::Put(const std::string& key, const std::string& value, uint64_t flags) const {
   Client client(ParsedUrl());
-  const Reply reply = client.Put(absl::StrCat("/v1/kv/", EscapePath(key), "?flags=", flags), value);
+  const Reply reply =
+      client.Put(HttpTarget("/v1/kv/", key).Option("flags", absl::StrCat(flags)), value);
   REQUIRE(reply.body == "true");
 }
 
 void TestPrefix::Lock(const std::string& key, const std::string& session, uint64_t flags) const {
   Client client(ParsedUrl());
   const Reply reply = client.Put(
-      absl::StrCat("/v1/kv/", EscapePath(key), "?acquire=", session, "&flags=", flags), "");
+      HttpTarget("/v1/kv/", key).Option("acquire", session).Option("flags", absl::StrCat(flags)),
+      "");
   REQUIRE(reply.body == "true");
 }
 
@@ -75,7 +77,7 @@ void TestPrefix::Delete(const std::string& key) const {
 
 void TestPrefix::DestroySession(const std::string& session) const {
   Client client(ParsedUrl());
-  REQUIRE(client.Put(absl::StrCat("/v1/session/destroy/", session), "").http_status == 200);
+  REQUIRE(client.Put(HttpTarget("/v1/session/destroy/", session), "").http_status == 200);
 }
 
 // ---- a foreign client ----
@@ -88,8 +90,9 @@ ForeignClient::ForeignClient(const TestPrefix* prefix, std::string name, uint32_
   REQUIRE(made.http_status == 200);
   session_ = nlohmann::json::parse(made.body)["ID"].get<std::string>();
   const Reply contender =
-      client.Put(absl::StrCat("/v1/kv/", prefix_->prefix(), "/", name_, "/", session_,
-                              "?acquire=", session_, "&flags=", kSemaphoreFlags),
+      client.Put(HttpTarget("/v1/kv/", absl::StrCat(prefix_->prefix(), "/", name_, "/", session_))
+                     .Option("acquire", session_)
+                     .Option("flags", absl::StrCat(kSemaphoreFlags)),
                  "");
   REQUIRE(contender.body == "true");
 }
@@ -116,7 +119,9 @@ bool ForeignClient::TryAcquire() {
   record.holders.insert(session_);
   Client client(prefix_->ParsedUrl());
   return client
-             .Put(absl::StrCat("/v1/kv/", folder, "/.lock?cas=", index, "&flags=", kSemaphoreFlags),
+             .Put(HttpTarget("/v1/kv/", folder + "/.lock")
+                      .Option("cas", absl::StrCat(index))
+                      .Option("flags", absl::StrCat(kSemaphoreFlags)),
                   WriteLockRecord(record))
              .body == "true";
 }
@@ -128,8 +133,9 @@ void ForeignClient::Release() {
     LockRecord record = ReadLockRecord(entry.value, entry.flags).value();
     record.holders.erase(session_);
     REQUIRE(client
-                .Put(absl::StrCat("/v1/kv/", key, "?cas=", entry.modify_index,
-                                  "&flags=", kSemaphoreFlags),
+                .Put(HttpTarget("/v1/kv/", key)
+                         .Option("cas", absl::StrCat(entry.modify_index))
+                         .Option("flags", absl::StrCat(kSemaphoreFlags)),
                      WriteLockRecord(record))
                 .body == "true");
   }

@@ -74,7 +74,7 @@ TEST_CASE("consul url: what is wrong is said") {
        {"consul://", "consul:///p", "consul://h:0/p", "consul://h:port/p", "consul://me@h/p",
         "consul://h/p?tls=maybe", "consul://h/p?session_ttl_s=5", "consul://h/p?token_file=/none",
         "consul://h/a b", "consul://h//a", "consul://h/p?dc=%zz", "consul://h/p?other=1",
-        "consul://[::1/p"}) {
+        "consul://[::1/p", "consul://h/a/../b", "consul://h/..", "consul://h/a%2F%2Fb"}) {
     INFO(text);
     CHECK(ReadUrl(text).status().code() == absl::StatusCode::kInvalidArgument);
   }

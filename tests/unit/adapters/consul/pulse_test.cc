@@ -49,10 +49,7 @@ struct Two {
     const Url url = prefix.ParsedUrl();
     const size_t entries = prefix.Tree(prefix.keys().Folder("s")).size();
     Client client(url);
-    REQUIRE(client
-                .Put(absl::StrCat("/v1/agent/check/fail/",
-                                  EscapePath(Pulse::CheckOf(url, daemon.self))),
-                     "")
+    REQUIRE(client.Put(HttpTarget("/v1/agent/check/fail/", Pulse::CheckOf(url, daemon.self)), "")
                 .answered());
     REQUIRE(Within([&] { return prefix.Tree(prefix.keys().Folder("s")).size() < entries; }));
   }
@@ -109,8 +106,8 @@ TEST_CASE("consul: a permit whose client has moved hangs on the daemon that it i
 
   Client client(two.prefix.ParsedUrl());
   REQUIRE(client
-              .Put(absl::StrCat("/v1/agent/check/fail/",
-                                EscapePath(Pulse::CheckOf(two.prefix.ParsedUrl(), two.a.self))),
+              .Put(HttpTarget("/v1/agent/check/fail/",
+                              Pulse::CheckOf(two.prefix.ParsedUrl(), two.a.self)),
                    "")
               .answered());
   // When a session of A's has ended, all of them have.
@@ -153,7 +150,7 @@ TEST_CASE("consul: what is granted to a daemon that is gone hangs on the one tha
 TEST_CASE("consul: nothing is granted or vouched for without the health check", "[consul]") {
   TestPrefix prefix;
   Relay relay(prefix.port());
-  const Url url = prefix.ParsedUrl("?sessions=daemon&check_ttl_s=3&timeout_ms=200", relay.port());
+  const Url url = prefix.ParsedUrl("?sessions=daemon&check_ttl_s=3&timeout_ms=1000", relay.port());
   const std::unique_ptr<Engine> engine = OpenEngine(prefix.UrlText()).value();
   const NodeRef self = engine->nodes().Join("a").value();
   Pulse pulse(url, self);

@@ -195,7 +195,7 @@ TEST_CASE("consul requests: nothing is inserted below a floor of which a daemon 
 TEST_CASE("consul requests: an insert whose answer was lost is its own", "[consul]") {
   TestPrefix prefix;
   Relay relay(prefix.port());
-  Lane lane{Open(prefix, relay.port(), std::chrono::milliseconds(400))};
+  Lane lane{Open(prefix, relay.port(), std::chrono::milliseconds(1500))};
   Transaction insert = lane.Begin();
   insert.requests.push_back(Lane::Change(Op::kInsert, 1));
   relay.LoseAnswers();

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "adapters/consul/engine.h"
+#include "adapters/consul/node_table.h"
 #include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/fixture.h"
@@ -18,7 +20,7 @@ using ledger::Transaction;
 using std::chrono::milliseconds;
 using Kind = CommitResult::Kind;
 
-constexpr milliseconds kTimeout{400};
+constexpr milliseconds kTimeout{1500};
 
 // A store behind a relay, with a semaphore "s" at `row`.
 struct Behind {
@@ -115,6 +117,25 @@ TEST_CASE("consul: nothing of a node that was declared dead lands", "[consul]") 
   CHECK(result.kind == Kind::kFailed);
   CHECK(result.status.code() == absl::StatusCode::kFailedPrecondition);
   CHECK(open.engine->nodes().Heartbeat().code() == absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_CASE("consul: a heartbeat whose answer was lost, or that is late, is known as its own",
+          "[consul]") {
+  TestPrefix prefix;
+  Relay relay{prefix.port()};
+  NodeTable nodes(prefix.ParsedUrl(absl::StrCat("?timeout_ms=", kTimeout.count()), relay.port()));
+  REQUIRE(nodes.Join("a").ok());
+  REQUIRE(nodes.Heartbeat().ok());
+  relay.LoseAnswers();
+  CHECK(nodes.Heartbeat().code() == absl::StatusCode::kUnavailable);
+  CHECK(nodes.Heartbeat().ok());
+  relay.DelayRequests();
+  CHECK(nodes.Heartbeat().code() == absl::StatusCode::kUnavailable);
+  CHECK(nodes.Heartbeat().ok());
+  const uint64_t counter = nodes.Observe().value().front().counter;
+  REQUIRE(relay.DeliverDelayed());
+  CHECK(nodes.Observe().value().front().counter == counter);
+  CHECK(nodes.Heartbeat().ok());
 }
 
 // ---- foreign clients ----

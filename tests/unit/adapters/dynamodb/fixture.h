@@ -104,7 +104,7 @@ struct OpenStore {
 struct HowToOpen {
   std::string node_id = "a";
   std::string endpoint = "";  // Of the store alone.
-  std::chrono::milliseconds timeout{5000};
+  std::chrono::milliseconds timeout{20000};
   std::function<int64_t()> now_unix_ms = nullptr;
   std::function<SteadyTime()> now = nullptr;
 };

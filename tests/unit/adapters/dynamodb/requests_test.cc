@@ -451,7 +451,7 @@ TEST_CASE("dynamodb generations: a settled commit leaves the lane its generation
   Make(a, "s");
   OpenStore b = Open(requests.table, {.node_id = "b",
                                       .endpoint = proxy.endpoint(),
-                                      .timeout = std::chrono::milliseconds(500),
+                                      .timeout = std::chrono::milliseconds(1500),
                                       .now_unix_ms = [&] { return stopped; }});
   Transaction lost = Touch(b, LoadOne(b, "s").row);
   lost.new_clients.push_back({7, "c"});

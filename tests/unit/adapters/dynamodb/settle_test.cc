@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 using Kind = CommitResult::Kind;
 
 // Too short for a second attempt.
-constexpr milliseconds kTimeout{500};
+constexpr milliseconds kTimeout{1000};
 
 // A store behind a relay, with a semaphore "s" at `row`.
 struct Behind {
@@ -174,6 +174,35 @@ TEST_CASE("dynamodb: a heartbeat that others have seen saves a node", "[dynamodb
   REQUIRE(open.nodes->Heartbeat().ok());
   CHECK_FALSE(other.DeclareDead(seen).value());
   CHECK(open.nodes->Heartbeat().ok());
+}
+
+TEST_CASE("dynamodb: a heartbeat whose answer was lost is known as this daemon's own",
+          "[dynamodb]") {
+  StoreTable table;
+  Relay relay{table.port()};
+  NodeTable nodes(table.UrlThrough(absl::StrCat("http://127.0.0.1:", relay.port()), kTimeout),
+                  TestCredentials());
+  REQUIRE(nodes.Join("a").ok());
+  const uint64_t counter = nodes.Observe().value().front().counter;
+  relay.LoseAnswers();
+  CHECK(nodes.Heartbeat().ok());
+  CHECK(nodes.Observe().value().front().counter == counter + 2);
+  CHECK(nodes.Heartbeat().ok());
+}
+
+TEST_CASE("dynamodb: a heartbeat that arrives late does not land", "[dynamodb]") {
+  StoreTable table;
+  Relay relay{table.port()};
+  NodeTable nodes(table.UrlThrough(absl::StrCat("http://127.0.0.1:", relay.port()), kTimeout),
+                  TestCredentials());
+  REQUIRE(nodes.Join("a").ok());
+  REQUIRE(nodes.Heartbeat().ok());
+  relay.DelayRequests();
+  CHECK(nodes.Heartbeat().ok());
+  const uint64_t counter = nodes.Observe().value().front().counter;
+  REQUIRE(relay.DeliverDelayed());
+  CHECK(nodes.Observe().value().front().counter == counter);
+  CHECK(nodes.Heartbeat().ok());
 }
 
 // ---- refusals ----

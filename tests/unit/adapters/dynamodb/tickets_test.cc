@@ -293,7 +293,7 @@ TEST_CASE("dynamodb tickets: a ticket whose commit was not answered is there onc
   Relay relay{table.port()};
   OpenStore open = Open(table, {.node_id = "a",
                                 .endpoint = absl::StrCat("http://127.0.0.1:", relay.port()),
-                                .timeout = std::chrono::milliseconds(500)});
+                                .timeout = std::chrono::milliseconds(1000)});
   const SemaphoreRow row = Make(open, "s");
   Transaction enqueue = Enqueue(open, row, MakeTicket(1), "payload");
   const bool arrived = GENERATE(true, false);
@@ -316,7 +316,7 @@ TEST_CASE("dynamodb tickets: one that came too late brings neither ticket nor pa
   Relay relay{table.port()};
   OpenStore open = Open(table, {.node_id = "a",
                                 .endpoint = absl::StrCat("http://127.0.0.1:", relay.port()),
-                                .timeout = std::chrono::milliseconds(500)});
+                                .timeout = std::chrono::milliseconds(1000)});
   OpenStore other = Open(table, {.node_id = "b"});
   Transaction enqueue = Enqueue(open, Make(open, "s"), MakeTicket(1), "payload");
   relay.DelayRequests();

@@ -64,7 +64,7 @@ std::string WithPort(const std::string& url, uint16_t port);
 struct OpenOptions {
   std::string node_id = "a";
   uint16_t port = 0;  // 0: the server's.
-  std::chrono::milliseconds timeout{2500};
+  std::chrono::milliseconds timeout{10000};
   std::chrono::milliseconds lock_timeout{500};
   StoreOptions store = {};  // Schema and self are set by Open.
 };

@@ -23,7 +23,9 @@ using std::chrono::milliseconds;
 using Kind = CommitResult::Kind;
 
 constexpr char kRows[] = "SELECT count(*) FROM semaphored.leases";
-constexpr milliseconds kTimeout{400};
+// Long enough for a server on a busy machine that is to answer.
+constexpr milliseconds kTimeout{1500};
+constexpr milliseconds kBound = kTimeout + milliseconds(5000);
 
 milliseconds TimeSince(SteadyClock::time_point start) {
   return std::chrono::duration_cast<milliseconds>(SteadyClock::now() - start);
@@ -61,7 +63,7 @@ TEST_CASE("postgres: a commit whose answer was lost had landed", "[postgres]") {
   behind.relay.LoseAnswers();
   const auto start = SteadyClock::now();
   REQUIRE(open.Commit(grant).kind == Kind::kUnknown);
-  CHECK(TimeSince(start) < kTimeout + milliseconds(600));
+  CHECK(TimeSince(start) < kBound);
   CHECK(stays->token == 0);
   // What is written stands, also when its writer was declared dead after it.
   if (declared_dead) DeclareDead(behind.schema, behind.open.self);
@@ -220,7 +222,7 @@ TEST_CASE("postgres: a settling whose own answer was lost does not pass for the 
   // the time-out.
   behind.other.Run(
       "CREATE FUNCTION semaphored.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-      "PERFORM pg_catalog.pg_sleep(0.8); RETURN NULL; END $$");
+      "PERFORM pg_catalog.pg_sleep(3); RETURN NULL; END $$");
   behind.other.Run(
       "CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON semaphored.lanes "
       "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION semaphored.slow()");
@@ -267,7 +269,7 @@ TEST_CASE("postgres: an engine on a server that says nothing does not open, in t
   const auto engine = OpenEngine(schema.Url("&timeout_ms=500", silent.port()));
   CHECK(engine.status().code() == absl::StatusCode::kUnavailable);
   // libpq knows whole seconds, and no fewer than two.
-  CHECK(TimeSince(start) < milliseconds(3500));
+  CHECK(TimeSince(start) < milliseconds(8000));
 }
 
 TEST_CASE("postgres: whatever is asked of a server that falls silent comes back in time",
@@ -291,7 +293,7 @@ TEST_CASE("postgres: whatever is asked of a server that falls silent comes back 
     behind.relay.DelayRequests();
     const auto start = SteadyClock::now();
     CHECK(call().code() == absl::StatusCode::kUnavailable);
-    CHECK(TimeSince(start) < kTimeout + milliseconds(600));
+    CHECK(TimeSince(start) < kBound);
     // The next one goes over a new connection.
     CHECK(call().ok());
   }
@@ -301,12 +303,32 @@ TEST_CASE("postgres: heartbeats over a connection that fell silent go on over an
           "[postgres]") {
   TestSchema schema;
   Relay relay(schema.port());
-  auto engine = OpenEngine(schema.Url("&timeout_ms=300", relay.port())).value();
+  auto engine = OpenEngine(schema.Url("&timeout_ms=1500", relay.port())).value();
   REQUIRE(engine->nodes().Join("a").ok());
   relay.DelayRequests();
   const auto start = SteadyClock::now();
   CHECK(engine->nodes().Heartbeat().code() == absl::StatusCode::kUnavailable);
-  CHECK(TimeSince(start) < milliseconds(1000));
+  CHECK(TimeSince(start) < kBound);
+  CHECK(engine->nodes().Heartbeat().ok());
+  // The first one arrives late, when its condition holds no more.
+  const uint64_t counter = engine->nodes().Observe()->front().counter;
+  REQUIRE(relay.DeliverDelayed());
+  CHECK(engine->nodes().Observe()->front().counter == counter);
+  CHECK(engine->nodes().Heartbeat().ok());
+}
+
+TEST_CASE("postgres: a heartbeat whose answer was lost is known as this daemon's own",
+          "[postgres]") {
+  TestSchema schema;
+  Relay relay(schema.port());
+  auto engine = OpenEngine(schema.Url("&timeout_ms=1500", relay.port())).value();
+  REQUIRE(engine->nodes().Join("a").ok());
+  REQUIRE(engine->nodes().Heartbeat().ok());  // The statement is prepared.
+  const uint64_t counter = engine->nodes().Observe()->front().counter;
+  relay.LoseAnswers();
+  CHECK(engine->nodes().Heartbeat().code() == absl::StatusCode::kUnavailable);
+  CHECK(engine->nodes().Observe()->front().counter == counter + 1);
+  CHECK(engine->nodes().Heartbeat().ok());
   CHECK(engine->nodes().Heartbeat().ok());
 }
 
@@ -325,7 +347,7 @@ TEST_CASE("postgres: a commit to a server process that stands still comes back i
   const Kind settled = open.Settle(grant).kind;
   REQUIRE(kill(process, SIGCONT) == 0);
   CHECK(kind == Kind::kUnknown);
-  CHECK(took < kTimeout + milliseconds(600));
+  CHECK(took < kBound);
   CHECK(settled == Kind::kLost);
   // It reads what was sent to it before it finds that nobody listens any more.
   REQUIRE(Within10s([&] {

@@ -230,7 +230,7 @@ TEST_CASE("postgres requests: a commit whose answer was lost knows its own row a
           "[postgres]") {
   TestSchema schema;
   Relay relay(schema.port());
-  OpenStore open = Open(schema, {.port = relay.port(), .timeout = milliseconds(400)});
+  OpenStore open = Open(schema, {.port = relay.port(), .timeout = milliseconds(1500)});
   OpenStore other = Open(schema, {.node_id = "b"});
   Make(open, "s");
   const RequestRow row = MakeRequest(7, State::kGranted, MakeId(1));

@@ -249,7 +249,7 @@ TEST_CASE("postgres tickets: a payload that is missing is told as such", "[postg
 TEST_CASE("postgres tickets: a commit whose answer was lost is found out", "[postgres]") {
   TestSchema schema;
   Relay relay(schema.port());
-  OpenStore open = Open(schema, {.port = relay.port(), .timeout = std::chrono::milliseconds(400)});
+  OpenStore open = Open(schema, {.port = relay.port(), .timeout = std::chrono::milliseconds(1500)});
   OpenStore other = Open(schema, {.node_id = "b"});
   Make(open, "s");
   Put(open, "s", {MakeTicket(1)});

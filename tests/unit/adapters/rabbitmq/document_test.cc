@@ -88,6 +88,8 @@ TEST_CASE("rabbitmq document: whoever reads while others read and write meets no
       while (!done) {
         const uint64_t at_least = written;
         auto read = Document::Open(own.get(), queue.text, /*make=*/false, FirstOf);
+        // Others have it all the time.
+        if (absl::IsUnavailable(read.status())) continue;
         if (!read.ok() || (*read)->empty() || (*read)->content()["number"] < at_least) ++failures;
         ++reads;
       }
@@ -95,6 +97,8 @@ TEST_CASE("rabbitmq document: whoever reads while others read and write meets no
   }
   for (uint64_t i = 1; i <= 40; ++i) {
     auto document = Document::Open(connection.get(), queue.text, /*make=*/false, FirstOf);
+    while (absl::IsUnavailable(document.status()))
+      document = Document::Open(connection.get(), queue.text, /*make=*/false, FirstOf);
     if (!document.ok() || !(*document)->Write(Content(i)).ok()) ++failures;
     document->reset();
     written = i;

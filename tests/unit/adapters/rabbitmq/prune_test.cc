@@ -136,7 +136,7 @@ TEST_CASE("rabbitmq prune: a queue that was deleted is made anew, and what was h
   CHECK(outcome.kind == OutcomeKind::kDone);
   CHECK(outcome.affected() == 2);
   // The other is told of the change, and looks.
-  CHECK(b.Ended(held->id));
+  CHECK(b.Ended(held->id, &a));
   CHECK(TakeAll(a, name, 2) == 2);
 }
 
@@ -150,7 +150,7 @@ TEST_CASE("rabbitmq prune: a doubtful slot is not filled before it is certain", 
     row.name = name.text;
     row.limit = 2;
     bool begun = false;
-    REQUIRE(broker.Create(row, 1, &begun).ok());
+    REQUIRE(Persist([&] { return broker.Create(row, 1, &begun); }).ok());
     auto document = Document::Open(stranger.connection.get(), name.queue() + ".settings", false,
                                    [](const auto& x, const auto&) { return x; });
     nlohmann::json content = (*document)->content();

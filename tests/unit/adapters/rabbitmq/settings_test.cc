@@ -68,13 +68,14 @@ TEST_CASE("rabbitmq settings: an act is found by its number, or was not done", "
   row.limit = 2;
   bool begun = false;
   CHECK_FALSE(broker.FindAct(name.text, 41).value().has_value());
-  const StoredSemaphore made = broker.Create(row, 41, &begun).value();
+  const StoredSemaphore made = Persist([&] { return broker.Create(row, 41, &begun); }).value();
   CHECK(begun);
   CHECK(broker.FindAct(name.text, 41).value()->row == made.row);
   SemaphoreRow changed = made.row;
   changed.limit = 3;
   begun = false;
-  const StoredSemaphore updated = broker.Update(changed, 42, &begun).value();
+  const StoredSemaphore updated =
+      Persist([&] { return broker.Update(changed, 42, &begun); }).value();
   CHECK(begun);
   CHECK(updated.row.revision > made.row.revision);
   CHECK(broker.FindAct(name.text, 42).value()->row.limit == 3);
@@ -97,7 +98,7 @@ TEST_CASE("rabbitmq settings: a change that could not be announced is announced 
   row.limit = 1;
   bool begun = false;
   // The exchange of that prefix is not there yet: the broker breaks off.
-  const StoredSemaphore made = broker.Create(row, 41, &begun).value();
+  const StoredSemaphore made = Persist([&] { return broker.Create(row, 41, &begun); }).value();
   REQUIRE(connection->Open().ok());
   const Channel channel = connection->OpenChannel().value();
   const std::string queue = connection->Subscribe(channel, broker.Changes()).value();
@@ -111,7 +112,7 @@ TEST_CASE("rabbitmq settings: a change that could not be announced is announced 
     if (!events.empty()) heard = events.front().delivery.body;
   }
   CHECK(heard == std::to_string(made.row.revision) + " " + name.text);
-  CHECK(broker.Destroy(name.text, 0, &begun).ok());
+  CHECK(Persist([&] { return broker.Destroy(name.text, 0, &begun); }).ok());
   CHECK(broker.RemoveRegistry().ok());
 }
 

@@ -32,7 +32,7 @@ struct Troubled {
 
   explicit Troubled(const std::string& options)
       : daemon(std::chrono::milliseconds(100),
-               TestUrlThrough(relay.port(), "?heartbeat_s=1&timeout_ms=300" + options)) {
+               TestUrlThrough(relay.port(), "?heartbeat_s=1&timeout_ms=800" + options)) {
     // All its connections are there.
     CHECK(daemon.Acquire("unit test: none").kind == OutcomeKind::kNoSuchSemaphore);
   }
@@ -118,14 +118,15 @@ TEST_CASE("rabbitmq unknown: a destroy leaves alone what was made since", "[rabb
   row.name = name.text;
   row.limit = 1;
   bool begun = false;
-  const uint64_t first = broker.Create(row, 1, &begun).value().incarnation;
-  REQUIRE(broker.Destroy(name.text, first, &begun).ok());
-  const uint64_t second = broker.Create(row, 2, &begun).value().incarnation;
+  const uint64_t first = Persist([&] { return broker.Create(row, 1, &begun); }).value().incarnation;
+  REQUIRE(Persist([&] { return broker.Destroy(name.text, first, &begun); }).ok());
+  const uint64_t second =
+      Persist([&] { return broker.Create(row, 2, &begun); }).value().incarnation;
   begun = false;
-  CHECK(broker.Destroy(name.text, first, &begun).ok());
+  CHECK(Persist([&] { return broker.Destroy(name.text, first, &begun); }).ok());
   CHECK_FALSE(begun);
   CHECK(broker.Read(name.text).value().has_value());
-  CHECK(broker.Destroy(name.text, second, &begun).ok());
+  CHECK(Persist([&] { return broker.Destroy(name.text, second, &begun); }).ok());
   CHECK_FALSE(broker.Read(name.text).value().has_value());
 }
 

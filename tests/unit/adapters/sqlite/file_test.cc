@@ -140,8 +140,19 @@ TEST_CASE("a file of schema version 1 becomes one of a later version, and keeps 
     REQUIRE(PrepareSchema(**database, migrations).ok());
     CHECK((*database)->QueryInt("SELECT count(*) FROM requests").value() == 1);
   }
+  // What was there before is kept, and a daemon that knows version 1 opens it.
+  const std::string kept = folder / "state.db.version-1";
+  CHECK(std::filesystem::status(kept).permissions() ==
+        std::filesystem::status(folder / "state.db").permissions());
+  {
+    auto database = Database::Open({.path = kept, .vfs = {}});
+    REQUIRE(database.ok());
+    CHECK((*database)->QueryInt("PRAGMA user_version").value() == 1);
+    CHECK((*database)->QueryInt("SELECT count(*) FROM leases").value() == 200);
+  }
+  CHECK(OpenStatus(kept).ok());
   // A daemon that knows version 1 only does not open it.
-  CHECK(absl::IsFailedPrecondition(OpenStatus(folder / "state.db")));
+  CHECK(absl::IsUnimplemented(OpenStatus(folder / "state.db")));
 }
 
 TEST_CASE("a file of a newer version, or of another program, is refused") {
@@ -149,12 +160,12 @@ TEST_CASE("a file of a newer version, or of another program, is refused") {
   { Open(folder / "state.db"); }
   Sql(folder / "state.db", "PRAGMA user_version=2");
   absl::Status status = OpenStatus(folder / "state.db");
-  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(absl::IsUnimplemented(status));
   CHECK(Says(status, "version 2"));
   CHECK(Says(status, "state.db"));
   Sql(folder / "other.db", "CREATE TABLE theirs(x)");
   status = OpenStatus(folder / "other.db");
-  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(absl::IsUnimplemented(status));
   CHECK(Says(status, "another program"));
 }
 

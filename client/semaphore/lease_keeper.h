@@ -1,0 +1,198 @@
+// Inside the client: what keeps leases alive, on a Session or a Work stream: the connection, the session on it, pings,
+// for how long a daemon has vouched for the leases, recalls and losses. Without threads, sockets or a clock of its own.
+//
+// SessionMachine and the WorkSession of semctl own one each. They send what it asks them to send, hand it what has come, and add the
+// commands of their stream.
+//
+// REQUIRES of all functions: one thread at a time; `now` never goes back.
+//
+// Invariants:
+//   * a lease is kept from Keep until Forget, a loss that the daemon reports, a resume that does not list it, or the
+//     loss of its session. That it is lost *here*, since its deadline has passed, is reported, and does not take it out:
+//     the daemon may still hold it for this client;
+//   * each session has a deadline of its own, so that what a later session is vouched for never extends a lease of an
+//     earlier one;
+//   * a recalled lease is never counted on beyond sent(ping) + elapsed + grace of its recall, whatever pongs say.
+#ifndef SEMAPHORED_CLIENT_SEMAPHORE_LEASE_KEEPER_H_
+#define SEMAPHORED_CLIENT_SEMAPHORE_LEASE_KEEPER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/semaphore/backoff.h"
+#include "client/semaphore/client.h"
+#include "client/semaphore/clock.h"
+#include "client/semaphore/lease_state.h"
+#include "proto/semaphore/v1/semaphore.pb.h"
+
+namespace semaphore {
+
+class LeaseKeeper {
+ public:
+  using LeasePtr = std::shared_ptr<LeaseState>;
+
+  enum class Phase {
+    kIdle,     // no stream, and none is wanted
+    kWaiting,  // no stream; the next attempt is at its time
+    kOpening,  // a stream, `opened` has not come
+    kOpen,
+    kOver,
+  };
+  // What a page of `opened` means.
+  enum class Opening {
+    kMore,    // further pages follow
+    kOpened,  // the session stands, and was resumed if there was one
+    kAnother,  // the daemon has opened another session than the one to resume: the stream is of no use
+    kOvertaken,  // another daemon hosts the session: likewise
+  };
+  // A recall that the application is to hear of, once on each stream.
+  struct Recalled {
+    LeasePtr lease;
+    RecallNotice notice;
+    std::uint64_t recall_id = 0;  // 0: cannot be acknowledged
+    std::uint64_t stream = 0;     // the number of the one on which it came
+  };
+
+  // `endpoints`: how many there are. `ttl`: 0 is the daemon's default.
+  LeaseKeeper(std::size_t endpoints, std::chrono::milliseconds ttl,
+              std::chrono::milliseconds margin);
+
+  Phase phase() const { return phase_; }
+  const std::string& session_id() const { return session_id_; }
+  std::chrono::milliseconds ttl() const { return ttl_; }
+  bool ever_open() const { return ever_open_; }
+  // Without contact since then; of meaning while there is no open stream.
+  TimePoint silent_since() const { return silent_since_; }
+  const absl::Status& last_error() const { return last_error_; }
+
+  // ---- the stream ----
+  void Want(TimePoint now);
+  // No stream is wanted any more. REQUIRES: kWaiting.
+  void Rest() { phase_ = Phase::kIdle; }
+  void End() { phase_ = Phase::kOver; }
+  // True when a stream to the endpoint of this index must be opened now; it then counts as being opened.
+  bool StartConnecting(std::size_t* endpoint, TimePoint now);
+  // The first message of the stream, which opens the session, is to be sent; OnOpenSent when it is.
+  bool open_due() const { return phase_ == Phase::kOpening && open_sent_at_ == kNever; }
+  void OnOpenSent(TimePoint now);
+  // REQUIRES: kOpening, and OnOpenSent was called. After kOpened the leases that the page and those before it have not
+  // listed are lost.
+  Opening OnOpened(const v1::SessionOpened& opened, TimePoint now);
+  // Of the last kOpened: leases that the session holds and this client does not keep.
+  std::set<std::string> TakeUnknown() { return std::exchange(listed_, {}); }
+  // The stream is no more. True: every endpoint was tried in vain since the last one that opened.
+  bool Disconnect(const absl::Status& why, TimePoint now);
+  // The endpoint answers: it is tried again at once. REQUIRES: Disconnect was just called.
+  void StayHere(TimePoint now);
+
+  // ---- messages of an open stream ----
+  // Adds the ping that is due, and acknowledgements. True: something was added. The caller sends the message at once.
+  template <typename Request>
+  bool AddTo(Request* message, TimePoint now) {
+    for (auto& acknowledgement : TakeAcknowledgements())
+      *message->add_acknowledged_recalls() = std::move(acknowledgement);
+    if (PingIsDue(now)) message->mutable_ping()->set_ping_id(SendPing(now));
+    return message->has_ping() || message->acknowledged_recalls_size() > 0;
+  }
+  void OnPong(const v1::SessionPong& pong);
+  void OnEvent(const v1::SessionEvent& event);
+  // The application knows of the recall. Sent on the stream on which the recall came, or never.
+  void Acknowledge(const Recalled& recalled);
+
+  // ---- leases ----
+  // A lease of the session, as the daemon grants it. `lease->session_deadline` is deadline().
+  void Keep(const LeasePtr& lease, const v1::Lease& granted);
+  LeasePtr MakeLease(const v1::Lease& granted) const;
+  const std::shared_ptr<SharedDeadline>& deadline() const { return deadline_; }
+  // Null: it is not kept.
+  LeasePtr Find(const std::string& lease_id) const;
+  bool empty() const { return leases_.empty(); }
+  // It was given back.
+  void Forget(const std::string& lease_id);
+  // All leases are lost, and the next stream opens a new session.
+  void LoseSession(TimePoint now);
+  // The next stream opens a new session. REQUIRES: no leases.
+  void ForgetSession();
+  // Leases that were lost since the last call, each once in its life, in order; and recalls.
+  std::vector<LeasePtr> TakeLost() { return std::exchange(lost_, {}); }
+  std::vector<Recalled> TakeRecalled() { return std::exchange(recalled_, {}); }
+
+  // ---- time ----
+  // Reports the leases whose time is over. An error: the stream has gone silent, and is to be given up for this reason.
+  absl::Status Tick(TimePoint now);
+  // `can_send`: a message can be sent now; otherwise the end of the one under way is waited for anyway.
+  TimePoint NextDue(bool can_send) const;
+
+ private:
+  void AwaitOpened(TimePoint now);
+  void DropLeasesNotListed();
+  bool Extend(const v1::LeaseValidity& validity, TimePoint sent);
+  void Lose(const LeasePtr& lease, LossCause cause, std::string message);
+  void OnRecall(const std::string& lease_id, const v1::LeaseRecall& recall);
+  void Recall(const LeasePtr& lease, const v1::LeaseRecall& recall, TimePoint sent);
+  bool PingIsDue(TimePoint now) const { return now >= ping_due_; }
+  std::uint64_t SendPing(TimePoint now);
+  // When the ping was sent; kNever: it is not known, or not any more.
+  TimePoint PingSentAt(std::uint64_t ping_id) const;
+  // When the message was sent from whose arrival a recall counts.
+  TimePoint SentAt(std::uint64_t ping_id) const;
+  std::vector<v1::RecallAcknowledgement> TakeAcknowledgements();
+  bool AllRecalled() const;
+  std::chrono::milliseconds Pace() const;
+  TimePoint ContactDeadline() const;
+
+  const std::size_t endpoints_;
+  const std::chrono::milliseconds margin_;
+
+  // ---- the stream ----
+  Phase phase_ = Phase::kIdle;
+  Backoff backoff_;
+  std::size_t endpoint_ = 0;
+  std::size_t attempts_in_round_ = 0;
+  TimePoint connect_at_ = kNever;
+  TimePoint open_sent_at_ = kNever;  // kNever: `open` has not been sent on this stream
+  TimePoint open_deadline_ = kNever;
+  TimePoint silent_since_{};
+  bool ever_open_ = false;
+  absl::Status last_error_;
+
+  // ---- the session ----
+  std::string session_id_;  // empty: there is none
+  std::chrono::milliseconds ttl_;
+  std::chrono::milliseconds vouched_{0};  // by the last answer; 0: there was none
+  std::uint64_t epoch_ = 0;
+  std::shared_ptr<SharedDeadline> deadline_;
+  bool deadline_told_ = true;  // no lease that is not lost hangs on deadline_
+  std::unordered_map<std::string, LeasePtr> leases_;
+  std::multimap<TimePoint, std::weak_ptr<LeaseState>> recalls_;
+  std::vector<LeasePtr> lost_;
+  std::vector<Recalled> recalled_;
+  std::set<std::string> listed_;  // in the pages of SessionOpened that have come so far
+  std::vector<std::pair<std::string, v1::LeaseRecall>> listed_recalls_;  // likewise
+
+  // ---- pings: their numbers rise over all streams ----
+  std::uint64_t last_ping_id_ = 0;
+  std::uint64_t answered_ping_id_ = 0;  // the last number that is not awaited any more
+  std::deque<std::pair<std::uint64_t, TimePoint>> pings_;  // the latest, with when they were sent
+  TimePoint ping_due_ = kNever;
+
+  // ---- the open stream ----
+  std::uint64_t stream_ = 0;
+  // Recalls of leases that are not known here, and from when they count: the grants may still be on their way.
+  std::map<std::string, std::pair<v1::LeaseRecall, TimePoint>> early_recalls_;
+  std::vector<v1::RecallAcknowledgement> acknowledgements_;  // to be sent
+};
+
+}  // namespace semaphore
+
+#endif  // SEMAPHORED_CLIENT_SEMAPHORE_LEASE_KEEPER_H_

@@ -1,0 +1,85 @@
+// What a client sends, judged by the headers of its frames before gRPC sees a byte. No I/O, and no clock of its own.
+//
+// gRPC applies the daemon's settings, and with them the bound on metadata, only when the client has acknowledged them;
+// a client that never does so would be held to none. So the first acknowledgement is the guard's: it follows the
+// client's first SETTINGS at once, and the client's own is left out.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "server/guard/allowance.h"
+#include "server/guard/breach.h"
+#include "server/guard/frames.h"
+
+namespace semaphored::guard {
+
+// For one connection, where nothing else is said. What clients do in earnest stays far below.
+struct FrameBounds {
+  size_t header_block_bytes = 64 << 10;
+  int header_block_frames = 16;
+  size_t control_frame_bytes = 16 << 10;  // Of any frame but DATA.
+  Rate streams = {100'000, 50'000};
+  // Of all connections of one address, as the next three. A reset costs the daemon some 10 KB until
+  // gRPC has cleared it away. Calls that have not begun when their connection ends are resets, too.
+  Rate resets = {5'000, 1'000};
+  Rate connections = {10'000, 500};
+  Rate tls_connections = {1'000, 100};  // A handshake costs a millisecond of a processor.
+  // Calls that the daemon has not begun. Beyond it the address is read no further for a moment.
+  int64_t calls_pending = 100;
+  // Each stream and each DATA frame that is sent to the client makes one more right, each of the latter two more
+  // WINDOW_UPDATEs, and a PING of the daemon's one of the client's.
+  Rate empty_data = {1'000, 100};
+  Rate window_updates = {10'000, 1'000};
+  Rate settings = {100, 10};
+  Rate pings = {1'000, 100};
+  Rate others = {1'000, 100};
+};
+
+// Used by one thread.
+class ClientFrames {
+ public:
+  // `resets` is shared by the connections of one address.
+  ClientFrames(const FrameBounds& bounds, std::shared_ptr<Allowance> resets);
+
+  // Judges bytes from the front of `bytes`, which it takes away, and appends what gRPC is to be given
+  // to `out`. What would open more than `streams_max` streams is left. Other than kNone: the connection is to be
+  // closed, `out` is of no use, and no more may be passed.
+  Breach Pass(std::string_view* bytes, SteadyTime now, int64_t streams_max, std::string* out);
+  // The daemon has sent this frame to the client.
+  void OnSent(const Frame& frame);
+
+  // Streams so far: those that the client has opened, and those that either side has ended.
+  int64_t opened() const { return opened_; }
+  int64_t ended() const { return ended_; }
+
+ private:
+  Breach Judge(const Frame& frame, SteadyTime now);
+  Breach JudgeHeaders(const Frame& frame, SteadyTime now);
+  // Of the frame that begins; false: it is left out.
+  bool Goes(const Frame& frame);
+
+  const FrameBounds bounds_;
+  const std::shared_ptr<Allowance> resets_;
+  Allowance streams_;
+  Allowance empty_data_;
+  Allowance window_updates_;
+  Allowance settings_;
+  Allowance pings_;
+  Allowance others_;
+  FrameCutter cutter_;
+  size_t preface_bytes_ = 0;
+  bool settings_seen_ = false;        // The client's first SETTINGS have begun.
+  bool acknowledged_ = false;         // The guard's acknowledgement is in `out`.
+  bool client_acknowledged_ = false;  // The client's own has been left out.
+  bool goes_ = true;                  // The frame under way is passed on.
+  bool held_ = false;                 // The header of the next frame has come, and has to wait.
+  int64_t opened_ = 0;
+  int64_t ended_ = 0;
+  bool in_header_block_ = false;
+  size_t block_bytes_ = 0;
+  int block_frames_ = 0;
+};
+
+}  // namespace semaphored::guard

@@ -1,0 +1,371 @@
+#include "server/guard/connection.h"
+
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+namespace semaphored::guard {
+namespace {
+
+// What a connection keeps of memory for a message in pieces when it needs none.
+constexpr size_t kKeptBytes = 4096;
+// Calls that one connection may open at least before it is the turn of another.
+constexpr int64_t kStreamsAtOnce = 4;
+// As much as one record of TLS brings: a part of one that is left unread is not told of again.
+constexpr size_t kLittleBytes = 16 << 10;
+// Calls of a connection that were open and not begun for all of this time never begin.
+constexpr Milliseconds kNeverAfter{60'000};
+// So much is thrown away of what a client sends behind the GOAWAY.
+constexpr size_t kDiscardedMax = 256 << 10;
+
+int64_t Result(ssize_t moved) {
+  if (moved >= 0) return moved;
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+}
+
+void ShrinkEmpty(std::string* text) {
+  text->clear();
+  if (text->capacity() > kKeptBytes) text->shrink_to_fit();
+}
+
+}  // namespace
+
+Connection::Connection(int client, SslPtr ssl, Address address, const FrameBounds& bounds,
+                       std::shared_ptr<Origin> origin)
+    : client_(client),
+      ssl_(std::move(ssl)),
+      address_(std::move(address)),
+      state_(ssl_ ? State::kHandshake : State::kReady),
+      frames_(bounds, origin->resets),
+      origin_(std::move(origin)),
+      pending_max_(bounds.calls_pending) {}
+
+Connection::~Connection() {
+  CloseDaemon();
+  close(client_);
+}
+
+CertificateNames Connection::certificate() const {
+  return ssl_ ? NamesOf(ssl_.get()) : CertificateNames();
+}
+
+Connection::Interest Connection::client_interest() const {
+  switch (state_) {
+    case State::kHandshake:
+      return {!tls_wants_write_, tls_wants_write_};
+    case State::kRelaying:
+      return {MayRead(), !to_client_.empty() || tls_wants_write_};
+    case State::kFarewell:
+      return {true, !to_client_.empty()};
+    case State::kReady:
+    case State::kOver:
+      break;
+  }
+  return {};
+}
+
+Connection::Interest Connection::daemon_interest() const {
+  if (state_ != State::kRelaying) return {};
+  const bool read = to_client_.empty();
+  return {read, !to_daemon_.empty(), !read && !daemon_hung_up_};
+}
+
+int Connection::Join(std::string key, std::shared_ptr<const Peer> peer) {
+  std::array<int, 2> pair{-1, -1};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair.data()) != 0)
+    return -1;
+  daemon_ = pair[0];
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  // Behind a byte of zero, a name stands in no folder.
+  std::memcpy(name.sun_path + 1, key.data(), key.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + key.size());
+  if (bind(daemon_, reinterpret_cast<const sockaddr*>(&name), length) != 0) {
+    close(pair[1]);
+    return -1;
+  }
+  key_ = std::move(key);
+  peer_ = std::move(peer);
+  state_ = State::kRelaying;
+  return pair[1];
+}
+
+// ---- the client's socket ----
+
+int64_t Connection::TlsResult(int result) {
+  switch (SSL_get_error(ssl_.get(), result)) {
+    case SSL_ERROR_WANT_READ:
+      return 0;
+    case SSL_ERROR_WANT_WRITE:
+      tls_wants_write_ = true;
+      return 0;
+    default:
+      detail_ = TakeTlsError();
+      return kEnd;
+  }
+}
+
+int64_t Connection::ReadClient(std::span<char> buffer) {
+  if (!ssl_) {
+    const ssize_t got = recv(client_, buffer.data(), buffer.size(), 0);
+    return got == 0 ? kEnd : Result(got);
+  }
+  tls_wants_write_ = false;
+  ERR_clear_error();
+  size_t size = 0;
+  // TLS may have taken in more than one reading gives: the socket would not tell of the rest.
+  do {
+    const std::span<char> rest = buffer.subspan(size);
+    const int got = SSL_read(ssl_.get(), rest.data(), static_cast<int>(rest.size()));
+    if (got <= 0) {
+      const int64_t result = TlsResult(got);
+      return size > 0 ? static_cast<int64_t>(size) : result;
+    }
+    size += static_cast<size_t>(got);
+  } while (SSL_pending(ssl_.get()) > 0 && size < buffer.size());
+  return static_cast<int64_t>(size);
+}
+
+int64_t Connection::WriteClient(std::string_view bytes) {
+  if (!ssl_) return Result(send(client_, bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  ERR_clear_error();
+  const int sent = SSL_write(ssl_.get(), bytes.data(), static_cast<int>(bytes.size()));
+  if (sent > 0) return sent;
+  const int64_t result = TlsResult(sent);
+  tls_wants_write_ = false;  // It is waited for since there is something to write.
+  return result;
+}
+
+void Connection::ShakeHands() {
+  tls_wants_write_ = false;
+  ERR_clear_error();
+  const int done = SSL_do_handshake(ssl_.get());
+  if (done == 1) {
+    state_ = State::kReady;
+  } else if (TlsResult(done) == kEnd) {
+    breach_ = Breach::kTls;
+    state_ = State::kOver;
+  }
+}
+
+// ---- between the two ----
+
+void Connection::OnClient(SteadyTime now, std::span<char> buffer) {
+  if (state_ == State::kHandshake) return ShakeHands();
+  if (state_ == State::kFarewell) return Discard(buffer);
+  if (state_ != State::kRelaying) return;
+  if (!to_client_.empty()) ToClient("");
+  if (state_ == State::kRelaying && MayRead()) FromClient(now, buffer);
+}
+
+void Connection::OnDaemon(SteadyTime now, std::span<char> buffer) {
+  if (state_ != State::kRelaying) return;
+  const bool for_room = !to_daemon_.empty();
+  if (for_room) {
+    ToDaemon("");
+    // TLS may hold what the socket does not tell of any more.
+    if (state_ == State::kRelaying && ssl_ && MayRead()) FromClient(now, buffer);
+  }
+  if (state_ != State::kRelaying) return;
+  if (to_client_.empty()) return FromDaemon(buffer);
+  // Nothing else is waited for but its end.
+  if (!for_room) daemon_hung_up_ = true;
+}
+
+void Connection::FromClient(SteadyTime now, std::span<char> buffer) {
+  // What is read may have to wait, so there should not be much of it while others wait already.
+  if (origin_->held_up > 0) buffer = buffer.first(std::min(buffer.size(), kLittleBytes));
+  const int64_t got = ReadClient(buffer);
+  if (got == 0) return;
+  if (got == kEnd) {
+    client_ended_ = true;
+    if (to_daemon_.empty()) shutdown(daemon_, SHUT_WR);
+    return;
+  }
+  Judge({buffer.data(), static_cast<size_t>(got)}, now);
+}
+
+void Connection::Judge(std::string_view bytes, SteadyTime now) {
+  CountPending(now);
+  // The connections of an address that are held up share the room.
+  const int64_t room = pending_max_ - origin_->pending;
+  const int64_t share = room / std::max<int64_t>(origin_->held_up, 1);
+  const int64_t streams_max = std::min(room, std::max(kStreamsAtOnce, share));
+  passed_.clear();
+  const Breach breach = frames_.Pass(&bytes, now, streams_max, &passed_);
+  if (breach != Breach::kNone) return Close(breach);
+  CountPending(now);
+  HoldUp(bytes);
+  if (!passed_.empty()) ToDaemon(passed_);
+  ShrinkEmpty(&passed_);
+}
+
+void Connection::CountPending(SteadyTime now) {
+  if (peer_ == nullptr) return;  // No call can have come.
+  int64_t left = frames_.opened() - peer_->begun.load(std::memory_order_relaxed) - never_begun_;
+  least_left_ = std::min(least_left_, left);
+  if (now - least_since_ >= kNeverAfter) {
+    // What gRPC refused itself, or the client took back in time, never begins.
+    const int64_t never = std::max<int64_t>(least_left_, 0);
+    never_begun_ += never;
+    left -= never;
+    least_left_ = left;
+    least_since_ = now;
+  }
+  // It ends all the same, which is known at once while few others stand.
+  const int64_t pending = std::max<int64_t>(std::min(left, frames_.opened() - frames_.ended()), 0);
+  origin_->pending += pending - counted_;
+  counted_ = pending;
+}
+
+void Connection::GoOn(SteadyTime now) {
+  if (!held_up() || !to_daemon_.empty()) return;
+  const std::string bytes = std::move(unjudged_);
+  unjudged_.clear();
+  Judge(bytes, now);
+  --origin_->held_up;  // Not before: it shares the room with the others.
+}
+
+void Connection::HoldUp(std::string_view bytes) {
+  unjudged_ = std::string(bytes);
+  if (!unjudged_.empty()) ++origin_->held_up;
+}
+
+void Connection::Settle(SteadyTime now) {
+  if (!unjudged_.empty()) {
+    unjudged_.clear();
+    --origin_->held_up;
+  }
+  CountPending(now);
+  for (; counted_ > 0; --counted_) {
+    --origin_->pending;
+    static_cast<void>(origin_->resets->Take(now));
+  }
+}
+
+void Connection::FromDaemon(std::span<char> buffer) {
+  const ssize_t got = recv(daemon_, buffer.data(), buffer.size(), 0);
+  const int64_t result = got == 0 ? kEnd : Result(got);
+  if (result == 0) return;
+  if (result == kEnd) {
+    state_ = State::kOver;  // What has been read of it has gone to the client already.
+    return;
+  }
+  const std::string_view bytes(buffer.data(), static_cast<size_t>(got));
+  NoteSent(bytes);
+  ToClient(bytes);
+}
+
+void Connection::NoteSent(std::string_view bytes) {
+  std::string_view payload;
+  for (;;) {
+    switch (sent_.Next(&bytes, &payload)) {
+      case FrameCutter::Found::kNothing:
+      case FrameCutter::Found::kPart:
+        return;
+      case FrameCutter::Found::kPayload:
+        break;
+      case FrameCutter::Found::kHeader:
+        // Its first frame is its SETTINGS.
+        daemon_spoke_ = true;
+        frames_.OnSent(sent_.frame());
+        break;
+    }
+  }
+}
+
+// Behind what has not gone yet.
+void Connection::ToClient(std::string_view bytes) {
+  const bool kept = !to_client_.empty();
+  std::string_view left = bytes;
+  if (kept) {
+    to_client_.append(bytes);
+    left = to_client_;
+  }
+  while (!left.empty()) {
+    const int64_t sent = WriteClient(left);
+    if (sent == kEnd) {
+      state_ = State::kOver;
+      return;
+    }
+    if (sent == 0) break;
+    left.remove_prefix(static_cast<size_t>(sent));
+  }
+  if (left.empty()) {
+    ShrinkEmpty(&to_client_);
+  } else {
+    to_client_ = std::string(left);
+  }
+}
+
+void Connection::ToDaemon(std::string_view bytes) {
+  std::string_view left = to_daemon_.empty() ? bytes : std::string_view(to_daemon_);
+  while (!left.empty()) {
+    const int64_t sent = Result(send(daemon_, left.data(), left.size(), MSG_NOSIGNAL));
+    if (sent == kEnd) break;  // What it has sent before may still be read; then its end is.
+    if (sent == 0) {
+      to_daemon_ = std::string(left);
+      return;
+    }
+    left.remove_prefix(static_cast<size_t>(sent));
+  }
+  ShrinkEmpty(&to_daemon_);
+  if (client_ended_) shutdown(daemon_, SHUT_WR);
+}
+
+// ---- the end ----
+
+void Connection::Close(Breach breach) {
+  breach_ = breach;
+  CloseDaemon();
+  state_ = State::kFarewell;
+  const bool calm = breach != Breach::kNotHttp2 && breach != Breach::kFrameOrder;
+  // In the middle of a frame nothing can be said.
+  if (sent_.AtBoundary())
+    ToClient(GoAway(calm ? Http2Error::kEnhanceYourCalm : Http2Error::kProtocolError));
+  if (state_ == State::kFarewell && to_client_.empty()) SayFarewell();
+}
+
+void Connection::SayFarewell() {
+  if (ssl_) {
+    ERR_clear_error();
+    SSL_shutdown(ssl_.get());
+    ERR_clear_error();
+  }
+  shutdown(client_, SHUT_WR);
+}
+
+void Connection::Discard(std::span<char> buffer) {
+  if (!to_client_.empty()) {
+    ToClient("");
+    if (state_ == State::kFarewell && to_client_.empty()) SayFarewell();
+  }
+  if (state_ != State::kFarewell) return;
+  // Whatever TLS makes of it.
+  const ssize_t got = recv(client_, buffer.data(), buffer.size(), 0);
+  if (got > 0) discarded_ += static_cast<size_t>(got);
+  if (got == 0 || Result(got) == kEnd || discarded_ > kDiscardedMax) state_ = State::kOver;
+}
+
+void Connection::OnDeadline() {
+  if (state_ == State::kHandshake) {
+    breach_ = Breach::kTls;
+    detail_ = "it took too long";
+  }
+  state_ = State::kOver;
+}
+
+void Connection::CloseDaemon() {
+  if (daemon_ >= 0) close(std::exchange(daemon_, -1));
+}
+
+}  // namespace semaphored::guard

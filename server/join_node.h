@@ -1,0 +1,25 @@
+// Takes the daemon's node id among those on its engine.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "adapters/open.h"
+#include "server/core/clock.h"
+#include "server/core/config.h"
+#include "server/core/node_lock.h"
+#include "server/core/service_manager.h"
+#include "server/core/signals.h"
+
+namespace semaphored {
+
+// `address`: at which this daemon listens. `lock` is held while the daemon may write to the engine.
+// Blocks, and logs what it waits for. Errors: those of JoinWithCare; CANCELLED: a signal came.
+absl::StatusOr<NodeRef> JoinNode(const ConfigSources& sources, const Config& config,
+                                 const std::string& address, const Clock& clock, Engine* engine,
+                                 NodeLock* lock, Signals* signals, ServiceManager* manager);
+
+// Of this daemon; in no folder where the engine's own lock keeps all other daemons out.
+NodeLock OpenNodeLock(const ConfigSources& sources, const Config& config, const Engine& engine);
+
+}  // namespace semaphored

@@ -1,0 +1,27 @@
+// What each part of the daemon takes from the configuration.
+#pragma once
+
+#include <cstdint>
+
+#include "adapters/ledger/options.h"
+#include "adapters/open.h"
+#include "server/core/clock.h"
+#include "server/core/config.h"
+#include "server/core/membership.h"
+#include "server/core/sessions.h"
+#include "server/service/security.h"
+#include "server/service/server.h"
+
+namespace semaphored {
+
+ServerOptions ServerOptionsOf(const Config& config);
+// The clock outlives the ledger.
+ledger::LedgerOptions LedgerOptionsOf(const Config& config, NodeRef self, const Clock& clock);
+uint32_t LanesOf(const Config& config, const Engine& engine);
+// For how long what a lane has read is good enough to vouch.
+Milliseconds LaneVouchOf(const Config& config, const Engine& engine);
+SessionsOptions SessionsOptionsOf(const Config& config, const Engine& engine);
+SecurityOptions SecurityOptionsOf(const Config& config);
+MembershipOptions MembershipOptionsOf(const Config& config, const Engine& engine);
+
+}  // namespace semaphored
