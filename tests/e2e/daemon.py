@@ -11,7 +11,6 @@ import os
 import queue
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import uuid
 BIN_DIR = os.environ.get("SEMAPHORED_BIN_DIR", "build/release/bin")
 STUBS_DIR = os.environ.get("SEMAPHORED_STUBS_DIR", "build/release/python_stubs")
 sys.path.insert(0, STUBS_DIR)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "engines"))
 
 import grpc  # noqa: E402  the stubs' folder has to be on the path first
 
@@ -29,14 +29,11 @@ from google.rpc import error_details_pb2, status_pb2  # noqa: E402
 from semaphore.v1 import semaphore_pb2 as pb  # noqa: E402
 from semaphore.v1 import semaphore_pb2_grpc as pb_grpc  # noqa: E402
 
+from ports import free_port  # noqa: E402,F401  the tests' files take it from here
+
 # Long enough for a loaded machine, short enough to fail a test rather than a whole run.
 BOUND_S = 40.0
 TTL_MIN_MS = 1000
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def wait_until(condition, what, bound_s=BOUND_S):
