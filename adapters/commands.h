@@ -30,10 +30,20 @@ struct Requester {
   }
 };
 
+// The most that may stand of what an identity has made, of what this daemon has loaded. What stands is never taken
+// away, and a request that is repeated has its answer. kOverQuota: the request would make more.
+struct OwnerQuotas {
+  static constexpr uint64_t kNone = UINT64_MAX;
+  uint64_t semaphores = kNone;
+  uint64_t tickets = kNone;       // Dead letters among them.
+  uint64_t ticket_bytes = kNone;  // Of their payloads.
+  friend bool operator==(const OwnerQuotas&, const OwnerQuotas&) = default;
+};
+
 // Takes permits, or a place in the queue.
 //   kGranted (lease), kQueued (InQueue; later the event kGranted or kWaitEnded), kFull,
 //   kHolderCap, kPaused, kWithheld, kLimitMismatch (Limit), kExceedsLimit (Limit),
-//   kNoSuchSemaphore, kDestroyed, kLimitReached, kTooOld, kReused,
+//   kNoSuchSemaphore, kDestroyed, kLimitReached, kOverQuota, kTooOld, kReused,
 //   kSessionLost, kStale (the session has another epoch), kUnusable, kNotAskedBefore, kMoving
 //   (lease, claim).
 // A repeated request finds its waiter or its living lease again, moved to this node if it was
@@ -55,6 +65,8 @@ struct AcquireCommand {
   int32_t priority = 0;
   int64_t ttl_ms = 0;
   std::string holder;
+  std::string owner;  // Claim::owner, and of a semaphore that it makes.
+  OwnerQuotas quotas;
   // The client named no holder, and the daemon filled it in: it is no part of what was asked for.
   bool holder_is_default = false;
   // As in EndCommand, if it is not detached: a daemon that the session has left asks for nothing
@@ -80,6 +92,8 @@ struct ReleaseCommand {
   Slots slots;
   // Only if the claim belongs to this session; kNotHeld (cause kMoved) otherwise. Empty: any.
   Id session = {};
+  // In the name of this identity: what belongs to another is kNotHeld. Empty: of any identity.
+  std::string caller = {};
 };
 
 // kHeld (lease) or kNotHeld (cause). By claim, or, if claim is empty, by slot and token (AtSlot).
@@ -88,6 +102,7 @@ struct VerifyCommand {
   Id claim;
   uint32_t slot = 0;
   uint64_t token = 0;
+  std::string caller = {};  // As in ReleaseCommand, if it is by claim.
 };
 
 // Ends a lease or a wait that is not ended by its holder: its TTL, its wait, its recall ran out,
@@ -119,12 +134,13 @@ struct RecallCommand {
 struct AdoptCommand {
   std::string semaphore;
   Id claim;
+  std::string caller = {};  // As in ReleaseCommand.
 };
 
 // Puts a ticket into the semaphore's queue, where it outlives its client.
 //   kEnqueued (claim = the ticket's id, InQueue; position 0: it is delayed, or has been given to a worker
 //   at once), kLimitMismatch (Limit), kNoSuchSemaphore, kDestroyed,
-//   kLimitReached, kTooOld, kReused, kUnusable, kUnsupported.
+//   kLimitReached, kOverQuota, kTooOld, kReused, kUnusable, kUnsupported.
 // A full, paused or closed semaphore is no reason to refuse. A repeated request has the ticket of
 // the first one, with the position that it has now.
 struct EnqueueCommand {
@@ -141,6 +157,8 @@ struct EnqueueCommand {
   std::string content_type;
   std::string trace;
   PayloadPtr payload;
+  std::string owner;  // Ticket::owner, and of a semaphore that it makes.
+  OwnerQuotas quotas;
 };
 
 // What becomes of an offer to work for which there is no ticket now.
@@ -163,6 +181,7 @@ struct TakeCommand {
   Id session;  // As in AcquireCommand.
   int64_t ttl_ms = 0;
   std::string holder;
+  std::string owner;  // Claim::owner.
   OfferKept keep = OfferKept::kNo;
   // As in EndCommand: a daemon that the session has left makes no offer for it.
   uint32_t epoch = 0;
@@ -189,6 +208,7 @@ struct FinishCommand {
   // As in EndCommand: for a daemon that puts back what its worker has not been told of. Where the
   // session has gone to, it may be told. 0, if the worker itself says it.
   uint32_t epoch = 0;
+  std::string caller = {};  // As in ReleaseCommand.
 };
 
 // A delay is over: the ticket is eligible. kDone; kNoSuchTicket; kStale: it is not in this delay
@@ -206,6 +226,7 @@ struct OpenSessionCommand {
   int64_t ttl_ms = 0;
   std::string holder;
   bool release_on_disconnect = false;
+  std::string owner = {};  // Session::owner.
 };
 
 // Moves a session to this node: epoch + 1 (not if it is here already; `changed` tells).
@@ -215,6 +236,7 @@ struct OpenSessionCommand {
 struct AdoptSessionCommand {
   Id session;
   uint32_t epoch = 0;
+  std::string caller = {};  // As in ReleaseCommand: another's is kSessionLost.
 };
 
 // Removes the session's row once its claims are ended; ends what is left with `cause`.
@@ -330,7 +352,7 @@ struct AdminPurge {
 
 // One administrative act on one semaphore.
 //   kDone with `info` (the semaphore after the act; none when it is gone), changed, Affected; kNoSuchSemaphore, kRevisionMismatch (info), kAlreadyExists (info), kInUse (info),
-//   kWouldOvershoot (info), kOutOfRange (a limit below 0 or above limit_max), kLimitReached,
+//   kWouldOvershoot (info), kOutOfRange (a limit below 0 or above limit_max), kLimitReached, kOverQuota,
 //   kNoSuchTicket, kDestroyed, kUnsupported, kTooOld, kReused. A destroy is kInUse while there are
 //   tickets, unless it is forced.
 // A resize, a revoke, a destroy and a configure may concern more claims than one commit changes. Then
@@ -344,6 +366,8 @@ struct AdminCommand {
                AdminPrune, AdminDescribe, AdminListTickets, AdminShowTicket, AdminCancelTicket,
                AdminPrioritizeTicket, AdminRequeue, AdminPurge>
       act;
+  std::string owner = {};  // Of a semaphore that it makes.
+  OwnerQuotas quotas = {};
 };
 
 // Names in alphabetical order, without rows. kDone with `infos`, `more`.

@@ -72,6 +72,7 @@ struct Orphan {
   Id session;
   uint32_t epoch = 0;
   int64_t ttl_ms = 0;
+  std::string owner;  // As in Claim.
   std::vector<ClaimInfo> claims;
   // Its host was an earlier life of this node, which nobody has seen to be dead: it may still vouch
   // until it learns that it was replaced. Never on an exclusive store.
@@ -109,6 +110,7 @@ enum class OutcomeKind : uint8_t {
   kNoSuchSemaphore,
   kDestroyed,
   kLimitReached,
+  kOverQuota,  // `message` names the quota of the command's owner.
   kTooOld,
   kReused,
   kSessionLost,

@@ -152,6 +152,8 @@ struct Claim {
   // Its place in the queue within its priority; rises with each claim of the semaphore.
   uint64_t order = 0;
   std::string holder;
+  // The identity that asked for it; empty: none was known, and it belongs to none.
+  std::string owner;
 
   bool detached() const { return session == id; }
 };
@@ -275,6 +277,7 @@ struct Ticket {
   uint32_t payload_bytes = 0;
   std::string trace;                  // W3C traceparent of who enqueued it; may be empty.
   std::vector<TicketReason> reasons;  // The last ones, the newest at the end.
+  std::string owner;                  // The identity that enqueued it, as in Claim.
   int64_t enqueued_at_unix_ms = 0;
   friend bool operator==(const Ticket&, const Ticket&) = default;
 };
@@ -300,7 +303,14 @@ struct Session {
   // has. The row goes with its last claim.
   bool closing = false;
   std::string holder;
+  std::string owner;  // As in Claim.
 };
+
+// Whether what belongs to `owner` is not there for a command in the name of `caller`. Empty, of either:
+// it is there for all.
+inline bool IsAnothers(std::string_view owner, std::string_view caller) {
+  return !owner.empty() && !caller.empty() && owner != caller;
+}
 
 // A semaphore without its leases and waiters.
 struct SemaphoreRow {
@@ -319,6 +329,7 @@ struct SemaphoreRow {
   // yet.
   uint64_t revision = 0;
   int64_t created_at_unix_ms = 0;
+  std::string owner;  // The identity that made it, as in Claim; its quota counts it.
   friend bool operator==(const SemaphoreRow&, const SemaphoreRow&) = default;
 };
 

@@ -22,7 +22,7 @@ using ClientName = std::function<const std::string&(uint32_t)>;
 using ClientNumber = std::function<uint32_t(const std::string&)>;
 
 constexpr int kVersion = 1;
-constexpr size_t kOwnerFields = 9;
+constexpr size_t kOwnerFields = 10;
 constexpr size_t kClaimFields = 5;
 constexpr size_t kLeaseFields = kClaimFields + 4;
 // With what most leases do not have: a recall, a session from which they were moved, a ticket.
@@ -115,13 +115,15 @@ std::string WriteOwner(const Claim& claim, const ClientName& client_id, Table* t
   return absl::StrCat("[", place(claim.detached() ? "" : claim.session.Hex()), ",",
                       place(ledger::WrittenClient(claim.request, client_id)), ",",
                       place(claim.holder), ",", claim.host.number, ",", claim.host.incarnation, ",",
-                      claim.epoch, ",", claim.permits, ",", claim.priority, ",", claim.ttl_ms, "]");
+                      claim.epoch, ",", claim.permits, ",", claim.priority, ",", claim.ttl_ms, ",",
+                      place(claim.owner), "]");
 }
 
 bool HaveSameOwner(const Claim& a, const Claim& b) {
   const auto owner = [](const Claim& claim) {
     return std::tie(claim.session, claim.request.client, claim.request.one_shot, claim.holder,
-                    claim.host, claim.epoch, claim.permits, claim.priority, claim.ttl_ms);
+                    claim.host, claim.epoch, claim.permits, claim.priority, claim.ttl_ms,
+                    claim.owner);
   };
   return !a.detached() && !b.detached() && owner(a) == owner(b);
 }
@@ -190,7 +192,8 @@ void ReadClaim(const Json& json, const Common& common, Claim* claim) {
   claim->epoch = owner.at(5).get<uint32_t>();
   claim->permits = owner.at(6).get<uint32_t>();
   claim->priority = owner.at(7).get<int32_t>();
-  claim->ttl_ms = owner.at(kOwnerFields - 1).get<int64_t>();
+  claim->ttl_ms = owner.at(8).get<int64_t>();
+  claim->owner = text(kOwnerFields - 1);
 }
 
 void CheckOwners(const Common& common) {
@@ -275,6 +278,7 @@ std::string WriteRow(const SemaphoreRow& row) {
   if (row.destroying) text += ",\"destroying\":1";
   if (row.made_on_use) text += ",\"made_on_use\":1";
   if (!row.intentions.empty()) absl::StrAppend(&text, ",\"intentions\":", JsonText(row.intentions));
+  if (!row.owner.empty()) absl::StrAppend(&text, ",\"owner\":", JsonText(row.owner));
   return text;
 }
 
@@ -292,6 +296,7 @@ void ReadRow(const Json& json, SemaphoreRow* row) {
   row->destroying = json.value("destroying", 0) != 0;
   row->made_on_use = json.value("made_on_use", 0) != 0;
   row->intentions = json.value("intentions", "");
+  row->owner = json.value("owner", "");
   row->next_order = json.at("next_order").get<uint64_t>();
   row->created_at_unix_ms = json.at("created").get<int64_t>();
 }

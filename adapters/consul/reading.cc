@@ -195,7 +195,8 @@ std::string ConsulStore::WriteSession(const Session& session) const {
   return absl::StrCat("[", JsonText(names_.NameOf(session.client)), ",", session.host.number, ",",
                       session.host.incarnation, ",", session.epoch, ",", session.ttl_ms, ",",
                       static_cast<int>(session.release_on_disconnect), ",",
-                      JsonText(session.holder), ",", static_cast<int>(session.closing), "]");
+                      JsonText(session.holder), ",", static_cast<int>(session.closing), ",",
+                      JsonText(session.owner), "]");
 }
 
 absl::StatusOr<SessionAtIndex> ConsulStore::ReadSession(const Entry& entry) {
@@ -210,6 +211,7 @@ absl::StatusOr<SessionAtIndex> ConsulStore::ReadSession(const Entry& entry) {
     session->release_on_disconnect = json.at(5).get<int>() != 0;
     session->holder = json.at(6).get<std::string>();
     session->closing = json.at(7).get<int>() != 0;
+    session->owner = json.at(8).get<std::string>();
     return SessionAtIndex{std::move(session), entry.modify_index};
   } catch (const std::exception&) {
     return absl::DataLossError(

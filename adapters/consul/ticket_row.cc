@@ -45,6 +45,7 @@ std::shared_ptr<Ticket> ReadFields(const Json& json) {
   ticket->content_type = json.at("content_type").get<std::string>();
   ticket->payload_bytes = json.at("payload_bytes").get<uint32_t>();
   ticket->trace = json.at("trace").get<std::string>();
+  ticket->owner = json.at("owner").get<std::string>();
   for (const Json& reason : json.at("reasons"))
     ticket->reasons.push_back({reason.at(0).get<uint32_t>(), reason.at(1).get<std::string>(),
                                reason.at(2).get<int64_t>()});
@@ -67,7 +68,8 @@ std::string WriteTicket(const Ticket& ticket) {
                   ticket.lease.empty() ? "" : ticket.lease.Hex(), "\"");
   absl::StrAppend(&text, ",\"content_type\":", JsonText(ticket.content_type),
                   ",\"payload_bytes\":", ticket.payload_bytes,
-                  ",\"trace\":", JsonText(ticket.trace), ",\"reasons\":[");
+                  ",\"trace\":", JsonText(ticket.trace), ",\"owner\":", JsonText(ticket.owner),
+                  ",\"reasons\":[");
   for (const TicketReason& reason : ticket.reasons)
     absl::StrAppend(&text, text.back() == '[' ? "[" : ",[", reason.attempt, ",",
                     JsonText(reason.text), ",", reason.at_unix_ms, "]");

@@ -94,6 +94,7 @@ void WriteClaim(const Claim& claim, const NameOfClient& name_of_client, json* it
   SetSigned(item, "ttl_ms", claim.ttl_ms);
   SetNumber(item, "queue_order", claim.order);
   SetText(item, "holder", claim.holder);
+  SetText(item, "owner", claim.owner);
 }
 
 void ReadClaim(const json& item, const NumberOfClient& number_of_client, Claim* claim) {
@@ -110,6 +111,7 @@ void ReadClaim(const json& item, const NumberOfClient& number_of_client, Claim* 
   claim->ttl_ms = SignedIn(item, "ttl_ms");
   claim->order = NumberIn(item, "queue_order");
   claim->holder = TextIn(item, "holder");
+  claim->owner = TextIn(item, "owner");
 }
 
 const json* Find(const json& item, const char* name, const char* type) {
@@ -263,6 +265,7 @@ json WriteHead(const Head& head) {
   SetFlag(&item, "destroying", row.destroying);
   SetFlag(&item, "made_on_use", row.made_on_use);
   SetText(&item, "intentions", row.intentions);
+  SetText(&item, "owner", row.owner);
   SetNumber(&item, "next_order", row.next_order);
   SetSigned(&item, "created_at_unix_ms", row.created_at_unix_ms);
   SetNumber(&item, "digest", head.digest);
@@ -286,6 +289,7 @@ Head ReadHead(const std::string& semaphore, const json& item) {
   row.destroying = FlagIn(item, "destroying");
   row.made_on_use = FlagIn(item, "made_on_use");
   row.intentions = TextIn(item, "intentions");
+  row.owner = TextIn(item, "owner");
   row.next_order = NumberIn(item, "next_order");
   row.created_at_unix_ms = SignedIn(item, "created_at_unix_ms");
   head.digest = NumberIn(item, "digest");
@@ -348,6 +352,7 @@ json WriteSession(const Session& session, const NameOfClient& name_of_client) {
   SetFlag(&item, "release_on_disconnect", session.release_on_disconnect);
   SetFlag(&item, "closing", session.closing);
   SetText(&item, "holder", session.holder);
+  SetText(&item, "owner", session.owner);
   return item;
 }
 
@@ -366,6 +371,7 @@ ledger::SessionPtr ReadSession(const json& item, const NumberOfClient& number_of
   session->release_on_disconnect = FlagIn(item, "release_on_disconnect");
   session->closing = FlagIn(item, "closing");
   session->holder = TextIn(item, "holder");
+  session->owner = TextIn(item, "owner");
   return session;
 }
 

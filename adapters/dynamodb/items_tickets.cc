@@ -66,6 +66,7 @@ json WriteTicket(const Key& key, const Ticket& ticket) {
   SetText(&item, "content_type", ticket.content_type);
   SetNumber(&item, "payload_bytes", ticket.payload_bytes);
   SetText(&item, "trace", ticket.trace);
+  SetText(&item, "owner", ticket.owner);
   if (!ticket.reasons.empty()) item["reasons"] = WriteReasons(ticket.reasons);
   SetSigned(&item, "enqueued_at_unix_ms", ticket.enqueued_at_unix_ms);
   return item;
@@ -92,6 +93,7 @@ TicketPtr ReadTicket(const json& item) {
   ticket->content_type = TextIn(item, "content_type");
   ticket->payload_bytes = static_cast<uint32_t>(NumberIn(item, "payload_bytes"));
   ticket->trace = TextIn(item, "trace");
+  ticket->owner = TextIn(item, "owner");
   ticket->reasons = ReadReasons(item);
   ticket->enqueued_at_unix_ms = SignedIn(item, "enqueued_at_unix_ms");
   return ticket;

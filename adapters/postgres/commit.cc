@@ -25,7 +25,7 @@ using ledger::SessionPtr;
 using ledger::Transaction;
 
 constexpr size_t kNumbers = 4;  // Arguments of commit_1 that are numbers; they come first.
-constexpr size_t kArrays = 65;
+constexpr size_t kArrays = 69;
 
 // What may change of a lease in place.
 bool Same(const Lease& a, const Lease& b) {
@@ -86,19 +86,20 @@ class Builder {
 
   Array m_node_;
   Array s_name_, s_revision_, s_kind_, s_next_order_;
-  Array w_name_, w_intentions_, w_number_;
+  Array w_name_, w_intentions_, w_owner_, w_number_;
   Array r_name_, r_revision_;
   Array c_session_, c_epoch_;
   Array q_client_, q_sequence_;
   Array e_semaphore_, e_claim_, e_number_, e_of_, e_slot_;
   Array u_semaphore_, u_claim_, u_session_, u_number_, u_of_, u_slot_;
-  Array g_semaphore_, g_claim_, g_holder_, g_session_, g_client_, g_fingerprint_, g_number_, g_of_,
-      g_slot_;
+  Array g_semaphore_, g_claim_, g_holder_, g_owner_, g_session_, g_client_, g_fingerprint_,
+      g_number_, g_of_, g_slot_;
   Array d_semaphore_, d_order_;
-  Array n_semaphore_, n_claim_, n_holder_, n_session_, n_client_, n_fingerprint_, n_number_;
+  Array n_semaphore_, n_claim_, n_holder_, n_owner_, n_session_, n_client_, n_fingerprint_,
+      n_number_;
   Array o_id_, o_number_;
   Array x_id_;
-  Array y_id_, y_client_, y_holder_, y_number_;
+  Array y_id_, y_client_, y_holder_, y_owner_, y_number_;
   Array a_client_, a_semaphore_, a_claim_, a_fingerprint_, a_number_;
   Array b_client_, b_number_;
   Array l_client_, l_sequence_;
@@ -116,6 +117,7 @@ void Builder::Grant(const SemaphoreDelta& delta, const FoldedLease& folded) {
   granted_[lease.id] = g_claim_.size();
   AddSlots(lease.slots, g_claim_, &g_of_, &g_slot_);
   g_holder_.Add(lease.holder);
+  g_owner_.Add(lease.owner);
   g_session_.Add(lease.session);
   g_client_.Add(NameOf(lease.request));
   g_fingerprint_.Add(lease.fingerprint);
@@ -170,6 +172,7 @@ void Builder::Add(const SemaphoreDelta& delta) {
     const Settings& settings = row.settings;
     w_name_.Add(row.name);
     w_intentions_.Add(row.intentions);
+    w_owner_.Add(row.owner);
     AddAll(&w_number_, {row.limit, settings.backfill, settings.longest_hold_ms,
                         settings.recall_grace_ms, settings.permits_per_holder, settings.waiters_max,
                         row.paused, row.destroying, row.created_at_unix_ms, row.made_on_use});
@@ -186,6 +189,7 @@ void Builder::Add(const SemaphoreDelta& delta) {
     n_semaphore_.Add(delta.name);
     n_claim_.Add(row.id);
     n_holder_.Add(row.holder);
+    n_owner_.Add(row.owner);
     n_session_.Add(row.session);
     n_client_.Add(NameOf(row.request));
     n_fingerprint_.Add(row.fingerprint);
@@ -227,6 +231,7 @@ void Builder::AddSessions() {
     y_id_.Add(id);
     y_client_.Add(client_id_(row.client));
     y_holder_.Add(row.holder);
+    y_owner_.Add(row.owner);
     AddAll(&y_number_, {row.host.number, row.host.incarnation, row.epoch, row.ttl_ms,
                         row.release_on_disconnect, row.closing});
   }
@@ -342,17 +347,18 @@ Arguments Builder::Build(const CommitPlace& place) {
                          std::to_string(place.lane), std::to_string(place.number)};
   // In the order of the function's arguments.
   const std::array<Array*, kArrays> arrays = {
-      &m_node_,        &s_name_,      &s_revision_,  &s_kind_,      &s_next_order_, &w_name_,
-      &w_intentions_,  &w_number_,    &r_name_,      &r_revision_,  &c_session_,    &c_epoch_,
-      &q_client_,      &q_sequence_,  &e_semaphore_, &e_claim_,     &e_number_,     &e_of_,
-      &e_slot_,        &u_semaphore_, &u_claim_,     &u_session_,   &u_number_,     &u_of_,
-      &u_slot_,        &g_semaphore_, &g_claim_,     &g_holder_,    &g_session_,    &g_client_,
-      &g_fingerprint_, &g_number_,    &g_of_,        &g_slot_,      &d_semaphore_,  &d_order_,
-      &n_semaphore_,   &n_claim_,     &n_holder_,    &n_session_,   &n_client_,     &n_fingerprint_,
-      &n_number_,      &o_id_,        &o_number_,    &x_id_,        &y_id_,         &y_client_,
-      &y_holder_,      &y_number_,    &a_client_,    &a_semaphore_, &a_claim_,      &a_fingerprint_,
-      &a_number_,      &b_client_,    &b_number_,    &l_client_,    &l_sequence_,   &f_client_,
-      &f_below_,       &forgotten_,   &t_node_,      &t_message_,   &t_news_};
+      &m_node_,       &s_name_,      &s_revision_,    &s_kind_,        &s_next_order_, &w_name_,
+      &w_intentions_, &w_owner_,     &w_number_,      &r_name_,        &r_revision_,   &c_session_,
+      &c_epoch_,      &q_client_,    &q_sequence_,    &e_semaphore_,   &e_claim_,      &e_number_,
+      &e_of_,         &e_slot_,      &u_semaphore_,   &u_claim_,       &u_session_,    &u_number_,
+      &u_of_,         &u_slot_,      &g_semaphore_,   &g_claim_,       &g_holder_,     &g_owner_,
+      &g_session_,    &g_client_,    &g_fingerprint_, &g_number_,      &g_of_,         &g_slot_,
+      &d_semaphore_,  &d_order_,     &n_semaphore_,   &n_claim_,       &n_holder_,     &n_owner_,
+      &n_session_,    &n_client_,    &n_fingerprint_, &n_number_,      &o_id_,         &o_number_,
+      &x_id_,         &y_id_,        &y_client_,      &y_holder_,      &y_owner_,      &y_number_,
+      &a_client_,     &a_semaphore_, &a_claim_,       &a_fingerprint_, &a_number_,     &b_client_,
+      &b_number_,     &l_client_,    &l_sequence_,    &f_client_,      &f_below_,      &forgotten_,
+      &t_node_,       &t_message_,   &t_news_};
   for (Array* array : arrays) arguments.push_back(array->TakeOrNull());
   tickets_.Take(&arguments);
   return arguments;

@@ -112,6 +112,7 @@ void TicketArguments::Bring(const SemaphoreDelta& delta, const Ticket& ticket,
   k_reasons_.Add(WriteReasons(ticket.reasons));
   k_content_type_.Add(ticket.content_type);
   k_trace_.Add(ticket.trace);
+  k_owner_.Add(ticket.owner);
   AddState(&k_number_, delta, ticket);
   // The first byte is 1.
   AddAll(&k_number_,
@@ -125,9 +126,9 @@ void TicketArguments::Take(Arguments* arguments) {
   const bool some_come = k_ticket_.size() != 0;
   // In the order of the function's arguments.
   const std::array<Array*, kCount - 1> arrays = {
-      &h_semaphore_, &h_order_,   &h_ticket_,       &j_semaphore_, &j_ticket_,
-      &j_lease_,     &j_reasons_, &j_number_,       &k_semaphore_, &k_ticket_,
-      &k_lease_,     &k_reasons_, &k_content_type_, &k_trace_,     &k_number_};
+      &h_semaphore_,    &h_order_,  &h_ticket_,    &j_semaphore_, &j_ticket_, &j_lease_,
+      &j_reasons_,      &j_number_, &k_semaphore_, &k_ticket_,    &k_lease_,  &k_reasons_,
+      &k_content_type_, &k_trace_,  &k_owner_,     &k_number_};
   for (Array* array : arrays) arguments->push_back(array->TakeOrNull());
   // NULL, as an empty array, costs the server nothing.
   arguments->push_back(some_come ? std::optional("\\x" + absl::BytesToHexString(payloads_))

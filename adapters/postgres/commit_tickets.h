@@ -12,7 +12,7 @@ namespace semaphored::postgres {
 
 class TicketArguments {
  public:
-  static constexpr size_t kCount = 16;
+  static constexpr size_t kCount = 17;
 
   void AddTickets(const ledger::SemaphoreDelta& delta);
   // Appends kCount of them; nothing may be added after.
@@ -31,7 +31,8 @@ class TicketArguments {
 
   Array h_semaphore_, h_order_, h_ticket_;
   Array j_semaphore_, j_ticket_, j_lease_, j_reasons_, j_number_;
-  Array k_semaphore_, k_ticket_, k_lease_, k_reasons_, k_content_type_, k_trace_, k_number_;
+  Array k_semaphore_, k_ticket_, k_lease_, k_reasons_, k_content_type_, k_trace_, k_owner_,
+      k_number_;
   std::string payloads_;
 };
 

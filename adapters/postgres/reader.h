@@ -18,7 +18,7 @@ class PostgresStore::Reader {
   explicit Reader(PostgresStore* store) : store_(store) {}
 
   void Add(const pqxx::row& row);
-  // `id`, client, holder, numbers: columns.
+  // `id`, client, holder, numbers: columns. The owner follows the numbers.
   ledger::SessionPtr AddSession(const pqxx::row& row, int id, int client, int holder, int numbers);
   // When all rows have been added.
   void Finish();

@@ -79,6 +79,7 @@ void PostgresStore::Reader::AddSemaphore(const pqxx::row& row) {
   semaphore.created_at_unix_ms = n[10];
   semaphore.made_on_use = n[11] != 0;
   semaphore.intentions = row[5].as<std::string>();
+  semaphore.owner = row[8].as<std::string>();
 }
 
 template <typename Row>
@@ -90,6 +91,7 @@ void PostgresStore::Reader::ReadClaim(const pqxx::row& row, Row* claim) {
   claim->request = ledger::WrittenRequest(row[5].as<std::string>(), 0,
                                           [this](const std::string& name) { return Client(name); });
   claim->holder = row[6].as<std::string>();
+  claim->owner = row[8].as<std::string>();
 }
 
 void PostgresStore::Reader::AddLease(const pqxx::row& row) {
@@ -138,6 +140,7 @@ SessionPtr PostgresStore::Reader::AddSession(const pqxx::row& row, int id, int c
   session->id = ReadId(row[id].c_str());
   session->client = Client(row[client].as<std::string>());
   session->holder = row[holder].as<std::string>();
+  session->owner = row[numbers + 1].as<std::string>();
   session->host = {static_cast<uint32_t>(n[0]), static_cast<uint32_t>(n[1])};
   session->epoch = static_cast<uint32_t>(n[2]);
   session->ttl_ms = n[3];

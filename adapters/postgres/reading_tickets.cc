@@ -54,7 +54,8 @@ void PostgresStore::Reader::AddTicket(const pqxx::row& row) {
   ticket->back_off = {n[9], static_cast<uint32_t>(n[10]), n[11]};
   ticket->payload_bytes = static_cast<uint32_t>(n[12]);
   ticket->enqueued_at_unix_ms = n[13];
-  if (*row[8].c_str() != '\0') ticket->reasons = ReadReasons(row[8].as<std::string>());
+  ticket->owner = row[8].as<std::string>();
+  if (*row[9].c_str() != '\0') ticket->reasons = ReadReasons(row[9].as<std::string>());
   changed_[row[1].as<std::string>()].push_back(std::move(ticket));
 }
 

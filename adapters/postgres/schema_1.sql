@@ -58,7 +58,8 @@ CREATE TABLE semaphored.semaphores (
   intentions         text NOT NULL DEFAULT '',  -- What acts that are larger than one commit still have to do here.
   next_order         bigint NOT NULL DEFAULT 1,
   revision           bigint NOT NULL,  -- Rises by one with each commit that touches the semaphore or its claims.
-  created_at         timestamptz NOT NULL DEFAULT now()
+  created_at         timestamptz NOT NULL DEFAULT now(),
+  owner              text NOT NULL DEFAULT ''  -- The identity that made it, as the access file names it; '': none.
 ) WITH (fillfactor = 50);
 
 -- Slot rows: one for each slot that a lease takes, kept as history when it has ended.
@@ -70,6 +71,7 @@ CREATE TABLE semaphored.leases (
   token           bigint NOT NULL,
   permits         bigint NOT NULL,          -- Of the whole lease.
   holder          text NOT NULL,
+  owner           text NOT NULL DEFAULT '', -- The identity that asked for it, as the access file names it; '': none.
   session         uuid NOT NULL,            -- Equal to claim: detached; node, incarnation, epoch and ttl_ms are then its own.
   client_id       text COLLATE "C" NOT NULL DEFAULT '',
   sequence        bigint NOT NULL DEFAULT 0,
@@ -112,6 +114,7 @@ CREATE TABLE semaphored.waiters (
   claim       uuid NOT NULL,
   permits     bigint NOT NULL,
   holder      text NOT NULL,
+  owner       text NOT NULL DEFAULT '',
   session     uuid NOT NULL,
   client_id   text COLLATE "C" NOT NULL DEFAULT '',
   sequence    bigint NOT NULL DEFAULT 0,
@@ -135,7 +138,8 @@ CREATE TABLE semaphored.sessions (
   client_id             text COLLATE "C" NOT NULL DEFAULT '',
   release_on_disconnect boolean NOT NULL DEFAULT false,
   closing               boolean NOT NULL DEFAULT false,  -- It has ended; the row stays until its last claim has.
-  holder                text NOT NULL
+  holder                text NOT NULL,
+  owner                 text NOT NULL DEFAULT ''
 );
 CREATE INDEX sessions_of_node ON semaphored.sessions (node);
 
@@ -184,6 +188,7 @@ CREATE TABLE semaphored.tickets (
   content_type          text NOT NULL,
   payload_bytes         bigint NOT NULL,
   trace                 text NOT NULL,          -- W3C traceparent of who enqueued it.
+  owner                 text NOT NULL DEFAULT '',
   reasons               jsonb NOT NULL DEFAULT '[]',  -- Why attempts failed, the last ones: attempt, text, at (milliseconds since 1970).
   enqueued_at           timestamptz NOT NULL,
   changed               bigint NOT NULL,        -- The semaphore's revision by which the row became as it is.
@@ -224,7 +229,7 @@ CREATE FUNCTION semaphored.commit_1(
   -- Rows, for kind 1:
   --   permits, backfill, longest_hold_ms, recall_grace_ms, permits_per_holder, waiters_max, paused, destroying, created_at,
   --   made_on_use
-  w_name text[], w_intentions text[], w_number bigint[],
+  w_name text[], w_intentions text[], w_owner text[], w_number bigint[],
   -- Semaphores that answers rest upon. Revision 0: must not exist.
   r_name text[], r_revision bigint[],
   -- Epochs that sessions must have.
@@ -240,19 +245,20 @@ CREATE FUNCTION semaphored.commit_1(
   -- Leases that are granted; ended in this very batch where cause is not 0.
   --   permits, sequence, node, incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, moved_from,
   --   created_at, cause, ended_at
-  g_semaphore text[], g_claim uuid[], g_holder text[], g_session uuid[], g_client text[], g_fingerprint uuid[], g_number bigint[],
-  g_of integer[], g_slot integer[],
+  g_semaphore text[], g_claim uuid[], g_holder text[], g_owner text[], g_session uuid[], g_client text[], g_fingerprint uuid[],
+  g_number bigint[], g_of integer[], g_slot integer[],
   -- Waiters that leave (or change: then they come too), and that come.
   --   queue_order, priority, permits, sequence, node, incarnation, epoch, ttl_ms, queued_at, works
   d_semaphore text[], d_order bigint[],
-  n_semaphore text[], n_claim uuid[], n_holder text[], n_session uuid[], n_client text[], n_fingerprint uuid[], n_number bigint[],
+  n_semaphore text[], n_claim uuid[], n_holder text[], n_owner text[], n_session uuid[], n_client text[], n_fingerprint uuid[],
+  n_number bigint[],
   -- Sessions as they must be (epoch 0: must not exist) …
   --   epoch, node, incarnation
   o_id uuid[], o_number bigint[],
   -- … those that go, and those that come or change.
   --   node, incarnation, epoch, ttl_ms, release_on_disconnect, closing
   x_id uuid[],
-  y_id uuid[], y_client text[], y_holder text[], y_number bigint[],
+  y_id uuid[], y_client text[], y_holder text[], y_owner text[], y_number bigint[],
   -- Requests that come: as for q_, that is the condition.
   --   sequence, state, cause, number, remaining, changed
   a_client text[], a_semaphore text[], a_claim uuid[], a_fingerprint uuid[], a_number bigint[],
@@ -273,7 +279,8 @@ CREATE FUNCTION semaphored.commit_1(
   -- Tickets that come. Their payloads stand one after the other in one value, from `offset` on.
   --   queue_order, priority, state, attempt, delay_ms, delays, node, incarnation, revision,
   --   max_attempts, back_off_initial_ms, back_off_percent, back_off_max_ms, payload_bytes, enqueued_at, offset
-  k_semaphore text[], k_ticket uuid[], k_lease uuid[], k_reasons text[], k_content_type text[], k_trace text[], k_number bigint[],
+  k_semaphore text[], k_ticket uuid[], k_lease uuid[], k_reasons text[], k_content_type text[], k_trace text[], k_owner text[],
+  k_number bigint[],
   payloads bytea,
   -- Of the leases that are granted, and of the semaphores that are made, in the order in which they came.
   OUT tokens bigint[], OUT revisions bigint[], OUT refusal text)
@@ -376,11 +383,11 @@ BEGIN
   -- From here on everything holds.
   IF cardinality(w_name) > 0 THEN
     INSERT INTO semaphored.semaphores AS s (name, permits, backfill, longest_hold_ms, recall_grace_ms, permits_per_holder,
-                                            waiters_max, paused, destroying, revision, created_at, made_on_use, intentions)
+                                            waiters_max, paused, destroying, revision, created_at, made_on_use, intentions, owner)
       SELECT w.name, w_number[10 * place - 9], w_number[10 * place - 8] <> 0, w_number[10 * place - 7], w_number[10 * place - 6],
              w_number[10 * place - 5], w_number[10 * place - 4], w_number[10 * place - 3] <> 0, w_number[10 * place - 2] <> 0, 0,
-             to_timestamp(w_number[10 * place - 1] / 1000.0), w_number[10 * place] <> 0, w.intentions
-      FROM unnest(w_name, w_intentions) WITH ORDINALITY AS w(name, intentions, place)
+             to_timestamp(w_number[10 * place - 1] / 1000.0), w_number[10 * place] <> 0, w.intentions, w.owner
+      FROM unnest(w_name, w_intentions, w_owner) WITH ORDINALITY AS w(name, intentions, owner, place)
       ON CONFLICT (name) DO UPDATE SET permits = excluded.permits, backfill = excluded.backfill,
         longest_hold_ms = excluded.longest_hold_ms, recall_grace_ms = excluded.recall_grace_ms,
         permits_per_holder = excluded.permits_per_holder, waiters_max = excluded.waiters_max, paused = excluded.paused,
@@ -451,10 +458,10 @@ BEGIN
       tokens[i] := nextval('semaphored.tokens');
       numbers[i] := CASE WHEN g_number[14 * i - 1] <> 0 THEN nextval('semaphored.history_numbers') END;
     END LOOP;
-    INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, permits, holder, session, client_id, sequence, fingerprint,
+    INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, permits, holder, owner, session, client_id, sequence, fingerprint,
                                    node, incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, moved_from,
                                    created_at, completed_at, timed_out_at, end_cause, history_number)
-      SELECT g_semaphore[of], slot, 'd', g_claim[of], tokens[of], g_number[14 * of - 13], g_holder[of], g_session[of], g_client[of],
+      SELECT g_semaphore[of], slot, 'd', g_claim[of], tokens[of], g_number[14 * of - 13], g_holder[of], g_owner[of], g_session[of], g_client[of],
              g_number[14 * of - 12], g_fingerprint[of], g_number[14 * of - 11], g_number[14 * of - 10], g_number[14 * of - 9],
              g_number[14 * of - 8], g_number[14 * of - 7], g_number[14 * of - 6], g_number[14 * of - 5], g_number[14 * of - 4],
              g_number[14 * of - 3], to_timestamp(g_number[14 * of - 2] / 1000.0),
@@ -475,24 +482,24 @@ BEGIN
     END IF;
   END IF;
   IF cardinality(n_claim) > 0 THEN
-    INSERT INTO semaphored.waiters (semaphore, queue_order, priority, claim, permits, holder, session, client_id, sequence,
+    INSERT INTO semaphored.waiters (semaphore, queue_order, priority, claim, permits, holder, owner, session, client_id, sequence,
                                     fingerprint, node, incarnation, epoch, ttl_ms, queued_at, works)
-      SELECT n.semaphore, n_number[10 * place - 9], n_number[10 * place - 8], n.claim, n_number[10 * place - 7], n.holder, n.session,
+      SELECT n.semaphore, n_number[10 * place - 9], n_number[10 * place - 8], n.claim, n_number[10 * place - 7], n.holder, n.owner, n.session,
              n.client_id, n_number[10 * place - 6], n.fingerprint, n_number[10 * place - 5], n_number[10 * place - 4],
              n_number[10 * place - 3], n_number[10 * place - 2], to_timestamp(n_number[10 * place - 1] / 1000.0),
              n_number[10 * place] <> 0
-      FROM unnest(n_semaphore, n_claim, n_holder, n_session, n_client, n_fingerprint)
-             WITH ORDINALITY AS n(semaphore, claim, holder, session, client_id, fingerprint, place);
+      FROM unnest(n_semaphore, n_claim, n_holder, n_owner, n_session, n_client, n_fingerprint)
+             WITH ORDINALITY AS n(semaphore, claim, holder, owner, session, client_id, fingerprint, place);
   END IF;
 
   IF cardinality(x_id) > 0 THEN
     DELETE FROM semaphored.sessions s WHERE s.id = ANY (x_id);
   END IF;
   IF cardinality(y_id) > 0 THEN
-    INSERT INTO semaphored.sessions AS s (id, node, incarnation, epoch, ttl_ms, client_id, release_on_disconnect, closing, holder)
+    INSERT INTO semaphored.sessions AS s (id, node, incarnation, epoch, ttl_ms, client_id, release_on_disconnect, closing, holder, owner)
       SELECT y.id, y_number[6 * place - 5], y_number[6 * place - 4], y_number[6 * place - 3], y_number[6 * place - 2], y.client_id,
-             y_number[6 * place - 1] <> 0, y_number[6 * place] <> 0, y.holder
-      FROM unnest(y_id, y_client, y_holder) WITH ORDINALITY AS y(id, client_id, holder, place)
+             y_number[6 * place - 1] <> 0, y_number[6 * place] <> 0, y.holder, y.owner
+      FROM unnest(y_id, y_client, y_holder, y_owner) WITH ORDINALITY AS y(id, client_id, holder, owner, place)
       ON CONFLICT (id) DO UPDATE SET node = excluded.node, incarnation = excluded.incarnation, epoch = excluded.epoch,
         ttl_ms = excluded.ttl_ms, client_id = excluded.client_id, release_on_disconnect = excluded.release_on_disconnect,
         closing = excluded.closing, holder = excluded.holder;
@@ -533,18 +540,18 @@ BEGIN
       SELECT k.ticket, substring(payloads FROM k_number[16 * place]::integer FOR k_number[16 * place - 2]::integer)
       FROM unnest(k_ticket) WITH ORDINALITY AS k(ticket, place);
     INSERT INTO semaphored.tickets (semaphore, queue_order, priority, ticket, state, attempt, delay_ms, delays, node, incarnation,
-                                    lease, content_type, trace, reasons, changed, max_attempts, back_off_initial_ms,
+                                    lease, content_type, trace, owner, reasons, changed, max_attempts, back_off_initial_ms,
                                     back_off_percent, back_off_max_ms, payload_bytes, enqueued_at)
       SELECT k.semaphore, k_number[16 * place - 15], k_number[16 * place - 14], k.ticket, k_number[16 * place - 13],
              k_number[16 * place - 12], k_number[16 * place - 11], k_number[16 * place - 10], k_number[16 * place - 9],
-             k_number[16 * place - 8], NULLIF(k.lease, no_lease), k.content_type, k.trace, k.reasons::jsonb,
+             k_number[16 * place - 8], NULLIF(k.lease, no_lease), k.content_type, k.trace, k.owner, k.reasons::jsonb,
              CASE k_number[16 * place - 7]
                WHEN 0 THEN (SELECT s.revision FROM semaphored.semaphores s WHERE s.name = k.semaphore)
                ELSE k_number[16 * place - 7] END,
              k_number[16 * place - 6], k_number[16 * place - 5], k_number[16 * place - 4], k_number[16 * place - 3],
              k_number[16 * place - 2], to_timestamp(k_number[16 * place - 1] / 1000.0)
-      FROM unnest(k_semaphore, k_ticket, k_lease, k_reasons, k_content_type, k_trace)
-             WITH ORDINALITY AS k(semaphore, ticket, lease, reasons, content_type, trace, place);
+      FROM unnest(k_semaphore, k_ticket, k_lease, k_reasons, k_content_type, k_trace, k_owner)
+             WITH ORDINALITY AS k(semaphore, ticket, lease, reasons, content_type, trace, owner, place);
   END IF;
 
   IF cardinality(b_client) > 0 THEN

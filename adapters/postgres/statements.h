@@ -21,22 +21,22 @@ inline constexpr char kLoadClaims[] = R"sql(
   SELECT 's', s.name, NULL::uuid, NULL::uuid, NULL::uuid, s.intentions, '',
          ARRAY[s.permits, s.backfill::int, s.longest_hold_ms, s.recall_grace_ms, s.permits_per_holder, s.waiters_max,
                s.paused::int, s.destroying::int, s.next_order, s.revision, (extract(epoch FROM s.created_at) * 1000)::bigint,
-               s.made_on_use::int], ''
+               s.made_on_use::int], s.owner, ''
     FROM wanted, LATERAL (SELECT * FROM semaphored.semaphores o WHERE o.name = wanted.name OFFSET 0) AS s
   UNION ALL
   SELECT 'l', l.semaphore, l.claim, l.session, l.fingerprint, l.client_id, l.holder,
          ARRAY[l.slot, CASE l.kind WHEN 's' THEN 1 ELSE 0 END, l.token, l.permits, l.sequence, l.node, l.incarnation, l.epoch,
                l.ttl_ms, l.priority, l.queue_order, l.recall_reason, l.recall_grace_ms,
-               (extract(epoch FROM l.created_at) * 1000)::bigint, l.moved_from], ''
+               (extract(epoch FROM l.created_at) * 1000)::bigint, l.moved_from], l.owner, ''
     FROM l
   UNION ALL
   SELECT CASE WHEN w.works THEN 'o' ELSE 'w' END, w.semaphore, w.claim, w.session, w.fingerprint, w.client_id, w.holder,
          ARRAY[w.queue_order, w.priority, w.permits, w.sequence, w.node, w.incarnation, w.epoch, w.ttl_ms,
-               (extract(epoch FROM w.queued_at) * 1000)::bigint], ''
+               (extract(epoch FROM w.queued_at) * 1000)::bigint], w.owner, ''
     FROM w
   UNION ALL
   SELECT 'n', '', s.id, s.id, NULL, s.client_id, s.holder,
-         ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int, s.closing::int], ''
+         ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int, s.closing::int], s.owner, ''
     FROM (SELECT l.session FROM l WHERE l.session <> l.claim UNION SELECT w.session FROM w WHERE w.session <> w.claim) AS x
     , LATERAL (SELECT * FROM semaphored.sessions o WHERE o.id = x.session OFFSET 0) AS s)sql";
 
@@ -48,18 +48,18 @@ inline constexpr char kLoadTickets[] = R"sql(
          ARRAY[t.queue_order, t.priority, t.state, t.attempt, t.delay_ms, t.delays, t.node, t.incarnation, t.max_attempts,
                t.back_off_initial_ms, t.back_off_percent, t.back_off_max_ms, t.payload_bytes,
                (extract(epoch FROM t.enqueued_at) * 1000)::bigint],
-         CASE WHEN t.reasons = '[]' THEN '' ELSE t.reasons::text END
+         t.owner, CASE WHEN t.reasons = '[]' THEN '' ELSE t.reasons::text END
     FROM wanted, LATERAL (
       SELECT * FROM semaphored.tickets o WHERE o.semaphore = wanted.name AND o.changed > wanted.known OFFSET 0) AS t
   UNION ALL
   SELECT 'k', wanted.name, NULL, NULL, NULL, '', '',
-         ARRAY(SELECT o.queue_order FROM semaphored.tickets o WHERE o.semaphore = wanted.name), ''
+         ARRAY(SELECT o.queue_order FROM semaphored.tickets o WHERE o.semaphore = wanted.name), '', ''
     FROM wanted WHERE wanted.known > 0)sql";
 
 // … c: how many tickets there are in each state, from 1 on.
 inline constexpr char kLookTickets[] = R"sql(
   UNION ALL
-  SELECT 'c', wanted.name, NULL, NULL, NULL, '', '', c.counts, ''
+  SELECT 'c', wanted.name, NULL, NULL, NULL, '', '', c.counts, '', ''
     FROM wanted, LATERAL (
       SELECT ARRAY[count(*) FILTER (WHERE o.state = 1), count(*) FILTER (WHERE o.state = 2),
                    count(*) FILTER (WHERE o.state = 3), count(*) FILTER (WHERE o.state = 4)] AS counts
@@ -109,7 +109,7 @@ inline constexpr char kRequests[] = R"sql(
     ORDER BY q.place)sql";
 
 inline constexpr char kSession[] = R"sql(
-  SELECT s.id, s.client_id, s.holder, ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int, s.closing::int]
+  SELECT s.id, s.client_id, s.holder, ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int, s.closing::int], s.owner
     FROM semaphored.sessions s WHERE s.id = $1::uuid)sql";
 
 inline constexpr char kSessionSemaphores[] = R"sql(
@@ -123,7 +123,7 @@ inline constexpr char kEndLanes[] = R"sql(
     WHERE l.node = d.node AND l.incarnation <= d.incarnation AND l.alive)sql";
 
 inline constexpr char kHostedSessions[] = R"sql(
-  SELECT s.id, s.client_id, s.holder, ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int, s.closing::int]
+  SELECT s.id, s.client_id, s.holder, ARRAY[s.node, s.incarnation, s.epoch, s.ttl_ms, s.release_on_disconnect::int, s.closing::int], s.owner
     FROM unnest($1::integer[], $2::integer[]) AS d(node, incarnation)
     JOIN semaphored.sessions s ON s.node = d.node AND s.incarnation <= d.incarnation)sql";
 

@@ -441,9 +441,11 @@ absl::Status BrokerAdapter::ProvideFor(const AcquireCommand& acquire, const Edit
     return absl::OkStatus();
   const ledger::Limits& limits = core_.options.limits;
   if (core_.state.lease_count() + core_.state.waiter_count() >= limits.leases_max ||
-      core_.state.semaphore_count() >= limits.semaphores_max)
+      core_.state.semaphore_count() >= limits.semaphores_max ||
+      ledger::OverQuota(core_.state, acquire.owner, acquire.quotas, {.semaphores = 1}))
     return absl::OkStatus();
   SemaphoreRow row;
+  row.owner = acquire.owner;
   row.name = acquire.semaphore;
   row.limit = acquire.limit;
   row.created_at_unix_ms = core_.options.now_unix_ms();

@@ -62,6 +62,7 @@ json JsonOf(const StoredSemaphore& stored) {
               {"paused", row.paused},
               {"destroying", row.destroying},
               {"created_at_unix_ms", row.created_at_unix_ms},
+              {"owner", row.owner},
               {"incarnation", stored.incarnation},
               {"act", stored.act},
               {"slots", RunsOf(stored.slots)},
@@ -82,6 +83,7 @@ absl::StatusOr<StoredSemaphore> ReadStored(const std::string& name, const json& 
     read.at("paused").get_to(row.paused);
     read.at("destroying").get_to(row.destroying);
     read.at("created_at_unix_ms").get_to(row.created_at_unix_ms);
+    read.at("owner").get_to(row.owner);
     read.at("incarnation").get_to(stored.incarnation);
     read.at("act").get_to(stored.act);
     stored.slots = SlotsOf(read.at("slots"));

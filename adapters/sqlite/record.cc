@@ -108,6 +108,7 @@ void WriteClaim(const Claim& claim, uint8_t flags, ByteWriter* out) {
   out->Number(static_cast<uint64_t>(claim.ttl_ms));
   out->Number(claim.order);
   out->Text(claim.holder);
+  out->Text(claim.owner);
 }
 
 // The flags that it was written with.
@@ -127,6 +128,7 @@ uint8_t ReadClaim(ByteReader* in, Claim* claim) {
   claim->ttl_ms = static_cast<int64_t>(in->Number(0, INT64_MAX));
   claim->order = in->Number();
   claim->holder = in->Text(kHolderBytesMax);
+  claim->owner = in->Text(kOwnerBytesMax);
   if (claim->id.empty() || claim->session.empty()) in->Fail();
   return flags;
 }
@@ -162,6 +164,7 @@ void WriteSemaphore(uint32_t number, const SemaphoreRow& row, std::string* out) 
   writer.Number(row.settings.waiters_max);
   writer.Signed(row.created_at_unix_ms);
   if (!row.intentions.empty()) writer.Text(row.intentions);
+  writer.Text(row.owner);
   writer.Seal(RecordKind::kSemaphore, number, start);
 }
 
@@ -182,6 +185,7 @@ absl::StatusOr<SemaphoreRow> ReadSemaphore(uint32_t number, std::string_view rec
   row.settings.waiters_max = in.Number32();
   row.created_at_unix_ms = in.Signed();
   if ((flags & kHasIntentions) != 0) row.intentions = in.Text(kIntentionsBytesMax);
+  row.owner = in.Text(kOwnerBytesMax);
   if (!Whole(in)) return Damaged("semaphore", number);
   return row;
 }
@@ -269,6 +273,7 @@ void WriteSession(uint64_t key, const Session& session, std::string* out) {
   writer.Number(static_cast<uint64_t>(session.ttl_ms));
   writer.Number(session.client);
   writer.Text(session.holder);
+  writer.Text(session.owner);
   writer.Seal(RecordKind::kSession, key, start);
 }
 
@@ -287,6 +292,7 @@ absl::StatusOr<std::shared_ptr<Session>> ReadSession(uint64_t key, std::string_v
   session->ttl_ms = static_cast<int64_t>(in.Number(0, INT64_MAX));
   session->client = in.Number32();
   session->holder = in.Text(kHolderBytesMax);
+  session->owner = in.Text(kOwnerBytesMax);
   if (!Whole(in) || session->id.empty()) return Damaged("session", key);
   return session;
 }

@@ -20,6 +20,7 @@ namespace semaphored::sqlite {
 // Bounds on what a record may say; generous beside the daemon's limits.
 inline constexpr size_t kNameBytesMax = 4096;
 inline constexpr size_t kHolderBytesMax = 65536;
+inline constexpr size_t kOwnerBytesMax = 255;
 inline constexpr size_t kIntentionsBytesMax = 1u << 24;
 inline constexpr uint32_t kPermitsMax = 1'000'000;
 inline constexpr uint64_t kTicketReasonsMax = 64;

@@ -36,6 +36,7 @@ void WriteTicket(uint64_t key, uint32_t semaphore, const Ticket& ticket, std::st
     writer.Signed(reason.at_unix_ms);
   }
   writer.Signed(ticket.enqueued_at_unix_ms);
+  writer.Text(ticket.owner);
   writer.Seal(RecordKind::kTicket, key, start);
 }
 
@@ -72,6 +73,7 @@ absl::StatusOr<TicketRecord> ReadTicket(uint64_t key, std::string_view record) {
     reason.at_unix_ms = in.Signed();
   }
   ticket->enqueued_at_unix_ms = in.Signed();
+  ticket->owner = in.Text(kOwnerBytesMax);
   if (!Whole(in) || ticket->id.empty()) return Damaged("ticket", key);
   return TicketRecord{semaphore, std::move(ticket)};
 }

@@ -12,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "adapters/commands.h"
 
 namespace semaphored {
 
@@ -44,6 +45,7 @@ struct Quotas {
   uint64_t waiters = kNone;
   uint64_t sessions = kNone;
   uint64_t clients = kNone;  // Different client ids within client_retention.
+  OwnerQuotas made;          // Semaphores and tickets, which the adapter counts.
   friend bool operator==(const Quotas&, const Quotas&) = default;
 };
 

@@ -105,20 +105,30 @@ absl::StatusOr<Rule> RuleOf(const toml::node& node, const std::string& where) {
   return rule;
 }
 
+// Null: there is none of this name.
+uint64_t* QuotaNamed(std::string_view name, Quotas* quotas) {
+  if (name == "permits") return &quotas->permits;
+  if (name == "waiters") return &quotas->waiters;
+  if (name == "sessions") return &quotas->sessions;
+  if (name == "clients") return &quotas->clients;
+  if (name == "semaphores") return &quotas->made.semaphores;
+  if (name == "tickets") return &quotas->made.tickets;
+  if (name == "ticket_bytes") return &quotas->made.ticket_bytes;
+  return nullptr;
+}
+
 absl::StatusOr<Quotas> QuotasOf(const toml::node& node, const std::string& where) {
   const toml::table* table = node.as_table();
   if (table == nullptr)
     return Wrong(node, where + " must be a table such as { permits = 100, waiters = 1000 }");
   Quotas quotas;
   for (const auto& [name, value] : *table) {
-    uint64_t* quota = name.str() == "permits"    ? &quotas.permits
-                      : name.str() == "waiters"  ? &quotas.waiters
-                      : name.str() == "sessions" ? &quotas.sessions
-                      : name.str() == "clients"  ? &quotas.clients
-                                                 : nullptr;
+    uint64_t* quota = QuotaNamed(name.str(), &quotas);
     const std::string key = fmt::format("{}.{}", where, name.str());
     if (quota == nullptr)
-      return Wrong(value, key + " is not known; permits, waiters, sessions and clients are");
+      return Wrong(value, key +
+                              " is not known; permits, waiters, sessions, clients, semaphores, "
+                              "tickets and ticket_bytes are");
     const auto* number = value.as_integer();
     if (number == nullptr || number->get() < 0)
       return Wrong(value, key + " must be a number, 0 or more");

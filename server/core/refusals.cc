@@ -191,6 +191,9 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
     case OutcomeKind::kLimitReached:
       return {StatusCode::kResourceExhausted, Reason::kLimitReached, outcome.message, semaphore,
               "try later, or raise the limit in the daemon's configuration"};
+    case OutcomeKind::kOverQuota:
+      return {StatusCode::kResourceExhausted, Reason::kQuota, outcome.message, semaphore,
+              "give something back first, or have the quota raised"};
     case OutcomeKind::kTooOld:
       return {StatusCode::kAborted, Reason::kRequestTooOld,
               "request_id.sequence: below the window of this client's requests that is remembered; "

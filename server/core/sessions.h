@@ -115,7 +115,8 @@ struct AcquireParams {
   // The client named no holder: the daemon fills one in.
   bool holder_is_default = false;
   TraceContext trace;  // For the log. Within a session, if empty: the session's.
-  // Whose it is, and what it counts of that; kept for as long as the claim stands. Null: nobody's.
+  // The identity that it belongs to, and what it counts of that one's quotas; kept for as long as the claim
+  // stands. Null: it belongs to none.
   ChargePtr charge;
   // Set: only what has become of the request when it was made before is told, and counted; if it is
   // not known, this is the answer. Needs a request id, and a charge.
@@ -141,6 +142,15 @@ struct OpenParams {
   // As in AcquireParams, for as long as the session is known here; on resume it replaces the one
   // before. Claims that come with a session from another daemon are counted to the same tenant.
   ChargePtr charge;
+};
+
+struct RenewParams {
+  std::string semaphore;
+  Id claim;
+  uint64_t acknowledged_recall = 0;  // As in AcknowledgeRecall; 0: none.
+  std::string caller;                // As in ReleaseCommand.
+  // A lease that belongs to none counts to this one from now on. May be null.
+  TenantPtr tenant;
 };
 
 struct EnqueueAnswer {
@@ -294,10 +304,7 @@ class Sessions {
   virtual void SetTicketsMax(const Id& session, uint32_t tickets_max) = 0;
 
   // ---- by lease ----
-  // `tenant`: whose the lease is from now on, if it is not known here whose it was. May be null.
-  // `acknowledged_recall`: as in AcknowledgeRecall; 0: none.
-  virtual void Renew(const std::string& semaphore, const Id& claim, uint64_t acknowledged_recall,
-                     const TenantPtr& tenant, Reply<RenewAnswer> reply) = 0;
+  virtual void Renew(RenewParams params, Reply<RenewAnswer> reply) = 0;
   virtual void Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) = 0;
   virtual void Verify(VerifyCommand command, Reply<VerifyAnswer> reply) = 0;
 
@@ -344,13 +351,14 @@ class Sessions {
   virtual void Deny(const Id& claim) = 0;
   // False: the rules no longer allow `owner` the semaphore; `held`: a lease of it, else a wait for it.
   using Allows =
-      absl::FunctionRef<bool(const Tenant& owner, const std::string& semaphore, bool held)>;
+      absl::FunctionRef<bool(std::string_view owner, const std::string& semaphore, bool held)>;
   // The access rules have changed: denies each claim of a known owner that `allows` refuses (a worker's offers are its
   // listener's), then calls OnRulesChanged of all sessions' listeners.
   virtual void Recheck(Allows allows) = 0;
 
-  // Whose it is. Null: not known here, or nobody's. Valid until the next call.
-  virtual const Tenant* OwnerOfClaim(const Id& claim) const = 0;
+  // The name of the identity that it belongs to. Empty: it is not known here, or belongs to none. Valid until the
+  // next call.
+  virtual std::string_view OwnerOfClaim(const Id& claim) const = 0;
   virtual const Charge* ChargeOfSession(const Id& session) const = 0;
 
   struct Counts {

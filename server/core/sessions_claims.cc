@@ -148,6 +148,8 @@ void SessionsImpl::SubmitAcquire(ClaimRecord* record, AcquireParams params) {
   command.priority = params.priority;
   command.ttl_ms = record->session != nullptr ? record->session->life.ttl_ms : params.ttl_ms;
   command.holder = std::move(params.holder);
+  command.owner = record->session != nullptr ? record->session->owner : TenantName(record->charge);
+  if (record->charge != nullptr) command.quotas = record->charge->tenant()->quotas.made;
   command.holder_is_default = params.holder_is_default;
   command.only_if_repeated = record->unless_repeated != nullptr;
   FillInMove(*record, &command);

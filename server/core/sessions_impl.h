@@ -75,6 +75,7 @@ struct SessionRecord {
   SteadyTime grace_until;        // Without a listener: waiters keep their places until then.
   std::string client_id;
   std::string holder;
+  std::string owner;                         // The identity that it belongs to; empty: none.
   TraceContext trace;                        // Of its stream.
   absl::btree_set<Id> claims;                // Ordered, so that a simulation replays.
   absl::flat_hash_map<uint64_t, Id> by_tag;  // Claims that were asked for and not granted yet.
@@ -168,8 +169,7 @@ class SessionsImpl final : public Sessions {
   void CloseSession(const Id& session, absl::AnyInvocable<void()> done) override;
 
   void AcknowledgeRecall(const Id& session, const Id& claim, uint64_t recall) override;
-  void Renew(const std::string& semaphore, const Id& claim, uint64_t acknowledged_recall,
-             const TenantPtr& tenant, Reply<RenewAnswer> reply) override;
+  void Renew(RenewParams params, Reply<RenewAnswer> reply) override;
   void Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) override;
   void Verify(VerifyCommand command, Reply<VerifyAnswer> reply) override;
 
@@ -190,7 +190,7 @@ class SessionsImpl final : public Sessions {
   void Shutdown() override;
   void Deny(const Id& claim) override;
   void Recheck(Allows allows) override;
-  const Tenant* OwnerOfClaim(const Id& claim) const override;
+  std::string_view OwnerOfClaim(const Id& claim) const override;
   const Charge* ChargeOfSession(const Id& session) const override;
   Counts counts() const override;
   void Figures(SessionsFigures* out) override;
@@ -420,7 +420,8 @@ class SessionsImpl final : public Sessions {
 
   // ---- sessions_resume.cc ----
   void Resume(OpenParams params, SessionListener* listener);
-  static bool IsAnothers(const SessionRecord* record, const OpenParams& params);
+  // For an identity to which it does not belong, it is not there.
+  static bool BelongsToAnother(const SessionRecord* record, const OpenParams& params);
   // `known`: what of it was known here, and answered, when it was asked for.
   void OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
                  const absl::btree_set<Id>& known, absl::StatusOr<Outcome> outcome);

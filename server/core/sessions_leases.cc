@@ -23,14 +23,13 @@ Vouch SessionsImpl::Touch(const Id& claim) {
   return VouchFor(record);
 }
 
-void SessionsImpl::Renew(const std::string& semaphore, const Id& claim,
-                         uint64_t acknowledged_recall, const TenantPtr& tenant,
-                         Reply<RenewAnswer> reply) {
+void SessionsImpl::Renew(RenewParams params, Reply<RenewAnswer> reply) {
   if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
   const auto refuse = [&](Refusal refusal) {
     reply({std::make_unique<Refusal>(std::move(refusal)), {}});
   };
-  ClaimRecord* record = FindClaim(claim);
+  const std::string& semaphore = params.semaphore;
+  ClaimRecord* record = FindClaim(params.claim);
   if (record != nullptr && record->semaphore == semaphore && record->has_lease()) {
     if (record->session != nullptr) {
       Outcome outcome;
@@ -39,7 +38,7 @@ void SessionsImpl::Renew(const std::string& semaphore, const Id& claim,
     }
     if (record->move != nullptr) return refuse(MovingRefusalOf(*record));
     if (record->life.hosted) {
-      Acknowledge(record, acknowledged_recall);
+      Acknowledge(record, params.acknowledged_recall);
       const Vouch vouch = Touch(record->id);
       if (vouch.none()) return refuse(NotVouchedRefusal(semaphore));
       return reply({nullptr, {record->lease, semaphore, vouch}});
@@ -47,10 +46,12 @@ void SessionsImpl::Renew(const std::string& semaphore, const Id& claim,
   }
   AdoptCommand adopt;
   adopt.semaphore = semaphore;
-  adopt.claim = claim;
-  Submit(semaphore, adopt,
-         [this, semaphore, claim, acknowledged_recall, tenant,
+  adopt.claim = params.claim;
+  adopt.caller = std::move(params.caller);
+  Submit(semaphore, std::move(adopt),
+         [this, params = std::move(params),
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+           const auto& [semaphore, claim, acknowledged_recall, caller, tenant] = params;
            const auto refuse_late = [&](Refusal refusal) {
              reply({std::make_unique<Refusal>(std::move(refusal)), {}});
            };

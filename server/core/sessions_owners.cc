@@ -49,8 +49,8 @@ void SessionsImpl::Recheck(Allows allows) {
   std::vector<Id> denied;
   for (const auto& [id, record] : claims_) {
     const bool offer = record->offers && !record->has_lease();
-    const Tenant* owner = offer ? nullptr : OwnerOfClaim(id);
-    if (owner != nullptr && !allows(*owner, record->semaphore, record->has_lease()))
+    const std::string_view owner = offer ? std::string_view() : OwnerOfClaim(id);
+    if (!owner.empty() && !allows(owner, record->semaphore, record->has_lease()))
       denied.push_back(id);
   }
   for (const Id& id : denied) Deny(id);
@@ -62,13 +62,13 @@ void SessionsImpl::Recheck(Allows allows) {
   }
 }
 
-const Tenant* SessionsImpl::OwnerOfClaim(const Id& claim) const {
+std::string_view SessionsImpl::OwnerOfClaim(const Id& claim) const {
   const ClaimRecord* record = FindClaim(claim);
-  if (record == nullptr) return nullptr;
-  const ChargePtr& charge = record->charge == nullptr && record->session != nullptr
-                                ? record->session->charge
-                                : record->charge;
-  return charge == nullptr ? nullptr : charge->tenant().get();
+  if (record == nullptr) return {};
+  // What the engine keeps is known also after a restart, before the client comes back.
+  if (record->has_lease() && !record->lease->owner.empty()) return record->lease->owner;
+  if (record->charge != nullptr) return record->charge->tenant()->name;
+  return record->session != nullptr ? record->session->owner : std::string_view();
 }
 
 const Charge* SessionsImpl::ChargeOfSession(const Id& session) const {
@@ -76,10 +76,8 @@ const Charge* SessionsImpl::ChargeOfSession(const Id& session) const {
   return found == sessions_.end() ? nullptr : found->second->charge.get();
 }
 
-// Whoever is not its owner is told what he would be told if it were not there.
-bool SessionsImpl::IsAnothers(const SessionRecord* record, const OpenParams& params) {
-  return record != nullptr && record->charge != nullptr &&
-         (params.charge == nullptr || params.charge->tenant() != record->charge->tenant());
+bool SessionsImpl::BelongsToAnother(const SessionRecord* record, const OpenParams& params) {
+  return record != nullptr && IsAnothers(record->owner, TenantName(params.charge));
 }
 
 }  // namespace semaphored

@@ -34,7 +34,7 @@ bool IsEnding(const SessionRecord* record) {
 void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
   const Id id = params.resume;
   SessionRecord* record = FindSession(id);
-  if (IsAnothers(record, params)) return listener->OnSessionEnded(SessionLostRefusal());
+  if (BelongsToAnother(record, params)) return listener->OnSessionEnded(SessionLostRefusal());
   if (record != nullptr && !record->opened && record->life.hosted) {
     return listener->OnSessionEnded(
         MovedRefusal(""));  // It is still being opened by another stream.
@@ -49,6 +49,7 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
   if (exclusive() && record != nullptr && record->life.hosted) {
     record->client_id = params.client_id;
     record->trace = params.trace;
+    if (record->owner.empty()) record->owner = TenantName(params.charge);
     record->charge = std::move(params.charge);
     return Attach(record, listener, params.work.get(), true);
   }
@@ -61,9 +62,12 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
     }
   }
   ++adoptions_[id].asked;
+  AdoptSessionCommand command;
+  command.session = id;
+  command.caller = TenantName(params.charge);
   host_->Submit(
-      0, Job{AdoptSessionCommand{id}, [this, id, listener, params = std::move(params),
-                                       known = std::move(known)](absl::StatusOr<Outcome> outcome) {
+      0, Job{std::move(command), [this, id, listener, params = std::move(params),
+                                  known = std::move(known)](absl::StatusOr<Outcome> outcome) {
                OnAdopted(id, params, listener, known, std::move(outcome));
              }});
 }
@@ -86,7 +90,7 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
     if (listens) listener->OnSessionEnded(std::move(refusal));
     return;
   }
-  if (IsAnothers(FindSession(id), params)) {
+  if (BelongsToAnother(FindSession(id), params)) {
     if (listens) listener->OnSessionEnded(SessionLostRefusal());
     return;
   }
@@ -114,6 +118,7 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   record->client_id = params.client_id;
   record->trace = params.trace;
   record->holder = session.holder;
+  record->owner = session.owner.empty() ? TenantName(params.charge) : session.owner;
   record->release_on_disconnect = session.release_on_disconnect;
   record->charge = params.charge;
   if (outcome->changed) {

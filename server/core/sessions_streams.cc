@@ -65,6 +65,7 @@ void SessionsImpl::OpenNew(OpenParams params, SessionListener* listener) {
   record->holder = params.holder;
   record->release_on_disconnect = params.release_on_disconnect;
   record->trace = params.trace;
+  record->owner = TenantName(params.charge);
   record->charge = std::move(params.charge);
   opening_[listener] = id;
   OpenSessionCommand command;
@@ -72,6 +73,7 @@ void SessionsImpl::OpenNew(OpenParams params, SessionListener* listener) {
   command.client_id = std::move(params.client_id);
   command.ttl_ms = params.ttl_ms;
   command.holder = std::move(params.holder);
+  command.owner = record->owner;
   command.release_on_disconnect = params.release_on_disconnect;
   host_->Submit(0, Job{std::move(command), [this, id, listener, work = std::move(params.work)](
                                                absl::StatusOr<Outcome> outcome) {

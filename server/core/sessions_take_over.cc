@@ -137,6 +137,7 @@ void SessionsImpl::AbsorbSession(const Orphan& orphan, const Liveness& life) {
     record = std::make_unique<SessionRecord>();
     record->id = orphan.session;
     record->life = life;
+    record->owner = orphan.owner;
   }
   AddClaims(record.get(), claims);
   ArmTtl(&record->life, TimerKind::kSessionTtl, orphan.session);

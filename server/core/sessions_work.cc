@@ -139,6 +139,7 @@ Id SessionsImpl::Offer(const Id& session, const std::string& semaphore, OfferKep
   take.session = session;
   take.ttl_ms = owner->life.ttl_ms;
   take.holder = owner->holder;
+  take.owner = owner->owner;
   take.keep = keep;
   take.epoch = owner->life.epoch;
   Submit(semaphore, std::move(take), [this, id = record->id](absl::StatusOr<Outcome> outcome) {

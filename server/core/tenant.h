@@ -74,6 +74,11 @@ class Charge {
 };
 using ChargePtr = std::shared_ptr<Charge>;
 
+// Empty: null.
+inline std::string_view TenantName(const ChargePtr& charge) {
+  return charge == nullptr ? std::string_view() : std::string_view(charge->tenant()->name);
+}
+
 // Whether `more` is within the tenant's quotas when `less` of its usage is given back for it. The
 // refusal is RESOURCE_EXHAUSTED, QUOTA, and names the quota.
 std::optional<Refusal> CheckQuotas(const Tenant& tenant, const Usage& more,

@@ -92,6 +92,7 @@ class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswe
     if (Problem problem = caller().Check(act_.verbs, semaphore_)) return Turn(*problem);
     // (A question is not remembered, whatever its request id.)
     if (act_.changes) {
+      caller().Own(&params.command);
       if (Problem problem = caller().Scope(&params.command.requester)) return Turn(*problem);
     }
     if (audited_) LookBefore();

@@ -129,14 +129,13 @@ std::vector<std::string> Caller::Under(Verbs verbs, std::string_view prefix) con
   return identity_->Under(verbs, prefix);
 }
 
-bool Caller::MayName(const Tenant* owner, std::string_view semaphore) const {
-  return identity_ == nullptr || owner == nullptr || owner == tenant_.get() ||
-         identity_->May(Verb::kAdminister, semaphore);
+std::string Caller::NameAt(std::string_view semaphore) const {
+  return std::string(May(Verb::kAdminister, semaphore) ? std::string_view() : name());
 }
 
-bool Caller::MaySee(const Tenant* owner) const {
+bool Caller::MaySee(std::string_view owner) const {
   if (identity_ == nullptr) return true;
-  return owner == tenant_.get() && identity_ != policy_->anonymous();
+  return owner == name() && identity_ != policy_->anonymous();
 }
 
 Problem Caller::Take(const Usage& more, ChargePtr* charge, const Usage& less) const {

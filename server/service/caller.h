@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "adapters/types.h"
 #include "server/core/access.h"
 #include "server/core/audit_log.h"
 #include "server/core/clock.h"
@@ -55,12 +56,16 @@ class Caller {
   // Where it may do one of `verbs` under `prefix`, as Identity::Under.
   std::vector<std::string> Under(Verbs verbs, std::string_view prefix) const;
 
-  // May the caller name this lease, session or ticket, of which `owner` is known (null: is not)?
-  // The owner may, and who administers the semaphore.
-  bool MayName(const Tenant* owner, std::string_view semaphore) const;
+  // In whose name a command names a lease or a ticket of the semaphore (ReleaseCommand::caller): the caller's,
+  // unless the caller administers the semaphore.
+  std::string NameAt(std::string_view semaphore) const;
+  // May the caller name what belongs to `owner`? Empty: that is not known, and every caller may.
+  bool MayName(std::string_view owner, std::string_view semaphore) const {
+    return !IsAnothers(owner, NameAt(semaphore));
+  }
   // May the caller be told its secrets? The owner may, if it is one client and not all that are
   // anonymous.
-  bool MaySee(const Tenant* owner) const;
+  bool MaySee(std::string_view owner) const;
 
   // Takes `more` of its quotas; `less` of what it has is given back for it. Null without an access
   // file.
@@ -77,6 +82,13 @@ class Caller {
   Problem Use(std::string_view client_id) const;
   // A sign of life of the stream that was opened with this id: if it counts, it goes on to.
   void StillUses(std::string_view client_id) const;
+
+  // What the command makes belongs to the caller, and counts to the caller's quotas.
+  template <typename AnyCommand>
+  void Own(AnyCommand* command) const {
+    command->owner = name();
+    if (tenant_ != nullptr) command->quotas = tenant_->quotas.made;
+  }
 
   // Where the call comes from: "ipv4:192.0.2.1:4711".
   std::string Peer() const;

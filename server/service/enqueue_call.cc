@@ -23,6 +23,7 @@ class EnqueueCall final : public MethodCall<EnqueueCall> {
     if (Problem problem = caller().Check(Verb::kWork, command.semaphore)) return Refuse(*problem);
     if (Problem problem = caller().Scope(&command.requester)) return Refuse(*problem);
     command.must_exist = !caller().MayCreate(Verb::kWork, command.semaphore);
+    caller().Own(&command);
     if (command.trace.empty()) command.trace = TraceOfCall();
     sessions()->Enqueue(std::move(command), [this](Result<EnqueueAnswer> result) {
       if (!result.ok()) return Refuse(*result.refusal);

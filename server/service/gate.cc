@@ -45,8 +45,7 @@ Problem CheckVerify(const Caller& caller, const VerifyCommand& command) {
 void HideSecrets(const Caller& caller, const Sessions& sessions, bool knows_id, pb::Lease* lease) {
   if (caller.tenant() == nullptr) return;
   const std::optional<LeaseName> name = ParseLeaseId(lease->lease_id());
-  const Tenant* owner = name.has_value() ? sessions.OwnerOfClaim(name->claim) : nullptr;
-  if (caller.MaySee(owner)) return;
+  if (name.has_value() && caller.MaySee(sessions.OwnerOfClaim(name->claim))) return;
   // An administrator of one semaphore has nothing to do with what else hangs on the session.
   lease->clear_session_id();
   if (!knows_id && !caller.May(Verb::kAdminister, lease->semaphore())) lease->clear_lease_id();

@@ -63,8 +63,8 @@ void Server::SetAccess(std::shared_ptr<const AccessPolicy> access) {
     absl::flat_hash_map<std::string_view, const Identity*> identities;
     for (const auto& each : access->identities()) identities.emplace(each->name(), each.get());
     environment_.sessions->Recheck(
-        [&](const Tenant& owner, const std::string& semaphore, bool held) {
-          const auto found = identities.find(owner.name);
+        [&](std::string_view owner, const std::string& semaphore, bool held) {
+          const auto found = identities.find(owner);
           return found != identities.end() &&
                  found->second->May(held ? kHolds : Verb::kAcquire, semaphore);
         });

@@ -120,6 +120,7 @@ void SessionCall::HandleRelease(uint64_t sequence, pb::SessionRelease& command) 
   release.requester.client_id = client_id_;
   release.requester.sequence = sequence;
   release.session = session_;
+  release.caller = caller_.NameAt(release.semaphore);
   ++replies_owed_;
   const Id claim = release.claim;
   sessions()->Release(std::move(release), [this, sequence, claim](Result<ReleaseAnswer> result) {
@@ -140,6 +141,7 @@ void SessionCall::HandleVerify(uint64_t sequence, pb::VerifyRequest& command) {
     unknown.ended = EndCause::kUnknown;
     return ToProto(unknown, SteadyTime::duration::zero(), AddResult(sequence)->mutable_verified());
   }
+  verify.caller = caller_.NameAt(verify.semaphore);
   ++replies_owed_;
   // The answer's time counts from the message that asked, of which there may be others before it is
   // here; a span of 0 is always right, only shorter.

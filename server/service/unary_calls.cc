@@ -96,8 +96,9 @@ class RenewCall final : public MethodCall<RenewCall> {
       if (recall.id != 0) ToProto(recall, ping, response.mutable_recall());
       Reply(response);
     };
-    sessions()->Renew(params.semaphore, params.claim, params.acknowledged_recall, caller().tenant(),
-                      reply);
+    params.caller = caller().NameAt(params.semaphore);
+    params.tenant = caller().tenant();
+    sessions()->Renew(std::move(params), reply);
   }
 };
 
@@ -121,8 +122,9 @@ class ReleaseCall final : public MethodCall<ReleaseCall>, public Flushable {
     if (!caller().MayName(sessions()->OwnerOfClaim(command.claim), command.semaphore))
       return Answer({0, 0, EndCause::kUnknown});
     if (Problem problem = caller().Scope(&command.requester)) return Refuse(*problem);
-    const Tenant* owner = sessions()->OwnerOfClaim(command.claim);
-    if (owner != nullptr && owner != caller().tenant().get()) Audit(command.semaphore, owner->name);
+    const std::string_view owner = sessions()->OwnerOfClaim(command.claim);
+    if (IsAnothers(owner, caller().name())) Audit(command.semaphore, owner);
+    command.caller = caller().NameAt(command.semaphore);
     sessions()->Release(std::move(command), [this](Result<ReleaseAnswer> result) {
       if (!result.ok()) return Refuse(*result.refusal);
       Answer(result.value);
@@ -130,7 +132,7 @@ class ReleaseCall final : public MethodCall<ReleaseCall>, public Flushable {
   }
 
   // Only an administrator may end another's lease.
-  void Audit(const std::string& semaphore, const std::string& owner) {
+  void Audit(const std::string& semaphore, std::string_view owner) {
     if (environment()->access.audit == nullptr) return;
     AuditEntry entry;
     entry.time_unix_ms = environment()->host->clock().NowUnixMs();
@@ -138,7 +140,7 @@ class ReleaseCall final : public MethodCall<ReleaseCall>, public Flushable {
     entry.peer = caller().Peer();
     entry.act = "release";
     entry.semaphore = semaphore;
-    entry.before = "{\"owner\":\"" + owner + "\"}";  // A name needs no escapes.
+    entry.before = "{\"owner\":\"" + std::string(owner) + "\"}";  // A name needs no escapes.
     environment()->access.audit->Write(AuditLine(entry));
   }
 
@@ -172,6 +174,7 @@ class VerifyCall final : public MethodCall<VerifyCall> {
       return Answer(unknown);
     }
     by_lease_id_ = !command.claim.empty();
+    command.caller = caller().NameAt(semaphore);
     sessions()->Verify(std::move(command), [this](Result<VerifyAnswer> result) {
       if (!result.ok()) return Refuse(*result.refusal);
       Answer(result.value);

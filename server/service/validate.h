@@ -58,12 +58,6 @@ struct WatchParams {
   uint64_t start_revision = 0;
 };
 
-struct RenewParams {
-  std::string semaphore;
-  Id claim;
-  uint64_t acknowledged_recall = 0;
-};
-
 using Problem = std::optional<Refusal>;
 
 // `holder` stays empty if neither the request nor its request id gives one.

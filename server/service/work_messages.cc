@@ -134,6 +134,7 @@ void WorkCall::HandleFinished(pb::FinishTicket& finished) {
   }
   if (Problem problem = caller_.Use(client_id_)) return AddResult(sequence, &*problem, {});
   finish.requester.sequence = sequence;
+  finish.caller = caller_.NameAt(finish.semaphore);
   ++replies_owed_;
   sessions()->FinishIn(session_, std::move(finish), [this, sequence](Result<FinishAnswer> result) {
     if (TakeReply()) AddResult(sequence, result.refusal.get(), result.value);

@@ -20,6 +20,7 @@ namespace {
 using Element = PostgresParameters::Element;
 
 constexpr const char* kHolder = "host-17/4242";
+constexpr const char* kNoOwner = "";
 // As the daemon's lanes have it.
 constexpr const char* kPrepare =
     "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;"
@@ -37,13 +38,14 @@ constexpr int64_t kReleased = 1;
 // The arguments of commit_1 that are filled in, in the order of the statement's parameters; all
 // others are empty.
 constexpr std::array kArguments = {
-    "p_node",      "p_incarnation", "p_lane",    "p_number",      "s_name",        "s_revision",
-    "s_kind",      "s_next_order",  "w_name",    "w_number",      "c_session",     "c_epoch",
-    "e_semaphore", "e_claim",       "e_number",  "e_of",          "e_slot",        "g_semaphore",
-    "g_claim",     "g_holder",      "g_session", "g_client",      "g_fingerprint", "g_number",
-    "g_of",        "g_slot",        "y_id",      "y_client",      "y_holder",      "y_number",
-    "a_client",    "a_semaphore",   "a_claim",   "a_fingerprint", "a_number",      "b_client",
-    "b_number",    "f_client",      "f_below",
+    "p_node",    "p_incarnation", "p_lane",      "p_number",     "s_name",   "s_revision",
+    "s_kind",    "s_next_order",  "w_name",      "w_intentions", "w_owner",  "w_number",
+    "c_session", "c_epoch",       "e_semaphore", "e_claim",      "e_number", "e_of",
+    "e_slot",    "g_semaphore",   "g_claim",     "g_holder",     "g_owner",  "g_session",
+    "g_client",  "g_fingerprint", "g_number",    "g_of",         "g_slot",   "y_id",
+    "y_client",  "y_holder",      "y_owner",     "y_number",     "a_client", "a_semaphore",
+    "a_claim",   "a_fingerprint", "a_number",    "b_client",     "b_number", "f_client",
+    "f_below",
 };
 
 int64_t NowMs() {
@@ -190,6 +192,11 @@ class Lane {
     Put(Element::kText, [&] {
       for (size_t i = 0; i < made; ++i) to_.Add(names_[i]);
     });
+    for (int empty = 0; empty < 2; ++empty) {  // Intentions and owners.
+      Put(Element::kText, [&] {
+        for (size_t i = 0; i < made; ++i) to_.Add("");
+      });
+    }
     Put(Element::kInt64, [&] {
       for (size_t i = 0; i < made; ++i) AddAll({1, 0, 0, 30000, 0, 0, 0, 0, NowMs(), 0});
     });
@@ -205,6 +212,7 @@ class Lane {
     Put(Element::kUuid, [&] { to_.AddUuid(session_high_, 1); });
     Put(Element::kText, [&] { to_.Add(client_); });
     Put(Element::kText, [&] { to_.Add(kHolder); });
+    Put(Element::kText, [&] { to_.Add(kNoOwner); });
     Put(Element::kInt64, [&] { AddAll({1, node_, 1, 30000, 0, 0}); });
     PutRequests(0, 0, 0, 0);
     PutNone({Element::kText, Element::kInt64});  // f
@@ -233,7 +241,8 @@ class Lane {
     Put(Element::kInt32, [&] { to_.Add(1); });
     PutEnds(release, released, now);
     PutGrants(acquire, half_, now);
-    PutNone({Element::kUuid, Element::kText, Element::kText, Element::kInt64});  // y
+    PutNone(
+        {Element::kUuid, Element::kText, Element::kText, Element::kText, Element::kInt64});  // y
     PutRequests(acquire, half_, release, released);
     PutFloor();
     std::string error = Commit();
@@ -269,6 +278,7 @@ class Lane {
     each(Element::kText, [&](size_t i) { to_.Add(names_[first + i]); });
     each(Element::kUuid, [&](size_t i) { to_.AddUuid(session_high_, next_ids_ + i); });
     each(Element::kText, [&](size_t) { to_.Add(kHolder); });
+    each(Element::kText, [&](size_t) { to_.Add(kNoOwner); });
     each(Element::kUuid, [&](size_t) { to_.AddUuid(session_high_, 1); });
     each(Element::kText, [&](size_t) { to_.Add(client_); });
     each(Element::kUuid, [&](size_t) { to_.AddUuid(session_high_, first); });

@@ -109,6 +109,7 @@ AcquireCommand World::MakeAcquire(const std::string& semaphore, Ask ask) {
   command.priority = ask.priority;
   command.ttl_ms = ask.ttl_ms;
   command.holder = std::move(ask.holder);
+  command.owner = std::move(ask.owner);
   command.only_if_repeated = ask.only_if_repeated;
   return command;
 }

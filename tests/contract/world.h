@@ -42,6 +42,7 @@ struct Ask {
   uint64_t sequence = 0;
   bool only_if_repeated = false;
   Id one_shot = {};
+  std::string owner = {};
 };
 
 // An Event that outlives its Step.

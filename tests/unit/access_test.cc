@@ -161,6 +161,7 @@ TEST_CASE("access: a file that is wrong says where, and never shows a token") {
       {"[identities.a]\nrules = [{ prefixes = [\"\"], verbs = [\"work\"], create = 0 }]",
        "identities.a.rules.create must be true or false"},
       {"[identities.a]\nquotas = { permit = 3 }", "permit is not known"},
+      {"[identities.a]\nquotas = { ticket_bytes = -1 }", "ticket_bytes must be a number"},
       {"[identities.a]\nquotas = { clients = \"3\" }",
        "identities.a.quotas.clients must be a number"},
       {"[identities.a]\nquotas = { permits = -1 }", "0 or more"},
@@ -175,6 +176,14 @@ TEST_CASE("access: a file that is wrong says where, and never shows a token") {
   CHECK_THAT(ErrorOf("[identities.a]\ntokens = [\"" + hash + "\"]\n[identities.b]\ntokens = [\"" +
                      hash + "\"]"),
              ContainsSubstring("elsewhere") && !ContainsSubstring(hash));
+}
+
+TEST_CASE("access: quotas of what the adapter counts") {
+  const PolicyPtr policy =
+      Must("[identities.a]\nquotas = { semaphores = 1, tickets = 2, ticket_bytes = 3 }");
+  const OwnerQuotas& made = Named(policy, "a").quotas().made;
+  CHECK(made == OwnerQuotas{.semaphores = 1, .tickets = 2, .ticket_bytes = 3});
+  CHECK(Named(Must("[identities.a]"), "a").quotas().made == OwnerQuotas{});
 }
 
 TEST_CASE("access: what a tenant has is given back, and its quotas are kept to") {

@@ -1,6 +1,7 @@
 // Claims that the access rules no longer allow.
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "catch2/catch_test_macros.hpp"
@@ -49,8 +50,8 @@ struct Access {
   }
   // Only what begins with this is allowed from now on.
   void Allow(const std::string& prefix, const std::string& owner = "a") {
-    world.sessions().Recheck([&](const Tenant& of, const std::string& semaphore, bool) {
-      return of.name == owner && semaphore.starts_with(prefix);
+    world.sessions().Recheck([&](std::string_view of, const std::string& semaphore, bool) {
+      return of == owner && semaphore.starts_with(prefix);
     });
     world.Settle();
   }

@@ -278,8 +278,7 @@ TEST_CASE("lanes: a claim that leaves a session while that is adopted") {
   lanes.world.Settle();
   REQUIRE(moved.resumed);
   CHECK(moved.held.empty());
-  const Tenant* none = lanes.world.sessions().OwnerOfClaim(claim);
-  CHECK(none == nullptr);
+  CHECK(lanes.world.sessions().OwnerOfClaim(claim).empty());
   lanes.world.sessions().CloseSession(moved.session, [] {});
   lanes.world.Settle();
   CHECK(lanes.world.Describe(lanes.semaphore)->held == 1);

@@ -42,9 +42,9 @@ std::optional<uint32_t> LimitAfter(const AdminResize& act, const Semaphore& sema
   return static_cast<uint32_t>(limit);
 }
 
-Outcome Create(Editor& editor, const std::string& name, const AdminCreate& act,
+Outcome Create(Editor& editor, const AdminCommand& command, const AdminCreate& act,
                const Context& context) {
-  if (Semaphore* semaphore = editor.Find(name)) {
+  if (Semaphore* semaphore = editor.Find(command.semaphore)) {
     if (semaphore->row.destroying) return Refused(OutcomeKind::kDestroyed, *semaphore);
     const bool same = semaphore->row.limit == act.limit && semaphore->row.settings == act.settings;
     return same ? Changed(false) : Refused(OutcomeKind::kAlreadyExists, *semaphore);
@@ -53,8 +53,11 @@ Outcome Create(Editor& editor, const std::string& name, const AdminCreate& act,
     return LimitReached(
         absl::StrCat("semaphores_max (", context.limits.semaphores_max, ") is reached"));
   }
+  if (auto over = OverQuota(editor.state(), command.owner, command.quotas, {.semaphores = 1}))
+    return std::move(*over);
   SemaphoreRow row;
-  row.name = name;
+  row.name = command.semaphore;
+  row.owner = command.owner;
   row.limit = act.limit;
   row.settings = act.settings;
   row.created_at_unix_ms = context.now_unix_ms;
@@ -281,7 +284,7 @@ Outcome Administer(Editor& editor, const AdminCommand& command, const Context& c
     if (!stands) return Refused(OutcomeKind::kRevisionMismatch, *semaphore);
   }
   const size_t asked = editor.transaction().asked_recalls.size();
-  Outcome outcome = create != nullptr ? Create(editor, command.semaphore, *create, context)
+  Outcome outcome = create != nullptr ? Create(editor, command, *create, context)
                                       : std::visit(Act{editor, semaphore, context}, command.act);
   if (outcome.kind != OutcomeKind::kDone || IsQuestion(command)) return outcome;
   if (context.affected_before > 0) {

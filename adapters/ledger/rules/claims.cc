@@ -21,6 +21,7 @@ Claim ClaimOf(const AcquireCommand& command, const Context& context) {
   claim.priority = command.priority;
   claim.ttl_ms = command.ttl_ms;
   claim.holder = command.holder;
+  claim.owner = command.owner;
   return claim;
 }
 
@@ -83,6 +84,24 @@ Outcome AcquireOf(Editor& editor, Semaphore* semaphore, const AcquireCommand& co
 
 }  // namespace
 
+std::optional<Outcome> OverQuota(const LedgerState& state, const std::string& owner,
+                                 const OwnerQuotas& quotas, const OwnerUsage& more) {
+  const OwnerUsage has = state.UsageOf(owner);
+  std::string over;
+  const auto check = [&](const char* what, uint64_t quota, uint64_t stands, uint64_t comes) {
+    if (comes == 0 || (stands <= quota && comes <= quota - stands)) return;
+    over = absl::StrCat("the quota of ", owner, " is ", quota, " ", what, "; it has ", stands,
+                        " and asks for ", comes);
+  };
+  check("semaphores", quotas.semaphores, has.semaphores, more.semaphores);
+  check("tickets", quotas.tickets, has.tickets, more.tickets);
+  check("bytes of payloads", quotas.ticket_bytes, has.ticket_bytes, more.ticket_bytes);
+  if (over.empty()) return std::nullopt;
+  Outcome outcome = Simply(OutcomeKind::kOverQuota);
+  outcome.message = std::move(over);
+  return outcome;
+}
+
 std::optional<Outcome> FindOrCreate(Editor& editor, const AskedSemaphore& asked,
                                     const Context& context, Semaphore** semaphore) {
   *semaphore = editor.Find(asked.name);
@@ -97,7 +116,10 @@ std::optional<Outcome> FindOrCreate(Editor& editor, const AskedSemaphore& asked,
       return LimitReached(
           absl::StrCat("semaphores_max (", context.limits.semaphores_max, ") is reached"));
     }
+    if (auto over = OverQuota(editor.state(), asked.owner, asked.quotas, {.semaphores = 1}))
+      return over;
     SemaphoreRow row;
+    row.owner = asked.owner;
     row.name = asked.name;
     row.limit = asked.limit;
     row.made_on_use = true;
@@ -161,8 +183,9 @@ Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& co
       return std::move(*refusal);
   }
   if (auto full = ClaimsAtLimit(editor.state(), context.limits)) return std::move(*full);
-  const AskedSemaphore asked{command.semaphore, command.limit, command.adopt_limit,
-                             command.must_exist, command.permits};
+  const AskedSemaphore asked{command.semaphore,  command.limit,   command.adopt_limit,
+                             command.must_exist, command.permits, command.owner,
+                             command.quotas};
   const bool is_new = editor.Find(command.semaphore) == nullptr;
   Semaphore* semaphore = nullptr;
   if (auto refusal = FindOrCreate(editor, asked, context, &semaphore)) return std::move(*refusal);
@@ -176,7 +199,7 @@ Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& co
 Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& context) {
   Semaphore* semaphore = editor.Find(command.semaphore);
   const LeasePtr lease = semaphore ? semaphore->FindLease(command.claim) : nullptr;
-  if (!lease || lease->foreign) return NotHeld();
+  if (!lease || lease->foreign || IsAnothers(lease->owner, command.caller)) return NotHeld();
   if (!command.session.empty() && lease->session != command.session)
     return NotHeld(EndCause::kMoved);
   if (const std::optional<uint32_t> slot = lease->slots.FirstNotHere(command.slots)) {
@@ -221,9 +244,11 @@ Outcome Verify(const LedgerState& state, const VerifyCommand& command) {
     return outcome;
   }
   outcome.lease = semaphore->FindLease(command.claim);
-  if (outcome.lease) return outcome;
+  if (outcome.lease)
+    return IsAnothers(outcome.lease->owner, command.caller) ? NotHeld() : std::move(outcome);
   const WaiterPtr waiter = semaphore->FindWaiter(command.claim);
-  return waiter && !waiter->foreign ? Simply(OutcomeKind::kStillWaiting) : NotHeld();
+  const bool waits = waiter && !waiter->foreign && !IsAnothers(waiter->owner, command.caller);
+  return waits ? Simply(OutcomeKind::kStillWaiting) : NotHeld();
 }
 
 namespace {
@@ -288,7 +313,7 @@ Outcome Adopt(Editor& editor, const AdoptCommand& command, const Context& contex
   Semaphore* semaphore = editor.Find(command.semaphore);
   if (semaphore == nullptr) return NotHeld();
   if (const WaiterPtr waiter = semaphore->FindWaiter(command.claim)) {
-    if (waiter->foreign) return NotHeld();
+    if (waiter->foreign || IsAnothers(waiter->owner, command.caller)) return NotHeld();
     Outcome outcome =
         Simply(waiter->detached() ? OutcomeKind::kStillWaiting : OutcomeKind::kBelongsToSession);
     outcome.claim = command.claim;
@@ -304,7 +329,7 @@ Outcome Adopt(Editor& editor, const AdoptCommand& command, const Context& contex
     return outcome;
   }
   const LeasePtr lease = semaphore->FindLease(command.claim);
-  if (!lease || lease->foreign) return NotHeld();
+  if (!lease || lease->foreign || IsAnothers(lease->owner, command.caller)) return NotHeld();
   Outcome outcome = Simply(lease->detached() ? OutcomeKind::kHeld : OutcomeKind::kBelongsToSession);
   if (lease->detached() && lease->host != context.self) {
     auto moved = std::make_shared<Lease>(*lease);

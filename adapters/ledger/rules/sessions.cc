@@ -80,13 +80,15 @@ Outcome OpenSession(Editor& editor, const OpenSessionCommand& command, const Con
   session->client = context.client;
   session->release_on_disconnect = command.release_on_disconnect;
   session->holder = command.holder;
+  session->owner = command.owner;
   editor.ChangeSession(nullptr, std::move(session));
   return Simply(OutcomeKind::kDone);
 }
 
 Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const Context& context) {
   const SessionPtr before = editor.state().FindSession(command.session);
-  if (!before) return Simply(OutcomeKind::kSessionLost);
+  if (!before || IsAnothers(before->owner, command.caller))
+    return Simply(OutcomeKind::kSessionLost);
   if (before->closing) {
     Outcome lost = Simply(OutcomeKind::kSessionLost);
     lost.changed = true;
@@ -155,7 +157,7 @@ class OrphansFound {
     const auto [at, is_new] = at_.try_emplace(session.id, report_->orphans.size());
     if (is_new)
       report_->orphans.push_back(
-          {session.id, session.epoch, session.ttl_ms, {}, replaced_(session.host)});
+          {session.id, session.epoch, session.ttl_ms, session.owner, {}, replaced_(session.host)});
     return &report_->orphans[at->second];
   }
 
@@ -181,6 +183,7 @@ class OrphansFound {
       report_->orphans.push_back({claim.id,
                                   claim.epoch,
                                   claim.ttl_ms,
+                                  claim.owner,
                                   {InfoOf(semaphore, claim.id)},
                                   replaced_(claim.host)});
     }

@@ -28,6 +28,10 @@ inline Outcome LimitReached(std::string message) {
   return outcome;
 }
 
+// nullopt: the owner's quotas allow `more`.
+std::optional<Outcome> OverQuota(const LedgerState& state, const std::string& owner,
+                                 const OwnerQuotas& quotas, const OwnerUsage& more);
+
 inline Outcome NotHeld(EndCause cause = EndCause::kNone) {
   Outcome outcome = Simply(OutcomeKind::kNotHeld);
   outcome.cause = cause;
@@ -61,6 +65,8 @@ struct AskedSemaphore {
   bool adopt_limit = false;
   bool must_exist = false;
   uint32_t permits = 0;
+  const std::string& owner;  // Of the semaphore, if it is made.
+  const OwnerQuotas& quotas;
 };
 std::optional<Outcome> FindOrCreate(Editor& editor, const AskedSemaphore& asked,
                                     const Context& context, Semaphore** semaphore);

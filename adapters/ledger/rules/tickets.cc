@@ -93,6 +93,7 @@ Claim ClaimOf(const TakeCommand& command, const Context& context) {
   claim.host = context.self;
   claim.ttl_ms = command.ttl_ms;
   claim.holder = command.holder;
+  claim.owner = command.owner;
   return claim;
 }
 
@@ -163,6 +164,7 @@ TicketPtr NewTicket(const EnqueueCommand& command, uint64_t order, const Context
   ticket->back_off = command.back_off;
   ticket->content_type = command.content_type;
   ticket->trace = command.trace;
+  ticket->owner = command.owner;
   ticket->payload_bytes =
       command.payload == nullptr ? 0 : static_cast<uint32_t>(command.payload->size());
   ticket->enqueued_at_unix_ms = context.now_unix_ms;
@@ -209,8 +211,13 @@ TicketPtr AfterLostLease(const Ticket& ticket, std::string_view why, int64_t now
 Outcome Enqueue(Editor& editor, const EnqueueCommand& command, const Context& context) {
   if (auto refusal = TicketRefused(editor.state(), command, context.limits))
     return std::move(*refusal);
-  const AskedSemaphore asked{command.semaphore, command.limit, command.adopt_limit,
-                             command.must_exist, 0};
+  const OwnerUsage more{.tickets = 1,
+                        .ticket_bytes = command.payload == nullptr ? 0 : command.payload->size()};
+  if (auto over = OverQuota(editor.state(), command.owner, command.quotas, more))
+    return std::move(*over);
+  const AskedSemaphore asked{
+      command.semaphore, command.limit, command.adopt_limit, command.must_exist, 0,
+      command.owner,     command.quotas};
   Semaphore* semaphore = nullptr;
   if (auto refusal = FindOrCreate(editor, asked, context, &semaphore)) return std::move(*refusal);
   const TicketPtr ticket = NewTicket(command, editor.TakeOrder(semaphore), context);
@@ -256,7 +263,7 @@ Outcome Take(Editor& editor, const TakeCommand& command, const Context& context)
 Outcome Finish(Editor& editor, const FinishCommand& command, const Context& context) {
   Semaphore* semaphore = editor.Find(command.semaphore);
   const LeasePtr lease = semaphore ? semaphore->FindLease(command.claim) : nullptr;
-  if (!lease || lease->foreign) return NotHeld();
+  if (!lease || lease->foreign || IsAnothers(lease->owner, command.caller)) return NotHeld();
   const TicketPtr ticket = lease->ticket.empty() ? nullptr : semaphore->FindTicket(lease->ticket);
   if (!ticket) return Simply(OutcomeKind::kNoSuchTicket);
   if (command.epoch != 0) {

@@ -107,8 +107,11 @@ Semaphore* LedgerState::Insert(SemaphoreRow row) {
   if (inserted) {
     at->second = std::make_unique<Semaphore>();
     by_name_[at->first] = at->second.get();
+  } else {
+    CountSemaphore(at->second->row, false);
   }
   at->second->row = std::move(row);
+  CountSemaphore(at->second->row, true);
   return at->second.get();
 }
 
@@ -116,6 +119,8 @@ void LedgerState::Erase(std::string_view name) {
   const auto found = semaphores_.find(name);
   if (found == semaphores_.end()) return;
   ticket_count_ -= found->second->tickets.size();
+  for (const auto& [id, ticket] : found->second->tickets) CountTicket(*ticket, false);
+  CountSemaphore(found->second->row, false);
   by_name_.erase(found->first);
   semaphores_.erase(found);
 }
@@ -123,8 +128,48 @@ void LedgerState::Erase(std::string_view name) {
 void LedgerState::SetRow(Semaphore* semaphore, const SemaphoreRow& row) {
   const bool cap_changed =
       semaphore->row.settings.permits_per_holder != row.settings.permits_per_holder;
+  CountSemaphore(semaphore->row, false);
   semaphore->row = row;
+  CountSemaphore(semaphore->row, true);
   if (cap_changed) RebuildCap(semaphore);
+}
+
+OwnerUsage LedgerState::UsageOf(const std::string& owner) const {
+  const auto found = of_owner_.find(owner);
+  return found == of_owner_.end() ? OwnerUsage() : found->second;
+}
+
+void LedgerState::CountSemaphore(const SemaphoreRow& row, bool comes) {
+  Count(row.owner, {.semaphores = 1}, comes);
+}
+
+void LedgerState::CountTicket(const Ticket& ticket, bool comes) {
+  Count(ticket.owner, {.tickets = 1, .ticket_bytes = ticket.payload_bytes}, comes);
+}
+
+void LedgerState::Count(const std::string& owner, const OwnerUsage& usage, bool comes) {
+  if (owner.empty()) return;
+  OwnerUsage& all = of_owner_[owner];
+  const auto count = [comes](uint64_t* sum, uint64_t each) {
+    if (comes) {
+      *sum += each;
+    } else {
+      *sum -= each;
+    }
+  };
+  count(&all.semaphores, usage.semaphores);
+  count(&all.tickets, usage.tickets);
+  count(&all.ticket_bytes, usage.ticket_bytes);
+  if (all == OwnerUsage()) of_owner_.erase(owner);
+}
+
+std::string LedgerState::CheckOwners() const {
+  LedgerState counted;
+  for (const auto& [name, semaphore] : semaphores_) {
+    counted.CountSemaphore(semaphore->row, true);
+    for (const auto& [id, ticket] : semaphore->tickets) counted.CountTicket(*ticket, true);
+  }
+  return counted.of_owner_ == of_owner_ ? "" : "what the owners have is counted wrongly";
 }
 
 void LedgerState::RebuildCap(Semaphore* semaphore) {
@@ -281,6 +326,7 @@ void LedgerState::Apply(Semaphore* semaphore, const TicketChange& change) {
     --CountOf(ticket.state, &semaphore->ticket_counts);
     if (!change.after) semaphore->tickets.erase(ticket.id);
     --ticket_count_;
+    CountTicket(ticket, false);
   }
   if (change.after) {
     const Ticket& ticket = *change.after;
@@ -288,6 +334,7 @@ void LedgerState::Apply(Semaphore* semaphore, const TicketChange& change) {
     ++CountOf(ticket.state, &semaphore->ticket_counts);
     semaphore->tickets[ticket.id] = change.after;
     ++ticket_count_;
+    CountTicket(ticket, true);
   }
 }
 
@@ -449,6 +496,7 @@ std::string LedgerState::CheckInvariants() const {
   if (leases != lease_count_) return "lease_count is wrong";
   if (waiters != waiter_count_) return "waiter_count is wrong";
   if (tickets != ticket_count_) return "ticket_count is wrong";
+  if (std::string wrong = CheckOwners(); !wrong.empty()) return wrong;
   return CheckIndexes();
 }
 

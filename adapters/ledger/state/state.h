@@ -125,6 +125,14 @@ struct SessionChange {
   SessionPtr after;   // nullptr: closed.
 };
 
+// What stands of what an identity has made.
+struct OwnerUsage {
+  uint64_t semaphores = 0;
+  uint64_t tickets = 0;       // Dead letters among them.
+  uint64_t ticket_bytes = 0;  // Of their payloads.
+  friend bool operator==(const OwnerUsage&, const OwnerUsage&) = default;
+};
+
 class LedgerState {
  public:
   // nullptr if there is none. The pointer is good until the semaphore is erased.
@@ -146,6 +154,7 @@ class LedgerState {
   size_t waiter_count() const { return waiter_count_; }
   size_t ticket_count() const { return ticket_count_; }
   size_t session_count() const { return sessions_.size(); }
+  OwnerUsage UsageOf(const std::string& owner) const;
   // In alphabetical order, from the first name not below `from`.
   std::map<std::string, std::unique_ptr<Semaphore>, std::less<>>::const_iterator From(
       std::string_view from) const {
@@ -177,6 +186,11 @@ class LedgerState {
   static void AddTurn(Semaphore* semaphore, const WaiterPtr& waiter);
   static void RemoveTurn(Semaphore* semaphore, const Waiter& waiter);
   std::string CheckIndexes() const;
+  std::string CheckOwners() const;
+  // Adds one, or takes one away. Without an owner nothing is counted.
+  void CountSemaphore(const SemaphoreRow& row, bool comes);
+  void CountTicket(const Ticket& ticket, bool comes);
+  void Count(const std::string& owner, const OwnerUsage& usage, bool comes);
 
   std::map<std::string, std::unique_ptr<Semaphore>, std::less<>> semaphores_;
   absl::flat_hash_map<std::string_view, Semaphore*> by_name_;  // Keys are those of semaphores_.
@@ -185,6 +199,7 @@ class LedgerState {
   absl::flat_hash_map<RequestKey, std::pair<Semaphore*, Id>> waiting_;
   absl::flat_hash_map<RequestKey, std::pair<Semaphore*, Id>> granted_;
   absl::flat_hash_map<uint32_t, size_t> claims_of_client_;
+  absl::flat_hash_map<std::string, OwnerUsage> of_owner_;  // Without those that have nothing.
   size_t lease_count_ = 0;
   size_t waiter_count_ = 0;
   size_t ticket_count_ = 0;

@@ -28,6 +28,7 @@ Lease MakeLease() {
   lease.ttl_ms = 13;
   lease.order = 14;
   lease.holder = "héraut \"15\"";
+  lease.owner = "team-a";
   lease.slots = {1, 2, 3, 7};
   lease.token = 16;
   lease.granted_at_unix_ms = 17;
@@ -140,6 +141,7 @@ TEST_CASE("dynamodb items: rows are read as they were written") {
   CHECK(read->ttl_ms == lease.ttl_ms);
   CHECK(read->order == lease.order);
   CHECK(read->holder == lease.holder);
+  CHECK(read->owner == lease.owner);
   CHECK(read->slots == lease.slots);
   CHECK(read->token == 20);
   CHECK(read->granted_at_unix_ms == lease.granted_at_unix_ms);
@@ -176,6 +178,7 @@ TEST_CASE("dynamodb items: rows are read as they were written") {
   session.release_on_disconnect = true;
   session.closing = true;
   session.holder = "holder";
+  session.owner = "team-a";
   const ledger::SessionPtr row = ReadSession(WriteSession(session, NameOf), NumberOf);
   CHECK(row->id == session.id);
   CHECK(row->host == session.host);
@@ -185,6 +188,7 @@ TEST_CASE("dynamodb items: rows are read as they were written") {
   CHECK(row->release_on_disconnect);
   CHECK(row->closing);
   CHECK(row->holder == session.holder);
+  CHECK(row->owner == session.owner);
 }
 
 TEST_CASE("dynamodb items: what is not understood is refused") {

@@ -27,6 +27,7 @@ Lease FullLease() {
   lease.ttl_ms = 86'400'000;
   lease.order = 1ull << 40;
   lease.holder = "host\xc3\xbc/pid 12";
+  lease.owner = "team-a";
   lease.slots = {1, 2, 3, 7, 9, 10};
   lease.token = (5ull << 48) | 77;
   lease.granted_at_unix_ms = 1'700'000'000'000;
@@ -69,6 +70,7 @@ void CheckSameClaim(const Claim& a, const Claim& b) {
   CHECK(a.ttl_ms == b.ttl_ms);
   CHECK(a.order == b.order);
   CHECK(a.holder == b.holder);
+  CHECK(a.owner == b.owner);
 }
 
 // A good record of each kind, with the call that reads it under a key.
@@ -222,7 +224,8 @@ TEST_CASE("records of waiters and sessions are read as they were written") {
                   .client = 7,
                   .release_on_disconnect = true,
                   .closing = true,
-                  .holder = "holder"};
+                  .holder = "holder",
+                  .owner = "team-a"};
   bytes.clear();
   WriteSession(3, session, &bytes);
   const auto back = ReadSession(3, bytes).value();
@@ -234,6 +237,7 @@ TEST_CASE("records of waiters and sessions are read as they were written") {
   CHECK(back->release_on_disconnect);
   CHECK(back->closing);
   CHECK(back->holder == "holder");
+  CHECK(back->owner == "team-a");
 }
 
 TEST_CASE("logs of requests and history are read in order") {

@@ -1,0 +1,34 @@
+"""Owners on Postgres: another daemon knows them, while the first one lives and when it is dead."""
+
+import unittest
+
+from cluster import Cluster, start_server
+from owners_case import OwnersCase
+
+
+class OwnersTest(OwnersCase):
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = start_server(cls)
+
+    def cluster(self):
+        return Cluster({"a": self.server.url(), "b": self.server.url()}, {"access_file": self.access})
+
+    def test_another_daemon_knows_the_owners(self):
+        with self.cluster() as cluster:
+            self.check_after(cluster["b"], self.take(self.client(cluster["a"], "alice")))
+
+    def test_a_daemon_that_takes_over_knows_the_owners(self):
+        with self.cluster() as cluster:
+            taken = self.take(self.client(cluster["a"], "alice"))
+            cluster["a"].kill9()
+            self.check_after(cluster["b"], taken)
+
+    def test_quotas_count_what_an_identity_has_made(self):
+        with self.cluster() as cluster:
+            self.check_quotas(cluster["a"], lambda: None)
+
+
+if __name__ == "__main__":
+    unittest.main()
