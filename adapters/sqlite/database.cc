@@ -88,6 +88,9 @@ Database::Database(std::unique_ptr<FileLock> lock)
 Database::~Database() {
   begin_ = Statement();
   commit_ = Statement();
+  // With a limit SQLite would cut the log to nothing, and the next start would have to fill it.
+  if (handle_ != nullptr)
+    sqlite3_exec(handle_, "PRAGMA journal_size_limit=-1", nullptr, nullptr, nullptr);
   // Checkpoints what is in the log. Before the lock goes, which is a member.
   sqlite3_close_v2(handle_);
 }

@@ -62,7 +62,7 @@ class SqliteStore : public ledger::LedgerStore {
       absl::Span<const ledger::NamedRequest> requests, uint64_t window) override;
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
                                                       uint32_t rows_max) override;
-  // Tells nothing: there is nobody else. When it has waited for a while it tidies the log, and gives
+  // Tells nothing: no other daemon is there. Having waited for a while it tidies the log, and gives
   // space that is free back to the file system, until there is something to do.
   absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
   void Wake() override;

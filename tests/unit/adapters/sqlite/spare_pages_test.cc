@@ -123,7 +123,8 @@ TEST_CASE("sqlite space: of 4,000 tickets that are destroyed the file keeps 1 Mi
   const int64_t after = store.FileBytes();
   store.Idle();
   CHECK(store.FileBytes() == after);
-  CHECK(std::filesystem::file_size(folder / "state.db-wal") <= 2 * 16 * kMiB);
+  // The log, which large commits have made longer, is as long as before them.
+  CHECK(std::filesystem::file_size(folder / "state.db-wal") <= 16 * kMiB);
 }
 
 TEST_CASE("sqlite space: a store that is never idle gives it back, too") {
