@@ -138,6 +138,21 @@ class Database {
   // has it all.
   absl::Status Checkpoint();
 
+  struct Pages {
+    int64_t all = 0;
+    int64_t free = 0;  // Nothing is in them.
+  };
+  absl::StatusOr<Pages> CountPages();
+  // False: the file was made without what GiveBack needs, and keeps its size.
+  bool can_shrink() const { return can_shrink_; }
+  // Takes so many free pages off the file's end, having moved what was there into others. A commit
+  // of its own, on which nothing rests: if it fails, also with an unknown fate, the next commit
+  // takes its place in the log, and needs no settling. REQUIRES: no transaction is open, and none
+  // is unsettled.
+  absl::Status GiveBack(int pages);
+  // Pages have been given back, and a checkpoint will cut the file.
+  bool cut_due() const { return cut_due_; }
+
   // Whether the file is still ours; see FileLock. Any thread, without the mutex.
   absl::Status CheckFile() const {
     return lock_ == nullptr ? absl::OkStatus() : lock_->CheckStillOurs();
@@ -147,6 +162,7 @@ class Database {
   explicit Database(std::unique_ptr<FileLock> lock);
   absl::Status OpenHandle(const DatabaseOptions& options);
   absl::Status SetUp(const DatabaseOptions& options);
+  absl::Status PrepareToShrink();
   absl::Status CheckPages();
   void ReserveLog();
 
@@ -158,6 +174,8 @@ class Database {
   Statement commit_;
   int log_pages_ = 0;
   bool unsettled_ = false;
+  bool can_shrink_ = false;
+  bool cut_due_ = false;
 };
 
 }  // namespace semaphored::sqlite

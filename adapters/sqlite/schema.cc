@@ -91,6 +91,12 @@ absl::Status PrepareSchema(Database& database, absl::Span<const char* const> mig
   if (!empty && *version < 1) {
     return absl::DataLossError(absl::StrCat("sqlite: ", database.name(), " has no schema version"));
   }
+  if (!empty && !database.can_shrink()) {
+    spdlog::warn(
+        "sqlite: {} was made by an earlier build, and keeps its size when tickets go; "
+        "docs/operations.md says how to change that",
+        database.name());
+  }
   if (*version == newest) return absl::OkStatus();
   if (!empty) {
     if (absl::Status status = KeepCopy(database, *version); !status.ok()) return status;

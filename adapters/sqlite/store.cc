@@ -45,7 +45,8 @@ SqliteStore::SqliteStore(std::shared_ptr<Database> database, std::shared_ptr<Nod
       nodes_(std::move(nodes)),
       options_(options),
       guarantees_(GuaranteesOf(options, database_->in_memory())),
-      history_(options.history_rows) {}
+      history_(options.history_rows),
+      spare_pages_(database_.get()) {}
 
 SqliteStore::~SqliteStore() {
   std::scoped_lock lock(database_->mutex());
@@ -164,6 +165,7 @@ CommitResult SqliteStore::Write(ledger::Transaction& transaction) {
     case CommitFate::kWon:
       writer_->Learn(transaction, &index_, &requests_, &history_);
       if (database_->log_pages() >= kLogPagesMax) Checkpoint();
+      spare_pages_.StepBetweenCommits();
       return result;
     case CommitFate::kFailed:
       result.kind = CommitResult::Kind::kFailed;
@@ -210,6 +212,7 @@ void SqliteStore::ReturnTokens() {
 
 void SqliteStore::Checkpoint() {
   absl::Status status = database_->Checkpoint();
+  spare_pages_.Look();
   // Said once for each time that it begins to fail: it is tried with every batch.
   if (!status.ok() && !std::exchange(checkpoint_fails_, true)) {
     spdlog::warn("{}; its log goes on growing", std::string(status.message()));
@@ -317,16 +320,30 @@ absl::StatusOr<std::vector<ledger::Hint>> SqliteStore::Wait(SteadyTime deadline)
   const auto woken = [this] { return woken_; };
   if (!WaitUntil(wake_, lock, std::min(deadline, SteadyClock::now() + kIdle), woken) &&
       SteadyClock::now() < deadline) {
-    lock.unlock();
-    {
-      std::scoped_lock database(database_->mutex());
-      if (database_->log_pages() >= kLogPagesWhenIdle && !database_->unsettled()) Checkpoint();
+    bool more = true;
+    while (more && !woken_ && SteadyClock::now() < deadline) {
+      lock.unlock();
+      more = Tidy();
+      lock.lock();
     }
-    lock.lock();
     WaitUntil(wake_, lock, deadline, woken);
   }
   woken_ = false;
   return std::vector<ledger::Hint>();
+}
+
+bool SqliteStore::Tidy() {
+  std::scoped_lock lock(database_->mutex());
+  if (database_->unsettled()) return false;
+  if (spare_pages_.too_many()) {
+    spare_pages_.Step();
+  } else {
+    spare_pages_.Look();
+  }
+  const bool more = spare_pages_.too_many();
+  const bool cut = !more && database_->cut_due();
+  if (cut || database_->log_pages() >= (more ? kLogPagesMax : kLogPagesWhenIdle)) Checkpoint();
+  return more;
 }
 
 void SqliteStore::Wake() {

@@ -34,6 +34,7 @@
 #include "adapters/sqlite/history_log.h"
 #include "adapters/sqlite/node_table.h"
 #include "adapters/sqlite/request_log.h"
+#include "adapters/sqlite/spare_pages.h"
 
 namespace semaphored::sqlite {
 
@@ -61,7 +62,8 @@ class SqliteStore : public ledger::LedgerStore {
       absl::Span<const ledger::NamedRequest> requests, uint64_t window) override;
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
                                                       uint32_t rows_max) override;
-  // Tells nothing: there is nobody else. Tidies the log when it has waited for a while.
+  // Tells nothing: no other daemon is there. Having waited for a while it tidies the log, and gives
+  // space that is free back to the file system, until there is something to do.
   absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
   void Wake() override;
 
@@ -96,6 +98,9 @@ class SqliteStore : public ledger::LedgerStore {
   absl::Status WriteSomething();
   void ReturnTokens();
   void Checkpoint();
+  // A step of what is due when there is nothing else to do. False: nothing more is due. Takes the
+  // mutex.
+  bool Tidy();
 
   const std::shared_ptr<Database> database_;
   const std::shared_ptr<NodeTable> nodes_;
@@ -106,6 +111,7 @@ class SqliteStore : public ledger::LedgerStore {
   RequestLog requests_;
   HistoryLog history_;
   std::unique_ptr<Writer> writer_;
+  SparePages spare_pages_;
 
   std::mutex wake_mutex_;
   std::condition_variable wake_;

@@ -202,6 +202,16 @@ std::vector<Setting> Tickets() {
        "purged."},
       {kTickets, "payload_bytes_max", Kind::kCount, FIELD(limits.payload_bytes_max), 0, 1 << 20,
        nullptr, "Length of a ticket's payload, in bytes."},
+      {kTickets, "payload_bytes_per_semaphore_max", Kind::kCount,
+       FIELD(limits.payload_bytes_per_semaphore_max), 0, int64_t{1} << 40, nullptr,
+       "Bytes of the payloads of one semaphore's tickets, dead letters included. A ticket that "
+       "would "
+       "exceed it is refused."},
+      {kTickets, "payload_bytes_total_max", Kind::kCount, FIELD(limits.payload_bytes_total_max), 0,
+       int64_t{1} << 40, nullptr,
+       "Bytes of the payloads of all tickets, dead letters included. On an engine that daemons "
+       "share "
+       "each lane of a daemon counts those of the semaphores that it has loaded."},
       {kTickets, "ticket_attempts_default", Kind::kCount, FIELD(ticket_attempts_default), 1, 1000,
        nullptr,
        "Attempts after which a ticket that names no number of its own becomes a dead letter.",

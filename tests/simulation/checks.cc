@@ -118,12 +118,22 @@ void Checks::NoteRoom(const std::string& name, const StoredSemaphore* after, boo
   while (changes.size() > 200) changes.pop_front();
 }
 
+namespace {
+
+uint64_t PayloadBytes(const StoredSemaphore& semaphore) {
+  uint64_t bytes = 0;
+  for (const auto& [id, ticket] : semaphore.tickets) bytes += ticket.payload_bytes;
+  return bytes;
+}
+
+}  // namespace
+
 // Promise 10, for one semaphore: what is above a limit does not grow.
 void Checks::CheckLimits(const SemaphoreDelta& delta, const StoredSemaphore* before,
                          const StoredSemaphore& after) const {
   static const StoredSemaphore kNone;
   const StoredSemaphore& from = before == nullptr ? kNone : *before;
-  const auto check = [&](size_t was, size_t is, uint32_t most, const char* what) {
+  const auto check = [&](uint64_t was, uint64_t is, uint64_t most, const char* what) {
     if (is > most && is > was)
       Fail(absl::StrCat(delta.name, ": there are ", is, " ", what, ", the limit is ", most));
   };
@@ -139,6 +149,8 @@ void Checks::CheckLimits(const SemaphoreDelta& delta, const StoredSemaphore* bef
   check(from.Queue().size(), after.Queue().size(), waiters_max, "waiters");
   check(offers(from), offers(after), waiters_max, "offers");
   check(living(from), living(after), limits_.tickets_per_semaphore_max, "tickets");
+  check(PayloadBytes(from), PayloadBytes(after), limits_.payload_bytes_per_semaphore_max,
+        "bytes of payloads");
   const size_t dead =
       std::min(from.tickets.size() - living(from), after.tickets.size() - living(after));
   const auto comes = [](const auto& change) { return !change.before; };
@@ -153,18 +165,21 @@ void Checks::CheckTotals() const {
   size_t leases = 0;
   size_t waiters = 0;
   size_t tickets = 0;
+  uint64_t payload_bytes = 0;
   for (const auto& [name, semaphore] : engine_->semaphores()) {
     leases += semaphore.leases.size();
     waiters += semaphore.waiters.size();
     tickets += semaphore.tickets.size();
+    payload_bytes += PayloadBytes(semaphore);
   }
-  const auto check = [&](size_t is, uint32_t most, const char* what) {
+  const auto check = [&](uint64_t is, uint64_t most, const char* what) {
     if (is > most) Fail(absl::StrCat("there are ", is, " ", what, ", the limit is ", most));
   };
   check(engine_->semaphores().size(), limits_.semaphores_max, "semaphores");
   check(leases + waiters, limits_.leases_max, "leases and waiters");
   check(waiters, limits_.waiters_max, "waiters");
   check(tickets, limits_.tickets_max, "tickets");
+  check(payload_bytes, limits_.payload_bytes_total_max, "bytes of payloads");
   check(engine_->sessions().size(), limits_.sessions_max, "sessions");
 }
 

@@ -33,6 +33,10 @@ Cluster::Cluster(World* world, EngineHandle engine, Faults* faults, const Cell& 
   small(1, 3, &limits_.dead_letters_per_semaphore_max);
   small(4, 12, &limits_.payload_bytes_max);
   small(1, 4, &limits_.backfill_depth);
+  if (random.Chance(0.6))
+    limits_.payload_bytes_per_semaphore_max = static_cast<uint64_t>(random.Between(8, 40));
+  if (random.Chance(0.6))
+    limits_.payload_bytes_total_max = static_cast<uint64_t>(random.Between(12, 80));
   if (random.Chance(0.5)) {
     clients_max_ = static_cast<uint32_t>(random.Between(4, 12));
     client_retention_ms_ = random.Between(3, 8) * 1000;

@@ -26,6 +26,9 @@ struct Limits {
   uint32_t tickets_per_semaphore_max = 100'000;     // Living ones.
   uint32_t dead_letters_per_semaphore_max = 1'000;  // With so many no ticket is taken in.
   uint32_t payload_bytes_max = 65'536;
+  // Of all tickets together, dead letters included. A ticket without a payload is never over them.
+  uint64_t payload_bytes_per_semaphore_max = uint64_t{256} << 20;
+  uint64_t payload_bytes_total_max = uint64_t{4} << 30;
 };
 
 // Cut to these, or refused by the server; records rest on them.

@@ -132,17 +132,38 @@ Outcome StandAsOffer(Editor& editor, Semaphore* semaphore, const Claim& claim,
   return outcome;
 }
 
+// An empty payload fits always.
+std::optional<Outcome> PayloadRefused(const LedgerState& state, const Semaphore* semaphore,
+                                      const EnqueueCommand& command, const Limits& limits) {
+  const uint64_t more = command.payload == nullptr ? 0 : command.payload->size();
+  if (more > limits.payload_bytes_max)
+    return LimitReached(
+        absl::StrCat("payload_bytes_max (", limits.payload_bytes_max, ") is exceeded: ", more));
+  const auto exceeds = [more](uint64_t has, uint64_t most) {
+    return more > 0 && (has >= most || more > most - has);
+  };
+  const uint64_t has = semaphore == nullptr ? 0 : semaphore->payload_bytes;
+  if (exceeds(has, limits.payload_bytes_per_semaphore_max))
+    return LimitReached(absl::StrCat("payload_bytes_per_semaphore_max (",
+                                     limits.payload_bytes_per_semaphore_max,
+                                     ") would be exceeded: the payloads of this semaphore have ",
+                                     has, " bytes, this one has ", more));
+  if (exceeds(state.payload_bytes(), limits.payload_bytes_total_max))
+    return LimitReached(absl::StrCat("payload_bytes_total_max (", limits.payload_bytes_total_max,
+                                     ") would be exceeded: all payloads have ",
+                                     state.payload_bytes(), " bytes, this one has ", more));
+  return std::nullopt;
+}
+
 std::optional<Outcome> TicketRefused(const LedgerState& state, const EnqueueCommand& command,
                                      const Limits& limits) {
-  if (command.payload && command.payload->size() > limits.payload_bytes_max)
-    return LimitReached(absl::StrCat("payload_bytes_max (", limits.payload_bytes_max,
-                                     ") is exceeded: ", command.payload->size()));
+  const Semaphore* semaphore = state.Find(command.semaphore);
+  if (auto refusal = PayloadRefused(state, semaphore, command, limits)) return refusal;
   if (command.content_type.size() > kContentTypeBytesMax || command.trace.size() > kTraceBytesMax)
     return LimitReached(
         absl::StrCat("content type and trace have at most ", kContentTypeBytesMax, " bytes each"));
   if (state.ticket_count() >= limits.tickets_max)
     return LimitReached(absl::StrCat("tickets_max (", limits.tickets_max, ") is reached"));
-  const Semaphore* semaphore = state.Find(command.semaphore);
   if (semaphore == nullptr) return std::nullopt;
   const TicketCounts& counts = semaphore->ticket_counts;
   if (counts.living() >= limits.tickets_per_semaphore_max)

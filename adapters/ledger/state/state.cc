@@ -121,6 +121,7 @@ void LedgerState::Erase(std::string_view name) {
   ticket_count_ -= found->second->tickets.size();
   for (const auto& [id, ticket] : found->second->tickets) CountTicket(*ticket, false);
   CountSemaphore(found->second->row, false);
+  payload_bytes_ -= found->second->payload_bytes;
   by_name_.erase(found->first);
   semaphores_.erase(found);
 }
@@ -327,6 +328,8 @@ void LedgerState::Apply(Semaphore* semaphore, const TicketChange& change) {
     if (!change.after) semaphore->tickets.erase(ticket.id);
     --ticket_count_;
     CountTicket(ticket, false);
+    semaphore->payload_bytes -= ticket.payload_bytes;
+    payload_bytes_ -= ticket.payload_bytes;
   }
   if (change.after) {
     const Ticket& ticket = *change.after;
@@ -335,6 +338,8 @@ void LedgerState::Apply(Semaphore* semaphore, const TicketChange& change) {
     semaphore->tickets[ticket.id] = change.after;
     ++ticket_count_;
     CountTicket(ticket, true);
+    semaphore->payload_bytes += ticket.payload_bytes;
+    payload_bytes_ += ticket.payload_bytes;
   }
 }
 
@@ -364,9 +369,11 @@ std::string CheckPlaces(const ByPlace<Row>& places, const absl::flat_hash_map<Id
 
 std::string CheckTickets(const Semaphore& semaphore) {
   TicketCounts counts;
+  uint64_t payload_bytes = 0;
   for (const auto& [id, ticket] : semaphore.tickets) {
     if (ticket->id != id) return "a ticket is filed under another id";
     ++CountOf(ticket->state, &counts);
+    payload_bytes += ticket->payload_bytes;
     if ((ticket->state == TicketState::kDelayed) != (ticket->delay_ms > 0))
       return "a ticket's delay does not fit its state";
     if ((ticket->state == TicketState::kAssigned) == ticket->lease.empty())
@@ -377,6 +384,7 @@ std::string CheckTickets(const Semaphore& semaphore) {
     if (lease->attempt != ticket->attempt) return "lease and ticket differ in the attempt";
   }
   if (counts != semaphore.ticket_counts) return "the tickets are counted wrongly";
+  if (payload_bytes != semaphore.payload_bytes) return "the payloads' bytes are counted wrongly";
   if (semaphore.eligible.size() != counts.queued) return "a queued ticket is not eligible";
   uint64_t leases = 0;
   for (const auto& [id, lease] : semaphore.leases) leases += lease->ticket.empty() ? 0 : 1;
@@ -484,6 +492,7 @@ std::string LedgerState::CheckInvariants() const {
   size_t leases = 0;
   size_t waiters = 0;
   size_t tickets = 0;
+  uint64_t payload_bytes = 0;
   for (const auto& [name, semaphore] : semaphores_) {
     if (semaphore->row.name != name) return absl::StrCat(name, ": filed under another name");
     const std::string wrong = CheckSemaphore(*semaphore);
@@ -491,12 +500,14 @@ std::string LedgerState::CheckInvariants() const {
     leases += semaphore->leases.size();
     waiters += semaphore->waiters.size();
     tickets += semaphore->tickets.size();
+    payload_bytes += semaphore->payload_bytes;
   }
   if (by_name_.size() != semaphores_.size()) return "names are filed wrongly";
   if (leases != lease_count_) return "lease_count is wrong";
   if (waiters != waiter_count_) return "waiter_count is wrong";
   if (tickets != ticket_count_) return "ticket_count is wrong";
   if (std::string wrong = CheckOwners(); !wrong.empty()) return wrong;
+  if (payload_bytes != payload_bytes_) return "payload_bytes is wrong";
   return CheckIndexes();
 }
 

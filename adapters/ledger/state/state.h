@@ -71,6 +71,7 @@ struct Semaphore {
   Turns offer_turns;
   ByPlace<TicketPtr> eligible;
   TicketCounts ticket_counts;
+  uint64_t payload_bytes = 0;  // Of its tickets, dead letters included.
   uint32_t held = 0;
   // Permits that other daemons and foreign clients had when the engine was last asked; only of
   // engines that hand out permits, elsewhere their leases are here.
@@ -153,6 +154,7 @@ class LedgerState {
   size_t lease_count() const { return lease_count_; }
   size_t waiter_count() const { return waiter_count_; }
   size_t ticket_count() const { return ticket_count_; }
+  uint64_t payload_bytes() const { return payload_bytes_; }
   size_t session_count() const { return sessions_.size(); }
   OwnerUsage UsageOf(const std::string& owner) const;
   // In alphabetical order, from the first name not below `from`.
@@ -203,6 +205,7 @@ class LedgerState {
   size_t lease_count_ = 0;
   size_t waiter_count_ = 0;
   size_t ticket_count_ = 0;
+  uint64_t payload_bytes_ = 0;
 };
 
 }  // namespace semaphored::ledger

@@ -251,4 +251,50 @@ TEST_CASE("a force-destroyed semaphore takes its tickets along, each with a row 
   CHECK(bench.state.Find("s") == nullptr);
 }
 
+TEST_CASE(
+    "the bytes of payloads are counted with their tickets, and uncounted when a batch is lost") {
+  Bench bench;
+  CreateQueue(bench, "s", 1);
+  CreateQueue(bench, "t", 1);
+  Enqueue(*bench.editor, EnqueueOf("s", 10), bench.context);
+  Enqueue(*bench.editor, EnqueueOf("t", 20), bench.context);
+  bench.Win();
+  CHECK(bench.state.Find("s")->payload_bytes == 7);
+  CHECK(bench.state.payload_bytes() == 14);
+  Enqueue(*bench.editor, EnqueueOf("s", 11), bench.context);
+  Administer(*bench.editor, AdminOf("t", AdminDestroy{DestroyPolicy::kForce}), bench.context);
+  CHECK(bench.state.payload_bytes() == 14);
+  bench.Lose();
+  CHECK(bench.state.Find("s")->payload_bytes == 7);
+  CHECK(bench.state.Find("t")->payload_bytes == 7);
+  CHECK(bench.state.payload_bytes() == 14);
+  CHECK(bench.state.CheckInvariants().empty());
+  // As Mirror drops what it has loaded.
+  bench.state.Erase("t");
+  CHECK(bench.state.payload_bytes() == 7);
+}
+
+TEST_CASE("a refusal for the bytes of payloads names the setting, its value and what there is") {
+  Bench bench;
+  CreateQueue(bench, "s", 1);
+  Enqueue(*bench.editor, EnqueueOf("s", 10), bench.context);
+  bench.Win();
+  bench.context.limits.payload_bytes_per_semaphore_max = 13;
+  const Outcome of_semaphore = Enqueue(*bench.editor, EnqueueOf("s", 11), bench.context);
+  CHECK(of_semaphore.kind == OutcomeKind::kLimitReached);
+  CHECK(
+      of_semaphore.message ==
+      "payload_bytes_per_semaphore_max (13) would be exceeded: the payloads of this semaphore have "
+      "7 bytes, this one has 7");
+  bench.context.limits.payload_bytes_per_semaphore_max = 14;
+  bench.context.limits.payload_bytes_total_max = 0;
+  const Outcome of_all = Enqueue(*bench.editor, EnqueueOf("s", 11), bench.context);
+  CHECK(of_all.kind == OutcomeKind::kLimitReached);
+  CHECK(of_all.message ==
+        "payload_bytes_total_max (0) would be exceeded: all payloads have 7 bytes, this one has 7");
+  EnqueueCommand empty = EnqueueOf("s", 11);
+  empty.payload = nullptr;
+  CHECK(Enqueue(*bench.editor, empty, bench.context).kind == OutcomeKind::kEnqueued);
+}
+
 }  // namespace semaphored::ledger
