@@ -257,12 +257,12 @@ using LateGatherer = std::atomic<const Gatherer*>;
 absl::StatusOr<std::unique_ptr<Exporter>> StartMetrics(const Config& config, const Clock& clock,
                                                        const LateGatherer& gatherer) {
   if (config.metrics_listen.empty()) return nullptr;
-  auto exporter = StartExporter(config.metrics_listen, clock.NowUnixMs(),
-                                [&gatherer]() -> std::optional<DaemonFigures> {
-                                  const Gatherer* const ready = gatherer;
-                                  if (ready == nullptr) return std::nullopt;
-                                  return ready->Gather();
-                                });
+  auto exporter =
+      StartExporter(config.metrics_listen, clock, [&gatherer]() -> std::optional<DaemonFigures> {
+        const Gatherer* const ready = gatherer;
+        if (ready == nullptr) return std::nullopt;
+        return ready->Gather();
+      });
   if (exporter.ok()) spdlog::info("metrics at http://{}/metrics", (*exporter)->address());
   return exporter;
 }

@@ -340,12 +340,33 @@ void AddProcess(const DaemonFigures& figures, const ProcessFigures& process, int
   out->Add(process.threads);
 }
 
+void AddScrapes(const ScrapeFigures& scrapes, Families* out) {
+  out->Begin(MetricType::Histogram, "semaphored_scrape_seconds",
+             "How long the daemon took to gather these metrics, before this time.");
+  out->Add(scrapes.took_us, kStepBounds, kMicrosecond);
+  out->Gauge("semaphored_http_connections", "Connections to the metrics' HTTP server.");
+  out->Add(scrapes.server.connections);
+  out->Counter("semaphored_http_answers_total", "Answers of the metrics' HTTP server, by status.");
+  for (size_t status = 0; status < http::kStatuses; ++status) {
+    out->Add(scrapes.server.answers[status],
+             {{"code", std::to_string(http::StatusNumber(static_cast<http::Status>(status)))}});
+  }
+  out->Counter("semaphored_http_sent_bytes_total", "Bytes that it has sent.");
+  out->Add(scrapes.server.sent_bytes);
+  out->Counter("semaphored_http_closed_total", "Connections that it has closed, by reason.");
+  for (size_t reason = 0; reason < http::kClosed; ++reason) {
+    out->Add(scrapes.server.closed[reason],
+             {{"reason", http::ClosedName(static_cast<http::Closed>(reason))}});
+  }
+}
+
 }  // namespace
 
 std::vector<MetricFamily> MakeFamilies(const DaemonFigures& figures, const ProcessFigures& process,
-                                       int64_t start_unix_ms) {
+                                       const ScrapeFigures& scrapes, int64_t start_unix_ms) {
   Families families;
   AddProcess(figures, process, start_unix_ms, &families);
+  AddScrapes(scrapes, &families);
   AddEngine(figures, &families);
   if (figures.complete) {
     AddCounted(figures.sessions, &families);
