@@ -119,9 +119,10 @@ absl::Status OpenLanes(const Config& config, NodeRef self, const Clock& clock, E
   for (uint32_t lane = LanesOf(config, *engine); lane > 0; --lane) {
     ledger::LedgerOptions options = LedgerOptionsOf(config, self, clock);
     options.watched = host->watched();
+    options.use = std::make_shared<ledger::LimitUse>();
     auto adapter = engine->OpenLane(options);
     if (!adapter.ok()) return adapter.status();
-    host->AddLane(*std::move(adapter));
+    host->AddLane(*std::move(adapter), options.use);
   }
   return absl::OkStatus();
 }
