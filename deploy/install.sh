@@ -22,7 +22,7 @@ TEXT
 
 build_packages=(
   build-essential ca-certificates ccache cmake git ninja-build pkg-config
-  libabsl-dev libc-ares-dev libcli11-dev libcurl4-openssl-dev libgrpc++-dev libjemalloc-dev libpq-dev
+  libabsl-dev libboost-dev libc-ares-dev libcli11-dev libcurl4-openssl-dev libgrpc++-dev libjemalloc-dev libpq-dev
   libpqxx-dev
   libprotobuf-dev librabbitmq-dev libre2-dev libspdlog-dev libsqlite3-dev libssl-dev libtomlplusplus-dev
   libxxhash-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev

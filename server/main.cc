@@ -119,9 +119,10 @@ absl::Status OpenLanes(const Config& config, NodeRef self, const Clock& clock, E
   for (uint32_t lane = LanesOf(config, *engine); lane > 0; --lane) {
     ledger::LedgerOptions options = LedgerOptionsOf(config, self, clock);
     options.watched = host->watched();
+    options.use = std::make_shared<ledger::LimitUse>();
     auto adapter = engine->OpenLane(options);
     if (!adapter.ok()) return adapter.status();
-    host->AddLane(*std::move(adapter));
+    host->AddLane(*std::move(adapter), options.use);
   }
   return absl::OkStatus();
 }
@@ -257,12 +258,12 @@ using LateGatherer = std::atomic<const Gatherer*>;
 absl::StatusOr<std::unique_ptr<Exporter>> StartMetrics(const Config& config, const Clock& clock,
                                                        const LateGatherer& gatherer) {
   if (config.metrics_listen.empty()) return nullptr;
-  auto exporter = StartExporter(config.metrics_listen, clock.NowUnixMs(),
-                                [&gatherer]() -> std::optional<DaemonFigures> {
-                                  const Gatherer* const ready = gatherer;
-                                  if (ready == nullptr) return std::nullopt;
-                                  return ready->Gather();
-                                });
+  auto exporter =
+      StartExporter(config.metrics_listen, clock, [&gatherer]() -> std::optional<DaemonFigures> {
+        const Gatherer* const ready = gatherer;
+        if (ready == nullptr) return std::nullopt;
+        return ready->Gather();
+      });
   if (exporter.ok()) spdlog::info("metrics at http://{}/metrics", (*exporter)->address());
   return exporter;
 }

@@ -70,4 +70,21 @@ void Core::RollBack(const Transaction& transaction) {
   requests.RolledBack(transaction);
 }
 
+void Core::ShowUse() const {
+  if (options.use == nullptr) return;
+  const Limits& limits = options.limits;
+  using Limit = StandingLimit;
+  LimitUse& use = *options.use;
+  use.Set(Limit::kSemaphores, state.semaphore_count(), limits.semaphores_max);
+  use.Set(Limit::kLeases, state.lease_count() + state.waiter_count(), limits.leases_max);
+  use.Set(Limit::kWaiters, state.waiter_count(), limits.waiters_max);
+  use.Set(Limit::kSessions, state.session_count(), limits.sessions_max);
+  use.Set(Limit::kTickets, state.ticket_count(), limits.tickets_max);
+  use.Set(Limit::kClients, requests.client_count(), options.clients_max);
+  use.Set(Limit::kOneShotRequests, requests.one_shot_count(), requests.one_shots_max());
+  use.Set(Limit::kWaitersPerSemaphore, 0, limits.waiters_per_semaphore_max);
+  use.Set(Limit::kTicketsPerSemaphore, 0, limits.tickets_per_semaphore_max);
+  use.Set(Limit::kDeadLettersPerSemaphore, 0, limits.dead_letters_per_semaphore_max);
+}
+
 }  // namespace semaphored::ledger

@@ -42,6 +42,8 @@ struct Core {
   void Win(Decided* decided, StepResult* result);
   // The batch does not stand: the state is as it was before.
   void RollBack(const Transaction& transaction);
+  // Writes options.use. At the end of each Step.
+  void ShowUse() const;
 
   const Guarantees& can;
   const bool shared;

@@ -96,6 +96,7 @@ absl::StatusOr<StepResult> LedgerAdapter::Step(absl::Span<const Submission> batc
                                                SteadyTime deadline) {
   absl::StatusOr<StepResult> result = StepOnce(batch, deadline);
   if (result.ok()) ReportQuarantines(&core_, &*result);
+  core_.ShowUse();
   return result;
 }
 

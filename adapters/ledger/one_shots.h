@@ -29,12 +29,13 @@ class OneShots {
   void BeginBatch(size_t claims);
   // Whether the batch may bring one more row. It is counted by AddNew, and stays counted until the next
   // batch, also if its command is then refused.
-  bool HasRoom() const { return rows_ - due_ + new_ < rows_max_; }
+  bool HasRoom() const { return rows() < rows_max_; }
   void AddNew() { ++new_; }
   // Names the rows that may go: with a commit that writes anyway, or when there are too many.
   void Forget(Transaction* transaction) const;
   void Won(const Transaction& transaction);
 
+  size_t rows() const { return rows_ - due_ + new_; }
   uint32_t rows_max() const { return rows_max_; }
 
  private:

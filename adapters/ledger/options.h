@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "adapters/adapter.h"
+#include "adapters/ledger/limit_use.h"
 #include "adapters/ledger/rules/rules.h"
 #include "adapters/watched_names.h"
 
@@ -42,6 +43,8 @@ struct LedgerOptions {
   std::chrono::milliseconds quarantine_pause_max{60'000};
   // What Watch wants to hear of: StepResult::changes has the changes of these names alone. Null: of none.
   std::shared_ptr<const WatchedNames> watched;
+  // Where this lane shows how much of its limits is in use. Null: nowhere.
+  std::shared_ptr<LimitUse> use;
   // Wall time, for people; steady time, for all that decides.
   std::function<int64_t()> now_unix_ms;
   std::function<SteadyTime()> now;

@@ -66,6 +66,10 @@ class RequestBook {
   void AddStored(const Id& one_shot) { one_shots_.Add(one_shot); }
   // The highest sequence number of the client that is known to have a row; nullopt: the client is unknown.
   std::optional<uint64_t> SequenceHigh(std::string_view client_id) const;
+  // For metrics: what is remembered, as of the last batch.
+  size_t client_count() const { return clients_.size(); }
+  size_t one_shot_count() const { return one_shots_.rows(); }
+  size_t one_shots_max() const { return one_shots_.rows_max(); }
   bool Knows(uint32_t client) { return clients_.Find(client) != nullptr; }
   // Requests that this batch took for new without a look at the store.
   std::vector<NamedRequest>& assumed_new() { return assumed_new_; }

@@ -113,6 +113,7 @@ absl::StatusOr<StepResult> BrokerAdapter::Step(absl::Span<const Submission> batc
                                                SteadyTime deadline) {
   absl::StatusOr<StepResult> result = StepOnce(batch, deadline);
   if (result.ok()) ledger::ReportQuarantines(&core_, &*result);
+  core_.ShowUse();
   return result;
 }
 

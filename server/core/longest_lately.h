@@ -1,39 +1,43 @@
-// The longest of many durations in the last minute or two: a short freeze is seen by those who look later.
+// The largest of many values in the last minute or two: what was short is seen by those who look later.
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 
 #include "server/core/clock.h"
 
 namespace semaphored {
 
-// Used by one thread.
-class LongestLately {
+// Used by one thread. Value{} is the least there is.
+template <typename Value>
+class LargestLately {
  public:
-  using Duration = SteadyTime::duration;
   static constexpr Milliseconds kWindow{60'000};
 
-  void Add(Duration duration, SteadyTime now) {
+  void Add(Value value, SteadyTime now) {
     Turn(now);
-    longest_ = std::max(longest_, duration);
+    largest_ = std::max(largest_, value);
   }
   // Of those that were added in the last kWindow, and maybe for as long before.
-  Duration Get(SteadyTime now) {
+  Value Get(SteadyTime now) {
     Turn(now);
-    return std::max(longest_, before_);
+    return std::max(largest_, before_);
   }
 
  private:
   void Turn(SteadyTime now) {
     if (now - begun_ < kWindow) return;
-    before_ = now - begun_ < 2 * kWindow ? longest_ : Duration(0);
-    longest_ = Duration(0);
+    before_ = now - begun_ < 2 * kWindow ? largest_ : Value{};
+    largest_ = Value{};
     begun_ = now;
   }
 
   SteadyTime begun_{};
-  Duration longest_{0};
-  Duration before_{0};  // In the window before.
+  Value largest_{};
+  Value before_{};  // In the window before.
 };
+
+using LongestLately = LargestLately<SteadyTime::duration>;
+using MostLately = LargestLately<uint64_t>;
 
 }  // namespace semaphored

@@ -120,6 +120,13 @@ struct SessionsFigures {
   std::optional<int64_t> list_age_ms;
   size_t listed = 0;           // Semaphores in it.
   bool list_complete = false;  // False: there are more than were listed.
+  // In it: the most that any one semaphore has.
+  uint64_t most_waiters = 0;
+  uint64_t most_tickets = 0;  // Living ones.
+  uint64_t most_dead_letters = 0;
+  // For how long the lists have had the semaphore that they have had as paused for the longest time
+  // without a break; 0: none is paused.
+  int64_t oldest_pause_ms = 0;
 };
 
 // Written by a lane's thread.
@@ -180,6 +187,13 @@ struct LimitFigures {
   uint64_t most = 0;
 };
 
+// Of the connections' limit, which is measured by descriptors.
+struct ConnectionLimit {
+  uint64_t most = 0;
+  uint64_t other_descriptors = 0;  // Open before the first connection came.
+  uint64_t descriptors_each = 1;
+};
+
 // All lanes together.
 struct EngineFigures {
   Histogram<uint64_t> step_us;
@@ -213,6 +227,8 @@ struct DaemonFigures {
   int64_t longest_turn_us = 0;  // Of the reactor, lately.
   std::vector<LimitFigures> limits;
 
+  std::vector<LimitFigures> ledger_limits;  // Of what the ledger keeps.
+  ConnectionLimit connections;
   GuardFigures guard;
   int64_t certificate_expires_unix_s = 0;   // 0: without TLS.
   std::optional<uint64_t> disk_free_bytes;  // nullopt: the store is no file of the daemon's.

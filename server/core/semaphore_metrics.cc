@@ -288,6 +288,7 @@ void SemaphoreMetrics::BeginList() {
 void SemaphoreMetrics::List(const std::vector<SemaphoreInfo>& infos) {
   listing_.listed += infos.size();
   for (const SemaphoreInfo& info : infos) {
+    ListLimits(info);
     const bool in_use = info.held > 0 || info.waiting > 0 || info.tickets.living() > 0;
     FigurePlace* place = Find(info.row.name);
     if (place == nullptr && places_.size() < semaphores_max_ && !rest_->in_use())
@@ -300,6 +301,17 @@ void SemaphoreMetrics::List(const std::vector<SemaphoreInfo>& infos) {
     if (in_use) place->used_at = Now();
     listing_.by_name[info.row.name] += FiguresOf(info);
   }
+}
+
+void SemaphoreMetrics::ListLimits(const SemaphoreInfo& info) {
+  listing_.most_waiters = std::max<uint64_t>(listing_.most_waiters, info.waiting);
+  listing_.most_tickets = std::max<uint64_t>(listing_.most_tickets, info.tickets.living());
+  listing_.most_dead_letters = std::max<uint64_t>(listing_.most_dead_letters, info.tickets.dead);
+  if (!info.row.paused) return;
+  const auto before = listed_.paused_since.find(info.row.name);
+  const SteadyTime since = before == listed_.paused_since.end() ? listing_since_ : before->second;
+  listing_.paused_since[info.row.name] = since;
+  listing_.oldest_pause = std::min(listing_.oldest_pause, since);
 }
 
 void SemaphoreMetrics::EndList(bool complete) {
@@ -337,6 +349,12 @@ void SemaphoreMetrics::Snapshot(SessionsFigures* out) {
   out->list_age_ms = std::chrono::duration_cast<Milliseconds>(now - *list_begun_at_).count();
   out->listed = listed_.listed;
   out->list_complete = listed_.complete;
+  out->most_waiters = listed_.most_waiters;
+  out->most_tickets = listed_.most_tickets;
+  out->most_dead_letters = listed_.most_dead_letters;
+  if (!listed_.paused_since.empty())
+    out->oldest_pause_ms =
+        std::chrono::duration_cast<Milliseconds>(now - listed_.oldest_pause).count();
   EngineSemaphoreFigures rest = listed_.rest;
   absl::flat_hash_map<std::string, EngineSemaphoreFigures> left = listed_.by_name;
   for (SessionsFigures::Named& named : out->semaphores) {

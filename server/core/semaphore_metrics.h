@@ -120,7 +120,14 @@ class SemaphoreMetrics {
     EngineSemaphoreFigures rest;
     size_t listed = 0;
     bool complete = false;
+    uint64_t most_waiters = 0;
+    uint64_t most_tickets = 0;
+    uint64_t most_dead_letters = 0;
+    // Since when each list has had it as paused; the engine keeps no time of that.
+    absl::flat_hash_map<std::string, SteadyTime> paused_since;
+    SteadyTime oldest_pause = SteadyTime::max();  // The least of these.
   };
+  void ListLimits(const SemaphoreInfo& info);
   Listed listing_;
   Listed listed_;
   SteadyTime listing_since_{};

@@ -1,110 +1,151 @@
 #include "server/metrics/exporter.h"
 
-#include <netdb.h>
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <prometheus/text_serializer.h>
+#include <pthread.h>
 
-#include <chrono>
-#include <exception>
-#include <future>
+#include <algorithm>
+#include <condition_variable>
+#include <csignal>
+#include <deque>
+#include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/http/gzip.h"
+#include "server/http/server.h"
 #include "server/metrics/families.h"
 
 namespace semaphored {
 namespace {
 
-class Figures final : public prometheus::Collectable {
- public:
-  Figures(int64_t start_unix_ms, std::function<std::optional<DaemonFigures>()> gather)
-      : start_unix_ms_(start_unix_ms), gather_(std::move(gather)) {}
+constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
+// Clients that connect, ask and leave while one look at the daemon is taken are forgotten beyond it.
+constexpr size_t kWaitingMax = 10'000;
 
-  std::vector<prometheus::MetricFamily> Collect() const override {
-    const std::optional<DaemonFigures> figures = gather_();
-    if (!figures) return {};
-    return MakeFamilies(*figures, ReadProcessFigures(), start_unix_ms_);
+struct Waiting {
+  bool takes_gzip = false;
+  http::Reply reply;
+};
+
+// One text for all who have waited for it.
+class Page {
+ public:
+  explicit Page(std::string text) : plain_(std::make_shared<std::string>(std::move(text))) {}
+
+  http::Response Answer(bool gzip) {
+    http::Response response;
+    response.content_type = kContentType;
+    if (gzip && packed_ == nullptr) packed_ = std::make_shared<std::string>(http::Gzip(*plain_));
+    response.gzip = gzip && !packed_->empty();
+    response.body = response.gzip ? packed_ : plain_;
+    return response;
   }
 
  private:
-  int64_t start_unix_ms_;
-  std::function<std::optional<DaemonFigures>()> gather_;
+  std::shared_ptr<const std::string> plain_;
+  std::shared_ptr<const std::string> packed_;  // Null: not asked for yet.
 };
-
-// Connects, and hangs up at once. Does not block.
-void Knock(std::string host, const std::string& port) {
-  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return;
-  const int file = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (file >= 0) {
-    static_cast<void>(connect(file, found->ai_addr, found->ai_addrlen));
-    close(file);
-  }
-  freeaddrinfo(found);
-}
 
 class HttpExporter final : public Exporter {
  public:
-  // Throws what prometheus::Exposer throws.
-  HttpExporter(const std::string& host, const std::string& port, std::shared_ptr<Figures> figures)
-      : host_(host),
-        port_(port),
-        figures_(std::move(figures)),
-        // Two threads: one client that takes its time keeps no other waiting, and is cut off.
-        exposer_(std::make_unique<prometheus::Exposer>(
-            std::vector<std::string>{"listening_ports", absl::StrCat(host, ":", port),
-                                     "num_threads", "2", "request_timeout_ms", "5000"})) {
-    exposer_->RegisterCollectable(figures_);
-    const std::vector<int> ports = exposer_->GetListeningPorts();
-    if (!ports.empty()) port_ = std::to_string(ports.front());
-    address_ = absl::StrCat(host_, ":", port_);
+  HttpExporter(const Clock& clock, std::function<std::optional<DaemonFigures>()> gather)
+      : clock_(clock), start_unix_ms_(clock.NowUnixMs()), gather_(std::move(gather)) {}
+
+  absl::Status Start(const std::string& listen) {
+    http::ServerOptions options;
+    options.listen = listen;
+    options.clock = &clock_;
+    auto server = http::Server::Start(
+        options, {{"/metrics", [this](const http::Request& request, http::Reply reply) {
+                     Ask({request.takes_gzip, std::move(reply)});
+                   }}});
+    if (!server.ok()) return server.status();
+    server_ = *std::move(server);
+    thread_ = std::thread([this] { Run(); });
+    return absl::OkStatus();
   }
 
-  // The server looks only every two seconds whether it is to end, and when somebody connects: the
-  // daemon's own end is not to wait for that.
   ~HttpExporter() override {
-    const auto ended = std::async(std::launch::async, [this] { exposer_ = nullptr; });
-    while (ended.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready)
-      Knock(host_, port_);
+    if (server_ == nullptr) return;
+    server_->Stop();
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    asked_.notify_one();
+    thread_.join();
   }
   HttpExporter(const HttpExporter&) = delete;
   HttpExporter& operator=(const HttpExporter&) = delete;
 
-  const std::string& address() const override { return address_; }
+  const std::string& address() const override { return server_->address(); }
 
  private:
-  std::string host_;
-  std::string port_;
-  std::string address_;
-  std::shared_ptr<Figures> figures_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
+  void Ask(Waiting waiting) {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() >= kWaitingMax) waiting_.pop_front();
+    waiting_.push_back(std::move(waiting));
+    asked_.notify_one();
+  }
+
+  // A look at the daemon is for those who had asked before it began: what has happened before a
+  // scrape is in its answer.
+  void Run() {
+    // A signal is for the threads that wait for it.
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      asked_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      if (stopping_) return;
+      std::deque<Waiting> waiting = std::exchange(waiting_, {});
+      lock.unlock();
+      Page page(Text());
+      for (Waiting& each : waiting) each.reply(page.Answer(each.takes_gzip));
+      lock.lock();
+    }
+  }
+
+  std::string Text() {
+    const SteadyTime begun = clock_.Now();
+    const std::optional<DaemonFigures> figures = gather_();
+    if (!figures) return "";
+    const auto families = MakeFamilies(*figures, ReadProcessFigures(),
+                                       {server_->figures(), scrape_us_}, start_unix_ms_);
+    std::string text = prometheus::TextSerializer().Serialize(families);
+    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(clock_.Now() - begun);
+    scrape_us_.Observe(kStepBounds, static_cast<uint64_t>(std::max<int64_t>(took.count(), 0)));
+    return text;
+  }
+
+  const Clock& clock_;
+  const int64_t start_unix_ms_;
+  const std::function<std::optional<DaemonFigures>()> gather_;
+  Histogram<uint64_t> scrape_us_;  // The thread's.
+
+  std::mutex mutex_;
+  std::condition_variable asked_;
+  std::deque<Waiting> waiting_;  // Guarded by mutex_.
+  bool stopping_ = false;        // Guarded by mutex_.
+  std::unique_ptr<http::Server> server_;
+  std::thread thread_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Exporter>> StartExporter(
-    const std::string& listen, int64_t start_unix_ms,
+    const std::string& listen, const Clock& clock,
     std::function<std::optional<DaemonFigures>()> gather) {
-  const size_t colon = listen.rfind(':');
-  if (colon == listen.npos) return absl::UnavailableError("cannot listen on " + listen);
-  std::string host = listen.substr(0, colon);
-  if (host == "localhost") host = "127.0.0.1";
-  auto figures = std::make_shared<Figures>(start_unix_ms, std::move(gather));
-  try {
-    return std::make_unique<HttpExporter>(host, listen.substr(colon + 1), std::move(figures));
-  } catch (const std::exception&) {
-    // What it says is of its insides.
-    return absl::UnavailableError(
-        "metrics_listen: cannot listen on " + listen +
-        ": the address is in use, or not this machine's, or not permitted");
-  }
+  std::string address = listen;
+  constexpr char kLocalhost[] = "localhost:";
+  if (address.starts_with(kLocalhost)) address.replace(0, sizeof kLocalhost - 2, "127.0.0.1");
+  auto exporter = std::make_unique<HttpExporter>(clock, std::move(gather));
+  if (const absl::Status status = exporter->Start(address); !status.ok())
+    return absl::UnavailableError(absl::StrCat("metrics_listen: ", status.message()));
+  return exporter;
 }
 
 }  // namespace semaphored

@@ -1,5 +1,6 @@
-// Shows the daemon's figures to Prometheus: an HTTP server with threads of its own, which answers
-// GET /metrics and nothing else. It has neither encryption nor authentication.
+// Shows the daemon's figures to Prometheus: an HTTP server that answers GET /metrics and nothing
+// else, with a thread for its connections and one that gathers. It has neither encryption nor
+// authentication.
 #pragma once
 
 #include <functional>
@@ -8,24 +9,26 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/core/clock.h"
 #include "server/core/metrics.h"
 
 namespace semaphored {
 
 class Exporter {
  public:
-  // Waits for answers that are under way.
+  // Ends all connections. Waits for a `gather` that is under way, and for nothing else.
   virtual ~Exporter() = default;
   // HOST:PORT as it is, with the port that was chosen.
   virtual const std::string& address() const = 0;
 };
 
 // listen: HOST:PORT or [HOST]:PORT, HOST being a number or localhost; port 0 is any free one.
-// `gather` is called on the server's threads, for each scrape, until the exporter goes; nullopt: the
-// page has no metric yet.
+// `gather` is called on one thread, until the exporter goes, and may block: what is asked for
+// meanwhile waits, and shares the next answer. nullopt: the page has no metric yet. The clock
+// outlives the exporter.
 // UNAVAILABLE: the address cannot be listened on.
 absl::StatusOr<std::unique_ptr<Exporter>> StartExporter(
-    const std::string& listen, int64_t start_unix_ms,
+    const std::string& listen, const Clock& clock,
     std::function<std::optional<DaemonFigures>()> gather);
 
 }  // namespace semaphored

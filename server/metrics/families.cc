@@ -1,5 +1,6 @@
 #include "server/metrics/families.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <limits>
 #include <string>
@@ -215,6 +216,10 @@ void AddListed(const SessionsFigures& sessions, Families* out) {
   out->Gauge("semaphored_engine_list_complete",
              "1 if the last list had all semaphores, 0 if there are more than are listed.");
   out->Add(static_cast<uint64_t>(sessions.list_complete ? 1 : 0));
+  out->Gauge("semaphored_engine_oldest_pause_seconds",
+             "For how long this daemon's lists have had the semaphore that has been paused the "
+             "longest; 0: none is.");
+  out->Add(static_cast<double>(sessions.oldest_pause_ms) * kMillisecond);
 }
 
 void AddEngine(const DaemonFigures& figures, Families* out) {
@@ -310,10 +315,21 @@ void AddCalls(const DaemonFigures& figures, Families* out) {
   out->Add(static_cast<uint64_t>(sessions.sessions - sessions.sessions_open), {{"state", "away"}});
   out->Gauge("semaphored_workers", "Sessions that carry out tickets.");
   out->Add(static_cast<uint64_t>(sessions.workers));
+}
+
+// Of the daemon's own, those that something stands under.
+void AddLimits(const DaemonFigures& figures, const ProcessFigures& process, Families* out) {
+  std::vector<LimitFigures> limits = figures.limits;
+  limits.insert(limits.end(), figures.ledger_limits.begin(), figures.ledger_limits.end());
+  const ConnectionLimit& connections = figures.connections;
+  const uint64_t descriptors =
+      process.open_files - std::min(process.open_files, connections.other_descriptors);
+  limits.push_back(
+      {"connections_max", descriptors / connections.descriptors_each, connections.most});
   out->Gauge("semaphored_limit_used", "How much of a limit of the daemon's own is in use.");
-  for (const LimitFigures& limit : figures.limits) out->Add(limit.used, {{"limit", limit.name}});
-  out->Gauge("semaphored_limit_max", "That limit, as configured.");
-  for (const LimitFigures& limit : figures.limits) out->Add(limit.most, {{"limit", limit.name}});
+  for (const LimitFigures& limit : limits) out->Add(limit.used, {{"limit", limit.name}});
+  out->Gauge("semaphored_limit_max", "That limit, as it is in force.");
+  for (const LimitFigures& limit : limits) out->Add(limit.most, {{"limit", limit.name}});
 }
 
 void AddProcess(const DaemonFigures& figures, const ProcessFigures& process, int64_t start_unix_ms,
@@ -340,13 +356,35 @@ void AddProcess(const DaemonFigures& figures, const ProcessFigures& process, int
   out->Add(process.threads);
 }
 
+void AddScrapes(const ScrapeFigures& scrapes, Families* out) {
+  out->Begin(MetricType::Histogram, "semaphored_scrape_seconds",
+             "How long the daemon took to gather these metrics, before this time.");
+  out->Add(scrapes.took_us, kStepBounds, kMicrosecond);
+  out->Gauge("semaphored_http_connections", "Connections to the metrics' HTTP server.");
+  out->Add(scrapes.server.connections);
+  out->Counter("semaphored_http_answers_total", "Answers of the metrics' HTTP server, by status.");
+  for (size_t status = 0; status < http::kStatuses; ++status) {
+    out->Add(scrapes.server.answers[status],
+             {{"code", std::to_string(http::StatusNumber(static_cast<http::Status>(status)))}});
+  }
+  out->Counter("semaphored_http_sent_bytes_total", "Bytes that it has sent.");
+  out->Add(scrapes.server.sent_bytes);
+  out->Counter("semaphored_http_closed_total", "Connections that it has closed, by reason.");
+  for (size_t reason = 0; reason < http::kClosed; ++reason) {
+    out->Add(scrapes.server.closed[reason],
+             {{"reason", http::ClosedName(static_cast<http::Closed>(reason))}});
+  }
+}
+
 }  // namespace
 
 std::vector<MetricFamily> MakeFamilies(const DaemonFigures& figures, const ProcessFigures& process,
-                                       int64_t start_unix_ms) {
+                                       const ScrapeFigures& scrapes, int64_t start_unix_ms) {
   Families families;
   AddProcess(figures, process, start_unix_ms, &families);
+  AddScrapes(scrapes, &families);
   AddEngine(figures, &families);
+  AddLimits(figures, process, &families);
   if (figures.complete) {
     AddCounted(figures.sessions, &families);
     AddStanding(figures.sessions, &families);

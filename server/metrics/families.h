@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/core/metrics.h"
+#include "server/http/server.h"
 #include "server/metrics/process_figures.h"
 
 namespace semaphored {
@@ -14,11 +15,19 @@ namespace semaphored {
 // The semaphore's label where many are counted together; no name can look like this.
 inline constexpr char kRestLabel[] = "(rest)";
 
+// What the exporter knows of itself.
+struct ScrapeFigures {
+  http::ServerFigures server;
+  Histogram<uint64_t>
+      took_us;  // Of scrapes, or of several at once that shared a look; kStepBounds.
+};
+
 // A function of its arguments alone. start_unix_ms: when the process began. Each family has at
 // least one metric, but for those about what `figures` does not know: of an incomplete look, of an
 // engine that has not been listed.
 std::vector<prometheus::MetricFamily> MakeFamilies(const DaemonFigures& figures,
                                                    const ProcessFigures& process,
+                                                   const ScrapeFigures& scrapes,
                                                    int64_t start_unix_ms);
 
 }  // namespace semaphored

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "proto/semaphore/v1/semaphore.grpc.pb.h"
+#include "server/core/longest_lately.h"
 #include "server/core/metrics.h"
 #include "server/core/sessions.h"
 #include "server/service/caller.h"
@@ -83,6 +84,9 @@ struct Environment {
   LongAnswers long_answers;
   size_t deferred_bytes = 0;  // See ServiceLimits::deferred_bytes_max.
   AllCallFigures call_figures{};
+  // The fullest stream lately: bytes that wait for a reader, and events for one of Watch.
+  MostLately stream_bytes;
+  MostLately watch_events;
   // To be flushed at the end of this turn; each at most once. What is added while they are flushed
   // waits for the next turn.
   std::vector<Flushable*> dirty;

@@ -42,7 +42,9 @@ bool Gatherer::AskReactor(DaemonFigures* figures) const {
   const std::future<void> done = asked->done.get_future();
   server_->reactor()->Post([asked, server = server_, host = host_, sessions = sessions_] {
     sessions->Figures(&asked->sessions);
-    const Environment& environment = server->environment();
+    Environment& environment = server->environment();
+    const ServiceLimits& most = environment.limits;
+    const SteadyTime now = server->reactor()->clock().Now();
     asked->calls = environment.call_figures;
     asked->unauthenticated = environment.access.unknown.counts();
     if (environment.access.audit != nullptr)
@@ -50,9 +52,11 @@ bool Gatherer::AskReactor(DaemonFigures* figures) const {
     asked->commands_under_way = host->jobs_under_way();
     asked->longest_turn = server->reactor()->longest_turn();
     asked->limits = {
-        {"calls_max", environment.calls, environment.limits.calls_max},
-        {"streams_max", environment.streams, environment.limits.streams_max},
-        {"answers_bytes_max", environment.unread.bytes(), environment.limits.answers_bytes_max}};
+        {"calls_max", environment.calls, most.calls_max},
+        {"streams_max", environment.streams, most.streams_max},
+        {"answers_bytes_max", environment.unread.bytes(), most.answers_bytes_max},
+        {"stream_bytes_max", environment.stream_bytes.Get(now), most.stream_bytes_max},
+        {"watch_events_max", environment.watch_events.Get(now), most.watch_events_max}};
     asked->done.set_value();
   });
   if (done.wait_for(kReactorPatience) != std::future_status::ready) return false;
@@ -67,6 +71,27 @@ bool Gatherer::AskReactor(DaemonFigures* figures) const {
   return true;
 }
 
+std::vector<LimitFigures> Gatherer::LedgerLimits(const DaemonFigures& figures) const {
+  using Limit = ledger::StandingLimit;
+  const SessionsFigures& sessions = figures.sessions;
+  std::vector<LimitFigures> limits;
+  for (size_t i = 0; i < ledger::kStandingLimits; ++i) {
+    const auto limit = static_cast<Limit>(i);
+    const ledger::LimitUse::Figures use = host_->LimitOf(limit);
+    limits.push_back({ledger::NameOf(limit), use.used, use.most});
+  }
+  const auto listed = [&limits](Limit limit, uint64_t used) {
+    limits[static_cast<size_t>(limit)].used = used;
+  };
+  listed(Limit::kWaitersPerSemaphore, sessions.most_waiters);
+  listed(Limit::kTicketsPerSemaphore, sessions.most_tickets);
+  listed(Limit::kDeadLettersPerSemaphore, sessions.most_dead_letters);
+  // Without a list of the engine's semaphores it is not known which is the fullest.
+  if (!sessions.list_age_ms.has_value())
+    limits.resize(static_cast<size_t>(Limit::kWaitersPerSemaphore));
+  return limits;
+}
+
 DaemonFigures Gatherer::Gather() const {
   DaemonFigures figures;
   figures.certificate_expires_unix_s = security_->certificate_expires_unix_s();
@@ -77,6 +102,8 @@ DaemonFigures Gatherer::Gather() const {
   figures.adapter = host_->guarantees().adapter;
   RefreshList();
   figures.complete = AskReactor(&figures);
+  figures.ledger_limits = LedgerLimits(figures);
+  figures.connections = server_->connection_limit();
   figures.guard = server_->guard_figures();
   figures.engine = host_->engine_figures();
   const SteadyTime now = host_->clock().Now();

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "server/core/membership.h"
 #include "server/core/metrics.h"
@@ -34,6 +35,8 @@ class Gatherer {
   // False: not in time.
   bool AskReactor(DaemonFigures* figures) const;
   void RefreshList() const;
+  // Of what the ledger keeps. `figures`: with what the reactor has said.
+  std::vector<LimitFigures> LedgerLimits(const DaemonFigures& figures) const;
 
   Server* server_;
   Host* host_;

@@ -37,7 +37,7 @@ Host::Host(Reactor* reactor, Options options) : reactor_(reactor), options_(std:
 
 Host::~Host() { StopLanes(); }
 
-void Host::AddLane(std::unique_ptr<Adapter> adapter) {
+void Host::AddLane(std::unique_ptr<Adapter> adapter, std::shared_ptr<const ledger::LimitUse> use) {
   const size_t number = lanes_.size();
   auto deliver = [this, number](LaneResults results) {
     reactor_->Post([this, number, results = std::move(results)]() mutable {
@@ -49,6 +49,7 @@ void Host::AddLane(std::unique_ptr<Adapter> adapter) {
   lanes_.push_back(
       std::make_unique<Lane>(std::move(adapter), &reactor_->clock(), options, std::move(deliver)));
   collected_.emplace_back();
+  if (use != nullptr) uses_.push_back(std::move(use));
 }
 
 void Host::StopLanes() { lanes_.clear(); }
@@ -65,6 +66,15 @@ EngineFigures Host::engine_figures() const {
   const auto age = reactor_->clock().Now() - progress_at();
   figures.last_success_age_ms = std::chrono::duration_cast<Milliseconds>(age).count();
   return figures;
+}
+
+ledger::LimitUse::Figures Host::LimitOf(ledger::StandingLimit limit) const {
+  ledger::LimitUse::Figures fullest;
+  for (const auto& use : uses_) {
+    const ledger::LimitUse::Figures each = use->Get(limit);
+    fullest = {std::max(fullest.used, each.used), std::max(fullest.most, each.most)};
+  }
+  return fullest;
 }
 
 SteadyTime Host::turned_at() const {

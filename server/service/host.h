@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "adapters/adapter.h"
+#include "adapters/ledger/limit_use.h"
 #include "server/core/lane.h"
 #include "server/core/sessions.h"
 #include "server/service/reactor.h"
@@ -36,7 +37,9 @@ class Host final : public SessionsHost {
   ~Host() override;
 
   // Before the reactor runs. At most guarantees.lanes_max.
-  void AddLane(std::unique_ptr<Adapter> adapter);
+  // `use`: where the adapter shows how much of its limits is in use; null: nowhere.
+  void AddLane(std::unique_ptr<Adapter> adapter,
+               std::shared_ptr<const ledger::LimitUse> use = nullptr);
   void SetSessions(Sessions* sessions) { sessions_ = sessions; }
 
   // Carries out what was submitted and ends the lanes' threads; blocks. After Reactor::Run() has
@@ -57,6 +60,8 @@ class Host final : public SessionsHost {
 
   // Any thread, once the lanes have been added.
   EngineFigures engine_figures() const;
+  // Of the lane that has most of each in use. Any thread, once the lanes have been added.
+  ledger::LimitUse::Figures LimitOf(ledger::StandingLimit limit) const;
 
   const Clock& clock() const override { return reactor_->clock(); }
   size_t lane_count() const override { return lanes_.size(); }
@@ -75,6 +80,7 @@ class Host final : public SessionsHost {
   Sessions* sessions_ = nullptr;
   const std::shared_ptr<WatchedNames> watched_ = WatchedNames::Make();
   std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::shared_ptr<const ledger::LimitUse>> uses_;
   std::vector<std::vector<Job>> collected_;  // By lane: what this turn submitted.
   size_t jobs_under_way_ = 0;
   // Of the lanes' results, in the reactor.

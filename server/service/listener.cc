@@ -228,9 +228,10 @@ void Listener::Start(std::function<void(int)> take) {
   // What is open now, and a few more. The kernel gives the lowest numbers that are free.
   const int lowest = dup(stop_event_);
   close(lowest);
-  descriptors_max_ = static_cast<int>(
-      connections_max_ * options_.descriptors_each +
-      std::min(static_cast<size_t>(std::max(lowest, 0)) + kDescriptorsSlack, other_descriptors_));
+  descriptors_before_ = static_cast<size_t>(std::max(lowest, 0));
+  descriptors_max_ =
+      static_cast<int>(connections_max_ * options_.descriptors_each +
+                       std::min(descriptors_before_ + kDescriptorsSlack, other_descriptors_));
   if (connections_max_ < options_.connections_max) {
     spdlog::info(
         "connections_max is {}, but the process may open so few files that there can be {}",

@@ -48,6 +48,8 @@ class Listener {
   const std::string& address() const { return address_; }
   // Less than what was asked for, if the process may not have so many descriptors.
   size_t connections_max() const { return connections_max_; }
+  // How many descriptors the process had at Start(), about. 0 before. Any thread.
+  size_t descriptors_before() const { return descriptors_before_; }
 
   // From now on each connection goes to `take`, on the listener's thread, which owns the
   // descriptor then. Once; after what else the process opens at its start.
@@ -80,6 +82,7 @@ class Listener {
   size_t connections_max_ = 0;
   int descriptors_max_ = 0;  // A connection with this number, or a higher one, is closed.
   size_t other_descriptors_ = 0;
+  std::atomic<size_t> descriptors_before_ = 0;
   std::string address_;
   std::string unix_path_;
   FileIdentity unix_file_;

@@ -159,6 +159,14 @@ GuardFigures Server::guard_figures() const {
   return guard_ == nullptr ? guard::NoFigures() : guard_->figures();
 }
 
+ConnectionLimit Server::connection_limit() const {
+  ConnectionLimit limit;
+  limit.most = listener_->connections_max();
+  limit.other_descriptors = listener_->descriptors_before();
+  if (guarded()) limit.descriptors_each = guard::Guard::kDescriptorsEach;
+  return limit;
+}
+
 void Server::StartAccepting() {
   const auto accept = [this](std::unique_ptr<AnyAcceptor> acceptor, int slots) {
     acceptor->Start(slots);

@@ -73,7 +73,7 @@ class Server {
   // Begins to accept calls; opens the port unless Bind() has. Errors: Bind()'s. After Run().
   absl::Status Listen();
   // What the calls have counted. On the reactor's thread, after Serve().
-  const Environment& environment() const { return environment_; }
+  Environment& environment() { return environment_; }
 
   // From now on who calls is judged by this; those that stand on streams, too. Any thread, until
   // Stop().
@@ -85,6 +85,8 @@ class Server {
   const std::string& address() const { return listener_->address(); }
   // Zeros: there is no guard. Any thread, between Listen() and Stop().
   GuardFigures guard_figures() const;
+  // Any thread, between Bind() and Stop().
+  ConnectionLimit connection_limit() const;
 
   // For requests from now on. Those under way, and connections, keep what they began with. Any
   // thread, between Run() and Stop().

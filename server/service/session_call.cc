@@ -137,6 +137,7 @@ void SessionCall::Flush() {
 }
 
 void SessionCall::CheckReader() {
+  environment_->stream_bytes.Add(outbox_.bytes(), environment_->reactor->event_time());
   const ServiceLimits& most = environment_->limits;
   if (outbox_.entries() <= most.stream_entries_max && outbox_.bytes() <= most.stream_bytes_max)
     return;

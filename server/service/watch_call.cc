@@ -32,6 +32,7 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
       SetTime(environment()->host->clock().NowUnixMs(), &event, &pb::WatchResponse::mutable_time);
       Send(event);
     }
+    environment()->stream_bytes.Add(waiting_bytes(), environment()->reactor->event_time());
     if (waiting_bytes() > environment()->limits.stream_bytes_max) return TellTooSlow();
     if (is_last) return EndSnapshot();
     // At the reader's pace.
@@ -47,6 +48,9 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
     if (over_ || !IsStillKnown()) return;
     if (!caller().May(kSees, change.info.row.name)) return;
     const size_t most = snapshot_rows_ + environment()->limits.watch_events_max;
+    const SteadyTime now = environment()->reactor->event_time();
+    environment()->watch_events.Add(waiting() - std::min(waiting(), snapshot_rows_), now);
+    environment()->stream_bytes.Add(waiting_bytes() + early_bytes_, now);
     if (waiting() >= most ||
         waiting_bytes() + early_bytes_ > environment()->limits.stream_bytes_max) {
       return TellTooSlow();

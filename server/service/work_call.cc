@@ -132,6 +132,7 @@ void WorkCall::Flush() {
 
 // A worker that takes part, but does not read: its tickets go by, each with its payload.
 void WorkCall::CheckReader() {
+  environment_->stream_bytes.Add(outbox_.bytes(), environment_->reactor->event_time());
   const size_t most = environment_->limits.stream_bytes_max;
   if (outbox_.bytes() <= most) return;
   outbox_.Clear();

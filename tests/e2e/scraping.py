@@ -4,7 +4,7 @@ import re
 import subprocess
 import urllib.request
 
-from daemon import BOUND_S
+from daemon import BOUND_S, Daemon, free_port
 
 LINE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$')
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)",?')
@@ -12,6 +12,15 @@ LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)",?')
 
 def unescaped(value):
     return re.sub(r"\\(.)", lambda m: "\n" if m.group(1) == "n" else m.group(1), value)
+
+
+def with_metrics(**settings):
+    """A daemon that shows its metrics at `daemon.metrics`."""
+    port = free_port()
+    daemon = Daemon({"metrics_listen": f"127.0.0.1:{port}", "metrics_list_interval": "100ms",
+                     **settings})
+    daemon.metrics = f"127.0.0.1:{port}"
+    return daemon
 
 
 class Scrape:

@@ -7,20 +7,11 @@ import subprocess
 import tempfile
 import unittest
 
-from daemon import (BIN_DIR, BOUND_S, Daemon, Reader, Session, free_port, grpc, pb, slots_of,
-                    wait_until)
-from scraping import Scrape, promtool
+from daemon import BIN_DIR, BOUND_S, Daemon, Reader, Session, grpc, pb, slots_of, wait_until
+from scraping import Scrape, promtool, with_metrics
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
 PROMETHEUS = os.path.join(ROOT, "deploy", "prometheus")
-
-
-def with_metrics(**settings):
-    port = free_port()
-    daemon = Daemon({"metrics_listen": f"127.0.0.1:{port}", "metrics_list_interval": "100ms",
-                     **settings})
-    daemon.metrics = f"127.0.0.1:{port}"
-    return daemon
 
 
 class Figures(unittest.TestCase):
@@ -154,6 +145,55 @@ class Figures(unittest.TestCase):
             ("semaphored_held_permits", (("semaphore", "s"),)): 0,
             ("semaphored_grpc_calls_total", (("method", "Session"), ("code", "OK"))): 1,
         })
+
+    def test_every_limit_under_which_something_stands(self):
+        self.client.acquire("a", limit=2)
+        self.client.acquire("a", limit=2)
+        waiting = [self.client.acquire_later("a", limit=2) for _ in range(3)]
+        self.client.wait_for_queue("a", 3)
+        for _ in range(2):
+            self.client.stub.Enqueue(pb.EnqueueRequest(semaphore="t", limit=1, payload=b"x"),
+                                     timeout=BOUND_S)
+        session = Session(self.client)
+        session.opened()
+        expected = {"semaphores_max": 2, "leases_max": 5, "waiters_max": 3, "sessions_max": 1,
+                    "tickets_max": 2, "clients_max": 1, "one_shot_requests_max": 0,
+                    "waiters_per_semaphore_max": 3, "tickets_per_semaphore_max": 2,
+                    "dead_letters_per_semaphore_max": 0, "calls_max": 3, "streams_max": 1,
+                    "watch_events_max": 0}
+
+        def used():
+            scrape = self.scrape()
+            return {limit: scrape.value("semaphored_limit_used", limit=limit)
+                    for limit in expected}
+        try:
+            wait_until(lambda: used() == expected, "each limit shows what stands under it")
+        except AssertionError:
+            self.assertEqual(used(), expected)
+            raise
+        scrape = self.scrape()
+        limits = scrape.labelled("semaphored_limit_used", "limit")
+        self.assertEqual(limits, set(expected) | {"connections_max", "answers_bytes_max",
+                                                  "stream_bytes_max"})
+        self.assertEqual(limits, scrape.labelled("semaphored_limit_max", "limit"))
+        self.assertGreaterEqual(
+            scrape.value("semaphored_limit_used", limit="connections_max"), 1)
+        self.assertEqual(scrape.value("semaphored_limit_max", limit="semaphores_max"), 100000)
+        for call in waiting:
+            call.cancel()
+
+    def test_a_semaphore_that_stays_paused(self):
+        name = "semaphored_engine_oldest_pause_seconds"
+        self.client.acquire("first", limit=1)
+        self.client.acquire("second", limit=1)
+        self.becomes(0, name)
+        self.client.administer("first", pause=pb.PauseSemaphore())
+        wait_until(lambda: self.scrape().value(name) > 2, "the first pause grows")
+        self.client.administer("second", pause=pb.PauseSemaphore())
+        self.client.administer("first", resume=pb.ResumeSemaphore())
+        wait_until(lambda: 0 < self.scrape().value(name) < 2, "the second pause is the oldest")
+        self.client.administer("second", resume=pb.ResumeSemaphore())
+        self.becomes(0, name)
 
     def test_any_name_is_a_label(self):
         name = "Team.a_b-c/d:e@f+g" + "x" * 200

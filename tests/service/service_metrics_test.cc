@@ -22,7 +22,7 @@ TEST_CASE("metrics: a label is escaped, and large counts are exact", "[metrics]"
   odd.here.wait_us.Observe(kWaitBounds, 7'200'000'001);
   figures.sessions.semaphores = {odd, {}};
   const std::string text =
-      prometheus::TextSerializer().Serialize(MakeFamilies(figures, ProcessFigures{}, 0));
+      prometheus::TextSerializer().Serialize(MakeFamilies(figures, ProcessFigures{}, {}, 0));
   CHECK_THAT(text, ContainsSubstring(
                        "semaphored_grants_total{semaphore=\"a\\\"b\\\\c\\nd\"} 123456789012345\n"));
   CHECK_THAT(text, ContainsSubstring("semaphored_grants_total{semaphore=\"(rest)\"} 0\n"));
@@ -37,7 +37,7 @@ TEST_CASE("metrics: without the reactor's answer there is the rest", "[metrics]"
   DaemonFigures figures;
   figures.engine.unknown = 7;
   const std::string text =
-      prometheus::TextSerializer().Serialize(MakeFamilies(figures, ProcessFigures{}, 0));
+      prometheus::TextSerializer().Serialize(MakeFamilies(figures, ProcessFigures{}, {}, 0));
   CHECK_THAT(text, ContainsSubstring("semaphored_scrape_complete 0\n"));
   CHECK_THAT(text, ContainsSubstring("semaphored_engine_unknown_outcomes_total 7\n"));
   CHECK_THAT(text, !ContainsSubstring("semaphored_grants_total"));
@@ -46,10 +46,10 @@ TEST_CASE("metrics: without the reactor's answer there is the rest", "[metrics]"
 
 TEST_CASE("metrics: an address in use is an error", "[metrics]") {
   const auto gather = [] { return DaemonFigures{}; };
-  auto first = StartExporter("127.0.0.1:0", 0, gather);
+  auto first = StartExporter("127.0.0.1:0", SystemClock(), gather);
   REQUIRE(first.ok());
   CHECK((*first)->address() != "127.0.0.1:0");
-  const auto second = StartExporter((*first)->address(), 0, gather);
+  const auto second = StartExporter((*first)->address(), SystemClock(), gather);
   CHECK(absl::IsUnavailable(second.status()));
 }
 

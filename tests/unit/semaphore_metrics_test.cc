@@ -1,7 +1,9 @@
 // What is counted of claims, and under which name.
 #include "server/core/semaphore_metrics.h"
 
+#include <algorithm>
 #include <map>
+#include <string>
 #include <vector>
 
 #include <catch2/catch_test_macros.hpp>
@@ -249,6 +251,40 @@ TEST_CASE("semaphore metrics: Sessions count", "[metrics]") {
   world.sessions().Figures(&figures);
   CHECK(figures.semaphores[0].here.releases == 1);
   CHECK(figures.semaphores[0].here.leases == 0);
+}
+
+TEST_CASE("semaphore metrics: the fullest of a list, and the oldest pause", "[metrics]") {
+  Counted counted(1);
+  const auto list = [&](const std::vector<std::string>& paused, uint64_t waiting,
+                        bool ends = true) {
+    counted.metrics.BeginList();
+    for (const char* name : {"a", "b", "c"}) {
+      SemaphoreInfo info = Counted::Info(name, 1, 0);
+      info.row.paused = std::ranges::find(paused, name) != paused.end();
+      info.waiting = info.row.name == "b" ? waiting : 1;
+      info.tickets.queued = 2;
+      info.tickets.dead = info.row.name == "c" ? 3 : 0;
+      counted.metrics.List({info});
+    }
+    if (ends) counted.metrics.EndList(true);
+    counted.clock.Advance(Milliseconds(1'000));
+    SessionsFigures figures;
+    counted.metrics.Snapshot(&figures);
+    return figures;
+  };
+  const SessionsFigures first = list({}, 7);
+  CHECK(first.most_waiters == 7);
+  CHECK(first.most_tickets == 2);
+  CHECK(first.most_dead_letters == 3);
+  CHECK(first.oldest_pause_ms == 0);
+  CHECK(list({"b"}, 0).oldest_pause_ms == 1'000);
+  CHECK(list({"a", "b"}, 0).oldest_pause_ms == 2'000);
+  CHECK(list({}, 0, false).oldest_pause_ms == 3'000);  // It was broken off: the last one holds.
+  CHECK(list({"a"}, 0).oldest_pause_ms == 3'000);
+  CHECK(list({"c"}, 0).oldest_pause_ms == 1'000);
+  const SessionsFigures last = list({}, 0);
+  CHECK(last.oldest_pause_ms == 0);
+  CHECK(last.most_waiters == 1);
 }
 
 }  // namespace semaphored
