@@ -164,6 +164,7 @@ fuzz_record() { fuzz record; }
 fuzz_config() { fuzz config; }
 fuzz_request() { fuzz request; }
 fuzz_names() { fuzz names; }
+fuzz_guard() { fuzz guard; }
 
 # tests/tidy.sh itself remembers which files were clean.
 tidy() {
@@ -319,6 +320,7 @@ fuzz-record         | fuzz_record         | the fuzzer of stored records, 30 min
 fuzz-config         | fuzz_config         | the fuzzer of settings, 30 minutes
 fuzz-request        | fuzz_request        | the fuzzer of requests, 30 minutes
 fuzz-names          | fuzz_names          | the fuzzer of names in keys, URLs, parameters and queues, 30 minutes
+fuzz-guard          | fuzz_guard          | the fuzzer of the frames that the guard judges, 30 minutes
 tidy                | tidy                | clang-tidy with all checks over all files
 sanitizers          | sanitizers          | all unit, contract and fuzz tests and 10,000 seeds under ASan+UBSan and under TSan
 history-sqlite      | history_sqlite      | histories of the daemon on the embedded store, an hour

@@ -62,9 +62,11 @@ const char* ClosedName(Closed reason) {
       return "idle";
     case Closed::kSlow:
       return "slow";
-    default:
-      return "crowded";
+    case Closed::kCrowded:
+    case Closed::kCount:
+      break;
   }
+  return "crowded";
 }
 
 class Server::Impl {
