@@ -74,7 +74,7 @@ class HttpClient {
   int descriptor_;
 };
 
-// A server with /hello, /long (64 KiB) and /never, which keeps its replies.
+// A server with /hello, /long (1 MiB) and /never, which keeps its replies.
 class HttpServerFixture {
  public:
   explicit HttpServerFixture(ServerOptions options = {}) {
