@@ -28,7 +28,7 @@ inline Bio Over(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// For PEM's readers: an empty passphrase, so that nobody at a terminal is asked for one.
+// For PEM's readers: an empty passphrase, so that OpenSSL prompts for none.
 inline int NoPassphrase(char*, int, int, void*) { return 0; }
 
 }  // namespace semaphored::openssl
