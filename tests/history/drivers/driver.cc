@@ -224,8 +224,11 @@ class Worker {
   void WriteLoss(const semaphore::Permit& permit, const Note& note) {
     const std::int64_t now_ns = NowNs();
     const std::string cause = permit.lost().stop_requested() ? CauseName(permit.loss().cause) : "";
-    // Of a recall the client itself says when the grace is over, a margin before the daemon does.
-    const bool recalled = note.recalled_ns != 0;
+    // Of a recall the client itself says when the grace is over, a margin before the daemon does; and on a busy machine
+    // before our handler of recalls has had its turn.
+    const bool recalled =
+        note.recalled_ns != 0 ||
+        (cause == "RECALLED" && !permit.loss().message.starts_with("the daemon says"));
     const bool reported = !cause.empty() && !recalled;
     const std::int64_t until_ns = recalled ? std::min(now_ns, vouched_ns_) : vouched_ns_;
     Of("end", now_ns, until_ns)

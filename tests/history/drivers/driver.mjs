@@ -57,8 +57,10 @@ class Held {
   writeLoss() {
     const at = nowNs();
     const cause = this.permit.loss?.cause ?? 'NO_CONTACT';
-    const recalled = this.note.recalledNs !== 0n;
-    // Of a recall the client itself says when the grace is over, a margin before the daemon does.
+    // Of a recall the client itself says when the grace is over, a margin before the daemon does; and on a busy machine
+    // before our handler of recalls has had its turn.
+    const recalled = this.note.recalledNs !== 0n
+      || (cause === 'RECALLED' && !this.permit.loss.message.startsWith('the daemon says'));
     const reported = REPORTED.includes(cause) && !recalled;
     const until = recalled && at < this.vouchedNs ? at : this.vouchedNs;
     write({
