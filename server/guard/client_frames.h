@@ -19,7 +19,7 @@ namespace semaphored::guard {
 struct FrameBounds {
   size_t header_block_bytes = 64 << 10;
   int header_block_frames = 16;
-  size_t control_frame_bytes = 16 << 10;  // Of any frame but DATA.
+  size_t control_frame_bytes = 16 << 10;  // Of any frame but DATA and those of header blocks.
   Rate streams = {100'000, 50'000};
   // Of all connections of one address, as the next three. A reset costs the daemon some 10 KB until
   // gRPC has cleared it away. Calls that have not begun when their connection ends are resets, too.

@@ -87,8 +87,8 @@ CONTRACT_CASE("owners: the engine keeps them over a restart") {
   const Id detached = world.daemon().Grant("s", {.owner = "alice"})->id;
   const Id waiter = world.daemon().Queue("s", {.owner = "alice"});
   Daemon& daemon = world.Restart();
-  for (const Orphan& orphan : daemon.Do(OrphansCommand{}).report->orphans)
-    CHECK(orphan.owner == "alice");
+  const Outcome orphans = daemon.Do(OrphansCommand{});
+  for (const Orphan& orphan : orphans.report->orphans) CHECK(orphan.owner == "alice");
   CHECK(daemon.Do(AdoptSessionCommand{session, 0, "bob"}).kind == OutcomeKind::kSessionLost);
   CHECK(daemon.Do(AdoptCommand{"s", detached, "bob"}).kind == OutcomeKind::kNotHeld);
   CHECK(daemon.Do(AdoptCommand{"s", waiter, "bob"}).kind == OutcomeKind::kNotHeld);

@@ -81,10 +81,12 @@ void CheckOut(const FrameBounds& bounds, std::string_view out) {
     if (found == FrameCutter::Found::kNothing || found == FrameCutter::Found::kPart) break;
     if (found != FrameCutter::Found::kHeader) continue;
     const Frame& frame = cutter.frame();
-    if (frame.type != FrameType::kData) FUZZ_CHECK(frame.length <= bounds.control_frame_bytes);
     const bool continues = frame.type == FrameType::kContinuation;
     FUZZ_CHECK(continues == in_block);
-    if (!continues && frame.type != FrameType::kHeaders) continue;
+    if (!continues && frame.type != FrameType::kHeaders) {
+      FUZZ_CHECK(frame.type == FrameType::kData || frame.length <= bounds.control_frame_bytes);
+      continue;
+    }
     block_bytes = continues ? block_bytes + frame.length : frame.length;
     block_frames = continues ? block_frames + 1 : 1;
     FUZZ_CHECK(block_bytes <= bounds.header_block_bytes);
