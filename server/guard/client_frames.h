@@ -44,8 +44,9 @@ class ClientFrames {
   ClientFrames(const FrameBounds& bounds, std::shared_ptr<Allowance> resets);
 
   // Judges bytes from the front of `bytes`, which it takes away, and appends what gRPC is to be given
-  // to `out`. What would open more than `streams_max` streams is left. Other than kNone: the connection is to be
-  // closed, `out` is of no use, and no more may be passed.
+  // to `out`. What would open more than `streams_max` streams is left, but perhaps for its frame's
+  // header. Other than kNone: the connection is to be closed, `out` is of no use, and no more may be
+  // passed.
   Breach Pass(std::string_view* bytes, SteadyTime now, int64_t streams_max, std::string* out);
   // The daemon has sent this frame to the client.
   void OnSent(const Frame& frame);
