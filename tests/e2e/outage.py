@@ -126,7 +126,7 @@ class Outages:
             requests = [client.acquire_request("storm", limit=1000, ttl_ms=TTL_MS)
                         for _ in range(300)]
             calls = [client.stub.Acquire.future(request, timeout=BOUND_S) for request in requests]
-            calls[20].result(BOUND_S)
+            calls[20].exception(BOUND_S)  # On a busy machine it may be refused: that is an answer, too.
             disturb()
             told = {}
             for number, call in enumerate(calls):
