@@ -127,7 +127,11 @@ class Impolite(unittest.TestCase):
 
     def test_without_descriptors_it_does_not_spin(self):
         pid = self.daemon.process.pid
-        silent = self.connect()
+        client = http.client.HTTPConnection(*self.address, timeout=BOUND_S)
+        self.addCleanup(client.close)
+        client.request("GET", "/metrics")
+        client.getresponse().read()
+        silent = client.sock  # It has a descriptor of the daemon's, and is idle now.
         open_files = len(os.listdir(f"/proc/{pid}/fd"))
         _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (open_files, hard))
