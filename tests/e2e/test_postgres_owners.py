@@ -13,7 +13,9 @@ class OwnersTest(OwnersCase):
         cls.server = start_server(cls)
 
     def cluster(self):
-        return Cluster({"a": self.server.url(), "b": self.server.url()}, {"access_file": self.access})
+        # One lane: each counts quotas for itself.
+        url = self.server.url() + "?lanes=1"
+        return Cluster({"a": url, "b": url}, {"access_file": self.access})
 
     def test_another_daemon_knows_the_owners(self):
         with self.cluster() as cluster:
