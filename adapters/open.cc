@@ -159,7 +159,7 @@ absl::StatusOr<std::string> DynamoSchema(const std::string& url) {
 absl::StatusOr<std::string> MakeDynamoSchema(const std::string& url, const Progress& progress) {
   const absl::StatusOr<dynamodb::Url> parsed = dynamodb::ReadUrl(url);
   if (!parsed.ok()) return parsed.status();
-  dynamodb::Client client(*parsed, dynamodb::FindCredentials(parsed->profile));
+  dynamodb::Client client(*parsed, dynamodb::FindCredentials(parsed->profile, parsed->region));
   dynamodb::TableMaking making;
   making.progress = progress;
   return dynamodb::MakeTable(&client, *parsed, making);

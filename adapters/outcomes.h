@@ -169,6 +169,7 @@ struct Outcome {
   struct Released {
     uint32_t permits = 0;
     uint32_t remaining = 0;
+    std::string owner;  // Of the lease. Empty: it has none, or the answer is to a repeated request.
   };
   // kDone of an administrative act: how many leases, or tickets, it concerns. Of OrphansCommand see there.
   struct Affected {
@@ -212,6 +213,7 @@ struct Outcome {
   WaitReason wait_reason() const { return Get<InQueue>().reason; }
   uint32_t released() const { return Get<Released>().permits; }
   uint32_t remaining() const { return Get<Released>().remaining; }
+  std::string former_owner() const { return Get<Released>().owner; }
   uint32_t affected() const { return Get<Affected>().count; }
   uint32_t limit() const { return Get<Limit>().permits; }
   uint32_t asked_limit() const { return Get<Limit>().asked; }

@@ -116,8 +116,11 @@ Host::Options HostOptionsOf(const Config& config, const Engine& engine,
 
 absl::Status OpenLanes(const Config& config, NodeRef self, const Clock& clock, Engine* engine,
                        Host* host) {
-  for (uint32_t lane = LanesOf(config, *engine); lane > 0; --lane) {
+  const size_t lanes = LanesOf(config, *engine);
+  const auto owners = std::make_shared<ledger::OwnerBook>();
+  for (size_t lane = 0; lane < lanes; ++lane) {
     ledger::LedgerOptions options = LedgerOptionsOf(config, self, clock);
+    options.owners = {.book = owners, .lane = lane, .lanes = lanes};
     options.watched = host->watched();
     options.use = std::make_shared<ledger::LimitUse>();
     auto adapter = engine->OpenLane(options);

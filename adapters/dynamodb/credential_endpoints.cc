@@ -26,28 +26,12 @@ using nlohmann::json;
 // Where there is no instance, nobody answers: it must not cost the whole time.
 constexpr std::chrono::milliseconds kPresenceTimeout{1000};
 
-absl::Status NoAnswer(absl::string_view who, absl::string_view why) {
-  return absl::UnavailableError(
-      absl::StrCat("dynamodb: no credentials: ", who, " did not give any: ", why));
-}
-
 std::string TextOf(const json& body, const char* name) {
   const auto found = body.find(name);
   return found != body.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// How long from `date` to `expiration`. Both are the endpoint's words, so that this machine's wall
-// clock has no part in it. nullopt: one of them is not there.
-std::optional<std::chrono::seconds> LifetimeOf(const std::string& expiration,
-                                               const std::string& date) {
-  std::tm parts{};
-  if (strptime(expiration.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) == nullptr) return std::nullopt;
-  const time_t now = curl_getdate(date.c_str(), nullptr);
-  if (now < 0) return std::nullopt;
-  return std::chrono::seconds(timegm(&parts) - now);
-}
-
-absl::StatusOr<Found> ReadFound(absl::string_view who, const Fetched& fetched) {
+absl::StatusOr<Found> ReadFound(const std::string& who, const Fetched& fetched) {
   const json body = json::parse(fetched.body, nullptr, /*allow_exceptions=*/false);
   if (!body.is_object()) return NoAnswer(who, "its answer is not JSON");
   const std::string code = TextOf(body, "Code");
@@ -58,23 +42,8 @@ absl::StatusOr<Found> ReadFound(absl::string_view who, const Fetched& fetched) {
   found.credentials.session_token = TextOf(body, "Token");
   if (found.credentials.access_key_id.empty() || found.credentials.secret_access_key.empty())
     return NoAnswer(who, "there are none in its answer");
-  found.lifetime = LifetimeOf(TextOf(body, "Expiration"), fetched.date);
+  found.lifetime = LifetimeUntil(TextOf(body, "Expiration"), DateOf(fetched));
   return found;
-}
-
-// Without TLS credentials, and the token that asks for them, go to this machine alone.
-bool IsNear(absl::string_view address) {
-  if (absl::StartsWith(address, "https://")) return true;
-  if (!absl::ConsumePrefix(&address, "http://")) return false;
-  absl::string_view host = address.substr(0, address.find_first_of("/?#"));
-  if (absl::StrContains(host, '@')) return false;
-  host = absl::StartsWith(host, "[") ? host.substr(0, host.find(']') + 1)
-                                     : host.substr(0, host.find(':'));
-  const bool loopback = host == "localhost" || host == "[::1]" ||
-                        (absl::StartsWith(host, "127.") &&
-                         host.find_first_not_of("0123456789.") == absl::string_view::npos);
-  return loopback || host == "169.254.170.2" || host == "169.254.170.23" ||
-         host == "[fd00:ec2::23]";
 }
 
 // The token may be renewed in its file at any time. Empty: none is asked for.
@@ -98,13 +67,32 @@ absl::StatusOr<std::string> ContainerToken(const Environment& environment) {
 
 }  // namespace
 
-absl::StatusOr<Found> FindInContainer(const Environment& environment, SteadyTime deadline) {
+absl::Status NoAnswer(const std::string& who, const std::string& why) {
+  return absl::UnavailableError(
+      absl::StrCat("dynamodb: no credentials: ", who, " did not give any: ", why));
+}
+
+std::optional<int64_t> DateOf(const Fetched& fetched) {
+  const time_t date = curl_getdate(fetched.date.c_str(), nullptr);
+  return date < 0 ? std::nullopt : std::optional<int64_t>(date);
+}
+
+std::optional<std::chrono::seconds> LifetimeUntil(const std::string& expiration,
+                                                  std::optional<int64_t> now_unix_s) {
+  std::tm parts{};
+  if (!now_unix_s || strptime(expiration.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) == nullptr)
+    return std::nullopt;
+  return std::chrono::seconds(timegm(&parts) - *now_unix_s);
+}
+
+absl::StatusOr<Found> FindInContainer(const Lookup& lookup) {
+  const Environment& environment = lookup.environment;
   const std::string relative = environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI").value_or("");
   std::string address = environment("AWS_CONTAINER_CREDENTIALS_FULL_URI").value_or("");
   if (!relative.empty()) address = absl::StrCat("http://169.254.170.2", relative);
   if (address.empty())
     return absl::NotFoundError("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI and _FULL_URI are not set");
-  if (!IsNear(address))
+  if (!MayCarrySecrets(address))
     return absl::UnauthenticatedError(
         "dynamodb: no credentials: AWS_CONTAINER_CREDENTIALS_FULL_URI must begin with https://, or "
         "name this machine or the container's own endpoint");
@@ -112,14 +100,17 @@ absl::StatusOr<Found> FindInContainer(const Environment& environment, SteadyTime
   if (!token.ok()) return token.status();
   std::vector<std::string> headers;
   if (!token->empty()) headers.push_back(absl::StrCat("Authorization: ", *token));
-  const absl::StatusOr<Fetched> fetched = Fetch("GET", address, headers, deadline);
-  if (!fetched.ok()) return NoAnswer("the container's endpoint", fetched.status().message());
+  const absl::StatusOr<Fetched> fetched =
+      Fetch({.method = "GET", .address = address, .headers = headers, .body = ""}, lookup.deadline);
+  if (!fetched.ok())
+    return NoAnswer("the container's endpoint", std::string(fetched.status().message()));
   if (fetched->http_status != 200)
     return NoAnswer("the container's endpoint", absl::StrCat("HTTP ", fetched->http_status));
   return ReadFound("the container's endpoint", *fetched);
 }
 
-absl::StatusOr<Found> FindInInstance(const Environment& environment, SteadyTime deadline) {
+absl::StatusOr<Found> FindInInstance(const Lookup& lookup) {
+  const Environment& environment = lookup.environment;
   if (absl::AsciiStrToLower(environment("AWS_EC2_METADATA_DISABLED").value_or("")) == "true")
     return absl::NotFoundError("the instance's metadata: AWS_EC2_METADATA_DISABLED is set");
   std::string base = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT").value_or("");
@@ -130,9 +121,11 @@ absl::StatusOr<Found> FindInInstance(const Environment& environment, SteadyTime 
   }
   base = std::string(absl::StripSuffix(base, "/"));
   const absl::StatusOr<Fetched> token =
-      Fetch("PUT", HttpTarget("/latest/api/token").UrlAt(base),
-            {"X-aws-ec2-metadata-token-ttl-seconds: 300", "Content-Length: 0"},
-            std::min(deadline, SteadyClock::now() + kPresenceTimeout));
+      Fetch({.method = "PUT",
+             .address = HttpTarget("/latest/api/token").UrlAt(base),
+             .headers = {"X-aws-ec2-metadata-token-ttl-seconds: 300", "Content-Length: 0"},
+             .body = ""},
+            std::min(lookup.deadline, SteadyClock::now() + kPresenceTimeout));
   if (!token.ok())
     return absl::NotFoundError(
         absl::StrCat("the instance's metadata is not reached: ", token.status().message()));
@@ -146,16 +139,19 @@ absl::StatusOr<Found> FindInInstance(const Environment& environment, SteadyTime 
     return HttpTarget("/latest/meta-data/iam/security-credentials/", {role.data(), role.size()})
         .UrlAt(base);
   };
-  const absl::StatusOr<Fetched> role = Fetch("GET", roles(""), headers, deadline);
-  if (!role.ok()) return NoAnswer("the instance's metadata", role.status().message());
+  const absl::StatusOr<Fetched> role = Fetch(
+      {.method = "GET", .address = roles(""), .headers = headers, .body = ""}, lookup.deadline);
+  if (!role.ok()) return NoAnswer("the instance's metadata", std::string(role.status().message()));
   const std::string name(
       absl::StripAsciiWhitespace(absl::string_view(role->body).substr(0, role->body.find('\n'))));
   if (role->http_status == 404 || (role->http_status == 200 && name.empty()))
     return absl::NotFoundError("the instance has no role");
   if (role->http_status != 200)
     return NoAnswer("the instance's metadata", absl::StrCat("HTTP ", role->http_status));
-  const absl::StatusOr<Fetched> found = Fetch("GET", roles(name), headers, deadline);
-  if (!found.ok()) return NoAnswer("the instance's metadata", found.status().message());
+  const absl::StatusOr<Fetched> found = Fetch(
+      {.method = "GET", .address = roles(name), .headers = headers, .body = ""}, lookup.deadline);
+  if (!found.ok())
+    return NoAnswer("the instance's metadata", std::string(found.status().message()));
   if (found->http_status != 200)
     return NoAnswer("the instance's metadata", absl::StrCat("HTTP ", found->http_status));
   return ReadFound("the instance's metadata", *found);

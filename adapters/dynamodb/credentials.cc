@@ -18,6 +18,8 @@ using std::chrono::minutes;
 using std::chrono::seconds;
 
 constexpr seconds kSearchTimeout{2};
+// Of a profile or a web identity: a program may be run, or two services be asked in turn.
+constexpr seconds kExchangesTimeout{10};
 // So long before they run out they are fetched anew.
 constexpr minutes kAhead{5};
 // When it is not said how long they are good, or it could not be understood.
@@ -60,26 +62,32 @@ class Search : public CredentialSource {
 };
 
 absl::StatusOr<Found> Search::Find() const {
-  const SteadyTime deadline = SteadyClock::now() + kSearchTimeout;
-  const Environment environment = [this](const char* name) {
+  Lookup lookup;
+  lookup.environment = [this](const char* name) {
     std::optional<std::string> value = options_.environment(name);
     return value && value->empty() ? std::nullopt : value;
   };
+  lookup.region = options_.region;
+  lookup.now_unix_ms = options_.now_unix_ms;
+  lookup.deadline = SteadyClock::now() + kExchangesTimeout;
   // A profile that the URL names is meant, whatever else there is.
-  if (!options_.profile.empty()) return FindInSharedFiles(options_.profile, environment);
+  if (!options_.profile.empty()) return FindByProfile(options_.profile, lookup);
   std::string looked;
   const auto missed = [&looked](const absl::StatusOr<Found>& found) {
     if (found.status().code() != absl::StatusCode::kNotFound) return false;
     absl::StrAppend(&looked, looked.empty() ? "" : "; ", found.status().message());
     return true;
   };
-  absl::StatusOr<Found> found = FindInEnvironment(environment);
+  absl::StatusOr<Found> found = FindInEnvironment(lookup);
   if (!missed(found)) return found;
-  found = FindInSharedFiles("", environment);
+  found = FindByWebIdentity(lookup);
   if (!missed(found)) return found;
-  found = FindInContainer(environment, deadline);
+  found = FindByProfile("", lookup);
   if (!missed(found)) return found;
-  found = FindInInstance(environment, deadline);
+  lookup.deadline = SteadyClock::now() + kSearchTimeout;
+  found = FindInContainer(lookup);
+  if (!missed(found)) return found;
+  found = FindInInstance(lookup);
   if (!missed(found)) return found;
   return absl::UnauthenticatedError(absl::StrCat("dynamodb: no credentials: ", looked));
 }
@@ -110,7 +118,7 @@ absl::StatusOr<Credentials> Search::Get() {
   if (!searching_ && !failure_.ok() && now < renew_at_) return failure_;
   if (searching_) {
     // Not on the injected clock: this is a wait for another thread.
-    changed_.wait_for(lock, kSearchTimeout, [this] { return !searching_; });
+    changed_.wait_for(lock, kExchangesTimeout, [this] { return !searching_; });
     if (IsGood(options_.now())) return found_->credentials;
     return failure_.ok() ? absl::UnavailableError("dynamodb: no credentials: looked for too long")
                          : failure_;
@@ -153,9 +161,15 @@ std::shared_ptr<CredentialSource> MakeCredentials(CredentialOptions options) {
   return std::make_shared<Search>(std::move(options));
 }
 
-std::shared_ptr<CredentialSource> FindCredentials(const std::string& profile) {
+std::shared_ptr<CredentialSource> FindCredentials(const std::string& profile,
+                                                  const std::string& region) {
   CredentialOptions options;
   options.profile = profile;
+  options.region = region;
+  options.now_unix_ms = [] {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  };
   options.environment = [](const char* name) -> std::optional<std::string> {
     // Nobody changes the environment of a daemon. NOLINTNEXTLINE(concurrency-mt-unsafe)
     const char* const value = std::getenv(name);

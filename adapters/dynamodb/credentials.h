@@ -1,8 +1,10 @@
 // Who signs: found as every AWS tool finds it. In this order: AWS_ACCESS_KEY_ID and
-// AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN) of the environment; the profile of the shared
-// credentials and config files; the container's endpoint; the instance's metadata, version 2.
+// AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN) of the environment; the web identity that
+// AWS_WEB_IDENTITY_TOKEN_FILE names; the profile of the shared credentials and config files; the
+// container's endpoint; the instance's metadata, version 2.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,8 +26,8 @@ class CredentialSource {
  public:
   virtual ~CredentialSource() = default;
   // Those that are good now; those that run out are fetched anew before they do, by one thread,
-  // while the others go on with what is still good. Blocks for 2 s at most, where something has to
-  // be fetched. UNAUTHENTICATED: none were found, and where they were looked for, or those that
+  // while the others go on with what is still good. Where something has to be fetched, it blocks for
+  // 2 s at most; for 10 s where a profile or a web identity leads to it. UNAUTHENTICATED: none were found, and where they were looked for, or those that
   // were found are not complete. UNAVAILABLE: who should give them did not answer.
   virtual absl::StatusOr<Credentials> Get() = 0;
   // The engine did not take these. True: Get() has others, or looks for others. False: they would
@@ -41,12 +43,16 @@ struct CredentialOptions {
   // empty count as not set.
   std::function<std::optional<std::string>(const char* name)> environment;
   std::function<SteadyTime()> now;
+  // For the time that a program prints, which says by wall time until when its credentials are good.
+  std::function<int64_t()> now_unix_ms;
+  std::string region;  // Of the table.
 };
 
 // Searches at the first Get().
 std::shared_ptr<CredentialSource> MakeCredentials(CredentialOptions options);
 
-// In the environment of this process. `profile` may be empty.
-std::shared_ptr<CredentialSource> FindCredentials(const std::string& profile);
+// In the environment of this process. `profile` may be empty; `region` is the table's.
+std::shared_ptr<CredentialSource> FindCredentials(const std::string& profile,
+                                                  const std::string& region);
 
 }  // namespace semaphored::dynamodb

@@ -96,7 +96,7 @@ class DynamoEngine : public Engine {
 absl::StatusOr<std::unique_ptr<Engine>> OpenDynamo(const std::string& url) {
   absl::StatusOr<Url> parsed = ReadUrl(url);
   if (!parsed.ok()) return parsed.status();
-  std::shared_ptr<CredentialSource> credentials = FindCredentials(parsed->profile);
+  std::shared_ptr<CredentialSource> credentials = FindCredentials(parsed->profile, parsed->region);
   Client client(*parsed, credentials);
   const SteadyTime deadline = SteadyClock::now() + parsed->timeout;
   if (absl::Status status = CheckTable(&client, *parsed, deadline); !status.ok()) return status;

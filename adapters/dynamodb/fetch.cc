@@ -8,7 +8,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "adapters/dynamodb/exchange.h"
 #include "adapters/steady_clock.h"
 
@@ -40,29 +42,55 @@ size_t TakeHeader(char* data, size_t size, size_t count, void* into) {
   return size * count;
 }
 
+// The handle keeps none of it beyond the exchange.
+void SetRequest(CURL* handle, const FetchRequest& request) {
+  curl_easy_setopt(handle, CURLOPT_URL, request.address.c_str());
+  curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
+  curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method);
+  if (absl::string_view(request.method) == "POST") {
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.body.size()));
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.c_str());
+  }
+  if (request.signer) {
+    curl_easy_setopt(handle, CURLOPT_AWS_SIGV4, absl::StrCat("aws:amz:", request.scope).c_str());
+    curl_easy_setopt(handle, CURLOPT_USERNAME, request.signer->access_key_id.c_str());
+    curl_easy_setopt(handle, CURLOPT_PASSWORD, request.signer->secret_access_key.c_str());
+  }
+  if (!request.by_proxy) curl_easy_setopt(handle, CURLOPT_NOPROXY, "*");
+}
+
+using HeaderList = std::unique_ptr<curl_slist, ListDeleter>;
+
+void Append(const std::string& header, HeaderList* list) {
+  curl_slist* const longer = curl_slist_append(list->get(), header.c_str());
+  if (longer == nullptr) return;
+  (void)list->release();
+  list->reset(longer);
+}
+
+HeaderList HeadersOf(const FetchRequest& request) {
+  HeaderList list;
+  for (const std::string& header : request.headers) Append(header, &list);
+  if (request.signer && !request.signer->session_token.empty())
+    Append(absl::StrCat("X-Amz-Security-Token: ", request.signer->session_token), &list);
+  return list;
+}
+
 }  // namespace
 
-absl::StatusOr<Fetched> Fetch(const char* method, const std::string& address,
-                              const std::vector<std::string>& headers, SteadyTime deadline) {
+absl::StatusOr<Fetched> Fetch(const FetchRequest& request, SteadyTime deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now());
   if (left.count() <= 0) return absl::UnavailableError("it took too long");
   InitHttp();
   const std::unique_ptr<void, HandleDeleter> handle(curl_easy_init());
   if (!handle) return absl::UnavailableError("out of memory");
-  std::unique_ptr<curl_slist, ListDeleter> list;
-  for (const std::string& header : headers) {
-    curl_slist* const longer = curl_slist_append(list.get(), header.c_str());
-    (void)list.release();
-    list.reset(longer);
-  }
+  const HeaderList list = HeadersOf(request);
   Fetched fetched;
   std::array<char, CURL_ERROR_SIZE> error{};
-  curl_easy_setopt(handle.get(), CURLOPT_URL, address.c_str());
-  curl_easy_setopt(handle.get(), CURLOPT_PATH_AS_IS, 1L);
-  curl_easy_setopt(handle.get(), CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(handle.get(), CURLOPT_CUSTOMREQUEST, method);
+  SetRequest(handle.get(), request);
   curl_easy_setopt(handle.get(), CURLOPT_HTTPHEADER, list.get());
-  curl_easy_setopt(handle.get(), CURLOPT_NOPROXY, "*");
   curl_easy_setopt(handle.get(), CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(handle.get(), CURLOPT_TIMEOUT_MS, static_cast<long>(left.count()));
   curl_easy_setopt(handle.get(), CURLOPT_ERRORBUFFER, error.data());
@@ -77,6 +105,21 @@ absl::StatusOr<Fetched> Fetch(const char* method, const std::string& address,
   curl_easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &http_status);
   fetched.http_status = static_cast<int>(http_status);
   return fetched;
+}
+
+bool MayCarrySecrets(const std::string& address) {
+  absl::string_view rest = address;
+  if (absl::StartsWith(rest, "https://")) return true;
+  if (!absl::ConsumePrefix(&rest, "http://")) return false;
+  absl::string_view host = rest.substr(0, rest.find_first_of("/?#"));
+  if (absl::StrContains(host, '@')) return false;
+  host = absl::StartsWith(host, "[") ? host.substr(0, host.find(']') + 1)
+                                     : host.substr(0, host.find(':'));
+  const bool loopback = host == "localhost" || host == "[::1]" ||
+                        (absl::StartsWith(host, "127.") &&
+                         host.find_first_not_of("0123456789.") == absl::string_view::npos);
+  return loopback || host == "169.254.170.2" || host == "169.254.170.23" ||
+         host == "[fd00:ec2::23]";
 }
 
 }  // namespace semaphored::dynamodb

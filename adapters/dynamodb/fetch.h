@@ -1,13 +1,28 @@
-// Small answers of the machine's own helpers over HTTP, such as credentials.
+// Small answers over HTTP, such as credentials: of the machine's own helpers, and of AWS's services that give
+// them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
+#include "adapters/dynamodb/credentials.h"
 
 namespace semaphored::dynamodb {
+
+struct FetchRequest {
+  const char* method = "GET";
+  std::string address;
+  std::vector<std::string> headers;
+  std::string body;  // Sent if the method is POST.
+  // Signed with `signer` for "region:service" (AWS Signature, version 4).
+  std::optional<Credentials> signer = std::nullopt;
+  std::string scope = {};
+  // True: a proxy of the environment (HTTPS_PROXY, NO_PROXY) may lead there. False: past any proxy.
+  bool by_proxy = false;
+};
 
 struct Fetched {
   int http_status = 0;
@@ -15,9 +30,11 @@ struct Fetched {
   std::string date;  // The answer's Date; empty: none.
 };
 
-// Past any proxy; redirections are not followed. Blocks, until `deadline` of the steady clock at
-// most. UNAVAILABLE: no answer came, and why.
-absl::StatusOr<Fetched> Fetch(const char* method, const std::string& address,
-                              const std::vector<std::string>& headers, SteadyTime deadline);
+// Redirections are not followed. Blocks, until `deadline` of the steady clock at most. UNAVAILABLE: no answer
+// came, and why.
+absl::StatusOr<Fetched> Fetch(const FetchRequest& request, SteadyTime deadline);
+
+// Without TLS, credentials and what asks for them go to this machine alone, or to the container's own endpoint.
+bool MayCarrySecrets(const std::string& address);
 
 }  // namespace semaphored::dynamodb

@@ -48,7 +48,7 @@ struct Core {
   const Guarantees& can;
   const bool shared;
   const LedgerOptions options;
-  LedgerState state;
+  LedgerState state{options.owners};
   RecentEnds ends{65'536};
   Outbox outbox;
   Serving serving;

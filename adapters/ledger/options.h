@@ -9,6 +9,7 @@
 #include "adapters/adapter.h"
 #include "adapters/ledger/limit_use.h"
 #include "adapters/ledger/rules/rules.h"
+#include "adapters/ledger/state/owner_book.h"
 #include "adapters/watched_names.h"
 
 namespace semaphored::ledger {
@@ -45,6 +46,8 @@ struct LedgerOptions {
   std::shared_ptr<const WatchedNames> watched;
   // Where this lane shows how much of its limits is in use. Null: nowhere.
   std::shared_ptr<LimitUse> use;
+  // With which lanes this one counts what each identity has made. The book belongs to one life of a daemon.
+  OwnerCounting owners;
   // Wall time, for people; steady time, for all that decides.
   std::function<int64_t()> now_unix_ms;
   std::function<SteadyTime()> now;

@@ -210,7 +210,7 @@ absl::StatusOr<Outcome> RequestBook::ReplayRow(const Command& command, const Req
   }
   Outcome outcome = Simply(admin ? OutcomeKind::kDone : OutcomeKind::kReleased);
   if (admin) outcome.detail = Outcome::Affected{row.number};
-  if (!admin) outcome.detail = Outcome::Released{row.number, row.remaining};
+  if (!admin) outcome.detail = Outcome::Released{row.number, row.remaining, {}};
   outcome.changed = row.changed;
   if (admin) {
     if (const Semaphore* semaphore = sources_.state->Find(row.semaphore)) {

@@ -173,6 +173,7 @@ struct ReleaseAnswer {
   uint32_t released = 0;
   uint32_t remaining = 0;
   EndCause ended = EndCause::kNone;
+  std::string owner;  // Outcome::Released::owner.
 };
 
 struct VerifyAnswer {

@@ -97,7 +97,8 @@ void SessionsImpl::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
         if (!outcome.ok()) {
           return reply({std::make_unique<Refusal>(RefusalOf(outcome.status(), semaphore)), {}});
         }
-        if (outcome->kind == OutcomeKind::kNotHeld) return reply({nullptr, {0, 0, outcome->cause}});
+        if (outcome->kind == OutcomeKind::kNotHeld)
+          return reply({nullptr, {0, 0, outcome->cause, {}}});
         if (outcome->kind != OutcomeKind::kReleased) {
           return reply({std::make_unique<Refusal>(
                             RefusalOf(*outcome, semaphore, host_->guarantees().adapter)),
@@ -114,7 +115,9 @@ void SessionsImpl::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
           metrics_.Changed(&record->figures, record->lease->permits);
           Count(record, nullptr);
         }
-        reply({nullptr, {outcome->released(), outcome->remaining(), EndCause::kNone}});
+        reply({nullptr,
+               {outcome->released(), outcome->remaining(), EndCause::kNone,
+                outcome->former_owner()}});
       });
 }
 

@@ -114,7 +114,7 @@ void SessionCall::HandleRelease(uint64_t sequence, pb::SessionRelease& command) 
   if (Problem problem = caller_.Check(kHolds | Verb::kAdminister, release.semaphore))
     return AddError(sequence, *problem);
   if (!caller_.MayName(sessions()->OwnerOfClaim(release.claim), release.semaphore))
-    return ToProto(ReleaseAnswer{0, 0, EndCause::kUnknown},
+    return ToProto(ReleaseAnswer{0, 0, EndCause::kUnknown, {}},
                    AddResult(sequence)->mutable_released());
   if (Problem problem = caller_.Use(client_id_)) return AddError(sequence, *problem);
   release.requester.client_id = client_id_;

@@ -120,19 +120,19 @@ class ReleaseCall final : public MethodCall<ReleaseCall>, public Flushable {
     if (Problem problem = caller().Check(kHolds | Verb::kAdminister, command.semaphore))
       return Refuse(*problem);
     if (!caller().MayName(sessions()->OwnerOfClaim(command.claim), command.semaphore))
-      return Answer({0, 0, EndCause::kUnknown});
+      return Answer({0, 0, EndCause::kUnknown, {}});
     if (Problem problem = caller().Scope(&command.requester)) return Refuse(*problem);
-    const std::string_view owner = sessions()->OwnerOfClaim(command.claim);
-    if (IsAnothers(owner, caller().name())) Audit(command.semaphore, owner);
     command.caller = caller().NameAt(command.semaphore);
-    sessions()->Release(std::move(command), [this](Result<ReleaseAnswer> result) {
+    const std::string semaphore = command.semaphore;
+    sessions()->Release(std::move(command), [this, semaphore](Result<ReleaseAnswer> result) {
       if (!result.ok()) return Refuse(*result.refusal);
+      if (IsAnothers(result.value.owner, caller().name())) Audit(semaphore, result.value.owner);
       Answer(result.value);
     });
   }
 
-  // Only an administrator may end another's lease.
-  void Audit(const std::string& semaphore, std::string_view owner) {
+  // Only an administrator may end another's lease, which may be hosted by another daemon.
+  void Audit(const std::string& semaphore, const std::string& owner) {
     if (environment()->access.audit == nullptr) return;
     AuditEntry entry;
     entry.time_unix_ms = environment()->host->clock().NowUnixMs();
@@ -140,7 +140,7 @@ class ReleaseCall final : public MethodCall<ReleaseCall>, public Flushable {
     entry.peer = caller().Peer();
     entry.act = "release";
     entry.semaphore = semaphore;
-    entry.before = "{\"owner\":\"" + std::string(owner) + "\"}";  // A name needs no escapes.
+    entry.before = "{\"owner\":\"" + owner + "\"}";  // A name needs no escapes.
     environment()->access.audit->Write(AuditLine(entry));
   }
 

@@ -39,7 +39,7 @@ class RawClient {
   RawClient(const dynamodb::Url& url, std::string name, Shared* shared)
       : table_(url.table),
         name_(std::move(name)),
-        client_(url, dynamodb::FindCredentials(url.profile)),
+        client_(url, dynamodb::FindCredentials(url.profile, url.region)),
         shared_(shared) {}
 
   void Run() {

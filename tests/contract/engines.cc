@@ -172,7 +172,8 @@ class Dynamo : public Fixture {
     url_ = "dynamodb://local/contract-" + std::to_string(getpid()) + "-" + std::to_string(++count) +
            options;
     parsed_ = dynamodb::ReadUrl(url_).value();
-    client_ = std::make_unique<dynamodb::Client>(parsed_, dynamodb::FindCredentials(""));
+    client_ =
+        std::make_unique<dynamodb::Client>(parsed_, dynamodb::FindCredentials("", parsed_.region));
     // Without its TTL: the wall clock of a case stands in the past.
     const dynamodb::Reply made = client_->Repeat(
         {"CreateTable", dynamodb::json::parse(dynamodb::TableDefinition(parsed_.table))},

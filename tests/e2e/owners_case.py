@@ -83,6 +83,15 @@ class OwnersCase(unittest.TestCase):
         held = session.reader.until(lambda m: m.results, "a grant").results[0].granted
         return detached, opened.session_id, held.lease_id
 
+    def check_audited_release(self, daemon, root, lease_id):
+        """An administrator ends alice's lease, which another daemon may host, and the audit log says whose it was."""
+        def lines():
+            return [line for line in daemon.log().splitlines() if "audit:" in line and '"act":"release"' in line]
+        before = len(lines())
+        self.assertEqual(root.release(lease_id).released, 1)
+        wait_until(lambda: len(lines()) == before + 1, "a line in the audit log")
+        self.assertIn('"old":{"owner":"alice"}', lines()[-1])
+
     def check_after(self, daemon, taken):
         """At a daemon that knows of them from the engine alone."""
         detached, session_id, held = taken
@@ -98,6 +107,6 @@ class OwnersCase(unittest.TestCase):
         self.assertTrue(alice.verify(held).held)
         self.check_not_there(bob, detached)
         # An administrator ends what belongs to others.
-        self.assertEqual(root.stub.Release(pb.ReleaseRequest(lease_id=detached), timeout=BOUND_S).released, 1)
+        self.check_audited_release(daemon, root, detached)
         resumed.send(close=True)
         self.assertIsNone(resumed.reader.end())

@@ -13,13 +13,17 @@ class OwnersTest(OwnersCase):
         cls.server = start_server(cls)
 
     def cluster(self):
-        # One lane: each counts quotas for itself.
-        url = self.server.url() + "?lanes=1"
+        url = self.server.url() + "?lanes=4"
         return Cluster({"a": url, "b": url}, {"access_file": self.access})
 
     def test_another_daemon_knows_the_owners(self):
         with self.cluster() as cluster:
             self.check_after(cluster["b"], self.take(self.client(cluster["a"], "alice")))
+
+    def test_a_release_at_another_daemon_is_audited(self):
+        with self.cluster() as cluster:
+            detached, _, _ = self.take(self.client(cluster["a"], "alice"))
+            self.check_audited_release(cluster["b"], self.client(cluster["b"], "root"), detached)
 
     def test_a_daemon_that_takes_over_knows_the_owners(self):
         with self.cluster() as cluster:

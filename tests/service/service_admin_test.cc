@@ -319,6 +319,58 @@ TEST_CASE("administer: a list that breaks off in the middle is an error, and not
   CHECK(world.Administer(list, &response).error_code() == grpc::StatusCode::UNAVAILABLE);
 }
 
+// An engine whose semaphore another daemon destroys between the first slice of a description and the second.
+class DestroyingEngine final : public Adapter {
+ public:
+  explicit DestroyingEngine(std::unique_ptr<Adapter> adapter) : adapter_(std::move(adapter)) {}
+
+  const Guarantees& guarantees() const override { return adapter_->guarantees(); }
+  absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch,
+                                  SteadyTime deadline) override {
+    for (const Submission& submission : batch) {
+      const auto* admin = std::get_if<AdminCommand>(&submission.command);
+      if (admin == nullptr || !std::holds_alternative<AdminDescribe>(admin->act)) continue;
+      if (++slices_ == 2) Destroy(admin->semaphore, deadline);
+    }
+    return adapter_->Step(batch, deadline);
+  }
+  void Wake() override { adapter_->Wake(); }
+
+ private:
+  void Destroy(const std::string& semaphore, SteadyTime deadline) {
+    AdminCommand destroy;
+    destroy.semaphore = semaphore;
+    destroy.act = AdminDestroy{DestroyPolicy::kForce};
+    const Submission submission{uint64_t{1} << 60, std::move(destroy)};
+    const auto result = adapter_->Step({&submission, 1}, deadline);
+    REQUIRE(result.ok());
+    for (const auto& finished : result->outcomes) WARN(static_cast<int>(finished.kind));
+    // Many leases end in several Steps.
+    for (int i = 0; i < 100; ++i) REQUIRE(adapter_->Step({}, deadline).ok());
+  }
+
+  std::unique_ptr<Adapter> adapter_;
+  int slices_ = 0;
+};
+
+TEST_CASE(
+    "administer: a description whose semaphore is destroyed meanwhile is an error, and not a short "
+    "one",
+    "[service]") {
+  World world({}, [](std::unique_ptr<Adapter> adapter) {
+    return std::make_unique<DestroyingEngine>(std::move(adapter));
+  });
+  for (int i = 0; i < 200; ++i) world.MustAcquire("held", 200);
+  pb::AdministerResponse response;
+  pb::AdministerRequest describe = On("held");
+  describe.mutable_describe()->set_page_size(200);
+  CHECK(world.Administer(describe, &response).error_code() == grpc::StatusCode::NOT_FOUND);
+  WARN(response.describe().leases_size());
+  // What long answers may take at once is given back.
+  for (int i = 0; i < 40; ++i)
+    CHECK(world.Administer(describe, &response).error_code() == grpc::StatusCode::NOT_FOUND);
+}
+
 TEST_CASE("administer: prune", "[service]") {
   World world;
   world.MustAcquire("a", 1);

@@ -213,7 +213,7 @@ class MutantAdapter : public Adapter {
         std::holds_alternative<AdminCommand>(command))
       outcome->detail = Outcome::Affected{outcome->affected() + 1};
     if (mutant_ == Mutant::kRemainingOffByOne && outcome->kind == OutcomeKind::kReleased)
-      outcome->detail = Outcome::Released{outcome->released(), outcome->remaining() + 1};
+      outcome->detail = Outcome::Released{outcome->released(), outcome->remaining() + 1, {}};
   }
 
   void SpoilOutcome(const Command& command, Outcome* outcome) const {

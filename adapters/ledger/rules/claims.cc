@@ -211,7 +211,7 @@ Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& co
   const auto named = static_cast<uint32_t>(command.slots.size());
   const uint32_t released = named == 0 ? lease->permits : named;
   const uint32_t remaining = lease->permits - released;
-  outcome.detail = Outcome::Released{released, remaining};
+  outcome.detail = Outcome::Released{released, remaining, lease->owner};
   if (remaining == 0) {
     EndLease(editor, semaphore, lease, EndCause::kReleased, context);
   } else {

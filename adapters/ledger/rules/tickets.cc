@@ -298,7 +298,7 @@ Outcome Finish(Editor& editor, const FinishCommand& command, const Context& cont
     editor.Replace(semaphore, ticket, After(*ticket, command, context));
   }
   Outcome outcome = Simply(OutcomeKind::kReleased);
-  outcome.detail = Outcome::Released{lease->permits, 0};
+  outcome.detail = Outcome::Released{lease->permits, 0, {}};
   RequestRow done = DoneBy(command.requester, command.semaphore, context);
   done.claim = command.claim;
   done.number = lease->permits;

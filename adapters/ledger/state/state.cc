@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/commands.h"
 
 namespace semaphored::ledger {
 
@@ -119,7 +120,8 @@ void LedgerState::Erase(std::string_view name) {
   const auto found = semaphores_.find(name);
   if (found == semaphores_.end()) return;
   ticket_count_ -= found->second->tickets.size();
-  for (const auto& [id, ticket] : found->second->tickets) CountTicket(*ticket, false);
+  for (const auto& [id, ticket] : found->second->tickets)
+    CountTicket(*found->second, *ticket, false);
   CountSemaphore(found->second->row, false);
   payload_bytes_ -= found->second->payload_bytes;
   by_name_.erase(found->first);
@@ -129,46 +131,41 @@ void LedgerState::Erase(std::string_view name) {
 void LedgerState::SetRow(Semaphore* semaphore, const SemaphoreRow& row) {
   const bool cap_changed =
       semaphore->row.settings.permits_per_holder != row.settings.permits_per_holder;
-  CountSemaphore(semaphore->row, false);
+  const bool owner_changed = semaphore->row.owner != row.owner;
+  if (owner_changed) CountSemaphore(semaphore->row, false);
   semaphore->row = row;
-  CountSemaphore(semaphore->row, true);
+  if (owner_changed) CountSemaphore(semaphore->row, true);
   if (cap_changed) RebuildCap(semaphore);
 }
 
 OwnerUsage LedgerState::UsageOf(const std::string& owner) const {
+  if (counting_.book != nullptr) return counting_.book->Of(owner);
   const auto found = of_owner_.find(owner);
   return found == of_owner_.end() ? OwnerUsage() : found->second;
 }
 
 void LedgerState::CountSemaphore(const SemaphoreRow& row, bool comes) {
-  Count(row.owner, {.semaphores = 1}, comes);
+  Count(row.name, row.owner, {.semaphores = 1}, comes);
 }
 
-void LedgerState::CountTicket(const Ticket& ticket, bool comes) {
-  Count(ticket.owner, {.tickets = 1, .ticket_bytes = ticket.payload_bytes}, comes);
+void LedgerState::CountTicket(const Semaphore& semaphore, const Ticket& ticket, bool comes) {
+  Count(semaphore.row.name, ticket.owner, {.tickets = 1, .ticket_bytes = ticket.payload_bytes},
+        comes);
 }
 
-void LedgerState::Count(const std::string& owner, const OwnerUsage& usage, bool comes) {
-  if (owner.empty()) return;
-  OwnerUsage& all = of_owner_[owner];
-  const auto count = [comes](uint64_t* sum, uint64_t each) {
-    if (comes) {
-      *sum += each;
-    } else {
-      *sum -= each;
-    }
-  };
-  count(&all.semaphores, usage.semaphores);
-  count(&all.tickets, usage.tickets);
-  count(&all.ticket_bytes, usage.ticket_bytes);
-  if (all == OwnerUsage()) of_owner_.erase(owner);
+void LedgerState::Count(const std::string& semaphore, const std::string& owner,
+                        const OwnerUsage& usage, bool comes) {
+  if (owner.empty() || LaneOf(semaphore, counting_.lanes) != counting_.lane) return;
+  CountUsage(owner, usage, comes, &of_owner_);
+  if (counting_.book != nullptr) counting_.book->Count(owner, usage, comes);
 }
 
 std::string LedgerState::CheckOwners() const {
-  LedgerState counted;
+  LedgerState counted({.book = nullptr, .lane = counting_.lane, .lanes = counting_.lanes});
   for (const auto& [name, semaphore] : semaphores_) {
     counted.CountSemaphore(semaphore->row, true);
-    for (const auto& [id, ticket] : semaphore->tickets) counted.CountTicket(*ticket, true);
+    for (const auto& [id, ticket] : semaphore->tickets)
+      counted.CountTicket(*semaphore, *ticket, true);
   }
   return counted.of_owner_ == of_owner_ ? "" : "what the owners have is counted wrongly";
 }
@@ -327,7 +324,7 @@ void LedgerState::Apply(Semaphore* semaphore, const TicketChange& change) {
     --CountOf(ticket.state, &semaphore->ticket_counts);
     if (!change.after) semaphore->tickets.erase(ticket.id);
     --ticket_count_;
-    CountTicket(ticket, false);
+    CountTicket(*semaphore, ticket, false);
     semaphore->payload_bytes -= ticket.payload_bytes;
     payload_bytes_ -= ticket.payload_bytes;
   }
@@ -337,7 +334,7 @@ void LedgerState::Apply(Semaphore* semaphore, const TicketChange& change) {
     ++CountOf(ticket.state, &semaphore->ticket_counts);
     semaphore->tickets[ticket.id] = change.after;
     ++ticket_count_;
-    CountTicket(ticket, true);
+    CountTicket(*semaphore, ticket, true);
     semaphore->payload_bytes += ticket.payload_bytes;
     payload_bytes_ += ticket.payload_bytes;
   }

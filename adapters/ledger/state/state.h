@@ -20,6 +20,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ext/pb_ds/assoc_container.hpp>
@@ -28,6 +29,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "adapters/ledger/state/owner_book.h"
 #include "adapters/ledger/state/slot_map.h"
 #include "adapters/outcomes.h"
 #include "adapters/types.h"
@@ -126,16 +128,10 @@ struct SessionChange {
   SessionPtr after;   // nullptr: closed.
 };
 
-// What stands of what an identity has made.
-struct OwnerUsage {
-  uint64_t semaphores = 0;
-  uint64_t tickets = 0;       // Dead letters among them.
-  uint64_t ticket_bytes = 0;  // Of their payloads.
-  friend bool operator==(const OwnerUsage&, const OwnerUsage&) = default;
-};
-
 class LedgerState {
  public:
+  explicit LedgerState(OwnerCounting counting = {}) : counting_(std::move(counting)) {}
+
   // nullptr if there is none. The pointer is good until the semaphore is erased.
   Semaphore* Find(std::string_view name);
   const Semaphore* Find(std::string_view name) const;
@@ -156,6 +152,7 @@ class LedgerState {
   size_t ticket_count() const { return ticket_count_; }
   uint64_t payload_bytes() const { return payload_bytes_; }
   size_t session_count() const { return sessions_.size(); }
+  // Of all lanes that count together; otherwise of this one.
   OwnerUsage UsageOf(const std::string& owner) const;
   // In alphabetical order, from the first name not below `from`.
   std::map<std::string, std::unique_ptr<Semaphore>, std::less<>>::const_iterator From(
@@ -189,10 +186,11 @@ class LedgerState {
   static void RemoveTurn(Semaphore* semaphore, const Waiter& waiter);
   std::string CheckIndexes() const;
   std::string CheckOwners() const;
-  // Adds one, or takes one away. Without an owner nothing is counted.
+  // Adds one, or takes one away. Without an owner nothing is counted, and of another lane's semaphore either.
   void CountSemaphore(const SemaphoreRow& row, bool comes);
-  void CountTicket(const Ticket& ticket, bool comes);
-  void Count(const std::string& owner, const OwnerUsage& usage, bool comes);
+  void CountTicket(const Semaphore& semaphore, const Ticket& ticket, bool comes);
+  void Count(const std::string& semaphore, const std::string& owner, const OwnerUsage& usage,
+             bool comes);
 
   std::map<std::string, std::unique_ptr<Semaphore>, std::less<>> semaphores_;
   absl::flat_hash_map<std::string_view, Semaphore*> by_name_;  // Keys are those of semaphores_.
@@ -201,7 +199,8 @@ class LedgerState {
   absl::flat_hash_map<RequestKey, std::pair<Semaphore*, Id>> waiting_;
   absl::flat_hash_map<RequestKey, std::pair<Semaphore*, Id>> granted_;
   absl::flat_hash_map<uint32_t, size_t> claims_of_client_;
-  absl::flat_hash_map<std::string, OwnerUsage> of_owner_;  // Without those that have nothing.
+  OwnerCounting counting_;
+  UsageByOwner of_owner_;  // What this state has counted.
   size_t lease_count_ = 0;
   size_t waiter_count_ = 0;
   size_t ticket_count_ = 0;

@@ -466,7 +466,7 @@ TEST_CASE("dynamodb client: DynamoDB Local understands it", "[dynamodb]") {
   std::ifstream stream(file);
   std::string text;
   REQUIRE(std::getline(stream, text));
-  Client client(ReadUrl(text).value(), FindCredentials(""));
+  Client client(ReadUrl(text).value(), FindCredentials("", "us-east-1"));
   const Reply listed = client.Repeat({"ListTables", json::object()}, kNever);
   REQUIRE(listed.answered());
   CHECK(listed.body["TableNames"].is_array());

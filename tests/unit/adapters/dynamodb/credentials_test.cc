@@ -19,83 +19,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "catch2/catch_test_macros.hpp"
+#include "tests/unit/adapters/dynamodb/credentials_world.h"
 #include "tests/unit/loopback_http.h"
 
 namespace semaphored::dynamodb {
 namespace {
 
 using Answer = LoopbackHttp::Answer;
+using World = CredentialWorld;
 using std::chrono::minutes;
 using std::chrono::seconds;
-
-constexpr char kDate[] = "Date: Wed, 01 Jan 2020 12:00:00 GMT";
-
-// A folder that is there until the end of the test.
-class TestFolder {
- public:
-  TestFolder()
-      : path_(std::filesystem::temp_directory_path() /
-              absl::StrCat("semaphored-unit-keys-", getpid(), "-", ++count_)) {
-    std::filesystem::create_directories(path_);
-  }
-  ~TestFolder() { std::filesystem::remove_all(path_); }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-
-  std::string Put(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name) << text;
-    return (path_ / name).string();
-  }
-  std::string path() const { return path_.string(); }
-
- private:
-  static inline int count_ = 0;
-  const std::filesystem::path path_;
-};
-
-// A process with an environment and a clock of its own, and neither files nor metadata at first.
-struct World {
-  TestFolder folder;
-  std::map<std::string, std::string> environment = {{"HOME", folder.path()},
-                                                    {"AWS_EC2_METADATA_DISABLED", "true"}};
-  SteadyTime now = SteadyTime() + std::chrono::hours(1000);
-
-  std::shared_ptr<CredentialSource> Source(const std::string& profile = "") {
-    CredentialOptions options;
-    options.profile = profile;
-    options.now = [this] { return now; };
-    options.environment = [this](const char* name) -> std::optional<std::string> {
-      const auto found = environment.find(name);
-      return found == environment.end() ? std::nullopt : std::optional(found->second);
-    };
-    return MakeCredentials(std::move(options));
-  }
-  // What it finds, "id/secret/token", or the name of a status's code.
-  std::string Find(const std::string& profile = "") {
-    const absl::StatusOr<Credentials> found = Source(profile)->Get();
-    if (!found.ok()) return absl::StatusCodeToString(found.status().code());
-    return absl::StrCat(found->access_key_id, "/", found->secret_access_key, "/",
-                        found->session_token);
-  }
-  void UseContainer(const LoopbackHttp& server) {
-    environment["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = server.address() + "/keys";
-  }
-  void UseInstance(const LoopbackHttp& server) {
-    environment.erase("AWS_EC2_METADATA_DISABLED");
-    environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = server.address() + "/";
-  }
-};
-
-// `expiration` as a time of 2020-01-01, the day of kDate: "13:00:00".
-Answer Keys(const std::string& id, const std::string& expiration) {
-  return {200,
-          absl::StrCat(R"({"Code":"Success","AccessKeyId":")", id,
-                       R"(","SecretAccessKey":"secret","Token":"token","Expiration":"2020-01-01T)",
-                       expiration, R"(Z"})"),
-          {kDate},
-          false};
-}
 
 // ---- Environment ----
 
@@ -157,7 +90,6 @@ TEST_CASE("dynamodb credentials: profiles of the shared files") {
   world.folder.Put(".aws/config",
                    "[default]\naws_access_key_id=CONFIG\naws_secret_access_key=c\n"
                    "[profile \"other\"]\naws_access_key_id=FOUR\naws_secret_access_key=fourth\n"
-                   "[profile role]\nrole_arn=arn:aws:iam::1:role/x\nsource_profile=default\n"
                    "[profile plain]\nregion=eu-west-1\n"
                    "[ci2]\naws_access_key_id=NOT\naws_secret_access_key=not\n");
   CHECK(world.Find() == "ONE/secret/with+signs==/");
@@ -165,12 +97,11 @@ TEST_CASE("dynamodb credentials: profiles of the shared files") {
   world.environment["AWS_PROFILE"] = "other";
   CHECK(world.Find() == "FOUR/fourth/");
   CHECK(world.Find("ci") == "TWO/second/token");
-  for (const char* profile : {"half", "role", "plain", "ci2", "absent"}) {
+  for (const char* profile : {"half", "plain", "ci2", "absent"}) {
     INFO(profile);
     world.environment["AWS_PROFILE"] = profile;
     CHECK(world.Find() == "UNAUTHENTICATED");
   }
-  CHECK(absl::StrContains(world.Source("role")->Get().status().message(), "role_arn"));
 }
 
 TEST_CASE("dynamodb credentials: other files may be named") {

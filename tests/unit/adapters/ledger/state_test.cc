@@ -1,10 +1,14 @@
 #include "adapters/ledger/state/state.h"
 
 #include <algorithm>
+#include <array>
+#include <memory>
 #include <random>
+#include <string>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "adapters/commands.h"
 #include "tests/unit/adapters/ledger/support.h"
 
 namespace semaphored::ledger {
@@ -216,6 +220,47 @@ TEST_CASE("broken invariants are found") {
   SECTION("a claim of a session that is not filed") { lease->session = MakeId(50); }
   SECTION("a waiting request that is not filed") { waiter->request = {1, 1}; }
   CHECK_FALSE(state.CheckInvariants().empty());
+}
+
+TEST_CASE("lanes with a book count together what an identity has made, and each semaphore once") {
+  const auto book = std::make_shared<OwnerBook>();
+  LedgerState first({.book = book, .lane = 0, .lanes = 2});
+  LedgerState second({.book = book, .lane = 1, .lanes = 2});
+  LedgerState alone;
+  size_t names = 0;
+  std::array<size_t, 2> in_lane = {};
+  while (in_lane[0] < 2 || in_lane[1] < 2) {
+    SemaphoreRow row = MakeRow("s" + std::to_string(names++), 1);
+    row.owner = "alice";
+    ++in_lane.at(LaneOf(row.name, 2));
+    // Lane 0 also loads semaphores of lane 1, of a session that it adopts.
+    first.Insert(row);
+    if (LaneOf(row.name, 2) == 1) second.Insert(row);
+  }
+  CHECK(first.UsageOf("alice").semaphores == names);
+  CHECK(second.UsageOf("alice").semaphores == names);
+  CHECK(alone.UsageOf("alice").semaphores == 0);
+  CHECK(first.UsageOf("bob") == OwnerUsage());
+  CHECK(first.CheckInvariants().empty());
+  CHECK(second.CheckInvariants().empty());
+  for (size_t i = 0; i < names; ++i) {
+    const std::string name = "s" + std::to_string(i);
+    first.Erase(name);
+    second.Erase(name);
+  }
+  CHECK(first.UsageOf("alice") == OwnerUsage());
+}
+
+TEST_CASE("a semaphore that gets another owner is counted for the new one") {
+  LedgerState state;
+  SemaphoreRow row = MakeRow("s", 1);
+  row.owner = "alice";
+  Semaphore* semaphore = state.Insert(row);
+  row.owner = "bob";
+  state.SetRow(semaphore, row);
+  CHECK(state.UsageOf("alice") == OwnerUsage());
+  CHECK(state.UsageOf("bob").semaphores == 1);
+  CHECK(state.CheckInvariants().empty());
 }
 
 }  // namespace semaphored::ledger
