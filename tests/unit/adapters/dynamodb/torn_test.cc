@@ -34,8 +34,7 @@ TEST_CASE(
   for (; next <= kWaiters;) {
     Transaction queue = Touch(writer, row);
     for (uint64_t i = 0; i < kInOneCommit; ++i, ++next)
-      queue.semaphores[0].waiters.push_back(
-          {nullptr, MakeWaiter(writer, next), EndCause::kNone});
+      queue.semaphores[0].waiters.push_back({nullptr, MakeWaiter(writer, next), EndCause::kNone});
     REQUIRE(writer.Commit(queue).kind == Kind::kWon);
     row = After(queue);
   }
