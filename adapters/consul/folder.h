@@ -47,6 +47,8 @@ struct Folder {
   // The document is understood, and its tickets are not those that it speaks of: that is damage too
   // (folder_tickets.h).
   bool tickets_damaged = false;
+  // The store's number of the reading that last found record, contenders and document like this. 0: none.
+  uint64_t reading = 0;
   // Why nothing can be granted; OK: it can. FindTrouble sets it.
   absl::Status trouble;
 

@@ -1,13 +1,17 @@
 #include "adapters/consul/node_table.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::consul {
 namespace {
@@ -49,12 +53,15 @@ absl::StatusOr<NodeAtIndex> ReadNode(const Entry& entry) {
 struct Table {
   std::vector<NodeAtIndex> nodes;
   std::map<std::string, Entry> beats;  // By key.
+  uint32_t highest = 0;                // Of all numbers that were given.
+  uint64_t highest_index = 0;
 };
 
 absl::StatusOr<Table> ReadTable(Client* client, const Keys& keys) {
   TransactionRequest request;
   request.GetTree(keys.Nodes());
   request.GetTree(keys.Heartbeats());
+  request.GetTree(keys.HighestNode());
   const Reply reply = client->Ask("/v1/txn?consistent", request.Body());
   if (!reply.answered()) return reply.status;
   absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
@@ -63,6 +70,13 @@ absl::StatusOr<Table> ReadTable(Client* client, const Keys& keys) {
     return absl::PermissionDeniedError(absl::StrCat("consul: ", answer->refusals.front().why));
   Table table;
   for (Entry& entry : answer->entries) {
+    if (entry.key == keys.HighestNode()) {
+      if (!absl::SimpleAtoi(entry.value, &table.highest))
+        return absl::DataLossError(
+            absl::StrCat("consul: the key ", entry.key, " is not understood"));
+      table.highest_index = entry.modify_index;
+      continue;
+    }
     if (!entry.key.starts_with(keys.Nodes())) {
       std::string key = entry.key;
       table.beats.emplace(std::move(key), std::move(entry));
@@ -111,7 +125,7 @@ absl::StatusOr<bool> NodeTable::TryJoin(const std::string& node_id, const std::s
   NodeAtIndex joined;
   joined.node_id = node_id;
   joined.key = keys_.Node(node_id);
-  uint32_t highest = 0;
+  uint32_t highest = table->highest;
   for (const NodeAtIndex& node : table->nodes) {
     highest = std::max(highest, node.ref.number);
     if (node.node_id == node_id) joined = node;
@@ -136,6 +150,8 @@ absl::StatusOr<bool> NodeTable::TryJoin(const std::string& node_id, const std::s
   // Two who come at once and take the same number have this key in common.
   request.Cas(beat, std::to_string(beats + 1), beat_index);
   request.DeleteTree(keys_.Lanes(joined.ref.number));
+  if (is_new)
+    request.Cas(keys_.HighestNode(), std::to_string(joined.ref.number), table->highest_index);
   uint64_t index = 0;
   absl::StatusOr<bool> won = Write(request, &index);
   if (!won.ok() || !*won) return won;
@@ -208,8 +224,22 @@ absl::Status NodeTable::Leave() {
 absl::StatusOr<std::vector<NodeStore::Node>> NodeTable::Observe() {
   const absl::StatusOr<Table> table = ReadTable(&client_, keys_);
   if (!table.ok()) return table.status();
+  std::vector<DeadNode> dead;
+  for (const NodeAtIndex& node : table->nodes) {
+    if (node.dead) dead.push_back({node.ref, node.key, node.index});
+  }
+  absl::flat_hash_set<uint32_t> removed;
+  if (self_.ref.number != 0) {
+    const auto gone = dead_.RemoveSome(dead, SteadyClock::now());
+    if (!gone.ok())
+      spdlog::warn("consul: dead nodes were not removed: {}", std::string(gone.status().message()));
+    if (gone.ok()) {
+      for (const NodeRef& node : *gone) removed.insert(node.number);
+    }
+  }
   std::vector<Node> nodes;
   for (const NodeAtIndex& node : table->nodes) {
+    if (node.dead && removed.contains(node.ref.number)) continue;
     nodes.push_back({node.ref, node.node_id,
                      BeatsOf(*table, keys_.Heartbeat(node.ref.number), nullptr), node.dead,
                      node.stopped, node.daemon});

@@ -2,10 +2,13 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/consul/commit.h"
@@ -22,6 +25,7 @@ using ledger::SessionPtr;
 namespace {
 
 constexpr size_t kFoldersAtOnce = TransactionRequest::kOperationsMax / 4;
+constexpr size_t kFoldersAtOnceWithoutTickets = TransactionRequest::kOperationsMax / 2;
 constexpr size_t kFoldersKept = 50'000;
 // An agent serves 200 connections of one client; what more there are is looked at in the sweep.
 constexpr size_t kFoldersWatchedMax = 64;
@@ -81,6 +85,7 @@ absl::StatusOr<std::vector<Folder>> ConsulStore::ReadFew(absl::Span<const std::s
     request.GetTree(keys_.Pages(name));
     request.GetTree(keys_.Tickets(name));
   }
+  const uint64_t reading = ++readings_;
   const absl::StatusOr<std::vector<Entry>> entries = AskEntries(request);
   if (!entries.ok()) return entries.status();
   std::vector<Folder> folders;
@@ -89,6 +94,7 @@ absl::StatusOr<std::vector<Folder>> ConsulStore::ReadFew(absl::Span<const std::s
     folders.push_back(
         ReadFolder(keys_, name, *entries, known == folders_.end() ? nullptr : &known->second,
                    [this](const std::string& client_id) { return names_.NumberOf(client_id); }));
+    folders.back().reading = reading;
     if (with_tickets) CheckTickets(&folders.back());
   }
   return folders;
@@ -97,9 +103,9 @@ absl::StatusOr<std::vector<Folder>> ConsulStore::ReadFew(absl::Span<const std::s
 absl::StatusOr<std::vector<Folder>> ConsulStore::ReadFolders(absl::Span<const std::string> names,
                                                              bool with_tickets) {
   std::vector<Folder> all;
-  for (size_t at = 0; at < names.size(); at += kFoldersAtOnce) {
-    absl::StatusOr<std::vector<Folder>> some =
-        ReadFew(names.subspan(at, kFoldersAtOnce), with_tickets);
+  const size_t at_once = with_tickets ? kFoldersAtOnce : kFoldersAtOnceWithoutTickets;
+  for (size_t at = 0; at < names.size(); at += at_once) {
+    absl::StatusOr<std::vector<Folder>> some = ReadFew(names.subspan(at, at_once), with_tickets);
     if (!some.ok()) return some.status();
     std::ranges::move(*some, std::back_inserter(all));
   }
@@ -174,17 +180,33 @@ absl::StatusOr<Image> ConsulStore::Look(absl::Span<const std::string> names) {
 absl::StatusOr<std::vector<std::string>> ConsulStore::Changed(
     absl::Span<const SemaphoreRow* const> semaphores) {
   std::vector<std::string> names;
+  std::vector<uint64_t> revisions;
   for (const SemaphoreRow* row : semaphores) names.push_back(row->name);
+  std::optional<uint64_t> since;
+  if (names.size() > kFoldersAtOnceWithoutTickets * QuietRegions::RequestsFor(names))
+    since = quiet_.Since(&client_, keys_, names, SteadyClock::now(), &readings_);
+  names.clear();
+  for (const SemaphoreRow* row : semaphores) {
+    const auto known = folders_.find(row->name);
+    const bool stands = since && known != folders_.end() && known->second.reading > *since &&
+                        known->second.damage.ok() && known->second.revision() == row->revision;
+    if (stands) continue;
+    names.push_back(row->name);
+    revisions.push_back(row->revision);
+  }
   const absl::StatusOr<std::vector<Folder>> folders = ReadFolders(names, /*with_tickets=*/false);
   if (!folders.ok()) return folders.status();
   std::vector<std::string> changed;
   for (size_t i = 0; i < names.size(); ++i) {
     const Folder& now = (*folders)[i];
     const auto known = folders_.find(names[i]);
-    if (known == folders_.end() || !now.damage.ok() || now.revision() != semaphores[i]->revision ||
+    if (known == folders_.end() || !now.damage.ok() || now.revision() != revisions[i] ||
         now.document_index != known->second.document_index || now.NeedsMending() ||
-        !SameOutside(known->second, now))
+        !SameOutside(known->second, now)) {
       changed.push_back(names[i]);
+    } else {
+      known->second.reading = now.reading;
+    }
   }
   return changed;
 }
@@ -287,10 +309,14 @@ absl::StatusOr<ledger::SharedStore::SessionAt> ConsulStore::LoadSession(const Id
 }
 
 absl::StatusOr<ledger::SharedStore::Hosted> ConsulStore::HostedBy(absl::Span<const NodeRef> nodes) {
+  absl::flat_hash_map<uint32_t, uint32_t> incarnations;  // The last of each node's that counts.
+  for (const NodeRef& node : nodes) {
+    uint32_t& incarnation = incarnations[node.number];
+    incarnation = std::max(incarnation, node.incarnation);
+  }
   const auto is_there = [&](const NodeRef& host) {
-    return std::ranges::any_of(nodes, [&](const NodeRef& node) {
-      return node.number == host.number && host.incarnation <= node.incarnation;
-    });
+    const auto node = incarnations.find(host.number);
+    return node != incarnations.end() && host.incarnation <= node->second;
   };
   Hosted hosted;
   const absl::StatusOr<std::vector<Entry>> sessions = AskTree(keys_.Sessions());
@@ -353,30 +379,7 @@ absl::StatusOr<ledger::SharedStore::Hosted> ConsulStore::HostedBy(absl::Span<con
 absl::StatusOr<std::vector<std::string>> ConsulStore::Names(const std::string& prefix,
                                                             const std::string& after,
                                                             uint32_t rows_max) {
-  std::set<std::string> names;
-  const auto add = [&](const std::string& under, const auto& name_of) -> absl::Status {
-    const Reply reply =
-        client_.Get(HttpTarget("/v1/kv/", under + prefix).Option("keys").Option("consistent"));
-    if (!reply.answered()) return reply.status;
-    const Json keys = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
-    if (!keys.is_array()) return absl::OkStatus();
-    for (const Json& key : keys) {
-      if (!key.is_string()) continue;
-      std::optional<std::string> name = name_of(key.get<std::string>());
-      if (name && *name > after && name->starts_with(prefix)) names.insert(*std::move(name));
-    }
-    return absl::OkStatus();
-  };
-  const std::string documents = keys_.Documents();
-  absl::Status status =
-      add(documents, [&](const std::string& key) { return Keys::NameIn(key, documents); });
-  if (!status.ok()) return status;
-  // Foreign clients' semaphores too.
-  status = add(keys_.prefix(), [&](const std::string& key) { return keys_.NameOfLock(key); });
-  if (!status.ok()) return status;
-  std::vector<std::string> result(names.begin(), names.end());
-  if (result.size() > rows_max) result.resize(rows_max);
-  return result;
+  return lists_.Page(prefix, after, rows_max, SteadyClock::now());
 }
 
 absl::StatusOr<std::vector<HistoryRow>> ConsulStore::ReadHistory(const std::string&, uint64_t,

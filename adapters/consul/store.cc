@@ -66,6 +66,7 @@ ConsulStore::ConsulStore(Url url, const Guarantees& guarantees, NodeRef self, ui
       watches_(url_),
       places_(&client_, url_, self),
       requests_(&keys_),
+      lists_(&client_, &keys_),
       random_(std::random_device()()) {}
 
 ConsulStore::~ConsulStore() = default;

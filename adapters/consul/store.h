@@ -25,8 +25,10 @@
 #include "adapters/consul/client.h"
 #include "adapters/consul/folder.h"
 #include "adapters/consul/keys.h"
+#include "adapters/consul/name_lists.h"
 #include "adapters/consul/places.h"
 #include "adapters/consul/pulse.h"
+#include "adapters/consul/quiet_regions.h"
 #include "adapters/consul/request_book.h"
 #include "adapters/consul/request_sweep.h"
 #include "adapters/consul/watches.h"
@@ -150,6 +152,9 @@ class ConsulStore : public ledger::SharedStore {
   uint64_t commits_ = 0;
   uint64_t lane_index_ = 0;
   absl::flat_hash_map<std::string, Folder> folders_;
+  uint64_t readings_ = 0;  // How often folders were read: the number of the last reading.
+  QuietRegions quiet_;
+  NameLists lists_;
   absl::flat_hash_map<Id, SessionAtIndex> sessions_;
   // Of which session it is written that it may have claims in which semaphore.
   absl::flat_hash_map<Id, absl::flat_hash_set<std::string>> indexed_;

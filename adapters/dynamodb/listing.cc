@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "adapters/dynamodb/store.h"
 
@@ -38,10 +39,14 @@ absl::StatusOr<ledger::SharedStore::SessionAt> DynamoStore::LoadSession(const Id
 }
 
 absl::StatusOr<ledger::SharedStore::Hosted> DynamoStore::HostedBy(absl::Span<const NodeRef> nodes) {
+  absl::flat_hash_map<uint32_t, uint32_t> incarnations;  // The last of each node's that counts.
+  for (const NodeRef& node : nodes) {
+    uint32_t& incarnation = incarnations[node.number];
+    incarnation = std::max(incarnation, node.incarnation);
+  }
   const auto is_there = [&](const NodeRef& host) {
-    return std::ranges::any_of(nodes, [&](const NodeRef& node) {
-      return node.number == host.number && host.incarnation <= node.incarnation;
-    });
+    const auto node = incarnations.find(host.number);
+    return node != incarnations.end() && host.incarnation <= node->second;
   };
   std::set<uint32_t> numbers;
   for (const NodeRef& node : nodes) numbers.insert(node.number);

@@ -1,6 +1,9 @@
 #include "adapters/dynamodb/node_table.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -92,9 +95,13 @@ void EndLanes(const NodeItem& node, TransactionRequest* transaction) {
     transaction->Delete(LaneKey(node.node.ref, lane));
 }
 
-Condition StandsAs(const NodeItem& node) {
-  return Condition::Is("incarnation", node.node.ref.incarnation).And("lanes", node.lanes);
+// The number too: when the item of a dead node was removed its id begins with the first incarnation again, under
+// another number.
+Condition IsLife(NodeRef ref) {
+  return Condition::Is("number", ref.number).And("incarnation", ref.incarnation);
 }
+
+Condition StandsAs(const NodeItem& node) { return IsLife(node.node.ref).And("lanes", node.lanes); }
 
 }  // namespace
 
@@ -205,9 +212,8 @@ absl::Status NodeTable::Heartbeat() {
   for (int attempt = 0; attempt < kBeatsMax; ++attempt) {
     Change beat;
     beat.set.emplace_back("beats", Number(beats_.next()));
-    const Condition alive = Condition::Is("incarnation", self_.incarnation)
-                                .And(Condition::IsNot("dead"))
-                                .And(Condition::Below("beats", beats_.next()));
+    const Condition alive =
+        IsLife(self_).And(Condition::IsNot("dead")).And(Condition::Below("beats", beats_.next()));
     reply = client_.Once(UpdateItem(table_, NodeKey(node_id_), beat, alive),
                          SteadyClock::now() + timeout_ / kBeatsMax);
     if (reply.kind == Reply::Kind::kRefused)
@@ -221,8 +227,7 @@ absl::Status NodeTable::Heartbeat() {
 absl::Status NodeTable::Leave() {
   Change stopped;
   stopped.set.emplace_back("stopped", json{{"BOOL", true}});
-  const Condition alive =
-      Condition::Is("incarnation", self_.incarnation).And(Condition::IsNot("dead"));
+  const Condition alive = IsLife(self_).And(Condition::IsNot("dead"));
   const Reply reply =
       client_.Repeat(UpdateItem(table_, NodeKey(node_id_), stopped, alive), Deadline());
   if (reply.answered()) return absl::OkStatus();
@@ -234,6 +239,18 @@ absl::StatusOr<std::vector<NodeStore::Node>> NodeTable::Observe() {
   if (!items.ok()) return items.status();
   std::vector<Node> nodes;
   for (const NodeItem& item : *items) nodes.push_back(item.node);
+  if (self_.number != 0) {
+    const auto removed = dead_.RemoveSome(nodes, SteadyClock::now(), Deadline());
+    if (!removed.ok())
+      spdlog::warn("dynamodb: dead nodes were not removed: {}",
+                   std::string(removed.status().message()));
+    if (removed.ok()) {
+      std::set<uint32_t> gone;
+      for (const NodeRef& node : *removed) gone.insert(node.number);
+      std::erase_if(nodes,
+                    [&](const Node& node) { return node.dead && gone.contains(node.ref.number); });
+    }
+  }
   std::ranges::sort(nodes, {}, [](const Node& node) { return node.ref.number; });
   return nodes;
 }

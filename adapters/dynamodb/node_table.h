@@ -12,6 +12,7 @@
 #include "adapters/adapter.h"
 #include "adapters/common/beat_counter.h"
 #include "adapters/dynamodb/client.h"
+#include "adapters/dynamodb/dead_nodes.h"
 #include "adapters/dynamodb/generation.h"
 #include "adapters/dynamodb/requests.h"
 #include "adapters/steady_clock.h"
@@ -29,14 +30,21 @@ absl::StatusOr<std::vector<Key>> LanesOfLivingNodes(Client* client, const std::s
 
 class NodeTable : public NodeStore {
  public:
-  NodeTable(const Url& url, std::shared_ptr<CredentialSource> credentials)
-      : table_(url.table), timeout_(url.timeout), client_(url, std::move(credentials)) {}
+  // `removal_pause`: DeadNodes::kFirstPause, or another for tests.
+  NodeTable(const Url& url, std::shared_ptr<CredentialSource> credentials,
+            std::chrono::milliseconds removal_pause = DeadNodes::kFirstPause)
+      : table_(url.table),
+        timeout_(url.timeout),
+        client_(url, std::move(credentials)),
+        dead_(&client_, table_, removal_pause) {}
 
   using NodeStore::Join;
   absl::StatusOr<NodeRef> Join(const std::string& node_id, const std::string& daemon,
                                const Node* seen) override;
   absl::Status Heartbeat() override;
   absl::Status Leave() override;
+  // Once this node has joined: also removes items of dead nodes, a part of them with each call, and leaves those
+  // out.
   absl::StatusOr<std::vector<Node>> Observe() override;
   absl::StatusOr<bool> DeclareDead(const Node& seen) override;
 
@@ -50,6 +58,7 @@ class NodeTable : public NodeStore {
   const std::string table_;
   const std::chrono::milliseconds timeout_;
   Client client_;
+  DeadNodes dead_;
   NodeRef self_;
   std::string node_id_;
   std::string daemon_;

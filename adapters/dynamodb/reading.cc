@@ -25,6 +25,8 @@ constexpr size_t kShownRowsMax = 200'000;
 // Until all that is read of a semaphore is of one moment.
 constexpr int kReadingsMax = 14;
 constexpr int kReadingsForShow = 2;
+// From this reading on the writers of a semaphore that has changed meanwhile are made to pause.
+constexpr int kReadingsBeforePause = 3;
 constexpr std::chrono::milliseconds kPauseStep{5};
 constexpr int kSessionReadingsMax = 5;  // Until a moment is found in which each claim has its own.
 
@@ -91,6 +93,7 @@ absl::StatusOr<std::vector<Folder>> DynamoStore::ReadFolders(const std::vector<s
   std::vector<size_t> open(names.size());
   for (size_t i = 0; i < open.size(); ++i) open[i] = i;
   std::map<size_t, uint64_t> revisions;  // With which they were found not to be of one moment.
+  std::map<size_t, uint64_t> last;       // By the last reading of each that is not of one moment.
   for (int reading = 1;; ++reading) {
     std::vector<Range> ranges;
     for (const size_t i : open) ranges.emplace_back().partition = PartitionOf(names[i]);
@@ -104,18 +107,41 @@ absl::StatusOr<std::vector<Folder>> DynamoStore::ReadFolders(const std::vector<s
       if (for_show && reading >= kReadingsForShow) continue;
       const uint64_t revision = folders[i].head.row.revision;
       const bool stands_still = revisions.contains(i) && revisions[i] == revision;
+      const auto before = last.find(i);
+      if (!for_show && reading >= kReadingsBeforePause && before != last.end() &&
+          before->second != revision) {
+        last[i] = MakeWritersPause(names[i]);
+      } else {
+        last[i] = revision;
+      }
       if (reading < kReadingsMax) {
         if (reading > kReadingsMax / 2 - 1) revisions.try_emplace(i, revision);
         more.push_back(i);
       } else if (stands_still) {
         folders[i].damage = ByHand(names[i]);
       } else {
-        return NotOfOneMoment(names[i]);
+        // The others that were read with it are not to suffer for it.
+        folders[i].damage = NotOfOneMoment(names[i]);
       }
     }
     if (more.empty()) return folders;
     open = std::move(more);
     std::this_thread::sleep_for(Skewed(kPauseStep * reading));
+  }
+}
+
+// Raises the revision and nothing else: the commits of others that are under way are lost, and these read the
+// semaphore before they try again, while this one reads it too. Returns the revision; 0: it was not raised.
+uint64_t DynamoStore::MakeWritersPause(const std::string& name) {
+  Change change;
+  change.add.emplace_back("revision", 1);
+  const Reply reply =
+      client_.Repeat(UpdateItem(table_, HeadKey(name), change, Condition::Present()), Deadline());
+  if (!reply.answered()) return 0;
+  try {
+    return NumberIn(reply.body.at("Attributes"), "revision");
+  } catch (const std::exception&) {
+    return 0;
   }
 }
 

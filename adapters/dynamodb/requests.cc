@@ -55,6 +55,12 @@ Condition Condition::IsNot(const char* flag) {
   return one;
 }
 
+Condition Condition::IsFlag(const char* flag) {
+  Condition one(absl::StrCat("attribute_exists(#", flag, ")"));
+  one.names_[flag] = flag;
+  return one;
+}
+
 Condition Condition::AbsentOr(const char* flag) {
   Condition one(absl::StrCat("(attribute_not_exists(#pk) OR attribute_exists(#", flag, "))"));
   one.names_[flag] = flag;

@@ -26,6 +26,7 @@ class Condition {
   // The attribute is this number; 0: or it is not there.
   static Condition Is(const char* name, uint64_t number) { return None().And(name, number); }
   static Condition IsNot(const char* flag);
+  static Condition IsFlag(const char* flag);
   static Condition IsText(const char* name, const std::string& text);
   // The attribute is not there, or is a lower number.
   static Condition Below(const char* name, uint64_t number);

@@ -122,10 +122,12 @@ class DynamoStore : public ledger::SharedStore {
   SteadyTime Deadline() const { return SteadyClock::now() + options_.url.timeout; }
 
   // ---- reading ----
-  // Each of one moment, or damaged; UNAVAILABLE: one changes faster than it can be read. With
-  // `for_show` those too are among them, as they were last read.
+  // Each of one moment, or damaged; of one that changes faster than it can be read, though its writers were made
+  // to pause, the damage is UNAVAILABLE. With `for_show` such are among them as they were last read, and no writer
+  // pauses.
   absl::StatusOr<std::vector<Folder>> ReadFolders(const std::vector<std::string>& names,
                                                   bool for_show = false);
+  uint64_t MakeWritersPause(const std::string& name);
   Folder ReadFolder(const std::string& name, const std::vector<json>& items);
   void Keep(const Folder& folder);
   void KeepShown(const ledger::LoadedSemaphore& semaphore);

@@ -1,11 +1,14 @@
 #include "adapters/ledger/serving.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace semaphored::ledger {
 namespace {
 
 constexpr size_t kBusyRemembered = 1000;
+constexpr size_t kTouchedInTurn = 32;
 
 }  // namespace
 
@@ -30,6 +33,7 @@ void Serving::Served() {
     touched_.erase(name);
     return true;
   });
+  TouchNext();
 }
 
 bool Serving::LeaveAlone(const std::vector<std::string>& busy) {
@@ -72,6 +76,18 @@ SteadyTime Serving::NextAttempt(SteadyTime latest) const {
 void Serving::Touch(const std::string& name) {
   touched_.insert(name);
   names_.insert(name);
+}
+
+void Serving::TouchInTurn(std::vector<std::string> names) {
+  std::ranges::move(names, std::back_inserter(in_turn_));
+  TouchNext();
+}
+
+void Serving::TouchNext() {
+  while (!in_turn_.empty() && touched_.size() < kTouchedInTurn) {
+    Touch(in_turn_.back());
+    in_turn_.pop_back();
+  }
 }
 
 bool Serving::IsQuarantined(const std::string& name) const {

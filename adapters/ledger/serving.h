@@ -61,12 +61,16 @@ class Serving {
   // for a reason in its data, and whether the semaphore is to blame is to be shown; or other daemons that
   // have it are to read it again.
   void Touch(const std::string& name);
+  // The same, a few with each serving commit from the next one on, so that none is larger than an engine takes.
+  void TouchInTurn(std::vector<std::string> names);
   // The next serving commit touches it.
   bool IsTouched(const std::string& name) const {
     return touched_.contains(name) || quarantined_.contains(name);
   }
 
  private:
+  void TouchNext();
+
   const std::function<SteadyTime()> now_;
   const std::chrono::milliseconds busy_pause_;
   const std::chrono::milliseconds quarantine_pause_;
@@ -76,6 +80,7 @@ class Serving {
   absl::flat_hash_map<std::string, SteadyTime> busy_;  // Until when.
   absl::flat_hash_map<std::string, Quarantined> quarantined_;
   absl::flat_hash_set<std::string> touched_;
+  std::vector<std::string> in_turn_;  // To be touched; the last ones first.
 };
 
 }  // namespace semaphored::ledger

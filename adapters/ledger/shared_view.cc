@@ -120,18 +120,19 @@ absl::Status SharedView::ReadAfterMove(const Id& session, const Transaction& mov
   for (const ReadCondition& condition : moved.reads) read.insert(condition.semaphore);
   std::vector<std::string> stale;
   std::vector<const SemaphoreRow*> known;
-  size_t touched = 0;
+  std::vector<std::string> touched;
   for (const std::string& name : at->semaphores) {
     if (written.contains(name)) continue;
+    // The former host may know of no other semaphore of the session.
+    touched.push_back(name);
     const Semaphore* semaphore = core_->state.Find(name);
     if (semaphore != nullptr && read.contains(name)) {
       known.push_back(&semaphore->row);
       continue;
     }
     stale.push_back(name);
-    // The former host may know of no other semaphore of the session.
-    if (touched++ < kTouchedByMove) core_->serving.Touch(name);
   }
+  core_->serving.TouchInTurn(std::move(touched));
   // (Not every engine tests each of very many conditions.)
   if (!known.empty()) {
     absl::StatusOr<std::vector<std::string>> changed = store_->Changed(known);

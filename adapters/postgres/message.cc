@@ -1,17 +1,13 @@
 #include "adapters/postgres/message.h"
 
-#include <openssl/crypto.h>
-#include <openssl/sha.h>
-
-#include <array>
 #include <charconv>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "adapters/common/seal.h"
 
 namespace semaphored::postgres {
 
@@ -23,13 +19,6 @@ namespace {
 
 constexpr size_t kClaimsMax = 100;
 constexpr size_t kNewsBytesMax = 6000;
-
-std::string HexOfSha256(const std::string& text) {
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(digest.data()), digest.size()));
-}
 
 // Rows are arrays; who reads one of another length than his own reads nothing.
 const json& RowOf(const json& row, size_t size) {
@@ -93,10 +82,6 @@ std::string WriteNews(const ledger::Transaction& transaction, const ledger::Sema
   return written.size() > kNewsBytesMax ? "" : written;
 }
 
-std::string SealOf(const std::string& text, const std::string& secret) {
-  return HexOfSha256(secret + HexOfSha256(secret + text));
-}
-
 Hint ReadMessage(const std::string& message) {
   const std::vector<std::string> parts = absl::StrSplit(message, absl::MaxSplits(' ', 2));
   Hint hint;
@@ -113,11 +98,9 @@ Hint ReadMessage(const std::string& message) {
 std::optional<News> ReadNews(const Hint& hint, const std::string& secret) {
   const std::vector<std::string> parts = absl::StrSplit(hint.details, absl::MaxSplits(' ', 2));
   if (parts.size() != 3 || secret.empty()) return std::nullopt;
-  const std::string seal = SealOf(
-      absl::StrCat(hint.semaphore, " ", hint.revision, " ", parts[1], " ", parts[2]), secret);
-  if (seal.size() != parts[0].size() ||
-      CRYPTO_memcmp(seal.data(), parts[0].data(), seal.size()) != 0)
-    return std::nullopt;
+  const std::string sealed =
+      absl::StrCat(hint.semaphore, " ", hint.revision, " ", parts[1], " ", parts[2]);
+  if (!IsSeal(parts[0], sealed, secret)) return std::nullopt;
   try {
     std::vector<uint64_t> tokens;
     for (const absl::string_view token : absl::StrSplit(parts[1], ',', absl::SkipEmpty()))

@@ -3,8 +3,7 @@
 // drew, written there by the database, since nobody else knows them before.
 //
 // Any role of a database may send, and hear, any notification. So the seal is made of the rest with
-// a secret that only daemons can read (store.secret): sha256(secret sha256(secret text)), all as
-// hexadecimal text. And a message holds nothing by which a lease could be given back.
+// a secret that only daemons can read (store.secret, adapters/common/seal.h). And a message holds nothing by which a lease could be given back.
 #pragma once
 
 #include <string>
@@ -29,8 +28,5 @@ ledger::Hint ReadMessage(const std::string& message);
 
 // nullopt: there is none in it, none that can be read, or none of a daemon.
 std::optional<ledger::News> ReadNews(const ledger::Hint& hint, const std::string& secret);
-
-// Of `<semaphore> <revision> <tokens> <news>`, as the function in the database makes it.
-std::string SealOf(const std::string& text, const std::string& secret);
 
 }  // namespace semaphored::postgres

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/faults.h"
 #include "adapters/ledger/rules/steps.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
 
@@ -20,8 +21,15 @@ using ledger::Image;
 using ledger::Semaphore;
 using ledger::Simply;
 
+namespace {
+
+// After a part of a sweep, so many times as long is for commands alone.
+constexpr int kRestAfterTurn = 4;
+
+}  // namespace
+
 InUse::InUse(ledger::Core* core, PermitStore* store)
-    : core_(core), store_(store), swept_at_(core->options.now()) {}
+    : core_(core), store_(store), next_sweep_(core->options.now() + core->options.sweep_interval) {}
 
 absl::Status InUse::LoadAll(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
@@ -82,30 +90,63 @@ void InUse::Collect() {
   for (AskedRecall& asked : store_->TakeAskedRecalls()) asked_.push_back(std::move(asked));
 }
 
+absl::Status InUse::SweepOne(const std::string& name) {
+  Semaphore* semaphore = core_->state.Find(name);
+  const bool in_use =
+      semaphore != nullptr &&
+      (!semaphore->waiters.empty() || !semaphore->leases.empty() || semaphore->row.destroying);
+  if (!in_use && store_->Unload(name)) {
+    if (semaphore != nullptr) core_->state.Erase(name);
+    loaded_.erase(name);
+    return absl::OkStatus();
+  }
+  absl::Status loaded = Load(name);
+  if (ConcernsOneOnly(loaded)) return absl::OkStatus();  // A command about it gets this.
+  if (!loaded.ok()) return loaded;
+  semaphore = core_->state.Find(name);
+  if (core_->outbox.watches(name) && semaphore != nullptr && loaded_.contains(name))
+    return CountElsewhere(semaphore);
+  return absl::OkStatus();
+}
+
 absl::Status InUse::Sweep() {
   const SteadyTime now = core_->options.now();
-  if (now - core_->options.sweep_interval < swept_at_) return absl::OkStatus();
-  swept_at_ = now;
-  const std::vector<std::string> names(loaded_.begin(), loaded_.end());
-  for (const std::string& name : names) {
-    Semaphore* semaphore = core_->state.Find(name);
-    const bool in_use =
-        semaphore != nullptr &&
-        (!semaphore->waiters.empty() || !semaphore->leases.empty() || semaphore->row.destroying);
-    if (!in_use && store_->Unload(name)) {
-      if (semaphore != nullptr) core_->state.Erase(name);
-      loaded_.erase(name);
-      continue;
-    }
-    absl::Status loaded = Load(name);
-    if (ConcernsOneOnly(loaded)) continue;  // Whoever asks for it is told.
-    if (!loaded.ok()) return loaded;
-    semaphore = core_->state.Find(name);
-    if (core_->outbox.watches(name) && semaphore != nullptr && loaded_.contains(name)) {
-      if (absl::Status status = CountElsewhere(semaphore); !status.ok()) return status;
-    }
+  if (now < next_sweep_) return absl::OkStatus();
+  if (to_sweep_.empty()) {
+    begun_at_ = now;
+    to_sweep_.assign(loaded_.begin(), loaded_.end());
   }
+  const SteadyTime begun = SteadyClock::now();
+  while (!to_sweep_.empty()) {
+    const std::string name = std::move(to_sweep_.back());
+    to_sweep_.pop_back();
+    if (!loaded_.contains(name)) continue;
+    if (absl::Status status = SweepOne(name); !status.ok()) return status;
+    if (SteadyClock::now() - begun >= kTurn) break;
+  }
+  const auto took = SteadyClock::now() - begun;
+  next_sweep_ = to_sweep_.empty() ? begun_at_ + core_->options.sweep_interval
+                                  : core_->options.now() + kRestAfterTurn * took;
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<SemaphoreInfo>> InUse::Show(const std::string& name) {
+  if (core_->can.names && !loaded_.contains(name)) {
+    absl::StatusOr<std::optional<PermitStore::Shown>> shown = store_->Look(name);
+    if (!shown.ok()) return shown.status();
+    if (!*shown) return std::optional<SemaphoreInfo>();
+    SemaphoreInfo info;
+    info.row = std::move((*shown)->row);
+    info.held = (*shown)->held;
+    return std::optional<SemaphoreInfo>(std::move(info));
+  }
+  if (!loaded_.contains(name)) {
+    if (absl::Status status = Load(name); !status.ok()) return status;
+  }
+  Semaphore* semaphore = loaded_.contains(name) ? core_->state.Find(name) : nullptr;
+  if (semaphore == nullptr) return std::optional<SemaphoreInfo>();
+  if (absl::Status status = CountElsewhere(semaphore); !status.ok()) return status;
+  return std::optional<SemaphoreInfo>(Describe(*semaphore));
 }
 
 absl::StatusOr<Outcome> InUse::List(const ListCommand& command) {
@@ -123,18 +164,21 @@ absl::StatusOr<Outcome> InUse::List(const ListCommand& command) {
   outcome.report = std::make_unique<Report>();
   outcome.report->more = names.size() > command.rows_max;
   if (outcome.report->more) names.resize(command.rows_max);
+  std::vector<SemaphoreInfo>& infos = outcome.report->infos;
+  const SteadyTime until = SteadyClock::now() + kTurn;
   for (const std::string& name : names) {
     if (name.empty()) continue;
-    // One that cannot be used is left out, and whoever names it is told why.
-    absl::Status status = loaded_.contains(name) ? absl::OkStatus() : Load(name);
-    Semaphore* semaphore =
-        status.ok() && loaded_.contains(name) ? core_->state.Find(name) : nullptr;
-    if (semaphore != nullptr) status = CountElsewhere(semaphore);
-    if (!status.ok() && !ConcernsOneOnly(status)) return status;
-    if (!status.ok() || semaphore == nullptr) continue;
-    outcome.report->infos.push_back(Describe(*semaphore));
+    // The next part begins behind the last that is shown.
+    if (!infos.empty() && SteadyClock::now() >= until) {
+      outcome.report->more = true;
+      break;
+    }
+    // One that cannot be used is left out; a command about it gets the reason.
+    absl::StatusOr<std::optional<SemaphoreInfo>> info = Show(name);
+    if (!info.ok() && !ConcernsOneOnly(info.status())) return info.status();
+    if (info.ok() && *info) infos.push_back(**std::move(info));
   }
-  if (!core_->can.names && outcome.report->infos.empty()) {
+  if (!core_->can.names && infos.empty()) {
     outcome = Simply(OutcomeKind::kUnsupported);
     outcome.message = absl::StrCat("the adapter ", core_->can.adapter,
                                    " keeps no list of its semaphores; name one in full");

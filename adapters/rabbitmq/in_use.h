@@ -2,6 +2,8 @@
 // to them, and which permits the broker has taken back. Used by one lane; calls may block in the store.
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,9 +30,13 @@ class InUse {
   // How many permits others have, for those who are shown the semaphore.
   absl::Status CountElsewhere(ledger::Semaphore* semaphore);
   // Once in a while: other daemons may have changed what is in use here without a hint that arrived;
-  // what is not in use is forgotten.
+  // what is not in use is forgotten. Blocks for about kTurn; what is left is done by later calls, so that
+  // most of the time is for commands.
   absl::Status Sweep();
-  SteadyTime next_sweep() const { return swept_at_ + core_->options.sweep_interval; }
+  // When Sweep() has something to do.
+  SteadyTime next_sweep() const { return next_sweep_; }
+
+  static constexpr std::chrono::milliseconds kTurn{50};
 
   // Takes from the store which permits were lost, and what other daemons have asked for.
   void Collect();
@@ -42,6 +48,7 @@ class InUse {
   // The batch that carried it out stands.
   void Won(const ledger::Transaction& transaction);
 
+  // Fewer rows than there are, and `more`, when it has taken about kTurn.
   absl::StatusOr<Outcome> List(const ListCommand& command);
 
  private:
@@ -51,6 +58,9 @@ class InUse {
   void ServeLater(const std::string& name);
   void EndLost(ledger::Editor& editor);
   void RecallAsked(ledger::Editor& editor);
+  absl::Status SweepOne(const std::string& name);
+  // nullopt: it is not there, or cannot be used.
+  absl::StatusOr<std::optional<SemaphoreInfo>> Show(const std::string& name);
 
   ledger::Core* const core_;
   PermitStore* const store_;
@@ -59,7 +69,9 @@ class InUse {
   std::vector<ledger::AskedRecall> asked_;
   std::vector<std::string> vanished_;  // Semaphores that are not in the broker any more.
   std::vector<std::string> lowered_;   // Other daemons have lowered the limit, or destroy it.
-  SteadyTime swept_at_{};
+  std::vector<std::string> to_sweep_;  // By the sweep under way; the last ones first.
+  SteadyTime begun_at_{};              // When it began.
+  SteadyTime next_sweep_{};
 };
 
 }  // namespace semaphored::rabbitmq

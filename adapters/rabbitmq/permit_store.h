@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,17 @@ class PermitStore : public ledger::PermitSource {
   virtual absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
                                                          const std::string& after,
                                                          uint32_t rows_max) = 0;
+
+  // For lists: what there is of a semaphore that is not in use here, which it does not come to be by this. The
+  // row is of up to some minutes ago if the change notice of another daemon was lost. nullopt: there is none.
+  // Called only with Guarantees::names.
+  struct Shown {
+    SemaphoreRow row;
+    uint32_t held = 0;
+  };
+  virtual absl::StatusOr<std::optional<Shown>> Look(const std::string&) {
+    return absl::UnimplementedError("no list is kept");
+  }
 
   // Why the broker can have no semaphore of this name with this limit; empty: it can. Does not block.
   virtual std::string Refuses(const std::string&, uint32_t) const { return ""; }

@@ -1,6 +1,6 @@
 // Of TokenStore: an administrator takes back leases that other daemons have. A lease is known to
-// its own daemon alone, so all are told what is wanted, over the exchange on which changes are
-// told, and each looks among its own.
+// its own daemon alone, so what is wanted goes to all, sealed (sealing.h), over the exchange that has
+// the change notices, and each looks among its own.
 //
 // Where a limit was lowered and the leases of the daemon that was asked do not suffice, the others
 // give back so many: those on the highest slots that are left. Which these are all see alike, once
@@ -10,12 +10,10 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/str_cat.h"
 #include "adapters/rabbitmq/token_store.h"
 #include "adapters/steady_clock.h"
 
@@ -30,15 +28,9 @@ namespace {
 constexpr std::chrono::milliseconds kChooseAfter{300};
 constexpr size_t kChoicesMax = 1000;
 
-std::string NewSelf() {
-  std::random_device random;
-  return absl::StrCat(random(), "-", random());
-}
-
 }  // namespace
 
 void TokenStore::TellOthers(const AskedRecall& wanted) {
-  if (self_.empty()) self_ = NewSelf();
   json slots = json::array();
   if (const Used* used = Find(wanted.semaphore)) {
     for (const auto& [claim, held] : used->held) slots.push_back(held.slot);
@@ -49,19 +41,21 @@ void TokenStore::TellOthers(const AskedRecall& wanted) {
                      {"reason", static_cast<int>(wanted.recall.reason)},
                      {"grace_ms", wanted.recall.grace_ms},
                      {"leases_max", wanted.leases_max},
-                     {"slots_of_sender", slots},
-                     {"sender", self_}};
-  if (const absl::Status status = broker_.Tell(text.dump()); !status.ok())
+                     {"slots_of_sender", slots}};
+  const absl::StatusOr<std::string> sealed = sealing_.Seal(text);
+  const absl::Status status = sealed.ok() ? broker_.Tell(*sealed) : sealed.status();
+  if (!status.ok())
     spdlog::warn("rabbitmq: other daemons could not be told to give back leases of {}: {}",
                  wanted.semaphore, std::string(status.message()));
 }
 
 void TokenStore::OnAsked(const std::string& text) {
-  const json read = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const std::optional<json> sealed = sealing_.Open(text, SteadyClock::now());
+  if (!sealed) return;
+  const json& read = *sealed;
   Shrinking asked;
   AskedRecall& wanted = asked.wanted;
   try {
-    if (read.at("sender").get<std::string>() == self_) return;
     read.at("take_back").get_to(wanted.semaphore);
     read.at("holder").get_to(wanted.holder);
     read.at("grace_ms").get_to(wanted.recall.grace_ms);

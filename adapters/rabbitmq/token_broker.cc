@@ -114,37 +114,6 @@ json MergeSettings(const json& a, const json& b) {
   return merged;
 }
 
-struct RegistryContent {
-  uint64_t generation = 0;
-  std::set<std::string> names;
-};
-
-RegistryContent ReadRegistry(const Document& document) {
-  RegistryContent registry;
-  if (document.empty()) return registry;
-  registry.generation = document.content().value("generation", uint64_t{0});
-  for (const json& name : document.content().value("names", json::array()))
-    if (name.is_string()) registry.names.insert(name.get<std::string>());
-  return registry;
-}
-
-json JsonOf(const RegistryContent& registry) {
-  return json{{"generation", registry.generation}, {"names", registry.names}};
-}
-
-json MergeRegistries(const json& a, const json& b) {
-  json merged = a;
-  merged["generation"] =
-      std::max(a.value("generation", uint64_t{0}), b.value("generation", uint64_t{0})) + 1;
-  std::set<std::string> names;
-  for (const json* each : {&a, &b}) {
-    for (const json& name : each->value("names", json::array()))
-      if (name.is_string()) names.insert(name.get<std::string>());
-  }
-  merged["names"] = names;
-  return merged;
-}
-
 // From 4.0 on a queue drops what was given back too often, unless it is told not to; before, the
 // argument would be refused by queues that were made without it.
 bool DropsReturned(const std::string& server_version) {
@@ -219,24 +188,6 @@ absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::FindAct(const std::s
   return stored;
 }
 
-absl::StatusOr<std::vector<std::string>> TokenBroker::Names(const std::string& prefix,
-                                                            const std::string& after,
-                                                            uint32_t names_max) {
-  if (absl::Status status = Ready(); !status.ok()) return status;
-  std::vector<std::string> names;
-  absl::StatusOr<std::unique_ptr<Document>> document =
-      Document::Open(connection_, Registry(), /*make=*/false, MergeRegistries);
-  if (absl::IsNotFound(document.status())) return names;
-  if (!document.ok()) return document.status();
-  const RegistryContent registry = ReadRegistry(**document);
-  for (auto at = registry.names.lower_bound(std::max(prefix, after)); at != registry.names.end();
-       ++at) {
-    if (!at->starts_with(prefix) || names.size() == names_max) break;
-    if (*at != after) names.push_back(*at);
-  }
-  return names;
-}
-
 absl::Status TokenBroker::Write(Document* document, StoredSemaphore* stored) {
   absl::Status status = document->Write(JsonOf(*stored));
   stored->row.revision = document->version();
@@ -278,18 +229,6 @@ void TokenBroker::TellRest() {
     if (!Tell(absl::StrCat(version, " ", name)).ok()) return;
     untold_.erase(untold_.begin());
   }
-}
-
-absl::StatusOr<uint64_t> TokenBroker::NextGeneration(const std::string& name, bool is_there) {
-  absl::StatusOr<std::unique_ptr<Document>> document =
-      Document::Open(connection_, Registry(), /*make=*/true, MergeRegistries);
-  if (!document.ok()) return document.status();
-  RegistryContent registry = ReadRegistry(**document);
-  ++registry.generation;
-  if (is_there) registry.names.insert(name);
-  if (!is_there) registry.names.erase(name);
-  if (absl::Status status = (*document)->Write(JsonOf(registry)); !status.ok()) return status;
-  return registry.generation;
 }
 
 // Tokens of the slots, with confirms. What is not confirmed stays doubtful.
@@ -446,13 +385,6 @@ absl::StatusOr<StoredSemaphore> TokenBroker::Update(const SemaphoreRow& row, uin
   if (!stored.ok()) return stored.status();
   if (!*stored) return absl::NotFoundError(absl::StrCat("rabbitmq: ", row.name, " has gone"));
   return **std::move(stored);
-}
-
-absl::Status TokenBroker::RemoveRegistry() {
-  if (absl::Status status = Ready(); !status.ok()) return status;
-  absl::StatusOr<Channel> channel = connection_->OpenChannel();
-  if (!channel.ok()) return channel.status();
-  return connection_->Delete(*channel, Registry()).status();
 }
 
 absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Strike(

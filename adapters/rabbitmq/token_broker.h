@@ -5,8 +5,9 @@
 //   <name>.semaphore.settings   a document (document.h): limit, settings, slots
 //   <name>.semaphore.admin      an exclusive queue: the mutex of administrative acts
 //   <name>.semaphore.shrink     an exclusive queue: the mutex of whoever takes tokens out
-//   semaphored.registry         a document: the names of all semaphores, and a number that rises
-//                               each time that tokens are published
+//   semaphored.registry.<part>  a document: the names of some of the semaphores, by a hash of the name,
+//                               and a number that rises each time that tokens of one of them are published
+//   semaphored.secret           a document: what daemons seal messages with (sealing.h)
 //   semaphored.changes          a fan-out exchange: "<version> <name>" for each change of settings
 //
 // All of them after a prefix, if the URL has one.
@@ -69,6 +70,8 @@ class TokenBroker {
   std::string TokenQueue(const std::string& name) const;
   // The exchange.
   std::string Changes() const { return prefix_ + "semaphored.changes"; }
+  // The queue of the secret.
+  std::string Secret() const { return prefix_ + "semaphored.secret"; }
 
   // Says so on the exchange. Whoever holds a permit hears it.
   absl::Status Tell(const std::string& text);
@@ -78,7 +81,7 @@ class TokenBroker {
 
   // nullopt: there is none.
   absl::StatusOr<std::optional<StoredSemaphore>> Read(const std::string& name);
-  // Alphabetical, from `after` (not itself) on.
+  // Alphabetical, from `after` (not itself) on. Reads all parts of the registry, some milliseconds each.
   absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
                                                  const std::string& after, uint32_t names_max);
 
@@ -133,7 +136,9 @@ class TokenBroker {
   std::string SettingsQueue(const std::string& name) const {
     return TokenQueue(name) + ".settings";
   }
-  std::string Registry() const { return prefix_ + "semaphored.registry"; }
+  // Of the name, or part by part. So that what is made, or published, waits only for what has the same part.
+  std::string RegistryOf(const std::string& name) const;
+  std::string RegistryPart(int part) const;
 
   Connection* connection_;
   const std::string prefix_;

@@ -208,6 +208,7 @@ void TokenStore::OnChange(const std::string& text, std::vector<ledger::Hint>* hi
   uint64_t version = 0;
   if (space == std::string::npos || !absl::SimpleAtoi(text.substr(0, space), &version)) return;
   const std::string name = text.substr(space + 1);
+  looked_.erase(name);
   Used* used = Find(name);
   if (used == nullptr || used->stored.row.revision == version) return;
   used->stale = true;

@@ -3,8 +3,8 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,11 +23,9 @@ namespace {
 
 // Changes are told; what was lost on the way is found after so long.
 constexpr std::chrono::seconds kReadAgain{60};
-// Of the broker's counts of messages.
-constexpr std::chrono::milliseconds kCountedAfter{200};
-constexpr std::chrono::milliseconds kCountPause{5};
 // Each question to a queue that does not answer holds up all others.
 constexpr std::chrono::seconds kNotAskedFor{5};
+constexpr uint32_t kAllNames = std::numeric_limits<uint32_t>::max();
 
 // Whether it was done is not known.
 bool Unanswered(const absl::Status& status) {
@@ -51,12 +49,19 @@ TokenStore::TokenStore(std::unique_ptr<Connection> holding,
     : connection_(std::move(holding)),
       administering_(std::move(administering)),
       guarantees_(guarantees),
-      broker_(administering_.get(), prefix) {}
+      broker_(administering_.get(), prefix),
+      pages_([this](const std::string& of) { return broker_.Names(of, "", kAllNames); }),
+      sealing_(administering_.get(), broker_.Secret()) {}
 
 // ---- the connection ----
 
 absl::Status TokenStore::Ready() {
-  if (connection_->is_open() && connection_->life() == life_) return absl::OkStatus();
+  if (connection_->is_open() && connection_->life() == life_) {
+    // Without it only what other daemons ask of this one is not heard.
+    if (absl::Status status = sealing_.BeginIfDue(SteadyClock::now()); !status.ok())
+      spdlog::warn("rabbitmq: {}", std::string(status.message()));
+    return absl::OkStatus();
+  }
   LoseAll();
   if (absl::Status status = connection_->Open(); !status.ok()) return status;
   if (absl::Status status = Subscribe(); !status.ok()) {
@@ -64,7 +69,7 @@ absl::Status TokenStore::Ready() {
     return status;
   }
   life_ = connection_->life();
-  return absl::OkStatus();
+  return Ready();
 }
 
 // From here on changes are heard of; whatever was known before may be old.
@@ -75,6 +80,7 @@ absl::Status TokenStore::Subscribe() {
   if (!queue.ok()) return queue.status();
   changes_ = *channel;
   for (auto& [name, used] : used_) used.stale = true;
+  looked_.clear();
   return connection_->ConsumeForGood(*channel, *queue, "changes");
 }
 
@@ -102,6 +108,7 @@ void TokenStore::Lose(const std::string& name, Used* used) {
 
 void TokenStore::LoseAll() {
   changes_ = 0;
+  looking_ = 0;
   for (auto& [name, used] : used_) Lose(name, &used);
 }
 
@@ -189,6 +196,7 @@ absl::Status TokenStore::Check(const std::string& semaphore, const Id& claim) {
 
 // nullptr: the semaphore is not there.
 absl::StatusOr<TokenStore::Used*> TokenStore::Read(const std::string& name) {
+  looked_.erase(name);
   Used* used = Find(name);
   const bool old =
       used == nullptr || used->stale || SteadyClock::now() - used->read_at >= kReadAgain;
@@ -241,45 +249,6 @@ bool TokenStore::Unload(const std::string& semaphore) {
   Lose(semaphore, used);  // Closes its channel, and gives back what it has.
   used_.erase(semaphore);
   return true;
-}
-
-absl::StatusOr<uint32_t> TokenStore::HeldElsewhere(const std::string& semaphore) {
-  for (;;) {
-    absl::StatusOr<uint32_t> count = CountElsewhere(semaphore);
-    const Used* used = Find(semaphore);
-    if (!count.ok() || *count == 0 || used == nullptr) return count;
-    // What we gave back is counted a moment later.
-    if (SteadyClock::now() >= used->given_back_at + kCountedAfter) return count;
-    std::this_thread::sleep_for(kCountPause);
-  }
-}
-
-absl::StatusOr<uint32_t> TokenStore::CountElsewhere(const std::string& semaphore) {
-  if (absl::Status status = Ready(); !status.ok()) return status;
-  Used* used = Find(semaphore);
-  if (used == nullptr) return 0;
-  absl::StatusOr<Channel> channel = ChannelOf(used);
-  if (!channel.ok()) return channel.status();
-  absl::StatusOr<QueueState> state =
-      connection_->DeclarePassively(*channel, broker_.TokenQueue(semaphore));
-  if (absl::IsNotFound(state.status())) return 0;
-  if (!state.ok()) return state.status();
-  // What is on its way to a consumer of ours is ours.
-  absl::StatusOr<std::vector<BrokerEvent>> events =
-      connection_->WaitOn(*channel, SteadyTime::min());
-  if (!events.ok()) return events.status();
-  for (BrokerEvent& event : *events) OnEvent(std::move(event), &pending_hints_);
-  used = Find(semaphore);
-  if (used == nullptr) return 0;
-  const size_t here = used->held.size() + used->spare.size() + used->removed.size() + state->ready;
-  return static_cast<uint32_t>(used->stored.slots.size() -
-                               std::min(used->stored.slots.size(), here));
-}
-
-absl::StatusOr<std::vector<std::string>> TokenStore::Names(const std::string& prefix,
-                                                           const std::string& after,
-                                                           uint32_t rows_max) {
-  return broker_.Names(prefix, after, rows_max);
 }
 
 // ---- permits ----

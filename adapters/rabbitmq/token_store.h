@@ -18,8 +18,10 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "adapters/common/name_pages.h"
 #include "adapters/rabbitmq/connection.h"
 #include "adapters/rabbitmq/permit_store.h"
+#include "adapters/rabbitmq/sealing.h"
 #include "adapters/rabbitmq/token_broker.h"
 
 namespace semaphored::rabbitmq {
@@ -43,6 +45,7 @@ class TokenStore : public PermitStore {
   absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
                                                  const std::string& after,
                                                  uint32_t rows_max) override;
+  absl::StatusOr<std::optional<Shown>> Look(const std::string& semaphore) override;
   void Wake() override { connection_->Wake(); }
 
   std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) override;
@@ -167,6 +170,15 @@ class TokenStore : public PermitStore {
   std::map<std::string, Used> used_;
   // Whose settings did not answer: they are not asked for before.
   std::map<std::string, SteadyTime> silent_until_;
+  // What is known of semaphores that were shown in lists and are not in use here. A change notice removes it.
+  struct Looked {
+    SemaphoreRow row;
+    uint32_t tokens = 0;
+    SteadyTime read_at{};
+  };
+  absl::flat_hash_map<std::string, Looked> looked_;
+  Channel looking_ = 0;
+  NamePages pages_;
   std::vector<LostPermit> lost_;
   std::vector<ledger::AskedRecall> asked_;
   // Somebody has asked all others for some leases; which, is seen when what was free has gone.
@@ -176,7 +188,7 @@ class TokenStore : public PermitStore {
     SteadyTime choose_at{};
   };
   std::vector<Shrinking> to_choose_;
-  std::string self_;                         // So that we do not hear ourselves.
+  Sealing sealing_;
   std::vector<ledger::Hint> pending_hints_;  // For the next Wait.
   // Since the last commit: if it fails they are given back.
   std::vector<std::pair<std::string, Id>> taken_;

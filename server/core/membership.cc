@@ -1,6 +1,8 @@
 #include "server/core/membership.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +11,8 @@ namespace semaphored {
 namespace {
 
 constexpr SteadyTime kNever = SteadyTime::min();
+// Of nodes that are found dead: a take-over asks the engine for each.
+constexpr size_t kFoundDeadAtOnce = 1000;
 
 MembershipOptions WithDefaults(MembershipOptions options) {
   if (options.margin < Milliseconds(0)) options.margin = options.node_ttl / 10;
@@ -96,6 +100,20 @@ void Membership::Observe(TickResult* result) {
     Judge(node, sent, returned, result);
     if (!fatal_.ok()) return;
   }
+  TellFoundDead(*nodes, result);
+}
+
+// The newest first: of those something may be left. The others follow with the next reads, unless the store has
+// removed their rows by then.
+void Membership::TellFoundDead(const std::vector<NodeStore::Node>& nodes, TickResult* result) {
+  std::vector<NodeStore::Node> dead;
+  std::ranges::copy_if(nodes, std::back_inserter(dead), &NodeStore::Node::dead);
+  std::ranges::sort(dead, std::greater<>(), [](const auto& node) { return node.ref.number; });
+  const size_t before = result->dead.size();
+  for (const NodeStore::Node& node : dead) {
+    if (result->dead.size() - before == kFoundDeadAtOnce) break;
+    TellDead(node.ref, result);
+  }
 }
 
 std::string Membership::NameOf(const NodeRef& node) const {
@@ -123,7 +141,6 @@ void Membership::Judge(const NodeStore::Node& node, SteadyTime sent, SteadyTime 
   }
   if (node.dead) {
     observed_.erase(node.ref.number);
-    TellDead(node.ref, result);
     return;
   }
   auto [it, first] = observed_.try_emplace(node.ref.number);

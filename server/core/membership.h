@@ -103,6 +103,7 @@ class Membership {
   // False: the observation was broken and has started anew.
   bool ReadUnbroken(SteadyTime sent, SteadyTime returned);
   void Judge(const NodeStore::Node& node, SteadyTime sent, SteadyTime returned, TickResult* result);
+  void TellFoundDead(const std::vector<NodeStore::Node>& nodes, TickResult* result);
   void TellDead(NodeRef node, TickResult* result);
   void ForgetTold();
   void Fail(absl::Status why);

@@ -7,6 +7,8 @@ namespace semaphored {
 namespace {
 
 constexpr uint32_t kListRows = 10'000;
+// Where the engine does not push each reading is paid for, and a list is the largest.
+constexpr int64_t kListPauseUnpushed = 20;
 
 }  // namespace
 
@@ -45,7 +47,8 @@ void SessionsImpl::RefreshFigures(absl::AnyInvocable<void()> done) {
     return;
   }
   if (!lists || Now() < figures_due_) return done();
-  figures_due_ = Now() + Milliseconds(options_.metrics_list_interval_ms);
+  const int64_t pause = host_->guarantees().push ? 1 : kListPauseUnpushed;
+  figures_due_ = Now() + Milliseconds(options_.metrics_list_interval_ms * pause);
   figures_asked_.push_back(std::move(done));
   metrics_.BeginList();
   ListForFigures("", kListRows);

@@ -149,6 +149,35 @@ CONTRACT_CASE("shared: a session moves to another daemon with all it has") {
   CHECK(info.leases[0]->host == b.self());
 }
 
+CONTRACT_CASE("shared: the new host of a session touches all semaphores in which it has claims") {
+  if (!SharesClaims(world)) return;
+  Daemon& a = world.daemon();
+  Daemon& b = world.OpenAnother("b");
+  constexpr int kSemaphores = 80;
+  const Id session = world.NewId();
+  REQUIRE(a.OpenSession(session).kind == OutcomeKind::kDone);
+  std::vector<std::string> names;
+  for (int i = 0; i < kSemaphores; ++i) {
+    names.push_back("s/" + std::to_string(i));
+    a.Create(names.back(), 1);
+    a.Grant(names.back(), {.session = session});
+  }
+  std::vector<uint64_t> before;
+  for (const std::string& name : names) before.push_back(a.Describe(name).row.revision);
+  const Outcome moved = b.Do(AdoptSessionCommand{session});
+  REQUIRE(moved.kind == OutcomeKind::kDone);
+  CHECK(moved.report->claims.size() == names.size());
+  const auto untouched = [&] {
+    int count = 0;
+    for (int i = 0; i < kSemaphores; ++i) {
+      if (b.Describe(names[i]).row.revision == before[i]) ++count;
+    }
+    return count;
+  };
+  b.PollUntil([&] { return untouched() == 0; });
+  CHECK(untouched() == 0);
+}
+
 CONTRACT_CASE("shared: sessions of others that have ended do not count for ever") {
   if (!SharesClaims(world)) return;
   world.options().limits.sessions_max = 3;

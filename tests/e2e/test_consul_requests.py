@@ -21,6 +21,7 @@ SWEEP_S = 5
 WAIT_S = 50  # For so long Consul keeps a question in which nothing happens.
 CYCLES_S = 4
 LIMIT = 2
+MANY = 300
 # Whoever polled for a permit would have to do it more often than this to be in time.
 SWEPT_NEVER = "600s"
 HAND_OFF_S = 1.0
@@ -71,6 +72,23 @@ class Requests(ConsulCase):
             for path, times in count.items():
                 self.assertTrue(path.endswith("(waits)"), path)
                 self.assertLessEqual(times, QUIET_S / WAIT_S + 1, path)
+
+    def test_a_sweep_of_many_semaphores_that_stand_still_is_two_requests(self):
+        daemon, proxy = self.proxied()
+        client = daemon.client()
+        for number in range(MANY):
+            client.acquire(f"many/{number:03}", limit=1, ttl_ms=600_000)
+        self.let_pass(3 * SWEEP_S)  # Until the store has been seen to stand still.
+        proxy.asked.clear()
+        self.let_pass(QUIET_S)
+        asked = [each for each in proxy.asked if not each.waits()]
+        count = collections.Counter(map(str, asked))
+        print(f"\n{MANY} semaphores in use: {len(asked)} requests in {QUIET_S} s, that is "
+              f"{len(asked) * 60 // QUIET_S} in a minute: {dict(count)}", flush=True)
+        beats, sweeps = QUIET_S / BEAT_S + 1, QUIET_S / SWEEP_S + 1
+        self.assertEqual(count["commit"], 0)
+        self.assertEqual(count["reading"], 0)
+        self.assertLessEqual(len(asked), 2 * beats + 2 * sweeps)
 
     def fill(self, client, node_id):
         """Holders, and waiters behind ours and behind foreign ones."""

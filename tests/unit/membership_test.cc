@@ -320,6 +320,23 @@ TEST_CASE("a declaration whose answer was lost is told when the death is read") 
   CHECK(world.Beat().dead.empty());
 }
 
+TEST_CASE(
+    "of very many nodes that are found dead, some are reported with each read, the newest first") {
+  World world;
+  for (uint32_t number = 2; number < 2502; ++number) {
+    world.nodes.Add(number);
+    world.nodes.row(number).dead = true;
+  }
+  const std::vector<NodeRef> first = world.membership.Tick().dead;
+  REQUIRE(first.size() == 1000);
+  CHECK(first.front() == NodeRef{2501, 1});
+  CHECK(first.back() == NodeRef{1502, 1});
+  // Those whose rows have gone meanwhile are not.
+  for (uint32_t number = 2; number < 1002; ++number) world.nodes.Remove(number);
+  CHECK(world.Beat().dead.size() == 500);
+  CHECK(world.Beat().dead.empty());
+}
+
 TEST_CASE("a death that somebody else declared is told once for each incarnation") {
   World world;
   world.nodes.Add(2);

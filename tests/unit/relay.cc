@@ -150,6 +150,9 @@ void Relay::FromClient(Link* link) {
     return;
   }
   const std::string_view bytes(buffer, static_cast<size_t>(got));
+  for (const std::string_view method : {"GET /", "PUT /", "POST /", "DELETE /"}) {
+    if (bytes.starts_with(method)) ++http_requests_;
+  }
   if (link->requests_delayed) {
     link->delayed += bytes;
   } else {

@@ -23,6 +23,9 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
 
   uint16_t port() const { return port_; }
+  // Requests of HTTP that have come from clients. Right for clients that send a request's head at once, and
+  // none before the former is answered.
+  uint64_t http_requests() const { return http_requests_; }
 
   // The server hears everything, and is not heard any more.
   void LoseAnswers();
@@ -65,6 +68,7 @@ class Relay {
   std::list<Link> links_;
   bool all_lost_ = false;
   uint64_t late_answers_ = 0;  // To clients that have gone.
+  std::atomic<uint64_t> http_requests_ = 0;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };

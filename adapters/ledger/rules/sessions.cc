@@ -107,7 +107,7 @@ Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const C
   outcome.report->session = *editor.state().FindSession(command.session);
   outcome.report->claims = ClaimsOf(editor.state(), command.session);
   // Its old host may not know that it has left, and looks at semaphores only. It learns it from any
-  // of them, and so need not be told by all.
+  // of them; those that this commit does not touch are touched by the next ones.
   if (outcome.changed && context.shared) {
     const std::vector<ClaimInfo>& claims = outcome.report->claims;
     for (size_t i = 0; i < std::min(claims.size(), kTouchedByMove); ++i) {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/common/seal.h"
 #include "adapters/postgres/message.h"
 #include "catch2/catch_test_macros.hpp"
 
@@ -219,8 +220,7 @@ constexpr char kSecret[] = "only daemons know";
 
 std::string Sealed(const std::string& place, const std::string& tokens, const std::string& news,
                    const std::string& secret = kSecret) {
-  return absl::StrCat(place, " ",
-                      postgres::SealOf(absl::StrCat(place, " ", tokens, " ", news), secret), " ",
+  return absl::StrCat(place, " ", SealOf(absl::StrCat(place, " ", tokens, " ", news), secret), " ",
                       tokens, " ", news);
 }
 

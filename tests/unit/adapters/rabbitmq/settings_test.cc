@@ -283,9 +283,9 @@ TEST_CASE("rabbitmq settings: a daemon that stops strikes what it has taken out"
     REQUIRE(ReadyBecome(name.text, 1));
   }
   {
-    // It begins to take out what is too much of each semaphore that it looks at.
+    // It begins to take out what is too much of each semaphore that comes to be in use there.
     Daemon b(std::chrono::hours(1));
-    b.Do(ListCommand{name.text, "", 10});
+    b.Administer(name.text, AdminDescribe{});
   }
   REQUIRE(SlotsBecome(&a, name, 1));
   a.Release(name.text, two->id);

@@ -1,0 +1,108 @@
+// Of TokenBroker: the names of all semaphores, and the numbers from which tokens begin. Each part of the registry
+// has a mutex of its own, so that making a semaphore waits for no more than one in thirty-two of the others.
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/rabbitmq/token_broker.h"
+
+namespace semaphored::rabbitmq {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kRegistryParts = 32;
+
+struct RegistryContent {
+  uint64_t generation = 0;
+  std::set<std::string> names;
+};
+
+RegistryContent ReadRegistry(const Document& document) {
+  RegistryContent registry;
+  if (document.empty()) return registry;
+  registry.generation = document.content().value("generation", uint64_t{0});
+  for (const json& name : document.content().value("names", json::array()))
+    if (name.is_string()) registry.names.insert(name.get<std::string>());
+  return registry;
+}
+
+json JsonOf(const RegistryContent& registry) {
+  return json{{"generation", registry.generation}, {"names", registry.names}};
+}
+
+json MergeRegistries(const json& a, const json& b) {
+  json merged = a;
+  merged["generation"] =
+      std::max(a.value("generation", uint64_t{0}), b.value("generation", uint64_t{0})) + 1;
+  std::set<std::string> names;
+  for (const json* each : {&a, &b}) {
+    for (const json& name : each->value("names", json::array()))
+      if (name.is_string()) names.insert(name.get<std::string>());
+  }
+  merged["names"] = names;
+  return merged;
+}
+
+}  // namespace
+
+std::string TokenBroker::RegistryPart(int part) const {
+  return absl::StrCat(prefix_, "semaphored.registry.", part);
+}
+
+std::string TokenBroker::RegistryOf(const std::string& name) const {
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(name.data()), name.size(), digest);
+  return RegistryPart(digest[0] % kRegistryParts);
+}
+
+absl::StatusOr<std::vector<std::string>> TokenBroker::Names(const std::string& prefix,
+                                                            const std::string& after,
+                                                            uint32_t names_max) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  std::set<std::string> all;
+  for (int part = 0; part < kRegistryParts; ++part) {
+    absl::StatusOr<std::unique_ptr<Document>> document =
+        Document::Open(connection_, RegistryPart(part), /*make=*/false, MergeRegistries);
+    if (absl::IsNotFound(document.status())) continue;
+    if (!document.ok()) return document.status();
+    all.merge(ReadRegistry(**document).names);
+  }
+  std::vector<std::string> names;
+  for (auto at = all.lower_bound(std::max(prefix, after)); at != all.end(); ++at) {
+    if (!at->starts_with(prefix) || names.size() == names_max) break;
+    if (*at != after) names.push_back(*at);
+  }
+  return names;
+}
+
+absl::StatusOr<uint64_t> TokenBroker::NextGeneration(const std::string& name, bool is_there) {
+  absl::StatusOr<std::unique_ptr<Document>> document =
+      Document::Open(connection_, RegistryOf(name), /*make=*/true, MergeRegistries);
+  if (!document.ok()) return document.status();
+  RegistryContent registry = ReadRegistry(**document);
+  ++registry.generation;
+  if (is_there) registry.names.insert(name);
+  if (!is_there) registry.names.erase(name);
+  if (absl::Status status = (*document)->Write(JsonOf(registry)); !status.ok()) return status;
+  return registry.generation;
+}
+
+absl::Status TokenBroker::RemoveRegistry() {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  absl::StatusOr<Channel> channel = connection_->OpenChannel();
+  if (!channel.ok()) return channel.status();
+  for (int part = 0; part < kRegistryParts; ++part) {
+    if (auto gone = connection_->Delete(*channel, RegistryPart(part)); !gone.ok())
+      return gone.status();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace semaphored::rabbitmq

@@ -1,0 +1,167 @@
+// Items of dead nodes go when nothing of the nodes is left, and their daemons stay fenced.
+#include "adapters/dynamodb/dead_nodes.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "adapters/dynamodb/requests.h"
+#include "adapters/steady_clock.h"
+#include "catch2/catch_test_macros.hpp"
+#include "tests/unit/adapters/dynamodb/fixture.h"
+
+namespace semaphored::dynamodb {
+namespace {
+
+using ledger::Transaction;
+using Kind = ledger::CommitResult::Kind;
+using Nodes = std::vector<NodeStore::Node>;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLookedAtAtOnce{0};
+
+// A daemon's node alone.
+struct Observer {
+  explicit Observer(const StoreTable& table, const std::string& node_id)
+      : nodes(table.url(), TestCredentials(), kLookedAtAtOnce), self(nodes.Join(node_id).value()) {}
+
+  NodeStore::Node Seen(const std::string& node_id) {
+    for (const NodeStore::Node& node : nodes.Observe().value()) {
+      if (node.node_id == node_id) return node;
+    }
+    return {};
+  }
+  void DeclareDead(const std::string& node_id) {
+    REQUIRE(nodes.DeclareDead(Seen(node_id)).value());
+  }
+  // Reads the nodes as a daemon does again and again. Whether this one is gone after it.
+  bool Removes(NodeRef ref) {
+    Nodes read;
+    for (int times = 0; times < 3; ++times) read = nodes.Observe().value();
+    return std::ranges::find(read, ref, &NodeStore::Node::ref) == read.end();
+  }
+
+  NodeTable nodes;
+  const NodeRef self;
+};
+
+TEST_CASE("dynamodb dead nodes: an item goes when nothing of the node is left, and stays till then",
+          "[dynamodb]") {
+  StoreTable table;
+  Observer observer(table, "observer");
+  OpenStore paused = Open(table, {.node_id = "paused"});
+  OpenStore other = Open(table, {.node_id = "other"});
+  Transaction grant = Grant(paused, Make(paused, "s"), MakeLease(paused, 1));
+  REQUIRE(paused.Commit(grant).kind == Kind::kWon);
+  observer.DeclareDead("paused");
+  CHECK_FALSE(observer.Removes(paused.self));
+  CHECK(observer.Seen("paused").dead);
+  const ledger::LoadedSemaphore loaded = LoadOne(other, "s");
+  Transaction end = Touch(other, loaded.row);
+  end.semaphores[0].leases.push_back({loaded.leases[0], nullptr, EndCause::kExpired});
+  REQUIRE(other.Commit(end).kind == Kind::kWon);
+  CHECK(observer.Removes(paused.self));
+  CHECK(observer.Seen("paused").ref.number == 0);
+  CHECK(table.Items(HostPartition(paused.self.number)).empty());
+}
+
+TEST_CASE("dynamodb dead nodes: a daemon that was only paused finds that it is dead",
+          "[dynamodb]") {
+  StoreTable table;
+  Observer observer(table, "observer");
+  OpenStore paused = Open(table, {.node_id = "paused"});
+  const SemaphoreRow row = Make(paused, "s");
+  REQUIRE(paused.nodes->Heartbeat().ok());
+  observer.DeclareDead("paused");
+  REQUIRE(observer.Removes(paused.self));
+  const auto check = [&] {
+    CHECK(absl::IsFailedPrecondition(paused.nodes->Heartbeat()));
+    CHECK(absl::IsFailedPrecondition(paused.nodes->Leave()));
+    Transaction grant = Grant(paused, row, MakeLease(paused, 1));
+    CHECK(paused.Commit(grant).kind != Kind::kWon);
+  };
+  check();
+  // Its id is taken again. The incarnation is the same, and the counter is lower.
+  OpenStore next = Open(table, {.node_id = "paused"});
+  CHECK(next.self.number != paused.self.number);
+  CHECK(next.self.incarnation == paused.self.incarnation);
+  check();
+  CHECK(next.nodes->Heartbeat().ok());
+  Make(next, "t");
+}
+
+TEST_CASE("dynamodb dead nodes: two daemons remove at once, and a next life stays", "[dynamodb]") {
+  StoreTable table;
+  Nodes dead;
+  for (int i = 0; i < 20; ++i) {
+    Observer pod(table, absl::StrCat("pod-", i));
+    dead.push_back({pod.self, absl::StrCat("pod-", i), 1, true, false, ""});
+    NodeTable other(table.url(), TestCredentials());
+    REQUIRE(other.DeclareDead(dead.back()).value());
+  }
+  OpenStore alive = Open(table, {.node_id = "pod-7"});
+  CHECK(alive.self.incarnation == 2);
+  Transaction grant = Grant(alive, Make(alive, "s"), MakeLease(alive, 1));
+  REQUIRE(alive.Commit(grant).kind == Kind::kWon);
+  Client client(table.url(), TestCredentials());
+  for (int daemon = 0; daemon < 2; ++daemon) {
+    DeadNodes remover(&client, table.url().table, kLookedAtAtOnce);
+    // Of the one that lives again the row that was dead is gone, too.
+    CHECK(remover.RemoveSome(dead, SteadyClock::now(), kNever).value().size() == 20);
+  }
+  CHECK(alive.nodes->Observe().value().size() == 1);
+  CHECK(alive.nodes->Heartbeat().ok());
+  CHECK(table.Items(HostPartition(alive.self.number)).size() == 1);
+}
+
+TEST_CASE("dynamodb dead nodes: ten thousand cost a start nothing, and go", "[dynamodb]") {
+  StoreTable table;
+  constexpr uint32_t kDead = 10'000;
+  const auto start = [&](const std::string& node_id) {
+    const SteadyTime begun = SteadyClock::now();
+    OpenStore open = Open(table, {.node_id = node_id});
+    REQUIRE(open.nodes->Observe().ok());
+    return std::chrono::duration_cast<milliseconds>(SteadyClock::now() - begun);
+  };
+  const milliseconds without = start("a");
+  Client client(table.url(), TestCredentials());
+  for (uint32_t number = 100; number < 100 + kDead;) {
+    TransactionRequest request(table.url().table);
+    for (; request.size() < TransactionRequest::kItemsMax && number < 100 + kDead; ++number) {
+      json item = ItemWith(NodeKey(absl::StrCat("pod-", number)));
+      SetNumber(&item, "number", uint64_t{number});
+      SetNumber(&item, "incarnation", uint64_t{1});
+      SetNumber(&item, "beats", uint64_t{7});
+      SetFlag(&item, "dead", true);
+      request.Put(item);
+    }
+    REQUIRE(client.Repeat(request.ToRequest(absl::StrCat("fill-", number)), kNever).answered());
+  }
+  const milliseconds with = start("b");
+  Observer observer(table, "observer");
+  const SteadyTime begun = SteadyClock::now();
+  size_t removed = 0;
+  milliseconds longest{0};
+  int calls = 0;
+  for (; removed < kDead && calls < 2000; ++calls) {
+    const SteadyTime called = SteadyClock::now();
+    removed = 3 + kDead - observer.nodes.Observe().value().size();
+    longest =
+        std::max(longest, std::chrono::duration_cast<milliseconds>(SteadyClock::now() - called));
+  }
+  const auto took = std::chrono::duration_cast<milliseconds>(SteadyClock::now() - begun);
+  std::printf(
+      "dynamodb: a start takes %lld ms, with %u dead nodes %lld ms; these are removed in %d calls, "
+      "%lld ms, the longest %lld ms\n",
+      static_cast<long long>(without.count()), kDead, static_cast<long long>(with.count()), calls,
+      static_cast<long long>(took.count()), static_cast<long long>(longest.count()));
+  CHECK(removed == kDead);
+  CHECK(longest < milliseconds(2000));
+}
+
+}  // namespace
+}  // namespace semaphored::dynamodb
