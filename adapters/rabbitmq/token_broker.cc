@@ -398,6 +398,14 @@ absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Strike(
   });
 }
 
+absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::TakeIn(const std::string& name,
+                                                                   uint32_t count) {
+  return Change(name, [&](StoredSemaphore* stored) {
+    stored->row.limit += count;
+    return absl::OkStatus();
+  });
+}
+
 absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Seen(const std::string& name,
                                                                  const std::set<uint32_t>& slots) {
   return Change(name, [&](StoredSemaphore* stored) {

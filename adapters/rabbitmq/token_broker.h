@@ -114,6 +114,9 @@ class TokenBroker {
   // semaphore has gone.
   absl::StatusOr<std::optional<StoredSemaphore>> Strike(const std::string& name,
                                                         const std::set<uint32_t>& slots);
+  // The limit is `count` higher from now on, and the tokens are published. REQUIRES: the caller has LockAdmin.
+  // nullopt: the semaphore has gone.
+  absl::StatusOr<std::optional<StoredSemaphore>> TakeIn(const std::string& name, uint32_t count);
   // These have a token for certain: they are doubtful no longer.
   absl::StatusOr<std::optional<StoredSemaphore>> Seen(const std::string& name,
                                                       const std::set<uint32_t>& slots);

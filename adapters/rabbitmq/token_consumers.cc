@@ -171,13 +171,20 @@ void TokenStore::EndShrinking(Used* used) {
 
 void TokenStore::OnShrinking(Used* used, BrokerEvent event) {
   const std::optional<Token> token = ReadToken(event.delivery.body);
-  if (token && (!used->shrinking || used->stored.excess() <= used->removed.size())) {
+  if (!token) {
+    // It takes room of the consumer, which begins again without it.
+    KeepStranger(used->stored.row.name, used, std::move(event.delivery));
+    EndShrinking(used);
+    used->shrink_again = {};
+    return;
+  }
+  if (!used->shrinking || used->stored.excess() <= used->removed.size()) {
     // One more than was to go: the consumer is about to be cancelled, then it goes back.
     used->spare.push_back(std::move(event.delivery));
     return;
   }
   connection_->Acknowledge(used->channel, event.delivery.delivery_tag).IgnoreError();
-  if (token) used->removed.insert(token->slot);
+  used->removed.insert(token->slot);
 }
 
 // A slot is struck, and so may be given a new token one day, only when its old one has gone for
@@ -201,9 +208,13 @@ void TokenStore::StrikeRemoved(const std::string& name, Used* used,
 
 // ---- what comes ----
 
-// "<version> <name>", or what token_asking.cc says.
+// "<version> <name>", "pruning <name>", or what token_asking.cc says.
 void TokenStore::OnChange(const std::string& text, std::vector<ledger::Hint>* hints) {
   if (text.starts_with('{')) return OnAsked(text);
+  if (text.starts_with(kPruning)) {
+    if (Used* used = Find(text.substr(kPruning.size()))) GiveBackStrangers(used).IgnoreError();
+    return;
+  }
   const size_t space = text.find(' ');
   uint64_t version = 0;
   if (space == std::string::npos || !absl::SimpleAtoi(text.substr(0, space), &version)) return;

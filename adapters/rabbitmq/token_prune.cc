@@ -1,6 +1,8 @@
 // Of TokenStore: finding and mending what a semaphore may have been left with: tokens twice, things
 // that are none, tokens above the limit, and tokens that have gone.
 //
+// An extra message of the recipe raises the limit: it is replaced by a token of a new slot.
+//
 // A consumer of the highest priority collects all that is free. What then is missing is either in
 // somebody's hands or lost. A quorum queue counts as a consumer whoever has something of it, though
 // he has cancelled, or asked for one message only: if nobody is left but us, what is missing is
@@ -34,12 +36,17 @@ constexpr std::chrono::seconds kCollecting{10};
 
 struct TokenStore::Collected {
   std::map<uint32_t, Delivery> tokens;  // By slot.
-  std::vector<Delivery> others;         // Second tokens of a slot, and what is no token.
+  std::vector<Delivery> others;         // Second tokens of a slot.
+  std::vector<Delivery> strangers;      // Messages that are not tokens.
   std::set<uint32_t> seen;              // Slots of `tokens`, and of what our leases hold.
 
   void Add(Delivery delivery) {
     const std::optional<Token> token = ReadToken(delivery.body);
-    if (!token || seen.contains(token->slot)) {
+    if (!token) {
+      strangers.push_back(std::move(delivery));
+      return;
+    }
+    if (seen.contains(token->slot)) {
       others.push_back(std::move(delivery));
       return;
     }
@@ -91,11 +98,18 @@ absl::StatusOr<Pruned> TokenStore::PruneLocked(const std::string& name, Used* us
     return status;
   Collected collected;
   for (const auto& [claim, held] : used->held) collected.seen.insert(held.slot);
+  collected.strangers = std::exchange(used->strangers, {});
+  // The others' go to the consumer of the prune.
+  if (absl::Status told = broker_.Tell(std::string(kPruning) + name); !told.ok())
+    spdlog::warn("rabbitmq: {}: other daemons keep extra messages back: {}", name,
+                 std::string(told.message()));
   absl::Status status = Collect(used, &collected);
   if (status.ok()) status = PruneCollected(name, used, &collected, &pruned);
   // Whatever became of it: what was collected goes back.
   if (connection_->is_open(used->channel)) {
     status.Update(Cancel(used, kPrune));
+    for (const Delivery& delivery : collected.strangers)
+      status.Update(connection_->Reject(used->channel, delivery.delivery_tag));
     for (const auto& [slot, delivery] : collected.tokens)
       status.Update(connection_->Reject(used->channel, delivery.delivery_tag));
     if (status.ok()) status = connection_->Sync(used->channel);
@@ -152,7 +166,47 @@ absl::Status TokenStore::PruneCollected(const std::string& name, Used* used, Col
     if (*stored) Keep(**std::move(stored), used);
     for (const uint32_t slot : struck) collected->seen.erase(slot);
   }
+  if (absl::Status status = TakeIn(name, used, std::exchange(collected->strangers, {}), pruned);
+      !status.ok())
+    return status;
   return Mend(name, used, collected, pruned);
+}
+
+void TokenStore::KeepStranger(const std::string& name, Used* used, Delivery delivery) {
+  if (used->strangers.empty())
+    spdlog::warn("rabbitmq: {} has an extra message: `semctl prune` makes a permit of it", name);
+  used->strangers.push_back(std::move(delivery));
+}
+
+absl::Status TokenStore::GiveBackStrangers(Used* used) {
+  absl::Status result;
+  for (const Delivery& delivery : std::exchange(used->strangers, {}))
+    result.Update(connection_->Reject(used->channel, delivery.delivery_tag));
+  return result;
+}
+
+// In this order a crash in between costs permits, and never makes too many.
+absl::Status TokenStore::TakeIn(const std::string& name, Used* used,
+                                std::vector<Delivery> strangers, Pruned* pruned) {
+  if (strangers.empty()) return absl::OkStatus();
+  const auto count = static_cast<uint32_t>(strangers.size());
+  spdlog::info("rabbitmq: {}: {} extra messages are taken in: the limit rises from {} to {}", name,
+               count, used->stored.row.limit, used->stored.row.limit + count);
+  absl::Status status;
+  for (const Delivery& delivery : strangers)
+    status.Update(connection_->Acknowledge(used->channel, delivery.delivery_tag));
+  if (status.ok()) status = connection_->Sync(used->channel);
+  if (!status.ok()) return status;
+  absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.TakeIn(name, count);
+  if (!stored.ok())
+    return absl::Status(
+        stored.status().code(),
+        absl::StrCat("rabbitmq: ", name, ": ", count, " extra messages were taken ",
+                     "out, and the limit may not have been raised; look at it, and ",
+                     "raise it by resize: ", stored.status().message()));
+  if (*stored) Keep(**std::move(stored), used);
+  pruned->added += count;
+  return absl::OkStatus();
 }
 
 absl::Status TokenStore::Mend(const std::string& name, Used* used, Collected* collected,
@@ -195,7 +249,7 @@ absl::Status TokenStore::Mend(const std::string& name, Used* used, Collected* co
   absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Strike(name, missing);
   if (!stored.ok()) return stored.status();
   if (*stored) Keep(**std::move(stored), used);
-  pruned->added = static_cast<uint32_t>(missing.size());
+  pruned->added += static_cast<uint32_t>(missing.size());
   spdlog::info("rabbitmq: {}: {} permits had been lost and are made anew", name, missing.size());
   return absl::OkStatus();
 }

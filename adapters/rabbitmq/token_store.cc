@@ -96,6 +96,7 @@ void TokenStore::Lose(const std::string& name, Used* used) {
   for (const auto& [claim, held] : used->held) lost_.push_back({name, claim});
   used->held.clear();
   used->spare.clear();
+  used->strangers.clear();
   used->consumers.clear();
   used->doubtful_tags.clear();
   used->removed.clear();
@@ -281,10 +282,7 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
     used->spare.pop_front();
     const std::optional<Token> token = ReadToken(delivery.body);
     if (!token) {
-      // None of ours: it would be handed out again and again.
-      spdlog::warn("rabbitmq: a message that is no token is taken out of {}",
-                   broker_.TokenQueue(semaphore));
-      if (!connection_->Acknowledge(used->channel, delivery.delivery_tag).ok()) return std::nullopt;
+      KeepStranger(semaphore, used, delivery);
       continue;
     }
     used->held[claim] = {delivery.delivery_tag, delivery.consumer_tag, token->slot};

@@ -26,6 +26,9 @@
 
 namespace semaphored::rabbitmq {
 
+// Before a name, on the exchange of changes: a daemon is about to collect what is free of it.
+inline constexpr std::string_view kPruning = "pruning ";
+
 class TokenStore : public PermitStore {
  public:
   // Connections that KeepLate. `prefix` stands before the names of all queues.
@@ -81,7 +84,10 @@ class TokenStore : public PermitStore {
     SteadyTime read_at{};
     Channel channel = 0;
     absl::flat_hash_map<Id, Held> held;
-    std::deque<Delivery> spare;             // Handed to us, and nobody's yet.
+    std::deque<Delivery> spare;  // Handed to us, and nobody's yet.
+    // Messages that are not tokens: extra ones of the recipe, which only a prune takes in. They are kept out of
+    // the queue meanwhile, whose head they would block.
+    std::vector<Delivery> strangers;
     std::map<int32_t, uint32_t> waiting;    // By priority.
     std::map<int32_t, Consumer> consumers;  // By priority.
     // Of consumers that were begun or cancelled without an answer: cancelled once there is one.
@@ -149,6 +155,10 @@ class TokenStore : public PermitStore {
   // token_prune.cc
   struct Collected;
   absl::Status Collect(Used* used, Collected* collected);
+  void KeepStranger(const std::string& name, Used* used, Delivery delivery);
+  absl::Status GiveBackStrangers(Used* used);
+  absl::Status TakeIn(const std::string& name, Used* used, std::vector<Delivery> strangers,
+                      ledger::Pruned* pruned);
   absl::StatusOr<ledger::Pruned> PruneLocked(const std::string& name, Used* used);
   absl::Status PruneCollected(const std::string& name, Used* used, Collected* collected,
                               ledger::Pruned* pruned);

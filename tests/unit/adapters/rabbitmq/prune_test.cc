@@ -38,6 +38,10 @@ Outcome Prune(Daemon& daemon, const Name& name) {
   return daemon.Administer(name.text, AdminPrune{});
 }
 
+SemaphoreInfo InfoOf(Daemon& daemon, const Name& name) {
+  return *daemon.Administer(name.text, AdminDescribe{}).report->info;
+}
+
 // Takes all there are; how many.
 uint32_t TakeAll(Daemon& daemon, const Name& name, uint32_t limit) {
   uint32_t count = 0;
@@ -106,7 +110,8 @@ TEST_CASE("rabbitmq prune: the permits of another daemon are somebody's", "[rabb
   CHECK(a.Until([&] { return Prune(a, name).kind == OutcomeKind::kDone; }));
 }
 
-TEST_CASE("rabbitmq prune: a second token of a slot, and what is no token, go", "[rabbitmq]") {
+TEST_CASE("rabbitmq prune: a second token of a slot goes, and never raises the limit",
+          "[rabbitmq]") {
   const Name name;
   Daemon daemon;
   daemon.Create(name.text, 2);
@@ -114,12 +119,77 @@ TEST_CASE("rabbitmq prune: a second token of a slot, and what is no token, go", 
   const Delivery one = stranger.Take(name);
   stranger.Publish(name, one.body);
   REQUIRE(stranger.connection->Reject(stranger.channel, one.delivery_tag).ok());
-  stranger.Publish(name, "resource");
   stranger.Publish(name, R"({"slot":9,"base":1})");
-  REQUIRE(ReadyBecome(name.text, 5));
+  REQUIRE(ReadyBecome(name.text, 4));
   const Outcome outcome = Prune(daemon, name);
   CHECK(outcome.kind == OutcomeKind::kDone);
-  CHECK(outcome.affected() == 3);
+  CHECK(outcome.affected() == 2);
+  CHECK(InfoOf(daemon, name).row.limit == 2);
+  CHECK(TakeAll(daemon, name, 2) == 2);
+}
+
+TEST_CASE("rabbitmq prune: extra messages of the recipe become permits", "[rabbitmq]") {
+  const Name name;
+  Daemon daemon;
+  daemon.Create(name.text, 2);
+  const LeasePtr before = daemon.Grant(name.text);
+  Stranger stranger;
+  stranger.Publish(name, "resource");
+  stranger.Publish(name, "resource");
+  REQUIRE(ReadyBecome(name.text, 3));
+  const Outcome outcome = Prune(daemon, name);
+  CHECK(outcome.kind == OutcomeKind::kDone);
+  CHECK(outcome.affected() == 2);
+  CHECK(InfoOf(daemon, name).row.limit == 4);
+  CHECK(TakeAll(daemon, name, 3) == 3);
+  daemon.Release(name.text, before->id);
+  CHECK(daemon.Grant(name.text)->token > before->token);
+  CHECK_FALSE(Prune(daemon, name).changed);
+}
+
+TEST_CASE(
+    "rabbitmq prune: an extra message that a request meets waits for a prune, and blocks nothing",
+    "[rabbitmq]") {
+  const Name name;
+  Daemon a;
+  Daemon b;
+  a.Create(name.text, 1);
+  Stranger stranger;
+  const Delivery token = stranger.Take(name);
+  // At the head of the queue.
+  stranger.Publish(name, "resource");
+  REQUIRE(stranger.connection->Reject(stranger.channel, token.delivery_tag).ok());
+  stranger.Publish(name, "resource");
+  REQUIRE(ReadyBecome(name.text, 3));
+  CHECK(TakeAll(a, name, 1) == 1);
+  CHECK(b.Acquire(name.text).kind == OutcomeKind::kFull);
+  CHECK(InfoOf(a, name).row.limit == 1);
+  // Each has met some. The prune of one has those of the other, too, once that one has heard of it.
+  CHECK(a.Until([&] {
+    b.Poll();
+    Prune(a, name);
+    return InfoOf(a, name).row.limit == 3;
+  }));
+  CHECK(TakeAll(a, name, 2) == 2);
+}
+
+TEST_CASE("rabbitmq prune: extra messages beside a limit that was lowered", "[rabbitmq]") {
+  const Name name;
+  Daemon daemon;
+  daemon.Create(name.text, 3);
+  Stranger stranger;
+  const Delivery one = stranger.Take(name);
+  const Delivery two = stranger.Take(name);
+  stranger.Publish(name, "resource");
+  daemon.Resize(name.text, 1);
+  REQUIRE(stranger.connection->Reject(stranger.channel, one.delivery_tag).ok());
+  REQUIRE(stranger.connection->Reject(stranger.channel, two.delivery_tag).ok());
+  // What is too much goes, and the extra message stays.
+  CHECK(daemon.Until([&] { return InfoOf(daemon, name).held == 0; }));
+  CHECK(daemon.Until([&] {
+    Prune(daemon, name);
+    return InfoOf(daemon, name).row.limit == 2;
+  }));
   CHECK(TakeAll(daemon, name, 2) == 2);
 }
 
