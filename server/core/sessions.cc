@@ -23,10 +23,13 @@ SessionsImpl::SessionsImpl(SessionsHost* host, SessionsOptions options)
                    visit(record->semaphore, &record->figures);
                }),
       lease_log_(&host->clock(), options.log_leases),
-      watches_(host->watched()),
-      lists_(SliceRows(host->guarantees()), [this](ListCommand slice, Reply<AdminAnswer> reply) {
-        ReadList(std::move(slice), std::move(reply));
-      }) {}
+      lists_(SliceRows(host->guarantees()), ReadFromLanes(host)),
+      figures_list_(host, &metrics_, &lists_, options.metrics_list_interval_ms),
+      paces_(&host->clock()),
+      marks_(host),
+      delays_(host, &timers_, [this](const std::string& semaphore) { OnTicketsAt(semaphore); }),
+      idle_(host, &timers_, &lists_, options.idle_destroy_after_ms),
+      watches_(host->watched()) {}
 
 // ---- Liveness ----
 
@@ -110,7 +113,7 @@ bool SessionsImpl::TimerAlive(const Timer& timer) const {
       timer.kind == TimerKind::kTakeOver || timer.kind == TimerKind::kReadAgain)
     return true;
   if (timer.kind == TimerKind::kDisown) return !unread_.empty();
-  if (timer.kind == TimerKind::kRipen) return delays_.contains(timer.id);
+  if (timer.kind == TimerKind::kRipen) return delays_.Contains(timer.id);
   if (timer.kind == TimerKind::kDrain) return drains_.Contains(timer.id);
   const ClaimRecord* record = FindClaim(timer.id);
   if (record == nullptr) return false;
@@ -127,11 +130,11 @@ SteadyTime SessionsImpl::OnTimer() {
 
 void SessionsImpl::OnTimerDue(const Timer& timer) {
   if (timer.kind == TimerKind::kWork) return OnWorkSweep();
-  if (timer.kind == TimerKind::kIdle) return OnIdleSweep();
+  if (timer.kind == TimerKind::kIdle) return idle_.Sweep();
   if (timer.kind == TimerKind::kDisown) return OnDisownDue();
   if (timer.kind == TimerKind::kTakeOver) return TakeOverAgain();
   if (timer.kind == TimerKind::kReadAgain) return OnReadAgainDue();
-  if (timer.kind == TimerKind::kRipen) return OnRipe(timer.id);
+  if (timer.kind == TimerKind::kRipen) return delays_.Ripen(timer.id);
   if (timer.kind == TimerKind::kDrain) {
     if (auto drain = drains_.Take(timer.id)) FinishDrain(*std::move(drain), false);
     return;
@@ -239,6 +242,7 @@ void SessionsImpl::TellEndOfLeases() {
 
 void SessionsImpl::Shutdown() {
   stopping_ = true;
+  std::vector<Reply<AdminAnswer>> lists = lists_.Stop();
   if (!host_->guarantees().leases_survive_daemon) TellEndOfLeases();
   std::vector<std::pair<ClaimListener*, uint64_t>> claims;
   std::vector<SessionListener*> sessions;
@@ -260,7 +264,7 @@ void SessionsImpl::Shutdown() {
   for (SessionListener* listener : sessions) listener->OnSessionEnded(ShuttingDownRefusal());
   for (WatchListener* listener : watches_.TakeAll())
     listener->OnWatchRefused(ShuttingDownRefusal());
-  for (Reply<AdminAnswer>& reply : lists_.TakeWaiting())
+  for (Reply<AdminAnswer>& reply : lists)
     reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
   for (Drains::Drain& drain : drains) {
     drain.reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});

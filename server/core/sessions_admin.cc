@@ -47,7 +47,7 @@ void SessionsImpl::Administer(AdminCommand command, int64_t wait_ms, Reply<Admin
          [this, semaphore, waits, destroys = destroy != nullptr, requeues, cancelled, wait_ms,
           watch = std::move(watch),
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-           if (outcome.ok() && outcome->kind == OutcomeKind::kDone) delays_.erase(cancelled);
+           if (outcome.ok() && outcome->kind == OutcomeKind::kDone) delays_.Forget(cancelled);
            const bool stands = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
                                outcome->report && outcome->report->info;
            if (!waits || !stands) {
@@ -129,50 +129,6 @@ void SessionsImpl::FinishDrain(Drains::Drain drain, bool done) {
                             drain.reply(std::move(result));
                           });
          });
-}
-
-void SessionsImpl::List(ListCommand command, Reply<AdminAnswer> reply) {
-  if (stopping_) return reply({Owned(ShuttingDownRefusal()), {}});
-  lists_.Add(std::move(command), std::move(reply));
-}
-
-void SessionsImpl::ReadList(ListCommand command, Reply<AdminAnswer> reply) {
-  const size_t lanes = host_->lane_count();
-  struct Merging {
-    size_t left;
-    uint32_t rows_max;
-    Result<AdminAnswer> result;
-    Reply<AdminAnswer> reply;
-  };
-  const bool shared = !host_->guarantees().exclusive;
-  auto merging = std::make_shared<Merging>(
-      Merging{shared ? 1 : lanes, command.rows_max, {}, std::move(reply)});
-  merging->result.value.report = std::make_unique<Report>();
-  merging->result.value.done = true;
-  // A shared store lists all names whoever asks it; the lanes of an exclusive one list their own.
-  for (size_t lane = 0; lane < merging->left; ++lane) {
-    host_->Submit(
-        lane, Job{command, [this, merging](absl::StatusOr<Outcome> outcome) {
-                    Report& report = *merging->result.value.report;
-                    if (!outcome.ok()) {
-                      merging->result.refusal = Owned(RefusalOf(outcome.status(), ""));
-                    } else if (outcome->kind != OutcomeKind::kDone) {
-                      merging->result.refusal =
-                          Owned(RefusalOf(*outcome, "", host_->guarantees().adapter));
-                    } else {
-                      report.more |= outcome->report->more;
-                      std::ranges::move(outcome->report->infos, std::back_inserter(report.infos));
-                    }
-                    if (--merging->left > 0) return;
-                    std::ranges::sort(report.infos, {},
-                                      [](const SemaphoreInfo& info) { return info.row.name; });
-                    if (report.infos.size() > merging->rows_max) {
-                      report.infos.resize(merging->rows_max);
-                      report.more = true;
-                    }
-                    merging->reply(std::move(merging->result));
-                  }});
-  }
 }
 
 void SessionsImpl::History(HistoryCommand command, Reply<AdminAnswer> reply) {

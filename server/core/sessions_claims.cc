@@ -7,8 +7,6 @@
 namespace semaphored {
 namespace {
 
-constexpr size_t kPacesMax = 10'000;
-
 using State = ClaimRecord::State;
 
 }  // namespace
@@ -169,8 +167,8 @@ void SessionsImpl::OnAcquireOutcome(const Id& id, const Asked& asked,
   if (!outcome.ok()) return Refuse(record, RefusalOf(outcome.status(), record->semaphore));
   if (outcome->kind == OutcomeKind::kMoving) return OnMoving(record, asked, outcome->lease);
   if (outcome->kind == OutcomeKind::kGranted) {
-    if (const EndMark* mark = FindMark(outcome->lease->id))
-      return Refuse(record, NotHeldRefusal(mark->cause, record->semaphore));
+    if (const EndCause* cause = marks_.Find(outcome->lease->id))
+      return Refuse(record, NotHeldRefusal(*cause, record->semaphore));
     if (outcome->lease->id != id)
       record = LeadTo(record, outcome->lease->id, outcome->lease->epoch);
     if (record == nullptr) return;
@@ -180,8 +178,8 @@ void SessionsImpl::OnAcquireOutcome(const Id& id, const Asked& asked,
     return;
   }
   if (outcome->kind == OutcomeKind::kQueued) {
-    if (const EndMark* mark = FindMark(outcome->claim))
-      return Refuse(record, WaitEnded(mark->cause, record->semaphore));
+    if (const EndCause* cause = marks_.Find(outcome->claim))
+      return Refuse(record, WaitEnded(*cause, record->semaphore));
     if (outcome->claim != id)
       record = LeadTo(record, outcome->claim, std::max(outcome->epoch(), 1u));
     if (record == nullptr) return;
@@ -253,7 +251,7 @@ void SessionsImpl::BecomeWaiting(ClaimRecord* record, uint64_t position, WaitRea
   if (EndUnwanted(record)) return;
   if (record->listener != nullptr && record->report_queued) {
     record->listener->OnQueued(record->tag, position, reason,
-                               ExpectedWait(record->semaphore, position));
+                               paces_.ExpectedWaitMs(record->semaphore, position));
   }
 }
 
@@ -268,7 +266,7 @@ bool SessionsImpl::EndUnwanted(ClaimRecord* record) {
 }
 
 void SessionsImpl::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
-  CountGrant(*record);
+  if (record->state == State::kWaiting) paces_.OnGrant(record->semaphore);
   EndMove(record);
   const bool first = record->state != State::kHeld;
   record->state = State::kHeld;
@@ -386,8 +384,8 @@ void SessionsImpl::OnGrantEvent(ClaimRecord* record, const Event& event) {
   if (record->offers) return OnAssigned(record, event.lease, event.ticket, event.payload);
   // The claim has moved since, and this daemon knows it.
   if (lease.epoch < record->life.epoch || record->has_lease()) return;
-  if (const EndMark* mark = FindMark(record->id))
-    return Refuse(record, NotHeldRefusal(mark->cause, record->semaphore));
+  if (const EndCause* cause = marks_.Find(record->id))
+    return Refuse(record, NotHeldRefusal(*cause, record->semaphore));
   if (lease.session != record->owner()) return Leave(record);
   // The grant followed a move to another daemon.
   if (record->session == nullptr && lease.epoch > record->life.epoch)
@@ -396,14 +394,14 @@ void SessionsImpl::OnGrantEvent(ClaimRecord* record, const Event& event) {
 }
 
 void SessionsImpl::OnEvent(const Event& event) {
-  KeepForAdoption(event);
+  adoptions_.Keep(event);
   ClaimRecord* record = FindClaim(event.claim);
   if (record == nullptr) {
     SessionRecord* session = event.kind == Event::Kind::kMoved ? FindSession(event.claim) : nullptr;
     if (session != nullptr && event.epoch > session->life.epoch)
       DropSession(session, MovedRefusal(""));
     const bool ticket = event.kind == Event::Kind::kGranted && event.ticket != nullptr;
-    if (ticket && FindMark(event.claim) == nullptr) OnStrayOffer(event);
+    if (ticket && marks_.Find(event.claim) == nullptr) OnStrayOffer(event);
     return;
   }
   switch (event.kind) {
@@ -424,28 +422,6 @@ void SessionsImpl::OnEvent(const Event& event) {
     case Event::Kind::kEnded:
       return TellEnded(record, event.cause);
   }
-}
-
-// ---- The pace of queues ----
-
-void SessionsImpl::CountGrant(const ClaimRecord& record) {
-  if (record.state != State::kWaiting) return;
-  if (paces_.size() >= kPacesMax) paces_.clear();  // Only an estimate is lost.
-  Pace& pace = paces_[record.semaphore];
-  const SteadyTime now = Now();
-  if (pace.last_grant != SteadyTime{}) {
-    const double interval_ms =
-        std::chrono::duration<double, std::milli>(now - pace.last_grant).count();
-    pace.interval_ms =
-        pace.interval_ms == 0 ? interval_ms : 0.8 * pace.interval_ms + 0.2 * interval_ms;
-  }
-  pace.last_grant = now;
-}
-
-int64_t SessionsImpl::ExpectedWait(const std::string& semaphore, uint64_t position) const {
-  const auto found = paces_.find(semaphore);
-  if (found == paces_.end() || found->second.interval_ms == 0) return -1;
-  return static_cast<int64_t>(found->second.interval_ms * static_cast<double>(position));
 }
 
 }  // namespace semaphored

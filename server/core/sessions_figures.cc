@@ -1,15 +1,7 @@
-// What is counted of claims, and the list of the engine's semaphores that goes with it.
-#include <utility>
-
+// What is counted of claims.
 #include "server/core/sessions_impl.h"
 
 namespace semaphored {
-namespace {
-
-constexpr uint32_t kListRows = 10'000;
-
-}  // namespace
-
 void SessionsImpl::CountFound(ClaimRecord* record) {
   if (!metrics_.on()) return;
   if (record->lease != nullptr) {
@@ -35,41 +27,6 @@ void SessionsImpl::Figures(SessionsFigures* out) {
     const SessionRecord* record = FindSession(id);
     out->workers += record != nullptr && record->worker != nullptr ? 1 : 0;
   }
-}
-
-void SessionsImpl::RefreshFigures(absl::AnyInvocable<void()> done) {
-  const bool lists = metrics_.on() && options_.metrics_list_interval_ms > 0 &&
-                     host_->guarantees().names && !stopping_;
-  if (!figures_asked_.empty()) {
-    figures_asked_.push_back(std::move(done));
-    return;
-  }
-  if (!lists || Now() < figures_due_) return done();
-  figures_due_ = Now() + Milliseconds(options_.metrics_list_interval_ms);
-  figures_asked_.push_back(std::move(done));
-  metrics_.BeginList();
-  ListForFigures("", kListRows);
-}
-
-void SessionsImpl::ListForFigures(const std::string& after, uint32_t rows_left) {
-  ListCommand list;
-  list.after = after;
-  list.rows_max = rows_left;
-  List(std::move(list), [this, rows_left](const Result<AdminAnswer>& result) {
-    if (!result.ok()) return FiguresListed();
-    const Report& report = *result.value.report;
-    metrics_.List(report.infos);
-    const bool more = report.more && !report.infos.empty();
-    const auto rows = static_cast<uint32_t>(report.infos.size());
-    if (more && rows < rows_left)
-      return ListForFigures(report.infos.back().row.name, rows_left - rows);
-    metrics_.EndList(!more);
-    FiguresListed();
-  });
-}
-
-void SessionsImpl::FiguresListed() {
-  for (auto& done : std::exchange(figures_asked_, {})) done();
 }
 
 }  // namespace semaphored

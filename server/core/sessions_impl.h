@@ -13,12 +13,19 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "server/core/adoptions.h"
 #include "server/core/drains.h"
+#include "server/core/end_marks.h"
+#include "server/core/figures_list.h"
+#include "server/core/idle_semaphores.h"
 #include "server/core/lease_log.h"
 #include "server/core/lists.h"
+#include "server/core/queue_paces.h"
 #include "server/core/refusals.h"
 #include "server/core/semaphore_metrics.h"
 #include "server/core/sessions.h"
+#include "server/core/submit.h"
+#include "server/core/ticket_delays.h"
 #include "server/core/timers.h"
 #include "server/core/watches.h"
 #include "server/core/worker.h"
@@ -176,7 +183,9 @@ class SessionsImpl final : public Sessions {
   void Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) override;
   void Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
              Reply<AdminAnswer> reply) override;
-  void List(ListCommand command, Reply<AdminAnswer> reply) override;
+  void List(ListCommand command, Reply<AdminAnswer> reply) override {
+    lists_.Add(std::move(command), std::move(reply));
+  }
   void History(HistoryCommand command, Reply<AdminAnswer> reply) override;
   uint64_t Watch(std::string prefix, std::string name, WatchListener* listener) override;
   void NextSnapshot(uint64_t watch) override;
@@ -194,36 +203,16 @@ class SessionsImpl final : public Sessions {
   const Charge* ChargeOfSession(const Id& session) const override;
   Counts counts() const override;
   void Figures(SessionsFigures* out) override;
-  void RefreshFigures(absl::AnyInvocable<void()> done) override;
+  void RefreshFigures(absl::AnyInvocable<void()> done) override {
+    figures_list_.Refresh(std::move(done));
+  }
 
  private:
   void TellEndOfLeases();
-  // How fast a semaphore's queue moves, for the expected wait.
-  struct Pace {
-    SteadyTime last_grant;
-    double interval_ms = 0;
-  };
-
-  // What has been told of a claim whose session is on its way here.
-  struct Change {
-    bool ended = false;
-    uint32_t left_at = 0;  // The epoch with which it left the session. 0: it has not left.
-    LeasePtr lease;        // Granted, recalled, or given back in part. Null: none of them.
-    TicketPtr ticket;
-  };
-  using Changes = absl::flat_hash_map<Id, Change>;
-  struct EndMark {
-    EndCause cause = EndCause::kNone;
-    uint64_t round = 0;  // mark_round_ when the mark was made.
-  };
   // A semaphore that cannot be read.
   struct Unread {
     SteadyTime disown_at;      // Its leases are lost to their holders from then on, …
     SteadyTime vouched_until;  // … and vouched for no longer than this.
-  };
-  struct Adoption {
-    int asked = 0;  // Answers that have not come yet.
-    Changes changes;
   };
 
   // ---- sessions_take_over.cc ----
@@ -258,8 +247,12 @@ class SessionsImpl final : public Sessions {
   void ArmWait(ClaimRecord* record);
 
   // ---- sessions_lanes.cc ----
-  size_t LaneOf(const std::string& semaphore) const;
-  void Submit(const std::string& semaphore, Command command, Completion done);
+  size_t LaneOf(const std::string& semaphore) const {
+    return semaphored::LaneOf(semaphore, host_->lane_count());
+  }
+  void Submit(const std::string& semaphore, Command command, Completion done) {
+    semaphored::Submit(host_, semaphore, std::move(command), std::move(done));
+  }
   // An event of a claim whose semaphore belongs to another lane.
   void OnElsewhere(const Event& event);
   // Reads the claim in its own lane. From then on that lane has the semaphore loaded, and reports
@@ -269,14 +262,8 @@ class SessionsImpl final : public Sessions {
   void OnFoundGranted(ClaimRecord* record, const LeasePtr& lease);
   // A claim has ended. If its own lane reports a grant of it after that, the request fails.
   void MarkEnded(const Event& event);
-  const EndMark* FindMark(const Id& claim) const;
-  void AskLanes();
-  // Forgets a mark once every lane has finished a Step that began after it was made.
-  void AgeMarks();
 
   // ---- sessions_quarantine.cc ----
-  static constexpr Milliseconds kTryAgainAfter{500};
-  static constexpr Milliseconds kTryDamagedAfter{5000};
   void OnQuarantines(const std::vector<Quarantine>& quarantines, SteadyTime read_at);
   std::vector<Id> ClaimsAt(const std::string& semaphore) const;
   // For no longer than the semaphores allow that its owner has leases of.
@@ -301,14 +288,6 @@ class SessionsImpl final : public Sessions {
   void RefuseLost(ClaimRecord* record);
   // Ends a lease that its holder has lost.
   void EndLost(ClaimRecord* record);
-  // The command was not carried out, and is still due.
-  static bool IsUndone(const absl::StatusOr<Outcome>& outcome) {
-    return !outcome.ok() || outcome->kind == OutcomeKind::kDamaged;
-  }
-  // A semaphore that is damaged is not tried as often as an engine that is away.
-  static Milliseconds TryAgainAfter(const absl::StatusOr<Outcome>& outcome) {
-    return outcome.ok() ? kTryDamagedAfter : kTryAgainAfter;
-  }
 
   // ---- sessions_claims.cc ----
   ClaimRecord* FindClaim(const Id& id);
@@ -341,8 +320,6 @@ class SessionsImpl final : public Sessions {
   void RecallLease(ClaimRecord* record, Recall recall, TimerKind again);
   void OnEvent(const Event& event);
   void OnGrantEvent(ClaimRecord* record, const Event& event);
-  void CountGrant(const ClaimRecord& record);
-  int64_t ExpectedWait(const std::string& semaphore, uint64_t position) const;
   // Counts what the claim is now: a lease's permits, or a wait. `tenant`: whose it is, if it has no
   // charge yet; null: then it is not counted.
   static void Count(ClaimRecord* record, const TenantPtr& tenant);
@@ -425,20 +402,9 @@ class SessionsImpl final : public Sessions {
   // `known`: what of it was known here, and answered, when it was asked for.
   void OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
                  const absl::btree_set<Id>& known, absl::StatusOr<Outcome> outcome);
-  // The engine's answer to an adoption comes through the session's lane, and may be told after
-  // what the lanes of its semaphores have done since. Each tells events in the order of its
-  // commits, but neither waits for the other: what is told from the question to the answer is kept,
-  // and the answer brought up to date with it. Otherwise a client would be told that it holds what
-  // has been taken from it meanwhile.
-  void KeepForAdoption(const Event& event);
-  // Null: the session is not on its way here.
-  Change* ChangeToKeep(const Id& session, const Id& claim);
-  // An answer has come: what was kept for it.
-  Changes TakeChanges(const Id& session);
-  static void BringUpToDate(const Changes& changes, std::vector<ClaimInfo>* claims);
   // Forgets what of `known` is not among the claims that the session has: it ended elsewhere.
-  void DropOthers(SessionRecord* record, const absl::btree_set<Id>& known, const Changes& changes,
-                  const std::vector<ClaimInfo>& claims);
+  void DropOthers(SessionRecord* record, const absl::btree_set<Id>& known,
+                  const Adoptions::Changes& changes, const std::vector<ClaimInfo>& claims);
   // Adds what was not known, and says of the rest what it is now.
   void AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims);
 
@@ -477,27 +443,16 @@ class SessionsImpl final : public Sessions {
   void OnTicketsAt(const std::string& semaphore);
 
   // ---- sessions_tickets.cc ----
-  void CountDelay(const DelayedTicket& delayed);
-  void OnRipe(const Id& ticket);
   void FillInHolders(const Report& report, AdminAnswer* answer) const;
-  void ArmIdle();
-  void OnIdleSweep();
-  void LookForIdle(const std::string& after);
-  void NoteIdle(const SemaphoreInfo& info);
-  void DestroyIdle(const std::string& semaphore, uint64_t revision);
 
   // ---- sessions_figures.cc ----
   // How a claim that was found in the engine stands now.
   void CountFound(ClaimRecord* record);
   void CountEnd(ClaimRecord* record, EndCause cause);
-  void ListForFigures(const std::string& after, uint32_t rows_left);
-  void FiguresListed();
 
   // ---- sessions_admin.cc ----
   void OnAdminOutcome(const std::string& semaphore, bool destroys, absl::StatusOr<Outcome> outcome,
                       Reply<AdminAnswer> reply);
-  // A slice of a list: see Lists.
-  void ReadList(ListCommand command, Reply<AdminAnswer> reply);
   void WaitFor(Drains::Drain drain);
   // Answers with who holds now.
   void FinishDrain(Drains::Drain drain, bool done);
@@ -508,30 +463,28 @@ class SessionsImpl final : public Sessions {
   Timers timers_;
   SemaphoreMetrics metrics_;
   LeaseLog lease_log_;
-  // Who waits for the list that is under way; empty: none is.
-  std::vector<absl::AnyInvocable<void()>> figures_asked_;
-  SteadyTime figures_due_{};
+  Lists lists_;
+  FiguresList figures_list_;
+  QueuePaces paces_;
+  EndMarks marks_;
+  Adoptions adoptions_;
+  TicketDelays delays_;
+  IdleSemaphores idle_;
+  Drains drains_;
+  Watches watches_;
   absl::flat_hash_map<Id, std::unique_ptr<ClaimRecord>> claims_;
   absl::flat_hash_map<Id, std::unique_ptr<SessionRecord>> sessions_;
   absl::flat_hash_map<SessionListener*, Id> by_listener_;
   // Streams whose session is being opened or adopted, and which may go away meanwhile.
   absl::flat_hash_map<SessionListener*, Id> opening_;
-  absl::flat_hash_map<Id, Adoption> adoptions_;  // By session.
   absl::btree_map<std::string, Unread> unread_;  // By semaphore.
   std::vector<NodeRef> dead_;                    // See NoteDead.
   absl::btree_set<Id> unread_sessions_;          // See ReadAgainLater.
   Id read_again_after_;                          // The one of them that was read last.
   bool read_again_armed_ = false;
-  absl::flat_hash_map<std::string, Pace> paces_;
   // The claims that move, by client id and sequence number of the request.
   absl::flat_hash_map<Requester, Id> moving_;
   size_t moves_ = 0;  // Records with `move`.
-  absl::flat_hash_map<Id, EndMark> marks_;
-  uint64_t mark_round_ = 0;
-  size_t lanes_asked_ = 0;  // Lanes that have not answered in this round.
-  Drains drains_;
-  Watches watches_;
-  Lists lists_;
 
   // ---- workers ----
   // Sessions that work; and by what they named. May name some that have ended.
@@ -541,22 +494,6 @@ class SessionsImpl final : public Sessions {
   absl::btree_set<std::string> looking_up_;  // Prefixes.
   absl::btree_set<Id> to_put_back_;          // Claims for which that has failed.
   bool work_armed_ = false;
-
-  // ---- tickets ----
-  struct Delay {
-    std::string semaphore;
-    uint32_t number = 0;  // Ticket::delays.
-    SteadyTime until;
-  };
-  absl::flat_hash_map<Id, Delay> delays_;
-  struct Idle {
-    uint64_t revision = 0;
-    SteadyTime since;
-    uint64_t seen = 0;  // The sweep that saw it last.
-  };
-  absl::flat_hash_map<std::string, Idle> idle_;
-  uint64_t idle_sweep_ = 0;
-  bool idle_armed_ = false;
 
   bool stopping_ = false;
   std::atomic<uint64_t> pages_taken_over_ = 0;

@@ -11,26 +11,16 @@ namespace {
 
 using State = ClaimRecord::State;
 
-constexpr size_t kMarksMax = 100'000;
-
 }  // namespace
-
-size_t SessionsImpl::LaneOf(const std::string& semaphore) const {
-  return semaphored::LaneOf(semaphore, host_->lane_count());
-}
-
-void SessionsImpl::Submit(const std::string& semaphore, Command command, Completion done) {
-  host_->Submit(LaneOf(semaphore), Job{std::move(command), std::move(done)});
-}
 
 void SessionsImpl::OnLaneResults(size_t, LaneResults results) {
   if (!results.quarantines.empty()) OnQuarantines(results.quarantines, results.quarantined_at);
   for (Finished& finished : results.finished) finished.done(std::move(finished.outcome));
   for (const Event& event : results.events) OnEvent(event);
   for (const Event& event : results.elsewhere) OnElsewhere(event);
-  for (const DelayedTicket& delayed : results.delayed) CountDelay(delayed);
+  for (const DelayedTicket& delayed : results.delayed) delays_.Count(delayed);
   if (!results.changes.empty()) OnChanges(results.changes);
-  if (!marks_.empty()) AgeMarks();
+  marks_.Age(/*go_on=*/!stopping_);
 }
 
 // ---- Claims of other lanes ----
@@ -44,7 +34,7 @@ void SessionsImpl::OnElsewhere(const Event& event) {
   if (ended && record != nullptr && record->has_lease()) return TellEnded(record, event.cause);
   if (record != nullptr && record->state != State::kAsked) return Probe(*record);
   const bool assigns = event.kind == Event::Kind::kGranted && event.ticket != nullptr;
-  if (assigns && record == nullptr && FindMark(event.claim) == nullptr) OnStrayOffer(event);
+  if (assigns && record == nullptr && marks_.Find(event.claim) == nullptr) OnStrayOffer(event);
 }
 
 void SessionsImpl::Probe(const ClaimRecord& record) {
@@ -105,33 +95,7 @@ void SessionsImpl::OnFoundGranted(ClaimRecord* record, const LeasePtr& lease) {
 void SessionsImpl::MarkEnded(const Event& event) {
   const Id& session = event.lease ? event.lease->session : event.session;
   if (session != event.claim && FindSession(session) == nullptr) return;  // Of another daemon.
-  // Beyond this bound a client may receive a grant, and its end when the claim's lane reports that.
-  if (marks_.size() >= kMarksMax) return;
-  marks_[event.claim] = {event.cause, mark_round_};
-  if (lanes_asked_ == 0) AskLanes();
-}
-
-const SessionsImpl::EndMark* SessionsImpl::FindMark(const Id& claim) const {
-  if (marks_.empty()) return nullptr;
-  const auto found = marks_.find(claim);
-  return found == marks_.end() ? nullptr : &found->second;
-}
-
-// A lane carries out its jobs in order. When it has answered this one, it has reported everything
-// that it did before.
-void SessionsImpl::AskLanes() {
-  ++mark_round_;
-  lanes_asked_ = host_->lane_count();
-  for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
-    host_->Submit(lane,
-                  Job{FlushCommand{}, [this](const absl::StatusOr<Outcome>&) { --lanes_asked_; }});
-  }
-}
-
-void SessionsImpl::AgeMarks() {
-  if (lanes_asked_ > 0) return;
-  absl::erase_if(marks_, [this](const auto& mark) { return mark.second.round < mark_round_; });
-  if (!marks_.empty() && !stopping_) AskLanes();
+  marks_.Add(event.claim, event.cause);
 }
 
 }  // namespace semaphored

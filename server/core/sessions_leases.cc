@@ -103,10 +103,7 @@ void SessionsImpl::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
                             RefusalOf(*outcome, semaphore, host_->guarantees().adapter)),
                         {}});
         }
-        if (outcome->lease != nullptr) {
-          if (Change* change = ChangeToKeep(outcome->lease->session, claim))
-            change->lease = outcome->lease;
-        }
+        if (outcome->lease != nullptr) adoptions_.KeepLease(outcome->lease);
         ClaimRecord* record = FindClaim(claim);
         if (record != nullptr && outcome->lease != nullptr &&
             outcome->lease->epoch >= record->life.epoch) {

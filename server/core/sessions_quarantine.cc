@@ -173,7 +173,7 @@ void SessionsImpl::ReadAgain(const Id& session) {
   const SessionRecord* record = FindSession(session);
   if (record == nullptr || !record->life.hosted || record->closing || record->life.expiring) return;
   const uint32_t epoch = record->life.epoch;
-  ++adoptions_[session].asked;
+  adoptions_.Begin(session);
   host_->Submit(0, Job{AdoptSessionCommand{session, epoch},
                        [this, session, epoch](absl::StatusOr<Outcome> outcome) {
                          OnReadAgain(session, epoch, std::move(outcome));
@@ -181,7 +181,7 @@ void SessionsImpl::ReadAgain(const Id& session) {
 }
 
 void SessionsImpl::OnReadAgain(const Id& session, uint32_t epoch, absl::StatusOr<Outcome> outcome) {
-  const Changes changes = TakeChanges(session);
+  const Adoptions::Changes changes = adoptions_.Take(session);
   SessionRecord* record = FindSession(session);
   if (record == nullptr || record->life.epoch != epoch) return;
   if (!outcome.ok()) return ReadAgainLater(session);
@@ -195,9 +195,9 @@ void SessionsImpl::OnReadAgain(const Id& session, uint32_t epoch, absl::StatusOr
   }
   bool again = outcome->report->unread;
   std::vector<ClaimInfo>& claims = outcome->report->claims;
-  BringUpToDate(changes, &claims);
+  changes.BringUpToDate(&claims);
   std::erase_if(claims, [&](const ClaimInfo& info) {
-    if (FindClaim(IdOf(info)) != nullptr || FindMark(IdOf(info)) != nullptr) return true;
+    if (FindClaim(IdOf(info)) != nullptr || marks_.Find(IdOf(info)) != nullptr) return true;
     again = again || asked.contains(info.semaphore);
     return asked.contains(info.semaphore);
   });

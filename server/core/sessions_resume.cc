@@ -7,20 +7,11 @@
 namespace semaphored {
 namespace {
 
-// Claims of which something is kept for one adoption. Of more than these the session's lane hears
-// at its next sweep.
-constexpr size_t kChangesKeptMax = 100'000;
-
 using State = ClaimRecord::State;
 
 const Claim& RowOf(const ClaimInfo& info) {
   if (info.lease) return *info.lease;
   return *info.waiter;
-}
-
-// Of the same lease: permits are only given back, and a recall is never withdrawn.
-bool IsLater(const Lease& lease, const Lease& than) {
-  return lease.permits < than.permits || (lease.recall.pending() && !than.recall.pending());
 }
 
 // The ends of its claims and of its row are under way, lane by lane. They would take what the client
@@ -61,7 +52,7 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
       if (each != nullptr && each->state != State::kAsked) known.insert(claim);
     }
   }
-  ++adoptions_[id].asked;
+  adoptions_.Begin(id);
   AdoptSessionCommand command;
   command.session = id;
   command.caller = TenantName(params.charge);
@@ -77,7 +68,7 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   const auto waiting = opening_.find(listener);
   const bool listens = waiting != opening_.end() && waiting->second == id;
   if (listens) opening_.erase(waiting);
-  const Changes changes = TakeChanges(id);
+  const Adoptions::Changes changes = adoptions_.Take(id);
   if (!outcome.ok() || outcome->kind != OutcomeKind::kDone) {
     Refusal refusal = outcome.ok() ? RefusalOf(*outcome, "", host_->guarantees().adapter)
                                    : RefusalOf(outcome.status(), "");
@@ -106,7 +97,7 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   if (attached != nullptr && attached->listener != nullptr && !listens && !outcome->changed) return;
   SendAway(FindSession(id));
   std::vector<ClaimInfo>& claims = outcome->report->claims;
-  BringUpToDate(changes, &claims);
+  changes.BringUpToDate(&claims);
   LeaveOthers(id, claims);
   const Session& session = *outcome->report->session;
   auto& record = sessions_[id];
@@ -144,75 +135,18 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   Attach(record.get(), listens ? listener : nullptr, params.work.get(), true);
 }
 
-// ---- What the semaphores' lanes have told meanwhile ----
-
-SessionsImpl::Change* SessionsImpl::ChangeToKeep(const Id& session, const Id& claim) {
-  const auto found = adoptions_.find(session);
-  if (found == adoptions_.end()) return nullptr;
-  Changes& changes = found->second.changes;
-  if (changes.size() >= kChangesKeptMax && !changes.contains(claim)) return nullptr;
-  return &changes[claim];
-}
-
-void SessionsImpl::KeepForAdoption(const Event& event) {
-  if (adoptions_.empty()) return;
-  // A moved session changes none of its claims. A claim that has left its session is a change.
-  if (event.kind == Event::Kind::kMoved && event.session.empty()) return;
-  if (event.kind == Event::Kind::kMoved) {
-    if (Change* left = ChangeToKeep(event.session, event.claim)) left->left_at = event.epoch;
-    return;
-  }
-  Change* change = ChangeToKeep(event.lease ? event.lease->session : event.session, event.claim);
-  if (change == nullptr) return;
-  if (event.kind == Event::Kind::kEnded || event.kind == Event::Kind::kWaitEnded) {
-    change->ended = true;
-    return;
-  }
-  change->lease = event.lease;
-  if (event.ticket != nullptr) change->ticket = event.ticket;
-}
-
-SessionsImpl::Changes SessionsImpl::TakeChanges(const Id& session) {
-  const auto found = adoptions_.find(session);
-  if (--found->second.asked > 0) return found->second.changes;
-  Changes changes = std::move(found->second.changes);
-  adoptions_.erase(found);
-  return changes;
-}
-
-void SessionsImpl::BringUpToDate(const Changes& changes, std::vector<ClaimInfo>* claims) {
-  if (changes.empty()) return;
-  std::erase_if(*claims, [&](const ClaimInfo& info) {
-    const auto found = changes.find(RowOf(info).id);
-    if (found == changes.end()) return false;
-    return found->second.ended || found->second.left_at > RowOf(info).epoch;
-  });
-  for (ClaimInfo& info : *claims) {
-    const auto found = changes.find(RowOf(info).id);
-    if (found == changes.end() || found->second.lease == nullptr) continue;
-    const Change& change = found->second;
-    // What the lane took for another daemon's offer was told without its ticket: the sweep tells
-    // it.
-    const bool waits = info.lease == nullptr;
-    if (waits && info.waiter->works && change.ticket == nullptr) continue;
-    if (!waits && !IsLater(*change.lease, *info.lease)) continue;
-    info.lease = change.lease;
-    if (waits) info.ticket = change.ticket;
-  }
-}
-
 // What ended while the session was hosted elsewhere. What was asked for stays, though it may have
 // been answered meanwhile: its semaphore's lane is not the one that told `claims`, and may be ahead
 // of it.
 void SessionsImpl::DropOthers(SessionRecord* record, const absl::btree_set<Id>& known,
-                              const Changes& changes, const std::vector<ClaimInfo>& claims) {
+                              const Adoptions::Changes& changes,
+                              const std::vector<ClaimInfo>& claims) {
   absl::btree_set<Id> stand;
   for (const ClaimInfo& info : claims) stand.insert(RowOf(info).id);
   for (const Id& id : known) {
     if (stand.contains(id)) continue;
     // The claim left the session meanwhile. If its record is here, the claim has come back.
-    const auto change = changes.find(id);
-    if (change != changes.end() && change->second.left_at != 0) continue;
+    if (changes.HasLeft(id)) continue;
     ClaimRecord* claim = FindClaim(id);
     if (claim != nullptr && claim->session == record) Drop(claim);
   }

@@ -56,7 +56,7 @@ void SessionsImpl::TakeOver(std::vector<NodeRef> dead,
   const size_t lanes = host_->lane_count();
   auto gathering =
       std::make_shared<Gathering>(Gathering{lanes, absl::OkStatus(), std::move(ready), Now()});
-  ArmIdle();
+  idle_.Arm();
   for (size_t lane = 0; lane < lanes; ++lane) {
     OrphansCommand page;
     page.dead = dead;
@@ -74,7 +74,7 @@ void SessionsImpl::Gather(std::shared_ptr<Gathering> gathering, OrphansCommand p
                          page = std::move(page)](absl::StatusOr<Outcome> outcome) mutable {
     if (outcome.ok()) {
       for (const Orphan& orphan : outcome->report->orphans) Absorb(orphan);
-      for (const DelayedTicket& each : outcome->report->delayed) CountDelay(each);
+      for (const DelayedTicket& each : outcome->report->delayed) delays_.Count(each);
       ++pages_taken_over_;
       gathering->Count(outcome->affected(), Now());
       page.after = std::move(outcome->report->next);
