@@ -27,8 +27,8 @@ class Lists {
   // Replies with the first rows of the list: a slice of it, at the most. If report->more, further ones are asked
   // for again, after the last one; that is behind what waits already.
   void Add(ListCommand list, Reply<AdminAnswer> reply);
-  // What waits is not read any more.
-  std::vector<Reply<AdminAnswer>> TakeWaiting();
+  // From now on Add refuses with SHUTTING_DOWN. The calls that wait for a slice: the caller refuses them.
+  std::vector<Reply<AdminAnswer>> Stop();
 
  private:
   struct Waiting {
@@ -42,6 +42,11 @@ class Lists {
   const Read read_;
   std::deque<Waiting> waiting_;
   uint32_t rows_under_way_ = 0;
+  bool stopped_ = false;
 };
+
+// Reads a slice from the lanes of the host, which outlives it: from all lanes of an exclusive engine, since each lists its
+// own semaphores; from one lane of a shared engine, since its store lists all of them.
+Lists::Read ReadFromLanes(SessionsHost* host);
 
 }  // namespace semaphored

@@ -14,13 +14,19 @@ using State = ClaimRecord::State;
 // ---- Living ----
 
 Vouch SessionsImpl::Touch(const Id& claim) {
-  ClaimRecord* record = FindClaim(claim);
+  ClaimRecord* record = claims_.Find(claim);
   if (record == nullptr || record->session != nullptr || record->state != State::kHeld ||
       !record->life.hosted)
     return {};
   if (host_->vouch_until() <= Now()) return {0, record->life.epoch};
-  Revive(&record->life);
-  return VouchFor(record);
+  vouching_.Revive(&record->life);
+  return vouching_.For(record);
+}
+
+void SessionsImpl::AcknowledgeRecall(const Id& session, const Id& claim, uint64_t recall) {
+  ClaimRecord* record = claims_.Find(claim);
+  if (record != nullptr && record->session != nullptr && record->session->id == session)
+    recalls_.Acknowledge(record, recall);
 }
 
 void SessionsImpl::Renew(RenewParams params, Reply<RenewAnswer> reply) {
@@ -29,16 +35,16 @@ void SessionsImpl::Renew(RenewParams params, Reply<RenewAnswer> reply) {
     reply({std::make_unique<Refusal>(std::move(refusal)), {}});
   };
   const std::string& semaphore = params.semaphore;
-  ClaimRecord* record = FindClaim(params.claim);
+  ClaimRecord* record = claims_.Find(params.claim);
   if (record != nullptr && record->semaphore == semaphore && record->has_lease()) {
     if (record->session != nullptr) {
       Outcome outcome;
       outcome.kind = OutcomeKind::kBelongsToSession;
       return refuse(RefusalOf(outcome, semaphore, ""));
     }
-    if (record->move != nullptr) return refuse(MovingRefusalOf(*record));
+    if (record->move != nullptr) return refuse(moves_.RefusalOf(*record));
     if (record->life.hosted) {
-      Acknowledge(record, params.acknowledged_recall);
+      recalls_.Acknowledge(record, params.acknowledged_recall);
       const Vouch vouch = Touch(record->id);
       if (vouch.none()) return refuse(NotVouchedRefusal(semaphore));
       return reply({nullptr, {record->lease, semaphore, vouch}});
@@ -60,27 +66,27 @@ void SessionsImpl::Renew(RenewParams params, Reply<RenewAnswer> reply) {
              return refuse_late(NotHeldRefusal(EndCause::kUnknown, semaphore));
            if (outcome->kind != OutcomeKind::kHeld)
              return refuse_late(RefusalOf(*outcome, semaphore, host_->guarantees().adapter));
-           ClaimRecord* adopted = FindClaim(claim);
+           ClaimRecord* adopted = claims_.Find(claim);
            if (adopted != nullptr && adopted->session != nullptr) {
-             Leave(adopted);
+             ends_.Leave(adopted);
              adopted = nullptr;
            }
-           if (adopted == nullptr) adopted = AddClaim(claim, semaphore, nullptr);
+           if (adopted == nullptr) adopted = claims_.Add(claim, semaphore, nullptr);
            adopted->remembered = true;
            adopted->life.hosted = true;
            if (outcome->changed) {
-             KeepAfterMove(&adopted->life, outcome->lease->ttl_ms);
-             ForgetRecall(adopted);
+             vouching_.KeepAfterMove(&adopted->life, outcome->lease->ttl_ms);
+             Recalls::Forget(adopted);
            }
            if (outcome->lease->moved_from != 0) {
-             BecomeMoving(adopted, outcome->lease, MoveOverAt(*outcome->lease));
-             CountFound(adopted);
+             grants_.BecomeMoving(adopted, outcome->lease, vouching_.MoveOverAt(*outcome->lease));
+             grants_.Found(adopted);
            } else {
-             BecomeHeld(adopted, outcome->lease);
+             grants_.BecomeHeld(adopted, outcome->lease);
            }
-           if (adopted->charge == nullptr) Count(adopted, tenant);
-           if (adopted->move != nullptr) return refuse_late(MovingRefusalOf(*adopted));
-           Acknowledge(adopted, acknowledged_recall);
+           if (adopted->charge == nullptr) Grants::ChargeTenant(adopted, tenant);
+           if (adopted->move != nullptr) return refuse_late(moves_.RefusalOf(*adopted));
+           recalls_.Acknowledge(adopted, acknowledged_recall);
            const Vouch vouch = Touch(claim);
            if (vouch.none()) return refuse_late(NotVouchedRefusal(semaphore));
            reply({nullptr, {adopted->lease, semaphore, vouch}});
@@ -104,16 +110,13 @@ void SessionsImpl::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
                             RefusalOf(*outcome, semaphore, host_->guarantees().adapter)),
                         {}});
         }
-        if (outcome->lease != nullptr) {
-          if (Change* change = ChangeToKeep(outcome->lease->session, claim))
-            change->lease = outcome->lease;
-        }
-        ClaimRecord* record = FindClaim(claim);
+        if (outcome->lease != nullptr) adoptions_.KeepLease(outcome->lease);
+        ClaimRecord* record = claims_.Find(claim);
         if (record != nullptr && outcome->lease != nullptr &&
             outcome->lease->epoch >= record->life.epoch) {
           record->lease = outcome->lease;
           metrics_.Changed(&record->figures, record->lease->permits);
-          Count(record, nullptr);
+          Grants::ChargeTenant(record, nullptr);
         }
         reply({nullptr,
                {outcome->released(), outcome->remaining(), EndCause::kNone,
@@ -148,13 +151,13 @@ void SessionsImpl::Verify(VerifyCommand command, Reply<VerifyAnswer> reply) {
         if (host_->vouch_until() <= Now()) {
           return reply({std::make_unique<Refusal>(NotVouchedRefusal(semaphore)), {}});
         }
-        ClaimRecord* record = FindClaim(outcome->lease->id);
+        ClaimRecord* record = claims_.Find(outcome->lease->id);
         // A lease whose liveness is kept elsewhere stands, but for how long only that daemon
         // knows.
         answer.held = true;
         answer.lease =
             record != nullptr && record->lease != nullptr ? record->lease : outcome->lease;
-        if (record != nullptr && !moves) answer.vouch = VouchFor(record);
+        if (record != nullptr && !moves) answer.vouch = vouching_.For(record);
         // How much is left of the grace only that daemon knows.
         const Recall& recall = answer.lease->recall;
         if (record == nullptr && recall.pending())

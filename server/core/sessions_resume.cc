@@ -7,21 +7,7 @@
 namespace semaphored {
 namespace {
 
-// Claims of which something is kept for one adoption. Of more than these the session's lane hears
-// at its next sweep.
-constexpr size_t kChangesKeptMax = 100'000;
-
 using State = ClaimRecord::State;
-
-const Claim& RowOf(const ClaimInfo& info) {
-  if (info.lease) return *info.lease;
-  return *info.waiter;
-}
-
-// Of the same lease: permits are only given back, and a recall is never withdrawn.
-bool IsLater(const Lease& lease, const Lease& than) {
-  return lease.permits < than.permits || (lease.recall.pending() && !than.recall.pending());
-}
 
 // The ends of its claims and of its row are under way, lane by lane. They would take what the client
 // of a resumed session counts on.
@@ -33,7 +19,7 @@ bool IsEnding(const SessionRecord* record) {
 
 void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
   const Id id = params.resume;
-  SessionRecord* record = FindSession(id);
+  SessionRecord* record = sessions_.Find(id);
   if (BelongsToAnother(record, params)) return listener->OnSessionEnded(SessionLostRefusal());
   if (record != nullptr && !record->opened && record->life.hosted) {
     return listener->OnSessionEnded(
@@ -53,15 +39,15 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
     record->charge = std::move(params.charge);
     return Attach(record, listener, params.work.get(), true);
   }
-  opening_[listener] = id;
+  sessions_.BeginOpening(listener, id);
   absl::btree_set<Id> known;
   if (record != nullptr) {
     for (const Id& claim : record->claims) {
-      const ClaimRecord* each = FindClaim(claim);
+      const ClaimRecord* each = claims_.Find(claim);
       if (each != nullptr && each->state != State::kAsked) known.insert(claim);
     }
   }
-  ++adoptions_[id].asked;
+  adoptions_.Begin(id);
   AdoptSessionCommand command;
   command.session = id;
   command.caller = TenantName(params.charge);
@@ -74,44 +60,40 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
 
 void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
                              const absl::btree_set<Id>& known, absl::StatusOr<Outcome> outcome) {
-  const auto waiting = opening_.find(listener);
-  const bool listens = waiting != opening_.end() && waiting->second == id;
-  if (listens) opening_.erase(waiting);
-  const Changes changes = TakeChanges(id);
+  const bool listens = sessions_.EndOpening(listener, id);
+  const Adoptions::Changes changes = adoptions_.Take(id);
   if (!outcome.ok() || outcome->kind != OutcomeKind::kDone) {
     Refusal refusal = outcome.ok() ? RefusalOf(*outcome, "", host_->guarantees().adapter)
                                    : RefusalOf(outcome.status(), "");
     const bool lost = outcome.ok() && outcome->kind == OutcomeKind::kSessionLost;
-    SessionRecord* record = FindSession(id);
+    SessionRecord* record = sessions_.Find(id);
     // What is closing has claims yet, and goes on to its end.
     const bool gone = lost && !outcome->changed;
     if (gone && record != nullptr && !record->life.expiring)
-      DropSession(record, SessionLostRefusal());
+      closings_.Drop(record, SessionLostRefusal());
     if (listens) listener->OnSessionEnded(std::move(refusal));
     return;
   }
-  if (BelongsToAnother(FindSession(id), params)) {
+  if (BelongsToAnother(sessions_.Find(id), params)) {
     if (listens) listener->OnSessionEnded(SessionLostRefusal());
     return;
   }
   // An adoption that raised the epoch has made the ends under way stale.
-  if (IsEnding(FindSession(id)) && !outcome->changed) {
+  if (IsEnding(sessions_.Find(id)) && !outcome->changed) {
     if (listens) listener->OnSessionEnded(EndingRefusal());
     return;
   }
   // A client that found the answer late has asked again, on a stream of its own each time. The last
   // one counts; the end of the others, which is heard of later, must not be taken for its end. If
   // whoever asked has gone meanwhile, the stream that has it knows more than this answer.
-  const SessionRecord* attached = FindSession(id);
+  const SessionRecord* attached = sessions_.Find(id);
   if (attached != nullptr && attached->listener != nullptr && !listens && !outcome->changed) return;
-  SendAway(FindSession(id));
+  SendAway(sessions_.Find(id));
   std::vector<ClaimInfo>& claims = outcome->report->claims;
-  BringUpToDate(changes, &claims);
-  LeaveOthers(id, claims);
+  changes.BringUpToDate(&claims);
+  ends_.LeaveOthers(id, claims);
   const Session& session = *outcome->report->session;
-  auto& record = sessions_[id];
-  if (record == nullptr) record = std::make_unique<SessionRecord>();
-  record->id = id;
+  SessionRecord* const record = sessions_.FindOrAdd(id);
   record->life.ttl_ms = session.ttl_ms;
   record->life.epoch = session.epoch;
   record->life.hosted = true;
@@ -122,99 +104,42 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   record->release_on_disconnect = session.release_on_disconnect;
   record->charge = params.charge;
   if (outcome->changed) {
-    KeepAfterMove(&record->life, session.ttl_ms);
+    vouching_.KeepAfterMove(&record->life, session.ttl_ms);
     // What was to be put back here may have been told to the worker where it was meanwhile.
     for (const Id& claim : record->claims) {
-      ClaimRecord* each = FindClaim(claim);
+      ClaimRecord* each = claims_.Find(claim);
       if (each == nullptr) continue;
       each->put_back = false;
-      ForgetRecall(each);
+      Recalls::Forget(each);
     }
   }
-  DropOthers(record.get(), known, changes, claims);
-  AddClaims(record.get(), claims);
-  if (outcome->report->unread) ReadAgainLater(id);
+  DropOthers(record, known, changes, claims);
+  AddClaims(record, claims);
+  if (outcome->report->unread) read_again_.Add(id);
   // The lanes of these semaphores may not have them loaded. The probe loads them, and finds what
   // happened to the claims since lane 0 read them.
   for (const Id& claim : record->claims) {
-    const ClaimRecord* each = FindClaim(claim);
+    const ClaimRecord* each = claims_.Find(claim);
     if (each == nullptr || each->state == State::kAsked || known.contains(claim)) continue;
-    if (LaneOf(each->semaphore) != 0) Probe(*each);
+    if (LaneOf(each->semaphore, host_->lane_count()) != 0) events_.Probe(*each);
   }
-  Attach(record.get(), listens ? listener : nullptr, params.work.get(), true);
-}
-
-// ---- What the semaphores' lanes have told meanwhile ----
-
-SessionsImpl::Change* SessionsImpl::ChangeToKeep(const Id& session, const Id& claim) {
-  const auto found = adoptions_.find(session);
-  if (found == adoptions_.end()) return nullptr;
-  Changes& changes = found->second.changes;
-  if (changes.size() >= kChangesKeptMax && !changes.contains(claim)) return nullptr;
-  return &changes[claim];
-}
-
-void SessionsImpl::KeepForAdoption(const Event& event) {
-  if (adoptions_.empty()) return;
-  // A moved session changes none of its claims. A claim that has left its session is a change.
-  if (event.kind == Event::Kind::kMoved && event.session.empty()) return;
-  if (event.kind == Event::Kind::kMoved) {
-    if (Change* left = ChangeToKeep(event.session, event.claim)) left->left_at = event.epoch;
-    return;
-  }
-  Change* change = ChangeToKeep(event.lease ? event.lease->session : event.session, event.claim);
-  if (change == nullptr) return;
-  if (event.kind == Event::Kind::kEnded || event.kind == Event::Kind::kWaitEnded) {
-    change->ended = true;
-    return;
-  }
-  change->lease = event.lease;
-  if (event.ticket != nullptr) change->ticket = event.ticket;
-}
-
-SessionsImpl::Changes SessionsImpl::TakeChanges(const Id& session) {
-  const auto found = adoptions_.find(session);
-  if (--found->second.asked > 0) return found->second.changes;
-  Changes changes = std::move(found->second.changes);
-  adoptions_.erase(found);
-  return changes;
-}
-
-void SessionsImpl::BringUpToDate(const Changes& changes, std::vector<ClaimInfo>* claims) {
-  if (changes.empty()) return;
-  std::erase_if(*claims, [&](const ClaimInfo& info) {
-    const auto found = changes.find(RowOf(info).id);
-    if (found == changes.end()) return false;
-    return found->second.ended || found->second.left_at > RowOf(info).epoch;
-  });
-  for (ClaimInfo& info : *claims) {
-    const auto found = changes.find(RowOf(info).id);
-    if (found == changes.end() || found->second.lease == nullptr) continue;
-    const Change& change = found->second;
-    // What the lane took for another daemon's offer was told without its ticket: the sweep tells
-    // it.
-    const bool waits = info.lease == nullptr;
-    if (waits && info.waiter->works && change.ticket == nullptr) continue;
-    if (!waits && !IsLater(*change.lease, *info.lease)) continue;
-    info.lease = change.lease;
-    if (waits) info.ticket = change.ticket;
-  }
+  Attach(record, listens ? listener : nullptr, params.work.get(), true);
 }
 
 // What ended while the session was hosted elsewhere. What was asked for stays, though it may have
 // been answered meanwhile: its semaphore's lane is not the one that told `claims`, and may be ahead
 // of it.
 void SessionsImpl::DropOthers(SessionRecord* record, const absl::btree_set<Id>& known,
-                              const Changes& changes, const std::vector<ClaimInfo>& claims) {
+                              const Adoptions::Changes& changes,
+                              const std::vector<ClaimInfo>& claims) {
   absl::btree_set<Id> stand;
   for (const ClaimInfo& info : claims) stand.insert(RowOf(info).id);
   for (const Id& id : known) {
     if (stand.contains(id)) continue;
     // The claim left the session meanwhile. If its record is here, the claim has come back.
-    const auto change = changes.find(id);
-    if (change != changes.end() && change->second.left_at != 0) continue;
-    ClaimRecord* claim = FindClaim(id);
-    if (claim != nullptr && claim->session == record) Drop(claim);
+    if (changes.HasLeft(id)) continue;
+    ClaimRecord* claim = claims_.Find(id);
+    if (claim != nullptr && claim->session == record) ends_.Drop(claim);
   }
 }
 
@@ -222,7 +147,7 @@ void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>
   for (const ClaimInfo& info : claims) {
     const Claim& row = RowOf(info);
     const Id id = row.id;
-    ClaimRecord* claim = FindClaim(id);
+    ClaimRecord* claim = claims_.Find(id);
     const bool known = claim != nullptr;
     // It has moved to another session since.
     if (known && claim->session != record) continue;
@@ -231,25 +156,24 @@ void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>
     const bool moves = info.lease && info.lease->moved_from != 0;
     // The lane has granted it since: the move is over.
     if (known && moves && claim->state == State::kHeld && claim->life.epoch >= row.epoch) continue;
-    if (!known) claim = AddClaim(id, info.semaphore, record);
+    if (!known) claim = claims_.Add(id, info.semaphore, record);
     claim->remembered = true;
     // This daemon knows when this move is over.
     const bool same_move = moves && claim->move != nullptr && claim->life.epoch == row.epoch;
-    if (!same_move) EndMove(claim);
+    if (!same_move) moves_.End(claim);
     claim->life.epoch = std::max(claim->life.epoch, row.epoch);
     claim->lease = info.lease;
     claim->offers = info.lease ? !info.lease->ticket.empty() : info.waiter->works;
     claim->ticket = info.ticket;
     claim->state = !info.lease ? State::kWaiting : moves ? State::kMoving : State::kHeld;
-    if (moves && !same_move) BecomeMoving(claim, info.lease, MoveOverAt(*info.lease));
-    CountFound(claim);
-    if (record->charge != nullptr) Count(claim, record->charge->tenant());
-    ArmRecall(claim);
-    if (!known && info.lease && info.lease->longest_hold_ms > 0) {
-      timers_.Add(Now() + Milliseconds(info.lease->longest_hold_ms), TimerKind::kLongestHold, id);
-    }
+    if (moves && !same_move)
+      grants_.BecomeMoving(claim, info.lease, vouching_.MoveOverAt(*info.lease));
+    grants_.Found(claim);
+    if (record->charge != nullptr) Grants::ChargeTenant(claim, record->charge->tenant());
+    recalls_.Arm(claim);
+    if (!known && info.lease) recalls_.ArmLongestHold(*claim);
   }
-  BoundVouching(record);
+  vouching_.Bound(record);
 }
 
 }  // namespace semaphored

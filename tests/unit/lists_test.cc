@@ -70,7 +70,7 @@ TEST_CASE("lists: short lists go together, as many as have the rows of one slice
   CHECK(engine.asked.size() == 64);
   engine.Answer();
   CHECK(engine.asked.size() == 64);
-  CHECK(engine.lists.TakeWaiting().size() == 35);
+  CHECK(engine.lists.Stop().size() == 35);
   while (!engine.asked.empty()) engine.Answer();
 }
 

@@ -1,9 +1,10 @@
-// Administration, questions and watching.
-#include <algorithm>
+#include "server/core/administration.h"
+
+#include <memory>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "server/core/sessions_impl.h"
+#include "server/core/refusals.h"
+#include "server/core/submit.h"
 
 namespace semaphored {
 namespace {
@@ -16,11 +17,15 @@ std::unique_ptr<Refusal> Owned(Refusal refusal) {
 
 }  // namespace
 
-void SessionsImpl::OnAdminOutcome(const std::string& semaphore, bool destroys,
-                                  absl::StatusOr<Outcome> outcome, Reply<AdminAnswer> reply) {
+void Administration::Submit(const std::string& semaphore, Command command, Completion done) {
+  semaphored::Submit(parts_.host, semaphore, std::move(command), std::move(done));
+}
+
+void Administration::OnOutcome(const std::string& semaphore, bool destroys,
+                               absl::StatusOr<Outcome> outcome, Reply<AdminAnswer> reply) {
   if (!outcome.ok()) return reply({Owned(RefusalOf(outcome.status(), semaphore)), {}});
   if (outcome->kind != OutcomeKind::kDone) {
-    return reply({Owned(RefusalOf(*outcome, semaphore, host_->guarantees().adapter)), {}});
+    return reply({Owned(RefusalOf(*outcome, semaphore, parts_.host->guarantees().adapter)), {}});
   }
   AdminAnswer answer;
   answer.changed = outcome->changed;
@@ -29,17 +34,26 @@ void SessionsImpl::OnAdminOutcome(const std::string& semaphore, bool destroys,
   FillInHolders(*answer.report, &answer);
   // Holders of other clients of the engine are not ended by us: it goes with the last of them.
   answer.done = !destroys || !answer.report->info;
-  if (destroys && answer.done) metrics_.Destroyed(semaphore);
+  if (destroys && answer.done) parts_.metrics->Destroyed(semaphore);
   reply({nullptr, std::move(answer)});
 }
 
-void SessionsImpl::Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) {
+void Administration::FillInHolders(const Report& report, AdminAnswer* answer) const {
+  for (const TicketInfo& info : report.tickets) {
+    if (info.ticket == nullptr || info.ticket->state != TicketState::kAssigned) continue;
+    const ClaimRecord* claim = parts_.claims->Find(info.ticket->lease);
+    if (claim != nullptr && claim->lease != nullptr)
+      answer->ticket_holders[info.ticket->id] = claim->lease->holder;
+  }
+}
+
+void Administration::Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) {
   if (stopping_) return reply({Owned(ShuttingDownRefusal()), {}});
   const std::string semaphore = command.semaphore;
   const auto* destroy = std::get_if<AdminDestroy>(&command.act);
   const bool waits = destroy != nullptr && destroy->policy != DestroyPolicy::kRefuse;
   WatchedNames::Watch watch;
-  if (waits) watch = host_->watched()->Add("", semaphore);
+  if (waits) watch = parts_.host->watched()->Add("", semaphore);
   const bool requeues = std::holds_alternative<AdminRequeue>(command.act);
   const auto* cancel = std::get_if<AdminCancelTicket>(&command.act);
   const Id cancelled = cancel == nullptr ? Id() : cancel->ticket;
@@ -47,12 +61,13 @@ void SessionsImpl::Administer(AdminCommand command, int64_t wait_ms, Reply<Admin
          [this, semaphore, waits, destroys = destroy != nullptr, requeues, cancelled, wait_ms,
           watch = std::move(watch),
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-           if (outcome.ok() && outcome->kind == OutcomeKind::kDone) delays_.erase(cancelled);
+           if (outcome.ok() && outcome->kind == OutcomeKind::kDone)
+             parts_.delays->Forget(cancelled);
            const bool stands = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
                                outcome->report && outcome->report->info;
            if (!waits || !stands) {
-             OnAdminOutcome(semaphore, destroys, std::move(outcome), std::move(reply));
-             if (requeues) OnTicketsAt(semaphore);
+             OnOutcome(semaphore, destroys, std::move(outcome), std::move(reply));
+             if (requeues) requeued_(semaphore);
              return;
            }
            Drains::Drain drain;
@@ -66,18 +81,17 @@ void SessionsImpl::Administer(AdminCommand command, int64_t wait_ms, Reply<Admin
          });
 }
 
-void SessionsImpl::Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
-                         Reply<AdminAnswer> reply) {
+void Administration::Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
+                           Reply<AdminAnswer> reply) {
   if (stopping_) return reply({Owned(ShuttingDownRefusal()), {}});
   const std::string semaphore = pause.semaphore;
   Submit(semaphore, std::move(pause),
-         [this, semaphore, held_max, wait_ms, watch = host_->watched()->Add("", semaphore),
+         [this, semaphore, held_max, wait_ms, watch = parts_.host->watched()->Add("", semaphore),
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
            const bool paused = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
                                outcome->report && outcome->report->info;
            if (!paused) {
-             return OnAdminOutcome(semaphore, /*destroys=*/false, std::move(outcome),
-                                   std::move(reply));
+             return OnOutcome(semaphore, /*destroys=*/false, std::move(outcome), std::move(reply));
            }
            Drains::Drain drain;
            drain.semaphore = semaphore;
@@ -85,19 +99,18 @@ void SessionsImpl::Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
            drain.until = Now() + Milliseconds(wait_ms);
            drain.reply = std::move(reply);
            drain.watch = std::move(watch);
-           if (drain.IsDoneAt(outcome->report->info->held))
-             return FinishDrain(std::move(drain), true);
+           if (drain.IsDoneAt(outcome->report->info->held)) return Finish(std::move(drain), true);
            WaitFor(std::move(drain));
          });
 }
 
-void SessionsImpl::WaitFor(Drains::Drain drain) {
-  const Id id = host_->NewId();
-  timers_.Add(drain.until, TimerKind::kDrain, id);
+void Administration::WaitFor(Drains::Drain drain) {
+  const Id id = parts_.host->NewId();
+  parts_.timers->Add(drain.until, TimerKind::kDrain, id);
   drains_.Add(id, std::move(drain));
 }
 
-void SessionsImpl::FinishDrain(Drains::Drain drain, bool done) {
+void Administration::Finish(Drains::Drain drain, bool done) {
   drain.watch = {};
   AdminCommand describe;
   describe.semaphore = drain.semaphore;
@@ -110,7 +123,7 @@ void SessionsImpl::FinishDrain(Drains::Drain drain, bool done) {
          [this, drain = std::move(drain), done](absl::StatusOr<Outcome> outcome) mutable {
            const bool gone = outcome.ok() && outcome->kind == OutcomeKind::kNoSuchSemaphore;
            if (gone) {
-             metrics_.Destroyed(drain.semaphore);
+             parts_.metrics->Destroyed(drain.semaphore);
              AdminAnswer answer;
              answer.report = std::make_unique<Report>();
              answer.done = answer.changed = true;
@@ -120,73 +133,29 @@ void SessionsImpl::FinishDrain(Drains::Drain drain, bool done) {
            const bool described = outcome.ok() && outcome->kind == OutcomeKind::kDone;
            const bool few =
                described && !drain.until_destroyed && outcome->report->info->held <= drain.held_max;
-           OnAdminOutcome(drain.semaphore, /*destroys=*/false, std::move(outcome),
-                          [&drain, done = (done && !drain.until_destroyed) ||
-                                          few](Result<AdminAnswer> result) {
-                            result.value.done = done;
-                            result.value.changed = true;
-                            result.value.affected = drain.affected;
-                            drain.reply(std::move(result));
-                          });
+           OnOutcome(drain.semaphore, /*destroys=*/false, std::move(outcome),
+                     [&drain,
+                      done = (done && !drain.until_destroyed) || few](Result<AdminAnswer> result) {
+                       result.value.done = done;
+                       result.value.changed = true;
+                       result.value.affected = drain.affected;
+                       drain.reply(std::move(result));
+                     });
          });
 }
 
-void SessionsImpl::List(ListCommand command, Reply<AdminAnswer> reply) {
-  if (stopping_) return reply({Owned(ShuttingDownRefusal()), {}});
-  lists_.Add(std::move(command), std::move(reply));
-}
-
-void SessionsImpl::ReadList(ListCommand command, Reply<AdminAnswer> reply) {
-  const size_t lanes = host_->lane_count();
-  struct Merging {
-    size_t left;
-    uint32_t rows_max;
-    Result<AdminAnswer> result;
-    Reply<AdminAnswer> reply;
-  };
-  const bool shared = !host_->guarantees().exclusive;
-  auto merging = std::make_shared<Merging>(
-      Merging{shared ? 1 : lanes, command.rows_max, {}, std::move(reply)});
-  merging->result.value.report = std::make_unique<Report>();
-  merging->result.value.done = true;
-  // A shared store lists all names whoever asks it; the lanes of an exclusive one list their own.
-  for (size_t lane = 0; lane < merging->left; ++lane) {
-    host_->Submit(
-        lane, Job{command, [this, merging](absl::StatusOr<Outcome> outcome) {
-                    Report& report = *merging->result.value.report;
-                    if (!outcome.ok()) {
-                      merging->result.refusal = Owned(RefusalOf(outcome.status(), ""));
-                    } else if (outcome->kind != OutcomeKind::kDone) {
-                      merging->result.refusal =
-                          Owned(RefusalOf(*outcome, "", host_->guarantees().adapter));
-                    } else {
-                      report.more |= outcome->report->more;
-                      std::ranges::move(outcome->report->infos, std::back_inserter(report.infos));
-                    }
-                    if (--merging->left > 0) return;
-                    std::ranges::sort(report.infos, {},
-                                      [](const SemaphoreInfo& info) { return info.row.name; });
-                    if (report.infos.size() > merging->rows_max) {
-                      report.infos.resize(merging->rows_max);
-                      report.more = true;
-                    }
-                    merging->reply(std::move(merging->result));
-                  }});
-  }
-}
-
-void SessionsImpl::History(HistoryCommand command, Reply<AdminAnswer> reply) {
+void Administration::History(HistoryCommand command, Reply<AdminAnswer> reply) {
   if (stopping_) return reply({Owned(ShuttingDownRefusal()), {}});
   const std::string semaphore = command.semaphore;
   Submit(semaphore, std::move(command),
          [this, semaphore, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-           OnAdminOutcome(semaphore, /*destroys=*/false, std::move(outcome), std::move(reply));
+           OnOutcome(semaphore, /*destroys=*/false, std::move(outcome), std::move(reply));
          });
 }
 
 // ---- Watching ----
 
-uint64_t SessionsImpl::Watch(std::string prefix, std::string name, WatchListener* listener) {
+uint64_t Administration::Watch(std::string prefix, std::string name, WatchListener* listener) {
   if (stopping_) {
     listener->OnWatchRefused(ShuttingDownRefusal());
     return 0;
@@ -197,10 +166,10 @@ uint64_t SessionsImpl::Watch(std::string prefix, std::string name, WatchListener
 }
 
 // Changes that happen before a slice is read come before it, and are in it; the revision tells.
-void SessionsImpl::NextSnapshot(uint64_t watch) {
+void Administration::NextSnapshot(uint64_t watch) {
   const Watches::Snapshot* snapshot = watches_.FindSnapshot(watch);
   if (snapshot == nullptr) return;
-  List(snapshot->next, [this, watch](Result<AdminAnswer> result) {
+  parts_.lists->Add(snapshot->next, [this, watch](Result<AdminAnswer> result) {
     WatchListener* listener = watches_.Find(watch);
     if (listener == nullptr) return;
     if (!result.ok()) {
@@ -218,11 +187,23 @@ void SessionsImpl::NextSnapshot(uint64_t watch) {
   });
 }
 
-void SessionsImpl::OnChanges(const std::vector<SemaphoreChange>& changes) {
+void Administration::OnChanges(const std::vector<SemaphoreChange>& changes) {
   for (const SemaphoreChange& change : changes) {
     watches_.Tell(change);
-    for (Drains::Drain& drain : drains_.TakeDone(change)) FinishDrain(std::move(drain), true);
+    for (Drains::Drain& drain : drains_.TakeDone(change)) Finish(std::move(drain), true);
   }
+}
+
+// ---- The ends of waits ----
+
+void Administration::OnWaitOver(const Id& id) {
+  if (auto drain = drains_.Take(id)) Finish(*std::move(drain), false);
+}
+
+void Administration::RefuseAll() {
+  for (WatchListener* listener : watches_.TakeAll())
+    listener->OnWatchRefused(ShuttingDownRefusal());
+  for (Drains::Drain& drain : drains_.TakeAll()) drain.reply({Owned(ShuttingDownRefusal()), {}});
 }
 
 }  // namespace semaphored

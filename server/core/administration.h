@@ -1,0 +1,76 @@
+// The acts of administrators on semaphores, the calls that wait for their effects, and the streams that watch semaphores.
+// Single-threaded (the reactor's).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/core/claim_book.h"
+#include "server/core/drains.h"
+#include "server/core/lists.h"
+#include "server/core/semaphore_metrics.h"
+#include "server/core/sessions.h"
+#include "server/core/ticket_delays.h"
+#include "server/core/timers.h"
+#include "server/core/watches.h"
+
+namespace semaphored {
+
+class Administration {
+ public:
+  // What it works with. All of it outlives the administration.
+  struct Parts {
+    SessionsHost* host;
+    Timers* timers;
+    Lists* lists;
+    SemaphoreMetrics* metrics;
+    TicketDelays* delays;
+    const ClaimBook* claims;
+  };
+
+  // `requeued`: called with a semaphore whose tickets may have been put into the queue by an act.
+  Administration(Parts parts, std::function<void(const std::string& semaphore)> requeued)
+      : parts_(parts), requeued_(std::move(requeued)), watches_(parts.host->watched()) {}
+
+  // As in Sessions.
+  void Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply);
+  void Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms, Reply<AdminAnswer> reply);
+  void History(HistoryCommand command, Reply<AdminAnswer> reply);
+  uint64_t Watch(std::string prefix, std::string name, WatchListener* listener);
+  void NextSnapshot(uint64_t watch);
+  void Unwatch(uint64_t watch) { watches_.Remove(watch); }
+
+  // What lanes report of semaphores that are watched: listeners hear of it, and calls that waited for it are answered.
+  void OnChanges(const std::vector<SemaphoreChange>& changes);
+  // A call waits under this id, with a timer (TimerKind::kDrain).
+  bool Waits(const Id& id) const { return drains_.Contains(id); }
+  // When that timer is due: the call is answered as things are. Without effect if it waits no more.
+  void OnWaitOver(const Id& id);
+
+  // From now on calls are refused with SHUTTING_DOWN.
+  void Stop() { stopping_ = true; }
+  // Refuses what watches, and what waits. REQUIRES: Stop.
+  void RefuseAll();
+
+ private:
+  SteadyTime Now() const { return parts_.host->clock().Now(); }
+  void Submit(const std::string& semaphore, Command command, Completion done);
+  void OnOutcome(const std::string& semaphore, bool destroys, absl::StatusOr<Outcome> outcome,
+                 Reply<AdminAnswer> reply);
+  // Of the assigned tickets in the report, the holders that are known here.
+  void FillInHolders(const Report& report, AdminAnswer* answer) const;
+  void WaitFor(Drains::Drain drain);
+  // Answers with the holders that there are now.
+  void Finish(Drains::Drain drain, bool done);
+
+  const Parts parts_;
+  const std::function<void(const std::string& semaphore)> requeued_;
+  Drains drains_;
+  Watches watches_;
+  bool stopping_ = false;
+};
+
+}  // namespace semaphored

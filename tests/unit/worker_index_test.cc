@@ -1,0 +1,40 @@
+#include "server/core/worker_index.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace semaphored {
+namespace {
+
+using Ids = absl::btree_set<Id>;
+
+TEST_CASE("worker index: a session works for names, and for what begins with its prefixes",
+          "[unit]") {
+  WorkerIndex index;
+  CHECK(index.empty());
+  index.Add(Id{1, 1}, {"a/1", "b"}, {});
+  index.Add(Id{1, 2}, {}, {"a/"});
+  CHECK(index.WorkingFor("a/1") == Ids{{1, 1}, {1, 2}});
+  CHECK(index.WorkingFor("a/2") == Ids{{1, 2}});
+  CHECK(index.WorkingFor("c").empty());
+  CHECK(index.WithPrefix("a/") == Ids{{1, 2}});
+  CHECK(index.WithPrefix("a").empty());
+  index.Remove(Id{1, 1}, {"a/1", "b"}, {});
+  CHECK(index.WorkingFor("a/1") == Ids{{1, 2}});
+  CHECK(index.sessions() == Ids{{1, 2}});
+}
+
+TEST_CASE("worker index: what a session worked for goes when it is tidied", "[unit]") {
+  WorkerIndex index;
+  index.Add(Id{1, 1}, {"a"}, {"p"});
+  index.Add(Id{1, 2}, {"a"}, {});
+  index.Remove(Id{1, 1});
+  CHECK(index.WorkingFor("a") == Ids{{1, 1}, {1, 2}});
+  index.Tidy();
+  CHECK(index.WorkingFor("a") == Ids{{1, 2}});
+  CHECK(index.WithPrefix("p").empty());
+  index.Remove(Id{1, 2});
+  CHECK(index.empty());
+}
+
+}  // namespace
+}  // namespace semaphored
