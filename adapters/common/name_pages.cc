@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <utility>
 
 namespace semaphored {
@@ -18,7 +17,8 @@ absl::StatusOr<std::vector<std::string>> NamePages::Page(const std::string& pref
                                                          uint32_t rows_max, SteadyTime now) {
   std::erase_if(lists_, [&](const List& list) { return list.read_at + kListFor < now; });
   auto list = lists_.end();
-  // It may go on anywhere on the last page: an adapter requests one name more than it shows, or shows fewer.
+  // It may go on anywhere on the last page: an adapter requests one name more than it shows, or shows fewer. The
+  // newest list is the first.
   if (!after.empty()) {
     list = std::ranges::find_if(lists_, [&](const List& each) {
       const auto shown = std::ranges::lower_bound(each.names, after);
@@ -29,9 +29,9 @@ absl::StatusOr<std::vector<std::string>> NamePages::Page(const std::string& pref
   if (list == lists_.end()) {
     absl::StatusOr<std::vector<std::string>> names = read_(prefix);
     if (!names.ok()) return names.status();
-    if (lists_.size() >= kListsMax) lists_.pop_front();
-    lists_.push_back({prefix, *std::move(names), 0, now});
-    list = std::prev(lists_.end());
+    if (lists_.size() >= kListsMax) lists_.pop_back();
+    lists_.push_front({prefix, *std::move(names), 0, now});
+    list = lists_.begin();
   }
   const auto begin = std::ranges::upper_bound(list->names, after);
   const auto left = static_cast<size_t>(list->names.end() - begin);

@@ -25,6 +25,7 @@ namespace {
 
 // After a part of a sweep, so many times as long is for commands alone.
 constexpr int kRestAfterTurn = 4;
+constexpr int kInTurnMin = 8;  // However slow the broker is.
 
 }  // namespace
 
@@ -116,13 +117,15 @@ absl::Status InUse::Sweep() {
     begun_at_ = now;
     to_sweep_.assign(loaded_.begin(), loaded_.end());
   }
+  // After an error it goes on then.
+  next_sweep_ = now + core_->options.sweep_interval;
   const SteadyTime begun = SteadyClock::now();
-  while (!to_sweep_.empty()) {
+  for (int done = 0; !to_sweep_.empty(); ++done) {
+    if (done >= kInTurnMin && SteadyClock::now() - begun >= kTurn) break;
     const std::string name = std::move(to_sweep_.back());
     to_sweep_.pop_back();
     if (!loaded_.contains(name)) continue;
     if (absl::Status status = SweepOne(name); !status.ok()) return status;
-    if (SteadyClock::now() - begun >= kTurn) break;
   }
   const auto took = SteadyClock::now() - begun;
   next_sweep_ = to_sweep_.empty() ? begun_at_ + core_->options.sweep_interval

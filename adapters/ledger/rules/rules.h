@@ -85,7 +85,8 @@ Outcome Ripen(Editor& editor, const RipenCommand& command, const Context& contex
 
 // All claims of a session, by semaphore; within one, leases and waiters in the order in which they asked.
 std::vector<ClaimInfo> ClaimsOf(const LedgerState& state, const Id& session);
-// Of a session that moves, at most so many of its semaphores are touched by the commit that moves it.
+// Of a session that moves, at most so many of its semaphores are touched: its former host learns of the
+// move from any of them.
 inline constexpr size_t kTouchedByMove = 32;
 
 Outcome OpenSession(Editor& editor, const OpenSessionCommand& command, const Context& context);

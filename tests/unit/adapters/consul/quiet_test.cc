@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/fixture.h"
@@ -18,7 +17,7 @@ using ledger::Transaction;
 using Kind = ledger::CommitResult::Kind;
 using Names = std::vector<std::string>;
 
-constexpr uint32_t kSemaphores = 400;
+constexpr uint32_t kSemaphores = 120;
 constexpr uint64_t kAtOnce = 32;
 
 // Semaphores with a lease each, on a store whose requests are counted.
