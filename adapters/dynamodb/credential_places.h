@@ -19,8 +19,7 @@ using Environment = std::function<std::optional<std::string>(const char* name)>;
 // What a search may use.
 struct Lookup {
   Environment environment;
-  std::string region;  // Of the table: where no other is named, its services are queried.
-  std::function<int64_t()> now_unix_ms;
+  std::string region;   // Of the table: where no other is named, its services are queried.
   SteadyTime deadline;  // Of the steady clock: it ends then at the latest.
 };
 

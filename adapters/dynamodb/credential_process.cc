@@ -150,7 +150,6 @@ absl::StatusOr<Found> FindByProcess(const std::string& command, const Lookup& lo
   found.credentials.session_token = TextIn(body, "SessionToken");
   if (found.credentials.access_key_id.empty() || found.credentials.secret_access_key.empty())
     return Unusable("printed no AccessKeyId or no SecretAccessKey");
-  found.lifetime = LifetimeUntil(TextIn(body, "Expiration"), lookup.now_unix_ms() / 1000);
   return found;
 }
 

@@ -68,7 +68,6 @@ absl::StatusOr<Found> Search::Find() const {
     return value && value->empty() ? std::nullopt : value;
   };
   lookup.region = options_.region;
-  lookup.now_unix_ms = options_.now_unix_ms;
   lookup.deadline = SteadyClock::now() + kExchangesTimeout;
   // A profile that the URL names is meant, whatever else there is.
   if (!options_.profile.empty()) return FindByProfile(options_.profile, lookup);
@@ -166,10 +165,6 @@ std::shared_ptr<CredentialSource> FindCredentials(const std::string& profile,
   CredentialOptions options;
   options.profile = profile;
   options.region = region;
-  options.now_unix_ms = [] {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-  };
   options.environment = [](const char* name) -> std::optional<std::string> {
     // Nobody changes the environment of a daemon. NOLINTNEXTLINE(concurrency-mt-unsafe)
     const char* const value = std::getenv(name);

@@ -4,7 +4,6 @@
 // container's endpoint; the instance's metadata, version 2.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -43,8 +42,6 @@ struct CredentialOptions {
   // empty count as not set.
   std::function<std::optional<std::string>(const char* name)> environment;
   std::function<SteadyTime()> now;
-  // For the time that a program prints, which says by wall time until when its credentials are good.
-  std::function<int64_t()> now_unix_ms;
   std::string region;  // Of the table.
 };
 

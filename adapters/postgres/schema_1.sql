@@ -659,11 +659,34 @@ BEGIN
 END
 $function$;
 
+-- Makes a semaphore, unless another has made it meanwhile.
+CREATE FUNCTION semaphored.make_on_use(of_semaphore text, permits bigint) RETURNS void
+LANGUAGE plpgsql AS $function$
+DECLARE
+  floor bigint;
+BEGIN
+  IF permits < 1 OR permits > 1000000 THEN
+    RAISE EXCEPTION 'limit is %: it must be from 1 to 1000000', permits USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  -- The daemons' rule.
+  IF octet_length(of_semaphore) > 255 OR of_semaphore !~ '^[a-zA-Z0-9._/:@+-]+$' OR of_semaphore ~ '^\.|(^|/)\.{0,2}(/|$)' THEN
+    RAISE EXCEPTION 'the name of a semaphore must be 1 to 255 bytes of letters, digits and . _ - / : @ +, not begin with a dot, and have no empty, "." or ".." segment between its slashes'
+      USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  -- Locked, so that a semaphore of this name that is just being destroyed has raised it.
+  SELECT s.revision_floor INTO floor FROM semaphored.store s FOR SHARE;
+  INSERT INTO semaphored.semaphores (name, permits, revision, made_on_use) VALUES (of_semaphore, permits, floor + 1, true)
+    ON CONFLICT (name) DO NOTHING;
+END
+$function$;
+
 -- Takes one permit at once: one row with its slot, its fencing token, and the claim by which to release it; no row if there is no
--- room, or if others wait. It ends by itself after `time_out` (at most 7 days), when somebody next looks. Raises undefined_object
--- (42704) if there is no such semaphore. To be called outside of a longer transaction: until that ends, nobody else can take or give
--- back a permit of the semaphore.
-CREATE FUNCTION semaphored.claim(of_semaphore text, by_holder text DEFAULT '', time_out interval DEFAULT interval '90 seconds')
+-- room, or if others wait. It ends by itself after `time_out` (at most 7 days), at the next look. With "limit" the first call
+-- makes the semaphore, and any other raises object_not_in_prerequisite_state (55000) if its limit is another one. Without it, raises
+-- undefined_object (42704) if there is no such semaphore. To be called outside of a longer transaction: until that ends, no other client
+-- can take or give back a permit of the semaphore.
+CREATE FUNCTION semaphored.claim(of_semaphore text, by_holder text DEFAULT '', time_out interval DEFAULT interval '90 seconds',
+                                 "limit" bigint DEFAULT NULL)
 RETURNS TABLE (slot integer, token bigint, claim uuid)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 #variable_conflict use_column
@@ -684,8 +707,16 @@ BEGIN
   END IF;
   PERFORM semaphored.time_out(of_semaphore);
   SELECT * INTO row FROM semaphored.semaphores s WHERE s.name = of_semaphore FOR NO KEY UPDATE;
+  IF NOT FOUND AND "limit" IS NOT NULL THEN
+    PERFORM semaphored.make_on_use(of_semaphore, "limit");
+    SELECT * INTO row FROM semaphored.semaphores s WHERE s.name = of_semaphore FOR NO KEY UPDATE;
+  END IF;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'there is no semaphore "%"', of_semaphore USING ERRCODE = 'undefined_object';
+  END IF;
+  IF "limit" <> row.permits THEN
+    RAISE EXCEPTION 'the limit of "%" is %, and not %', of_semaphore, row.permits, "limit"
+      USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   IF row.paused OR row.destroying OR (SELECT withheld FROM semaphored.store) THEN
     RETURN;
@@ -739,7 +770,8 @@ END
 $function$;
 
 -- Only who is granted them may call them; see docs/postgres.md.
-REVOKE ALL ON FUNCTION semaphored.claim, semaphored.release, semaphored.time_out, semaphored.tell_waiting_daemons FROM PUBLIC;
+REVOKE ALL ON FUNCTION semaphored.claim, semaphored.release, semaphored.time_out, semaphored.tell_waiting_daemons,
+  semaphored.make_on_use FROM PUBLIC;
 
 -- ---- For people ----
 

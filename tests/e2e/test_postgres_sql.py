@@ -1,6 +1,7 @@
 """Those who stay in SQL: claim() and release() beside two daemons on the same semaphores."""
 
 import contextlib
+import os
 import random
 import socket
 import threading
@@ -16,6 +17,7 @@ from cluster import Cluster, NODE_TTL_S
 from daemon import BOUND_S, Client, Reader, error_info, grpc, pb, slots_of, wait_until
 
 SCHEMA = "sql"
+REPOSITORY = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
 # Far above what a push may take, so that what comes sooner has come by push.
 SWEEP_S = 60
 PUSH_S = 3.0
@@ -108,6 +110,63 @@ class Sql(unittest.TestCase):
         fresh = self.clients[0].acquire(self.name)
         self.assertEqual(slots_of(fresh.slots), [1])
         self.assertGreater(fresh.token, token)
+
+    def test_the_first_claim_with_a_limit_makes_the_semaphore(self):
+        sql = self.sql_client()
+
+        def claim(limit, name=self.name):
+            sql.cursor.execute(f'SELECT token FROM {SCHEMA}.claim(%s, "limit" => %s)', (name, limit))
+            return sql.cursor.fetchall()
+        self.assertEqual(len(claim(2)), 1)
+        # A daemon has the same semaphore, and holds others to its limit.
+        lease = self.clients[0].acquire(self.name, limit=2)
+        self.assertEqual(claim(2), [])
+        self.clients[0].release(lease.lease_id)
+        for error, limit, name in (("55000", 3, self.name), ("22023", 0, "new"), ("22023", 1_000_001, "new"),
+                                   ("22023", 1, "a//b"), ("22023", 1, "a/../b"), ("22023", 1, "."), ("22023", 1, "a/"),
+                                   ("22023", 1, ""), ("22023", 1, "a\nb"), ("22023", 1, "a b"), ("22023", 1, "é"), ("22023", 1, ".x"),
+                                   ("22023", 1, "x" * 256)):
+            with self.subTest(limit=limit, name=name):
+                with self.assertRaises(psycopg2.Error) as caught:
+                    claim(limit, name)
+                self.assertEqual(caught.exception.pgcode, error)
+        self.assertEqual(len(claim(1, self.name + "/..x:@+-_")), 1)
+
+    def test_many_make_the_same_semaphore_at_once(self):
+        """From SQL and at daemons: all of them have one semaphore of three permits."""
+        got = []
+
+        def from_sql():
+            client = self.sql_client()
+            client.cursor.execute(f'SELECT token FROM {SCHEMA}.claim(%s, "limit" => 3)', (self.name,))
+            got.extend(client.cursor.fetchall())
+
+        def from_daemon(client):
+            with contextlib.suppress(grpc.RpcError):
+                got.append(client.acquire(self.name, limit=3).token)
+        threads = [threading.Thread(target=from_sql) for _ in range(8)]
+        threads += [threading.Thread(target=from_daemon, args=(client,)) for client in self.clients * 2]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(BOUND_S)
+        self.assertEqual(len(got), 3)
+
+    def test_the_recipes_table_is_moved_by_the_statement_of_the_docs(self):
+        with open(os.path.join(REPOSITORY, "docs", "postgres.md"), encoding="utf-8") as file:
+            statement = file.read().split("**From the recipe's table.**")[1].split("```sql\n")[1].split("```")[0]
+        self.as_owner("CREATE TEMPORARY TABLE service_request (created_at timestamptz, completed_at timestamptz,"
+                      " timed_out_at timestamptz, slot smallint)")
+        self.as_owner("INSERT INTO service_request VALUES"
+                      " (now() - interval '10 seconds', NULL, NULL, 0), (now() - interval '88 seconds', NULL, NULL, 2),"
+                      " (now() - interval '10 seconds', now(), NULL, 1), (now() - interval '1 hour', NULL, NULL, 3),"
+                      " (now() - interval '2 hours', NULL, now(), 3)")
+        moved = self.as_owner(statement.replace("semaphored.claim", f"{SCHEMA}.claim"))
+        self.assertEqual(sorted(row[0] for row in moved), [0, 2])
+        self.assertEqual(len(self.clients[0].describe_rows("service").leases), 2)
+        # One of them had two seconds left.
+        wait_until(lambda: self.sql_client().claim("service") and
+                   len(self.clients[0].describe_rows("service").leases) >= 2, "what was moved runs out as before")
 
     def test_a_release_reaches_a_daemons_waiter_by_push(self):
         self.create(1)

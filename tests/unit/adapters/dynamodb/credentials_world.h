@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -50,13 +49,11 @@ struct CredentialWorld {
   std::map<std::string, std::string> environment = {{"HOME", folder.path()},
                                                     {"AWS_EC2_METADATA_DISABLED", "true"}};
   SteadyTime now = SteadyTime() + std::chrono::hours(1000);
-  int64_t now_unix_ms = 1577'880'000'000;  // 2020-01-01T12:00:00Z, the time of kDate.
 
   std::shared_ptr<CredentialSource> Source(const std::string& profile = "") {
     CredentialOptions options;
     options.profile = profile;
     options.now = [this] { return now; };
-    options.now_unix_ms = [this] { return now_unix_ms; };
     options.region = "eu-west-1";
     options.environment = [this](const char* name) -> std::optional<std::string> {
       const auto found = environment.find(name);
