@@ -27,6 +27,7 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/ledger/options.h"
 
 namespace semaphored {
@@ -43,6 +44,11 @@ class Engine {
   // Join() gave.
   virtual absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(
       const ledger::LedgerOptions& options) = 0;
+  // How its upkeep goes, of all lanes and the node together. Never null. Any thread.
+  const std::shared_ptr<Upkeep>& upkeep() const { return upkeep_; }
+
+ private:
+  const std::shared_ptr<Upkeep> upkeep_ = std::make_shared<Upkeep>();
 };
 
 // INVALID_ARGUMENT: the URL is not understood; an unknown scheme's message names those that exist.

@@ -101,6 +101,7 @@ Host::Options HostOptionsOf(const Config& config, const Engine& engine,
                             const Membership* membership, Signals* signals) {
   Host::Options options;
   options.guarantees = engine.guarantees();
+  options.upkeep = engine.upkeep();
   options.vouch_until = [membership] { return membership->vouch_until(); };
   options.node_name = [membership](const NodeRef& node) { return membership->NameOf(node); };
   options.lane_vouch = LaneVouchOf(config, engine);

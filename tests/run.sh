@@ -12,7 +12,8 @@ Usage: tests/run.sh [--quick] [--preset NAME] [--only LABEL[,LABEL...]] [--targe
   --quick          fewer seeds
   --preset NAME    release (default), dev, asan-ubsan or tsan
   --only LABELS    only tests with one of these labels:
-                   unit, contract, simulation, fuzz, service, e2e, hostile, storm, python, install, hygiene, engine;
+                   unit, contract, simulation, fuzz, service, e2e, hostile, storm, scale, python, install, hygiene,
+                   engine;
                    deep (what only tests/deep.sh runs); with a sanitizer also group (tests/groups.cmake)
   --targets NAMES  build only these targets, separated by commas
   --build-only     run no tests
@@ -60,7 +61,7 @@ fi
 # What must have at least one test in this preset. The sanitizer presets build nothing that speaks gRPC.
 case "$preset" in
   asan-ubsan | tsan) required=(unit contract simulation fuzz) ;;
-  *) required=(hygiene unit contract simulation fuzz service e2e hostile storm python install) ;;
+  *) required=(hygiene unit contract simulation fuzz service e2e hostile storm scale python install) ;;
 esac
 if [ -n "$only" ]; then IFS=, read -r -a required <<<"$only"; fi
 

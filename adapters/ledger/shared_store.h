@@ -25,8 +25,8 @@ class SharedStore : public LedgerStore {
     return absl::UnimplementedError("a shared store is not loaded as a whole");
   }
 
-  // One snapshot of these semaphores, the sessions and clients that they speak of. A name that does
-  // not exist is left out.
+  // These semaphores, with the sessions and clients that they speak of: each semaphore as it was at one moment, all of them at
+  // moments after the call. A name that does not exist is left out.
   virtual absl::StatusOr<Image> Load(absl::Span<const std::string> names) = 0;
 
   // The same for being shown only: sessions and clients may be left out, and no later commit rests

@@ -24,7 +24,7 @@ using ledger::SessionChange;
 using ledger::SessionPtr;
 using ledger::Transaction;
 
-constexpr size_t kNumbers = 4;  // Arguments of commit_1 that are numbers; they come first.
+constexpr size_t kNumbers = 5;  // Arguments of commit_1 that are no arrays; they come first.
 constexpr size_t kArrays = 69;
 
 // What may change of a lease in place.
@@ -344,7 +344,8 @@ Arguments Builder::Build(const CommitPlace& place) {
   AddForgotten();
   AddConditions();
   Arguments arguments = {std::to_string(place.node.number), std::to_string(place.node.incarnation),
-                         std::to_string(place.lane), std::to_string(place.number)};
+                         std::to_string(place.lane), std::to_string(place.number),
+                         place.row.empty() ? std::nullopt : std::optional(place.row)};
   // In the order of the function's arguments.
   const std::array<Array*, kArrays> arrays = {
       &m_node_,       &s_name_,      &s_revision_,    &s_kind_,        &s_next_order_, &w_name_,
@@ -374,7 +375,7 @@ std::string Places(size_t count) {
 }  // namespace
 
 std::string CommitSql() {
-  return absl::StrCat("SELECT tokens, revisions, refusal FROM semaphored.commit_1(",
+  return absl::StrCat("SELECT tokens, revisions, refusal, lane_place FROM semaphored.commit_1(",
                       Places(kNumbers + kArrays + TicketArguments::kCount), ")");
 }
 

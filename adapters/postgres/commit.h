@@ -11,14 +11,15 @@
 
 namespace semaphored::postgres {
 
-// The statement that commits a batch, for the schema "semaphored". It answers with tokens, revisions
-// and a refusal.
+// The statement that commits a batch, for the schema "semaphored". It answers with tokens, revisions,
+// a refusal, and where the lane's row is now.
 std::string CommitSql();
 
 struct CommitPlace {
   NodeRef node;
   uint32_t lane = 0;
-  uint64_t number = 0;  // Of the commits before.
+  uint64_t number = 0;   // Of the commits before.
+  std::string row = {};  // Where the last commit left the lane's row; empty: not known.
 };
 
 // `client_id` gives the names of clients by number. Semaphores, requests and floors are sent in the

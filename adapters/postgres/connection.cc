@@ -212,15 +212,16 @@ Answered Connection::Run(const std::string& sql) {
   return Guarded([&](pqxx::nontransaction& work) { return work.exec(sql); });
 }
 
-Answered Connection::Run(const char* name, const std::string& sql, const Arguments& arguments) {
+Answered Connection::Run(const Statement& statement, const Arguments& arguments) {
   return Guarded([&](pqxx::nontransaction& work) {
-    bool& prepared = prepared_[name];
-    if (!prepared) connection_->prepare(name, sql);
-    prepared = true;
+    if (!prepared_.contains(statement.name())) {
+      connection_->prepare(statement.name(), statement.sql());
+      prepared_.insert(statement.name());
+    }
     std::vector<const char*> texts;
     texts.reserve(arguments.size());
     for (const auto& argument : arguments) texts.push_back(argument ? argument->c_str() : nullptr);
-    return work.exec_prepared(name, pqxx::prepare::make_dynamic_params(texts));
+    return work.exec_prepared(statement.name(), pqxx::prepare::make_dynamic_params(texts));
   });
 }
 

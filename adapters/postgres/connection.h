@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "adapters/postgres/statements.h"
 #include "adapters/steady_clock.h"
 
 namespace semaphored::postgres {
@@ -100,9 +102,8 @@ class Connection {
 
   // Statements of the text form, any number of them, without arguments.
   Answered Run(const std::string& sql);
-  // One statement with arguments, prepared on its first use in this connection. `name` stands for
-  // `sql`.
-  Answered Run(const char* name, const std::string& sql, const Arguments& arguments);
+  // Prepared on its first use in this connection.
+  Answered Run(const Statement& statement, const Arguments& arguments);
 
   // What has been notified, as (channel, payload), without waiting. Breaks it if it has broken.
   absl::Status TakeNotifications(const std::function<void(const std::string&)>& take);
@@ -120,7 +121,7 @@ class Connection {
   std::unique_ptr<pqxx::connection> connection_;
   std::vector<std::unique_ptr<Receiver>> receivers_;
   std::vector<std::string> received_;
-  std::map<std::string, bool> prepared_;
+  std::set<std::string> prepared_;  // By name.
   uint64_t life_ = 0;
 };
 

@@ -23,23 +23,9 @@ constexpr int kServerVersionMin = 130'000;  // gen_random_uuid()
 constexpr int64_t kLockTimeoutMax_ms = 500;
 constexpr int kTokenCounterBits = 48;  // The store's epoch stands above.
 
-// How each connection behaves. Plans are made once: all statements find their rows by an index, in
-// its order, and planning them anew for each batch would cost more than they do.
-std::string Settings(const Url& url) {
-  const int64_t timeout_ms = url.timeout.count();
-  return absl::StrCat(
-      "SET statement_timeout = ", timeout_ms,
-      "; SET lock_timeout = ", std::min<int64_t>(timeout_ms / 4, kLockTimeoutMax_ms),
-      "; SET idle_in_transaction_session_timeout = ", timeout_ms,
-      "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = "
-      "off"
-      "; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = "
-      "off; SET max_parallel_workers_per_gather = 0; SET "
-      "default_transaction_isolation = 'read committed'"
-      "; SET search_path = pg_catalog; SET client_min_messages = error; SET TimeZone = 'UTC'"
-      "; SET synchronous_commit = ",
-      // Whatever the server's setting is: what a client was told is on disk.
-      "'on'");
+std::chrono::milliseconds LockTimeout(const Url& url) {
+  return std::min<std::chrono::milliseconds>(url.timeout / 4,
+                                             std::chrono::milliseconds(kLockTimeoutMax_ms));
 }
 
 // A pooler may give each transaction another server connection: neither LISTEN, nor settings, nor
@@ -109,7 +95,7 @@ class PostgresEngine : public Engine {
     if (!safe.ok) return safe.failure.status;
     guarantees_.safe_at_failover = safe.rows[0][0].as<bool>();
     connection->Close();
-    nodes_ = std::make_unique<PostgresNodes>(NewConnection(true), url_.schema);
+    nodes_ = std::make_unique<PostgresNodes>(NewConnection(true), url_.schema, upkeep());
     return absl::OkStatus();
   }
 
@@ -124,6 +110,7 @@ class PostgresEngine : public Engine {
     store.schema = url_.schema;
     store.self = options.self;
     store.lane = lanes_++;
+    store.upkeep = upkeep();
     store.prune.history_rows = url_.history_rows;
     store.prune.history_age_ms = url_.history_age_ms;
     store.prune.requests_kept = std::max(options.client_retention, options.request_retention);
@@ -140,7 +127,9 @@ class PostgresEngine : public Engine {
     options.prepare = [this, schema_is_there](Connection& connection) {
       if (absl::Status status = RefusePooler(connection, connection.backend_pid()); !status.ok())
         return status;
-      if (Answered set = connection.Run(Settings(url_)); !set.ok) return set.failure.status;
+      if (Answered set = connection.Run(ConnectionSettings(url_.timeout, LockTimeout(url_)));
+          !set.ok)
+        return set.failure.status;
       return schema_is_there ? NoticeFailover(connection, url_.schema) : absl::OkStatus();
     };
     return std::make_unique<Connection>(std::move(options), &guard_);
@@ -154,6 +143,24 @@ class PostgresEngine : public Engine {
 };
 
 }  // namespace
+
+// Plans are made once: all statements find their rows by an index, in its order, and planning them again
+// for each batch would cost more than they do.
+std::string ConnectionSettings(std::chrono::milliseconds timeout,
+                               std::chrono::milliseconds lock_timeout) {
+  return absl::StrCat(
+      "SET statement_timeout = ", timeout.count(), "; SET lock_timeout = ", lock_timeout.count(),
+      "; SET idle_in_transaction_session_timeout = ", timeout.count(),
+      "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = "
+      "off"
+      "; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = "
+      "off; SET max_parallel_workers_per_gather = 0; SET "
+      "default_transaction_isolation = 'read committed'"
+      "; SET search_path = pg_catalog; SET client_min_messages = error; SET TimeZone = 'UTC'"
+      "; SET synchronous_commit = ",
+      // Whatever the server's setting is: what a client was told is on disk.
+      "'on'");
+}
 
 absl::StatusOr<std::unique_ptr<Engine>> OpenPostgres(const std::string& url) {
   absl::StatusOr<Url> parsed = ReadUrl(url);

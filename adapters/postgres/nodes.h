@@ -7,14 +7,17 @@
 
 #include "adapters/adapter.h"
 #include "adapters/common/beat_counter.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/postgres/connection.h"
+#include "adapters/postgres/statements.h"
 
 namespace semaphored::postgres {
 
 class PostgresNodes : public NodeStore {
  public:
-  PostgresNodes(std::unique_ptr<Connection> connection, std::string schema)
-      : connection_(std::move(connection)), schema_(std::move(schema)) {}
+  PostgresNodes(std::unique_ptr<Connection> connection, const std::string& schema,
+                std::shared_ptr<Upkeep> upkeep)
+      : connection_(std::move(connection)), sql_(schema), upkeep_(std::move(upkeep)) {}
 
   using NodeStore::Join;
   absl::StatusOr<NodeRef> Join(const std::string& node_id, const std::string& daemon,
@@ -25,10 +28,11 @@ class PostgresNodes : public NodeStore {
   absl::StatusOr<bool> DeclareDead(const Node& seen) override;
 
  private:
-  Answered Query(const char* name, const std::string& sql, const Arguments& arguments);
+  Answered Query(const Statement& statement, const Arguments& arguments);
 
   const std::unique_ptr<Connection> connection_;
-  const std::string schema_;
+  const Statements sql_;
+  const std::shared_ptr<Upkeep> upkeep_;
   NodeRef self_;
   BeatCounter counter_;
 };

@@ -12,14 +12,19 @@ namespace {
 constexpr int64_t kPagesAtOnce = 16;
 }  // namespace
 
-Answered Pruner::Ask(const Query& query, const char* name, const std::string& sql,
+Answered Pruner::Ask(const Query& query, UpkeepWork work, const Statement& statement,
                      const Arguments& arguments) {
   Answered answered;
   answered.ok = false;
   if (!broken_.ok()) return answered;
-  answered = query(name, sql, arguments);
-  // Without a state it was not the server who said so.
-  if (!answered.ok && answered.failure.state.empty()) broken_ = answered.failure.status;
+  answered = query(statement, arguments);
+  if (answered.ok) return answered;
+  // Without a state it was not the server that refused.
+  if (answered.failure.state.empty()) {
+    broken_ = answered.failure.status;
+  } else {
+    upkeep_->Failed(work, answered.failure.status);
+  }
   return answered;
 }
 
@@ -32,17 +37,18 @@ absl::Status Pruner::PruneIfDue(SteadyTime now, const Query& query) {
     history_from_ = "0";
     look_for_ended_ = true;
   }
-  Ask(query, "prune_parts", sql_->prune_parts, {});
+  Ask(query, UpkeepWork::kHistory, sql_->prune_parts, {});
   const bool more_history = PruneHistory(query);
   PruneEnded(query);
   const bool more_lives = PruneLives(now, query);
+  Measure(now, query);
   // There is more, perhaps: soon again.
   if (more_history || more_lives) last_ = now - options_.interval * 39 / 40;
   return broken_;
 }
 
 bool Pruner::PruneHistory(const Query& query) {
-  const Answered pruned = Ask(query, "prune", sql_->prune,
+  const Answered pruned = Ask(query, UpkeepWork::kHistory, sql_->prune,
                               {std::to_string(options_.history_rows),
                                std::to_string(options_.history_age_ms), history_from_});
   if (!pruned.ok) return false;
@@ -54,7 +60,7 @@ bool Pruner::PruneHistory(const Query& query) {
 // Slowly: it finds little, and what it has not found yet does no harm.
 void Pruner::PruneEnded(const Query& query) {
   const Answered pruned =
-      Ask(query, "prune_ended", sql_->prune_ended, {ended_from_.first, ended_from_.second});
+      Ask(query, UpkeepWork::kRequests, sql_->prune_ended, {ended_from_.first, ended_from_.second});
   if (!pruned.ok) return;
   ended_from_ = {"", "0"};
   if (!pruned.rows.empty())
@@ -62,7 +68,7 @@ void Pruner::PruneEnded(const Query& query) {
 }
 
 bool Pruner::LookForEnded(SteadyTime now, const Query& query) {
-  const Answered ended = Ask(query, "ended_lives", sql_->ended_lives, {});
+  const Answered ended = Ask(query, UpkeepWork::kNodes, sql_->ended_lives, {});
   if (!ended.ok) return false;
   std::map<Life, SteadyTime> seen;
   for (const auto& row : ended.rows) {
@@ -93,19 +99,44 @@ bool Pruner::PruneLives(SteadyTime now, const Query& query) {
   }
   const std::string node_array = nodes.Take();
   const std::string incarnation_array = incarnations.Take();
+  if (clients_from_) {
+    const Answered walked =
+        Ask(query, UpkeepWork::kRequests, sql_->prune_clients, {*clients_from_});
+    if (!walked.ok) return false;
+    if (!walked.rows.empty()) {
+      clients_from_ = walked.rows[0][0].as<std::string>();
+      return true;
+    }
+    // The lives go last: until then another daemon finds them, should this one end. They can have written nothing since.
+    clients_from_.reset();
+    going_.clear();
+    Ask(query, UpkeepWork::kNodes, sql_->drop_lives, {node_array, incarnation_array});
+    Ask(query, UpkeepWork::kNodes, sql_->drop_nodes, {node_array});
+    return false;
+  }
   const auto place = [](int64_t page) { return absl::StrCat("(", page, ",0)"); };
   const Answered pruned =
-      Ask(query, "prune_requests", sql_->prune_requests,
+      Ask(query, UpkeepWork::kRequests, sql_->prune_requests,
           {node_array, incarnation_array, place(page_), place(page_ + kPagesAtOnce)});
   if (!pruned.ok) return false;
   page_ += kPagesAtOnce;
   if (page_ < pruned.rows[0][0].as<int64_t>()) return true;
-  // They can have written nothing since: their lanes had ended.
-  going_.clear();
-  Ask(query, "drop_lives", sql_->drop_lives, {node_array, incarnation_array});
-  Ask(query, "prune_clients", sql_->prune_clients, {});
-  Ask(query, "drop_nodes", sql_->drop_nodes, {node_array});
-  return false;
+  clients_from_ = "";
+  return true;
+}
+
+void Pruner::Measure(SteadyTime now, const Query& query) {
+  if (measured_ && now < *measured_ + options_.measured_every) return;
+  measured_ = now;
+  const Answered span = Ask(query, UpkeepWork::kFigures, sql_->history_span, {});
+  if (span.ok) upkeep_->SetHistory(span.rows[0][0].as<uint64_t>(), options_.history_rows);
+  const Answered seen = Ask(query, UpkeepWork::kFigures, sql_->oldest_snapshot, {});
+  if (!seen.ok) return;
+  const std::string oldest = seen.rows.empty() ? "" : seen.rows[0][0].as<std::string>();
+  if (oldest != oldest_) oldest_since_ = now;
+  oldest_ = oldest;
+  const auto age = oldest.empty() ? SteadyTime::duration::zero() : now - oldest_since_;
+  upkeep_->SetOldestSnapshot(std::chrono::duration_cast<std::chrono::milliseconds>(age));
 }
 
 }  // namespace semaphored::postgres

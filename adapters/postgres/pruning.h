@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/common/upkeep.h"
 #include "adapters/postgres/connection.h"
+#include "adapters/postgres/statements.h"
 #include "adapters/steady_clock.h"
 
 namespace semaphored::postgres {
-
-struct Statements;
 
 struct PruneOptions {
   uint64_t history_rows = 100'000;
@@ -28,18 +28,21 @@ struct PruneOptions {
   // The requests that a life of a daemon wrote are kept for so long after it was first seen ended: no
   // shorter than request_retention, since no other clock counts the age of its one-shot requests.
   std::chrono::milliseconds requests_kept = std::chrono::hours(1);
+  // Between two readings of the figures.
+  std::chrono::milliseconds measured_every{5000};
   // Every so many looks: history from its start, and lives that have ended.
   int thorough_every = 60;
 };
 
 class Pruner {
  public:
-  using Query = std::function<Answered(const char*, const std::string&, const Arguments&)>;
-  // `sql` outlives it.
-  Pruner(const Statements* sql, PruneOptions options) : sql_(sql), options_(options) {}
+  using Query = std::function<Answered(const Statement&, const Arguments&)>;
+  // `sql` and `upkeep` outlive it.
+  Pruner(const Statements* sql, PruneOptions options, Upkeep* upkeep)
+      : sql_(sql), options_(options), upkeep_(upkeep) {}
 
-  // Does one batch, if it is time. Error: the connection has broken, and nothing more was tried;
-  // what else the server says is of no concern to whoever waits.
+  // Does one batch, if it is time. Error: the connection has broken, and nothing more was tried. What
+  // else the server refuses is reported to `upkeep`, and tried again.
   absl::Status PruneIfDue(SteadyTime now, const Query& query);
 
  private:
@@ -50,12 +53,16 @@ class Pruner {
   bool PruneLives(SteadyTime now, const Query& query);
   bool LookForEnded(SteadyTime now, const Query& query);
 
-  // Asks, and remembers if the connection broke.
-  Answered Ask(const Query& query, const char* name, const std::string& sql,
+  // Reads the figures of the upkeep.
+  void Measure(SteadyTime now, const Query& query);
+
+  // Asks, reports a refusal, and remembers if the connection broke.
+  Answered Ask(const Query& query, UpkeepWork work, const Statement& statement,
                const Arguments& arguments);
 
   const Statements* sql_;
   const PruneOptions options_;
+  Upkeep* const upkeep_;
   // nullopt: never. (The clock may begin with the machine: its zero is no time long past.)
   std::optional<SteadyTime> last_;
   uint64_t looks_ = 0;
@@ -68,6 +75,12 @@ class Pruner {
   // Lives whose requests are being taken out, page by page of the table.
   std::vector<Life> going_;
   int64_t page_ = 0;
+  // All their requests have been taken out; the clients up to this one have been looked at.
+  std::optional<std::string> clients_from_;
+  std::optional<SteadyTime> measured_;
+  // The oldest transaction of a snapshot, and since when it has been that.
+  std::string oldest_;
+  SteadyTime oldest_since_{};
   absl::Status broken_;
 };
 

@@ -1,5 +1,7 @@
 // What the store reads: rows of Postgres as rows of the ledger.
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -19,6 +21,12 @@ using ledger::LoadedSemaphore;
 using ledger::SessionPtr;
 
 namespace {
+
+// In one statement: some ten milliseconds of the server's time.
+constexpr size_t kNamesPerLoad = 2000;
+constexpr size_t kNamesPerLook = 10'000;
+constexpr size_t kSessionsPerPage = 500;
+constexpr size_t kRowsPerWalk = 20'000;
 
 Arguments NodeArrays(absl::Span<const NodeRef> nodes) {
   Array numbers;
@@ -164,19 +172,45 @@ void PostgresStore::Reader::Finish() {
   for (LoadedSemaphore& semaphore : image_.semaphores) TakeTickets(&semaphore);
 }
 
+// In pages: so the time-out of a statement bounds no number of semaphores.
 absl::StatusOr<Image> PostgresStore::Load(absl::Span<const std::string> names) {
+  const absl::flat_hash_set<std::string> unique(names.begin(), names.end());
+  const std::vector<std::string> wanted(unique.begin(), unique.end());
+  Image image;
+  absl::flat_hash_map<Id, size_t> sessions;
+  absl::flat_hash_set<uint32_t> clients;
+  for (size_t from = 0; from < wanted.size(); from += kNamesPerLoad) {
+    absl::StatusOr<Image> page = LoadPage(absl::MakeConstSpan(wanted).subspan(from, kNamesPerLoad));
+    if (!page.ok()) return page.status();
+    std::ranges::move(page->semaphores, std::back_inserter(image.semaphores));
+    for (ledger::LoadedClient& client : page->clients) {
+      if (clients.insert(client.number).second) image.clients.push_back(std::move(client));
+    }
+    for (SessionPtr& session : page->sessions) {
+      const auto [at, is_new] = sessions.try_emplace(session->id, image.sessions.size());
+      if (is_new) {
+        image.sessions.push_back(std::move(session));
+      } else {
+        image.sessions[at->second] = std::move(session);  // Read later.
+      }
+    }
+  }
+  return image;
+}
+
+absl::StatusOr<Image> PostgresStore::LoadPage(absl::Span<const std::string> names) {
   // What is known of long queues is, rarely, found to be of no use: then all is read.
   for (;;) {
     Array wanted;
     Array known;
     bool anything_known = false;
-    for (const std::string& name : absl::flat_hash_set<std::string>(names.begin(), names.end())) {
+    for (const std::string& name : names) {
       const uint64_t revision = tickets_.Known(name);
       anything_known = anything_known || revision != 0;
       wanted.Add(name);
       known.Add(static_cast<int64_t>(revision));
     }
-    const Answered loaded = Query("load", sql_->load, {wanted.Take(), known.Take()});
+    const Answered loaded = Query(sql_->load, {wanted.Take(), known.Take()});
     if (!loaded.ok) return loaded.failure.status;
     Reader reader(this);
     for (const auto& row : loaded.rows) reader.Add(row);
@@ -199,7 +233,7 @@ absl::StatusOr<Image> PostgresStore::Look(absl::Span<const std::string> names) {
     wanted.Add(name);
     known.Add(int64_t{0});
   }
-  const Answered loaded = Query("look", sql_->look, {wanted.Take(), known.Take()});
+  const Answered loaded = Query(sql_->look, {wanted.Take(), known.Take()});
   if (!loaded.ok) return loaded.failure.status;
   Reader reader(this);
   for (const auto& row : loaded.rows) reader.Add(row);
@@ -209,27 +243,28 @@ absl::StatusOr<Image> PostgresStore::Look(absl::Span<const std::string> names) {
 
 absl::StatusOr<std::vector<std::string>> PostgresStore::Changed(
     absl::Span<const SemaphoreRow* const> semaphores) {
-  Array names;
-  Array revisions;
-  for (const SemaphoreRow* row : semaphores) {
-    names.Add(row->name);
-    revisions.Add(static_cast<int64_t>(row->revision));
-  }
-  const Answered changed = Query("changed", sql_->changed, {names.Take(), revisions.Take()});
-  if (!changed.ok) return changed.failure.status;
   std::vector<std::string> result;
-  for (const auto& row : changed.rows) result.push_back(row[0].as<std::string>());
+  for (size_t from = 0; from < semaphores.size(); from += kNamesPerLook) {
+    Array names;
+    Array revisions;
+    for (const SemaphoreRow* row : semaphores.subspan(from, kNamesPerLook)) {
+      names.Add(row->name);
+      revisions.Add(static_cast<int64_t>(row->revision));
+    }
+    const Answered changed = Query(sql_->changed, {names.Take(), revisions.Take()});
+    if (!changed.ok) return changed.failure.status;
+    for (const auto& row : changed.rows) result.push_back(row[0].as<std::string>());
+  }
   return result;
 }
 
 absl::StatusOr<ledger::SharedStore::SessionAt> PostgresStore::LoadSession(const Id& session) {
   SessionAt at;
-  const Answered found = Query("session", sql_->session, {session.Hex()});
+  const Answered found = Query(sql_->session, {session.Hex()});
   if (!found.ok) return found.failure.status;
   Reader reader(this);
   if (!found.rows.empty()) at.session = reader.AddSession(found.rows[0], 0, 1, 2, 3);
-  const Answered semaphores =
-      Query("session_semaphores", sql_->session_semaphores, {session.Hex()});
+  const Answered semaphores = Query(sql_->session_semaphores, {session.Hex()});
   if (!semaphores.ok) return semaphores.failure.status;
   for (const auto& row : semaphores.rows) at.semaphores.push_back(row[0].as<std::string>());
   return at;
@@ -238,24 +273,70 @@ absl::StatusOr<ledger::SharedStore::SessionAt> PostgresStore::LoadSession(const 
 absl::StatusOr<ledger::SharedStore::Hosted> PostgresStore::HostedBy(
     absl::Span<const NodeRef> nodes) {
   const Arguments arguments = NodeArrays(nodes);
-  if (Answered ended = Query("end_lanes", sql_->end_lanes, arguments); !ended.ok)
-    return ended.failure.status;
+  if (Answered ended = Query(sql_->end_lanes, arguments); !ended.ok) return ended.failure.status;
+  // From here on the nodes write no more: what follows may be read in pages.
   Hosted hosted;
-  const Answered sessions = Query("hosted_sessions", sql_->hosted_sessions, arguments);
-  if (!sessions.ok) return sessions.failure.status;
-  Reader reader(this);
-  for (const auto& row : sessions.rows)
-    hosted.sessions.push_back(reader.AddSession(row, 0, 1, 2, 3));
-  const Answered semaphores = Query("hosted_semaphores", sql_->hosted_semaphores, arguments);
-  if (!semaphores.ok) return semaphores.failure.status;
-  for (const auto& row : semaphores.rows) hosted.semaphores.push_back(row[0].as<std::string>());
+  absl::flat_hash_set<std::string> names;
+  if (absl::Status status = ReadSessionsOf(arguments, &hosted.sessions, &names); !status.ok())
+    return status;
+  for (const Statement* walk : {&sql_->hosted_leases, &sql_->hosted_waiters}) {
+    if (absl::Status status = WalkAlong(*walk, arguments, &names); !status.ok()) return status;
+  }
+  const Answered tickets = Query(sql_->hosted_tickets, arguments);
+  if (!tickets.ok) return tickets.failure.status;
+  for (const auto& row : tickets.rows) names.insert(row[0].as<std::string>());
+  hosted.semaphores.assign(names.begin(), names.end());
   return hosted;
+}
+
+absl::Status PostgresStore::ReadSessionsOf(const Arguments& nodes,
+                                           std::vector<ledger::SessionPtr>* sessions,
+                                           absl::flat_hash_set<std::string>* names) {
+  Reader reader(this);
+  Id last;
+  for (;;) {
+    Arguments arguments = nodes;
+    arguments.insert(arguments.end(), {last.Hex(), std::to_string(kSessionsPerPage)});
+    const Answered page = Query(sql_->hosted_sessions, arguments);
+    if (!page.ok) return page.failure.status;
+    Array ids;
+    for (const auto& row : page.rows) {
+      sessions->push_back(reader.AddSession(row, 0, 1, 2, 3));
+      last = sessions->back()->id;
+      ids.Add(last);
+    }
+    if (ids.size() == 0) return absl::OkStatus();
+    const Answered held = Query(sql_->held_by_sessions, {ids.Take()});
+    if (!held.ok) return held.failure.status;
+    for (const auto& row : held.rows) names->insert(row[0].as<std::string>());
+  }
+}
+
+absl::Status PostgresStore::WalkAlong(const Statement& walk, const Arguments& nodes,
+                                      absl::flat_hash_set<std::string>* names) {
+  std::optional<std::pair<std::string, int64_t>> from(std::in_place, "", 0);
+  while (from) {
+    Arguments arguments = nodes;
+    arguments.insert(arguments.end(),
+                     {from->first, std::to_string(from->second), std::to_string(kRowsPerWalk)});
+    const Answered page = Query(walk, arguments);
+    if (!page.ok) return page.failure.status;
+    from.reset();
+    for (const auto& row : page.rows) {
+      if (row[1].is_null()) {
+        names->insert(row[0].as<std::string>());
+      } else {
+        from.emplace(row[0].as<std::string>(), row[1].as<int64_t>());
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::string>> PostgresStore::Names(const std::string& prefix,
                                                               const std::string& after,
                                                               uint32_t rows_max) {
-  const Answered found = Query("names", sql_->names, {after, prefix, std::to_string(rows_max)});
+  const Answered found = Query(sql_->names, {after, prefix, std::to_string(rows_max)});
   if (!found.ok) return found.failure.status;
   std::vector<std::string> names;
   for (const auto& row : found.rows) names.push_back(row[0].as<std::string>());
@@ -265,8 +346,11 @@ absl::StatusOr<std::vector<std::string>> PostgresStore::Names(const std::string&
 absl::StatusOr<std::vector<HistoryRow>> PostgresStore::ReadHistory(const std::string& semaphore,
                                                                    uint64_t before,
                                                                    uint32_t rows_max) {
-  const Answered found = Query("history", sql_->history,
-                               {semaphore, std::to_string(before), std::to_string(rows_max)});
+  constexpr int64_t kNewest = std::numeric_limits<int64_t>::max();
+  Arguments arguments = {std::to_string(before == 0 ? kNewest : static_cast<int64_t>(before)),
+                         std::to_string(rows_max)};
+  if (!semaphore.empty()) arguments.emplace_back(semaphore);
+  const Answered found = Query(semaphore.empty() ? sql_->history : sql_->history_of, arguments);
   if (!found.ok) return found.failure.status;
   std::vector<HistoryRow> rows;
   for (const auto& row : found.rows) {

@@ -112,7 +112,7 @@ absl::StatusOr<std::vector<PayloadPtr>> PostgresStore::ReadPayloads(
     absl::Span<const TicketAt> tickets) {
   Array wanted;
   for (const TicketAt& at : tickets) wanted.Add(at.ticket);
-  const Answered read = Query("payloads", sql_->payloads, {wanted.Take()});
+  const Answered read = Query(sql_->payloads, {wanted.Take()});
   if (!read.ok) return read.failure.status;
   std::vector<PayloadPtr> payloads;
   for (const auto& row : read.rows) {

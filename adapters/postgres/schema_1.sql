@@ -141,7 +141,7 @@ CREATE TABLE semaphored.sessions (
   holder                text NOT NULL,
   owner                 text NOT NULL DEFAULT ''
 );
-CREATE INDEX sessions_of_node ON semaphored.sessions (node);
+CREATE INDEX sessions_of_node ON semaphored.sessions (node, id);
 
 -- Requests that clients may repeat: the commit that queues one, grants it or carries it out inserts its row. While the claim waits
 -- or stands the row is pinned: no pruning takes it. So the end of a claim is written here too: that is one more row in the page of a
@@ -221,6 +221,8 @@ ALTER TABLE semaphored.payloads ALTER COLUMN payload SET STORAGE EXTERNAL;
 -- while the tables are empty, and must be right when they are not.
 CREATE FUNCTION semaphored.commit_1(
   p_node integer, p_incarnation integer, p_lane integer, p_number bigint,
+  -- Where the lane's row was last, as lane_place said. Null: not known.
+  p_place tid,
   -- Hosts from which sessions are moved away, and of sessions that begin to close.
   m_node integer[],
   -- Semaphores that are touched, in the order of their names. Expected revision 0: is made. kind 0: only revision and order; 1: the
@@ -283,7 +285,9 @@ CREATE FUNCTION semaphored.commit_1(
   k_number bigint[],
   payloads bytea,
   -- Of the leases that are granted, and of the semaphores that are made, in the order in which they came.
-  OUT tokens bigint[], OUT revisions bigint[], OUT refusal text)
+  OUT tokens bigint[], OUT revisions bigint[], OUT refusal text,
+  -- Where the lane's row is now. Without meaning after a refusal.
+  OUT lane_place tid)
 LANGUAGE plpgsql AS $function$
 DECLARE
   counted integer;
@@ -300,8 +304,16 @@ BEGIN
     PERFORM 1 FROM semaphored.lanes l WHERE l.alive AND (l.node = ANY (m_node) OR l.node = p_node)
       ORDER BY l.node, l.incarnation, l.lane FOR UPDATE;
   END IF;
+  -- Every commit writes this row. Its index leads to each version of it that a snapshot still keeps: while there is a long one, only
+  -- the place leads to the newest without passing the others.
   UPDATE semaphored.lanes l SET commits = p_number + 1
-    WHERE l.node = p_node AND l.incarnation = p_incarnation AND l.lane = p_lane AND l.alive AND l.commits = p_number;
+    WHERE l.ctid = p_place AND l.node = p_node AND l.incarnation = p_incarnation AND l.lane = p_lane AND l.alive AND l.commits = p_number
+    RETURNING l.ctid INTO lane_place;
+  IF NOT FOUND THEN
+    UPDATE semaphored.lanes l SET commits = p_number + 1
+      WHERE l.node = p_node AND l.incarnation = p_incarnation AND l.lane = p_lane AND l.alive AND l.commits = p_number
+      RETURNING l.ctid INTO lane_place;
+  END IF;
   IF NOT FOUND THEN
     RAISE EXCEPTION USING ERRCODE = 'SM001';
   END IF;
@@ -770,8 +782,8 @@ END
 $function$;
 
 -- Only who is granted them may call them; see docs/postgres.md.
-REVOKE ALL ON FUNCTION semaphored.claim, semaphored.release, semaphored.time_out, semaphored.tell_waiting_daemons,
-  semaphored.make_on_use FROM PUBLIC;
+REVOKE ALL ON FUNCTION semaphored.commit_1, semaphored.claim, semaphored.release, semaphored.time_out,
+  semaphored.tell_waiting_daemons, semaphored.make_on_use FROM PUBLIC;
 
 -- ---- For people ----
 

@@ -46,7 +46,7 @@ PostgresStore::PostgresStore(std::unique_ptr<Connection> connection, const Guara
       options_(std::move(options)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       sql_(std::make_unique<Statements>(options_.schema)),
-      pruner_(sql_.get(), options_.prune) {}
+      pruner_(sql_.get(), options_.prune, options_.upkeep.get()) {}
 
 PostgresStore::~PostgresStore() { close(wake_); }
 
@@ -54,18 +54,8 @@ PostgresStore::~PostgresStore() { close(wake_); }
 
 absl::Status PostgresStore::Start() {
   if (absl::Status status = connection_->Open(); !status.ok()) return status;
-  // The row of the node is locked for as long as it takes: its end waits for this lane, or this
-  // lane sees its end.
-  const Answered made =
-      connection_->Run("open_lane",
-                       ForSchema("WITH n AS (SELECT number, incarnation FROM semaphored.nodes "
-                                 "WHERE number = $1 AND incarnation = $2 AND NOT dead "
-                                 "FOR SHARE) INSERT INTO semaphored.lanes AS l (node, incarnation, "
-                                 "lane) SELECT number, incarnation, $3 FROM n "
-                                 "ON CONFLICT (node, incarnation, lane) DO UPDATE SET commits = "
-                                 "l.commits RETURNING commits",
-                                 options_.schema),
-                       {std::to_string(options_.self.number),
+  const Answered made = connection_->Run(
+      sql_->open_lane, {std::to_string(options_.self.number),
                         std::to_string(options_.self.incarnation), std::to_string(options_.lane)});
   if (!made.ok) return made.failure.status;
   if (made.rows.empty()) {
@@ -88,20 +78,20 @@ absl::Status PostgresStore::Ready() {
   if (absl::Status read = ReadWithheld(); !read.ok()) return read;
   // It may be another server, without the last commits of the first.
   tickets_.Clear();
+  lane_place_.clear();
   life_ = connection_->life();
   missed_ = true;
   return absl::OkStatus();
 }
 
-Answered PostgresStore::Query(const char* name, const std::string& sql,
-                              const Arguments& arguments) {
+Answered PostgresStore::Query(const Statement& statement, const Arguments& arguments) {
   if (absl::Status status = Ready(); !status.ok()) {
     Answered answered;
     answered.ok = false;
     answered.failure = {Failure::Kind::kRefused, "", std::move(status)};
     return answered;
   }
-  Answered answered = connection_->Run(name, sql, arguments);
+  Answered answered = connection_->Run(statement, arguments);
   if (!answered.ok && in_transaction_) {
     connection_->Run("ROLLBACK");
     in_transaction_ = false;
@@ -138,9 +128,8 @@ absl::StatusOr<std::vector<ledger::Hint>> PostgresStore::Wait(SteadyTime deadlin
   // Under load there are looks only.
   if (options_.lane == 0 && !in_transaction_) {
     absl::Status pruned = pruner_.PruneIfDue(
-        SteadyClock::now(),
-        [this](const char* name, const std::string& sql, const Arguments& arguments) {
-          return Query(name, sql, arguments);
+        SteadyClock::now(), [this](const Statement& statement, const Arguments& arguments) {
+          return Query(statement, arguments);
         });
     if (!pruned.ok()) return pruned;
   }
@@ -211,11 +200,11 @@ CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
     if (absl::Status status = RollBack(); !status.ok()) return Failed(std::move(status));
   }
   const Arguments arguments =
-      ArgumentsFor(transaction, {options_.self, options_.lane, commits_},
+      ArgumentsFor(transaction, {options_.self, options_.lane, commits_, lane_place_},
                    [this](uint32_t number) -> const std::string& { return ClientName(number); });
   if (absl::Status status = Ready(); !status.ok()) return Failed(std::move(status));
   const bool in_transaction = in_transaction_;
-  const Answered answered = Query("commit", sql_->commit, arguments);
+  const Answered answered = Query(sql_->commit, arguments);
   if (!answered.ok) {
     CommitResult result = Judge(transaction, answered.failure);
     // What was sent inside a transaction is not committed before its COMMIT is.
@@ -232,6 +221,7 @@ CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
     if (!done.ok) return Judge(transaction, done.failure);
   }
   ++commits_;
+  lane_place_ = answered.rows[0][3].is_null() ? "" : answered.rows[0][3].as<std::string>();
   TakeGiven(answered.rows[0][0].c_str(), answered.rows[0][1].c_str(), &transaction);
   Forget(transaction);
   return {};
@@ -242,10 +232,9 @@ CommitResult PostgresStore::Judge(const Transaction& transaction, const Failure&
     return {CommitResult::Kind::kUnknown, {}, false, {}, {}};
   if (failure.state == "SM001") {
     // The number may be wrong for another reason than our death: then it is known again.
-    const Answered given =
-        Query("given", sql_->given,
-              {std::to_string(options_.self.number), std::to_string(options_.self.incarnation),
-               std::to_string(options_.lane)});
+    const Answered given = Query(
+        sql_->given, {std::to_string(options_.self.number),
+                      std::to_string(options_.self.incarnation), std::to_string(options_.lane)});
     if (!given.ok) return Failed(given.failure.status);
     if (given.rows.empty() || !given.rows[0][1].as<bool>()) {
       return Failed(absl::FailedPreconditionError(
@@ -274,7 +263,7 @@ CommitResult PostgresStore::FindBusy(const Transaction& transaction, const absl:
   CommitResult result = Failed(status);
   Array names;
   for (const SemaphoreDelta& delta : transaction.semaphores) names.Add(delta.name);
-  const Answered busy = Query("busy", sql_->busy, {names.Take()});
+  const Answered busy = Query(sql_->busy, {names.Take()});
   if (!busy.ok) return result;
   for (const auto& row : busy.rows) result.busy.push_back(row[0].as<std::string>());
   if (!result.busy.empty()) return result;
@@ -312,7 +301,7 @@ CommitResult PostgresStore::Lose(const Transaction& transaction, bool requests_l
     add(delta.name, delta.before ? delta.before->revision : 0);
   for (const ledger::ReadCondition& read : transaction.reads) add(read.semaphore, read.revision);
   if (names.size() == 0) return result;
-  const Answered changed = Query("changed", sql_->changed, {names.Take(), revisions.Take()});
+  const Answered changed = Query(sql_->changed, {names.Take(), revisions.Take()});
   if (!changed.ok) return Failed(changed.failure.status);
   for (const auto& row : changed.rows) result.stale.push_back(row[0].as<std::string>());
   return result;
@@ -329,7 +318,7 @@ Failure PostgresStore::LockFor(const Transaction& transaction) {
   }
   if (Answered begun = connection_->Run("BEGIN"); !begun.ok) return begun.failure;
   in_transaction_ = true;
-  const Answered done = Query("lock", sql_->lock, {names.Take()});
+  const Answered done = Query(sql_->lock, {names.Take()});
   if (!done.ok) return done.failure;
   locked_ = std::move(locked);
   return {};
@@ -342,29 +331,34 @@ CommitResult PostgresStore::Settle(Transaction& transaction, SteadyTime) {
   CommitResult unknown{CommitResult::Kind::kUnknown, {}, false, {}, {}};
   Arguments arguments = place;
   arguments.push_back(std::to_string(commits_));
-  const Answered settled = Query("settle", sql_->settle, arguments);
+  const Answered settled = Query(sql_->settle, arguments);
   if (!settled.ok) return unknown;
   if (!settled.rows.empty()) {
     // Its number has been used up: it did not land, and cannot any more.
     commits_ += kSettledBy;
     return Lose(transaction, false);
   }
-  const Answered given = Query("given", sql_->given, place);
+  const Answered given = Query(sql_->given, place);
   if (!given.ok) return unknown;
   const absl::Status dead = absl::FailedPreconditionError(
       "postgres: this node was declared dead by another daemon, or its id was taken");
   if (given.rows.empty()) return Failed(dead);
   const uint64_t commits = given.rows[0][0].as<uint64_t>();
   if (commits == commits_ + 1) {
+    Array semaphores;
     Array claims;
+    Array slots;
     for (const SemaphoreDelta& delta : transaction.semaphores) {
       for (const ledger::LeaseChange& change : delta.leases) {
-        if (!change.before) claims.Add(change.after->id);
+        if (change.before) continue;
+        semaphores.Add(delta.name);
+        claims.Add(change.after->id);
+        slots.Add(change.after->slots.empty() ? 0 : int64_t{*change.after->slots.begin()});
       }
     }
     absl::flat_hash_map<Id, uint64_t> tokens;
     if (claims.size() > 0) {
-      const Answered found = Query("tokens", sql_->tokens, {claims.Take()});
+      const Answered found = Query(sql_->tokens, {semaphores.Take(), claims.Take(), slots.Take()});
       if (!found.ok) return unknown;
       for (const auto& row : found.rows) tokens[ReadId(row[0].c_str())] = row[1].as<uint64_t>();
     }
@@ -393,7 +387,7 @@ absl::StatusOr<std::vector<ledger::LedgerStore::FoundRequest>> PostgresStore::Fi
     sequences.Add(static_cast<int64_t>(asked.request.sequence));
   }
   const Answered answered = Query(
-      "requests", sql_->requests,
+      sql_->requests,
       {clients.Take(), sequences.Take(), std::to_string(std::min(window, uint64_t{1} << 62))});
   if (!answered.ok) return answered.failure.status;
   std::vector<FoundRequest> found(requests.size());
@@ -418,13 +412,13 @@ absl::StatusOr<std::vector<ledger::LedgerStore::FoundRequest>> PostgresStore::Fi
 absl::Status PostgresStore::EndForeign(absl::Span<const std::string> names) {
   Array array;
   for (const std::string& name : names) array.Add(name);
-  const Answered ended = Query("end_foreign", sql_->end_foreign, {array.Take()});
+  const Answered ended = Query(sql_->end_foreign, {array.Take()});
   return ended.ok ? absl::OkStatus() : ended.failure.status;
 }
 
 // Whoever finds it so waits for the longest time-to-live that the database knows of, from now on.
 absl::Status PostgresStore::ReadWithheld() {
-  const Answered read = connection_->Run(sql_->withheld);
+  const Answered read = connection_->Run(sql_->withheld, {});
   if (!read.ok) return read.failure.status;
   const int64_t epoch = read.rows[0][0].as<int64_t>();
   if (epoch != 0 && epoch != withheld_epoch_) {
@@ -445,9 +439,11 @@ bool PostgresStore::GrantsWithheld() {
   // What is written now may be taken back with the locks.
   if (in_transaction_) return true;
   if (SteadyClock::now() < withheld_until_) return true;
-  const Answered over =
-      Query("withheld_over", sql_->withheld_over, {std::to_string(withheld_epoch_)});
-  if (!over.ok) return true;
+  const Answered over = Query(sql_->withheld_over, {std::to_string(withheld_epoch_)});
+  if (!over.ok) {
+    options_.upkeep->Failed(UpkeepWork::kFailOver, over.failure.status);
+    return true;
+  }
   spdlog::info("postgres: leases that may have been lost have run out: granting again");
   withheld_epoch_ = 0;
   return false;

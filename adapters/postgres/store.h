@@ -18,16 +18,17 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/ledger/shared_store.h"
 #include "adapters/postgres/commit.h"
 #include "adapters/postgres/connection.h"
 #include "adapters/postgres/pruning.h"
+#include "adapters/postgres/statements.h"
 #include "adapters/postgres/ticket_cache.h"
 #include "adapters/steady_clock.h"
 
 namespace semaphored::postgres {
-
-struct Statements;
 
 struct StoreOptions {
   std::string schema;
@@ -36,6 +37,8 @@ struct StoreOptions {
   PruneOptions prune;  // Only lane 0 does it.
   // Losses in a row after which it locks.
   int attempts_without_lock = 3;
+  // Where errors of the upkeep are reported; not null.
+  std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>();
 };
 
 class PostgresStore : public ledger::SharedStore {
@@ -77,9 +80,16 @@ class PostgresStore : public ledger::SharedStore {
  private:
   class Reader;
 
+  // What HostedBy reads, in pages; `nodes` are the first arguments of the statements.
+  absl::Status ReadSessionsOf(const Arguments& nodes, std::vector<ledger::SessionPtr>* sessions,
+                              absl::flat_hash_set<std::string>* names);
+  absl::Status WalkAlong(const Statement& walk, const Arguments& nodes,
+                         absl::flat_hash_set<std::string>* names);
+  // One statement, so one snapshot. REQUIRES: no name stands twice.
+  absl::StatusOr<ledger::Image> LoadPage(absl::Span<const std::string> names);
   // Opens the connection again if it has broken, and listens again.
   absl::Status Ready();
-  Answered Query(const char* name, const std::string& sql, const Arguments& arguments);
+  Answered Query(const Statement& statement, const Arguments& arguments);
   absl::Status RollBack();  // Ends the transaction that holds locks, if there is one.
   ledger::CommitResult Lose(const ledger::Transaction& transaction, bool requests_lost);
   ledger::CommitResult Judge(const ledger::Transaction& transaction, const Failure& failure);
@@ -100,6 +110,7 @@ class PostgresStore : public ledger::SharedStore {
   uint64_t life_ = 0;  // The connection's, when it was last prepared for listening.
   bool missed_ = false;
   uint64_t commits_ = 0;          // Of this lane, as far as known.
+  std::string lane_place_;        // Of this lane's row, after the last commit; empty: not known.
   std::set<std::string> locked_;  // Semaphores locked by the transaction that is open.
   bool in_transaction_ = false;
   int wake_ = -1;  // An eventfd.

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/common/upkeep.h"
 #include "adapters/types.h"
 #include "server/core/clock.h"
 #include "server/core/reason.h"
@@ -233,6 +234,7 @@ struct DaemonFigures {
   int64_t certificate_expires_unix_s = 0;   // 0: without TLS.
   std::optional<uint64_t> disk_free_bytes;  // nullopt: the store is no file of the daemon's.
   EngineFigures engine;
+  UpkeepFigures upkeep;
   bool vouched = false;
   std::optional<int64_t> heartbeat_age_ms;  // nullopt: none has succeeded yet.
   uint64_t heartbeats = 0;

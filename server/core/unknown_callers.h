@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "adapters/common/rare_line.h"
 #include "server/core/clock.h"
-#include "server/core/rare_line.h"
 
 namespace semaphored {
 

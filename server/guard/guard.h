@@ -14,9 +14,9 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "adapters/common/rare_line.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
-#include "server/core/rare_line.h"
 #include "server/guard/breach.h"
 #include "server/guard/client_frames.h"
 #include "server/guard/loop.h"

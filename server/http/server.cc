@@ -23,7 +23,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "server/core/rare_line.h"
+#include "adapters/common/rare_line.h"
 #include "server/http/connection.h"
 
 namespace semaphored::http {

@@ -222,6 +222,20 @@ void AddListed(const SessionsFigures& sessions, Families* out) {
   out->Add(static_cast<double>(sessions.oldest_pause_ms) * kMillisecond);
 }
 
+void AddUpkeep(const UpkeepFigures& upkeep, Families* out) {
+  out->Counter("semaphored_engine_upkeep_errors_total",
+               "Errors of what the daemon does for the engine beside its callers' commands.");
+  for (size_t i = 0; i < kUpkeepWorks; ++i)
+    out->Add(upkeep.errors[i], {{"work", NameOf(static_cast<UpkeepWork>(i))}});
+  out->Gauge("semaphored_engine_history_rows", "Ended leases that the engine keeps.");
+  out->Add(upkeep.history_rows);
+  out->Gauge("semaphored_engine_history_rows_max", "Ended leases that the engine is to keep.");
+  out->Add(upkeep.history_rows_max);
+  out->Gauge("semaphored_engine_oldest_snapshot_seconds",
+             "For how long the oldest snapshot of the engine has been seen to stand.");
+  out->Add(static_cast<double>(upkeep.oldest_snapshot.count()) * kMillisecond);
+}
+
 void AddEngine(const DaemonFigures& figures, Families* out) {
   const EngineFigures& engine = figures.engine;
   out->Begin(MetricType::Histogram, "semaphored_engine_step_seconds",
@@ -245,6 +259,7 @@ void AddEngine(const DaemonFigures& figures, Families* out) {
   out->Gauge("semaphored_quarantined_semaphores",
              "Semaphores that are left alone, since what the engine keeps of them is damaged.");
   out->Add(engine.quarantined);
+  AddUpkeep(figures.upkeep, out);
   out->Gauge("semaphored_engine_last_success_age_seconds",
              "Since the engine last answered well, of the connection that is furthest behind.");
   out->Add(static_cast<double>(engine.last_success_age_ms) * kMillisecond);

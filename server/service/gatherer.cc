@@ -106,6 +106,7 @@ DaemonFigures Gatherer::Gather() const {
   figures.connections = server_->connection_limit();
   figures.guard = server_->guard_figures();
   figures.engine = host_->engine_figures();
+  figures.upkeep = host_->upkeep_figures();
   const SteadyTime now = host_->clock().Now();
   figures.vouched = host_->vouch_until() > now;
   if (const SteadyTime sent = membership_->heartbeat_at(); sent != SteadyTime::min()) {

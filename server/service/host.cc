@@ -68,6 +68,10 @@ EngineFigures Host::engine_figures() const {
   return figures;
 }
 
+UpkeepFigures Host::upkeep_figures() const {
+  return options_.upkeep == nullptr ? UpkeepFigures() : options_.upkeep->figures();
+}
+
 ledger::LimitUse::Figures Host::LimitOf(ledger::StandingLimit limit) const {
   ledger::LimitUse::Figures fullest;
   for (const auto& use : uses_) {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "adapters/adapter.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/ledger/limit_use.h"
 #include "server/core/lane.h"
 #include "server/core/sessions.h"
@@ -20,6 +21,7 @@ class Host final : public SessionsHost {
  public:
   struct Options {
     Guarantees guarantees;
+    std::shared_ptr<const Upkeep> upkeep = nullptr;  // The engine's. Null: there is none.
     // Any thread's: asked on the reactor's.
     std::function<SteadyTime()> vouch_until;
     // For how long a lane's knowledge is good enough to vouch: node TTL less the margin.
@@ -60,6 +62,8 @@ class Host final : public SessionsHost {
 
   // Any thread, once the lanes have been added.
   EngineFigures engine_figures() const;
+  // Of the engine's upkeep. Any thread.
+  UpkeepFigures upkeep_figures() const;
   // Of the lane that has most of each in use. Any thread, once the lanes have been added.
   ledger::LimitUse::Figures LimitOf(ledger::StandingLimit limit) const;
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "adapters/common/rare_line.h"
 #include "server/core/clock.h"
-#include "server/core/rare_line.h"
 
 namespace semaphored {
 

@@ -6,8 +6,8 @@
 #include <list>
 #include <string>
 
+#include "adapters/common/rare_line.h"
 #include "server/core/clock.h"
-#include "server/core/rare_line.h"
 #include "server/service/reactor.h"
 
 namespace semaphored {

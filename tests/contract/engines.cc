@@ -4,17 +4,20 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 #include <pqxx/pqxx>
 
+#include "absl/strings/str_replace.h"
 #include "adapters/consul/client.h"
 #include "adapters/consul/engine.h"
 #include "adapters/consul/keys.h"
 #include "adapters/dynamodb/requests.h"
 #include "adapters/dynamodb/table.h"
+#include "adapters/postgres/schema.h"
 #include "adapters/rabbitmq/engine.h"
 #include "adapters/steady_clock.h"
 #include "tests/contract/contract.h"
@@ -54,7 +57,8 @@ class SqliteOnDisk : public Fixture {
   fs::path folder_;
 };
 
-// A schema of its own in the database that the test command has started.
+// A schema of its own in the database that the test command has started, which another role than the
+// daemon's has made.
 class Postgres : public Fixture {
  public:
   Postgres() {
@@ -65,8 +69,22 @@ class Postgres : public Fixture {
     REQUIRE(file != nullptr);
     std::ifstream stream(file);
     REQUIRE(std::getline(stream, url_));
+    const std::string name(file);
+    std::ifstream daemon(name + ".daemon");
+    REQUIRE(std::getline(daemon, daemon_url_));
     static int count = 0;
     schema_ = "contract_" + std::to_string(getpid()) + "_" + std::to_string(++count);
+    // The daemon's role has the rights that docs/postgres.md prints, and owns nothing.
+    std::ifstream rights(fs::path(name).replace_filename("rights.sql"));
+    std::stringstream text;
+    text << rights.rdbuf();
+    REQUIRE(!text.str().empty());
+    pqxx::connection connection(url_);
+    pqxx::work work(connection);
+    work.exec("SET client_min_messages = error");
+    work.exec(postgres::SchemaSql(schema_));
+    work.exec(absl::StrReplaceAll(text.str(), {{"{schema}", schema_}}));
+    work.commit();
   }
   ~Postgres() override {
     pqxx::connection connection(url_);
@@ -76,7 +94,8 @@ class Postgres : public Fixture {
 
   absl::StatusOr<std::unique_ptr<Engine>> Open() override {
     // The wall clock of a case stands in the past; its history is not to be too old for that.
-    return OpenEngine(url_ + "?lanes=1&history_age_ms=9000000000000&schema=" + schema_);
+    return OpenEngine(daemon_url_ +
+                      "?lanes=1&history_age_ms=9000000000000&manage_schema=no&schema=" + schema_);
   }
   bool can_restart() const override { return true; }
   bool AddToCounter(const std::string& node_id, int by) override {
@@ -88,7 +107,8 @@ class Postgres : public Fixture {
   }
 
  private:
-  std::string url_;
+  std::string url_;  // As the owner.
+  std::string daemon_url_;
   std::string schema_;
 };
 

@@ -1,10 +1,11 @@
 """What two daemons on one engine tell Prometheus, and what is told while the engine is away."""
 
+import contextlib
 import unittest
 
 import cluster
 from cluster import Cluster
-from daemon import free_port, wait_until
+from daemon import Daemon, free_port, wait_until
 from outage import ENGINE_TIMEOUT_S
 from proxy import TcpProxy
 from scraping import Scrape
@@ -39,6 +40,22 @@ class Shared(unittest.TestCase):
                 for address in addresses.values():
                     wait_until(lambda a=address: Scrape(a).value("semaphored_vouched") == 1,
                                "it vouches again")
+
+    def test_a_snapshot_that_stands(self):
+        metrics = f"127.0.0.1:{free_port()}"
+        with Daemon({"metrics_listen": metrics}, store=self.server.url("snapshot")) as daemon, \
+                contextlib.closing(self.server.connect()) as reader:
+            # Commits go on meanwhile; without a transaction a snapshot would not be told from the next one.
+            def age():
+                client = daemon.client()
+                client.release(client.acquire("s", limit=1).lease_id)
+                return Scrape(metrics).value("semaphored_engine_oldest_snapshot_seconds")
+            self.assertLess(age(), 1)
+            with reader.cursor() as cursor:
+                cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+                wait_until(lambda: age() >= 5, "the snapshot is seen to stand")
+                cursor.execute("COMMIT")
+            wait_until(lambda: age() < 5, "the snapshot is seen to be gone")
 
     def check_both_see_all(self, address, held):
         def listed():

@@ -2,6 +2,10 @@
 
 As a program:  postgres.py start FOLDER    starts one if none runs there; FOLDER/url says how to
                                            reach it, as a role that is no superuser
+                                           reach it, as a role that is no superuser;
+                                           FOLDER/url.daemon, as a role that has no right yet, and
+                                           FOLDER/rights.sql gives it, on a schema {schema}, those
+                                           that docs/postgres.md prints
                postgres.py stop FOLDER     stops it and removes its data
 As a class: PostgresServer. fsync is on. Processes are known by their ids, never by a name.
 """
@@ -27,6 +31,8 @@ from users import owner_of, run_as
 BOUND_S = 60.0
 ROLE = "semaphored"  # Owns the database of the same name.
 ADMIN = "postgres"  # The superuser of the server.
+DAEMON = "daemon"  # Owns nothing.
+DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/postgres.md")
 STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 CONFIGURATION = """
 listen_addresses = '127.0.0.1'
@@ -77,6 +83,19 @@ def children(pid):
     return found
 
 
+def printed_rights(schema="semaphored", role="semaphored", database="production"):
+    """The statements of docs/postgres.md that give a daemon's role its rights, for these names."""
+    with open(DOCUMENT, encoding="utf-8") as file:
+        statements = re.findall(r"^GRANT [^;]* TO semaphored;", file.read(), re.MULTILINE)
+    if len(statements) < 2:
+        raise RuntimeError("docs/postgres.md prints no rights of the role semaphored")
+    text = "\n".join(statements) + "\n"
+    text = text.replace(" TO semaphored;", f" TO {role};")
+    text = text.replace(" DATABASE production ", f" DATABASE {database} ")
+    return text.replace(" SCHEMA semaphored ", f" SCHEMA {schema} ").replace(
+        "semaphored.", f"{schema}.")
+
+
 class PostgresServer:
     """A server under `folder`, which outlives this object until stop(). As a context manager it is
     started, stopped and removed."""
@@ -108,11 +127,11 @@ class PostgresServer:
     def data(self):
         return os.path.realpath(os.path.join(self.folder, "data"))
 
-    def url(self, schema=None, port=None, password=None):
+    def url(self, schema=None, port=None, password=None, role=ROLE, database=ROLE):
         """As the role that is no superuser; `port` of a proxy, for example."""
         password = quote(password or self._known["password"], safe="")
         options = f"?schema={schema}" if schema else ""
-        return (f"postgres://{ROLE}:{password}@127.0.0.1:{port or self.port}/{ROLE}{options}")
+        return f"postgres://{role}:{password}@127.0.0.1:{port or self.port}/{database}{options}"
 
     # ---- Start and stop ----
 
@@ -123,8 +142,9 @@ class PostgresServer:
             self._initialise()
             self._launch()
         self._wait_ready()
-        with open(os.path.join(self.folder, "url"), "w", encoding="ascii", opener=secret) as file:
-            file.write(self.url())
+        self._write("url", self.url())
+        self._write("url.daemon", self.url(role=DAEMON))
+        self._write("rights.sql", printed_rights("{schema}", DAEMON, ROLE))
         return self
 
     def stop(self, mode="fast"):
@@ -145,7 +165,7 @@ class PostgresServer:
         """Stops it and removes its data; the log stays if the folder is wanted by others."""
         self.stop("immediate")
         shutil.rmtree(self.data, ignore_errors=True)
-        for name in ("data", "server.json", "url"):
+        for name in ("data", "server.json", "url", "url.daemon", "rights.sql"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.folder, name))
 
@@ -180,10 +200,11 @@ class PostgresServer:
         """A psycopg2 connection, in autocommit, as the role that is no superuser."""
         return self._connect(**{"user": ROLE, "password": self._known["password"], **options})
 
-    def execute(self, statement, parameters=None):
+    def execute(self, statement, parameters=None, database=ROLE):
         """Runs a statement as the superuser; returns its rows."""
         with contextlib.closing(self._connect(
-                user=ADMIN, password=self._known["admin_password"])) as connection:
+                user=ADMIN, password=self._known["admin_password"],
+                dbname=database)) as connection:
             with connection.cursor() as cursor:
                 cursor.execute(statement, parameters)
                 return cursor.fetchall() if cursor.description else []
@@ -238,6 +259,10 @@ class PostgresServer:
         with open(self._known_path, "w", encoding="ascii", opener=secret) as file:
             json.dump(known, file)
 
+    def _write(self, name, text):
+        with open(os.path.join(self.folder, name), "w", encoding="ascii", opener=secret) as file:
+            file.write(text)
+
     def _load(self):
         with contextlib.suppress(FileNotFoundError, ValueError):
             with open(self._known_path, encoding="ascii") as file:
@@ -261,6 +286,7 @@ class PostgresServer:
             file.write(CONFIGURATION + self._settings)
         self._run("postgres", "--single", "-D", self.data, "postgres",
                   text=f"CREATE ROLE {ROLE} LOGIN PASSWORD '{known['password']}'\n"
+                       f"CREATE ROLE {DAEMON} LOGIN PASSWORD '{known['password']}'\n"
                        f"CREATE DATABASE {ROLE} OWNER {ROLE}\n")
         self.remember(known)  # Last: without it the next start begins anew.
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/postgres/engine.h"
 #include "adapters/postgres/schema.h"
 #include "adapters/steady_clock.h"
 
@@ -26,21 +27,6 @@ std::string ServerUrlFromEnvironment() {
         "ctest sets it");
   }
   return url;
-}
-
-// As the engine sets up its connections (engine.cc).
-std::string Settings(const OpenOptions& options) {
-  return absl::StrCat(
-      "SET statement_timeout = ", options.timeout.count(),
-      "; SET lock_timeout = ", options.lock_timeout.count(),
-      "; SET idle_in_transaction_session_timeout = ", options.timeout.count(),
-      "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off"
-      "; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET "
-      "enable_sort = off; "
-      "SET jit = off"
-      "; SET max_parallel_workers_per_gather = 0"
-      "; SET default_transaction_isolation = 'read committed'; SET search_path = pg_catalog"
-      "; SET client_min_messages = error; SET TimeZone = 'UTC'; SET synchronous_commit = 'on'");
 }
 
 }  // namespace
@@ -105,10 +91,11 @@ OpenStore Open(const TestSchema& schema, const OpenOptions& options) {
   Connection::Options connection;
   connection.connection = schema.ServerUrl(options.port);
   connection.timeout = options.timeout;
-  connection.prepare = [settings = Settings(options)](Connection& made) {
-    const Answered set = made.Run(settings);
-    return set.ok ? absl::OkStatus() : set.failure.status;
-  };
+  connection.prepare =
+      [settings = ConnectionSettings(options.timeout, options.lock_timeout)](Connection& made) {
+        const Answered set = made.Run(settings);
+        return set.ok ? absl::OkStatus() : set.failure.status;
+      };
   auto made = std::make_unique<Connection>(std::move(connection), open.guard.get());
   open.connection = made.get();
   StoreOptions store = options.store;

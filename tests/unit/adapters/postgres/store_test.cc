@@ -402,19 +402,22 @@ TEST_CASE("postgres: one lane prunes, in its own time", "[postgres]") {
 TEST_CASE("postgres: a lane prunes first when it begins, also just after the machine has started",
           "[postgres]") {
   const Statements sql("semaphored");
-  Pruner pruner(&sql, {.interval = std::chrono::hours(1)});
+  Upkeep upkeep;
+  Pruner pruner(&sql, {.interval = std::chrono::hours(1)}, &upkeep);
   int asked = 0;
-  const Pruner::Query query = [&](const char*, const std::string&, const Arguments&) {
+  const Pruner::Query query = [&](const Statement&, const Arguments&) {
     ++asked;
     Answered answered;
     answered.ok = false;
     answered.failure.state = "57014";
+    answered.failure.status = absl::UnavailableError("postgres: canceled (57014)");
     return answered;
   };
   const SteadyTime start = SteadyTime() + std::chrono::seconds(20);
   REQUIRE(pruner.PruneIfDue(start, query).ok());
   const int first = asked;
   CHECK(first > 0);
+  CHECK(upkeep.figures().errors[static_cast<size_t>(UpkeepWork::kHistory)] > 0);
   REQUIRE(pruner.PruneIfDue(start + std::chrono::minutes(59), query).ok());
   CHECK(asked == first);
   REQUIRE(pruner.PruneIfDue(start + std::chrono::hours(1), query).ok());

@@ -2,20 +2,21 @@
 // seconds, with the number of those between.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/clock.h"
+#include "adapters/steady_clock.h"
 
 namespace semaphored {
 
 // Used by one thread.
 class RareLine {
  public:
-  static constexpr Milliseconds kBetween{10'000};
+  static constexpr std::chrono::milliseconds kBetween{10'000};
 
   // It has happened again. What to add to the line, maybe nothing; nullopt: no line now.
   std::optional<std::string> Again(SteadyTime now) {
