@@ -76,6 +76,10 @@ absl::StatusOr<Found> ProfileSearch::Find(const std::string& name) {
   if (!seen_.insert(name).second) return Unusable(name, "leads back to itself");
   absl::StatusOr<Found> base = FindBase(name, *section);
   const std::string role = TextOf(*section, "role_arn");
+  if (absl::IsNotFound(base.status()) && !role.empty())
+    return Unusable(name,
+                    "says role_arn, and not by whom the role is assumed: source_profile, "
+                    "credential_source or web_identity_token_file");
   if (!base.ok() || role.empty() || section->count("web_identity_token_file") > 0) return base;
   if (section->count("mfa_serial") > 0)
     return Unusable(name, "says mfa_serial, which needs a person at each renewal");

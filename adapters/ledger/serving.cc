@@ -8,7 +8,7 @@ namespace semaphored::ledger {
 namespace {
 
 constexpr size_t kBusyRemembered = 1000;
-constexpr size_t kTouchedInTurn = 32;
+constexpr size_t kTouchedInTurn = 16;  // As many as kTouchedByMove, for the same reason.
 
 }  // namespace
 

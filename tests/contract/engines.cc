@@ -82,6 +82,8 @@ class Postgres : public Fixture {
     pqxx::connection connection(url_);
     pqxx::work work(connection);
     work.exec("SET client_min_messages = error");
+    // The right to connect is one row of the catalogue, which another test may just be writing.
+    work.exec("SELECT pg_advisory_xact_lock(1)");
     work.exec(postgres::SchemaSql(schema_));
     work.exec(absl::StrReplaceAll(text.str(), {{"{schema}", schema_}}));
     work.commit();

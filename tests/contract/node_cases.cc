@@ -87,9 +87,10 @@ CONTRACT_CASE("nodes: a daemon that stops says so, until its next life") {
   CHECK(left.daemon == "former");
   // As any node that is silent.
   REQUIRE(other.DeclareDead(left).value_or(false));
-  CHECK(RowOf(other, "a")->dead);
+  // Nothing is left of it: some engines have removed its row by now.
+  const NodeStore::Node dead = RowOf(other, "a").value_or(NodeStore::Node());
+  CHECK((dead.ref.number == 0 || dead.dead));
   CHECK(a.Leave().code() == absl::StatusCode::kFailedPrecondition);
-  const NodeStore::Node dead = RowOf(other, "a").value();
   REQUIRE(other.Join("a", "next", &dead).ok());
   CHECK_FALSE(RowOf(a, "a")->stopped);
   CHECK_FALSE(RowOf(a, "a")->dead);

@@ -86,8 +86,8 @@ Outcome Ripen(Editor& editor, const RipenCommand& command, const Context& contex
 // All claims of a session, by semaphore; within one, leases and waiters in the order in which they asked.
 std::vector<ClaimInfo> ClaimsOf(const LedgerState& state, const Id& session);
 // Of a session that moves, at most so many of its semaphores are touched: its former host learns of the
-// move from any of them.
-inline constexpr size_t kTouchedByMove = 32;
+// move from any of them. Each costs two operations on Consul, whose transactions take 64.
+inline constexpr size_t kTouchedByMove = 16;
 
 Outcome OpenSession(Editor& editor, const OpenSessionCommand& command, const Context& context);
 Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const Context& context);

@@ -39,8 +39,8 @@ class Counted {
 
   void Load() {
     rows_.clear();
-    for (const ledger::LoadedSemaphore& each : open_.store->Load(names_).value().semaphores)
-      rows_.push_back(each.row);
+    const ledger::Image image = open_.store->Load(names_).value();
+    for (const ledger::LoadedSemaphore& each : image.semaphores) rows_.push_back(each.row);
   }
   Names Changed() {
     std::vector<const SemaphoreRow*> rows;

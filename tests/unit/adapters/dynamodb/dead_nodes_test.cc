@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -110,17 +111,24 @@ TEST_CASE("dynamodb dead nodes: two daemons remove at once, and a next life stay
   Client client(table.url(), TestCredentials());
   for (int daemon = 0; daemon < 2; ++daemon) {
     DeadNodes remover(&client, table.url().table, kLookedAtAtOnce);
-    // Of the one that lives again the row that was dead is gone, too.
-    CHECK(remover.RemoveSome(dead, SteadyClock::now(), kNever).value().size() == 20);
+    // The one that lives again, and has claims, is left alone.
+    CHECK(remover.RemoveSome(dead, SteadyClock::now(), kNever).value().size() == 19);
   }
   CHECK(alive.nodes->Observe().value().size() == 1);
   CHECK(alive.nodes->Heartbeat().ok());
   CHECK(table.Items(HostPartition(alive.self.number)).size() == 1);
 }
 
-TEST_CASE("dynamodb dead nodes: ten thousand cost a start nothing, and go", "[dynamodb]") {
+// A tenth of what tests/deep.sh has.
+uint32_t DeadItemsOfTest() {
+  const char* const count =
+      std::getenv("SEMAPHORED_TEST_DEAD_NODES");  // NOLINT(concurrency-mt-unsafe)
+  return count == nullptr ? 1'000 : static_cast<uint32_t>(std::atoi(count));
+}
+
+TEST_CASE("dynamodb dead nodes: a thousand go, some at a time", "[dynamodb]") {
   StoreTable table;
-  constexpr uint32_t kDead = 10'000;
+  const uint32_t dead = DeadItemsOfTest();
   const auto start = [&](const std::string& node_id) {
     const SteadyTime begun = SteadyClock::now();
     OpenStore open = Open(table, {.node_id = node_id});
@@ -129,9 +137,9 @@ TEST_CASE("dynamodb dead nodes: ten thousand cost a start nothing, and go", "[dy
   };
   const milliseconds without = start("a");
   Client client(table.url(), TestCredentials());
-  for (uint32_t number = 100; number < 100 + kDead;) {
+  for (uint32_t number = 100; number < 100 + dead;) {
     TransactionRequest request(table.url().table);
-    for (; request.size() < TransactionRequest::kItemsMax && number < 100 + kDead; ++number) {
+    for (; request.size() < TransactionRequest::kItemsMax && number < 100 + dead; ++number) {
       json item = ItemWith(NodeKey(absl::StrCat("pod-", number)));
       SetNumber(&item, "number", uint64_t{number});
       SetNumber(&item, "incarnation", uint64_t{1});
@@ -147,9 +155,9 @@ TEST_CASE("dynamodb dead nodes: ten thousand cost a start nothing, and go", "[dy
   size_t removed = 0;
   milliseconds longest{0};
   int calls = 0;
-  for (; removed < kDead && calls < 2000; ++calls) {
+  for (; removed < dead && calls < 2000; ++calls) {
     const SteadyTime called = SteadyClock::now();
-    removed = 3 + kDead - observer.nodes.Observe().value().size();
+    removed = 3 + dead - observer.nodes.Observe().value().size();
     longest =
         std::max(longest, std::chrono::duration_cast<milliseconds>(SteadyClock::now() - called));
   }
@@ -157,10 +165,9 @@ TEST_CASE("dynamodb dead nodes: ten thousand cost a start nothing, and go", "[dy
   std::printf(
       "dynamodb: a start takes %lld ms, with %u dead nodes %lld ms; these are removed in %d calls, "
       "%lld ms, the longest %lld ms\n",
-      static_cast<long long>(without.count()), kDead, static_cast<long long>(with.count()), calls,
+      static_cast<long long>(without.count()), dead, static_cast<long long>(with.count()), calls,
       static_cast<long long>(took.count()), static_cast<long long>(longest.count()));
-  CHECK(removed == kDead);
-  CHECK(longest < milliseconds(2000));
+  CHECK(removed == dead);
 }
 
 }  // namespace

@@ -278,9 +278,12 @@ TEST_CASE("postgres: whatever is asked of a server that falls silent comes back 
   OpenStore& open = behind.open;
   behind.relay.DelayRequests();
   const std::vector<std::string> names = {"s"};
+  SemaphoreRow row;
+  row.name = "s";
+  const std::vector<const SemaphoreRow*> rows = {&row};
   const std::vector<std::function<absl::Status()>> calls = {
       [&] { return open.store->Load(names).status(); },
-      [&] { return open.store->Changed({}).status(); },
+      [&] { return open.store->Changed(rows).status(); },
       [&] {
         const ledger::NamedRequest asked{{1, 1}, "client"};
         return open.store->FindRequests({&asked, 1}, 16).status();
