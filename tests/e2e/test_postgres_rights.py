@@ -103,13 +103,13 @@ class Rights(PostgresDay, unittest.TestCase):
                 client.release(client.acquire("s", limit=1).lease_id)
             wait_until(lambda: Scrape(metrics).value("semaphored_engine_upkeep_errors_total",
                                                      work="history") >= 3, "errors are counted")
-            figures = Scrape(metrics)
-            self.assertEqual(figures.value("semaphored_engine_history_rows"), 2 * HISTORY_ROWS)
-            self.assertEqual(figures.value("semaphored_engine_history_rows_max"), HISTORY_ROWS)
+            wait_until(lambda: Scrape(metrics).value("semaphored_engine_history_rows") == 2 * HISTORY_ROWS,
+                       "the rows are counted")
+            self.assertEqual(Scrape(metrics).value("semaphored_engine_history_rows_max"), HISTORY_ROWS)
             said = [line for line in daemon.log().splitlines()
                     if "permission denied for sequence history_numbers" in line]
-            self.assertEqual(len(said), 1, daemon.log())
             self.assertIn("upkeep", said[0])
+            self.assertLess(len(said), 4, daemon.log())  # One in ten seconds.
 
 
 if __name__ == "__main__":
