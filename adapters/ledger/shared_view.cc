@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "adapters/ledger/mirror.h"
 #include "adapters/ledger/orphan_pages.h"
@@ -57,6 +58,7 @@ class SharedView : public View {
   // Reads again the semaphores of a session that has moved here, but for those that the commit wrote.
   absl::Status ReadAfterMove(const Id& session, const Transaction& moved);
   void LookWhetherWithheld();
+  void AddReadToAdopt(const Transaction& transaction);
   // The nodes that are to hear of what the transaction does to the semaphore.
   void AddConcerned(const SemaphoreDelta& delta, Transaction* transaction) const;
 
@@ -64,8 +66,10 @@ class SharedView : public View {
   SharedStore* const store_;
   Mirror mirror_;
   OrphanPages orphan_pages_;
-  absl::btree_set<std::string> read_;  // Names that this batch has looked at.
-  bool doubt_revisions_ = false;       // Until all that is in use here was read again.
+  absl::btree_set<std::string> read_;  // Names that this batch has looked at, …
+  // … and those that it has looked at to adopt a session, by session.
+  absl::flat_hash_map<Id, std::vector<std::string>> read_to_adopt_;
+  bool doubt_revisions_ = false;  // Until all that is in use here was read again.
   SteadyTime swept_at_{};
 };
 
@@ -76,6 +80,7 @@ absl::Status SharedView::Start() {
 
 absl::Status SharedView::Prepare(absl::Span<const Submission> batch) {
   read_.clear();
+  read_to_adopt_.clear();
   core_->with_claims.clear();
   core_->orphans.clear();
   if (absl::Status status = mirror_.Hear(store_->Wait(SteadyTime::min())); !status.ok())
@@ -178,11 +183,19 @@ absl::Status SharedView::Need(const Command& command, std::vector<std::string>* 
                                std::holds_alternative<CloseSessionCommand>(command);
     if (moves_or_ends) {
       core_->with_claims[*session] = at->semaphores;
-      for (std::string& each : at->semaphores) names.push_back(std::move(each));
+      std::vector<std::string> there = std::move(at->semaphores);
       // What is known here may have ended since without a notice: it is a condition too.
       absl::flat_hash_set<std::string_view> known;
       for (const auto& [claim, semaphore] : core_->state.ClaimsOf(*session)) {
-        if (known.insert(semaphore->row.name).second) names.push_back(semaphore->row.name);
+        if (known.insert(semaphore->row.name).second) there.push_back(semaphore->row.name);
+      }
+      if (std::holds_alternative<AdoptSessionCommand>(command)) {
+        for (const std::string& each : there) {
+          if (!mirror_.IsLoaded(each) || core_->damaged.contains(each)) missing->push_back(each);
+        }
+        read_to_adopt_[*session] = std::move(there);
+      } else {
+        std::ranges::move(there, std::back_inserter(names));
       }
     }
   }
@@ -345,7 +358,21 @@ void SharedView::LookWhetherWithheld() {
   core_->withheld = withheld;
 }
 
+// A session that moves here is read again after that (ReadAfterMove): that its semaphores stand still meanwhile is no
+// condition, and they may be more than a commit of the engine tests.
+void SharedView::AddReadToAdopt(const Transaction& transaction) {
+  absl::flat_hash_set<Id> moved;
+  for (const SessionChange& change : transaction.sessions) {
+    if (change.before && change.after && change.before->host != change.after->host)
+      moved.insert(change.after->id);
+  }
+  for (const auto& [session, names] : read_to_adopt_) {
+    if (!moved.contains(session)) read_.insert(names.begin(), names.end());
+  }
+}
+
 void SharedView::AddConditions(Transaction* transaction) {
+  AddReadToAdopt(*transaction);
   absl::flat_hash_set<std::string_view> touched;
   for (const SemaphoreDelta& delta : transaction->semaphores) touched.insert(delta.name);
   for (const std::string& name : read_) {

@@ -39,7 +39,9 @@ absl::Status Pruner::PruneIfDue(SteadyTime now, const Query& query) {
   }
   Ask(query, UpkeepWork::kHistory, sql_->prune_parts, {});
   const bool more_history = PruneHistory(query);
-  PruneEnded(query);
+  // Not between the requests of a life that goes and the floors that go with it: a floor stays as long as any request
+  // of its client does.
+  if (going_.empty()) PruneEnded(query);
   const bool more_lives = PruneLives(now, query);
   Measure(now, query);
   // There is more, perhaps: soon again.

@@ -159,7 +159,8 @@ TEST_CASE("consul dead nodes: two daemons remove at once, and a next life stays"
     REQUIRE(pod.Join(absl::StrCat("pod-", i)).ok());
   }
   // Not one after the other: each reading of the nodes removes those that are dead.
-  for (const NodeStore::Node& node : a.Observe().value()) {
+  const Nodes nodes = a.Observe().value();
+  for (const NodeStore::Node& node : nodes) {
     if (node.node_id.starts_with("pod-")) REQUIRE(a.DeclareDead(node).value());
   }
   // Both have read them as dead; then one of them has a next life.
