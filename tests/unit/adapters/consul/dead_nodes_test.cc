@@ -28,7 +28,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kNoPause{0};
 
 NodeStore::Node Seen(NodeTable& table, const std::string& node_id) {
-  for (const NodeStore::Node& node : table.Observe().value()) {
+  const Nodes seen = table.Observe().value();
+  for (const NodeStore::Node& node : seen) {
     if (node.node_id == node_id) return node;
   }
   return {};

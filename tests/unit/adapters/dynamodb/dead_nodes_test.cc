@@ -31,7 +31,8 @@ struct Observer {
       : nodes(table.url(), TestCredentials(), kLookedAtAtOnce), self(nodes.Join(node_id).value()) {}
 
   NodeStore::Node Seen(const std::string& node_id) {
-    for (const NodeStore::Node& node : nodes.Observe().value()) {
+    const Nodes seen = nodes.Observe().value();
+    for (const NodeStore::Node& node : seen) {
       if (node.node_id == node_id) return node;
     }
     return {};
