@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -181,7 +182,13 @@ TEST_CASE("consul dead nodes: two daemons remove at once, and a next life stays"
   Client client(prefix.ParsedUrl());
   for (int daemon = 0; daemon < 2; ++daemon) {
     DeadNodes remover(&client, &keys, kNoPause);
-    CHECK(remover.RemoveSome(dead, SteadyClock::now()).value().size() == 19);
+    // Each call has a tenth of a second.
+    std::set<uint32_t> removed;
+    for (int call = 0; call < 100 && removed.size() < 19; ++call) {
+      const std::vector<NodeRef> some = remover.RemoveSome(dead, SteadyClock::now()).value();
+      for (const NodeRef& node : some) removed.insert(node.number);
+    }
+    CHECK(removed.size() == 19);
   }
   CHECK(a.Observe().value().size() == 3);
   CHECK(next.Heartbeat().ok());

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -113,7 +114,14 @@ TEST_CASE("dynamodb dead nodes: two daemons remove at once, and a next life stay
   for (int daemon = 0; daemon < 2; ++daemon) {
     DeadNodes remover(&client, table.url().table, kLookedAtAtOnce);
     // The one that lives again, and has claims, is left alone.
-    CHECK(remover.RemoveSome(dead, SteadyClock::now(), kNever).value().size() == 19);
+    // Each call has a tenth of a second.
+    std::set<uint32_t> removed;
+    for (int call = 0; call < 100 && removed.size() < 19; ++call) {
+      const std::vector<NodeRef> some =
+          remover.RemoveSome(dead, SteadyClock::now(), kNever).value();
+      for (const NodeRef& node : some) removed.insert(node.number);
+    }
+    CHECK(removed.size() == 19);
   }
   CHECK(alive.nodes->Observe().value().size() == 1);
   CHECK(alive.nodes->Heartbeat().ok());
