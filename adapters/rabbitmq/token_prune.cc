@@ -175,6 +175,7 @@ absl::Status TokenStore::PruneCollected(const std::string& name, Used* used, Col
 void TokenStore::KeepStranger(const std::string& name, Used* used, Delivery delivery) {
   if (used->strangers.empty())
     spdlog::warn("rabbitmq: {} has an extra message: `semctl prune` makes a permit of it", name);
+  delivery.body.clear();  // Only that it is there counts.
   used->strangers.push_back(std::move(delivery));
 }
 
@@ -188,6 +189,14 @@ absl::Status TokenStore::GiveBackStrangers(Used* used) {
 // In this order a crash in between costs permits, and never makes too many.
 absl::Status TokenStore::TakeIn(const std::string& name, Used* used,
                                 std::vector<Delivery> strangers, Pruned* pruned) {
+  // What the limit has no room for stays in the queue.
+  const uint32_t limit = used->stored.row.limit;
+  const uint32_t room = guarantees_.limit_max - std::min(guarantees_.limit_max, limit);
+  for (; strangers.size() > room; strangers.pop_back()) {
+    if (absl::Status status = connection_->Reject(used->channel, strangers.back().delivery_tag);
+        !status.ok())
+      return status;
+  }
   if (strangers.empty()) return absl::OkStatus();
   const auto count = static_cast<uint32_t>(strangers.size());
   spdlog::info("rabbitmq: {}: {} extra messages are taken in: the limit rises from {} to {}", name,

@@ -41,6 +41,8 @@ uint64_t TokenOf(const Token& token, const Delivery& delivery) {
   return token.base + static_cast<uint64_t>(delivery.delivery_count) + 1;
 }
 
+constexpr size_t kStrangersAtOnce = 100;
+
 }  // namespace
 
 TokenStore::TokenStore(std::unique_ptr<Connection> holding,
@@ -269,7 +271,8 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
   // While there are more tokens than permits nobody is granted.
   if (used == nullptr || used->stored.excess() > 0) return std::nullopt;
   if (absl::Status status = Ready(); !status.ok()) return NotAsked(semaphore, status, waits);
-  for (;;) {
+  // However many extra messages stand before the tokens, a command meets so many of them.
+  for (size_t strangers = 0; strangers < kStrangersAtOnce;) {
     if (used->spare.empty()) {
       // Where a consumer of ours stands, the broker gives of itself. And many are served faster by
       // a consumer than one by one.
@@ -283,12 +286,17 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
     const std::optional<Token> token = ReadToken(delivery.body);
     if (!token) {
       KeepStranger(semaphore, used, delivery);
+      ++strangers;
       continue;
     }
     used->held[claim] = {delivery.delivery_tag, delivery.consumer_tag, token->slot};
     taken_.emplace_back(semaphore, claim);
     return Permit{token->slot, TokenOf(*token, delivery)};
   }
+  return NotAsked(semaphore,
+                  absl::UnavailableError("rabbitmq: extra messages stand before the permits of " +
+                                         semaphore + ": prune it"),
+                  waits);
 }
 
 // For who wants to know now: what is under way to a consumer of ours, or else is free.

@@ -1,7 +1,6 @@
 """A real PostgreSQL for the tests, on a loopback port, with a data folder of its own.
 
 As a program:  postgres.py start FOLDER    starts one if none runs there; FOLDER/url says how to
-                                           reach it, as a role that is no superuser
                                            reach it, as a role that is no superuser;
                                            FOLDER/url.daemon, as a role that has no right yet, and
                                            FOLDER/rights.sql gives it, on a schema {schema}, those

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/rabbitmq/daemon.h"
 #include "tests/unit/adapters/rabbitmq/fixture.h"
@@ -171,6 +172,27 @@ TEST_CASE(
     return InfoOf(a, name).row.limit == 3;
   }));
   CHECK(TakeAll(a, name, 2) == 2);
+}
+
+TEST_CASE("rabbitmq prune: hundreds of extra messages hold no command up for long", "[rabbitmq]") {
+  const Name name;
+  // No sweep comes in between, which gives back what a semaphore that is not in use has.
+  Daemon daemon(std::chrono::minutes(1));
+  daemon.Create(name.text, 1);
+  Stranger stranger;
+  const Delivery token = stranger.Take(name);
+  for (int i = 0; i < 250; ++i) stranger.Publish(name, "resource");
+  REQUIRE(stranger.connection->Reject(stranger.channel, token.delivery_tag).ok());
+  REQUIRE(ReadyBecome(name.text, 251));
+  // Each command meets some; a few later one meets the token. None before it says that it is full.
+  Outcome outcome = daemon.Acquire(name.text);
+  for (int i = 0; i < 20 && outcome.kind != OutcomeKind::kGranted; ++i) {
+    CHECK(absl::StrContains(outcome.message, "extra messages"));
+    outcome = daemon.Acquire(name.text);
+  }
+  CHECK(outcome.kind == OutcomeKind::kGranted);
+  REQUIRE(Prune(daemon, name).kind == OutcomeKind::kDone);
+  CHECK(InfoOf(daemon, name).row.limit == 251);
 }
 
 TEST_CASE("rabbitmq prune: extra messages beside a limit that was lowered", "[rabbitmq]") {
