@@ -36,6 +36,6 @@ struct SsoRequest {
 };
 
 // GetRoleCredentials, with the token that `aws sso login` has left. The token is not renewed here.
-absl::StatusOr<Found> FindBySso(const SsoRequest& request, const Lookup& lookup);
+absl::StatusOr<Found> FindBySso(const SsoRequest& sso, const Lookup& lookup);
 
 }  // namespace semaphored::dynamodb

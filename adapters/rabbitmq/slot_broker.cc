@@ -184,7 +184,11 @@ absl::StatusOr<SlotBroker::Attempt> SlotBroker::TryTake(const std::string& name,
 }
 
 absl::Status SlotBroker::Free(const std::string& name, uint32_t slot) {
-  return Delete(HolderQueue(name, slot));
+  absl::StatusOr<Channel> channel = ChannelOn(holding_, &held_);
+  if (!channel.ok()) return channel.status();
+  const absl::Status deleted = holding_->Delete(*channel, HolderQueue(name, slot)).status();
+  return absl::IsAlreadyExists(deleted) ? absl::NotFoundError(deleted.message())
+                                        : Translated(deleted);
 }
 
 absl::StatusOr<bool> SlotBroker::IsOurs(const std::string& name, uint32_t slot) {

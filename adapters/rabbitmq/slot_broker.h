@@ -64,6 +64,7 @@ class SlotBroker {
   };
   // For a slot without a B queue of ours: the broker would let this connection have it again.
   absl::StatusOr<Attempt> TryTake(const std::string& name, uint32_t slot);
+  // NOT_FOUND: its B queue is another connection's.
   absl::Status Free(const std::string& name, uint32_t slot);
   // Whether its B queue is there and `holding`'s.
   absl::StatusOr<bool> IsOurs(const std::string& name, uint32_t slot);

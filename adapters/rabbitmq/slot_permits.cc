@@ -27,6 +27,8 @@ constexpr milliseconds kPauseMax{700};
 constexpr uint32_t kPassedOnMax = 8;
 // Until the ledger has taken it up, or will not.
 constexpr milliseconds kOfferFor{200};
+// After a slot has become ours: see CheckDue.
+constexpr milliseconds kCheckFirst{50};
 
 }  // namespace
 
@@ -74,6 +76,12 @@ std::optional<ledger::PermitSource::Permit> SlotStore::Take(const std::string& s
       }
       used->view->taken.insert(*slot);
       ours = used->slots.try_emplace(*slot).first;
+      ours->second.check_every = kCheckFirst;
+      ours->second.check_at = SteadyClock::now() + kCheckFirst;
+    } else {
+      absl::StatusOr<bool> still = StillOurs(semaphore, used, *slot);
+      if (!still.ok()) return NotAsked(semaphore, still.status(), waits);
+      if (!*still) continue;
     }
     ours->second.claim = claim;
     used->held[claim] = *slot;
@@ -87,7 +95,12 @@ std::optional<ledger::PermitSource::Permit> SlotStore::Take(const std::string& s
 
 void SlotStore::Free(const std::string& name, Used* used, uint32_t slot) {
   if (!holding_->is_open()) return;
-  if (const absl::Status status = broker_.Free(Full(name), slot); !status.ok()) {
+  const absl::Status status = broker_.Free(Full(name), slot);
+  if (absl::IsNotFound(status)) {
+    LoseSlot(name, used, slot);
+    return;
+  }
+  if (!status.ok()) {
     spdlog::warn("rabbitmq: {}: {}", HolderQueue(Full(name), slot), std::string(status.message()));
     // It is still ours: somebody may have it, or it is tried again.
     if (holding_->is_open()) used->slots[slot] = {{}, SteadyClock::now() + kOfferFor, kPassedOnMax};
@@ -191,6 +204,7 @@ SteadyTime SlotStore::NextDue() const {
     if (MayRetry(used)) next = std::min(next, used.retry_at);
     for (const auto& [slot, mine] : used.slots) {
       if (mine.claim.empty()) next = std::min(next, mine.offer_ends);
+      next = std::min(next, mine.check_at);
     }
   }
   return next;
@@ -210,6 +224,8 @@ absl::StatusOr<std::vector<ledger::Hint>> SlotStore::Wait(SteadyTime deadline) {
     if (channel.ok()) holding_->CloseChannel(*channel).IgnoreError();
   }
   GiveBackUncommitted(nullptr);
+  CheckDue();
+  if (!lost_.empty()) return hints;
   for (auto& [name, used] : used_) used.view.reset();
   TakeDue(&hints);
   if (!hints.empty()) deadline = SteadyTime::min();

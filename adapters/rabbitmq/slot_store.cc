@@ -16,6 +16,12 @@ using std::chrono::milliseconds;
 
 namespace {
 
+// Before 4.1.8 and 4.2.3 the end of a connection that was just declaring a B queue can delete another one's of
+// that name (rabbitmq-server#15276), within milliseconds of its declaration: one that is new is
+// looked at soon, and then ever more rarely.
+constexpr milliseconds kCheckEveryMax{5000};
+constexpr int kChecksAtOnce = 32;
+
 CommitResult Failed(absl::Status status) {
   return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
 }
@@ -67,11 +73,38 @@ void SlotStore::LoseVanished(const std::string& name, Used* used) {
 void SlotStore::LoseSlot(const std::string& name, Used* used, uint32_t slot) {
   const Id claim = used->slots[slot].claim;
   used->slots.erase(slot);
-  if (claim.empty()) return;
-  spdlog::warn("rabbitmq: the queue {} of a holder of ours has been deleted",
+  spdlog::warn("rabbitmq: the queue {} is not ours any more: the broker has deleted it",
                HolderQueue(Full(name), slot));
+  if (claim.empty()) return;
   lost_.push_back({name, claim});
   used->held.erase(claim);
+}
+
+absl::StatusOr<bool> SlotStore::StillOurs(const std::string& name, Used* used, uint32_t slot) {
+  absl::StatusOr<bool> ours = broker_.IsOurs(Full(name), slot);
+  if (!ours.ok() || *ours || !holding_->is_open()) return ours;
+  LoseSlot(name, used, slot);
+  used->view.reset();
+  return false;
+}
+
+void SlotStore::CheckDue() {
+  const SteadyTime now = SteadyClock::now();
+  int checks = 0;
+  for (auto& [name, used] : used_) {
+    for (auto at = used.slots.begin(); at != used.slots.end();) {
+      const uint32_t slot = at->first;
+      Slot& mine = at->second;
+      ++at;
+      if (mine.check_at > now) continue;
+      if (checks++ == kChecksAtOnce) return;
+      absl::StatusOr<bool> ours = StillOurs(name, &used, slot);
+      if (!ours.ok()) return;
+      if (!*ours) continue;
+      mine.check_every = std::min(2 * mine.check_every, kCheckEveryMax);
+      mine.check_at = now + mine.check_every;
+    }
+  }
 }
 
 std::vector<LostPermit> SlotStore::TakeLostPermits() {
@@ -217,12 +250,7 @@ absl::Status SlotStore::Check(const std::string& semaphore, const Id& claim) {
   if (used == nullptr) return absl::OkStatus();
   const auto held = used->held.find(claim);
   if (held == used->held.end()) return absl::OkStatus();
-  const uint32_t slot = held->second;
-  absl::StatusOr<bool> ours = broker_.IsOurs(Full(semaphore), slot);
-  if (!ours.ok()) return ours.status();
-  if (*ours || !holding_->is_open()) return absl::OkStatus();
-  LoseSlot(semaphore, used, slot);
-  return absl::OkStatus();
+  return StillOurs(semaphore, used, held->second).status();
 }
 
 // ---- commits ----

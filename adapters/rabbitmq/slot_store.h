@@ -64,7 +64,7 @@ class SlotStore : public PermitStore {
   absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) override;
   // Asks for its B queue. (Whoever has a slot that was removed keeps it.)
   absl::Status Check(const std::string& semaphore, const Id& claim) override;
-  // With the connection, all; one whose B queue was deleted by hand, after the next Load.
+  // With the connection, all; one whose B queue is not ours any more, within 5 s (CheckDue).
   std::vector<LostPermit> TakeLostPermits() override;
 
  private:
@@ -75,6 +75,9 @@ class SlotStore : public PermitStore {
     Id claim;                // Empty: it is offered to our waiters,
     SteadyTime offer_ends;   // … until then.
     uint32_t passed_on = 0;  // From claim to claim, since it was taken.
+    // When the broker is next asked whether it is still ours, and after how long then.
+    SteadyTime check_at = SteadyTime::min();
+    std::chrono::milliseconds check_every{0};
   };
   // A semaphore that is in use here.
   struct Used {
@@ -99,6 +102,10 @@ class SlotStore : public PermitStore {
   // Drops the claims whose B queues the view does not show.
   void LoseVanished(const std::string& name, Used* used);
   void LoseSlot(const std::string& name, Used* used, uint32_t slot);
+  // Asks for the B queues of those slots that are due, some at a time, and loses what is not ours.
+  void CheckDue();
+  // Asks for one. False: it is not ours, and lost now. UNAVAILABLE: there is no answer; it stays.
+  absl::StatusOr<bool> StillOurs(const std::string& name, Used* used, uint32_t slot);
   Used* Find(const std::string& name);
   // The view of this Step; `wide`: as far as anybody may hold a slot.
   absl::StatusOr<const SlotView*> See(const std::string& name, Used* used, bool wide);

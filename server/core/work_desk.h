@@ -103,7 +103,7 @@ class WorkDesk {
 
   void ArmSweep();
   // Hands out the tickets that the worker could not be told of before, and lets it try again.
-  void SweepWorker(SessionRecord* session);
+  void SweepWorker(SessionRecord* record);
   void LookUp(const std::string& prefix, const std::string& after);
   void OnLookedUp(const std::string& prefix, const Report& report);
 

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,9 @@ class Other:
         if entered is not None:
             found.append(self._grant(entered, self.ended_ns))
         return found
+
+    def robbed(self):
+        return [event["slot"] for event in self.events if event["event"] == "robbed"]
 
     def _grant(self, entered, ended_ns):
         return checker.Grant(client=self.name, slots=(entered["slot"],), token=0,
@@ -169,15 +173,29 @@ class Slots(unittest.TestCase):
               f"{max(believed, default=0):.3f} s, entries above the limit meanwhile {len(raw)}",
               flush=True)
         self.assertEqual(unexpected, [])
-        self.assertEqual(checker.over_limit(cut + theirs, [checker.Limit(LIMIT)]), [])
-        self.assertEqual(self.slots_shared(cut + theirs), [])
-        self.assertEqual(summary["peak"], LIMIT, "never full: this proved nothing")
+        # A program that is killed while it declares the queue of a slot may delete that of the
+        # slot's new holder (docs/rabbitmq.md): both sides say when that was done to them.
+        robbed = [slot for other in others for slot in other.robbed()]
+        robbed += self.robbed_daemons(daemons)
+        print(f"slots that the broker gave to another: {robbed}", flush=True)
+        self.assertLessEqual(len(robbed), 2)
+        self.assertEqual([found for found in self.slots_shared(cut + theirs)
+                          if found[0] not in robbed], [])
+        if not robbed:
+            self.assertEqual(checker.over_limit(cut + theirs, [checker.Limit(LIMIT)]), [])
+            self.assertEqual(summary["peak"], LIMIT, "never full: this proved nothing")
         for side in (grants, theirs):
             self.assertGreater(len(side), 2 * CHURN_S)
             self.assertTrue(any(grant.granted_ns > last_kill_ns for grant in side))
         self.assertGreater(len(kills), CHURN_S / 10)
         # Whoever believes after its daemon's end, believes no longer than its lease was good for.
         self.assertLess(max(believed, default=0), TTL_MS / 1000)
+
+    @staticmethod
+    def robbed_daemons(daemons):
+        text = "".join(daemon.log() for daemon in daemons.daemons.values())
+        return [int(slot) for slot in
+                re.findall(rf"{SEMAPHORE}-B-(\d+) is not ours any more", text)]
 
     @staticmethod
     def slots_shared(grants):

@@ -153,6 +153,41 @@ TEST_CASE("rabbitmq slots: a queue deleted by hand is found at the next sweep", 
   CHECK(daemon.Grant(name.text)->slots == Slots{1});
 }
 
+// As brokers before 4.2.3 do when a connection ends that was just declaring the same queue.
+TEST_CASE(
+    "rabbitmq slots: a slot that the broker gave to another connection is lost, not passed on",
+    "[rabbitmq]") {
+  const Name name;
+  Daemon daemon;
+  Other other;
+  daemon.Create(name.text, 1);
+  const LeasePtr lease = daemon.Grant(name.text);
+  const auto give_to_other = [&] {
+    SlotBroker(daemon.connection(), daemon.connection()).Free(name.text, 1).IgnoreError();
+    REQUIRE(other.Hold(name.text, 1).ok());
+  };
+  SECTION("while it is held") {
+    give_to_other();
+    CHECK(daemon.Ended(lease->id) == EndCause::kEngineLost);
+    CHECK(daemon.Describe(name.text).held == 1);
+  }
+  SECTION("before it is released, with a waiter") {
+    const Id waiter = daemon.Queue(name.text);
+    give_to_other();
+    daemon.Release(name.text, lease->id);
+    for (int i = 0; i < 10; ++i) daemon.Poll(milliseconds(20));
+    CHECK_FALSE(daemon.IsGranted(waiter));
+    REQUIRE(other.Delete(name.text + "-B-1").ok());
+    CHECK(daemon.Granted(waiter)->slots == Slots{1});
+  }
+  SECTION("before it is released, without a waiter") {
+    give_to_other();
+    daemon.Release(name.text, lease->id);
+    CHECK(daemon.Acquire(name.text).kind == OutcomeKind::kFull);
+    CHECK(other.Exists(name.text + "-B-1"));
+  }
+}
+
 TEST_CASE("rabbitmq slots: verify asks whether the holder's queue is ours", "[rabbitmq]") {
   const Name name;
   Daemon daemon;
