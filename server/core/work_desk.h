@@ -53,13 +53,13 @@ class WorkDesk {
 
   // ---- sessions ----
   // The session's stream, which is open, works. Hands it the tickets that the session has, and makes offers.
-  void Start(SessionRecord* session, const WorkParams& work);
+  void Start(SessionRecord* record, const WorkParams& work);
   // The stream is gone, or works no more: its offers are ended. Its tickets keep their leases. Without effect on a session
   // that does not work.
-  void Stop(SessionRecord* session);
+  void Stop(SessionRecord* record);
   // Before a session is closed: ends its offers, and puts all its tickets back. The order within each lane does it: an offer
   // that is given a ticket before it is ended has that put back after.
-  void PutAllBack(SessionRecord* session);
+  void PutAllBack(SessionRecord* record);
   // As in Sessions.
   void SetTicketsMax(const Id& session, uint32_t tickets_max);
   void FinishIn(const Id& session, FinishCommand command, Reply<FinishAnswer> reply);
