@@ -50,7 +50,8 @@ struct DeadNodes::Gathering {
   }
 };
 
-void DeadNodes::TakeOver(std::vector<NodeRef> dead, absl::AnyInvocable<void(absl::Status)> ready) {
+void DeadNodes::TakeOver(const std::vector<NodeRef>& dead,
+                         absl::AnyInvocable<void(absl::Status)> ready) {
   NoteDead(dead);
   const size_t lanes = host_->lane_count();
   auto gathering = std::make_shared<Gathering>(

@@ -28,7 +28,7 @@ class DeadNodes {
       : host_(host), timers_(timers), actions_(std::move(actions)) {}
 
   // As Sessions::TakeOver.
-  void TakeOver(std::vector<NodeRef> dead, absl::AnyInvocable<void(absl::Status)> ready);
+  void TakeOver(const std::vector<NodeRef>& dead, absl::AnyInvocable<void(absl::Status)> ready);
   // Of all nodes that were taken over so far, each with its last life: a semaphore can be read that could not be read then.
   // After an error it is tried again (TimerKind::kTakeOver, when this is to be called).
   void TakeOverAgain();
