@@ -80,7 +80,7 @@ SharedFiles::SharedFiles(const Environment& environment)
 std::optional<Section> SharedFiles::Profile(const std::string& name) const {
   std::optional<Section> profile = ReadSection(
       credentials_, [&name](absl::string_view header) { return NameIn(header, "") == name; });
-  const std::optional<Section> config = ReadSection(config_, [&name](absl::string_view header) {
+  std::optional<Section> config = ReadSection(config_, [&name](absl::string_view header) {
     return NameIn(header, "profile") == name || (name == "default" && NameIn(header, "") == name);
   });
   if (!profile) return config;

@@ -100,7 +100,7 @@ void DeadNodes::NoteDead(const std::vector<NodeRef>& dead) {
 
 void DeadNodes::TakeOverAgain() {
   if (stopped_) return;
-  TakeOver(dead_, [this](const absl::Status& status) {
+  TakeOver(std::vector<NodeRef>(dead_), [this](const absl::Status& status) {
     if (!status.ok() && !stopped_)
       timers_->Add(host_->clock().Now() + kTryAgainAfter, TimerKind::kTakeOver, Id());
   });

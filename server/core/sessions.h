@@ -329,7 +329,7 @@ class Sessions {
   // Learns what dead nodes left behind (our own earlier life, at the start), page by page: between two
   // pages the lanes carry out other commands. `ready` runs when everything is known, or with the error of
   // a lane; what was learned until then stays, and another TakeOver goes through everything again.
-  virtual void TakeOver(std::vector<NodeRef> dead,
+  virtual void TakeOver(const std::vector<NodeRef>& dead,
                         absl::AnyInvocable<void(absl::Status)> ready) = 0;
   // Pages that all calls of TakeOver have received so far. Any thread.
   virtual uint64_t pages_taken_over() const = 0;

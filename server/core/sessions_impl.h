@@ -90,9 +90,10 @@ class SessionsImpl final : public Sessions {
   void NextSnapshot(uint64_t watch) override { administration_.NextSnapshot(watch); }
   void Unwatch(uint64_t watch) override { administration_.Unwatch(watch); }
 
-  void TakeOver(std::vector<NodeRef> dead, absl::AnyInvocable<void(absl::Status)> ready) override {
+  void TakeOver(const std::vector<NodeRef>& dead,
+                absl::AnyInvocable<void(absl::Status)> ready) override {
     idle_.Arm();
-    dead_nodes_.TakeOver(std::move(dead), std::move(ready));
+    dead_nodes_.TakeOver(dead, std::move(ready));
   }
   uint64_t pages_taken_over() const override { return dead_nodes_.pages(); }
   void OnLaneResults(size_t lane, LaneResults results) override;
