@@ -26,13 +26,13 @@ class Allowance {
     left_ -= kParts;
     return true;
   }
+  // So many more, allowed or not; it owes `debt_max` at most.
+  void Owe(int64_t count, int64_t debt_max, SteadyTime now) {
+    Refill(now);
+    left_ = std::max(left_ - count * kParts, -debt_max * kParts);
+  }
   // Something else makes this many more right.
   void Give(int64_t count) { Add(count * kParts); }
-  // As if nothing had been taken.
-  bool Full(SteadyTime now) {
-    Refill(now);
-    return left_ >= rate_.at_once * kParts;
-  }
 
  private:
   static constexpr int64_t kParts = 1000;  // As many a millisecond as there are a second.

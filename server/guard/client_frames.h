@@ -21,11 +21,15 @@ struct FrameBounds {
   int header_block_frames = 16;
   size_t control_frame_bytes = 16 << 10;  // Of any frame but DATA and those of header blocks.
   Rate streams = {100'000, 50'000};
-  // Of all connections of one address, as the next three. A reset costs the daemon some 10 KB until
-  // gRPC has cleared it away. Calls that have not begun when their connection ends are resets, too.
+  // Of all connections of one address. A reset costs the daemon some 10 KB until gRPC has cleared it
+  // away. Calls that have not begun when their connection ends are resets, too.
   Rate resets = {5'000, 1'000};
-  Rate connections = {10'000, 500};
-  Rate tls_connections = {1'000, 100};  // A handshake costs a millisecond of a processor.
+  // Those of one address that are let in: with TLS or without, each costs a millisecond of a processor.
+  // One that is closed for a breach counts as so many. Others wait, in the order in which they came,
+  // until they may come in; beyond so many that wait a new one is closed.
+  Rate connections = {1'000, 100};
+  int64_t connections_each_breach = 20;
+  int64_t connections_waiting = 1'000;
   // Calls that the daemon has not begun. Beyond it the address is read no further for a moment.
   int64_t calls_pending = 100;
   // Each stream and each DATA frame that is sent to the client makes one more right, each of the latter two more

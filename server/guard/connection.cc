@@ -40,16 +40,22 @@ void ShrinkEmpty(std::string* text) {
 }  // namespace
 
 Connection::Connection(int client, SslPtr ssl, Address address, const FrameBounds& bounds,
-                       std::shared_ptr<Origin> origin)
+                       std::shared_ptr<Origin> origin, bool waits)
     : client_(client),
       ssl_(std::move(ssl)),
       address_(std::move(address)),
-      state_(ssl_ ? State::kHandshake : State::kReady),
+      state_(waits  ? State::kWaiting
+             : ssl_ ? State::kHandshake
+                    : State::kReady),
       frames_(bounds, origin->resets),
       origin_(std::move(origin)),
-      pending_max_(bounds.calls_pending) {}
+      waits_(waits),
+      pending_max_(bounds.calls_pending) {
+  if (waits_) ++origin_->waiting;
+}
 
 Connection::~Connection() {
+  if (waits_) --origin_->waiting;
   CloseDaemon();
   close(client_);
 }
@@ -60,6 +66,8 @@ CertificateNames Connection::certificate() const {
 
 Connection::Interest Connection::client_interest() const {
   switch (state_) {
+    case State::kWaiting:
+      return {.end = true};
     case State::kHandshake:
       return {!tls_wants_write_, tls_wants_write_};
     case State::kRelaying:
@@ -77,6 +85,14 @@ Connection::Interest Connection::daemon_interest() const {
   if (state_ != State::kRelaying) return {};
   const bool read = to_client_.empty();
   return {read, !to_daemon_.empty(), !read && !daemon_hung_up_};
+}
+
+bool Connection::Enter(SteadyTime now) {
+  if (!origin_->admissions.Take(now)) return false;
+  waits_ = false;
+  --origin_->waiting;
+  state_ = ssl_ ? State::kHandshake : State::kReady;
+  return true;
 }
 
 int Connection::Join(std::string key, std::shared_ptr<const Peer> peer) {
@@ -161,6 +177,8 @@ void Connection::ShakeHands() {
 
 void Connection::OnClient(SteadyTime now, std::span<char> buffer) {
   if (state_ == State::kHandshake) return ShakeHands();
+  // It has gone before it was let in.
+  if (state_ == State::kWaiting) state_ = State::kOver;
   if (state_ == State::kFarewell) return Discard(buffer);
   if (state_ != State::kRelaying) return;
   if (!to_client_.empty()) ToClient("");
@@ -357,6 +375,7 @@ void Connection::Discard(std::span<char> buffer) {
 }
 
 void Connection::OnDeadline() {
+  if (state_ == State::kWaiting) breach_ = Breach::kConnections;
   if (state_ == State::kHandshake) {
     breach_ = Breach::kTls;
     detail_ = "it took too long";

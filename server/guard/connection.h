@@ -27,6 +27,7 @@ class Connection {
   static constexpr Milliseconds kLastWords{5000};
 
   enum class State : uint8_t {
+    kWaiting,    // To be let in.
     kHandshake,  // Of TLS.
     kReady,      // To be joined to gRPC.
     kRelaying,
@@ -41,9 +42,9 @@ class Connection {
     friend bool operator==(const Interest&, const Interest&) = default;
   };
 
-  // Owns the socket, which is set not to block. `ssl` is null: without TLS.
+  // Owns the socket, which is set not to block. `ssl` is null: without TLS. `waits`: its address has to wait.
   Connection(int client, SslPtr ssl, Address address, const FrameBounds& bounds,
-             std::shared_ptr<Origin> origin);
+             std::shared_ptr<Origin> origin, bool waits);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -52,6 +53,7 @@ class Connection {
   // The daemon has closed it, and the client does not read.
   bool stuck() const { return state_ == State::kRelaying && daemon_hung_up_; }
   const Address& address() const { return address_; }
+  Origin& origin() const { return *origin_; }
   const std::string& key() const { return key_; }
   // Why it was closed; kNone: its client or the daemon has ended it. `detail` is TLS's word for it.
   Breach breach() const { return breach_; }
@@ -64,6 +66,8 @@ class Connection {
   Interest client_interest() const;
   Interest daemon_interest() const;
 
+  // Its address may let one more in: it goes on. False: it still waits. REQUIRES: kWaiting.
+  bool Enter(SteadyTime now);
   // Makes the pair, this end of it with the name `key`; `peer` counts its calls. The other end, which becomes the
   // caller's; -1: the system does not give one. REQUIRES: kReady.
   int Join(std::string key, std::shared_ptr<const Peer> peer);
@@ -71,7 +75,7 @@ class Connection {
   // A socket is ready for what it was waited for. `buffer` is any memory, of which nothing is kept.
   void OnClient(SteadyTime now, std::span<char> buffer);
   void OnDaemon(SteadyTime now, std::span<char> buffer);
-  // Its handshake has taken too long, or its farewell: it is over.
+  // It has waited for too long, or its handshake has taken too long, or its farewell: it is over.
   void OnDeadline();
 
   // It has calls to pass on, and its address has too many that the daemon has not begun.
@@ -126,6 +130,7 @@ class Connection {
   std::string unjudged_;  // Read from the client, and held up.
   const std::shared_ptr<Origin> origin_;
   std::shared_ptr<const Peer> peer_;
+  bool waits_;           // It counts in origin_->waiting.
   int64_t counted_ = 0;  // Of origin_->pending: this connection's.
   const int64_t pending_max_;
   int64_t never_begun_ = 0;   // Calls that gRPC has not handed on and will not.

@@ -42,8 +42,7 @@ std::shared_ptr<Origin> Guard::OriginOf(const std::string& address) {
     }
   }
   Known& known = origins_[address];
-  if (known.origin == nullptr)
-    known.origin = std::make_shared<Origin>(options_.bounds, options_.tls != nullptr);
+  if (known.origin == nullptr) known.origin = std::make_shared<Origin>(options_.bounds);
   known.used = now;
   return known.origin;
 }
@@ -51,7 +50,10 @@ std::shared_ptr<Origin> Guard::OriginOf(const std::string& address) {
 void Guard::Take(int descriptor) {
   Address address = AddressOf(descriptor);
   std::shared_ptr<Origin> origin = OriginOf(address.origin);
-  if (!origin->connections.Take(options_.clock->Now())) {
+  // Those that wait come first.
+  const int64_t waiting = origin->waiting;
+  const bool waits = waiting > 0 || !origin->admissions.Take(options_.clock->Now());
+  if (waits && waiting >= options_.bounds.connections_waiting) {
     close(descriptor);
     return CountBreach(Breach::kConnections, address.text, "");
   }
@@ -61,10 +63,9 @@ void Guard::Take(int descriptor) {
     return;
   }
   ++connections_;
-  const bool plain = ssl == nullptr;
   auto connection = std::make_unique<Connection>(descriptor, std::move(ssl), std::move(address),
-                                                 options_.bounds, std::move(origin));
-  if (plain) return Admit(std::move(connection));
+                                                 options_.bounds, std::move(origin), waits);
+  if (connection->state() == Connection::State::kReady) return Admit(std::move(connection));
   door_.Add(std::move(connection));
 }
 
@@ -85,8 +86,11 @@ void Guard::Admit(ConnectionPtr connection) {
 void Guard::OnOver(ConnectionPtr connection) {
   --connections_;
   if (!connection->key().empty()) peers_.Remove(connection->key());
-  if (connection->breach() != Breach::kNone)
-    CountBreach(connection->breach(), connection->address().text, connection->detail());
+  if (connection->breach() == Breach::kNone) return;
+  // One that was not let in has cost nothing.
+  if (connection->breach() != Breach::kConnections)
+    connection->origin().admissions.OnBreach(options_.clock->Now());
+  CountBreach(connection->breach(), connection->address().text, connection->detail());
 }
 
 void Guard::CountBreach(Breach breach, const std::string& address, const std::string& detail) {

@@ -3,7 +3,7 @@
 // connections are guarded as well. gRPC 1.51, which is Debian's, has no defence of its own against floods of resets
 // (CVE-2023-44487) or endless header blocks.
 //
-// Two threads: one for the handshakes of TLS, which cost most, one that moves bytes.
+// Two threads: one for those that wait to be let in and the handshakes of TLS, which cost most, one that moves bytes.
 #pragma once
 
 #include <array>

@@ -19,6 +19,8 @@ constexpr size_t kBufferBytes = 64 << 10;
 constexpr size_t kEventsAtOnce = 256;
 // How often it is looked whether those that are held up may go on.
 constexpr Milliseconds kLookInterval{1};
+// How often it is looked whether those that wait may be let in.
+constexpr Milliseconds kLetInInterval{5};
 
 uint32_t Events(const Connection::Interest& interest) {
   return (interest.read ? EPOLLIN : 0u) | (interest.write ? EPOLLOUT : 0u) |
@@ -92,8 +94,14 @@ bool Loop::TakeAdded() {
     watched->connection = std::move(connection);
     watched->client = {raw, true, {}};
     watched->daemon = {raw, false, {}};
-    if (raw->state() == Connection::State::kHandshake) SetDeadline(watched.get(), now + handshake_);
+    const bool waits = raw->state() == Connection::State::kWaiting;
+    if (waits || raw->state() == Connection::State::kHandshake)
+      SetDeadline(watched.get(), now + handshake_);
     Watched* const added_one = watched.get();
+    if (waits) {
+      added_one->arrival = ++arrivals_;
+      waiting_[added_one->arrival] = added_one;
+    }
     watched_[raw] = std::move(watched);
     After(added_one, now);
   }
@@ -118,6 +126,7 @@ void Loop::Run() {
       OnEvent(*socket, now);
     }
     EndOverdue(now);
+    LetIn(now);
     GoOn(now);
     let_go_.clear();
   }
@@ -148,6 +157,7 @@ void Loop::After(Watched* watched, SteadyTime now) {
       if (connection->stuck() && !watched->deadline)
         SetDeadline(watched, now + Connection::kLastWords);
       break;
+    case Connection::State::kWaiting:
     case Connection::State::kHandshake:
       break;
   }
@@ -198,12 +208,33 @@ void Loop::LetGo(Watched* watched, SteadyTime now) {
   if (raw->daemon() >= 0) Watch(raw->daemon(), &watched->daemon, {});
   watched->client.connection = watched->daemon.connection = nullptr;
   held_up_.erase(raw);
+  waiting_.erase(watched->arrival);
   raw->Settle(now);
   auto node = watched_.extract(raw);
   ConnectionPtr connection = std::move(node.mapped()->connection);
   let_go_.push_back(std::move(node.mapped()));
   const bool ready = connection->state() == Connection::State::kReady;
   (ready ? handlers_.on_ready : handlers_.on_over)(std::move(connection));
+}
+
+void Loop::LetIn(SteadyTime now) {
+  if (waiting_.empty() || now < let_in_at_) return;
+  absl::flat_hash_set<const Origin*> full;
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    Watched* const watched = at->second;
+    ++at;
+    Connection* const connection = watched->connection.get();
+    if (full.contains(&connection->origin())) continue;
+    if (!connection->Enter(now)) {
+      full.insert(&connection->origin());
+      continue;
+    }
+    waiting_.erase(std::exchange(watched->arrival, 0));
+    SetDeadline(watched, now + handshake_);
+    After(watched, now);
+  }
+  const SteadyTime end = clock_->Now();
+  let_in_at_ = end + std::max<SteadyTime::duration>(kLetInInterval, 4 * (end - now));
 }
 
 void Loop::GoOn(SteadyTime now) {
@@ -226,6 +257,7 @@ int Loop::SleepMs(SteadyTime now) const {
   // The system's waits stand still while the machine is suspended.
   SteadyTime until = now + kLongestSleep;
   if (!held_up_.empty()) until = std::min(until, std::max(now, look_at_));
+  if (!waiting_.empty()) until = std::min(until, std::max(now, let_in_at_));
   if (!deadlines_.empty()) until = std::min(until, deadlines_.begin()->first);
   const auto left = std::chrono::ceil<Milliseconds>(until - now);
   return static_cast<int>(std::max<int64_t>(left.count(), 0));

@@ -1,8 +1,9 @@
-// A thread that waits for the sockets of many connections and lets each go on.
+// A thread that waits for the sockets of many connections and lets each go on; and lets in those that wait, in order.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -52,6 +53,7 @@ class Loop {
     Socket client;
     Socket daemon;
     std::optional<SteadyTime> deadline;
+    uint64_t arrival = 0;  // Its place among those that wait; 0: none.
   };
 
   void Run();
@@ -64,6 +66,8 @@ class Loop {
   void SetDeadline(Watched* watched, std::optional<SteadyTime> deadline);
   void EndOverdue(SteadyTime now);
   void LetGo(Watched* watched, SteadyTime now);
+  // Lets in those that wait to be, as far as their addresses may.
+  void LetIn(SteadyTime now);
   // Lets those go on that were held up.
   void GoOn(SteadyTime now);
   int SleepMs(SteadyTime now) const;
@@ -80,6 +84,9 @@ class Loop {
   absl::flat_hash_map<Connection*, std::unique_ptr<Watched>> watched_;
   std::vector<std::unique_ptr<Watched>> let_go_;  // In this turn.
   std::set<std::pair<SteadyTime, Connection*>> deadlines_;
+  std::map<uint64_t, Watched*> waiting_;  // By their arrival.
+  uint64_t arrivals_ = 0;
+  SteadyTime let_in_at_{};  // When those that wait are looked at next.
   absl::flat_hash_set<Connection*> held_up_;
   size_t turn_ = 0;       // Which of them is the first.
   SteadyTime look_at_{};  // When those that are held up are looked at next.

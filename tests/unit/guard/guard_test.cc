@@ -107,14 +107,26 @@ class World {
   JumpingClock& clock() { return clock_; }
   // A client connects; the other end of it is the daemon's.
   std::pair<End, End> Connect() {
+    End client = Knock();
+    return {std::move(client), LetIn()};
+  }
+  // A client connects, and may have to wait: LetIn() is the daemon's end of whichever is let in next.
+  End Knock() {
     std::array<int, 2> pair{};
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair.data()) == 0);
     guard_.Take(pair[1]);
+    return End(pair[0]);
+  }
+  End LetIn() {
     std::unique_lock lock(mutex_);
     REQUIRE(changed_.wait_for(lock, Milliseconds(kBoundMs), [this] { return !joined_.empty(); }));
-    std::pair<End, End> ends(End(pair[0]), std::move(joined_.front()));
+    End daemon = std::move(joined_.front());
     joined_.pop_front();
-    return ends;
+    return daemon;
+  }
+  size_t joined() {
+    const std::lock_guard lock(mutex_);
+    return joined_.size();
   }
   // And both have said their first words.
   std::pair<End, End> Meet() {
@@ -286,19 +298,67 @@ TEST_CASE("guard: calls that have not begun when their connection ends are reset
   CHECK(client.ReadAll() == GoAway(Http2Error::kEnhanceYourCalm));
 }
 
-TEST_CASE("guard: an address that connects too often is turned away for a while", "[guard]") {
+TEST_CASE("guard: an address that connects too often waits, in order", "[guard]") {
   FrameBounds bounds;
   bounds.connections = {3, 1};
+  bounds.connections_waiting = 3;
   World world(bounds);
   for (int i = 0; i < 3; ++i) world.Meet();
-  std::array<int, 2> pair{};
-  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair.data()) == 0);
-  const End refused(pair[0]);
-  world.guard().Take(pair[1]);
-  CHECK(refused.ReadAll().empty());
+  const End first = world.Knock();
+  End gone = world.Knock();
+  const End second = world.Knock();
+  // Beyond so many that wait there is no room.
+  CHECK(world.Knock().ReadAll().empty());
   CHECK(ClosedFor(world.guard(), "connections") == 1);
+  gone.Close();
+  first.Send("1");
+  second.Send("2");
+  CHECK(world.joined() == 0);
   world.clock().Jump(Milliseconds(1'000));
+  const End daemon_of_first = world.LetIn();
+  CHECK(world.joined() == 0);
+  world.clock().Jump(Milliseconds(1'000));
+  const End daemon_of_second = world.LetIn();
+  for (const End* const daemon : {&daemon_of_first, &daemon_of_second})
+    daemon->Send(Whole(FrameType::kSettings));
+  CHECK(first.Read(kFrameHeaderBytes) == Whole(FrameType::kSettings));
+  CHECK(second.Read(kFrameHeaderBytes) == Whole(FrameType::kSettings));
+}
+
+TEST_CASE("guard: one that waits to be let in for too long is closed", "[guard]") {
+  FrameBounds bounds;
+  bounds.connections = {1, 0};
+  World world(bounds);
   world.Meet();
+  const End late = world.Knock();
+  // From when the guard's thread has seen it.
+  for (int i = 0; i < kBoundMs && ClosedFor(world.guard(), "connections") == 0; ++i) {
+    world.clock().Jump(Milliseconds(1'000));
+    poll(nullptr, 0, 1);
+  }
+  CHECK(late.ReadAll().empty());
+  CHECK(ClosedFor(world.guard(), "connections") == 1);
+}
+
+TEST_CASE("guard: each breach makes new connections of its address wait, for some seconds at most",
+          "[guard]") {
+  FrameBounds bounds;
+  bounds.connections = {100, 10};
+  World world(bounds);
+  for (int i = 0; i < 20; ++i) {
+    auto [client, daemon] = world.Connect();
+    daemon.Send(Whole(FrameType::kSettings));
+    client.Send(std::string(100, 'x'));
+    client.ReadAll();
+    client.Close();
+    world.WaitNoConnections();
+    if (ClosedFor(world.guard(), "not_http2") == 5) break;
+  }
+  REQUIRE(ClosedFor(world.guard(), "not_http2") == 5);
+  const End honest = world.Knock();
+  CHECK(world.joined() == 0);
+  world.clock().Jump(Milliseconds(2'000));
+  const End daemon = world.LetIn();
 }
 
 TEST_CASE("guard: nothing is said in the middle of a frame", "[guard]") {
