@@ -78,10 +78,10 @@ constexpr char kChanged[] = R"sql(
     WHERE COALESCE(s.revision, 0) <> t.revision)sql";
 
 // By two: a commit raises it by one, so that it is seen which of the two it was, also when this
-// answer is lost.
+// answer is lost. A promoted server may lack the last commits: there the number is used up as well.
 constexpr char kSettle[] = R"sql(
-  UPDATE semaphored.lanes SET commits = commits + 2
-    WHERE node = $1 AND incarnation = $2 AND lane = $3 AND commits = $4 AND alive RETURNING commits)sql";
+  UPDATE semaphored.lanes SET commits = $4::bigint + 2
+    WHERE node = $1 AND incarnation = $2 AND lane = $3 AND commits <= $4::bigint AND alive RETURNING commits)sql";
 
 constexpr char kGiven[] = R"sql(
   SELECT commits, alive FROM semaphored.lanes WHERE node = $1 AND incarnation = $2 AND lane = $3)sql";

@@ -125,6 +125,15 @@ TEST_CASE("postgres: a commit that had not arrived is settled, and cannot land l
     CHECK(lost->token != 0);
     CHECK(behind.other.Number(kRows) == 1);
   }
+  SECTION("it is lost with earlier ones, at a fail-over: the node lives") {
+    behind.other.Run("UPDATE semaphored.lanes SET commits = commits - 1");
+    REQUIRE(open.Settle(grant).kind == Kind::kLost);
+    REQUIRE(behind.relay.DeliverDelayed());
+    CHECK(behind.other.Number(kRows) == 0);
+    Transaction again = Grant(open, LoadOne(open, "s").row, lost);
+    REQUIRE(open.Commit(again).kind == Kind::kWon);
+    CHECK(behind.other.Number(kRows) == 1);
+  }
   SECTION("this node was declared dead meanwhile") {
     DeclareDead(behind.schema, behind.open.self);
     const CommitResult settled = open.Settle(grant);
