@@ -232,7 +232,8 @@ struct OpenSessionCommand {
 // Moves a session to this node: epoch + 1 (not if it is here already; `changed` tells).
 //   kDone with `session` and `claims` (all that it has, by semaphore; within one, leases and
 //   waiters in the order in which they asked) and `unread`, kSessionLost (`changed`: it is closing, and
-//   its row still stands), kStale (another epoch; 0: any).
+//   its row still stands), kStale (another epoch; 0: any), kReading (it has claims in very many semaphores
+//   that are not loaded: each time some more of them are).
 struct AdoptSessionCommand {
   Id session;
   uint32_t epoch = 0;
@@ -240,13 +241,16 @@ struct AdoptSessionCommand {
 };
 
 // Removes the session's row once its claims are ended; ends what is left with `cause`.
-//   kDone, kSessionLost, kStale (another epoch; 0: any); kDamaged (message, Closing): claims in
+//   kDone, kSessionLost, kStale (another epoch; 0: any; one that is closing has one more than that with
+//   which its end began); kDamaged (message, Closing): claims in
 //   semaphores that are in quarantine are left, all others have ended.
 //   The session's row then stands, closing: no daemon adopts it, and the command is to be repeated.
 struct CloseSessionCommand {
   Id session;
   uint32_t epoch = 0;
   EndCause cause = EndCause::kExpired;
+  // Only makes its row say that it is closing (kDone): what lands under its epoch has landed by then.
+  bool marks_only = false;
 };
 
 // The number of the lane that a semaphore belongs to.

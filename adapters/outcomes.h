@@ -151,6 +151,9 @@ enum class OutcomeKind : uint8_t {
   // The lease was moved here from another session, whose holder may still count on it: nothing is
   // granted yet. See AcquireCommand.
   kMoving,
+  // So much has to be read for it that this Step has read a part: nothing was done, and the command is
+  // to be sent again at once. See AdoptSessionCommand.
+  kReading,
   // It may or may not have been done. The adapter finds out; the final outcome comes in
   // StepResult::settled.
   kUnknown,

@@ -373,6 +373,9 @@ struct Guarantees {
   // row does, by one or more.
   bool revision_counts_claims = true;
   bool names = true;  // All semaphores can be listed.
+  // Verify says held of a lease on a slot that a lowered limit has removed. False: it says not held,
+  // though the lease stands until its holder gives it back.
+  bool verifies_removed_slots = true;
   uint32_t permits_per_request_max = 1'000'000;
   uint32_t limit_max = 1'000'000;  // Of a semaphore.
   uint32_t lanes_max = 1;          // More adapters on one store than this bring nothing.

@@ -41,16 +41,24 @@ Parts PartsOfAll(const AdminCommand& command, const Semaphore& semaphore) {
   return parts;
 }
 
+// First no more claims can land. So what the last part reads need not stand still, and what it does not
+// change is no condition of it: that may be more than a commit of the engine tests.
 Parts PartsOfClose(const CloseSessionCommand& command, const LedgerState& state) {
+  const SessionPtr& session = state.FindSession(command.session);
+  if (session == nullptr) return {};
   Parts parts;
+  CloseSessionCommand mark = command;
+  mark.marks_only = true;
+  parts.first = mark;
   parts.last = command;
+  const uint32_t epoch = session->epoch + (session->closing ? 0 : 1);
   // Its waits go first, so that none of them is let in by the end of a lease.
   for (const bool waits : {true, false}) {
     for (const auto& [claim, semaphore] : state.ClaimsOf(command.session)) {
       if ((semaphore->FindWaiter(claim) != nullptr) != waits) continue;
       const bool gives_up = waits && command.cause == EndCause::kReleased;
       parts.before.push_back(EndOf(semaphore->row.name, claim,
-                                   gives_up ? EndCause::kCancelled : command.cause, command.epoch,
+                                   gives_up ? EndCause::kCancelled : command.cause, epoch,
                                    /*only_waiting=*/false));
     }
   }

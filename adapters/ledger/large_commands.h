@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "adapters/adapter.h"
@@ -11,11 +12,12 @@
 namespace semaphored::ledger {
 
 struct Parts {
+  std::optional<Command> first;  // In a commit of its own.
   std::vector<Command> before;
   Command last;  // Has the request's id, so that all is one request.
 };
 
-// Without `before`: the command has no parts.
+// Without `first` and `before`: the command has no parts.
 Parts PartsOf(const Command& command, const LedgerState& state);
 
 // Leases that ended, or were recalled, by a batch of such parts. `outcomes`: those of the batch.

@@ -111,8 +111,10 @@ absl::StatusOr<uint32_t> Portions::RunParts(const std::vector<Command>& parts, S
 absl::Status Portions::RunLarge(const Submission& submission, SteadyTime deadline,
                                 StepResult* result) {
   const Parts parts = PartsOf(submission.command, core_->state);
-  if (parts.before.empty()) return absl::OutOfRangeError("it has no parts");
-  const absl::StatusOr<uint32_t> affected = RunParts(parts.before, deadline, result);
+  if (!parts.first && parts.before.empty()) return absl::OutOfRangeError("it has no parts");
+  absl::StatusOr<uint32_t> affected = 0;
+  if (parts.first) affected = RunParts({*parts.first}, deadline, result);
+  if (affected.ok()) affected = RunParts(parts.before, deadline, result);
   absl::Status status = affected.status();
   StepResult last;
   const Submission whole{submission.number, parts.last};

@@ -46,6 +46,8 @@ class SharedView : public View {
 
  private:
   absl::Status Need(const Command& command, std::vector<std::string>* missing);
+  void NeedToAdopt(const Id& session, std::vector<std::string> names,
+                   std::vector<std::string>* missing);
   absl::Status NeedOrphans(const OrphansCommand& command, std::vector<std::string>* missing);
   // The session whose row must be read before the command is decided; nullopt: none must.
   std::optional<Id> SessionToRead(const Command& command) const;
@@ -69,7 +71,8 @@ class SharedView : public View {
   absl::btree_set<std::string> read_;  // Names that this batch has looked at, …
   // … and those that it has looked at to adopt a session, by session.
   absl::flat_hash_map<Id, std::vector<std::string>> read_to_adopt_;
-  bool doubt_revisions_ = false;  // Until all that is in use here was read again.
+  absl::flat_hash_set<Id> read_in_part_;  // Sessions of which this batch has not read all.
+  bool doubt_revisions_ = false;          // Until all that is in use here was read again.
   SteadyTime swept_at_{};
 };
 
@@ -81,6 +84,7 @@ absl::Status SharedView::Start() {
 absl::Status SharedView::Prepare(absl::Span<const Submission> batch) {
   read_.clear();
   read_to_adopt_.clear();
+  read_in_part_.clear();
   core_->with_claims.clear();
   core_->orphans.clear();
   if (absl::Status status = mirror_.Hear(store_->Wait(SteadyTime::min())); !status.ok())
@@ -159,6 +163,9 @@ absl::Status SharedView::Listen(SteadyTime deadline) {
 
 absl::StatusOr<std::optional<Outcome>> SharedView::Answer(const Command& command) {
   if (std::optional<Outcome> refusal = WhyUnusable(command)) return refusal;
+  const auto* adopt = std::get_if<AdoptSessionCommand>(&command);
+  if (adopt != nullptr && read_in_part_.contains(adopt->session))
+    return Simply(OutcomeKind::kReading);
   const auto* list = std::get_if<ListCommand>(&command);
   if (list == nullptr) return std::nullopt;
   absl::StatusOr<Outcome> outcome = ListNames(*list);
@@ -179,8 +186,9 @@ absl::Status SharedView::Need(const Command& command, std::vector<std::string>* 
     mirror_.SeeSession(*session, std::move(at->session));
     // To acquire or to work, only the session must be there. What it has elsewhere is other lanes'
     // to look after: here it would be a condition of the commit, and its end would be told twice.
+    const auto* close = std::get_if<CloseSessionCommand>(&command);
     const bool moves_or_ends = std::holds_alternative<AdoptSessionCommand>(command) ||
-                               std::holds_alternative<CloseSessionCommand>(command);
+                               (close != nullptr && !close->marks_only);
     if (moves_or_ends) {
       core_->with_claims[*session] = at->semaphores;
       std::vector<std::string> there = std::move(at->semaphores);
@@ -190,10 +198,11 @@ absl::Status SharedView::Need(const Command& command, std::vector<std::string>* 
         if (known.insert(semaphore->row.name).second) there.push_back(semaphore->row.name);
       }
       if (std::holds_alternative<AdoptSessionCommand>(command)) {
-        for (const std::string& each : there) {
-          if (!mirror_.IsLoaded(each) || core_->damaged.contains(each)) missing->push_back(each);
-        }
-        read_to_adopt_[*session] = std::move(there);
+        NeedToAdopt(*session, std::move(there), missing);
+      } else if (const SessionPtr& row = core_->state.FindSession(*session);
+                 row != nullptr && row->closing) {
+        // All that landed under its former epochs is in what is read from here on.
+        std::ranges::move(there, std::back_inserter(*missing));
       } else {
         std::ranges::move(there, std::back_inserter(names));
       }
@@ -232,6 +241,25 @@ std::optional<Id> SharedView::SessionToRead(const Command& command) const {
   const auto lease = semaphore->leases.find(finish->claim);
   if (lease == semaphore->leases.end() || lease->second->detached()) return std::nullopt;
   return outdated(lease->second->session, finish->epoch);
+}
+
+// What is loaded for it stays loaded, since it has claims, until the last part has been read.
+void SharedView::NeedToAdopt(const Id& session, std::vector<std::string> names,
+                             std::vector<std::string>* missing) {
+  std::vector<std::string> unread;
+  for (const std::string& name : names) {
+    if (!mirror_.IsLoaded(name) && !core_->damaged.contains(name)) unread.push_back(name);
+  }
+  if (unread.size() > core_->options.read_to_adopt_max) {
+    unread.resize(core_->options.read_to_adopt_max);
+    read_in_part_.insert(session);
+  } else {
+    for (const std::string& name : names) {
+      if (core_->damaged.contains(name)) unread.push_back(name);
+    }
+    read_to_adopt_[session] = std::move(names);
+  }
+  std::ranges::move(unread, std::back_inserter(*missing));
 }
 
 absl::Status SharedView::NeedOrphans(const OrphansCommand& command,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/capabilities.h"
 #include "adapters/ledger/core.h"
@@ -106,6 +107,7 @@ class BrokerAdapter final : public Adapter, private ledger::OneCommit {
   std::vector<Settled> failed_later_;
   // Semaphores whose things in the broker cannot be used, and why; for this batch.
   absl::flat_hash_map<std::string, absl::Status> unusable_;
+  absl::flat_hash_set<Id> not_verified_;           // PermitStore::Check, for this batch.
   std::map<std::string, absl::Status> not_asked_;  // PermitStore::TakeNotAsked, for this batch.
 };
 
@@ -271,6 +273,7 @@ absl::Status BrokerAdapter::Prepare(absl::Span<const Submission> batch) {
   if (status = in_use_.Sweep(); !status.ok()) return status;
   core_.pruned.clear();
   unusable_.clear();
+  not_verified_.clear();
   for (const Submission& submission : batch) {
     status = PrepareOne(submission.command);
     if (status.ok()) continue;
@@ -288,8 +291,11 @@ absl::Status BrokerAdapter::PrepareOne(const Command& command) {
     if (absl::Status status = in_use_.Load(name); !status.ok()) return status;
   }
   if (const auto* verify = std::get_if<VerifyCommand>(&command);
-      verify != nullptr && !verify->claim.empty())
-    return store_->Check(name, verify->claim);
+      verify != nullptr && !verify->claim.empty()) {
+    absl::StatusOr<bool> held = store_->Check(name, verify->claim);
+    if (held.ok() && !*held) not_verified_.insert(verify->claim);
+    return held.status();
+  }
   // A request that waits can do so until the broker answers again.
   if (const auto* acquire = std::get_if<AcquireCommand>(&command);
       acquire != nullptr && !acquire->wait) {
@@ -357,6 +363,9 @@ absl::Status BrokerAdapter::DecideOne(const Command& command, Editor& editor, De
   const auto pruned = core_.pruned.find(std::string(SemaphoreOf(command)));
   if (pruned != core_.pruned.end()) context.pruned = &pruned->second;
   decided->outcomes.push_back(Execute(command, editor, context, core_.ends));
+  const auto* verify = std::get_if<VerifyCommand>(&command);
+  if (verify != nullptr && not_verified_.contains(verify->claim))
+    decided->outcomes.back() = ledger::NotHeld();
   return absl::OkStatus();
 }
 

@@ -161,6 +161,7 @@ class RabbitEngine : public Engine {
     guarantees_.settings = false;
     guarantees_.revisions = false;
     guarantees_.names = false;
+    guarantees_.verifies_removed_slots = false;
     guarantees_.lowest_slot = true;
     guarantees_.limit_max = kSlotsMax;
     guarantees_.longest_hold_max_ms = 0;  // No delivery is held, whose age the broker would mind.

@@ -85,8 +85,8 @@ class PermitStore : public ledger::PermitSource {
   virtual absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) = 0;
 
   // Queries the broker for what this claim has. If it keeps it no longer, the claim is among the lost
-  // ones afterwards.
-  virtual absl::Status Check(const std::string& semaphore, const Id& claim) = 0;
+  // ones afterwards. False: it stands, and is not to be verified as held (Guarantees::verifies_removed_slots).
+  virtual absl::StatusOr<bool> Check(const std::string& semaphore, const Id& claim) = 0;
 
   // What other daemons have asked for since the last call: a transaction's `asked_recalls` are sent to
   // all that hold something, when it stands. Of a shrinking, claims of this daemon. Empty unless

@@ -200,6 +200,15 @@ absl::StatusOr<bool> SlotBroker::IsOurs(const std::string& name, uint32_t slot) 
   return Translated(asked);
 }
 
+absl::StatusOr<bool> SlotBroker::HasSlot(const std::string& name, uint32_t slot) {
+  absl::StatusOr<Channel> channel = ChannelOn(holding_, &held_);
+  if (!channel.ok()) return channel.status();
+  const absl::Status asked = holding_->DeclarePassively(*channel, SlotQueue(name, slot)).status();
+  if (absl::IsNotFound(asked)) return false;
+  if (!asked.ok()) return Translated(asked);
+  return true;
+}
+
 // ---- administration ----
 
 // Given back in the end, whatever came between.

@@ -68,6 +68,8 @@ class SlotBroker {
   absl::Status Free(const std::string& name, uint32_t slot);
   // Whether its B queue is there and `holding`'s.
   absl::StatusOr<bool> IsOurs(const std::string& name, uint32_t slot);
+  // Whether its A queue is there. Publishes nothing.
+  absl::StatusOr<bool> HasSlot(const std::string& name, uint32_t slot);
 
   // ---- Administration, each under the mutex, and with what overshooting finds deleted first.
   // UNAVAILABLE: another connection has the mutex, for longer than is waited for it; or, if *begun

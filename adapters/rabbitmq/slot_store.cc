@@ -244,13 +244,16 @@ absl::StatusOr<ledger::Pruned> SlotStore::Prune(const std::string& semaphore) {
   return pruned;
 }
 
-absl::Status SlotStore::Check(const std::string& semaphore, const Id& claim) {
+absl::StatusOr<bool> SlotStore::Check(const std::string& semaphore, const Id& claim) {
   if (absl::Status status = Ready(); !status.ok()) return status;
   Used* used = Find(semaphore);
-  if (used == nullptr) return absl::OkStatus();
+  if (used == nullptr) return true;
   const auto held = used->held.find(claim);
-  if (held == used->held.end()) return absl::OkStatus();
-  return StillOurs(semaphore, used, held->second).status();
+  if (held == used->held.end()) return true;
+  const uint32_t slot = held->second;
+  absl::StatusOr<bool> ours = StillOurs(semaphore, used, slot);
+  if (!ours.ok() || !*ours) return ours;
+  return broker_.HasSlot(Full(semaphore), slot);
 }
 
 // ---- commits ----

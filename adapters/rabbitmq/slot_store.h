@@ -62,8 +62,8 @@ class SlotStore : public PermitStore {
   // While the broker takes no probes: what it was.
   absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) override;
   absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) override;
-  // Asks for its B queue. (Whoever has a slot that was removed keeps it.)
-  absl::Status Check(const std::string& semaphore, const Id& claim) override;
+  // Asks for its B queue, and for its A queue.
+  absl::StatusOr<bool> Check(const std::string& semaphore, const Id& claim) override;
   // With the connection, all; one whose B queue is not ours any more, within 5 s (CheckDue).
   std::vector<LostPermit> TakeLostPermits() override;
 

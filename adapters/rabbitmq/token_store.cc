@@ -187,14 +187,15 @@ absl::Status TokenStore::LookForQueue(const std::string& name, Used* used) {
   return absl::OkStatus();
 }
 
-absl::Status TokenStore::Check(const std::string& semaphore, const Id& claim) {
+absl::StatusOr<bool> TokenStore::Check(const std::string& semaphore, const Id& claim) {
   if (absl::Status status = Ready(); !status.ok()) return status;
   Used* used = Find(semaphore);
-  if (used == nullptr || !used->held.contains(claim)) return absl::OkStatus();
-  if (std::exchange(used->checked_in_step, step_) == step_) return absl::OkStatus();
+  if (used == nullptr || !used->held.contains(claim)) return true;
+  if (std::exchange(used->checked_in_step, step_) == step_) return true;
   absl::Status status = LookForQueue(semaphore, used);
   // It is silent, and has not taken anything back.
-  return absl::IsDeadlineExceeded(status) ? absl::OkStatus() : status;
+  if (status.ok() || absl::IsDeadlineExceeded(status)) return true;
+  return status;
 }
 
 // nullptr: the semaphore is not there.

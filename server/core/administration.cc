@@ -85,6 +85,9 @@ void Administration::Drain(AdminCommand pause, uint32_t held_max, int64_t wait_m
                            Reply<AdminAnswer> reply) {
   if (stopping_) return reply({Owned(ShuttingDownRefusal()), {}});
   const std::string semaphore = pause.semaphore;
+  // Where no pause can be kept it only waits, for instance for the holders of slots that were removed.
+  if (!parts_.host->guarantees().settings && pause.expected_revision == 0)
+    pause.act = AdminDescribe{.rows_max = 1};
   Submit(semaphore, std::move(pause),
          [this, semaphore, held_max, wait_ms, watch = parts_.host->watched()->Add("", semaphore),
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {

@@ -149,6 +149,8 @@ class SessionsImpl final : public Sessions {
   // For an identity to which it does not belong, it is not there.
   static bool BelongsToAnother(const SessionRecord* record, const OpenParams& params);
   // `known`: what of it was known here, and answered, when it was asked for.
+  // Moves the session here; its claims in `known` were here before.
+  void Adopt(const Id& id, OpenParams params, SessionListener* listener, absl::btree_set<Id> known);
   void OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
                  const absl::btree_set<Id>& known, absl::StatusOr<Outcome> outcome);
   // Forgets what of `known` is not among the claims that the session has: it ended elsewhere.

@@ -67,7 +67,7 @@ void SessionsImpl::OnReadAgain(const Id& session, uint32_t epoch, absl::StatusOr
   const Adoptions::Changes changes = adoptions_.Take(session);
   SessionRecord* record = sessions_.Find(session);
   if (record == nullptr || record->life.epoch != epoch) return;
-  if (!outcome.ok()) return read_again_.Add(session);
+  if (!outcome.ok() || outcome->kind == OutcomeKind::kReading) return read_again_.Add(session);
   // It has moved, or ended: its lanes tell of that.
   if (outcome->kind != OutcomeKind::kDone) return;
   // The answer to a request that is under way may be one of these claims.

@@ -48,14 +48,21 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
     }
   }
   adoptions_.Begin(id);
+  Adopt(id, std::move(params), listener, std::move(known));
+}
+
+void SessionsImpl::Adopt(const Id& id, OpenParams params, SessionListener* listener,
+                         absl::btree_set<Id> known) {
   AdoptSessionCommand command;
   command.session = id;
   command.caller = TenantName(params.charge);
-  host_->Submit(
-      0, Job{std::move(command), [this, id, listener, params = std::move(params),
-                                  known = std::move(known)](absl::StatusOr<Outcome> outcome) {
-               OnAdopted(id, params, listener, known, std::move(outcome));
-             }});
+  host_->Submit(0, Job{std::move(command),
+                       [this, id, listener, params = std::move(params),
+                        known = std::move(known)](absl::StatusOr<Outcome> outcome) mutable {
+                         if (outcome.ok() && outcome->kind == OutcomeKind::kReading)
+                           return Adopt(id, std::move(params), listener, std::move(known));
+                         OnAdopted(id, params, listener, known, std::move(outcome));
+                       }});
 }
 
 void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,

@@ -26,7 +26,8 @@ std::ostream& operator<<(std::ostream& out, OutcomeKind kind) {
                                         "kUnsupported",    "kUnusable",         "kDamaged",
                                         "kWaitEnded",      "kWithheld",         "kBusy",
                                         "kEnqueued",       "kNothing",          "kNoSuchTicket",
-                                        "kNotAskedBefore", "kUnknown"};
+                                        "kNotAskedBefore", "kMoving",           "kReading",
+                                        "kUnknown"};
   return Name(out, kNames, static_cast<size_t>(kind));
 }
 

@@ -1,5 +1,6 @@
 // Sessions: one liveness for many claims.
 #include <algorithm>
+#include <map>
 
 #include "tests/contract/world.h"
 
@@ -123,6 +124,33 @@ CONTRACT_CASE("closing a session ends all its claims and passes its permits on")
   CHECK(daemon.Describe("b").waiting == 0);
   CHECK(daemon.Verify("b", own_wait).kind == OutcomeKind::kNotHeld);
   CHECK(daemon.Do(AdoptSessionCommand{session}).kind == OutcomeKind::kSessionLost);
+}
+
+CONTRACT_CASE("a session with claims in many semaphores closes, and leaves nothing in any") {
+  Daemon& daemon = world.daemon();
+  constexpr int kSemaphores = 80;
+  for (const bool waits : {false, true}) {
+    const Id session = world.NewId();
+    REQUIRE(daemon.OpenSession(session).kind == OutcomeKind::kDone);
+    std::map<std::string, LeasePtr> leases;
+    for (int i = 0; i < kSemaphores; ++i) {
+      const std::string name = (waits ? "waited/" : "held/") + std::to_string(i);
+      daemon.Create(name, 1);
+      leases[name] = daemon.Grant(name, {.session = session});
+      if (waits) daemon.Queue(name, {.session = session});
+    }
+    daemon.TakeEvents();
+    REQUIRE(daemon.Do(CloseSessionCommand{session, 1, EndCause::kExpired}).kind ==
+            OutcomeKind::kDone);
+    const std::vector<SeenEvent> events = daemon.TakeEvents();
+    for (const auto& [name, lease] : leases) {
+      CHECK(Saw(events, Event::Kind::kEnded, lease->id, EndCause::kExpired));
+      const SemaphoreInfo info = daemon.Describe(name);
+      CHECK(info.held == 0);
+      CHECK(info.waiting == 0);
+    }
+    CHECK(daemon.Do(AdoptSessionCommand{session}).kind == OutcomeKind::kSessionLost);
+  }
 }
 
 CONTRACT_CASE("a clean close releases leases and cancels waits") {

@@ -178,6 +178,35 @@ CONTRACT_CASE("shared: the new host of a session touches all semaphores in which
   CHECK(untouched() == 0);
 }
 
+CONTRACT_CASE(
+    "shared: a session with claims in very many semaphores is read in parts, then moves") {
+  if (!SharesClaims(world)) return;
+  constexpr int kSemaphores = 20;
+  Daemon& a = world.daemon();
+  world.options().read_to_adopt_max = 8;
+  Daemon& b = world.OpenAnother("b");
+  const Id session = world.NewId();
+  REQUIRE(a.OpenSession(session).kind == OutcomeKind::kDone);
+  for (int i = 0; i < kSemaphores; ++i) {
+    const std::string name = "s/" + std::to_string(i);
+    a.Create(name, 1);
+    a.Grant(name, {.session = session});
+  }
+  for (const bool more : {true, true, false}) {
+    const Outcome moved = b.Do(AdoptSessionCommand{session});
+    if (more) {
+      CHECK(moved.kind == OutcomeKind::kReading);
+      // Others have their turn, and the session is where it was.
+      CHECK(b.Describe("s/0").held == 1);
+      CHECK(a.Do(AdoptSessionCommand{session}).report->session->epoch == 1);
+    } else {
+      REQUIRE(moved.kind == OutcomeKind::kDone);
+      CHECK(moved.report->session->epoch == 2);
+      CHECK(moved.report->claims.size() == kSemaphores);
+    }
+  }
+}
+
 CONTRACT_CASE("shared: sessions of others that have ended do not count for ever") {
   if (!SharesClaims(world)) return;
   world.options().limits.sessions_max = 3;

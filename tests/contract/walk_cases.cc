@@ -111,7 +111,7 @@ OutcomeKind Walk::Next(const std::string& name, Place& place, Command* command) 
   if (dice < 92) {
     const Id claim = SomeClaim(place);
     *command = VerifyCommand{name, claim, 0, 0};
-    return place.model.Verify(claim);
+    return place.model.Verify(claim, guarantees_.verifies_removed_slots);
   }
   if (dice < 97 || !guarantees_.settings) {
     const uint32_t limit = lowest_limit_ + Below(7 - lowest_limit_);

@@ -66,8 +66,11 @@ OutcomeKind ModelSemaphore::End(const Id& claim, EndCause cause) {
   return OutcomeKind::kDone;
 }
 
-OutcomeKind ModelSemaphore::Verify(const Id& claim) const {
-  if (std::ranges::count(holdings_, claim, &Holding::claim) > 0) return OutcomeKind::kHeld;
+OutcomeKind ModelSemaphore::Verify(const Id& claim, bool removed) const {
+  const auto holding = std::ranges::find(holdings_, claim, &Holding::claim);
+  if (holding != holdings_.end())
+    return removed || *holding->slots.rbegin() <= limit_ ? OutcomeKind::kHeld
+                                                         : OutcomeKind::kNotHeld;
   const bool waits = std::ranges::count(queue_, claim, &Waiting::claim) > 0;
   return waits ? OutcomeKind::kStillWaiting : OutcomeKind::kNotHeld;
 }

@@ -36,7 +36,8 @@ class ModelSemaphore {
   // Empty slots: all.
   OutcomeKind Release(const Id& claim, const std::set<uint32_t>& slots);
   OutcomeKind End(const Id& claim, EndCause cause);
-  OutcomeKind Verify(const Id& claim) const;
+  // `removed`: also of slots above the limit.
+  OutcomeKind Verify(const Id& claim, bool removed) const;
   void Resize(uint32_t limit);
   void Pause(bool paused);
   // Where a grant takes any free slot: which it took.

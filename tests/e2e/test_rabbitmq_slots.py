@@ -235,6 +235,31 @@ class Slots(unittest.TestCase):
             client.release(lease.lease_id)
             self.assertEqual(self.locks("shared/seen").acquire(), 1)
 
+    def test_drain_waits_for_holders_and_verify_looks_at_the_slot(self):
+        """Of ours and of others; nothing is paused."""
+        theirs = self.locks("shared/drain")
+        theirs.create(2)
+        with self.daemons("a") as daemons:
+            client = daemons["a"].client()
+            lease = client.acquire("shared/drain", ttl_ms=60_000)
+            self.assertEqual(theirs.acquire(), 2)
+            theirs.remove(1)
+            drain = ("drain", "shared/drain", "--held-max", "1")
+            self.assertEqual(self.semctl(daemons, *drain), 1)
+            waiting = subprocess.Popen(
+                [SEMCTL, "--server", ",".join(daemons.addresses), *drain, "--wait", "1m"],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.addCleanup(waiting.kill)
+            theirs.release(2)
+            output, _ = waiting.communicate(timeout=BOUND_S)
+            self.assertEqual(waiting.returncode, 0, output)
+            self.assertTrue(client.verify(lease.lease_id).held)
+            theirs.remove(1)
+            self.assertFalse(client.verify(lease.lease_id).held)
+            self.assertTrue(theirs.held(1), "the lease stands until its holder gives it back")
+            client.release(lease.lease_id)
+            self.assertFalse(theirs.held(1))
+
     def test_one_administrator_at_a_time(self):
         theirs = self.locks("shared/admin")
         theirs.create(1)

@@ -192,7 +192,7 @@ const std::vector<Fate>& Fates() {
       {kRecall, kRecall, {kDone}},
       {kAdopt, kAdopt, {kHeld, kStillWaiting, kBelongsToSession}},
       {kOpenSession, kOpenSession, {kDone, kLimitReached}},
-      {kAdoptSession, kAdoptSession, {kDone, kSessionLost}},
+      {kAdoptSession, kAdoptSession, {kDone, kSessionLost, kReading}},
       {kCloseSession, kExpireSession, {kDone, kSessionLost, kStale}},
       {kOrphans, kOrphans, {kDone}},
       {kCreate,

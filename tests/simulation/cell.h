@@ -19,6 +19,7 @@ struct Cell {
   uint32_t rows_per_commit_max = 0;
   // What one commit changes of an act that later commits carry on.
   uint32_t changes_per_commit_max() const { return rows_per_commit_max == 0 ? 256 : 2; }
+  uint32_t read_to_adopt_max() const { return rows_per_commit_max == 0 ? 2'048 : 1; }
   friend bool operator==(const Cell&, const Cell&) = default;
 };
 

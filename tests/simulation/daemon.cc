@@ -77,6 +77,7 @@ bool Daemon::AddLanes(const NodeRef& self) {
                                       : Milliseconds(options_.sweep_interval_ms);
   // So that acts are carried on, also here, where all is small.
   ledger_options.changes_per_commit_max = options_.cell.changes_per_commit_max();
+  ledger_options.read_to_adopt_max = options_.cell.read_to_adopt_max();
   ledger_options.carry_on_time = Milliseconds(0);
   ledger_options.now = [this] { return clock_.Now(); };
   ledger_options.watched = watched_;

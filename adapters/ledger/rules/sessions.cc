@@ -49,18 +49,21 @@ bool IsUnusable(const std::string& semaphore, const Context& context) {
   return context.unusable != nullptr && context.unusable->contains(semaphore);
 }
 
-// Some of its claims cannot be ended now. The row says that no daemon may go on with the session, and by
-// the new epoch no commit lands that rests upon the former one.
+// The row says that no daemon may go on with the session, and by the new epoch no commit lands that rests
+// upon the former one.
+SessionPtr MarkClosing(Editor& editor, const SessionPtr& session) {
+  if (session->closing) return session;
+  auto closing = std::make_shared<Session>(*session);
+  closing->closing = true;
+  ++closing->epoch;
+  editor.ChangeSession(session, closing);
+  return closing;
+}
+
+// Some of its claims cannot be ended now.
 Outcome KeepClosing(Editor& editor, const SessionPtr& session, const Context& context) {
-  SessionPtr closing = session;
-  if (!session->closing) {
-    closing = std::make_shared<Session>(*session);
-    closing->closing = true;
-    ++closing->epoch;
-    editor.ChangeSession(session, closing);
-  }
   Outcome outcome = Simply(OutcomeKind::kDamaged);
-  outcome.detail = Outcome::Closing{closing->epoch};
+  outcome.detail = Outcome::Closing{MarkClosing(editor, session)->epoch};
   outcome.message = context.unusable->begin()->second;
   return outcome;
 }
@@ -121,7 +124,13 @@ Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const C
 Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const Context& context) {
   const SessionPtr session = editor.state().FindSession(command.session);
   if (!session) return Simply(OutcomeKind::kSessionLost);
-  if (command.epoch != 0 && session->epoch != command.epoch) return Simply(OutcomeKind::kStale);
+  const uint32_t epoch = command.epoch + (session->closing ? 1 : 0);
+  if (command.epoch != 0 && session->epoch != command.epoch && session->epoch != epoch)
+    return Simply(OutcomeKind::kStale);
+  if (command.marks_only) {
+    MarkClosing(editor, session);
+    return Simply(OutcomeKind::kDone);
+  }
   // Who waits goes first: what the leases leave behind, room or a ticket, is not for a session that
   // ends.
   std::vector<ClaimInfo> claims = ClaimsOf(editor.state(), command.session);

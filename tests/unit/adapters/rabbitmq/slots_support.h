@@ -88,6 +88,7 @@ class Daemon {
     guarantees.permits_per_request_max = 1;
     guarantees.settings = false;
     guarantees.names = false;
+    guarantees.verifies_removed_slots = false;
     ledger::LedgerOptions options;
     options.self = {1, 1};
     options.now_unix_ms = [] { return int64_t{1'700'000'000'000}; };
