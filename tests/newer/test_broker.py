@@ -121,11 +121,14 @@ class Broker(unittest.TestCase):
         self.assertEqual(self.survives(LIMIT + 1), self.version < (4, 0))
 
     def test_a_policy_keeps_it_in_a_queue_that_was_made_without_a_limit(self):
-        if self.version < (4, 0):
-            return  # Nothing is dropped there.
         self.make()
-        self.server.ctl("set_policy", "--apply-to", "queues", "broker", f"^{re.escape(self.queue)}$",
-                        '{"delivery-limit": -1}')
+        policy = ("set_policy", "--apply-to", "queues", "broker", f"^{re.escape(self.queue)}$",
+                  '{"delivery-limit": -1}')
+        if self.version < (4, 0):
+            with self.assertRaisesRegex(RuntimeError, "not a valid delivery limit"):
+                self.server.ctl(*policy)
+            return
+        self.server.ctl(*policy)
         self.addCleanup(self.server.ctl, "clear_policy", "broker")
         self.assertTrue(self.survives(3 * LIMIT))
 
