@@ -33,8 +33,8 @@ struct Delivery {
   std::string consumer_tag;  // Empty: of Get.
   uint64_t delivery_tag = 0;
   bool redelivered = false;
-  // How often it was given back before (x-delivery-count); only quorum queues count.
-  int64_t delivery_count = 0;
+  // How often it came back to its queue before, in whatever way; only quorum queues count.
+  int64_t returned_count = 0;
   std::string body;
 };
 
@@ -42,7 +42,7 @@ struct Delivery {
 struct BrokerEvent {
   enum class Kind : uint8_t {
     kDelivery,
-    kConsumerCancelled,  // The queue has gone, for example.
+    kConsumerCancelled,  // The queue has gone; or, from 4.3 on, it has kept a message for too long.
     kChannelClosed,      // With all that was held through it.
     kAnsweredLate,       // The channel can be used again.
   };
