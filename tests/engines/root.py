@@ -132,11 +132,13 @@ def _make(suite, folder):
 
 
 def _run(log, *command):
-    """In name spaces of its own: nothing that debootstrap mounts, and no process, stays behind."""
+    """In name spaces of its own: nothing that debootstrap mounts, and no process, stays behind,
+    also if this one is killed."""
+    inside = ["setpriv", "--pdeathsig", "KILL",
+              "unshare", "--mount", "--pid", "--fork", "--kill-child", *command]
     # Twice: both go on with what they have, and a mirror may fail for a moment.
     for _ in range(2):
-        done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", *command],
-                              stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False,
+        done = subprocess.run(inside, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False,
                               timeout=MAKE_BOUND_S)
         if done.returncode == 0:
             return
