@@ -57,11 +57,10 @@ struct QueueOptions {
   bool durable = true;
   bool exclusive = false;
   bool auto_delete = false;
+  // A message may come back to it any number of times, on every version.
   bool quorum = false;
   // x-max-length; negative: none.
   int64_t messages_max = -1;
-  // x-delivery-limit: -1 is "as often as it takes". nullopt: the broker's own.
-  std::optional<int64_t> returns_max = std::nullopt;
 };
 
 struct QueueState {
