@@ -16,7 +16,8 @@ Usage: deploy/install.sh [--test] [--demo] [--bench] [--tidy] [--help]
 
 Run it as root, or as a user who may use sudo. Catch2 comes from bookworm-backports, and Consul from
 bullseye, the release before; both from the mirror that the machine already uses, and nothing else is
-taken from there. DynamoDB Local, buf and what client/node needs come by npm, into the user's cache.
+taken from there. DynamoDB Local, buf and what client/node needs come by npm, into the user's cache,
+where debootstrap also makes a root of Debian 13, whose Postgres and RabbitMQ the tests run, too.
 TEXT
 }
 
@@ -69,12 +70,14 @@ catch_is_there() {
   [ -n "$version" ] && dpkg --compare-versions "$version" ge "$catch_version"
 }
 
-# Not packages of Debian: the tests' own programs bring them into the user's cache.
-fetch_by_npm() {
+# Not packages of Debian 12: the tests' own programs bring them into the user's cache.
+fetch_into_cache() {
   [ "$want_npm" = yes ] || return 0
   python3 -B "$(dirname "$0")/../tests/engines/dynamodb.py" fetch >/dev/null
   python3 -B "$(dirname "$0")/../tests/e2e/node_packages.py" fetch >/dev/null
   "$(dirname "$0")/../tests/proto.sh" fetch >/dev/null
+  # Before the tests, which look at when things happen. The tests of these engines need root as debootstrap does.
+  if [ "$(id -u)" -eq 0 ]; then python3 -B "$(dirname "$0")/../tests/engines/root.py" make trixie; fi
 }
 
 # Whoever has Node and npm already, from wherever, keeps them.
@@ -90,7 +93,7 @@ if [ "$want_catch" = yes ] && ! catch_is_there; then catch_missing=yes; fi
 consul_missing=no
 if [ "$want_consul" = yes ] && [ -z "$(installed_version consul)" ]; then consul_missing=yes; fi
 if [ "${#missing[@]}" -eq 0 ] && [ "$catch_missing" = no ] && [ "$consul_missing" = no ]; then
-  fetch_by_npm
+  fetch_into_cache
   say "all ${#packages[@]} packages are there"
   exit 0
 fi
@@ -179,5 +182,5 @@ if [ "$consul_missing" = yes ]; then
   keep_daemons_down
   apt_get install --no-install-recommends consul
 fi
-fetch_by_npm
+fetch_into_cache
 say "done"

@@ -311,6 +311,14 @@ slow_e2e() {
   once tests tests/run.sh --no-install --only deep
 }
 
+# Postgres and RabbitMQ of the newest suite that Debian has: all of the adapters' tests, and their process tests.
+engines_newer() {
+  covered="all tests with the label newest"
+  once tests tests/run.sh --no-install --only newest || return
+  covered="$(grep -aho 'found: [a-z]* [0-9.]*' build/release/Testing/Temporary/LastTest.log | sort -u |
+    sed 's/found: //' | paste -sd ' ')"
+}
+
 # name | function | what
 parts="
 seeds               | seeds               | 1,000,000 seeds of the simulation, release
@@ -336,6 +344,7 @@ hostile             | hostile             | attacks of all kinds from fifty conn
 worlds              | worlds              | small worlds, explored breadth first to depth 10 or 400,000 states
 rule-mutants        | rule_mutants        | mutants inside the rules, each killed by a named contract case
 client-mutants      | client_mutants      | mutants inside the C++ client's session machine, each killed by a named conformance trace
+engines-newer       | engines_newer       | all tests of Postgres and RabbitMQ on the newest versions that Debian has
 slow-e2e            | slow_e2e            | the process tests that are too slow for each change
 "
 

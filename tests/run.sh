@@ -13,8 +13,8 @@ Usage: tests/run.sh [--quick] [--preset NAME] [--only LABEL[,LABEL...]] [--targe
   --preset NAME    release (default), dev, asan-ubsan or tsan
   --only LABELS    only tests with one of these labels:
                    unit, contract, simulation, fuzz, service, e2e, hostile, storm, scale, python, install, hygiene,
-                   engine;
-                   deep (what only tests/deep.sh runs); with a sanitizer also group (tests/groups.cmake)
+                   engine, newer (engines of Debian's next release);
+                   deep and newest (what only tests/deep.sh runs); with a sanitizer also group (tests/groups.cmake)
   --targets NAMES  build only these targets, separated by commas
   --build-only     run no tests
   --no-build       the build is there already
@@ -61,7 +61,7 @@ fi
 # What must have at least one test in this preset. The sanitizer presets build nothing that speaks gRPC.
 case "$preset" in
   asan-ubsan | tsan) required=(unit contract simulation fuzz) ;;
-  *) required=(hygiene unit contract simulation fuzz service e2e hostile storm scale python install) ;;
+  *) required=(hygiene unit contract newer simulation fuzz service e2e hostile storm scale python install) ;;
 esac
 if [ -n "$only" ]; then IFS=, read -r -a required <<<"$only"; fi
 
@@ -83,7 +83,11 @@ export SIM_SEEDS=$seeds
 select_tests=()
 if [ -n "$only" ]; then select_tests+=(-L "^(${only//,/|})\$"); fi
 # A test with the label deep has the label of its kind, too.
-if [[ ",$only," != *,deep,* ]]; then select_tests+=(-LE '^deep$'); fi
+left_out=()
+for label in deep newest; do
+  [[ ",$only," == *",$label,"* ]] || left_out+=("$label")
+done
+if [ "${#left_out[@]}" -gt 0 ]; then select_tests+=(-LE "^($(IFS='|'; echo "${left_out[*]}"))\$"); fi
 
 say "tests of $preset: ${required[*]}"
 for label in "${required[@]}"; do

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/rabbitmq/connection_parts.h"
 #include "adapters/steady_clock.h"
@@ -56,6 +57,14 @@ std::string TextIn(const amqp_table_t& table, std::string_view name) {
       return Text(entry.value.value.bytes);
   }
   return "";
+}
+
+// From 4.0 on a quorum queue drops a message that has come back too often, unless its limit is -1.
+// An earlier one would drop it because of that.
+bool DropsReturned(const std::string& server_version) {
+  int major = 0;
+  const size_t dot = server_version.find('.');
+  return absl::SimpleAtoi(absl::string_view(server_version).substr(0, dot), &major) && major >= 4;
 }
 
 }  // namespace
@@ -256,7 +265,8 @@ absl::StatusOr<QueueState> Connection::Declare(Channel channel, const std::strin
   std::vector<amqp_table_entry_t> arguments;
   if (options.quorum) arguments.push_back(Entry("x-queue-type", "quorum"));
   if (options.messages_max >= 0) arguments.push_back(Entry("x-max-length", options.messages_max));
-  if (options.returns_max) arguments.push_back(Entry("x-delivery-limit", *options.returns_max));
+  if (options.quorum && DropsReturned(server_version_))
+    arguments.push_back(Entry("x-delivery-limit", int64_t{-1}));
   method.arguments = Table(arguments);
   auto answer = Call(channel, AMQP_QUEUE_DECLARE_METHOD, &method, {AMQP_QUEUE_DECLARE_OK_METHOD});
   if (!answer.ok()) return answer.status();

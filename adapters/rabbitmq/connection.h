@@ -33,8 +33,8 @@ struct Delivery {
   std::string consumer_tag;  // Empty: of Get.
   uint64_t delivery_tag = 0;
   bool redelivered = false;
-  // How often it was given back before (x-delivery-count); only quorum queues count.
-  int64_t delivery_count = 0;
+  // How often it came back to its queue before, in whatever way; only quorum queues count.
+  int64_t returned_count = 0;
   std::string body;
 };
 
@@ -42,7 +42,7 @@ struct Delivery {
 struct BrokerEvent {
   enum class Kind : uint8_t {
     kDelivery,
-    kConsumerCancelled,  // The queue has gone, for example.
+    kConsumerCancelled,  // The queue has gone; or, from 4.3 on, it has kept a message for too long.
     kChannelClosed,      // With all that was held through it.
     kAnsweredLate,       // The channel can be used again.
   };
@@ -57,11 +57,10 @@ struct QueueOptions {
   bool durable = true;
   bool exclusive = false;
   bool auto_delete = false;
+  // A message may come back to it any number of times, on every version.
   bool quorum = false;
   // x-max-length; negative: none.
   int64_t messages_max = -1;
-  // x-delivery-limit: -1 is "as often as it takes". nullopt: the broker's own.
-  std::optional<int64_t> returns_max = std::nullopt;
 };
 
 struct QueueState {

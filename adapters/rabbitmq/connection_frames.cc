@@ -88,8 +88,11 @@ absl::Status Connection::OnFrame(const amqp_frame_t& frame) {
     message.body_size = frame.payload.properties.body_size;
     const auto* properties =
         static_cast<const amqp_basic_properties_t*>(frame.payload.properties.decoded);
+    // From 4.3 on x-delivery-count leaves out what was nacked, taken back by a timeout or lost to a
+    // partition; x-acquired-count, which is in no earlier version, counts that, too.
     if ((properties->_flags & AMQP_BASIC_HEADERS_FLAG) != 0)
-      message.delivery.delivery_count = NumberIn(properties->headers, "x-delivery-count");
+      message.delivery.returned_count = std::max(NumberIn(properties->headers, "x-delivery-count"),
+                                                 NumberIn(properties->headers, "x-acquired-count"));
   } else if (frame.frame_type == AMQP_FRAME_BODY) {
     // What is too long is none of ours: its beginning is enough to see that.
     const amqp_bytes_t& part = frame.payload.body_fragment;

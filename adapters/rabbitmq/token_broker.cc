@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/steady_clock.h"
 
@@ -112,14 +111,6 @@ json MergeSettings(const json& a, const json& b) {
     return merged;  // Its reader will say what is wrong with it.
   }
   return merged;
-}
-
-// From 4.0 on a queue drops what was given back too often, unless it is told not to; before, the
-// argument would be refused by queues that were made without it.
-bool DropsReturned(const std::string& server_version) {
-  int major = 0;
-  const size_t dot = server_version.find('.');
-  return absl::SimpleAtoi(absl::string_view(server_version).substr(0, dot), &major) && major >= 4;
 }
 
 }  // namespace
@@ -279,9 +270,7 @@ absl::Status TokenBroker::Fill(Document* document, StoredSemaphore* stored) {
 absl::Status TokenBroker::MakeTokenQueue(const std::string& name) {
   absl::StatusOr<Channel> channel = connection_->OpenChannel();
   if (!channel.ok()) return channel.status();
-  QueueOptions options{.quorum = true};
-  if (DropsReturned(connection_->server_version())) options.returns_max = -1;
-  absl::Status status = connection_->Declare(*channel, TokenQueue(name), options).status();
+  absl::Status status = connection_->Declare(*channel, TokenQueue(name), {.quorum = true}).status();
   if (connection_->is_open(*channel)) connection_->CloseChannel(*channel).IgnoreError();
   if (!absl::IsFailedPrecondition(status)) return status;
   return absl::UnimplementedError(

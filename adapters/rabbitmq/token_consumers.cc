@@ -241,9 +241,12 @@ void TokenStore::OnEvent(BrokerEvent event, std::vector<ledger::Hint>* hints) {
   Used* used = &found->second;
   if (event.kind == BrokerEvent::Kind::kAnsweredLate) return OnAnsweredLate(name, used, hints);
   if (event.kind != BrokerEvent::Kind::kDelivery) {
-    // The queue has gone, with all that is held of it; or the channel.
+    // The queue has gone, with all that is held of it; or the channel. From 4.3 on the broker
+    // cancels a consumer also when it has kept a message for too long.
     spdlog::warn("rabbitmq: {}: {}", name,
-                 event.status.ok() ? "its queue has gone" : std::string(event.status.message()));
+                 event.status.ok()
+                     ? "its queue has gone, or a permit was held for longer than consumer_timeout"
+                     : std::string(event.status.message()));
     Lose(name, used);
     hints->push_back({name, kReadAgain, ""});
     return;

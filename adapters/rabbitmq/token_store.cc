@@ -38,7 +38,7 @@ absl::Status AsUnavailable(const absl::Status& status) {
 }
 
 uint64_t TokenOf(const Token& token, const Delivery& delivery) {
-  return token.base + static_cast<uint64_t>(delivery.delivery_count) + 1;
+  return token.base + static_cast<uint64_t>(delivery.returned_count) + 1;
 }
 
 constexpr size_t kStrangersAtOnce = 100;

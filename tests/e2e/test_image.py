@@ -12,6 +12,7 @@ import tempfile
 import unittest
 
 from daemon import BIN_DIR, BOUND_S, free_port, wait_until
+from root import mirror
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))
 INSTALL_BOUND_S = 200.0
@@ -26,18 +27,6 @@ mount -t proc proc "$root/proc"
 mount -o remount,ro,bind "$root"
 exec chroot --userspec=7420:7420 "$root" "$@"
 """
-
-
-def mirror():
-    """Where this machine takes its own release from."""
-    targets = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages"],
-        capture_output=True, text=True, check=True, timeout=BOUND_S).stdout
-    for line in targets.splitlines():
-        uri, codename, component = line.split()
-        if (codename, component) == ("bookworm", "main"):
-            return uri
-    raise AssertionError("this machine has no apt source of bookworm main")
 
 
 def dockerfile():

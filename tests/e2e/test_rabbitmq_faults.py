@@ -647,6 +647,22 @@ class ConsumerTimeout(unittest.TestCase):
         self.assertGreater(again.token, old.lease.token)
         self.assertEqual(again.slots, old.lease.slots)
 
+    def test_the_token_after_a_lease_that_the_broker_took_back_is_higher(self):
+        """A daemon that does not know of the time-out. From 4.3 on x-delivery-count leaves this way back out."""
+        server = broker.start_broker(
+            self.addCleanup, "consumer_timeout = 4000", "[{rabbit, [{channel_tick_interval, 1000}]}].")
+        daemon = broker.daemon_on(
+            server, "a", options="?layout=tokens&heartbeat_s=2&timeout_ms=20000&consumer_timeout_ms=0")
+        self.addCleanup(daemon.close)
+        daemon.start()
+        client = daemon.client()
+        client.administer(self.id(), create=pb.CreateSemaphore(limit=1))
+        before = Holder(client, self.id())
+        before.granted()
+        self.assertEqual(before.told(), pb.END_CAUSE_ENGINE_LOST)
+        # Nothing waited: no way back that is counted lies between the two.
+        self.assertGreater(client.acquire(self.id(), wait_ms=10000).token, before.lease.token)
+
 
 if __name__ == "__main__":
     unittest.main()

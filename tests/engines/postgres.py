@@ -7,6 +7,8 @@ As a program:  postgres.py start FOLDER    starts one if none runs there; FOLDER
                                            that docs/postgres.md prints
                postgres.py stop FOLDER     stops it and removes its data
 As a class: PostgresServer. fsync is on. Processes are known by their ids, never by a name.
+
+SEMAPHORED_TEST_SUITE names a suite of Debian whose version is run: root.py. Without it: this machine's.
 """
 
 import contextlib
@@ -25,6 +27,7 @@ from urllib.parse import quote
 
 from pausing import pause
 from ports import free_port
+from root import in_root, root_of
 from users import owner_of, run_as
 
 BOUND_S = 60.0
@@ -40,16 +43,19 @@ max_connections = 200
 """
 
 
-def binaries():
-    """The folder of the server's programs, of the newest version that is installed."""
+def binaries(root=None):
+    """The folder of the server's programs, of the newest version that is installed; in a root, as
+    programs of the root see it."""
     def version(folder):
         return [int(number) for number in re.findall(r"\d+", folder)]
-    folders = sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=version, reverse=True)
-    if shutil.which("pg_config"):
+    inside = root or ""
+    folders = [path[len(inside):] for path in glob.glob(f"{inside}/usr/lib/postgresql/*/bin")]
+    folders.sort(key=version, reverse=True)
+    if root is None and shutil.which("pg_config"):
         folders.append(subprocess.run(["pg_config", "--bindir"], capture_output=True, text=True,
                                       check=True).stdout.strip())
     for folder in folders:
-        if os.path.exists(os.path.join(folder, "initdb")):
+        if os.path.exists(os.path.join(inside + folder, "initdb")):
             return folder
     raise RuntimeError("no PostgreSQL server is installed (looked for initdb in "
                        f"{folders or '/usr/lib/postgresql/*/bin'}): deploy/install.sh --test")
@@ -99,9 +105,11 @@ class PostgresServer:
     """A server under `folder`, which outlives this object until stop(). As a context manager it is
     started, stopped and removed."""
 
-    def __init__(self, folder, settings=""):
-        """`settings`: lines of postgresql.conf, used when the data folder is made."""
+    def __init__(self, folder, settings="", suite=None):
+        """`settings`: lines of postgresql.conf, used when the data folder is made. `suite`: of
+        Debian, whose version is run; None: what SEMAPHORED_TEST_SUITE names, or this machine's."""
         self.folder = os.path.abspath(folder)
+        self._suite = os.environ.get("SEMAPHORED_TEST_SUITE") if suite is None else suite
         self.log_path = os.path.join(self.folder, "server.log")
         self._settings = settings
         self._known_path = os.path.join(self.folder, "server.json")
@@ -141,6 +149,8 @@ class PostgresServer:
             self._initialise()
             self._launch()
         self._wait_ready()
+        if self._suite:
+            print(f"found: postgres {self.version()}", flush=True)
         self._write("url", self.url())
         self._write("url.daemon", self.url(role=DAEMON))
         self._write("rights.sql", printed_rights("{schema}", DAEMON, ROLE))
@@ -193,6 +203,13 @@ class PostgresServer:
                     return int(line[0])
         return None  # The file is stale, and its number somebody else's by now.
 
+    def version(self):
+        """As the server says it: "15.16 (Debian …)". By psql: starting a server needs no psycopg2."""
+        self._load()
+        return self._run("psql", "-At", "-h", "127.0.0.1", "-p", str(self.port), "-U", ADMIN,
+                         "-c", "SHOW server_version", "postgres",
+                         environment={"PGPASSWORD": self._known["admin_password"]}).strip()
+
     # ---- SQL ----
 
     def connect(self, **options):
@@ -219,7 +236,7 @@ class PostgresServer:
 
     def make_standby(self, folder):
         """A copy that follows this one's log; to be started by start()."""
-        standby = PostgresServer(folder)
+        standby = PostgresServer(folder, suite=self._suite)
         standby.make_folder()
         self._run("pg_basebackup", "-D", standby.data, "--checkpoint=fast", "--write-recovery-conf",
                   "-h", "127.0.0.1", "-p", str(self.port), "-U", ADMIN,
@@ -293,8 +310,7 @@ class PostgresServer:
         with open(self.log_path, "ab") as log:
             # In a session of its own: what is sent to a terminal's processes is not for it.
             self._process = subprocess.Popen(  # pylint: disable=consider-using-with
-                as_server_user([os.path.join(binaries(), "postgres"), "-D", self.data,
-                                "-p", str(self.port)]),
+                self._command("postgres", "-D", self.data, "-p", str(self.port)),
                 cwd=self.data, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log,
                 stderr=log, start_new_session=True)
 
@@ -334,14 +350,18 @@ class PostgresServer:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         return {**kept, "LC_ALL": "C"}
 
+    def _command(self, program, *arguments):
+        root = root_of(self._suite)
+        return in_root(root, as_server_user([os.path.join(binaries(root), program), *arguments]))
+
     def _run(self, program, *arguments, text=None, environment=None):
-        done = subprocess.run(as_server_user([os.path.join(binaries(), program), *arguments]),
-                              cwd="/", input=text,
+        done = subprocess.run(self._command(program, *arguments), cwd="/", input=text,
                               env={**self._environment(), **(environment or {})}, text=True,
                               capture_output=True, timeout=BOUND_S, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{program} ended with {done.returncode}:\n{done.stdout}"
                                f"{done.stderr}")
+        return done.stdout
 
 
 def secret(path, flags):

@@ -4,6 +4,8 @@ As a program:  rabbitmq.py start FOLDER    starts one if none runs there; FOLDER
                                            reach it
                rabbitmq.py stop FOLDER     stops it and removes its data
 As a class: RabbitServer. Processes are known by their ids, never by a name.
+
+SEMAPHORED_TEST_SUITE names a suite of Debian whose version is run: root.py. Without it: this machine's.
 """
 
 import contextlib
@@ -23,6 +25,7 @@ from urllib.parse import quote
 from pausing import pause
 from ports import free_port
 from postgres import is_running, secret
+from root import in_root, root_of
 from users import owner_of, run_as
 
 BOUND_S = 90.0
@@ -38,16 +41,21 @@ vm_memory_high_watermark.relative = 0.6
 disk_free_limit.absolute = 50MB
 {settings}
 """
+# 4.3 announces that it refuses these queues by default, and the 4.3.6 of Debian does not: the tests have it refuse them.
+# 3.10 does not know the setting.
+STRICT = "deprecated_features.permit.transient_nonexcl_queues = false\n"
 # The schedulers sleep when there is nothing to do: the tests share two processors with it.
 ERLANG = "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none"
 
 
-def programs():
+def programs(root=None):
     """The folder of rabbitmq-server and rabbitmqctl themselves, without Debian's wrappers, which
-    change the user."""
-    for folder in ["/usr/lib/rabbitmq/bin", *sorted(glob.glob("/usr/lib/rabbitmq/lib/*/sbin"))]:
+    change the user; in a root, as programs of the root see it."""
+    inside = root or ""
+    for folder in [f"{inside}/usr/lib/rabbitmq/bin",
+                   *sorted(glob.glob(f"{inside}/usr/lib/rabbitmq/lib/*/sbin"))]:
         if os.path.exists(os.path.join(folder, "rabbitmq-server")):
-            return folder
+            return folder[len(inside):]
     raise RuntimeError("no RabbitMQ server is installed: deploy/install.sh --test")
 
 
@@ -59,10 +67,12 @@ class RabbitServer:
     """A node under `folder`, which outlives this object until stop(). As a context manager it is
     started, stopped and removed."""
 
-    def __init__(self, folder, settings="", advanced="[]."):
+    def __init__(self, folder, settings="", advanced="[].", suite=None):
         """`settings`: lines of rabbitmq.conf; `advanced`: the terms of advanced.config. Both are
-        used when the folder is made."""
+        used when the folder is made. `suite`: of Debian, whose version is run; None: what
+        SEMAPHORED_TEST_SUITE names, or this machine's."""
         self.folder = os.path.abspath(folder)
+        self._suite = os.environ.get("SEMAPHORED_TEST_SUITE") if suite is None else suite
         self._settings = settings
         self._advanced = advanced
         self._known_path = os.path.join(self.folder, "server.json")
@@ -101,6 +111,8 @@ class RabbitServer:
         if self.pid() is None:
             self._launch()
         self._wait(self._answers, "rabbitmq accepts connections")
+        if self._suite:
+            print(f"found: rabbitmq {self.version()}", flush=True)
         with open(os.path.join(self.folder, "url"), "w", encoding="ascii", opener=secret) as file:
             file.write(self.url())
         return self
@@ -152,11 +164,21 @@ class RabbitServer:
         """Of the node; None if it does not run."""
         return self._running("node")
 
+    def version(self):
+        """As the server says it: "3.10.8"."""
+        self._load()
+        # A short string, the type of a long one, and its length.
+        _, found, rest = self._greeting().partition(b"\x07versionS")
+        if not found:
+            raise RuntimeError("rabbitmq begins without saying its version")
+        return rest[4:4 + int.from_bytes(rest[:4], "big")].decode()
+
     def ctl(self, *arguments):
         """rabbitmqctl; takes some seconds. Returns what it prints."""
-        command = [os.path.join(programs(), "rabbitmqctl"), "--quiet", *arguments]
-        done = subprocess.run(as_server_user(command), cwd=self.home, env=self._environment(),
-                              text=True, capture_output=True, timeout=BOUND_S, check=False)
+        command = [self._program("rabbitmqctl"), "--quiet", *arguments]
+        done = subprocess.run(self._as_server_user(command), cwd=self.home,
+                              env=self._environment(), text=True, capture_output=True,
+                              timeout=BOUND_S, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"rabbitmqctl {' '.join(arguments)} ended with {done.returncode}:\n"
                                f"{done.stdout}{done.stderr}")
@@ -179,6 +201,7 @@ class RabbitServer:
         with open(os.path.join(home, "rabbitmq.conf"), "w", encoding="ascii") as file:
             file.write(CONFIGURATION.format(port=known["port"], user=USER,
                                             password=known["password"], settings=self._settings))
+            file.write(STRICT if self._suite else "")
         with open(os.path.join(home, "advanced.config"), "w", encoding="ascii") as file:
             file.write(self._advanced + "\n")
         with open(os.path.join(home, "enabled_plugins"), "w", encoding="ascii") as file:
@@ -207,13 +230,19 @@ class RabbitServer:
                                 str(self._known["epmd_port"])], "epmd")
             self._wait(lambda: self._listens(self._known["epmd_port"]), "epmd listens")
             self._remember({**self._known, "epmd": self._identity(epmd.pid)})
-        self._process = self._start([os.path.join(programs(), "rabbitmq-server")], "output")
+        self._process = self._start([self._program("rabbitmq-server")], "output")
         self._remember({**self._known, "node_process": self._identity(self._process.pid)})
+
+    def _program(self, name):
+        return os.path.join(programs(root_of(self._suite)), name)
+
+    def _as_server_user(self, command):
+        return in_root(root_of(self._suite), as_server_user(command))
 
     def _start(self, command, log):
         with open(os.path.join(self.folder, log + ".log"), "ab") as file:
             # In a session of its own: what is sent to a terminal's processes is not for it.
-            return subprocess.Popen(as_server_user(command), cwd=self.home,
+            return subprocess.Popen(self._as_server_user(command), cwd=self.home,
                                     env=self._environment(), stdin=subprocess.DEVNULL,
                                     stdout=file, stderr=file, start_new_session=True)
 
@@ -244,10 +273,16 @@ class RabbitServer:
         if self.pid() is None:
             raise RuntimeError(f"rabbitmq ended; its log:\n{self._log_end()}")
         with contextlib.suppress(OSError):
-            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
-                connection.sendall(b"AMQP\x00\x00\x09\x01")
-                return connection.recv(1) == b"\x01"
+            return self._greeting()[:1] == b"\x01"
         return False
+
+    def _greeting(self):
+        """The frame by which it begins."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+            connection.sendall(b"AMQP\x00\x00\x09\x01")
+            with connection.makefile("rb") as file:
+                head = file.read(7)
+                return head + file.read(int.from_bytes(head[3:], "big"))
 
     def _wait(self, condition, what):
         deadline = time.monotonic() + BOUND_S

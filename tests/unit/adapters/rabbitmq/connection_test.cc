@@ -109,7 +109,7 @@ TEST_CASE("rabbitmq: a message is published, taken, given back and counted", "[r
     const std::optional<Delivery> got = connection->Get(channel, queue.name).value();
     REQUIRE(got);
     CHECK(got->body == "one");
-    CHECK(got->delivery_count == count);
+    CHECK(got->returned_count == count);
     CHECK_FALSE(connection->Get(channel, queue.name).value());
     REQUIRE(connection->Reject(channel, got->delivery_tag).ok());
     REQUIRE(connection->Sync(channel).ok());
@@ -220,7 +220,7 @@ TEST_CASE("rabbitmq: a connection that ends gives everything back", "[rabbitmq]"
   const BrokerEvent event = Next(*watching);
   CHECK(event.delivery.body == "held");
   CHECK(event.delivery.redelivered);
-  CHECK(event.delivery.delivery_count == 1);
+  CHECK(event.delivery.returned_count == 1);
   REQUIRE(holding->Open().ok());
   CHECK(holding->life() == life + 1);
 }

@@ -176,7 +176,7 @@ TEST_CASE("rabbitmq settings: a queue that is somebody else's troubles nobody bu
   const Name bad;
   const auto stranger = Connect();
   const Channel channel = stranger->OpenChannel().value();
-  REQUIRE(stranger->Declare(channel, bad.queue(), {.durable = false}).ok());
+  REQUIRE(stranger->Declare(channel, bad.queue(), {}).ok());
   Daemon daemon;
   AcquireCommand first;
   first.semaphore = bad.text;
@@ -217,7 +217,9 @@ bool SlotsBecome(Daemon* daemon, const Name& name, size_t count) {
   size_t slots = 0;
   const bool become = daemon->Until([&] {
     const auto connection = Connect();
-    slots = TokenBroker(connection.get()).Read(name.text).value()->slots.size();
+    const auto stored = TokenBroker(connection.get()).Read(name.text).value();
+    REQUIRE(stored);
+    slots = stored->slots.size();
     return slots == count;
   });
   if (become) return true;
