@@ -125,8 +125,6 @@ absl::Status SharedView::ReadAfterMove(const Id& session, const Transaction& mov
   if (!at.ok()) return at.status();
   absl::flat_hash_set<std::string_view> written;
   for (const SemaphoreDelta& delta : moved.semaphores) written.insert(delta.name);
-  absl::flat_hash_set<std::string_view> read;
-  for (const ReadCondition& condition : moved.reads) read.insert(condition.semaphore);
   std::vector<std::string> stale;
   std::vector<const SemaphoreRow*> known;
   std::vector<std::string> touched;
@@ -135,14 +133,14 @@ absl::Status SharedView::ReadAfterMove(const Id& session, const Transaction& mov
     // The former host may know of no other semaphore of the session.
     touched.push_back(name);
     const Semaphore* semaphore = core_->state.Find(name);
-    if (semaphore != nullptr && read.contains(name)) {
+    if (semaphore != nullptr && mirror_.IsLoaded(name) && !core_->damaged.contains(name)) {
       known.push_back(&semaphore->row);
       continue;
     }
     stale.push_back(name);
   }
   core_->serving.TouchInTurn(std::move(touched));
-  // (Not every engine tests each of very many conditions.)
+  // What is loaded may be older than the move, since it is no condition of it.
   if (!known.empty()) {
     absl::StatusOr<std::vector<std::string>> changed = store_->Changed(known);
     if (!changed.ok()) return changed.status();
