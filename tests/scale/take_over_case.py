@@ -1,5 +1,6 @@
 """Many leases, each on a semaphore of its own: a daemon goes on with them after `kill -9`, and another one takes them over, within the
-engine's bound and without a heartbeat that is late. One session that has them all moves.
+engine's bound and without a heartbeat that is late. One session that has them all moves
+(on DynamoDB a tenth of them: what is loaded is compared with the engine in one step of a lane).
 
 SEMAPHORED_TEST_LEASES says how many. The times are printed."""
 
@@ -63,6 +64,7 @@ class TakeOverCase:
     BOUND_S = 10
     SETTINGS = {"lanes": "3"}
     ENVIRONMENT = {}  # Of the daemons, besides the test's own.
+    SESSION_LEASES = LEASES  # Of the one session that moves.
 
     def store(self):
         """The URL of a store that this test has for itself."""
@@ -75,14 +77,14 @@ class TakeOverCase:
         self.addCleanup(daemon.close)
         return daemon.start()
 
-    def hold(self, daemon, sessions=20):
+    def hold(self, daemon, sessions=20, leases=LEASES):
         take_over.SESSIONS = sessions
-        return take_over.hold(daemon, LEASES)
+        return take_over.hold(daemon, leases)
 
-    def resume(self, daemon, sessions):
+    def resume(self, daemon, sessions, leases=LEASES):
         """With all leases; returns for how long the clients, which are Python's, were busy with that."""
         begun = time.monotonic()
-        self.assertEqual(take_over.resume(daemon, sessions), LEASES)
+        self.assertEqual(take_over.resume(daemon, sessions), leases)
         return time.monotonic() - begun
 
     def granted(self, daemon):
@@ -123,7 +125,7 @@ class TakeOverCase:
             claims, pages, took_ms = wait_until(
                 lambda: take_over.DONE.search(heir.log()), "the take-over", 4 * self.BOUND_S).groups()
             during_s = probe.p99() if time.monotonic() - begun > 0.2 else before_s
-        self.assertEqual(int(claims), LEASES)
+        self.assertGreaterEqual(int(claims), LEASES)  # The probe's own may be among them.
         self.assertLess(int(took_ms), 1000 * self.BOUND_S)
         print(f"\ntake-over of {LEASES} leases: {pages} pages, {took_ms} ms; p99 of another client's acquire and "
               f"release {1000 * before_s:.1f} ms before, {1000 * during_s:.1f} ms from the kill on; their clients "
@@ -131,15 +133,15 @@ class TakeOverCase:
         self.assertLess(during_s, max(2 * before_s, before_s + NOISE_S))
         self.assert_in_touch(heir)
 
-    def test_one_session_with_all_of_them_moves(self):
+    def test_one_session_moves(self):
         first, heir = self.daemon("first"), self.daemon("heir")
-        sessions = self.hold(first, 1)
+        sessions = self.hold(first, 1, self.SESSION_LEASES)
         with Probe(heir) as probe:
             time.sleep(2)  # For figures of the time before.
             before_s = probe.p99()
-            took_s = self.resume(heir, sessions)
+            took_s = self.resume(heir, sessions, self.SESSION_LEASES)
             during_s = probe.p99()
-        print(f"\na session with {LEASES} leases moves to another daemon within {took_s:.2f} s; p99 of another client's "
+        print(f"\na session with {self.SESSION_LEASES} leases moves to another daemon within {took_s:.2f} s; p99 of another client's "
               f"acquire and release {1000 * before_s:.1f} ms before, {1000 * during_s:.1f} ms meanwhile", flush=True)
         self.assertLess(took_s, 2 * self.BOUND_S)
         self.assert_in_touch(heir)

@@ -7,7 +7,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from take_over_case import TakeOverCase, cluster  # noqa: E402  the folder has to be on the path first
+from take_over_case import LEASES, TakeOverCase, cluster  # noqa: E402  the folder has to be on the path first
 from daemon import BIN_DIR  # noqa: E402
 from dynamodb import ENVIRONMENT, DynamoServer  # noqa: E402
 
@@ -16,6 +16,7 @@ class Scale(TakeOverCase, unittest.TestCase):
     BOUND_S = 60
     SETTINGS = {"lanes": "4"}
     ENVIRONMENT = ENVIRONMENT
+    SESSION_LEASES = LEASES // 10
 
     @classmethod
     def setUpClass(cls):
