@@ -36,6 +36,12 @@ for path in /etc/alternatives /etc/ld.so.cache /usr; do mount --bind "$0$path" "
 exec "$@"
 """
 
+# Packages of the newer suites are not configured without it.
+INSIDE = """
+mount -t proc proc "$0/proc"
+exec chroot "$0" "$@"
+"""
+
 
 def mirror():
     """Where this machine takes its own release from."""
@@ -121,7 +127,7 @@ def _make(suite, folder):
             _run(log, "debootstrap", "--variant=minbase", suite, place, mirror(), script)
             _say(f"{suite}: installing {', '.join(PACKAGES)}")
             shutil.copy("/etc/resolv.conf", os.path.join(place, "etc/resolv.conf"))
-            _run(log, "chroot", place, "env", "DEBIAN_FRONTEND=noninteractive",
+            _run(log, "sh", "-c", INSIDE, place, "env", "DEBIAN_FRONTEND=noninteractive",
                  "apt-get", "-y", "install", *PACKAGES)
             _run(log, "chroot", place, "sh", "-c", "apt-get clean; rm -rf /var/lib/apt/lists/*")
         os.rename(place, folder)
