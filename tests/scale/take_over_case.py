@@ -21,6 +21,7 @@ from scraping import Scrape  # noqa: E402
 LEASES = int(os.environ.get("SEMAPHORED_TEST_LEASES", "10000"))
 # Beside an acquire and its release, another process has a turn of the machine.
 NOISE_S = 0.05
+SWEEP_S = 7  # Longer than sweep_interval.
 
 
 class Probe:
@@ -49,6 +50,9 @@ class Probe:
                 self._spans.append(time.monotonic() - begun)
         except Exception as error:  # pylint: disable=broad-except  the test fails by it
             self._failed = error
+
+    def wait_for(self, cycles):
+        wait_until(lambda: self._failed is not None or len(self._spans) >= cycles, "the client goes on")
 
     def p99(self):
         """Of what was seen since the last call."""
@@ -117,7 +121,7 @@ class TakeOverCase:
         first, heir = self.daemon("first"), self.daemon("heir")
         sessions = self.hold(first)
         with Probe(heir) as probe:
-            time.sleep(2 * self.BOUND_S / 3)  # Long enough for a sweep.
+            time.sleep(SWEEP_S)  # What is measured before has a sweep in it.
             before_s = probe.p99()
             first.kill9()
             heir.wait_log("dead node")
@@ -137,7 +141,7 @@ class TakeOverCase:
         first, heir = self.daemon("first"), self.daemon("heir")
         sessions = self.hold(first, 1, self.SESSION_LEASES)
         with Probe(heir) as probe:
-            time.sleep(2)  # For figures of the time before.
+            probe.wait_for(200)
             before_s = probe.p99()
             took_s = self.resume(heir, sessions, self.SESSION_LEASES)
             during_s = probe.p99()
