@@ -153,6 +153,38 @@ CONTRACT_CASE("a session with claims in many semaphores closes, and leaves nothi
   }
 }
 
+// Its daemon may have lost touch with the engine between the mark and the end.
+CONTRACT_CASE("what a closing session holds is ended under the epoch before the mark, too") {
+  Daemon& daemon = world.daemon();
+  const Id session = world.NewId();
+  REQUIRE(daemon.OpenSession(session).kind == OutcomeKind::kDone);
+  daemon.Create("s", 2);
+  const LeasePtr first = daemon.Grant("s", {.session = session});
+  const LeasePtr second = daemon.Grant("s", {.session = session});
+  const Id waits = daemon.Queue("s", {.session = session});
+  CloseSessionCommand mark{session, 1, EndCause::kExpired};
+  mark.marks_only = true;
+  REQUIRE(daemon.Do(mark).kind == OutcomeKind::kDone);
+  REQUIRE(daemon.Do(mark).kind == OutcomeKind::kDone);
+  CHECK(daemon.Acquire("s", {.session = session}).kind == OutcomeKind::kSessionLost);
+  const auto end = [&](const Id& claim, uint32_t epoch) {
+    EndCommand command;
+    command.semaphore = "s";
+    command.claim = claim;
+    command.cause = EndCause::kExpired;
+    command.session = session;
+    command.epoch = epoch;
+    return daemon.Do(command).kind;
+  };
+  CHECK(end(waits, 3) == OutcomeKind::kStale);
+  CHECK(end(waits, 1) == OutcomeKind::kDone);
+  CHECK(end(first->id, 3) == OutcomeKind::kStale);
+  CHECK(end(first->id, 1) == OutcomeKind::kDone);
+  CHECK(end(second->id, 2) == OutcomeKind::kDone);
+  CHECK(daemon.Describe("s").held == 0);
+  CHECK(daemon.Do(CloseSessionCommand{session, 1, EndCause::kExpired}).kind == OutcomeKind::kDone);
+}
+
 CONTRACT_CASE("a clean close releases leases and cancels waits") {
   Daemon& daemon = world.daemon();
   const Id session = world.NewId();

@@ -149,10 +149,14 @@ std::optional<Outcome> ClaimsAtLimit(const LedgerState& state, const Limits& lim
       absl::StrCat("leases_max (", limits.leases_max, ", leases and waiters together) is reached"));
 }
 
-uint32_t EpochOf(const LedgerState& state, const Claim& claim) {
-  if (claim.detached()) return claim.epoch;
+bool IsEpochOf(const Session& session, uint32_t epoch) {
+  return epoch == 0 || session.epoch == epoch || (session.closing && session.epoch == epoch + 1);
+}
+
+bool IsEpochOf(const LedgerState& state, const Claim& claim, uint32_t epoch) {
+  if (claim.detached()) return epoch == 0 || claim.epoch == epoch;
   const SessionPtr& session = state.FindSession(claim.session);
-  return session ? session->epoch : 0;
+  return session ? IsEpochOf(*session, epoch) : epoch == 0;
 }
 
 NodeRef HostOf(const LedgerState& state, const Claim& claim) {
@@ -256,7 +260,7 @@ namespace {
 // The claim has moved to another session, or its session to another daemon, since the end was decided.
 bool IsOfAnother(const EndCommand& command, const Claim& claim, const LedgerState& state) {
   if (!command.session.empty() && claim.session != command.session) return true;
-  return command.epoch != 0 && EpochOf(state, claim) != command.epoch;
+  return !IsEpochOf(state, claim, command.epoch);
 }
 
 }  // namespace

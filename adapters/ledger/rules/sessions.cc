@@ -124,9 +124,7 @@ Outcome AdoptSession(Editor& editor, const AdoptSessionCommand& command, const C
 Outcome CloseSession(Editor& editor, const CloseSessionCommand& command, const Context& context) {
   const SessionPtr session = editor.state().FindSession(command.session);
   if (!session) return Simply(OutcomeKind::kSessionLost);
-  const uint32_t epoch = command.epoch + (session->closing ? 1 : 0);
-  if (command.epoch != 0 && session->epoch != command.epoch && session->epoch != epoch)
-    return Simply(OutcomeKind::kStale);
+  if (!IsEpochOf(*session, command.epoch)) return Simply(OutcomeKind::kStale);
   if (command.marks_only) {
     MarkClosing(editor, session);
     return Simply(OutcomeKind::kDone);

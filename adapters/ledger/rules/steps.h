@@ -95,8 +95,11 @@ Outcome Purge(Editor& editor, Semaphore* semaphore, const AdminPurge& act);
 // The dead letter that is named, or with an empty id all, the oldest first.
 std::vector<TicketPtr> DeadLetters(const Semaphore& semaphore, const Id& id);
 
-// The epoch of the session on which the claim hangs; 0 if that session is gone.
-uint32_t EpochOf(const LedgerState& state, const Claim& claim);
+// Whether a command may name `epoch` for this session, or for what this claim hangs on. 0 is any. A session
+// that is closing answers to the epoch before, too: its daemon may not know that the row is marked so. Of
+// a session that is gone every other epoch is wrong.
+bool IsEpochOf(const Session& session, uint32_t epoch);
+bool IsEpochOf(const LedgerState& state, const Claim& claim, uint32_t epoch);
 
 // Where the claim's liveness is kept.
 NodeRef HostOf(const LedgerState& state, const Claim& claim);

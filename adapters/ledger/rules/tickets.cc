@@ -287,10 +287,8 @@ Outcome Finish(Editor& editor, const FinishCommand& command, const Context& cont
   if (!lease || lease->foreign || IsAnothers(lease->owner, command.caller)) return NotHeld();
   const TicketPtr ticket = lease->ticket.empty() ? nullptr : semaphore->FindTicket(lease->ticket);
   if (!ticket) return Simply(OutcomeKind::kNoSuchTicket);
-  if (command.epoch != 0) {
-    if (EpochOf(editor.state(), *lease) != command.epoch) return Simply(OutcomeKind::kStale);
-    editor.RequireEpoch(*lease);
-  }
+  if (!IsEpochOf(editor.state(), *lease, command.epoch)) return Simply(OutcomeKind::kStale);
+  if (command.epoch != 0) editor.RequireEpoch(*lease);
   editor.End(semaphore, lease, EndCause::kReleased, context.now_unix_ms);
   if (command.result == FinishCommand::Result::kDone || semaphore->row.destroying) {
     editor.Remove(semaphore, ticket);
