@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """Mutants of the clients' session machines: each changes one place, and a named conformance trace must fail on it.
 
-Usage: tests/mutants/clients.py [--list] [--folder DIR] [--jobs N] LANGUAGE
+Usage: tests/mutants/clients.py [--list] [--check] [--folder DIR] [--jobs N] LANGUAGE
 
   LANGUAGE     cpp, python or node
   --list       prints the mutants, and changes nothing
+  --check      finds only the mutants whose place is not there any more, and builds nothing
   --folder DIR cpp: where the copy of the tree is built; default build/client-mutants
   --jobs N     cpp: processes of the build; default 2
 
@@ -120,6 +121,7 @@ class Python:
     """A copy of the package, with the generated modules of the one on PYTHONPATH."""
 
     mutants = PYTHON
+    home = "client/python/semaphored"
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.sources = folder / "semaphored"
@@ -127,7 +129,7 @@ class Python:
         generated = importlib.util.find_spec("semaphored.v1")
         if generated is None or generated.origin is None:
             sys.exit("clients: PYTHONPATH names no package semaphored with its generated modules")
-        shutil.copytree(ROOT / "client/python/semaphored", self.sources, dirs_exist_ok=True)
+        shutil.copytree(ROOT / self.home, self.sources, dirs_exist_ok=True)
         shutil.copytree(pathlib.Path(generated.origin).parent, self.sources / "v1", dirs_exist_ok=True)
 
     def build(self) -> str:
@@ -145,6 +147,7 @@ class Node:
     """A copy of the client beside the traces and the API."""
 
     mutants = NODE
+    home = "client/node/lib"
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.client = folder / "client/node"
@@ -166,11 +169,12 @@ class Cpp:
     """A copy of the tree with a build of its own."""
 
     mutants = CPP
+    home = "client/semaphore"
 
     def __init__(self, folder: pathlib.Path, jobs: int) -> None:
         self.folder = folder
         self.jobs = jobs
-        self.sources = folder / "client/semaphore"
+        self.sources = folder / self.home
         folder.mkdir(parents=True, exist_ok=True)
         rules.copy_tree(folder)
         subprocess.run(["cmake", "--preset", "release"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
@@ -189,8 +193,9 @@ def judge(client: typing.Any, mutant: Mutant) -> str:
     """Returns "" if the mutant is killed, or what was found."""
     path = client.sources / mutant.file
     original = path.read_text()
-    if original.count(mutant.old) != 1:
-        return f"its place occurs {original.count(mutant.old)} times"
+    wrong = rules.check_place(path, mutant.old)
+    if wrong:
+        return wrong
     path.write_text(original.replace(mutant.old, mutant.new))
     try:
         wrong = client.build()
@@ -226,6 +231,7 @@ def main() -> int:
     """Tries the mutants of one language."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/client-mutants")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("language", choices=["cpp", "python", "node"])
@@ -235,6 +241,12 @@ def main() -> int:
         for number, mutant in enumerate(kind.mutants, 1):
             print(f"{number:3} {mutant.file:22} {mutant.trace}")
         return 0
+    if arguments.check:
+        wrong = [(mutant, rules.check_place(ROOT / kind.home / mutant.file, mutant.old)) for mutant in kind.mutants]
+        for mutant, why in wrong:
+            if why:
+                print(f"{mutant.file:22} {why}: {mutant.trace}")
+        return 1 if any(why for _, why in wrong) else 0
     with tempfile.TemporaryDirectory(prefix="semaphored-mutants-") as folder:
         client = Cpp(arguments.folder.resolve(), arguments.jobs) if kind is Cpp else kind(pathlib.Path(folder))
         wrong = check_unchanged(client)

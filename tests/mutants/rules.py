@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """Mutants inside the rules and the ledger: each changes one place, and a named contract case must fail on it.
 
-Usage: tests/mutants/rules.py [--list] [--folder DIR] [--jobs N] [NUMBER...]
+Usage: tests/mutants/rules.py [--list] [--check] [--folder DIR] [--jobs N] [NUMBER...]
 
   NUMBER       the mutants to try, from 1; without one, all
   --list       prints the mutants, and changes nothing
+  --check      finds only the mutants whose place or case is not there any more, and builds nothing
   --folder DIR where the copy of the tree is built; default build/mutants
   --jobs N     processes of the build; default 2
 
@@ -16,6 +17,7 @@ Exit code: 0 all were killed, 1 a finding, 2 usage.
 
 import argparse
 import pathlib
+import re
 import subprocess
 import sys
 import typing
@@ -41,8 +43,10 @@ MUTANTS = [
       "    editor.Leave(semaphore, waiter, command.cause);", "when the large waiter at the front gives up"),
     M("rules/claims.cc", "cancelled ? EndCause::kDisconnected : command.cause, context);\n  AfterRoom(editor, semaphore, context);",
       "cancelled ? EndCause::kDisconnected : command.cause, context);", "closing a session ends all its claims and passes"),
-    M("rules/claims.cc", "return command.epoch != 0 && EpochOf(state, claim) != command.epoch;",
-      "return EpochOf(state, claim) == 0xffffffff;", "an end with another epoch changes nothing"),
+    M("rules/claims.cc", "return !IsEpochOf(state, claim, command.epoch);", "return !IsEpochOf(state, claim, 0);",
+      "an end with another epoch changes nothing"),
+    M("rules/claims.cc", "(session.closing && session.epoch == epoch + 1)", "(session.closing && session.epoch == epoch)",
+      "what a closing session holds is ended"),
     M("rules/claims.cc", "  if (command.only_waiting) return Simply(OutcomeKind::kStale);\n", "",
       "the end of a wait does not touch a lease"),
     M("rules/claims.cc", "if (token == 0 || token != command.token) outcome = NotHeld();",
@@ -65,19 +69,18 @@ MUTANTS = [
       "return lease.recall.pending() && lease.recall.grace_ms == recall.grace_ms;",
       "a later revoke with a longer grace changes nothing"),
     # ---- the queue ----
-    M("rules/queue.cc", "uint64_t{semaphore.held} + permits <= semaphore.row.limit",
-      "uint64_t{semaphore.held} + permits <= semaphore.row.limit + 1", "a full semaphore refuses who does not wait"),
-    M("rules/queue.cc", "    if (!waiter->foreign) return true;\n", "    if (!waiter->foreign) return false;\n",
+    M("rules/admission.h", "semaphore.held + permits <= semaphore.row.limit",
+      "semaphore.held + permits <= semaphore.row.limit + 1", "a full semaphore refuses who does not wait"),
+    M("rules/admission.h", "semaphore_->row.settings.backfill && !Fits(", "!Fits(",
       "a large waiter is not starved by small requests"),
-    M("rules/queue.cc", "++passed_over > context.limits.backfill_depth", "++passed_over > 1'000'000",
+    M("rules/admission.h", "++passed_ > limits_->backfill_depth", "++passed_ > 1'000'000",
       "backfill looks only so far"),
-    M("rules/queue.cc", "uint64_t{found->second} + permits > cap", "uint64_t{found->second} + permits > cap + 1",
+    M("state/state.cc", "has + permits > row.settings.permits_per_holder", "has + permits > row.settings.permits_per_holder + 1",
       "a holder gets no more than its cap"),
-    M("rules/queue.cc", "if (semaphore->row.paused || semaphore->row.destroying || context.withheld) return;",
-      "if (semaphore->row.destroying || context.withheld) return;", "a paused semaphore grants nothing"),
+    M("rules/admission.cc", "  if (semaphore.row.paused) return WaitReason::kPaused;\n", "", "a paused semaphore grants nothing"),
     M("rules/queue.cc", "if (offer && (!waits || ticket_at->first < at->first)) {", "if (offer) {",
       "ticket queue: w"),
-    M("rules/queue.cc", "         FirstOffer(semaphore) != nullptr;", "         semaphore.row.limit != 0;",
+    M("rules/admission.h", "         !semaphore.ready_offers().empty();", "         semaphore.row.limit != 0;",
       "ticket queue: without an offer a ticket is in nobody's way"),
     M("rules/queue.cc", "    editor.Destroy(semaphore);\n    return;", "    return;",
       "destroy with wait goes at once"),
@@ -108,7 +111,7 @@ MUTANTS = [
     M("shared_view.cc", "  mirror_.LookAtIntentions();\n", "", "large: what a daemon that stands still leaves", "shared"),
     # ---- sessions ----
     M("rules/sessions.cc", "    ++after->epoch;\n", "", "restart: a session goes on with its claims", "sqlite-disk"),
-    M("rules/sessions.cc", "if (command.epoch != 0 && session->epoch != command.epoch)", "if (session->epoch == 0xffffffff)",
+    M("rules/sessions.cc", "if (!IsEpochOf(*session, command.epoch))", "if (!IsEpochOf(*session, 0))",
       "closing with another epoch is stale"),
     M("rules/sessions.cc", "[](const ClaimInfo& info) { return !info.lease; });", "[](const ClaimInfo&) { return true; });",
       "ticket ends: what a session leaves behind"),
@@ -169,8 +172,9 @@ def judge(folder: pathlib.Path, mutant: Mutant, jobs: int) -> str:
     """Returns "" if the mutant is killed, or what was found."""
     path = folder / "adapters/ledger" / mutant.file
     original = path.read_text()
-    if original.count(mutant.old) != 1:
-        return f"its place occurs {original.count(mutant.old)} times"
+    wrong = check_place(path, mutant.old)
+    if wrong:
+        return wrong
     path.write_text(original.replace(mutant.old, mutant.new))
     try:
         wrong = build(folder, jobs)
@@ -188,10 +192,32 @@ def judge(folder: pathlib.Path, mutant: Mutant, jobs: int) -> str:
     return "" if done.returncode > 0 else "it survived"
 
 
+def check_place(path: pathlib.Path, old: str) -> str:
+    """Returns "" or what is wrong with the place of a mutant."""
+    count = path.read_text().count(old)
+    return "" if count == 1 else f"its place occurs {count} times"
+
+
+def check(mutant: Mutant, cases: list[str]) -> str:
+    """Returns "" or why the mutant cannot be tried. `cases`: the names of all contract cases."""
+    wrong = check_place(ROOT / "adapters/ledger" / mutant.file, mutant.old)
+    if not wrong and not any(case.startswith(mutant.case) for case in cases):
+        wrong = "there is no such case"
+    return wrong
+
+
+def contract_cases() -> list[str]:
+    """The names of the contract cases, by their sources."""
+    sources = "".join(path.read_text() for path in sorted((ROOT / "tests/contract").glob("*_cases.cc")))
+    sources = re.sub(r'"\s*\n\s*"', "", sources)
+    return re.findall(r'CONTRACT_CASE\w*\(\s*"((?:[^"\\]|\\.)*)"', sources)
+
+
 def main() -> int:
     """Runs the mutants that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/mutants")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("numbers", type=int, nargs="*")
@@ -204,6 +230,13 @@ def main() -> int:
             mutant = MUTANTS[number - 1]
             print(f"{number:3} {mutant.file:22} {mutant.engine}/{mutant.case}")
         return 0
+    if arguments.check:
+        cases = contract_cases()
+        wrong = {number: check(MUTANTS[number - 1], cases) for number in numbers}
+        for number, why in wrong.items():
+            if why:
+                print(f"{number:3} {MUTANTS[number - 1].file:22} {why}: {MUTANTS[number - 1].case}")
+        return 1 if any(wrong.values()) else 0
     folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     copy_tree(folder)
