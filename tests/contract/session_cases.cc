@@ -129,13 +129,13 @@ CONTRACT_CASE("closing a session ends all its claims and passes its permits on")
 CONTRACT_CASE("a session with claims in many semaphores closes, and leaves nothing in any") {
   Daemon& daemon = world.daemon();
   constexpr int kSemaphores = 80;
+  for (int i = 0; i < kSemaphores; ++i) daemon.Create("s/" + std::to_string(i), 1);
   for (const bool waits : {false, true}) {
     const Id session = world.NewId();
     REQUIRE(daemon.OpenSession(session).kind == OutcomeKind::kDone);
     std::map<std::string, LeasePtr> leases;
     for (int i = 0; i < kSemaphores; ++i) {
-      const std::string name = (waits ? "waited/" : "held/") + std::to_string(i);
-      daemon.Create(name, 1);
+      const std::string name = "s/" + std::to_string(i);
       leases[name] = daemon.Grant(name, {.session = session});
       if (waits) daemon.Queue(name, {.session = session});
     }

@@ -58,12 +58,13 @@ def count_of(asked):
 
 class Requests(DynamoCase):
 
-    def proxied(self, options="", node_id="a"):
+    def proxied(self, options="", node_id="a", sweep_interval="10m"):
+        """Without sweeps, if nothing else is said: a slow machine takes longer for its cycles than their first interval."""
         proxy = CountingProxy(self.server.port, Request)
         self.addCleanup(proxy.close)
         self.make_table()
         url = self.server.url(self.table, options, proxy.port)
-        return self.daemon(url, node_id, node_ttl=f"{NODE_TTL_S}s"), proxy
+        return self.daemon(url, node_id, node_ttl=f"{NODE_TTL_S}s", sweep_interval=sweep_interval), proxy
 
     def let_pass(self, seconds):
         """The time over which is counted."""
@@ -98,8 +99,6 @@ class Requests(DynamoCase):
         self.assertEqual(count.pop("Query SEMAPHORE"), CYCLES)
         # Each lane queries once for the client's requests of before.
         self.assertLessEqual(count.pop("Query REQUEST", 0), LANES)
-        # A slow machine takes longer than a sweep's interval.
-        self.assertLessEqual(count.pop("BatchGetItem", 0), 1)
         self.assertEqual(count, {})
 
     def test_many_that_ask_at_once_share_a_write(self):
@@ -140,7 +139,7 @@ class Requests(DynamoCase):
     # ---- while nothing happens ----
 
     def test_whoever_has_no_claims_asks_nothing_but_its_heartbeat(self):
-        daemon, proxy = self.proxied()
+        daemon, proxy = self.proxied(sweep_interval=f"{SWEEP_S}s")
         client = daemon.client()
         client.release(client.acquire("own", limit=1, ttl_ms=60_000).lease_id)
         self.let_pass(1)  # What was under way.
@@ -165,7 +164,7 @@ class Requests(DynamoCase):
         return [each.at_s for each in asked if each.asks_for_word()]
 
     def test_who_only_holds_asks_rarely(self):
-        daemon, proxy = self.proxied("&poll_min_ms=20&poll_max_ms=500")
+        daemon, proxy = self.proxied("&poll_min_ms=20&poll_max_ms=500", sweep_interval=f"{SWEEP_S}s")
         daemon.client().acquire("own", limit=1, ttl_ms=60_000)
         polls = self.polls_of(proxy, 2.25)
         print(f"\nholding for 2.25 s: asked {len(polls)} times", flush=True)
@@ -174,7 +173,7 @@ class Requests(DynamoCase):
     def test_one_waiter_is_asked_for_between_both_paces(self):
         least_s, most_s = 0.05, 0.2
         (daemon, proxy), (other, _) = (
-            self.proxied("&poll_min_ms=50&poll_max_ms=200", node_id) for node_id in "ab")
+            self.proxied("&poll_min_ms=50&poll_max_ms=200", node_id, f"{SWEEP_S}s") for node_id in "ab")
         lease = other.client().acquire("shared", limit=1, ttl_ms=60_000)
         client = daemon.client()
         client.acquire("own", limit=1)  # It is known there.

@@ -1,12 +1,16 @@
 // What a node hosts is found without a scan, and where it has nothing any more is forgotten.
 #include <chrono>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/dynamodb/fixture.h"
+#include "tests/unit/adapters/dynamodb/lane.h"
+#include "tests/unit/relay.h"
 
 namespace semaphored::dynamodb {
 namespace {
@@ -99,6 +103,53 @@ TEST_CASE("dynamodb hosted: what an earlier life has left is found until it is g
   REQUIRE(open.Commit(adopt).kind == Kind::kWon);
   Idle(&open, &clock, std::chrono::minutes(20));
   CHECK(NamesAt(table, open.self) == Names{"AT#s"});
+}
+
+// The leases of the node, read by the daemon of this id, and the requests that reading them took.
+struct TakenOver {
+  size_t leases = 0;
+  uint64_t requests = 0;
+};
+TakenOver TakeOver(const StoreTable& table, const std::string& node_id, NodeRef dead) {
+  TakenOver taken;
+  Relay relay(table.port());
+  OneLane heir(table, node_id, absl::StrCat("http://127.0.0.1:", relay.port()));
+  OrphansCommand page{{dead}};
+  do {
+    const Outcome outcome = heir.Run(page);
+    REQUIRE(outcome.kind == OutcomeKind::kDone);
+    for (const Orphan& orphan : outcome.report->orphans) taken.leases += orphan.claims.size();
+    page.after = outcome.report->next;
+  } while (!page.after.empty());
+  taken.requests = relay.http_requests();
+  return taken;
+}
+
+// A start and its heartbeat are counted, too.
+TEST_CASE("dynamodb hosted: a restart and a take-over ask 1.5 times for each semaphore, at most",
+          "[dynamodb]") {
+  StoreTable table;
+  constexpr uint64_t kLeases = 600;
+  NodeRef dead;
+  {
+    OneLane first(table, "first");
+    dead = first.self();
+    std::vector<Command> commands;
+    for (uint64_t i = 1; i <= kLeases; ++i) {
+      AcquireCommand acquire = first.Ask(i, absl::StrCat("held/", i), false);
+      acquire.limit = 1;
+      commands.emplace_back(std::move(acquire));
+    }
+    for (const Outcome& outcome : first.RunAll(std::move(commands)))
+      REQUIRE(outcome.kind == OutcomeKind::kGranted);
+  }
+  for (const char* node_id : {"heir", "first"}) {
+    const TakenOver taken = TakeOver(table, node_id, dead);
+    std::printf("dynamodb: %s reads %zu leases of as many semaphores with %llu requests\n", node_id,
+                taken.leases, static_cast<unsigned long long>(taken.requests));
+    CHECK(taken.leases == kLeases);
+    CHECK(taken.requests <= kLeases * 3 / 2);
+  }
 }
 
 TEST_CASE("dynamodb hosted: a session goes where its host is", "[dynamodb]") {
