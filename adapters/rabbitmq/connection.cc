@@ -427,8 +427,9 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
         absl::StrCat("rabbitmq: the broker takes no messages now: ", blocked));
   }
   if (broken) {
-    // Some may have arrived: those that were not confirmed stay unknown.
+    // Some may have arrived: those that were not confirmed stay unknown. Who may not publish there has sent none.
     Close();
+    if (absl::IsPermissionDenied(done->closed)) return done->closed;
   } else {
     answered_at_ = SteadyClock::now();
   }

@@ -159,8 +159,9 @@ class Connection {
     kRefused,  // The broker says that it did not keep it.
     kUnknown,  // The connection broke before it was told.
   };
-  // Mandatory. One answer for each, in order; UNAVAILABLE: the broker takes no messages now, and
-  // nothing was sent; or it said so meanwhile, and the connection was given up.
+  // Mandatory, all to one exchange. One answer for each, in order; UNAVAILABLE: the broker takes no messages
+  // now, and nothing was sent; or it said so meanwhile, and the connection was given up. PERMISSION_DENIED:
+  // this user may not publish there; nothing was sent.
   absl::StatusOr<std::vector<Confirm>> PublishAll(Channel channel,
                                                   const std::vector<Publish>& messages);
 

@@ -141,6 +141,7 @@ absl::Status Connection::OnChannelClose(Channel channel, const amqp_channel_clos
   const bool known = is_open(channel);
   Forget(channel);
   if (!awaited_.empty() && channel == answer_channel_) closed_ = why;
+  if (confirming_ != nullptr && channel == confirming_->channel) confirming_->closed = why;
   if (known)
     events_.push_back({BrokerEvent::Kind::kChannelClosed, channel, {}, "", std::move(why)});
   return absl::OkStatus();

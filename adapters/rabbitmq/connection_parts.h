@@ -46,6 +46,7 @@ struct Connection::Confirming {
   uint64_t first = 0;  // Sequence number.
   std::vector<Confirm> confirms;
   size_t left = 0;
+  absl::Status closed;  // Why the broker closed the channel meanwhile.
 
   void Settle(uint64_t sequence, bool multiple, Confirm confirm) {
     for (size_t i = 0; i < confirms.size(); ++i) {

@@ -1,6 +1,8 @@
 """What a store URL of RabbitMQ may say, what it may not, TLS, and that nobody hears the password."""
 
 import os
+import re
+import shlex
 import socket
 import subprocess
 import tempfile
@@ -18,6 +20,7 @@ from semaphore.v1 import semaphore_pb2 as pb
 WRONG = "Wr0ng-w/o?r:d@%41#&="
 REFUSED_S = 15
 STORE_ERROR, CONFIGURATION_ERROR = 3, 2
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
 
 
 def make_certificate(path):
@@ -166,6 +169,67 @@ class Configuration(unittest.TestCase):
                 daemon.client().acquire("shared/name", limit=1)
         queues = self.server.ctl("list_queues", "name", "--no-table-headers").split()
         self.assertIn("one-shared/name.semaphore", queues)
+
+    def log_in_as_documented(self, name, patterns=None):
+        """A user with the rights of docs/rabbitmq.md, or with these. The URL without options."""
+        if patterns is None:
+            with open(os.path.join(ROOT, "docs", "rabbitmq.md"), encoding="utf-8") as file:
+                command = re.search(r"^rabbitmqctl set_permissions .*$", file.read(), re.MULTILINE).group()
+            *_, configure, write, read = shlex.split(command)
+            patterns = configure, write, read
+        self.server.ctl("add_user", name, "a-password")
+        self.server.ctl("set_permissions", name, *patterns)
+        return f"amqp://{name}:a-password@127.0.0.1:{self.server.port}/", patterns
+
+    def all_that_daemons_do(self, a, b, layout):
+        client, other = a.client(), b.client()
+        client.administer("job", create=pb.CreateSemaphore(limit=2))
+        leases = [each.acquire("job").lease_id for each in (client, other)]
+        waiting = client.acquire_later("job")
+        client.wait_for_queue("job", 1)
+        other.release(leases[1])
+        waiting.result(BOUND_S)
+        client.administer("job", resize=pb.ResizeSemaphore(limit=1, policy=pb.SHRINK_POLICY_WAIT))
+        client.administer("job", resize=pb.ResizeSemaphore(limit=3, policy=pb.SHRINK_POLICY_WAIT))
+        client.administer("job", revoke=pb.RevokeLeases(all=True, now=True))
+        client.administer("job", prune=pb.PruneSemaphore())
+        if layout == "tokens":
+            client.administer("job", pause=pb.PauseSemaphore())
+            other.administer("job", resume=pb.ResumeSemaphore())
+            listed = client.administer("", list=pb.ListSemaphores()).semaphores
+            self.assertEqual([each.semaphore for each in listed], ["job"])
+        client.administer("job", destroy=pb.DestroySemaphore(policy=pb.DESTROY_POLICY_FORCE, now=True))
+
+    def test_the_documented_rights_are_enough(self):
+        url, (configure, write, read) = self.log_in_as_documented("documented")
+        for layout in ("tokens", "slots"):
+            store = f"{url}?prefix=team/&layout={layout}"
+            with Daemon({"node_id": f"{layout}-a"}, store=store) as a, Daemon({"node_id": f"{layout}-b"}, store=store) as b:
+                self.all_that_daemons_do(a, b, layout)
+                for daemon in (a, b):
+                    self.assertNotIn("ACCESS_REFUSED", daemon.log())
+        # And not more than is needed.
+        for number, fewer in enumerate(((configure.replace("team/|", ""), write, read),
+                                        (configure, write.replace(r"|amq\.default$", ""), read),
+                                        (configure, write, read.replace("team/|", "")),
+                                        (configure.replace(r"|amq\.gen-", ""), write, read))):
+            url, _ = self.log_in_as_documented(f"fewer-{number}", fewer)
+            with self.subTest(fewer=fewer):
+                said = self.refused_at_work(f"{url}?prefix=team/{number}-")
+                self.assertIn("ACCESS_REFUSED", said)
+
+    def refused_at_work(self, store):
+        """What a daemon says that cannot start, or cannot make a semaphore."""
+        daemon = Daemon({"node_id": "a"}, store=store)
+        self.addCleanup(daemon.close)
+        try:
+            daemon.start()
+            daemon.client().administer("job", create=pb.CreateSemaphore(limit=1))
+        except grpc.RpcError as error:
+            return error.details()
+        except AssertionError:
+            return daemon.log()
+        return ""
         self.assertIn("two-shared/name.semaphore", queues)
 
 
