@@ -66,9 +66,11 @@ esac
 if [ -n "$only" ]; then IFS=, read -r -a required <<<"$only"; fi
 
 # The tests of processes wait more than they compute. If all is to be built and tested, they begin as soon as the
-# programs are there, and the tests' own programs are built beside them.
+# programs are there, and the tests' own programs are built beside them. (ctest runs those that are there to list
+# their cases, so none of them may be one that is about to be replaced.)
 beside=no
-if [ "$build" = yes ] && [ "$run" = yes ] && [ -z "$only" ] && [ "${#targets[@]}" -eq 0 ] && [ "$preset" = release ]; then
+if [ "$build" = yes ] && [ "$run" = yes ] && [ -z "$only" ] && [ "${#targets[@]}" -eq 0 ] &&
+  [ "$preset" = release ] && [ ! -e build/release/tests/unit/unit_tests ]; then
   beside=yes
   targets=(programs)
 fi
