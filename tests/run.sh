@@ -65,20 +65,10 @@ case "$preset" in
 esac
 if [ -n "$only" ]; then IFS=, read -r -a required <<<"$only"; fi
 
-# The tests of processes wait more than they compute. If all is to be built and tested, they begin as soon as the
-# programs are there, and the tests' own programs are built beside them. (ctest runs those that are there to list
-# their cases, so none of them may be one that is about to be replaced.)
-beside=no
-if [ "$build" = yes ] && [ "$run" = yes ] && [ -z "$only" ] && [ "${#targets[@]}" -eq 0 ] &&
-  [ "$preset" = release ] && [ ! -e build/release/tests/unit/unit_tests ]; then
-  beside=yes
-  targets=(programs)
-fi
-
 if [ "$build" = yes ]; then
   say "configuring $preset"
   cmake --preset "$preset"
-  say "building $preset${targets[*]:+: ${targets[*]}}"
+  say "building $preset"
   command=(cmake --build --preset "$preset" -j "${JOBS:-2}")
   [ "${#targets[@]}" -eq 0 ] || command+=(--target "${targets[@]}")
   "${command[@]}"
@@ -90,48 +80,14 @@ if [ -z "$seeds" ]; then
 fi
 export SIM_SEEDS=$seeds
 
+select_tests=()
+if [ -n "$only" ]; then select_tests+=(-L "^(${only//,/|})\$"); fi
 # A test with the label deep has the label of its kind, too.
 left_out=()
 for label in deep newest; do
   [[ ",$only," == *",$label,"* ]] || left_out+=("$label")
 done
-
-# run_tests NAME LABELS [LEFT_OUT]: the tests with one of the labels (separated by commas; "": all) and none of
-# those that are left out. NAME: ctest's results in build/PRESET/NAME.xml.
-status=0
-run_tests() {
-  local junit=$PWD/build/$preset/$1.xml labels=$2 kind count select_tests=()
-  local out=("${left_out[@]}" ${3:+"${3//,/|}"})
-  if [ -n "$labels" ]; then select_tests+=(-L "^(${labels//,/|})\$"); fi
-  if [ "${#out[@]}" -gt 0 ]; then select_tests+=(-LE "^($(IFS='|'; echo "${out[*]}"))\$"); fi
-  rm -f "$junit"
-  ctest --preset "$preset" "${select_tests[@]}" --output-junit "$junit" || status=$?
-  # ctest counts what was skipped, disabled or not run as no failure: it proved nothing, so here it is one.
-  for kind in skipped disabled; do
-    count=$(sed -n "s/.*[[:space:]]$kind=\"\([0-9]*\)\".*/\1/p" "$junit" | head -n 1)
-    if [ "${count:-missing}" != 0 ]; then
-      echo "tests/run.sh: ${count:-an unknown number of} tests $kind" >&2
-      status=1
-    fi
-  done
-}
-
-processes=
-rm -f "build/$preset/junit-processes.xml"
-if [ "$beside" = yes ]; then
-  processes=e2e,python,hostile,history
-  say "tests of $preset: ${processes//,/ }; beside them the other targets are built"
-  nice -n 10 cmake --build --preset "$preset" -j "${JOBS:-2}" >"build/$preset/build.log" 2>&1 &
-  others=$!
-  run_tests junit-processes "$processes"
-  say "building $preset: what is left"
-  built=0
-  wait "$others" || built=$?
-  if [ "$built" -ne 0 ]; then
-    tail -n 100 "build/$preset/build.log"
-    exit "$built"
-  fi
-fi
+if [ "${#left_out[@]}" -gt 0 ]; then select_tests+=(-LE "^($(IFS='|'; echo "${left_out[*]}"))\$"); fi
 
 say "tests of $preset: ${required[*]}"
 for label in "${required[@]}"; do
@@ -142,6 +98,17 @@ for label in "${required[@]}"; do
   fi
 done
 
-run_tests junit "$only" "$processes"
-say "done"
+junit=$PWD/build/$preset/junit.xml
+rm -f "$junit"
+status=0
+ctest --preset "$preset" "${select_tests[@]}" --output-junit "$junit" || status=$?
+
+# ctest counts what was skipped, disabled or not run as no failure: it proved nothing, so here it is one.
+for kind in skipped disabled; do
+  count=$(sed -n "s/.*[[:space:]]$kind=\"\([0-9]*\)\".*/\1/p" "$junit" | head -n 1)
+  if [ "${count:-missing}" != 0 ]; then
+    echo "tests/run.sh: ${count:-an unknown number of} tests $kind" >&2
+    status=1
+  fi
+done
 exit "$status"
