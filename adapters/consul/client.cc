@@ -64,6 +64,15 @@ size_t TakeHeader(char* data, size_t size, size_t count, void* into) {
 
 static_assert(std::tuple_size_v<ErrorText> >= CURL_ERROR_SIZE);
 
+// The library sends again by itself where a kept connection has ended before anything was answered.
+// Whether the request had arrived by then, it cannot know.
+int Client::BeforeSending(void* self, char*, char*, int, int) {
+  auto* const client = static_cast<Client*>(self);
+  if (client->once_ && client->sent_) return CURL_PREREQFUNC_ABORT;
+  client->sent_ = true;
+  return CURL_PREREQFUNC_OK;
+}
+
 Reply JudgeReply(int curl_code, int http_status, std::string body, const std::string& detail) {
   Reply reply;
   reply.http_status = http_status;
@@ -122,6 +131,9 @@ std::chrono::milliseconds Skewed(std::chrono::milliseconds pause, uint64_t* rand
 
 Client::Client(const Url& url) : url_(url), random_(std::random_device()()) {
   handle_ = NewHandle(url_, &headers_);
+  if (handle_ == nullptr) return;
+  curl_easy_setopt(handle_, CURLOPT_PREREQFUNCTION, BeforeSending);
+  curl_easy_setopt(handle_, CURLOPT_PREREQDATA, this);
 }
 
 Client::~Client() { FreeHandle(handle_, headers_); }
@@ -167,7 +179,7 @@ void Client::Prepare(const Url& url, const HttpTarget& target, CURL* handle, Err
   curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, error->data());
 }
 
-Reply Client::Send(const HttpTarget& target, const std::string* body,
+Reply Client::Send(const HttpTarget& target, const std::string* body, bool once,
                    std::chrono::milliseconds timeout) {
   if (handle_ == nullptr) {
     Reply reply;
@@ -189,7 +201,14 @@ Reply Client::Send(const HttpTarget& target, const std::string* body,
     curl_easy_setopt(handle_, CURLOPT_CUSTOMREQUEST, nullptr);
     curl_easy_setopt(handle_, CURLOPT_HTTPGET, 1L);
   }
-  const CURLcode code = curl_easy_perform(handle_);
+  once_ = once;
+  sent_ = false;
+  CURLcode code = curl_easy_perform(handle_);
+  // It was not sent again, or could not be: what was sent may have been carried out.
+  if (sent_ && (code == CURLE_ABORTED_BY_CALLBACK || IsBeforeSending(code))) {
+    code = CURLE_GOT_NOTHING;
+    error_.front() = '\0';
+  }
   long http_status = 0;
   curl_easy_getinfo(handle_, CURLINFO_RESPONSE_CODE, &http_status);
   Reply reply = JudgeReply(code, static_cast<int>(http_status), std::move(answer), error_.data());
@@ -202,7 +221,8 @@ Reply Client::Persist(const HttpTarget& target, const std::string* body) {
   std::chrono::milliseconds pause = kFirstPause;
   for (int attempt = 1;; ++attempt) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now());
-    Reply reply = Send(target, body, std::max(left, std::chrono::milliseconds(1)));
+    Reply reply =
+        Send(target, body, /*once=*/false, std::max(left, std::chrono::milliseconds(1)));
     if (reply.answered() || !absl::IsUnavailable(reply.status) || attempt == kAttemptsMax)
       return reply;
     const std::chrono::milliseconds skewed = Skewed(pause, &random_);
@@ -219,7 +239,7 @@ Reply Client::Ask(const HttpTarget& target, const std::string& body) {
 }
 
 Reply Client::Put(const HttpTarget& target, const std::string& body) {
-  return Send(target, &body, url_.timeout);
+  return Send(target, &body, /*once=*/true, url_.timeout);
 }
 
 }  // namespace semaphored::consul

@@ -51,7 +51,7 @@ class Client {
   Reply Get(const HttpTarget& target);
   // A PUT that changes nothing: the same.
   Reply Ask(const HttpTarget& target, const std::string& body);
-  // Sent once.
+  // Sent once; also where a kept connection ends without an answer: kBroken.
   Reply Put(const HttpTarget& target, const std::string& body);
 
   // Sets what differs from request to request: the address, and where an error is told, which
@@ -62,13 +62,17 @@ class Client {
   static void FreeHandle(CURL* handle, void* headers);
 
  private:
-  Reply Send(const HttpTarget& target, const std::string* body, std::chrono::milliseconds timeout);
+  static int BeforeSending(void* self, char*, char*, int, int);
+  Reply Send(const HttpTarget& target, const std::string* body, bool once,
+             std::chrono::milliseconds timeout);
   Reply Persist(const HttpTarget& target, const std::string* body);
 
   const Url url_;
   CURL* handle_ = nullptr;
   void* headers_ = nullptr;
   ErrorText error_{};
+  bool once_ = false;  // Of the request under way.
+  bool sent_ = false;
   uint64_t random_;
 };
 

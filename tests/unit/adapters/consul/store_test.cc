@@ -2,6 +2,7 @@
 // things to the same keys.
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -136,6 +137,49 @@ TEST_CASE("consul: a heartbeat whose answer was lost, or that is late, is known 
   REQUIRE(relay.DeliverDelayed());
   CHECK(nodes.Observe().value().front().counter == counter);
   CHECK(nodes.Heartbeat().ok());
+}
+
+// The call's one request arrives, and its kept connection ends before the answer comes.
+template <typename Call>
+auto WithoutAnswer(Relay* relay, Call call) {
+  const uint64_t before = relay->http_requests();
+  relay->LoseAnswers();
+  std::thread cuts([&] {
+    while (relay->http_requests() == before) std::this_thread::sleep_for(milliseconds(1));
+    // The server has some time for it.
+    std::this_thread::sleep_for(milliseconds(100));
+    relay->CutClients();
+  });
+  auto result = call();
+  cuts.join();
+  CHECK(relay->http_requests() == before + 1);
+  return result;
+}
+
+TEST_CASE("consul: a write is not sent again where its kept connection ends without an answer",
+          "[consul]") {
+  SECTION("a heartbeat") {
+    TestPrefix prefix;
+    Relay relay{prefix.port()};
+    NodeTable nodes(prefix.ParsedUrl("", relay.port()));
+    REQUIRE(nodes.Join("a").ok());
+    for (int i = 0; i < 3; ++i) {
+      REQUIRE(nodes.Heartbeat().ok());
+      const absl::Status lost = WithoutAnswer(&relay, [&] { return nodes.Heartbeat(); });
+      CHECK(lost.code() == absl::StatusCode::kUnavailable);
+      CHECK(nodes.Heartbeat().ok());
+    }
+  }
+  SECTION("a commit") {
+    Behind behind;
+    const LeasePtr lease = MakeLease(behind.open, 1);
+    Transaction grant = Grant(behind.open, behind.row, lease);
+    const CommitResult lost =
+        WithoutAnswer(&behind.relay, [&] { return behind.open.Commit(grant); });
+    REQUIRE(lost.kind == Kind::kUnknown);
+    REQUIRE(behind.open.Settle(grant).kind == Kind::kWon);
+    CHECK(behind.Stored().leases.contains(lease->id));
+  }
 }
 
 // ---- foreign clients ----
