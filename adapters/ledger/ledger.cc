@@ -28,6 +28,9 @@ namespace {
 // For granting to those for whom others have made room.
 constexpr std::chrono::seconds kServeTime{5};
 
+// A request waits, is granted and ends: more often its row cannot have run ahead of what was read after it.
+constexpr int kStaleRowsMax = 5;
+
 // Other daemons write to the store, and it says so.
 SharedStore* SharedOf(LedgerStore* store) {
   return store->guarantees().exclusive ? nullptr : store->shared();
@@ -165,6 +168,7 @@ bool LedgerAdapter::CarriesOnSomewhere() const {
 absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime deadline,
                                 StepResult* result) {
   core_.requests.BeginRun();
+  int stale_rows = 0;
   for (int attempt = 0; attempt < core_.options.attempts_max; ++attempt) {
     // A lane that decides for ever makes no progress, and its daemon could vouch for nothing.
     if (attempt > 0 && core_.options.now() >= deadline) break;
@@ -173,6 +177,7 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
       core_.RollBack(decided->transaction);
       std::vector<std::string> stale = core_.requests.TakeStale();
       if (stale.empty()) return status;
+      if (++stale_rows > kStaleRowsMax) return absl::DataLossError(status.message());
       // A row was found of a claim that is not known here: what it speaks of has changed.
       core_.requests.BeginRun();
       if (absl::Status read = view_->Refresh(std::move(stale)); !read.ok()) return read;

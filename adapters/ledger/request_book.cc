@@ -126,7 +126,10 @@ absl::StatusOr<std::optional<Outcome>> RequestBook::Replay(const Command& comman
                                                            Prospect prospect, Editor& editor,
                                                            const Context& context) {
   if (const Editor::RequestNow* now = editor.FindRequest(request)) {
-    if (!now->row) return std::nullopt;  // Given up in this very batch.
+    // Given up in this very batch. A store that has its row writes another one in another commit.
+    if (!now->row && now->existed)
+      return absl::InvalidArgumentError("a request is given up and asked for again at once");
+    if (!now->row) return std::nullopt;
     return ReplayRow(command, *now->row, editor, context);
   }
   const std::optional<RequestRow> here = FindHere(request);

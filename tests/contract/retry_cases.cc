@@ -154,6 +154,38 @@ CONTRACT_CASE("a client that gave up its wait and comes back queues anew") {
   CHECK(WaitersIn(daemon.Describe("s")) == std::vector{other, second});
 }
 
+CONTRACT_CASE("a request that is given up and asked for again in one batch is a new one") {
+  Daemon& daemon = world.daemon();
+  for (const bool waits : {true, false}) {
+    const std::string s = waits ? "s1" : "s2";
+    const std::string t = waits ? "t1" : "t2";
+    const std::string client = waits ? "c1" : "c2";
+    daemon.Create(s, 1);
+    daemon.Create(t, 1);
+    daemon.Grant(s);
+    if (waits) daemon.Grant(t);
+    EndCommand gives_up;
+    gives_up.semaphore = s;
+    gives_up.claim = daemon.Queue(s, {.client = client, .sequence = 1});
+    gives_up.cause = EndCause::kCancelled;
+    gives_up.only_waiting = true;
+    std::vector<Command> batch = {gives_up};
+    batch.emplace_back(world.MakeAcquire(t, {.wait = true, .client = client, .sequence = 1}));
+    const std::vector<Outcome> outcomes = daemon.DoAll(std::move(batch));
+    CHECK(outcomes[0].kind == OutcomeKind::kDone);
+    REQUIRE(outcomes[1].kind == (waits ? OutcomeKind::kQueued : OutcomeKind::kGranted));
+    const Id claim = waits ? outcomes[1].claim : outcomes[1].lease->id;
+    // The first one, and another client's in the same batch.
+    batch = {world.MakeAcquire(s, {.wait = true, .client = client, .sequence = 1})};
+    batch.emplace_back(world.MakeAcquire("other", {.limit = 9}));
+    const std::vector<Outcome> again = daemon.DoAll(std::move(batch));
+    CHECK(again[0].kind == OutcomeKind::kReused);
+    CHECK(again[1].kind == OutcomeKind::kGranted);
+    const Outcome found = daemon.Acquire(t, {.wait = true, .client = client, .sequence = 1});
+    CHECK((waits ? found.claim : found.lease->id) == claim);
+  }
+}
+
 CONTRACT_CASE("a repeated release is answered the same and releases nothing more") {
   Daemon& daemon = world.daemon();
   const bool weighted = world.guarantees().weighted;

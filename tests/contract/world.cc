@@ -127,6 +127,7 @@ struct Daemon::Running {
   std::vector<Submission> batch;
   std::vector<Outcome> outcomes;
   std::vector<std::pair<std::string, LeasePtr>> grants;
+  std::vector<size_t> undone;  // Places in the batch.
 };
 
 // A Step that fails has done nothing of its batch. It fails now and then where answers are lost: that of
@@ -173,6 +174,8 @@ std::vector<Outcome> Daemon::DoAll(std::vector<Command> commands) {
       REQUIRE(outcome.wait_reason() != WaitReason::kNone);
   }
   LetArrive();
+  for (const size_t place : running.undone)
+    running.outcomes[place] = Do(running.batch[place].command);
   return std::move(running.outcomes);
 }
 
@@ -228,10 +231,16 @@ void Daemon::See(Running* running) {
 void Daemon::Collect(StepResult result, Running* running) {
   for (Settled& settled : result.settled) {
     INFO(settled.outcome.status().ToString());
-    REQUIRE(settled.outcome.ok());
     REQUIRE_FALSE(running->batch.empty());
-    const uint64_t first = running->batch.front().number;
-    running->outcomes.at(settled.number - first) = *std::move(settled.outcome);
+    const size_t place = settled.number - running->batch.front().number;
+    // Where a batch is carried out in several commits, and the answer to one of them was lost.
+    if (absl::IsUnavailable(settled.outcome.status())) {
+      running->undone.push_back(place);
+      running->outcomes.at(place).kind = OutcomeKind::kStale;
+      continue;
+    }
+    REQUIRE(settled.outcome.ok());
+    running->outcomes.at(place) = *std::move(settled.outcome);
   }
   for (const Event& event : result.events) {
     events_.push_back({event.kind, event.cause, event.claim, std::string(event.semaphore),

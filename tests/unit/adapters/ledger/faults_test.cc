@@ -103,6 +103,26 @@ TEST_CASE(
   CHECK(daemon.granted == std::vector<Id>{waits[0], waits[1], waits[2]});
 }
 
+// As after a hand in the engine's tables.
+TEST_CASE("fault: a request whose row speaks of a waiter that is not there fails alone") {
+  DamagedWorld world;
+  Daemon a(&world);
+  Daemon b(&world, false, "b");
+  a.Do(a.Ask("s", 1));
+  a.Do(a.Ask("s", 1, 1));
+  auto* stored =  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
+      const_cast<simulation::StoredSemaphore*>(world.engine.Find("s"));
+  stored->waiters.clear();
+  std::vector<Command> batch = {b.Ask("s", 1, 1)};
+  batch.emplace_back(b.Ask("other", 1, 2));
+  const int loaded = world.loaded;
+  CHECK(b.Step(std::move(batch)).outcomes.at(1).kind == OutcomeKind::kGranted);
+  CHECK(world.loaded - loaded < 50);
+  const StepResult later = b.Step({});
+  REQUIRE(later.settled.size() == 1);
+  CHECK(absl::IsDataLoss(later.settled[0].outcome.status()));
+}
+
 TEST_CASE("fault: a queue of tickets without a worker is not read again by every sweep") {
   DamagedWorld world;
   Daemon daemon(&world);
