@@ -314,17 +314,18 @@ void Builder::AddConcerns() {
     std::string text;
     std::string news;
   };
+  absl::flat_hash_map<std::string_view, const ledger::SemaphoreDelta*> deltas;
+  for (const ledger::SemaphoreDelta& delta : transaction_.semaphores) deltas[delta.name] = &delta;
   absl::flat_hash_map<std::string, Message> messages;
   for (const auto& [node, semaphore] : transaction_.concerns) {
     const auto [at, is_new] = messages.try_emplace(semaphore);
     Message& message = at->second;
     if (is_new) {
-      const auto delta = std::ranges::find(transaction_.semaphores, semaphore,
-                                           [](const auto& each) { return each.name; });
+      const auto delta = deltas.find(semaphore);
       message.text = semaphore;
-      if (delta != transaction_.semaphores.end() && delta->before) {
-        absl::StrAppend(&message.text, " ", delta->before->revision + 1);
-        message.news = WriteNews(transaction_, *delta, granted_);
+      if (delta != deltas.end() && delta->second->before) {
+        absl::StrAppend(&message.text, " ", delta->second->before->revision + 1);
+        message.news = WriteNews(transaction_, *delta->second, granted_);
       }
     }
     t_node_.Add(node);
