@@ -185,6 +185,26 @@ CONTRACT_CASE("what a closing session holds is ended under the epoch before the 
   CHECK(daemon.Do(CloseSessionCommand{session, 1, EndCause::kExpired}).kind == OutcomeKind::kDone);
 }
 
+CONTRACT_CASE("a waiter of a closing session is passed over") {
+  Daemon& daemon = world.daemon();
+  const Id session = world.NewId();
+  REQUIRE(daemon.OpenSession(session).kind == OutcomeKind::kDone);
+  daemon.Create("s", 1);
+  const LeasePtr lease = daemon.Grant("s");
+  const Id leaves = daemon.Queue("s", {.session = session});
+  const Id stays = daemon.Queue("s");
+  CloseSessionCommand mark{session, 1, EndCause::kExpired};
+  mark.marks_only = true;
+  REQUIRE(daemon.Do(mark).kind == OutcomeKind::kDone);
+  daemon.GiveBack("s", lease->id);
+  const std::vector<SeenEvent> events = daemon.TakeEvents();
+  CHECK(Saw(events, Event::Kind::kGranted, stays));
+  CHECK_FALSE(Saw(events, Event::Kind::kGranted, leaves));
+  CHECK(daemon.Do(CloseSessionCommand{session, 1, EndCause::kExpired}).kind == OutcomeKind::kDone);
+  CHECK(daemon.Describe("s").waiting == 0);
+  CHECK(daemon.Verify("s", stays).kind == OutcomeKind::kHeld);
+}
+
 CONTRACT_CASE("a clean close releases leases and cancels waits") {
   Daemon& daemon = world.daemon();
   const Id session = world.NewId();

@@ -122,6 +122,7 @@ class Checks {
   void CheckOrder(const ledger::SemaphoreDelta& delta, const StoredSemaphore* before,
                   const StoredSemaphore& after) const;
   void CheckGrant(const GrantScene& scene, const Lease& lease, const Moment& moment) const;
+  bool IsLeaving(const Waiter& waiter) const;
   uint32_t Servable(const StoredSemaphore& semaphore, std::string* who) const;
   void CheckForeign(const ledger::SemaphoreDelta& delta, const StoredSemaphore* before,
                     const StoredSemaphore* after) const;

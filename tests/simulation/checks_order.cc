@@ -84,7 +84,7 @@ void Checks::CheckGrant(const GrantScene& scene, const Lease& lease, const Momen
   }
   const ledger::QueuePlace granted = PlaceOfGrant(*scene.delta, lease);
   for (const auto& [id, waiter] : after.waiters) {
-    if (waiter.works || !(ledger::PlaceOf(waiter) < granted)) continue;
+    if (waiter.works || !(ledger::PlaceOf(waiter) < granted) || IsLeaving(waiter)) continue;
     // One of higher priority may have come after the grant, in the same batch.
     if (scene.queued_now.contains(id) && waiter.priority > lease.priority) continue;
     const bool own = cap != 0 && waiter.holder == lease.holder && lease.ticket.empty();
@@ -99,6 +99,12 @@ void Checks::CheckGrant(const GrantScene& scene, const Lease& lease, const Momen
                       own ? ", its own" : "", settings.backfill ? ", backfill" : "",
                       cap != 0 ? ", capped" : ""));
   }
+}
+
+// Nothing is given to it any more; the end of its session removes it.
+bool Checks::IsLeaving(const Waiter& waiter) const {
+  const auto session = engine_->sessions().find(waiter.session);
+  return session != engine_->sessions().end() && session->second.closing;
 }
 
 // Permits for the waiter or ticket whose turn it is, if there is room; 0: for none. What holders that are
@@ -124,6 +130,7 @@ uint32_t Checks::Servable(const StoredSemaphore& semaphore, std::string* who) co
   std::set<std::string> passed_over;  // Holders at their cap.
   uint32_t too_large = 0;
   for (const Waiter* waiter : semaphore.Queue()) {
+    if (IsLeaving(*waiter)) continue;
     if (ticket != nullptr && ledger::PlaceOf(*ticket) < ledger::PlaceOf(*waiter)) break;
     if (cap != 0 && (passed_over.contains(waiter->holder) || at_cap(*waiter))) {
       passed_over.insert(waiter->holder);

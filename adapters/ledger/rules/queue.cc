@@ -28,6 +28,21 @@ LeasePtr NewLease(const Semaphore& semaphore, const Claim& claim, const Context&
   return lease;
 }
 
+// Its session is ending, which removes the claim: nothing is given to it any more.
+bool IsLeaving(const LedgerState& state, const Claim& claim) {
+  if (claim.detached()) return false;
+  const SessionPtr& session = state.FindSession(claim.session);
+  return session != nullptr && session->closing;
+}
+
+// The first offer that can get a ticket; nullptr: there is none.
+WaiterPtr FirstStaying(const LedgerState& state, const Semaphore& semaphore) {
+  for (const auto& [place, offer] : semaphore.ready_offers()) {
+    if (!IsLeaving(state, *offer)) return offer;
+  }
+  return nullptr;
+}
+
 // As many of those who waited as one commit may.
 bool LetInEnough(const Editor& editor, const Context& context) {
   return context.grants_max != 0 && editor.let_in() >= context.grants_max;
@@ -79,7 +94,7 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
     const auto at = last ? ready.upper_bound(*last) : ready.begin();
     const auto ticket_at = semaphore->eligible.begin();
     const WaiterPtr offer =
-        ticket_at == semaphore->eligible.end() ? nullptr : FirstOffer(*semaphore);
+        ticket_at == semaphore->eligible.end() ? nullptr : FirstStaying(editor.state(), *semaphore);
     const bool waits = at != ready.end();
     if (!waits && !offer) return;
     if (offer && (!waits || ticket_at->first < at->first)) {
@@ -90,7 +105,7 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
     }
     const WaiterPtr waiter = at->second;
     last = at->first;
-    if (waiter->foreign) continue;
+    if (waiter->foreign || IsLeaving(editor.state(), *waiter)) continue;
     if (ahead.WhyNot(*last, waiter->permits) != WaitReason::kNone) {
       ahead.Pass(*waiter);
       if (ahead.blocks()) return;
