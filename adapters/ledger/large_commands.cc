@@ -7,14 +7,15 @@
 namespace semaphored::ledger {
 namespace {
 
-Command EndOf(const std::string& semaphore, const Id& claim, EndCause cause, uint32_t epoch,
-              bool only_waiting) {
+// Not of a claim that has moved to another session, or to a detached caller, since.
+Command EndOf(const std::string& semaphore, const Id& claim, EndCause cause, const Id& session,
+              uint32_t epoch) {
   EndCommand end;
   end.semaphore = semaphore;
   end.claim = claim;
   end.cause = cause;
+  end.session = session;
   end.epoch = epoch;
-  end.only_waiting = only_waiting;
   return end;
 }
 
@@ -58,8 +59,8 @@ Parts PartsOfClose(const CloseSessionCommand& command, const LedgerState& state)
       if ((semaphore->FindWaiter(claim) != nullptr) != waits) continue;
       const bool gives_up = waits && command.cause == EndCause::kReleased;
       parts.before.push_back(EndOf(semaphore->row.name, claim,
-                                   gives_up ? EndCause::kCancelled : command.cause, epoch,
-                                   /*only_waiting=*/false));
+                                   gives_up ? EndCause::kCancelled : command.cause,
+                                   command.session, epoch));
     }
   }
   return parts;

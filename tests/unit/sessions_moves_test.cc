@@ -581,6 +581,37 @@ TEST_CASE("moves: a daemon that knows only the row starts the time again") {
   CHECK(again.granted.size() == 1);
 }
 
+// Its client goes from daemon to daemon, as each says that the lease still moves.
+TEST_CASE("moves: a lease of a detached caller that was asked for at two daemons is kept by one") {
+  Moves moves;
+  SessionsWorld& one = *moves.one;
+  SessionsWorld& two = moves.Two();
+  Moves::Open(one, &moves.first);
+  Moves::Ask(one, moves.first);
+  ClientStream at_two;
+  ClientStream at_one;
+  Moves::Call(two, &at_two);
+  CHECK(at_two.reason() == Reason::kMoving);
+  Moves::Call(one, &at_one);
+  CHECK(at_one.reason() == Reason::kMoving);
+  moves.Pass(kElsewhere);
+  moves.Hear();
+  const bool goes_back = GENERATE(true, false);
+  SessionsWorld& keeps = goes_back ? two : one;
+  ClientStream granted;
+  Moves::Call(keeps, &granted);
+  REQUIRE(granted.granted.size() == 1);
+  // Longer than the other daemon waits for a sign of life.
+  for (Milliseconds time{0}; time < Milliseconds(4 * kTtlMs); time += Milliseconds(1'000)) {
+    moves.Pass(Milliseconds(1'000));
+    moves.Hear();
+    CHECK(Moves::Renew(keeps, ClaimOf(granted)) == Reason::kUnspecified);
+    CHECK(moves.Held() == 1);
+  }
+  CHECK(Moves::Release(keeps, ClaimOf(granted), {}).released == 1);
+  CHECK(moves.Held() == 0);
+}
+
 TEST_CASE("moves: a wait that has moved is cancelled where it is") {
   Moves moves(GENERATE(true, false));
   SessionsWorld& one = *moves.one;

@@ -405,6 +405,11 @@ Outcome RepeatLease(Editor& editor, Semaphore* semaphore, LeasePtr lease,
     auto settled = std::make_shared<Lease>(*lease);
     settled->moved_from = 0;
     settled->ttl_ms = command.ttl_ms;
+    if (settled->detached()) {
+      // Every daemon that was asked meanwhile thinks that it keeps the lease. From now on one does.
+      settled->host = context.self;
+      ++settled->epoch;
+    }
     editor.RequireEpoch(*settled);
     editor.Replace(semaphore, lease, std::move(settled));
   } else if (lease->detached() && lease->host != context.self) {

@@ -6,6 +6,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "adapters/ledger/large_commands.h"
 #include "tests/unit/adapters/ledger/support.h"
 
 namespace semaphored::ledger {
@@ -49,6 +50,39 @@ OutcomeKind Ask(Bench& bench, uint64_t sequence, uint64_t claim) {
 }
 
 }  // namespace
+
+// Between the parts a detached caller repeats the request. Its claim has the epoch of the session's mark.
+TEST_CASE("the end of a session in parts touches no claim that has moved from it") {
+  Bench bench;
+  CreateOne(bench, "s", 1);
+  const Id session = OpenOne(bench, 100);
+  AcquireCommand held = AcquireOf("s", 1);
+  AcquireCommand waits = AcquireOf("s", 2, 1, true);
+  held.session = waits.session = session;
+  REQUIRE(Acquire(*bench.editor, held, bench.context).kind == OutcomeKind::kGranted);
+  REQUIRE(Acquire(*bench.editor, waits, bench.context).kind == OutcomeKind::kQueued);
+  bench.Win();
+  const Parts parts = PartsOf(CloseSessionCommand{session, 1, EndCause::kExpired}, bench.state);
+  REQUIRE(parts.first.has_value());
+  REQUIRE(parts.before.size() == 2);
+  CloseSession(*bench.editor, std::get<CloseSessionCommand>(*parts.first), bench.context);
+  bench.Win();
+  AcquireCommand repeated = waits;
+  repeated.session = repeated.claim;
+  REQUIRE(Repeat(*bench.editor, repeated, waits.claim, bench.context).kind == OutcomeKind::kQueued);
+  bench.Win();
+  // The wait, which has moved, stays; the lease ends, and the wait is let in.
+  for (const Command& part : parts.before)
+    End(*bench.editor, std::get<EndCommand>(part), bench.context);
+  const Semaphore* s = bench.state.Find("s");
+  CHECK(s->queue.empty());
+  REQUIRE(s->leases.size() == 1);
+  CHECK(s->leases.begin()->second->id == waits.claim);
+  // So does the lease that it has become, if the list of parts is carried out again.
+  for (const Command& part : parts.before)
+    End(*bench.editor, std::get<EndCommand>(part), bench.context);
+  CHECK(bench.state.Find("s")->leases.size() == 1);
+}
 
 TEST_CASE("a request's row follows its claim: waiting, granted, ended") {
   using Op = RequestChange::Op;
