@@ -126,8 +126,9 @@ absl::StatusOr<std::optional<Outcome>> RequestBook::Replay(const Command& comman
                                                            Prospect prospect, Editor& editor,
                                                            const Context& context) {
   if (const Editor::RequestNow* now = editor.FindRequest(request)) {
-    // Given up in this very batch. A store that has its row writes another one in another commit.
-    if (!now->row && now->existed)
+    // Given up in this very batch. A store that has its row, and writes only what changes of one, writes another
+    // one in another commit.
+    if (!now->row && now->existed && sources_.shared)
       return absl::InvalidArgumentError("a request is given up and asked for again at once");
     if (!now->row) return std::nullopt;
     return ReplayRow(command, *now->row, editor, context);

@@ -7,7 +7,7 @@ lease has ended. Prints the p99 of its cycles before and while the session ends 
 run), the ratio of the medians, how long the end takes, and the highest age of the node's heartbeat meanwhile (shared
 engines only).
 
-Exit code: 0 the p99 at most doubles, 1 it does not, or a call failed."""
+Exit code: 0 the p99 at most doubles, 1 it does not, a call failed, or a heartbeat did."""
 
 import argparse
 import contextlib
@@ -130,6 +130,8 @@ def measure(arguments, address, metrics):
         while work.poll() is None:
             figures = metrics.figures()
             oldest = max(oldest, figures.get("semaphored_heartbeat_age_seconds", 0.0))
+            if figures.get("semaphored_heartbeat_failures_total", 0.0) > 0:
+                sys.exit("session_end: a heartbeat failed")
             if left >= 1 and figures.get("semaphored_leases", 0.0) <= arguments.clients:
                 left = 0
                 ended = time.monotonic()

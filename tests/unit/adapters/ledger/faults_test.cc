@@ -103,6 +103,39 @@ TEST_CASE(
   CHECK(daemon.granted == std::vector<Id>{waits[0], waits[1], waits[2]});
 }
 
+TEST_CASE("fault: waits are repeated in the step in which the room that others made lets them in") {
+  DamagedWorld world;
+  world.grants_per_commit_max = GENERATE(0u, 1u, 20u);
+  CAPTURE(world.grants_per_commit_max);
+  Daemon a(&world);
+  Daemon b(&world, false, "b");
+  constexpr uint32_t kLimit = 30;
+  std::vector<Command> takes;
+  for (uint32_t i = 0; i < kLimit; ++i) takes.emplace_back(b.Ask("s", kLimit));
+  std::vector<Command> releases;
+  for (const Outcome& outcome : b.Step(std::move(takes)).outcomes)
+    releases.emplace_back(ReleaseOfClaim("s", outcome.lease->id));
+  std::vector<Id> waits;
+  for (uint64_t sequence = 1; sequence <= kLimit; ++sequence)
+    waits.push_back(a.Do(a.Ask("s", kLimit, sequence)).claim);
+  b.Step(std::move(releases));
+  std::vector<Command> repeats;
+  for (uint64_t i = 0; i < uint64_t{2} * kLimit; ++i)
+    repeats.emplace_back(a.Ask("s", kLimit, i % kLimit + 1));
+  const StepResult result = a.Step(std::move(repeats));
+  REQUIRE(result.outcomes.size() == size_t{2} * kLimit);
+  for (size_t i = 0; i < result.outcomes.size(); ++i) {
+    const Outcome& outcome = result.outcomes[i];
+    CHECK((outcome.kind == OutcomeKind::kGranted || outcome.kind == OutcomeKind::kQueued));
+    CHECK(outcome.claim == waits[i % kLimit]);
+  }
+  for (uint32_t i = 0; i < kLimit; ++i) a.Step({});
+  const simulation::StoredSemaphore* stored = world.engine.Find("s");
+  CHECK(stored->held() == kLimit);
+  CHECK(stored->leases.size() == kLimit);
+  CHECK(stored->waiters.empty());
+}
+
 // As after a hand in the engine's tables.
 TEST_CASE("fault: a request whose row speaks of a waiter that is not there fails alone") {
   DamagedWorld world;
