@@ -61,8 +61,10 @@ absl::Status TokenStore::TendConsumers(Used* used) {
       ++at;
       continue;
     }
-    if (absl::Status status = Cancel(used, at->second.tag); !status.ok()) return status;
+    // Answered late, it is known as doubtful, and no more as one that stands.
+    const std::string tag = std::move(at->second.tag);
     at = used->consumers.erase(at);
+    if (absl::Status status = Cancel(used, tag); !status.ok()) return status;
   }
   if (!unwanted) used->unwanted_since = {};
   if (unwanted && used->unwanted_since == SteadyTime{}) used->unwanted_since = SteadyClock::now();
@@ -98,16 +100,30 @@ absl::Status TokenStore::Cancel(Used* used, const std::string& tag) {
 
 void TokenStore::OnAnsweredLate(const std::string& name, Used* used,
                                 std::vector<ledger::Hint>* hints) {
-  for (const std::string& tag : std::exchange(used->doubtful_tags, {})) {
-    if (!Cancel(used, tag).ok()) return;
-  }
+  if (!CancelTags(used, std::exchange(used->doubtful_tags, {})).ok()) return;
   hints->push_back({name, 0, ""});
+  // Those that wait may have no consumer now.
+  Tend(name, used).IgnoreError();
+}
+
+// Those that come after one that is not answered in time may still stand.
+absl::Status TokenStore::CancelTags(Used* used, const std::vector<std::string>& tags) {
+  absl::Status failed;
+  for (const std::string& tag : tags) {
+    if (failed.ok()) {
+      failed = Cancel(used, tag);
+    } else {
+      used->doubtful_tags.push_back(tag);
+    }
+  }
+  return failed;
 }
 
 absl::Status TokenStore::CancelAll(Used* used) {
-  for (const auto& [priority, consumer] : std::exchange(used->consumers, {})) {
-    if (absl::Status status = Cancel(used, consumer.tag); !status.ok()) return status;
-  }
+  std::vector<std::string> tags;
+  for (const auto& [priority, consumer] : std::exchange(used->consumers, {}))
+    tags.push_back(consumer.tag);
+  if (absl::Status status = CancelTags(used, tags); !status.ok()) return status;
   used->unwanted_since = {};
   if (!used->spare.empty()) used->given_back_at = SteadyClock::now();
   for (const Delivery& delivery : std::exchange(used->spare, {})) {
@@ -127,8 +143,10 @@ absl::Status TokenStore::DropUnwanted(Used* used) {
       ++at;
       continue;
     }
-    if (absl::Status status = Cancel(used, at->second.tag); !status.ok()) return status;
+    // Answered late, it is known as doubtful, and no more as one that stands.
+    const std::string tag = std::move(at->second.tag);
     at = used->consumers.erase(at);
+    if (absl::Status status = Cancel(used, tag); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -130,6 +130,7 @@ class TokenStore : public PermitStore {
   absl::Status DropUnwanted(Used* used);
   absl::Status Begin(Used* used, const std::string& tag, size_t prefetch, int32_t priority);
   absl::Status Cancel(Used* used, const std::string& tag);
+  absl::Status CancelTags(Used* used, const std::vector<std::string>& tags);
   absl::Status CancelAll(Used* used);
   void OnAnsweredLate(const std::string& name, Used* used, std::vector<ledger::Hint>* hints);
   absl::Status Shrink(const std::string& name, Used* used);
