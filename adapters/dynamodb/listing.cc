@@ -11,6 +11,12 @@ namespace semaphored::dynamodb {
 
 using ledger::SessionPtr;
 
+namespace {
+
+constexpr size_t kSessionsAtOnce = 100;
+
+}  // namespace
+
 absl::StatusOr<ledger::SharedStore::SessionAt> DynamoStore::LoadSession(const Id& session) {
   Range range;
   range.partition = SessionPartition(session);
@@ -80,12 +86,17 @@ absl::StatusOr<ledger::SharedStore::Hosted> DynamoStore::HostedBy(absl::Span<con
     range.to = kRow;
     hosted.sessions.push_back(std::move(session));
   }
-  const auto of_sessions = QueryAll(&client_, table_, std::move(ranges), Deadline());
-  if (!of_sessions.ok()) return of_sessions.status();
-  for (const std::vector<json>& partition : *of_sessions) {
-    for (const json& item : partition) {
-      const std::string sort = KeyOf(item).sort;
-      if (absl::StartsWith(sort, kAt)) names.insert(sort.substr(sizeof kAt - 1));
+  // Each page has the whole of the time-out: a daemon may have had very many sessions.
+  for (size_t at = 0; at < ranges.size(); at += kSessionsAtOnce) {
+    const size_t end = std::min(ranges.size(), at + kSessionsAtOnce);
+    const auto of_sessions =
+        QueryAll(&client_, table_, {ranges.begin() + at, ranges.begin() + end}, Deadline());
+    if (!of_sessions.ok()) return of_sessions.status();
+    for (const std::vector<json>& partition : *of_sessions) {
+      for (const json& item : partition) {
+        const std::string sort = KeyOf(item).sort;
+        if (absl::StartsWith(sort, kAt)) names.insert(sort.substr(sizeof kAt - 1));
+      }
     }
   }
   hosted.semaphores.assign(names.begin(), names.end());

@@ -20,7 +20,6 @@ using ledger::SessionPtr;
 
 namespace {
 
-constexpr size_t kSemaphoresKept = 50'000;
 constexpr size_t kShownRowsMax = 200'000;
 // Until all that is read of a semaphore is of one moment.
 constexpr int kReadingsMax = 14;
@@ -146,9 +145,10 @@ uint64_t DynamoStore::MakeWritersPause(const std::string& name) {
 }
 
 void DynamoStore::Keep(const Folder& folder) {
-  if (known_.size() >= kSemaphoresKept && !known_.contains(folder.name)) {
-    known_.clear();
-    waiting_ = holding_ = 0;
+  if (known_.size() >= known_max_ && !known_.contains(folder.name)) {
+    // Those with waiters or leases of ours are counted.
+    absl::erase_if(known_, [](const auto& each) { return each.second.own.empty(); });
+    known_max_ = std::max(kSemaphoresKept, 2 * known_.size());
   }
   Known& known = known_[folder.name];
   if (!folder.damage.ok()) {

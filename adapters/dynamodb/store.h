@@ -185,7 +185,9 @@ class DynamoStore : public ledger::SharedStore {
   // Revisions of destroyed semaphores are not above these, by FloorOf the name. They only rise.
   std::array<uint64_t, kFloorCount> floors_{};
 
+  static constexpr size_t kSemaphoresKept = 50'000;
   absl::flat_hash_map<std::string, Known> known_;
+  size_t known_max_ = kSemaphoresKept;
   absl::flat_hash_map<std::string, ledger::LoadedSemaphore> shown_;
   size_t shown_rows_ = 0;
   absl::flat_hash_map<Id, ledger::SessionPtr> sessions_;

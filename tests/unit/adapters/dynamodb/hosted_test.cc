@@ -152,6 +152,31 @@ TEST_CASE("dynamodb hosted: a restart and a take-over ask 1.5 times for each sem
   }
 }
 
+// The time-out is that of a page, not of all of them.
+TEST_CASE("dynamodb hosted: more sessions than can be asked about within the time-out", "[dynamodb]") {
+  StoreTable table;
+  OpenStore a = Open(table);
+  constexpr uint64_t kSessions = 6'000;
+  constexpr uint64_t kAtOnce = 20;
+  for (uint64_t first = 1; first <= kSessions; first += kAtOnce) {
+    Transaction open = Begin(a);
+    for (uint64_t id = first; id < first + kAtOnce; ++id) {
+      auto session = std::make_shared<Session>();
+      session->id = MakeId(id);
+      session->host = a.self;
+      session->ttl_ms = 5'000;
+      session->holder = "holder";
+      open.sessions.push_back({nullptr, session});
+    }
+    REQUIRE(a.Commit(open).kind == Kind::kWon);
+  }
+  OpenStore b = Open(table, {.node_id = "b", .timeout = std::chrono::milliseconds(1'000)});
+  const auto hosted = b.store->HostedBy({&a.self, 1});
+  INFO(hosted.status().ToString());
+  REQUIRE(hosted.ok());
+  CHECK(hosted->sessions.size() == kSessions);
+}
+
 TEST_CASE("dynamodb hosted: a session goes where its host is", "[dynamodb]") {
   StoreTable table;
   OpenStore a = Open(table);
