@@ -29,15 +29,7 @@ constexpr size_t kFoldersAtOnceWithoutTickets = TransactionRequest::kOperationsM
 constexpr size_t kFoldersKept = 50'000;
 // An agent serves 200 connections of one client; what more there are is looked at in the sweep.
 constexpr size_t kFoldersWatchedMax = 64;
-// After somebody has last waited there: the next one mostly comes soon.
-constexpr std::chrono::seconds kWatchedFor{10};
 constexpr int kReadingsMax = 5;  // Until a moment is found in which each claim has its session.
-
-// Offers are served by room only while there are tickets.
-bool WaitsForRoom(const Folder& folder) {
-  return folder.document.AnyWaiter(
-      [&](const WaiterPtr& waiter) { return !waiter->works || folder.document.ticket_count != 0; });
-}
 
 void TellDamage(const Url& url, const Folder& folder) {
   const std::string damage = folder.WhatWasDone();
@@ -110,6 +102,11 @@ absl::StatusOr<std::vector<Folder>> ConsulStore::ReadFolders(absl::Span<const st
     std::ranges::move(*some, std::back_inserter(all));
   }
   return all;
+}
+
+bool ConsulStore::WaitsForRoom(const Folder& folder) {
+  return folder.document.AnyWaiter(
+      [&](const WaiterPtr& waiter) { return !waiter->works || folder.document.ticket_count != 0; });
 }
 
 void ConsulStore::Keep(Folder folder) {

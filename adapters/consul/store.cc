@@ -306,6 +306,10 @@ void ConsulStore::WatchFolders() {
   const SteadyTime now = SteadyClock::now();
   if (watches_.size() == shared_.size() + 1 && now < looked_at_ + kWatchesLookedAt) return;
   looked_at_ = now;
+  for (auto& [name, until] : shared_) {
+    const auto folder = folders_.find(name);
+    if (folder != folders_.end() && WaitsForRoom(folder->second)) until = now + kWatchedFor;
+  }
   absl::erase_if(shared_, [&](const auto& watched) { return watched.second < now; });
   for (const std::string& id : watches_.Ids()) {
     if (absl::StartsWith(id, kFolderWatch) && !shared_.contains(id.substr(sizeof kFolderWatch - 1)))

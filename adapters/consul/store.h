@@ -133,6 +133,10 @@ class ConsulStore : public ledger::SharedStore {
   absl::StatusOr<std::optional<LaneNumber>> ReadLane();
 
   // ---- waiting ----
+  // After a client has last waited there: the next one mostly comes soon.
+  static constexpr std::chrono::seconds kWatchedFor{10};
+  // Offers are served by room only while there are tickets.
+  static bool WaitsForRoom(const Folder& folder);
   void WatchFolders();
   void HearMail(const std::string& body, std::vector<ledger::Hint>* hints);
 
