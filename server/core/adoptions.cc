@@ -2,13 +2,10 @@
 
 #include <utility>
 
+#include "server/core/records.h"
+
 namespace semaphored {
 namespace {
-
-const Claim& RowOf(const ClaimInfo& info) {
-  if (info.lease) return *info.lease;
-  return *info.waiter;
-}
 
 // Of the same lease: permits are only given back, and a recall is never withdrawn.
 bool IsLater(const Lease& lease, const Lease& than) {
@@ -72,7 +69,7 @@ void Adoptions::KeepEvent(const Event& event) {
     change->ended = true;
     return;
   }
-  change->lease = event.lease;
+  change->lease = WithRecallOf(event.lease, change->lease);
   if (event.ticket != nullptr) change->ticket = event.ticket;
 }
 

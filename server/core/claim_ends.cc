@@ -201,15 +201,13 @@ void ClaimEnds::OnExpired(ClaimRecord* record, uint32_t epoch,
 }
 
 void ClaimEnds::OnWaitOver(ClaimRecord* record) {
-  record->wait_armed = false;
+  record->wait_armed_for = SteadyTime::max();
   if (record->has_lease()) return;
   if (record->state == State::kWaiting && EndUnwanted(record)) return;
   if (record->wait_until > Now()) return parts_.deadlines->ArmWait(record);
   if (record->state == State::kAsked) {
     // The lane is slower than the wait: looked at again when it has answered.
-    record->wait_armed = true;
-    parts_.timers->Add(Now() + kTryAgainAfter, TimerKind::kWait, record->id);
-    return;
+    return parts_.deadlines->ArmWait(record, Now() + kTryAgainAfter);
   }
   End(record, EndCause::kWaitExpired, true);
 }

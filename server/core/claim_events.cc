@@ -61,7 +61,7 @@ void ClaimEvents::OnGrantEvent(ClaimRecord* record, const Event& event) {
 }
 
 void ClaimEvents::OnRecalled(ClaimRecord* record, const LeasePtr& lease) {
-  record->lease = lease;
+  record->lease = WithRecallOf(lease, record->lease);
   parts_.metrics->Recalled(&record->figures);
   parts_.recalls->Arm(record);
   ClaimListener* listener = record->lease_listener();

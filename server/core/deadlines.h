@@ -1,5 +1,5 @@
-// The timers of TTLs and waits. Each claim and each session has at most one of a kind: when it is due, it is set again if
-// the time was put off meanwhile. Single-threaded (the reactor's).
+// The timers of TTLs and waits. Each claim and each session has one of a kind: when it is due, it is set again if the time
+// was put off meanwhile. Single-threaded (the reactor's).
 #pragma once
 
 #include <algorithm>
@@ -29,11 +29,14 @@ class Deadlines {
     Keep(&session->life, until);
     ArmTtl(session);
   }
-  // Of a claim that waits (TimerKind::kWait). Without effect if the timer is set, or it waits for ever.
+  // Of a claim that waits (TimerKind::kWait). Without effect if a timer is set for then or before, or it waits for
+  // ever. A shorter wait has one more timer.
   void ArmWait(ClaimRecord* record) {
-    if (record->wait_armed || record->wait_until == SteadyTime::max()) return;
-    record->wait_armed = true;
-    timers_->Add(record->wait_until, TimerKind::kWait, record->id);
+    if (record->wait_until < record->wait_armed_for) ArmWait(record, record->wait_until);
+  }
+  void ArmWait(ClaimRecord* record, SteadyTime at) {
+    record->wait_armed_for = at;
+    timers_->Add(at, TimerKind::kWait, record->id);
   }
 
  private:

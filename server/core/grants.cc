@@ -24,10 +24,9 @@ void Grants::Ask(ClaimRecord* record, AcquireParams params) {
   parts_.metrics->Asked(&record->figures);
   record->charge = std::move(params.charge);
   record->unless_repeated = std::move(params.unless_repeated);
-  if (params.wait_ms > 0) {
-    record->wait_until = Now() + Milliseconds(params.wait_ms);
-    parts_.deadlines->ArmWait(record);
-  }
+  // One that does not wait may be the repeat of one that does, whose wait is then over.
+  if (params.wait_ms >= 0) record->wait_until = Now() + Milliseconds(params.wait_ms);
+  if (params.wait_ms > 0) parts_.deadlines->ArmWait(record);
   AcquireCommand command = CommandOf(*record, std::move(params));
   parts_.moves->FillIn(*record, &command);
   Asked asked{command.permits, {"", command.requester.sequence, command.requester.one_shot}};
@@ -82,7 +81,10 @@ void Grants::OnGranted(ClaimRecord* record, const Outcome& outcome) {
   if (lease->id != record->id) record = LeadTo(record, lease->id, lease->epoch);
   if (record == nullptr) return;
   if (record->lost) return ClaimEnds::RefuseLost(record);
-  if (outcome.changed) parts_.vouching->KeepAfterMove(&record->life, lease->ttl_ms);
+  if (outcome.changed) {
+    parts_.vouching->KeepAfterMove(&record->life, lease->ttl_ms);
+    Recalls::Forget(record);  // Of before it was elsewhere.
+  }
   BecomeHeld(record, lease);
 }
 

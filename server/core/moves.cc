@@ -16,6 +16,7 @@ bool Moves::Begin(ClaimRecord* record, SteadyTime over_at) {
 }
 
 void Moves::SetRequester(ClaimRecord* record, Requester requester) {
+  ForgetRequester(*record);
   by_requester_[requester] = record->id;
   record->move->requester = std::move(requester);
 }
@@ -23,16 +24,21 @@ void Moves::SetRequester(ClaimRecord* record, Requester requester) {
 void Moves::End(ClaimRecord* record) {
   if (record->move == nullptr) return;
   --count_;
-  const auto found = by_requester_.find(record->move->requester);
-  if (found != by_requester_.end() && found->second == record->id) by_requester_.erase(found);
+  ForgetRequester(*record);
   record->move = nullptr;
+}
+
+void Moves::ForgetRequester(const ClaimRecord& record) {
+  const auto found = by_requester_.find(record.move->requester);
+  if (found != by_requester_.end() && found->second == record.id) by_requester_.erase(found);
 }
 
 void Moves::FillIn(const ClaimRecord& record, AcquireCommand* command) const {
   if (by_requester_.empty()) return;
   const auto found = by_requester_.find(command->requester);
   const ClaimRecord* claim = found == by_requester_.end() ? nullptr : claims_->Find(found->second);
-  if (claim == nullptr || claim->session != record.session || claim->semaphore != record.semaphore)
+  if (claim == nullptr || claim->move == nullptr || claim->session != record.session ||
+      claim->semaphore != record.semaphore)
     return;
   command->moved_is_over = claim->move->over_at <= clock_->Now();
   command->moved_epoch = claim->life.epoch;

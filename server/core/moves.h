@@ -17,7 +17,7 @@ class Moves {
 
   // The record's lease moves, until `over_at`. False, without effect: it moves already.
   bool Begin(ClaimRecord* record, SteadyTime over_at);
-  // The request that the lease moves for. REQUIRES: it moves.
+  // The request that the lease moves for, instead of a former one. REQUIRES: it moves.
   void SetRequester(ClaimRecord* record, Requester requester);
   // The move is over, or the record goes. Without effect if it does not move.
   void End(ClaimRecord* record);
@@ -29,6 +29,8 @@ class Moves {
   Refusal RefusalOf(const ClaimRecord& record) const;
 
  private:
+  void ForgetRequester(const ClaimRecord& record);
+
   const Clock* clock_;
   const ClaimBook* claims_;
   // By client id and sequence number of the request.

@@ -99,7 +99,6 @@ struct ClaimRecord {
   // the semaphore can be changed again. Until then its permits stay held.
   bool lost = false;
   bool report_queued = true;
-  bool wait_armed = false;           // There is a timer that will look at wait_until.
   SessionRecord* session = nullptr;  // nullptr: detached.
   // Of a detached claim. Of every claim `epoch`: Claim::epoch, which rises with each move.
   Liveness life;
@@ -108,6 +107,7 @@ struct ClaimRecord {
   uint64_t tag = 0;
   LeasePtr lease;  // When held.
   SteadyTime wait_until = SteadyTime::max();
+  SteadyTime wait_armed_for = SteadyTime::max();  // When the earliest timer looks at wait_until; max: none.
   RecallState recall;
   TraceContext trace;  // Of the call that asked for it.
   ClaimFigures figures;
@@ -138,6 +138,16 @@ struct ClaimRecord {
     return session != nullptr ? session->listener : nullptr;
   }
 };
+
+// A lease as a recall's event has it. Permits only become fewer: of one that is known with fewer, some were given
+// back after the recall, and the recall alone is new.
+inline LeasePtr WithRecallOf(const LeasePtr& recalled, const LeasePtr& known) {
+  if (recalled == nullptr || known == nullptr || recalled->permits <= known->permits)
+    return recalled;
+  auto lease = std::make_shared<Lease>(*known);
+  lease->recall = recalled->recall;
+  return lease;
+}
 
 inline const Claim& RowOf(const ClaimInfo& info) {
   if (info.lease) return *info.lease;

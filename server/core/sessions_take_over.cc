@@ -77,6 +77,7 @@ void SessionsImpl::AbsorbDetached(const Orphan& orphan, const Liveness& life) {
   const bool moves = info.lease && info.lease->moved_from != 0;
   if (moves) grants_.BecomeMoving(record, info.lease, vouching_.MoveOverAt(*info.lease));
   grants_.Found(record);
+  if (record->state == ClaimRecord::State::kHeld) recalls_.ArmLongestHold(*record);
   recalls_.Arm(record);
   deadlines_.ArmTtl(record);
 }

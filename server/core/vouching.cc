@@ -54,10 +54,10 @@ void Vouching::KeepAfterMove(Liveness* life, int64_t ttl_ms) const {
 
 SteadyTime Vouching::MoveOverAt(const Lease& lease) const {
   // The row's TTL is the longest that any former holder had. A daemon that does not know of the
-  // move reads the engine within a sweep interval, and vouches for at most a node TTL after a read.
-  const int64_t left_ms = host_->guarantees().exclusive
-                              ? lease.ttl_ms
-                              : std::min(lease.ttl_ms, node_ttl_ms_) + sweep_interval_ms_;
+  // move reads the engine within a sweep interval, and vouches for at most a node TTL after a read; also
+  // if it has read nothing since, and its client pings all the time.
+  const int64_t left_ms =
+      host_->guarantees().exclusive ? lease.ttl_ms : node_ttl_ms_ + sweep_interval_ms_;
   return Now() + Milliseconds(left_ms);
 }
 

@@ -218,7 +218,8 @@ void WorkDesk::OnAssigned(ClaimRecord* record, LeasePtr lease, TicketPtr ticket,
   parts_.lease_log->Granted(record->semaphore, *record->lease, record->trace);
   parts_.recalls->ArmLongestHold(*record);
   parts_.recalls->Arm(record);
-  const SessionRecord* session = record->session;
+  SessionRecord* session = record->session;
+  if (session != nullptr && session->has_recalls) session->recalls_changed = true;
   // Without its ticket it has ended again, which is told next. Of a dead daemon's session: its
   // client may come for it.
   if (record->ticket == nullptr || session == nullptr || !session->life.hosted) return;

@@ -46,6 +46,20 @@ TEST_CASE("moves: a repeated request says whether its lease's move is over", "[u
   world.moves.End(world.claim);
 }
 
+// The session was resumed under another client id meanwhile.
+TEST_CASE("moves: a lease moves for the request that was named last", "[unit]") {
+  MovesWorld world;
+  world.claim->life.epoch = 3;
+  world.moves.Begin(world.claim, world.clock.Now());
+  world.moves.SetRequester(world.claim, world.RequestOf(5));
+  world.moves.SetRequester(world.claim, world.RequestOf(6));
+  CHECK(world.Repeated(5).moved_epoch == 0);
+  CHECK(world.Repeated(6).moved_epoch == 3);
+  world.moves.End(world.claim);
+  CHECK(world.Repeated(5).moved_epoch == 0);
+  CHECK(world.Repeated(6).moved_epoch == 0);
+}
+
 TEST_CASE("moves: another owner's request, or one at another semaphore, is no repeat", "[unit]") {
   MovesWorld world;
   world.moves.Begin(world.claim, world.clock.Now());

@@ -42,6 +42,43 @@ TEST_CASE("queued: a request that waits hears why") {
   CHECK(info->waiters[1].reason == WaitReason::kBehind);
 }
 
+TEST_CASE("queued: a request that is repeated with a shorter wait has that one") {
+  SessionsWorld world;
+  ClientStream holder;
+  OpenParams holds;
+  holds.client_id = "holder";
+  holds.ttl_ms = 60'000;
+  world.sessions().Open(std::move(holds), &holder);
+  world.Settle();
+  ClientStream stream;
+  OpenParams open;
+  open.client_id = "client";
+  open.ttl_ms = 60'000;
+  world.sessions().Open(std::move(open), &stream);
+  world.Settle();
+  const auto ask = [&](const ClientStream& in, int64_t wait_ms) {
+    AcquireParams params;
+    params.requester = {"", 1};
+    params.requester.client_id = &in == &holder ? "holder" : "client";
+    params.semaphore = "s";
+    params.limit = 1;
+    params.wait_ms = wait_ms;
+    world.sessions().AcquireIn(in.session, std::move(params), 1, false);
+    world.Settle();
+  };
+  ask(holder, 0);
+  ask(stream, -1);
+  ask(stream, 50'000);
+  int64_t last_ms = 1'000;
+  SECTION("of a second") {}
+  SECTION("of none") { last_ms = 0; }
+  ask(stream, last_ms);
+  world.Pass(Milliseconds(1'100));
+  world.Settle();
+  CHECK(stream.reason() == Reason::kWaitExpired);
+  CHECK(world.Describe("s")->waiting == 0);
+}
+
 namespace {
 
 // A session with a lease and a request that waits, on an engine that can go away.

@@ -113,6 +113,9 @@ TEST_CASE("vouching: what moved here is kept until its former host vouches for i
     world.vouching.Revive(&world.session.life);
     CHECK(world.session.life.expires_at == now + Milliseconds(45'000));
     CHECK(world.vouching.MoveOverAt(lease) == now + Milliseconds(15'000));
+    // A former host whose lane hangs answers pings with short validities, one after the other.
+    lease.ttl_ms = 1'000;
+    CHECK(world.vouching.MoveOverAt(lease) == now + Milliseconds(15'000));
   }
 }
 
