@@ -221,8 +221,7 @@ Reply Client::Persist(const HttpTarget& target, const std::string* body) {
   std::chrono::milliseconds pause = kFirstPause;
   for (int attempt = 1;; ++attempt) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now());
-    Reply reply =
-        Send(target, body, /*once=*/false, std::max(left, std::chrono::milliseconds(1)));
+    Reply reply = Send(target, body, /*once=*/false, std::max(left, std::chrono::milliseconds(1)));
     if (reply.answered() || !absl::IsUnavailable(reply.status) || attempt == kAttemptsMax)
       return reply;
     const std::chrono::milliseconds skewed = Skewed(pause, &random_);

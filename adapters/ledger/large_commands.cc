@@ -59,8 +59,8 @@ Parts PartsOfClose(const CloseSessionCommand& command, const LedgerState& state)
       if ((semaphore->FindWaiter(claim) != nullptr) != waits) continue;
       const bool gives_up = waits && command.cause == EndCause::kReleased;
       parts.before.push_back(EndOf(semaphore->row.name, claim,
-                                   gives_up ? EndCause::kCancelled : command.cause,
-                                   command.session, epoch));
+                                   gives_up ? EndCause::kCancelled : command.cause, command.session,
+                                   epoch));
     }
   }
   return parts;

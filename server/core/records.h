@@ -107,7 +107,8 @@ struct ClaimRecord {
   uint64_t tag = 0;
   LeasePtr lease;  // When held.
   SteadyTime wait_until = SteadyTime::max();
-  SteadyTime wait_armed_for = SteadyTime::max();  // When the earliest timer looks at wait_until; max: none.
+  SteadyTime wait_armed_for =
+      SteadyTime::max();  // When the earliest timer looks at wait_until; max: none.
   RecallState recall;
   TraceContext trace;  // Of the call that asked for it.
   ClaimFigures figures;
