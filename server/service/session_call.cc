@@ -175,7 +175,13 @@ void SessionCall::MaybeRead() {
   RunDeferred(/*all=*/false);
   // Something is on its way whose end begins another turn: then it is looked at again.
   if (!deferred_.empty()) MarkDirty();
-  if (reading_ || broken_ || (stage_ != Stage::kFirst && stage_ != Stage::kOpen)) return;
+  if (reading_ || (stage_ != Stage::kFirst && stage_ != Stage::kOpen)) return;
+  if (broken_) {
+    // Nothing else tells that the client has gone. What it said before that has its effect.
+    unread_by_us_ = !deferred_.empty();
+    if (!unread_by_us_) OnNoMore();
+    return;
+  }
   const ServiceLimits& limits = environment_->limits;
   unread_by_us_ = deferred_.bytes() > limits.deferred_stream_bytes_max ||
                   environment_->deferred_bytes > limits.deferred_bytes_max;

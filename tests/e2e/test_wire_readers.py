@@ -92,6 +92,27 @@ class WireReaders(unittest.TestCase):
             if not raw.write(stream, grpc_message(pb.SessionRequest(commands=commands))):
                 return
 
+    def test_a_session_goes_while_it_is_not_read(self):
+        """Its results fill the window and what is kept of them, so that the daemon reads no more of it."""
+        with Daemon() as daemon:
+            client = daemon.client()
+            with RawConnection(daemon.port, window=100) as raw:
+                stream = raw.call("Session", pb.SessionRequest(open=pb.OpenSession(
+                    client_id="gone", ttl_ms=600_000, release_on_disconnect=True)), end=False)
+                self.assertTrue(raw.write(stream, grpc_message(pb.SessionRequest(commands=[
+                    pb.SessionCommand(sequence=1, acquire=pb.SessionAcquire(semaphore="held", limit=1))]))))
+                wait_until(lambda: client.administer("", list=pb.ListSemaphores()).semaphores,
+                           "the permit is held")
+                verify = pb.VerifyRequest(semaphore="held", slot=1,
+                                          token=client.describe_rows("held").leases[0].lease.token)
+                for first in range(2, 12_002, 1000):
+                    raw.write(stream, grpc_message(pb.SessionRequest(commands=[
+                        pb.SessionCommand(sequence=sequence, verify=verify)
+                        for sequence in range(first, first + 1000)])))
+                self.assertTrue(client.stub.Verify(verify, timeout=BOUND_S).held)
+            # Long before its TTL.
+            wait_until(lambda: client.describe("held").held == 0, "its permit is free")
+
     def test_work(self):
         with Daemon({**SOON, "stream_bytes_max": 1_000_000}) as daemon, \
                 RawConnection(daemon.port, window=100) as raw:
