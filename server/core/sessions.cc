@@ -117,7 +117,9 @@ bool SessionsImpl::TimerAlive(const Timer& timer) const {
   if (timer.kind == TimerKind::kDrain) return administration_.Waits(timer.id);
   const ClaimRecord* record = claims_.Find(timer.id);
   if (record == nullptr) return false;
-  return timer.kind != TimerKind::kWait || !record->has_lease();
+  // Of those of a wait the earliest counts: it sets the next one.
+  return timer.kind != TimerKind::kWait ||
+         (!record->has_lease() && timer.at <= record->wait_armed_for);
 }
 
 SteadyTime SessionsImpl::OnTimer() {

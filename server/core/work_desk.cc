@@ -311,12 +311,18 @@ void WorkDesk::FinishIn(const Id& session, FinishCommand command, Reply<FinishAn
   }
   Submit(
       semaphore, std::move(command),
-      [this, semaphore, claim, answer,
+      [this, semaphore, session, claim, answer,
        reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
         if (outcome.ok() && outcome->kind == OutcomeKind::kReleased)
           return reply({nullptr, answer});
         ClaimRecord* again = parts_.claims->Find(claim);
-        if (again != nullptr) again->finishing = false;
+        if (again != nullptr && again->session != nullptr && again->session->id == session &&
+            again->ticket != nullptr) {
+          again->finishing = false;
+          // The hand has its ticket still.
+          if (Worker* worker = WorkerOf(*again); worker != nullptr && !again->put_back)
+            worker->Has(claim);
+        }
         reply({std::make_unique<Refusal>(
                    outcome.ok() ? RefusalOf(*outcome, semaphore, parts_.host->guarantees().adapter)
                                 : RefusalOf(outcome.status(), semaphore)),

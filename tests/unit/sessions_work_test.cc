@@ -220,6 +220,30 @@ TEST_CASE("work: a clean end puts everything back, without an attempt") {
   CHECK(other.assigned[0].ticket->attempt == 1);
 }
 
+TEST_CASE("work: a result that is refused frees no hand") {
+  SessionsWorld world;
+  for (const char* payload : {"1", "2", "3", "4"}) world.Enqueue("a", payload);
+  WorkerStream stream;
+  world.Work(&stream, {{"a"}, {}, 1});
+  REQUIRE(stream.assigned.size() == 1);
+  const auto finish = [&](size_t number) {
+    FinishCommand command;
+    command.requester.sequence = 5;  // For each of them.
+    command.semaphore = "a";
+    command.claim = stream.assigned[number].lease->id;
+    bool good = false;
+    world.sessions().FinishIn(stream.session, command,
+                              [&](const Result<FinishAnswer>& result) { good = result.ok(); });
+    world.Settle();
+    return good;
+  };
+  CHECK(finish(0));
+  REQUIRE(stream.assigned.size() == 2);
+  CHECK_FALSE(finish(1));
+  world.Pass(Milliseconds(3000));
+  CHECK(stream.assigned.size() == 2);
+}
+
 TEST_CASE("work: a result that comes twice, and one that comes too late") {
   SessionsWorld world;
   world.Enqueue("a", "x");
