@@ -105,5 +105,21 @@ TEST_CASE("recalls: a lease that was held for the longest time is recalled, unti
   CHECK_FALSE(world.host.Pass(Milliseconds(500)));  // There is no such lease any more.
 }
 
+// The event has the row as it was between the recall and a release of the same batch.
+TEST_CASE("recalls: the event of a recall brings no permits back", "[unit]") {
+  auto known = std::make_shared<Lease>();
+  known->permits = 1;
+  auto recalled = std::make_shared<Lease>();
+  recalled->permits = 2;
+  recalled->recall.reason = Recall::Reason::kAdministrator;
+  recalled->recall.grace_ms = 5;
+  const LeasePtr both = WithRecallOf(recalled, known);
+  CHECK(both->permits == 1);
+  CHECK(both->recall.grace_ms == 5);
+  CHECK(WithRecallOf(recalled, nullptr) == recalled);
+  recalled->permits = 1;
+  CHECK(WithRecallOf(recalled, known) == recalled);
+}
+
 }  // namespace
 }  // namespace semaphored

@@ -139,15 +139,14 @@ TEST_CASE("consul: a heartbeat whose answer was lost, or that is late, is known 
   CHECK(nodes.Heartbeat().ok());
 }
 
-// The call's one request arrives, and its kept connection ends before the answer comes.
+// The call's one request changes the key, and its kept connection ends before the answer comes.
 template <typename Call>
-auto WithoutAnswer(Relay* relay, Call call) {
+auto WithoutAnswer(const TestPrefix& prefix, const std::string& key, Relay* relay, Call call) {
   const uint64_t before = relay->http_requests();
+  const std::string value = prefix.Value(key);
   relay->LoseAnswers();
   std::thread cuts([&] {
-    while (relay->http_requests() == before) std::this_thread::sleep_for(milliseconds(1));
-    // The server has some time for it.
-    std::this_thread::sleep_for(milliseconds(100));
+    while (prefix.Value(key) == value) std::this_thread::yield();
     relay->CutClients();
   });
   auto result = call();
@@ -162,10 +161,12 @@ TEST_CASE("consul: a write is not sent again where its kept connection ends with
     TestPrefix prefix;
     Relay relay{prefix.port()};
     NodeTable nodes(prefix.ParsedUrl("", relay.port()));
-    REQUIRE(nodes.Join("a").ok());
+    const absl::StatusOr<NodeRef> self = nodes.Join("a");
+    REQUIRE(self.ok());
     for (int i = 0; i < 3; ++i) {
       REQUIRE(nodes.Heartbeat().ok());
-      const absl::Status lost = WithoutAnswer(&relay, [&] { return nodes.Heartbeat(); });
+      const absl::Status lost = WithoutAnswer(prefix, prefix.keys().Heartbeat(self->number), &relay,
+                                              [&] { return nodes.Heartbeat(); });
       CHECK(lost.code() == absl::StatusCode::kUnavailable);
       CHECK(nodes.Heartbeat().ok());
     }
@@ -175,7 +176,8 @@ TEST_CASE("consul: a write is not sent again where its kept connection ends with
     const LeasePtr lease = MakeLease(behind.open, 1);
     Transaction grant = Grant(behind.open, behind.row, lease);
     const CommitResult lost =
-        WithoutAnswer(&behind.relay, [&] { return behind.open.Commit(grant); });
+        WithoutAnswer(behind.prefix, behind.prefix.keys().Document("s"), &behind.relay,
+                      [&] { return behind.open.Commit(grant); });
     REQUIRE(lost.kind == Kind::kUnknown);
     REQUIRE(behind.open.Settle(grant).kind == Kind::kWon);
     CHECK(behind.Stored().leases.contains(lease->id));
