@@ -89,7 +89,7 @@ class Urls(ConfigurationCase):
         self.assertIn(f"port {port}", said)
         said = self.refused(self.url("&timeout_ms=500", endpoint="http://nowhere.invalid"))
         self.assertIn("nowhere.invalid", said)
-        said = self.refused(self.url("&timeout_ms=500",
+        said = self.refused(self.url("&timeout_ms=2000",
                                      endpoint=f"https://127.0.0.1:{self.server.port}"))
         self.assertIn("SSL", said)
         with socket.create_server(("127.0.0.1", 0)) as silent:
