@@ -19,7 +19,7 @@ Usage: tests/run.sh [--quick] [--preset NAME] [--only LABEL[,LABEL...]] [--targe
   --build-only     run no tests
   --no-build       the build is there already
   --no-install     do not look for missing packages
-  --seeds N        seeds of the simulation (2000; with --quick 500)
+  --seeds N        seeds of the simulation (1200; with --quick 500)
 
 What takes longer than this is in tests/deep.sh: see tests/deep.sh --list.
 One test again:  ctest --preset release -R 'part of its name' --output-on-failure
@@ -76,7 +76,7 @@ fi
 [ "$run" = yes ] || exit 0
 
 if [ -z "$seeds" ]; then
-  if [ "$quick" = yes ]; then seeds=500; else seeds=2000; fi
+  if [ "$quick" = yes ]; then seeds=500; else seeds=1200; fi
 fi
 export SIM_SEEDS=$seeds
 

@@ -107,9 +107,9 @@ void CheckSeed(uint64_t seed) {
                      << "\nreplay: SIM_SEED=" << seed << " simulation_tests \"one seed\"");
 }
 
-// An eighth of the SIM_SEEDS (2000) seeds from SIM_FIRST_SEED (1) on.
+// An eighth of the SIM_SEEDS (1200) seeds from SIM_FIRST_SEED (1) on.
 void CheckPart(uint64_t part) {
-  const uint64_t count = static_cast<uint64_t>(FromEnvironment("SIM_SEEDS", 2000));
+  const uint64_t count = static_cast<uint64_t>(FromEnvironment("SIM_SEEDS", 1200));
   const uint64_t first = static_cast<uint64_t>(FromEnvironment("SIM_FIRST_SEED", 1));
   for (uint64_t index = part * count / 8; index < (part + 1) * count / 8; ++index)
     CheckSeed(first + index);
