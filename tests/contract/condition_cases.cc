@@ -1,0 +1,151 @@
+// What a commit rests upon changes between the reading and the commit: the engine refuses the commit, and the lane decides
+// again. For engines on which several daemons share claims.
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tests/contract/tickets.h"
+#include "tests/contract/world.h"
+
+namespace semaphored::contract {
+namespace {
+
+// Two daemons beside the world's first. A session of one of them moves to the other while its host decides a command.
+class Crossing {
+ public:
+  explicit Crossing(World& world) : world_(world), act_(std::make_shared<std::function<void()>>()) {
+    // A lane asks for the time after its reading and before its commit.
+    world.options().now_unix_ms = [&world, act = act_] {
+      if (*act) std::exchange(*act, nullptr)();
+      return world.now_unix_ms();
+    };
+    a_ = &world.OpenAnother("c");
+    b_ = &world.OpenAnother("b");
+    a_->Create("s", 1);
+    session_ = Open();
+  }
+
+  Daemon& a() { return *a_; }
+  Daemon& b() { return *b_; }
+  const Id& session() const { return session_; }
+
+  Id Open() {
+    const Id session = world_.NewId();
+    REQUIRE(a_->OpenSession(session).kind == OutcomeKind::kDone);
+    return session;
+  }
+
+  // What the host makes of the command.
+  OutcomeKind While(const Id& session, Command command) {
+    bool moved = false;
+    *act_ = [this, session, &moved] {
+      moved = b_->Do(AdoptSessionCommand{session}).kind == OutcomeKind::kDone;
+    };
+    const OutcomeKind kind = a_->Do(std::move(command)).kind;
+    REQUIRE(moved);
+    return kind;
+  }
+
+  AcquireCommand MakeAcquire(Ask ask) {
+    AcquireCommand command = world_.MakeAcquire("s", std::move(ask));
+    command.epoch = 1;
+    return command;
+  }
+
+ private:
+  World& world_;
+  std::shared_ptr<std::function<void()>> act_;
+  Daemon* a_ = nullptr;
+  Daemon* b_ = nullptr;
+  Id session_;
+};
+
+}  // namespace
+
+CONTRACT_CASE("conditions: nothing is granted under a session that moves meanwhile") {
+  if (!SharesClaims(world)) return;
+  Crossing crossing(world);
+  CHECK(crossing.While(crossing.session(), crossing.MakeAcquire({.session = crossing.session()})) ==
+        OutcomeKind::kStale);
+  CHECK(crossing.b().Describe("s").held == 0);
+}
+
+CONTRACT_CASE("conditions: nothing waits under a session that moves meanwhile") {
+  if (!SharesClaims(world)) return;
+  Crossing crossing(world);
+  crossing.a().Grant("s");
+  const Ask ask{.wait = true, .session = crossing.session()};
+  CHECK(crossing.While(crossing.session(), crossing.MakeAcquire(ask)) == OutcomeKind::kStale);
+  CHECK(crossing.b().Describe("s").waiting == 0);
+}
+
+CONTRACT_CASE("conditions: no ticket is taken, and no offer made, under a session that moves") {
+  if (!SharesClaims(world) || !KeepsTickets(world)) return;
+  Crossing crossing(world);
+  const Tickets tickets(&world, &crossing.a());
+  const Tickets others(&world, &crossing.b());
+  const auto take = [&](const Id& session) {
+    TakeCommand command = tickets.MakeTake({.keep = OfferKept::kAlways, .session = session});
+    command.epoch = 1;
+    return crossing.While(session, std::move(command));
+  };
+  CHECK(take(crossing.session()) == OutcomeKind::kStale);
+  CHECK(crossing.b().Describe("s").offers == 0);
+  tickets.Put();
+  CHECK(take(crossing.Open()) == OutcomeKind::kStale);
+  CHECK(others.Counts().queued == 1);
+}
+
+CONTRACT_CASE("conditions: no claim moves to a session that moves meanwhile") {
+  if (!SharesClaims(world)) return;
+  Crossing crossing(world);
+  const Id other = crossing.Open();
+  const LeasePtr lease =
+      crossing.a().Grant("s", {.session = crossing.session(), .client = "c", .sequence = 1});
+  const Id waits =
+      crossing.a().Queue("s", {.session = crossing.session(), .client = "c", .sequence = 2});
+  const Ask held{.session = other, .client = "c", .sequence = 1};
+  CHECK(crossing.While(other, crossing.MakeAcquire(held)) == OutcomeKind::kStale);
+  const Id another = crossing.Open();
+  const Ask queued{.wait = true, .session = another, .client = "c", .sequence = 2};
+  CHECK(crossing.While(another, crossing.MakeAcquire(queued)) == OutcomeKind::kStale);
+  const SemaphoreInfo info = crossing.b().Describe("s");
+  REQUIRE(info.leases.size() == 1);
+  CHECK(info.leases[0]->session == crossing.session());
+  REQUIRE(info.waiters.size() == 1);
+  CHECK(info.waiters[0].waiter->session == crossing.session());
+  CHECK(info.waiters[0].waiter->id == waits);
+}
+
+CONTRACT_CASE("conditions: the host that a session leaves meanwhile ends nothing of it") {
+  if (!SharesClaims(world)) return;
+  Crossing crossing(world);
+  const Id lease = crossing.a().Grant("s", {.session = crossing.session()})->id;
+  const Id other = crossing.Open();
+  const Id waits = crossing.a().Queue("s", {.session = other});
+  const auto end = [&](const Id& session, const Id& claim, EndCause cause) {
+    return crossing.While(
+        session,
+        EndCommand{
+            .semaphore = "s", .claim = claim, .cause = cause, .session = session, .epoch = 1});
+  };
+  CHECK(end(other, waits, EndCause::kWaitExpired) == OutcomeKind::kStale);
+  CHECK(end(crossing.session(), lease, EndCause::kExpired) == OutcomeKind::kStale);
+  CHECK(crossing.b().Describe("s").held == 1);
+  CHECK(crossing.b().Describe("s").waiting == 1);
+}
+
+CONTRACT_CASE("conditions: the host that a session leaves meanwhile puts no ticket of it back") {
+  if (!SharesClaims(world) || !KeepsTickets(world)) return;
+  Crossing crossing(world);
+  const Tickets tickets(&world, &crossing.a());
+  tickets.Put();
+  const TicketInfo taken = tickets.Get({.session = crossing.session()});
+  FinishCommand command = tickets.MakeFinish(taken.ticket->lease, FinishCommand::Result::kPutBack);
+  command.epoch = 1;
+  CHECK(crossing.While(crossing.session(), command) == OutcomeKind::kStale);
+  CHECK(crossing.b().Describe("s").held == 1);
+}
+
+}  // namespace semaphored::contract
