@@ -118,6 +118,7 @@ CommitResult DynamoStore::Writer::Add(const SemaphoreDelta& delta) {
   if (planned.stands) {
     planned.head.row = *delta.after;
     planned.head.row.revision = planned.revision;
+    planned.head.counts = delta.counts;
   }
   NumberGrants(delta, planned.revision);
   AddClaims(delta, &planned);

@@ -270,6 +270,13 @@ json WriteHead(const Head& head) {
   SetSigned(&item, "created_at_unix_ms", row.created_at_unix_ms);
   SetNumber(&item, "digest", head.digest);
   SetNumber(&item, "history_number", head.history_number);
+  SetNumber(&item, "held", head.counts.held);
+  SetNumber(&item, "waiting", head.counts.waiting);
+  SetNumber(&item, "offers", head.counts.offers);
+  SetNumber(&item, "tickets_queued", head.counts.tickets.queued);
+  SetNumber(&item, "tickets_delayed", head.counts.tickets.delayed);
+  SetNumber(&item, "tickets_assigned", head.counts.tickets.assigned);
+  SetNumber(&item, "tickets_dead", head.counts.tickets.dead);
   return item;
 }
 
@@ -294,6 +301,11 @@ Head ReadHead(const std::string& semaphore, const json& item) {
   row.created_at_unix_ms = SignedIn(item, "created_at_unix_ms");
   head.digest = NumberIn(item, "digest");
   head.history_number = NumberIn(item, "history_number");
+  head.counts.held = static_cast<uint32_t>(NumberIn(item, "held"));
+  head.counts.waiting = NumberIn(item, "waiting");
+  head.counts.offers = NumberIn(item, "offers");
+  head.counts.tickets = {NumberIn(item, "tickets_queued"), NumberIn(item, "tickets_delayed"),
+                         NumberIn(item, "tickets_assigned"), NumberIn(item, "tickets_dead")};
   return head;
 }
 

@@ -104,6 +104,7 @@ struct Head {
   SemaphoreRow row;
   uint64_t digest = 0;          // DigestOf all leases, waiters and tickets, exclusively ored.
   uint64_t history_number = 0;  // The last one given to a row of its history.
+  ledger::SemaphoreCounts counts;
 };
 
 json WriteHead(const Head& head);

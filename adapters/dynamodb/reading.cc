@@ -20,10 +20,8 @@ using ledger::SessionPtr;
 
 namespace {
 
-constexpr size_t kShownRowsMax = 200'000;
 // Until all that is read of a semaphore is of one moment.
 constexpr int kReadingsMax = 14;
-constexpr int kReadingsForShow = 2;
 // From this reading on the writers of a semaphore that has changed meanwhile are made to pause.
 constexpr int kReadingsBeforePause = 3;
 constexpr std::chrono::milliseconds kPauseStep{5};
@@ -39,6 +37,13 @@ absl::Status ByHand(const std::string& name) {
       "dynamodb: ", name, ": its leases, waiters and tickets are not those that its HEAD has ",
       "counted: somebody has changed items by hand. See what stands there, then: semctl prune ",
       name));
+}
+
+std::vector<Key> HeadKeys(absl::Span<const std::string> names) {
+  std::vector<Key> keys;
+  keys.reserve(names.size());
+  for (const std::string& name : names) keys.push_back(HeadKey(name));
+  return keys;
 }
 
 ledger::LoadedSemaphore LoadedOf(Folder folder) {
@@ -86,8 +91,8 @@ Folder DynamoStore::ReadFolder(const std::string& name, const std::vector<json>&
   return folder;
 }
 
-absl::StatusOr<std::vector<Folder>> DynamoStore::ReadFolders(const std::vector<std::string>& names,
-                                                             bool for_show) {
+absl::StatusOr<std::vector<Folder>> DynamoStore::ReadFolders(
+    const std::vector<std::string>& names) {
   std::vector<Folder> folders(names.size());
   std::vector<size_t> open(names.size());
   for (size_t i = 0; i < open.size(); ++i) open[i] = i;
@@ -103,12 +108,10 @@ absl::StatusOr<std::vector<Folder>> DynamoStore::ReadFolders(const std::vector<s
       const size_t i = open[at];
       folders[i] = ReadFolder(names[i], (*items)[at]);
       if (!folders[i].damage.ok() || folders[i].is_moment) continue;
-      if (for_show && reading >= kReadingsForShow) continue;
       const uint64_t revision = folders[i].head.row.revision;
       const bool stands_still = revisions.contains(i) && revisions[i] == revision;
       const auto before = last.find(i);
-      if (!for_show && reading >= kReadingsBeforePause && before != last.end() &&
-          before->second != revision) {
+      if (reading >= kReadingsBeforePause && before != last.end() && before->second != revision) {
         last[i] = MakeWritersPause(names[i]);
       } else {
         last[i] = revision;
@@ -193,59 +196,27 @@ absl::StatusOr<Image> DynamoStore::Load(absl::Span<const std::string> names) {
   }
 }
 
-// Of what is known to the ledger nothing changes: what is remembered for it and what it knows are
-// of the same revision. Whoever shows many mostly does so again and again (workers look where there
-// are tickets); so the last that was shown is kept apart, and good for as long as its revision is.
+// By the heads alone. One that is not understood is left out.
 absl::StatusOr<Image> DynamoStore::Look(absl::Span<const std::string> names) {
+  const absl::StatusOr<std::vector<json>> items =
+      GetItems(&client_, table_, HeadKeys(names), {}, Deadline());
+  if (!items.ok()) return items.status();
   Image image;
-  std::vector<std::string> wanted;
-  if (names.size() > 1) {
-    const absl::StatusOr<std::vector<uint64_t>> revisions = ReadRevisions(names);
-    if (!revisions.ok()) return revisions.status();
-    for (size_t i = 0; i < names.size(); ++i) {
-      if ((*revisions)[i] == 0) continue;
-      const auto shown = shown_.find(names[i]);
-      if (shown != shown_.end() && shown->second.row.revision == (*revisions)[i]) {
-        image.semaphores.push_back(shown->second);
-      } else {
-        wanted.push_back(names[i]);
-      }
+  for (const json& item : *items) {
+    try {
+      const std::string name = KeyOf(item).partition.substr(PartitionOf("").size());
+      Head head = ReadHead(name, item);
+      image.semaphores.push_back({std::move(head.row), {}, {}, {}, head.counts});
+    } catch (const std::exception&) {
+      continue;
     }
-  } else {
-    wanted.assign(names.begin(), names.end());
-  }
-  absl::StatusOr<std::vector<Folder>> folders = ReadFolders(wanted, /*for_show=*/true);
-  if (!folders.ok()) return folders.status();
-  for (Folder& folder : *folders) {
-    if (!folder.exists || !folder.damage.ok()) continue;
-    const bool keep = names.size() > 1 && folder.is_moment;
-    image.semaphores.push_back(LoadedOf(std::move(folder)));
-    if (keep) KeepShown(image.semaphores.back());
   }
   return image;
 }
 
-void DynamoStore::KeepShown(const ledger::LoadedSemaphore& semaphore) {
-  const auto rows = [](const ledger::LoadedSemaphore& each) {
-    return 1 + each.leases.size() + each.waiters.size() + each.tickets.size();
-  };
-  if (const auto before = shown_.find(semaphore.row.name); before != shown_.end()) {
-    shown_rows_ -= rows(before->second);
-    shown_.erase(before);
-  }
-  if (shown_rows_ + rows(semaphore) > kShownRowsMax) {
-    shown_.clear();
-    shown_rows_ = 0;
-  }
-  shown_rows_ += rows(semaphore);
-  shown_[semaphore.row.name] = semaphore;
-}
-
 absl::StatusOr<std::vector<uint64_t>> DynamoStore::ReadRevisions(
     absl::Span<const std::string> names) {
-  std::vector<Key> keys;
-  keys.reserve(names.size());
-  for (const std::string& name : names) keys.push_back(HeadKey(name));
+  const std::vector<Key> keys = HeadKeys(names);
   const absl::StatusOr<std::vector<json>> items =
       GetItems(&client_, table_, keys, {"revision"}, Deadline());
   if (!items.ok()) return items.status();

@@ -123,14 +123,11 @@ class DynamoStore : public ledger::SharedStore {
 
   // ---- reading ----
   // Each of one moment, or damaged; of one that changes faster than it can be read, though its writers were made
-  // to pause, the damage is UNAVAILABLE. With `for_show` such are among them as they were last read, and no writer
-  // pauses.
-  absl::StatusOr<std::vector<Folder>> ReadFolders(const std::vector<std::string>& names,
-                                                  bool for_show = false);
+  // to pause, the damage is UNAVAILABLE.
+  absl::StatusOr<std::vector<Folder>> ReadFolders(const std::vector<std::string>& names);
   uint64_t MakeWritersPause(const std::string& name);
   Folder ReadFolder(const std::string& name, const std::vector<json>& items);
   void Keep(const Folder& folder);
-  void KeepShown(const ledger::LoadedSemaphore& semaphore);
   // One for each name; 0: there is none, or it is not understood.
   absl::StatusOr<std::vector<uint64_t>> ReadRevisions(absl::Span<const std::string> names);
   // NOT_FOUND: a claim's session is not there.
@@ -188,8 +185,6 @@ class DynamoStore : public ledger::SharedStore {
   static constexpr size_t kSemaphoresKept = 50'000;
   absl::flat_hash_map<std::string, Known> known_;
   size_t known_max_ = kSemaphoresKept;
-  absl::flat_hash_map<std::string, ledger::LoadedSemaphore> shown_;
-  size_t shown_rows_ = 0;
   absl::flat_hash_map<Id, ledger::SessionPtr> sessions_;
   // Of which session it is written that it may have claims in which semaphore.
   absl::flat_hash_map<Id, absl::flat_hash_set<std::string>> indexed_;

@@ -206,6 +206,7 @@ absl::StatusOr<std::optional<ledger::Pruned>> DynamoStore::Repair(const std::str
   for (const LeasePtr& lease : folder.leases) head.digest ^= DigestOf(*lease, lease->token);
   for (const WaiterPtr& waiter : folder.waiters) head.digest ^= DigestOf(*waiter);
   for (const TicketPtr& ticket : folder.tickets) head.digest ^= DigestOf(*ticket);
+  head.counts = ledger::CountsOf(folder.leases, folder.waiters, folder.tickets);
   size_t put_back = 0;
   do {
     TransactionRequest request(table_);
@@ -216,6 +217,8 @@ absl::StatusOr<std::optional<ledger::Pruned>> DynamoStore::Repair(const std::str
       ticket.state = TicketState::kQueued;
       ticket.lease = {};
       head.digest ^= DigestOf(ticket);
+      --head.counts.tickets.assigned;
+      ++head.counts.tickets.queued;
       request.Put(WriteTicket(TicketKey(name, ticket), ticket));
     }
     request.Put(WriteHead(head), Condition::Is("revision", before));

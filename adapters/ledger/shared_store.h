@@ -29,8 +29,8 @@ class SharedStore : public LedgerStore {
   // moments after the call. A name that does not exist is left out.
   virtual absl::StatusOr<Image> Load(absl::Span<const std::string> names) = 0;
 
-  // The same for being shown only: sessions and clients may be left out, and no later commit rests
-  // on it, as the ledger goes on with what it was told by Load.
+  // The same for being shown only: sessions and clients may be left out, and rows where `counts` are
+  // given instead. No later commit rests on it, as the ledger goes on with what Load returned.
   virtual absl::StatusOr<Image> Look(absl::Span<const std::string> names) { return Load(names); }
 
   // Names among `semaphores` whose revision in the engine is not that of the row (0: must not

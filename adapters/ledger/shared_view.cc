@@ -406,7 +406,11 @@ void SharedView::AddConditions(Transaction* transaction) {
     const Semaphore* semaphore = core_->state.Find(name);
     transaction->reads.push_back({name, semaphore == nullptr ? 0 : semaphore->row.revision});
   }
-  for (const SemaphoreDelta& delta : transaction->semaphores) AddConcerned(delta, transaction);
+  for (SemaphoreDelta& delta : transaction->semaphores) {
+    const Semaphore* semaphore = core_->state.Find(delta.name);
+    if (semaphore != nullptr) delta.counts = CountsOf(*semaphore);
+    AddConcerned(delta, transaction);
+  }
   absl::flat_hash_set<RequestKey> written;
   for (const RequestChange& change : transaction->requests) written.insert(change.row.request);
   for (NamedRequest& asked : core_->requests.assumed_new()) {
@@ -485,9 +489,12 @@ absl::StatusOr<Outcome> SharedView::ListNames(const ListCommand& command) {
   for (const LoadedSemaphore& loaded : image->semaphores) {
     SemaphoreInfo info;
     info.row = loaded.row;
-    for (const LeasePtr& lease : loaded.leases) info.held += lease->permits;
-    for (const WaiterPtr& waiter : loaded.waiters) ++(waiter->works ? info.offers : info.waiting);
-    for (const TicketPtr& ticket : loaded.tickets) ++CountOf(ticket->state, &info.tickets);
+    const SemaphoreCounts counts =
+        loaded.counts.value_or(CountsOf(loaded.leases, loaded.waiters, loaded.tickets));
+    info.held = counts.held;
+    info.waiting = counts.waiting;
+    info.offers = counts.offers;
+    info.tickets = counts.tickets;
     outcome.report->infos.push_back(std::move(info));
   }
   std::ranges::sort(outcome.report->infos, {},

@@ -4,6 +4,15 @@
 
 namespace semaphored::ledger {
 
+SemaphoreCounts CountsOf(const std::vector<LeasePtr>& leases, const std::vector<WaiterPtr>& waiters,
+                         const std::vector<TicketPtr>& tickets) {
+  SemaphoreCounts counts;
+  for (const LeasePtr& lease : leases) counts.held += lease->permits;
+  for (const WaiterPtr& waiter : waiters) ++(waiter->works ? counts.offers : counts.waiting);
+  for (const TicketPtr& ticket : tickets) ++CountOf(ticket->state, &counts.tickets);
+  return counts;
+}
+
 absl::StatusOr<std::vector<PayloadPtr>> LedgerStore::ReadPayloads(absl::Span<const TicketAt>) {
   return absl::UnimplementedError("this store keeps no tickets");
 }

@@ -27,7 +27,11 @@ struct LoadedSemaphore {
   std::vector<LeasePtr> leases;         // In any order.
   std::vector<WaiterPtr> waiters;       // In any order.
   std::vector<TicketPtr> tickets = {};  // In any order.
+  // Only by SharedStore::Look, which then reads no rows.
+  std::optional<SemaphoreCounts> counts = {};
 };
+SemaphoreCounts CountsOf(const std::vector<LeasePtr>& leases, const std::vector<WaiterPtr>& waiters,
+                         const std::vector<TicketPtr>& tickets);
 
 struct LoadedClient {
   uint32_t number = 0;

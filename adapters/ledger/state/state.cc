@@ -60,6 +60,11 @@ uint64_t& CountOf(TicketState state, TicketCounts* counts) {
   return counts->dead;
 }
 
+SemaphoreCounts CountsOf(const Semaphore& semaphore) {
+  return {semaphore.held + semaphore.held_elsewhere, semaphore.queue.size(),
+          semaphore.offers.size(), semaphore.ticket_counts};
+}
+
 // ---- LedgerState: looking ----
 
 Semaphore* LedgerState::Find(std::string_view name) {

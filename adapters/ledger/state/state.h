@@ -103,6 +103,16 @@ struct Semaphore {
 // The one of the counts that this state counts into.
 uint64_t& CountOf(TicketState state, TicketCounts* counts);
 
+// What a list shows of a semaphore's rows.
+struct SemaphoreCounts {
+  uint32_t held = 0;     // Permits.
+  uint64_t waiting = 0;  // Without offers.
+  uint64_t offers = 0;
+  TicketCounts tickets;
+  friend bool operator==(const SemaphoreCounts&, const SemaphoreCounts&) = default;
+};
+SemaphoreCounts CountsOf(const Semaphore& semaphore);
+
 struct LeaseChange {
   LeasePtr before;  // nullptr: granted by this change.
   LeasePtr after;   // nullptr: ended by this change.

@@ -25,6 +25,8 @@ struct SemaphoreDelta {
   std::vector<LeaseChange> leases;  // In the order in which they happened; a lease may occur again.
   std::vector<WaiterChange> waiters;
   std::vector<TicketChange> tickets;  // In the order in which they happened, as leases.
+  // After this batch. Only on a store that is not exclusive.
+  SemaphoreCounts counts;
   // Set by the commit that wins: what the semaphore's revision now is. A number that this name has
   // never had, also when it was destroyed and is made anew: before->revision + 1, or, for a new
   // one, from a counter of the whole store. (A daemon that still remembers the old one must not

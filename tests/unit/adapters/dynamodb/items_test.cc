@@ -164,10 +164,17 @@ TEST_CASE("dynamodb items: rows are read as they were written") {
   head.row.created_at_unix_ms = 29;
   head.digest = std::numeric_limits<uint64_t>::max();
   head.history_number = 30;
+  head.counts = {31, 32, 33, {34, 35, 36, 37}};
   const Head again = ReadHead("s", WriteHead(head));
   CHECK(again.row == head.row);
   CHECK(again.digest == head.digest);
   CHECK(again.history_number == head.history_number);
+  CHECK(again.counts == head.counts);
+  head.counts = {};
+  const json without = WriteHead(head);
+  CHECK_FALSE(without.contains("tickets_queued"));
+  CHECK_FALSE(without.contains("tickets_dead"));
+  CHECK(ReadHead("s", without).counts == head.counts);
 
   Session session;
   session.id = {31, 32};

@@ -342,6 +342,8 @@ TEST_CASE("dynamodb tickets: whose lease was deleted by hand is given out again 
   const std::string name = "s";
   REQUIRE(open.store->Load({&name, 1})->damaged.size() == 1);
   REQUIRE(open.store->Repair("s").value().has_value());
+  CHECK(open.store->Look({&name, 1})->semaphores.at(0).counts ==
+        ledger::SemaphoreCounts{0, 0, 0, {1, 0, 0, 0}});
   const ledger::LoadedSemaphore mended = LoadOne(open, "s");
   REQUIRE(mended.tickets.size() == 1);
   CHECK(mended.tickets[0]->state == TicketState::kQueued);
