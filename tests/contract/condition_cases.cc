@@ -4,7 +4,9 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_format.h"
 #include "tests/contract/tickets.h"
 #include "tests/contract/world.h"
 
@@ -14,6 +16,10 @@ namespace {
 // Two daemons beside the world's first. A session of one of them moves to the other while its host decides a command.
 class Crossing {
  public:
+  static constexpr int kSemaphores = 48;
+  static constexpr int kTouchedLate = 20;
+  static constexpr char kLate[] = "s/20";
+
   explicit Crossing(World& world) : world_(world), act_(std::make_shared<std::function<void()>>()) {
     // A lane asks for the time after its reading and before its commit.
     world.options().now_unix_ms = [&world, act = act_] {
@@ -34,6 +40,19 @@ class Crossing {
     const Id session = world_.NewId();
     REQUIRE(a_->OpenSession(session).kind == OutcomeKind::kDone);
     return session;
+  }
+
+  // Has the session ask in so many semaphores that its new host touches kLate some commits after the move: until
+  // then nothing but the epoch tells its former host. The claim in kLate.
+  Id AskEverywhere(const Id& session, bool wait) {
+    std::vector<Command> commands;
+    for (int i = 0; i < kSemaphores; ++i) {
+      commands.emplace_back(world_.MakeAcquire(absl::StrFormat("s/%02d", i),
+                                               {.limit = 1, .wait = wait, .session = session}));
+    }
+    const std::vector<Outcome> outcomes = a_->DoAll(std::move(commands));
+    REQUIRE(outcomes[kTouchedLate].kind == (wait ? OutcomeKind::kQueued : OutcomeKind::kGranted));
+    return outcomes[kTouchedLate].claim;
   }
 
   // What the host makes of the command.
@@ -118,34 +137,56 @@ CONTRACT_CASE("conditions: no claim moves to a session that moves meanwhile") {
   CHECK(info.waiters[0].waiter->id == waits);
 }
 
+CONTRACT_CASE("conditions: no move ends in a session that moves meanwhile") {
+  if (!SharesClaims(world)) return;
+  TakeSmallSteps(world);
+  Crossing crossing(world);
+  const Ask asked{.limit = 1, .session = crossing.session(), .client = "c", .sequence = 1};
+  crossing.a().Grant(Crossing::kLate, asked);
+  const Id other = crossing.Open();
+  crossing.AskEverywhere(other, /*wait=*/true);
+  Ask moves = asked;
+  moves.session = other;
+  REQUIRE(crossing.a().Acquire(Crossing::kLate, moves).kind == OutcomeKind::kMoving);
+  AcquireCommand over = world.MakeAcquire(Crossing::kLate, moves);
+  over.epoch = 1;
+  over.moved_is_over = true;
+  CHECK(crossing.While(other, over) == OutcomeKind::kStale);
+}
+
 CONTRACT_CASE("conditions: the host that a session leaves meanwhile ends nothing of it") {
   if (!SharesClaims(world)) return;
+  TakeSmallSteps(world);
   Crossing crossing(world);
-  const Id lease = crossing.a().Grant("s", {.session = crossing.session()})->id;
   const Id other = crossing.Open();
-  const Id waits = crossing.a().Queue("s", {.session = other});
+  const Id lease = crossing.AskEverywhere(crossing.session(), /*wait=*/false);
+  const Id waits = crossing.AskEverywhere(other, /*wait=*/true);
   const auto end = [&](const Id& session, const Id& claim, EndCause cause) {
-    return crossing.While(
-        session,
-        EndCommand{
-            .semaphore = "s", .claim = claim, .cause = cause, .session = session, .epoch = 1});
+    return crossing.While(session, EndCommand{.semaphore = Crossing::kLate,
+                                              .claim = claim,
+                                              .cause = cause,
+                                              .session = session,
+                                              .epoch = 1});
   };
   CHECK(end(other, waits, EndCause::kWaitExpired) == OutcomeKind::kStale);
   CHECK(end(crossing.session(), lease, EndCause::kExpired) == OutcomeKind::kStale);
-  CHECK(crossing.b().Describe("s").held == 1);
-  CHECK(crossing.b().Describe("s").waiting == 1);
+  CHECK(crossing.b().Describe(Crossing::kLate).held == 1);
+  CHECK(crossing.b().Describe(Crossing::kLate).waiting == 1);
 }
 
 CONTRACT_CASE("conditions: the host that a session leaves meanwhile puts no ticket of it back") {
   if (!SharesClaims(world) || !KeepsTickets(world)) return;
+  TakeSmallSteps(world);
   Crossing crossing(world);
-  const Tickets tickets(&world, &crossing.a());
+  const Id lease = crossing.AskEverywhere(crossing.session(), /*wait=*/false);
+  const Tickets tickets(&world, &crossing.a(), Crossing::kLate);
   tickets.Put();
+  crossing.a().GiveBack(Crossing::kLate, lease);
   const TicketInfo taken = tickets.Get({.session = crossing.session()});
   FinishCommand command = tickets.MakeFinish(taken.ticket->lease, FinishCommand::Result::kPutBack);
   command.epoch = 1;
   CHECK(crossing.While(crossing.session(), command) == OutcomeKind::kStale);
-  CHECK(crossing.b().Describe("s").held == 1);
+  CHECK(crossing.b().Describe(Crossing::kLate).held == 1);
 }
 
 }  // namespace semaphored::contract
