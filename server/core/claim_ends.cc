@@ -185,6 +185,7 @@ void ClaimEnds::OnExpired(ClaimRecord* record, uint32_t epoch,
                           const absl::StatusOr<Outcome>& outcome) {
   const bool undone = IsUndone(outcome) || outcome->kind == OutcomeKind::kStale;
   if (undone && record->life.epoch != epoch) {
+    if (!record->life.expiring) return;  // Its request was repeated: it waits, or its TTL runs.
     // It left and has come back, adopted again, while this was under way.
     record->life.expiring = false;
     parts_.vouching->Revive(&record->life);

@@ -114,6 +114,8 @@ ClaimRecord* Grants::LeadTo(ClaimRecord* record, const Id& real, uint32_t epoch)
   earlier = parts_.claims->Find(real);
   if (earlier == nullptr) earlier = parts_.claims->Add(real, record->semaphore, record->session);
   parts_.claims->RemoveLeadTo(earlier);
+  // The end of an earlier epoch, which may be under way, is stale.
+  if (epoch > earlier->life.epoch) earlier->life.expiring = false;
   earlier->life.epoch = std::max(epoch, earlier->life.epoch);
   if (earlier->session == nullptr) {
     earlier->life.ttl_ms = earlier->life.ttl_ms != 0 ? earlier->life.ttl_ms : record->life.ttl_ms;

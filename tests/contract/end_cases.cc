@@ -40,6 +40,34 @@ CONTRACT_CASE("an end with another epoch changes nothing") {
   CHECK(daemon.Describe("s").row.revision == revision);
 }
 
+CONTRACT_CASE("an end of a wait that was sent before the request was repeated changes nothing") {
+  OnEachPair(world, [&](Daemon& first, Daemon& second) {
+    for (const bool one_shot : {false, true}) {
+      const std::string name = "s" + world.NewId().Hex();
+      first.Create(name, 1);
+      const LeasePtr holds = first.Grant(name);
+      Ask ask{.wait = true};
+      if (one_shot) ask.one_shot = world.NewId();
+      if (!one_shot) ask.client = name;
+      if (!one_shot) ask.sequence = 1;
+      const Id waits = first.Queue(name, ask);
+      const EndCommand cancel{.semaphore = name,
+                              .claim = waits,
+                              .cause = EndCause::kCancelled,
+                              .session = waits,
+                              .epoch = 1,
+                              .only_waiting = true};
+      const Outcome again = second.Acquire(name, ask);
+      REQUIRE(again.kind == OutcomeKind::kQueued);
+      CHECK(again.claim == waits);
+      CHECK(first.Do(cancel).kind == OutcomeKind::kStale);
+      CHECK(WaitersIn(second.Describe(name)) == std::vector{waits});
+      first.GiveBack(name, holds->id);
+      second.PollUntil([&] { return Saw(second.events(), Event::Kind::kGranted, waits); });
+    }
+  });
+}
+
 CONTRACT_CASE("an end of what is gone is not held, and says how it went") {
   Daemon& daemon = world.daemon();
   daemon.Create("s", 1);

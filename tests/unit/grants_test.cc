@@ -130,6 +130,26 @@ TEST_CASE("grants: a repeated request whose claim has another owner takes it fro
   CHECK(world.listener.queued == std::vector<uint64_t>{1});
 }
 
+TEST_CASE("grants: a wait that is asked for again while its TTL's end is under way goes on",
+          "[unit]") {
+  GrantsWorld world;
+  ClaimRecord* earlier = world.Waiting(Id{2, 9}, nullptr);
+  earlier->listener = nullptr;
+  earlier->life.expires_at = world.host.time.Now();
+  world.Ask(nullptr, 7);
+  world.ends.OnTtl(earlier);
+  Outcome queued = world.QueuedOf(earlier->id, 1);
+  queued.detail = Outcome::InQueue{1, /*epoch=*/2, WaitReason::kNone};
+  world.host.Answer(std::move(queued));
+  CHECK(world.host.Oldest<EndCommand>().epoch == 1);
+  world.host.Answer(OutcomeKind::kStale);
+  CHECK(world.listener.queued == std::vector<uint64_t>{1});
+  CHECK(world.listener.refused.empty());
+  // While the call stands, its client lives.
+  CHECK_FALSE(earlier->life.expiring);
+  CHECK(earlier->life.expires_at == SteadyTime::max());
+}
+
 TEST_CASE("grants: a lease that moves is refused until the move is over", "[unit]") {
   GrantsWorld world;
   ClaimRecord* claim = world.Ask(nullptr, 7);

@@ -1,4 +1,4 @@
-// What a session's stream hears of a request that waits.
+// What a session's stream, or a call, hears of a request that waits.
 #include <memory>
 #include <string>
 #include <utility>
@@ -171,6 +171,55 @@ TEST_CASE("queued: a client that comes back keeps a wait that could not be ended
   world.GoAway(false);
   world.daemon.Pass(Milliseconds(10'000));
   CHECK(world.waiting() == 1);
+}
+
+namespace {
+
+// A call of its own for each request; they wait for ever, unless a time is given.
+Id CallFor(SessionsWorld* world, uint64_t sequence, ClientStream* call, int64_t wait_ms = -1) {
+  AcquireParams params;
+  params.requester = {"client", sequence};
+  params.semaphore = "s";
+  params.limit = 1;
+  params.ttl_ms = 600'000;
+  params.wait_ms = wait_ms;
+  return world->sessions().Acquire(std::move(params), call, sequence);
+}
+
+}  // namespace
+
+TEST_CASE("queued: the end of a call does not end the wait of the call that repeats its request") {
+  SessionsWorld world;
+  ClientStream holder;
+  ClientStream first;
+  ClientStream second;
+  CallFor(&world, 1, &holder);
+  world.Settle();
+  const Id waits = CallFor(&world, 2, &first, /*wait_ms=*/1000);
+  world.Settle();
+  REQUIRE(first.queued.size() == 1);
+  const Id again = CallFor(&world, 2, &second);
+  SECTION("cancelled while the repeated request is on its way to the lane") {
+    world.sessions().Abandon(waits, /*end_lease=*/false);
+  }
+  SECTION("cancelled while the answer to the repeated request is on its way back") {
+    LaneResults repeated = world.Run(0);
+    world.sessions().Abandon(waits, /*end_lease=*/false);
+    LaneResults ended = world.Run(0);
+    world.Tell(0, std::move(repeated));
+    world.Tell(0, std::move(ended));
+  }
+  SECTION("its wait is over while the repeated request is on its way to the lane") {
+    world.PassIdle(Milliseconds(1000));
+  }
+  world.Settle();
+  CHECK(second.queued.size() == 1);
+  CHECK(second.refused.empty());
+  CHECK(world.Describe("s")->waiting == 1);
+  // Its own end does.
+  world.sessions().Abandon(again, /*end_lease=*/false);
+  world.Settle();
+  CHECK(world.Describe("s")->waiting == 0);
 }
 
 }  // namespace semaphored

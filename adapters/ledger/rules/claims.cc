@@ -368,9 +368,10 @@ std::shared_ptr<Row> MovedTo(const AcquireCommand& command, const Row& row,
   return moved;
 }
 
+// A detached wait belongs to the latest call: an end that was sent for an earlier one names an earlier epoch.
 Outcome RepeatWait(Editor& editor, Semaphore* semaphore, WaiterPtr waiter,
                    const AcquireCommand& command, const Context& context) {
-  if (!ComesFromOwner(command, *waiter) || (waiter->detached() && waiter->host != context.self)) {
+  if (waiter->detached() || !ComesFromOwner(command, *waiter)) {
     auto moved = MovedTo(command, *waiter, context);
     editor.RequireEpoch(*moved);
     editor.Replace(semaphore, waiter, moved);
