@@ -55,10 +55,16 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
     pb::HoldResponse event;
     AppendLeaseId(semaphore, claim, event.mutable_recalled()->mutable_lease_id());
     ToProto(recall, {0, elapsed()}, event.mutable_recalled()->mutable_recall());
-    Send(event);
+    if (writing()) {
+      // As of positions, only the latest: no later recall has a longer grace.
+      recalled_ = std::move(event);
+    } else {
+      Send(event);
+    }
   }
 
   void OnEnded(uint64_t, const Id& claim, const std::string& semaphore, EndCause cause) override {
+    if (recalled_.has_value()) Send(*recalled_);
     Leave();
     pb::HoldResponse event;
     AppendLeaseId(semaphore, claim, event.mutable_lost()->mutable_lease_id());
@@ -86,6 +92,7 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
   void Begin() override {
     claim_ = Id{};
     queued_.reset();
+    recalled_.reset();
     beat_due_ = false;
     left_ = false;
     pb::HoldRequest message;
@@ -116,6 +123,8 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
   void OnDrained() override {
     if (queued_.has_value()) {
       Send(*std::exchange(queued_, std::nullopt));
+    } else if (recalled_.has_value()) {
+      Send(*std::exchange(recalled_, std::nullopt));
     } else if (std::exchange(beat_due_, false)) {
       Beat();
     }
@@ -158,6 +167,7 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
     left_ = true;
     beat_due_ = false;
     queued_.reset();
+    recalled_.reset();
     environment()->reactor->Disarm(this);
   }
 
@@ -171,7 +181,9 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
   bool left_ = false;
   bool beat_due_ = false;
   Milliseconds beat_interval_{0};
+  // Of each kind the latest that waits for the reader.
   std::optional<pb::HoldResponse> queued_;
+  std::optional<pb::HoldResponse> recalled_;
 };
 
 }  // namespace

@@ -1,4 +1,8 @@
 // Hold: a lease that lives by the stream on which it was granted.
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -14,12 +18,15 @@ using Case = pb::HoldResponse::EventCase;
 // One Hold stream.
 class Holding {
  public:
-  Holding(World* world, pb::AcquireRequest acquire, bool release_on_disconnect = false) {
+  Holding(World* world, pb::AcquireRequest acquire, bool release_on_disconnect = false)
+      : Holding(&world->stub(), std::move(acquire), release_on_disconnect) {}
+  Holding(pb::SemaphoreService::Stub* stub, pb::AcquireRequest acquire,
+          bool release_on_disconnect) {
     pb::HoldRequest request;
     *request.mutable_acquire() = std::move(acquire);
     request.set_release_on_disconnect(release_on_disconnect);
     request.set_beat_interval_ms(100);
-    reader_ = world->stub().Hold(&context_, request);
+    reader_ = stub->Hold(&context_, request);
   }
   // The next event, which is left in `event`; EVENT_NOT_SET at the end.
   Case Next() {
@@ -170,6 +177,51 @@ TEST_CASE("hold: asked to give back, then revoked", "[service]") {
   CHECK_FALSE(holding.event.recalled().recall().reason().empty());
   REQUIRE(holding.Until(pb::HoldResponse::kLost));
   CHECK(holding.event.lost().cause() == pb::END_CAUSE_REVOKED);
+  CHECK(Say(holding.Finish()) == "OK");
+}
+
+// A client that reads nothing receives so few bytes.
+std::unique_ptr<pb::SemaphoreService::Stub> NarrowStub(const World& world) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4'096);
+  return pb::SemaphoreService::NewStub(
+      grpc::CreateCustomChannel(world.address(), grpc::InsecureChannelCredentials(), arguments));
+}
+
+TEST_CASE("hold: of the recalls that a client does not read, the latest one waits for it",
+          "[service]") {
+  constexpr uint32_t kRecalls = 1'000;
+  constexpr uint32_t kGraceMs = 10'000'000;
+  constexpr uint32_t kShorterByMs = 1'000;
+  World world;
+  const std::string name(200, 'a');
+  const auto stub = NarrowStub(world);
+  Holding holding(stub.get(), world.Request(name, 1), /*release_on_disconnect=*/false);
+  REQUIRE(holding.Next() == pb::HoldResponse::kGranted);
+  const pb::Lease lease = holding.event.granted().lease();
+  pb::AdministerRequest revoke;
+  revoke.set_semaphore(name);
+  revoke.mutable_revoke()->set_all(true);
+  pb::AdministerResponse response;
+  for (uint32_t i = 1; i <= kRecalls; ++i) {
+    revoke.mutable_revoke()->set_grace_ms(kGraceMs - i * kShorterByMs);
+    REQUIRE(Say(world.Administer(revoke, &response)) == "OK");
+  }
+  CHECK(world.Release(lease) == 1);
+  uint32_t recalls = 0;
+  pb::LeaseRecalled latest;
+  for (Case got = holding.Next(); got != pb::HoldResponse::kLost; got = holding.Next()) {
+    REQUIRE(got != pb::HoldResponse::EVENT_NOT_SET);
+    if (got != pb::HoldResponse::kRecalled) continue;
+    ++recalls;
+    latest = holding.event.recalled();
+  }
+  CHECK(recalls > 0);
+  CHECK(recalls < kRecalls);
+  CHECK(latest.lease_id() == lease.lease_id());
+  CHECK(latest.recall().grace_ms() <= kGraceMs - kRecalls * kShorterByMs);
   CHECK(Say(holding.Finish()) == "OK");
 }
 
