@@ -47,20 +47,25 @@ void Administration::FillInHolders(const Report& report, AdminAnswer* answer) co
   }
 }
 
-void Administration::Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) {
-  if (stopping_) return reply({Owned(ShuttingDownRefusal()), {}});
+Id Administration::Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) {
+  if (stopping_) {
+    reply({Owned(ShuttingDownRefusal()), {}});
+    return {};
+  }
   const std::string semaphore = command.semaphore;
   const auto* destroy = std::get_if<AdminDestroy>(&command.act);
   const bool waits = destroy != nullptr && destroy->policy != DestroyPolicy::kRefuse;
   WatchedNames::Watch watch;
   if (waits) watch = parts_.host->watched()->Add("", semaphore);
+  const Id wait = waits ? BeginWait() : Id();
   const bool requeues = std::holds_alternative<AdminRequeue>(command.act);
   const auto* cancel = std::get_if<AdminCancelTicket>(&command.act);
   const Id cancelled = cancel == nullptr ? Id() : cancel->ticket;
   Submit(semaphore, std::move(command),
-         [this, semaphore, waits, destroys = destroy != nullptr, requeues, cancelled, wait_ms,
+         [this, semaphore, waits, destroys = destroy != nullptr, requeues, cancelled, wait, wait_ms,
           watch = std::move(watch),
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+           const Milliseconds left = LeftOfWait(wait, wait_ms);
            if (outcome.ok() && outcome->kind == OutcomeKind::kDone)
              parts_.delays->Forget(cancelled);
            const bool stands = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
@@ -73,44 +78,65 @@ void Administration::Administer(AdminCommand command, int64_t wait_ms, Reply<Adm
            Drains::Drain drain;
            drain.semaphore = semaphore;
            drain.until_destroyed = true;
-           drain.until = Now() + Milliseconds(wait_ms);
+           drain.until = Now() + left;
            drain.affected = outcome->affected();
            drain.reply = std::move(reply);
            drain.watch = std::move(watch);
-           WaitFor(std::move(drain));
+           WaitFor(wait, std::move(drain));
          });
+  return wait;
 }
 
-void Administration::Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
-                           Reply<AdminAnswer> reply) {
-  if (stopping_) return reply({Owned(ShuttingDownRefusal()), {}});
+Id Administration::Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
+                         Reply<AdminAnswer> reply) {
+  if (stopping_) {
+    reply({Owned(ShuttingDownRefusal()), {}});
+    return {};
+  }
   const std::string semaphore = pause.semaphore;
   // Where no pause can be kept it only waits, for instance for the holders of slots that were removed.
   if (!parts_.host->guarantees().settings && pause.expected_revision == 0)
     pause.act = AdminDescribe{.rows_max = 1};
-  Submit(semaphore, std::move(pause),
-         [this, semaphore, held_max, wait_ms, watch = parts_.host->watched()->Add("", semaphore),
-          reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-           const bool paused = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
-                               outcome->report && outcome->report->info;
-           if (!paused) {
-             return OnOutcome(semaphore, /*destroys=*/false, std::move(outcome), std::move(reply));
-           }
-           Drains::Drain drain;
-           drain.semaphore = semaphore;
-           drain.held_max = held_max;
-           drain.until = Now() + Milliseconds(wait_ms);
-           drain.reply = std::move(reply);
-           drain.watch = std::move(watch);
-           if (drain.IsDoneAt(outcome->report->info->held)) return Finish(std::move(drain), true);
-           WaitFor(std::move(drain));
-         });
+  const Id wait = BeginWait();
+  Submit(
+      semaphore, std::move(pause),
+      [this, semaphore, held_max, wait, wait_ms, watch = parts_.host->watched()->Add("", semaphore),
+       reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+        const Milliseconds left = LeftOfWait(wait, wait_ms);
+        const bool paused = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
+                            outcome->report && outcome->report->info;
+        if (!paused) {
+          return OnOutcome(semaphore, /*destroys=*/false, std::move(outcome), std::move(reply));
+        }
+        Drains::Drain drain;
+        drain.semaphore = semaphore;
+        drain.held_max = held_max;
+        drain.until = Now() + left;
+        drain.reply = std::move(reply);
+        drain.watch = std::move(watch);
+        if (drain.IsDoneAt(outcome->report->info->held)) return Finish(std::move(drain), true);
+        WaitFor(wait, std::move(drain));
+      });
+  return wait;
 }
 
-void Administration::WaitFor(Drains::Drain drain) {
-  const Id id = parts_.host->NewId();
-  parts_.timers->Add(drain.until, TimerKind::kDrain, id);
-  drains_.Add(id, std::move(drain));
+Id Administration::BeginWait() {
+  const Id wait = parts_.host->NewId();
+  begun_.insert(wait);
+  return wait;
+}
+
+Milliseconds Administration::LeftOfWait(const Id& wait, int64_t wait_ms) {
+  return Milliseconds(begun_.erase(wait) > 0 ? wait_ms : 0);
+}
+
+void Administration::WaitFor(const Id& wait, Drains::Drain drain) {
+  parts_.timers->Add(drain.until, TimerKind::kDrain, wait);
+  drains_.Add(wait, std::move(drain));
+}
+
+void Administration::EndWait(const Id& wait) {
+  if (begun_.erase(wait) == 0) OnWaitOver(wait);
 }
 
 void Administration::Finish(Drains::Drain drain, bool done) {

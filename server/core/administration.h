@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "server/core/claim_book.h"
 #include "server/core/drains.h"
 #include "server/core/lists.h"
@@ -36,8 +37,9 @@ class Administration {
       : parts_(parts), requeued_(std::move(requeued)), watches_(parts.host->watched()) {}
 
   // As in Sessions.
-  void Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply);
-  void Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms, Reply<AdminAnswer> reply);
+  Id Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply);
+  Id Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms, Reply<AdminAnswer> reply);
+  void EndWait(const Id& wait);
   void History(HistoryCommand command, Reply<AdminAnswer> reply);
   uint64_t Watch(std::string prefix, std::string name, WatchListener* listener);
   void NextSnapshot(uint64_t watch);
@@ -62,12 +64,17 @@ class Administration {
                  Reply<AdminAnswer> reply);
   // Of the assigned tickets in the report, the holders that are known here.
   void FillInHolders(const Report& report, AdminAnswer* answer) const;
-  void WaitFor(Drains::Drain drain);
+  // An act whose effect is waited for begins: the wait's id.
+  Id BeginWait();
+  // The act is done: how much is left of its wait, which EndWait may have ended.
+  Milliseconds LeftOfWait(const Id& wait, int64_t wait_ms);
+  void WaitFor(const Id& wait, Drains::Drain drain);
   // Answers with the holders that there are now.
   void Finish(Drains::Drain drain, bool done);
 
   const Parts parts_;
   const std::function<void(const std::string& semaphore)> requeued_;
+  absl::flat_hash_set<Id> begun_;  // Waits whose acts are under way, and whose clients are there.
   Drains drains_;
   Watches watches_;
   bool stopping_ = false;

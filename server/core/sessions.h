@@ -310,10 +310,13 @@ class Sessions {
   virtual void Verify(VerifyCommand command, Reply<VerifyAnswer> reply) = 0;
 
   // ---- administration ----
-  // wait_ms: for destroy with policy wait.
-  virtual void Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) = 0;
-  virtual void Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
-                     Reply<AdminAnswer> reply) = 0;
+  // wait_ms: for destroy with policy wait. The wait's id, for EndWait; empty: it does not wait.
+  virtual Id Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) = 0;
+  virtual Id Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
+                   Reply<AdminAnswer> reply) = 0;
+  // The client has gone: the act goes on, and is answered without the rest of its wait. Without effect if it
+  // has been answered, or does not wait.
+  virtual void EndWait(const Id& wait) = 0;
   // As Lists::Add.
   virtual void List(ListCommand command, Reply<AdminAnswer> reply) = 0;
   virtual void History(HistoryCommand command, Reply<AdminAnswer> reply) = 0;

@@ -71,13 +71,14 @@ class SessionsImpl final : public Sessions {
   void Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) override;
   void Verify(VerifyCommand command, Reply<VerifyAnswer> reply) override;
 
-  void Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) override {
-    administration_.Administer(std::move(command), wait_ms, std::move(reply));
+  Id Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) override {
+    return administration_.Administer(std::move(command), wait_ms, std::move(reply));
   }
-  void Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
-             Reply<AdminAnswer> reply) override {
-    administration_.Drain(std::move(pause), held_max, wait_ms, std::move(reply));
+  Id Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
+           Reply<AdminAnswer> reply) override {
+    return administration_.Drain(std::move(pause), held_max, wait_ms, std::move(reply));
   }
+  void EndWait(const Id& wait) override { administration_.EndWait(wait); }
   void List(ListCommand command, Reply<AdminAnswer> reply) override {
     lists_.Add(std::move(command), std::move(reply));
   }

@@ -28,6 +28,7 @@ class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswe
  private:
   void Register() override {
     gone_ = false;
+    wait_ = Id{};
     WatchCancel();
     AskFor(&AsyncService::RequestAdminister);
   }
@@ -35,6 +36,7 @@ class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswe
   void OnDone(bool cancelled) override {
     if (!cancelled) return;
     gone_ = true;
+    sessions()->EndWait(wait_);
     if (!environment()->long_answers.Remove(this)) return;
     question_ = nullptr;
     Drop();
@@ -103,9 +105,12 @@ class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswe
     auto reply = [this](Result<AdminAnswer> result) { Answer(std::move(result)); };
     switch (params.kind) {
       case AdminParams::Kind::kAct:
-        return sessions()->Administer(std::move(params.command), params.wait_ms, reply);
+        wait_ = sessions()->Administer(std::move(params.command), params.wait_ms, reply);
+        return;
       case AdminParams::Kind::kDrain:
-        return sessions()->Drain(std::move(params.command), params.held_max, params.wait_ms, reply);
+        wait_ =
+            sessions()->Drain(std::move(params.command), params.held_max, params.wait_ms, reply);
+        return;
       case AdminParams::Kind::kList:
         return;
       case AdminParams::Kind::kHistory:
@@ -254,6 +259,7 @@ class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswe
   std::unique_ptr<pb::AdministerResponse>
       answer_;         // The pages so far; not null: it is this call's turn.
   bool gone_ = false;  // Its client has.
+  Id wait_;            // For its effect; empty: it does not wait.
   uint32_t rows_left_ = 0;
   // Of a list.
   ListCommand list_;

@@ -1,4 +1,6 @@
 // Administer: every act and question, as a client sees it.
+#include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -169,6 +171,48 @@ TEST_CASE("administer: revoke", "[service]") {
   REQUIRE(Say(world.Administer(revoke, &response)) == "OK");
   CHECK(response.revoke().revoked() == 1);
   CHECK(response.revoke().semaphore().held() == 0);
+}
+
+TEST_CASE(
+    "administer: what waits for its effect counts as a call no longer than its client is there",
+    "[service]") {
+  ServerOptions options;
+  options.limits.calls_max = 1;
+  World world(options);
+  world.MustAcquire("a", 1);
+  // A stream tells when the act is done: a question would be a call itself.
+  Context watch_context;
+  auto watch = world.stub().Watch(&watch_context, {});
+  pb::WatchResponse event;
+  REQUIRE(watch->Read(&event));
+  pb::AdministerRequest act = On("a");
+  SECTION("a drain") { act.mutable_drain()->set_wait_ms(600'000); }
+  SECTION("a destroy") {
+    act.mutable_destroy()->set_policy(pb::DESTROY_POLICY_WAIT);
+    act.mutable_destroy()->set_wait_ms(600'000);
+  }
+  Context context;
+  pb::AdministerResponse response;
+  std::future<grpc::Status> done = std::async(
+      std::launch::async, [&] { return world.stub().Administer(&context, act, &response); });
+  while (!event.semaphore().paused() && !event.semaphore().destroying())
+    REQUIRE(watch->Read(&event));
+  const auto another = [&] {
+    Context other;
+    pb::RenewRequest renew;
+    renew.set_lease_id("a#00000000000000000000000000000001");
+    pb::RenewResponse renewed;
+    return Say(world.stub().Renew(&other, renew, &renewed));
+  };
+  CHECK(another() == "RESOURCE_EXHAUSTED LIMIT_REACHED");
+  context.TryCancel();
+  CHECK(Say(done.get()).starts_with("CANCELLED"));
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  std::string said;
+  do said = another();
+  while (said != "NOT_FOUND NOT_HELD" && std::chrono::steady_clock::now() < until);
+  CHECK(said == "NOT_FOUND NOT_HELD");
+  watch_context.TryCancel();
 }
 
 TEST_CASE("administer: destroy", "[service]") {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include "tests/unit/room_host.h"
 
@@ -41,16 +42,16 @@ struct AdminWorld {
   Reply<AdminAnswer> Noted() {
     return [this](Result<AdminAnswer> result) { replies.push_back(std::move(result)); };
   }
-  void Administer(decltype(AdminCommand::act) act, int64_t wait_ms = 0) {
+  Id Administer(decltype(AdminCommand::act) act, int64_t wait_ms = 0) {
     AdminCommand command;
     command.semaphore = "a";
     command.act = std::move(act);
-    administration.Administer(std::move(command), wait_ms, Noted());
+    return administration.Administer(std::move(command), wait_ms, Noted());
   }
-  void Drain(uint32_t held_max, int64_t wait_ms) {
+  Id Drain(uint32_t held_max, int64_t wait_ms) {
     AdminCommand pause;
     pause.semaphore = "a";
-    administration.Drain(std::move(pause), held_max, wait_ms, Noted());
+    return administration.Drain(std::move(pause), held_max, wait_ms, Noted());
   }
   // The semaphore stands, and so many permits are held.
   void AnswerHeld(uint32_t held) {
@@ -114,6 +115,44 @@ TEST_CASE("administration: a destroy that waits is answered when the semaphore i
   world.host.Answer(OutcomeKind::kNoSuchSemaphore);
   REQUIRE(world.replies.size() == 1);
   CHECK(world.replies[0].value.done);
+}
+
+TEST_CASE("administration: an act whose client has gone is answered without the rest of its wait",
+          "[unit]") {
+  AdminWorld world;
+  const bool drains = GENERATE(true, false);
+  const Id wait =
+      drains ? world.Drain(0, 5000) : world.Administer(AdminDestroy{DestroyPolicy::kWait}, 5000);
+  SECTION("while it waits") {
+    world.AnswerHeld(3);
+    CHECK(world.administration.Waits(wait));
+    world.administration.EndWait(wait);
+  }
+  SECTION("while the act is under way") {
+    world.administration.EndWait(wait);
+    CHECK(world.replies.empty());
+    world.AnswerHeld(3);
+    const auto timer = world.host.Pass(Milliseconds(0));
+    REQUIRE(timer);
+    CHECK(timer->id == wait);
+    world.administration.OnWaitOver(timer->id);
+  }
+  CHECK_FALSE(world.administration.Waits(wait));
+  world.AnswerHeld(3);  // Describes it.
+  REQUIRE(world.replies.size() == 1);
+  CHECK_FALSE(world.replies[0].value.done);
+  CHECK(world.replies[0].value.changed);
+  CHECK_FALSE(world.host.watched()->Matches("a"));
+  world.administration.EndWait(wait);
+  CHECK(world.host.jobs.empty());
+}
+
+TEST_CASE("administration: only what waits for its effect has a wait that can be ended", "[unit]") {
+  AdminWorld world;
+  const Id wait = world.Administer(AdminRequeue{});
+  CHECK(wait.empty());
+  world.administration.EndWait(wait);
+  CHECK(world.host.jobs.size() == 1);
 }
 
 TEST_CASE("administration: a requeue brings work, and an error is the answer", "[unit]") {
