@@ -72,6 +72,11 @@ class Crossing {
     return command;
   }
 
+  // Of the session's claim in kLate.
+  EndCommand MakeEnd(const Id& claim, EndCause cause) const {
+    return {.semaphore = kLate, .claim = claim, .cause = cause, .session = session_, .epoch = 1};
+  }
+
  private:
   World& world_;
   std::shared_ptr<std::function<void()>> act_;
@@ -154,23 +159,24 @@ CONTRACT_CASE("conditions: no move ends in a session that moves meanwhile") {
   CHECK(crossing.While(other, over) == OutcomeKind::kStale);
 }
 
-CONTRACT_CASE("conditions: the host that a session leaves meanwhile ends nothing of it") {
+CONTRACT_CASE("conditions: the host that a session leaves meanwhile ends no lease of it") {
   if (!SharesClaims(world)) return;
   TakeSmallSteps(world);
   Crossing crossing(world);
-  const Id other = crossing.Open();
   const Id lease = crossing.AskEverywhere(crossing.session(), /*wait=*/false);
-  const Id waits = crossing.AskEverywhere(other, /*wait=*/true);
-  const auto end = [&](const Id& session, const Id& claim, EndCause cause) {
-    return crossing.While(session, EndCommand{.semaphore = Crossing::kLate,
-                                              .claim = claim,
-                                              .cause = cause,
-                                              .session = session,
-                                              .epoch = 1});
-  };
-  CHECK(end(other, waits, EndCause::kWaitExpired) == OutcomeKind::kStale);
-  CHECK(end(crossing.session(), lease, EndCause::kExpired) == OutcomeKind::kStale);
+  CHECK(crossing.While(crossing.session(), crossing.MakeEnd(lease, EndCause::kExpired)) ==
+        OutcomeKind::kStale);
   CHECK(crossing.b().Describe(Crossing::kLate).held == 1);
+}
+
+CONTRACT_CASE("conditions: the host that a session leaves meanwhile ends no wait of it") {
+  if (!SharesClaims(world)) return;
+  TakeSmallSteps(world);
+  Crossing crossing(world);
+  crossing.AskEverywhere(crossing.Open(), /*wait=*/false);
+  const Id waits = crossing.AskEverywhere(crossing.session(), /*wait=*/true);
+  CHECK(crossing.While(crossing.session(), crossing.MakeEnd(waits, EndCause::kWaitExpired)) ==
+        OutcomeKind::kStale);
   CHECK(crossing.b().Describe(Crossing::kLate).waiting == 1);
 }
 
