@@ -251,6 +251,7 @@ const std::vector<EngineUnderTest>& EnginesUnderTest() {
       {"rabbitmq-slots", [] { return std::make_unique<Rabbit>("slots"); }},
       {"shared", [] { return MakeSharedFixture(/*lossy=*/false); }},
       {"shared-lossy", [] { return MakeSharedFixture(/*lossy=*/true); }},
+      {"shared-silent", [] { return MakeSilentFixture(); }},
   };
   return *engines;
 }

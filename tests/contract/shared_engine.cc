@@ -32,10 +32,10 @@ struct Shared {
 // Lets what is under way arrive before each Step.
 class SteppedAdapter : public Adapter {
  public:
-  SteppedAdapter(Shared* shared, std::unique_ptr<Adapter> adapter)
-      : shared_(shared), adapter_(std::move(adapter)) {}
+  SteppedAdapter(Shared* shared, Guarantees guarantees, std::unique_ptr<Adapter> adapter)
+      : shared_(shared), guarantees_(std::move(guarantees)), adapter_(std::move(adapter)) {}
 
-  const Guarantees& guarantees() const override { return adapter_->guarantees(); }
+  const Guarantees& guarantees() const override { return guarantees_; }
   absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch,
                                   SteadyTime deadline) override {
     shared_->world.RunUntil(shared_->world.now() + kBetweenSteps_us);
@@ -45,6 +45,7 @@ class SteppedAdapter : public Adapter {
 
  private:
   Shared* shared_;
+  const Guarantees guarantees_;
   std::unique_ptr<Adapter> adapter_;
 };
 
@@ -55,7 +56,9 @@ class SharedEngine : public Engine {
         lane_link_(std::make_shared<simulation::EngineLink>(&shared->world, &shared->lane_faults)),
         nodes_(&shared->engine,
                std::make_shared<simulation::EngineLink>(&shared->world, &shared->node_faults)),
-        guarantees_(NewStore()->guarantees()) {}
+        guarantees_(NewStore()->guarantees()) {
+    guarantees_.push = !shared->notifier.silent;
+  }
 
   const Guarantees& guarantees() const override { return guarantees_; }
   NodeStore& nodes() override { return nodes_; }
@@ -64,7 +67,7 @@ class SharedEngine : public Engine {
     ++lanes_;
     absl::StatusOr<std::unique_ptr<Adapter>> lane = ledger::MakeLedgerAdapter(NewStore(), options);
     if (!lane.ok()) return lane.status();
-    return std::make_unique<SteppedAdapter>(shared_, *std::move(lane));
+    return std::make_unique<SteppedAdapter>(shared_, guarantees_, *std::move(lane));
   }
 
  private:

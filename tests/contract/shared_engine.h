@@ -11,7 +11,7 @@ namespace semaphored::contract {
 // `lossy`: its answers are often lost, and races too, and its leases answer; what is told must be
 // the same.
 std::unique_ptr<Fixture> MakeSharedFixture(bool lossy);
-// Its notifications are lost.
+// No daemon receives a change notice: each finds what others do by looking again.
 std::unique_ptr<Fixture> MakeSilentFixture();
 
 }  // namespace semaphored::contract
