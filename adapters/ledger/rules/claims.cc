@@ -281,7 +281,7 @@ Outcome End(Editor& editor, const EndCommand& command, const Context& context) {
   if (command.only_waiting) return Simply(OutcomeKind::kStale);
   if (IsOfAnother(command, *lease, editor.state())) return Simply(OutcomeKind::kStale);
   editor.RequireEpoch(*lease);
-  // Whoever gives up a wait and wants no lease either may have been granted it meanwhile.
+  // A client that gives up its wait, and wants no lease either, may have been granted it meanwhile.
   const bool cancelled = command.cause == EndCause::kCancelled;
   EndLease(editor, semaphore, lease, cancelled ? EndCause::kDisconnected : command.cause, context);
   AfterRoom(editor, semaphore, context);
