@@ -9,9 +9,16 @@ namespace semaphored::ledger {
 
 namespace {
 
+// 0: no bound.
+uint32_t LowerBound(uint32_t a, uint32_t b) {
+  return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b);
+}
+
 LedgerOptions Bounded(LedgerOptions options, const Guarantees& can) {
   options.one_shot_requests_max =
       std::min(options.one_shot_requests_max, can.one_shot_requests_max);
+  options.grants_per_commit_max =
+      LowerBound(options.grants_per_commit_max, can.grants_per_commit_max);
   return options;
 }
 
@@ -36,7 +43,7 @@ Context Core::NewContext() const {
   context.tells_others = !can.shares_claims && can.administers_all;
   context.longest_hold_max_ms = can.longest_hold_max_ms;
   context.vouch_max_ms = can.vouch_max_ms;
-  context.grants_max = can.grants_per_commit_max;
+  context.grants_max = options.grants_per_commit_max;
   context.now_unix_ms = options.now_unix_ms();
   return context;
 }

@@ -35,6 +35,8 @@ struct LedgerOptions {
   // engine takes fewer. And for how long a Step goes on with them before it returns.
   uint32_t changes_per_commit_max = 256;
   std::chrono::milliseconds carry_on_time{50};
+  // So many waiters one commit lets in; fewer where the engine takes fewer (Guarantees). 0: no bound but that.
+  uint32_t grants_per_commit_max = 0;
   // So many semaphores one Step reads to move a session here; then other commands have their turn.
   uint32_t read_to_adopt_max = 2'048;
   // How often everything that has waiters of ours is looked at again, in case a hint was lost.

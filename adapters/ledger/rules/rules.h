@@ -56,7 +56,7 @@ struct Context {
   bool tells_others = false;        // An act on claims can be told to daemons that have others.
   int64_t longest_hold_max_ms = 0;  // Guarantees::longest_hold_max_ms.
   int64_t vouch_max_ms = 0;         // Guarantees::vouch_max_ms.
-  uint32_t grants_max = 0;          // Guarantees::grants_per_commit_max.
+  uint32_t grants_max = 0;          // LedgerOptions::grants_per_commit_max.
   // Of claims and tickets, by acts that may be carried on by later commits; 0: no bound.
   uint32_t changes_max = 0;
   // What earlier parts of an administrative act have concerned: its answer counts all.
