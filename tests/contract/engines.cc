@@ -97,7 +97,7 @@ class Postgres : public Fixture {
   absl::StatusOr<std::unique_ptr<Engine>> Open() override {
     // The wall clock of a case stands in the past; its history is not to be too old for that.
     return OpenEngine(daemon_url_ +
-                      "?lanes=1&history_age_ms=9000000000000&manage_schema=no&schema=" + schema_);
+                      "?lanes=2&history_age_ms=9000000000000&manage_schema=no&schema=" + schema_);
   }
   bool can_restart() const override { return true; }
   bool AddToCounter(const std::string& node_id, int by) override {

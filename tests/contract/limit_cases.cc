@@ -88,6 +88,29 @@ CONTRACT_CASE("a request that waits already is found at the limit too") {
   CHECK(again.claim == waiter);
 }
 
+CONTRACT_CASE("a wait that is repeated in a session, or by a call, is found at the limits too") {
+  world.options().limits.waiters_per_semaphore_max = 1;
+  world.options().limits.waiters_max = 1;
+  world.options().limits.leases_max = 2;
+  Daemon& daemon = world.daemon();
+  const LeasePtr holds = daemon.Grant("s", {.limit = 1});
+  const Id session = world.NewId();
+  REQUIRE(daemon.OpenSession(session, "c").kind == OutcomeKind::kDone);
+  const Id waiter = daemon.Queue("s", {.client = "c", .sequence = 1});
+  for (const Id& asks : {session, Id()}) {
+    const Ask repeated{.wait = true, .session = asks, .client = "c", .sequence = 1};
+    const Outcome again = daemon.Acquire("s", repeated);
+    REQUIRE(again.kind == OutcomeKind::kQueued);
+    CHECK(again.claim == waiter);
+    CHECK(daemon.Describe("s").waiting == 1);
+  }
+  CheckLimitReached(daemon.Acquire("s", {.wait = true, .client = "c", .sequence = 2}));
+  daemon.GiveBack("s", holds->id);
+  daemon.PollUntil([&] { return Saw(daemon.events(), Event::Kind::kGranted, waiter); });
+  CHECK(daemon.Verify("s", waiter).lease->detached());
+  daemon.CheckHeld("s", 1);
+}
+
 CONTRACT_CASE("sessions have a limit") {
   world.options().limits.sessions_max = 2;
   Daemon& daemon = world.daemon();

@@ -127,7 +127,7 @@ CONTRACT_CASE("one-shot: an act, a release and a ticket are done once") {
 
 CONTRACT_CASE("one-shot: another effect under the same id is refused, wherever it comes from") {
   int round = 0;
-  OnEachPair(world, [&](Daemon& first, Daemon& second) {
+  OnEachPairAndLanes(world, [&](Daemon& first, Daemon& second) {
     const std::string a = "a" + std::to_string(++round);
     const std::string b = "b" + std::to_string(round);
     first.Create(a, 1);

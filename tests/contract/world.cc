@@ -57,6 +57,13 @@ Daemon& World::OpenAnother(const std::string& node_id) {
   return *daemons_.back();
 }
 
+Daemon& World::OpenLane(const Daemon& daemon) {
+  options_.self = daemon.self();
+  daemons_.push_back(daemon.NewLane(options_));
+  REQUIRE(daemons_.back() != nullptr);
+  return *daemons_.back();
+}
+
 Daemon& World::daemon() { return daemons_.empty() ? OpenAnother("a") : *daemons_.front(); }
 
 Daemon& World::Restart(const std::string& node_id) {
@@ -140,6 +147,12 @@ absl::StatusOr<StepResult> Daemon::StepPatiently(absl::Span<const Submission> ba
   for (int i = 1; i < kTries && absl::IsUnavailable(result.status()); ++i)
     result = lane_->Step(batch, deadline);
   return result;
+}
+
+std::unique_ptr<Daemon> Daemon::NewLane(const ledger::LedgerOptions& options) const {
+  absl::StatusOr<std::unique_ptr<Adapter>> lane = engine_->OpenLane(options);
+  if (!lane.ok()) return nullptr;
+  return std::make_unique<Daemon>(world_, engine_, self_, *std::move(lane));
 }
 
 std::vector<Outcome> Daemon::DoAll(std::vector<Command> commands) {
@@ -392,6 +405,11 @@ bool SharesClaims(World& world) { return IsShared(world) && world.guarantees().s
 void OnEachPair(World& world, const std::function<void(Daemon&, Daemon&)>& check) {
   check(world.daemon(), world.daemon());
   if (SharesClaims(world)) check(world.daemon(), world.OpenAnother("b"));
+}
+
+void OnEachPairAndLanes(World& world, const std::function<void(Daemon&, Daemon&)>& check) {
+  OnEachPair(world, check);
+  if (world.guarantees().lanes_max > 1) check(world.daemon(), world.OpenLane(world.daemon()));
 }
 
 void TakeSmallSteps(World& world) {

@@ -84,6 +84,8 @@ class World {
   Daemon& daemon();
   // Another daemon on the same engine, as this node. For engines that are not exclusive.
   Daemon& OpenAnother(const std::string& node_id);
+  // Another lane of this daemon. REQUIRES: lanes_max > 1.
+  Daemon& OpenLane(const Daemon& daemon);
   // Ends all daemons, as a kill would for all that the engine can see, and opens one: the same node
   // in a new life, or another node. REQUIRES: can_restart().
   Daemon& Restart(const std::string& node_id = "a");
@@ -136,13 +138,15 @@ class World {
 // One daemon: its engine, its node and one lane. A Step that fails, fails the case.
 class Daemon {
  public:
-  Daemon(World* world, std::unique_ptr<Engine> engine, NodeRef self, std::unique_ptr<Adapter> lane)
+  Daemon(World* world, std::shared_ptr<Engine> engine, NodeRef self, std::unique_ptr<Adapter> lane)
       : world_(world), engine_(std::move(engine)), self_(self), lane_(std::move(lane)) {}
 
   Adapter& lane() { return *lane_; }
   const Guarantees& guarantees() const { return lane_->guarantees(); }
   Engine& engine() { return *engine_; }
   NodeRef self() const { return self_; }
+  // Of the same engine and node; nullptr: the engine refuses one more.
+  std::unique_ptr<Daemon> NewLane(const ledger::LedgerOptions& options) const;
 
   // Steps with these commands; outcomes that were unknown are waited for.
   std::vector<Outcome> DoAll(std::vector<Command> commands);
@@ -198,7 +202,7 @@ class Daemon {
   bool IsOwed();
 
   World* world_;
-  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<Engine> engine_;  // Of all its lanes.
   NodeRef self_;
   std::unique_ptr<Adapter> lane_;
   uint64_t numbers_ = 0;
@@ -215,6 +219,8 @@ bool IsShared(World& world);
 bool SharesClaims(World& world);
 // The daemons that a request is sent to: one and the same, then two if the engine shares claims.
 void OnEachPair(World& world, const std::function<void(Daemon&, Daemon&)>& check);
+// The same, and two lanes of one daemon if the engine has them. The two send requests for other semaphores.
+void OnEachPairAndLanes(World& world, const std::function<void(Daemon&, Daemon&)>& check);
 // Two rows for each commit, and one commit for each Step after an act's own.
 void TakeSmallSteps(World& world);
 // True if there is such an event.
