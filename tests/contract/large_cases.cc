@@ -32,14 +32,14 @@ std::vector<Id> Sorted(std::vector<Id> claims) {
 }
 
 // Takes forty permits away, and ends the leases that are in the way.
-Outcome RemoveForty(Daemon& daemon, uint64_t sequence) {
+Outcome RemoveForty(Daemon& daemon, uint64_t sequence, uint64_t revision = 0) {
   AdminResize act;
   act.change = AdminResize::Change::kRemove;
   act.amount = 40;
   act.limit_max = kClaims;
   act.policy = ShrinkPolicy::kRecall;
   act.grace_ms = 0;
-  return daemon.Do(AdminCommand{{"admin", sequence}, "s", 0, act});
+  return daemon.Do(AdminCommand{{"admin", sequence}, "s", revision, act});
 }
 
 void CheckFortyRemoved(const Outcome& outcome) {
@@ -101,6 +101,33 @@ CONTRACT_CASE("large: what a daemon that stands still leaves, another daemon car
   }
   PollUntilHeld(b, 4);
   CHECK(a.Describe("s").held == 4);
+}
+
+CONTRACT_CASE(
+    "large: an expected revision binds an act's first commit, and none of the later ones") {
+  TakeSmallSteps(world);
+  if (!world.guarantees().revisions) return;
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", kClaims);
+  GrantMany(daemon, "s", kClaims);
+  const auto configure = [&](int64_t grace_ms) {
+    const Settings settings{.recall_grace_ms = grace_ms};
+    REQUIRE(daemon.Administer("s", AdminConfigure{settings}).kind == OutcomeKind::kDone);
+  };
+  const uint64_t stale = daemon.Describe("s").row.revision;
+  configure(40'000);
+  CHECK(RemoveForty(daemon, 1, stale).kind == OutcomeKind::kRevisionMismatch);
+  CHECK(daemon.Describe("s").held == kClaims);
+  CHECK(daemon.Describe("s").row.limit == kClaims);
+  const uint64_t revision = daemon.Describe("s").row.revision;
+  CheckFortyRemoved(RemoveForty(daemon, 2, revision));
+  configure(50'000);
+  CHECK(daemon.Describe("s").held > 4);  // The rest is under way, at other revisions.
+  CheckFortyRemoved(RemoveForty(daemon, 2, revision));
+  PollUntilHeld(daemon, 4);
+  CHECK(daemon.Describe("s").row.limit == 4);
+  CHECK(daemon.Describe("s").row.settings.recall_grace_ms == 50'000);
+  CHECK(RemoveForty(daemon, 3, revision).kind == OutcomeKind::kRevisionMismatch);
 }
 
 CONTRACT_CASE("large: a raised limit stops what is left of a recall") {
