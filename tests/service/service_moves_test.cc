@@ -1,8 +1,10 @@
 // A request that is repeated in another session, in a unary call beside its session, or by a Hold.
+#include <future>
 #include <string>
 #include <utility>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include "tests/service/service_world.h"
 
@@ -260,6 +262,69 @@ TEST_CASE("moves: a Hold repeats what the session holds, and the session the Hol
   world.Leap(Milliseconds(1'000));
   CHECK(second.Ask().has_granted());
   CHECK(world.Describe("a").held() == 1);
+}
+
+TEST_CASE("moves: a unary call repeats what waits in the session", "[service]") {
+  World world;
+  const pb::Lease held = world.MustAcquire("a", 1);
+  MovingStream first(&world, "one");
+  REQUIRE(first.Ask(-1).has_queued());
+  Context context;
+  pb::AcquireRequest request = SameRequest(&world);
+  request.set_wait_forever(true);
+  pb::AcquireResponse response;
+  auto call = std::async(std::launch::async,
+                         [&] { return Say(world.stub().Acquire(&context, request, &response)); });
+  // The call has the wait when the session hears that it has it no longer.
+  const pb::SessionResult result = first.Result();
+  CHECK(result.sequence() == 1);
+  CHECK(result.error().code() == static_cast<int>(grpc::StatusCode::UNAVAILABLE));
+  CHECK(world.Describe("a").waiting() == 1);
+  first.Cancel();
+  CHECK(world.Release(held) == 1);
+  CHECK(call.get() == "OK");
+  CHECK(response.lease().session_id().empty());
+  CHECK(world.Describe("a").held() == 1);
+  CHECK(world.Describe("a").waiting() == 0);
+}
+
+TEST_CASE("moves: a Hold repeats what waits in the session, and the session the Hold's",
+          "[service]") {
+  World world;
+  const pb::Lease held = world.MustAcquire("a", 1);
+  MovingStream first(&world, "one");
+  REQUIRE(first.Ask(-1).has_queued());
+  pb::HoldRequest request;
+  *request.mutable_acquire() = SameRequest(&world);
+  request.mutable_acquire()->set_wait_forever(true);
+  Context context;
+  const auto reader = world.stub().Hold(&context, request);
+  pb::HoldResponse event;
+  REQUIRE(reader->Read(&event));
+  CHECK(event.has_queued());
+  CHECK(first.Result().error().code() == static_cast<int>(grpc::StatusCode::UNAVAILABLE));
+  const bool goes_back = GENERATE(true, false);
+  MovingStream second(&world, "two");
+  if (goes_back) {
+    REQUIRE(second.Ask(-1).has_queued());
+    CHECK_FALSE(reader->Read(&event));
+    CHECK(reader->Finish().error_code() == grpc::StatusCode::UNAVAILABLE);
+  }
+  CHECK(world.Describe("a").waiting() == 1);
+  CHECK(world.Release(held) == 1);
+  if (goes_back) {
+    CHECK(second.Result().has_granted());
+  } else {
+    REQUIRE(reader->Read(&event));
+    CHECK(event.has_granted());
+  }
+  CHECK(world.Describe("a").held() == 1);
+  CHECK(world.Describe("a").waiting() == 0);
+  if (goes_back) return;
+  context.TryCancel();
+  while (reader->Read(&event)) {
+  }
+  reader->Finish();
 }
 
 TEST_CASE("moves: the same id with another effect is another request", "[service]") {

@@ -263,6 +263,71 @@ TEST_CASE("moves: a wait goes on in the session that repeats it") {
   CHECK(moves.first.granted.empty());
 }
 
+TEST_CASE(
+    "moves: a wait goes on in the call that repeats it, and in the session that repeats the "
+    "call's") {
+  Moves moves(GENERATE(true, false));
+  SessionsWorld& one = *moves.one;
+  ClientStream holder;
+  Moves::Open(one, &holder);
+  Moves::Ask(one, holder, 7);
+  REQUIRE(holder.granted.size() == 1);
+  Moves::Open(one, &moves.first);
+  Moves::Ask(one, moves.first);
+  REQUIRE(moves.first.queued.size() == 1);
+  ClientStream call;
+  Moves::Call(one, &call);
+  CHECK(call.refused.empty());
+  REQUIRE(moves.first.refused.size() == 1);
+  CHECK(moves.first.refused[0].second.code == absl::StatusCode::kUnavailable);
+  const bool goes_back = GENERATE(true, false);
+  if (goes_back) {
+    Moves::Open(one, &moves.second);
+    Moves::Ask(one, moves.second);
+    CHECK(moves.second.queued.size() == 1);
+    REQUIRE(call.refused.size() == 1);
+    CHECK(call.refused[0].second.code == absl::StatusCode::kUnavailable);
+  }
+  // The end of the session that it has left does not end it.
+  one.sessions().CloseSession(moves.first.session, [] {});
+  one.Settle();
+  CHECK(one.Describe(Moves::kName)->waiting == 1);
+  CHECK(Moves::Release(one, ClaimOf(holder), {}).released == 1);
+  CHECK(moves.first.granted.empty());
+  CHECK(call.granted.size() == (goes_back ? 0 : 1));
+  CHECK(moves.second.granted.size() == (goes_back ? 1 : 0));
+  CHECK(moves.Held() == 1);
+  CHECK(one.Describe(Moves::kName)->waiting == 0);
+}
+
+TEST_CASE("moves: a session's wait goes on in a call at another daemon") {
+  Moves moves;
+  SessionsWorld& one = *moves.one;
+  SessionsWorld& two = moves.Two();
+  ClientStream holder;
+  Moves::Open(two, &holder);
+  Moves::Ask(two, holder, 7);
+  Moves::Open(one, &moves.first);
+  Moves::Ask(one, moves.first);
+  REQUIRE(moves.first.queued.size() == 1);
+  ClientStream call;
+  Moves::Call(two, &call);
+  CHECK(call.refused.empty());
+  if (GENERATE(true, false)) {
+    one.Hear();
+    CHECK(moves.first.refused.size() == 1);
+  }
+  one.sessions().DetachSession(&moves.first);
+  one.Pass(Milliseconds(1'100));  // The grace.
+  CHECK(two.Describe(Moves::kName)->waiting == 1);
+  CHECK(Moves::Release(two, ClaimOf(holder), {}).released == 1);
+  two.Settle();
+  CHECK(call.granted.size() == 1);
+  one.Hear();
+  CHECK(moves.first.granted.empty());
+  CHECK(moves.Held() == 1);
+}
+
 TEST_CASE("moves: a wait that goes on at another daemon") {
   Moves moves;
   SessionsWorld& one = *moves.one;
