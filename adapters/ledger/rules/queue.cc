@@ -105,6 +105,7 @@ void Advance(Editor& editor, Semaphore* semaphore, const Context& context) {
     }
     const WaiterPtr waiter = at->second;
     last = at->first;
+    editor.CountLook();
     if (waiter->foreign || IsLeaving(editor.state(), *waiter)) continue;
     if (ahead.WhyNot(*last, waiter->permits) != WaitReason::kNone) {
       ahead.Pass(*waiter);

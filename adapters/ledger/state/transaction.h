@@ -142,6 +142,9 @@ class Editor {
   void AdvanceLater(const Semaphore& semaphore) {
     transaction_->to_advance.push_back(semaphore.row.name);
   }
+  // A waiter was looked at, to see whether it is let in. The count is for tests.
+  void CountLook() { ++looks_; }
+  uint64_t looks() const { return looks_; }
   // How many of those who waited it has let in since BeginCommand.
   uint32_t let_in() const { return let_in_; }
   // A batch that lets in more than a commit takes is divided by its commands; so each may let in as
@@ -192,6 +195,7 @@ class Editor {
   Semaphore* last_ = nullptr;
   size_t last_index_ = 0;
   uint32_t let_in_ = 0;
+  uint64_t looks_ = 0;
   uint32_t carried_on_ = 0;
   absl::flat_hash_map<std::string, size_t> index_;
   // Places in requests_, which are in the order of their first change.

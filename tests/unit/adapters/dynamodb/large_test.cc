@@ -123,6 +123,44 @@ TEST_CASE("dynamodb large: of very many leases all are revoked, and nobody else'
   CHECK(lane.Describe().waiting == 30);
 }
 
+TEST_CASE("dynamodb large: what waits at its holder's cap costs others nothing", "[dynamodb]") {
+  StoreTable table;
+  DynamoProxy proxy(&table);
+  OneLane lane(table, "a", proxy.endpoint());
+  REQUIRE(lane.Administer(AdminCreate{2, {.permits_per_holder = 1}}).kind == OutcomeKind::kDone);
+  const auto ask = [&](uint64_t number, const std::string& holder) {
+    AcquireCommand acquire = lane.Ask(number, "s", true);
+    acquire.holder = holder;
+    return acquire;
+  };
+  REQUIRE(lane.Run(ask(1, "greedy")).kind == OutcomeKind::kGranted);
+  uint64_t holds = 2;
+  REQUIRE(lane.Run(ask(holds, "modest")).kind == OutcomeKind::kGranted);
+  // Items and writes of a release that lets one in behind all of them.
+  std::vector<size_t> items;
+  uint64_t number = 1000;
+  for (const uint64_t capped : {1, 10, 200}) {
+    std::vector<Command> commands;
+    for (uint64_t i = 0; i < capped; ++i) commands.emplace_back(ask(++number, "greedy"));
+    for (const Outcome& outcome : lane.RunAll(std::move(commands)))
+      REQUIRE(outcome.kind == OutcomeKind::kQueued);
+    REQUIRE(lane.Run(ask(holds + 1, absl::StrCat("modest", holds))).kind == OutcomeKind::kQueued);
+    proxy.Take();
+    ReleaseCommand release;
+    release.semaphore = "s";
+    release.claim = MakeId(holds);
+    REQUIRE(lane.Run(release).kind == OutcomeKind::kReleased);
+    const DynamoProxy::Counted counted = proxy.Take();
+    CHECK(counted.requests.at("TransactWriteItems") == 1);
+    items.push_back(counted.items);
+    lane.Await(Event::Kind::kGranted, items.size());
+    ++holds;
+    CHECK(lane.claims[Event::Kind::kGranted].back() == MakeId(holds));
+  }
+  CHECK(items[1] == items[0]);
+  CHECK(items[2] == items[0]);
+}
+
 TEST_CASE("dynamodb large: what was paused goes on with all who waited", "[dynamodb]") {
   StoreTable table;
   OneLane lane(table, "a");

@@ -273,6 +273,33 @@ TEST_CASE("dynamodb: a lease for many permits is one item", "[dynamodb]") {
 
 // ---- cost ----
 
+TEST_CASE("dynamodb: the return of one slot of ten thousand is what that of three is",
+          "[dynamodb]") {
+  StoreTable table;
+  DynamoProxy proxy(&table);
+  OpenStore open = Open(table, {.node_id = "a", .endpoint = proxy.endpoint()});
+  std::vector<DynamoProxy::Counted> counted;
+  for (const uint32_t permits : {3, 10'000}) {
+    const LeasePtr lease = MakeLease(open, permits);
+    lease->permits = permits;
+    lease->slots = Slots();
+    lease->slots.Append({1, permits});
+    Transaction grant = Grant(open, Make(open, "s" + std::to_string(permits), permits), lease);
+    REQUIRE(open.Commit(grant).kind == Kind::kWon);
+    const auto rest = std::make_shared<Lease>(*lease);
+    rest->permits = permits - 1;
+    rest->slots = lease->slots.Without(Slots{permits / 2 + 1});
+    Transaction release = Touch(open, After(grant));
+    release.semaphores[0].leases.push_back({lease, rest, EndCause::kNone});
+    proxy.Take();
+    REQUIRE(open.Commit(release).kind == Kind::kWon);
+    counted.push_back(proxy.Take());
+  }
+  for (const DynamoProxy::Counted& each : counted)
+    CHECK(each.requests == std::map<std::string, int>{{"TransactWriteItems", 1}});
+  CHECK(counted[0].items == counted[1].items);
+}
+
 TEST_CASE("dynamodb: an acquire and its release are one write request each", "[dynamodb]") {
   StoreTable table;
   DynamoProxy proxy(&table);

@@ -300,4 +300,20 @@ TEST_CASE("admission: whether a ticket may be taken is found without a walk past
   CHECK(Take(*gate.bench.editor, take, gate.bench.context).kind == OutcomeKind::kGranted);
 }
 
+TEST_CASE("admission: of those at their holder's cap none is in the way, nor looked at") {
+  constexpr uint64_t kWaiters = 1'000;
+  const bool backfill = GENERATE(false, true);
+  CAPTURE(backfill);
+  Gate gate(2, {.backfill = backfill, .permits_per_holder = 1});
+  for (uint64_t id = 1; id <= kWaiters; ++id) gate.Ask(id, 1, "greedy");
+  const Semaphore& semaphore = *gate.semaphore();
+  REQUIRE(semaphore.queue.size() == kWaiters - 1);
+  const Limits limits;
+  const QueuePlace next{0, semaphore.row.next_order};
+  Ahead ahead = Ahead::Of(next, semaphore, limits);
+  CHECK(ahead.passed() == 0);
+  CHECK(ahead.WhyNot(next, 1) == WaitReason::kNone);
+  CHECK(gate.Ask(kWaiters + 1, 1, "modest").kind == OutcomeKind::kGranted);
+}
+
 }  // namespace semaphored::ledger

@@ -31,6 +31,30 @@ void TakeForeign(Bench& bench, const std::string& name, uint64_t id, Slots slots
   bench.state.Apply(bench.state.Find(name), LeaseChange{nullptr, lease, EndCause::kNone});
 }
 
+// At how many waiters a release looks that lets in one, with so many at their holders' caps before that one.
+uint64_t LooksOfRelease(uint64_t capped, bool backfill) {
+  Bench bench;
+  constexpr uint64_t kHolders = 5;
+  CreateOne(bench, "s", kHolders + 1, {.backfill = backfill, .permits_per_holder = 1});
+  const auto ask = [&](uint64_t id, const std::string& holder) {
+    AcquireCommand command = AcquireOf("s", id, 1, true);
+    command.holder = holder;
+    return Acquire(*bench.editor, command, bench.context).kind;
+  };
+  for (uint64_t i = 0; i < kHolders; ++i)
+    REQUIRE(ask(i + 1, "greedy" + std::to_string(i)) == OutcomeKind::kGranted);
+  REQUIRE(ask(10, "modest") == OutcomeKind::kGranted);
+  for (uint64_t i = 0; i < capped; ++i)
+    REQUIRE(ask(100 + i, "greedy" + std::to_string(i % kHolders)) == OutcomeKind::kQueued);
+  REQUIRE(ask(11, "patient") == OutcomeKind::kQueued);
+  const Semaphore& semaphore = *bench.state.Find("s");
+  const uint64_t before = bench.editor->looks();
+  Release(*bench.editor, ReleaseOf("s", 10), bench.context);
+  CHECK(semaphore.FindLease(MakeId(11)));
+  CHECK(semaphore.queue.size() == capped);
+  return bench.editor->looks() - before;
+}
+
 }  // namespace
 
 namespace {
@@ -431,6 +455,14 @@ TEST_CASE("what waits at its holder's cap costs others nothing") {
   CHECK(semaphore.FindLease(MakeId(2)));
   CHECK(semaphore.ready_queue().empty());
   CHECK(bench.state.CheckInvariants().empty());
+}
+
+TEST_CASE("of waiters at their holders' caps none is looked at, however many there are") {
+  for (const bool backfill : {false, true}) {
+    CAPTURE(backfill);
+    CHECK(LooksOfRelease(10, backfill) == 1);
+    CHECK(LooksOfRelease(10'000, backfill) == 1);
+  }
 }
 
 TEST_CASE("one slot of a lease of a million goes back, and the others stay") {
