@@ -404,7 +404,7 @@ void WorkDesk::Sweep() {
       continue;
     }
     SweepWorker(record);
-    if (record->worker->free_hands() > 0)
+    if (record->worker->needs_look_up())
       prefixes.insert(record->worker->prefixes().begin(), record->worker->prefixes().end());
     Fill(id);
   }

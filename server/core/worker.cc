@@ -1,6 +1,7 @@
 #include "server/core/worker.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -92,13 +93,23 @@ void Worker::OnGone(const Id& claim) {
 // ---- Semaphores ----
 
 void Worker::OnTickets(const std::string& semaphore, bool there_are) {
-  if (there_are) {
-    Place& place = places_[semaphore];
-    place.found = true;
-    place.failed = false;
-  } else if (const auto found = places_.find(semaphore); found != places_.end()) {
-    found->second.found = false;
+  if (const auto place = places_.find(semaphore); place != places_.end()) {
+    place->second.found = there_are;
+    if (there_are) place->second.failed = false;
+  } else if (there_are) {
+    AddIdle(semaphore);
+  } else {
+    idle_.erase(semaphore);
   }
+}
+
+void Worker::AddIdle(const std::string& semaphore) {
+  idle_.insert(semaphore);
+  if (idle_.size() <= kIdleMax) return;
+  // The last in turn goes.
+  const auto first = idle_.upper_bound(turn_);
+  idle_.erase(std::prev(first == idle_.begin() ? idle_.end() : first));
+  found_more_ = true;
 }
 
 void Worker::Sweep() {
@@ -139,26 +150,39 @@ void Worker::AskAt(const std::string& semaphore, Place* place) {
   ++asked_;
 }
 
-absl::btree_map<std::string, Worker::Place>::iterator Worker::NextLacking() {
+std::string Worker::NextLacking() const {
   const auto lacks = [this](const auto& entry) { return Lacks(entry.second); };
   const auto after = places_.upper_bound(turn_);
-  const auto later = std::find_if(after, places_.end(), lacks);
-  if (later != places_.end()) return later;
-  const auto earlier = std::find_if(places_.begin(), after, lacks);
-  return earlier == after ? places_.end() : earlier;
+  auto place = std::find_if(after, places_.end(), lacks);
+  if (place == places_.end()) place = std::find_if(places_.begin(), after, lacks);
+  const bool lacking = place != places_.end() && Lacks(place->second);
+  if (idle_.empty()) return lacking ? place->first : "";
+  auto idle = idle_.upper_bound(turn_);
+  if (idle == idle_.end()) idle = idle_.begin();
+  if (!lacking) return *idle;
+  // What is not after `turn_` comes in the next round.
+  const auto in_turn = [this](const std::string& name) { return std::pair(name <= turn_, name); };
+  return std::min(in_turn(place->first), in_turn(*idle)).second;
 }
 
 void Worker::Fill() {
   for (auto place = places_.begin(); place != places_.end();) {
     Withdraw(place->first, &place->second, Wanted(place->second));
-    const bool unused = !place->second.named && !place->second.found && !place->second.offers();
-    place = unused ? places_.erase(place) : std::next(place);
+    if (place->second.named || place->second.offers() > 0) {
+      ++place;
+      continue;
+    }
+    if (place->second.found && !place->second.failed) AddIdle(place->first);
+    place = places_.erase(place);
   }
+  if (free_hands() == 0) return;
   while (asked_ < std::max(free_hands(), together_) && offers_.size() < kOffersMax) {
-    const auto lacking = NextLacking();
-    if (lacking == places_.end()) return;
-    turn_ = lacking->first;
-    AskAt(lacking->first, &lacking->second);
+    const std::string semaphore = NextLacking();
+    if (semaphore.empty()) return;
+    turn_ = semaphore;
+    Place& place = places_[semaphore];
+    if (idle_.erase(semaphore) > 0) place.found = true;
+    AskAt(semaphore, &place);
   }
 }
 

@@ -9,7 +9,8 @@
 // Rules:
 //   * A semaphore that is named has as many offers as the worker has free hands, at most
 //     kOffersPerSemaphore: whatever is enqueued there later, by whomever, comes to one of them.
-//   * One that is found under a prefix has them only while there are tickets.
+//   * One that is found under a prefix has them only while there are tickets. Of those found where
+//     nothing is offered, the kIdleMax are kept whose turn comes first; a look-up finds the others.
 //   * So there may be more offers than free hands. When all hands are full the others are
 //     withdrawn; what is given to one all the same is turned away (OnTaken says false).
 //   * New offers go round the semaphores in turn, so that none starves. As an offer may be answered
@@ -36,6 +37,7 @@ class Worker {
  public:
   static constexpr size_t kOffersPerSemaphore = 16;
   static constexpr size_t kOffersMax = 4096;  // Of one worker.
+  static constexpr size_t kIdleMax = 1024;
 
   struct Actions {
     // Makes an offer, and gives its claim.
@@ -71,6 +73,9 @@ class Worker {
   // ---- what is known of semaphores ----
   // There are tickets at a semaphore that it WorksFor, or none any more.
   void OnTickets(const std::string& semaphore, bool there_are);
+  // A look-up of its prefixes may find work for it: it has a free hand, or has found more than it
+  // keeps.
+  bool needs_look_up() const { return free_hands() > 0 || found_more_; }
   // What has failed may be tried again; what was to be withdrawn and still stands is withdrawn
   // again.
   void Sweep();
@@ -98,8 +103,11 @@ class Worker {
   bool Lacks(const Place& place) const { return !place.failed && place.offers() < Wanted(place); }
   void Withdraw(const std::string& semaphore, Place* place, size_t keep);
   void AskAt(const std::string& semaphore, Place* place);
-  // The place that lacks an offer, after the one asked last in turn; end: none does.
-  absl::btree_map<std::string, Place>::iterator NextLacking();
+  // There are tickets, and nothing is offered there.
+  void AddIdle(const std::string& semaphore);
+  // The place that lacks an offer, after the one asked last in turn; empty: none does. REQUIRES: a
+  // free hand.
+  std::string NextLacking() const;
   // Takes the offer out; its place, or nullptr if it is not known or withdrawn.
   Place* TakeOut(const Id& claim);
 
@@ -107,7 +115,9 @@ class Worker {
   std::vector<std::string> prefixes_;
   uint32_t hands_ = 1;
   Actions actions_;
-  absl::btree_map<std::string, Place> places_;
+  absl::btree_map<std::string, Place> places_;  // Named, or with offers; after a Fill no others.
+  absl::btree_set<std::string> idle_;           // Found; not in places_.
+  bool found_more_ = false;                     // Some were left out of idle_ once.
   absl::flat_hash_map<Id, Offered> offers_;
   absl::btree_set<Id> in_hand_;
   size_t asked_ = 0;

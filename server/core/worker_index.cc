@@ -1,8 +1,7 @@
 #include "server/core/worker_index.h"
 
+#include <algorithm>
 #include <iterator>
-
-#include "absl/strings/match.h"
 
 namespace semaphored {
 
@@ -30,8 +29,20 @@ void WorkerIndex::Tidy() {
 absl::btree_set<Id> WorkerIndex::WorkingFor(const std::string& semaphore) const {
   absl::btree_set<Id> working;
   if (const auto named = by_name_.find(semaphore); named != by_name_.end()) working = named->second;
-  for (const auto& [prefix, sessions] : by_prefix_) {
-    if (absl::StartsWith(semaphore, prefix)) working.insert(sessions.begin(), sessions.end());
+  // All prefixes of the semaphore that are still to be found are prefixes of `rest`. The last key
+  // that is not after `rest` is the longest of them, or they are prefixes of that key, too.
+  std::string rest = semaphore;
+  for (auto after = by_prefix_.upper_bound(rest); after != by_prefix_.begin();
+       after = by_prefix_.upper_bound(rest)) {
+    const auto& [prefix, sessions] = *std::prev(after);
+    const auto differs = std::ranges::mismatch(rest, prefix).in1;
+    auto common = static_cast<size_t>(differs - rest.begin());
+    if (common == prefix.size()) {
+      working.insert(sessions.begin(), sessions.end());
+      if (common == 0) break;
+      --common;
+    }
+    rest.resize(common);
   }
   return working;
 }

@@ -1,5 +1,8 @@
 #include "server/core/worker_index.h"
 
+#include <string>
+#include <vector>
+
 #include <catch2/catch_test_macros.hpp>
 
 namespace semaphored {
@@ -21,6 +24,20 @@ TEST_CASE("worker index: a session works for names, and for what begins with its
   index.Remove(Id{1, 1}, {"a/1", "b"}, {});
   CHECK(index.WorkingFor("a/1") == Ids{{1, 2}});
   CHECK(index.sessions() == Ids{{1, 2}});
+}
+
+TEST_CASE("worker index: a semaphore is found by each of its prefixes, and by no other", "[unit]") {
+  WorkerIndex index;
+  const std::vector<std::string> prefixes = {"",    "a",  "a/", "a/b", "a/bc", "a/b/d",
+                                             "a/c", "a0", "b",  "a!",  "a/b!", "a/bcd/e"};
+  for (uint64_t i = 0; i < prefixes.size(); ++i) index.Add(Id{2, i}, {}, {prefixes[i]});
+  for (const std::string semaphore : {"a/bcd", "a/b", "a", "a/bb", "c", "a/b/d/e", "", "a!x"}) {
+    Ids expected;
+    for (uint64_t i = 0; i < prefixes.size(); ++i) {
+      if (semaphore.starts_with(prefixes[i])) expected.insert(Id{2, i});
+    }
+    CHECK(index.WorkingFor(semaphore) == expected);
+  }
 }
 
 TEST_CASE("worker index: what a session worked for goes when it is tidied", "[unit]") {

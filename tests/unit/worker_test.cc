@@ -122,6 +122,70 @@ TEST_CASE("worker: under a prefix it offers itself only where there are tickets"
   CHECK(bench.Fill().size() == 2);
 }
 
+// Tickets at all of them.
+void FindAll(Bench* bench, const std::vector<std::string>& semaphores) {
+  for (const std::string& semaphore : semaphores) bench->worker.OnTickets(semaphore, true);
+}
+
+std::vector<std::string> WideNames() {
+  std::vector<std::string> semaphores;
+  for (int i = 0; i < 3000; ++i) semaphores.push_back("t/" + std::to_string(1000 + i));
+  return semaphores;
+}
+
+TEST_CASE("worker: of what it finds while its hands are full it keeps a bounded number") {
+  Bench bench({}, {"t/"}, 0);
+  CHECK_FALSE(bench.worker.needs_look_up());
+  FindAll(&bench, WideNames());
+  CHECK(bench.Fill().empty());
+  CHECK(bench.worker.needs_look_up());
+  bench.worker.SetHands(1);
+  std::vector<std::string> asked;
+  for (auto offers = bench.Fill(); !offers.empty(); offers = bench.Fill()) {
+    for (const auto& offer : offers) {
+      asked.push_back(offer.semaphore);
+      bench.worker.OnNothing(offer.claim);
+    }
+  }
+  REQUIRE(asked.size() == Worker::kIdleMax);
+  CHECK(asked.front() == "t/1000");
+  CHECK(asked.back() == "t/2023");
+}
+
+TEST_CASE("worker: none of very many semaphores with long queues starves") {
+  Bench bench({}, {"t/"}, 1);
+  const std::vector<std::string> semaphores = WideNames();
+  std::vector<std::string> asked;
+  for (size_t look_up = 0; look_up < 6; ++look_up) {
+    FindAll(&bench, semaphores);
+    for (size_t i = 0; i < 500; ++i) {
+      const auto offers = bench.Fill();
+      REQUIRE(offers.size() == 1);
+      asked.push_back(offers[0].semaphore);
+      REQUIRE(bench.worker.OnTaken(offers[0].claim));
+      CHECK(bench.Fill().empty());
+      bench.worker.OnFreed(offers[0].claim);
+    }
+  }
+  CHECK(asked == semaphores);
+}
+
+TEST_CASE("worker: named semaphores and found ones take turns by their names") {
+  Bench bench({"b", "d"}, {"t/", "a", "c"}, 1);
+  FindAll(&bench, {"a", "c", "t/1"});
+  std::vector<std::string> asked;
+  for (int i = 0; i < 7; ++i) {
+    const auto offers = bench.Fill();
+    REQUIRE(offers.size() == 1);
+    asked.push_back(offers[0].semaphore);
+    REQUIRE(bench.worker.OnTaken(offers[0].claim));
+    bench.worker.OnFreed(offers[0].claim);
+  }
+  CHECK(asked == std::vector<std::string>{"a", "b", "c", "d", "t/1", "a", "b"});
+  bench.worker.OnTickets("c", false);
+  CHECK(bench.Fill().at(0).semaphore == "d");
+}
+
 TEST_CASE(
     "worker: what could not be asked for is tried again after a sweep, or when a ticket comes") {
   Bench bench({"a"});
