@@ -61,15 +61,18 @@ Id Administration::Administer(AdminCommand command, int64_t wait_ms, Reply<Admin
   const bool requeues = std::holds_alternative<AdminRequeue>(command.act);
   const auto* cancel = std::get_if<AdminCancelTicket>(&command.act);
   const Id cancelled = cancel == nullptr ? Id() : cancel->ticket;
+  const bool forces = destroy != nullptr && destroy->policy == DestroyPolicy::kForce;
   Submit(semaphore, std::move(command),
-         [this, semaphore, waits, destroys = destroy != nullptr, requeues, cancelled, wait, wait_ms,
-          watch = std::move(watch),
+         [this, semaphore, waits, destroys = destroy != nullptr, forces, requeues, cancelled, wait,
+          wait_ms, watch = std::move(watch),
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
            const Milliseconds left = LeftOfWait(wait, wait_ms);
-           if (outcome.ok() && outcome->kind == OutcomeKind::kDone)
-             parts_.delays->Forget(cancelled);
-           const bool stands = outcome.ok() && outcome->kind == OutcomeKind::kDone &&
-                               outcome->report && outcome->report->info;
+           const bool done = outcome.ok() && outcome->kind == OutcomeKind::kDone;
+           const bool stands = done && outcome->report && outcome->report->info;
+           if (done) parts_.delays->Forget(cancelled);
+           // After a repeated request a later semaphore of this name may stand.
+           if (done && forces && (!stands || outcome->report->info->row.destroying))
+             parts_.delays->ForgetAt(semaphore);
            if (!waits || !stands) {
              OnOutcome(semaphore, destroys, std::move(outcome), std::move(reply));
              if (requeues) requeued_(semaphore);

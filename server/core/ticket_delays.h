@@ -28,6 +28,10 @@ class TicketDelays {
   void Ripen(const Id& ticket);
   // The ticket is gone. Without effect if it has no delay.
   void Forget(const Id& ticket) { delays_.erase(ticket); }
+  // All tickets of the semaphore are gone. Goes through all delays.
+  void ForgetAt(const std::string& semaphore) {
+    absl::erase_if(delays_, [&](const auto& each) { return each.second.semaphore == semaphore; });
+  }
 
  private:
   struct Delay {

@@ -155,6 +155,46 @@ TEST_CASE("administration: only what waits for its effect has a wait that can be
   CHECK(world.host.jobs.size() == 1);
 }
 
+// Answers a destroy by force. `info`: of the semaphore, if one stands.
+void AnswerForced(AdminWorld* world, std::optional<SemaphoreInfo> info) {
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kDone;
+  outcome.report = std::make_unique<Report>();
+  outcome.report->info = std::move(info);
+  world->host.Answer(std::move(outcome));
+}
+
+TEST_CASE("administration: the delays of a semaphore end with it", "[unit]") {
+  AdminWorld world;
+  Ticket ticket;
+  ticket.id = Id{3, 3};
+  ticket.delays = 1;
+  ticket.delay_ms = 604'800'000;
+  DelayedTicket delayed;
+  delayed.semaphore = "a";
+  delayed.ticket = std::make_shared<const Ticket>(ticket);
+  world.delays.Count(delayed);
+  world.Administer(AdminDestroy{DestroyPolicy::kForce}, 5000);
+  SECTION("it is gone") {
+    AnswerForced(&world, std::nullopt);
+    CHECK_FALSE(world.delays.Contains(ticket.id));
+  }
+  SECTION("it is gone once its holders are") {
+    SemaphoreInfo info = InfoOf("a");
+    info.row.destroying = true;
+    AnswerForced(&world, std::move(info));
+    CHECK_FALSE(world.delays.Contains(ticket.id));
+  }
+  SECTION("the request was repeated, and a later one has its name") {
+    AnswerForced(&world, InfoOf("a"));
+    CHECK(world.delays.Contains(ticket.id));
+  }
+  SECTION("it is not destroyed") {
+    world.host.Answer(OutcomeKind::kRevisionMismatch);
+    CHECK(world.delays.Contains(ticket.id));
+  }
+}
+
 TEST_CASE("administration: a requeue brings work, and an error is the answer", "[unit]") {
   AdminWorld world;
   world.Administer(AdminRequeue{});

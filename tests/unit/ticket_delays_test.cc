@@ -20,12 +20,15 @@ struct DelayWorld {
                       [this](const std::string& semaphore) { ripe.push_back(semaphore); }};
 
   void Count(uint32_t number, int64_t delay_ms) {
+    CountAt("jobs", kDelayedTicket, number, delay_ms);
+  }
+  void CountAt(const std::string& semaphore, const Id& id, uint32_t number, int64_t delay_ms) {
     Ticket ticket;
-    ticket.id = kDelayedTicket;
+    ticket.id = id;
     ticket.delays = number;
     ticket.delay_ms = delay_ms;
     DelayedTicket delayed;
-    delayed.semaphore = "jobs";
+    delayed.semaphore = semaphore;
     delayed.ticket = std::make_shared<const Ticket>(ticket);
     delays.Count(delayed);
   }
@@ -84,6 +87,17 @@ TEST_CASE("ticket delays: a later delay replaces an earlier one, whose answer th
   REQUIRE(world.host.Pass(Milliseconds(5000)));
   world.delays.Ripen(kDelayedTicket);
   CHECK(world.host.jobs.empty());
+}
+
+TEST_CASE("ticket delays: with a semaphore all its delays are forgotten, and no other", "[unit]") {
+  DelayWorld world;
+  world.Count(1, 1000);
+  world.CountAt("jobs", Id{3, 4}, 1, 2000);
+  world.CountAt("other jobs", Id{3, 5}, 1, 2000);
+  world.delays.ForgetAt("jobs");
+  CHECK_FALSE(world.delays.Contains(kDelayedTicket));
+  CHECK_FALSE(world.delays.Contains(Id{3, 4}));
+  CHECK(world.delays.Contains(Id{3, 5}));
 }
 
 }  // namespace
