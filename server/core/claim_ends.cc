@@ -113,14 +113,19 @@ void ClaimEnds::OnUndone(ClaimRecord* record, EndCause cause, bool recall,
   const TimerKind kind = record->lost ? TimerKind::kEndLost
                          : recall     ? TimerKind::kRecall
                                       : TimerKind::kWait;
+  const SteadyTime at = Now() + again_after;
+  if (kind == TimerKind::kRecall) {
+    if (record->recall.end_at > Now()) return;  // Forgotten meanwhile; a later one has its timer.
+    record->recall.armed_for = at;
+  }
   if (cause == EndCause::kWaitExpired || recall || record->lost) {
-    parts_.timers->Add(Now() + again_after, kind, record->id);
+    parts_.timers->Add(at, kind, record->id);
   } else if (!stopping_ && record->session == nullptr && record->state != State::kHeld) {
     // Given up: its TTL ends it, if the engine comes back.
     parts_.vouching->Revive(&record->life);
     parts_.deadlines->ArmTtl(record);
   } else if (record->state == State::kWaiting && !record->offers) {
-    parts_.timers->Add(Now() + again_after, TimerKind::kWait, record->id);
+    parts_.timers->Add(at, TimerKind::kWait, record->id);
   }
 }
 

@@ -18,12 +18,19 @@ void Recalls::ArmPending(ClaimRecord* record) {
       move != nullptr ? move->over_at : record->owner_life()->vouched_until;
   // What the session was vouched for since an earlier recall does not count for this lease.
   state.end_at = std::min(state.end_at, std::max(grace_until, vouched_until));
-  timers_->Add(state.end_at, TimerKind::kRecall, record->id);
+  ArmEnd(record);
   if (record->session == nullptr) {
     record->life.recalled_until = state.end_at;
   } else {
     record->session->has_recalls = record->session->recalls_changed = true;
   }
+}
+
+void Recalls::ArmEnd(ClaimRecord* record) {
+  RecallState& state = record->recall;
+  if (state.end_at >= state.armed_for) return;
+  state.armed_for = state.end_at;
+  timers_->Add(state.end_at, TimerKind::kRecall, record->id);
 }
 
 void Recalls::Forget(ClaimRecord* record) {
@@ -37,13 +44,14 @@ void Recalls::Acknowledge(ClaimRecord* record, uint64_t recall) {
   if (record->state != ClaimRecord::State::kHeld) return;
   if (recall == 0 || state.id != recall || state.end_at <= state.grace_until) return;
   state.end_at = state.grace_until;
-  timers_->Add(state.end_at, TimerKind::kRecall, record->id);
+  ArmEnd(record);
   if (record->session == nullptr) record->life.recalled_until = state.end_at;
   if (record->session != nullptr) record->session->recalls_changed = true;
 }
 
 void Recalls::OnOver(ClaimRecord* record) {
   if (!record->has_lease() || record->recall.end_at > Now()) return;
+  record->recall.armed_for = SteadyTime::max();
   // Of an orphan, too: its client may have come to another daemon meanwhile, whose epoch it has then.
   end_(record, EndCauseOf(record->lease->recall.reason));
 }

@@ -34,6 +34,10 @@ class Recalls {
   static void Forget(ClaimRecord* record);
   // The client knows of this recall: the lease ends with the grace. Ignored if it is not the latest.
   void Acknowledge(ClaimRecord* record, uint64_t recall);
+  // False: a timer kRecall for this time has nothing to do.
+  static bool IsArmedFor(const ClaimRecord& record, SteadyTime at) {
+    return record.recall.armed_for == at;
+  }
   // When the timer kRecall is due: ends the lease, if the time is over.
   void OnOver(ClaimRecord* record);
 
@@ -47,6 +51,7 @@ class Recalls {
  private:
   SteadyTime Now() const { return host_->clock().Now(); }
   void ArmPending(ClaimRecord* record);
+  void ArmEnd(ClaimRecord* record);
 
   SessionsHost* host_;
   Timers* timers_;

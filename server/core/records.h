@@ -44,6 +44,8 @@ struct RecallState {
   // The lease is ended then: at the end of the grace; while the client has not acknowledged the recall, not
   // before the client may count on the lease no longer.
   SteadyTime end_at = SteadyTime::max();
+  // When the timer that ends it is due; max: none. Other timers of its recalls are void.
+  SteadyTime armed_for = SteadyTime::max();
 };
 
 struct SessionRecord {

@@ -117,6 +117,7 @@ bool SessionsImpl::TimerAlive(const Timer& timer) const {
   if (timer.kind == TimerKind::kDrain) return administration_.Waits(timer.id);
   const ClaimRecord* record = claims_.Find(timer.id);
   if (record == nullptr) return false;
+  if (timer.kind == TimerKind::kRecall) return Recalls::IsArmedFor(*record, timer.at);
   // Of those of a wait the earliest counts: it sets the next one.
   return timer.kind != TimerKind::kWait ||
          (!record->has_lease() && timer.at <= record->wait_armed_for);

@@ -75,7 +75,19 @@ TEST_CASE("claim ends: an end that is not carried out is tried again as long as 
     claim->recall.end_at = world.host.time.Now();
     world.ends.End(claim, EndCause::kRevoked, false);
     world.host.Answer(absl::UnavailableError("away"));
+    CHECK(Recalls::IsArmedFor(*claim, world.host.time.Now() + Milliseconds(500)));
     CHECK(world.DueAfter(Milliseconds(500)) == TimerKind::kRecall);
+  }
+  SECTION("a recall that is over, and was forgotten meanwhile") {
+    ClaimRecord* claim = world.Held(kEndingClaim, world.session);
+    claim->recall.end_at = world.host.time.Now();
+    world.ends.End(claim, EndCause::kRevoked, false);
+    Recalls::Forget(claim);
+    claim->lease->recall = {Recall::Reason::kAdministrator, 9000};
+    world.recalls.Arm(claim);
+    world.host.Answer(absl::UnavailableError("away"));
+    CHECK(Recalls::IsArmedFor(*claim, world.host.time.Now() + Milliseconds(9000)));
+    CHECK(world.DueAfter(Milliseconds(9000)) == TimerKind::kRecall);
   }
   SECTION("a detached wait has its TTL") {
     ClaimRecord* claim = world.Waiting(kEndingClaim, nullptr);

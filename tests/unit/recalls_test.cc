@@ -81,6 +81,39 @@ TEST_CASE("recalls: of two recalls the earlier end counts, also of a session's l
   CHECK(world.Left() == Milliseconds(9000));
 }
 
+TEST_CASE("recalls: of one lease only the timer of its present end counts", "[unit]") {
+  RecallsWorld world;
+  const auto armed_after = [&](int64_t ms) {
+    return Recalls::IsArmedFor(*world.claim, world.host.time.Now() + Milliseconds(ms));
+  };
+  world.claim->life.vouched_until = world.host.time.Now() + Milliseconds(4000);
+  CHECK_FALSE(armed_after(4000));
+  world.Recalled(5000);
+  CHECK(armed_after(5000));
+  world.Recalled(3000);
+  CHECK(armed_after(4000));
+  CHECK_FALSE(armed_after(5000));
+  SECTION("an end that stays as it is has one timer") {
+    world.Recalled(2000);
+    REQUIRE(world.host.Pass(Milliseconds(4000)));
+    CHECK_FALSE(world.host.Pass(Milliseconds(0)));
+    world.recalls.OnOver(world.claim);
+    CHECK(world.ended.size() == 1);
+  }
+  SECTION("it was elsewhere since") {
+    Recalls::Forget(world.claim);
+    CHECK_FALSE(armed_after(4000));
+    world.Recalled(9000);
+    CHECK(armed_after(9000));
+    CHECK_FALSE(armed_after(4000));
+  }
+  SECTION("it is acknowledged") {
+    world.recalls.Acknowledge(world.claim, world.claim->recall.id);
+    CHECK(armed_after(3000));
+    CHECK_FALSE(armed_after(4000));
+  }
+}
+
 TEST_CASE("recalls: a lease that was held for the longest time is recalled, until that is done",
           "[unit]") {
   RecallsWorld world;

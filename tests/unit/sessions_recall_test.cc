@@ -190,6 +190,17 @@ TEST_CASE("recall: an act that ends leases at once does not wait") {
   CHECK_FALSE(recalls.Held());
 }
 
+// As many as the daemon sweeps its timers for.
+TEST_CASE("recall: after very many recalls the lease ends with the shortest grace") {
+  Recalls recalls;
+  for (int64_t i = 0; i < 1'500; ++i) recalls.Revoke(30'000 - i);
+  for (int i = 0; i < 5; ++i) {
+    recalls.world.Pass(Milliseconds(5'000));
+    recalls.Ping();
+  }
+  recalls.EndsAfter(3'501);
+}
+
 TEST_CASE("recall: a later revoke with a longer grace does not lengthen an earlier one") {
   Recalls recalls;
   recalls.Revoke(15'000);
