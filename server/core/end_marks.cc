@@ -3,8 +3,11 @@
 namespace semaphored {
 
 void EndMarks::Add(const Id& claim, EndCause cause) {
-  if (marks_.size() >= kMarksMax) return;
-  marks_[claim] = {cause, round_};
+  if (marks_.size() < kMarksMax) {
+    marks_[claim] = {cause, round_};
+  } else {
+    left_out_ = round_;
+  }
   if (lanes_asked_ == 0) AskLanes();
 }
 
@@ -18,9 +21,10 @@ void EndMarks::AskLanes() {
 }
 
 void EndMarks::Age(bool go_on) {
-  if (marks_.empty() || lanes_asked_ > 0) return;
+  if ((marks_.empty() && has_all()) || lanes_asked_ > 0) return;
   absl::erase_if(marks_, [this](const auto& mark) { return mark.second.round < round_; });
-  if (!marks_.empty() && go_on) AskLanes();
+  if (left_out_ && *left_out_ < round_) left_out_.reset();
+  if ((!marks_.empty() || !has_all()) && go_on) AskLanes();
 }
 
 }  // namespace semaphored

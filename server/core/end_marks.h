@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "absl/container/flat_hash_map.h"
 #include "server/core/sessions.h"
@@ -13,7 +14,7 @@ namespace semaphored {
 
 class EndMarks {
  public:
-  // Beyond this bound no mark is made: then a client may receive a grant, and its end when the claim's lane reports that.
+  // Beyond this bound no mark is made, and has_all() is false.
   static constexpr size_t kMarksMax = 100'000;
 
   // The host outlives it.
@@ -27,8 +28,11 @@ class EndMarks {
     const auto found = marks_.find(claim);
     return found == marks_.end() ? nullptr : &found->second.cause;
   }
+  // False: a mark was left out, and not every lane has finished a Step that began after that. A claim without a mark may
+  // have ended before its grant is reported.
+  bool has_all() const { return !left_out_.has_value(); }
   // After each lane's results. If all lanes have answered: removes the marks that are old enough, and submits jobs again
-  // if some are left and `go_on`.
+  // if some are left, or left out, and `go_on`.
   void Age(bool go_on);
 
  private:
@@ -41,6 +45,7 @@ class EndMarks {
 
   SessionsHost* host_;
   absl::flat_hash_map<Id, Mark> marks_;
+  std::optional<uint64_t> left_out_;  // round_ when a mark was left out last.
   uint64_t round_ = 0;
   size_t lanes_asked_ = 0;  // Lanes that have not answered in this round.
 };

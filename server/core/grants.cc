@@ -255,7 +255,7 @@ void Grants::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
 void Grants::Tell(ClaimRecord* record) {
   if (record->listener == nullptr) return;
   const Vouch vouch = parts_.vouching->For(record);
-  if (!vouch.none()) {
+  if (!vouch.none() && parts_.marks->has_all()) {
     parts_.lease_log->Granted(record->semaphore, *record->lease, record->trace);
     record->listener->OnGranted(record->tag, record->lease, record->semaphore, vouch);
     return;

@@ -41,7 +41,7 @@ class Grants {
   // Asks the engine for the claim. The record's listener hears what becomes of it, and the record goes if it is refused.
   void Ask(ClaimRecord* record, AcquireParams params);
   // The engine has granted it: counted, its timers are set, and its listener receives OnGranted, unless its client is gone or
-  // nothing may be vouched for now. The record may go.
+  // nothing may be vouched for now, or it may have ended (EndMarks::has_all). The record may go.
   void BecomeHeld(ClaimRecord* record, LeasePtr lease);
   // Its lease moves here until `over_at`: until then nothing is granted, and neither the TTL nor the end of the session ends it.
   void BecomeMoving(ClaimRecord* record, LeasePtr lease, SteadyTime over_at);

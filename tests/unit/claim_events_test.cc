@@ -103,6 +103,27 @@ TEST_CASE("claim events: an end that another lane reports counts before the gran
   CHECK(world.listener.refused == std::vector<Reason>{Reason::kNotHeld});
 }
 
+TEST_CASE("claim events: an end of a lease counts before a repeated request is answered with it",
+          "[unit]") {
+  RoomsWorld world;
+  ClaimRecord* claim = world.Held(kReportedClaim, nullptr);
+  RoomListener repeats;
+  ClaimRecord* again = world.Asked(Id{2, 2}, nullptr);
+  again->listener = &repeats;
+  AcquireParams params;
+  params.semaphore = "a";
+  params.requester = {"client", 7};
+  world.grants.Ask(again, std::move(params));
+  Outcome granted;
+  granted.kind = OutcomeKind::kGranted;
+  granted.lease = RoomsWorld::LeaseOf(*claim);
+  world.events.OnElsewhere(RoomsWorld::EventOf(ReportedKind::kEnded, *claim));
+  CHECK(world.listener.ended.size() == 1);
+  world.host.Answer(std::move(granted));
+  CHECK(repeats.granted.empty());
+  CHECK(repeats.refused == std::vector<Reason>{Reason::kNotHeld});
+}
+
 TEST_CASE("claim events: after any other event of another lane the claim is read in its own",
           "[unit]") {
   RoomsWorld world;

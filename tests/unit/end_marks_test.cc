@@ -57,5 +57,26 @@ TEST_CASE("end marks: no lane is asked again where it should not go on", "[unit]
   CHECK(host.jobs.empty());
 }
 
+TEST_CASE("end marks: one that is left out is known to be, until no lane can report its grant",
+          "[unit]") {
+  RoomHost host(2);
+  EndMarks marks(&host);
+  const auto answer = [&] {
+    for (size_t lane = 0; lane < 2; ++lane) {
+      host.Answer(OutcomeKind::kDone);
+      marks.Age(true);
+    }
+  };
+  for (uint64_t i = 1; i <= EndMarks::kMarksMax; ++i) marks.Add(Id{5, i}, EndCause::kRevoked);
+  CHECK(marks.has_all());
+  marks.Add(Id{5, EndMarks::kMarksMax + 1}, EndCause::kRevoked);
+  CHECK_FALSE(marks.has_all());
+  answer();  // The lanes were asked before.
+  CHECK_FALSE(marks.has_all());
+  answer();
+  CHECK(marks.has_all());
+  CHECK(host.jobs.empty());
+}
+
 }  // namespace
 }  // namespace semaphored

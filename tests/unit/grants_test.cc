@@ -96,6 +96,29 @@ TEST_CASE("grants: a grant whose end was reported before it is refused", "[unit]
   CHECK(world.listener.refused == std::vector<Reason>{Reason::kNotHeld});
 }
 
+TEST_CASE("grants: while marks are missing no client learns of a grant", "[unit]") {
+  GrantsWorld world;
+  ClaimRecord* claim = world.Ask(nullptr, 7, 0);
+  for (uint64_t i = 0; i <= EndMarks::kMarksMax; ++i)
+    world.marks.Add(Id{5, i + 1}, EndCause::kRevoked);
+  world.host.Answer(world.GrantOf(*claim));
+  CHECK(world.listener.granted.empty());
+  CHECK(world.listener.refused == std::vector<Reason>{Reason::kNotVouched});
+  // If it has not ended, a repeated request finds it.
+  REQUIRE(world.claims.Find(kGrantedClaim) != nullptr);
+  for (int round = 0; round < 2; ++round) {
+    world.host.Answer(OutcomeKind::kDone);
+    world.marks.Age(true);
+  }
+  ClaimRecord* again = world.Asked(Id{2, 9}, nullptr);
+  AcquireParams params;
+  params.semaphore = "a";
+  params.requester = {"client", 7};
+  world.grants.Ask(again, std::move(params));
+  world.host.Answer(world.GrantOf(*claim));
+  CHECK(world.listener.granted == std::vector<Id>{kGrantedClaim});
+}
+
 TEST_CASE("grants: no client learns of a grant that nothing may be vouched for", "[unit]") {
   GrantsWorld world;
   ClaimRecord* claim = world.Ask(nullptr, 7, 0);
