@@ -4,8 +4,10 @@
 //   0         stopped cleanly
 //   1         it could not go on: another process took its node, or the engine declared it dead
 //   2         the configuration is wrong
-//   3         the store could not be opened, or another daemon has the node id
+//   3         the store could not be opened or read now, or another daemon has the node id
 //   4         an address could not be listened on
+//   5         the store cannot be used: a newer daemon's or another program's, too old an engine, or
+//             the embedded store is damaged
 //   130, 143  a second SIGINT or SIGTERM
 #include <grpc/support/log.h>
 #include <poll.h>

@@ -2,9 +2,9 @@
 //
 // 124 to 127 and those from 129 mean other things to a shell, and 124 to 127 to `timeout`.
 //
-//   0        done. `run`: the command's own code
+//   0        done. `run`, `work --once`: the command's own code
 //   1        the answer is no: `verify` says not held, `drain` or `destroy --wait` was not done in
-//            time, `revoke` found no such lease
+//            time, `diff` found a difference, `revoke` found no such lease
 //   2        the command line is wrong
 //   119      refused: any other error of the daemon (no such semaphore, another limit, paused, a
 //            bad value …)
@@ -14,8 +14,8 @@
 //   122      lost: the lease ended before the work did (expired, revoked, recalled, no contact),
 //            or was not held
 //   123      no daemon could be reached, or none that can answer now
-//   126      `run`: the command could not be executed
-//   127      `run`: the command was not found
+//   126      `run`, `work`: the command could not be executed
+//   127      `run`, `work`: the command was not found
 //   128 + N  `run`: the command was killed by signal N; or semctl was, while it waited
 #ifndef SEMAPHORED_CLIENT_SEMCTL_EXIT_CODES_H_
 #define SEMAPHORED_CLIENT_SEMCTL_EXIT_CODES_H_

@@ -54,7 +54,9 @@ keep their places for the next start. A second one ends it at once.
 
 Exit codes: 0 stopped cleanly; 1 it could not go on (another process took its node, or it was declared
 dead); 2 the configuration is wrong; 3 the store could not be opened, or another daemon that is alive
-has the node id; 4 an address could not be listened on; 130 and 143 a second SIGINT or SIGTERM.
+has the node id; 4 an address could not be listened on; 5 the store cannot be used, and another start
+would end alike (a newer daemon or another program has made it, the engine is too old, or the embedded
+store is damaged); 130 and 143 a second SIGINT or SIGTERM.
 )";
 
 // `text` as lines that are not too long to read, each after `indent`.

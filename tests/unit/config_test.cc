@@ -320,6 +320,7 @@ TEST_CASE("config: help and version") {
   const auto help = Given{.arguments = {"--help"}}.Parse();
   REQUIRE(help.ok());
   CHECK_THAT(help->answer, ContainsSubstring("Examples:"));
+  CHECK_THAT(help->answer, ContainsSubstring("; 5 the store cannot be used"));
   for (const Setting& setting : AllSettings()) {
     CHECK_THAT(help->answer, ContainsSubstring(FlagName(setting)));
   }
