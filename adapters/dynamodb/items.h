@@ -1,5 +1,5 @@
 // What stands in the table, and how: the keys of all items, and the rows of the ledger as items.
-// docs/adr/0010-dynamodb.md shows them in one place.
+// docs/internals.md (0010) shows them in one place.
 //
 // Attributes that are 0, false or empty are left out, and read as that. Functions that read throw a
 // std::exception at an item that is not understood; whoever calls them makes DATA_LOSS of it.
