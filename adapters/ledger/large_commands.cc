@@ -26,7 +26,7 @@ Command ActOf(const AdminCommand& command, decltype(AdminCommand::act) act) {
   return part;
 }
 
-// An act on all dead letters, one by one.
+// An act on all dead letters, one by one. The revision that it expects is its first part's condition.
 template <typename Act>
 Parts PartsOfAll(const AdminCommand& command, const Semaphore& semaphore) {
   if (!std::get<Act>(command.act).ticket.empty()) return {};
@@ -39,6 +39,11 @@ Parts PartsOfAll(const AdminCommand& command, const Semaphore& semaphore) {
   last.act = std::get<AdminCommand>(parts.before.back()).act;
   parts.before.pop_back();
   parts.last = std::move(last);
+  if (command.expected_revision == 0 || parts.before.empty()) return parts;
+  AdminCommand first = std::get<AdminCommand>(parts.before.front());
+  first.expected_revision = command.expected_revision;
+  parts.before.erase(parts.before.begin());
+  parts.first = std::move(first);
   return parts;
 }
 

@@ -12,7 +12,8 @@
 namespace semaphored::ledger {
 
 struct Parts {
-  std::optional<Command> first;  // In a commit of its own.
+  // In a commit of its own. An act whose first part does nothing is refused: it has no other part then.
+  std::optional<Command> first;
   std::vector<Command> before;
   Command last;  // Has the request's id, so that all is one request.
 };

@@ -112,13 +112,19 @@ absl::Status Portions::RunLarge(const Submission& submission, SteadyTime deadlin
                                 StepResult* result) {
   const Parts parts = PartsOf(submission.command, core_->state);
   if (!parts.first && parts.before.empty()) return absl::OutOfRangeError("it has no parts");
+  const bool is_act = std::holds_alternative<AdminCommand>(submission.command);
   absl::StatusOr<uint32_t> affected = 0;
   if (parts.first) affected = RunParts({*parts.first}, deadline, result);
-  if (affected.ok()) affected = RunParts(parts.before, deadline, result);
+  // As a whole it is refused for the same reason, which is the answer.
+  const bool refused = is_act && parts.first && affected.ok() && *affected == 0;
+  if (affected.ok() && !refused) {
+    const uint32_t by_first = *affected;
+    affected = RunParts(parts.before, deadline, result);
+    if (affected.ok()) *affected += by_first;
+  }
   absl::Status status = affected.status();
   StepResult last;
-  const Submission whole{submission.number, parts.last};
-  const bool is_act = std::holds_alternative<AdminCommand>(submission.command);
+  const Submission whole{submission.number, refused ? submission.command : parts.last};
   if (is_act && affected.ok())
     core_->requests.SetFingerprint(FingerprintOf(submission.command), *affected);
   if (status.ok()) status = commit_->Run({&whole, 1}, deadline, &last);

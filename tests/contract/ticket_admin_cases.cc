@@ -189,6 +189,45 @@ CONTRACT_CASE("ticket admin: repeated acts have one effect") {
   CHECK(tickets.Counts().dead == 1);
 }
 
+// As many as no commit takes on the engines that bound it.
+CONTRACT_CASE("ticket admin: a revision that is expected binds also an act on very many") {
+  if (!KeepsTickets(world) || !world.guarantees().revisions) return;
+  constexpr uint32_t kAtOnce = 10;
+  constexpr uint32_t kMany = 11 * kAtOnce;
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", kAtOnce);
+  const Tickets tickets(&world, &daemon);
+  const auto bury = [&] {
+    for (uint32_t done = 0; done < kMany; done += kAtOnce) {
+      std::vector<Command> takes;
+      std::vector<Command> finishes;
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        const TakeCommand take = tickets.MakeTake({});
+        takes.emplace_back(take);
+        finishes.emplace_back(tickets.MakeFinish(take.claim, Result::kReject));
+      }
+      daemon.DoAll(std::move(takes));
+      daemon.DoAll(std::move(finishes));
+    }
+    REQUIRE(tickets.Counts().dead == kMany);
+  };
+  for (uint32_t i = 0; i < kMany; ++i) tickets.Put();
+  bury();
+  const uint64_t old = daemon.Describe("s", 0).row.revision;
+  Daemon& other = SharesClaims(world) ? world.OpenAnother("b") : daemon;
+  REQUIRE(other.Resize("s", kAtOnce + 1).kind == OutcomeKind::kDone);
+  const AdminCommand late{{}, "s", old, AdminRequeue{}};
+  CHECK(daemon.Do(late).kind == OutcomeKind::kRevisionMismatch);
+  CHECK(tickets.Counts().dead == kMany);
+  const AdminCommand requeue{{}, "s", daemon.Describe("s", 0).row.revision, AdminRequeue{}};
+  CHECK(daemon.Do(requeue).affected() == kMany);
+  CHECK(tickets.Counts().queued == kMany);
+  bury();
+  const AdminCommand purge{{}, "s", daemon.Describe("s", 0).row.revision, AdminPurge{}};
+  CHECK(daemon.Do(purge).affected() == kMany);
+  CHECK(tickets.Counts() == TicketCounts());
+}
+
 CONTRACT_CASE("ticket admin: with tickets a semaphore is destroyed by force alone") {
   if (!KeepsTickets(world)) return;
   Daemon& daemon = world.daemon();

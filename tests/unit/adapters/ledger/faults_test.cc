@@ -334,5 +334,64 @@ TEST_CASE("fault: a page of a take-over whose list was forgotten is read again")
   CHECK(claims.size() == 10);
 }
 
+// A ticket that was rejected.
+void Bury(Daemon* daemon, uint64_t number) {
+  EnqueueCommand enqueue;
+  enqueue.semaphore = "s";
+  enqueue.ticket = Id{8, number};
+  enqueue.limit = 1;
+  enqueue.payload = std::make_shared<const std::string>("work");
+  REQUIRE(daemon->Do(enqueue).kind == OutcomeKind::kEnqueued);
+  TakeCommand take;
+  take.semaphore = "s";
+  take.claim = take.session = Id{9, number};
+  take.ttl_ms = 10'000;
+  REQUIRE(daemon->Do(take).kind == OutcomeKind::kGranted);
+  FinishCommand finish;
+  finish.semaphore = "s";
+  finish.claim = take.claim;
+  finish.result = FinishCommand::Result::kReject;
+  REQUIRE(daemon->Do(finish).kind == OutcomeKind::kReleased);
+}
+
+TEST_CASE("fault: a revision that is expected of an act in parts binds its first part alone") {
+  constexpr uint32_t kDead = 6;
+  DamagedWorld world;
+  Daemon a(&world);
+  Daemon b(&world, false, "b");
+  for (uint64_t i = 1; i <= kDead; ++i) Bury(&a, i);
+  world.damage = absl::OutOfRangeError("too many rows");
+  world.refuses = [](const Transaction& transaction) {
+    size_t rows = 0;
+    for (const SemaphoreDelta& delta : transaction.semaphores) rows += delta.tickets.size();
+    return rows > 2;
+  };
+  const auto describe = [](Daemon* daemon) {
+    const AdminCommand command{{}, "s", 0, AdminDescribe{0}};
+    return daemon->Do(command).report->info.value();
+  };
+  const bool purges = GENERATE(false, true);
+  AdminCommand act{{"admin", 1}, "s", describe(&a).row.revision, AdminRequeue{}};
+  if (purges) act.act = AdminPurge{};
+  // Another daemon changes the semaphore when the act as a whole is on its way, and is too large.
+  world.before_commit = [&] {
+    const AdminCommand pause{{}, "s", 0, AdminPause{true}};
+    REQUIRE(b.Do(pause).kind == OutcomeKind::kDone);
+  };
+  const Outcome refused = a.Do(act);
+  CHECK(refused.kind == OutcomeKind::kRevisionMismatch);
+  CHECK(refused.report->info->tickets.dead == kDead);
+  CHECK(describe(&b).tickets.dead == kDead);
+  act.expected_revision = describe(&a).row.revision;
+  act.requester.sequence = 2;
+  // Repeated it is answered, and not compared again.
+  for (int i = 0; i < 2; ++i) {
+    const Outcome done = a.Do(act);
+    CHECK(done.kind == OutcomeKind::kDone);
+    CHECK(done.affected() == kDead);
+    CHECK(done.report->info->tickets.dead == 0);
+  }
+}
+
 }  // namespace
 }  // namespace semaphored::ledger
