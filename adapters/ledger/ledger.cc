@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/advice.h"
 #include "adapters/ledger/capabilities.h"
 #include "adapters/ledger/core.h"
 #include "adapters/ledger/execute.h"
@@ -79,6 +80,8 @@ class LedgerAdapter final : public Adapter, private OneCommit {
   // yet.
   absl::Status SettleOwn(SteadyTime deadline);
   void Win(Decided* decided, StepResult* result);
+  // A request's row says something else than its semaphore, however often both are read.
+  absl::Status Contradicts(const std::string& semaphore, const absl::Status& why) const;
 
   const std::unique_ptr<LedgerStore> store_;
   Core core_;
@@ -177,7 +180,7 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
       core_.RollBack(decided->transaction);
       std::vector<std::string> stale = core_.requests.TakeStale();
       if (stale.empty()) return status;
-      if (++stale_rows > kStaleRowsMax) return absl::DataLossError(status.message());
+      if (++stale_rows > kStaleRowsMax) return Contradicts(stale.front(), status);
       // A row was found of a claim that is not known here: what it speaks of has changed.
       core_.requests.BeginRun();
       if (absl::Status read = view_->Refresh(std::move(stale)); !read.ok()) return read;
@@ -217,6 +220,14 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
   return absl::AbortedError(absl::StrCat(core_.can.adapter,
                                          ": other daemons were first each time; nothing was done, "
                                          "try again"));
+}
+
+absl::Status LedgerAdapter::Contradicts(const std::string& semaphore,
+                                        const absl::Status& why) const {
+  return WithAdvice(
+      absl::DataLossError(absl::StrCat(core_.can.adapter, ": the row of this request contradicts ",
+                                       semaphore, ": ", why.message())),
+      "send it under a new request id; no back-up has to be restored");
 }
 
 absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attempt,

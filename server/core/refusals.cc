@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/advice.h"
 
 namespace semaphored {
 
@@ -131,9 +132,11 @@ Refusal RefusalOf(const absl::Status& status, const std::string& semaphore) {
     case StatusCode::kResourceExhausted:
       return {StatusCode::kUnavailable, Reason::kEngineFull, message, semaphore,
               "make room for the engine; the daemon goes on by itself"};
-    case StatusCode::kDataLoss:
+    case StatusCode::kDataLoss: {
+      const std::string advice = AdviceIn(status);
       return {StatusCode::kDataLoss, Reason::kEngineCorrupt, message, semaphore,
-              "restore the store from a back-up"};
+              advice.empty() ? "restore the store from a back-up" : advice};
+    }
     case StatusCode::kUnimplemented:
       return {StatusCode::kUnimplemented, Reason::kNotSupported, message, semaphore, ""};
     case StatusCode::kAborted:

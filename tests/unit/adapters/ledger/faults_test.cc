@@ -9,6 +9,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include "adapters/ledger/requests.h"
+#include "server/core/refusals.h"
 #include "tests/unit/damaged_engine.h"
 
 namespace semaphored::ledger {
@@ -391,6 +393,50 @@ TEST_CASE("fault: a revision that is expected of an act in parts binds its first
     CHECK(done.affected() == kDead);
     CHECK(done.report->info->tickets.dead == 0);
   }
+}
+
+// Says of each request that it waits in "s".
+class ContradictoryStore : public DamagedStore {
+ public:
+  ContradictoryStore(DamagedWorld* world, const Id& fingerprint)
+      : DamagedStore(world, /*exclusive=*/false), fingerprint_(fingerprint) {}
+  absl::StatusOr<std::vector<FoundRequest>> FindRequests(absl::Span<const NamedRequest> requests,
+                                                         uint64_t) override {
+    std::vector<FoundRequest> found(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      RequestRow& row = found[i].row.emplace();
+      row.request = requests[i].request;
+      row.fingerprint = fingerprint_;
+      row.state = RequestRow::State::kWaiting;
+      row.semaphore = "s";
+      row.claim = Id{5, 5};
+    }
+    return found;
+  }
+
+ private:
+  const Id fingerprint_;
+};
+
+TEST_CASE("fault: a request whose row contradicts its semaphore has an advice that helps") {
+  DamagedWorld world;
+  Daemon daemon(&world);
+  AcquireCommand again = daemon.Ask("s", 1, /*sequence=*/1);
+  again.only_if_repeated = true;
+  daemon.lane =
+      MakeLedgerAdapter(std::make_unique<ContradictoryStore>(&world, FingerprintOf(again)),
+                        daemon.options)
+          .value();
+  const Submission submission{1, again};
+  const absl::Status status = daemon.lane->Step({&submission, 1}, SteadyTime::max()).status();
+  REQUIRE(absl::IsDataLoss(status));
+  CHECK(status.message().find("the row of this request contradicts s") != std::string::npos);
+  const Refusal refusal = RefusalOf(status, "s");
+  CHECK(refusal.reason == Reason::kEngineCorrupt);
+  CHECK(refusal.advice == "send it under a new request id; no back-up has to be restored");
+  CHECK(RefusalOf(world.damage, "s").advice == "restore the store from a back-up");
+  // Others are served.
+  CHECK(daemon.Do(daemon.Ask("t", 1)).kind == OutcomeKind::kGranted);
 }
 
 }  // namespace
