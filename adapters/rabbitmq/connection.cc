@@ -89,6 +89,7 @@ void Connection::Close() {
   blocked_.clear();
   late_.clear();
   closing_.clear();
+  deleting_.clear();
   probe_ = 0;
 }
 
@@ -170,6 +171,7 @@ void Connection::Forget(Channel channel) {
   published_.erase(channel);
   late_.erase(channel);
   closing_.erase(channel);
+  deleting_.erase(channel);
 }
 
 // ---- calls ----
@@ -242,14 +244,18 @@ absl::StatusOr<Channel> Connection::OpenChannel() {
   return channel;
 }
 
-absl::Status Connection::CloseChannel(Channel channel) {
+// What is late will come before the answer to this.
+absl::Status Connection::CloseWithoutWaiting(Channel channel) {
+  if (!closing_.insert(channel).second) return absl::OkStatus();
   amqp_channel_close_t method{};
   method.reply_code = AMQP_REPLY_SUCCESS;
-  // What is late will come before the answer to this.
-  if (late_.contains(channel)) {
-    if (!closing_.insert(channel).second) return absl::OkStatus();
-    return Send(channel, AMQP_CHANNEL_CLOSE_METHOD, &method);
-  }
+  return Send(channel, AMQP_CHANNEL_CLOSE_METHOD, &method);
+}
+
+absl::Status Connection::CloseChannel(Channel channel) {
+  if (late_.contains(channel)) return CloseWithoutWaiting(channel);
+  amqp_channel_close_t method{};
+  method.reply_code = AMQP_REPLY_SUCCESS;
   auto answer = Call(channel, AMQP_CHANNEL_CLOSE_METHOD, &method, {AMQP_CHANNEL_CLOSE_OK_METHOD});
   Forget(channel);
   return answer.status();
@@ -290,6 +296,21 @@ absl::StatusOr<uint32_t> Connection::Delete(Channel channel, const std::string& 
   auto answer = Call(channel, AMQP_QUEUE_DELETE_METHOD, &method, {AMQP_QUEUE_DELETE_OK_METHOD});
   if (!answer.ok()) return answer.status();
   return static_cast<const amqp_queue_delete_ok_t*>(answer->decoded)->message_count;
+}
+
+// The broker does in order what it is sent on one channel.
+absl::Status Connection::DeleteWhenAnswered(Channel channel, const std::string& queue) {
+  amqp_queue_delete_t method{};
+  method.queue = Bytes(queue);
+  method.nowait = 1;
+  if (absl::Status status = Send(channel, AMQP_QUEUE_DELETE_METHOD, &method); !status.ok())
+    return status;
+  deleting_[channel] = queue;
+  return CloseWithoutWaiting(channel);
+}
+
+bool Connection::is_deleting(const std::string& queue) const {
+  return std::ranges::any_of(deleting_, [&](const auto& each) { return each.second == queue; });
 }
 
 absl::StatusOr<std::string> Connection::Subscribe(Channel channel, const std::string& exchange) {

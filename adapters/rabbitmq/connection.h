@@ -116,6 +116,11 @@ class Connection {
   absl::StatusOr<QueueState> DeclarePassively(Channel channel, const std::string& queue);
   // How many ready messages went with it. A queue that is not there is no error.
   absl::StatusOr<uint32_t> Delete(Channel channel, const std::string& queue);
+  // After a Declare or Delete that was DEADLINE_EXCEEDED: once that has been done the queue is deleted
+  // and the channel closed. Does not wait.
+  absl::Status DeleteWhenAnswered(Channel channel, const std::string& queue);
+  // As far as is known, this has not been done yet: what is declared by that name may be deleted.
+  bool is_deleting(const std::string& queue) const;
 
   // A queue of this connection alone, with a name that the broker makes up, which gets what is
   // published to the fan-out exchange; both are made.
@@ -181,6 +186,7 @@ class Connection {
 
   absl::Status Break(std::string_view why);
   absl::Status LeaveLate(Channel channel, std::chrono::milliseconds patience);
+  absl::Status CloseWithoutWaiting(Channel channel);
   void AnsweredLate(Channel channel);
   absl::Status Login();
   // `method` is the library's struct of that number.
@@ -211,8 +217,9 @@ class Connection {
   bool keeps_late_ = false;
   // Channels whose last call is not answered, and which answers there are to it.
   std::map<Channel, std::vector<amqp_method_number_t>> late_;
-  std::set<Channel> closing_;  // Of these, those that nobody uses any more.
-  Channel probe_ = 0;          // On which the broker is asked whether it lives.
+  std::set<Channel> closing_;                // Open for the broker, and not used any more.
+  std::map<Channel, std::string> deleting_;  // See DeleteWhenAnswered. All are in closing_.
+  Channel probe_ = 0;                        // On which the broker is asked whether it lives.
   Channel next_channel_ = 1;
   std::vector<BrokerEvent> events_;
   std::map<Channel, std::unique_ptr<Incoming>> incoming_;

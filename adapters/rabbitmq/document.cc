@@ -39,12 +39,30 @@ absl::Status OfAnotherKind(const absl::Status& status) {
 
 // ---- mutex ----
 
+namespace {
+
+// `last`: what the channel's one call came to, which was about this mutex.
+void LeaveChannel(Connection* connection, Channel channel, const std::string& mutex,
+                  const absl::Status& last) {
+  if (!connection->is_open(channel)) return;
+  const bool late = absl::IsDeadlineExceeded(last);
+  (late ? connection->DeleteWhenAnswered(channel, mutex) : connection->CloseChannel(channel))
+      .IgnoreError();
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Mutex>> Mutex::Try(Connection* connection,
                                                   const std::string& queue) {
   absl::StatusOr<Channel> channel = connection->OpenChannel();
   if (!channel.ok()) return channel.status();
+  if (connection->is_deleting(queue)) {
+    connection->CloseChannel(*channel).IgnoreError();
+    return absl::DeadlineExceededError(
+        absl::StrCat("rabbitmq: an earlier ", queue, " of this connection is not deleted yet"));
+  }
   const absl::Status status = connection->Declare(*channel, queue, kMutex).status();
-  if (connection->is_open(*channel)) connection->CloseChannel(*channel).IgnoreError();
+  LeaveChannel(connection, *channel, queue, status);
   if (status.ok()) return std::unique_ptr<Mutex>(new Mutex(connection, queue));
   if (!absl::IsAlreadyExists(status)) return status;
   return absl::UnavailableError(
@@ -66,8 +84,7 @@ Mutex::~Mutex() {
   if (!held()) return;
   absl::StatusOr<Channel> channel = connection_->OpenChannel();
   if (!channel.ok()) return;
-  connection_->Delete(*channel, queue_).IgnoreError();
-  if (connection_->is_open(*channel)) connection_->CloseChannel(*channel).IgnoreError();
+  LeaveChannel(connection_, *channel, queue_, connection_->Delete(*channel, queue_).status());
 }
 
 // ---- document ----

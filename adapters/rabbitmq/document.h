@@ -29,7 +29,8 @@ namespace semaphored::rabbitmq {
 // and the queue with it. Blocks for some round trips.
 class Mutex {
  public:
-  // UNAVAILABLE: another connection has it.
+  // UNAVAILABLE: another connection has it. DEADLINE_EXCEEDED: the broker does not answer, or has
+  // not deleted an earlier one of this connection yet; what it makes late is deleted.
   static absl::StatusOr<std::unique_ptr<Mutex>> Try(Connection* connection,
                                                     const std::string& queue);
   // Tries for a second.

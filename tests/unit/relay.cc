@@ -12,6 +12,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace semaphored {
@@ -111,6 +112,21 @@ bool Relay::DeliverDelayed() {
   return answered_.wait_for(lock, std::chrono::seconds(30), [&] { return late_answers_ > before; });
 }
 
+void Relay::DelayAnswers(uint32_t amqp_method) {
+  const std::lock_guard lock(mutex_);
+  for (Link& link : links_) link.delayed_method = amqp_method;
+}
+
+void Relay::DeliverAnswers() {
+  const std::lock_guard lock(mutex_);
+  for (Link& link : links_) {
+    link.delayed_method = 0;
+    link.delayed_channels.clear();
+    SendAll(link.client, std::exchange(link.delayed_answers, ""));
+    SendAll(link.client, std::exchange(link.frames, ""));
+  }
+}
+
 void Relay::CutClients() {
   {
     const std::lock_guard lock(mutex_);
@@ -168,7 +184,9 @@ void Relay::FromServer(Link* link) {
     if (!link->answers_lost) Close(&link->client);
     return;
   }
-  if (link->client < 0 || link->delivered_late) {
+  if (link->delayed_method != 0) {
+    SortFrames(link, std::string_view(buffer, static_cast<size_t>(got)));
+  } else if (link->client < 0 || link->delivered_late) {
     ++late_answers_;
     answered_.notify_all();
   } else if (!link->answers_lost) {
@@ -176,6 +194,34 @@ void Relay::FromServer(Link* link) {
     SendAll(link->client, std::string_view(buffer, passed_on));
     if (link->answer_bytes_left != SIZE_MAX) link->answer_bytes_left -= passed_on;
     link->answers_lost = link->answer_bytes_left == 0;
+  }
+}
+
+// A frame: type, channel (2 bytes), size (4), so many bytes, and one more. A method's first 4 bytes are its number.
+void Relay::SortFrames(Link* link, std::string_view bytes) {
+  constexpr size_t kAround = 8;
+  constexpr size_t kHead = 7;
+  constexpr size_t kNumber = 4;
+  link->frames += bytes;
+  const auto number = [&](size_t from, size_t size) {
+    uint32_t result = 0;
+    for (size_t i = from; i < from + size; ++i)
+      result = result << 8U | static_cast<unsigned char>(link->frames[i]);
+    return result;
+  };
+  while (link->frames.size() >= kHead && link->frames.size() >= kAround + number(3, 4)) {
+    const size_t size = kAround + number(3, 4);
+    const auto channel = static_cast<uint16_t>(number(1, 2));
+    const bool is_method = link->frames[0] == 1 && size >= kAround + kNumber;
+    if (is_method && number(kHead, kNumber) == link->delayed_method)
+      link->delayed_channels.insert(channel);
+    const std::string frame = link->frames.substr(0, size);
+    link->frames.erase(0, size);
+    if (link->delayed_channels.contains(channel)) {
+      link->delayed_answers += frame;
+    } else {
+      SendAll(link->client, frame);
+    }
   }
 }
 

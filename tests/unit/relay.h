@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <list>
 #include <mutex>
+#include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 
 namespace semaphored {
@@ -40,6 +42,11 @@ class Relay {
   bool DeliverDelayed();
   // Ends the clients' side. The server does not learn of it.
   void CutClients();
+  // Of servers that speak AMQP 0-9-1: the answers by this method are late, with all that follows on their channels.
+  // REQUIRES: no answer is on its way.
+  void DelayAnswers(uint32_t amqp_method);
+  // They arrive.
+  void DeliverAnswers();
 
  private:
   struct Link {
@@ -51,12 +58,17 @@ class Relay {
     // What was delayed has been sent on; the client gave up before, though its end may not have been seen yet.
     bool delivered_late = false;
     std::string delayed;
+    uint32_t delayed_method = 0;  // 0: no answer is delayed.
+    std::set<uint16_t> delayed_channels;
+    std::string frames;  // The beginning of one.
+    std::string delayed_answers;
   };
 
   void Run();
   void Accept();
   void FromClient(Link* link);
   void FromServer(Link* link);
+  static void SortFrames(Link* link, std::string_view bytes);
   void Notify();
 
   int listener_ = -1;

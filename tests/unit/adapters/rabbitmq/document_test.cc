@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "catch2/catch_test_macros.hpp"
+#include "catch2/generators/catch_generators.hpp"
 #include "tests/unit/adapters/rabbitmq/fixture.h"
+#include "tests/unit/relay.h"
 
 namespace semaphored::rabbitmq {
 namespace {
@@ -192,6 +194,36 @@ TEST_CASE("rabbitmq document: its mutex is one connection's, and free when it is
   second->Close();
   CHECK_FALSE((*again)->held());
   CHECK(Mutex::Lock(first.get(), queue).ok());
+}
+
+TEST_CASE("rabbitmq document: a mutex of which the broker's answer is late is deleted",
+          "[rabbitmq]") {
+  const std::string queue = NewName();
+  Relay relay(TestPort());
+  Connection connection(ReadUrl(TestUrlThrough(relay.port(), "?timeout_ms=2000")).value(),
+                        "unit test");
+  connection.KeepLate();
+  REQUIRE(connection.Open().ok());
+  const bool is_declared = GENERATE(true, false);
+  if (is_declared) {
+    relay.DelayAnswers(AMQP_QUEUE_DECLARE_OK_METHOD);
+    CHECK(absl::IsDeadlineExceeded(Mutex::Try(&connection, queue).status()));
+  } else {
+    auto held = Mutex::Try(&connection, queue);
+    REQUIRE(held.ok());
+    relay.DelayAnswers(AMQP_QUEUE_DELETE_OK_METHOD);
+  }
+  REQUIRE(connection.is_open());
+  // It cannot be this connection's again before: the delete may be still to come.
+  CHECK(absl::IsDeadlineExceeded(Mutex::Try(&connection, queue).status()));
+  const auto other = Connect();
+  CHECK(Mutex::Lock(other.get(), queue).ok());
+  relay.DeliverAnswers();
+  const auto until = SteadyClock::now() + std::chrono::seconds(10);
+  auto again = Mutex::Try(&connection, queue);
+  while (absl::IsDeadlineExceeded(again.status()) && SteadyClock::now() < until)
+    again = Mutex::Try(&connection, queue);
+  CHECK(again.ok());
 }
 
 }  // namespace
