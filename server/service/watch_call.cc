@@ -24,7 +24,8 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
     if (!IsStillKnown()) return;
     for (const SemaphoreInfo& info : infos) {
       if (!caller().May(kSees, info.row.name)) continue;
-      revisions_[info.row.name] = info.row.revision;
+      if (revisions_.insert_or_assign(info.row.name, info.row.revision).second)
+        kept_bytes_ += info.row.name.size() + sizeof(decltype(revisions_)::value_type);
       if (start_revision_ != 0 && info.row.revision == start_revision_) continue;
       pb::WatchResponse event;
       event.set_kind(pb::WATCH_EVENT_KIND_SNAPSHOT);
@@ -32,8 +33,8 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
       SetTime(environment()->host->clock().NowUnixMs(), &event, &pb::WatchResponse::mutable_time);
       Send(event);
     }
-    environment()->stream_bytes.Add(waiting_bytes(), environment()->reactor->event_time());
-    if (waiting_bytes() > environment()->limits.stream_bytes_max) return TellTooSlow();
+    environment()->stream_bytes.Add(bytes(), environment()->reactor->event_time());
+    if (bytes() > environment()->limits.stream_bytes_max) return TellTooSlow();
     if (is_last) return EndSnapshot();
     // At the reader's pace.
     next_due_ = writing() || waiting() > 0;
@@ -50,30 +51,38 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
     const size_t most = snapshot_rows_ + environment()->limits.watch_events_max;
     const SteadyTime now = environment()->reactor->event_time();
     environment()->watch_events.Add(waiting() - std::min(waiting(), snapshot_rows_), now);
-    environment()->stream_bytes.Add(waiting_bytes() + early_bytes_, now);
-    if (waiting() >= most ||
-        waiting_bytes() + early_bytes_ > environment()->limits.stream_bytes_max) {
-      return TellTooSlow();
-    }
+    environment()->stream_bytes.Add(bytes(), now);
+    if (waiting() >= most || bytes() > environment()->limits.stream_bytes_max) return TellTooSlow();
     pb::WatchResponse event;
     ToProto(change, &event);
     SetTime(environment()->host->clock().NowUnixMs(), &event, &pb::WatchResponse::mutable_time);
     if (snapshot_sent_) return Send(event);
-    early_bytes_ += event.ByteSizeLong();
+    kept_bytes_ += event.ByteSizeLong();
     early_.push_back(std::move(event));
   }
 
   void OnWatchRefused(Refusal refusal) override {
     over_ = true;
+    Forget();
     ServerStreamCall::Refuse(refusal);
   }
 
  private:
+  // What the daemon keeps for this stream.
+  size_t bytes() const { return waiting_bytes() + kept_bytes_; }
+  // What was kept until the end of the snapshot.
+  void Forget() {
+    revisions_ = {};
+    early_ = {};
+    kept_bytes_ = 0;
+  }
+
   // The access file may have changed. False: the watch has been refused.
   bool IsStillKnown() {
     Problem problem = caller().Again();
     if (!problem) return true;
     over_ = true;
+    Forget();
     sessions()->Unwatch(watch_);
     ServerStreamCall::Refuse(*problem);
     return false;
@@ -82,17 +91,17 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
   // What came before the end of the snapshot and is not in it.
   void EndSnapshot() {
     snapshot_sent_ = true;
-    early_bytes_ = 0;
-    for (const pb::WatchResponse& event : std::exchange(early_, {})) {
+    for (const pb::WatchResponse& event : early_) {
       const auto found = revisions_.find(event.semaphore().semaphore());
       if (found == revisions_.end() || found->second < event.semaphore().revision()) Send(event);
     }
-    revisions_ = {};
+    Forget();
     snapshot_rows_ = waiting();
   }
 
   void TellTooSlow() {
     over_ = true;
+    Forget();
     Discard();
     sessions()->Unwatch(watch_);
     const ServiceLimits& most = environment()->limits;
@@ -114,9 +123,6 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
     snapshot_sent_ = false;
     next_due_ = false;
     snapshot_rows_ = SliceRows(environment()->host->guarantees());
-    revisions_ = {};
-    early_ = {};
-    early_bytes_ = 0;
     pb::WatchRequest message;
     if (!Parse(request(), &message)) {
       over_ = true;
@@ -142,6 +148,7 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
 
   void OnGone() override {
     if (std::exchange(over_, true)) return;
+    Forget();
     sessions()->Unwatch(watch_);
   }
 
@@ -158,7 +165,7 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
   uint64_t start_revision_ = 0;                           // 0: no revision is left out.
   absl::flat_hash_map<std::string, uint64_t> revisions_;  // In the snapshot.
   std::vector<pb::WatchResponse> early_;                  // Changes that came before its end.
-  size_t early_bytes_ = 0;
+  size_t kept_bytes_ = 0;                                 // Of both.
 };
 
 }  // namespace

@@ -172,6 +172,27 @@ TEST_CASE("watch: a long snapshot comes before all changes, complete and in orde
   for (; held < 2; ++held) REQUIRE(watching.Next() == pb::WATCH_EVENT_KIND_GRANTED);
 }
 
+// On an engine that daemons share, names may come and go faster than the snapshot is read.
+TEST_CASE("watch: what is kept of a snapshot counts as bytes of its stream", "[service]") {
+  ServerOptions options;
+  options.limits.stream_bytes_max = 40'000;
+  World world(options);
+  constexpr int kSemaphores = 300;
+  const std::string prefix(200, 's');
+  for (int i = 0; i < kSemaphores; ++i)
+    world.Release(world.MustAcquire(prefix + std::to_string(1000 + i), 1));
+  Watching watching(&world, prefix);
+  int rows = 0;
+  while (rows < kSemaphores && watching.Next() == pb::WATCH_EVENT_KIND_SNAPSHOT) ++rows;
+  REQUIRE(rows < kSemaphores);
+  CHECK(Say(watching.Finish()) == "RESOURCE_EXHAUSTED SLOW_READER");
+  // One that is not as long.
+  Watching shorter(&world, prefix + "100");
+  for (int i = 0; i < 10; ++i) REQUIRE(shorter.Next() == pb::WATCH_EVENT_KIND_SNAPSHOT);
+  world.MustAcquire(prefix + "1000", 1);
+  CHECK(shorter.Next() == pb::WATCH_EVENT_KIND_GRANTED);
+}
+
 TEST_CASE("watch: a call that watches again does not receive the snapshot of the watch before",
           "[service]") {
   World world;
