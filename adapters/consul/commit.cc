@@ -343,7 +343,8 @@ CommitResult ConsulStore::Writer::AddRequests(const Transaction& transaction) {
   return {};
 }
 
-// A hint that is lost costs a sweep; so it goes along where there is room.
+// A hint that is lost costs a sweep; so it goes along where there is room. A revision names the semaphore's life, too: that
+// of a new one begins at Consul's index, which is above each that the former one of the name has had.
 void ConsulStore::Writer::AddMail(const Transaction& transaction) {
   for (const auto& [node, semaphore] : transaction.concerns) {
     if (request_.size() >= TransactionRequest::kOperationsMax) return;
