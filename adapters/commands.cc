@@ -10,6 +10,8 @@ struct ReadOnly {
   bool operator()(const HistoryCommand&) const { return true; }
   bool operator()(const FlushCommand&) const { return true; }
   bool operator()(const AdminCommand& command) const {
+    const auto* adopt = std::get_if<AdminAdopt>(&command.act);
+    if (adopt != nullptr) return adopt->limit == 0;
     return std::holds_alternative<AdminDescribe>(command.act) ||
            std::holds_alternative<AdminListTickets>(command.act) ||
            std::holds_alternative<AdminShowTicket>(command.act);

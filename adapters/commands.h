@@ -304,6 +304,13 @@ struct AdminRevoke {
   int64_t grace_ms = Recall::kNow;
 };
 struct AdminPrune {};
+// Makes the semaphore in place of what programs of a recipe keep under its name, with their limit. Refused unless
+// that is `limit`. kDone with Affected: that limit; kInUse (message): those programs are there, or the limit is
+// another one; kUnusable (message): nothing can be adopted; kAlreadyExists (info, message); kUnsupported: no
+// recipe is known on this engine.
+struct AdminAdopt {
+  uint32_t limit = 0;  // 0: nothing is changed; `message` says what would be.
+};
 // Its leases by slot and its waiters in the order of the queue (without offers), foreign ones among them, up
 // to `rows_max` of each. SemaphoreInfo says where each list goes on: the next page is asked for with that.
 // A row that stands from the first page to the last is in exactly one of them, whatever comes and goes
@@ -368,7 +375,7 @@ struct AdminCommand {
   uint64_t expected_revision = 0;
   std::variant<AdminCreate, AdminResize, AdminConfigure, AdminDestroy, AdminPause, AdminRevoke,
                AdminPrune, AdminDescribe, AdminListTickets, AdminShowTicket, AdminCancelTicket,
-               AdminPrioritizeTicket, AdminRequeue, AdminPurge>
+               AdminPrioritizeTicket, AdminRequeue, AdminPurge, AdminAdopt>
       act;
   std::string owner = {};  // Of a semaphore that it makes.
   OwnerQuotas quotas = {};

@@ -34,7 +34,8 @@ absl::StatusOr<LockRecord> ReadLockRecord(const std::string& value, uint64_t fla
         "its record .lock in Consul was written by clients that keep {\"limit\",\"holders\"} with "
         "holders as a list: they and others do not see each other's holders, so it cannot be "
         "shared "
-        "with them; stop them, then 'semctl prune' writes it anew");
+        "with them; stop them, then 'semctl adopt' takes their limit over, and 'semctl prune' "
+        "writes or removes the record");
   }
   const auto limit = json.find("Limit");
   const auto holders = json.find("Holders");
@@ -48,6 +49,16 @@ absl::StatusOr<LockRecord> ReadLockRecord(const std::string& value, uint64_t fla
   // What stands for a holder is the key; their clients do not look at the value.
   for (const auto& [session, ignored] : holders->items()) record.holders.insert(session);
   return record;
+}
+
+std::optional<uint32_t> ReadRecipeLimit(const std::string& value) {
+  const Json json = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.contains("Limit")) return std::nullopt;
+  const auto limit = json.find("limit");
+  if (limit == json.end() || !limit->is_number_integer() || limit->get<int64_t>() < 1 ||
+      limit->get<int64_t>() > std::numeric_limits<int32_t>::max())
+    return std::nullopt;
+  return limit->get<uint32_t>();
 }
 
 std::string WriteLockRecord(const LockRecord& record) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -27,6 +28,9 @@ struct LockRecord {
 // FAILED_PRECONDITION: it is another primitive's, or of clients of another recipe, that cannot
 // share a semaphore; DATA_LOSS: it is not understood. The message says what to do.
 absl::StatusOr<LockRecord> ReadLockRecord(const std::string& value, uint64_t flags);
+
+// The limit in a record of the recipe in Python, {"limit":3,"holders":["<session>"]}. nullopt: it is none of theirs.
+std::optional<uint32_t> ReadRecipeLimit(const std::string& value);
 
 // To the byte what their clients write.
 std::string WriteLockRecord(const LockRecord& record);

@@ -132,4 +132,57 @@ absl::StatusOr<std::optional<ledger::Pruned>> ConsulStore::Repair(const std::str
   return std::optional<ledger::Pruned>(pruned);
 }
 
+absl::StatusOr<bool> ConsulStore::ReplaceRecord(const Folder& folder, const LockRecord& record) {
+  TransactionRequest request;
+  request.Cas(keys_.Lock(folder.name), WriteLockRecord(record), folder.record_index,
+              kSemaphoreFlags);
+  const Reply reply = client_.Put("/v1/txn", request.Body());
+  if (!reply.answered()) return reply.status;
+  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+  if (!answer.ok()) return answer.status();
+  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
+  return answer->done;
+}
+
+// No limit: there is nothing to adopt.
+ledger::Adoptable ConsulStore::FindAdoptable(const Folder& folder) const {
+  const std::string key = keys_.Lock(folder.name);
+  ledger::Adoptable found;
+  const bool theirs = folder.damage.ok() && !folder.has_document() && !folder.record_understood;
+  found.limit = theirs ? ReadRecipeLimit(folder.record_value).value_or(0) : 0;
+  found.clients = static_cast<uint32_t>(folder.contenders.size());
+  found.changes =
+      absl::StrCat(key, ": ", folder.record_value, " becomes ", WriteLockRecord({found.limit, {}}));
+  if (found.limit == 0) {
+    found.clients = 0;
+    found.refusal = absl::StrCat("consul: no record {\"limit\",\"holders\"} to adopt is at ", key,
+                                 ": create the semaphore");
+  } else if (found.limit > guarantees_.limit_max) {
+    found.clients = 0;
+    found.refusal = absl::StrCat("consul: ", key, " has ", found.limit,
+                                 " permits, and a semaphore at most ", guarantees_.limit_max);
+  } else if (found.clients > 0) {
+    found.refusal = absl::StrCat("consul: clients of the recipe are there (", found.clients,
+                                 "): stop them first, or end their sessions");
+  }
+  return found;
+}
+
+// The record becomes the one that HashiCorp's clients write: from then on there is a semaphore, and its first use
+// makes our document.
+absl::StatusOr<std::optional<ledger::Adoptable>> ConsulStore::Adopt(const std::string& name,
+                                                                    uint32_t limit) {
+  const absl::StatusOr<std::vector<Folder>> read = ReadFew({&name, 1});
+  if (!read.ok()) return read.status();
+  const Folder& folder = read->front();
+  ledger::Adoptable found = FindAdoptable(folder);
+  if (found.refusal.empty() && limit == found.limit) {
+    const absl::StatusOr<bool> replaced = ReplaceRecord(folder, {limit, {}});
+    if (!replaced.ok()) return replaced.status();
+    found.made = *replaced;
+    if (!found.made) found.refusal = "consul: the record was written meanwhile: look at it again";
+  }
+  return std::optional<ledger::Adoptable>(std::move(found));
+}
+
 }  // namespace semaphored::consul

@@ -77,6 +77,8 @@ class ConsulStore : public ledger::SharedStore {
   bool TakeMissedHints() override;
   absl::Status WhyUnusable(const std::string& name) override;
   absl::StatusOr<std::optional<ledger::Pruned>> Repair(const std::string& name) override;
+  absl::StatusOr<std::optional<ledger::Adoptable>> Adopt(const std::string& name,
+                                                         uint32_t limit) override;
   void ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) override;
   void Wake() override { watches_.Wake(); }
 
@@ -99,6 +101,10 @@ class ConsulStore : public ledger::SharedStore {
   absl::StatusOr<std::optional<uint64_t>> Send(const Writer& writer);
   // The record, if it still stands as it was read; reads the folder anew.
   absl::Status RemoveRecord(Folder* folder);
+  // What Adopt would do with the folder as it is.
+  ledger::Adoptable FindAdoptable(const Folder& folder) const;
+  // Writes `record` in place of the folder's, if that still stands. False: it was written meanwhile.
+  absl::StatusOr<bool> ReplaceRecord(const Folder& folder, const LockRecord& record);
   // Goes on with those tickets that are there, and makes dead letters of payloads that are left;
   // `mended`: how many. FAILED_PRECONDITION: somebody has to look first, and why.
   absl::Status MendTickets(Folder* folder, uint32_t* mended);

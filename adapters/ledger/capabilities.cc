@@ -87,6 +87,14 @@ std::optional<Outcome> ExcludedAct(const Guarantees& can, const LedgerState& sta
   return std::nullopt;
 }
 
+std::optional<Outcome> ExcludedAdoption(const Core& core, const Command& command) {
+  const auto* admin = std::get_if<AdminCommand>(&command);
+  if (admin == nullptr || !std::holds_alternative<AdminAdopt>(admin->act)) return std::nullopt;
+  if (core.state.Find(admin->semaphore) != nullptr || core.adoptable.contains(admin->semaphore))
+    return std::nullopt;
+  return RefusedBy(core.can, "knows no recipe that could be adopted: create the semaphore");
+}
+
 std::optional<Outcome> ExcludedHistory(const Guarantees& can) {
   if (can.history) return std::nullopt;
   return RefusedBy(can, "keeps no history as it is configured");

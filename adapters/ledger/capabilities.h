@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "adapters/commands.h"
+#include "adapters/ledger/core.h"
 #include "adapters/ledger/state/state.h"
 #include "adapters/outcomes.h"
 
@@ -24,6 +25,9 @@ std::optional<Outcome> ExcludedTicket(const Guarantees& can, const Command& comm
 // Administrative acts. `state`: of the semaphore before the act.
 std::optional<Outcome> ExcludedAct(const Guarantees& can, const LedgerState& state,
                                    const Command& command);
+
+// Adopting what is no semaphore yet. After the store had its say: Core::adoptable.
+std::optional<Outcome> ExcludedAdoption(const Core& core, const Command& command);
 
 // Reading the history.
 std::optional<Outcome> ExcludedHistory(const Guarantees& can);

@@ -300,6 +300,8 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
     const auto found = core_.pruned.find(name);
     if (found != core_.pruned.end()) context.pruned = &found->second;
   }
+  if (const auto found = core_.adoptable.find(name); found != core_.adoptable.end())
+    context.adoptable = &found->second;
   if (const auto* orphans = std::get_if<OrphansCommand>(&command)) {
     const auto page = core_.orphans.find(orphans);
     if (page != core_.orphans.end()) context.page = &page->second;
@@ -330,6 +332,7 @@ absl::StatusOr<std::optional<Outcome>> LedgerAdapter::AskStore(const Command& co
   }
   absl::StatusOr<std::optional<Outcome>> answer = view_->Answer(command);
   if (!answer.ok() || answer->has_value()) return answer;
+  if (std::optional<Outcome> excluded = ExcludedAdoption(core_, command)) return excluded;
   const auto* history = std::get_if<HistoryCommand>(&command);
   return history == nullptr ? std::nullopt : ReadHistory(*history);
 }

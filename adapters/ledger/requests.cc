@@ -31,6 +31,7 @@ enum class Act : uint8_t {
   kPrioritizeTicket = 13,
   kRequeue = 14,
   kPurge = 15,
+  kAdopt = 16,
 };
 
 // Fields one after the other, each of a length that can be told from what is before it: numbers as
@@ -119,6 +120,7 @@ struct OfAct {
     return Encoder(Act::kRequeue).Name(act.ticket);
   }
   Encoder operator()(const AdminPurge& act) const { return Encoder(Act::kPurge).Name(act.ticket); }
+  Encoder operator()(const AdminAdopt& act) const { return Encoder(Act::kAdopt).Number(act.limit); }
   // These read only, and are never remembered.
   Encoder operator()(const AdminDescribe&) const { return Encoder(Act::kPrune); }
   Encoder operator()(const AdminListTickets&) const { return Encoder(Act::kPrune); }

@@ -82,6 +82,14 @@ class SharedStore : public LedgerStore {
     return std::optional<Pruned>();
   }
 
+  // What clients of a recipe keep under this name, and, if it has `limit` permits, is unused and can be adopted, adopts
+  // it: the semaphore then exists and is loaded. 0: nothing is changed. nullopt: no recipe is known on this engine.
+  // REQUIRES: no semaphore of this name is loaded.
+  virtual absl::StatusOr<std::optional<Adoptable>> Adopt(const std::string& /*name*/,
+                                                         uint32_t /*limit*/) {
+    return std::optional<Adoptable>();
+  }
+
   // True while nothing may be granted: the engine may have lost commits, and the leases in them
   // have not yet run out.
   virtual bool GrantsWithheld() { return false; }

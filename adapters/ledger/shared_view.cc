@@ -53,6 +53,8 @@ class SharedView : public View {
   std::optional<Id> SessionToRead(const Command& command) const;
   // Puts right in the engine what the batch asks to prune, before it is decided; it is to be loaded.
   absl::Status Repair(absl::Span<const Submission> batch, std::vector<std::string>* changed);
+  // Likewise what it asks to adopt.
+  absl::Status AdoptAll(absl::Span<const Submission> batch, std::vector<std::string>* changed);
   std::optional<Outcome> WhyUnusable(const Command& command) const;
   absl::StatusOr<Outcome> ListNames(const ListCommand& command);
   absl::Status SweepIfDue();
@@ -96,6 +98,7 @@ absl::Status SharedView::Prepare(absl::Span<const Submission> batch) {
   // half-made batch.
   std::vector<std::string> missing;
   if (absl::Status status = Repair(batch, &missing); !status.ok()) return status;
+  if (absl::Status status = AdoptAll(batch, &missing); !status.ok()) return status;
   for (const Submission& submission : batch) {
     if (absl::Status status = Need(submission.command, &missing); !status.ok()) return status;
   }
@@ -515,7 +518,8 @@ std::optional<Outcome> SharedView::WhyUnusable(const Command& command) const {
   if (status.ok()) return std::nullopt;
   if (!acquires) {
     const bool resizes = std::holds_alternative<AdminResize>(admin->act);
-    const bool prunes = std::holds_alternative<AdminPrune>(admin->act);
+    const bool prunes = std::holds_alternative<AdminPrune>(admin->act) ||
+                        std::holds_alternative<AdminAdopt>(admin->act);
     const bool refused = std::holds_alternative<AdminCreate>(admin->act) ||
                          (resizes && absl::IsDataLoss(status)) ||
                          (!prunes && core_->state.Find(name) == nullptr);
@@ -536,6 +540,22 @@ absl::Status SharedView::Repair(absl::Span<const Submission> batch,
     if (!pruned.ok()) return pruned.status();
     if (!pruned->has_value()) continue;
     core_->pruned[admin->semaphore] = **std::move(pruned);
+    changed->push_back(admin->semaphore);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SharedView::AdoptAll(absl::Span<const Submission> batch,
+                                  std::vector<std::string>* changed) {
+  core_->adoptable.clear();
+  for (const Submission& submission : batch) {
+    const auto* admin = std::get_if<AdminCommand>(&submission.command);
+    const auto* adopt = admin == nullptr ? nullptr : std::get_if<AdminAdopt>(&admin->act);
+    if (adopt == nullptr || core_->state.Find(admin->semaphore) != nullptr) continue;
+    absl::StatusOr<std::optional<Adoptable>> found = store_->Adopt(admin->semaphore, adopt->limit);
+    if (!found.ok()) return found.status();
+    if (!found->has_value()) continue;
+    core_->adoptable[admin->semaphore] = **std::move(found);
     changed->push_back(admin->semaphore);
   }
   return absl::OkStatus();

@@ -90,6 +90,9 @@ class BrokerAdapter final : public Adapter, private ledger::OneCommit {
   bool NeedsBroker(const Command& command, const absl::Status& why) const;
   // A semaphore that the acquire makes must be in the broker before a permit is taken of it.
   absl::Status ProvideFor(const AcquireCommand& acquire, const Editor& editor);
+  // Likewise one that the act adopts. An outcome: there is no room for it.
+  absl::StatusOr<std::optional<Outcome>> AdoptFor(const AdminCommand& command,
+                                                  const AdminAdopt& act);
   // Reads again what the lost batch rested upon.
   absl::Status LearnWhyLost(const ledger::Transaction& lost, const CommitResult& commit);
 
@@ -272,6 +275,7 @@ absl::Status BrokerAdapter::Prepare(absl::Span<const Submission> batch) {
   in_use_.Collect();
   if (status = in_use_.Sweep(); !status.ok()) return status;
   core_.pruned.clear();
+  core_.adoptable.clear();
   unusable_.clear();
   not_verified_.clear();
   for (const Submission& submission : batch) {
@@ -362,6 +366,8 @@ absl::Status BrokerAdapter::DecideOne(const Command& command, Editor& editor, De
   }
   const auto pruned = core_.pruned.find(std::string(SemaphoreOf(command)));
   if (pruned != core_.pruned.end()) context.pruned = &pruned->second;
+  const auto adoptable = core_.adoptable.find(std::string(SemaphoreOf(command)));
+  if (adoptable != core_.adoptable.end()) context.adoptable = &adoptable->second;
   decided->outcomes.push_back(Execute(command, editor, context, core_.ends));
   const auto* verify = std::get_if<VerifyCommand>(&command);
   if (verify != nullptr && not_verified_.contains(verify->claim))
@@ -374,6 +380,12 @@ absl::Status BrokerAdapter::DecideOne(const Command& command, Editor& editor, De
 absl::StatusOr<std::optional<Outcome>> BrokerAdapter::AskStore(const Command& command,
                                                                const Editor& editor) {
   if (IsOnlyIfRepeated(command)) return Simply(OutcomeKind::kNotAskedBefore);
+  const auto* admin = std::get_if<AdminCommand>(&command);
+  const auto* adopt = admin == nullptr ? nullptr : std::get_if<AdminAdopt>(&admin->act);
+  if (adopt != nullptr) {
+    absl::StatusOr<std::optional<Outcome>> full = AdoptFor(*admin, *adopt);
+    if (!full.ok() || full->has_value()) return full;
+  }
   if (std::optional<Outcome> refusal = Unsupported(command)) return refusal;
   const std::string name(SemaphoreOf(command));
   if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
@@ -396,6 +408,7 @@ absl::StatusOr<std::optional<Outcome>> BrokerAdapter::AskStore(const Command& co
     outcome.message = std::string(unusable->second.message());
     return std::optional<Outcome>(std::move(outcome));
   }
+  if (std::optional<Outcome> refusal = ledger::ExcludedAdoption(core_, command)) return refusal;
   if (std::holds_alternative<HistoryCommand>(command)) return ledger::ExcludedHistory(core_.can);
   const auto* list = std::get_if<ListCommand>(&command);
   if (list == nullptr) return std::nullopt;
@@ -461,6 +474,30 @@ absl::Status BrokerAdapter::ProvideFor(const AcquireCommand& acquire, const Edit
   row.created_at_unix_ms = core_.options.now_unix_ms();
   if (absl::Status status = store_->Provide(row); !status.ok()) return status;
   return in_use_.Load(row.name);
+}
+
+absl::StatusOr<std::optional<Outcome>> BrokerAdapter::AdoptFor(const AdminCommand& command,
+                                                               const AdminAdopt& act) {
+  const std::string& name = command.semaphore;
+  if (core_.state.Find(name) != nullptr || unusable_.contains(name))
+    return std::optional<Outcome>();
+  if (act.limit != 0) {
+    if (auto full = ledger::NoRoomFor(core_.state, command, core_.options.limits)) return full;
+  }
+  SemaphoreRow row;
+  row.owner = command.owner;
+  row.name = name;
+  row.limit = act.limit;
+  row.created_at_unix_ms = core_.options.now_unix_ms();
+  absl::StatusOr<std::optional<ledger::Adoptable>> found = store_->Adopt(row);
+  if (!found.ok() && !ConcernsOneOnly(found.status())) return found.status();
+  if (!found.ok()) unusable_[name] = found.status();
+  if (!found.ok() || !found->has_value()) return std::optional<Outcome>();
+  core_.adoptable[name] = **std::move(found);
+  if (act.limit != 0) {
+    if (absl::Status loaded = in_use_.Load(name); !loaded.ok()) return loaded;
+  }
+  return std::optional<Outcome>();
 }
 
 // ---- Settle ----

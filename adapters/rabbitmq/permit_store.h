@@ -84,6 +84,13 @@ class PermitStore : public ledger::PermitSource {
   // UNAVAILABLE: another client administers the semaphore just now.
   virtual absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) = 0;
 
+  // What programs of a recipe keep under this name, and, if it has row.limit permits, is unused and can be adopted,
+  // makes the semaphore in its place. A limit of 0: nothing is changed. nullopt: no recipe is known to this layout.
+  // REQUIRES: no semaphore of this name is known. UNAVAILABLE: nothing is known to have been done.
+  virtual absl::StatusOr<std::optional<ledger::Adoptable>> Adopt(const SemaphoreRow&) {
+    return std::optional<ledger::Adoptable>();
+  }
+
   // Queries the broker for what this claim has. If it keeps it no longer, the claim is among the lost
   // ones afterwards. False: it stands, and is not to be verified as held (Guarantees::verifies_removed_slots).
   virtual absl::StatusOr<bool> Check(const std::string& semaphore, const Id& claim) = 0;

@@ -275,7 +275,7 @@ absl::Status TokenBroker::MakeTokenQueue(const std::string& name) {
   if (!absl::IsFailedPrecondition(status)) return status;
   return absl::UnimplementedError(
       absl::StrCat(status.message(), ": the queue ", TokenQueue(name),
-                   " is there and is no quorum queue of semaphored's; delete it first"));
+                   " is there and is no quorum queue of semaphored's; adopt it, or delete it"));
 }
 
 // Settings that are empty were never written, or somebody has purged them; then there may be
@@ -289,14 +289,20 @@ absl::Status TokenBroker::CheckUnused(const std::string& name) {
   if (!state.ok()) return state.status();
   if (state->ready == 0 && state->consumers == 0) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
-      "rabbitmq: the queue ", SettingsQueue(name), " was purged, and ", TokenQueue(name),
-      " has permits; destroy the semaphore by force, at once (now), and create it again"));
+      "rabbitmq: the queue ", TokenQueue(name), " has permits, and ", SettingsQueue(name),
+      " says nothing of them. If programs of the recipe made it, adopt it (semctl adopt). If the "
+      "settings were purged, destroy the semaphore by force, at once (now), and create it again"));
 }
 
 absl::StatusOr<StoredSemaphore> TokenBroker::Create(const SemaphoreRow& row, uint64_t act,
                                                     bool* begun) {
   absl::StatusOr<std::unique_ptr<Mutex>> mutex = LockAdmin(row.name);
   if (!mutex.ok()) return mutex.status();
+  return CreateLocked(row, act, begun);
+}
+
+absl::StatusOr<StoredSemaphore> TokenBroker::CreateLocked(const SemaphoreRow& row, uint64_t act,
+                                                          bool* begun) {
   // In the registry before it is there: whoever lists it and finds none leaves it out.
   absl::StatusOr<uint64_t> generation = NextGeneration(row.name, /*is_there=*/true);
   if (!generation.ok()) return generation.status();

@@ -91,6 +91,12 @@ class TokenBroker {
 
   // Makes it, with its tokens. ALREADY_EXISTS: it is there.
   absl::StatusOr<StoredSemaphore> Create(const SemaphoreRow& row, uint64_t act, bool* begun);
+  // The queue of the recipe that stands under the semaphore's name. nullopt: there is none.
+  absl::StatusOr<std::optional<QueueState>> FindRecipe(const std::string& name);
+  // Deletes that queue and makes the semaphore in its place. FAILED_PRECONDITION: other programs consume from it, or it
+  // does not have row.limit messages, or they are semaphored's own: nothing was changed. ALREADY_EXISTS: the
+  // semaphore is there. If it fails otherwise, the queue may be gone, and the semaphore not be made.
+  absl::Status Adopt(const SemaphoreRow& row);
   // Limit and settings as in `row`. More tokens are published at once; what is too much stays, for
   // whoever takes it out. ABORTED: it is not at row.revision any more. NOT_FOUND: it has gone.
   absl::StatusOr<StoredSemaphore> Update(const SemaphoreRow& row, uint64_t act, bool* begun);
@@ -131,6 +137,11 @@ class TokenBroker {
   absl::StatusOr<uint64_t> NextGeneration(const std::string& name, bool is_there);
   absl::Status MakeTokenQueue(const std::string& name);
   absl::Status CheckUnused(const std::string& name);
+  // REQUIRES: the caller has LockAdmin.
+  absl::StatusOr<StoredSemaphore> CreateLocked(const SemaphoreRow& row, uint64_t act, bool* begun);
+  // Takes all messages of the recipe's queue, and then deletes it with them.
+  absl::Status RemoveRecipe(const std::string& name, uint32_t messages);
+  absl::Status TakeRecipe(Channel channel, const std::string& name, uint32_t messages);
   absl::StatusOr<std::optional<StoredSemaphore>> Change(
       const std::string& name, const std::function<absl::Status(StoredSemaphore*)>& change);
   // What cannot be told now is left to TellRest.

@@ -62,6 +62,7 @@ class TokenStore : public PermitStore {
   bool Unload(const std::string& semaphore) override;
   absl::StatusOr<uint32_t> HeldElsewhere(const std::string& semaphore) override;
   absl::StatusOr<ledger::Pruned> Prune(const std::string& semaphore) override;
+  absl::StatusOr<std::optional<ledger::Adoptable>> Adopt(const SemaphoreRow& row) override;
   absl::StatusOr<bool> Check(const std::string& semaphore, const Id& claim) override;
   std::vector<LostPermit> TakeLostPermits() override;
   std::vector<ledger::AskedRecall> TakeAskedRecalls() override { return std::exchange(asked_, {}); }

@@ -81,6 +81,7 @@ std::string NewClientId();
 void AddRunCommand(CLI::App& app, Context& context);
 void AddLeaseCommands(CLI::App& app, Context& context);
 void AddAdminCommands(CLI::App& app, Context& context);
+void AddAdoptCommand(CLI::App& app, Context& context);
 void AddApplyCommands(CLI::App& app, Context& context);
 void AddQueryCommands(CLI::App& app, Context& context);
 void AddTicketCommands(CLI::App& app, Context& context);

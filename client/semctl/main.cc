@@ -79,6 +79,7 @@ void AddCommands(CLI::App& app, Context& context) {
   semaphore::semctl::AddRunCommand(app, context);
   semaphore::semctl::AddLeaseCommands(app, context);
   semaphore::semctl::AddAdminCommands(app, context);
+  semaphore::semctl::AddAdoptCommand(app, context);
   semaphore::semctl::AddApplyCommands(app, context);
   semaphore::semctl::AddQueryCommands(app, context);
   semaphore::semctl::AddWorkCommand(app, context);

@@ -30,6 +30,7 @@ void Administration::OnOutcome(const std::string& semaphore, bool destroys,
   AdminAnswer answer;
   answer.changed = outcome->changed;
   answer.affected = outcome->affected();
+  answer.message = std::move(outcome->message);
   answer.report = outcome->report ? std::move(outcome->report) : std::make_unique<Report>();
   FillInHolders(*answer.report, &answer);
   // Holders of other clients of the engine are not ended by us: it goes with the last of them.

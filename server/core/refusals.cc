@@ -226,8 +226,9 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
               semaphore, "describe it, and decide again"};
     case OutcomeKind::kAlreadyExists:
       return {StatusCode::kAlreadyExists, Reason::kAlreadyExists,
-              "the semaphore exists with another limit or other settings", semaphore,
-              "resize or configure it"};
+              outcome.message.empty() ? "the semaphore exists with another limit or other settings"
+                                      : outcome.message,
+              semaphore, "resize or configure it"};
     case OutcomeKind::kInUse:
       if (!outcome.message.empty())
         return {

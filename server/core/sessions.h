@@ -190,6 +190,7 @@ struct AdminAnswer {
   bool done = false;
   bool changed = false;
   uint32_t affected = 0;
+  std::string message;  // Outcome::message.
   // Of the tickets in the report that are assigned: who has them, as far as it is known here.
   std::map<Id, std::string> ticket_holders;
 };

@@ -99,6 +99,8 @@ AdminAct ActOf(const pb::AdministerRequest& request) {
       return {"requeue_tickets"};
     case Request::kPurgeTickets:
       return {"purge_tickets"};
+    case Request::kAdopt:
+      return {"adopt", Verb::kAdminister, request.adopt().limit() != 0};
     case Request::ACT_NOT_SET:
       break;
   }

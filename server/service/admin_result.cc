@@ -87,6 +87,12 @@ void ToRevoke(const AdminAnswer& answer, pb::RevokeLeasesResult* result) {
   result->set_others_asked(OthersAsked(answer));
 }
 
+void ToAdopt(const AdminAnswer& answer, pb::AdoptSemaphoreResult* result) {
+  WithSemaphore(answer, result)->set_limit(answer.affected);
+  result->set_changes(answer.message);
+  result->set_adopted(answer.changed);
+}
+
 void ToDestroy(const AdminAnswer& answer, pb::DestroySemaphoreResult* result) {
   WithSemaphore(answer, result)->set_gone(answer.done);
   result->set_changed(answer.changed);
@@ -142,6 +148,8 @@ void ToProto(const AdminAnswer& answer, pb::AdministerRequest::ActCase act, cons
           ->set_requeued(answer.affected);
     case Request::kPurgeTickets:
       return WithSemaphore(answer, message->mutable_purge_tickets())->set_purged(answer.affected);
+    case Request::kAdopt:
+      return ToAdopt(answer, message->mutable_adopt());
     case Request::ACT_NOT_SET:
       return;
   }

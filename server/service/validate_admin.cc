@@ -69,6 +69,14 @@ Problem CheckCreate(const pb::CreateSemaphore& act, const RequestLimits& limits,
   return std::nullopt;
 }
 
+Problem CheckAdopt(const pb::AdoptSemaphore& act, const RequestLimits& limits, AdminCommand* out) {
+  if (Problem problem = CheckRange("adopt.limit", act.limit(), 0, limits.limit_max)) return problem;
+  if (out->expected_revision != 0)
+    return InvalidField("expected_revision", "must be 0 for adopt: there is no semaphore yet");
+  out->act = AdminAdopt{act.limit()};
+  return std::nullopt;
+}
+
 Problem CheckResize(const pb::ResizeSemaphore& act, const RequestLimits& limits,
                     AdminCommand* out) {
   AdminResize resize;
@@ -279,7 +287,7 @@ Problem Check(pb::AdministerRequest& request, const RequestLimits& limits, Admin
         "act",
         "must be given: create, resize, configure, destroy, drain, pause, resume, revoke, "
         "prune, describe, list, history, list_tickets, show_ticket, cancel_ticket, "
-        "prioritise_ticket, requeue_tickets or purge_tickets");
+        "prioritise_ticket, requeue_tickets, purge_tickets or adopt");
   }
   if (request.act_case() != Request::kList) {
     if (Problem problem = CheckName("semaphore", request.semaphore(), limits)) return problem;
@@ -328,6 +336,8 @@ Problem Check(pb::AdministerRequest& request, const RequestLimits& limits, Admin
       return CheckRequeue(request.requeue_tickets(), &command);
     case Request::kPurgeTickets:
       return CheckPurge(request.purge_tickets(), &command);
+    case Request::kAdopt:
+      return CheckAdopt(request.adopt(), limits, &command);
     case Request::ACT_NOT_SET:
       break;
   }

@@ -38,6 +38,7 @@ struct VerbOfAct {
     return !act.claim.empty() ? kRevokeOne : !act.holder.empty() ? kRevokeHolder : kRevokeAll;
   }
   Verb operator()(const AdminPrune&) const { return kPrune; }
+  Verb operator()(const AdminAdopt&) const { return kPrune; }  // No client does it.
   Verb operator()(const AdminDescribe&) const { return kDescribe; }
   Verb operator()(const AdminListTickets&) const { return kListTickets; }
   Verb operator()(const AdminShowTicket&) const { return kShowTicket; }

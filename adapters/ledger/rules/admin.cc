@@ -49,12 +49,7 @@ Outcome Create(Editor& editor, const AdminCommand& command, const AdminCreate& a
     const bool same = semaphore->row.limit == act.limit && semaphore->row.settings == act.settings;
     return same ? Changed(false) : Refused(OutcomeKind::kAlreadyExists, *semaphore);
   }
-  if (editor.state().semaphore_count() >= context.limits.semaphores_max) {
-    return LimitReached(
-        absl::StrCat("semaphores_max (", context.limits.semaphores_max, ") is reached"));
-  }
-  if (auto over = OverQuota(editor.state(), command.owner, command.quotas, {.semaphores = 1}))
-    return std::move(*over);
+  if (auto full = NoRoomFor(editor.state(), command, context.limits)) return std::move(*full);
   SemaphoreRow row;
   row.name = command.semaphore;
   row.owner = command.owner;
@@ -140,6 +135,37 @@ Outcome Revoke(Editor& editor, Semaphore* semaphore, const AdminRevoke& act,
   return Changed(affected > 0, affected);
 }
 
+// Of a semaphore that exists: it was adopted just now, or before, or has never been a recipe's.
+Outcome AdoptExisting(const Semaphore& semaphore, const AdminAdopt& act, const Context& context) {
+  if (semaphore.row.destroying) return Refused(OutcomeKind::kDestroyed, semaphore);
+  if (act.limit != 0 && act.limit == semaphore.row.limit)
+    return Changed(context.adoptable != nullptr && context.adoptable->made, act.limit);
+  Outcome outcome = Refused(OutcomeKind::kAlreadyExists, semaphore);
+  outcome.message = "the semaphore exists: there is nothing to adopt";
+  return outcome;
+}
+
+// The engine has carried the act out before, if it could.
+Outcome AdoptRecipe(const Semaphore* semaphore, const AdminAdopt& act, const Context& context) {
+  if (semaphore != nullptr) return AdoptExisting(*semaphore, act, context);
+  if (context.adoptable == nullptr) return Simply(OutcomeKind::kUnsupported);
+  const Adoptable& found = *context.adoptable;
+  if (!found.refusal.empty()) {
+    Outcome outcome = Simply(found.clients > 0 ? OutcomeKind::kInUse : OutcomeKind::kUnusable);
+    outcome.message = found.refusal;
+    return outcome;
+  }
+  if (act.limit == 0) {
+    Outcome outcome = Changed(false, found.limit);
+    outcome.message = found.changes;
+    return outcome;
+  }
+  Outcome outcome = Simply(OutcomeKind::kInUse);
+  outcome.message = absl::StrCat("it has ", found.limit, " permits by now, and not ", act.limit,
+                                 ": look at it again");
+  return outcome;
+}
+
 struct Act {
   Editor& editor;
   Semaphore* semaphore;
@@ -203,9 +229,12 @@ struct Act {
     return Requeue(editor, semaphore, act, context);
   }
   Outcome operator()(const AdminPurge& act) const { return Purge(editor, semaphore, act); }
+  Outcome operator()(const AdminAdopt& act) const { return AdoptRecipe(semaphore, act, context); }
 };
 
 bool IsQuestion(const AdminCommand& command) {
+  const auto* adopt = std::get_if<AdminAdopt>(&command.act);
+  if (adopt != nullptr) return adopt->limit == 0;
   return std::holds_alternative<AdminDescribe>(command.act) ||
          std::holds_alternative<AdminListTickets>(command.act) ||
          std::holds_alternative<AdminShowTicket>(command.act);
@@ -220,6 +249,13 @@ bool MakesLasting(const AdminCommand& command) {
 }
 
 }  // namespace
+
+std::optional<Outcome> NoRoomFor(const LedgerState& state, const AdminCommand& command,
+                                 const Limits& limits) {
+  if (state.semaphore_count() >= limits.semaphores_max)
+    return LimitReached(absl::StrCat("semaphores_max (", limits.semaphores_max, ") is reached"));
+  return OverQuota(state, command.owner, command.quotas, {.semaphores = 1});
+}
 
 // Ours first; what others hold is in the way all the same.
 Excess ExcessOver(const Semaphore& semaphore, uint32_t limit, size_t leases_max) {
@@ -266,8 +302,9 @@ bool DismissWaiters(Editor& editor, Semaphore* semaphore, const Context& context
   return true;
 }
 
-// Something was found, and perhaps put away, under the name of a semaphore that does not exist.
-bool IsPruned(const AdminCommand& command, const Context& context) {
+// Something was found, and perhaps put away, under the name of a semaphore that does not exist; or is looked for.
+bool NeedsNone(const AdminCommand& command, const Context& context) {
+  if (std::holds_alternative<AdminAdopt>(command.act)) return true;
   return std::holds_alternative<AdminPrune>(command.act) && context.pruned != nullptr &&
          context.pruned->removed + context.pruned->unresolved > 0;
 }
@@ -275,7 +312,7 @@ bool IsPruned(const AdminCommand& command, const Context& context) {
 Outcome Administer(Editor& editor, const AdminCommand& command, const Context& context) {
   Semaphore* semaphore = editor.Find(command.semaphore);
   const auto* create = std::get_if<AdminCreate>(&command.act);
-  if (semaphore == nullptr && create == nullptr && !IsPruned(command, context))
+  if (semaphore == nullptr && create == nullptr && !NeedsNone(command, context))
     return Simply(OutcomeKind::kNoSuchSemaphore);
   if (command.expected_revision != 0) {
     const bool stands = semaphore != nullptr && !editor.Touched(*semaphore) &&

@@ -61,8 +61,9 @@ struct Context {
   uint32_t changes_max = 0;
   // What earlier parts of an administrative act have concerned: its answer counts all.
   uint32_t affected_before = 0;
-  const OrphansPage* page = nullptr;  // The command's; nullptr: everything.
-  const Pruned* pruned = nullptr;     // What was pruned before the command was decided.
+  const OrphansPage* page = nullptr;     // The command's; nullptr: everything.
+  const Pruned* pruned = nullptr;        // What was pruned before the command was decided.
+  const Adoptable* adoptable = nullptr;  // Core::adoptable of the command's semaphore.
   // Semaphores that no commit may touch now, and why. nullptr: there are none.
   const absl::btree_map<std::string, std::string>* unusable = nullptr;
 };

@@ -32,6 +32,10 @@ inline Outcome LimitReached(std::string message) {
 std::optional<Outcome> OverQuota(const LedgerState& state, const std::string& owner,
                                  const OwnerQuotas& quotas, const OwnerUsage& more);
 
+// Of an act that makes a semaphore. nullopt: there is room for it.
+std::optional<Outcome> NoRoomFor(const LedgerState& state, const AdminCommand& command,
+                                 const Limits& limits);
+
 inline Outcome NotHeld(EndCause cause = EndCause::kNone) {
   Outcome outcome = Simply(OutcomeKind::kNotHeld);
   outcome.cause = cause;

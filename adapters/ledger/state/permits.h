@@ -20,6 +20,15 @@ struct Pruned {
   std::string message;
 };
 
+// What programs of a recipe keep under the name of a semaphore that does not exist.
+struct Adoptable {
+  uint32_t limit = 0;
+  uint32_t clients = 0;  // Of those programs, that hold or wait.
+  std::string changes;   // For people: what an adoption changes.
+  std::string refusal;   // Why it cannot be adopted now; empty: it can.
+  bool made = false;     // It was adopted: the semaphore exists.
+};
+
 // Leases that an administrator has asked daemons to recall, or with kNow to end, each its own.
 struct AskedRecall {
   std::string semaphore;

@@ -147,6 +147,12 @@ class Admin:
         """Mends what an engine may leave behind."""
         return self._act(pb.PruneSemaphoreResult, _request(semaphore, prune=pb.PruneSemaphore()))
 
+    def adopt(self, semaphore: str, limit: int = 0) -> pb.AdoptSemaphoreResult:
+        """Makes a semaphore of what programs of a recipe have in the engine, if they have `limit`
+        permits. 0: only says how many they have, and what would change."""
+        return self._act(pb.AdoptSemaphoreResult,
+                         _request(semaphore, adopt=pb.AdoptSemaphore(limit=limit)))
+
     def describe(self, semaphore: str, *, page_size: int = 0,
                  page_token: str = "") -> pb.DescribeSemaphoreResult:
         """The semaphore, its leases in slot order, and its waiters in queue order: at most
@@ -273,6 +279,10 @@ class AsyncAdmin:
     async def prune(self, semaphore: str) -> pb.PruneSemaphoreResult:
         return await self._act(pb.PruneSemaphoreResult,
                                _request(semaphore, prune=pb.PruneSemaphore()))
+
+    async def adopt(self, semaphore: str, limit: int = 0) -> pb.AdoptSemaphoreResult:
+        return await self._act(pb.AdoptSemaphoreResult,
+                               _request(semaphore, adopt=pb.AdoptSemaphore(limit=limit)))
 
     async def describe(self, semaphore: str, *, page_size: int = 0,
                        page_token: str = "") -> pb.DescribeSemaphoreResult:

@@ -12,7 +12,7 @@ ACTS = {
     "create": ("a", 1), "set_limit": ("a", 1), "configure": ("a", pb.SemaphoreSettings()),
     "destroy": ("a",), "drain": ("a",), "pause": ("a",), "resume": ("a",),
     "revoke_lease": ("a", "L1"), "revoke_holder": ("a", "h"), "revoke_all": ("a",),
-    "prune": ("a",), "describe": ("a",), "list": (), "history": ("a",)}
+    "prune": ("a",), "adopt": ("a",), "describe": ("a",), "list": (), "history": ("a",)}
 LISTINGS = {"describe_pages": ("a",), "list_all": (), "history_all": ("a",)}
 
 
