@@ -284,6 +284,23 @@ CONTRACT_CASE("resume serves long queues, in order") {
   }
 }
 
+CONTRACT_CASE("adopt makes nothing where no recipe has anything") {
+  Daemon& daemon = world.daemon();
+  for (const uint32_t limit : {0, 3}) {
+    const Outcome outcome = daemon.Administer("s", AdminAdopt{limit});
+    if (outcome.kind != OutcomeKind::kUnusable) CheckUnsupported(world, outcome);
+    CHECK_FALSE(outcome.message.empty());
+  }
+  CHECK_FALSE(daemon.Exists("s"));
+  daemon.Create("s", 3);
+  CHECK(daemon.Administer("s", AdminAdopt{}).kind == OutcomeKind::kAlreadyExists);
+  CHECK(daemon.Administer("s", AdminAdopt{4}).kind == OutcomeKind::kAlreadyExists);
+  const Outcome same = daemon.Administer("s", AdminAdopt{3});
+  CHECK(same.kind == OutcomeKind::kDone);
+  CHECK_FALSE(same.changed);
+  CHECK(same.affected() == 3);
+}
+
 CONTRACT_CASE("prune mends nothing where nothing is left behind") {
   Daemon& daemon = world.daemon();
   daemon.Create("s", 1);

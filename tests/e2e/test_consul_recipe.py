@@ -82,6 +82,31 @@ class Recipe(ConsulCase):
         daemon.client().acquire(self.name, limit=LIMIT)
         self.assertEqual(self.lock_record()["Limit"], LIMIT)
 
+    def test_what_it_has_made_is_adopted(self):
+        daemon = self.daemon()
+        semaphore = self.gist()
+        made = self.lock_record()
+        code, said = self.semctl(daemon, "adopt", self.name, "--yes")
+        self.assertEqual(code, REFUSED, said)
+        self.assertIn("clients of the recipe are there (1)", said)
+        semaphore.release()
+        code, said = self.semctl(daemon, "adopt", self.name, "--dry-run")
+        self.assertEqual(code, 0, said)
+        self.assertIn(f"limit {LIMIT}", said)
+        self.assertIn('"holders"', said)
+        self.assertEqual(self.lock_record(), made)
+        code, said = self.semctl(daemon, "adopt", self.name, "--yes")
+        self.assertEqual(code, 0, said)
+        self.assertIn(f"{self.name}: adopted", said)
+        self.assertEqual(self.lock_record(), {"Limit": LIMIT, "Holders": {}})
+        client = daemon.client()
+        for _ in range(LIMIT):
+            client.acquire(self.name, ttl_ms=60_000)
+        with self.assertRaises(grpc.RpcError) as raised:
+            client.acquire(self.name)
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        self.assertEqual(len(self.lock_record()["Holders"]), LIMIT)
+
     def test_the_alarm_comes_also_when_nobody_asks(self):
         daemon = self.daemon()
         client = daemon.client()

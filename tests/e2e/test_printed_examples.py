@@ -17,7 +17,7 @@ if __name__ == "__main__":
 from daemon import BIN_DIR, BOUND_S, Daemon, wait_until  # noqa: E402
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-NO, NOT_OPENED = 1, 3
+NO, NOT_OPENED, REFUSED = 1, 3, 119
 
 # Other people's programs. A sleep takes a tenth of its time.
 TOOLS = {
@@ -41,9 +41,10 @@ BEFORE = {
 # They go on until they are stopped.
 ENDLESS = re.compile(r"^(semctl (watch|top|work)\b(?!.*--(rounds|once|exit-when-empty))"
                      r"|(SEMAPHORED_\w+=\S+ )?semaphored(?! (schema|token|health|restore|.*--print-config)))")
-# Not 0: the answer is no; an engine that is not here.
+# Not 0: the answer is no; an engine that is not here, or has no recipe.
 CODES = ((re.compile("^semctl diff semaphores.toml$"), (0, NO)),
          (re.compile("verify --semaphore team/db --slot 2 --token 1042"), (NO,)),
+         (re.compile("^semctl adopt "), (REFUSED,)),
          (re.compile("--store '?(postgres|consul|amqps?|dynamodb):.*--node-id|schema --create --store dynamodb"),
           (NOT_OPENED,)))
 

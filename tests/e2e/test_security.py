@@ -226,6 +226,7 @@ ACTS = {
     "history": (pb.ListHistory(), SEES),
     "list_tickets": (pb.ListTickets(), ("verify", "work", "administer")),
     "show_ticket": (pb.ShowTicket(ticket_id="1" * 32), ("work", "administer")),
+    "adopt": (pb.AdoptSemaphore(), ADMINISTER),
     "destroy": (pb.DestroySemaphore(), ADMINISTER),
 }
 

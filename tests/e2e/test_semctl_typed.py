@@ -24,7 +24,8 @@ ASKING = (
     ("run", "x", "--", "true"), ("acquire", "x"), ("renew", "x#0"), ("release", "x#0"),
     ("verify", "x#0"), ("create", "x", "--limit", "1"), ("resize", "x", "--limit", "1"),
     ("configure", "x"), ("pause", "x"), ("resume", "x"), ("drain", "x"), ("revoke", "x", "--all"),
-    ("destroy", "x"), ("prune", "x"), ("apply", "FILE"), ("diff", "FILE"), ("import", "FILE"),
+    ("destroy", "x"), ("prune", "x"), ("adopt", "x"), ("apply", "FILE"), ("diff", "FILE"),
+    ("import", "FILE"),
     ("export",), ("describe", "x"), ("list",), ("history", "x"), ("work", "x", "--", "true"),
     ("enqueue", "x"), ("tickets", "x"), ("dead-letters", "x"), ("watch",), ("top",),
     ("top", "--rounds", "1", "-o", "json"))

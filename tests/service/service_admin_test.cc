@@ -416,6 +416,26 @@ TEST_CASE(
     CHECK(world.Administer(describe, &response).error_code() == grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_CASE("administer: adopt", "[service]") {
+  World world;
+  pb::AdministerResponse response;
+  pb::AdministerRequest adopt = On("a");
+  adopt.mutable_adopt();
+  CHECK(world.Administer(adopt, &response).error_code() == grpc::StatusCode::UNIMPLEMENTED);
+  adopt.set_expected_revision(1);
+  CHECK(world.Administer(adopt, &response).error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  adopt.clear_expected_revision();
+  pb::AdministerRequest create = On("a");
+  create.mutable_create()->set_limit(2);
+  REQUIRE(Say(world.Administer(create, &response)) == "OK");
+  CHECK(world.Administer(adopt, &response).error_code() == grpc::StatusCode::ALREADY_EXISTS);
+  adopt.mutable_adopt()->set_limit(2);
+  REQUIRE(Say(world.Administer(adopt, &response)) == "OK");
+  CHECK(response.adopt().limit() == 2);
+  CHECK_FALSE(response.adopt().adopted());
+  CHECK(response.adopt().semaphore().limit() == 2);
+}
+
 TEST_CASE("administer: prune", "[service]") {
   World world;
   world.MustAcquire("a", 1);

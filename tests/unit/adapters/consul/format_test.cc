@@ -178,6 +178,17 @@ TEST_CASE("consul record: what cannot be shared is refused, and says why") {
   CHECK_FALSE(why(R"({"Limit":3,"Holders":{}})", 7).ok());
 }
 
+TEST_CASE("consul record: the limit of the recipe in Python") {
+  CHECK(ReadRecipeLimit(R"({"limit": 3, "holders": ["a"]})") == 3);
+  CHECK(ReadRecipeLimit(R"({"limit":1})") == 1);
+  for (const char* none :
+       {"", "x", "[]", "{}", R"({"holders":[]})", R"({"limit":0,"holders":[]})", R"({"limit":"3"})",
+        R"({"limit":99999999999})", R"({"Limit":3,"Holders":{},"limit":3})"}) {
+    INFO(none);
+    CHECK_FALSE(ReadRecipeLimit(none));
+  }
+}
+
 TEST_CASE("consul document: is read as it was written") {
   Document document;
   document.row.name = "s";

@@ -159,6 +159,44 @@ TEST_CASE("consul: a record of another recipe, and no semaphore of ours", "[cons
   }
 }
 
+TEST_CASE("consul: a record of another recipe is adopted once its clients have gone", "[consul]") {
+  OneLane lane(1);
+  const std::string lock = lane.prefix().keys().Lock("s");
+  lane.Overwrite();
+  SECTION("with its limit") {
+    const Outcome looked = lane.Administer(AdminAdopt{});
+    CHECK(looked.kind == OutcomeKind::kDone);
+    CHECK(looked.affected() == 1);
+    CHECK(Says(looked, kOfTheGist));
+    CHECK(lane.Administer(AdminAdopt{2}).kind == OutcomeKind::kInUse);
+    CHECK(lane.prefix().Value(lock) == kOfTheGist);
+    const Outcome adopted = lane.Administer(AdminAdopt{1});
+    REQUIRE(adopted.kind == OutcomeKind::kDone);
+    CHECK(adopted.changed);
+    CHECK(adopted.report->info->row.limit == 1);
+    CHECK(lane.Record() == LockRecord{1, {}});
+    CHECK(lane.Ask(1).kind == OutcomeKind::kGranted);
+    CHECK(lane.Ask(2).kind == OutcomeKind::kFull);
+    CHECK_FALSE(lane.Administer(AdminAdopt{1}).changed);
+  }
+  SECTION("and not while one is there") {
+    ForeignClient foreign(&lane.prefix(), "s", 1);
+    for (const uint32_t limit : {0, 1}) {
+      const Outcome refused = lane.Administer(AdminAdopt{limit});
+      CHECK(refused.kind == OutcomeKind::kInUse);
+      CHECK(Says(refused, "clients of the recipe are there (1)"));
+    }
+    CHECK(lane.prefix().Value(lock) == kOfTheGist);
+    foreign.Die();
+    CHECK(lane.Administer(AdminAdopt{1}).kind == OutcomeKind::kDone);
+  }
+  SECTION("and nothing else is") {
+    lane.prefix().Put(lock, "garbled", 0);
+    CHECK(lane.Administer(AdminAdopt{1}).kind == OutcomeKind::kUnusable);
+    CHECK(lane.prefix().Value(lock) == "garbled");
+  }
+}
+
 TEST_CASE("consul: with a record of another recipe no more is granted, however", "[consul]") {
   OneLane lane(1);
   REQUIRE(lane.Ask(1).kind == OutcomeKind::kGranted);
