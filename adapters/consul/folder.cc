@@ -1,6 +1,7 @@
 #include "adapters/consul/folder.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -21,6 +22,14 @@ Id IdOfSession(const std::string& session) {
   if (const std::optional<Id> id = Id::FromHex(hex)) return *id;
   const uint64_t hash = std::hash<std::string>()(session);
   return {hash, hash | 1};
+}
+
+// A UUID: a key of the folder itself with such a name is a contender's.
+bool IsSessionId(const std::string& name) {
+  constexpr size_t kDigits = 32;
+  constexpr size_t kDashes = 4;
+  return name.size() == kDigits + kDashes &&
+         Id::FromHex(absl::StrReplaceAll(name, {{"-", ""}})).has_value();
 }
 
 // Slots for those who know none: from the limit downwards, since ours are given from 1 on.
@@ -221,7 +230,11 @@ Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const En
         folder.contenders.try_emplace(entry.session, entry.create_index);
       continue;
     }
-    if (entry.session.empty()) continue;
+    if (entry.session.empty()) {
+      if (IsSessionId(entry.key.substr(folder_key.size())))
+        folder.dead_contenders[entry.key] = entry.modify_index;
+      continue;
+    }
     // Foreign clients take a session for alive wherever below they find it.
     folder.contenders.try_emplace(entry.session, entry.create_index);
     if (entry.key == folder_key + entry.session) direct.insert(entry.session);

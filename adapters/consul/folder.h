@@ -37,6 +37,8 @@ struct Folder {
   // Foreign sessions that have an entry with a session here, and are thus alive, with the index at
   // which it was made.
   std::map<std::string, uint64_t> contenders;
+  // Keys of contenders that have no session any more, with the indices at which they stand.
+  std::map<std::string, uint64_t> dead_contenders;
   // Places of the document whose entries are gone: somebody has ended the session.
   std::set<std::string> lost_places;
   // As their keys have them; not read by everybody.

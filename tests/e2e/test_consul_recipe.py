@@ -2,6 +2,7 @@
 share a semaphore: each writes over what the others count by. So what they have made is refused,
 what they write over is an alarm, and no more than our limit is ever given by us."""
 
+import json
 import os
 import sys
 import time
@@ -10,7 +11,7 @@ import unittest
 import checker
 from churn import Side, count_by_kind, kill_group, lines, stays
 from consul_case import SEMCTL, ConsulCase
-from daemon import BOUND_S, grpc, pb, slots_of, wait_until
+from daemon import BOUND_S, error_info, grpc, pb, slots_of, wait_until
 from gist_client import Semaphore
 
 CHURN_S = float(os.environ.get("SEMAPHORED_TEST_CHURN_S", "60"))
@@ -19,6 +20,7 @@ WORKERS = 3  # At each daemon, and of the recipe's.
 GIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gist_client.py")
 WHY = "holders as a list"
 REFUSED = 119  # semctl's code.
+SEMAPHORE_FLAGS = 0xe0f69a2baa414de0  # On the record of HashiCorp's clients.
 SWEEP_S = 5  # The daemon's own interval, when nothing is configured.
 
 
@@ -106,6 +108,31 @@ class Recipe(ConsulCase):
             client.acquire(self.name)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
         self.assertEqual(len(self.lock_record()["Holders"]), LIMIT)
+
+    def test_a_contender_without_a_session_holds_nothing(self):
+        """As in the recipe: its entry is removed, and it does not count among the holders."""
+        dead = "11111111-2222-3333-4444-555555555555"
+        record = json.dumps({"Limit": LIMIT, "Holders": {dead: True}}).encode()
+        self.server.request("PUT", f"kv/{self.PREFIX}/{self.name}/.lock?flags={SEMAPHORE_FLAGS}", record)
+        self.server.request("PUT", f"kv/{self.PREFIX}/{self.name}/{dead}", b"{}")
+        client = self.daemon().client()
+        for _ in range(LIMIT):
+            client.acquire(self.name, limit=LIMIT, ttl_ms=60_000)
+        self.assertNotIn(dead, self.lock_record()["Holders"])
+        self.assertEqual(len(self.lock_record()["Holders"]), LIMIT)
+        self.assertIsNone(self.stored(f"{self.name}/{dead}"))
+
+    def test_another_limit_is_an_error_or_adopted(self):
+        """The recipe leaves the choice between an error and a limit of one's own; ours never changes the limit."""
+        client = self.daemon().client()
+        client.acquire(self.name, limit=LIMIT, ttl_ms=60_000)
+        with self.assertRaises(grpc.RpcError) as raised:
+            client.acquire(self.name, limit=LIMIT + 1)
+        self.assertEqual(error_info(raised.exception).reason, "LIMIT_MISMATCH")
+        for limit in (LIMIT, LIMIT + 1):
+            self.assertIn(str(limit), raised.exception.details())
+        client.acquire(self.name, limit=LIMIT + 1, limit_mismatch=pb.LIMIT_MISMATCH_ADOPT)
+        self.assertEqual(self.lock_record()["Limit"], LIMIT)
 
     def test_the_alarm_comes_also_when_nobody_asks(self):
         daemon = self.daemon()

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/consul/engine.h"
+#include "adapters/consul/lock_record.h"
 #include "adapters/consul/node_table.h"
 #include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
@@ -220,6 +221,24 @@ TEST_CASE("consul: a foreign holder whose session has ended is pruned", "[consul
   foreign.Die();
   CHECK(LoadOne(open, "s").leases.empty());
   CHECK(Record(prefix, "s").holders.empty());
+}
+
+TEST_CASE("consul: a contender without a session holds nothing, and its entry is removed",
+          "[consul]") {
+  TestPrefix prefix;
+  OpenStore open = Open(prefix);
+  Make(open, "s", 1);
+  const std::string dead = "11111111-2222-3333-4444-555555555555";
+  const std::string folder = prefix.keys().Folder("s");
+  for (const std::string& key : {dead, std::string("note"), "eu/" + dead})
+    prefix.Put(folder + key, "{}", 0);
+  prefix.Put(prefix.keys().Lock("s"), WriteLockRecord({1, {dead}}));
+  CHECK(LoadOne(open, "s").leases.empty());
+  CHECK(Record(prefix, "s").holders.empty());
+  CHECK(prefix.Value(folder + dead).empty());
+  // Of other keys nothing is known.
+  CHECK(prefix.Value(folder + "note") == "{}");
+  CHECK(prefix.Value(folder + "eu/" + dead) == "{}");
 }
 
 TEST_CASE("consul: a permit goes from hand to hand without foreign clients noticing", "[consul]") {
