@@ -182,6 +182,8 @@ export interface Administration {
     result: SemaphoreResult & { revoked: number; othersAsked: boolean };
   };
   prune: { act: {}; result: SemaphoreResult & { pruned: number } };
+  /** Without a limit: only says what would be adopted. */
+  adopt: { act: { limit?: number }; result: SemaphoreResult & { limit: number; changes: string; adopted: boolean } };
   describe: { act: Page; result: SemaphoreResult & { leases: LeaseInfo[]; waiters: WaiterInfo[] } & Paged };
   list: { act: { prefix?: string } & Page; result: { semaphores: SemaphoreInfo[] } & Paged };
   history: { act: Page; result: { rows: HistoryRow[] } & Paged };
