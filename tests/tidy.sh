@@ -10,8 +10,8 @@ Usage: tests/tidy.sh [--quick] [--changed] [FILE...]
   FILE       checks these files (default: every .cc file of adapters/, server/ and client/)
   --quick    leaves out the static analyzer, which takes a third of the time
   --changed  checks only the .cc files that differ from the commit in tests/tidy.base, and for each header that does
-             one file that includes it. A move, or another order of includes, is no difference. Without that commit,
-             as in a shallow clone, or with other checks than at that commit: every file, as with --quick.
+             one file that includes it. A move, another order of includes, or another comment is no difference. Without
+             that commit, as in a shallow clone, or with other checks than at that commit: every file, as with --quick.
 
 tests/tidy.base moves only after "tests/deep.sh tidy" has passed.
 TEXT
@@ -33,13 +33,13 @@ done
 
 all_sources() { git ls-files 'adapters/*.cc' 'server/*.cc' 'client/*.cc'; }
 
-# The tracked files whose content differs from the commit $1 by more than includes and blank lines; of a .proto, the
-# headers that are generated from it.
+# The tracked files whose content differs from the commit $1 by more than includes, blank lines and lines of comments; of a
+# .proto, the headers that are generated from it.
 changed_files() {
   git diff -M -U0 "$1" -- '*.cc' '*.h' '*.proto' | awk '
     /^diff --git / {header = 1}
     header && /^\+\+\+ / {file = substr($0, 7); header = 0; next}
-    /^[+-]/ && !header && !/^[+-][[:space:]]*($|#include )/ && file != "ev/null" {print file}' |
+    /^[+-]/ && !header && (/NOLINT/ || !/^[+-][[:space:]]*($|#include |\/\/)/) && file != "ev/null" {print file}' |
     sed 's/\(.*\)\.proto$/\1.pb.h\n\1.grpc.pb.h/' | sort -u
 }
 
