@@ -1,10 +1,11 @@
 #include "client/semctl/command_group.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <cstdint>
 #include <fstream>
 #include <sstream>
 
@@ -48,14 +49,14 @@ void WriteTo(const std::string& path, std::string_view text) {
 }  // namespace
 
 CommandGroup CommandGroup::Make() {
-  static std::atomic<int> made{0};
   const std::string mounted = MountPoint();
   const std::string own = OwnGroup();
-  if (mounted.empty() || own.empty()) return {};
+  // Another process may have this pid, in another PID namespace.
+  std::uint32_t number = 0;
+  const bool random = getrandom(&number, sizeof(number), 0) == static_cast<ssize_t>(sizeof(number));
+  if (mounted.empty() || own.empty() || !random) return {};
   const std::string path = mounted + (own == "/" ? "" : own) + "/permit-" +
-                           std::to_string(getpid()) + "-" + std::to_string(++made);
-  // What a former process with this pid may have left is empty.
-  rmdir(path.c_str());
+                           std::to_string(getpid()) + "-" + std::to_string(number);
   if (mkdir(path.c_str(), 0755) != 0) return {};
   if (access((path + "/cgroup.kill").c_str(), W_OK) == 0) return CommandGroup(path);
   rmdir(path.c_str());

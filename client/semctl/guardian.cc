@@ -328,7 +328,9 @@ bool Guardian::KillAll(std::chrono::milliseconds bound) {
   std::vector<pid_t> spared = children.inherited;
   spared.insert(spared.end(), children.watchers.begin(), children.watchers.end());
   group_.Kill();
-  return KillDescendants(spared, BootClock::now() + bound);
+  if (!KillDescendants(spared, BootClock::now() + bound)) return false;
+  group_.Remove();
+  return true;
 }
 
 }  // namespace semaphore::semctl
