@@ -93,6 +93,11 @@ GuardedTime* Map(int file) {
 }
 
 absl::StatusOr<Files> MakeFiles() {
+  if (!ShowsOwnProcesses("/proc")) {
+    return absl::FailedPreconditionError(
+        "/proc is missing, or another PID namespace's, so that the command could not be ended with "
+        "its lease; mount one (with unshare: --mount-proc)");
+  }
   Files files;
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {

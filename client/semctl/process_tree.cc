@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 #include <unordered_set>
 
 namespace semaphore::semctl {
@@ -94,6 +95,12 @@ std::vector<pid_t> ScannedChildren(pid_t parent) {
     if (ParentOf(pid) == parent) children.push_back(pid);
   }
   return children;
+}
+
+bool ShowsOwnProcesses(const std::string& proc) {
+  char self[16];
+  const ssize_t length = readlink((proc + "/self").c_str(), self, sizeof(self));
+  return length > 0 && std::string_view(self, length) == std::to_string(getpid());
 }
 
 std::vector<Descendant> DescendantsOf(pid_t ancestor, const std::vector<pid_t>& spared) {

@@ -26,6 +26,9 @@ std::optional<std::vector<pid_t>> ListedChildren(pid_t parent);
 // The same from the parents of all processes: slower, and on every kernel.
 std::vector<pid_t> ScannedChildren(pid_t parent);
 
+// Whether this /proc is of this process's PID namespace. In none other are the processes below to be found.
+bool ShowsOwnProcesses(const std::string& proc);
+
 // Parents before their children. Without those in `spared`, and what descends from them.
 std::vector<Descendant> DescendantsOf(pid_t ancestor, const std::vector<pid_t>& spared = {});
 

@@ -338,7 +338,10 @@ int RunCommand(const Context& context, const RunOptions& options) {
   // Before any thread, as must be the fork.
   const sigset_t forwarded = BlockHandledSignals();
   absl::StatusOr<Guardian> guardian = Guardian::Fork(context.command, options.kill_after);
-  if (!guardian.ok()) return context.Fail(guardian.status());
+  if (!guardian.ok()) {
+    context.Say("guardian", std::string(guardian.status().message()));
+    return kCannotExecute;
+  }
   const int signals = signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK);
   return Run(context, options, *std::move(guardian), signals).Execute();
 }

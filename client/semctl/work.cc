@@ -139,7 +139,8 @@ void Work::OnAssigned(const v1::TicketAssignment& assignment, const LeaseKeeper:
   if (options_.once) TakeNoMore();
   absl::StatusOr<Job> job = Job::Start(assignment, lease, context_.command, options_.kill_after);
   if (!job.ok()) {
-    code_ = context_.Fail(job.status());
+    context_.Say("guardian", std::string(job.status().message()));
+    code_ = kCannotExecute;
     TakeNoMore();
     return session_.Finish(std::move(put_back));
   }

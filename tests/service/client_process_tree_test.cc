@@ -1,34 +1,21 @@
 // The processes that descend from one.
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include <catch2/catch_test_macros.hpp>
 
 #include "client/semctl/process_tree.h"
+#include "tests/service/client_subreaper.h"
 
 namespace semaphore::semctl {
 namespace {
 
-// In a process of its own, since it becomes a subreaper and kills all that descends from it: what
-// `body` returns.
-template <typename Body>
-int InAProcess(Body body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    _exit(body());
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  return WEXITSTATUS(status);
-}
+using test::InAProcess;
 
 // A process that waits to be killed.
 pid_t Waiting() {
@@ -74,6 +61,17 @@ TEST_CASE("process tree: what has left its parent and its session is found and k
           if (!KillDescendants({}, kNever)) return 4;
           return kill(daemon, 0) == 0 ? 5 : 0;
         }) == 0);
+}
+
+TEST_CASE("process tree: a /proc of another PID namespace is not taken for its own") {
+  CHECK(ShowsOwnProcesses("/proc"));
+  CHECK_FALSE(ShowsOwnProcesses("/nowhere"));
+  const std::string other =
+      std::filesystem::temp_directory_path() / ("proc-of-another-" + std::to_string(getpid()));
+  std::filesystem::create_directory(other);
+  std::filesystem::create_symlink(std::to_string(getppid()), other + "/self");
+  CHECK_FALSE(ShowsOwnProcesses(other));
+  std::filesystem::remove_all(other);
 }
 
 TEST_CASE("process tree: what is spared stays") {
