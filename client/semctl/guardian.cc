@@ -248,7 +248,7 @@ Guardian::Guardian(int socket, pid_t watcher, GuardedTime* time,
 
 Guardian::Guardian(Guardian&& other) noexcept
     : socket_(std::exchange(other.socket_, -1)),
-      watcher_(std::exchange(other.watcher_, 0)),
+      watcher_(other.watcher_.exchange(0)),
       time_(std::exchange(other.time_, nullptr)),
       kill_after_(other.kill_after_),
       group_(std::move(other.group_)) {}
@@ -262,7 +262,7 @@ Guardian::~Guardian() {
     for (const Descendant& guardian : DescendantsOf(watcher_)) SendSignal(guardian, SIGKILL);
     kill(watcher_, SIGKILL);
     waitpid(watcher_, nullptr, 0);
-    std::erase(OwnChildren().watchers, watcher_);
+    std::erase(OwnChildren().watchers, watcher_.load());
   }
   group_.Remove();
   munmap(time_, sizeof(GuardedTime));
@@ -284,16 +284,24 @@ bool Guardian::Start(const std::vector<std::string>& environment, TimePoint good
 }
 
 void Guardian::Extend(TimePoint good_until) {
-  const std::int64_t before = time_->good_until_ns.exchange(good_until.time_since_epoch().count());
-  if (before != 0 && before <= time_->good_until_ns.load()) return;
-  // They wait for a time that is too late. The watcher looks when a child ends, as it may have.
-  SendOrder(socket_, {GuardianOrder::Kind::kLook});
-  if (watcher_ > 0) kill(watcher_, SIGCHLD);
+  const std::int64_t now = good_until.time_since_epoch().count();
+  const std::int64_t before = time_->good_until_ns.exchange(now);
+  if (before == 0 || now < before) HaveThemLook();
 }
 
 void Guardian::Shorten(TimePoint good_until) {
-  const TimePoint before = time_->good_until();
-  if (before != TimePoint() && good_until < before) Extend(good_until);
+  const std::int64_t bound = good_until.time_since_epoch().count();
+  std::int64_t before = time_->bound_ns.load();
+  do {
+    if (before != 0 && before <= bound) return;
+  } while (!time_->bound_ns.compare_exchange_weak(before, bound));
+  HaveThemLook();
+}
+
+void Guardian::HaveThemLook() {
+  SendOrder(socket_, {GuardianOrder::Kind::kLook});
+  // The watcher looks when a child ends, as it may have.
+  if (const pid_t watcher = watcher_; watcher > 0) kill(watcher, SIGCHLD);
 }
 
 TimePoint Guardian::overdue_at() const {
@@ -308,7 +316,11 @@ void Guardian::Signal(int signal_number) {
 
 void Guardian::Terminate() { SendOrder(socket_, {GuardianOrder::Kind::kTerminate}); }
 
-void Guardian::Kill() { SendOrder(socket_, {GuardianOrder::Kind::kKill}); }
+// The order first: a guardian that sees the time first would say that it ends the command by itself.
+void Guardian::Kill() {
+  SendOrder(socket_, {GuardianOrder::Kind::kKill});
+  Shorten(BootClock::now() + kGuardianKillsBefore);
+}
 
 std::optional<GuardianEvent> Guardian::Next() {
   GuardianEvent event{};
@@ -328,8 +340,7 @@ std::optional<GuardianEvent> Guardian::Next() {
 // The watcher is killed, too, as it may be stopped: what it has left comes to us.
 bool Guardian::KillAll(std::chrono::milliseconds bound) {
   Children& children = OwnChildren();
-  std::erase(children.watchers, watcher_);
-  watcher_ = 0;
+  std::erase(children.watchers, watcher_.exchange(0));
   std::vector<pid_t> spared = children.inherited;
   spared.insert(spared.end(), children.watchers.begin(), children.watchers.end());
   group_.Kill();

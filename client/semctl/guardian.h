@@ -18,12 +18,14 @@
 //   semctl killed         the guardian ends the command, since the socket is closed
 //   any of them stopped   no new deadline is seen or written: near the last one the guardian ends
 //                         all, a little later the watcher, and then semctl, each with those of the
-//                         three that come after it
+//                         three that come after it; so, too, when the lease is lost sooner
 //   all three killed      the command itself is killed by the kernel; what it had started goes on
 //   all three stopped     the command goes on
 //
 // Where this process may make a cgroup (version 2), the command is in one of its own, and each of the three ends
 // that: also what has become another user, or forks faster than it can be found.
+//
+// All of them find processes in /proc, and so need one of their own PID namespace.
 //
 // The watcher is forked before semctl has any thread, or, where there are threads, executed again.
 // Clocks are BootClock.
@@ -32,6 +34,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -61,12 +64,13 @@ struct GuardianEvent {
   std::int32_t value = 0;
 };
 
-// semctl's side. Guardians are used by one thread, all of them.
+// semctl's side. Guardians are used by one thread, all of them, but for what says otherwise.
 class Guardian {
  public:
   // Forks. The command stays in this process's group. `kill_after` is the time between SIGTERM and
   // SIGKILL; negative: 10 s. REQUIRES: this process has one thread, and SIGCHLD is not ignored.
   // `command` is not empty.
+  // FAILED_PRECONDITION: it could not kill anything, since /proc does not show its processes.
   static absl::StatusOr<Guardian> Fork(std::vector<std::string> command,
                                        std::chrono::milliseconds kill_after);
   // The same from a process with threads: executes this program again, as GuardianMain. The command
@@ -85,7 +89,7 @@ class Guardian {
   // kStarted or kExecFailed follows. False if the guardian is gone, or they are too long.
   bool Start(const std::vector<std::string>& environment, TimePoint good_until);
   void Extend(TimePoint good_until);
-  // Only if it is started and its time ends later. Any thread.
+  // From now on its time ends no later than this, whatever Start and Extend say. Any thread.
   void Shorten(TimePoint good_until);
   // When the command must have been ended by the guardian, or the watcher: KillAll is due. kNever before
   // it is started.
@@ -95,7 +99,7 @@ class Guardian {
   void Signal(int signal_number);
   // SIGTERM now, SIGKILL after `kill_after` or before the deadline.
   void Terminate();
-  // SIGKILL now.
+  // SIGKILL now; if the guardian stands still, its time ends in a moment. For ever, also before Start. Any thread.
   void Kill();
 
   // The next event, if there is one; does not block. After kGone there are no more.
@@ -108,9 +112,11 @@ class Guardian {
  private:
   Guardian(int socket, pid_t watcher, GuardedTime* time, std::chrono::milliseconds kill_after,
            CommandGroup group);
+  // At the time: it ends sooner than they wait for.
+  void HaveThemLook();
 
   int socket_;
-  pid_t watcher_;
+  std::atomic<pid_t> watcher_;  // 0: it is gone.
   GuardedTime* time_;
   std::chrono::milliseconds kill_after_;
   CommandGroup group_;

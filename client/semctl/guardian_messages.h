@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -30,8 +31,15 @@ inline constexpr std::chrono::milliseconds kSemctlKillsBefore(20);
 struct GuardedTime {
   // Until when the permits are good, on BootClock; 0: the command was not begun. semctl writes it.
   std::atomic<std::int64_t> good_until_ns{0};
+  // They are never good for longer than this; 0: no bound. semctl writes it, and never a later one.
+  std::atomic<std::int64_t> bound_ns{0};
 
-  TimePoint good_until() const { return TimePoint(BootClock::duration(good_until_ns.load())); }
+  // 0 before the command is begun.
+  TimePoint good_until() const {
+    const std::int64_t good = good_until_ns.load();
+    const std::int64_t bound = bound_ns.load();
+    return TimePoint(BootClock::duration(bound == 0 ? good : std::min(good, bound)));
+  }
 };
 static_assert(std::atomic<std::int64_t>::is_always_lock_free, "it is shared by processes");
 

@@ -144,6 +144,12 @@ void Process::OnOrder() {
 }
 
 void Process::Start(const GuardianPacket& packet, std::size_t length) {
+  // As if it had been killed at once.
+  if (BootClock::now() >= kill_at()) {
+    Report(GuardianEvent::Kind::kTerminating, 0);
+    Report(GuardianEvent::Kind::kExited, SIGKILL);
+    _exit(0);
+  }
   int error_pipe[2];
   if (pipe2(error_pipe, O_CLOEXEC) != 0) {
     Report(GuardianEvent::Kind::kExecFailed, errno);

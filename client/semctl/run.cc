@@ -98,7 +98,6 @@ class Run {
   bool begun_ = false;
   bool started_ = false;
   bool cut_short_ = false;
-  bool is_lost_ = false;
   // Until when a daemon had vouched for the lease when contact was lost; 0: it was not.
   TimePoint without_contact_since_{};
   std::optional<int> code_;
@@ -123,7 +122,10 @@ void Run::Ask() {
   acquire.on_queued = [this](const QueuePlace& place) {
     mailbox_.Post([this, place] { place_ = place; });
   };
-  acquire.on_lost = [this](const Loss& loss) { mailbox_.Post([this, loss] { OnLost(loss); }); };
+  acquire.on_lost = [this](const Loss& loss) {
+    mailbox_.Post([this, loss] { OnLost(loss); });
+    guardian_.Kill();
+  };
   acquire.on_recall = [this](const RecallNotice& notice) {
     // The recall is acknowledged when this returns: the guardian is to know of it, whatever becomes of this process.
     guardian_.Shorten(notice.stop_by);
@@ -146,7 +148,9 @@ void Run::OnAnswer(absl::StatusOr<Permit> permit) {
     Finish(context_.Fail(permit.status()));
   } else {
     permit_ = *std::move(permit);
-    Begin();
+    if (permit_.held()) return Begin();
+    CutShort("lost", "the lease was lost before the command could begin");
+    Finish(kLost);
   }
 }
 
@@ -169,17 +173,16 @@ void Run::Begin() {
 void Run::CutShort(const std::string& event, const std::string& why) {
   if (cut_short_ || code_.has_value()) return;
   cut_short_ = true;
-  context_.Say(event, why);
+  // Before what may block.
   guardian_.Terminate();
+  context_.Say(event, why);
 }
 
-// Another holder may have the permit already.
+// Another holder may have the permit already. It may come before the grant does.
 void Run::OnLost(const Loss& loss) {
-  if (loss.cause == LossCause::kNoContact) without_contact_since_ = permit_.good_until();
-  is_lost_ = true;
+  if (loss.cause == LossCause::kNoContact && permit_) without_contact_since_ = permit_.good_until();
   CutShort("lost", absl::StrCat("the lease is lost (", ToString(loss.cause), ": ", loss.message,
                                 "); killing the command"));
-  guardian_.Kill();
 }
 
 void Run::OnNoContact() {
@@ -241,15 +244,14 @@ int Run::FinishCommand(int status) {
 }
 
 void Run::OnGuardianGone(const std::string& why) {
-  context_.Say("guardian", why + "; killing the command");
   cut_short_ = true;
-  if (guardian_.KillAll(kKillAllBound)) {
-    if (!NoDaemonHears()) permit_.Release().IgnoreError();
-    Finish(kLost);
-    return;
-  }
-  context_.Say("guardian", "the command does not die; its permits are left to the TTL");
-  _exit(kLost);
+  const bool killed = guardian_.KillAll(kKillAllBound);
+  context_.Say("guardian", why + (killed ? "; the command is killed"
+                                         : "; the command does not die, and its permits are left "
+                                           "to the TTL"));
+  if (!killed) _exit(kLost);
+  if (!NoDaemonHears()) permit_.Release().IgnoreError();
+  Finish(kLost);
 }
 
 void Run::OnGuardian(const GuardianEvent& event) {
@@ -257,11 +259,7 @@ void Run::OnGuardian(const GuardianEvent& event) {
     case GuardianEvent::Kind::kStarted:
       started_ = true;
       // What came between the grant and the start.
-      if (is_lost_) {
-        guardian_.Kill();
-      } else if (cut_short_) {
-        guardian_.Terminate();
-      }
+      if (cut_short_) guardian_.Terminate();
       if (gave_up_by_ != 0) guardian_.Signal(gave_up_by_);
       return;
     case GuardianEvent::Kind::kExecFailed:

@@ -152,21 +152,22 @@ void Work::OnAssigned(const v1::TicketAssignment& assignment, const LeaseKeeper:
 void Work::OnLost(const std::string& lease_id, const std::string& why) {
   const auto job = jobs_.find(lease_id);
   if (job == jobs_.end()) return;
+  // Before what may block.
+  job->second.KillOff("its worker lost contact, and ended the command");
   context_.Say("lost",
                absl::StrCat(job->second.title(), ": lost (", why, "); killing the command"));
-  job->second.KillOff("its worker lost contact, and ended the command");
   if (options_.once) code_ = kLost;
 }
 
 void Work::OnRecalled(const LeaseKeeper::LeasePtr& lease, const RecallNotice& notice) {
   const auto job = jobs_.find(lease->lease_id);
   if (job == jobs_.end()) return;
-  context_.Say("recalled", absl::StrCat(job->second.title(), ": recalled (", notice.reason,
-                                        "), to be given back within ", FormatDuration(notice.grace),
-                                        "; ending the command"));
   // Its time may end sooner now.
   job->second.Look();
   job->second.CutShort(absl::StrCat("it was recalled: ", notice.reason));
+  context_.Say("recalled", absl::StrCat(job->second.title(), ": recalled (", notice.reason,
+                                        "), to be given back within ", FormatDuration(notice.grace),
+                                        "; ending the command"));
 }
 
 void Work::OnAnswered(const std::string& lease_id, const absl::Status& status,

@@ -84,9 +84,9 @@ void Job::CutShort(const std::string& why) {
 }
 
 void Job::KillOff(const std::string& why) {
+  if (over_) return;
   CutShort(why);
-  is_lost_ = true;
-  if (started_ && !over_) guardian_.Kill();
+  guardian_.Kill();
 }
 
 void Job::KillAll(const std::string& why) {
@@ -100,11 +100,7 @@ void Job::OnEvent(const GuardianEvent& event) {
   switch (event.kind) {
     case GuardianEvent::Kind::kStarted:
       started_ = true;
-      if (is_lost_) {
-        guardian_.Kill();
-      } else if (!cut_short_.empty()) {
-        guardian_.Terminate();
-      }
+      if (!cut_short_.empty()) guardian_.Terminate();
       return;
     case GuardianEvent::Kind::kExecFailed:
       exec_error_ = event.value;

@@ -72,7 +72,6 @@ class Job {
   std::string title_;
   bool started_ = false;
   bool over_ = false;
-  bool is_lost_ = false;
   std::string warning_;
   std::string cut_short_;  // Why; empty: it was not.
   int exec_error_ = 0;

@@ -1,6 +1,7 @@
 """semctl run with a real daemon: whatever is killed or stopped, all that the command started ends
 before its lease does; and semctl is to its command, and to a shell, as `nice` or `flock` are."""
 
+import concurrent.futures
 import contextlib
 import os
 import pty
@@ -13,7 +14,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from daemon import BOUND_S, wait_until  # noqa: E402
+from daemon import BOUND_S, grpc, pb, pb_grpc, wait_until  # noqa: E402
 from test_semctl import (LOST, SEMCTL, TTL_S, SemctlTest, boot_time, children_of,  # noqa: E402
                          is_alive)
 
@@ -78,14 +79,15 @@ def end_all(pids):
 
 
 class GuardianTest(SemctlTest):
-    def start_family(self, *options):
-        """semctl run over the family; its three processes, by name, and the family's pids."""
+    RUN = ("run", "job", "--limit", "1", "--ttl", "2s")
+
+    def start_family(self, semctl=RUN):
+        """semctl over the family; its three processes, by name, and the family's pids."""
         for name in MEMBERS:
             for end in ("", ".started"):
                 if os.path.exists(f"{self.path}.{name}{end}"):
                     os.remove(f"{self.path}.{name}{end}")
-        process = self.start("run", "job", "--limit", "1", "--ttl", "2s", *options, "--",
-                             sys.executable, "-c", FAMILY, self.path)
+        process = self.start(*semctl, "--", sys.executable, "-c", FAMILY, self.path)
         pids = []
         for name in MEMBERS:
             path = f"{self.path}.{name}.started"
@@ -165,6 +167,29 @@ class GuardianTest(SemctlTest):
                     self.stub = self.daemon.client().stub
                     self.semctl("revoke", "job", "--all", "--now")
 
+    def check_loss(self, *stopped, semctl=RUN):
+        """The lease ends while its session lives, so that a daemon vouches for the session on and on."""
+        process, chain, family = self.start_family(semctl)
+        try:
+            for name in stopped:
+                os.kill(chain[name], signal.SIGSTOP)
+            self.semctl("revoke", "job", "--all", "--now")
+            revoked = boot_time()
+            self.assertEqual(process.wait(BOUND_S), LOST, process.stderr.read())
+            self.assertFalse([pid for pid in family if is_alive(pid)])
+            self.assertLess(self.last_beat(), revoked + TTL_S / 2)
+        finally:
+            self.end_what_is_left(chain)
+
+    def test_a_lease_is_revoked_and_helpers_are_stopped(self):
+        for stopped in (("guardian",), ("watcher",), ("guardian", "watcher")):
+            with self.subTest(stopped=stopped):
+                self.check_loss(*stopped)
+
+    def test_a_ticket_is_revoked_and_helpers_are_stopped(self):
+        self.semctl("enqueue", "job", "--limit", "1")
+        self.check_loss("guardian", "watcher", semctl=("work", "job", "--once", "--ttl", "2s"))
+
     def start_and_stop(self, *names):
         """semctl run over `sleep`; stops these helpers when the command has just been forked, so that
         its start is not reported. The processes by name."""
@@ -233,6 +258,56 @@ class GuardianTest(SemctlTest):
         self.semctl("describe", "job")
         with open(self.path) as generation:
             self.assertEqual(generation.read(), at_grant)
+
+
+class LostBeforeItBegan(pb_grpc.SemaphoreServiceServicer):
+    """Vouches for so little that each lease is lost when it comes."""
+
+    def Session(self, requests, context):  # pylint: disable=invalid-name
+        validity = pb.LeaseValidity(valid_for_ms=1)
+        for request in requests:
+            if request.HasField("open"):
+                yield pb.SessionResponse(opened=pb.SessionOpened(
+                    session_id="1", ttl_ms=60_000, validity=validity))
+            if request.HasField("ping"):
+                yield pb.SessionResponse(pong=pb.SessionPong(
+                    ping_id=request.ping.ping_id, validity=validity))
+            for command in request.commands:
+                result = pb.SessionResult(sequence=command.sequence)
+                if command.HasField("acquire"):
+                    result.granted.CopyFrom(pb.Lease(lease_id="job#1", semaphore="job", token=1,
+                                                     slots=[pb.SlotRange(first=1, last=1)]))
+                else:
+                    result.released.released = 1
+                yield pb.SessionResponse(results=[result])
+            if request.close:
+                return
+
+
+class BeginningTest(unittest.TestCase):
+    def run_semctl(self, address, *before):
+        return subprocess.run(
+            [*before, SEMCTL, "run", "job", "--limit", "1", "--", "echo", "it began"],
+            env={**os.environ, "SEMCTL_SERVER": address}, stdin=subprocess.DEVNULL, text=True,
+            capture_output=True, timeout=BOUND_S, check=False)
+
+    def test_a_lease_is_lost_before_its_command_has_begun(self):
+        server = grpc.server(concurrent.futures.ThreadPoolExecutor(8))
+        pb_grpc.add_SemaphoreServiceServicer_to_server(LostBeforeItBegan(), server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        self.addCleanup(lambda: server.stop(0).wait(BOUND_S))
+        # Two threads tell of the grant and of the loss, in either order.
+        for _ in range(20):
+            ran = self.run_semctl(f"127.0.0.1:{port}")
+            self.assertEqual((ran.returncode, ran.stdout), (LOST, ""), ran.stderr)
+            self.assertIn("lost", ran.stderr)
+
+    def test_without_a_proc_of_its_own_pid_namespace(self):
+        others = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        ran = self.run_semctl("127.0.0.1:1", "unshare", *others, "--pid", "--fork")
+        self.assertEqual((ran.returncode, ran.stdout), (126, ""), ran.stderr)
+        self.assertIn("PID namespace", ran.stderr)
 
 
 class WrapperTest(SemctlTest):
