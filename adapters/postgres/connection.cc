@@ -118,8 +118,8 @@ Connection::~Connection() { Close(); }
 
 void Connection::Close() {
   if (connection_ != nullptr) {
-    // First the socket, and the connection: pqxx would tell the server that we listen no more, and
-    // wait for its answer. (And leak the error that it gets when there is nobody to answer.)
+    // The socket and the connection go before the receivers: otherwise pqxx sends UNLISTEN, and
+    // waits for the answer. (And it leaks the error that it gets when the server does not answer.)
     if (connection_->sock() >= 0) shutdown(connection_->sock(), SHUT_RDWR);
     connection_->disconnect();
   }
@@ -185,7 +185,7 @@ Answered Connection::Guarded(Call&& call) {
   } catch (const pqxx::deadlock_detected& error) {
     fail(Failure::Kind::kRefused, "40P01", StatusOf("40P01", error.what()));
   } catch (const pqxx::transaction_rollback& error) {
-    // serialization_failure among them; but for one kind, which says that nobody knows.
+    // serialization_failure among them; statement_completion_unknown alone leaves the outcome open.
     const bool unknown = dynamic_cast<const pqxx::statement_completion_unknown*>(&error) != nullptr;
     fail(unknown ? Failure::Kind::kBroken : Failure::Kind::kRefused, "40001",
          StatusOf("40001", error.what()));

@@ -97,7 +97,7 @@ class Connection {
   absl::Status Open();
   void Close();
   bool is_open() const { return connection_ != nullptr; }
-  // Rises each time that it was made anew.
+  // Rises each time that Open makes a new connection.
   uint64_t life() const { return life_; }
 
   // Statements of the text form, any number of them, without arguments.
@@ -125,7 +125,7 @@ class Connection {
   uint64_t life_ = 0;
 };
 
-// The same as an error for the layers above, without what must not be told.
+// The same as an error for the layers above, without what must not be shown.
 absl::Status StatusOf(const std::string& state, const std::string& message);
 
 }  // namespace semaphored::postgres

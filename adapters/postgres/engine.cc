@@ -18,8 +18,8 @@ namespace semaphored::postgres {
 namespace {
 
 constexpr int kServerVersionMin = 130'000;  // gen_random_uuid()
-// Daemons hold locks for a commit's time; who holds one for longer is a client that has left a
-// transaction open.
+// Daemons hold locks for a commit's time; only a program that has left a transaction open holds one
+// for longer.
 constexpr int64_t kLockTimeoutMax_ms = 500;
 constexpr int kTokenCounterBits = 48;  // The store's epoch stands above.
 
@@ -44,7 +44,7 @@ absl::Status RefusePooler(Connection& connection, int pid_told) {
 }
 
 // A server whose log has a new timeline was promoted. Without a synchronous standby it may lack
-// commits that we were told are durable: tokens then go on far above, and nothing is granted until
+// commits that the old primary confirmed: tokens then go on far above, and nothing is granted until
 // every lease that may have been lost has run out.
 absl::Status NoticeFailover(Connection& connection, const std::string& schema) {
   const auto run = [&](absl::string_view sql) {
@@ -158,7 +158,7 @@ std::string ConnectionSettings(std::chrono::milliseconds timeout,
       "default_transaction_isolation = 'read committed'"
       "; SET search_path = pg_catalog; SET client_min_messages = error; SET TimeZone = 'UTC'"
       "; SET synchronous_commit = ",
-      // Whatever the server's setting is: what a client was told is on disk.
+      // Whatever the server's setting is: the outcome that a client receives is on disk.
       "'on'");
 }
 

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kClaimsMax = 100;
 constexpr size_t kNewsBytesMax = 6000;
 
-// Rows are arrays; who reads one of another length than his own reads nothing.
+// Rows are arrays; a daemon whose own rows have another length takes no news from it.
 const json& RowOf(const json& row, size_t size) {
   if (!row.is_array() || row.size() != size) throw std::invalid_argument("another row");
   return row;

@@ -1,6 +1,6 @@
-// What one daemon tells another with NOTIFY: `<semaphore> <revision>`, and after it, where it says
-// what has changed, ` <seal> <tokens> <news>`. <news> is JSON; <tokens> are those that the batch
-// drew, written there by the database, since nobody else knows them before.
+// A change notice, sent with NOTIFY: `<semaphore> <revision>`, and after it, where it says what has
+// changed, ` <seal> <tokens> <news>`. <news> is JSON; <tokens> are those that the batch drew: the
+// database writes them there, since the daemon does not know them before the commit.
 //
 // Any role of a database may send, and hear, any notification. So the seal is made of the rest with
 // a secret that only daemons can read (store.secret, adapters/common/seal.h). And a message holds nothing by which a lease could be given back.
@@ -14,7 +14,7 @@
 
 namespace semaphored::postgres {
 
-// Leases that a batch grants at most, if it tells of one: a message holds 8,000 bytes.
+// Leases that a batch grants at most, if its notice names one: a message holds 8,000 bytes.
 inline constexpr size_t kTokensTold = 64;
 
 // The <news> of a batch about one of its semaphores; empty: there is none, or it is too much.

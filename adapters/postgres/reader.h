@@ -50,7 +50,7 @@ class PostgresStore::Reader {
   // Gives each lease its slots, and the semaphore's longest hold.
   void FinishLeases();
   void TakeTickets(ledger::LoadedSemaphore* semaphore);
-  // The lease under which it is carried out is told so; without one it is given back.
+  // Enters the ticket in the lease under which it is carried out; without one it is given back.
   TicketPtr TieToLease(const TicketPtr& ticket, absl::flat_hash_map<Id, LeasePtr>* leases);
 
   PostgresStore* store_;

@@ -16,17 +16,17 @@ using ledger::LoadedSemaphore;
 
 namespace {
 
-constexpr char kEndedElsewhere[] = "its lease was ended by somebody who does not know of tickets";
+constexpr char kEndedElsewhere[] = "its lease was ended by a program that does not know of tickets";
 
-// Its lease is not there: as the end of the lease by a daemon that knows of tickets would have left
-// it. Everybody who reads it comes to the same.
+// The ticket, whose lease is not there, as a daemon that knows of tickets leaves it when it ends
+// the lease. Every daemon that reads it gets the same result.
 TicketPtr GivenBack(const Ticket& ticket) {
   auto back = std::make_shared<Ticket>(ticket);
   const bool was_last = ticket.max_attempts != 0 && ticket.attempt >= ticket.max_attempts;
   back->state = was_last ? TicketState::kDead : TicketState::kQueued;
   back->lease = Id();
   if (back->reasons.size() >= ledger::kReasonsMax) back->reasons.erase(back->reasons.begin());
-  // When that was nobody can tell.
+  // When the lease ended is not known.
   TicketReason& reason = back->reasons.emplace_back();
   reason.attempt = ticket.attempt;
   reason.text = kEndedElsewhere;

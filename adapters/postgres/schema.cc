@@ -101,9 +101,9 @@ absl::Status PrepareSchema(Connection& connection, const std::string& schema, bo
         "; the URL says manage_schema=no: run what `semaphored schema --print` prints, as its "
         "owner"));
   }
-  // One after the other, whoever comes first: the second finds it done.
-  // (A lock of the session, before the transaction: what is read in it then is what the first has
-  // left, not what was remembered of the catalogue.)
+  // One daemon after the other: the second finds it done.
+  // (A lock of the session, taken before the transaction: the transaction then reads what the first
+  // daemon has left, not what was remembered of the catalogue.)
   const std::string lock = absl::StrCat("(hashtext('semaphored'), hashtext('", schema, "'))");
   // Making a schema takes longer than a commit: it is waited for until the statement's own time is over.
   if (Answered locked = connection.Run(

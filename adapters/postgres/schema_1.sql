@@ -8,19 +8,19 @@ CREATE TABLE semaphored.store (
   version        integer NOT NULL,            -- Of this schema.
   oldest_daemon  integer NOT NULL,            -- Daemons that know an older version than this must not write.
   epoch          integer NOT NULL DEFAULT 0,  -- High bits of tokens: rises when commits may have been lost.
-  withheld       boolean NOT NULL DEFAULT false,  -- Since the epoch rose nobody has waited for one longest TTL yet.
+  withheld       boolean NOT NULL DEFAULT false,  -- No daemon has waited for one longest TTL yet since the epoch rose.
   withheld_ms    bigint NOT NULL DEFAULT 30000,   -- At least so long; longer if a longer time-to-live is known of.
   timeline       text NOT NULL DEFAULT '',    -- Of the server's log, as seen last.
   synchronous    boolean NOT NULL DEFAULT false,  -- A synchronous standby was configured when it was seen last.
   revision_floor bigint NOT NULL DEFAULT 0,   -- No semaphore that was destroyed had a higher revision.
-  -- What daemons tell each other is sealed with it: any role may send notifications. For daemons' eyes only.
+  -- Daemons seal their change notices with it: any role may send notifications. For daemons' eyes only.
   secret         text NOT NULL DEFAULT encode(sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')), 'hex')
 );
 
 CREATE SEQUENCE semaphored.tokens;           -- Fencing tokens, over all semaphores.
 CREATE SEQUENCE semaphored.history_numbers;  -- The order in which leases ended.
 
--- The daemons. The heartbeat raises the counter; whoever reads it unchanged for long enough sets dead.
+-- The daemons. The heartbeat raises the counter; a daemon that reads it unchanged for long enough sets dead.
 CREATE TABLE semaphored.nodes (
   number      integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   node_id     text NOT NULL UNIQUE,
@@ -32,8 +32,8 @@ CREATE TABLE semaphored.nodes (
   started_at  timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 20);
 
--- One row for each lane of each life of a daemon. Every commit raises its number from n to n + 1: so a
--- commit whose answer was lost can be found out, a dead daemon can write nothing, and whoever moves a session away
+-- One row for each lane of each life of a daemon. Every commit raises its number from n to n + 1: so the outcome of a
+-- commit whose answer was lost can be found out, a dead daemon can write nothing, and a daemon that moves a session away
 -- waits for its old host's commits by locking these rows.
 CREATE TABLE semaphored.lanes (
   node           integer NOT NULL,
@@ -106,7 +106,7 @@ CREATE INDEX leases_history_of_semaphore ON semaphored.leases (semaphore, histor
 -- Slots that were given back while the rest of their lease stayed.
 CREATE INDEX leases_parts ON semaphored.leases (completed_at) WHERE history_number IS NULL AND completed_at IS NOT NULL;
 
--- Those who wait for permits; and workers that wait for a ticket, who stand apart from the queue.
+-- Requests that wait for permits; and workers that wait for a ticket, which stand apart from the queue.
 CREATE TABLE semaphored.waiters (
   semaphore   text COLLATE "C" NOT NULL,
   queue_order bigint NOT NULL,              -- First come, first served, among those of one priority.
@@ -187,7 +187,7 @@ CREATE TABLE semaphored.tickets (
   lease                 uuid,                   -- leases.claim, while it is assigned.
   content_type          text NOT NULL,
   payload_bytes         bigint NOT NULL,
-  trace                 text NOT NULL,          -- W3C traceparent of who enqueued it.
+  trace                 text NOT NULL,          -- W3C traceparent of the enqueueing client.
   owner                 text NOT NULL DEFAULT '',
   reasons               jsonb NOT NULL DEFAULT '[]',  -- Why attempts failed, the last ones: attempt, text, at (milliseconds since 1970).
   enqueued_at           timestamptz NOT NULL,
@@ -271,7 +271,7 @@ CREATE FUNCTION semaphored.commit_1(
   l_client text[], l_sequence bigint[],
   -- Requests that may be forgotten, those below a number; and clients whose requests this lane may forget.
   f_client text[], f_below bigint[], forgotten text[],
-  -- Daemons to be told, and of what: a semaphore and its revision; and what has changed in it, empty: it is to be read.
+  -- Change notices: to which daemon; a semaphore and its revision; and what has changed in it, empty: it is to be read.
   t_node integer[], t_message text[], t_news text[],
   -- Tickets that go, and their payloads.
   h_semaphore text[], h_order bigint[], h_ticket uuid[],
@@ -465,7 +465,7 @@ BEGIN
     END IF;
   END IF;
   IF cardinality(g_claim) > 0 THEN
-    -- Their semaphores are locked: who is granted the same slot later draws a higher one.
+    -- Their semaphores are locked: a later grant of the same slot draws a higher one.
     FOR i IN 1 .. cardinality(g_claim) LOOP
       tokens[i] := nextval('semaphored.tokens');
       numbers[i] := CASE WHEN g_number[14 * i - 1] <> 0 THEN nextval('semaphored.history_numbers') END;
@@ -635,9 +635,9 @@ EXCEPTION
 END
 $function$;
 
--- ---- For those who stay in SQL ----
+-- ---- For programs that use SQL alone ----
 
--- Tells the daemons whose clients wait for the semaphore, or offer to work there, that it has changed.
+-- Notifies the daemons whose clients wait for the semaphore, or offer to work there, that it has changed.
 CREATE FUNCTION semaphored.tell_waiting_daemons(of_semaphore text) RETURNS void
 LANGUAGE sql AS $function$
   SELECT pg_notify('semaphored_' || n.node, of_semaphore)
@@ -781,7 +781,7 @@ BEGIN
 END
 $function$;
 
--- Only who is granted them may call them; see docs/postgres.md.
+-- Only roles that have a grant on them may call them; see docs/postgres.md.
 REVOKE ALL ON FUNCTION semaphored.commit_1, semaphored.claim, semaphored.release, semaphored.time_out,
   semaphored.tell_waiting_daemons, semaphored.make_on_use FROM PUBLIC;
 
@@ -819,7 +819,7 @@ CREATE VIEW semaphored.history AS
     FROM semaphored.leases l
     WHERE l.history_number IS NOT NULL;
 
--- The queue of tickets, dead letters too, and who carries them out.
+-- The queue of tickets, dead letters too, and the holders that carry them out.
 CREATE VIEW semaphored.work AS
   SELECT t.semaphore, t.ticket, (ARRAY['queued', 'delayed', 'assigned', 'dead'])[t.state] AS state, t.priority, t.attempt,
          t.max_attempts, t.delay_ms, t.enqueued_at, l.slot, l.holder, l.token, l.created_at AS since,

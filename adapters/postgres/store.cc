@@ -178,7 +178,7 @@ void PostgresStore::Forget(const Transaction& transaction) {
 }
 
 void PostgresStore::ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) {
-  // Asked at each sweep: a queue that nobody here has looked at for some is not kept either.
+  // Called at each sweep: a queue that this lane has not used for some sweeps is not kept either.
   tickets_.Age();
   if (names_.size() < 2 * clients_kept_) return;
   absl::erase_if(names_, [&](const auto& client) {
@@ -244,7 +244,7 @@ CommitResult PostgresStore::Judge(const Transaction& transaction, const Failure&
     return Lose(transaction, false);
   }
   if (failure.state == "SM004") {
-    // Somebody has changed rows past the revision: everything is read anew.
+    // A program has changed rows without raising the revision: everything is read again.
     CommitResult result;
     result.kind = CommitResult::Kind::kLost;
     for (const SemaphoreDelta& delta : transaction.semaphores) {
@@ -416,7 +416,7 @@ absl::Status PostgresStore::EndForeign(absl::Span<const std::string> names) {
   return ended.ok ? absl::OkStatus() : ended.failure.status;
 }
 
-// Whoever finds it so waits for the longest time-to-live that the database knows of, from now on.
+// A lane that finds grants withheld waits from now on for the longest TTL that the database knows.
 absl::Status PostgresStore::ReadWithheld() {
   const Answered read = connection_->Run(sql_->withheld, {});
   if (!read.ok) return read.failure.status;

@@ -7,7 +7,7 @@
 // still under way holds the row's lock: Settle waits for it.)
 //
 // After a few losses the semaphores are locked, in order of their names, before they are read
-// again: nobody can be first any more.
+// again: no other daemon can be first any more.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ class PostgresStore : public ledger::SharedStore {
 
   const Guarantees& guarantees() const override { return guarantees_; }
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
-  // Of tickets only how many there are in each state: they tell nothing else.
+  // Of tickets only how many there are in each state: nothing else of them is set.
   absl::StatusOr<ledger::Image> Look(absl::Span<const std::string> names) override;
   absl::StatusOr<std::vector<std::string>> Changed(
       absl::Span<const SemaphoreRow* const> semaphores) override;

@@ -112,7 +112,7 @@ absl::Status ReadOption(absl::string_view name, absl::string_view value, Url* ur
 absl::StatusOr<Url> ReadUrl(const std::string& text) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(text, absl::MaxSplits('?', 1));
-  // A special character of a password that was not escaped splits it; its parts are told nobody.
+  // A special character of a password that was not escaped splits it; no message shows its parts.
   const absl::string_view place =
       parts.first.substr(std::min(parts.first.find("//") + 2, parts.first.size()));
   const absl::string_view authority = place.substr(0, place.find('/'));
@@ -147,7 +147,7 @@ absl::StatusOr<Url> ReadUrl(const std::string& text) {
     rest.push_back(absl::StrCat("password=", Escape(*password)));
   }
   const int64_t timeout_ms = url.timeout.count();
-  // Whoever takes no writes is passed over; a server that has gone is noticed.
+  // A server that takes no writes is passed over; one that has gone is noticed.
   const std::pair<absl::string_view, std::string> defaults[] = {
       {"connect_timeout", "2"},           {"target_session_attrs", "read-write"},
       {"application_name", "semaphored"}, {"tcp_user_timeout", absl::StrCat(timeout_ms)},
@@ -169,7 +169,7 @@ absl::StatusOr<Url> ReadUrl(const std::string& text) {
       PQconninfoParse(url.connection.c_str(), &error), PQconninfoFree);
   const std::unique_ptr<char, decltype(&PQfreemem)> message(error, PQfreemem);
   if (parsed == nullptr) {
-    // libpq may repeat the whole URL, password and all: only what it says of an option is told.
+    // libpq may repeat the whole URL, password and all: only what it says of an option is shown.
     std::string why = message ? message.get() : "";
     while (!why.empty() && why.back() == '\n') why.pop_back();
     if (!absl::StrContains(why, "URI query parameter"))

@@ -434,7 +434,7 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
   while (!broken && confirming_->left > 0) {
     absl::StatusOr<bool> taken = TakeFrame(deadline);
     broken = !taken.ok() || !open_.contains(channel) || (!*taken && SteadyClock::now() >= deadline);
-    // It says so when somebody publishes, and reads no further: nothing will be confirmed soon.
+    // The broker says so when a connection publishes, and reads no further: no confirm comes soon.
     if (!broken && confirming_->left > 0 && !blocked_.empty()) {
       blocked = blocked_;
       broken = true;
@@ -448,7 +448,7 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
         absl::StrCat("rabbitmq: the broker takes no messages now: ", blocked));
   }
   if (broken) {
-    // Some may have arrived: those that were not confirmed stay unknown. Who may not publish there has sent none.
+    // What was not confirmed may have arrived: unknown. Without the right to publish, nothing has.
     Close();
     if (absl::IsPermissionDenied(done->closed)) return done->closed;
   } else {

@@ -64,7 +64,7 @@ struct QueueOptions {
 };
 
 struct QueueState {
-  uint32_t ready = 0;  // Messages that nobody has.
+  uint32_t ready = 0;  // Messages that no connection has.
   uint32_t consumers = 0;
 };
 
@@ -81,7 +81,7 @@ class Connection {
   absl::Status Open();
   bool is_open() const { return state_ != nullptr; }
   void Close();
-  // Rises with each Open that connected anew.
+  // Rises with each Open that made a new connection.
   uint64_t life() const { return life_; }
   const Url& url() const { return url_; }
   // "3.10.8".
@@ -154,15 +154,15 @@ class Connection {
     std::string queue;
     std::string body;
     bool persistent = true;
-    // Empty: the default one, to the queue of that name. Otherwise `queue` says nothing, and that
-    // nobody gets it is no failure.
+    // Empty: the default one, to the queue of that name. Otherwise `queue` says nothing, and a
+    // message that no queue gets is no failure.
     std::string exchange = {};
   };
   enum class Confirm : uint8_t {
     kStored,
     kNoQueue,  // Returned: there is no such queue.
     kRefused,  // The broker says that it did not keep it.
-    kUnknown,  // The connection broke before it was told.
+    kUnknown,  // The connection broke before the broker answered.
   };
   // Mandatory, all to one exchange. One answer for each, in order; UNAVAILABLE: the broker takes no messages
   // now, and nothing was sent; or it said so meanwhile, and the connection was given up. PERMISSION_DENIED:

@@ -26,7 +26,7 @@ absl::Status NotStored(Connection::Confirm confirm) {
   return absl::UnavailableError("rabbitmq: the broker did not confirm what was published");
 }
 
-// Whoever declared it otherwise uses the name for something else.
+// A program that declared it otherwise uses the name for something else.
 absl::Status OfAnotherKind(const absl::Status& status) {
   if (!absl::IsFailedPrecondition(status)) return status;
   return absl::UnimplementedError(
@@ -196,7 +196,7 @@ absl::Status Document::Write(json content) {
   return connection_->Sync(channel_);
 }
 
-// What was taken goes back before anybody else may look.
+// What was taken goes back before another connection can have the mutex.
 Document::~Document() {
   if (channel_ == 0 || !connection_->is_open(channel_)) return;
   for (const uint64_t tag : taken_) connection_->Reject(channel_, tag).IgnoreError();

@@ -1,10 +1,10 @@
-// A JSON document kept as the one message of a quorum queue, read and replaced by whoever has its
-// mutex, an exclusive queue beside it. There always is at least one message: the new one is
-// confirmed before the old one goes. After a crash there may be two; the higher version counts.
+// A JSON document kept as the one message of a quorum queue. The connection that has its mutex, an
+// exclusive queue beside it, reads and replaces it. At least one message is always there: the new
+// one is confirmed before the old goes. After a crash there may be two; the higher version counts.
 //
 //   <queue>        the document: an object with "version" and whatever its owner puts there
-//   <queue>.lock   the mutex: a message that is being read is hidden from others, who without it
-//                  could meet an old one alone
+//   <queue>.lock   the mutex: a message that is being read is hidden from other connections, which
+//                  without the mutex could meet an old one alone
 //
 // A connection that is cut off between its last check and its write can leave a second message of
 // the same version; then Merge of the reader decides, and what it makes is written again.
@@ -51,7 +51,7 @@ class Mutex {
   std::string queue_;
 };
 
-// A document that nobody else reads or writes meanwhile.
+// A document that no other connection reads or writes meanwhile.
 class Document {
  public:
   // Of two documents of the same version, what is to count.
@@ -67,7 +67,7 @@ class Document {
   Document(const Document&) = delete;
   Document& operator=(const Document&) = delete;
 
-  // Made by this call, or its making was broken off, or somebody has purged it.
+  // Made by this call, or its making was broken off, or an administrator has purged it.
   bool empty() const { return !content_.has_value(); }
   // REQUIRES: not empty.
   const nlohmann::json& content() const { return *content_; }

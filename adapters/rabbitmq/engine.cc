@@ -31,8 +31,8 @@ int64_t LongestHold(const Url& url) {
   return (most - std::min<std::chrono::milliseconds>(most / 10, std::chrono::seconds(30))).count();
 }
 
-// Nobody has to be declared dead here: the broker takes back what a dead connection had. A node is
-// an exclusive queue of its name, so that no two daemons have one.
+// No node has to be declared dead here: the broker takes back what a dead connection had. A node is
+// an exclusive queue of its name, so that no two daemons have the same one.
 class RabbitNodes : public NodeStore {
  public:
   explicit RabbitNodes(Url url) : url_(std::move(url)), connection_(url_, "semaphored node") {}
@@ -83,7 +83,7 @@ class RabbitNodes : public NodeStore {
   absl::StatusOr<bool> DeclareDead(const Node&) override { return false; }
 
  private:
-  // Declared anew each time: on this connection that changes nothing.
+  // Declared again each time: on this connection that changes nothing.
   absl::Status Claim() {
     if (absl::Status status = connection_.Open(); !status.ok()) return status;
     if (!connection_.is_open(channel_)) {
@@ -184,7 +184,7 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenRabbit(const std::string& url) {
 absl::Status RemoveAll(const std::string& url) {
   absl::StatusOr<Url> read = ReadUrl(url);
   if (!read.ok()) return read.status();
-  if (read->layout == Url::Layout::kSlots) return absl::OkStatus();  // Nobody knows their names.
+  if (read->layout == Url::Layout::kSlots) return absl::OkStatus();  // No list has their names.
   Connection connection(*read, "semaphored removal");
   TokenBroker broker(&connection, read->prefix);
   absl::StatusOr<std::vector<std::string>> names = broker.Names("", "", UINT32_MAX);

@@ -27,7 +27,7 @@ class InUse {
   absl::Status LoadAll(const std::vector<std::string>& names);
   // Reads the rows that have changed, and notes where there may be permits for waiters.
   absl::Status Hear(const absl::StatusOr<std::vector<ledger::Hint>>& hints);
-  // How many permits others have, for those who are shown the semaphore.
+  // How many permits others have, for commands that show the semaphore.
   absl::Status CountElsewhere(ledger::Semaphore* semaphore);
   // Once in a while: other daemons may have changed what is in use here without a hint that arrived;
   // what is not in use is forgotten. Blocks for about kTurn; what is left is done by later calls, so that

@@ -26,7 +26,7 @@ constexpr milliseconds kMutexSkew{30};
 constexpr milliseconds kAtOnce{1000};
 constexpr milliseconds kNoProbesFor{5000};
 constexpr size_t kQueueNameBytesMax = 255;
-// "-A-1000" and more, should somebody else's be larger.
+// "-A-1000" and more, should another program's semaphore be larger.
 constexpr size_t kSuffixBytesMax = 10;
 
 // To others this would be a slot, or its holder, of a semaphore with a shorter name.
@@ -37,8 +37,8 @@ bool LooksLikeSlot(const std::string& name) {
   return letter == "-A-" || letter == "-B-";
 }
 
-// What a broker says of a queue that is not as it should be must not be taken for a condition of
-// the engine's, nor one that is somebody's own for a semaphore that is there.
+// The broker's FAILED_PRECONDITION (a queue is not as it should be) is no condition of the engine,
+// and its ALREADY_EXISTS (the queue is another connection's own) is no semaphore that is there.
 absl::Status Translated(absl::Status status) {
   if (absl::IsAlreadyExists(status)) return absl::UnavailableError(status.message());
   if (!absl::IsFailedPrecondition(status)) return status;
@@ -84,7 +84,7 @@ absl::StatusOr<Channel> SlotBroker::ChannelOn(Connection* connection, Work* work
 absl::StatusOr<std::vector<bool>> SlotBroker::ExistOnce(const std::vector<std::string>& queues) {
   if (probing_ != holding_) {
     if (absl::Status status = probing_->Open(); !status.ok()) return status;
-    // Nothing comes that we would want; but a connection lives only if somebody reads it.
+    // Nothing comes that we would want; but a connection lives only if the daemon reads from it.
     if (auto events = probing_->Wait(SteadyTime::min()); !events.ok()) return events.status();
   }
   absl::StatusOr<Channel> channel = ChannelOn(probing_, &probes_);
@@ -149,7 +149,7 @@ absl::StatusOr<SlotView> SlotBroker::Look(const std::string& name, uint32_t at_l
       }
     }
     view.looked = last;
-    // More than we would ever make: somebody else's, of which we use what we would.
+    // More than semaphored ever makes: another program's. These are enough, no more are looked for.
     if (view.size >= kSlotsMax) break;
     to = std::max(to, gap ? view.size + beyond : 2 * last + kOvershoot);
   }
@@ -232,7 +232,7 @@ class SlotBroker::Mutex {
 absl::StatusOr<std::unique_ptr<SlotBroker::Mutex>> SlotBroker::Lock(const std::string& name) {
   absl::Status status;
   for (int attempt = 0; attempt < kMutexTries; ++attempt) {
-    // Not all who wait for it at the same moments.
+    // Daemons that wait for it do not all try at the same moments.
     if (attempt > 0)
       std::this_thread::sleep_for(kMutexPause + milliseconds(random_() % kMutexSkew.count()));
     status = Declare(name, kMutex).status();

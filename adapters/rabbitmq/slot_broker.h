@@ -2,7 +2,7 @@
 // share a semaphore.
 //
 //   <name>-A-<i>   a durable queue for each slot; how many there are in a row from 1 is the limit
-//   <name>-B-<i>   an exclusive queue: whoever's connection has declared it holds slot i
+//   <name>-B-<i>   an exclusive queue: the client whose connection has declared it holds slot i
 //   <name>         an exclusive queue: the mutex of administrative acts
 //
 // All have the arguments {"x-max-length": 0} and never keep a message: an empty one that is
@@ -27,7 +27,7 @@
 
 namespace semaphored::rabbitmq {
 
-// So far beyond the first gap A queues are looked for that nobody meant to be there.
+// So far beyond the first gap the broker is searched for A queues that are there by mistake.
 inline constexpr uint32_t kOvershoot = 16;
 // The broker takes some milliseconds to make a queue, and nothing else is done meanwhile.
 inline constexpr uint32_t kSlotsMax = 1000;
@@ -42,15 +42,15 @@ struct SlotView {
   uint32_t size = 0;          // A[1] to A[size] are there, A[size + 1] is not. 0: no semaphore.
   uint32_t looked = 0;        // The highest slot that was probed.
   std::set<uint32_t> strays;  // A queues beyond the first gap.
-  std::set<uint32_t> taken;   // Slots with a B queue, anybody's.
+  std::set<uint32_t> taken;   // Slots with a B queue, of any connection.
 };
 
 class SlotBroker {
  public:
   // Both outlive the broker. B queues and mutexes are `holding`'s, which is open when a call is
   // made. Probes go through `probing`, opened when it is needed: a broker that runs out of memory
-  // reads no more from whoever publishes, and that connection has to be given up. It may be the
-  // same one, for those who hold nothing.
+  // reads no more from a connection that publishes, and that one has to be given up. A caller that
+  // holds nothing may pass the same connection as both.
   SlotBroker(Connection* holding, Connection* probing);
 
   // Probes slots 1 to `at_least`, on to the first gap, and `beyond` it. One round trip if
@@ -59,7 +59,7 @@ class SlotBroker {
 
   enum class Attempt : uint8_t {
     kTaken,   // Ours; and the slot was there after it had become ours.
-    kHeld,    // Somebody else was first.
+    kHeld,    // Another connection was first.
     kNoSlot,  // It has been removed.
   };
   // For a slot without a B queue of ours: the broker would let this connection have it again.
@@ -73,7 +73,7 @@ class SlotBroker {
 
   // ---- Administration, each under the mutex, and with what overshooting finds deleted first.
   // UNAVAILABLE: another connection has the mutex, for longer than is waited for it; or, if *begun
-  // has been set, it broke off midway, and QuietSize tells what became of it. Slots are added all
+  // has been set, it broke off midway, and QuietSize shows what became of it. Slots are added all
   // at once or not at all, and removed one by one. ----
 
   // ALREADY_EXISTS; INVALID_ARGUMENT: WhyNoSlots.
@@ -83,8 +83,8 @@ class SlotBroker {
   // Adds slots, or removes them from the top; holders keep what they have. ABORTED: it is not of
   // size `from`. INVALID_ARGUMENT: WhyNoSlots.
   absl::Status Resize(const std::string& name, uint32_t from, uint32_t to, bool* begun);
-  // The size, when nobody is changing it: also what a connection that broke had still sent has been
-  // carried out.
+  // The size while no connection is changing it, read under the mutex: also what a connection that
+  // broke had still sent has been carried out.
   absl::StatusOr<uint32_t> QuietSize(const std::string& name);
   // How many there were.
   absl::StatusOr<uint32_t> DeleteStrays(const std::string& name);

@@ -1,4 +1,4 @@
-// layout=slots: permits taken, handed on and given back, and the clock of those who wait.
+// layout=slots: permits taken, handed on and given back, and the clock of the waiters.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -17,13 +17,13 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// Times that somebody else may be first before a claim gets nothing, and the pause between them.
+// How often another connection may be first before a claim gets nothing, and the pause between.
 constexpr int kRacesMax = 5;
 constexpr milliseconds kRaceSkew{6};
-// Between looks for those who wait, each up to so much and a half.
+// Between looks on behalf of waiters, each up to so much and a half.
 constexpr milliseconds kPauseMin{80};
 constexpr milliseconds kPauseMax{700};
-// A slot goes from claim to claim so often before all who share the semaphore may have it.
+// A slot goes from claim to claim so often before all that share the semaphore may have it.
 constexpr uint32_t kPassedOnMax = 8;
 // Until the ledger has taken it up, or will not.
 constexpr milliseconds kOfferFor{200};
@@ -34,8 +34,8 @@ constexpr milliseconds kCheckFirst{50};
 
 // ---- permits ----
 
-// What the view shows as free, or is offered. What our own claims have may look free for a while,
-// if somebody has deleted its queue.
+// The lowest slot that the view shows as free, or that is offered. A slot of our own claims may
+// look free for a while, if another program has deleted its queue.
 std::optional<uint32_t> SlotStore::LowestFree(const Used& used) const {
   for (uint32_t slot = 1; slot <= used.view->size; ++slot) {
     const auto ours = used.slots.find(slot);
@@ -47,8 +47,8 @@ std::optional<uint32_t> SlotStore::LowestFree(const Used& used) const {
 
 std::optional<ledger::PermitSource::Permit> SlotStore::NotAsked(const std::string& semaphore,
                                                                 absl::Status why, bool waits) {
-  // Who waits is served when the engine can be asked again; who does not must not be told that it
-  // is full.
+  // A request that waits is served when the broker answers again; one that does not must fail with
+  // `why`, not with kFull.
   if (!waits) not_asked_[semaphore] = std::move(why);
   return std::nullopt;
 }
@@ -102,7 +102,7 @@ void SlotStore::Free(const std::string& name, Used* used, uint32_t slot) {
   }
   if (!status.ok()) {
     spdlog::warn("rabbitmq: {}: {}", HolderQueue(Full(name), slot), std::string(status.message()));
-    // It is still ours: somebody may have it, or it is tried again.
+    // It is still ours: another claim of ours may have it, or freeing it is tried again.
     if (holding_->is_open()) used->slots[slot] = {{}, SteadyClock::now() + kOfferFor, kPassedOnMax};
     return;
   }
@@ -110,7 +110,7 @@ void SlotStore::Free(const std::string& name, Used* used, uint32_t slot) {
   if (used->view) used->view->taken.erase(slot);
 }
 
-// To the next of ours who waits; otherwise, or when it has gone round among us for long, to all.
+// To our next waiter; otherwise, or when it has gone round among our claims for long, to all.
 void SlotStore::GiveBack(const std::string& name, Used* used, const Id& claim) {
   const auto held = used->held.find(claim);
   if (held == used->held.end()) return;
@@ -163,9 +163,9 @@ void SlotStore::CarryOut(const SemaphoreDelta& delta) {
   if (!delta.after) Unload(delta.name);
 }
 
-// ---- those who wait ----
+// ---- waiters ----
 
-// Where all slots are ours, nobody else can make room.
+// Where all slots are ours, no other connection can make room.
 bool SlotStore::MayRetry(const Used& used) const {
   return used.waiting > 0 && !used.row.destroying && used.held.size() < used.row.limit;
 }
@@ -214,7 +214,7 @@ absl::StatusOr<std::vector<ledger::Hint>> SlotStore::Wait(SteadyTime deadline) {
   std::vector<ledger::Hint> hints;
   if (!lost_.empty()) return hints;
   if (absl::Status status = Ready(); !status.ok()) {
-    if (!lost_.empty()) return hints;  // First it is told what was lost.
+    if (!lost_.empty()) return hints;  // Lost permits are reported before the error.
     return status;
   }
   // We live for the broker if it has answered a call; it is asked when none was made for a while.

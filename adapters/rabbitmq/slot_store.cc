@@ -157,7 +157,7 @@ absl::StatusOr<Image> SlotStore::Load(absl::Span<const std::string> names) {
     LoseVanished(name, used);
     const uint32_t size = (*view)->size;
     const bool destroying = used->row.destroying;
-    // Made anew by others, it is theirs and ours, once what was ours of the old one has ended.
+    // One that others made again is theirs and ours, once our permits of the old one have ended.
     used->row.destroying = size == 0 || (destroying && !used->held.empty());
     if (used->row.destroying != destroying) used->row.revision = ++revisions_;
     used->elsewhere = TakenElsewhere(*used);
@@ -292,7 +292,7 @@ CommitResult SlotStore::Settle(Transaction& transaction, SteadyTime) {
 
 void SlotStore::Finish(Transaction* transaction) {
   GiveBackUncommitted(transaction);
-  // From here on it stands: what breaks now has given everything back, and is told as lost.
+  // From here on it stands: if the connection breaks, all goes back, and is reported as lost.
   for (SemaphoreDelta& delta : transaction->semaphores) {
     CarryOut(delta);
     if (const Used* used = Find(delta.name)) delta.revision = used->row.revision;

@@ -1,7 +1,7 @@
 // layout=slots for the adapter: a store that keeps nothing, and gives permits,
 // which are exclusive queues of its connection. When that goes, so have they.
 //
-// The broker has no waiters here and tells nobody of a slot that comes free. So a slot that is
+// The broker has no waiters here and sends no notice of a slot that comes free. So a slot that is
 // given back is first offered to our own waiters, a bounded number of times in a row; and where
 // foreign holders are in our waiters' way, it is tried again after a pause that grows while nothing
 // changes.
@@ -38,9 +38,9 @@ class SlotStore : public PermitStore {
   // destroyed, until the last of ours has been given back: a holder keeps its permit. While the
   // broker takes no probes what is known stays.
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
-  // An act whose connection broke is unknown until Settle has looked under the mutex, which whoever
-  // was under way there has until he has ended. Then a semaphore is made or raised wholly or not at
-  // all; one that was lowered or destroyed in part is so to the end.
+  // An act whose connection broke is unknown until Settle has looked under the mutex, which that
+  // connection has until it has ended. Then a semaphore is made or raised wholly or not at all;
+  // where it was lowered or destroyed in part, Settle does the rest.
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
   absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
@@ -87,10 +87,10 @@ class SlotStore : public PermitStore {
     absl::flat_hash_map<Id, uint32_t> held;  // Which slot a claim has.
     uint32_t waiting = 0;
     std::optional<SlotView> view;  // As of this Step.
-    // What was last found, as far as it can still be so: a destroyed one is counted anew.
+    // How many others held when it was last counted; nullopt: not yet, or it was destroyed since.
     std::optional<uint32_t> elsewhere;
     bool offered = false;  // Of which the ledger has not heard yet.
-    // When it is tried again for those who wait, and for how long it was paused.
+    // When it is tried again for the waiters, and for how long it was paused.
     SteadyTime retry_at{};
     std::chrono::milliseconds pause{0};
     std::set<uint32_t> last_taken;
@@ -107,7 +107,7 @@ class SlotStore : public PermitStore {
   // Asks for one. False: it is not ours, and lost now. UNAVAILABLE: there is no answer; it stays.
   absl::StatusOr<bool> StillOurs(const std::string& name, Used* used, uint32_t slot);
   Used* Find(const std::string& name);
-  // The view of this Step; `wide`: as far as anybody may hold a slot.
+  // The view of this Step; `wide`: as far as any connection may hold a slot.
   absl::StatusOr<const SlotView*> See(const std::string& name, Used* used, bool wide);
   static uint32_t TakenElsewhere(const Used& used);
   void SetLimit(Used* used, uint32_t limit);

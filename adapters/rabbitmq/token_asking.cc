@@ -1,10 +1,10 @@
-// Of TokenStore: an administrator takes back leases that other daemons have. A lease is known to
-// its own daemon alone, so what is wanted goes to all, sealed (sealing.h), over the exchange that has
-// the change notices, and each looks among its own.
+// Of TokenStore: an administrator revokes leases that other daemons have. A lease is known to its
+// own daemon alone, so a daemon sends what is wanted to all, sealed (sealing.h), over the exchange
+// that has the change notices, and each daemon looks among its own leases.
 //
-// Where a limit was lowered and the leases of the daemon that was asked do not suffice, the others
-// give back so many: those on the highest slots that are left. Which these are all see alike, once
-// what was free has been taken out; so they wait a moment before they choose.
+// Where a limit was lowered and the leases of the sending daemon do not suffice, the others give
+// back as many as are missing: those on the highest slots that are left. All see alike which these
+// are, once the free tokens have been taken out; so they wait a moment before they choose.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void TokenStore::TellOthers(const AskedRecall& wanted) {
   const absl::StatusOr<std::string> sealed = sealing_.Seal(text);
   const absl::Status status = sealed.ok() ? broker_.Tell(*sealed) : sealed.status();
   if (!status.ok())
-    spdlog::warn("rabbitmq: other daemons could not be told to give back leases of {}: {}",
+    spdlog::warn("rabbitmq: the recall of leases of {} could not be sent to other daemons: {}",
                  wanted.semaphore, std::string(status.message()));
 }
 

@@ -24,7 +24,7 @@ constexpr size_t kNameBytesMax = 165;
 constexpr size_t kBeginningBytes = 100;
 // Tokens of a slot: this many for each publishing.
 constexpr int kCountBits = 32;
-// A semaphore's version begins with the generation: a name that is made anew has higher ones.
+// A semaphore's version begins with the generation: a semaphore that is made again has higher ones.
 constexpr int kVersionBits = 24;
 constexpr std::chrono::seconds kTellAgain{1};
 
@@ -94,8 +94,8 @@ absl::StatusOr<StoredSemaphore> ReadStored(const std::string& name, const json& 
   return stored;
 }
 
-// Two who did not know of each other: a slot of either has perhaps a token, and is not given
-// another.
+// Two connections wrote without knowing of each other: a slot of either has perhaps a token, and is
+// not given another.
 json MergeSettings(const json& a, const json& b) {
   json merged = a.dump() < b.dump() ? a : b;
   try {
@@ -171,7 +171,7 @@ absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Read(const std::stri
 
 absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::FindAct(const std::string& name,
                                                                     uint64_t act) {
-  // Whoever has the mutex of the settings may still write: Read waits for it.
+  // A connection that has the mutex of the settings may still write: Read waits for the mutex.
   absl::StatusOr<std::optional<StoredSemaphore>> stored = Read(name);
   if (!stored.ok() || !*stored) return stored;
   if ((*stored)->act != act) return std::optional<StoredSemaphore>();
@@ -204,7 +204,7 @@ absl::Status TokenBroker::Tell(const std::string& text) {
   return status;
 }
 
-// Should this daemon die before it has told others, they look now and then.
+// Should this daemon die before it has notified the others, they still read again now and then.
 void TokenBroker::Announce(const std::string& name, uint64_t version) {
   untold_[name] = version;
   tell_again_ = {};
@@ -258,7 +258,7 @@ absl::Status TokenBroker::Fill(Document* document, StoredSemaphore* stored) {
   if (missing.empty()) return Write(document, stored);
   absl::StatusOr<uint64_t> generation = NextGeneration(stored->row.name, /*is_there=*/true);
   if (!generation.ok()) return generation.status();
-  // Doubtful before they are sent: whoever finds it so does not send them again.
+  // Doubtful before they are sent: a daemon that finds them doubtful does not send them again.
   stored->slots.insert(missing.begin(), missing.end());
   stored->doubtful.insert(missing.begin(), missing.end());
   if (absl::Status status = Write(document, stored); !status.ok()) return status;
@@ -278,7 +278,7 @@ absl::Status TokenBroker::MakeTokenQueue(const std::string& name) {
                    " is there and is no quorum queue of semaphored's; adopt it, or delete it"));
 }
 
-// Settings that are empty were never written, or somebody has purged them; then there may be
+// Empty settings were never written, or an administrator has purged them; then there may be
 // tokens.
 absl::Status TokenBroker::CheckUnused(const std::string& name) {
   absl::StatusOr<Channel> channel = connection_->OpenChannel();
@@ -303,7 +303,7 @@ absl::StatusOr<StoredSemaphore> TokenBroker::Create(const SemaphoreRow& row, uin
 
 absl::StatusOr<StoredSemaphore> TokenBroker::CreateLocked(const SemaphoreRow& row, uint64_t act,
                                                           bool* begun) {
-  // In the registry before it is there: whoever lists it and finds none leaves it out.
+  // In the registry before it is there: a daemon that lists the name and finds none leaves it out.
   absl::StatusOr<uint64_t> generation = NextGeneration(row.name, /*is_there=*/true);
   if (!generation.ok()) return generation.status();
   absl::StatusOr<std::unique_ptr<Document>> document = OpenSettings(row.name, /*make=*/true);

@@ -4,7 +4,7 @@
 //                               base of its fencing tokens
 //   <name>.semaphore.settings   a document (document.h): limit, settings, slots
 //   <name>.semaphore.admin      an exclusive queue: the mutex of administrative acts
-//   <name>.semaphore.shrink     an exclusive queue: the mutex of whoever takes tokens out
+//   <name>.semaphore.shrink     an exclusive queue: the mutex of the daemon that takes tokens out
 //   semaphored.registry.<part>  a document: the names of some of the semaphores, by a hash of the name,
 //                               and a number that rises each time that tokens of one of them are published
 //   semaphored.secret           a document: what daemons seal messages with (sealing.h)
@@ -13,7 +13,7 @@
 // All of them after a prefix, if the URL has one.
 //
 // On one connection, used by one thread; all calls block for some round trips. Errors: UNAVAILABLE,
-// the broker, or another who administers; DEADLINE_EXCEEDED: a queue that does not answer while the
+// the broker, or another act under way; DEADLINE_EXCEEDED: a queue that does not answer while the
 // broker does (Connection::KeepLate); DATA_LOSS, UNIMPLEMENTED: queues that are none of ours.
 #pragma once
 
@@ -38,7 +38,7 @@ namespace semaphored::rabbitmq {
 struct StoredSemaphore {
   // row.revision is the document's version. next_order is each daemon's own and not kept here.
   SemaphoreRow row;
-  // Rises when the queue of tokens is made anew: what was held of an older one is worth nothing.
+  // Rises when the queue of tokens is made again: what was held of an older one is void.
   uint64_t incarnation = 0;
   uint64_t act = 0;             // The number of the act that wrote it last.
   std::set<uint32_t> slots;     // That have a token.
@@ -73,9 +73,9 @@ class TokenBroker {
   // The queue of the secret.
   std::string Secret() const { return prefix_ + "semaphored.secret"; }
 
-  // Says so on the exchange. Whoever holds a permit hears it.
+  // Publishes `text` on the exchange. Every daemon that holds a permit receives it.
   absl::Status Tell(const std::string& text);
-  // Tells of the changes that could not be told when they were made: once a second, until it
+  // Sends the change notices that could not be sent with their changes: once a second, until it
   // succeeds.
   void TellRest();
 
@@ -86,7 +86,7 @@ class TokenBroker {
                                                  const std::string& after, uint32_t names_max);
 
   // `act` is a number that no other act has. *begun is set as soon as something may have been
-  // written: UNAVAILABLE then says that it may stand or not, and FindAct tells, once it answers; a
+  // written: UNAVAILABLE then says that it may stand or not, and FindAct shows, once it answers; a
   // Destroy is repeated.
 
   // Makes it, with its tokens. ALREADY_EXISTS: it is there.
@@ -97,15 +97,15 @@ class TokenBroker {
   // does not have row.limit messages, or they are semaphored's own: nothing was changed. ALREADY_EXISTS: the
   // semaphore is there. If it fails otherwise, the queue may be gone, and the semaphore not be made.
   absl::Status Adopt(const SemaphoreRow& row);
-  // Limit and settings as in `row`. More tokens are published at once; what is too much stays, for
-  // whoever takes it out. ABORTED: it is not at row.revision any more. NOT_FOUND: it has gone.
+  // Limit and settings as in `row`. More tokens are published at once; tokens above the limit stay
+  // until a daemon takes them out. ABORTED: not at row.revision any more. NOT_FOUND: it has gone.
   absl::StatusOr<StoredSemaphore> Update(const SemaphoreRow& row, uint64_t act, bool* begun);
   // What the act has written; nullopt: it has written nothing, and never will.
   absl::StatusOr<std::optional<StoredSemaphore>> FindAct(const std::string& name, uint64_t act);
-  // Also if it is not there, or only in part; so it may be repeated. Of another incarnation than
-  // this one (0: of any) it is somebody's who has made it since, and left alone.
+  // Also if it is not there, or only in part; so it may be repeated. Destroys this incarnation only
+  // (0: any): another one has been made since, and is left alone.
   absl::Status Destroy(const std::string& name, uint64_t incarnation, bool* begun);
-  // The queue of tokens has gone: makes it anew, with all tokens.
+  // The queue of tokens has gone: makes a new one, with all tokens.
   absl::StatusOr<std::optional<StoredSemaphore>> Remake(const std::string& name);
 
   // Once there are no semaphores any more.
@@ -113,7 +113,7 @@ class TokenBroker {
 
   // The mutex of administrative acts, for acts of several steps. UNAVAILABLE: another has it.
   absl::StatusOr<std::unique_ptr<Mutex>> LockAdmin(const std::string& name);
-  // Whoever takes tokens out has this one. UNAVAILABLE: another does so. Asks once.
+  // The mutex of the daemon that takes tokens out. UNAVAILABLE: another one does so. Tries once.
   absl::StatusOr<std::unique_ptr<Mutex>> LockShrinking(const std::string& name);
   // The tokens of these slots have gone for certain: they were acknowledged, and the broker has
   // answered since. If the limit was raised meanwhile, new ones are published. nullopt: the
@@ -144,7 +144,7 @@ class TokenBroker {
   absl::Status TakeRecipe(Channel channel, const std::string& name, uint32_t messages);
   absl::StatusOr<std::optional<StoredSemaphore>> Change(
       const std::string& name, const std::function<absl::Status(StoredSemaphore*)>& change);
-  // What cannot be told now is left to TellRest.
+  // A change notice that cannot be sent now is left to TellRest.
   void Announce(const std::string& name, uint64_t version);
 
   std::string SettingsQueue(const std::string& name) const {

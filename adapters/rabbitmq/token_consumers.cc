@@ -1,5 +1,5 @@
-// Of TokenStore: consumers for those who wait, the one that takes out what is too much, and what
-// the broker sends them.
+// Of TokenStore: consumers for the waiters, the consumer that takes out tokens above the limit, and
+// what the broker sends them.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr uint32_t kPrefetchMax = 2000;
 constexpr char kShrink[] = "shrink";
 // Another daemon takes out what is too much, and may die: how often we look whether it still does.
 constexpr std::chrono::seconds kShrinkAgain{5};
-// A consumer for whom nobody waits any more is kept for so long, if the next comes at once.
+// A consumer that has no waiters any more is kept for so long, in case the next comes at once.
 constexpr std::chrono::milliseconds kKeptUnwanted{5};
 // A hint with this revision: whatever is known, it is to be read again.
 constexpr uint64_t kReadAgain = std::numeric_limits<uint64_t>::max();
@@ -72,7 +72,7 @@ absl::Status TokenStore::TendConsumers(Used* used) {
     if (used->consumers.contains(priority)) continue;
     Consumer consumer;
     consumer.tag = absl::StrCat("waiters-", ++tags_);
-    // Twice as many as wait, so that it is not made anew for each who comes.
+    // Twice as many as wait, so that not each new waiter needs a new consumer.
     consumer.prefetch =
         std::min<uint32_t>({2 * count, std::max(used->stored.row.limit, 1u), kPrefetchMax});
     if (absl::Status status = Begin(used, consumer.tag, consumer.prefetch, priority); !status.ok())
@@ -153,10 +153,10 @@ absl::Status TokenStore::DropUnwanted(Used* used) {
 
 // ---- taking out what is too much ----
 
-// As they come free, before anybody else gets them.
+// As they come free, before any other consumer gets them.
 absl::Status TokenStore::Shrink(const std::string& name, Used* used) {
   if (used->shrinking && used->shrinking->held()) return absl::OkStatus();
-  // Whoever has the mutex does it.
+  // The daemon that has the mutex does it.
   used->shrink_again = SteadyClock::now() + kShrinkAgain;
   absl::StatusOr<std::unique_ptr<Mutex>> mutex = broker_.LockShrinking(name);
   if (absl::IsUnavailable(mutex.status()) && administering_->is_open()) return absl::OkStatus();
@@ -282,7 +282,7 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
   if (!hints.empty() || !asked_.empty()) deadline = SteadyTime::min();
   if (!lost_.empty()) return hints;
   if (absl::Status status = Ready(); !status.ok()) {
-    if (!lost_.empty()) return hints;  // First it is told what was lost.
+    if (!lost_.empty()) return hints;  // Lost permits are reported before the error.
     return status;
   }
   ++step_;
@@ -310,7 +310,7 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
   Choose();
   const SteadyTime now = SteadyClock::now();
   for (auto& [name, used] : used_) {
-    // What came when nobody waited any more goes back.
+    // Tokens that came when no request waited any more go back.
     const bool unwanted =
         used.unwanted_since != SteadyTime{} && now >= used.unwanted_since + kKeptUnwanted;
     const bool left = !used.spare.empty() && used.waiting.empty() && used.consumers.empty();

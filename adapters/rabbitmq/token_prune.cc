@@ -3,10 +3,10 @@
 //
 // An extra message of the recipe raises the limit: it is replaced by a token of a new slot.
 //
-// A consumer of the highest priority collects all that is free. What then is missing is either in
-// somebody's hands or lost. A quorum queue counts as a consumer whoever has something of it, though
-// he has cancelled, or asked for one message only: if nobody is left but us, what is missing is
-// lost, and made anew.
+// A consumer of the highest priority collects all that is free. A token that is then missing is
+// either held or lost. A quorum queue counts everything that has a message of it as a consumer,
+// even a consumer that was cancelled, and a client that asked for one message only: if none is left
+// but ours, the missing tokens are lost, and are made again.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ absl::StatusOr<Pruned> TokenStore::Prune(const std::string& semaphore) {
   absl::StatusOr<Used*> used = Read(semaphore);
   if (!used.ok()) return used.status();
   if (*used == nullptr) return Pruned{};
-  // Whoever takes tokens out meanwhile would be taken for one who has them.
+  // A daemon that takes tokens out meanwhile would be taken for one that holds them.
   std::unique_ptr<Mutex> shrinking = std::exchange((*used)->shrinking, nullptr);
   if (!shrinking) {
     absl::StatusOr<std::unique_ptr<Mutex>> locked = broker_.LockShrinking(semaphore);
@@ -259,7 +259,7 @@ absl::Status TokenStore::Mend(const std::string& name, Used* used, Collected* co
   if (!stored.ok()) return stored.status();
   if (*stored) Keep(**std::move(stored), used);
   pruned->added += static_cast<uint32_t>(missing.size());
-  spdlog::info("rabbitmq: {}: {} permits had been lost and are made anew", name, missing.size());
+  spdlog::info("rabbitmq: {}: {} permits had been lost and are made again", name, missing.size());
   return absl::OkStatus();
 }
 

@@ -21,7 +21,7 @@ using ledger::WaiterChange;
 
 namespace {
 
-// Changes are told; what was lost on the way is found after so long.
+// Daemons send change notices; a change whose notice was lost is found after so long.
 constexpr std::chrono::seconds kReadAgain{60};
 // Each question to a queue that does not answer holds up all others.
 constexpr std::chrono::seconds kNotAskedFor{5};
@@ -32,7 +32,7 @@ bool Unanswered(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
 
-// To those who need not know why.
+// For callers that need not know why.
 absl::Status AsUnavailable(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) ? absl::UnavailableError(status.message()) : status;
 }
@@ -176,7 +176,7 @@ bool TokenStore::Withholds(const std::string& semaphore) {
   return used != nullptr && (used->stored.excess() > 0 || connection_->is_late(used->channel));
 }
 
-// Whoever holds and consumes nothing is not told that the queue has gone.
+// A daemon that holds permits and consumes nothing gets no notice that the queue has gone.
 absl::Status TokenStore::LookForQueue(const std::string& name, Used* used) {
   if (used->held.empty() || !connection_->is_open(used->channel)) return absl::OkStatus();
   absl::Status there =
@@ -215,11 +215,11 @@ absl::StatusOr<TokenStore::Used*> TokenStore::Read(const std::string& name) {
     used_.erase(name);
     return nullptr;
   }
-  // Its queue was made anew: what was held of the old one is worth nothing.
+  // Its queue was made again: what was held of the old one is void.
   if (used != nullptr && used->stored.incarnation != (*stored)->incarnation) Lose(name, used);
   used = &used_[name];
   Keep(**std::move(stored), used);
-  // Whether it can be used here is better known before anybody is told that it is full.
+  // Whether it can be used here must be known before a request receives kFull.
   absl::StatusOr<Channel> channel = ChannelOf(used);
   if (absl::IsOutOfRange(channel.status())) used_.erase(name);
   if (!channel.ok()) return channel.status();
@@ -260,8 +260,8 @@ bool TokenStore::Unload(const std::string& semaphore) {
 std::optional<ledger::PermitSource::Permit> TokenStore::NotAsked(const std::string& semaphore,
                                                                  const absl::Status& why,
                                                                  bool waits) {
-  // Who waits is served when the engine can be asked again; who does not must not be told that it
-  // is full.
+  // A request that waits is served when the broker answers again; one that does not must fail with
+  // `why`, not with kFull.
   if (!waits) not_asked_[semaphore] = why;
   return std::nullopt;
 }
@@ -269,7 +269,7 @@ std::optional<ledger::PermitSource::Permit> TokenStore::NotAsked(const std::stri
 std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& semaphore,
                                                              const Id& claim, bool waits) {
   Used* used = Find(semaphore);
-  // While there are more tokens than permits nobody is granted.
+  // While there are more tokens than permits no request is granted.
   if (used == nullptr || used->stored.excess() > 0) return std::nullopt;
   if (absl::Status status = Ready(); !status.ok()) return NotAsked(semaphore, status, waits);
   // However many extra messages stand before the tokens, a command meets so many of them.
@@ -300,7 +300,7 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
                   waits);
 }
 
-// For who wants to know now: what is under way to a consumer of ours, or else is free.
+// For an answer at once: what is under way to a consumer of ours, or else is free.
 absl::StatusOr<bool> TokenStore::AskForOne(const std::string& name, Used* used) {
   used->asked_in_step = step_;
   absl::StatusOr<Channel> channel = ChannelOf(used);
@@ -316,7 +316,7 @@ absl::StatusOr<bool> TokenStore::AskForOne(const std::string& name, Used* used) 
   }
   absl::StatusOr<std::optional<Delivery>> got =
       connection_->Get(*channel, broker_.TokenQueue(name));
-  if (absl::IsNotFound(got.status())) return false;  // The queue has gone, as is told soon.
+  if (absl::IsNotFound(got.status())) return false;  // The queue has gone: an event follows.
   if (!got.ok()) return got.status();
   if (!*got) return false;
   used->spare.push_back(*std::move(*got));
@@ -378,7 +378,7 @@ CommitResult TokenStore::CommitRows(Transaction* transaction, bool again) {
 void TokenStore::Finish(const Transaction& transaction) {
   taken_.clear();
   for (const ledger::AskedRecall& wanted : transaction.asked_recalls) TellOthers(wanted);
-  // From here on it stands: what breaks now has given everything back, and is told as lost.
+  // From here on it stands: if the connection breaks, all goes back, and is reported as lost.
   for (const SemaphoreDelta& delta : transaction.semaphores) {
     if (Used* used = Find(delta.name)) GiveBackEnded(delta, used);
   }

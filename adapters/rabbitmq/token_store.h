@@ -85,7 +85,7 @@ class TokenStore : public PermitStore {
     SteadyTime read_at{};
     Channel channel = 0;
     absl::flat_hash_map<Id, Held> held;
-    std::deque<Delivery> spare;  // Handed to us, and nobody's yet.
+    std::deque<Delivery> spare;  // Delivered to us, and no claim's yet.
     // Messages that are not tokens: extra ones of the recipe, which only a prune takes in. They are kept out of
     // the queue meanwhile, whose head they would block.
     std::vector<Delivery> strangers;
@@ -93,13 +93,13 @@ class TokenStore : public PermitStore {
     std::map<int32_t, Consumer> consumers;  // By priority.
     // Of consumers that were begun or cancelled without an answer: cancelled once there is one.
     std::vector<std::string> doubtful_tags;
-    SteadyTime unwanted_since{};   // A consumer stands for nobody since then; 0: none.
+    SteadyTime unwanted_since{};   // Since then a consumer has had no waiters; 0: each has some.
     uint64_t asked_in_step = 0;    // When a message was last asked for.
     uint64_t checked_in_step = 0;  // When its queue was last looked for.
     SteadyTime given_back_at{};
     std::set<uint32_t> removed;        // Slots whose tokens were taken out, not yet struck.
     std::unique_ptr<Mutex> shrinking;  // Set: we take out what is too much.
-    SteadyTime shrink_again{};         // Somebody else does; when to look whether it still does.
+    SteadyTime shrink_again{};         // Another daemon does; when to look whether it still does.
   };
 
   absl::Status Ready();
@@ -193,7 +193,7 @@ class TokenStore : public PermitStore {
   NamePages pages_;
   std::vector<LostPermit> lost_;
   std::vector<ledger::AskedRecall> asked_;
-  // Somebody has asked all others for some leases; which, is seen when what was free has gone.
+  // A daemon asks all others for some leases: which ones shows once the free tokens have gone.
   struct Shrinking {
     ledger::AskedRecall wanted;
     std::set<uint32_t> not_meant;  // Slots of the one that asks.

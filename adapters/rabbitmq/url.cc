@@ -163,7 +163,7 @@ absl::StatusOr<Url> ReadUrl(const std::string& text) {
       absl::StrSplit(scheme.second, absl::MaxSplits('?', 1));
   const std::pair<absl::string_view, absl::string_view> place =
       absl::StrSplit(parts.first, absl::MaxSplits('/', 1));
-  // A special character of a password that was not escaped splits it; its parts are told nobody.
+  // A special character of a password that was not escaped splits it; no message shows its parts.
   if (std::count(place.first.begin(), place.first.end(), '@') > 1 ||
       absl::StrContains(place.second, '@') || absl::StrContains(place.second, '/') ||
       absl::StrContains(parts.second, '@'))

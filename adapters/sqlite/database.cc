@@ -36,11 +36,11 @@ constexpr char kSettings[] =
     "PRAGMA journal_size_limit=16777216;";
 static_assert(kLogBytesReserved == 16'777'216);
 
-// As PRAGMA auto_vacuum tells it.
+// As PRAGMA auto_vacuum returns it.
 constexpr int64_t kIncremental = 2;
 
-// SQLite counts every allocation under one mutex unless told not to. Too late if somebody else used
-// it first.
+// SQLite counts every allocation under one mutex unless configured not to. Too late if other code
+// of the process used SQLite first.
 void ConfigureOnce() {
   static const int done = sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
   (void)done;

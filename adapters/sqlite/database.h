@@ -4,18 +4,18 @@
 //
 // How a commit may fail. In WAL mode a commit appends pages to the log, the last one marked as the
 // end of the transaction, and syncs the log:
-//   * before COMMIT, or when there is no room for the pages (SQLITE_FULL, told by the write itself,
+//   * before COMMIT, or when there is no room for the pages (SQLITE_FULL, from the write itself,
 //     and the marked page is the last thing written: see log_buffer.h): nothing of it is there, and
 //     nothing will be. CommitFate::kFailed.
 //   * an input/output error during COMMIT: the marked page may have been written, and may or may
-//     not reach the disk; SQLite takes the transaction back in memory, but a process that recovered
+//     not reach the disk; SQLite rolls the transaction back in memory, but a process that recovered
 //     the log now could find it complete. CommitFate::kUnknown.
-// The next commit begins at the place in the log where the failed one began (or begins the log
-// anew, with another salt, which makes void all that stood in it). So when it wins it has
+// The next commit begins at the offset in the log where the failed one began (or begins a new log,
+// with another salt, which makes void all that stood in the old one). So when it wins it has
 // overwritten the failed one, and pages of that which lie beyond do not continue its chain of
-// checksums. Hence: after kUnknown nobody may be told anything until a commit has won; should the
-// process die before, whoever opens the file sees one or the other outcome, whole, and nobody has
-// been told either.
+// checksums. Hence: after kUnknown the caller reports nothing to a client until a commit has won.
+// Should the process die before, the next process to open the file sees one outcome or the other,
+// whole, and no client has received either.
 #pragma once
 
 #include <sqlite3.h>
@@ -104,8 +104,8 @@ class Database {
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
-  // Held by whoever uses the connection. Not contended in practice: the node's row is written once,
-  // at the start.
+  // The thread that uses the connection holds it. In practice not contended: the node's row is
+  // written once, at the start.
   std::mutex& mutex() { return mutex_; }
 
   // The file's path; ":memory:" if there is none.
@@ -113,7 +113,7 @@ class Database {
   bool in_memory() const { return lock_ == nullptr; }
 
   absl::StatusOr<Statement> Prepare(absl::string_view sql);
-  // One or more statements, whose rows nobody reads.
+  // One or more statements, whose rows are ignored.
   absl::Status Execute(const std::string& sql);
   // The first column of the only row. NOT_FOUND if there is no row.
   absl::StatusOr<int64_t> QueryInt(absl::string_view sql);

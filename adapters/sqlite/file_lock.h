@@ -1,7 +1,7 @@
 // One daemon to a file: a lock beside the database, taken before SQLite looks at it and held for
 // the life of the process. The kernel gives it up when the process dies, however it dies.
 //
-// Beside it and not on it, since SQLite's own locks on a file vanish when anybody in the process
+// Beside it and not on it, since SQLite's own locks on a file vanish when other code in the process
 // closes another descriptor of it. Two paths to one file through symbolic links meet in the same
 // lock, for its name is made from the resolved path; two hard links are caught later, by SQLite's
 // own exclusive lock.

@@ -16,7 +16,7 @@ class HistoryLog {
   bool kept() const { return rows_max_ != 0; }
   // Number of the next lease to end, and key of the next row.
   uint64_t next() const { return next_; }
-  // Leases with lower numbers are not told any more, though they may still be in the table.
+  // Leases with lower numbers are not shown any more, though they may still be in the table.
   uint64_t floor() const { return next_ > rows_max_ ? next_ - rows_max_ : 1; }
 
   // Rows with lower keys may be deleted. 0: not enough of them to be worth a write.

@@ -222,8 +222,8 @@ absl::Status SqliteStore::Loader::CheckClaims() {
 }
 
 absl::Status SqliteStore::Loader::LoadHistory() {
-  // Switched off: what is left of it from before would be told with gaps if it were switched on
-  // again.
+  // Switched off: the rows that are left from before would be shown with gaps if it were switched
+  // on again.
   if (!history_.kept()) return database_.Execute("DELETE FROM history");
   absl::Status status = ForEach("SELECT first FROM history", [&](Statement& row) {
     history_.Append(static_cast<uint64_t>(row.Int(0)), 1);

@@ -14,7 +14,7 @@ namespace semaphored::sqlite {
 namespace {
 
 // A larger transaction is written in parts. SQLite's own file system takes less than 128 KiB in one
-// write: it masks the size, and tells of a full disk when nothing is left of it.
+// write: it masks the size, and reports a full disk when nothing is left of it.
 constexpr size_t kBufferBytesMax = 1 << 16;
 
 struct Layer {

@@ -2,8 +2,8 @@
 // system in one write, where SQLite makes two for each page: a tenth of what a small commit costs.
 //
 // What is appended to the log is kept in memory until the log is synced, read, cut, measured or
-// closed, or the next write does not continue it. So an error of a write is told by the sync: a
-// full disk as SQLITE_FULL, and then the end of the transaction is not in the log, since it comes
+// closed, or the next write does not continue it. So the sync returns the error of a write: for a
+// full disk SQLITE_FULL, and then the end of the transaction is not in the log, since it comes
 // last. Only for connections with synchronous=FULL, which sync the log in each commit. All other
 // files are the underlying system's own.
 #pragma once

@@ -53,7 +53,7 @@ absl::StatusOr<std::vector<NodeStore::Node>> NodeTable::ReadNodes() {
 }
 
 // Should its fate be unknown, the next Join takes an incarnation that is higher still or the same:
-// nobody has used it.
+// no daemon has used it.
 absl::Status NodeTable::WriteNode(const Node& node) {
   absl::StatusOr<Statement> write = database_->Prepare(
       "INSERT OR REPLACE INTO nodes(number, node_id, incarnation) VALUES(?, ?, ?)");

@@ -1,6 +1,6 @@
 // Puts a back-up of the embedded store in the store's place, so that the promises hold of it:
-// nobody holds a grant any more that the back-up does not know, and all tokens to come are above
-// those.
+// no holder has a grant any more that the back-up does not know, and all tokens to come are above
+// those of such grants.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct RestoreOptions {
   int64_t epoch = 0;
   // Called when all is ready and checked, with the longest TTL of what the back-up knows: sessions,
   // leases and waiters; 0 if there are none. Returns when the longest TTL has passed since, so that
-  // whoever held a grant has stopped. The store's lock is held meanwhile: nothing is granted.
+  // every holder of a grant has stopped. The store's lock is held meanwhile: nothing is granted.
   std::function<void(int64_t longest_ttl_ms)> wait;
 };
 

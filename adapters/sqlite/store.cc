@@ -18,7 +18,7 @@ using ledger::CommitResult;
 
 // A checkpoint writes each page once, however often it changed, and syncs the file: the longer the
 // log, the less there is to write for each commit, and the longer the one commit takes that waits
-// for it. When nobody asks for anything it costs nobody time.
+// for it. While no client sends a command it delays none.
 constexpr int kLogPagesMax = 2000;
 constexpr int kLogPagesWhenIdle = 100;
 constexpr auto kIdle = std::chrono::milliseconds(100);
@@ -192,8 +192,8 @@ absl::Status SqliteStore::WriteSomething() {
   return status;
 }
 
-// At a clean end: what is reserved and was not given. Nobody can be given a token after this, so
-// that the next start may go on without a gap; a start after a crash goes on above the block.
+// At a clean end: what is reserved and was not given. No grant can get a token after this, so that
+// the next start may go on without a gap; a start after a crash goes on above the block.
 void SqliteStore::ReturnTokens() {
   if (statements_ == nullptr || database_->unsettled() ||
       index_.last_token == index_.tokens_reserved)

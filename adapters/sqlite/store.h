@@ -5,8 +5,8 @@
 // the counters and the logs' indexes change only when a commit has won, so a commit that fails
 // needs no repair.
 //
-// Conditions. Nobody else writes, so they can only fail when the transaction itself is wrong, or
-// made by a node that has been replaced. They are still looked at, where it costs nothing: the
+// Conditions. No other daemon writes, so they can fail only when the transaction itself is wrong,
+// or made by a node that has been replaced. They are still checked, where it costs nothing: the
 // revision in the UPDATE that raises it, the rest in memory.
 //
 // Tokens. The high 16 bits are the store's epoch, the low 48 a counter of the whole store, so that

@@ -85,7 +85,7 @@ class SqliteStore::Writer {
   absl::Status Run(Statement& statement, absl::string_view doing);
   // The same, and it must change exactly one row.
   absl::Status RunOnOne(Statement& statement, absl::string_view doing);
-  // ABORTED. `semaphore` is the one to load anew, if it is about one.
+  // ABORTED. `semaphore` is the one to load again, if it is about one.
   absl::Status Lost(const std::string& semaphore, absl::string_view why);
 
   const Database& database_;

@@ -14,8 +14,8 @@ using ledger::Transaction;
 constexpr uint64_t kMovedPerRequest = 2;
 constexpr uint64_t kMovedAtLeast = 64;
 
-// That a lease has ended the file tells by the lease: its request is read as granted, and the lease
-// is not there.
+// The end of a lease needs no write of its request: the file shows the end by a request that is
+// read as granted and has no lease.
 bool IsWritten(const RequestChange& change) {
   return change.op != RequestChange::Op::kUpdate || change.row.state != RequestRow::State::kEnded;
 }
