@@ -45,7 +45,7 @@ class Adapter {
   // After kUnknown, only Step with an empty batch may be called until all unknown commands were
   // settled.
   //
-  // Error: nothing of the batch was done, and what was told before still holds. UNAVAILABLE: the
+  // Error: nothing of the batch was done, and earlier results still hold. UNAVAILABLE: the
   // engine cannot be reached; RESOURCE_EXHAUSTED: it has no room; DATA_LOSS: what it keeps is
   // damaged; FAILED_PRECONDITION: this node has been declared dead or replaced, and must not go on.
   virtual absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch,

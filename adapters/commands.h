@@ -205,8 +205,8 @@ struct FinishCommand {
   Result result = Result::kDone;
   std::string reason;  // Of kFailed and kReject; cut if it is long.
   std::optional<int64_t> retry_after_ms;
-  // As in EndCommand: for a daemon that puts back what its worker has not been told of. Where the
-  // session has gone to, it may be told. 0, if the worker itself says it.
+  // As in EndCommand: set by a daemon that puts back a ticket that its worker has not received. If
+  // the session has moved, its new host may deliver the ticket. 0: the worker itself reports.
   uint32_t epoch = 0;
   std::string caller = {};  // As in ReleaseCommand.
 };

@@ -60,8 +60,8 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const std::string& url);
 // text that the engine's own tools take. UNIMPLEMENTED: nothing has to be.
 absl::StatusOr<std::string> EngineSchema(const std::string& url);
 
-// Makes it, unless it is there, and waits until it can be used; `progress` is told lines for people
-// meanwhile. What to tell them in the end. UNIMPLEMENTED: nothing has to be made.
+// Makes it, unless it is there, and waits until it can be used. Meanwhile `progress` receives lines
+// for people; the result is the last such line. UNIMPLEMENTED: nothing has to be made.
 // FAILED_PRECONDITION: something else stands in its place, and is left as it is. Blocks, for
 // minutes at most.
 absl::StatusOr<std::string> MakeEngineSchema(

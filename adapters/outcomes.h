@@ -47,7 +47,7 @@ struct TicketCounts {
   friend bool operator==(const TicketCounts&, const TicketCounts&) = default;
 };
 
-// A ticket with a delay that somebody must count from now on: RipenCommand ends it.
+// A ticket with a delay that the daemon must count from now on: RipenCommand ends it.
 struct DelayedTicket {
   std::string semaphore;
   TicketPtr ticket;
@@ -74,7 +74,7 @@ struct Orphan {
   int64_t ttl_ms = 0;
   std::string owner;  // As in Claim.
   std::vector<ClaimInfo> claims;
-  // Its host was an earlier life of this node, which nobody has seen to be dead: it may still vouch
+  // Its host was an earlier life of this node that no daemon has found dead: it may still vouch
   // until it learns that it was replaced. Never on an exclusive store.
   bool replaced = false;
 };
@@ -85,7 +85,7 @@ struct Report {
   std::vector<SemaphoreInfo> infos;
   std::vector<HistoryRow> history;
   std::vector<Orphan> orphans;
-  // To OrphansCommand: those whose host is as dead as an orphan's; their delays begin anew.
+  // To OrphansCommand: those whose host is as dead as an orphan's; their delays begin again.
   std::vector<DelayedTicket> delayed;
   // To OrphansCommand: what the command for the next page names; empty: this was the last one.
   std::string next;
@@ -128,8 +128,8 @@ enum class OutcomeKind : uint8_t {
   kWouldOvershoot,
   kOutOfRange,
   kUnsupported,
-  // Other clients of the engine, or people, have left the semaphore there in a state in which
-  // nobody can say how many permits are free: `message` says what it is, and what to do.
+  // Other clients of the engine, or people, have left the semaphore there in a state that does not
+  // show how many permits are free: `message` says what the state is, and what to do.
   kUnusable,
   // The semaphore is in quarantine: `message` says why. Nothing is changed. (Of CloseSessionCommand
   // see there.)
@@ -232,8 +232,8 @@ struct Outcome {
   }
 };
 
-// ---- Events: what happened to claims, whoever did it. Events about other daemons' claims may come
-// too. ----
+// ---- Events: what happened to claims, whatever the cause. Events about other daemons' claims may
+// come too. ----
 
 struct Event {
   enum class Kind : uint8_t {

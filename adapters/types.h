@@ -216,7 +216,7 @@ struct Lease : Claim {
   // REQUIRES: it has slots.
   uint32_t listed_at() const { return listed_slot != 0 ? listed_slot : slots.front(); }
   // The ticket that is carried out under it, and which of its attempts this is; empty and 0 for a
-  // lease that somebody acquired for himself.
+  // lease that a client acquired for itself.
   Id ticket;
   uint32_t attempt = 0;
 };
@@ -242,10 +242,10 @@ struct BackOff {
 
 // The numbers are those of the stores.
 enum class TicketState : uint8_t {
-  kQueued = 1,    // Eligible: whoever offers itself gets it when its turn comes.
+  kQueued = 1,    // Eligible: a worker that offers to work gets it when its turn comes.
   kDelayed = 2,   // Not before delay_ms have passed.
   kAssigned = 3,  // A lease stands for it.
-  kDead = 4,      // A dead letter: nobody gets it until it is requeued.
+  kDead = 4,      // A dead letter: no worker gets it until it is requeued.
 };
 
 // Why an attempt did not come to its end.
@@ -282,7 +282,7 @@ struct Ticket {
   friend bool operator==(const Ticket&, const Ticket&) = default;
 };
 
-// Bytes that nobody changes; null: none.
+// Bytes that never change; null: none.
 using PayloadPtr = std::shared_ptr<const std::string>;
 
 // Rows are shared between a state and the transactions over it, and never changed once made, but
@@ -346,7 +346,7 @@ struct HistoryRow {
 struct Guarantees {
   std::string adapter;     // "sqlite", "postgres", …
   bool push = true;        // A release reaches waiters of other daemons by push.
-  bool exclusive = false;  // One daemon at a time owns the store: nobody else can end a lease.
+  bool exclusive = false;  // One daemon at a time owns the store: no other can end a lease.
   bool leases_survive_daemon = true;  // Promise 4.
   bool weighted = true;               // A claim may ask for more than one permit.
   bool fencing = true;                // Tokens rise per slot, over all holders that we know of.

@@ -20,7 +20,7 @@ struct Reply {
     kAnswered,  // 200, 404 or 409: the request was carried out, or what it asks for is not there,
                 // or its conditions did not hold.
     kRefused,   // It was not carried out and will not be.
-    kBroken,    // Nobody knows: a write may have been carried out, or may be yet.
+    kBroken,    // Unknown: a write may have been carried out, or may be yet.
   };
   Kind kind = Kind::kBroken;
   int http_status = 0;
@@ -54,8 +54,8 @@ class Client {
   // Sent once; also where a kept connection ends without an answer: kBroken.
   Reply Put(const HttpTarget& target, const std::string& body);
 
-  // Sets what differs from request to request: the address, and where an error is told, which
-  // outlives the request. The strings live in the handle.
+  // Sets what differs from request to request: the address, and where libcurl describes an error:
+  // `error` outlives the request. The strings live in the handle.
   static void Prepare(const Url& url, const HttpTarget& target, CURL* handle, ErrorText* error);
   // A handle with all that does not change from request to request; nullptr: out of memory.
   static CURL* NewHandle(const Url& url, void** headers);

@@ -353,7 +353,7 @@ void ConsulStore::Writer::AddMail(const Transaction& transaction) {
         [](const Planned& each) -> const std::string& { return each.folder.name; });
     const bool known = planned != folders_.end() && !planned->gone && !planned->is_new;
     const uint64_t revision = known ? planned->folder.document.row.revision + 1 : 0;
-    // To write what stands there already changes nothing, and nobody would be told.
+    // To write what stands there already changes nothing, and would notify no daemon.
     request_.Set(store_->keys_.Mail(node, semaphore),
                  revision != 0 ? std::to_string(revision)
                                : absl::StrCat("unknown, ", store_->self_.number, " ", store_->lane_,

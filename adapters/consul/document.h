@@ -32,8 +32,8 @@ struct BoundPlaces {
 };
 
 // Waiters who are far from their turn, in a key of their own, which is written once and removed
-// when all have gone: so a long queue is not written anew with each commit. The document says who
-// is still there.
+// when all have gone: so no commit rewrites a long queue. The document says which of them are still
+// there.
 struct Page {
   static constexpr size_t kWaiters = 16;
   uint32_t left = 0;               // A bit for each place on the page.
@@ -57,8 +57,8 @@ struct Document {
   absl::flat_hash_map<Id, LeasePtr> leases;
   absl::flat_hash_map<Id, WaiterPtr> waiters;  // But for those on pages.
   std::map<uint64_t, Page> pages;              // By number.
-  // Tickets have keys of their own, so that a long queue is not written anew with each commit. So
-  // many there are, and these daemons count the delays of some, each named once.
+  // Tickets have keys of their own, so that no commit rewrites a long queue. So many there are, and
+  // these daemons count the delays of some, each named once.
   uint64_t ticket_count = 0;
   std::vector<NodeRef> delays;
 

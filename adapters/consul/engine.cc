@@ -20,7 +20,7 @@ namespace {
 // places has 64 operations.
 constexpr uint32_t kLimitMax = 1000;
 constexpr uint32_t kWaitersMax = 1000;
-// Whoever reads a semaphore that others have changed reads all of its tickets.
+// A daemon that reads a semaphore that others have changed reads all of its tickets.
 constexpr uint32_t kTicketsMax = 2000;
 constexpr uint32_t kDeadLettersMax = 1000;
 // In base64 it is a third more, and there must be room for the document.
@@ -85,7 +85,7 @@ absl::Status Explained(const Reply& reply, const Url& url) {
   std::string message(reply.status.message());
   if (!url.datacenter.empty()) absl::StrAppend(&message, " (dc=", url.datacenter, ")");
   // With TLS 1.3 a server that wants another certificate, or one at all, ends the connection when
-  // it already stands: what is told then is how the next write failed.
+  // it already stands: libcurl then reports how the next write failed.
   const bool was_ended = reply.kind == Reply::Kind::kBroken && reply.http_status == 0 &&
                          !absl::StrContains(message, "timed out");
   if (url.tls && was_ended) {
@@ -101,7 +101,7 @@ absl::Status Explained(const Reply& reply, const Url& url) {
 absl::StatusOr<std::unique_ptr<Engine>> OpenConsul(const std::string& url) {
   absl::StatusOr<Url> parsed = ReadUrl(url);
   if (!parsed.ok()) return parsed.status();
-  // An agent that cannot be reached, or a token that is refused, is told at once.
+  // Fails at once if the agent cannot be reached, or refuses the token.
   const Reply reply =
       Client(*parsed).Get(HttpTarget("/v1/kv/", Keys(parsed->prefix).Nodes()).Option("keys"));
   if (!reply.answered()) return Explained(reply, *parsed);

@@ -167,7 +167,7 @@ std::string Folder::WhatWasDone() const {
   if (!lost_places.empty()) return "sessions were ended";
   const auto is_counted = [&](const std::string& place) { return record.holders.contains(place); };
   if (std::ranges::count_if(document.places, is_counted) < static_cast<ptrdiff_t>(held))
-    return "the record .lock was written anew without our holders";
+    return "the record .lock was overwritten without our holders";
   return "";
 }
 
@@ -225,7 +225,7 @@ Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const En
       absl::StatusOr<LockRecord> record = ReadLockRecord(entry.value, entry.flags);
       record_status = record.status();
       if (record.ok()) folder.record = *std::move(record);
-      // The holder of another primitive: it is somebody who uses the folder.
+      // The holder of another primitive: it counts as a client that uses the folder.
       if (!record_status.ok() && !entry.session.empty())
         folder.contenders.try_emplace(entry.session, entry.create_index);
       continue;
@@ -271,12 +271,12 @@ ledger::LoadedSemaphore ToLoaded(const Folder& folder) {
   for (const auto& [session, index] : folder.contenders) {
     if (folder.record.holders.contains(session)) continue;
     loaded.waiters.push_back(ForeignWaiter(session, index));
-    // Whoever of ours comes from now on came later.
+    // Waiters of ours that come from now on are later in the order.
     loaded.row.next_order = std::max(loaded.row.next_order, OrderAfter(index));
   }
   if (!folder.trouble.ok() && held < loaded.row.limit) {
     loaded.leases.push_back(ForeignLease(kBarrier, slots.TakeRest(held),
-                                         absl::StrCat("nobody: ", folder.trouble.message())));
+                                         absl::StrCat("no holder: ", folder.trouble.message())));
   }
   return loaded;
 }

@@ -39,9 +39,9 @@ struct Folder {
   std::map<std::string, uint64_t> contenders;
   // Keys of contenders that have no session any more, with the indices at which they stand.
   std::map<std::string, uint64_t> dead_contenders;
-  // Places of the document whose entries are gone: somebody has ended the session.
+  // Places of the document whose entries are gone: a person or a program has ended the session.
   std::set<std::string> lost_places;
-  // As their keys have them; not read by everybody.
+  // As their keys have them; some readings leave them out.
   absl::flat_hash_map<Id, StoredTicket> tickets;
   std::vector<std::string> garbled_tickets;  // Keys that are not understood.
   // OK: the document is understood, or there is none. Otherwise nothing else in here counts.
@@ -72,8 +72,8 @@ struct Folder {
   LockRecord WantedRecord(uint32_t limit, uint32_t held) const;
   // The record, or our places, are not as they should be, and can be mended.
   bool NeedsMending() const;
-  // What somebody has done to the permits that we hold, for the log. Empty: nothing; what needs
-  // mending is what dead clients have left. REQUIRES: NeedsMending().
+  // What people or other clients have done to the permits that we hold, for the log. Empty:
+  // nothing; what needs mending is what dead clients have left. REQUIRES: NeedsMending().
   std::string WhatWasDone() const;
 };
 
@@ -84,8 +84,8 @@ Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const En
                   const Folder* known,
                   const std::function<uint32_t(const std::string&)>& client_number);
 
-// The same but for the document: nobody foreign has come or gone, and no place was lost. Entries of
-// `now` may have been read without the document.
+// The same but for the document: no foreign client has come or gone, and no place was lost. Entries
+// of `now` may have been read without the document.
 bool SameOutside(const Folder& before, const Folder& now);
 
 // As the ledger sees it: foreign holders are leases, and those who contend without holding are

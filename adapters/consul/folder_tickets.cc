@@ -30,7 +30,7 @@ bool AllAgree(const Folder& folder) {
   });
 }
 
-// Empty: nobody has been at them.
+// Empty: the tickets agree with the document and its leases.
 std::string WhatIsWrong(const Folder& folder) {
   if (!folder.garbled_tickets.empty())
     return absl::StrCat("the ticket in the key ", folder.garbled_tickets.front(), " (",
@@ -45,11 +45,11 @@ std::string WhatIsWrong(const Folder& folder) {
   if (folder.tickets.size() != folder.document.ticket_count)
     return absl::StrCat("it has ", folder.document.ticket_count, " tickets, and ",
                         folder.tickets.size(),
-                        " are there: somebody has been at their keys; put them back, or prune the "
+                        " are there: their keys were changed by hand; put them back, or prune the "
                         "semaphore, which goes on with those that are there");
   return AllAgree(folder) ? ""
                           : "a ticket and the lease under which it is carried out do not agree: "
-                            "somebody has been at its key; prune the semaphore";
+                            "its key was changed by hand; prune the semaphore";
 }
 
 }  // namespace

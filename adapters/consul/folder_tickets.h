@@ -16,7 +16,7 @@ namespace semaphored::consul {
 bool ReadTicketEntry(const std::string& under, const Entry& entry, const Folder* known,
                      Folder* folder);
 
-// Compares the tickets with the document and its leases: if somebody has been at their keys, the
+// Compares the tickets with the document and its leases: if their keys were changed by hand, the
 // folder is damaged, and the message says what can be done. REQUIRES: they were read.
 void CheckTickets(Folder* folder);
 

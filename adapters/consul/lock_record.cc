@@ -13,9 +13,9 @@ using Json = nlohmann::json;
 
 absl::Status Garbled() {
   return absl::DataLossError(
-      "its record .lock in Consul is not understood, so nobody knows who holds a permit: nothing "
-      "is "
-      "granted; 'semctl prune' writes it anew once no foreign client is left");
+      "its record .lock in Consul is not understood, so it does not show who holds a permit: "
+      "nothing is "
+      "granted; 'semctl prune' writes it again once no foreign client is left");
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The record `<prefix>/<name>/.lock` of HashiCorp's api.Semaphore and of `consul lock -n N`, N ≥ 2:
-// {"Limit":3,"Holders":{"<session>":true}}. Whoever is among the holders and has an entry with a
-// session in the folder holds a permit. Their clients rewrite the value whole, so nothing of ours
-// is in it.
+// {"Limit":3,"Holders":{"<session>":true}}. A client that is among the holders and has an entry
+// with a session in the folder holds a permit. Their clients rewrite the whole value, so nothing of
+// ours is in it.
 #pragma once
 
 #include <cstdint>

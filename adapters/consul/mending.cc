@@ -1,5 +1,5 @@
-// What people and other clients of Consul have done to a semaphore's keys: it is told, and put
-// right.
+// What people and other clients of Consul have done to a semaphore's keys: the store reports it,
+// and puts it right.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -116,7 +116,7 @@ absl::StatusOr<std::optional<ledger::Pruned>> ConsulStore::Repair(const std::str
   }
   const size_t before = folder.record.holders.size();
   const bool understood = folder.record_understood;
-  // Nobody uses it: it is as if there were none.
+  // No client uses the record: it is as if there were none.
   if (!understood && folder.contenders.empty()) folder.FindTrouble(absl::OkStatus());
   const bool mends =
       folder.has_document() && folder.record_understood && (!understood || folder.NeedsMending());
@@ -127,7 +127,7 @@ absl::StatusOr<std::optional<ledger::Pruned>> ConsulStore::Repair(const std::str
   }
   ledger::Pruned pruned;
   if (!folder.record_understood) {
-    // Also if somebody has written it so just now.
+    // Also if a client has written it so just now.
     pruned.unresolved = std::max<uint32_t>(1, static_cast<uint32_t>(folder.contenders.size()));
     pruned.message = absl::StrCat("consul: foreign clients are there (", pruned.unresolved,
                                   "), and the record .lock does not say which of them hold a "

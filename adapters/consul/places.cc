@@ -137,9 +137,9 @@ absl::StatusOr<std::string> Places::Make(NodeRef key, const Group& group) {
   const HttpTarget path = "/v1/session/create";
   // An agent refuses a check that the servers do not know yet: it is asked again.
   Reply reply = group.check.empty() ? client_->Put(path, body) : client_->Ask(path, body);
-  // Somebody has removed the node.
+  // The node was removed from the catalogue.
   if (!reply.answered() && !url_.ends_with_daemon && absl::StrContains(reply.body, kNoSuchNode)) {
-    spdlog::error("consul: the node {} was removed from the catalogue; it is made anew",
+    spdlog::error("consul: the node {} was removed from the catalogue; it is made again",
                   group.node);
     if (absl::Status status = Register(); !status.ok()) return status;
     reply = client_->Put(path, body);

@@ -1,10 +1,10 @@
 // Consul's sessions that stand for our permits towards foreign clients.
 //
-// Whoever prunes a semaphore takes a holder whose session has ended for dead, so ours must not end
-// while a client of ours may count on its lease: they stand on an external node of the catalogue,
-// with no health check, neither of an agent nor of a daemon. Any daemon renews all of them; only
-// when the last daemon has been gone for longer than their time-to-live (which Consul doubles) do
-// they end.
+// A client that prunes a semaphore takes a holder whose session has ended for dead, so ours must
+// not end while a client of ours may count on its lease: they stand on an external node of the
+// catalogue, with no health check, neither of an agent nor of a daemon. Any daemon renews all of
+// them; only when the last daemon has been gone for longer than their time-to-live (which Consul
+// doubles) do they end.
 //
 // The other way (`sessions=daemon`, the recipe's): each daemon has sessions of its own, on its
 // agent, that end with a health check of the daemon; it renews them alone, and destroys them when
@@ -58,7 +58,7 @@ class Places {
   // It has ended. Where one has others may have, too: they are looked at before the next is taken.
   void Forget(const std::string& session);
 
-  // Renews them all when it is time. Failing is told in the log alone: it is tried again well
+  // Renews them all when it is time. A failure goes to the log alone: the next attempt comes well
   // before it matters.
   void RenewIfDue(SteadyTime now);
 

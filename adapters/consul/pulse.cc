@@ -93,7 +93,7 @@ void Pulse::Run() {
     if (ended_.wait_for(lock, pause, [this] { return ending_; })) return;
     lock.unlock();
     passed = Pass();
-    // An agent that has forgotten it (its data are gone) is told of it anew.
+    // An agent that has forgotten the check (its data are gone) gets it again.
     if (!passed) passed = Register().ok();
     if (!passed) spdlog::warn("consul: the health check of this daemon could not be passed");
     lock.lock();

@@ -1,6 +1,6 @@
 // The health check by which Consul knows that a daemon lives, where permits end with it
-// (`sessions=daemon`). It is one of the agent's own, that fails when nobody has passed it for
-// check_ttl_s.
+// (`sessions=daemon`). The agent itself keeps the check, and fails it when the daemon has not
+// passed it for check_ttl_s.
 #pragma once
 
 #include <chrono>

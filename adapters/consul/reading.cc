@@ -354,7 +354,7 @@ absl::StatusOr<ledger::SharedStore::Hosted> ConsulStore::HostedBy(absl::Span<con
         std::ranges::any_of(document->delays, is_there);
     if (has) names.insert(*name);
   }
-  // Whoever has come to stand on a page since stood in its document before.
+  // A waiter that has moved to a page since the documents were read was in its document then.
   const absl::StatusOr<std::vector<Entry>> pages = AskTree(keys_.Pages());
   if (!pages.ok()) return pages.status();
   for (const Entry& entry : *pages) {

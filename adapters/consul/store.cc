@@ -243,7 +243,7 @@ CommitResult ConsulStore::Settle(Transaction& transaction, SteadyTime) {
   }
   const absl::StatusOr<std::optional<LaneNumber>> number = ReadLane();
   if (!number.ok()) return Unknown();
-  // Whether it had landed before this node was ended nobody here is told: others go on with it.
+  // Whether the commit landed before this node was ended is not known here: others go on with it.
   if (!*number) return Failed(Dead());
   const uint64_t commits = (*number)->commits;
   if (commits == commits_ + 1) return Win(&transaction, (*number)->index);
@@ -254,7 +254,7 @@ CommitResult ConsulStore::Settle(Transaction& transaction, SteadyTime) {
     return Lose(transaction, /*requests_lost=*/false);
   }
   if (commits == commits_) {
-    // Somebody has written the key as it was: ours may still come, at neither index.
+    // Another program has written the key as it was: ours may still come, at neither index.
     lane_index_ = (*number)->index;
     return Unknown();
   }
@@ -289,7 +289,7 @@ void ConsulStore::HearMail(const std::string& body, std::vector<ledger::Hint>* h
     hints->push_back({*std::move(name), revision, ""});
   }
   if (entries->size() <= kWordsKeptMax) return;
-  // What was heard need not stay; whoever has written anew meanwhile is heard next time.
+  // Notices that were heard need not stay; one that was rewritten meanwhile is heard next time.
   TransactionRequest request;
   for (const Entry& entry : *entries) {
     if (request.size() + 2 > 2 * kWordsDroppedAtOnce) break;
@@ -300,7 +300,7 @@ void ConsulStore::HearMail(const std::string& body, std::vector<ledger::Hint>* h
   (void)client_.Put("/v1/txn", request.Body());  // Otherwise the next time.
 }
 
-// Foreign clients write no word for us: where they may make room for somebody who waits, the folder
+// Foreign clients write no change notice for us: where they may make room for a waiter, the folder
 // itself is watched.
 void ConsulStore::WatchFolders() {
   const SteadyTime now = SteadyClock::now();

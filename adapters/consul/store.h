@@ -101,14 +101,14 @@ class ConsulStore : public ledger::SharedStore {
   absl::StatusOr<std::optional<uint64_t>> Send(const Writer& writer);
   // As the recipe does when it meets them. What is left is looked for the next time.
   absl::Status RemoveDeadContenders(const Folder& folder);
-  // The record, if it still stands as it was read; reads the folder anew.
+  // Removes the record, if it still stands as it was read; reads the folder again.
   absl::Status RemoveRecord(Folder* folder);
   // What Adopt would do with the folder as it is.
   ledger::Adoptable FindAdoptable(const Folder& folder) const;
   // Writes `record` in place of the folder's, if that still stands. False: it was written meanwhile.
   absl::StatusOr<bool> ReplaceRecord(const Folder& folder, const LockRecord& record);
   // Goes on with those tickets that are there, and makes dead letters of payloads that are left;
-  // `mended`: how many. FAILED_PRECONDITION: somebody has to look first, and why.
+  // `mended`: how many. FAILED_PRECONDITION: a person has to look first, and why.
   absl::Status MendTickets(Folder* folder, uint32_t* mended);
   // Payloads whose tickets are not in the folder, with their sizes: as many as fit a transaction.
   absl::StatusOr<std::vector<std::pair<Id, uint32_t>>> LonePayloads(const Folder& folder);
@@ -170,8 +170,8 @@ class ConsulStore : public ledger::SharedStore {
   absl::flat_hash_map<Id, SessionAtIndex> sessions_;
   // Of which session it is written that it may have claims in which semaphore.
   absl::flat_hash_map<Id, absl::flat_hash_set<std::string>> indexed_;
-  // Where somebody waits, so that foreign clients who make room, or come, are noticed; and until
-  // when it is watched.
+  // Semaphores with waiters: their folders are watched, so that foreign clients who make room, or
+  // come, are noticed. And until when they are watched.
   absl::flat_hash_map<std::string, SteadyTime> shared_;
   SteadyTime looked_at_{};
   uint64_t mail_index_ = 0;  // The newest that was heard.

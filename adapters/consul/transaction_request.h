@@ -71,8 +71,8 @@ struct TransactionAnswer {
 absl::StatusOr<TransactionAnswer> ReadTransactionAnswer(const std::string& body);
 
 // The index at which a transaction landed, of the body of an answer with 200 (with 409 it did not
-// land). No more is read than that, since each commit does. nullopt: it is not understood, or
-// nothing is told of any operation. REQUIRES: its first operation writes; one that only looks has
+// land). No more is read than that, since each commit does. nullopt: it is not understood, or it
+// reports no operation. REQUIRES: its first operation writes; one that only looks has
 // the index at which its key stood before.
 std::optional<uint64_t> ReadLandedIndex(const std::string& body);
 

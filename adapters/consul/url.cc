@@ -120,7 +120,7 @@ absl::Status ReadPlace(absl::string_view authority, Url* url) {
   return status;
 }
 
-// Whoever names a certificate means to be safe by it.
+// A URL that names a certificate must use TLS: without it the certificate protects nothing.
 absl::Status CheckTls(const Url& url) {
   if (!url.tls && !(url.ca_file + url.cert_file + url.key_file).empty())
     return Bad("ca_file, cert_file and key_file need tls=yes");

@@ -108,7 +108,7 @@ void Watches::Finish(Watch* watch, int code, Heard* heard) {
     heard->status = reply.status.ok()
                         ? absl::InternalError("consul: an answer of the agent is not understood")
                         : reply.status;
-    // Asked without an index: whatever has changed meanwhile is told.
+    // The next request has no index, so that its answer shows what has changed meanwhile.
     watch->index = 0;
     watch->pause = std::clamp(watch->pause * 2, kFirstPause, kPauseMax);
     watch->ask_at = SteadyClock::now() + Skewed(watch->pause, &random_);

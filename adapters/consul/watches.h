@@ -29,8 +29,8 @@ class Watches {
   };
   struct Heard {
     std::vector<Change> changes;
-    // The watches that could not ask, and since then ask anew: what happened meanwhile is told with
-    // their next change.
+    // The watches that could not ask, and ask again since then: their next change shows what
+    // happened meanwhile.
     std::vector<std::string> interrupted;
     absl::Status status;  // Why, if any could not.
   };

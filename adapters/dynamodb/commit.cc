@@ -180,7 +180,7 @@ void DynamoStore::Writer::AddClaims(const SemaphoreDelta& delta, Planned* planne
   }
 }
 
-// So that whoever looks for the claims of a session, or of a node, finds the semaphore.
+// So that a daemon that looks for the claims of a session, or of a node, finds the semaphore.
 void DynamoStore::Writer::IndexClaim(const std::string& semaphore, const Claim& claim,
                                      const Claim* before) {
   const bool stays = before != nullptr && before->session == claim.session &&

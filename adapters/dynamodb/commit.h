@@ -60,7 +60,7 @@ class DynamoStore::Writer {
   void AddHead(const ledger::SemaphoreDelta& delta, const Planned& planned);
   // `before`: as it stood before the batch, or nullptr.
   void IndexClaim(const std::string& semaphore, const Claim& claim, const Claim* before);
-  // So that whoever looks for what this node hosts finds the semaphore.
+  // So that a daemon that looks for what this node hosts finds the semaphore.
   void IndexHosted(const std::string& semaphore);
   void AddFloors();
   void AddSessions(const ledger::Transaction& transaction);

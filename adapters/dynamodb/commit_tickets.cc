@@ -1,5 +1,5 @@
 // What a commit does to tickets: each is an item among the waiters, and its payload one apart, so
-// that an assignment does not write 64 KiB anew, and a reading of the queue does not read them.
+// that an assignment does not rewrite 64 KiB, and a reading of the queue does not read them.
 #include "adapters/dynamodb/commit.h"
 #include "adapters/dynamodb/fold.h"
 

@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-// Where there is no instance, nobody answers: it must not cost the whole time.
+// Where there is no instance, no service answers: the attempt must not take the whole time.
 constexpr std::chrono::milliseconds kPresenceTimeout{1000};
 
 std::string TextOf(const json& body, const char* name) {

@@ -20,7 +20,7 @@ using std::chrono::seconds;
 constexpr seconds kSearchTimeout{2};
 // Of a profile or a web identity: a program may be run, or two services be asked in turn.
 constexpr seconds kExchangesTimeout{10};
-// So long before they run out they are fetched anew.
+// New ones are fetched so long before the old ones run out.
 constexpr minutes kAhead{5};
 // When it is not said how long they are good, or it could not be understood.
 constexpr minutes kRenewInterval{10};
@@ -28,7 +28,7 @@ constexpr minutes kRenewInterval{10};
 constexpr seconds kSoon{60};
 // Between attempts to get others while the old ones are good.
 constexpr seconds kRetryInterval{30};
-// So long nobody asks again after nothing was found.
+// After a search that found nothing, no thread searches again for so long.
 constexpr seconds kNothingInterval{2};
 constexpr seconds kRefusedInterval{30};
 
@@ -166,7 +166,7 @@ std::shared_ptr<CredentialSource> FindCredentials(const std::string& profile,
   options.profile = profile;
   options.region = region;
   options.environment = [](const char* name) -> std::optional<std::string> {
-    // Nobody changes the environment of a daemon. NOLINTNEXTLINE(concurrency-mt-unsafe)
+    // Nothing changes the environment of a daemon. NOLINTNEXTLINE(concurrency-mt-unsafe)
     const char* const value = std::getenv(name);
     if (value == nullptr) return std::nullopt;
     return value;

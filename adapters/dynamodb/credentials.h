@@ -24,10 +24,10 @@ struct Credentials {
 class CredentialSource {
  public:
   virtual ~CredentialSource() = default;
-  // Those that are good now; those that run out are fetched anew before they do, by one thread,
-  // while the others go on with what is still good. Where something has to be fetched, it blocks for
-  // 2 s at most; for 10 s where a profile or a web identity leads to it. UNAUTHENTICATED: none were found, and where they were looked for, or those that
-  // were found are not complete. UNAVAILABLE: who should give them did not answer.
+  // Those that are good now. Before they run out, one thread fetches new ones, while the others go
+  // on with what is still good. A fetch blocks for 2 s at most; for 10 s where a profile or a web
+  // identity leads to it. UNAUTHENTICATED: none were found, and where they were looked for, or
+  // those found are not complete. UNAVAILABLE: the service that gives them did not answer.
   virtual absl::StatusOr<Credentials> Get() = 0;
   // The engine did not take these. True: Get() has others, or looks for others. False: they would
   // be the same, or have just been looked for: a daemon whose role was taken away does not flood

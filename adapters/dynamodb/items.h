@@ -2,7 +2,7 @@
 // docs/internals.md (0010) shows them in one place.
 //
 // Attributes that are 0, false or empty are left out, and read as that. Functions that read throw a
-// std::exception at an item that is not understood; whoever calls them makes DATA_LOSS of it.
+// std::exception at an item that is not understood; their callers make DATA_LOSS of it.
 #pragma once
 
 #include <cstdint>
@@ -111,11 +111,11 @@ json WriteHead(const Head& head);
 Head ReadHead(const std::string& semaphore, const json& item);
 json WriteLease(const Key& key, const Lease& lease, uint64_t token,
                 const NameOfClient& name_of_client);
-// `longest_hold_ms` is left to whoever knows the semaphore.
+// `longest_hold_ms` is left to the caller, which knows the semaphore.
 LeasePtr ReadLease(const json& item, const NumberOfClient& number_of_client);
 json WriteWaiter(const Key& key, const Waiter& waiter, const NameOfClient& name_of_client);
 WaiterPtr ReadWaiter(const json& item, const NumberOfClient& number_of_client);
-// Tickets stand among the waiters, and are told from them by this. items_tickets.cc.
+// Tickets stand among the waiters; this distinguishes them. items_tickets.cc.
 bool IsTicket(const json& item);
 json WriteTicket(const Key& key, const Ticket& ticket);
 TicketPtr ReadTicket(const json& item);

@@ -158,7 +158,7 @@ absl::Status Mailbox::Ask() {
   return absl::OkStatus();
 }
 
-// Unless it was written anew meanwhile.
+// Deletes them, but not a word that was rewritten meanwhile.
 void Mailbox::Drop(const std::vector<Word>& words) {
   if (words.empty()) return;
   std::vector<Request> requests;

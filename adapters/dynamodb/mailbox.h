@@ -1,10 +1,10 @@
-// Word for this daemon from others: which semaphores they have changed. DynamoDB pushes nothing; so
-// whoever commits writes an item into the partition of each daemon that it concerns, and one thread
-// here asks for that partition, for all lanes. Word is written in the transaction that it tells of:
-// none is lost.
+// Change notices (words) for this daemon: which semaphores others have changed. DynamoDB pushes
+// nothing, so a daemon that commits writes an item into the partition of each daemon concerned, and
+// one thread here reads this daemon's own partition, for all lanes. A word is written in the
+// transaction that it reports: none is lost.
 //
-// How often it asks is what a hand-off between daemons takes longer, and what waiting costs: see
-// PollPace.
+// The pause between two readings is what a hand-off between daemons takes longer, and decides what
+// waiting costs: see PollPace.
 #pragma once
 
 #include <chrono>
@@ -28,9 +28,9 @@ class PollPace {
  public:
   PollPace(std::chrono::milliseconds min, std::chrono::milliseconds max) : min_(min), max_(max) {}
 
-  // Somebody more waits, or word has come.
+  // One more claim waits, or word has come.
   void Stir(SteadyTime now) { stirred_at_ = now; }
-  // After having asked at this time. `waiting`: somebody here waits; otherwise claims are held that
+  // After having asked at this time. `waiting`: a claim here waits; otherwise claims are held that
   // others can end.
   SteadyTime Next(SteadyTime asked_at, bool waiting) const;
 
@@ -91,8 +91,8 @@ class Mailbox {
     std::vector<ledger::Hint> Take(SteadyTime deadline);
     // Some word was dropped since the last call: more came than was taken.
     bool TakeMissed();
-    // How many claims of this daemon wait, or are held, in this lane. With none in any lane nobody
-    // asks for word.
+    // How many claims of this daemon wait, or are held, in this lane. With none in any lane the
+    // mailbox does not ask for word.
     void Tell(size_t waiting, size_t holding);
     // Any thread.
     void Wake();

@@ -141,7 +141,7 @@ absl::StatusOr<Generation> MakeLane(Client* client, const std::string& table, No
     if (!made.ok()) return made.status();
     if (*made) return generation;
   }
-  return absl::AbortedError("dynamodb: somebody else writes this node's item");
+  return absl::AbortedError("dynamodb: another daemon writes this node's item");
 }
 
 json NodeTable::OwnItem(uint64_t beats) const {

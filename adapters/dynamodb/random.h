@@ -19,7 +19,7 @@ inline uint64_t RandomNumber() {
   return random();
 }
 
-// A ClientRequestToken that nobody has used.
+// A ClientRequestToken that no request has used.
 inline std::string RandomToken() { return Id{RandomNumber(), RandomNumber()}.Hex(); }
 
 // The full pause at most, half of it at least.

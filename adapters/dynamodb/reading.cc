@@ -35,8 +35,7 @@ absl::Status NotOfOneMoment(const std::string& name) {
 absl::Status ByHand(const std::string& name) {
   return absl::DataLossError(absl::StrCat(
       "dynamodb: ", name, ": its leases, waiters and tickets are not those that its HEAD has ",
-      "counted: somebody has changed items by hand. See what stands there, then: semctl prune ",
-      name));
+      "counted: items were changed by hand. See what stands there, then: semctl prune ", name));
 }
 
 std::vector<Key> HeadKeys(absl::Span<const std::string> names) {

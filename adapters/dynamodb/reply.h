@@ -21,7 +21,7 @@ struct Reply {
   enum class Kind : uint8_t {
     kAnswered,  // 200.
     kRefused,   // It was not carried out and will not be: `error` and `status` say why.
-    kBroken,    // Nobody knows: a write may have been carried out, or may be yet.
+    kBroken,    // Unknown: a write may have been carried out, or may be yet.
   };
   Kind kind = Kind::kBroken;
   json body;          // Of the answer, or of the refusal (CancellationReasons, …); else null.

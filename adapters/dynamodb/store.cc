@@ -28,7 +28,7 @@ constexpr std::chrono::milliseconds kPauseStep{2};
 constexpr int kPauseStepsMax = 20;
 // Of one commit, while nothing of what was decided is wrong.
 constexpr int kWritingsMax = 4;
-// Other transactions are at its items: nobody was first yet.
+// Other transactions are at its items: none was first yet.
 constexpr int kConflictsMax = 8;
 constexpr std::chrono::milliseconds kConflictPause{8};
 constexpr std::chrono::milliseconds kPauseMax{200};
@@ -171,7 +171,7 @@ CommitResult DynamoStore::Send(Transaction& transaction, bool* again) {
   }
 }
 
-// `again`: what was decided still holds, it is only to be written anew.
+// `again`: what was decided still holds, and has only to be written again.
 CommitResult DynamoStore::JudgeRefusal(Transaction& transaction, const Cancelled& cancelled,
                                        bool* again) {
   if (cancelled.Has(Refusal::kTooLarge)) return Failed(absl::OutOfRangeError(cancelled.message));
@@ -252,7 +252,7 @@ CommitResult DynamoStore::ReadFate(Transaction& transaction, bool* again) {
       client_.Repeat(GetItem(table_, LaneKey(options_.self, options_.lane)), Deadline());
   if (!reply.answered()) return Unknown();
   const auto item = reply.body.find("Item");
-  // Whether it had landed before this node was ended nobody here is told: others go on with it.
+  // Whether the commit landed before this node was ended is not known here: others go on with it.
   if (item == reply.body.end()) return Failed(Dead());
   uint64_t commits = 0;
   uint64_t generation = 0;

@@ -97,7 +97,7 @@ class DynamoStore : public ledger::SharedStore {
  private:
   class Writer;  // commit.h
 
-  // A claim of which this daemon is to be told; one that may become so, when its session comes
+  // A claim that this daemon must watch; one that it may have to watch, when its session comes
   // here; or what this node hosts, in this life or an earlier one: a detached claim, or a ticket
   // whose delay it counts.
   struct OwnClaim {

@@ -59,7 +59,7 @@ absl::Status CheckShape(const json& table, const Url& url) {
   if (!HasKey(table, kPartitionKey, "HASH") || !HasKey(table, kSortKey, "RANGE"))
     return absl::FailedPreconditionError(absl::StrCat(
         "dynamodb: ", Named(url), " has other keys than ", kPartitionKey, " (HASH) and ", kSortKey,
-        " (RANGE), both strings: it is somebody else's; name another in the URL"));
+        " (RANGE), both strings: it is another program's; name another in the URL"));
   const json& replicas = PartOf(table, "Replicas");
   if (replicas.is_array() && !replicas.empty())
     return absl::FailedPreconditionError(
@@ -89,7 +89,7 @@ absl::StatusOr<bool> HasExpiry(Client* client, const Url& url, SteadyTime deadli
   if (attribute == kExpiresAt) return true;
   return absl::FailedPreconditionError(absl::StrCat("dynamodb: ", Named(url), " expires by '",
                                                     attribute, "', and not by '", kExpiresAt,
-                                                    "': it is somebody else's"));
+                                                    "': it is another program's"));
 }
 
 absl::Status SetExpiry(Client* client, const Url& url, SteadyTime deadline) {
@@ -101,7 +101,7 @@ absl::Status SetExpiry(Client* client, const Url& url, SteadyTime deadline) {
       {"UpdateTimeToLive", {{"TableName", url.table}, {"TimeToLiveSpecification", specification}}},
       deadline);
   if (set.answered()) return absl::OkStatus();
-  // Somebody else was first, or we were and did not hear of it: it says so in words alone.
+  // Another program was first, or we were and did not hear of it: the error says so only in words.
   const absl::StatusOr<bool> after = HasExpiry(client, url, deadline);
   return after.ok() && *after ? absl::OkStatus() : set.status;
 }
@@ -162,7 +162,7 @@ absl::StatusOr<std::string> MakeTable(Client* client, const Url& url, const Tabl
   if (!before.ok()) {
     if (making.progress) making.progress(absl::StrCat("making ", Named(url)));
     const Reply made = client->Repeat({"CreateTable", Definition(url.table)}, deadline);
-    // Somebody else makes it at the same time, or we did and did not hear of it.
+    // Another program makes it at the same time, or we did and did not hear of it.
     if (!made.answered() && made.error != "ResourceInUseException") return made.status;
   }
   if (absl::Status status = Wait(client, url, making, deadline); !status.ok()) return status;

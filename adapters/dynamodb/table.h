@@ -31,7 +31,7 @@ absl::Status CheckTable(Client* client, const Url& url, SteadyTime deadline);
 struct TableMaking {
   std::chrono::milliseconds patience{120'000};
   std::chrono::milliseconds look_interval{1000};
-  // Told, for people, what goes on.
+  // Receives lines for people that say what goes on.
   std::function<void(const std::string& line)> progress;
 };
 

@@ -90,8 +90,8 @@ absl::StatusOr<std::vector<ledger::Hint>> DynamoStore::Wait(SteadyTime deadline)
   return ear_.Take(deadline);
 }
 
-// Whoever carries it out goes on without reading, and so must this. If it is not carried out, the
-// semaphore is read.
+// The ledger, which carries the notice out, goes on without reading, and so must the store. If the
+// ledger does not carry it out, it reads the semaphore.
 std::optional<ledger::News> DynamoStore::ReadNews(const ledger::Hint& hint) {
   const auto found = known_.find(hint.semaphore);
   if (found == known_.end() || !found->second.damage.ok()) return std::nullopt;
@@ -140,9 +140,9 @@ void DynamoStore::RememberHosted(const std::string& partition, const std::string
   }
 }
 
-// A name is written anew by the next commit with such a claim or ticket. Those of this node come
-// and go by its own commits, so what is known of them is enough; and who writes it anew leaves
-// another stamp.
+// The next commit with such a claim or ticket writes the name again. Those of this node come and go
+// by its own commits, so what is known of them is enough; and a commit that writes the name again
+// leaves another stamp.
 void DynamoStore::ForgetIdleNames(SteadyTime now) {
   if (now < names_looked_at_ + kNamesLookedAt) return;
   names_looked_at_ = now;
@@ -180,7 +180,7 @@ void DynamoStore::ForgetIdleNames(SteadyTime now) {
 
 // ---- mending ----
 
-// Tickets that are in nobody's hands any more: somebody has deleted their leases.
+// Tickets that no worker has any more: their leases were deleted by hand.
 std::vector<Ticket> DynamoStore::StuckTickets(const Folder& folder) {
   absl::flat_hash_set<Id> held;
   for (const LeasePtr& lease : folder.leases) {
@@ -228,7 +228,7 @@ absl::StatusOr<std::optional<ledger::Pruned>> DynamoStore::Repair(const std::str
     if (!reply.answered()) return reply.status;
   } while (put_back < stuck.size());
   std::optional<ledger::Pruned> pruned(std::in_place);
-  pruned->message = "items had been changed by hand; what stands there now was counted anew";
+  pruned->message = "items had been changed by hand; what stands there now was counted again";
   return pruned;
 }
 

@@ -25,7 +25,7 @@ Client* Clients::Find(uint32_t number) {
 
 Client* Clients::Insert(Client client) {
   const Position at = clients_.insert(clients_.end(), std::move(client));
-  // One of this name that the store was never told of keeps its number only.
+  // One of this name that the store never knew keeps its number only.
   by_name_.erase(at->client_id);
   by_name_.emplace(at->client_id, at);
   by_number_[at->number] = at;

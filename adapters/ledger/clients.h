@@ -31,7 +31,7 @@ class Clients {
   Client* Find(uint32_t number);
   // A new one, not stored yet.
   Client* Add(std::string client_id, SteadyTime now);
-  // One that the store told of. From now on its name stands for this number.
+  // One that the store reported. From now on its name stands for this number.
   Client* AddStored(uint32_t number, std::string client_id, uint64_t sequence_high, SteadyTime now);
   void Use(Client* client, SteadyTime now);
   // As silent for ever: the next to be forgotten.

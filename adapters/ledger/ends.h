@@ -1,4 +1,4 @@
-// How the leases that ended of late came to their end, so that who asks after one is told why.
+// The causes for which recent leases ended, so that a request about such a lease returns its cause.
 #pragma once
 
 #include <deque>

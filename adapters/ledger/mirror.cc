@@ -27,8 +27,8 @@ void Mirror::SeeSession(const Id& id, SessionPtr session) {
   core_->state.Apply(difference.sessions.back());
   std::vector<Event> events;
   AppendEvents(difference, &events);
-  // It had been forgotten here, and moved meanwhile: whoever believes to host it is told all the
-  // same.
+  // This lane had forgotten the session, and the session has moved meanwhile. The server may still
+  // believe that this node hosts it, so it gets the event all the same.
   if (!known && now->host != core_->options.self)
     events.push_back({Event::Kind::kMoved, EndCause::kNone, id, {}, nullptr, now->epoch});
   for (Event& event : events) core_->outbox.Add(std::move(event));
@@ -133,7 +133,7 @@ absl::Status Mirror::Refresh(std::vector<std::string> names) {
 void Mirror::ExplainEnds(std::vector<Event>* events) {
   absl::flat_hash_map<std::string_view, std::vector<HistoryRow>> histories;
   for (Event& event : *events) {
-    // Of others' claims nobody here asks how they ended.
+    // No client of this daemon asks how the claims of other daemons ended.
     if (event.kind != Event::Kind::kEnded || event.cause != EndCause::kUnknown ||
         !core_->can.history ||
         HostOf(core_->state, *event.lease).number != core_->options.self.number)

@@ -61,7 +61,7 @@ std::optional<NewsAndGrants> NewsOf(const Transaction& transaction, const Semaph
   if (std::ranges::any_of(transaction.sessions,
                           [](const auto& each) { return each.before != nullptr; }))
     return std::nullopt;
-  // What has become of a ticket, whoever gets it must read anyway.
+  // A daemon whose worker gets a ticket must read what has become of it anyway.
   if (!delta.tickets.empty()) return std::nullopt;
   if (delta.leases.size() + delta.waiters.size() > claims_max) return std::nullopt;
   NewsAndGrants result;

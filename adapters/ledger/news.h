@@ -1,10 +1,10 @@
-// What one commit did to one semaphore, in a form that an engine can tell another daemon, so that
-// it need not read the semaphore again before it tells its client of a grant. A hint like every
-// push: it may be lost, late or told twice, and is then of no use.
+// A change notice: what one commit did to one semaphore, in a form that an engine can deliver to
+// another daemon. That daemon need not read the semaphore again before it reports a grant to its
+// client. Like every push, a notice may be lost, late or delivered twice, and is then of no use.
 //
-// Claims go by their slots and their places in the queue, not by their ids: whoever knows an id may
-// give the lease back, and a push may be overheard. So only those changes can be told of which the
-// other daemon knows the claims already.
+// It names claims by their slots and their places in the queue, not by their ids: a program that
+// knows an id can release the lease, and a push may be overheard. So a notice describes no changes
+// but those of claims that the other daemon knows already.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ namespace semaphored::ledger {
 // That others have changed a semaphore.
 struct Hint {
   std::string semaphore;
-  uint64_t revision = 0;  // Which it has since, at least; 0: not told.
+  uint64_t revision = 0;  // Which it has since, at least; 0: not given.
   std::string details;    // What LedgerStore::ReadNews reads; empty: none.
 };
 
-// Only for whoever knows the semaphore as it was one revision before.
+// Only for a daemon that knows the semaphore as it was one revision before.
 struct News {
   struct End {
     uint32_t slot = 0;  // The first of the lease that has ended.

@@ -13,7 +13,7 @@
 namespace semaphored::ledger {
 namespace {
 
-// A part that was too large is tried again without so great a part of it: it costs nobody but us.
+// A part that was too large is tried again without one in so many commands: only this lane pays.
 constexpr size_t kPartShrinksBy = 8;
 constexpr size_t kPartsAtOnce = 16;
 

@@ -34,7 +34,7 @@ enum class Act : uint8_t {
   kAdopt = 16,
 };
 
-// Fields one after the other, each of a length that can be told from what is before it: numbers as
+// Fields one after the other, each of a length that the bytes before it determine: numbers as
 // eight bytes, the lowest first; texts behind their length.
 class Encoder {
  public:

@@ -60,20 +60,20 @@ class SharedStore : public LedgerStore {
                                                          const std::string& after,
                                                          uint32_t rows_max) = 0;
 
-  // What the hint says of the change itself; nullopt: nothing that this daemon understands. Asks
-  // nobody.
+  // What the hint says of the change itself; nullopt: nothing that this daemon understands. Sends
+  // no request.
   virtual std::optional<News> ReadNews(const Hint&) { return std::nullopt; }
 
-  // True if hints may have been lost since the last call (the connection was made anew).
+  // True if hints may have been lost since the last call (the connection was made again).
   virtual bool TakeMissedHints() { return false; }
 
   // Ends what other clients of the engine have left behind on these semaphores, by those clients'
-  // own rule, as they would themselves when they look next. For semaphores on which somebody waits.
+  // own rule, as they would themselves when they look next. For semaphores that have waiters.
   virtual absl::Status EndForeign(absl::Span<const std::string>) { return absl::OkStatus(); }
 
   // Why nothing can be granted of this semaphore, though there may be room, and what can be done;
   // as it was when it was last loaded. It is for the store to load it so that there is no room.
-  // DATA_LOSS: a higher limit would make none either. Asks nobody.
+  // DATA_LOSS: a higher limit would make none either. Sends no request.
   virtual absl::Status WhyUnusable(const std::string&) { return absl::OkStatus(); }
 
   // Puts right what people or other clients of the engine have left of the semaphore; it is then

@@ -18,7 +18,7 @@
 namespace semaphored::ledger {
 namespace {
 
-// Leases of a semaphore whose hosts are told of a new waiter; of a wide one not all.
+// The hosts of so many leases of a semaphore are notified of a new waiter; a wide one has more.
 constexpr int kHoldersTold = 64;
 
 class SharedView : public View {
@@ -185,8 +185,8 @@ absl::Status SharedView::Need(const Command& command, std::vector<std::string>* 
     absl::StatusOr<SharedStore::SessionAt> at = store_->LoadSession(*session);
     if (!at.ok()) return at.status();
     mirror_.SeeSession(*session, std::move(at->session));
-    // To acquire or to work, only the session must be there. What it has elsewhere is other lanes'
-    // to look after: here it would be a condition of the commit, and its end would be told twice.
+    // To acquire or to work, only the session must be there. Other lanes look after its claims
+    // elsewhere: here these would be conditions of the commit, and their ends be reported twice.
     const auto* close = std::get_if<CloseSessionCommand>(&command);
     const bool moves_or_ends = std::holds_alternative<AdoptSessionCommand>(command) ||
                                (close != nullptr && !close->marks_only);
@@ -308,7 +308,7 @@ absl::Status SharedView::SweepIfDue() {
   if (!foreign.empty()) {
     if (absl::Status status = store_->EndForeign(foreign); !status.ok()) return status;
   }
-  // What nobody uses is not kept in memory: it is loaded again when it is asked for.
+  // A semaphore that is not in use is not kept in memory: the next command on it loads it again.
   for (const std::string& name : idle) mirror_.Forget(name);
   if (!rows.empty()) {
     absl::StatusOr<std::vector<std::string>> changed = std::vector<std::string>();
@@ -331,7 +331,7 @@ absl::Status SharedView::SweepIfDue() {
   return absl::OkStatus();
 }
 
-// Reads anew what a lost batch rested upon. Mostly it was a semaphore; if none has changed, it was
+// Re-reads what a lost batch rested upon. Mostly it was a semaphore; if none has changed, it was
 // a session.
 absl::Status SharedView::LearnWhyLost(const Transaction& lost, const CommitResult& commit) {
   const auto changed = [&](const std::string& name, uint64_t revision) {
@@ -349,7 +349,7 @@ absl::Status SharedView::LearnWhyLost(const Transaction& lost, const CommitResul
            });
   };
   if (lost.attempt == 0 && !commit.requests_lost) {
-    // Whoever was first may have told by now what he did.
+    // The change notice of the daemon that was first may have arrived by now.
     if (absl::Status status = mirror_.Hear(store_->Wait(SteadyTime::min())); !status.ok())
       return status;
     if (any_changed()) return absl::OkStatus();
@@ -505,8 +505,8 @@ absl::StatusOr<Outcome> SharedView::ListNames(const ListCommand& command) {
   return outcome;
 }
 
-// A permit is not given, nor a semaphore made or made larger, where the engine's things are in
-// disorder; and what is not there on that account is not told to be merely absent.
+// Where the engine's things are in disorder, no permit is given, and no semaphore is made or made
+// larger. What is missing on that account is not reported as merely absent.
 std::optional<Outcome> SharedView::WhyUnusable(const Command& command) const {
   const auto* admin = std::get_if<AdminCommand>(&command);
   const bool acquires = std::holds_alternative<AcquireCommand>(command) ||

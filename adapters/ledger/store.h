@@ -47,7 +47,7 @@ struct Image {
   // shared store itself removes the rows that other lives of daemons have left.
   std::vector<Id> one_shots;
   // Of these something is there that is not understood, and why. What was known of them before
-  // stays as it was, since nobody can change it; whoever asks is told.
+  // stays as it was, since no daemon can change it; a request for one of them reports why.
   std::vector<std::pair<std::string, absl::Status>> damaged;
 };
 
@@ -106,9 +106,9 @@ class LedgerStore : public RequestRows {
                                                               uint64_t before,
                                                               uint32_t rows_max) = 0;
 
-  // Which semaphores others have changed, as far as the engine has told, in the order in which it
-  // did. Waits for one until `deadline` or Wake(); a deadline in the past: only takes what is
-  // there. It may miss, or tell too much.
+  // Which semaphores others have changed, as far as the engine reported it, in the order in which
+  // it did. Waits for one until `deadline` or Wake(); a deadline in the past: only takes what is
+  // there. It may miss some, or report too many.
   virtual absl::StatusOr<std::vector<Hint>> Wait(SteadyTime deadline) = 0;
 
   // Ends a Wait, this one or the next. Any thread.

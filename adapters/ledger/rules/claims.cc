@@ -242,7 +242,7 @@ Outcome Verify(const LedgerState& state, const VerifyCommand& command) {
   if (command.claim.empty()) {
     outcome.lease = semaphore->LeaseAt(command.slot);
     const uint64_t token = outcome.lease ? outcome.lease->token : 0;
-    // A lease granted in this very batch has no token yet, so nobody can ask for it by one.
+    // A lease granted in this very batch has no token yet, so no client can ask for it by token.
     if (token == 0 || token != command.token) outcome = NotHeld();
     outcome.detail = Outcome::AtSlot{token};
     return outcome;

@@ -53,7 +53,7 @@ struct Context {
   bool shared = false;              // Other daemons may work on the store.
   bool withheld = false;            // Core::GrantsNothing: nothing is granted, whatever is free.
   PermitSource* permits = nullptr;  // nullptr: whatever the state has room for is granted.
-  bool tells_others = false;        // An act on claims can be told to daemons that have others.
+  bool tells_others = false;        // An act on claims can reach daemons that have other claims.
   int64_t longest_hold_max_ms = 0;  // Guarantees::longest_hold_max_ms.
   int64_t vouch_max_ms = 0;         // Guarantees::vouch_max_ms.
   uint32_t grants_max = 0;          // LedgerOptions::grants_per_commit_max.
@@ -100,7 +100,7 @@ Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const C
 Outcome Administer(Editor& editor, const AdminCommand& command, const Context& context);
 Outcome List(const LedgerState& state, const ListCommand& command);
 
-// Grants to waiters, and to tickets that somebody offers to carry out, in order, whatever there is
+// Grants to waiters, and to tickets that a worker offers to carry out, in order, whatever there is
 // room for. The rules call it after each change that may make room; it is idempotent.
 void Advance(Editor& editor, Semaphore* semaphore, const Context& context);
 

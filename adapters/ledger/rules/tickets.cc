@@ -97,7 +97,7 @@ Claim ClaimOf(const TakeCommand& command, const Context& context) {
   return claim;
 }
 
-// What is told to who offers to work and does not wait.
+// The outcome for a worker that offers to work and does not wait.
 OutcomeKind MayTake(const Semaphore& semaphore, const Claim& claim, const Context& context) {
   if (semaphore.eligible.empty()) return OutcomeKind::kNothing;
   if (semaphore.row.paused) return OutcomeKind::kPaused;

@@ -14,8 +14,8 @@ namespace semaphored::ledger {
 struct Pruned {
   uint32_t removed = 0;  // Permits too many, and things that were none.
   uint32_t added = 0;    // Permits that had been lost.
-  // Permits of which it cannot be said whether they are lost or in somebody's hands, and why; they
-  // were left as they are.
+  // Permits that are either lost or in a client's hands, which cannot be found out: `message` says
+  // why. They were left as they are.
   uint32_t unresolved = 0;
   std::string message;
 };

@@ -93,7 +93,7 @@ struct Semaphore {
   LeasePtr LeaseAt(uint32_t slot) const { return FindLease(slots.At(slot)); }
   WaiterPtr FindWaiter(const Id& id) const;
   TicketPtr FindTicket(const Id& id) const;
-  // From 1. A waiter's: with the tickets before it that somebody offers to take. An offer's: among
+  // From 1. A waiter's: with the tickets before it that a worker offers to take. An offer's: among
   // the offers.
   uint64_t PositionOf(const Waiter& waiter) const;
   // Among waiters and tickets; 0: it is not queued.
@@ -183,7 +183,7 @@ class LedgerState {
   void Apply(Semaphore* semaphore, const TicketChange& change);
   void Apply(const SessionChange& change);
 
-  // Counts everything anew from the rows. Empty when the invariants above hold; else what is wrong.
+  // Recounts everything from the rows. Empty when the invariants above hold; else what is wrong.
   // O(all).
   std::string CheckInvariants() const;
 

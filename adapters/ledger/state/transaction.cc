@@ -39,7 +39,7 @@ SemaphoreDelta& Editor::DeltaOf(Semaphore* semaphore) {
 
 Semaphore* Editor::Create(SemaphoreRow row) {
   Semaphore* semaphore = state_->Insert(std::move(row));
-  // Destroyed and made anew in one batch is one delta: the row before is the old one's.
+  // Destroyed and made again in one batch is one delta: the row before is the old one's.
   const auto [at, is_new] =
       index_.try_emplace(semaphore->row.name, transaction_->semaphores.size());
   if (is_new) {

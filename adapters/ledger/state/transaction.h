@@ -28,7 +28,7 @@ struct SemaphoreDelta {
   // After this batch. Only on a store that is not exclusive.
   SemaphoreCounts counts;
   // Set by the commit that wins: what the semaphore's revision now is. A number that this name has
-  // never had, also when it was destroyed and is made anew: before->revision + 1, or, for a new
+  // never had, also when it was destroyed and is made again: before->revision + 1, or, for a new
   // one, from a counter of the whole store. (A daemon that still remembers the old one must not
   // take the new one for it.)
   uint64_t revision = 0;
@@ -39,7 +39,7 @@ struct SemaphoreDelta {
 
 // A client whose name the store does not know yet. Numbers below 2^31 are given by the ledger, for
 // this one store object (an exclusive store keeps them); a store that loads rows of a client that
-// it was not told of gives it a number from 2^31 on, and names it in Image::clients. A shared store
+// it does not know gives it a number from 2^31 on, and names it in Image::clients. A shared store
 // keeps names, and translates at its border.
 struct NewClient {
   uint32_t number = 0;
@@ -74,8 +74,8 @@ struct Transaction {
   std::vector<ReadCondition> reads;
 
   std::vector<HistoryRow> history;
-  // Other nodes whose claims it changes, or who hold where somebody waits, and in which semaphore:
-  // those are to be told, if the engine can. Each pair once. Only on a store that is not exclusive.
+  // Other nodes whose claims it changes, or which hold where a claim waits, and in which semaphore:
+  // they get a notice, if the engine can. Each pair once. Only on a store that is not exclusive.
   std::vector<std::pair<uint32_t, std::string>> concerns;
   std::vector<NewClient> new_clients;
   std::vector<RequestFloor> request_floors;
@@ -90,7 +90,7 @@ struct Transaction {
   std::vector<AskedRecall> asked_recalls;
   // Where there may be room left for waiters: this batch had let in as many as a commit may.
   std::vector<std::string> to_advance;
-  // Times that this batch was decided anew because another daemon was first.
+  // Times that this batch was decided again because another daemon was first.
   int attempt = 0;
 
   // Nothing to write; then `absent_requests` and `reads` are for the adapter to look at.
