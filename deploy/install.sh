@@ -80,7 +80,7 @@ fetch_into_cache() {
   if [ "$(id -u)" -eq 0 ]; then python3 -B "$(dirname "$0")/../tests/engines/root.py" make trixie; fi
 }
 
-# Whoever has Node and npm already, from wherever, keeps them.
+# A machine that has Node and npm already, from any source, keeps them.
 if [ "$want_npm" = yes ] && ! command -v node >/dev/null; then packages+=(nodejs); fi
 if [ "$want_npm" = yes ] && ! command -v npm >/dev/null; then packages+=(npm); fi
 

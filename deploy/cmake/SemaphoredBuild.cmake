@@ -61,7 +61,7 @@ function(semaphored_own_code target)
 endfunction()
 
 # semaphored_library(name DIRS folder... [LINK library...]): a static library of all *.cc in the folders.
-# No sources yet: no target, and whoever asks `if(TARGET name)` leaves out what needs it.
+# Without sources there is no target, and a list file that checks `if(TARGET name)` leaves out what needs it.
 function(semaphored_library target)
   cmake_parse_arguments(ARG "" "" "DIRS;LINK" ${ARGN})
   set(sources)

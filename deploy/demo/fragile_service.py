@@ -1,8 +1,8 @@
 """A small web service that falls over when too many call it at once.
 
 It is the third-party service of so many stories: it works on one request for a while, and refuses
-(503) every request beyond `--at-once` at the same time. It counts what it sees; GET /counts tells, and
-POST /counts starts the counting anew.
+(503) every request beyond `--at-once` at the same time. It counts what it sees:
+GET /counts returns the counts, and POST /counts sets them to zero.
 """
 
 import argparse

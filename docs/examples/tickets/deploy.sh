@@ -6,7 +6,7 @@
 #
 # A worker may be paused for so long that its lease is lost and another one has begun the next
 # attempt. So the target, here a folder that several machines may share, keeps the highest token that
-# it has seen for each slot, and turns away whoever shows a lower one; and it keeps which tickets it
+# it has seen for each slot, and rejects a worker with a lower one; and it keeps which tickets it
 # has carried out, for an attempt that got so far and could not say so any more.
 set -eu
 target=${TARGET:?the folder that is deployed to}
