@@ -230,8 +230,8 @@ absl::StatusOr<ParsedConfig> ParseConfig(const ConfigSources& sources) {
     return absl::InvalidArgumentError(fmt::format("{}", fmt::join(mistakes, "\n")));
   if (IsOpenToAll(parsed.config)) {
     parsed.warnings.emplace_back(
-        "connections are encrypted, but whoever reaches the port can take and revoke every permit: "
-        "set access_file, or tls_client_ca_file");
+        "connections are encrypted, but every client that reaches the port can take and revoke "
+        "every permit: set access_file, or tls_client_ca_file");
   }
   if (parsed.config.node_id.empty()) {
     const std::string host = sources.host_name.empty() ? "localhost" : sources.host_name;

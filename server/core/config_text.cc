@@ -49,8 +49,9 @@ Examples:
 SIGHUP reads file, environment and flags again and puts in force what has changed of the settings
 that are called reloadable; of the others it only says in the log that they need a restart. If
 anything is wrong with what was read, all stays as it was.
-SIGTERM or SIGINT ends the daemon: what is written is finished, the streams are told, and claims
-keep their places for the next start. A second one ends it at once.
+SIGTERM or SIGINT ends the daemon: it finishes what it is writing, and ends the streams with
+SHUTTING_DOWN; claims and their positions stay in the store for the next start. A second signal ends
+it at once.
 
 Exit codes: 0 stopped cleanly; 1 it could not go on (another process took its node, or it was declared
 dead); 2 the configuration is wrong; 3 the store could not be opened, or another daemon that is alive

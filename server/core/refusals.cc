@@ -233,9 +233,10 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
       if (!outcome.message.empty())
         return {
             StatusCode::kFailedPrecondition, Reason::kInUse, outcome.message, semaphore,
-            "wait until nobody holds it (a pause lets none of ours come), then try again; or as "
-            "the message says"};
-      return {StatusCode::kFailedPrecondition, Reason::kInUse, "somebody holds or waits", semaphore,
+            "wait until no client holds it (a pause stops our grants), then try again; or as the "
+            "message says"};
+      return {StatusCode::kFailedPrecondition, Reason::kInUse,
+              "the semaphore has holders or waiters", semaphore,
               "drain it first, or destroy it with wait or force"};
     case OutcomeKind::kWouldOvershoot:
       return {StatusCode::kFailedPrecondition, Reason::kWouldOvershoot,

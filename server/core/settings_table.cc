@@ -57,7 +57,8 @@ std::vector<Setting> Where() {
        "With TLS it cannot be off."},
       {kWhere, "access_file", Kind::kText, FIELD(access_file), 0, 4096, nullptr,
        "TOML file of who may do what: identities by token or client certificate, their rules and "
-       "quotas. Read again when it has changed. Empty: whoever reaches the port may do all."},
+       "quotas. Read again when it has changed. Empty: every client that reaches the port "
+       "may do everything."},
       {kWhere, "audit_file", Kind::kText, FIELD(audit_file), 0, 4096, nullptr,
        "File that a line of JSON is appended to for each administrative act. Empty: the daemon's "
        "log."},
@@ -155,7 +156,8 @@ std::vector<Setting> RequestLimits() {
       {kLimits, "streams_max", Kind::kCount, FIELD(streams_max), 1, kMillion, nullptr,
        "Streams (Hold, Session, Watch, Work) at once.", kReloadable},
       {kLimits, "watch_events_max", Kind::kCount, FIELD(watch_events_max), 1, kMillion, nullptr,
-       "Events that may wait for a reader of Watch before it is told that it is too slow.",
+       "Events that may wait for a reader of Watch. One that is further behind receives "
+       "SLOW_READER.",
        kReloadable},
       {kLimits, "commands_per_message_max", Kind::kCount, FIELD(commands_per_message_max), 1,
        100'000, nullptr, "Commands in one message of a session.", kReloadable},
@@ -180,8 +182,8 @@ std::vector<Setting> WireLimits() {
        "less is read at a time, and calls are cut off."},
       {kLimits, "stream_bytes_max", Kind::kCount, FIELD(stream_bytes_max), kMillion,
        int64_t{1} << 40, nullptr,
-       "Bytes that may wait for the reader of one stream before it is told that it is too slow. "
-       "A worker's tickets at once have to fit."},
+       "Bytes that may wait for the reader of one stream. One that is further behind receives "
+       "SLOW_READER. A worker's tickets at once have to fit."},
       {kLimits, "answers_bytes_max", Kind::kCount, FIELD(answers_bytes_max), kMillion,
        int64_t{1} << 40, nullptr,
        "Bytes of answers that their clients have not read yet, all together. Beyond it the "
@@ -231,8 +233,8 @@ std::vector<Setting> Metrics() {
   return {
       {kMetrics, "metrics_listen", Kind::kText, FIELD(metrics_listen), 0, 256, nullptr,
        "Address at which Prometheus finds the metrics, by HTTP under /metrics: HOST:PORT or "
-       "[HOST]:PORT, such as 127.0.0.1:7421. Whoever reaches it can read the semaphores' names. "
-       "Empty: none."},
+       "[HOST]:PORT, such as 127.0.0.1:7421. Every program that reaches it can read the "
+       "semaphores' names. Empty: none."},
       {kMetrics, "metrics_semaphores_max", Kind::kCount, FIELD(metrics_semaphores_max), 1, 10'000,
        nullptr,
        "Semaphores that have metrics of their own; the others are summed. It bounds the time "

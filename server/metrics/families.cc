@@ -352,7 +352,7 @@ void AddProcess(const DaemonFigures& figures, const ProcessFigures& process, int
   out->Gauge("semaphored_build_info", "Always 1; the labels say what runs.");
   out->Add(uint64_t{1}, {{"version", figures.version}, {"adapter", figures.adapter}});
   out->Gauge("semaphored_scrape_complete",
-             "1 if all was told; 0 if the daemon was too busy to tell of semaphores and calls.");
+             "1: complete; 0: the daemon was too busy to report semaphores, sessions and calls.");
   out->Add(static_cast<uint64_t>(figures.complete ? 1 : 0));
   out->Counter("semaphored_log_lines_lost_total",
                "Lines of the daemon's log that were lost, since it could not be written.");

@@ -44,7 +44,7 @@ Refusal Denied(const Identity& identity, Verbs verbs, std::string_view where,
   return {absl::StatusCode::kPermissionDenied, Reason::kPermissionDenied,
           absl::StrCat(identity.name(), " may not ", verbs.Text(), " ", View(where)),
           std::string(semaphore),
-          "ask whoever keeps the daemon's access file for a rule, or for another identity"};
+          "ask the administrator of the daemon's access file for a rule, or for another identity"};
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ const Identity* Caller::Find(UnknownKind* kind) const {
   const auto& metadata = context_->client_metadata();
   const auto [first, last] = metadata.equal_range("authorization");
   if (first != last) {
-    // Who shows a token is who the token says, or nobody.
+    // A caller that shows a token has the token's identity, or none.
     const std::string_view value(first->second.data(), first->second.size());
     const bool alone = std::next(first) == last;
     if (!alone || value.size() > kTokenBytesMax ||

@@ -42,7 +42,7 @@ Usage: semaphored health [--address ADDRESS] [--timeout DURATION] [--liveness] [
 
   --tls               With --address: it is served with TLS. Without --address the settings say so.
   --ca-file FILE      By what the daemon's certificate is verified. Default: with --address, the
-                      system's own; else it is not verified, as nothing secret is asked or told.
+                      system's own; else it is not verified, as nothing secret is sent or received.
   --server-name NAME  The name that its certificate must have, if not the address's.
   --cert-file FILE    The certificate to show, with --key-file FILE. Default: if the settings
                       require one of clients, the daemon's own.
