@@ -151,7 +151,7 @@ absl::Status TakeOver(Reactor* reactor, Sessions* sessions, std::chrono::millise
   return ready.get();
 }
 
-// What the running daemon is told by SIGHUP.
+// What a SIGHUP puts in force in the running daemon.
 struct Reloads {
   const ConfigSources& sources;  // Those of the start.
   Config config;                 // In force.
@@ -227,7 +227,7 @@ MembershipThread::Callbacks MembershipCallbacks(Server* server, Reactor* reactor
                                                 std::shared_ptr<FirstTouch> first_touch) {
   MembershipThread::Callbacks callbacks;
   // A lane that cannot find out what became of a commit, say, vouches for nothing either: then the
-  // log says so, and streams are told to go to another daemon.
+  // log says so, and streams end with NOT_VOUCHED, so that clients go to another daemon.
   callbacks.vouch_until = [host] { return host->vouch_until(); };
   callbacks.on_fatal = [signals](const absl::Status& why) { AskFatal(signals, why); };
   callbacks.on_heartbeat_failed = [](const absl::Status& why) {

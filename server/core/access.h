@@ -1,5 +1,5 @@
 // Who may do what: identities, how they are recognised, and their rules and quotas, as the access
-// file says (docs/security.md). Values that nobody changes: a policy is replaced as a whole.
+// file says (docs/security.md). The values are immutable: a policy is replaced as a whole.
 #pragma once
 
 #include <array>
@@ -100,12 +100,12 @@ class AccessPolicy {
   // be right, and nothing of a token's hash.
   static absl::StatusOr<std::shared_ptr<const AccessPolicy>> Parse(std::string_view text);
 
-  // nullptr: nobody has this token. The time it takes does not depend on how nearly it is right.
+  // nullptr: no identity has this token. The time taken does not depend on how nearly it is right.
   const Identity* ByToken(std::string_view token) const;
-  // Whom one of the names stands for, the first in the order of identities' names; nullptr: nobody.
+  // The identity with one of these names, the first in the order of identities' names; or nullptr.
   const Identity* ByCertificate(const CertificateNames& names) const;
   bool has_certificates() const { return !certificates_.empty(); }
-  // Who shows neither. nullptr: he is not let in.
+  // Of a caller that shows neither. nullptr: such a caller is refused.
   const Identity* anonymous() const { return anonymous_; }
 
   const std::vector<std::unique_ptr<const Identity>>& identities() const { return identities_; }

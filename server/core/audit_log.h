@@ -1,5 +1,5 @@
 // The audit log: one JSON object a line for each administrative act, appended to a file of its own
-// or said in the daemon's log. Written on a thread, so that nobody who acts waits for a disk.
+// or written to the daemon's log. A thread of its own writes it, so that no act waits for a disk.
 #pragma once
 
 #include <chrono>
@@ -39,7 +39,7 @@ class AuditLog {
   // so, and the audit log itself says how many, where they are missing.
   void Write(std::string line);
 
-  // From the next line on the file is opened anew, so that one that was moved away is left alone.
+  // Opens the file again before the next line, so that one that was moved away is left alone.
   // Any thread. If that fails the old one is still written to, and the daemon's log says so.
   void Reopen();
 

@@ -1,8 +1,8 @@
-// What the daemon can be told, and how it is told: defaults, then a TOML file, then the environment
+// The daemon's settings, and where they come from: defaults, then a TOML file, then the environment
 // (SEMAPHORED_<KEY>), then flags (--<key>); the later wins.
 //
-// Every setting has one row in settings.cc (key, limits, what it does), from which the flags, the
-// file's keys, the environment's names, --help and --print-config are all made.
+// Every setting has one row in settings_table.cc (key, limits, what it does), from which the flags,
+// the file's keys, the environment's names, --help and --print-config are all made.
 #pragma once
 
 #include <cstdint>

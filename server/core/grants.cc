@@ -260,7 +260,7 @@ void Grants::Tell(ClaimRecord* record) {
     record->listener->OnGranted(record->tag, record->lease, record->semaphore, vouch);
     return;
   }
-  // It is granted, but nobody may rely on it now. The same request id finds it again.
+  // It is granted, but the client may not rely on it now. The same request id finds it again.
   ClaimListener* listener =
       record->session != nullptr ? record->listener : std::exchange(record->listener, nullptr);
   listener->OnRefused(record->tag, NotVouchedRefusal(record->semaphore));

@@ -6,7 +6,7 @@
 namespace semaphored {
 
 namespace {
-// What is to be tried again is an error to whoever asked.
+// kBusy, which a later attempt may change, is an error to the sender.
 absl::StatusOr<Outcome> WithoutBusy(Outcome outcome) {
   if (outcome.kind == OutcomeKind::kBusy) return absl::UnavailableError(outcome.message);
   return outcome;
@@ -244,7 +244,7 @@ void Lane::Wait(SteadyTime not_before) {
   }
   std::unique_lock<std::mutex> lock(mutex_);
   // The engine refused or is silent: it is not asked for events again at once. Commands go through,
-  // since whoever sent them has a deadline.
+  // since their senders have deadlines.
   WaitUntil(submitted_, lock, not_before,
             [&] { return stopping_ || !queue_.empty() || clock_->Now() >= not_before; });
 }

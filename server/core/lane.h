@@ -40,7 +40,7 @@ struct Finished {
 struct LaneResults {
   std::vector<Finished> finished;
   std::vector<Event> events;      // Event::semaphore is empty, unless there is a ticket; and below.
-  std::deque<std::string> names;  // Those that events speak of; whoever moves this moves none.
+  std::deque<std::string> names;  // Those that events refer to; moving the deque moves no name.
   // Events of semaphores that belong to other lanes: a lane that adopts or closes a session reads
   // all semaphores of that session. An event here may precede an earlier one that the semaphore's
   // own lane has not reported yet.
@@ -71,9 +71,9 @@ struct LaneOptions {
 
 // Decides whether a thread that waits for another looks again and again for a moment before it
 // sleeps: a wake-up costs some 40 us, which is a tenth of a permit's way from hand to hand. Only
-// where it pays: on more than one processor, when little is under way (else nobody waits for just
-// this, and the processors have other work), and when the last wait was short. So a daemon with
-// nothing to do, or an engine that takes its time, costs nothing. Single-threaded.
+// where it pays: on more than one processor, when little is under way (else no client waits for
+// just this, and the processors have other work), and when the last wait was short. So a daemon
+// with nothing to do, or an engine that takes its time, costs nothing. Single-threaded.
 class ShortWait {
  public:
   static constexpr std::chrono::microseconds kLongest{500};
@@ -160,12 +160,12 @@ class Lane {
   void Submit(std::vector<Job> jobs);
   SteadyTime progress_at() const { return core_.progress_at(); }
   SteadyTime turned_at() const { return core_.turned_at(); }
-  // LaneCore::fresh_at of the last Step all of whose results have been looked at: else what it
-  // found lost would be vouched for anew until that is heard of.
+  // LaneCore::fresh_at of the last Step all of whose results the consumer has processed: else a
+  // lease that the Step found lost would be vouched for again until its loss is processed.
   SteadyTime fresh_at() const { return SteadyTime(SteadyTime::duration(told_.load())); }
   // Any thread.
   const LaneFigures& figures() const { return core_.figures(); }
-  // Whoever was delivered results calls this when he has looked at them.
+  // The consumer calls this after processing the results.
   void Told(SteadyTime fresh);
   const Guarantees& guarantees() const { return core_.guarantees(); }
 

@@ -124,7 +124,7 @@ std::string Membership::NameOf(const NodeRef& node) const {
 }
 
 bool Membership::ReadUnbroken(SteadyTime sent, SteadyTime returned) {
-  // Half a node TTL: later than the next beat is due, sooner than anyone's TTL ends unseen.
+  // Half a node TTL: later than the next beat is due, sooner than any node's TTL ends unseen.
   const Milliseconds gap_max = options_.node_ttl / 2;
   return last_read_ != kNever && sent - last_read_ <= gap_max && returned - last_read_ <= gap_max;
 }

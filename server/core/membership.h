@@ -34,8 +34,8 @@ struct MembershipOptions {
   Milliseconds node_ttl{10'000};
   // Default: a tenth of the node TTL.
   Milliseconds margin{-1};
-  // Guarantees::exclusive: nobody else can end our leases, so we vouch until we are replaced, and
-  // observe nobody.
+  // Guarantees::exclusive: no other node can end our leases, so we vouch until we are replaced, and
+  // observe no node.
   bool exclusive = false;
   std::string node_id = {};  // Of this node.
 };
@@ -44,12 +44,12 @@ struct MembershipOptions {
 // block.
 using ProgressCheck = std::function<bool(SteadyTime since)>;
 
-// Has no thread: whoever owns it calls Tick(). One thread at a time, but for vouch_until().
+// Has no thread: its owner calls Tick(). One thread at a time, but for vouch_until().
 class Membership {
  public:
   struct TickResult {
-    // To be taken over: nodes that we have declared dead, or that were found dead and not told
-    // before (whoever declared them dead may have died before taking them over).
+    // To be taken over: nodes that we have declared dead, or have found dead and not reported
+    // before (the node that declared them dead may have died before it took them over).
     std::vector<NodeRef> dead;
     // Why no heartbeat succeeded this time. OK: one did.
     absl::Status heartbeat;
@@ -100,7 +100,7 @@ class Membership {
 
   absl::Status Heartbeat();
   void Observe(TickResult* result);
-  // False: the observation was broken and has started anew.
+  // False: the observation was broken, and starts again.
   bool ReadUnbroken(SteadyTime sent, SteadyTime returned);
   void Judge(const NodeStore::Node& node, SteadyTime sent, SteadyTime returned, TickResult* result);
   void TellFoundDead(const std::vector<NodeStore::Node>& nodes, TickResult* result);
@@ -127,7 +127,7 @@ class Membership {
   mutable std::mutex names_mutex_;
   std::map<uint32_t, std::string> names_;  // By node number; guarded by names_mutex_.
   std::mutex again_mutex_;
-  std::vector<NodeRef> again_;  // Guarded by again_mutex_: to be told once more.
+  std::vector<NodeRef> again_;  // Guarded by again_mutex_: to be reported once more.
 };
 
 // Calls Tick() on a thread of its own: at once, and then when it is due.
@@ -138,7 +138,7 @@ class MembershipThread {
     std::function<void(std::vector<NodeRef> dead)> on_dead;
     std::function<void(absl::Status why)> on_fatal;
     // Vouching has ended or begun again. It may come late, while the engine keeps a Tick waiting:
-    // whoever answers for a lease looks at vouch_until() itself.
+    // code that answers for a lease looks at vouch_until() itself.
     std::function<void(bool vouched)> on_vouch_change;
     // A heartbeat has failed, the first since one succeeded.
     std::function<void(const absl::Status& why)> on_heartbeat_failed;
@@ -165,7 +165,7 @@ class MembershipThread {
   Membership* membership_;
   const Clock* clock_;
   Callbacks callbacks_;
-  bool vouched_ = false;  // What was told last; the thread's own.
+  bool vouched_ = false;  // What was reported last; the thread's own.
   bool failing_ = false;  // Likewise.
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -143,7 +143,7 @@ void SemaphoreMetrics::GiveToWanting() {
 
 // ---- claims ----
 
-// By age: whoever comes later stands behind, but for those that were moved.
+// By age: a claim that comes later stands behind, unless it was moved here.
 void SemaphoreMetrics::Link(ClaimFigures* claim) {
   FigurePlace* place = claim->place;
   ClaimFigures* before = place->last_waiter;
@@ -319,7 +319,7 @@ void SemaphoreMetrics::EndList(bool complete) {
   listed_ = std::exchange(listing_, {});
   list_begun_at_ = listing_since_;
   if (!complete) return;
-  // Destroyed, by whomever.
+  // Destroyed, here or by another daemon.
   std::vector<FigurePlace*> gone;
   for (const auto& [semaphore, place] : places_) {
     const bool since = place->used_at >= listing_since_;

@@ -3,7 +3,7 @@
 // Only so many semaphores have figures of their own (a place); all others are counted together, as
 // the rest. A place is given to the first that come, and is kept as long as its semaphore is in
 // use, so that its counters only rise. A semaphore that was destroyed gives its place up; one that
-// nobody has used for ten minutes does if a busier one of the rest wants it. What was counted in a
+// was not used for ten minutes does if a busier one of the rest wants it. What was counted in a
 // place is not added to the rest when it is given up: the rest's counters would jump. A semaphore
 // that comes back begins at zero, which Prometheus takes for what it is.
 //
@@ -70,7 +70,7 @@ class SemaphoreMetrics {
   void Changed(ClaimFigures* claim, uint32_t permits);
   void Recalled(ClaimFigures* claim);
   // `claim`: null, if none was made. What was denied since there is no such semaphore is counted
-  // with the rest: names that somebody makes up take no places.
+  // with the rest: names that a client makes up take no places.
   void Denied(const std::string& semaphore, ClaimFigures* claim, Reason reason);
   // The lease has ended. Without effect on what is not held.
   void Ended(ClaimFigures* claim, EndCause cause);

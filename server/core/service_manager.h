@@ -3,7 +3,7 @@
 // to be (sd_notify(3) says so, and prints it in full), and libsystemd would bring five libraries
 // into the daemon for these few lines.
 //
-// Without the variable every call does nothing. What cannot be sent is lost: nobody waits for it.
+// Without the variable every call does nothing. What cannot be sent is lost: no call waits for it.
 // Any thread.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace semaphored {
 class ServiceManager {
  public:
   struct Address {
-    std::string notify_socket;      // A path, or "@…" in the abstract name space. Empty: nobody.
+    std::string notify_socket;      // A path, or "@…" in the abstract name space. Empty: none.
     std::string watchdog_interval;  // WATCHDOG_USEC; empty: no watchdog.
     std::string watchdog_process;   // WATCHDOG_PID; empty: this process.
   };

@@ -168,7 +168,7 @@ void SessionsImpl::OnTimerDue(const Timer& timer) {
 
 // ---- The end ----
 
-// Leases that end with this daemon: their holders are to stop before somebody else is let in.
+// Leases that end with this daemon: their holders are to stop before another client is let in.
 void SessionsImpl::TellEndOfLeases() {
   struct Held {
     ClaimListener* listener;

@@ -46,7 +46,7 @@ struct Vouch {
   bool none() const { return valid_for_ms == 0 && !recalled; }
 };
 
-// What becomes of claims. Each is told in this order: any number of OnQueued, then OnGranted or
+// What becomes of claims. The calls for each, in order: any number of OnQueued, then OnGranted or
 // OnRefused; after OnGranted any number of OnRecalled, at most one OnEnded.
 class ClaimListener {
  public:
@@ -95,8 +95,8 @@ class SessionListener : public ClaimListener {
   // listener may end its session within the call.
   virtual void OnRulesChanged() {}
   // Only if it works: also, after OnOpened, for each ticket that a resumed one still has. What
-  // becomes of its lease is told by OnRecalled and OnEnded, with the tag 0, but for an end that the
-  // worker itself has brought about by FinishIn.
+  // becomes of its lease is reported by OnRecalled and OnEnded, with the tag 0, but for an end that
+  // the worker itself has brought about by FinishIn.
   virtual void OnAssigned(const Assignment& /*assignment*/) {}
 };
 
@@ -118,7 +118,7 @@ struct AcquireParams {
   // The identity that it belongs to, and what it counts of that one's quotas; kept for as long as the claim
   // stands. Null: it belongs to none.
   ChargePtr charge;
-  // Set: only what has become of the request when it was made before is told, and counted; if it is
+  // Set: if the request was made before, what has become of it is reported, and counted; if it is
   // not known, this is the answer. Needs a request id, and a charge.
   std::shared_ptr<const Refusal> unless_repeated;
 };
@@ -136,7 +136,7 @@ struct OpenParams {
   Id resume;  // Empty: a new one.
   std::string holder;
   bool release_on_disconnect = false;
-  // Set: a worker. On resume it counts anew.
+  // Set: a worker. On resume it replaces the former one.
   std::shared_ptr<const WorkParams> work;
   TraceContext trace;  // Of the stream, for the log.
   // As in AcquireParams, for as long as the session is known here; on resume it replaces the one
@@ -226,7 +226,7 @@ struct SessionsOptions {
   // For how long after a semaphore was read its leases are vouched for: the node TTL less the margin.
   int64_t read_vouch_ms = 9000;
   uint32_t limit_max = 1'000'000;
-  // How often it is looked for tickets that workers have not been told of by a push.
+  // The interval at which the daemon looks for tickets that no push has announced to workers.
   int64_t work_sweep_ms = 1000;
   // A semaphore that was made by its first use, and is idle for so long, is destroyed. 0: never.
   int64_t idle_destroy_after_ms = 0;
@@ -264,14 +264,14 @@ class Sessions {
   // The claim's id, for the calls below. The listener must stay until OnRefused, OnEnded, Detach or
   // Abandon.
   virtual Id Acquire(AcquireParams params, ClaimListener* listener, uint64_t tag) = 0;
-  // The listener is told nothing more. A lease lives on for its TTL.
+  // The listener is not called again. A lease lives on for its TTL.
   virtual void Detach(const Id& claim) = 0;
-  // The client is gone: leaves the queue at once if it waits; a lease lives on for its TTL, or is
-  // ended at once if `end_lease`, or if nobody can know of it (not granted to anyone yet and asked
-  // without a request id). The listener is told nothing more.
+  // The client is gone: the claim leaves the queue at once if it waits; a lease lives on for its
+  // TTL, or is ended at once if `end_lease`, or if no client can know of it (its grant was not
+  // reported yet, and the request had no id). The listener is not called again.
   virtual void Abandon(const Id& claim, bool end_lease) = 0;
-  // A sign of life of a detached claim: its TTL begins anew. What this daemon vouches for from now
-  // on; valid_for_ms 0: nothing.
+  // A sign of life of a detached claim: its TTL begins again. Returns what this daemon vouches for
+  // from now on; valid_for_ms 0: nothing.
   virtual Vouch Touch(const Id& claim) = 0;
 
   // ---- sessions ----
@@ -283,7 +283,7 @@ class Sessions {
   virtual Vouch TouchSession(const Id& session) = 0;
   virtual void AcquireIn(const Id& session, AcquireParams params, uint64_t tag,
                          bool report_queued) = 0;
-  // Gives up the wait of the acquire with this tag (its sequence number); that acquire is then told
+  // Gives up the wait of the acquire with this tag (its sequence number); that acquire then gets
   // OnRefused, WAIT_CANCELLED, unless it was granted first. False: no such wait.
   virtual bool CancelIn(const Id& session, uint64_t tag) = 0;
   // The session's client knows of this recall of its lease, and stops by the end of the grace. Ignored if
@@ -345,7 +345,7 @@ class Sessions {
   // ended.
   virtual void OnVouchChange() = 0;
   // From now on new requests are refused with SHUTTING_DOWN; nothing more is submitted for waits
-  // and TTLs, so that claims keep their places for the next start. Listeners are told OnRefused /
+  // and TTLs, so that claims keep their places for the next start. Listeners get OnRefused or
   // OnSessionEnded.
   virtual void Shutdown() = 0;
 

@@ -19,7 +19,7 @@ Id SessionsImpl::Acquire(AcquireParams params, ClaimListener* listener, uint64_t
     listener->OnRefused(tag, ShuttingDownRefusal());
     return id;
   }
-  // It might be granted, and nobody could rely on it.
+  // It might be granted, and the client could not rely on it.
   if (host_->vouch_until() <= Now()) {
     metrics_.Denied(params.semaphore, nullptr, Reason::kNotVouched);
     listener->OnRefused(tag, NotVouchedRefusal(params.semaphore));

@@ -92,7 +92,7 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   }
   // A client that found the answer late has asked again, on a stream of its own each time. The last
   // one counts; the end of the others, which is heard of later, must not be taken for its end. If
-  // whoever asked has gone meanwhile, the stream that has it knows more than this answer.
+  // the one that asked has gone meanwhile, the stream that has the session knows more than this.
   const SessionRecord* attached = sessions_.Find(id);
   if (attached != nullptr && attached->listener != nullptr && !listens && !outcome->changed) return;
   SendAway(sessions_.Find(id));
@@ -112,7 +112,7 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   record->charge = params.charge;
   if (outcome->changed) {
     vouching_.KeepAfterMove(&record->life, session.ttl_ms);
-    // What was to be put back here may have been told to the worker where it was meanwhile.
+    // The daemon that had the session may have assigned to the worker what was to be put back here.
     for (const Id& claim : record->claims) {
       ClaimRecord* each = claims_.Find(claim);
       if (each == nullptr) continue;
@@ -158,7 +158,7 @@ void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>
     const bool known = claim != nullptr;
     // It has moved to another session since.
     if (known && claim->session != record) continue;
-    // Its semaphore's lane has told of the grant before the session's lane told of the wait.
+    // Its semaphore's lane reported the grant before the session's lane reported the wait.
     if (known && claim->has_lease() && !info.lease) continue;
     const bool moves = info.lease && info.lease->moved_from != 0;
     // The lane has granted it since: the move is over.

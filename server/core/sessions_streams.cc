@@ -11,7 +11,7 @@ void SessionsImpl::Unlisten(SessionRecord* record) {
   for (const Id& id : record->claims) {
     if (ClaimRecord* claim = claims_.Find(id)) claim->listener = nullptr;
   }
-  // Nobody is there to be given anything.
+  // No client is there to receive a ticket.
   if (!stopping_) work_.Stop(record);
 }
 

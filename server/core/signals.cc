@@ -41,7 +41,7 @@ Signals::Event Signals::Wait(std::optional<Milliseconds> patience) {
   pollfd files[] = {{signals_, POLLIN, 0}, {fatal_event_, POLLIN, 0}};
   const int timeout_ms =
       patience ? static_cast<int>(std::clamp<int64_t>(patience->count(), 0, INT_MAX)) : -1;
-  // Interrupted (by a debugger, say): to whoever waits that is a time-out that came early.
+  // Interrupted (by a debugger, say): to the caller that is a time-out that came early.
   if (poll(files, 2, timeout_ms) <= 0) return {};
   if ((files[1].revents & POLLIN) != 0) return {Event::Kind::kFatal, 0};
   const int signal = Read();

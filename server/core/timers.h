@@ -1,5 +1,5 @@
-// Many deadlines on one thread. An entry is not taken out when its cause goes away: whoever is
-// called looks whether there still is something to do, and the heap is swept when most of it is
+// Many deadlines on one thread. An entry is not taken out when its cause goes away: the code that
+// is called checks whether there still is something to do, and the heap is swept when most of it is
 // dead.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Calls that were refused because they showed nothing that stands in the access file: what the log
-// says of them. A line for each would let whoever guesses at tokens fill the disk.
+// says of them. A line for each would let a client that guesses at tokens fill the disk.
 #pragma once
 
 #include <array>

@@ -209,7 +209,7 @@ void WorkDesk::OnAssigned(ClaimRecord* record, LeasePtr lease, TicketPtr ticket,
   const bool known = record->state == State::kHeld && record->ticket != nullptr;
   record->state = State::kHeld;
   record->lease = std::move(lease);
-  // Told a second time, when it has ended again: that is told next.
+  // Reported again without the ticket, which has ended meanwhile: its end is reported next.
   if (!known || ticket != nullptr) record->ticket = std::move(ticket);
   if (known) return;
   parts_.metrics->Granted(record->semaphore, &record->figures, record->lease->permits);
@@ -220,7 +220,7 @@ void WorkDesk::OnAssigned(ClaimRecord* record, LeasePtr lease, TicketPtr ticket,
   parts_.recalls->Arm(record);
   SessionRecord* session = record->session;
   if (session != nullptr && session->has_recalls) session->recalls_changed = true;
-  // Without its ticket it has ended again, which is told next. Of a dead daemon's session: its
+  // Without its ticket it has ended again, which is reported next. Of a dead daemon's session: its
   // client may come for it.
   if (record->ticket == nullptr || session == nullptr || !session->life.hosted) return;
   if (stopping_ || session->closing) return;
@@ -286,7 +286,7 @@ void WorkDesk::PutBack(ClaimRecord* record) {
              to_put_back_.insert(id);
              ArmSweep();
            } else if (outcome->kind == OutcomeKind::kNotHeld) {
-             DropOffer(again);  // It had ended before: nothing more will be told of it.
+             DropOffer(again);  // It had ended before: no event of it will follow.
            }
          });
 }

@@ -102,7 +102,7 @@ class WorkDesk {
   void TellAssignedLater(ClaimRecord* record);
 
   void ArmSweep();
-  // Hands out the tickets that the worker could not be told of before, and lets it try again.
+  // Assigns the tickets that could not be sent to the worker before, and lets it try again.
   void SweepWorker(SessionRecord* record);
   void LookUp(const std::string& prefix, const std::string& after);
   void OnLookedUp(const std::string& prefix, const Report& report);

@@ -1,6 +1,6 @@
 // One worker: what it works for, how many hands it has, and where it offers them. Decides only;
-// what it decides is carried out by whoever owns it. No time, no I/O: an offer is made, and what
-// becomes of it is told later.
+// its owner carries out what it decides. No time, no I/O: an offer is made, and what becomes of it
+// is reported later.
 //
 //   Offer → OnStanding → (OnTaken | OnGone)      the hand waits there for a ticket
 //         → OnTaken                              a ticket was there; the hand has it until OnFreed
@@ -8,7 +8,7 @@
 //
 // Rules:
 //   * A semaphore that is named has as many offers as the worker has free hands, at most
-//     kOffersPerSemaphore: whatever is enqueued there later, by whomever, comes to one of them.
+//     kOffersPerSemaphore: whatever any client enqueues there later comes to one of them.
 //   * One that is found under a prefix has them only while there are tickets. Of those found where
 //     nothing is offered, the kIdleMax are kept whose turn comes first; a look-up finds the others.
 //   * So there may be more offers than free hands. When all hands are full the others are

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kKeptBytes = 4096;
 // Calls that one connection may open at least before it is the turn of another.
 constexpr int64_t kStreamsAtOnce = 4;
-// As much as one record of TLS brings: a part of one that is left unread is not told of again.
+// As much as one record of TLS brings: a part of one that is left unread is not reported again.
 constexpr size_t kLittleBytes = 16 << 10;
 // Calls of a connection that were open and not begun for all of this time never begin.
 constexpr Milliseconds kNeverAfter{60'000};

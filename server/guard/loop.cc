@@ -180,7 +180,7 @@ void Loop::Watch(int descriptor, Socket* socket, const Connection::Interest& wan
   epoll_event event{};
   event.events = Events(wanted);
   event.data.ptr = socket;
-  // A socket of which nothing is wanted is taken out: that its other end is gone would be told without end.
+  // A socket of which nothing is wanted is taken out: else epoll reports endlessly that its peer is gone.
   const int act = !is ? EPOLL_CTL_DEL : was ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
   if (epoll_ctl(epoll_, act, descriptor, &event) != 0) return socket->connection->OnDeadline();
   socket->known = wanted;

@@ -21,7 +21,7 @@ uint64_t CountOpenFiles() {
   DIR* folder = opendir("/proc/self/fd");
   if (folder == nullptr) return 0;
   uint64_t entries = 0;
-  // Nobody else reads this stream. NOLINTNEXTLINE(concurrency-mt-unsafe)
+  // No other thread reads this stream. NOLINTNEXTLINE(concurrency-mt-unsafe)
   while (const dirent* entry = readdir(folder)) entries += entry->d_name[0] != '.' ? 1 : 0;
   closedir(folder);
   return entries > 0 ? entries - 1 : 0;

@@ -1,4 +1,4 @@
-// Who calls: found out once for each call or stream, and anew on a stream when the access file has
+// Who calls: found out once for each call or stream, and again on a stream when the access file has
 // changed. On the reactor's thread.
 #pragma once
 
@@ -63,8 +63,8 @@ class Caller {
   bool MayName(std::string_view owner, std::string_view semaphore) const {
     return !IsAnothers(owner, NameAt(semaphore));
   }
-  // May the caller be told its secrets? The owner may, if it is one client and not all that are
-  // anonymous.
+  // May the caller see the secrets of what belongs to `owner`? The owner may, unless it is the
+  // anonymous identity, which many clients share.
   bool MaySee(std::string_view owner) const;
 
   // Takes `more` of its quotas; `less` of what it has is given back for it. Null without an access
@@ -78,7 +78,7 @@ class Caller {
   // The same of the id of one request. A one-shot id counts as no client.
   Problem Scope(Requester* requester) const;
   // Uses the client id, as Scope made it, for what the engine will remember. Refused: it is one
-  // more than the caller's quota. Nobody's, if it is empty.
+  // more than the caller's quota. An empty one is not counted.
   Problem Use(std::string_view client_id) const;
   // A sign of life of the stream that was opened with this id: if it counts, it goes on to.
   void StillUses(std::string_view client_id) const;

@@ -35,8 +35,8 @@ class EnqueueCall final : public MethodCall<EnqueueCall> {
     });
   }
 
-  // Whoever traces the call finds the worker's part in the same trace. What is not a traceparent is
-  // nobody's mistake that it should be refused for.
+  // The worker's part belongs to the same trace as the call. A value that is not a traceparent is
+  // ignored: it is no reason to refuse the call.
   std::string TraceOfCall() {
     const auto& metadata = context()->client_metadata();
     const auto found = metadata.find("traceparent");

@@ -42,7 +42,7 @@ struct ServiceLimits {
   // stream is not read; above the second its client is not reading, and it is cut off.
   size_t stream_entries_pause = 4'096;
   size_t stream_entries_max = 250'000;
-  // Bytes that wait for the reader of one stream, about, before it is told that it is too slow.
+  // Bytes, about, that may wait for the reader of one stream before it receives SLOW_READER.
   size_t stream_bytes_max = 128 << 20;
   // Bytes of answers to unary calls that their clients have not taken yet, all together.
   size_t answers_bytes_max = 256 << 20;

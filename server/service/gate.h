@@ -12,9 +12,9 @@
 
 namespace semaphored {
 
-// Whoever holds: by himself, or for a ticket.
+// Each of these verbs lets a caller hold: for itself, or for a ticket.
 inline constexpr Verbs kHolds = Verb::kAcquire | Verb::kWork;
-// Whoever may see what there is.
+// Each of these verbs lets a caller see what there is.
 inline constexpr Verbs kSees = Verb::kVerify | Verb::kAdminister;
 
 // Acquire, Hold and the acquire of a Session: checks rule and quotas, scopes the client id, says
@@ -28,11 +28,11 @@ void DenyForbidden(const Caller& caller, const std::vector<HeldLease>& held, Ses
 // All that a worker names must be allowed, prefixes as a whole.
 Problem CheckWork(const Caller& caller, const WorkParams& work);
 
-// By lease id: whoever may know one. By slot and token: the resource, which has to have `verify`.
+// By lease id: callers that may know one. By slot and token: the resource, which needs `verify`.
 Problem CheckVerify(const Caller& caller, const VerifyCommand& command);
 
-// Takes out of a lease that is shown what lets its holder be impersonated: the session id of
-// another's, and the lease id for whoever neither knows it already, owns the lease, nor administers
+// Takes out of a lease that is shown what would let the caller impersonate its holder: the session
+// id of another owner's lease, and its lease id unless the caller knows that already or administers
 // the semaphore.
 void HideSecrets(const Caller& caller, const Sessions& sessions, bool knows_id, pb::Lease* lease);
 void HideSecrets(const Caller& caller, const Sessions& sessions,

@@ -15,7 +15,7 @@ namespace {
 constexpr std::chrono::seconds kListPatience{1};
 constexpr std::chrono::seconds kReactorPatience{2};
 
-// What the reactor fills in; it may come to it after nobody waits any more.
+// The reactor fills this in, perhaps only when Gather() no longer waits for it.
 struct Asked {
   std::promise<void> done;
   SessionsFigures sessions;

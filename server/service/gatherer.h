@@ -1,4 +1,4 @@
-// Takes one look at the daemon for whoever shows its figures.
+// Takes one look at the daemon for the exporter, which shows its figures.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ class Gatherer {
         store_file_(std::move(store_file)) {}
 
   // Blocks for as long as the reactor takes, but for at most three seconds: one for the engine to
-  // tell what it has, if it is time to ask (else, and if it does not answer, what it told before is
+  // report what it has, if it is time to ask (else, and if it does not answer, its last report is
   // shown with its age), and two for the reactor. Any thread but the reactor's; several at once.
   DaemonFigures Gather() const;
 

@@ -1,4 +1,4 @@
-// `semaphored health`: whether a daemon serves, asked as anybody would, over the standard health
+// `semaphored health`: whether a daemon serves, asked as any client would, over the standard health
 // service. For container engines, service managers and people.
 #pragma once
 

@@ -140,7 +140,7 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
     }
     const SteadyTime::duration before = elapsed();
     const Vouch vouch = sessions()->Touch(claim_);
-    if (left_) return;  // It was told that the claim has ended meanwhile.
+    if (left_) return;  // The claim has ended meanwhile.
     if (vouch.none()) {
       Leave();
       sessions()->Detach(claim_);

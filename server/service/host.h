@@ -45,7 +45,7 @@ class Host final : public SessionsHost {
   void SetSessions(Sessions* sessions) { sessions_ = sessions; }
 
   // Carries out what was submitted and ends the lanes' threads; blocks. After Reactor::Run() has
-  // returned, so what the last batches bring is told to nobody.
+  // returned, so no client receives what the last batches bring.
   void StopLanes();
 
   // Jobs that were submitted and have not come back.

@@ -72,7 +72,7 @@ class Listener {
   absl::Status OpenHost(const std::string& host, const std::string& port);
   // On the listener's thread.
   void Run();
-  // False: nothing can be accepted for a moment, and nobody tells when that is over.
+  // False: nothing can be accepted for a moment, and no event says when that is over.
   bool AcceptAll(int socket);
   void Refuse(int descriptor);
   void Warn(const std::string& what);

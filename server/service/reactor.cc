@@ -21,7 +21,7 @@ Reactor::Reactor(const Clock* clock, std::unique_ptr<grpc::ServerCompletionQueue
       driver_due_(SteadyTime::max()) {}
 
 Reactor::~Reactor() {
-  // A queue must be shut down and empty before it goes. Nothing is told any more: who would listen
+  // A queue must be shut down and empty before it goes. Its events are dropped: their receivers
   // may have gone.
   if (closed_) return;
   Close();
@@ -41,7 +41,7 @@ void Reactor::Run() {
     for (int events = 0; got == grpc::CompletionQueue::GOT_EVENT; ++events) {
       event_time_ = clock_->Now();
       static_cast<QueueEvent*>(tag)->OnEvent(ok);
-      // What was posted is waited for by somebody: it does not wait for a look at the sockets.
+      // Clients wait for what was posted: it runs before the next look at the sockets.
       if (tag == &wake_ || events == kEventsPerTurn) break;
       got = queue_->AsyncNext(&tag, &ok, at_once);
     }

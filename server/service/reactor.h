@@ -105,7 +105,7 @@ class Reactor {
   void Disarm(ReactorTimer* timer);
 
   // Something is posted within a moment, most likely: until then the reactor looks for it without
-  // sleeping, and whoever posts it need not wake it.
+  // sleeping, and the thread that posts it need not wake it.
   void ExpectSoon(SteadyTime::duration longest) { looking_until_ = clock_->Now() + longest; }
 
   // The longest time lately for which one turn kept all others waiting.

@@ -112,7 +112,7 @@ absl::Status Security::ReloadFiles() {
     return taken;
   }
   if (renewed) spdlog::info("new certificates are in force for new connections");
-  // The same text is the same policy: nobody need be looked at anew.
+  // The same text is the same policy: no caller has to be checked again.
   if (read->access_text == in_force_.access_text) {
     read->policy = in_force_.policy;
   } else {

@@ -51,7 +51,7 @@ class Security {
 
   // Reads all files again, and puts them to use together: certificates for connections from now
   // on, the access file for all that is asked from now on. If any is bad, nothing changes, and the
-  // log says why. The audit log's file is opened anew. Any thread; blocks to read. The error is
+  // log says why. The audit log's file is opened again. Any thread; blocks to read. The error is
   // that of Open.
   absl::Status Reload();
 

@@ -92,7 +92,7 @@ class Server {
   // thread, between Run() and Stop().
   void SetLimits(const ServiceLimits& limits);
 
-  // Health says NOT_SERVING, Sessions are told to shut down and so tell the streams; what is under
+  // Health says NOT_SERVING, Sessions shuts down and so ends the streams; what is under
   // way is finished for at most `grace`, and cut off then. Returns when the reactor's thread has
   // ended: at most a little after `grace`.
   void Stop(Milliseconds grace);

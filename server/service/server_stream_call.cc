@@ -24,7 +24,7 @@ void ServerStreamCall::Request() {
 
 void ServerStreamCall::OnAccepted(bool ok) {
   if (!ok) {
-    // The server is stopping: no call came, and none will be told done.
+    // The server is stopping: no call came, so no done event follows.
     TakeBack();
     return;
   }

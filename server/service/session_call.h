@@ -31,7 +31,7 @@ class SessionCall final : public SessionListener, public Flushable {
   void Request();
   void Flush() override;
 
-  // ---- told by Sessions ----
+  // ---- called by Sessions ----
   bool unread() const override { return unread_by_us_; }
   void OnQueued(uint64_t tag, uint64_t position, WaitReason reason,
                 int64_t expected_wait_ms) override;
@@ -94,7 +94,7 @@ class SessionCall final : public SessionListener, public Flushable {
   void HandleClose();
   pb::SessionResult* AddResult(uint64_t sequence, size_t bytes = 0);
   void AddError(uint64_t sequence, const Refusal& refusal);
-  // A reply that Sessions owes has come. True: somebody still wants it.
+  // A reply that Sessions owes has come. True: the stream still wants it.
   bool TakeReply();
 
   // The access file may have changed. False: the stream has been refused.

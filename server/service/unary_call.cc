@@ -29,7 +29,7 @@ void UnaryCall::OnEvent(bool ok) {
     return;
   }
   if (!ok) {
-    // The server is stopping: no call came, and none will be told done.
+    // The server is stopping: no call came, so no done event follows.
     TakeBack();
     return;
   }

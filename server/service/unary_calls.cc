@@ -102,9 +102,9 @@ class RenewCall final : public MethodCall<RenewCall> {
   }
 };
 
-// Answered at the end of the turn: whoever is granted what was released is told first. It is the
-// one whom others wait for, and its next request then does not have to wait until that of the one
-// who has released is on disk.
+// Answered at the end of the turn: the client that is granted what was released is answered first.
+// Others wait for that client, and its next request then does not have to wait until the next
+// request of the client that has released is on disk.
 class ReleaseCall final : public MethodCall<ReleaseCall>, public Flushable {
  public:
   static constexpr Method kMethod = Method::kRelease;

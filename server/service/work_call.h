@@ -29,7 +29,7 @@ class WorkCall final : public SessionListener, public Flushable {
   void Request();
   void Flush() override;
 
-  // ---- told by Sessions ----
+  // ---- called by Sessions ----
   bool unread() const override { return unread_by_us_; }
   // It acquires nothing by itself.
   void OnQueued(uint64_t, uint64_t, WaitReason, int64_t) override {}
@@ -90,7 +90,7 @@ class WorkCall final : public SessionListener, public Flushable {
   // The next thing to say goes in here.
   pb::WorkResponse* Say(size_t bytes);
   void AddResult(uint64_t sequence, const Refusal* refusal, const FinishAnswer& answer);
-  // A reply that Sessions owes has come. True: somebody still wants it.
+  // A reply that Sessions owes has come. True: the stream still wants it.
   bool TakeReply();
 
   // The access file may have changed. False: the stream has been refused.

@@ -31,7 +31,7 @@ void WorkCall::Handle(pb::WorkRequest& message) {
   if (Problem problem = signs_.Take(message, arrived_, session_, limits(), sessions()))
     return Refuse(*problem);
   const Vouch vouch = sessions()->TouchSession(session_);
-  if (stage_ != Stage::kOpen) return;  // It was told that it has ended.
+  if (stage_ != Stage::kOpen) return;  // Its session has ended meanwhile.
   if (vouch.none()) {
     return Refuse({absl::StatusCode::kUnavailable, Reason::kNotVouched,
                    "this daemon cannot vouch for the session now", "",
@@ -151,7 +151,7 @@ void WorkCall::HandlePing(uint64_t ping_id, const Vouch& vouch) {
 
 void WorkCall::HandleClose() {
   stage_ = Stage::kClosing;
-  attached_ = false;  // Nothing more is told than that it is done.
+  attached_ = false;  // Sessions reports nothing more than that it is done.
   ++replies_owed_;
   sessions()->CloseSession(session_, [this] {
     if (TakeReply()) End(grpc::Status::OK);
