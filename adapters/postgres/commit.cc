@@ -30,7 +30,7 @@ constexpr size_t kArrays = 69;
 // What may change of a lease in place.
 bool Same(const Lease& a, const Lease& b) {
   return a.session == b.session && a.host == b.host && a.epoch == b.epoch && a.ttl_ms == b.ttl_ms &&
-         a.moved_from == b.moved_from && a.recall == b.recall && a.permits == b.permits;
+         a.moved_from == b.moved_from && a.recall == b.recall;
 }
 
 class Builder {
@@ -122,8 +122,8 @@ void Builder::Grant(const SemaphoreDelta& delta, const FoldedLease& folded) {
   g_client_.Add(NameOf(lease.request));
   g_fingerprint_.Add(lease.fingerprint);
   AddAll(&g_number_,
-         {lease.permits, Signed(lease.request.sequence), lease.host.number, lease.host.incarnation,
-          lease.epoch, lease.ttl_ms, lease.priority, Signed(lease.order),
+         {Signed(lease.request.sequence), lease.host.number, lease.host.incarnation, lease.epoch,
+          lease.ttl_ms, lease.priority, Signed(lease.order),
           static_cast<int64_t>(lease.recall.reason), lease.recall.grace_ms, lease.moved_from,
           lease.granted_at_unix_ms, is_ended ? static_cast<int64_t>(folded.cause) : 0,
           ended == ended_.end() ? lease.granted_at_unix_ms : ended->second->ended_at_unix_ms});
@@ -148,7 +148,7 @@ void Builder::Add(const SemaphoreDelta& delta, const FoldedLease& folded) {
   u_session_.Add(after.session);
   AddSlots(after.slots, u_claim_, &u_of_, &u_slot_);
   AddAll(&u_number_,
-         {after.permits, after.host.number, after.host.incarnation, after.epoch, after.ttl_ms,
+         {after.host.number, after.host.incarnation, after.epoch, after.ttl_ms,
           static_cast<int64_t>(after.recall.reason), after.recall.grace_ms, after.moved_from});
 }
 

@@ -47,7 +47,7 @@ class PostgresStore::Reader {
   void AddLease(const pqxx::row& row);
   void AddWaiter(const pqxx::row& row, bool works);
   void AddTicket(const pqxx::row& row);
-  // Gives each lease its slots, and the semaphore's longest hold.
+  // Gives each lease its slots, as many permits, and the semaphore's longest hold.
   void FinishLeases();
   void TakeTickets(ledger::LoadedSemaphore* semaphore);
   // Enters the ticket in the lease under which it is carried out; without one it is given back.

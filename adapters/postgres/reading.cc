@@ -110,16 +110,15 @@ void PostgresStore::Reader::AddLease(const pqxx::row& row) {
     ReadClaim(row, lease.get());
     lease->foreign = n[1] != 0;
     lease->token = static_cast<uint64_t>(n[2]);
-    lease->permits = static_cast<uint32_t>(n[3]);
-    lease->request.sequence = static_cast<uint64_t>(n[4]);
-    lease->host = {static_cast<uint32_t>(n[5]), static_cast<uint32_t>(n[6])};
-    lease->epoch = static_cast<uint32_t>(n[7]);
-    lease->ttl_ms = n[8];
-    lease->priority = static_cast<int32_t>(n[9]);
-    lease->order = static_cast<uint64_t>(n[10]);
-    lease->recall = {static_cast<Recall::Reason>(n[11]), n[12]};
-    lease->granted_at_unix_ms = n[13];
-    lease->moved_from = static_cast<uint32_t>(n[14]);
+    lease->request.sequence = static_cast<uint64_t>(n[3]);
+    lease->host = {static_cast<uint32_t>(n[4]), static_cast<uint32_t>(n[5])};
+    lease->epoch = static_cast<uint32_t>(n[6]);
+    lease->ttl_ms = n[7];
+    lease->priority = static_cast<int32_t>(n[8]);
+    lease->order = static_cast<uint64_t>(n[9]);
+    lease->recall = {static_cast<Recall::Reason>(n[10]), n[11]};
+    lease->granted_at_unix_ms = n[12];
+    lease->moved_from = static_cast<uint32_t>(n[13]);
     Semaphore(row[1].as<std::string>()).leases.push_back(lease);
   }
   slots_.emplace_back(lease.get(), static_cast<uint32_t>(n[0]));
@@ -162,8 +161,10 @@ void PostgresStore::Reader::FinishLeases() {
   std::ranges::sort(slots_);
   for (const auto& [lease, slot] : slots_) lease->slots.Append({slot, slot});
   for (const LoadedSemaphore& semaphore : image_.semaphores) {
-    for (const auto& lease : semaphore.leases)
+    for (const auto& lease : semaphore.leases) {
+      lease->permits = static_cast<uint32_t>(lease->slots.size());
       lease->longest_hold_ms = semaphore.row.settings.longest_hold_ms;
+    }
   }
 }
 
@@ -358,24 +359,24 @@ absl::StatusOr<std::vector<HistoryRow>> PostgresStore::ReadHistory(const std::st
     auto lease = std::make_shared<Lease>();
     lease->id = ReadId(row[2].c_str());
     lease->session = ReadId(row[3].c_str());
-    lease->request.sequence = static_cast<uint64_t>(n[2]);
+    lease->request.sequence = static_cast<uint64_t>(n[1]);
     lease->holder = row[5].as<std::string>();
     const std::vector<int64_t> slots = ReadNumbers(row[6].c_str());
     lease->slots = Slots(slots.begin(), slots.end());
     lease->token = static_cast<uint64_t>(n[0]);
-    lease->permits = static_cast<uint32_t>(n[1]);
-    lease->host = {static_cast<uint32_t>(n[3]), static_cast<uint32_t>(n[4])};
-    lease->epoch = static_cast<uint32_t>(n[5]);
-    lease->ttl_ms = n[6];
-    lease->priority = static_cast<int32_t>(n[7]);
-    lease->order = static_cast<uint64_t>(n[8]);
-    lease->granted_at_unix_ms = n[9];
-    lease->foreign = n[12] != 0;
+    lease->permits = static_cast<uint32_t>(lease->slots.size());
+    lease->host = {static_cast<uint32_t>(n[2]), static_cast<uint32_t>(n[3])};
+    lease->epoch = static_cast<uint32_t>(n[4]);
+    lease->ttl_ms = n[5];
+    lease->priority = static_cast<int32_t>(n[6]);
+    lease->order = static_cast<uint64_t>(n[7]);
+    lease->granted_at_unix_ms = n[8];
+    lease->foreign = n[11] != 0;
     HistoryRow& end = rows.emplace_back();
     end.number = row[0].as<uint64_t>();
     end.semaphore = row[1].as<std::string>();
-    end.ended_at_unix_ms = n[10];
-    end.cause = static_cast<EndCause>(n[11]);
+    end.ended_at_unix_ms = n[9];
+    end.cause = static_cast<EndCause>(n[10]);
     end.lease = std::move(lease);
   }
   return rows;

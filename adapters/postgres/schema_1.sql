@@ -62,14 +62,14 @@ CREATE TABLE semaphored.semaphores (
   owner              text NOT NULL DEFAULT ''  -- The identity that made it, as the access file names it; '': none.
 ) WITH (fillfactor = 50);
 
--- Slot rows: one for each slot that a lease takes, kept as history when it has ended.
+-- Slot rows: one for each slot that a lease takes, kept as history when it has ended. A lease has as many permits as it has rows that have
+-- not ended; one that has ended had as many as there are rows with its history_number.
 CREATE TABLE semaphored.leases (
   semaphore       text COLLATE "C" NOT NULL,
   slot            integer NOT NULL CHECK (slot >= 1),
   kind            "char" NOT NULL CHECK (kind IN ('d', 's')),  -- d: a daemon's; s: taken by claim(), from SQL.
   claim           uuid NOT NULL,            -- The lease; rows of one lease have the same.
   token           bigint NOT NULL,
-  permits         bigint NOT NULL,          -- Of the whole lease.
   holder          text NOT NULL,
   owner           text NOT NULL DEFAULT '', -- The identity that asked for it, as the access file names it; '': none.
   session         uuid NOT NULL,            -- Equal to claim: detached; node, incarnation, epoch and ttl_ms are then its own.
@@ -242,11 +242,11 @@ CREATE FUNCTION semaphored.commit_1(
   --   cause, history (1: yes), at
   e_semaphore text[], e_claim uuid[], e_number bigint[], e_of integer[], e_slot integer[],
   -- Leases: changes in place, of all live slots.
-  --   permits, node, incarnation, epoch, ttl_ms, recall_reason, recall_grace_ms, moved_from
+  --   node, incarnation, epoch, ttl_ms, recall_reason, recall_grace_ms, moved_from
   u_semaphore text[], u_claim uuid[], u_session uuid[], u_number bigint[], u_of integer[], u_slot integer[],
   -- Leases that are granted; ended in this very batch where cause is not 0.
-  --   permits, sequence, node, incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, moved_from,
-  --   created_at, cause, ended_at
+  --   sequence, node, incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, moved_from, created_at,
+  --   cause, ended_at
   g_semaphore text[], g_claim uuid[], g_holder text[], g_owner text[], g_session uuid[], g_client text[], g_fingerprint uuid[],
   g_number bigint[], g_of integer[], g_slot integer[],
   -- Waiters that leave (or change: then they come too), and that come.
@@ -451,9 +451,9 @@ BEGIN
     END IF;
   END IF;
   IF cardinality(u_claim) > 0 THEN
-    UPDATE semaphored.leases l SET session = u_session[u.of], permits = u_number[8 * u.of - 7], node = u_number[8 * u.of - 6],
-        incarnation = u_number[8 * u.of - 5], epoch = u_number[8 * u.of - 4], ttl_ms = u_number[8 * u.of - 3],
-        recall_reason = u_number[8 * u.of - 2], recall_grace_ms = u_number[8 * u.of - 1], moved_from = u_number[8 * u.of]
+    UPDATE semaphored.leases l SET session = u_session[u.of], node = u_number[7 * u.of - 6],
+        incarnation = u_number[7 * u.of - 5], epoch = u_number[7 * u.of - 4], ttl_ms = u_number[7 * u.of - 3],
+        recall_reason = u_number[7 * u.of - 2], recall_grace_ms = u_number[7 * u.of - 1], moved_from = u_number[7 * u.of]
       FROM unnest(u_of, u_slot) AS u(of, slot),
            LATERAL (SELECT o.ctid AS place FROM semaphored.leases o
                       WHERE o.semaphore = u_semaphore[u.of] AND o.slot = u.slot AND o.claim = u_claim[u.of]
@@ -468,18 +468,18 @@ BEGIN
     -- Their semaphores are locked: a later grant of the same slot draws a higher one.
     FOR i IN 1 .. cardinality(g_claim) LOOP
       tokens[i] := nextval('semaphored.tokens');
-      numbers[i] := CASE WHEN g_number[14 * i - 1] <> 0 THEN nextval('semaphored.history_numbers') END;
+      numbers[i] := CASE WHEN g_number[13 * i - 1] <> 0 THEN nextval('semaphored.history_numbers') END;
     END LOOP;
-    INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, permits, holder, owner, session, client_id, sequence, fingerprint,
+    INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, holder, owner, session, client_id, sequence, fingerprint,
                                    node, incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, moved_from,
                                    created_at, completed_at, timed_out_at, end_cause, history_number)
-      SELECT g_semaphore[of], slot, 'd', g_claim[of], tokens[of], g_number[14 * of - 13], g_holder[of], g_owner[of], g_session[of], g_client[of],
-             g_number[14 * of - 12], g_fingerprint[of], g_number[14 * of - 11], g_number[14 * of - 10], g_number[14 * of - 9],
-             g_number[14 * of - 8], g_number[14 * of - 7], g_number[14 * of - 6], g_number[14 * of - 5], g_number[14 * of - 4],
-             g_number[14 * of - 3], to_timestamp(g_number[14 * of - 2] / 1000.0),
-             CASE WHEN g_number[14 * of - 1] NOT IN (0, 2) THEN to_timestamp(g_number[14 * of] / 1000.0) END,
-             CASE WHEN g_number[14 * of - 1] = 2 THEN to_timestamp(g_number[14 * of] / 1000.0) END,
-             NULLIF(g_number[14 * of - 1], 0), numbers[of]
+      SELECT g_semaphore[of], slot, 'd', g_claim[of], tokens[of], g_holder[of], g_owner[of], g_session[of], g_client[of],
+             g_number[13 * of - 12], g_fingerprint[of], g_number[13 * of - 11], g_number[13 * of - 10], g_number[13 * of - 9],
+             g_number[13 * of - 8], g_number[13 * of - 7], g_number[13 * of - 6], g_number[13 * of - 5], g_number[13 * of - 4],
+             g_number[13 * of - 3], to_timestamp(g_number[13 * of - 2] / 1000.0),
+             CASE WHEN g_number[13 * of - 1] NOT IN (0, 2) THEN to_timestamp(g_number[13 * of] / 1000.0) END,
+             CASE WHEN g_number[13 * of - 1] = 2 THEN to_timestamp(g_number[13 * of] / 1000.0) END,
+             NULLIF(g_number[13 * of - 1], 0), numbers[of]
       FROM unnest(g_of, g_slot) AS g(of, slot);
   END IF;
 
@@ -755,9 +755,9 @@ BEGIN
         SELECT 1 FROM semaphored.leases o WHERE o.semaphore = of_semaphore AND o.slot = l.slot + 1
           AND o.completed_at IS NULL AND o.timed_out_at IS NULL)) AS free;
   number := nextval('semaphored.tokens');
-  INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, permits, holder, session, node, incarnation, epoch, ttl_ms,
+  INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, holder, session, node, incarnation, epoch, ttl_ms,
                                  priority, queue_order, created_at)
-    VALUES (of_semaphore, given, 's', id, number, 1, by_holder, id, 0, 0, 1, milliseconds, 0, row.next_order, clock_timestamp());
+    VALUES (of_semaphore, given, 's', id, number, by_holder, id, 0, 0, 1, milliseconds, 0, row.next_order, clock_timestamp());
   UPDATE semaphored.semaphores s SET revision = s.revision + 1, next_order = s.next_order + 1 WHERE s.name = of_semaphore;
   RETURN QUERY SELECT given, number, id;
 END

@@ -26,7 +26,7 @@ constexpr char kLoadClaims[] = R"sql(
     FROM wanted, LATERAL (SELECT * FROM semaphored.semaphores o WHERE o.name = wanted.name OFFSET 0) AS s
   UNION ALL
   SELECT 'l', l.semaphore, l.claim, l.session, l.fingerprint, l.client_id, l.holder,
-         ARRAY[l.slot, CASE l.kind WHEN 's' THEN 1 ELSE 0 END, l.token, l.permits, l.sequence, l.node, l.incarnation, l.epoch,
+         ARRAY[l.slot, CASE l.kind WHEN 's' THEN 1 ELSE 0 END, l.token, l.sequence, l.node, l.incarnation, l.epoch,
                l.ttl_ms, l.priority, l.queue_order, l.recall_reason, l.recall_grace_ms,
                (extract(epoch FROM l.created_at) * 1000)::bigint, l.moved_from], l.owner, ''
     FROM l
@@ -194,7 +194,7 @@ constexpr char kHistoryOf[] = R"sql(
   WITH numbers AS MATERIALIZED ($numbers$)
   SELECT l.history_number, min(l.semaphore), min(l.claim::text), min(l.session::text), min(l.client_id), min(l.holder),
          array_agg(l.slot ORDER BY l.slot),
-         ARRAY[min(l.token), min(l.permits), min(l.sequence), min(l.node), min(l.incarnation), min(l.epoch), min(l.ttl_ms),
+         ARRAY[min(l.token), min(l.sequence), min(l.node), min(l.incarnation), min(l.epoch), min(l.ttl_ms),
                min(l.priority), min(l.queue_order), (extract(epoch FROM min(l.created_at)) * 1000)::bigint,
                (extract(epoch FROM min(COALESCE(l.completed_at, l.timed_out_at))) * 1000)::bigint, min(l.end_cause),
                CASE min(l.kind::text) WHEN 's' THEN 1 ELSE 0 END]

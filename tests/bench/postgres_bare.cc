@@ -284,7 +284,7 @@ class Lane {
     each(Element::kUuid, [&](size_t) { to_.AddUuid(session_high_, first); });
     each(Element::kInt64, [&](size_t i) {
       const auto sequence = sequence_ + 1 + static_cast<int64_t>(i);
-      AddAll({1, sequence, node_, 1, 1, 30000, 0, orders_[first + i] - 1, 0, 0, 0, now, 0, 0});
+      AddAll({sequence, node_, 1, 1, 30000, 0, orders_[first + i] - 1, 0, 0, 0, now, 0, 0});
     });
     each(Element::kInt32, [&](size_t i) { to_.Add(static_cast<int64_t>(i) + 1); });
     each(Element::kInt32, [&](size_t) { to_.Add(1); });

@@ -116,7 +116,10 @@ CONTRACT_CASE("a partial release is no end") {
   REQUIRE(daemon.Release("s", lease->id, {1}).kind == OutcomeKind::kReleased);
   CHECK(History(daemon, "s", 10).report->history.empty());
   daemon.GiveBack("s", lease->id);
-  CHECK(History(daemon, "s", 10).report->history.size() == 1);
+  const Outcome history = History(daemon, "s", 10);
+  REQUIRE(history.report->history.size() == 1);
+  CHECK(history.report->history[0].lease->slots == Slots{2});
+  CHECK(history.report->history[0].lease->permits == 1);
 }
 
 CONTRACT_CASE("a lease that began and ended in one batch is in the history") {

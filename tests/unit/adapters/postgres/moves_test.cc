@@ -106,6 +106,9 @@ TEST_CASE("postgres moves: a lease goes from session to session, to detached, an
   lease->request = {0, 9};
   lease->slots = {1, 3};
   lease->permits = 2;
+  lease->priority = 5;
+  lease->recall = {Recall::Reason::kShrunk, 40};
+  lease->granted_at_unix_ms = 1'800'000'000'000;
   Replace(sessions.a, nullptr, lease);
   CHECK(sessions.Of(*sessions.of_a) == Names{"s"});
   const auto check = [&](const LeasePtr& row) {
@@ -114,12 +117,16 @@ TEST_CASE("postgres moves: a lease goes from session to session, to detached, an
     CheckSame<Claim>(*loaded.leases[0], *row);
     CHECK(loaded.leases[0]->slots == row->slots);
     CHECK(loaded.leases[0]->token == lease->token);
+    CHECK(loaded.leases[0]->priority == row->priority);
+    CHECK(loaded.leases[0]->recall == row->recall);
+    CHECK(loaded.leases[0]->granted_at_unix_ms == row->granted_at_unix_ms);
     CHECK(loaded.leases[0]->moved_from == row->moved_from);
   };
   check(lease);
 
   const LeasePtr to_b = MovedTo(lease, sessions.of_b->id, sessions.b);
   to_b->moved_from = sessions.a.self.number;
+  to_b->recall = {Recall::Reason::kAdministrator, 50};
   Replace(sessions.b, lease, to_b);
   check(to_b);
   CHECK(sessions.Of(*sessions.of_a).empty());

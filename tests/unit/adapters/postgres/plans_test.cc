@@ -25,14 +25,14 @@ constexpr char kFill[] = R"sql(
     SELECT 'held/' || i, 10, 1 FROM generate_series(1, $count$) AS i;
   INSERT INTO semaphored.sessions (id, node, incarnation, epoch, ttl_ms, holder)
     SELECT ('0' || lpad(to_hex(i), 31, '0'))::uuid, 1000 + i % 3, 1, 1, 30000, 'h' FROM generate_series(1, $count$ / 10) AS i;
-  INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, permits, holder, session, node, incarnation, epoch, ttl_ms,
+  INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, holder, session, node, incarnation, epoch, ttl_ms,
                                  priority, queue_order, created_at)
-    SELECT 'held/' || i, 1, 'd', ('1' || lpad(to_hex(i), 31, '0'))::uuid, i, 1, 'h',
+    SELECT 'held/' || i, 1, 'd', ('1' || lpad(to_hex(i), 31, '0'))::uuid, i, 'h',
            CASE i % 2 WHEN 0 THEN ('1' || lpad(to_hex(i), 31, '0')) ELSE ('0' || lpad(to_hex(i % ($count$ / 10) + 1), 31, '0')) END::uuid,
            1000 + i % 3, 1, 1, 30000, 0, i, now() FROM generate_series(1, $count$) AS i;
-  INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, permits, holder, session, node, incarnation, epoch, ttl_ms,
+  INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, holder, session, node, incarnation, epoch, ttl_ms,
                                  priority, queue_order, created_at, completed_at, end_cause, history_number)
-    SELECT 'held/' || i % $count$ + 1, 1, 'd', ('2' || lpad(to_hex(i), 31, '0'))::uuid, i, 1, 'h', ('2' || lpad(to_hex(i), 31, '0'))::uuid,
+    SELECT 'held/' || i % $count$ + 1, 1, 'd', ('2' || lpad(to_hex(i), 31, '0'))::uuid, i, 'h', ('2' || lpad(to_hex(i), 31, '0'))::uuid,
            0, 1, 1, 30000, 0, i, now(), now(), 1, i FROM generate_series(1, 10 * $count$) AS i;
   INSERT INTO semaphored.waiters (semaphore, queue_order, priority, claim, permits, holder, session, fingerprint, node, incarnation,
                                   epoch, ttl_ms, queued_at, works)

@@ -121,6 +121,82 @@ TEST_CASE("postgres: the end of a lease that is not there is no end of another's
   CHECK(LoadOne(open, "s").row == row);
 }
 
+// ---- how many permits ----
+
+// Detached, on three slots; no two of its numbers are alike.
+LeasePtr MakeWideLease(const OpenStore& open) {
+  const LeasePtr lease = MakeLease(open, 21);
+  lease->slots = {1, 2, 4};
+  lease->permits = 3;
+  lease->request = {0, 22};
+  lease->epoch = 23;
+  lease->ttl_ms = 24;
+  lease->priority = 25;
+  lease->granted_at_unix_ms = 26'000;
+  return lease;
+}
+
+LeasePtr RestOf(const LeasePtr& lease, const Slots& slots) {
+  auto rest = std::make_shared<Lease>(*lease);
+  rest->slots = slots;
+  rest->permits = static_cast<uint32_t>(slots.size());
+  return rest;
+}
+
+TEST_CASE("postgres: a lease has as many permits as rows that stand, after an end by hand, too",
+          "[postgres]") {
+  TestSchema schema;
+  Client other = schema.Connect();
+  OpenStore open = Open(schema);
+  Transaction grant = Grant(open, Make(open, "s"), MakeWideLease(open));
+  REQUIRE(open.Commit(grant).kind == Kind::kWon);
+  CHECK(LoadOne(open, "s").leases.at(0)->permits == 3);
+  other.Run("UPDATE semaphored.leases SET completed_at = now(), end_cause = 3 WHERE slot = 2");
+  other.Run(kRaise);
+  const LeasePtr left = LoadOne(open, "s").leases.at(0);
+  CHECK(left->slots == Slots{1, 4});
+  CHECK(left->permits == 2);
+}
+
+TEST_CASE("postgres: the history of a lease that goes in several acts tells of the last one",
+          "[postgres]") {
+  TestSchema schema;
+  OpenStore open = Open(schema);
+  const LeasePtr whole = MakeWideLease(open);
+  const LeasePtr two = RestOf(whole, {2, 4});
+  const LeasePtr last = RestOf(whole, {4});
+  Transaction grant = Grant(open, Make(open, "s"), whole);
+  REQUIRE(open.Commit(grant).kind == Kind::kWon);
+  Transaction part = Begin(open);
+  Touch(part, LoadOne(open, "s").row).leases.push_back({whole, two, EndCause::kNone});
+  REQUIRE(open.Commit(part).kind == Kind::kWon);
+  // A part and the end in one batch.
+  Transaction end = Begin(open);
+  auto& delta = Touch(end, LoadOne(open, "s").row);
+  delta.leases.push_back({two, last, EndCause::kNone});
+  delta.leases.push_back({last, nullptr, EndCause::kRevoked});
+  end.history.push_back({0, "s", last, 27'000, EndCause::kRevoked});
+  REQUIRE(open.Commit(end).kind == Kind::kWon);
+
+  const std::vector<HistoryRow> history = open.store->ReadHistory("s", 0, 10).value();
+  REQUIRE(history.size() == 1);
+  CHECK(history[0].ended_at_unix_ms == 27'000);
+  CHECK(history[0].cause == EndCause::kRevoked);
+  const Lease& ended = *history[0].lease;
+  CHECK(ended.id == whole->id);
+  CHECK(ended.slots == Slots{4});
+  CHECK(ended.permits == 1);
+  CHECK(ended.token == whole->token);
+  CHECK(ended.request.sequence == 22);
+  CHECK(ended.host == open.self);
+  CHECK(ended.epoch == 23);
+  CHECK(ended.ttl_ms == 24);
+  CHECK(ended.priority == 25);
+  CHECK(ended.order == 21);
+  CHECK(ended.granted_at_unix_ms == 26'000);
+  CHECK_FALSE(ended.foreign);
+}
+
 // ---- lost races ----
 
 // The first write to `table` fails with `state`; at the end of its transaction, if `deferred`.
@@ -287,9 +363,9 @@ TEST_CASE("postgres: a lock that cannot be had after losses is named too", "[pos
 // Leases that have ended, the oldest first, a minute apart.
 void AddHistory(Client& other, int count) {
   other.Run(
-      "INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, permits, holder, "
+      "INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, holder, "
       "session, node, incarnation, epoch, ttl_ms, priority, queue_order, created_at, "
-      "completed_at, end_cause, history_number) SELECT 's', 1, 'd', gen_random_uuid(), n, 1, "
+      "completed_at, end_cause, history_number) SELECT 's', 1, 'd', gen_random_uuid(), n, "
       "'h', gen_random_uuid(), 1, 1, 1, 1000, 0, n, now(), now() - (" +
       std::to_string(count) +
       " - n) * interval '1 minute', 1, nextval('semaphored.history_numbers') "
