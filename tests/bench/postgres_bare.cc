@@ -65,7 +65,8 @@ std::string CommitStatement(PostgresConnection& connection, std::string* stateme
   for (int i = 0; i < names.rows(); ++i) {
     const std::string name(names.Value(i, 0));
     const auto argument = std::find(kArguments.begin(), kArguments.end(), name);
-    std::string value = "'{}'";
+    // It knows no place of the lane's row: the function looks for it.
+    std::string value = name == "p_place" ? "NULL" : "'{}'";
     if (argument != kArguments.end()) {
       value = "$" + std::to_string(argument - kArguments.begin() + 1);
       ++found;
