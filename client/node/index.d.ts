@@ -188,6 +188,7 @@ export class Permit {
    * Gives the permits back. Called again, it answers the same.
    *   NOT_FOUND    (PermitLostError) they had been lost before. Nothing was changed
    *   UNAVAILABLE  no answer within releaseTimeoutMs. It is still tried, and at the latest the TTL gives them back
+   * After another error, too, it is still tried, unless this client may not give them back (PERMISSION_DENIED).
    */
   release(): Promise<void>;
   /** release(), for `await using`. Only where Node knows the symbol. */

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -246,6 +247,9 @@ absl::StatusOr<Verdict> ClientImpl::Verify(const v1::VerifyRequest& request) {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
   if (options.holder.empty()) options.holder = DefaultHolder();
+  for (milliseconds* span : {&options.ttl, &options.margin, &options.connect_timeout,
+                             &options.reconnect_timeout, &options.release_timeout})
+    *span = std::min(*span, kLongest);
   const absl::Status checked = CheckOptions(options);
   if (!checked.ok()) return checked;
   const auto transport = Transport::Create(options.security, options.endpoints);
@@ -261,8 +265,8 @@ absl::StatusOr<Permit> Client::TryAcquire(absl::string_view semaphore, AcquireOp
 absl::StatusOr<Permit> Client::AcquireUntil(absl::string_view semaphore,
                                             std::chrono::steady_clock::time_point deadline,
                                             AcquireOptions options) {
-  const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
-  options.wait = std::max(left, milliseconds(0));
+  const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
+  options.wait = deadline > now ? std::chrono::ceil<milliseconds>(deadline - now) : milliseconds(0);
   return Acquire(semaphore, std::move(options));
 }
 

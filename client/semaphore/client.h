@@ -196,6 +196,7 @@ class Permit {
   //   NOT_FOUND    they had been lost before; the message says why. Nothing was changed
   //   UNAVAILABLE  no answer within release_timeout. It is still tried, and at the latest the TTL
   //                gives them back
+  // After another error, too, it is still tried, unless this client may not give them back (PERMISSION_DENIED).
   // OK if empty.
   absl::Status Release();
   // The same without blocking; `done` is called once, on the thread of results.

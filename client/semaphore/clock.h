@@ -29,6 +29,9 @@ using TimePoint = BootClock::time_point;
 // A time that never comes.
 inline constexpr TimePoint kNever = TimePoint::max();
 
+// A hundred years. Longer spans count as this one, which can be added to any time.
+inline constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
+
 // Where the client takes the time from; a test gives its own. All functions may be called by any
 // thread.
 class Clock {

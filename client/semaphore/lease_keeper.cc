@@ -53,6 +53,11 @@ LossCause CauseOf(v1::EndCause cause) {
 
 }  // namespace
 
+bool EndsGivingBack(const absl::Status& answer) {
+  return answer.ok() || absl::IsNotFound(answer) || absl::IsInvalidArgument(answer) ||
+         absl::IsPermissionDenied(answer);
+}
+
 LeaseKeeper::LeaseKeeper(std::size_t endpoints, milliseconds ttl, milliseconds margin)
     : endpoints_(endpoints),
       margin_(margin),
@@ -159,6 +164,7 @@ std::uint64_t LeaseKeeper::SendPing(TimePoint now) {
   pings_.emplace_back(++last_ping_id_, now);
   if (pings_.size() > kPingsRemembered) pings_.pop_front();
   ping_due_ = now + Pace() / kPingsInPace;
+  ping_wanted_ = shortened_ = false;
   return last_ping_id_;
 }
 
@@ -249,6 +255,8 @@ LeaseKeeper::LeasePtr LeaseKeeper::MakeLease(const v1::Lease& granted) const {
 void LeaseKeeper::Keep(const LeasePtr& lease, const v1::Lease& granted) {
   leases_[lease->lease_id] = lease;
   deadline_told_ = false;
+  // Up to the next answer it is good for no longer than those that were recalled.
+  if (shortened_) ping_wanted_ = true;
   const auto early = early_recalls_.extract(lease->lease_id);
   if (granted.has_recall()) {
     Recall(lease, granted.recall(), SentAt(granted.recall().after_ping_id()));
@@ -258,7 +266,8 @@ void LeaseKeeper::Keep(const LeasePtr& lease, const v1::Lease& granted) {
 }
 
 void LeaseKeeper::Forget(const std::string& lease_id) {
-  leases_.erase(lease_id);
+  // The next lease is good for longer.
+  if (leases_.erase(lease_id) > 0 && leases_.empty() && shortened_) ping_wanted_ = true;
   early_recalls_.erase(lease_id);
 }
 
@@ -294,7 +303,8 @@ bool LeaseKeeper::Extend(const v1::LeaseValidity& validity, TimePoint sent) {
   if (validity.epoch() < epoch_) return false;
   epoch_ = validity.epoch();
   const milliseconds vouched = std::max(milliseconds(validity.valid_for_ms()), kVouchedLeast);
-  if (vouched > vouched_ || !AllRecalled()) vouched_ = vouched;
+  shortened_ = vouched < vouched_ && AllRecalled();
+  if (!shortened_) vouched_ = vouched;
   const TimePoint good_until = GoodUntil(sent + milliseconds(validity.elapsed_ms()),
                                          milliseconds(validity.valid_for_ms()), margin_);
   // A later answer does not take an earlier promise back; the daemon reports what has ended by an event.

@@ -37,6 +37,12 @@
 
 namespace semaphore {
 
+// Whether what was to give a lease back, and was answered so, need not be sent again: it was given back, is not held any
+// more, or this client never may. After another error the session's pings would keep alive what its program has let go.
+bool EndsGivingBack(const absl::Status& answer);
+// Between attempts to give a lease back the pause doubles up to this.
+inline constexpr std::chrono::milliseconds kGiveBackPauseMost{10'000};
+
 class LeaseKeeper {
  public:
   using LeasePtr = std::shared_ptr<LeaseState>;
@@ -140,7 +146,7 @@ class LeaseKeeper {
   void Lose(const LeasePtr& lease, LossCause cause, std::string message);
   void OnRecall(const std::string& lease_id, const v1::LeaseRecall& recall);
   void Recall(const LeasePtr& lease, const v1::LeaseRecall& recall, TimePoint sent);
-  bool PingIsDue(TimePoint now) const { return now >= ping_due_; }
+  bool PingIsDue(TimePoint now) const { return ping_wanted_ || now >= ping_due_; }
   std::uint64_t SendPing(TimePoint now);
   // When the ping was sent; kNever: it is not known, or not any more.
   TimePoint PingSentAt(std::uint64_t ping_id) const;
@@ -169,7 +175,9 @@ class LeaseKeeper {
   // ---- the session ----
   std::string session_id_;  // empty: there is none
   std::chrono::milliseconds ttl_;
-  std::chrono::milliseconds vouched_{0};  // by the last answer; 0: there was none
+  std::chrono::milliseconds vouched_{0};  // as pings take it; 0: there was no answer
+  // The last answer vouched for less than that, since all leases were recalled, and no ping was sent after it.
+  bool shortened_ = false;
   std::uint64_t epoch_ = 0;
   std::shared_ptr<SharedDeadline> deadline_;
   bool deadline_told_ = true;  // no lease that is not lost hangs on deadline_
@@ -185,6 +193,7 @@ class LeaseKeeper {
   std::uint64_t answered_ping_id_ = 0;  // the last number that is not awaited any more
   std::deque<std::pair<std::uint64_t, TimePoint>> pings_;  // the latest, with when they were sent
   TimePoint ping_due_ = kNever;
+  bool ping_wanted_ = false;  // before that
 
   // ---- the open stream ----
   std::uint64_t stream_ = 0;

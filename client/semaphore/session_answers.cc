@@ -98,22 +98,35 @@ void SessionMachine::OnGranted(Operations::iterator operation, const v1::Lease& 
 void SessionMachine::OnReleaseResult(Operations::iterator operation,
                                      const v1::SessionResult& result, TimePoint now) {
   Operation& release = operation->second;
+  absl::Status answer;
   if (result.has_error()) {
-    const absl::Status error = ToAbslStatus(result.error());
-    if (RetryAfterError(operation, error, now)) return;
-    FinishRelease(release, error);
+    answer = ToAbslStatus(result.error());
+    if (RetryAfterError(operation, answer, now)) return;
   } else if (!result.has_released()) {
-    FinishRelease(release, absl::InternalError("the daemon's answer is not one to a release"));
-  } else if (result.released().released() > 0 || release.reissued) {
-    FinishRelease(release, absl::OkStatus());
-  } else {
-    FinishRelease(
-        release,
+    answer = absl::InternalError("the daemon's answer is not one to a release");
+  } else if (result.released().released() == 0 && !release.reissued) {
+    answer =
         NotHeld({LossCause::kUnknown,
-                 absl::StrCat("the daemon says ", v1::EndCause_Name(result.released().ended()))}));
+                 absl::StrCat("the daemon says ", v1::EndCause_Name(result.released().ended()))});
   }
+  FinishRelease(release, answer);
   keeper_.Forget(release.command.release().lease_id());
-  Erase(operation);
+  if (EndsGivingBack(answer)) return Erase(operation);
+  GiveBackLater(operation, now);
+}
+
+// Its caller has an error, and the daemon still holds the lease. Under a new number each time: an old one would hold up
+// the window.
+void SessionMachine::GiveBackLater(Operations::iterator operation, TimePoint now) {
+  Operation& release = operation->second;
+  release.pause = std::clamp(release.pause * 2, kRetryPause, kGiveBackPauseMost);
+  Renumber(release);
+  RetryAt(operation, now + release.pause);
+}
+
+void SessionMachine::RetryAt(Operations::iterator operation, TimePoint at) {
+  operation->second.retry_at = at;
+  retries_.emplace(at, operation->first);
 }
 
 // True if the command will be sent again.
@@ -128,8 +141,16 @@ bool SessionMachine::RetryAfterError(Operations::iterator operation, const absl:
   // Nothing is known to have been done: the same again, until the caller has waited long enough.
   failed.unavailable_since = std::min(failed.unavailable_since, now);
   if (now - failed.unavailable_since >= options_.reconnect_timeout) return false;
-  retries_.emplace(now + kRetryPause, operation->first);
+  RetryAt(operation, now + kRetryPause);
   return true;
+}
+
+// It gets its next number when it is sent.
+void SessionMachine::Renumber(Operation& operation) {
+  ForgetSequence(operation.command.sequence());
+  operation.command.set_sequence(0);
+  operation.queued = false;
+  operation.reissued = true;
 }
 
 // The daemon has forgotten the number, and so whether it carried the command out. The client cancels the old wait and
@@ -137,10 +158,7 @@ bool SessionMachine::RetryAfterError(Operations::iterator operation, const absl:
 void SessionMachine::Reissue(Operations::iterator operation, TimePoint now) {
   Operation& renewed = operation->second;
   const std::uint64_t old_sequence = renewed.command.sequence();
-  ForgetSequence(old_sequence);
-  renewed.command.set_sequence(0);
-  renewed.queued = false;
-  renewed.reissued = true;
+  Renumber(renewed);
   if (renewed.kind == Kind::kAcquire) {
     Operation cancel;
     cancel.kind = Kind::kCancel;

@@ -12,8 +12,9 @@
 //     exactly once;
 //   * a sequence number is given out when a command is first sent, and the command is sent again
 //     with the same number and the same content until it is answered, or its session is lost;
-//   * a lease is kept (LeaseKeeper) for as long as the daemon may hold it for us: its release is sent though it is lost
-//     *here*, or we would keep it alive for ever.
+//   * for as long as the daemon may hold a lease for us it is kept (LeaseKeeper), or an operation gives it back, also
+//     when its caller was answered with an error. A release is sent though the lease is lost *here*. Otherwise pings
+//     would keep it alive for ever.
 #ifndef SEMAPHORED_CLIENT_SEMAPHORE_SESSION_MACHINE_H_
 #define SEMAPHORED_CLIENT_SEMAPHORE_SESSION_MACHINE_H_
 
@@ -124,9 +125,11 @@ class SessionMachine {
     TimePoint wait_end = kNever;   // by the caller's wish
     TimePoint local_end = kNever;  // when we stop to wait for the daemon's answer
     TimePoint unavailable_since = kNever;
-    bool queued = false;     // the daemon said so
-    bool abandoned = false;  // `done` was run; a grant that still comes is given back
-    bool reissued = false;   // under a new number, since the daemon has forgotten the old one
+    TimePoint retry_at = kNever;         // with the operation's number it is in retries_, or was
+    std::chrono::milliseconds pause{0};  // before a release is sent again whose caller has an error
+    bool queued = false;                 // the daemon said so
+    bool abandoned = false;              // `done` was run; a grant that still comes is given back
+    bool reissued = false;  // under a new number, since the daemon has forgotten the old one
     AcquireCall acquire;
     ReleaseDone release_done;
     std::shared_ptr<LeaseState> lease;
@@ -156,7 +159,10 @@ class SessionMachine {
                        TimePoint now);
   void OnGranted(Operations::iterator operation, const v1::Lease& granted, TimePoint now);
   bool RetryAfterError(Operations::iterator operation, const absl::Status& error, TimePoint now);
+  void RetryAt(Operations::iterator operation, TimePoint at);
   void Reissue(Operations::iterator operation, TimePoint now);
+  void Renumber(Operation& operation);
+  void GiveBackLater(Operations::iterator operation, TimePoint now);
   void GiveBack(const std::string& lease_id, TimePoint now);
   void GiveBackUnclaimed(TimePoint now);
   void Abandon(Operations::iterator operation, const absl::Status& status, TimePoint now);

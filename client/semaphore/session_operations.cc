@@ -37,7 +37,7 @@ std::uint64_t SessionMachine::Acquire(AcquireCall call, TimePoint now) {
   operation.kind = Kind::kAcquire;
   operation.called_at = now;
   if (call.wait > milliseconds(0)) {
-    operation.wait_end = now + call.wait;
+    operation.wait_end = now + std::min(call.wait, kLongest);
     operation.local_end = operation.wait_end + kWaitSlack;
   } else if (call.wait == milliseconds(0)) {
     operation.local_end = now + options_.connect_timeout;
@@ -127,6 +127,9 @@ void SessionMachine::Abandon(Operations::iterator operation, const absl::Status&
     return;
   }
   abandoned.abandoned = true;
+  // Before the cancel, which then ends what it asks for.
+  if (retries_.erase({abandoned.retry_at, operation->first}) > 0)
+    to_send_.push_back(operation->first);
   if (abandoned.local_end != kNever) local_ends_.erase({abandoned.local_end, operation->first});
   Operation cancel;
   cancel.kind = Kind::kCancel;
@@ -182,11 +185,11 @@ void SessionMachine::FailAcquires(const absl::Status& status) {
 
 namespace {
 
-// Negative: for ever. Longer than the field can say: the longest that it can, which the daemon refuses or grants.
+// Negative: for ever. So is what the field cannot say; that wait ends here.
 void SetWait(milliseconds wait, v1::SessionAcquire* acquire) {
-  acquire->set_wait_forever(wait < milliseconds(0));
-  acquire->set_wait_ms(
-      static_cast<std::uint32_t>(std::clamp<std::int64_t>(wait.count(), 0, UINT32_MAX)));
+  const bool forever = wait < milliseconds(0) || wait > milliseconds(UINT32_MAX);
+  acquire->set_wait_forever(forever);
+  acquire->set_wait_ms(forever ? 0 : static_cast<std::uint32_t>(wait.count()));
 }
 
 }  // namespace
@@ -232,6 +235,7 @@ void SessionMachine::ResendAll() {
     if (operation.kind == Kind::kAcquire && operation.command.sequence() != 0) {
       claimants_.insert(operation.command.sequence());
     }
+    if (operation.kind == Kind::kRelease) unclaimed_.erase(operation.command.release().lease_id());
   }
 }
 

@@ -201,7 +201,7 @@ void Run::Acquire(const std::string& name, const Json& what) {
   AcquireCall call;
   call.request =
       FromJson<v1::SessionAcquire>(what.value("request", Json::object({{"semaphore", "db"}})));
-  call.wait = milliseconds(what.value("wait_ms", -1));
+  call.wait = milliseconds(what.value<std::int64_t>("wait_ms", -1));
   call.done = [this, name](const absl::StatusOr<std::shared_ptr<LeaseState>>& result) {
     if (!result.ok()) return Refused(name, result.status());
     calls_[name].lease = *result;

@@ -156,6 +156,28 @@ TEST_CASE("a restarted daemon: the permit stays, the waiter goes on") {
   CHECK(waiting.get().ok());
 }
 
+TEST_CASE("the longest times are long") {
+  FakeDaemon daemon(10'000);
+  ClientOptions options;
+  options.connect_timeout = milliseconds::max();
+  options.reconnect_timeout = milliseconds::max();
+  options.release_timeout = milliseconds::max();
+  const std::unique_ptr<Client> client = Connect({daemon.endpoint()}, options);
+  const auto never = std::chrono::steady_clock::time_point::max();
+  absl::StatusOr<Permit> held = client->AcquireUntil("db", never, {.limit = 1});
+  REQUIRE(held.ok());
+  const auto long_ago = std::chrono::steady_clock::time_point::min();
+  CHECK(ErrorReason(client->AcquireUntil("db", long_ago).status()) == "FULL");
+  auto waiting = std::async(std::launch::async, [&] { return client->AcquireUntil("db", never); });
+  REQUIRE(Eventually([&] { return daemon.waiting("db") == 1; }));
+  daemon.Stop();
+  daemon.Start();
+  REQUIRE(Eventually([&] { return daemon.opens() == 2; }));
+  CHECK(held->Release().ok());
+  REQUIRE(waiting.wait_for(kBound) == std::future_status::ready);
+  CHECK(waiting.get().ok());
+}
+
 TEST_CASE("a permit is lost when the daemon falls silent, and not before its deadline") {
   FakeDaemon daemon(1'000);
   ClientOptions options;
@@ -312,6 +334,8 @@ TEST_CASE("options that are wrong are named") {
   ClientOptions margin;
   margin.ttl = milliseconds(1'000);
   margin.margin = milliseconds(500);
+  CHECK(error(margin).find("margin") == 0);
+  margin.margin = milliseconds::max();
   CHECK(error(margin).find("margin") == 0);
   ClientOptions holder;
   holder.holder = std::string(257, 'x');

@@ -21,6 +21,9 @@ class Leases {
   #early = new Map();
   #session; // A SharedTime: until when all leases of the session are good.
   #deadlineTold = true; // No lease that is not lost hangs on the session's deadline.
+  // The last answer vouched for less than pings go by, since all leases were recalled, and no ping was sent after it.
+  #shortened = false;
+  #pingWanted = false; // Before it is due.
 
   // `effect` takes a function that is to be run outside of the machine. `listener`: see SessionMachine.
   constructor({ marginMs, operationsMax }, effect, listener) {
@@ -34,7 +37,16 @@ class Leases {
     return this.#byId.size;
   }
 
-  get allRecalled() {
+  get pingWanted() {
+    return this.#pingWanted;
+  }
+
+  pinged() {
+    this.#pingWanted = false;
+    this.#shortened = false;
+  }
+
+  get #allRecalled() {
     const isRecalled = ({ loss, recallDeadline }) => (loss ? loss.cause === 'RECALLED' : recallDeadline !== Infinity);
     for (const lease of this.#byId.values()) {
       if (!isRecalled(lease)) return false;
@@ -59,6 +71,8 @@ class Leases {
     });
     this.#byId.set(lease.leaseId, lease);
     this.#deadlineTold = false;
+    // Up to the next answer it is good for no longer than those that were recalled.
+    if (this.#shortened) this.#pingWanted = true;
     const early = this.#early.get(lease.leaseId);
     this.#early.delete(lease.leaseId);
     if (early !== undefined) this.#recall(lease, ...early);
@@ -66,8 +80,15 @@ class Leases {
   }
 
   remove(leaseId) {
-    this.#byId.delete(leaseId);
+    // The next lease is good for longer.
+    if (this.#byId.delete(leaseId) && this.size === 0 && this.#shortened) this.#pingWanted = true;
     this.#early.delete(leaseId);
+  }
+
+  // Whether the last answer vouches for less than `vouchedMs` only because all leases are recalled.
+  isShortened(answerMs, vouchedMs) {
+    this.#shortened = answerMs < vouchedMs && this.#allRecalled;
+    return this.#shortened;
   }
 
   // All leases can be relied on for `validForMs` after `made`, less the margin. A later answer does not take an earlier

@@ -4,7 +4,9 @@
 // Invariants:
 //   * an operation is in `#all` from its call until its last answer; its caller is answered exactly once;
 //   * a sequence number is given out when a command is first sent, and the command is sent again with the same number
-//     and the same content until it is answered, or its session is lost.
+//     and the same content until it is answered, or its session is lost;
+//   * a release whose caller was answered with an error stays, and is sent again: the session's pings would keep the lease
+//     alive for ever.
 'use strict';
 
 const { Fifo, Timetable } = require('./collections.js');
@@ -20,6 +22,11 @@ const WINDOW = 1000;
 const WAIT_SLACK_MS = 250;
 // Between attempts of a command that the daemon cannot carry out now.
 const RETRY_PAUSE_MS = 200;
+// Between attempts to give a lease back the pause doubles up to this.
+const GIVE_BACK_PAUSE_MOST_MS = 10_000;
+// After these answers a lease is not held any more, or this client never may give it back.
+const ENDS_GIVING_BACK = new Set(['NOT_FOUND', 'INVALID_ARGUMENT', 'PERMISSION_DENIED']);
+const WAIT_MOST_MS = 2 ** 32 - 1;
 
 class Operations {
   #options;
@@ -65,6 +72,8 @@ class Operations {
       waitEnd: Infinity, // By the caller's wish.
       localEnd: Infinity, // When we stop to wait for the daemon's answer.
       unavailableSince: Infinity,
+      retrying: false, // It is sent again after a pause.
+      pauseMs: 0, // Before a release is sent again whose caller has an error.
       queued: false, // The daemon said so.
       abandoned: false, // The caller was answered; a grant that still comes is given back.
       reissued: false, // Under a new number, since the daemon has forgotten the old one.
@@ -130,6 +139,7 @@ class Operations {
       return;
     }
     operation.abandoned = true;
+    if (operation.retrying) this.#sendAgain(operation); // Before the cancel, which then ends what it asks for.
     this.#addCancel(operation.sequence, now);
   }
 
@@ -197,7 +207,9 @@ class Operations {
     if (operation.kind === 'acquire') {
       // Now, and never again: what is sent once more with this number must be the same.
       const left = Math.max(Math.floor(operation.waitEnd - now), 1);
-      if (operation.call.waitMs < 0) operation.command.acquire.waitForever = true;
+      const { waitMs } = operation.call;
+      // What the field cannot say ends here.
+      if (waitMs < 0 || (waitMs > 0 && left > WAIT_MOST_MS)) operation.command.acquire.waitForever = true;
       else operation.command.acquire.waitMs = operation.waitEnd === Infinity ? 0 : left;
     }
     return true;
@@ -211,8 +223,9 @@ class Operations {
     this.#unclaimed = new Set(unclaimed);
     this.#claimants.clear();
     for (const operation of this.#all) {
-      this.#toSend.push(operation);
+      this.#sendAgain(operation);
       if (operation.kind === 'acquire' && operation.sequence !== 0) this.#claimants.add(operation.sequence);
+      if (operation.kind === 'release') this.#unclaimed.delete(operation.command.release.leaseId);
     }
     this.#giveBackUnclaimed(now);
   }
@@ -283,20 +296,40 @@ class Operations {
   }
 
   #onReleaseResult(operation, result, now) {
+    let error;
     if (result.error) {
-      const error = fromStatusMessage(result.error);
+      error = fromStatusMessage(result.error);
       if (this.#retryAfterError(operation, error, now)) return;
-      this.#reject(operation, error);
     } else if (!result.released) {
-      this.#reject(operation, makeError('INTERNAL', "the daemon's answer is not one to a release"));
-    } else if (result.released.released > 0 || operation.reissued) {
-      this.#resolve(operation, undefined);
-    } else {
+      error = makeError('INTERNAL', "the daemon's answer is not one to a release");
+    } else if (result.released.released === 0 && !operation.reissued) {
       const cause = causeOf(result.released.ended);
-      this.#reject(operation, new PermitLostError({ cause, message: `the daemon says: ${LOSS_TEXTS[cause]}` }));
+      error = new PermitLostError({ cause, message: `the daemon says: ${LOSS_TEXTS[cause]}` });
     }
+    if (error === undefined) this.#resolve(operation, undefined);
+    else this.#reject(operation, error);
     this.#session.removeLease(operation.command.release.leaseId);
-    this.#erase(operation);
+    if (error === undefined || ENDS_GIVING_BACK.has(error.code)) this.#erase(operation);
+    else this.#giveBackLater(operation, now);
+  }
+
+  // Its caller has an error, and the daemon still holds the lease. Under a new number each time: an old one would hold up
+  // the window.
+  #giveBackLater(operation, now) {
+    operation.abandoned = true;
+    operation.pauseMs = Math.min(Math.max(operation.pauseMs * 2, RETRY_PAUSE_MS), GIVE_BACK_PAUSE_MOST_MS);
+    this.#renumber(operation);
+    this.#retryAt(operation, now + operation.pauseMs);
+  }
+
+  #retryAt(operation, at) {
+    operation.retrying = true;
+    this.#retries.add(at, operation);
+  }
+
+  #sendAgain(operation) {
+    operation.retrying = false;
+    this.#toSend.push(operation);
   }
 
   // True if the command will be sent again.
@@ -309,7 +342,7 @@ class Operations {
     // Nothing is known to have been done: the same again, until the caller has waited long enough.
     operation.unavailableSince = Math.min(operation.unavailableSince, now);
     if (now - operation.unavailableSince >= this.#options.reconnectTimeoutMs) return false;
-    this.#retries.add(now + RETRY_PAUSE_MS, operation);
+    this.#retryAt(operation, now + RETRY_PAUSE_MS);
     return true;
   }
 
@@ -317,17 +350,24 @@ class Operations {
   // sends the command under a new number. A grant that still comes under the old number is given back.
   #reissue(operation, now) {
     const oldSequence = operation.sequence;
-    this.#forgetSequence(oldSequence);
-    Object.assign(operation, { sequence: 0, queued: false, reissued: true });
+    this.#renumber(operation);
     if (operation.kind === 'acquire') this.#addCancel(oldSequence, now);
     this.#toSend.push(operation);
+  }
+
+  // It gets its next number when it is sent.
+  #renumber(operation) {
+    this.#forgetSequence(operation.sequence);
+    Object.assign(operation, { sequence: 0, queued: false, reissued: true });
   }
 
   // ---- time ----
 
   // Ends waits whose time is over, and sends again what is due.
   tick(now, lastError) {
-    for (let operation; (operation = this.#retries.takeDue(now)) !== undefined; ) this.#toSend.push(operation);
+    for (let operation; (operation = this.#retries.takeDue(now)) !== undefined; ) {
+      if (operation.retrying) this.#sendAgain(operation);
+    }
     for (let operation; (operation = this.#localEnds.takeDue(now)) !== undefined; ) {
       if (!this.#all.has(operation) || operation.abandoned) continue;
       const waited = operation.sequence !== 0 && operation.call.waitMs > 0;
@@ -339,7 +379,7 @@ class Operations {
 
   get nextDue() {
     this.#localEnds.dropGone((operation) => !this.#all.has(operation) || operation.abandoned);
-    this.#retries.dropGone((operation) => !this.#all.has(operation));
+    this.#retries.dropGone((operation) => !this.#all.has(operation) || !operation.retrying);
     return Math.min(this.#localEnds.nextAt, this.#retries.nextAt);
   }
 

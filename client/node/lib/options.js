@@ -7,6 +7,8 @@ const { invalid } = require('./errors.js');
 
 const ENDPOINTS_MAX = 64;
 const HOLDER_BYTES_MAX = 256;
+// The longest that Node's timers can wait, 24 days: one that is to wait for longer fires at once.
+const TIMER_MOST_MS = 2 ** 31 - 1;
 
 // All of them are in index.d.ts.
 const DEFAULTS = {
@@ -145,6 +147,9 @@ function checkClientOptions(given) {
   for (const name of ['connectTimeoutMs', 'reconnectTimeoutMs', 'releaseTimeoutMs', 'operationsMax']) {
     checkNumber(options, name, 1);
   }
+  for (const name of ['connectTimeoutMs', 'reconnectTimeoutMs', 'releaseTimeoutMs']) {
+    options[name] = Math.min(options[name], TIMER_MOST_MS);
+  }
   checkHolder(options);
   if (options.holder === '') options.holder = `${os.hostname()}:${process.pid}`;
   checkSecurity(options);
@@ -164,4 +169,4 @@ function checkAcquireOptions(semaphore, given) {
   return options;
 }
 
-module.exports = { checkClientOptions, checkAcquireOptions, isLocal };
+module.exports = { TIMER_MOST_MS, checkClientOptions, checkAcquireOptions, isLocal };

@@ -263,8 +263,9 @@ class SessionMachine {
     if (this.#acknowledgements.length > 0) {
       message.acknowledgedRecalls = this.#acknowledgements.splice(0, ACKNOWLEDGEMENTS_PER_MESSAGE_MAX);
     }
-    if (now >= this.#pingDue) {
+    if (this.#leases.pingWanted || now >= this.#pingDue) {
       message.ping = { pingId: this.#pings.send(now) };
+      this.#leases.pinged();
       this.#pingDue = now + this.#paceMs / PINGS_IN_PACE;
     }
     return Object.keys(message).length > 0 ? message : undefined;
@@ -360,7 +361,7 @@ class SessionMachine {
     const validForMs = validity?.validForMs ?? 0;
     const vouchedMs = Math.max(validForMs, VOUCHED_LEAST_MS);
     // Where all leases are recalled the daemon vouches for less, but pings need not go faster.
-    if (vouchedMs > this.#vouchedMs || !this.#leases.allRecalled) this.#vouchedMs = vouchedMs;
+    if (!this.#leases.isShortened(vouchedMs, this.#vouchedMs)) this.#vouchedMs = vouchedMs;
     this.#leases.extend(sentAt + Number(validity?.elapsedMs ?? 0), validForMs);
     return true;
   }

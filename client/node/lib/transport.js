@@ -161,8 +161,8 @@ class Transport {
     return this.openStream('Session', index, listener);
   }
 
-  // One attempt of a unary call. Rejects with a SemaphoreError, or with the reason of an aborted signal. `timeoutMs`:
-  // Infinity for none.
+  // One attempt of a unary call. Rejects with a SemaphoreError, or with the reason of an aborted signal. REQUIRES:
+  // `timeoutMs` is at most TIMER_MOST_MS.
   callOnce(method, request, index, { timeoutMs, signal, metadata }) {
     return new Promise((resolve, reject) => {
       let timer;
@@ -184,7 +184,6 @@ class Transport {
         return;
       }
       signal?.addEventListener('abort', onAbort, { once: true });
-      if (timeoutMs === Infinity) return;
       timer = setTimeout(() => {
         timedOut = true;
         call.cancel();

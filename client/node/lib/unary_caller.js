@@ -3,6 +3,7 @@
 
 const { Backoff } = require('./backoff.js');
 const { makeError } = require('./errors.js');
+const { TIMER_MOST_MS } = require('./options.js');
 
 const PAUSE_FIRST_MS = 50;
 const PAUSE_MOST_MS = 1_000;
@@ -25,6 +26,7 @@ class UnaryCaller {
   // So `request` must be safe to repeat: a question, or with a request id. Resolves with {response, sentAt}.
   async call(method, request, { timeoutMs = this.#options.connectTimeoutMs, signal, metadata } = {}) {
     const { endpoints, connectTimeoutMs } = this.#options;
+    const attempt = { timeoutMs: Math.min(timeoutMs, TIMER_MOST_MS), signal, metadata };
     const backoff = new Backoff(PAUSE_FIRST_MS, PAUSE_MOST_MS);
     let reachedAt = this.#clock.now();
     for (let attempts = 1; ; attempts += 1) {
@@ -32,7 +34,7 @@ class UnaryCaller {
       const index = this.#current;
       const sentAt = this.#clock.now();
       try {
-        const response = await this.#transport.callOnce(method, request, index, { timeoutMs, signal, metadata });
+        const response = await this.#transport.callOnce(method, request, index, attempt);
         return { response, sentAt };
       } catch (error) {
         if (signal?.aborted || error.code !== 'UNAVAILABLE') throw error;

@@ -8,7 +8,8 @@ const { Backoff } = require('../lib/backoff.js');
 const { Clock } = require('../lib/clock.js');
 const { Fifo, Timetable } = require('../lib/collections.js');
 const errors = require('../lib/errors.js');
-const { checkAcquireOptions, checkClientOptions } = require('../lib/options.js');
+const { TIMER_MOST_MS, checkAcquireOptions, checkClientOptions } = require('../lib/options.js');
+const { UnaryCaller } = require('../lib/unary_caller.js');
 const { enumName, plain, slotNumbers } = require('../lib/wire.js');
 const { inOptions } = require('../lib/wording.js');
 const exported = require('../index.js');
@@ -42,6 +43,19 @@ test('options: what is wrong is named', () => {
   assert.throws(() => checkAcquireOptions('db', { priority: 1_001 }), /priority: /);
   assert.throws(() => checkAcquireOptions('db', { waitMs: 2 ** 32 }), /waitMs: /);
   assert.equal(checkAcquireOptions('db', { waitMs: Infinity }).waitMs, -1);
+});
+
+test('times: none is longer than a timer can wait, since that would fire at once', async () => {
+  for (const name of ['connectTimeoutMs', 'reconnectTimeoutMs', 'releaseTimeoutMs']) {
+    for (const given of [Infinity, 2 ** 31]) assert.equal(checkClientOptions({ [name]: given })[name], TIMER_MOST_MS);
+    assert.equal(checkClientOptions({ [name]: 2 ** 31 - 1 })[name], 2 ** 31 - 1);
+  }
+  const transport = { callOnce: async (method, request, index, { timeoutMs }) => timeoutMs };
+  const caller = new UnaryCaller(checkClientOptions({}), new Clock(), transport);
+  for (const timeoutMs of [Infinity, 2 ** 31]) {
+    assert.equal((await caller.call('Verify', {}, { timeoutMs })).response, TIMER_MOST_MS);
+  }
+  assert.equal((await caller.call('Verify', {})).response, 5_000);
 });
 
 test('options: a token goes to loopback, to a unix socket or over TLS, and nowhere else', () => {

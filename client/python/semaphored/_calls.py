@@ -60,6 +60,8 @@ class Operation:
     wait_end_ns: int = NEVER_NS  # by the caller's wish
     local_end_ns: int = NEVER_NS  # when we stop to wait for the daemon's answer
     unavailable_since_ns: int = NEVER_NS
+    retrying: bool = False  # it is sent again after a pause
+    pause_ns: int = 0  # before a release is sent again whose caller has an error
     queued: bool = False  # the daemon said so
     abandoned: bool = False  # the caller was answered; a grant that still comes is given back
     reissued: bool = False  # under a new number, since the daemon has forgotten the old one

@@ -61,7 +61,9 @@ class Permit(PermitBase):
         """Gives the permits back and waits for the answer. Nothing happens the second time.
 
         LostError: they had been lost before, nothing was changed. Unreachable: no answer within
-        release_timeout; it is still tried, and at the latest the TTL gives them back."""
+        release_timeout; it is still tried, and at the latest the TTL gives them back. After another
+        error, too, it is still tried, unless this client may not give them back
+        (PermissionDeniedError)."""
         if self._released:
             return
         self._released = True

@@ -48,6 +48,10 @@ class Leases:
         self._deadline_told = True  # no lease that is not lost hangs on the deadline
         # For how long pings take the leases to be vouched for; 0: there was no answer.
         self.vouched_ns = 0
+        # The last answer vouched for less than that, since all leases were recalled, and no ping was
+        # sent after it.
+        self._shortened = False
+        self.ping_wanted = False  # before it is due
         # Leases that a resumed session holds and we do not know: the answers to commands that are
         # sent again claim them, or they are given back.
         self.unclaimed: Set[str] = set()
@@ -70,6 +74,9 @@ class Leases:
         """What the daemon recalls, it recalls again on the next stream."""
         self._early.clear()
 
+    def pinged(self) -> None:
+        self.ping_wanted = self._shortened = False
+
     def is_overtaken(self, validity: pb.LeaseValidity) -> bool:
         """It comes from a daemon that has been overtaken by another one."""
         return validity.epoch < self._epoch
@@ -82,7 +89,8 @@ class Leases:
         valid_for_ns = validity.valid_for_ms * MS_NS
         vouched_ns = max(valid_for_ns, _VOUCHED_LEAST_NS)
         # Where all leases are recalled the daemon vouches for less, but pings need not go faster.
-        if vouched_ns > self.vouched_ns or not self._all_recalled():
+        self._shortened = vouched_ns < self.vouched_ns and self._all_recalled()
+        if not self._shortened:
             self.vouched_ns = vouched_ns
         until_ns = good_until_ns(sent_ns + validity.elapsed_ms * MS_NS, valid_for_ns,
                                  self._margin_ns)
@@ -105,6 +113,8 @@ class Leases:
         self.unclaimed.discard(lease.lease_id)
         self._by_id[lease.lease_id] = lease
         self._deadline_told = False
+        # Up to the next answer it is good for no longer than those that were recalled.
+        self.ping_wanted |= self._shortened
         early = self._early.pop(lease.lease_id, None)
         if early is not None:
             self._recalled(lease, *early)
@@ -118,8 +128,14 @@ class Leases:
 
     def ended(self, lease_id: str) -> None:
         """The daemon has answered its release."""
-        self._by_id.pop(lease_id, None)
+        self._remove(lease_id)
+
+    def _remove(self, lease_id: str) -> Optional[LeaseState]:
         self._early.pop(lease_id, None)
+        lease = self._by_id.pop(lease_id, None)
+        if lease is not None and not self._by_id:
+            self.ping_wanted |= self._shortened  # so that the next lease is good for longer
+        return lease
 
     def keep_only(self, listed: Iterable[str]) -> None:
         """The ids of what a resumed session still holds."""
@@ -141,8 +157,7 @@ class Leases:
         self._by_id.clear()
 
     def on_lost(self, lost: pb.LeaseLost) -> None:
-        self._early.pop(lost.lease_id, None)
-        lease = self._by_id.pop(lost.lease_id, None)
+        lease = self._remove(lost.lease_id)
         if lease is None:
             self.unclaimed.discard(lost.lease_id)
             return

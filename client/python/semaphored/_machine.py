@@ -251,8 +251,9 @@ class SessionMachine:
         message.acknowledged_recalls.extend(
             self._acknowledgements[:_ACKNOWLEDGEMENTS_PER_MESSAGE_MAX])
         del self._acknowledgements[:_ACKNOWLEDGEMENTS_PER_MESSAGE_MAX]
-        if now_ns >= self._ping_due_ns:
+        if self._leases.ping_wanted or now_ns >= self._ping_due_ns:
             message.ping.ping_id = self._pings.send(now_ns)
+            self._leases.pinged()
             self._ping_due_ns = now_ns + self._pace_ns() // _PINGS_IN_PACE
         return message if message.ListFields() else None
 

@@ -4,7 +4,9 @@ thread, no I/O.
 Invariants:
   * an operation is in the table from its call until its last answer; its `done` is run exactly once;
   * a sequence number is given out when a command is first sent, and the command is sent again with
-    the same number and the same content until it is answered, or its session is lost.
+    the same number and the same content until it is answered, or its session is lost;
+  * a release whose caller was answered with an error stays, and is sent again: the session's pings
+    would keep the lease alive for ever.
 """
 
 from __future__ import annotations
@@ -30,6 +32,13 @@ _WINDOW = 1000
 _WAIT_SLACK_NS = 250 * MS_NS
 # Between attempts of a command that the daemon cannot carry out now.
 _RETRY_PAUSE_NS = 200 * MS_NS
+# Between attempts to give a lease back the pause doubles up to this.
+_GIVE_BACK_PAUSE_MOST_NS = 10_000 * MS_NS
+# After these answers a lease is not held any more, or this client never may give it back.
+_ENDS_GIVING_BACK = frozenset((
+    grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.PERMISSION_DENIED))
+_WAIT_MOST_MS = (1 << 32) - 1
 
 
 class Operations:
@@ -50,7 +59,7 @@ class Operations:
         # reach back to the first of them.
         self._in_flight: Dict[int, None] = {}
         self._local_ends: List[Tuple[int, int]] = []  # may name some that are gone
-        self._retries: List[Tuple[int, int]] = []
+        self._retries: List[Tuple[int, int]] = []  # likewise
         # Acquires that were sent again after a resume: each may claim a lease that is listed.
         self._claimants: Set[int] = set()
 
@@ -150,6 +159,8 @@ class Operations:
             self._erase(number)
             return
         operation.abandoned = True
+        if operation.retrying:  # before the cancel, which then ends what it asks for
+            self._send_again(number)
         self._send_cancel(operation.command.sequence, now_ns)
 
     def _send_cancel(self, sequence: int, now_ns: int) -> None:
@@ -216,19 +227,26 @@ class Operations:
         if operation.kind is Kind.ACQUIRE:
             # Now, and never again: what is sent once more with this number must be the same.
             acquire = operation.command.acquire
-            if operation.wait_end_ns != NEVER_NS:
-                acquire.wait_ms = max((operation.wait_end_ns - now_ns) // MS_NS, 1)
-            else:
+            left_ms = max((operation.wait_end_ns - now_ns) // MS_NS, 1)
+            if operation.wait_end_ns == NEVER_NS:
                 acquire.wait_forever = operation.local_end_ns == NEVER_NS
+            elif left_ms > _WAIT_MOST_MS:
+                acquire.wait_forever = True  # It ends here.
+            else:
+                acquire.wait_ms = left_ms
         return True
 
     def resend_all(self) -> None:
         """After the stream was opened anew: all that is unanswered, in the old order."""
         self._to_send = deque(self._table)
         self._retries.clear()
-        self._claimants = {
-            operation.command.sequence for operation in self._table.values()
-            if operation.kind is Kind.ACQUIRE and operation.command.sequence != 0}
+        self._claimants.clear()
+        for operation in self._table.values():
+            operation.retrying = False
+            if operation.kind is Kind.ACQUIRE and operation.command.sequence != 0:
+                self._claimants.add(operation.command.sequence)
+            elif operation.kind is Kind.RELEASE:
+                self._leases.unclaimed.discard(operation.command.release.lease_id)
 
     def forget_session(self) -> None:
         """The next session is another client to the daemon. Acquires are new requests to it; the
@@ -330,7 +348,30 @@ class Operations:
             error = LostError(Loss(cause, f"the daemon says: {cause.value}"))
         self._finish_release(operation, error)
         self._leases.ended(operation.command.release.lease_id)
-        self._erase(number)
+        if error is None or error.code in _ENDS_GIVING_BACK:
+            self._erase(number)
+        else:
+            self._give_back_later(number, now_ns)
+
+    def _give_back_later(self, number: int, now_ns: int) -> None:
+        """Its caller has an error, and the daemon still holds the lease. Under a new number each
+        time: an old one would hold up the window."""
+        release = self._table[number]
+        release.pause_ns = min(max(release.pause_ns * 2, _RETRY_PAUSE_NS), _GIVE_BACK_PAUSE_MOST_NS)
+        self._renumber(release)
+        self._retry_at(number, now_ns + release.pause_ns)
+
+    def _retry_at(self, number: int, at_ns: int) -> None:
+        self._table[number].retrying = True
+        heapq.heappush(self._retries, (at_ns, number))
+
+    def _is_retrying(self, number: int) -> bool:
+        operation = self._table.get(number)
+        return operation is not None and operation.retrying
+
+    def _send_again(self, number: int) -> None:
+        self._table[number].retrying = False
+        self._to_send.append(number)
 
     def _retry_after_error(self, number: int, error: Error, now_ns: int) -> bool:
         """True if the command will be sent again."""
@@ -344,7 +385,7 @@ class Operations:
         operation.unavailable_since_ns = min(operation.unavailable_since_ns, now_ns)
         if now_ns - operation.unavailable_since_ns >= self._options.reconnect_timeout_ns:
             return False
-        heapq.heappush(self._retries, (now_ns + _RETRY_PAUSE_NS, number))
+        self._retry_at(number, now_ns + _RETRY_PAUSE_NS)
         return True
 
     def _reissue(self, number: int, now_ns: int) -> None:
@@ -353,13 +394,17 @@ class Operations:
         the old number is given back."""
         renewed = self._table[number]
         old_sequence = renewed.command.sequence
-        self._forget_sequence(old_sequence)
-        renewed.command.sequence = 0
-        renewed.queued = False
-        renewed.reissued = True
+        self._renumber(renewed)
         if renewed.kind is Kind.ACQUIRE:
             self._send_cancel(old_sequence, now_ns)
         self._to_send.append(number)
+
+    def _renumber(self, operation: Operation) -> None:
+        """It gets its next number when it is sent."""
+        self._forget_sequence(operation.command.sequence)
+        operation.command.sequence = 0
+        operation.queued = False
+        operation.reissued = True
 
     # ---- time ----
 
@@ -395,7 +440,9 @@ class Operations:
 
     def check(self, now_ns: int) -> None:
         while self._retries and self._retries[0][0] <= now_ns:
-            self._to_send.append(heapq.heappop(self._retries)[1])
+            number = heapq.heappop(self._retries)[1]
+            if self._is_retrying(number):
+                self._send_again(number)
         while self._local_ends and self._local_ends[0][0] <= now_ns:
             end = heapq.heappop(self._local_ends)
             if self._waits_for(end):
@@ -413,6 +460,8 @@ class Operations:
     def next_due_ns(self) -> int:
         while self._local_ends and not self._waits_for(self._local_ends[0]):
             heapq.heappop(self._local_ends)
+        while self._retries and not self._is_retrying(self._retries[0][1]):
+            heapq.heappop(self._retries)
         due_ns = self._local_ends[0][0] if self._local_ends else NEVER_NS
         return min(due_ns, self._retries[0][0]) if self._retries else due_ns
 
