@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/semctl/duration.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/lease_argument.h"
 #include "client/semctl/output.h"
@@ -370,10 +371,6 @@ absl::StatusOr<Response> Administer(UnaryCaller* caller, Request request, millis
       wait < milliseconds(0) ? wait : wait + kCallTimeout);
   if (!status.ok()) return status;
   return response;
-}
-
-std::uint32_t Ms(milliseconds duration) {
-  return static_cast<std::uint32_t>(std::max<std::int64_t>(duration.count(), 0));
 }
 
 void AddPaging(CLI::App* command, Paging* paging) {

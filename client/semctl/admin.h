@@ -45,9 +45,6 @@ absl::StatusOr<std::string> ReadPages(
 // On stderr: that there is more, and how to go on. Nothing if `next` is empty.
 void SayMore(const Context& context, const std::string& next);
 
-// A duration as the API takes it; what it cannot express becomes the nearest that it can.
-std::uint32_t Ms(std::chrono::milliseconds duration);
-
 }  // namespace semaphore::semctl
 
 #endif  // SEMAPHORED_CLIENT_SEMCTL_ADMIN_H_

@@ -1,5 +1,6 @@
 #include "client/semctl/duration.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -51,6 +52,10 @@ std::optional<milliseconds> ParseDuration(absl::string_view text) {
   }
   if (!(total_ms <= kMostMs)) return std::nullopt;
   return milliseconds(std::llround(total_ms));
+}
+
+std::uint32_t Ms(milliseconds duration) {
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(duration.count(), 0, UINT32_MAX));
 }
 
 std::string FormatDuration(milliseconds duration) {

@@ -64,10 +64,10 @@ int Acquire(const Context& context, AcquireArguments arguments) {
   *request.mutable_request_id() = NewRequestId();
   if (request.holder().empty()) request.set_holder(CallerName());
   request.set_limit_mismatch(arguments.adopt ? v1::LIMIT_MISMATCH_ADOPT : v1::LIMIT_MISMATCH_FAIL);
-  request.set_ttl_ms(static_cast<std::uint32_t>(arguments.ttl.count()));
+  request.set_ttl_ms(Ms(arguments.ttl));
   const milliseconds wait = arguments.no_wait ? milliseconds(0) : arguments.wait;
   request.set_wait_forever(wait < milliseconds(0));
-  if (wait > milliseconds(0)) request.set_wait_ms(static_cast<std::uint32_t>(wait.count()));
+  if (wait > milliseconds(0)) request.set_wait_ms(Ms(wait));
   v1::AcquireResponse response;
   const absl::Status status =
       context.MakeCaller(arguments.no_wait)

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/semaphore/errors.h"
 #include "client/semaphore/status_conversion.h"
+#include "client/semctl/duration.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -58,7 +59,7 @@ void WorkSession::FillOpen(v1::OpenWork* open) {
     next_sequence_ = 1;
   }
   open->set_client_id(client_id_);
-  open->set_ttl_ms(options_.ttl.count());
+  open->set_ttl_ms(Ms(options_.ttl));
   open->set_resume_session_id(keeper_.session_id());
   open->set_holder(options_.holder);
   open->mutable_semaphores()->Add(options_.semaphores.begin(), options_.semaphores.end());
@@ -156,15 +157,21 @@ void WorkSession::OnResult(const v1::FinishTicketResult& result, TimePoint now) 
   const auto found = answers_.find(result.sequence());
   if (found == answers_.end()) return;
   const absl::Status status = result.has_error() ? ToAbslStatus(result.error()) : absl::OkStatus();
-  if (status.code() == absl::StatusCode::kUnavailable) {
-    found->second.sent = false;
-    found->second.not_before = now + kAnswerAgain;
-    return;
-  }
-  const std::string lease_id = found->second.finish.lease_id();
+  Answer answer = std::move(found->second);
   answers_.erase(found);
+  if (!EndsGivingBack(status)) return AnswerAgain(std::move(answer), status, now);
+  const std::string lease_id = answer.finish.lease_id();
   keeper_.Forget(lease_id);
   listener_->OnAnswered(lease_id, status, result.state());
+}
+
+void WorkSession::AnswerAgain(Answer answer, const absl::Status& error, TimePoint now) {
+  if (ErrorReason(error) == "REQUEST_TOO_OLD") answer.finish.set_sequence(next_sequence_++);
+  answer.sent = false;
+  answer.pause = std::clamp(answer.pause * 2, kAnswerAgain, kGiveBackPauseMost);
+  answer.not_before = now + answer.pause;
+  const std::uint64_t sequence = answer.finish.sequence();
+  answers_.emplace(sequence, std::move(answer));
 }
 
 void WorkSession::LoseSession(TimePoint now) {

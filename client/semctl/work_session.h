@@ -5,7 +5,8 @@
 //   * a ticket is held from its assignment until its answer is heard, or its lease has ended at the daemon. That the lease
 //     is lost *here* is reported, and takes it out only when it was answered: else it would stay ours as soon as there is
 //     contact again;
-//   * an answer keeps its sequence number, and is sent again on every stream of its session until it is heard.
+//   * an answer keeps its sequence number, unless the daemon has forgotten it, and is sent again on every stream of its
+//     session, and after an error, until the ticket's lease has ended.
 #ifndef SEMAPHORED_CLIENT_SEMCTL_WORK_SESSION_H_
 #define SEMAPHORED_CLIENT_SEMCTL_WORK_SESSION_H_
 
@@ -48,7 +49,7 @@ class WorkListener {
   virtual void OnLost(const std::string& lease_id, const std::string& why) = 0;
   // The work must end by lease->GoodUntil(). The recall is acknowledged when this returns.
   virtual void OnRecalled(const LeaseKeeper::LeasePtr& lease, const RecallNotice& notice) = 0;
-  // The answer was heard. NOT_FOUND: the lease had ended before.
+  // The answer was heard. NOT_FOUND: the lease had ended before. INVALID_ARGUMENT, PERMISSION_DENIED: it is of no use.
   virtual void OnAnswered(const std::string& lease_id, const absl::Status& status,
                           v1::TicketState state) = 0;
 };
@@ -94,7 +95,8 @@ class WorkSession {
   using Phase = LeaseKeeper::Phase;
   struct Answer {
     v1::FinishTicket finish;
-    bool sent = false;  // On this stream.
+    bool sent = false;                   // On this stream.
+    std::chrono::milliseconds pause{0};  // Before it is sent again.
     TimePoint not_before{};
   };
 
@@ -102,6 +104,7 @@ class WorkSession {
   void OnOpened(const v1::SessionOpened& opened, TimePoint now);
   void OnAssignment(const v1::TicketAssignment& assignment);
   void OnResult(const v1::FinishTicketResult& result, TimePoint now);
+  void AnswerAgain(Answer answer, const absl::Status& error, TimePoint now);
   void LoseSession(TimePoint now);
   void Drop(const absl::Status& why, TimePoint now);
   void End(absl::Status status);

@@ -7,6 +7,7 @@
 
 #include "client/semaphore/errors.h"
 #include "client/semctl/work_session.h"
+#include "proto/google/rpc/error_details.pb.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -41,16 +42,17 @@ class Notes : public WorkListener {
 };
 
 struct Bench {
-  explicit Bench(std::size_t endpoints = 1)
+  explicit Bench(std::size_t endpoints = 1, milliseconds ttl = milliseconds(0))
       : session(
-            Options(endpoints), [this] { return "client-" + std::to_string(++clients); }, &notes,
-            now) {}
+            Options(endpoints, ttl), [this] { return "client-" + std::to_string(++clients); },
+            &notes, now) {}
 
-  static WorkOptions Options(std::size_t endpoints) {
+  static WorkOptions Options(std::size_t endpoints, milliseconds ttl = milliseconds(0)) {
     WorkOptions options;
     options.endpoints = endpoints;
     options.semaphores = {"a"};
     options.tickets_max = 2;
+    options.ttl = ttl;
     return options;
   }
 
@@ -91,12 +93,24 @@ struct Bench {
     finish.mutable_done();
     session.Finish(finish);
   }
-  void Answer(std::uint64_t sequence, absl::StatusCode code = absl::StatusCode::kOk) {
+  void Answer(std::uint64_t sequence, absl::StatusCode code = absl::StatusCode::kOk,
+              const std::string& reason = "") {
     v1::WorkResponse response;
     v1::FinishTicketResult* result = response.add_results();
     result->set_sequence(sequence);
     if (code != absl::StatusCode::kOk) result->mutable_error()->set_code(static_cast<int>(code));
+    if (!reason.empty()) {
+      google::rpc::ErrorInfo info;
+      info.set_reason(reason);
+      result->mutable_error()->add_details()->PackFrom(info);
+    }
     session.OnMessage(response, now);
+  }
+  // What is sent of answers after this time; 0: nothing.
+  std::uint64_t SentAfter(milliseconds time) {
+    Pass(time);
+    const v1::WorkRequest request = Next();
+    return request.finished_size() > 0 ? request.finished(0).sequence() : 0;
   }
   void Break() {
     session.OnStreamEnd(absl::UnavailableError("broken"), now);
@@ -152,6 +166,65 @@ TEST_CASE("work session: an answer that was not heard is sent again, with its nu
   CHECK(bench.Next().finished_size() == 1);
   bench.Answer(1);
   CHECK(bench.session.answered());
+}
+
+TEST_CASE("work session: after an error the answer is sent again, since pings keep its ticket",
+          "[client]") {
+  Bench bench;
+  bench.Open(false);
+  bench.Assign(kLease);
+  bench.Done(kLease);
+  CHECK(bench.SentAfter(milliseconds(0)) == 1);
+  bench.Answer(1, absl::StatusCode::kDataLoss);
+  CHECK(bench.SentAfter(milliseconds(499)) == 0);
+  CHECK(bench.SentAfter(milliseconds(1)) == 1);
+  bench.Answer(1, absl::StatusCode::kUnavailable);
+  CHECK(bench.SentAfter(milliseconds(999)) == 0);
+  CHECK(bench.SentAfter(milliseconds(1)) == 1);
+  CHECK(bench.session.Holds(kLease));
+  CHECK(bench.notes.answered.empty());
+  SECTION("until it is heard") { bench.Answer(1); }
+  SECTION("until the ticket is not held any more") {
+    bench.Answer(1, absl::StatusCode::kNotFound, "NOT_HELD");
+  }
+  SECTION("unless it never can be") { bench.Answer(1, absl::StatusCode::kPermissionDenied); }
+  SECTION("under another number, if its own is forgotten") {
+    bench.Answer(1, absl::StatusCode::kAborted, "REQUEST_TOO_OLD");
+    CHECK(bench.SentAfter(milliseconds(2'000)) == 2);
+    bench.Answer(2);
+  }
+  CHECK(bench.notes.answered.size() == 1);
+  CHECK_FALSE(bench.session.Holds(kLease));
+  CHECK(bench.SentAfter(milliseconds(10'000)) == 0);
+}
+
+TEST_CASE("work session: a ticket that is assigned beside recalled ones is pinged for at once",
+          "[client]") {
+  Bench bench;
+  bench.Open(false);
+  bench.Assign(kLease);
+  bench.Pass(milliseconds(1'200));
+  REQUIRE(bench.Next().has_ping());
+  v1::WorkResponse response;
+  v1::LeaseRecalled* recalled = response.add_events()->mutable_recalled();
+  recalled->set_lease_id(kLease);
+  recalled->mutable_recall()->set_grace_ms(2'000);
+  recalled->mutable_recall()->set_after_ping_id(1);
+  bench.session.OnMessage(response, bench.now);
+  response.Clear();
+  response.mutable_pong()->set_ping_id(1);
+  response.mutable_pong()->mutable_validity()->set_valid_for_ms(2'000);
+  response.mutable_pong()->mutable_validity()->set_epoch(1);
+  bench.session.OnMessage(response, bench.now);
+  CHECK_FALSE(bench.Next().has_ping());
+  bench.Assign("a#11111111111111111111111111111111");
+  CHECK(bench.Next().has_ping());
+  CHECK_FALSE(bench.Next().has_ping());
+}
+
+TEST_CASE("work session: a TTL that its field cannot say is the longest that it can", "[client]") {
+  Bench bench(1, std::chrono::hours(24 * 50));
+  CHECK(bench.Open(false).ttl_ms() == UINT32_MAX);
 }
 
 TEST_CASE("work session: resumed, it goes on with what it has, and hears what it has not",
