@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Callable, Optional, Type
 
 from ._admin import Admin
-from ._core import ClientBase, PendingAcquire, begin_release, no_answer
+from ._core import ClientBase, PendingAcquire, no_answer
 from ._driver import SessionDriver
 from ._lease import LeaseState, OnRecall, QueuePlace, Recall
 from ._permit import PermitBase, Verdict, make_verdict, verify_request
@@ -64,12 +64,9 @@ class Permit(PermitBase):
         release_timeout; it is still tried, and at the latest the TTL gives them back. After another
         error, too, it is still tried, unless this client may not give them back
         (PermissionDeniedError)."""
-        if self._released:
+        future = self._begin_release()
+        if future is None:
             return
-        self._released = True
-        if self._lease.fail_open:
-            return
-        future = begin_release(self._driver, self._lease)
         try:
             error = future.result(self._release_timeout_s)
         except concurrent.futures.TimeoutError:

@@ -59,7 +59,7 @@ class _Notifier:
                 return
             try:
                 callback()
-            except Exception:  # pylint: disable=broad-except  the others shall be called all the same
+            except BaseException:  # pylint: disable=broad-except  also sys.exit(): others follow
                 _LOG.exception("a callback failed")
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Optional, Tuple
 
+from ._core import begin_release
 from ._driver import SessionDriver
 from ._lease import LeaseState, Recall, good_until_ns, slots_of
 from ._time import MS_NS, NEVER_NS, SECOND_NS
-from .errors import Loss, LossCause, LostError
+from .errors import Error, Loss, LossCause, LostError
 from .v1 import semaphore_pb2 as pb
 
 
@@ -35,6 +37,20 @@ class PermitBase:
             self._driver.drop(self._lease)
             if self._lease.loss is None:
                 warnings.warn(f"{self!r} was never released", ResourceWarning, source=self)
+
+    def _begin_release(self) -> Optional[Future[Optional[Error]]]:
+        """None: there is nothing to give back. What breaks it off (Ctrl-C) leaves the permit to the
+        garbage collector: to be released twice does no harm."""
+        if self._released:
+            return None
+        try:
+            self._released = True
+            if self._lease.fail_open:
+                return None
+            return begin_release(self._driver, self._lease)
+        except BaseException:  # KeyboardInterrupt
+            self._released = False
+            raise
 
     @property
     def semaphore(self) -> str:

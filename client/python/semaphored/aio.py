@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Awaitable, Callable, Optional, Type, TypeVar
 
 from ._admin import AsyncAdmin
-from ._core import ClientBase, PendingAcquire, begin_release, no_answer
+from ._core import ClientBase, PendingAcquire, no_answer
 from ._driver import SessionDriver
 from ._lease import LeaseState, OnRecall, QueuePlace, Recall
 from ._permit import PermitBase, Verdict, make_verdict, verify_request
@@ -71,12 +71,9 @@ class Permit(PermitBase):
     async def release(self) -> None:
         """As in the client of threads. A task that is cancelled here has given them back all the
         same."""
-        if self._released:
+        future = self._begin_release()
+        if future is None:
             return
-        self._released = True
-        if self._lease.fail_open:
-            return
-        future = begin_release(self._driver, self._lease)
         try:
             error: Optional[Error] = await asyncio.wait_for(asyncio.wrap_future(future),
                                                             self._release_timeout_s)
@@ -171,7 +168,7 @@ class Client(ClientBase):
         try:
             pending.begin()
             acquired = await asyncio.wrap_future(pending.future)
-        except asyncio.CancelledError:
+        except BaseException:  # CancelledError; GeneratorExit, when its loop is gone
             pending.abandon()
             raise
         lease = self._lease_of(acquired, semaphore)
