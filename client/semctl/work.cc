@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/semaphore/errors.h"
+#include "client/semaphore/notifier.h"
 #include "client/semctl/admin.h"
 #include "client/semctl/context.h"
 #include "client/semctl/duration.h"
@@ -39,6 +42,7 @@ constexpr milliseconds kIdle(500);
 constexpr milliseconds kReapEvery(1'000);
 constexpr milliseconds kReleaseTimeout(5'000);
 constexpr std::uint32_t kRows = 1000;
+constexpr int kMessagesMost = 1000;
 
 struct Options {
   std::vector<std::string> names;  // Or PREFIX*.
@@ -73,6 +77,34 @@ WorkOptions OptionsOfSession(const Context& context, const Options& options) {
   return work;
 }
 
+// Says on a thread of its own what Context says, since standard error may be a pipe whose reader stands still. What
+// comes while kMessagesMost wait is left out. Its destructor waits until all was said.
+class Voice {
+ public:
+  explicit Voice(const Context& context) : context_(context) {}
+
+  void Say(const std::string& event, const std::string& message) {
+    Post([this, event, message] { context_.Say(event, message); });
+  }
+  void Fail(const absl::Status& status) {
+    Post([this, status] { context_.Fail(status); });
+  }
+
+ private:
+  void Post(std::function<void()> say) {
+    if (waiting_.load() >= kMessagesMost) return;
+    ++waiting_;
+    thread_.Post([this, say = std::move(say)] {
+      say();
+      --waiting_;
+    });
+  }
+
+  const Context& context_;
+  std::atomic<int> waiting_{0};
+  Notifier thread_;
+};
+
 // One worker, on one thread: everything that happens comes through poll.
 class Work final : public WorkListener {
  public:
@@ -80,6 +112,7 @@ class Work final : public WorkListener {
       : context_(context),
         options_(options),
         signals_(signals),
+        voice_(context),
         session_(OptionsOfSession(context, options), NewClientId, this, BootClock::now()) {}
 
   int Execute();
@@ -100,6 +133,7 @@ class Work final : public WorkListener {
   void OnJobs();
   void OnJobOver(const Job& job);
   void TakeNoMore();
+  void LeaveStuck() const;
   void MaybeEnd();
   // Whether tickets are left anywhere, dead letters not counted. nullopt: not known now.
   std::optional<bool> AnyLeft() const;
@@ -109,6 +143,7 @@ class Work final : public WorkListener {
   const Options& options_;
   const int signals_;
   std::shared_ptr<Transport> transport_;  // Set by Execute().
+  Voice voice_;
   Mailbox mailbox_;
   WorkSession session_;
   std::unique_ptr<WorkStream> stream_;
@@ -139,13 +174,13 @@ void Work::OnAssigned(const v1::TicketAssignment& assignment, const LeaseKeeper:
   if (options_.once) TakeNoMore();
   absl::StatusOr<Job> job = Job::Start(assignment, lease, context_.command, options_.kill_after);
   if (!job.ok()) {
-    context_.Say("guardian", std::string(job.status().message()));
+    voice_.Say("guardian", std::string(job.status().message()));
     code_ = kCannotExecute;
     TakeNoMore();
     return session_.Finish(std::move(put_back));
   }
   titles_[lease_id] = job->title();
-  context_.Say("assigned", absl::StrCat(job->title(), ": begun"));
+  voice_.Say("assigned", absl::StrCat(job->title(), ": begun"));
   jobs_.emplace(lease_id, *std::move(job));
 }
 
@@ -154,8 +189,7 @@ void Work::OnLost(const std::string& lease_id, const std::string& why) {
   if (job == jobs_.end()) return;
   // Before what may block.
   job->second.KillOff("its worker lost contact, and ended the command");
-  context_.Say("lost",
-               absl::StrCat(job->second.title(), ": lost (", why, "); killing the command"));
+  voice_.Say("lost", absl::StrCat(job->second.title(), ": lost (", why, "); killing the command"));
   if (options_.once) code_ = kLost;
 }
 
@@ -165,9 +199,9 @@ void Work::OnRecalled(const LeaseKeeper::LeasePtr& lease, const RecallNotice& no
   // Its time may end sooner now.
   job->second.Look();
   job->second.CutShort(absl::StrCat("it was recalled: ", notice.reason));
-  context_.Say("recalled", absl::StrCat(job->second.title(), ": recalled (", notice.reason,
-                                        "), to be given back within ", FormatDuration(notice.grace),
-                                        "; ending the command"));
+  voice_.Say("recalled", absl::StrCat(job->second.title(), ": recalled (", notice.reason,
+                                      "), to be given back within ", FormatDuration(notice.grace),
+                                      "; ending the command"));
 }
 
 void Work::OnAnswered(const std::string& lease_id, const absl::Status& status,
@@ -175,12 +209,12 @@ void Work::OnAnswered(const std::string& lease_id, const absl::Status& status,
   const auto title = titles_.find(lease_id);
   if (title == titles_.end()) return;
   if (!status.ok()) {
-    context_.Say(
+    voice_.Say(
         "not_held",
         absl::StrCat(title->second, ": its result came too late: ", std::string(status.message())));
     if (options_.once && ErrorReason(status) == "NOT_HELD") code_ = kLost;
   } else if (state == v1::TICKET_STATE_DEAD) {
-    context_.Say("dead_letter", absl::StrCat(title->second, ": a dead letter now"));
+    voice_.Say("dead_letter", absl::StrCat(title->second, ": a dead letter now"));
   }
   titles_.erase(title);
 }
@@ -190,7 +224,7 @@ void Work::OnJobs() {
   for (auto& [lease_id, job] : jobs_) {
     job.Look();
     const std::string warning = job.TakeWarning();
-    if (!warning.empty()) context_.Say("guardian", absl::StrCat(job.title(), ": ", warning));
+    if (!warning.empty()) voice_.Say("guardian", absl::StrCat(job.title(), ": ", warning));
     if (job.over()) over.push_back(lease_id);
   }
   for (const std::string& lease_id : over) {
@@ -202,7 +236,7 @@ void Work::OnJobs() {
 
 void Work::OnJobOver(const Job& job) {
   busy_at_ = BootClock::now();
-  context_.Say("finished", absl::StrCat(job.title(), ": ", job.verdict()));
+  voice_.Say("finished", absl::StrCat(job.title(), ": ", job.verdict()));
   if (options_.once && code_ == kDone) code_ = job.exit_code();
   if (job.cannot_execute()) {
     code_ = job.exit_code();
@@ -231,8 +265,8 @@ void Work::OnSignal() {
       continue;
     }
     if (signalled_ == 0 && number != SIGQUIT && !jobs_.empty()) {
-      context_.Say("stopping", absl::StrCat("taking no more tickets; waiting for ", jobs_.size(),
-                                            " to finish (again to end them)"));
+      voice_.Say("stopping", absl::StrCat("taking no more tickets; waiting for ", jobs_.size(),
+                                          " to finish (again to end them)"));
     } else if (!jobs_.empty()) {
       for (auto& [lease_id, job] : jobs_) job.CutShort("its worker was stopped");
       code_ = kSignalled + number;
@@ -276,7 +310,14 @@ std::optional<bool> Work::AnyLeft() const {
   return false;
 }
 
+// What does not die keeps its lease until the TTL.
+void Work::LeaveStuck() const {
+  const auto is_stuck = [](const auto& entry) { return entry.second.is_stuck(); };
+  if (!jobs_.empty() && std::ranges::all_of(jobs_, is_stuck)) _exit(kLost);
+}
+
 void Work::MaybeEnd() {
+  if (no_more_) LeaveStuck();
   if (!jobs_.empty()) return;
   const TimePoint now = BootClock::now();
   if (!no_more_ && options_.exit_when_empty && session_.open() && now - busy_at_ >= kIdle) {
@@ -354,10 +395,12 @@ int Work::Execute() {
   while (!jobs_.empty()) {
     for (auto& [lease_id, job] : jobs_) job.WaitForEnd();
     std::erase_if(jobs_, [](const auto& entry) { return entry.second.over(); });
+    LeaveStuck();
   }
   stream_ = nullptr;
-  if (session_.over() && !status.ok()) return context_.Fail(status);
-  return code_;
+  if (!session_.over() || status.ok()) return code_;
+  voice_.Fail(status);
+  return ExitCodeOf(status);
 }
 
 int WorkCommand(const Context& context, const Options& options) {

@@ -19,7 +19,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kKillAllBound(10'000);
+// For what is killed to end, while no other job is looked after. Later it is only looked at.
+constexpr milliseconds kKillBound(20);
+constexpr milliseconds kStuckAfter(10'000);
 constexpr milliseconds kMoment(250);
 constexpr std::size_t kTicketShown = 8;  // Digits of its id.
 
@@ -74,7 +76,8 @@ Job::Job(const v1::TicketAssignment& assignment, LeaseKeeper::LeasePtr lease, Gu
       lease_(std::move(lease)),
       title_(absl::StrCat(assignment.lease().semaphore(), ", ticket ",
                           assignment.ticket_id().substr(0, kTicketShown), ", attempt ",
-                          assignment.attempt())) {}
+                          assignment.attempt())),
+      kill_bound_(kKillBound) {}
 
 void Job::CutShort(const std::string& why) {
   if (over_ || !cut_short_.empty()) return;
@@ -89,11 +92,13 @@ void Job::KillOff(const std::string& why) {
   guardian_.Kill();
 }
 
-void Job::KillAll(const std::string& why) {
+void Job::BeginKilling(const std::string& why) {
   if (cut_short_.empty()) cut_short_ = why;
-  // What does not die keeps its lease until the TTL.
-  if (!guardian_.KillAll(kKillAllBound)) _exit(kLost);
-  over_ = true;
+  killing_since_ = BootClock::now();
+}
+
+bool Job::is_stuck() const {
+  return !over_ && is_killing() && BootClock::now() - killing_since_ >= kStuckAfter;
 }
 
 void Job::OnEvent(const GuardianEvent& event) {
@@ -120,22 +125,28 @@ void Job::OnEvent(const GuardianEvent& event) {
       warning_ = CannotKillText(event.value);
       return;
     case GuardianEvent::Kind::kGone:
-      return KillAll("its guardian process was killed");
+      return BeginKilling("its guardian process was killed");
   }
 }
 
 void Job::Look() {
-  while (!over_) {
+  while (!over_ && !is_killing()) {
     const auto event = guardian_.Next();
     if (!event.has_value()) break;
     OnEvent(*event);
   }
   if (over_) return;
+  if (!is_killing()) Feed();
+  if (is_killing()) over_ = guardian_.KillAll(std::exchange(kill_bound_, milliseconds(0)));
+}
+
+void Job::Feed() {
   if (const TimePoint good_until = lease_->GoodUntil(); good_until != fed_) {
     fed_ = good_until;
     guardian_.Extend(good_until);
   }
-  if (BootClock::now() >= overdue_at()) KillAll("its lease ended, and its guardian stood still");
+  if (BootClock::now() >= overdue_at())
+    BeginKilling("its lease ended, and its guardian stood still");
 }
 
 void Job::WaitForEnd() {

@@ -30,12 +30,13 @@ class Job {
   const std::string& lease_id() const { return lease_->lease_id; }
   // "NAME, ticket 0123abcd, attempt 2".
   const std::string& title() const { return title_; }
-  // To be polled for input.
-  int descriptor() const { return guardian_.descriptor(); }
+  // To be polled for input. -1: nothing comes any more.
+  int descriptor() const { return is_killing() ? -1 : guardian_.descriptor(); }
 
-  TimePoint overdue_at() const { return guardian_.overdue_at(); }
+  TimePoint overdue_at() const { return is_killing() ? kNever : guardian_.overdue_at(); }
 
-  // Looks what has become of the command, and how long its lease is good.
+  // Looks what has become of the command, and how long its lease is good. Where the guardian cannot, it kills what is
+  // left of the command, and does so again at each call until nothing is.
   void Look();
   void Signal(int number) { guardian_.Signal(number); }
   // Ends the command; whatever it exits with, the ticket has failed for this reason.
@@ -50,6 +51,8 @@ class Job {
 
   // Nothing of the command is left.
   bool over() const { return over_; }
+  // It was killed long ago, and something is left.
+  bool is_stuck() const;
 
   // ---- REQUIRES: over() ----
   bool cannot_execute() const { return exec_error_ != 0; }
@@ -63,7 +66,9 @@ class Job {
  private:
   Job(const v1::TicketAssignment& assignment, LeaseKeeper::LeasePtr lease, Guardian guardian);
   void OnEvent(const GuardianEvent& event);
-  void KillAll(const std::string& why);
+  void Feed();
+  void BeginKilling(const std::string& why);
+  bool is_killing() const { return killing_since_ != kNever; }
   // Why it has failed; empty: it has not.
   std::string Failure() const;
 
@@ -72,6 +77,8 @@ class Job {
   std::string title_;
   bool started_ = false;
   bool over_ = false;
+  TimePoint killing_since_ = kNever;  // by us, without the guardian
+  std::chrono::milliseconds kill_bound_;
   std::string warning_;
   std::string cut_short_;  // Why; empty: it was not.
   int exec_error_ = 0;

@@ -3,6 +3,7 @@ and when it happens; and where the kernel has cgroups (version 2) that semctl ma
 before the lease all the same."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -72,7 +73,11 @@ class OtherUserTest(unittest.TestCase):
         wait_until(removed, "the group can be removed")
 
     def start(self, *command, group=None):
-        """semctl run as the other user."""
+        return self.start_semctl("run", "job", "--limit", "1", "--ttl", f"{TTL_S}s", "--", *command,
+                                 group=group)
+
+    def start_semctl(self, *arguments, group=None):
+        """semctl as the other user."""
         def become():
             if os.geteuid() != 0:
                 return
@@ -85,9 +90,8 @@ class OtherUserTest(unittest.TestCase):
         environment = {**os.environ, "SEMCTL_SERVER": self.daemon.address}
         with open(self.log_path, "w", encoding="utf-8") as log:
             process = subprocess.Popen(  # pylint: disable=subprocess-popen-preexec-fn
-                [self.semctl, "run", "job", "--limit", "1", "--ttl", f"{TTL_S}s", "--", *command],
-                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
-                preexec_fn=become)
+                [self.semctl, *arguments], env=environment, stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=log, preexec_fn=become)
         self.addCleanup(process.wait, BOUND_S)
         self.addCleanup(process.kill)
         return process
@@ -98,14 +102,28 @@ class OtherUserTest(unittest.TestCase):
 
     def start_root(self, group=None):
         """A command that becomes root with all its ids, and its pid."""
-        process = self.start(self.become_root, "--reuid", "0", "--regid", "0", "--clear-groups",
-                             "sh", "-c", f"echo $$ > {self.pid_file}.new; mv {self.pid_file}.new "
-                             f"{self.pid_file}; exec sleep 1000", group=group)
+        process = self.start(*self.as_root(), group=group)
+        return process, self.wait_root()
+
+    def as_root(self):
+        return (self.become_root, "--reuid", "0", "--regid", "0", "--clear-groups",
+                "sh", "-c", f"echo $$ > {self.pid_file}.new; mv {self.pid_file}.new "
+                f"{self.pid_file}; exec sleep 1000")
+
+    def wait_root(self):
+        """The pid of what as_root() has started."""
         wait_until(lambda: os.path.exists(self.pid_file), "the command runs")
         with open(self.pid_file, encoding="ascii") as file:
             pid = int(file.read())
         self.addCleanup(lambda: is_alive(pid) and os.kill(pid, signal.SIGKILL))
-        return process, pid
+        return pid
+
+    def enqueue(self, name):
+        self.daemon.client().stub.Enqueue(
+            pb.EnqueueRequest(semaphore=name, limit=1, payload=b"x", max_attempts=1), timeout=BOUND_S)
+
+    def tickets(self, name):
+        return self.daemon.client().describe(name).tickets
 
     def test_it_says_so_before_the_permit_and_when_it_happens(self):
         process, pid = self.start_root()
@@ -116,6 +134,30 @@ class OtherUserTest(unittest.TestCase):
         self.assertEqual(self.log().count("CANNOT KILL"), 1)
         os.kill(pid, signal.SIGKILL)
         self.assertEqual(process.wait(BOUND_S), LOST)
+
+    def test_a_job_that_cannot_be_killed_holds_up_no_other(self):
+        begun = os.path.join(self.folder, "begun")
+        os.mkdir(begun)
+        os.chmod(begun, 0o777)
+        script = (f'case "$SEMAPHORE_NAME" in job/root) exec {shlex.join(self.as_root())};; esac; '
+                  f'echo > "{begun}/${{SEMAPHORE_NAME#job/}}"; exec sleep 1000')
+        self.enqueue("job/root")
+        self.enqueue("job/other")
+        worker = self.start_semctl("work", "job/*", "--tickets", "3", "--ttl", f"{TTL_S}s", "--",
+                                   "sh", "-c", script)
+        pid = self.wait_root()
+        wait_until(lambda: os.path.exists(f"{begun}/other"), "the other job is begun")
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+            guardian = int(stat.read().rsplit(")", 1)[1].split()[1])
+        os.kill(guardian, signal.SIGKILL)
+        self.enqueue("job/late")
+        wait_until(lambda: os.path.exists(f"{begun}/late"), "a later job is begun")
+        self.assertTrue(is_alive(pid))
+        self.assertEqual(self.tickets("job/root").assigned, 1)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: self.tickets("job/root").dead == 1, "the first job has failed")
+        self.assertEqual(self.tickets("job/other").assigned, 1)
+        self.assertIsNone(worker.poll())
 
     def test_what_is_known_is_said_while_the_permit_is_waited_for(self):
         self.daemon.client().acquire("job", limit=1)
