@@ -276,6 +276,10 @@ LeaseKeeper::LeasePtr LeaseKeeper::Find(const std::string& lease_id) const {
   return found == leases_.end() ? nullptr : found->second;
 }
 
+bool LeaseKeeper::has_good() const {
+  return std::ranges::any_of(leases_, [](const auto& entry) { return !entry.second->lost.load(); });
+}
+
 void LeaseKeeper::Lose(const LeasePtr& lease, LossCause cause, std::string message) {
   if (lease->MarkLost(cause, std::move(message))) lost_.push_back(lease);
 }

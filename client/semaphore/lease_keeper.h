@@ -123,6 +123,8 @@ class LeaseKeeper {
   // Null: it is not kept.
   LeasePtr Find(const std::string& lease_id) const;
   bool empty() const { return leases_.empty(); }
+  // One is kept that is not lost.
+  bool has_good() const;
   // It was given back.
   void Forget(const std::string& lease_id);
   // All leases are lost, and the next stream opens a new session.

@@ -201,7 +201,7 @@ void WorkSession::Tick(TimePoint now) {
   const absl::Status silent = keeper_.Tick(now);
   Report();
   if (!silent.ok()) Drop(silent, now);
-  if (open()) return;
+  if (open() || keeper_.has_good()) return;
   const milliseconds patience =
       keeper_.ever_open() ? options_.reconnect_timeout : options_.connect_timeout;
   if (now - keeper_.silent_since() < patience) return;

@@ -33,7 +33,7 @@ struct WorkOptions {
   std::uint32_t tickets_max = 1;
   std::string holder;
   std::chrono::milliseconds ttl{0};  // 0: the daemon's default.
-  // Without an answer for so long, at first and once there was one, it gives up.
+  // Without an answer for so long, at first and once there was one, it gives up; but never while a ticket's lease is good.
   std::chrono::milliseconds connect_timeout{5'000};
   std::chrono::milliseconds reconnect_timeout{60'000};
   std::chrono::milliseconds margin{20};

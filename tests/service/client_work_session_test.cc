@@ -74,9 +74,9 @@ struct Bench {
     v1::WorkResponse response;
     v1::SessionOpened* opened = response.mutable_opened();
     opened->set_session_id("session");
-    opened->set_ttl_ms(9'000);
+    opened->set_ttl_ms(ttl_ms);
     opened->set_resumed(resumed);
-    opened->mutable_validity()->set_valid_for_ms(9'000);
+    opened->mutable_validity()->set_valid_for_ms(ttl_ms);
     opened->mutable_validity()->set_epoch(epoch);
     for (const std::string& lease : leases) opened->add_leases()->set_lease_id(lease);
     session.OnMessage(response, now);
@@ -119,6 +119,7 @@ struct Bench {
 
   TimePoint now{std::chrono::hours(1)};
   int clients = 0;
+  std::uint32_t ttl_ms = 9'000;
   Notes notes;
   WorkSession session;
 };
@@ -263,6 +264,21 @@ TEST_CASE("work session: silence past the deadline loses what it has, once", "[c
   CHECK(bench.session.Holds(kLease));
   bench.Open(true, {kLease});
   CHECK(bench.notes.assigned.size() == 1);
+}
+
+TEST_CASE("work session: it gives up only when no ticket's lease is good any more", "[client]") {
+  Bench bench;
+  bench.ttl_ms = 600'000;
+  bench.Open(false);
+  bench.Assign(kLease);
+  bench.Break();
+  bench.Pass(milliseconds(61'000));
+  CHECK_FALSE(bench.session.over());
+  CHECK(bench.notes.lost.empty());
+  bench.Pass(milliseconds(600'000));
+  CHECK(bench.notes.lost == std::vector<std::string>{kLease});
+  CHECK(bench.session.over());
+  CHECK(ErrorReason(bench.session.status()) == "UNREACHABLE");
 }
 
 TEST_CASE("work session: after its session has expired a new one begins", "[client]") {
