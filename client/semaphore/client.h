@@ -15,7 +15,8 @@
 // Threads: every function of Client and the const functions of Permit may be called by any thread
 // at once. A client has threads of its own, so create it after fork(), never before. Callbacks
 // never run under a lock of the client: results on one thread in the order in which they came,
-// losses and recalls on another one, so that a slow result delays no loss.
+// losses and recalls on another one, so that a slow result delays no loss. What they have captured is
+// destroyed on these threads, too: it may hold other permits.
 #ifndef SEMAPHORED_CLIENT_SEMAPHORE_CLIENT_H_
 #define SEMAPHORED_CLIENT_SEMAPHORE_CLIENT_H_
 

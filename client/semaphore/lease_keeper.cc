@@ -131,8 +131,14 @@ void LeaseKeeper::DropLeasesNotListed() {
     }
     Lose(lease->second, LossCause::kUnknown,
          "the daemon does not list it after the session was resumed");
+    Drop(std::move(lease->second));
     lease = leases_.erase(lease);
   }
+}
+
+// `lease` may be null.
+void LeaseKeeper::Drop(LeasePtr lease) {
+  if (lease != nullptr && lease->HasCallbacks()) dropped_.push_back(std::move(lease));
 }
 
 bool LeaseKeeper::Disconnect(const absl::Status& why, TimePoint now) {
@@ -253,7 +259,7 @@ LeaseKeeper::LeasePtr LeaseKeeper::MakeLease(const v1::Lease& granted) const {
 }
 
 void LeaseKeeper::Keep(const LeasePtr& lease, const v1::Lease& granted) {
-  leases_[lease->lease_id] = lease;
+  Drop(std::exchange(leases_[lease->lease_id], lease));
   deadline_told_ = false;
   // Up to the next answer it is good for no longer than those that were recalled.
   if (shortened_) ping_wanted_ = true;
@@ -266,6 +272,7 @@ void LeaseKeeper::Keep(const LeasePtr& lease, const v1::Lease& granted) {
 }
 
 void LeaseKeeper::Forget(const std::string& lease_id) {
+  Drop(Find(lease_id));
   // The next lease is good for longer.
   if (leases_.erase(lease_id) > 0 && leases_.empty() && shortened_) ping_wanted_ = true;
   early_recalls_.erase(lease_id);
@@ -285,8 +292,10 @@ void LeaseKeeper::Lose(const LeasePtr& lease, LossCause cause, std::string messa
 }
 
 void LeaseKeeper::LoseSession(TimePoint now) {
-  for (const auto& [id, lease] : leases_)
+  for (auto& [id, lease] : leases_) {
     Lose(lease, LossCause::kExpired, "its session expired at the daemon");
+    Drop(std::move(lease));
+  }
   leases_.clear();
   ForgetSession();
   silent_since_ = now;
@@ -340,10 +349,11 @@ TimePoint LeaseKeeper::ContactDeadline() const {
 absl::Status LeaseKeeper::Tick(TimePoint now) {
   // A recall first: it is the reason, if the session was vouched for no longer because of it.
   while (!recalls_.empty() && recalls_.begin()->first <= now) {
-    const LeasePtr lease = recalls_.begin()->second.lock();
+    LeasePtr lease = recalls_.begin()->second.lock();
     recalls_.erase(recalls_.begin());
     if (lease != nullptr && Find(lease->lease_id) == lease)  // Not given back since.
       Lose(lease, LossCause::kRecalled, "its grace after a recall has passed");
+    Drop(std::move(lease));
   }
   if (!deadline_told_ && now >= deadline_->get()) {
     deadline_told_ = true;

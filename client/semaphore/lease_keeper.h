@@ -134,6 +134,8 @@ class LeaseKeeper {
   // Leases that were lost since the last call, each once in its life, in order; and recalls.
   std::vector<LeasePtr> TakeLost() { return std::exchange(lost_, {}); }
   std::vector<Recalled> TakeRecalled() { return std::exchange(recalled_, {}); }
+  // Leases that are kept no more, of those with functions of the application: to be let go without a lock held.
+  std::vector<LeasePtr> TakeDropped() { return std::exchange(dropped_, {}); }
 
   // ---- time ----
   // Reports the leases whose time is over. An error: the stream has gone silent, and is to be given up for this reason.
@@ -144,6 +146,7 @@ class LeaseKeeper {
  private:
   void AwaitOpened(TimePoint now);
   void DropLeasesNotListed();
+  void Drop(LeasePtr lease);
   bool Extend(const v1::LeaseValidity& validity, TimePoint sent);
   void Lose(const LeasePtr& lease, LossCause cause, std::string message);
   void OnRecall(const std::string& lease_id, const v1::LeaseRecall& recall);
@@ -187,6 +190,7 @@ class LeaseKeeper {
   std::multimap<TimePoint, std::weak_ptr<LeaseState>> recalls_;
   std::vector<LeasePtr> lost_;
   std::vector<Recalled> recalled_;
+  std::vector<LeasePtr> dropped_;
   std::set<std::string> listed_;  // in the pages of SessionOpened that have come so far
   std::vector<std::pair<std::string, v1::LeaseRecall>> listed_recalls_;  // likewise
 

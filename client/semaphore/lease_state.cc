@@ -63,6 +63,11 @@ Loss LeaseState::GetLoss() const {
   return loss_;
 }
 
+bool LeaseState::HasCallbacks() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return on_recall != nullptr || !callbacks_.empty();
+}
+
 absl::string_view ToString(LossCause cause) {
   switch (cause) {
     case LossCause::kNoContact:

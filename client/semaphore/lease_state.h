@@ -72,6 +72,8 @@ struct LeaseState {
   // Requests stop and runs the callbacks. REQUIRES: MarkLost returned true to the caller, once.
   void TellLoss();
   Loss GetLoss() const;
+  // Whether it has functions of the application, whose destructors may call the client.
+  bool HasCallbacks() const;
   std::stop_token stop_token() const { return stop_.get_token(); }
 
  private:

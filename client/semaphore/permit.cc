@@ -86,8 +86,8 @@ void Permit::ReleaseAsync(std::function<void(absl::Status)> done) {
     return;
   }
   connection->driver().Release(lease, [driver = connection->shared_driver(),
-                                       done = std::move(done)](const absl::Status& status) {
-    driver->results().Post([done, status] { done(status); });
+                                       done = std::move(done)](const absl::Status& status) mutable {
+    driver->results().Post([done = std::move(done), status] { done(status); });
   });
 }
 

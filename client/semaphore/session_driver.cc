@@ -126,6 +126,9 @@ void SessionDriver::Flush(std::unique_lock<std::mutex>& lock) {
   }
   for (Closure& loss : effects.losses) losses_.Post(std::move(loss));
   for (Closure& result : effects.results) result();
+  if (effects.dropped_calls.empty() && effects.dropped_leases.empty()) return;
+  results_.Post(
+      [calls = std::move(effects.dropped_calls), leases = std::move(effects.dropped_leases)] {});
 }
 
 void SessionDriver::RunTimers() {
@@ -152,7 +155,7 @@ void SessionDriver::RunTimers() {
 }
 
 bool SessionDriver::OnOwnThread() const {
-  return results_.IsCurrentThread() || losses_.IsCurrentThread() ||
+  return results_.IsCurrentThread() || losses_.IsCurrentThread() || loop_.IsCurrentThread() ||
          timers_.get_id() == std::this_thread::get_id();
 }
 

@@ -22,7 +22,8 @@ namespace semaphore {
 // All functions may be called by any thread.
 //
 // Locks: `mutex_` guards the machine and the stream. Nothing is called with it held but the
-// machine: what is to be done outside is taken along by Flush and done after it was let go.
+// machine: what is to be done outside is taken along by Flush and done after it was let go. What the
+// application gave with requests and leases is destroyed on the thread of results.
 class SessionDriver : public StreamListener, public std::enable_shared_from_this<SessionDriver> {
  public:
   // Starts the thread of timers. `options` were checked.

@@ -48,6 +48,7 @@ Effects SessionMachine::TakeEffects() {
   for (LeaseKeeper::Recalled& recalled : keeper_.TakeRecalled()) {
     if (recalled.lease->on_recall) effects_.recalls.push_back(std::move(recalled));
   }
+  effects_.dropped_leases = keeper_.TakeDropped();
   return std::exchange(effects_, Effects{});
 }
 
@@ -115,6 +116,7 @@ void SessionMachine::Close(TimePoint now) {
 void SessionMachine::Finish(const absl::Status& status) {
   for (auto& [number, operation] : operations_) {
     if (operation.kind == Kind::kRelease) FinishRelease(operation, status);
+    Drop(std::move(operation.acquire));
   }
   operations_.clear();
   keeper_.End();

@@ -64,12 +64,11 @@ struct Effects {
   std::vector<Closure> losses;
   // Recalls for the application's handlers; when one has run, Acknowledge is to be called.
   std::vector<LeaseKeeper::Recalled> recalls;
+  // What the application gave with requests and leases that are over. Its destructors may call the client.
+  std::vector<AcquireCall> dropped_calls;
+  std::vector<LeaseKeeper::LeasePtr> dropped_leases;
   // The stream is given up: cancel it, and report nothing of it any more.
   bool drop_stream = false;
-
-  bool empty() const {
-    return results.empty() && losses.empty() && recalls.empty() && !drop_stream;
-  }
 };
 
 class SessionMachine {
@@ -132,7 +131,6 @@ class SessionMachine {
     bool reissued = false;  // under a new number, since the daemon has forgotten the old one
     AcquireCall acquire;
     ReleaseDone release_done;
-    std::shared_ptr<LeaseState> lease;
   };
   using Operations = std::map<std::uint64_t, Operation>;
 
@@ -149,6 +147,7 @@ class SessionMachine {
   // session_operations.cc: the operations.
   std::uint64_t Add(Operation operation);
   void Erase(Operations::iterator operation);
+  void Drop(AcquireCall call);
   void ForgetSequence(std::uint64_t sequence);
   void FillCommands(v1::SessionRequest* message, TimePoint now);
   bool MayGiveSequence() const;

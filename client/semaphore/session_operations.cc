@@ -47,6 +47,7 @@ std::uint64_t SessionMachine::Acquire(AcquireCall call, TimePoint now) {
   operation.command.mutable_acquire()->set_report_queued(true);
   if (closing_) {
     FinishAcquire(operation, absl::CancelledError("the client was destroyed"));
+    Drop(std::move(operation.acquire));
     return 0;
   }
   if (operations_.size() >= options_.operations_max) {
@@ -55,6 +56,7 @@ std::uint64_t SessionMachine::Acquire(AcquireCall call, TimePoint now) {
                             absl::StrCat("this client has operations_max (",
                                          options_.operations_max, ") requests under way"),
                             "LIMIT_REACHED"));
+    Drop(std::move(operation.acquire));
     return 0;
   }
   keeper_.Want(now);
@@ -81,7 +83,6 @@ void SessionMachine::Release(const std::shared_ptr<LeaseState>& lease, ReleaseDo
   Operation operation;
   operation.kind = Kind::kRelease;
   operation.called_at = now;
-  operation.lease = lease;
   operation.release_done = std::move(done);
   if (lease->lost.load()) {
     FinishRelease(operation, NotHeld(lease->GetLoss()));
@@ -144,7 +145,13 @@ void SessionMachine::Erase(Operations::iterator operation) {
   if (operation->second.local_end != kNever) {
     local_ends_.erase({operation->second.local_end, operation->first});
   }
+  Drop(std::move(operation->second.acquire));
   operations_.erase(operation);
+}
+
+void SessionMachine::Drop(AcquireCall call) {
+  if (call.on_queued || call.on_lost || call.on_recall)
+    effects_.dropped_calls.push_back(std::move(call));
 }
 
 // 0: nothing happens.

@@ -44,6 +44,8 @@ class StreamLoop {
 
   grpc::CompletionQueue* queue() { return &queue_; }
 
+  bool IsCurrentThread() const { return thread_id_ == std::this_thread::get_id(); }
+
   // Ends the thread. REQUIRES: called once, on another thread; all streams have ended.
   void Stop();
 
@@ -52,6 +54,7 @@ class StreamLoop {
 
   grpc::CompletionQueue queue_;
   std::thread thread_;
+  const std::thread::id thread_id_ = thread_.get_id();
 };
 
 // Keeps itself and its listener alive from Start() until OnStreamEnd has returned.

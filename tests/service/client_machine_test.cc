@@ -1,9 +1,11 @@
 // What only this client has of a session's rules. What all clients share is in the traces of tests/conformance.
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch_test_macros.hpp>
@@ -74,6 +76,31 @@ struct MachineAtWork {
   std::optional<RecallNotice> recall;
   SessionMachine machine{Options(), [] { return "client"; }};
 };
+
+TEST_CASE("session machine: what the application gave is handed out, and not destroyed within") {
+  MachineAtWork work;
+  const auto given = std::make_shared<int>();
+  work.Hold();
+  work.lease->AddLossCallback([given](const Loss&) {});
+  work.machine.Release(std::exchange(work.lease, nullptr), nullptr, work.now);
+  v1::SessionRequest request;
+  REQUIRE(work.machine.NextMessage(&request, work.now));
+  v1::SessionResponse response;
+  response.add_results()->set_sequence(2);
+  response.mutable_results(0)->mutable_released()->set_released(1);
+  work.machine.OnMessage(response, work.now);
+  CHECK(given.use_count() == 2);
+  work.Effect();
+  CHECK(given.use_count() == 1);
+
+  AcquireCall call;
+  call.on_queued = [given](const QueuePlace&) {};
+  const std::uint64_t waiting = work.machine.Acquire(std::move(call), work.now);
+  work.machine.Cancel(waiting, work.now);
+  CHECK(given.use_count() == 2);
+  work.Effect();
+  CHECK(given.use_count() == 1);
+}
 
 TEST_CASE("session machine: all acquires are given up at once") {
   MachineAtWork work;

@@ -17,6 +17,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "client/semaphore/client.h"
+#include "client/semaphore/connection.h"
 #include "client/semaphore/errors.h"
 #include "tests/service/client_fake_daemon.h"
 
@@ -302,6 +303,40 @@ TEST_CASE("the last permit may go in a callback") {
     daemon.Revoke(kept->lease_id());
   }
   CHECK(done.get_future().wait_for(kBound) == std::future_status::ready);
+  CHECK(Eventually([&] { return daemon.sessions() == 0; }));
+}
+
+TEST_CASE("what goes with a permit may hold another one") {
+  FakeDaemon daemon(10'000);
+  const std::unique_ptr<Client> client = Connect({daemon.endpoint()});
+  absl::StatusOr<Permit> inner = client->Acquire("inner", {.limit = 1});
+  REQUIRE(inner.ok());
+  auto context = std::make_shared<Permit>(*std::move(inner));
+  absl::StatusOr<Permit> outer = client->Acquire(
+      "outer", {.limit = 1, .on_lost = [context = std::move(context)](const Loss&) {}});
+  REQUIRE(outer.ok());
+  outer->ReleaseAsync([](const absl::Status&) {});
+  CHECK(Eventually([&] { return daemon.held("inner") == 0; }));
+  CHECK(client->Acquire("inner", {.limit = 1}).ok());
+}
+
+TEST_CASE("a connection may end on the thread of its streams") {
+  FakeDaemon daemon(10'000);
+  ClientOptions options;
+  options.endpoints = {daemon.endpoint()};
+  auto connection = std::make_shared<Connection>(options, Transport::Plain());
+  const std::shared_ptr<SessionDriver> driver = connection->shared_driver();
+  std::promise<void> ended;
+  AcquireCall call;
+  call.request.set_semaphore("db");
+  call.request.set_permits(1);
+  call.request.set_limit(1);
+  call.done = [&](const absl::StatusOr<std::shared_ptr<LeaseState>>&) {
+    connection = nullptr;
+    ended.set_value();
+  };
+  driver->Acquire(std::move(call));
+  REQUIRE(ended.get_future().wait_for(kBound) == std::future_status::ready);
   CHECK(Eventually([&] { return daemon.sessions() == 0; }));
 }
 
