@@ -20,7 +20,7 @@ enum class Breach : uint8_t {
   kSettings,       // Too many SETTINGS.
   kPings,          // Too many PINGs.
   kWindowUpdates,  // Too many WINDOW_UPDATEs for what was sent to it.
-  kOtherFrames,    // Too many frames of no use here: PRIORITY, GOAWAY, unknown ones.
+  kOtherFrames,  // Too many frames of no use here: PRIORITY, GOAWAY, unknown ones; or key updates of TLS.
   kCount
 };
 inline constexpr auto kBreaches = static_cast<size_t>(Breach::kCount);

@@ -57,6 +57,10 @@ bool ClientFrames::Goes(const Frame& frame) {
   return std::exchange(client_acknowledged_, true);
 }
 
+Breach ClientFrames::OnTlsMessage(SteadyTime now) {
+  return others_.Take(now) ? Breach::kNone : Breach::kOtherFrames;
+}
+
 void ClientFrames::OnSent(const Frame& frame) {
   const bool carries = frame.type == FrameType::kData || frame.type == FrameType::kHeaders;
   if (frame.type == FrameType::kReset || (carries && frame.Has(Frame::kEndStream))) ++ended_;

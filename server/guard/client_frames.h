@@ -52,6 +52,8 @@ class ClientFrames {
   // header. Other than kNone: the connection is to be closed, `out` is of no use, and no more may be
   // passed.
   Breach Pass(std::string_view* bytes, SteadyTime now, int64_t streams_max, std::string* out);
+  // The client has sent a message of TLS's own: of no use here, as a frame of that kind.
+  Breach OnTlsMessage(SteadyTime now);
   // The daemon has sent this frame to the client.
   void OnSent(const Frame& frame);
 

@@ -167,6 +167,7 @@ void Connection::ShakeHands() {
   const int done = SSL_do_handshake(ssl_.get());
   if (done == 1) {
     state_ = State::kReady;
+    CountMessages(ssl_.get(), &tls_messages_);
   } else if (TlsResult(done) == kEnd) {
     breach_ = Breach::kTls;
     state_ = State::kOver;
@@ -203,6 +204,10 @@ void Connection::FromClient(SteadyTime now, std::span<char> buffer) {
   // What is read may have to wait, so there should not be much of it while others wait already.
   if (origin_->held_up > 0) buffer = buffer.first(std::min(buffer.size(), kLittleBytes));
   const int64_t got = ReadClient(buffer);
+  for (; tls_messages_ > 0; --tls_messages_) {
+    if (const Breach breach = frames_.OnTlsMessage(now); breach != Breach::kNone)
+      return Close(breach);
+  }
   if (got == 0) return;
   if (got == kEnd) {
     client_ended_ = true;

@@ -113,6 +113,7 @@ class Connection {
   void CloseDaemon();
 
   const int client_;
+  int64_t tls_messages_ = 0;  // TLS's own, read and not judged.
   const SslPtr ssl_;
   const Address address_;
   int daemon_ = -1;

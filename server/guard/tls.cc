@@ -65,6 +65,12 @@ int SelectHttp2(SSL*, const unsigned char** chosen, unsigned char* size,
   return SSL_TLSEXT_ERR_OK;
 }
 
+// OpenSSL's callback, at each part of a record that goes or comes.
+void CountMessage(int sent, int /*version*/, int type, const void* /*bytes*/, size_t /*size*/,
+                  SSL* /*ssl*/, void* count) {
+  if (sent == 0 && type == SSL3_RT_HANDSHAKE) ++*static_cast<int64_t*>(count);
+}
+
 std::string Text(const ASN1_STRING* text) {
   return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
           static_cast<size_t>(ASN1_STRING_length(text))};
@@ -105,6 +111,8 @@ absl::StatusOr<Tls::ContextPtr> Tls::MakeContext(const Certificates& certificate
   SSL_CTX_set_num_tickets(raw, 0);
   SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                             SSL_MODE_RELEASE_BUFFERS);
+  // A reading ends at each key update, however many follow it.
+  SSL_CTX_clear_mode(raw, SSL_MODE_AUTO_RETRY);
   SSL_CTX_set_alpn_select_cb(raw, SelectHttp2, nullptr);
   // What HTTP/2 allows (RFC 9113, section 9.2.2).
   if (SSL_CTX_set_cipher_list(raw, "ECDHE+AESGCM:ECDHE+CHACHA20") != 1)
@@ -147,6 +155,11 @@ SslPtr Tls::Accept(int socket) const {
   if (ssl == nullptr || SSL_set_fd(ssl.get(), socket) != 1) return nullptr;
   SSL_set_accept_state(ssl.get());
   return ssl;
+}
+
+void CountMessages(SSL* ssl, int64_t* count) {
+  SSL_set_msg_callback_arg(ssl, count);
+  SSL_set_msg_callback(ssl, CountMessage);
 }
 
 CertificateNames NamesOf(const SSL* ssl) {

@@ -50,6 +50,8 @@ class Tls {
   ContextPtr context_;  // Guarded by mutex_.
 };
 
+// From now on each message of TLS's own that is read, as a key update is, adds one to `count`, which outlives `ssl`.
+void CountMessages(SSL* ssl, int64_t* count);
 // What the verified certificate of the client says, once the handshake is done. Empty: it has shown none.
 CertificateNames NamesOf(const SSL* ssl);
 // And takes OpenSSL's errors of this thread away: "no shared cipher", "" if there are none.
