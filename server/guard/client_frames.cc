@@ -1,5 +1,6 @@
 #include "server/guard/client_frames.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace semaphored::guard {
@@ -63,12 +64,19 @@ Breach ClientFrames::OnTlsMessage(SteadyTime now) {
 
 void ClientFrames::OnSent(const Frame& frame) {
   const bool carries = frame.type == FrameType::kData || frame.type == FrameType::kHeaders;
-  if (frame.type == FrameType::kReset || (carries && frame.Has(Frame::kEndStream))) ++ended_;
+  if (frame.type == FrameType::kReset || (carries && frame.Has(Frame::kEndStream))) {
+    // gRPC resets a stream that it has ended and its client has not.
+    if (frame.type != FrameType::kReset || frame.stream != daemon_ended_) OnEnd();
+    daemon_ended_ = frame.stream;
+  }
   if (frame.type == FrameType::kPing) pings_.Give(1);
   if (frame.type != FrameType::kData) return;
   empty_data_.Give(1);
   window_updates_.Give(2);
 }
+
+// A client may reset what has ended: that hides none of the calls to come.
+void ClientFrames::OnEnd() { ended_ = std::min(ended_ + 1, opened_); }
 
 Breach ClientFrames::Judge(const Frame& frame, SteadyTime now) {
   const auto within = [now](Allowance& allowance, Breach breach) {
@@ -90,7 +98,7 @@ Breach ClientFrames::Judge(const Frame& frame, SteadyTime now) {
       if (frame.length > 0 && !frame.Has(Frame::kPadded)) return Breach::kNone;
       return within(empty_data_, Breach::kEmptyData);
     case FrameType::kReset:
-      ++ended_;
+      OnEnd();
       return within(*resets_, Breach::kResets);
     case FrameType::kSettings:
       return within(settings_, Breach::kSettings);

@@ -57,13 +57,14 @@ class ClientFrames {
   // The daemon has sent this frame to the client.
   void OnSent(const Frame& frame);
 
-  // Streams so far: those that the client has opened, and those that either side has ended.
+  // Streams so far: those that the client has opened, and those that either side has ended, which are no more.
   int64_t opened() const { return opened_; }
   int64_t ended() const { return ended_; }
 
  private:
   Breach Judge(const Frame& frame, SteadyTime now);
   Breach JudgeHeaders(const Frame& frame, SteadyTime now);
+  void OnEnd();
   // Of the frame that begins; false: it is left out.
   bool Goes(const Frame& frame);
 
@@ -84,6 +85,7 @@ class ClientFrames {
   bool held_ = false;                 // The header of the next frame has come, and has to wait.
   int64_t opened_ = 0;
   int64_t ended_ = 0;
+  uint32_t daemon_ended_ = 0;  // The stream that the daemon has ended last.
   bool in_header_block_ = false;
   size_t block_bytes_ = 0;
   int block_frames_ = 0;

@@ -208,10 +208,32 @@ TEST_CASE("guard: calls beyond those that may be opened wait, with all that foll
   CHECK(client.passed == call + ping);
   CHECK(client.frames.opened() == 3);
   CHECK(client.frames.ended() == 0);
-  client.frames.OnSent({0, FrameType::kHeaders, Frame::kEndStream | Frame::kEndHeaders, 1});
-  client.frames.OnSent({4, FrameType::kReset, 0, 1});
-  REQUIRE(client.Say(kReset) == Breach::kNone);
-  CHECK(client.frames.ended() == 3);
+}
+
+TEST_CASE("guard: a stream that the daemon ends and resets has ended once", "[guard]") {
+  Client client;
+  client.Greet();
+  const std::string call = Whole(FrameType::kHeaders, "h", kEndHeaders, 1);
+  REQUIRE(client.Count(call, 200) == 200);
+  // Half of them go on.
+  for (uint32_t stream = 1; stream < 200; stream += 2) {
+    client.frames.OnSent({9, FrameType::kHeaders, Frame::kEndStream | Frame::kEndHeaders, stream});
+    client.frames.OnSent({4, FrameType::kReset, 0, stream});
+  }
+  CHECK(client.frames.ended() == 100);
+  client.frames.OnSent({4, FrameType::kReset, 0, 201});
+  CHECK(client.frames.ended() == 101);
+}
+
+TEST_CASE("guard: no more streams have ended than there are, whatever is reset", "[guard]") {
+  Client client;
+  client.Greet();
+  const std::string call = Whole(FrameType::kHeaders, "h", kEndHeaders, 1);
+  REQUIRE(client.Count(call, 100) == 100);
+  REQUIRE(client.Count(kReset, 300) == 300);
+  CHECK(client.frames.ended() == 100);
+  REQUIRE(client.Count(call, 50) == 50);
+  CHECK(client.frames.opened() - client.frames.ended() == 50);
 }
 
 }  // namespace semaphored::guard

@@ -264,6 +264,28 @@ TEST_CASE("guard: calls that the daemon has not begun hold up those of the same 
   CHECK(daemon.Read(11 * call.size()).size() == 11 * call.size());
 }
 
+TEST_CASE("guard: calls that were refused hide none of those that come", "[guard]") {
+  FrameBounds bounds;
+  bounds.calls_pending = 20;
+  World world(bounds);
+  auto [client, daemon] = world.Meet();
+  std::string calls;
+  std::string refusals;
+  for (uint32_t stream = 1; stream <= 40; stream += 2) {
+    calls += Whole(FrameType::kHeaders, "h", kEndHeaders, stream);
+    refusals += Whole(FrameType::kHeaders, "h", kEndHeaders | Frame::kEndStream, stream);
+    refusals += Whole(FrameType::kReset, std::string(4, '\0'), 0, stream);
+  }
+  client.Send(calls);
+  REQUIRE(daemon.Read(calls.size()) == calls);
+  for (int i = 0; i < 20; ++i) world.guard().peers().OnBegin(daemon.PeerName());
+  daemon.Send(refusals);
+  REQUIRE(client.Read(refusals.size()) == refusals);
+  client.Send(calls + calls);
+  CHECK(daemon.Read(calls.size()) == calls);
+  CHECK(daemon.ReadSome().empty());
+}
+
 TEST_CASE("guard: calls that never begin hold up nothing for ever", "[guard]") {
   FrameBounds bounds;
   bounds.calls_pending = 20;
