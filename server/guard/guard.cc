@@ -6,18 +6,11 @@
 #include <utility>
 
 namespace semaphored::guard {
-namespace {
-
-// By then an allowance is full again, whatever was taken of it.
-constexpr Milliseconds kOriginKept{60'000};
-// More are kept only while they have connections.
-constexpr size_t kOriginsMax = 10'000;
-
-}  // namespace
 
 Guard::Guard(const Options& options, std::function<void(int)> join)
     : options_(options),
       join_(std::move(join)),
+      origins_(options.bounds),
       relay_(options.clock, options.handshake_timeout,
              {[](ConnectionPtr) {}, [this](ConnectionPtr over) { OnOver(std::move(over)); }}),
       door_(options.clock, options.handshake_timeout,
@@ -29,27 +22,9 @@ Guard::~Guard() {
   Stop(Milliseconds(0));
 }
 
-std::shared_ptr<Origin> Guard::OriginOf(const std::string& address) {
-  const SteadyTime now = options_.clock->Now();
-  if (origins_.size() >= kOriginsMax) {
-    absl::erase_if(origins_, [&](const auto& entry) {
-      return entry.second.origin.use_count() == 1 && now - entry.second.used > kOriginKept;
-    });
-    // An attack from everywhere at once.
-    if (origins_.size() >= kOriginsMax) {
-      absl::erase_if(origins_,
-                     [](const auto& entry) { return entry.second.origin.use_count() == 1; });
-    }
-  }
-  Known& known = origins_[address];
-  if (known.origin == nullptr) known.origin = std::make_shared<Origin>(options_.bounds);
-  known.used = now;
-  return known.origin;
-}
-
 void Guard::Take(int descriptor) {
   Address address = AddressOf(descriptor);
-  std::shared_ptr<Origin> origin = OriginOf(address.origin);
+  std::shared_ptr<Origin> origin = origins_.Of(address.origin, options_.clock->Now());
   // Those that wait come first.
   const int64_t waiting = origin->waiting;
   const bool waits = waiting > 0 || !origin->admissions.Take(options_.clock->Now());

@@ -13,7 +13,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/container/flat_hash_map.h"
 #include "adapters/common/rare_line.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
@@ -21,6 +20,7 @@
 #include "server/guard/client_frames.h"
 #include "server/guard/loop.h"
 #include "server/guard/origin.h"
+#include "server/guard/origins.h"
 #include "server/guard/peers.h"
 #include "server/guard/tls.h"
 
@@ -59,7 +59,6 @@ class Guard {
   GuardFigures figures() const;
 
  private:
-  std::shared_ptr<Origin> OriginOf(const std::string& address);
   void Admit(ConnectionPtr connection);
   void OnOver(ConnectionPtr connection);
   void CountBreach(Breach breach, const std::string& address, const std::string& detail);
@@ -67,12 +66,7 @@ class Guard {
   const Options options_;
   const std::function<void(int)> join_;
   Peers peers_;
-  // What one origin may do, for a while after its last connection: Take()'s.
-  struct Known {
-    std::shared_ptr<Origin> origin;
-    SteadyTime used;
-  };
-  absl::flat_hash_map<std::string, Known> origins_;
+  Origins origins_;  // Take()'s.
 
   std::atomic<uint64_t> connections_ = 0;
   std::array<std::atomic<uint64_t>, kBreaches> closed_{};
