@@ -49,6 +49,14 @@ Address V6(const sockaddr_in6& address) {
           absl::StrCat("ipv6:", origin.data())};
 }
 
+// Of a Unix socket: the user that has connected. "unix:" if the system does not say.
+std::string UserOf(int socket) {
+  ucred user{};
+  socklen_t length = sizeof user;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &user, &length) != 0) return "unix:";
+  return absl::StrCat("unix:", user.uid);
+}
+
 }  // namespace
 
 Peers::Peers() : prefix_(RandomPrefix()) {}
@@ -98,7 +106,7 @@ Address AddressOf(int socket) {
     case AF_INET6:
       return V6(*reinterpret_cast<const sockaddr_in6*>(&address));
     default:
-      return {"unix:", "unix:"};
+      return {"unix:", UserOf(socket)};
   }
 }
 

@@ -44,7 +44,8 @@ class Peers {
 
 struct Address {
   std::string text;  // As Peer::address; "unknown:" if the system does not say.
-  // Without what one who makes many connections can change: the port, and of IPv6 the last 64 bits.
+  // Without what one who makes many connections can change: the port, and of IPv6 the last 64 bits. Of a Unix socket
+  // with the number of the user that has connected.
   std::string origin;
 };
 // Of the other end of a connected socket.

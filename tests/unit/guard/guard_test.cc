@@ -203,6 +203,15 @@ TEST_CASE("guard: a connection is known by the name of its socket, and never by 
   for (int i = 0; i < 100; ++i) CHECK(world.Meet().second.PeerName() != former);
 }
 
+TEST_CASE("guard: each user of a Unix socket is an address of its own", "[guard]") {
+  std::array<int, 2> pair{};
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) == 0);
+  const End one(pair[0]);
+  const End other(pair[1]);
+  CHECK(AddressOf(one.descriptor()).text == "unix:");
+  CHECK(AddressOf(one.descriptor()).origin == "unix:" + std::to_string(geteuid()));
+}
+
 TEST_CASE("guard: a breach ends the connection on both sides, with a GOAWAY", "[guard]") {
   FrameBounds bounds;
   bounds.resets = {3, 0};
