@@ -20,6 +20,7 @@ constexpr std::array<Words, kBreaches> kWords = {{
     {"streams", "it opens streams too fast"},
     {"resets", "streams are reset too fast"},
     {"connections", "its address connects too often"},
+    {"connections_share", "its address has too many of all connections"},
     {"empty_data", "it sends too many empty DATA frames"},
     {"settings", "it sends too many SETTINGS"},
     {"pings", "it sends too many PINGs"},

@@ -16,6 +16,7 @@ enum class Breach : uint8_t {
   kStreams,        // Streams are opened too fast.
   kResets,         // Streams are reset too fast.
   kConnections,    // Its address connects too often.
+  kShare,          // Its address has too many of all connections.
   kEmptyData,      // Too many DATA frames that carry nothing.
   kSettings,       // Too many SETTINGS.
   kPings,          // Too many PINGs.

@@ -51,10 +51,12 @@ Connection::Connection(int client, SslPtr ssl, Address address, const FrameBound
       origin_(std::move(origin)),
       waits_(waits),
       pending_max_(bounds.calls_pending) {
+  ++origin_->standing;
   if (waits_) ++origin_->waiting;
 }
 
 Connection::~Connection() {
+  --origin_->standing;
   if (waits_) --origin_->waiting;
   CloseDaemon();
   close(client_);

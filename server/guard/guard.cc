@@ -22,9 +22,18 @@ Guard::~Guard() {
   Stop(Milliseconds(0));
 }
 
+bool Guard::HasItsShare(const Origin& origin) const {
+  const int64_t most = options_.connections_max;
+  return 4 * static_cast<int64_t>(connections_) >= 3 * most && 4 * origin.standing >= most;
+}
+
 void Guard::Take(int descriptor) {
   Address address = AddressOf(descriptor);
   std::shared_ptr<Origin> origin = origins_.Of(address.origin, options_.clock->Now());
+  if (HasItsShare(*origin)) {
+    close(descriptor);
+    return CountBreach(Breach::kShare, address.text, "");
+  }
   // Those that wait come first.
   const int64_t waiting = origin->waiting;
   const bool waits = waiting > 0 || !origin->admissions.Take(options_.clock->Now());

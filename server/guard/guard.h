@@ -38,6 +38,8 @@ class Guard {
     const Clock* clock = nullptr;  // Outlives it.
     const Tls* tls = nullptr;      // Null: without TLS. Outlives it.
     Milliseconds handshake_timeout{10'000};
+    // At once. While three quarters of them stand, an address that has a quarter gets no more.
+    int64_t connections_max = 100'000;
     FrameBounds bounds;
   };
 
@@ -59,6 +61,7 @@ class Guard {
   GuardFigures figures() const;
 
  private:
+  bool HasItsShare(const Origin& origin) const;
   void Admit(ConnectionPtr connection);
   void OnOver(ConnectionPtr connection);
   void CountBreach(Breach breach, const std::string& address, const std::string& detail);

@@ -40,7 +40,8 @@ struct Origin {
       : admissions(bounds), resets(std::make_shared<Allowance>(bounds.resets)) {}
 
   Admissions admissions;
-  std::atomic<int64_t> waiting = 0;         // Connections that are not let in yet. Any thread.
+  std::atomic<int64_t> standing = 0;        // Connections. Any thread.
+  std::atomic<int64_t> waiting = 0;         // Of these, those that are not let in yet. Any thread.
   const std::shared_ptr<Allowance> resets;  // As the rest: of the thread that moves bytes.
   // Calls that were passed on and that the daemon has not begun, as far as that was looked at.
   int64_t pending = 0;

@@ -140,6 +140,7 @@ absl::Status Server::Listen() {
     guarding.clock = &reactor_->clock();
     guarding.tls = options_.tls;
     guarding.handshake_timeout = Milliseconds(options_.handshake_timeout_ms);
+    guarding.connections_max = static_cast<int64_t>(listener_->connections_max());
     guard_ = std::make_unique<guard::Guard>(guarding, join);
   }
   reactor_->Post([this] {

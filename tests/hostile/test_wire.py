@@ -230,11 +230,21 @@ class WireTest(unittest.TestCase):
     def test_a_connection_takes_three_descriptors(self):
         """connections_max is kept as well as without a guard."""
         daemon = self.start(connections_max=64, keepalive_interval="10m")
-        attackers = [wire.Attacker(daemon.address) for _ in range(200)]
+        attackers = [wire.Attacker(daemon.address, source=f"127.0.0.{2 + i % 5}") for i in range(200)]
         for attacker in attackers:
             self.addCleanup(attacker.socket.close)
         daemon.wait_log("connections_max (64) is reached")
         wait_until(lambda: 64 <= daemon.figure("semaphored_guarded_connections") <= 80, "most are closed")
+
+    def test_one_address_does_not_have_all_connections(self):
+        daemon = self.start(connections_max=64, keepalive_interval="10m")
+        attackers = [wire.Attacker(daemon.address, source="127.0.0.2") for _ in range(100)]
+        for attacker in attackers:
+            self.addCleanup(attacker.socket.close)
+        wait_until(lambda: daemon.closed("connections_share") >= 100 - 48, "the others are closed")
+        with Honest(daemon) as honest:
+            wait_until(lambda: honest.error or len(honest.times) > 20, "another address is served")
+        self.assertIsNone(honest.error)
 
     def test_plain_loopback_is_not_guarded(self):
         with Daemon({"metrics_listen": f"127.0.0.1:{free_port()}"}) as daemon:

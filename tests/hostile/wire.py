@@ -70,9 +70,9 @@ def call(stream, method, body, token=None, more=()):
 class Attacker:
     """One connection. A context manager."""
 
-    def __init__(self, address, authority_file=None, greeting=PREFACE + settings()):
+    def __init__(self, address, authority_file=None, greeting=PREFACE + settings(), source=None):
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=BOUND_S)
+        self.socket = socket.create_connection((host, int(port)), timeout=BOUND_S, source_address=source and (source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if authority_file:
             context = ssl.create_default_context(cafile=authority_file)

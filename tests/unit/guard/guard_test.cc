@@ -1,5 +1,7 @@
 #include "server/guard/guard.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -12,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -96,8 +99,8 @@ class JumpingClock final : public Clock {
 
 class World {
  public:
-  explicit World(const FrameBounds& bounds = {})
-      : guard_(OptionsOf(bounds), [this](int descriptor) {
+  explicit World(const FrameBounds& bounds = {}, int64_t connections_max = 100'000)
+      : guard_(OptionsOf(bounds, connections_max), [this](int descriptor) {
           const std::lock_guard lock(mutex_);
           joined_.emplace_back(descriptor);
           changed_.notify_all();
@@ -116,6 +119,23 @@ class World {
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair.data()) == 0);
     guard_.Take(pair[1]);
     return End(pair[0]);
+  }
+  // The same over loopback, from this address of it.
+  End KnockFrom(const char* address) {
+    const End listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    End client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in here{};
+    socklen_t length = sizeof here;
+    here.sin_family = AF_INET;
+    REQUIRE(inet_pton(AF_INET, address, &here.sin_addr) == 1);
+    auto* const name = reinterpret_cast<sockaddr*>(&here);
+    REQUIRE(bind(client.descriptor(), name, length) == 0);
+    REQUIRE(bind(listener.descriptor(), name, length) == 0);
+    REQUIRE(listen(listener.descriptor(), 1) == 0);
+    REQUIRE(getsockname(listener.descriptor(), name, &length) == 0);
+    REQUIRE(connect(client.descriptor(), name, length) == 0);
+    guard_.Take(accept4(listener.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    return client;
   }
   End LetIn() {
     std::unique_lock lock(mutex_);
@@ -144,9 +164,10 @@ class World {
   }
 
  private:
-  Guard::Options OptionsOf(const FrameBounds& bounds) const {
+  Guard::Options OptionsOf(const FrameBounds& bounds, int64_t connections_max) const {
     Guard::Options options;
     options.clock = &clock_;
+    options.connections_max = connections_max;
     options.bounds = bounds;
     return options;
   }
@@ -369,6 +390,24 @@ TEST_CASE("guard: one that waits to be let in for too long is closed", "[guard]"
   }
   CHECK(late.ReadAll().empty());
   CHECK(ClosedFor(world.guard(), "connections") == 1);
+}
+
+TEST_CASE("guard: one address does not have all connections", "[guard]") {
+  World world({}, 8);
+  std::vector<End> ends;
+  const auto come_in = [&](const char* address) {
+    ends.push_back(world.KnockFrom(address));
+    ends.push_back(world.LetIn());
+  };
+  for (int i = 0; i < 6; ++i) come_in("127.0.0.2");
+  CHECK(world.KnockFrom("127.0.0.2").ReadAll().empty());
+  CHECK(ClosedFor(world.guard(), "connections_share") == 1);
+  for (int i = 0; i < 2; ++i) come_in("127.0.0.3");
+  CHECK(world.guard().figures().connections == 8);
+  ends.clear();
+  world.WaitNoConnections();
+  for (int i = 0; i < 6; ++i) come_in("127.0.0.2");
+  CHECK(ClosedFor(world.guard(), "connections_share") == 1);
 }
 
 TEST_CASE("guard: each breach makes new connections of its address wait, for some seconds at most",
