@@ -21,6 +21,7 @@ constexpr std::array<Words, kBreaches> kWords = {{
     {"resets", "streams are reset too fast"},
     {"connections", "its address connects too often"},
     {"connections_share", "its address has too many of all connections"},
+    {"unread", "it does not take what is sent to it"},
     {"empty_data", "it sends too many empty DATA frames"},
     {"settings", "it sends too many SETTINGS"},
     {"pings", "it sends too many PINGs"},

@@ -17,6 +17,7 @@ enum class Breach : uint8_t {
   kResets,         // Streams are reset too fast.
   kConnections,    // Its address connects too often.
   kShare,          // Its address has too many of all connections.
+  kUnread,         // Its client does not take what is sent to it.
   kEmptyData,      // Too many DATA frames that carry nothing.
   kSettings,       // Too many SETTINGS.
   kPings,          // Too many PINGs.

@@ -39,6 +39,9 @@ struct FrameBounds {
   Rate settings = {100, 10};
   Rate pings = {1'000, 100};
   Rate others = {1'000, 100};
+  // While something waits for the client, it takes at least so many bytes in this time.
+  int64_t taken_bytes_min = 16 << 10;
+  Milliseconds taken_within{15'000};
 };
 
 // Used by one thread.

@@ -1,7 +1,9 @@
 #include "server/guard/connection.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <openssl/err.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -50,7 +52,9 @@ Connection::Connection(int client, SslPtr ssl, Address address, const FrameBound
       frames_(bounds, origin->resets),
       origin_(std::move(origin)),
       waits_(waits),
-      pending_max_(bounds.calls_pending) {
+      pending_max_(bounds.calls_pending),
+      taken_bytes_min_(bounds.taken_bytes_min),
+      taken_within_(bounds.taken_within) {
   ++origin_->standing;
   if (waits_) ++origin_->waiting;
 }
@@ -154,7 +158,11 @@ int64_t Connection::ReadClient(std::span<char> buffer) {
 }
 
 int64_t Connection::WriteClient(std::string_view bytes) {
-  if (!ssl_) return Result(send(client_, bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  if (!ssl_) {
+    const int64_t moved = Result(send(client_, bytes.data(), bytes.size(), MSG_NOSIGNAL));
+    if (moved > 0) written_ += moved;
+    return moved;
+  }
   ERR_clear_error();
   const int sent = SSL_write(ssl_.get(), bytes.data(), static_cast<int>(bytes.size()));
   if (sent > 0) return sent;
@@ -199,7 +207,7 @@ void Connection::OnDaemon(SteadyTime now, std::span<char> buffer) {
   if (state_ != State::kRelaying) return;
   if (to_client_.empty()) return FromDaemon(buffer);
   // Nothing else is waited for but its end.
-  if (!for_room) daemon_hung_up_ = true;
+  if (!for_room && !std::exchange(daemon_hung_up_, true)) deadline_ = now + kLastWords;
 }
 
 void Connection::FromClient(SteadyTime now, std::span<char> buffer) {
@@ -208,7 +216,7 @@ void Connection::FromClient(SteadyTime now, std::span<char> buffer) {
   const int64_t got = ReadClient(buffer);
   for (; tls_messages_ > 0; --tls_messages_) {
     if (const Breach breach = frames_.OnTlsMessage(now); breach != Breach::kNone)
-      return Close(breach);
+      return Close(breach, now);
   }
   if (got == 0) return;
   if (got == kEnd) {
@@ -227,7 +235,7 @@ void Connection::Judge(std::string_view bytes, SteadyTime now) {
   const int64_t streams_max = std::min(room, std::max(kStreamsAtOnce, share));
   passed_.clear();
   const Breach breach = frames_.Pass(&bytes, now, streams_max, &passed_);
-  if (breach != Breach::kNone) return Close(breach);
+  if (breach != Breach::kNone) return Close(breach, now);
   CountPending(now);
   HoldUp(bytes);
   if (!passed_.empty()) ToDaemon(passed_);
@@ -349,8 +357,9 @@ void Connection::ToDaemon(std::string_view bytes) {
 
 // ---- the end ----
 
-void Connection::Close(Breach breach) {
+void Connection::Close(Breach breach, SteadyTime now) {
   breach_ = breach;
+  deadline_ = now + kFarewell;
   CloseDaemon();
   state_ = State::kFarewell;
   const bool calm = breach != Breach::kNotHttp2 && breach != Breach::kFrameOrder;
@@ -381,7 +390,35 @@ void Connection::Discard(std::span<char> buffer) {
   if (got == 0 || Result(got) == kEnd || discarded_ > kDiscardedMax) state_ = State::kOver;
 }
 
-void Connection::OnDeadline() {
+int64_t Connection::Taken() const {
+  int queued = 0;  // In the kernel; 0 if it does not say.
+  static_cast<void>(ioctl(client_, SIOCOUTQ, &queued));
+  const int64_t written =
+      ssl_ ? static_cast<int64_t>(BIO_number_written(SSL_get_wbio(ssl_.get()))) : written_;
+  return written - queued;
+}
+
+std::optional<SteadyTime> Connection::Deadline(SteadyTime now) {
+  if (state_ == State::kFarewell || daemon_hung_up_) return deadline_;
+  if (to_client_.empty()) {
+    deadline_.reset();
+  } else if (!deadline_) {
+    taken_ = Taken();
+    deadline_ = now + taken_within_;
+  }
+  return deadline_;
+}
+
+void Connection::OnDeadline(SteadyTime now) {
+  if (state_ == State::kRelaying && !daemon_hung_up_) {
+    const int64_t taken = Taken();
+    if (taken - taken_ >= taken_bytes_min_) {
+      taken_ = taken;
+      deadline_ = now + taken_within_;
+      return;
+    }
+    breach_ = Breach::kUnread;
+  }
   if (state_ == State::kWaiting) breach_ = Breach::kConnections;
   if (state_ == State::kHandshake) {
     breach_ = Breach::kTls;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,8 +51,6 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   State state() const { return state_; }
-  // The daemon has closed it, and the client does not read.
-  bool stuck() const { return state_ == State::kRelaying && daemon_hung_up_; }
   const Address& address() const { return address_; }
   Origin& origin() const { return *origin_; }
   const std::string& key() const { return key_; }
@@ -75,8 +74,13 @@ class Connection {
   // A socket is ready for what it was waited for. `buffer` is any memory, of which nothing is kept.
   void OnClient(SteadyTime now, std::span<char> buffer);
   void OnDaemon(SteadyTime now, std::span<char> buffer);
-  // It has waited for too long, or its handshake has taken too long, or its farewell: it is over.
-  void OnDeadline();
+  // When OnDeadline() is to be called; nullopt: never, as it is now. REQUIRES: kRelaying or kFarewell.
+  std::optional<SteadyTime> Deadline(SteadyTime now);
+  // It has waited for too long, or its handshake has taken too long, or its farewell: it is over. So it is if its client
+  // has taken too little of what waits for it.
+  void OnDeadline(SteadyTime now);
+  // The system has no room for it: it is over.
+  void GiveUp() { state_ = State::kOver; }
 
   // It has calls to pass on, and its address has too many that the daemon has not begun.
   bool held_up() const { return state_ == State::kRelaying && !unjudged_.empty(); }
@@ -107,7 +111,9 @@ class Connection {
   void Judge(std::string_view bytes, SteadyTime now);
   void HoldUp(std::string_view bytes);
   void NoteSent(std::string_view bytes);
-  void Close(Breach breach);
+  // Bytes that the client has taken so far; of a Unix socket, about.
+  int64_t Taken() const;
+  void Close(Breach breach, SteadyTime now);
   void SayFarewell();
   void Discard(std::span<char> buffer);
   void CloseDaemon();
@@ -127,6 +133,9 @@ class Connection {
   bool tls_wants_write_ = false;  // To go on with reading.
   std::string passed_;            // What Pass appends to; kept for its memory.
   std::string to_client_;         // Read from the daemon, and not taken by the client.
+  int64_t written_ = 0;           // To the client's socket, without TLS.
+  int64_t taken_ = 0;             // As the time until deadline_ began.
+  std::optional<SteadyTime> deadline_;
   std::string to_daemon_;
   std::string unjudged_;  // Read from the client, and held up.
   const std::shared_ptr<Origin> origin_;
@@ -134,6 +143,8 @@ class Connection {
   bool waits_;           // It counts in origin_->waiting.
   int64_t counted_ = 0;  // Of origin_->pending: this connection's.
   const int64_t pending_max_;
+  const int64_t taken_bytes_min_;
+  const Milliseconds taken_within_;
   int64_t never_begun_ = 0;   // Calls that gRPC has not handed on and will not.
   int64_t least_left_ = 0;    // The fewest that were open and not begun …
   SteadyTime least_since_{};  // … since then.

@@ -71,8 +71,8 @@ void Guard::OnOver(ConnectionPtr connection) {
   --connections_;
   if (!connection->key().empty()) peers_.Remove(connection->key());
   if (connection->breach() == Breach::kNone) return;
-  // One that was not let in has cost nothing.
-  if (connection->breach() != Breach::kConnections)
+  // One that was not let in has cost nothing, and a client that was stopped takes nothing.
+  if (connection->breach() != Breach::kConnections && connection->breach() != Breach::kUnread)
     connection->origin().admissions.OnBreach(options_.clock->Now());
   CountBreach(connection->breach(), connection->address().text, connection->detail());
 }

@@ -151,11 +151,8 @@ void Loop::After(Watched* watched, SteadyTime now) {
     case Connection::State::kOver:
       return LetGo(watched, now);
     case Connection::State::kFarewell:
-      if (!watched->deadline) SetDeadline(watched, now + Connection::kFarewell);
-      break;
     case Connection::State::kRelaying:
-      if (connection->stuck() && !watched->deadline)
-        SetDeadline(watched, now + Connection::kLastWords);
+      SetDeadline(watched, connection->Deadline(now));
       break;
     case Connection::State::kWaiting:
     case Connection::State::kHandshake:
@@ -182,11 +179,12 @@ void Loop::Watch(int descriptor, Socket* socket, const Connection::Interest& wan
   event.data.ptr = socket;
   // A socket of which nothing is wanted is taken out: else epoll reports endlessly that its peer is gone.
   const int act = !is ? EPOLL_CTL_DEL : was ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-  if (epoll_ctl(epoll_, act, descriptor, &event) != 0) return socket->connection->OnDeadline();
+  if (epoll_ctl(epoll_, act, descriptor, &event) != 0) return socket->connection->GiveUp();
   socket->known = wanted;
 }
 
 void Loop::SetDeadline(Watched* watched, std::optional<SteadyTime> deadline) {
+  if (watched->deadline == deadline) return;
   Connection* const connection = watched->connection.get();
   if (watched->deadline) deadlines_.erase({*watched->deadline, connection});
   watched->deadline = deadline;
@@ -196,8 +194,8 @@ void Loop::SetDeadline(Watched* watched, std::optional<SteadyTime> deadline) {
 void Loop::EndOverdue(SteadyTime now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     Connection* const connection = deadlines_.begin()->second;
-    connection->OnDeadline();
-    LetGo(watched_.at(connection).get(), now);
+    connection->OnDeadline(now);
+    After(watched_.at(connection).get(), now);
   }
 }
 

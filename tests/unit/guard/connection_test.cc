@@ -6,10 +6,12 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include "tests/unit/guard/frames.h"
 #include "tests/unit/guard/tls_client.h"
@@ -46,10 +48,20 @@ class Relayed {
     const std::string key = peers_.NewKey();
     daemon_ = connection_->Join(key, peers_.Add(key, "unix:", {}));
     REQUIRE(daemon_ >= 0);
-    const std::string settings = Whole(FrameType::kSettings);
-    REQUIRE(send(daemon_, settings.data(), settings.size(), 0) ==
-            static_cast<ssize_t>(settings.size()));
-    OnDaemon();
+    FromDaemon(Whole(FrameType::kSettings));
+  }
+  // The daemon sends until something has to wait for the client.
+  void Fill() {
+    constexpr int kFramesMax = 1'000;
+    const std::string frame = Whole(FrameType::kData, std::string(7'000, 'd'), 0, 1);
+    for (int i = 0; i < kFramesMax && !connection_->client_interest().write; ++i) FromDaemon(frame);
+    REQUIRE(connection_->client_interest().write);
+  }
+  // The client reads at most so many bytes. How many there were.
+  size_t Take(size_t size) {
+    std::string bytes(size, '\0');
+    const ssize_t got = recv(client_, bytes.data(), size, 0);
+    return got <= 0 ? 0 : static_cast<size_t>(got);
   }
   // What has come to the daemon.
   std::string AtDaemon() {
@@ -60,6 +72,11 @@ class Relayed {
   SteadyTime now{std::chrono::hours(1)};
 
  private:
+  void FromDaemon(std::string_view bytes) {
+    REQUIRE(send(daemon_, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+    OnDaemon();
+  }
+
   std::vector<char> buffer_;
   Peers peers_;
   int client_ = -1;
@@ -103,6 +120,43 @@ TEST_CASE("guard: a turn takes one key update of TLS, and there is a bound to th
       relayed.OnClient();
     CHECK(turns == 11);
     CHECK(relayed.connection().breach() == Breach::kOtherFrames);
+  }
+}
+
+TEST_CASE("guard: a client that takes next to nothing of what waits for it is closed", "[guard]") {
+  const bool with_tls = GENERATE(false, true);
+  const FrameBounds bounds;
+  const auto tls = Tls::Make(SelfSigned(), ClientCertificates::kNone);
+  REQUIRE(tls.ok());
+  Relayed relayed(bounds, with_tls ? tls->get() : nullptr);
+  Connection& connection = relayed.connection();
+  if (with_tls) {
+    ShakeHands(&relayed, TlsClient(relayed.client()));
+  } else {
+    relayed.Join();
+  }
+  REQUIRE_FALSE(connection.Deadline(relayed.now).has_value());
+  relayed.Fill();
+  const SteadyTime end = relayed.now + bounds.taken_within;
+  REQUIRE(connection.Deadline(relayed.now) == end);
+  relayed.now += Milliseconds(1'000);
+  REQUIRE(connection.Deadline(relayed.now) == end);
+  SECTION("it is slow") {
+    REQUIRE(relayed.Take(64 << 10) == 64 << 10);
+    relayed.now = end;
+    connection.OnDeadline(relayed.now);
+    REQUIRE(connection.state() == Connection::State::kRelaying);
+    CHECK(connection.Deadline(relayed.now) == end + bounds.taken_within);
+    // Nothing waits any more.
+    while (relayed.Take(64 << 10) > 0) relayed.OnClient();
+    CHECK_FALSE(connection.Deadline(relayed.now).has_value());
+  }
+  SECTION("it takes a little") {
+    REQUIRE(relayed.Take(1'000) > 0);
+    relayed.now = end;
+    connection.OnDeadline(relayed.now);
+    CHECK(connection.state() == Connection::State::kOver);
+    CHECK(connection.breach() == Breach::kUnread);
   }
 }
 

@@ -507,6 +507,21 @@ TEST_CASE("guard: a client that does not read keeps no connection that the daemo
   CHECK(world.guard().figures().connections == 0);
 }
 
+TEST_CASE("guard: a client that does not read is closed in time", "[guard]") {
+  World world;
+  auto [client, daemon] = world.Meet();
+  const std::string frame = Whole(FrameType::kData, std::string(16'000, 'd'), 0, 1);
+  size_t sent = 0;
+  for (int i = 0; i < kBoundMs / 100 && ClosedFor(world.guard(), "unread") == 0; ++i) {
+    for (size_t taken = 1; taken > 0; sent += taken)
+      taken = daemon.Offer(std::string_view(frame).substr(sent % frame.size()));
+    poll(nullptr, 0, 100);
+    world.clock().Jump(FrameBounds().taken_within);
+  }
+  CHECK(ClosedFor(world.guard(), "unread") == 1);
+  CHECK(daemon.ReadAll().empty());
+}
+
 TEST_CASE("guard: the end waits for what the daemon has said last", "[guard]") {
   World world;
   auto [client, daemon] = world.Meet();
