@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "server/core/config_checks.h"
+#include "server/http/server.h"
 
 namespace semaphored {
 
@@ -16,6 +17,8 @@ ServerOptions ServerOptionsOf(const Config& config) {
   options.keepalive_timeout_ms = config.keepalive_timeout_ms;
   options.message_bytes_max = static_cast<int>(config.message_bytes_max);
   options.connections_max = config.connections_max;
+  if (!config.metrics_listen.empty())
+    options.other_descriptors += http::ServerOptions().connections_max;
   options.connection_calls_max = static_cast<int>(config.connection_calls_max);
   options.handshake_timeout_ms = config.handshake_timeout_ms;
   options.connections_bytes_max = config.connections_bytes_max;

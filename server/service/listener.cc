@@ -31,9 +31,8 @@ namespace {
 
 // Connections that the kernel keeps until they are accepted; it may cut this down to its own limit.
 constexpr int kBacklog = 4096;
-// Descriptors for the engine, the log, and whatever else is not a client's connection.
-constexpr size_t kOtherDescriptors = 256;
-// Of these, how many may be opened later than the sockets without taking a connection's place.
+// Of the other descriptors, how many may be opened later than the sockets without taking a
+// connection's place.
 constexpr size_t kDescriptorsSlack = 16;
 // When accept() fails for want of descriptors or memory, it is tried again after this.
 constexpr int kPauseMs = 100;
@@ -150,9 +149,10 @@ Listener::Listener(const Clock* clock, const ListenerOptions& options)
       address_(options.listen),
       stop_event_(eventfd(0, EFD_CLOEXEC)) {
   const size_t each = options.descriptors_each;
-  const size_t allowed = DescriptorsFor(options.connections_max * each + kOtherDescriptors);
+  const size_t others = options.other_descriptors;
+  const size_t allowed = DescriptorsFor(options.connections_max * each + others);
   // However few they are, some are kept for the engine.
-  other_descriptors_ = std::min(kOtherDescriptors, allowed / 2);
+  other_descriptors_ = std::min(others, allowed / 2);
   connections_max_ = std::min(options.connections_max, (allowed - other_descriptors_) / each);
 }
 

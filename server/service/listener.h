@@ -27,6 +27,8 @@ struct ListenerOptions {
   size_t connections_max = 100'000;
   // How many descriptors a connection takes from those that the process may have.
   size_t descriptors_each = 1;
+  // Kept for the engine, the log, and whatever else is not a client's connection.
+  size_t other_descriptors = 256;
   // What was sent and not acknowledged for so long ends the connection.
   int64_t unacknowledged_max_ms = 5'000;
 };

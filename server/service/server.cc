@@ -109,6 +109,7 @@ absl::Status Server::Bind() {
   ListenerOptions listening;
   listening.listen = options_.listen;
   listening.connections_max = options_.connections_max;
+  listening.other_descriptors = options_.other_descriptors;
   listening.unacknowledged_max_ms = options_.keepalive_timeout_ms;
   if (guarded()) listening.descriptors_each = guard::Guard::kDescriptorsEach;
   absl::StatusOr<std::unique_ptr<Listener>> listener =

@@ -34,6 +34,7 @@ struct ServerOptions {
   int message_bytes_max = 4 << 20;
   // Connections at once; see ListenerOptions.
   size_t connections_max = 100'000;
+  size_t other_descriptors = 256;
   int connection_calls_max = 100'000;  // Calls and streams at once on one connection.
   // For a new connection to become one of HTTP/2, by which the handshake of TLS has to be done.
   int64_t handshake_timeout_ms = 10'000;

@@ -6,7 +6,7 @@ import socket
 import time
 import unittest
 
-from daemon import BOUND_S, Client, Daemon, Session, grpc, pb, reason_of, wait_until
+from daemon import BOUND_S, Client, Daemon, Session, free_port, grpc, pb, reason_of, wait_until
 from http2 import RawConnection, opening
 from measure import latency_ms, memory_bytes, sockets, told
 from proxy import TcpProxy
@@ -107,6 +107,15 @@ class WireConnections(unittest.TestCase):
             for each in connections:
                 each.close()
             self.assert_serves(daemon)
+
+    def test_descriptors_for_what_is_no_client(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+        for settings, others in (({}, 256), ({"metrics_listen": f"127.0.0.1:{free_port()}"}, 512)):
+            with Daemon({"connections_max": 2000, **settings}) as daemon:
+                allowed, _ = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
+                self.assertEqual(allowed, 2000 + others)
 
     def test_many_idle(self):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
