@@ -34,6 +34,8 @@ constexpr int kBacklog = 4096;
 // Of the other descriptors, how many may be opened later than the sockets without taking a
 // connection's place.
 constexpr size_t kDescriptorsSlack = 16;
+// Accepted from one socket before it is the turn of the others, and of the end.
+constexpr int kAcceptedAtOnce = 256;
 // When accept() fails for want of descriptors or memory, it is tried again after this.
 constexpr int kPauseMs = 100;
 // For another daemon that opens a socket in the same folder.
@@ -265,12 +267,12 @@ void Listener::Run() {
     }
     if ((files[0].revents & POLLIN) != 0) return;
     paused = false;
-    for (const int socket : sockets_) paused = !AcceptAll(socket) || paused;
+    for (const int socket : sockets_) paused = !AcceptSome(socket) || paused;
   }
 }
 
-bool Listener::AcceptAll(int socket) {
-  for (;;) {
+bool Listener::AcceptSome(int socket) {
+  for (int i = 0; i < kAcceptedAtOnce; ++i) {
     const int descriptor = accept4(socket, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (descriptor >= 0) {
       if (!taking_) {
@@ -301,6 +303,7 @@ bool Listener::AcceptAll(int socket) {
         return false;
     }
   }
+  return true;
 }
 
 void Listener::Refuse(int descriptor) {

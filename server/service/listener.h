@@ -75,7 +75,7 @@ class Listener {
   // On the listener's thread.
   void Run();
   // False: nothing can be accepted for a moment, and no event says when that is over.
-  bool AcceptAll(int socket);
+  bool AcceptSome(int socket);
   void Refuse(int descriptor);
   void Warn(const std::string& what);
 

@@ -2,8 +2,11 @@
 
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
 
 #include <catch2/catch_test_macros.hpp>
@@ -23,6 +26,15 @@ class SocketFolder {
   SocketFolder& operator=(const SocketFolder&) = delete;
 
   std::string path() const { return std::string(folder_) + "/socket"; }
+  // Connects to it and goes away.
+  void Knock() const {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path().copy(address.sun_path, sizeof address.sun_path - 1);
+    const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    (void)connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    close(client);
+  }
 
  private:
   char folder_[32] = "/tmp/semaphored-listener-XXXXXX";
@@ -35,6 +47,26 @@ ListenerOptions OptionsAt(const SocketFolder& folder) {
 }
 
 }  // namespace
+
+TEST_CASE("listener: it ends in the middle of a flood", "[service]") {
+  constexpr int kFlood = 1'000'000;
+  const SocketFolder folder;
+  auto listener = Listener::Open(&SystemClock(), OptionsAt(folder));
+  REQUIRE(listener.ok());
+  std::atomic<int> taken = 0;
+  std::atomic<bool> ended = false;
+  // For each connection that is taken another one waits.
+  (*listener)->Start([&](int descriptor) {
+    close(descriptor);
+    if (++taken < kFlood && !ended) folder.Knock();
+    taken.notify_one();
+  });
+  folder.Knock();
+  taken.wait(0);
+  (*listener)->Stop();
+  ended = true;
+  CHECK(taken < kFlood);
+}
 
 TEST_CASE("listener: descriptors are kept for what is no client's connection", "[service]") {
   constexpr rlim_t kFew = 300;
