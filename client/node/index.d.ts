@@ -134,7 +134,7 @@ export interface AcquireOptions {
   holder?: string;
   /** When it is aborted the wait is given up, and rejects with `signal.reason`. A permit granted meanwhile is given back. */
   signal?: AbortSignal;
-  /** The request stands in the queue; called again when its place becomes known anew. */
+  /** Called when the request stands in the queue, and each further time that the daemon reports its position. */
   onQueued?: (place: QueuePlace) => void;
   /** As Permit.onLost, from the very beginning. */
   onLost?: (loss: Loss) => void;
@@ -153,7 +153,7 @@ export class Permit {
   readonly slots: readonly number[];
   /** The fencing token, to hand to the resource: per slot it rises with every grant. */
   readonly token: bigint;
-  /** A secret of the holder: whoever knows it can give the permits back. */
+  /** A secret of the holder: any client that knows it can give the permits back. */
   readonly leaseId: string;
   readonly ttlMs: number;
   /** See ClientOptions.failOpen. */

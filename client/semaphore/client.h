@@ -10,7 +10,7 @@
 // connection, a restarted daemon or through the next endpoint, with the same leases, slots and
 // tokens. When no daemon has vouched for the permits up to their deadline, on this machine's own
 // steady clock and less a margin, they are lost: lost() fires *before* the daemon could give them
-// to somebody else, and the work must stop.
+// to another client, and the work must stop.
 //
 // Threads: every function of Client and the const functions of Permit may be called by any thread
 // at once. A client has threads of its own, so create it after fork(), never before. Callbacks
@@ -43,7 +43,7 @@ class Connection;
 
 // Why a permit that was not given back is held no more.
 enum class LossCause {
-  kNoContact,     // no daemon vouched for it up to its deadline: it may go to somebody else soon
+  kNoContact,     // no daemon vouched for it up to its deadline: it may go to another client soon
   kExpired,       // its session expired at the daemon
   kRevoked,       // by an administrator
   kRecalled,      // it was recalled, and not given back within the grace
@@ -138,8 +138,8 @@ struct AcquireOptions {
   // When stop is requested the wait is given up, with CANCELLED. A permit that was granted
   // meanwhile is given back.
   std::stop_token cancel{};
-  // Called on the thread of results when the request stands in the queue, and again when its place
-  // becomes known anew.
+  // Called on the thread of results when the request stands in the queue, and each further time
+  // that the daemon reports its position.
   std::function<void(const QueuePlace&)> on_queued{};
   // Called once, on the thread of losses, if the permit is lost. Must not block: other losses wait
   // behind it.
@@ -174,7 +174,7 @@ class Permit {
   absl::Span<const std::uint32_t> slots() const;
   // The fencing token, to hand to the resource: per slot it rises with every grant.
   std::uint64_t token() const;
-  // A secret of the holder: whoever knows it can give the permits back.
+  // A secret of the holder: any client that knows it can give the permits back.
   const std::string& lease_id() const;
   std::chrono::milliseconds ttl() const;
   // See ClientOptions::fail_open.
@@ -263,7 +263,7 @@ class Client {
                                       AcquireOptions options = {});
 
   // Acquire without blocking. `done` is called exactly once, on the thread of results; it may call
-  // any function of the client, but while it runs no other result is told.
+  // any function of the client, but while it runs no other result is delivered.
   virtual void AcquireAsync(absl::string_view semaphore, AcquireOptions options,
                             std::function<void(absl::StatusOr<Permit>)> done) = 0;
 

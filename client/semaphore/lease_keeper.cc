@@ -20,7 +20,7 @@ constexpr milliseconds kVouchedLeast{300};
 // TTL.
 constexpr milliseconds kOpenTimeoutLeast(500);
 constexpr milliseconds kOpenTimeoutMost(3'000);
-// Taken for the TTL until the daemon has told it.
+// Taken for the TTL until the daemon has reported it.
 constexpr milliseconds kTtlAssumed(30'000);
 // In one message: the daemon's own bound.
 constexpr std::size_t kAcknowledgementsMost = 1'000;

@@ -18,12 +18,12 @@ constexpr milliseconds kRetryPause(200);
 }  // namespace
 
 void SessionMachine::OnResult(const v1::SessionResult& result, TimePoint now) {
-  // Who waits does not hold what was listed. Who is to ask again may: see Erase.
+  // A waiter holds no listed lease. An acquire that is to be sent again may: see Erase.
   if (result.has_queued()) claimants_.erase(result.sequence());
   const auto number = by_sequence_.find(result.sequence());
   if (number == by_sequence_.end()) {
-    // An acquire whose caller was told long ago that it failed; or a grant that was told twice, of
-    // a lease that is in use.
+    // An acquire that failed for its caller long ago; or the second report of a grant whose lease
+    // is in use.
     if (result.has_granted() && keeper_.Find(result.granted().lease_id()) == nullptr) {
       unclaimed_.erase(result.granted().lease_id());
       GiveBack(result.granted().lease_id(), now);

@@ -69,7 +69,7 @@ class SessionDriver : public StreamListener, public std::enable_shared_from_this
   SessionMachine machine_;
   std::shared_ptr<SessionStream> stream_;
   bool writing_ = false;
-  std::size_t streams_alive_ = 0;                      // started, and their end was not told
+  std::size_t streams_alive_ = 0;                      // started, their end not yet reported
   std::vector<std::shared_ptr<SessionStream>> ended_;  // for the thread of timers to let go
   TimePoint waiting_until_{};
   std::thread timers_;

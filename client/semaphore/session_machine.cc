@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The session of before does not help who is not let in: whoever waits is told why.
+// The daemon rejects this client's identity: resuming does not help, so waits fail with the error.
 bool IsRefusedIdentity(absl::StatusCode code) {
   return code == absl::StatusCode::kUnauthenticated || code == absl::StatusCode::kPermissionDenied;
 }
@@ -55,8 +55,8 @@ Effects SessionMachine::TakeEffects() {
 // ---- connecting ----
 
 void SessionMachine::FillOpen(v1::SessionRequest* message, TimePoint now) {
-  // Without a session there is nothing that the daemon should remember of this client: a new id
-  // begins anew.
+  // Without a session the daemon need not remember anything of this client, so the client takes a
+  // new client id.
   if (keeper_.session_id().empty()) ForgetSession();
   v1::OpenSession* open = message->mutable_open();
   open->set_client_id(client_id_);

@@ -1,7 +1,7 @@
 // Inside the client: the rules of a session's commands, without threads, locks, sockets or a clock of its own. What
 // keeps its leases alive is LeaseKeeper.
 //
-// Whoever drives it (connection.cc; a test) calls it with the time, hands it what the stream said,
+// Its driver (connection.cc; a test) calls it with the time, hands it what the stream reported,
 // asks it for the next message and carries out its effects. So every rule about deadlines, resuming
 // and retrying can be tested by moving a number.
 //

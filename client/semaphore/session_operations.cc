@@ -232,7 +232,7 @@ void SessionMachine::FillCommands(v1::SessionRequest* message, TimePoint now) {
   }
 }
 
-// After the stream was opened anew: all that is unanswered, in the old order.
+// After the stream was opened again: sends all unanswered commands, in the old order.
 void SessionMachine::ResendAll() {
   to_send_.clear();
   retries_.clear();

@@ -70,8 +70,8 @@ class SessionStream final : public std::enable_shared_from_this<SessionStream> {
   void Start();
   // The message to be written; the caller fills it while no write is under way.
   v1::SessionRequest* request() { return &request_; }
-  // Writes request(). REQUIRES: the write before it was told by OnStreamWritten. Does nothing if
-  // the stream has ended.
+  // Writes request(). REQUIRES: OnStreamWritten was called for the write before it. Does nothing
+  // if the stream has ended.
   void Write();
   // OnStreamEnd follows soon. Any thread, any time after Create().
   void Cancel() { context_.TryCancel(); }

@@ -320,7 +320,7 @@ void AddDestroy(CLI::App& app, Context& context) {
   auto grace = std::make_shared<milliseconds>(-1);
   auto now = std::make_shared<bool>(false);
   CLI::App* const destroy =
-      AddAct(app, context, "destroy", "Remove a semaphore; refused while anybody holds or waits",
+      AddAct(app, context, "destroy", "Remove a semaphore; refused while it has holders or waiters",
              R"(  semctl destroy team/db
   semctl destroy team/db --wait 5m
   semctl destroy team/db --force --wait 1m)",

@@ -49,7 +49,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return text.str();
 }
 
-// ---- what is told ----
+// ---- what is printed ----
 
 const char* Word(Difference::Kind kind) {
   switch (kind) {
@@ -128,7 +128,7 @@ struct Prepared {
   Plan plan;
 };
 
-// What the file declares against what stands. An error was told: its exit code.
+// Compares what the file declares with what stands. Reports an error, and returns its exit code.
 int Prepare(const Context& context, const Options& options, Prepared* prepared) {
   const absl::StatusOr<std::string> text = ReadFile(options.path);
   absl::Status status = text.status();
@@ -310,7 +310,7 @@ raise limits, lower them, destroy; the first error ends it, and the same command
   auto compared = std::make_shared<Options>();
   AddPrune(
       AddFileCommand(app, context, "diff", "How the semaphores differ from what a file declares",
-                     R"(  semctl diff semaphores.toml || echo "somebody has been at it"
+                     R"(  semctl diff semaphores.toml || echo "the daemon differs"
 
 Exit codes: 0 nothing differs; 1 something does; 2 the file or the command line is wrong; others as
 below.)",

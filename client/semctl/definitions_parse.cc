@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMillion = 1'000'000;
 constexpr std::int64_t kDayMs = 86'400'000;
-// More would not be read to the end by anybody.
+// Users do not read longer lists to the end. Further errors are only counted.
 constexpr std::size_t kErrorsMax = 20;
 
 class Errors {
@@ -232,7 +232,7 @@ class Parser {
     // In this order the shorter prefix comes first, so the longer one wins.
     for (const auto& [prefix, defaults] : prefixes_) {
       if (!std::string_view(name).starts_with(prefix)) continue;
-      Errors told("");  // What is wrong with it has been told once.
+      Errors told("");  // ParsePrefixes has reported them.
       Take(defaults, "", &declared, &told);
       limited = limited || defaults.contains("limit");
     }

@@ -80,7 +80,7 @@ absl::StatusOr<std::uint64_t> RevisionAgain(UnaryCaller* caller, const Step& ste
   if (!info.ok()) return info.status();
   if (DefinitionOf(*info) == step.from && !info->destroying()) return info->revision();
   return absl::AbortedError(
-      absl::StrCat(step.semaphore, ": somebody else has changed it meanwhile; look with diff"));
+      absl::StrCat(step.semaphore, ": another client has changed it meanwhile; run semctl diff"));
 }
 
 // What is not the revision's fault is returned.

@@ -23,9 +23,9 @@ absl::StatusOr<Semaphores> ReadCurrent(UnaryCaller* caller, const Declarations& 
 absl::StatusOr<Semaphores> ReadAll(UnaryCaller* caller, const std::string& prefix);
 
 // Does one step after the other until one fails. Each is done only if the definition still is what
-// the plan began from: a semaphore that merely was used meanwhile is no matter, one that somebody
-// else has changed is ABORTED. `done`: how many were done; the one after them, of an error, may be
-// done nevertheless if its answer was lost (UNAVAILABLE, DEADLINE_EXCEEDED).
+// the plan began from: a semaphore that merely was used meanwhile is no matter, one that another
+// client has changed is ABORTED. `done`: how many were done; the one after them, of an error, may
+// be done nevertheless if its answer was lost (UNAVAILABLE, DEADLINE_EXCEEDED).
 absl::Status RunSteps(UnaryCaller* caller, const Plan& plan, Semaphores* current,
                       const std::function<void(const Step&)>& on_done, std::size_t* done);
 

@@ -35,10 +35,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Waiting for longer than this is told, and then told again.
+// semctl reports a wait after kQuietWait, and then again after each kWaitTold.
 constexpr milliseconds kQuietWait(2'000);
 constexpr milliseconds kWaitTold(30'000);
-// How often the guardian is told how far the lease reaches now.
+// The longest delay until the guardian receives a new end of the lease.
 constexpr milliseconds kFeedMost(250);
 constexpr milliseconds kKillAllBound(10'000);
 // A guardian that is gone so short before the deadline, or later, was killed by the watcher.
@@ -353,7 +353,7 @@ void AddRunCommand(CLI::App& app, Context& context) {
                  "Run a command while permits are held: semctl run NAME [options] -- COMMAND...",
                  R"(  semctl run team/db --limit 4 -- ./nightly-report --all
   semctl run team/db --permits 2 --wait 5m -- make test
-  semctl run deploy --limit 1 --no-wait -- ./deploy.sh || echo "somebody else deploys"
+  semctl run deploy --limit 1 --no-wait -- ./deploy.sh || echo "another deploy runs"
 
 The command gets SEMAPHORE_NAME, SEMAPHORE_SLOT (a comma list when there are several),
 SEMAPHORE_TOKEN and SEMAPHORE_LEASE in its environment, stays in the process group and the terminal

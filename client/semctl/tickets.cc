@@ -88,7 +88,7 @@ void AddEnqueue(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<EnqueueArguments>();
   v1::EnqueueRequest* const request = &arguments->request;
   CLI::App* const enqueue = AddCommand(
-      app, context, "enqueue", "Queue a ticket: work for whoever works for this semaphore",
+      app, context, "enqueue", "Queue a ticket: work for a worker of this semaphore",
       R"(  semctl enqueue deploy/prod --limit 1 --payload request.json --content-type application/json
   git rev-parse HEAD | semctl enqueue build --limit 4 --payload - --priority 10
   ticket=$(semctl enqueue reports --limit 1 --delay 1h --max-attempts 3 -q)

@@ -25,7 +25,7 @@ constexpr milliseconds kStuckAfter(10'000);
 constexpr milliseconds kMoment(250);
 constexpr std::size_t kTicketShown = 8;  // Digits of its id.
 
-// A file in memory: a pipe would have to be fed by somebody while the command reads.
+// A file in memory: semctl would have to feed a pipe while the command reads.
 absl::StatusOr<int> FileWith(const std::string& payload) {
   const int file = memfd_create("payload", MFD_CLOEXEC);
   if (file < 0) return absl::ErrnoToStatus(errno, "memfd_create");

@@ -37,7 +37,7 @@ class Fifo {
   }
 }
 
-// What is due next. An entry cannot be taken out before its time: whoever takes it looks whether it still counts.
+// What is due next. An entry cannot be taken out before its time: the caller that takes it checks that it still counts.
 class Timetable {
   #entries = []; // A binary heap by `at`.
 

@@ -27,7 +27,7 @@ class HeldLease extends LeaseState {
     for (const callback of callbacks) runApart(() => callback(this.loss));
   }
 
-  // At once if the loss has been told.
+  // Runs `callback` at once if the loss was reported already.
   onLost(callback) {
     if (this.#lossCallbacks === undefined) runApart(() => callback(this.loss));
     else this.#lossCallbacks.push(callback);

@@ -92,7 +92,7 @@ class Leases {
   }
 
   // All leases can be relied on for `validForMs` after `made`, less the margin. A later answer does not take an earlier
-  // promise back; what has ended is told by an event.
+  // promise back; an event reports what has ended.
   extend(made, validForMs) {
     this.#session ??= new SharedTime(0);
     this.#session.set(Math.max(this.#session.get(), goodUntil(made, validForMs, this.#marginMs)));

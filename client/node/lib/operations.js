@@ -215,8 +215,8 @@ class Operations {
     return true;
   }
 
-  // After the stream was opened anew: all that is unanswered, in the old order. `unclaimed`: leases that the daemon holds
-  // for us and we do not know.
+  // After the stream was opened again: sends all unanswered commands, in the old order. `unclaimed`: leases that the
+  // daemon holds for this client, and that the client does not know.
   resendAll(unclaimed, now) {
     this.#toSend.clear();
     this.#retries.clear();
@@ -253,11 +253,11 @@ class Operations {
 
   onResult(result, now) {
     const sequence = Number(result.sequence);
-    // Who waits does not hold what was listed. Who is to ask again may: see #erase.
+    // A waiter holds no listed lease. An acquire that is to be sent again may: see #erase.
     if (result.queued) this.#claimants.delete(sequence);
     const operation = this.#bySequence.get(sequence);
     if (operation === undefined) {
-      // An acquire whose caller was told long ago that it failed; or a grant that was told twice, of a lease in use.
+      // An acquire that failed for its caller long ago; or the second report of a grant whose lease is in use.
       if (result.granted && !this.#session.knowsLease(result.granted.leaseId)) {
         this.#unclaimed.delete(result.granted.leaseId);
         this.release(result.granted.leaseId, undefined, now);

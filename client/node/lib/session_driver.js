@@ -16,7 +16,7 @@ class SessionDriver {
   #writing = false;
   #timer;
   #flushWanted = false;
-  #streamsAlive = 0; // Started, and their end was not told.
+  #streamsAlive = 0; // Started, and their end was not yet reported.
   #whenClosed = [];
   #onSettled;
 

@@ -1,7 +1,7 @@
 // The rules of a session, without sockets, timers or a clock of their own: connecting, resuming, pings, deadlines.
 // The leases are kept in leases.js, and what becomes of requests is in operations.js.
 //
-// Whoever drives it (session_driver.js; a test) calls it with the time in milliseconds, hands it what the stream said,
+// Its driver (session_driver.js; a test) calls it with the time in milliseconds, hands it what the stream reported,
 // asks it for the next message and carries out its effects. So every rule about deadlines, resuming and retrying can be
 // tested by moving a number. REQUIRES of all functions: `now` never goes back.
 'use strict';
@@ -25,7 +25,7 @@ const ACKNOWLEDGEMENTS_PER_MESSAGE_MAX = 1000;
 // For one endpoint to answer `open`, before the next one is tried: between these, a quarter of the TTL.
 const OPEN_TIMEOUT_LEAST_MS = 500;
 const OPEN_TIMEOUT_MOST_MS = 3_000;
-// Taken for the TTL until the daemon has told it.
+// Taken for the TTL until the daemon has reported it.
 const TTL_ASSUMED_MS = 30_000;
 
 // Errors that another attempt, or another endpoint, would not mend.
@@ -127,7 +127,7 @@ class SessionMachine {
     this.#acknowledgements.push({ leaseId, recallId });
   }
 
-  // Waits are rejected, leases are lost, and the daemon is told as far as it can be reached within releaseTimeoutMs.
+  // Rejects the waits, reports the leases as lost, and ends the session if a daemon answers within releaseTimeoutMs.
   close(now) {
     if (this.#closing) return;
     this.#closing = true;
@@ -178,7 +178,7 @@ class SessionMachine {
   }
 
   #openMessage(now) {
-    // Without a session there is nothing that the daemon should remember of this client: a new id begins anew.
+    // Without a session the daemon need not remember anything of this client, so the client takes a new client id.
     if (this.#sessionId === '') this.#forgetSession();
     this.#openSentAt = now;
     this.#pings.opened(now);

@@ -61,12 +61,12 @@ class SessionStream {
     this.#call = call;
     this.#listener = listener;
     call.on('data', (message) => listener.onMessage(this, message));
-    call.on('error', () => {}); // Told by its status.
+    call.on('error', () => {}); // The status reports it.
     // Messages that came before the end may still be on their way to 'data'.
     call.on('status', (status) => setImmediate(() => this.#end(status)));
   }
 
-  // REQUIRES: the write before it was told by onWritten.
+  // REQUIRES: onWritten was called for the write before it.
   write(message) {
     this.#call.write(message, () => this.#listener.onWritten(this));
   }
@@ -118,7 +118,7 @@ class Transport {
     }
   }
 
-  // Certificates are read anew for each connection.
+  // Re-reads the certificates for each connection.
   #credentials() {
     const { tls, caFile, certFile, keyFile } = this.#options;
     if (!tls) return grpc.credentials.createInsecure();

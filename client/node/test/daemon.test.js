@@ -163,7 +163,7 @@ test('kill -9, and a new daemon on the next endpoint: same lease, slot and token
   assert.ok(next.token > permit.token);
 });
 
-test('a daemon that stands still: the loss is told before anybody else gets the permit', async (t) => {
+test('a daemon that stands still: the loss is reported before another client gets the permit', async (t) => {
   const daemon = await Daemon.start(t);
   const client = daemon.client({ ttlMs: 1_000 });
   const other = daemon.client({ ttlMs: 30_000 });
@@ -183,7 +183,7 @@ test('a daemon that stands still: the loss is told before anybody else gets the 
   assert.deepEqual(events, ['lost', 'granted']);
 });
 
-test('a recall is told with its grace; given back in time, nothing is lost', async (t) => {
+test('a recall is reported with its grace; a permit given back in time is not lost', async (t) => {
   const daemon = await Daemon.start(t);
   const client = daemon.client();
   const permits = [];

@@ -135,7 +135,8 @@ class Client(ClientBase):
         wait: how long to stand in the queue. None: for ever. 0: at once, or Full.
         priority: higher is served first, -1000 to 1000.
         holder: for people; default: the client's.
-        on_queued: called when the request stands in the queue, and when its place is known anew.
+        on_queued: called when the request stands in the queue, and each further time that the
+            daemon reports its position.
         on_lost: called once if the permits are lost.
         on_recall: called when the daemon recalls them, and again with a later recall, such as after
             a broken connection. When it returns, the daemon learns that the work knows of it. A

@@ -24,8 +24,8 @@ class ClientBase:
     """Keeps all of its permits alive over one stream, and resumes it by itself after a broken
     connection, a restarted daemon or through the next endpoint, with the same leases, slots and
     tokens. When no daemon has vouched for the permits up to their deadline, on this machine's own
-    steady clock and less a margin, they are lost: that is told *before* the daemon could give them
-    to somebody else, and the work must stop.
+    steady clock and less a margin, they are lost: the client reports that *before* the daemon could
+    give them to another client, and the work must stop.
 
     All times are seconds.
 
@@ -81,7 +81,7 @@ class ClientBase:
         process = OwnProcess()
         self._driver = SessionDriver(self._options, credentials, process)
         self._unary = UnaryCaller(self._options, credentials, process)
-        # Without close() nobody would end the session: its pings go on on threads of their own.
+        # Ends the session if close() was not called: its pings go on on threads of their own.
         weakref.finalize(self, self._driver.drop, None).atexit = False
 
     def _call(self, semaphore: str, *, limit: int, adopt_limit: bool, permits: int,
@@ -124,7 +124,7 @@ class ClientBase:
 
 
 class PendingAcquire:
-    """An acquire under way. What is granted to nobody any more is given back."""
+    """An acquire under way. A grant that its caller no longer waits for is given back."""
 
     def __init__(self, driver: SessionDriver, call: AcquireCall) -> None:
         self._driver = driver
@@ -146,7 +146,7 @@ class PendingAcquire:
             self._driver.release(acquired, None)
 
     def abandon(self) -> None:
-        """The caller goes: nobody will take the answer."""
+        """The caller no longer waits, and will not take the answer."""
         self._driver.cancel(self._call)
         if not self.future.cancel():
             self._give_back(self.future.result())
@@ -160,7 +160,7 @@ def begin_release(driver: SessionDriver, lease: LeaseState) -> Future[Optional[E
         try:
             future.set_result(error)
         except InvalidStateError:
-            pass  # nobody waits for it any more
+            pass  # its caller no longer waits for it
     driver.release(lease, answered)
     return future
 

@@ -81,7 +81,7 @@ class SessionDriver(StreamListener):
         self._inbox: queue.SimpleQueue[Optional[Callable[[int], None]]] = queue.SimpleQueue()
         self._changed = threading.Condition(threading.Lock())
         self._stream: Optional[Stream] = None
-        self._streams_alive = 0  # made, and their end was not told
+        self._streams_alive = 0  # made, and their end was not yet reported
         self._waiting_until_ns = 0
         self._notifier = _Notifier()
         self._timers = threading.Thread(target=self._run_timers, name="semaphored-timers",
@@ -258,7 +258,7 @@ class SessionDriver(StreamListener):
             try:
                 asked.append(self._inbox.get_nowait())
             except queue.Empty:
-                break  # Somebody else has taken it: after the end anybody may.
+                break  # Another thread has taken it: after the end any thread may.
         with self._changed:
             now = self._clock()
             for ask in asked:

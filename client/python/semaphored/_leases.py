@@ -16,7 +16,7 @@ _VOUCHED_LEAST_NS = 300 * MS_NS
 
 _CAUSES: Dict[int, LossCause] = {
     pb.END_CAUSE_EXPIRED: LossCause.EXPIRED,
-    pb.END_CAUSE_RELEASED: LossCause.REVOKED,  # by somebody else who knew the lease id
+    pb.END_CAUSE_RELEASED: LossCause.REVOKED,  # by another client that knew the lease id
     pb.END_CAUSE_REVOKED: LossCause.REVOKED,
     pb.END_CAUSE_RECALLED: LossCause.RECALLED,
     pb.END_CAUSE_DESTROYED: LossCause.DESTROYED,
@@ -96,7 +96,7 @@ class Leases:
                                  self._margin_ns)
         if self._deadline is None:
             self._deadline = SharedDeadline(sent_ns)
-        # A later answer does not take an earlier promise back; what has ended is told by an event.
+        # A later answer does not take an earlier promise back; an event reports what has ended.
         self._deadline.at_ns = max(self._deadline.at_ns, until_ns)
         return True
 
@@ -148,7 +148,7 @@ class Leases:
         self.unclaimed = ids - set(self._by_id)
 
     def lose_all(self, cause: LossCause, message: str) -> None:
-        """They are told; they stay in here, since their release must still be sent."""
+        """Reports the loss of each; they stay in here, since their release must still be sent."""
         for lease in self._by_id.values():
             self._lose(lease, cause, message)
 

@@ -1,6 +1,6 @@
 """The rules of a session: connecting, resuming, pings, deadlines. Pure: no clock, no thread, no I/O.
 
-Whoever drives it (_driver.py; a test) calls it with the time, hands it what the stream said, asks it
+Its driver (_driver.py; a test) calls it with the time, hands it what the stream reported, asks it
 for the next message and carries out its effects. So every rule about deadlines, resuming and retrying
 can be tested by moving a number. They are those of the C++ client (client/semaphore/session_machine.h).
 
@@ -34,7 +34,7 @@ _BACKOFF_MOST_NS = 2_000 * MS_NS
 # For one endpoint to answer `open`, before the next one is tried: between these, a quarter of the TTL.
 _OPEN_TIMEOUT_LEAST_NS = 500 * MS_NS
 _OPEN_TIMEOUT_MOST_NS = 3_000 * MS_NS
-# Taken for the TTL until the daemon has told it.
+# Taken for the TTL until the daemon has reported it.
 _TTL_ASSUMED_NS = 30 * SECOND_NS
 
 # Errors that another attempt, or another endpoint, would not mend.
@@ -134,7 +134,7 @@ class SessionMachine:
 
     def close(self, now_ns: int) -> None:
         """Ends the session cleanly, as far as the daemon can be reached within the release time.
-        Whoever still works under a permit is told, before it can go to somebody else."""
+        A holder of a permit learns of the loss before another client can get the permit."""
         if self._closing:
             return
         self._closing = True
@@ -176,7 +176,7 @@ class SessionMachine:
 
     def _open_message(self, now_ns: int) -> pb.SessionRequest:
         if not self._session_id:
-            # There is nothing that the daemon should remember of this client: a new id begins anew.
+            # The daemon need not remember anything of this client, which takes a new client id.
             self._forget_session()
         self._open_sent_ns = now_ns
         self._pings.opened(now_ns)

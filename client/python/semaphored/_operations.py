@@ -237,7 +237,7 @@ class Operations:
         return True
 
     def resend_all(self) -> None:
-        """After the stream was opened anew: all that is unanswered, in the old order."""
+        """After the stream was opened again: sends all unanswered commands, in the old order."""
         self._to_send = deque(self._table)
         self._retries.clear()
         self._claimants.clear()
@@ -268,12 +268,12 @@ class Operations:
     # ---- answers of the daemon ----
 
     def on_result(self, result: pb.SessionResult, now_ns: int) -> None:
-        # Who waits does not hold what was listed. Who is to ask again may: see _erase.
+        # A waiter holds no listed lease. An acquire that is to be sent again may: see _erase.
         if result.HasField("queued"):
             self._claimants.discard(result.sequence)
         number = self._by_sequence.get(result.sequence)
         if number is None:
-            # An acquire whose caller was told long ago that it failed; or the same answer once more.
+            # An acquire that failed for its caller long ago; or the same answer once more.
             if result.HasField("granted") and not self._leases.knows(result.granted.lease_id):
                 self._leases.unclaimed.discard(result.granted.lease_id)
                 self._give_back(result.granted.lease_id, now_ns)

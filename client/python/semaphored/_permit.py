@@ -30,7 +30,7 @@ class PermitBase:
         return f"<Permit of {self.semaphore} slots={list(self.slots)} token={self.token} {state}>"
 
     def __del__(self) -> None:
-        # With a lease that was never given back, the daemon would be told for ever that it is used.
+        # Gives back a lease that was never released: pings would keep it alive for ever.
         if getattr(self, "_released", True) or self._lease.fail_open:
             return
         if self._driver.in_own_process():
@@ -73,7 +73,7 @@ class PermitBase:
 
     @property
     def lease_id(self) -> str:
-        """A secret of the holder: whoever knows it can give the permits back."""
+        """A secret of the holder: any client that knows it can give the permits back."""
         return self._lease.lease_id
 
     @property
@@ -114,7 +114,7 @@ class PermitBase:
 
     def check(self) -> None:
         """Raises LostError unless the permits are held now. To be called between steps of the work;
-        it asks nobody but the clock."""
+        it only reads the clock, and sends nothing."""
         if not self.held:
             raise LostError(self._why())
 

@@ -218,8 +218,8 @@ class Client(ClientBase):
 
 
 def _count_cancelling(task: Any) -> int:
-    """Requests to cancel that the task has not come to terms with; before Python 3.11 nobody
-    counted them."""
+    """Requests to cancel that the task has not handled yet. 0 before Python 3.11, whose tasks do
+    not count them."""
     return int(task.cancelling()) if hasattr(task, "cancelling") else 0
 
 

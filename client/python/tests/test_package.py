@@ -1,4 +1,4 @@
-"""The package as somebody gets it: types, modules of the .proto, a wheel and a source distribution
+"""The package as a user gets it: types, modules of the .proto, a wheel and a source distribution
 that are built and installed without a network, and the examples of its texts."""
 
 import os
@@ -119,7 +119,7 @@ class Package(unittest.TestCase):
             self.assertIn(name, listed)
 
     def test_the_modules_are_those_of_the_proto(self):
-        # Asked of the compiler anew, by another way than the package's own.
+        # Compiled again, in another way than the package does it.
         described = self.path("described")
         run("protoc", f"-I{os.path.join(ROOT, 'proto')}", f"--descriptor_set_out={described}",
             "semaphore/v1/semaphore.proto")

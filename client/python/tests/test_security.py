@@ -1,4 +1,4 @@
-"""TLS and tokens, against a small server of this test that shows what it is told."""
+"""TLS and tokens, against a small server of this test that shows what it receives."""
 
 import concurrent.futures
 import os
@@ -31,7 +31,7 @@ class Server(pb_grpc.SemaphoreServiceServicer):
 
     def Session(self, requests, context):
         self.tokens.append(dict(context.invocation_metadata()).get("authorization"))
-        context.abort(grpc.StatusCode.UNAUTHENTICATED, "nobody may")
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "no client may")
 
 
 def openssl(folder, *arguments):
