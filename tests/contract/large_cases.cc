@@ -122,7 +122,8 @@ CONTRACT_CASE(
   const uint64_t revision = daemon.Describe("s").row.revision;
   CheckFortyRemoved(RemoveForty(daemon, 2, revision));
   configure(50'000);
-  CHECK(daemon.Describe("s").held > 4);  // The rest is under way, at other revisions.
+  // The rest is under way, at other revisions. (Without shared claims an act is one commit.)
+  if (world.guarantees().shares_claims) CHECK(daemon.Describe("s").held > 4);
   CheckFortyRemoved(RemoveForty(daemon, 2, revision));
   PollUntilHeld(daemon, 4);
   CHECK(daemon.Describe("s").row.limit == 4);
