@@ -32,6 +32,7 @@
 #include "adapters/open.h"
 #include "server/core/clock.h"
 #include "server/core/config.h"
+#include "server/core/library_lines.h"
 #include "server/core/logging.h"
 #include "server/core/membership.h"
 #include "server/core/node_lock.h"
@@ -90,8 +91,12 @@ void SayOnStdout(const std::string& line) {
 // What gRPC has to say goes into our log: its errors are of interest when connections fail, the
 // rest is not.
 void LogGrpc(gpr_log_func_args* line) {
-  if (line->severity == GPR_LOG_SEVERITY_ERROR)
-    spdlog::warn("grpc: {}", MaskSecrets(line->message));
+  if (line->severity != GPR_LOG_SEVERITY_ERROR) return;
+  // Never destroyed: threads log until the process has ended.
+  static LibraryLines& lines = *new LibraryLines();
+  if (const auto text = lines.Next(line->file, line->line, line->message, SystemClock().Now())) {
+    spdlog::warn("grpc: {}", *text);
+  }
 }
 
 void AskFatal(Signals* signals, const absl::Status& why) {

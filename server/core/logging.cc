@@ -51,16 +51,44 @@ std::string OneLine(std::string text) {
 // Quotes and brackets do not end one: a password may hold them, and hiding too much does no harm.
 constexpr std::string_view kUrlEnds = " \t\r\n";
 
+// Where the next of some characters is, for places that only rise: all calls together read the text once.
+class NextOf {
+ public:
+  NextOf(std::string_view text, std::string_view characters)
+      : text_(text), characters_(characters), at_(Find(0)) {}
+
+  // The text's end, if there is none at or after `from`.
+  size_t At(size_t from) {
+    if (at_ < from) at_ = Find(from);
+    return at_;
+  }
+
+ private:
+  size_t Find(size_t from) const {
+    return std::min(text_.find_first_of(characters_, from), text_.size());
+  }
+
+  std::string_view text_;
+  std::string_view characters_;
+  size_t at_;
+};
+
 // "scheme://user:password@" becomes "scheme://user:***@". The password ends at the last '@' before
-// the host, so that one with ':' or '@' in it is hidden whole.
+// the host, so that one with ':' or '@' in it is hidden whole. Linear in the text.
 std::string MaskUserInfo(std::string_view text) {
   std::string masked;
   size_t done = 0;
+  NextOf url_end(text, kUrlEnds);
+  NextOf query(text, "?#");
+  size_t authority_end = 0;
+  size_t host = text.npos;  // The last '@' before authority_end.
   for (size_t at = text.find("://"); at != text.npos; at = text.find("://", done)) {
     const size_t begin = at + 3;
-    const size_t end = std::min(text.find_first_of(kUrlEnds, begin), text.size());
-    const size_t authority_end = std::min(text.find_first_of("?#", begin), end);
-    const size_t host = text.substr(0, authority_end).rfind('@');
+    if (const size_t end = std::min(query.At(begin), url_end.At(begin)); end != authority_end) {
+      authority_end = end;
+      const size_t sign = text.substr(begin, end - begin).rfind('@');
+      host = sign == text.npos ? sign : begin + sign;
+    }
     const size_t colon = text.find(':', begin);
     if (host != text.npos && host >= begin && colon < host) {
       masked.append(text.substr(done, colon + 1 - done)).append("***");
@@ -82,22 +110,20 @@ bool NamesSecret(std::string_view key) {
   return false;
 }
 
-// "?password=x&…" becomes "?password=***&…", as libpq and others take them.
+// "?password=x&…" becomes "?password=***&…", as libpq and others take them. Linear in the text.
 std::string MaskParameters(std::string_view text) {
   std::string masked;
   size_t done = 0;
-  for (size_t at = text.find_first_of("?&"); at != text.npos; at = text.find_first_of("?&", at)) {
-    ++at;
-    const size_t equals = text.find('=', at);
-    if (equals == text.npos) break;
-    if (!NamesSecret(text.substr(at, equals - at)) ||
-        text.substr(at, equals - at).find_first_of(kUrlEnds) != text.npos) {
-      continue;
-    }
-    const size_t end =
-        std::min({text.find('&', equals), text.find_first_of(kUrlEnds, equals), text.size()});
-    masked.append(text.substr(done, equals + 1 - done)).append("***");
-    done = at = end;
+  size_t from = 0;
+  for (size_t equals = text.find('='); equals != text.npos; equals = text.find('=', from)) {
+    const std::string_view before = text.substr(from, equals - from);
+    from = equals + 1;
+    const size_t mark = before.find_last_of("?&");
+    if (mark == before.npos) continue;
+    const std::string_view key = before.substr(mark + 1);
+    if (!NamesSecret(key) || key.find_first_of(kUrlEnds) != key.npos) continue;
+    masked.append(text.substr(done, from - done)).append("***");
+    done = from = std::min({text.find('&', from), text.find_first_of(kUrlEnds, from), text.size()});
   }
   return masked.append(text.substr(done));
 }
