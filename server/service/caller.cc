@@ -32,6 +32,12 @@ Id ScopedId(const std::string& identity, const Id& one_shot) {
   return scoped;
 }
 
+// Of the connection. nullptr: it is not guarded, or has ended.
+std::shared_ptr<const guard::Peer> GuardedPeer(const AccessControl& access,
+                                               const grpc::ServerContext& context) {
+  return access.peers == nullptr ? nullptr : access.peers->Find(context.peer());
+}
+
 Refusal Unauthenticated() {
   return {absl::StatusCode::kUnauthenticated, Reason::kUnauthenticated,
           "this daemon serves only clients that it knows", "",
@@ -48,6 +54,11 @@ Refusal Denied(const Identity& identity, Verbs verbs, std::string_view where,
 }
 
 }  // namespace
+
+std::string PeerOf(const AccessControl& access, const grpc::ServerContext& context) {
+  const std::shared_ptr<const guard::Peer> peer = GuardedPeer(access, context);
+  return peer ? peer->address : context.peer();
+}
 
 const Identity* Caller::Find(UnknownKind* kind) const {
   const auto& metadata = context_->client_metadata();
@@ -66,21 +77,12 @@ const Identity* Caller::Find(UnknownKind* kind) const {
   }
   *kind = UnknownKind::kNothing;
   if (policy_->has_certificates()) {
-    const std::shared_ptr<const guard::Peer> peer = GuardedPeer();
+    const std::shared_ptr<const guard::Peer> peer = GuardedPeer(*access_, *context_);
     const CertificateNames names = peer ? peer->certificate : CertificateNames();
     if (const Identity* identity = policy_->ByCertificate(names)) return identity;
     if (names != CertificateNames()) *kind = UnknownKind::kCertificate;
   }
   return policy_->anonymous();
-}
-
-std::shared_ptr<const guard::Peer> Caller::GuardedPeer() const {
-  return access_->peers == nullptr ? nullptr : access_->peers->Find(context_->peer());
-}
-
-std::string Caller::Peer() const {
-  const std::shared_ptr<const guard::Peer> peer = GuardedPeer();
-  return peer ? peer->address : context_->peer();
 }
 
 Problem Caller::Identify(AccessControl* access, const grpc::ServerContext* context) {

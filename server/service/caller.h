@@ -33,6 +33,9 @@ struct AccessControl {
   Milliseconds client_retention{3'600'000};
 };
 
+// Where a call comes from: "ipv4:192.0.2.1:4711".
+std::string PeerOf(const AccessControl& access, const grpc::ServerContext& context);
+
 class Caller {
  public:
   // Takes in who calls. Refused: UNAUTHENTICATED, the same for all causes; then the rest below may
@@ -90,8 +93,7 @@ class Caller {
     if (tenant_ != nullptr) command->quotas = tenant_->quotas.made;
   }
 
-  // Where the call comes from: "ipv4:192.0.2.1:4711".
-  std::string Peer() const;
+  std::string Peer() const { return PeerOf(*access_, *context_); }
   const TenantPtr& tenant() const { return tenant_; }
   // Empty without an access file.
   std::string_view name() const {
@@ -99,8 +101,6 @@ class Caller {
   }
 
  private:
-  // Of the connection. nullptr: it is not guarded, or has ended.
-  std::shared_ptr<const guard::Peer> GuardedPeer() const;
   // nullptr: `kind` says why.
   const Identity* Find(UnknownKind* kind) const;
   // Counts a call that is refused, and logs it now and then.

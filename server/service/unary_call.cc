@@ -54,7 +54,8 @@ void UnaryCall::ReplyBytes(const grpc::ByteBuffer& bytes) { Send(bytes, grpc::St
 
 void UnaryCall::OnUnread() { CutOff(&*context_, grpc::Status::OK); }
 
-std::string UnaryCall::Peer() const { return caller_.Peer(); }
+// (The caller of a call that was refused at once is not known.)
+std::string UnaryCall::Peer() const { return PeerOf(environment_->access, *context_); }
 
 void UnaryCall::Refuse(const Refusal& refusal) {
   LogRefusal(method_, refusal, *context_);

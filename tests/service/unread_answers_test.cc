@@ -1,5 +1,7 @@
 #include "server/service/unread_answers.h"
 
+#include <grpcpp/server_builder.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,6 +9,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "server/service/long_answers.h"
+#include "server/service/method_call.h"
 
 namespace semaphored {
 namespace {
@@ -38,7 +41,33 @@ class Lister final : public LongAnswer {
   std::string name_;
 };
 
+// Of no client.
+class UnaskedCall final : public MethodCall<UnaskedCall> {
+ public:
+  static constexpr Method kMethod = Method::kAcquire;
+  using MethodCall::MethodCall;
+
+ private:
+  void Register() override {}
+  void Begin() override {}
+};
+
 }  // namespace
+
+TEST_CASE("unread answers: a call beyond calls_max, whose caller is not known, has a peer") {
+  grpc::ServerBuilder builder;
+  Reactor reactor(&SystemClock(), builder.AddCompletionQueue());
+  reactor.Close();  // Nothing is sent.
+  Environment environment;
+  environment.reactor = &reactor;
+  environment.limits.calls_max = 0;
+  Acceptor<UnaskedCall> acceptor(&environment);
+  UnaskedCall call(&environment, &acceptor);
+  call.Request();
+  call.OnEvent(true);
+  CHECK(static_cast<const UnreadAnswer&>(call).Peer().empty());
+  reactor.Run();
+}
 
 TEST_CASE("unread answers: the connection that leaves most unread loses its calls, and no other") {
   UnreadAnswers all;
