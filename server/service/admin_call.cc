@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/core/lists.h"
 #include "server/core/refusals.h"
 #include "server/service/admin_act.h"
@@ -19,6 +20,15 @@
 
 namespace semaphored {
 namespace {
+
+// No act is as long, with the longest names, holder and ids that there are.
+constexpr size_t kRequestBytesMax = 4096;
+
+Refusal TooLong(size_t bytes) {
+  return {absl::StatusCode::kInvalidArgument, Reason::kInvalidField,
+          absl::StrCat("the request must be at most ", kRequestBytesMax, " bytes, not ", bytes), "",
+          ""};
+}
 
 class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswer {
  public:
@@ -44,6 +54,7 @@ class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswe
 
   void Begin() override {
     pb::AdministerRequest& message = Scratch<pb::AdministerRequest>();
+    const size_t bytes = request()->Length();
     if (!Parse(request(), &message)) return Refuse(Unreadable());
     act_ = ActOf(message);
     act_case_ = message.act_case();
@@ -52,7 +63,7 @@ class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswe
     may_ = caller().May(act_.verbs, semaphore_);
     asked_ = audited_ && may_ ? AskedText(message) : "null";
     before_ = "null";
-    question_ = nullptr;
+    if (bytes > kRequestBytesMax) return Turn(TooLong(bytes));
     if (HasPages(message)) question_ = std::make_unique<pb::AdministerRequest>(message);
     AdminParams params;
     if (Problem problem = Check(message, limits(), &params)) return Turn(*problem);
@@ -223,6 +234,10 @@ class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswe
   void Turn(const Refusal& refusal) {
     if (answer_ != nullptr) Composed();
     if (audited_) AuditRefusal(refusal);
+    // The object may wait long until the answer has left, and then serves other calls.
+    question_ = nullptr;
+    std::string().swap(semaphore_);
+    std::string().swap(asked_);
     Refuse(refusal);
   }
 

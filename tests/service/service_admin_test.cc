@@ -1,4 +1,6 @@
 // Administer: every act and question, as a client sees it.
+#include <google/protobuf/unknown_field_set.h>
+
 #include <chrono>
 #include <future>
 #include <memory>
@@ -213,6 +215,31 @@ TEST_CASE(
   while (said != "NOT_FOUND NOT_HELD" && std::chrono::steady_clock::now() < until);
   CHECK(said == "NOT_FOUND NOT_HELD");
   watch_context.TryCancel();
+}
+
+TEST_CASE("administer: a request that is longer than any act is refused", "[service]") {
+  World world;
+  pb::AdministerResponse response;
+  pb::AdministerRequest list;
+  list.mutable_list();
+  REQUIRE(Say(world.Administer(list, &response)) == "OK");
+  // It would be kept while its answer is composed.
+  list.GetReflection()->MutableUnknownFields(&list)->AddLengthDelimited(1'000,
+                                                                        std::string(1 << 20, 'x'));
+  const grpc::Status refused = world.Administer(list, &response);
+  CHECK(Say(refused) == "INVALID_ARGUMENT INVALID_FIELD");
+  CHECK(refused.error_message().starts_with("the request must be at most 4096 bytes, not 10485"));
+  list.Clear();
+  list.mutable_list()->set_prefix(std::string(1 << 20, 'x'));
+  CHECK(world.Administer(list, &response).error_message().starts_with("the request must be"));
+  // The longest that there are.
+  const std::string name(255, 'n');
+  REQUIRE(Say(world.Administer(Create(name, 1), &response)) == "OK");
+  pb::AdministerRequest revoke = On(name);
+  revoke.mutable_request_id()->mutable_numbered()->set_client_id(std::string(128, 'c'));
+  revoke.mutable_request_id()->mutable_numbered()->set_sequence(1);
+  revoke.mutable_revoke()->set_holder(std::string(256, 'h'));
+  CHECK_FALSE(Say(world.Administer(revoke, &response)).starts_with("INVALID_ARGUMENT"));
 }
 
 TEST_CASE("administer: destroy", "[service]") {
