@@ -34,8 +34,8 @@ class UnreadAnswer {
 // On the reactor's thread.
 class UnreadAnswers {
  public:
-  // It has been handed to gRPC. While all of them together are more than `bytes_max`, the calls are cut off of the
-  // connection that leaves most unread; this one of them may be.
+  // It has been handed to gRPC. If all of them together are more than `bytes_max`, the calls are cut off of the
+  // connections that leave most unread, until at most 7/8 of it are left; this one of them may be.
   void Add(UnreadAnswer* answer, size_t bytes, SteadyTime now, size_t bytes_max);
   // It has been taken, or its call has ended.
   void Remove(UnreadAnswer* answer);

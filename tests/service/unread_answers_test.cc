@@ -96,6 +96,23 @@ TEST_CASE("unread answers: the connection that leaves most unread loses its call
   CHECK(all.empty());
 }
 
+TEST_CASE("unread answers: at the bound an eighth of it is made free at once") {
+  UnreadAnswers all;
+  const SteadyTime now{};
+  std::vector<std::unique_ptr<Answer>> answers;
+  const auto add = [&](size_t bytes) {
+    answers.push_back(std::make_unique<Answer>("peer " + std::to_string(answers.size())));
+    all.Add(answers.back().get(), bytes, now, 1'000);
+  };
+  add(1);
+  for (int i = 0; i < 499; ++i) add(2);
+  CHECK(all.bytes() == 999);
+  add(2);
+  // Otherwise each of many small connections would cost a look at all others.
+  CHECK(all.bytes() == 875);
+  CHECK_FALSE(answers[0]->cut_off);
+}
+
 TEST_CASE("unread answers: what has not been taken for too long is cut off, the oldest first") {
   UnreadAnswers all;
   SteadyTime now{};
