@@ -99,18 +99,22 @@ void Security::SetOnPolicy(std::function<void(std::shared_ptr<const AccessPolicy
 
 absl::Status Security::Reload() {
   audit_->Reopen();
-  return ReloadFiles();
+  return ReloadFiles(/*tell_again=*/true);
 }
 
-absl::Status Security::ReloadFiles() {
+absl::Status Security::ReloadFiles(bool tell_again) {
   const std::lock_guard lock(reloading_);
   absl::StatusOr<Read> read = ReadSettled();
   const bool renewed = tls_ != nullptr && read.ok() && read->certificates != in_force_.certificates;
   absl::Status taken = renewed ? tls_->Set(read->certificates) : read.status();
   if (!taken.ok()) {
-    spdlog::error("what was read before stays in force: {}", std::string(taken.message()));
+    std::string why(taken.message());
+    if (tell_again || why != failure_)
+      spdlog::error("what was read before stays in force: {}", why);
+    failure_ = std::move(why);
     return taken;
   }
+  failure_.clear();
   if (renewed) spdlog::info("new certificates are in force for new connections");
   // The same text is the same policy: no caller has to be checked again.
   if (read->access_text == in_force_.access_text) {
@@ -131,10 +135,20 @@ void Security::StartLooking() {
 void Security::Look() {
   std::unique_lock lock(looking_mutex_);
   while (!end_looking_.wait_for(lock, options_.look_interval, [this] { return ending_; })) {
-    if (!files_.Changed()) continue;
-    // What is wrong has been logged. A file that is written to piece by piece changes again.
-    static_cast<void>(ReloadFiles());
+    LookOnce();
   }
+}
+
+void Security::LookOnce() {
+  const bool changed = files_.Changed();
+  if (!changed && !failed()) return;
+  // What is wrong has been logged.
+  static_cast<void>(ReloadFiles(/*tell_again=*/changed));
+}
+
+bool Security::failed() const {
+  const std::lock_guard lock(reloading_);
+  return !failure_.empty();
 }
 
 }  // namespace semaphored

@@ -55,8 +55,11 @@ class Security {
   // that of Open.
   absl::Status Reload();
 
-  // From now on a thread looks at the files, and reloads when one has changed. Once.
+  // From now on a thread looks at the files at intervals. Once.
   void StartLooking();
+  // One such look: reloads if a file has changed since the last one, or if the last reload has failed; the log says
+  // once why. Blocks to read. One thread at a time.
+  void LookOnce();
 
  private:
   explicit Security(SecurityOptions options);
@@ -72,14 +75,17 @@ class Security {
   absl::StatusOr<Read> ReadAll() const;
   // What is read twice alike, once it differs from what is in force. UNAVAILABLE: it is still being written.
   absl::StatusOr<Read> ReadSettled() const;
-  absl::Status ReloadFiles();
+  // False: the log has said why, if it fails as the last time.
+  absl::Status ReloadFiles(bool tell_again);
+  bool failed() const;
 
   const SecurityOptions options_;
   std::unique_ptr<guard::Tls> tls_;
   std::unique_ptr<AuditLog> audit_;
   mutable std::mutex reloading_;
-  // Guarded by reloading_, as the next.
+  // Guarded by reloading_, as the next two.
   Read in_force_;
+  std::string failure_;  // Of the last reload; empty: it has not failed.
   std::function<void(std::shared_ptr<const AccessPolicy>)> on_policy_;
 
   std::mutex looking_mutex_;
