@@ -271,7 +271,8 @@ std::string DescribePageToken(const SemaphoreInfo& info) {
 Problem CheckPageToken(std::string_view token, uint64_t* out) {
   *out = 0;
   if (token.empty()) return std::nullopt;
-  if (ReadNumber(token, out) && *out != 0) return std::nullopt;
+  // Stores number rows by signed integers.
+  if (ReadNumber(token, out) && *out != 0 && *out <= INT64_MAX) return std::nullopt;
   return BadPageToken();
 }
 
