@@ -30,7 +30,9 @@ Refusal TooLong(size_t bytes) {
           ""};
 }
 
-class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswer {
+class AdministerCall final : public MethodCall<AdministerCall>,
+                             public LongAnswer,
+                             public WaitingAct {
  public:
   static constexpr Method kMethod = Method::kAdminister;
   using MethodCall::MethodCall;
@@ -50,6 +52,17 @@ class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswe
     if (!environment()->long_answers.Remove(this)) return;
     question_ = nullptr;
     Drop();
+  }
+
+  void OnRulesChanged() override {
+    if (Denied()) sessions()->EndWait(wait_);
+  }
+
+  // By the rules that are in force now, since an act may have waited for long.
+  Problem Denied() const {
+    Caller now = caller();
+    if (Problem problem = now.Again()) return problem;
+    return now.Check(act_.verbs, semaphore_);
   }
 
   void Begin() override {
@@ -113,6 +126,7 @@ class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswe
   }
 
   void Act(AdminParams params) {
+    environment()->waiting_acts.insert(this);
     auto reply = [this](Result<AdminAnswer> result) { Answer(std::move(result)); };
     switch (params.kind) {
       case AdminParams::Kind::kAct:
@@ -200,6 +214,7 @@ class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswe
   }
 
   void Answer(Result<AdminAnswer> result) {
+    environment()->waiting_acts.erase(this);
     if (question_ != nullptr) return AddPage(std::move(result));
     if (!result.ok()) return Turn(*result.refusal);
     if (result.value.changed) LogAct(act_.name, semaphore_, *context());
@@ -212,6 +227,8 @@ class AdministerCall final : public MethodCall<AdministerCall>, public LongAnswe
       entry.affected = result.value.affected;
       environment()->access.audit->Write(AuditLine(entry));
     }
+    // The act itself was allowed, and is done.
+    if (Problem problem = wait_.empty() ? std::nullopt : Denied()) return Refuse(*problem);
     Finish(&response);
   }
 

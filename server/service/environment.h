@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "proto/semaphore/v1/semaphore.grpc.pb.h"
 #include "server/core/longest_lately.h"
 #include "server/core/metrics.h"
@@ -65,6 +66,15 @@ class Flushable {
   ~Flushable() = default;
 };
 
+// A call whose caller may lose its rights while it waits.
+class WaitingAct {
+ public:
+  virtual void OnRulesChanged() = 0;
+
+ protected:
+  ~WaitingAct() = default;
+};
+
 struct StandardServices;  // standard_call.h
 
 struct Environment {
@@ -82,6 +92,7 @@ struct Environment {
   size_t streams = 0;
   UnreadAnswers unread;
   LongAnswers long_answers;
+  absl::flat_hash_set<WaitingAct*> waiting_acts;
   size_t deferred_bytes = 0;  // See ServiceLimits::deferred_bytes_max.
   AllCallFigures call_figures{};
   // The fullest stream lately: bytes that wait for a reader, and events for one of Watch.

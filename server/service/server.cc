@@ -68,6 +68,8 @@ void Server::SetAccess(std::shared_ptr<const AccessPolicy> access) {
           return found != identities.end() &&
                  found->second->May(held ? kHolds : Verb::kAcquire, semaphore);
         });
+    // Their answers come later.
+    for (WaitingAct* const act : environment_.waiting_acts) act->OnRulesChanged();
   });
 }
 

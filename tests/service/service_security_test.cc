@@ -1,6 +1,8 @@
 // Identities at the service, in one process: quotas of workers and of client ids, what is
 // anonymous, who may make semaphores, and what stands when the access file changes. The rules of
 // every call are tested by tests/e2e/test_security.py.
+#include <chrono>
+#include <future>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -494,6 +496,56 @@ TEST_CASE("security: a new access file counts for the next call, and what stands
   CHECK(response.released() == 1);
   As fifth("a");
   CHECK(Say(Acquire(world, &fifth, "a/x")) == "OK");
+}
+
+// Pauses "a/x", on which there is a lease, and waits until it is drained.
+struct DeniedDrain {
+  explicit DeniedDrain(World& world) : context("a") {
+    pb::Lease lease;
+    As acquiring("a");
+    REQUIRE(Say(Acquire(world, &acquiring, "a/x", &lease)) == "OK");
+    done = std::async(std::launch::async, [&] {
+      pb::AdministerRequest request;
+      request.set_semaphore("a/x");
+      request.mutable_drain()->set_wait_ms(600'000);
+      return world.stub().Administer(&context, request, &response);
+    });
+    bool paused = false;
+    for (const auto until = std::chrono::steady_clock::now() + kPatience;
+         !paused && std::chrono::steady_clock::now() < until;) {
+      pb::AdministerRequest request;
+      request.set_semaphore("a/x");
+      request.mutable_describe();
+      pb::AdministerResponse described;
+      As describing("a");
+      paused = world.stub().Administer(&describing, request, &described).ok() &&
+               described.describe().semaphore().paused();
+    }
+    REQUIRE(paused);
+  }
+  As context;
+  pb::AdministerResponse response;
+  std::future<grpc::Status> done;
+};
+
+TEST_CASE("security: a drain that waits ends with the rule, and tells nothing more") {
+  constexpr char kBoth[] =
+      "rules = [{ prefixes = [\"a/\"], verbs = [\"acquire\", \"administer\"] }]";
+  World world(With(kBoth));
+  DeniedDrain drain(world);
+  SECTION("another rule comes, and the drain waits on; then none is left") {
+    world.SetAccess(Policy(std::string(kBoth) + "\n[identities.b]\nrules = []"));
+    CHECK(drain.done.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
+    world.SetAccess(Policy("rules = [{ prefixes = [\"a/\"], verbs = [\"acquire\"] }]"));
+    CHECK(Say(drain.done.get()) == "PERMISSION_DENIED PERMISSION_DENIED");
+  }
+  SECTION("the identity is removed") {
+    const auto others = AccessPolicy::Parse("[identities.b]\nrules = []");
+    REQUIRE(others.ok());
+    world.SetAccess(*others);
+    CHECK(Say(drain.done.get()) == "UNAUTHENTICATED UNAUTHENTICATED");
+  }
+  CHECK(drain.response.drain().leases().empty());
 }
 
 }  // namespace
