@@ -1,14 +1,14 @@
 #include "server/service/standard_call.h"
 
-#include <google/protobuf/descriptor.h>
-#include <google/protobuf/descriptor.pb.h>
 #include <grpcpp/generic/async_generic_service.h>
 
 #include <algorithm>
-#include <set>
+#include <string>
 #include <utility>
 
 #include "proto/standard/services.pb.h"
+#include "server/service/reflection.h"
+#include "server/service/status.h"
 #include "server/service/wire.h"
 
 namespace semaphored {
@@ -17,50 +17,8 @@ namespace {
 namespace standard = ::semaphored::standard;
 // The health of this name: the daemon answers, whatever its engine does.
 constexpr char kLiveness[] = "liveness";
-using google::protobuf::DescriptorPool;
-using google::protobuf::FileDescriptor;
-
-void AddFile(const FileDescriptor* file, std::set<std::string>* seen,
-             standard::FileDescriptorResponse* response) {
-  if (!seen->insert(file->name()).second) return;
-  google::protobuf::FileDescriptorProto copy;
-  file->CopyTo(&copy);
-  response->add_file_descriptor_proto(copy.SerializeAsString());
-  for (int i = 0; i < file->dependency_count(); ++i) AddFile(file->dependency(i), seen, response);
-}
-
-void AnswerFile(const FileDescriptor* file, standard::ReflectionResponse* response) {
-  if (file == nullptr) {
-    response->mutable_error_response()->set_error_code(grpc::StatusCode::NOT_FOUND);
-    response->mutable_error_response()->set_error_message("no such file, symbol or extension");
-    return;
-  }
-  std::set<std::string> seen;
-  AddFile(file, &seen, response->mutable_file_descriptor_response());
-}
-
-standard::ReflectionResponse Reflect(const standard::ReflectionRequest& request) {
-  const DescriptorPool* pool = DescriptorPool::generated_pool();
-  standard::ReflectionResponse response;
-  response.set_valid_host(request.host());
-  *response.mutable_original_request() = request;
-  switch (request.message_request_case()) {
-    case standard::ReflectionRequest::kFileByFilename:
-      AnswerFile(pool->FindFileByName(request.file_by_filename()), &response);
-      break;
-    case standard::ReflectionRequest::kFileContainingSymbol:
-      AnswerFile(pool->FindFileContainingSymbol(request.file_containing_symbol()), &response);
-      break;
-    case standard::ReflectionRequest::kListServices:
-      response.mutable_list_services_response()->add_service()->set_name(
-          pb::SemaphoreService::service_full_name());
-      break;
-    default:
-      AnswerFile(nullptr, &response);  // proto3 has no extensions.
-      break;
-  }
-  return response;
-}
+// Any request of these services fits; the daemon answers with the whole of it.
+constexpr size_t kRequestBytesMax = 4096;
 
 // One call of any method that is not the SemaphoreService's: a stream of raw messages either way.
 class StandardCall final : public Flushable, public HealthWatcher {
@@ -134,6 +92,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
     reading_ = false;
     if (ended_) return MarkDirty();
     if (!ok) return End(grpc::Status::OK);
+    if (incoming_.Length() > kRequestBytesMax) return EndTooLong();
     if (kind_ == Kind::kReflection) {
       standard::ReflectionRequest request;
       if (!Parse(&incoming_, &request)) return EndUnreadable();
@@ -182,11 +141,21 @@ class StandardCall final : public Flushable, public HealthWatcher {
   void Write(const grpc::ByteBuffer& bytes) {
     if (environment_->reactor->closed()) return;
     writing_ = true;
+    Reactor* reactor = environment_->reactor;
+    reactor->Arm(&unread_, reactor->event_time() + environment_->limits.unread_max);
     stream_->Write(bytes, &written_event_);
+  }
+
+  // The client lets the message lie that was written last.
+  void OnUnread() {
+    End(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                     "the client has not read what was sent last, and is cut off"));
+    CutOff(&*context_, status_);
   }
 
   void OnWritten(bool ok) {
     writing_ = false;
+    environment_->reactor->Disarm(&unread_);
     if (ended_) {
       Finish();
       return MarkDirty();
@@ -194,6 +163,12 @@ class StandardCall final : public Flushable, public HealthWatcher {
     if (!ok || kind_ == Kind::kHealthCheck) return End(grpc::Status::OK);
     if (kind_ == Kind::kHealthWatch) return TellHealth();
     Read();
+  }
+
+  void EndTooLong() {
+    End(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                     "the request must have at most " + std::to_string(kRequestBytesMax) +
+                         " bytes, not " + std::to_string(incoming_.Length())));
   }
 
   void EndUnreadable() {
@@ -264,6 +239,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
   MemberEvent<StandardCall, &StandardCall::OnWritten> written_event_{this};
   MemberEvent<StandardCall, &StandardCall::OnFinished> finished_event_{this};
   MemberEvent<StandardCall, &StandardCall::OnDone> done_event_{this};
+  MemberTimer<StandardCall, &StandardCall::OnUnread> unread_{this};
 };
 
 }  // namespace

@@ -130,6 +130,15 @@ class WireReaders(unittest.TestCase):
             finally:
                 worker.close()
 
+    def test_reflection(self):
+        """By a client that needs no token."""
+        with Daemon(SOON) as daemon, RawConnection(daemon.port, window=100) as raw:
+            # file_containing_symbol: an answer of some 20 KB.
+            name = b"semaphore.v1.SemaphoreService"
+            stream = raw.call("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                              b"\x22" + bytes([len(name)]) + name, end=False)
+            self.assert_cut_off(raw, stream, b"has not read", EXHAUSTED)
+
     def test_long_answers(self):
         most = 1_000_000
         with Daemon({**SOON, "answers_bytes_max": most}) as daemon:

@@ -1,4 +1,5 @@
 // The end of a daemon, and the standard services beside ours.
+#include <google/protobuf/descriptor.pb.h>
 #include <grpcpp/generic/generic_stub.h>
 
 #include <atomic>
@@ -12,6 +13,8 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "adapters/steady_clock.h"
+#include "proto/standard/services.pb.h"
+#include "server/service/reflection.h"
 #include "tests/service/service_world.h"
 
 namespace semaphored::test {
@@ -228,6 +231,45 @@ TEST_CASE("health says SERVING", "[service]") {
   const std::string unknown("\x0a\x01x", 3);
   CallRaw(&world, "/grpc.health.v1.Health/Check", unknown, &status);
   CHECK(status.error_code() == grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_CASE("standard services: a request of more than 4 KiB is refused before it is parsed",
+          "[service]") {
+  constexpr char kReflection[] = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+  World world;
+  grpc::Status status;
+  standard::ReflectionRequest request;
+  request.set_list_services("");
+  request.set_host(std::string(4'000, 'h'));
+  standard::ReflectionResponse response;
+  REQUIRE(
+      response.ParseFromString(CallRaw(&world, kReflection, request.SerializeAsString(), &status)));
+  CHECK(status.ok());
+  CHECK(response.valid_host() == request.host());
+  CHECK(response.list_services_response().service(0).name() == "semaphore.v1.SemaphoreService");
+  request.set_host(std::string(5'000, 'h'));
+  CHECK(CallRaw(&world, kReflection, request.SerializeAsString(), &status).empty());
+  CHECK(Say(status) == "INVALID_ARGUMENT");
+  CHECK(status.error_message().find("at most 4096 bytes, not 50") != std::string::npos);
+  // Of fields that nothing knows.
+  std::string unknown;
+  while (unknown.size() < 5'000) unknown += std::string("\x7a\x00", 2);
+  CHECK(CallRaw(&world, "/grpc.health.v1.Health/Check", unknown, &status).empty());
+  CHECK(Say(status) == "INVALID_ARGUMENT");
+}
+
+TEST_CASE("reflection: a file is serialized once", "[service]") {
+  const auto* const file = standard::ReflectionRequest::descriptor()->file();
+  const std::string& text = Serialized(file);
+  google::protobuf::FileDescriptorProto parsed;
+  REQUIRE(parsed.ParseFromString(text));
+  CHECK(parsed.name() == file->name());
+  CHECK(Serialized(file).data() == text.data());
+  standard::ReflectionRequest request;
+  request.set_file_by_filename(file->name());
+  const auto files = Reflect(request).file_descriptor_response();
+  REQUIRE(files.file_descriptor_proto_size() == 1 + file->dependency_count());
+  CHECK(files.file_descriptor_proto(0) == text);
 }
 
 }  // namespace
