@@ -32,6 +32,9 @@ struct FrameBounds {
   int64_t connections_waiting = 1'000;
   // Calls that the daemon has not begun. Beyond it the address is read no further for a moment.
   int64_t calls_pending = 100;
+  // Calls of this connection that were refused without their caller being known, and whose answers have not left.
+  // Beyond it the connection is read no further until they have.
+  int64_t calls_refused = 100;
   // Each stream and each DATA frame that is sent to the client makes one more right, each of the latter two more
   // WINDOW_UPDATEs, and a PING of the daemon's one of the client's.
   Rate empty_data = {1'000, 100};

@@ -53,6 +53,7 @@ Connection::Connection(int client, SslPtr ssl, Address address, const FrameBound
       origin_(std::move(origin)),
       waits_(waits),
       pending_max_(bounds.calls_pending),
+      refused_max_(bounds.calls_refused),
       taken_bytes_min_(bounds.taken_bytes_min),
       taken_within_(bounds.taken_within) {
   ++origin_->standing;
@@ -232,7 +233,7 @@ void Connection::Judge(std::string_view bytes, SteadyTime now) {
   // The connections of an address that are held up share the room.
   const int64_t room = pending_max_ - origin_->pending;
   const int64_t share = room / std::max<int64_t>(origin_->held_up, 1);
-  const int64_t streams_max = std::min(room, std::max(kStreamsAtOnce, share));
+  const int64_t streams_max = std::min({room, std::max(kStreamsAtOnce, share), RefusedLeft()});
   passed_.clear();
   const Breach breach = frames_.Pass(&bytes, now, streams_max, &passed_);
   if (breach != Breach::kNone) return Close(breach, now);
@@ -260,8 +261,14 @@ void Connection::CountPending(SteadyTime now) {
   counted_ = pending;
 }
 
+int64_t Connection::RefusedLeft() const {
+  // The first bytes may come before its peer is known: there is no call then.
+  if (peer_ == nullptr) return refused_max_;
+  return refused_max_ - peer_->refused.load(std::memory_order_relaxed);
+}
+
 void Connection::GoOn(SteadyTime now) {
-  if (!held_up() || !to_daemon_.empty()) return;
+  if (!held_up() || !to_daemon_.empty() || RefusedLeft() <= 0) return;
   const std::string bytes = std::move(unjudged_);
   unjudged_.clear();
   Judge(bytes, now);

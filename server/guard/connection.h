@@ -110,6 +110,8 @@ class Connection {
   // Judges what the client has sent, as far as it may be passed on, and passes it on.
   void Judge(std::string_view bytes, SteadyTime now);
   void HoldUp(std::string_view bytes);
+  // How many more calls may be passed on before refused ones have left.
+  int64_t RefusedLeft() const;
   void NoteSent(std::string_view bytes);
   // Bytes that the client has taken so far; of a Unix socket, about.
   int64_t Taken() const;
@@ -143,6 +145,7 @@ class Connection {
   bool waits_;           // It counts in origin_->waiting.
   int64_t counted_ = 0;  // Of origin_->pending: this connection's.
   const int64_t pending_max_;
+  const int64_t refused_max_;
   const int64_t taken_bytes_min_;
   const Milliseconds taken_within_;
   int64_t never_begun_ = 0;   // Calls that gRPC has not handed on and will not.

@@ -19,6 +19,8 @@ struct Peer {
   CertificateNames certificate;  // Of the certificate that TLS has verified; else empty.
   // Calls of it that the daemon has begun.
   mutable std::atomic<int64_t> begun = 0;
+  // Calls of it that the daemon has refused without knowing their caller, and that have not all left.
+  mutable std::atomic<int64_t> refused = 0;
 };
 
 // Any thread.

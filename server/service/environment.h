@@ -17,6 +17,7 @@
 #include "server/service/long_answers.h"
 #include "server/service/outbox.h"
 #include "server/service/reactor.h"
+#include "server/service/standard_calls.h"
 #include "server/service/unread_answers.h"
 #include "server/service/validate.h"
 
@@ -36,8 +37,9 @@ using AsyncService = RawUnary<RawStreams<pb::SemaphoreService::Service>>;
 
 struct ServiceLimits {
   RequestLimits requests;
-  size_t calls_max = 200'000;    // Unary calls at once; those that wait count.
-  size_t streams_max = 100'000;  // Hold, Session, Watch and Work at once, together.
+  size_t calls_max = 200'000;          // Unary calls at once; those that wait count.
+  size_t streams_max = 100'000;        // Hold, Session, Watch and Work at once, together.
+  size_t standard_calls_max = 10'000;  // Of health and reflection at once.
   size_t watch_events_max = 10'000;
   // A session's stream: entries (results and events) that wait to be written. Above the first, the
   // stream is not read; above the second its client is not reading, and it is cut off.
@@ -90,6 +92,8 @@ struct Environment {
   bool stopping = false;
   size_t calls = 0;
   size_t streams = 0;
+  StandardCalls standard_calls;
+  size_t standard_calls_left = 0;  // Those that have ended, and whose end has not left.
   UnreadAnswers unread;
   LongAnswers long_answers;
   absl::flat_hash_set<WaitingAct*> waiting_acts;

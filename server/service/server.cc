@@ -194,7 +194,9 @@ void Server::FlushDirty() {
   flushing_.swap(environment_.dirty);
   for (Flushable* each : flushing_) each->Flush();
   flushing_.clear();
-  if (environment_.stopping && environment_.calls == 0 && environment_.streams == 0) {
+  const size_t standard_calls =
+      environment_.standard_calls.size() + environment_.standard_calls_left;
+  if (environment_.stopping && environment_.calls + environment_.streams + standard_calls == 0) {
     if (auto ended = std::exchange(all_ended_, nullptr)) ended->set_value();
   }
 }

@@ -30,16 +30,16 @@ void ServerStreamCall::OnAccepted(bool ok) {
   }
   stage_ = Stage::kServing;
   arrived_ = environment_->reactor->event_time();
-  ++environment_->streams;
+  count_.Begin(&environment_->streams);
   environment_->CountBegin(method_, *context_);
   Replace();
   if (environment_->stopping) {
     Refuse(ShuttingDown());
   } else if (environment_->streams > environment_->limits.streams_max) {
-    Refuse(TooMany("streams_max", "streams", environment_->limits.streams_max,
-                   "use one Session for many leases"));
+    RefuseOutsider(TooMany("streams_max", "streams", environment_->limits.streams_max,
+                           "use one Session for many leases"));
   } else if (Problem problem = caller_.Identify(&environment_->access, &*context_)) {
-    Refuse(*problem);
+    RefuseOutsider(*problem);
   } else {
     Begin();
   }
@@ -66,6 +66,11 @@ void ServerStreamCall::End(grpc::Status status) {
 void ServerStreamCall::Refuse(const Refusal& refusal) {
   LogRefusal(method_, refusal, *context_);
   End(ToStatus(refusal, environment_->adapter));
+}
+
+void ServerStreamCall::RefuseOutsider(const Refusal& refusal) {
+  count_.MoveToConnection(environment_->access.peers, *context_);
+  Refuse(refusal);
 }
 
 void ServerStreamCall::Pump() {
@@ -125,7 +130,7 @@ void ServerStreamCall::OnDoneEvent(bool /*ok*/) {
 
 void ServerStreamCall::MaybeTakeBack() {
   if (stage_ != Stage::kOver || writing_ || done_awaited_) return;
-  --environment_->streams;
+  count_.End();
   environment_->reactor->Disarm(&unread_);
   request_.Clear();
   writer_.reset();

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "server/core/reason.h"
+#include "server/service/call_count.h"
 #include "server/service/environment.h"
 #include "server/service/wire.h"
 
@@ -77,6 +78,8 @@ class ServerStreamCall {
   enum class Stage : uint8_t { kAskedFor, kServing, kEnding, kFinishing, kOver };
 
   void OnAccepted(bool ok);
+  // Whose caller is not known.
+  void RefuseOutsider(const Refusal& refusal);
   void OnWritten(bool ok);
   void OnFinished(bool ok);
   void OnDoneEvent(bool ok);
@@ -93,6 +96,7 @@ class ServerStreamCall {
   bool done_awaited_ = false;
   SteadyTime arrived_{};
   size_t sent_ = 0;
+  CallCount count_;
   Caller caller_;
   std::deque<grpc::ByteBuffer> waiting_;
   size_t waiting_bytes_ = 0;

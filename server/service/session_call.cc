@@ -30,16 +30,16 @@ void SessionCall::OnAccepted(bool ok) {
     return;
   }
   stage_ = Stage::kFirst;
-  ++environment_->streams;
+  count_.Begin(&environment_->streams);
   environment_->CountBegin(Method::kSession, *context_);
   acceptor_->Replace();
   if (environment_->stopping) {
     Refuse(ShuttingDown());
   } else if (environment_->streams > environment_->limits.streams_max) {
-    Refuse(TooMany("streams_max", "streams", environment_->limits.streams_max,
-                   "share one session among more work"));
+    RefuseOutsider(TooMany("streams_max", "streams", environment_->limits.streams_max,
+                           "share one session among more work"));
   } else if (Problem problem = caller_.Identify(&environment_->access, &*context_)) {
-    Refuse(*problem);
+    RefuseOutsider(*problem);
   } else {
     MaybeRead();
   }
@@ -115,6 +115,11 @@ void SessionCall::End(grpc::Status status) {
 void SessionCall::Refuse(const Refusal& refusal) {
   LogRefusal(Method::kSession, refusal, *context_);
   End(ToStatus(refusal, environment_->adapter));
+}
+
+void SessionCall::RefuseOutsider(const Refusal& refusal) {
+  count_.MoveToConnection(environment_->access.peers, *context_);
+  Refuse(refusal);
 }
 
 void SessionCall::MarkDirty() {
@@ -194,7 +199,7 @@ void SessionCall::MaybeRead() {
 
 void SessionCall::MaybeTakeBack() {
   if (stage_ != Stage::kOver || reading_ || writing_ || replies_owed_ > 0 || dirty_) return;
-  --environment_->streams;
+  count_.End();
   environment_->reactor->Disarm(&unread_);
   deferred_.Clear();
   outbox_.Clear();

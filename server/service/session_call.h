@@ -16,6 +16,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "server/service/acceptor.h"
+#include "server/service/call_count.h"
 #include "server/service/deferred.h"
 #include "server/service/environment.h"
 #include "server/service/signs_of_life.h"
@@ -81,6 +82,8 @@ class SessionCall final : public SessionListener, public Flushable {
   // From now on Sessions has nothing to do with this stream.
   void End(grpc::Status status);
   void Refuse(const Refusal& refusal);
+  // Whose caller is not known.
+  void RefuseOutsider(const Refusal& refusal);
 
   // ---- the commands ----
   void Handle(pb::SessionRequest& message);
@@ -112,6 +115,7 @@ class SessionCall final : public SessionListener, public Flushable {
   bool broken_ = false;
   bool dirty_ = false;
   size_t replies_owed_ = 0;
+  CallCount count_;
   Caller caller_;
   // Leases that commands of this stream have given back in this turn: their ends are no news to it.
   absl::flat_hash_set<Id> released_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "proto/standard/services.pb.h"
+#include "server/service/call_count.h"
 #include "server/service/reflection.h"
 #include "server/service/status.h"
 #include "server/service/wire.h"
@@ -21,7 +22,7 @@ constexpr char kLiveness[] = "liveness";
 constexpr size_t kRequestBytesMax = 4096;
 
 // One call of any method that is not the SemaphoreService's: a stream of raw messages either way.
-class StandardCall final : public Flushable, public HealthWatcher {
+class StandardCall final : public Flushable, public HealthWatcher, public StandardCalls::Member {
  public:
   StandardCall(Environment* environment, Acceptor<StandardCall>* acceptor)
       : environment_(environment), acceptor_(acceptor) {}
@@ -45,6 +46,13 @@ class StandardCall final : public Flushable, public HealthWatcher {
 
   void OnHealthChange() override { TellHealth(); }
 
+  void OnTooMany() override {
+    End(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                     "too many calls of health and reflection at once: this connection has most"));
+    if (writing_) CutOff(&*context_, status_);
+  }
+  std::string Connection() const override { return context_->peer(); }
+
   size_t place = 0;  // The acceptor's.
 
  private:
@@ -52,7 +60,6 @@ class StandardCall final : public Flushable, public HealthWatcher {
 
   void OnAccepted(bool ok) {
     if (!ok) return acceptor_->TakeBack(this);  // The server is stopping; no done event comes.
-    ++environment_->streams;
     acceptor_->Replace();
     kind_ = KindOf(context_->method());
     environment_->CountBegin(CountedAs(), *context_);
@@ -61,9 +68,10 @@ class StandardCall final : public Flushable, public HealthWatcher {
                               "there is no method " + context_->method() +
                                   "; the daemon serves semaphore.v1.SemaphoreService"));
     }
-    if (environment_->streams > environment_->limits.streams_max) {
-      return End(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "streams_max is reached"));
-    }
+    environment_->standard_calls.Add(this, environment_->reactor->event_time(),
+                                     environment_->limits.standard_calls_max);
+    if (ended_) return;
+    ArmDeadline();
     Read();
   }
 
@@ -91,6 +99,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
   void OnRead(bool ok) {
     reading_ = false;
     if (ended_) return MarkDirty();
+    environment_->reactor->Disarm(&deadline_);
     if (!ok) return End(grpc::Status::OK);
     if (incoming_.Length() > kRequestBytesMax) return EndTooLong();
     if (kind_ == Kind::kReflection) {
@@ -141,13 +150,20 @@ class StandardCall final : public Flushable, public HealthWatcher {
   void Write(const grpc::ByteBuffer& bytes) {
     if (environment_->reactor->closed()) return;
     writing_ = true;
-    Reactor* reactor = environment_->reactor;
-    reactor->Arm(&unread_, reactor->event_time() + environment_->limits.unread_max);
+    ArmDeadline();
     stream_->Write(bytes, &written_event_);
   }
 
-  // The client lets the message lie that was written last.
-  void OnUnread() {
+  void ArmDeadline() {
+    Reactor* reactor = environment_->reactor;
+    reactor->Arm(&deadline_, reactor->event_time() + environment_->limits.unread_max);
+  }
+
+  // The client lets the message lie that was written last, or does not send its first.
+  void OnDeadline() {
+    if (!writing_) {
+      return End(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "the request does not come"));
+    }
     End(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
                      "the client has not read what was sent last, and is cut off"));
     CutOff(&*context_, status_);
@@ -155,7 +171,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
 
   void OnWritten(bool ok) {
     writing_ = false;
-    environment_->reactor->Disarm(&unread_);
+    environment_->reactor->Disarm(&deadline_);
     if (ended_) {
       Finish();
       return MarkDirty();
@@ -181,6 +197,9 @@ class StandardCall final : public Flushable, public HealthWatcher {
     environment_->CountEnd(CountedAs(), status.error_code());
     status_ = std::move(status);
     if (std::exchange(watched_, false)) std::erase(environment_->standard->health_watchers, this);
+    environment_->standard_calls.Remove(this);
+    count_.Begin(&environment_->standard_calls_left);
+    count_.MoveToConnection(environment_->access.peers, *context_);
     Finish();
   }
 
@@ -208,7 +227,8 @@ class StandardCall final : public Flushable, public HealthWatcher {
 
   void MaybeTakeBack() {
     if (!over_ || !done_ || reading_ || writing_ || dirty_) return;
-    --environment_->streams;
+    count_.End();
+    environment_->reactor->Disarm(&deadline_);
     incoming_.Clear();
     stream_.reset();
     context_.reset();
@@ -230,6 +250,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
   bool liveness_ = false;
   bool told_ = false;
   bool said_ = false;
+  CallCount count_;  // Of its end.
   grpc::Status status_;
   grpc::ByteBuffer incoming_;
   std::optional<grpc::GenericServerContext> context_;
@@ -239,7 +260,7 @@ class StandardCall final : public Flushable, public HealthWatcher {
   MemberEvent<StandardCall, &StandardCall::OnWritten> written_event_{this};
   MemberEvent<StandardCall, &StandardCall::OnFinished> finished_event_{this};
   MemberEvent<StandardCall, &StandardCall::OnDone> done_event_{this};
-  MemberTimer<StandardCall, &StandardCall::OnUnread> unread_{this};
+  MemberTimer<StandardCall, &StandardCall::OnDeadline> deadline_{this};
 };
 
 }  // namespace

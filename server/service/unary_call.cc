@@ -35,16 +35,16 @@ void UnaryCall::OnEvent(bool ok) {
   }
   stage_ = Stage::kServing;
   arrived_ = environment_->reactor->event_time();
-  ++environment_->calls;
+  count_.Begin(&environment_->calls);
   environment_->CountBegin(method_, *context_);
   Replace();
   if (environment_->stopping) {
     Refuse(ShuttingDown());
   } else if (environment_->calls > environment_->limits.calls_max) {
-    Refuse(TooMany("calls_max", "calls", environment_->limits.calls_max,
-                   "repeat the request later, or use Session"));
+    RefuseOutsider(TooMany("calls_max", "calls", environment_->limits.calls_max,
+                           "repeat the request later, or use Session"));
   } else if (Problem problem = caller_.Identify(&environment_->access, &*context_)) {
-    Refuse(*problem);
+    RefuseOutsider(*problem);
   } else {
     Begin();
   }
@@ -61,6 +61,11 @@ void UnaryCall::Refuse(const Refusal& refusal) {
   LogRefusal(method_, refusal, *context_);
   // Finished with empty bytes: gRPC sends none along with an error.
   Send(grpc::ByteBuffer(), ToStatus(refusal, environment_->adapter));
+}
+
+void UnaryCall::RefuseOutsider(const Refusal& refusal) {
+  count_.MoveToConnection(environment_->access.peers, *context_);
+  Refuse(refusal);
 }
 
 void UnaryCall::Send(const grpc::ByteBuffer& bytes, const grpc::Status& status) {
@@ -93,7 +98,7 @@ void UnaryCall::OnDoneEvent(bool /*ok*/) {
 
 void UnaryCall::MaybeEnd() {
   if (stage_ != Stage::kSent || done_awaited_) return;
-  --environment_->calls;
+  count_.End();
   request_.Clear();
   writer_.reset();
   context_.reset();

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "server/core/reason.h"
+#include "server/service/call_count.h"
 #include "server/service/environment.h"
 #include "server/service/unread_answers.h"
 #include "server/service/wire.h"
@@ -68,6 +69,8 @@ class UnaryCall : public QueueEvent, public UnreadAnswer {
   enum class Stage : uint8_t { kAskedFor, kServing, kSending, kSent };
 
   void Send(const grpc::ByteBuffer& bytes, const grpc::Status& status);
+  // Whose caller is not known.
+  void RefuseOutsider(const Refusal& refusal);
   void OnDoneEvent(bool ok);
   void OnUnread() final;
   std::string Peer() const final;
@@ -78,6 +81,7 @@ class UnaryCall : public QueueEvent, public UnreadAnswer {
   Stage stage_ = Stage::kAskedFor;
   bool done_awaited_ = false;
   SteadyTime arrived_{};
+  CallCount count_;
   Caller caller_;
   grpc::ByteBuffer request_;
   std::optional<grpc::ServerContext> context_;

@@ -28,16 +28,16 @@ void WorkCall::OnAccepted(bool ok) {
     return;
   }
   stage_ = Stage::kFirst;
-  ++environment_->streams;
+  count_.Begin(&environment_->streams);
   environment_->CountBegin(Method::kWork, *context_);
   acceptor_->Replace();
   if (environment_->stopping) {
     Refuse(ShuttingDown());
   } else if (environment_->streams > environment_->limits.streams_max) {
-    Refuse(TooMany("streams_max", "streams", environment_->limits.streams_max,
-                   "let one worker take more tickets at once"));
+    RefuseOutsider(TooMany("streams_max", "streams", environment_->limits.streams_max,
+                           "let one worker take more tickets at once"));
   } else if (Problem problem = caller_.Identify(&environment_->access, &*context_)) {
-    Refuse(*problem);
+    RefuseOutsider(*problem);
   } else {
     MaybeRead();
   }
@@ -110,6 +110,11 @@ void WorkCall::End(grpc::Status status) {
 void WorkCall::Refuse(const Refusal& refusal) {
   LogRefusal(Method::kWork, refusal, *context_);
   End(ToStatus(refusal, environment_->adapter));
+}
+
+void WorkCall::RefuseOutsider(const Refusal& refusal) {
+  count_.MoveToConnection(environment_->access.peers, *context_);
+  Refuse(refusal);
 }
 
 void WorkCall::MarkDirty() {
@@ -187,7 +192,7 @@ void WorkCall::MaybeRead() {
 
 void WorkCall::MaybeTakeBack() {
   if (stage_ != Stage::kOver || reading_ || writing_ || replies_owed_ > 0 || dirty_) return;
-  --environment_->streams;
+  count_.End();
   environment_->reactor->Disarm(&unread_);
   deferred_.Clear();
   charge_.reset();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/service/acceptor.h"
+#include "server/service/call_count.h"
 #include "server/service/deferred.h"
 #include "server/service/environment.h"
 #include "server/service/signs_of_life.h"
@@ -79,6 +80,8 @@ class WorkCall final : public SessionListener, public Flushable {
   // From now on Sessions has nothing to do with this stream.
   void End(grpc::Status status);
   void Refuse(const Refusal& refusal);
+  // Whose caller is not known.
+  void RefuseOutsider(const Refusal& refusal);
 
   // ---- the messages ----
   void Handle(pb::WorkRequest& message);
@@ -111,6 +114,7 @@ class WorkCall final : public SessionListener, public Flushable {
   bool broken_ = false;
   bool dirty_ = false;
   size_t replies_owed_ = 0;
+  CallCount count_;
   Caller caller_;
   ChargePtr charge_;
   std::string client_id_;

@@ -219,6 +219,40 @@ class WireTest(unittest.TestCase):
                 wait_until(lambda: honest.error or len(honest.times) > cycles + 20, "the honest client goes on")
         self.assertIsNone(honest.error)
 
+    def test_refused_calls_that_are_not_read(self):
+        """Without a token, by a client that reads nothing: its calls stay, and are not counted as everyone's."""
+        count = 80_000
+        daemon = self.start(calls_max=100, streams_max=100)
+        for method in (b"Acquire", b"Session", b"Nothing"):
+            with self.subTest(method=method), Honest(daemon) as honest:
+                with wire.Attacker(daemon.address) as attacker:
+                    attacker.socket.settimeout(2)
+                    attacker.flood(b"".join(wire.call(stream, method, b"") for stream in range(first, first + 200, 2))
+                                   for first in range(1, 2 * count, 200))
+                    cycles = len(honest.times)
+                    wait_until(lambda: honest.error or len(honest.times) > cycles + 20, "the honest client goes on")
+                    self.assertLess(daemon.figure('semaphored_limit_used{limit="calls_max"}'), 100)
+                    self.assertLess(daemon.figure('semaphored_limit_used{limit="streams_max"}'), 100)
+                self.assertIsNone(honest.error)
+        self.assertLess(daemon.memory(), 200 * MIB)
+
+    def test_health_watches_take_no_streams(self):
+        """Without a token: more than all streams that the daemon has."""
+        daemon = self.start(streams_max=100)
+        watch = b"\x83\x86" + b"".join(wire.literal(name, value) for name, value in (
+            (b":path", b"/grpc.health.v1.Health/Watch"), (b":authority", b"localhost"), (b"te", b"trailers"),
+            (b"content-type", b"application/grpc")))
+        with wire.Attacker(daemon.address) as attacker:
+            for stream in range(1, 1001, 2):
+                attacker.send(wire.frame(wire.HEADERS, watch, wire.END_HEADERS, stream) +
+                              wire.frame(wire.DATA, wire.grpc_message(b""), wire.END_STREAM, stream))
+            wait_until(lambda: daemon.figure('semaphored_limit_used{limit="standard_calls_max"}') >= 500,
+                       "all are watching")
+            stub = pb_grpc.SemaphoreServiceStub(daemon.channel())
+            session = stub.Session(iter([pb.SessionRequest(open=pb.OpenSession(client_id="one"))]),
+                                   metadata=(("authorization", "Bearer " + daemon.token),), timeout=BOUND_S)
+            self.assertTrue(next(session).opened.session_id)
+
     def test_a_handshake_that_never_ends(self):
         daemon = self.start(tls=True, handshake_timeout="1s")
         with wire.socket.create_connection(("127.0.0.1", daemon.port), timeout=BOUND_S) as silent:

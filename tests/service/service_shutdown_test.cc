@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -256,6 +258,110 @@ TEST_CASE("standard services: a request of more than 4 KiB is refused before it 
   while (unknown.size() < 5'000) unknown += std::string("\x7a\x00", 2);
   CHECK(CallRaw(&world, "/grpc.health.v1.Health/Check", unknown, &status).empty());
   CHECK(Say(status) == "INVALID_ARGUMENT");
+}
+
+// A stream of any method, of raw messages.
+class RawStream {
+ public:
+  RawStream(const std::shared_ptr<grpc::Channel>& channel, const std::string& method)
+      : stub_(channel), stream_(stub_.PrepareCall(&context_, method, &queue_)) {
+    stream_->StartCall(nullptr);
+    REQUIRE(Next());
+  }
+  ~RawStream() {
+    context_.TryCancel();
+    queue_.Shutdown();
+    Next();
+  }
+  RawStream(const RawStream&) = delete;
+  RawStream& operator=(const RawStream&) = delete;
+
+  bool Write(const std::string& bytes) {
+    const grpc::Slice slice(bytes);
+    stream_->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+    return Next();
+  }
+  bool Read() {
+    grpc::ByteBuffer bytes;
+    stream_->Read(&bytes, nullptr);
+    return Next();
+  }
+  // Calls `meanwhile` again and again until the stream has ended.
+  grpc::Status Finish(const std::function<void()>& meanwhile = [] {}) {
+    grpc::Status status;
+    stream_->Finish(&status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    const auto moment = [] { return std::chrono::system_clock::now() + Milliseconds(10); };
+    while (queue_.AsyncNext(&tag, &ok, moment()) == grpc::CompletionQueue::TIMEOUT) meanwhile();
+    return status;
+  }
+
+ private:
+  bool Next() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_.Next(&tag, &ok) && ok;
+  }
+
+  grpc::CompletionQueue queue_;
+  Context context_;
+  grpc::GenericStub stub_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+};
+
+TEST_CASE(
+    "standard services: they take no streams, and the connection with most of them loses them",
+    "[service]") {
+  constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
+  ServerOptions options;
+  options.limits.streams_max = 1;
+  options.limits.standard_calls_max = 2;
+  World world(options);
+  const auto greedy = world.Connect();
+  RawStream first(greedy, kWatch), second(greedy, kWatch);
+  for (RawStream* each : {&first, &second}) {
+    REQUIRE(each->Write(""));
+    REQUIRE(each->Read());
+  }
+  Context context;
+  auto session = world.stub().Session(&context);
+  pb::SessionRequest request;
+  request.mutable_open()->set_client_id("client");
+  REQUIRE(session->Write(request));
+  pb::SessionResponse opened;
+  CHECK(session->Read(&opened));
+  // One too many, of another connection.
+  RawStream other(world.channel(), kWatch);
+  REQUIRE(other.Write(""));
+  CHECK(other.Read());
+  CHECK(Say(first.Finish()) == "RESOURCE_EXHAUSTED");
+  CHECK(Say(second.Finish()) == "RESOURCE_EXHAUSTED");
+  grpc::Status status;
+  CallRaw(&world, "/grpc.health.v1.Health/Check", "", &status);
+  CHECK(status.ok());
+}
+
+TEST_CASE("standard services: a request that does not come is not waited for", "[service]") {
+  World world;
+  for (const char* method : {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
+                             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"}) {
+    INFO(method);
+    RawStream silent(world.channel(), method);
+    const grpc::Status status =
+        silent.Finish([&] { world.Leap(ServerOptions().limits.unread_max); });
+    CHECK(Say(status) == "DEADLINE_EXCEEDED");
+    CHECK(status.error_message() == "the request does not come");
+  }
+  // Who has said what to watch may be silent.
+  RawStream watch(world.channel(), "/grpc.health.v1.Health/Watch");
+  REQUIRE(watch.Write(""));
+  REQUIRE(watch.Read());
+  grpc::Status status;
+  CallRaw(&world, "/grpc.health.v1.Health/Check", "", &status);  // The daemon knows of the reading.
+  world.Leap(10 * ServerOptions().limits.unread_max);
+  world.Vouch(false);
+  CHECK(watch.Read());
 }
 
 TEST_CASE("reflection: a file is serialized once", "[service]") {

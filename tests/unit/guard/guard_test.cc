@@ -334,6 +334,25 @@ TEST_CASE("guard: calls that never begin hold up nothing for ever", "[guard]") {
   CHECK(daemon.Read(10 * call.size()).size() == 10 * call.size());
 }
 
+TEST_CASE("guard: refused calls that have not left hold up their connection, and no other",
+          "[guard]") {
+  FrameBounds bounds;
+  bounds.calls_refused = 20;
+  World world(bounds);
+  auto [client, daemon] = world.Meet();
+  const auto peer = world.guard().peers().Find(daemon.PeerName());
+  REQUIRE(peer != nullptr);
+  peer->refused = 20;
+  const std::string call = Whole(FrameType::kHeaders, "h", kEndHeaders, 1);
+  client.Send(call + call);
+  CHECK(daemon.ReadSome().empty());
+  auto [client2, daemon2] = world.Meet();
+  client2.Send(call);
+  CHECK(daemon2.Read(call.size()) == call);
+  peer->refused = 0;
+  CHECK(daemon.Read(2 * call.size()) == call + call);
+}
+
 TEST_CASE("guard: calls that have not begun when their connection ends are resets", "[guard]") {
   FrameBounds bounds;
   bounds.resets = {10, 0};
