@@ -25,6 +25,8 @@ ServerOptions ServerOptionsOf(const Config& config) {
   options.client_retention = Milliseconds(config.client_retention_ms);
   options.limits.stream_bytes_max = config.stream_bytes_max;
   options.limits.answers_bytes_max = config.answers_bytes_max;
+  // As much as of answers; one stream alone may have its own.
+  options.limits.streams_bytes_max = std::max(config.answers_bytes_max, config.stream_bytes_max);
   // As long as it takes to notice that a connection is dead.
   options.limits.unread_max =
       Milliseconds(config.keepalive_interval_ms + config.keepalive_timeout_ms);

@@ -19,6 +19,7 @@
 #include "server/service/reactor.h"
 #include "server/service/standard_calls.h"
 #include "server/service/unread_answers.h"
+#include "server/service/unread_streams.h"
 #include "server/service/validate.h"
 
 namespace semaphored {
@@ -47,6 +48,8 @@ struct ServiceLimits {
   size_t stream_entries_max = 250'000;
   // Bytes, about, that may wait for the reader of one stream before it receives SLOW_READER.
   size_t stream_bytes_max = 128 << 20;
+  // The same of all streams together.
+  size_t streams_bytes_max = 256 << 20;
   // Bytes of answers to unary calls that their clients have not taken yet, all together.
   size_t answers_bytes_max = 256 << 20;
   // A client that does not take the last words of a stream, or an answer, is cut off after it.
@@ -95,6 +98,7 @@ struct Environment {
   StandardCalls standard_calls;
   size_t standard_calls_left = 0;  // Those that have ended, and whose end has not left.
   UnreadAnswers unread;
+  UnreadStreams unread_streams;
   LongAnswers long_answers;
   absl::flat_hash_set<WaitingAct*> waiting_acts;
   size_t deferred_bytes = 0;  // See ServiceLimits::deferred_bytes_max.

@@ -56,6 +56,7 @@ bool Gatherer::AskReactor(DaemonFigures* figures) const {
         {"streams_max", environment.streams, most.streams_max},
         {"standard_calls_max", environment.standard_calls.size(), most.standard_calls_max},
         {"answers_bytes_max", environment.unread.bytes(), most.answers_bytes_max},
+        {"streams_bytes_max", environment.unread_streams.bytes(), most.streams_bytes_max},
         {"stream_bytes_max", environment.stream_bytes.Get(now), most.stream_bytes_max},
         {"watch_events_max", environment.watch_events.Get(now), most.watch_events_max}};
     asked->done.set_value();

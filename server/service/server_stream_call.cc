@@ -50,6 +50,7 @@ void ServerStreamCall::Enqueue(grpc::ByteBuffer bytes) {
   waiting_bytes_ += bytes.Length();
   waiting_.push_back(std::move(bytes));
   Pump();
+  OnWaiting();
 }
 
 void ServerStreamCall::End(grpc::Status status) {
@@ -84,6 +85,7 @@ void ServerStreamCall::Pump() {
     grpc::WriteOptions options;
     if (!waiting_.empty()) options.set_buffer_hint();
     writer_->Write(bytes, options, &written_);
+    OnWaiting();
   } else if (stage_ == Stage::kEnding) {
     stage_ = Stage::kFinishing;
     writer_->Finish(status_, &finished_);

@@ -41,6 +41,8 @@ class ServerStreamCall {
   virtual void OnGone() = 0;
   // Everything that was sent is on its way, and End() has not been called.
   virtual void OnDrained() {}
+  // waiting_bytes() has changed.
+  virtual void OnWaiting() {}
   virtual void TakeBack() = 0;
   virtual void Replace() = 0;
 
@@ -55,6 +57,7 @@ class ServerStreamCall {
   void Discard() {
     waiting_.clear();
     waiting_bytes_ = 0;
+    OnWaiting();
   }
 
   // A message is on its way whose end is not known yet.

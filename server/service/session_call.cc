@@ -84,6 +84,7 @@ void SessionCall::OnNoMore() {
 
 void SessionCall::OnWritten(bool ok) {
   writing_ = false;
+  writing_bytes_ = 0;
   if (!ok) {
     broken_ = true;
     outbox_.Clear();
@@ -141,17 +142,34 @@ void SessionCall::Flush() {
   MaybeTakeBack();
 }
 
+void SessionCall::OnFullest() {
+  fullest_ = true;
+  MarkDirty();
+  environment_->reactor->Post([] {});  // This turn may be at its end.
+}
+
+void SessionCall::RefuseReader(const Refusal& refusal) {
+  outbox_.Clear();
+  Refuse(refusal);
+}
+
 void SessionCall::CheckReader() {
   environment_->stream_bytes.Add(outbox_.bytes(), environment_->reactor->event_time());
   const ServiceLimits& most = environment_->limits;
+  environment_->unread_streams.Set(this, outbox_.bytes() + writing_bytes_, most.streams_bytes_max);
+  if (std::exchange(fullest_, false)) {
+    RefuseReader(FullestStream(most.streams_bytes_max));
+    // What is on its way takes memory, too.
+    if (writing_) CutOff(&*context_, status_);
+    return;
+  }
   if (outbox_.entries() <= most.stream_entries_max && outbox_.bytes() <= most.stream_bytes_max)
     return;
-  outbox_.Clear();
-  Refuse({absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
-          "the client has not read more than " + std::to_string(most.stream_entries_max) +
-              " results and events, or stream_bytes_max (" + std::to_string(most.stream_bytes_max) +
-              ") bytes of them",
-          "", "read the stream while writing to it"});
+  RefuseReader({absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
+                "the client has not read more than " + std::to_string(most.stream_entries_max) +
+                    " results and events, or stream_bytes_max (" +
+                    std::to_string(most.stream_bytes_max) + ") bytes of them",
+                "", "read the stream while writing to it"});
 }
 
 void SessionCall::MaybeWrite() {
@@ -160,6 +178,7 @@ void SessionCall::MaybeWrite() {
   writing_ = true;
   const grpc::ByteBuffer bytes = Serialize(outbox_.front());
   outbox_.PopFront();
+  writing_bytes_ = bytes.Length();
   stream_->Write(bytes, &written_event_);
 }
 
@@ -201,6 +220,8 @@ void SessionCall::MaybeTakeBack() {
   if (stage_ != Stage::kOver || reading_ || writing_ || replies_owed_ > 0 || dirty_) return;
   count_.End();
   environment_->reactor->Disarm(&unread_);
+  environment_->unread_streams.Set(this, 0, environment_->limits.streams_bytes_max);
+  fullest_ = false;
   deferred_.Clear();
   outbox_.Clear();
   incoming_.Clear();

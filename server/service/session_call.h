@@ -23,7 +23,7 @@
 
 namespace semaphored {
 
-class SessionCall final : public SessionListener, public Flushable {
+class SessionCall final : public SessionListener, public Flushable, public UnreadStream {
  public:
   SessionCall(Environment* environment, Acceptor<SessionCall>* acceptor);
   SessionCall(const SessionCall&) = delete;
@@ -31,6 +31,7 @@ class SessionCall final : public SessionListener, public Flushable {
 
   void Request();
   void Flush() override;
+  void OnFullest() override;
 
   // ---- called by Sessions ----
   bool unread() const override { return unread_by_us_; }
@@ -77,6 +78,7 @@ class SessionCall final : public SessionListener, public Flushable {
   // `all`: whatever is under way.
   void RunDeferred(bool all);
   void CheckReader();
+  void RefuseReader(const Refusal& refusal);
   // The client closed its side or has gone.
   void OnNoMore();
   // From now on Sessions has nothing to do with this stream.
@@ -114,6 +116,8 @@ class SessionCall final : public SessionListener, public Flushable {
   bool writing_ = false;
   bool broken_ = false;
   bool dirty_ = false;
+  bool fullest_ = false;      // It is to end, since its client does not read.
+  size_t writing_bytes_ = 0;  // On their way; 0: none.
   size_t replies_owed_ = 0;
   CallCount count_;
   Caller caller_;

@@ -83,6 +83,13 @@ Refusal ShuttingDown() {
           "repeat the request, here later or at another endpoint"};
 }
 
+Refusal FullestStream(size_t streams_bytes_max) {
+  return {absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
+          "all streams leave more than streams_bytes_max (" + std::to_string(streams_bytes_max) +
+              ") bytes unread, and this one most of them",
+          "", "read the stream faster, or ask for less on it"};
+}
+
 Refusal TooMany(std::string_view name, std::string_view what, size_t most,
                 std::string_view advice) {
   Refusal refusal{absl::StatusCode::kResourceExhausted, Reason::kLimitReached, std::string(name),

@@ -30,6 +30,8 @@ void CutOff(grpc::ServerContext* context, const grpc::Status& status);
 // The bytes are not a message of the method.
 Refusal Unreadable();
 Refusal ShuttingDown();
+// All streams together leave more than so many bytes unread, and this one most of them.
+Refusal FullestStream(size_t streams_bytes_max);
 // More than `most` of `what` ("streams"), which the setting `name` bounds.
 Refusal TooMany(std::string_view name, std::string_view what, size_t most, std::string_view advice);
 

@@ -15,7 +15,7 @@
 namespace semaphored {
 namespace {
 
-class WatchCall final : public ServerStreamCall, public WatchListener {
+class WatchCall final : public ServerStreamCall, public WatchListener, public UnreadStream {
  public:
   WatchCall(Environment* environment, Acceptor<WatchCall>* acceptor)
       : ServerStreamCall(environment, Method::kWatch), acceptor_(acceptor) {}
@@ -32,9 +32,12 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
       ToProto(info, event.mutable_semaphore());
       SetTime(environment()->host->clock().NowUnixMs(), &event, &pb::WatchResponse::mutable_time);
       Send(event);
+      if (over_) return;  // It was the fullest.
     }
+    OnWaiting();
+    if (over_) return;
     environment()->stream_bytes.Add(bytes(), environment()->reactor->event_time());
-    if (bytes() > environment()->limits.stream_bytes_max) return TellTooSlow();
+    if (bytes() > environment()->limits.stream_bytes_max) return TellTooSlow(TooFarBehind());
     if (is_last) return EndSnapshot();
     // At the reader's pace.
     next_due_ = writing() || waiting() > 0;
@@ -52,14 +55,18 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
     const SteadyTime now = environment()->reactor->event_time();
     environment()->watch_events.Add(waiting() - std::min(waiting(), snapshot_rows_), now);
     environment()->stream_bytes.Add(bytes(), now);
-    if (waiting() >= most || bytes() > environment()->limits.stream_bytes_max) return TellTooSlow();
+    if (waiting() >= most || bytes() > environment()->limits.stream_bytes_max)
+      return TellTooSlow(TooFarBehind());
     pb::WatchResponse event;
     ToProto(change, &event);
     SetTime(environment()->host->clock().NowUnixMs(), &event, &pb::WatchResponse::mutable_time);
     if (snapshot_sent_) return Send(event);
     kept_bytes_ += event.ByteSizeLong();
     early_.push_back(std::move(event));
+    OnWaiting();
   }
+
+  void OnFullest() override { TellTooSlow(FullestStream(environment()->limits.streams_bytes_max)); }
 
   void OnWatchRefused(Refusal refusal) override {
     over_ = true;
@@ -75,6 +82,10 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
     revisions_ = {};
     early_ = {};
     kept_bytes_ = 0;
+    OnWaiting();
+  }
+  void OnWaiting() override {
+    environment()->unread_streams.Set(this, bytes(), environment()->limits.streams_bytes_max);
   }
 
   // The access file may have changed. False: the watch has been refused.
@@ -91,7 +102,9 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
   // What came before the end of the snapshot and is not in it.
   void EndSnapshot() {
     snapshot_sent_ = true;
-    for (const pb::WatchResponse& event : early_) {
+    const std::vector<pb::WatchResponse> early = std::exchange(early_, {});
+    kept_bytes_ = 0;  // They are counted as they are sent.
+    for (const pb::WatchResponse& event : early) {
       const auto found = revisions_.find(event.semaphore().semaphore());
       if (found == revisions_.end() || found->second < event.semaphore().revision()) Send(event);
     }
@@ -99,18 +112,21 @@ class WatchCall final : public ServerStreamCall, public WatchListener {
     snapshot_rows_ = waiting();
   }
 
-  void TellTooSlow() {
+  void TellTooSlow(const Refusal& refusal) {
     over_ = true;
     Forget();
     Discard();
     sessions()->Unwatch(watch_);
+    ServerStreamCall::Refuse(refusal);
+  }
+
+  Refusal TooFarBehind() {
     const ServiceLimits& most = environment()->limits;
-    ServerStreamCall::Refuse({absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
-                              "the reader is more than watch_events_max (" +
-                                  std::to_string(most.watch_events_max) +
-                                  ") events, or stream_bytes_max (" +
-                                  std::to_string(most.stream_bytes_max) + ") bytes behind",
-                              "", "watch again, and read faster or watch fewer semaphores"});
+    return {absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
+            "the reader is more than watch_events_max (" + std::to_string(most.watch_events_max) +
+                ") events, or stream_bytes_max (" + std::to_string(most.stream_bytes_max) +
+                ") bytes behind",
+            "", "watch again, and read faster or watch fewer semaphores"};
   }
 
   void Register(QueueEvent* accepted) override {

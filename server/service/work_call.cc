@@ -79,6 +79,7 @@ void WorkCall::OnNoMore() {
 
 void WorkCall::OnWritten(bool ok) {
   writing_ = false;
+  writing_bytes_ = 0;
   if (!ok) {
     broken_ = true;
     outbox_.Clear();
@@ -135,16 +136,34 @@ void WorkCall::Flush() {
   MaybeTakeBack();
 }
 
+void WorkCall::OnFullest() {
+  fullest_ = true;
+  MarkDirty();
+  environment_->reactor->Post([] {});  // This turn may be at its end.
+}
+
+void WorkCall::RefuseReader(const Refusal& refusal) {
+  outbox_.Clear();
+  Refuse(refusal);
+}
+
 // A worker that takes part, but does not read: its tickets go by, each with its payload.
 void WorkCall::CheckReader() {
   environment_->stream_bytes.Add(outbox_.bytes(), environment_->reactor->event_time());
+  const size_t together = environment_->limits.streams_bytes_max;
+  environment_->unread_streams.Set(this, outbox_.bytes() + writing_bytes_, together);
+  if (std::exchange(fullest_, false)) {
+    RefuseReader(FullestStream(together));
+    // What is on its way takes memory, too.
+    if (writing_) CutOff(&*context_, status_);
+    return;
+  }
   const size_t most = environment_->limits.stream_bytes_max;
   if (outbox_.bytes() <= most) return;
-  outbox_.Clear();
-  Refuse({absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
-          "the worker has not read more than stream_bytes_max (" + std::to_string(most) +
-              ") bytes of tickets and events",
-          "", "read the stream while writing to it, or take fewer tickets at once"});
+  RefuseReader({absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
+                "the worker has not read more than stream_bytes_max (" + std::to_string(most) +
+                    ") bytes of tickets and events",
+                "", "read the stream while writing to it, or take fewer tickets at once"});
 }
 
 void WorkCall::MaybeWrite() {
@@ -153,6 +172,7 @@ void WorkCall::MaybeWrite() {
   writing_ = true;
   const grpc::ByteBuffer bytes = Serialize(outbox_.front());
   outbox_.PopFront();
+  writing_bytes_ = bytes.Length();
   stream_->Write(bytes, &written_event_);
 }
 
@@ -194,6 +214,8 @@ void WorkCall::MaybeTakeBack() {
   if (stage_ != Stage::kOver || reading_ || writing_ || replies_owed_ > 0 || dirty_) return;
   count_.End();
   environment_->reactor->Disarm(&unread_);
+  environment_->unread_streams.Set(this, 0, environment_->limits.streams_bytes_max);
+  fullest_ = false;
   deferred_.Clear();
   charge_.reset();
   work_.reset();

@@ -20,7 +20,7 @@
 
 namespace semaphored {
 
-class WorkCall final : public SessionListener, public Flushable {
+class WorkCall final : public SessionListener, public Flushable, public UnreadStream {
  public:
   WorkCall(Environment* environment, Acceptor<WorkCall>* acceptor)
       : environment_(environment), acceptor_(acceptor) {}
@@ -29,6 +29,7 @@ class WorkCall final : public SessionListener, public Flushable {
 
   void Request();
   void Flush() override;
+  void OnFullest() override;
 
   // ---- called by Sessions ----
   bool unread() const override { return unread_by_us_; }
@@ -75,6 +76,7 @@ class WorkCall final : public SessionListener, public Flushable {
   void MaybeWrite();
   void MaybeTakeBack();
   void CheckReader();
+  void RefuseReader(const Refusal& refusal);
   // The client closed its side or has gone.
   void OnNoMore();
   // From now on Sessions has nothing to do with this stream.
@@ -113,6 +115,8 @@ class WorkCall final : public SessionListener, public Flushable {
   bool writing_ = false;
   bool broken_ = false;
   bool dirty_ = false;
+  bool fullest_ = false;      // It is to end, since its client does not read.
+  size_t writing_bytes_ = 0;  // On their way; 0: none.
   size_t replies_owed_ = 0;
   CallCount count_;
   Caller caller_;

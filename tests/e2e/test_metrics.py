@@ -174,7 +174,8 @@ class Figures(unittest.TestCase):
         scrape = self.scrape()
         limits = scrape.labelled("semaphored_limit_used", "limit")
         self.assertEqual(limits, set(expected) | {"connections_max", "answers_bytes_max",
-                                                  "stream_bytes_max", "standard_calls_max"})
+                                                  "stream_bytes_max", "streams_bytes_max",
+                                                  "standard_calls_max"})
         self.assertEqual(limits, scrape.labelled("semaphored_limit_max", "limit"))
         self.assertGreaterEqual(
             scrape.value("semaphored_limit_used", limit="connections_max"), 1)

@@ -55,6 +55,19 @@ class WireReaders(unittest.TestCase):
             self.assertEqual(kind, "trailers", what)
             self.assertIn(b"watch_events_max", what)
 
+    def test_many_watches(self):
+        """Each leaves unread what one may, and all together too much."""
+        most = 1_000_000
+        with Daemon({**SOON, "stream_bytes_max": most, "answers_bytes_max": most}) as daemon, \
+                RawConnection(daemon.port, window=100) as raw:
+            streams = [raw.call("Watch", pb.WatchRequest(prefix="seen")) for _ in range(20)]
+            client = daemon.client()
+            for _ in range(200):
+                client.release(client.acquire("seen/" + "x" * 200, limit=1).lease_id)
+            raw.wait(lambda: any(raw.streams[each].ended for each in streams), "the fullest ends")
+            ended = next(each for each in streams if raw.streams[each].ended)
+            self.assert_cut_off(raw, ended, b"streams_bytes_max", EXHAUSTED)
+
     def test_watch_that_is_never_read(self):
         with Daemon({**SOON, "watch_events_max": 10}) as daemon, \
                 RawConnection(daemon.port, window=100) as raw:

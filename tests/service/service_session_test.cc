@@ -503,6 +503,25 @@ TEST_CASE("session: more answers than may wait cut the stream off", "[service]")
   CHECK(Say(stream.Finish()) == "RESOURCE_EXHAUSTED SLOW_READER");
 }
 
+TEST_CASE("session: of all streams the one that leaves most unread ends", "[service]") {
+  ServerOptions options;
+  options.limits.streams_bytes_max = 10'000;
+  World world(options);
+  Stream other(&world);
+  other.Open("other");
+  Stream stream(&world);
+  stream.Open("client");
+  pb::SessionRequest request;
+  for (int i = 1; i <= 100; ++i) request.add_commands()->set_sequence(i);
+  REQUIRE(stream.Write(request));
+  const grpc::Status status = stream.Finish();
+  CHECK(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  CHECK(status.error_message().find("streams_bytes_max (10000)") != std::string::npos);
+  other.Acquire(1, "a", 1);
+  pb::SessionResult result;
+  CHECK(other.Next(&result));
+}
+
 TEST_CASE("session: more streams than the daemon takes", "[service]") {
   ServerOptions options;
   options.limits.streams_max = 1;

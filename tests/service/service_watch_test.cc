@@ -193,6 +193,27 @@ TEST_CASE("watch: what is kept of a snapshot counts as bytes of its stream", "[s
   CHECK(shorter.Next() == pb::WATCH_EVENT_KIND_GRANTED);
 }
 
+TEST_CASE("watch: of all streams the one that leaves most unread ends", "[service]") {
+  ServerOptions options;
+  options.limits.streams_bytes_max = 40'000;
+  World world(options);
+  constexpr int kSemaphores = 300;
+  const std::string prefix(200, 's');
+  for (int i = 0; i < kSemaphores; ++i)
+    world.Release(world.MustAcquire(prefix + std::to_string(1000 + i), 1));
+  Watching shorter(&world, prefix + "100");
+  for (int i = 0; i < 10; ++i) REQUIRE(shorter.Next() == pb::WATCH_EVENT_KIND_SNAPSHOT);
+  Watching watching(&world, prefix);
+  int rows = 0;
+  while (rows < kSemaphores && watching.Next() == pb::WATCH_EVENT_KIND_SNAPSHOT) ++rows;
+  REQUIRE(rows < kSemaphores);
+  const grpc::Status status = watching.Finish();
+  CHECK(Say(status) == "RESOURCE_EXHAUSTED SLOW_READER");
+  CHECK(status.error_message().find("streams_bytes_max (40000)") != std::string::npos);
+  world.MustAcquire(prefix + "1000", 1);
+  CHECK(shorter.Next() == pb::WATCH_EVENT_KIND_GRANTED);
+}
+
 TEST_CASE("watch: a call that watches again does not receive the snapshot of the watch before",
           "[service]") {
   World world;

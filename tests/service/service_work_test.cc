@@ -370,6 +370,18 @@ TEST_CASE("work: large payloads come in messages that a client takes", "[service
   }
 }
 
+TEST_CASE("work: of all streams the one that leaves most unread ends", "[service]") {
+  ServerOptions options;
+  options.limits.streams_bytes_max = 50'000;
+  World world(options);
+  MustEnqueue(&world, Ticket("a", std::string(65'536, 'x')));
+  Worker worker(&world);
+  worker.Open("a");
+  const grpc::Status status = worker.Finish();
+  CHECK(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  CHECK(status.error_message().find("streams_bytes_max (50000)") != std::string::npos);
+}
+
 TEST_CASE("work: no more tickets for who wants none", "[service]") {
   World world;
   Worker worker(&world);
