@@ -138,7 +138,7 @@ absl::StatusOr<Image> ConsulStore::Load(absl::Span<const std::string> names) {
     absl::StatusOr<std::vector<Folder>> folders = ReadFolders(names);
     if (!folders.ok()) return folders.status();
     for (Folder& folder : *folders) {
-      if (absl::Status status = RemoveDeadContenders(folder); !status.ok()) return status;
+      RemoveDeadContenders(folder);
       if (!folder.damage.ok() || !folder.NeedsMending()) continue;
       TellDamage(url_, folder);
       if (absl::Status status = Mend(&folder); !status.ok()) return status;

@@ -99,8 +99,8 @@ class ConsulStore : public ledger::SharedStore {
   absl::Status Mend(Folder* folder);
   // The index at which it landed. nullopt: others were first.
   absl::StatusOr<std::optional<uint64_t>> Send(const Writer& writer);
-  // As the recipe does when it meets them. What is left is looked for the next time.
-  absl::Status RemoveDeadContenders(const Folder& folder);
+  // As the recipe does when it meets them. What is left, or may not be removed, is looked for the next time.
+  void RemoveDeadContenders(const Folder& folder);
   // Removes the record, if it still stands as it was read; reads the folder again.
   absl::Status RemoveRecord(Folder* folder);
   // What Adopt would do with the folder as it is.

@@ -145,8 +145,9 @@ void Client::Parts::TakeIn(Job* job, int curl_code) {
   const int times_sent = job->exchange->times_sent();
   spare.push_back(std::move(job->exchange));
   // The last attempt may have too little time to connect. Then the one before it tells more.
-  const bool tells_less =
-      job->attempts > 1 && times_sent == 0 && curl_code == CURLE_OPERATION_TIMEDOUT;
+  const bool tells_less = job->attempts > 1 && times_sent == 0 &&
+                          curl_code == CURLE_OPERATION_TIMEDOUT &&
+                          !IsForCredentials(job->reply.error);
   if (!tells_less) job->reply = JudgeReply(job->request->operation, std::move(received));
   if (times_sent > 1 || job->reply.kind == Reply::Kind::kBroken) job->lost = true;
   Judge(job);

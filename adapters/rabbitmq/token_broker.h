@@ -94,7 +94,7 @@ class TokenBroker {
   // The queue of the recipe that stands under the semaphore's name. nullopt: there is none.
   absl::StatusOr<std::optional<QueueState>> FindRecipe(const std::string& name);
   // Deletes that queue and makes the semaphore in its place. FAILED_PRECONDITION: other programs consume from it, or it
-  // does not have row.limit messages, or they are semaphored's own: nothing was changed. ALREADY_EXISTS: the
+  // does not have row.limit messages, or they are semaphored's own: nothing was changed (but a queue that deletes itself may go). ALREADY_EXISTS: the
   // semaphore is there. If it fails otherwise, the queue may be gone, and the semaphore not be made.
   absl::Status Adopt(const SemaphoreRow& row);
   // Limit and settings as in `row`. More tokens are published at once; tokens above the limit stay

@@ -186,7 +186,8 @@ void Run::OnLost(const Loss& loss) {
 }
 
 void Run::OnNoContact() {
-  without_contact_since_ = permit_.good_until();
+  // A kill that is under way ends the time, too.
+  if (!cut_short_) without_contact_since_ = permit_.good_until();
   CutShort("lost", "no daemon vouches for the lease any more; ending the command before it ends");
 }
 
@@ -309,7 +310,7 @@ void Run::Poll() {
   if (code_.has_value()) return;
   FeedGuardian();
   if (begun_ && BootClock::now() >= guardian_.overdue_at()) {
-    without_contact_since_ = permit_.good_until();
+    if (!cut_short_) without_contact_since_ = permit_.good_until();
     return OnGuardianGone("the lease ends, and the guardian process stands still");
   }
   TellWait();

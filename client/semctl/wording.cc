@@ -174,8 +174,10 @@ std::string MessageOf(const absl::Status& status, const HasOption& has_option) {
     return absl::StrCat(option, WithOptions(shown, has_option));
   }
   const bool names_it = semaphore.empty() || absl::StrContains(message, semaphore);
-  const std::string shown =
-      ErrorReason(status) == "LIMIT_REACHED" ? message : WithOptions(message, has_option);
+  // At UNUSABLE it names things of the engine, which may look like fields.
+  const bool names_fields =
+      ErrorReason(status) != "LIMIT_REACHED" && ErrorReason(status) != "UNUSABLE";
+  const std::string shown = names_fields ? WithOptions(message, has_option) : message;
   return names_it ? shown : absl::StrCat(semaphore, ": ", shown);
 }
 

@@ -317,7 +317,7 @@ void Work::LeaveStuck() const {
 }
 
 void Work::MaybeEnd() {
-  if (no_more_) LeaveStuck();
+  if ((no_more_ || options_.exit_when_empty) && session_.answered()) LeaveStuck();
   if (!jobs_.empty()) return;
   const TimePoint now = BootClock::now();
   if (!no_more_ && options_.exit_when_empty && session_.open() && now - busy_at_ >= kIdle) {
@@ -398,6 +398,11 @@ int Work::Execute() {
     LeaveStuck();
   }
   stream_ = nullptr;
+  if (!session_.over() && !session_.answered()) {
+    voice_.Say("unanswered",
+               "what became of a ticket could not be reported; it is given out again");
+    if (code_ == kDone) code_ = kUnreachable;
+  }
   if (!session_.over() || status.ok()) return code_;
   voice_.Fail(status);
   return ExitCodeOf(status);

@@ -152,7 +152,8 @@ void SessionsImpl::OnTimerDue(const Timer& timer) {
     case TimerKind::kWait:
       return ends_.OnWaitOver(record);
     case TimerKind::kRecall:
-      return recalls_.OnOver(record);
+      if (Recalls::IsArmedFor(*record, timer.at)) recalls_.OnOver(record);
+      return;
     case TimerKind::kLongestHold:
       return recalls_.OnLongestHold(*record);
     case TimerKind::kDenied:

@@ -143,6 +143,7 @@ void SessionCall::Flush() {
 }
 
 void SessionCall::OnFullest() {
+  if (stage_ >= Stage::kEnding) return;
   fullest_ = true;
   MarkDirty();
   environment_->reactor->Post([] {});  // This turn may be at its end.
@@ -156,13 +157,12 @@ void SessionCall::RefuseReader(const Refusal& refusal) {
 void SessionCall::CheckReader() {
   environment_->stream_bytes.Add(outbox_.bytes(), environment_->reactor->event_time());
   const ServiceLimits& most = environment_->limits;
-  environment_->unread_streams.Set(this, outbox_.bytes() + writing_bytes_, most.streams_bytes_max);
   if (std::exchange(fullest_, false)) {
     RefuseReader(FullestStream(most.streams_bytes_max));
     // What is on its way takes memory, too.
     if (writing_) CutOff(&*context_, status_);
-    return;
   }
+  environment_->unread_streams.Set(this, outbox_.bytes() + writing_bytes_, most.streams_bytes_max);
   if (outbox_.entries() <= most.stream_entries_max && outbox_.bytes() <= most.stream_bytes_max)
     return;
   RefuseReader({absl::StatusCode::kResourceExhausted, Reason::kSlowReader,

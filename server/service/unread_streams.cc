@@ -21,18 +21,20 @@ void UnreadStreams::Set(UnreadStream* stream, size_t bytes, size_t bytes_max) {
     return;
   }
   streams_.insert(stream);
-  if (bytes_ > bytes_max) CutOffFullest(bytes_max);
+  if (bytes_ > bytes_max && !cutting_) CutOffFullest(bytes_max);
 }
 
 void UnreadStreams::CutOffFullest(size_t bytes_max) {
+  cutting_ = true;
   std::vector<UnreadStream*> fullest(streams_.begin(), streams_.end());
   std::sort(fullest.begin(), fullest.end(),
             [](const auto* one, const auto* other) { return one->bytes_ > other->bytes_; });
   for (UnreadStream* const stream : fullest) {
-    if (bytes_ <= bytes_max - bytes_max / kFreeShare) return;
+    if (bytes_ <= bytes_max - bytes_max / kFreeShare) break;
     Set(stream, 0, bytes_max);
     stream->OnFullest();
   }
+  cutting_ = false;
 }
 
 }  // namespace semaphored

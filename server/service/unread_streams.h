@@ -33,6 +33,7 @@ class UnreadStreams {
  private:
   void CutOffFullest(size_t bytes_max);
 
+  bool cutting_ = false;
   absl::flat_hash_set<UnreadStream*> streams_;  // That leave anything.
   size_t bytes_ = 0;
 };

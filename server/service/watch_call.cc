@@ -79,10 +79,13 @@ class WatchCall final : public ServerStreamCall, public WatchListener, public Un
   size_t bytes() const { return waiting_bytes() + kept_bytes_; }
   // What was kept until the end of the snapshot.
   void Forget() {
+    ForgetUncounted();
+    OnWaiting();
+  }
+  void ForgetUncounted() {
     revisions_ = {};
     early_ = {};
     kept_bytes_ = 0;
-    OnWaiting();
   }
   void OnWaiting() override {
     environment()->unread_streams.Set(this, bytes(), environment()->limits.streams_bytes_max);
@@ -114,8 +117,8 @@ class WatchCall final : public ServerStreamCall, public WatchListener, public Un
 
   void TellTooSlow(const Refusal& refusal) {
     over_ = true;
-    Forget();
-    Discard();
+    ForgetUncounted();
+    Discard();  // And counts: nothing is left.
     sessions()->Unwatch(watch_);
     ServerStreamCall::Refuse(refusal);
   }

@@ -137,6 +137,7 @@ void WorkCall::Flush() {
 }
 
 void WorkCall::OnFullest() {
+  if (stage_ >= Stage::kEnding) return;
   fullest_ = true;
   MarkDirty();
   environment_->reactor->Post([] {});  // This turn may be at its end.
@@ -151,13 +152,12 @@ void WorkCall::RefuseReader(const Refusal& refusal) {
 void WorkCall::CheckReader() {
   environment_->stream_bytes.Add(outbox_.bytes(), environment_->reactor->event_time());
   const size_t together = environment_->limits.streams_bytes_max;
-  environment_->unread_streams.Set(this, outbox_.bytes() + writing_bytes_, together);
   if (std::exchange(fullest_, false)) {
     RefuseReader(FullestStream(together));
     // What is on its way takes memory, too.
     if (writing_) CutOff(&*context_, status_);
-    return;
   }
+  environment_->unread_streams.Set(this, outbox_.bytes() + writing_bytes_, together);
   const size_t most = environment_->limits.stream_bytes_max;
   if (outbox_.bytes() <= most) return;
   RefuseReader({absl::StatusCode::kResourceExhausted, Reason::kSlowReader,

@@ -177,7 +177,7 @@ class GuardianTest(SemctlTest):
             revoked = boot_time()
             self.assertEqual(process.wait(BOUND_S), LOST, process.stderr.read())
             self.assertFalse([pid for pid in family if is_alive(pid)])
-            self.assertLess(self.last_beat(), revoked + TTL_S / 2)
+            self.assertLess(self.last_beat(), revoked + BOUND_S)
         finally:
             self.end_what_is_left(chain)
 

@@ -104,6 +104,7 @@ TEST_CASE(
     "command group: processes of the same pid in two PID namespaces have groups of their own") {
   const std::string one = GroupOfFirstProcess();
   const std::string other = GroupOfFirstProcess();
+  if (one.empty()) WARN("no cgroup may be made here: nothing is checked");
   CHECK((one != other || one.empty()));
   for (const std::string& path : {one, other}) CommandGroup(path).Remove();
 }
