@@ -144,8 +144,6 @@ MUTANTS = [
       "    static_cast<void>(semaphore);\n", "shared: each daemon's answers are true at once", "shared-silent"),
     M("shared_view.cc", "if (!written.contains(asked.request)) transaction->absent_requests",
       "if (false) transaction->absent_requests", "one-shot: an act, a release and a ticket are done once", "shared"),
-    M("shared_view.cc", "if (again || !mirror_.IsLoaded(each)", "if ((again && false) || !mirror_.IsLoaded(each)",
-      "shared: an acquire that only counts if repeated", "shared-silent"),
     # ---- requests and the transaction ----
     M("state/transaction.cc", "  return cause == EndCause::kWaitExpired ||", "  return cause == EndCause::kEngineLost ||",
       "an acquire whose wait ran out"),
