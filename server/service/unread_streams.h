@@ -11,7 +11,7 @@ namespace semaphored {
 class UnreadStream {
  public:
   // All of them leave too much unread, and this one most: it drops what waits, at the end of the turn at the latest,
-  // and ends. It is not counted any more.
+  // and ends. It is not counted any more; it may call Set meanwhile.
   virtual void OnFullest() = 0;
 
  protected:

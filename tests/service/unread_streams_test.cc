@@ -39,6 +39,27 @@ TEST_CASE("unread streams: the fullest end, down to seven eighths of the bound")
   CHECK(streams[0].ends + streams[2].ends == 0);
 }
 
+// As a watch, which drops its parts one after the other, and counts after each.
+TEST_CASE("unread streams: one that counts while it is cut off ends once") {
+  struct Counting final : UnreadStream {
+    void OnFullest() override {
+      if (++ends < 100) all->Set(this, 900, 1'000);
+      all->Set(this, 0, 1'000);
+    }
+    UnreadStreams* all = nullptr;
+    int ends = 0;
+  };
+  UnreadStreams all;
+  Counting fullest;
+  fullest.all = &all;
+  FilledStream other;
+  all.Set(&other, 200, 1'000);
+  all.Set(&fullest, 900, 1'000);
+  CHECK(fullest.ends == 1);
+  CHECK(other.ends == 0);
+  CHECK(all.bytes() == 200);
+}
+
 TEST_CASE("unread streams: many small ones end at once") {
   UnreadStreams all;
   std::array<FilledStream, 1'001> streams;

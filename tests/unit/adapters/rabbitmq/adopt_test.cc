@@ -152,7 +152,7 @@ TEST_CASE("rabbitmq adopt: an acquire on the recipe's queue says what to do", "[
   const Outcome refused = daemon.Acquire(name.text, /*wait=*/false, /*limit=*/2);
   CHECK(refused.kind == OutcomeKind::kUnsupported);
   CHECK(absl::StrContains(refused.message, "semctl adopt"));
-  // What that has left behind is in nobody's way.
+  // What that has left behind blocks no later act.
   CHECK(AdoptRecipe(daemon, name, 2).kind == OutcomeKind::kDone);
   CHECK(GrantedOf(daemon, name) == 2);
 }
