@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# clang-tidy over our sources. What was clean is remembered, until the file, any header or the checks change.
+# clang-tidy over our sources. What was clean is remembered, until the file, a header that it includes or the checks change.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -83,11 +83,20 @@ fi
 
 remembered=build/tidy/clean
 mkdir -p "$remembered"
-headers=$({ cat .clang-tidy; echo "$checks"; git ls-files -z '*.h' '*.proto' | xargs -0 sha256sum; } | sha256sum)
+# Of each source the files of this tree that it is compiled from, itself among them: "SOURCE FILE" per line.
+parts=build/tidy/parts
+tools=$(dirname "$(readlink -f "$(command -v clang-tidy)")")
+# Sources that cannot be scanned, as those of a target that is not built, have no lines.
+{ "$tools/clang-scan-deps" --compilation-database=build/tidy/compile_commands.json -j "${JOBS:-2}" 2>/dev/null || true; } |
+  awk -v root="$PWD/" '
+    /:[[:space:]]*\\?$/ {source = ""; next}
+    {sub(/^[[:space:]]+/, ""); sub(/[[:space:]]*\\?$/, "")}
+    index($0, root) == 1 {file = substr($0, length(root) + 1); if (source == "") source = file; print source, file}' >"$parts"
 
 check_one() {
-  local source=$1 key
-  key=$({ echo "$headers"; cat "$source"; } | sha256sum | cut -c1-32)
+  local source=$1 files key
+  mapfile -t files < <(awk -v source="$source" '$1 == source {print $2}' "$parts")
+  key=$(cat .clang-tidy <(echo "$checks $source") "${files[@]:?"no parts of $source"}" | sha256sum | cut -c1-32)
   [ -e "$remembered/$key" ] && return 0
   if clang-tidy -p build/tidy --quiet --checks="$checks" "$source" 2>/dev/null >"$remembered/$key.out"; then
     rm -f "$remembered/$key.out"
@@ -100,7 +109,7 @@ check_one() {
   fi
 }
 export -f check_one
-export remembered headers checks
+export remembered parts checks
 
 echo "tidy: ${#sources[@]} files"
 [ "${#sources[@]}" -gt 0 ] || exit 0
