@@ -89,14 +89,21 @@ tools=$(dirname "$(readlink -f "$(command -v clang-tidy)")")
 # Sources that cannot be scanned, as those of a target that is not built, have no lines.
 { "$tools/clang-scan-deps" --compilation-database=build/tidy/compile_commands.json -j "${JOBS:-2}" 2>/dev/null || true; } |
   awk -v root="$PWD/" '
-    /:[[:space:]]*\\?$/ {source = ""; next}
-    {sub(/^[[:space:]]+/, ""); sub(/[[:space:]]*\\?$/, "")}
-    index($0, root) == 1 {file = substr($0, length(root) + 1); if (source == "") source = file; print source, file}' >"$parts"
+    {
+      for (i = 1; i <= NF; ++i) {
+        if ($i ~ /:$/) {source = ""; continue}
+        if (index($i, root) != 1) continue
+        file = substr($i, length(root) + 1)
+        if (source == "") source = file
+        print source, file
+      }
+    }' >"$parts"
 
 check_one() {
   local source=$1 files key
   mapfile -t files < <(awk -v source="$source" '$1 == source {print $2}' "$parts")
-  key=$(cat .clang-tidy <(echo "$checks $source") "${files[@]:?"no parts of $source"}" | sha256sum | cut -c1-32)
+  [ "${#files[@]}" -gt 0 ] || { echo "tidy: $source: the compilation database does not have it"; return 1; }
+  key=$(cat .clang-tidy <(echo "$checks $source") "${files[@]}" | sha256sum | cut -c1-32)
   [ -e "$remembered/$key" ] && return 0
   if clang-tidy -p build/tidy --quiet --checks="$checks" "$source" 2>/dev/null >"$remembered/$key.out"; then
     rm -f "$remembered/$key.out"
