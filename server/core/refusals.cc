@@ -114,10 +114,20 @@ Refusal WaitEnded(EndCause cause, const std::string& semaphore) {
     case EndCause::kCancelled:
       return {StatusCode::kCancelled, Reason::kWaitCancelled, "the wait was given up", semaphore,
               ""};
-    default:
-      return {StatusCode::kUnavailable, Reason::kNotVouched, "the wait ended without a grant",
-              semaphore, "try again"};
+    case EndCause::kNone:
+    case EndCause::kReleased:
+    case EndCause::kExpired:
+    case EndCause::kRevoked:
+    case EndCause::kRecalled:
+    case EndCause::kDisconnected:
+    case EndCause::kUnknown:
+    case EndCause::kEngineLost:
+    case EndCause::kMoved:
+    case EndCause::kCount:
+      break;
   }
+  return {StatusCode::kUnavailable, Reason::kNotVouched, "the wait ended without a grant",
+          semaphore, "try again"};
 }
 
 Refusal NotAllowedRefusal(const std::string& semaphore) {
@@ -266,9 +276,22 @@ Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
       return MovedRefusal(semaphore);
     case OutcomeKind::kMoving:
       return MovingRefusal(semaphore, 0);
-    default:
-      return {StatusCode::kInternal, Reason::kUnspecified, "an unexpected outcome", semaphore, ""};
+    // These are no refusals.
+    case OutcomeKind::kGranted:
+    case OutcomeKind::kQueued:
+    case OutcomeKind::kReleased:
+    case OutcomeKind::kHeld:
+    case OutcomeKind::kStillWaiting:
+    case OutcomeKind::kDone:
+    case OutcomeKind::kBusy:
+    case OutcomeKind::kEnqueued:
+    case OutcomeKind::kNothing:
+    case OutcomeKind::kNotAskedBefore:
+    case OutcomeKind::kReading:
+    case OutcomeKind::kUnknown:
+      break;
   }
+  return {StatusCode::kInternal, Reason::kUnspecified, "an unexpected outcome", semaphore, ""};
 }
 
 }  // namespace semaphored

@@ -162,7 +162,17 @@ void SessionsImpl::OnTimerDue(const Timer& timer) {
       return events_.Probe(*record);
     case TimerKind::kEndLost:
       return ends_.EndLost(record);
-    default:
+    // Not of claims.
+    case TimerKind::kSessionTtl:
+    case TimerKind::kSessionEnd:
+    case TimerKind::kGrace:
+    case TimerKind::kDisown:
+    case TimerKind::kTakeOver:
+    case TimerKind::kReadAgain:
+    case TimerKind::kDrain:
+    case TimerKind::kRipen:
+    case TimerKind::kWork:
+    case TimerKind::kIdle:
       return;
   }
 }

@@ -101,9 +101,17 @@ const char* LossLabel(EndCause cause) {
       return "disconnected";
     case EndCause::kEngineLost:
       return "engine_lost";
-    default:
-      return "unknown";
+    case EndCause::kNone:
+    case EndCause::kReleased:
+    case EndCause::kUnknown:
+    case EndCause::kWaitExpired:
+    case EndCause::kCancelled:
+    case EndCause::kExceedsLimit:
+    case EndCause::kMoved:
+    case EndCause::kCount:
+      break;
   }
+  return "unknown";
 }
 
 bool AlwaysShown(size_t reason) {

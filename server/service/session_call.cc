@@ -77,7 +77,11 @@ void SessionCall::OnNoMore() {
               "the stream was closed without `close`: the session goes on for its TTL", "",
               "resume it with resume_session_id"});
       break;
-    default:
+    case Stage::kAskedFor:
+    case Stage::kClosing:
+    case Stage::kEnding:
+    case Stage::kFinishing:
+    case Stage::kOver:
       break;
   }
 }

@@ -72,7 +72,11 @@ void WorkCall::OnNoMore() {
               "the stream was closed without `close`: its tickets stay with the worker for the TTL",
               "", "resume it with resume_session_id"});
       break;
-    default:
+    case Stage::kAskedFor:
+    case Stage::kClosing:
+    case Stage::kEnding:
+    case Stage::kFinishing:
+    case Stage::kOver:
       break;
   }
 }
