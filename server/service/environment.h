@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -109,9 +110,9 @@ struct Environment {
   // To be flushed at the end of this turn; each at most once. What is added while they are flushed
   // waits for the next turn.
   std::vector<Flushable*> dirty;
-  // Shared by all sessions' streams.
-  ResponsePool responses;
-  ArenaMessage<pb::SessionRequest> session_request;
+  // Shared by all streams of Session and Work.
+  std::tuple<MessagePool<pb::SessionResponse>, MessagePool<pb::WorkResponse>> responses;
+  std::tuple<ArenaMessage<pb::SessionRequest>, ArenaMessage<pb::WorkRequest>> stream_requests;
 
   // A unary call has been answered.
   void OnAnswer(UnreadAnswer* answer, size_t bytes) {

@@ -1,17 +1,15 @@
-// What a session's stream has to say and could not send yet: everything that is ready goes into one
-// message.
+// What a stream has to say and could not send yet: everything that is ready goes into one message, as long as that
+// stays far below the 4 MiB that gRPC clients take by default.
 #pragma once
 
 #include <google/protobuf/arena.h>
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
-
-#include "proto/semaphore/v1/semaphore.pb.h"
 
 namespace semaphored {
 
@@ -37,55 +35,92 @@ class ArenaMessage {
   Message* message_ = nullptr;
 };
 
-using ResponseMessage = ArenaMessage<semaphore::v1::SessionResponse>;
-
 // Messages that are not in use, shared by all streams of a reactor.
-class ResponsePool {
+template <typename Message>
+class MessagePool {
  public:
-  std::unique_ptr<ResponseMessage> Take();
-  void Give(std::unique_ptr<ResponseMessage> message);
+  std::unique_ptr<ArenaMessage<Message>> Take() {
+    if (free_.empty()) return std::make_unique<ArenaMessage<Message>>();
+    std::unique_ptr<ArenaMessage<Message>> message = std::move(free_.back());
+    free_.pop_back();
+    return message;
+  }
+  void Give(std::unique_ptr<ArenaMessage<Message>> message) {
+    if (free_.size() >= kFreeMax) return;
+    message->Renew();
+    free_.push_back(std::move(message));
+  }
 
  private:
-  std::vector<std::unique_ptr<ResponseMessage>> free_;
+  static constexpr size_t kFreeMax = 64;
+
+  std::vector<std::unique_ptr<ArenaMessage<Message>>> free_;
 };
 
+inline constexpr size_t kSlotRangeBytes = 48;  // Of a range of slots.
+
+template <typename Message>
 class Outbox {
  public:
   // The pool outlives it.
-  explicit Outbox(ResponsePool* pool) : pool_(pool) {}
+  explicit Outbox(MessagePool<Message>* pool) : pool_(pool) {}
+  Outbox(const Outbox&) = delete;
+  Outbox& operator=(const Outbox&) = delete;
   ~Outbox() { Clear(); }
 
-  static constexpr size_t kRangeBytes = 48;  // Of a range of slots.
+  // The message to write the next entry into, such as a result or an event; `bytes`: what the entry has beside its fixed
+  // fields, such as slots, an error or a payload. The pointer is good until the next call.
+  Message* Next(size_t bytes = 0) {
+    if (messages_.empty() || messages_.back().entries >= kEntriesPerMessage ||
+        messages_.back().bytes + bytes > kBytesPerMessage) {
+      return Own(1, bytes);
+    }
+    Count(&messages_.back(), 1, bytes);
+    return messages_.back().message->get();
+  }
+  // A message of its own for so many entries.
+  Message* Own(size_t entries, size_t bytes = 0) {
+    messages_.push_back({pool_->Take(), 0, 0});
+    Count(&messages_.back(), entries, bytes);
+    return messages_.back().message->get();
+  }
 
-  // Where to write the next thing; `bytes`: what it will have beside its fixed fields, such as slots or an
-  // error. The pointer is good until the next call.
-  semaphore::v1::SessionResult* AddResult(size_t bytes);
-  semaphore::v1::SessionEvent* AddEvent();
-  // In a message of its own, which will have so many leases.
-  semaphore::v1::SessionOpened* AddOpened(size_t leases);
-  semaphore::v1::SessionPong* AddPong();
-
-  // Results, events and others, all messages together.
+  // All messages together.
   size_t entries() const { return entries_; }
   // What they take in memory, about.
   size_t bytes() const { return entries_ * kEntryBytes + bytes_; }
   bool empty() const { return messages_.empty(); }
-  const semaphore::v1::SessionResponse& front() { return *messages_.front().message->get(); }
-  void PopFront();
-  void Clear();
+  const Message& front() { return *messages_.front().message->get(); }
+  void PopFront() {
+    entries_ -= messages_.front().entries;
+    bytes_ -= messages_.front().bytes;
+    pool_->Give(std::move(messages_.front().message));
+    messages_.pop_front();
+  }
+  void Clear() {
+    while (!messages_.empty()) PopFront();
+  }
 
  private:
+  // Together they keep a message below 4 MiB.
+  static constexpr size_t kEntriesPerMessage = 1'000;
+  static constexpr size_t kBytesPerMessage = 2'000'000;
+  static constexpr size_t kEntryBytes = 256;  // The fixed fields of an entry.
+
   struct Pending {
-    std::unique_ptr<ResponseMessage> message;
+    std::unique_ptr<ArenaMessage<Message>> message;
     size_t entries = 0;
     size_t bytes = 0;
   };
-  static constexpr size_t kEntryBytes = 256;
 
-  // The last message, if it has room.
-  Pending& Tail(size_t bytes);
+  void Count(Pending* pending, size_t entries, size_t bytes) {
+    pending->entries += entries;
+    pending->bytes += bytes;
+    entries_ += entries;
+    bytes_ += bytes;
+  }
 
-  ResponsePool* pool_;
+  MessagePool<Message>* pool_;
   std::deque<Pending> messages_;
   size_t entries_ = 0;
   size_t bytes_ = 0;  // Beside the fixed fields.

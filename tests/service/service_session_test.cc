@@ -204,9 +204,10 @@ TEST_CASE("session: a message stays below what clients take, however long its er
           "[service]") {
   google::rpc::Status error;
   error.set_message(std::string(5'000, 'x'));
-  ResponsePool pool;
-  Outbox outbox(&pool);
-  for (int i = 0; i < 2'000; ++i) *outbox.AddResult(error.ByteSizeLong())->mutable_error() = error;
+  MessagePool<pb::SessionResponse> pool;
+  Outbox<pb::SessionResponse> outbox(&pool);
+  for (int i = 0; i < 2'000; ++i)
+    *outbox.Next(error.ByteSizeLong())->add_results()->mutable_error() = error;
   CHECK(outbox.bytes() >= 10'000'000);  // As many as stream_bytes_max bounds.
   int results = 0;
   for (; !outbox.empty(); outbox.PopFront()) {
