@@ -4,12 +4,17 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/common/store_version.h"
+#include "adapters/consul/client.h"
 #include "adapters/consul/commit.h"
+#include "adapters/consul/keys.h"
 #include "adapters/consul/node_table.h"
 #include "adapters/consul/places.h"
 #include "adapters/consul/pulse.h"
 #include "adapters/consul/store.h"
+#include "adapters/consul/transaction_request.h"
 #include "adapters/consul/url.h"
 #include "adapters/ledger/ledger.h"
 
@@ -28,6 +33,7 @@ constexpr uint32_t kPayloadBytesMax = 128 * 1024;
 constexpr uint32_t kPermitsPerRequestMax = 32;
 // Each is a key in the memory of Consul's servers, and each daemon reads them all now and then.
 constexpr uint32_t kOneShotRequestsMax = 50'000;
+constexpr int kVersionReadsMax = 3;
 
 class ConsulEngine : public Engine {
  public:
@@ -96,15 +102,50 @@ absl::Status Explained(const Reply& reply, const Url& url) {
   return {reply.status.code(), message};
 }
 
+// Writes the version where there is none: before anything else, so that a store of a newer one stays as it is.
+absl::Status ClaimVersion(Client* client, const Url& url) {
+  const Keys keys(url.prefix);
+  for (int attempt = 0; attempt < kVersionReadsMax; ++attempt) {
+    TransactionRequest read;
+    read.GetTree(keys.Version());
+    const Reply reply = client->Ask("/v1/txn?consistent", read.Body());
+    if (!reply.answered()) return reply.status;
+    const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+    if (!answer.ok()) return answer.status();
+    if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
+    if (!answer->entries.empty()) {
+      const Entry& entry = answer->entries.front();
+      uint64_t version = 0;
+      if (!absl::SimpleAtoi(entry.value, &version))
+        return absl::DataLossError(
+            absl::StrCat("consul: the key ", entry.key, " is not understood"));
+      return JudgeVersion(absl::StrCat("consul: the store under ", keys.prefix()), version,
+                          kStoreVersion);
+    }
+    // Another daemon may be first: then it is read again.
+    TransactionRequest write;
+    write.Cas(keys.Version(), absl::StrCat(kStoreVersion), 0);
+    const Reply written = client->Put("/v1/txn", write.Body());
+    if (!written.answered()) return written.status;
+    const absl::StatusOr<TransactionAnswer> landed = ReadTransactionAnswer(written.body);
+    if (!landed.ok()) return landed.status();
+    if (absl::Status status = landed->WhyForbidden(); !status.ok()) return status;
+  }
+  return absl::UnavailableError(
+      absl::StrCat("consul: the key ", keys.Version(), " comes and goes; try again"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> OpenConsul(const std::string& url) {
   absl::StatusOr<Url> parsed = ReadUrl(url);
   if (!parsed.ok()) return parsed.status();
   // Fails at once if the agent cannot be reached, or refuses the token.
+  Client client(*parsed);
   const Reply reply =
-      Client(*parsed).Get(HttpTarget("/v1/kv/", Keys(parsed->prefix).Nodes()).Option("keys"));
+      client.Get(HttpTarget("/v1/kv/", Keys(parsed->prefix).Nodes()).Option("keys"));
   if (!reply.answered()) return Explained(reply, *parsed);
+  if (absl::Status status = ClaimVersion(&client, *parsed); !status.ok()) return status;
   return std::make_unique<ConsulEngine>(*std::move(parsed));
 }
 

@@ -11,6 +11,7 @@
 //   .semaphored/l/<node>/<lane> how many commits the lane has made
 //   .semaphored/n/<node id>, h/<number>  a node, and its heartbeats
 //   .semaphored/number          the highest number that a node was ever given
+//   .semaphored/version         of all of this (kStoreVersion)
 //   .semaphored/m/<node>/<name>!  word for a node that the semaphore has changed
 //
 // No name begins with '.', and none has a '!', so neither can be taken for another. What is under
@@ -25,6 +26,9 @@
 #include "adapters/types.h"
 
 namespace semaphored::consul {
+
+// Of all that is under a prefix (common/store_version.h). The first daemon writes it.
+inline constexpr uint64_t kStoreVersion = 1;
 
 class Keys {
  public:
@@ -69,6 +73,7 @@ class Keys {
   std::string Nodes() const { return own_ + "n/"; }
   std::string Node(const std::string& node_id) const;
   std::string HighestNode() const { return own_ + "number"; }
+  std::string Version() const { return own_ + "version"; }
   std::string Heartbeats() const { return own_ + "h/"; }
   std::string Heartbeat(uint32_t node) const { return Heartbeats() + std::to_string(node); }
   std::string Mail(uint32_t node) const { return own_ + "m/" + std::to_string(node) + "/"; }

@@ -1,9 +1,12 @@
 #include "adapters/dynamodb/engine.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/common/store_version.h"
+#include "adapters/dynamodb/items.h"
 #include "adapters/dynamodb/mailbox.h"
 #include "adapters/dynamodb/node_table.h"
 #include "adapters/dynamodb/requests.h"
@@ -91,6 +94,32 @@ class DynamoEngine : public Engine {
   uint32_t lanes_ = 0;
 };
 
+absl::StatusOr<uint64_t> VersionIn(const json& item) {
+  try {
+    return NumberIn(item, kVersion);
+  } catch (const std::exception&) {
+    return absl::DataLossError("dynamodb: the item STORE, STATE is not understood");
+  }
+}
+
+// Writes the version where there is none: before anything else, so that a table of a newer one stays as it is.
+absl::Status ClaimVersion(Client* client, const Url& url, SteadyTime deadline) {
+  const Reply reply = client->Repeat(GetItem(url.table, StateKey()), deadline);
+  if (!reply.answered()) return reply.status;
+  absl::StatusOr<uint64_t> version = VersionIn(reply.body.value("Item", json::object()));
+  if (version.ok() && *version == 0) {
+    Change mark;
+    mark.set_if_absent.emplace_back(kVersion, Number(kStoreVersion));
+    const Reply marked =
+        client->Repeat(UpdateItem(url.table, StateKey(), mark, Condition::None()), deadline);
+    if (!marked.answered()) return marked.status;
+    version = VersionIn(marked.body.value("Attributes", json::object()));
+  }
+  if (!version.ok()) return version.status();
+  return JudgeVersion(absl::StrCat("dynamodb: the table '", url.table, "'"), *version,
+                      kStoreVersion);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> OpenDynamo(const std::string& url) {
@@ -100,6 +129,7 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenDynamo(const std::string& url) {
   Client client(*parsed, credentials);
   const SteadyTime deadline = SteadyClock::now() + parsed->timeout;
   if (absl::Status status = CheckTable(&client, *parsed, deadline); !status.ok()) return status;
+  if (absl::Status status = ClaimVersion(&client, *parsed, deadline); !status.ok()) return status;
   return std::make_unique<DynamoEngine>(*std::move(parsed), std::move(credentials));
 }
 

@@ -39,6 +39,9 @@ inline constexpr char kRow[] = "ROW";
 inline constexpr char kAt[] = "AT#";  // Where there may be claims: then the semaphore's name.
 inline constexpr char kHostedSession[] = "SESSION#";
 inline constexpr int kFloorCount = 256;
+// Of all that is in the table (common/store_version.h): an attribute of StateKey, which the first daemon writes.
+inline constexpr uint64_t kStoreVersion = 1;
+inline constexpr char kVersion[] = "version";
 
 std::string PartitionOf(const std::string& semaphore);
 Key HeadKey(const std::string& semaphore);

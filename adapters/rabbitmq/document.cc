@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/common/store_version.h"
 
 namespace semaphored::rabbitmq {
 namespace {
@@ -33,6 +34,15 @@ absl::Status OfAnotherKind(const absl::Status& status) {
       absl::StrCat(status.message(),
                    ": a queue of this name is there that semaphored did not make; delete it, or "
                    "choose another name"));
+}
+
+// Without a format it is of the first one.
+absl::Status JudgeFormat(const std::string& queue, const json& read) {
+  const json format = read.value("format", json(kFormat));
+  if (!format.is_number_unsigned())
+    return absl::DataLossError(absl::StrCat("rabbitmq: the format of ", queue, " is no number"));
+  return JudgeVersion(absl::StrCat("rabbitmq: the document ", queue), format.get<uint64_t>(),
+                      kFormat);
 }
 
 }  // namespace
@@ -164,6 +174,7 @@ absl::Status Document::TakeAll(bool* unreadable, const Merge& merge) {
       *unreadable = true;
       continue;
     }
+    if (absl::Status status = JudgeFormat(queue_, read); !status.ok()) return status;
     const uint64_t version = read["version"].get<uint64_t>();
     if (content_ && version < version_) continue;
     if (content_ && version == version_ && read != *content_) {
@@ -179,6 +190,7 @@ absl::Status Document::TakeAll(bool* unreadable, const Merge& merge) {
 
 absl::Status Document::Write(json content) {
   content["version"] = version_ + 1;
+  content["format"] = kFormat;
   const std::string text = content.dump();
   if (text.size() > kDocumentBytesMax)
     return absl::ResourceExhaustedError(

@@ -2,7 +2,8 @@
 // exclusive queue beside it, reads and replaces it. At least one message is always there: the new
 // one is confirmed before the old goes. After a crash there may be two; the higher version counts.
 //
-//   <queue>        the document: an object with "version" and whatever its owner puts there
+//   <queue>        the document: an object with "version", which rises with each write, "format", the
+//                  version of what is in it (common/store_version.h), and whatever its owner puts there
 //   <queue>.lock   the mutex: a message that is being read is hidden from other connections, which
 //                  without the mutex could meet an old one alone
 //
@@ -51,6 +52,9 @@ class Mutex {
   std::string queue_;
 };
 
+// Of what all documents and the messages of permits have in them; written into each document.
+inline constexpr uint64_t kFormat = 1;
+
 // A document that no other connection reads or writes meanwhile.
 class Document {
  public:
@@ -58,8 +62,8 @@ class Document {
   using Merge = std::function<nlohmann::json(const nlohmann::json&, const nlohmann::json&)>;
 
   // NOT_FOUND: there is no such queue (with `make`, it is made, and empty). DATA_LOSS: what is in
-  // it is none of ours. UNIMPLEMENTED: a queue of another kind. UNAVAILABLE: another connection
-  // keeps the mutex.
+  // it is none of ours. UNIMPLEMENTED: a queue of another kind, or a newer daemon's document, which
+  // stays as it is. UNAVAILABLE: another connection keeps the mutex.
   static absl::StatusOr<std::unique_ptr<Document>> Open(Connection* connection,
                                                         const std::string& queue, bool make,
                                                         const Merge& merge);

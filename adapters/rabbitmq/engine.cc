@@ -146,8 +146,10 @@ class RabbitEngine : public Engine {
       store = std::make_unique<SlotStore>(std::move(holding), std::move(other), url_.prefix,
                                           guarantees_);
     } else {
-      store = std::make_unique<TokenStore>(std::move(holding), std::move(other), url_.prefix,
-                                           guarantees_);
+      auto tokens = std::make_unique<TokenStore>(std::move(holding), std::move(other), url_.prefix,
+                                                 guarantees_);
+      if (absl::Status status = tokens->Start(); !status.ok()) return status;
+      store = std::move(tokens);
     }
     ++lanes_;
     return MakeAdapter(std::move(store), options);

@@ -330,7 +330,8 @@ absl::Status TokenBroker::Destroy(const std::string& name, uint64_t incarnation,
   if (incarnation != 0) {
     absl::StatusOr<std::optional<StoredSemaphore>> stored = Read(name);
     // (What cannot be read is destroyed all the same.)
-    if (absl::IsUnavailable(stored.status()) || absl::IsDeadlineExceeded(stored.status()))
+    if (absl::IsUnavailable(stored.status()) || absl::IsDeadlineExceeded(stored.status()) ||
+        absl::IsUnimplemented(stored.status()))
       return stored.status();
     if (stored.ok() && *stored && (*stored)->incarnation != incarnation) return absl::OkStatus();
   }

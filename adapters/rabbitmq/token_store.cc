@@ -74,6 +74,11 @@ absl::Status TokenStore::Ready() {
   return Ready();
 }
 
+absl::Status TokenStore::Start() {
+  const absl::Status begun = sealing_.BeginIfDue(SteadyClock::now());
+  return absl::IsUnimplemented(begun) ? begun : absl::OkStatus();
+}
+
 // From here on changes are heard of; whatever was known before may be old.
 absl::Status TokenStore::Subscribe() {
   absl::StatusOr<Channel> channel = connection_->OpenChannel();

@@ -37,6 +37,10 @@ class TokenStore : public PermitStore {
   // Strikes the slots whose tokens it has taken out, if the broker answers.
   ~TokenStore() override;
 
+  // UNIMPLEMENTED: a newer daemon has made what is in the broker; nothing is changed. Other errors show
+  // with the first command.
+  absl::Status Start();
+
   const Guarantees& guarantees() const override { return guarantees_; }
 
   // Rows only. What is in use here is read again if it is known to have changed, or was read long
