@@ -6,8 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/common/seal.h"
+#include "adapters/dynamodb/news_text.h"
 #include "adapters/postgres/message.h"
 #include "catch2/catch_test_macros.hpp"
+#include "tests/unit/adapters/golden.h"
 
 namespace semaphored::ledger {
 namespace {
@@ -305,6 +307,34 @@ TEST_CASE("postgres message: a batch of very many grants is not told") {
   absl::flat_hash_map<Id, size_t> grants;
   for (uint64_t i = 0; i <= postgres::kTokensTold; ++i) grants[IdOf(1000 + i)] = i + 1;
   CHECK(postgres::WriteNews(transaction, transaction.semaphores[0], grants).empty());
+}
+
+constexpr char kPostgresMessage[] =
+    "s 6 bba11b2a09d3d0f3905252facbd69c8749fac2702e141e2140aa538273937a14 41,42 "
+    R"({"ended":[[1,1]],"granted":[[0,3,[1],2,77]],"left":[],"next_order":4})";
+
+TEST_CASE("postgres golden: a change notice") {
+  World here;
+  const Transaction transaction = HandOff(&here);
+  const std::string news =
+      postgres::WriteNews(transaction, transaction.semaphores[0], {{IdOf(3), 2}});
+  golden::CheckStored(Sealed("s 6", "41,42", news), kPostgresMessage);
+  CHECK(postgres::ReadNews(postgres::ReadMessage(kPostgresMessage), kSecret)->granted.size() == 1);
+}
+
+constexpr char kDynamoNews[] =
+    R"({"digest":5,"ended":[[1,1]],"gone":["00000000000000000000000000000001"],)"
+    R"("granted":[[0,3,[1],42,77]],"history_number":6,"left":[],)"
+    R"("let_in":["00000000000000000000000000000003"],"next_order":4})";
+
+TEST_CASE("dynamodb golden: what a change notice says") {
+  World here;
+  const Transaction transaction = HandOff(&here);
+  const auto token_of = [](const Lease&) { return uint64_t{42}; };
+  golden::CheckStored(dynamodb::WriteNews(transaction, transaction.semaphores[0], token_of,
+                                          /*digest=*/5, /*history_number=*/6),
+                      kDynamoNews);
+  CHECK(dynamodb::ReadNewsText({"s", 6, kDynamoNews})->history_number == 6);
 }
 
 }  // namespace
