@@ -311,6 +311,17 @@ slow_e2e() {
   once tests tests/run.sh --no-install --only deep
 }
 
+# This source with raised versions of its stores, beside this source.
+versions() {
+  build release semaphored || return 1
+  build release python_stubs || return 1
+  covered="no daemon of the next version"
+  once next tests/versions/next.py --jobs "$jobs" --folder "$folder/next" || return
+  covered="all cases of tests/versions"
+  once beside env SEMAPHORED_BIN_DIR="$PWD/build/release/bin" SEMAPHORED_STUBS_DIR="$PWD/build/release/python_stubs" \
+    SEMAPHORED_NEXT_DIR="$folder/next/build/release/bin" /usr/bin/python3 -B tests/versions/test_beside.py -v
+}
+
 # Postgres and RabbitMQ of the newest suite that Debian has: all of the adapters' tests, and their process tests.
 engines_newer() {
   covered="all tests with the label newest"
@@ -344,6 +355,7 @@ hostile             | hostile             | attacks of all kinds from fifty conn
 worlds              | worlds              | small worlds, explored breadth first to depth 10 or 400,000 states
 rule-mutants        | rule_mutants        | mutants inside the rules, each killed by a named contract case
 client-mutants      | client_mutants      | mutants inside the C++ client's session machine, each killed by a named conformance trace
+versions            | versions            | daemons of this version and of a made-up next one on each engine
 engines-newer       | engines_newer       | all tests of Postgres and RabbitMQ on the newest versions that Debian has
 slow-e2e            | slow_e2e            | the process tests that are too slow for each change
 "
