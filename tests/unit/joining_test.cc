@@ -13,6 +13,7 @@
 #include "tests/simulation/memory_engine.h"
 #include "tests/simulation/memory_store.h"
 #include "tests/simulation/world.h"
+#include "tests/unit/adapters/golden.h"
 
 namespace semaphored {
 namespace {
@@ -256,6 +257,15 @@ TEST_CASE("a daemon's card comes back, and any text is taken for one") {
             R"({"pid":-1,"address":5,"since_unix_ms":99999999999999999,"lock":7})")) == "a daemon");
   CHECK(Describe(ReadCard(R"({"pid":1e99,"address":")" + std::string(1000, 'x') + "\"}")) ==
         "the daemon at " + std::string(200, 'x'));
+}
+
+TEST_CASE("joining golden: a daemon's card") {
+  constexpr char kStored[] =
+      R"({"address":"127.0.0.1:7420","host":"db1","lock":{"boot":"boot","device":2,"inode":3,)"
+      R"("nonce":"aa"},"pid":17,"since_unix_ms":1700000000000})";
+  const DaemonCard card{"db1", "127.0.0.1:7420", 17, 1'700'000'000'000, {"boot", 2, 3, "aa"}};
+  golden::CheckStored(WriteCard(card), kStored);
+  CHECK(ReadCard(kStored).lock == card.lock);
 }
 
 }  // namespace semaphored
