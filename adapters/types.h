@@ -372,7 +372,8 @@ struct Guarantees {
   // Each grant, wait and end raises the revision by one; else only what changes the semaphore's own
   // row does, by one or more.
   bool revision_counts_claims = true;
-  bool names = true;  // All semaphores can be listed.
+  bool names = true;        // All semaphores can be listed.
+  bool made_on_use = true;  // SemaphoreRow::made_on_use is kept; else idle semaphores stay.
   // Verify says held of a lease on a slot that a lowered limit has removed. False: it says not held,
   // though the lease stands until its holder gives it back.
   bool verifies_removed_slots = true;

@@ -121,6 +121,7 @@ class RabbitEngine : public Engine {
     guarantees_.lowest_slot = false;
     guarantees_.holder_cap = false;
     guarantees_.revision_counts_claims = false;
+    guarantees_.made_on_use = false;
     guarantees_.limit_max = kLimitMax;
     guarantees_.longest_hold_max_ms = LongestHold(url_);
     guarantees_.vouch_max_ms = VouchMax(url_).count();

@@ -22,8 +22,8 @@ bool IsIdle(const SemaphoreInfo& info) {
 }  // namespace
 
 void IdleSemaphores::Arm() {
-  const Guarantees& guarantees = host_->guarantees();
-  if (destroy_after_ms_ <= 0 || !guarantees.names || !guarantees.revisions) return;
+  const Guarantees& can = host_->guarantees();
+  if (destroy_after_ms_ <= 0 || !can.names || !can.revisions || !can.made_on_use) return;
   if (std::exchange(armed_, true)) return;
   const int64_t interval_ms =
       std::clamp(destroy_after_ms_ / kIdleSweepsWithin, kIdleSweepLeastMs, kIdleSweepMostMs);

@@ -14,7 +14,8 @@ namespace semaphored {
 
 class IdleSemaphores {
  public:
-  // destroy_after_ms 0: none is destroyed; nor on an engine that has no names or no revisions. All pointers outlive it.
+  // destroy_after_ms 0: none is destroyed; nor on an engine that has no names or no revisions, or does not keep what was
+  // made on use. All pointers outlive it.
   IdleSemaphores(SessionsHost* host, Timers* timers, Lists* lists, int64_t destroy_after_ms)
       : host_(host), timers_(timers), lists_(lists), destroy_after_ms_(destroy_after_ms) {}
 

@@ -230,6 +230,23 @@ CONTRACT_CASE("guarantee: a revision counts claims, or only what changes the sem
   CHECK(daemon.Describe("s").row.revision > last);
 }
 
+CONTRACT_CASE("guarantee: a list shows what a first use has made, or that is not kept") {
+  if (!world.guarantees().names) return;
+  Daemon& daemon = world.daemon();
+  daemon.Create("meant", 1);
+  daemon.GiveBack("used", daemon.Grant("used", {.limit = 1})->id);
+  // Of a daemon that has used neither.
+  Daemon& other = world.guarantees().exclusive ? daemon : world.OpenAnother("b");
+  const auto listed = [&](const std::string& name) {
+    const Outcome list = other.Do(ListCommand{name, "", 10});
+    REQUIRE(list.kind == OutcomeKind::kDone);
+    REQUIRE(list.report->infos.size() == 1);
+    return list.report->infos[0].row.made_on_use;
+  };
+  CHECK_FALSE(listed("meant"));
+  CHECK(listed("used") == world.guarantees().made_on_use);
+}
+
 CONTRACT_CASE("guarantee: all semaphores are listed, or one that is named in full") {
   Daemon& daemon = world.daemon();
   daemon.Create("team/a", 1);

@@ -84,10 +84,14 @@ TEST_CASE("idle semaphores: none is looked for where none may be destroyed", "[u
   RoomHost host;
   IdleSemaphores never(&host, &host.timers, &host.lists, 0);
   never.Arm();
-  host.promises.revisions = false;
-  IdleSemaphores without_revisions(&host, &host.timers, &host.lists, kIdleAfterMs);
-  without_revisions.Arm();
-  CHECK(host.timers.Next() == SteadyTime::max());
+  for (bool Guarantees::*const need :
+       {&Guarantees::names, &Guarantees::revisions, &Guarantees::made_on_use}) {
+    host.promises.*need = false;
+    IdleSemaphores without(&host, &host.timers, &host.lists, kIdleAfterMs);
+    without.Arm();
+    CHECK(host.timers.Next() == SteadyTime::max());
+    host.promises.*need = true;
+  }
 }
 
 }  // namespace
