@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint32_t kIdleRows = 1000;
 constexpr int64_t kIdleSweepLeastMs = 1'000;
+// Of an engine that pushes; elsewhere each reading is paid for.
 constexpr int64_t kIdleSweepMostMs = 600'000;
 constexpr int64_t kIdleSweepsWithin = 8;  // Looks at a semaphore before it has been idle for long.
 
@@ -25,8 +26,8 @@ void IdleSemaphores::Arm() {
   const Guarantees& can = host_->guarantees();
   if (destroy_after_ms_ <= 0 || !can.names || !can.revisions || !can.made_on_use) return;
   if (std::exchange(armed_, true)) return;
-  const int64_t interval_ms =
-      std::clamp(destroy_after_ms_ / kIdleSweepsWithin, kIdleSweepLeastMs, kIdleSweepMostMs);
+  int64_t interval_ms = std::max(destroy_after_ms_ / kIdleSweepsWithin, kIdleSweepLeastMs);
+  if (can.push) interval_ms = std::min(interval_ms, kIdleSweepMostMs);
   timers_->Add(host_->clock().Now() + Milliseconds(interval_ms), TimerKind::kIdle, Id{});
 }
 

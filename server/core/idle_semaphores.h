@@ -19,7 +19,8 @@ class IdleSemaphores {
   IdleSemaphores(SessionsHost* host, Timers* timers, Lists* lists, int64_t destroy_after_ms)
       : host_(host), timers_(timers), lists_(lists), destroy_after_ms_(destroy_after_ms) {}
 
-  // Sets the timer of the next sweep (TimerKind::kIdle), unless it is set or a sweep is under way.
+  // Sets the timer of the next sweep (TimerKind::kIdle), unless it is set or a sweep is under way. It is due after an
+  // eighth of destroy_after_ms; on an engine that pushes, after ten minutes at most.
   void Arm();
   // When that timer is due. Lists all semaphores, a slice after the other, and destroys those that have been idle for long
   // enough; then sets the timer again, whether or not the list came to its end.

@@ -51,6 +51,21 @@ TEST_CASE("figures list: the next list begins when the interval is over, also af
   CHECK(world.host.jobs.size() == 1);
 }
 
+TEST_CASE("figures list: where each reading is paid for there is one in twenty intervals",
+          "[unit]") {
+  FiguresWorld world;
+  world.host.promises.push = false;
+  world.Refresh();
+  world.host.AnswerList({InfoOf("a")});
+  world.host.Pass(Milliseconds(20 * 15'000 - 1));
+  world.Refresh();
+  CHECK(world.done == 2);
+  CHECK(world.host.jobs.empty());
+  world.host.Pass(Milliseconds(1));
+  world.Refresh();
+  CHECK(world.host.jobs.size() == 1);
+}
+
 TEST_CASE("figures list: nothing is listed where nothing is counted or named", "[unit]") {
   FiguresWorld off(0);
   off.Refresh();

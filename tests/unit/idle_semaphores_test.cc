@@ -80,6 +80,20 @@ TEST_CASE("idle semaphores: a sweep goes through all slices, and after an error 
   CHECK(world.host.Pass(kIdleSweepEach));
 }
 
+TEST_CASE("idle semaphores: where each reading is paid for, a long time is eight sweeps",
+          "[unit]") {
+  constexpr int64_t kDayMs = 86'400'000;
+  const auto interval = [](bool push) {
+    RoomHost host;
+    host.promises.push = push;
+    IdleSemaphores idle(&host, &host.timers, &host.lists, kDayMs);
+    idle.Arm();
+    return host.timers.Next() - host.time.Now();
+  };
+  CHECK(interval(true) == Milliseconds(600'000));
+  CHECK(interval(false) == Milliseconds(kDayMs / 8));
+}
+
 TEST_CASE("idle semaphores: none is looked for where none may be destroyed", "[unit]") {
   RoomHost host;
   IdleSemaphores never(&host, &host.timers, &host.lists, 0);
