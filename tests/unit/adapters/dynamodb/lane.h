@@ -20,10 +20,12 @@ namespace semaphored::dynamodb {
 class OneLane {
  public:
   // `endpoint`: of a proxy, for example; empty: DynamoDB's own.
-  OneLane(const StoreTable& table, const std::string& node_id, const std::string& endpoint = "")
+  OneLane(const StoreTable& table, const std::string& node_id, const std::string& endpoint = "",
+          std::chrono::milliseconds sweep_interval = ledger::LedgerOptions().sweep_interval)
       : engine_(OpenEngine(absl::StrCat("dynamodb://local/", table.url().table, "?endpoint=",
                                         endpoint.empty() ? table.url().endpoint : endpoint))
                     .value()) {
+    options_.sweep_interval = sweep_interval;
     options_.carry_on_time = std::chrono::seconds(30);
     options_.self = engine_->nodes().Join(node_id).value();
     options_.now = [] { return SteadyClock::now(); };
