@@ -57,7 +57,8 @@ constexpr char kFill[] = R"sql(
 const std::set<std::string> kLarge = {"semaphores", "sessions", "leases",  "waiters",
                                       "requests",   "clients",  "tickets", "payloads"};
 
-// Statements that walk along a whole large table, or a whole index of it, and why each may.
+// Statements that walk along a whole large table, or a whole index of it, and why each may. Each grant and each wait would write an index
+// more (of ttl_ms; of node), at every commit, to save one walk.
 const std::set<std::string> kWalks = {
     "withheld",  // On a new connection after a fail-over, of tables that the bounds of the store limit.
     "drop_nodes",  // Once, an hour after a daemon has ended: leases and waiters that stand.
