@@ -34,6 +34,7 @@ class OneLane {
   }
 
   NodeRef self() const { return options_.self; }
+  absl::Status Heartbeat() { return engine_->nodes().Heartbeat(); }
 
   std::vector<Outcome> RunAll(std::vector<Command> commands) {
     std::vector<Submission> batch;

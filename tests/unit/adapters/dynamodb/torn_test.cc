@@ -7,9 +7,11 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/dynamodb/fixture.h"
+#include "tests/unit/adapters/dynamodb/lane.h"
 
 namespace semaphored::dynamodb {
 namespace {
@@ -22,52 +24,76 @@ constexpr uint64_t kWaiters = 4000;
 constexpr uint64_t kInOneCommit = 80;
 constexpr int kReadings = 10;
 
+// A queue in "s" that a daemon of its own changes all the time: the first waiter goes and one comes, commit after commit. What
+// was lost is read, as a ledger does. There is also a semaphore "t".
+class CyclingQueue {
+ public:
+  explicit CyclingQueue(const StoreTable& table) : writer_(Open(table, {.node_id = "a"})) {
+    Make(writer_, "t");
+    row_ = Make(writer_, "s");
+    while (next_ <= kWaiters) {
+      Transaction queue = Touch(writer_, row_);
+      for (uint64_t i = 0; i < kInOneCommit; ++i, ++next_)
+        queue.semaphores[0].waiters.push_back(
+            {nullptr, MakeWaiter(writer_, next_), EndCause::kNone});
+      REQUIRE(writer_.Commit(queue).kind == Kind::kWon);
+      row_ = After(queue);
+    }
+    cycling_ = std::thread([this] { Run(); });
+  }
+  ~CyclingQueue() { Stop(); }
+  CyclingQueue(const CyclingQueue&) = delete;
+  CyclingQueue& operator=(const CyclingQueue&) = delete;
+
+  void Stop() {
+    stop_ = true;
+    if (cycling_.joinable()) cycling_.join();
+  }
+  int won() const { return won_; }
+  int lost() const { return lost_; }
+
+ private:
+  void Read() {
+    const ledger::Image image = writer_.store->Load(std::vector<std::string>{"s"}).value();
+    row_ = image.semaphores.front().row;
+    waiters_ = image.semaphores.front().waiters;
+    std::ranges::sort(waiters_, {}, &Waiter::order);
+  }
+  void Run() {
+    Read();
+    while (!stop_) {
+      Transaction cycle = Touch(writer_, row_);
+      const WaiterPtr added = MakeWaiter(writer_, next_++);
+      cycle.semaphores[0].waiters.push_back({waiters_.front(), nullptr, EndCause::kCancelled});
+      cycle.semaphores[0].waiters.push_back({nullptr, added, EndCause::kNone});
+      if (writer_.Commit(cycle).kind == Kind::kWon) {
+        ++won_;
+        row_ = After(cycle);
+        waiters_.erase(waiters_.begin());
+        waiters_.push_back(added);
+      } else {
+        ++lost_;
+        Read();
+      }
+    }
+  }
+
+  OpenStore writer_;
+  SemaphoreRow row_;
+  uint64_t next_ = 1;
+  std::vector<WaiterPtr> waiters_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<int> won_ = 0;
+  std::atomic<int> lost_ = 0;
+  std::thread cycling_;
+};
+
 TEST_CASE(
     "dynamodb: 4,000 waiters that cycle are read, and keep no other semaphore from being read",
     "[dynamodb]") {
   StoreTable table;
-  OpenStore writer = Open(table, {.node_id = "a"});
   OpenStore reader = Open(table, {.node_id = "b"});
-  Make(writer, "t");
-  SemaphoreRow row = Make(writer, "s");
-  uint64_t next = 1;
-  for (; next <= kWaiters;) {
-    Transaction queue = Touch(writer, row);
-    for (uint64_t i = 0; i < kInOneCommit; ++i, ++next)
-      queue.semaphores[0].waiters.push_back({nullptr, MakeWaiter(writer, next), EndCause::kNone});
-    REQUIRE(writer.Commit(queue).kind == Kind::kWon);
-    row = After(queue);
-  }
-  std::atomic<bool> stop{false};
-  std::atomic<int> won{0};
-  std::atomic<int> lost{0};
-  // The first goes and one comes, commit after commit. What was lost is read, as a ledger does.
-  std::thread cycling([&] {
-    std::vector<WaiterPtr> waiters;
-    const auto read = [&] {
-      const ledger::Image image = writer.store->Load(std::vector<std::string>{"s"}).value();
-      row = image.semaphores.front().row;
-      waiters = image.semaphores.front().waiters;
-      std::ranges::sort(waiters, {}, &Waiter::order);
-    };
-    read();
-    while (!stop) {
-      Transaction cycle = Touch(writer, row);
-      const WaiterPtr added = MakeWaiter(writer, next++);
-      cycle.semaphores[0].waiters.push_back({waiters.front(), nullptr, EndCause::kCancelled});
-      cycle.semaphores[0].waiters.push_back({nullptr, added, EndCause::kNone});
-      const Kind kind = writer.Commit(cycle).kind;
-      if (kind == Kind::kWon) {
-        ++won;
-        row = After(cycle);
-        waiters.erase(waiters.begin());
-        waiters.push_back(added);
-      } else {
-        ++lost;
-        read();
-      }
-    }
-  });
+  CyclingQueue queue(table);
   const std::vector<std::string> names = {"s", "t"};
   int torn = 0;
   milliseconds longest{0};
@@ -86,15 +112,44 @@ TEST_CASE(
       if (each.row.name == "s" && each.waiters.size() != kWaiters) FAIL_CHECK("torn");
     }
   }
-  stop = true;
-  cycling.join();
+  queue.Stop();
   std::printf(
       "dynamodb: %d readings of %llu waiters beside %d commits that won and %d that lost: %d torn, "
       "the longest took %lld ms\n",
-      kReadings, static_cast<unsigned long long>(kWaiters), won.load(), lost.load(), torn,
+      kReadings, static_cast<unsigned long long>(kWaiters), queue.won(), queue.lost(), torn,
       static_cast<long long>(longest.count()));
   CHECK(torn == 0);
-  CHECK(won > 0);
+  CHECK(queue.won() > 0);
+}
+
+TEST_CASE("dynamodb: a lane that reads 4,000 waiters that cycle serves others, and stays in touch",
+          "[dynamodb]") {
+  StoreTable table;
+  OneLane lane(table, "b");
+  CyclingQueue queue(table);
+  OpenStore observer = Open(table, {.node_id = "c"});
+  const auto counter = [&] {
+    const std::vector<NodeStore::Node> nodes = observer.nodes->Observe().value();
+    const auto node = std::ranges::find(nodes, lane.self(), &NodeStore::Node::ref);
+    REQUIRE(node != nodes.end());
+    CHECK_FALSE(node->dead);
+    return node->counter;
+  };
+  const uint64_t before = counter();
+  for (uint64_t i = 1; i <= kReadings; ++i) {
+    const uint64_t claim = 1'000'000 + i;
+    CHECK(lane.Describe().waiting == kWaiters);
+    CHECK(lane.Run(lane.Ask(claim, "t", false)).kind == OutcomeKind::kGranted);
+    CHECK(lane.Heartbeat().ok());
+    ReleaseCommand release;
+    release.requester = {absl::StrCat("client", claim), 2};
+    release.semaphore = "t";
+    release.claim = MakeId(claim);
+    CHECK(lane.Run(release).kind == OutcomeKind::kReleased);
+  }
+  CHECK(counter() == before + kReadings);
+  queue.Stop();
+  CHECK(queue.won() > 0);
 }
 
 }  // namespace
