@@ -168,11 +168,11 @@ absl::StatusOr<Outcome> InUse::List(const ListCommand& command) {
   outcome.report->more = names.size() > command.rows_max;
   if (outcome.report->more) names.resize(command.rows_max);
   std::vector<SemaphoreInfo>& infos = outcome.report->infos;
-  const SteadyTime until = SteadyClock::now() + kTurn;
+  const SteadyTime until = core_->options.now() + kTurn;
   for (const std::string& name : names) {
     if (name.empty()) continue;
     // The next part begins behind the last that is shown.
-    if (!infos.empty() && SteadyClock::now() >= until) {
+    if (!infos.empty() && core_->options.now() >= until) {
       outcome.report->more = true;
       break;
     }

@@ -52,16 +52,20 @@ struct Name {
 // must assert nothing while all is well: Catch2 counts assertions without a lock.)
 class Daemon {
  public:
-  explicit Daemon(std::chrono::milliseconds sweep_interval = std::chrono::milliseconds(100),
-                  const std::string& url = TestUrl()) {
+  explicit Daemon(
+      std::chrono::milliseconds sweep_interval = std::chrono::milliseconds(100),
+      const std::string& url = TestUrl(),
+      std::function<SteadyTime()> now = [] { return SteadyClock::now(); }) {
     engine_ = OpenRabbit(url).value();
     ledger::LedgerOptions options;
     options.self = engine_->nodes().Join(NewName()).value();
     options.now_unix_ms = [] { return int64_t{1'700'000'000'000}; };
-    options.now = [] { return SteadyClock::now(); };
+    options.now = std::move(now);
     options.sweep_interval = sweep_interval;
     lane_ = engine_->OpenLane(options).value();
   }
+
+  absl::Status Heartbeat() { return engine_->nodes().Heartbeat(); }
 
   // Again, as a lane does it, while nothing is done: tests beside this one use the same broker.
   Outcome Do(const Command& command) {
