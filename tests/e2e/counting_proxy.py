@@ -55,7 +55,7 @@ class CountingProxy(TcpProxy):
     """Requests of HTTP/1.1 with a Content-Length, as libcurl sends them, are remembered."""
 
     def __init__(self, port, kind=Request):
-        """`kind`: the HttpRequest that knows what the engine's mean."""
+        """`kind`: the HttpRequest that knows what the engine's mean; or what is to be remembered of its fields."""
         self.asked = []  # Each of them, in the order in which they came.
         self._kind = kind
         super().__init__(port)
