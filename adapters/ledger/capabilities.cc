@@ -90,7 +90,7 @@ std::optional<Outcome> ExcludedAct(const Guarantees& can, const LedgerState& sta
 std::optional<Outcome> ExcludedAdoption(const Core& core, const Command& command) {
   const auto* admin = std::get_if<AdminCommand>(&command);
   if (admin == nullptr || !std::holds_alternative<AdminAdopt>(admin->act)) return std::nullopt;
-  if (core.state.Find(admin->semaphore) != nullptr || core.adoptable.contains(admin->semaphore))
+  if (core.state.Find(admin->semaphore) != nullptr || core.AdoptableFor(command) != nullptr)
     return std::nullopt;
   return RefusedBy(core.can, "knows no recipe that could be adopted: create the semaphore");
 }

@@ -52,6 +52,13 @@ bool Core::GrantsNothing(const std::string& semaphore) const {
   return withheld || serving.IsBusy(semaphore) || serving.IsQuarantined(semaphore);
 }
 
+const Adoptable* Core::AdoptableFor(const Command& command) const {
+  const auto* admin = std::get_if<AdminCommand>(&command);
+  const auto* adopt = admin == nullptr ? nullptr : std::get_if<AdminAdopt>(&admin->act);
+  const auto found = adoptable.find(adopt);
+  return found == adoptable.end() ? nullptr : &found->second;
+}
+
 void Core::Win(Decided* decided, StepResult* result) {
   Transaction& transaction = decided->transaction;
   for (const SemaphoreDelta& delta : transaction.semaphores) {

@@ -55,9 +55,11 @@ struct Core {
   bool withheld = false;  // SharedStore::GrantsWithheld, when it was last looked at.
   // What was pruned in the engine, for the batch that is decided, by semaphore.
   absl::flat_hash_map<std::string, Pruned> pruned;
-  // What the engine has for an AdminAdopt of the batch, by semaphore. No entry: no recipe is known on this engine,
-  // or the semaphore existed.
-  absl::flat_hash_map<std::string, Adoptable> adoptable;
+  // What the engine has for an AdminAdopt of the batch. No entry: no recipe is known on this engine, or the semaphore
+  // existed.
+  absl::flat_hash_map<const AdminAdopt*, Adoptable> adoptable;
+  // nullptr: the command adopts nothing, or has no entry there.
+  const Adoptable* AdoptableFor(const Command& command) const;
   // Why nothing of these semaphores can be read (Image::damaged). With each command about one of them,
   // and with each sweep, it is read again. Written by the view.
   absl::flat_hash_map<std::string, absl::Status> damaged;

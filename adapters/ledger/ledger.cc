@@ -300,8 +300,7 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
     const auto found = core_.pruned.find(name);
     if (found != core_.pruned.end()) context.pruned = &found->second;
   }
-  if (const auto found = core_.adoptable.find(name); found != core_.adoptable.end())
-    context.adoptable = &found->second;
+  context.adoptable = core_.AdoptableFor(command);
   if (const auto* orphans = std::get_if<OrphansCommand>(&command)) {
     const auto page = core_.orphans.find(orphans);
     if (page != core_.orphans.end()) context.page = &page->second;

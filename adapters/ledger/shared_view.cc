@@ -555,7 +555,7 @@ absl::Status SharedView::AdoptAll(absl::Span<const Submission> batch,
     absl::StatusOr<std::optional<Adoptable>> found = store_->Adopt(admin->semaphore, adopt->limit);
     if (!found.ok()) return found.status();
     if (!found->has_value()) continue;
-    core_->adoptable[admin->semaphore] = **std::move(found);
+    core_->adoptable[adopt] = **std::move(found);
     changed->push_back(admin->semaphore);
   }
   return absl::OkStatus();

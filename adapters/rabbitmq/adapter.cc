@@ -366,8 +366,7 @@ absl::Status BrokerAdapter::DecideOne(const Command& command, Editor& editor, De
   }
   const auto pruned = core_.pruned.find(std::string(SemaphoreOf(command)));
   if (pruned != core_.pruned.end()) context.pruned = &pruned->second;
-  const auto adoptable = core_.adoptable.find(std::string(SemaphoreOf(command)));
-  if (adoptable != core_.adoptable.end()) context.adoptable = &adoptable->second;
+  context.adoptable = core_.AdoptableFor(command);
   decided->outcomes.push_back(Execute(command, editor, context, core_.ends));
   const auto* verify = std::get_if<VerifyCommand>(&command);
   if (verify != nullptr && not_verified_.contains(verify->claim))
@@ -493,7 +492,7 @@ absl::StatusOr<std::optional<Outcome>> BrokerAdapter::AdoptFor(const AdminComman
   if (!found.ok() && !ConcernsOneOnly(found.status())) return found.status();
   if (!found.ok()) unusable_[name] = found.status();
   if (!found.ok() || !found->has_value()) return std::optional<Outcome>();
-  core_.adoptable[name] = **std::move(found);
+  core_.adoptable[&act] = **std::move(found);
   if (act.limit != 0) {
     if (absl::Status loaded = in_use_.Load(name); !loaded.ok()) return loaded;
   }

@@ -63,7 +63,7 @@ struct Context {
   uint32_t affected_before = 0;
   const OrphansPage* page = nullptr;     // The command's; nullptr: everything.
   const Pruned* pruned = nullptr;        // What was pruned before the command was decided.
-  const Adoptable* adoptable = nullptr;  // Core::adoptable of the command's semaphore.
+  const Adoptable* adoptable = nullptr;  // Core::adoptable of the command.
   // Semaphores that no commit may touch now, and why. nullptr: there are none.
   const absl::btree_map<std::string, std::string>* unusable = nullptr;
 };

@@ -25,12 +25,14 @@ class OneLane {
       : OneLane(other.limit_, other.shared_, node_id) {}
 
   const TestPrefix& prefix() const { return *shared_; }
-  Outcome Run(Command command) {
-    const Submission submission{++number_, std::move(command)};
-    absl::StatusOr<StepResult> result = lane_->Step({&submission, 1}, In(milliseconds(5000)));
+  std::vector<Outcome> RunAll(const std::vector<Command>& commands) {
+    std::vector<Submission> batch;
+    for (const Command& command : commands) batch.push_back({++number_, command});
+    absl::StatusOr<StepResult> result = lane_->Step(batch, In(milliseconds(5000)));
     REQUIRE(result.ok());
-    return std::move(result->outcomes.front());
+    return std::move(result->outcomes);
   }
+  Outcome Run(const Command& command) { return RunAll({command}).front(); }
 
   Outcome Ask(uint64_t id, bool wait = false, Requester requester = {}) {
     AcquireCommand acquire;
@@ -178,6 +180,13 @@ TEST_CASE("consul: a record of another recipe is adopted once its clients have g
     CHECK(lane.Ask(1).kind == OutcomeKind::kGranted);
     CHECK(lane.Ask(2).kind == OutcomeKind::kFull);
     CHECK_FALSE(lane.Administer(AdminAdopt{1}).changed);
+  }
+  SECTION("by the first of two in one batch") {
+    const Command adopt = AdminCommand{{}, "s", 0, AdminAdopt{1}};
+    const std::vector<Outcome> outcomes = lane.RunAll({adopt, adopt});
+    for (const Outcome& outcome : outcomes) REQUIRE(outcome.kind == OutcomeKind::kDone);
+    CHECK(outcomes[0].changed);
+    CHECK_FALSE(outcomes[1].changed);
   }
   SECTION("and not while one is there") {
     ForeignClient foreign(&lane.prefix(), "s", 1);

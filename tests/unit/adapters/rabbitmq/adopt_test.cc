@@ -75,6 +75,17 @@ TEST_CASE("rabbitmq adopt: a queue's messages are counted, and become permits", 
   CHECK(other.Acquire(name.text).kind == OutcomeKind::kFull);
 }
 
+TEST_CASE("rabbitmq adopt: of two in one batch the first has adopted it", "[rabbitmq]") {
+  const Name name;
+  Recipe recipe(name, /*quorum=*/false, 3);
+  Daemon daemon;
+  const Command adopt = AdminCommand{{}, name.text, 0, AdminAdopt{3}};
+  const auto outcomes = daemon.DoAll({adopt, adopt});
+  for (const auto& outcome : outcomes) REQUIRE(outcome->kind == OutcomeKind::kDone);
+  CHECK(outcomes[0]->changed);
+  CHECK_FALSE(outcomes[1]->changed);
+}
+
 TEST_CASE("rabbitmq adopt: is refused while programs of the recipe are there", "[rabbitmq]") {
   const bool quorum = GENERATE(false, true);
   const Name name;
