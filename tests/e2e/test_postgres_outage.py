@@ -1,6 +1,8 @@
 """The database goes away and comes back: nobody is granted anything meanwhile, nobody is left in
 the belief that a lease still stands, and daemons go on by themselves."""
 
+import os
+import subprocess
 import threading
 import time
 import unittest
@@ -11,6 +13,7 @@ from daemon import BOUND_S, error_info, grpc, pb, wait_until
 from outage import ENGINE_TIMEOUT_S, Holder, Outages, SETTINGS, TTL_MS
 from proxy import TcpProxy
 
+REPOSITORY = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
 OPTIONS = f"&timeout_ms={1000 * ENGINE_TIMEOUT_S}"
 
 
@@ -130,6 +133,44 @@ class FailOver(unittest.TestCase):
             if error.code() == grpc.StatusCode.UNAVAILABLE:
                 return None
             raise
+
+
+class Restored(unittest.TestCase):
+    TTL_MS = 2000
+    WITHHELD_MS = 3000
+
+    def test_a_snapshot_of_the_disk_and_the_statement_of_the_docs(self):
+        with open(os.path.join(REPOSITORY, "docs", "postgres.md"), encoding="utf-8") as file:
+            statement = file.read().split("**Restore from a back-up.**")[1].split("```sql\n")[1].split("```")[0]
+        server = cluster.start_server(self)
+        snapshot = os.path.join(server.folder, "snapshot")
+        with Cluster({"a": server.url("semaphored")}, SETTINGS) as daemons:
+            daemon = daemons["a"]
+            known = daemon.client().acquire("s", limit=2, ttl_ms=self.TTL_MS)
+            daemon.client().release(known.lease_id)
+            server.execute(f"UPDATE semaphored.store SET withheld_ms = {self.WITHHELD_MS}")
+            daemon.terminate()
+            server.stop()
+            subprocess.run(["cp", "-a", server.data, snapshot], check=True)
+            server.start()
+            daemon.start()
+            lost = daemon.client().acquire("s", limit=2, ttl_ms=self.TTL_MS)
+            daemon.terminate()
+            server.stop()
+            subprocess.run(["rm", "-r", server.data], check=True)
+            subprocess.run(["mv", snapshot, server.data], check=True)
+            server.start()
+            server.execute(statement)
+            begun = time.monotonic()
+            daemon.start()
+            self.assertIn("nothing is granted for", daemon.log())
+            self.assertFalse(daemon.client().verify(lost.lease_id).held)
+            lease = daemon.client().acquire("s", limit=2, ttl_ms=self.TTL_MS, wait_ms=20_000)
+            self.assertGreaterEqual(time.monotonic() - begun, self.WITHHELD_MS / 1000)
+            # The store's epoch is in the high bits.
+            self.assertGreater(lease.token, 1 << 48)
+            self.assertGreater(lease.token, lost.token)
+            self.assertIn("granting again", daemon.log())
 
 
 if __name__ == "__main__":
