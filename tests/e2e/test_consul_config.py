@@ -12,7 +12,9 @@ from urllib.parse import quote
 
 from consul_case import ConsulCase
 from daemon import BIN_DIR, BOUND_S, Daemon, grpc, wait_until
+from engine_day import day
 from ports import free_port
+from scraping import Scrape
 
 REFUSED_S = 15
 STORE_ERROR = 3
@@ -184,7 +186,8 @@ class Tokens(ConfigurationCase):
         url = self.url_with(secret, "\r\n")
         printed = self.run_daemon(url, "--print-config")
         self.assertEqual(printed.returncode, 0, printed.stderr)
-        daemon = self.serve(url)
+        metrics = f"127.0.0.1:{free_port()}"
+        daemon = self.serve(url, metrics_listen=metrics)
         client = daemon.client()
         leases = [client.acquire("db", limit=3, ttl_ms=60_000) for _ in range(3)]
         waiting = client.acquire_later("db", limit=3)
@@ -198,6 +201,12 @@ class Tokens(ConfigurationCase):
                         ("revoke", "db", "--all", "--now"), ("destroy", "db", "--force", "--now")):
             code, said = self.semctl(daemon, *command)
             self.assertEqual(code, 0, said)
+        self.ask("PUT", f"kv/{self.PREFIX}/recipe/.lock", {"limit": 2, "holders": []})
+        code, said = self.semctl(daemon, "adopt", "recipe", "--yes")
+        self.assertEqual(code, 0, said)
+        client.release(client.acquire("recipe", limit=2).lease_id)
+        day(self, daemon, self.serve(url, node_id="other"))
+        self.assertEqual(Scrape(metrics).sum("semaphored_engine_upkeep_errors_total"), 0)
         # A second life of the same node, and the heartbeats of the first.
         daemon.kill9()
         daemon.start()
