@@ -121,6 +121,7 @@ class Work final : public WorkListener {
                   const LeaseKeeper::LeasePtr& lease) override;
   void OnLost(const std::string& lease_id, const std::string& why) override;
   void OnRecalled(const LeaseKeeper::LeasePtr& lease, const RecallNotice& notice) override;
+  void OnRefusedAgain(const std::string& lease_id, const absl::Status& why) override;
   void OnAnswered(const std::string& lease_id, const absl::Status& status,
                   v1::TicketState state) override;
 
@@ -202,6 +203,13 @@ void Work::OnRecalled(const LeaseKeeper::LeasePtr& lease, const RecallNotice& no
   voice_.Say("recalled", absl::StrCat(job->second.title(), ": recalled (", notice.reason,
                                       "), to be given back within ", FormatDuration(notice.grace),
                                       "; ending the command"));
+}
+
+void Work::OnRefusedAgain(const std::string& lease_id, const absl::Status& why) {
+  const auto title = titles_.find(lease_id);
+  if (title == titles_.end()) return;
+  voice_.Say("not_taken", absl::StrCat(title->second, ": its result is refused, and sent again: ",
+                                       std::string(why.message())));
 }
 
 void Work::OnAnswered(const std::string& lease_id, const absl::Status& status,

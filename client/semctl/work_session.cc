@@ -14,6 +14,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAnswerAgain(500);
 constexpr int kAnswersPerMessage = 500;
+// Another daemon, or the next attempt, mostly takes it.
+constexpr int kRefusalsUnsaid = 1;
 
 // Errors that another attempt, or another endpoint, would not mend.
 bool IsFinal(absl::StatusCode code) {
@@ -170,6 +172,8 @@ void WorkSession::AnswerAgain(Answer answer, const absl::Status& error, TimePoin
   answer.sent = false;
   answer.pause = std::clamp(answer.pause * 2, kAnswerAgain, kGiveBackPauseMost);
   answer.not_before = now + answer.pause;
+  if (++answer.refusals == kRefusalsUnsaid + 1)
+    listener_->OnRefusedAgain(answer.finish.lease_id(), error);
   const std::uint64_t sequence = answer.finish.sequence();
   answers_.emplace(sequence, std::move(answer));
 }

@@ -49,6 +49,8 @@ class WorkListener {
   virtual void OnLost(const std::string& lease_id, const std::string& why) = 0;
   // The work must end by lease->GoodUntil(). The recall is acknowledged when this returns.
   virtual void OnRecalled(const LeaseKeeper::LeasePtr& lease, const RecallNotice& notice) = 0;
+  // The answer was refused a second time, and is sent again and again. Once for each.
+  virtual void OnRefusedAgain(const std::string& lease_id, const absl::Status& why) = 0;
   // The answer was heard. NOT_FOUND: the lease had ended before. INVALID_ARGUMENT, PERMISSION_DENIED: it is of no use.
   virtual void OnAnswered(const std::string& lease_id, const absl::Status& status,
                           v1::TicketState state) = 0;
@@ -97,6 +99,7 @@ class WorkSession {
     v1::FinishTicket finish;
     bool sent = false;                   // On this stream.
     std::chrono::milliseconds pause{0};  // Before it is sent again.
+    int refusals = 0;
     TimePoint not_before{};
   };
 

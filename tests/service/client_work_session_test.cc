@@ -34,7 +34,12 @@ class Notes : public WorkListener {
     answered.emplace_back(lease_id, status.code());
   }
 
+  void OnRefusedAgain(const std::string& lease_id, const absl::Status& why) override {
+    refused_again.emplace_back(lease_id, why.code());
+  }
+
   std::vector<std::string> assigned;
+  std::vector<std::pair<std::string, absl::StatusCode>> refused_again;
   std::vector<LeaseKeeper::LeasePtr> leases;
   std::vector<std::string> lost;
   std::vector<std::string> recalled;
@@ -179,6 +184,7 @@ TEST_CASE("work session: after an error the answer is sent again, since pings ke
   bench.Answer(1, absl::StatusCode::kDataLoss);
   CHECK(bench.SentAfter(milliseconds(499)) == 0);
   CHECK(bench.SentAfter(milliseconds(1)) == 1);
+  CHECK(bench.notes.refused_again.empty());
   bench.Answer(1, absl::StatusCode::kUnavailable);
   CHECK(bench.SentAfter(milliseconds(999)) == 0);
   CHECK(bench.SentAfter(milliseconds(1)) == 1);
@@ -195,6 +201,8 @@ TEST_CASE("work session: after an error the answer is sent again, since pings ke
     bench.Answer(2);
   }
   CHECK(bench.notes.answered.size() == 1);
+  CHECK(bench.notes.refused_again == std::vector<std::pair<std::string, absl::StatusCode>>{
+                                         {kLease, absl::StatusCode::kUnavailable}});
   CHECK_FALSE(bench.session.Holds(kLease));
   CHECK(bench.SentAfter(milliseconds(10'000)) == 0);
 }
