@@ -61,7 +61,7 @@ class ClaimEnds {
   void EndDenied(ClaimRecord* record);
   // True: its client has cancelled its wait, or has been away for too long, or is not allowed it. The wait is ended.
   bool EndUnwanted(ClaimRecord* record);
-  // Its session moved here, and its client does not know of it.
+  // Its client does not know of it: its session moved here, or it has no request id.
   void EndUntold(ClaimRecord* record);
   // When the timer kTtl of a detached claim, or kWait, is due.
   void OnTtl(ClaimRecord* record);

@@ -119,6 +119,22 @@ TEST_CASE("grants: while marks are missing no client learns of a grant", "[unit]
   CHECK(world.listener.granted == std::vector<Id>{kGrantedClaim});
 }
 
+TEST_CASE("grants: a grant of which no client can learn again ends", "[unit]") {
+  GrantsWorld world;
+  ClaimRecord* claim = world.Ask(world.session);
+  claim->remembered = false;
+  for (uint64_t i = 0; i <= EndMarks::kMarksMax; ++i)
+    world.marks.Add(Id{5, i + 1}, EndCause::kRevoked);
+  world.host.Answer(world.GrantOf(*claim));
+  CHECK(world.listener.refused == std::vector<Reason>{Reason::kNotVouched});
+  world.host.Answer(OutcomeKind::kDone);  // The marks' job.
+  CHECK(world.host.Oldest<EndCommand>().claim == kGrantedClaim);
+  world.host.Answer(OutcomeKind::kNotHeld);
+  CHECK(world.claims.Find(kGrantedClaim) == nullptr);
+  CHECK(world.listener.granted.empty());
+  CHECK(world.listener.ended.empty());
+}
+
 TEST_CASE("grants: no client learns of a grant that nothing may be vouched for", "[unit]") {
   GrantsWorld world;
   ClaimRecord* claim = world.Ask(nullptr, 7, 0);
