@@ -98,8 +98,10 @@ class SqliteEngine : public Engine {
     if (absl::Status status = nodes_->CheckMayWrite(options.self); !status.ok()) return status;
     auto lane = std::make_shared<char>();
     lane_ = lane;
+    sqlite::StoreOptions store = options_;
+    store.upkeep = upkeep();
     return ledger::MakeLedgerAdapter(
-        std::make_unique<LaneStore>(database_, nodes_, options_, std::move(lane)), options);
+        std::make_unique<LaneStore>(database_, nodes_, store, std::move(lane)), options);
   }
 
  private:

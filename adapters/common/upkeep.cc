@@ -15,6 +15,16 @@ const char* NameOf(UpkeepWork work) {
       return "requests";
     case UpkeepWork::kNodes:
       return "nodes";
+    case UpkeepWork::kLeftovers:
+      return "leftovers";
+    case UpkeepWork::kNotices:
+      return "notices";
+    case UpkeepWork::kPermits:
+      return "permits";
+    case UpkeepWork::kSessions:
+      return "sessions";
+    case UpkeepWork::kSpace:
+      return "space";
     case UpkeepWork::kFailOver:
       return "fail_over";
     case UpkeepWork::kFigures:

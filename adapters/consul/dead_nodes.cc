@@ -15,6 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kNamesAtOnce = TransactionRequest::kOperationsMax / 2;
+constexpr std::chrono::minutes kAfterError{1};
 constexpr size_t kOperationsOfNode = 4;
 constexpr size_t kNodesAtOnce = TransactionRequest::kOperationsMax / kOperationsOfNode;
 
@@ -114,7 +115,7 @@ absl::StatusOr<std::vector<NodeRef>> DeadNodes::RemoveSome(const std::vector<Dea
   const SteadyTime until = SteadyClock::now() + kTurn;
   const auto fail = [&](absl::Status status) {
     looking_ = false;
-    look_at_ = now + pause_;
+    look_at_ = now + std::min<std::chrono::milliseconds>(pause_, kAfterError);
     return status;
   };
   if (!looking_) {

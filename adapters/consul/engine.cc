@@ -37,7 +37,8 @@ constexpr int kVersionReadsMax = 3;
 
 class ConsulEngine : public Engine {
  public:
-  explicit ConsulEngine(Url url) : url_(std::move(url)), nodes_(url_) {
+  explicit ConsulEngine(Url url)
+      : url_(std::move(url)), nodes_(url_, NodeTable::kRemovalPause, upkeep()) {
     guarantees_.adapter = "consul";
     guarantees_.history = false;
     guarantees_.durable_tickets = true;
@@ -58,12 +59,12 @@ class ConsulEngine : public Engine {
     if (lanes_ == guarantees_.lanes_max)
       return absl::FailedPreconditionError("consul: one lane is all that may be opened");
     if (url_.ends_with_daemon && !pulse_) {
-      auto pulse = std::make_unique<Pulse>(url_, options.self);
+      auto pulse = std::make_unique<Pulse>(url_, options.self, upkeep());
       if (absl::Status status = pulse->Start(); !status.ok()) return status;
       pulse_ = std::move(pulse);
     }
-    auto lane =
-        std::make_unique<ConsulStore>(url_, guarantees_, options.self, lanes_, pulse_.get());
+    auto lane = std::make_unique<ConsulStore>(url_, guarantees_, options.self, lanes_, pulse_.get(),
+                                              upkeep());
     if (absl::Status status = lane->Start(); !status.ok()) return status;
     if (lanes_ == 0)
       lane->SweepRequests(std::max(options.client_retention, options.request_retention));

@@ -1,7 +1,5 @@
 #include "adapters/consul/node_table.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -231,8 +229,7 @@ absl::StatusOr<std::vector<NodeStore::Node>> NodeTable::Observe() {
   absl::flat_hash_set<uint32_t> removed;
   if (self_.ref.number != 0) {
     const auto gone = dead_.RemoveSome(dead, SteadyClock::now());
-    if (!gone.ok())
-      spdlog::warn("consul: dead nodes were not removed: {}", std::string(gone.status().message()));
+    upkeep_->Note(UpkeepWork::kNodes, gone.status());
     if (gone.ok()) {
       for (const NodeRef& node : *gone) removed.insert(node.number);
     }

@@ -6,12 +6,15 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
 #include "adapters/common/beat_counter.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/consul/client.h"
 #include "adapters/consul/dead_nodes.h"
 #include "adapters/consul/keys.h"
@@ -37,8 +40,12 @@ class NodeTable : public NodeStore {
  public:
   static constexpr std::chrono::minutes kRemovalPause{10};
 
-  explicit NodeTable(const Url& url, std::chrono::milliseconds removal_pause = kRemovalPause)
-      : client_(url), keys_(url.prefix), dead_(&client_, &keys_, removal_pause) {}
+  explicit NodeTable(const Url& url, std::chrono::milliseconds removal_pause = kRemovalPause,
+                     std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>())
+      : client_(url),
+        keys_(url.prefix),
+        dead_(&client_, &keys_, removal_pause),
+        upkeep_(std::move(upkeep)) {}
 
   using NodeStore::Join;
   absl::StatusOr<NodeRef> Join(const std::string& node_id, const std::string& daemon,
@@ -61,6 +68,7 @@ class NodeTable : public NodeStore {
   Client client_;
   const Keys keys_;
   DeadNodes dead_;
+  const std::shared_ptr<Upkeep> upkeep_;
   NodeAtIndex self_;
   BeatCounter beats_;
   uint64_t beat_index_ = 0;  // 0: to be read.

@@ -189,20 +189,22 @@ void Places::Forget(const std::string& session) {
   doubtful_ = true;
 }
 
-void Places::RenewIfDue(SteadyTime now) {
-  if (now < renew_at_) return;
+absl::Status Places::RenewIfDue(SteadyTime now) {
+  if (now < renew_at_) return absl::OkStatus();
   renew_at_ = now + url_.session_ttl / kRenewalsInTtl;
   if (absl::Status status = Refresh(); !status.ok()) {
-    spdlog::warn("consul: the sessions could not be renewed: {}", status.ToString());
     renew_at_ = now + kRetryRenewal;
-    return;
+    return status;
   }
+  absl::Status renewed;
   std::set<std::string>& sessions = groups_[{own_.number, own_.incarnation}].sessions;
   std::erase_if(sessions, [&](const std::string& session) {
     const Reply reply = client_->Ask(HttpTarget("/v1/session/renew/", session), "");
-    if (!reply.answered()) renew_at_ = now + kRetryRenewal;
+    renewed.Update(reply.status);
     return reply.http_status == 404;
   });
+  if (!renewed.ok()) renew_at_ = now + kRetryRenewal;
+  return renewed;
 }
 
 }  // namespace semaphored::consul

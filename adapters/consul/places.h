@@ -60,7 +60,7 @@ class Places {
 
   // Renews them all when it is time. A failure goes to the log alone: the next attempt comes well
   // before it matters.
-  void RenewIfDue(SteadyTime now);
+  absl::Status RenewIfDue(SteadyTime now);
 
  private:
   // The sessions of one daemon, or of all.

@@ -23,7 +23,8 @@ std::chrono::milliseconds VouchMax(const Url& url) {
 
 std::chrono::milliseconds PulseLookedAt(const Url& url) { return VouchMax(url) / 4; }
 
-Pulse::Pulse(const Url& url, NodeRef self) : url_(url), check_(CheckOf(url, self)), client_(url_) {}
+Pulse::Pulse(const Url& url, NodeRef self, std::shared_ptr<Upkeep> upkeep)
+    : url_(url), check_(CheckOf(url, self)), upkeep_(std::move(upkeep)), client_(url_) {}
 
 Pulse::~Pulse() {
   {
@@ -57,30 +58,35 @@ absl::Status Pulse::Register() {
 
 absl::Status Pulse::Start() {
   if (absl::Status status = Register(); !status.ok()) return status;
-  DropFailed();
+  upkeep_->Note(UpkeepWork::kNodes, DropFailed());
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }
 
-// Checks that earlier lives of this node have left behind.
-void Pulse::DropFailed() {
+// Checks that earlier lives of this node have left behind. They only stand there.
+absl::Status Pulse::DropFailed() {
   const std::string lives = check_.substr(0, check_.rfind('.') + 1);
   const Reply reply = client_.Get("/v1/agent/checks");
   const auto checks = nlohmann::json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
-  if (!reply.answered() || !checks.is_object()) return;  // They only stand there.
+  if (!reply.answered()) return reply.status;
+  if (!checks.is_object())
+    return absl::InternalError("consul: the list of the agent's checks is not understood");
+  absl::Status dropped;
   for (const auto& [id, check] : checks.items()) {
     if (!id.starts_with(lives) || id == check_ || check.value("Status", "") != "critical") continue;
-    (void)client_.Put(HttpTarget("/v1/agent/check/deregister/", id), "");
+    dropped.Update(client_.Put(HttpTarget("/v1/agent/check/deregister/", id), "").status);
   }
+  return dropped;
 }
 
-bool Pulse::Pass() {
+absl::Status Pulse::Pass() {
   const SteadyTime sent = SteadyClock::now();
   const Reply reply = client_.Put(HttpTarget("/v1/agent/check/pass/", check_), "");
-  if (!reply.answered() || reply.http_status == 404) return false;
+  if (!reply.answered()) return reply.status;
+  if (reply.http_status == 404) return absl::NotFoundError("consul: the agent has no such check");
   const std::lock_guard lock(mutex_);
   passed_at_ = sent;
-  return true;
+  return absl::OkStatus();
 }
 
 void Pulse::Run() {
@@ -92,10 +98,11 @@ void Pulse::Run() {
     const milliseconds pause = ttl / (passed ? kPassesInTtl : kRetriesInTtl);
     if (ended_.wait_for(lock, pause, [this] { return ending_; })) return;
     lock.unlock();
-    passed = Pass();
+    absl::Status status = Pass();
     // An agent that has forgotten the check (its data are gone) gets it again.
-    if (!passed) passed = Register().ok();
-    if (!passed) spdlog::warn("consul: the health check of this daemon could not be passed");
+    if (!status.ok()) status = Register();
+    upkeep_->Note(UpkeepWork::kSessions, status);
+    passed = status.ok();
     lock.lock();
   }
 }

@@ -5,12 +5,14 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 
 #include "absl/status/status.h"
 #include "adapters/adapter.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/consul/client.h"
 
 namespace semaphored::consul {
@@ -23,7 +25,7 @@ std::chrono::milliseconds PulseLookedAt(const Url& url);
 
 class Pulse {
  public:
-  Pulse(const Url& url, NodeRef self);
+  Pulse(const Url& url, NodeRef self, std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>());
   // Takes the check away: it fails no more, but what hangs on it ends at once.
   ~Pulse();
   Pulse(const Pulse&) = delete;
@@ -40,12 +42,13 @@ class Pulse {
 
  private:
   absl::Status Register();
-  void DropFailed();
+  absl::Status DropFailed();
   void Run();
-  bool Pass();
+  absl::Status Pass();
 
   const Url url_;
   const std::string check_;
+  const std::shared_ptr<Upkeep> upkeep_;
   Client client_;  // Start's, and then the thread's.
   mutable std::mutex mutex_;
   std::condition_variable ended_;

@@ -337,28 +337,28 @@ void RequestBook::RaiseLater(const std::string& client_id, uint64_t below) {
   rising = std::max(rising, below);
 }
 
-void RequestBook::RaiseFloors(Client* client) {
-  if (rising_.empty()) return;
+absl::Status RequestBook::RaiseFloors(Client* client) {
+  if (rising_.empty()) return absl::OkStatus();
   const auto [client_id, below] = *rising_.begin();
   const absl::StatusOr<bool> all = RaiseFloor(client, client_id, below);
-  if (!all.ok())
-    spdlog::warn("consul: old requests could not be forgotten: {}", all.status().ToString());
   // What is not done now is done when the floor is to rise again.
   if (!all.ok() || *all) rising_.erase(client_id);
+  // Another daemon was first: that is no error.
+  return absl::IsAborted(all.status()) ? absl::OkStatus() : all.status();
 }
 
 void RequestBook::ForgetLater(const std::vector<Id>& one_shots) {
   forgotten_.insert(forgotten_.end(), one_shots.begin(), one_shots.end());
 }
 
-void RequestBook::ForgetSome(Client* client, bool at_once) {
-  if (forgotten_.empty() || (!at_once && forgotten_.size() < kForgottenAtOnce)) return;
+absl::Status RequestBook::ForgetSome(Client* client, bool at_once) {
+  if (forgotten_.empty() || (!at_once && forgotten_.size() < kForgottenAtOnce))
+    return absl::OkStatus();
   const size_t left = forgotten_.size() - std::min(forgotten_.size(), kForgottenAtOnce);
   const std::vector<Id> one_shots(forgotten_.begin() + static_cast<std::ptrdiff_t>(left),
                                   forgotten_.end());
   forgotten_.resize(left);
-  if (absl::Status status = Forget(client, one_shots); !status.ok())
-    spdlog::warn("consul: one-shot requests could not be forgotten: {}", status.ToString());
+  return Forget(client, one_shots);
 }
 
 // A row in its last state is written by no daemon any more, unless it goes and the id is used again.
@@ -375,7 +375,8 @@ absl::Status RequestBook::Forget(Client* client, const std::vector<Id>& one_shot
   }
   for (const Id& one_shot : one_shots) blocks_.erase({ledger::NameOfOneShot(one_shot), 0});
   if (request.size() == 0) return absl::OkStatus();
-  return client->Put("/v1/txn", request.Body()).status;
+  const Reply reply = client->Put("/v1/txn", request.Body());
+  return reply.answered() ? WhyForbidden(reply.body) : reply.status;
 }
 
 // True: all blocks below are closed, or gone.

@@ -73,13 +73,13 @@ class RequestBook {
   void RaiseLater(const std::string& client_id, uint64_t below);
   // Raises the floor of one client of those, if there is one. Blocks for three requests. What fails is
   // done when the client's floor is to rise again.
-  void RaiseFloors(Client* client);
+  absl::Status RaiseFloors(Client* client);
 
   // The rows of these one-shot requests may go; ForgetSome does it.
   void ForgetLater(const std::vector<Id>& one_shots);
   // Removes some of those, if they are in their last state; with `at_once` also if they are few. Blocks
   // for two requests at most. What fails is left to the sweep (request_sweep.h).
-  void ForgetSome(Client* client, bool at_once);
+  absl::Status ForgetSome(Client* client, bool at_once);
 
  private:
   using BlockKey = std::pair<std::string, uint64_t>;  // Client and number.

@@ -1,7 +1,5 @@
 #include "adapters/consul/request_sweep.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -17,6 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kSweepsInRetention = 4;
+constexpr std::chrono::minutes kAfterError{1};
 constexpr size_t kAskedAtOnce = 60;
 constexpr size_t kForgottenAtOnce = 100;
 // What deleting a block costs, and what is to be left for the others of a transaction.
@@ -34,17 +33,18 @@ absl::StatusOr<std::vector<Entry>> Ask(Client* client, const TransactionRequest&
   if (!reply.answered()) return reply.status;
   absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
   if (!answer.ok()) return answer.status();
+  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
   return std::move(answer->entries);
 }
 
 }  // namespace
 
-void RequestSweep::SweepIfDue(Client* client, SteadyTime now) {
-  if (now < sweep_at_) return;
-  sweep_at_ = now + retention_ / kSweepsInRetention;
-  if (absl::Status status = Sweep(client, now); !status.ok())
-    spdlog::warn("consul: requests of silent clients could not be looked for: {}",
-                 status.ToString());
+absl::Status RequestSweep::SweepIfDue(Client* client, SteadyTime now) {
+  if (now < sweep_at_) return absl::OkStatus();
+  const std::chrono::milliseconds pause = retention_ / kSweepsInRetention;
+  absl::Status status = Sweep(client, now);
+  sweep_at_ = now + (status.ok() ? pause : std::min<std::chrono::milliseconds>(pause, kAfterError));
+  return status;
 }
 
 absl::Status RequestSweep::Sweep(Client* client, SteadyTime now) {
@@ -105,7 +105,8 @@ absl::Status RequestSweep::Delete(Client* client, const std::vector<Entry>& entr
   TransactionRequest request;
   for (const Entry& entry : entries) request.DeleteCas(entry.key, entry.modify_index);
   // If one of them is refused, the next sweep finds the others again.
-  return client->Put("/v1/txn", request.Body()).status;
+  const Reply reply = client->Put("/v1/txn", request.Body());
+  return reply.answered() ? WhyForbidden(reply.body) : reply.status;
 }
 
 absl::StatusOr<bool> RequestSweep::HasClaims(Client* client,
@@ -177,6 +178,7 @@ absl::Status RequestSweep::Forget(Client* client, const std::string& under, Stea
     if (at == blocks.size()) request.Delete(absl::StrCat(under, Keys::kFloor));
     const Reply reply = client->Put("/v1/txn", request.Body());
     if (!reply.answered()) return reply.status;
+    if (absl::Status status = WhyForbidden(reply.body); !status.ok()) return status;
     // Refused: it is back.
     if (const auto answer = ReadTransactionAnswer(reply.body); !answer.ok() || !answer->done)
       return absl::OkStatus();

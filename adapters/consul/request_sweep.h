@@ -31,9 +31,9 @@ class RequestSweep {
       : keys_(keys), retention_(retention) {}
 
   // When it is time: four times in `retention`. Blocks for a request for each sixty clients, and
-  // for some for each that is forgotten, of whom there are a hundred at most. What fails is tried
-  // again.
-  void SweepIfDue(Client* client, SteadyTime now);
+  // for some for each that is forgotten, of whom there are a hundred at most. After an error it is time
+  // again in a minute.
+  absl::Status SweepIfDue(Client* client, SteadyTime now);
 
  private:
   struct Seen {

@@ -1,7 +1,5 @@
 #include "adapters/consul/store.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <random>
 #include <thread>
@@ -54,7 +52,7 @@ CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, false, {}, {}
 }  // namespace
 
 ConsulStore::ConsulStore(Url url, const Guarantees& guarantees, NodeRef self, uint32_t lane,
-                         const Pulse* pulse)
+                         const Pulse* pulse, std::shared_ptr<Upkeep> upkeep)
     : url_(std::move(url)),
       guarantees_(guarantees),
       self_(self),
@@ -62,6 +60,7 @@ ConsulStore::ConsulStore(Url url, const Guarantees& guarantees, NodeRef self, ui
       keys_(url_.prefix),
       lane_key_(keys_.Lane(self.number, lane)),
       pulse_(pulse),
+      upkeep_(std::move(upkeep)),
       client_(url_),
       watches_(url_),
       places_(&client_, url_, self),
@@ -90,7 +89,7 @@ absl::Status ConsulStore::Start() {
   if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
   if (!answer->done) return Dead();
   lane_index_ = answer->entries.back().modify_index;
-  places_.RenewIfDue(SteadyClock::now());
+  upkeep_->Note(UpkeepWork::kSessions, places_.RenewIfDue(SteadyClock::now()));
   watches_.Add(kMail, HttpTarget("/v1/kv/", keys_.Mail(self_.number)).Option("recurse"));
   return absl::OkStatus();
 }
@@ -278,7 +277,7 @@ bool ConsulStore::TakeMissedHints() { return std::exchange(missed_, false); }
 
 void ConsulStore::HearMail(const std::string& body, std::vector<ledger::Hint>* hints) {
   const absl::StatusOr<std::vector<Entry>> entries = ReadEntries(body);
-  if (!entries.ok()) return;
+  if (!entries.ok()) return upkeep_->Failed(UpkeepWork::kNotices, entries.status());
   const uint64_t heard = mail_index_;
   for (const Entry& entry : *entries) {
     mail_index_ = std::max(mail_index_, entry.modify_index);
@@ -288,16 +287,21 @@ void ConsulStore::HearMail(const std::string& body, std::vector<ledger::Hint>* h
     if (!absl::SimpleAtoi(entry.value, &revision)) revision = 0;
     hints->push_back({*std::move(name), revision, ""});
   }
-  if (entries->size() <= kWordsKeptMax) return;
-  // Notices that were heard need not stay; one that was rewritten meanwhile is heard next time.
+  if (entries->size() > kWordsKeptMax) DropMail(*entries);
+}
+
+// Notices that were heard need not stay; one that was rewritten meanwhile is heard next time. What fails is tried
+// again with the next notice.
+void ConsulStore::DropMail(const std::vector<Entry>& entries) {
   TransactionRequest request;
-  for (const Entry& entry : *entries) {
+  for (const Entry& entry : entries) {
     if (request.size() + 2 > 2 * kWordsDroppedAtOnce) break;
     if (!Keys::NameIn(entry.key, keys_.Mail(self_.number))) continue;
     request.Check(entry.key, entry.modify_index);
     request.Delete(entry.key);
   }
-  (void)client_.Put("/v1/txn", request.Body());  // Otherwise the next time.
+  const Reply reply = client_.Put("/v1/txn", request.Body());
+  upkeep_->Note(UpkeepWork::kNotices, reply.answered() ? WhyForbidden(reply.body) : reply.status);
 }
 
 // Foreign clients write no change notice for us: where they may make room for a waiter, the folder
@@ -321,6 +325,14 @@ void ConsulStore::WatchFolders() {
   }
 }
 
+void ConsulStore::Tidy(bool look) {
+  const SteadyTime now = SteadyClock::now();
+  if (lane_ == 0) upkeep_->Note(UpkeepWork::kSessions, places_.RenewIfDue(now));
+  if (sweep_) upkeep_->Note(UpkeepWork::kRequests, sweep_->SweepIfDue(&client_, now));
+  upkeep_->Note(UpkeepWork::kRequests, requests_.RaiseFloors(&client_));
+  upkeep_->Note(UpkeepWork::kRequests, requests_.ForgetSome(&client_, /*at_once=*/!look));
+}
+
 absl::StatusOr<std::vector<ledger::Hint>> ConsulStore::Wait(SteadyTime deadline) {
   std::vector<ledger::Hint> hints;
   const bool look = deadline == SteadyTime::min();
@@ -328,10 +340,7 @@ absl::StatusOr<std::vector<ledger::Hint>> ConsulStore::Wait(SteadyTime deadline)
     if (absl::Status alive = pulse_->Check(); !alive.ok()) return alive;
     deadline = std::min(deadline, SteadyClock::now() + PulseLookedAt(url_));
   }
-  if (lane_ == 0) places_.RenewIfDue(SteadyClock::now());
-  if (sweep_) sweep_->SweepIfDue(&client_, SteadyClock::now());
-  requests_.RaiseFloors(&client_);
-  requests_.ForgetSome(&client_, /*at_once=*/!look);
+  Tidy(look);
   WatchFolders();
   for (;;) {
     const Watches::Heard heard = watches_.Wait(missed_ ? SteadyTime::min() : deadline);
@@ -339,6 +348,7 @@ absl::StatusOr<std::vector<ledger::Hint>> ConsulStore::Wait(SteadyTime deadline)
       missed_ = true;
       if (id == kMail && !look && heard.changes.empty()) return heard.status;
     }
+    if (!heard.interrupted.empty()) upkeep_->Note(UpkeepWork::kNotices, heard.status);
     for (const Watches::Change& change : heard.changes) {
       if (change.id == kMail) {
         HearMail(change.body, &hints);
@@ -347,6 +357,7 @@ absl::StatusOr<std::vector<ledger::Hint>> ConsulStore::Wait(SteadyTime deadline)
       const std::string name = change.id.substr(sizeof kFolderWatch - 1);
       const auto known = folders_.find(name);
       const absl::StatusOr<std::vector<Entry>> entries = ReadEntries(change.body);
+      upkeep_->Note(UpkeepWork::kNotices, entries.status());
       if (known == folders_.end() || !entries.ok()) continue;
       const Folder now = ReadFolder(keys_, name, *entries, nullptr, nullptr);
       if (!SameOutside(known->second, now)) hints.push_back({name, 0, ""});

@@ -44,9 +44,11 @@ struct SessionAtIndex {
 
 class ConsulStore : public ledger::SharedStore {
  public:
-  // `pulse`: of the daemon's check, if permits end with it; otherwise nullptr. Outlives this.
+  // `pulse`: of the daemon's check, if permits end with it; otherwise nullptr. Outlives this. `upkeep`: where errors
+  // of the upkeep are reported.
   ConsulStore(Url url, const Guarantees& guarantees, NodeRef self, uint32_t lane,
-              const Pulse* pulse = nullptr);
+              const Pulse* pulse = nullptr,
+              std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>());
   ~ConsulStore() override;
 
   // Makes this lane's key. FAILED_PRECONDITION: the node was replaced or declared dead.
@@ -145,7 +147,9 @@ class ConsulStore : public ledger::SharedStore {
   static constexpr std::chrono::seconds kWatchedFor{10};
   // Offers are served by room only while there are tickets.
   static bool WaitsForRoom(const Folder& folder);
+  void Tidy(bool look);
   void WatchFolders();
+  void DropMail(const std::vector<Entry>& entries);
   void HearMail(const std::string& body, std::vector<ledger::Hint>* hints);
 
   const Url url_;
@@ -155,6 +159,7 @@ class ConsulStore : public ledger::SharedStore {
   const Keys keys_;
   const std::string lane_key_;
   const Pulse* const pulse_;
+  const std::shared_ptr<Upkeep> upkeep_;
   Client client_;
   Watches watches_;
   Places places_;

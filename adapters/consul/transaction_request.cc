@@ -126,6 +126,11 @@ absl::Status TransactionAnswer::WhyForbidden() const {
   return absl::OkStatus();
 }
 
+absl::Status WhyForbidden(const std::string& body) {
+  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(body);
+  return answer.ok() ? answer->WhyForbidden() : answer.status();
+}
+
 absl::StatusOr<TransactionAnswer> ReadTransactionAnswer(const std::string& body) {
   const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return NotUnderstood();

@@ -70,6 +70,9 @@ struct TransactionAnswer {
 // The body of an answer with 200 or 409. INTERNAL: it is none.
 absl::StatusOr<TransactionAnswer> ReadTransactionAnswer(const std::string& body);
 
+// The same as TransactionAnswer::WhyForbidden of such a body: OK also if a condition did not hold.
+absl::Status WhyForbidden(const std::string& body);
+
 // The index at which a transaction landed, of the body of an answer with 200 (with 409 it did not
 // land). No more is read than that, since each commit does. nullopt: it is not understood, or it
 // reports no operation. REQUIRES: its first operation writes; one that only looks has

@@ -279,7 +279,8 @@ void DynamoStore::Writer::Win(Transaction* transaction) {
     known.history_number = planned.head.history_number;
     transaction->semaphores[i].revision = planned.revision;
   }
-  if (!late_mail_.empty()) (void)store_->client_.RepeatAll(late_mail_, store_->Deadline());
+  RunUpkeep(&store_->client_, late_mail_, UpkeepWork::kNotices, store_->options_.upkeep.get(),
+            store_->Deadline());
 }
 
 }  // namespace semaphored::dynamodb

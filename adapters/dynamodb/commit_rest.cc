@@ -142,6 +142,7 @@ void DynamoStore::Writer::AddHistory(const Transaction& transaction) {
     SetNumber(&item, "cause", static_cast<uint64_t>(row.cause));
     SetSigned(&item, kExpiresAt, expires_at_s);
     PutOnce(key, std::move(item));
+    store_->history_of_ = key.partition;
   }
   for (const Planned& planned : planned_) {
     // Of one that was just made, it is what was before.

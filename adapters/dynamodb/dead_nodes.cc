@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<DeadNodes::Left>> DeadNodes::LookAt(
           DeleteItem(table_, KeyOf(*item), Condition::IsText("stamp", TextIn(*item, "stamp"))));
     }
   }
-  (void)client_->RepeatAll(requests, deadline);  // What was not removed is found again.
+  RunUpkeep(client_, requests, UpkeepWork::kNodes, upkeep_.get(), deadline);
   return left;
 }
 
@@ -115,8 +115,11 @@ absl::StatusOr<std::vector<NodeRef>> DeadNodes::RemoveSome(
       const std::vector<Reply> replies = client_->RepeatAll(requests, deadline);
       for (size_t i = 0; i < replies.size(); ++i) {
         // If the condition did not hold another daemon was first, or its next life was.
-        if (replies[i].answered() || replies[i].error == "ConditionalCheckFailedException")
+        if (replies[i].answered() || replies[i].error == "ConditionalCheckFailedException") {
           removed.push_back(refs[i]);
+        } else {
+          upkeep_->Failed(UpkeepWork::kNodes, replies[i].status);
+        }
       }
     } catch (const std::exception&) {
       return absl::DataLossError("dynamodb: what a dead node has left is not understood");

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "adapters/adapter.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/dynamodb/client.h"
 #include "adapters/dynamodb/items.h"
 #include "adapters/steady_clock.h"
@@ -25,9 +27,13 @@ class DeadNodes {
   static constexpr std::chrono::milliseconds kFirstPause = std::chrono::minutes(1);
   static constexpr int kDoublings = 4;
 
-  // `client` outlives this.
-  DeadNodes(Client* client, std::string table, std::chrono::milliseconds first_pause)
-      : client_(client), table_(std::move(table)), first_pause_(first_pause) {}
+  // `client` outlives this. What is not removed now, and is found again, is reported to `upkeep`.
+  DeadNodes(Client* client, std::string table, std::chrono::milliseconds first_pause,
+            std::shared_ptr<Upkeep> upkeep)
+      : client_(client),
+        table_(std::move(table)),
+        first_pause_(first_pause),
+        upkeep_(std::move(upkeep)) {}
 
   // Looks at those of the nodes that are dead and due, removes the items of those of which nothing is left, and returns these. Costs a
   // read unit for each, and one for each semaphore in which it had claims. Blocks for about kTurn, or until
@@ -54,6 +60,7 @@ class DeadNodes {
   Client* const client_;
   const std::string table_;
   const std::chrono::milliseconds first_pause_;
+  const std::shared_ptr<Upkeep> upkeep_;
   std::map<std::pair<uint32_t, uint32_t>, Seen> seen_;  // By number and incarnation.
 };
 

@@ -42,7 +42,9 @@ constexpr uint32_t kPayloadBytesMax = 384'000;
 class DynamoEngine : public Engine {
  public:
   DynamoEngine(Url url, std::shared_ptr<CredentialSource> credentials)
-      : url_(std::move(url)), credentials_(std::move(credentials)), nodes_(url_, credentials_) {
+      : url_(std::move(url)),
+        credentials_(std::move(credentials)),
+        nodes_(url_, credentials_, DeadNodes::kFirstPause, upkeep()) {
     guarantees_.adapter = "dynamodb";
     guarantees_.push = false;
     guarantees_.durable_tickets = true;
@@ -63,7 +65,8 @@ class DynamoEngine : public Engine {
       return absl::InvalidArgumentError(absl::StrCat(
           "payload_bytes_max is ", options.limits.payload_bytes_max, "; on DynamoDB at most ",
           kPayloadBytesMax, ", since a payload is one item, and that has 400 KB"));
-    if (!mailbox_) mailbox_ = std::make_shared<Mailbox>(url_, credentials_, options.self.number);
+    if (!mailbox_)
+      mailbox_ = std::make_shared<Mailbox>(url_, credentials_, options.self.number, upkeep());
     StoreOptions store;
     store.url = url_;
     store.self = options.self;
@@ -72,6 +75,7 @@ class DynamoEngine : public Engine {
     store.request_window = options.request_window;
     store.now_unix_ms = options.now_unix_ms;
     store.now = options.now;
+    store.upkeep = upkeep();
     auto lane = std::make_unique<DynamoStore>(store, guarantees_, credentials_, mailbox_);
     if (absl::Status status = lane->Start(); !status.ok()) return status;
     if (lanes_ == 0)

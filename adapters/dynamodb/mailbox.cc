@@ -1,7 +1,5 @@
 #include "adapters/dynamodb/mailbox.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -119,11 +117,13 @@ void Mailbox::Ear::Wake() {
 
 // ---- the thread ----
 
-Mailbox::Mailbox(const Url& url, std::shared_ptr<CredentialSource> credentials, uint32_t node)
+Mailbox::Mailbox(const Url& url, std::shared_ptr<CredentialSource> credentials, uint32_t node,
+                 std::shared_ptr<Upkeep> upkeep)
     : table_(url.table),
       partition_(MailPartition(node)),
       node_(node),
       timeout_(std::min<std::chrono::milliseconds>(url.timeout, kPatience)),
+      upkeep_(std::move(upkeep)),
       client_(url, std::move(credentials)),
       pace_(url.poll_min, url.poll_max),
       thread_([this] { Run(); }) {}
@@ -167,8 +167,7 @@ void Mailbox::Drop(const std::vector<Word>& words) {
     requests.push_back(
         DeleteItem(table_, MailKey(node_, word.semaphore), Condition::IsText("stamp", word.stamp)));
   }
-  // Otherwise the next time.
-  (void)client_.RepeatAll(requests, SteadyClock::now() + timeout_);
+  RunUpkeep(&client_, requests, UpkeepWork::kNotices, upkeep_.get(), SteadyClock::now() + timeout_);
 }
 
 void Mailbox::Run() {
@@ -197,9 +196,7 @@ void Mailbox::Run() {
     asked_at = SteadyClock::now();
     const absl::Status status = Ask();
     // What was written meanwhile stays until it is heard.
-    if (!status.ok() && !failed)
-      spdlog::warn("dynamodb: the mailbox cannot be read: {}", std::string(status.message()));
-    if (status.ok() && failed) spdlog::info("dynamodb: the mailbox is read again");
+    upkeep_->Note(UpkeepWork::kNotices, status);
     failed = !status.ok();
     lock.lock();
   }

@@ -18,6 +18,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/dynamodb/requests.h"
 #include "adapters/ledger/news.h"
 
@@ -73,7 +74,8 @@ class MailSorter {
 
 class Mailbox {
  public:
-  Mailbox(const Url& url, std::shared_ptr<CredentialSource> credentials, uint32_t node);
+  Mailbox(const Url& url, std::shared_ptr<CredentialSource> credentials, uint32_t node,
+          std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>());
   // Waits for a request that is under way.
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
@@ -119,6 +121,7 @@ class Mailbox {
   const std::string partition_;
   const uint32_t node_;
   const std::chrono::milliseconds timeout_;
+  const std::shared_ptr<Upkeep> upkeep_;
   Client client_;  // The thread's.
   MailSorter sorter_;
   std::mutex mutex_;

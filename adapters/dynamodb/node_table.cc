@@ -1,7 +1,5 @@
 #include "adapters/dynamodb/node_table.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <set>
 #include <thread>
@@ -241,9 +239,7 @@ absl::StatusOr<std::vector<NodeStore::Node>> NodeTable::Observe() {
   for (const NodeItem& item : *items) nodes.push_back(item.node);
   if (self_.number != 0) {
     const auto removed = dead_.RemoveSome(nodes, SteadyClock::now(), Deadline());
-    if (!removed.ok())
-      spdlog::warn("dynamodb: dead nodes were not removed: {}",
-                   std::string(removed.status().message()));
+    upkeep_->Note(UpkeepWork::kNodes, removed.status());
     if (removed.ok()) {
       std::set<uint32_t> gone;
       for (const NodeRef& node : *removed) gone.insert(node.number);

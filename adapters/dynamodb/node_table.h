@@ -6,11 +6,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
 #include "adapters/common/beat_counter.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/dynamodb/client.h"
 #include "adapters/dynamodb/dead_nodes.h"
 #include "adapters/dynamodb/generation.h"
@@ -32,11 +34,13 @@ class NodeTable : public NodeStore {
  public:
   // `removal_pause`: DeadNodes::kFirstPause, or another for tests.
   NodeTable(const Url& url, std::shared_ptr<CredentialSource> credentials,
-            std::chrono::milliseconds removal_pause = DeadNodes::kFirstPause)
+            std::chrono::milliseconds removal_pause = DeadNodes::kFirstPause,
+            std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>())
       : table_(url.table),
         timeout_(url.timeout),
         client_(url, std::move(credentials)),
-        dead_(&client_, table_, removal_pause) {}
+        upkeep_(std::move(upkeep)),
+        dead_(&client_, table_, removal_pause, upkeep_) {}
 
   using NodeStore::Join;
   absl::StatusOr<NodeRef> Join(const std::string& node_id, const std::string& daemon,
@@ -58,6 +62,7 @@ class NodeTable : public NodeStore {
   const std::string table_;
   const std::chrono::milliseconds timeout_;
   Client client_;
+  const std::shared_ptr<Upkeep> upkeep_;
   DeadNodes dead_;
   NodeRef self_;
   std::string node_id_;

@@ -33,7 +33,7 @@ void OneShotRows::ForgetSome(Client* client, SteadyTime deadline) {
                                   Condition::IsText(kWrittenBy, written_by_)));
     forgotten_.pop_back();
   }
-  (void)client->RepeatAll(requests, deadline);
+  RunUpkeep(client, requests, UpkeepWork::kRequests, upkeep_.get(), deadline);
 }
 
 void OneShotRows::SweepIfDue(Client* client, SteadyTime now, SteadyTime deadline) {
@@ -51,7 +51,7 @@ void OneShotRows::SweepPartition(Client* client, int number, SteadyTime now, Ste
   range.partition = PartitionAt(static_cast<uint64_t>(number));
   range.eventually = true;
   const auto items = QueryAll(client, table_, {range}, deadline);
-  if (!items.ok()) return;
+  if (!items.ok()) return upkeep_->Failed(UpkeepWork::kRequests, items.status());
   PartitionSeen seen;
   std::vector<Request> requests;
   for (const json& item : items->front()) {
@@ -62,6 +62,9 @@ void OneShotRows::SweepPartition(Client* client, int number, SteadyTime now, Ste
       now_seen.written_by = TextIn(item, kWrittenBy);
       now_seen.asked_at_s = NumberIn(item, kAskedAt);
     } catch (const std::exception&) {
+      upkeep_->Failed(UpkeepWork::kRequests,
+                      absl::DataLossError(absl::StrCat("dynamodb: the row of the request ",
+                                                       key.sort, " is not understood, and stays")));
       continue;
     }
     const auto before = seen_[static_cast<size_t>(number)].find(key.sort);
@@ -76,7 +79,7 @@ void OneShotRows::SweepPartition(Client* client, int number, SteadyTime now, Ste
     seen[key.sort] = std::move(now_seen);
   }
   seen_[static_cast<size_t>(number)] = std::move(seen);
-  if (!requests.empty()) (void)client->RepeatAll(requests, deadline);
+  RunUpkeep(client, requests, UpkeepWork::kRequests, upkeep_.get(), deadline);
 }
 
 }  // namespace semaphored::dynamodb

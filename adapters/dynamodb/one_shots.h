@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 #include "adapters/adapter.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/dynamodb/requests.h"
 
 namespace semaphored::dynamodb {
@@ -30,9 +32,9 @@ Key OneShotKey(const Id& one_shot);
 
 class OneShotRows {
  public:
-  // `written_by`: this lane, as it writes itself.
-  OneShotRows(std::string table, std::string written_by)
-      : table_(std::move(table)), written_by_(std::move(written_by)) {}
+  // `written_by`: this lane, as it writes itself. What fails is reported to `upkeep`.
+  OneShotRows(std::string table, std::string written_by, std::shared_ptr<Upkeep> upkeep)
+      : table_(std::move(table)), written_by_(std::move(written_by)), upkeep_(std::move(upkeep)) {}
 
   const std::string& written_by() const { return written_by_; }
 
@@ -62,6 +64,7 @@ class OneShotRows {
 
   const std::string table_;
   const std::string written_by_;
+  const std::shared_ptr<Upkeep> upkeep_;
   std::vector<Id> forgotten_;
   std::optional<std::chrono::milliseconds> retention_;
   std::optional<SteadyTime> sweep_at_;

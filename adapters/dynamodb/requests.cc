@@ -235,6 +235,15 @@ absl::StatusOr<std::vector<std::vector<json>>> QueryAll(Client* client, const st
   return items;
 }
 
+void RunUpkeep(Client* client, absl::Span<const Request> requests, UpkeepWork work, Upkeep* upkeep,
+               SteadyTime deadline) {
+  if (requests.empty()) return;
+  for (const Reply& reply : client->RepeatAll(requests, deadline)) {
+    if (reply.answered() || reply.error == "ConditionalCheckFailedException") continue;
+    return upkeep->Failed(work, reply.status);
+  }
+}
+
 absl::StatusOr<std::vector<json>> GetItems(Client* client, const std::string& table,
                                            const std::vector<Key>& keys,
                                            const std::vector<std::string>& attributes,

@@ -10,6 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "adapters/adapter.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/dynamodb/client.h"
 #include "adapters/dynamodb/items.h"
 
@@ -78,6 +80,11 @@ Request Query(const std::string& table, const Range& range);
 absl::StatusOr<std::vector<std::vector<json>>> QueryAll(Client* client, const std::string& table,
                                                         std::vector<Range> ranges,
                                                         SteadyTime deadline);
+
+// Carries out requests that may be repeated and whose errors no caller receives: one of them is reported. A
+// condition that did not hold is no error.
+void RunUpkeep(Client* client, absl::Span<const Request> requests, UpkeepWork work, Upkeep* upkeep,
+               SteadyTime deadline);
 
 // Those of them that are there, in any order, strongly consistent. `attributes`: empty, or only
 // these and the key.

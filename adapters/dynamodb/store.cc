@@ -1,7 +1,5 @@
 #include "adapters/dynamodb/store.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -64,7 +62,7 @@ DynamoStore::DynamoStore(StoreOptions options, const Guarantees& guarantees,
       client_(options_.url, std::move(credentials)),
       mailbox_(std::move(mailbox)),
       ear_(mailbox_.get()),
-      one_shots_(table_, WrittenBy(options_)),
+      one_shots_(table_, WrittenBy(options_), options_.upkeep),
       requests_(RequestsOf(options_)) {}
 
 DynamoStore::~DynamoStore() = default;
@@ -87,6 +85,7 @@ absl::Status DynamoStore::Start() {
       MakeLane(&client_, table_, options_.self, options_.lane, Deadline());
   if (!generation.ok()) return generation.status();
   requests_.SetGeneration(*generation);
+  history_looked_at_ = options_.now();
   return absl::OkStatus();
 }
 

@@ -24,6 +24,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "adapters/common/client_names.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/dynamodb/mailbox.h"
 #include "adapters/dynamodb/one_shots.h"
 #include "adapters/dynamodb/request_rows.h"
@@ -44,6 +45,8 @@ struct StoreOptions {
   std::function<int64_t()> now_unix_ms;  // For what is stored.
   // For what is remembered here, and how long; not for requests.
   std::function<SteadyTime()> now = [] { return SteadyClock::now(); };
+  // Where errors of the upkeep are reported; not null.
+  std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>();
 };
 
 // What is in a semaphore's partition.
@@ -164,6 +167,7 @@ class DynamoStore : public ledger::SharedStore {
   void DropLeftovers();
   void ForgetIdleNames(SteadyTime now);
   void ForgetSomeSessions();
+  void LookAtHistory(SteadyTime now);
   static std::vector<Ticket> StuckTickets(const Folder& folder);
 
   const StoreOptions options_;
@@ -179,6 +183,8 @@ class DynamoStore : public ledger::SharedStore {
   uint64_t commits_ = 0;
   uint64_t token_epoch_ = 0;
   uint64_t history_high_ = 0;  // The last number that this lane has given.
+  std::string history_of_;  // The partition to which it last wrote history since it looked there.
+  SteadyTime history_looked_at_{};
   // Revisions of destroyed semaphores are not above these, by FloorOf the name. They only rise.
   std::array<uint64_t, kFloorCount> floors_{};
 

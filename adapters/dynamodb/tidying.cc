@@ -8,6 +8,7 @@
 #include "adapters/dynamodb/news_text.h"
 #include "adapters/dynamodb/random.h"
 #include "adapters/dynamodb/store.h"
+#include "adapters/dynamodb/table.h"
 
 namespace semaphored::dynamodb {
 namespace {
@@ -19,6 +20,9 @@ constexpr size_t kLeftoversMax = 100'000;
 constexpr std::chrono::minutes kNamesKept{10};
 constexpr std::chrono::minutes kNamesLookedAt{1};
 constexpr size_t kPutBackAtOnce = 90;
+constexpr std::chrono::minutes kHistoryLookedAt{1};
+// DynamoDB takes up to some days to remove what has expired.
+constexpr std::chrono::seconds kExpiryMax = std::chrono::hours(96);
 
 }  // namespace
 
@@ -83,6 +87,7 @@ absl::StatusOr<std::vector<ledger::Hint>> DynamoStore::Wait(SteadyTime deadline)
     one_shots_.ForgetSome(&client_, Deadline());
     one_shots_.SweepIfDue(&client_, options_.now(), Deadline());
     ForgetIdleNames(options_.now());
+    LookAtHistory(options_.now());
     ForgetSomeSessions();
   } else if (one_shots_.is_behind()) {
     one_shots_.ForgetSome(&client_, Deadline());
@@ -124,7 +129,7 @@ void DynamoStore::DropLeftovers() {
     requests.push_back(DeleteItem(table_, leftovers_.back(), Condition::None()));
     leftovers_.pop_back();
   }
-  (void)client_.RepeatAll(requests, Deadline());
+  RunUpkeep(&client_, requests, UpkeepWork::kLeftovers, options_.upkeep.get(), Deadline());
 }
 
 void DynamoStore::RememberHosted(const std::string& partition, const std::string& name,
@@ -136,7 +141,10 @@ void DynamoStore::RememberHosted(const std::string& partition, const std::string
     const std::string of_this_life = absl::StrCat(self.number, ".", self.incarnation, ".");
     if (!absl::StartsWith(stamp, of_this_life)) hosted_before_[name] = stamp;
   } catch (const std::exception&) {
-    // Then it stays.
+    options_.upkeep->Failed(UpkeepWork::kLeftovers,
+                            absl::DataLossError(absl::StrCat(
+                                "dynamodb: what says that this node may host something in ", name,
+                                " is not understood, and stays")));
   }
 }
 
@@ -175,7 +183,34 @@ void DynamoStore::ForgetIdleNames(SteadyTime now) {
     drop(name, stamp);
     return true;
   });
-  if (!requests.empty()) (void)client_.RepeatAll(requests, Deadline());
+  RunUpkeep(&client_, requests, UpkeepWork::kLeftovers, options_.upkeep.get(), Deadline());
+}
+
+// DynamoDB itself removes what has expired, if the table's time-to-live is on. Where this lane has written, what was
+// written first shows whether it does.
+void DynamoStore::LookAtHistory(SteadyTime now) {
+  if (history_of_.empty() || now < history_looked_at_ + kHistoryLookedAt) return;
+  history_looked_at_ = now;
+  Range range;
+  range.partition = std::exchange(history_of_, "");
+  range.rows_max = 1;
+  range.eventually = true;
+  const auto oldest = QueryAll(&client_, table_, {range}, Deadline());
+  options_.upkeep->Note(UpkeepWork::kHistory, oldest.status());
+  if (!oldest.ok() || oldest->front().empty()) return;
+  const int64_t now_s = options_.now_unix_ms() / 1000;
+  try {
+    if (SignedIn(oldest->front().front(), kExpiresAt) + kExpiryMax.count() > now_s) return;
+    options_.upkeep->Failed(UpkeepWork::kHistory,
+                            absl::FailedPreconditionError(absl::StrCat(
+                                "dynamodb: ", range.partition, " has items that expired over ",
+                                std::chrono::ceil<std::chrono::hours>(kExpiryMax).count(),
+                                " h ago: is the time-to-live of the table on?")));
+  } catch (const std::exception&) {
+    options_.upkeep->Failed(
+        UpkeepWork::kHistory,
+        absl::DataLossError("dynamodb: a row of the history is not understood"));
+  }
 }
 
 // ---- mending ----

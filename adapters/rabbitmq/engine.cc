@@ -145,10 +145,10 @@ class RabbitEngine : public Engine {
     std::unique_ptr<PermitStore> store;
     if (url_.layout == Url::Layout::kSlots) {
       store = std::make_unique<SlotStore>(std::move(holding), std::move(other), url_.prefix,
-                                          guarantees_);
+                                          guarantees_, upkeep());
     } else {
       auto tokens = std::make_unique<TokenStore>(std::move(holding), std::move(other), url_.prefix,
-                                                 guarantees_);
+                                                 guarantees_, upkeep());
       if (absl::Status status = tokens->Start(); !status.ok()) return status;
       store = std::move(tokens);
     }

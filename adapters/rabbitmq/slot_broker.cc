@@ -1,7 +1,5 @@
 #include "adapters/rabbitmq/slot_broker.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <thread>
 
@@ -65,8 +63,8 @@ std::string WhyNoSlots(const std::string& name, uint32_t size) {
   return "";
 }
 
-SlotBroker::SlotBroker(Connection* holding, Connection* probing)
-    : holding_(holding), probing_(probing) {}
+SlotBroker::SlotBroker(Connection* holding, Connection* probing, std::shared_ptr<Upkeep> upkeep)
+    : holding_(holding), probing_(probing), upkeep_(std::move(upkeep)) {}
 
 absl::StatusOr<Channel> SlotBroker::ChannelOn(Connection* connection, Work* work) {
   if (work->life == connection->life() && connection->is_open(work->channel)) return work->channel;
@@ -217,9 +215,7 @@ class SlotBroker::Mutex {
   Mutex(SlotBroker* broker, std::string name) : broker_(broker), name_(std::move(name)) {}
   ~Mutex() {
     if (!broker_->holding_->is_open()) return;  // It has gone with the connection.
-    if (const absl::Status status = broker_->Delete(name_); !status.ok())
-      spdlog::warn("rabbitmq: the mutex {} could not be given back: {}", name_,
-                   std::string(status.message()));
+    broker_->upkeep_->Note(UpkeepWork::kLeftovers, broker_->Delete(name_));
   }
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
@@ -250,7 +246,7 @@ absl::Status SlotBroker::MakeSlots(const std::string& name, uint32_t from, uint3
   for (uint32_t slot = to; slot >= from; --slot) {
     const absl::Status status = Declare(SlotQueue(name, slot), kSlot).status();
     if (!status.ok()) {
-      if (holding_->is_open()) DeleteSlots(name, made).IgnoreError();
+      if (holding_->is_open()) upkeep_->Note(UpkeepWork::kLeftovers, DeleteSlots(name, made));
       return Translated(status);
     }
     made.insert(slot);

@@ -23,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/rabbitmq/connection.h"
 
 namespace semaphored::rabbitmq {
@@ -50,8 +51,9 @@ class SlotBroker {
   // Both outlive the broker. B queues and mutexes are `holding`'s, which is open when a call is
   // made. Probes go through `probing`, opened when it is needed: a broker that runs out of memory
   // reads no more from a connection that publishes, and that one has to be given up. A caller that
-  // holds nothing may pass the same connection as both.
-  SlotBroker(Connection* holding, Connection* probing);
+  // holds nothing may pass the same connection as both. `upkeep`: where errors of the upkeep are reported.
+  SlotBroker(Connection* holding, Connection* probing,
+             std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>());
 
   // Probes slots 1 to `at_least`, on to the first gap, and `beyond` it. One round trip if
   // `at_least` lies above the size and nothing is asked beyond.
@@ -108,6 +110,7 @@ class SlotBroker {
 
   Connection* holding_;
   Connection* probing_;
+  const std::shared_ptr<Upkeep> upkeep_;
   Work held_;
   Work probes_;
   // After probes that were not answered none are sent for a while: each would cost a time-out.

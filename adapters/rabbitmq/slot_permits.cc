@@ -1,6 +1,4 @@
 // layout=slots: permits taken, handed on and given back, and the clock of the waiters.
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <thread>
 
@@ -101,7 +99,7 @@ void SlotStore::Free(const std::string& name, Used* used, uint32_t slot) {
     return;
   }
   if (!status.ok()) {
-    spdlog::warn("rabbitmq: {}: {}", HolderQueue(Full(name), slot), std::string(status.message()));
+    upkeep_->Failed(UpkeepWork::kPermits, status);
     // It is still ours: another claim of ours may have it, or freeing it is tried again.
     if (holding_->is_open()) used->slots[slot] = {{}, SteadyClock::now() + kOfferFor, kPassedOnMax};
     return;

@@ -29,12 +29,14 @@ CommitResult Failed(absl::Status status) {
 }  // namespace
 
 SlotStore::SlotStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connection> probing,
-                     std::string prefix, const Guarantees& guarantees)
+                     std::string prefix, const Guarantees& guarantees,
+                     std::shared_ptr<Upkeep> upkeep)
     : holding_(std::move(holding)),
       probing_(std::move(probing)),
       prefix_(std::move(prefix)),
       guarantees_(guarantees),
-      broker_(holding_.get(), probing_.get()) {}
+      upkeep_(std::move(upkeep)),
+      broker_(holding_.get(), probing_.get(), upkeep_) {}
 
 // ---- the connection ----
 
@@ -99,7 +101,7 @@ void SlotStore::CheckDue() {
       if (mine.check_at > now) continue;
       if (checks++ == kChecksAtOnce) return;
       absl::StatusOr<bool> ours = StillOurs(name, &used, slot);
-      if (!ours.ok()) return;
+      if (!ours.ok()) return upkeep_->Failed(UpkeepWork::kPermits, ours.status());
       if (!*ours) continue;
       mine.check_every = std::min(2 * mine.check_every, kCheckEveryMax);
       mine.check_at = now + mine.check_every;

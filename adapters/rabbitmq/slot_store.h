@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/rabbitmq/connection.h"
 #include "adapters/rabbitmq/permit_store.h"
 #include "adapters/rabbitmq/slot_broker.h"
@@ -28,9 +29,10 @@ namespace semaphored::rabbitmq {
 class SlotStore : public PermitStore {
  public:
   // `holding` has the permits; `probing` is another one, see SlotBroker.
-  // `prefix` stands before the names of all queues.
+  // `prefix` stands before the names of all queues. `upkeep`: where errors of the upkeep are reported.
   SlotStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connection> probing,
-            std::string prefix, const Guarantees& guarantees);
+            std::string prefix, const Guarantees& guarantees,
+            std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>());
 
   const Guarantees& guarantees() const override { return guarantees_; }
 
@@ -132,6 +134,7 @@ class SlotStore : public PermitStore {
   const std::unique_ptr<Connection> probing_;
   const std::string prefix_;
   const Guarantees guarantees_;
+  const std::shared_ptr<Upkeep> upkeep_;
   SlotBroker broker_;
   uint64_t life_ = 0;
   uint64_t revisions_ = 0;

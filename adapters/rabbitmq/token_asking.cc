@@ -5,8 +5,6 @@
 // Where a limit was lowered and the leases of the sending daemon do not suffice, the others give
 // back as many as are missing: those on the highest slots that are left. All see alike which these
 // are, once the free tokens have been taken out; so they wait a moment before they choose.
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -45,8 +43,11 @@ void TokenStore::TellOthers(const AskedRecall& wanted) {
   const absl::StatusOr<std::string> sealed = sealing_.Seal(text);
   const absl::Status status = sealed.ok() ? broker_.Tell(*sealed) : sealed.status();
   if (!status.ok())
-    spdlog::warn("rabbitmq: the recall of leases of {} could not be sent to other daemons: {}",
-                 wanted.semaphore, std::string(status.message()));
+    upkeep_->Failed(
+        UpkeepWork::kNotices,
+        absl::Status(status.code(),
+                     absl::StrCat("the recall of leases of ", wanted.semaphore,
+                                  " was not sent to other daemons: ", status.message())));
 }
 
 void TokenStore::OnAsked(const std::string& text) {

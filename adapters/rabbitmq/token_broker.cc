@@ -208,18 +208,19 @@ absl::Status TokenBroker::Tell(const std::string& text) {
 void TokenBroker::Announce(const std::string& name, uint64_t version) {
   untold_[name] = version;
   tell_again_ = {};
-  TellRest();
+  TellRest().IgnoreError();  // It is called again.
 }
 
-void TokenBroker::TellRest() {
+absl::Status TokenBroker::TellRest() {
   const SteadyTime now = SteadyClock::now();
-  if (now < tell_again_) return;
+  if (now < tell_again_) return absl::OkStatus();
   tell_again_ = now + kTellAgain;
   while (!untold_.empty()) {
     const auto& [name, version] = *untold_.begin();
-    if (!Tell(absl::StrCat(version, " ", name)).ok()) return;
+    if (absl::Status status = Tell(absl::StrCat(version, " ", name)); !status.ok()) return status;
     untold_.erase(untold_.begin());
   }
+  return absl::OkStatus();
 }
 
 // Tokens of the slots, with confirms. What is not confirmed stays doubtful.

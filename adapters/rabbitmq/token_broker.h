@@ -77,7 +77,7 @@ class TokenBroker {
   absl::Status Tell(const std::string& text);
   // Sends the change notices that could not be sent with their changes: once a second, until it
   // succeeds.
-  void TellRest();
+  absl::Status TellRest();
 
   // nullopt: there is none.
   absl::StatusOr<std::optional<StoredSemaphore>> Read(const std::string& name);

@@ -43,6 +43,10 @@ absl::Status TokenStore::Tend(const std::string& name, Used* used) {
   return TendConsumers(used);
 }
 
+void TokenStore::TryToTend(const std::string& name, Used* used) {
+  upkeep_->Note(UpkeepWork::kPermits, Tend(name, used));
+}
+
 // A consumer for each priority that waits, with room for as many tokens as there are waiters.
 absl::Status TokenStore::TendConsumers(Used* used) {
   if (used->stored.row.paused || used->stored.row.destroying) return CancelAll(used);
@@ -100,10 +104,12 @@ absl::Status TokenStore::Cancel(Used* used, const std::string& tag) {
 
 void TokenStore::OnAnsweredLate(const std::string& name, Used* used,
                                 std::vector<ledger::Hint>* hints) {
-  if (!CancelTags(used, std::exchange(used->doubtful_tags, {})).ok()) return;
+  const absl::Status cancelled = CancelTags(used, std::exchange(used->doubtful_tags, {}));
+  upkeep_->Note(UpkeepWork::kPermits, cancelled);
+  if (!cancelled.ok()) return;
   hints->push_back({name, 0, ""});
   // Those that wait may have no consumer now.
-  Tend(name, used).IgnoreError();
+  TryToTend(name, used);
 }
 
 // Those that come after one that is not answered in time may still stand.
@@ -210,16 +216,18 @@ void TokenStore::OnShrinking(Used* used, BrokerEvent event) {
 void TokenStore::StrikeRemoved(const std::string& name, Used* used,
                                std::vector<ledger::Hint>* hints) {
   if (const absl::Status status = connection_->Sync(used->channel); !status.ok()) {
+    upkeep_->Failed(UpkeepWork::kPermits, status);
     if (!absl::IsDeadlineExceeded(status)) used->removed.clear();
     return;
   }
   absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Strike(name, used->removed);
+  upkeep_->Note(UpkeepWork::kPermits, stored.status());
   if (!stored.ok()) return;  // Tried again.
   const size_t count = std::exchange(used->removed, {}).size();
   if (!*stored) return;
   Keep(**std::move(stored), used);
   spdlog::info("rabbitmq: {}: {} permits have been taken out", name, count);
-  Tend(name, used).IgnoreError();
+  TryToTend(name, used);
   hints->push_back({name, used->stored.row.revision, ""});
   hints->push_back({name, 0, ""});
 }
@@ -230,7 +238,8 @@ void TokenStore::StrikeRemoved(const std::string& name, Used* used,
 void TokenStore::OnChange(const std::string& text, std::vector<ledger::Hint>* hints) {
   if (text.starts_with('{')) return OnAsked(text);
   if (text.starts_with(kPruning)) {
-    if (Used* used = Find(text.substr(kPruning.size()))) GiveBackStrangers(used).IgnoreError();
+    if (Used* used = Find(text.substr(kPruning.size())))
+      upkeep_->Note(UpkeepWork::kPermits, GiveBackStrangers(used));
     return;
   }
   const size_t space = text.find(' ');
@@ -287,14 +296,14 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
   }
   ++step_;
   KeepAlive();
-  broker_.TellRest();
+  upkeep_->Note(UpkeepWork::kNotices, broker_.TellRest());
   for (auto& [name, used] : used_) {
     if (used.unwanted_since != SteadyTime{})
       deadline = std::min(deadline, used.unwanted_since + kKeptUnwanted);
     if (!LeavesShrinking(used)) continue;
     if (const SteadyTime now = SteadyClock::now(); now >= used.shrink_again) {
       used.shrink_again = now + kShrinkAgain;
-      Tend(name, &used).IgnoreError();
+      TryToTend(name, &used);
     }
     deadline = std::min(deadline, used.shrink_again);
   }
@@ -314,7 +323,7 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
     const bool unwanted =
         used.unwanted_since != SteadyTime{} && now >= used.unwanted_since + kKeptUnwanted;
     const bool left = !used.spare.empty() && used.waiting.empty() && used.consumers.empty();
-    if (unwanted || left) DropUnwanted(&used).IgnoreError();
+    if (unwanted || left) upkeep_->Note(UpkeepWork::kPermits, DropUnwanted(&used));
     if (!used.removed.empty()) StrikeRemoved(name, &used, &hints);
   }
   return hints;

@@ -74,7 +74,7 @@ absl::StatusOr<Pruned> TokenStore::Prune(const std::string& semaphore) {
   }
   absl::StatusOr<Pruned> pruned = PruneLocked(semaphore, *used);
   shrinking.reset();
-  if (Used* still = Find(semaphore)) Tend(semaphore, still).IgnoreError();
+  if (Used* still = Find(semaphore)) TryToTend(semaphore, still);
   return pruned;
 }
 
@@ -100,9 +100,7 @@ absl::StatusOr<Pruned> TokenStore::PruneLocked(const std::string& name, Used* us
   for (const auto& [claim, held] : used->held) collected.seen.insert(held.slot);
   collected.strangers = std::exchange(used->strangers, {});
   // The others' go to the consumer of the prune.
-  if (absl::Status told = broker_.Tell(std::string(kPruning) + name); !told.ok())
-    spdlog::warn("rabbitmq: {}: other daemons keep extra messages back: {}", name,
-                 std::string(told.message()));
+  upkeep_->Note(UpkeepWork::kNotices, broker_.Tell(std::string(kPruning) + name));
   absl::Status status = Collect(used, &collected);
   if (status.ok()) status = PruneCollected(name, used, &collected, &pruned);
   // Whatever became of it: what was collected goes back.

@@ -1,7 +1,5 @@
 #include "adapters/rabbitmq/token_store.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <limits>
 #include <random>
@@ -47,10 +45,11 @@ constexpr size_t kStrangersAtOnce = 100;
 
 TokenStore::TokenStore(std::unique_ptr<Connection> holding,
                        std::unique_ptr<Connection> administering, const std::string& prefix,
-                       const Guarantees& guarantees)
+                       const Guarantees& guarantees, std::shared_ptr<Upkeep> upkeep)
     : connection_(std::move(holding)),
       administering_(std::move(administering)),
       guarantees_(guarantees),
+      upkeep_(std::move(upkeep)),
       broker_(administering_.get(), prefix),
       pages_([this](const std::string& of) { return broker_.Names(of, "", kAllNames); }),
       sealing_(administering_.get(), broker_.Secret()) {}
@@ -60,8 +59,7 @@ TokenStore::TokenStore(std::unique_ptr<Connection> holding,
 absl::Status TokenStore::Ready() {
   if (connection_->is_open() && connection_->life() == life_) {
     // Without it only what other daemons ask of this one is not heard.
-    if (absl::Status status = sealing_.BeginIfDue(SteadyClock::now()); !status.ok())
-      spdlog::warn("rabbitmq: {}", std::string(status.message()));
+    upkeep_->Note(UpkeepWork::kNotices, sealing_.BeginIfDue(SteadyClock::now()));
     return absl::OkStatus();
   }
   LoseAll();
@@ -144,7 +142,8 @@ void TokenStore::KeepAlive() {
   if (now < kept_alive_at_ + AskEvery(connection_->url())) return;
   kept_alive_at_ = now;
   if (administering_->is_open()) administering_->Wait(SteadyTime::min()).status().IgnoreError();
-  if (connection_->is_open(changes_)) connection_->Sync(changes_).IgnoreError();
+  if (connection_->is_open(changes_))
+    upkeep_->Note(UpkeepWork::kNotices, connection_->Sync(changes_));
 }
 
 // ---- rows ----
@@ -228,7 +227,7 @@ absl::StatusOr<TokenStore::Used*> TokenStore::Read(const std::string& name) {
   absl::StatusOr<Channel> channel = ChannelOf(used);
   if (absl::IsOutOfRange(channel.status())) used_.erase(name);
   if (!channel.ok()) return channel.status();
-  if (used->stored.excess() > 0 || used->shrinking) Tend(name, used).IgnoreError();
+  if (used->stored.excess() > 0 || used->shrinking) TryToTend(name, used);
   return used;
 }
 
@@ -388,7 +387,7 @@ void TokenStore::Finish(const Transaction& transaction) {
     if (Used* used = Find(delta.name)) GiveBackEnded(delta, used);
   }
   for (const SemaphoreDelta& delta : transaction.semaphores) {
-    if (Used* used = Find(delta.name)) Tend(delta.name, used).IgnoreError();
+    if (Used* used = Find(delta.name)) TryToTend(delta.name, used);
   }
 }
 

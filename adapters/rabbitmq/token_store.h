@@ -19,6 +19,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "adapters/common/name_pages.h"
+#include "adapters/common/upkeep.h"
 #include "adapters/rabbitmq/connection.h"
 #include "adapters/rabbitmq/permit_store.h"
 #include "adapters/rabbitmq/sealing.h"
@@ -31,9 +32,11 @@ inline constexpr std::string_view kPruning = "pruning ";
 
 class TokenStore : public PermitStore {
  public:
-  // Connections that KeepLate. `prefix` stands before the names of all queues.
+  // Connections that KeepLate. `prefix` stands before the names of all queues. `upkeep`: where errors of the upkeep are
+  // reported.
   TokenStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connection> administering,
-             const std::string& prefix, const Guarantees& guarantees);
+             const std::string& prefix, const Guarantees& guarantees,
+             std::shared_ptr<Upkeep> upkeep);
   // Strikes the slots whose tokens it has taken out, if the broker answers.
   ~TokenStore() override;
 
@@ -131,6 +134,8 @@ class TokenStore : public PermitStore {
 
   // token_consumers.cc
   absl::Status Tend(const std::string& name, Used* used);
+  // An error is reported to the upkeep: the next act, or event, of the semaphore tries again.
+  void TryToTend(const std::string& name, Used* used);
   absl::Status TendConsumers(Used* used);
   absl::Status DropUnwanted(Used* used);
   absl::Status Begin(Used* used, const std::string& tag, size_t prefetch, int32_t priority);
@@ -174,6 +179,7 @@ class TokenStore : public PermitStore {
   const std::unique_ptr<Connection> connection_;
   const std::unique_ptr<Connection> administering_;
   const Guarantees guarantees_;
+  const std::shared_ptr<Upkeep> upkeep_;
   TokenBroker broker_;
   uint64_t life_ = 0;
   Channel changes_ = 0;  // Of the subscription.

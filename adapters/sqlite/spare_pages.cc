@@ -1,10 +1,7 @@
 #include "adapters/sqlite/spare_pages.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <chrono>
-#include <string>
 #include <utility>
 
 namespace semaphored::sqlite {
@@ -33,7 +30,7 @@ void SparePages::Look() {
   const bool begun = std::exchange(surplus_, 0) > 0;
   if (!database_->can_shrink()) return;
   const absl::StatusOr<Database::Pages> pages = database_->CountPages();
-  if (!pages.ok()) return;
+  if (!pages.ok()) return upkeep_->Failed(UpkeepWork::kSpace, pages.status());
   if (!begun && pages->free <= std::max(kTooManyMin, pages->all / kTooManyShare)) return;
   surplus_ = std::max<int64_t>(pages->free - std::max(kKeptMin, pages->all / kKeptShare), 0);
 }
@@ -43,7 +40,7 @@ void SparePages::Step() {
   const auto pages = static_cast<int>(std::min<int64_t>(surplus_, pages_at_once_));
   const absl::Status status = database_->GiveBack(pages);
   Adapt(began);
-  Report(status);
+  upkeep_->Note(UpkeepWork::kSpace, status);
   if (status.ok()) {
     Look();
   } else {
@@ -61,15 +58,6 @@ void SparePages::Adapt(SteadyTime began) {
     pages_at_once_ = std::max(pages_at_once_ / 2, kPagesAtOnceMin);
   } else if (last_step_ - began < kStepTime / 2) {
     pages_at_once_ = std::min(pages_at_once_ * 2, kPagesAtOnceMax);
-  }
-}
-
-// Said once for each time that it begins to fail, as it is tried again and again.
-void SparePages::Report(const absl::Status& status) {
-  if (!status.ok() && !std::exchange(fails_, true)) {
-    spdlog::warn("{}; the file keeps its size", std::string(status.message()));
-  } else if (status.ok() && std::exchange(fails_, false)) {
-    spdlog::info("sqlite: {}: free space is given back again", database_->name());
   }
 }
 

@@ -8,7 +8,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
+#include "adapters/common/upkeep.h"
 #include "adapters/sqlite/database.h"
 #include "adapters/steady_clock.h"
 
@@ -16,15 +19,16 @@ namespace semaphored::sqlite {
 
 class SparePages {
  public:
-  // `database` outlives it.
-  explicit SparePages(Database* database) : database_(database) {}
+  // `database` outlives it. Errors are reported to `upkeep`.
+  SparePages(Database* database, std::shared_ptr<Upkeep> upkeep)
+      : database_(database), upkeep_(std::move(upkeep)) {}
 
   // Looks whether there are too many of them by now. Some 20 us.
   void Look();
   // Steps are due: there were too many when they were last looked at.
   bool too_many() const { return surplus_ > 0; }
   // Gives some back; a checkpoint then cuts the file. Blocks for some 5 ms, and longer where the
-  // file has millions of free pages. A failure is logged, and no step is due until the next Look.
+  // file has millions of free pages. After an error no step is due until the next Look.
   // REQUIRES: no transaction is open, and none is unsettled.
   void Step();
   // The same, if steps are due and the last one is a while ago: for a store that is never idle.
@@ -32,11 +36,10 @@ class SparePages {
 
  private:
   void Adapt(SteadyTime began);
-  void Report(const absl::Status& status);
 
   Database* const database_;
+  const std::shared_ptr<Upkeep> upkeep_;
   int64_t surplus_ = 0;  // Pages; 0 as long as there are not too many.
-  bool fails_ = false;
   int pages_at_once_ = 32;
   SteadyTime last_step_{};
 };

@@ -9,7 +9,6 @@
 #include "adapters/sqlite/schema.h"
 #include "adapters/sqlite/writer.h"
 #include "adapters/steady_clock.h"
-#include "spdlog/spdlog.h"
 
 namespace semaphored::sqlite {
 namespace {
@@ -46,7 +45,7 @@ SqliteStore::SqliteStore(std::shared_ptr<Database> database, std::shared_ptr<Nod
       options_(options),
       guarantees_(GuaranteesOf(options, database_->in_memory())),
       history_(options.history_rows),
-      spare_pages_(database_.get()) {}
+      spare_pages_(database_.get(), options_.upkeep) {}
 
 SqliteStore::~SqliteStore() {
   std::scoped_lock lock(database_->mutex());
@@ -211,14 +210,8 @@ void SqliteStore::ReturnTokens() {
 }
 
 void SqliteStore::Checkpoint() {
-  absl::Status status = database_->Checkpoint();
+  options_.upkeep->Note(UpkeepWork::kSpace, database_->Checkpoint());
   spare_pages_.Look();
-  // Said once for each time that it begins to fail: it is tried with every batch.
-  if (!status.ok() && !std::exchange(checkpoint_fails_, true)) {
-    spdlog::warn("{}; its log goes on growing", std::string(status.message()));
-  } else if (status.ok() && std::exchange(checkpoint_fails_, false)) {
-    spdlog::info("sqlite: {}: its log is moved into the file again", database_->name());
-  }
 }
 
 // ---- Reading ----

@@ -41,6 +41,8 @@ namespace semaphored::sqlite {
 struct StoreOptions {
   // Leases that have ended, to remember. 0: none.
   uint64_t history_rows = 100'000;
+  // Where errors of the upkeep are reported; not null.
+  std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>();
 };
 
 inline constexpr int kTokenCounterBits = 48;
@@ -116,7 +118,6 @@ class SqliteStore : public ledger::LedgerStore {
   std::mutex wake_mutex_;
   std::condition_variable wake_;
   bool woken_ = false;
-  bool checkpoint_fails_ = false;
 };
 
 }  // namespace semaphored::sqlite

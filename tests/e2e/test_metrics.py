@@ -233,6 +233,12 @@ class Figures(unittest.TestCase):
                 if of == sample:
                     self.assertEqual({label for label, _ in key}, labels, name)
 
+    def test_each_work_of_the_upkeep_is_documented(self):
+        with open(os.path.join(ROOT, "docs", "metrics.md"), encoding="utf-8") as text:
+            table = text.read().split("## The upkeep of the engine")[1].split("\n## ")[0]
+        self.assertEqual(set(re.findall(r"^\| `([a-z_]+)` \|", table, re.MULTILINE)),
+                         self.scrape().labelled("semaphored_engine_upkeep_errors_total", "work"))
+
 
 class Settings(unittest.TestCase):
 

@@ -18,8 +18,10 @@ class Daemon {
  public:
   static constexpr std::chrono::milliseconds kSweepInterval{20};
 
-  Daemon(const TestPrefix& prefix, const std::string& node_id, const std::string& url_options = "")
-      : engine_(OpenEngine(prefix.UrlText(url_options)).value()) {
+  // `port` of a relay, for example.
+  Daemon(const TestPrefix& prefix, const std::string& node_id, const std::string& url_options = "",
+         uint16_t port = 0)
+      : engine_(OpenEngine(prefix.UrlText(url_options, port)).value()) {
     ledger::LedgerOptions options;
     options.self = engine_->nodes().Join(node_id).value();
     options.now = [] { return SteadyClock::now(); };
@@ -32,6 +34,8 @@ class Daemon {
   }
 
   NodeRef self() const { return self_; }
+  const Upkeep& upkeep() const { return *engine_->upkeep(); }
+  NodeStore& nodes() { return engine_->nodes(); }
 
   // One batch. All outcomes must be known at once.
   std::vector<Outcome> RunAll(std::vector<Command> commands) {

@@ -34,7 +34,7 @@ struct Requests {
     prefix.Put(keys.RequestBlock(client_id, block), WriteRequestBlock(value), 0);
   }
   size_t Left(const std::string& client_id) { return prefix.Tree(keys.Client(client_id)).size(); }
-  void SweepAt(seconds after) { sweep.SweepIfDue(&client, start + after); }
+  void SweepAt(seconds after) { CHECK(sweep.SweepIfDue(&client, start + after).ok()); }
 };
 
 TEST_CASE("consul requests: those of a client that is silent for long are forgotten", "[consul]") {

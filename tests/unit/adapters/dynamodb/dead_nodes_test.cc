@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -113,7 +114,7 @@ TEST_CASE("dynamodb dead nodes: two daemons remove at once, and a next life stay
   REQUIRE(alive.Commit(grant).kind == Kind::kWon);
   Client client(table.url(), TestCredentials());
   for (int daemon = 0; daemon < 2; ++daemon) {
-    DeadNodes remover(&client, table.url().table, kLookedAtAtOnce);
+    DeadNodes remover(&client, table.url().table, kLookedAtAtOnce, std::make_shared<Upkeep>());
     // The one that lives again, and has claims, is left alone.
     // Each call has a tenth of a second.
     std::set<uint32_t> removed;

@@ -137,7 +137,9 @@ OpenStore Open(const StoreTable& table, const HowToOpen& how) {
   options.now_unix_ms =
       how.now_unix_ms ? how.now_unix_ms : [] { return int64_t{1'800'000'000'000}; };
   if (how.now) options.now = how.now;
-  open.mailbox = std::make_shared<Mailbox>(table.url(), TestCredentials(), open.self.number);
+  options.upkeep = open.upkeep;
+  open.mailbox =
+      std::make_shared<Mailbox>(table.url(), TestCredentials(), open.self.number, open.upkeep);
   Guarantees guarantees;
   guarantees.adapter = "dynamodb";
   open.store = std::make_unique<DynamoStore>(options, guarantees, TestCredentials(), open.mailbox);

@@ -88,6 +88,7 @@ class DynamoProxy {
 
 // One lane of a daemon, without the ledger above it.
 struct OpenStore {
+  std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>();  // Of the mailbox and the store.
   std::unique_ptr<NodeTable> nodes;
   std::shared_ptr<Mailbox> mailbox;
   std::unique_ptr<DynamoStore> store;

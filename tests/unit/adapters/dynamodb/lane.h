@@ -35,6 +35,7 @@ class OneLane {
 
   NodeRef self() const { return options_.self; }
   absl::Status Heartbeat() { return engine_->nodes().Heartbeat(); }
+  const Upkeep& upkeep() const { return *engine_->upkeep(); }
 
   std::vector<Outcome> RunAll(std::vector<Command> commands) {
     std::vector<Submission> batch;

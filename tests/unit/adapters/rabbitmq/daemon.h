@@ -66,6 +66,7 @@ class Daemon {
   }
 
   absl::Status Heartbeat() { return engine_->nodes().Heartbeat(); }
+  const Upkeep& upkeep() const { return *engine_->upkeep(); }
 
   // Again, as a lane does it, while nothing is done: tests beside this one use the same broker.
   Outcome Do(const Command& command) {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -160,7 +161,7 @@ TEST_CASE("sqlite space: killed at any step, the store has all that it should") 
   store.Add(1, 300);
   // Those that stay are at the file's end, and have to move.
   store.Remove(1, 270);
-  SparePages pages(&store.database());
+  SparePages pages(&store.database(), std::make_shared<Upkeep>());
   pages.Look();
   REQUIRE(pages.too_many());
   for (int step = 1; pages.too_many(); ++step) {
@@ -184,7 +185,8 @@ TEST_CASE("sqlite space: a disk that fails under a step costs nothing, and the n
       TryOpen({.path = folder / "state.db", .synchronous = true, .vfs = FaultVfsName()}).value());
   store.Add(1, 100);
   store.Remove(1, 90);
-  SparePages pages(&store.database());
+  const auto upkeep = std::make_shared<Upkeep>();
+  SparePages pages(&store.database(), upkeep);
   using Operation = Fault::Operation;
   const Fault faults[] = {{.operation = Operation::kWrite, .code = SQLITE_FULL},
                           {.operation = Operation::kWrite, .code = SQLITE_IOERR_WRITE},
@@ -204,7 +206,12 @@ TEST_CASE("sqlite space: a disk that fails under a step costs nothing, and the n
     store.Touch();
     CheckAfterCrash(folder / "state.db", 91, 100);
   }
+  const auto errors = [&] {
+    return upkeep->figures().errors[static_cast<size_t>(UpkeepWork::kSpace)];
+  };
+  CHECK(errors() == std::size(faults));
   for (pages.Look(); pages.too_many();) pages.Step();
+  CHECK(errors() == std::size(faults));
   CHECK(store.FreePages() <= 256);
   CheckAfterCrash(folder / "state.db", 91, 100);
 }
