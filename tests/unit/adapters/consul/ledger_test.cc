@@ -32,7 +32,7 @@ class OneLane {
     REQUIRE(result.ok());
     return std::move(result->outcomes);
   }
-  Outcome Run(const Command& command) { return RunAll({command}).front(); }
+  Outcome Run(const Command& command) { return std::move(RunAll({command}).front()); }
 
   Outcome Ask(uint64_t id, bool wait = false, Requester requester = {}) {
     AcquireCommand acquire;
