@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/common/random.h"
 #include "adapters/dynamodb/fold.h"
-#include "adapters/dynamodb/random.h"
 
 namespace semaphored::dynamodb {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/dynamodb/random.h"
+#include "adapters/common/random.h"
 
 namespace semaphored::dynamodb {
 namespace {

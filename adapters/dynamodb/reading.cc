@@ -9,8 +9,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/common/random.h"
 #include "adapters/dynamodb/commit.h"
-#include "adapters/dynamodb/random.h"
 #include "adapters/dynamodb/store.h"
 
 namespace semaphored::dynamodb {

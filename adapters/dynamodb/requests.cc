@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "adapters/dynamodb/random.h"
+#include "adapters/common/random.h"
 #include "adapters/dynamodb/table.h"
 
 namespace semaphored::dynamodb {

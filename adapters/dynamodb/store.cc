@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/common/random.h"
 #include "adapters/dynamodb/commit.h"
 #include "adapters/dynamodb/node_table.h"
-#include "adapters/dynamodb/random.h"
 #include "adapters/steady_clock.h"
 
 namespace semaphored::dynamodb {

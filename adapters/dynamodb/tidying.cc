@@ -5,8 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/common/random.h"
 #include "adapters/dynamodb/news_text.h"
-#include "adapters/dynamodb/random.h"
 #include "adapters/dynamodb/store.h"
 #include "adapters/dynamodb/table.h"
 

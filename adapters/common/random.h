@@ -8,7 +8,7 @@
 
 #include "adapters/types.h"
 
-namespace semaphored::dynamodb {
+namespace semaphored {
 
 inline uint64_t RandomNumber() {
   static thread_local std::mt19937_64 random = [] {
@@ -19,7 +19,7 @@ inline uint64_t RandomNumber() {
   return random();
 }
 
-// A ClientRequestToken that no request has used.
+// Text that no other call has returned.
 inline std::string RandomToken() { return Id{RandomNumber(), RandomNumber()}.Hex(); }
 
 // The full pause at most, half of it at least.
@@ -29,4 +29,4 @@ inline std::chrono::milliseconds Skewed(std::chrono::milliseconds pause) {
       half + static_cast<int64_t>(RandomNumber() % static_cast<uint64_t>(half + 1)));
 }
 
-}  // namespace semaphored::dynamodb
+}  // namespace semaphored
