@@ -1,7 +1,6 @@
 #include "adapters/consul/store.h"
 
 #include <algorithm>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "adapters/common/random.h"
 #include "adapters/consul/commit.h"
 #include "adapters/consul/node_table.h"
 #include "adapters/steady_clock.h"
@@ -65,8 +65,7 @@ ConsulStore::ConsulStore(Url url, const Guarantees& guarantees, NodeRef self, ui
       watches_(url_),
       places_(&client_, url_, self),
       requests_(&keys_),
-      lists_(&client_, &keys_),
-      random_(std::random_device()()) {}
+      lists_(&client_, &keys_) {}
 
 ConsulStore::~ConsulStore() = default;
 
@@ -123,7 +122,7 @@ CommitResult ConsulStore::Commit(Transaction& transaction, SteadyTime deadline) 
   for (const ledger::NewClient& added : transaction.new_clients) names_.Learn(added);
   if (transaction.attempt >= kAttemptsWithoutPause) {
     const int steps = std::min(transaction.attempt - kAttemptsWithoutPause + 1, kPauseStepsMax);
-    std::this_thread::sleep_for(Skewed(kPauseStep * steps, &random_));
+    std::this_thread::sleep_for(Skewed(kPauseStep * steps));
   }
   if (absl::Status status = LearnRequests(transaction); !status.ok()) return Failed(status);
   int preparations = 0;

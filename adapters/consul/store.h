@@ -183,7 +183,6 @@ class ConsulStore : public ledger::SharedStore {
   bool missed_ = true;
   std::function<int64_t()> now_unix_ms_ = [] { return int64_t{0}; };
   std::unique_ptr<Writer> writer_;  // Of the commit under way or unknown.
-  uint64_t random_;
 };
 
 }  // namespace semaphored::consul

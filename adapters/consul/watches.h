@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
+#include "adapters/common/http.h"
 #include "adapters/consul/client.h"
 
 namespace semaphored::consul {
@@ -53,16 +54,15 @@ class Watches {
   struct Watch;
 
   void Ask(Watch* watch);
-  void Collect(Heard* heard);
-  void Finish(Watch* watch, int code, Heard* heard);
+  void Finish(Watch* watch, HttpAnswer answer);
   // When the next of those that were refused asks again; max: none.
   SteadyTime AskPaused(SteadyTime now);
 
   const Url url_;
-  void* multi_ = nullptr;
+  HttpPool pool_;
   std::map<std::string, std::unique_ptr<Watch>> watches_;
+  Heard heard_;  // Since the last Wait.
   std::atomic<bool> woken_{false};
-  uint64_t random_;
 };
 
 }  // namespace semaphored::consul

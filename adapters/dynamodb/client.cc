@@ -1,14 +1,13 @@
 #include "adapters/dynamodb/client.h"
 
-#include <curl/curl.h>
-
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/dynamodb/exchange.h"
+#include "adapters/common/http.h"
+#include "adapters/common/http_target.h"
+#include "adapters/common/random.h"
 #include "adapters/steady_clock.h"
 
 namespace semaphored::dynamodb {
@@ -17,6 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kConnectionsMax = 8;
+constexpr size_t kAnswerBytesMax = 20'000'000;  // The engine's largest answer has 16 MB.
 constexpr int kAttemptsMax = 12;
 constexpr milliseconds kFirstPause{20};
 constexpr milliseconds kPauseMax{1000};
@@ -51,10 +51,10 @@ struct Job {
   bool renewed = false;  // Other credentials were asked for.
   int attempts = 0;
   milliseconds pause = kFirstPause;
-  SteadyTime next;                     // When the next attempt may start.
-  SteadyTime end;                      // Of the time for it, from its first attempt on.
-  Credentials credentials;             // Of the attempt under way.
-  std::unique_ptr<Exchange> exchange;  // Set while an attempt is under way.
+  SteadyTime next;                   // When the next attempt may start.
+  SteadyTime end;                    // Of the time for it, from its first attempt on.
+  Credentials credentials;           // Of the attempt under way.
+  std::unique_ptr<HttpClient> http;  // Set while an attempt is under way.
   bool done = false;
 };
 
@@ -71,40 +71,51 @@ void Refuse(Job* job, absl::Status status) {
   Finish(job);
 }
 
+HttpOptions OptionsOf(const Url& url) {
+  HttpOptions options;
+  options.ca_file = url.ca_file;
+  options.header = "X-Amz-Crc32";
+  options.signed_for = absl::StrCat(url.region, ":dynamodb");
+  // An endpoint that was named is reached as it stands.
+  options.by_proxy = url.endpoint.empty();
+  options.answer_bytes_max = kAnswerBytesMax;
+  return options;
+}
+
+// Without its time-out.
+HttpRequest RequestOf(const Url& url, const Job& job) {
+  HttpRequest request;
+  request.method = "POST";
+  request.address = HttpTarget("/").UrlAt(url.base());
+  request.headers = {"Content-Type: application/x-amz-json-1.0",
+                     absl::StrCat("X-Amz-Target: DynamoDB_20120810.", job.request->operation)};
+  if (!job.credentials.session_token.empty())
+    request.headers.push_back(
+        absl::StrCat("X-Amz-Security-Token: ", job.credentials.session_token));
+  request.body = &job.body;
+  request.key_id = job.credentials.access_key_id;
+  request.secret_key = job.credentials.secret_access_key;
+  request.once = job.once;
+  return request;
+}
+
 }  // namespace
 
 struct Client::Parts {
   Parts(const Url& the_url, std::shared_ptr<CredentialSource> the_credentials)
-      : url(the_url), credentials(std::move(the_credentials)), random(std::random_device()()) {
-    InitHttp();
-    multi = curl_multi_init();
-    if (multi == nullptr) return;
-    curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, static_cast<long>(kConnectionsMax));
-    curl_multi_setopt(multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, static_cast<long>(kConnectionsMax));
-  }
-
-  ~Parts() {
-    spare.clear();
-    if (multi != nullptr) curl_multi_cleanup(multi);
-  }
+      : url(the_url), credentials(std::move(the_credentials)) {}
 
   void Carry(std::vector<Job>* jobs, SteadyTime deadline);
   // One round: starts what may start, moves what is under way, takes in what has ended.
   void Turn(std::vector<Job>* jobs, size_t* first, SteadyTime deadline);
   void Start(Job* job, SteadyTime deadline);
-  void TakeIn(Job* job, int curl_code);
+  void TakeIn(Job* job, HttpAnswer answer);
   void Judge(Job* job);
-  // Half of the pause at least, all of it at most.
-  milliseconds Skewed(milliseconds pause) {
-    const int64_t half = pause.count() / 2;
-    return milliseconds(half + static_cast<int64_t>(random() % static_cast<uint64_t>(half + 1)));
-  }
 
   const Url url;
   const std::shared_ptr<CredentialSource> credentials;
-  std::minstd_rand random;
-  void* multi = nullptr;
-  std::vector<std::unique_ptr<Exchange>> spare;
+  HttpPool pool{kConnectionsMax};
+  std::vector<std::unique_ptr<HttpClient>> spare;
 };
 
 void Client::Parts::Start(Job* job, SteadyTime deadline) {
@@ -126,29 +137,28 @@ void Client::Parts::Start(Job* job, SteadyTime deadline) {
   if (!found.ok()) return Refuse(job, found.status());
   job->credentials = *std::move(found);
   if (spare.empty()) {
-    job->exchange = std::make_unique<Exchange>(url);
+    job->http = std::make_unique<HttpClient>(OptionsOf(url));
   } else {
-    job->exchange = std::move(spare.back());
+    job->http = std::move(spare.back());
     spare.pop_back();
   }
-  const milliseconds timeout = job->once ? left : std::min(left, std::max(left / 2, kAttemptMin));
-  CURL* const handle = job->exchange->Prepare(job->request->operation, job->body, job->credentials,
-                                              timeout, job->once);
-  if (handle == nullptr || curl_multi_add_handle(multi, handle) != CURLM_OK) {
-    job->exchange.reset();
+  HttpRequest request = RequestOf(url, *job);
+  request.timeout = job->once ? left : std::min(left, std::max(left / 2, kAttemptMin));
+  if (!pool.Start(job->http.get(), request,
+                  [this, job](HttpAnswer answer) { TakeIn(job, std::move(answer)); })) {
+    job->http.reset();
     Refuse(job, absl::ResourceExhaustedError("dynamodb: out of memory"));
   }
 }
 
-void Client::Parts::TakeIn(Job* job, int curl_code) {
-  Received received = job->exchange->Take(curl_code);
-  const int times_sent = job->exchange->times_sent();
-  spare.push_back(std::move(job->exchange));
+void Client::Parts::TakeIn(Job* job, HttpAnswer answer) {
+  spare.push_back(std::move(job->http));
+  const int times_sent = answer.times_sent;
   // The last attempt may have too little time to connect. Then the one before it tells more.
   const bool tells_less = job->attempts > 1 && times_sent == 0 &&
-                          curl_code == CURLE_OPERATION_TIMEDOUT &&
+                          answer.fault == HttpAnswer::Fault::kTimeOut &&
                           !IsForCredentials(job->reply.error);
-  if (!tells_less) job->reply = JudgeReply(job->request->operation, std::move(received));
+  if (!tells_less) job->reply = JudgeReply(job->request->operation, std::move(answer));
   if (times_sent > 1 || job->reply.kind == Reply::Kind::kBroken) job->lost = true;
   Judge(job);
 }
@@ -175,47 +185,23 @@ void Client::Parts::Turn(std::vector<Job>* jobs, size_t* first, SteadyTime deadl
   const SteadyTime now = SteadyClock::now();
   SteadyTime wake = now + kPollMax;
   size_t under_way = 0;
-  for (size_t i = *first; i < jobs->size(); ++i) under_way += (*jobs)[i].exchange != nullptr;
+  for (size_t i = *first; i < jobs->size(); ++i) under_way += (*jobs)[i].http != nullptr;
   for (size_t i = *first; i < jobs->size() && under_way < kConnectionsMax; ++i) {
     Job& job = (*jobs)[i];
-    if (job.done || job.exchange) continue;
+    if (job.done || job.http) continue;
     if (job.next > now) {
       wake = std::min(wake, job.next);
       continue;
     }
     Start(&job, deadline);
-    under_way += job.exchange != nullptr;
+    under_way += job.http != nullptr;
     if (job.done) wake = now;
   }
-  int running = 0;
-  curl_multi_perform(multi, &running);
-  bool ended = false;
-  int queued = 0;
-  while (const CURLMsg* message = curl_multi_info_read(multi, &queued)) {
-    if (message->msg != CURLMSG_DONE) continue;
-    CURL* const handle = message->easy_handle;
-    const CURLcode code = message->data.result;
-    void* exchange = nullptr;
-    curl_easy_getinfo(handle, CURLINFO_PRIVATE, &exchange);
-    curl_multi_remove_handle(multi, handle);
-    for (size_t i = *first; i < jobs->size(); ++i) {
-      if ((*jobs)[i].exchange.get() == exchange) {
-        TakeIn(&(*jobs)[i], code);
-        break;
-      }
-    }
-    ended = true;
-  }
-  if (ended) return;
-  const int wait_ms = static_cast<int>(Until(wake).count());
-  if (wait_ms > 0) curl_multi_poll(multi, nullptr, 0, wait_ms, nullptr);
+  if (pool.Turn()) return;
+  if (const milliseconds wait = Until(wake); wait.count() > 0) pool.Wait(wait);
 }
 
 void Client::Parts::Carry(std::vector<Job>* jobs, SteadyTime deadline) {
-  if (multi == nullptr) {
-    for (Job& job : *jobs) Refuse(&job, absl::ResourceExhaustedError("dynamodb: out of memory"));
-    return;
-  }
   size_t first = 0;
   while (true) {
     while (first < jobs->size() && (*jobs)[first].done) ++first;

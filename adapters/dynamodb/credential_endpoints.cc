@@ -1,6 +1,4 @@
 // Credentials that a container's or an instance's own endpoint gives, for some hours.
-#include <curl/curl.h>
-
 #include <algorithm>
 #include <ctime>
 #include <fstream>
@@ -31,7 +29,7 @@ std::string TextOf(const json& body, const char* name) {
   return found != body.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-absl::StatusOr<Found> ReadFound(const std::string& who, const Fetched& fetched) {
+absl::StatusOr<Found> ReadFound(const std::string& who, const HttpAnswer& fetched) {
   const json body = json::parse(fetched.body, nullptr, /*allow_exceptions=*/false);
   if (!body.is_object()) return NoAnswer(who, "its answer is not JSON");
   const std::string code = TextOf(body, "Code");
@@ -42,7 +40,7 @@ absl::StatusOr<Found> ReadFound(const std::string& who, const Fetched& fetched) 
   found.credentials.session_token = TextOf(body, "Token");
   if (found.credentials.access_key_id.empty() || found.credentials.secret_access_key.empty())
     return NoAnswer(who, "there are none in its answer");
-  found.lifetime = LifetimeUntil(TextOf(body, "Expiration"), DateOf(fetched));
+  found.lifetime = LifetimeUntil(TextOf(body, "Expiration"), UnixTimeOfHttpDate(fetched.header));
   return found;
 }
 
@@ -72,11 +70,6 @@ absl::Status NoAnswer(const std::string& who, const std::string& why) {
       absl::StrCat("dynamodb: no credentials: ", who, " did not give any: ", why));
 }
 
-std::optional<int64_t> DateOf(const Fetched& fetched) {
-  const time_t date = curl_getdate(fetched.date.c_str(), nullptr);
-  return date < 0 ? std::nullopt : std::optional<int64_t>(date);
-}
-
 std::optional<std::chrono::seconds> LifetimeUntil(const std::string& expiration,
                                                   std::optional<int64_t> now_unix_s) {
   std::tm parts{};
@@ -100,7 +93,7 @@ absl::StatusOr<Found> FindInContainer(const Lookup& lookup) {
   if (!token.ok()) return token.status();
   std::vector<std::string> headers;
   if (!token->empty()) headers.push_back(absl::StrCat("Authorization: ", *token));
-  const absl::StatusOr<Fetched> fetched =
+  const absl::StatusOr<HttpAnswer> fetched =
       Fetch({.method = "GET", .address = address, .headers = headers, .body = ""}, lookup.deadline);
   if (!fetched.ok())
     return NoAnswer("the container's endpoint", std::string(fetched.status().message()));
@@ -120,7 +113,7 @@ absl::StatusOr<Found> FindInInstance(const Lookup& lookup) {
         absl::EqualsIgnoreCase(mode, "ipv6") ? "http://[fd00:ec2::254]" : "http://169.254.169.254";
   }
   base = std::string(absl::StripSuffix(base, "/"));
-  const absl::StatusOr<Fetched> token =
+  const absl::StatusOr<HttpAnswer> token =
       Fetch({.method = "PUT",
              .address = HttpTarget("/latest/api/token").UrlAt(base),
              .headers = {"X-aws-ec2-metadata-token-ttl-seconds: 300", "Content-Length: 0"},
@@ -139,7 +132,7 @@ absl::StatusOr<Found> FindInInstance(const Lookup& lookup) {
     return HttpTarget("/latest/meta-data/iam/security-credentials/", {role.data(), role.size()})
         .UrlAt(base);
   };
-  const absl::StatusOr<Fetched> role = Fetch(
+  const absl::StatusOr<HttpAnswer> role = Fetch(
       {.method = "GET", .address = roles(""), .headers = headers, .body = ""}, lookup.deadline);
   if (!role.ok()) return NoAnswer("the instance's metadata", std::string(role.status().message()));
   const std::string name(
@@ -148,7 +141,7 @@ absl::StatusOr<Found> FindInInstance(const Lookup& lookup) {
     return absl::NotFoundError("the instance has no role");
   if (role->http_status != 200)
     return NoAnswer("the instance's metadata", absl::StrCat("HTTP ", role->http_status));
-  const absl::StatusOr<Fetched> found = Fetch(
+  const absl::StatusOr<HttpAnswer> found = Fetch(
       {.method = "GET", .address = roles(name), .headers = headers, .body = ""}, lookup.deadline);
   if (!found.ok())
     return NoAnswer("the instance's metadata", std::string(found.status().message()));

@@ -58,8 +58,6 @@ absl::StatusOr<Found> FindInInstance(const Lookup& lookup);
 // "dynamodb: no credentials: WHO did not give any: WHY", UNAVAILABLE.
 absl::Status NoAnswer(const std::string& who, const std::string& why);
 
-// The answer's own date, as Unix time in seconds; nullopt: it has none.
-std::optional<int64_t> DateOf(const Fetched& fetched);
 // How long from `now_unix_s` to `expiration`, such as "2020-01-01T13:00:00Z"; nullopt: one of them is not there.
 std::optional<std::chrono::seconds> LifetimeUntil(const std::string& expiration,
                                                   std::optional<int64_t> now_unix_s);

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
+#include "adapters/common/http.h"
 #include "adapters/dynamodb/credentials.h"
 
 namespace semaphored::dynamodb {
@@ -24,15 +25,9 @@ struct FetchRequest {
   bool by_proxy = false;
 };
 
-struct Fetched {
-  int http_status = 0;
-  std::string body;
-  std::string date;  // The answer's Date; empty: none.
-};
-
 // Redirections are not followed. Blocks, until `deadline` of the steady clock at most. UNAVAILABLE: no answer
-// came, and why.
-absl::StatusOr<Fetched> Fetch(const FetchRequest& request, SteadyTime deadline);
+// came, and why. The answer's header is its Date.
+absl::StatusOr<HttpAnswer> Fetch(const FetchRequest& request, SteadyTime deadline);
 
 // Without TLS, credentials and what asks for them go to this machine alone, or to the container's own endpoint.
 bool MayCarrySecrets(const std::string& address);

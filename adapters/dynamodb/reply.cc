@@ -1,12 +1,12 @@
 #include "adapters/dynamodb/reply.h"
 
-#include <curl/curl.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -114,21 +114,15 @@ absl::Status StatusOf(const Reply& reply, const std::string& operation, int http
   return {CodeOf(reply.error, http_status), text};
 }
 
-// Repeating it changes nothing.
-bool IsAboutTrust(int curl_code) {
-  return curl_code == CURLE_PEER_FAILED_VERIFICATION || curl_code == CURLE_SSL_CACERT_BADFILE ||
-         curl_code == CURLE_UNSUPPORTED_PROTOCOL || curl_code == CURLE_URL_MALFORMAT;
-}
-
-Reply JudgeFailure(const std::string& operation, const Received& received) {
+Reply JudgeFailure(const std::string& operation, const HttpAnswer& answer) {
   Reply reply;
-  reply.kind = received.sent ? Reply::Kind::kBroken : Reply::Kind::kRefused;
-  const char* const code = curl_easy_strerror(static_cast<CURLcode>(received.curl_code));
-  const std::string text =
-      absl::StrCat("dynamodb: ", operation, ": ", received.detail.empty() ? code : received.detail);
-  reply.status = !received.sent && IsAboutTrust(received.curl_code)
-                     ? absl::FailedPreconditionError(text)
-                     : absl::UnavailableError(text);
+  const bool sent = answer.times_sent > 0;
+  reply.kind = sent ? Reply::Kind::kBroken : Reply::Kind::kRefused;
+  const std::string text = absl::StrCat("dynamodb: ", operation, ": ", answer.why);
+  // Repeating it changes nothing.
+  const bool lasts = !sent && (answer.fault == HttpAnswer::Fault::kTrust ||
+                               answer.fault == HttpAnswer::Fault::kAddress);
+  reply.status = lasts ? absl::FailedPreconditionError(text) : absl::UnavailableError(text);
   return reply;
 }
 
@@ -159,30 +153,30 @@ bool IsForCredentials(const std::string& error) {
   return std::find(std::begin(kNames), std::end(kNames), error) != std::end(kNames);
 }
 
-Reply JudgeReply(const std::string& operation, Received received) {
-  if (received.curl_code != CURLE_OK) return JudgeFailure(operation, received);
-  const uLong sum =
-      crc32_z(0, reinterpret_cast<const Bytef*>(received.body.data()), received.body.size());
-  if (received.crc32 && *received.crc32 != sum)
+Reply JudgeReply(const std::string& operation, HttpAnswer answer) {
+  if (answer.fault != HttpAnswer::Fault::kNone) return JudgeFailure(operation, answer);
+  uint32_t right = 0;
+  if (absl::SimpleAtoi(answer.header, &right) &&
+      right != crc32_z(0, reinterpret_cast<const Bytef*>(answer.body.data()), answer.body.size()))
     return Broken(operation, "the answer was damaged on its way (X-Amz-Crc32)");
   Reply reply;
-  reply.body = json::parse(received.body, nullptr, /*allow_exceptions=*/false);
+  reply.body = json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
   if (reply.body.is_discarded()) reply.body = nullptr;
-  if (received.http_status == 200) {
+  if (answer.http_status == 200) {
     if (!reply.body.is_object())
       return Broken(operation, "the answer is not JSON: is it DynamoDB?");
     reply.kind = Reply::Kind::kAnswered;
     return reply;
   }
   reply.error = ErrorName(reply.body);
-  reply.status = StatusOf(reply, operation, received.http_status);
-  const bool at_fault = received.http_status >= 500 || received.http_status == 408;
+  reply.status = StatusOf(reply, operation, answer.http_status);
+  const bool at_fault = answer.http_status >= 500 || answer.http_status == 408;
   // The one before, with the same token, has not come to its end.
   const bool in_progress = reply.error == "TransactionInProgressException";
   reply.kind = at_fault || in_progress ? Reply::Kind::kBroken : Reply::Kind::kRefused;
   if (at_fault)
     reply.status = absl::UnavailableError(
-        absl::StrCat(reply.status.message(), " (HTTP ", received.http_status, ")"));
+        absl::StrCat(reply.status.message(), " (HTTP ", answer.http_status, ")"));
   return reply;
 }
 

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "adapters/common/http.h"
 #include "nlohmann/json.hpp"
 
 namespace semaphored::dynamodb {
@@ -37,18 +37,9 @@ struct Reply {
   bool answered() const { return kind == Kind::kAnswered; }
 };
 
-// What came over the wire, or did not (another curl_code than CURLE_OK).
-struct Received {
-  int curl_code = 0;
-  bool sent = true;  // False: nothing of the request has left.
-  int http_status = 0;
-  std::string body;
-  std::optional<uint32_t> crc32;  // X-Amz-Crc32.
-  std::string detail;             // What the HTTP library says beside its code; may be empty.
-};
-
-// An answer whose X-Amz-Crc32 is not that of its body is kBroken.
-Reply JudgeReply(const std::string& operation, Received received);
+// What came over the wire, or did not, as a Reply. An answer whose X-Amz-Crc32, which is
+// `answer.header`, is not that of its body is kBroken.
+Reply JudgeReply(const std::string& operation, HttpAnswer answer);
 
 // Refused for now: throttled, or a transaction is at its items. Not those inside of the reasons of
 // a TransactionCanceledException.

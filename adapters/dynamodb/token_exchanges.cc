@@ -67,7 +67,7 @@ std::optional<ptree> ParseXml(const std::string& text) {
 }
 
 // "AccessDenied" and the like: what else an error says may show who asked for what.
-std::string ErrorCodeOf(const Fetched& fetched) {
+std::string ErrorCodeOf(const HttpAnswer& fetched) {
   const std::optional<ptree> tree = ParseXml(fetched.body);
   const std::string code = tree ? tree->get("ErrorResponse.Error.Code", "") : "";
   return code.empty() ? absl::StrCat("HTTP ", fetched.http_status)
@@ -75,12 +75,12 @@ std::string ErrorCodeOf(const Fetched& fetched) {
 }
 
 // A clock that is wrong, or too many requests: others may come.
-bool IsPassing(const Fetched& fetched) {
+bool IsPassing(const HttpAnswer& fetched) {
   return fetched.http_status >= 500 || fetched.http_status == 429 ||
          absl::StrContains(fetched.body, "Throttling");
 }
 
-absl::StatusOr<Found> ReadSts(const std::string& act, const Fetched& fetched) {
+absl::StatusOr<Found> ReadSts(const std::string& act, const HttpAnswer& fetched) {
   if (fetched.http_status != 200) {
     const std::string why = ErrorCodeOf(fetched);
     return IsPassing(fetched) ? NoAnswer(kSts, why) : Refused(kSts, why);
@@ -99,7 +99,8 @@ absl::StatusOr<Found> ReadSts(const std::string& act, const Fetched& fetched) {
   found.credentials.session_token = value("SessionToken");
   if (found.credentials.access_key_id.empty() || found.credentials.secret_access_key.empty())
     return NoAnswer(kSts, "there are none in its answer");
-  found.lifetime = LifetimeUntil(tree->get(absl::StrCat(place, "Expiration"), ""), DateOf(fetched));
+  found.lifetime = LifetimeUntil(tree->get(absl::StrCat(place, "Expiration"), ""),
+                                 UnixTimeOfHttpDate(fetched.header));
   return found;
 }
 
@@ -135,7 +136,7 @@ absl::StatusOr<Found> AskSts(const std::string& act, const RoleRequest& role, Fi
   FetchRequest request;
   request.method = "POST";
   request.address = endpoint + "/";
-  request.headers = {"Content-Type: application/x-www-form-urlencoded; charset=utf-8", "Expect:"};
+  request.headers = {"Content-Type: application/x-www-form-urlencoded; charset=utf-8"};
   for (const auto& [name, value] : fields) {
     if (!value.empty())
       absl::StrAppend(&request.body, request.body.empty() ? "" : "&", name, "=", Encoded(value));
@@ -143,7 +144,7 @@ absl::StatusOr<Found> AskSts(const std::string& act, const RoleRequest& role, Fi
   if (signer != nullptr) request.signer = *signer;
   request.scope = absl::StrCat(role.region, ":sts");
   request.by_proxy = true;
-  const absl::StatusOr<Fetched> fetched = Fetch(request, lookup.deadline);
+  const absl::StatusOr<HttpAnswer> fetched = Fetch(request, lookup.deadline);
   if (!fetched.ok()) return NoAnswer(kSts, std::string(fetched.status().message()));
   return ReadSts(act, *fetched);
 }
@@ -155,7 +156,7 @@ std::string JsonText(const json& body, const char* name) {
   return found != body.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-absl::StatusOr<Found> ReadSso(const Fetched& fetched) {
+absl::StatusOr<Found> ReadSso(const HttpAnswer& fetched) {
   const json body = json::parse(fetched.body, nullptr, /*allow_exceptions=*/false);
   const json keys = body.is_object() ? body.value("roleCredentials", json()) : json();
   if (!keys.is_object()) return NoAnswer(kSso, "there are none in its answer");
@@ -166,7 +167,7 @@ absl::StatusOr<Found> ReadSso(const Fetched& fetched) {
   if (found.credentials.access_key_id.empty() || found.credentials.secret_access_key.empty())
     return NoAnswer(kSso, "there are none in its answer");
   const auto expiration = keys.find("expiration");  // Unix time in ms.
-  const std::optional<int64_t> now_unix_s = DateOf(fetched);
+  const std::optional<int64_t> now_unix_s = UnixTimeOfHttpDate(fetched.header);
   if (expiration != keys.end() && expiration->is_number_integer() && now_unix_s)
     found.lifetime = std::chrono::seconds(expiration->get<int64_t>() / 1000 - *now_unix_s);
   return found;
@@ -209,7 +210,7 @@ absl::StatusOr<Found> FindBySso(const SsoRequest& sso, const Lookup& lookup) {
                         .UrlAt(endpoint);
   request.headers = {absl::StrCat("x-amz-sso_bearer_token: ", token)};
   request.by_proxy = true;
-  const absl::StatusOr<Fetched> fetched = Fetch(request, lookup.deadline);
+  const absl::StatusOr<HttpAnswer> fetched = Fetch(request, lookup.deadline);
   if (!fetched.ok()) return NoAnswer(kSso, std::string(fetched.status().message()));
   if (fetched->http_status == 401)
     return Refused(kSso, "the token is no longer good: run `aws sso login`");

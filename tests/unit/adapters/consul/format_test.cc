@@ -1,6 +1,5 @@
 // What needs no Consul: the URL, what an answer means, the record of foreign clients to the byte,
 // and our document.
-#include <curl/curl.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -103,21 +102,24 @@ TEST_CASE("consul url: what is wrong is named, and no secret shown") {
 
 TEST_CASE("consul client: what is not known is not taken for refused") {
   using Kind = Reply::Kind;
-  CHECK(JudgeReply(CURLE_COULDNT_CONNECT, 0, "", "no route to h").status.message() ==
-        "consul: no route to h");
-  CHECK(JudgeReply(CURLE_COULDNT_CONNECT, 0, "").kind == Kind::kRefused);
-  CHECK(JudgeReply(CURLE_OPERATION_TIMEDOUT, 0, "").kind == Kind::kBroken);
-  CHECK(JudgeReply(CURLE_GOT_NOTHING, 0, "").kind == Kind::kBroken);
-  CHECK(JudgeReply(CURLE_RECV_ERROR, 0, "").kind == Kind::kBroken);
-  for (const int status : {200, 404, 409}) CHECK(JudgeReply(CURLE_OK, status, "").answered());
-  const Reply leaderless = JudgeReply(CURLE_OK, 500, "No cluster leader");
+  const Reply unreached = JudgeReply({.fault = HttpAnswer::Fault::kOther, .why = "no route to h"});
+  CHECK(unreached.status.message() == "consul: no route to h");
+  CHECK(unreached.kind == Kind::kRefused);
+  CHECK(JudgeReply({.fault = HttpAnswer::Fault::kTimeOut}).kind == Kind::kRefused);
+  for (const auto fault : {HttpAnswer::Fault::kTimeOut, HttpAnswer::Fault::kOther})
+    CHECK(JudgeReply({.fault = fault, .times_sent = 1}).kind == Kind::kBroken);
+  const auto answered = [](int status, const std::string& body = "") {
+    return JudgeReply({.times_sent = 1, .http_status = status, .body = body});
+  };
+  for (const int status : {200, 404, 409}) CHECK(answered(status).answered());
+  const Reply leaderless = answered(500, "No cluster leader");
   CHECK(leaderless.kind == Kind::kBroken);
   CHECK(leaderless.status.code() == absl::StatusCode::kUnavailable);
-  const Reply busy = JudgeReply(CURLE_OK, 429, "Too many requests");
+  const Reply busy = answered(429, "Too many requests");
   CHECK(busy.kind == Kind::kRefused);
   CHECK(busy.status.code() == absl::StatusCode::kUnavailable);
-  CHECK(JudgeReply(CURLE_OK, 403, "").status.code() == absl::StatusCode::kPermissionDenied);
-  CHECK(JudgeReply(CURLE_OK, 413, "").status.code() == absl::StatusCode::kOutOfRange);
+  CHECK(answered(403).status.code() == absl::StatusCode::kPermissionDenied);
+  CHECK(answered(413).status.code() == absl::StatusCode::kOutOfRange);
 }
 
 TEST_CASE("consul client: what the token forbids is no lost race") {

@@ -2,7 +2,6 @@
 // server that answers as the test says, where DynamoDB Local would not.
 #include "adapters/dynamodb/client.h"
 
-#include <curl/curl.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <zlib.h>
@@ -363,8 +362,8 @@ TEST_CASE("dynamodb client: credentials that are refused are looked for anew, on
 
 // ---- What it means ----
 
-Received Said(int http_status, const std::string& body) {
-  Received received;
+HttpAnswer Said(int http_status, const std::string& body) {
+  HttpAnswer received;
   received.http_status = http_status;
   received.body = body;
   return received;
@@ -447,13 +446,14 @@ TEST_CASE("dynamodb reply: answers that are not DynamoDB's") {
 }
 
 TEST_CASE("dynamodb reply: what was not sent is refused") {
-  Received received;
-  received.curl_code = CURLE_OPERATION_TIMEDOUT;
-  CHECK(JudgeReply("PutItem", received).kind == ReplyKind::kBroken);
-  received.sent = false;
-  CHECK(JudgeReply("PutItem", received).kind == ReplyKind::kRefused);
-  received.curl_code = CURLE_PEER_FAILED_VERIFICATION;
-  CHECK(absl::IsFailedPrecondition(JudgeReply("PutItem", received).status));
+  HttpAnswer answer;
+  answer.fault = HttpAnswer::Fault::kTimeOut;
+  answer.times_sent = 1;
+  CHECK(JudgeReply("PutItem", answer).kind == ReplyKind::kBroken);
+  answer.times_sent = 0;
+  CHECK(JudgeReply("PutItem", answer).kind == ReplyKind::kRefused);
+  answer.fault = HttpAnswer::Fault::kTrust;
+  CHECK(absl::IsFailedPrecondition(JudgeReply("PutItem", answer).status));
 }
 
 // ---- DynamoDB Local ----
