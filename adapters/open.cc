@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "adapters/common/unescape.h"
+#include "adapters/common/url_options.h"
 #include "adapters/consul/engine.h"
 #include "adapters/dynamodb/engine.h"
 #include "adapters/dynamodb/table.h"

@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "adapters/common/unescape.h"
+#include "adapters/common/url_options.h"
 #include "adapters/names.h"
 
 namespace semaphored::consul {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "adapters/common/unescape.h"
+#include "adapters/common/url_options.h"
 
 namespace semaphored::rabbitmq {
 namespace {

@@ -10,7 +10,7 @@
 #include <pqxx/array>
 
 #include "adapters/common/http_target.h"
-#include "adapters/common/unescape.h"
+#include "adapters/common/url_options.h"
 #include "adapters/consul/keys.h"
 #include "adapters/dynamodb/items.h"
 #include "adapters/names.h"

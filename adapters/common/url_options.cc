@@ -1,4 +1,4 @@
-#include "adapters/common/unescape.h"
+#include "adapters/common/url_options.h"
 
 #include <charconv>
 
