@@ -40,32 +40,13 @@ absl::Status BadUrl(absl::string_view url, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("store '", url, "': ", why));
 }
 
-absl::Status ReadSqliteOption(absl::string_view url, absl::string_view option, SqliteUrl* result) {
-  const std::pair<absl::string_view, absl::string_view> pair =
-      absl::StrSplit(option, absl::MaxSplits('=', 1));
-  if (pair.first == "history_rows") {
-    if (absl::SimpleAtoi(pair.second, &result->store.history_rows)) return absl::OkStatus();
-    return BadUrl(url, "history_rows must be a number, 0 or more");
-  }
-  if (pair.first == "synchronous") {
-    if (pair.second != "full" && pair.second != "off")
-      return BadUrl(url, "synchronous must be full or off");
-    result->database.synchronous = pair.second == "full";
-    return absl::OkStatus();
-  }
-  return BadUrl(url, absl::StrCat("unknown option '", pair.first,
-                                  "'; those of sqlite are history_rows and synchronous"));
-}
-
 absl::StatusOr<SqliteUrl> ReadSqliteUrl(absl::string_view url) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(absl::StripPrefix(url, "sqlite:"), absl::MaxSplits('?', 1));
   SqliteUrl result;
   if (parts.first != ":memory:") {
     std::optional<std::string> path = Unescape(absl::StripPrefix(parts.first, "//"));
-    if (!path)
-      return BadUrl(url,
-                    "a percent sign must be followed by two hexadecimal digits (%25 for itself)");
+    if (!path) return BadUrl(url, kNotUnescaped);
     if (path->empty()) {
       return BadUrl(url,
                     "it names no file; right are sqlite:///var/lib/semaphored/state.db, "
@@ -73,9 +54,10 @@ absl::StatusOr<SqliteUrl> ReadSqliteUrl(absl::string_view url) {
     }
     result.database.path = *std::move(path);
   }
-  for (absl::string_view option : absl::StrSplit(parts.second, '&', absl::SkipEmpty())) {
-    if (absl::Status status = ReadSqliteOption(url, option, &result); !status.ok()) return status;
-  }
+  UrlOptions options([url](absl::string_view why) { return BadUrl(url, why); });
+  options.Number("history_rows", 0, INT64_MAX, &result.store.history_rows);
+  options.Choice<bool>("synchronous", {"full", true}, {"off", false}, &result.database.synchronous);
+  if (absl::Status status = options.ReadAll(parts.second); !status.ok()) return status;
   return result;
 }
 

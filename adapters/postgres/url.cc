@@ -3,7 +3,6 @@
 #include <libpq-fe.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <string_view>
@@ -11,11 +10,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "adapters/common/url_options.h"
 
 namespace semaphored::postgres {
 namespace {
@@ -56,55 +55,22 @@ std::string Escape(absl::string_view text) {
   return result;
 }
 
-template <typename Number>
-absl::Status ReadNumber(absl::string_view name, absl::string_view text, Number least, Number most,
-                        Number* result) {
-  if (absl::SimpleAtoi(text, result) && *result >= least && *result <= most)
-    return absl::OkStatus();
-  return Bad(absl::StrCat(name, "=", text, ": it must be a number from ", least, " to ", most));
+absl::Status ReadSchema(const std::string& value, Url* url) {
+  url->schema = value;
+  if (IsSchemaName(value)) return absl::OkStatus();
+  return Bad(absl::StrCat("schema=", value, ": it must be made of a-z, 0-9 and _, at most ",
+                          kSchemaBytesMax, " of them, and begin with neither a digit nor pg_"));
 }
 
-// The first line of a file.
-absl::StatusOr<std::string> ReadPassword(const std::string& path) {
-  std::ifstream file(path);
-  std::string password;
-  if (!file || !std::getline(file, password) || password.empty())
-    return Bad(absl::StrCat("password_file=", path, ": no password can be read from it"));
-  return password;
-}
-
-// `known`: it is an option of ours.
-absl::Status ReadOption(absl::string_view name, absl::string_view value, Url* url,
-                        std::string* password_file, bool* known) {
-  *known = true;
-  if (name == "schema") {
-    url->schema = std::string(value);
-    if (IsSchemaName(value)) return absl::OkStatus();
-    return Bad(absl::StrCat("schema=", value, ": it must be made of a-z, 0-9 and _, at most ",
-                            kSchemaBytesMax, " of them, and begin with neither a digit nor pg_"));
-  }
-  if (name == "lanes") return ReadNumber<uint32_t>(name, value, 1, kLanesMax, &url->lanes);
-  if (name == "history_rows")
-    return ReadNumber<uint64_t>(name, value, 0, 1'000'000'000, &url->history_rows);
-  if (name == "history_age_ms")
-    return ReadNumber<int64_t>(name, value, 1000, INT64_MAX / 2, &url->history_age_ms);
-  if (name == "timeout_ms") {
-    int64_t timeout = 0;
-    absl::Status status = ReadNumber<int64_t>(name, value, 100, 60'000, &timeout);
-    url->timeout = std::chrono::milliseconds(timeout);
-    return status;
-  }
-  if (name == "manage_schema") {
-    url->manage_schema = value == "yes";
-    if (value == "yes" || value == "no") return absl::OkStatus();
-    return Bad("manage_schema must be yes or no");
-  }
-  if (name == "password_file") {
-    *password_file = std::string(value);
-    return absl::OkStatus();
-  }
-  *known = false;
-  return absl::OkStatus();
+// All other options are libpq's.
+void AddOptions(Url* url, std::string* password, UrlOptions* options) {
+  options->Add("schema", [url](const std::string& value) { return ReadSchema(value, url); });
+  options->Number("lanes", 1, kLanesMax, &url->lanes);
+  options->Number("history_rows", 0, 1'000'000'000, &url->history_rows);
+  options->Number("history_age_ms", 1000, INT64_MAX / 2, &url->history_age_ms);
+  options->Number("timeout_ms", 100, 60'000, &url->timeout);
+  options->YesOrNo("manage_schema", &url->manage_schema);
+  options->PasswordFile("password_file", password);
 }
 
 }  // namespace
@@ -125,7 +91,9 @@ absl::StatusOr<Url> ReadUrl(const std::string& text) {
       absl::StrContains(parts.second, '@'))
     return not_escaped;
   Url url;
-  std::string password_file;
+  std::string password;
+  UrlOptions options(Bad);
+  AddOptions(&url, &password, &options);
   std::vector<std::string> rest;
   const auto given = [&](absl::string_view name) {
     return std::any_of(rest.begin(), rest.end(), [&](const std::string& option) {
@@ -133,19 +101,15 @@ absl::StatusOr<Url> ReadUrl(const std::string& text) {
     });
   };
   for (absl::string_view option : absl::StrSplit(parts.second, '&', absl::SkipEmpty())) {
-    const std::pair<absl::string_view, absl::string_view> pair =
-        absl::StrSplit(option, absl::MaxSplits('=', 1));
-    if (!IsOptionName(pair.first) || !absl::StrContains(option, '=')) return not_escaped;
-    bool known = false;
-    absl::Status status = ReadOption(pair.first, pair.second, &url, &password_file, &known);
-    if (!status.ok()) return status;
-    if (!known) rest.emplace_back(option);
+    const absl::string_view name = option.substr(0, option.find('='));
+    if (!IsOptionName(name) || name == option) return not_escaped;
+    if (!options.Knows(name)) {
+      rest.emplace_back(option);
+    } else if (absl::Status status = options.ReadOne(option); !status.ok()) {
+      return status;
+    }
   }
-  if (!password_file.empty()) {
-    absl::StatusOr<std::string> password = ReadPassword(password_file);
-    if (!password.ok()) return password.status();
-    rest.push_back(absl::StrCat("password=", Escape(*password)));
-  }
+  if (!password.empty()) rest.push_back(absl::StrCat("password=", Escape(password)));
   const int64_t timeout_ms = url.timeout.count();
   // A server that takes no writes is passed over; one that has gone is noticed.
   const std::pair<absl::string_view, std::string> defaults[] = {

@@ -1,16 +1,14 @@
 #include "adapters/rabbitmq/url.h"
 
 #include <algorithm>
-#include <cctype>
-#include <fstream>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "adapters/common/url_options.h"
 
 namespace semaphored::rabbitmq {
@@ -20,7 +18,7 @@ namespace {
 constexpr size_t kPrefixBytesMax = 60;
 constexpr int kPort = 5672;
 constexpr int kTlsPort = 5671;
-constexpr int kPortMax = 65'535;
+constexpr int64_t kConsumerTimeoutMax_ms = int64_t{30} * 24 * 3'600'000;
 
 absl::Status Bad(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("rabbitmq store: ", why));
@@ -36,75 +34,28 @@ absl::Status NotEscaped() {
 // Without the text, which may be a part of a password.
 absl::StatusOr<std::string> Plain(absl::string_view text) {
   std::optional<std::string> plain = Unescape(text);
-  if (!plain)
-    return Bad("a percent sign must be followed by two hexadecimal digits (%25 for itself)");
+  if (!plain) return Bad(kNotUnescaped);
   return *std::move(plain);
 }
 
-absl::Status ReadNumber(absl::string_view name, absl::string_view text, int64_t least, int64_t most,
-                        int64_t* result) {
-  if (absl::SimpleAtoi(text, result) && *result >= least && *result <= most)
-    return absl::OkStatus();
-  return Bad(absl::StrCat(name, "=", text, ": it must be a number from ", least, " to ", most));
-}
-
-absl::Status ReadPassword(const std::string& path, std::string* password) {
-  std::ifstream file(path);
-  if (!file || !std::getline(file, *password) || password->empty())
-    return Bad(absl::StrCat("password_file=", path, ": no password can be read from it"));
-  return absl::OkStatus();
-}
-
-absl::Status ReadOption(absl::string_view name, const std::string& value, Url* url) {
-  if (name == "layout") {
-    url->layout = value == "slots" ? Url::Layout::kSlots : Url::Layout::kTokens;
-    if (value == "tokens" || value == "slots") return absl::OkStatus();
-    return Bad(absl::StrCat("layout=", value, ": it must be tokens or slots"));
-  }
-  int64_t number = 0;
-  if (name == "heartbeat_s") {
-    absl::Status status = ReadNumber(name, value, 1, 60, &number);
-    url->heartbeat = std::chrono::seconds(number);
-    return status;
-  }
-  if (name == "timeout_ms") {
-    absl::Status status = ReadNumber(name, value, 100, 60'000, &number);
-    url->timeout = std::chrono::milliseconds(number);
-    return status;
-  }
-  if (name == "consumer_timeout_ms") {
-    if (value == "0") {
-      url->consumer_timeout = std::chrono::milliseconds(0);
-      return absl::OkStatus();
-    }
-    absl::Status status = ReadNumber(name, value, 1000, int64_t{30} * 24 * 3'600'000, &number);
-    url->consumer_timeout = std::chrono::milliseconds(number);
-    return status;
-  }
-  if (name == "password_file") return ReadPassword(value, &url->password);
-  if (name == "prefix") {
-    if (value.size() > kPrefixBytesMax)
-      return Bad(absl::StrCat("prefix has more than ", kPrefixBytesMax, " bytes"));
+absl::Status ReadOptions(absl::string_view text, Url* url) {
+  UrlOptions options(Bad);
+  options.Choice<Url::Layout>("layout", {"tokens", Url::Layout::kTokens},
+                              {"slots", Url::Layout::kSlots}, &url->layout);
+  options.Add("prefix", [url](const std::string& value) {
     url->prefix = value;
-    return absl::OkStatus();
-  }
-  std::string* const file = name == "ca_file"            ? &url->ca_file
-                            : name == "certificate_file" ? &url->certificate_file
-                            : name == "key_file"         ? &url->key_file
-                                                         : nullptr;
-  if (file != nullptr) {
-    *file = value;
-    return absl::OkStatus();
-  }
-  if (name == "verify_host") {
-    url->verify_host = value == "yes";
-    if (value == "yes" || value == "no") return absl::OkStatus();
-    return Bad("verify_host must be yes or no");
-  }
-  return Bad(absl::StrCat("unknown option '", name,
-                          "'; there are layout, prefix, heartbeat_s, timeout_ms, "
-                          "consumer_timeout_ms, password_file, ca_file, "
-                          "certificate_file, key_file and verify_host"));
+    if (value.size() <= kPrefixBytesMax) return absl::OkStatus();
+    return Bad(absl::StrCat("prefix has more than ", kPrefixBytesMax, " bytes"));
+  });
+  options.Number("heartbeat_s", 1, 60, &url->heartbeat);
+  options.Number("timeout_ms", 100, 60'000, &url->timeout);
+  options.Number("consumer_timeout_ms", 0, kConsumerTimeoutMax_ms, &url->consumer_timeout);
+  options.PasswordFile("password_file", &url->password);
+  options.Text("ca_file", &url->ca_file);
+  options.Text("certificate_file", &url->certificate_file);
+  options.Text("key_file", &url->key_file);
+  options.YesOrNo("verify_host", &url->verify_host);
+  return options.ReadAll(text);
 }
 
 // A lease is recalled early enough that all is over that its holder counts on.
@@ -129,25 +80,12 @@ absl::Status ReadAuthority(absl::string_view authority, Url* url) {
     authority.remove_prefix(at + 1);
   }
   url->port = url->tls ? kTlsPort : kPort;
+  const std::optional<HostAndPort> place = SplitAuthority(authority);
+  if (!place) return NotEscaped();
   // An IPv6 address stands in brackets.
-  absl::string_view port;
-  if (absl::StartsWith(authority, "[")) {
-    const size_t end = authority.find(']');
-    if (end == absl::string_view::npos) return NotEscaped();
-    url->host = std::string(authority.substr(1, end - 1));
-    port = authority.substr(end + 1);
-  } else {
-    const size_t colon = authority.find(':');
-    url->host = std::string(authority.substr(0, colon));
-    port = colon == absl::string_view::npos ? "" : authority.substr(colon);
-  }
+  url->host = std::string(absl::StripSuffix(absl::StripPrefix(place->host, "["), "]"));
   if (url->host.empty()) return Bad("it names no host");
-  if (port.empty()) return absl::OkStatus();
-  int64_t number = 0;
-  if (port.front() != ':' || !absl::SimpleAtoi(port.substr(1), &number) || number < 1 ||
-      number > kPortMax)
-    return NotEscaped();
-  url->port = static_cast<int>(number);
+  if (!place->port.empty() && !ReadPort(place->port, &url->port)) return NotEscaped();
   return absl::OkStatus();
 }
 
@@ -155,36 +93,21 @@ absl::Status ReadAuthority(absl::string_view authority, Url* url) {
 
 absl::StatusOr<Url> ReadUrl(const std::string& text) {
   Url url;
-  const std::pair<absl::string_view, absl::string_view> scheme =
-      absl::StrSplit(text, absl::MaxSplits("://", 1));
-  url.tls = scheme.first == "amqps";
-  if (!url.tls && scheme.first != "amqp") return Bad("it begins with amqp:// or amqps://");
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(scheme.second, absl::MaxSplits('?', 1));
-  const std::pair<absl::string_view, absl::string_view> place =
-      absl::StrSplit(parts.first, absl::MaxSplits('/', 1));
+  const UrlParts parts = SplitUrl(text);
+  url.tls = parts.scheme == "amqps";
+  if (!url.tls && parts.scheme != "amqp") return Bad("it begins with amqp:// or amqps://");
   // A special character of a password that was not escaped splits it; no message shows its parts.
-  if (std::count(place.first.begin(), place.first.end(), '@') > 1 ||
-      absl::StrContains(place.second, '@') || absl::StrContains(place.second, '/') ||
-      absl::StrContains(parts.second, '@'))
+  if (std::count(parts.authority.begin(), parts.authority.end(), '@') > 1 ||
+      absl::StrContains(parts.path, '@') || absl::StrContains(parts.path, '/') ||
+      absl::StrContains(parts.options, '@'))
     return NotEscaped();
-  if (absl::Status status = ReadAuthority(place.first, &url); !status.ok()) return status;
-  if (!place.second.empty()) {
-    absl::StatusOr<std::string> vhost = Plain(place.second);
+  if (absl::Status status = ReadAuthority(parts.authority, &url); !status.ok()) return status;
+  if (!parts.path.empty()) {
+    absl::StatusOr<std::string> vhost = Plain(parts.path);
     if (!vhost.ok()) return vhost.status();
     url.vhost = *std::move(vhost);
   }
-  for (const absl::string_view option : absl::StrSplit(parts.second, '&', absl::SkipEmpty())) {
-    const std::pair<absl::string_view, absl::string_view> pair =
-        absl::StrSplit(option, absl::MaxSplits('=', 1));
-    const bool is_name = std::all_of(pair.first.begin(), pair.first.end(), [](unsigned char c) {
-      return std::islower(c) != 0 || c == '_';
-    });
-    if (!is_name || !absl::StrContains(option, '=')) return NotEscaped();
-    absl::StatusOr<std::string> value = Plain(pair.second);
-    if (!value.ok()) return value.status();
-    if (absl::Status status = ReadOption(pair.first, *value, &url); !status.ok()) return status;
-  }
+  if (absl::Status status = ReadOptions(parts.options, &url); !status.ok()) return status;
   if (url.certificate_file.empty() != url.key_file.empty())
     return Bad("certificate_file and key_file belong together");
   if (absl::Status status = CheckConsumerTimeout(url); !status.ok()) return status;
