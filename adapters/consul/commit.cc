@@ -4,14 +4,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/common/client_names.h"
+#include "adapters/ledger/state/net_changes.h"
 
 namespace semaphored::consul {
 
 using ledger::CommitResult;
 using ledger::LeaseChange;
 using ledger::SemaphoreDelta;
-using ledger::SessionChange;
-using ledger::SessionPtr;
 using ledger::Transaction;
 using ledger::WaiterChange;
 
@@ -258,18 +257,12 @@ void ConsulStore::Writer::PlanRecord(Planned* planned) {
 // ---- sessions ----
 
 CommitResult ConsulStore::Writer::AddSessions(const Transaction& transaction) {
-  std::vector<std::pair<SessionPtr, SessionPtr>> folded;
-  absl::flat_hash_map<Id, size_t> at;
-  for (const SessionChange& change : transaction.sessions) {
-    const Id& id = (change.before ? change.before : change.after)->id;
-    const auto [found, is_new] = at.try_emplace(id, folded.size());
-    if (is_new) folded.emplace_back(change.before, nullptr);
-    folded[found->second].second = change.after;
-  }
   const Keys& keys = store_->keys_;
-  for (const auto& [before, after] : folded) {
+  absl::flat_hash_set<Id> checked;
+  for (const auto& [id, before, after, steps] : ledger::NetChanges(transaction.sessions)) {
+    // What this batch itself makes of a session is looked at by the condition on its row.
+    checked.insert(id);
     if (!before && !after) continue;
-    const Id& id = (before ? before : after)->id;
     uint64_t index = 0;
     if (before) {
       const auto known = store_->sessions_.find(id);
@@ -288,9 +281,8 @@ CommitResult ConsulStore::Writer::AddSessions(const Transaction& transaction) {
     Own(About::kSession, "", id);
     sessions_.emplace_back(id, after);
   }
-  absl::flat_hash_set<Id> checked;
   for (const ledger::EpochCondition& condition : transaction.epochs) {
-    if (at.contains(condition.session) || !checked.insert(condition.session).second) continue;
+    if (!checked.insert(condition.session).second) continue;
     const auto known = store_->sessions_.find(condition.session);
     if (known == store_->sessions_.end() || known->second.session->epoch != condition.epoch)
       return LostFor({});

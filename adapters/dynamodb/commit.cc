@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/common/random.h"
-#include "adapters/dynamodb/fold.h"
+#include "adapters/ledger/state/net_changes.h"
 
 namespace semaphored::dynamodb {
 
@@ -129,8 +129,8 @@ CommitResult DynamoStore::Writer::Add(const SemaphoreDelta& delta) {
 
 void DynamoStore::Writer::AddClaims(const SemaphoreDelta& delta, Planned* planned) {
   uint64_t& digest = planned->head.digest;
-  const auto leases = Fold<LeasePtr>(delta.leases);
-  const auto waiters = Fold<WaiterPtr>(delta.waiters);
+  const auto leases = ledger::NetChanges(delta.leases);
+  const auto waiters = ledger::NetChanges(delta.waiters);
   absl::flat_hash_map<Id, const Claim*> before;
   for (const auto& lease : leases) {
     if (lease.before) before[lease.before->id] = lease.before.get();

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/dynamodb/commit.h"
-#include "adapters/dynamodb/fold.h"
 #include "adapters/dynamodb/news_text.h"
 #include "adapters/dynamodb/table.h"
+#include "adapters/ledger/state/net_changes.h"
 
 namespace semaphored::dynamodb {
 
@@ -71,13 +71,10 @@ void DynamoStore::Writer::AddSession(const SessionPtr& before, const SessionPtr&
 
 void DynamoStore::Writer::AddSessions(const Transaction& transaction) {
   absl::flat_hash_set<Id> spoken_of;
-  for (const auto& session : Fold<SessionPtr>(transaction.sessions)) {
-    if (!session.before && !session.after) continue;
-    spoken_of.insert((session.before ? session.before : session.after)->id);
-    AddSession(session.before, session.after);
+  for (const auto& session : ledger::NetChanges(transaction.sessions)) {
+    spoken_of.insert(session.id);
+    if (session.before || session.after) AddSession(session.before, session.after);
   }
-  for (const ledger::SessionChange& change : transaction.sessions)
-    spoken_of.insert((change.before ? change.before : change.after)->id);
   for (const ledger::EpochCondition& condition : transaction.epochs) {
     // What this batch itself makes of a session is looked at by the condition on its row.
     if (!spoken_of.insert(condition.session).second) continue;

@@ -1,21 +1,16 @@
 // What a commit does to tickets: each is an item among the waiters, and its payload one apart, so
 // that an assignment does not rewrite 64 KiB, and a reading of the queue does not read them.
 #include "adapters/dynamodb/commit.h"
-#include "adapters/dynamodb/fold.h"
+#include "adapters/ledger/state/net_changes.h"
 
 namespace semaphored::dynamodb {
 
 using ledger::SemaphoreDelta;
-using ledger::TicketChange;
 
 void DynamoStore::Writer::AddTickets(const SemaphoreDelta& delta, Planned* planned) {
   if (delta.tickets.empty()) return;
   uint64_t& digest = planned->head.digest;
-  absl::flat_hash_map<Id, std::string_view> payloads;
-  for (const TicketChange& change : delta.tickets) {
-    if (change.payload) payloads[change.after->id] = *change.payload;
-  }
-  for (const auto& ticket : Fold<TicketPtr>(delta.tickets)) {
+  for (const auto& ticket : ledger::NetChanges(delta.tickets)) {
     if (ticket.before) {
       digest ^= DigestOf(*ticket.before);
       planned->gone.push_back(ticket.before->id);
@@ -37,8 +32,9 @@ void DynamoStore::Writer::AddTickets(const SemaphoreDelta& delta, Planned* plann
     if (!ticket.before || *ticket.before != *ticket.after)
       PutOnce(key, WriteTicket(key, *ticket.after));
     if (ticket.before) continue;
+    const PayloadPtr& payload = ticket.steps.front()->payload;
     const Key payload_key = PayloadKey(delta.name, ticket.after->id);
-    PutOnce(payload_key, WritePayload(payload_key, payloads[ticket.after->id]));
+    PutOnce(payload_key, WritePayload(payload_key, payload ? *payload : std::string_view()));
   }
 }
 

@@ -11,21 +11,23 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/common/client_names.h"
+#include "adapters/ledger/state/net_changes.h"
 #include "adapters/postgres/array.h"
 #include "adapters/postgres/commit_tickets.h"
-#include "adapters/postgres/fold.h"
 #include "adapters/postgres/message.h"
 
 namespace semaphored::postgres {
 namespace {
 
+using ledger::NetChanges;
 using ledger::SemaphoreDelta;
-using ledger::SessionChange;
 using ledger::SessionPtr;
 using ledger::Transaction;
 
 constexpr size_t kNumbers = 5;  // Arguments of commit_1 that are no arrays; they come first.
 constexpr size_t kArrays = 69;
+
+using NetLease = ledger::NetChange<ledger::LeaseChange>;
 
 // What may change of a lease in place.
 bool Same(const Lease& a, const Lease& b) {
@@ -45,8 +47,8 @@ class Builder {
 
  private:
   void Add(const SemaphoreDelta& delta);
-  void Add(const SemaphoreDelta& delta, const FoldedLease& folded);
-  void Grant(const SemaphoreDelta& delta, const FoldedLease& folded);
+  void Add(const SemaphoreDelta& delta, const NetLease& net);
+  void Grant(const SemaphoreDelta& delta, const NetLease& net);
   bool MustWaitFor(const Session& before, const SessionPtr& after) const;
   void AddSessions();
   void AddRequests();
@@ -108,10 +110,11 @@ class Builder {
   TicketArguments tickets_;
 };
 
-void Builder::Grant(const SemaphoreDelta& delta, const FoldedLease& folded) {
-  const Lease& lease = folded.after ? *folded.after : *folded.last;
+void Builder::Grant(const SemaphoreDelta& delta, const NetLease& net) {
+  const ledger::LeaseChange& last = *net.steps.back();
+  const Lease& lease = net.after ? *net.after : *last.before;
   const auto ended = ended_.find(lease.id);
-  const bool is_ended = !folded.after;
+  const bool is_ended = !net.after;
   g_semaphore_.Add(delta.name);
   g_claim_.Add(lease.id);
   granted_[lease.id] = g_claim_.size();
@@ -125,23 +128,28 @@ void Builder::Grant(const SemaphoreDelta& delta, const FoldedLease& folded) {
          {Signed(lease.request.sequence), lease.host.number, lease.host.incarnation, lease.epoch,
           lease.ttl_ms, lease.priority, Signed(lease.order),
           static_cast<int64_t>(lease.recall.reason), lease.recall.grace_ms, lease.moved_from,
-          lease.granted_at_unix_ms, is_ended ? static_cast<int64_t>(folded.cause) : 0,
+          lease.granted_at_unix_ms, is_ended ? static_cast<int64_t>(last.cause) : 0,
           ended == ended_.end() ? lease.granted_at_unix_ms : ended->second->ended_at_unix_ms});
 }
 
-void Builder::Add(const SemaphoreDelta& delta, const FoldedLease& folded) {
-  if (!folded.before) return Grant(delta, folded);
-  const Lease& before = *folded.before;
+void Builder::Add(const SemaphoreDelta& delta, const NetLease& net) {
+  if (!net.before) return Grant(delta, net);
+  const Lease& before = *net.before;
   const auto ended = ended_.find(before.id);
   // Without a history row: the database's own time.
   const int64_t now = ended == ended_.end() ? 0 : ended->second->ended_at_unix_ms;
-  for (const auto& [slots, cause] : folded.parts)
-    EndSlots(delta.name, before.id, slots, cause, /*history=*/false, now);
-  if (!folded.after) {
-    EndSlots(delta.name, before.id, folded.last->slots, folded.cause, ended != ended_.end(), now);
+  // Given back while the rest stayed.
+  for (const ledger::LeaseChange* step : net.steps) {
+    if (step->before && step->after && step->after->slots.size() < step->before->slots.size())
+      EndSlots(delta.name, before.id, step->before->slots.Without(step->after->slots),
+               EndCause::kReleased, /*history=*/false, now);
+  }
+  if (!net.after) {
+    const ledger::LeaseChange& end = *net.steps.back();
+    EndSlots(delta.name, before.id, end.before->slots, end.cause, ended != ended_.end(), now);
     return;
   }
-  const Lease& after = *folded.after;
+  const Lease& after = *net.after;
   if (Same(before, after)) return;
   u_semaphore_.Add(delta.name);
   u_claim_.Add(after.id);
@@ -177,9 +185,9 @@ void Builder::Add(const SemaphoreDelta& delta) {
                         settings.recall_grace_ms, settings.permits_per_holder, settings.waiters_max,
                         row.paused, row.destroying, row.created_at_unix_ms, row.made_on_use});
   }
-  for (const FoldedLease& lease : Fold<LeasePtr>(delta.leases)) Add(delta, lease);
+  for (const NetLease& lease : NetChanges(delta.leases)) Add(delta, lease);
   tickets_.AddTickets(delta);
-  for (const auto& waiter : Fold<WaiterPtr>(delta.waiters)) {
+  for (const auto& waiter : NetChanges(delta.waiters)) {
     if (waiter.before) {
       d_semaphore_.Add(delta.name);
       d_order_.Add(Signed(waiter.before->order));
@@ -208,13 +216,11 @@ bool Builder::MustWaitFor(const Session& before, const SessionPtr& after) const 
 }
 
 void Builder::AddSessions() {
-  const auto folded = Fold<SessionPtr>(transaction_.sessions);
   absl::flat_hash_set<Id> changed;
-  for (const SessionChange& change : transaction_.sessions) changed.insert(IdOf(change));
-  for (const auto& session : folded) {
+  for (const auto& session : NetChanges(transaction_.sessions)) {
+    changed.insert(session.id);
     if (!session.before && !session.after) continue;  // Opened and closed in one batch.
-    const Id& id = (session.before ? session.before : session.after)->id;
-    o_id_.Add(id);
+    o_id_.Add(session.id);
     if (session.before) {
       AddAll(&o_number_, {session.before->epoch, session.before->host.number,
                           session.before->host.incarnation});
@@ -224,11 +230,11 @@ void Builder::AddSessions() {
     if (session.before && MustWaitFor(*session.before, session.after))
       m_node_.Add(session.before->host.number);
     if (!session.after) {
-      x_id_.Add(id);
+      x_id_.Add(session.id);
       continue;
     }
     const Session& row = *session.after;
-    y_id_.Add(id);
+    y_id_.Add(session.id);
     y_client_.Add(client_id_(row.client));
     y_holder_.Add(row.holder);
     y_owner_.Add(row.owner);

@@ -6,14 +6,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_replace.h"
+#include "adapters/ledger/state/net_changes.h"
 
 namespace semaphored::postgres {
 
 using ledger::SemaphoreDelta;
-using ledger::TicketChange;
 using nlohmann::json;
 
 namespace {
@@ -63,24 +62,9 @@ std::vector<TicketReason> ReadReasons(const std::string& text) {
   return reasons;
 }
 
-std::vector<TicketArguments::Folded> TicketArguments::Fold(
-    const std::vector<TicketChange>& changes) {
-  std::vector<Folded> folded;
-  absl::flat_hash_map<Id, size_t> places;
-  for (const TicketChange& change : changes) {
-    const Id& id = (change.before ? change.before : change.after)->id;
-    const auto [at, is_new] = places.try_emplace(id, folded.size());
-    if (is_new) folded.push_back({change.before, nullptr, nullptr});
-    Folded& ticket = folded[at->second];
-    ticket.after = change.after;
-    if (change.payload) ticket.payload = change.payload;
-  }
-  return folded;
-}
-
 void TicketArguments::AddTickets(const SemaphoreDelta& delta) {
   if (delta.tickets.empty()) return;
-  for (const Folded& ticket : Fold(delta.tickets)) {
+  for (const auto& ticket : ledger::NetChanges(delta.tickets)) {
     if (ticket.before && ticket.after) {
       Change(delta, *ticket.before, *ticket.after);
     } else if (ticket.before) {
@@ -88,7 +72,7 @@ void TicketArguments::AddTickets(const SemaphoreDelta& delta) {
       h_order_.Add(Signed(ticket.before->order));
       h_ticket_.Add(ticket.before->id);
     } else if (ticket.after) {
-      Bring(delta, *ticket.after, ticket.payload);
+      Bring(delta, *ticket.after, ticket.steps.front()->payload);
     }
   }
 }

@@ -19,13 +19,6 @@ class TicketArguments {
   void Take(Arguments* arguments);
 
  private:
-  // All changes of a ticket in a batch, as one.
-  struct Folded {
-    TicketPtr before;
-    TicketPtr after;
-    PayloadPtr payload;
-  };
-  static std::vector<Folded> Fold(const std::vector<ledger::TicketChange>& changes);
   void Change(const ledger::SemaphoreDelta& delta, const Ticket& before, const Ticket& after);
   void Bring(const ledger::SemaphoreDelta& delta, const Ticket& ticket, const PayloadPtr& payload);
 
