@@ -1,26 +1,8 @@
 #include "adapters/common/http_target.h"
 
+#include "adapters/common/url_options.h"
+
 namespace semaphored {
-namespace {
-
-bool IsUnreserved(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-         c == '.' || c == '_' || c == '~';
-}
-
-void AppendEncoded(std::string_view text, std::string* out) {
-  static constexpr char kDigits[] = "0123456789ABCDEF";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (IsUnreserved(c)) {
-      *out += c;
-    } else {
-      *out += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-  }
-}
-
-}  // namespace
 
 HttpTarget::HttpTarget(std::string_view route, std::string_view resource, int)
     : text_(route), has_options_(route.find('?') != std::string_view::npos) {
@@ -31,7 +13,7 @@ HttpTarget::HttpTarget(std::string_view route, std::string_view resource, int)
       text_.clear();
       return;
     }
-    AppendEncoded(segment, &text_);
+    text_ += Escape(segment);
     if (end == std::string_view::npos) return;
     text_ += '/';
     resource.remove_prefix(end + 1);
@@ -45,7 +27,7 @@ HttpTarget& HttpTarget::Option(std::string_view name, std::string_view value) {
   text_ += name;
   if (!value.empty()) {
     text_ += '=';
-    AppendEncoded(value, &text_);
+    text_ += Escape(value);
   }
   return *this;
 }

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <tuple>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -38,6 +39,20 @@ std::optional<std::string> Unescape(absl::string_view text) {
       return std::nullopt;
     result += static_cast<char>(value);
     i += 2;
+  }
+  return result;
+}
+
+std::string Escape(std::string_view text) {
+  static constexpr char kDigits[] = "0123456789ABCDEF";
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (absl::ascii_isalnum(byte) || absl::StrContains("-._~", c)) {
+      result += c;
+    } else {
+      result += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
   }
   return result;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,8 @@ namespace semaphored {
 // Percent signs and two hexadecimal digits become bytes; nullopt if that is not what follows a
 // percent sign, or it is a zero.
 std::optional<std::string> Unescape(absl::string_view text);
+// All but letters, digits and -._~ become a percent sign and two hexadecimal digits.
+std::string Escape(std::string_view text);
 inline constexpr char kNotUnescaped[] =
     "a percent sign must be followed by two hexadecimal digits (%25 for itself)";
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "adapters/common/http_target.h"
+#include "adapters/common/url_options.h"
 #include "nlohmann/json.hpp"
 
 namespace semaphored::dynamodb {
@@ -107,20 +108,6 @@ absl::StatusOr<Found> ReadSts(const std::string& act, const HttpAnswer& fetched)
 // A form's name and value; empty values are left out.
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
-std::string Encoded(absl::string_view text) {
-  constexpr char kHex[] = "0123456789ABCDEF";
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (absl::ascii_isalnum(byte) || absl::StrContains("-._~", c)) {
-      out += c;
-    } else {
-      out += {'%', kHex[byte >> 4], kHex[byte & 15]};
-    }
-  }
-  return out;
-}
-
 absl::StatusOr<Found> AskSts(const std::string& act, const RoleRequest& role, Fields fields,
                              const Credentials* signer, const Lookup& lookup) {
   const std::string endpoint =
@@ -139,7 +126,7 @@ absl::StatusOr<Found> AskSts(const std::string& act, const RoleRequest& role, Fi
   request.headers = {"Content-Type: application/x-www-form-urlencoded; charset=utf-8"};
   for (const auto& [name, value] : fields) {
     if (!value.empty())
-      absl::StrAppend(&request.body, request.body.empty() ? "" : "&", name, "=", Encoded(value));
+      absl::StrAppend(&request.body, request.body.empty() ? "" : "&", name, "=", Escape(value));
   }
   if (signer != nullptr) request.signer = *signer;
   request.scope = absl::StrCat(role.region, ":sts");

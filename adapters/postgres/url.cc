@@ -39,22 +39,6 @@ bool IsOptionName(absl::string_view name) {
                                       [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
 }
 
-// Percent-encodes what is not a letter or a digit.
-std::string Escape(absl::string_view text) {
-  static constexpr char kDigits[] = "0123456789ABCDEF";
-  std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (plain) {
-      result += c;
-    } else {
-      result += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-  }
-  return result;
-}
-
 absl::Status ReadSchema(const std::string& value, Url* url) {
   url->schema = value;
   if (IsSchemaName(value)) return absl::OkStatus();
