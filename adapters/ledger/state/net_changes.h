@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "adapters/ledger/state/state.h"
 
 namespace semaphored::ledger {
@@ -17,7 +16,7 @@ struct NetChange {
   decltype(Change::before) before;
   decltype(Change::after) after;
   // In the order in which they happened; at least one. They are the batch's own.
-  absl::InlinedVector<const Change*, 1> steps;
+  std::vector<const Change*> steps;
 };
 
 // In the order in which each row was first changed.
