@@ -56,7 +56,7 @@ void StreamCall<Incoming, Response, Command>::Request() {
 
 template <typename Incoming, typename Response, typename Command>
 void StreamCall<Incoming, Response, Command>::OnAccepted(bool ok) {
-  if (!ok) return TakeBack();  // The server is stopping: no call came.
+  if (!ok) return Recycle();  // The server is stopping: no call came.
   stage_ = Stage::kFirst;
   count_.Begin(&environment_->streams);
   environment_->CountBegin(words_.method, *context_);
@@ -271,7 +271,7 @@ void StreamCall<Incoming, Response, Command>::MaybeTakeBack() {
   incoming_.Clear();
   stream_.reset();
   context_.reset();
-  TakeBack();
+  Recycle();
 }
 
 // ---- The messages ----

@@ -72,7 +72,8 @@ class StreamCall : public SessionListener, public Flushable, public UnreadStream
   virtual void OnTurnOver() {}
   // The call has ended.
   virtual void OnOver() {}
-  virtual void TakeBack() = 0;
+  // The acceptor has the call back, and asks for another in the place of one that has been accepted.
+  virtual void Recycle() = 0;
   virtual void Replace() = 0;
 
   // The next entry goes in here: see Outbox.
