@@ -34,7 +34,7 @@ class Acceptor final : public AnyAcceptor {
   }
 
   // The call has ended, and no event of it is outstanding.
-  void TakeBack(Call* call) {
+  void Recycle(Call* call) {
     if (free_.size() < kFreeMax && !environment_->stopping) {
       free_.push_back(call);
       return;

@@ -171,7 +171,7 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
     environment()->reactor->Disarm(this);
   }
 
-  void TakeBack() override { acceptor_->TakeBack(this); }
+  void Recycle() override { acceptor_->Recycle(this); }
   void Replace() override { acceptor_->Replace(); }
 
   Acceptor<HoldCall>* acceptor_;

@@ -25,7 +25,7 @@ class MethodCall : public UnaryCall {
       : UnaryCall(environment, Derived::kMethod), acceptor_(acceptor) {}
 
  protected:
-  void TakeBack() final { acceptor_->TakeBack(static_cast<Derived*>(this)); }
+  void Recycle() final { acceptor_->Recycle(static_cast<Derived*>(this)); }
   void Replace() final { acceptor_->Replace(); }
 
   template <typename Method>

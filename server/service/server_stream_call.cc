@@ -25,7 +25,7 @@ void ServerStreamCall::Request() {
 void ServerStreamCall::OnAccepted(bool ok) {
   if (!ok) {
     // The server is stopping: no call came, so no done event follows.
-    TakeBack();
+    Recycle();
     return;
   }
   stage_ = Stage::kServing;
@@ -99,7 +99,7 @@ void ServerStreamCall::OnWritten(bool ok) {
     Discard();
   }
   if (stage_ == Stage::kOver) {
-    MaybeTakeBack();
+    MaybeRecycle();
   } else if (waiting_.empty() && stage_ == Stage::kServing) {
     if (!broken_) OnDrained();  // Otherwise the done event comes.
   } else {
@@ -114,7 +114,7 @@ void ServerStreamCall::OnUnread() {
 
 void ServerStreamCall::OnFinished(bool /*ok*/) {
   stage_ = Stage::kOver;
-  MaybeTakeBack();
+  MaybeRecycle();
 }
 
 void ServerStreamCall::OnDoneEvent(bool /*ok*/) {
@@ -127,17 +127,17 @@ void ServerStreamCall::OnDoneEvent(bool /*ok*/) {
     environment_->CountEnd(method_, grpc::StatusCode::CANCELLED);
     OnGone();
   }
-  MaybeTakeBack();
+  MaybeRecycle();
 }
 
-void ServerStreamCall::MaybeTakeBack() {
+void ServerStreamCall::MaybeRecycle() {
   if (stage_ != Stage::kOver || writing_ || done_awaited_) return;
   count_.End();
   environment_->reactor->Disarm(&unread_);
   request_.Clear();
   writer_.reset();
   context_.reset();
-  TakeBack();
+  Recycle();
 }
 
 }  // namespace semaphored

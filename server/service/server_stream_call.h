@@ -43,7 +43,7 @@ class ServerStreamCall {
   virtual void OnDrained() {}
   // waiting_bytes() has changed.
   virtual void OnWaiting() {}
-  virtual void TakeBack() = 0;
+  virtual void Recycle() = 0;
   virtual void Replace() = 0;
 
   template <typename Message>
@@ -89,7 +89,7 @@ class ServerStreamCall {
   void OnUnread();
   void Enqueue(grpc::ByteBuffer bytes);
   void Pump();
-  void MaybeTakeBack();
+  void MaybeRecycle();
 
   Environment* environment_;
   const Method method_;

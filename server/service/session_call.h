@@ -31,7 +31,7 @@ class SessionCall final
   void HandleCommand(pb::SessionCommand& command) override;
   bool client_is_behind() const override;
   void OnTurnOver() override { released_.clear(); }
-  void Recycle() override { acceptor_->TakeBack(this); }
+  void Recycle() override { acceptor_->Recycle(this); }
   void Replace() override { acceptor_->Replace(); }
 
   void HandleAcquire(uint64_t sequence, pb::SessionAcquire& command);

@@ -41,7 +41,7 @@ class StandardCall final : public Flushable, public HealthWatcher, public Standa
 
   void Flush() override {
     dirty_ = false;
-    MaybeTakeBack();
+    MaybeRecycle();
   }
 
   void OnHealthChange() override { TellHealth(); }
@@ -59,7 +59,7 @@ class StandardCall final : public Flushable, public HealthWatcher, public Standa
   enum class Kind : uint8_t { kNone, kHealthCheck, kHealthWatch, kReflection };
 
   void OnAccepted(bool ok) {
-    if (!ok) return acceptor_->TakeBack(this);  // The server is stopping; no done event comes.
+    if (!ok) return acceptor_->Recycle(this);  // The server is stopping; no done event comes.
     acceptor_->Replace();
     kind_ = KindOf(context_->method());
     environment_->CountBegin(CountedAs(), *context_);
@@ -225,14 +225,14 @@ class StandardCall final : public Flushable, public HealthWatcher, public Standa
     if (!std::exchange(dirty_, true)) environment_->dirty.push_back(this);
   }
 
-  void MaybeTakeBack() {
+  void MaybeRecycle() {
     if (!over_ || !done_ || reading_ || writing_ || dirty_) return;
     count_.End();
     environment_->reactor->Disarm(&deadline_);
     incoming_.Clear();
     stream_.reset();
     context_.reset();
-    acceptor_->TakeBack(this);
+    acceptor_->Recycle(this);
   }
 
   Environment* environment_;

@@ -181,7 +181,7 @@ void StreamCall<Incoming, Response, Command>::Flush() {
     stage_ = Stage::kFinishing;
     stream_->Finish(status_, &finished_event_);
   }
-  MaybeTakeBack();
+  MaybeRecycle();
 }
 
 template <typename Incoming, typename Response, typename Command>
@@ -259,7 +259,7 @@ void StreamCall<Incoming, Response, Command>::MaybeRead() {
 }
 
 template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::MaybeTakeBack() {
+void StreamCall<Incoming, Response, Command>::MaybeRecycle() {
   if (stage_ != Stage::kOver || reading_ || writing_ || replies_owed_ > 0 || dirty_) return;
   count_.End();
   environment_->reactor->Disarm(&unread_);

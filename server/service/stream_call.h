@@ -123,7 +123,7 @@ class StreamCall : public SessionListener, public Flushable, public UnreadStream
   void RunDeferred(bool all);
   void MaybeRead();
   void MaybeWrite();
-  void MaybeTakeBack();
+  void MaybeRecycle();
   void CheckReader();
   void RefuseReader(const Refusal& refusal);
   // The client closed its side or has gone.

@@ -30,7 +30,7 @@ void UnaryCall::OnEvent(bool ok) {
   }
   if (!ok) {
     // The server is stopping: no call came, so no done event follows.
-    TakeBack();
+    Recycle();
     return;
   }
   stage_ = Stage::kServing;
@@ -102,7 +102,7 @@ void UnaryCall::MaybeEnd() {
   request_.Clear();
   writer_.reset();
   context_.reset();
-  TakeBack();
+  Recycle();
 }
 
 }  // namespace semaphored

@@ -38,7 +38,7 @@ class UnaryCall : public QueueEvent, public UnreadAnswer {
   // A call is here: its bytes are in request().
   virtual void Begin() = 0;
   // No event of the call is outstanding any more.
-  virtual void TakeBack() = 0;
+  virtual void Recycle() = 0;
   // Another object is to be asked for.
   virtual void Replace() = 0;
   // With WatchCancel(): the client has gone, or the call has ended. Once.

@@ -171,7 +171,7 @@ class WatchCall final : public ServerStreamCall, public WatchListener, public Un
     sessions()->Unwatch(watch_);
   }
 
-  void TakeBack() override { acceptor_->TakeBack(this); }
+  void Recycle() override { acceptor_->Recycle(this); }
   void Replace() override { acceptor_->Replace(); }
 
   Acceptor<WatchCall>* acceptor_;

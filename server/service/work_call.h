@@ -31,7 +31,7 @@ class WorkCall final : public StreamCall<pb::WorkRequest, pb::WorkResponse, pb::
   void HandleCommand(pb::FinishTicket& finished) override;
   bool client_is_behind() const override;
   void OnOver() override;
-  void Recycle() override { acceptor_->TakeBack(this); }
+  void Recycle() override { acceptor_->Recycle(this); }
   void Replace() override { acceptor_->Replace(); }
 
   void AddResult(uint64_t sequence, const Refusal* refusal, const FinishAnswer& answer);
