@@ -1,7 +1,6 @@
 #include "adapters/postgres/commit.h"
 
 #include <algorithm>
-#include <array>
 #include <deque>
 #include <map>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include "adapters/common/client_names.h"
 #include "adapters/ledger/state/net_changes.h"
 #include "adapters/postgres/array.h"
+#include "adapters/postgres/commit_rows.h"
 #include "adapters/postgres/commit_tickets.h"
 #include "adapters/postgres/message.h"
 
@@ -23,9 +23,6 @@ using ledger::NetChanges;
 using ledger::SemaphoreDelta;
 using ledger::SessionPtr;
 using ledger::Transaction;
-
-constexpr size_t kNumbers = 5;  // Arguments of commit_1 that are no arrays; they come first.
-constexpr size_t kArrays = 69;
 
 using NetLease = ledger::NetChange<ledger::LeaseChange>;
 
@@ -43,10 +40,12 @@ class Builder {
     for (const HistoryRow& row : transaction.history) ended_[row.lease->id] = &row;
   }
 
-  Arguments Build(const CommitPlace& place);
+  // Good as long as the builder.
+  CommitRows& Build();
 
  private:
   void Add(const SemaphoreDelta& delta);
+  void AddRow(const SemaphoreDelta& delta);
   void Add(const SemaphoreDelta& delta, const NetLease& net);
   void Grant(const SemaphoreDelta& delta, const NetLease& net);
   bool MustWaitFor(const Session& before, const SessionPtr& after) const;
@@ -56,29 +55,11 @@ class Builder {
   void AddConditions();
   void AddConcerns();
 
-  // Slots that are given back, of a lease that stood before this batch.
-  void EndSlots(const std::string& semaphore, const Id& claim, const Slots& slots, EndCause cause,
-                bool history, int64_t at) {
-    e_semaphore_.Add(semaphore);
-    e_claim_.Add(claim);
-    AddAll(&e_number_, {static_cast<int64_t>(cause), history, at});
-    AddSlots(slots, e_claim_, &e_of_, &e_slot_);
-  }
-  static void AddAll(Array* array, std::initializer_list<int64_t> numbers) {
-    for (const int64_t number : numbers) array->Add(number);
-  }
-  static void AddSlots(const Slots& slots, const Array& leases, Array* of, Array* slot) {
-    for (const uint32_t each : slots) {
-      of->Add(static_cast<int64_t>(leases.size()));
-      slot->Add(each);
-    }
-  }
   // Good as long as the builder.
   const std::string& NameOf(const RequestKey& request) {
     if (request.one_shot.empty()) return client_id_(request.client);
     return one_shots_.emplace_back(ledger::NameOfOneShot(request.one_shot));
   }
-  static int64_t Signed(uint64_t number) { return static_cast<int64_t>(number); }
 
   const Transaction& transaction_;
   const std::function<const std::string&(uint32_t)>& client_id_;
@@ -86,124 +67,67 @@ class Builder {
   absl::flat_hash_map<Id, const HistoryRow*> ended_;
   absl::flat_hash_map<Id, size_t> granted_;  // By their place, from 1.
 
-  Array m_node_;
-  Array s_name_, s_revision_, s_kind_, s_next_order_;
-  Array w_name_, w_intentions_, w_owner_, w_number_;
-  Array r_name_, r_revision_;
-  Array c_session_, c_epoch_;
-  Array q_client_, q_sequence_;
-  Array e_semaphore_, e_claim_, e_number_, e_of_, e_slot_;
-  Array u_semaphore_, u_claim_, u_session_, u_number_, u_of_, u_slot_;
-  Array g_semaphore_, g_claim_, g_holder_, g_owner_, g_session_, g_client_, g_fingerprint_,
-      g_number_, g_of_, g_slot_;
-  Array d_semaphore_, d_order_;
-  Array n_semaphore_, n_claim_, n_holder_, n_owner_, n_session_, n_client_, n_fingerprint_,
-      n_number_;
-  Array o_id_, o_number_;
-  Array x_id_;
-  Array y_id_, y_client_, y_holder_, y_owner_, y_number_;
-  Array a_client_, a_semaphore_, a_claim_, a_fingerprint_, a_number_;
-  Array b_client_, b_number_;
-  Array l_client_, l_sequence_;
-  Array f_client_, f_below_, forgotten_;
-  Array t_node_, t_message_, t_news_;
-  TicketArguments tickets_;
+  CommitRows rows_;
 };
 
 void Builder::Grant(const SemaphoreDelta& delta, const NetLease& net) {
   const ledger::LeaseChange& last = *net.steps.back();
   const Lease& lease = net.after ? *net.after : *last.before;
   const auto ended = ended_.find(lease.id);
-  const bool is_ended = !net.after;
-  g_semaphore_.Add(delta.name);
-  g_claim_.Add(lease.id);
-  granted_[lease.id] = g_claim_.size();
-  AddSlots(lease.slots, g_claim_, &g_of_, &g_slot_);
-  g_holder_.Add(lease.holder);
-  g_owner_.Add(lease.owner);
-  g_session_.Add(lease.session);
-  g_client_.Add(NameOf(lease.request));
-  g_fingerprint_.Add(lease.fingerprint);
-  AddAll(&g_number_,
-         {Signed(lease.request.sequence), lease.host.number, lease.host.incarnation, lease.epoch,
-          lease.ttl_ms, lease.priority, Signed(lease.order),
-          static_cast<int64_t>(lease.recall.reason), lease.recall.grace_ms, lease.moved_from,
-          lease.granted_at_unix_ms, is_ended ? static_cast<int64_t>(last.cause) : 0,
-          ended == ended_.end() ? lease.granted_at_unix_ms : ended->second->ended_at_unix_ms});
+  AddGrant(delta.name, lease, NameOf(lease.request), net.after ? EndCause::kNone : last.cause,
+           ended == ended_.end() ? lease.granted_at_unix_ms : ended->second->ended_at_unix_ms,
+           &rows_.leases_granted);
+  granted_[lease.id] = rows_.leases_granted.size();
 }
 
 void Builder::Add(const SemaphoreDelta& delta, const NetLease& net) {
   if (!net.before) return Grant(delta, net);
   const Lease& before = *net.before;
   const auto ended = ended_.find(before.id);
+  const bool history = ended != ended_.end();
   // Without a history row: the database's own time.
-  const int64_t now = ended == ended_.end() ? 0 : ended->second->ended_at_unix_ms;
+  const int64_t now = history ? ended->second->ended_at_unix_ms : 0;
   // Given back while the rest stayed.
   for (const ledger::LeaseChange* step : net.steps) {
     if (step->before && step->after && step->after->slots.size() < step->before->slots.size())
-      EndSlots(delta.name, before.id, step->before->slots.Without(step->after->slots),
-               EndCause::kReleased, /*history=*/false, now);
+      AddEnd(delta.name,
+             {before, step->before->slots.Without(step->after->slots), EndCause::kReleased,
+              /*history=*/false, now},
+             &rows_.leases_ended);
   }
   if (!net.after) {
     const ledger::LeaseChange& end = *net.steps.back();
-    EndSlots(delta.name, before.id, end.before->slots, end.cause, ended != ended_.end(), now);
+    AddEnd(delta.name, {before, end.before->slots, end.cause, history, now}, &rows_.leases_ended);
+  } else if (!Same(before, *net.after)) {
+    AddLeaseChange(delta.name, *net.after, &rows_.leases_changed);
+  }
+}
+
+void Builder::AddRow(const SemaphoreDelta& delta) {
+  const uint64_t next_order = delta.after ? delta.after->next_order : 1;
+  if (delta.before) {
+    AddTouch(delta.name, delta.before->revision, next_order, &rows_.semaphores_touched);
+  } else {
+    AddStart(delta.name, next_order, /*passing=*/!delta.after, &rows_.semaphores_made);
+  }
+  if (!delta.after) {
+    if (delta.before) AddRevision(delta.name, delta.before->revision, &rows_.semaphores_destroyed);
     return;
   }
-  const Lease& after = *net.after;
-  if (Same(before, after)) return;
-  u_semaphore_.Add(delta.name);
-  u_claim_.Add(after.id);
-  u_session_.Add(after.session);
-  AddSlots(after.slots, u_claim_, &u_of_, &u_slot_);
-  AddAll(&u_number_,
-         {after.host.number, after.host.incarnation, after.epoch, after.ttl_ms,
-          static_cast<int64_t>(after.recall.reason), after.recall.grace_ms, after.moved_from});
+  SemaphoreRow same = delta.before ? *delta.before : SemaphoreRow();
+  same.next_order = delta.after->next_order;
+  same.revision = delta.after->revision;
+  if (same != *delta.after) AddSemaphore(*delta.after, &rows_.semaphores_written);
 }
 
 void Builder::Add(const SemaphoreDelta& delta) {
-  enum Kind : int64_t { kTouched = 0, kWritten = 1, kDestroyed = 2, kPassing = 3 };
-  Kind kind = kTouched;
-  if (!delta.after) {
-    kind = delta.before ? kDestroyed : kPassing;
-  } else {
-    SemaphoreRow same = delta.before ? *delta.before : SemaphoreRow();
-    same.next_order = delta.after->next_order;
-    same.revision = delta.after->revision;
-    if (same != *delta.after) kind = kWritten;
-  }
-  s_name_.Add(delta.name);
-  s_revision_.Add(Signed(delta.before ? delta.before->revision : 0));
-  s_kind_.Add(kind);
-  s_next_order_.Add(Signed(delta.after ? delta.after->next_order : 1));
-  if (kind == kWritten) {
-    const SemaphoreRow& row = *delta.after;
-    const Settings& settings = row.settings;
-    w_name_.Add(row.name);
-    w_intentions_.Add(row.intentions);
-    w_owner_.Add(row.owner);
-    AddAll(&w_number_, {row.limit, settings.backfill, settings.longest_hold_ms,
-                        settings.recall_grace_ms, settings.permits_per_holder, settings.waiters_max,
-                        row.paused, row.destroying, row.created_at_unix_ms, row.made_on_use});
-  }
+  AddRow(delta);
   for (const NetLease& lease : NetChanges(delta.leases)) Add(delta, lease);
-  tickets_.AddTickets(delta);
+  AddTickets(delta, &rows_);
   for (const auto& waiter : NetChanges(delta.waiters)) {
-    if (waiter.before) {
-      d_semaphore_.Add(delta.name);
-      d_order_.Add(Signed(waiter.before->order));
-    }
-    if (!waiter.after) continue;
-    const Waiter& row = *waiter.after;
-    n_semaphore_.Add(delta.name);
-    n_claim_.Add(row.id);
-    n_holder_.Add(row.holder);
-    n_owner_.Add(row.owner);
-    n_session_.Add(row.session);
-    n_client_.Add(NameOf(row.request));
-    n_fingerprint_.Add(row.fingerprint);
-    AddAll(&n_number_, {Signed(row.order), row.priority, row.permits, Signed(row.request.sequence),
-                        row.host.number, row.host.incarnation, row.epoch, row.ttl_ms,
-                        row.queued_at_unix_ms, row.works});
+    if (waiter.before) AddWaiterPlace(delta.name, *waiter.before, &rows_.waiters_gone);
+    if (waiter.after)
+      AddWaiter(delta.name, *waiter.after, NameOf(waiter.after->request), &rows_.waiters_new);
   }
 }
 
@@ -220,34 +144,22 @@ void Builder::AddSessions() {
   for (const auto& session : NetChanges(transaction_.sessions)) {
     changed.insert(session.id);
     if (!session.before && !session.after) continue;  // Opened and closed in one batch.
-    o_id_.Add(session.id);
-    if (session.before) {
-      AddAll(&o_number_, {session.before->epoch, session.before->host.number,
-                          session.before->host.incarnation});
-    } else {
-      AddAll(&o_number_, {0, 0, 0});
-    }
+    const Session absent;
+    const Session& before = session.before ? *session.before : absent;
+    AddBefore(session.id, before.epoch, before.host, &rows_.sessions_before);
     if (session.before && MustWaitFor(*session.before, session.after))
-      m_node_.Add(session.before->host.number);
-    if (!session.after) {
-      x_id_.Add(session.id);
-      continue;
+      rows_.hosts.Add(session.before->host.number);
+    if (session.after) {
+      AddSession(*session.after, client_id_(session.after->client), &rows_.sessions_written);
+    } else {
+      rows_.sessions_gone.Add(session.id);
     }
-    const Session& row = *session.after;
-    y_id_.Add(session.id);
-    y_client_.Add(client_id_(row.client));
-    y_holder_.Add(row.holder);
-    y_owner_.Add(row.owner);
-    AddAll(&y_number_, {row.host.number, row.host.incarnation, row.epoch, row.ttl_ms,
-                        row.release_on_disconnect, row.closing});
   }
   absl::flat_hash_set<Id> conditions;
   for (const ledger::EpochCondition& condition : transaction_.epochs) {
     // What this batch itself makes of a session is looked at by the condition on its row.
     if (changed.contains(condition.session)) continue;
-    if (!conditions.insert(condition.session).second) continue;
-    c_session_.Add(condition.session);
-    c_epoch_.Add(condition.epoch);
+    if (conditions.insert(condition.session).second) AddEpoch(condition, &rows_.session_epochs);
   }
 }
 
@@ -263,25 +175,15 @@ void Builder::AddRequests() {
   std::ranges::sort(changes, {}, &ByName::first);
   for (const auto& [name, change] : changes) {
     const auto& [client_id, sequence] = name;
-    const ledger::RequestRow& row = change->row;
-    const auto state = static_cast<int64_t>(row.state);
-    const auto cause = static_cast<int64_t>(row.cause);
     switch (change->op) {
       case Op::kInsert:
-        a_client_.Add(client_id);
-        a_semaphore_.Add(row.semaphore);
-        a_claim_.Add(row.claim);
-        a_fingerprint_.Add(row.fingerprint);
-        AddAll(&a_number_,
-               {Signed(sequence), state, cause, row.number, row.remaining, row.changed});
+        AddRequest(change->row, client_id, &rows_.requests_new);
         break;
       case Op::kUpdate:
-        b_client_.Add(client_id);
-        AddAll(&b_number_, {Signed(sequence), state, cause});
+        AddRequestChange(change->row, client_id, &rows_.requests_changed);
         break;
       case Op::kRemove:
-        l_client_.Add(client_id);
-        l_sequence_.Add(Signed(sequence));
+        AddKey(client_id, sequence, &rows_.requests_gone);
         break;
     }
   }
@@ -293,25 +195,19 @@ void Builder::AddForgotten() {
     uint64_t& below = floors[client_id_(floor.client)];
     below = std::max(below, floor.below);
   }
-  for (const auto& [client_id, below] : floors) {
-    f_client_.Add(client_id);
-    f_below_.Add(Signed(below));
-  }
-  for (const uint32_t client : transaction_.forgotten_clients) forgotten_.Add(client_id_(client));
+  for (const auto& [client_id, below] : floors) AddFloor(client_id, below, &rows_.request_floors);
+  for (const uint32_t client : transaction_.forgotten_clients)
+    rows_.clients_forgotten.Add(client_id_(client));
   // Each is all that there is of its client.
   for (const Id& one_shot : transaction_.forgotten_requests)
-    forgotten_.Add(NameOf({0, 0, one_shot}));
+    rows_.clients_forgotten.Add(NameOf({0, 0, one_shot}));
 }
 
 void Builder::AddConditions() {
-  for (const ledger::ReadCondition& read : transaction_.reads) {
-    r_name_.Add(read.semaphore);
-    r_revision_.Add(Signed(read.revision));
-  }
-  for (const ledger::NamedRequest& absent : transaction_.absent_requests) {
-    q_client_.Add(ledger::WrittenClient(absent));
-    q_sequence_.Add(Signed(absent.request.sequence));
-  }
+  for (const ledger::ReadCondition& read : transaction_.reads)
+    AddRevision(read.semaphore, read.revision, &rows_.semaphores_read);
+  for (const ledger::NamedRequest& absent : transaction_.absent_requests)
+    AddKey(ledger::WrittenClient(absent), absent.request.sequence, &rows_.requests_absent);
   AddConcerns();
 }
 
@@ -334,13 +230,11 @@ void Builder::AddConcerns() {
         message.news = WriteNews(transaction_, *delta->second, granted_);
       }
     }
-    t_node_.Add(node);
-    t_message_.Add(message.text);
-    t_news_.Add(message.news);
+    AddNotice(node, message.text, message.news, &rows_.notices);
   }
 }
 
-Arguments Builder::Build(const CommitPlace& place) {
+CommitRows& Builder::Build() {
   std::vector<const SemaphoreDelta*> deltas;
   for (const SemaphoreDelta& delta : transaction_.semaphores) deltas.push_back(&delta);
   std::ranges::sort(deltas, {},
@@ -350,45 +244,19 @@ Arguments Builder::Build(const CommitPlace& place) {
   AddRequests();
   AddForgotten();
   AddConditions();
-  Arguments arguments = {std::to_string(place.node.number), std::to_string(place.node.incarnation),
-                         std::to_string(place.lane), std::to_string(place.number),
-                         place.row.empty() ? std::nullopt : std::optional(place.row)};
-  // In the order of the function's arguments.
-  const std::array<Array*, kArrays> arrays = {
-      &m_node_,       &s_name_,      &s_revision_,    &s_kind_,        &s_next_order_, &w_name_,
-      &w_intentions_, &w_owner_,     &w_number_,      &r_name_,        &r_revision_,   &c_session_,
-      &c_epoch_,      &q_client_,    &q_sequence_,    &e_semaphore_,   &e_claim_,      &e_number_,
-      &e_of_,         &e_slot_,      &u_semaphore_,   &u_claim_,       &u_session_,    &u_number_,
-      &u_of_,         &u_slot_,      &g_semaphore_,   &g_claim_,       &g_holder_,     &g_owner_,
-      &g_session_,    &g_client_,    &g_fingerprint_, &g_number_,      &g_of_,         &g_slot_,
-      &d_semaphore_,  &d_order_,     &n_semaphore_,   &n_claim_,       &n_holder_,     &n_owner_,
-      &n_session_,    &n_client_,    &n_fingerprint_, &n_number_,      &o_id_,         &o_number_,
-      &x_id_,         &y_id_,        &y_client_,      &y_holder_,      &y_owner_,      &y_number_,
-      &a_client_,     &a_semaphore_, &a_claim_,       &a_fingerprint_, &a_number_,     &b_client_,
-      &b_number_,     &l_client_,    &l_sequence_,    &f_client_,      &f_below_,      &forgotten_,
-      &t_node_,       &t_message_,   &t_news_};
-  for (Array* array : arrays) arguments.push_back(array->TakeOrNull());
-  tickets_.Take(&arguments);
-  return arguments;
-}
-
-// "$1,…,$count"
-std::string Places(size_t count) {
-  std::string places;
-  for (size_t i = 1; i <= count; ++i) absl::StrAppend(&places, i == 1 ? "$" : ",$", i);
-  return places;
+  return rows_;
 }
 
 }  // namespace
 
-std::string CommitSql() {
-  return absl::StrCat("SELECT tokens, revisions, refusal, lane_place FROM semaphored.commit_1(",
-                      Places(kNumbers + kArrays + TicketArguments::kCount), ")");
-}
-
 Arguments ArgumentsFor(const Transaction& transaction, const CommitPlace& place,
                        const std::function<const std::string&(uint32_t)>& client_id) {
-  return Builder(transaction, client_id).Build(place);
+  Arguments arguments = {std::to_string(place.node.number), std::to_string(place.node.incarnation),
+                         std::to_string(place.lane), std::to_string(place.number),
+                         place.row.empty() ? std::nullopt : std::optional(place.row)};
+  Builder builder(transaction, client_id);
+  builder.Build().Take(&arguments);
+  return arguments;
 }
 
 void TakeGiven(const std::string& tokens, const std::string& revisions, Transaction* transaction) {

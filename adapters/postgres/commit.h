@@ -11,10 +11,6 @@
 
 namespace semaphored::postgres {
 
-// The statement that commits a batch, for the schema "semaphored". It answers with tokens, revisions,
-// a refusal, and where the lane's row is now.
-std::string CommitSql();
-
 struct CommitPlace {
   NodeRef node;
   uint32_t lane = 0;

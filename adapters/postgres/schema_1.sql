@@ -208,9 +208,71 @@ CREATE TABLE semaphored.payloads (
 );
 ALTER TABLE semaphored.payloads ALTER COLUMN payload SET STORAGE EXTERNAL;
 
--- One lane's batch, as a whole or not at all. Called by daemons only. Arrays that belong together have the same first letter.
--- x_number is a table of numbers, row by row: Postgres takes at most 100 arguments. x_slot are the slots of all leases together, and
--- x_of says to which each belongs, from 1.
+-- ---- What a commit brings ----
+
+-- For each kind of row a type, whose columns the struct of the same name in commit_rows.h describes in the same order. They are no rows
+-- of tables: a column that a migration adds to a table must not change what the daemons that are at work send.
+-- …_ms with a time: milliseconds since 1970.
+
+-- A semaphore that is touched, and the revision that it must have.
+CREATE TYPE semaphored.semaphore_touch AS (name text, revision bigint, next_order bigint);
+-- One that must not exist. `passing`: it is destroyed by the same commit.
+CREATE TYPE semaphored.semaphore_start AS (name text, next_order bigint, passing boolean);
+CREATE TYPE semaphored.semaphore_row AS (
+  name text, permits bigint, backfill boolean, longest_hold_ms bigint, recall_grace_ms bigint, permits_per_holder bigint,
+  waiters_max bigint, paused boolean, destroying boolean, made_on_use boolean, intentions text, created_at_ms bigint, owner text);
+-- Revision 0: none.
+CREATE TYPE semaphored.semaphore_revision AS (name text, revision bigint);
+
+CREATE TYPE semaphored.session_epoch AS (id uuid, epoch integer);
+-- Epoch 0: none.
+CREATE TYPE semaphored.session_before AS (id uuid, epoch integer, node integer, incarnation integer);
+CREATE TYPE semaphored.session_row AS (
+  id uuid, node integer, incarnation integer, epoch integer, ttl_ms bigint, client_id text, release_on_disconnect boolean,
+  closing boolean, holder text, owner text);
+
+CREATE TYPE semaphored.request_key AS (client_id text, sequence bigint);
+CREATE TYPE semaphored.request_row AS (
+  client_id text, sequence bigint, fingerprint uuid, state smallint, semaphore text, claim uuid, cause smallint, number bigint,
+  remaining bigint, changed boolean);
+CREATE TYPE semaphored.request_change AS (client_id text, sequence bigint, state smallint, cause smallint);
+CREATE TYPE semaphored.request_floor AS (client_id text, below bigint);
+
+-- Slots that are given back, of a lease that stood before. ended_at_ms 0: now.
+CREATE TYPE semaphored.lease_end AS (
+  semaphore text, claim uuid, slots integer[], cause smallint, history boolean, ended_at_ms bigint);
+-- What changes of a lease in place, in all of its live slots.
+CREATE TYPE semaphored.lease_change AS (
+  semaphore text, claim uuid, slots integer[], session uuid, node integer, incarnation integer, epoch integer, ttl_ms bigint,
+  recall_reason smallint, recall_grace_ms bigint, moved_from integer);
+-- end_cause 0: it stands; else it has ended in this very commit.
+CREATE TYPE semaphored.lease_grant AS (
+  semaphore text, claim uuid, slots integer[], holder text, owner text, session uuid, client_id text, sequence bigint,
+  fingerprint uuid, node integer, incarnation integer, epoch integer, ttl_ms bigint, priority integer, queue_order bigint,
+  recall_reason smallint, recall_grace_ms bigint, moved_from integer, created_at_ms bigint, end_cause smallint, ended_at_ms bigint);
+
+CREATE TYPE semaphored.waiter_place AS (semaphore text, queue_order bigint);
+CREATE TYPE semaphored.waiter_row AS (
+  semaphore text, queue_order bigint, priority integer, claim uuid, permits bigint, holder text, owner text, session uuid,
+  client_id text, sequence bigint, fingerprint uuid, node integer, incarnation integer, epoch integer, ttl_ms bigint,
+  queued_at_ms bigint, works boolean);
+
+CREATE TYPE semaphored.ticket_place AS (semaphore text, queue_order bigint, ticket uuid);
+-- Reasons null: as they are. Changed 0: by the first revision of a semaphore that this commit makes.
+CREATE TYPE semaphored.ticket_change AS (
+  semaphore text, queue_order bigint, ticket uuid, priority integer, state smallint, attempt bigint, delay_ms bigint, delays bigint,
+  node integer, incarnation integer, lease uuid, reasons jsonb, changed bigint);
+-- Its payload are `payload_bytes` of the argument `payloads`, from the byte `payload_from` on; the first is 1.
+CREATE TYPE semaphored.ticket_row AS (
+  semaphore text, queue_order bigint, ticket uuid, priority integer, state smallint, attempt bigint, delay_ms bigint, delays bigint,
+  node integer, incarnation integer, lease uuid, reasons jsonb, changed bigint, max_attempts bigint, back_off_initial_ms bigint,
+  back_off_percent bigint, back_off_max_ms bigint, content_type text, trace text, owner text, enqueued_at_ms bigint,
+  payload_bytes integer, payload_from integer);
+
+-- A change notice: to which daemon; a semaphore and its revision; and what has changed in it, empty: it is to be read.
+CREATE TYPE semaphored.notice AS (node integer, message text, news text);
+
+-- One lane's batch, as a whole or not at all. Called by daemons only, with the names of the arguments. An argument without rows is null.
 --
 -- A refusal changes nothing. SM001: this daemon was declared dead or replaced (or the number of the commit is not the next). SM002: a
 -- condition does not hold any more. SM003: one of the requests has a row, or is below its client's floor. SM004: a row that must be
@@ -224,66 +286,28 @@ CREATE FUNCTION semaphored.commit_1(
   -- Where the lane's row was last, as lane_place said. Null: not known.
   p_place tid,
   -- Hosts from which sessions are moved away, and of sessions that begin to close.
-  m_node integer[],
-  -- Semaphores that are touched, in the order of their names. Expected revision 0: is made. kind 0: only revision and order; 1: the
-  -- row too; 2: destroyed; 3: made and destroyed at once.
-  s_name text[], s_revision bigint[], s_kind smallint[], s_next_order bigint[],
-  -- Rows, for kind 1:
-  --   permits, backfill, longest_hold_ms, recall_grace_ms, permits_per_holder, waiters_max, paused, destroying, created_at,
-  --   made_on_use
-  w_name text[], w_intentions text[], w_owner text[], w_number bigint[],
-  -- Semaphores that answers rest upon. Revision 0: must not exist.
-  r_name text[], r_revision bigint[],
-  -- Epochs that sessions must have.
-  c_session uuid[], c_epoch integer[],
-  -- Requests that must have no row, and are not below their client's floor.
-  q_client text[], q_sequence bigint[],
-  -- Leases: slots that are given back. At 0: now.
-  --   cause, history (1: yes), at
-  e_semaphore text[], e_claim uuid[], e_number bigint[], e_of integer[], e_slot integer[],
-  -- Leases: changes in place, of all live slots.
-  --   node, incarnation, epoch, ttl_ms, recall_reason, recall_grace_ms, moved_from
-  u_semaphore text[], u_claim uuid[], u_session uuid[], u_number bigint[], u_of integer[], u_slot integer[],
-  -- Leases that are granted; ended in this very batch where cause is not 0.
-  --   sequence, node, incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, moved_from, created_at,
-  --   cause, ended_at
-  g_semaphore text[], g_claim uuid[], g_holder text[], g_owner text[], g_session uuid[], g_client text[], g_fingerprint uuid[],
-  g_number bigint[], g_of integer[], g_slot integer[],
-  -- Waiters that leave (or change: then they come too), and that come.
-  --   queue_order, priority, permits, sequence, node, incarnation, epoch, ttl_ms, queued_at, works
-  d_semaphore text[], d_order bigint[],
-  n_semaphore text[], n_claim uuid[], n_holder text[], n_owner text[], n_session uuid[], n_client text[], n_fingerprint uuid[],
-  n_number bigint[],
-  -- Sessions as they must be (epoch 0: must not exist) …
-  --   epoch, node, incarnation
-  o_id uuid[], o_number bigint[],
-  -- … those that go, and those that come or change.
-  --   node, incarnation, epoch, ttl_ms, release_on_disconnect, closing
-  x_id uuid[],
-  y_id uuid[], y_client text[], y_holder text[], y_owner text[], y_number bigint[],
-  -- Requests that come: as for q_, that is the condition.
-  --   sequence, state, cause, number, remaining, changed
-  a_client text[], a_semaphore text[], a_claim uuid[], a_fingerprint uuid[], a_number bigint[],
-  -- Requests whose claims are granted or end, without a condition: the semaphore's revision is theirs.
-  --   sequence, state, cause
-  b_client text[], b_number bigint[],
-  -- Requests whose waits were given up: their rows go.
-  l_client text[], l_sequence bigint[],
+  hosts integer[],
+  -- Semaphores, in the order of their names: those that exist and are touched; those that are made; rows that are new or change;
+  -- those that are destroyed, which are touched too; and those that answers rest upon.
+  semaphores_touched semaphored.semaphore_touch[], semaphores_made semaphored.semaphore_start[],
+  semaphores_written semaphored.semaphore_row[], semaphores_destroyed semaphored.semaphore_revision[],
+  semaphores_read semaphored.semaphore_revision[],
+  -- Sessions: epochs that they must have; those that change, as they must be; those that go; and those that come or change.
+  session_epochs semaphored.session_epoch[], sessions_before semaphored.session_before[], sessions_gone uuid[],
+  sessions_written semaphored.session_row[],
+  -- Requests that must have no row, and are not below their client's floor; that come, under the same condition; whose claims are
+  -- granted or end, without a condition (the semaphore's revision is theirs); and whose waits were given up: their rows go.
+  requests_absent semaphored.request_key[], requests_new semaphored.request_row[], requests_changed semaphored.request_change[],
+  requests_gone semaphored.request_key[],
   -- Requests that may be forgotten, those below a number; and clients whose requests this lane may forget.
-  f_client text[], f_below bigint[], forgotten text[],
-  -- Change notices: to which daemon; a semaphore and its revision; and what has changed in it, empty: it is to be read.
-  t_node integer[], t_message text[], t_news text[],
-  -- Tickets that go, and their payloads.
-  h_semaphore text[], h_order bigint[], h_ticket uuid[],
-  -- Tickets that change. Reasons empty: as they are. A lease of zeros: none. Revision 0: the semaphore is made by this batch.
-  --   queue_order, priority, state, attempt, delay_ms, delays, node, incarnation, revision
-  j_semaphore text[], j_ticket uuid[], j_lease uuid[], j_reasons text[], j_number bigint[],
-  -- Tickets that come. Their payloads stand one after the other in one value, from `offset` on.
-  --   queue_order, priority, state, attempt, delay_ms, delays, node, incarnation, revision,
-  --   max_attempts, back_off_initial_ms, back_off_percent, back_off_max_ms, payload_bytes, enqueued_at, offset
-  k_semaphore text[], k_ticket uuid[], k_lease uuid[], k_reasons text[], k_content_type text[], k_trace text[], k_owner text[],
-  k_number bigint[],
+  request_floors semaphored.request_floor[], clients_forgotten text[],
+  leases_ended semaphored.lease_end[], leases_changed semaphored.lease_change[], leases_granted semaphored.lease_grant[],
+  -- Waiters that leave (or change: then they come too), and that come.
+  waiters_gone semaphored.waiter_place[], waiters_new semaphored.waiter_row[],
+  -- Tickets that go, with their payloads; that change; and that come.
+  tickets_gone semaphored.ticket_place[], tickets_changed semaphored.ticket_change[], tickets_new semaphored.ticket_row[],
   payloads bytea,
+  notices semaphored.notice[],
   -- Of the leases that are granted, and of the semaphores that are made, in the order in which they came.
   OUT tokens bigint[], OUT revisions bigint[], OUT refusal text,
   -- Where the lane's row is now. Without meaning after a refusal.
@@ -291,17 +315,16 @@ CREATE FUNCTION semaphored.commit_1(
 LANGUAGE plpgsql AS $function$
 DECLARE
   counted integer;
-  numbers bigint[] := '{}';
+  each_floor semaphored.request_floor;
   violated text;
   key text;
   drawn text;
-  no_lease CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
 BEGIN
   refusal := '';
   tokens := '{}';
   revisions := '{}';
-  IF cardinality(m_node) > 0 THEN
-    PERFORM 1 FROM semaphored.lanes l WHERE l.alive AND (l.node = ANY (m_node) OR l.node = p_node)
+  IF cardinality(hosts) > 0 THEN
+    PERFORM 1 FROM semaphored.lanes l WHERE l.alive AND (l.node = ANY (hosts) OR l.node = p_node)
       ORDER BY l.node, l.incarnation, l.lane FOR UPDATE;
   END IF;
   -- Every commit writes this row. Its index leads to each version of it that a snapshot still keeps: while there is a long one, only
@@ -318,53 +341,53 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = 'SM001';
   END IF;
 
-  -- Found and written one after the other, in the order of their names: two batches never wait for each other in a circle.
-  -- (A nested loop, since all other joins are off for daemons.) Who is second finds another version of the row than it looked up,
-  -- and so writes less than it should.
-  UPDATE semaphored.semaphores s SET revision = s.revision + 1, next_order = t.next_order
-    FROM unnest(s_name, s_revision, s_next_order) AS t(name, revision, next_order),
-         LATERAL (SELECT o.ctid AS place FROM semaphored.semaphores o
-                    WHERE o.name = t.name AND o.revision = t.revision OFFSET 0) AS at
-    WHERE s.ctid = at.place AND t.revision > 0;
-  GET DIAGNOSTICS counted = ROW_COUNT;
-  IF 0::bigint = ANY (s_revision) THEN
-    counted := counted + cardinality(array_positions(s_revision, 0::bigint));
-    PERFORM 1 FROM semaphored.semaphores s
-      WHERE s.name = ANY (ARRAY(SELECT t.name FROM unnest(s_name, s_revision) AS t(name, revision) WHERE t.revision = 0)) LIMIT 1;
+  IF cardinality(semaphores_touched) > 0 THEN
+    -- Found and written one after the other, in the order of their names: two batches never wait for each other in a circle.
+    -- (A nested loop, since all other joins are off for daemons.) Who is second finds another version of the row than it looked up,
+    -- and so writes less than it should.
+    UPDATE semaphored.semaphores s SET revision = s.revision + 1, next_order = t.next_order
+      FROM unnest(semaphores_touched) AS t,
+           LATERAL (SELECT o.ctid AS place FROM semaphored.semaphores o
+                      WHERE o.name = t.name AND o.revision = t.revision OFFSET 0) AS at
+      WHERE s.ctid = at.place;
+    GET DIAGNOSTICS counted = ROW_COUNT;
+    IF counted <> cardinality(semaphores_touched) THEN
+      RAISE EXCEPTION USING ERRCODE = 'SM002';
+    END IF;
+  END IF;
+  IF cardinality(semaphores_made) > 0 THEN
+    PERFORM 1 FROM semaphored.semaphores s WHERE s.name = ANY (ARRAY(SELECT m.name FROM unnest(semaphores_made) AS m)) LIMIT 1;
     IF FOUND THEN
       RAISE EXCEPTION USING ERRCODE = 'SM002';
     END IF;
   END IF;
-  IF counted <> cardinality(s_name) THEN
-    RAISE EXCEPTION USING ERRCODE = 'SM002';
-  END IF;
-  IF cardinality(r_name) > 0 THEN
-    PERFORM 1 FROM unnest(r_name, r_revision) AS t(name, revision)
+  IF cardinality(semaphores_read) > 0 THEN
+    PERFORM 1 FROM unnest(semaphores_read) AS t
       LEFT JOIN LATERAL (SELECT o.revision FROM semaphored.semaphores o WHERE o.name = t.name OFFSET 0) AS s ON true
       WHERE COALESCE(s.revision, 0) <> t.revision LIMIT 1;
     IF FOUND THEN
       RAISE EXCEPTION USING ERRCODE = 'SM002';
     END IF;
   END IF;
-  IF cardinality(c_session) > 0 THEN
-    SELECT count(*) INTO counted FROM unnest(c_session, c_epoch) AS c(id, epoch),
-      LATERAL (SELECT 1 FROM semaphored.sessions o WHERE o.id = c.id AND o.epoch = c.epoch OFFSET 0) AS s;
-    IF counted <> cardinality(c_session) THEN
+  IF cardinality(session_epochs) > 0 THEN
+    SELECT count(*) INTO counted FROM unnest(session_epochs) AS e,
+      LATERAL (SELECT 1 FROM semaphored.sessions o WHERE o.id = e.id AND o.epoch = e.epoch OFFSET 0) AS s;
+    IF counted <> cardinality(session_epochs) THEN
       RAISE EXCEPTION USING ERRCODE = 'SM002';
     END IF;
   END IF;
-  IF cardinality(o_id) > 0 THEN
-    PERFORM 1 FROM semaphored.sessions s WHERE s.id = ANY (o_id) ORDER BY s.id FOR UPDATE;
-    SELECT count(*) INTO counted FROM unnest(o_id) WITH ORDINALITY AS o(id, place)
-      LEFT JOIN LATERAL (SELECT * FROM semaphored.sessions i WHERE i.id = o.id OFFSET 0) AS s ON true
-      WHERE COALESCE(s.epoch, 0) = o_number[3 * place - 2]
-        AND (s.id IS NULL OR (s.node = o_number[3 * place - 1] AND s.incarnation = o_number[3 * place]));
-    IF counted <> cardinality(o_id) THEN
+  IF cardinality(sessions_before) > 0 THEN
+    PERFORM 1 FROM semaphored.sessions s WHERE s.id = ANY (ARRAY(SELECT b.id FROM unnest(sessions_before) AS b))
+      ORDER BY s.id FOR UPDATE;
+    SELECT count(*) INTO counted FROM unnest(sessions_before) AS b
+      LEFT JOIN LATERAL (SELECT * FROM semaphored.sessions i WHERE i.id = b.id OFFSET 0) AS s ON true
+      WHERE COALESCE(s.epoch, 0) = b.epoch AND (s.id IS NULL OR (s.node = b.node AND s.incarnation = b.incarnation));
+    IF counted <> cardinality(sessions_before) THEN
       RAISE EXCEPTION USING ERRCODE = 'SM002';
     END IF;
   END IF;
-  IF cardinality(q_client) > 0 THEN
-    PERFORM 1 FROM unnest(q_client, q_sequence) AS q(client_id, sequence),
+  IF cardinality(requests_absent) > 0 THEN
+    PERFORM 1 FROM unnest(requests_absent) AS q,
       LATERAL (SELECT 1 FROM semaphored.requests r WHERE r.client_id = q.client_id AND r.sequence = q.sequence
                UNION ALL
                SELECT 1 FROM semaphored.clients c WHERE c.client_id = q.client_id AND c.floor > q.sequence) AS h
@@ -373,18 +396,15 @@ BEGIN
       RAISE EXCEPTION USING ERRCODE = 'SM003';
     END IF;
   END IF;
-  IF cardinality(a_client) > 0 THEN
+  IF cardinality(requests_new) > 0 THEN
     -- A request that has a row violates accepted_once; see below. One that another commit is just forgetting is waited for, and the
     -- floor is read after that: where the row has gone, the floor that it has gone by is seen.
     INSERT INTO semaphored.requests (client_id, sequence, fingerprint, state, semaphore, claim, cause, number, remaining, changed,
                                      node, incarnation, lane)
-      SELECT a.client_id, a_number[6 * place - 5], a.fingerprint, a_number[6 * place - 4], a.semaphore, a.claim,
-             a_number[6 * place - 3], a_number[6 * place - 2], a_number[6 * place - 1], a_number[6 * place] <> 0,
+      SELECT a.client_id, a.sequence, a.fingerprint, a.state, a.semaphore, a.claim, a.cause, a.number, a.remaining, a.changed,
              p_node, p_incarnation, p_lane
-      FROM unnest(a_client, a_semaphore, a_claim, a_fingerprint)
-             WITH ORDINALITY AS a(client_id, semaphore, claim, fingerprint, place);
-    PERFORM 1 FROM (SELECT a.client_id, min(a_number[6 * place - 5]) AS lowest
-                      FROM unnest(a_client) WITH ORDINALITY AS a(client_id, place) GROUP BY a.client_id) AS a,
+      FROM unnest(requests_new) AS a;
+    PERFORM 1 FROM (SELECT a.client_id, min(a.sequence) AS lowest FROM unnest(requests_new) AS a GROUP BY a.client_id) AS a,
       LATERAL (SELECT 1 FROM semaphored.clients c WHERE c.client_id = a.client_id AND c.floor > a.lowest OFFSET 0) AS h
       LIMIT 1;
     IF FOUND THEN
@@ -393,209 +413,191 @@ BEGIN
   END IF;
 
   -- From here on everything holds.
-  IF cardinality(w_name) > 0 THEN
+  IF cardinality(semaphores_written) > 0 THEN
     INSERT INTO semaphored.semaphores AS s (name, permits, backfill, longest_hold_ms, recall_grace_ms, permits_per_holder,
-                                            waiters_max, paused, destroying, revision, created_at, made_on_use, intentions, owner)
-      SELECT w.name, w_number[10 * place - 9], w_number[10 * place - 8] <> 0, w_number[10 * place - 7], w_number[10 * place - 6],
-             w_number[10 * place - 5], w_number[10 * place - 4], w_number[10 * place - 3] <> 0, w_number[10 * place - 2] <> 0, 0,
-             to_timestamp(w_number[10 * place - 1] / 1000.0), w_number[10 * place] <> 0, w.intentions, w.owner
-      FROM unnest(w_name, w_intentions, w_owner) WITH ORDINALITY AS w(name, intentions, owner, place)
+                                            waiters_max, paused, destroying, made_on_use, intentions, revision, created_at, owner)
+      SELECT w.name, w.permits, w.backfill, w.longest_hold_ms, w.recall_grace_ms, w.permits_per_holder,
+             w.waiters_max, w.paused, w.destroying, w.made_on_use, w.intentions, 0, to_timestamp(w.created_at_ms / 1000.0), w.owner
+      FROM unnest(semaphores_written) AS w
       ON CONFLICT (name) DO UPDATE SET permits = excluded.permits, backfill = excluded.backfill,
         longest_hold_ms = excluded.longest_hold_ms, recall_grace_ms = excluded.recall_grace_ms,
         permits_per_holder = excluded.permits_per_holder, waiters_max = excluded.waiters_max, paused = excluded.paused,
-        destroying = excluded.destroying, created_at = excluded.created_at, made_on_use = excluded.made_on_use,
-        intentions = excluded.intentions;
+        destroying = excluded.destroying, made_on_use = excluded.made_on_use, intentions = excluded.intentions,
+        created_at = excluded.created_at;
   END IF;
-  IF 0::bigint = ANY (s_revision) THEN
+  IF cardinality(semaphores_made) > 0 THEN
     -- Made by another daemon after we looked: its revision is not 0.
-    PERFORM 1 FROM unnest(s_name, s_revision) AS t(name, revision),
-      LATERAL (SELECT 1 FROM semaphored.semaphores o WHERE o.name = t.name AND o.revision <> 0 AND t.revision = 0 OFFSET 0) AS s
+    PERFORM 1 FROM unnest(semaphores_made) AS m,
+      LATERAL (SELECT 1 FROM semaphored.semaphores o WHERE o.name = m.name AND o.revision <> 0 OFFSET 0) AS s
       LIMIT 1;
     IF FOUND THEN
       RAISE EXCEPTION USING ERRCODE = 'SM002';
     END IF;
     -- A new one starts above every revision that its name may have had.
-    UPDATE semaphored.semaphores s SET revision = (SELECT revision_floor + 1 FROM semaphored.store), next_order = t.next_order
-      FROM unnest(s_name, s_revision, s_kind, s_next_order) AS t(name, revision, kind, next_order),
-           LATERAL (SELECT o.ctid AS place FROM semaphored.semaphores o WHERE o.name = t.name OFFSET 0) AS at
-      WHERE s.ctid = at.place AND t.revision = 0 AND t.kind = 1;
-    SELECT array_agg(COALESCE(s.revision, 0) ORDER BY t.place) INTO revisions
-      FROM unnest(s_name, s_revision) WITH ORDINALITY AS t(name, revision, place)
-      LEFT JOIN LATERAL (SELECT o.revision FROM semaphored.semaphores o WHERE o.name = t.name OFFSET 0) AS s ON true
-      WHERE t.revision = 0;
+    UPDATE semaphored.semaphores s SET revision = (SELECT revision_floor + 1 FROM semaphored.store), next_order = m.next_order
+      FROM unnest(semaphores_made) AS m,
+           LATERAL (SELECT o.ctid AS place FROM semaphored.semaphores o WHERE o.name = m.name OFFSET 0) AS at
+      WHERE s.ctid = at.place AND NOT m.passing;
+    SELECT array_agg(COALESCE(s.revision, 0) ORDER BY m.ordinality) INTO revisions
+      FROM unnest(semaphores_made) WITH ORDINALITY AS m
+      LEFT JOIN LATERAL (SELECT o.revision FROM semaphored.semaphores o WHERE o.name = m.name OFFSET 0) AS s ON true;
   END IF;
-  IF 2::smallint = ANY (s_kind) THEN
+  IF cardinality(semaphores_destroyed) > 0 THEN
     UPDATE semaphored.store SET revision_floor = greatest(revision_floor,
-      (SELECT max(t.revision) + 1 FROM unnest(s_revision, s_kind) AS t(revision, kind) WHERE t.kind = 2));
-    DELETE FROM semaphored.semaphores s
-      WHERE s.name = ANY (ARRAY(SELECT t.name FROM unnest(s_name, s_kind) AS t(name, kind) WHERE t.kind = 2));
+      (SELECT max(d.revision) + 1 FROM unnest(semaphores_destroyed) AS d));
+    DELETE FROM semaphored.semaphores s WHERE s.name = ANY (ARRAY(SELECT d.name FROM unnest(semaphores_destroyed) AS d));
   END IF;
 
-  IF cardinality(e_claim) > 0 THEN
-    FOR i IN 1 .. cardinality(e_claim) LOOP
-      numbers[i] := CASE WHEN e_number[3 * i - 1] = 1 THEN nextval('semaphored.history_numbers') END;
-    END LOOP;
+  IF cardinality(leases_ended) > 0 THEN
     UPDATE semaphored.leases l SET
-        completed_at = CASE WHEN e_number[3 * e.of - 2] <> 2 THEN CASE e_number[3 * e.of] WHEN 0 THEN clock_timestamp()
-                         ELSE to_timestamp(e_number[3 * e.of] / 1000.0) END END,
-        timed_out_at = CASE WHEN e_number[3 * e.of - 2] = 2 THEN to_timestamp(e_number[3 * e.of] / 1000.0) END,
-        end_cause = e_number[3 * e.of - 2], history_number = numbers[e.of]
-      FROM unnest(e_of, e_slot) AS e(of, slot),
+        completed_at = CASE WHEN e.cause <> 2 THEN CASE e.ended_at_ms WHEN 0 THEN clock_timestamp()
+                         ELSE to_timestamp(e.ended_at_ms / 1000.0) END END,
+        timed_out_at = CASE WHEN e.cause = 2 THEN to_timestamp(e.ended_at_ms / 1000.0) END,
+        end_cause = e.cause, history_number = e.history_number
+      -- All slots of a lease have one number.
+      FROM (SELECT n.*, unnest(n.slots) AS slot
+              FROM (SELECT g.*, CASE WHEN g.history THEN nextval('semaphored.history_numbers') END AS history_number
+                      FROM unnest(leases_ended) AS g OFFSET 0) AS n) AS e,
            LATERAL (SELECT o.ctid AS place FROM semaphored.leases o
-                      WHERE o.semaphore = e_semaphore[e.of] AND o.slot = e.slot AND o.claim = e_claim[e.of]
+                      WHERE o.semaphore = e.semaphore AND o.slot = e.slot AND o.claim = e.claim
                         AND o.completed_at IS NULL AND o.timed_out_at IS NULL OFFSET 0) AS at
       WHERE l.ctid = at.place;
     GET DIAGNOSTICS counted = ROW_COUNT;
-    IF counted <> cardinality(e_slot) THEN
+    IF counted <> (SELECT sum(cardinality(e.slots)) FROM unnest(leases_ended) AS e) THEN
       RAISE EXCEPTION USING ERRCODE = 'SM004';
     END IF;
   END IF;
-  IF cardinality(u_claim) > 0 THEN
-    UPDATE semaphored.leases l SET session = u_session[u.of], node = u_number[7 * u.of - 6],
-        incarnation = u_number[7 * u.of - 5], epoch = u_number[7 * u.of - 4], ttl_ms = u_number[7 * u.of - 3],
-        recall_reason = u_number[7 * u.of - 2], recall_grace_ms = u_number[7 * u.of - 1], moved_from = u_number[7 * u.of]
-      FROM unnest(u_of, u_slot) AS u(of, slot),
+  IF cardinality(leases_changed) > 0 THEN
+    UPDATE semaphored.leases l SET session = u.session, node = u.node, incarnation = u.incarnation, epoch = u.epoch,
+        ttl_ms = u.ttl_ms, recall_reason = u.recall_reason, recall_grace_ms = u.recall_grace_ms, moved_from = u.moved_from
+      FROM (SELECT g.*, unnest(g.slots) AS slot FROM unnest(leases_changed) AS g) AS u,
            LATERAL (SELECT o.ctid AS place FROM semaphored.leases o
-                      WHERE o.semaphore = u_semaphore[u.of] AND o.slot = u.slot AND o.claim = u_claim[u.of]
+                      WHERE o.semaphore = u.semaphore AND o.slot = u.slot AND o.claim = u.claim
                         AND o.completed_at IS NULL AND o.timed_out_at IS NULL OFFSET 0) AS at
       WHERE l.ctid = at.place;
     GET DIAGNOSTICS counted = ROW_COUNT;
-    IF counted <> cardinality(u_slot) THEN
+    IF counted <> (SELECT sum(cardinality(u.slots)) FROM unnest(leases_changed) AS u) THEN
       RAISE EXCEPTION USING ERRCODE = 'SM004';
     END IF;
   END IF;
-  IF cardinality(g_claim) > 0 THEN
+  IF cardinality(leases_granted) > 0 THEN
     -- Their semaphores are locked: a later grant of the same slot draws a higher one.
-    FOR i IN 1 .. cardinality(g_claim) LOOP
+    FOR i IN 1 .. cardinality(leases_granted) LOOP
       tokens[i] := nextval('semaphored.tokens');
-      numbers[i] := CASE WHEN g_number[13 * i - 1] <> 0 THEN nextval('semaphored.history_numbers') END;
     END LOOP;
     INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, holder, owner, session, client_id, sequence, fingerprint,
                                    node, incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, moved_from,
                                    created_at, completed_at, timed_out_at, end_cause, history_number)
-      SELECT g_semaphore[of], slot, 'd', g_claim[of], tokens[of], g_holder[of], g_owner[of], g_session[of], g_client[of],
-             g_number[13 * of - 12], g_fingerprint[of], g_number[13 * of - 11], g_number[13 * of - 10], g_number[13 * of - 9],
-             g_number[13 * of - 8], g_number[13 * of - 7], g_number[13 * of - 6], g_number[13 * of - 5], g_number[13 * of - 4],
-             g_number[13 * of - 3], to_timestamp(g_number[13 * of - 2] / 1000.0),
-             CASE WHEN g_number[13 * of - 1] NOT IN (0, 2) THEN to_timestamp(g_number[13 * of] / 1000.0) END,
-             CASE WHEN g_number[13 * of - 1] = 2 THEN to_timestamp(g_number[13 * of] / 1000.0) END,
-             NULLIF(g_number[13 * of - 1], 0), numbers[of]
-      FROM unnest(g_of, g_slot) AS g(of, slot);
+      SELECT g.semaphore, unnest(g.slots), 'd', g.claim, tokens[g.ordinality], g.holder, g.owner, g.session, g.client_id, g.sequence, g.fingerprint,
+             g.node, g.incarnation, g.epoch, g.ttl_ms, g.priority, g.queue_order, g.recall_reason, g.recall_grace_ms, g.moved_from,
+             to_timestamp(g.created_at_ms / 1000.0),
+             CASE WHEN g.end_cause NOT IN (0, 2) THEN to_timestamp(g.ended_at_ms / 1000.0) END,
+             CASE WHEN g.end_cause = 2 THEN to_timestamp(g.ended_at_ms / 1000.0) END,
+             NULLIF(g.end_cause, 0), g.history_number
+      FROM (SELECT o.*, CASE WHEN o.end_cause <> 0 THEN nextval('semaphored.history_numbers') END AS history_number
+              FROM unnest(leases_granted) WITH ORDINALITY AS o OFFSET 0) AS g;
   END IF;
 
-  IF cardinality(d_order) > 0 THEN
-    DELETE FROM semaphored.waiters w USING unnest(d_semaphore, d_order) AS d(semaphore, queue_order),
+  IF cardinality(waiters_gone) > 0 THEN
+    DELETE FROM semaphored.waiters w USING unnest(waiters_gone) AS d,
         LATERAL (SELECT o.ctid AS place FROM semaphored.waiters o
                    WHERE o.semaphore = d.semaphore AND o.queue_order = d.queue_order OFFSET 0) AS at
       WHERE w.ctid = at.place;
     GET DIAGNOSTICS counted = ROW_COUNT;
-    IF counted <> cardinality(d_order) THEN
+    IF counted <> cardinality(waiters_gone) THEN
       RAISE EXCEPTION USING ERRCODE = 'SM004';
     END IF;
   END IF;
-  IF cardinality(n_claim) > 0 THEN
+  IF cardinality(waiters_new) > 0 THEN
     INSERT INTO semaphored.waiters (semaphore, queue_order, priority, claim, permits, holder, owner, session, client_id, sequence,
                                     fingerprint, node, incarnation, epoch, ttl_ms, queued_at, works)
-      SELECT n.semaphore, n_number[10 * place - 9], n_number[10 * place - 8], n.claim, n_number[10 * place - 7], n.holder, n.owner, n.session,
-             n.client_id, n_number[10 * place - 6], n.fingerprint, n_number[10 * place - 5], n_number[10 * place - 4],
-             n_number[10 * place - 3], n_number[10 * place - 2], to_timestamp(n_number[10 * place - 1] / 1000.0),
-             n_number[10 * place] <> 0
-      FROM unnest(n_semaphore, n_claim, n_holder, n_owner, n_session, n_client, n_fingerprint)
-             WITH ORDINALITY AS n(semaphore, claim, holder, owner, session, client_id, fingerprint, place);
+      SELECT n.semaphore, n.queue_order, n.priority, n.claim, n.permits, n.holder, n.owner, n.session, n.client_id, n.sequence,
+             n.fingerprint, n.node, n.incarnation, n.epoch, n.ttl_ms, to_timestamp(n.queued_at_ms / 1000.0), n.works
+      FROM unnest(waiters_new) AS n;
   END IF;
 
-  IF cardinality(x_id) > 0 THEN
-    DELETE FROM semaphored.sessions s WHERE s.id = ANY (x_id);
+  IF cardinality(sessions_gone) > 0 THEN
+    DELETE FROM semaphored.sessions s WHERE s.id = ANY (sessions_gone);
   END IF;
-  IF cardinality(y_id) > 0 THEN
+  IF cardinality(sessions_written) > 0 THEN
     INSERT INTO semaphored.sessions AS s (id, node, incarnation, epoch, ttl_ms, client_id, release_on_disconnect, closing, holder, owner)
-      SELECT y.id, y_number[6 * place - 5], y_number[6 * place - 4], y_number[6 * place - 3], y_number[6 * place - 2], y.client_id,
-             y_number[6 * place - 1] <> 0, y_number[6 * place] <> 0, y.holder, y.owner
-      FROM unnest(y_id, y_client, y_holder, y_owner) WITH ORDINALITY AS y(id, client_id, holder, owner, place)
+      SELECT y.id, y.node, y.incarnation, y.epoch, y.ttl_ms, y.client_id, y.release_on_disconnect, y.closing, y.holder, y.owner
+      FROM unnest(sessions_written) AS y
       ON CONFLICT (id) DO UPDATE SET node = excluded.node, incarnation = excluded.incarnation, epoch = excluded.epoch,
         ttl_ms = excluded.ttl_ms, client_id = excluded.client_id, release_on_disconnect = excluded.release_on_disconnect,
         closing = excluded.closing, holder = excluded.holder;
   END IF;
 
-  IF cardinality(h_ticket) > 0 THEN
-    DELETE FROM semaphored.tickets t USING unnest(h_semaphore, h_order, h_ticket) AS h(semaphore, queue_order, ticket),
+  IF cardinality(tickets_gone) > 0 THEN
+    DELETE FROM semaphored.tickets t USING unnest(tickets_gone) AS h,
         LATERAL (SELECT o.ctid AS place FROM semaphored.tickets o
                    WHERE o.semaphore = h.semaphore AND o.queue_order = h.queue_order AND o.ticket = h.ticket OFFSET 0) AS at
       WHERE t.ctid = at.place;
     GET DIAGNOSTICS counted = ROW_COUNT;
-    IF counted <> cardinality(h_ticket) THEN
+    IF counted <> cardinality(tickets_gone) THEN
       RAISE EXCEPTION USING ERRCODE = 'SM004';
     END IF;
-    DELETE FROM semaphored.payloads p USING unnest(h_ticket) AS h(ticket),
+    DELETE FROM semaphored.payloads p USING unnest(tickets_gone) AS h,
         LATERAL (SELECT o.ctid AS place FROM semaphored.payloads o WHERE o.ticket = h.ticket OFFSET 0) AS at
       WHERE p.ctid = at.place;
   END IF;
-  IF cardinality(j_ticket) > 0 THEN
-    UPDATE semaphored.tickets t SET priority = j_number[9 * j.place - 7], state = j_number[9 * j.place - 6],
-        attempt = j_number[9 * j.place - 5], delay_ms = j_number[9 * j.place - 4], delays = j_number[9 * j.place - 3],
-        node = j_number[9 * j.place - 2], incarnation = j_number[9 * j.place - 1], lease = NULLIF(j.lease, no_lease),
-        reasons = CASE j.reasons WHEN '' THEN t.reasons ELSE j.reasons::jsonb END,
-        changed = CASE j_number[9 * j.place]
-          WHEN 0 THEN (SELECT s.revision FROM semaphored.semaphores s WHERE s.name = j.semaphore) ELSE j_number[9 * j.place] END
-      FROM unnest(j_semaphore, j_ticket, j_lease, j_reasons) WITH ORDINALITY AS j(semaphore, ticket, lease, reasons, place),
-           LATERAL (SELECT o.ctid AS spot FROM semaphored.tickets o
-                      WHERE o.semaphore = j.semaphore AND o.queue_order = j_number[9 * j.place - 8] AND o.ticket = j.ticket
-                      OFFSET 0) AS at
-      WHERE t.ctid = at.spot;
+  IF cardinality(tickets_changed) > 0 THEN
+    UPDATE semaphored.tickets t SET priority = j.priority, state = j.state, attempt = j.attempt, delay_ms = j.delay_ms,
+        delays = j.delays, node = j.node, incarnation = j.incarnation, lease = j.lease, reasons = COALESCE(j.reasons, t.reasons),
+        changed = CASE j.changed
+          WHEN 0 THEN (SELECT s.revision FROM semaphored.semaphores s WHERE s.name = j.semaphore) ELSE j.changed END
+      FROM unnest(tickets_changed) AS j,
+           LATERAL (SELECT o.ctid AS place FROM semaphored.tickets o
+                      WHERE o.semaphore = j.semaphore AND o.queue_order = j.queue_order AND o.ticket = j.ticket OFFSET 0) AS at
+      WHERE t.ctid = at.place;
     GET DIAGNOSTICS counted = ROW_COUNT;
-    IF counted <> cardinality(j_ticket) THEN
+    IF counted <> cardinality(tickets_changed) THEN
       RAISE EXCEPTION USING ERRCODE = 'SM004';
     END IF;
   END IF;
-  IF cardinality(k_ticket) > 0 THEN
+  IF cardinality(tickets_new) > 0 THEN
     INSERT INTO semaphored.payloads (ticket, payload)
-      SELECT k.ticket, substring(payloads FROM k_number[16 * place]::integer FOR k_number[16 * place - 2]::integer)
-      FROM unnest(k_ticket) WITH ORDINALITY AS k(ticket, place);
-    INSERT INTO semaphored.tickets (semaphore, queue_order, priority, ticket, state, attempt, delay_ms, delays, node, incarnation,
-                                    lease, content_type, trace, owner, reasons, changed, max_attempts, back_off_initial_ms,
-                                    back_off_percent, back_off_max_ms, payload_bytes, enqueued_at)
-      SELECT k.semaphore, k_number[16 * place - 15], k_number[16 * place - 14], k.ticket, k_number[16 * place - 13],
-             k_number[16 * place - 12], k_number[16 * place - 11], k_number[16 * place - 10], k_number[16 * place - 9],
-             k_number[16 * place - 8], NULLIF(k.lease, no_lease), k.content_type, k.trace, k.owner, k.reasons::jsonb,
-             CASE k_number[16 * place - 7]
-               WHEN 0 THEN (SELECT s.revision FROM semaphored.semaphores s WHERE s.name = k.semaphore)
-               ELSE k_number[16 * place - 7] END,
-             k_number[16 * place - 6], k_number[16 * place - 5], k_number[16 * place - 4], k_number[16 * place - 3],
-             k_number[16 * place - 2], to_timestamp(k_number[16 * place - 1] / 1000.0)
-      FROM unnest(k_semaphore, k_ticket, k_lease, k_reasons, k_content_type, k_trace, k_owner)
-             WITH ORDINALITY AS k(semaphore, ticket, lease, reasons, content_type, trace, owner, place);
+      SELECT k.ticket, substring(payloads FROM k.payload_from FOR k.payload_bytes) FROM unnest(tickets_new) AS k;
+    INSERT INTO semaphored.tickets (semaphore, queue_order, ticket, priority, state, attempt, delay_ms, delays, node, incarnation,
+                                    lease, reasons, changed, max_attempts, back_off_initial_ms, back_off_percent, back_off_max_ms,
+                                    content_type, trace, owner, enqueued_at, payload_bytes)
+      SELECT k.semaphore, k.queue_order, k.ticket, k.priority, k.state, k.attempt, k.delay_ms, k.delays, k.node, k.incarnation,
+             k.lease, k.reasons, CASE k.changed
+               WHEN 0 THEN (SELECT s.revision FROM semaphored.semaphores s WHERE s.name = k.semaphore) ELSE k.changed END,
+             k.max_attempts, k.back_off_initial_ms, k.back_off_percent, k.back_off_max_ms,
+             k.content_type, k.trace, k.owner, to_timestamp(k.enqueued_at_ms / 1000.0), k.payload_bytes
+      FROM unnest(tickets_new) AS k;
   END IF;
 
-  IF cardinality(b_client) > 0 THEN
-    UPDATE semaphored.requests r SET state = b_number[3 * b.place - 1], cause = b_number[3 * b.place], node = p_node,
-        incarnation = p_incarnation, lane = p_lane
-      FROM unnest(b_client) WITH ORDINALITY AS b(client_id, place),
-           LATERAL (SELECT o.ctid AS spot FROM semaphored.requests o
-                      WHERE o.client_id = b.client_id AND o.sequence = b_number[3 * b.place - 2] OFFSET 0) AS at
-      WHERE r.ctid = at.spot;
+  IF cardinality(requests_changed) > 0 THEN
+    UPDATE semaphored.requests r SET state = b.state, cause = b.cause, node = p_node, incarnation = p_incarnation, lane = p_lane
+      FROM unnest(requests_changed) AS b,
+           LATERAL (SELECT o.ctid AS place FROM semaphored.requests o
+                      WHERE o.client_id = b.client_id AND o.sequence = b.sequence OFFSET 0) AS at
+      WHERE r.ctid = at.place;
   END IF;
-  IF cardinality(l_client) > 0 THEN
-    DELETE FROM semaphored.requests r USING unnest(l_client, l_sequence) AS d(client_id, sequence),
-        LATERAL (SELECT o.ctid AS spot FROM semaphored.requests o
+  IF cardinality(requests_gone) > 0 THEN
+    DELETE FROM semaphored.requests r USING unnest(requests_gone) AS d,
+        LATERAL (SELECT o.ctid AS place FROM semaphored.requests o
                    WHERE o.client_id = d.client_id AND o.sequence = d.sequence OFFSET 0) AS at
-      WHERE r.ctid = at.spot;
+      WHERE r.ctid = at.place;
   END IF;
-  IF cardinality(f_client) > 0 THEN
+  IF cardinality(request_floors) > 0 THEN
     -- From where the last one ended: the index still shows what was deleted before. (A pinned row stays; when its claim has ended, a
     -- daemon finds it as it walks along the table from time to time.)
-    FOR i IN 1 .. cardinality(f_client) LOOP
-      DELETE FROM semaphored.requests r WHERE r.client_id = f_client[i] AND r.sequence < f_below[i]
-        AND r.sequence >= COALESCE((SELECT c.floor FROM semaphored.clients c WHERE c.client_id = f_client[i]), 0)
+    FOREACH each_floor IN ARRAY request_floors LOOP
+      DELETE FROM semaphored.requests r WHERE r.client_id = each_floor.client_id AND r.sequence < each_floor.below
+        AND r.sequence >= COALESCE((SELECT c.floor FROM semaphored.clients c WHERE c.client_id = each_floor.client_id), 0)
         AND r.state NOT IN (1, 2);
     END LOOP;
     INSERT INTO semaphored.clients AS c (client_id, floor)
-      SELECT f.client_id, max(f.below) FROM unnest(f_client, f_below) AS f(client_id, below) GROUP BY f.client_id ORDER BY f.client_id
+      SELECT f.client_id, max(f.below) FROM unnest(request_floors) AS f GROUP BY f.client_id ORDER BY f.client_id
       ON CONFLICT (client_id) DO UPDATE SET floor = greatest(c.floor, excluded.floor);
   END IF;
-  IF cardinality(forgotten) > 0 THEN
+  IF cardinality(clients_forgotten) > 0 THEN
     -- Where another lane still knows the client, what is forgotten here is below its floor from now on: it is not done again.
     WITH gone AS (
-      DELETE FROM semaphored.requests r WHERE r.client_id = ANY (forgotten)
+      DELETE FROM semaphored.requests r WHERE r.client_id = ANY (clients_forgotten)
         AND r.node = p_node AND r.incarnation = p_incarnation AND r.lane = p_lane AND r.state NOT IN (1, 2)
         RETURNING r.client_id, r.sequence),
     highest AS (SELECT g.client_id, max(g.sequence) AS sequence FROM gone g GROUP BY g.client_id)
@@ -605,16 +607,16 @@ BEGIN
                         AND (r.state IN (1, 2) OR r.node <> p_node OR r.incarnation <> p_incarnation OR r.lane <> p_lane))
         ORDER BY h.client_id
       ON CONFLICT (client_id) DO UPDATE SET floor = greatest(c.floor, excluded.floor);
-    DELETE FROM semaphored.clients c WHERE c.client_id = ANY (forgotten)
+    DELETE FROM semaphored.clients c WHERE c.client_id = ANY (clients_forgotten)
       AND NOT EXISTS (SELECT 1 FROM semaphored.requests r WHERE r.client_id = c.client_id);
   END IF;
-  IF cardinality(t_node) > 0 THEN
+  IF cardinality(notices) > 0 THEN
     drawn := array_to_string(tokens, ',');
     SELECT s.secret INTO key FROM semaphored.store s;
     PERFORM pg_notify('semaphored_' || t.node, CASE t.news WHEN '' THEN t.message ELSE t.message || ' ' || encode(sha256(convert_to(
         key || encode(sha256(convert_to(key || t.message || ' ' || drawn || ' ' || t.news, 'UTF8')), 'hex'), 'UTF8')), 'hex')
         || ' ' || drawn || ' ' || t.news END)
-      FROM unnest(t_node, t_message, t_news) AS t(node, message, news);
+      FROM unnest(notices) AS t;
   END IF;
 EXCEPTION
   WHEN SQLSTATE 'SM001' OR SQLSTATE 'SM002' OR SQLSTATE 'SM003' OR SQLSTATE 'SM004' THEN

@@ -1,7 +1,7 @@
 #include "adapters/postgres/statements.h"
 
 #include "absl/strings/str_replace.h"
-#include "adapters/postgres/commit.h"
+#include "adapters/postgres/commit_rows.h"
 #include "adapters/postgres/schema.h"
 
 namespace semaphored::postgres {

@@ -3,13 +3,12 @@
 // acquire, the other half release what the batch before acquired; each on a semaphore of its own,
 // with session, requests and history.
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <charconv>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "adapters/postgres/commit_rows.h"
 #include "tests/bench/loop.h"
 #include "tests/bench/modes.h"
 #include "tests/bench/postgres_connection.h"
@@ -17,64 +16,24 @@
 namespace semaphored::bench {
 namespace {
 
-using Element = PostgresParameters::Element;
+using postgres::Arguments;
+using postgres::CommitRows;
+using State = ledger::RequestRow::State;
 
 constexpr const char* kHolder = "host-17/4242";
-constexpr const char* kNoOwner = "";
 // As the daemon's lanes have it.
 constexpr const char* kPrepare =
     "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;"
     "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off;"
     "SET enable_sort = off; SET jit = off";
 // As the daemon's: requests are forgotten below a window, some at a time.
-constexpr int64_t kWindow = 8 * 1024;
-constexpr int64_t kPrunedEvery = 256;
-// The states of a request, and a cause of its end.
-constexpr int64_t kGranted = 2;
-constexpr int64_t kEnded = 3;
-constexpr int64_t kDone = 5;
-constexpr int64_t kReleased = 1;
-
-// The arguments of commit_1 that are filled in, in the order of the statement's parameters; all
-// others are empty.
-constexpr std::array kArguments = {
-    "p_node",    "p_incarnation", "p_lane",      "p_number",     "s_name",   "s_revision",
-    "s_kind",    "s_next_order",  "w_name",      "w_intentions", "w_owner",  "w_number",
-    "c_session", "c_epoch",       "e_semaphore", "e_claim",      "e_number", "e_of",
-    "e_slot",    "g_semaphore",   "g_claim",     "g_holder",     "g_owner",  "g_session",
-    "g_client",  "g_fingerprint", "g_number",    "g_of",         "g_slot",   "y_id",
-    "y_client",  "y_holder",      "y_owner",     "y_number",     "a_client", "a_semaphore",
-    "a_claim",   "a_fingerprint", "a_number",    "b_client",     "b_number", "f_client",
-    "f_below",
-};
-
+constexpr uint64_t kWindow = 8 * 1024;
+constexpr uint64_t kPrunedEvery = 256;
+constexpr int64_t kTtl_ms = 30'000;
 int64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-// The call of commit_1, with the names of its arguments as the server knows them; or an error.
-std::string CommitStatement(PostgresConnection& connection, std::string* statement) {
-  const PostgresResult names = connection.Run(
-      "SELECT unnest(proargnames[:pronargs]) FROM pg_proc"
-      " WHERE oid = 'semaphored.commit_1'::regproc");
-  if (std::string error = names.error(); !error.empty()) return error;
-  *statement = "SELECT * FROM semaphored.commit_1(";
-  size_t found = 0;
-  for (int i = 0; i < names.rows(); ++i) {
-    const std::string name(names.Value(i, 0));
-    const auto argument = std::find(kArguments.begin(), kArguments.end(), name);
-    // It knows no place of the lane's row: the function looks for it.
-    std::string value = name == "p_place" ? "NULL" : "'{}'";
-    if (argument != kArguments.end()) {
-      value = "$" + std::to_string(argument - kArguments.begin() + 1);
-      ++found;
-    }
-    *statement += (i == 0 ? "" : ", ") + name + " => " + value;
-  }
-  *statement += ")";
-  return found == kArguments.size() ? "" : "commit_1 has other arguments than this program knows";
 }
 
 struct Shared {
@@ -107,9 +66,7 @@ class Lane {
     node_ = node;
     std::string error = connection_.Open(options_.server);
     if (error.empty()) error = connection_.Run(kPrepare).error();
-    std::string statement;
-    if (error.empty()) error = CommitStatement(connection_, &statement);
-    if (error.empty()) error = connection_.Prepare("commit", statement);
+    if (error.empty()) error = connection_.Prepare("commit", postgres::CommitSql());
     if (!error.empty()) return error;
     error = connection_
                 .Run("INSERT INTO semaphored.lanes (node, incarnation, lane) VALUES (" +
@@ -144,22 +101,13 @@ class Lane {
   }
 
  private:
-  // One array; its elements are added by `fill`.
-  template <typename Fill>
-  void Put(Element element, Fill&& fill) {
-    to_.BeginArray(element);
-    fill();
-  }
-  void PutNone(std::initializer_list<Element> elements) {
-    for (Element element : elements) to_.BeginArray(element);
-  }
-  void AddAll(std::initializer_list<int64_t> columns) {
-    for (int64_t column : columns) to_.Add(column);
-  }
-
   // What went wrong; empty: nothing.
-  std::string Commit() {
-    const PostgresResult row = connection_.RunPrepared("commit", to_);
+  std::string Commit(CommitRows* rows) {
+    // It knows no place of the lane's row: the function looks for it.
+    Arguments arguments = {std::to_string(node_), "1", std::to_string(number_),
+                           std::to_string(commits_++), std::nullopt};
+    rows->Take(&arguments);
+    const PostgresResult row = connection_.RunPrepared("commit", arguments);
     if (std::string error = row.error(); !error.empty()) return error;
     const std::string_view refusal = row.Value(0, "refusal");
     if (!refusal.empty()) return "refused: " + std::string(refusal);
@@ -167,65 +115,32 @@ class Lane {
     return {};
   }
 
-  void BeginCommit() {
-    to_.Clear();
-    to_.Int32(node_);
-    to_.Int32(1);
-    to_.Int32(number_);
-    to_.Int64(commits_++);
-  }
-
-  // The semaphores, as new ones or at their revisions.
-  void PutSemaphores(bool make) {
-    Put(Element::kText, [&] {
-      for (const auto& name : names_) to_.Add(name);
-    });
-    Put(Element::kInt64, [&] {
-      for (int64_t revision : revisions_) to_.Add(revision);
-    });
-    Put(Element::kInt16, [&] {
-      for (size_t i = 0; i < names_.size(); ++i) to_.Add(make ? 1 : 0);
-    });
-    Put(Element::kInt64, [&] {
-      for (int64_t order : orders_) to_.Add(order);
-    });
-    const size_t made = make ? names_.size() : 0;
-    Put(Element::kText, [&] {
-      for (size_t i = 0; i < made; ++i) to_.Add(names_[i]);
-    });
-    for (int empty = 0; empty < 2; ++empty) {  // Intentions and owners.
-      Put(Element::kText, [&] {
-        for (size_t i = 0; i < made; ++i) to_.Add("");
-      });
-    }
-    Put(Element::kInt64, [&] {
-      for (size_t i = 0; i < made; ++i) AddAll({1, 0, 0, 30000, 0, 0, 0, 0, NowMs(), 0});
-    });
-  }
+  NodeRef self() const { return {static_cast<uint32_t>(node_), 1}; }
+  Id session() const { return {session_high_, 1}; }
 
   // The lane's semaphores and its session.
   std::string MakeSemaphores() {
-    BeginCommit();
-    PutSemaphores(/*make=*/true);
-    PutNone({Element::kUuid, Element::kInt32});  // c
-    PutEnds(0, 0, 0);
-    PutGrants(0, 0, 0);
-    Put(Element::kUuid, [&] { to_.AddUuid(session_high_, 1); });
-    Put(Element::kText, [&] { to_.Add(client_); });
-    Put(Element::kText, [&] { to_.Add(kHolder); });
-    Put(Element::kText, [&] { to_.Add(kNoOwner); });
-    Put(Element::kInt64, [&] { AddAll({1, node_, 1, 30000, 0, 0}); });
-    PutRequests(0, 0, 0, 0);
-    PutNone({Element::kText, Element::kInt64});  // f
-    if (std::string error = Commit(); !error.empty()) return error;
-    // '{1,2}', in the order of the names.
-    std::string_view numbers = revisions_made_;
-    for (int64_t& revision : revisions_) {
-      if (numbers.empty()) return "the new semaphores have no revisions";
-      numbers.remove_prefix(1);
-      const auto end = std::from_chars(numbers.data(), numbers.data() + numbers.size(), revision);
-      numbers.remove_prefix(static_cast<size_t>(end.ptr - numbers.data()));
+    CommitRows rows;
+    SemaphoreRow row;
+    row.limit = 1;
+    row.created_at_unix_ms = NowMs();
+    for (size_t i = 0; i < names_.size(); ++i) {
+      row.name = names_[i];
+      AddStart(row.name, orders_[i], /*passing=*/false, &rows.semaphores_made);
+      AddSemaphore(row, &rows.semaphores_written);
     }
+    Session session;
+    session.id = this->session();
+    session.host = self();
+    session.epoch = 1;
+    session.ttl_ms = kTtl_ms;
+    session.holder = kHolder;
+    AddSession(session, client_, &rows.sessions_written);
+    if (std::string error = Commit(&rows); !error.empty()) return error;
+    // '{1,2}', in the order of the names.
+    const std::vector<int64_t> made = postgres::ReadNumbers(revisions_made_);
+    if (made.size() != revisions_.size()) return "the new semaphores have no revisions";
+    std::ranges::copy(made, revisions_.begin());
     return {};
   }
 
@@ -233,20 +148,18 @@ class Lane {
   std::string Turn() {
     const size_t acquire = first_half_ ? 0 : half_;
     const size_t release = half_ - acquire;
-    const size_t released = holding_ ? half_ : 0;
     const int64_t now = NowMs();
     for (size_t i = 0; i < half_; ++i) ++orders_[acquire + i];
-    BeginCommit();
-    PutSemaphores(/*make=*/false);
-    Put(Element::kUuid, [&] { to_.AddUuid(session_high_, 1); });
-    Put(Element::kInt32, [&] { to_.Add(1); });
-    PutEnds(release, released, now);
-    PutGrants(acquire, half_, now);
-    PutNone(
-        {Element::kUuid, Element::kText, Element::kText, Element::kText, Element::kInt64});  // y
-    PutRequests(acquire, half_, release, released);
-    PutFloor();
-    std::string error = Commit();
+    CommitRows rows;
+    for (size_t i = 0; i < names_.size(); ++i)
+      AddTouch(names_[i], revisions_[i], orders_[i], &rows.semaphores_touched);
+    AddEpoch({session(), 1}, &rows.session_epochs);
+    const uint64_t granted_from = sequence_ + 1;
+    for (size_t i = 0; i < half_; ++i) PutGrant(acquire + i, next_ids_ + i, now, &rows);
+    for (size_t i = 0; holding_ && i < half_; ++i) PutEnd(release + i, i, now, &rows);
+    held_sequence_ = granted_from;
+    PutFloor(&rows);
+    std::string error = Commit(&rows);
     for (int64_t& revision : revisions_) ++revision;
     held_ids_ = next_ids_;
     next_ids_ += static_cast<uint64_t>(half_);
@@ -255,89 +168,56 @@ class Lane {
     return error;
   }
 
-  // Leases of `count` semaphores from `first` on are given back.
-  void PutEnds(size_t first, size_t count, int64_t now) {
-    const auto each = [&](Element element, auto&& add) {
-      Put(element, [&] {
-        for (size_t i = 0; i < count; ++i) add(i);
-      });
-    };
-    each(Element::kText, [&](size_t i) { to_.Add(names_[first + i]); });
-    each(Element::kUuid, [&](size_t i) { to_.AddUuid(session_high_, held_ids_ + i); });
-    each(Element::kInt64, [&](size_t) { AddAll({1, 1, now}); });
-    each(Element::kInt32, [&](size_t i) { to_.Add(static_cast<int64_t>(i) + 1); });
-    each(Element::kInt32, [&](size_t) { to_.Add(1); });
+  ledger::RequestRow NextRequest(size_t semaphore, uint64_t claim, State state) {
+    ledger::RequestRow row;
+    row.request.sequence = ++sequence_;
+    row.fingerprint = {session_high_, semaphore};
+    row.state = state;
+    row.semaphore = names_[semaphore];
+    row.claim = {session_high_, claim};
+    return row;
   }
 
-  // One lease is granted on each of `count` semaphores from `first` on.
-  void PutGrants(size_t first, size_t count, int64_t now) {
-    const auto each = [&](Element element, auto&& add) {
-      Put(element, [&] {
-        for (size_t i = 0; i < count; ++i) add(i);
-      });
-    };
-    each(Element::kText, [&](size_t i) { to_.Add(names_[first + i]); });
-    each(Element::kUuid, [&](size_t i) { to_.AddUuid(session_high_, next_ids_ + i); });
-    each(Element::kText, [&](size_t) { to_.Add(kHolder); });
-    each(Element::kText, [&](size_t) { to_.Add(kNoOwner); });
-    each(Element::kUuid, [&](size_t) { to_.AddUuid(session_high_, 1); });
-    each(Element::kText, [&](size_t) { to_.Add(client_); });
-    each(Element::kUuid, [&](size_t) { to_.AddUuid(session_high_, first); });
-    each(Element::kInt64, [&](size_t i) {
-      const auto sequence = sequence_ + 1 + static_cast<int64_t>(i);
-      AddAll({sequence, node_, 1, 1, 30000, 0, orders_[first + i] - 1, 0, 0, 0, now, 0, 0});
-    });
-    each(Element::kInt32, [&](size_t i) { to_.Add(static_cast<int64_t>(i) + 1); });
-    each(Element::kInt32, [&](size_t) { to_.Add(1); });
+  // A lease on that semaphore, and its request.
+  void PutGrant(size_t semaphore, uint64_t claim, int64_t now, CommitRows* rows) {
+    const ledger::RequestRow request = NextRequest(semaphore, claim, State::kGranted);
+    Lease lease;
+    lease.id = request.claim;
+    lease.slots = {1};
+    lease.holder = kHolder;
+    lease.session = session();
+    lease.request = request.request;
+    lease.fingerprint = request.fingerprint;
+    lease.host = self();
+    lease.epoch = 1;
+    lease.ttl_ms = kTtl_ms;
+    lease.order = static_cast<uint64_t>(orders_[semaphore] - 1);
+    lease.granted_at_unix_ms = now;
+    AddGrant(request.semaphore, lease, client_, EndCause::kNone, 0, &rows->leases_granted);
+    AddRequest(request, client_, &rows->requests_new);
   }
 
-  // Requests that are granted, and those that give back, come; those whose leases are given back
-  // change.
-  void PutRequests(size_t acquire, size_t acquired, size_t release, size_t released) {
-    const int64_t granted_from = sequence_ + 1;
-    const auto each = [&](Element element, auto&& add_acquired, auto&& add_released) {
-      Put(element, [&] {
-        for (size_t i = 0; i < acquired; ++i) add_acquired(i);
-        for (size_t i = 0; i < released; ++i) add_released(i);
-      });
-    };
-    const auto client = [&](size_t) { to_.Add(client_); };
-    each(Element::kText, client, client);
-    each(
-        Element::kText, [&](size_t i) { to_.Add(names_[acquire + i]); },
-        [&](size_t i) { to_.Add(names_[release + i]); });
-    each(
-        Element::kUuid, [&](size_t i) { to_.AddUuid(session_high_, next_ids_ + i); },
-        [&](size_t i) { to_.AddUuid(session_high_, held_ids_ + i); });
-    each(
-        Element::kUuid, [&](size_t) { to_.AddUuid(session_high_, acquire); },
-        [&](size_t) { to_.AddUuid(session_high_, release); });
-    each(
-        Element::kInt64,
-        [&](size_t) {
-          AddAll({++sequence_, kGranted, 0, 0, 0, 0});
-        },
-        [&](size_t) {
-          AddAll({++sequence_, kDone, 0, 1, 0, 0});
-        });
-    Put(Element::kText, [&] {
-      for (size_t i = 0; i < released; ++i) to_.Add(client_);
-    });
-    Put(Element::kInt64, [&] {
-      for (size_t i = 0; i < released; ++i)
-        AddAll({held_sequence_ + static_cast<int64_t>(i), kEnded, kReleased});
-    });
-    held_sequence_ = granted_from;
+  // The lease that the turn before has granted as its `number`th is given back by a request.
+  void PutEnd(size_t semaphore, size_t number, int64_t now, CommitRows* rows) {
+    ledger::RequestRow request = NextRequest(semaphore, held_ids_ + number, State::kDone);
+    request.number = 1;
+    Lease lease;
+    lease.id = request.claim;
+    lease.slots = {1};
+    AddEnd(request.semaphore, {lease, lease.slots, EndCause::kReleased, /*history=*/true, now},
+           &rows->leases_ended);
+    AddRequest(request, client_, &rows->requests_new);
+    ledger::RequestRow granted;
+    granted.request.sequence = held_sequence_ + number;
+    granted.state = State::kEnded;
+    granted.cause = EndCause::kReleased;
+    AddRequestChange(granted, client_, &rows->requests_changed);
   }
 
-  void PutFloor() {
-    if (sequence_ < kWindow + floor_ + kPrunedEvery) {
-      PutNone({Element::kText, Element::kInt64});
-      return;
-    }
+  void PutFloor(CommitRows* rows) {
+    if (sequence_ < kWindow + floor_ + kPrunedEvery) return;
     floor_ = sequence_ - kWindow + 1;
-    Put(Element::kText, [&] { to_.Add(client_); });
-    Put(Element::kInt64, [&] { to_.Add(floor_); });
+    AddFloor(client_, floor_, &rows->request_floors);
   }
 
   Options options_;
@@ -345,16 +225,15 @@ class Lane {
   std::string client_;
   uint64_t session_high_;
   PostgresConnection connection_;
-  PostgresParameters to_;
   int32_t node_ = 0;
   int64_t commits_ = 0;
   std::vector<std::string> names_;
   size_t half_ = 0;
   std::vector<int64_t> revisions_, orders_;
   std::string revisions_made_;
-  int64_t sequence_ = 0;
-  int64_t floor_ = 0;
-  int64_t held_sequence_ = 0;  // Of the first request of the turn before.
+  uint64_t sequence_ = 0;
+  uint64_t floor_ = 0;
+  uint64_t held_sequence_ = 0;  // Of the first request of the turn before.
   // The low parts of the leases' ids: those of the turn before, and of the next.
   uint64_t held_ids_ = 0;
   uint64_t next_ids_ = 2;

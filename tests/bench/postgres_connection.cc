@@ -6,8 +6,6 @@ namespace semaphored::bench {
 namespace {
 
 constexpr int kBinary = 1;
-// An array's head: dimensions, whether there are nulls, the element's type, length and first index.
-constexpr size_t kEmptyArrayBytes = 12;
 
 std::string OneLine(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
@@ -32,10 +30,6 @@ void PostgresParameters::Append(Integer value) {
   }
 }
 
-void PostgresParameters::PutAt(size_t at, uint32_t value) {
-  for (size_t i = 0; i < 4; ++i) bytes_[at + i] = static_cast<char>(value >> (24 - 8 * i));
-}
-
 void PostgresParameters::Int32(int32_t value) {
   starts_.push_back(bytes_.size());
   Append(value);
@@ -49,59 +43,6 @@ void PostgresParameters::Int64(int64_t value) {
 void PostgresParameters::Text(std::string_view value) {
   starts_.push_back(bytes_.size());
   bytes_.append(value);
-}
-
-void PostgresParameters::BeginArray(Element element) {
-  array_at_ = bytes_.size();
-  starts_.push_back(array_at_);
-  array_count_ = 0;
-  element_ = element;
-  Append(uint32_t{0});
-  Append(uint32_t{0});
-  Append(static_cast<uint32_t>(element));
-}
-
-void PostgresParameters::CountElement() {
-  if (++array_count_ == 1) {
-    PutAt(array_at_, 1);
-    Append(uint32_t{0});
-    Append(uint32_t{1});
-  }
-  PutAt(array_at_ + kEmptyArrayBytes, array_count_);
-}
-
-void PostgresParameters::Add(int64_t value) {
-  CountElement();
-  switch (element_) {
-    case Element::kBool:
-      Append(uint32_t{1});
-      Append(static_cast<uint8_t>(value));
-      break;
-    case Element::kInt16:
-      Append(uint32_t{2});
-      Append(static_cast<int16_t>(value));
-      break;
-    case Element::kInt32:
-      Append(uint32_t{4});
-      Append(static_cast<int32_t>(value));
-      break;
-    default:
-      Append(uint32_t{8});
-      Append(value);
-  }
-}
-
-void PostgresParameters::Add(std::string_view text) {
-  CountElement();
-  Append(static_cast<uint32_t>(text.size()));
-  bytes_.append(text);
-}
-
-void PostgresParameters::AddUuid(uint64_t high, uint64_t low) {
-  CountElement();
-  Append(uint32_t{16});
-  Append(high);
-  Append(low);
 }
 
 std::vector<const char*> PostgresParameters::values() const {
@@ -156,6 +97,17 @@ PostgresResult PostgresConnection::RunPrepared(const char* name,
   const std::vector<int> formats(values.size(), kBinary);
   return PostgresResult(PQexecPrepared(connection_.get(), name, parameters.count(), values.data(),
                                        lengths.data(), formats.data(), /*resultFormat=*/0));
+}
+
+PostgresResult PostgresConnection::RunPrepared(
+    const char* name, const std::vector<std::optional<std::string>>& parameters) {
+  std::vector<const char*> values;
+  values.reserve(parameters.size());
+  for (const auto& parameter : parameters)
+    values.push_back(parameter ? parameter->c_str() : nullptr);
+  return PostgresResult(PQexecPrepared(connection_.get(), name, static_cast<int>(values.size()),
+                                       values.data(), /*paramLengths=*/nullptr,
+                                       /*paramFormats=*/nullptr, /*resultFormat=*/0));
 }
 
 }  // namespace semaphored::bench

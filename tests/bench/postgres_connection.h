@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,8 +13,7 @@
 namespace semaphored::bench {
 
 // The parameters of a prepared statement, in Postgres's binary format, which spares the server from
-// reading text. An array's elements are added after BeginArray, up to the next parameter. Its
-// memory is used again.
+// reading text. Its memory is used again.
 class PostgresParameters {
  public:
   void Clear();
@@ -21,19 +21,6 @@ class PostgresParameters {
   void Int32(int32_t value);
   void Int64(int64_t value);
   void Text(std::string_view value);
-
-  enum class Element : uint32_t {
-    kBool = 16,
-    kInt64 = 20,
-    kInt16 = 21,
-    kInt32 = 23,
-    kText = 25,
-    kUuid = 2950
-  };
-  void BeginArray(Element element);
-  void Add(int64_t value);
-  void Add(std::string_view text);
-  void AddUuid(uint64_t high, uint64_t low);
 
   int count() const { return static_cast<int>(starts_.size()); }
   // Valid until something is added.
@@ -43,14 +30,9 @@ class PostgresParameters {
  private:
   template <typename Integer>
   void Append(Integer value);
-  void PutAt(size_t at, uint32_t value);
-  void CountElement();
 
   std::string bytes_;
   std::vector<size_t> starts_;
-  size_t array_at_ = 0;
-  uint32_t array_count_ = 0;
-  Element element_ = Element::kInt64;
 };
 
 class PostgresResult {
@@ -88,6 +70,9 @@ class PostgresConnection {
   // All of their results.
   std::vector<PostgresResult> RunAll(const std::string& statements);
   PostgresResult RunPrepared(const char* name, const PostgresParameters& parameters = {});
+  // As text; nullopt: NULL.
+  PostgresResult RunPrepared(const char* name,
+                             const std::vector<std::optional<std::string>>& parameters);
 
  private:
   struct Finish {
