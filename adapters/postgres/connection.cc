@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "adapters/postgres/libpqxx.h"
 #include "adapters/steady_clock.h"
 
 namespace semaphored::postgres {
@@ -100,17 +101,6 @@ absl::Status StatusOf(const std::string& state, const std::string& message) {
 
 // ---- Connection ----
 
-class Connection::Receiver : public pqxx::notification_receiver {
- public:
-  Receiver(pqxx::connection_base& connection, const std::string& channel,
-           std::vector<std::string>* received)
-      : notification_receiver(connection, channel), received_(received) {}
-  void operator()(const std::string& payload, int) override { received_->push_back(payload); }
-
- private:
-  std::vector<std::string>* received_;
-};
-
 Connection::Connection(Options options, Guard* guard)
     : options_(std::move(options)), guard_(guard) {}
 
@@ -121,7 +111,7 @@ void Connection::Close() {
     // The socket and the connection go before the receivers: otherwise pqxx sends UNLISTEN, and
     // waits for the answer. (And it leaks the error that it gets when the server does not answer.)
     if (connection_->sock() >= 0) shutdown(connection_->sock(), SHUT_RDWR);
-    connection_->disconnect();
+    Disconnect(connection_.get());
   }
   receivers_.clear();
   prepared_.clear();
@@ -139,12 +129,8 @@ absl::Status Connection::Open() {
   Close();
   try {
     connection_ = std::make_unique<pqxx::connection>(options_.connection);
-    connection_->set_verbosity(pqxx::connection_base::normal);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
     // A new connection must be prepared, and noticed, by us.
-    connection_->inhibit_reactivation(true);
-#pragma GCC diagnostic pop
+    KeepEnded(connection_.get());
   } catch (const std::exception& error) {
     Close();
     const absl::string_view why = error.what();
@@ -218,10 +204,7 @@ Answered Connection::Run(const Statement& statement, const Arguments& arguments)
       connection_->prepare(statement.name(), statement.sql());
       prepared_.insert(statement.name());
     }
-    std::vector<const char*> texts;
-    texts.reserve(arguments.size());
-    for (const auto& argument : arguments) texts.push_back(argument ? argument->c_str() : nullptr);
-    return work.exec_prepared(statement.name(), pqxx::prepare::make_dynamic_params(texts));
+    return RunPrepared(&work, statement.name(), arguments);
   });
 }
 
@@ -230,7 +213,7 @@ absl::Status Connection::Listen(const std::string& channel) {
   const uint64_t armed = guard_->Arm(connection_->sock(), SteadyClock::now() + options_.timeout);
   absl::Status status;
   try {
-    receivers_.push_back(std::make_unique<Receiver>(*connection_, channel, &received_));
+    receivers_.push_back(std::make_unique<Receiver>(connection_.get(), channel, &received_));
   } catch (const std::exception& error) {
     status = StatusOf("", error.what());
   }

@@ -77,6 +77,8 @@ struct Answered {
 // Of a statement, as text; nullopt: NULL.
 using Arguments = std::vector<std::optional<std::string>>;
 
+class Receiver;  // Of libpqxx.h.
+
 class Connection {
  public:
   struct Options {
@@ -112,7 +114,6 @@ class Connection {
   int backend_pid() const;
 
  private:
-  class Receiver;
   template <typename Call>
   Answered Guarded(Call&& call);
 
