@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
-# Installs what a bare Debian 12 needs to build, test and measure semaphored. Idempotent: when all is
+# Installs what a bare Debian 12 or 13 needs to build, test and measure semaphored. Idempotent: when all is
 # there, it looks at dpkg's database and leaves at once, with neither network nor root.
 set -euo pipefail
 
+codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
+
 usage() {
   cat <<'TEXT'
-Usage: deploy/install.sh [--test] [--demo] [--bench] [--tidy] [--help]
+Usage: deploy/install.sh [--unit] [--test] [--demo] [--bench] [--tidy] [--help]
 
   (none)    what the build needs: compiler, CMake, gRPC, Protobuf, absl, SQLite and so on
-  --test    and what the tests need: Catch2 3.7, Python's gRPC, clang with its sanitizers, the
+  --unit    and what the tests need that start no engine and no other program: Catch2 3.7
+  --test    and what all tests need: Catch2 3.7, Python's gRPC, clang with its sanitizers, the
             engines, small tools
   --demo    and what deploy/quickstart.sh shows with: curl, Python
   --tidy    and clang-tidy
   --bench   and the peers that tests/bench/compare.sh measures against: etcd, Redis
 
-Run it as root, or as a user who may use sudo. Catch2 comes from bookworm-backports, and Consul from
-bullseye, the release before; both from the mirror that the machine already uses, and nothing else is
-taken from there. DynamoDB Local, buf and what client/node needs come by npm, into the user's cache,
+Run it as root, or as a user who may use sudo. On Debian 12 Catch2 comes from bookworm-backports, and on
+both Consul from bullseye, an older release; both from the mirror that the machine already uses, and
+nothing else is taken from there. DynamoDB Local, buf and what client/node needs come by npm, into the user's cache,
 where debootstrap also makes a root of Debian 13, whose Postgres and RabbitMQ the tests run, too.
 TEXT
 }
@@ -29,14 +32,18 @@ build_packages=(
   libxxhash-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 test_packages=(
-  clang clang-format debootstrap docker-compose e2fsprogs fish openssl iproute2 libclang-rt-14-dev llvm-14 mount mypy
+  clang clang-format debootstrap docker-compose e2fsprogs fish openssl iproute2 mount mypy
   golang-github-golang-protobuf-1-5-dev golang-go golang-google-grpc-dev golang-google-protobuf-dev
   libgeronimo-annotation-1.3-spec-java libgrpc-java libnetty-java libperfmark-java libprotobuf-java
-  openjdk-17-jdk-headless pgbouncer protobuf-compiler-grpc-java-plugin protoc-gen-go protoc-gen-go-grpc
-  postgresql-15 postgresql-client-15 procps prometheus psmisc python3 python3-grpcio python3-protobuf
+  pgbouncer protobuf-compiler-grpc-java-plugin protoc-gen-go protoc-gen-go-grpc
+  procps prometheus psmisc python3 python3-grpcio python3-protobuf
   python3-pika python3-pip python3-psycopg2 python3-setuptools python3-venv python3-wheel python3-yaml
   rabbitmq-server sqlite3 strace systemd systemd-container util-linux zsh
 )
+case "$codename" in
+  bookworm) test_packages+=(libclang-rt-14-dev llvm-14 openjdk-17-jdk-headless postgresql-15 postgresql-client-15) ;;
+  *) test_packages+=(libclang-rt-19-dev llvm-19 openjdk-21-jdk-headless postgresql-17 postgresql-client-17) ;;
+esac
 demo_packages=(curl python3)
 tidy_packages=(clang-tidy)
 bench_packages=(etcd-client etcd-server redis-server redis-tools)
@@ -48,6 +55,7 @@ want_npm=no
 packages=("${build_packages[@]}")
 for argument in "$@"; do
   case "$argument" in
+    --unit) want_catch=yes ;;
     --test) packages+=("${test_packages[@]}"); want_catch=yes; want_consul=yes; want_npm=yes ;;
     --demo) packages+=("${demo_packages[@]}") ;;
     --tidy) packages+=("${tidy_packages[@]}") ;;
@@ -160,15 +168,17 @@ add_suite() {
     "${as_root[@]}" tee "/etc/apt/preferences.d/$file" >/dev/null
 }
 
-codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
 if [ "$catch_missing" = yes ]; then
-  if ! apt-cache madison libcatch2-dev | grep -q "$codename-backports/"; then
-    say "adding $codename-backports for Catch2 alone"
-    add_suite "$codename" "$codename-backports" semaphored-backports libcatch2-dev catch2
+  suite=$codename
+  # That of Debian 12 is too old.
+  if [ "$codename" = bookworm ]; then suite=bookworm-backports; fi
+  if ! apt-cache madison libcatch2-dev | grep -q "$suite/"; then
+    say "adding $suite for Catch2 alone"
+    add_suite "$codename" "$suite" semaphored-backports libcatch2-dev catch2
     apt_get -q update
   fi
-  say "installing Catch2 from $codename-backports"
-  apt_get install --no-install-recommends "libcatch2-dev/$codename-backports"
+  say "installing Catch2 from $suite"
+  apt_get install --no-install-recommends "libcatch2-dev/$suite"
   catch_is_there || { say "Catch2 is still older than $catch_version" >&2; exit 1; }
 fi
 # Consul is not in this release; the one before has the last version under a free licence that Debian had.
