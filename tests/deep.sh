@@ -330,6 +330,42 @@ engines_newer() {
     sed 's/found: //' | paste -sd ' ')"
 }
 
+# debian_step NAME COMMAND...: once, in a root of Debian 13 that has a copy of this tree.
+debian_step() {
+  local name=$1 status=0
+  shift
+  once "$name" python3 -B tests/engines/root.py run trixie "$folder/tree" "$@" >>"$folder/$name.log" 2>&1 || status=$?
+  case "$status" in 0) covered="up to $name" ;; "$unfinished") ;; *) tail -n 40 "$folder/$name.log" ;; esac
+  return "$status"
+}
+
+debian_tests() {
+  local tests=build/release/tests url_file=SEMAPHORED_TEST_POSTGRES_URL_FILE=/mnt/build/postgres/url
+  debian_step unit env "$url_file" $tests/unit/unit_tests '~[consul]~[rabbitmq]~[dynamodb]' || return
+  debian_step contract env "$url_file" $tests/contract/contract_tests \
+    '~[consul]~[consul-daemon]~[dynamodb]~[rabbitmq]~[rabbitmq-slots]' || return
+  debian_step simulation env SIM_SEEDS=500 $tests/simulation/simulation_tests || return
+  debian_step service $tests/service/service_tests || return
+  debian_step conformance $tests/conformance/conformance_tests || return
+  debian_step quickstart sh deploy/quickstart.sh
+}
+
+# With the compilers, the libraries and the Postgres of Debian 13.
+debian_13() {
+  local postgres=$folder/tree/build/postgres status=0
+  covered="no step"
+  mkdir -p "$folder/tree"
+  git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- -c | tar -x -C "$folder/tree" || return 1
+  debian_step packages bash deploy/install.sh --unit --demo || return
+  debian_step configure cmake --preset release || return
+  debian_step build cmake --build --preset release -j "$jobs" --target semaphored semctl unit_tests contract_tests \
+    simulation_tests service_tests conformance_tests || return
+  SEMAPHORED_TEST_SUITE=trixie python3 -B tests/engines/postgres.py start "$postgres" || return 1
+  debian_tests || status=$?
+  python3 -B tests/engines/postgres.py stop "$postgres"
+  return "$status"
+}
+
 # name | function | what
 parts="
 seeds               | seeds               | 1,000,000 seeds of the simulation, release
@@ -357,6 +393,7 @@ rule-mutants        | rule_mutants        | mutants inside the rules, each kille
 client-mutants      | client_mutants      | mutants inside the C++ client's session machine, each killed by a named conformance trace
 versions            | versions            | daemons of this version and of a made-up next one on each engine
 engines-newer       | engines_newer       | all tests of Postgres and RabbitMQ on the newest versions that Debian has
+debian-13           | debian_13           | the build and the tests without process tests on Debian 13, its Postgres among the engines
 slow-e2e            | slow_e2e            | the process tests that are too slow for each change
 "
 

@@ -2,6 +2,9 @@
 
 As a program:  root.py make SUITE      makes the root of a suite in the cache, unless it is there
                root.py remove SUITE    removes it, so that the next one has the suite's present packages
+               root.py run SUITE FOLDER COMMAND...    runs the command in another root of the suite, in
+                                       FOLDER, which is /mnt there. That root is bare at first, and
+                                       keeps what a command installs: in it this tree can be built
 As functions: root_of() makes it likewise; in_root() says how a program of it is run.
 
 debootstrap makes it from the mirror that this machine takes its own release from. The cache is the
@@ -12,6 +15,7 @@ import contextlib
 import fcntl
 import glob
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -21,6 +25,7 @@ import time
 BOUND_S = 60.0
 MAKE_BOUND_S = 900.0
 PACKAGES = ("postgresql", "rabbitmq-server")
+BARE = "-bare"
 # Half of the time would go into writing to the disk what can be made again, and documents.
 DPKG = """force-unsafe-io
 path-exclude=/usr/share/doc/*
@@ -36,6 +41,18 @@ for path in /etc/alternatives /etc/ld.so.cache /usr; do mount --bind "$0$path" "
 exec "$@"
 """
 
+# As on a machine of its own, but for the network, which is this machine's.
+RUN = """
+set -e
+mount --bind "$1" "$0/mnt"
+mount --rbind /dev "$0/dev"
+mount -t proc proc "$0/proc"
+root=$0
+shift
+exec env -i HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
+  chroot "$root" sh -c 'cd /mnt && exec "$@"' sh "$@"
+"""
+
 # Packages of the newer suites are not configured without it.
 INSIDE = """
 mount -t proc proc "$0/proc"
@@ -45,15 +62,16 @@ exec chroot "$0" "$@"
 
 def mirror():
     """Where this machine takes its own release from."""
+    ours = platform.freedesktop_os_release()["VERSION_CODENAME"]
     targets = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)",
          "Created-By: Packages"],
         capture_output=True, text=True, check=True, timeout=BOUND_S).stdout
     for line in targets.splitlines():
         uri, codename, component = line.split()
-        if (codename, component) == ("bookworm", "main"):
+        if (codename, component) == (ours, "main"):
             return uri
-    raise AssertionError("this machine has no apt source of bookworm main")
+    raise AssertionError(f"this machine has no apt source of {ours} main")
 
 
 def in_root(root, command):
@@ -68,21 +86,31 @@ def root_of(suite):
     """The folder of a root of the suite, made first if it is not there. None: of this machine."""
     if not suite:
         return None
-    folder = _folder(suite)
+    return _root_in(_folder(suite), suite, PACKAGES)
+
+
+def run(suite, folder, command):
+    """Becomes the command in the bare root."""
+    root = _root_in(_folder(suite) + BARE, suite, ())
+    os.execvp("unshare", ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--",
+                          "sh", "-c", RUN, root, os.path.abspath(folder), *command])
+
+
+def _root_in(folder, suite, packages):
     if os.path.isdir(folder):
         return folder
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with _locked(folder):
         if not os.path.isdir(folder):
-            _make(suite, folder)
+            _make(suite, folder, packages)
     return folder
 
 
 def remove(suite):
-    folder = _folder(suite)
-    if os.path.isdir(folder):
-        with _locked(folder):
-            shutil.rmtree(folder)
+    for folder in (_folder(suite), _folder(suite) + BARE):
+        if os.path.isdir(folder):
+            with _locked(folder):
+                shutil.rmtree(folder)
 
 
 def _folder(suite):
@@ -103,7 +131,7 @@ def _locked(folder):
         yield
 
 
-def _make(suite, folder):
+def _make(suite, folder, packages):
     """Makes the root beside `folder`, and renames it when it is complete."""
     if os.geteuid() != 0:
         raise RuntimeError(f"debootstrap needs root: run {sys.argv[0]} as root")
@@ -112,7 +140,8 @@ def _make(suite, folder):
     for left in glob.glob(f"{folder}.making-*"):
         shutil.rmtree(left)  # The lock is ours: what made it was ended.
     begun = time.monotonic()
-    place = tempfile.mkdtemp(prefix=f"{suite}.making-", dir=os.path.dirname(folder))
+    place = tempfile.mkdtemp(prefix=f"{os.path.basename(folder)}.making-",
+                             dir=os.path.dirname(folder))
     try:
         os.chmod(place, 0o755)  # Servers run as users of their own.
         with open(f"{folder}.log", "wb") as log:
@@ -125,10 +154,11 @@ def _make(suite, folder):
             if not os.path.exists(script):  # Of a suite that is newer than this debootstrap.
                 script = "/usr/share/debootstrap/scripts/sid"
             _run(log, "debootstrap", "--variant=minbase", suite, place, mirror(), script)
-            _say(f"{suite}: installing {', '.join(PACKAGES)}")
             shutil.copy("/etc/resolv.conf", os.path.join(place, "etc/resolv.conf"))
-            _run(log, "sh", "-c", INSIDE, place, "env", "DEBIAN_FRONTEND=noninteractive",
-                 "apt-get", "-y", "install", *PACKAGES)
+            if packages:
+                _say(f"{suite}: installing {', '.join(packages)}")
+                _run(log, "sh", "-c", INSIDE, place, "env", "DEBIAN_FRONTEND=noninteractive",
+                     "apt-get", "-y", "install", *packages)
             _run(log, "chroot", place, "sh", "-c", "apt-get clean; rm -rf /var/lib/apt/lists/*")
         os.rename(place, folder)
     except BaseException:
@@ -165,6 +195,8 @@ def _say(text):
 
 
 def main():
+    if len(sys.argv) >= 5 and sys.argv[1] == "run":
+        run(sys.argv[2], sys.argv[3], sys.argv[4:])
     if len(sys.argv) != 3 or sys.argv[1] not in ("make", "remove"):
         sys.exit(__doc__)
     if sys.argv[1] == "make":
