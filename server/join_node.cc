@@ -5,9 +5,9 @@
 
 #include <vector>
 
+#include "server/base/logging.h"
 #include "server/core/daemon_card.h"
 #include "server/core/joining.h"
-#include "server/core/logging.h"
 
 namespace semaphored {
 namespace {

@@ -5,11 +5,11 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/open.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
+#include "server/base/service_manager.h"
+#include "server/base/signals.h"
 #include "server/core/config.h"
 #include "server/core/node_lock.h"
-#include "server/core/service_manager.h"
-#include "server/core/signals.h"
 
 namespace semaphored {
 

@@ -5,7 +5,7 @@
 
 #include "adapters/ledger/options.h"
 #include "adapters/open.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "server/core/config.h"
 #include "server/core/membership.h"
 #include "server/core/sessions.h"

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <thread>
 
-#include "server/core/clock.h"
+#include "server/base/clock.h"
+#include "server/base/logging.h"
 #include "server/core/config.h"
-#include "server/core/logging.h"
 #include "server/core/restore_command.h"
 #include "server/core/schema_command.h"
 #include "server/core/token_command.h"

@@ -35,9 +35,9 @@ report "a header is called semaphore.h" "$(git ls-files | grep -E '(^|/)semaphor
 
 # Nothing that decides reads the wall clock. The injected clock's own file may, since what it returns is
 # stored for people, and the log, which is written for them.
-report "the wall clock is read outside server/core/clock.cc and logging.cc" \
+report "the wall clock is read outside server/base/clock.cc and logging.cc" \
   "$(git grep -nIE 'system_clock|CLOCK_REALTIME|gettimeofday' -- adapters server client \
-       ':!server/core/clock.cc' ':!server/core/logging.cc' || true)"
+       ':!server/base/clock.cc' ':!server/base/logging.cc' || true)"
 
 # Headers of gRPC and Protobuf stay out of what the sanitizers build, an engine's out of all but its adapter.
 report "gRPC or Protobuf in adapters/ or server/core/" \

@@ -13,7 +13,7 @@
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/guardian.h"
-#include "server/core/version.h"
+#include "server/base/version.h"
 
 namespace {
 

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "server/base/timers.h"
 #include "server/core/claim_book.h"
 #include "server/core/drains.h"
 #include "server/core/lists.h"
 #include "server/core/semaphore_metrics.h"
 #include "server/core/sessions.h"
 #include "server/core/ticket_delays.h"
-#include "server/core/timers.h"
 #include "server/core/watches.h"
 
 namespace semaphored {

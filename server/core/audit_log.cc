@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "server/core/logging.h"
+#include "server/base/logging.h"
 
 namespace semaphored {
 

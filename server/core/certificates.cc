@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "server/core/openssl_objects.h"
+#include "server/base/openssl_objects.h"
 
 namespace semaphored {
 namespace {

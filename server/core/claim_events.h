@@ -4,6 +4,7 @@
 // reactor's).
 #pragma once
 
+#include "server/base/timers.h"
 #include "server/core/adoptions.h"
 #include "server/core/claim_book.h"
 #include "server/core/claim_ends.h"
@@ -14,7 +15,6 @@
 #include "server/core/session_book.h"
 #include "server/core/session_closings.h"
 #include "server/core/sessions.h"
-#include "server/core/timers.h"
 #include "server/core/vouching.h"
 #include "server/core/work_desk.h"
 

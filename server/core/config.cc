@@ -14,11 +14,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include "server/base/logging.h"
+#include "server/base/version.h"
 #include "server/core/config_checks.h"
 #include "server/core/config_text.h"
-#include "server/core/logging.h"
 #include "server/core/settings.h"
-#include "server/core/version.h"
 
 extern char** environ;
 

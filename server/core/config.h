@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/ledger/rules/rules.h"
-#include "server/core/state_folder.h"
+#include "server/base/state_folder.h"
 
 namespace semaphored {
 

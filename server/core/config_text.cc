@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <string_view>
 
+#include "server/base/logging.h"
+#include "server/base/version.h"
 #include "server/core/config.h"
-#include "server/core/logging.h"
 #include "server/core/settings.h"
-#include "server/core/version.h"
 
 namespace semaphored {
 namespace {

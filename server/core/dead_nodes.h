@@ -10,8 +10,8 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "server/base/timers.h"
 #include "server/core/sessions.h"
-#include "server/core/timers.h"
 
 namespace semaphored {
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "server/base/timers.h"
 #include "server/core/records.h"
-#include "server/core/timers.h"
 
 namespace semaphored {
 

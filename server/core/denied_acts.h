@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 namespace semaphored {
 

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/base/timers.h"
 #include "server/core/lists.h"
 #include "server/core/sessions.h"
-#include "server/core/timers.h"
 
 namespace semaphored {
 

@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 namespace semaphored {
 

@@ -19,7 +19,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "server/core/metrics.h"
 
 namespace semaphored {

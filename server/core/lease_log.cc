@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "server/core/logging.h"
+#include "server/base/logging.h"
 #include "server/core/refusals.h"
 
 namespace semaphored {

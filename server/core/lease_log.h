@@ -12,8 +12,8 @@
 #include <string>
 
 #include "adapters/types.h"
-#include "server/core/clock.h"
-#include "server/core/trace.h"
+#include "server/base/clock.h"
+#include "server/base/trace.h"
 
 namespace semaphored {
 

@@ -25,7 +25,7 @@
 
 #include "absl/status/status.h"
 #include "adapters/adapter.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "server/core/metrics.h"
 
 namespace semaphored {

@@ -17,8 +17,8 @@
 
 #include "adapters/common/upkeep.h"
 #include "adapters/types.h"
-#include "server/core/clock.h"
-#include "server/core/reason.h"
+#include "server/base/clock.h"
+#include "server/base/reason.h"
 #include "server/core/unknown_callers.h"
 
 namespace semaphored {

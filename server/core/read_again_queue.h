@@ -7,8 +7,8 @@
 
 #include "absl/container/btree_set.h"
 #include "adapters/types.h"
-#include "server/core/clock.h"
-#include "server/core/timers.h"
+#include "server/base/clock.h"
+#include "server/base/timers.h"
 
 namespace semaphored {
 

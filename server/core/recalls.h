@@ -4,10 +4,10 @@
 
 #include <functional>
 
+#include "server/base/timers.h"
 #include "server/core/claim_book.h"
 #include "server/core/records.h"
 #include "server/core/sessions.h"
-#include "server/core/timers.h"
 
 namespace semaphored {
 

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "adapters/adapter.h"
-#include "server/core/reason.h"
+#include "server/base/reason.h"
 
 namespace semaphored {
 

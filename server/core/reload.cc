@@ -4,8 +4,8 @@
 #include <utility>
 #include <variant>
 
+#include "server/base/logging.h"
 #include "server/core/config_checks.h"
-#include "server/core/logging.h"
 #include "server/core/settings.h"
 
 namespace semaphored {

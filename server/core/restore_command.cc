@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/open.h"
-#include "server/core/logging.h"
+#include "server/base/logging.h"
 #include "server/core/settings.h"
 
 namespace semaphored {

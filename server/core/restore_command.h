@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 namespace semaphored {
 

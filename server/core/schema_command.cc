@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/open.h"
-#include "server/core/logging.h"
+#include "server/base/logging.h"
 
 namespace semaphored {
 namespace {

@@ -25,7 +25,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "adapters/adapter.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "server/core/metrics.h"
 
 namespace semaphored {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
+#include "server/base/timers.h"
 #include "server/core/claim_book.h"
 #include "server/core/claim_ends.h"
 #include "server/core/deadlines.h"
@@ -15,7 +16,6 @@
 #include "server/core/session_book.h"
 #include "server/core/session_ends.h"
 #include "server/core/sessions.h"
-#include "server/core/timers.h"
 #include "server/core/vouching.h"
 
 namespace semaphored {

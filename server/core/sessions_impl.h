@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/btree_set.h"
+#include "server/base/timers.h"
 #include "server/core/administration.h"
 #include "server/core/adoptions.h"
 #include "server/core/claim_book.h"
@@ -35,7 +36,6 @@
 #include "server/core/sessions.h"
 #include "server/core/submit.h"
 #include "server/core/ticket_delays.h"
-#include "server/core/timers.h"
 #include "server/core/unread_semaphores.h"
 #include "server/core/vouching.h"
 #include "server/core/work_desk.h"

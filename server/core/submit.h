@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "server/core/lane.h"
 #include "server/core/sessions.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/base/timers.h"
 #include "server/core/sessions.h"
-#include "server/core/timers.h"
 
 namespace semaphored {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "adapters/common/rare_line.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 namespace semaphored {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 namespace semaphored {
 

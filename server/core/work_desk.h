@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/container/btree_set.h"
+#include "server/base/timers.h"
 #include "server/core/claim_book.h"
 #include "server/core/lease_log.h"
 #include "server/core/lists.h"
@@ -20,7 +21,6 @@
 #include "server/core/semaphore_metrics.h"
 #include "server/core/session_book.h"
 #include "server/core/sessions.h"
-#include "server/core/timers.h"
 #include "server/core/vouching.h"
 #include "server/core/worker_index.h"
 

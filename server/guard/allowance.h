@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 namespace semaphored::guard {
 

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "adapters/common/rare_line.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "server/core/metrics.h"
 #include "server/guard/breach.h"
 #include "server/guard/client_frames.h"

@@ -14,7 +14,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "server/guard/connection.h"
 
 namespace semaphored::guard {

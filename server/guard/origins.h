@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "server/guard/client_frames.h"
 #include "server/guard/origin.h"
 

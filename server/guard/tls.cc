@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/openssl_objects.h"
+#include "server/base/openssl_objects.h"
 
 namespace semaphored::guard {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <boost/asio/ip/tcp.hpp>
 
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "server/http/head_reader.h"
 #include "server/http/message.h"
 

@@ -16,7 +16,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "server/http/message.h"
 
 namespace semaphored::http {

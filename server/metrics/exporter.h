@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "server/core/metrics.h"
 
 namespace semaphored {

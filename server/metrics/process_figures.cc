@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "server/core/logging.h"
+#include "server/base/logging.h"
 
 namespace semaphored {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "proto/semaphore/v1/semaphore.pb.h"
+#include "server/base/reason.h"
 #include "server/core/access.h"
-#include "server/core/reason.h"
 
 namespace semaphored {
 

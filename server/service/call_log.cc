@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "server/core/logging.h"
+#include "server/base/logging.h"
 
 namespace semaphored {
 

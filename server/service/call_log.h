@@ -6,9 +6,9 @@
 
 #include <string_view>
 
+#include "server/base/reason.h"
+#include "server/base/trace.h"
 #include "server/core/metrics.h"
-#include "server/core/reason.h"
-#include "server/core/trace.h"
 
 namespace semaphored {
 

@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "adapters/types.h"
+#include "server/base/clock.h"
 #include "server/core/access.h"
 #include "server/core/audit_log.h"
-#include "server/core/clock.h"
 #include "server/core/denied_acts.h"
 #include "server/core/tenant.h"
 #include "server/core/unknown_callers.h"

@@ -9,7 +9,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "proto/semaphore/v1/semaphore.grpc.pb.h"
-#include "server/core/longest_lately.h"
+#include "server/base/longest_lately.h"
 #include "server/core/metrics.h"
 #include "server/core/sessions.h"
 #include "server/service/caller.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "server/core/version.h"
+#include "server/base/version.h"
 
 namespace semaphored {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/common/rare_line.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 namespace semaphored {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "server/service/host.h"
 #include "server/service/reactor.h"
 

@@ -18,8 +18,8 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/functional/any_invocable.h"
-#include "server/core/clock.h"
-#include "server/core/longest_lately.h"
+#include "server/base/clock.h"
+#include "server/base/longest_lately.h"
 
 namespace semaphored {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "server/guard/guard.h"
 #include "server/service/acceptor.h"
 #include "server/service/environment.h"

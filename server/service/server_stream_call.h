@@ -13,7 +13,7 @@
 #include <deque>
 #include <optional>
 
-#include "server/core/reason.h"
+#include "server/base/reason.h"
 #include "server/service/call_count.h"
 #include "server/service/environment.h"
 #include "server/service/wire.h"

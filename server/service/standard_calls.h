@@ -7,7 +7,7 @@
 #include <string>
 
 #include "adapters/common/rare_line.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 namespace semaphored {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "proto/google/rpc/status.pb.h"
-#include "server/core/reason.h"
+#include "server/base/reason.h"
 
 namespace semaphored {
 

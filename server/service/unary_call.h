@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "server/core/reason.h"
+#include "server/base/reason.h"
 #include "server/service/call_count.h"
 #include "server/service/environment.h"
 #include "server/service/unread_answers.h"

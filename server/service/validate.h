@@ -14,7 +14,7 @@
 
 #include "adapters/adapter.h"
 #include "proto/semaphore/v1/semaphore.pb.h"
-#include "server/core/reason.h"
+#include "server/base/reason.h"
 #include "server/core/sessions.h"
 
 namespace semaphored {

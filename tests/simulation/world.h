@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 #include "tests/simulation/random.h"
 
 namespace semaphored::simulation {

@@ -10,9 +10,9 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "server/base/timers.h"
 #include "server/core/lists.h"
 #include "server/core/sessions.h"
-#include "server/core/timers.h"
 #include "tests/unit/sessions_world.h"
 
 namespace semaphored {

@@ -1,4 +1,4 @@
-#include "server/core/file_watch.h"
+#include "server/base/file_watch.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 #include "adapters/steady_clock.h"
 

@@ -1,4 +1,4 @@
-#include "server/core/logging.h"
+#include "server/base/logging.h"
 
 #include <cstddef>
 #include <optional>
@@ -8,7 +8,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 
-#include "server/core/library_lines.h"
+#include "server/base/library_lines.h"
 
 namespace semaphored {
 namespace {

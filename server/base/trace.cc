@@ -1,4 +1,4 @@
-#include "server/core/trace.h"
+#include "server/base/trace.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "server/core/reason.h"
+#include "server/base/reason.h"
 
 #include <array>
 

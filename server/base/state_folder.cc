@@ -1,4 +1,4 @@
-#include "server/core/state_folder.h"
+#include "server/base/state_folder.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

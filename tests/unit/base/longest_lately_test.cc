@@ -1,4 +1,4 @@
-#include "server/core/longest_lately.h"
+#include "server/base/longest_lately.h"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 namespace semaphored {
 

@@ -18,7 +18,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "server/core/trace.h"
+#include "server/base/trace.h"
 
 namespace semaphored {
 

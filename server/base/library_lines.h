@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "adapters/common/rare_line.h"
-#include "server/core/logging.h"
+#include "server/base/logging.h"
 
 namespace semaphored {
 

@@ -1,4 +1,4 @@
-#include "server/core/log_writer.h"
+#include "server/base/log_writer.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

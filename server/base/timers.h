@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "adapters/types.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 namespace semaphored {
 

@@ -1,4 +1,4 @@
-#include "server/core/log_writer.h"
+#include "server/base/log_writer.h"
 
 #include <poll.h>
 #include <unistd.h>

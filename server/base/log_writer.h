@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 namespace semaphored {
 

@@ -1,4 +1,4 @@
-#include "server/core/signals.h"
+#include "server/base/signals.h"
 
 #include <poll.h>
 #include <spdlog/spdlog.h>
@@ -14,7 +14,7 @@
 #include <cstring>
 #include <thread>
 
-#include "server/core/logging.h"
+#include "server/base/logging.h"
 
 namespace semaphored {
 

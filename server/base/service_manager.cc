@@ -1,4 +1,4 @@
-#include "server/core/service_manager.h"
+#include "server/base/service_manager.h"
 
 #include <fmt/format.h>
 #include <sys/socket.h>

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 namespace semaphored {
 

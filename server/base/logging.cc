@@ -1,4 +1,4 @@
-#include "server/core/logging.h"
+#include "server/base/logging.h"
 
 #include <absl/strings/ascii.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/statusor.h"
-#include "server/core/log_writer.h"
+#include "server/base/log_writer.h"
 
 namespace semaphored {
 namespace {

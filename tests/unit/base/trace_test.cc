@@ -1,4 +1,4 @@
-#include "server/core/trace.h"
+#include "server/base/trace.h"
 
 #include <catch2/catch_test_macros.hpp>
 
