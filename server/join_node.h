@@ -8,7 +8,7 @@
 #include "server/base/clock.h"
 #include "server/base/service_manager.h"
 #include "server/base/signals.h"
-#include "server/core/config.h"
+#include "server/config/config.h"
 #include "server/core/node_lock.h"
 
 namespace semaphored {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "server/core/config_checks.h"
+#include "server/config/config_checks.h"
 #include "server/http/server.h"
 
 namespace semaphored {

@@ -6,7 +6,7 @@
 #include "adapters/ledger/options.h"
 #include "adapters/open.h"
 #include "server/base/clock.h"
-#include "server/core/config.h"
+#include "server/config/config.h"
 #include "server/core/membership.h"
 #include "server/core/sessions.h"
 #include "server/service/security.h"

@@ -11,7 +11,7 @@
 
 #include "server/base/clock.h"
 #include "server/base/logging.h"
-#include "server/core/config.h"
+#include "server/config/config.h"
 #include "server/core/restore_command.h"
 #include "server/core/schema_command.h"
 #include "server/core/token_command.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/open.h"
 #include "server/base/logging.h"
-#include "server/core/settings.h"
+#include "server/config/settings.h"
 
 namespace semaphored {
 namespace {

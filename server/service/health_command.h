@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "server/core/config.h"
+#include "server/config/config.h"
 
 namespace semaphored {
 

@@ -24,7 +24,7 @@
 #include <system_error>
 #include <utility>
 
-#include "server/core/config_checks.h"
+#include "server/config/config_checks.h"
 
 namespace semaphored {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "server/core/config.h"
+#include "server/config/config.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

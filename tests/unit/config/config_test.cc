@@ -1,4 +1,4 @@
-#include "server/core/config.h"
+#include "server/config/config.h"
 
 #include <fstream>
 #include <sstream>
@@ -9,8 +9,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "server/core/config_checks.h"
-#include "server/core/settings.h"
+#include "server/config/config_checks.h"
+#include "server/config/settings.h"
 
 namespace semaphored {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/core/config_checks.h"
+#include "server/config/config_checks.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

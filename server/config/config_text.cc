@@ -1,4 +1,4 @@
-#include "server/core/config_text.h"
+#include "server/config/config_text.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 
 #include "server/base/logging.h"
 #include "server/base/version.h"
-#include "server/core/config.h"
-#include "server/core/settings.h"
+#include "server/config/config.h"
+#include "server/config/settings.h"
 
 namespace semaphored {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/core/config.h"
+#include "server/config/config.h"
 
 namespace semaphored {
 

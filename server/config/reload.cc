@@ -1,12 +1,12 @@
-#include "server/core/reload.h"
+#include "server/config/reload.h"
 
 #include <type_traits>
 #include <utility>
 #include <variant>
 
 #include "server/base/logging.h"
-#include "server/core/config_checks.h"
-#include "server/core/settings.h"
+#include "server/config/config_checks.h"
+#include "server/config/settings.h"
 
 namespace semaphored {
 

@@ -1,4 +1,4 @@
-#include "server/core/reload.h"
+#include "server/config/reload.h"
 
 #include <string>
 #include <vector>

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "server/core/config.h"
+#include "server/config/config.h"
 
 namespace semaphored {
 

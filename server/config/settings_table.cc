@@ -1,4 +1,4 @@
-#include "server/core/settings.h"
+#include "server/config/settings.h"
 
 namespace semaphored {
 namespace {

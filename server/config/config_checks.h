@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/core/config.h"
+#include "server/config/config.h"
 
 namespace semaphored {
 

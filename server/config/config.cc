@@ -1,4 +1,4 @@
-#include "server/core/config.h"
+#include "server/config/config.h"
 
 #include <absl/strings/ascii.h>
 #include <fmt/format.h>
@@ -16,9 +16,9 @@
 
 #include "server/base/logging.h"
 #include "server/base/version.h"
-#include "server/core/config_checks.h"
-#include "server/core/config_text.h"
-#include "server/core/settings.h"
+#include "server/config/config_checks.h"
+#include "server/config/config_text.h"
+#include "server/config/settings.h"
 
 extern char** environ;
 
