@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/core/audit_log.h"
+#include "server/access/audit_log.h"
 
 namespace semaphored {
 namespace {

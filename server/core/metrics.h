@@ -17,9 +17,9 @@
 
 #include "adapters/common/upkeep.h"
 #include "adapters/types.h"
+#include "server/access/unknown_callers.h"
 #include "server/base/clock.h"
 #include "server/base/reason.h"
-#include "server/core/unknown_callers.h"
 
 namespace semaphored {
 

@@ -19,12 +19,12 @@
 #include "absl/functional/function_ref.h"
 #include "adapters/adapter.h"
 #include "adapters/watched_names.h"
+#include "server/access/tenant.h"
 #include "server/base/clock.h"
 #include "server/base/reason.h"
 #include "server/base/trace.h"
 #include "server/core/lane.h"
 #include "server/core/metrics.h"
-#include "server/core/tenant.h"
 
 namespace semaphored {
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "server/core/access.h"
+#include "server/access/access.h"
 
 namespace semaphored {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "server/access/access.h"
 #include "server/base/clock.h"
-#include "server/core/access.h"
 #include "server/guard/breach.h"
 #include "server/guard/client_frames.h"
 #include "server/guard/origin.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
-#include "server/core/access.h"
+#include "server/access/access.h"
 
 namespace semaphored::guard {
 

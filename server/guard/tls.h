@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "absl/status/statusor.h"
-#include "server/core/access.h"
-#include "server/core/certificates.h"
+#include "server/access/access.h"
+#include "server/access/certificates.h"
 
 namespace semaphored::guard {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "nlohmann/json.hpp"
-#include "server/core/audit_log.h"
+#include "server/access/audit_log.h"
 
 namespace semaphored {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "proto/semaphore/v1/semaphore.pb.h"
+#include "server/access/access.h"
 #include "server/base/reason.h"
-#include "server/core/access.h"
 
 namespace semaphored {
 

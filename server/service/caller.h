@@ -9,12 +9,12 @@
 #include <string_view>
 
 #include "adapters/types.h"
+#include "server/access/access.h"
+#include "server/access/audit_log.h"
+#include "server/access/denied_acts.h"
+#include "server/access/tenant.h"
+#include "server/access/unknown_callers.h"
 #include "server/base/clock.h"
-#include "server/core/access.h"
-#include "server/core/audit_log.h"
-#include "server/core/denied_acts.h"
-#include "server/core/tenant.h"
-#include "server/core/unknown_callers.h"
 #include "server/guard/peers.h"
 #include "server/service/validate.h"
 

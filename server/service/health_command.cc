@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/standard/services.pb.h"
+#include "server/access/certificates.h"
 #include "server/config/config_checks.h"
 #include "server/config/settings.h"
-#include "server/core/certificates.h"
 #include "server/service/wire.h"
 
 namespace semaphored {

@@ -10,11 +10,11 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "server/access/access.h"
+#include "server/access/audit_log.h"
+#include "server/access/certificates.h"
 #include "server/base/clock.h"
 #include "server/base/file_watch.h"
-#include "server/core/access.h"
-#include "server/core/audit_log.h"
-#include "server/core/certificates.h"
 #include "server/guard/tls.h"
 
 namespace semaphored {

@@ -10,7 +10,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "server/core/access.h"
+#include "server/access/access.h"
 #include "server/core/token_command.h"
 #include "tests/service/service_world.h"
 

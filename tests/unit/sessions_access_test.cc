@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "catch2/catch_test_macros.hpp"
-#include "server/core/tenant.h"
+#include "server/access/tenant.h"
 #include "tests/unit/client_stream.h"
 #include "tests/unit/sessions_world.h"
 

@@ -13,8 +13,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "server/access/certificates.h"
 #include "server/base/openssl_objects.h"
-#include "server/core/certificates.h"
 #include "server/guard/tls.h"
 
 namespace semaphored::guard {

@@ -1,4 +1,4 @@
-#include "server/core/access.h"
+#include "server/access/access.h"
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>

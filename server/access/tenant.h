@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/access/access.h"
 #include "server/base/clock.h"
 #include "server/base/reason.h"
-#include "server/core/access.h"
 
 namespace semaphored {
 

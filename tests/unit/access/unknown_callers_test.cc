@@ -1,4 +1,4 @@
-#include "server/core/unknown_callers.h"
+#include "server/access/unknown_callers.h"
 
 #include <set>
 #include <string>

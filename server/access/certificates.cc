@@ -1,4 +1,4 @@
-#include "server/core/certificates.h"
+#include "server/access/certificates.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

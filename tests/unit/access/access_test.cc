@@ -1,4 +1,4 @@
-#include "server/core/access.h"
+#include "server/access/access.h"
 
 #include <memory>
 #include <string>
@@ -8,7 +8,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "server/core/tenant.h"
+#include "server/access/tenant.h"
 #include "server/core/token_command.h"
 
 namespace semaphored {

@@ -1,4 +1,4 @@
-#include "server/core/unknown_callers.h"
+#include "server/access/unknown_callers.h"
 
 #include "absl/strings/str_cat.h"
 

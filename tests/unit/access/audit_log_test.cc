@@ -1,4 +1,4 @@
-#include "server/core/audit_log.h"
+#include "server/access/audit_log.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "server/core/denied_acts.h"
+#include "server/access/denied_acts.h"
 
 namespace semaphored {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "adapters/names.h"
-#include "server/core/access.h"
+#include "server/access/access.h"
 
 namespace semaphored {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/core/audit_log.h"
+#include "server/access/audit_log.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
