@@ -13,10 +13,10 @@
 #include "server/core/claim_book.h"
 #include "server/core/drains.h"
 #include "server/core/lists.h"
-#include "server/core/semaphore_metrics.h"
 #include "server/core/sessions.h"
 #include "server/core/ticket_delays.h"
 #include "server/core/watches.h"
+#include "server/figures/semaphore_metrics.h"
 
 namespace semaphored {
 

@@ -9,11 +9,11 @@
 #include "server/core/deadlines.h"
 #include "server/core/lease_log.h"
 #include "server/core/moves.h"
-#include "server/core/semaphore_metrics.h"
 #include "server/core/sessions.h"
 #include "server/core/unread_semaphores.h"
 #include "server/core/vouching.h"
 #include "server/core/work_desk.h"
+#include "server/figures/semaphore_metrics.h"
 
 namespace semaphored {
 

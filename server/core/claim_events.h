@@ -11,12 +11,12 @@
 #include "server/core/end_marks.h"
 #include "server/core/grants.h"
 #include "server/core/recalls.h"
-#include "server/core/semaphore_metrics.h"
 #include "server/core/session_book.h"
 #include "server/core/session_closings.h"
 #include "server/core/sessions.h"
 #include "server/core/vouching.h"
 #include "server/core/work_desk.h"
+#include "server/figures/semaphore_metrics.h"
 
 namespace semaphored {
 

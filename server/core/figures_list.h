@@ -8,8 +8,8 @@
 
 #include "absl/functional/any_invocable.h"
 #include "server/core/lists.h"
-#include "server/core/semaphore_metrics.h"
 #include "server/core/sessions.h"
+#include "server/figures/semaphore_metrics.h"
 
 namespace semaphored {
 

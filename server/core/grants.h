@@ -9,12 +9,12 @@
 #include "server/core/end_marks.h"
 #include "server/core/lease_log.h"
 #include "server/core/moves.h"
-#include "server/core/queue_paces.h"
 #include "server/core/recalls.h"
-#include "server/core/semaphore_metrics.h"
 #include "server/core/sessions.h"
 #include "server/core/unread_semaphores.h"
 #include "server/core/vouching.h"
+#include "server/figures/queue_paces.h"
+#include "server/figures/semaphore_metrics.h"
 
 namespace semaphored {
 

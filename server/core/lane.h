@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
 #include "server/base/clock.h"
-#include "server/core/metrics.h"
+#include "server/figures/metrics.h"
 
 namespace semaphored {
 

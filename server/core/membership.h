@@ -26,7 +26,7 @@
 #include "absl/status/status.h"
 #include "adapters/adapter.h"
 #include "server/base/clock.h"
-#include "server/core/metrics.h"
+#include "server/figures/metrics.h"
 
 namespace semaphored {
 

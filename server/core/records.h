@@ -9,9 +9,9 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
-#include "server/core/semaphore_metrics.h"
 #include "server/core/sessions.h"
 #include "server/core/worker.h"
+#include "server/figures/semaphore_metrics.h"
 
 namespace semaphored {
 

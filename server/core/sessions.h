@@ -24,7 +24,7 @@
 #include "server/base/reason.h"
 #include "server/base/trace.h"
 #include "server/core/lane.h"
-#include "server/core/metrics.h"
+#include "server/figures/metrics.h"
 
 namespace semaphored {
 

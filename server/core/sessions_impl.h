@@ -24,12 +24,10 @@
 #include "server/core/lease_log.h"
 #include "server/core/lists.h"
 #include "server/core/moves.h"
-#include "server/core/queue_paces.h"
 #include "server/core/read_again_queue.h"
 #include "server/core/recalls.h"
 #include "server/core/records.h"
 #include "server/core/refusals.h"
-#include "server/core/semaphore_metrics.h"
 #include "server/core/session_book.h"
 #include "server/core/session_closings.h"
 #include "server/core/session_ends.h"
@@ -39,6 +37,8 @@
 #include "server/core/unread_semaphores.h"
 #include "server/core/vouching.h"
 #include "server/core/work_desk.h"
+#include "server/figures/queue_paces.h"
+#include "server/figures/semaphore_metrics.h"
 
 namespace semaphored {
 

@@ -18,11 +18,11 @@
 #include "server/core/lease_log.h"
 #include "server/core/lists.h"
 #include "server/core/recalls.h"
-#include "server/core/semaphore_metrics.h"
 #include "server/core/session_book.h"
 #include "server/core/sessions.h"
 #include "server/core/vouching.h"
 #include "server/core/worker_index.h"
+#include "server/figures/semaphore_metrics.h"
 
 namespace semaphored {
 

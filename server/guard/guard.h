@@ -15,7 +15,7 @@
 
 #include "adapters/common/rare_line.h"
 #include "server/base/clock.h"
-#include "server/core/metrics.h"
+#include "server/figures/metrics.h"
 #include "server/guard/breach.h"
 #include "server/guard/client_frames.h"
 #include "server/guard/loop.h"

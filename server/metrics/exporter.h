@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/base/clock.h"
-#include "server/core/metrics.h"
+#include "server/figures/metrics.h"
 
 namespace semaphored {
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "server/core/metrics.h"
+#include "server/figures/metrics.h"
 #include "server/http/server.h"
 #include "server/metrics/process_figures.h"
 

@@ -8,7 +8,7 @@
 
 #include "server/base/reason.h"
 #include "server/base/trace.h"
-#include "server/core/metrics.h"
+#include "server/figures/metrics.h"
 
 namespace semaphored {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "server/core/membership.h"
-#include "server/core/metrics.h"
 #include "server/core/sessions.h"
+#include "server/figures/metrics.h"
 #include "server/service/host.h"
 #include "server/service/security.h"
 #include "server/service/server.h"

@@ -1,4 +1,4 @@
-#include "server/core/metrics.h"
+#include "server/figures/metrics.h"
 
 namespace semaphored {
 namespace {

@@ -1,5 +1,5 @@
 // What is counted of claims, and under which name.
-#include "server/core/semaphore_metrics.h"
+#include "server/figures/semaphore_metrics.h"
 
 #include <algorithm>
 #include <map>

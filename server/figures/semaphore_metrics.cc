@@ -1,4 +1,4 @@
-#include "server/core/semaphore_metrics.h"
+#include "server/figures/semaphore_metrics.h"
 
 #include <algorithm>
 #include <utility>

@@ -26,7 +26,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "adapters/adapter.h"
 #include "server/base/clock.h"
-#include "server/core/metrics.h"
+#include "server/figures/metrics.h"
 
 namespace semaphored {
 

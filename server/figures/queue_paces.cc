@@ -1,4 +1,4 @@
-#include "server/core/queue_paces.h"
+#include "server/figures/queue_paces.h"
 
 namespace semaphored {
 
