@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "server/base/logging.h"
-#include "server/core/daemon_card.h"
-#include "server/core/joining.h"
+#include "server/lanes/daemon_card.h"
+#include "server/lanes/joining.h"
 
 namespace semaphored {
 namespace {

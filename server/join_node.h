@@ -9,7 +9,7 @@
 #include "server/base/service_manager.h"
 #include "server/base/signals.h"
 #include "server/config/config.h"
-#include "server/core/node_lock.h"
+#include "server/lanes/node_lock.h"
 
 namespace semaphored {
 

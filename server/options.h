@@ -7,8 +7,8 @@
 #include "adapters/open.h"
 #include "server/base/clock.h"
 #include "server/config/config.h"
-#include "server/core/membership.h"
 #include "server/core/sessions.h"
+#include "server/lanes/membership.h"
 #include "server/service/security.h"
 #include "server/service/server.h"
 

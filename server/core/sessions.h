@@ -23,8 +23,8 @@
 #include "server/base/clock.h"
 #include "server/base/reason.h"
 #include "server/base/trace.h"
-#include "server/core/lane.h"
 #include "server/figures/metrics.h"
+#include "server/lanes/lane.h"
 
 namespace semaphored {
 

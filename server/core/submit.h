@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "server/base/clock.h"
-#include "server/core/lane.h"
 #include "server/core/sessions.h"
+#include "server/lanes/lane.h"
 
 namespace semaphored {
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/membership.h"
 #include "server/core/sessions.h"
 #include "server/figures/metrics.h"
+#include "server/lanes/membership.h"
 #include "server/service/host.h"
 #include "server/service/security.h"
 #include "server/service/server.h"

@@ -10,8 +10,8 @@
 #include "adapters/adapter.h"
 #include "adapters/common/upkeep.h"
 #include "adapters/ledger/limit_use.h"
-#include "server/core/lane.h"
 #include "server/core/sessions.h"
+#include "server/lanes/lane.h"
 #include "server/service/reactor.h"
 
 namespace semaphored {

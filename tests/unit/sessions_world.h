@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "adapters/open.h"
-#include "server/core/lane.h"
 #include "server/core/sessions.h"
+#include "server/lanes/lane.h"
 
 namespace semaphored {
 

@@ -1,4 +1,4 @@
-#include "server/core/daemon_card.h"
+#include "server/lanes/daemon_card.h"
 
 #include <fmt/format.h>
 

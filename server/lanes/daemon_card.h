@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "server/core/node_lock.h"
+#include "server/lanes/node_lock.h"
 
 namespace semaphored {
 

@@ -1,4 +1,4 @@
-#include "server/core/node_lock.h"
+#include "server/lanes/node_lock.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

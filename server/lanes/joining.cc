@@ -1,4 +1,4 @@
-#include "server/core/joining.h"
+#include "server/lanes/joining.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/daemon_card.h"
+#include "server/lanes/daemon_card.h"
 
 namespace semaphored {
 namespace {

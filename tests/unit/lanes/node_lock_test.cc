@@ -1,4 +1,4 @@
-#include "server/core/node_lock.h"
+#include "server/lanes/node_lock.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "server/core/membership.h"
+#include "server/lanes/membership.h"
 
 #include <condition_variable>
 #include <functional>

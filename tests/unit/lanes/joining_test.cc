@@ -1,4 +1,4 @@
-#include "server/core/joining.h"
+#include "server/lanes/joining.h"
 
 #include <functional>
 #include <memory>
@@ -9,7 +9,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "server/core/daemon_card.h"
+#include "server/lanes/daemon_card.h"
 #include "tests/simulation/memory_engine.h"
 #include "tests/simulation/memory_store.h"
 #include "tests/simulation/world.h"

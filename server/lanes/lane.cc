@@ -1,4 +1,4 @@
-#include "server/core/lane.h"
+#include "server/lanes/lane.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 // A lane in its thread: what is submitted from anywhere comes back once, in whatever way the thread
 // is reached.
-#include "server/core/lane.h"
+#include "server/lanes/lane.h"
 
 #include <atomic>
 #include <future>
