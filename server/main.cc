@@ -38,7 +38,6 @@
 #include "server/base/version.h"
 #include "server/config/config.h"
 #include "server/config/reload.h"
-#include "server/core/sessions.h"
 #include "server/join_node.h"
 #include "server/lanes/membership.h"
 #include "server/lanes/node_lock.h"
@@ -49,6 +48,7 @@
 #include "server/service/pulse.h"
 #include "server/service/security.h"
 #include "server/service/server.h"
+#include "server/sessions/sessions.h"
 #include "server/subcommands.h"
 
 namespace semaphored {

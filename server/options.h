@@ -7,10 +7,10 @@
 #include "adapters/open.h"
 #include "server/base/clock.h"
 #include "server/config/config.h"
-#include "server/core/sessions.h"
 #include "server/lanes/membership.h"
 #include "server/service/security.h"
 #include "server/service/server.h"
+#include "server/sessions/sessions.h"
 
 namespace semaphored {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "server/core/refusals.h"
+#include "server/sessions/refusals.h"
 
 namespace semaphored {
 namespace {

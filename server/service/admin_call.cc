@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/lists.h"
-#include "server/core/refusals.h"
 #include "server/service/admin_act.h"
 #include "server/service/admin_pages.h"
 #include "server/service/admin_result.h"
@@ -17,6 +15,8 @@
 #include "server/service/convert.h"
 #include "server/service/gate.h"
 #include "server/service/method_call.h"
+#include "server/sessions/lists.h"
+#include "server/sessions/refusals.h"
 
 namespace semaphored {
 namespace {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "proto/semaphore/v1/semaphore.pb.h"
-#include "server/core/sessions.h"
 #include "server/service/convert.h"
+#include "server/sessions/sessions.h"
 
 namespace semaphored {
 

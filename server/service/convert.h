@@ -9,7 +9,7 @@
 
 #include "adapters/adapter.h"
 #include "proto/semaphore/v1/semaphore.pb.h"
-#include "server/core/sessions.h"
+#include "server/sessions/sessions.h"
 
 namespace semaphored {
 

@@ -10,7 +10,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "proto/semaphore/v1/semaphore.grpc.pb.h"
 #include "server/base/longest_lately.h"
-#include "server/core/sessions.h"
 #include "server/figures/metrics.h"
 #include "server/service/caller.h"
 #include "server/service/convert.h"
@@ -22,6 +21,7 @@
 #include "server/service/unread_answers.h"
 #include "server/service/unread_streams.h"
 #include "server/service/validate.h"
+#include "server/sessions/sessions.h"
 
 namespace semaphored {
 

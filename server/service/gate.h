@@ -5,10 +5,10 @@
 
 #include <vector>
 
-#include "server/core/sessions.h"
 #include "server/service/caller.h"
 #include "server/service/environment.h"
 #include "server/service/validate.h"
+#include "server/sessions/sessions.h"
 
 namespace semaphored {
 

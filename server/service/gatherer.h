@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/sessions.h"
 #include "server/figures/metrics.h"
 #include "server/lanes/membership.h"
 #include "server/service/host.h"
 #include "server/service/security.h"
 #include "server/service/server.h"
+#include "server/sessions/sessions.h"
 
 namespace semaphored {
 

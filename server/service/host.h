@@ -10,9 +10,9 @@
 #include "adapters/adapter.h"
 #include "adapters/common/upkeep.h"
 #include "adapters/ledger/limit_use.h"
-#include "server/core/sessions.h"
 #include "server/lanes/lane.h"
 #include "server/service/reactor.h"
+#include "server/sessions/sessions.h"
 
 namespace semaphored {
 

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "server/core/sessions.h"
 #include "server/service/convert.h"
 #include "server/service/validate.h"
+#include "server/sessions/sessions.h"
 
 namespace semaphored {
 

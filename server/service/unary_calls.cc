@@ -2,13 +2,13 @@
 #include <string>
 #include <utility>
 
-#include "server/core/refusals.h"
 #include "server/service/admin_act.h"
 #include "server/service/call_log.h"
 #include "server/service/calls.h"
 #include "server/service/convert.h"
 #include "server/service/gate.h"
 #include "server/service/method_call.h"
+#include "server/sessions/refusals.h"
 
 namespace semaphored {
 namespace {

@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "server/core/lists.h"
 #include "server/service/calls.h"
 #include "server/service/convert.h"
 #include "server/service/gate.h"
 #include "server/service/server_stream_call.h"
 #include "server/service/status.h"
 #include "server/service/validate.h"
+#include "server/sessions/lists.h"
 
 namespace semaphored {
 namespace {

@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "server/core/refusals.h"
 #include "server/service/call_log.h"
 #include "server/service/calls.h"
 #include "server/service/convert.h"
 #include "server/service/gate.h"
 #include "server/service/status.h"
+#include "server/sessions/refusals.h"
 
 namespace semaphored {
 namespace {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "adapters/ledger/rules/rules.h"
-#include "server/core/sessions.h"
 #include "server/lanes/lane.h"
 #include "server/lanes/membership.h"
+#include "server/sessions/sessions.h"
 #include "tests/simulation/cell.h"
 #include "tests/simulation/faults.h"
 #include "tests/simulation/memory_engine.h"

@@ -4,7 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "tests/unit/room_host.h"
+#include "tests/unit/sessions/room_host.h"
 
 namespace semaphored {
 namespace {

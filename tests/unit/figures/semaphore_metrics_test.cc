@@ -8,7 +8,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "tests/unit/sessions_world.h"
+#include "tests/unit/sessions/sessions_world.h"
 
 namespace semaphored {
 namespace {

@@ -10,8 +10,8 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "adapters/ledger/requests.h"
-#include "server/core/refusals.h"
-#include "tests/unit/damaged_engine.h"
+#include "server/sessions/refusals.h"
+#include "tests/unit/sessions/damaged_engine.h"
 
 namespace semaphored::ledger {
 namespace {

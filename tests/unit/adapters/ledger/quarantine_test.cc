@@ -6,7 +6,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "tests/unit/damaged_engine.h"
+#include "tests/unit/sessions/damaged_engine.h"
 
 namespace semaphored::ledger {
 namespace {
