@@ -11,10 +11,10 @@
 
 #include "server/base/clock.h"
 #include "server/base/logging.h"
+#include "server/commands/restore_command.h"
+#include "server/commands/schema_command.h"
+#include "server/commands/token_command.h"
 #include "server/config/config.h"
-#include "server/core/restore_command.h"
-#include "server/core/schema_command.h"
-#include "server/core/token_command.h"
 #include "server/service/health_command.h"
 
 namespace semaphored {

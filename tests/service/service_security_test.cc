@@ -11,7 +11,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "server/access/access.h"
-#include "server/core/token_command.h"
+#include "server/commands/token_command.h"
 #include "tests/service/service_world.h"
 
 namespace semaphored::test {

@@ -9,7 +9,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "server/access/tenant.h"
-#include "server/core/token_command.h"
+#include "server/commands/token_command.h"
 
 namespace semaphored {
 namespace {

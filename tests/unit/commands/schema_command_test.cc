@@ -1,5 +1,5 @@
 // `semaphored schema`: what is printed, made, and said.
-#include "server/core/schema_command.h"
+#include "server/commands/schema_command.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "server/core/schema_command.h"
+#include "server/commands/schema_command.h"
 
 #include <string_view>
 

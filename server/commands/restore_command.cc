@@ -1,4 +1,4 @@
-#include "server/core/restore_command.h"
+#include "server/commands/restore_command.h"
 
 #include <charconv>
 #include <map>

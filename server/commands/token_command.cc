@@ -1,4 +1,4 @@
-#include "server/core/token_command.h"
+#include "server/commands/token_command.h"
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
