@@ -41,7 +41,7 @@
 #include "server/join_node.h"
 #include "server/lanes/membership.h"
 #include "server/lanes/node_lock.h"
-#include "server/metrics/exporter.h"
+#include "server/observe/exporter.h"
 #include "server/options.h"
 #include "server/service/gatherer.h"
 #include "server/service/host.h"

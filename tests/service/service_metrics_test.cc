@@ -4,8 +4,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "server/metrics/exporter.h"
-#include "server/metrics/families.h"
+#include "server/observe/exporter.h"
+#include "server/observe/families.h"
 
 namespace semaphored {
 

@@ -1,4 +1,4 @@
-#include "server/metrics/process_figures.h"
+#include "server/observe/process_figures.h"
 
 #include <dirent.h>
 #include <sys/resource.h>

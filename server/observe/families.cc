@@ -1,4 +1,4 @@
-#include "server/metrics/families.h"
+#include "server/observe/families.h"
 
 #include <algorithm>
 #include <initializer_list>

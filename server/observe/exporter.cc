@@ -1,4 +1,4 @@
-#include "server/metrics/exporter.h"
+#include "server/observe/exporter.h"
 
 #include <prometheus/text_serializer.h>
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/http/gzip.h"
 #include "server/http/server.h"
-#include "server/metrics/families.h"
+#include "server/observe/families.h"
 
 namespace semaphored {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "server/figures/metrics.h"
 #include "server/http/server.h"
-#include "server/metrics/process_figures.h"
+#include "server/observe/process_figures.h"
 
 namespace semaphored {
 
