@@ -8,8 +8,8 @@
 #include "server/base/clock.h"
 #include "server/config/config.h"
 #include "server/lanes/membership.h"
-#include "server/service/security.h"
-#include "server/service/server.h"
+#include "server/rpc/security.h"
+#include "server/rpc/server.h"
 #include "server/sessions/sessions.h"
 
 namespace semaphored {

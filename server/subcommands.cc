@@ -15,7 +15,7 @@
 #include "server/commands/schema_command.h"
 #include "server/commands/token_command.h"
 #include "server/config/config.h"
-#include "server/service/health_command.h"
+#include "server/rpc/health_command.h"
 
 namespace semaphored {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "proto/semaphore/v1/semaphore.pb.h"
-#include "server/service/validate.h"
+#include "server/rpc/validate.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "server/service/listener.h"
+#include "server/rpc/listener.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>

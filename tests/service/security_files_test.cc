@@ -9,7 +9,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "server/service/security.h"
+#include "server/rpc/security.h"
 
 namespace semaphored::test {
 namespace {

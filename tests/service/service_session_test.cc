@@ -4,7 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "server/service/outbox.h"
+#include "server/rpc/outbox.h"
 #include "tests/service/service_world.h"
 
 namespace semaphored::test {

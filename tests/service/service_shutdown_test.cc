@@ -16,7 +16,7 @@
 
 #include "adapters/steady_clock.h"
 #include "proto/standard/services.pb.h"
-#include "server/service/reflection.h"
+#include "server/rpc/reflection.h"
 #include "tests/service/service_world.h"
 
 namespace semaphored::test {

@@ -5,8 +5,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "server/service/convert.h"
-#include "server/service/validate.h"
+#include "server/rpc/convert.h"
+#include "server/rpc/validate.h"
 
 namespace semaphored {
 namespace {

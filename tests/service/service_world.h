@@ -18,8 +18,8 @@
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
 #include "proto/semaphore/v1/semaphore.grpc.pb.h"
-#include "server/service/host.h"
-#include "server/service/server.h"
+#include "server/rpc/host.h"
+#include "server/rpc/server.h"
 #include "server/sessions/sessions.h"
 
 namespace semaphored::test {

@@ -1,4 +1,4 @@
-#include "server/service/unread_answers.h"
+#include "server/rpc/unread_answers.h"
 
 #include <grpcpp/server_builder.h>
 
@@ -8,8 +8,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "server/service/long_answers.h"
-#include "server/service/method_call.h"
+#include "server/rpc/long_answers.h"
+#include "server/rpc/method_call.h"
 
 namespace semaphored {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/service/unread_streams.h"
+#include "server/rpc/unread_streams.h"
 
 #include <array>
 

@@ -1,0 +1,92 @@
+// What all unary calls have in common: one object serves one call after another.
+//
+//   Request() → gRPC reports a call → Begin() → Reply() or Refuse(), once → the answer has left
+//             → back to the acceptor
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/async_unary_call.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <optional>
+#include <string>
+
+#include "server/base/reason.h"
+#include "server/rpc/call_count.h"
+#include "server/rpc/environment.h"
+#include "server/rpc/unread_answers.h"
+#include "server/rpc/wire.h"
+
+namespace semaphored {
+
+class UnaryCall : public QueueEvent, public UnreadAnswer {
+ public:
+  UnaryCall(Environment* environment, Method method) : environment_(environment), method_(method) {}
+  UnaryCall(const UnaryCall&) = delete;
+  UnaryCall& operator=(const UnaryCall&) = delete;
+
+  void Request();
+  void OnEvent(bool ok) final;
+
+  size_t place = 0;  // The acceptor's.
+
+ protected:
+  ~UnaryCall() = default;
+
+  // Asks the service for a call of its method.
+  virtual void Register() = 0;
+  // A call is here: its bytes are in request().
+  virtual void Begin() = 0;
+  // No event of the call is outstanding any more.
+  virtual void Recycle() = 0;
+  // Another object is to be asked for.
+  virtual void Replace() = 0;
+  // With WatchCancel(): the client has gone, or the call has ended. Once.
+  virtual void OnDone(bool /*cancelled*/) {}
+  // To be called by Register() before the service is asked.
+  void WatchCancel();
+
+  template <typename Message>
+  void Reply(const Message& message) {
+    ReplyBytes(Serialize(message));
+  }
+  void ReplyBytes(const grpc::ByteBuffer& bytes);
+  void Refuse(const Refusal& refusal);
+  // Without an answer: only once OnDone(true) has been called.
+  void Drop();
+
+  Environment* environment() { return environment_; }
+  // Known, when Begin is called.
+  const Caller& caller() const { return caller_; }
+  Sessions* sessions() { return environment_->sessions; }
+  const RequestLimits& limits() const { return environment_->limits.requests; }
+  grpc::ServerContext* context() { return &*context_; }
+  grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>* writer() { return &*writer_; }
+  grpc::ByteBuffer* request() { return &request_; }
+  SteadyTime::duration elapsed() const { return environment_->reactor->event_time() - arrived_; }
+
+ private:
+  enum class Stage : uint8_t { kAskedFor, kServing, kSending, kSent };
+
+  void Send(const grpc::ByteBuffer& bytes, const grpc::Status& status);
+  // Whose caller is not known.
+  void RefuseOutsider(const Refusal& refusal);
+  void OnDoneEvent(bool ok);
+  void OnUnread() final;
+  std::string Peer() const final;
+  void MaybeEnd();
+
+  Environment* environment_;
+  const Method method_;
+  Stage stage_ = Stage::kAskedFor;
+  bool done_awaited_ = false;
+  SteadyTime arrived_{};
+  CallCount count_;
+  Caller caller_;
+  grpc::ByteBuffer request_;
+  std::optional<grpc::ServerContext> context_;
+  std::optional<grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>> writer_;
+  MemberEvent<UnaryCall, &UnaryCall::OnDoneEvent> done_{this};
+};
+
+}  // namespace semaphored
