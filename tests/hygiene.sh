@@ -40,10 +40,16 @@ report "the wall clock is read outside server/base/clock.cc and logging.cc" \
        ':!server/base/clock.cc' ':!server/base/logging.cc' || true)"
 
 # Headers of gRPC and Protobuf stay out of what the sanitizers build, an engine's out of all but its adapter.
-report "gRPC or Protobuf in adapters/ or server/core/" \
-  "$(git grep -nIE '#include [<"](grpc|google/protobuf|proto/)' -- adapters server/core || true)"
+report "gRPC or Protobuf in adapters/ or in a room of server/ that the sanitizers build" \
+  "$(git grep -nIE '#include [<"](grpc|google/protobuf|proto/)' -- adapters \
+       server/{base,config,access,figures,lanes,sessions,commands,guard,http} || true)"
 report "SQLite outside its adapter" \
   "$(git grep -nIE '#include <sqlite3' -- adapters server client ':!adapters/sqlite' || true)"
+
+# adapters/open.* knows all engines, and stands above them.
+report "folders include each other in a circle" \
+  "$(git grep -E '^#include "(adapters|server|client|proto)/' -- adapters server client ':!adapters/open.*' |
+       sed 's|^\(.*\)/[^/]*:#include "\(.*\)/[^/]*"|\1 \2|' | sort -u | tsort 2>&1 >/dev/null || true)"
 
 report "a shell script is not executable" \
   "$(git ls-files -s '*.sh' '.ci/run' | awk '$1 != "100755" {print $4}')"

@@ -1,5 +1,5 @@
 // The daemon's figures, as plain data: who counts what, and what one look at all of it is. It knows
-// neither Prometheus nor HTTP; server/metrics shows it to those.
+// neither Prometheus nor HTTP; server/observe shows it to those.
 //
 // Counting costs no lock and shares no cache line that two threads write: each figure has one
 // thread that writes it. What only that thread reads is a plain integer; what a scrape reads from

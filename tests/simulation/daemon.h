@@ -83,7 +83,7 @@ class Daemon : public SessionsHost, public std::enable_shared_from_this<Daemon> 
   Id NewId() override { return world_->random().NewId(); }
 
  private:
-  // What server/core's Lane is to a daemon.
+  // What server/lanes' Lane is to a daemon.
   struct SimulatedLane {
     std::unique_ptr<LaneCore> core;
     std::vector<Job> jobs;

@@ -1,4 +1,4 @@
-// The way between a client and a daemon, and the daemon's end of it: what server/service does with
+// The way between a client and a daemon, and the daemon's end of it: what server/rpc does with
 // gRPC.
 //
 // A channel keeps the order of its messages. They are late, wait while the way is cut or the daemon
