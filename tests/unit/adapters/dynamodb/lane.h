@@ -37,6 +37,14 @@ class OneLane {
   absl::Status Heartbeat() { return engine_->nodes().Heartbeat(); }
   const Upkeep& upkeep() const { return *engine_->upkeep(); }
 
+  // By itself, also where it fails.
+  absl::StatusOr<Outcome> Try(Command command) {
+    const Submission submission{++number_, std::move(command)};
+    absl::StatusOr<StepResult> result = lane_->Step({&submission, 1}, Deadline());
+    if (!result.ok()) return result.status();
+    Collect(*result);
+    return std::move(result->outcomes.front());
+  }
   std::vector<Outcome> RunAll(std::vector<Command> commands) {
     std::vector<Submission> batch;
     for (Command& command : commands) batch.push_back({++number_, std::move(command)});
