@@ -8,6 +8,7 @@ Three kinds: `Detached` (Acquire, Renew, Release), `Holding` (Hold, Release), `I
 """
 
 import asyncio
+import collections
 import contextlib
 import multiprocessing
 import os
@@ -67,6 +68,7 @@ class Place:
         self.stubs = [pb_grpc.SemaphoreServiceStub(channel) for channel in self.channels]
         self.grants = []
         self.unexpected = []
+        self.refused = collections.Counter()
         self.stopping = asyncio.Event()
 
     async def close(self):
@@ -178,6 +180,7 @@ class Client:
 
     def judge(self, error):
         """Returns if the request is to be sent again."""
+        self.place.refused[f"{error.code().name} {reason(error)}".rstrip()] += 1
         if reason(error) in ("NOT_HELD", "SESSION_LOST"):
             raise Gone() from error
         if error.code() not in AGAIN:
@@ -426,13 +429,19 @@ class InSession(Client):
             self.queued_ns = self.queued_ns or now_ns()
         elif not result.HasField("error"):
             answer.set_result(result)
-        elif reason_of(result.error) in ("NOT_HELD", "SESSION_LOST"):
+        else:
+            self._refuse(result.error, message, answer)
+
+    def _refuse(self, error, message, answer):
+        code = next(code for code in grpc.StatusCode if code.value[0] == error.code)
+        self.place.refused[f"{code.name} {reason_of(error)}".rstrip()] += 1
+        if reason_of(error) in ("NOT_HELD", "SESSION_LOST"):
             answer.set_exception(Gone())
-        elif result.error.code == grpc.StatusCode.UNAVAILABLE.value[0]:
+        elif code == grpc.StatusCode.UNAVAILABLE:
             self.steady = False
             asyncio.get_running_loop().call_later(0.2, self._send_soon, [message])
         else:
-            self.place.unexpected.append(f"{self.name}: {result.error}")
+            self.place.unexpected.append(f"{self.name}: {error}")
             answer.set_exception(Gone())
 
 
@@ -460,7 +469,7 @@ async def _crowd(plan, stop):
         if outcome is not None and not isinstance(outcome, asyncio.CancelledError):
             place.unexpected.append(repr(outcome))
     await place.close()
-    return place.grants, place.unexpected
+    return place.grants, place.unexpected, place.refused
 
 
 def _process(plan, stop, results):
@@ -477,6 +486,8 @@ class Crowd:
         self._stop = context.Event()
         self._results = context.Queue()
         self._processes = []
+        # After finish(): the code and the reason of each call that failed, and how often.
+        self.refused = collections.Counter()
         each = clients // processes
         for i in range(processes):
             plan = {"addresses": addresses, "semaphore": semaphore, "limit": limit,
@@ -503,6 +514,7 @@ class Crowd:
             part = self._results.get(timeout=bound_s)
             grants += part[0]
             unexpected += part[1]
+            self.refused += part[2]
         for process in self._processes:
             process.join(bound_s)
         return grants, unexpected

@@ -1,19 +1,25 @@
 """What can befall daemons on one engine while a crowd works under their permits, and how it is
 judged afterwards: for the tests of each engine."""
 
+import re
 import signal
 import tempfile
 
 import checker
 from cluster import NODE_TTL_S
 from crowd import CarelessHolder, Crowd
-from daemon import wait_until
+from daemon import error_info, grpc, wait_until
 from fenced import Resource
 from proxy import TcpProxy
 
 LIMIT = 5
 SEMAPHORE = "crowd"
 BOUND_S = 40
+TOUCH = re.compile("(in|out of) touch with the engine")
+# While the engine has no leader, and what has ended meanwhile. Without a reason: the client's own time is over, or its
+# connection.
+REFUSALS = {"UNAVAILABLE ENGINE_UNAVAILABLE", "UNAVAILABLE NOT_VOUCHED", "DEADLINE_EXCEEDED",
+            "UNAVAILABLE", "CANCELLED", "NOT_FOUND NOT_HELD", "NOT_FOUND SESSION_LOST"}
 
 
 class Storm:
@@ -100,6 +106,26 @@ class Storm:
             wait_until(lambda client=daemon.client(): (
                 client.describe(SEMAPHORE).held, client.describe(SEMAPHORE).waiting) == (0, 0),
                 "all permits and places of those who left have come back", 4 * self.TTL_MS / 1000)
+
+    def judge_end(self, daemons, refused):
+        """After judge(): how calls were refused, that no permit is lost, and that no daemon ended or
+        stayed out of touch."""
+        print(f"\n{self.id().rsplit('.', 1)[1]}: refused: {dict(refused)}", flush=True)
+        self.assertLessEqual(set(refused), REFUSALS)
+        for daemon in daemons.daemons.values():
+            self.assertIsNone(daemon.process.poll(), "a daemon ended")
+            self.wait_in_touch(daemon)
+            client = daemon.client()
+            leases = [client.acquire(SEMAPHORE, wait_ms=5000, ttl_ms=1000 * BOUND_S) for _ in range(LIMIT)]
+            with self.assertRaises(grpc.RpcError) as full:
+                client.acquire(SEMAPHORE)
+            self.assertEqual(error_info(full.exception).reason, "FULL")
+            for lease in leases:
+                client.release(lease.lease_id)
+
+    @staticmethod
+    def wait_in_touch(daemon):
+        wait_until(lambda: TOUCH.findall(daemon.log())[-1] == "in", "in touch with the engine again", BOUND_S)
 
     def judge_careless(self):
         """After overtake(): the resource has turned it away, and there was something to lose."""

@@ -296,6 +296,29 @@ class ConsulServers:
                    if said == {server.raft_address} and server.pid() is not None]
         return leaders[0] if leaders else None
 
+    def are_in_step(self):
+        """Each votes, is healthy in the eyes of the leader, and has applied all that the leader had
+        when this began."""
+        try:
+            leader = self.leader()
+            if leader is None:
+                return False
+            last = int(self._raft(leader)["last_log_index"])
+            _, raft = leader.request("GET", "operator/raft/configuration")
+            # Of an unhealthy one: 429.
+            status, health = leader.request("GET", "operator/autopilot/health")
+            return (status == 200 and health["Healthy"]
+                    and {server["Address"] for server in raft["Servers"] if server["Voter"]}
+                    == {server.raft_address for server in self.all}
+                    and all(int(self._raft(server)["applied_index"]) >= last
+                            for server in self.all))
+        except (OSError, TypeError, KeyError):  # An error has a text, and not these fields.
+            return False
+
+    @staticmethod
+    def _raft(server):
+        return server.request("GET", "agent/self")[1]["Stats"]["raft"]
+
     def followers(self):
         leader = self.leader()
         return [server for server in self.all if server is not leader]
