@@ -166,6 +166,18 @@ class PostgresServer:
             self._process.wait(BOUND_S)
             self._process = None
 
+    def kill(self):
+        """As kill -9, of all of its processes at once."""
+        pid = self.pid()
+        self.pause()
+        processes = [pid, *children(pid)]
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
+        self._wait(lambda: not any(is_running(process) for process in processes), "its processes end")
+        if self._process is not None:
+            self._process.wait(BOUND_S)
+            self._process = None
+
     def restart(self, mode="fast"):
         self.stop(mode)
         self.start()
@@ -234,14 +246,15 @@ class PostgresServer:
 
     # ---- A second server ----
 
-    def make_standby(self, folder):
-        """A copy that follows this one's log; to be started by start()."""
+    def make_standby(self, folder, port=None):
+        """A copy that follows this one's log, on the port of one that has ended, for example; to be started by
+        start()."""
         standby = PostgresServer(folder, suite=self._suite)
         standby.make_folder()
         self._run("pg_basebackup", "-D", standby.data, "--checkpoint=fast", "--write-recovery-conf",
                   "-h", "127.0.0.1", "-p", str(self.port), "-U", ADMIN,
                   environment={"PGPASSWORD": self._known["admin_password"]})
-        standby.remember({**self._known, "port": free_port()})
+        standby.remember({**self._known, "port": port or free_port()})
         return standby
 
     def promote(self):
