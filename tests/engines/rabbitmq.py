@@ -3,7 +3,8 @@
 As a program:  rabbitmq.py start FOLDER    starts one if none runs there; FOLDER/url says how to
                                            reach it
                rabbitmq.py stop FOLDER     stops it and removes its data
-As a class: RabbitServer. Processes are known by their ids, never by a name.
+As classes: RabbitServer, one that is alone; RabbitCluster, several nodes. Processes are known by their ids, never
+by a name.
 
 SEMAPHORED_TEST_SUITE names a suite of Debian whose version is run: root.py. Without it: this machine's.
 """
@@ -28,7 +29,7 @@ from postgres import is_running, secret
 from root import in_root, root_of
 from users import owner_of, run_as
 
-BOUND_S = 90.0
+BOUND_S = 120.0
 USER = "semaphored"
 CONFIGURATION = """
 listeners.tcp.1 = 127.0.0.1:{port}
@@ -46,6 +47,34 @@ disk_free_limit.absolute = 50MB
 STRICT = "deprecated_features.permit.transient_nonexcl_queues = false\n"
 # The schedulers sleep when there is nothing to do: the tests share two processors with it.
 ERLANG = "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none"
+
+# Erlang: the node that leads the queue, or `none` after so many seconds.
+IN_STEP = """
+Value = fun(Key, Row) -> proplists:get_value(Key, Row) end,
+Rows = fun() -> rabbit_quorum_queue:status(<<"/">>, <<"%(queue)s">>) end,
+Runs = fun(Queue) -> [{online, Online}] = rabbit_quorum_queue:info(Queue, [online]), length(Online) =:= %(nodes)d end,
+Has = fun(Last, Row) -> lists:member(Value(<<"Raft State">>, Row), [leader, follower])
+    andalso is_integer(Value(<<"Commit Index">>, Row)) andalso Value(<<"Commit Index">>, Row) >= Last end,
+Look = fun() ->
+  case {[Row || Row <- Rows(), Value(<<"Raft State">>, Row) =:= leader],
+        lists:all(Runs, rabbit_amqqueue:list_by_type(rabbit_quorum_queue))} of
+    {[Leader], true} ->
+      case [Row || Row <- Rows(), Has(Value(<<"Log Index">>, Leader), Row)] of
+        All when length(All) =:= %(nodes)d -> Value(<<"Node Name">>, Leader);
+        _ -> none
+      end;
+    _ -> none
+  end
+end,
+End = erlang:monotonic_time(second) + %(seconds)d,
+Wait = fun Again() ->
+  case {Look(), erlang:monotonic_time(second) < End} of
+    {none, true} -> timer:sleep(100), Again();
+    {Node, _} -> Node
+  end
+end,
+Wait().
+"""
 
 
 def programs(root=None):
@@ -75,6 +104,7 @@ class RabbitServer:
         self._suite = os.environ.get("SEMAPHORED_TEST_SUITE") if suite is None else suite
         self._settings = settings
         self._advanced = advanced
+        self._shared = {}  # What it has in common with the other nodes of a cluster.
         self._known_path = os.path.join(self.folder, "server.json")
         self._known = None
         self._process = None  # Only if this object started it.
@@ -105,17 +135,28 @@ class RabbitServer:
 
     def start(self):
         """Starts it unless it runs, and waits until it answers. Keeps its ports."""
-        self._load()
-        if self._known is None:
-            self._initialise()
-        if self.pid() is None:
-            self._launch()
+        self.launch()
         self._wait(self._answers, "rabbitmq accepts connections")
         if self._suite:
             print(f"found: rabbitmq {self.version()}", flush=True)
         with open(os.path.join(self.folder, "url"), "w", encoding="ascii", opener=secret) as file:
             file.write(self.url())
         return self
+
+    def launch(self):
+        """Starts it unless it runs, and waits for nothing."""
+        self._load()
+        if self._known is None:
+            self._initialise()
+        if self.pid() is None:
+            self._launch()
+
+    def join(self, other):
+        """Before the first start: it becomes a node of the cluster of `other`, which runs."""
+        known = other._known
+        self._shared = {name: known[name] for name in ("epmd", "epmd_port", "password", "cookie")}
+        self._settings += ("cluster_formation.peer_discovery_backend = classic_config\n"
+                           f"cluster_formation.classic_config.nodes.1 = {known['node']}\n")
 
     def stop(self, kill=False):
         """Cleanly, or as by kill -9."""
@@ -160,6 +201,11 @@ class RabbitServer:
     def log_path(self):
         return os.path.join(self.home, "log", "node.log")
 
+    @property
+    def node(self):
+        """Its name in the cluster."""
+        return self._known["node"]
+
     def pid(self):
         """Of the node; None if it does not run."""
         return self._running("node")
@@ -197,6 +243,7 @@ class RabbitServer:
         home = tempfile.mkdtemp(prefix="semaphored-rabbitmq-")
         known = {"home": home, "port": free_port(), "distribution_port": free_port(),
                  "epmd_port": free_port(), "password": secrets.token_hex(16),
+                 "cookie": secrets.token_hex(16), **self._shared,
                  "node": f"semaphored-{secrets.token_hex(4)}@localhost"}
         with open(os.path.join(home, "rabbitmq.conf"), "w", encoding="ascii") as file:
             file.write(CONFIGURATION.format(port=known["port"], user=USER,
@@ -208,7 +255,7 @@ class RabbitServer:
             file.write("[].\n")
         with open(os.path.join(home, ".erlang.cookie"), "w", encoding="ascii",
                   opener=secret) as file:
-            file.write(secrets.token_hex(16))
+            file.write(known["cookie"])
         os.mkdir(os.path.join(home, "log"))
         owner = owner_of("rabbitmq")
         if owner is not None:
@@ -326,6 +373,50 @@ class RabbitServer:
                 # The script becomes the node. Otherwise it stays as its parent, and would be killed
                 # in the node's place.
                 "RUNNING_UNDER_SYSTEMD": "1"}
+
+
+class RabbitCluster:
+    """`count` nodes, each of which keeps a copy of what is in a quorum queue. As a context manager
+    like RabbitServer."""
+
+    def __init__(self, folder, count=3):
+        self.all = [RabbitServer(os.path.join(folder, f"node-{number}")) for number in range(count)]
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            self.remove()
+            raise
+
+    def __exit__(self, *unused):
+        self.remove()
+
+    def start(self):
+        """For the first time, of nodes without data."""
+        first, *others = self.all
+        first.start()
+        for other in others:
+            other.join(first)
+            other.launch()
+        for other in others:
+            other.start()
+        return self
+
+    def in_step(self, queue):
+        """Waits until each quorum queue runs on every node, and each node has committed all that the leader of
+        this queue had logged when it was looked at. Returns the node that leads it."""
+        asked = next(server for server in self.all if server.pid() is not None)
+        # In one call, since a program of RabbitMQ's may take half a minute to start on a busy machine.
+        node = asked.ctl("eval", IN_STEP % {"queue": queue, "nodes": len(self.all), "seconds": 60}).strip("'\n ")
+        for server in self.all:
+            if server.node == node:
+                return server
+        raise RuntimeError(f"the nodes are not in step for {queue} after a minute: {node}")
+
+    def remove(self):
+        for server in self.all:
+            server.remove()
 
 
 def main():
