@@ -1,9 +1,10 @@
 // Tickets as they are read, and their payloads.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/escaping.h"
+#include "adapters/common/hex.h"
 #include "adapters/ledger/rules/rules.h"
 #include "adapters/postgres/array.h"
 #include "adapters/postgres/commit_tickets.h"
@@ -118,8 +119,9 @@ absl::StatusOr<std::vector<PayloadPtr>> PostgresStore::ReadPayloads(
   for (const auto& row : read.rows) {
     PayloadPtr& payload = payloads.emplace_back();
     if (row[0].is_null()) continue;
-    payload = std::make_shared<const std::string>(
-        absl::HexStringToBytes(absl::string_view(row[0].c_str(), row[0].size())));
+    std::optional<std::string> bytes = BytesOfHex(row[0].c_str());
+    if (!bytes) return absl::DataLossError("postgres: a payload that is no text of encode()");
+    payload = std::make_shared<const std::string>(*std::move(bytes));
   }
   return payloads;
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/common/hex.h"
 #include "adapters/names.h"
 #include "server/access/access.h"
 
@@ -138,14 +139,12 @@ absl::StatusOr<Quotas> QuotasOf(const toml::node& node, const std::string& where
 }
 
 std::optional<AccessPolicy::Digest> DigestOf(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdefABCDEF";
   if (!text.starts_with(kHash)) return std::nullopt;
   text.remove_prefix(kHash.size());
   AccessPolicy::Digest digest;
-  if (text.size() != 2 * digest.size() || text.find_first_not_of(kDigits) != text.npos)
-    return std::nullopt;
-  const std::string bytes = absl::HexStringToBytes({text.data(), text.size()});
-  std::memcpy(digest.data(), bytes.data(), digest.size());
+  const std::optional<std::string> bytes = BytesOfHex(text);
+  if (!bytes || bytes->size() != digest.size()) return std::nullopt;
+  std::memcpy(digest.data(), bytes->data(), digest.size());
   return digest;
 }
 
