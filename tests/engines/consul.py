@@ -147,6 +147,9 @@ class Consul:
 
     def pid(self):
         """None if it does not run."""
+        # Between fork and exec, what this object has started has no command line of its own.
+        if self._process is not None and self._process.poll() is None:
+            return self._process.pid
         pid = (self._known or {}).get("pid")
         if pid is None or not is_running(pid):
             return None
