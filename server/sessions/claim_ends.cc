@@ -166,6 +166,7 @@ void ClaimEnds::EndUntold(ClaimRecord* record) {
   if (record->state == State::kHeld && record->offers) return parts_.work->PutBack(record);
   if (record->state == State::kHeld) {
     record->lost = record->finishing = true;
+    parts_.vouching->Bound(record);
     return EndLost(record);
   }
   // If its client asks again, what becomes of that is the answer. If it is granted before, the lease ends.

@@ -121,6 +121,16 @@ TEST_CASE("claim ends: a TTL that began again while its end was under way runs o
   CHECK(world.DueAfter(Milliseconds(30'000)) == TimerKind::kTtl);
 }
 
+TEST_CASE("claim ends: a lease that no client knows of binds its session to nothing", "[unit]") {
+  RoomsWorld world;
+  ClaimRecord* claim = world.Held(kEndingClaim, world.session);
+  world.unread.Add("a", world.host.time.Now());
+  world.vouching.Bound(world.session);
+  REQUIRE(world.session->life.vouch_max != SteadyTime::max());
+  world.ends.EndUntold(claim);
+  CHECK(world.session->life.vouch_max == SteadyTime::max());
+}
+
 TEST_CASE("claim ends: a client that went away keeps only what it can ask for again", "[unit]") {
   RoomsWorld world;
   ClaimRecord* claim = world.Held(kEndingClaim, nullptr);
