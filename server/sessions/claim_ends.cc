@@ -163,6 +163,10 @@ bool ClaimEnds::EndUnwanted(ClaimRecord* record) {
 void ClaimEnds::EndUntold(ClaimRecord* record) {
   if (stopping_ || record->state == State::kMoving)
     return;  // (Its client has to repeat the request.)
+  if (record->session == nullptr) {
+    record->life.expires_at = Now();
+    return OnTtl(record);
+  }
   if (record->state == State::kHeld && record->offers) return parts_.work->PutBack(record);
   if (record->state == State::kHeld) {
     record->lost = record->finishing = true;

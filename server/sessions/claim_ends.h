@@ -61,7 +61,8 @@ class ClaimEnds {
   void EndDenied(ClaimRecord* record);
   // True: its client has cancelled its wait, or has been away for too long, or is not allowed it. The wait is ended.
   bool EndUnwanted(ClaimRecord* record);
-  // Its client does not know of it: its session moved here, or it has no request id.
+  // Its client does not know of it: its session moved here, or it is a detached lease without a request id. The TTL of
+  // such a lease is over: nothing is vouched for while its end is under way.
   void EndUntold(ClaimRecord* record);
   // When the timer kTtl of a detached claim, or kWait, is due.
   void OnTtl(ClaimRecord* record);

@@ -260,11 +260,11 @@ void Grants::Tell(ClaimRecord* record) {
     record->listener->OnGranted(record->tag, record->lease, record->semaphore, vouch);
     return;
   }
-  // It is granted, but the client may not rely on it now. The same request id finds it again; without one no client can
-  // ever learn of the lease.
-  const bool stays = record->session != nullptr && record->remembered;
+  // It is granted, but the client may not rely on it now. The same request id finds it again; only a detached claim may
+  // have none.
+  const bool stays = record->session != nullptr;
   ClaimListener* listener = stays ? record->listener : std::exchange(record->listener, nullptr);
-  if (!record->remembered) parts_.ends->EndUntold(record);
+  if (!stays && !record->remembered) parts_.ends->EndUntold(record);
   listener->OnRefused(record->tag, NotVouchedRefusal(record->semaphore));
 }
 

@@ -119,20 +119,37 @@ TEST_CASE("grants: while marks are missing no client learns of a grant", "[unit]
   CHECK(world.listener.granted == std::vector<Id>{kGrantedClaim});
 }
 
-TEST_CASE("grants: a grant of which no client can learn again ends", "[unit]") {
+TEST_CASE("grants: nothing is vouched for a grant without a request id while its end is under way",
+          "[unit]") {
   GrantsWorld world;
-  ClaimRecord* claim = world.Ask(world.session);
-  claim->remembered = false;
-  for (uint64_t i = 0; i <= EndMarks::kMarksMax; ++i)
-    world.marks.Add(Id{5, i + 1}, EndCause::kRevoked);
+  ClaimRecord* claim = world.Ask(nullptr, 0, 0);
+  world.host.vouched_until = world.host.time.Now();
   world.host.Answer(world.GrantOf(*claim));
   CHECK(world.listener.refused == std::vector<Reason>{Reason::kNotVouched});
-  world.host.Answer(OutcomeKind::kDone);  // The marks' job.
+  world.host.vouched_until = SteadyTime::max();
+  // A client may have its id from a list.
+  CHECK(world.vouching.For(claim).none());
   CHECK(world.host.Oldest<EndCommand>().claim == kGrantedClaim);
-  world.host.Answer(OutcomeKind::kNotHeld);
-  CHECK(world.claims.Find(kGrantedClaim) == nullptr);
-  CHECK(world.listener.granted.empty());
-  CHECK(world.listener.ended.empty());
+  SECTION("the end is carried out") {
+    world.host.Answer(OutcomeKind::kNotHeld);
+    CHECK(world.claims.Find(kGrantedClaim) == nullptr);
+    CHECK(world.listener.granted.empty());
+    CHECK(world.listener.ended.empty());
+  }
+  SECTION("the end is not carried out, and the lease is renewed: it stays") {
+    world.host.Answer(absl::UnavailableError("away"));
+    world.vouching.Revive(&claim->life);
+    CHECK_FALSE(world.vouching.For(claim).none());
+    CHECK(world.DueAfter(Milliseconds(500)) == TimerKind::kTtl);
+    world.ends.OnTtl(claim);
+    CHECK(world.host.jobs.empty());
+  }
+  SECTION("the end is not carried out: it is tried again") {
+    world.host.Answer(absl::UnavailableError("away"));
+    CHECK(world.DueAfter(Milliseconds(500)) == TimerKind::kTtl);
+    world.ends.OnTtl(claim);
+    CHECK(world.host.Oldest<EndCommand>().claim == kGrantedClaim);
+  }
 }
 
 TEST_CASE("grants: no client learns of a grant that nothing may be vouched for", "[unit]") {
