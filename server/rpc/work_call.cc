@@ -55,10 +55,11 @@ Problem WorkCall::Admit(OpenParams* params) {
                                              before == nullptr ? Usage() : before->usage())) {
     return problem;
   }
+  if (Problem problem = caller().Scope(&params->client_id); problem && params->resume.empty())
+    return problem;
   charge_ = params->charge;
   work_ = params->work;
-  Problem problem = caller().Scope(&params->client_id);
-  return params->resume.empty() ? problem : std::nullopt;
+  return std::nullopt;
 }
 
 // Before what has finished: a worker that wants no more is given no more.
