@@ -144,9 +144,11 @@ void Builder::AddSessions() {
   for (const auto& session : NetChanges(transaction_.sessions)) {
     changed.insert(session.id);
     if (!session.before && !session.after) continue;  // Opened and closed in one batch.
-    const Session absent;
-    const Session& before = session.before ? *session.before : absent;
-    AddBefore(session.id, before.epoch, before.host, &rows_.sessions_before);
+    if (session.before) {
+      AddBefore(session.id, session.before->epoch, session.before->host, &rows_.sessions_before);
+    } else {
+      AddBefore(session.id, /*epoch=*/0, NodeRef{}, &rows_.sessions_before);
+    }
     if (session.before && MustWaitFor(*session.before, session.after))
       rows_.hosts.Add(session.before->host.number);
     if (session.after) {

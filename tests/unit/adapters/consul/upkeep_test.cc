@@ -149,7 +149,8 @@ TEST_CASE("consul upkeep: keys of dead nodes that cannot be deleted are counted"
   Fronted fronted;
   { const Daemon ended(fronted.prefix, "b"); }
   NodeStore& nodes = fronted.daemon.nodes();
-  for (const NodeStore::Node& node : nodes.Observe().value()) {
+  const auto observed = nodes.Observe().value();
+  for (const NodeStore::Node& node : observed) {
     if (node.node_id == "b") REQUIRE(nodes.DeclareDead(node).value());
   }
   fronted.front.Answer([](const LoopbackHttp::Request& request) {

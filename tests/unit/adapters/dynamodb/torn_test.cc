@@ -23,6 +23,8 @@ using std::chrono::milliseconds;
 constexpr uint64_t kWaiters = 4000;
 constexpr uint64_t kInOneCommit = 80;
 constexpr int kReadings = 10;
+constexpr int kReadingsOfLane =
+    1;  // Each is up to eight of all waiters, some 15 s on a busy machine.
 constexpr uint32_t kLimit = 4;
 
 // A queue in "s" that a daemon of its own changes all the time: the first waiter goes and one comes, commit after commit. What
@@ -143,7 +145,7 @@ TEST_CASE("dynamodb: a lane that reads 4,000 waiters that cycle serves others, a
   };
   const uint64_t before = counter();
   int refused = 0;
-  for (uint64_t i = 1; i <= kReadings; ++i) {
+  for (uint64_t i = 1; i <= kReadingsOfLane; ++i) {
     const uint64_t claim = 1'000'000 + i;
     // What changes faster than it is read may be refused, after some readings.
     const absl::StatusOr<Outcome> read = lane.Try(AdminCommand{{}, "s", 0, AdminDescribe{1000}});
@@ -158,10 +160,10 @@ TEST_CASE("dynamodb: a lane that reads 4,000 waiters that cycle serves others, a
     release.claim = MakeId(claim);
     CHECK(lane.Run(release).kind == OutcomeKind::kReleased);
   }
-  CHECK(counter() == before + kReadings);
+  CHECK(counter() == before + kReadingsOfLane);
   queue.Stop();
   std::printf("dynamodb: of %d readings by a lane %d were refused, beside %d commits that won\n",
-              kReadings, refused, queue.won());
+              kReadingsOfLane, refused, queue.won());
   CHECK(queue.won() > 0);
 }
 

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -49,14 +50,19 @@ class TestQueues {
   const std::string& prefix() const { return prefix_; }
   Connection* connection() const { return connection_.get(); }
 
-  // The only message, which stays.
+  // The newest document; older ones may stand beside it until the next daemon takes the document.
   std::string Text(const std::string& queue) const {
-    REQUIRE(ComesToHave(*connection_, prefix_ + queue, 1));
-    const Channel channel = connection_->OpenChannel().value();
-    const Delivery got = connection_->Get(channel, prefix_ + queue).value().value();
-    REQUIRE(connection_->Reject(channel, got.delivery_tag).ok());
-    REQUIRE(connection_->CloseChannel(channel).ok());
-    return got.body;
+    const std::unique_ptr<Connection> reader = Connect();
+    const Channel channel = reader->OpenChannel().value();
+    std::string newest;
+    uint64_t version = 0;
+    for (auto got = reader->Get(channel, prefix_ + queue).value(); got;
+         got = reader->Get(channel, prefix_ + queue).value()) {
+      const uint64_t of_this = nlohmann::json::parse(got->body).value("version", uint64_t{1});
+      if (of_this > version) newest = got->body;
+      version = std::max(version, of_this);
+    }
+    return newest;
   }
   void Put(const std::string& queue, const std::string& text) const {
     const Channel channel = connection_->OpenChannel().value();
@@ -98,6 +104,9 @@ TEST_CASE("rabbitmq golden: permits and names of queues") {
 TEST_CASE("rabbitmq golden: settings and a part of the registry", "[rabbitmq]") {
   const TestQueues queues;
   TokenBroker broker(queues.connection(), queues.prefix());
+  // A store subscribes to the changes before it creates anything.
+  const Channel channel = queues.connection()->OpenChannel().value();
+  REQUIRE(queues.connection()->Subscribe(channel, broker.Changes()).ok());
   bool begun = false;
   REQUIRE(Persist([&] { return broker.Create(GoldenRow(), 41, &begun); }).ok());
   CheckStored(queues.Text("golden/db.semaphore.settings"), kSettingsText);

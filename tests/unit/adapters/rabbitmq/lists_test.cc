@@ -55,6 +55,8 @@ void CheckListBesideOthers(const std::string& prefix, size_t semaphores, Daemon*
   constexpr milliseconds kLook{10};
   constexpr size_t kRowsOfPart = 6;
   const Name busy;
+  // It did not beat while so much was made: the broker may have given up its connection.
+  REQUIRE(Persist([&] { return other->Heartbeat(); }).ok());
   other->Create(busy.text, 1);
   SteadyTime now = SteadyClock::now();
   Daemon lists(std::chrono::hours(1), TestUrl(), [&] { return now += kLook; });
