@@ -26,6 +26,9 @@ BOUND_S = 60.0
 MAKE_BOUND_S = 900.0
 PACKAGES = ("postgresql", "rabbitmq-server")
 BARE = "-bare"
+# In name spaces of its own: nothing that is mounted there, and no process, stays behind, also if
+# this one is killed.
+ALONE = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child")
 # Half of the time would go into writing to the disk what can be made again, and documents.
 DPKG = """force-unsafe-io
 path-exclude=/usr/share/doc/*
@@ -90,10 +93,10 @@ def root_of(suite):
 
 
 def run(suite, folder, command):
-    """Becomes the command in the bare root."""
+    """The exit code of the command in the bare root."""
     root = _root_in(_folder(suite) + BARE, suite, ())
-    os.execvp("unshare", ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--",
-                          "sh", "-c", RUN, root, os.path.abspath(folder), *command])
+    inside = [*ALONE, "--", "sh", "-c", RUN, root, os.path.abspath(folder), *command]
+    return subprocess.run(inside, check=False).returncode
 
 
 def _root_in(folder, suite, packages):
@@ -168,10 +171,7 @@ def _make(suite, folder, packages):
 
 
 def _run(log, *command):
-    """In name spaces of its own: nothing that debootstrap mounts, and no process, stays behind,
-    also if this one is killed."""
-    inside = ["setpriv", "--pdeathsig", "KILL",
-              "unshare", "--mount", "--pid", "--fork", "--kill-child", *command]
+    inside = [*ALONE, *command]
     # Twice: both go on with what they have, and a mirror may fail for a moment.
     for _ in range(2):
         done = subprocess.run(inside, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False,
@@ -196,7 +196,7 @@ def _say(text):
 
 def main():
     if len(sys.argv) >= 5 and sys.argv[1] == "run":
-        run(sys.argv[2], sys.argv[3], sys.argv[4:])
+        sys.exit(run(sys.argv[2], sys.argv[3], sys.argv[4:]))
     if len(sys.argv) != 3 or sys.argv[1] not in ("make", "remove"):
         sys.exit(__doc__)
     if sys.argv[1] == "make":
