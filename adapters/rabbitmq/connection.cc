@@ -1,7 +1,5 @@
 #include "adapters/rabbitmq/connection.h"
 
-#include <amqp_ssl_socket.h>
-#include <amqp_tcp_socket.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 

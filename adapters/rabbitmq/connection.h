@@ -6,8 +6,6 @@
 // unacknowledged deliveries with it, and no other channel. The number may be opened again.
 #pragma once
 
-#include <amqp.h>
-
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -20,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "adapters/rabbitmq/librabbitmq.h"
 #include "adapters/rabbitmq/url.h"
 #include "adapters/steady_clock.h"
 

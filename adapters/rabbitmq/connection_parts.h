@@ -2,9 +2,6 @@
 // (connection_frames.cc).
 #pragma once
 
-#include <amqp.h>
-#include <amqp_framing.h>
-
 #include <chrono>
 #include <cstdint>
 #include <set>

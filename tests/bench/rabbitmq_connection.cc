@@ -1,8 +1,5 @@
 #include "tests/bench/rabbitmq_connection.h"
 
-#include <amqp_framing.h>
-#include <amqp_tcp_socket.h>
-
 #include <array>
 
 namespace semaphored::bench {

@@ -1,11 +1,11 @@
 // One connection to a RabbitMQ broker with one channel, straight on librabbitmq.
 #pragma once
 
-#include <amqp.h>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "adapters/rabbitmq/librabbitmq.h"
 
 namespace semaphored::bench {
 
