@@ -130,11 +130,17 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenDynamo(const std::string& url) {
   absl::StatusOr<Url> parsed = ReadUrl(url);
   if (!parsed.ok()) return parsed.status();
   std::shared_ptr<CredentialSource> credentials = FindCredentials(parsed->profile, parsed->region);
-  Client client(*parsed, credentials);
-  const SteadyTime deadline = SteadyClock::now() + parsed->timeout;
-  if (absl::Status status = CheckTable(&client, *parsed, deadline); !status.ok()) return status;
-  if (absl::Status status = ClaimVersion(&client, *parsed, deadline); !status.ok()) return status;
-  return std::make_unique<DynamoEngine>(*std::move(parsed), std::move(credentials));
+  return OpenTable(*std::move(parsed), std::move(credentials));
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> OpenTable(Url url,
+                                                  std::shared_ptr<CredentialSource> credentials) {
+  Client client(url, credentials);
+  const auto deadline = [&url] { return SteadyClock::now() + url.timeout; };
+  if (absl::Status status = CheckTable(&client, url, deadline()); !status.ok()) return status;
+  // The first request looks for credentials, which may take longer than its own time.
+  if (absl::Status status = ClaimVersion(&client, url, deadline()); !status.ok()) return status;
+  return std::make_unique<DynamoEngine>(std::move(url), std::move(credentials));
 }
 
 }  // namespace semaphored::dynamodb

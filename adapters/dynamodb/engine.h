@@ -5,11 +5,16 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "adapters/dynamodb/credentials.h"
+#include "adapters/dynamodb/url.h"
 #include "adapters/open.h"
 
 namespace semaphored::dynamodb {
 
 // As OpenEngine.
 absl::StatusOr<std::unique_ptr<Engine>> OpenDynamo(const std::string& url);
+// Likewise, with credentials of this source.
+absl::StatusOr<std::unique_ptr<Engine>> OpenTable(Url url,
+                                                  std::shared_ptr<CredentialSource> credentials);
 
 }  // namespace semaphored::dynamodb

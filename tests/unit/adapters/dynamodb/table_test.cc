@@ -4,14 +4,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/dynamodb/engine.h"
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/dynamodb/fixture.h"
 #include "tests/unit/loopback_http.h"
@@ -243,6 +247,34 @@ TEST_CASE("dynamodb table: what may not be done is told as the engine tells it")
   Client client(UrlTo(server), TestCredentials());
   CHECK(absl::IsPermissionDenied(CheckTable(&client, UrlTo(server), kNever)));
   CHECK(absl::IsPermissionDenied(MakeTable(&client, UrlTo(server), Quickly()).status()));
+}
+
+// The first search takes as long as a request may.
+class LateKeys : public CredentialSource {
+ public:
+  explicit LateKeys(std::chrono::milliseconds time) : time_(time) {}
+  absl::StatusOr<Credentials> Get() override {
+    const SteadyTime begun = SteadyClock::now();
+    while (!found_ && SteadyClock::now() < begun + time_) std::this_thread::yield();
+    found_ = true;
+    return Credentials{"id", "secret", ""};
+  }
+
+ private:
+  const std::chrono::milliseconds time_;
+  bool found_ = false;
+};
+
+TEST_CASE("dynamodb table: a store is opened with credentials that take as long as a request may") {
+  LoopbackHttp server([](const LoopbackHttp::Request& request, int) {
+    if (OperationOf(request) == "DescribeTable")
+      return Say(json::object({{"Table", Table("ACTIVE")}}));
+    return Say(json::parse(R"({"Item":{"version":{"N":"1"}}})"));
+  });
+  Url url = UrlTo(server);
+  url.timeout = std::chrono::milliseconds(500);
+  CHECK(OpenTable(url, std::make_shared<LateKeys>(url.timeout)).status().ok());
+  CHECK(server.requests().size() == 2);
 }
 
 }  // namespace
