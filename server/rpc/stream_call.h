@@ -56,7 +56,7 @@ class StreamCall : public SessionListener, public Flushable, public UnreadStream
   size_t place = 0;  // The acceptor's.
 
  protected:
-  ~StreamCall() = default;
+  ~StreamCall() override = default;
 
   // Asks the service for a call of its method.
   virtual void Register(QueueEvent* accepted) = 0;
