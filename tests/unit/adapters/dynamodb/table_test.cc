@@ -10,12 +10,12 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/dynamodb/engine.h"
-#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/dynamodb/fixture.h"
 #include "tests/unit/loopback_http.h"
@@ -254,9 +254,7 @@ class LateKeys : public CredentialSource {
  public:
   explicit LateKeys(std::chrono::milliseconds time) : time_(time) {}
   absl::StatusOr<Credentials> Get() override {
-    const SteadyTime begun = SteadyClock::now();
-    while (!found_ && SteadyClock::now() < begun + time_) std::this_thread::yield();
-    found_ = true;
+    if (!std::exchange(found_, true)) std::this_thread::sleep_for(time_);
     return Credentials{"id", "secret", ""};
   }
 
@@ -272,7 +270,8 @@ TEST_CASE("dynamodb table: a store is opened with credentials that take as long 
     return Say(json::parse(R"({"Item":{"version":{"N":"1"}}})"));
   });
   Url url = UrlTo(server);
-  url.timeout = std::chrono::milliseconds(500);
+  // Long enough for a request on a busy machine.
+  url.timeout = std::chrono::seconds(2);
   CHECK(OpenTable(url, std::make_shared<LateKeys>(url.timeout)).status().ok());
   CHECK(server.requests().size() == 2);
 }
