@@ -1,8 +1,12 @@
 #include "server/sessions/refusals.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/substitute.h"
 #include "adapters/advice.h"
 
 namespace semaphored {
@@ -11,11 +15,188 @@ using absl::StatusCode;
 
 namespace {
 
-Refusal OfField(Refusal refusal, std::string_view field, std::string right) {
-  refusal.message = absl::StrCat(std::string(field), ": ", right);
+// The message says what would be right in the field.
+Refusal OfField(Refusal refusal, std::string_view field) {
+  refusal.right = std::exchange(refusal.message, {});
+  refusal.message = absl::StrCat(std::string(field), ": ", refusal.right);
   refusal.field = field;
-  refusal.right = std::move(right);
   return refusal;
+}
+
+// What a refusal says in words that are always the same. $0 in the text: Outcome::limit(); $1: asked_limit(); $2: wrong_slot();
+// $3: the semaphore's revision; $4: the adapter's name.
+struct Words {
+  OutcomeKind kind;
+  StatusCode code;
+  Reason reason;
+  // An Outcome::message replaces it. Empty: the outcome always has a message.
+  const char* text;
+  std::string_view advice;
+  // Instead of `advice` where the outcome has a message; empty: `advice`.
+  std::string_view advice_to_message = {};
+  // The field that is wrong: the text says what would be right. Empty: it is not about a field.
+  std::string_view field = {};
+};
+
+// One row for each outcome that WordingOf gives to them.
+constexpr std::array kWords = std::to_array<Words>({
+    {OutcomeKind::kFull, StatusCode::kResourceExhausted, Reason::kFull,
+     "all permits are taken, or others wait for them", "wait (wait_ms), or try again later"},
+    {OutcomeKind::kHolderCap, StatusCode::kResourceExhausted, Reason::kHolderCap,
+     "this holder has as many permits as permits_per_holder allows",
+     "release one first, or wait (wait_ms)"},
+    {OutcomeKind::kPaused, StatusCode::kFailedPrecondition, Reason::kPaused,
+     "the semaphore is paused", "wait (wait_ms), or resume it"},
+    {OutcomeKind::kWithheld, StatusCode::kUnavailable, Reason::kEngineUnavailable,
+     "nothing is granted for now: the engine failed over and may have lost leases, which must run "
+     "out first",
+     "wait (wait_ms), or try again later"},
+    {OutcomeKind::kLimitMismatch, StatusCode::kFailedPrecondition, Reason::kLimitMismatch,
+     "limit: the semaphore has the limit $0, and the request asks for $1",
+     "ask with the stored limit, with LIMIT_MISMATCH_ADOPT, or resize it"},
+    {OutcomeKind::kExceedsLimit, StatusCode::kFailedPrecondition, Reason::kExceedsLimit,
+     "permits: at most $0 can ever be granted to one request here",
+     "ask for fewer permits, or raise the limit"},
+    {OutcomeKind::kNoSuchSemaphore, StatusCode::kNotFound, Reason::kNoSuchSemaphore,
+     "there is no such semaphore",
+     "give a limit to create it, or, where you may not, have it made by who administers it"},
+    {OutcomeKind::kDestroyed, StatusCode::kFailedPrecondition, Reason::kDestroyed,
+     "the semaphore is being destroyed", ""},
+    {OutcomeKind::kLimitReached, StatusCode::kResourceExhausted, Reason::kLimitReached, "",
+     "try later, or raise the limit in the daemon's configuration"},
+    {OutcomeKind::kOverQuota, StatusCode::kResourceExhausted, Reason::kQuota, "",
+     "give something back first, or have the quota raised"},
+    {OutcomeKind::kTooOld, StatusCode::kAborted, Reason::kRequestTooOld,
+     "request_id.sequence: below the window of this client's requests that is remembered; it was "
+     "not executed",
+     "use a higher sequence number"},
+    {.kind = OutcomeKind::kReused,
+     .code = StatusCode::kInvalidArgument,
+     .reason = Reason::kRequestIdReused,
+     .text = "the same id was used for another request",
+     .advice = "give each request its own sequence number, or UUID",
+     .field = "request_id"},
+    {.kind = OutcomeKind::kNoSuchSlot,
+     .code = StatusCode::kInvalidArgument,
+     .reason = Reason::kInvalidField,
+     .text = "the lease does not hold slot $2",
+     .advice = "name slots of the lease",
+     .field = "slots"},
+    {OutcomeKind::kBelongsToSession, StatusCode::kFailedPrecondition, Reason::kBelongsToSession,
+     "a session's stream keeps this lease alive", "ping on the session's stream"},
+    {OutcomeKind::kRevisionMismatch, StatusCode::kAborted, Reason::kRevisionMismatch,
+     "expected_revision: the semaphore stands at revision $3", "describe it, and decide again"},
+    {OutcomeKind::kAlreadyExists, StatusCode::kAlreadyExists, Reason::kAlreadyExists,
+     "the semaphore exists with another limit or other settings", "resize or configure it"},
+    {OutcomeKind::kInUse, StatusCode::kFailedPrecondition, Reason::kInUse,
+     "the semaphore has holders or waiters", "drain it first, or destroy it with wait or force",
+     "wait until no client holds it (a pause stops our grants), then try again; or as the message "
+     "says"},
+    {OutcomeKind::kWouldOvershoot, StatusCode::kFailedPrecondition, Reason::kWouldOvershoot,
+     "more permits are held than the new limit", "choose the policy wait or recall"},
+    {.kind = OutcomeKind::kOutOfRange,
+     .code = StatusCode::kInvalidArgument,
+     .reason = Reason::kInvalidField,
+     .text = "would be below 0 or above limit_max",
+     .advice = "",
+     .field = "limit"},
+    {OutcomeKind::kUnsupported, StatusCode::kUnimplemented, Reason::kNotSupported,
+     "the adapter $4 cannot do this", ""},
+    {OutcomeKind::kNoSuchTicket, StatusCode::kNotFound, Reason::kNoSuchTicket,
+     "there is no such ticket, or not in the state that this asks",
+     "list the tickets of the semaphore"},
+    {OutcomeKind::kUnusable, StatusCode::kFailedPrecondition, Reason::kUnusable, "",
+     "put right what the message names"},
+    {OutcomeKind::kDamaged, StatusCode::kDataLoss, Reason::kEngineCorrupt, "",
+     "restore it from a back-up"},
+});
+
+enum class Wording : uint8_t {
+  kByWords,     // kWords says it.
+  kByFunction,  // ByFunction.
+  kNone,        // It is no refusal.
+};
+
+constexpr Wording WordingOf(OutcomeKind kind) {
+  switch (kind) {
+    case OutcomeKind::kFull:
+    case OutcomeKind::kHolderCap:
+    case OutcomeKind::kPaused:
+    case OutcomeKind::kWithheld:
+    case OutcomeKind::kLimitMismatch:
+    case OutcomeKind::kExceedsLimit:
+    case OutcomeKind::kNoSuchSemaphore:
+    case OutcomeKind::kDestroyed:
+    case OutcomeKind::kLimitReached:
+    case OutcomeKind::kOverQuota:
+    case OutcomeKind::kTooOld:
+    case OutcomeKind::kReused:
+    case OutcomeKind::kNoSuchSlot:
+    case OutcomeKind::kBelongsToSession:
+    case OutcomeKind::kRevisionMismatch:
+    case OutcomeKind::kAlreadyExists:
+    case OutcomeKind::kInUse:
+    case OutcomeKind::kWouldOvershoot:
+    case OutcomeKind::kOutOfRange:
+    case OutcomeKind::kUnsupported:
+    case OutcomeKind::kNoSuchTicket:
+    case OutcomeKind::kUnusable:
+    case OutcomeKind::kDamaged:
+      return Wording::kByWords;
+    case OutcomeKind::kSessionLost:
+    case OutcomeKind::kNotHeld:
+    case OutcomeKind::kWaitEnded:
+    case OutcomeKind::kStale:
+    case OutcomeKind::kMoving:
+      return Wording::kByFunction;
+    case OutcomeKind::kGranted:
+    case OutcomeKind::kQueued:
+    case OutcomeKind::kReleased:
+    case OutcomeKind::kHeld:
+    case OutcomeKind::kStillWaiting:
+    case OutcomeKind::kDone:
+    case OutcomeKind::kBusy:
+    case OutcomeKind::kEnqueued:
+    case OutcomeKind::kNothing:
+    case OutcomeKind::kNotAskedBefore:
+    case OutcomeKind::kReading:
+    case OutcomeKind::kUnknown:
+      break;
+  }
+  return Wording::kNone;
+}
+
+// kUnknown is the last of the outcomes.
+constexpr bool HaveAllTheirWords() {
+  for (int number = 0; number <= static_cast<int>(OutcomeKind::kUnknown); ++number) {
+    const auto kind = static_cast<OutcomeKind>(number);
+    const int64_t wanted = WordingOf(kind) == Wording::kByWords ? 1 : 0;
+    if (std::ranges::count(kWords, kind, &Words::kind) != wanted) return false;
+  }
+  return true;
+}
+static_assert(HaveAllTheirWords(), "an outcome without a row in kWords, or with two");
+
+Refusal ByWords(const Outcome& outcome, const std::string& semaphore, const std::string& adapter) {
+  const Words& words = *std::ranges::find(kWords, outcome.kind, &Words::kind);
+  Refusal refusal{words.code, words.reason, outcome.message, semaphore, std::string(words.advice)};
+  if (!outcome.message.empty()) {
+    if (!words.advice_to_message.empty()) refusal.advice = words.advice_to_message;
+    return refusal;
+  }
+  const bool has_info = outcome.report && outcome.report->info;
+  refusal.message = absl::Substitute(
+      words.text, outcome.limit(), outcome.asked_limit(), outcome.wrong_slot(),
+      has_info ? absl::StrCat(outcome.report->info->row.revision) : "none", adapter);
+  return words.field.empty() ? refusal : OfField(std::move(refusal), words.field);
+}
+
+Refusal ByFunction(const Outcome& outcome, const std::string& semaphore) {
+  if (outcome.kind == OutcomeKind::kSessionLost) return SessionLostRefusal();
+  if (outcome.kind == OutcomeKind::kNotHeld) return NotHeldRefusal(outcome.cause, semaphore);
+  if (outcome.kind == OutcomeKind::kWaitEnded) return WaitEnded(outcome.cause, semaphore);
+  if (outcome.kind == OutcomeKind::kMoving) return MovingRefusal(semaphore, 0);
+  return MovedRefusal(semaphore);
 }
 
 }  // namespace
@@ -160,135 +341,14 @@ Refusal RefusalOf(const absl::Status& status, const std::string& semaphore) {
   }
 }
 
-// One entry for each outcome. NOLINTNEXTLINE(readability-function-size)
 Refusal RefusalOf(const Outcome& outcome, const std::string& semaphore,
                   const std::string& adapter) {
-  const std::string info_revision = outcome.report && outcome.report->info
-                                        ? absl::StrCat(outcome.report->info->row.revision)
-                                        : "none";
-  switch (outcome.kind) {
-    case OutcomeKind::kFull:
-      return {StatusCode::kResourceExhausted, Reason::kFull,
-              "all permits are taken, or others wait for them", semaphore,
-              "wait (wait_ms), or try again later"};
-    case OutcomeKind::kHolderCap:
-      return {StatusCode::kResourceExhausted, Reason::kHolderCap,
-              "this holder has as many permits as permits_per_holder allows", semaphore,
-              "release one first, or wait (wait_ms)"};
-    case OutcomeKind::kPaused:
-      return {StatusCode::kFailedPrecondition, Reason::kPaused, "the semaphore is paused",
-              semaphore, "wait (wait_ms), or resume it"};
-    case OutcomeKind::kWithheld:
-      return {
-          StatusCode::kUnavailable, Reason::kEngineUnavailable,
-          "nothing is granted for now: the engine failed over and may have lost leases, which must "
-          "run out first",
-          semaphore, "wait (wait_ms), or try again later"};
-    case OutcomeKind::kLimitMismatch:
-      return {StatusCode::kFailedPrecondition, Reason::kLimitMismatch,
-              absl::StrCat("limit: the semaphore has the limit ", outcome.limit(),
-                           ", and the request asks for ", outcome.asked_limit()),
-              semaphore, "ask with the stored limit, with LIMIT_MISMATCH_ADOPT, or resize it"};
-    case OutcomeKind::kExceedsLimit:
-      return {StatusCode::kFailedPrecondition, Reason::kExceedsLimit,
-              absl::StrCat("permits: at most ", outcome.limit(),
-                           " can ever be granted to one request here"),
-              semaphore, "ask for fewer permits, or raise the limit"};
-    case OutcomeKind::kNoSuchSemaphore:
-      return {
-          StatusCode::kNotFound, Reason::kNoSuchSemaphore, "there is no such semaphore", semaphore,
-          "give a limit to create it, or, where you may not, have it made by who administers it"};
-    case OutcomeKind::kDestroyed:
-      return {StatusCode::kFailedPrecondition, Reason::kDestroyed,
-              "the semaphore is being destroyed", semaphore, ""};
-    case OutcomeKind::kLimitReached:
-      return {StatusCode::kResourceExhausted, Reason::kLimitReached, outcome.message, semaphore,
-              "try later, or raise the limit in the daemon's configuration"};
-    case OutcomeKind::kOverQuota:
-      return {StatusCode::kResourceExhausted, Reason::kQuota, outcome.message, semaphore,
-              "give something back first, or have the quota raised"};
-    case OutcomeKind::kTooOld:
-      return {StatusCode::kAborted, Reason::kRequestTooOld,
-              "request_id.sequence: below the window of this client's requests that is remembered; "
-              "it was not executed",
-              semaphore, "use a higher sequence number"};
-    case OutcomeKind::kReused:
-      return OfField({StatusCode::kInvalidArgument, Reason::kRequestIdReused, "", semaphore,
-                      "give each request its own sequence number, or UUID"},
-                     "request_id", "the same id was used for another request");
-    case OutcomeKind::kSessionLost:
-      return SessionLostRefusal();
-    case OutcomeKind::kNotHeld:
-      return NotHeldRefusal(outcome.cause, semaphore);
-    case OutcomeKind::kNoSuchSlot:
-      return OfField({StatusCode::kInvalidArgument, Reason::kInvalidField, "", semaphore,
-                      "name slots of the lease"},
-                     "slots", absl::StrCat("the lease does not hold slot ", outcome.wrong_slot()));
-    case OutcomeKind::kBelongsToSession:
-      return {StatusCode::kFailedPrecondition, Reason::kBelongsToSession,
-              "a session's stream keeps this lease alive", semaphore,
-              "ping on the session's stream"};
-    case OutcomeKind::kWaitEnded:
-      return WaitEnded(outcome.cause, semaphore);
-    case OutcomeKind::kRevisionMismatch:
-      return {StatusCode::kAborted, Reason::kRevisionMismatch,
-              absl::StrCat("expected_revision: the semaphore stands at revision ", info_revision),
-              semaphore, "describe it, and decide again"};
-    case OutcomeKind::kAlreadyExists:
-      return {StatusCode::kAlreadyExists, Reason::kAlreadyExists,
-              outcome.message.empty() ? "the semaphore exists with another limit or other settings"
-                                      : outcome.message,
-              semaphore, "resize or configure it"};
-    case OutcomeKind::kInUse:
-      if (!outcome.message.empty())
-        return {
-            StatusCode::kFailedPrecondition, Reason::kInUse, outcome.message, semaphore,
-            "wait until no client holds it (a pause stops our grants), then try again; or as the "
-            "message says"};
-      return {StatusCode::kFailedPrecondition, Reason::kInUse,
-              "the semaphore has holders or waiters", semaphore,
-              "drain it first, or destroy it with wait or force"};
-    case OutcomeKind::kWouldOvershoot:
-      return {StatusCode::kFailedPrecondition, Reason::kWouldOvershoot,
-              "more permits are held than the new limit", semaphore,
-              "choose the policy wait or recall"};
-    case OutcomeKind::kOutOfRange:
-      return OfField({StatusCode::kInvalidArgument, Reason::kInvalidField, "", semaphore, ""},
-                     "limit", "would be below 0 or above limit_max");
-    case OutcomeKind::kUnsupported:
-      return {StatusCode::kUnimplemented, Reason::kNotSupported,
-              outcome.message.empty() ? absl::StrCat("the adapter ", adapter, " cannot do this")
-                                      : outcome.message,
-              semaphore, ""};
-    case OutcomeKind::kNoSuchTicket:
-      return {StatusCode::kNotFound, Reason::kNoSuchTicket,
-              outcome.message.empty()
-                  ? "there is no such ticket, or not in the state that this asks"
-                  : outcome.message,
-              semaphore, "list the tickets of the semaphore"};
-    case OutcomeKind::kUnusable:
-      return {StatusCode::kFailedPrecondition, Reason::kUnusable, outcome.message, semaphore,
-              "put right what the message names"};
-    case OutcomeKind::kDamaged:
-      return {StatusCode::kDataLoss, Reason::kEngineCorrupt, outcome.message, semaphore,
-              "restore it from a back-up"};
-    case OutcomeKind::kStale:
-      return MovedRefusal(semaphore);
-    case OutcomeKind::kMoving:
-      return MovingRefusal(semaphore, 0);
-    // These are no refusals.
-    case OutcomeKind::kGranted:
-    case OutcomeKind::kQueued:
-    case OutcomeKind::kReleased:
-    case OutcomeKind::kHeld:
-    case OutcomeKind::kStillWaiting:
-    case OutcomeKind::kDone:
-    case OutcomeKind::kBusy:
-    case OutcomeKind::kEnqueued:
-    case OutcomeKind::kNothing:
-    case OutcomeKind::kNotAskedBefore:
-    case OutcomeKind::kReading:
-    case OutcomeKind::kUnknown:
+  switch (WordingOf(outcome.kind)) {
+    case Wording::kByWords:
+      return ByWords(outcome, semaphore, adapter);
+    case Wording::kByFunction:
+      return ByFunction(outcome, semaphore);
+    case Wording::kNone:
       break;
   }
   return {StatusCode::kInternal, Reason::kUnspecified, "an unexpected outcome", semaphore, ""};
