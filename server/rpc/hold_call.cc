@@ -105,9 +105,6 @@ class HoldCall final : public ServerStreamCall, public ClaimListener, public Rea
     if (Problem problem = Admit(caller(), &params.acquire))
       return ServerStreamCall::Refuse(*problem);
     semaphore_ = params.acquire.semaphore;
-    if (params.acquire.holder.empty()) {
-      params.acquire.holder = "client-" + environment()->host->NewId().Hex().substr(16);
-    }
     params.acquire.trace = TraceOf(*context());
     release_on_disconnect_ = params.release_on_disconnect;
     beat_interval_ = Milliseconds(params.beat_interval_ms);

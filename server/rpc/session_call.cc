@@ -73,7 +73,6 @@ void SessionCall::HandleAcquire(uint64_t sequence, pb::SessionAcquire& command) 
   params.requester.sequence = sequence;
   if (Problem problem = semaphored::Admit(caller(), &params)) return AddError(sequence, *problem);
   if (Problem problem = caller().Use(client_id())) return AddError(sequence, *problem);
-  params.requester.client_id = client_id();
   if (params.holder.empty()) params.holder = holder_;
   sessions()->AcquireIn(session(), std::move(params), sequence, command.report_queued());
 }

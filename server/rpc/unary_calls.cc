@@ -49,8 +49,6 @@ class AcquireCall final : public MethodCall<AcquireCall>, public ClaimListener {
     if (!Understand<pb::AcquireRequest>(&params)) return;
     params.trace = TraceOf(*context());
     if (Problem problem = Admit(caller(), &params)) return Refuse(*problem);
-    if (params.holder.empty())
-      params.holder = "client-" + environment()->host->NewId().Hex().substr(16);
     const Id claim = sessions()->Acquire(std::move(params), this, 0);
     if (!answered_) {
       claim_ = claim;

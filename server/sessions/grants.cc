@@ -27,8 +27,9 @@ void Grants::Ask(ClaimRecord* record, AcquireParams params) {
   // One that does not wait may be the repeat of one that does, whose wait is then over.
   if (params.wait_ms >= 0) record->wait_until = Now() + Milliseconds(params.wait_ms);
   if (params.wait_ms > 0) parts_.deadlines->ArmWait(record);
-  AcquireCommand command = CommandOf(*record, std::move(params));
-  parts_.moves->FillIn(*record, &command);
+  const bool wait = params.wait_ms != 0;
+  AcquireCommand command = std::move(params);
+  Complete(*record, wait, &command);
   Asked asked{command.permits, {"", command.requester.sequence, command.requester.one_shot}};
   if (record->session == nullptr && record->remembered) asked.requester = command.requester;
   Submit(parts_.host, record->semaphore, std::move(command),
@@ -37,26 +38,20 @@ void Grants::Ask(ClaimRecord* record, AcquireParams params) {
          });
 }
 
-AcquireCommand Grants::CommandOf(const ClaimRecord& record, AcquireParams&& params) {
-  AcquireCommand command;
-  command.requester = std::move(params.requester);
-  command.semaphore = std::move(params.semaphore);
-  command.claim = record.id;
-  command.session = record.session != nullptr ? record.session->id : record.id;
-  if (record.session != nullptr) command.epoch = record.session->life.epoch;
-  command.permits = params.permits;
-  command.limit = params.limit;
-  command.adopt_limit = params.adopt_limit;
-  command.must_exist = params.must_exist;
-  command.wait = params.wait_ms != 0;
-  command.priority = params.priority;
-  command.ttl_ms = record.session != nullptr ? record.session->life.ttl_ms : params.ttl_ms;
-  command.holder = std::move(params.holder);
-  command.owner = record.session != nullptr ? record.session->owner : TenantName(record.charge);
-  if (record.charge != nullptr) command.quotas = record.charge->tenant()->quotas.made;
-  command.holder_is_default = params.holder_is_default;
-  command.only_if_repeated = record.unless_repeated != nullptr;
-  return command;
+void Grants::Complete(const ClaimRecord& record, bool wait, AcquireCommand* command) const {
+  command->claim = record.id;
+  command->session = record.owner();
+  command->wait = wait;
+  if (record.session != nullptr) {
+    command->epoch = record.session->life.epoch;
+    command->ttl_ms = record.session->life.ttl_ms;
+    command->owner = record.session->owner;
+  } else {
+    command->owner = TenantName(record.charge);
+  }
+  if (record.charge != nullptr) command->quotas = record.charge->tenant()->quotas.made;
+  command->only_if_repeated = record.unless_repeated != nullptr;
+  parts_.moves->FillIn(record, command);
 }
 
 void Grants::OnOutcome(const Id& id, const Asked& asked, absl::StatusOr<Outcome> outcome) {

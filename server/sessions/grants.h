@@ -60,7 +60,8 @@ class Grants {
   };
 
   SteadyTime Now() const { return parts_.host->clock().Now(); }
-  static AcquireCommand CommandOf(const ClaimRecord& record, AcquireParams&& params);
+  // Fills in what the request does not say of itself: see AcquireParams.
+  void Complete(const ClaimRecord& record, bool wait, AcquireCommand* command) const;
   void OnOutcome(const Id& id, const Asked& asked, absl::StatusOr<Outcome> outcome);
   void OnGranted(ClaimRecord* record, const Outcome& outcome);
   void OnQueued(ClaimRecord* record, const Asked& asked, const Outcome& outcome);

@@ -100,21 +100,14 @@ class SessionListener : public ClaimListener {
   virtual void OnAssigned(const Assignment& /*assignment*/) {}
 };
 
-// All requests below have been checked for form (names, lengths, ranges).
-struct AcquireParams {
-  Requester requester;
-  std::string semaphore;
-  uint32_t permits = 1;
-  uint32_t limit = 0;
-  bool adopt_limit = false;
-  bool must_exist = false;  // It is not made, whatever the limit says.
-  int64_t wait_ms = 0;      // Negative: for ever.
-  int32_t priority = 0;
-  int64_t ttl_ms = 0;  // Ignored within a session.
-  std::string holder;
-  // The client named no holder: the daemon fills one in.
-  bool holder_is_default = false;
-  TraceContext trace;  // For the log. Within a session, if empty: the session's.
+// All requests below have been checked for form (names, lengths, ranges). Each is the command that goes to the lane, with
+// what only Sessions needs of the request.
+
+// Sessions fills in claim, session, epoch, owner, quotas, wait, only_if_repeated and what is said of a move; within a session
+// also ttl_ms and the client id. An empty holder: that of the session, or one made of a new id.
+struct AcquireParams : AcquireCommand {
+  int64_t wait_ms = 0;  // Negative: for ever.
+  TraceContext trace;   // For the log. Within a session, if empty: the session's.
   // The identity that it belongs to, and what it counts of that one's quotas; kept for as long as the claim
   // stands. Null: it belongs to none.
   ChargePtr charge;
@@ -130,12 +123,9 @@ struct WorkParams {
   uint32_t tickets_max = 1;             // At once.
 };
 
-struct OpenParams {
-  std::string client_id;
-  int64_t ttl_ms = 0;
-  Id resume;  // Empty: a new one.
-  std::string holder;
-  bool release_on_disconnect = false;
+// Sessions fills in session and owner.
+struct OpenParams : OpenSessionCommand {
+  Id resume;  // Empty: a new one. Otherwise ttl_ms, holder and release_on_disconnect are those that the session has.
   // Set: a worker. On resume it replaces the former one.
   std::shared_ptr<const WorkParams> work;
   TraceContext trace;  // Of the stream, for the log.
@@ -144,13 +134,10 @@ struct OpenParams {
   ChargePtr charge;
 };
 
-struct RenewParams {
-  std::string semaphore;
-  Id claim;
+struct RenewParams : AdoptCommand {
   uint64_t acknowledged_recall = 0;  // As in AcknowledgeRecall; 0: none.
-  std::string caller;                // As in ReleaseCommand.
   // A lease that belongs to none counts to this one from now on. May be null.
-  TenantPtr tenant;
+  TenantPtr tenant = {};
 };
 
 struct EnqueueAnswer {

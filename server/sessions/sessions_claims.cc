@@ -25,6 +25,10 @@ Id SessionsImpl::Acquire(AcquireParams params, ClaimListener* listener, uint64_t
     listener->OnRefused(tag, NotVouchedRefusal(params.semaphore));
     return id;
   }
+  if (params.holder.empty()) {
+    params.holder = "client-" + host_->NewId().Hex().substr(16);
+    params.holder_is_default = true;
+  }
   ClaimRecord* record = claims_.Add(id, params.semaphore, nullptr);
   record->listener = listener;
   record->tag = tag;

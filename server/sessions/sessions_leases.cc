@@ -50,14 +50,10 @@ void SessionsImpl::Renew(RenewParams params, Reply<RenewAnswer> reply) {
       return reply({nullptr, {record->lease, semaphore, vouch}});
     }
   }
-  AdoptCommand adopt;
-  adopt.semaphore = semaphore;
-  adopt.claim = params.claim;
-  adopt.caller = std::move(params.caller);
-  Submit(semaphore, std::move(adopt),
-         [this, params = std::move(params),
+  Submit(semaphore, static_cast<const AdoptCommand&>(params),
+         [this, semaphore, claim = params.claim, acknowledged_recall = params.acknowledged_recall,
+          tenant = std::move(params.tenant),
           reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-           const auto& [semaphore, claim, acknowledged_recall, caller, tenant] = params;
            const auto refuse_late = [&](Refusal refusal) {
              reply({std::make_unique<Refusal>(std::move(refusal)), {}});
            };

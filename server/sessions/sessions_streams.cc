@@ -53,14 +53,11 @@ void SessionsImpl::OpenNew(OpenParams params, SessionListener* listener) {
   record->owner = TenantName(params.charge);
   record->charge = std::move(params.charge);
   sessions_.BeginOpening(listener, id);
-  OpenSessionCommand command;
+  std::shared_ptr<const WorkParams> work = std::move(params.work);
+  OpenSessionCommand command = std::move(params);
   command.session = id;
-  command.client_id = std::move(params.client_id);
-  command.ttl_ms = params.ttl_ms;
-  command.holder = std::move(params.holder);
   command.owner = record->owner;
-  command.release_on_disconnect = params.release_on_disconnect;
-  host_->Submit(0, Job{std::move(command), [this, id, listener, work = std::move(params.work)](
+  host_->Submit(0, Job{std::move(command), [this, id, listener, work = std::move(work)](
                                                absl::StatusOr<Outcome> outcome) {
                          SessionRecord* opened = sessions_.Find(id);
                          if (opened == nullptr) return;

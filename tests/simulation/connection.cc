@@ -177,7 +177,7 @@ void Connection::Acknowledge(const Id& claim, uint64_t recall) {
 void Connection::Renew(uint64_t tag, const std::string& semaphore, const Id& claim,
                        uint64_t acknowledged) {
   const SteadyTime arrived = Now();
-  daemon_->sessions().Renew({semaphore, claim, acknowledged, "", nullptr},
+  daemon_->sessions().Renew({{semaphore, claim}, acknowledged},
                             [self = shared_from_this(), tag, arrived](Result<RenewAnswer> result) {
                               if (!result.ok()) return self->SendRefusal(tag, *result.refusal);
                               Reply reply = LeaseReply(Reply::Kind::kAlive, tag,

@@ -114,7 +114,7 @@ struct Moves {
   }
   static Reason Renew(SessionsWorld& at, const Id& claim) {
     Reason reason = Reason::kUnspecified;
-    at.sessions().Renew({kName, claim, 0, "", nullptr}, [&](Result<RenewAnswer> result) {
+    at.sessions().Renew({{kName, claim}}, [&](Result<RenewAnswer> result) {
       if (!result.ok()) reason = result.refusal->reason;
     });
     at.Settle();

@@ -266,10 +266,9 @@ struct Detached {
   }
   Vouch Renew(uint64_t acknowledged) {
     Vouch vouch;
-    world.sessions().Renew({"s", claim, acknowledged, "", nullptr},
-                           [&](Result<RenewAnswer> result) {
-                             if (result.ok()) vouch = result.value.vouch;
-                           });
+    world.sessions().Renew({{"s", claim}, acknowledged}, [&](Result<RenewAnswer> result) {
+      if (result.ok()) vouch = result.value.vouch;
+    });
     world.Settle();
     return vouch;
   }

@@ -108,7 +108,7 @@ TEST_CASE("take-over: what had moved to the dead daemon is kept for as long as a
   TakeOvers::Open(world.dead, &moved, world.stream.session);
   REQUIRE(moved.resumed);
   bool renewed = false;
-  world.dead.sessions().Renew({"t", claim, 0, "", nullptr},
+  world.dead.sessions().Renew({{"t", claim}},
                               [&](const Result<RenewAnswer>& result) { renewed = result.ok(); });
   world.dead.Settle();
   REQUIRE(renewed);
