@@ -129,6 +129,18 @@ void ClaimEnds::OnUndone(ClaimRecord* record, EndCause cause, bool recall,
   }
 }
 
+void ClaimEnds::Abandon(ClaimRecord* record, bool end_lease) {
+  record->listener = nullptr;
+  if (stopping_) return;
+  if (record->state == State::kHeld) {
+    if (end_lease) End(record, EndCause::kDisconnected, false);
+    return;
+  }
+  record->abandoned = true;
+  record->end_lease = end_lease;
+  if (record->state == State::kWaiting) EndAbandoned(record);
+}
+
 void ClaimEnds::EndAbandoned(ClaimRecord* record) {
   const bool lease_too = record->end_lease || !record->remembered;
   if (record->state == State::kHeld && !lease_too) {

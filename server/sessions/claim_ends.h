@@ -54,6 +54,8 @@ class ClaimEnds {
   // ---- it is to end: the record stays until the engine answers ----
   // If the command is not carried out it is tried again where it is still due. `only_waiting`: a lease stays.
   void End(ClaimRecord* record, EndCause cause, bool only_waiting);
+  // As Sessions::Abandon.
+  void Abandon(ClaimRecord* record, bool end_lease);
   // Its client went away before it was granted. Without a request id no client can ever learn of the lease, so that is ended,
   // too.
   void EndAbandoned(ClaimRecord* record);

@@ -16,6 +16,50 @@ using State = ClaimRecord::State;
 
 // ---- Asking ----
 
+Id Grants::Acquire(AcquireParams params, ClaimListener* listener, uint64_t tag) {
+  const Id id = parts_.host->NewId();
+  if (stopping_) {
+    listener->OnRefused(tag, ShuttingDownRefusal());
+    return id;
+  }
+  // It might be granted, and the client could not rely on it.
+  if (parts_.host->vouch_until() <= Now()) {
+    parts_.metrics->Denied(params.semaphore, nullptr, Reason::kNotVouched);
+    listener->OnRefused(tag, NotVouchedRefusal(params.semaphore));
+    return id;
+  }
+  if (params.holder.empty()) {
+    params.holder = "client-" + parts_.host->NewId().Hex().substr(16);
+    params.holder_is_default = true;
+  }
+  ClaimRecord* record = parts_.claims->Add(id, params.semaphore, nullptr);
+  record->listener = listener;
+  record->tag = tag;
+  record->life.ttl_ms = params.ttl_ms;
+  Ask(record, std::move(params));
+  return id;
+}
+
+void Grants::AcquireIn(SessionRecord* owner, AcquireParams params, uint64_t tag,
+                       bool report_queued) {
+  if (stopping_ || owner->closing || owner->life.expiring) {
+    if (owner->listener != nullptr)
+      owner->listener->OnRefused(tag, stopping_ ? ShuttingDownRefusal() : SessionLostRefusal());
+    return;
+  }
+  if (params.holder.empty()) {
+    params.holder = owner->holder;
+    params.holder_is_default = true;
+  }
+  params.requester.client_id = owner->client_id;
+  ClaimRecord* record = parts_.claims->Add(parts_.host->NewId(), params.semaphore, owner);
+  record->listener = owner->listener;
+  record->tag = tag;
+  record->report_queued = report_queued;
+  owner->by_tag[tag] = record->id;
+  Ask(record, std::move(params));
+}
+
 void Grants::Ask(ClaimRecord* record, AcquireParams params) {
   record->remembered = params.requester.remembered();
   record->trace = params.trace;

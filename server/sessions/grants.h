@@ -38,6 +38,9 @@ class Grants {
 
   explicit Grants(Parts parts) : parts_(parts) {}
 
+  // As Sessions::Acquire and AcquireIn.
+  Id Acquire(AcquireParams params, ClaimListener* listener, uint64_t tag);
+  void AcquireIn(SessionRecord* owner, AcquireParams params, uint64_t tag, bool report_queued);
   // Asks the engine for the claim. The record's listener hears what becomes of it, and the record goes if it is refused.
   void Ask(ClaimRecord* record, AcquireParams params);
   // The engine has granted it: counted, its timers are set, and its listener receives OnGranted, unless its client is gone or
@@ -51,6 +54,9 @@ class Grants {
   // Counts for its tenant what the claim is now: a lease's permits, or a wait. `tenant`: whose it is, if it has no charge yet;
   // null: then it is not counted.
   static void ChargeTenant(ClaimRecord* record, const TenantPtr& tenant);
+
+  // The daemon ends: requests are refused with SHUTTING_DOWN.
+  void Stop() { stopping_ = true; }
 
  private:
   // The part of a request that its answer needs.
@@ -75,6 +81,7 @@ class Grants {
   void Tell(ClaimRecord* record);
 
   const Parts parts_;
+  bool stopping_ = false;
 };
 
 }  // namespace semaphored

@@ -1,42 +1,39 @@
-// Whose the claims and sessions are, and what they count of their tenants' quotas.
-#include <memory>
-#include <utility>
+#include "server/sessions/owners.h"
+
 #include <vector>
 
-#include "server/sessions/refusals.h"
-#include "server/sessions/sessions_impl.h"
-
 namespace semaphored {
-void SessionsImpl::Deny(const Id& claim) {
-  ClaimRecord* record = claims_.Find(claim);
+
+void Owners::Deny(const Id& claim) {
+  ClaimRecord* record = parts_.claims->Find(claim);
   if (record == nullptr || stopping_ || !record->leads_to.empty()) return;
   if (!record->has_lease()) {
     if (record->offers) return;
     record->denied = true;
-    if (record->state == ClaimRecord::State::kWaiting) ends_.EndUnwanted(record);
+    if (record->state == ClaimRecord::State::kWaiting) parts_.ends->EndUnwanted(record);
   } else if (record->session != nullptr && !record->lease->recall.pending()) {
-    recalls_.Submit(*record, {Recall::Reason::kAdministrator, record->session->life.ttl_ms},
-                    TimerKind::kDenied);
+    parts_.recalls->Submit(*record, {Recall::Reason::kAdministrator, record->session->life.ttl_ms},
+                           TimerKind::kDenied);
   }
 }
 
-void SessionsImpl::Recheck(Allows allows) {
+void Owners::Recheck(Sessions::Allows allows) {
   std::vector<Id> denied;
-  for (const auto& [id, record] : claims_.records()) {
+  for (const auto& [id, record] : parts_.claims->records()) {
     const bool offer = record->offers && !record->has_lease();
-    const std::string_view owner = offer ? std::string_view() : OwnerOfClaim(id);
+    const std::string_view owner = offer ? std::string_view() : OfClaim(id);
     if (!owner.empty() && !allows(owner, record->semaphore, record->has_lease()))
       denied.push_back(id);
   }
   for (const Id& id : denied) Deny(id);
-  for (SessionListener* listener : sessions_.listeners()) {
+  for (SessionListener* listener : parts_.sessions->listeners()) {
     // One may have ended another's session.
-    if (sessions_.Listens(listener)) listener->OnRulesChanged();
+    if (parts_.sessions->Listens(listener)) listener->OnRulesChanged();
   }
 }
 
-std::string_view SessionsImpl::OwnerOfClaim(const Id& claim) const {
-  const ClaimRecord* record = claims_.Find(claim);
+std::string_view Owners::OfClaim(const Id& claim) const {
+  const ClaimRecord* record = parts_.claims->Find(claim);
   if (record == nullptr) return {};
   // What the engine keeps is known also after a restart, before the client comes back.
   if (record->has_lease() && !record->lease->owner.empty()) return record->lease->owner;
@@ -44,13 +41,9 @@ std::string_view SessionsImpl::OwnerOfClaim(const Id& claim) const {
   return record->session != nullptr ? record->session->owner : std::string_view();
 }
 
-const Charge* SessionsImpl::ChargeOfSession(const Id& session) const {
-  const SessionRecord* record = sessions_.Find(session);
+const Charge* Owners::ChargeOf(const Id& session) const {
+  const SessionRecord* record = parts_.sessions->Find(session);
   return record == nullptr ? nullptr : record->charge.get();
-}
-
-bool SessionsImpl::BelongsToAnother(const SessionRecord* record, const OpenParams& params) {
-  return record != nullptr && IsAnothers(record->owner, TenantName(params.charge));
 }
 
 }  // namespace semaphored

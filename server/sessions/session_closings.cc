@@ -61,13 +61,14 @@ void SessionClosings::OnMovesOver(SessionRecord* session) {
 // ---- The row ----
 
 void SessionClosings::CloseRow(const Id& session, uint32_t epoch, EndCause cause, Done done) {
-  parts_.host->Submit(0, Job{CloseSessionCommand{session, epoch, cause},
-                             [this, session, epoch, cause, done = std::move(done)](
-                                 const absl::StatusOr<Outcome>& outcome) mutable {
-                               SessionRecord* record = parts_.sessions->Find(session);
-                               if (record != nullptr) OnRowClosed(record, epoch, cause, outcome);
-                               done();
-                             }});
+  parts_.host->Submit(kSessionsLane, Job{CloseSessionCommand{session, epoch, cause},
+                                         [this, session, epoch, cause, done = std::move(done)](
+                                             const absl::StatusOr<Outcome>& outcome) mutable {
+                                           SessionRecord* record = parts_.sessions->Find(session);
+                                           if (record != nullptr)
+                                             OnRowClosed(record, epoch, cause, outcome);
+                                           done();
+                                         }});
 }
 
 void SessionClosings::OnRowClosed(SessionRecord* session, uint32_t epoch, EndCause cause,

@@ -1,13 +1,22 @@
-// Sessions whose clients come again: resumed where they are, or moved here from another daemon.
+#include "server/sessions/session_resumption.h"
+
+#include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "server/sessions/sessions_impl.h"
+#include "server/sessions/refusals.h"
+#include "server/sessions/submit.h"
 
 namespace semaphored {
 namespace {
 
 using State = ClaimRecord::State;
+
+// For an identity to which it does not belong, it is not there.
+bool BelongsToAnother(const SessionRecord* record, const OpenParams& params) {
+  return record != nullptr && IsAnothers(record->owner, TenantName(params.charge));
+}
 
 // The ends of its claims and of its row are under way, lane by lane. They would take what the client
 // of a resumed session counts on.
@@ -17,9 +26,9 @@ bool IsEnding(const SessionRecord* record) {
 
 }  // namespace
 
-void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
+void SessionResumption::Resume(OpenParams params, SessionListener* listener) {
   const Id id = params.resume;
-  SessionRecord* record = sessions_.Find(id);
+  SessionRecord* record = parts_.sessions->Find(id);
   if (BelongsToAnother(record, params)) return listener->OnSessionEnded(SessionLostRefusal());
   if (record != nullptr && !record->opened && record->life.hosted) {
     return listener->OnSessionEnded(
@@ -28,79 +37,97 @@ void SessionsImpl::Resume(OpenParams params, SessionListener* listener) {
   // Its client has closed it. It stands only until its leases have moved.
   if (record != nullptr && record->end_cause != EndCause::kNone)
     return listener->OnSessionEnded(SessionLostRefusal());
-  record = SendAway(record);
+  record = parts_.streams->SendAway(record);
   if (IsEnding(record))
-    return listener->OnSessionEnded(exclusive() ? SessionLostRefusal() : EndingRefusal());
+    return listener->OnSessionEnded(parts_.host->guarantees().exclusive ? SessionLostRefusal()
+                                                                        : EndingRefusal());
   // On a shared engine it may have moved without our knowledge: the engine is asked.
-  if (exclusive() && record != nullptr && record->life.hosted) {
+  if (parts_.host->guarantees().exclusive && record != nullptr && record->life.hosted) {
     record->client_id = params.client_id;
     record->trace = params.trace;
     if (record->owner.empty()) record->owner = TenantName(params.charge);
     record->charge = std::move(params.charge);
-    return Attach(record, listener, params.work.get(), true);
+    return parts_.streams->Attach(record, listener, params.work.get(), true);
   }
-  sessions_.BeginOpening(listener, id);
+  parts_.sessions->BeginOpening(listener, id);
   absl::btree_set<Id> known;
   if (record != nullptr) {
     for (const Id& claim : record->claims) {
-      const ClaimRecord* each = claims_.Find(claim);
+      const ClaimRecord* each = parts_.claims->Find(claim);
       if (each != nullptr && each->state != State::kAsked) known.insert(claim);
     }
   }
-  adoptions_.Begin(id);
+  parts_.adoptions->Begin(id);
   Adopt(id, std::move(params), listener, std::move(known));
 }
 
-void SessionsImpl::Adopt(const Id& id, OpenParams params, SessionListener* listener,
-                         absl::btree_set<Id> known) {
+void SessionResumption::Adopt(const Id& id, OpenParams params, SessionListener* listener,
+                              absl::btree_set<Id> known) {
   AdoptSessionCommand command;
   command.session = id;
   command.caller = TenantName(params.charge);
-  host_->Submit(0, Job{std::move(command),
-                       [this, id, listener, params = std::move(params),
-                        known = std::move(known)](absl::StatusOr<Outcome> outcome) mutable {
-                         if (outcome.ok() && outcome->kind == OutcomeKind::kReading)
-                           return Adopt(id, std::move(params), listener, std::move(known));
-                         OnAdopted(id, params, listener, known, std::move(outcome));
-                       }});
+  parts_.host->Submit(
+      kSessionsLane,
+      Job{std::move(command), [this, id, listener, params = std::move(params),
+                               known = std::move(known)](absl::StatusOr<Outcome> outcome) mutable {
+            if (outcome.ok() && outcome->kind == OutcomeKind::kReading)
+              return Adopt(id, std::move(params), listener, std::move(known));
+            OnAdopted(id, params, listener, known, std::move(outcome));
+          }});
 }
 
-void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
-                             const absl::btree_set<Id>& known, absl::StatusOr<Outcome> outcome) {
-  const bool listens = sessions_.EndOpening(listener, id);
-  const Adoptions::Changes changes = adoptions_.Take(id);
-  if (!outcome.ok() || outcome->kind != OutcomeKind::kDone) {
-    Refusal refusal = outcome.ok() ? RefusalOf(*outcome, "", host_->guarantees().adapter)
-                                   : RefusalOf(outcome.status(), "");
-    const bool lost = outcome.ok() && outcome->kind == OutcomeKind::kSessionLost;
-    SessionRecord* record = sessions_.Find(id);
-    // What is closing has claims yet, and goes on to its end.
-    const bool gone = lost && !outcome->changed;
-    if (gone && record != nullptr && !record->life.expiring)
-      closings_.Drop(record, SessionLostRefusal());
-    if (listens) listener->OnSessionEnded(std::move(refusal));
-    return;
-  }
-  if (BelongsToAnother(sessions_.Find(id), params)) {
-    if (listens) listener->OnSessionEnded(SessionLostRefusal());
-    return;
-  }
+void SessionResumption::OnAdopted(const Id& id, const OpenParams& params, SessionListener* listener,
+                                  const absl::btree_set<Id>& known,
+                                  absl::StatusOr<Outcome> outcome) {
+  const bool listens = parts_.sessions->EndOpening(listener, id);
+  const Adoptions::Changes changes = parts_.adoptions->Take(id);
+  if (!outcome.ok() || outcome->kind != OutcomeKind::kDone)
+    return OnNotAdopted(id, outcome, listens ? listener : nullptr);
+  const SessionRecord* before = parts_.sessions->Find(id);
+  const bool forbidden = BelongsToAnother(before, params);
   // An adoption that raised the epoch has made the ends under way stale.
-  if (IsEnding(sessions_.Find(id)) && !outcome->changed) {
-    if (listens) listener->OnSessionEnded(EndingRefusal());
+  if (forbidden || (IsEnding(before) && !outcome->changed)) {
+    if (listens) listener->OnSessionEnded(forbidden ? SessionLostRefusal() : EndingRefusal());
     return;
   }
   // A client that found the answer late has asked again, on a stream of its own each time. The last
   // one counts; the end of the others, which is heard of later, must not be taken for its end. If
   // the one that asked has gone meanwhile, the stream that has the session knows more than this.
-  const SessionRecord* attached = sessions_.Find(id);
-  if (attached != nullptr && attached->listener != nullptr && !listens && !outcome->changed) return;
-  SendAway(sessions_.Find(id));
+  if (before != nullptr && before->listener != nullptr && !listens && !outcome->changed) return;
+  parts_.streams->SendAway(parts_.sessions->Find(id));
   std::vector<ClaimInfo>& claims = outcome->report->claims;
   changes.BringUpToDate(&claims);
-  ends_.LeaveOthers(id, claims);
-  const Session& session = *outcome->report->session;
-  SessionRecord* const record = sessions_.FindOrAdd(id);
+  parts_.ends->LeaveOthers(id, claims);
+  SessionRecord* const record = parts_.sessions->FindOrAdd(id);
+  Host(record, params, *outcome->report->session, /*moved=*/outcome->changed);
+  parts_.found->DropOthers(record, known, changes, claims);
+  parts_.found->Add(record, claims);
+  if (outcome->report->unread) read_again_.Add(id);
+  // The lanes of these semaphores may not have them loaded. The probe loads them, and finds what
+  // happened to the claims since the sessions' lane read them.
+  for (const Id& claim : record->claims) {
+    const ClaimRecord* each = parts_.claims->Find(claim);
+    if (each == nullptr || each->state == State::kAsked || known.contains(claim)) continue;
+    if (LaneOf(each->semaphore, parts_.host->lane_count()) != kSessionsLane)
+      parts_.events->Probe(*each);
+  }
+  parts_.streams->Attach(record, listens ? listener : nullptr, params.work.get(), true);
+}
+
+void SessionResumption::OnNotAdopted(const Id& id, const absl::StatusOr<Outcome>& outcome,
+                                     SessionListener* listener) {
+  Refusal refusal = outcome.ok() ? RefusalOf(*outcome, "", parts_.host->guarantees().adapter)
+                                 : RefusalOf(outcome.status(), "");
+  // What is closing has claims yet, and goes on to its end.
+  const bool gone = outcome.ok() && outcome->kind == OutcomeKind::kSessionLost && !outcome->changed;
+  SessionRecord* record = parts_.sessions->Find(id);
+  if (gone && record != nullptr && !record->life.expiring)
+    parts_.closings->Drop(record, SessionLostRefusal());
+  if (listener != nullptr) listener->OnSessionEnded(std::move(refusal));
+}
+
+void SessionResumption::Host(SessionRecord* record, const OpenParams& params,
+                             const Session& session, bool moved) {
   record->life.ttl_ms = session.ttl_ms;
   record->life.epoch = session.epoch;
   record->life.hosted = true;
@@ -110,77 +137,66 @@ void SessionsImpl::OnAdopted(const Id& id, const OpenParams& params, SessionList
   record->owner = session.owner.empty() ? TenantName(params.charge) : session.owner;
   record->release_on_disconnect = session.release_on_disconnect;
   record->charge = params.charge;
-  if (outcome->changed) {
-    vouching_.KeepAfterMove(&record->life, session.ttl_ms);
-    // The daemon that had the session may have assigned to the worker what was to be put back here.
-    for (const Id& claim : record->claims) {
-      ClaimRecord* each = claims_.Find(claim);
-      if (each == nullptr) continue;
-      each->put_back = false;
-      Recalls::Forget(each);
-    }
-  }
-  DropOthers(record, known, changes, claims);
-  AddClaims(record, claims);
-  if (outcome->report->unread) read_again_.Add(id);
-  // The lanes of these semaphores may not have them loaded. The probe loads them, and finds what
-  // happened to the claims since lane 0 read them.
+  if (!moved) return;
+  parts_.vouching->KeepAfterMove(&record->life, session.ttl_ms);
+  // The daemon that had the session may have assigned to the worker what was to be put back here.
   for (const Id& claim : record->claims) {
-    const ClaimRecord* each = claims_.Find(claim);
-    if (each == nullptr || each->state == State::kAsked || known.contains(claim)) continue;
-    if (LaneOf(each->semaphore, host_->lane_count()) != 0) events_.Probe(*each);
-  }
-  Attach(record, listens ? listener : nullptr, params.work.get(), true);
-}
-
-// What ended while the session was hosted elsewhere. What was asked for stays, though it may have
-// been answered meanwhile: its semaphore's lane is not the one that told `claims`, and may be ahead
-// of it.
-void SessionsImpl::DropOthers(SessionRecord* record, const absl::btree_set<Id>& known,
-                              const Adoptions::Changes& changes,
-                              const std::vector<ClaimInfo>& claims) {
-  absl::btree_set<Id> stand;
-  for (const ClaimInfo& info : claims) stand.insert(RowOf(info).id);
-  for (const Id& id : known) {
-    if (stand.contains(id)) continue;
-    // The claim left the session meanwhile. If its record is here, the claim has come back.
-    if (changes.HasLeft(id)) continue;
-    ClaimRecord* claim = claims_.Find(id);
-    if (claim != nullptr && claim->session == record) ends_.Drop(claim);
+    ClaimRecord* each = parts_.claims->Find(claim);
+    if (each == nullptr) continue;
+    each->put_back = false;
+    Recalls::Forget(each);
   }
 }
 
-void SessionsImpl::AddClaims(SessionRecord* record, const std::vector<ClaimInfo>& claims) {
+// ---- What could not be read when it moved here ----
+
+void SessionResumption::OnReadAgainDue() {
+  for (const Id& id : read_again_.TakeDue()) ReadAgain(id);
+}
+
+void SessionResumption::ReadAgain(const Id& session) {
+  const SessionRecord* record = parts_.sessions->Find(session);
+  if (record == nullptr || !record->life.hosted || record->closing || record->life.expiring) return;
+  const uint32_t epoch = record->life.epoch;
+  parts_.adoptions->Begin(session);
+  parts_.host->Submit(kSessionsLane, Job{AdoptSessionCommand{session, epoch},
+                                         [this, session, epoch](absl::StatusOr<Outcome> outcome) {
+                                           OnReadAgain(session, epoch, std::move(outcome));
+                                         }});
+}
+
+void SessionResumption::OnReadAgain(const Id& session, uint32_t epoch,
+                                    absl::StatusOr<Outcome> outcome) {
+  const Adoptions::Changes changes = parts_.adoptions->Take(session);
+  SessionRecord* record = parts_.sessions->Find(session);
+  if (record == nullptr || record->life.epoch != epoch) return;
+  if (!outcome.ok() || outcome->kind == OutcomeKind::kReading) return read_again_.Add(session);
+  // It has moved, or ended: its lanes tell of that.
+  if (outcome->kind != OutcomeKind::kDone) return;
+  // The answer to a request that is under way may be one of these claims.
+  absl::btree_set<std::string> asked;
+  for (const Id& id : record->claims) {
+    const ClaimRecord* claim = parts_.claims->Find(id);
+    if (claim != nullptr && claim->state == State::kAsked) asked.insert(claim->semaphore);
+  }
+  bool again = outcome->report->unread;
+  std::vector<ClaimInfo>& claims = outcome->report->claims;
+  changes.BringUpToDate(&claims);
+  std::erase_if(claims, [&](const ClaimInfo& info) {
+    if (parts_.claims->Find(RowOf(info).id) != nullptr ||
+        parts_.marks->Find(RowOf(info).id) != nullptr)
+      return true;
+    again = again || asked.contains(info.semaphore);
+    return asked.contains(info.semaphore);
+  });
+  if (again) read_again_.Add(session);
+  parts_.found->Add(record, claims);
+  // Waits go first, so that the end of a lease lets none of them in.
+  std::stable_partition(claims.begin(), claims.end(),
+                        [](const ClaimInfo& info) { return !info.lease; });
   for (const ClaimInfo& info : claims) {
-    const Claim& row = RowOf(info);
-    const Id id = row.id;
-    ClaimRecord* claim = claims_.Find(id);
-    const bool known = claim != nullptr;
-    // It has moved to another session since.
-    if (known && claim->session != record) continue;
-    // Its semaphore's lane reported the grant before the session's lane reported the wait.
-    if (known && claim->has_lease() && !info.lease) continue;
-    const bool moves = info.lease && info.lease->moved_from != 0;
-    // The lane has granted it since: the move is over.
-    if (known && moves && claim->state == State::kHeld && claim->life.epoch >= row.epoch) continue;
-    if (!known) claim = claims_.Add(id, info.semaphore, record);
-    claim->remembered = true;
-    // This daemon knows when this move is over.
-    const bool same_move = moves && claim->move != nullptr && claim->life.epoch == row.epoch;
-    if (!same_move) moves_.End(claim);
-    claim->life.epoch = std::max(claim->life.epoch, row.epoch);
-    claim->lease = info.lease;
-    claim->offers = info.lease ? !info.lease->ticket.empty() : info.waiter->works;
-    claim->ticket = info.ticket;
-    claim->state = !info.lease ? State::kWaiting : moves ? State::kMoving : State::kHeld;
-    if (moves && !same_move)
-      grants_.BecomeMoving(claim, info.lease, vouching_.MoveOverAt(*info.lease));
-    grants_.Found(claim);
-    if (record->charge != nullptr) Grants::ChargeTenant(claim, record->charge->tenant());
-    recalls_.Arm(claim);
-    if (!known && info.lease) recalls_.ArmLongestHold(*claim);
+    if (ClaimRecord* claim = parts_.claims->Find(RowOf(info).id)) parts_.ends->EndUntold(claim);
   }
-  vouching_.Bound(record);
 }
 
 }  // namespace semaphored

@@ -11,6 +11,7 @@
 
 namespace semaphored {
 
+inline constexpr size_t kSessionsLane = 0;  // It has the rows of sessions.
 inline constexpr Milliseconds kTryAgainAfter{500};
 inline constexpr Milliseconds kTryDamagedAfter{5000};
 

@@ -84,6 +84,7 @@ void WorkDesk::Start(SessionRecord* record, const WorkParams& work) {
 }
 
 void WorkDesk::Stop(SessionRecord* record) {
+  if (stopping_) return;
   if (record->worker != nullptr) {
     index_.Remove(record->id, record->worker->names(), record->worker->prefixes());
     record->worker = nullptr;
@@ -288,6 +289,23 @@ void WorkDesk::PutBack(ClaimRecord* record) {
            } else if (outcome->kind == OutcomeKind::kNotHeld) {
              DropOffer(again);  // It had ended before: no event of it will follow.
            }
+         });
+}
+
+void WorkDesk::Enqueue(EnqueueCommand command, Reply<EnqueueAnswer> reply) {
+  if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
+  command.ticket = parts_.host->NewId();
+  const std::string semaphore = command.semaphore;
+  Submit(semaphore, std::move(command),
+         [this, semaphore, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+           const auto refuse = [&](Refusal refusal) {
+             reply({std::make_unique<Refusal>(std::move(refusal)), {}});
+           };
+           if (!outcome.ok()) return refuse(RefusalOf(outcome.status(), semaphore));
+           if (outcome->kind != OutcomeKind::kEnqueued)
+             return refuse(RefusalOf(*outcome, semaphore, parts_.host->guarantees().adapter));
+           reply({nullptr, {outcome->claim, outcome->position()}});
+           OnTicketsAt(semaphore);
          });
 }
 

@@ -61,6 +61,7 @@ class WorkDesk {
   // that is given a ticket before it is ended has that put back after.
   void PutAllBack(SessionRecord* record);
   // As in Sessions.
+  void Enqueue(EnqueueCommand command, Reply<EnqueueAnswer> reply);
   void SetTicketsMax(const Id& session, uint32_t tickets_max);
   void FinishIn(const Id& session, FinishCommand command, Reply<FinishAnswer> reply);
   size_t workers() const;
