@@ -11,9 +11,10 @@
 namespace semaphored {
 namespace {
 
-constexpr StreamWords kWords{Method::kSession, "commands", "share one session among more work",
-                             "the session goes on for its TTL",
-                             "read the stream while writing to it"};
+constexpr StreamWords kWords{
+    {Method::kSession, "share one session among more work", "read the stream while writing to it"},
+    "commands",
+    "the session goes on for its TTL"};
 
 }  // namespace
 

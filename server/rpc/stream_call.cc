@@ -1,12 +1,9 @@
 #include "server/rpc/stream_call.h"
 
-#include <tuple>
 #include <utility>
 
 #include "server/rpc/call_log.h"
 #include "server/rpc/gate.h"
-#include "server/rpc/status.h"
-#include "server/rpc/wire.h"
 
 namespace semaphored {
 namespace {
@@ -23,210 +20,49 @@ bool SaysMore(const pb::WorkRequest& message) {
          message.close();
 }
 
-Refusal SlowReader(const ServiceLimits& most, const std::string& advice) {
-  return {absl::StatusCode::kResourceExhausted, Reason::kSlowReader,
-          "the client has not read more than " + std::to_string(most.stream_entries_max) +
-              " results and events, or stream_bytes_max (" + std::to_string(most.stream_bytes_max) +
-              ") bytes of them",
-          "", advice};
-}
-
 }  // namespace
 
 template <typename Incoming, typename Response, typename Command>
 StreamCall<Incoming, Response, Command>::StreamCall(Environment* environment,
                                                     const StreamWords& words)
-    : environment_(environment),
-      words_(words),
-      outbox_(&std::get<MessagePool<Response>>(environment->responses)) {}
+    : Base(environment, words), words_(words), deferred_(&environment->deferred_bytes) {}
 
 // ---- The stream ----
 
 template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::Request() {
-  stage_ = Stage::kAskedFor;
-  attached_ = reading_ = writing_ = broken_ = false;
-  session_ = Id{};
-  // The stream refers to the context.
-  stream_.reset();
-  context_.emplace();
-  stream_.emplace(&*context_);
-  Register(&accepted_event_);
-}
-
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::OnAccepted(bool ok) {
-  if (!ok) return Recycle();  // The server is stopping: no call came.
+void StreamCall<Incoming, Response, Command>::Begin() {
   stage_ = Stage::kFirst;
-  count_.Begin(&environment_->streams);
-  environment_->CountBegin(words_.method, *context_);
-  Replace();
-  if (environment_->stopping) {
-    Refuse(ShuttingDown());
-  } else if (environment_->streams > environment_->limits.streams_max) {
-    RefuseOutsider(
-        TooMany("streams_max", "streams", environment_->limits.streams_max, words_.fewer_streams));
-  } else if (Problem problem = caller_.Identify(&environment_->access, &*context_)) {
-    RefuseOutsider(*problem);
-  } else {
-    MaybeRead();
-  }
-}
-
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::OnRead(bool ok) {
-  reading_ = false;
-  arrived_ = environment_->reactor->event_time();
-  if (!ok) {
-    OnNoMore();
-  } else if (stage_ == Stage::kFirst || stage_ == Stage::kOpen) {
-    auto& message = std::get<ArenaMessage<Incoming>>(environment_->stream_requests);
-    if (Parse(&incoming_, message.get())) {
-      Handle(*message.get());
-    } else {
-      Refuse(Unreadable());
-    }
-    message.Renew();
-    // Read on at the end of the turn, after the lanes have got their jobs: gRPC may send a window
-    // update first.
-  } else {
-    incoming_.Clear();  // It came too late to matter.
-  }
-  MarkDirty();
+  unread_by_us_ = false;
+  session_ = Id{};
 }
 
 template <typename Incoming, typename Response, typename Command>
 void StreamCall<Incoming, Response, Command>::OnNoMore() {
   switch (stage_) {
     case Stage::kFirst:
-      Refuse(InvalidField("open", "must be in the first message"));
-      break;
+      return Refuse(InvalidField("open", "must be in the first message"));
     case Stage::kOpening:
     case Stage::kOpen:
-      Refuse({absl::StatusCode::kCancelled, Reason::kUnspecified,
-              std::string("the stream was closed without `close`: ") + words_.without_close, "",
-              "resume it with resume_session_id"});
-      break;
-    case Stage::kAskedFor:
+      return Refuse({absl::StatusCode::kCancelled, Reason::kUnspecified,
+                     std::string("the stream was closed without `close`: ") + words_.without_close,
+                     "", "resume it with resume_session_id"});
     case Stage::kClosing:
-    case Stage::kEnding:
-    case Stage::kFinishing:
-    case Stage::kOver:
-      break;
+    case Stage::kEnded:
+      return;
   }
 }
 
 template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::OnWritten(bool ok) {
-  writing_ = false;
-  writing_bytes_ = 0;
-  if (!ok) {
-    broken_ = true;
-    outbox_.Clear();
-  }
-  MarkDirty();
-}
-
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::OnFinished(bool /*ok*/) {
-  stage_ = Stage::kOver;
-  MarkDirty();
-}
-
-// The client lets its last messages lie: it will not read the status either.
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::OnUnread() {
-  if (writing_) CutOff(&*context_, status_);
-}
-
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::End(grpc::Status status) {
-  if (stage_ >= Stage::kEnding) return;
-  stage_ = Stage::kEnding;
-  environment_->CountEnd(words_.method, status.error_code());
-  status_ = std::move(status);
+void StreamCall<Incoming, Response, Command>::OnEnding() {
+  stage_ = Stage::kEnded;
+  deferred_.Clear();
   if (std::exchange(attached_, false)) sessions()->DetachSession(this);
-  Reactor* reactor = environment_->reactor;
-  reactor->Arm(&unread_, reactor->event_time() + environment_->limits.unread_max);
-  MarkDirty();
-}
-
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::Refuse(const Refusal& refusal) {
-  LogRefusal(words_.method, refusal, *context_);
-  End(ToStatus(refusal, environment_->adapter));
-}
-
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::RefuseOutsider(const Refusal& refusal) {
-  count_.MoveToConnection(environment_->access.peers, *context_);
-  Refuse(refusal);
-}
-
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::MarkDirty() {
-  if (std::exchange(dirty_, true)) return;
-  environment_->dirty.push_back(this);
-}
-
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::Flush() {
-  dirty_ = false;
-  if (environment_->reactor->closed()) return;
-  OnTurnOver();
-  CheckReader();
-  MaybeWrite();
-  MaybeRead();
-  if (stage_ == Stage::kEnding && !writing_ && outbox_.empty()) {
-    stage_ = Stage::kFinishing;
-    stream_->Finish(status_, &finished_event_);
-  }
-  MaybeRecycle();
-}
-
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::OnFullest() {
-  if (stage_ >= Stage::kEnding) return;
-  fullest_ = true;
-  MarkDirty();
-  environment_->reactor->Post([] {});  // This turn may be at its end.
-}
-
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::RefuseReader(const Refusal& refusal) {
-  outbox_.Clear();
-  Refuse(refusal);
-}
-
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::CheckReader() {
-  environment_->stream_bytes.Add(outbox_.bytes(), environment_->reactor->event_time());
-  const ServiceLimits& most = environment_->limits;
-  if (std::exchange(fullest_, false)) {
-    RefuseReader(FullestStream(most.streams_bytes_max));
-    // What is on its way takes memory, too.
-    if (writing_) CutOff(&*context_, status_);
-  }
-  environment_->unread_streams.Set(this, outbox_.bytes() + writing_bytes_, most.streams_bytes_max);
-  if (outbox_.entries() > most.stream_entries_max || outbox_.bytes() > most.stream_bytes_max)
-    RefuseReader(SlowReader(most, words_.read_faster));
-}
-
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::MaybeWrite() {
-  if (broken_) outbox_.Clear();
-  if (writing_ || outbox_.empty()) return;
-  writing_ = true;
-  const grpc::ByteBuffer bytes = Serialize(outbox_.front());
-  outbox_.PopFront();
-  writing_bytes_ = bytes.Length();
-  stream_->Write(bytes, &written_event_);
 }
 
 template <typename Incoming, typename Response, typename Command>
 bool StreamCall<Incoming, Response, Command>::TooMuchUnderWay() const {
-  return replies_owed_ > environment_->limits.stream_entries_pause ||
-         environment_->host->jobs_under_way() > environment_->limits.jobs_pause;
+  return replies_owed() > environment()->limits.stream_entries_pause ||
+         environment()->host->jobs_under_way() > environment()->limits.jobs_pause;
 }
 
 template <typename Incoming, typename Response, typename Command>
@@ -238,61 +74,42 @@ void StreamCall<Incoming, Response, Command>::RunDeferred(bool all) {
 }
 
 template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::MaybeRead() {
-  if (stage_ != Stage::kFirst && stage_ != Stage::kOpen) return deferred_.Clear();
+auto StreamCall<Incoming, Response, Command>::BeforeRead(Line line) -> Reading {
   RunDeferred(/*all=*/false);
   // Something is on its way whose end begins another turn: then it is looked at again.
   if (!deferred_.empty()) MarkDirty();
-  if (reading_ || (stage_ != Stage::kFirst && stage_ != Stage::kOpen)) return;
-  if (broken_) {
-    // Nothing else tells that the client has gone. What it said before that has its effect.
+  if (line == Line::kReading || (stage_ != Stage::kFirst && stage_ != Stage::kOpen))
+    return Reading::kNothing;
+  if (line == Line::kBroken) {
+    // What the client said before it went has its effect.
     unread_by_us_ = !deferred_.empty();
-    if (!unread_by_us_) OnNoMore();
-    return;
+    return unread_by_us_ ? Reading::kNothing : Reading::kNext;
   }
-  const ServiceLimits& limits = environment_->limits;
+  const ServiceLimits& limits = service_limits();
   unread_by_us_ = deferred_.bytes() > limits.deferred_stream_bytes_max ||
-                  environment_->deferred_bytes > limits.deferred_bytes_max;
-  if (unread_by_us_ || client_is_behind()) return MarkDirty();
-  reading_ = true;
-  stream_->Read(&incoming_, &read_event_);
-}
-
-template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::MaybeRecycle() {
-  if (stage_ != Stage::kOver || reading_ || writing_ || replies_owed_ > 0 || dirty_) return;
-  count_.End();
-  environment_->reactor->Disarm(&unread_);
-  environment_->unread_streams.Set(this, 0, environment_->limits.streams_bytes_max);
-  fullest_ = false;
-  OnOver();
-  deferred_.Clear();
-  outbox_.Clear();
-  incoming_.Clear();
-  stream_.reset();
-  context_.reset();
-  Recycle();
+                  environment()->deferred_bytes > limits.deferred_bytes_max;
+  return unread_by_us_ || client_is_behind() ? Reading::kLater : Reading::kNext;
 }
 
 // ---- The messages ----
 
 template <typename Incoming, typename Response, typename Command>
 bool StreamCall<Incoming, Response, Command>::IsStillKnown() {
-  const bool renewed = caller_.Changed();
-  Problem problem = caller_.Again();
+  const bool renewed = caller().Changed();
+  Problem problem = caller().Again();
   if (!problem && renewed) problem = CheckAgain();
   if (problem) Refuse(*problem);
   return !problem;
 }
 
 template <typename Incoming, typename Response, typename Command>
-void StreamCall<Incoming, Response, Command>::Handle(Incoming& message) {
+void StreamCall<Incoming, Response, Command>::OnMessage(Incoming& message) {
   if (!IsStillKnown()) return;
   if (stage_ == Stage::kFirst) {
-    signs_.Begin(arrived_);
+    signs_.Begin(arrived());
     return HandleOpen(message);
   }
-  caller_.StillUses(client_id_);
+  caller().StillUses(client_id_);
   if (message.has_open()) return Refuse(InvalidField("open", "must be in the first message only"));
   const int commands = CommandsOf(message)->size();
   if (commands > limits().commands_per_message_max) {
@@ -300,7 +117,7 @@ void StreamCall<Incoming, Response, Command>::Handle(Incoming& message) {
         words_.commands, "must be at most " + std::to_string(limits().commands_per_message_max) +
                              " in one message, not " + std::to_string(commands)));
   }
-  if (Problem problem = signs_.Take(message, arrived_, session_, limits(), sessions()))
+  if (Problem problem = signs_.Take(message, arrived(), session_, limits(), sessions()))
     return Refuse(*problem);
   const Vouch vouch = sessions()->TouchSession(session_);
   if (stage_ != Stage::kOpen) return;  // Its session has ended meanwhile.
@@ -336,7 +153,7 @@ void StreamCall<Incoming, Response, Command>::HandleOpen(Incoming& message) {
   if (SaysMore(message)) return Refuse(InvalidField("open", "must be alone in its message"));
   OpenParams params;
   if (Problem problem = Check(*message.mutable_open(), limits(), &params)) return Refuse(*problem);
-  params.trace = TraceOf(*context_);
+  params.trace = TraceOf(*context());
   if (Problem problem = Admit(&params)) return Refuse(*problem);
   client_id_ = params.client_id;
   stage_ = Stage::kOpening;
@@ -350,7 +167,7 @@ void StreamCall<Incoming, Response, Command>::HandlePing(uint64_t ping_id, const
   pb::SessionPong* pong = Say()->mutable_pong();
   pong->set_ping_id(ping_id);
   pong->mutable_validity()->Clear();
-  ToProto(vouch, environment_->reactor->event_time() - arrived_, pong->mutable_validity());
+  ToProto(vouch, environment()->reactor->event_time() - arrived(), pong->mutable_validity());
 }
 
 template <typename Incoming, typename Response, typename Command>
@@ -361,14 +178,6 @@ void StreamCall<Incoming, Response, Command>::HandleClose() {
   sessions()->CloseSession(session_, [this] {
     if (TakeReply()) End(grpc::Status::OK);
   });
-}
-
-template <typename Incoming, typename Response, typename Command>
-bool StreamCall<Incoming, Response, Command>::TakeReply() {
-  --replies_owed_;
-  if (stage_ < Stage::kEnding) return true;
-  MarkDirty();  // It may have been the last thing that was waited for.
-  return false;
 }
 
 template <typename Incoming, typename Response, typename Command>
@@ -399,12 +208,11 @@ void StreamCall<Incoming, Response, Command>::OnOpened(const Id& session, int64_
   for (pb::SessionOpened& page : pages) {
     page.set_session_id(session.Hex());
     page.set_ttl_ms(static_cast<uint32_t>(ttl_ms));
-    ToProto(vouch, environment_->reactor->event_time() - arrived_, page.mutable_validity());
+    ToProto(vouch, environment()->reactor->event_time() - arrived(), page.mutable_validity());
     page.set_resumed(resumed);
-    *outbox_.Own(1 + page.leases_size())->mutable_opened() = std::move(page);
+    *SayAlone(1 + page.leases_size())->mutable_opened() = std::move(page);
   }
-  MarkDirty();
-  DenyForbidden(caller_, held, sessions());
+  DenyForbidden(caller(), held, sessions());
 }
 
 template <typename Incoming, typename Response, typename Command>

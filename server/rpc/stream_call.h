@@ -1,46 +1,29 @@
-// One call of Session or Work: a stream on which a session lives. What the two have in common is here; what their
-// commands mean is in session_call.cc and work_call.cc.
-//
-// What is to be said is collected in the outbox; at the end of the reactor's turn, or when the message before has gone,
-// all that is there leaves in one message. A client whose results pile up is not read any further.
+// One call of Session or Work: a stream on which a session lives. What the two have in common is here: the session is
+// opened, pinged and closed, and commands wait while too much waits for the engine. What the commands mean is in
+// session_call.cc and work_call.cc; the mechanics of the stream are in bidi_call.h.
 #pragma once
 
-#include <grpcpp/server_context.h>
-#include <grpcpp/support/async_stream.h>
-#include <grpcpp/support/byte_buffer.h>
-
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "server/rpc/call_count.h"
+#include "server/rpc/bidi_call.h"
 #include "server/rpc/deferred.h"
-#include "server/rpc/environment.h"
 #include "server/rpc/signs_of_life.h"
 
 namespace semaphored {
 
-struct StreamWords {
-  Method method;
+struct StreamWords : BidiWords {
   const char* commands;       // The field with the commands of a message.
-  const char* fewer_streams;  // What to do where there are too many streams.
   const char* without_close;  // What it means that the client has closed its side without `close`.
-  const char* read_faster;    // What to do where too much waits for the client.
 };
 
 // Messages are of the types Incoming and Response; the commands in an Incoming are of the type Command.
 template <typename Incoming, typename Response, typename Command>
-class StreamCall : public SessionListener, public Flushable, public UnreadStream {
+class StreamCall : public BidiCall<Incoming, Response>, public SessionListener {
  public:
   // `words` outlives it.
   StreamCall(Environment* environment, const StreamWords& words);
-  StreamCall(const StreamCall&) = delete;
-  StreamCall& operator=(const StreamCall&) = delete;
-
-  void Request();
-  void Flush() final;
-  void OnFullest() final;
 
   // ---- called by Sessions ----
   bool unread() const final { return unread_by_us_; }
@@ -53,13 +36,14 @@ class StreamCall : public SessionListener, public Flushable, public UnreadStream
   void OnSessionEnded(Refusal refusal) final;
   void OnRulesChanged() final { (void)IsStillKnown(); }
 
-  size_t place = 0;  // The acceptor's.
-
  protected:
+  using Base = BidiCall<Incoming, Response>;
+  using Base::arrived, Base::caller, Base::context, Base::environment;
+  using Base::End, Base::MarkDirty, Base::OweReply, Base::Refuse, Base::replies_owed;
+  using Base::Say, Base::SayAlone, Base::TakeReply;
+
   ~StreamCall() override = default;
 
-  // Asks the service for a call of its method.
-  virtual void Register(QueueEvent* accepted) = 0;
   // The rights and quotas of a session that is to be opened. It is opened under `params` as this leaves them.
   virtual Problem Admit(OpenParams* params) = 0;
   // What the rules forbid now of what the session was opened with.
@@ -69,110 +53,53 @@ class StreamCall : public SessionListener, public Flushable, public UnreadStream
   virtual void HandleCommand(Command& command) = 0;
   // So much waits for the client that it is not read.
   virtual bool client_is_behind() const = 0;
-  virtual void OnTurnOver() {}
-  // The call has ended.
-  virtual void OnOver() {}
-  // The acceptor has the call back, and asks for another in the place of one that has been accepted.
-  virtual void Recycle() = 0;
-  virtual void Replace() = 0;
 
-  // The next entry goes in here: see Outbox.
-  Response* Say(size_t bytes = 0) {
-    MarkDirty();
-    return outbox_.Next(bytes);
-  }
-  // Sessions owes a reply …
-  void OweReply() { ++replies_owed_; }
-  // … and it has come. True: the stream still wants it.
-  bool TakeReply();
-  LastPing last_ping() const { return signs_.last_ping(environment_->reactor->event_time()); }
-
-  Environment* environment() { return environment_; }
-  Sessions* sessions() { return environment_->sessions; }
-  const ServiceLimits& service_limits() const { return environment_->limits; }
-  const RequestLimits& limits() const { return environment_->limits.requests; }
-  const Outbox<Response>& outbox() const { return outbox_; }
-  Caller& caller() { return caller_; }
-  grpc::ServerContext* context() { return &*context_; }
-  grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>* stream() { return &*stream_; }
+  LastPing last_ping() const { return signs_.last_ping(environment()->reactor->event_time()); }
+  Sessions* sessions() { return environment()->sessions; }
+  const ServiceLimits& service_limits() const { return environment()->limits; }
+  const RequestLimits& limits() const { return environment()->limits.requests; }
   const Id& session() const { return session_; }
   const std::string& client_id() const { return client_id_; }
 
  private:
+  using typename Base::Line;
+  using typename Base::Reading;
   enum class Stage : uint8_t {
-    kAskedFor,
     kFirst,    // The first message has not come.
     kOpening,  // Sessions has been asked to open it.
     kOpen,
-    kClosing,    // Asked to close cleanly.
-    kEnding,     // The status is known; what is in the outbox leaves first.
-    kFinishing,  // The status is on its way.
-    kOver,
+    kClosing,  // Asked to close cleanly.
+    kEnded,    // Sessions has nothing to do with this stream any more.
   };
 
   // ---- the stream ----
-  void OnAccepted(bool ok);
-  void OnRead(bool ok);
-  void OnWritten(bool ok);
-  void OnFinished(bool ok);
-  void OnUnread();
-  void MarkDirty();
+  void Begin() override;
+  void OnMessage(Incoming& message) override;
+  Reading BeforeRead(Line line) override;
+  void OnNoMore() override;
+  void OnEnding() override;
   // Commands are not carried out now, since too much waits for the engine.
   bool TooMuchUnderWay() const;
   // `all`: whatever is under way.
   void RunDeferred(bool all);
-  void MaybeRead();
-  void MaybeWrite();
-  void MaybeRecycle();
-  void CheckReader();
-  void RefuseReader(const Refusal& refusal);
-  // The client closed its side or has gone.
-  void OnNoMore();
-  // From now on Sessions has nothing to do with this stream.
-  void End(grpc::Status status);
-  void Refuse(const Refusal& refusal);
-  // Whose caller is not known.
-  void RefuseOutsider(const Refusal& refusal);
 
   // ---- the messages ----
   // The access file may have changed. False: the stream has been refused.
   bool IsStillKnown();
-  void Handle(Incoming& message);
   void HandleOpen(Incoming& message);
   // False: the stream has ended.
   bool HandleCommands(Incoming& message);
   void HandlePing(uint64_t ping_id, const Vouch& vouch);
   void HandleClose();
 
-  Environment* environment_;
   const StreamWords& words_;
-  Stage stage_ = Stage::kAskedFor;
+  Stage stage_ = Stage::kFirst;
   bool attached_ = false;  // Sessions knows this listener.
-  bool reading_ = false;
-  bool writing_ = false;
-  bool broken_ = false;
-  bool dirty_ = false;
-  bool fullest_ = false;  // It is to end, since its client does not read.
   bool unread_by_us_ = false;
-  size_t writing_bytes_ = 0;  // On their way; 0: none.
-  size_t replies_owed_ = 0;
-  CallCount count_;
-  Caller caller_;
-  SteadyTime arrived_{};  // Of the message that is being answered.
   SignsOfLife signs_;
-  Deferred<Command> deferred_{&environment_->deferred_bytes};
+  Deferred<Command> deferred_;
   Id session_;
   std::string client_id_;
-  Outbox<Response> outbox_;
-  grpc::Status status_;
-  grpc::ByteBuffer incoming_;
-  std::optional<grpc::ServerContext> context_;
-  std::optional<grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> stream_;
-  MemberEvent<StreamCall, &StreamCall::OnAccepted> accepted_event_{this};
-  MemberEvent<StreamCall, &StreamCall::OnRead> read_event_{this};
-  MemberEvent<StreamCall, &StreamCall::OnWritten> written_event_{this};
-  MemberEvent<StreamCall, &StreamCall::OnFinished> finished_event_{this};
-  MemberTimer<StreamCall, &StreamCall::OnUnread> unread_{this};
 };
 
 // stream_call.cc has them.

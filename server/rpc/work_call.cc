@@ -12,9 +12,10 @@
 namespace semaphored {
 namespace {
 
-constexpr StreamWords kWords{Method::kWork, "finished", "let one worker take more tickets at once",
-                             "its tickets stay with the worker for the TTL",
-                             "read the stream while writing to it, or take fewer tickets at once"};
+constexpr StreamWords kWords{{Method::kWork, "let one worker take more tickets at once",
+                              "read the stream while writing to it, or take fewer tickets at once"},
+                             "finished",
+                             "its tickets stay with the worker for the TTL"};
 
 }  // namespace
 
