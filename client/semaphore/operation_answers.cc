@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/semaphore/errors.h"
-#include "client/semaphore/session_machine.h"
+#include "client/semaphore/operations.h"
 #include "client/semaphore/status_conversion.h"
 
 namespace semaphore {
@@ -17,7 +17,7 @@ constexpr milliseconds kRetryPause(200);
 
 }  // namespace
 
-void SessionMachine::OnResult(const v1::SessionResult& result, TimePoint now) {
+void Operations::OnResult(const v1::SessionResult& result, TimePoint now) {
   // A waiter holds no listed lease. An acquire that is to be sent again may: see Erase.
   if (result.has_queued()) claimants_.erase(result.sequence());
   const auto number = by_sequence_.find(result.sequence());
@@ -45,8 +45,8 @@ void SessionMachine::OnResult(const v1::SessionResult& result, TimePoint now) {
   if (!unclaimed_.empty()) GiveBackUnclaimed(now);
 }
 
-void SessionMachine::OnAcquireResult(Operations::iterator operation,
-                                     const v1::SessionResult& result, TimePoint now) {
+void Operations::OnAcquireResult(Table::iterator operation, const v1::SessionResult& result,
+                                 TimePoint now) {
   Operation& acquire = operation->second;
   if (result.has_queued()) {
     acquire.queued = true;
@@ -78,8 +78,7 @@ void SessionMachine::OnAcquireResult(Operations::iterator operation,
   Erase(operation);
 }
 
-void SessionMachine::OnGranted(Operations::iterator operation, const v1::Lease& granted,
-                               TimePoint now) {
+void Operations::OnGranted(Table::iterator operation, const v1::Lease& granted, TimePoint now) {
   unclaimed_.erase(granted.lease_id());
   Operation& acquire = operation->second;
   if (acquire.abandoned) {
@@ -95,8 +94,8 @@ void SessionMachine::OnGranted(Operations::iterator operation, const v1::Lease& 
   Erase(operation);
 }
 
-void SessionMachine::OnReleaseResult(Operations::iterator operation,
-                                     const v1::SessionResult& result, TimePoint now) {
+void Operations::OnReleaseResult(Table::iterator operation, const v1::SessionResult& result,
+                                 TimePoint now) {
   Operation& release = operation->second;
   absl::Status answer;
   if (result.has_error()) {
@@ -117,21 +116,21 @@ void SessionMachine::OnReleaseResult(Operations::iterator operation,
 
 // Its caller has an error, and the daemon still holds the lease. Under a new number each time: an old one would hold up
 // the window.
-void SessionMachine::GiveBackLater(Operations::iterator operation, TimePoint now) {
+void Operations::GiveBackLater(Table::iterator operation, TimePoint now) {
   Operation& release = operation->second;
   release.pause = std::clamp(release.pause * 2, kRetryPause, kGiveBackPauseMost);
   Renumber(release);
   RetryAt(operation, now + release.pause);
 }
 
-void SessionMachine::RetryAt(Operations::iterator operation, TimePoint at) {
+void Operations::RetryAt(Table::iterator operation, TimePoint at) {
   operation->second.retry_at = at;
   retries_.emplace(at, operation->first);
 }
 
 // True if the command will be sent again.
-bool SessionMachine::RetryAfterError(Operations::iterator operation, const absl::Status& error,
-                                     TimePoint now) {
+bool Operations::RetryAfterError(Table::iterator operation, const absl::Status& error,
+                                 TimePoint now) {
   Operation& failed = operation->second;
   if (!failed.reissued && ErrorReason(error) == "REQUEST_TOO_OLD") {
     Reissue(operation, now);
@@ -146,7 +145,7 @@ bool SessionMachine::RetryAfterError(Operations::iterator operation, const absl:
 }
 
 // It gets its next number when it is sent.
-void SessionMachine::Renumber(Operation& operation) {
+void Operations::Renumber(Operation& operation) {
   ForgetSequence(operation.command.sequence());
   operation.command.set_sequence(0);
   operation.queued = false;
@@ -155,7 +154,7 @@ void SessionMachine::Renumber(Operation& operation) {
 
 // The daemon has forgotten the number, and so whether it carried the command out. The client cancels the old wait and
 // sends the command under a new number. A grant that still comes under the old number is given back.
-void SessionMachine::Reissue(Operations::iterator operation, TimePoint now) {
+void Operations::Reissue(Table::iterator operation, TimePoint now) {
   Operation& renewed = operation->second;
   const std::uint64_t old_sequence = renewed.command.sequence();
   Renumber(renewed);

@@ -1,10 +1,11 @@
-// What becomes of acquires and releases: sent, sent again, answered, given up.
+// Called, sent, sent again, given up. What the daemon's answers do is in operation_answers.cc.
+#include "client/semaphore/operations.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/semaphore/errors.h"
-#include "client/semaphore/session_machine.h"
 #include "client/semaphore/status_conversion.h"
 
 namespace semaphore {
@@ -24,7 +25,7 @@ constexpr milliseconds kWaitSlack(250);
 
 // ---- calls ----
 
-std::uint64_t SessionMachine::Add(Operation operation) {
+std::uint64_t Operations::Add(Operation operation) {
   const std::uint64_t number = next_operation_++;
   if (operation.local_end != kNever) local_ends_.emplace(operation.local_end, number);
   operations_.emplace(number, std::move(operation));
@@ -32,7 +33,7 @@ std::uint64_t SessionMachine::Add(Operation operation) {
   return number;
 }
 
-std::uint64_t SessionMachine::Acquire(AcquireCall call, TimePoint now) {
+std::uint64_t Operations::Acquire(AcquireCall call, TimePoint now) {
   Operation operation;
   operation.kind = Kind::kAcquire;
   operation.called_at = now;
@@ -63,14 +64,14 @@ std::uint64_t SessionMachine::Acquire(AcquireCall call, TimePoint now) {
   return Add(std::move(operation));
 }
 
-void SessionMachine::Cancel(std::uint64_t number, TimePoint now) {
+void Operations::Cancel(std::uint64_t number, TimePoint now) {
   const auto operation = operations_.find(number);
   if (operation == operations_.end() || operation->second.abandoned) return;
   Abandon(operation,
           MakeError(absl::StatusCode::kCancelled, "the wait was given up", "WAIT_CANCELLED"), now);
 }
 
-void SessionMachine::CancelAllAcquires(TimePoint now) {
+void Operations::CancelAllAcquires(TimePoint now) {
   std::vector<std::uint64_t> numbers;
   for (const auto& [number, operation] : operations_) {
     if (operation.kind == Kind::kAcquire) numbers.push_back(number);
@@ -78,8 +79,8 @@ void SessionMachine::CancelAllAcquires(TimePoint now) {
   for (const std::uint64_t number : numbers) Cancel(number, now);
 }
 
-void SessionMachine::Release(const std::shared_ptr<LeaseState>& lease, ReleaseDone done,
-                             TimePoint now) {
+void Operations::Release(const std::shared_ptr<LeaseState>& lease, ReleaseDone done,
+                         TimePoint now) {
   Operation operation;
   operation.kind = Kind::kRelease;
   operation.called_at = now;
@@ -91,7 +92,7 @@ void SessionMachine::Release(const std::shared_ptr<LeaseState>& lease, ReleaseDo
     FinishRelease(operation, NotHeld(lease->GetLoss()));
     return;
   }
-  if (closed()) {
+  if (keeper_.phase() == Phase::kOver) {
     FinishRelease(operation, absl::UnavailableError("the client was destroyed"));
     return;
   }
@@ -101,7 +102,7 @@ void SessionMachine::Release(const std::shared_ptr<LeaseState>& lease, ReleaseDo
   Add(std::move(operation));
 }
 
-void SessionMachine::GiveBack(const std::string& lease_id, TimePoint now) {
+void Operations::GiveBack(const std::string& lease_id, TimePoint now) {
   Operation operation;
   operation.kind = Kind::kRelease;
   operation.called_at = now;
@@ -110,7 +111,7 @@ void SessionMachine::GiveBack(const std::string& lease_id, TimePoint now) {
   Add(std::move(operation));
 }
 
-void SessionMachine::GiveBackUnclaimed(TimePoint now) {
+void Operations::GiveBackUnclaimed(TimePoint now) {
   if (!claimants_.empty()) return;
   for (const std::string& lease_id : unclaimed_) GiveBack(lease_id, now);
   unclaimed_.clear();
@@ -118,8 +119,7 @@ void SessionMachine::GiveBackUnclaimed(TimePoint now) {
 
 // Answers the caller now. If the daemon may know of the acquire, the operation stays until the
 // daemon has answered it.
-void SessionMachine::Abandon(Operations::iterator operation, const absl::Status& status,
-                             TimePoint now) {
+void Operations::Abandon(Table::iterator operation, const absl::Status& status, TimePoint now) {
   Operation& abandoned = operation->second;
   FinishAcquire(abandoned, status);
   const std::uint64_t sequence = abandoned.command.sequence();
@@ -140,7 +140,7 @@ void SessionMachine::Abandon(Operations::iterator operation, const absl::Status&
   Add(std::move(cancel));
 }
 
-void SessionMachine::Erase(Operations::iterator operation) {
+void Operations::Erase(Table::iterator operation) {
   ForgetSequence(operation->second.command.sequence());
   if (operation->second.local_end != kNever) {
     local_ends_.erase({operation->second.local_end, operation->first});
@@ -149,20 +149,20 @@ void SessionMachine::Erase(Operations::iterator operation) {
   operations_.erase(operation);
 }
 
-void SessionMachine::Drop(AcquireCall call) {
+void Operations::Drop(AcquireCall call) {
   if (call.on_queued || call.on_lost || call.on_recall)
     effects_.dropped_calls.push_back(std::move(call));
 }
 
 // 0: nothing happens.
-void SessionMachine::ForgetSequence(std::uint64_t sequence) {
+void Operations::ForgetSequence(std::uint64_t sequence) {
   by_sequence_.erase(sequence);
   in_flight_.erase(sequence);
   claimants_.erase(sequence);
 }
 
-void SessionMachine::FinishAcquire(Operation& operation,
-                                   absl::StatusOr<std::shared_ptr<LeaseState>> result) {
+void Operations::FinishAcquire(Operation& operation,
+                               absl::StatusOr<std::shared_ptr<LeaseState>> result) {
   if (operation.acquire.done == nullptr) return;
   effects_.results.emplace_back(
       [done = std::move(operation.acquire.done), result = std::move(result)]() mutable {
@@ -171,7 +171,7 @@ void SessionMachine::FinishAcquire(Operation& operation,
   operation.acquire.done = nullptr;
 }
 
-void SessionMachine::FinishRelease(Operation& operation, absl::Status status) {
+void Operations::FinishRelease(Operation& operation, absl::Status status) {
   if (operation.release_done == nullptr) return;
   effects_.results.emplace_back(
       [done = std::move(operation.release_done), status]() mutable { done(std::move(status)); });
@@ -179,13 +179,26 @@ void SessionMachine::FinishRelease(Operation& operation, absl::Status status) {
   operation.abandoned = true;
 }
 
-void SessionMachine::FailAcquires(const absl::Status& status) {
+void Operations::FailAcquires(const absl::Status& status) {
   for (auto operation = operations_.begin(); operation != operations_.end();) {
     const auto current = operation++;
     if (current->second.kind != Kind::kAcquire) continue;
     FinishAcquire(current->second, status);
     Erase(current);
   }
+}
+
+void Operations::Close() {
+  closing_ = true;
+  FailAcquires(absl::CancelledError("the client was destroyed"));
+}
+
+void Operations::Finish(const absl::Status& status) {
+  for (auto& [number, operation] : operations_) {
+    if (operation.kind == Kind::kRelease) FinishRelease(operation, status);
+    Drop(std::move(operation.acquire));
+  }
+  operations_.clear();
 }
 
 // ---- sending ----
@@ -201,11 +214,11 @@ void SetWait(milliseconds wait, v1::SessionAcquire* acquire) {
 
 }  // namespace
 
-bool SessionMachine::MayGiveSequence() const {
+bool Operations::MayGiveSequence() const {
   return in_flight_.empty() || next_sequence_ - *in_flight_.begin() < kWindow;
 }
 
-void SessionMachine::FillCommands(v1::SessionRequest* message, TimePoint now) {
+void Operations::AddTo(v1::SessionRequest* message, TimePoint now) {
   while (!to_send_.empty() && message->commands_size() < kCommandsPerMessageMax) {
     const auto found = operations_.find(to_send_.front());
     if (found == operations_.end()) {
@@ -232,8 +245,14 @@ void SessionMachine::FillCommands(v1::SessionRequest* message, TimePoint now) {
   }
 }
 
+void Operations::OnOpened(std::set<std::string> unknown, TimePoint now) {
+  unclaimed_ = std::move(unknown);
+  ResendAll();
+  GiveBackUnclaimed(now);
+}
+
 // After the stream was opened again: sends all unanswered commands, in the old order.
-void SessionMachine::ResendAll() {
+void Operations::ResendAll() {
   to_send_.clear();
   retries_.clear();
   claimants_.clear();
@@ -246,11 +265,7 @@ void SessionMachine::ResendAll() {
   }
 }
 
-// The next session is another client to the daemon. Acquires are new requests to it; the rest has
-// no meaning any more.
-void SessionMachine::ForgetSession() {
-  keeper_.ForgetSession();
-  client_id_ = make_client_id_();
+void Operations::ForgetSession() {
   next_sequence_ = 1;
   by_sequence_.clear();
   in_flight_.clear();
@@ -273,12 +288,12 @@ void SessionMachine::ForgetSession() {
 
 // ---- time ----
 
-TimePoint SessionMachine::GiveUpAt(const Operation& operation) const {
+TimePoint Operations::GiveUpAt(const Operation& operation) const {
   return std::max(operation.called_at, keeper_.silent_since()) +
          (keeper_.ever_open() ? options_.reconnect_timeout : options_.connect_timeout);
 }
 
-absl::Status SessionMachine::Unreachable() const {
+absl::Status Operations::Unreachable() const {
   return MakeError(
       absl::StatusCode::kUnavailable,
       absl::StrCat("no daemon could be reached; the last endpoint said: ",
@@ -286,7 +301,7 @@ absl::Status SessionMachine::Unreachable() const {
       "UNREACHABLE");
 }
 
-void SessionMachine::GiveUpUnreachable(TimePoint now) {
+void Operations::GiveUpUnreachable(TimePoint now) {
   for (auto operation = operations_.begin(); operation != operations_.end();) {
     const auto current = operation++;
     if (current->second.abandoned) continue;
@@ -299,7 +314,7 @@ void SessionMachine::GiveUpUnreachable(TimePoint now) {
   }
 }
 
-void SessionMachine::GiveUpNotWaiting(TimePoint now) {
+void Operations::GiveUpNotWaiting(TimePoint now) {
   for (auto operation = operations_.begin(); operation != operations_.end();) {
     const auto current = operation++;
     const bool waits = current->second.acquire.wait != milliseconds(0);
@@ -308,7 +323,7 @@ void SessionMachine::GiveUpNotWaiting(TimePoint now) {
   }
 }
 
-void SessionMachine::CheckOperations(TimePoint now) {
+void Operations::Tick(TimePoint now) {
   while (!retries_.empty() && retries_.begin()->first <= now) {
     to_send_.push_back(retries_.begin()->second);
     retries_.erase(retries_.begin());
@@ -331,6 +346,18 @@ void SessionMachine::CheckOperations(TimePoint now) {
                         "UNREACHABLE"),
         now);
   }
+}
+
+TimePoint Operations::NextDue() const {
+  TimePoint due = kNever;
+  if (!local_ends_.empty()) due = std::min(due, local_ends_.begin()->first);
+  if (!retries_.empty()) due = std::min(due, retries_.begin()->first);
+  if (keeper_.phase() != Phase::kOpening && keeper_.phase() != Phase::kWaiting) return due;
+  for (const auto& [number, operation] : operations_) {
+    if (operation.abandoned) continue;
+    return std::min(due, GiveUpAt(operation));  // those after it were called later
+  }
+  return due;
 }
 
 }  // namespace semaphore

@@ -1,5 +1,3 @@
-// The session's stream: opening, resuming, messages, the end. Operations are in
-// session_operations.cc.
 #include "client/semaphore/session_machine.h"
 
 #include <algorithm>
@@ -40,7 +38,8 @@ SessionMachine::SessionMachine(const ClientOptions& options,
                                std::function<std::string()> make_client_id)
     : options_(options),
       make_client_id_(std::move(make_client_id)),
-      keeper_(options.endpoints.size(), options.ttl, options.margin) {}
+      keeper_(options.endpoints.size(), options.ttl, options.margin),
+      operations_(options_, &keeper_, &effects_) {}
 
 Effects SessionMachine::TakeEffects() {
   for (LeaseKeeper::LeasePtr& lease : keeper_.TakeLost())
@@ -72,7 +71,7 @@ void SessionMachine::FillOpen(v1::SessionRequest* message, TimePoint now) {
 void SessionMachine::Disconnect(const absl::Status& why, TimePoint now) {
   const bool in_vain = keeper_.Disconnect(why, now);
   // The next Tick sees whether a stream is still wanted.
-  if (in_vain && !keeper_.ever_open()) GiveUpNotWaiting(now);
+  if (in_vain && !keeper_.ever_open()) operations_.GiveUpNotWaiting(now);
 }
 
 void SessionMachine::DropStream(const absl::Status& why, TimePoint now) {
@@ -94,7 +93,7 @@ void SessionMachine::OnStreamEnd(const absl::Status& status, TimePoint now) {
     LoseSession(now);
   } else if (IsFinal(status.code()) &&
              (!has_session || phase == Phase::kOpen || IsRefusedIdentity(status.code()))) {
-    FailAcquires(status);
+    operations_.FailAcquires(status);
   }
   Disconnect(status.ok() ? absl::UnavailableError("the daemon ended the session's stream") : status,
              now);
@@ -105,7 +104,7 @@ void SessionMachine::OnStreamEnd(const absl::Status& status, TimePoint now) {
 void SessionMachine::Close(TimePoint now) {
   if (closing_) return;
   closing_ = true;
-  FailAcquires(absl::CancelledError("the client was destroyed"));
+  operations_.Close();
   close_deadline_ = now + options_.release_timeout;
   if (keeper_.phase() != Phase::kOpen && !Wanted()) {
     effects_.drop_stream = keeper_.phase() == Phase::kOpening;
@@ -114,11 +113,7 @@ void SessionMachine::Close(TimePoint now) {
 }
 
 void SessionMachine::Finish(const absl::Status& status) {
-  for (auto& [number, operation] : operations_) {
-    if (operation.kind == Kind::kRelease) FinishRelease(operation, status);
-    Drop(std::move(operation.acquire));
-  }
-  operations_.clear();
+  operations_.Finish(status);
   keeper_.End();
 }
 
@@ -131,9 +126,9 @@ bool SessionMachine::NextMessage(v1::SessionRequest* message, TimePoint now) {
     return true;
   }
   if (keeper_.phase() != Phase::kOpen || close_sent_) return false;
-  FillCommands(message, now);
+  operations_.AddTo(message, now);
   if (closing_) {
-    close_sent_ = to_send_.empty();
+    close_sent_ = operations_.all_sent();
     message->set_close(close_sent_);
   }
   const bool alive = keeper_.AddTo(message, now);
@@ -159,9 +154,9 @@ void SessionMachine::OnMessage(const v1::SessionResponse& message, TimePoint now
 void SessionMachine::Take(const v1::SessionResponse& message, TimePoint now) {
   if (keeper_.phase() != Phase::kOpen) return;
   if (message.has_pong()) keeper_.OnPong(message.pong());
-  for (const v1::SessionResult& result : message.results()) OnResult(result, now);
+  for (const v1::SessionResult& result : message.results()) operations_.OnResult(result, now);
   for (const v1::SessionEvent& event : message.events()) {
-    if (event.has_lost()) unclaimed_.erase(event.lost().lease_id());
+    if (event.has_lost()) operations_.OnLost(event.lost().lease_id());
     keeper_.OnEvent(event);
   }
 }
@@ -180,9 +175,13 @@ void SessionMachine::OnOpened(const v1::SessionOpened& opened, TimePoint now) {
     case LeaseKeeper::Opening::kOpened:
       break;
   }
-  unclaimed_ = keeper_.TakeUnknown();
-  ResendAll();
-  GiveBackUnclaimed(now);
+  operations_.OnOpened(keeper_.TakeUnknown(), now);
+}
+
+void SessionMachine::ForgetSession() {
+  keeper_.ForgetSession();
+  client_id_ = make_client_id_();
+  operations_.ForgetSession();
 }
 
 void SessionMachine::LoseSession(TimePoint now) {
@@ -195,7 +194,7 @@ void SessionMachine::LoseSession(TimePoint now) {
 void SessionMachine::Tick(TimePoint now) {
   if (closed()) return;
   const absl::Status silent = keeper_.Tick(now);
-  CheckOperations(now);
+  operations_.Tick(now);
   const auto is = [this](Phase phase) { return keeper_.phase() == phase; };
   if (closing_ && now >= close_deadline_) {
     effects_.drop_stream = is(Phase::kOpening) || is(Phase::kOpen);
@@ -208,21 +207,12 @@ void SessionMachine::Tick(TimePoint now) {
     if (closing_) return keeper_.End();
     keeper_.Rest();
   }
-  if (is(Phase::kWaiting) || is(Phase::kOpening)) GiveUpUnreachable(now);
+  if (is(Phase::kWaiting) || is(Phase::kOpening)) operations_.GiveUpUnreachable(now);
 }
 
 TimePoint SessionMachine::NextDue(bool can_send) const {
-  TimePoint due = std::min(closing_ ? close_deadline_ : kNever, keeper_.NextDue(can_send));
-  if (!local_ends_.empty()) due = std::min(due, local_ends_.begin()->first);
-  if (!retries_.empty()) due = std::min(due, retries_.begin()->first);
-  if (keeper_.phase() == Phase::kOpening || keeper_.phase() == Phase::kWaiting) {
-    for (const auto& [number, operation] : operations_) {
-      if (operation.abandoned) continue;
-      due = std::min(due, GiveUpAt(operation));
-      break;  // those after it were called later
-    }
-  }
-  return due;
+  return std::min(
+      {closing_ ? close_deadline_ : kNever, keeper_.NextDue(can_send), operations_.NextDue()});
 }
 
 }  // namespace semaphore
