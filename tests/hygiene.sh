@@ -51,6 +51,8 @@ report "folders include each other in a circle" \
   "$(git grep -E '^#include "(adapters|server|client|proto)/' -- adapters server client ':!adapters/open.*' |
        sed 's|^\(.*\)/[^/]*:#include "\(.*\)/[^/]*"|\1 \2|' | sort -u | tsort 2>&1 >/dev/null || true)"
 
+report "a class has too many methods (tests/classes.py)" "$(python3 -B tests/classes.py 2>&1 || true)"
+
 report "a shell script is not executable" \
   "$(git ls-files -s '*.sh' '.ci/run' | awk '$1 != "100755" {print $4}')"
 report "a shell script does not parse" \
