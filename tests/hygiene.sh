@@ -53,6 +53,16 @@ report "folders include each other in a circle" \
 
 report "a class has too many methods (tests/classes.py)" "$(python3 -B tests/classes.py 2>&1 || true)"
 
+# The walk of an Acquire, and the headers of server/sessions: each file that is named there exists.
+named_files() {
+  sed -n '/^## An Acquire, file by file/,/^## /p' docs/architecture.md | grep -oE '`[a-z]+/[a-z0-9_/]+\.(cc|h)`' | tr -d '`'
+  sed -n '/^## The classes of Sessions/,/^## /p' docs/architecture.md | grep -E '^\| `' | cut -d'|' -f2 |
+    grep -oE '`[a-z_]+\.h`' | tr -d '`' | sed '/^queue_paces\.h$/d; s|^|server/sessions/|'
+}
+report "docs/architecture.md names files that are not there" \
+  "$(named_files | sort -u | while read -r file; do [ -f "$file" ] || echo "$file"; done)"
+report "the walk in docs/architecture.md is gone" "$([ "$(named_files | wc -l)" -ge 50 ] || echo "fewer than 50 files are named")"
+
 report "a shell script is not executable" \
   "$(git ls-files -s '*.sh' '.ci/run' | awk '$1 != "100755" {print $4}')"
 report "a shell script does not parse" \
