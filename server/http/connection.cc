@@ -1,11 +1,16 @@
 #include "server/http/connection.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <string_view>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
+
+#include "absl/strings/str_cat.h"
 
 namespace semaphored::http {
 namespace {
@@ -16,14 +21,24 @@ using tcp = net::ip::tcp;
 
 // For a client to hear that it was refused, before the connection ends under what it still sends.
 constexpr Milliseconds kLinger{1'000};
+constexpr char kLastChunk[] = "0\r\n\r\n";
+// A line of an event stream that means nothing.
+constexpr char kComment[] = ":\n\n";
+
+std::string Chunk(std::string_view bytes) {
+  return absl::StrCat(absl::Hex(bytes.size()), "\r\n",
+                      absl::string_view(bytes.data(), bytes.size()), "\r\n");
+}
 
 }  // namespace
 
 Connection::Connection(uint64_t number, tcp::socket socket, net::ip::address address,
-                       const Clock* clock, const Patience* patience, const Events* events)
+                       std::string peer, const Clock* clock, const Patience* patience,
+                       const Events* events)
     : number_(number),
       socket_(std::move(socket)),
       address_(std::move(address)),
+      peer_(std::move(peer)),
       clock_(clock),
       patience_(patience),
       events_(events),
@@ -33,7 +48,7 @@ Connection::Connection(uint64_t number, tcp::socket socket, net::ip::address add
 void Connection::Enter(State state, SteadyTime::duration patience) {
   state_ = state;
   moved_at_ = clock_->Now();
-  deadline_ = moved_at_ + patience;
+  deadline_ = patience == SteadyTime::duration::max() ? SteadyTime::max() : moved_at_ + patience;
 }
 
 void Connection::Shut() {
@@ -55,6 +70,7 @@ void Connection::ReadMore() {
 
 void Connection::OnBytes(size_t bytes) {
   heads_.Filled(bytes);
+  if (state_ == State::kBody) return TakeBody();
   // The first head has its time from the connection on. More bytes of a head give it no more.
   if (state_ == State::kIdle) Enter(State::kReading, patience_->request);
   TakeHead();
@@ -64,30 +80,131 @@ void Connection::TakeHead() {
   std::optional<HeadReader::Result> head = heads_.Next();
   if (!head) return ReadMore();
   Enter(State::kAsking, patience_->answer);
+  if (Head* const good = std::get_if<Head>(&*head)) good->request.peer = peer_;
   events_->on_head(this, *std::move(head));
+}
+
+void Connection::ReadBody(Head head, size_t bytes_max) {
+  BodyReader reader(head, bytes_max);
+  body_keep_alive_ = head.keep_alive;
+  body_.emplace(Body{std::move(head), std::move(reader)});
+  Enter(State::kBody, patience_->body);
+  TakeBody();
+}
+
+// The whole body has one time limit: more bytes of it give it no more.
+void Connection::TakeBody() {
+  heads_.Drop(body_->reader.Read(heads_.rest()));
+  // What is read anew of a chunk's head has to end within the buffer.
+  const bool stuck = heads_.Room().empty();
+  if (body_->reader.status() == Status::kOk && !body_->reader.done() && !stuck) {
+    events_->on_body_bytes();
+    if (socket_.is_open()) ReadMore();
+    return;
+  }
+  std::variant<Request, Status> result = body_->reader.status();
+  if (body_->reader.done()) {
+    body_->head.request.body = body_->reader.Take();
+    result = std::move(body_->head.request);
+  } else if (body_->reader.status() == Status::kOk) {
+    result = Status::kBadRequest;
+  }
+  body_.reset();
+  Enter(State::kAsking, patience_->answer);
+  events_->on_request(this, std::move(result));
+}
+
+void Connection::Ask() {
+  ++asked_;
+  WatchEnd();
+}
+
+void Connection::BePatient() {
+  if (state_ == State::kAsking) deadline_ = SteadyTime::max();
+}
+
+// Bytes of a next request are left where they are, and end the watch.
+void Connection::WatchEnd() {
+  if (eof_ || std::exchange(watching_, true)) return;
+  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const error_code& error) {
+    if (!self->socket_.is_open()) return;
+    self->watching_ = false;
+    if (error) return self->End();
+    self->OnReadable();
+  });
+}
+
+void Connection::OnReadable() {
+  if (state_ != State::kAsking && state_ != State::kStreaming) return;
+  char byte = 0;
+  const ssize_t got = recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (got > 0) return;
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return WatchEnd();
+  if (got < 0) return End();
+  eof_ = true;
+  events_->on_eof(this);
 }
 
 // ---- writing ----
 
 void Connection::Answer(Response response, bool keep_alive, bool with_body) {
   head_ = HeadText(response, keep_alive);
-  body_ = with_body ? std::move(response.body) : nullptr;
+  tail_ = with_body ? std::move(response.body) : nullptr;
   keep_alive_ = keep_alive;
   written_ = 0;
-  unread_bytes_ = body_ == nullptr ? 0 : body_->size();
+  unread_bytes_ = tail_ == nullptr ? 0 : tail_->size();
   Enter(State::kWriting, patience_->stall);
   write_by_ = moved_at_ + patience_->answer;
   Write();
 }
 
+void Connection::Stream(Response head, bool chunked, StreamPtr stream) {
+  stream_ = std::move(stream);
+  chunked_ = chunked;
+  head_ = HeadText(head, /*keep_alive=*/false, chunked ? Framing::kChunked : Framing::kClose);
+  tail_ = nullptr;
+  written_ = 0;
+  Enter(State::kStreaming, patience_->stall);
+  Write();
+  WatchEnd();
+}
+
+void Connection::Pump() {
+  if (writing_ || state_ != State::kStreaming) return;
+  bool ended = false;
+  const std::string events = stream_->Take(&ended);
+  head_.clear();
+  if (!events.empty()) head_ = chunked_ ? Chunk(events) : events;
+  if (ended && chunked_) head_ += kLastChunk;
+  last_ = ended;
+  if (head_.empty()) {
+    if (ended) return Linger();
+    return Enter(State::kStreaming, SteadyTime::duration::max());
+  }
+  has_sent_ = has_sent_ || !events.empty();
+  written_ = 0;
+  Enter(State::kStreaming, patience_->stall);
+  Write();
+}
+
+void Connection::WriteComment() {
+  if (writing_ || state_ != State::kStreaming) return;
+  head_ = chunked_ ? Chunk(kComment) : kComment;
+  written_ = 0;
+  Enter(State::kStreaming, patience_->stall);
+  Write();
+}
+
 void Connection::Write() {
-  const std::string_view body = body_ == nullptr ? std::string_view() : *body_;
+  const std::string_view tail = tail_ == nullptr ? std::string_view() : *tail_;
   const size_t of_head = std::min(written_, head_.size());
   const std::array<net::const_buffer, 2> rest = {
-      net::buffer(head_) + of_head, net::buffer(body.data(), body.size()) + (written_ - of_head)};
+      net::buffer(head_) + of_head, net::buffer(tail.data(), tail.size()) + (written_ - of_head)};
+  writing_ = true;
   socket_.async_write_some(rest,
                            [self = shared_from_this()](const error_code& error, size_t bytes) {
                              if (!self->socket_.is_open()) return;
+                             self->writing_ = false;
                              if (error) return self->End();
                              self->OnWritten(bytes);
                            });
@@ -96,17 +213,31 @@ void Connection::Write() {
 void Connection::OnWritten(size_t bytes) {
   written_ += bytes;
   events_->on_sent(bytes);
-  Enter(State::kWriting, patience_->stall);
-  deadline_ = std::min(deadline_, write_by_);
-  if (written_ < head_.size() + unread_bytes_) return Write();
+  const bool answers = state_ == State::kWriting;
+  Enter(state_, patience_->stall);
+  if (answers) deadline_ = std::min(deadline_, write_by_);
+  if (written_ < head_.size() + (tail_ == nullptr ? 0 : tail_->size())) return Write();
+  answers ? OnAnswerWritten() : OnChunkWritten();
+}
+
+void Connection::OnAnswerWritten() {
   events_->on_read(this);
   unread_bytes_ = 0;
-  body_ = nullptr;
+  tail_ = nullptr;
   if (!keep_alive_) return Linger();
   // Requests may have come one behind the other.
   Enter(heads_.begun() ? State::kReading : State::kIdle,
         heads_.begun() ? patience_->request : patience_->idle);
   TakeHead();
+}
+
+void Connection::OnChunkWritten() {
+  if (last_) return Linger();
+  Pump();
+  if (writing_ || state_ != State::kStreaming || !std::exchange(has_sent_, false)) return;
+  // It may send more within.
+  const StreamPtr stream = stream_;
+  stream->Drained();
 }
 
 // To close at once would reset the connection if the client still sends, and what it was answered

@@ -1,4 +1,4 @@
-// One connection of the HTTP server: reads heads, and writes what they are answered with. It decides
+// One connection of the HTTP server: reads requests, and writes what they are answered with. It decides
 // nothing; its owner does.
 #pragma once
 
@@ -6,68 +6,116 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <variant>
 
 #include <boost/asio/ip/tcp.hpp>
 
 #include "server/base/clock.h"
 #include "server/http/head_reader.h"
 #include "server/http/message.h"
+#include "server/http/reply.h"
 
 namespace semaphored::http {
 
-// Used on the thread that runs the socket's context. Held by shared pointers, as each read or write
-// under way keeps it; at most one of the two is.
+// Used on the thread that runs the socket's context. Held by shared pointers, as each operation under
+// way keeps it: at most one that reads or waits for bytes, and one that writes.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   enum class State : uint8_t {
     kIdle,       // Between an answer and the next request.
     kReading,    // A head has begun, or is the first.
-    kAsking,     // The owner has a head, and is to call Answer().
+    kBody,       // The head was taken, and its body is on its way.
+    kAsking,     // The owner has a request, and is to call Answer() or Begin().
     kWriting,    // The answer.
+    kStreaming,  // The answer is a stream that has not ended.
     kLingering,  // The last answer has been sent, and may still be on its way.
   };
   struct Patience {
     Milliseconds request;
+    Milliseconds body;
     Milliseconds idle;
     Milliseconds answer;
     Milliseconds stall;
+    Milliseconds silence;  // Of a stream: after it a comment is written.
   };
-  // Called with the connection itself. None is called within another, nor after Shut().
+  // Called with the connection itself; never after Shut(). on_body_bytes and on_request may be called within
+  // ReadBody().
   struct Events {
+    // The owner calls ReadBody(), Ask(), Answer() or Begin().
     std::function<void(Connection*, HeadReader::Result)> on_head;
+    // As above, but ReadBody(). A status: the body is bad, or too large.
+    std::function<void(Connection*, std::variant<Request, Status>)> on_request;
+    std::function<void()> on_body_bytes;  // More of a body is here: body_bytes() has risen.
     std::function<void(size_t bytes)> on_sent;
     std::function<void(Connection*)> on_read;  // The client has taken the answer.
+    std::function<void(Connection*)> on_eof;   // It will send no more; once.
     std::function<void(Connection*)> on_over;  // To be shut.
   };
 
   // `clock`, `patience` and `events` outlive it.
   Connection(uint64_t number, boost::asio::ip::tcp::socket socket, boost::asio::ip::address address,
-             const Clock* clock, const Patience* patience, const Events* events);
+             std::string peer, const Clock* clock, const Patience* patience, const Events* events);
 
-  void Begin() { ReadMore(); }
-  // REQUIRES: kAsking. Not `keep_alive`: it is the last answer. `with_body`: false for HEAD.
+  void Begin() { TakeHead(); }
+  // REQUIRES: within on_head, of a head with a body of at most `bytes_max`.
+  void ReadBody(Head head, size_t bytes_max);
+  // The request is with its handler, from now on. `is_patient`: there is no time limit for the answer.
+  void Ask();
+  void BePatient();
+  // REQUIRES: Ask() was called, or within on_head or on_request. Not `keep_alive`: it is the last answer.
+  // `with_body`: false for HEAD.
   void Answer(Response response, bool keep_alive, bool with_body);
+  // As Answer(), with the stream's events for a body.
+  void Stream(Response head, bool chunked, StreamPtr stream);
+  // The stream may have more. REQUIRES: kStreaming.
+  void Pump();
+  // The stream has been silent: shows whether the connection still stands.
+  void WriteComment();
   // At once, whatever is under way.
   void Shut();
 
   uint64_t number() const { return number_; }
   const boost::asio::ip::address& address() const { return address_; }
+  const std::string& peer() const { return peer_; }
   State state() const { return state_; }
+  // How many requests have been with a handler.
+  uint64_t asked() const { return asked_; }
   // The last time that it got any further.
   SteadyTime moved_at() const { return moved_at_; }
   // When its owner is to shut it, if it has got no further.
   SteadyTime deadline() const { return deadline_; }
   // Of the body that is being written; 0: none is.
   size_t unread_bytes() const { return unread_bytes_; }
+  // Of the body that is being read, so far.
+  size_t body_bytes() const { return body_ ? body_->reader.bytes() : 0; }
+  // Of the last request that had a body: as its client wants it.
+  bool body_keep_alive() const { return body_keep_alive_; }
+  bool ended_by_client() const { return eof_; }
+  const StreamPtr& stream() const { return stream_; }
+  // A stream whose events have all been written, since when.
+  bool is_silent(SteadyTime now) const {
+    return state_ == State::kStreaming && !writing_ && now - moved_at_ >= patience_->silence;
+  }
 
  private:
+  struct Body {
+    Head head;
+    BodyReader reader;
+  };
+
   void Enter(State state, SteadyTime::duration patience);
   void ReadMore();
   void OnBytes(size_t bytes);
   void TakeHead();
+  void TakeBody();
+  void WatchEnd();
+  void OnReadable();
   void Write();
   void OnWritten(size_t bytes);
+  void OnAnswerWritten();
+  void OnChunkWritten();
   void Linger();
   void Drain();
   void End() { events_->on_over(this); }
@@ -75,6 +123,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const uint64_t number_;
   boost::asio::ip::tcp::socket socket_;
   const boost::asio::ip::address address_;
+  const std::string peer_;
   const Clock* const clock_;
   const Patience* const patience_;
   const Events* const events_;
@@ -82,14 +131,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
   SteadyTime moved_at_;
   SteadyTime deadline_;
   HeadReader heads_;
+  std::optional<Body> body_;
+  bool body_keep_alive_ = false;
+  uint64_t asked_ = 0;
+  bool watching_ = false;  // For the client's end, while the owner has its request.
+  bool eof_ = false;
 
-  // The answer that is being written.
+  // What is being written: a head, and what follows it.
+  bool writing_ = false;
   std::string head_;
-  std::shared_ptr<const std::string> body_;
+  std::shared_ptr<const std::string> tail_;
   bool keep_alive_ = false;
   size_t written_ = 0;  // Of both.
   size_t unread_bytes_ = 0;
   SteadyTime write_by_;
+  // Of a stream.
+  StreamPtr stream_;
+  bool chunked_ = false;
+  bool last_ = false;      // The stream's end is being written.
+  bool has_sent_ = false;  // Since Drained() was called.
 };
 
 }  // namespace semaphored::http

@@ -4,10 +4,15 @@
 #include <algorithm>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 
 namespace semaphored::http {
 namespace {
@@ -39,19 +44,41 @@ bool TakesGzip(std::string_view accept_encoding) {
   return false;
 }
 
+Method MethodOf(verb method) {
+  switch (method) {
+    case verb::get:
+      return Method::kGet;
+    case verb::head:
+      return Method::kHead;
+    case verb::post:
+      return Method::kPost;
+    case verb::delete_:
+      return Method::kDelete;
+    default:  // Beast knows many more.
+      return Method::kOther;
+  }
+}
+
 Head HeadOf(const Parser& parser) {
   const auto& asked = parser.get();
   const std::string_view target(asked.target().data(), asked.target().size());
   const size_t path_end = target.find('?');
   Head head;
-  head.request.path = target.substr(0, path_end);
-  if (path_end != target.npos) head.request.query = target.substr(path_end + 1);
+  Request& request = head.request;
+  request.path = target.substr(0, path_end);
+  if (path_end != target.npos) request.query = target.substr(path_end + 1);
   const auto encoding = asked[field::accept_encoding];
-  head.request.takes_gzip = TakesGzip({encoding.data(), encoding.size()});
-  if (asked.method() == verb::get) head.method = Head::Method::kGet;
-  if (asked.method() == verb::head) head.method = Head::Method::kHead;
+  request.takes_gzip = TakesGzip({encoding.data(), encoding.size()});
+  request.method = MethodOf(asked.method());
+  request.is_1_1 = asked.version() >= 11;
+  for (const auto& each : asked) {
+    request.headers.emplace_back(
+        absl::AsciiStrToLower({each.name_string().data(), each.name_string().size()}),
+        std::string(each.value().data(), each.value().size()));
+  }
   head.keep_alive = asked.keep_alive();
-  head.has_body = parser.chunked() || parser.content_length().value_or(0) > 0;
+  head.chunked = parser.chunked();
+  head.content_length = parser.content_length().value_or(0);
   return head;
 }
 
@@ -81,11 +108,63 @@ std::optional<HeadReader::Result> HeadReader::Next() {
   }
   const size_t size = end + kEnd.size();
   Result result = Read(text.substr(0, size));
-  std::copy(buffer_.begin() + static_cast<ptrdiff_t>(size),
-            buffer_.begin() + static_cast<ptrdiff_t>(filled_), buffer_.begin());
-  filled_ -= size;
-  searched_ = 0;
+  Drop(size);
   return result;
 }
+
+void HeadReader::Drop(size_t bytes) {
+  std::copy(buffer_.begin() + static_cast<ptrdiff_t>(bytes),
+            buffer_.begin() + static_cast<ptrdiff_t>(filled_), buffer_.begin());
+  filled_ -= bytes;
+  searched_ = 0;
+}
+
+// ---- bodies ----
+
+struct BodyReader::Parser {
+  boost::beast::http::request_parser<boost::beast::http::string_body> beast;
+};
+
+BodyReader::BodyReader(const Head& head, size_t bytes_max) : parser_(std::make_unique<Parser>()) {
+  if (head.content_length > bytes_max) {
+    status_ = Status::kContentTooLarge;
+    return;
+  }
+  parser_->beast.body_limit(bytes_max);
+  parser_->beast.eager(true);
+  // Of the head the parser needs no more than how the body ends.
+  const std::string framing =
+      head.chunked
+          ? "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+          : absl::StrCat("POST / HTTP/1.1\r\nContent-Length: ", head.content_length, "\r\n\r\n");
+  boost::system::error_code ignored;  // It wants more.
+  parser_->beast.put(boost::asio::buffer(framing), ignored);
+}
+
+BodyReader::~BodyReader() = default;
+BodyReader::BodyReader(BodyReader&&) noexcept = default;
+BodyReader& BodyReader::operator=(BodyReader&&) noexcept = default;
+
+size_t BodyReader::Read(std::string_view bytes) {
+  size_t read = 0;
+  while (status_ == Status::kOk && !done() && read < bytes.size()) {
+    boost::system::error_code wrong;
+    const size_t more =
+        parser_->beast.put(boost::asio::buffer(bytes.data() + read, bytes.size() - read), wrong);
+    using boost::beast::http::error;
+    read += more;
+    if (wrong == error::need_more) break;
+    if (wrong == error::body_limit) status_ = Status::kContentTooLarge;
+    if (wrong && wrong != error::body_limit) status_ = Status::kBadRequest;
+    if (!wrong && more == 0) break;
+  }
+  return read;
+}
+
+bool BodyReader::done() const { return parser_->beast.is_done(); }
+
+size_t BodyReader::bytes() const { return parser_->beast.get().body().size(); }
+
+std::string BodyReader::Take() { return std::move(parser_->beast.get().body()); }
 
 }  // namespace semaphored::http

@@ -1,5 +1,6 @@
 #include "server/http/message.h"
 
+#include <algorithm>
 #include <array>
 
 #include "absl/strings/str_cat.h"
@@ -13,18 +14,66 @@ struct StatusText {
 };
 constexpr std::array<StatusText, kStatuses> kStatusTexts = {{
     {200, "OK"},
+    {204, "No Content"},
+    {304, "Not Modified"},
     {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
     {404, "Not Found"},
     {405, "Method Not Allowed"},
+    {408, "Request Timeout"},
+    {409, "Conflict"},
     {413, "Content Too Large"},
+    {415, "Unsupported Media Type"},
+    {421, "Misdirected Request"},
+    {429, "Too Many Requests"},
     {431, "Request Header Fields Too Large"},
+    {499, "Client Closed Request"},
+    {500, "Internal Server Error"},
+    {501, "Not Implemented"},
+    {503, "Service Unavailable"},
+    {504, "Gateway Timeout"},
 }};
 
+constexpr std::array<std::pair<Method, const char*>, 4> kMethodTexts = {
+    {{Method::kGet, "GET"},
+     {Method::kHead, "HEAD"},
+     {Method::kPost, "POST"},
+     {Method::kDelete, "DELETE"}}};
+
 const StatusText& TextOf(Status status) { return kStatusTexts[static_cast<size_t>(status)]; }
+
+// Whether an answer of this status has a body, be it empty.
+bool HasBody(Status status) {
+  return status != Status::kNoContent && status != Status::kNotModified;
+}
 
 }  // namespace
 
 int StatusNumber(Status status) { return TextOf(status).number; }
+
+std::string Methods::Text() const {
+  std::string text;
+  for (const auto& [method, name] : kMethodTexts) {
+    if (Has(method)) absl::StrAppend(&text, text.empty() ? "" : ", ", name);
+  }
+  return text;
+}
+
+std::optional<std::string_view> Request::Header(std::string_view name) const {
+  std::optional<std::string_view> found;
+  for (const auto& [key, value] : headers) {
+    if (key != name) continue;
+    if (found) return std::nullopt;
+    found = value;
+  }
+  return found;
+}
+
+size_t Request::Count(std::string_view name) const {
+  return static_cast<size_t>(
+      std::ranges::count_if(headers, [name](const auto& each) { return each.first == name; }));
+}
 
 Response Refusal(Status status) {
   Response response;
@@ -34,14 +83,21 @@ Response Refusal(Status status) {
   return response;
 }
 
-std::string HeadText(const Response& response, bool keep_alive) {
+std::string HeadText(const Response& response, bool keep_alive, Framing framing) {
   const StatusText& status = TextOf(response.status);
-  std::string head = absl::StrCat(
-      "HTTP/1.1 ", status.number, " ", status.text, "\r\nContent-Type: ", response.content_type,
-      "\r\nContent-Length: ", response.body == nullptr ? 0 : response.body->size(),
-      "\r\nVary: Accept-Encoding\r\n");
+  std::string head = absl::StrCat("HTTP/1.1 ", status.number, " ", status.text, "\r\n");
+  if (HasBody(response.status))
+    absl::StrAppend(&head, "Content-Type: ", response.content_type, "\r\n");
+  if (framing == Framing::kChunked) {
+    absl::StrAppend(&head, "Transfer-Encoding: chunked\r\n");
+  } else if (framing == Framing::kLength && HasBody(response.status)) {
+    absl::StrAppend(&head, "Content-Length: ", response.body == nullptr ? 0 : response.body->size(),
+                    "\r\n");
+  }
+  absl::StrAppend(&head, "Vary: Accept-Encoding\r\n");
   if (response.gzip) absl::StrAppend(&head, "Content-Encoding: gzip\r\n");
-  if (response.status == Status::kMethodNotAllowed) absl::StrAppend(&head, "Allow: GET, HEAD\r\n");
+  for (const auto& [name, value] : response.headers)
+    absl::StrAppend(&head, name, ": ", value, "\r\n");
   return absl::StrCat(head, "Connection: ", keep_alive ? "keep-alive" : "close", "\r\n\r\n");
 }
 

@@ -1,19 +1,21 @@
-// Invariants: connections, and what counts them, are used on the server's thread alone; a connection
-// stands in Impl::connections_ from Take() to Close(), and no longer; Sweep() enforces the deadline
-// of each.
 #include "server/http/server.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <spdlog/spdlog.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <future>
 #include <mutex>
 #include <thread>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -25,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/common/rare_line.h"
 #include "server/http/connection.h"
+#include "server/http/server_impl.h"
 
 namespace semaphored::http {
 namespace {
@@ -48,11 +51,15 @@ void BlockSignals() {
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
 
-// Replies come from other threads, and may come when the server has gone.
-struct Mailbox {
-  std::mutex mutex;
-  net::io_context* context = nullptr;  // Guarded by mutex. Null: the server has gone.
-};
+std::string PeerText(const tcp::endpoint& endpoint) {
+  const net::ip::address address = endpoint.address();
+  return address.is_v4() ? absl::StrCat("ipv4:", address.to_string(), ":", endpoint.port())
+                         : absl::StrCat("ipv6:[", address.to_string(), "]:", endpoint.port());
+}
+
+bool IsBusy(const Connection& connection) {
+  return connection.state() == State::kAsking || connection.state() == State::kStreaming;
+}
 
 }  // namespace
 
@@ -69,69 +76,20 @@ const char* ClosedName(Closed reason) {
   return "crowded";
 }
 
-class Server::Impl {
- public:
-  Impl(const ServerOptions& options, std::map<std::string, Handler> handlers);
-  ~Impl() { Stop(); }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-
-  // What is wrong; empty: it listens.
-  std::string Listen();
-  void Run();
-  void Stop();
-  const std::string& address() const { return address_; }
-  ServerFigures figures() const;
-
- private:
-  void Accept();
-  void OnAccepted(const error_code& error, tcp::socket socket);
-  void Take(tcp::socket socket);
-  void OnHead(Connection* connection, const HeadReader::Result& result);
-  void Ask(uint64_t number, const Head& head, const Handler& handler);
-  void OnReply(uint64_t number, bool keep_alive, bool with_body, Response response);
-  void Answer(Connection* connection, Response response, bool keep_alive, bool with_body);
-  // Closes the connection that is to go first, of those that `may` go; false: there is none.
-  bool MakeRoom(const std::function<bool(const Connection&)>& may);
-  void Sweep();
-  void Close(const Connection& connection);
-  void CountClosed(Closed reason) { ++closed_[static_cast<size_t>(reason)]; }
-  SteadyTime Now() const { return options_.clock->Now(); }
-
-  const ServerOptions options_;
-  const Connection::Patience patience_;
-  const std::map<std::string, Handler> handlers_;
-  const Connection::Events events_;
-  net::io_context context_{1};
-  tcp::acceptor acceptor_{context_};
-  net::steady_timer accept_pause_{context_};
-  net::steady_timer sweep_timer_{context_};
-  const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
-  std::string address_;
-
-  std::map<uint64_t, ConnectionPtr> connections_;  // By number.
-  std::map<net::ip::address, size_t> by_address_;  // How many of them there are.
-  uint64_t last_number_ = 0;
-  size_t unread_bytes_ = 0;
-  bool sweeping_ = false;
-  RareLine warning_;
-
-  std::atomic<uint64_t> connected_ = 0;
-  std::atomic<uint64_t> sent_bytes_ = 0;
-  std::array<std::atomic<uint64_t>, kStatuses> answers_{};
-  std::array<std::atomic<uint64_t>, kClosed> closed_{};
-  std::thread thread_;
-};
-
-Server::Impl::Impl(const ServerOptions& options, std::map<std::string, Handler> handlers)
+Server::Impl::Impl(const ServerOptions& options, Resources resources)
     : options_(options),
-      patience_{options.request_timeout, options.idle_timeout, options.answer_timeout,
-                options.stall_timeout},
-      handlers_(std::move(handlers)),
+      patience_{options.request_timeout, options.body_timeout,  options.idle_timeout,
+                options.answer_timeout,  options.stall_timeout, options.silence_timeout},
+      resources_(std::move(resources)),
       events_{
-          [this](Connection* each, const HeadReader::Result& result) { OnHead(each, result); },
+          [this](Connection* each, HeadReader::Result result) { OnHead(each, std::move(result)); },
+          [this](Connection* each, std::variant<Request, Status> result) {
+            OnRequest(each, std::move(result));
+          },
+          [this] { OnBodyBytes(); },
           [this](size_t bytes) { sent_bytes_ += bytes; },
           [this](Connection* each) { unread_bytes_ -= each->unread_bytes(); },
+          [this](Connection* each) { OnEof(*each); },
           [this](Connection* each) { Close(*each); },
       } {
   mailbox_->context = &context_;
@@ -168,7 +126,15 @@ void Server::Impl::Run() {
   });
 }
 
-void Server::Impl::Stop() {
+void Server::Impl::Stop(Milliseconds grace) {
+  if (thread_.joinable() && grace > Milliseconds(0)) {
+    const auto all_ended = std::make_shared<std::promise<void>>();
+    mailbox_->Post([this, all_ended] {
+      all_ended_ = all_ended;
+      BeginEnd();
+    });
+    all_ended->get_future().wait_for(grace);
+  }
   {
     const std::lock_guard lock(mailbox_->mutex);
     mailbox_->context = nullptr;
@@ -178,8 +144,7 @@ void Server::Impl::Stop() {
   thread_.join();
   error_code ignored;
   acceptor_.close(ignored);
-  for (const auto& [number, connection] : connections_) connection->Shut();
-  connections_.clear();
+  while (!connections_.empty()) Close(*connections_.begin()->second);
   connected_ = 0;
 }
 
@@ -204,6 +169,7 @@ void Server::Impl::Accept() {
 // is closed, so to try again at once would be a busy loop.
 void Server::Impl::OnAccepted(const error_code& error, tcp::socket socket) {
   if (!error) Take(std::move(socket));
+  if (all_ended_ != nullptr) return;
   if (!error || error == net::error::connection_aborted) return Accept();
   if (const auto more = warning_.Again(Now()))
     spdlog::warn("http://{}: cannot accept connections for the moment: {}{}", address_,
@@ -216,17 +182,22 @@ void Server::Impl::OnAccepted(const error_code& error, tcp::socket socket) {
 }
 
 void Server::Impl::Take(tcp::socket socket) {
-  if (connections_.size() >= options_.connections_max)
-    MakeRoom([](const Connection&) { return true; });
+  if (connections_.size() >= options_.connections_max &&
+      !MakeRoom([this](const Connection& each) { return !options_.keeps_busy || !IsBusy(each); }))
+    return Refuse(&socket);
   error_code error;
-  const net::ip::address address = socket.remote_endpoint(error).address();
+  const tcp::endpoint remote = socket.remote_endpoint(error);
+  const net::ip::address address = remote.address();
   if (!error) socket.set_option(tcp::no_delay(true), error);
   if (!error) socket.set_option(net::socket_base::send_buffer_size(kSendBufferBytes), error);
   if (error) return;  // It has gone already.
-  fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
+  const int descriptor = socket.native_handle();
+  fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+  const auto patience_ms = static_cast<int>(options_.unacknowledged_max.count());
+  setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
   const uint64_t number = ++last_number_;
-  const auto connection = std::make_shared<Connection>(number, std::move(socket), address,
-                                                       options_.clock, &patience_, &events_);
+  const auto connection = std::make_shared<Connection>(
+      number, std::move(socket), address, PeerText(remote), options_.clock, &patience_, &events_);
   connections_.emplace(number, connection);
   ++by_address_[address];
   connected_ = connections_.size();
@@ -234,56 +205,16 @@ void Server::Impl::Take(tcp::socket socket) {
   if (!std::exchange(sweeping_, true)) Sweep();
 }
 
-// ---- on its thread: requests ----
-
-// After a refusal the connection ends: what follows may be the rest of what was refused.
-void Server::Impl::OnHead(Connection* connection, const HeadReader::Result& result) {
-  if (const Status* const wrong = std::get_if<Status>(&result))
-    return Answer(connection, Refusal(*wrong), false, true);
-  const Head& head = std::get<Head>(result);
-  const bool with_body = head.method != Head::Method::kHead;
-  const auto handler = handlers_.find(head.request.path);
-  std::optional<Status> refusal;
-  if (handler == handlers_.end()) {
-    refusal = Status::kNotFound;
-  } else if (head.method == Head::Method::kOther) {
-    refusal = Status::kMethodNotAllowed;
-  } else if (head.has_body) {
-    refusal = Status::kContentTooLarge;
-  }
-  if (refusal) return Answer(connection, Refusal(*refusal), false, with_body);
-  Ask(connection->number(), head, handler->second);
-}
-
-void Server::Impl::Ask(uint64_t number, const Head& head, const Handler& handler) {
-  const bool with_body = head.method != Head::Method::kHead;
-  handler(head.request, [this, number, keep_alive = head.keep_alive, with_body,
-                         mailbox = mailbox_](Response response) {
-    const std::lock_guard lock(mailbox->mutex);
-    if (mailbox->context == nullptr) return;
-    net::post(*mailbox->context,
-              [this, number, keep_alive, with_body, response = std::move(response)]() mutable {
-                OnReply(number, keep_alive, with_body, std::move(response));
-              });
-  });
-}
-
-void Server::Impl::OnReply(uint64_t number, bool keep_alive, bool with_body, Response response) {
-  const auto found = connections_.find(number);
-  if (found == connections_.end() || found->second->state() != State::kAsking) return;
-  Answer(found->second.get(), std::move(response), keep_alive, with_body);
-}
-
-void Server::Impl::Answer(Connection* connection, Response response, bool keep_alive,
-                          bool with_body) {
+// All that stand are busy. The client gets to know why, if what it has sent lets it.
+void Server::Impl::Refuse(tcp::socket* socket) {
+  CountClosed(Closed::kCrowded);
+  Response response = Refusal(Status::kUnavailable);
+  AddHeaders(&response);
   ++answers_[static_cast<size_t>(response.status)];
-  const size_t bytes = with_body && response.body != nullptr ? response.body->size() : 0;
-  const auto unread = [](const Connection& each) { return each.unread_bytes() > 0; };
-  while (bytes > 0 && unread_bytes_ + bytes > options_.unread_bytes_max) {
-    if (!MakeRoom(unread)) break;
-  }
-  unread_bytes_ += bytes;
-  connection->Answer(std::move(response), keep_alive, with_body);
+  const std::string text = HeadText(response, /*keep_alive=*/false) + *response.body;
+  send(socket->native_handle(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  error_code ignored;
+  socket->shutdown(tcp::socket::shutdown_send, ignored);
 }
 
 // ---- on its thread: connections go ----
@@ -313,13 +244,9 @@ void Server::Impl::Sweep() {
   std::vector<ConnectionPtr> overdue;
   for (const auto& [number, each] : connections_) {
     if (each->deadline() <= now) overdue.push_back(each);
+    if (each->is_silent(now)) each->WriteComment();
   }
-  for (const ConnectionPtr& each : overdue) {
-    const State state = each->state();
-    if (state == State::kIdle) CountClosed(Closed::kIdle);
-    if (state == State::kReading || state == State::kWriting) CountClosed(Closed::kSlow);
-    Close(*each);
-  }
+  for (const ConnectionPtr& each : overdue) OnOverdue(each.get());
   sweeping_ = !connections_.empty();
   if (!sweeping_) return;
   sweep_timer_.expires_after(kSweepInterval);
@@ -328,15 +255,56 @@ void Server::Impl::Sweep() {
   });
 }
 
+void Server::Impl::OnOverdue(Connection* connection) {
+  switch (connection->state()) {
+    case State::kIdle:
+      CountClosed(Closed::kIdle);
+      break;
+    case State::kReading:
+    case State::kBody:
+    case State::kWriting:
+    case State::kStreaming:
+      CountClosed(Closed::kSlow);
+      break;
+    case State::kAsking:
+    case State::kLingering:
+      break;
+  }
+  Close(*connection);
+}
+
+// What has begun is answered, and what streams stand are ended by their owners.
+void Server::Impl::BeginEnd() {
+  error_code ignored;
+  acceptor_.close(ignored);
+  std::vector<ConnectionPtr> idle;
+  for (const auto& [number, each] : connections_) {
+    const State state = each->state();
+    if (state == State::kIdle || state == State::kReading || state == State::kBody)
+      idle.push_back(each);
+  }
+  for (const ConnectionPtr& each : idle) Close(*each);
+  MaybeEnded();
+}
+
+void Server::Impl::MaybeEnded() {
+  if (!connections_.empty() || all_ended_ == nullptr || std::exchange(ended_, true)) return;
+  all_ended_->set_value();
+}
+
 void Server::Impl::Close(const Connection& connection) {
   const auto node = connections_.extract(connection.number());
   if (node.empty()) return;
   Connection& closed = *node.mapped();
+  const auto gone = on_gone_.extract(connection.number());
   unread_bytes_ -= closed.unread_bytes();
   const auto of_address = by_address_.find(closed.address());
   if (--of_address->second == 0) by_address_.erase(of_address);
   connected_ = connections_.size();
   closed.Shut();
+  if (closed.stream() != nullptr) closed.stream()->Gone();
+  if (!gone.empty()) gone.mapped()();
+  MaybeEnded();
 }
 
 // ---- what others see ----
@@ -346,15 +314,15 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
-                                                      std::map<std::string, Handler> handlers) {
-  auto impl = std::make_unique<Impl>(options, std::move(handlers));
+                                                      Resources resources) {
+  auto impl = std::make_unique<Impl>(options, std::move(resources));
   if (const std::string wrong = impl->Listen(); !wrong.empty())
     return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen, ": ", wrong));
   impl->Run();
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
-void Server::Stop() { impl_->Stop(); }
+void Server::Stop(Milliseconds grace) { impl_->Stop(grace); }
 
 const std::string& Server::address() const { return impl_->address(); }
 

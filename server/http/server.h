@@ -1,5 +1,5 @@
-// A small HTTP/1.1 server for what is read of the daemon beside its API. It answers GET and HEAD,
-// takes no bodies, and has neither encryption nor authentication.
+// A small HTTP/1.1 server for what is read of the daemon beside its API, and for its API as JSON. It has neither
+// encryption nor authentication.
 //
 // One thread moves the bytes of all connections, so one that is silent, half done or does not read
 // keeps no other waiting. All that a client can make it keep has a bound (ServerOptions). At the
@@ -7,26 +7,41 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "server/base/clock.h"
 #include "server/http/message.h"
+#include "server/http/reply.h"
 
 namespace semaphored::http {
 
-// Sends the answer. Once; from any thread, at any time, without blocking: where the connection or
-// the server has gone, it has no effect. A request that is never answered ends its connection after
-// ServerOptions::answer_timeout.
-using Reply = absl::AnyInvocable<void(Response)>;
-// Called on the server's thread, so it must not block. The reply may be called within.
-using Handler = std::function<void(const Request& request, Reply reply)>;
+// Called on the server's thread, so it must not block. The reply may be called within. A request that is never
+// answered ends its connection after ServerOptions::answer_timeout, unless Reply::OnGone was called.
+using Handler = std::function<void(Request request, Reply reply)>;
+
+// What one path serves.
+struct Resource {
+  template <typename Function>
+  requires std::convertible_to<Function, Handler> Resource(Function each)
+      : handler(std::move(each)) {}  // NOLINT: what only reads is its handler.
+  Resource(Methods some, size_t bytes, Handler each)
+      : methods(some), body_bytes_max(bytes), handler(std::move(each)) {}
+
+  Methods methods = kReads;
+  size_t body_bytes_max = 0;  // Of requests that are not GET or HEAD.
+  Handler handler;
+};
+using Resources = std::map<std::string, Resource>;
 
 struct ServerOptions {
   std::string listen;            // HOST:PORT or [HOST]:PORT, HOST a number. Port 0: any free one.
@@ -37,17 +52,31 @@ struct ServerOptions {
   Milliseconds request_timeout{
       5'000};                         // For the whole head, from the connection or its first byte.
   Milliseconds idle_timeout{60'000};  // From an answer to the next request.
-  Milliseconds answer_timeout{30'000};  // For the handler; and then for the client to read it all.
-  Milliseconds stall_timeout{5'000};    // For the client to read some of it.
+  Milliseconds body_timeout{10'000};  // For all of a request's body, from its head.
+  Milliseconds answer_timeout{30'000};   // For the handler; and then for the client to read it all.
+  Milliseconds stall_timeout{5'000};     // For the client to read some of it.
+  Milliseconds silence_timeout{15'000};  // After it a comment is written to a stream.
+  // What was sent and is not acknowledged for so long: the client's machine has gone.
+  Milliseconds unacknowledged_max{15'000};
   // Bodies that are being sent, all together. Beyond it the one that has moved the least lately is
   // given up, but never the last.
   size_t unread_bytes_max = 64 << 20;
+  // Bodies that are being read, all together. Beyond it the one that has moved the least lately is given up.
+  size_t bodies_bytes_max = 64 << 20;
+  size_t stream_bytes_max = 256 << 10;  // Of one stream's events that wait to be written.
+  // A connection whose handler is busy, or whose stream stands, is never closed for another: at the bound the new one
+  // is refused then.
+  bool keeps_busy = false;
+  // Of each request before its body is read. An answer: the request is refused with it.
+  std::function<std::optional<Response>(const Request&)> check = nullptr;
+  // Of every answer.
+  std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
 // Why the server has ended a connection.
 enum class Closed : uint8_t {
   kIdle,     // No next request has come.
-  kSlow,     // The head did not come in time, or the answer was not read in time.
+  kSlow,     // The request did not come in time, or the answer was not read in time.
   kCrowded,  // There were too many others, or too much that was not read.
   kCount
 };
@@ -63,18 +92,19 @@ struct ServerFigures {
 
 class Server {
  public:
-  // Listens, and answers each path of `handlers`; any other is 404. The handlers' objects outlive
+  // Listens, and answers each path of `resources`; any other is 404. The handlers' objects outlive
   // the server. UNAVAILABLE: the address cannot be listened on, with why.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
-                                                       std::map<std::string, Handler> handlers);
+                                                       Resources resources);
   // Stop().
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Ends all connections, whatever they are about, and the thread. Waits for a handler that runs,
-  // and for nothing else. No handler is called afterwards. Not the server's own thread.
-  void Stop();
+  // Accepts no more, and lets what is being written leave, for at most `grace`. Then ends all connections, whatever
+  // they are about, and the thread. Waits for a handler that runs, and for nothing else. No handler is called
+  // afterwards. Not the server's own thread.
+  void Stop(Milliseconds grace = Milliseconds(0));
 
   // HOST:PORT as it is, with the port that was chosen.
   const std::string& address() const;
