@@ -37,6 +37,7 @@
 #include "server/base/signals.h"
 #include "server/base/version.h"
 #include "server/config/config.h"
+#include "server/config/config_checks.h"
 #include "server/config/reload.h"
 #include "server/join_node.h"
 #include "server/lanes/membership.h"
@@ -50,6 +51,7 @@
 #include "server/rpc/server.h"
 #include "server/sessions/sessions.h"
 #include "server/subcommands.h"
+#include "server/web/web.h"
 
 namespace semaphored {
 namespace {
@@ -161,6 +163,7 @@ struct Reloads {
   const ConfigSources& sources;  // Those of the start.
   Config config;                 // In force.
   Server* server;
+  web::Web* web;  // Null: there is no HTTP.
   Security* security;
   ServiceManager* manager;
 };
@@ -191,6 +194,7 @@ void Reload(Reloads* reloads) {
   tell();
   (void)SetLogLevel(read->log_level);
   reloads->server->SetLimits(ServerOptionsOf(*read).limits);
+  if (reloads->web != nullptr) reloads->web->SetWrites(web::WritesOf(read->http_writes));
   reloads->config = *std::move(read);
   // Certificates, tokens and rules: together or none of them. It logs why not.
   if (reloads->security->Reload().ok()) spdlog::info("SIGHUP: certificates and rules were read");
@@ -279,6 +283,23 @@ absl::StatusOr<std::unique_ptr<Exporter>> StartMetrics(const Config& config, con
   return exporter;
 }
 
+// Null if there is no HTTP.
+absl::StatusOr<std::unique_ptr<web::Web>> StartWeb(const Config& config, const Clock& clock,
+                                                   Security* security, Server* server,
+                                                   const std::string& inside_key) {
+  const HttpAddress http = HttpAddressOf(config);
+  if (http.listen.empty()) return nullptr;
+  auto web =
+      web::Web::Start(WebOptionsOf(config, *security), &clock, server->MakeLoop(), inside_key);
+  if (web.ok()) {
+    spdlog::info("http at http://{}/", (*web)->address());
+  } else if (http.may_fail) {
+    spdlog::warn("there is no HTTP: {}", Text(web.status()));
+    return nullptr;
+  }
+  return web;
+}
+
 ServerOptions WithSecurity(ServerOptions options, Security* security) {
   options.tls = security->tls();
   options.access = security->policy();
@@ -294,6 +315,7 @@ int ListenAndServe(Reloads* reloads, Signals* signals, Host* host, Milliseconds*
     spdlog::critical("{}", Text(status));
     return kCannotListen;
   }
+  if (reloads->web != nullptr) reloads->web->Open(server.ChannelWithin());
   const Config& config = reloads->config;
   spdlog::info("semaphored {} on {}: node {}, store {}", kVersion, server.address(), config.node_id,
                MaskSecrets(config.store));
@@ -315,6 +337,7 @@ struct Start {
   Server* server;
   LateGatherer gatherer = nullptr;               // The exporter's.
   std::unique_ptr<Exporter> exporter = nullptr;  // Null: metrics are off.
+  std::unique_ptr<web::Web> web = nullptr;       // Null: there is no HTTP.
 };
 
 // Takes over what an earlier life left behind, then serves until it is time to stop. The exit code.
@@ -337,7 +360,8 @@ int TakeOverAndServe(Start* start, Host* host, Sessions* sessions, Membership* m
   // A client that has read that we serve should not be refused because the first heartbeat is still
   // on its way. If it does not come, clients get the reason.
   touched.wait_for(Milliseconds(config.engine_timeout_ms));
-  Reloads reloads{start->sources, config, start->server, start->security, start->manager};
+  Reloads reloads{start->sources,   config,          start->server,
+                  start->web.get(), start->security, start->manager};
   return ListenAndServe(&reloads, start->signals, host, grace);
 }
 
@@ -371,6 +395,7 @@ int ServeAs(NodeRef self, Engine* engine, Start* start) {
   start->exporter = nullptr;
   start->security->SetOnPolicy(nullptr);
   server.Stop(grace);
+  start->web = nullptr;
   host.StopLanes();
   if (absl::Status status = membership.Leave(); !status.ok())
     spdlog::warn("the engine does not know that this daemon has stopped: {}", Text(status));
@@ -384,13 +409,20 @@ int Serve(const ConfigSources& sources, const Config& config, Security* security
           Signals* signals) {
   const Clock& clock = SystemClock();
   ServiceManager manager(ServiceManager::FromEnvironment());
-  Server server(&clock, WithSecurity(ServerOptionsOf(config), security));
+  ServerOptions options = WithSecurity(ServerOptionsOf(config), security);
+  options.inside_key = NewInsideKey();
+  Server server(&clock, options);
   Start start{sources, config, security, signals, &manager, &server};
   absl::Status bound = server.Bind();
   if (bound.ok()) {
     auto exporter = StartMetrics(config, clock, start.gatherer);
     bound = exporter.status();
     if (bound.ok()) start.exporter = *std::move(exporter);
+  }
+  if (bound.ok()) {
+    auto web = StartWeb(config, clock, security, &server, options.inside_key);
+    bound = web.status();
+    if (bound.ok()) start.web = *std::move(web);
   }
   if (!bound.ok()) {
     spdlog::critical("{}", Text(bound));

@@ -19,6 +19,7 @@ ServerOptions ServerOptionsOf(const Config& config) {
   options.connections_max = config.connections_max;
   if (!config.metrics_listen.empty())
     options.other_descriptors += http::ServerOptions().connections_max;
+  if (!HttpAddressOf(config).listen.empty()) options.other_descriptors += web::kConnectionsMax;
   options.connection_calls_max = static_cast<int>(config.connection_calls_max);
   options.handshake_timeout_ms = config.handshake_timeout_ms;
   options.connections_bytes_max = config.connections_bytes_max;
@@ -101,6 +102,18 @@ SecurityOptions SecurityOptionsOf(const Config& config) {
   }
   options.access_file = config.access_file;
   options.audit_file = config.audit_file;
+  return options;
+}
+
+web::WebOptions WebOptionsOf(const Config& config, const Security& security) {
+  web::WebOptions options;
+  options.listen = HttpAddressOf(config).listen;
+  options.hosts = config.http_hosts;
+  options.writes = web::WritesOf(config.http_writes);
+  options.needs_token = NeedsCertificates(config);
+  options.body_bytes_max = config.message_bytes_max;
+  options.unread_max = Milliseconds(config.keepalive_interval_ms + config.keepalive_timeout_ms);
+  options.policy = [&security] { return security.policy(); };
   return options;
 }
 

@@ -11,6 +11,7 @@
 #include "server/rpc/security.h"
 #include "server/rpc/server.h"
 #include "server/sessions/sessions.h"
+#include "server/web/web.h"
 
 namespace semaphored {
 
@@ -22,6 +23,8 @@ uint32_t LanesOf(const Config& config, const Engine& engine);
 Milliseconds LaneVouchOf(const Config& config, const Engine& engine);
 SessionsOptions SessionsOptionsOf(const Config& config, const Engine& engine);
 SecurityOptions SecurityOptionsOf(const Config& config);
+// The security outlives what takes them.
+web::WebOptions WebOptionsOf(const Config& config, const Security& security);
 MembershipOptions MembershipOptionsOf(const Config& config, const Engine& engine);
 
 }  // namespace semaphored

@@ -58,11 +58,31 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
 
 namespace {
 
-bool IsMetricsAddress(const std::string& listen) {
+constexpr char kHttpDefault[] = "127.0.0.1:7422";
+
+bool IsHttpAddress(const std::string& listen) {
   if (listen.empty()) return true;
   const absl::StatusOr<ListenAddress> address = ParseListenAddress(listen);
   // A name would have to be looked up, and could be another address tomorrow.
   return address.ok() && (address->host == "localhost" || IsNumericHost(address->host));
+}
+
+void AddMistakesOfHttp(const Config& config, std::vector<std::string>* mistakes) {
+  const std::string& listen = config.http_listen;
+  if (listen == "auto" || listen.empty()) return;
+  if (!IsHttpAddress(listen)) {
+    mistakes->push_back(
+        fmt::format("http_listen: \"{}\" must be auto, empty, or HOST:PORT or [HOST]:PORT with an "
+                    "address in numbers, such as 127.0.0.1:7422",
+                    listen));
+  } else if (!ParseListenAddress(listen)->loopback && !config.allow_insecure_remote) {
+    mistakes->push_back(fmt::format(
+        "http_listen: other machines can reach {}, and HTTP is not encrypted: tokens can be read "
+        "on "
+        "their way. Listen at 127.0.0.1 or [::1], with a proxy for TLS before it, or say with "
+        "--allow-insecure-remote that the network around the daemon keeps others out",
+        listen));
+  }
 }
 
 void AddMistakesOfTls(const Config& config, const ListenAddress& address,
@@ -96,7 +116,8 @@ void AddMistakes(const Config& config, std::vector<std::string>* mistakes) {
     mistakes->emplace_back("ttl_default is not between ttl_min and ttl_max");
   if (config.limits.payload_bytes_max > config.message_bytes_max / 2)
     mistakes->emplace_back("payload_bytes_max is more than half of message_bytes_max");
-  if (!IsMetricsAddress(config.metrics_listen)) {
+  AddMistakesOfHttp(config, mistakes);
+  if (!IsHttpAddress(config.metrics_listen)) {
     mistakes->push_back(
         fmt::format("metrics_listen: \"{}\" must be HOST:PORT or [HOST]:PORT with an address in "
                     "numbers, such as 127.0.0.1:7421",
@@ -121,6 +142,17 @@ bool IsGuarded(const Config& config) {
   if (config.frame_guard != "auto") return config.frame_guard == "on";
   return !config.tls_cert_file.empty() || !config.access_file.empty() ||
          !ParseListenAddress(config.listen)->loopback;
+}
+
+bool NeedsCertificates(const Config& config) {
+  return !config.tls_client_ca_file.empty() && config.tls_client_certificates == "require";
+}
+
+HttpAddress HttpAddressOf(const Config& config) {
+  if (config.http_listen != "auto") return {config.http_listen};
+  // These keep out programs of this machine that HTTP would let in.
+  if (config.listen.starts_with("unix:") || NeedsCertificates(config)) return {};
+  return {kHttpDefault, /*may_fail=*/true};
 }
 
 bool IsOpenToAll(const Config& config) {

@@ -31,6 +31,16 @@ absl::Status CheckConfig(const Config& config);
 // Connections pass the guard (server/guard). REQUIRES: checked.
 bool IsGuarded(const Config& config);
 
+// Where HTTP is served; empty: nowhere. REQUIRES: checked.
+struct HttpAddress {
+  std::string listen;
+  bool may_fail = false;  // It was not asked for: if another program has it, there is no HTTP.
+};
+HttpAddress HttpAddressOf(const Config& config);
+
+// Clients of the API have to show a certificate. REQUIRES: checked.
+bool NeedsCertificates(const Config& config);
+
 // Other machines can reach it by TLS, and it does not ask who they are. REQUIRES: checked.
 bool IsOpenToAll(const Config& config);
 

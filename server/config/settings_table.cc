@@ -62,6 +62,22 @@ std::vector<Setting> Where() {
       {kWhere, "audit_file", Kind::kText, FIELD(audit_file), 0, 4096, nullptr,
        "File that a line of JSON is appended to for each administrative act. Empty: the daemon's "
        "log."},
+      {kWhere, "http_listen", Kind::kText, FIELD(http_listen), 0, 256, nullptr,
+       "Address of the page, and of the API as JSON, by HTTP without encryption: HOST:PORT or "
+       "[HOST]:PORT. auto: "
+       "127.0.0.1:7422, unless another program has that, listen is a Unix socket, or every client "
+       "must show a "
+       "certificate. Empty: none."},
+      {kWhere, "http_writes", Kind::kChoice, FIELD(http_writes), 0, 0, "off, token, on",
+       "Which callers may change anything by HTTP; the others may read. token: those that show a "
+       "token of the access "
+       "file. on: all that the API serves.",
+       kReloadable},
+      {kWhere, "http_hosts", Kind::kText, FIELD(http_hosts), 0, 4096, nullptr,
+       "Names by which clients of HTTP reach the daemon, with commas between them; addresses in "
+       "numbers and localhost "
+       "are always right. A request with another Host is refused, as a web site may have caused "
+       "it."},
       {kWhere, "node_id", Kind::kText, FIELD(node_id), 0, 128, nullptr,
        "Name of this daemon among those on the same engine; it must keep it when it is restarted. "
        "A daemon does not start with the name of one that is alive. Empty: the host's name and the "

@@ -1,13 +1,18 @@
 #include "server/rpc/caller.h"
 
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <spdlog/spdlog.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
@@ -38,6 +43,18 @@ std::shared_ptr<const guard::Peer> GuardedPeer(const AccessControl& access,
   return access.peers == nullptr ? nullptr : access.peers->Find(context.peer());
 }
 
+// Of a call from within the daemon; nullopt: it is none.
+std::optional<std::string> InsidePeer(const AccessControl& access,
+                                      const grpc::ServerContext& context) {
+  const std::string& key = access.inside_key;
+  const auto found = context.client_metadata().find(kInsidePeerKey);
+  if (key.empty() || found == context.client_metadata().end()) return std::nullopt;
+  const auto& value = found->second;
+  if (value.size() < key.size() || CRYPTO_memcmp(value.data(), key.data(), key.size()) != 0)
+    return std::nullopt;
+  return std::string(value.data() + key.size(), value.size() - key.size());
+}
+
 Refusal Unauthenticated() {
   return {absl::StatusCode::kUnauthenticated, Reason::kUnauthenticated,
           "this daemon serves only clients that it knows", "",
@@ -55,7 +72,16 @@ Refusal Denied(const Identity& identity, Verbs verbs, std::string_view where,
 
 }  // namespace
 
+std::string NewInsideKey() {
+  std::array<unsigned char, 32> random{};
+  if (RAND_bytes(random.data(), static_cast<int>(random.size())) != 1) std::abort();
+  return absl::StrCat(absl::BytesToHexString(absl::string_view(
+                          reinterpret_cast<const char*>(random.data()), random.size())),
+                      " ");
+}
+
 std::string PeerOf(const AccessControl& access, const grpc::ServerContext& context) {
+  if (std::optional<std::string> inside = InsidePeer(access, context)) return *std::move(inside);
   const std::shared_ptr<const guard::Peer> peer = GuardedPeer(access, context);
   return peer ? peer->address : context.peer();
 }

@@ -39,6 +39,16 @@ Server::~Server() {
   if (thread_.joinable()) Stop(Milliseconds(0));
 }
 
+std::unique_ptr<Reactor> Server::MakeLoop() {
+  return std::make_unique<Reactor>(&reactor_->clock(), builder_.AddCompletionQueue());
+}
+
+std::shared_ptr<grpc::Channel> Server::ChannelWithin() {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);  // What this daemon answers is its own measure.
+  return server_->InProcessChannel(arguments);
+}
+
 void Server::Serve(Host* host, Sessions* sessions) {
   environment_.reactor = reactor_.get();
   environment_.host = host;
@@ -48,6 +58,7 @@ void Server::Serve(Host* host, Sessions* sessions) {
   environment_.limits = options_.limits;
   environment_.access.policy = options_.access;
   environment_.access.audit = options_.audit;
+  environment_.access.inside_key = options_.inside_key;
   environment_.access.clock = &reactor_->clock();
   environment_.access.client_retention = options_.client_retention;
   environment_.adapter = host->guarantees().adapter;

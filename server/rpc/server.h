@@ -46,6 +46,7 @@ struct ServerOptions {
   const guard::Tls* tls = nullptr;  // Null: connections are not encrypted. It outlives the server.
   std::shared_ptr<const AccessPolicy> access;  // Null: all may do all.
   AuditLog* audit = nullptr;                   // Null: none. It outlives the server.
+  std::string inside_key;                      // AccessControl::inside_key.
   Milliseconds client_retention{3'600'000};    // For how long the engine remembers client ids.
   ServiceLimits limits;
 };
@@ -61,6 +62,11 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   Reactor* reactor() { return reactor_.get(); }
+
+  // A loop for calls of this server from within the process. Before Listen(); it is closed after Stop().
+  std::unique_ptr<Reactor> MakeLoop();
+  // The way to this server from within the process. Between Listen() and Stop().
+  std::shared_ptr<grpc::Channel> ChannelWithin();
 
   // Both outlive the server's Stop(). Before Run().
   void Serve(Host* host, Sessions* sessions);

@@ -107,7 +107,8 @@ class Daemon:
     def __init__(self, settings=None, folder=None, port=None, store=None):
         """`settings` are keys of the configuration, handed over in the environment. `store` is a
         URL; if there is none, a file in the daemon's folder."""
-        self.settings = {"node_id": "e2e", **(settings or {})}
+        # Of several daemons on a machine, one could have the address of HTTP that is chosen by default.
+        self.settings = {"node_id": "e2e", "http_listen": "", **(settings or {})}
         self.port = port or free_port()
         self.address = f"127.0.0.1:{self.port}"
         self._own_folder = folder is None

@@ -51,11 +51,11 @@ TEST_CASE("http: a head comes byte by byte, the next one behind it", "[http]") {
     if (auto result = reader.Next()) heads.push_back(std::get<Head>(*result));
   }
   REQUIRE(heads.size() == 2);
-  CHECK(heads[0].method == Head::Method::kGet);
+  CHECK(heads[0].request.method == Method::kGet);
   CHECK(heads[0].request.path == "/metrics");
   CHECK(heads[0].request.query == "a=b");
   CHECK(heads[0].keep_alive);
-  CHECK(heads[1].method == Head::Method::kHead);
+  CHECK(heads[1].request.method == Method::kHead);
   CHECK_FALSE(heads[1].keep_alive);
   CHECK(reader.begun());
 }
@@ -71,10 +71,10 @@ TEST_CASE("http: several heads at once", "[http]") {
 }
 
 TEST_CASE("http: a body is seen", "[http]") {
-  CHECK(OneHead("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc").has_body);
-  CHECK(OneHead("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n").has_body);
-  CHECK_FALSE(OneHead("POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n").has_body);
-  CHECK(OneHead("BREW / HTTP/1.1\r\n\r\n").method == Head::Method::kOther);
+  CHECK(OneHead("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc").has_body());
+  CHECK(OneHead("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n").has_body());
+  CHECK_FALSE(OneHead("POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n").has_body());
+  CHECK(OneHead("BREW / HTTP/1.1\r\n\r\n").request.method == Method::kOther);
 }
 
 TEST_CASE("http: what is no head is refused", "[http]") {

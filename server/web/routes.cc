@@ -1,0 +1,158 @@
+#include "server/web/routes.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/web/checks.h"
+#include "server/web/connect.h"
+
+namespace semaphored::web {
+namespace {
+
+using Kind = Route::Kind;
+using Routes = std::vector<Route>;
+
+// gRPC takes nothing else in the value of metadata.
+bool IsPrintable(std::string_view text) {
+  return std::ranges::all_of(text, [](char each) { return each >= ' ' && each <= '~'; });
+}
+
+Visitor VisitorOf(Site* site, const http::Request& request) {
+  Visitor visitor;
+  visitor.peer = request.peer;
+  for (const auto& [name, value] : request.headers) {
+    if (name == "authorization")
+      visitor.authorization.push_back(IsPrintable(value) ? value : "malformed");
+    if (name == "traceparent" && IsPrintable(value)) visitor.traceparent = value;
+  }
+  if (!visitor.authorization.empty()) return visitor;
+  const std::optional<std::string> cookie = CookieOf(request, site->cookie_name);
+  if (!cookie) return visitor;
+  const std::shared_ptr<const AccessPolicy> policy = site->policy();
+  if (auto token = site->sign_ins.TokenOf(*cookie, policy.get(), site->clock->Now())) {
+    visitor.authorization.push_back("Bearer " + *token);
+    visitor.by_cookie = true;
+  }
+  return visitor;
+}
+
+const Route* Find(const Routes& routes, const http::Request& request) {
+  const auto found = std::ranges::find_if(routes, [&request](const Route& each) {
+    return each.path == request.path && each.methods.Has(request.method);
+  });
+  return found == routes.end() ? nullptr : &*found;
+}
+
+Refusal NoToken() {
+  return {absl::StatusCode::kUnauthenticated, Reason::kUnauthenticated,
+          "this daemon serves only clients that it knows", "",
+          "show a token (header `Authorization: Bearer TOKEN`): the API asks for a client "
+          "certificate, which HTTP does not take"};
+}
+
+Refusal NotOwnPage() {
+  return {absl::StatusCode::kPermissionDenied, Reason::kPermissionDenied,
+          absl::StrCat("the header ", kOwnPageHeader, " is missing"), "",
+          absl::StrCat("send `", kOwnPageHeader,
+                       ": 1` with each request that is known by its cookie and is not GET")};
+}
+
+Refusal WrongType(std::string_view type) {
+  return {absl::StatusCode::kInvalidArgument, Reason::kInvalidField,
+          absl::StrCat("Content-Type: must be application/json, not '",
+                       absl::string_view(type.data(), type.size()), "'"),
+          "", "send the request as JSON, with `Content-Type: application/json`"};
+}
+
+bool IsPlain(const http::Request& request) {
+  return request.Count("content-encoding") == 0 ||
+         request.Header("content-encoding").value_or("") == "identity";
+}
+
+// What is refused, and with which status of HTTP where it is not the code's own.
+struct Refused {
+  Refusal refusal;
+  std::optional<http::Status> status;
+};
+
+std::optional<Refused> CheckRoute(Site* site, const Route& route, const http::Request& request) {
+  if (auto refusal = CheckSite(request, site->hosts, route.kind == Kind::kPage))
+    return Refused{*std::move(refusal), std::nullopt};
+  if (route.kind == Kind::kPage) return std::nullopt;
+  if (request.method == http::Method::kPost) {
+    // Neither a form nor a script of another site may send these without leave.
+    const std::string type = MediaTypeOf(request);
+    if (type != "application/json" && type != "application/proto")
+      return Refused{WrongType(type), http::Status::kUnsupportedMediaType};
+    if (!IsPlain(request))
+      return Refused{{absl::StatusCode::kUnimplemented, Reason::kNotSupported,
+                      "Content-Encoding: the body must not be compressed", "", ""},
+                     http::Status::kUnsupportedMediaType};
+  }
+  if (route.kind == Kind::kSigns) return std::nullopt;  // Its handlers want the own page's header.
+  const Visitor visitor = VisitorOf(site, request);
+  if (visitor.by_cookie && !http::kReads.Has(request.method) && request.Count(kOwnPageHeader) == 0)
+    return Refused{NotOwnPage(), std::nullopt};
+  if (site->needs_token && visitor.authorization.empty()) return Refused{NoToken(), std::nullopt};
+  if (route.kind == Kind::kWrites) {
+    if (auto refusal = site->CheckWrites(visitor))
+      return Refused{*std::move(refusal), std::nullopt};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Refusal> Site::CheckWrites(const Visitor& visitor) const {
+  switch (writes.load()) {
+    case Writes::kOn:
+      return std::nullopt;
+    case Writes::kToken:
+      if (!visitor.authorization.empty() && policy() != nullptr) return std::nullopt;
+      return Refusal{
+          absl::StatusCode::kPermissionDenied, Reason::kPermissionDenied,
+          "http_writes: by HTTP, callers that show no token of the access file may only "
+          "read",
+          "",
+          "show a token (header `Authorization: Bearer TOKEN`), or start the daemon with "
+          "--http-writes on"};
+    case Writes::kOff:
+      break;
+  }
+  return Refusal{absl::StatusCode::kPermissionDenied, Reason::kPermissionDenied,
+                 "http_writes is off: by HTTP, this daemon only shows what there is", "",
+                 "use gRPC, or set http_writes"};
+}
+
+http::Resources MakeResources(Site* site, Routes routes) {
+  std::map<std::string, Routes> by_path;
+  for (Route& route : routes) by_path[route.path].push_back(std::move(route));
+  http::Resources resources;
+  for (auto& [path, of_path] : by_path) {
+    http::Methods methods;
+    for (const Route& route : of_path) methods = methods | route.methods;
+    auto handler = [site, of_path = std::move(of_path)](http::Request request, http::Reply reply) {
+      const Route* const route = Find(of_path, request);
+      Visitor visitor = route->kind == Kind::kPage ? Visitor{request.peer, {}, "", false}
+                                                   : VisitorOf(site, request);
+      route->handler(std::move(request), std::move(visitor), std::move(reply));
+    };
+    resources.emplace(path, http::Resource(methods, site->body_bytes_max, std::move(handler)));
+  }
+  return resources;
+}
+
+std::function<std::optional<http::Response>(const http::Request&)> MakeCheck(Site* site,
+                                                                             const Routes& routes) {
+  return [site, routes](const http::Request& request) -> std::optional<http::Response> {
+    const Route* const route = Find(routes, request);
+    if (route == nullptr) return http::Refusal(http::Status::kNotFound);
+    std::optional<Refused> refused = CheckRoute(site, *route, request);
+    if (!refused) return std::nullopt;
+    return ErrorResponse(refused->refusal, refused->status);
+  };
+}
+
+}  // namespace semaphored::web

@@ -1,0 +1,63 @@
+// The daemon by HTTP: its page, its API as JSON, and its streams as server-sent events (docs/http.md).
+//
+//   Web::Start(…) when addresses are bound … Open(…) when the API is served … Stop()
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/base/clock.h"
+#include "server/http/server.h"
+#include "server/web/routes.h"
+
+namespace semaphored::web {
+
+// Each waiting call and each stream has a connection.
+inline constexpr size_t kConnectionsMax = 1'024;
+
+struct WebOptions {
+  std::string listen;  // As http::ServerOptions::listen; "localhost:PORT", too.
+  std::string hosts;   // Site::hosts, with commas between them.
+  Writes writes = Writes::kToken;
+  bool needs_token = false;
+  size_t body_bytes_max = 4 << 20;
+  Milliseconds unread_max{15'000};  // A client that does not read is cut off after it.
+  std::function<std::shared_ptr<const AccessPolicy>()> policy;
+};
+
+// "off", "token" or "on".
+Writes WritesOf(std::string_view text);
+
+class Web {
+ public:
+  // Listens; until Open(), calls are answered with UNAVAILABLE. The clock outlives it, and the loop is Server::MakeLoop's.
+  // UNAVAILABLE: the address cannot be listened on.
+  static absl::StatusOr<std::unique_ptr<Web>> Start(WebOptions options, const Clock* clock,
+                                                    std::unique_ptr<Reactor> loop,
+                                                    std::string inside_key);
+  // Stop().
+  ~Web();
+  Web(const Web&) = delete;
+  Web& operator=(const Web&) = delete;
+
+  // Calls go by this channel from now on.
+  void Open(std::shared_ptr<grpc::Channel> channel);
+  void SetWrites(Writes writes) { site_.writes = writes; }
+  // Ends what is under way, and lets its last words leave. After Server::Stop().
+  void Stop();
+
+  const std::string& address() const { return server_->address(); }
+  http::ServerFigures figures() const { return server_->figures(); }
+
+ private:
+  Web(WebOptions options, const Clock* clock, std::unique_ptr<Reactor> loop,
+      std::string inside_key);
+  std::vector<Route> AllRoutes();
+
+  Site site_;
+  Gateway gateway_;
+  std::unique_ptr<http::Server> server_;
+};
+
+}  // namespace semaphored::web
