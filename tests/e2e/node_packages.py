@@ -1,10 +1,10 @@
-"""What client/node is built on, by npm, from its registry, whichever that is.
+"""What client/node is built on, and Connect's client, by npm, from its registry, whichever that is.
 
 As a program:  node_packages.py fetch   brings the packages into the cache, unless they are there
-As a module:   folder()                 brings them, and names the folder, which has node_modules/
+As a module:   folder(source)           brings those of one of the two, and names the folder, which has node_modules/
                npm()                    the command line of npm that works from the cache alone
 
-The versions and their checksums are those of client/node/package-lock.json. The cache is the folder
+The versions and their checksums are those of the source's package-lock.json. The cache is the folder
 that SEMAPHORED_CACHE names, or semaphored/ in the user's own.
 """
 
@@ -18,17 +18,20 @@ import sys
 import tempfile
 
 FETCH_BOUND_S = 600.0
-SOURCE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "client", "node"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+CLIENT = os.path.abspath(os.path.join(HERE, "..", "..", "client", "node"))
+CONNECT = os.path.join(HERE, "connect")
+NAMES = {CLIENT: "node-client", CONNECT: "connect"}
 
 
-def cache_folder():
+def cache_folder(source=CLIENT):
     folder = os.environ.get("SEMAPHORED_CACHE")
     if not folder:
         user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         folder = os.path.join(user, "semaphored")
-    with open(os.path.join(SOURCE, "package-lock.json"), "rb") as file:
+    with open(os.path.join(source, "package-lock.json"), "rb") as file:
         version = hashlib.sha256(file.read()).hexdigest()[:16]
-    return os.path.join(os.path.abspath(folder), f"node-client-{version}")
+    return os.path.join(os.path.abspath(folder), f"{NAMES[source]}-{version}")
 
 
 def npm(*arguments, offline=True):
@@ -38,9 +41,9 @@ def npm(*arguments, offline=True):
             *(["--offline"] if offline else [])]
 
 
-def folder():
+def folder(source=CLIENT):
     """The folder with node_modules/, brought into the cache first if it is not there."""
-    target = cache_folder()
+    target = cache_folder(source)
     modules = os.path.join(target, "node_modules")
     if os.path.isdir(modules):
         return target
@@ -50,18 +53,20 @@ def folder():
         if not os.path.isdir(modules):
             # Complete, or not there.
             with tempfile.TemporaryDirectory(dir=target) as place:
-                _fetch(place)
+                _fetch(source, place)
                 os.rename(os.path.join(place, "node_modules"), modules)
     return target
 
 
-def _fetch(place):
+def _fetch(source, place):
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
             raise RuntimeError(f"{tool} is not installed: deploy/install.sh --test")
     for name in ("package.json", "package-lock.json"):
-        shutil.copy(os.path.join(SOURCE, name), place)
+        shutil.copy(os.path.join(source, name), place)
     _run(npm("ci", offline=False), place)
+    if source != CLIENT:
+        return
     # Once more as a user gets them, by their ranges: npm asks for more then, and shall find it.
     user = os.path.join(place, "user")
     os.makedirs(user)
@@ -83,4 +88,5 @@ def _run(command, place):
 if __name__ == "__main__":
     if sys.argv[1:] != ["fetch"]:
         sys.exit(__doc__)
-    print(folder())
+    for each in NAMES:
+        print(folder(each))
