@@ -3,7 +3,10 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -105,9 +108,10 @@ class UnaryExchange : public std::enable_shared_from_this<UnaryExchange> {
   GatewayCallPtr call_;
 };
 
-// Acts of administrators are told apart by their request.
+// All but those that only read, and Administer, whose acts are told apart by their request.
 bool MayWrite(const MethodDescriptor& method) {
-  return method.name() != "Verify" && method.name() != "Administer";
+  constexpr std::array<std::string_view, 3> kRead = {"Verify", "Administer", "DescribeDaemon"};
+  return std::ranges::find(kRead, method.name()) == kRead.end();
 }
 
 }  // namespace

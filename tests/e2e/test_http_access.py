@@ -1,0 +1,201 @@
+"""Who may do what by HTTP: other sites, tokens, cookies, rules and the audit log."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+from daemon import BIN_DIR, pb, wait_until
+from http_client import SERVICE, Events, HttpDaemon, error_info
+
+JSON = {"Content-Type": "application/json"}
+OWN = {"X-Semaphored": "1"}
+
+
+def new_token():
+    return subprocess.run([os.path.join(BIN_DIR, "semaphored"), "token"], check=True,
+                          capture_output=True, text=True, timeout=60).stdout.split()
+
+
+class OtherSites(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = HttpDaemon({"http_hosts": "sem.example, Other.Example"}).start()
+        cls.addClassCleanup(cls.daemon.close)
+
+    def status(self, headers, method="POST", path=SERVICE + "Verify"):
+        body = '{"semaphore":"s","slot":1,"token":1}' if method == "POST" else None
+        if method == "POST":
+            headers = {**JSON, **headers}
+        return self.daemon.ask(method, path, body, headers)[0]
+
+    def test_names_of_the_daemon(self):
+        port = self.daemon.http_port
+        for host in (f"127.0.0.1:{port}", "localhost", "[::1]:1", "10.1.2.3", "sem.example",
+                     "SEM.example:80", "other.example"):
+            self.assertEqual(200, self.status({"Host": host}), host)
+        for host in ("evil.example", f"evil.example:{port}", "", "localhost.evil.example",
+                     "127.0.0.1.evil.example", "sem.example@evil.example", "[::1].evil.example",
+                     "127.0.0.1:80.evil.example"):
+            self.assertEqual(403, self.status({"Host": host}), host)
+            self.assertEqual(403, self.status({"Host": host}, "GET", "/"), host)
+
+    def test_pages_of_other_sites(self):
+        own = f"127.0.0.1:{self.daemon.http_port}"
+        self.assertEqual(200, self.status({"Origin": "http://" + own}))
+        self.assertEqual(200, self.status({"Sec-Fetch-Site": "same-origin"}))
+        self.assertEqual(200, self.status({"Host": "sem.example", "Origin": "https://sem.example"}))
+        for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": ""},
+                        {"Origin": "http://127.0.0.1:1"}, {"Sec-Fetch-Site": "cross-site"},
+                        {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": ""},
+                        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}):
+            self.assertEqual(403, self.status(headers), headers)
+            self.assertEqual(403, self.status(headers, "GET", "/v1/watch"), headers)
+        # A link may lead to the page, which shows nothing by itself.
+        self.assertEqual(200, self.status({"Sec-Fetch-Site": "cross-site",
+                                           "Sec-Fetch-Mode": "navigate"}, "GET", "/"))
+        self.assertEqual(403, self.status({"Sec-Fetch-Site": "cross-site",
+                                           "Sec-Fetch-Mode": "no-cors"}, "GET", "/"))
+
+    def test_no_leave_for_scripts_of_other_sites(self):
+        status, headers, _ = self.daemon.ask("OPTIONS", SERVICE + "Acquire", None, {
+            "Origin": "http://evil.example", "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "content-type"})
+        self.assertEqual(405, status)
+        self.assertFalse([name for name in headers if name.lower().startswith("access-control")])
+
+
+class Known(unittest.TestCase):
+    """With an access file."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="semaphored-http-")
+        self.addCleanup(folder.cleanup)
+        self.access = os.path.join(folder.name, "access.toml")
+        self.audit = os.path.join(folder.name, "audit.log")
+        self.ops, self.ops_hash = new_token()
+        self.app, self.app_hash = new_token()
+        self.write(self.ops_hash)
+        self.daemon = HttpDaemon({"access_file": self.access, "audit_file": self.audit,
+                                  "http_writes": "token"})
+        self.addCleanup(self.daemon.close)
+        self.daemon.is_serving = lambda: "http at" in self.daemon.log() and (
+            self.daemon.call("Verify", {"semaphore": "a", "slot": 1, "token": 1})[0] == 401)
+        self.daemon.start()
+
+    def write(self, ops_hash):
+        with open(self.access + ".new", "w", encoding="ascii") as file:
+            file.write(f'[identities.ops]\ntokens = ["{ops_hash}"]\n'
+                       'rules = [{ prefixes = [""], verbs = ["administer", "verify", "acquire"] }]\n'
+                       f'[identities.app]\ntokens = ["{self.app_hash}"]\n'
+                       'rules = [{ prefixes = ["app/"], verbs = ["acquire"] }]\n'
+                       'quotas = { permits = 2 }\n')
+        os.rename(self.access + ".new", self.access)
+
+    @staticmethod
+    def bearer(token):
+        return {"Authorization": "Bearer " + token}
+
+    def sign_in(self, token):
+        status, headers, text = self.daemon.ask("POST", "/session", json.dumps({"token": token}),
+                                                {**JSON, **OWN})
+        self.assertEqual(200, status, text)
+        cookie = headers["Set-Cookie"]
+        for part in ("HttpOnly", "SameSite=Strict", "Path=/", "Max-Age="):
+            self.assertIn(part, cookie)
+        self.assertNotIn(token, cookie)
+        return {"Cookie": cookie.split(";")[0]}
+
+    def test_identities_rules_and_quotas(self):
+        call = self.daemon.call
+        for headers in ({}, self.bearer("wrong"), {"Authorization": "Basic x"},
+                        {"Authorization": "Bearer é"}, {"Authorization": ""}):
+            status, error = call("Verify", {"semaphore": "app/a", "slot": 1, "token": 1}, headers)
+            self.assertEqual((401, "UNAUTHENTICATED"), (status, error_info(error)["reason"]), headers)
+        app = self.bearer(self.app)
+        status, error = call("Acquire", {"semaphore": "ops/a", "limit": 1}, app)
+        self.assertEqual((403, "PERMISSION_DENIED"), (status, error_info(error)["reason"]))
+        self.daemon.done("Acquire", {"semaphore": "app/a", "limit": 9, "permits": 2}, app)
+        status, error = call("Acquire", {"semaphore": "app/a"}, app)
+        self.assertEqual((429, "QUOTA"), (status, error_info(error)["reason"]))
+        status, error = call("Acquire", {"semaphore": "app/a"})
+        self.assertEqual(403, status)  # http_writes, before anything is looked up.
+
+    def test_acts_are_in_the_audit_log(self):
+        self.daemon.done("Administer", {"semaphore": "x", "create": {"limit": 1}},
+                         self.bearer(self.ops))
+
+        def lines():
+            with open(self.audit, encoding="utf-8") as file:
+                return [json.loads(line) for line in file]
+        wait_until(lambda: os.path.exists(self.audit) and lines(), "a line of the audit log")
+        self.assertEqual(("ops", "create", "x"),
+                         tuple(lines()[0][key] for key in ("identity", "act", "semaphore")))
+        self.assertRegex(lines()[0]["peer"], r"^ipv4:127\.0\.0\.1:\d+$")
+
+    def test_no_client_can_name_its_peer(self):
+        client = self.daemon.client()
+        client.stub.Administer(
+            pb.AdministerRequest(request_id=client.next_id(), semaphore="y",
+                                 create=pb.CreateSemaphore(limit=1)),
+            metadata=(("authorization", "Bearer " + self.ops),
+                      ("semaphored-inside-peer", "0" * 64 + " ipv4:192.0.2.1:1")))
+        wait_until(lambda: os.path.exists(self.audit) and os.path.getsize(self.audit), "a line")
+        with open(self.audit, encoding="utf-8") as file:
+            self.assertNotIn("192.0.2.1", file.read())
+
+    def test_a_cookie_stands_for_a_token(self):
+        daemon = self.daemon
+        cookie = self.sign_in(self.ops)
+        request = {"semaphore": "z", "limit": 1}
+        status, error = daemon.call("Acquire", request, cookie)
+        self.assertEqual(403, status)
+        self.assertIn("x-semaphored", error["message"])
+        daemon.done("Acquire", request, {**cookie, **OWN})
+        status, _, text = daemon.ask("GET", "/session", None, cookie)
+        self.assertEqual({"accessControl": True, "identity": "ops", "writes": True},
+                         json.loads(text))
+        with Events(daemon, "GET", "/v1/watch?semaphore=z", None, cookie) as events:
+            events.until("snapshot")
+        self.assertEqual(204, daemon.ask("DELETE", "/session", None, {**cookie, **OWN})[0])
+        self.assertEqual(403, daemon.call("Acquire", request, {**cookie, **OWN})[0])
+        self.assertEqual("", json.loads(daemon.ask("GET", "/session", None, cookie)[2])["identity"]
+                         if daemon.ask("GET", "/session", None, cookie)[0] == 200 else "")
+
+    def test_what_does_not_sign_in(self):
+        ask = self.daemon.ask
+        good = json.dumps({"token": self.ops})
+        self.assertEqual(403, ask("POST", "/session", good, JSON)[0])  # Without the own page's header.
+        self.assertEqual(415, ask("POST", "/session", good, {**OWN, "Content-Type": "text/plain"})[0])
+        self.assertEqual(403, ask("POST", "/session", good, {**JSON, **OWN, "Origin": "http://e.example"})[0])
+        for wrong in ('{"token":"wrong"}', '{"token":""}', "{}", "[]", "", '{"token":7}',
+                      '{"token":"a\\nb"}', json.dumps({"token": "x" * 5000}),
+                      json.dumps({"token": self.ops, "more": 1})):
+            status, headers, _ = ask("POST", "/session", wrong, {**JSON, **OWN})
+            self.assertIn(status, (400, 401), wrong)
+            self.assertIsNone(headers["Set-Cookie"])
+
+    def test_a_cookie_ends_with_its_token(self):
+        cookie = self.sign_in(self.ops)
+        stream = Events(self.daemon, "GET", "/v1/watch?prefix=", None, cookie)
+        self.addCleanup(stream.close)
+        other, other_hash = new_token()
+        self.write(other_hash)
+        self.daemon.wait_log("a new access file is in force")
+        status, error = self.daemon.call("Administer", {"semaphore": "w", "create": {"limit": 1}},
+                                         {**cookie, **OWN})
+        self.assertEqual(403, status, error)
+        self.daemon.done("Administer", {"semaphore": "w", "create": {"limit": 1}},
+                         self.bearer(other))
+        self.assertEqual("unauthenticated", stream.until("error")["code"])
+
+    def test_sign_ins_are_bounded(self):
+        cookies = [self.sign_in(self.ops) for _ in range(65)]
+        shown = [self.daemon.ask("GET", "/session", None, each)[2] for each in
+                 (cookies[0], cookies[1], cookies[-1])]
+        self.assertEqual(["", "ops", "ops"], [json.loads(each)["identity"] for each in shown])
+
+
+if __name__ == "__main__":
+    unittest.main()
