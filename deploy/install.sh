@@ -19,7 +19,7 @@ Usage: deploy/install.sh [--unit] [--test] [--demo] [--bench] [--tidy] [--help]
 
 Run it as root, or as a user who may use sudo. On Debian 12 Catch2 comes from bookworm-backports, and on
 both Consul from bullseye, an older release; both from the mirror that the machine already uses, and
-nothing else is taken from there. DynamoDB Local, buf and what client/node needs come by npm, into the user's cache,
+nothing else is taken from there. DynamoDB Local, buf, Connect and what client/node needs come by npm, into the user's cache,
 where debootstrap also makes a root of Debian 13, whose Postgres and RabbitMQ the tests run, too.
 TEXT
 }
@@ -32,7 +32,7 @@ build_packages=(
   libxxhash-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 test_packages=(
-  clang clang-format debootstrap docker-compose e2fsprogs fish openssl iproute2 mount mypy
+  clang clang-format curl debootstrap docker-compose e2fsprogs fish jq openssl iproute2 mount mypy
   golang-github-golang-protobuf-1-5-dev golang-go golang-google-grpc-dev golang-google-protobuf-dev
   libgeronimo-annotation-1.3-spec-java libgrpc-java libnetty-java libperfmark-java libprotobuf-java
   pgbouncer protobuf-compiler-grpc-java-plugin protoc-gen-go protoc-gen-go-grpc

@@ -4,7 +4,7 @@ import json
 import socket
 import unittest
 
-from daemon import BOUND_S, wait_until
+from daemon import BOUND_S, pb, wait_until
 from http_client import Events, HttpDaemon, error_info
 
 
@@ -113,7 +113,6 @@ class Streams(unittest.TestCase):
 
 
 def _create():
-    from daemon import pb  # pylint: disable=import-outside-toplevel
     return {"create": pb.CreateSemaphore(limit=1000000)}
 
 
