@@ -95,7 +95,7 @@ void Connection::ReadBody(Head head, size_t bytes_max) {
 // The whole body has one time limit: more bytes of it give it no more.
 void Connection::TakeBody() {
   heads_.Drop(body_->reader.Read(heads_.rest()));
-  // What is read anew of a chunk's head has to end within the buffer.
+  // What is read again of a chunk's head has to end within the buffer.
   const bool stuck = heads_.Room().empty();
   if (body_->reader.status() == Status::kOk && !body_->reader.done() && !stuck) {
     events_->on_body_bytes();

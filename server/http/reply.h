@@ -66,7 +66,7 @@ class Stream {
   mutable std::mutex mutex_;
   // Guarded by mutex_, as all that follows.
   std::string waiting_;
-  bool pumping_ = false;  // The server has been told of what waits.
+  bool pumping_ = false;  // The server knows of what waits.
   bool ended_ = false;
   bool gone_ = false;
   bool overflowed_ = false;

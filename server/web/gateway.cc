@@ -1,8 +1,8 @@
 #include "server/web/gateway.h"
 
+#include <grpc/support/time.h>
 #include <grpcpp/client_context.h>
 
-#include <chrono>
 #include <csignal>
 #include <utility>
 
@@ -149,7 +149,9 @@ void Gateway::Fill(const Visitor& visitor, std::optional<Milliseconds> timeout,
   for (const std::string& each : visitor.authorization) context->AddMetadata("authorization", each);
   if (!visitor.traceparent.empty()) context->AddMetadata("traceparent", visitor.traceparent);
   context->AddMetadata(kInsidePeerKey, inside_key_ + visitor.peer);
-  if (timeout) context->set_deadline(std::chrono::system_clock::now() + *timeout);
+  if (timeout)
+    context->set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                       gpr_time_from_millis(timeout->count(), GPR_TIMESPAN)));
 }
 
 void Gateway::Began(GatewayCallPtr call) {

@@ -108,7 +108,7 @@ class UnaryExchange : public std::enable_shared_from_this<UnaryExchange> {
   GatewayCallPtr call_;
 };
 
-// All but those that only read, and Administer, whose acts are told apart by their request.
+// All but those that only read, and Administer: what its request asks for decides.
 bool MayWrite(const MethodDescriptor& method) {
   constexpr std::array<std::string_view, 3> kRead = {"Verify", "Administer", "DescribeDaemon"};
   return std::ranges::find(kRead, method.name()) == kRead.end();
