@@ -89,6 +89,7 @@ absl::Status TokenBroker::Adopt(const SemaphoreRow& row) {
   const absl::StatusOr<std::optional<StoredSemaphore>> stored = Read(row.name);
   if (!stored.ok()) return stored.status();
   if (*stored) return absl::AlreadyExistsError(absl::StrCat("rabbitmq: ", row.name, " is there"));
+  if (absl::Status status = JudgeRegistry(row.name); !status.ok()) return status;
   if (absl::Status status = RemoveRecipe(row.name, row.limit); !status.ok()) return status;
   bool begun = false;
   return CreateLocked(row, /*act=*/0, &begun).status();

@@ -251,14 +251,17 @@ absl::Status TokenBroker::Publish(StoredSemaphore* stored, const std::vector<uin
   return status;
 }
 
-absl::Status TokenBroker::Fill(Document* document, StoredSemaphore* stored) {
+absl::Status TokenBroker::Fill(Document* document, StoredSemaphore* stored,
+                               const std::function<absl::Status()>& before_writing) {
   std::vector<uint32_t> missing;
   for (uint32_t slot = 1; stored->slots.size() + missing.size() < stored->wanted(); ++slot) {
     if (!stored->slots.contains(slot)) missing.push_back(slot);
   }
-  if (missing.empty()) return Write(document, stored);
-  absl::StatusOr<uint64_t> generation = NextGeneration(stored->row.name, /*is_there=*/true);
+  absl::StatusOr<uint64_t> generation = 0;
+  if (!missing.empty()) generation = NextGeneration(stored->row.name, /*is_there=*/true);
   if (!generation.ok()) return generation.status();
+  if (absl::Status status = before_writing(); !status.ok()) return status;
+  if (missing.empty()) return Write(document, stored);
   // Doubtful before they are sent: a daemon that finds them doubtful does not send them again.
   stored->slots.insert(missing.begin(), missing.end());
   stored->doubtful.insert(missing.begin(), missing.end());
@@ -319,7 +322,8 @@ absl::StatusOr<StoredSemaphore> TokenBroker::CreateLocked(const SemaphoreRow& ro
   stored.row = row;
   stored.act = act;
   stored.incarnation = *generation;
-  if (absl::Status status = Fill(document->get(), &stored); !status.ok()) return status;
+  const auto nothing = [] { return absl::OkStatus(); };
+  if (absl::Status status = Fill(document->get(), &stored, nothing); !status.ok()) return status;
   document->reset();
   Announce(row.name, stored.row.revision);
   return stored;
@@ -336,6 +340,8 @@ absl::Status TokenBroker::Destroy(const std::string& name, uint64_t incarnation,
       return stored.status();
     if (stored.ok() && *stored && (*stored)->incarnation != incarnation) return absl::OkStatus();
   }
+  // Before anything is deleted: the name could not be struck off afterwards.
+  if (absl::Status status = JudgeRegistry(name); !status.ok()) return status;
   *begun = true;
   absl::StatusOr<Channel> channel = connection_->OpenChannel();
   if (!channel.ok()) return channel.status();
@@ -351,7 +357,8 @@ absl::Status TokenBroker::Destroy(const std::string& name, uint64_t incarnation,
 }
 
 absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Change(
-    const std::string& name, const std::function<absl::Status(StoredSemaphore*)>& change) {
+    const std::string& name, const std::function<absl::Status(StoredSemaphore*)>& change,
+    const std::function<absl::Status()>& before_writing) {
   if (absl::Status status = Ready(); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<Document>> document = OpenSettings(name, /*make=*/false);
   if (absl::IsNotFound(document.status())) return std::optional<StoredSemaphore>();
@@ -360,7 +367,8 @@ absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Change(
   absl::StatusOr<StoredSemaphore> stored = ReadStored(name, (*document)->content());
   if (!stored.ok()) return stored.status();
   if (absl::Status status = change(&*stored); !status.ok()) return status;
-  if (absl::Status status = Fill(document->get(), &*stored); !status.ok()) return status;
+  if (absl::Status status = Fill(document->get(), &*stored, before_writing); !status.ok())
+    return status;
   document->reset();
   Announce(name, stored->row.revision);
   return std::optional<StoredSemaphore>(*std::move(stored));
@@ -395,12 +403,15 @@ absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Strike(
   });
 }
 
-absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::TakeIn(const std::string& name,
-                                                                   uint32_t count) {
-  return Change(name, [&](StoredSemaphore* stored) {
-    stored->row.limit += count;
-    return absl::OkStatus();
-  });
+absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::TakeIn(
+    const std::string& name, uint32_t count, const std::function<absl::Status()>& remove_extra) {
+  return Change(
+      name,
+      [&](StoredSemaphore* stored) {
+        stored->row.limit += count;
+        return absl::OkStatus();
+      },
+      remove_extra);
 }
 
 absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Seen(const std::string& name,

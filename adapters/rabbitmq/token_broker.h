@@ -82,6 +82,7 @@ class TokenBroker {
   // nullopt: there is none.
   absl::StatusOr<std::optional<StoredSemaphore>> Read(const std::string& name);
   // Alphabetical, from `after` (not itself) on. Reads all parts of the registry, some milliseconds each.
+  // UNIMPLEMENTED: a newer daemon has made one of them.
   absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
                                                  const std::string& after, uint32_t names_max);
 
@@ -103,7 +104,8 @@ class TokenBroker {
   // What the act has written; nullopt: it has written nothing, and never will.
   absl::StatusOr<std::optional<StoredSemaphore>> FindAct(const std::string& name, uint64_t act);
   // Also if it is not there, or only in part; so it may be repeated. Destroys this incarnation only
-  // (0: any): another one has been made since, and is left alone.
+  // (0: any): another one has been made since, and is left alone. UNIMPLEMENTED: a newer daemon has made the
+  // settings or the registry; nothing is changed.
   absl::Status Destroy(const std::string& name, uint64_t incarnation, bool* begun);
   // The queue of tokens has gone: makes a new one, with all tokens.
   absl::StatusOr<std::optional<StoredSemaphore>> Remake(const std::string& name);
@@ -120,9 +122,12 @@ class TokenBroker {
   // semaphore has gone.
   absl::StatusOr<std::optional<StoredSemaphore>> Strike(const std::string& name,
                                                         const std::set<uint32_t>& slots);
-  // The limit is `count` higher from now on, and the tokens are published. REQUIRES: the caller has LockAdmin.
+  // The limit is `count` higher from now on, and the tokens are published. `remove_extra` removes the extra
+  // messages that are taken in; it is called at most once, when nothing but the broker itself can refuse the
+  // write any more. An error of it is returned, and then the limit stays. REQUIRES: the caller has LockAdmin.
   // nullopt: the semaphore has gone.
-  absl::StatusOr<std::optional<StoredSemaphore>> TakeIn(const std::string& name, uint32_t count);
+  absl::StatusOr<std::optional<StoredSemaphore>> TakeIn(
+      const std::string& name, uint32_t count, const std::function<absl::Status()>& remove_extra);
   // These have a token for certain: they are doubtful no longer.
   absl::StatusOr<std::optional<StoredSemaphore>> Seen(const std::string& name,
                                                       const std::set<uint32_t>& slots);
@@ -131,10 +136,13 @@ class TokenBroker {
   absl::Status Ready();
   absl::StatusOr<std::unique_ptr<Document>> OpenSettings(const std::string& name, bool make);
   absl::Status Write(Document* document, StoredSemaphore* stored);
-  // Publishes tokens of the slots that are missing up to the limit.
-  absl::Status Fill(Document* document, StoredSemaphore* stored);
+  // Writes it, and publishes tokens of the slots that are missing up to the limit. `before_writing`: see Change.
+  absl::Status Fill(Document* document, StoredSemaphore* stored,
+                    const std::function<absl::Status()>& before_writing);
   absl::Status Publish(StoredSemaphore* stored, const std::vector<uint32_t>& slots, uint64_t base);
   absl::StatusOr<uint64_t> NextGeneration(const std::string& name, bool is_there);
+  // Whether this daemon may write the name's part of the registry.
+  absl::Status JudgeRegistry(const std::string& name);
   absl::Status MakeTokenQueue(const std::string& name);
   absl::Status CheckUnused(const std::string& name);
   // REQUIRES: the caller has LockAdmin.
@@ -142,8 +150,10 @@ class TokenBroker {
   // Takes all messages of the recipe's queue, and then deletes it with them.
   absl::Status RemoveRecipe(const std::string& name, uint32_t messages);
   absl::Status TakeRecipe(Channel channel, const std::string& name, uint32_t messages);
+  // `before_writing` is called with the document open and the generation taken: then only the write is left.
   absl::StatusOr<std::optional<StoredSemaphore>> Change(
-      const std::string& name, const std::function<absl::Status(StoredSemaphore*)>& change);
+      const std::string& name, const std::function<absl::Status(StoredSemaphore*)>& change,
+      const std::function<absl::Status()>& before_writing = [] { return absl::OkStatus(); });
   // A change notice that cannot be sent now is left to TellRest.
   void Announce(const std::string& name, uint64_t version);
 

@@ -164,8 +164,7 @@ absl::Status TokenStore::PruneCollected(const std::string& name, Used* used, Col
     if (*stored) Keep(**std::move(stored), used);
     for (const uint32_t slot : struck) collected->seen.erase(slot);
   }
-  if (absl::Status status = TakeIn(name, used, std::exchange(collected->strangers, {}), pruned);
-      !status.ok())
+  if (absl::Status status = TakeIn(name, used, &collected->strangers, pruned); !status.ok())
     return status;
   return Mend(name, used, collected, pruned);
 }
@@ -184,34 +183,37 @@ absl::Status TokenStore::GiveBackStrangers(Used* used) {
   return result;
 }
 
-// In this order a crash in between costs permits, and never makes too many.
+// The messages are acknowledged last before the write: a crash in between costs permits, and never makes too many.
 absl::Status TokenStore::TakeIn(const std::string& name, Used* used,
-                                std::vector<Delivery> strangers, Pruned* pruned) {
+                                std::vector<Delivery>* strangers, Pruned* pruned) {
   // What the limit has no room for stays in the queue.
   const uint32_t limit = used->stored.row.limit;
   const uint32_t room = guarantees_.limit_max - std::min(guarantees_.limit_max, limit);
-  for (; strangers.size() > room; strangers.pop_back()) {
-    if (absl::Status status = connection_->Reject(used->channel, strangers.back().delivery_tag);
+  for (; strangers->size() > room; strangers->pop_back()) {
+    if (absl::Status status = connection_->Reject(used->channel, strangers->back().delivery_tag);
         !status.ok())
       return status;
   }
-  if (strangers.empty()) return absl::OkStatus();
-  const auto count = static_cast<uint32_t>(strangers.size());
-  spdlog::info("rabbitmq: {}: {} extra messages are taken in: the limit rises from {} to {}", name,
-               count, used->stored.row.limit, used->stored.row.limit + count);
-  absl::Status status;
-  for (const Delivery& delivery : strangers)
-    status.Update(connection_->Acknowledge(used->channel, delivery.delivery_tag));
-  if (status.ok()) status = connection_->Sync(used->channel);
-  if (!status.ok()) return status;
-  absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.TakeIn(name, count);
-  if (!stored.ok())
+  if (strangers->empty()) return absl::OkStatus();
+  const auto count = static_cast<uint32_t>(strangers->size());
+  const auto remove_extra = [&] {
+    absl::Status status;
+    for (const Delivery& delivery : std::exchange(*strangers, {}))
+      status.Update(connection_->Acknowledge(used->channel, delivery.delivery_tag));
+    return status.ok() ? connection_->Sync(used->channel) : status;
+  };
+  absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.TakeIn(name, count, remove_extra);
+  if (!stored.ok() && strangers->empty())
     return absl::Status(
         stored.status().code(),
         absl::StrCat("rabbitmq: ", name, ": ", count, " extra messages were taken ",
                      "out, and the limit may not have been raised; look at it, and ",
                      "raise it by resize: ", stored.status().message()));
-  if (*stored) Keep(**std::move(stored), used);
+  if (!stored.ok()) return stored.status();
+  if (!*stored) return absl::OkStatus();
+  Keep(**std::move(stored), used);
+  spdlog::info("rabbitmq: {}: {} extra messages were taken in: the limit is {} now", name, count,
+               used->stored.row.limit);
   pruned->added += count;
   return absl::OkStatus();
 }

@@ -94,6 +94,12 @@ absl::StatusOr<uint64_t> TokenBroker::NextGeneration(const std::string& name, bo
   return registry.generation;
 }
 
+absl::Status TokenBroker::JudgeRegistry(const std::string& name) {
+  const absl::Status status =
+      Document::Open(connection_, RegistryOf(name), /*make=*/false, MergeRegistries).status();
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
 absl::Status TokenBroker::RemoveRegistry() {
   if (absl::Status status = Ready(); !status.ok()) return status;
   absl::StatusOr<Channel> channel = connection_->OpenChannel();

@@ -168,7 +168,8 @@ class TokenStore : public PermitStore {
   absl::Status Collect(Used* used, Collected* collected);
   void KeepStranger(const std::string& name, Used* used, Delivery delivery);
   absl::Status GiveBackStrangers(Used* used);
-  absl::Status TakeIn(const std::string& name, Used* used, std::vector<Delivery> strangers,
+  // Leaves in `strangers` what is to go back.
+  absl::Status TakeIn(const std::string& name, Used* used, std::vector<Delivery>* strangers,
                       ledger::Pruned* pruned);
   absl::StatusOr<ledger::Pruned> PruneLocked(const std::string& name, Used* used);
   absl::Status PruneCollected(const std::string& name, Used* used, Collected* collected,

@@ -156,6 +156,29 @@ TEST_CASE("rabbitmq golden: a newer daemon's documents are refused, and stay", "
   CheckStored(queues.Text("golden/db.semaphore.settings"), newer);
 }
 
+TEST_CASE("rabbitmq golden: a newer daemon's registry is refused, and the semaphore stays",
+          "[rabbitmq]") {
+  const TestQueues queues;
+  TokenBroker broker(queues.connection(), queues.prefix());
+  bool begun = false;
+  REQUIRE(Persist([&] { return broker.Create(GoldenRow(), 41, &begun); }).ok());
+  const std::string newer = absl::StrReplaceAll(kRegistryText, {{"\"format\":1", "\"format\":2"}});
+  queues.Put("semaphored.registry.10", newer);
+  begun = false;
+  for (const absl::Status& status :
+       {Persist([&] { return broker.Destroy("golden/db", 1, &begun); }),
+        Persist([&] { return broker.Destroy("golden/db", 0, &begun); }),
+        Persist([&] { return broker.Names("", "", 10); }).status()}) {
+    CHECK(absl::IsUnimplemented(status));
+    CHECK(std::string(status.message()).find("semaphored.registry.10 has version 2") !=
+          std::string::npos);
+  }
+  CHECK_FALSE(begun);
+  CHECK(Persist([&] { return broker.Read("golden/db"); }).value());
+  CHECK(ComesToHave(*queues.connection(), queues.prefix() + "golden/db.semaphore", 3));
+  CheckStored(queues.Text("semaphored.registry.10"), newer);
+}
+
 constexpr char kSecretText[] =
     R"({"format":1,"secret":"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",)"
     R"("version":1})";

@@ -1,10 +1,13 @@
 // What a semaphore may be left with, and how it is mended: never by granting too many.
+#include <unistd.h>
+
 #include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/rabbitmq/daemon.h"
 #include "tests/unit/adapters/rabbitmq/fixture.h"
@@ -146,6 +149,39 @@ TEST_CASE("rabbitmq prune: extra messages of the recipe become permits", "[rabbi
   daemon.Release(name.text, before->id);
   CHECK(daemon.Grant(name.text)->token > before->token);
   CHECK_FALSE(Prune(daemon, name).changed);
+}
+
+// The prune collects the extra message, and then cannot write, since another connection has the mutexes of the
+// registry for longer than the prune waits.
+TEST_CASE("rabbitmq prune: an extra message stays in the queue if the limit cannot be raised",
+          "[rabbitmq]") {
+  static int count = 0;
+  const std::string prefix = absl::StrCat("prune-", getpid(), "-", ++count, "-");
+  const Name name;
+  const std::string queue = prefix + name.queue();
+  Stranger stranger;
+  Daemon daemon(std::chrono::milliseconds(100), TestUrl("?prefix=" + prefix));
+  daemon.Create(name.text, 1);
+  REQUIRE(stranger.connection->SelectConfirms(stranger.channel).ok());
+  REQUIRE(stranger.connection->PublishAll(stranger.channel, {{queue, "resource"}}).ok());
+  REQUIRE(ComesToHave(*stranger.connection, queue, 2));
+  {
+    std::vector<std::unique_ptr<Mutex>> registry;
+    for (int part = 0; part < 32; ++part)
+      registry.push_back(Mutex::Try(stranger.connection.get(),
+                                    absl::StrCat(prefix, "semaphored.registry.", part, ".lock"))
+                             .value());
+    const auto refused = daemon.DoAll({AdminCommand{{}, name.text, 0, AdminPrune{}}});
+    CHECK(absl::IsUnavailable(refused.front().status()));
+    CHECK(InfoOf(daemon, name).row.limit == 1);
+    CHECK(ComesToHave(*stranger.connection, queue, 2));
+  }
+  CHECK(Prune(daemon, name).kind == OutcomeKind::kDone);
+  CHECK(InfoOf(daemon, name).row.limit == 2);
+  CHECK(TakeAll(daemon, name, 2) == 2);
+  TokenBroker(stranger.connection.get(), prefix).RemoveRegistry().IgnoreError();
+  for (const std::string& left : {queue, queue + ".settings", prefix + "semaphored.secret"})
+    stranger.connection->Delete(stranger.channel, left).IgnoreError();
 }
 
 TEST_CASE(
