@@ -171,6 +171,7 @@ bool LedgerAdapter::CarriesOnSomewhere() const {
 absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime deadline,
                                 StepResult* result) {
   core_.requests.BeginRun();
+  view_->BeginRun();
   int stale_rows = 0;
   for (int attempt = 0; attempt < core_.options.attempts_max; ++attempt) {
     // A lane that decides for ever makes no progress, and its daemon could vouch for nothing.

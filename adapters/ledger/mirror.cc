@@ -119,6 +119,7 @@ absl::Status Mirror::Refresh(std::vector<std::string> names) {
     SemaphoreDelta delta =
         ReplaceWith(loaded == by_name.end() ? nullptr : loaded->second, name, &core_->state);
     loaded_.insert(name);
+    read_in_run_.insert(name);
     ServeLater(name);
     if (known) difference.semaphores.push_back(std::move(delta));
   }

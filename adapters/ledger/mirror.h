@@ -25,6 +25,10 @@ class Mirror {
   absl::Status Hear(const absl::StatusOr<std::vector<Hint>>& hints);
   // Reads these again, whatever is known of them.
   absl::Status Refresh(std::vector<std::string> names);
+  // From here on IsReadInRun counts.
+  void BeginRun() { read_in_run_.clear(); }
+  // It was read since the last BeginRun.
+  bool IsReadInRun(const std::string& name) const { return read_in_run_.contains(name); }
   // A session's row as the engine has it; nullptr: there is none. A session that this daemon hosts no
   // more is reported as moved.
   void SeeSession(const Id& id, SessionPtr session);
@@ -62,6 +66,7 @@ class Mirror {
   Core* const core_;
   SharedStore* const store_;
   absl::flat_hash_set<std::string> loaded_;
+  absl::flat_hash_set<std::string> read_in_run_;
   // The revisions of semaphores with intentions, when they were last looked at; and those that have
   // stood still since.
   absl::flat_hash_map<std::string, uint64_t> seen_intentions_;

@@ -30,6 +30,7 @@ class SharedView : public View {
         orphan_pages_(store, core->options.self) {}
 
   absl::Status Start() override;
+  void BeginRun() override { mirror_.BeginRun(); }
   absl::Status Prepare(absl::Span<const Submission> batch) override;
   void AddConditions(Transaction* transaction) override;
   CommitResult Check(const Transaction& transaction) override;
@@ -71,6 +72,8 @@ class SharedView : public View {
   Mirror mirror_;
   OrphanPages orphan_pages_;
   absl::btree_set<std::string> read_;  // Names that this batch has looked at, …
+  // … of them those of commands that may write, …
+  absl::flat_hash_set<std::string> decided_on_;
   // … and those that it has looked at to adopt a session, by session.
   absl::flat_hash_map<Id, std::vector<std::string>> read_to_adopt_;
   absl::flat_hash_set<Id> read_in_part_;  // Sessions of which this batch has not read all.
@@ -85,6 +88,7 @@ absl::Status SharedView::Start() {
 
 absl::Status SharedView::Prepare(absl::Span<const Submission> batch) {
   read_.clear();
+  decided_on_.clear();
   read_to_adopt_.clear();
   read_in_part_.clear();
   core_->with_claims.clear();
@@ -216,6 +220,7 @@ absl::Status SharedView::Need(const Command& command, std::vector<std::string>* 
   const bool again = IsOnlyIfRepeated(command);
   for (const std::string& each : names) {
     read_.insert(each);
+    if (!IsReadOnly(command)) decided_on_.insert(each);
     if (again || !mirror_.IsLoaded(each) || core_->damaged.contains(each)) missing->push_back(each);
   }
   return absl::OkStatus();
@@ -396,16 +401,22 @@ void SharedView::AddReadToAdopt(const Transaction& transaction) {
       moved.insert(change.after->id);
   }
   for (const auto& [session, names] : read_to_adopt_) {
-    if (!moved.contains(session)) read_.insert(names.begin(), names.end());
+    if (moved.contains(session)) continue;
+    read_.insert(names.begin(), names.end());
+    decided_on_.insert(names.begin(), names.end());
   }
 }
 
 void SharedView::AddConditions(Transaction* transaction) {
   AddReadToAdopt(*transaction);
+  const bool writes = !transaction->empty();
   absl::flat_hash_set<std::string_view> touched;
   for (const SemaphoreDelta& delta : transaction->semaphores) touched.insert(delta.name);
   for (const std::string& name : read_) {
     if (touched.contains(name) || core_->damaged.contains(name)) continue;
+    // What is only read, and was read for this batch, holds at the moment of that reading: a semaphore that changes
+    // all the time is then read once.
+    if (mirror_.IsReadInRun(name) && (!writes || !decided_on_.contains(name))) continue;
     const Semaphore* semaphore = core_->state.Find(name);
     transaction->reads.push_back({name, semaphore == nullptr ? 0 : semaphore->row.revision});
   }

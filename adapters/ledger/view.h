@@ -25,6 +25,9 @@ class View {
 
   // Loads what must be known before the first Step.
   virtual absl::Status Start() = 0;
+  // A batch is about to be decided, as often as it takes. It has come: a reading from here on is of a moment at which
+  // an outcome that changes nothing may hold.
+  virtual void BeginRun() {}
   // Before a batch is decided: the state then knows all that the batch is about.
   virtual absl::Status Prepare(absl::Span<const Submission> batch) = 0;
   // After a batch was decided: adds to its transaction what it rests upon and does not write.

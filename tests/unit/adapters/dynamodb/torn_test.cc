@@ -23,8 +23,7 @@ using std::chrono::milliseconds;
 constexpr uint64_t kWaiters = 4000;
 constexpr uint64_t kInOneCommit = 80;
 constexpr int kReadings = 10;
-constexpr int kReadingsOfLane =
-    1;  // Each is up to eight of all waiters, some 15 s on a busy machine.
+constexpr int kReadingsOfLane = 4;
 constexpr uint32_t kLimit = 4;
 
 // A queue in "s" that a daemon of its own changes all the time: the first waiter goes and one comes, commit after commit. What
@@ -147,10 +146,9 @@ TEST_CASE("dynamodb: a lane that reads 4,000 waiters that cycle serves others, a
   int refused = 0;
   for (uint64_t i = 1; i <= kReadingsOfLane; ++i) {
     const uint64_t claim = 1'000'000 + i;
-    // What changes faster than it is read may be refused, after some readings.
+    // The lane knows what it read the last time, and must read it again.
     const absl::StatusOr<Outcome> read = lane.Try(AdminCommand{{}, "s", 0, AdminDescribe{1000}});
     if (read.ok()) CHECK(read->report->info->waiting == kWaiters);
-    if (!read.ok()) CHECK(absl::IsAborted(read.status()));
     refused += read.ok() ? 0 : 1;
     CHECK(lane.Run(lane.Ask(claim, "t", false)).kind == OutcomeKind::kGranted);
     CHECK(lane.Heartbeat().ok());
@@ -164,6 +162,7 @@ TEST_CASE("dynamodb: a lane that reads 4,000 waiters that cycle serves others, a
   queue.Stop();
   std::printf("dynamodb: of %d readings by a lane %d were refused, beside %d commits that won\n",
               kReadingsOfLane, refused, queue.won());
+  CHECK(refused == 0);
   CHECK(queue.won() > 0);
 }
 
