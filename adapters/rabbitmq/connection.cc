@@ -8,7 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "adapters/rabbitmq/connection_parts.h"
+#include "adapters/rabbitmq/wire.h"
 #include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
@@ -407,13 +407,11 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
     return absl::UnavailableError(
         absl::StrCat("rabbitmq: the broker takes no messages now: ", blocked_));
   uint64_t& sequence = published_[channel];
-  confirming_ = std::make_unique<Confirming>();
-  confirming_->channel = channel;
-  confirming_->first = sequence + 1;
-  confirming_->confirms.assign(messages.size(), Confirm::kUnknown);
-  confirming_->left = messages.size();
+  std::vector<std::string> keys;
+  keys.reserve(messages.size());
   for (const Publish& message : messages)
-    confirming_->keys.push_back(absl::StrCat(message.queue, "\n", message.body));
+    keys.push_back(absl::StrCat(message.queue, "\n", message.body));
+  publishing_ = Publishing{channel, Confirms(sequence + 1, std::move(keys))};
   sequence += messages.size();
   bool broken = false;
   for (const Publish& message : messages) {
@@ -429,16 +427,17 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
   }
   const SteadyTime deadline = SteadyClock::now() + url_.timeout;
   std::string blocked;
-  while (!broken && confirming_->left > 0) {
+  while (!broken && publishing_->confirms.left() > 0) {
     absl::StatusOr<bool> taken = TakeFrame(deadline);
     broken = !taken.ok() || !open_.contains(channel) || (!*taken && SteadyClock::now() >= deadline);
     // The broker says so when a connection publishes, and reads no further: no confirm comes soon.
-    if (!broken && confirming_->left > 0 && !blocked_.empty()) {
+    if (!broken && publishing_->confirms.left() > 0 && !blocked_.empty()) {
       blocked = blocked_;
       broken = true;
     }
   }
-  const std::unique_ptr<Confirming> done = std::move(confirming_);
+  const Publishing done = *std::move(publishing_);
+  publishing_.reset();
   if (!blocked.empty()) {
     // What it has not read it never will.
     Close();
@@ -448,11 +447,11 @@ absl::StatusOr<std::vector<Connection::Confirm>> Connection::PublishAll(
   if (broken) {
     // What was not confirmed may have arrived: unknown. Without the right to publish, nothing has.
     Close();
-    if (absl::IsPermissionDenied(done->closed)) return done->closed;
+    if (absl::IsPermissionDenied(done.closed)) return done.closed;
   } else {
     answered_at_ = SteadyClock::now();
   }
-  return done->confirms;
+  return done.confirms.Answers();
 }
 
 }  // namespace semaphored::rabbitmq

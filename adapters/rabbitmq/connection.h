@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "adapters/rabbitmq/confirms.h"
 #include "adapters/rabbitmq/librabbitmq.h"
 #include "adapters/rabbitmq/url.h"
 #include "adapters/steady_clock.h"
@@ -157,12 +158,7 @@ class Connection {
     // message that no queue gets is no failure.
     std::string exchange = {};
   };
-  enum class Confirm : uint8_t {
-    kStored,
-    kNoQueue,  // Returned: there is no such queue.
-    kRefused,  // The broker says that it did not keep it.
-    kUnknown,  // The connection broke before the broker answered.
-  };
+  using Confirm = rabbitmq::Confirm;
   // Mandatory, all to one exchange. One answer for each, in order; UNAVAILABLE: the broker takes no messages
   // now, and nothing was sent; or it said so meanwhile, and the connection was given up. PERMISSION_DENIED:
   // this user may not publish there; nothing was sent.
@@ -180,8 +176,20 @@ class Connection {
   void Wake();
 
  private:
-  struct Incoming;  // A message whose frames are coming in.
-  struct Confirming;
+  // A message whose frames are coming in.
+  struct Incoming {
+    enum class Kind : uint8_t { kDelivered, kGot, kReturned };
+    Kind kind = Kind::kDelivered;
+    Delivery delivery;
+    uint64_t body_size = 0;
+    bool has_header = false;
+  };
+  // What one PublishAll waits for.
+  struct Publishing {
+    Channel channel = 0;
+    Confirms confirms;
+    absl::Status closed = {};  // Why the broker closed the channel meanwhile.
+  };
 
   absl::Status Break(std::string_view why);
   absl::Status LeaveLate(Channel channel, std::chrono::milliseconds patience);
@@ -221,7 +229,7 @@ class Connection {
   Channel probe_ = 0;                        // On which the broker is asked whether it lives.
   Channel next_channel_ = 1;
   std::vector<BrokerEvent> events_;
-  std::map<Channel, std::unique_ptr<Incoming>> incoming_;
+  std::map<Channel, Incoming> incoming_;
   // Of the call under way.
   std::optional<amqp_method_t> answer_;
   Channel answer_channel_ = 0;
@@ -229,7 +237,7 @@ class Connection {
   std::optional<Delivery> got_;
   absl::Status closed_;                    // Why the broker closed the channel of the call.
   std::map<Channel, uint64_t> published_;  // Sequence numbers, of channels with confirms.
-  std::unique_ptr<Confirming> confirming_;
+  std::optional<Publishing> publishing_;
 };
 
 }  // namespace semaphored::rabbitmq

@@ -6,7 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/rabbitmq/connection_parts.h"
+#include "adapters/rabbitmq/connection.h"
+#include "adapters/rabbitmq/wire.h"
 #include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
@@ -82,7 +83,7 @@ absl::Status Connection::OnFrame(const amqp_frame_t& frame) {
   if (frame.frame_type == AMQP_FRAME_METHOD) return OnMethod(frame);
   const auto found = incoming_.find(frame.channel);
   if (found == incoming_.end()) return absl::OkStatus();
-  Incoming& message = *found->second;
+  Incoming& message = found->second;
   if (frame.frame_type == AMQP_FRAME_HEADER) {
     message.has_header = true;
     message.body_size = frame.payload.properties.body_size;
@@ -127,8 +128,8 @@ void Connection::OnMessage(Incoming message) {
       answer_ = amqp_method_t{AMQP_BASIC_GET_OK_METHOD, nullptr};
       return;
     case Incoming::Kind::kReturned:
-      if (confirming_ != nullptr && confirming_->channel == message.delivery.channel)
-        confirming_->Returned(
+      if (publishing_ && publishing_->channel == message.delivery.channel)
+        publishing_->confirms.Return(
             absl::StrCat(message.delivery.consumer_tag, "\n", message.delivery.body));
   }
 }
@@ -141,7 +142,7 @@ absl::Status Connection::OnChannelClose(Channel channel, const amqp_channel_clos
   const bool known = is_open(channel);
   Forget(channel);
   if (!awaited_.empty() && channel == answer_channel_) closed_ = why;
-  if (confirming_ != nullptr && channel == confirming_->channel) confirming_->closed = why;
+  if (publishing_ && channel == publishing_->channel) publishing_->closed = why;
   if (known)
     events_.push_back({BrokerEvent::Kind::kChannelClosed, channel, {}, "", std::move(why)});
   return absl::OkStatus();
@@ -156,12 +157,12 @@ void Connection::AnsweredLate(Channel channel) {
 
 // The methods that begin a message.
 bool Connection::BeginMessage(Channel channel, const amqp_method_t& method) {
-  auto message = std::make_unique<Incoming>();
-  Delivery& delivery = message->delivery;
+  Incoming message;
+  Delivery& delivery = message.delivery;
   switch (method.id) {
     case AMQP_BASIC_DELIVER_METHOD: {
       const auto* deliver = static_cast<const amqp_basic_deliver_t*>(method.decoded);
-      message->kind = Incoming::Kind::kDelivered;
+      message.kind = Incoming::Kind::kDelivered;
       delivery.consumer_tag = Text(deliver->consumer_tag);
       delivery.delivery_tag = deliver->delivery_tag;
       delivery.redelivered = deliver->redelivered != 0;
@@ -169,14 +170,14 @@ bool Connection::BeginMessage(Channel channel, const amqp_method_t& method) {
     }
     case AMQP_BASIC_GET_OK_METHOD: {
       const auto* got = static_cast<const amqp_basic_get_ok_t*>(method.decoded);
-      message->kind = Incoming::Kind::kGot;
+      message.kind = Incoming::Kind::kGot;
       delivery.delivery_tag = got->delivery_tag;
       delivery.redelivered = got->redelivered != 0;
       break;
     }
     case AMQP_BASIC_RETURN_METHOD: {
       const auto* returned = static_cast<const amqp_basic_return_t*>(method.decoded);
-      message->kind = Incoming::Kind::kReturned;
+      message.kind = Incoming::Kind::kReturned;
       // The queue's name travels in the consumer tag's place.
       delivery.consumer_tag = Text(returned->routing_key);
       break;
@@ -196,14 +197,14 @@ absl::Status Connection::OnMethod(const amqp_frame_t& frame) {
   switch (method.id) {
     case AMQP_BASIC_ACK_METHOD: {
       const auto* ack = static_cast<const amqp_basic_ack_t*>(method.decoded);
-      if (confirming_ != nullptr && confirming_->channel == channel)
-        confirming_->Settle(ack->delivery_tag, ack->multiple != 0, Confirm::kStored);
+      if (publishing_ && publishing_->channel == channel)
+        publishing_->confirms.Settle(ack->delivery_tag, ack->multiple != 0, Confirm::kStored);
       return absl::OkStatus();
     }
     case AMQP_BASIC_NACK_METHOD: {
       const auto* nack = static_cast<const amqp_basic_nack_t*>(method.decoded);
-      if (confirming_ != nullptr && confirming_->channel == channel)
-        confirming_->Settle(nack->delivery_tag, nack->multiple != 0, Confirm::kRefused);
+      if (publishing_ && publishing_->channel == channel)
+        publishing_->confirms.Settle(nack->delivery_tag, nack->multiple != 0, Confirm::kRefused);
       return absl::OkStatus();
     }
     case AMQP_BASIC_CANCEL_METHOD: {

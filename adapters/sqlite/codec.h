@@ -11,6 +11,9 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "adapters/types.h"
 
 namespace semaphored::sqlite {
@@ -177,5 +180,13 @@ class ByteReader {
   std::string_view rest_;
   bool ok_ = true;
 };
+
+// All has been read, and nothing more was there.
+inline bool Whole(const ByteReader& in) { return in.ok() && in.at_end(); }
+
+// Of a record that cannot be read.
+inline absl::Status Damaged(absl::string_view what, uint64_t key) {
+  return absl::DataLossError(absl::StrCat("the record of ", what, " ", key, " is damaged"));
+}
 
 }  // namespace semaphored::sqlite

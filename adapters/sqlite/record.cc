@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "adapters/sqlite/codec.h"
-#include "adapters/sqlite/record_parts.h"
 
 namespace semaphored::sqlite {
 namespace {

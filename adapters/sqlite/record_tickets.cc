@@ -4,7 +4,6 @@
 
 #include "adapters/sqlite/codec.h"
 #include "adapters/sqlite/record.h"
-#include "adapters/sqlite/record_parts.h"
 
 namespace semaphored::sqlite {
 
