@@ -21,7 +21,6 @@ KNOWN = {
     "adapters/dynamodb/store.h DynamoStore": 54,
     "adapters/rabbitmq/connection.h Connection": 50,
     "adapters/rabbitmq/slot_store.h SlotStore": 46,
-    "client/semaphore/lease_keeper.h LeaseKeeper": 50,
 }
 FOLDERS = ("adapters", "server", "client")
 

@@ -1,6 +1,7 @@
 #include "client/semaphore/lease_keeper.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 
@@ -22,12 +23,6 @@ constexpr milliseconds kOpenTimeoutLeast(500);
 constexpr milliseconds kOpenTimeoutMost(3'000);
 // Taken for the TTL until the daemon has reported it.
 constexpr milliseconds kTtlAssumed(30'000);
-// In one message: the daemon's own bound.
-constexpr std::size_t kAcknowledgementsMost = 1'000;
-// At eight within the time that is vouched for, those of several such times: what a recall names was sent long after the
-// oldest of them.
-constexpr std::size_t kPingsRemembered = 64;
-constexpr std::size_t kEarlyRecallsMost = 10'000;
 
 LossCause CauseOf(v1::EndCause cause) {
   switch (cause) {
@@ -61,6 +56,7 @@ bool EndsGivingBack(const absl::Status& answer) {
 LeaseKeeper::LeaseKeeper(std::size_t endpoints, milliseconds ttl, milliseconds margin)
     : endpoints_(endpoints),
       margin_(margin),
+      recalls_(margin),
       backoff_(kBackoffFirst, kBackoffMost),
       ttl_(ttl > milliseconds(0) ? ttl : kTtlAssumed) {}
 
@@ -76,7 +72,7 @@ void LeaseKeeper::Want(TimePoint now) {
 bool LeaseKeeper::StartConnecting(std::size_t* endpoint, TimePoint now) {
   if (phase_ != Phase::kWaiting || now < connect_at_) return false;
   phase_ = Phase::kOpening;
-  ++stream_;
+  recalls_.BeginStream();
   *endpoint = endpoint_;
   open_sent_at_ = kNever;
   AwaitOpened(now);
@@ -92,8 +88,7 @@ void LeaseKeeper::OnOpenSent(TimePoint now) {
   listed_.clear();
   listed_recalls_.clear();
   open_sent_at_ = now;
-  // What was not answered on the stream before never will be.
-  answered_ping_id_ = last_ping_id_;
+  pings_.AwaitNone();
 }
 
 LeaseKeeper::Opening LeaseKeeper::OnOpened(const v1::SessionOpened& opened, TimePoint now) {
@@ -119,7 +114,7 @@ LeaseKeeper::Opening LeaseKeeper::OnOpened(const v1::SessionOpened& opened, Time
   session_id_ = opened.session_id();
   if (opened.ttl_ms() > 0) ttl_ = milliseconds(opened.ttl_ms());
   backoff_.set_most(std::max(kBackoffFirst, std::min(kBackoffMost, ttl_ / 8)));
-  ping_due_ = open_sent_at_ + Pace() / kPingsInPace;
+  pings_.DueAt(open_sent_at_ + PingPause());
   return Opening::kOpened;
 }
 
@@ -147,9 +142,8 @@ bool LeaseKeeper::Disconnect(const absl::Status& why, TimePoint now) {
     attempts_in_round_ = 0;
   }
   last_error_ = why;
-  acknowledgements_.clear();
-  early_recalls_.clear();  // What the daemon recalls, it recalls again on the next stream.
-  ping_due_ = kNever;
+  recalls_.EndStream();
+  pings_.DueAt(kNever);
   endpoint_ = (endpoint_ + 1) % endpoints_;
   connect_at_ = now;
   phase_ = Phase::kWaiting;
@@ -166,21 +160,12 @@ void LeaseKeeper::StayHere(TimePoint now) {
 
 // ---- messages ----
 
-std::uint64_t LeaseKeeper::SendPing(TimePoint now) {
-  pings_.emplace_back(++last_ping_id_, now);
-  if (pings_.size() > kPingsRemembered) pings_.pop_front();
-  ping_due_ = now + Pace() / kPingsInPace;
-  ping_wanted_ = shortened_ = false;
-  return last_ping_id_;
-}
-
 void LeaseKeeper::OnPong(const v1::SessionPong& pong) {
-  const TimePoint sent = PingSentAt(pong.ping_id());
-  if (pong.ping_id() <= answered_ping_id_ || sent == kNever || !Extend(pong.validity(), sent))
-    return;
+  const TimePoint sent = pings_.SentAt(pong.ping_id());
+  if (!pings_.Awaits(pong.ping_id()) || sent == kNever || !Extend(pong.validity(), sent)) return;
   // It may vouch for less than before: then the next is due sooner.
-  ping_due_ = std::min(ping_due_, sent + Pace() / kPingsInPace);
-  answered_ping_id_ = pong.ping_id();
+  pings_.DueAt(std::min(pings_.due(), sent + PingPause()));
+  pings_.Answered(pong.ping_id());
 }
 
 void LeaseKeeper::OnEvent(const v1::SessionEvent& event) {
@@ -193,60 +178,22 @@ void LeaseKeeper::OnEvent(const v1::SessionEvent& event) {
   Lose(lease, cause, absl::StrCat("the daemon says: ", ToString(cause)));
 }
 
-TimePoint LeaseKeeper::PingSentAt(std::uint64_t ping_id) const {
-  const auto sent = std::find_if(pings_.begin(), pings_.end(),
-                                 [&](const auto& ping) { return ping.first == ping_id; });
-  return sent == pings_.end() ? kNever : sent->second;
-}
-
 TimePoint LeaseKeeper::SentAt(std::uint64_t ping_id) const {
   if (ping_id == 0) return open_sent_at_;
-  const TimePoint sent = PingSentAt(ping_id);
+  const TimePoint sent = pings_.SentAt(ping_id);
   if (sent != kNever) return sent;
-  return pings_.empty() ? open_sent_at_ : std::min(open_sent_at_, pings_.front().second);
+  return std::min(open_sent_at_, pings_.Oldest());
 }
 
 void LeaseKeeper::OnRecall(const std::string& lease_id, const v1::LeaseRecall& recall) {
-  const TimePoint sent = SentAt(recall.after_ping_id());
-  const LeasePtr lease = Find(lease_id);
-  if (lease != nullptr) return Recall(lease, recall, sent);
-  if (early_recalls_.size() >= kEarlyRecallsMost) early_recalls_.erase(early_recalls_.begin());
-  early_recalls_.insert_or_assign(lease_id, std::make_pair(recall, sent));
-}
-
-// `sent`: when the message was sent from whose arrival it counts.
-void LeaseKeeper::Recall(const LeasePtr& lease, const v1::LeaseRecall& recall, TimePoint sent) {
-  if (lease->lost.load()) return;
-  const milliseconds grace(recall.grace_ms());
-  const TimePoint made = sent + milliseconds(recall.elapsed_ms());
-  const TimePoint deadline = GoodUntil(made, grace, margin_);
-  if (deadline < lease->recall_deadline.get()) {
-    lease->recall_deadline.set(deadline);
-    recalls_.emplace(deadline, lease);
-  }
-  const std::pair name(stream_, recall.recall_id());
-  if (recall.recall_id() != 0 && name == lease->last_recall) return;  // The same once more.
-  lease->last_recall = name;
-  recalled_.push_back(
-      {lease, {grace, recall.reason(), lease->recall_deadline.get()}, name.second, name.first});
+  LeaseRecalls::Sent sent{recall, SentAt(recall.after_ping_id())};
+  if (const LeasePtr lease = Find(lease_id)) return recalls_.Add(lease, sent);
+  recalls_.AddEarly(lease_id, std::move(sent));
 }
 
 void LeaseKeeper::Acknowledge(const Recalled& recalled) {
-  if (phase_ != Phase::kOpen || recalled.stream != stream_ || recalled.recall_id == 0 ||
-      Find(recalled.lease->lease_id) != recalled.lease)
-    return;
-  v1::RecallAcknowledgement& acknowledgement = acknowledgements_.emplace_back();
-  acknowledgement.set_lease_id(recalled.lease->lease_id);
-  acknowledgement.set_recall_id(recalled.recall_id);
-}
-
-std::vector<v1::RecallAcknowledgement> LeaseKeeper::TakeAcknowledgements() {
-  if (acknowledgements_.size() <= kAcknowledgementsMost)
-    return std::exchange(acknowledgements_, {});
-  const auto end = acknowledgements_.begin() + kAcknowledgementsMost;
-  std::vector<v1::RecallAcknowledgement> taken(acknowledgements_.begin(), end);
-  acknowledgements_.erase(acknowledgements_.begin(), end);
-  return taken;
+  if (phase_ == Phase::kOpen && Find(recalled.lease->lease_id) == recalled.lease)
+    recalls_.Acknowledge(recalled);
 }
 
 // ---- leases ----
@@ -262,20 +209,20 @@ void LeaseKeeper::Keep(const LeasePtr& lease, const v1::Lease& granted) {
   Drop(std::exchange(leases_[lease->lease_id], lease));
   deadline_told_ = false;
   // Up to the next answer it is good for no longer than those that were recalled.
-  if (shortened_) ping_wanted_ = true;
-  const auto early = early_recalls_.extract(lease->lease_id);
+  if (shortened_) pings_.Want();
+  const std::optional<LeaseRecalls::Sent> early = recalls_.TakeEarly(lease->lease_id);
   if (granted.has_recall()) {
-    Recall(lease, granted.recall(), SentAt(granted.recall().after_ping_id()));
-  } else if (!early.empty()) {
-    Recall(lease, early.mapped().first, early.mapped().second);
+    recalls_.Add(lease, {granted.recall(), SentAt(granted.recall().after_ping_id())});
+  } else if (early.has_value()) {
+    recalls_.Add(lease, *early);
   }
 }
 
 void LeaseKeeper::Forget(const std::string& lease_id) {
   Drop(Find(lease_id));
   // The next lease is good for longer.
-  if (leases_.erase(lease_id) > 0 && leases_.empty() && shortened_) ping_wanted_ = true;
-  early_recalls_.erase(lease_id);
+  if (leases_.erase(lease_id) > 0 && leases_.empty() && shortened_) pings_.Want();
+  recalls_.TakeEarly(lease_id);
 }
 
 LeaseKeeper::LeasePtr LeaseKeeper::Find(const std::string& lease_id) const {
@@ -338,19 +285,20 @@ milliseconds LeaseKeeper::Pace() const {
   return vouched_ > milliseconds(0) ? std::min(ttl_, vouched_) : ttl_;
 }
 
+milliseconds LeaseKeeper::PingPause() const { return Pace() / kPingsInPace; }
+
 // When a stream that says nothing counts as broken: a quarter of the time that is vouched for after
 // a ping was sent, or should have been.
 TimePoint LeaseKeeper::ContactDeadline() const {
   if (phase_ != Phase::kOpen) return kNever;
-  const TimePoint unanswered = PingSentAt(answered_ping_id_ + 1);
-  return (unanswered == kNever ? ping_due_ : unanswered) + Pace() / 4;
+  const TimePoint unanswered = pings_.AwaitedSince();
+  return (unanswered == kNever ? pings_.due() : unanswered) + Pace() / 4;
 }
 
 absl::Status LeaseKeeper::Tick(TimePoint now) {
   // A recall first: it is the reason, if the session was vouched for no longer because of it.
-  while (!recalls_.empty() && recalls_.begin()->first <= now) {
-    LeasePtr lease = recalls_.begin()->second.lock();
-    recalls_.erase(recalls_.begin());
+  while (std::optional<LeasePtr> over = recalls_.TakeOver(now)) {
+    LeasePtr lease = *std::move(over);
     if (lease != nullptr && Find(lease->lease_id) == lease)  // Not given back since.
       Lose(lease, LossCause::kRecalled, "its grace after a recall has passed");
     Drop(std::move(lease));
@@ -369,10 +317,11 @@ absl::Status LeaseKeeper::Tick(TimePoint now) {
 TimePoint LeaseKeeper::NextDue(bool can_send) const {
   TimePoint due = kNever;
   if (!deadline_told_ && !leases_.empty()) due = std::min(due, deadline_->get());
-  if (!recalls_.empty()) due = std::min(due, recalls_.begin()->first);
+  due = std::min(due, recalls_.NextOver());
   switch (phase_) {
     case Phase::kOpen:
-      if (can_send) due = std::min(due, acknowledgements_.empty() ? ping_due_ : TimePoint());
+      if (can_send)
+        due = std::min(due, recalls_.has_acknowledgements() ? TimePoint() : pings_.due());
       return std::min(due, ContactDeadline());
     case Phase::kOpening:
       return std::min(due, open_deadline_);

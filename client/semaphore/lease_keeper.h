@@ -19,8 +19,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -32,7 +30,9 @@
 #include "client/semaphore/backoff.h"
 #include "client/semaphore/client.h"
 #include "client/semaphore/clock.h"
+#include "client/semaphore/lease_recalls.h"
 #include "client/semaphore/lease_state.h"
+#include "client/semaphore/pings.h"
 #include "proto/semaphore/v1/semaphore.pb.h"
 
 namespace semaphore {
@@ -61,13 +61,7 @@ class LeaseKeeper {
     kAnother,  // the daemon has opened another session than the one to resume: the stream is of no use
     kOvertaken,  // another daemon hosts the session: likewise
   };
-  // A recall that the application is to hear of, once on each stream.
-  struct Recalled {
-    LeasePtr lease;
-    RecallNotice notice;
-    std::uint64_t recall_id = 0;  // 0: cannot be acknowledged
-    std::uint64_t stream = 0;     // the number of the one on which it came
-  };
+  using Recalled = semaphore::Recalled;
 
   // `endpoints`: how many there are. `ttl`: 0 is the daemon's default.
   LeaseKeeper(std::size_t endpoints, std::chrono::milliseconds ttl,
@@ -75,7 +69,6 @@ class LeaseKeeper {
 
   Phase phase() const { return phase_; }
   const std::string& session_id() const { return session_id_; }
-  std::chrono::milliseconds ttl() const { return ttl_; }
   bool ever_open() const { return ever_open_; }
   // Without contact since then; of meaning while there is no open stream.
   TimePoint silent_since() const { return silent_since_; }
@@ -105,9 +98,12 @@ class LeaseKeeper {
   // Adds the ping that is due, and acknowledgements. True: something was added. The caller sends the message at once.
   template <typename Request>
   bool AddTo(Request* message, TimePoint now) {
-    for (auto& acknowledgement : TakeAcknowledgements())
+    for (auto& acknowledgement : recalls_.TakeAcknowledgements())
       *message->add_acknowledged_recalls() = std::move(acknowledgement);
-    if (PingIsDue(now)) message->mutable_ping()->set_ping_id(SendPing(now));
+    if (pings_.IsDue(now)) {
+      message->mutable_ping()->set_ping_id(pings_.Send(now, PingPause()));
+      shortened_ = false;
+    }
     return message->has_ping() || message->acknowledged_recalls_size() > 0;
   }
   void OnPong(const v1::SessionPong& pong);
@@ -116,10 +112,9 @@ class LeaseKeeper {
   void Acknowledge(const Recalled& recalled);
 
   // ---- leases ----
-  // A lease of the session, as the daemon grants it. `lease->session_deadline` is deadline().
+  // A lease of the session, as the daemon grants it. `lease` is one of MakeLease.
   void Keep(const LeasePtr& lease, const v1::Lease& granted);
   LeasePtr MakeLease(const v1::Lease& granted) const;
-  const std::shared_ptr<SharedDeadline>& deadline() const { return deadline_; }
   // Null: it is not kept.
   LeasePtr Find(const std::string& lease_id) const;
   bool empty() const { return leases_.empty(); }
@@ -133,7 +128,7 @@ class LeaseKeeper {
   void ForgetSession();
   // Leases that were lost since the last call, each once in its life, in order; and recalls.
   std::vector<LeasePtr> TakeLost() { return std::exchange(lost_, {}); }
-  std::vector<Recalled> TakeRecalled() { return std::exchange(recalled_, {}); }
+  std::vector<Recalled> TakeRecalled() { return recalls_.TakeRecalled(); }
   // Leases that are kept no more, of those with functions of the application: to be let go without a lock held.
   std::vector<LeasePtr> TakeDropped() { return std::exchange(dropped_, {}); }
 
@@ -150,20 +145,17 @@ class LeaseKeeper {
   bool Extend(const v1::LeaseValidity& validity, TimePoint sent);
   void Lose(const LeasePtr& lease, LossCause cause, std::string message);
   void OnRecall(const std::string& lease_id, const v1::LeaseRecall& recall);
-  void Recall(const LeasePtr& lease, const v1::LeaseRecall& recall, TimePoint sent);
-  bool PingIsDue(TimePoint now) const { return ping_wanted_ || now >= ping_due_; }
-  std::uint64_t SendPing(TimePoint now);
-  // When the ping was sent; kNever: it is not known, or not any more.
-  TimePoint PingSentAt(std::uint64_t ping_id) const;
   // When the message was sent from whose arrival a recall counts.
   TimePoint SentAt(std::uint64_t ping_id) const;
-  std::vector<v1::RecallAcknowledgement> TakeAcknowledgements();
   bool AllRecalled() const;
   std::chrono::milliseconds Pace() const;
+  std::chrono::milliseconds PingPause() const;
   TimePoint ContactDeadline() const;
 
   const std::size_t endpoints_;
   const std::chrono::milliseconds margin_;
+  Pings pings_;
+  LeaseRecalls recalls_;
 
   // ---- the stream ----
   Phase phase_ = Phase::kIdle;
@@ -187,25 +179,10 @@ class LeaseKeeper {
   std::shared_ptr<SharedDeadline> deadline_;
   bool deadline_told_ = true;  // no lease that is not lost hangs on deadline_
   std::unordered_map<std::string, LeasePtr> leases_;
-  std::multimap<TimePoint, std::weak_ptr<LeaseState>> recalls_;
   std::vector<LeasePtr> lost_;
-  std::vector<Recalled> recalled_;
   std::vector<LeasePtr> dropped_;
   std::set<std::string> listed_;  // in the pages of SessionOpened that have come so far
   std::vector<std::pair<std::string, v1::LeaseRecall>> listed_recalls_;  // likewise
-
-  // ---- pings: their numbers rise over all streams ----
-  std::uint64_t last_ping_id_ = 0;
-  std::uint64_t answered_ping_id_ = 0;  // the last number that is not awaited any more
-  std::deque<std::pair<std::uint64_t, TimePoint>> pings_;  // the latest, with when they were sent
-  TimePoint ping_due_ = kNever;
-  bool ping_wanted_ = false;  // before that
-
-  // ---- the open stream ----
-  std::uint64_t stream_ = 0;
-  // Recalls of leases that are not known here, and from when they count: the grants may still be on their way.
-  std::map<std::string, std::pair<v1::LeaseRecall, TimePoint>> early_recalls_;
-  std::vector<v1::RecallAcknowledgement> acknowledgements_;  // to be sent
 };
 
 }  // namespace semaphore
