@@ -11,6 +11,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/rabbitmq/recipe_queue.h"
 #include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
@@ -303,6 +304,19 @@ absl::StatusOr<StoredSemaphore> TokenBroker::Create(const SemaphoreRow& row, uin
   absl::StatusOr<std::unique_ptr<Mutex>> mutex = LockAdmin(row.name);
   if (!mutex.ok()) return mutex.status();
   return CreateLocked(row, act, begun);
+}
+
+absl::Status TokenBroker::Adopt(const SemaphoreRow& row) {
+  const absl::StatusOr<std::unique_ptr<Mutex>> mutex = LockAdmin(row.name);
+  if (!mutex.ok()) return mutex.status();
+  const absl::StatusOr<std::optional<StoredSemaphore>> stored = Read(row.name);
+  if (!stored.ok()) return stored.status();
+  if (*stored) return absl::AlreadyExistsError(absl::StrCat("rabbitmq: ", row.name, " is there"));
+  if (absl::Status status = JudgeRegistry(row.name); !status.ok()) return status;
+  RecipeQueue recipe(connection_, TokenQueue(row.name));
+  if (absl::Status status = recipe.Remove(row.limit); !status.ok()) return status;
+  bool begun = false;
+  return CreateLocked(row, /*act=*/0, &begun).status();
 }
 
 absl::StatusOr<StoredSemaphore> TokenBroker::CreateLocked(const SemaphoreRow& row, uint64_t act,

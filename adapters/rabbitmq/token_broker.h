@@ -92,11 +92,9 @@ class TokenBroker {
 
   // Makes it, with its tokens. ALREADY_EXISTS: it is there.
   absl::StatusOr<StoredSemaphore> Create(const SemaphoreRow& row, uint64_t act, bool* begun);
-  // The queue of the recipe that stands under the semaphore's name. nullopt: there is none.
-  absl::StatusOr<std::optional<QueueState>> FindRecipe(const std::string& name);
-  // Deletes that queue and makes the semaphore in its place. FAILED_PRECONDITION: other programs consume from it, or it
-  // does not have row.limit messages, or they are semaphored's own: nothing was changed (but a queue that deletes itself may go). ALREADY_EXISTS: the
-  // semaphore is there. If it fails otherwise, the queue may be gone, and the semaphore not be made.
+  // Removes the recipe's queue of this name, with row.limit messages, and makes the semaphore in its place.
+  // FAILED_PRECONDITION, DATA_LOSS: RecipeQueue::Remove refuses it. ALREADY_EXISTS: the semaphore is there. If it fails
+  // otherwise, the queue may be gone, and the semaphore not be made.
   absl::Status Adopt(const SemaphoreRow& row);
   // Limit and settings as in `row`. More tokens are published at once; tokens above the limit stay
   // until a daemon takes them out. ABORTED: not at row.revision any more. NOT_FOUND: it has gone.
@@ -147,9 +145,6 @@ class TokenBroker {
   absl::Status CheckUnused(const std::string& name);
   // REQUIRES: the caller has LockAdmin.
   absl::StatusOr<StoredSemaphore> CreateLocked(const SemaphoreRow& row, uint64_t act, bool* begun);
-  // Takes all messages of the recipe's queue, and then deletes it with them.
-  absl::Status RemoveRecipe(const std::string& name, uint32_t messages);
-  absl::Status TakeRecipe(Channel channel, const std::string& name, uint32_t messages);
   // `before_writing` is called with the document open and the generation taken: then only the write is left.
   absl::StatusOr<std::optional<StoredSemaphore>> Change(
       const std::string& name, const std::function<absl::Status(StoredSemaphore*)>& change,

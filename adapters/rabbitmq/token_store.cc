@@ -1,11 +1,18 @@
 #include "adapters/rabbitmq/token_store.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
+#include <chrono>
 #include <limits>
-#include <random>
+#include <string_view>
+#include <thread>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/rabbitmq/recipe_queue.h"
+#include "adapters/rabbitmq/token_prune.h"
 #include "adapters/steady_clock.h"
 
 namespace semaphored::rabbitmq {
@@ -19,16 +26,14 @@ using ledger::WaiterChange;
 
 namespace {
 
-// Daemons send change notices; a change whose notice was lost is found after so long.
-constexpr std::chrono::seconds kReadAgain{60};
-// Each question to a queue that does not answer holds up all others.
-constexpr std::chrono::seconds kNotAskedFor{5};
 constexpr uint32_t kAllNames = std::numeric_limits<uint32_t>::max();
-
-// Whether it was done is not known.
-bool Unanswered(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-}
+// However many extra messages stand before the tokens, a command meets so many of them.
+constexpr size_t kStrangersAtOnce = 100;
+// A hint with this revision: whatever is known, it is to be read again.
+constexpr uint64_t kReadAgain = std::numeric_limits<uint64_t>::max();
+// Of the broker's counts of messages.
+constexpr std::chrono::milliseconds kCountedAfter{200};
+constexpr std::chrono::milliseconds kCountPause{5};
 
 // For callers that need not know why.
 absl::Status AsUnavailable(const absl::Status& status) {
@@ -39,7 +44,17 @@ uint64_t TokenOf(const Token& token, const Delivery& delivery) {
   return token.base + static_cast<uint64_t>(delivery.returned_count) + 1;
 }
 
-constexpr size_t kStrangersAtOnce = 100;
+// What the semaphore's claims that wait, and its leases, are from now on. What has ended is sent back, and not waited
+// for: should it not arrive, the connection has broken, and it is given back all the same.
+void FollowClaims(const SemaphoreDelta& delta, UsedTokens* tokens) {
+  for (const WaiterChange& change : delta.waiters) {
+    if (change.before) tokens->RemoveWaiting(change.before->priority);
+    if (change.after) tokens->AddWaiting(change.after->priority);
+  }
+  for (const LeaseChange& change : delta.leases) {
+    if (!change.after && change.before) tokens->GiveBack(change.before->id).IgnoreError();
+  }
+}
 
 }  // namespace
 
@@ -51,8 +66,20 @@ TokenStore::TokenStore(std::unique_ptr<Connection> holding,
       guarantees_(guarantees),
       upkeep_(std::move(upkeep)),
       broker_(administering_.get(), prefix),
+      used_(connection_.get(), administering_.get(), &broker_, upkeep_.get()),
+      shown_(connection_.get(), &broker_,
+             [this](const std::string& name) { return used_.ReadRow(name); }),
       pages_([this](const std::string& of) { return broker_.Names(of, "", kAllNames); }),
-      sealing_(administering_.get(), broker_.Secret()) {}
+      sealing_(administering_.get(), broker_.Secret()),
+      recalls_(&sealing_, &broker_, &used_, upkeep_.get()),
+      rows_(&broker_, &used_) {}
+
+TokenStore::~TokenStore() {
+  for (auto& [name, used] : used_.all()) {
+    if (!used.removed().empty() && used.tokens().is_open())
+      upkeep_->Note(UpkeepWork::kPermits, used.StrikeRemoved().status());
+  }
+}
 
 // ---- the connection ----
 
@@ -62,7 +89,8 @@ absl::Status TokenStore::Ready() {
     upkeep_->Note(UpkeepWork::kNotices, sealing_.BeginIfDue(SteadyClock::now()));
     return absl::OkStatus();
   }
-  LoseAll();
+  changes_ = 0;
+  used_.LoseAll();
   if (absl::Status status = connection_->Open(); !status.ok()) return status;
   if (absl::Status status = Subscribe(); !status.ok()) {
     connection_->Close();
@@ -84,55 +112,14 @@ absl::Status TokenStore::Subscribe() {
   absl::StatusOr<std::string> queue = connection_->Subscribe(*channel, broker_.Changes());
   if (!queue.ok()) return queue.status();
   changes_ = *channel;
-  for (auto& [name, used] : used_) used.stale = true;
-  looked_.clear();
+  for (auto& [name, used] : used_.all()) used.MarkStale();
+  shown_.ForgetAll();
   return connection_->ConsumeForGood(*channel, *queue, "changes");
 }
 
-TokenStore::~TokenStore() {
-  for (auto& [name, used] : used_) {
-    std::vector<ledger::Hint> unheard;
-    if (!used.removed.empty() && connection_->is_open(used.channel))
-      StrikeRemoved(name, &used, &unheard);
-  }
-}
-
-void TokenStore::Lose(const std::string& name, Used* used) {
-  for (const auto& [claim, held] : used->held) lost_.push_back({name, claim});
-  used->held.clear();
-  used->spare.clear();
-  used->strangers.clear();
-  used->consumers.clear();
-  used->doubtful_tags.clear();
-  used->removed.clear();
-  used->shrinking.reset();
-  used->unwanted_since = {};
-  used->stale = true;
-  if (connection_->is_open(used->channel)) connection_->CloseChannel(used->channel).IgnoreError();
-  used->channel = 0;
-}
-
-void TokenStore::LoseAll() {
-  changes_ = 0;
-  looking_ = 0;
-  for (auto& [name, used] : used_) Lose(name, &used);
-}
-
 std::vector<LostPermit> TokenStore::TakeLostPermits() {
-  if (!connection_->is_open()) LoseAll();
-  return std::exchange(lost_, {});
-}
-
-TokenStore::Used* TokenStore::Find(const std::string& name) {
-  const auto found = used_.find(name);
-  return found == used_.end() ? nullptr : &found->second;
-}
-
-absl::StatusOr<Channel> TokenStore::ChannelOf(Used* used) {
-  if (used->channel != 0 && connection_->is_open(used->channel)) return used->channel;
-  absl::StatusOr<Channel> channel = connection_->OpenChannel();
-  if (channel.ok()) used->channel = *channel;
-  return channel;
+  if (!connection_->is_open()) used_.LoseAll();
+  return used_.TakeLost();
 }
 
 // The broker would give up a connection of which it hears nothing. That we live for it is shown by
@@ -148,98 +135,21 @@ void TokenStore::KeepAlive() {
 
 // ---- rows ----
 
-void TokenStore::Keep(StoredSemaphore stored, Used* used) {
-  used->stored = std::move(stored);
-  used->read_at = SteadyClock::now();
-  used->stale = false;
-}
-
-absl::StatusOr<std::optional<StoredSemaphore>> TokenStore::Ask(const std::string& name) {
-  if (const auto silent = silent_until_.find(name); silent != silent_until_.end()) {
-    if (SteadyClock::now() < silent->second)
-      return absl::DeadlineExceededError(
-          absl::StrCat("rabbitmq: the settings of ", name, " did not answer of late"));
-    silent_until_.erase(silent);
-  }
-  absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_.Read(name);
-  if (absl::IsDeadlineExceeded(stored.status())) {
-    const SteadyTime now = SteadyClock::now();
-    std::erase_if(silent_until_, [&](const auto& each) { return each.second <= now; });
-    silent_until_[name] = now + kNotAskedFor;
-  }
-  return stored;
-}
-
-bool TokenStore::Silent(const std::string& semaphore) {
-  const Used* used = Find(semaphore);
-  return used != nullptr && connection_->is_late(used->channel);
-}
-
-bool TokenStore::Withholds(const std::string& semaphore) {
-  const Used* used = Find(semaphore);
-  return used != nullptr && (used->stored.excess() > 0 || connection_->is_late(used->channel));
-}
-
-// A daemon that holds permits and consumes nothing gets no notice that the queue has gone.
-absl::Status TokenStore::LookForQueue(const std::string& name, Used* used) {
-  if (used->held.empty() || !connection_->is_open(used->channel)) return absl::OkStatus();
-  absl::Status there =
-      connection_->DeclarePassively(used->channel, broker_.TokenQueue(name)).status();
-  if (there.ok() || Unanswered(there)) return there;
-  // With any other answer the broker has closed the channel.
-  Lose(name, used);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<bool> TokenStore::Check(const std::string& semaphore, const Id& claim) {
-  if (absl::Status status = Ready(); !status.ok()) return status;
-  Used* used = Find(semaphore);
-  if (used == nullptr || !used->held.contains(claim)) return true;
-  if (std::exchange(used->checked_in_step, step_) == step_) return true;
-  absl::Status status = LookForQueue(semaphore, used);
-  // It is silent, and has not taken anything back.
-  if (status.ok() || absl::IsDeadlineExceeded(status)) return true;
-  return status;
-}
-
-// nullptr: the semaphore is not there.
-absl::StatusOr<TokenStore::Used*> TokenStore::Read(const std::string& name) {
-  looked_.erase(name);
-  Used* used = Find(name);
-  const bool old =
-      used == nullptr || used->stale || SteadyClock::now() - used->read_at >= kReadAgain;
-  if (!old) {
-    if (absl::Status status = LookForQueue(name, used); !status.ok()) return status;
-    return used;
-  }
-  absl::StatusOr<std::optional<StoredSemaphore>> stored = Ask(name);
-  if (!stored.ok()) return stored.status();
-  if (!*stored) {
-    if (used != nullptr) Lose(name, used);
-    used_.erase(name);
-    return nullptr;
-  }
-  // Its queue was made again: what was held of the old one is void.
-  if (used != nullptr && used->stored.incarnation != (*stored)->incarnation) Lose(name, used);
-  used = &used_[name];
-  Keep(**std::move(stored), used);
-  // Whether it can be used here must be known before a request receives kFull.
-  absl::StatusOr<Channel> channel = ChannelOf(used);
-  if (absl::IsOutOfRange(channel.status())) used_.erase(name);
-  if (!channel.ok()) return channel.status();
-  if (used->stored.excess() > 0 || used->shrinking) TryToTend(name, used);
-  return used;
-}
-
 absl::StatusOr<Image> TokenStore::Load(absl::Span<const std::string> names) {
   if (absl::Status status = Ready(); !status.ok()) return status;
   Image image;
   for (const std::string& name : names) {
-    absl::StatusOr<Used*> used = Read(name);
+    shown_.Forget(name);
+    absl::StatusOr<UsedSemaphore*> used = used_.Read(name);
     if (!used.ok()) return used.status();
-    if (*used != nullptr) image.semaphores.emplace_back().row = (*used)->stored.row;
+    if (*used != nullptr) image.semaphores.emplace_back().row = (*used)->stored().row;
   }
   return image;
+}
+
+absl::StatusOr<std::optional<PermitStore::Shown>> TokenStore::Look(const std::string& semaphore) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  return shown_.Look(semaphore);
 }
 
 absl::Status TokenStore::Provide(const SemaphoreRow& row) {
@@ -250,13 +160,32 @@ absl::Status TokenStore::Provide(const SemaphoreRow& row) {
 }
 
 bool TokenStore::Unload(const std::string& semaphore) {
-  Used* used = Find(semaphore);
+  UsedSemaphore* used = used_.Find(semaphore);
   if (used == nullptr) return true;
-  if (used->shrinking) return false;
-  if (!used->held.empty()) return false;
-  Lose(semaphore, used);  // Closes its channel, and gives back what it has.
-  used_.erase(semaphore);
+  if (used->is_shrinking() || !used->tokens().held().empty()) return false;
+  used_.Drop(semaphore, /*ended=*/true);
   return true;
+}
+
+absl::StatusOr<bool> TokenStore::Check(const std::string& semaphore, const Id& claim) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  UsedSemaphore* used = used_.Find(semaphore);
+  if (used == nullptr || !used->tokens().held().contains(claim)) return true;
+  if (used->MarkChecked(step_)) return true;
+  absl::Status status = used_.LookForQueue(used);
+  // It is silent, and has not taken anything back.
+  if (status.ok() || absl::IsDeadlineExceeded(status)) return true;
+  return status;
+}
+
+bool TokenStore::Silent(const std::string& semaphore) {
+  const UsedSemaphore* used = used_.Find(semaphore);
+  return used != nullptr && used->tokens().is_late();
+}
+
+bool TokenStore::Withholds(const std::string& semaphore) {
+  const UsedSemaphore* used = used_.Find(semaphore);
+  return used != nullptr && (used->stored().excess() > 0 || used->tokens().is_late());
 }
 
 // ---- permits ----
@@ -272,31 +201,27 @@ std::optional<ledger::PermitSource::Permit> TokenStore::NotAsked(const std::stri
 
 std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& semaphore,
                                                              const Id& claim, bool waits) {
-  Used* used = Find(semaphore);
+  UsedSemaphore* used = used_.Find(semaphore);
   // While there are more tokens than permits no request is granted.
-  if (used == nullptr || used->stored.excess() > 0) return std::nullopt;
+  if (used == nullptr || used->stored().excess() > 0) return std::nullopt;
   if (absl::Status status = Ready(); !status.ok()) return NotAsked(semaphore, status, waits);
-  // However many extra messages stand before the tokens, a command meets so many of them.
-  for (size_t strangers = 0; strangers < kStrangersAtOnce;) {
-    if (used->spare.empty()) {
+  UsedTokens& tokens = used->tokens();
+  for (size_t strangers = 0; strangers < kStrangersAtOnce; ++strangers) {
+    if (!tokens.has_spare()) {
       // Where a consumer of ours stands, the broker gives of itself. And many are served faster by
       // a consumer than one by one.
-      if (waits && (!used->consumers.empty() || used->asked_in_step == step_)) return std::nullopt;
-      absl::StatusOr<bool> any = AskForOne(semaphore, used);
+      if (waits && (tokens.has_consumers() || used->asked_in_step() == step_)) return std::nullopt;
+      absl::StatusOr<bool> any = AskForOne(used);
       if (!any.ok()) return NotAsked(semaphore, any.status(), waits);
       if (!*any) return std::nullopt;
     }
-    const Delivery delivery = std::move(used->spare.front());
-    used->spare.pop_front();
-    const std::optional<Token> token = ReadToken(delivery.body);
-    if (!token) {
-      KeepStranger(semaphore, used, delivery);
-      ++strangers;
-      continue;
+    Delivery delivery = *tokens.TakeSpare();
+    if (const std::optional<Token> token = ReadToken(delivery.body)) {
+      tokens.Hold(claim, delivery, token->slot);
+      taken_.emplace_back(semaphore, claim);
+      return Permit{token->slot, TokenOf(*token, delivery)};
     }
-    used->held[claim] = {delivery.delivery_tag, delivery.consumer_tag, token->slot};
-    taken_.emplace_back(semaphore, claim);
-    return Permit{token->slot, TokenOf(*token, delivery)};
+    used->KeepStranger(std::move(delivery));
   }
   return NotAsked(semaphore,
                   absl::UnavailableError("rabbitmq: extra messages stand before the permits of " +
@@ -305,48 +230,111 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
 }
 
 // For an answer at once: what is under way to a consumer of ours, or else is free.
-absl::StatusOr<bool> TokenStore::AskForOne(const std::string& name, Used* used) {
-  used->asked_in_step = step_;
-  absl::StatusOr<Channel> channel = ChannelOf(used);
+absl::StatusOr<bool> TokenStore::AskForOne(UsedSemaphore* used) {
+  UsedTokens& tokens = used->tokens();
+  used->MarkAsked(step_);
+  absl::StatusOr<Channel> channel = tokens.Open();
   if (!channel.ok()) return channel.status();
-  if (!used->consumers.empty()) {
+  if (tokens.has_consumers()) {
     if (absl::Status status = connection_->Sync(*channel); !status.ok()) return status;
     absl::StatusOr<std::vector<BrokerEvent>> events =
         connection_->WaitOn(*channel, SteadyTime::min());
     if (!events.ok()) return events.status();
     for (BrokerEvent& event : *events) OnEvent(std::move(event), &pending_hints_);
-    if (used->channel != *channel) return false;
-    if (!used->spare.empty()) return true;
+    if (tokens.channel() != *channel) return false;
+    if (tokens.has_spare()) return true;
   }
   absl::StatusOr<std::optional<Delivery>> got =
-      connection_->Get(*channel, broker_.TokenQueue(name));
+      connection_->Get(*channel, broker_.TokenQueue(used->name()));
   if (absl::IsNotFound(got.status())) return false;  // The queue has gone: an event follows.
   if (!got.ok()) return got.status();
   if (!*got) return false;
-  used->spare.push_back(*std::move(*got));
+  tokens.AddSpare(*std::move(*got));
   return true;
 }
 
-absl::Status TokenStore::GiveBackTaken() {
-  absl::Status result;
+void TokenStore::GiveBackTaken() {
   for (const auto& [name, claim] : std::exchange(taken_, {})) {
-    Used* used = Find(name);
-    if (used == nullptr) continue;
-    const auto held = used->held.find(claim);
-    if (held == used->held.end()) continue;
-    result.Update(GiveBack(used, held->second.delivery_tag, held->second.consumer_tag));
-    used->held.erase(held);
+    if (UsedSemaphore* used = used_.Find(name)) used->tokens().GiveBack(claim).IgnoreError();
   }
-  return result;
 }
 
-absl::Status TokenStore::GiveBack(Used* used, uint64_t delivery_tag,
-                                  const std::string& consumer_tag) {
-  for (auto& [priority, consumer] : used->consumers) {
-    if (consumer.tag == consumer_tag && consumer.outstanding > 0) --consumer.outstanding;
+absl::StatusOr<uint32_t> TokenStore::HeldElsewhere(const std::string& semaphore) {
+  for (;;) {
+    absl::StatusOr<uint32_t> count = CountElsewhere(semaphore);
+    const UsedSemaphore* used = used_.Find(semaphore);
+    if (!count.ok() || *count == 0 || used == nullptr) return count;
+    // What we gave back is counted a moment later.
+    if (SteadyClock::now() >= used->tokens().given_back_at() + kCountedAfter) return count;
+    std::this_thread::sleep_for(kCountPause);
   }
-  used->given_back_at = SteadyClock::now();
-  return connection_->Reject(used->channel, delivery_tag);
+}
+
+absl::StatusOr<uint32_t> TokenStore::CountElsewhere(const std::string& semaphore) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  UsedSemaphore* used = used_.Find(semaphore);
+  if (used == nullptr) return 0;
+  absl::StatusOr<Channel> channel = used->tokens().Open();
+  if (!channel.ok()) return channel.status();
+  absl::StatusOr<QueueState> state =
+      connection_->DeclarePassively(*channel, broker_.TokenQueue(semaphore));
+  if (absl::IsNotFound(state.status())) return 0;
+  if (!state.ok()) return state.status();
+  // What is on its way to a consumer of ours is ours.
+  absl::StatusOr<std::vector<BrokerEvent>> events =
+      connection_->WaitOn(*channel, SteadyTime::min());
+  if (!events.ok()) return events.status();
+  for (BrokerEvent& event : *events) OnEvent(std::move(event), &pending_hints_);
+  used = used_.Find(semaphore);
+  if (used == nullptr) return 0;
+  const size_t slots = used->stored().slots.size();
+  const size_t here = used->tokens().here() + used->removed().size() + state->ready;
+  return static_cast<uint32_t>(slots - std::min(slots, here));
+}
+
+// ---- acts of several steps ----
+
+absl::StatusOr<ledger::Pruned> TokenStore::Prune(const std::string& semaphore) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<Mutex>> admin = broker_.LockAdmin(semaphore);
+  if (!admin.ok()) return admin.status();
+  if (UsedSemaphore* used = used_.Find(semaphore)) used->MarkStale();
+  absl::StatusOr<UsedSemaphore*> read = used_.Read(semaphore);
+  if (!read.ok()) return read.status();
+  if (*read == nullptr) return ledger::Pruned{};
+  UsedSemaphore* used = *read;
+  // A daemon that takes tokens out meanwhile would be taken for one that holds them.
+  absl::StatusOr<std::unique_ptr<Mutex>> shrinking = used->StopShrinking();
+  if (*shrinking == nullptr) shrinking = broker_.LockShrinking(semaphore);
+  if (!shrinking.ok()) return shrinking.status();
+  absl::StatusOr<ledger::Pruned> pruned =
+      TokenPrune(connection_.get(), &broker_, upkeep_.get(), &used_, used, guarantees_.limit_max)
+          .Run();
+  shrinking->reset();
+  used_.Tend(used);
+  return pruned;
+}
+
+absl::StatusOr<std::optional<ledger::Adoptable>> TokenStore::Adopt(const SemaphoreRow& row) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  if (absl::Status status = administering_->Open(); !status.ok()) return status;
+  const std::string name = broker_.TokenQueue(row.name);
+  const absl::StatusOr<std::optional<QueueState>> queue =
+      RecipeQueue(administering_.get(), name).Find();
+  if (!queue.ok()) return queue.status();
+  ledger::Adoptable found = DescribeRecipe(name, *queue, guarantees_.limit_max);
+  if (!found.refusal.empty()) found.refusal.insert(0, "rabbitmq: ");
+  if (found.refusal.empty() && row.limit == found.limit) {
+    absl::Status adopted = broker_.Adopt(row);
+    found.made = adopted.ok();
+    if (absl::IsFailedPrecondition(adopted)) {
+      found.clients = std::max(found.clients, 1U);
+      found.refusal = std::string(adopted.message());
+    } else if (!adopted.ok() && !absl::IsAlreadyExists(adopted)) {
+      return adopted;
+    }
+  }
+  return std::optional<ledger::Adoptable>(std::move(found));
 }
 
 // ---- commits ----
@@ -367,11 +355,14 @@ CommitResult TokenStore::Settle(Transaction& transaction, SteadyTime) {
 
 CommitResult TokenStore::CommitRows(Transaction* transaction, bool again) {
   for (SemaphoreDelta& delta : transaction->semaphores) {
-    std::optional<absl::Status> status = Apply(&delta, again);
-    if (!status) return {CommitResult::Kind::kUnknown, {}, false, {}, {}};
+    if (RowCommit::IsSame(&delta)) continue;
+    const absl::Status ready = Ready();
+    std::optional<absl::Status> status = ready;
+    if (ready.ok()) status = rows_.Apply(&delta, again);
+    if (!status || (!ready.ok() && again)) return {CommitResult::Kind::kUnknown, {}, false, {}, {}};
     if (status->ok()) continue;
-    GiveBackTaken().IgnoreError();
-    if (Used* used = Find(delta.name)) used->stale = true;
+    GiveBackTaken();
+    if (UsedSemaphore* used = used_.Find(delta.name)) used->MarkStale();
     if (absl::IsAlreadyExists(*status) || absl::IsNotFound(*status) || absl::IsAborted(*status))
       return {CommitResult::Kind::kLost, {delta.name}, false, {}, {}};
     return {CommitResult::Kind::kFailed, {}, false, {}, AsUnavailable(*status)};
@@ -381,87 +372,115 @@ CommitResult TokenStore::CommitRows(Transaction* transaction, bool again) {
 
 void TokenStore::Finish(const Transaction& transaction) {
   taken_.clear();
-  for (const ledger::AskedRecall& wanted : transaction.asked_recalls) TellOthers(wanted);
+  for (const ledger::AskedRecall& wanted : transaction.asked_recalls) recalls_.Send(wanted);
   // From here on it stands: if the connection breaks, all goes back, and is reported as lost.
   for (const SemaphoreDelta& delta : transaction.semaphores) {
-    if (Used* used = Find(delta.name)) GiveBackEnded(delta, used);
+    if (UsedSemaphore* used = used_.Find(delta.name)) FollowClaims(delta, &used->tokens());
   }
   for (const SemaphoreDelta& delta : transaction.semaphores) {
-    if (Used* used = Find(delta.name)) TryToTend(delta.name, used);
+    if (UsedSemaphore* used = used_.Find(delta.name)) used_.Tend(used);
   }
 }
 
-// Sent, and not waited for: should it not arrive, the connection has broken, and it is given back
-// all the same.
-void TokenStore::GiveBackEnded(const SemaphoreDelta& delta, Used* used) {
-  for (const WaiterChange& change : delta.waiters) {
-    if (change.before && --used->waiting[change.before->priority] == 0)
-      used->waiting.erase(change.before->priority);
-    if (change.after) ++used->waiting[change.after->priority];
+// ---- what comes ----
+
+// "<version> <name>", "pruning <name>", or what asked_recalls.h says.
+void TokenStore::OnChange(const std::string& text, Hints* hints) {
+  if (text.starts_with('{')) return recalls_.Hear(text);
+  if (text.starts_with(kPruning)) {
+    if (UsedSemaphore* used = used_.Find(text.substr(kPruning.size())))
+      upkeep_->Note(UpkeepWork::kPermits, used->tokens().GiveBackStrangers());
+    return;
   }
-  for (const LeaseChange& change : delta.leases) {
-    if (change.after || !change.before) continue;
-    const auto held = used->held.find(change.before->id);
-    if (held == used->held.end()) continue;
-    GiveBack(used, held->second.delivery_tag, held->second.consumer_tag).IgnoreError();
-    used->held.erase(held);
-  }
+  const size_t space = text.find(' ');
+  uint64_t version = 0;
+  if (space == std::string::npos || !absl::SimpleAtoi(text.substr(0, space), &version)) return;
+  const std::string name = text.substr(space + 1);
+  shown_.Forget(name);
+  UsedSemaphore* used = used_.Find(name);
+  if (used == nullptr || used->stored().row.revision == version) return;
+  used->MarkStale();
+  hints->push_back({name, version, ""});
 }
 
-std::optional<absl::Status> TokenStore::Apply(SemaphoreDelta* delta, bool again) {
-  if (!delta->before && !delta->after) return absl::OkStatus();
-  if (delta->before) {
-    delta->revision = delta->before->revision;
-    SemaphoreRow same = *delta->before;
-    if (delta->after) same.next_order = delta->after->next_order;
-    if (delta->after && same == *delta->after) return absl::OkStatus();
+void TokenStore::Strike(UsedSemaphore* used, Hints* hints) {
+  const absl::StatusOr<bool> struck = used->StrikeRemoved();
+  upkeep_->Note(UpkeepWork::kPermits, struck.status());
+  if (!struck.ok() || !*struck) return;
+  used_.Tend(used);
+  hints->push_back({used->name(), used->stored().row.revision, ""});
+  hints->push_back({used->name(), 0, ""});
+}
+
+void TokenStore::OnEvent(BrokerEvent event, Hints* hints) {
+  if (event.channel == 0) return;
+  if (event.channel == changes_) {
+    if (event.kind == BrokerEvent::Kind::kDelivery) return OnChange(event.delivery.body, hints);
+    if (event.kind == BrokerEvent::Kind::kAnsweredLate) return;
+    connection_->Close();  // Without it nothing is heard: a new connection hears again.
+    return;
   }
+  UsedSemaphore* used = used_.OfChannel(event.channel);
+  if (used == nullptr) return;
+  const std::string& name = used->name();
+  if (event.kind == BrokerEvent::Kind::kAnsweredLate) {
+    const absl::Status cancelled = used->tokens().CancelDoubtful();
+    upkeep_->Note(UpkeepWork::kPermits, cancelled);
+    if (!cancelled.ok()) return;
+    hints->push_back({name, 0, ""});
+    used_.Tend(used);  // Those that wait may have no consumer now.
+    return;
+  }
+  if (event.kind == BrokerEvent::Kind::kDelivery) {
+    if (used->OnDelivery(std::move(event.delivery))) hints->push_back({name, 0, ""});
+    return;
+  }
+  // The queue has gone, with all that is held of it; or the channel. From 4.3 on the broker
+  // cancels a consumer also when it has kept a message for too long.
+  spdlog::warn("rabbitmq: {}: {}", name,
+               event.status.ok()
+                   ? "its queue has gone, or a permit was held for longer than consumer_timeout"
+                   : std::string(event.status.message()));
+  used_.Lose(used);
+  hints->push_back({name, kReadAgain, ""});
+}
+
+absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) {
+  Hints hints = std::exchange(pending_hints_, {});
+  if (!hints.empty() || recalls_.any()) deadline = SteadyTime::min();
+  if (used_.any_lost()) return hints;
   if (absl::Status status = Ready(); !status.ok()) {
-    if (again) return std::nullopt;
+    if (used_.any_lost()) return hints;  // Lost permits are reported before the error.
     return status;
   }
-  if (!delta->after) {
-    Used* used = Find(delta->name);
-    bool begun = again;
-    absl::Status gone =
-        broker_.Destroy(delta->name, used == nullptr ? 0 : used->stored.incarnation, &begun);
-    if (Unanswered(gone) && begun) return std::nullopt;
-    if (!gone.ok()) return gone;
-    if (used != nullptr) {
-      used->held.clear();  // They have ended with it.
-      Lose(delta->name, used);
-      used_.erase(delta->name);
+  ++step_;
+  KeepAlive();
+  upkeep_->Note(UpkeepWork::kNotices, broker_.TellRest());
+  for (auto& [name, used] : used_.all()) {
+    if (SteadyClock::now() >= used.NextShrink()) {
+      used.PutShrinkOff();
+      used_.Tend(&used);
     }
-    return absl::OkStatus();
+    deadline = std::min({deadline, used.NextShrink(), used.tokens().NextDrop()});
   }
-  bool unknown = false;
-  absl::StatusOr<StoredSemaphore> stored = Write(*delta, again, &unknown);
-  if (unknown) return std::nullopt;
-  if (!stored.ok()) return stored.status();
-  Used& used = used_[delta->name];
-  Keep(*std::move(stored), &used);
-  delta->revision = used.stored.row.revision;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<StoredSemaphore> TokenStore::Write(const SemaphoreDelta& delta, bool again,
-                                                  bool* unknown) {
-  if (again) {
-    absl::StatusOr<std::optional<StoredSemaphore>> found = broker_.FindAct(delta.name, act_);
-    *unknown = !found.ok();
-    if (!found.ok()) return found.status();
-    if (*found) return **std::move(found);
-    return absl::UnavailableError(absl::StrCat(act_failed_, "; nothing was done, try again"));
+  const SteadyTime alive = SteadyClock::now() + AskEvery(connection_->url());
+  absl::StatusOr<std::vector<BrokerEvent>> events =
+      connection_->Wait(std::min({deadline, alive, recalls_.Next()}));
+  if (!events.ok()) {
+    used_.LoseAll();
+    if (used_.any_lost()) return hints;
+    return events.status();
   }
-  static thread_local std::mt19937_64 random{std::random_device{}()};
-  act_ = random();
-  bool begun = false;
-  absl::StatusOr<StoredSemaphore> stored = delta.before
-                                               ? broker_.Update(*delta.after, act_, &begun)
-                                               : broker_.Create(*delta.after, act_, &begun);
-  *unknown = begun && Unanswered(stored.status());
-  if (*unknown) act_failed_ = std::string(stored.status().message());
-  return stored;
+  for (BrokerEvent& event : *events) OnEvent(std::move(event), &hints);
+  recalls_.Choose();
+  const SteadyTime now = SteadyClock::now();
+  for (auto& [name, used] : used_.all()) {
+    // Tokens that came when no request waited any more go back.
+    if (now >= used.tokens().NextDrop())
+      upkeep_->Note(UpkeepWork::kPermits, used.tokens().DropUnwanted());
+    if (!used.removed().empty()) Strike(&used, &hints);
+  }
+  return hints;
 }
 
 }  // namespace semaphored::rabbitmq
