@@ -285,12 +285,11 @@ absl::StatusOr<std::unique_ptr<Exporter>> StartMetrics(const Config& config, con
 
 // Null if there is no HTTP.
 absl::StatusOr<std::unique_ptr<web::Web>> StartWeb(const Config& config, const Clock& clock,
-                                                   Security* security, Server* server,
+                                                   Security* security,
                                                    const std::string& inside_key) {
   const HttpAddress http = HttpAddressOf(config);
   if (http.listen.empty()) return nullptr;
-  auto web =
-      web::Web::Start(WebOptionsOf(config, *security), &clock, server->MakeLoop(), inside_key);
+  auto web = web::Web::Start(WebOptionsOf(config, *security), &clock, inside_key);
   if (web.ok()) {
     spdlog::info("http at http://{}/", (*web)->address());
   } else if (http.may_fail) {
@@ -420,7 +419,7 @@ int Serve(const ConfigSources& sources, const Config& config, Security* security
     if (bound.ok()) start.exporter = *std::move(exporter);
   }
   if (bound.ok()) {
-    auto web = StartWeb(config, clock, security, &server, options.inside_key);
+    auto web = StartWeb(config, clock, security, options.inside_key);
     bound = web.status();
     if (bound.ok()) start.web = *std::move(web);
   }

@@ -16,7 +16,15 @@ constexpr int kEventsPerTurn = 256;
 
 Reactor::Reactor(const Clock* clock, std::unique_ptr<grpc::ServerCompletionQueue> queue)
     : clock_(clock),
-      queue_(std::move(queue)),
+      server_queue_(queue.get()),
+      event_time_(clock->Now()),
+      driver_due_(SteadyTime::max()) {
+  queue_ = std::move(queue);
+}
+
+Reactor::Reactor(const Clock* clock)
+    : clock_(clock),
+      queue_(std::make_unique<grpc::CompletionQueue>()),
       event_time_(clock->Now()),
       driver_due_(SteadyTime::max()) {}
 

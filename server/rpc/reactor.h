@@ -75,6 +75,8 @@ class Reactor {
 
   // The clock outlives it.
   Reactor(const Clock* clock, std::unique_ptr<grpc::ServerCompletionQueue> queue);
+  // For clients alone.
+  explicit Reactor(const Clock* clock);
   ~Reactor();
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
@@ -94,7 +96,9 @@ class Reactor {
   void Close();
   bool closed() const { return closed_; }
 
-  grpc::ServerCompletionQueue* queue() { return queue_.get(); }
+  // Null: it is for clients alone.
+  grpc::ServerCompletionQueue* queue() { return server_queue_; }
+  grpc::CompletionQueue* client_queue() { return queue_.get(); }
   const Clock& clock() const { return *clock_; }
   // When the event, task or timer that is being handled began to be: not later than any time read
   // in it.
@@ -128,7 +132,8 @@ class Reactor {
   gpr_timespec NextDeadline() const;
 
   const Clock* clock_;
-  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::CompletionQueue> queue_;
+  grpc::ServerCompletionQueue* server_queue_ = nullptr;  // The same, or null.
   SteadyTime event_time_;
   SteadyTime driver_due_;
   SteadyTime looking_until_{};

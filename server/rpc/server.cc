@@ -39,10 +39,6 @@ Server::~Server() {
   if (thread_.joinable()) Stop(Milliseconds(0));
 }
 
-std::unique_ptr<Reactor> Server::MakeLoop() {
-  return std::make_unique<Reactor>(&reactor_->clock(), builder_.AddCompletionQueue());
-}
-
 std::shared_ptr<grpc::Channel> Server::ChannelWithin() {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);  // What this daemon answers is its own measure.

@@ -63,8 +63,6 @@ class Server {
 
   Reactor* reactor() { return reactor_.get(); }
 
-  // A loop for calls of this server from within the process. Before Listen(); it is closed after Stop().
-  std::unique_ptr<Reactor> MakeLoop();
   // The way to this server from within the process. Between Listen() and Stop().
   std::shared_ptr<grpc::Channel> ChannelWithin();
 

@@ -69,6 +69,21 @@ nlohmann::json DebugOf(const google::protobuf::Any& detail) {
   return nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
 }
 
+// Takes the path off what the library says: "(act.resize) limt: Cannot find field.", "limt: …", "(limit): invalid value …".
+// Empty: it has none.
+std::string FieldOf(std::string* text) {
+  const size_t close = text->starts_with('(') ? text->find(')') : 0;
+  const size_t colon = close == text->npos ? close : text->find(": ", close);
+  if (colon == text->npos) return "";
+  std::string field = close == 0 ? "" : text->substr(1, close - 1);
+  std::string name = text->substr(close == 0 ? 0 : close + 1, colon - (close == 0 ? 0 : close + 1));
+  if (name.starts_with(' ')) name.erase(0, 1);
+  if (name.find(' ') != name.npos) return "";  // A sentence.
+  if (!name.empty()) field += (field.empty() ? "" : ".") + name;
+  if (!field.empty()) text->erase(0, colon + 2);
+  return field;
+}
+
 std::string Base64(const std::string& bytes) {
   std::string text = absl::Base64Escape(bytes);
   while (text.ends_with('=')) text.pop_back();  // As Connect writes it.
@@ -153,11 +168,8 @@ std::optional<Refusal> FromJson(std::string_view json, google::protobuf::Message
   const auto status = google::protobuf::util::JsonStringToMessage(
       google::protobuf::StringPiece(json.data(), json.size()), message, JsonParseOptions());
   if (status.ok()) return std::nullopt;
-  // "(lease.slots[0]): invalid value …"; what is no JSON at all has no path.
   std::string text(status.message().data(), status.message().size());
-  const size_t end = text.find("): ");
-  if (text.starts_with('(') && end != text.npos && end > 1)
-    return InvalidField(text.substr(1, end - 1), text.substr(end + 3));
+  if (const std::string field = FieldOf(&text); !field.empty()) return InvalidField(field, text);
   return Refusal{absl::StatusCode::kInvalidArgument, Reason::kInvalidField,
                  "the request's body is not the JSON of this method: " + text, "", ""};
 }

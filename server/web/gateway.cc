@@ -31,7 +31,7 @@ class Gateway::Unary final : public GatewayCall {
 
   void Begin(const std::string& method, const grpc::ByteBuffer& request) {
     reader_ = gateway_->stub_->PrepareUnaryCall(&context_, kService + method, request,
-                                                gateway_->reactor_->queue());
+                                                gateway_->reactor_.client_queue());
     reader_->StartCall();
     reader_->Finish(&answer_, &status_, &finished_);
   }
@@ -62,8 +62,8 @@ class Gateway::Streaming final : public GatewayCall {
       : gateway_(gateway), request_(std::move(request)), events_(std::move(events)) {}
 
   void Begin(const std::string& method) {
-    stream_ =
-        gateway_->stub_->PrepareCall(&context_, kService + method, gateway_->reactor_->queue());
+    stream_ = gateway_->stub_->PrepareCall(&context_, kService + method,
+                                           gateway_->reactor_.client_queue());
     stream_->StartCall(&started_);
   }
   void Cancel() override { context_.TryCancel(); }
@@ -109,11 +109,11 @@ class Gateway::Streaming final : public GatewayCall {
 
 // ---- all of them ----
 
-Gateway::Gateway(std::unique_ptr<Reactor> reactor, std::string inside_key)
-    : inside_key_(std::move(inside_key)), reactor_(std::move(reactor)) {
+Gateway::Gateway(const Clock* clock, std::string inside_key)
+    : inside_key_(std::move(inside_key)), reactor_(clock) {
   thread_ = std::thread([this] {
     BlockSignals();
-    reactor_->Run();
+    reactor_.Run();
   });
 }
 
@@ -132,13 +132,13 @@ bool Gateway::is_open() const {
 void Gateway::Stop() {
   if (!thread_.joinable()) return;
   Open(nullptr);
-  reactor_->Post([this] {
+  reactor_.Post([this] {
     stopping_ = true;
     for (const auto& [call, held] : calls_) {
       held->Cancel();
       held->ReadOn();
     }
-    if (calls_.empty()) reactor_->Close();
+    if (calls_.empty()) reactor_.Close();
   });
   thread_.join();
   stub_ = nullptr;
@@ -161,7 +161,7 @@ void Gateway::Began(GatewayCallPtr call) {
 
 void Gateway::Ended(const GatewayCall* call) {
   const auto node = calls_.extract(call);  // Its caller may hold it longer.
-  if (stopping_ && calls_.empty()) reactor_->Close();
+  if (stopping_ && calls_.empty()) reactor_.Close();
 }
 
 bool Gateway::IsReady() {

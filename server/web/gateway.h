@@ -51,8 +51,8 @@ class Gateway {
     std::function<void(const grpc::Status&)> on_end;  // Once, at last.
   };
 
-  // `inside_key`: AccessControl::inside_key of the server that is to be called.
-  Gateway(std::unique_ptr<Reactor> reactor, std::string inside_key);
+  // `inside_key`: AccessControl::inside_key of the server that is to be called. The clock outlives it.
+  Gateway(const Clock* clock, std::string inside_key);
   // Stop().
   ~Gateway();
   Gateway(const Gateway&) = delete;
@@ -66,8 +66,8 @@ class Gateway {
   void Stop();
 
   // Any thread: the task runs on the gateway's, in the order of posting.
-  void Post(Reactor::Task task) { reactor_->Post(std::move(task)); }
-  Reactor* reactor() { return reactor_.get(); }
+  void Post(Reactor::Task task) { reactor_.Post(std::move(task)); }
+  Reactor* reactor() { return &reactor_; }
 
   // On the gateway's thread; what is called back is, too, never within. `method`: "Acquire". `timeout`: of the whole call.
   // Null: it is not open, and nothing is called back.
@@ -89,7 +89,7 @@ class Gateway {
   void Ended(const GatewayCall* call);
 
   const std::string inside_key_;
-  const std::unique_ptr<Reactor> reactor_;
+  Reactor reactor_;
   mutable std::mutex mutex_;
   std::shared_ptr<grpc::Channel> channel_;                         // Guarded by mutex_.
   std::unique_ptr<grpc::GenericStub> stub_;                        // The thread's.

@@ -32,9 +32,8 @@ Writes WritesOf(std::string_view text) {
   return text == "token" ? Writes::kToken : Writes::kOff;
 }
 
-Web::Web(WebOptions options, const Clock* clock, std::unique_ptr<Reactor> loop,
-         std::string inside_key)
-    : gateway_(std::move(loop), std::move(inside_key)) {
+Web::Web(WebOptions options, const Clock* clock, std::string inside_key)
+    : gateway_(clock, std::move(inside_key)) {
   site_.gateway = &gateway_;
   site_.clock = clock;
   site_.policy = std::move(options.policy);
@@ -58,7 +57,6 @@ std::vector<Route> Web::AllRoutes() {
 }
 
 absl::StatusOr<std::unique_ptr<Web>> Web::Start(WebOptions options, const Clock* clock,
-                                                std::unique_ptr<Reactor> loop,
                                                 std::string inside_key) {
   http::ServerOptions serving;
   serving.listen = options.listen;
@@ -73,8 +71,7 @@ absl::StatusOr<std::unique_ptr<Web>> Web::Start(WebOptions options, const Clock*
   serving.headers = {{"X-Content-Type-Options", "nosniff"},
                      {"Referrer-Policy", "no-referrer"},
                      {"Cross-Origin-Resource-Policy", "same-origin"}};
-  std::unique_ptr<Web> web(
-      new Web(std::move(options), clock, std::move(loop), std::move(inside_key)));
+  std::unique_ptr<Web> web(new Web(std::move(options), clock, std::move(inside_key)));
   const std::vector<Route> routes = web->AllRoutes();
   serving.check = MakeCheck(&web->site_, routes);
   auto server = http::Server::Start(serving, MakeResources(&web->site_, routes));

@@ -31,10 +31,9 @@ Writes WritesOf(std::string_view text);
 
 class Web {
  public:
-  // Listens; until Open(), calls are answered with UNAVAILABLE. The clock outlives it, and the loop is Server::MakeLoop's.
+  // Listens; until Open(), calls are answered with UNAVAILABLE. The clock outlives it.
   // UNAVAILABLE: the address cannot be listened on.
   static absl::StatusOr<std::unique_ptr<Web>> Start(WebOptions options, const Clock* clock,
-                                                    std::unique_ptr<Reactor> loop,
                                                     std::string inside_key);
   // Stop().
   ~Web();
@@ -51,8 +50,7 @@ class Web {
   http::ServerFigures figures() const { return server_->figures(); }
 
  private:
-  Web(WebOptions options, const Clock* clock, std::unique_ptr<Reactor> loop,
-      std::string inside_key);
+  Web(WebOptions options, const Clock* clock, std::string inside_key);
   std::vector<Route> AllRoutes();
 
   Site site_;

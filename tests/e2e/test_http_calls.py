@@ -38,7 +38,7 @@ class Calls(unittest.TestCase):
         daemon = self.daemon
         made = daemon.done("Administer", {"semaphore": "web/b", "create": {"limit": 3}})
         self.assertEqual(3, made["create"]["semaphore"]["limit"])
-        daemon.done("Administer", {"semaphore": "web/b", "resize": {"set": 5}})
+        daemon.done("Administer", {"semaphore": "web/b", "resize": {"limit": 5}})
         self.assertEqual(5, daemon.client().describe("web/b").limit)
         ticket = daemon.done("Enqueue", {"semaphore": "web/b", "payload": "aGVsbG8="})
         self.assertEqual("1", str(ticket["position"]))
@@ -70,7 +70,8 @@ class Calls(unittest.TestCase):
         self.assertIn("permits", error["message"])
 
     def test_bad_json_names_its_field(self):
-        for body, named in [('{"semaphore": "x", "limt": 1}', "limt"),
+        for body, named in [('{"semaphore": "x", "limt": 1}', "limt: "),
+                            ('{"requestId": {"nmbered": 1}}', "request_id.nmbered: "),
                             ('{"semaphore": "x", "limit": "many"}', "limit"),
                             ('{"semaphore": "x", "limit": -1}', "limit"),
                             ('{"semaphore": 1.5, "requestId": {"numbered": {"sequence": []}}}',
