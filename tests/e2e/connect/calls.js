@@ -50,13 +50,13 @@ async function calls(useBinaryFormat) {
                        { signal: abort.signal }).catch((error) => error);
   for (let left = 1000; ; --left) {
     assert.ok(left > 0, 'it never waits');
-    if ((await client.administer(act)).result.value.semaphore.waiting === 1) break;
+    if ((await client.administer(act)).result.value.semaphore.waiting === 1n) break;
   }
   abort.abort();
   assert.equal((await waiting).code, Code.Canceled);
   for (let left = 1000; ; --left) {
     assert.ok(left > 0, 'it waits for ever');
-    if ((await client.administer(act)).result.value.semaphore.waiting === 0) break;
+    if ((await client.administer(act)).result.value.semaphore.waiting === 0n) break;
   }
 
   assert.equal((await call('Release', { leaseId: lease.leaseId })).released, 1);
