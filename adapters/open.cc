@@ -20,6 +20,7 @@
 #include "adapters/postgres/schema.h"
 #include "adapters/postgres/url.h"
 #include "adapters/rabbitmq/engine.h"
+#include "adapters/sqlite/backup.h"
 #include "adapters/sqlite/database.h"
 #include "adapters/sqlite/node_table.h"
 #include "adapters/sqlite/restore.h"
@@ -84,6 +85,10 @@ class SqliteEngine : public Engine {
     store.upkeep = upkeep();
     return ledger::MakeLedgerAdapter(
         std::make_unique<LaneStore>(database_, nodes_, store, std::move(lane)), options);
+  }
+
+  absl::StatusOr<Descriptor> BackUp(const BackUpRequest& request) override {
+    return sqlite::BackUp(database_.get(), {request.bytes_per_second, request.progress});
   }
 
  private:

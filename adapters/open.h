@@ -27,10 +27,17 @@
 
 #include "absl/status/statusor.h"
 #include "adapters/adapter.h"
+#include "adapters/common/descriptor.h"
 #include "adapters/common/upkeep.h"
 #include "adapters/ledger/options.h"
 
 namespace semaphored {
+
+struct BackUpRequest {
+  int64_t bytes_per_second = 0;  // Of what is copied; more than 0.
+  // Called every few ms. False: stop.
+  std::function<bool(int64_t done_bytes, int64_t all_bytes)> progress;
+};
 
 // What the server needs of an engine. Lanes and nodes outlive the Engine's other users.
 class Engine {
@@ -44,6 +51,14 @@ class Engine {
   // Join() gave.
   virtual absl::StatusOr<std::unique_ptr<Adapter>> OpenLane(
       const ledger::LedgerOptions& options) = 0;
+  // A file that RestoreEngine accepts, complete and on disk, under no name: the store as it stands
+  // when this returns. Lanes go on meanwhile. Blocks for as long as the copy takes; on a thread of
+  // its own, one call at a time. UNIMPLEMENTED: the engine keeps its back-ups itself. Other errors
+  // as sqlite/backup.h has them.
+  virtual absl::StatusOr<Descriptor> BackUp(const BackUpRequest& request) {
+    (void)request;
+    return absl::UnimplementedError("only the embedded store is backed up so");
+  }
   // How its upkeep goes, of all lanes and the node together. Never null. Any thread.
   const std::shared_ptr<Upkeep>& upkeep() const { return upkeep_; }
 

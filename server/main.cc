@@ -30,6 +30,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "adapters/open.h"
+#include "server/backup/backup_service.h"
 #include "server/base/clock.h"
 #include "server/base/library_lines.h"
 #include "server/base/logging.h"
@@ -364,6 +365,16 @@ int TakeOverAndServe(Start* start, Host* host, Sessions* sessions, Membership* m
   return ListenAndServe(&reloads, start->signals, host, grace);
 }
 
+// Null: the engine keeps its back-ups itself.
+std::unique_ptr<BackUpService> StartBackUps(const Config& config, Engine* engine) {
+  const std::string file = EmbeddedFile(config.store);
+  if (file.empty()) return nullptr;
+  return std::make_unique<BackUpService>(
+      file, [engine](int64_t bytes_per_second, BackUpService::Progress progress) {
+        return engine->BackUp({bytes_per_second, std::move(progress)});
+      });
+}
+
 int ServeAs(NodeRef self, Engine* engine, Start* start) {
   const Config& config = start->config;
   Server& server = *start->server;
@@ -388,8 +399,10 @@ int ServeAs(NodeRef self, Engine* engine, Start* start) {
                           EmbeddedFile(config.store));
   start->gatherer = &gatherer;
 
+  std::unique_ptr<BackUpService> back_ups = StartBackUps(config, engine);
   Milliseconds grace(config.shutdown_grace_ms);
   const int code = TakeOverAndServe(start, &host, sessions.get(), &membership, &grace);
+  back_ups.reset();
   // While the reactor still answers it.
   start->exporter = nullptr;
   start->security->SetOnPolicy(nullptr);

@@ -11,6 +11,7 @@
 
 #include "server/base/clock.h"
 #include "server/base/logging.h"
+#include "server/commands/backup_command.h"
 #include "server/commands/restore_command.h"
 #include "server/commands/schema_command.h"
 #include "server/commands/token_command.h"
@@ -33,6 +34,15 @@ int Schema(int argc, char** argv) {
   command.error = Error;
   HidePasswords(argc, argv);
   return RunSchema(command);
+}
+
+int BackUp(int argc, char** argv) {
+  BackUpCommand command;
+  command.sources = ProcessSources(argc - 1, argv + 1);
+  command.out = Out;
+  command.error = Error;
+  HidePasswords(argc, argv);
+  return RunBackUp(command);
 }
 
 int Restore(int argc, char** argv) {
@@ -83,6 +93,7 @@ void HidePasswords(int argc, char** argv) {
 std::optional<int> RunSubcommand(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
   if (name == "schema") return Schema(argc, argv);
+  if (name == "backup") return BackUp(argc, argv);
   if (name == "restore") return Restore(argc, argv);
   if (name == "health") return Health(argc, argv);
   if (name == "token") return Token(argc, argv);

@@ -104,9 +104,12 @@ class Database {
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
-  // The thread that uses the connection holds it. In practice not contended: the node's row is
-  // written once, at the start.
+  // The thread that uses the connection holds it. Contended only while a back-up is made: the
+  // node's row is written once, at the start.
   std::mutex& mutex() { return mutex_; }
+
+  // The connection, for a back-up; the mutex must be held.
+  sqlite3* handle() const { return handle_; }
 
   // The file's path; ":memory:" if there is none.
   const std::string& name() const { return name_; }
