@@ -10,6 +10,7 @@ namespace semaphored {
 ServerOptions ServerOptionsOf(const Config& config) {
   ServerOptions options;
   options.listen = config.listen;
+  options.node_id = config.node_id;
   options.guard = IsGuarded(config);
   options.health = config.health;
   options.reflection = config.reflection;

@@ -88,6 +88,7 @@ void AddTicketCommands(CLI::App& app, Context& context);
 void AddWorkCommand(CLI::App& app, Context& context);
 void AddWatchCommand(CLI::App& app, Context& context);
 void AddTopCommand(CLI::App& app, Context& context);
+void AddDoctorCommand(CLI::App& app, Context& context);
 // Last: they speak of the commands before them.
 void AddCompletionCommands(CLI::App& app, Context& context);
 void AddHelpCommands(CLI::App& app, Context& context);

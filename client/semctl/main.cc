@@ -86,6 +86,7 @@ void AddCommands(CLI::App& app, Context& context) {
   semaphore::semctl::AddTicketCommands(app, context);
   semaphore::semctl::AddWatchCommand(app, context);
   semaphore::semctl::AddTopCommand(app, context);
+  semaphore::semctl::AddDoctorCommand(app, context);
   semaphore::semctl::AddCompletionCommands(app, context);
   semaphore::semctl::AddHelpCommands(app, context);
 }

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_join.h"
+
 namespace semaphored {
 namespace {
 
@@ -24,20 +26,20 @@ AccessPolicy::Digest Sha256(std::string_view text) {
   return digest;
 }
 
-std::string Verbs::Text() const {
+std::vector<std::string> Verbs::Words() const {
   static constexpr std::array<std::pair<Verb, const char*>, 4> kNames = {
       {{Verb::kAcquire, "acquire"},
        {Verb::kVerify, "verify"},
        {Verb::kWork, "work"},
        {Verb::kAdminister, "administer"}}};
-  std::string text;
+  std::vector<std::string> words;
   for (const auto& [verb, name] : kNames) {
-    if (!Meets(verb)) continue;
-    if (!text.empty()) text += " or ";
-    text += name;
+    if (Meets(verb)) words.emplace_back(name);
   }
-  return text;
+  return words;
 }
+
+std::string Verbs::Text() const { return absl::StrJoin(Words(), " or "); }
 
 bool Rule::Names(std::string_view semaphore) const {
   return std::ranges::any_of(

@@ -30,6 +30,8 @@ class Verbs {
     return both;
   }
   friend constexpr bool operator==(Verbs, Verbs) = default;
+  // "acquire", "verify", "work", "administer": those that are in it.
+  std::vector<std::string> Words() const;
   // "acquire or verify".
   std::string Text() const;
 
@@ -66,6 +68,7 @@ class Identity {
 
   const std::string& name() const { return name_; }
   const Quotas& quotas() const { return quotas_; }
+  const std::vector<Rule>& rules() const { return rules_; }
 
   // A rule allows one of the verbs at this semaphore, which need not exist.
   bool May(Verbs verbs, std::string_view semaphore) const;

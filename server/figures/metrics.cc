@@ -41,6 +41,8 @@ const char* MethodName(Method method) {
       return "Watch";
     case Method::kWork:
       return "Work";
+    case Method::kDescribeDaemon:
+      return "DescribeDaemon";
     case Method::kHealth:
       return "Health";
     case Method::kReflection:

@@ -159,6 +159,7 @@ enum class Method : uint8_t {
   kSession,
   kWatch,
   kWork,
+  kDescribeDaemon,
   kHealth,      // The standard health service's.
   kReflection,  // The reflection service's.
   kOther,       // There is no such method.

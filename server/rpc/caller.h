@@ -104,6 +104,8 @@ class Caller {
 
   std::string Peer() const { return PeerOf(*access_, *context_); }
   const TenantPtr& tenant() const { return tenant_; }
+  // Null without an access file.
+  const Identity* identity() const { return identity_; }
   // Empty without an access file.
   std::string_view name() const {
     return identity_ == nullptr ? std::string_view() : std::string_view(identity_->name());

@@ -17,5 +17,6 @@ std::unique_ptr<AnyAcceptor> AcceptSession(Environment* environment);
 std::unique_ptr<AnyAcceptor> AcceptWatch(Environment* environment);
 std::unique_ptr<AnyAcceptor> AcceptEnqueue(Environment* environment);
 std::unique_ptr<AnyAcceptor> AcceptWork(Environment* environment);
+std::unique_ptr<AnyAcceptor> AcceptDescribeDaemon(Environment* environment);
 
 }  // namespace semaphored

@@ -30,7 +30,8 @@ template <typename Base>
 using RawUnary = pb::SemaphoreService::WithRawMethod_Acquire<
     pb::SemaphoreService::WithRawMethod_Renew<pb::SemaphoreService::WithRawMethod_Release<
         pb::SemaphoreService::WithRawMethod_Verify<pb::SemaphoreService::WithRawMethod_Administer<
-            pb::SemaphoreService::WithRawMethod_Enqueue<Base>>>>>>;
+            pb::SemaphoreService::WithRawMethod_Enqueue<
+                pb::SemaphoreService::WithRawMethod_DescribeDaemon<Base>>>>>>>;
 template <typename Base>
 using RawStreams =
     pb::SemaphoreService::WithRawMethod_Hold<pb::SemaphoreService::WithRawMethod_Session<
@@ -92,6 +93,8 @@ struct Environment {
   ServiceLimits limits;
   AccessControl access;
   std::string adapter;
+  std::string node_id;   // Of this daemon.
+  std::string instance;  // Of this process.
   // No more calls are accepted.
   bool stopping = false;
   size_t calls = 0;

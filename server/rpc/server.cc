@@ -58,6 +58,8 @@ void Server::Serve(Host* host, Sessions* sessions) {
   environment_.access.clock = &reactor_->clock();
   environment_.access.client_retention = options_.client_retention;
   environment_.adapter = host->guarantees().adapter;
+  environment_.node_id = options_.node_id;
+  environment_.instance = host->NewId().Hex();
   reactor_->SetDriver([sessions] { return sessions->OnTimer(); });
   reactor_->AtTurnEnd([this] { FlushDirty(); });
 }
@@ -193,6 +195,7 @@ void Server::StartAccepting() {
   accept(AcceptHold(&environment_), kSlowSlots);
   accept(AcceptWatch(&environment_), kSlowSlots);
   accept(AcceptAdminister(&environment_), kSlowSlots);
+  accept(AcceptDescribeDaemon(&environment_), kSlowSlots);
   accept(AcceptStandard(&environment_), kSlowSlots);
   SetServing(&environment_, true);
 }
