@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/semaphore/errors.h"
 #include "client/semaphore/unary_caller.h"
 #include "server/base/version.h"
@@ -36,11 +38,8 @@ int64_t SteadyNow() {
       .count();
 }
 
-int64_t WallNow() {
-  return std::chrono::duration_cast<microseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
+// Only shown, beside the daemon's: nothing is decided by it.
+int64_t WallNow() { return absl::ToUnixMicros(absl::Now()); }
 
 std::string Milliseconds(int64_t us) {
   return absl::StrFormat("%.1f ms", static_cast<double>(us) / 1'000);
