@@ -45,6 +45,7 @@
 #include "server/lanes/node_lock.h"
 #include "server/observe/exporter.h"
 #include "server/options.h"
+#include "server/otlp/span_exporter.h"
 #include "server/rpc/gatherer.h"
 #include "server/rpc/host.h"
 #include "server/rpc/pulse.h"
@@ -365,6 +366,13 @@ int TakeOverAndServe(Start* start, Host* host, Sessions* sessions, Membership* m
   return ListenAndServe(&reloads, start->signals, host, grace);
 }
 
+// Null: spans are off.
+std::unique_ptr<otlp::SpanExporter> StartSpans(const Config& config) {
+  if (config.otlp_endpoint.empty()) return nullptr;
+  return std::make_unique<otlp::SpanExporter>(config.otlp_endpoint,
+                                              otlp::Resource{kVersion, config.node_id});
+}
+
 // Null: the engine keeps its back-ups itself.
 std::unique_ptr<BackUpService> StartBackUps(const Config& config, Engine* engine) {
   const std::string file = EmbeddedFile(config.store);
@@ -388,7 +396,10 @@ int ServeAs(NodeRef self, Engine* engine, Start* start) {
     spdlog::critical("cannot open the store: {}", Text(status));
     return ExitCodeOf(status, config);
   }
-  std::unique_ptr<Sessions> sessions = MakeSessions(&host, SessionsOptionsOf(config, *engine));
+  std::unique_ptr<otlp::SpanExporter> spans = StartSpans(config);
+  SessionsOptions options = SessionsOptionsOf(config, *engine);
+  options.spans = spans.get();
+  std::unique_ptr<Sessions> sessions = MakeSessions(&host, options);
   host.SetSessions(sessions.get());
   server.Serve(&host, sessions.get());
   start->security->SetOnPolicy(
@@ -396,7 +407,8 @@ int ServeAs(NodeRef self, Engine* engine, Start* start) {
   server.SetAccess(start->security->policy());  // It may have changed in between.
   server.Run();
   const Gatherer gatherer(&server, &host, sessions.get(), &membership, start->security,
-                          EmbeddedFile(config.store));
+                          EmbeddedFile(config.store),
+                          [&spans] { return spans == nullptr ? SpanFigures() : spans->figures(); });
   start->gatherer = &gatherer;
 
   std::unique_ptr<BackUpService> back_ups = StartBackUps(config, engine);
@@ -409,6 +421,7 @@ int ServeAs(NodeRef self, Engine* engine, Start* start) {
   server.Stop(grace);
   start->web = nullptr;
   host.StopLanes();
+  if (spans != nullptr) spans->Stop();
   if (absl::Status status = membership.Leave(); !status.ok())
     spdlog::warn("the engine does not know that this daemon has stopped: {}", Text(status));
   spdlog::info("stopped");

@@ -38,7 +38,7 @@ std::optional<TraceContext> ParseTraceparent(std::string_view text) {
   if (*version == 0xff) return std::nullopt;
   if (text.size() > kBytes && (*version == 0 || text[kBytes] != '-')) return std::nullopt;
   if ((*trace_high == 0 && *trace_low == 0) || *span == 0) return std::nullopt;
-  return TraceContext{*trace_high, *trace_low, *span};
+  return TraceContext{*trace_high, *trace_low, *span, (*flags & 1) != 0};
 }
 
 }  // namespace semaphored

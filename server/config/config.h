@@ -88,6 +88,7 @@ struct Config {
   int64_t sweep_interval_ms = 5'000;
 
   // ---- metrics ----
+  std::string otlp_endpoint;   // http://HOST:PORT or https://HOST:PORT. Empty: off.
   std::string metrics_listen;  // HOST:PORT or [HOST]:PORT. Empty: off.
   uint32_t metrics_semaphores_max = 100;
   int64_t metrics_list_interval_ms = 15'000;  // 0: never.

@@ -33,6 +33,20 @@ absl::Status NotAnAddress() {
   return absl::InvalidArgumentError("HOST:PORT, [HOST]:PORT or unix:PATH, such as 127.0.0.1:7420");
 }
 
+// http://HOST… or https://HOST…, to which a path can be added.
+bool IsHttpBase(const std::string& text) {
+  std::string_view rest = text;
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!rest.starts_with(scheme)) continue;
+    rest.remove_prefix(scheme.size());
+    const bool printable =
+        std::all_of(rest.begin(), rest.end(), [](char c) { return c > ' ' && c < 0x7f; });
+    return printable && !rest.empty() && rest.front() != '/' && rest.front() != ':' &&
+           rest.find_first_of("?#@") == rest.npos;
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
@@ -122,6 +136,13 @@ void AddMistakes(const Config& config, std::vector<std::string>* mistakes) {
         fmt::format("metrics_listen: \"{}\" must be HOST:PORT or [HOST]:PORT with an address in "
                     "numbers, such as 127.0.0.1:7421",
                     config.metrics_listen));
+  }
+  if (!config.otlp_endpoint.empty() && !IsHttpBase(config.otlp_endpoint)) {
+    mistakes->push_back(
+        fmt::format("otlp_endpoint: \"{}\" must be http://HOST:PORT or https://HOST:PORT, with "
+                    "neither user nor "
+                    "'?', such as http://127.0.0.1:4318",
+                    config.otlp_endpoint));
   }
   const absl::StatusOr<ListenAddress> address = ParseListenAddress(config.listen);
   if (!address.ok()) {

@@ -259,6 +259,11 @@ std::vector<Setting> Metrics() {
        nullptr,
        "A scrape asks the engine at most so often for its semaphores, which tells limits, tickets "
        "and what other daemons have. 0: never."},
+      {kMetrics, "otlp_endpoint", Kind::kText, FIELD(otlp_endpoint), 0, 1024, nullptr,
+       "Collector of OpenTelemetry that gets a span for each wait and each hold, by OTLP over HTTP "
+       "in JSON: http://HOST:PORT or https://HOST:PORT, such as http://127.0.0.1:4318; /v1/traces "
+       "is "
+       "added. It learns the semaphores' names and holders. Empty: none."},
   };
 }
 

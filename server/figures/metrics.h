@@ -215,6 +215,12 @@ struct GuardFigures {
   std::vector<std::pair<std::string, uint64_t>> closed;  // So far, by reason.
 };
 
+// Of OpenTelemetry's spans.
+struct SpanFigures {
+  uint64_t sent = 0;     // Taken by the collector.
+  uint64_t dropped = 0;  // All others that have not been taken, and will not be.
+};
+
 // One look at the daemon.
 struct DaemonFigures {
   std::string version;
@@ -236,6 +242,7 @@ struct DaemonFigures {
   std::optional<uint64_t> disk_free_bytes;  // nullopt: the store is no file of the daemon's.
   EngineFigures engine;
   UpkeepFigures upkeep;
+  SpanFigures spans;
   bool vouched = false;
   std::optional<int64_t> heartbeat_age_ms;  // nullopt: none has succeeded yet.
   uint64_t heartbeats = 0;

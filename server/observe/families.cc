@@ -365,6 +365,10 @@ void AddProcess(const DaemonFigures& figures, const ProcessFigures& process, int
   out->Counter("semaphored_log_lines_lost_total",
                "Lines of the daemon's log that were lost, since it could not be written.");
   out->Add(process.log_lines_lost);
+  out->Counter("semaphored_spans_total",
+               "Spans of OpenTelemetry, by what became of them; 0 where otlp_endpoint is not set.");
+  out->Add(figures.spans.sent, {{"result", "sent"}});
+  out->Add(figures.spans.dropped, {{"result", "dropped"}});
   out->Gauge("process_start_time_seconds", "When the process began, in seconds since 1970.");
   out->Add(static_cast<double>(start_unix_ms) * kMillisecond);
   out->Counter("process_cpu_seconds_total", "Processor time, of user and system.");

@@ -109,6 +109,7 @@ DaemonFigures Gatherer::Gather() const {
   figures.guard = server_->guard_figures();
   figures.engine = host_->engine_figures();
   figures.upkeep = host_->upkeep_figures();
+  if (spans_) figures.spans = spans_();
   const SteadyTime now = host_->clock().Now();
   figures.vouched = host_->vouch_until() > now;
   if (const SteadyTime sent = membership_->heartbeat_at(); sent != SteadyTime::min()) {

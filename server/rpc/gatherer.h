@@ -1,6 +1,7 @@
 // Takes one look at the daemon for the exporter, which shows its figures.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,15 +17,17 @@ namespace semaphored {
 
 class Gatherer {
  public:
-  // All outlive it. The server serves.
+  // All outlive it. The server serves. `spans`: any thread's; empty: there are none.
   Gatherer(Server* server, Host* host, Sessions* sessions, const Membership* membership,
-           const Security* security, std::string store_file)
+           const Security* security, std::string store_file,
+           std::function<SpanFigures()> spans = {})
       : server_(server),
         host_(host),
         sessions_(sessions),
         membership_(membership),
         security_(security),
-        store_file_(std::move(store_file)) {}
+        store_file_(std::move(store_file)),
+        spans_(std::move(spans)) {}
 
   // Blocks for as long as the reactor takes, but for at most three seconds: one for the engine to
   // report what it has, if it is time to ask (else, and if it does not answer, its last report is
@@ -44,6 +47,7 @@ class Gatherer {
   const Membership* membership_;
   const Security* security_;
   const std::string store_file_;  // Empty: the engine is elsewhere.
+  const std::function<SpanFigures()> spans_;
 };
 
 }  // namespace semaphored

@@ -65,6 +65,7 @@ void Grants::Ask(ClaimRecord* record, AcquireParams params) {
   record->trace = params.trace;
   if (record->session != nullptr && !record->trace.present())
     record->trace = record->session->trace;
+  parts_.lease_log->spans().Asked(record->trace, &record->spans);
   parts_.metrics->Asked(&record->figures);
   record->charge = std::move(params.charge);
   record->unless_repeated = std::move(params.unless_repeated);
@@ -171,6 +172,8 @@ ClaimRecord* Grants::LeadTo(ClaimRecord* record, const Id& real, uint32_t epoch)
   earlier->report_queued = record->report_queued;
   earlier->wait_until = record->wait_until;
   earlier->trace = record->trace;
+  // Of a request that is repeated, the first one's spans go on.
+  if (earlier->spans.hold == 0) earlier->spans = record->spans;
   parts_.deadlines->ArmWait(earlier);
   if (earlier->charge == nullptr) earlier->charge = std::move(record->charge);
   record->charge.reset();
@@ -266,6 +269,8 @@ void Grants::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
   const bool first = record->state != State::kHeld;
   record->state = State::kHeld;
   record->lease = std::move(lease);
+  if (first)
+    parts_.lease_log->spans().Granted(record->semaphore, *record->lease, &record->spans);
   if (record->figures.stage == ClaimFigures::Stage::kNone) {
     Found(record);
   } else {

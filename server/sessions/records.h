@@ -12,6 +12,7 @@
 #include "server/figures/semaphore_metrics.h"
 #include "server/sessions/sessions.h"
 #include "server/sessions/worker.h"
+#include "server/sessions/lease_spans.h"
 
 namespace semaphored {
 
@@ -113,6 +114,7 @@ struct ClaimRecord {
       SteadyTime::max();  // When the earliest timer looks at wait_until; max: none.
   RecallState recall;
   TraceContext trace;  // Of the call that asked for it.
+  ClaimSpans spans;
   ClaimFigures figures;
   ChargePtr charge;  // Of what it holds or waits for. A worker's offers have none.
   // AcquireParams::unless_repeated, until it is answered.

@@ -192,7 +192,7 @@ Facade::Facade(SessionsHost* host, SessionsOptions options)
                  for (const auto& [id, record] : claims_.records())
                    visit(record->semaphore, &record->figures);
                }),
-      lease_log_(&host->clock(), options.log_leases),
+      lease_log_(&host->clock(), options.log_leases, options.spans),
       lists_(SliceRows(host->guarantees()), ReadFromLanes(host)),
       unread_(Milliseconds(options.read_vouch_ms)),
       vouching_(host, &claims_, &unread_, options.node_ttl_ms, options.sweep_interval_ms),

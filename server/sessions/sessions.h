@@ -22,6 +22,7 @@
 #include "server/access/tenant.h"
 #include "server/base/clock.h"
 #include "server/base/reason.h"
+#include "server/base/spans.h"
 #include "server/base/trace.h"
 #include "server/figures/metrics.h"
 #include "server/lanes/lane.h"
@@ -223,6 +224,8 @@ struct SessionsOptions {
   int64_t metrics_list_interval_ms = 15'000;
   // Grants (level debug) and lost leases (warn) are logged.
   bool log_leases = false;
+  // Where the spans of claims go; outlives Sessions. Null: there are none.
+  SpanSink* spans = nullptr;
 };
 
 // What Sessions needs of the outside. Outlives it.

@@ -10,7 +10,11 @@ TEST_CASE("trace: a traceparent is read", "[trace]") {
   CHECK(trace->present());
   CHECK(trace->TraceId() == "0af7651916cd43dd8448eb211c80319c");
   CHECK(trace->SpanId() == "b7ad6b7169203331");
+  CHECK(trace->sampled);
   CHECK_FALSE(TraceContext{}.present());
+  const auto left_out = ParseTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-02");
+  REQUIRE(left_out.has_value());
+  CHECK_FALSE(left_out->sampled);
 }
 
 TEST_CASE("trace: a later version may say more", "[trace]") {
