@@ -101,6 +101,12 @@ class Examiner {
         {options_.endpoint, check, grade, std::move(message), std::move(advice)});
   }
 
+  // A connection alone is no answer.
+  void Unreached(std::string message, std::string advice) {
+    result_.findings.front() = {options_.endpoint, "reach", Grade::kFail, std::move(message),
+                                std::move(advice)};
+  }
+
   void Refused(const absl::Status& status) {
     const std::string message(status.message());
     result_.reached = ErrorReason(status) != "UNREACHABLE";
@@ -114,12 +120,12 @@ class Examiner {
                    "the daemon is older than this semctl, and cannot be examined further",
                    "upgrade the daemon");
       case absl::StatusCode::kDeadlineExceeded:
-        return Add("reach", Grade::kFail, "connected, and no answer in time",
-                   "look at the daemon's log");
+        return Unreached("connected, and no answer in time", "look at the daemon's log");
       default:
-        return Add("reach", Grade::kFail, message,
-                   "is it semaphored that listens there? with TLS, does it require a client's "
-                   "certificate?");
+        return Unreached(
+            message,
+            "is it semaphored that listens there? with TLS, does it require a client's "
+            "certificate?");
     }
   }
 

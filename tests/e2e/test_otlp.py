@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import queue
 import re
 import secrets
 import socket
@@ -9,7 +10,7 @@ import threading
 import time
 import unittest
 
-from daemon import BOUND_S, Session, grpc, pb, wait_until
+from daemon import BOUND_S, Reader, grpc, pb, wait_until
 from scraping import Scrape, with_metrics
 
 TRACE_ID = re.compile(r"^[0-9a-f]{32}$")
@@ -154,10 +155,16 @@ class Otlp(unittest.TestCase):
 
     def test_sessions(self):
         trace = secrets.token_hex(16)
-        session = Session(self.client, metadata=traceparent(trace, "00000000000000ee"))
-        granted = session.acquire("team/db", limit=1)
-        session.release(granted.lease_id)
+        requests = queue.Queue()
+        requests.put(pb.SessionRequest(open=pb.OpenSession(client_id=self.client.client_id)))
+        reader = Reader(self.client.stub.Session(iter(requests.get, None),
+                                                 metadata=traceparent(trace, "00000000000000ee")))
+        requests.put(pb.SessionRequest(commands=[pb.SessionCommand(
+            sequence=1, acquire=pb.AcquireRequest(semaphore="team/db", limit=1))]))
+        reader.until(lambda message: message.results, "it is granted")
+        requests.put(pb.SessionRequest(close=True))
         self.assertEqual(self.collector.span(name="hold", traceId=trace)["parentSpanId"], "00000000000000ee")
+        requests.put(None)
 
     def test_what_waits_is_sent_at_the_end(self):
         trace = secrets.token_hex(16)
