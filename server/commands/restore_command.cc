@@ -18,7 +18,8 @@ constexpr char kHelp[] =
 
 Usage: semaphored restore --from FILE [--longest-ttl DURATION] [--store URL] [--epoch N]
 
-  --from FILE             The back-up; beside it, as FILE-wal, the log that was copied with it.
+  --from FILE             The back-up, as `semaphored backup` makes it; or a copy of the file of a daemon
+                          that had ended, with its log, if there was one, beside it as FILE-wal.
   --longest-ttl DURATION  The longest TTL that a client asks for; the longest that stands in the back-up
                           if this is not given. So long it waits, with the store locked, before it
                           puts the back-up in place: by then every client that was granted something

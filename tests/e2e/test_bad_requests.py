@@ -17,7 +17,7 @@ CALLS = int(os.environ.get("SEMAPHORED_FUZZ_CALLS", "1500"))
 SERVICE = "/semaphore.v1.SemaphoreService/"
 UNARY = {"Acquire": pb.AcquireRequest, "Renew": pb.RenewRequest, "Release": pb.ReleaseRequest,
          "Verify": pb.VerifyRequest, "Administer": pb.AdministerRequest,
-         "Enqueue": pb.EnqueueRequest}
+         "Enqueue": pb.EnqueueRequest, "DescribeDaemon": pb.DescribeDaemonRequest}
 STREAMS = {"Hold": pb.HoldRequest, "Session": pb.SessionRequest, "Watch": pb.WatchRequest}
 # What no bad request may be answered with: a crash in disguise, or nobody knows what.
 FORBIDDEN = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNAVAILABLE}

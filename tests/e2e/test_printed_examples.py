@@ -1,6 +1,7 @@
 """The examples that --help prints, of semctl and of semaphored, and the shell lines of README.md and docs/ that call
 them, run as they are printed: on a machine of the test's own, with a daemon at 127.0.0.1:7420."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -40,7 +41,7 @@ BEFORE = {
 }
 # They go on until they are stopped.
 ENDLESS = re.compile(r"^(semctl (watch|top|work)\b(?!.*--(rounds|once|exit-when-empty))"
-                     r"|(SEMAPHORED_\w+=\S+ )?semaphored(?! (schema|token|health|restore|.*--print-config)))")
+                     r"|(SEMAPHORED_\w+=\S+ )?semaphored(?! (schema|token|health|restore|backup|.*--print-config)))")
 # Not 0: the answer is no; an engine that is not here, or has no recipe.
 CODES = ((re.compile("^semctl diff semaphores.toml$"), (0, NO)),
          (re.compile("verify --semaphore team/db --slot 2 --token 1042"), (NO,)),
@@ -156,6 +157,16 @@ class Examples(unittest.TestCase):
             self.doCleanups()
             self.setUp()
 
+    def back_up(self, line):
+        """With a daemon on the store where the line says, or the settings."""
+        os.makedirs("/backup", exist_ok=True)
+        os.makedirs("/var/lib/semaphored", exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink("/backup/state.db")
+        with Daemon(port=7420, store="sqlite:///var/lib/semaphored/state.db"):
+            self.run_line(line)
+        os.unlink("/backup/state.db")
+
     def help_of(self, *words):
         return subprocess.run([os.path.join(BIN_DIR, words[0]), *words[1:], "--help"], text=True, check=True,
                               capture_output=True, timeout=BOUND_S).stdout
@@ -195,6 +206,12 @@ class Semaphored(Examples):
             with self.subTest(line):
                 self.try_line(line)
 
+    def test_help_of_backup(self):
+        lines = examples_of(self.help_of("semaphored", "backup"))
+        self.assertEqual(len(lines), 2)
+        for line in lines:
+            self.back_up(line)
+
     def test_help_of_restore(self):
         with Daemon(port=7420) as daemon:
             daemon.client().acquire("x", limit=1)
@@ -216,6 +233,9 @@ class Documents(Examples):
                 if "semaphored restore" in line:
                     continue  # As in its --help.
                 count += 1
+                if "semaphored backup" in line:
+                    self.back_up(line)
+                    continue
                 if line.startswith("semaphored"):
                     with self.subTest(line):
                         self.try_line(line)

@@ -327,6 +327,7 @@ class AccessTest(unittest.TestCase):
             ("Enqueue", pb.EnqueueRequest(semaphore="t/tickets", limit=1), ("work",)),
             ("Watch", pb.WatchRequest(semaphore=semaphore), SEES),
             ("Session", iter([open_session]), ALL),
+            ("DescribeDaemon", pb.DescribeDaemonRequest(), ALL),
             ("Work", iter([pb.WorkRequest(open=work)]), ("work",)),
             ("Work", iter([pb.WorkRequest(open=work_under)]), ("work",)),
             ("Work", iter([pb.WorkRequest(open=too_wide)]), ()),

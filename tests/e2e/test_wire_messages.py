@@ -8,7 +8,8 @@ from http2 import RawConnection
 from measure import memory_bytes, told
 
 SERVICE = "/semaphore.v1.SemaphoreService/"
-UNARY = ("Acquire", "Renew", "Release", "Verify", "Administer", "Enqueue")
+UNARY = ("Acquire", "Renew", "Release", "Verify", "Administer", "Enqueue",
+         "DescribeDaemon")
 STREAM_OUT = ("Hold", "Watch")
 STREAM_BOTH = ("Session", "Work")
 MIB = 1 << 20
