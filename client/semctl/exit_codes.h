@@ -4,7 +4,8 @@
 //
 //   0        done. `run`, `work --once`: the command's own code
 //   1        the answer is no: `verify` says not held, `drain` or `destroy --wait` was not done in
-//            time, `diff` found a difference, `revoke` found no such lease
+//            time, `diff` found a difference, `revoke` found no such lease,
+//            `doctor` warns
 //   2        the command line is wrong
 //   119      refused: any other error of the daemon (no such semaphore, another limit, paused, a
 //            bad value …)
