@@ -37,7 +37,8 @@ void ClaimEnds::Refuse(ClaimRecord* record, Refusal refusal) {
   const uint64_t tag = record->tag;
   if (!record->has_lease())
     parts_.metrics->Denied(record->semaphore, &record->figures, refusal.reason);
-  parts_.lease_log->spans().Refused(record->semaphore, ReasonName(refusal.reason), &record->spans);
+  parts_.lease_log->spans().Refused(record->semaphore, ReasonName(refusal.reason),
+                                    record->spans.get());
   Drop(record);
   if (listener != nullptr) listener->OnRefused(tag, std::move(refusal));
 }
@@ -67,7 +68,8 @@ void ClaimEnds::Leave(ClaimRecord* record) {
   const std::string semaphore = record->semaphore;
   const uint64_t tag = record->tag;
   if (state == State::kHeld) {
-    parts_.lease_log->spans().Ended(semaphore, *record->lease, EndCause::kMoved, &record->spans);
+    parts_.lease_log->spans().Ended(semaphore, *record->lease, EndCause::kMoved,
+                                    record->spans.get());
     parts_.lease_log->Lost(semaphore, *record->lease, EndCause::kMoved, record->trace);
   }
   Drop(record);
@@ -88,7 +90,7 @@ void ClaimEnds::LeaveOthers(const Id& session, const std::vector<ClaimInfo>& cla
 void ClaimEnds::Count(ClaimRecord* record, EndCause cause) {
   parts_.metrics->Ended(&record->figures, cause);
   if (record->lease == nullptr) return;
-  parts_.lease_log->spans().Ended(record->semaphore, *record->lease, cause, &record->spans);
+  parts_.lease_log->spans().Ended(record->semaphore, *record->lease, cause, record->spans.get());
   if (cause == EndCause::kReleased) return;
   parts_.lease_log->Lost(record->semaphore, *record->lease, cause, record->trace);
 }

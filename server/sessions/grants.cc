@@ -65,7 +65,7 @@ void Grants::Ask(ClaimRecord* record, AcquireParams params) {
   record->trace = params.trace;
   if (record->session != nullptr && !record->trace.present())
     record->trace = record->session->trace;
-  parts_.lease_log->spans().Asked(record->trace, &record->spans);
+  record->spans = parts_.lease_log->spans().Asked(record->trace);
   parts_.metrics->Asked(&record->figures);
   record->charge = std::move(params.charge);
   record->unless_repeated = std::move(params.unless_repeated);
@@ -173,7 +173,7 @@ ClaimRecord* Grants::LeadTo(ClaimRecord* record, const Id& real, uint32_t epoch)
   earlier->wait_until = record->wait_until;
   earlier->trace = record->trace;
   // Of a request that is repeated, the first one's spans go on.
-  if (earlier->spans.hold == 0) earlier->spans = record->spans;
+  if (earlier->spans == nullptr) earlier->spans = std::move(record->spans);
   parts_.deadlines->ArmWait(earlier);
   if (earlier->charge == nullptr) earlier->charge = std::move(record->charge);
   record->charge.reset();
@@ -270,7 +270,7 @@ void Grants::BecomeHeld(ClaimRecord* record, LeasePtr lease) {
   record->state = State::kHeld;
   record->lease = std::move(lease);
   if (first)
-    parts_.lease_log->spans().Granted(record->semaphore, *record->lease, &record->spans);
+    parts_.lease_log->spans().Granted(record->semaphore, *record->lease, record->spans.get());
   if (record->figures.stage == ClaimFigures::Stage::kNone) {
     Found(record);
   } else {

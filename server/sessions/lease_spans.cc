@@ -62,27 +62,28 @@ std::string KeyOf(const std::string& semaphore, uint32_t slot) {
 
 }  // namespace
 
-void LeaseSpans::Begin(const TraceContext& trace, ClaimSpans* claim) {
-  *claim = ClaimSpans();
-  if (trace.present() && !trace.sampled) return;
+std::unique_ptr<ClaimSpans> LeaseSpans::Begin(const TraceContext& trace) {
+  if (sink_ == nullptr || (trace.present() && !trace.sampled)) return nullptr;
+  auto claim = std::make_unique<ClaimSpans>();
   claim->trace_high = trace.present() ? trace.trace_high : random_();
   claim->trace_low = trace.present() ? trace.trace_low : random_() | 1;
   claim->parent = trace.span;
   claim->hold = random_() | 1;
   claim->asked_at = clock_->Now();
+  return claim;
 }
 
-void LeaseSpans::Asked(const TraceContext& trace, ClaimSpans* claim) {
-  if (sink_ == nullptr) return;
-  Begin(trace, claim);
-  if (claim->hold != 0) claim->wait = random_() | 1;
+std::unique_ptr<ClaimSpans> LeaseSpans::Asked(const TraceContext& trace) {
+  auto claim = Begin(trace);
+  if (claim != nullptr) claim->wait = random_() | 1;
+  return claim;
 }
 
-void LeaseSpans::Assigned(const std::string& semaphore, const Lease& lease,
-                          const TraceContext& trace, ClaimSpans* claim) {
-  if (sink_ == nullptr) return;
-  Begin(trace, claim);
-  Granted(semaphore, lease, claim);
+std::unique_ptr<ClaimSpans> LeaseSpans::Assigned(const std::string& semaphore, const Lease& lease,
+                                                 const TraceContext& trace) {
+  auto claim = Begin(trace);
+  Granted(semaphore, lease, claim.get());
+  return claim;
 }
 
 Span LeaseSpans::Make(const char* name, const std::string& semaphore, SteadyTime began,
@@ -101,7 +102,7 @@ Span LeaseSpans::Make(const char* name, const std::string& semaphore, SteadyTime
 }
 
 void LeaseSpans::Granted(const std::string& semaphore, const Lease& lease, ClaimSpans* claim) {
-  if (sink_ == nullptr || claim->hold == 0) return;
+  if (claim == nullptr || claim->hold == 0) return;
   claim->granted_at = clock_->Now();
   std::vector<SpanLink> links = TakeSlots(semaphore, lease, *claim);
   if (claim->wait == 0) return;
@@ -116,7 +117,7 @@ void LeaseSpans::Granted(const std::string& semaphore, const Lease& lease, Claim
 }
 
 void LeaseSpans::Refused(const std::string& semaphore, std::string_view reason, ClaimSpans* claim) {
-  if (sink_ == nullptr || claim->wait == 0) return;
+  if (claim == nullptr || claim->wait == 0) return;
   Span span = Make("wait", semaphore, claim->asked_at, *claim);
   span.id = std::exchange(claim->wait, 0);
   span.outcome = reason;
@@ -126,7 +127,7 @@ void LeaseSpans::Refused(const std::string& semaphore, std::string_view reason, 
 
 void LeaseSpans::Ended(const std::string& semaphore, const Lease& lease, EndCause cause,
                        ClaimSpans* claim) {
-  if (sink_ == nullptr || claim->hold == 0 || claim->granted_at == SteadyTime{}) return;
+  if (claim == nullptr || claim->hold == 0 || claim->granted_at == SteadyTime{}) return;
   Span span = Make("hold", semaphore, claim->granted_at, *claim);
   span.id = std::exchange(claim->hold, 0);
   span.holder = lease.holder;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <string>
 #include <string_view>
@@ -35,14 +36,15 @@ struct ClaimSpans {
 
 class LeaseSpans {
  public:
-  // Both outlive it. Null: there are no spans, and all calls do nothing.
+  // Both outlive it. Null: there are no spans.
   LeaseSpans(const Clock* clock, SpanSink* sink) : clock_(clock), sink_(sink) {}
 
-  // A call has asked for permits.
-  void Asked(const TraceContext& trace, ClaimSpans* claim);
-  // A worker was given a ticket: it has waited for none.
-  void Assigned(const std::string& semaphore, const Lease& lease, const TraceContext& trace,
-                ClaimSpans* claim);
+  // A call has asked for permits. Null: the claim has no spans.
+  std::unique_ptr<ClaimSpans> Asked(const TraceContext& trace);
+  // A worker was given a ticket: it has waited for none. Null: as above.
+  std::unique_ptr<ClaimSpans> Assigned(const std::string& semaphore, const Lease& lease,
+                                       const TraceContext& trace);
+  // These do nothing for a claim that is null.
   void Granted(const std::string& semaphore, const Lease& lease, ClaimSpans* claim);
   // The request has ended without a lease. `reason`: as the API names it.
   void Refused(const std::string& semaphore, std::string_view reason, ClaimSpans* claim);
@@ -56,7 +58,7 @@ class LeaseSpans {
   };
   using SlotHolds = absl::flat_hash_map<std::string, SlotHold>;
 
-  void Begin(const TraceContext& trace, ClaimSpans* claim);
+  std::unique_ptr<ClaimSpans> Begin(const TraceContext& trace);
   Span Make(const char* name, const std::string& semaphore, SteadyTime began,
             const ClaimSpans& claim) const;
   // Takes the slots for the claim's hold. The links: to the holds that ended since.

@@ -114,7 +114,7 @@ struct ClaimRecord {
       SteadyTime::max();  // When the earliest timer looks at wait_until; max: none.
   RecallState recall;
   TraceContext trace;  // Of the call that asked for it.
-  ClaimSpans spans;
+  std::unique_ptr<ClaimSpans> spans;  // Null: it has none.
   ClaimFigures figures;
   ChargePtr charge;  // Of what it holds or waits for. A worker's offers have none.
   // AcquireParams::unless_repeated, until it is answered.

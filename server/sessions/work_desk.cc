@@ -217,8 +217,8 @@ void WorkDesk::OnAssigned(ClaimRecord* record, LeasePtr lease, TicketPtr ticket,
   if (record->ticket != nullptr)
     record->trace = ParseTraceparent(record->ticket->trace).value_or(TraceContext{});
   parts_.lease_log->Granted(record->semaphore, *record->lease, record->trace);
-  parts_.lease_log->spans().Assigned(record->semaphore, *record->lease, record->trace,
-                                     &record->spans);
+  record->spans =
+      parts_.lease_log->spans().Assigned(record->semaphore, *record->lease, record->trace);
   parts_.recalls->ArmLongestHold(*record);
   parts_.recalls->Arm(record);
   SessionRecord* session = record->session;

@@ -7,7 +7,7 @@ import threading
 import time
 import unittest
 
-from daemon import BIN_DIR, BOUND_S, Daemon, wait_until
+from daemon import BIN_DIR, BOUND_S, Daemon, pb, wait_until
 from small_disk import SmallDisk
 
 SEMAPHORED = os.path.join(BIN_DIR, "semaphored")
@@ -23,9 +23,9 @@ class BackUpCase(unittest.TestCase):
         self.client = self.daemon.client()
         self.copy = os.path.join(self.daemon.folder, "copy.db")
 
-    def spawn(self, *more, file=None):
+    def spawn(self, *more, file=None, store=None):
         process = subprocess.Popen(
-            [SEMAPHORED, "backup", file or self.copy, "--store", self.daemon.store, *more],
+            [SEMAPHORED, "backup", file or self.copy, "--store", store or self.daemon.store, *more],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
         def end():
@@ -34,8 +34,8 @@ class BackUpCase(unittest.TestCase):
         self.addCleanup(end)
         return process
 
-    def back_up(self, *more, file=None, code=0):
-        process = self.spawn(*more, file=file)
+    def back_up(self, *more, file=None, store=None, code=0):
+        process = self.spawn(*more, file=file, store=store)
         said, _ = process.communicate(timeout=2 * BOUND_S)
         self.assertEqual(process.returncode, code, said)
         return said
@@ -45,7 +45,6 @@ class BackUpCase(unittest.TestCase):
             self.client.stub.Enqueue(self.ticket(), timeout=BOUND_S)
 
     def ticket(self):
-        from daemon import pb
         return pb.EnqueueRequest(request_id=self.client.next_id(), semaphore="work", limit=1,
                                  payload=PAYLOAD)
 
@@ -175,8 +174,8 @@ class BackUp(BackUpCase):
         self.back_up(file=os.path.join(self.daemon.folder, "none", "copy.db"), code=3)
         self.back_up("--rate", "0", code=2)
         self.back_up("--colour", "red", code=2)
-        self.back_up("--store", "sqlite::memory:", code=2)
-        self.back_up("--store", "postgres://a@127.0.0.1:1/b", code=2)
+        self.back_up(store="sqlite::memory:", code=2)
+        self.back_up(store="postgres://a@127.0.0.1:1/b", code=2)
         self.daemon.terminate()
         self.assertIn("no daemon that runs has", self.back_up(code=3))
         self.assertFalse(os.path.exists(self.copy))
@@ -213,7 +212,7 @@ class BackUp(BackUpCase):
         folder = os.path.join(self.daemon.folder, "long" * 40)
         os.mkdir(folder)
         with Daemon(folder=folder) as daemon:
-            self.assertIn("backed up", self.back_up("--store", daemon.store))
+            self.assertIn("backed up", self.back_up(store=daemon.store))
 
 
 class FullDisks(BackUpCase):
@@ -222,7 +221,7 @@ class FullDisks(BackUpCase):
         disk = SmallDisk("96m")
         self.addCleanup(disk.close)
         self.start(store=f"sqlite://{disk.folder}/state.db")
-        self.fill(10)
+        self.fill(20)
         self.assertIn("MiB free", self.back_up(code=3))
         self.client.acquire("other", limit=1)
 

@@ -39,10 +39,9 @@ const TraceContext kTrace{1, 2, 3};
 
 TEST_CASE("spans: a wait and a hold have the caller's span as their parent") {
   SpanWorld world;
-  ClaimSpans claim;
-  world.spans.Asked(kTrace, &claim);
+  const auto claim = world.spans.Asked(kTrace);
   world.Pass(20);
-  world.spans.Granted("s", LeaseOn({1}, 9), &claim);
+  world.spans.Granted("s", LeaseOn({1}, 9), claim.get());
   REQUIRE(world.sink.spans.size() == 1);
   const Span wait = world.Last();
   CHECK(std::string(wait.name) == "wait");
@@ -54,7 +53,7 @@ TEST_CASE("spans: a wait and a hold have the caller's span as their parent") {
   CHECK(wait.ended_unix_ns - wait.began_unix_ns == 20'000'000);
   CHECK(wait.links.empty());
   world.Pass(50);
-  world.spans.Ended("s", LeaseOn({1}, 9), EndCause::kReleased, &claim);
+  world.spans.Ended("s", LeaseOn({1}, 9), EndCause::kReleased, claim.get());
   REQUIRE(world.sink.spans.size() == 2);
   const Span hold = world.Last();
   CHECK(std::string(hold.name) == "hold");
@@ -64,27 +63,26 @@ TEST_CASE("spans: a wait and a hold have the caller's span as their parent") {
   CHECK_FALSE(hold.failed);
   CHECK(hold.ended_unix_ns - hold.began_unix_ns == 50'000'000);
   // Once each.
-  world.spans.Ended("s", LeaseOn({1}, 9), EndCause::kReleased, &claim);
-  world.spans.Refused("s", "FULL", &claim);
+  world.spans.Ended("s", LeaseOn({1}, 9), EndCause::kReleased, claim.get());
+  world.spans.Refused("s", "FULL", claim.get());
   CHECK(world.sink.spans.size() == 2);
 }
 
 TEST_CASE("spans: the wait that a release lets in has a link to that hold") {
   SpanWorld world;
-  ClaimSpans first, second, third;
-  world.spans.Asked({}, &first);
-  world.spans.Granted("s", LeaseOn({1}), &first);
+  const auto first = world.spans.Asked({});
+  world.spans.Granted("s", LeaseOn({1}), first.get());
   world.Pass(5);
-  world.spans.Asked(kTrace, &second);
+  const auto second = world.spans.Asked(kTrace);
   world.Pass(5);
   SECTION("the end is known before the grant") {
-    world.spans.Ended("s", LeaseOn({1}), EndCause::kExpired, &first);
+    world.spans.Ended("s", LeaseOn({1}), EndCause::kExpired, first.get());
     CHECK(world.Last().failed);
-    world.spans.Granted("s", LeaseOn({1}), &second);
+    world.spans.Granted("s", LeaseOn({1}), second.get());
   }
   SECTION("the end is known after the grant") {
-    world.spans.Granted("s", LeaseOn({1}), &second);
-    world.spans.Ended("s", LeaseOn({1}), EndCause::kExpired, &first);
+    world.spans.Granted("s", LeaseOn({1}), second.get());
+    world.spans.Ended("s", LeaseOn({1}), EndCause::kExpired, first.get());
   }
   const Span* wait = nullptr;
   const Span* hold = nullptr;
@@ -96,56 +94,50 @@ TEST_CASE("spans: the wait that a release lets in has a link to that hold") {
   REQUIRE(hold != nullptr);
   CHECK(wait->links == std::vector<SpanLink>{{hold->trace_high, hold->trace_low, hold->id}});
   // A request that comes later has waited for no release.
-  world.spans.Ended("s", LeaseOn({1}), EndCause::kReleased, &second);
+  world.spans.Ended("s", LeaseOn({1}), EndCause::kReleased, second.get());
   world.Pass(5);
-  world.spans.Asked(kTrace, &third);
-  world.spans.Granted("s", LeaseOn({1}), &third);
+  const auto third = world.spans.Asked(kTrace);
+  world.spans.Granted("s", LeaseOn({1}), third.get());
   CHECK(world.Last().links.empty());
 }
 
 TEST_CASE("spans: of many slots there is a link to each hold, once") {
   SpanWorld world;
-  ClaimSpans one, two, wide;
-  world.spans.Asked({}, &one);
-  world.spans.Granted("s", LeaseOn({1, 2}), &one);
-  world.spans.Asked({}, &two);
-  world.spans.Granted("s", LeaseOn({3}), &two);
-  world.spans.Asked({}, &wide);
-  world.spans.Ended("s", LeaseOn({1, 2}), EndCause::kReleased, &one);
-  world.spans.Ended("s", LeaseOn({3}), EndCause::kReleased, &two);
-  world.spans.Granted("s", LeaseOn({1, 2, 3}), &wide);
+  const auto one = world.spans.Asked({});
+  world.spans.Granted("s", LeaseOn({1, 2}), one.get());
+  const auto two = world.spans.Asked({});
+  world.spans.Granted("s", LeaseOn({3}), two.get());
+  const auto wide = world.spans.Asked({});
+  world.spans.Ended("s", LeaseOn({1, 2}), EndCause::kReleased, one.get());
+  world.spans.Ended("s", LeaseOn({3}), EndCause::kReleased, two.get());
+  world.spans.Granted("s", LeaseOn({1, 2, 3}), wide.get());
   CHECK(world.Last().links.size() == 2);
 }
 
 TEST_CASE("spans: what is refused, what is not sampled, and what no sink is there for") {
   SpanWorld world;
-  ClaimSpans claim;
-  world.spans.Asked(kTrace, &claim);
-  world.spans.Refused("s", "FULL", &claim);
+  const auto claim = world.spans.Asked(kTrace);
+  world.spans.Refused("s", "FULL", claim.get());
   CHECK(world.Last().outcome == "FULL");
   CHECK(world.Last().failed);
   CHECK(world.sink.spans.size() == 1);
 
   TraceContext unsampled = kTrace;
   unsampled.sampled = false;
-  ClaimSpans other;
-  world.spans.Asked(unsampled, &other);
-  world.spans.Granted("s", LeaseOn({1}), &other);
-  world.spans.Ended("s", LeaseOn({1}), EndCause::kReleased, &other);
-  CHECK(world.sink.spans.size() == 1);
-
+  CHECK(world.spans.Asked(unsampled) == nullptr);
   LeaseSpans none(&world.clock, nullptr);
-  none.Asked(kTrace, &other);
-  none.Granted("s", LeaseOn({1}), &other);
-  none.Ended("s", LeaseOn({1}), EndCause::kReleased, &other);
+  CHECK(none.Asked(kTrace) == nullptr);
+  CHECK(none.Assigned("s", LeaseOn({1}), kTrace) == nullptr);
+  none.Granted("s", LeaseOn({1}), nullptr);
+  none.Refused("s", "FULL", nullptr);
+  none.Ended("s", LeaseOn({1}), EndCause::kReleased, nullptr);
   CHECK(world.sink.spans.size() == 1);
 }
 
 TEST_CASE("spans: a ticket has a hold, and no wait") {
   SpanWorld world;
-  ClaimSpans claim;
-  world.spans.Assigned("s", LeaseOn({1}), kTrace, &claim);
-  world.spans.Ended("s", LeaseOn({1}), EndCause::kReleased, &claim);
+  const auto claim = world.spans.Assigned("s", LeaseOn({1}), kTrace);
+  world.spans.Ended("s", LeaseOn({1}), EndCause::kReleased, claim.get());
   REQUIRE(world.sink.spans.size() == 1);
   CHECK(std::string(world.Last().name) == "hold");
 }
