@@ -3,32 +3,23 @@ lines say, serves, keeps leases over a kill, and answers in time while others ta
 
 Needs root, and Debian's mirror, as installing the tests' packages does."""
 
-import glob
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from booted_root import BootedRoot  # noqa: E402
 from daemon import BIN_DIR, BOUND_S, Client, free_port, grpc, wait_until  # noqa: E402
 import test_image  # noqa: E402
 
 LOOPS = 3  # On two processors.
 CYCLES = 400
 SLOWER_MOST = 3.0
-
-
-def libraries():
-    """The packages of deploy/image.sh."""
-    with open(os.path.join(test_image.ROOT, "deploy/image.sh"), encoding="utf-8") as file:
-        packages = re.search(r"--no-install-recommends \\\n(.*?)\nrm ", file.read(), re.DOTALL)
-    return packages.group(1).replace("\\\n", " ").split()
 
 
 def measure(address):
@@ -44,16 +35,11 @@ def measure(address):
     print(sorted(times)[CYCLES // 2], sum(times) / CYCLES)
 
 
-class Booted(unittest.TestCase):
+class Booted(BootedRoot):
 
     @classmethod
     def setUpClass(cls):
-        cls.root = tempfile.mkdtemp(prefix="semaphored-booted-")
-        cls.addClassCleanup(shutil.rmtree, cls.root, ignore_errors=True)
-        os.chmod(cls.root, 0o755)
-        packages = ["systemd", "systemd-sysv", "dbus", *libraries()]
-        test_image.Image.install("debootstrap", "--variant=minbase", "--include=" + ",".join(packages),
-                                 "bookworm", cls.root, test_image.mirror())
+        cls.make_root()
         for program in test_image.PROGRAMS:
             subprocess.run(["strip", "--strip-unneeded", "-o", f"{cls.root}/usr/local/bin/{program}",
                             os.path.join(BIN_DIR, program)], check=True, timeout=BOUND_S)
@@ -61,6 +47,8 @@ class Booted(unittest.TestCase):
         cls.address = f"127.0.0.1:{cls.port}"
         cls.install_unit()
         cls.boot()
+        wait_until(lambda: cls.inside("systemctl", "is-active", "semaphored").returncode == 0,
+                   "the unit is active")
 
     @classmethod
     def install_unit(cls):
@@ -80,52 +68,6 @@ class Booted(unittest.TestCase):
         with open(f"{cls.root}/etc/semaphored/semaphored.toml", "r+", encoding="utf-8") as file:
             file.truncate()
             file.write(f'listen = "{cls.address}"\nstore = "{store}"\n')
-
-    @classmethod
-    def boot(cls):
-        log = open(f"{cls.root}.log", "wb")
-        cls.addClassCleanup(os.unlink, f"{cls.root}.log")
-        cls.addClassCleanup(log.close)
-        cls.container = subprocess.Popen(
-            ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--link-journal=no", "--boot",
-             "--directory", cls.root], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        cls.addClassCleanup(cls.shut_down)
-        cls.leader = wait_until(cls.find_leader, "systemd has begun in the container")
-        wait_until(lambda: cls.inside("systemctl", "is-active", "semaphored").returncode == 0,
-                   "the unit is active")
-
-    @classmethod
-    def find_leader(cls):
-        """The container's first process; the root folder is that of no other systemd."""
-        for path in glob.glob("/proc/[0-9]*/comm"):
-            folder = os.path.dirname(path)
-            try:
-                with open(path, encoding="utf-8") as file:
-                    if file.read() == "systemd\n" and os.path.samefile(f"{folder}/root", cls.root):
-                        return int(os.path.basename(folder))
-            except OSError:
-                pass
-        return None
-
-    @classmethod
-    def shut_down(cls):
-        cls.container.send_signal(signal.SIGTERM)
-        try:
-            cls.container.wait(BOUND_S)
-        except subprocess.TimeoutExpired:
-            cls.container.kill()
-            cls.container.wait(BOUND_S)
-
-    @classmethod
-    def inside(cls, *command):
-        return subprocess.run(
-            ["nsenter", f"--target={cls.leader}", "--mount", "--uts", "--ipc", "--pid", "--root", "--wd=/",
-             "--", *command], capture_output=True, text=True, timeout=BOUND_S, check=False)
-
-    def done(self, *command):
-        done = self.inside(*command)
-        self.assertEqual(done.returncode, 0, (command, done.stdout, done.stderr))
-        return done.stdout.strip()
 
     def client(self):
         # On a connection of its own: not on that of an earlier client, to a process that was killed.
