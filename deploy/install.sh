@@ -7,12 +7,13 @@ codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
 
 usage() {
   cat <<'TEXT'
-Usage: deploy/install.sh [--unit] [--test] [--demo] [--bench] [--tidy] [--help]
+Usage: deploy/install.sh [--unit] [--test] [--demo] [--bench] [--tidy] [--packages] [--help]
 
   (none)    what the build needs: compiler, CMake, gRPC, Protobuf, absl, SQLite and so on
   --unit    and what the tests need that start no engine and no other program: Catch2 3.7
   --test    and what all tests need: Catch2 3.7, Python's gRPC, clang with its sanitizers, the
             engines, small tools
+  --packages  and what deploy/deb.sh needs
   --demo    and what deploy/quickstart.sh shows with: curl, Python
   --tidy    and clang-tidy
   --bench   and the peers that tests/bench/compare.sh measures against: etcd, Redis
@@ -45,6 +46,8 @@ case "$codename" in
   *) test_packages+=(libclang-rt-19-dev llvm-19 openjdk-21-jdk-headless postgresql-17 postgresql-client-17) ;;
 esac
 demo_packages=(curl python3)
+deb_packages=(debhelper help2man)
+test_packages+=("${deb_packages[@]}" lintian)
 tidy_packages=(clang-tidy)
 bench_packages=(etcd-client etcd-server redis-server redis-tools)
 catch_version=3.7
@@ -58,6 +61,7 @@ for argument in "$@"; do
     --unit) want_catch=yes ;;
     --test) packages+=("${test_packages[@]}"); want_catch=yes; want_consul=yes; want_npm=yes ;;
     --demo) packages+=("${demo_packages[@]}") ;;
+    --packages) packages+=("${deb_packages[@]}") ;;
     --tidy) packages+=("${tidy_packages[@]}") ;;
     --bench) packages+=("${bench_packages[@]}") ;;
     --help | -h) usage; exit 0 ;;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check.sh BUILD_DIR BIN_DIR: installs the build into a folder of its own, builds outside/ against nothing but that
-# folder, and runs it against a daemon from BIN_DIR.
+# check.sh BUILD_DIR BIN_DIR [PREFIX]: installs the build into a folder of its own, unless PREFIX has it installed, builds
+# outside/ against nothing but that folder, and runs it against a daemon from BIN_DIR.
 set -euo pipefail
 build_dir=$1
 bin_dir=$2
@@ -13,15 +13,17 @@ finish() {
 }
 trap finish EXIT
 
-DESTDIR= cmake --install "$build_dir" --prefix "$work/prefix" >"$work/install.log" ||
-  { cat "$work/install.log"; exit 1; }
+prefix=${3:-$work/prefix}
+if [ -z "${3:-}" ]; then
+  DESTDIR= cmake --install "$build_dir" --prefix "$prefix" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
+fi
 # A copy, so that no path of the tree can help.
 cp -r "$here/outside" "$work/outside"
 cmake -S "$work/outside" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug \
-  -DCMAKE_PREFIX_PATH="$work/prefix"
+  -DCMAKE_PREFIX_PATH="$prefix"
 cmake --build "$work/build"
 
-if grep -rn "$here" "$work/prefix" --include='*.cmake' --include='*.h'; then
+if grep -rn "$here" "$prefix" --include='*.cmake' --include='*.h'; then
   echo "the installation names a path of the source tree" >&2
   exit 1
 fi
