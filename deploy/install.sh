@@ -13,7 +13,7 @@ Usage: deploy/install.sh [--unit] [--test] [--demo] [--bench] [--tidy] [--packag
   --unit    and what the tests need that start no engine and no other program: Catch2 3.7
   --test    and what all tests need: Catch2 3.7, Python's gRPC, clang with its sanitizers, the
             engines, small tools
-  --packages  and what deploy/deb.sh needs
+  --packages  and what deploy/deb.sh and deploy/tarball.sh need
   --demo    and what deploy/quickstart.sh shows with: curl, Python
   --tidy    and clang-tidy
   --bench   and the peers that tests/bench/compare.sh measures against: etcd, Redis
@@ -46,7 +46,7 @@ case "$codename" in
   *) test_packages+=(libclang-rt-19-dev llvm-19 openjdk-21-jdk-headless postgresql-17 postgresql-client-17) ;;
 esac
 demo_packages=(curl python3)
-deb_packages=(debhelper help2man)
+deb_packages=(debhelper help2man patchelf)
 test_packages+=("${deb_packages[@]}" lintian)
 tidy_packages=(clang-tidy)
 bench_packages=(etcd-client etcd-server redis-server redis-tools)

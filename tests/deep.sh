@@ -366,6 +366,25 @@ debian_13() {
   return "$status"
 }
 
+# Two builds of the tarball, each from the beginning, in folders of different names.
+tarball() {
+  local copy time
+  covered="no build"
+  time=$(git log -1 --format=%ct)
+  for copy in one another-folder; do
+    if ! [ -e "$folder/$copy.done" ]; then
+      rm -rf "${folder:?}/$copy"
+      mkdir -p "$folder/$copy"
+      git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- -c | tar -x -C "$folder/$copy" || return 1
+    fi
+    once "$copy" env CCACHE_DISABLE=1 CMAKE_BUILD_PARALLEL_LEVEL="$jobs" SOURCE_DATE_EPOCH="$time" \
+      "$folder/$copy/deploy/tarball.sh" --out "$folder/$copy/out" || return
+    covered="the build in $copy"
+  done
+  cmp "$folder/one/out/SHA256SUMS" "$folder/another-folder/out/SHA256SUMS" || return 1
+  covered="two builds with the sum $(cut -c1-16 "$folder/one/out/SHA256SUMS")"
+}
+
 # name | function | what
 parts="
 seeds               | seeds               | 1,000,000 seeds of the simulation, release
@@ -394,6 +413,7 @@ client-mutants      | client_mutants      | mutants inside the C++ client's sess
 versions            | versions            | daemons of this version and of a made-up next one on each engine
 engines-newer       | engines_newer       | all tests of Postgres and RabbitMQ on the newest versions that Debian has
 debian-13           | debian_13           | the build and the tests without process tests on Debian 13, its Postgres among the engines
+tarball             | tarball             | two builds of the tarball in different folders have the same bits
 slow-e2e            | slow_e2e            | the process tests that are too slow for each change
 "
 
