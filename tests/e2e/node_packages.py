@@ -1,7 +1,7 @@
-"""What client/node is built on, and Connect's client, by npm, from its registry, whichever that is.
+"""What client/node is built on, Connect's client, and Kubernetes' schemas, by npm, from its registry, whichever that is.
 
 As a program:  node_packages.py fetch   brings the packages into the cache, unless they are there
-As a module:   folder(source)           brings those of one of the two, and names the folder, which has node_modules/
+As a module:   folder(source)           brings those of one of the three, and names the folder, which has node_modules/
                npm()                    the command line of npm that works from the cache alone
 
 The versions and their checksums are those of the source's package-lock.json. The cache is the folder
@@ -21,7 +21,8 @@ FETCH_BOUND_S = 600.0
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLIENT = os.path.abspath(os.path.join(HERE, "..", "..", "client", "node"))
 CONNECT = os.path.join(HERE, "connect")
-NAMES = {CLIENT: "node-client", CONNECT: "connect"}
+KUBERNETES = os.path.abspath(os.path.join(HERE, "..", "kubernetes"))
+NAMES = {CLIENT: "node-client", CONNECT: "connect", KUBERNETES: "kubernetes"}
 
 
 def cache_folder(source=CLIENT):

@@ -24,7 +24,7 @@ import time
 
 BOUND_S = 60.0
 MAKE_BOUND_S = 900.0
-PACKAGES = ("postgresql", "rabbitmq-server")
+PACKAGES = ("postgresql", "rabbitmq-server", "kustomize")
 BARE = "-bare"
 # In name spaces of its own: nothing that is mounted there, and no process, stays behind, also if
 # this one is killed.
@@ -100,13 +100,22 @@ def run(suite, folder, command):
 
 
 def _root_in(folder, suite, packages):
-    if os.path.isdir(folder):
+    if os.path.isdir(folder) and not _missing(folder, packages):
         return folder
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with _locked(folder):
         if not os.path.isdir(folder):
             _make(suite, folder, packages)
+        elif _missing(folder, packages):
+            with open(f"{folder}.log", "ab") as log:
+                _install(log, suite, folder, _missing(folder, packages))
     return folder
+
+
+def _missing(folder, packages):
+    """Those that a root of an earlier list does not have."""
+    return [name for name in packages
+            if not glob.glob(f"{glob.escape(folder)}/var/lib/dpkg/info/{name}.list")]
 
 
 def remove(suite):
@@ -158,16 +167,21 @@ def _make(suite, folder, packages):
                 script = "/usr/share/debootstrap/scripts/sid"
             _run(log, "debootstrap", "--variant=minbase", suite, place, mirror(), script)
             shutil.copy("/etc/resolv.conf", os.path.join(place, "etc/resolv.conf"))
-            if packages:
-                _say(f"{suite}: installing {', '.join(packages)}")
-                _run(log, "sh", "-c", INSIDE, place, "env", "DEBIAN_FRONTEND=noninteractive",
-                     "apt-get", "-y", "install", *packages)
-            _run(log, "chroot", place, "sh", "-c", "apt-get clean; rm -rf /var/lib/apt/lists/*")
+            _install(log, suite, place, packages)
         os.rename(place, folder)
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)
         raise
     _say(f"{suite}: made in {time.monotonic() - begun:.0f} s")
+
+
+def _install(log, suite, place, packages):
+    if packages:
+        _say(f"{suite}: installing {', '.join(packages)}")
+        _run(log, "chroot", place, "apt-get", "update")
+        _run(log, "sh", "-c", INSIDE, place, "env", "DEBIAN_FRONTEND=noninteractive",
+             "apt-get", "-y", "install", *packages)
+    _run(log, "chroot", place, "sh", "-c", "apt-get clean; rm -rf /var/lib/apt/lists/*")
 
 
 def _run(log, *command):
