@@ -76,19 +76,35 @@ class Package(unittest.TestCase):
         shutil.copy(os.path.join(ROOT, "LICENSE"), self.path("copy"))
         return self.path("copy", "client", "python")
 
-    def wheel(self, source):
+    def nowhere(self):
+        """A PATH without protoc, and without all else."""
+        os.makedirs(self.path("nothing"), exist_ok=True)
+        return self.path("nothing")
+
+    def wheel(self, source, **environment):
         run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index",
-            "--quiet", "--wheel-dir", self.path("wheels"), source)
+            "--quiet", "--wheel-dir", self.path("wheels"), source, **environment)
         made, = os.listdir(self.path("wheels"))
         return self.path("wheels", made)
 
     def install_and_use(self, wheel):
         run(sys.executable, "-m", "venv", "--system-site-packages", self.path("venv"))
         python = self.path("venv", "bin", "python3")
-        run(python, "-m", "pip", "install", "--no-index", "--no-deps", "--quiet", wheel)
+        run(python, "-m", "pip", "install", "--no-index", "--no-deps", "--quiet", wheel,
+            PATH=self.nowhere())
+        self.check_requirements(python)
         with Daemon() as daemon:
             self.assertEqual(run(python, "-c", USE, daemon.address), "1 True\n")
         return python
+
+    def check_requirements(self, python):
+        """What pip says of other packages of this machine is not ours."""
+        done = subprocess.run([python, "-m", "pip", "check"], capture_output=True, text=True,
+                              timeout=BOUND_S, check=False)
+        self.assertEqual(done.stderr, "")
+        self.assertIn(done.returncode, (0, 1))
+        self.assertNotIn("semaphored", done.stdout)
+        self.assertIn("grpcio", run(python, "-m", "pip", "show", "semaphored"))
 
     def test_a_wheel_by_way_of_a_source_distribution_installed_and_used(self):
         source = self.copy_of_the_checkout()
@@ -100,8 +116,13 @@ class Package(unittest.TestCase):
         shutil.unpack_archive(self.path("sdist", archive), self.path("unpacked"))
         unpacked, = os.listdir(self.path("unpacked"))
         self.assertIn("LICENSE", os.listdir(self.path("unpacked", unpacked)))
-        wheel = self.wheel(self.path("unpacked", unpacked))
+        wheel = self.wheel(self.path("unpacked", unpacked), PATH=self.nowhere())
         python = self.install_and_use(wheel)
+        # The archive itself.
+        run(python, "-m", "pip", "uninstall", "--yes", "--quiet", "semaphored")
+        run(python, "-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation",
+            "--quiet", self.path("sdist", archive), PATH=self.nowhere())
+        self.check_requirements(python)
         typed = self.path("typed.py")
         with open(typed, "w", encoding="utf-8") as file:
             file.write(TYPED)
