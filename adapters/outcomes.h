@@ -59,8 +59,8 @@ struct SemaphoreInfo {
   uint64_t waiting = 0;  // Without offers.
   uint64_t offers = 0;
   TicketCounts tickets;
-  // Only to AdminDescribe, as this and `…_next`: where the list goes on, as AdminDescribe::…_after takes it.
-  // nullopt: there is no further row.
+  // Only to AdminDescribe, with `…_next`: where the list goes on, as AdminDescribe::…_after takes it; nullopt: it does
+  // not. To ListCommand `waiters` has the one that has waited the longest, where the ledger keeps the list.
   std::vector<LeasePtr> leases;
   std::vector<WaiterInfo> waiters;
   std::optional<LeasePlace> leases_next = {};

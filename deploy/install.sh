@@ -33,7 +33,7 @@ build_packages=(
   libxxhash-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 test_packages=(
-  clang clang-format curl debootstrap docker-compose e2fsprogs fish jq openssl iproute2 mount mypy
+  chromium chromium-driver clang clang-format curl debootstrap docker-compose e2fsprogs fish jq openssl iproute2 mount mypy
   golang-github-golang-protobuf-1-5-dev golang-go golang-google-grpc-dev golang-google-protobuf-dev
   libgeronimo-annotation-1.3-spec-java libgrpc-java libnetty-java libperfmark-java libprotobuf-java
   pgbouncer protobuf-compiler-grpc-java-plugin protoc-gen-go protoc-gen-go-grpc

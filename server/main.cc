@@ -363,6 +363,9 @@ int TakeOverAndServe(Start* start, Host* host, Sessions* sessions, Membership* m
   touched.wait_for(Milliseconds(config.engine_timeout_ms));
   Reloads reloads{start->sources,   config,          start->server,
                   start->web.get(), start->security, start->manager};
+  if (start->web != nullptr)
+    start->web->SetFeed(
+        web::StartFeed(config, {start->server, host, sessions, membership, start->gatherer}));
   return ListenAndServe(&reloads, start->signals, host, grace);
 }
 
@@ -415,8 +418,9 @@ int ServeAs(NodeRef self, Engine* engine, Start* start) {
   Milliseconds grace(config.shutdown_grace_ms);
   const int code = TakeOverAndServe(start, &host, sessions.get(), &membership, &grace);
   back_ups.reset();
-  // While the reactor still answers it.
+  // While the reactor still answers them.
   start->exporter = nullptr;
+  if (start->web != nullptr) start->web->SetFeed(nullptr);
   start->security->SetOnPolicy(nullptr);
   server.Stop(grace);
   start->web = nullptr;

@@ -86,6 +86,7 @@ void Membership::Observe(TickResult* result) {
     const std::lock_guard<std::mutex> lock(names_mutex_);
     names_.clear();
     for (const NodeStore::Node& node : *nodes) names_[node.ref.number] = node.node_id;
+    nodes_ = *nodes;
   }
   if (!ReadUnbroken(sent, returned)) observed_.clear();
   last_read_ = returned;
@@ -121,6 +122,11 @@ std::string Membership::NameOf(const NodeRef& node) const {
   const std::lock_guard<std::mutex> lock(names_mutex_);
   const auto found = names_.find(node.number);
   return found == names_.end() ? absl::StrCat(node.number, ".", node.incarnation) : found->second;
+}
+
+std::vector<NodeStore::Node> Membership::nodes() const {
+  const std::lock_guard<std::mutex> lock(names_mutex_);
+  return nodes_;
 }
 
 bool Membership::ReadUnbroken(SteadyTime sent, SteadyTime returned) {

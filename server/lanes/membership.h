@@ -87,6 +87,9 @@ class Membership {
 
   // The node id that was given to the node, as far as it has been read; else its number and incarnation. Any thread.
   std::string NameOf(const NodeRef& node) const;
+  // All nodes as they were last read; none on an exclusive engine, whose nodes are not read. Any thread.
+  std::vector<NodeStore::Node> nodes() const;
+  const NodeRef& self() const { return self_; }
   Milliseconds interval() const { return options_.node_ttl / 3; }
   // An engine that is back is vouched for again before the last heartbeat is too old.
   Milliseconds retry_interval() const { return options_.node_ttl / 24; }
@@ -126,6 +129,7 @@ class Membership {
   std::set<std::pair<uint32_t, uint32_t>> told_dead_;  // Number and incarnation; likewise.
   mutable std::mutex names_mutex_;
   std::map<uint32_t, std::string> names_;  // By node number; guarded by names_mutex_.
+  std::vector<NodeStore::Node> nodes_;     // Guarded by names_mutex_.
   std::mutex again_mutex_;
   std::vector<NodeRef> again_;  // Guarded by again_mutex_: to be reported once more.
 };

@@ -135,6 +135,7 @@ class Facade final : public Sessions {
     return owners_.ChargeOf(session);
   }
   Counts counts() const override;
+  const SessionBook& session_book() const override { return sessions_; }
   void Figures(SessionsFigures* out) override;
   void RefreshFigures(absl::AnyInvocable<void()> done) override {
     figures_list_.Refresh(std::move(done));

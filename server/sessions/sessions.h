@@ -29,6 +29,8 @@
 
 namespace semaphored {
 
+class SessionBook;
+
 // A recall of a lease, as this daemon counts it.
 struct RecallNotice {
   uint64_t id = 0;  // Of the lease's recalls each has its own. 0: the lease is not recalled.
@@ -362,6 +364,8 @@ class Sessions {
     size_t waiters = 0;
   };
   virtual Counts counts() const = 0;
+  // For session_list.h.
+  virtual const SessionBook& session_book() const = 0;
 
   // ---- metrics: without metrics_semaphores_max, nothing to see ----
   virtual void Figures(SessionsFigures* out) = 0;

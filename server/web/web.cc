@@ -51,7 +51,8 @@ Web::~Web() { Stop(); }
 std::vector<Route> Web::AllRoutes() {
   std::vector<Route> all;
   for (auto& some :
-       {UnaryRoutes(&site_), StreamRoutes(&site_), SessionRoutes(&site_), PageRoutes()})
+       {UnaryRoutes(&site_), StreamRoutes(&site_), SessionRoutes(&site_), PageRoutes(),
+        PageFeedRoutes(&site_, &feed_)})
     all.insert(all.end(), some.begin(), some.end());
   return all;
 }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "server/base/clock.h"
 #include "server/http/server.h"
+#include "server/web/page_feed.h"
 #include "server/web/routes.h"
 
 namespace semaphored::web {
@@ -42,6 +43,8 @@ class Web {
 
   // Calls go by this channel from now on.
   void Open(std::shared_ptr<grpc::Channel> channel);
+  // What the page shows, from now on; null: nothing more.
+  void SetFeed(std::shared_ptr<page::Feed> feed) { feed_.Set(std::move(feed)); }
   void SetWrites(Writes writes) { site_.writes = writes; }
   // Ends what is under way, and lets its last words leave. After Server::Stop().
   void Stop();
@@ -54,6 +57,7 @@ class Web {
   std::vector<Route> AllRoutes();
 
   Site site_;
+  FeedSlot feed_;
   Gateway gateway_;
   std::unique_ptr<http::Server> server_;
 };

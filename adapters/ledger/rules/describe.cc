@@ -89,6 +89,22 @@ void AddWaiters(const Semaphore& semaphore, const AdminDescribe& act, const Cont
   }
 }
 
+// Within one priority the first has waited the longest. At most so many priorities are looked at, so that a list costs the same
+// whatever waits.
+constexpr int kPrioritiesMax = 16;
+
+// Null: none waits.
+WaiterPtr LongestWaiterOf(const Semaphore& semaphore) {
+  const Queue& queue = semaphore.queue;
+  WaiterPtr longest;
+  auto at = queue.begin();
+  for (int i = 0; i < kPrioritiesMax && at != queue.end(); ++i) {
+    if (longest == nullptr || at->second->order < longest->order) longest = at->second;
+    at = queue.upper_bound({at->first.priority, UINT64_MAX});
+  }
+  return longest;
+}
+
 }  // namespace
 
 SemaphoreInfo Describe(const Semaphore& semaphore) {
@@ -124,6 +140,8 @@ Outcome List(const LedgerState& state, const ListCommand& command) {
       break;
     }
     outcome.report->infos.push_back(Describe(*at->second));
+    if (WaiterPtr waiter = LongestWaiterOf(*at->second))
+      outcome.report->infos.back().waiters.push_back({0, std::move(waiter)});
   }
   return outcome;
 }
