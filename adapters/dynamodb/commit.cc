@@ -102,13 +102,13 @@ CommitResult DynamoStore::Writer::Add(const SemaphoreDelta& delta) {
   planned.name = delta.name;
   const int floor = FloorOf(delta.name);
   if (delta.before) {
-    const auto known = store_->known_.find(delta.name);
-    if (known == store_->known_.end()) return LostFor(delta.name);
-    if (!known->second.damage.ok()) return Failed(known->second.damage);
-    if (known->second.revision != delta.before->revision) return LostFor(delta.name);
+    const LaneMemory::Known* known = store_->memory_.Find(delta.name);
+    if (known == nullptr) return LostFor(delta.name);
+    if (!known->damage.ok()) return Failed(known->damage);
+    if (known->revision != delta.before->revision) return LostFor(delta.name);
     planned.revision = delta.before->revision + 1;
-    planned.head.digest = known->second.digest;
-    planned.head.history_number = known->second.history_number;
+    planned.head.digest = known->digest;
+    planned.head.history_number = known->history_number;
   } else {
     floors_[floor].checked = true;
     planned.revision = store_->floors_[floor] + 1;
@@ -148,7 +148,7 @@ void DynamoStore::Writer::AddClaims(const SemaphoreDelta& delta, Planned* planne
     digest ^= DigestOf(*lease.before, lease.before->token);
     if (lease.after) continue;
     items_[LeaseKey(delta.name, *lease.before)] = std::nullopt;
-    planned->gone.push_back(lease.before->id);
+    planned->written.gone.push_back(lease.before->id);
   }
   for (const auto& waiter : waiters) {
     if (!waiter.before) continue;
@@ -157,14 +157,14 @@ void DynamoStore::Writer::AddClaims(const SemaphoreDelta& delta, Planned* planne
         WaiterKey(delta.name, *waiter.after) == WaiterKey(delta.name, *waiter.before))
       continue;
     items_[WaiterKey(delta.name, *waiter.before)] = std::nullopt;
-    if (!waiter.after) planned->gone.push_back(waiter.before->id);
+    if (!waiter.after) planned->written.gone.push_back(waiter.before->id);
   }
   for (const auto& lease : leases) {
     if (!lease.after) continue;
     const uint64_t token = TokenOfLease(*lease.after);
     const uint64_t own = DigestOf(*lease.after, token);
     digest ^= own;
-    planned->came.emplace_back(lease.after.get(), false);
+    planned->written.came.emplace_back(lease.after.get(), false);
     if (lease.before && DigestOf(*lease.before, lease.before->token) == own) continue;
     const Key key = LeaseKey(delta.name, *lease.after);
     PutOnce(key, WriteLease(key, *lease.after, token, name_of_client_));
@@ -173,7 +173,7 @@ void DynamoStore::Writer::AddClaims(const SemaphoreDelta& delta, Planned* planne
   for (const auto& waiter : waiters) {
     if (!waiter.after) continue;
     digest ^= DigestOf(*waiter.after);
-    planned->came.emplace_back(waiter.after.get(), true);
+    planned->written.came.emplace_back(waiter.after.get(), true);
     const Key key = WaiterKey(delta.name, *waiter.after);
     PutOnce(key, WriteWaiter(key, *waiter.after, name_of_client_));
     IndexClaim(delta.name, *waiter.after, stood(*waiter.after));
@@ -191,15 +191,14 @@ void DynamoStore::Writer::IndexClaim(const std::string& semaphore, const Claim& 
     if (claim.host.number == store_->options_.self.number) IndexHosted(semaphore);
     return;
   }
-  const auto known = store_->indexed_.find(claim.session);
-  if (known != store_->indexed_.end() && known->second.contains(semaphore)) return;
+  if (store_->memory_.IsIndexed(claim.session, semaphore)) return;
   const Key key = SessionAtKey(claim.session, semaphore);
   PutOnce(key, ItemWith(key));
   indexed_.emplace_back(claim.session, semaphore);
 }
 
 void DynamoStore::Writer::IndexHosted(const std::string& semaphore) {
-  if (store_->hosted_at_.contains(semaphore)) return;
+  if (store_->hosted_.Has(semaphore)) return;
   const Key key = HostAtKey(store_->options_.self.number, semaphore);
   json item = ItemWith(key);
   SetText(&item, "stamp", Stamp());
@@ -249,34 +248,25 @@ void DynamoStore::Writer::AddFloors() {
 
 void DynamoStore::Writer::Win(Transaction* transaction) {
   ledger::SetTokens(tokens_, transaction);
+  LaneMemory& memory = store_->memory_;
   for (auto& [id, session] : sessions_) {
     if (session) {
-      store_->sessions_[id] = session;
-      store_->CountAnew(id);
+      memory.WriteSession(session);
       continue;
     }
-    store_->sessions_.erase(id);
-    const auto indexed = store_->indexed_.find(id);
-    if (indexed == store_->indexed_.end()) continue;
-    for (const std::string& name : indexed->second)
+    for (const std::string& name : memory.RemoveSession(id))
       store_->leftovers_.push_back(SessionAtKey(id, name));
-    store_->indexed_.erase(indexed);
   }
-  for (const auto& [session, name] : indexed_) {
-    if (store_->sessions_.contains(session)) store_->indexed_[session].insert(name);
-  }
-  for (const std::string& name : hosted_at_) store_->hosted_at_[name] = {Stamp(), std::nullopt};
+  for (const auto& [session, name] : indexed_) memory.Index(session, name);
+  for (const std::string& name : hosted_at_) store_->hosted_.Add(name, Stamp());
   for (const auto& [floor, use] : floors_)
     store_->floors_[floor] = std::max(store_->floors_[floor], use.raised_to);
   for (size_t i = 0; i < planned_.size(); ++i) {
-    const Planned& planned = planned_[i];
-    Known& known = store_->known_[planned.name];
-    for (const Id& id : planned.gone) store_->RemoveOwn(&known, id);
-    for (const auto& [claim, waits] : planned.came) store_->AddOwn(&known, *claim, waits);
-    for (const Id& ticket : planned.counted) store_->AddCounted(&known, ticket);
-    known.revision = planned.stands ? planned.revision : 0;
-    known.digest = planned.stands ? planned.head.digest : 0;
-    known.history_number = planned.head.history_number;
+    Planned& planned = planned_[i];
+    planned.written.revision = planned.stands ? planned.revision : 0;
+    planned.written.digest = planned.head.digest;
+    planned.written.history_number = planned.head.history_number;
+    memory.Keep(planned.name, planned.written);
     transaction->semaphores[i].revision = planned.revision;
   }
   RunUpkeep(&store_->client_, late_mail_, UpkeepWork::kNotices, store_->options_.upkeep.get(),

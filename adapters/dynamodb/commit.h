@@ -41,10 +41,8 @@ class DynamoStore::Writer {
     std::string name;
     Head head;  // As it then is, if it stands.
     bool stands = false;
-    uint64_t revision = 0;                            // Of this commit; grants have tokens of it.
-    std::vector<std::pair<const Claim*, bool>> came;  // With whether it waits.
-    std::vector<Id> gone;                             // Claims, and tickets that have changed.
-    std::vector<Id> counted;                          // Tickets whose delay this node counts.
+    uint64_t revision = 0;  // Of this commit; grants have tokens of it.
+    LaneMemory::Written written;
   };
   struct FloorUse {
     bool checked = false;    // It must be what is known.

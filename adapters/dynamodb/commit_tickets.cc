@@ -13,7 +13,7 @@ void DynamoStore::Writer::AddTickets(const SemaphoreDelta& delta, Planned* plann
   for (const auto& ticket : ledger::NetChanges(delta.tickets)) {
     if (ticket.before) {
       digest ^= DigestOf(*ticket.before);
-      planned->gone.push_back(ticket.before->id);
+      planned->written.gone.push_back(ticket.before->id);
       const Key key = TicketKey(delta.name, *ticket.before);
       // With another priority it has another place.
       if (!ticket.after || TicketKey(delta.name, *ticket.after) != key) items_[key] = std::nullopt;
@@ -24,8 +24,8 @@ void DynamoStore::Writer::AddTickets(const SemaphoreDelta& delta, Planned* plann
     }
     if (!ticket.after) continue;
     digest ^= DigestOf(*ticket.after);
-    if (store_->IsCountedHere(*ticket.after)) {
-      planned->counted.push_back(ticket.after->id);
+    if (store_->memory_.Counts(*ticket.after)) {
+      planned->written.counted.push_back(ticket.after->id);
       IndexHosted(delta.name);
     }
     const Key key = TicketKey(delta.name, *ticket.after);

@@ -23,8 +23,6 @@ absl::StatusOr<ledger::SharedStore::SessionAt> DynamoStore::LoadSession(const Id
   const auto items = QueryAll(&client_, table_, {range}, Deadline());
   if (!items.ok()) return items.status();
   SessionAt at;
-  sessions_.erase(session);
-  indexed_.erase(session);
   for (const json& item : items->front()) {
     try {
       const std::string sort = KeyOf(item).sort;
@@ -37,10 +35,7 @@ absl::StatusOr<ledger::SharedStore::SessionAt> DynamoStore::LoadSession(const Id
       return absl::DataLossError("dynamodb: the row of a session is not understood");
     }
   }
-  if (at.session) {
-    sessions_[session] = at.session;
-    indexed_[session].insert(at.semaphores.begin(), at.semaphores.end());
-  }
+  memory_.SeeSession(session, at.session, at.semaphores);
   return at;
 }
 
@@ -67,7 +62,7 @@ absl::StatusOr<ledger::SharedStore::Hosted> DynamoStore::HostedBy(absl::Span<con
       const std::string sort = KeyOf(item).sort;
       if (absl::StartsWith(sort, kAt)) {
         const std::string& name = *names.insert(sort.substr(sizeof kAt - 1)).first;
-        RememberHosted(KeyOf(item).partition, name, item);
+        hosted_.Remember(KeyOf(item).partition, name, item);
       }
       if (!absl::StartsWith(sort, kHostedSession)) continue;
       const std::optional<Id> id = Id::FromHex(sort.substr(sizeof kHostedSession - 1));

@@ -1,16 +1,9 @@
 // What the store reads.
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
-#include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "adapters/common/random.h"
-#include "adapters/dynamodb/commit.h"
 #include "adapters/dynamodb/store.h"
 
 namespace semaphored::dynamodb {
@@ -20,23 +13,7 @@ using ledger::SessionPtr;
 
 namespace {
 
-// Until all that is read of a semaphore is of one moment.
-constexpr int kReadingsMax = 14;
-// From this reading on the writers of a semaphore that has changed meanwhile are made to pause.
-constexpr int kReadingsBeforePause = 3;
-constexpr std::chrono::milliseconds kPauseStep{5};
 constexpr int kSessionReadingsMax = 5;  // Until a moment is found in which each claim has its own.
-
-absl::Status NotOfOneMoment(const std::string& name) {
-  return absl::UnavailableError(
-      absl::StrCat("dynamodb: ", name, " changes faster than it can be read"));
-}
-
-absl::Status ByHand(const std::string& name) {
-  return absl::DataLossError(absl::StrCat(
-      "dynamodb: ", name, ": its leases, waiters and tickets are not those that its HEAD has ",
-      "counted: items were changed by hand. See what stands there, then: semctl prune ", name));
-}
 
 std::vector<Key> HeadKeys(absl::Span<const std::string> names) {
   std::vector<Key> keys;
@@ -58,123 +35,10 @@ NumberOfClient DynamoStore::ClientNumbers() {
 
 // ---- semaphores ----
 
-Folder DynamoStore::ReadFolder(const std::string& name, const std::vector<json>& items) {
-  Folder folder;
-  folder.name = name;
-  uint64_t digest = 0;
-  try {
-    for (const json& item : items) {
-      const std::string sort = KeyOf(item).sort;
-      if (sort == kHead) {
-        folder.head = ReadHead(name, item);
-        folder.exists = true;
-      } else if (absl::StartsWith(sort, kLeases)) {
-        folder.leases.push_back(ReadLease(item, ClientNumbers()));
-        digest ^= DigestOf(*folder.leases.back(), folder.leases.back()->token);
-      } else if (absl::StartsWith(sort, kQueue) && IsTicket(item)) {
-        folder.tickets.push_back(ReadTicket(item));
-        digest ^= DigestOf(*folder.tickets.back());
-      } else if (absl::StartsWith(sort, kQueue) || absl::StartsWith(sort, kOffers)) {
-        folder.waiters.push_back(ReadWaiter(item, ClientNumbers()));
-        digest ^= DigestOf(*folder.waiters.back());
-      }
-    }
-  } catch (const std::exception& why) {
-    folder.damage = absl::DataLossError(
-        absl::StrCat("dynamodb: an item of ", name, " is not understood: ", why.what()));
-    return folder;
-  }
-  folder.is_moment = digest == folder.head.digest && (folder.exists || items.empty());
-  for (const LeasePtr& lease : folder.leases)
-    lease->longest_hold_ms = folder.head.row.settings.longest_hold_ms;
-  return folder;
-}
-
-absl::StatusOr<std::vector<Folder>> DynamoStore::ReadFolders(
-    const std::vector<std::string>& names) {
-  std::vector<Folder> folders(names.size());
-  std::vector<size_t> open(names.size());
-  for (size_t i = 0; i < open.size(); ++i) open[i] = i;
-  std::map<size_t, uint64_t> revisions;  // With which they were found not to be of one moment.
-  std::map<size_t, uint64_t> last;       // By the last reading of each that is not of one moment.
-  for (int reading = 1;; ++reading) {
-    std::vector<Range> ranges;
-    for (const size_t i : open) ranges.emplace_back().partition = PartitionOf(names[i]);
-    const auto items = QueryAll(&client_, table_, std::move(ranges), Deadline());
-    if (!items.ok()) return items.status();
-    std::vector<size_t> more;
-    for (size_t at = 0; at < open.size(); ++at) {
-      const size_t i = open[at];
-      folders[i] = ReadFolder(names[i], (*items)[at]);
-      if (!folders[i].damage.ok() || folders[i].is_moment) continue;
-      const uint64_t revision = folders[i].head.row.revision;
-      const bool stands_still = revisions.contains(i) && revisions[i] == revision;
-      const auto before = last.find(i);
-      if (reading >= kReadingsBeforePause && before != last.end() && before->second != revision) {
-        last[i] = MakeWritersPause(names[i]);
-      } else {
-        last[i] = revision;
-      }
-      if (reading < kReadingsMax) {
-        if (reading > kReadingsMax / 2 - 1) revisions.try_emplace(i, revision);
-        more.push_back(i);
-      } else if (stands_still) {
-        folders[i].damage = ByHand(names[i]);
-      } else {
-        // The others that were read with it are not to suffer for it.
-        folders[i].damage = NotOfOneMoment(names[i]);
-      }
-    }
-    if (more.empty()) return folders;
-    open = std::move(more);
-    std::this_thread::sleep_for(Skewed(kPauseStep * reading));
-  }
-}
-
-// Raises the revision and nothing else: the commits of others that are under way are lost, and these read the
-// semaphore before they try again, while this one reads it too. Returns the revision; 0: it was not raised.
-uint64_t DynamoStore::MakeWritersPause(const std::string& name) {
-  Change change;
-  change.add.emplace_back("revision", 1);
-  const Reply reply =
-      client_.Repeat(UpdateItem(table_, HeadKey(name), change, Condition::Present()), Deadline());
-  if (!reply.answered()) return 0;
-  try {
-    return NumberIn(reply.body.at("Attributes"), "revision");
-  } catch (const std::exception&) {
-    return 0;
-  }
-}
-
-void DynamoStore::Keep(const Folder& folder) {
-  if (known_.size() >= known_max_ && !known_.contains(folder.name)) {
-    // Those with waiters or leases of ours are counted.
-    absl::erase_if(known_, [](const auto& each) { return each.second.own.empty(); });
-    known_max_ = std::max(kSemaphoresKept, 2 * known_.size());
-  }
-  Known& known = known_[folder.name];
-  if (!folder.damage.ok()) {
-    // What was known of it stays: it may be put back.
-    if (known.damage.ok()) spdlog::error("{}", std::string(folder.damage.message()));
-    known.damage = folder.damage;
-    return;
-  }
-  known.damage = absl::OkStatus();
-  while (!known.own.empty()) RemoveOwn(&known, known.own.begin()->first);
-  known.revision = folder.exists ? folder.head.row.revision : 0;
-  known.digest = folder.head.digest;
-  known.history_number = folder.head.history_number;
-  for (const LeasePtr& lease : folder.leases) AddOwn(&known, *lease, /*waits=*/false);
-  for (const WaiterPtr& waiter : folder.waiters) AddOwn(&known, *waiter, /*waits=*/true);
-  for (const TicketPtr& ticket : folder.tickets) {
-    if (IsCountedHere(*ticket)) AddCounted(&known, ticket->id);
-  }
-}
-
 absl::StatusOr<Image> DynamoStore::Load(absl::Span<const std::string> names) {
   const std::vector<std::string> wanted(names.begin(), names.end());
   for (int reading = 1;; ++reading) {
-    absl::StatusOr<std::vector<Folder>> folders = ReadFolders(wanted);
+    absl::StatusOr<std::vector<Folder>> folders = folders_.Read(wanted);
     if (!folders.ok()) return folders.status();
     Image image;
     const absl::Status status = ReadSessions(*folders, &image);
@@ -182,7 +46,7 @@ absl::StatusOr<Image> DynamoStore::Load(absl::Span<const std::string> names) {
     if (absl::IsNotFound(status) && reading < kSessionReadingsMax) continue;
     if (!status.ok() && !absl::IsNotFound(status)) return status;
     for (Folder& folder : *folders) {
-      Keep(folder);
+      memory_.Keep(folder);
       if (!folder.damage.ok()) {
         image.damaged.emplace_back(folder.name, folder.damage);
       } else if (folder.exists) {
@@ -244,8 +108,8 @@ absl::StatusOr<std::vector<std::string>> DynamoStore::Changed(
   if (!revisions.ok()) return revisions.status();
   std::vector<std::string> changed;
   for (size_t i = 0; i < names.size(); ++i) {
-    const auto known = known_.find(names[i]);
-    const bool damaged = known != known_.end() && !known->second.damage.ok();
+    const LaneMemory::Known* known = memory_.Find(names[i]);
+    const bool damaged = known != nullptr && !known->damage.ok();
     if ((*revisions)[i] != semaphores[i]->revision || damaged)
       changed.push_back(std::move(names[i]));
   }
@@ -307,7 +171,7 @@ absl::StatusOr<std::vector<SessionPtr>> DynamoStore::ReadRows(const std::vector<
     } catch (const std::exception&) {
       return absl::DataLossError("dynamodb: the row of a session is not understood");
     }
-    sessions_[rows.back()->id] = rows.back();
+    memory_.SeeSession(rows.back());
   }
   return rows;
 }
@@ -327,7 +191,7 @@ absl::Status DynamoStore::ReadSessions(const std::vector<Folder>& folders, Image
   image->sessions = *std::move(rows);
   if (image->sessions.size() == wanted.size()) return absl::OkStatus();
   for (const SessionPtr& session : image->sessions) wanted.erase(session->id);
-  for (const Id& id : wanted) sessions_.erase(id);
+  for (const Id& id : wanted) memory_.ForgetSession(id);
   return absl::NotFoundError("a session");
 }
 

@@ -62,6 +62,9 @@ DynamoStore::DynamoStore(StoreOptions options, const Guarantees& guarantees,
       client_(options_.url, std::move(credentials)),
       mailbox_(std::move(mailbox)),
       ear_(mailbox_.get()),
+      memory_(options_.self),
+      hosted_(table_, options_.self, options_.upkeep),
+      folders_(&client_, table_, ClientNumbers(), options_.url.timeout),
       one_shots_(table_, WrittenBy(options_), options_.upkeep),
       requests_(RequestsOf(options_)) {}
 
@@ -195,7 +198,7 @@ CommitResult DynamoStore::JudgeRefusal(Transaction& transaction, const Cancelled
     lost.requests_lost = lost.requests_lost || owners[i].about == Writer::About::kRequest;
     other = other || owners[i].about != Writer::About::kFloor;
     if (owners[i].about == Writer::About::kSemaphore) lost.stale.push_back(owners[i].name);
-    if (owners[i].about == Writer::About::kSession) sessions_.erase(owners[i].session);
+    if (owners[i].about == Writer::About::kSession) memory_.ForgetSession(owners[i].session);
   }
   if (lane) return ReadFate(transaction, again);
   writer_.reset();

@@ -21,10 +21,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "adapters/common/client_names.h"
 #include "adapters/common/upkeep.h"
+#include "adapters/dynamodb/folder.h"
+#include "adapters/dynamodb/hosted_names.h"
+#include "adapters/dynamodb/lane_memory.h"
 #include "adapters/dynamodb/mailbox.h"
 #include "adapters/dynamodb/one_shots.h"
 #include "adapters/dynamodb/request_rows.h"
@@ -47,18 +48,6 @@ struct StoreOptions {
   std::function<SteadyTime()> now = [] { return SteadyClock::now(); };
   // Where errors of the upkeep are reported; not null.
   std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>();
-};
-
-// What is in a semaphore's partition.
-struct Folder {
-  std::string name;
-  Head head;
-  std::vector<LeasePtr> leases;
-  std::vector<WaiterPtr> waiters;
-  std::vector<TicketPtr> tickets;
-  bool exists = false;
-  bool is_moment = true;  // All of it is of one moment: the digest is that of the head.
-  absl::Status damage;    // Not OK: something is not understood, and nothing else in here counts.
 };
 
 class DynamoStore : public ledger::SharedStore {
@@ -100,37 +89,9 @@ class DynamoStore : public ledger::SharedStore {
  private:
   class Writer;  // commit.h
 
-  // A claim that this daemon must watch; one that it may have to watch, when its session comes
-  // here; or what this node hosts, in this life or an earlier one: a detached claim, or a ticket
-  // whose delay it counts.
-  struct OwnClaim {
-    bool is_here = false;
-    bool waits = false;
-    bool hosted = false;
-    Id session = {};  // Empty: it has none but itself.
-  };
-  struct Known {
-    uint64_t revision = 0;  // 0: there is none.
-    uint64_t digest = 0;
-    uint64_t history_number = 0;
-    absl::Status damage;
-    absl::flat_hash_map<Id, OwnClaim> own;
-  };
-
-  struct HostedAt {
-    std::string stamp;  // Of the item that says so.
-    std::optional<SteadyTime> idle_since;
-  };
-
   SteadyTime Deadline() const { return SteadyClock::now() + options_.url.timeout; }
 
   // ---- reading ----
-  // Each of one moment, or damaged; of one that changes faster than it can be read, though its writers were made
-  // to pause, the damage is UNAVAILABLE.
-  absl::StatusOr<std::vector<Folder>> ReadFolders(const std::vector<std::string>& names);
-  uint64_t MakeWritersPause(const std::string& name);
-  Folder ReadFolder(const std::string& name, const std::vector<json>& items);
-  void Keep(const Folder& folder);
   // One for each name; 0: there is none, or it is not understood.
   absl::StatusOr<std::vector<uint64_t>> ReadRevisions(absl::Span<const std::string> names);
   // NOT_FOUND: a claim's session is not there.
@@ -152,23 +113,11 @@ class DynamoStore : public ledger::SharedStore {
   // Whether the commit has landed, by the lane's item. kUnknown: it may land yet. With `again`: the
   // lane's item has refused it; set if it did so because of the generation.
   ledger::CommitResult ReadFate(ledger::Transaction& transaction, bool* again = nullptr);
-  // Is it this daemon that vouches for the claim?
-  bool IsHere(const Claim& claim) const;
-  void AddOwn(Known* known, const Claim& claim, bool waits);
-  void RemoveOwn(Known* known, const Id& claim);
-  // The session may have come here, or gone.
-  void CountAnew(const Id& session);
-  bool IsCountedHere(const Ticket& ticket) const;
-  void AddCounted(Known* known, const Id& ticket) { known->own[ticket] = {false, false, true}; }
-  void TellInterest() { ear_.Tell(waiting_, holding_); }
+  void TellInterest() { ear_.Tell(memory_.waiting(), memory_.holding()); }
 
   // ---- tidying ----
-  void RememberHosted(const std::string& partition, const std::string& name, const json& item);
   void DropLeftovers();
-  void ForgetIdleNames(SteadyTime now);
-  void ForgetSomeSessions();
   void LookAtHistory(SteadyTime now);
-  static std::vector<Ticket> StuckTickets(const Folder& folder);
 
   const StoreOptions options_;
   const Guarantees guarantees_;
@@ -176,9 +125,12 @@ class DynamoStore : public ledger::SharedStore {
   Client client_;
   const std::shared_ptr<Mailbox> mailbox_;
   Mailbox::Ear ear_;
+  ledger::ClientNames names_;
+  LaneMemory memory_;
+  HostedNames hosted_;
+  FolderReader folders_;
   OneShotRows one_shots_;
   RequestBook requests_;
-  ledger::ClientNames names_;
 
   uint64_t commits_ = 0;
   uint64_t token_epoch_ = 0;
@@ -188,19 +140,6 @@ class DynamoStore : public ledger::SharedStore {
   // Revisions of destroyed semaphores are not above these, by FloorOf the name. They only rise.
   std::array<uint64_t, kFloorCount> floors_{};
 
-  static constexpr size_t kSemaphoresKept = 50'000;
-  absl::flat_hash_map<std::string, Known> known_;
-  size_t known_max_ = kSemaphoresKept;
-  absl::flat_hash_map<Id, ledger::SessionPtr> sessions_;
-  // Of which session it is written that it may have claims in which semaphore.
-  absl::flat_hash_map<Id, absl::flat_hash_set<std::string>> indexed_;
-  // Semaphores of which it is written that this node may host something there.
-  absl::flat_hash_map<std::string, HostedAt> hosted_at_;
-  // The same as earlier lives of this node wrote it, with the stamps of the items.
-  absl::flat_hash_map<std::string, std::string> hosted_before_;
-  SteadyTime names_looked_at_{};
-  size_t waiting_ = 0;  // Own claims, in all that is known.
-  size_t holding_ = 0;
   std::vector<Key> leftovers_;      // Items that mean nothing any more.
   std::unique_ptr<Writer> writer_;  // Of the commit under way or unknown.
 };
