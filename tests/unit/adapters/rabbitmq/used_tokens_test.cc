@@ -1,0 +1,96 @@
+// What a daemon has of one semaphore's tokens, on the broker of the tests.
+#include "adapters/rabbitmq/used_tokens.h"
+
+#include <memory>
+#include <string>
+
+#include "catch2/catch_test_macros.hpp"
+#include "tests/unit/adapters/rabbitmq/fixture.h"
+
+namespace semaphored::rabbitmq {
+namespace {
+
+// A queue with two tokens, which goes with the test.
+struct TestTokens {
+  std::unique_ptr<Connection> connection = Connect();
+  std::unique_ptr<Connection> other = Connect();
+  std::string queue = NewName();
+  UsedTokens tokens{connection.get(), queue};
+
+  TestTokens() {
+    const Channel channel = other->OpenChannel().value();
+    REQUIRE(other->Declare(channel, queue, {.quorum = true}).ok());
+    REQUIRE(other->SelectConfirms(channel).ok());
+    REQUIRE(other->PublishAll(channel, {{queue, "a"}, {queue, "b"}}).ok());
+    REQUIRE(tokens.Open().ok());
+  }
+  ~TestTokens() { other->Delete(other->OpenChannel().value(), queue).IgnoreError(); }
+
+  bool HasReady(uint32_t ready) { return ComesToHave(*other, queue, ready); }
+  // Takes what comes within the time that the broker needs, until there are so many.
+  void Await(size_t count) {
+    const auto until = SteadyClock::now() + std::chrono::seconds(10);
+    while (tokens.here() < count && SteadyClock::now() < until) {
+      for (BrokerEvent& event : connection->Wait(until).value())
+        tokens.AddSpare(std::move(event.delivery));
+    }
+    REQUIRE(tokens.here() == count);
+  }
+};
+
+SemaphoreRow RowOf(uint32_t limit) {
+  SemaphoreRow row;
+  row.limit = limit;
+  return row;
+}
+
+TEST_CASE("rabbitmq tokens in hand: consumers come with waiters, and what is not wanted goes back",
+          "[rabbitmq]") {
+  TestTokens test;
+  UsedTokens& tokens = test.tokens;
+  REQUIRE(tokens.Tend(RowOf(2)).ok());
+  CHECK((tokens.is_idle() && tokens.NextDrop() == SteadyTime::max()));
+  tokens.AddWaiting(0);
+  REQUIRE(tokens.Tend(RowOf(2)).ok());
+  CHECK(tokens.has_consumers());
+  test.Await(2);
+  const Id claim{1, 1};
+  tokens.Hold(claim, *tokens.TakeSpare(), 1);
+  tokens.RemoveWaiting(0);
+  REQUIRE(tokens.Tend(RowOf(2)).ok());
+  CHECK(tokens.NextDrop() < SteadyTime::max());
+  REQUIRE(tokens.DropUnwanted().ok());
+  CHECK((tokens.is_idle() && tokens.held().contains(claim)));
+  CHECK(test.HasReady(1));
+  REQUIRE(tokens.GiveBack(claim).ok());
+  REQUIRE(tokens.GiveBack(claim).ok());  // It has nothing any more.
+  CHECK(test.HasReady(2));
+}
+
+TEST_CASE("rabbitmq tokens in hand: no consumer of a semaphore that is paused", "[rabbitmq]") {
+  TestTokens test;
+  test.tokens.AddWaiting(5);
+  REQUIRE(test.tokens.Tend(RowOf(2)).ok());
+  test.Await(2);
+  SemaphoreRow paused = RowOf(2);
+  paused.paused = true;
+  REQUIRE(test.tokens.Tend(paused).ok());
+  CHECK_FALSE(test.tokens.has_consumers());
+  CHECK(test.HasReady(2));
+}
+
+TEST_CASE("rabbitmq tokens in hand: with the channel all goes back, and the claims are named",
+          "[rabbitmq]") {
+  TestTokens test;
+  const Id claim{1, 2};
+  test.tokens.Hold(claim, *test.connection->Get(test.tokens.channel(), test.queue).value(), 1);
+  test.tokens.KeepStranger(*test.connection->Get(test.tokens.channel(), test.queue).value());
+  CHECK(test.tokens.has_strangers());
+  CHECK(test.tokens.Lose() == std::vector<Id>{claim});
+  CHECK_FALSE(test.tokens.has_strangers());
+  CHECK(test.HasReady(2));
+  CHECK(test.tokens.Lose().empty());
+}
+
+}  // namespace
+}  // namespace semaphored::rabbitmq
