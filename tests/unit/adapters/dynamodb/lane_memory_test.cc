@@ -119,10 +119,18 @@ TEST_CASE("dynamodb memory: a commit that has won is what is known, also that it
   LaneMemory memory(kSelf);
   memory.Keep(FolderOf("s", 3));
   const LeasePtr lease = Holds(1, kSelf);
-  memory.Keep("s",
-              {.revision = 4, .digest = 80, .history_number = 6, .came = {{lease.get(), false}}});
+  LaneMemory::Written granted;
+  granted.revision = 4;
+  granted.digest = 80;
+  granted.history_number = 6;
+  granted.came = {{lease.get(), false}};
+  memory.Keep("s", granted);
   CHECK((memory.holding() == 1 && memory.Find("s")->revision == 4));
-  memory.Keep("s", {.digest = 81, .history_number = 7, .gone = {lease->id}});
+  LaneMemory::Written destroyed;
+  destroyed.digest = 81;
+  destroyed.history_number = 7;
+  destroyed.gone = {lease->id};
+  memory.Keep("s", destroyed);
   CHECK((memory.holding() == 0 && memory.Find("s")->revision == 0));
   CHECK((memory.Find("s")->digest == 0 && memory.Find("s")->history_number == 7));
 }
