@@ -12,7 +12,7 @@ namespace semaphored {
 struct TraceContext {
   uint64_t trace_high = 0;
   uint64_t trace_low = 0;
-  uint64_t span = 0;  // The caller's.
+  uint64_t span = 0;    // The caller's.
   bool sampled = true;  // The caller wants its spans to be kept.
 
   // Neither id may be all zeros where there is a trace.

@@ -27,7 +27,7 @@ namespace semaphored {
 struct ServerOptions {
   std::string listen =
       "127.0.0.1:7420";  // HOST:PORT, [HOST]:PORT or unix:PATH. Port 0: any free one.
-  std::string node_id;  // Shown to clients that ask.
+  std::string node_id;   // Shown to clients that ask.
   bool health = true;
   bool reflection = true;
   int64_t keepalive_interval_ms = 10'000;

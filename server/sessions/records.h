@@ -10,9 +10,9 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "server/figures/semaphore_metrics.h"
+#include "server/sessions/lease_spans.h"
 #include "server/sessions/sessions.h"
 #include "server/sessions/worker.h"
-#include "server/sessions/lease_spans.h"
 
 namespace semaphored {
 
@@ -113,7 +113,7 @@ struct ClaimRecord {
   SteadyTime wait_armed_for =
       SteadyTime::max();  // When the earliest timer looks at wait_until; max: none.
   RecallState recall;
-  TraceContext trace;  // Of the call that asked for it.
+  TraceContext trace;                 // Of the call that asked for it.
   std::unique_ptr<ClaimSpans> spans;  // Null: it has none.
   ClaimFigures figures;
   ChargePtr charge;  // Of what it holds or waits for. A worker's offers have none.

@@ -271,7 +271,8 @@ TEST_CASE("a holder that gives no name gets one", "[service]") {
 TEST_CASE("bytes that are no message are refused in words", "[service]") {
   World world;
   grpc::GenericStub stub(world.channel());
-  for (const char* method : {"Acquire", "Renew", "Release", "Verify", "Administer", "DescribeDaemon"}) {
+  for (const char* method :
+       {"Acquire", "Renew", "Release", "Verify", "Administer", "DescribeDaemon"}) {
     CAPTURE(method);
     Context context;
     grpc::CompletionQueue queue;
