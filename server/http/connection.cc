@@ -21,6 +21,8 @@ using tcp = net::ip::tcp;
 
 // For a client to hear that it was refused, before the connection ends under what it still sends.
 constexpr Milliseconds kLinger{1'000};
+// What the kernel may keep of a stream's events.
+constexpr int kStreamSendBytes = 16 << 10;
 constexpr char kLastChunk[] = "0\r\n\r\n";
 // A line of an event stream that means nothing.
 constexpr char kComment[] = ":\n\n";
@@ -98,10 +100,12 @@ void Connection::TakeBody() {
   // What is read again of a chunk's head has to end within the buffer.
   const bool stuck = heads_.Room().empty();
   if (body_->reader.status() == Status::kOk && !body_->reader.done() && !stuck) {
-    events_->on_body_bytes();
+    SetBodyBytes(body_->reader.bytes());
     if (socket_.is_open()) ReadMore();
     return;
   }
+  SetBodyBytes(body_->reader.bytes());
+  if (!socket_.is_open()) return;
   std::variant<Request, Status> result = body_->reader.status();
   if (body_->reader.done()) {
     body_->head.request.body = body_->reader.Take();
@@ -112,6 +116,11 @@ void Connection::TakeBody() {
   body_.reset();
   Enter(State::kAsking, patience_->answer);
   events_->on_request(this, std::move(result));
+}
+
+void Connection::SetBodyBytes(size_t bytes) {
+  const size_t before = std::exchange(body_bytes_, bytes);
+  if (before != bytes) events_->on_body_bytes(before, bytes);
 }
 
 void Connection::Ask() {
@@ -148,6 +157,7 @@ void Connection::OnReadable() {
 // ---- writing ----
 
 void Connection::Answer(Response response, bool keep_alive, bool with_body) {
+  SetBodyBytes(0);
   head_ = HeadText(response, keep_alive);
   tail_ = with_body ? std::move(response.body) : nullptr;
   keep_alive_ = keep_alive;
@@ -159,8 +169,12 @@ void Connection::Answer(Response response, bool keep_alive, bool with_body) {
 }
 
 void Connection::Stream(Response head, bool chunked, StreamPtr stream) {
+  SetBodyBytes(0);
   stream_ = std::move(stream);
   chunked_ = chunked;
+  // So that a client that does not read is noticed sooner.
+  error_code ignored;
+  socket_.set_option(net::socket_base::send_buffer_size(kStreamSendBytes), ignored);
   head_ = HeadText(head, /*keep_alive=*/false, chunked ? Framing::kChunked : Framing::kClose);
   tail_ = nullptr;
   written_ = 0;

@@ -47,7 +47,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::function<void(Connection*, HeadReader::Result)> on_head;
     // As above, but ReadBody(). A status: the body is bad, or too large.
     std::function<void(Connection*, std::variant<Request, Status>)> on_request;
-    std::function<void()> on_body_bytes;  // More of a body is here: body_bytes() has risen.
+    std::function<void(size_t before, size_t now)> on_body_bytes;  // Of body_bytes().
     std::function<void(size_t bytes)> on_sent;
     std::function<void(Connection*)> on_read;  // The client has taken the answer.
     std::function<void(Connection*)> on_eof;   // It will send no more; once.
@@ -88,8 +88,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   SteadyTime deadline() const { return deadline_; }
   // Of the body that is being written; 0: none is.
   size_t unread_bytes() const { return unread_bytes_; }
-  // Of the body that is being read, so far.
-  size_t body_bytes() const { return body_ ? body_->reader.bytes() : 0; }
+  // Of the request's body: what of it has come, and all of it until the request is answered.
+  size_t body_bytes() const { return body_bytes_; }
   // Of the last request that had a body: as its client wants it.
   bool body_keep_alive() const { return body_keep_alive_; }
   bool ended_by_client() const { return eof_; }
@@ -110,6 +110,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnBytes(size_t bytes);
   void TakeHead();
   void TakeBody();
+  void SetBodyBytes(size_t bytes);
   void WatchEnd();
   void OnReadable();
   void Write();
@@ -132,6 +133,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   SteadyTime deadline_;
   HeadReader heads_;
   std::optional<Body> body_;
+  size_t body_bytes_ = 0;
   bool body_keep_alive_ = false;
   uint64_t asked_ = 0;
   bool watching_ = false;  // For the client's end, while the owner has its request.

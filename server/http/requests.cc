@@ -73,15 +73,14 @@ void Server::Impl::OnRequest(Connection* connection, std::variant<Request, Statu
   Ask(connection, std::get<Request>(std::move(result)), connection->body_keep_alive());
 }
 
-void Server::Impl::OnBodyBytes() {
-  const auto reading = [](const Connection& each) { return each.body_bytes() > 0; };
-  const auto bytes = [this] {
-    size_t sum = 0;
-    for (const auto& [number, each] : connections_) sum += each->body_bytes();
-    return sum;
+// Those whose handlers have theirs stay: they are about to be answered.
+void Server::Impl::OnBodyBytes(size_t before, size_t now) {
+  bodies_bytes_ = bodies_bytes_ - before + now;
+  const auto comes = [](const Connection& each) {
+    return each.state() == State::kBody && each.body_bytes() > 0;
   };
-  while (bytes() > options_.bodies_bytes_max) {
-    if (!MakeRoom(reading)) return;
+  while (bodies_bytes_ > options_.bodies_bytes_max && now > before) {
+    if (!MakeRoom(comes)) return;
   }
 }
 

@@ -86,7 +86,7 @@ Server::Impl::Impl(const ServerOptions& options, Resources resources)
           [this](Connection* each, std::variant<Request, Status> result) {
             OnRequest(each, std::move(result));
           },
-          [this] { OnBodyBytes(); },
+          [this](size_t before, size_t now) { OnBodyBytes(before, now); },
           [this](size_t bytes) { sent_bytes_ += bytes; },
           [this](Connection* each) { unread_bytes_ -= each->unread_bytes(); },
           [this](Connection* each) { OnEof(*each); },
@@ -298,6 +298,7 @@ void Server::Impl::Close(const Connection& connection) {
   Connection& closed = *node.mapped();
   const auto gone = on_gone_.extract(connection.number());
   unread_bytes_ -= closed.unread_bytes();
+  bodies_bytes_ -= closed.body_bytes();
   const auto of_address = by_address_.find(closed.address());
   if (--of_address->second == 0) by_address_.erase(of_address);
   connected_ = connections_.size();

@@ -74,7 +74,7 @@ class Server::Impl {
   Connection* Find(const Asked& asked) const;
   void OnHead(Connection* connection, HeadReader::Result result);
   void OnRequest(Connection* connection, std::variant<Request, Status> result);
-  void OnBodyBytes();
+  void OnBodyBytes(size_t before, size_t now);
   void OnEof(const Connection& connection);
   void Ask(Connection* connection, Request request, bool keep_alive);
   void OnReply(const Asked& asked, Response response);
@@ -113,6 +113,7 @@ class Server::Impl {
   // What is to be called when they close: of those whose request is with a handler.
   std::map<uint64_t, std::function<void()>> on_gone_;
   size_t unread_bytes_ = 0;
+  size_t bodies_bytes_ = 0;
   bool sweeping_ = false;
   std::shared_ptr<std::promise<void>> all_ended_;  // Not null: it is stopping.
   bool ended_ = false;                             // The promise is kept.

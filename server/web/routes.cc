@@ -126,6 +126,15 @@ std::optional<Refusal> Site::CheckWrites(const Visitor& visitor) const {
                  "use gRPC, or set http_writes"};
 }
 
+bool Site::IsUnknown(const Visitor& visitor) const {
+  const std::shared_ptr<const AccessPolicy> access = policy();
+  if (access == nullptr) return false;
+  if (visitor.authorization.empty()) return access->anonymous() == nullptr;
+  const std::string& shown = visitor.authorization.front();
+  constexpr size_t kScheme = 7;  // "Bearer "
+  return shown.size() <= kScheme || access->ByToken(shown.substr(kScheme)) == nullptr;
+}
+
 http::Resources MakeResources(Site* site, Routes routes) {
   std::map<std::string, Routes> by_path;
   for (Route& route : routes) by_path[route.path].push_back(std::move(route));

@@ -93,7 +93,7 @@ class StreamExchange final : public std::enable_shared_from_this<StreamExchange<
     In message;
     std::optional<Milliseconds> timeout;
     std::optional<Refusal> refusal = TimeoutOf(request_, &timeout);
-    if (!refusal) refusal = ReadRequest(request_, &message);
+    if (!refusal && !site_->IsUnknown(visitor_)) refusal = ReadRequest(request_, &message);
     if (refusal) return reply_(ErrorResponse(*refusal));
     request_ = {};
     Gateway::StreamEvents events;

@@ -52,7 +52,7 @@ class UnaryExchange : public std::enable_shared_from_this<UnaryExchange> {
     const MessagePtr message = NewMessage(method_->input_type());
     std::optional<Milliseconds> timeout;
     std::optional<Refusal> refusal = TimeoutOf(request_, &timeout);
-    if (!refusal) refusal = Read(message.get());
+    if (!refusal && !site_->IsUnknown(visitor_)) refusal = Read(message.get());
     if (!refusal) refusal = CheckWrites(*message);
     if (refusal) return Refuse(*refusal);
     request_.body = {};
