@@ -96,7 +96,7 @@ std::optional<Refused> CheckRoute(Site* site, const Route& route, const http::Re
   if (visitor.by_cookie && !http::kReads.Has(request.method) && request.Count(kOwnPageHeader) == 0)
     return Refused{NotOwnPage(), std::nullopt};
   if (site->needs_token && visitor.authorization.empty()) return Refused{NoToken(), std::nullopt};
-  if (route.kind == Kind::kWrites) {
+  if (route.kind == Kind::kWrites && !site->IsUnknown(visitor)) {
     if (auto refusal = site->CheckWrites(visitor))
       return Refused{*std::move(refusal), std::nullopt};
   }

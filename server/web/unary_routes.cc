@@ -52,8 +52,10 @@ class UnaryExchange : public std::enable_shared_from_this<UnaryExchange> {
     const MessagePtr message = NewMessage(method_->input_type());
     std::optional<Milliseconds> timeout;
     std::optional<Refusal> refusal = TimeoutOf(request_, &timeout);
-    if (!refusal && !site_->IsUnknown(visitor_)) refusal = Read(message.get());
-    if (!refusal) refusal = CheckWrites(*message);
+    if (!refusal && !site_->IsUnknown(visitor_)) {
+      refusal = Read(message.get());
+      if (!refusal) refusal = CheckWrites(*message);
+    }
     if (refusal) return Refuse(*refusal);
     request_.body = {};
     call_ = site_->gateway->Call(

@@ -66,6 +66,25 @@ class OtherSites(unittest.TestCase):
         self.assertFalse([name for name in headers if name.lower().startswith("access-control")])
 
 
+class Anonymous(unittest.TestCase):
+    """Callers without a token are an identity of the access file."""
+
+    def test_reads_alone_without_a_token(self):
+        token, digest = new_token()
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(f'[identities.ops]\ntokens = ["{digest}"]\nrules = [{{ prefixes = [""], verbs = ["acquire"] }}]\n'
+                       '[identities.anonymous]\nrules = [{ prefixes = [""], verbs = ["acquire", "verify"] }]\n')
+            file.flush()
+            with HttpDaemon({"access_file": file.name, "http_writes": "token"}) as daemon:
+                verify = {"semaphore": "s", "slot": 1, "token": 1}
+                acquire = {"semaphore": "s", "limit": 1}
+                self.assertEqual(200, daemon.call("Verify", verify)[0])
+                self.assertEqual(403, daemon.call("Acquire", acquire)[0])
+                # A wrong token is not turned into none.
+                self.assertEqual(401, daemon.call("Verify", verify, {"Authorization": "Bearer x"})[0])
+                daemon.done("Acquire", acquire, {"Authorization": "Bearer " + token})
+
+
 class Known(unittest.TestCase):
     """With an access file."""
 
@@ -117,8 +136,10 @@ class Known(unittest.TestCase):
         self.daemon.done("Acquire", {"semaphore": "app/a", "limit": 9, "permits": 2}, app)
         status, error = call("Acquire", {"semaphore": "app/a"}, app)
         self.assertEqual((429, "QUOTA"), (status, error_info(error)["reason"]))
-        status, error = call("Acquire", {"semaphore": "app/a"})
-        self.assertEqual(403, status)  # http_writes, before anything is looked up.
+        self.assertEqual(401, call("Acquire", {"semaphore": "app/a"})[0])
+        # What an unknown caller sends is not read.
+        self.assertEqual(401, call("Acquire", {"none": 1}, self.bearer("wrong"))[0])
+        self.assertEqual(401, call("Administer", {"semaphore": "x", "create": {"limit": 1}})[0])
 
     def test_acts_are_in_the_audit_log(self):
         self.daemon.done("Administer", {"semaphore": "x", "create": {"limit": 1}},
@@ -157,9 +178,8 @@ class Known(unittest.TestCase):
         with Events(daemon, "GET", "/v1/watch?semaphore=z", None, cookie) as events:
             events.until("snapshot")
         self.assertEqual(204, daemon.ask("DELETE", "/session", None, {**cookie, **OWN})[0])
-        self.assertEqual(403, daemon.call("Acquire", request, {**cookie, **OWN})[0])
-        self.assertEqual("", json.loads(daemon.ask("GET", "/session", None, cookie)[2])["identity"]
-                         if daemon.ask("GET", "/session", None, cookie)[0] == 200 else "")
+        self.assertEqual(401, daemon.call("Acquire", request, {**cookie, **OWN})[0])
+        self.assertEqual("", json.loads(daemon.ask("GET", "/session", None, cookie)[2])["identity"])
 
     def test_what_does_not_sign_in(self):
         ask = self.daemon.ask
@@ -183,7 +203,7 @@ class Known(unittest.TestCase):
         self.daemon.wait_log("a new access file is in force")
         status, error = self.daemon.call("Administer", {"semaphore": "w", "create": {"limit": 1}},
                                          {**cookie, **OWN})
-        self.assertEqual(403, status, error)
+        self.assertEqual(401, status, error)
         self.daemon.done("Administer", {"semaphore": "w", "create": {"limit": 1}},
                          self.bearer(other))
         self.assertEqual("unauthenticated", stream.until("error")["code"])
