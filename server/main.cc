@@ -270,16 +270,24 @@ MembershipThread::Callbacks MembershipCallbacks(Server* server, Reactor* reactor
 
 // Set when there is something to gather. It outlives the exporter.
 using LateGatherer = std::atomic<const Gatherer*>;
+// Likewise, when HTTP is served.
+using LateWeb = std::atomic<const web::Web*>;
 
 // Null if metrics are off.
 absl::StatusOr<std::unique_ptr<Exporter>> StartMetrics(const Config& config, const Clock& clock,
-                                                       const LateGatherer& gatherer) {
+                                                       const LateGatherer& gatherer,
+                                                       const LateWeb& web) {
   if (config.metrics_listen.empty()) return nullptr;
-  auto exporter =
-      StartExporter(config.metrics_listen, clock, [&gatherer]() -> std::optional<DaemonFigures> {
+  auto exporter = StartExporter(
+      config.metrics_listen, clock,
+      [&gatherer]() -> std::optional<DaemonFigures> {
         const Gatherer* const ready = gatherer;
         if (ready == nullptr) return std::nullopt;
         return ready->Gather();
+      },
+      [&web] {
+        const web::Web* const ready = web;
+        return ready == nullptr ? http::ServerFigures() : ready->figures();
       });
   if (exporter.ok()) spdlog::info("metrics at http://{}/metrics", (*exporter)->address());
   return exporter;
@@ -336,9 +344,10 @@ struct Start {
   Signals* signals;
   ServiceManager* manager;
   Server* server;
-  LateGatherer gatherer = nullptr;               // The exporter's.
-  std::unique_ptr<Exporter> exporter = nullptr;  // Null: metrics are off.
+  LateGatherer gatherer = nullptr;  // The exporter's, as the next.
+  LateWeb late_web = nullptr;
   std::unique_ptr<web::Web> web = nullptr;       // Null: there is no HTTP.
+  std::unique_ptr<Exporter> exporter = nullptr;  // Null: metrics are off. It goes first.
 };
 
 // Takes over what an earlier life left behind, then serves until it is time to stop. The exit code.
@@ -444,7 +453,7 @@ int Serve(const ConfigSources& sources, const Config& config, Security* security
   Start start{sources, config, security, signals, &manager, &server};
   absl::Status bound = server.Bind();
   if (bound.ok()) {
-    auto exporter = StartMetrics(config, clock, start.gatherer);
+    auto exporter = StartMetrics(config, clock, start.gatherer, start.late_web);
     bound = exporter.status();
     if (bound.ok()) start.exporter = *std::move(exporter);
   }
@@ -452,6 +461,7 @@ int Serve(const ConfigSources& sources, const Config& config, Security* security
     auto web = StartWeb(config, clock, security, options.inside_key);
     bound = web.status();
     if (bound.ok()) start.web = *std::move(web);
+    start.late_web = start.web.get();
   }
   if (!bound.ok()) {
     spdlog::critical("{}", Text(bound));

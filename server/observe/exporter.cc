@@ -50,8 +50,12 @@ class Page {
 
 class HttpExporter final : public Exporter {
  public:
-  HttpExporter(const Clock& clock, std::function<std::optional<DaemonFigures>()> gather)
-      : clock_(clock), start_unix_ms_(clock.NowUnixMs()), gather_(std::move(gather)) {}
+  HttpExporter(const Clock& clock, std::function<std::optional<DaemonFigures>()> gather,
+               std::function<http::ServerFigures()> web)
+      : clock_(clock),
+        start_unix_ms_(clock.NowUnixMs()),
+        gather_(std::move(gather)),
+        web_(std::move(web)) {}
 
   absl::Status Start(const std::string& listen) {
     http::ServerOptions options;
@@ -113,8 +117,9 @@ class HttpExporter final : public Exporter {
     const SteadyTime begun = clock_.Now();
     const std::optional<DaemonFigures> figures = gather_();
     if (!figures) return "";
-    const auto families = MakeFamilies(*figures, ReadProcessFigures(),
-                                       {server_->figures(), scrape_us_}, start_unix_ms_);
+    const auto families = MakeFamilies(
+        *figures, ReadProcessFigures(),
+        {server_->figures(), web_ ? web_() : http::ServerFigures(), scrape_us_}, start_unix_ms_);
     std::string text = prometheus::TextSerializer().Serialize(families);
     const auto took = std::chrono::duration_cast<std::chrono::microseconds>(clock_.Now() - begun);
     scrape_us_.Observe(kStepBounds, static_cast<uint64_t>(std::max<int64_t>(took.count(), 0)));
@@ -124,6 +129,7 @@ class HttpExporter final : public Exporter {
   const Clock& clock_;
   const int64_t start_unix_ms_;
   const std::function<std::optional<DaemonFigures>()> gather_;
+  const std::function<http::ServerFigures()> web_;
   Histogram<uint64_t> scrape_us_;  // The thread's.
 
   std::mutex mutex_;
@@ -138,11 +144,12 @@ class HttpExporter final : public Exporter {
 
 absl::StatusOr<std::unique_ptr<Exporter>> StartExporter(
     const std::string& listen, const Clock& clock,
-    std::function<std::optional<DaemonFigures>()> gather) {
+    std::function<std::optional<DaemonFigures>()> gather,
+    std::function<http::ServerFigures()> web) {
   std::string address = listen;
   constexpr char kLocalhost[] = "localhost:";
   if (address.starts_with(kLocalhost)) address.replace(0, sizeof kLocalhost - 2, "127.0.0.1");
-  auto exporter = std::make_unique<HttpExporter>(clock, std::move(gather));
+  auto exporter = std::make_unique<HttpExporter>(clock, std::move(gather), std::move(web));
   if (const absl::Status status = exporter->Start(address); !status.ok())
     return absl::UnavailableError(absl::StrCat("metrics_listen: ", status.message()));
   return exporter;

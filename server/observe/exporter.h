@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "server/base/clock.h"
 #include "server/figures/metrics.h"
+#include "server/http/server.h"
 
 namespace semaphored {
 
@@ -26,9 +27,11 @@ class Exporter {
 // `gather` is called on one thread, until the exporter goes, and may block: what is asked for
 // meanwhile waits, and shares the next answer. nullopt: the page has no metric yet. The clock
 // outlives the exporter.
+// `web`: the other HTTP server's figures; it must not block. Empty: there is none.
 // UNAVAILABLE: the address cannot be listened on.
 absl::StatusOr<std::unique_ptr<Exporter>> StartExporter(
     const std::string& listen, const Clock& clock,
-    std::function<std::optional<DaemonFigures>()> gather);
+    std::function<std::optional<DaemonFigures>()> gather,
+    std::function<http::ServerFigures()> web = nullptr);
 
 }  // namespace semaphored

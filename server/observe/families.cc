@@ -383,24 +383,30 @@ void AddProcess(const DaemonFigures& figures, const ProcessFigures& process, int
   out->Add(process.threads);
 }
 
+// `prefix`: of the names. `whose`: in words.
+void AddHttp(const std::string& prefix, const std::string& whose, const http::ServerFigures& server,
+             Families* out) {
+  out->Gauge(prefix + "_connections", "Connections to " + whose + ".");
+  out->Add(server.connections);
+  out->Counter(prefix + "_answers_total", "Answers of " + whose + ", by status.");
+  for (size_t status = 0; status < http::kStatuses; ++status) {
+    out->Add(server.answers[status],
+             {{"code", std::to_string(http::StatusNumber(static_cast<http::Status>(status)))}});
+  }
+  out->Counter(prefix + "_sent_bytes_total", "Bytes that " + whose + " has sent.");
+  out->Add(server.sent_bytes);
+  out->Counter(prefix + "_closed_total", "Connections that " + whose + " has closed, by reason.");
+  for (size_t reason = 0; reason < http::kClosed; ++reason)
+    out->Add(server.closed[reason],
+             {{"reason", http::ClosedName(static_cast<http::Closed>(reason))}});
+}
+
 void AddScrapes(const ScrapeFigures& scrapes, Families* out) {
   out->Begin(MetricType::Histogram, "semaphored_scrape_seconds",
              "How long the daemon took to gather these metrics, before this time.");
   out->Add(scrapes.took_us, kStepBounds, kMicrosecond);
-  out->Gauge("semaphored_http_connections", "Connections to the metrics' HTTP server.");
-  out->Add(scrapes.server.connections);
-  out->Counter("semaphored_http_answers_total", "Answers of the metrics' HTTP server, by status.");
-  for (size_t status = 0; status < http::kStatuses; ++status) {
-    out->Add(scrapes.server.answers[status],
-             {{"code", std::to_string(http::StatusNumber(static_cast<http::Status>(status)))}});
-  }
-  out->Counter("semaphored_http_sent_bytes_total", "Bytes that it has sent.");
-  out->Add(scrapes.server.sent_bytes);
-  out->Counter("semaphored_http_closed_total", "Connections that it has closed, by reason.");
-  for (size_t reason = 0; reason < http::kClosed; ++reason) {
-    out->Add(scrapes.server.closed[reason],
-             {{"reason", http::ClosedName(static_cast<http::Closed>(reason))}});
-  }
+  AddHttp("semaphored_http", "the metrics' HTTP server", scrapes.server, out);
+  AddHttp("semaphored_web", "the HTTP server at http_listen", scrapes.web, out);
 }
 
 }  // namespace

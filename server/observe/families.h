@@ -15,9 +15,10 @@ namespace semaphored {
 // The semaphore's label where many are counted together; no name can look like this.
 inline constexpr char kRestLabel[] = "(rest)";
 
-// What the exporter knows of itself.
+// What the exporter knows of itself, and of the other HTTP server.
 struct ScrapeFigures {
   http::ServerFigures server;
+  http::ServerFigures web;  // Of http_listen; zeros: there is none.
   Histogram<uint64_t>
       took_us;  // Of scrapes, or of several at once that shared a look; kStepBounds.
 };
