@@ -4,6 +4,7 @@
         /usr/bin/python3 -B tests/page/picture.py [light|dark] [FILE]
 """
 
+import math
 import os
 import random
 import sys
@@ -19,7 +20,7 @@ SHOWN = "ci/build-linux"
 OTHERS = {"ci/build-macos": 4, "ci/deploy-production": 1, "db/orders-writer": 1, "db/reporting": 6, "gpu/a100": 8,
           "gpu/l4": 16, "payments/settlement": 2, "search/reindex": 1, "backup/nightly": 2, "etl/daily": 4,
           "partner/acme-api": 10, "partner/globex-api": 5, "licences/matlab": 12, "render/thumbnails": 32}
-SECONDS = 45
+SECONDS = 150
 
 
 def holder(at):
@@ -38,39 +39,66 @@ def populate(client, random_):
     return waits
 
 
+class Crowd:
+    """Jobs of several sizes that come and go at one semaphore."""
+
+    def __init__(self, client, random_):
+        self.client, self.random = client, random_
+        self.leases, self.waits = [], []
+        self.count = 0
+
+    def come(self, permits=1, priority=0):
+        self.count += 1
+        self.waits.append(self.client.acquire_later(SHOWN, permits=permits, priority=priority, holder=holder(self.count),
+                                                    ttl_ms=TTL_MS))
+
+    def settle(self):
+        """Takes note of those that were let in."""
+        for wait in [each for each in self.waits if each.done()]:
+            self.waits.remove(wait)
+            self.leases.append(wait.result().lease)
+
+    def leave(self):
+        self.settle()
+        if len(self.leases) > 5:  # The first ones stay.
+            self.client.release(self.leases.pop(self.random.randrange(5, len(self.leases))).lease_id)
+
+    def wait_for(self, held, waiting):
+        def stands():
+            info = self.client.describe(SHOWN)
+            return (info.held, info.waiting) == (held, waiting)
+        wait_until(stands, f"{held} held and {waiting} waiting")
+        self.settle()
+
+
 def live(client, random_, seconds):
-    """A queue that moves: jobs of several sizes come and go, faster than they are served at last."""
-    leases, waits = [], []
-    until = time.monotonic() + seconds
-    at = 0
-    while time.monotonic() < until:
-        at += 1
-        if len(leases) < 13 or (random_.random() < 0.5 and len(leases) < 19):
-            call = client.acquire_later(SHOWN, permits=random_.choice([1, 1, 1, 2]), holder=holder(at), ttl_ms=TTL_MS)
-            try:
-                leases.append(call.result(timeout=0.4).lease)
-            except Exception:  # pylint: disable=broad-except  it waits, and is let in later
-                call.cancel()
-        if leases and random_.random() < 0.6:
-            client.release(leases.pop(random_.randrange(len(leases))).lease_id)
-        time.sleep(0.8)
-    while True:
-        call = client.acquire_later(SHOWN, holder=holder(at), ttl_ms=TTL_MS)
-        at += 1
-        try:
-            leases.append(call.result(timeout=0.4).lease)
-        except Exception:  # pylint: disable=broad-except
-            waits.append(call)
-            break
-    for lease in leases[4:7]:
-        client.release(lease.lease_id)
-    client.wait_for_queue(SHOWN, 0)
-    for permits, priority in ((4, 10), (1, 5), (2, 5), (1, 0), (1, 0), (2, 0)):
-        at += 1
-        waits.append(client.acquire_later(SHOWN, permits=permits, priority=priority, holder=holder(at)))
-        wait_until(lambda count=len(waits) - 1: client.waiting(SHOWN) == count, "it waits")
+    """More jobs come than go, and then fewer, and so on; at last a large one waits, and others behind it."""
+    crowd = Crowd(client, random_)
+    begun = time.monotonic()
+    while (passed := time.monotonic() - begun) < seconds:
+        busy = 0.5 + 0.35 * math.sin(passed / seconds * 4 * math.pi)
+        if random_.random() < busy:
+            crowd.come(random_.choice([1, 1, 1, 2]))
+        if random_.random() < 1 - busy:
+            crowd.leave()
+        time.sleep(0.25)
+    for wait in crowd.waits:
+        wait.cancel()
+    crowd.waits.clear()
+    wait_until(lambda: client.waiting(SHOWN) == 0, "those that waited have gone")
+    held = client.describe(SHOWN).held
+    while held < 22:
+        crowd.come()
+        held += 1
+        crowd.wait_for(held, 0)
+    while held > 22:
+        crowd.leave()
+        held = client.describe(SHOWN).held
+    for count, (permits, priority) in enumerate(((4, 10), (1, 5), (2, 5), (1, 0), (1, 0), (2, 0)), 1):
+        crowd.come(permits, priority)
+        client.wait_for_queue(SHOWN, count)
         time.sleep(1.3)
-    return waits
+    return crowd.waits
 
 
 def main():
