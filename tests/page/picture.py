@@ -76,7 +76,7 @@ def live(client, random_, seconds):
     crowd = Crowd(client, random_)
     begun = time.monotonic()
     while (passed := time.monotonic() - begun) < seconds:
-        busy = 0.5 + 0.35 * math.sin(passed / seconds * 4 * math.pi)
+        busy = 0.44 + 0.3 * math.sin(passed / seconds * 4 * math.pi)
         if random_.random() < busy:
             crowd.come(random_.choice([1, 1, 1, 2]))
         if random_.random() < 1 - busy:
