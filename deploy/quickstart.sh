@@ -28,7 +28,7 @@ done
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
 state=$root/build/quickstart
-bin=$state/build/bin
+bin=$root/build/release/bin
 
 step() { printf '\n== %s\n' "$*"; }
 
@@ -73,19 +73,8 @@ else
 fi
 
 step "2/4 Build (a few minutes the first time)"
-# Eight files at a time, in a folder of its own: in half of the time that build/release takes. Files that cannot stand in one
-# are compiled one by one.
-configure() { # JOIN
-  watched "$state/configure.log" cmake -S . -B "$state/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSEMAPHORED_TESTS=OFF \
-    -DSEMAPHORED_JOIN_SOURCES="$1"
-}
-build() { watched "$state/build.log" cmake --build "$state/build" --target semaphored semctl; }
-configure ON
-(build) || {
-  echo "Once more, file by file."
-  configure OFF
-  build
-}
+watched "$state/configure.log" cmake --preset release -DSEMAPHORED_TESTS=OFF
+watched "$state/build.log" cmake --build --preset release --target semaphored semctl
 
 step "3/4 Start"
 daemon_pid=''
