@@ -23,6 +23,7 @@ absl::StatusOr<ledger::SharedStore::SessionAt> DynamoStore::LoadSession(const Id
   const auto items = QueryAll(&client_, table_, {range}, Deadline());
   if (!items.ok()) return items.status();
   SessionAt at;
+  memory_.SeeSession(session, nullptr, {});  // Whatever follows: what was known of it may be old.
   for (const json& item : items->front()) {
     try {
       const std::string sort = KeyOf(item).sort;
