@@ -160,6 +160,9 @@ TEST_CASE("rabbitmq golden: a newer daemon's registry is refused, and the semaph
           "[rabbitmq]") {
   const TestQueues queues;
   TokenBroker broker(queues.connection(), queues.prefix());
+  // A store subscribes to the changes before it creates anything.
+  const Channel channel = queues.connection()->OpenChannel().value();
+  REQUIRE(queues.connection()->Subscribe(channel, broker.Changes()).ok());
   bool begun = false;
   REQUIRE(Persist([&] { return broker.Create(GoldenRow(), 41, &begun); }).ok());
   const std::string newer = absl::StrReplaceAll(kRegistryText, {{"\"format\":1", "\"format\":2"}});
