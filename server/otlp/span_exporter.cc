@@ -87,10 +87,11 @@ std::vector<Span> SpanExporter::NextBatch() {
 }
 
 void SpanExporter::Send(const std::vector<Span>& spans) {
+  // Before the request is put together: at a stop many batches may wait.
+  if (TimeLeft() <= Milliseconds(0)) return Drop(spans.size(), "the daemon stops");
   const std::string body = TraceRequest(resource_, spans);
   Milliseconds pause = kFirstPause;
   for (int attempt = 1; attempt <= kTries; ++attempt) {
-    if (TimeLeft() <= Milliseconds(0)) return Drop(spans.size(), "the daemon stops");
     if (Try(body, spans.size())) return;
     if (attempt < kTries && !Pause(pause)) break;
     pause *= 2;

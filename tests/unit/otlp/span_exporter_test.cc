@@ -148,8 +148,8 @@ TEST_CASE("otlp: a collector that hangs costs spans, and neither time nor memory
   CHECK(dropped >= kMany - SpanExporter::kSpansMax - SpanExporter::kBatch);
   const auto began = std::chrono::steady_clock::now();
   exporter.Stop();
-  CHECK(std::chrono::steady_clock::now() - began <
-        2 * SpanExporter::kRequestTime + std::chrono::seconds(1));
+  // Twice kRequestTime, and what a busy machine takes. Each batch that waits would take as long again.
+  CHECK(std::chrono::steady_clock::now() - began < 6 * SpanExporter::kRequestTime);
   CHECK(exporter.figures().sent == 0);
   CHECK(exporter.figures().dropped == kMany);
   close(listener);
