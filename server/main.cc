@@ -38,12 +38,11 @@
 #include "server/base/signals.h"
 #include "server/base/version.h"
 #include "server/config/config.h"
-#include "server/config/config_checks.h"
 #include "server/config/reload.h"
+#include "server/http_servers.h"
 #include "server/join_node.h"
 #include "server/lanes/membership.h"
 #include "server/lanes/node_lock.h"
-#include "server/observe/exporter.h"
 #include "server/options.h"
 #include "server/otlp/span_exporter.h"
 #include "server/rpc/gatherer.h"
@@ -53,7 +52,6 @@
 #include "server/rpc/server.h"
 #include "server/sessions/sessions.h"
 #include "server/subcommands.h"
-#include "server/web/web.h"
 
 namespace semaphored {
 namespace {
@@ -165,7 +163,7 @@ struct Reloads {
   const ConfigSources& sources;  // Those of the start.
   Config config;                 // In force.
   Server* server;
-  web::Web* web;  // Null: there is no HTTP.
+  HttpServers* http;
   Security* security;
   ServiceManager* manager;
 };
@@ -196,7 +194,7 @@ void Reload(Reloads* reloads) {
   tell();
   (void)SetLogLevel(read->log_level);
   reloads->server->SetLimits(ServerOptionsOf(*read).limits);
-  if (reloads->web != nullptr) reloads->web->SetWrites(web::WritesOf(read->http_writes));
+  reloads->http->Reload(*read);
   reloads->config = *std::move(read);
   // Certificates, tokens and rules: together or none of them. It logs why not.
   if (reloads->security->Reload().ok()) spdlog::info("SIGHUP: certificates and rules were read");
@@ -268,47 +266,6 @@ MembershipThread::Callbacks MembershipCallbacks(Server* server, Reactor* reactor
   return callbacks;
 }
 
-// Set when there is something to gather. It outlives the exporter.
-using LateGatherer = std::atomic<const Gatherer*>;
-// Likewise, when HTTP is served.
-using LateWeb = std::atomic<const web::Web*>;
-
-// Null if metrics are off.
-absl::StatusOr<std::unique_ptr<Exporter>> StartMetrics(const Config& config, const Clock& clock,
-                                                       const LateGatherer& gatherer,
-                                                       const LateWeb& web) {
-  if (config.metrics_listen.empty()) return nullptr;
-  auto exporter = StartExporter(
-      config.metrics_listen, clock,
-      [&gatherer]() -> std::optional<DaemonFigures> {
-        const Gatherer* const ready = gatherer;
-        if (ready == nullptr) return std::nullopt;
-        return ready->Gather();
-      },
-      [&web] {
-        const web::Web* const ready = web;
-        return ready == nullptr ? http::ServerFigures() : ready->figures();
-      });
-  if (exporter.ok()) spdlog::info("metrics at http://{}/metrics", (*exporter)->address());
-  return exporter;
-}
-
-// Null if there is no HTTP.
-absl::StatusOr<std::unique_ptr<web::Web>> StartWeb(const Config& config, const Clock& clock,
-                                                   Security* security,
-                                                   const std::string& inside_key) {
-  const HttpAddress http = HttpAddressOf(config);
-  if (http.listen.empty()) return nullptr;
-  auto web = web::Web::Start(WebOptionsOf(config, *security), &clock, inside_key);
-  if (web.ok()) {
-    spdlog::info("http at http://{}/", (*web)->address());
-  } else if (http.may_fail) {
-    spdlog::warn("there is no HTTP: {}", Text(web.status()));
-    return nullptr;
-  }
-  return web;
-}
-
 ServerOptions WithSecurity(ServerOptions options, Security* security) {
   options.tls = security->tls();
   options.access = security->policy();
@@ -324,7 +281,7 @@ int ListenAndServe(Reloads* reloads, Signals* signals, Host* host, Milliseconds*
     spdlog::critical("{}", Text(status));
     return kCannotListen;
   }
-  if (reloads->web != nullptr) reloads->web->Open(server.ChannelWithin());
+  reloads->http->Open(&server);
   const Config& config = reloads->config;
   spdlog::info("semaphored {} on {}: node {}, store {}", kVersion, server.address(), config.node_id,
                MaskSecrets(config.store));
@@ -344,10 +301,7 @@ struct Start {
   Signals* signals;
   ServiceManager* manager;
   Server* server;
-  LateGatherer gatherer = nullptr;  // The exporter's, as the next.
-  LateWeb late_web = nullptr;
-  std::unique_ptr<web::Web> web = nullptr;       // Null: there is no HTTP.
-  std::unique_ptr<Exporter> exporter = nullptr;  // Null: metrics are off. It goes first.
+  HttpServers* http;
 };
 
 // Takes over what an earlier life left behind, then serves until it is time to stop. The exit code.
@@ -370,11 +324,11 @@ int TakeOverAndServe(Start* start, Host* host, Sessions* sessions, Membership* m
   // A client that has read that we serve should not be refused because the first heartbeat is still
   // on its way. If it does not come, clients get the reason.
   touched.wait_for(Milliseconds(config.engine_timeout_ms));
-  Reloads reloads{start->sources,   config,          start->server,
-                  start->web.get(), start->security, start->manager};
-  if (start->web != nullptr)
-    start->web->SetFeed(
-        web::StartFeed(config, {start->server, host, sessions, membership, start->gatherer}));
+  Reloads reloads{start->sources, config,          start->server,
+                  start->http,    start->security, start->manager};
+  if (web::Web* const web = start->http->web())
+    web->SetFeed(web::StartFeed(
+        config, {start->server, host, sessions, membership, start->http->gatherer()}));
   return ListenAndServe(&reloads, start->signals, host, grace);
 }
 
@@ -421,18 +375,18 @@ int ServeAs(NodeRef self, Engine* engine, Start* start) {
   const Gatherer gatherer(&server, &host, sessions.get(), &membership, start->security,
                           EmbeddedFile(config.store),
                           [&spans] { return spans == nullptr ? SpanFigures() : spans->figures(); });
-  start->gatherer = &gatherer;
+  start->http->Show(&gatherer);
 
   std::unique_ptr<BackUpService> back_ups = StartBackUps(config, engine);
   Milliseconds grace(config.shutdown_grace_ms);
   const int code = TakeOverAndServe(start, &host, sessions.get(), &membership, &grace);
   back_ups.reset();
   // While the reactor still answers them.
-  start->exporter = nullptr;
-  if (start->web != nullptr) start->web->SetFeed(nullptr);
+  start->http->StopMetrics();
+  if (web::Web* const web = start->http->web()) web->SetFeed(nullptr);
   start->security->SetOnPolicy(nullptr);
   server.Stop(grace);
-  start->web = nullptr;
+  start->http->StopWeb();
   host.StopLanes();
   if (spans != nullptr) spans->Stop();
   if (absl::Status status = membership.Leave(); !status.ok())
@@ -450,19 +404,10 @@ int Serve(const ConfigSources& sources, const Config& config, Security* security
   ServerOptions options = WithSecurity(ServerOptionsOf(config), security);
   options.inside_key = NewInsideKey();
   Server server(&clock, options);
-  Start start{sources, config, security, signals, &manager, &server};
+  HttpServers http;
+  Start start{sources, config, security, signals, &manager, &server, &http};
   absl::Status bound = server.Bind();
-  if (bound.ok()) {
-    auto exporter = StartMetrics(config, clock, start.gatherer, start.late_web);
-    bound = exporter.status();
-    if (bound.ok()) start.exporter = *std::move(exporter);
-  }
-  if (bound.ok()) {
-    auto web = StartWeb(config, clock, security, options.inside_key);
-    bound = web.status();
-    if (bound.ok()) start.web = *std::move(web);
-    start.late_web = start.web.get();
-  }
+  if (bound.ok()) bound = http.Start(config, clock, security, options.inside_key);
   if (!bound.ok()) {
     spdlog::critical("{}", Text(bound));
     return kCannotListen;
