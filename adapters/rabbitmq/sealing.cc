@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::chrono::seconds kBeginAgain{1};
-constexpr std::chrono::seconds kSealsReadAgain{10};
+constexpr std::chrono::seconds kReadAgain{10};
 constexpr size_t kSendersMax = 10'000;
 constexpr size_t kRandomBytes = 32;
 
@@ -96,7 +96,7 @@ std::optional<json> Sealing::Open(const std::string& text, SteadyTime now) {
     if (!IsSeal(seal, sealed, secret_)) {
       // The secret may be another by now; forged messages cause no more than a reading a second.
       if (secret_.empty() || now < read_again_) return std::nullopt;
-      read_again_ = now + kSealsReadAgain;
+      read_again_ = now + kReadAgain;
       if (!Read(/*begin=*/false).ok() || !IsSeal(seal, sealed, secret_)) return std::nullopt;
     }
     json message = json::parse(sealed);

@@ -161,6 +161,15 @@ class Image(unittest.TestCase):
             self.assertEqual(code, 119, said)
             self.assertIn("serves only clients that it knows", said)
 
+    def test_the_page_is_reached_from_outside_if_it_is_asked_for(self):
+        _, daemon = self.daemon(SEMAPHORED_HTTP_LISTEN="0.0.0.0:7422")
+        done = subprocess.run(["nsenter", f"--target={daemon}", "--net", "curl", "-s", "-o", "/dev/null", "-w",
+                               "%{http_code}\n", f"http://{OUTER}:7422/",
+                               "--next", "-s", "-o", "/dev/null", "-w", "%{http_code}\n", "-H", "Content-Type: application/json", "-d",
+                               '{"list": {}}', f"http://{OUTER}:7422/semaphore.v1.SemaphoreService/Administer"],
+                              capture_output=True, text=True, check=True, timeout=BOUND_S)
+        self.assertEqual(done.stdout.split(), ["200", "401"])
+
     def test_the_first_run_alone_makes_a_token(self):
         process, daemon = self.daemon()
         made = {}
