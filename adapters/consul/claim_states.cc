@@ -4,14 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "adapters/consul/document.h"
+#include "adapters/consul/format.h"
 
 namespace semaphored::consul {
 namespace {
 
 using ledger::RequestRow;
-
-uint32_t NoNumber(const std::string&) { return 0; }
 
 }  // namespace
 

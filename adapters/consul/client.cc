@@ -4,6 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +20,7 @@ constexpr size_t kMessageBytesMax = 200;  // Of what the agent says of an error.
 constexpr std::chrono::milliseconds kFirstPause{10};
 constexpr std::chrono::milliseconds kPauseMax{400};
 constexpr int kAttemptsMax = 6;
+constexpr int kHttpNone = 404;
 
 }  // namespace
 
@@ -123,6 +126,47 @@ Reply Client::Ask(const HttpTarget& target, const std::string& body) {
 
 Reply Client::Put(const HttpTarget& target, const std::string& body) {
   return Send(target, &body, /*once=*/true, url_.timeout);
+}
+
+absl::StatusOr<std::vector<Entry>> Client::Read(const TransactionRequest& request) {
+  const Reply reply = Ask("/v1/txn?consistent", request.Body());
+  if (!reply.answered()) return reply.status;
+  absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+  if (!answer.ok()) return answer.status();
+  if (!answer->done)
+    return absl::PermissionDeniedError(absl::StrCat("consul: ", answer->refusals.front().why));
+  return std::move(answer->entries);
+}
+
+absl::StatusOr<std::vector<Entry>> Client::ReadTree(const std::string& key) {
+  const Reply reply = Get(HttpTarget("/v1/kv/", key).Option("recurse").Option("consistent"));
+  if (!reply.answered()) return reply.status;
+  return ReadEntries(reply.http_status == kHttpNone ? "" : reply.body);
+}
+
+absl::StatusOr<std::vector<std::string>> Client::ListKeys(const std::string& under,
+                                                          const std::string& separator) {
+  HttpTarget target("/v1/kv/", under);
+  target.Option("keys").Option("consistent");
+  if (!separator.empty()) target.Option("separator", separator);
+  const Reply reply = Get(target);
+  if (!reply.answered()) return reply.status;
+  std::vector<std::string> keys;
+  const auto json = nlohmann::json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_array()) return keys;
+  for (const auto& each : json) {
+    if (each.is_string()) keys.push_back(each.get<std::string>());
+  }
+  return keys;
+}
+
+absl::StatusOr<TransactionAnswer> Client::Write(const TransactionRequest& request) {
+  const Reply reply = Put("/v1/txn", request.Body());
+  if (!reply.answered()) return reply.status;
+  absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+  if (!answer.ok()) return answer;
+  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
+  return answer;
 }
 
 }  // namespace semaphored::consul

@@ -4,10 +4,13 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "adapters/common/http.h"
 #include "adapters/common/http_target.h"
+#include "adapters/consul/transaction_request.h"
 #include "adapters/consul/url.h"
 
 namespace semaphored::consul {
@@ -47,6 +50,18 @@ class Client {
   Reply Ask(const HttpTarget& target, const std::string& body);
   // Sent once; also where a kept connection ends without an answer: kBroken.
   Reply Put(const HttpTarget& target, const std::string& body);
+
+  // What stands under the keys that `request` reads, as one moment's truth: no answer rests on a leader that
+  // was deposed. The other two are the same for one key. Asked again, as Get. PERMISSION_DENIED: the token
+  // does not allow it.
+  absl::StatusOr<std::vector<Entry>> Read(const TransactionRequest& request);
+  absl::StatusOr<std::vector<Entry>> ReadTree(const std::string& key);
+  // The keys alone; with a separator only up to its next occurrence, each once.
+  absl::StatusOr<std::vector<std::string>> ListKeys(const std::string& under,
+                                                    const std::string& separator = "");
+  // Sent once. Done, or refused because a condition did not hold; an error may leave open whether it was
+  // carried out. PERMISSION_DENIED: the token does not allow it, so trying again is of no use.
+  absl::StatusOr<TransactionAnswer> Write(const TransactionRequest& request);
 
  private:
   Reply Send(const HttpTarget& target, const std::string* body, bool once,

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/common/client_names.h"
+#include "adapters/consul/format.h"
 #include "adapters/ledger/state/net_changes.h"
 
 namespace semaphored::consul {
@@ -31,6 +32,13 @@ CommitResult LostFor(std::vector<std::string> stale, bool requests_lost = false)
 bool IsWon(const CommitResult& result) { return result.kind == CommitResult::Kind::kWon; }
 
 }  // namespace
+
+bool ConsulStore::Writer::OnlyRequestsRefused(const TransactionAnswer& answer) const {
+  return std::ranges::all_of(answer.refusals, [&](const TransactionAnswer::Refusal& refusal) {
+    return refusal.operation < owners_.size() &&
+           owners_[refusal.operation].about == About::kRequests;
+  });
+}
 
 void ConsulStore::Writer::Own(About about, const std::string& name, const Id& session) {
   while (owners_.size() < request_.size()) owners_.push_back({about, name, session});
@@ -228,11 +236,9 @@ void ConsulStore::Writer::WriteOwnDocument(Planned* planned) {
   const Folder& folder = planned->folder;
   const Keys& keys = store_->keys_;
   if (planned->writes_document) {
-    const std::string value = WriteDocument(
-        folder.document,
-        [this](uint32_t number) -> const std::string& { return store_->names_.NameOf(number); },
-        ordinals_);
-    request_.Cas(keys.Document(folder.name), value, folder.document_index);
+    request_.Cas(keys.Document(folder.name),
+                 WriteDocument(folder.document, store_->name_of_, ordinals_),
+                 folder.document_index);
   } else {
     request_.Check(keys.Document(folder.name), folder.document_index);
   }
@@ -272,7 +278,7 @@ CommitResult ConsulStore::Writer::AddSessions(const Transaction& transaction) {
       index = known->second.index;
     }
     if (after) {
-      request_.Cas(keys.Session(id), store_->WriteSession(*after), index);
+      request_.Cas(keys.Session(id), WriteSession(*after, store_->name_of_), index);
     } else {
       request_.Check(keys.Session(id), index);
       request_.Delete(keys.Session(id));
@@ -312,8 +318,7 @@ CommitResult ConsulStore::Writer::AddRequests(const Transaction& transaction) {
   book.Begin();
   for (const ledger::RequestChange& change : transaction.requests) {
     const ledger::RequestRow& row = change.row;
-    const std::string client_id = ledger::WrittenClient(
-        row.request, [this](uint32_t number) { return store_->names_.NameOf(number); });
+    const std::string client_id = ledger::WrittenClient(row.request, store_->name_of_);
     switch (change.op) {
       case ledger::RequestChange::Op::kInsert:
         if (!book.Insert(client_id, row)) return LostFor({}, /*requests_lost=*/true);

@@ -67,6 +67,8 @@ class ConsulStore::Writer {
   const std::optional<Lacking>& lacking() const { return lacking_; }
   const TransactionRequest& request() const { return request_; }
   const std::vector<Owner>& owners() const { return owners_; }
+  // Nothing but blocks of requests stood elsewhere than was known.
+  bool OnlyRequestsRefused(const TransactionAnswer& answer) const;
   // Landed at this index: the store knows it all, and the transaction its tokens and revisions.
   void Win(uint64_t index, ledger::Transaction* transaction);
 

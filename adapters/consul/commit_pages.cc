@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "adapters/consul/commit.h"
+#include "adapters/consul/format.h"
 
 namespace semaphored::consul {
 
@@ -21,7 +22,7 @@ void ConsulStore::Writer::WritePages(Planned* planned) {
   const Keys& keys = store_->keys_;
   const std::string& name = planned->folder.name;
   std::erase_if(document.pages, [&](const auto& each) {
-    if (each.second.left != 0 || !TakeRoom()) return false;
+    if (!each.second.empty() || !TakeRoom()) return false;
     request_.Delete(keys.Page(name, each.first));
     return true;
   });
@@ -40,11 +41,8 @@ void ConsulStore::Writer::WritePages(Planned* planned) {
                              });
     last.resize(Page::kWaiters);
     for (const WaiterPtr& waiter : last) document.waiters.erase(waiter->id);
-    request_.Set(keys.Page(name, number),
-                 WritePage(last, [this](uint32_t client) -> const std::string& {
-                   return store_->names_.NameOf(client);
-                 }));
-    document.pages[number++] = {(uint32_t{1} << Page::kWaiters) - 1, /*index=*/0, std::move(last)};
+    request_.Set(keys.Page(name, number), WritePage(last, store_->name_of_));
+    document.pages[number++].waiters = std::move(last);
   }
   Own(About::kSemaphore, name);
 }

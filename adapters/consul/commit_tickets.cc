@@ -4,7 +4,7 @@
 
 #include "adapters/consul/commit.h"
 #include "adapters/consul/folder_tickets.h"
-#include "adapters/consul/ticket_row.h"
+#include "adapters/consul/format.h"
 
 namespace semaphored::consul {
 

@@ -4,22 +4,16 @@
 #include <optional>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
-#include "adapters/consul/document.h"
+#include "adapters/consul/format.h"
 #include "adapters/steady_clock.h"
 
 namespace semaphored::consul {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t kNamesAtOnce = TransactionRequest::kOperationsMax / 2;
 constexpr std::chrono::minutes kAfterError{1};
 constexpr size_t kOperationsOfNode = 4;
 constexpr size_t kNodesAtOnce = TransactionRequest::kOperationsMax / kOperationsOfNode;
-
-uint32_t NoNumber(const std::string&) { return 0; }
 
 }  // namespace
 
@@ -27,28 +21,19 @@ absl::Status DeadNodes::Begin(const std::vector<DeadNode>& dead) {
   in_use_.clear();
   names_.clear();
   next_ = 0;
-  const Reply sessions =
-      client_->Get(HttpTarget("/v1/kv/", keys_->Sessions()).Option("recurse").Option("consistent"));
-  if (!sessions.answered()) return sessions.status;
-  if (sessions.http_status != 404) {
-    const absl::StatusOr<std::vector<Entry>> entries = ReadEntries(sessions.body);
-    if (!entries.ok()) return entries.status();
-    for (const Entry& entry : *entries) {
-      const Json json = Json::parse(entry.value, nullptr, /*allow_exceptions=*/false);
-      if (!json.is_array() || json.size() < 2 || !json[1].is_number_unsigned())
-        return absl::DataLossError("consul: the session " + entry.key + " is not understood");
-      in_use_.insert(json[1].get<uint32_t>());
-    }
+  const absl::StatusOr<std::vector<Entry>> sessions = client_->ReadTree(keys_->Sessions());
+  if (!sessions.ok()) return sessions.status();
+  for (const Entry& entry : *sessions) {
+    const absl::StatusOr<Session> session = ReadSession({}, entry.value, NoNumber);
+    if (!session.ok()) return session.status();
+    Count(session->host);
   }
   const std::string documents = keys_->Documents();
-  const Reply keys =
-      client_->Get(HttpTarget("/v1/kv/", documents).Option("keys").Option("consistent"));
-  if (!keys.answered()) return keys.status;
-  const Json json = Json::parse(keys.body, nullptr, /*allow_exceptions=*/false);
-  for (const Json& each : json.is_array() ? json : Json::array()) {
-    if (!each.is_string()) continue;
-    std::optional<std::string> name = Keys::NameIn(each.get<std::string>(), documents);
-    if (name) names_.push_back(*std::move(name));
+  const absl::StatusOr<std::vector<std::string>> keys = client_->ListKeys(documents);
+  if (!keys.ok()) return keys.status();
+  for (const std::string& key : *keys) {
+    if (std::optional<std::string> name = Keys::NameIn(key, documents))
+      names_.push_back(*std::move(name));
   }
   found_ = dead;
   looking_ = true;
@@ -63,15 +48,12 @@ absl::Status DeadNodes::LookAtSome() {
     request.GetTree(keys_->Document(names_[i]));
     request.GetTree(keys_->Pages(names_[i]));
   }
-  const Reply reply = client_->Ask("/v1/txn?consistent", request.Body());
-  if (!reply.answered()) return reply.status;
-  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
-  if (!answer.ok()) return answer.status();
-  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
+  const absl::StatusOr<std::vector<Entry>> entries = client_->Read(request);
+  if (!entries.ok()) return entries.status();
   const auto count_claim = [this](const Claim& claim) {
     if (claim.detached()) Count(claim.host);
   };
-  for (const Entry& entry : answer->entries) {
+  for (const Entry& entry : *entries) {
     if (const auto name = Keys::NameIn(entry.key, keys_->Documents())) {
       const absl::StatusOr<Document> document =
           ReadDocument(*name, entry.value, entry.create_index, entry.modify_index, NoNumber);
@@ -100,11 +82,8 @@ absl::StatusOr<bool> DeadNodes::Remove(const std::vector<DeadNode>& nodes) {
     request.DeleteTree(keys_->Lanes(node.ref.number));
     request.DeleteTree(keys_->Mail(node.ref.number));
   }
-  const Reply reply = client_->Put("/v1/txn", request.Body());
-  if (!reply.answered()) return reply.status;
-  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+  const absl::StatusOr<TransactionAnswer> answer = client_->Write(request);
   if (!answer.ok()) return answer.status();
-  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
   return answer->done;
 }
 

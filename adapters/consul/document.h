@@ -1,18 +1,17 @@
-// All that we know of one semaphore, as the value of one key: JSON, short, for us and for people
-// who look into Consul. It changes in every commit that touches the semaphore, so its ModifyIndex
-// is the condition of the next one, and what a commit gives (tokens, its revision) follows from the
-// index at which it landed: it need not be written before it is known.
+// All that the daemons know of one semaphore: what stands in one key of Consul, but for tickets and
+// most of a long queue (format.h). It changes in every commit that touches the semaphore, so its
+// ModifyIndex is the condition of the next one, and what a commit gives (tokens, its revision)
+// follows from the index at which it landed: it need not be written before it is known.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
+#include "adapters/ledger/state/request.h"
 #include "adapters/types.h"
 
 namespace semaphored::consul {
@@ -32,13 +31,15 @@ struct BoundPlaces {
 };
 
 // Waiters who are far from their turn, in a key of their own, which is written once and removed
-// when all have gone: so no commit rewrites a long queue. The document says which of them are still
-// there.
+// when all have gone: so no commit rewrites a long queue. The document says which have gone.
 struct Page {
   static constexpr size_t kWaiters = 16;
-  uint32_t left = 0;               // A bit for each place on the page.
   uint64_t index = 0;              // Of its key.
-  std::vector<WaiterPtr> waiters;  // By their places, also those who have gone. Empty: not read.
+  std::vector<WaiterPtr> waiters;  // Also those who have gone. Empty: not read.
+  std::vector<uint32_t> gone;      // By their places in `waiters`.
+
+  bool HasGone(size_t i) const { return std::ranges::find(gone, i) != gone.end(); }
+  bool empty() const { return gone.size() >= waiters.size(); }
 };
 
 struct Document {
@@ -75,30 +76,36 @@ struct Document {
     }
     for (const auto& [number, page] : pages) {
       for (size_t i = 0; i < page.waiters.size(); ++i) {
-        if ((page.left >> i & 1) != 0 && is(page.waiters[i])) return true;
+        if (!page.HasGone(i) && is(page.waiters[i])) return true;
       }
     }
     return false;
   }
 };
 
-// `client_id` gives the names of clients by number; `ordinals` the places of the leases that are
-// granted by the commit that writes this.
-std::string WriteDocument(const Document& document,
-                          const std::function<const std::string&(uint32_t)>& client_id,
-                          const absl::flat_hash_map<Id, uint64_t>& ordinals);
+// Rows of the requests of one client whose sequence numbers are close to each other (request_book.h).
+struct RequestBlock {
+  // By sequence number. They name no client. A row that waits may have been granted since: a grant
+  // does not write it (claim_states.h).
+  std::map<uint64_t, ledger::RequestRow> rows;
+  // Rows of it were forgotten: a sequence number without a row may have had one.
+  bool closed = false;
+  // The value is not understood, so there may be any row. It is closed, and never written.
+  bool garbled = false;
 
-std::string WritePage(absl::Span<const WaiterPtr> waiters,
-                      const std::function<const std::string&(uint32_t)>& client_id);
-// DATA_LOSS: it is not understood.
-absl::StatusOr<std::vector<WaiterPtr>> ReadPage(
-    const std::string& name, const std::string& value,
-    const std::function<uint32_t(const std::string&)>& client_number);
+  bool pinned() const {
+    return std::ranges::any_of(rows, [](const auto& each) { return each.second.pinned(); });
+  }
+  friend bool operator==(const RequestBlock&, const RequestBlock&) = default;
+};
 
-// The waiters on pages are not in it. DATA_LOSS: it is not understood. `client_number` gives
-// numbers for the names of clients. The indexes are those of the key.
-absl::StatusOr<Document> ReadDocument(
-    const std::string& name, const std::string& value, uint64_t create_index, uint64_t modify_index,
-    const std::function<uint32_t(const std::string&)>& client_number);
+// A daemon, by its node id.
+struct NodeRow {
+  std::string node_id;
+  NodeRef ref;
+  bool dead = false;
+  bool stopped = false;
+  std::string daemon;
+};
 
 }  // namespace semaphored::consul

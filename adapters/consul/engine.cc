@@ -109,13 +109,10 @@ absl::Status ClaimVersion(Client* client, const Url& url) {
   for (int attempt = 0; attempt < kVersionReadsMax; ++attempt) {
     TransactionRequest read;
     read.GetTree(keys.Version());
-    const Reply reply = client->Ask("/v1/txn?consistent", read.Body());
-    if (!reply.answered()) return reply.status;
-    const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
-    if (!answer.ok()) return answer.status();
-    if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
-    if (!answer->entries.empty()) {
-      const Entry& entry = answer->entries.front();
+    const absl::StatusOr<std::vector<Entry>> entries = client->Read(read);
+    if (!entries.ok()) return entries.status();
+    if (!entries->empty()) {
+      const Entry& entry = entries->front();
       uint64_t version = 0;
       if (!absl::SimpleAtoi(entry.value, &version))
         return absl::DataLossError(
@@ -126,11 +123,9 @@ absl::Status ClaimVersion(Client* client, const Url& url) {
     // Another daemon may be first: then it is read again.
     TransactionRequest write;
     write.Cas(keys.Version(), absl::StrCat(kStoreVersion), 0);
-    const Reply written = client->Put("/v1/txn", write.Body());
-    if (!written.answered()) return written.status;
-    const absl::StatusOr<TransactionAnswer> landed = ReadTransactionAnswer(written.body);
-    if (!landed.ok()) return landed.status();
-    if (absl::Status status = landed->WhyForbidden(); !status.ok()) return status;
+    const absl::Status status = client->Write(write).status();
+    // If its answer is lost it may have landed: then it is read again, too.
+    if (!status.ok() && !absl::IsUnavailable(status)) return status;
   }
   return absl::UnavailableError(
       absl::StrCat("consul: the key ", keys.Version(), " comes and goes; try again"));
@@ -156,8 +151,7 @@ absl::Status RemoveAll(const std::string& url) {
   Client client(*parsed);
   TransactionRequest request;
   request.DeleteTree(Keys(parsed->prefix).prefix());
-  if (const Reply reply = client.Put("/v1/txn", request.Body()); !reply.answered())
-    return reply.status;
+  if (absl::Status status = client.Write(request).status(); !status.ok()) return status;
   const Reply reply = client.Put(
       "/v1/catalog/deregister", absl::StrCat("{\"Node\":", JsonText(Places::NodeOf(*parsed)), "}"));
   return reply.status;

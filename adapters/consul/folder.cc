@@ -91,7 +91,7 @@ WaiterPtr ForeignWaiter(const std::string& session, uint64_t index) {
 
 // Those of which the document speaks. One that stands as it was known is not read again.
 void ReadPages(const std::map<uint64_t, const Entry*>& entries, const Folder* known,
-               const std::function<uint32_t(const std::string&)>& client_number, Folder* folder) {
+               const ClientNumber& client_number, Folder* folder) {
   for (auto& [number, page] : folder->document.pages) {
     const auto found = entries.find(number);
     if (found == entries.end()) {
@@ -109,7 +109,8 @@ void ReadPages(const std::map<uint64_t, const Entry*>& entries, const Folder* kn
     if (!page.waiters.empty()) continue;
     absl::StatusOr<std::vector<WaiterPtr>> waiters =
         ReadPage(folder->name, entry.value, client_number);
-    if (waiters.ok() && page.left >> waiters->size() != 0)
+    const auto is_there = [&](uint32_t gone) { return gone < waiters->size(); };
+    if (waiters.ok() && !std::ranges::all_of(page.gone, is_there))
       waiters = absl::DataLossError(
           absl::StrCat("consul: a page of the waiters of ", folder->name, " is too short"));
     folder->damage = waiters.status();
@@ -153,6 +154,11 @@ LockRecord Folder::WantedRecord(uint32_t limit, uint32_t held) const {
   return wanted;
 }
 
+bool Folder::WaitsForRoom() const {
+  return document.AnyWaiter(
+      [this](const WaiterPtr& waiter) { return !waiter->works || document.ticket_count != 0; });
+}
+
 bool Folder::NeedsMending() const {
   if (!has_document() || !trouble.ok()) return false;
   const uint32_t held = document.Held();
@@ -184,8 +190,7 @@ bool SameOutside(const Folder& before, const Folder& now) {
 }
 
 Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const Entry> entries,
-                  const Folder* known,
-                  const std::function<uint32_t(const std::string&)>& client_number) {
+                  const Folder* known, const ClientNumber& client_number) {
   Folder folder;
   folder.name = name;
   folder.document.row.name = name;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -12,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "adapters/consul/document.h"
+#include "adapters/consul/format.h"
 #include "adapters/consul/keys.h"
 #include "adapters/consul/lock_record.h"
 #include "adapters/consul/transaction_request.h"
@@ -70,6 +69,8 @@ struct Folder {
   // What the record is to be while we hold `held` permits under this limit. REQUIRES: as many
   // places.
   LockRecord WantedRecord(uint32_t limit, uint32_t held) const;
+  // For room that foreign clients may make. Offers are served by room only while there are tickets.
+  bool WaitsForRoom() const;
   // The record, or our places, are not as they should be, and can be mended.
   bool NeedsMending() const;
   // What people or other clients have done to the permits that we hold, for the log. Empty:
@@ -81,8 +82,7 @@ struct Folder {
 // others are passed over. `known`: as it was before, or nullptr; what has not changed is not read
 // again.
 Folder ReadFolder(const Keys& keys, const std::string& name, absl::Span<const Entry> entries,
-                  const Folder* known,
-                  const std::function<uint32_t(const std::string&)>& client_number);
+                  const Folder* known, const ClientNumber& client_number);
 
 // The same but for the document: no foreign client has come or gone, and no place was lost. Entries
 // of `now` may have been read without the document.

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/consul/ticket_row.h"
+#include "adapters/consul/format.h"
 #include "adapters/ledger/rules/ticket_ends.h"
 
 namespace semaphored::consul {

@@ -4,33 +4,11 @@
 #include <set>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 namespace semaphored::consul {
-namespace {
-
-absl::StatusOr<std::vector<std::string>> KeysUnder(Client* client, const std::string& key,
-                                                   const std::string& separator = "") {
-  HttpTarget target("/v1/kv/", key);
-  target.Option("keys").Option("consistent");
-  if (!separator.empty()) target.Option("separator", separator);
-  const Reply reply = client->Get(target);
-  if (!reply.answered()) return reply.status;
-  std::vector<std::string> keys;
-  const auto json = nlohmann::json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_array()) return keys;
-  for (const auto& each : json) {
-    if (each.is_string()) keys.push_back(each.get<std::string>());
-  }
-  return keys;
-}
-
-}  // namespace
-
 absl::StatusOr<std::vector<std::string>> NameLists::ReadAll(const std::string& prefix) {
   std::set<std::string> names;
   const std::string documents = keys_->Documents();
-  absl::StatusOr<std::vector<std::string>> keys = KeysUnder(client_, documents + prefix);
+  absl::StatusOr<std::vector<std::string>> keys = client_->ListKeys(documents + prefix);
   if (!keys.ok()) return keys.status();
   for (const std::string& key : *keys) {
     if (std::optional<std::string> name = Keys::NameIn(key, documents))
@@ -40,7 +18,7 @@ absl::StatusOr<std::vector<std::string>> NameLists::ReadAll(const std::string& p
   std::set<std::string> folders;
   if (prefix.empty()) {
     const std::string& root = keys_->prefix();
-    keys = KeysUnder(client_, root, "/");
+    keys = client_->ListKeys(root, "/");
     if (!keys.ok()) return keys.status();
     for (const std::string& key : *keys) {
       if (key.size() > root.size() && key[root.size()] != '.')
@@ -50,7 +28,7 @@ absl::StatusOr<std::vector<std::string>> NameLists::ReadAll(const std::string& p
     folders.insert(keys_->prefix() + prefix);
   }
   for (const std::string& folder : folders) {
-    keys = KeysUnder(client_, folder);
+    keys = client_->ListKeys(folder);
     if (!keys.ok()) return keys.status();
     for (const std::string& key : *keys) {
       std::optional<std::string> name = keys_->NameOfLock(key);

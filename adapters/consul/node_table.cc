@@ -4,17 +4,15 @@
 #include <map>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/common/store_version.h"
+#include "adapters/consul/format.h"
 #include "adapters/steady_clock.h"
 
 namespace semaphored::consul {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr int kJoinsMax = 20;
 
@@ -22,30 +20,6 @@ absl::Status Dead() {
   return absl::FailedPreconditionError(
       "consul: this node was declared dead by another daemon, its id was taken, or another process "
       "counts its heartbeats");
-}
-
-std::string WriteNode(const NodeAtIndex& node) {
-  return absl::StrCat(
-      "{\"id\":", JsonText(node.node_id), ",\"number\":", node.ref.number,
-      ",\"incarnation\":", node.ref.incarnation, ",\"dead\":", node.dead ? "true" : "false",
-      ",\"stopped\":", node.stopped ? "true" : "false", ",\"daemon\":", JsonText(node.daemon), "}");
-}
-
-absl::StatusOr<NodeAtIndex> ReadNode(const Entry& entry) {
-  try {
-    const Json json = Json::parse(entry.value);
-    NodeAtIndex node;
-    node.node_id = json.at("id").get<std::string>();
-    node.ref = {json.at("number").get<uint32_t>(), json.at("incarnation").get<uint32_t>()};
-    node.dead = json.at("dead").get<bool>();
-    node.stopped = json.at("stopped").get<bool>();
-    node.daemon = json.at("daemon").get<std::string>();
-    node.key = entry.key;
-    node.index = entry.modify_index;
-    return node;
-  } catch (const std::exception&) {
-    return absl::DataLossError(absl::StrCat("consul: the node ", entry.key, " is not understood"));
-  }
 }
 
 struct Table {
@@ -60,14 +34,10 @@ absl::StatusOr<Table> ReadTable(Client* client, const Keys& keys) {
   request.GetTree(keys.Nodes());
   request.GetTree(keys.Heartbeats());
   request.GetTree(keys.HighestNode());
-  const Reply reply = client->Ask("/v1/txn?consistent", request.Body());
-  if (!reply.answered()) return reply.status;
-  absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
-  if (!answer.ok()) return answer.status();
-  if (!answer->done)
-    return absl::PermissionDeniedError(absl::StrCat("consul: ", answer->refusals.front().why));
+  absl::StatusOr<std::vector<Entry>> entries = client->Read(request);
+  if (!entries.ok()) return entries.status();
   Table table;
-  for (Entry& entry : answer->entries) {
+  for (Entry& entry : *entries) {
     if (entry.key == keys.HighestNode()) {
       if (!absl::SimpleAtoi(entry.value, &table.highest))
         return absl::DataLossError(
@@ -80,9 +50,9 @@ absl::StatusOr<Table> ReadTable(Client* client, const Keys& keys) {
       table.beats.emplace(std::move(key), std::move(entry));
       continue;
     }
-    absl::StatusOr<NodeAtIndex> node = ReadNode(entry);
+    absl::StatusOr<NodeRow> node = ReadNode(entry.key, entry.value);
     if (!node.ok()) return node.status();
-    table.nodes.push_back(*std::move(node));
+    table.nodes.push_back({*std::move(node), entry.key, entry.modify_index});
   }
   return table;
 }
@@ -104,16 +74,6 @@ absl::StatusOr<NodeAtIndex> FindNode(Client* client, const Keys& keys, NodeRef s
     if (node.ref == self && !node.dead) return std::move(node);
   }
   return Dead();
-}
-
-absl::StatusOr<bool> NodeTable::Write(const TransactionRequest& request, uint64_t* index) {
-  const Reply reply = client_.Put("/v1/txn", request.Body());
-  if (!reply.answered()) return reply.status;
-  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
-  if (!answer.ok()) return answer.status();
-  if (answer->done && !answer->entries.empty()) *index = answer->entries.front().modify_index;
-  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
-  return answer->done;
 }
 
 absl::StatusOr<bool> NodeTable::TryJoin(const std::string& node_id, const std::string& daemon,
@@ -150,13 +110,12 @@ absl::StatusOr<bool> NodeTable::TryJoin(const std::string& node_id, const std::s
   request.DeleteTree(keys_.Lanes(joined.ref.number));
   if (is_new)
     request.Cas(keys_.HighestNode(), std::to_string(joined.ref.number), table->highest_index);
-  uint64_t index = 0;
-  absl::StatusOr<bool> won = Write(request, &index);
-  if (!won.ok() || !*won) return won;
-  joined.index = index;
+  const absl::StatusOr<TransactionAnswer> answer = client_.Write(request);
+  if (!answer.ok()) return answer.status();
+  if (!answer->done) return false;
+  beat_index_ = joined.index = answer->landed_at();
   self_ = std::move(joined);
   beats_.Joined(beats + 1);
-  beat_index_ = index;
   return true;
 }
 
@@ -184,6 +143,16 @@ absl::Status NodeTable::ReadBeat() {
   return Dead();
 }
 
+// FAILED_PRECONDITION: the store has become a newer one.
+absl::Status NodeTable::JudgeStore(const Entry& entry) const {
+  uint64_t version = 0;
+  if (entry.key != keys_.Version() || !absl::SimpleAtoi(entry.value, &version))
+    return absl::OkStatus();
+  const absl::Status newer = JudgeVersion(absl::StrCat("consul: the store under ", keys_.prefix()),
+                                          version, kStoreVersion);
+  return newer.ok() ? newer : absl::FailedPreconditionError(newer.message());
+}
+
 absl::Status NodeTable::Heartbeat() {
   // The second time after it was read again: a beat whose answer was lost has moved it.
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -193,16 +162,13 @@ absl::Status NodeTable::Heartbeat() {
     TransactionRequest request;
     request.Cas(keys_.Heartbeat(self_.ref.number), std::to_string(beats_.next()), beat_index_);
     request.Check(self_.key, self_.index);
-    const absl::StatusOr<bool> beaten = Write(request, &beat_index_);
-    if (beaten.ok() && *beaten) {
-      beats_.Sent();
-      return absl::OkStatus();
-    }
-    beat_index_ = 0;
-    if (!beaten.ok()) {
-      beats_.Sent();
-      return beaten.status();
-    }
+    // In the same request: a daemon of a newer version may have raised it.
+    request.GetTree(keys_.Version());
+    const absl::StatusOr<TransactionAnswer> answer = client_.Write(request);
+    beat_index_ = answer.ok() ? answer->landed_at() : 0;
+    if (answer.ok() && !answer->done) continue;
+    beats_.Sent();
+    return answer.ok() ? JudgeStore(answer->entries.back()) : answer.status();
   }
   return absl::UnavailableError("consul: this node's heartbeat is written by another process");
 }
@@ -213,10 +179,9 @@ absl::Status NodeTable::Leave() {
   stopped.stopped = true;
   TransactionRequest request;
   request.Cas(stopped.key, WriteNode(stopped), self_.index);
-  uint64_t index = 0;
-  const absl::StatusOr<bool> left = Write(request, &index);
-  if (!left.ok()) return left.status();
-  return *left ? absl::OkStatus() : Dead();
+  const absl::StatusOr<TransactionAnswer> answer = client_.Write(request);
+  if (!answer.ok()) return answer.status();
+  return answer->done ? absl::OkStatus() : Dead();
 }
 
 absl::StatusOr<std::vector<NodeStore::Node>> NodeTable::Observe() {
@@ -259,8 +224,9 @@ absl::StatusOr<bool> NodeTable::DeclareDead(const Node& seen) {
     request.Cas(node.key, WriteNode(node), before);
     request.Check(beat, beat_index);
     request.DeleteTree(keys_.Lanes(node.ref.number));
-    uint64_t index = 0;
-    return Write(request, &index);
+    const absl::StatusOr<TransactionAnswer> answer = client_.Write(request);
+    if (!answer.ok()) return answer.status();
+    return answer->done;
   }
   return false;
 }

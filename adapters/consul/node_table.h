@@ -17,18 +17,14 @@
 #include "adapters/common/upkeep.h"
 #include "adapters/consul/client.h"
 #include "adapters/consul/dead_nodes.h"
+#include "adapters/consul/document.h"
 #include "adapters/consul/keys.h"
 #include "adapters/consul/transaction_request.h"
 
 namespace semaphored::consul {
 
 // A node's key as it stands.
-struct NodeAtIndex {
-  NodeRef ref;
-  std::string node_id;
-  bool dead = false;
-  bool stopped = false;
-  std::string daemon;
+struct NodeAtIndex : NodeRow {
   std::string key;
   uint64_t index = 0;
 };
@@ -61,7 +57,7 @@ class NodeTable : public NodeStore {
   // False: another daemon was first.
   absl::StatusOr<bool> TryJoin(const std::string& node_id, const std::string& daemon,
                                const Node* seen);
-  absl::StatusOr<bool> Write(const TransactionRequest& request, uint64_t* index);
+  absl::Status JudgeStore(const Entry& entry) const;
   // Where the heartbeat stands. FAILED_PRECONDITION: as for Heartbeat.
   absl::Status ReadBeat();
 

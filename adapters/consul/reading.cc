@@ -6,19 +6,18 @@
 #include <optional>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/consul/commit.h"
 #include "adapters/consul/folder_tickets.h"
+#include "adapters/consul/format.h"
+#include "adapters/consul/mending.h"
 #include "adapters/consul/store.h"
 #include "adapters/steady_clock.h"
 
 namespace semaphored::consul {
 
-using Json = nlohmann::json;
 using ledger::Image;
 using ledger::SessionPtr;
 
@@ -29,6 +28,8 @@ constexpr size_t kFoldersAtOnceWithoutTickets = TransactionRequest::kOperationsM
 constexpr size_t kFoldersKept = 50'000;
 // An agent serves 200 connections of one client; what more there are is looked at in the sweep.
 constexpr size_t kFoldersWatchedMax = 64;
+// A row and a payload each, and of payloads what a client may be sent at once.
+constexpr size_t kPayloadsReadAtOnce = 16;
 constexpr int kReadingsMax = 5;  // Until a moment is found in which each claim has its session.
 
 void TellDamage(const Url& url, const Folder& folder) {
@@ -43,27 +44,24 @@ void TellDamage(const Url& url, const Folder& folder) {
       folder.name, damage, folder.document.Held());
 }
 
+void AddClients(const ledger::ClientNames& names, Image* image) {
+  absl::flat_hash_set<uint32_t> seen;
+  const auto add = [&](uint32_t number) {
+    if (number == 0 || !seen.insert(number).second) return;
+    image->clients.push_back({number, names.NameOf(number), 0});
+  };
+  for (const ledger::LoadedSemaphore& semaphore : image->semaphores) {
+    for (const LeasePtr& lease : semaphore.leases) add(lease->request.client);
+    for (const WaiterPtr& waiter : semaphore.waiters) add(waiter->request.client);
+  }
+  for (const SessionPtr& session : image->sessions) add(session->client);
+}
+
+absl::Status PayloadDamaged(const std::string& key, const std::string& why) {
+  return absl::DataLossError(absl::StrCat("consul: the payload in the key ", key, " ", why));
+}
+
 }  // namespace
-
-absl::StatusOr<std::vector<Entry>> ConsulStore::AskEntries(const TransactionRequest& request) {
-  // Consistent: an answer may rest on it, and a leader that was deposed without noticing must not
-  // give it. What is only a hint is asked for without.
-  const Reply reply = client_.Ask("/v1/txn?consistent", request.Body());
-  if (!reply.answered()) return reply.status;
-  absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
-  if (!answer.ok()) return answer.status();
-  if (!answer->done)
-    return absl::PermissionDeniedError(absl::StrCat("consul: ", answer->refusals.front().why));
-  return std::move(answer->entries);
-}
-
-absl::StatusOr<std::vector<Entry>> ConsulStore::AskTree(const std::string& key) {
-  const Reply reply =
-      client_.Get(HttpTarget("/v1/kv/", key).Option("recurse").Option("consistent"));
-  if (!reply.answered()) return reply.status;
-  if (reply.http_status == 404) return std::vector<Entry>();
-  return ReadEntries(reply.body);
-}
 
 // ---- folders ----
 
@@ -78,14 +76,13 @@ absl::StatusOr<std::vector<Folder>> ConsulStore::ReadFew(absl::Span<const std::s
     request.GetTree(keys_.Tickets(name));
   }
   const uint64_t reading = ++readings_;
-  const absl::StatusOr<std::vector<Entry>> entries = AskEntries(request);
+  const absl::StatusOr<std::vector<Entry>> entries = client_.Read(request);
   if (!entries.ok()) return entries.status();
   std::vector<Folder> folders;
   for (const std::string& name : names) {
     const auto known = folders_.find(name);
-    folders.push_back(
-        ReadFolder(keys_, name, *entries, known == folders_.end() ? nullptr : &known->second,
-                   [this](const std::string& client_id) { return names_.NumberOf(client_id); }));
+    folders.push_back(ReadFolder(keys_, name, *entries,
+                                 known == folders_.end() ? nullptr : &known->second, number_of_));
     folders.back().reading = reading;
     if (with_tickets) CheckTickets(&folders.back());
   }
@@ -104,11 +101,6 @@ absl::StatusOr<std::vector<Folder>> ConsulStore::ReadFolders(absl::Span<const st
   return all;
 }
 
-bool ConsulStore::WaitsForRoom(const Folder& folder) {
-  return folder.document.AnyWaiter(
-      [&](const WaiterPtr& waiter) { return !waiter->works || folder.document.ticket_count != 0; });
-}
-
 void ConsulStore::Keep(Folder folder) {
   if (folders_.size() >= kFoldersKept && !folders_.contains(folder.name)) {
     folders_.clear();
@@ -117,7 +109,7 @@ void ConsulStore::Keep(Folder folder) {
   const auto known = folders_.find(folder.name);
   if (!folder.trouble.ok() && (known == folders_.end() || known->second.trouble.ok()))
     spdlog::error("consul: {}: {}", folder.name, std::string(folder.trouble.message()));
-  if (WaitsForRoom(folder) &&
+  if (folder.WaitsForRoom() &&
       (shared_.size() < kFoldersWatchedMax || shared_.contains(folder.name)))
     shared_[folder.name] = SteadyClock::now() + kWatchedFor;
   std::string name = folder.name;
@@ -134,14 +126,15 @@ void ConsulStore::KeepDamaged(const Folder& folder) {
 }
 
 absl::StatusOr<Image> ConsulStore::Load(absl::Span<const std::string> names) {
+  Mender mender(this);
   for (int reading = 1;; ++reading) {
     absl::StatusOr<std::vector<Folder>> folders = ReadFolders(names);
     if (!folders.ok()) return folders.status();
     for (Folder& folder : *folders) {
-      RemoveDeadContenders(folder);
+      mender.RemoveDeadContenders(folder);
       if (!folder.damage.ok() || !folder.NeedsMending()) continue;
       TellDamage(url_, folder);
-      if (absl::Status status = Mend(&folder); !status.ok()) return status;
+      if (absl::Status status = mender.Mend(&folder); !status.ok()) return status;
     }
     Image image;
     const absl::Status status = ReadSessions(*folders, &image);
@@ -157,7 +150,7 @@ absl::StatusOr<Image> ConsulStore::Load(absl::Span<const std::string> names) {
       if (folder.revision() != 0) image.semaphores.push_back(ToLoaded(folder));
       Keep(std::move(folder));
     }
-    AddClients(&image);
+    AddClients(names_, &image);
     return image;
   }
 }
@@ -211,32 +204,15 @@ absl::StatusOr<std::vector<std::string>> ConsulStore::Changed(
 
 // ---- sessions ----
 
-std::string ConsulStore::WriteSession(const Session& session) const {
-  return absl::StrCat("[", JsonText(names_.NameOf(session.client)), ",", session.host.number, ",",
-                      session.host.incarnation, ",", session.epoch, ",", session.ttl_ms, ",",
-                      static_cast<int>(session.release_on_disconnect), ",",
-                      JsonText(session.holder), ",", static_cast<int>(session.closing), ",",
-                      JsonText(session.owner), "]");
-}
-
-absl::StatusOr<SessionAtIndex> ConsulStore::ReadSession(const Entry& entry) {
-  try {
-    const Json json = Json::parse(entry.value);
-    auto session = std::make_shared<Session>();
-    session->id = Id::FromHex(entry.key.substr(keys_.Sessions().size())).value();
-    session->client = names_.NumberOf(json.at(0).get<std::string>());
-    session->host = {json.at(1).get<uint32_t>(), json.at(2).get<uint32_t>()};
-    session->epoch = json.at(3).get<uint32_t>();
-    session->ttl_ms = json.at(4).get<int64_t>();
-    session->release_on_disconnect = json.at(5).get<int>() != 0;
-    session->holder = json.at(6).get<std::string>();
-    session->closing = json.at(7).get<int>() != 0;
-    session->owner = json.at(8).get<std::string>();
-    return SessionAtIndex{std::move(session), entry.modify_index};
-  } catch (const std::exception&) {
-    return absl::DataLossError(
-        absl::StrCat("consul: the session ", entry.key, " is not understood"));
-  }
+absl::StatusOr<SessionPtr> ConsulStore::KeepSession(const Entry& entry) {
+  const std::optional<Id> id = Keys::IdIn(entry.key, keys_.Sessions());
+  if (!id)
+    return absl::DataLossError(absl::StrCat("consul: the key ", entry.key, " is no session's"));
+  absl::StatusOr<Session> read = ReadSession(*id, entry.value, number_of_);
+  if (!read.ok()) return read.status();
+  SessionPtr session = std::make_shared<Session>(*std::move(read));
+  sessions_[*id] = {session, entry.modify_index};
+  return session;
 }
 
 // NOT_FOUND: a claim's session is not there.
@@ -256,38 +232,23 @@ absl::Status ConsulStore::ReadSessions(const std::vector<Folder>& folders, Image
     TransactionRequest request;
     for (; at != wanted.end() && request.size() < TransactionRequest::kOperationsMax; ++at)
       request.GetTree(keys_.Session(*at));
-    const absl::StatusOr<std::vector<Entry>> entries = AskEntries(request);
+    const absl::StatusOr<std::vector<Entry>> entries = client_.Read(request);
     if (!entries.ok()) return entries.status();
     for (const Entry& entry : *entries) {
-      absl::StatusOr<SessionAtIndex> session = ReadSession(entry);
+      absl::StatusOr<SessionPtr> session = KeepSession(entry);
       if (!session.ok()) return session.status();
-      found.insert(session->session->id);
-      image->sessions.push_back(session->session);
-      const Id id = session->session->id;
-      sessions_[id] = *std::move(session);
+      found.insert((*session)->id);
+      image->sessions.push_back(*std::move(session));
     }
   }
   return found.size() == wanted.size() ? absl::OkStatus() : absl::NotFoundError("a session");
-}
-
-void ConsulStore::AddClients(Image* image) {
-  absl::flat_hash_set<uint32_t> seen;
-  const auto add = [&](uint32_t number) {
-    if (number == 0 || !seen.insert(number).second) return;
-    image->clients.push_back({number, names_.NameOf(number), 0});
-  };
-  for (const ledger::LoadedSemaphore& semaphore : image->semaphores) {
-    for (const LeasePtr& lease : semaphore.leases) add(lease->request.client);
-    for (const WaiterPtr& waiter : semaphore.waiters) add(waiter->request.client);
-  }
-  for (const SessionPtr& session : image->sessions) add(session->client);
 }
 
 absl::StatusOr<ledger::SharedStore::SessionAt> ConsulStore::LoadSession(const Id& session) {
   TransactionRequest request;
   request.GetTree(keys_.Session(session));
   request.GetTree(keys_.Index(session));
-  const absl::StatusOr<std::vector<Entry>> entries = AskEntries(request);
+  const absl::StatusOr<std::vector<Entry>> entries = client_.Read(request);
   if (!entries.ok()) return entries.status();
   SessionAt at;
   sessions_.erase(session);
@@ -297,10 +258,9 @@ absl::StatusOr<ledger::SharedStore::SessionAt> ConsulStore::LoadSession(const Id
       at.semaphores.push_back(*std::move(name));
       continue;
     }
-    absl::StatusOr<SessionAtIndex> read = ReadSession(entry);
+    absl::StatusOr<SessionPtr> read = KeepSession(entry);
     if (!read.ok()) return read.status();
-    at.session = read->session;
-    sessions_[session] = *std::move(read);
+    at.session = *std::move(read);
   }
   if (at.session) indexed_[session].insert(at.semaphores.begin(), at.semaphores.end());
   return at;
@@ -317,30 +277,27 @@ absl::StatusOr<ledger::SharedStore::Hosted> ConsulStore::HostedBy(absl::Span<con
     return node != incarnations.end() && host.incarnation <= node->second;
   };
   Hosted hosted;
-  const absl::StatusOr<std::vector<Entry>> sessions = AskTree(keys_.Sessions());
+  const absl::StatusOr<std::vector<Entry>> sessions = client_.ReadTree(keys_.Sessions());
   if (!sessions.ok()) return sessions.status();
   absl::flat_hash_set<Id> theirs;
   for (const Entry& entry : *sessions) {
-    absl::StatusOr<SessionAtIndex> session = ReadSession(entry);
+    absl::StatusOr<SessionPtr> session = KeepSession(entry);
     if (!session.ok()) return session.status();
-    if (!is_there(session->session->host)) continue;
-    theirs.insert(session->session->id);
-    hosted.sessions.push_back(session->session);
-    const Id id = session->session->id;
-    sessions_[id] = *std::move(session);
+    if (!is_there((*session)->host)) continue;
+    theirs.insert((*session)->id);
+    hosted.sessions.push_back(*std::move(session));
   }
   const auto is_theirs = [&](const Claim& claim) {
     return claim.detached() ? is_there(claim.host) : theirs.contains(claim.session);
   };
   std::set<std::string> names;
-  const absl::StatusOr<std::vector<Entry>> documents = AskTree(keys_.Documents());
+  const absl::StatusOr<std::vector<Entry>> documents = client_.ReadTree(keys_.Documents());
   if (!documents.ok()) return documents.status();
   for (const Entry& entry : *documents) {
     const std::optional<std::string> name = Keys::NameIn(entry.key, keys_.Documents());
     if (!name) continue;
     const absl::StatusOr<Document> document =
-        ReadDocument(*name, entry.value, entry.create_index, entry.modify_index,
-                     [](const std::string&) { return 0; });
+        ReadDocument(*name, entry.value, entry.create_index, entry.modify_index, NoNumber);
     if (!document.ok()) {
       // The others are not to wait for it.
       spdlog::error("{}", std::string(document.status().message()));
@@ -355,13 +312,12 @@ absl::StatusOr<ledger::SharedStore::Hosted> ConsulStore::HostedBy(absl::Span<con
     if (has) names.insert(*name);
   }
   // A waiter that has moved to a page since the documents were read was in its document then.
-  const absl::StatusOr<std::vector<Entry>> pages = AskTree(keys_.Pages());
+  const absl::StatusOr<std::vector<Entry>> pages = client_.ReadTree(keys_.Pages());
   if (!pages.ok()) return pages.status();
   for (const Entry& entry : *pages) {
     const std::optional<std::string> name = keys_.NameOfPage(entry.key);
     if (!name) continue;
-    const absl::StatusOr<std::vector<WaiterPtr>> waiters =
-        ReadPage(*name, entry.value, [](const std::string&) { return 0; });
+    const absl::StatusOr<std::vector<WaiterPtr>> waiters = ReadPage(*name, entry.value, NoNumber);
     if (!waiters.ok()) {
       spdlog::error("{}", std::string(waiters.status().message()));
     } else if (std::ranges::any_of(*waiters, [&](const auto& each) { return is_theirs(*each); })) {
@@ -372,7 +328,47 @@ absl::StatusOr<ledger::SharedStore::Hosted> ConsulStore::HostedBy(absl::Span<con
   return hosted;
 }
 
-// ---- names and history ----
+// ---- payloads, names and history ----
+
+absl::StatusOr<std::vector<PayloadPtr>> ConsulStore::ReadPayloads(
+    absl::Span<const TicketAt> tickets) {
+  std::vector<PayloadPtr> payloads;
+  for (size_t at = 0; at < tickets.size(); at += kPayloadsReadAtOnce) {
+    absl::Status status = ReadSomePayloads(tickets.subspan(at, kPayloadsReadAtOnce), &payloads);
+    if (!status.ok()) return status;
+  }
+  return payloads;
+}
+
+absl::Status ConsulStore::ReadSomePayloads(absl::Span<const TicketAt> tickets,
+                                           std::vector<PayloadPtr>* payloads) {
+  TransactionRequest request;
+  for (const TicketAt& at : tickets) {
+    request.GetTree(keys_.Ticket(at.semaphore, at.ticket));
+    request.GetTree(keys_.Payload(at.semaphore, at.ticket));
+  }
+  const absl::StatusOr<std::vector<Entry>> entries = client_.Read(request);
+  if (!entries.ok()) return entries.status();
+  const auto find = [&](const std::string& key) {
+    const auto found = std::ranges::find(*entries, key, &Entry::key);
+    return found == entries->end() ? nullptr : &*found;
+  };
+  for (const TicketAt& at : tickets) {
+    const Entry* row = find(keys_.Ticket(at.semaphore, at.ticket));
+    PayloadPtr& payload = payloads->emplace_back();
+    if (row == nullptr) continue;
+    const absl::StatusOr<TicketPtr> ticket = ReadTicket(at.ticket, row->value);
+    if (!ticket.ok()) return ticket.status();
+    const std::string key = keys_.Payload(at.semaphore, at.ticket);
+    const Entry* entry = find(key);
+    const size_t bytes = (*ticket)->payload_bytes;
+    if (entry == nullptr && bytes > 0) return PayloadDamaged(key, "was removed");
+    if (entry != nullptr && entry->value.size() != bytes)
+      return PayloadDamaged(key, absl::StrCat("has ", entry->value.size(), " bytes, not ", bytes));
+    payload = std::make_shared<const std::string>(entry == nullptr ? "" : entry->value);
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::vector<std::string>> ConsulStore::Names(const std::string& prefix,
                                                             const std::string& after,

@@ -4,17 +4,15 @@
 
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/common/client_names.h"
 #include "adapters/consul/claim_states.h"
+#include "adapters/consul/format.h"
 
 namespace semaphored::consul {
 namespace {
 
-using Json = nlohmann::json;
 using ledger::LedgerStore;
 using ledger::NamedRequest;
 using ledger::OneShotOf;
@@ -64,16 +62,6 @@ void RequestBook::Keep(const BlockKey& key, const Entry* entry) {
   blocks_[key] = std::move(known);
 }
 
-absl::StatusOr<std::vector<Entry>> RequestBook::Ask(Client* client,
-                                                    const TransactionRequest& request) const {
-  const Reply reply = client->Ask("/v1/txn?consistent", request.Body());
-  if (!reply.answered()) return reply.status;
-  absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
-  if (!answer.ok()) return answer.status();
-  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
-  return std::move(answer->entries);
-}
-
 // With the floors of their clients: as many as fit a request are of one moment.
 absl::Status RequestBook::Read(Client* client, const std::set<BlockKey>& blocks) {
   for (auto at = blocks.begin(); at != blocks.end();) {
@@ -87,7 +75,7 @@ absl::Status RequestBook::Read(Client* client, const std::set<BlockKey>& blocks)
       const std::string floor = keys_->RequestFloor(at->first);
       if (clients.emplace(floor, at->first).second) request.GetTree(floor);
     }
-    const absl::StatusOr<std::vector<Entry>> entries = Ask(client, request);
+    const absl::StatusOr<std::vector<Entry>> entries = client->Read(request);
     if (!entries.ok()) return entries.status();
     for (const auto& [key, block] : asked) Keep(block, nullptr);
     for (const auto& [key, client_id] : clients) KeepFloor(client_id, nullptr);
@@ -244,15 +232,11 @@ absl::StatusOr<std::set<uint64_t>> RequestBook::List(Client* client,
                                                      const std::string& client_id) const {
   if (OneShotOf(client_id)) return std::set<uint64_t>{0};
   const std::string under = keys_->Client(client_id);
-  const Reply listed =
-      client->Get(HttpTarget("/v1/kv/", under).Option("keys").Option("consistent"));
-  if (!listed.answered()) return listed.status;
+  const absl::StatusOr<std::vector<std::string>> keys = client->ListKeys(under);
+  if (!keys.ok()) return keys.status();
   std::set<uint64_t> numbers;
-  const Json keys = Json::parse(listed.body, nullptr, /*allow_exceptions=*/false);
-  for (const Json& key : keys.is_array() ? keys : Json::array()) {
-    const auto number =
-        key.is_string() ? Keys::BlockIn(key.get<std::string>(), under) : std::optional<uint64_t>();
-    if (number) numbers.insert(*number);
+  for (const std::string& key : *keys) {
+    if (const std::optional<uint64_t> number = Keys::BlockIn(key, under)) numbers.insert(*number);
   }
   return numbers;
 }
@@ -310,7 +294,7 @@ absl::Status RequestBook::FindClaims(Client* client, absl::Span<const NamedReque
       asked.push_back(i);
     }
     if (asked.empty()) continue;
-    const absl::StatusOr<std::vector<Entry>> entries = Ask(client, request);
+    const absl::StatusOr<std::vector<Entry>> entries = client->Read(request);
     if (!entries.ok()) return entries.status();
     for (const size_t place : asked) {
       const RequestKey& key = requests[place].request;
@@ -366,7 +350,7 @@ absl::Status RequestBook::Forget(Client* client, const std::vector<Id>& one_shot
   TransactionRequest asked;
   for (const Id& one_shot : one_shots)
     asked.GetTree(keys_->RequestBlock(ledger::NameOfOneShot(one_shot), 0));
-  const absl::StatusOr<std::vector<Entry>> entries = Ask(client, asked);
+  const absl::StatusOr<std::vector<Entry>> entries = client->Read(asked);
   if (!entries.ok()) return entries.status();
   TransactionRequest request;
   for (const Entry& entry : *entries) {
@@ -375,8 +359,7 @@ absl::Status RequestBook::Forget(Client* client, const std::vector<Id>& one_shot
   }
   for (const Id& one_shot : one_shots) blocks_.erase({ledger::NameOfOneShot(one_shot), 0});
   if (request.size() == 0) return absl::OkStatus();
-  const Reply reply = client->Put("/v1/txn", request.Body());
-  return reply.answered() ? WhyForbidden(reply.body) : reply.status;
+  return client->Write(request).status();
 }
 
 // True: all blocks below are closed, or gone.
@@ -419,14 +402,11 @@ absl::StatusOr<bool> RequestBook::RaiseFloor(Client* client, const std::string& 
     written.emplace(known->first, std::move(kept));
   }
   if (raised == floor.below && written.empty()) return all;
-  const Reply reply = client->Put("/v1/txn", request.Body());
+  const absl::StatusOr<TransactionAnswer> answer = client->Write(request);
   // If its answer is lost nothing is known of them: where that matters the next commit notices.
   for (const auto& [key, kept] : written) blocks_.erase(key);
   if (raised != floor.below) known_floors_.erase(client_id);
-  if (!reply.answered()) return reply.status;
-  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
   if (!answer.ok()) return answer.status();
-  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
   if (!answer->done) return absl::AbortedError("another daemon wrote to them");
   for (const Entry& entry : answer->entries) {
     if (entry.key == keys_->RequestFloor(client_id))

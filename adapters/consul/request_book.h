@@ -28,8 +28,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "adapters/consul/client.h"
+#include "adapters/consul/document.h"
 #include "adapters/consul/keys.h"
-#include "adapters/consul/request_block.h"
 #include "adapters/consul/transaction_request.h"
 #include "adapters/ledger/store.h"
 
@@ -107,7 +107,6 @@ class RequestBook {
   // nullptr: there is none.
   void KeepFloor(const std::string& client_id, const Entry* entry);
   void Keep(const BlockKey& key, const Entry* entry);
-  absl::StatusOr<std::vector<Entry>> Ask(Client* client, const TransactionRequest& request) const;
   absl::Status Read(Client* client, const std::set<BlockKey>& blocks);
   // The numbers of the blocks that the client has.
   absl::StatusOr<std::set<uint64_t>> List(Client* client, const std::string& client_id) const;

@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "adapters/consul/claim_states.h"
-#include "adapters/consul/request_block.h"
+#include "adapters/consul/format.h"
 
 namespace semaphored::consul {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr int kSweepsInRetention = 4;
 constexpr std::chrono::minutes kAfterError{1};
@@ -28,15 +24,6 @@ bool HasEnded(const Entry& entry) {
   return !block.garbled && !block.pinned();
 }
 
-absl::StatusOr<std::vector<Entry>> Ask(Client* client, const TransactionRequest& request) {
-  const Reply reply = client->Ask("/v1/txn?consistent", request.Body());
-  if (!reply.answered()) return reply.status;
-  absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
-  if (!answer.ok()) return answer.status();
-  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
-  return std::move(answer->entries);
-}
-
 }  // namespace
 
 absl::Status RequestSweep::SweepIfDue(Client* client, SteadyTime now) {
@@ -48,13 +35,10 @@ absl::Status RequestSweep::SweepIfDue(Client* client, SteadyTime now) {
 }
 
 absl::Status RequestSweep::Sweep(Client* client, SteadyTime now) {
-  const Reply reply =
-      client->Get(HttpTarget("/v1/kv/", keys_->Requests()).Option("keys").Option("consistent"));
-  if (!reply.answered()) return reply.status;
+  const absl::StatusOr<std::vector<std::string>> keys = client->ListKeys(keys_->Requests());
+  if (!keys.ok()) return keys.status();
   std::map<std::string, std::string> newest;  // Block of each client.
-  const Json keys = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
-  for (const Json& each : keys.is_array() ? keys : Json::array()) {
-    const std::string key = each.is_string() ? each.get<std::string>() : "";
+  for (const std::string& key : *keys) {
     const std::string under = ClientOf(key);
     if (!Keys::BlockIn(key, under)) continue;
     std::string& known = newest[under];
@@ -82,7 +66,7 @@ absl::Status RequestSweep::Look(Client* client, const std::vector<std::string>& 
   if (newest.empty()) return absl::OkStatus();
   TransactionRequest request;
   for (const std::string& key : newest) request.GetTree(key);
-  const absl::StatusOr<std::vector<Entry>> entries = Ask(client, request);
+  const absl::StatusOr<std::vector<Entry>> entries = client->Read(request);
   if (!entries.ok()) return entries.status();
   std::vector<Entry> ended;
   for (const Entry& entry : *entries) {
@@ -105,8 +89,7 @@ absl::Status RequestSweep::Delete(Client* client, const std::vector<Entry>& entr
   TransactionRequest request;
   for (const Entry& entry : entries) request.DeleteCas(entry.key, entry.modify_index);
   // If one of them is refused, the next sweep finds the others again.
-  const Reply reply = client->Put("/v1/txn", request.Body());
-  return reply.answered() ? WhyForbidden(reply.body) : reply.status;
+  return client->Write(request).status();
 }
 
 absl::StatusOr<bool> RequestSweep::HasClaims(Client* client,
@@ -124,7 +107,7 @@ absl::StatusOr<bool> RequestSweep::HasClaims(Client* client,
     const size_t first = at;
     for (; at < pinned.size() && request.size() + kAskedForClaim <= kAskedAtOnce; ++at)
       AskForClaim(*keys_, pinned[at], &request);
-    const absl::StatusOr<std::vector<Entry>> entries = Ask(client, request);
+    const absl::StatusOr<std::vector<Entry>> entries = client->Read(request);
     if (!entries.ok()) return entries.status();
     for (size_t i = first; i < at; ++i) {
       ReadClaimState(*keys_, *entries, &pinned[i]);
@@ -135,9 +118,7 @@ absl::StatusOr<bool> RequestSweep::HasClaims(Client* client,
 }
 
 absl::Status RequestSweep::Forget(Client* client, const std::string& under, SteadyTime now) {
-  TransactionRequest all;
-  all.GetTree(under);
-  const absl::StatusOr<std::vector<Entry>> entries = Ask(client, all);
+  const absl::StatusOr<std::vector<Entry>> entries = client->ReadTree(under);
   if (!entries.ok()) return entries.status();
   std::vector<Entry> blocks;
   uint64_t index = 0;
@@ -176,12 +157,9 @@ absl::Status RequestSweep::Forget(Client* client, const std::string& under, Stea
       request.Delete(blocks[at].key);
     }
     if (at == blocks.size()) request.Delete(absl::StrCat(under, Keys::kFloor));
-    const Reply reply = client->Put("/v1/txn", request.Body());
-    if (!reply.answered()) return reply.status;
-    if (absl::Status status = WhyForbidden(reply.body); !status.ok()) return status;
+    const absl::StatusOr<TransactionAnswer> answer = client->Write(request);
     // Refused: it is back.
-    if (const auto answer = ReadTransactionAnswer(reply.body); !answer.ok() || !answer->done)
-      return absl::OkStatus();
+    if (!answer.ok() || !answer->done) return answer.status();
   }
   return absl::OkStatus();
 }

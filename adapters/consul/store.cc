@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "adapters/common/random.h"
 #include "adapters/consul/commit.h"
+#include "adapters/consul/mending.h"
 #include "adapters/consul/node_table.h"
 #include "adapters/steady_clock.h"
 
@@ -81,11 +82,8 @@ absl::Status ConsulStore::Start() {
   // An empty box would be answered with every change of any key in Consul.
   request.Set(keys_.MailBox(self_.number), "");
   request.Set(lane_key_, std::to_string(commits_));
-  const Reply reply = client_.Put("/v1/txn", request.Body());
-  if (!reply.answered()) return reply.status;
-  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+  const absl::StatusOr<TransactionAnswer> answer = client_.Write(request);
   if (!answer.ok()) return answer.status();
-  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
   if (!answer->done) return Dead();
   lane_index_ = answer->entries.back().modify_index;
   upkeep_->Note(UpkeepWork::kSessions, places_.RenewIfDue(SteadyClock::now()));
@@ -98,9 +96,7 @@ void ConsulStore::SweepRequests(std::chrono::milliseconds retention) {
 }
 
 absl::StatusOr<std::optional<ConsulStore::LaneNumber>> ConsulStore::ReadLane() {
-  TransactionRequest request;
-  request.GetTree(lane_key_);
-  const absl::StatusOr<std::vector<Entry>> entries = AskEntries(request);
+  const absl::StatusOr<std::vector<Entry>> entries = client_.ReadTree(lane_key_);
   if (!entries.ok()) return entries.status();
   for (const Entry& entry : *entries) {
     if (entry.key != lane_key_) continue;
@@ -132,7 +128,7 @@ CommitResult ConsulStore::Commit(Transaction& transaction, SteadyTime deadline) 
     if (built.kind == CommitResult::Kind::kLost)
       return Lose(transaction, built.requests_lost, !built.requests_lost);
     if (writer_->lacking() && ++preparations <= kPreparationsMax) {
-      const absl::StatusOr<bool> prepared = Prepare();
+      const absl::StatusOr<bool> prepared = Mender(this).MakePlaces(*writer_->lacking());
       if (!prepared.ok()) return Failed(prepared.status());
       if (!*prepared) return Lose(transaction, /*requests_lost=*/false);
       continue;
@@ -148,7 +144,7 @@ CommitResult ConsulStore::Commit(Transaction& transaction, SteadyTime deadline) 
     }
     const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
     if (!answer.ok() || answer->done) return Unknown();
-    const bool only_requests = OnlyRequestsRefused(*answer);
+    const bool only_requests = writer_->OnlyRequestsRefused(*answer);
     CommitResult judged = JudgeRefusal(transaction, *answer, only_requests);
     // What was decided still holds. Others had written to these blocks, and it was not known here.
     const bool again = only_requests && judged.kind == CommitResult::Kind::kLost &&
@@ -168,13 +164,6 @@ absl::Status ConsulStore::LearnRequests(const Transaction& transaction) {
     changed.push_back({row.request, names_.NameOf(row.request.client)});
   }
   return changed.empty() ? absl::OkStatus() : requests_.Learn(&client_, changed);
-}
-
-bool ConsulStore::OnlyRequestsRefused(const TransactionAnswer& answer) const {
-  return std::ranges::all_of(answer.refusals, [&](const TransactionAnswer::Refusal& refusal) {
-    return refusal.operation < writer_->owners().size() &&
-           writer_->owners()[refusal.operation].about == Writer::About::kRequests;
-  });
 }
 
 CommitResult ConsulStore::Win(Transaction* transaction, uint64_t index) {
@@ -229,14 +218,12 @@ CommitResult ConsulStore::JudgeRefusal(Transaction& transaction, const Transacti
 CommitResult ConsulStore::Settle(Transaction& transaction, SteadyTime) {
   TransactionRequest request;
   request.Cas(lane_key_, std::to_string(commits_ + kSettledBy), lane_index_);
-  const Reply reply = client_.Put("/v1/txn", request.Body());
-  if (!reply.answered()) return Unknown();
-  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
-  if (!answer.ok() || !answer->WhyForbidden().ok()) return Unknown();
-  if (answer->done && !answer->entries.empty()) {
+  const absl::StatusOr<TransactionAnswer> answer = client_.Write(request);
+  if (!answer.ok()) return Unknown();
+  if (answer->landed_at() != 0) {
     // Its number has been used up: it did not land, and cannot any more.
     commits_ += kSettledBy;
-    lane_index_ = answer->entries.front().modify_index;
+    lane_index_ = answer->landed_at();
     return Lose(transaction, /*requests_lost=*/false);
   }
   const absl::StatusOr<std::optional<LaneNumber>> number = ReadLane();
@@ -299,8 +286,7 @@ void ConsulStore::DropMail(const std::vector<Entry>& entries) {
     request.Check(entry.key, entry.modify_index);
     request.Delete(entry.key);
   }
-  const Reply reply = client_.Put("/v1/txn", request.Body());
-  upkeep_->Note(UpkeepWork::kNotices, reply.answered() ? WhyForbidden(reply.body) : reply.status);
+  upkeep_->Note(UpkeepWork::kNotices, client_.Write(request).status());
 }
 
 // Foreign clients write no change notice for us: where they may make room for a waiter, the folder
@@ -311,7 +297,7 @@ void ConsulStore::WatchFolders() {
   looked_at_ = now;
   for (auto& [name, until] : shared_) {
     const auto folder = folders_.find(name);
-    if (folder != folders_.end() && WaitsForRoom(folder->second)) until = now + kWatchedFor;
+    if (folder != folders_.end() && folder->second.WaitsForRoom()) until = now + kWatchedFor;
   }
   absl::erase_if(shared_, [&](const auto& watched) { return watched.second < now; });
   for (const std::string& id : watches_.Ids()) {

@@ -24,6 +24,7 @@
 #include "adapters/common/client_names.h"
 #include "adapters/consul/client.h"
 #include "adapters/consul/folder.h"
+#include "adapters/consul/format.h"
 #include "adapters/consul/keys.h"
 #include "adapters/consul/name_lists.h"
 #include "adapters/consul/places.h"
@@ -85,43 +86,23 @@ class ConsulStore : public ledger::SharedStore {
   void Wake() override { watches_.Wake(); }
 
  private:
-  class Writer;  // commit.cc
+  class Writer;  // commit.h
+  class Mender;  // mending.h
 
   // ---- reading ----
-  absl::StatusOr<std::vector<Entry>> AskEntries(const TransactionRequest& request);
-  absl::StatusOr<std::vector<Entry>> AskTree(const std::string& key);
   // The folders of these names, as one moment's truth for as many as fit one request. Without
   // tickets the document must not be written from it.
   absl::StatusOr<std::vector<Folder>> ReadFolders(absl::Span<const std::string> names,
                                                   bool with_tickets = true);
   absl::StatusOr<std::vector<Folder>> ReadFew(absl::Span<const std::string> names,
                                               bool with_tickets = true);
-  // Puts the record and our places right, if it is for us to do, by as many transactions as it takes;
-  // reads the folder again.
-  absl::Status Mend(Folder* folder);
-  // The index at which it landed. nullopt: others were first.
-  absl::StatusOr<std::optional<uint64_t>> Send(const Writer& writer);
-  // As the recipe does when it meets them. What is left, or may not be removed, is looked for the next time.
-  void RemoveDeadContenders(const Folder& folder);
-  // Removes the record, if it still stands as it was read; reads the folder again.
-  absl::Status RemoveRecord(Folder* folder);
-  // What Adopt would do with the folder as it is.
-  ledger::Adoptable FindAdoptable(const Folder& folder) const;
-  // Writes `record` in place of the folder's, if that still stands. False: it was written meanwhile.
-  absl::StatusOr<bool> ReplaceRecord(const Folder& folder, const LockRecord& record);
-  // Goes on with those tickets that are there, and makes dead letters of payloads that are left;
-  // `mended`: how many. FAILED_PRECONDITION: a person has to look first, and why.
-  absl::Status MendTickets(Folder* folder, uint32_t* mended);
-  // Payloads whose tickets are not in the folder, with their sizes: as many as fit a transaction.
-  absl::StatusOr<std::vector<std::pair<Id, uint32_t>>> LonePayloads(const Folder& folder);
   absl::Status ReadSomePayloads(absl::Span<const TicketAt> tickets,
                                 std::vector<PayloadPtr>* payloads);
   void Keep(Folder folder);
   void KeepDamaged(const Folder& folder);
   absl::Status ReadSessions(const std::vector<Folder>& folders, ledger::Image* image);
-  absl::StatusOr<SessionAtIndex> ReadSession(const Entry& entry);
-  std::string WriteSession(const Session& session) const;
-  void AddClients(ledger::Image* image);
+  // Remembers it, too.
+  absl::StatusOr<ledger::SessionPtr> KeepSession(const Entry& entry);
 
   // ---- committing ----
   // `stale`: what it rests upon may have changed, and not only rows of requests.
@@ -129,9 +110,6 @@ class ConsulStore : public ledger::SharedStore {
                             bool stale = true);
   // Reads the blocks of rows that the transaction changes, where they are not known.
   absl::Status LearnRequests(const ledger::Transaction& transaction);
-  absl::StatusOr<bool> Prepare();
-  // Of the commit under way: nothing but blocks of requests stood elsewhere than was known.
-  bool OnlyRequestsRefused(const TransactionAnswer& answer) const;
   ledger::CommitResult JudgeRefusal(ledger::Transaction& transaction,
                                     const TransactionAnswer& answer, bool only_requests);
   ledger::CommitResult Win(ledger::Transaction* transaction, uint64_t index);
@@ -145,8 +123,6 @@ class ConsulStore : public ledger::SharedStore {
   // ---- waiting ----
   // After a client has last waited there: the next one mostly comes soon.
   static constexpr std::chrono::seconds kWatchedFor{10};
-  // Offers are served by room only while there are tickets.
-  static bool WaitsForRoom(const Folder& folder);
   void Tidy(bool look);
   void WatchFolders();
   void DropMail(const std::vector<Entry>& entries);
@@ -166,6 +142,10 @@ class ConsulStore : public ledger::SharedStore {
   RequestBook requests_;
   std::optional<RequestSweep> sweep_;
   ledger::ClientNames names_;
+  const ClientName name_of_ = [this](uint32_t number) -> const std::string& {
+    return names_.NameOf(number);
+  };
+  const ClientNumber number_of_ = [this](const std::string& name) { return names_.NumberOf(name); };
   uint64_t commits_ = 0;
   uint64_t lane_index_ = 0;
   absl::flat_hash_map<std::string, Folder> folders_;

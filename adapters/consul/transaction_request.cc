@@ -1,12 +1,14 @@
 #include "adapters/consul/transaction_request.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/consul/lock_record.h"
 
@@ -38,38 +40,6 @@ bool ReadEntry(const Json& json, Entry* entry) {
   entry->modify_index = Number(json, "ModifyIndex");
   return absl::Base64Unescape(Text(json, "Value"), &entry->value);
 }
-
-// Reads up to the first index.
-class IndexFinder : public nlohmann::json_sax<Json> {
- public:
-  std::optional<uint64_t> found() const { return found_; }
-
-  bool key(string_t& key) override {
-    is_index_ = key == "ModifyIndex";
-    return true;
-  }
-  bool number_unsigned(number_unsigned_t number) override {
-    if (is_index_) found_ = number;
-    return !is_index_;
-  }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
-    return false;
-  }
-
- private:
-  bool is_index_ = false;
-  std::optional<uint64_t> found_;
-};
 
 }  // namespace
 
@@ -126,11 +96,6 @@ absl::Status TransactionAnswer::WhyForbidden() const {
   return absl::OkStatus();
 }
 
-absl::Status WhyForbidden(const std::string& body) {
-  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(body);
-  return answer.ok() ? answer->WhyForbidden() : answer.status();
-}
-
 absl::StatusOr<TransactionAnswer> ReadTransactionAnswer(const std::string& body) {
   const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return NotUnderstood();
@@ -156,9 +121,15 @@ absl::StatusOr<TransactionAnswer> ReadTransactionAnswer(const std::string& body)
 }
 
 std::optional<uint64_t> ReadLandedIndex(const std::string& body) {
-  IndexFinder finder;
-  (void)Json::sax_parse(body, &finder);  // That it was stopped is no error.
-  return finder.found();
+  // Within a text its quotes would be escaped.
+  static constexpr std::string_view kName = "\"ModifyIndex\":";
+  const size_t at = body.find(kName);
+  if (at == std::string::npos) return std::nullopt;
+  const size_t begin = at + kName.size();
+  const size_t end = body.find_first_of(",}", begin);
+  uint64_t index = 0;
+  if (!absl::SimpleAtoi(body.substr(begin, end - begin), &index)) return std::nullopt;
+  return index;
 }
 
 absl::StatusOr<std::vector<Entry>> ReadEntries(const std::string& body) {

@@ -62,6 +62,9 @@ struct TransactionAnswer {
   };
   std::vector<Refusal> refusals;
 
+  // Done: the index at which it landed. 0: it was refused, or its first operation has nothing to tell.
+  uint64_t landed_at() const { return entries.empty() ? 0 : entries.front().modify_index; }
+
   // PERMISSION_DENIED: the token does not allow one of the operations. Such an answer looks like
   // that to a condition that did not hold, and trying again is of no use.
   absl::Status WhyForbidden() const;
@@ -69,9 +72,6 @@ struct TransactionAnswer {
 
 // The body of an answer with 200 or 409. INTERNAL: it is none.
 absl::StatusOr<TransactionAnswer> ReadTransactionAnswer(const std::string& body);
-
-// The same as TransactionAnswer::WhyForbidden of such a body: OK also if a condition did not hold.
-absl::Status WhyForbidden(const std::string& body);
 
 // The index at which a transaction landed, of the body of an answer with 200 (with 409 it did not
 // land). No more is read than that, since each commit does. nullopt: it is not understood, or it

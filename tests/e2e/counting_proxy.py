@@ -37,7 +37,8 @@ class Request(HttpRequest):
         """It belongs to the daemons' membership: a heartbeat, or the reading of all."""
         keys = [key for _, key in self.operations()]
         return bool(keys) and all("/.semaphored/h/" in key or "/.semaphored/n/" in key or
-                                  key.endswith("/.semaphored/number") for key in keys)
+                                  key.endswith(("/.semaphored/number", "/.semaphored/version"))
+                                  for key in keys)
 
     def writes(self):
         return any(verb != "get-tree" for verb, _ in self.operations())

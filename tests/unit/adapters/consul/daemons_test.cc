@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "adapters/consul/request_block.h"
-#include "adapters/consul/short_id.h"
+#include "adapters/consul/format.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/daemon.h"
 #include "tests/unit/adapters/consul/fixture.h"
@@ -251,7 +250,7 @@ TEST_CASE("consul: a daemon that comes later finds who waits on pages, and whose
     delta.name = "s";
     delta.before = delta.after = row;
     for (const WaiterPtr& waiter : LoadOne(open, "s").waiters) {
-      if (prefix.Value(keys.Document("s")).find(ShortText(waiter->id)) == std::string::npos)
+      if (prefix.Value(keys.Document("s")).find(waiter->id.Hex()) == std::string::npos)
         continue;
       delta.waiters.push_back({waiter, nullptr});
     }

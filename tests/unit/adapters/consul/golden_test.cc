@@ -1,13 +1,13 @@
-// What is under a prefix in Consul, key by key, but for documents and their pages; and the version beside it.
+// What is under a prefix in Consul, key by key, and the version beside it.
 #include "tests/unit/adapters/golden.h"
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_replace.h"
+#include "adapters/consul/format.h"
 #include "adapters/consul/keys.h"
-#include "adapters/consul/request_block.h"
-#include "adapters/consul/ticket_row.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/fixture.h"
 
@@ -16,9 +16,100 @@ namespace {
 
 using golden::CheckStored;
 
+const std::string kStoredClient = "client";
+const std::string& StoredNameOf(uint32_t number) {
+  static const std::string kNone;
+  return number == 7 ? kStoredClient : kNone;
+}
+uint32_t StoredNumberOf(const std::string& name) { return name == kStoredClient ? 7 : 0; }
+
+constexpr char kStoredDocument[] =
+    R"({"version":1,"limit":3,"next_order":15,"created_at_unix_ms":1700000000000,)"
+    R"("settings":{"backfill":true,"longest_hold_ms":1000,"recall_grace_ms":2000,)"
+    R"("permits_per_holder":2,"waiters_max":50},"paused":true,"made_on_use":true,)"
+    R"("intentions":"do","owner":"team-a","changes":4,"places":["s1","s2"],"tickets":5,)"
+    R"("delays":[[10,11]],"bound":{"columns":["lease","host","sessions"],"rows":[)"
+    R"(["00000000000000010000000000000002",[9,10],["s1"]],["",[9,11],["s2"]]]},)"
+    R"("leases":{"columns":["id","session","client","sequence","one_shot","fingerprint",)"
+    R"("host","epoch","permits","priority","ttl_ms","order","holder","owner","slots","token",)"
+    R"("ordinal","granted_at_unix_ms","recall","recall_grace_ms","moved_from","ticket",)"
+    R"("attempt"],"rows":[["00000000000000010000000000000002",)"
+    R"("00000000000000030000000000000004","client",8,"","000000000000000f0000000000000010",)"
+    R"([9,10],11,6,-1000,86400000,14,"host","team-a",[1,2,3,7,9,10],77,0,1700000000000,)"
+    R"("shrunk",30000,17,"000000000000000c000000000000000d",14]]},)"
+    R"("waiters":{"columns":["id","session","client","sequence","one_shot","fingerprint",)"
+    R"("host","epoch","permits","priority","ttl_ms","order","holder","owner",)"
+    R"("queued_at_unix_ms","works"],"rows":[["00000000000000010000000000000002",)"
+    R"("00000000000000010000000000000002","",0,"00000000000000150000000000000016",)"
+    R"("000000000000000f0000000000000010",[9,10],11,6,-1000,86400000,14,"host","team-a",)"
+    R"(1700000000000,true]]},"pages":{"columns":["page","gone"],"rows":[[96,[0,5]]]}})";
+
+Document FullDocument() {
+  Document document;
+  document.row = golden::FullRow();
+  document.row.revision = 104;  // The key was made at 100.
+  document.changes = 4;
+  document.places = {"s1", "s2"};
+  document.ticket_count = 5;
+  document.delays = {{10, 11}};
+  const LeasePtr lease = golden::FullLease();
+  document.bound[lease->id] = {{9, 10}, {"s1"}};
+  document.spares = {{{9, 11}, {"s2"}}};
+  document.leases[lease->id] = lease;
+  const WaiterPtr offer = golden::FullOffer();
+  document.waiters[offer->id] = offer;
+  document.pages[96].gone = {0, 5};
+  return document;
+}
+
+// Each field has a value of its own, so what is read and written again is what was read.
+TEST_CASE("consul golden: a document") {
+  const Document document = FullDocument();
+  CheckStored(WriteDocument(document, StoredNameOf, {}), kStoredDocument);
+  const Document read = ReadDocument("team/db", kStoredDocument, 100, 500, StoredNumberOf).value();
+  CHECK(read.row == document.row);
+  CHECK((read.bound == document.bound && read.spares == document.spares));
+  CheckStored(WriteDocument(read, StoredNameOf, {}), kStoredDocument);
+  const std::string newer =
+      absl::StrReplaceAll(kStoredDocument, {{"\"version\":1", "\"version\":2"}});
+  CHECK(absl::IsDataLoss(ReadDocument("team/db", newer, 100, 500, StoredNumberOf).status()));
+}
+
+TEST_CASE("consul golden: a lease that is granted by the commit that writes it") {
+  Document document;
+  const LeasePtr lease = golden::FullLease();
+  lease->token = 0;
+  document.leases[lease->id] = lease;
+  const std::string text = WriteDocument(document, StoredNameOf, {{lease->id, 2}});
+  INFO(golden::kHelp);
+  CHECK(text.find(R"([1,2,3,7,9,10],0,2,1700000000000)") != std::string::npos);
+  const Document read = ReadDocument("s", text, 100, 500, StoredNumberOf).value();
+  CHECK(read.leases.at(lease->id)->token == (uint64_t{500} << 16 | 2));
+}
+
+constexpr char kStoredPage[] =
+    R"({"version":1,"waiters":{"columns":["id","session","client","sequence","one_shot",)"
+    R"("fingerprint","host","epoch","permits","priority","ttl_ms","order","holder","owner",)"
+    R"("queued_at_unix_ms","works"],"rows":[["00000000000000010000000000000002",)"
+    R"("00000000000000030000000000000004","client",8,"","000000000000000f0000000000000010",)"
+    R"([9,10],11,6,-1000,86400000,14,"host","team-a",1700000000001,false]]}})";
+
+TEST_CASE("consul golden: a page of waiters") {
+  auto waiter = std::make_shared<Waiter>();
+  golden::FillClaim(waiter.get());
+  waiter->queued_at_unix_ms = 1'700'000'000'001;
+  CheckStored(WritePage({&waiter, 1}, StoredNameOf), kStoredPage);
+  const std::vector<WaiterPtr> read = ReadPage("s", kStoredPage, StoredNumberOf).value();
+  CheckStored(WritePage(read, StoredNameOf), kStoredPage);
+  CHECK(read.at(0)->request == waiter->request);
+}
+
 constexpr char kStoredBlock[] =
-    R"({"version":1,"first":7,"rows":[[1,"AAAAAAAAAA8AAAAAAAAAEA","AAAAAAAAAAEAAAAAAAAAAg"],0,)"
-    R"([5,"AAAAAAAAAA8AAAAAAAAAEA","",1,3,4,5,1]],"names":["team/db","s"],"closed":1})";
+    R"({"version":1,"closed":true,"requests":{"columns":["sequence","state","fingerprint",)"
+    R"("claim","semaphore","cause","number","remaining","changed"],"rows":[)"
+    R"([7,"waiting","000000000000000f0000000000000010","00000000000000010000000000000002",)"
+    R"("team/db","",0,0,false],)"
+    R"([9,"done","000000000000000f0000000000000010","","s","revoked",4,5,true]]}})";
 
 TEST_CASE("consul golden: a block of requests") {
   using State = ledger::RequestRow::State;
@@ -33,10 +124,12 @@ TEST_CASE("consul golden: a block of requests") {
 }
 
 constexpr char kStoredTicket[] =
-    R"({"version":1,"state":2,"priority":-10,"order":14,"attempt":3,"max_attempts":4,)"
-    R"("back_off":[1000,200,300000],"delay_ms":8000,"delays":9,"host":[10,11],"lease":"",)"
-    R"("content_type":"text/plain","payload_bytes":3,"trace":"00-46-47-01","owner":"team-a",)"
-    R"("reasons":[[2,"no",1700000000000]],"enqueued":1700000000001})";
+    R"({"version":1,"state":"delayed","priority":-10,"order":14,"attempt":3,"max_attempts":4,)"
+    R"("back_off":{"initial_ms":1000,"multiplier_percent":200,"max_ms":300000},"delay_ms":8000,)"
+    R"("delays":9,"host":[10,11],"lease":"","content_type":"text/plain","payload_bytes":3,)"
+    R"("trace":"00-46-47-01","owner":"team-a",)"
+    R"("reasons":[{"attempt":2,"text":"no","at_unix_ms":1700000000000}],)"
+    R"("enqueued_at_unix_ms":1700000000001})";
 
 TEST_CASE("consul golden: a ticket") {
   const Ticket ticket = golden::FullTicket();
@@ -78,7 +171,7 @@ TEST_CASE("consul golden: a node, a session and a change notice", "[consul]") {
   OpenStore open = Open(prefix);
   const NodeStore::Node node = open.engine->nodes().Observe().value().at(0);
   CheckStored(prefix.Value(keys.Node(node.node_id)),
-              R"({"id":")" + node.node_id +
+              R"({"version":1,"id":")" + node.node_id +
                   R"(","number":1,"incarnation":1,"dead":false,"stopped":false,"daemon":""})");
   CheckStored(prefix.Value(keys.Heartbeat(1)), "1");
   CheckStored(prefix.Value(keys.HighestNode()), "1");
@@ -92,14 +185,18 @@ TEST_CASE("consul golden: a node, a session and a change notice", "[consul]") {
   transaction.sessions.push_back({nullptr, session});
   transaction.concerns.emplace_back(2, "s");
   REQUIRE(open.Commit(transaction).kind == ledger::CommitResult::Kind::kWon);
-  CheckStored(prefix.Value(keys.Session(session->id)), R"(["c",1,1,5,30000,1,"host",1,"team-a"])");
+  CheckStored(prefix.Value(keys.Session(session->id)),
+              R"({"version":1,"client":"c","host":[1,1],"epoch":5,"ttl_ms":30000,)"
+              R"("release_on_disconnect":true,"closing":true,"holder":"host","owner":"team-a"})");
   CheckStored(prefix.Value(keys.Mail(2, "s")), std::to_string(transaction.semaphores[0].revision));
 
   prefix.Put(
       keys.Node("other"),
-      R"({"id":"other","number":2,"incarnation":3,"dead":false,"stopped":true,"daemon":"{}"})");
+      R"({"version":1,"id":"other","number":2,"incarnation":3,"dead":false,"stopped":true,"daemon":"{}"})");
   prefix.Put(keys.Heartbeat(2), "5");
-  prefix.Put(keys.Session({0, 9}), R"(["c",2,3,4,1000,0,"h",0,""])");
+  prefix.Put(keys.Session({0, 9}),
+             R"({"version":1,"client":"c","host":[2,3],"epoch":4,"ttl_ms":1000,)"
+             R"("release_on_disconnect":false,"closing":false,"holder":"h","owner":""})");
   const NodeStore::Node other = open.engine->nodes().Observe().value().at(1);
   CHECK(other.ref == NodeRef{2, 3});
   CHECK((other.counter == 5 && other.stopped && !other.dead && other.daemon == "{}"));

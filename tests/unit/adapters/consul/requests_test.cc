@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "adapters/common/client_names.h"
-#include "adapters/consul/request_block.h"
+#include "adapters/consul/format.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/daemon.h"
 #include "tests/unit/adapters/consul/fixture.h"

@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "adapters/common/client_names.h"
-#include "adapters/consul/request_block.h"
+#include "adapters/consul/format.h"
 #include "adapters/consul/request_sweep.h"
 #include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
