@@ -202,7 +202,7 @@ TEST_CASE("consul: a long queue is not written anew with each commit, and keeps 
   Daemon a(prefix, "a");
   QueueUp(a);
   CHECK(prefix.Tree(keys.Pages("s")).size() >= 3);
-  CHECK(prefix.Value(keys.Document("s")).size() < 1500);
+  CHECK(prefix.Value(keys.Document("s")).size() < 2000);
   Daemon b(prefix, "b");
   CHECK(b.Waiters() == IdsFrom(2, kLong));
   CHECK(a.Waiters() == IdsFrom(2, kLong));

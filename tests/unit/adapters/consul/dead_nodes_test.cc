@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "adapters/consul/format.h"
 #include "adapters/consul/node_table.h"
 #include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
@@ -226,8 +227,7 @@ TEST_CASE("consul dead nodes: a thousand go, some at a time", "[consul]") {
            ++number) {
         const std::string id = absl::StrCat("pod-", number);
         request.Set(prefix.keys().Node(id),
-                    absl::StrCat("{\"id\":\"", id, "\",\"number\":", number,
-                                 R"(,"incarnation":1,"dead":true,"stopped":true,"daemon":"x"})"));
+                    WriteNode({id, {number, 1}, /*dead=*/true, /*stopped=*/true, "x"}));
         request.Set(prefix.keys().Heartbeat(number), "7");
       }
       REQUIRE(client.Put("/v1/txn", request.Body()).http_status == 200);

@@ -222,5 +222,19 @@ TEST_CASE("consul golden: the first daemon writes the version, and a newer one i
   CHECK(absl::IsDataLoss(OpenEngine(prefix.UrlText()).status()));
 }
 
+TEST_CASE(
+    "consul golden: a daemon ends at its next heartbeat when the store has become a newer one",
+    "[consul]") {
+  const TestPrefix prefix;
+  const OpenStore open = Open(prefix);
+  CHECK(open.engine->nodes().Heartbeat().ok());
+  prefix.Put(prefix.keys().Version(), "2");
+  const absl::Status newer = open.engine->nodes().Heartbeat();
+  // That is what ends a daemon.
+  CHECK(absl::IsFailedPrecondition(newer));
+  CHECK(std::string(newer.message()).find("has version 2, made by a newer semaphored") !=
+        std::string::npos);
+}
+
 }  // namespace
 }  // namespace semaphored::consul

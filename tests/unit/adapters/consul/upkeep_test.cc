@@ -22,6 +22,7 @@
 #include "adapters/consul/request_sweep.h"
 #include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
+#include "catch2/generators/catch_generators.hpp"
 #include "tests/unit/adapters/consul/daemon.h"
 #include "tests/unit/adapters/consul/fixture.h"
 #include "tests/unit/loopback_http.h"
@@ -115,6 +116,26 @@ struct Fronted {
     return daemon.IdleUntil([&] { return errors(work) > 0; });
   }
 };
+
+TEST_CASE("consul: a first start goes on when the answer of its first write is lost", "[consul]") {
+  const bool lands = GENERATE(true, false);
+  const TestPrefix prefix;
+  const std::string version = prefix.keys().Version();
+  ConsulFront front(prefix);
+  int lost = 0;
+  front.Answer([&](const LoopbackHttp::Request& request) {
+    const bool writes =
+        absl::StrContains(request.body, version) && absl::StrContains(request.body, "\"cas\"");
+    if (!writes || ++lost > 1) return std::optional<LoopbackHttp::Answer>();
+    if (lands) prefix.Put(version, "1");
+    return std::optional(LoopbackHttp::Answer{200, "", {}, /*lose=*/true});
+  });
+  const auto engine = OpenEngine(prefix.UrlText("", front.port()));
+  INFO(engine.status().ToString());
+  CHECK(engine.ok());
+  CHECK(lost == (lands ? 1 : 2));
+  CHECK(prefix.Value(version) == "1");
+}
 
 TEST_CASE("consul upkeep: sessions and requests that are not looked after are counted",
           "[consul]") {
