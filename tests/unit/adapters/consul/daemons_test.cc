@@ -250,8 +250,7 @@ TEST_CASE("consul: a daemon that comes later finds who waits on pages, and whose
     delta.name = "s";
     delta.before = delta.after = row;
     for (const WaiterPtr& waiter : LoadOne(open, "s").waiters) {
-      if (prefix.Value(keys.Document("s")).find(waiter->id.Hex()) == std::string::npos)
-        continue;
+      if (prefix.Value(keys.Document("s")).find(waiter->id.Hex()) == std::string::npos) continue;
       delta.waiters.push_back({waiter, nullptr});
     }
     CHECK(delta.waiters.size() < kLong / 2);

@@ -331,6 +331,38 @@ TEST_CASE("consul document: what is damaged is said") {
   }
 }
 
+TEST_CASE("consul document: a thousand leases fit a transaction, each of another session") {
+  constexpr uint32_t kLeases = 1000;
+  const std::string client(36, 'c');
+  Document document;
+  LockRecord record;
+  record.limit = document.row.limit = kLeases;
+  for (uint32_t i = 1; i <= kLeases; ++i) {
+    auto lease = std::make_shared<Lease>();
+    lease->id = {~uint64_t{0}, i};
+    lease->session = {i, i};
+    lease->request = {1, i};
+    lease->fingerprint = {i, ~uint64_t{0}};
+    lease->host = {1, 1};
+    lease->ttl_ms = 30'000;
+    lease->order = i;
+    lease->holder = std::string(30, 'h');
+    lease->slots = {i};
+    lease->token = TokenOf(1'000'000, i);
+    lease->granted_at_unix_ms = 1'700'000'000'000;
+    document.leases.emplace(lease->id, lease);
+    document.places.push_back(std::to_string(1000 + i) + (kFirst + 4));
+  }
+  record.holders.insert(document.places.begin(), document.places.end());
+  TransactionRequest request;
+  request.Cas("document",
+              WriteDocument(document, [&](uint32_t) -> const std::string& { return client; }, {}),
+              1);
+  request.Cas("record", WriteLockRecord(record), 1);
+  CHECK(record.holders.size() == kLeases);
+  CHECK(request.FitsConsul());
+}
+
 using State = ledger::RequestRow::State;
 
 TEST_CASE("consul requests: are read as they were written") {
