@@ -3,7 +3,8 @@
 //   <name>/.lock                the record that foreign clients share (lock_record.h)
 //   <name>/<session>            a contender: ours ("a place") or a foreign one
 //   .semaphored/d/<name>!       all that we know of the semaphore (document.h), but for
-//   .semaphored/t/<name>!<id>   its tickets (ticket_row.h),
+//   .semaphored/w/<name>!<page>  the waiters who are far from their turn,
+//   .semaphored/t/<name>!<id>   its tickets,
 //   .semaphored/p/<name>!<id>   and their payloads
 //   .semaphored/s/<id>          a session of a client
 //   .semaphored/i/<id>/<name>!  that this session may have claims there

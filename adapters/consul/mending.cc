@@ -27,15 +27,12 @@ absl::Status ConsulStore::Mender::ReadAgain(Folder* folder) {
 }
 
 absl::StatusOr<std::optional<uint64_t>> ConsulStore::Mender::Send(const Writer& writer) {
-  const Reply reply = client_.Put("/v1/txn", writer.request().Body());
-  if (!reply.answered()) return reply.status;
-  const absl::StatusOr<TransactionAnswer> answer = ReadTransactionAnswer(reply.body);
+  const absl::StatusOr<TransactionAnswer> answer = client_.Write(writer.request());
   if (!answer.ok()) return answer.status();
   for (const TransactionAnswer::Refusal& refusal : answer->refusals) {
     const Writer::Owner& owner = writer.owners().at(refusal.operation);
     if (owner.about == Writer::About::kPlace) store_->places_.Forget(owner.name);
   }
-  if (absl::Status status = answer->WhyForbidden(); !status.ok()) return status;
   return answer->done ? std::optional(answer->landed_at()) : std::nullopt;
 }
 
