@@ -109,10 +109,11 @@ void ReadPages(const std::map<uint64_t, const Entry*>& entries, const Folder* kn
     if (!page.waiters.empty()) continue;
     absl::StatusOr<std::vector<WaiterPtr>> waiters =
         ReadPage(folder->name, entry.value, client_number);
-    const auto is_there = [&](uint32_t gone) { return gone < waiters->size(); };
-    if (waiters.ok() && !std::ranges::all_of(page.gone, is_there))
-      waiters = absl::DataLossError(
-          absl::StrCat("consul: a page of the waiters of ", folder->name, " is too short"));
+    const std::set<uint32_t> gone(page.gone.begin(), page.gone.end());
+    if (waiters.ok() &&
+        (gone.size() != page.gone.size() || (!gone.empty() && *gone.rbegin() >= waiters->size())))
+      waiters = absl::DataLossError(absl::StrCat("consul: of a page of the waiters of ",
+                                                 folder->name, " others have gone than it has"));
     folder->damage = waiters.status();
     if (!waiters.ok()) return;
     page.waiters = *std::move(waiters);

@@ -439,6 +439,28 @@ TEST_CASE("consul keys: nothing is taken for another") {
   CHECK_FALSE(Keys::BlockIn(keys.RequestFloor("c"), keys.Client("c")));
 }
 
+TEST_CASE("consul folder: of a page only those can have gone that it has, each once") {
+  const Keys keys("p");
+  const auto waiter = std::make_shared<Waiter>();
+  waiter->id = waiter->session = {1, 1};
+  const std::string none;
+  const auto name_of = [&](uint32_t) -> const std::string& { return none; };
+  const std::string page = WritePage({WaiterPtr(waiter), WaiterPtr(waiter)}, name_of);
+  const auto damage = [&](const std::vector<uint32_t>& gone) {
+    Document document;
+    document.row.limit = 1;
+    document.pages[5].gone = gone;
+    const std::vector<Entry> entries = {
+        {keys.Document("s"), WriteDocument(document, name_of, {}), "", 0, 5, 9},
+        {keys.Page("s", 5), page, "", 0, 5, 9}};
+    return ReadFolder(keys, "s", entries, nullptr, NoNumber).damage;
+  };
+  CHECK(damage({}).ok());
+  CHECK(damage({1}).ok());
+  CHECK(absl::IsDataLoss(damage({2})));
+  CHECK(absl::IsDataLoss(damage({0, 0})));
+}
+
 TEST_CASE("consul folder: foreign holders count while their sessions live") {
   const Keys keys("p");
   const std::string value = WriteLockRecord({3, {kFirst, kSecond}});
