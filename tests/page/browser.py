@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 
-BOUND_S = 8.0
+BOUND_S = 30.0
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # The protocol's name of a reference to an element.
 ENTER, ESCAPE, TAB, DOWN = "\ue007", "\ue00c", "\ue004", "\ue015"
 
