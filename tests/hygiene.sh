@@ -42,7 +42,7 @@ report "the wall clock is read outside server/base/clock.cc and logging.cc" \
 # Headers of gRPC and Protobuf stay out of what the sanitizers build, an engine's out of all but its adapter.
 report "gRPC or Protobuf in adapters/ or in a room of server/ that the sanitizers build" \
   "$(git grep -nIE '#include [<"](grpc|google/protobuf|proto/)' -- adapters \
-       server/{base,config,access,figures,lanes,sessions,backup,otlp,commands,guard,http} || true)"
+       server/{base,config,access,figures,lanes,sessions,backup,otlp,commands,guard,http,page} || true)"
 report "SQLite outside its adapter" \
   "$(git grep -nIE '#include <sqlite3' -- adapters server client ':!adapters/sqlite' || true)"
 

@@ -64,7 +64,9 @@ Json CallsOf(const DaemonFigures& figures) {
 
 Json LimitsOf(const DaemonFigures& figures) {
   Json limits = Json::array();
-  limits.push_back({"connections_max", figures.guard.connections, figures.connections.most});
+  // Without a guard connections are not counted one by one.
+  if (figures.guard.connections > 0)
+    limits.push_back({"connections_max", figures.guard.connections, figures.connections.most});
   for (const auto* group : {&figures.limits, &figures.ledger_limits}) {
     for (const LimitFigures& limit : *group)
       limits.push_back({limit.name, Number(limit.used), Number(limit.most)});
@@ -201,7 +203,6 @@ std::string EngineJson(const DaemonFigures& figures) {
                {"quarantined", engine.quarantined},
                {"success_ms", engine.last_success_age_ms},
                {"nodes_dead", figures.nodes_declared_dead},
-               {"connections", figures.guard.connections},
                {"disk_free", nullptr},
                {"calls", CallsOf(figures)},
                {"limits", LimitsOf(figures)}};
