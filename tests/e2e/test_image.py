@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 from daemon import BIN_DIR, BOUND_S, wait_until
-from root import mirror
+from root import ALONE, mirror
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))
 INSTALL_BOUND_S = 200.0
@@ -70,9 +70,10 @@ class Image(unittest.TestCase):
 
     @staticmethod
     def install(*command):
-        # Twice: both go on with what they have, and a mirror may fail for a moment.
+        # Twice: both go on with what they have, and a mirror may fail for a moment. In name spaces of their own: what is
+        # mounted in the root folder must not outlive them, since the folder is removed.
         for _ in range(2):
-            done = subprocess.run(command, capture_output=True, text=True, check=False,
+            done = subprocess.run([*ALONE, *command], capture_output=True, text=True, check=False,
                                   timeout=INSTALL_BOUND_S)
             if done.returncode == 0:
                 return
