@@ -119,7 +119,7 @@ class Feed::Impl {
   // (An engine that does not answer is asked no more often than one that does.)
   SteadyTime ListDueAt(bool viewed) const {
     if (!list_asked_at_) return begun_at_;
-    if (!viewed && !options_.pushes) return SteadyTime::max();
+    if (!viewed && !options_.embedded) return SteadyTime::max();
     const SteadyTime::duration least = (viewed ? options_.tick : Milliseconds(History::kTickMs)) *
                                        (options_.pushes ? 1 : kUnpushed);
     const int share = viewed ? kListShareViewed : kListShareIdle;

@@ -2,8 +2,8 @@
 // and of that to each viewer what has changed since the last time. A thread of its own puts the answers together; the
 // reactor's thread reads small pages only, and the lanes answer them between other commands (docs/adr/0026).
 //
-// Without viewers the semaphores are still listed every ten seconds for the history that the page draws: on an engine
-// that pushes, and never for longer than a hundredth of the time.
+// Without viewers the semaphores are still listed every ten seconds for the history that the page draws, if that asks no
+// server, and never for longer than a hundredth of the time.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,7 @@ struct FeedOptions {
   std::string version;
   bool tickets = false;  // As Guarantees.
   bool pushes = true;
+  bool embedded = true;      // A list asks no server, so it is taken without viewers, too.
   uint32_t slice_rows = 64;  // SliceRows: of each command that reads.
   // The functions below are called on the feed's thread, and may block for some seconds.
   std::function<DaemonFigures()> figures;

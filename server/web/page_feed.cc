@@ -139,6 +139,7 @@ std::shared_ptr<page::Feed> StartFeed(const Config& config, const FeedParts& par
   options.version = kVersion;
   options.tickets = guarantees.durable_tickets;
   options.pushes = guarantees.push;
+  options.embedded = guarantees.exclusive;
   options.slice_rows = SliceRows(guarantees);
   options.figures = [gatherer = parts.gatherer] { return gatherer->Gather(); };
   const page::NodeLine self{config.node_id, page::NodeLine::State::kSelf,

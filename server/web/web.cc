@@ -50,9 +50,8 @@ Web::~Web() { Stop(); }
 
 std::vector<Route> Web::AllRoutes() {
   std::vector<Route> all;
-  for (auto& some :
-       {UnaryRoutes(&site_), StreamRoutes(&site_), SessionRoutes(&site_), PageRoutes(),
-        PageFeedRoutes(&site_, &feed_)})
+  for (auto& some : {UnaryRoutes(&site_), StreamRoutes(&site_), SessionRoutes(&site_), PageRoutes(),
+                     PageFeedRoutes(&site_, &feed_)})
     all.insert(all.end(), some.begin(), some.end());
   return all;
 }
