@@ -16,7 +16,6 @@ import sys
 METHODS_MAX = 45
 # Classes that had more when the check was made, with their number then. An entry goes when its class is cut; none is added.
 KNOWN = {
-    "adapters/consul/store.h ConsulStore": 55,
     "adapters/rabbitmq/connection.h Connection": 50,
     "adapters/rabbitmq/slot_store.h SlotStore": 46,
 }

@@ -40,7 +40,7 @@ class DoctorCase(unittest.TestCase):
     def assert_finds(self, findings, endpoint, check, grade, text):
         finding = findings[endpoint, check]
         self.assertEqual(finding["grade"], grade, finding)
-        self.assertIn(text, finding["message"] + "; " + finding["advice"])
+        self.assertRegex(finding["message"] + "; " + finding["advice"], text)
 
 
 class Doctor(DoctorCase):
@@ -147,7 +147,7 @@ class Secured(DoctorCase):
     def test_certificates(self):
         daemon = self.start()
         findings = self.doctor(daemon.address, more=self.tls())
-        self.assert_finds(findings, daemon.address, "tls", "ok", "TLSv1.3, the daemon's certificate is good for 39 days")
+        self.assert_finds(findings, daemon.address, "tls", "ok", r"TLSv1\.3, the daemon's certificate is good for (39|40) days")
         stranger = Authority(self.folder, "stranger")
         findings = self.doctor(daemon.address, code=UNREACHABLE, more=("--ca-file", stranger.cert_file))
         self.assert_finds(findings, daemon.address, "tls", "fail", "is not accepted")
@@ -160,7 +160,7 @@ class Secured(DoctorCase):
     def test_a_certificate_that_soon_expires(self):
         daemon = self.start(days=5)
         findings = self.doctor(daemon.address, code=WARNS, more=self.tls())
-        self.assert_finds(findings, daemon.address, "tls", "warn", "good for 4 days")
+        self.assert_finds(findings, daemon.address, "tls", "warn", "good for [45] days")
 
     def test_a_certificate_that_has_expired(self):
         """Shown by a server of the test's: no daemon begins with one."""

@@ -179,10 +179,13 @@ TEST_CASE("http: requests with bodies, one behind the other", "[http]") {
   std::thread sender([&] {
     client.Send(request + "POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi" + request);
   });
-  CHECK_THAT(client.ReadUntil("100000:xxxxxxxxxx\n"), ContainsSubstring(" 200 OK"));
-  const std::string rest = client.ReadUntil("100000:xxxxxxxxxx\n");
+  // Three answers, of which a read may bring more than one.
+  const std::string large_answer = "100000:xxxxxxxxxx\n";
+  std::string answers;
+  while (answers.find(large_answer) == answers.rfind(large_answer))
+    answers += client.ReadUntil("\n");
   sender.join();
-  CHECK_THAT(rest, ContainsSubstring("2:hi\n"));
+  CHECK_THAT(answers, ContainsSubstring(" 200 OK") && ContainsSubstring("2:hi\n"));
 }
 
 TEST_CASE("http: bodies that are refused", "[http]") {
