@@ -160,7 +160,7 @@ class Otlp(unittest.TestCase):
         reader = Reader(self.client.stub.Session(iter(requests.get, None),
                                                  metadata=traceparent(trace, "00000000000000ee")))
         requests.put(pb.SessionRequest(commands=[pb.SessionCommand(
-            sequence=1, acquire=pb.AcquireRequest(semaphore="team/db", limit=1))]))
+            sequence=1, acquire=pb.SessionAcquire(semaphore="team/db", limit=1))]))
         reader.until(lambda message: message.results, "it is granted")
         requests.put(pb.SessionRequest(close=True))
         self.assertEqual(self.collector.span(name="hold", traceId=trace)["parentSpanId"], "00000000000000ee")

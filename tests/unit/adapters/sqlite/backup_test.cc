@@ -134,7 +134,7 @@ TEST_CASE("sqlite back-up: every commit that was answered before it began is in 
       ++answered;
     }
   });
-  while (answered < 300) std::this_thread::yield();
+  while (answered < 300) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const uint64_t before = answered;
   const absl::StatusOr<Descriptor> copy = BackUp(&store.database(), {kNoBound, nullptr});
   stop = true;
