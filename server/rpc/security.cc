@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Open(SecurityOptions options
   std::unique_ptr<Security> security(new Security(std::move(options)));
   absl::StatusOr<Read> read = security->ReadAll();
   if (!read.ok()) return read.status();
-  security->in_force_ = *std::move(read);
+  security->SetInForce(*std::move(read));
   if (!security->options_.certificates.cert_file.empty()) {
     auto tls =
         guard::Tls::Make(security->in_force_.certificates, security->options_.client_certificates);
@@ -83,8 +83,8 @@ absl::StatusOr<Security::Read> Security::ReadSettled() const {
 }
 
 std::shared_ptr<const AccessPolicy> Security::policy() const {
-  const std::lock_guard lock(reloading_);
-  return in_force_.policy;
+  const std::lock_guard lock(policy_mutex_);
+  return policy_;
 }
 
 int64_t Security::certificate_expires_unix_s() const {
@@ -124,8 +124,14 @@ absl::Status Security::ReloadFiles(bool tell_again) {
     spdlog::info("a new access file is in force, with {} identities",
                  read->policy->identities().size());
   }
-  in_force_ = *std::move(read);
+  SetInForce(*std::move(read));
   return absl::OkStatus();
+}
+
+void Security::SetInForce(Read read) {
+  in_force_ = std::move(read);
+  const std::lock_guard lock(policy_mutex_);
+  policy_ = in_force_.policy;
 }
 
 void Security::StartLooking() {

@@ -42,7 +42,7 @@ class Security {
   // When the certificate that new connections are shown expires. 0: without TLS. Any thread.
   int64_t certificate_expires_unix_s() const;
 
-  // Null: there is no access file. Any thread.
+  // Null: there is no access file. Any thread; it does not wait for a reload that is under way.
   std::shared_ptr<const AccessPolicy> policy() const;
   AuditLog* audit() { return audit_.get(); }
   // Called with each policy that comes into force from now on, on the thread that reloads. Empty:
@@ -78,6 +78,8 @@ class Security {
   // False: the log has said why, if it fails as the last time.
   absl::Status ReloadFiles(bool tell_again);
   bool failed() const;
+  // REQUIRES: reloading_ is held, or it is not yet another thread's.
+  void SetInForce(Read read);
 
   const SecurityOptions options_;
   std::unique_ptr<guard::Tls> tls_;
@@ -87,6 +89,9 @@ class Security {
   Read in_force_;
   std::string failure_;  // Of the last reload; empty: it has not failed.
   std::function<void(std::shared_ptr<const AccessPolicy>)> on_policy_;
+
+  mutable std::mutex policy_mutex_;
+  std::shared_ptr<const AccessPolicy> policy_;  // Guarded by policy_mutex_. That of in_force_.
 
   std::mutex looking_mutex_;
   std::condition_variable end_looking_;
