@@ -123,7 +123,7 @@ absl::Status ClaimVersion(Client* client, const Url& url) {
     // Another daemon may be first: then it is read again.
     TransactionRequest write;
     write.Cas(keys.Version(), absl::StrCat(kStoreVersion), 0);
-    const absl::Status status = client->Write(write).status();
+    absl::Status status = client->Write(write).status();
     // If its answer is lost it may have landed: then it is read again, too.
     if (!status.ok() && !absl::IsUnavailable(status)) return status;
   }

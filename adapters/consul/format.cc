@@ -249,7 +249,7 @@ TableWriter LeasesOf(const Document& document, const ClientName& client_name,
   for (const auto& [id, lease] : document.leases) {
     const auto granted = ordinals.find(id);
     const uint64_t ordinal = granted == ordinals.end() ? 0 : granted->second;
-    table.Add([&](auto& v) { DescribeLease(v, std::as_const(*lease), ordinal); });
+    table.Add([&, &lease = lease](auto& v) { DescribeLease(v, std::as_const(*lease), ordinal); });
   }
   return table;
 }
@@ -289,7 +289,7 @@ void ReadBound(const Json& json, Document* document) {
 TableWriter PagesOf(const Document& document) {
   TableWriter table;
   for (const auto& [number, page] : document.pages)
-    table.Add([&](auto& v) { DescribePage(v, number, page.gone); });
+    table.Add([&number = number, &page = page](auto& v) { DescribePage(v, number, page.gone); });
   return table;
 }
 
@@ -375,7 +375,8 @@ std::string WriteRequestBlock(const RequestBlock& block) {
   FieldWriter object = NewObject();
   object.Optional("closed", block.closed);
   TableWriter table;
-  for (const auto& [sequence, row] : block.rows) table.Add([&](auto& v) { Describe(v, row); });
+  for (const auto& [sequence, row] : block.rows)
+    table.Add([&row = row](auto& v) { Describe(v, row); });
   object.Table("requests", table);
   return object.Take();
 }
