@@ -42,7 +42,7 @@ class Calls(unittest.TestCase):
         self.assertEqual(5, daemon.client().describe("web/b").limit)
         ticket = daemon.done("Enqueue", {"semaphore": "web/b", "payload": "aGVsbG8="})
         self.assertEqual("1", str(ticket["position"]))
-        tickets = daemon.client().administer("web/b", tickets=pb.ListTickets())
+        tickets = daemon.client().administer("web/b", list_tickets=pb.ListTickets())
         self.assertEqual(b"hello", tickets.tickets[0].payload)
 
     def test_the_same_id_twice_is_one_request(self):
