@@ -90,12 +90,13 @@ class StreamExchange final : public std::enable_shared_from_this<StreamExchange<
  private:
   void Call() {
     if (gone_) return;
+    // It goes with this call: a stream may stand for days, and nothing counts its body any more.
+    const http::Request request = std::move(request_);
     In message;
     std::optional<Milliseconds> timeout;
-    std::optional<Refusal> refusal = TimeoutOf(request_, &timeout);
-    if (!refusal && !site_->IsUnknown(visitor_)) refusal = ReadRequest(request_, &message);
+    std::optional<Refusal> refusal = TimeoutOf(request, &timeout);
+    if (!refusal && !site_->IsUnknown(visitor_)) refusal = ReadRequest(request, &message);
     if (refusal) return reply_(ErrorResponse(*refusal));
-    request_ = {};
     Gateway::StreamEvents events;
     events.on_message = [self = this->shared_from_this()](grpc::ByteBuffer bytes) {
       self->OnMessage(std::move(bytes));
@@ -143,6 +144,7 @@ class StreamExchange final : public std::enable_shared_from_this<StreamExchange<
     BeginStream();
     stream_->Send(status.ok() ? "end" : "error", status.ok() ? "{}" : ErrorJson(StatusOf(status)));
     stream_->End();
+    stream_ = nullptr;  // Its events hold this.
   }
 
   // The server's thread.

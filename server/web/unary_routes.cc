@@ -49,15 +49,15 @@ class UnaryExchange : public std::enable_shared_from_this<UnaryExchange> {
 
  private:
   void Call() {
+    const std::string body = std::move(request_.body);  // Not kept while the call waits.
     const MessagePtr message = NewMessage(method_->input_type());
     std::optional<Milliseconds> timeout;
     std::optional<Refusal> refusal = TimeoutOf(request_, &timeout);
     if (!refusal && !site_->IsUnknown(visitor_)) {
-      refusal = Read(message.get());
+      refusal = Read(body, message.get());
       if (!refusal) refusal = CheckWrites(*message);
     }
     if (refusal) return Refuse(*refusal);
-    request_.body = {};
     call_ = site_->gateway->Call(
         std::string(method_->name()), visitor_, timeout, Serialize(*message),
         [self = shared_from_this()](const grpc::Status& status, grpc::ByteBuffer bytes) {
@@ -67,9 +67,9 @@ class UnaryExchange : public std::enable_shared_from_this<UnaryExchange> {
     if (gone_) call_->Cancel();
   }
 
-  std::optional<Refusal> Read(google::protobuf::Message* message) const {
-    if (is_json_) return FromJson(request_.body, message);
-    if (message->ParseFromString(request_.body)) return std::nullopt;
+  std::optional<Refusal> Read(const std::string& body, google::protobuf::Message* message) const {
+    if (is_json_) return FromJson(body, message);
+    if (message->ParseFromString(body)) return std::nullopt;
     return Unreadable();
   }
 

@@ -125,6 +125,19 @@ class Attacks(unittest.TestCase):
         self.assert_serves()
         self.assertLess(self.memory() - before, 150 * MIB)
 
+    def test_bodies_of_streams_are_not_kept(self):
+        before = self.memory()
+        watch = b'{"prefix":""}'
+        request = head("/v1/watch", f"Content-Length: {MIB}") + b" " * (MIB - len(watch)) + watch
+        for _ in range(10):
+            streams = [self.connect(request) for _ in range(40)]
+            for stream in streams:
+                self.assertIn(b"HTTP/1.1 200 ", stream.recv(65536))
+            for stream in streams:
+                stream.close()
+        self.assert_serves()
+        self.assertLess(self.memory() - before, 200 * MIB)
+
     def test_more_connections_than_there_may_be(self):
         silent = [self.connect() for _ in range(CONNECTIONS_MAX + 50)]
         self.assert_serves()  # The oldest have gone for it.
