@@ -19,6 +19,8 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kTokenBytesMax = 4'096;
+// Of {"token": "…"}, with each byte as \u00XX. It is read on the server's thread, for callers that are not known yet.
+constexpr size_t kSignInBytesMax = 6 * kTokenBytesMax + 64;
 
 // Whose token it is; nullptr: of no identity of the access file.
 const Identity* IdentityOf(const Visitor& visitor, const AccessPolicy* policy) {
@@ -102,6 +104,7 @@ class SignInExchange : public std::enable_shared_from_this<SignInExchange> {
 
 // nullopt: the body is not {"token": "…"}.
 std::optional<std::string> TokenIn(const std::string& body) {
+  if (body.size() > kSignInBytesMax) return std::nullopt;
   const json read = json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (!read.is_object() || read.size() != 1 || !read.contains("token") ||
       !read["token"].is_string())

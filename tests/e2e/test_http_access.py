@@ -189,9 +189,9 @@ class Known(unittest.TestCase):
         self.assertEqual(403, ask("POST", "/session", good, {**JSON, **OWN, "Origin": "http://e.example"})[0])
         for wrong in ('{"token":"wrong"}', '{"token":""}', "{}", "[]", "", '{"token":7}',
                       '{"token":"a\\nb"}', json.dumps({"token": "x" * 5000}),
-                      json.dumps({"token": self.ops, "more": 1})):
+                      json.dumps({"token": self.ops, "more": 1}), good + " " * 100_000):
             status, headers, _ = ask("POST", "/session", wrong, {**JSON, **OWN})
-            self.assertIn(status, (400, 401), wrong)
+            self.assertIn(status, (400, 401), wrong[:100])
             self.assertIsNone(headers["Set-Cookie"])
 
     def test_a_cookie_ends_with_its_token(self):
