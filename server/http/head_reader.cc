@@ -12,6 +12,7 @@
 #include <boost/beast/http/string_body.hpp>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace semaphored::http {
@@ -82,6 +83,15 @@ Head HeadOf(const Parser& parser) {
   return head;
 }
 
+// Whether it is certain where the body ends: not by a coding that is not known here, which Beast takes for none, and
+// whose body would be read as the next request.
+bool HasKnownFraming(const Head& head) {
+  const Request& request = head.request;
+  if (request.Count("transfer-encoding") == 0) return true;
+  const std::string_view coding = request.Header("transfer-encoding").value_or("");
+  return request.is_1_1 && absl::EqualsIgnoreCase({coding.data(), coding.size()}, "chunked");
+}
+
 HeadReader::Result Read(std::string_view text) {
   Parser parser;
   parser.header_limit(kHeadBytesMax);
@@ -93,7 +103,9 @@ HeadReader::Result Read(std::string_view text) {
   // It may want the body as well, or say that it wants none.
   const bool sound = !wrong || wrong == error::need_more || wrong == error::unexpected_body;
   if (!sound || !parser.is_header_done()) return Status::kBadRequest;
-  return HeadOf(parser);
+  Head head = HeadOf(parser);
+  if (!HasKnownFraming(head)) return Status::kBadRequest;
+  return head;
 }
 
 }  // namespace

@@ -84,6 +84,13 @@ TEST_CASE("http: what is no head is refused", "[http]") {
   CHECK(IsRefused("GET / HTTP/1.1\r\nno colon\r\n\r\n", Status::kBadRequest));
   CHECK(IsRefused(std::string("GET /\0 HTTP/1.1\r\n\r\n", 19), Status::kBadRequest));
   CHECK(IsRefused("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", Status::kBadRequest));
+  // Another server before this one might read a body where none is seen here.
+  for (const char* coding : {"gzip", "chunked, gzip", "gzip, chunked", "xchunked", "identity", ""})
+    CHECK(IsRefused("POST / HTTP/1.1\r\nTransfer-Encoding: " + std::string(coding) + "\r\n\r\n",
+                    Status::kBadRequest));
+  CHECK(IsRefused("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", Status::kBadRequest));
+  CHECK(IsRefused("POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\nContent-Length: 1\r\n\r\n",
+                  Status::kBadRequest));
   CHECK(IsRefused("\x16\x03\x01\x02\r\n\r\n", Status::kBadRequest));
   CHECK(IsRefused("GET / HTTP/1.1\r\nA: " + std::string(kHeadBytesMax - 19, 'a'),
                   Status::kHeadTooLarge));
