@@ -1,5 +1,6 @@
 #include "server/http/connection.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -152,6 +153,12 @@ void Connection::OnReadable() {
   if (got < 0) return End();
   eof_ = true;
   events_->on_eof(this);
+}
+
+bool Connection::EndedBehindBytes() {
+  if (state_ != State::kAsking || watching_ || eof_) return false;
+  pollfd file{socket_.native_handle(), POLLRDHUP, 0};  // (An error, too.)
+  return poll(&file, 1, /*timeout=*/0) == 1;
 }
 
 // ---- writing ----

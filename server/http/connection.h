@@ -93,6 +93,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Of the last request that had a body: as its client wants it.
   bool body_keep_alive() const { return body_keep_alive_; }
   bool ended_by_client() const { return eof_; }
+  // With a handler: bytes of a next request have ended the watch for the client's end, and that has come behind them.
+  bool EndedBehindBytes();
   const StreamPtr& stream() const { return stream_; }
   // A stream whose events have all been written, since when.
   bool is_silent(SteadyTime now) const {

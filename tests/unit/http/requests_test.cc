@@ -270,6 +270,17 @@ TEST_CASE("http: a handler learns that its client has gone", "[http]") {
   CHECK(fixture.gone() == 2);
 }
 
+TEST_CASE("http: a client goes that has sent some of its next request", "[http]") {
+  RequestsFixture fixture;
+  ByteClient goes(fixture.address());
+  goes.Send(kWait);
+  fixture.WaitForAsked(1);
+  goes.Send("GET /wait HTTP/1.1");
+  goes.Close();
+  fixture.WaitFor([&] { return fixture.gone() == 1; });
+  fixture.WaitFor([&] { return fixture.server().figures().connections == 0; });
+}
+
 TEST_CASE("http: events are sent as they come, until the end", "[http]") {
   RequestsFixture fixture;
   const ByteClient client(fixture.address());
