@@ -51,6 +51,19 @@ void BlockSignals() {
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
 
+// The system gives a connection up whose client machine does not answer it: also one on which nothing is sent, as
+// while a call waits for a permit.
+void EndIfUnacknowledged(int descriptor, Milliseconds most) {
+  const auto most_ms = static_cast<int>(most.count());
+  setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &most_ms, sizeof most_ms);
+  const int idle_s = std::max(1, most_ms / 1'000);
+  const int probe_interval_s = std::max(1, idle_s / 3);
+  const int on = 1;
+  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &probe_interval_s, sizeof probe_interval_s);
+  setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
 std::string PeerText(const tcp::endpoint& endpoint) {
   const net::ip::address address = endpoint.address();
   return address.is_v4() ? absl::StrCat("ipv4:", address.to_string(), ":", endpoint.port())
@@ -193,8 +206,7 @@ void Server::Impl::Take(tcp::socket socket) {
   if (error) return;  // It has gone already.
   const int descriptor = socket.native_handle();
   fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-  const auto patience_ms = static_cast<int>(options_.unacknowledged_max.count());
-  setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
+  EndIfUnacknowledged(descriptor, options_.unacknowledged_max);
   const uint64_t number = ++last_number_;
   const auto connection = std::make_shared<Connection>(
       number, std::move(socket), address, PeerText(remote), options_.clock, &patience_, &events_);

@@ -56,7 +56,8 @@ struct ServerOptions {
   Milliseconds answer_timeout{30'000};   // For the handler; and then for the client to read it all.
   Milliseconds stall_timeout{5'000};     // For the client to read some of it.
   Milliseconds silence_timeout{15'000};  // After it a comment is written to a stream.
-  // What was sent and is not acknowledged for so long: the client's machine has gone.
+  // What was sent and is not acknowledged for so long: the client's machine has gone. One that sends and is sent nothing
+  // is probed after it.
   Milliseconds unacknowledged_max{15'000};
   // Bodies that are being sent, all together. Beyond it the one that has moved the least lately is
   // given up, but never the last.

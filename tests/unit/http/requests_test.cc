@@ -7,7 +7,10 @@
 
 #include <array>
 #include <atomic>
+#include <cstdio>
+#include <fstream>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -149,6 +152,26 @@ class RequestsFixture {
   std::unique_ptr<Server> server_;
 };
 
+// Whether the system asks the silent client of the server's only connection for a sign of life.
+bool ProbesSilentClient(const std::string& address) {
+  std::array<char, 32> own{};
+  const int port = std::stoi(address.substr(address.rfind(':') + 1));
+  std::snprintf(own.data(), own.size(), "0100007F:%04X", static_cast<unsigned>(port));
+  std::ifstream file("/proc/self/net/tcp");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string number;
+    std::string local;
+    std::string remote;
+    std::string state;
+    std::string queues;
+    std::string timer;
+    words >> number >> local >> remote >> state >> queues >> timer;
+    if (local == own.data() && state == "01") return timer.starts_with("02:");
+  }
+  return false;
+}
+
 constexpr char kEvents[] = "GET /events HTTP/1.1\r\nHost: h\r\n\r\n";
 constexpr char kWait[] = "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -279,6 +302,14 @@ TEST_CASE("http: a client goes that has sent some of its next request", "[http]"
   goes.Close();
   fixture.WaitFor([&] { return fixture.gone() == 1; });
   fixture.WaitFor([&] { return fixture.server().figures().connections == 0; });
+}
+
+TEST_CASE("http: a machine that vanishes is noticed while a handler waits", "[http]") {
+  RequestsFixture fixture;
+  const ByteClient client(fixture.address());
+  client.Send(kWait);
+  fixture.WaitForAsked(1);
+  CHECK(ProbesSilentClient(fixture.address()));
 }
 
 TEST_CASE("http: events are sent as they come, until the end", "[http]") {
