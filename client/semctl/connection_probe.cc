@@ -6,6 +6,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -148,6 +149,14 @@ Descriptor Reach(const Where& where, milliseconds time, std::string* why) {
 }
 
 // ---- TLS ----
+
+// OpenSSL writes without MSG_NOSIGNAL: a peer that has gone would end the process.
+void BlockSigpipe() {
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+}
 
 struct FreeContext {
   void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
@@ -292,6 +301,7 @@ Findings ProbeConnection(const ProbeOptions& options) {
   Findings findings = {
       {options.endpoint, "reach", Grade::kOk, absl::StrCat("connected in ", took, " ms")}};
   if (WantsTls(options.security)) {
+    BlockSigpipe();
     findings.push_back(TlsProbe(options, where).Run(connection.get()));
   } else if (IsLoopback(where)) {
     findings.push_back({options.endpoint, "tls", Grade::kOk, "none, on this machine"});

@@ -19,7 +19,8 @@ struct ProbeOptions {
 };
 
 // "reach", and "tls" if there is a connection: also that there is no TLS, and whether that matters.
-// Sends nothing but a TLS handshake. Blocks for twice the timeout at most.
+// Sends nothing but a TLS handshake. Blocks for twice the timeout at most. Runs on a thread of the
+// caller's that ends soon: SIGPIPE stays blocked in it.
 Findings ProbeConnection(const ProbeOptions& options);
 
 }  // namespace semaphore::semctl

@@ -104,6 +104,25 @@ class Doctor(DoctorCase):
         findings = self.doctor(address, code=UNREACHABLE, more=("--timeout", "1s", "--tls"))
         self.assert_finds(findings, address, "tls", "fail", "no answer in time")
 
+    def test_a_peer_that_goes_in_the_handshake(self):
+        peer = socket.create_server(("127.0.0.1", 0))
+
+        def serve():
+            with contextlib.suppress(OSError):  # The listener is closed.
+                while True:
+                    connection, _ = peer.accept()
+                    # A ServerHello that is too short: OpenSSL answers it with an alert, to a peer that has gone.
+                    connection.sendall(b"\x16\x03\x03\x00\x05\x02\x00\x00\x01\x00")
+                    connection.close()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(peer.close)
+        self.addCleanup(peer.shutdown, socket.SHUT_RDWR)
+        address = f"127.0.0.1:{peer.getsockname()[1]}"
+        findings = self.doctor(address, code=UNREACHABLE, more=("--tls",))
+        self.assert_finds(findings, address, "tls", "fail", "no handshake")
+
     def test_two_stores(self):
         with Daemon({"node_id": "a"}) as a, Daemon({"node_id": "a"}) as b:
             findings = self.doctor(a.address, b.address, code=FAILS)
