@@ -42,8 +42,8 @@ class Calls(unittest.TestCase):
         self.assertEqual(5, daemon.client().describe("web/b").limit)
         ticket = daemon.done("Enqueue", {"semaphore": "web/b", "payload": "aGVsbG8="})
         self.assertEqual("1", str(ticket["position"]))
-        tickets = daemon.client().administer("web/b", list_tickets=pb.ListTickets())
-        self.assertEqual(b"hello", tickets.tickets[0].payload)
+        shown = daemon.client().administer("web/b", show_ticket=pb.ShowTicket(ticket_id=ticket["ticketId"]))
+        self.assertEqual(b"hello", shown.payload)
 
     def test_the_same_id_twice_is_one_request(self):
         request = {"semaphore": "web/c", "limit": 2, "requestId": {"oneShot": ONE_SHOT}}
