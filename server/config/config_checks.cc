@@ -83,10 +83,10 @@ bool IsHttpAddress(const std::string& listen) {
 
 void AddMistakesOfHttp(const Config& config, std::vector<std::string>* mistakes) {
   const std::string& listen = config.http_listen;
-  if (listen == "auto" || listen.empty()) return;
+  if (listen == "auto" || listen == "off" || listen.empty()) return;
   if (!IsHttpAddress(listen)) {
     mistakes->push_back(
-        fmt::format("http_listen: \"{}\" must be auto, empty, or HOST:PORT or [HOST]:PORT with an "
+        fmt::format("http_listen: \"{}\" must be auto, off, or HOST:PORT or [HOST]:PORT with an "
                     "address in numbers, such as 127.0.0.1:7422",
                     listen));
   } else if (!ParseListenAddress(listen)->loopback && !config.allow_insecure_remote) {
@@ -170,6 +170,7 @@ bool NeedsCertificates(const Config& config) {
 }
 
 HttpAddress HttpAddressOf(const Config& config) {
+  if (config.http_listen == "off") return {};
   if (config.http_listen != "auto") return {config.http_listen};
   // These keep out programs of this machine that HTTP would let in.
   if (config.listen.starts_with("unix:") || NeedsCertificates(config)) return {};

@@ -64,10 +64,8 @@ std::vector<Setting> Where() {
        "log."},
       {kWhere, "http_listen", Kind::kText, FIELD(http_listen), 0, 256, nullptr,
        "Address of the page, and of the API as JSON, by HTTP without encryption: HOST:PORT or "
-       "[HOST]:PORT. auto: "
-       "127.0.0.1:7422, unless another program has that, listen is a Unix socket, or every client "
-       "must show a "
-       "certificate. Empty: none."},
+       "[HOST]:PORT. auto: 127.0.0.1:7422, unless another program has that, listen is a Unix "
+       "socket, or every client must show a certificate. off: none."},
       {kWhere, "http_writes", Kind::kChoice, FIELD(http_writes), 0, 0, "off, token, on",
        "Which callers may change anything by HTTP; the others may read. token: those that show a "
        "token of the access "

@@ -108,7 +108,7 @@ class Daemon:
         """`settings` are keys of the configuration, handed over in the environment. `store` is a
         URL; if there is none, a file in the daemon's folder."""
         # Of several daemons on a machine, one could have the address of HTTP that is chosen by default.
-        self.settings = {"node_id": "e2e", "http_listen": "", **(settings or {})}
+        self.settings = {"node_id": "e2e", "http_listen": "off", **(settings or {})}
         self.port = port or free_port()
         self.address = f"127.0.0.1:{self.port}"
         self._own_folder = folder is None

@@ -185,8 +185,9 @@ class BackUp(BackUpCase):
         self.start()
         os.chmod(self.daemon.folder, 0o777)
         done = subprocess.run(
-            [SEMAPHORED, "backup", self.copy, "--store", self.daemon.store],
-            capture_output=True, text=True, timeout=BOUND_S, check=False, user=65534)
+            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", SEMAPHORED, "backup", self.copy, "--store",
+             self.daemon.store],
+            capture_output=True, text=True, timeout=BOUND_S, check=False)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("Permission denied", done.stderr)
         self.assertFalse(os.path.exists(self.copy))
