@@ -13,6 +13,7 @@ using Json = nlohmann::json;
 // Of ids, to tell rows apart.
 constexpr size_t kKeyDigits = 12;
 constexpr size_t kRunsMax = 16;
+constexpr size_t kTextBytesShown = 256;
 // A number of a script is exact up to here.
 constexpr uint64_t kExactMax = uint64_t{1} << 53;
 
@@ -25,6 +26,15 @@ std::string KeyOf(const Id& id) { return id.Hex().substr(0, kKeyDigits); }
 Json Number(uint64_t number) {
   if (number > kExactMax) return std::to_string(number);
   return number;
+}
+
+// Of a text that may have kilobytes, for a list: without it one list could be megabytes, which a stream does not keep.
+std::string Beginning(std::string_view text) {
+  if (text.size() <= kTextBytesShown) return std::string(text);
+  size_t end = kTextBytesShown;
+  // Not within a character of UTF-8.
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return std::string(text.substr(0, end)) + "…";
 }
 
 // At most kRunsMax of them: a lease may have as many as it has slots.
@@ -145,8 +155,10 @@ std::string TicketsJson(const TicketList& list) {
   for (const TicketInfo& info : list.tickets) {
     const Ticket& ticket = *info.ticket;
     Json reasons = Json::array();
-    for (const TicketReason& reason : ticket.reasons)
-      reasons.push_back({reason.attempt, reason.text, reason.at_unix_ms});
+    if (!ticket.reasons.empty()) {
+      const TicketReason& last = ticket.reasons.back();
+      reasons.push_back({last.attempt, Beginning(last.text), last.at_unix_ms});
+    }
     const auto holder = list.holders.find(ticket.id);
     rows.push_back({ticket.id.Hex(), static_cast<int>(ticket.state), ticket.priority,
                     ticket.attempt, ticket.max_attempts, ticket.content_type, ticket.payload_bytes,

@@ -44,7 +44,7 @@ std::string LeasesJson(const SemaphoreInfo& info, const NodeName& names, bool wi
 // [[key, position, holder, permits, priority, queued_unix_ms, node, reason], …]
 std::string WaitersJson(const SemaphoreInfo& info, const NodeName& names);
 // {"rows": [[id, state, priority, attempt, max_attempts, content_type, bytes, enqueued_unix_ms, position, holder,
-//            [[attempt, text, unix_ms], …]], …], "more"}
+//            [[attempt, text, unix_ms]]], …], "more"}: the beginning of the last reason, if there is one.
 std::string TicketsJson(const TicketList& list);
 // {"now", "step", "reset", "samples": [[tick, held, waiting, limit], …]}
 std::string ChartJson(const std::vector<History::Sample>& samples, uint32_t now, bool reset);

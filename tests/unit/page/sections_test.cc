@@ -53,6 +53,17 @@ TEST_CASE("page sections: of a lease with very many runs of slots there are the 
   CHECK(parsed[0][5] == 4);
 }
 
+TEST_CASE("page sections: of a ticket's reasons there is the beginning of the last") {
+  TicketList list;
+  auto ticket = std::make_shared<Ticket>();
+  ticket->reasons = {{1, "first", 5}, {2, std::string(255, 'x') + "ä and more", 6}};
+  list.tickets.push_back({ticket, 3});
+  const json reasons = json::parse(TicketsJson(list))["rows"][0][10];
+  REQUIRE(reasons.size() == 1);
+  CHECK(reasons[0][0] == 2);
+  CHECK(reasons[0][1] == std::string(255, 'x') + "…");
+}
+
 TEST_CASE("page sections: rows of two texts are rows") {
   TicketList list;
   auto ticket = std::make_shared<Ticket>();
