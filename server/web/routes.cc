@@ -71,6 +71,13 @@ bool IsPlain(const http::Request& request) {
          request.Header("content-encoding").value_or("") == "identity";
 }
 
+std::optional<Refusal> CheckVisitor(const Site& site, const Route& route, const Visitor& visitor) {
+  if (route.kind == Kind::kPage || route.kind == Kind::kSigns) return std::nullopt;
+  if (site.needs_token && visitor.authorization.empty()) return NoToken();
+  if (route.kind != Kind::kWrites || site.IsUnknown(visitor)) return std::nullopt;
+  return site.CheckWrites(visitor);
+}
+
 // What is refused, and with which status of HTTP where it is not the code's own.
 struct Refused {
   Refusal refusal;
@@ -95,11 +102,8 @@ std::optional<Refused> CheckRoute(Site* site, const Route& route, const http::Re
   const Visitor visitor = VisitorOf(site, request);
   if (visitor.by_cookie && !http::kReads.Has(request.method) && request.Count(kOwnPageHeader) == 0)
     return Refused{NotOwnPage(), std::nullopt};
-  if (site->needs_token && visitor.authorization.empty()) return Refused{NoToken(), std::nullopt};
-  if (route.kind == Kind::kWrites && !site->IsUnknown(visitor)) {
-    if (auto refusal = site->CheckWrites(visitor))
-      return Refused{*std::move(refusal), std::nullopt};
-  }
+  if (auto refusal = CheckVisitor(*site, route, visitor))
+    return Refused{*std::move(refusal), std::nullopt};
   return std::nullopt;
 }
 
@@ -146,6 +150,9 @@ http::Resources MakeResources(Site* site, Routes routes) {
       const Route* const route = Find(of_path, request);
       Visitor visitor = route->kind == Kind::kPage ? Visitor{request.peer, {}, "", false}
                                                    : VisitorOf(site, request);
+      // The body may have taken seconds, in which a cookie can have ended: without it the caller is another.
+      if (const auto refusal = CheckVisitor(*site, *route, visitor))
+        return reply(ErrorResponse(*refusal));
       route->handler(std::move(request), std::move(visitor), std::move(reply));
     };
     resources.emplace(path, http::Resource(methods, site->body_bytes_max, std::move(handler)));

@@ -84,6 +84,27 @@ class Anonymous(unittest.TestCase):
                 self.assertEqual(401, daemon.call("Verify", verify, {"Authorization": "Bearer x"})[0])
                 daemon.done("Acquire", acquire, {"Authorization": "Bearer " + token})
 
+    def test_a_cookie_that_ends_before_the_body(self):
+        token, digest = new_token()
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(f'[identities.ops]\ntokens = ["{digest}"]\nrules = [{{ prefixes = [""], verbs = ["acquire", "verify"] }}]\n'
+                       '[identities.anonymous]\nrules = [{ prefixes = [""], verbs = ["acquire", "verify"] }]\n')
+            file.flush()
+            with HttpDaemon({"access_file": file.name, "http_writes": "token"}) as daemon:
+                _, headers, _ = daemon.ask("POST", "/session", json.dumps({"token": token}),
+                                           {**JSON, **OWN})
+                known = {"Cookie": headers["Set-Cookie"].split(";")[0], **OWN}
+                body = b'{"semaphore":"s","limit":1}'
+                with daemon.connect() as connection:
+                    connection.putrequest("POST", SERVICE + "Acquire")
+                    for name, value in {**JSON, **known, "Content-Length": str(len(body))}.items():
+                        connection.putheader(name, value)
+                    connection.endheaders(body[:-1])
+                    self.assertEqual(204, daemon.ask("DELETE", "/session", None, known)[0])
+                    connection.send(body[-1:])
+                    # It is not taken for one of the anonymous caller, who may only read.
+                    self.assertEqual(403, connection.getresponse().status)
+
 
 class Known(unittest.TestCase):
     """With an access file."""
