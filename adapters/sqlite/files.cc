@@ -1,6 +1,7 @@
 #include "adapters/sqlite/files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -37,6 +38,18 @@ absl::Status Rename(const std::string& from, const std::string& to) {
   fs::rename(from, to, code);
   if (code) return FromCode(absl::StrCat("move ", from, " to ", to), code);
   return SyncFolderOf(to);
+}
+
+absl::StatusOr<Owner> OwnerOf(const std::string& path) {
+  struct stat about {};
+  if (stat(path.c_str(), &about) != 0)
+    return FromCode("look at " + path, std::error_code(errno, std::generic_category()));
+  return Owner{about.st_uid, about.st_gid};
+}
+
+absl::Status GiveTo(const Owner& owner, const std::string& path) {
+  if (geteuid() != 0 || lchown(path.c_str(), owner.user, owner.group) == 0) return absl::OkStatus();
+  return FromCode("give away " + path, std::error_code(errno, std::generic_category()));
 }
 
 }  // namespace semaphored::sqlite

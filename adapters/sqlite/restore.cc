@@ -28,11 +28,12 @@ constexpr char kLog[] = "-wal";
 constexpr char kTombstone[] =
     "A restore of this store was interrupted. Call `semaphored restore` again.\n";
 
-absl::Status WriteFile(const std::string& path, const std::string& text) {
+absl::Status WriteFile(const std::string& path, const std::string& text, const Owner& owner) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
   if (!file) return absl::UnavailableError("sqlite: cannot write " + path);
+  if (absl::Status status = GiveTo(owner, path); !status.ok()) return status;
   return Sync(path);
 }
 
@@ -156,14 +157,15 @@ absl::StatusOr<int64_t> Prepare(const RestoreOptions& options, const std::string
 }
 
 // The store goes aside, and `fresh` comes in its place.
-absl::Status Exchange(const std::string& path, const std::string& fresh, const std::string& aside) {
+absl::Status Exchange(const std::string& path, const std::string& fresh, const std::string& aside,
+                      const Owner& owner) {
   const std::string tombstone = path + ".tombstone";
   if (!aside.empty()) {
     std::error_code code;
     fs::create_hard_link(path, aside, code);
     if (code) return FromCode(absl::StrCat("link ", path, " to ", aside), code);
   }
-  if (absl::Status status = WriteFile(tombstone, kTombstone); !status.ok()) return status;
+  if (absl::Status status = WriteFile(tombstone, kTombstone, owner); !status.ok()) return status;
   if (absl::Status status = Rename(tombstone, path); !status.ok()) return status;
   if (HasContent(path + kLog) && !aside.empty()) {
     if (absl::Status status = Rename(path + kLog, aside + kLog); !status.ok()) return status;
@@ -184,9 +186,17 @@ bool IsTombstone(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<Restored> Restore(const RestoreOptions& options) {
+  std::error_code missing;
+  const bool replaces = fs::exists(options.path, missing);
   absl::StatusOr<std::unique_ptr<FileLock>> lock = FileLock::Take(options.path);
   if (!lock.ok()) return lock.status();
   const std::string path = (*lock)->resolved_path();
+  const absl::StatusOr<Owner> owner =
+      OwnerOf(replaces ? path : fs::path(path).parent_path().string());
+  if (!owner.ok()) return owner.status();
+  for (const char* suffix : {"", ".lock"}) {
+    if (absl::Status status = GiveTo(*owner, path + suffix); !status.ok()) return status;
+  }
   const std::string fresh = path + ".restoring";
   Restored restored;
   if (HasContent(path) && !IsTombstone(path)) {
@@ -206,13 +216,17 @@ absl::StatusOr<Restored> Restore(const RestoreOptions& options) {
     return epoch.status();
   }
   restored.epoch = *epoch;
+  absl::Status given = GiveTo(*owner, fresh);
+  if (given.ok()) given = Sync(fresh);
+  if (!given.ok()) return given;
   // A back-up that cannot be written to has the random step alone.
-  static_cast<void>(WriteFile(options.from + ".epoch", absl::StrCat(*epoch, "\n")));
+  if (const absl::StatusOr<Owner> of = OwnerOf(options.from); of.ok())
+    static_cast<void>(WriteFile(options.from + ".epoch", absl::StrCat(*epoch, "\n"), *of));
   if (options.wait) options.wait(longest_ttl_ms);
   // First of all: were this not noted, the next restore might give the same epoch again.
-  if (absl::Status status = WriteFile(path + ".epoch", absl::StrCat(*epoch, "\n")); !status.ok())
-    return status;
-  if (absl::Status status = Exchange(path, fresh, restored.aside); !status.ok()) return status;
+  absl::Status status = WriteFile(path + ".epoch", absl::StrCat(*epoch, "\n"), *owner);
+  if (status.ok()) status = Exchange(path, fresh, restored.aside, *owner);
+  if (!status.ok()) return status;
   RemoveAll(fresh);
   return restored;
 }

@@ -34,7 +34,8 @@ struct Restored {
 };
 
 // At each moment the store is the old one, the new one, or cannot be opened at all, whatever kills
-// this: then it is called again. Blocks.
+// this: then it is called again. Called by root, it gives what it makes to the owner of the store that
+// is replaced; of the folder, if there is none. Blocks.
 //   FAILED_PRECONDITION  a daemon has the store; a store that was put aside before is still there
 //   UNIMPLEMENTED        the back-up is another program's, or a newer daemon's
 //   DATA_LOSS            the back-up is damaged

@@ -101,6 +101,27 @@ class Restore(unittest.TestCase):
         again = self.daemon.client().acquire("kept")
         self.assertGreater(again.token, fresh.token)
 
+    def test_root_leaves_the_store_to_the_daemons_user(self):
+        self.client.acquire("kept", limit=1)
+        self.back_up()
+        self.daemon.terminate()
+        folder, user = self.daemon.folder, 65534
+        for name in ("", *os.listdir(folder)):
+            os.chown(os.path.join(folder, name), user, user)
+        os.chown(self.copy, 0, 0)
+
+        def owners():
+            made = [self.daemon.store_path + suffix for suffix in ("", ".lock", ".epoch")]
+            return [(os.stat(path).st_uid, os.stat(path).st_gid) for path in made]
+        self.restore(ttl="0s")
+        self.assertEqual(owners(), [(user, user)] * 3)
+        # Where there is none to be replaced, the folder says whose it is.
+        for suffix in ("", ".lock", ".epoch", ".before-restore", ".before-restore-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.daemon.store_path + suffix)
+        self.restore(ttl="0s")
+        self.assertEqual(owners(), [(user, user)] * 3)
+
     def test_what_is_wrong_changes_nothing(self):
         lease = self.client.acquire("kept", limit=1, ttl_ms=60_000)
         self.back_up()
