@@ -99,8 +99,10 @@ await_line() { # file, pid, what
   done
 }
 
-if [ -s "$state/daemon.pid" ] && kill -0 "$(cat "$state/daemon.pid")" 2>/dev/null &&
-  [ "$(readlink "/proc/$(cat "$state/daemon.pid")/exe" 2>/dev/null)" = "$bin/semaphored" ]; then
+# A build since then has replaced the program that it runs: " (deleted)".
+running=''
+[ ! -s "$state/daemon.pid" ] || running=$(readlink "/proc/$(cat "$state/daemon.pid")/exe" 2>/dev/null || true)
+if [ "${running% (deleted)}" = "$bin/semaphored" ]; then
   echo "The daemon of an earlier run with --keep is still there: it is used."
   keep=yes
 else
