@@ -83,7 +83,12 @@ void BackUpService::Run() {
   while (!stopping_) {
     std::array<pollfd, 2> ready{{{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}}};
     if (poll(ready.data(), ready.size(), -1) <= 0 || stopping_) continue;
-    if (const Descriptor channel = Accept(listener_.get()); channel.open()) Serve(channel);
+    if (const Descriptor channel = Accept(listener_.get()); channel.open()) {
+      Serve(channel);
+    } else {
+      // It may be out of descriptors: the client still stands in line, and poll would not wait.
+      poll(&ready[1], 1, static_cast<int>(kOthersTime.count()));
+    }
   }
 }
 
