@@ -387,9 +387,10 @@ int ServeAs(NodeRef self, Engine* engine, Start* start) {
   server.Stop(grace);
   start->http->StopWeb();
   host.StopLanes();
-  if (spans != nullptr) spans->Stop();
   if (absl::Status status = membership.Leave(); !status.ok())
     spdlog::warn("the engine does not know that this daemon has stopped: {}", Text(status));
+  // Last: no permit waits for a collector that is slow, or whose name is not found.
+  if (spans != nullptr) spans->Stop();
   spdlog::info("stopped");
   return code;
 }
