@@ -111,12 +111,13 @@ absl::Status ClaimVersion(Client* client, const Url& url) {
     read.GetTree(keys.Version());
     const absl::StatusOr<std::vector<Entry>> entries = client->Read(read);
     if (!entries.ok()) return entries.status();
-    if (!entries->empty()) {
-      const Entry& entry = entries->front();
+    // Keys that only begin like it are read with it.
+    const auto entry = std::ranges::find(*entries, keys.Version(), &Entry::key);
+    if (entry != entries->end()) {
       uint64_t version = 0;
-      if (!absl::SimpleAtoi(entry.value, &version))
+      if (!absl::SimpleAtoi(entry->value, &version))
         return absl::DataLossError(
-            absl::StrCat("consul: the key ", entry.key, " is not understood"));
+            absl::StrCat("consul: the key ", entry->key, " is not understood"));
       return JudgeVersion(absl::StrCat("consul: the store under ", keys.prefix()), version,
                           kStoreVersion);
     }

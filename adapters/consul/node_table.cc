@@ -144,10 +144,11 @@ absl::Status NodeTable::ReadBeat() {
 }
 
 // FAILED_PRECONDITION: the store has become a newer one.
-absl::Status NodeTable::JudgeStore(const Entry& entry) const {
+absl::Status NodeTable::JudgeStore(const std::vector<Entry>& entries) const {
+  // Not always the last: keys that only begin like it are read with it.
+  const auto entry = std::ranges::find(entries, keys_.Version(), &Entry::key);
   uint64_t version = 0;
-  if (entry.key != keys_.Version() || !absl::SimpleAtoi(entry.value, &version))
-    return absl::OkStatus();
+  if (entry == entries.end() || !absl::SimpleAtoi(entry->value, &version)) return absl::OkStatus();
   const absl::Status newer = JudgeVersion(absl::StrCat("consul: the store under ", keys_.prefix()),
                                           version, kStoreVersion);
   return newer.ok() ? newer : absl::FailedPreconditionError(newer.message());
@@ -168,7 +169,7 @@ absl::Status NodeTable::Heartbeat() {
     beat_index_ = answer.ok() ? answer->landed_at() : 0;
     if (answer.ok() && !answer->done) continue;
     beats_.Sent();
-    return answer.ok() ? JudgeStore(answer->entries.back()) : answer.status();
+    return answer.ok() ? JudgeStore(answer->entries) : answer.status();
   }
   return absl::UnavailableError("consul: this node's heartbeat is written by another process");
 }

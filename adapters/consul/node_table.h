@@ -57,7 +57,7 @@ class NodeTable : public NodeStore {
   // False: another daemon was first.
   absl::StatusOr<bool> TryJoin(const std::string& node_id, const std::string& daemon,
                                const Node* seen);
-  absl::Status JudgeStore(const Entry& entry) const;
+  absl::Status JudgeStore(const std::vector<Entry>& entries) const;
   // Where the heartbeat stands. FAILED_PRECONDITION: as for Heartbeat.
   absl::Status ReadBeat();
 

@@ -228,6 +228,8 @@ TEST_CASE(
   const TestPrefix prefix;
   const OpenStore open = Open(prefix);
   CHECK(open.engine->nodes().Heartbeat().ok());
+  // A person's copy of the version says nothing.
+  prefix.Put(prefix.keys().Version() + ".old", "1");
   prefix.Put(prefix.keys().Version(), "2");
   const absl::Status newer = open.engine->nodes().Heartbeat();
   // That is what ends a daemon.
