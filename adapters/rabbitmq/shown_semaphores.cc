@@ -37,6 +37,8 @@ absl::StatusOr<std::optional<PermitStore::Shown>> ShownSemaphores::Look(
   }
   absl::StatusOr<QueueState> state =
       connection_->DeclarePassively(channel_, broker_->TokenQueue(semaphore));
+  // Its number may be given to another.
+  if (!connection_->is_open(channel_)) channel_ = 0;
   if (!state.ok() && !absl::IsNotFound(state.status())) return state.status();
   PermitStore::Shown shown{known->second.row, 0};
   if (state.ok()) shown.held = known->second.tokens - std::min(known->second.tokens, state->ready);

@@ -30,8 +30,11 @@ class ShownSemaphores {
   absl::StatusOr<std::optional<PermitStore::Shown>> Look(const std::string& semaphore);
   // It has changed, or is in use here now.
   void Forget(const std::string& semaphore) { rows_.erase(semaphore); }
-  // Change notices may have been missed: all may have changed.
-  void ForgetAll() { rows_.clear(); }
+  // The connection is a new one: change notices may have been missed, and the channel's number may be another's.
+  void BeginLife() {
+    rows_.clear();
+    channel_ = 0;
+  }
 
  private:
   struct Row {

@@ -113,7 +113,7 @@ absl::Status TokenStore::Subscribe() {
   if (!queue.ok()) return queue.status();
   changes_ = *channel;
   for (auto& [name, used] : used_.all()) used.MarkStale();
-  shown_.ForgetAll();
+  shown_.BeginLife();
   return connection_->ConsumeForGood(*channel, *queue, "changes");
 }
 

@@ -11,6 +11,8 @@
 #include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/rabbitmq/daemon.h"
+#include "tests/unit/adapters/rabbitmq/fixture.h"
+#include "tests/unit/relay.h"
 
 namespace semaphored::rabbitmq {
 namespace {
@@ -122,6 +124,25 @@ TEST_CASE("rabbitmq: a list of many semaphores goes in small steps", "[rabbitmq]
   CHECK(b.Until([&] { return ListAll(b, texts[1]).infos[0].row.limit == 7; }));
   REQUIRE(a.Administer(texts[2], AdminDestroy{}).kind == OutcomeKind::kDone);
   CHECK(b.Until([&] { return ListAll(b, folder.text + "/").infos.size() == texts.size() - 1; }));
+}
+
+// A channel that the broker closes, since a queue is not there, takes along all that is held through it.
+TEST_CASE("rabbitmq lists: after a new connection they take no channel of a semaphore in use",
+          "[rabbitmq]") {
+  const Name name;
+  const Name listed;
+  Daemon other;
+  other.Create(name.text, 1);
+  other.Create(listed.text, 1);
+  Relay relay(TestPort());
+  Daemon daemon(milliseconds(100), TestUrlThrough(relay.port(), ""));
+  CHECK(ListAll(daemon, listed.text).infos.size() == 1);
+  relay.CutClients();
+  const LeasePtr held = daemon.Grant(name.text);
+  const auto connection = Connect();
+  REQUIRE(connection->Delete(connection->OpenChannel().value(), listed.queue()).ok());
+  CHECK(ListAll(daemon, listed.text).infos.size() == 1);
+  CHECK(daemon.Holds(name.text, held->id));
 }
 
 }  // namespace
