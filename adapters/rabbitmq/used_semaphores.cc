@@ -67,7 +67,8 @@ absl::StatusOr<UsedSemaphore*> UsedSemaphores::Read(const std::string& name) {
   const absl::Status open = used->tokens().Open().status();
   if (absl::IsOutOfRange(open)) Drop(name, /*ended=*/false);
   if (!open.ok()) return open;
-  if (used->stored().excess() > 0 || used->is_shrinking()) Tend(used);
+  // After a new connection also those that wait here have no consumer.
+  if (used->stored().excess() > 0 || used->is_shrinking() || !used->tokens().is_idle()) Tend(used);
   return used;
 }
 

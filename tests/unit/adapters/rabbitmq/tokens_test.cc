@@ -17,6 +17,7 @@
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/rabbitmq/daemon.h"
 #include "tests/unit/adapters/rabbitmq/fixture.h"
+#include "tests/unit/relay.h"
 
 namespace semaphored::rabbitmq {
 namespace {
@@ -116,6 +117,26 @@ TEST_CASE("rabbitmq tokens: a dead daemon's permits are the others'", "[rabbitmq
   const Id waiter = a.Queue(name.text);
   b.reset();
   CHECK(a.Granted(waiter)->token > held->token);
+}
+
+TEST_CASE("rabbitmq tokens: who waits is served over a new connection, too", "[rabbitmq]") {
+  const Name name;
+  Daemon other;
+  other.Create(name.text, 1);
+  other.Grant(name.text);
+  Relay relay(TestPort());
+  Daemon daemon(milliseconds(100), TestUrlThrough(relay.port(), ""));
+  const auto connection = Connect();
+  const Channel channel = connection->OpenChannel().value();
+  const auto consumers = [&] {
+    return connection->DeclarePassively(channel, name.queue()).value().consumers;
+  };
+  const uint32_t before = consumers();
+  daemon.Queue(name.text);
+  REQUIRE(daemon.Until([&] { return consumers() == before + 1; }));
+  // The broker does not learn of it: what the former connection has stands beside the new one's.
+  relay.CutClients();
+  CHECK(daemon.Until([&] { return consumers() == before + 2; }));
 }
 
 TEST_CASE("rabbitmq tokens: a queue deleted by hand ends its leases at once", "[rabbitmq]") {
