@@ -106,17 +106,20 @@ void ReadPages(const std::map<uint64_t, const Entry*>& entries, const Folder* kn
       if (before != known->document.pages.end() && before->second.index == page.index)
         page.waiters = before->second.waiters;
     }
-    if (!page.waiters.empty()) continue;
-    absl::StatusOr<std::vector<WaiterPtr>> waiters =
-        ReadPage(folder->name, entry.value, client_number);
+    if (page.waiters.empty()) {
+      absl::StatusOr<std::vector<WaiterPtr>> waiters =
+          ReadPage(folder->name, entry.value, client_number);
+      folder->damage = waiters.status();
+      if (!waiters.ok()) return;
+      page.waiters = *std::move(waiters);
+    }
+    // The document may be another also where the page is known.
     const std::set<uint32_t> gone(page.gone.begin(), page.gone.end());
-    if (waiters.ok() &&
-        (gone.size() != page.gone.size() || (!gone.empty() && *gone.rbegin() >= waiters->size())))
-      waiters = absl::DataLossError(absl::StrCat("consul: of a page of the waiters of ",
-                                                 folder->name, " others have gone than it has"));
-    folder->damage = waiters.status();
-    if (!waiters.ok()) return;
-    page.waiters = *std::move(waiters);
+    if (gone.size() == page.gone.size() && (gone.empty() || *gone.rbegin() < page.waiters.size()))
+      continue;
+    folder->damage = absl::DataLossError(absl::StrCat(
+        "consul: of a page of the waiters of ", folder->name, " others have gone than it has"));
+    return;
   }
 }
 
