@@ -204,14 +204,15 @@ absl::StatusOr<std::vector<std::string>> ConsulStore::Changed(
 
 // ---- sessions ----
 
-absl::StatusOr<SessionPtr> ConsulStore::KeepSession(const Entry& entry) {
+absl::StatusOr<SessionPtr> ConsulStore::KeepSession(const Entry& entry,
+                                                    absl::FunctionRef<bool(const Session&)> keeps) {
   const std::optional<Id> id = Keys::IdIn(entry.key, keys_.Sessions());
   if (!id)
     return absl::DataLossError(absl::StrCat("consul: the key ", entry.key, " is no session's"));
   absl::StatusOr<Session> read = ReadSession(*id, entry.value, number_of_);
   if (!read.ok()) return read.status();
   SessionPtr session = std::make_shared<Session>(*std::move(read));
-  sessions_[*id] = {session, entry.modify_index};
+  if (keeps(*session)) sessions_[*id] = {session, entry.modify_index};
   return session;
 }
 
@@ -281,7 +282,9 @@ absl::StatusOr<ledger::SharedStore::Hosted> ConsulStore::HostedBy(absl::Span<con
   if (!sessions.ok()) return sessions.status();
   absl::flat_hash_set<Id> theirs;
   for (const Entry& entry : *sessions) {
-    absl::StatusOr<SessionPtr> session = KeepSession(entry);
+    // There may be very many of others.
+    absl::StatusOr<SessionPtr> session =
+        KeepSession(entry, [&](const Session& each) { return is_there(each.host); });
     if (!session.ok()) return session.status();
     if (!is_there((*session)->host)) continue;
     theirs.insert((*session)->id);

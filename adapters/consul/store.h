@@ -21,6 +21,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "adapters/common/client_names.h"
 #include "adapters/consul/client.h"
 #include "adapters/consul/folder.h"
@@ -101,8 +102,10 @@ class ConsulStore : public ledger::SharedStore {
   void Keep(Folder folder);
   void KeepDamaged(const Folder& folder);
   absl::Status ReadSessions(const std::vector<Folder>& folders, ledger::Image* image);
-  // Remembers it, too.
-  absl::StatusOr<ledger::SessionPtr> KeepSession(const Entry& entry);
+  // Remembers it, too, if `keeps` says so.
+  absl::StatusOr<ledger::SessionPtr> KeepSession(
+      const Entry& entry,
+      absl::FunctionRef<bool(const Session&)> keeps = [](const Session&) { return true; });
 
   // ---- committing ----
   // `stale`: what it rests upon may have changed, and not only rows of requests.
