@@ -303,6 +303,10 @@ absl::StatusOr<ledger::Pruned> TokenStore::Prune(const std::string& semaphore) {
   if (!read.ok()) return read.status();
   if (*read == nullptr) return ledger::Pruned{};
   UsedSemaphore* used = *read;
+  // The prune may make new tokens of these slots, which are not to be struck afterwards.
+  if (!used->removed().empty()) {
+    if (absl::Status status = used->StrikeRemoved().status(); !status.ok()) return status;
+  }
   // A daemon that takes tokens out meanwhile would be taken for one that holds them.
   absl::StatusOr<std::unique_ptr<Mutex>> shrinking = used->StopShrinking();
   if (*shrinking == nullptr) shrinking = broker_.LockShrinking(semaphore);
