@@ -30,7 +30,8 @@ class BackUpCase(unittest.TestCase):
 
         def end():
             process.kill()
-            process.communicate()
+            process.wait()
+            process.stdout.close()
         self.addCleanup(end)
         return process
 
