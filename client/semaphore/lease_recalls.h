@@ -43,7 +43,7 @@ class LeaseRecalls {
   void EndStream();
 
   // A lease that is kept is recalled: its recall_deadline is set, unless it is lost.
-  void Add(const LeasePtr& lease, const Sent& recall);
+  void Add(const LeasePtr& lease, const Sent& sent);
   // The same of a lease that is not known yet: its grant may still be on its way.
   void AddEarly(const std::string& lease_id, Sent recall);
   // Of a lease whose grant comes now; nullopt: it was not recalled.

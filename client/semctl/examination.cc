@@ -85,7 +85,7 @@ class Examiner {
     absl::Status status = caller_.Call(
         [&](v1::SemaphoreService::Stub& stub, grpc::ClientContext* call) {
           sample->sent_steady = SteadyNow();
-          const grpc::Status answer = stub.DescribeDaemon(call, request, daemon);
+          grpc::Status answer = stub.DescribeDaemon(call, request, daemon);
           sample->received_steady = SteadyNow();
           sample->received_wall = WallNow();
           return answer;
