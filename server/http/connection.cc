@@ -175,7 +175,7 @@ void Connection::Answer(Response response, bool keep_alive, bool with_body) {
   Write();
 }
 
-void Connection::Stream(Response head, bool chunked, StreamPtr stream) {
+void Connection::Stream(const Response& head, bool chunked, StreamPtr stream) {
   SetBodyBytes(0);
   stream_ = std::move(stream);
   chunked_ = chunked;

@@ -68,7 +68,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // `with_body`: false for HEAD.
   void Answer(Response response, bool keep_alive, bool with_body);
   // As Answer(), with the stream's events for a body.
-  void Stream(Response head, bool chunked, StreamPtr stream);
+  void Stream(const Response& head, bool chunked, StreamPtr stream);
   // The stream may have more. REQUIRES: kStreaming.
   void Pump();
   // The stream has been silent: shows whether the connection still stands.

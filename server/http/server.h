@@ -31,9 +31,11 @@ using Handler = std::function<void(Request request, Reply reply)>;
 
 // What one path serves.
 struct Resource {
+  // What only reads is its handler.
   template <typename Function>
+  // NOLINTNEXTLINE(google-explicit-constructor)
   requires std::convertible_to<Function, Handler> Resource(Function each)
-      : handler(std::move(each)) {}  // NOLINT: what only reads is its handler.
+      : handler(std::move(each)) {}
   Resource(Methods some, size_t bytes, Handler each)
       : methods(some), body_bytes_max(bytes), handler(std::move(each)) {}
 
