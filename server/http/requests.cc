@@ -109,7 +109,7 @@ void Server::Impl::OnBegin(const Asked& asked, Response head, const StreamPtr& s
   on_gone_.erase(asked.connection);
   ++answers_[static_cast<size_t>(head.status)];
   AddHeaders(&head);
-  connection->Stream(std::move(head), asked.is_1_1, stream);
+  connection->Stream(head, asked.is_1_1, stream);
 }
 
 void Server::Impl::OnPump(const Asked& asked) {
