@@ -31,8 +31,9 @@ struct TestTokens {
   void Await(size_t count) {
     const auto until = SteadyClock::now() + std::chrono::seconds(10);
     while (tokens.here() < count && SteadyClock::now() < until) {
-      for (BrokerEvent& event : connection->Wait(until).value())
-        tokens.AddSpare(std::move(event.delivery));
+      auto events = connection->Wait(until);
+      REQUIRE(events.ok());
+      for (BrokerEvent& event : *events) tokens.AddSpare(std::move(event.delivery));
     }
     REQUIRE(tokens.here() == count);
   }
