@@ -40,7 +40,7 @@ class Gateway::Unary final : public GatewayCall {
 
  private:
   void OnFinished(bool /*ok*/) {
-    on_answer_(status_, std::move(answer_));
+    on_answer_(status_, answer_);
     gateway_->Ended(this);
   }
 
@@ -58,8 +58,8 @@ class Gateway::Unary final : public GatewayCall {
 // One operation is under way at a time: started, written, read …, finished.
 class Gateway::Streaming final : public GatewayCall {
  public:
-  Streaming(Gateway* gateway, grpc::ByteBuffer request, StreamEvents events)
-      : gateway_(gateway), request_(std::move(request)), events_(std::move(events)) {}
+  Streaming(Gateway* gateway, const grpc::ByteBuffer& request, StreamEvents events)
+      : gateway_(gateway), request_(request), events_(std::move(events)) {}
 
   void Begin(const std::string& method) {
     stream_ = gateway_->stub_->PrepareCall(&context_, kService + method,
@@ -183,10 +183,10 @@ GatewayCallPtr Gateway::Call(const std::string& method, const Visitor& visitor,
 }
 
 GatewayCallPtr Gateway::CallStream(const std::string& method, const Visitor& visitor,
-                                   std::optional<Milliseconds> timeout, grpc::ByteBuffer request,
-                                   StreamEvents events) {
+                                   std::optional<Milliseconds> timeout,
+                                   const grpc::ByteBuffer& request, StreamEvents events) {
   if (!IsReady()) return nullptr;
-  const auto call = std::make_shared<Streaming>(this, std::move(request), std::move(events));
+  const auto call = std::make_shared<Streaming>(this, request, std::move(events));
   Fill(visitor, timeout, call->context());
   Began(call);
   call->Begin(method);

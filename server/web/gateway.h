@@ -75,7 +75,7 @@ class Gateway {
                       std::optional<Milliseconds> timeout, const grpc::ByteBuffer& request,
                       OnAnswer on_answer);
   GatewayCallPtr CallStream(const std::string& method, const Visitor& visitor,
-                            std::optional<Milliseconds> timeout, grpc::ByteBuffer request,
+                            std::optional<Milliseconds> timeout, const grpc::ByteBuffer& request,
                             StreamEvents events);
 
  private:

@@ -66,7 +66,7 @@ std::optional<Refusal> ReadView(const std::string& query, page::View* view) {
 
 void Follow(Site* site, const FeedSlot& slot, const http::Request& request, Visitor visitor,
             const http::Reply& reply) {
-  const auto refuse = [site, &reply](const Refusal& refusal) { reply(ErrorResponse(refusal)); };
+  const auto refuse = [&reply](const Refusal& refusal) { reply(ErrorResponse(refusal)); };
   page::View view;
   if (const auto refusal = ReadView(request.query, &view)) return refuse(*refusal);
   const std::shared_ptr<page::Feed> feed = slot.Get();

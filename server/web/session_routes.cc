@@ -118,7 +118,7 @@ std::optional<std::string> TokenIn(const std::string& body) {
 }
 
 void SignIn(Site* site, const http::Request& request, Visitor visitor, http::Reply reply) {
-  const auto refuse = [site, &reply](const Refusal& refusal) { reply(ErrorResponse(refusal)); };
+  const auto refuse = [&reply](const Refusal& refusal) { reply(ErrorResponse(refusal)); };
   if (request.Count(kOwnPageHeader) == 0) return refuse(MissingHeader());
   if (site->policy() == nullptr) return refuse(NoAccessFile());
   std::optional<std::string> token = TokenIn(request.body);

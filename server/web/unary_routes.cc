@@ -60,8 +60,8 @@ class UnaryExchange : public std::enable_shared_from_this<UnaryExchange> {
     if (refusal) return Refuse(*refusal);
     call_ = site_->gateway->Call(
         std::string(method_->name()), visitor_, timeout, Serialize(*message),
-        [self = shared_from_this()](const grpc::Status& status, grpc::ByteBuffer bytes) {
-          self->OnAnswer(status, std::move(bytes));
+        [self = shared_from_this()](const grpc::Status& status, const grpc::ByteBuffer& bytes) {
+          self->OnAnswer(status, bytes);
         });
     if (call_ == nullptr) return Refuse(ShuttingDown());
     if (gone_) call_->Cancel();
