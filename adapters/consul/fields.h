@@ -232,7 +232,9 @@ void ReadTable(const nlohmann::json& object, const char* name, const ClientNumbe
                const Row& read) {
   if (!object.contains(name)) return;
   const nlohmann::json& columns = object.at(name).at("columns");
-  for (const nlohmann::json& row : object.at(name).at("rows")) {
+  const nlohmann::json& rows = object.at(name).at("rows");
+  if (!columns.is_array() || !rows.is_array()) throw std::invalid_argument("a table");
+  for (const nlohmann::json& row : rows) {
     FieldReader reader(row, client_number, &columns);
     read(reader);
     reader.Finish();

@@ -217,7 +217,9 @@ auto Understand(const std::string& value, absl::string_view what, const Read& re
     -> absl::StatusOr<decltype(read(Json()))> {
   try {
     const Json json = Json::parse(value);
-    if (json.at("version").get<int>() != kVersion)
+    // (A number with a fraction, or a truth value, would be converted.)
+    if (const Json& version = json.at("version");
+        !version.is_number_integer() || version != kVersion)
       throw std::invalid_argument("another version wrote it");
     return read(json);
   } catch (const std::exception& error) {

@@ -300,7 +300,8 @@ TEST_CASE("consul document: waiters on pages are read as they were written") {
     CHECK(back.queued_at_unix_ms == waiters[i]->queued_at_unix_ms);
     CHECK(back.holder == "holder");
   }
-  for (const char* damaged : {"", "[]", "{}", R"({"version":1,"waiters":[]})"})
+  for (const char* damaged : {"", "[]", "{}", R"({"version":1,"waiters":[]})",
+                              R"({"version":1,"waiters":{"columns":[],"rows":null}})"})
     CHECK(ReadPage("s", damaged, number_of).status().code() == absl::StatusCode::kDataLoss);
 
   Document document;
@@ -400,7 +401,8 @@ TEST_CASE("consul requests: of a block that is not understood nothing is taken f
   };
   for (const std::string& garbled :
        {std::string(), std::string("[]"), std::string("{}"), text.substr(0, text.size() - 1),
-        with("\"version\":1", "\"version\":2"), with("\"granted\"", "\"moved\""),
+        with("\"version\":1", "\"version\":2"), with("\"version\":1", "\"version\":1.5"),
+        with("\"version\":1", "\"version\":true"), with("\"granted\"", "\"moved\""),
         with("\"granted\"", "2"), with("[4,", "[-4,"), with("[4,", "["), with("[4,", "[4,4,"),
         with("\"claim\",", ""), with("\"claim\",", "\"claim\",\"claim\","),
         with("\"state\"", "\"other\""), with("\"rows\"", "\"other\""), with("fff", "ffg"),
