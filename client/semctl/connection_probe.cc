@@ -71,7 +71,7 @@ bool IsAddress(const std::string& host) {
 
 bool IsLoopback(const Where& where) {
   return where.unix || where.host == "localhost" || where.host == "::1" ||
-         absl::StartsWith(where.host, "127.");
+         (absl::StartsWith(where.host, "127.") && IsAddress(where.host));
 }
 
 // ---- The connection ----
