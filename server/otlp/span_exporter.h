@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -64,7 +65,7 @@ class SpanExporter final : public SpanSink {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Span> waiting_;
+  std::deque<Span> waiting_;  // Its front goes without moving the rest, which Push() would wait for.
   bool stopping_ = false;
   SteadyTime stop_by_{};
   std::thread thread_;
