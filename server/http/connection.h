@@ -64,6 +64,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The request is with its handler, from now on. `is_patient`: there is no time limit for the answer.
   void Ask();
   void BePatient();
+  // The handler keeps the body no more.
+  void DropBody() { SetBodyBytes(0); }
   // REQUIRES: Ask() was called, or within on_head or on_request. Not `keep_alive`: it is the last answer.
   // `with_body`: false for HEAD.
   void Answer(Response response, bool keep_alive, bool with_body);

@@ -25,6 +25,7 @@ class ReplySink {
   // The stream has something to be written, or has ended.
   virtual void Pump() = 0;
   virtual void SetOnGone(std::function<void()> on_gone) = 0;
+  virtual void DropBody() = 0;
 };
 
 // An answer of server-sent events. Any thread, but for what says otherwise; none of it blocks.
@@ -85,6 +86,9 @@ class Reply {
   // Called on the server's thread, once, if the client goes before it is answered; also if it has gone
   // already. Then the connection has no time limit for the answer.
   void OnGone(std::function<void()> on_gone) const { sink_->SetOnGone(std::move(on_gone)); }
+  // The handler keeps the request's body no more: it counts no longer in ServerOptions::bodies_bytes_max. Without this it
+  // counts until the answer.
+  void DropBody() const { sink_->DropBody(); }
 
  private:
   std::shared_ptr<ReplySink> sink_;

@@ -30,6 +30,11 @@ class Server::Impl::Sink final : public ReplySink, public std::enable_shared_fro
       impl->SetOnGone(asked, std::move(on_gone));
     });
   }
+  void DropBody() override {
+    mailbox_->Post([impl = impl_, asked = asked_] {
+      if (Connection* const connection = impl->Find(asked)) connection->DropBody();
+    });
+  }
 
  private:
   Impl* const impl_;  // It stands as long as the mailbox has a context.

@@ -106,6 +106,7 @@ class StreamExchange final : public std::enable_shared_from_this<StreamExchange<
     };
     call_ = site_->gateway->CallStream(method_, visitor_, timeout, Serialize(message),
                                        std::move(events));
+    reply_.DropBody();
     if (call_ == nullptr) return reply_(ErrorResponse(ShuttingDown()));
     Reactor* const loop = site_->gateway->reactor();
     loop->Arm(this, loop->event_time() + kHeadPatience);

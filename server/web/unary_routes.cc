@@ -63,6 +63,7 @@ class UnaryExchange : public std::enable_shared_from_this<UnaryExchange> {
         [self = shared_from_this()](const grpc::Status& status, const grpc::ByteBuffer& bytes) {
           self->OnAnswer(status, bytes);
         });
+    reply_.DropBody();
     if (call_ == nullptr) return Refuse(ShuttingDown());
     if (gone_) call_->Cancel();
   }

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <deque>
 #include <fstream>
 #include <mutex>
 #include <sstream>
@@ -98,6 +99,12 @@ class RequestsFixture {
       replies_.push_back(std::move(reply));
       ++asked_;
     });
+    resources.emplace("/drop", Resource(Method::kPost, kBodyMax, [this](Request, Reply reply) {
+                        reply.DropBody();
+                        const std::lock_guard lock(mutex_);
+                        replies_.push_back(std::move(reply));
+                        ++asked_;
+                      }));
     resources.emplace("/events", [this](const Request&, const Reply& reply) {
       Stream::Events events;
       events.on_drained = [this] { ++drained_; };
@@ -245,6 +252,20 @@ TEST_CASE("http: a body that takes too long, and bodies that are too much togeth
   const ByteClient second(fixture.address());
   second.Send(head + std::string(kBodyMax - 1, 'x'));
   fixture.WaitFor([&] { return fixture.closed(Closed::kCrowded) >= 1; });
+}
+
+TEST_CASE("http: a body that its handler keeps no more takes no room from others", "[http]") {
+  ServerOptions options;
+  options.bodies_bytes_max = kBodyMax + kBodyMax / 2;
+  const RequestsFixture fixture(options);
+  const std::string request =
+      "POST /drop HTTP/1.1\r\nContent-Length: " + std::to_string(kBodyMax) + "\r\n\r\n";
+  std::deque<ByteClient> clients;
+  for (int asked = 1; asked <= 4; ++asked) {
+    clients.emplace_back(fixture.address()).Send(request + std::string(kBodyMax, 'x'));
+    fixture.WaitForAsked(asked);
+  }
+  CHECK(fixture.closed(Closed::kCrowded) == 0);
 }
 
 TEST_CASE("http: a request is checked before its body is read", "[http]") {
