@@ -30,6 +30,10 @@ expect() { # PART STATE WHEN
   [ "$(state "$1")" = "$2" ] || fail "$3: $1 is '$(state "$1")', not '$2'"
 }
 
+tests/deep.sh --list | awk '$2 ~ /^(passed|failed|partly|not)$/ {print $1}' | while read -r each; do
+  grep -q "\`$each\`" "$here/../docs/contributing.md" || fail "docs/contributing.md does not have the part $each"
+done
+
 part=release-seeds-10000
 ledger=build/deep/results.tsv
 expect "$part" "not run" "at first"
