@@ -37,14 +37,14 @@ TTL_MIN_MS = 1000
 
 
 def wait_until(condition, what, bound_s=BOUND_S):
-    """Asks until `condition()` is true and returns its value; fails with `what` after the bound."""
+    """Asks until `condition()` is true and returns its value; fails with `what`, a text or what makes it, after the bound."""
     deadline = time.monotonic() + bound_s
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() >= deadline:
-            raise AssertionError(f"not within {bound_s} s: {what}")
+            raise AssertionError(f"not within {bound_s} s: {what() if callable(what) else what}")
         time.sleep(0.02)
 
 

@@ -10,9 +10,10 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
+
+from scenery import wait_until
 
 BOUND_S = 30.0
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # The protocol's name of a reference to an element.
@@ -103,17 +104,7 @@ class Browser:
 
     # ---- what tests do ----
 
-    @staticmethod
-    def wait(condition, what, bound_s=BOUND_S):
-        """Asks until `condition()` is true, and returns its value."""
-        deadline = time.monotonic() + bound_s
-        while True:
-            value = condition()
-            if value:
-                return value
-            if time.monotonic() >= deadline:
-                raise AssertionError(f"not within {bound_s} s: {what() if callable(what) else what}")
-            time.sleep(0.03)
+    wait = staticmethod(wait_until)
 
     def go(self, url):
         self._ask("POST", self._path("/url"), {"url": url})
