@@ -1,7 +1,7 @@
 // The server's requests: from their heads to what answers them.
 #include <utility>
 
-#include "server/http/server_impl.h"
+#include "server/http/server_thread.h"
 
 namespace semaphored::http {
 

@@ -27,7 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/common/rare_line.h"
 #include "server/http/connection.h"
-#include "server/http/server_impl.h"
+#include "server/http/server_thread.h"
 
 namespace semaphored::http {
 namespace {
