@@ -63,6 +63,9 @@ report "docs/architecture.md names files that are not there" \
   "$(named_files | sort -u | while read -r file; do [ -f "$file" ] || echo "$file"; done)"
 report "the walk in docs/architecture.md is gone" "$([ "$(named_files | wc -l)" -ge 50 ] || echo "fewer than 50 files are named")"
 
+report "a line of prose has more than 200 characters" \
+  "$(git ls-files '*.md' | LC_ALL=C.UTF-8 xargs grep -nE '^[^|].{200,}' | cut -c 1-80 || true)"
+
 report "a shell script is not executable" \
   "$(git ls-files -s '*.sh' '.ci/run' | awk '$1 != "100755" {print $4}')"
 report "a shell script does not parse" \

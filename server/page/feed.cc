@@ -51,7 +51,8 @@ class Feed::Impl {
     const std::lock_guard lock(mutex_);
     if (viewers_.size() >= options_.viewers_max)
       return absl::ResourceExhaustedError(
-          absl::StrCat(options_.viewers_max, " pages are open at this daemon, and no more are served: close one"));
+          absl::StrCat(options_.viewers_max,
+                       " pages are open at this daemon, and no more are served: close one"));
     const uint64_t number = ++last_number_;
     viewers_[number] = std::make_shared<Viewer>(&options_, std::move(view), std::move(rights));
     return number;
