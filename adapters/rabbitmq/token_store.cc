@@ -280,7 +280,8 @@ absl::StatusOr<uint32_t> TokenStore::CountElsewhere(const std::string& semaphore
       connection_->DeclarePassively(*channel, broker_.TokenQueue(semaphore));
   if (absl::IsNotFound(state.status())) return 0;
   if (!state.ok()) return state.status();
-  // What is on its way to a consumer of ours is ours.
+  // What is on its way to a consumer of ours is ours. What was sent before the answer has arrived after this.
+  if (absl::Status status = connection_->Sync(*channel); !status.ok()) return status;
   absl::StatusOr<std::vector<BrokerEvent>> events =
       connection_->WaitOn(*channel, SteadyTime::min());
   if (!events.ok()) return events.status();

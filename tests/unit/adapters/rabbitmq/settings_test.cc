@@ -307,6 +307,17 @@ TEST_CASE("rabbitmq settings: raised again while it is being lowered, it has all
   CHECK(a.Acquire(name.text).kind == OutcomeKind::kFull);
 }
 
+TEST_CASE("rabbitmq settings: a token that is on its way to be taken out is held by no holder",
+          "[rabbitmq]") {
+  Daemon daemon;
+  for (int i = 0; i < 50; ++i) {
+    const Name name;
+    daemon.Create(name.text, 1);
+    daemon.Resize(name.text, 0);
+    REQUIRE(daemon.Administer(name.text, AdminDestroy{}).kind == OutcomeKind::kDone);
+  }
+}
+
 TEST_CASE("rabbitmq settings: destroyed with wait, it goes with the last holder anywhere",
           "[rabbitmq]") {
   const Name name;
