@@ -80,7 +80,7 @@ std::string ValueAndDefault(const Setting& setting) {
 }
 
 // "--node-ttl VALUE"; a switch as one writes it to have the other than its default.
-std::string Usage(const Setting& setting) {
+std::string UsageOf(const Setting& setting) {
   const std::string flag = FlagName(setting);
   if (setting.kind != Setting::Kind::kSwitch) return flag + " VALUE";
   return TomlValue(setting, Config()) == "true" ? flag + "=false" : flag;
@@ -96,7 +96,7 @@ std::string HelpText() {
       group = setting.group;
       text += fmt::format("\n{}:\n", group);
     }
-    text += fmt::format("  {}\n{}{}", Usage(setting), Wrap(setting.text, "      "),
+    text += fmt::format("  {}\n{}{}", UsageOf(setting), Wrap(setting.text, "      "),
                         Wrap(ValueAndDefault(setting), "      "));
   }
   return text + kExamples;

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """What observers cost those who work: 64 cycles of acquire and release over sessions, on the embedded store,
-without observers, beside watchers of other names, and beside a client that lists all the time. In turn; medians.
+without observers, beside watchers of other names, beside viewers of the page, and beside a client that lists all the
+time. In turn; medians.
 
-    tests/bench/observers.py                       # 2,000 watchers; a list of 10,000 semaphores
+    tests/bench/observers.py                       # 2,000 watchers; 50 viewers; a list of 10,000 semaphores
     tests/bench/observers.py --watchers 500 --rounds 3
 
-The figures are cycles a second, and the p50 of a cycle in microseconds; each beside that without observers.
+The figures are cycles a second, and the p50 and p99 of a cycle in microseconds; each beside that without observers.
 SEMAPHORED_BIN_DIR and SEMAPHORED_STUBS_DIR as in tests/e2e.
 """
 
@@ -21,7 +22,7 @@ import types
 BENCH = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(BENCH, os.pardir, "e2e")]
 
-from daemon import BIN_DIR, Daemon, Session, pb  # noqa: E402
+from daemon import BIN_DIR, Daemon, Session, free_port, pb  # noqa: E402
 import comparing  # noqa: E402
 
 WORDS = "session --clients 64"
@@ -36,6 +37,22 @@ streams = [Client(channels[i % 20]).stub.Watch(pb.WatchRequest(semaphore=f"liste
 for stream in streams: next(stream)
 print("ready", flush=True)
 sys.stdin.readline()
+"""
+# Half of them look at a list, half at one semaphore.
+VIEWERS = """
+import selectors, socket, sys
+address, count = sys.argv[1], int(sys.argv[2])
+readers = selectors.DefaultSelector()
+for i in range(count):
+    view = "list&sort=waiting" if i % 2 else f"semaphore&name=listed/{i}"
+    feed = socket.create_connection(tuple(address.split(":")))
+    feed.sendall(f"GET /page/feed?view={view} HTTP/1.1\\r\\nHost: {address}\\r\\n\\r\\n".encode())
+    assert feed.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+    readers.register(feed, selectors.EVENT_READ)
+print("ready", flush=True)
+while True:
+    for key, _ in readers.select():
+        assert key.fileobj.recv(1 << 20)
 """
 LISTER = """
 import sys
@@ -82,15 +99,18 @@ def make_semaphores(daemon, count):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--watchers", type=int, default=2000)
+    parser.add_argument("--viewers", type=int, default=50)
     parser.add_argument("--listed", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--duration", type=float, default=3.0, help="seconds measured each time (3)")
     arguments = parser.parse_args()
-    cases = {"none": None, f"{arguments.watchers} watchers": (WATCHERS, arguments.watchers),
-             f"a list of {arguments.listed}": (LISTER, arguments.listed)}
+    http = f"127.0.0.1:{free_port()}"
     found = collections.defaultdict(lambda: collections.defaultdict(list))
     with tempfile.TemporaryDirectory(prefix="semaphored-observers-") as folder, \
-            Daemon(store=f"sqlite://{folder}/state.db") as daemon:
+            Daemon({"http_listen": http}, store=f"sqlite://{folder}/state.db") as daemon:
+        cases = {"none": None, f"{arguments.watchers} watchers": (WATCHERS, daemon.address, arguments.watchers),
+                 f"{arguments.viewers} viewers": (VIEWERS, http, arguments.viewers),
+                 f"a list of {arguments.listed}": (LISTER, daemon.address, arguments.listed)}
         make_semaphores(daemon, max(arguments.watchers, arguments.listed))
         runner = comparing.Runner(types.SimpleNamespace(
             bin_dir=BIN_DIR, duration=arguments.duration, warmup=0.5), {"daemon": daemon.address})
@@ -99,16 +119,18 @@ def main():
                 if observer is None:
                     figures = runner.case(name, WORDS, "daemon")
                 else:
-                    with Observer(observer[0], daemon.address, str(observer[1])):
+                    with Observer(observer[0], observer[1], str(observer[2])):
                         figures = runner.case(name, WORDS, "daemon")
                 comparing.say(f"round {number + 1} of {arguments.rounds}: {name}: {figures['per_s']:.0f}/s")
                 for figure, value in figures.items():
                     found[name][figure].append(value)
     alone = {figure: statistics.median(values) for figure, values in found["none"].items()}
     for name, figures in found.items():
-        rate, p50 = (statistics.median(figures[figure]) for figure in ("per_s", "cycle_p50_us"))
-        print(f"{name:24}{rate:10.0f}/s {rate / alone['per_s']:7.3f}   p50 {p50:8.0f} us "
-              f"{p50 / alone['cycle_p50_us']:7.3f}")
+        line = f"{name:24}"
+        for figure, head, unit in (("per_s", "", "/s"), ("cycle_p50_us", "p50", " us"), ("cycle_p99_us", "p99", " us")):
+            median = statistics.median(figures[figure])
+            line += f"{head:>6}{median:9.0f}{unit}{median / alone[figure]:7.3f}"
+        print(line)
 
 
 if __name__ == "__main__":
