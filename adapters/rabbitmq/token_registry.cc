@@ -24,12 +24,19 @@ struct RegistryContent {
   std::set<std::string> names;
 };
 
-RegistryContent ReadRegistry(const Document& document) {
+// DATA_LOSS: what is there is not a part of the registry. The names and the generation in it are lost.
+absl::StatusOr<RegistryContent> ReadRegistry(const Document& document) {
   RegistryContent registry;
   if (document.empty()) return registry;
-  registry.generation = document.content().value("generation", uint64_t{0});
-  for (const json& name : document.content().value("names", json::array()))
-    if (name.is_string()) registry.names.insert(name.get<std::string>());
+  const json& content = document.content();
+  const auto generation = content.find("generation");
+  const auto names = content.find("names");
+  if (generation == content.end() || !generation->is_number_unsigned() || names == content.end() ||
+      !names->is_array() ||
+      !std::ranges::all_of(*names, [](const json& name) { return name.is_string(); }))
+    return absl::DataLossError("rabbitmq: a part of the registry of semaphores is damaged");
+  generation->get_to(registry.generation);
+  names->get_to(registry.names);
   return registry;
 }
 
@@ -39,14 +46,15 @@ json JsonOf(const RegistryContent& registry) {
 
 json MergeRegistries(const json& a, const json& b) {
   json merged = a;
-  merged["generation"] =
-      std::max(a.value("generation", uint64_t{0}), b.value("generation", uint64_t{0})) + 1;
-  std::set<std::string> names;
-  for (const json* each : {&a, &b}) {
-    for (const json& name : each->value("names", json::array()))
-      if (name.is_string()) names.insert(name.get<std::string>());
+  try {
+    merged["generation"] =
+        std::max(a.at("generation").get<uint64_t>(), b.at("generation").get<uint64_t>()) + 1;
+    std::set<std::string> names = a.at("names");
+    names.merge(b.at("names").get<std::set<std::string>>());
+    merged["names"] = names;
+  } catch (const json::exception&) {
+    merged["names"] = nullptr;  // Its reader says that it is damaged.
   }
-  merged["names"] = names;
   return merged;
 }
 
@@ -72,7 +80,9 @@ absl::StatusOr<std::vector<std::string>> TokenBroker::Names(const std::string& p
         Document::Open(connection_, RegistryPart(part), /*make=*/false, MergeRegistries);
     if (absl::IsNotFound(document.status())) continue;
     if (!document.ok()) return document.status();
-    all.merge(ReadRegistry(**document).names);
+    absl::StatusOr<RegistryContent> registry = ReadRegistry(**document);
+    if (!registry.ok()) return registry.status();
+    all.merge(registry->names);
   }
   std::vector<std::string> names;
   for (auto at = all.lower_bound(std::max(prefix, after)); at != all.end(); ++at) {
@@ -86,18 +96,20 @@ absl::StatusOr<uint64_t> TokenBroker::NextGeneration(const std::string& name, bo
   absl::StatusOr<std::unique_ptr<Document>> document =
       Document::Open(connection_, RegistryOf(name), /*make=*/true, MergeRegistries);
   if (!document.ok()) return document.status();
-  RegistryContent registry = ReadRegistry(**document);
-  ++registry.generation;
-  if (is_there) registry.names.insert(name);
-  if (!is_there) registry.names.erase(name);
-  if (absl::Status status = (*document)->Write(JsonOf(registry)); !status.ok()) return status;
-  return registry.generation;
+  absl::StatusOr<RegistryContent> registry = ReadRegistry(**document);
+  if (!registry.ok()) return registry.status();
+  ++registry->generation;
+  if (is_there) registry->names.insert(name);
+  if (!is_there) registry->names.erase(name);
+  if (absl::Status status = (*document)->Write(JsonOf(*registry)); !status.ok()) return status;
+  return registry->generation;
 }
 
 absl::Status TokenBroker::JudgeRegistry(const std::string& name) {
-  const absl::Status status =
-      Document::Open(connection_, RegistryOf(name), /*make=*/false, MergeRegistries).status();
-  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+  const absl::StatusOr<std::unique_ptr<Document>> document =
+      Document::Open(connection_, RegistryOf(name), /*make=*/false, MergeRegistries);
+  if (absl::IsNotFound(document.status())) return absl::OkStatus();
+  return document.ok() ? ReadRegistry(**document).status() : document.status();
 }
 
 absl::Status TokenBroker::RemoveRegistry() {

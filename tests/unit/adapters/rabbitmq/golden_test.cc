@@ -156,6 +156,25 @@ TEST_CASE("rabbitmq golden: a newer daemon's documents are refused, and stay", "
   CheckStored(queues.Text("golden/db.semaphore.settings"), newer);
 }
 
+TEST_CASE("rabbitmq golden: a registry of other types is damage, and no exception", "[rabbitmq]") {
+  const TestQueues queues;
+  TokenBroker broker(queues.connection(), queues.prefix());
+  for (const char* text :
+       {R"({"format":1,"generation":"2","names":[],"version":2})",
+        R"({"format":1,"generation":-2,"names":[],"version":2})",
+        R"({"format":1,"generation":2,"names":"golden/db","version":2})",
+        R"({"format":1,"generation":2,"names":[7],"version":2})", R"({"format":1,"version":2})"}) {
+    CAPTURE(text);
+    queues.Put("semaphored.registry.10", text);
+    bool begun = false;
+    CHECK(absl::IsDataLoss(Persist([&] { return broker.Names("", "", 10); }).status()));
+    CHECK(
+        absl::IsDataLoss(Persist([&] { return broker.Create(GoldenRow(), 41, &begun); }).status()));
+    CHECK(absl::IsDataLoss(Persist([&] { return broker.Destroy("golden/db", 1, &begun); })));
+    CHECK_FALSE(begun);
+  }
+}
+
 TEST_CASE("rabbitmq golden: a newer daemon's registry is refused, and the semaphore stays",
           "[rabbitmq]") {
   const TestQueues queues;
