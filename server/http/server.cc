@@ -74,6 +74,9 @@ bool IsBusy(const Connection& connection) {
   return connection.state() == State::kAsking || connection.state() == State::kStreaming;
 }
 
+// Of one address, where what is busy stays.
+size_t ShareOf(size_t connections_max) { return connections_max - connections_max / 4; }
+
 }  // namespace
 
 const char* ClosedName(Closed reason) {
@@ -195,12 +198,18 @@ void Server::Impl::OnAccepted(const error_code& error, tcp::socket socket) {
 }
 
 void Server::Impl::Take(tcp::socket socket) {
-  if (connections_.size() >= options_.connections_max &&
-      !MakeRoom([this](const Connection& each) { return !options_.keeps_busy || !IsBusy(each); }))
-    return Refuse(&socket);
   error_code error;
   const tcp::endpoint remote = socket.remote_endpoint(error);
+  if (error) return;  // It has gone already.
   const net::ip::address address = remote.address();
+  const auto of_address = by_address_.find(address);
+  const bool has_share = options_.keeps_busy && of_address != by_address_.end() &&
+                         of_address->second >= ShareOf(options_.connections_max);
+  const auto may_go = [&](const Connection& each) {
+    return !options_.keeps_busy || (!IsBusy(each) && (!has_share || each.address() == address));
+  };
+  const bool full = connections_.size() >= options_.connections_max;
+  if ((full || has_share) && !MakeRoom(may_go)) return Refuse(&socket);
   if (!error) socket.set_option(tcp::no_delay(true), error);
   if (!error) socket.set_option(net::socket_base::send_buffer_size(kSendBufferBytes), error);
   if (error) return;  // It has gone already.

@@ -68,7 +68,7 @@ struct ServerOptions {
   size_t bodies_bytes_max = 64 << 20;
   size_t stream_bytes_max = 256 << 10;  // Of one stream's events that wait to be written.
   // A connection whose handler is busy, or whose stream stands, is never closed for another: at the bound the new one
-  // is refused then.
+  // is refused then. One address has at most three quarters of the connections, so it cannot shut out the others.
   bool keeps_busy = false;
   // Of each request before its body is read. An answer: the request is refused with it.
   std::function<std::optional<Response>(const Request&)> check = nullptr;

@@ -15,6 +15,7 @@ from http_client import SERVICE, HttpDaemon  # noqa: E402
 
 MIB = 1 << 20
 CONNECTIONS_MAX = 1024
+OF_ONE_ADDRESS = 768
 
 
 def head(path=SERVICE + "Verify", *more):
@@ -28,8 +29,8 @@ class Attacks(unittest.TestCase):
         self.addCleanup(self.daemon.close)
         self.daemon.start()
 
-    def connect(self, *sent):
-        connection = socket.create_connection(("127.0.0.1", self.daemon.http_port), BOUND_S)
+    def connect(self, *sent, source="127.0.0.1"):
+        connection = socket.create_connection(("127.0.0.1", self.daemon.http_port), BOUND_S, (source, 0))
         self.addCleanup(connection.close)
         for each in sent:
             connection.sendall(each)
@@ -148,12 +149,16 @@ class Attacks(unittest.TestCase):
         client = self.daemon.client()
         self.daemon.done("Acquire", {"semaphore": "s", "limit": 1})
         request = json.dumps({"semaphore": "s", "waitForever": True}).encode()
-        waits = [self.connect(head(SERVICE + "Acquire", f"Content-Length: {len(request)}") + request)
-                 for _ in range(CONNECTIONS_MAX)]
-        client.wait_for_queue("s", CONNECTIONS_MAX)
+        wait = head(SERVICE + "Acquire", f"Content-Length: {len(request)}") + request
+        waits = [self.connect(wait) for _ in range(OF_ONE_ADDRESS)]
+        client.wait_for_queue("s", OF_ONE_ADDRESS)
         self.assertIn("503 ", self.answer(self.connect()))
+        # Another address is served, up to the bound of all.
+        waits += [self.connect(wait, source="127.0.0.2") for _ in range(CONNECTIONS_MAX - OF_ONE_ADDRESS)]
+        client.wait_for_queue("s", CONNECTIONS_MAX)
+        self.assertIn("503 ", self.answer(self.connect(source="127.0.0.3")))
         self.assertEqual(CONNECTIONS_MAX, client.waiting("s"))
-        waits.pop().close()
+        waits.pop(0).close()
         client.wait_for_queue("s", CONNECTIONS_MAX - 1)
         wait_until(lambda: self.daemon.ask("GET", "/")[0] == 200, "there is room again")
 
