@@ -51,6 +51,9 @@ HttpClient::HttpClient(HttpOptions options)
   curl_easy_setopt(handle_, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle_, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   curl_easy_setopt(handle_, CURLOPT_NOSIGNAL, 1L);
+  // A request whose time is over does not wait for a resolver that hangs, which takes 10 s and more: the thread that
+  // resolves is left alone, and frees what it has when it ends.
+  curl_easy_setopt(handle_, CURLOPT_QUICK_EXIT, 1L);
   curl_easy_setopt(handle_, CURLOPT_TCP_NODELAY, 1L);
   curl_easy_setopt(handle_, CURLOPT_TCP_KEEPALIVE, 1L);
   curl_easy_setopt(handle_, CURLOPT_MAXAGE_CONN, kIdleMax_s);

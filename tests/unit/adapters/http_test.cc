@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "adapters/steady_clock.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/loopback_http.h"
 
@@ -69,6 +70,24 @@ TEST_CASE("http: what is no address of http is not sent") {
     CHECK(answer.times_sent == 0);
     CHECK_FALSE(answer.why.empty());
   }
+}
+
+// Run by hanging_resolver.py, where no name is resolved.
+TEST_CASE("http: a resolver that hangs holds up no request beyond its time",
+          "[.hanging-resolver]") {
+  HttpRequest request = RequestAt("http://nothing.example:1/");
+  request.timeout = std::chrono::milliseconds(500);
+  const auto begun = SteadyClock::now();
+  HttpClient client({});
+  CHECK(client.Send(request).fault == Fault::kTimeOut);
+  HttpPool pool;
+  HttpClient of_pool({});
+  Fault fault = Fault::kNone;
+  REQUIRE(pool.Start(&of_pool, request, [&](const HttpAnswer& answer) { fault = answer.fault; }));
+  while (!pool.Turn()) pool.Wait(std::chrono::milliseconds(100));
+  CHECK(fault == Fault::kTimeOut);
+  // glibc's resolver gives up after 5 s at the earliest.
+  CHECK(SteadyClock::now() - begun < std::chrono::seconds(4));
 }
 
 TEST_CASE("http: an answer that is longer than it may be is none") {
