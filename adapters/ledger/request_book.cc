@@ -187,9 +187,10 @@ absl::StatusOr<Outcome> RequestBook::ReplayRow(const Command& command, const Req
       // The fingerprint says that it is one.
       Outcome outcome = Repeat(editor, *acquire, row.claim, context);
       if (outcome.kind != OutcomeKind::kNotHeld) return outcome;
-      if (row.state == RequestRow::State::kWaiting && sources_.shared) {
+      // While a row says this its claim stands, and the row was read after the state.
+      if (sources_.shared) {
         stale_.push_back(row.semaphore);
-        return absl::AbortedError("a request waits that is not known here");
+        return absl::AbortedError("a claim of this request is not known here");
       }
       outcome.cause = sources_.ends->Find(row.claim, editor.transaction());
       return outcome;

@@ -32,6 +32,8 @@ struct DamagedWorld {
   std::function<bool(const ledger::Transaction&)> refuses;
   // Runs once, before the next commit reaches the engine.
   std::function<void()> before_commit;
+  // Runs once, before rows of requests are looked up next.
+  std::function<void()> before_find;
   // Commits whose answer is lost, and which do not land.
   int lose_commits = 0;
   uint32_t grants_per_commit_max = 0;
@@ -85,6 +87,11 @@ class DamagedStore : public simulation::MemoryStore {
       if (changed.ok() && damaged_->unreadable.contains(row->name)) changed->push_back(row->name);
     }
     return changed;
+  }
+  absl::StatusOr<std::vector<FoundRequest>> FindRequests(
+      absl::Span<const ledger::NamedRequest> requests, uint64_t window) override {
+    if (damaged_->before_find) std::exchange(damaged_->before_find, nullptr)();
+    return MemoryStore::FindRequests(requests, window);
   }
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override {
     if (damaged_->before_commit) std::exchange(damaged_->before_commit, nullptr)();

@@ -395,11 +395,30 @@ TEST_CASE("fault: a revision that is expected of an act in parts binds its first
   }
 }
 
-// Says of each request that it waits in "s".
+// What the second daemon reads of the semaphore is older than what it finds of the request.
+TEST_CASE("fault: a request that is granted while its repeat is read was not ended") {
+  DamagedWorld world;
+  Daemon first(&world);
+  Daemon second(&world, false, "second");
+  first.Do(first.Ask("s", 2));
+  // Either only its earlier fate is asked for, or the second daemon knows a later one of the client.
+  const bool only_if_repeated = GENERATE(false, true);
+  CAPTURE(only_if_repeated);
+  if (!only_if_repeated) second.Do(second.Ask("t", 1, /*sequence=*/9));
+  const AcquireCommand late = first.Ask("s", 2, /*sequence=*/7);
+  world.before_find = [&] { REQUIRE(first.Do(late).kind == OutcomeKind::kGranted); };
+  AcquireCommand again = second.Ask("s", 2, /*sequence=*/7);
+  again.only_if_repeated = only_if_repeated;
+  const Outcome outcome = second.Do(again);
+  REQUIRE(outcome.kind == OutcomeKind::kGranted);
+  CHECK(outcome.lease->id == late.claim);
+}
+
+// Says of each request that it waits in "s", or that it was granted there.
 class ContradictoryStore : public DamagedStore {
  public:
-  ContradictoryStore(DamagedWorld* world, const Id& fingerprint)
-      : DamagedStore(world, /*exclusive=*/false), fingerprint_(fingerprint) {}
+  ContradictoryStore(DamagedWorld* world, const Id& fingerprint, RequestRow::State state)
+      : DamagedStore(world, /*exclusive=*/false), fingerprint_(fingerprint), state_(state) {}
   absl::StatusOr<std::vector<FoundRequest>> FindRequests(absl::Span<const NamedRequest> requests,
                                                          uint64_t) override {
     std::vector<FoundRequest> found(requests.size());
@@ -407,7 +426,7 @@ class ContradictoryStore : public DamagedStore {
       RequestRow& row = found[i].row.emplace();
       row.request = requests[i].request;
       row.fingerprint = fingerprint_;
-      row.state = RequestRow::State::kWaiting;
+      row.state = state_;
       row.semaphore = "s";
       row.claim = Id{5, 5};
     }
@@ -416,6 +435,7 @@ class ContradictoryStore : public DamagedStore {
 
  private:
   const Id fingerprint_;
+  const RequestRow::State state_;
 };
 
 TEST_CASE("fault: a request whose row contradicts its semaphore has an advice that helps") {
@@ -424,7 +444,9 @@ TEST_CASE("fault: a request whose row contradicts its semaphore has an advice th
   AcquireCommand again = daemon.Ask("s", 1, /*sequence=*/1);
   again.only_if_repeated = true;
   daemon.lane =
-      MakeLedgerAdapter(std::make_unique<ContradictoryStore>(&world, FingerprintOf(again)),
+      MakeLedgerAdapter(std::make_unique<ContradictoryStore>(
+                            &world, FingerprintOf(again),
+                            GENERATE(RequestRow::State::kWaiting, RequestRow::State::kGranted)),
                         daemon.options)
           .value();
   const Submission submission{1, again};
