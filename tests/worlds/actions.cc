@@ -45,8 +45,8 @@ class ActionList {
     if (const auto& write = lane.store->in_flight(); write && lane.up && MayLand(*write))
       Add(Kind::kLandLate);
     const bool first = lane_ == 0 || world_.lanes_[lane_ - 1u].node != lane.node;
-    if (first && world_.restarts_ < spec_.restarts) Add(Kind::kRestart);
-    const bool may_die = spec_.nodes > 1 && world_.deaths_ < spec_.deaths;
+    if (first && world_.spent_.restarts < spec_.restarts) Add(Kind::kRestart);
+    const bool may_die = spec_.nodes > 1 && world_.spent_.deaths < spec_.deaths;
     if (first && may_die && !world_.NodeOf(lane_).dead) Add(Kind::kDeclareDead);
   }
 
@@ -57,7 +57,7 @@ class ActionList {
         if (MaySubmit(client, place)) Submits(client, place);
       }
       if (!spec_.sessions) continue;
-      const bool here = world_.NodeOf(lane_).sessions.contains(SessionId(client));
+      const bool here = world_.IsOpenAt(lane_, client);
       if (spec_.adopt) OfClient(Kind::kAdoptSession, client);
       if (spec_.close && here) OfClient(Kind::kCloseSession, client);
     }
@@ -87,8 +87,7 @@ class ActionList {
     const bool acquires = request.act == Request::Act::kAcquire;
     std::vector<size_t> variants;
     if (spec_.detached || !acquires) variants.push_back(0);
-    if (spec_.sessions && acquires && world_.NodeOf(lane_).sessions.contains(SessionId(client)))
-      variants.push_back(1);
+    if (spec_.sessions && acquires && world_.IsOpenAt(lane_, client)) variants.push_back(1);
     for (const size_t variant : variants) {
       OfClient(Kind::kSubmit, client, place, variant);
       if (acquires && spec_.only_if_repeated) OfClient(Kind::kSubmit, client, place, variant + 2);
@@ -103,8 +102,7 @@ class ActionList {
     for (size_t other = 0; other < world_.known_.size(); ++other) {
       for (size_t second = 0; second < world_.known_[other].size(); ++second) {
         if (!MaySubmit(other, second)) continue;
-        const bool session = world_.NodeOf(lane_).sessions.contains(SessionId(other));
-        if (variant == 1 && !session) continue;
+        if (variant == 1 && !world_.IsOpenAt(lane_, other)) continue;
         Action& pair = OfClient(Kind::kSubmitPair, client, place, variant);
         pair.second_client = static_cast<uint8_t>(other);
         pair.second_request = static_cast<uint8_t>(second);

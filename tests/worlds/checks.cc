@@ -286,11 +286,12 @@ void Checks::Limits(const Transaction& transaction,
     const StoredSemaphore* now = engine_->Find(name);
     if (now == nullptr) continue;
     int64_t limit = was.row.limit;
+    std::set<const RequestRow*> counted;
     for (const Command& command : commands) {
       const auto* admin = std::get_if<AdminCommand>(&command);
-      if (admin == nullptr || admin->semaphore != name ||
-          Inserted(transaction, *engine_, admin->requester) == nullptr)
-        continue;
+      if (admin == nullptr || admin->semaphore != name) continue;
+      const RequestRow* row = Inserted(transaction, *engine_, admin->requester);
+      if (row == nullptr || !counted.insert(row).second) continue;
       const auto* resize = std::get_if<AdminResize>(&admin->act);
       if (resize == nullptr) continue;
       const int64_t amount = resize->amount;

@@ -5,7 +5,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "tests/worlds/small_world.h"
 #include "tests/worlds/spec.h"
@@ -23,13 +22,16 @@ struct Explored {
 
 struct Bounds {
   int depth = 10;
-  uint64_t states_max =
-      UINT64_MAX;  // The level under way is then given up, and `depth` is that before.
+  // With more the level under way is given up, and `depth` is that before.
+  uint64_t states_max = UINT64_MAX;
+  // Of so many times that a state is met again, once the state that was reached now is compared with the
+  // one that was reached first: one act must lead to the same states. 0: never.
+  uint64_t compared_every = 0;
   std::function<void(const Explored&)> on_level = {};  // Called after each level; may be empty.
 };
 
 // The same for the same arguments. The lanes do not depend on chance: the explorer notices if they do, and
-// reports it as a violation.
+// reports it as a violation. One at a time.
 Explored Explore(const WorldSpec& spec, const Planted& planted, const Bounds& bounds);
 
 }  // namespace semaphored::worlds

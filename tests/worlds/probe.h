@@ -21,6 +21,7 @@ class LedgerProbe {
   bool ToServe(const std::string& name) const {
     return inside_.core.serving.names().contains(name);
   }
+  bool IsTouched(const std::string& name) const { return inside_.core.serving.IsTouched(name); }
   bool StoodStill(const std::string& name) const {
     return inside_.mirror != nullptr && inside_.mirror->StoodStill(name);
   }

@@ -108,23 +108,16 @@ bool SmallWorld::InDoubt(size_t lane) const {
   return ledger::LedgerProbe{*lanes_[lane].ledger}.commands_in_doubt() > 0;
 }
 
-bool SmallWorld::IsUsed(const Id& claim) const {
-  if (checks_.lives().contains(claim)) return true;
-  const auto asks = [&](const Command& command) {
-    const auto* acquire = std::get_if<AcquireCommand>(&command);
-    return acquire != nullptr && acquire->claim == claim;
+bool SmallWorld::IsOpenAt(size_t index, size_t client) const {
+  const Id session = SessionId(client);
+  const auto closes = [&](const Sent& sent) {
+    const auto* close = std::get_if<CloseSessionCommand>(&sent.command);
+    return close != nullptr && close->session == session;
   };
-  for (const Lane& lane : lanes_) {
-    if (std::ranges::any_of(lane.in_doubt, asks, &Sent::command)) return true;
-  }
-  return std::ranges::any_of(
-      late_, [&](const auto& write) { return std::ranges::any_of(write->commands, asks); });
-}
-
-size_t SmallWorld::NextAttempt(size_t client, size_t request) const {
-  size_t attempt = 0;
-  while (IsUsed(ClaimId(client, request, attempt))) ++attempt;
-  return attempt;
+  return NodeOf(index).sessions.contains(session) &&
+         std::ranges::none_of(lanes_, [&](const Lane& lane) {
+           return lane.node == lanes_[index].node && std::ranges::any_of(lane.in_doubt, closes);
+         });
 }
 
 // ---- what is done ----
@@ -132,7 +125,7 @@ size_t SmallWorld::NextAttempt(size_t client, size_t request) const {
 int SmallWorld::Do(const Action& action) {
   for (Lane& lane : lanes_) lane.store->Plan(-1, Fate::kLands);
   lanes_[action.lane].store->Plan(action.commit, action.fate);
-  if (action.commit >= 0) ++losses_;
+  if (action.commit >= 0) ++spent_.losses;
   Act(action);
   return lanes_[action.lane].store->commits();
 }
@@ -188,7 +181,7 @@ void SmallWorld::Act(const Action& action) {
     case Kind::kRestart:
       return Restart(lane);
     case Kind::kDeclareDead:
-      ++deaths_;
+      ++spent_.deaths;
       for (const NodeStore::Node& node : engine_.Nodes()) {
         if (node.ref == NodeOf(lane).ref) NodeOf(lane).dead = engine_.DeclareDead(node);
       }
@@ -209,7 +202,7 @@ SmallWorld::Sent SmallWorld::Submission(const Action& action, size_t client, siz
     AcquireCommand acquire;
     acquire.requester = requester;
     acquire.semaphore = request.semaphore;
-    acquire.claim = ClaimId(client, place, NextAttempt(client, place));
+    acquire.claim = ClaimId(client, place, known_[client][place].asked++);
     acquire.session = acquire.claim;
     if (action.variant % 2 == 1) {
       acquire.session = SessionId(client);
@@ -275,7 +268,7 @@ void SmallWorld::Sweep(size_t lane) {
 }
 
 void SmallWorld::Restart(size_t which) {
-  ++restarts_;
+  ++spent_.restarts;
   const size_t node = lanes_[which].node;
   nodes_[node].ref = engine_.Join(absl::StrCat("node", node));
   nodes_[node].dead = false;
@@ -388,7 +381,7 @@ void SmallWorld::See(size_t lane, const Sent& sent, const Outcome& outcome, bool
     const bool held = outcome.kind == OutcomeKind::kHeld;
     const uint32_t epoch = held ? outcome.lease->epoch : outcome.epoch();
     if (held || outcome.kind == OutcomeKind::kStillWaiting)
-      LearnClaim(lane, adopt->claim, adopt->claim, epoch, held);
+      LearnClaim(lane, adopt->claim, {adopt->claim, epoch, epoch}, held);
   }
   const auto* end = std::get_if<EndCommand>(&sent.command);
   const bool stays = end != nullptr && outcome.kind == OutcomeKind::kStale && end->only_waiting;
@@ -397,9 +390,8 @@ void SmallWorld::See(size_t lane, const Sent& sent, const Outcome& outcome, bool
     NodeOf(lane).sessions.erase(close->session);
 }
 
-void SmallWorld::LearnClaim(size_t lane, const Id& claim, const Id& session, uint32_t epoch,
-                            bool held) {
-  NodeOf(lane).claims[claim] = {session, epoch};
+void SmallWorld::LearnClaim(size_t lane, const Id& claim, const Hosted& hosted, bool held) {
+  NodeOf(lane).claims[claim] = hosted;
   const auto [at, is_new] = lanes_[lane].view.claims.try_emplace(claim, LaneView::Is::kWaiting);
   if (held) at->second = LaneView::Is::kHeld;
 }
@@ -412,17 +404,18 @@ void SmallWorld::LearnAcquired(size_t lane, const Sent& sent, const Outcome& out
   known.claim = held ? outcome.lease->id : outcome.claim;
   known.moving = outcome.kind == OutcomeKind::kMoving ? outcome.lease->epoch : 0;
   const bool detached = acquire.session == acquire.claim;
-  uint32_t epoch = held ? outcome.lease->epoch : std::max(1u, outcome.epoch());
-  if (!detached) epoch = acquire.epoch;
-  LearnClaim(lane, known.claim, detached ? known.claim : acquire.session, epoch, held);
+  const uint32_t epoch = held ? outcome.lease->epoch : std::max(1u, outcome.epoch());
+  const Hosted hosted =
+      detached ? Hosted{known.claim, epoch, epoch} : Hosted{acquire.session, acquire.epoch, epoch};
+  LearnClaim(lane, known.claim, hosted, held);
 }
 
 void SmallWorld::LearnReport(size_t lane, const Report& report) {
   Node& node = NodeOf(lane);
   const auto learn = [&](const std::vector<ClaimInfo>& claims, const Id& session, uint32_t epoch) {
     for (const ClaimInfo& info : claims) {
-      const Id id = info.lease ? info.lease->id : info.waiter->id;
-      LearnClaim(lane, id, session, epoch, info.lease != nullptr);
+      const Claim& claim = info.lease ? static_cast<const Claim&>(*info.lease) : *info.waiter;
+      LearnClaim(lane, claim.id, {session, epoch, claim.epoch}, info.lease != nullptr);
     }
   };
   if (report.session) {
@@ -451,10 +444,9 @@ void SmallWorld::Hear(size_t lane, const Event& event) {
     node.claims.erase(event.claim);
   if (event.kind != Event::Kind::kMoved) return;
   const auto found = node.claims.find(event.claim);
-  if (found == node.claims.end()) return;
-  const bool left = !event.session.empty() && found->second.session == event.session;
-  const bool elsewhere = event.session.empty() && found->second.epoch < event.epoch;
-  if (left || elsewhere) node.claims.erase(found);
+  // It may be back already, or have moved again.
+  if (found == node.claims.end() || event.epoch <= found->second.claim_epoch) return;
+  if (event.session.empty() || event.session == found->second.session) node.claims.erase(found);
 }
 
 // ---- the checks of a state ----

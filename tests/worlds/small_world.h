@@ -2,6 +2,7 @@
 // does what the explorer chooses, and nothing else: there is no clock but the lanes' own, and no chance.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
@@ -59,8 +60,7 @@ struct Planted {
   bool ignore_session_row = false;  // Commits ignore the rows of sessions.
 };
 
-// The claim that the client's request makes, at the given attempt (a request that was given up can be
-// made again).
+// The claim that the client's request makes, if it is a new one, at the given attempt.
 Id ClaimId(size_t client, size_t request, size_t attempt);
 Id SessionId(size_t client);
 
@@ -76,6 +76,33 @@ struct Hash {
   }
 };
 
+// The canonical forms of states that were seen of late, by the forms that the same states have with the names
+// that they happen to have: most acts lead to a state that is known.
+class KnownForms {
+ public:
+  const Hash* Find(const Hash& form) const {
+    const auto& [known, least] = EntryOf(form);
+    return known == form ? &least : nullptr;
+  }
+  void Add(const Hash& form, const Hash& least) { EntryOf(form) = {form, least}; }
+
+ private:
+  using Entries = std::vector<std::pair<Hash, Hash>>;
+  const Entries::value_type& EntryOf(const Hash& form) const {
+    return entries_[form.low % entries_.size()];
+  }
+  Entries::value_type& EntryOf(const Hash& form) { return entries_[form.low % entries_.size()]; }
+
+  Entries entries_ = Entries(size_t{1} << 19);
+};
+
+// How often what is counted has happened. The less of it, the more may still happen.
+struct Spent {
+  int losses = 0;
+  int restarts = 0;
+  int deaths = 0;
+};
+
 class SmallWorld {
  public:
   // Both outlive the world.
@@ -86,7 +113,7 @@ class SmallWorld {
   // What may be done now, with all commits landing.
   std::vector<Action> Enabled() const;
   // An answer may still be lost.
-  bool MayLose() const { return losses_ < spec_->losses; }
+  bool MayLose() const { return spent_.losses < spec_->losses; }
   // Throws Violation. Returns how many commits were sent.
   int Do(const Action& action);
   // Every invariant that holds in each state. Throws Violation.
@@ -94,17 +121,20 @@ class SmallWorld {
   // Asks each lane for each claim, lets the lanes do what is left to do, and checks what must hold when
   // nothing is left. The world is of no use afterwards. Throws Violation.
   void CheckQuiescence();
-  // The same for states that differ only in names of clients, tokens, orders and revisions.
-  Hash Canonical() const;
+  // The same for states that differ only in names, and in what is spent: see canonical.cc.
+  Hash Canonical(KnownForms* known = nullptr) const;
+  const Spent& spent() const { return spent_; }
 
  private:
   friend class Canonizer;
   friend class ActionList;
+  friend class Mentions;
 
   // What a host knows of a claim that it keeps alive.
   struct Hosted {
     Id session;
-    uint32_t epoch = 0;
+    uint32_t epoch = 0;        // Of what it hangs on.
+    uint32_t claim_epoch = 0;  // Its own.
     friend bool operator==(const Hosted&, const Hosted&) = default;
   };
   struct Node {
@@ -134,6 +164,7 @@ class SmallWorld {
   struct Known {
     Id claim;             // Empty: none.
     uint32_t moving = 0;  // The epoch of a move that is not over; 0: none.
+    uint8_t asked = 0;    // So often; each time with a claim of its own.
   };
 
   void Start(Lane& lane, size_t index);
@@ -147,7 +178,7 @@ class SmallWorld {
   bool Step(size_t lane, std::vector<Sent> sent);
   bool MayFail(const Lane& lane, const absl::Status& status);
   void See(size_t lane, const Sent& sent, const Outcome& outcome, bool settled);
-  void LearnClaim(size_t lane, const Id& claim, const Id& session, uint32_t epoch, bool held);
+  void LearnClaim(size_t lane, const Id& claim, const Hosted& hosted, bool held);
   void LearnAcquired(size_t lane, const Sent& sent, const Outcome& outcome);
   void LearnReport(size_t lane, const Report& report);
   void Hear(size_t lane, const Event& event);
@@ -157,9 +188,14 @@ class SmallWorld {
   void Settle(size_t lane);
   void Hear(size_t lane);
   void Sweep(size_t lane);
-  size_t NextAttempt(size_t client, size_t request) const;
-  bool IsUsed(const Id& claim) const;
   bool InDoubt(size_t lane) const;
+  // The lane's host has the client's session, and does not close it: it takes no request in one that it closes.
+  bool IsOpenAt(size_t lane, size_t client) const;
+  // No lane of it goes on.
+  bool IsDown(size_t node) const {
+    return std::ranges::none_of(lanes_,
+                                [&](const Lane& lane) { return lane.node == node && lane.up; });
+  }
   Node& NodeOf(size_t lane) { return nodes_[lanes_[lane].node]; }
   const Node& NodeOf(size_t lane) const { return nodes_[lanes_[lane].node]; }
 
@@ -177,9 +213,7 @@ class SmallWorld {
   Checks checks_;
   bool reuses_ = false;  // A client uses one id for two effects.
   uint64_t next_number_ = 1;
-  int losses_ = 0;
-  int restarts_ = 0;
-  int deaths_ = 0;
+  Spent spent_;
   int64_t landed_ = 0;  // Commits.
 };
 

@@ -82,7 +82,6 @@ void AddQueues(std::vector<WorldSpec>* all) {
   batches.clients = {0, 0};
   batches.scripts = {{Acquire(1), Release(2, 0), Acquire(2, /*wait=*/false)}};
   batches.pairs = true;
-  batches.depth = 6;
   batches.quick_depth = 3;
 }
 
