@@ -19,8 +19,8 @@ class Arena {
   // While it lives, all that this thread allocates with `new` comes from the arena. What is deleted goes
   // back to where it came from, inside and outside.
   //
-  // What is allocated inside and used after Restore, from outside, is lost: a static object, for instance,
-  // that is made inside. Ends the process when the arena is full.
+  // What is allocated inside and used after Restore is lost. So a static object that is first used inside must
+  // not allocate: those of the ledger are empty. Ends the process when the arena is full.
   class Inside {
    public:
     explicit Inside(Arena* arena);

@@ -13,8 +13,8 @@ namespace semaphored::worlds {
 
 struct Path {
   std::vector<Action> acts;
-  std::vector<uint64_t>
-      steps;  // The names of the acts: beginnings with the same names are the same.
+  // The names of the acts: beginnings with the same names are the same.
+  std::vector<uint64_t> steps;
 };
 
 class RewoundWorld {

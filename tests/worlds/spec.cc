@@ -46,6 +46,12 @@ Request Simple(Act act, uint64_t sequence) {
   return request;
 }
 
+Request Pause(uint64_t sequence, bool paused) {
+  Request request = Simple(Act::kPause, sequence);
+  request.paused = paused;
+  return request;
+}
+
 using Change = AdminResize::Change;
 
 // Each begins a world with one semaphore of the limit.
@@ -62,7 +68,6 @@ void AddQueues(std::vector<WorldSpec>* all) {
   queue.scripts = {{Acquire(1), Release(2, 0)}, {Acquire(1, true, /*priority=*/1), Release(2, 0)}};
   queue.every_lane = false;
   queue.cancel = true;
-  queue.quick_depth = 6;
 
   WorldSpec& repeats = Begin(all, "repeats", 1);
   repeats.semaphores.push_back({"b", 1});
@@ -76,13 +81,11 @@ void AddQueues(std::vector<WorldSpec>* all) {
   lost.scripts = {{Acquire(1), Release(2, 0)}, {Acquire(1)}};
   lost.expire = true;
   lost.losses = 2;
-  lost.quick_depth = 4;
 
   WorldSpec& batches = Begin(all, "batches", 1);
   batches.clients = {0, 0};
   batches.scripts = {{Acquire(1), Release(2, 0), Acquire(2, /*wait=*/false)}};
   batches.pairs = true;
-  batches.quick_depth = 3;
 }
 
 void AddSessions(std::vector<WorldSpec>* all) {
@@ -123,7 +126,6 @@ void AddSessions(std::vector<WorldSpec>* all) {
   dead.close = true;
   dead.restarts = 1;
   dead.deaths = 1;
-  dead.quick_depth = 4;
 
   WorldSpec& late = Begin(all, "lost answers of dead nodes", 1);
   late.clients = {0};
@@ -134,7 +136,6 @@ void AddSessions(std::vector<WorldSpec>* all) {
   late.restarts = 1;
   late.deaths = 1;
   late.losses = 1;
-  late.quick_depth = 4;
 }
 
 void AddActs(std::vector<WorldSpec>* all) {
@@ -152,7 +153,11 @@ void AddActs(std::vector<WorldSpec>* all) {
                    {Resize(1, Change::kRemove, 1, ShrinkPolicy::kRecall, 0)}};
   twice.changes_per_commit_max = 1;
   twice.losses = 2;
-  twice.quick_depth = 4;
+
+  WorldSpec& pauses = Begin(all, "pauses and revokes", 1);
+  pauses.clients = {0, 0, 1};
+  pauses.scripts = {{Acquire(1), Release(2, 0)},
+                    {Pause(1, true), Pause(2, false), Simple(Act::kRevokeAll, 3)}};
 
   WorldSpec& parts = Begin(all, "acts in parts", 2);
   parts.clients = {0, 0, 1};
@@ -170,6 +175,102 @@ void AddActs(std::vector<WorldSpec>* all) {
   again.expire = true;
 }
 
+// Two clients with requests for both semaphores, and one that resizes.
+void AddThreeClients(std::vector<WorldSpec>* all) {
+  const auto begin = [all](const std::string& name) -> WorldSpec& {
+    WorldSpec& world = Begin(all, name, 1);
+    world.semaphores.push_back({"b", 1});
+    world.clients = {0, 0, 1};
+    world.scripts = {{Acquire(1), AcquireOf("b", 2)}, {Resize(1, Change::kAdd, 1)}};
+    return world;
+  };
+  begin("three clients").expire = true;
+
+  WorldSpec& lanes = begin("three clients of one daemon");
+  lanes.nodes = 1;
+  lanes.expire = true;
+
+  WorldSpec& lost = begin("three clients of one daemon, lost answers");
+  lost.nodes = 1;
+  lost.losses = 1;
+}
+
+// Acts of each kind, while one commit is lost.
+void AddLosses(std::vector<WorldSpec>* all) {
+  const auto begin = [all](const std::string& name, uint32_t limit) -> WorldSpec& {
+    WorldSpec& world = Begin(all, name, limit);
+    world.clients = {0, 1};
+    world.losses = 1;
+    return world;
+  };
+  const Script shrinks_and_grows = {Resize(1, Change::kRemove, 1, ShrinkPolicy::kRecall, 0),
+                                    Resize(2, Change::kAdd, 1)};
+  for (const bool one_daemon : {false, true}) {
+    WorldSpec& resize = begin(one_daemon ? "one daemon, resize beside expiries, lost answers"
+                                         : "resize beside expiries, lost answers",
+                              2);
+    resize.nodes = one_daemon ? 1 : 2;
+    resize.clients = {0, 0, 1};
+    resize.scripts = {{Acquire(1), Release(2, 0)}, shrinks_and_grows};
+    resize.changes_per_commit_max = 1;
+    resize.expire = true;
+  }
+
+  WorldSpec& restart = begin("one daemon, resize and a restart, lost answers", 2);
+  restart.nodes = 1;
+  restart.scripts = {{Acquire(1), Release(2, 0)}, shrinks_and_grows};
+  restart.changes_per_commit_max = 1;
+  restart.expire = true;
+  restart.restarts = 1;
+
+  WorldSpec& pauses = begin("pauses and revokes, lost answers", 1);
+  pauses.scripts = {{Acquire(1)}, {Pause(1, true), Pause(2, false), Simple(Act::kRevokeAll, 3)}};
+
+  WorldSpec& batches = begin("batches, lost answers", 1);
+  batches.scripts = {{Acquire(1), Release(2, 0)}, {Acquire(1)}};
+  batches.pairs = true;
+
+  WorldSpec& expiries = begin("batches beside expiries, lost answers", 1);
+  expiries.scripts = {{Acquire(1)}, {Acquire(1)}};
+  expiries.pairs = true;
+  expiries.expire = true;
+
+  WorldSpec& sessions = begin("sessions, lost answers", 1);
+  sessions.clients = {0, 0};
+  sessions.scripts = {{Acquire(1)}};
+  sessions.detached = false;
+  sessions.sessions = true;
+  sessions.expire = true;
+  sessions.adopt = true;
+  sessions.close = true;
+
+  WorldSpec& mixed = begin("one client with and without its session, lost answers", 1);
+  mixed.clients = {0};
+  mixed.scripts = {{Acquire(1), Release(2, 0)}};
+  mixed.sessions = true;
+  mixed.expire = true;
+  mixed.adopt = true;
+  mixed.close = true;
+
+  WorldSpec& lanes = begin("one daemon, sessions, lost answers", 1);
+  lanes.nodes = 1;
+  lanes.semaphores.push_back({"b", 1});
+  lanes.clients = {0, 0};
+  lanes.scripts = {{Acquire(1), AcquireOf("b", 2)}};
+  lanes.detached = false;
+  lanes.sessions = true;
+  lanes.close = true;
+
+  WorldSpec& returns = begin("one daemon, sessions and a restart, lost answers", 1);
+  returns.nodes = 1;
+  returns.clients = {0, 0};
+  returns.scripts = {{Acquire(1)}};
+  returns.detached = false;
+  returns.sessions = true;
+  returns.close = true;
+  returns.restarts = 1;
+}
+
 void AddExclusive(std::vector<WorldSpec>* all) {
   const auto begin = [all](const std::string& name) -> WorldSpec& {
     WorldSpec& world = Begin(all, name, 2);
@@ -178,6 +279,7 @@ void AddExclusive(std::vector<WorldSpec>* all) {
     world.exclusive = true;
     world.restarts = 1;
     world.expire = true;
+    world.losses = 1;
     return world;
   };
   WorldSpec& sessions = begin("exclusive, sessions");
@@ -188,6 +290,16 @@ void AddExclusive(std::vector<WorldSpec>* all) {
   sessions.cancel = true;
   sessions.close = true;
 
+  WorldSpec& three = begin("exclusive, three clients, sessions, resize");
+  three.semaphores.push_back({"b", 1});
+  three.clients = {0, 0, 1};
+  three.scripts = {
+      {Acquire(1), AcquireOf("b", 1), Release(2, 0)},
+      {Resize(1, Change::kRemove, 1, ShrinkPolicy::kRecall, 0), Resize(2, Change::kAdd, 1)}};
+  three.sessions = true;
+  three.cancel = true;
+  three.close = true;
+
   WorldSpec& acts = begin("exclusive, acts in parts");
   acts.clients = {0, 0, 1};
   acts.scripts = {
@@ -195,15 +307,16 @@ void AddExclusive(std::vector<WorldSpec>* all) {
       {Acquire(1, true, 0, /*permits=*/2), Resize(2, Change::kRemove, 1, ShrinkPolicy::kRecall, 0),
        Simple(Act::kDestroy, 3)}};
   acts.changes_per_commit_max = 1;
-  acts.losses = 1;
 }
 
 std::vector<WorldSpec> Make() {
   std::vector<WorldSpec> all;
-  all.reserve(32);  // References to its elements are in use above.
+  all.reserve(64);  // References to its elements are in use above.
   AddQueues(&all);
   AddSessions(&all);
   AddActs(&all);
+  AddThreeClients(&all);
+  AddLosses(&all);
   AddExclusive(&all);
   return all;
 }

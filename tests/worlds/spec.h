@@ -57,10 +57,9 @@ struct WorldSpec {
   bool close = false;      // A session is closed by a host.
   bool only_if_repeated = false;
   uint32_t changes_per_commit_max = 256;
-  int losses = 0;       // So many answers are lost.
-  int restarts = 0;     // So many daemons are started again.
-  int deaths = 0;       // So many nodes are declared dead.
-  int quick_depth = 5;  // To which depth it is explored for each change.
+  int losses = 0;    // So many answers are lost.
+  int restarts = 0;  // So many daemons are started again.
+  int deaths = 0;    // So many nodes are declared dead.
 };
 
 // All of them.
