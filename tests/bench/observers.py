@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What observers cost those who work: 64 cycles of acquire and release over sessions, on the embedded store,
+"""What observers cost those who work: cycles of acquire and release over sessions, on the embedded store,
 without observers, beside watchers of other names, beside viewers of the page, and beside a client that lists all the
 time. In turn; medians.
 
@@ -25,7 +25,6 @@ sys.path[:0] = [os.path.join(BENCH, os.pardir, "e2e")]
 from daemon import BIN_DIR, Daemon, Session, free_port, pb  # noqa: E402
 import comparing  # noqa: E402
 
-WORDS = "session --clients 64"
 COMMANDS = 500  # In one message.
 # An observer is a process of its own, which says "ready" when it observes.
 WATCHERS = """
@@ -101,9 +100,12 @@ def main():
     parser.add_argument("--watchers", type=int, default=2000)
     parser.add_argument("--viewers", type=int, default=50)
     parser.add_argument("--listed", type=int, default=10_000)
+    parser.add_argument("--only", default="", help="only the observers whose name has this in it, beside none")
+    parser.add_argument("--clients", type=int, default=64, help="cycles that are outstanding (64)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--duration", type=float, default=3.0, help="seconds measured each time (3)")
     arguments = parser.parse_args()
+    words = f"session --clients {arguments.clients}"
     http = f"127.0.0.1:{free_port()}"
     found = collections.defaultdict(lambda: collections.defaultdict(list))
     with tempfile.TemporaryDirectory(prefix="semaphored-observers-") as folder, \
@@ -111,16 +113,17 @@ def main():
         cases = {"none": None, f"{arguments.watchers} watchers": (WATCHERS, daemon.address, arguments.watchers),
                  f"{arguments.viewers} viewers": (VIEWERS, http, arguments.viewers),
                  f"a list of {arguments.listed}": (LISTER, daemon.address, arguments.listed)}
+        cases = {name: case for name, case in cases.items() if case is None or arguments.only in name}
         make_semaphores(daemon, max(arguments.watchers, arguments.listed))
         runner = comparing.Runner(types.SimpleNamespace(
             bin_dir=BIN_DIR, duration=arguments.duration, warmup=0.5), {"daemon": daemon.address})
         for number in range(arguments.rounds):
             for name, observer in cases.items():
                 if observer is None:
-                    figures = runner.case(name, WORDS, "daemon")
+                    figures = runner.case(name, words, "daemon")
                 else:
                     with Observer(observer[0], observer[1], str(observer[2])):
-                        figures = runner.case(name, WORDS, "daemon")
+                        figures = runner.case(name, words, "daemon")
                 comparing.say(f"round {number + 1} of {arguments.rounds}: {name}: {figures['per_s']:.0f}/s")
                 for figure, value in figures.items():
                     found[name][figure].append(value)
