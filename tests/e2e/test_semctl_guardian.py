@@ -421,10 +421,12 @@ class ShellTest(SemctlTest):
         self.type("fg; echo code=$?")
         self.expect("code=5")
 
-    CONTINUED = ("python3 -c 'import os, signal, time\n"
-                 "signal.signal(signal.SIGCONT, lambda *_: os._exit(5))\n"
+    # (A handler of Python's that is called as a sleep begins runs after it.)
+    CONTINUED = ("python3 -c 'import os, signal\n"
+                 "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT})\n"
                  "print(\"ready\", flush=True)\n"
-                 "while True: time.sleep(60)'")
+                 "signal.sigwait({signal.SIGCONT})\n"
+                 "os._exit(5)'")
 
     def test_stop_and_continue(self):
         self.check_stop_and_continue(f"semctl run job --limit 1 -- {self.CONTINUED}")
