@@ -21,6 +21,8 @@ WatchedNames::Watch::~Watch() {
   if (names_ != nullptr) names_->Remove(id_);
 }
 
+std::shared_ptr<WatchedNames> WatchedNames::Make() { return std::make_shared<WatchedNames>(); }
+
 WatchedNames::Watch WatchedNames::Add(std::string prefix, std::string name) {
   const bool whole = !name.empty();
   std::string text = std::move(whole ? name : prefix);

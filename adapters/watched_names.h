@@ -41,7 +41,7 @@ class WatchedNames : public std::enable_shared_from_this<WatchedNames> {
     uint64_t id_ = 0;
   };
 
-  static std::shared_ptr<WatchedNames> Make() { return std::make_shared<WatchedNames>(); }
+  static std::shared_ptr<WatchedNames> Make();
 
   // Exactly `name` if it is not empty, else all names that begin with `prefix`.
   Watch Add(std::string prefix, std::string name);

@@ -34,6 +34,8 @@ Core::Core(const Guarantees& guarantees, RequestRows* rows, bool is_shared, Ledg
                 [this](const std::string& name) { return WhyUntouchable(*this, name); }},
                options) {}
 
+Core::~Core() = default;
+
 Context Core::NewContext() const {
   Context context;
   context.self = options.self;

@@ -32,6 +32,9 @@ struct Decided {
 struct Core {
   // `guarantees` and `rows` outlive it. `is_shared`: other daemons write to the store.
   Core(const Guarantees& guarantees, RequestRows* rows, bool is_shared, LedgerOptions with);
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
 
   // For a command, before its requester is known.
   Context NewContext() const;

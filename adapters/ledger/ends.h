@@ -14,26 +14,10 @@ class RecentEnds {
  public:
   explicit RecentEnds(size_t capacity) : capacity_(capacity) {}
 
-  void Add(const Id& claim, EndCause cause) {
-    if (!causes_.insert_or_assign(claim, cause).second) return;
-    order_.push_back(claim);
-    if (order_.size() <= capacity_) return;
-    causes_.erase(order_.front());
-    order_.pop_front();
-  }
-
-  EndCause Find(const Id& claim) const {
-    const auto found = causes_.find(claim);
-    return found == causes_.end() ? EndCause::kUnknown : found->second;
-  }
-
+  void Add(const Id& claim, EndCause cause);
+  EndCause Find(const Id& claim) const;
   // The same, after what this transaction has ended so far.
-  EndCause Find(const Id& claim, const Transaction& transaction) const {
-    for (auto row = transaction.history.rbegin(); row != transaction.history.rend(); ++row) {
-      if (row->lease->id == claim) return row->cause;
-    }
-    return Find(claim);
-  }
+  EndCause Find(const Id& claim, const Transaction& transaction) const;
 
  private:
   size_t capacity_;

@@ -17,6 +17,13 @@ void AppendReports(StepResult* part, StepResult* all) {
   part->delayed.clear();
 }
 
+Outbox::Outbox(std::shared_ptr<const WatchedNames> watched) : watched_(std::move(watched)) {}
+Outbox::~Outbox() = default;
+
+void Outbox::BeginStep() {
+  if (waiting_.events.empty()) last_.clear();
+}
+
 void Outbox::AddDifference(Transaction difference, const std::vector<Event>& events,
                            const LedgerState& state) {
   waiting_.events.insert(waiting_.events.end(), events.begin(), events.end());

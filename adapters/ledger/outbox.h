@@ -20,12 +20,13 @@ void AppendReports(StepResult* part, StepResult* all);
 class Outbox {
  public:
   // `watched` may be null: then no changes are reported.
-  explicit Outbox(std::shared_ptr<const WatchedNames> watched) : watched_(std::move(watched)) {}
+  explicit Outbox(std::shared_ptr<const WatchedNames> watched);
+  ~Outbox();
+  Outbox(const Outbox&) = delete;
+  Outbox& operator=(const Outbox&) = delete;
 
   // The lane has read the results of the Step before: names in their events are needed no more.
-  void BeginStep() {
-    if (waiting_.events.empty()) last_.clear();
-  }
+  void BeginStep();
   // True: changes of the semaphore are reported, too.
   bool watches(std::string_view semaphore) const {
     return watched_ != nullptr && watched_->Matches(semaphore);

@@ -31,6 +31,10 @@ RequestBook::RequestBook(Sources sources, const LedgerOptions& options)
       client_retention_(options.client_retention),
       one_shots_(options) {}
 
+RequestBook::~RequestBook() = default;
+
+void RequestBook::BeginRun() { looked_up_.clear(); }
+
 void RequestBook::BeginBatch() {
   assumed_new_.clear();
   ++batch_;

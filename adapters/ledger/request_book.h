@@ -41,7 +41,11 @@ class RequestBook {
   };
   RequestBook(Sources sources, const LedgerOptions& options);
 
-  void BeginRun() { looked_up_.clear(); }
+  ~RequestBook();
+  RequestBook(const RequestBook&) = delete;
+  RequestBook& operator=(const RequestBook&) = delete;
+
+  void BeginRun();
   void BeginBatch();
 
   // The outcome of a request that was accepted before, or for which there is no room. nullopt: it is

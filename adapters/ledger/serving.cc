@@ -18,6 +18,10 @@ Serving::Serving(const LedgerOptions& options)
       quarantine_pause_(options.quarantine_pause),
       quarantine_pause_max_(options.quarantine_pause_max) {}
 
+Serving::~Serving() = default;
+
+void Serving::Add(const std::string& name) { names_.insert(name); }
+
 bool Serving::Serves(const std::string& name) const {
   return (only_.empty() || only_ == name) && !IsBusy(name) && !IsQuarantined(name);
 }
@@ -45,6 +49,10 @@ bool Serving::LeaveAlone(const std::vector<std::string>& busy) {
     until = now + busy_pause_;
   }
   return is_new;
+}
+
+bool Serving::IsTouched(const std::string& name) const {
+  return touched_.contains(name) || quarantined_.contains(name);
 }
 
 bool Serving::IsBusy(const std::string& name) const {

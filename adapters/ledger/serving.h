@@ -20,8 +20,11 @@ namespace semaphored::ledger {
 class Serving {
  public:
   explicit Serving(const LedgerOptions& options);
+  ~Serving();
+  Serving(const Serving&) = delete;
+  Serving& operator=(const Serving&) = delete;
 
-  void Add(const std::string& name) { names_.insert(name); }
+  void Add(const std::string& name);
   template <typename Names>
   void AddAll(const Names& names) {
     names_.insert(names.begin(), names.end());
@@ -64,9 +67,7 @@ class Serving {
   // The same, a few with each serving commit from the next one on, so that none is larger than an engine takes.
   void TouchInTurn(std::vector<std::string> names);
   // The next serving commit touches it.
-  bool IsTouched(const std::string& name) const {
-    return touched_.contains(name) || quarantined_.contains(name);
-  }
+  bool IsTouched(const std::string& name) const;
 
  private:
   void TouchNext();

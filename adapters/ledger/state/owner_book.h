@@ -23,31 +23,14 @@ struct OwnerUsage {
 using UsageByOwner = absl::flat_hash_map<std::string, OwnerUsage>;
 
 // `comes`: adds `usage` to what the owner has. Otherwise takes it away; it has been added before.
-inline void CountUsage(const std::string& owner, const OwnerUsage& usage, bool comes,
-                       UsageByOwner* book) {
-  OwnerUsage& all = (*book)[owner];
-  const auto count = [comes](uint64_t* sum, uint64_t each) {
-    *sum = comes ? *sum + each : *sum - each;
-  };
-  count(&all.semaphores, usage.semaphores);
-  count(&all.tickets, usage.tickets);
-  count(&all.ticket_bytes, usage.ticket_bytes);
-  if (all == OwnerUsage()) book->erase(owner);
-}
+void CountUsage(const std::string& owner, const OwnerUsage& usage, bool comes, UsageByOwner* book);
 
 // Written and read by every lane of a daemon, from its own thread. Two lanes that ask at the same moment may
 // both find room for the last one.
 class OwnerBook {
  public:
-  OwnerUsage Of(const std::string& owner) const {
-    const std::scoped_lock lock(mutex_);
-    const auto found = usage_.find(owner);
-    return found == usage_.end() ? OwnerUsage() : found->second;
-  }
-  void Count(const std::string& owner, const OwnerUsage& usage, bool comes) {
-    const std::scoped_lock lock(mutex_);
-    CountUsage(owner, usage, comes, &usage_);
-  }
+  OwnerUsage Of(const std::string& owner) const;
+  void Count(const std::string& owner, const OwnerUsage& usage, bool comes);
 
  private:
   mutable std::mutex mutex_;

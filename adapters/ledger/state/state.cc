@@ -67,6 +67,9 @@ SemaphoreCounts CountsOf(const Semaphore& semaphore) {
 
 // ---- LedgerState: looking ----
 
+LedgerState::LedgerState(OwnerCounting counting) : counting_(std::move(counting)) {}
+LedgerState::~LedgerState() = default;
+
 Semaphore* LedgerState::Find(std::string_view name) {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : found->second;

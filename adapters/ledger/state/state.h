@@ -140,7 +140,11 @@ struct SessionChange {
 
 class LedgerState {
  public:
-  explicit LedgerState(OwnerCounting counting = {}) : counting_(std::move(counting)) {}
+  // (These are not here: the containers' code would be compiled with each file that includes this.)
+  explicit LedgerState(OwnerCounting counting = {});
+  ~LedgerState();
+  LedgerState(const LedgerState&) = delete;
+  LedgerState& operator=(const LedgerState&) = delete;
 
   // nullptr if there is none. The pointer is good until the semaphore is erased.
   Semaphore* Find(std::string_view name);

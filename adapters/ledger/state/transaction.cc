@@ -37,6 +37,8 @@ SemaphoreDelta& Editor::DeltaOf(Semaphore* semaphore) {
   return transaction_->semaphores[last_index_];
 }
 
+bool Editor::Touched(const std::string& name) const { return index_.contains(name); }
+
 Semaphore* Editor::Create(SemaphoreRow row) {
   Semaphore* semaphore = state_->Insert(std::move(row));
   // Destroyed and made again in one batch is one delta: the row before is the old one's.

@@ -177,7 +177,7 @@ class Editor {
   uint64_t TakeOrder(Semaphore* semaphore);
   // True if this transaction has changed the semaphore: its revision then is not yet known.
   bool Touched(const Semaphore& semaphore) const { return Touched(semaphore.row.name); }
-  bool Touched(const std::string& name) const { return index_.contains(name); }
+  bool Touched(const std::string& name) const;
   const Transaction& transaction() const { return *transaction_; }
   // Fills in SemaphoreDelta::after and the transaction's requests. To be called once, at the end of
   // the batch.
