@@ -24,8 +24,8 @@ struct RegistryContent {
   std::set<std::string> names;
 };
 
-// DATA_LOSS: what is there is not a part of the registry. The names and the generation in it are lost.
-absl::StatusOr<RegistryContent> ReadRegistry(const Document& document) {
+// DATA_LOSS: what is in the queue is not a part of the registry.
+absl::StatusOr<RegistryContent> ReadRegistry(const std::string& queue, const Document& document) {
   RegistryContent registry;
   if (document.empty()) return registry;
   const json& content = document.content();
@@ -34,7 +34,9 @@ absl::StatusOr<RegistryContent> ReadRegistry(const Document& document) {
   if (generation == content.end() || !generation->is_number_unsigned() || names == content.end() ||
       !names->is_array() ||
       !std::ranges::all_of(*names, [](const json& name) { return name.is_string(); }))
-    return absl::DataLossError("rabbitmq: a part of the registry of semaphores is damaged");
+    return absl::DataLossError(absl::StrCat(
+        "rabbitmq: the queue ", queue,
+        " has a part of the registry of semaphores, which another program has changed"));
   generation->get_to(registry.generation);
   names->get_to(registry.names);
   return registry;
@@ -80,7 +82,7 @@ absl::StatusOr<std::vector<std::string>> TokenBroker::Names(const std::string& p
         Document::Open(connection_, RegistryPart(part), /*make=*/false, MergeRegistries);
     if (absl::IsNotFound(document.status())) continue;
     if (!document.ok()) return document.status();
-    absl::StatusOr<RegistryContent> registry = ReadRegistry(**document);
+    absl::StatusOr<RegistryContent> registry = ReadRegistry(RegistryPart(part), **document);
     if (!registry.ok()) return registry.status();
     all.merge(registry->names);
   }
@@ -96,7 +98,7 @@ absl::StatusOr<uint64_t> TokenBroker::NextGeneration(const std::string& name, bo
   absl::StatusOr<std::unique_ptr<Document>> document =
       Document::Open(connection_, RegistryOf(name), /*make=*/true, MergeRegistries);
   if (!document.ok()) return document.status();
-  absl::StatusOr<RegistryContent> registry = ReadRegistry(**document);
+  absl::StatusOr<RegistryContent> registry = ReadRegistry(RegistryOf(name), **document);
   if (!registry.ok()) return registry.status();
   ++registry->generation;
   if (is_there) registry->names.insert(name);
@@ -109,7 +111,7 @@ absl::Status TokenBroker::JudgeRegistry(const std::string& name) {
   const absl::StatusOr<std::unique_ptr<Document>> document =
       Document::Open(connection_, RegistryOf(name), /*make=*/false, MergeRegistries);
   if (absl::IsNotFound(document.status())) return absl::OkStatus();
-  return document.ok() ? ReadRegistry(**document).status() : document.status();
+  return document.ok() ? ReadRegistry(RegistryOf(name), **document).status() : document.status();
 }
 
 absl::Status TokenBroker::RemoveRegistry() {

@@ -167,7 +167,9 @@ TEST_CASE("rabbitmq golden: a registry of other types is damage, and no exceptio
     CAPTURE(text);
     queues.Put("semaphored.registry.10", text);
     bool begun = false;
-    CHECK(absl::IsDataLoss(Persist([&] { return broker.Names("", "", 10); }).status()));
+    const absl::Status listed = Persist([&] { return broker.Names("", "", 10); }).status();
+    CHECK(absl::IsDataLoss(listed));
+    CHECK(std::string(listed.message()).find("semaphored.registry.10") != std::string::npos);
     CHECK(
         absl::IsDataLoss(Persist([&] { return broker.Create(GoldenRow(), 41, &begun); }).status()));
     CHECK(absl::IsDataLoss(Persist([&] { return broker.Destroy("golden/db", 1, &begun); })));
