@@ -88,15 +88,20 @@ void AddQueues(std::vector<WorldSpec>* all) {
   batches.pairs = true;
 }
 
+// Two clients acquire in sessions of theirs, which may be closed.
+void TwoSessions(WorldSpec* world) {
+  world->clients = {0, 0};
+  world->scripts = {{Acquire(1)}};
+  world->detached = false;
+  world->sessions = true;
+  world->close = true;
+}
+
 void AddSessions(std::vector<WorldSpec>* all) {
   WorldSpec& sessions = Begin(all, "sessions", 1);
-  sessions.clients = {0, 0};
-  sessions.scripts = {{Acquire(1)}};
-  sessions.detached = false;
-  sessions.sessions = true;
+  TwoSessions(&sessions);
   sessions.expire = true;
   sessions.adopt = true;
-  sessions.close = true;
 
   // One claim that is repeated from everywhere, and the next in the queue.
   WorldSpec& moves = Begin(all, "moves", 1);
@@ -236,13 +241,9 @@ void AddLosses(std::vector<WorldSpec>* all) {
   expiries.expire = true;
 
   WorldSpec& sessions = begin("sessions, lost answers", 1);
-  sessions.clients = {0, 0};
-  sessions.scripts = {{Acquire(1)}};
-  sessions.detached = false;
-  sessions.sessions = true;
+  TwoSessions(&sessions);
   sessions.expire = true;
   sessions.adopt = true;
-  sessions.close = true;
 
   WorldSpec& mixed = begin("one client with and without its session, lost answers", 1);
   mixed.clients = {0};
@@ -254,20 +255,13 @@ void AddLosses(std::vector<WorldSpec>* all) {
 
   WorldSpec& lanes = begin("one daemon, sessions, lost answers", 1);
   lanes.nodes = 1;
+  TwoSessions(&lanes);
   lanes.semaphores.push_back({"b", 1});
-  lanes.clients = {0, 0};
   lanes.scripts = {{Acquire(1), AcquireOf("b", 2)}};
-  lanes.detached = false;
-  lanes.sessions = true;
-  lanes.close = true;
 
   WorldSpec& returns = begin("one daemon, sessions and a restart, lost answers", 1);
   returns.nodes = 1;
-  returns.clients = {0, 0};
-  returns.scripts = {{Acquire(1)}};
-  returns.detached = false;
-  returns.sessions = true;
-  returns.close = true;
+  TwoSessions(&returns);
   returns.restarts = 1;
 }
 
