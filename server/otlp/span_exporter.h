@@ -65,8 +65,8 @@ class SpanExporter final : public SpanSink {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Span>
-      waiting_;  // Its front goes without moving the rest, which Push() would wait for.
+  // Its front goes without moving the rest, which Push() would wait for.
+  std::deque<Span> waiting_;
   bool stopping_ = false;
   SteadyTime stop_by_{};
   std::thread thread_;
