@@ -165,6 +165,8 @@ absl::StatusOr<std::optional<Outcome>> RequestBook::Replay(const Command& comman
     return std::optional<Outcome>(*std::move(outcome));
   }
   if (doubtful) {
+    // What cannot be read again may have ended, or not: the id has been used for something else, all the same.
+    if (!sources_.untouchable(here->semaphore).ok()) return Simply(OutcomeKind::kReused);
     stale_.push_back(here->semaphore);
     return absl::AbortedError("a claim of this request is known here, and has ended");
   }

@@ -308,6 +308,31 @@ TEST_CASE("quarantine: an act that is repeated shows nothing of what cannot be r
   CHECK(repeated->report->info->row.paused);
 }
 
+// What the lane remembers of it may have ended, and its row be gone, but that cannot be read. The other semaphore is not
+// what is damaged.
+TEST_CASE(
+    "quarantine: an id that is known from what cannot be read is refused for something else") {
+  DamagedBench bench(/*exclusive=*/false);
+  Lane other(&bench.world, false, "b", &bench.now);
+  AcquireCommand held = bench.Ask("bad");
+  held.requester = {"c", 1};
+  REQUIRE(bench.lane.KindOf(held) == OutcomeKind::kGranted);
+  bench.world.faults.rates.notification_lost = 1;
+  REQUIRE(other.KindOf(ReleaseCommand{{"c", 2}, "bad", held.claim, {}}) == OutcomeKind::kReleased);
+  // So far ahead that the rows of the first two are pruned.
+  AcquireCommand ahead = bench.Ask("ahead");
+  ahead.requester = {"c", 20'000};
+  REQUIRE(other.KindOf(ahead) == OutcomeKind::kGranted);
+  bench.world.unreadable = {"bad"};
+  AcquireCommand again = bench.Ask("good");
+  again.requester = {"c", 1};
+  CHECK(bench.lane.KindOf(again) == OutcomeKind::kReused);
+  bench.world.unreadable.clear();
+  bench.Advance(6000);
+  REQUIRE(bench.lane.Step({}).ok());
+  CHECK(bench.lane.KindOf(again) == OutcomeKind::kTooOld);
+}
+
 TEST_CASE("quarantine: a batch whose answer is lost beside damage is never halved") {
   DamagedBench bench(/*exclusive=*/false);
   for (int i = 0; i < 100; ++i)
