@@ -118,6 +118,8 @@ void Chaos::StrikeDaemon(uint64_t choice) {
   const int64_t until_us = world_->now() + SomeTimeUs();
   if (choice < 18) {
     daemon->Kill();
+    // There may be no other to keep a promise meanwhile.
+    if (cluster_->nodes() == 1) faults_->DisturbUntil(until_us);
     world_->At(until_us, [this, node] {
       if (!healed_) cluster_->StartNode(node);
     });

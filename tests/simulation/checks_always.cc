@@ -173,7 +173,8 @@ void Checks::CheckOwners() {
       const int64_t bound_us = kBoundUs + claim.ttl_ms * kMillisecond;
       const int64_t gone_us = world_->now() - wish->second.until_us;
       if (std::min(faults_->CalmForUs(*world_, name), gone_us) > bound_us) {
-        Fail(absl::StrCat(name, ": there is a ", what, " for ", claim.holder,
+        Fail(absl::StrCat(name, ": there is a ", what, ", ", claim.id.Hex().substr(0, 6), ", for ",
+                          wish->first.first, ", request ", wish->first.second,
                           ", which has been gone for ",
                           (world_->now() - wish->second.until_us) / kSecond, " s"));
       }

@@ -52,8 +52,9 @@ void Checks::CheckOrder(const SemaphoreDelta& delta, const StoredSemaphore* befo
   CheckFiling(delta, before, after);
   // Destroyed and made again in one batch: the orders are those of two queues.
   if (before != nullptr && IsRemade(before->row, after.row)) return;
-  // With other settings in the middle of the batch, it is not known by which each grant was made.
-  if (before != nullptr && before->row.settings != after.row.settings) return;
+  // With other settings in the middle of the batch, it is not known by which each grant was made. What the batch
+  // makes may have been made by a grant, with the default settings.
+  if ((before == nullptr ? Settings() : before->row.settings) != after.row.settings) return;
   GrantScene scene;
   scene.delta = &delta;
   scene.before = before;

@@ -133,18 +133,25 @@ class SessionClient : public StreamClient {
   void Act() override;
   void Keep(const std::vector<Id>& claims) override;
   void SendAgain() override;
-  void Forget() override { requests_.clear(); }
+  void Forget() override;
   void NewRequest();
   void SendRequest(uint64_t sequence);
   void StartRelease(uint64_t sequence);
   void OnGranted(const Reply& reply);
   void Drop(uint64_t sequence);
+  // The acquire with this number is answered; `claim`: with what, if it is a claim.
+  void IsAnswered(uint64_t sequence, const Id& claim);
+  void GiveBackUnclaimed();
   void Handle(const Reply& reply) override;
   // By the sequence number of its acquire or of its release.
   std::map<uint64_t, Request>::iterator Find(uint64_t tag);
 
   const bool crowd_;
   std::map<uint64_t, Request> requests_;  // By the sequence number of the acquire.
+  // Leases that the last resume has listed, and that are of no request here; and the acquires that were sent again
+  // then, one of which may be what such a lease is of.
+  std::set<Id> unclaimed_;
+  std::set<uint64_t> claimants_;
 };
 
 // Does what an administrator might, at the worst moments. One act at a time, repeated until it is

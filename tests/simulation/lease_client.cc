@@ -22,6 +22,7 @@ void LeaseClient::Think() {
 
 void LeaseClient::NewRequest() {
   stage_ = Stage::kAsking;
+  recall_ = 0;
   params_ = RandomAcquire(*around_, client_id_, ++sequence_);
   checks().Wants(client_id_, params_.requester.sequence, params_.ttl_ms);
   const int64_t wait_ms = params_.wait_ms < 0 ? 20'000 : params_.wait_ms;

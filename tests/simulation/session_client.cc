@@ -31,6 +31,43 @@ void SessionClient::Keep(const std::vector<Id>& claims) {
     if (request.stage == Request::Stage::kHolding && !stands) lost.push_back(sequence);
   }
   for (uint64_t sequence : lost) Drop(sequence);
+  unclaimed_ = {claims.begin(), claims.end()};
+  claimants_.clear();
+  for (const auto& [sequence, request] : requests_) {
+    unclaimed_.erase(request.claim);
+    if (request.stage == Request::Stage::kAsking) claimants_.insert(sequence);
+  }
+  GiveBackUnclaimed();
+}
+
+void SessionClient::Forget() {
+  requests_.clear();
+  unclaimed_.clear();
+  claimants_.clear();
+}
+
+void SessionClient::IsAnswered(uint64_t sequence, const Id& claim) {
+  unclaimed_.erase(claim);
+  if (claimants_.erase(sequence) > 0) GiveBackUnclaimed();
+}
+
+// As the clients of the packages do: what was lost by an earlier list, or granted unheard, would stand as long as the
+// session.
+void SessionClient::GiveBackUnclaimed() {
+  if (!claimants_.empty()) return;
+  for (const Id& claim : std::exchange(unclaimed_, {})) {
+    for (const auto& [name, semaphore] : around_->engine->semaphores()) {
+      if (!semaphore.leases.contains(claim)) continue;
+      const uint64_t sequence = ++sequence_;
+      Request& request = requests_[sequence];
+      request.stage = Request::Stage::kReleasing;
+      request.claim = claim;
+      request.release.requester = {client_id_, sequence};
+      request.release.semaphore = name;
+      request.release.claim = claim;
+      if (open_here()) SendRequest(sequence);
+    }
+  }
 }
 
 // ---- requests ----
@@ -73,6 +110,7 @@ void SessionClient::SendAgain() {
 }
 
 void SessionClient::OnGranted(const Reply& reply) {
+  IsAnswered(reply.tag, reply.claim);
   const auto found = requests_.find(reply.tag);
   if (found == requests_.end() || found->second.stage != Request::Stage::kAsking) return;
   Request& request = found->second;
@@ -113,6 +151,7 @@ void SessionClient::Drop(uint64_t sequence) {
   const auto found = requests_.find(sequence);
   if (found == requests_.end()) return;
   Trace(absl::StrCat("is done with request ", sequence));
+  IsAnswered(sequence, found->second.claim);
   beliefs_.erase(found->second.claim);
   checks().WantsNoMore(client_id_, sequence);
   requests_.erase(found);
@@ -124,6 +163,8 @@ void SessionClient::Handle(const Reply& reply) {
   switch (reply.kind) {
     case Reply::Kind::kGranted:
       return OnGranted(reply);
+    case Reply::Kind::kQueued:
+      return IsAnswered(reply.tag, reply.claim);
     case Reply::Kind::kRefused:
       if (found == requests_.end()) return;
       Trace(absl::StrCat("is refused: ", std::string(ReasonName(reply.reason)), ", request ",
@@ -136,6 +177,12 @@ void SessionClient::Handle(const Reply& reply) {
                           SendRequest(sequence);
                       });
         return;
+      }
+      // Nothing was done: the release is sent again, with a number within the window.
+      if (found->second.stage == Request::Stage::kReleasing &&
+          reply.reason == Reason::kRequestTooOld) {
+        found->second.release.requester.sequence = ++sequence_;
+        return SendRequest(found->first);
       }
       if (reply.reason == Reason::kFull) {
         const Request& refused = found->second;

@@ -46,6 +46,10 @@ bool ActedOn(const std::vector<const AdminCommand*>& acts, const Id& ticket) {
 
 }  // namespace
 
+bool TicketChecks::Causes::destroyed() const {
+  return goes_on_destroying || FindAct<AdminDestroy>(acts) != nullptr;
+}
+
 // ---- what clients report ----
 
 std::string TicketChecks::PayloadOf(const std::string& client_id, uint64_t sequence) {
@@ -118,7 +122,7 @@ void TicketChecks::Says(const Id& claim, Result result) {
 TicketChecks::Causes TicketChecks::CausesOf(const ledger::Transaction& transaction,
                                             const SemaphoreDelta& delta) const {
   Causes causes;
-  causes.destroyed = delta.before && delta.before->destroying;  // Only one by force has tickets.
+  causes.goes_on_destroying = delta.before && delta.before->destroying;
   for (const LeaseChange& change : delta.leases) {
     if (!change.before) causes.granted[change.after->id] = change.after.get();
     if (!change.after) causes.ended[change.before->id] = change.cause;
@@ -243,7 +247,7 @@ std::string TicketChecks::LeaseEnded(const Ticket& before, const Ticket* after,
   const auto ended = causes.ended.find(before.lease);
   if (ended == causes.ended.end()) return "it leaves its worker, whose lease stays";
   const Attempt& attempt = attempts_.at(before.lease);
-  if (after == nullptr && causes.destroyed) return "";
+  if (after == nullptr && causes.destroyed()) return "";
   if (causes.finished.contains(before.lease)) return Finished(before, after, attempt);
   if (after == nullptr) return Removed(before, causes);
   return Returned(before, *after, ended->second);
@@ -290,7 +294,7 @@ std::string TicketChecks::Ripened(const Known& known, const Ticket& after) const
 
 std::string TicketChecks::Removed(const Ticket& before, const Causes& causes) const {
   if (ActedOn<AdminCancelTicket>(causes.acts, before.id)) return "";
-  if (causes.destroyed || FindAct<AdminDestroy>(causes.acts) != nullptr) return "";
+  if (causes.destroyed()) return "";
   const bool purged =
       before.state == TicketState::kDead && ActedOn<AdminPurge>(causes.acts, before.id);
   return purged ? "" : "it is lost: nobody has done, cancelled or purged it";

@@ -95,7 +95,9 @@ class TicketChecks {
     std::vector<const AdminCommand*> acts;  // On this semaphore.
     std::map<Id, const Lease*> granted;     // By lease.
     std::map<Id, EndCause> ended;           // By lease.
-    bool destroyed = false;  // By force, in an earlier commit, which this one carries on.
+    bool goes_on_destroying = false;        // By force, since an earlier commit.
+    // Here, or since an earlier commit. Only a semaphore that is destroyed by force has tickets.
+    bool destroyed() const;
   };
 
   Causes CausesOf(const ledger::Transaction& transaction,
