@@ -123,6 +123,7 @@ class Checks {
                   const StoredSemaphore& after) const;
   void CheckGrant(const GrantScene& scene, const Lease& lease, const Moment& moment) const;
   bool IsLeaving(const Waiter& waiter) const;
+  bool HasLeft(const StoredSemaphore* before, const Waiter& waiter) const;
   uint32_t Servable(const StoredSemaphore& semaphore, std::string* who) const;
   void CheckForeign(const ledger::SemaphoreDelta& delta, const StoredSemaphore* before,
                     const StoredSemaphore* after) const;

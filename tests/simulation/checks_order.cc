@@ -86,6 +86,7 @@ void Checks::CheckGrant(const GrantScene& scene, const Lease& lease, const Momen
   const ledger::QueuePlace granted = PlaceOfGrant(*scene.delta, lease);
   for (const auto& [id, waiter] : after.waiters) {
     if (waiter.works || !(ledger::PlaceOf(waiter) < granted) || IsLeaving(waiter)) continue;
+    if (HasLeft(scene.before, waiter)) continue;
     // One of higher priority may have come after the grant, in the same batch.
     if (scene.queued_now.contains(id) && waiter.priority > lease.priority) continue;
     const bool own = cap != 0 && waiter.holder == lease.holder && lease.ticket.empty();
@@ -106,6 +107,15 @@ void Checks::CheckGrant(const GrantScene& scene, const Lease& lease, const Momen
 bool Checks::IsLeaving(const Waiter& waiter) const {
   const auto session = engine_->sessions().find(waiter.session);
   return session != engine_->sessions().end() && session->second.closing;
+}
+
+// It was leaving with its session, or that has ended, and a later command of the batch has moved it out of it.
+bool Checks::HasLeft(const StoredSemaphore* before, const Waiter& waiter) const {
+  if (before == nullptr) return false;
+  const auto former = before->waiters.find(waiter.id);
+  if (former == before->waiters.end() || former->second.detached()) return false;
+  if (former->second.session == waiter.session) return false;
+  return !engine_->sessions().contains(former->second.session) || IsLeaving(former->second);
 }
 
 // Permits for the waiter or ticket whose turn it is, if there is room; 0: for none. What holders that are
