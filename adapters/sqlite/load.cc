@@ -194,10 +194,7 @@ absl::Status SqliteStore::Loader::LoadRequests() {
     requests_.BeginRow(key);
     absl::Status status = ReadRequests(key, row.Blob(1), [&](const RequestView& view) {
       if (!IsOfClient(view.request, key)) return requests_.AddDead();
-      if (view.removed) {
-        requests_.AddDead();
-        return requests_.Remove(view.request);
-      }
+      if (view.removed) return requests_.AddRemoval(view.request);
       const auto claim = claims_.find(view.request);
       const bool pinned = claim != claims_.end() && claim->second == view.claim &&
                           (view.state == ledger::RequestRow::State::kWaiting ||

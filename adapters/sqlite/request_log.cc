@@ -40,6 +40,12 @@ RequestLog::Place* RequestLog::At(const RequestKey& request) {
 
 std::optional<uint64_t> RequestLog::Find(const RequestKey& request) const {
   const Place* place = At(request);
+  if (place == nullptr || place->removed != 0) return std::nullopt;
+  return place->row;
+}
+
+std::optional<uint64_t> RequestLog::RowOf(const RequestKey& request) const {
+  const Place* place = At(request);
   if (place == nullptr) return std::nullopt;
   return place->row;
 }
@@ -77,7 +83,7 @@ void RequestLog::BeginRow(uint64_t row) {
   rows_.emplace_back();
 }
 
-void RequestLog::Add(const RequestKey& request, bool pinned) {
+void RequestLog::Put(const RequestKey& request, bool pinned, bool removed) {
   const uint64_t row = next_row() - 1;
   rows_.back().requests++;
   rows_.back().living++;
@@ -86,17 +92,16 @@ void RequestLog::Add(const RequestKey& request, bool pinned) {
   if (!request.one_shot.empty()) {
     const auto [at, is_new] = one_shots_.try_emplace(request.one_shot);
     if (!is_new) Drop(at->second);
-    at->second = {0, row, pinned};
+    at->second = {0, row, pinned, removed};
     return;
   }
   Requests& requests = by_client_[request.client];
   const auto place = PlaceOf(requests, request.sequence);
   if (place != requests.places.end() && place->sequence == request.sequence) {
     Drop(*place);
-    place->row = row;
-    place->pinned = pinned;
+    *place = Place{request.sequence, row, pinned, removed};
   } else {
-    requests.places.insert(place, Place{request.sequence, row, pinned});
+    requests.places.insert(place, Place{request.sequence, row, pinned, removed});
   }
 }
 
@@ -105,17 +110,18 @@ void RequestLog::AddDead() {
   ++written_;
 }
 
-void RequestLog::Remove(const RequestKey& request) {
-  Place* place = At(request);
-  if (place == nullptr) return;
-  Drop(*place);
-  if (!request.one_shot.empty()) {
-    one_shots_.erase(request.one_shot);
-    return;
-  }
-  Requests& requests = by_client_[request.client];
-  requests.places.erase(place);
-  Tidy(request.client, &requests);
+void RequestLog::AddRemoval(const RequestKey& request) {
+  if (request.one_shot.empty()) return Put(request, /*pinned=*/false, /*removed=*/true);
+  AddDead();
+  const auto place = one_shots_.find(request.one_shot);
+  if (place == one_shots_.end()) return;
+  Drop(place->second);
+  one_shots_.erase(place);
+}
+
+void RequestLog::Move(const RequestKey& request) {
+  const Place* place = At(request);
+  if (place != nullptr) Put(request, place->pinned != 0, place->removed != 0);
 }
 
 void RequestLog::Unpin(const RequestKey& request) {

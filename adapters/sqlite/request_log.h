@@ -29,7 +29,9 @@ class RequestLog {
   uint64_t next_row() const { return first_row_ + rows_.size(); }
   // Key of the row in which this request lies; nullopt: not remembered.
   std::optional<uint64_t> Find(const RequestKey& request) const;
-  // The highest sequence number remembered of this client; 0: none.
+  // Key of the row with the last word on this request, also if that is its removal; nullopt: there is none.
+  std::optional<uint64_t> RowOf(const RequestKey& request) const;
+  // The highest sequence number remembered of this client, removed ones included; 0: none.
   uint64_t Highest(uint32_t client) const;
 
   // Rows below may be deleted. 0: not enough of them to be worth a write.
@@ -46,13 +48,16 @@ class RequestLog {
   // A row has been appended, or is being loaded; its requests are then given one by one. The first
   // one loaded sets where the log begins; each other must have the next key.
   void BeginRow(uint64_t row);
-  // A request in the last row: new, changed, or moved there from another row. A pinned one is not
-  // forgotten, however high the floor, until it is unpinned or its client is forgotten.
-  void Add(const RequestKey& request, bool pinned);
-  // Met while loading, or written to say that a request is gone: of no use in the last row.
+  // A request in the last row: new, or changed. A pinned one is not forgotten, however high the floor,
+  // until it is unpinned or its client is forgotten.
+  void Add(const RequestKey& request, bool pinned) { Put(request, pinned, /*removed=*/false); }
+  // The last row says that the request is no more. Its number stays until the floor is above it: without it what is
+  // below the window could seem new after a restart. That of a one-shot request does not.
+  void AddRemoval(const RequestKey& request);
+  // As it is, in the last row.
+  void Move(const RequestKey& request);
+  // Met while loading, of no use in the last row.
   void AddDead();
-  // The request is not remembered any more.
-  void Remove(const RequestKey& request);
   // Its claim has ended: from now on it goes with the floor.
   void Unpin(const RequestKey& request);
   bool IsPinned(const RequestKey& request) const;
@@ -76,8 +81,9 @@ class RequestLog {
   };
   struct Place {
     uint64_t sequence = 0;
-    uint64_t row : 63 = 0;
+    uint64_t row : 62 = 0;
     uint64_t pinned : 1 = 0;
+    uint64_t removed : 1 = 0;
   };
   // Rising by sequence, from `begin` on; what is before has been forgotten.
   struct Requests {
@@ -88,6 +94,7 @@ class RequestLog {
   Row& RowAt(uint64_t row) { return rows_[row - first_row_]; }
   Place* At(const RequestKey& request);
   const Place* At(const RequestKey& request) const;
+  void Put(const RequestKey& request, bool pinned, bool removed);
   void Drop(const Place& place);
   // Gives back what is before `begin`, now and then, and the whole entry when nothing is left.
   void Tidy(uint32_t client, Requests* requests);

@@ -329,8 +329,7 @@ void SqliteStore::Writer::Learn(Transaction& transaction, Index* index, RequestL
 
   if (!requests_moved_.empty()) {
     requests->BeginRow(requests->next_row());
-    for (const RequestKey& request : requests_moved_)
-      requests->Add(request, requests->IsPinned(request));
+    for (const RequestKey& request : requests_moved_) requests->Move(request);
   }
   LearnRequests(transaction, requests);
   if (requests_cut_below_ != 0) requests->CutBelow(requests_cut_below_);

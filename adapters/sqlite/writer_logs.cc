@@ -93,16 +93,14 @@ void SqliteStore::Writer::LearnRequests(const Transaction& transaction, RequestL
     }
     begin();
     if (change.op == RequestChange::Op::kRemove) {
-      requests->AddDead();
-      requests->Remove(change.row.request);
+      requests->AddRemoval(change.row.request);
     } else {
       requests->Add(change.row.request, change.row.pinned());
     }
   }
   for (const Id& one_shot : transaction.forgotten_requests) {
     begin();
-    requests->AddDead();
-    requests->Remove({0, 0, one_shot});
+    requests->AddRemoval({0, 0, one_shot});
   }
 }
 
@@ -118,7 +116,7 @@ absl::Status SqliteStore::Writer::MoveRequests(RequestLog::Range range) {
     absl::Status status =
         ReadRequests(row, statements_.get_requests.Blob(0), [&](const RequestView& view) {
           // Of a request that changed twice in one row there is one change: rows are of one commit.
-          if (view.removed || requests_.Find(view.request) != row) return;
+          if (requests_.RowOf(view.request) != row) return;
           bytes_ += view.bytes;
           requests_moved_.push_back(view.request);
         });

@@ -207,7 +207,9 @@ bool MemoryEngine::RequestsStand(const Transaction& transaction) const {
 void MemoryEngine::WriteRequests(const Transaction& transaction) {
   for (const ledger::RequestChange& change : transaction.requests) {
     const RequestKey& request = change.row.request;
-    auto& rows = clients_.at(request.client).requests;
+    StoredClient& client = clients_.at(request.client);
+    client.high = std::max(client.high, request.sequence);
+    auto& rows = client.requests;
     if (change.op == ledger::RequestChange::Op::kRemove) {
       rows.erase(request.sequence);
     } else {
@@ -231,8 +233,9 @@ void MemoryEngine::Forget(const Transaction& transaction) {
   if (!may_forget) return;
   for (const uint32_t number : transaction.forgotten_clients) {
     if (number == 0 || !may_forget(transaction, number)) continue;
-    clients_.at(number).requests.clear();
-    clients_.at(number).floor = 0;
+    StoredClient& client = clients_.at(number);
+    client.requests.clear();
+    client.floor = client.high = 0;
   }
 }
 

@@ -35,6 +35,7 @@ struct StoredClient {
   std::string client_id;
   std::map<uint64_t, ledger::RequestRow> requests;  // By sequence number.
   uint64_t floor = 0;                               // Rows below may have been forgotten.
+  uint64_t high = 0;                                // The highest that ever had a row.
 };
 
 struct StoredEnd {

@@ -339,6 +339,12 @@ absl::Status MemoryStore::EndForeign(absl::Span<const std::string> names) {
   return absl::OkStatus();
 }
 
+// A store with one writer keeps no floors, but the numbers of what was removed. One that is shared keeps the floors.
+uint64_t MemoryStore::HighestOf(const StoredClient& client) const {
+  if (cell_.exclusive) return client.high;
+  return client.requests.empty() ? 0 : client.requests.rbegin()->first;
+}
+
 void MemoryStore::AddClient(uint32_t client, Image* image) {
   if (client == 0) return;
   const StoredClient& stored = handle_.engine->clients().at(client);
@@ -350,8 +356,7 @@ void MemoryStore::AddClient(uint32_t client, Image* image) {
   }
   const uint32_t local = ToLocal(client);
   if (std::ranges::count(image->clients, local, &ledger::LoadedClient::number) > 0) return;
-  const uint64_t high = stored.requests.empty() ? 0 : stored.requests.rbegin()->first;
-  image->clients.push_back({local, stored.client_id, high});
+  image->clients.push_back({local, stored.client_id, HighestOf(stored)});
 }
 
 void MemoryStore::AddSession(const Id& id, Image* image) {
@@ -446,8 +451,7 @@ absl::StatusOr<std::vector<ledger::LedgerStore::FoundRequest>> MemoryStore::Find
       found[i].row->request = requests[i].request;
       continue;
     }
-    const uint64_t high = client.requests.empty() ? 0 : client.requests.rbegin()->first;
-    found[i].too_old = sequence < client.floor || sequence + window <= high;
+    found[i].too_old = sequence < client.floor || sequence + window <= HighestOf(client);
   }
   return found;
 }

@@ -104,6 +104,7 @@ class MemoryStore : public ledger::SharedStore {
   // Throws if the transaction grants something though the ledger could know that it must not.
   void CheckWithheld(const ledger::Transaction& transaction) const;
   void AddSemaphore(const StoredSemaphore& stored, ledger::Image* image);
+  uint64_t HighestOf(const StoredClient& client) const;
   void AddClient(uint32_t client, ledger::Image* image);
   void AddSession(const Id& id, ledger::Image* image);
 

@@ -99,9 +99,31 @@ TEST_CASE("a pinned request outlives the floor until its claim has ended") {
   log.BeginRow(log.next_row());
   log.Add({1, 20}, /*pinned=*/true);
   CHECK(log.Find({1, 20}) == 2u);
-  log.Remove({1, 20});
+  log.AddRemoval({1, 20});
   CHECK_FALSE(log.Find({1, 20}));
   CHECK(log.Highest(1) == 100);
+}
+
+TEST_CASE("the number of a request that is no more stays until the floor is above it") {
+  RequestLog log;
+  log.BeginRow(log.next_row());
+  log.Add({1, 7}, /*pinned=*/true);
+  log.BeginRow(log.next_row());
+  log.AddRemoval({1, 7});
+  CHECK_FALSE(log.Find({1, 7}));
+  CHECK(log.RowOf({1, 7}) == 2u);
+  CHECK(log.Highest(1) == 7);
+  log.BeginRow(log.next_row());
+  log.Move({1, 7});
+  CHECK_FALSE(log.Find({1, 7}));
+  CHECK(log.RowOf({1, 7}) == 3u);
+  // It may come again.
+  log.Add({1, 7}, /*pinned=*/false);
+  CHECK(log.Find({1, 7}) == 3u);
+  log.AddRemoval({1, 7});
+  log.RaiseFloor(1, 8);
+  CHECK_FALSE(log.RowOf({1, 7}));
+  CHECK(log.Highest(1) == 0);
 }
 
 TEST_CASE("dead rows are deleted many at a time, and the last row never") {
@@ -151,7 +173,7 @@ TEST_CASE("one-shot requests are found, move, and go one by one") {
   log.RaiseFloor(0, UINT64_MAX);
   log.Forget(0);
   CHECK(log.Find(key(3)) == 1);
-  for (uint64_t i = 1; i <= 3; ++i) log.Remove(key(i));
+  for (uint64_t i = 1; i <= 3; ++i) log.AddRemoval(key(i));
   CHECK_FALSE(log.Find(key(3)));
   for (int i = 0; i < 100; ++i) log.BeginRow(log.next_row());
   CHECK(log.DeadBelow() == 102);

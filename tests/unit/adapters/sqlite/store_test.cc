@@ -322,6 +322,33 @@ TEST_CASE("a client's number that is used again does not bring old requests back
   CHECK(FindRequest(open, 1, 8));
 }
 
+// Else what is far below the window, and whose row was cut, would seem new after a restart.
+TEST_CASE("the numbers of waits that were given up are known after a restart") {
+  TemporaryFolder folder;
+  {
+    OpenStore open = Open(folder / "state.db", {}, false);
+    Transaction transaction = Begin(open);
+    transaction.new_clients = {{1, "client"}};
+    transaction.requests = {MakeRequest(1, 1)};
+    REQUIRE(open.Commit(transaction).kind == Kind::kWon);
+    for (uint64_t sequence = 2; sequence <= 1000; ++sequence) {
+      transaction = Begin(open);
+      transaction.requests = {MakeRequest(1, sequence)};
+      if (sequence > 100) transaction.request_floors = {{1, sequence - 100}};
+      REQUIRE(open.Commit(transaction).kind == Kind::kWon);
+      transaction = Begin(open);
+      transaction.requests = {MakeRequest(1, sequence)};
+      transaction.requests[0].op = ledger::RequestChange::Op::kRemove;
+      REQUIRE(open.Commit(transaction).kind == Kind::kWon);
+    }
+    CHECK(open.database->QueryInt("SELECT count(*) FROM requests").value() < 400);
+  }
+  OpenStore open = Open(folder / "state.db");
+  CHECK(open.image.clients[0].sequence_high == 1000);
+  CHECK_FALSE(FindRequest(open, 1, 1));
+  CHECK_FALSE(FindRequest(open, 1, 1000));
+}
+
 TEST_CASE("requests stay in proportion to the window, and a silent client keeps its own") {
   TemporaryFolder folder;
   {
