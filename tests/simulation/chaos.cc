@@ -109,9 +109,12 @@ void Chaos::Strike() {
   world_->After(random.Between(1, 2 * mean_interval_ms_) * kMillisecond, [this] { Strike(); });
 }
 
-// A daemon, or the way to it: there may be no other to keep a promise meanwhile.
-void Chaos::MissUntil(int64_t time_us) {
-  if (cluster_->nodes() == 1) faults_->DisturbUntil(time_us);
+// The node, or the way to it: there may be no other to keep a promise meanwhile.
+void Chaos::MissUntil(int node, int64_t time_us) {
+  for (int other = 0; other < cluster_->nodes(); ++other) {
+    if (other != node && cluster_->HasLiving(other)) return;
+  }
+  faults_->DisturbUntil(time_us);
 }
 
 void Chaos::StrikeDaemon(uint64_t choice) {
@@ -121,7 +124,7 @@ void Chaos::StrikeDaemon(uint64_t choice) {
   const std::shared_ptr<Daemon> daemon = daemons[random.Below(daemons.size())];
   const int node = daemon->node();
   const int64_t until_us = world_->now() + SomeTimeUs();
-  MissUntil(until_us);
+  MissUntil(node, until_us);
   if (choice < 18) {
     daemon->Kill();
     world_->At(until_us, [this, node] {
@@ -174,7 +177,7 @@ void Chaos::StrikeClient() {
     const int index = static_cast<int>(std::ranges::find(actors_, actor) - actors_.begin());
     const int node = static_cast<int>(random.Below(static_cast<uint64_t>(cluster_->nodes())));
     network_->Cut(index, node);
-    MissUntil(world_->now() + for_us);
+    MissUntil(node, world_->now() + for_us);
     world_->After(for_us, [this] {
       network_->Heal();
       faults_->Disturb(*world_);

@@ -29,7 +29,7 @@ class Chaos {
 
  private:
   void Strike();
-  void MissUntil(int64_t time_us);
+  void MissUntil(int node, int64_t time_us);
   void StrikeDaemon(uint64_t choice);
   void StrikeEngine();
   void StrikeClient();

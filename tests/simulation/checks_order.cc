@@ -22,12 +22,21 @@ ledger::QueuePlace PlaceOfGrant(const SemaphoreDelta& delta, const Lease& lease)
   return ledger::PlaceOf(lease);
 }
 
-// An earlier waiter of the same holder stands before: this one stands behind it whatever it asks for.
+bool IsBehindOwn(const Waiter& waiter, const Waiter& other) {
+  return !other.works && other.holder == waiter.holder &&
+         ledger::PlaceOf(other) < ledger::PlaceOf(waiter);
+}
+
+// A waiter of the same holder stands before: this one stands behind it whatever it asks for.
 bool BehindOwn(const Waiter& waiter, const StoredSemaphore& semaphore) {
-  return std::ranges::any_of(semaphore.waiters, [&](const auto& each) {
-    const Waiter& other = each.second;
-    return !other.works && other.holder == waiter.holder &&
-           ledger::PlaceOf(other) < ledger::PlaceOf(waiter);
+  return std::ranges::any_of(semaphore.waiters,
+                             [&](const auto& each) { return IsBehindOwn(waiter, each.second); });
+}
+
+// The same of one that came and went within the batch.
+bool BehindOwn(const Waiter& waiter, const SemaphoreDelta& delta) {
+  return std::ranges::any_of(delta.waiters, [&](const WaiterChange& change) {
+    return change.after && IsBehindOwn(waiter, *change.after);
   });
 }
 
@@ -91,7 +100,7 @@ void Checks::CheckGrant(const GrantScene& scene, const Lease& lease, const Momen
     if (scene.queued_now.contains(id) && waiter.priority > lease.priority) continue;
     const bool own = cap != 0 && waiter.holder == lease.holder && lease.ticket.empty();
     const bool at_cap = cap != 0 && (moment.HeldBy(waiter.holder) + waiter.permits > cap ||
-                                     BehindOwn(waiter, after) ||
+                                     BehindOwn(waiter, after) || BehindOwn(waiter, *scene.delta) ||
                                      (scene.before != nullptr && BehindOwn(waiter, *scene.before)));
     const bool too_large = settings.backfill && moment.held() + waiter.permits > scene.limit;
     if (!own && (at_cap || too_large)) continue;

@@ -34,9 +34,9 @@ class Cluster {
   int64_t node_ttl_ms() const { return node_ttl_ms_; }
   // Starts a process on each node that has none.
   void Heal();
+  bool HasLiving(int node) const;
 
  private:
-  bool HasLiving(int node) const;
   void Forget();
 
   World* world_;
