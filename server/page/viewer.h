@@ -43,10 +43,14 @@ struct Moment {
 
 class Viewer {
  public:
-  Viewer(const FeedOptions* options, View view, RightsNow rights)
-      : options_(options), view_(std::move(view)), rights_now_(std::move(rights)) {}
+  Viewer(const FeedOptions* options, View view, RightsNow rights, std::string owner)
+      : options_(options),
+        view_(std::move(view)),
+        rights_now_(std::move(rights)),
+        owner_(std::move(owner)) {}
 
   const View& view() const { return view_; }
+  const std::string& owner() const { return owner_; }
   void Start(http::StreamPtr stream) { stream_ = std::move(stream); }
   bool started() const { return stream_ != nullptr; }
   // Sends what differs from what was sent, unless the viewer has not read that yet: then it is left out. False: it is
@@ -72,6 +76,7 @@ class Viewer {
   const FeedOptions* const options_;
   const View view_;
   const RightsNow rights_now_;
+  const std::string owner_;
   Rights rights_;
   http::StreamPtr stream_;
   uint64_t sent_bytes_ = 0;

@@ -67,11 +67,14 @@ void Follow(Site* site, const FeedSlot& slot, const http::Request& request, Visi
   if (const auto refusal = ReadView(request.query, &view)) return refuse(*refusal);
   const std::shared_ptr<page::Feed> feed = slot.Get();
   if (feed == nullptr) return refuse(ShuttingDown());
-  page::RightsNow rights = RightsOf(site, std::move(visitor));
-  if (!rights())
+  page::RightsNow rights_now = RightsOf(site, std::move(visitor));
+  const std::optional<page::Rights> rights = rights_now();
+  if (!rights)
     return refuse({absl::StatusCode::kUnauthenticated, Reason::kUnauthenticated,
                    "this daemon serves only clients that it knows", "", "sign in with a token"});
-  const absl::StatusOr<uint64_t> number = feed->Add(std::move(view), std::move(rights));
+  const std::string owner = rights->identity == nullptr ? "" : rights->identity->name();
+  const absl::StatusOr<uint64_t> number =
+      feed->Add(std::move(view), std::move(rights_now), owner);
   if (!number.ok())
     return refuse({absl::StatusCode::kResourceExhausted, Reason::kLimitReached,
                    std::string(number.status().message()), "", "close other pages of this daemon"});
