@@ -199,6 +199,7 @@ class Feed::Impl {
     };
     DaemonFigures figures;
     std::string nodes;
+    std::string node_names;
     Moment moment;
     moment.complete = look != nullptr;
     moment.vouched = options_.vouched();
@@ -211,8 +212,11 @@ class Feed::Impl {
       moment.figures = &figures;
     }
     if (views(View::Kind::kSessions)) {
-      nodes = NodesJson(options_.nodes());
+      const std::vector<NodeLine> lines = options_.nodes();
+      nodes = NodesJson(lines, /*with_places=*/true);
+      node_names = NodesJson(lines, /*with_places=*/false);
       moment.nodes = &nodes;
+      moment.node_names = &node_names;
     }
     moment.now_unix_ms = clock_->NowUnixMs();
     moment.now = clock_->Now();

@@ -38,7 +38,9 @@ struct Moment {
   const History* history = nullptr;
   uint32_t tick = 0;  // Of the history.
   const DaemonFigures* figures = nullptr;
-  const std::string* nodes = nullptr;  // NodesJson.
+  // NodesJson with places, and without.
+  const std::string* nodes = nullptr;
+  const std::string* node_names = nullptr;
 };
 
 class Viewer {
