@@ -73,8 +73,7 @@ void Follow(Site* site, const FeedSlot& slot, const http::Request& request, Visi
     return refuse({absl::StatusCode::kUnauthenticated, Reason::kUnauthenticated,
                    "this daemon serves only clients that it knows", "", "sign in with a token"});
   const std::string owner = rights->identity == nullptr ? "" : rights->identity->name();
-  const absl::StatusOr<uint64_t> number =
-      feed->Add(std::move(view), std::move(rights_now), owner);
+  const absl::StatusOr<uint64_t> number = feed->Add(std::move(view), std::move(rights_now), owner);
   if (!number.ok())
     return refuse({absl::StatusCode::kResourceExhausted, Reason::kLimitReached,
                    std::string(number.status().message()), "", "close other pages of this daemon"});

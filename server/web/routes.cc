@@ -100,7 +100,8 @@ std::optional<Refused> CheckRoute(Site* site, const Route& route, const http::Re
   }
   if (route.kind == Kind::kSigns) return std::nullopt;  // Its handlers want the own page's header.
   const Visitor visitor = VisitorOf(site, request);
-  if (!visitor.cookie.empty() && !http::kReads.Has(request.method) && request.Count(kOwnPageHeader) == 0)
+  if (!visitor.cookie.empty() && !http::kReads.Has(request.method) &&
+      request.Count(kOwnPageHeader) == 0)
     return Refused{NotOwnPage(), std::nullopt};
   if (auto refusal = CheckVisitor(*site, route, visitor))
     return Refused{*std::move(refusal), std::nullopt};
@@ -154,8 +155,8 @@ http::Resources MakeResources(Site* site, Routes routes) {
     for (const Route& route : of_path) methods = methods | route.methods;
     auto handler = [site, of_path = std::move(of_path)](http::Request request, http::Reply reply) {
       const Route* const route = Find(of_path, request);
-      Visitor visitor = route->kind == Kind::kPage ? Visitor{request.peer, {}, "", ""}
-                                                   : VisitorOf(site, request);
+      Visitor visitor =
+          route->kind == Kind::kPage ? Visitor{request.peer, {}, "", ""} : VisitorOf(site, request);
       // The body may have taken seconds, in which a cookie can have ended: without it the caller is another.
       if (const auto refusal = CheckVisitor(*site, *route, visitor))
         return reply(ErrorResponse(*refusal));
