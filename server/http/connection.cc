@@ -10,7 +10,9 @@
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/write.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace semaphored::http {
@@ -25,6 +27,7 @@ constexpr Milliseconds kLinger{1'000};
 // What the kernel may keep of a stream's events.
 constexpr int kStreamSendBytes = 16 << 10;
 constexpr char kLastChunk[] = "0\r\n\r\n";
+constexpr std::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
 // A line of an event stream that means nothing.
 constexpr char kComment[] = ":\n\n";
 
@@ -92,7 +95,26 @@ void Connection::ReadBody(Head head, size_t bytes_max) {
   body_keep_alive_ = head.keep_alive;
   body_.emplace(Body{std::move(head), std::move(reader)});
   Enter(State::kBody, patience_->body);
-  TakeBody();
+  AsksToGoOn() ? WriteGoOn() : TakeBody();
+}
+
+// Not of a body that is refused already, whose client gets that answer, nor of one that is on its way.
+bool Connection::AsksToGoOn() const {
+  const Request& request = body_->head.request;
+  const std::string_view expected = request.Header("expect").value_or("");
+  return request.is_1_1 && body_->reader.status() == Status::kOk && !heads_.begun() &&
+         absl::EqualsIgnoreCase({expected.data(), expected.size()}, "100-continue");
+}
+
+// The body is read behind it, so that nothing else is written meanwhile. It has the body's time.
+void Connection::WriteGoOn() {
+  net::async_write(socket_, net::buffer(kGoOn.data(), kGoOn.size()),
+                   [self = shared_from_this()](const error_code& error, size_t bytes) {
+                     if (!self->socket_.is_open()) return;
+                     if (error) return self->End();
+                     self->events_->on_sent(bytes);
+                     self->TakeBody();
+                   });
 }
 
 // The whole body has one time limit: more bytes of it give it no more.

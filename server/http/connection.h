@@ -113,6 +113,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void ReadMore();
   void OnBytes(size_t bytes);
   void TakeHead();
+  // The client may keep the body back until it is asked for: "Expect: 100-continue".
+  bool AsksToGoOn() const;
+  void WriteGoOn();
   void TakeBody();
   void SetBodyBytes(size_t bytes);
   void WatchEnd();

@@ -47,14 +47,20 @@ class Feed::Impl {
     for (auto& [number, viewer] : viewers_) viewer->End();
   }
 
-  absl::StatusOr<uint64_t> Add(View view, RightsNow rights) {
+  absl::StatusOr<uint64_t> Add(View view, RightsNow rights, const std::string& owner) {
     const std::lock_guard lock(mutex_);
-    if (viewers_.size() >= options_.viewers_max)
-      return absl::ResourceExhaustedError(
-          absl::StrCat(options_.viewers_max,
-                       " pages are open at this daemon, and no more are served: close one"));
+    const auto too_many = [](size_t most, absl::string_view whose) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          most, " pages", whose, " are open at this daemon, and no more are served: close one"));
+    };
+    if (viewers_.size() >= options_.viewers_max) return too_many(options_.viewers_max, "");
+    const size_t share = options_.viewers_max - options_.viewers_max / 4;
+    const auto is_its = [&owner](const auto& each) { return each.second->owner() == owner; };
+    if (!owner.empty() && static_cast<size_t>(std::ranges::count_if(viewers_, is_its)) >= share)
+      return too_many(share, " of one identity");
     const uint64_t number = ++last_number_;
-    viewers_[number] = std::make_shared<Viewer>(&options_, std::move(view), std::move(rights));
+    viewers_[number] =
+        std::make_shared<Viewer>(&options_, std::move(view), std::move(rights), owner);
     return number;
   }
 
@@ -193,6 +199,7 @@ class Feed::Impl {
     };
     DaemonFigures figures;
     std::string nodes;
+    std::string node_names;
     Moment moment;
     moment.complete = look != nullptr;
     moment.vouched = options_.vouched();
@@ -205,8 +212,11 @@ class Feed::Impl {
       moment.figures = &figures;
     }
     if (views(View::Kind::kSessions)) {
-      nodes = NodesJson(options_.nodes());
+      const std::vector<NodeLine> lines = options_.nodes();
+      nodes = NodesJson(lines, /*with_places=*/true);
+      node_names = NodesJson(lines, /*with_places=*/false);
       moment.nodes = &nodes;
+      moment.node_names = &node_names;
     }
     moment.now_unix_ms = clock_->NowUnixMs();
     moment.now = clock_->Now();
@@ -245,8 +255,8 @@ Feed::Feed(const Clock* clock, Sessions* sessions, Looker::Post post, FeedOption
     : impl_(std::make_unique<Impl>(clock, sessions, std::move(post), std::move(options))) {}
 Feed::~Feed() = default;
 
-absl::StatusOr<uint64_t> Feed::Add(View view, RightsNow rights) {
-  return impl_->Add(std::move(view), std::move(rights));
+absl::StatusOr<uint64_t> Feed::Add(View view, RightsNow rights, const std::string& owner) {
+  return impl_->Add(std::move(view), std::move(rights), owner);
 }
 void Feed::Start(uint64_t viewer, http::StreamPtr stream) {
   impl_->Start(viewer, std::move(stream));

@@ -71,8 +71,9 @@ class Feed {
   Feed(const Feed&) = delete;
   Feed& operator=(const Feed&) = delete;
 
-  // A new viewer. Any thread, as all below. RESOURCE_EXHAUSTED: there are viewers_max already.
-  absl::StatusOr<uint64_t> Add(View view, RightsNow rights);
+  // A new viewer. `owner`: the name of its identity, of which three quarters of viewers_max may be; empty: there are no
+  // identities. Any thread, as all below. RESOURCE_EXHAUSTED: there are as many already.
+  absl::StatusOr<uint64_t> Add(View view, RightsNow rights, const std::string& owner);
   // Begins to send to it. Without effect if it was removed.
   void Start(uint64_t viewer, http::StreamPtr stream);
   // Nothing is sent to it any more.

@@ -176,10 +176,11 @@ std::string ChartJson(const std::vector<History::Sample>& samples, uint32_t now,
       {{"now", now}, {"step", History::kTickMs}, {"reset", reset}, {"samples", std::move(rows)}});
 }
 
-std::string NodesJson(const std::vector<NodeLine>& nodes) {
+std::string NodesJson(const std::vector<NodeLine>& nodes, bool with_places) {
   Json rows = Json::array();
   for (const NodeLine& node : nodes)
-    rows.push_back({node.node_id, static_cast<int>(node.state), node.host, node.address, node.pid,
+    rows.push_back({node.node_id, static_cast<int>(node.state), with_places ? node.host : "",
+                    with_places ? node.address : "", with_places ? node.pid : 0,
                     node.since_unix_ms});
   return Text(Json::object({{"rows", std::move(rows)}}));
 }

@@ -49,8 +49,9 @@ std::string TicketsJson(const TicketList& list);
 // {"now", "step", "reset", "samples": [[tick, held, waiting, limit], …]}
 std::string ChartJson(const std::vector<History::Sample>& samples, uint32_t now, bool reset);
 
-// {"rows": [[node_id, state, host, address, pid, since_unix_ms], …]}
-std::string NodesJson(const std::vector<NodeLine>& nodes);
+// {"rows": [[node_id, state, host, address, pid, since_unix_ms], …]}. `with_places`: for those who administer all names;
+// for others host and address are empty, and pid is 0.
+std::string NodesJson(const std::vector<NodeLine>& nodes, bool with_places);
 // {"total", "rows": [[id's first digits, client_id, holder, owner, open, ttl_ms, claims, free_hands], …]}
 std::string SessionsJson(const std::vector<const SessionLine*>& lines, uint64_t total);
 std::string EngineJson(const DaemonFigures& figures);

@@ -228,13 +228,14 @@ void Viewer::SendChart(const Moment& moment) {
   chart_tick_ = moment.tick;
 }
 
-// A viewer that administers everything sees all sessions, any other those of its own identity.
+// A viewer that administers everything sees all sessions, and where the nodes are; any other the sessions of its own
+// identity.
 void Viewer::SendSessions(const Moment& moment) {
-  if (moment.nodes != nullptr) SendChanged("nodes", *moment.nodes);
-  if (moment.look == nullptr || !moment.look->sessions) return;
-  const SessionList& list = *moment.look->sessions;
   const bool all = rights_.policy == nullptr || (rights_.identity != nullptr &&
                                                  rights_.identity->MayUnder(Verb::kAdminister, ""));
+  if (moment.nodes != nullptr) SendChanged("nodes", all ? *moment.nodes : *moment.node_names);
+  if (moment.look == nullptr || !moment.look->sessions) return;
+  const SessionList& list = *moment.look->sessions;
   std::vector<const SessionLine*> lines;
   for (const SessionLine& line : list.lines) {
     const bool own = rights_.identity != nullptr &&

@@ -38,15 +38,21 @@ struct Moment {
   const History* history = nullptr;
   uint32_t tick = 0;  // Of the history.
   const DaemonFigures* figures = nullptr;
-  const std::string* nodes = nullptr;  // NodesJson.
+  // NodesJson with places, and without.
+  const std::string* nodes = nullptr;
+  const std::string* node_names = nullptr;
 };
 
 class Viewer {
  public:
-  Viewer(const FeedOptions* options, View view, RightsNow rights)
-      : options_(options), view_(std::move(view)), rights_now_(std::move(rights)) {}
+  Viewer(const FeedOptions* options, View view, RightsNow rights, std::string owner)
+      : options_(options),
+        view_(std::move(view)),
+        rights_now_(std::move(rights)),
+        owner_(std::move(owner)) {}
 
   const View& view() const { return view_; }
+  const std::string& owner() const { return owner_; }
   void Start(http::StreamPtr stream) { stream_ = std::move(stream); }
   bool started() const { return stream_ != nullptr; }
   // Sends what differs from what was sent, unless the viewer has not read that yet: then it is left out. False: it is
@@ -72,6 +78,7 @@ class Viewer {
   const FeedOptions* const options_;
   const View view_;
   const RightsNow rights_now_;
+  const std::string owner_;
   Rights rights_;
   http::StreamPtr stream_;
   uint64_t sent_bytes_ = 0;

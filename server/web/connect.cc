@@ -13,6 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "server/http/gzip.h"
 #include "server/rpc/status.h"
+#include "server/web/json_check.h"
 
 namespace semaphored::web {
 namespace {
@@ -167,7 +168,7 @@ std::optional<Refusal> FromJson(std::string_view json, google::protobuf::Message
                    "the request's body is empty: it must be a JSON object", "", "send {} at least"};
   const auto status = google::protobuf::util::JsonStringToMessage(
       google::protobuf::StringPiece(json.data(), json.size()), message, JsonParseOptions());
-  if (status.ok()) return std::nullopt;
+  if (status.ok()) return CheckJson(json);
   std::string text(status.message().data(), status.message().size());
   if (const std::string field = FieldOf(&text); !field.empty()) return InvalidField(field, text);
   return Refusal{absl::StatusCode::kInvalidArgument, Reason::kInvalidField,

@@ -38,6 +38,7 @@ http::Response JsonResponse(std::string json, bool takes_gzip);
 std::string ToJson(const google::protobuf::Message& message);
 // Names of fields in either form. Refused: INVALID_ARGUMENT, with the path of the field. A field that the message does
 // not have is refused, too: a wrong name would otherwise be the default.
+// So is what is not JSON, and a field that stands twice.
 std::optional<Refusal> FromJson(std::string_view json, google::protobuf::Message* message);
 
 // Connect-Timeout-Ms: nullopt if it is not there. Refused: it is no number of at most ten digits.

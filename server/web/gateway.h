@@ -27,7 +27,7 @@ struct Visitor {
   std::string peer;                        // "ipv4:192.0.2.1:4711".
   std::vector<std::string> authorization;  // "Bearer …"; of a request that shows none: empty.
   std::string traceparent;                 // May be empty.
-  bool by_cookie = false;                  // A cookie stands for the token.
+  std::string cookie;                      // Stands for the token; empty: none does.
 };
 
 // A call that is under way.

@@ -12,7 +12,6 @@
 #include "server/lanes/daemon_card.h"
 #include "server/rpc/status.h"
 #include "server/sessions/lists.h"
-#include "server/web/checks.h"
 #include "server/web/connect.h"
 #include "server/web/query.h"
 
@@ -30,17 +29,14 @@ const Identity* IdentityOf(const Visitor& visitor, const AccessPolicy& policy) {
   return policy.ByToken(shown.substr(kScheme.size()));
 }
 
-page::RightsNow RightsOf(Site* site, Visitor visitor, std::optional<std::string> cookie) {
-  return [site, visitor = std::move(visitor),
-          cookie = std::move(cookie)]() -> std::optional<page::Rights> {
+page::RightsNow RightsOf(Site* site, Visitor visitor) {
+  return [site, visitor = std::move(visitor)]() -> std::optional<page::Rights> {
     page::Rights rights;
     rights.policy = site->policy();
     rights.writes = !site->CheckWrites(visitor).has_value();
     if (rights.policy == nullptr) return rights;
     // A feed ends with the sign-in by which it was opened.
-    if (visitor.by_cookie &&
-        (!cookie || !site->sign_ins.TokenOf(*cookie, rights.policy.get(), site->clock->Now())))
-      return std::nullopt;
+    if (site->IsSignedOut(visitor)) return std::nullopt;
     rights.identity = IdentityOf(visitor, *rights.policy);
     if (rights.identity == nullptr) return std::nullopt;
     return rights;
@@ -71,11 +67,13 @@ void Follow(Site* site, const FeedSlot& slot, const http::Request& request, Visi
   if (const auto refusal = ReadView(request.query, &view)) return refuse(*refusal);
   const std::shared_ptr<page::Feed> feed = slot.Get();
   if (feed == nullptr) return refuse(ShuttingDown());
-  page::RightsNow rights = RightsOf(site, std::move(visitor), CookieOf(request, site->cookie_name));
-  if (!rights())
+  page::RightsNow rights_now = RightsOf(site, std::move(visitor));
+  const std::optional<page::Rights> rights = rights_now();
+  if (!rights)
     return refuse({absl::StatusCode::kUnauthenticated, Reason::kUnauthenticated,
                    "this daemon serves only clients that it knows", "", "sign in with a token"});
-  const absl::StatusOr<uint64_t> number = feed->Add(std::move(view), std::move(rights));
+  const std::string owner = rights->identity == nullptr ? "" : rights->identity->name();
+  const absl::StatusOr<uint64_t> number = feed->Add(std::move(view), std::move(rights_now), owner);
   if (!number.ok())
     return refuse({absl::StatusCode::kResourceExhausted, Reason::kLimitReached,
                    std::string(number.status().message()), "", "close other pages of this daemon"});

@@ -33,7 +33,7 @@ Visitor VisitorOf(Site* site, const http::Request& request) {
   const std::shared_ptr<const AccessPolicy> policy = site->policy();
   if (auto token = site->sign_ins.TokenOf(*cookie, policy.get(), site->clock->Now())) {
     visitor.authorization.push_back("Bearer " + *token);
-    visitor.by_cookie = true;
+    visitor.cookie = *cookie;
   }
   return visitor;
 }
@@ -100,7 +100,8 @@ std::optional<Refused> CheckRoute(Site* site, const Route& route, const http::Re
   }
   if (route.kind == Kind::kSigns) return std::nullopt;  // Its handlers want the own page's header.
   const Visitor visitor = VisitorOf(site, request);
-  if (visitor.by_cookie && !http::kReads.Has(request.method) && request.Count(kOwnPageHeader) == 0)
+  if (!visitor.cookie.empty() && !http::kReads.Has(request.method) &&
+      request.Count(kOwnPageHeader) == 0)
     return Refused{NotOwnPage(), std::nullopt};
   if (auto refusal = CheckVisitor(*site, route, visitor))
     return Refused{*std::move(refusal), std::nullopt};
@@ -130,6 +131,12 @@ std::optional<Refusal> Site::CheckWrites(const Visitor& visitor) const {
                  "use gRPC, or set http_writes"};
 }
 
+bool Site::IsSignedOut(const Visitor& visitor) {
+  if (visitor.cookie.empty()) return false;
+  const std::shared_ptr<const AccessPolicy> access = policy();
+  return !sign_ins.TokenOf(visitor.cookie, access.get(), clock->Now()).has_value();
+}
+
 bool Site::IsUnknown(const Visitor& visitor) const {
   const std::shared_ptr<const AccessPolicy> access = policy();
   if (access == nullptr) return false;
@@ -148,8 +155,8 @@ http::Resources MakeResources(Site* site, Routes routes) {
     for (const Route& route : of_path) methods = methods | route.methods;
     auto handler = [site, of_path = std::move(of_path)](http::Request request, http::Reply reply) {
       const Route* const route = Find(of_path, request);
-      Visitor visitor = route->kind == Kind::kPage ? Visitor{request.peer, {}, "", false}
-                                                   : VisitorOf(site, request);
+      Visitor visitor =
+          route->kind == Kind::kPage ? Visitor{request.peer, {}, "", ""} : VisitorOf(site, request);
       // The body may have taken seconds, in which a cookie can have ended: without it the caller is another.
       if (const auto refusal = CheckVisitor(*site, *route, visitor))
         return reply(ErrorResponse(*refusal));

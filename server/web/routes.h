@@ -41,6 +41,8 @@ struct Site {
 
   // Refused: PERMISSION_DENIED. For handlers of routes that do not write, when their request does.
   std::optional<Refusal> CheckWrites(const Visitor& visitor) const;
+  // The visitor came by a cookie that has ended since.
+  bool IsSignedOut(const Visitor& visitor);
   // The handlers will refuse this caller, whatever it asks: so that need not be read.
   bool IsUnknown(const Visitor& visitor) const;
 };

@@ -126,6 +126,7 @@ class StreamExchange final : public std::enable_shared_from_this<StreamExchange<
 
   void OnMessage(grpc::ByteBuffer bytes) {
     BeginStream();
+    if (site_->IsSignedOut(visitor_)) return EndSignedOut();
     Out message;
     const bool good = Parse(&bytes, &message);  // (It is the daemon's own.)
     if (!good || !stream_->Send(EventName(message), ToJson(message))) return OnGone();
@@ -138,9 +139,25 @@ class StreamExchange final : public std::enable_shared_from_this<StreamExchange<
     if (call_ != nullptr) call_->ReadOn();
   }
 
+  // The API knows the token, whose sign-in has ended, and would go on.
+  void EndSignedOut() {
+    const Refusal refusal{absl::StatusCode::kUnauthenticated, Reason::kUnauthenticated,
+                          "the sign-in by which this stream was opened has ended", "",
+                          "sign in again"};
+    google::rpc::Status status;
+    ToProto(refusal, /*adapter=*/"", &status);
+    stream_->Send("error", ErrorJson(status));
+    stream_->End();
+    OnGone();
+  }
+
   void OnEnd(const grpc::Status& status) {
     call_ = nullptr;
     site_->gateway->reactor()->Disarm(this);
+    if (gone_) {
+      stream_ = nullptr;  // Its events hold this.
+      return;
+    }
     if (stream_ == nullptr && !status.ok()) return reply_(ErrorResponse(StatusOf(status)));
     BeginStream();
     stream_->Send(status.ok() ? "end" : "error", status.ok() ? "{}" : ErrorJson(StatusOf(status)));

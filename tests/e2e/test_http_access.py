@@ -229,6 +229,47 @@ class Known(unittest.TestCase):
                          self.bearer(other))
         self.assertEqual("unauthenticated", stream.until("error")["code"])
 
+    def test_streams_end_with_the_sign_in(self):
+        daemon = self.daemon
+        acquire = {"semaphore": "x", "limit": 1, "ttlMs": 60000}
+        daemon.done("Acquire", acquire, self.bearer(self.ops))
+        cookie, ops = self.sign_in(self.ops), self.bearer(self.ops)
+        by_cookie = [Events(daemon, "GET", "/v1/watch?semaphore=x", None, cookie),
+                     Events(daemon, "POST", "/v1/hold", {
+                         "acquire": {**acquire, "semaphore": "y"}, "releaseOnDisconnect": True,
+                         "beatIntervalMs": 1000}, {**cookie, **OWN})]
+        by_token = Events(daemon, "GET", "/v1/watch?semaphore=x", None, ops)
+        for stream in (*by_cookie, by_token):
+            self.addCleanup(stream.close)
+        by_cookie[0].until("snapshot")
+        by_cookie[1].until("granted")
+        by_token.until("snapshot")
+        self.assertEqual(204, daemon.ask("DELETE", "/session", None, {**cookie, **OWN})[0])
+        daemon.done("Administer", {"semaphore": "x", "resize": {"limit": 2}}, ops)
+        self.assertEqual("error", by_cookie[0].next()[0])
+        self.assertIsNone(by_cookie[0].next())
+        self.assertEqual("unauthenticated", by_cookie[1].until("error")["code"])
+        wait_until(lambda: daemon.describe_http("y", ops)["held"] == 0, "the permit is given back")
+        by_token.until("changed")
+
+    def test_pages_are_not_all_of_one_identity(self):
+        pages = []
+        self.addCleanup(lambda: [page.close() for page in pages])
+
+        def opens(token):
+            pages.append(Events(self.daemon, "GET", "/page/feed?view=list", None, self.bearer(token)))
+            return pages[-1].answer.status
+        self.assertEqual([200] * 75 + [429], [opens(self.app) for _ in range(76)])
+        self.assertEqual(200, opens(self.ops))
+
+    def test_where_the_nodes_are(self):
+        def node(token):
+            with Events(self.daemon, "GET", "/page/feed?view=sessions", None, self.bearer(token)) as events:
+                return events.until("nodes")["rows"][0]
+        shown = node(self.ops)
+        self.assertEqual([self.daemon.address, self.daemon.process.pid], shown[3:5])
+        self.assertEqual([*shown[:2], "", "", 0, shown[5]], node(self.app))
+
     def test_sign_ins_are_bounded(self):
         cookies = [self.sign_in(self.ops) for _ in range(65)]
         shown = [self.daemon.ask("GET", "/session", None, each)[2] for each in

@@ -3,10 +3,11 @@
 import json
 import os
 import signal
+import socket
 import tempfile
 import unittest
 
-from daemon import pb, wait_until
+from daemon import BOUND_S, pb, wait_until
 from http_client import SERVICE, HttpDaemon, error_info, later
 
 ONE_SHOT = "5cb5cb3e-2f6f-4b52-9d4a-58bbd5a1f5a1"
@@ -76,6 +77,14 @@ class Calls(unittest.TestCase):
                             ('{"semaphore": "x", "limit": -1}', "limit"),
                             ('{"semaphore": 1.5, "requestId": {"numbered": {"sequence": []}}}',
                              "sequence"),
+                            # What Protobuf's reader takes.
+                            ('{"semaphore": "x", "limit": 1, "limit": 2}', "limit: "),
+                            ('{"semaphore": "x", "ttlMs": 1000, "ttl_ms": 2000}', "ttl_ms: "),
+                            ('{"requestId": {"numbered": {"sequence": 1, "sequence": 2}}}',
+                             "requestId.numbered.sequence: "),
+                            ('{semaphore: "x", "limit": 1}', "byte"),
+                            ("{'semaphore': 'x', 'limit': 1}", "byte"),
+                            ('{"semaphore": "x", "limit": 1,}', "byte"),
                             ('{"semaphore": "x"', ""), ("", "empty"), ("[]", ""), ("7", ""),
                             ("[" * 5000, ""), ('{"semaphore": "\ud800"}', ""),
                             (b'{"semaphore": "\xff"}', "")]:
@@ -104,6 +113,31 @@ class Calls(unittest.TestCase):
         proto = pb.VerifyRequest(semaphore="web/a", slot=1, token=1).SerializeToString()
         self.assertEqual(200, ask("POST", SERVICE + "Verify", proto, {
             "Content-Type": "application/proto"})[0])
+
+    def test_a_client_that_waits_before_its_body(self):
+        body = b'{"semaphore":"web/w","slot":1,"token":1}'
+
+        def begin(*more):
+            connection = socket.create_connection(("127.0.0.1", self.daemon.http_port), BOUND_S)
+            self.addCleanup(connection.close)
+            lines = [f"POST {SERVICE}Verify HTTP/1.1", "Host: localhost", "Content-Type: application/json",
+                     "Connection: close", *more]
+            connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n")
+            return connection, connection.makefile("rb")
+        length = f"Content-Length: {len(body)}"
+        for expected, framed, sent in ((" 100-Continue", length, body),
+                                       ("100-continue", "Transfer-Encoding: chunked",
+                                        b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))):
+            connection, answer = begin(framed, "Expect: " + expected)
+            self.assertEqual(b"HTTP/1.1 100 Continue\r\n", answer.readline())
+            self.assertEqual(b"\r\n", answer.readline())
+            connection.sendall(sent)
+            self.assertEqual(b"HTTP/1.1 200 OK\r\n", answer.readline())
+            self.assertIn(b'"held":false', answer.read())
+        # What is refused is refused before the body.
+        for more, status in (([f"Content-Length: {1 << 30}"], b" 413 "),
+                             ([length, "Origin: http://evil.example"], b" 403 ")):
+            self.assertIn(status, begin("Expect: 100-continue", *more)[1].readline())
 
     def test_a_time_limit_of_connect(self):
         self.daemon.done("Acquire", {"semaphore": "web/e", "limit": 1})

@@ -72,7 +72,9 @@ TEST_CASE("page sections: rows of two texts are rows") {
   const json parsed = json::parse(TicketsJson(list));
   CHECK(parsed["rows"].size() == 1);
   CHECK(parsed["rows"][0][10] == json::parse("[[1,\"no\",5]]"));
-  CHECK(json::parse(NodesJson({{"n", NodeLine::State::kSelf, "h", "a", 1, 2}}))["rows"][0][1] == 3);
+  const std::vector<NodeLine> nodes = {{"n", NodeLine::State::kSelf, "h", "a", 1, 2}};
+  CHECK(json::parse(NodesJson(nodes, true))["rows"][0] == json({"n", 3, "h", "a", 1, 2}));
+  CHECK(json::parse(NodesJson(nodes, false))["rows"][0] == json({"n", 3, "", "", 0, 2}));
   CHECK(json::parse(ChartJson({{1, 2, 3, 4}}, 9, true))["samples"] == json::parse("[[1,2,3,4]]"));
   CHECK(json::parse(EngineJson(DaemonFigures{}))["beat_ms"].is_null());
 }
