@@ -35,6 +35,7 @@
 #include "server/base/logging.h"
 #include "server/base/service_manager.h"
 #include "server/base/signals.h"
+#include "server/base/standard_files.h"
 #include "server/base/version.h"
 #include "server/config/config.h"
 #include "server/config/reload.h"
@@ -448,7 +449,7 @@ int Main(int argc, char** argv) {
   }
   if (!parsed->answer.empty()) {
     std::fputs(parsed->answer.c_str(), stdout);
-    return kClean;
+    return IfWritten(kClean);
   }
   const Config& config = parsed->config;
   HidePasswords(argc, argv);
@@ -479,4 +480,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace semaphored
 
-int main(int argc, char** argv) { return semaphored::Main(argc, argv); }
+int main(int argc, char** argv) {
+  semaphored::OccupyStandardFiles();
+  return semaphored::Main(argc, argv);
+}

@@ -11,6 +11,7 @@
 
 #include "server/base/clock.h"
 #include "server/base/logging.h"
+#include "server/base/standard_files.h"
 #include "server/commands/backup_command.h"
 #include "server/commands/restore_command.h"
 #include "server/commands/schema_command.h"
@@ -33,7 +34,7 @@ int Schema(int argc, char** argv) {
   command.out = Out;
   command.error = Error;
   HidePasswords(argc, argv);
-  return RunSchema(command);
+  return IfWritten(RunSchema(command));
 }
 
 int BackUp(int argc, char** argv) {
@@ -75,7 +76,7 @@ int Token(int argc, char** argv) {
     std::getline(std::cin, command.input);
   command.out = Out;
   command.error = Error;
-  return RunToken(command);
+  return IfWritten(RunToken(command));
 }
 
 }  // namespace
@@ -88,6 +89,13 @@ void HidePasswords(int argc, char** argv) {
     std::memset(argv[i], 0, length);
     std::memcpy(argv[i], masked.data(), std::min(masked.size(), length));
   }
+}
+
+int IfWritten(int code) {
+  const std::optional<std::string> lost = LostOutput();
+  if (!lost) return code;
+  Error("semaphored: standard output: " + *lost + "\n");
+  return code == 0 ? 1 : code;
 }
 
 std::optional<int> RunSubcommand(int argc, char** argv) {

@@ -1,4 +1,4 @@
-// What the daemon's program does besides serving: schema, restore, health, token. Before there is
+// What the daemon's program does besides serving: schema, backup, restore, health, token. Before there is
 // any other thread.
 #pragma once
 
@@ -13,5 +13,8 @@ void HidePasswords(int argc, char** argv);
 // The exit code of the subcommand that argv[1] names; nullopt: it names none. Blocks, uses stdin,
 // stdout and stderr.
 std::optional<int> RunSubcommand(int argc, char** argv);
+
+// `code`, of what prints its result; 1 if that is 0 and the result could not be written, which it says on stderr.
+int IfWritten(int code);
 
 }  // namespace semaphored

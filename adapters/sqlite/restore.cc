@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "adapters/sqlite/database.h"
 #include "adapters/sqlite/file_lock.h"
 #include "adapters/sqlite/files.h"
@@ -48,9 +49,13 @@ bool HasContent(const std::string& path) {
   return !ignored && size > 0;
 }
 
+// With the mode of a store, not of the copy: one that is kept read-only, or for all to read, makes no such store.
 absl::Status Copy(const std::string& from, const std::string& to) {
+  constexpr auto kMode = fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read;
   std::error_code code;
   fs::copy_file(from, to, fs::copy_options::overwrite_existing, code);
+  if (!code)
+    fs::permissions(to, kMode, fs::perm_options::replace | fs::perm_options::nofollow, code);
   return code ? FromCode(absl::StrCat("copy ", from, " to ", to), code) : absl::OkStatus();
 }
 
@@ -213,7 +218,9 @@ absl::StatusOr<Restored> Restore(const RestoreOptions& options) {
   const absl::StatusOr<int64_t> epoch = Prepare(options, fresh, known, &longest_ttl_ms);
   if (!epoch.ok()) {
     RemoveAll(fresh);
-    return epoch.status();
+    // It is the back-up that is wrong.
+    return absl::Status(epoch.status().code(),
+                        absl::StrReplaceAll(epoch.status().message(), {{fresh, options.from}}));
   }
   restored.epoch = *epoch;
   absl::Status given = GiveTo(*owner, fresh);

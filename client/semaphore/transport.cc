@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <fstream>
-#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -30,12 +29,15 @@ absl::Status Invalid(absl::string_view option, absl::string_view message) {
 absl::StatusOr<std::string> ReadFile(absl::string_view option, const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::string text;
-  if (file) text.assign(std::istreambuf_iterator<char>(file), {});
-  if (!file || file.bad() || text.size() > kFileBytesMax) {
+  std::string text(kFileBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));  // Of a folder it sets bad().
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (!file.is_open() || file.bad()) {
     const std::string why = errno != 0 ? std::generic_category().message(errno) : "not a file";
     return Invalid(option, absl::StrCat("cannot read ", path, ": ", why));
   }
+  if (text.size() > kFileBytesMax)
+    return Invalid(option, absl::StrCat("cannot read ", path, ": it is over 1 MiB"));
   return text;
 }
 

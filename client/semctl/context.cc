@@ -14,6 +14,10 @@
 
 namespace semaphore::semctl {
 
+std::string LineOf(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::vector<std::string> Context::endpoints() const {
   return absl::StrSplit(server, ',', absl::SkipWhitespace());
 }
@@ -28,7 +32,7 @@ int Context::Fail(const absl::Status& status) const {
                   {"message", message},
                   {"exit_code", code}};
     if (!advice.empty()) error["advice"] = advice;
-    PrintErrorLine(Json{{"error", error}}.dump());
+    PrintErrorLine(LineOf({{"error", error}}));
     return code;
   }
   PrintErrorLine(absl::StrCat("semctl: ", message));
@@ -38,7 +42,7 @@ int Context::Fail(const absl::Status& status) const {
 
 void Context::Say(const std::string& event, const std::string& message) const {
   if (json()) {
-    PrintErrorLine(Json{{"event", event}, {"message", message}}.dump());
+    PrintErrorLine(LineOf({{"event", event}, {"message", message}}));
   } else {
     PrintErrorLine(absl::StrCat("semctl: ", message));
   }

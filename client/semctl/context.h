@@ -22,6 +22,9 @@ namespace semaphore::semctl {
 
 using Json = nlohmann::ordered_json;
 
+// In one line. Bytes that are no UTF-8, of an argument or the name of a file, become U+FFFD.
+std::string LineOf(const Json& json);
+
 struct Context {
   // HOST:PORT[,HOST:PORT…]
   std::string server = "127.0.0.1:7420";

@@ -9,8 +9,9 @@ namespace semaphore::semctl {
 const char kExitCodesHelp[] = R"(Exit codes:
   0        done. run, work --once: the command's own code
   1        the answer is no: verify says not held; drain or destroy --wait was not done in time;
-           diff found a difference; revoke found no lease of that holder or id
+           diff found a difference; revoke found no lease of that holder or id; doctor warns
   2        the command line is wrong
+  118      done, but not all that it printed could be written
   119      refused: any other error of the daemon
   120      full, and --no-wait was given
   121      the wait timed out

@@ -7,6 +7,7 @@
 //            time, `diff` found a difference, `revoke` found no such lease,
 //            `doctor` warns
 //   2        the command line is wrong
+//   118      done, but not all that it printed could be written
 //   119      refused: any other error of the daemon (no such semaphore, another limit, paused, a
 //            bad value …)
 //   120      full: the permits were not free, and --no-wait or --wait 0 was given (or the holder
@@ -29,6 +30,7 @@ enum ExitCode : int {
   kDone = 0,
   kNo = 1,
   kUsage = 2,
+  kNotWritten = 118,
   kRefused = 119,
   kFull = 120,
   kTimedOut = 121,

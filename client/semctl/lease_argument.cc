@@ -10,6 +10,11 @@
 #include "client/semctl/options.h"
 
 namespace semaphore::semctl {
+namespace {
+
+constexpr std::size_t kLineBytesMax = 4'096;
+
+}  // namespace
 
 void LeaseArgument::AddTo(CLI::App* command, const std::string& name) {
   CLI::Option* const id = command->add_option(name, id_, "The lease id");
@@ -28,15 +33,14 @@ absl::Status LeaseArgument::Read(std::string* id) const {
   if (!id_.empty()) return absl::OkStatus();
   if (file_.empty())
     return absl::InvalidArgumentError("a lease id, or --lease-file, must be given");
-  std::string line;
-  if (file_ == "-") {
-    std::getline(std::cin, line);
-  } else {
-    std::ifstream file(file_);
-    std::getline(file, line);
-  }
+  char line[kLineBytesMax + 1] = "";
+  std::ifstream named;
+  if (file_ != "-") named.open(file_);
+  std::istream& file = file_ == "-" ? std::cin : named;
+  file.getline(line, sizeof(line));
+  const bool whole = !file.fail();
   *id = std::string(absl::StripAsciiWhitespace(line));
-  if (id->empty())
+  if (!whole || id->empty())
     return absl::InvalidArgumentError(
         absl::StrCat("--lease-file: no lease id can be read from ", file_));
   return absl::OkStatus();

@@ -1,7 +1,11 @@
 // semctl: the command line of semaphored.
+#include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +17,7 @@
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/guardian.h"
+#include "server/base/standard_files.h"
 #include "server/base/version.h"
 
 namespace {
@@ -121,11 +126,16 @@ std::vector<std::string> Problems(const CLI::App& app, const CommandLine& line,
   return line.problems;
 }
 
-}  // namespace
+// What gRPC and Protobuf print of an error is in the error, too, and standard error is ours: a program reads lines of JSON
+// there. GRPC_VERBOSITY brings gRPC's lines back. Before there is any other thread.
+void SilenceLibraries() {
+  google::protobuf::SetLogHandler(nullptr);
+  // NOLINTNEXTLINE(concurrency-mt-unsafe)
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+}
 
-int main(int argc, char** argv) {
-  if (const auto code = semaphore::semctl::GuardianMain(argc, argv)) return *code;
-  Context context;
+int Main(int argc, char** argv, Context& context) {
+  SilenceLibraries();
   // Before there is any other thread. NOLINTNEXTLINE(concurrency-mt-unsafe)
   if (const char* token = std::getenv("SEMCTL_TOKEN")) context.security.token = token;
   // What stands behind "--" is the command of `run` or `work`, and not ours to read.
@@ -167,4 +177,18 @@ int main(int argc, char** argv) {
     return command->get_option_no_throw(name) != nullptr;
   };
   return context.action();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  semaphored::OccupyStandardFiles();
+  if (const auto code = semaphore::semctl::GuardianMain(argc, argv)) return *code;
+  Context context;
+  const int code = Main(argc, argv, context);
+  const std::optional<std::string> lost = semaphored::LostOutput();
+  if (!lost) return code;
+  context.Say("output", absl::StrCat("standard output: ", *lost));
+  // A code that says something else is of more use.
+  return code == semaphore::semctl::kDone ? semaphore::semctl::kNotWritten : code;
 }

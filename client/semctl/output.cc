@@ -187,9 +187,7 @@ void PrintTable(const std::vector<std::vector<std::string>>& rows) {
   }
 }
 
-void PrintJson(const Json& json) {
-  PrintLine(json.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
+void PrintJson(const Json& json) { PrintLine(LineOf(json)); }
 
 std::string Summary(const v1::SemaphoreInfo& semaphore) {
   return absl::StrCat("limit ", semaphore.limit(), ", ", semaphore.held(), " held, ",

@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -30,6 +29,8 @@ using Request = v1::AdministerRequest;
 using Response = v1::AdministerResponse;
 
 constexpr milliseconds kCallTimeout(30'000);
+// The most that payload_bytes_max of a daemon can be.
+constexpr std::size_t kPayloadBytesMax = 1 << 20;
 
 // ---- enqueue ----
 
@@ -45,12 +46,18 @@ struct EnqueueArguments {
 
 absl::StatusOr<std::string> ReadPayload(const std::string& file) {
   if (file.empty()) return std::string();
-  if (file == "-") {
-    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
-  }
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) return absl::InvalidArgumentError(absl::StrCat("--payload: cannot read ", file));
-  return std::string(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
+  std::ifstream named;
+  if (file != "-") named.open(file, std::ios::binary);
+  std::istream& stream = file == "-" ? std::cin : named;
+  std::string payload(kPayloadBytesMax + 1, '\0');
+  stream.read(payload.data(),
+              static_cast<std::streamsize>(payload.size()));  // Of a folder it sets bad().
+  payload.resize(static_cast<std::size_t>(stream.gcount()));
+  if (stream.bad() || (file != "-" && !named.is_open()))
+    return absl::InvalidArgumentError(absl::StrCat("--payload: cannot read ", file));
+  if (payload.size() > kPayloadBytesMax)
+    return absl::InvalidArgumentError(absl::StrCat("--payload: ", file, " is over 1 MiB"));
+  return payload;
 }
 
 int Enqueue(const Context& context, EnqueueArguments& arguments) {

@@ -108,7 +108,6 @@ void Draw(const Context& context, const std::vector<Row>& rows, double seconds, 
   std::printf("%s  %zu semaphores, %s held, %s waiting\n\n", context.server.c_str(), rows.size(),
               absl::StrCat(held).c_str(), absl::StrCat(waiting).c_str());
   PrintTable(table);
-  std::fflush(stdout);
 }
 
 void DrawJson(const std::vector<Row>& rows, double seconds) {
@@ -120,7 +119,6 @@ void DrawJson(const std::vector<Row>& rows, double seconds) {
     json["semaphores"].push_back(std::move(one));
   }
   PrintJson(json);
-  std::fflush(stdout);
 }
 
 // OK if a daemon answers.
@@ -167,6 +165,7 @@ int Top(const Context& context, const v1::WatchRequest& request, milliseconds in
     if (ended) break;
     const std::vector<Row> rows = board.Snapshot();
     context.json() ? DrawJson(rows, seconds) : Draw(context, rows, seconds, clear);
+    ended = std::fflush(stdout) != 0;  // The reader is gone.
   }
   watcher.request_stop();
   watcher.join();

@@ -41,8 +41,8 @@ int Watch(const Context& context, const v1::WatchRequest& request, std::uint64_t
           } else {
             PrintEvent(event);
           }
-          std::fflush(stdout);
-          if (events_max > 0 && ++seen >= events_max) {
+          const bool read_on = std::fflush(stdout) == 0;  // Else the reader is gone.
+          if (!read_on || (events_max > 0 && ++seen >= events_max)) {
             call->TryCancel();
             reader->Finish();
             return grpc::Status::OK;

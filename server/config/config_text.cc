@@ -18,10 +18,11 @@ constexpr char kDescription[] =
 127.0.0.1:7420, and keeps its state in a folder of this machine; see --store.
 
 Usage: semaphored [--config FILE] [--store URL] [--listen ADDRESS] [SETTING...]
-       semaphored schema --print [--store URL]
-       semaphored restore --from FILE --longest-ttl DURATION [--store URL]
+       semaphored backup FILE [--rate MEGABYTES] [--store URL]
+       semaphored restore --from FILE [--longest-ttl DURATION] [--store URL]
        semaphored health [--address ADDRESS]
-       semaphored token
+       semaphored schema --print | --create [--store URL]
+       semaphored token [--hash]
 
 Every setting below can stand in the file that --config names (ttl_min = "2s"), in the environment
 (SEMAPHORED_TTL_MIN=2s) or on the command line (--ttl-min 2s); the later of these wins. Durations

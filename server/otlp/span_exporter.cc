@@ -28,8 +28,9 @@ HttpOptions OptionsOf() {
 }
 
 std::string AddressOf(std::string endpoint) {
+  constexpr std::string_view kPath = "/v1/traces";
   while (endpoint.ends_with('/')) endpoint.pop_back();
-  return endpoint + "/v1/traces";
+  return endpoint.ends_with(kPath) ? endpoint : endpoint.append(kPath);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ class SpanExporter final : public SpanSink {
   // For one request; also the most that a stop waits for one that is under way.
   static constexpr Milliseconds kRequestTime{2'000};
 
-  // `endpoint`: http://HOST:PORT or https://HOST:PORT, to which /v1/traces is added.
+  // `endpoint`: http://HOST:PORT or https://HOST:PORT, to which /v1/traces is added, unless it is there.
   SpanExporter(const std::string& endpoint, Resource resource);
   // Stop().
   ~SpanExporter() override;

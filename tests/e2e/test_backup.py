@@ -205,7 +205,10 @@ class BackUp(BackUpCase):
         with open(text, "w", encoding="utf-8") as file:
             file.write("not a store\n" * 1000)
         for wrong in (half, text, self.daemon.folder):
-            self.assertEqual(self.restore(wrong).returncode, 3, wrong)
+            done = self.restore(wrong)
+            self.assertEqual(done.returncode, 3, wrong)
+            self.assertIn(f"sqlite: {wrong}", done.stderr)
+            self.assertNotIn(".restoring", done.stderr)
         self.daemon.start()
         self.assertTrue(self.daemon.client().verify(lease.lease_id).held)
 

@@ -40,7 +40,11 @@ class Configuration(unittest.TestCase):
             done = self.run_daemon(flag)
             self.assertEqual(done.returncode, 0)
             self.assertTrue(done.stdout)
-        self.assertIn("--store", self.run_daemon("--help").stdout)
+        overview = self.run_daemon("--help").stdout
+        self.assertIn("--store", overview)
+        for command in ("backup", "restore", "health", "schema", "token"):
+            self.assertEqual(self.run_daemon(command, "--help").returncode, 0)
+            self.assertIn(f"semaphored {command}", overview)
 
     def test_defaults(self):
         config = self.printed()

@@ -166,6 +166,12 @@ class Otlp(unittest.TestCase):
         self.assertEqual(self.collector.span(name="hold", traceId=trace)["parentSpanId"], "00000000000000ee")
         requests.put(None)
 
+    def test_an_endpoint_with_its_path(self):
+        daemon = self.start(self.collector.endpoint + "/v1/traces/")
+        daemon.client().release(daemon.client().acquire("own", limit=1).lease_id)
+        self.collector.span(name="hold")
+        self.assertEqual({path for path, _, _ in self.collector.requests}, {"/v1/traces"})
+
     def test_what_waits_is_sent_at_the_end(self):
         trace = secrets.token_hex(16)
         self.client.stub.Acquire(self.client.acquire_request("x", limit=1),

@@ -140,6 +140,17 @@ class Restore(unittest.TestCase):
         self.daemon.start()
         self.assertTrue(self.daemon.client().verify(lease.lease_id).held)
 
+    def test_the_store_has_not_the_copys_mode(self):
+        for mode in (0o400, 0o444, 0o666):
+            self.back_up()
+            self.daemon.terminate()
+            os.chmod(self.copy, mode)
+            self.restore(ttl="0s")
+            self.assertEqual(os.stat(self.daemon.store_path).st_mode & 0o777, 0o640)
+            for leftover in (self.copy, self.daemon.store_path + ".before-restore"):
+                os.unlink(leftover)
+            self.daemon.start()
+
     def test_the_back_up_knows_its_longest_ttl(self):
         self.client.acquire("kept", limit=2, ttl_ms=1_000)
         self.client.acquire("kept", limit=2, ttl_ms=2_500)
