@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
+#include "client/semctl/options.h"
 
 namespace semaphore::semctl {
 

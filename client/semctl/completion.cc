@@ -105,12 +105,13 @@ int Complete(CLI::App& app, const Context& context) {
 
 }  // namespace
 
-void AddCompletionCommands(CLI::App& app, Context& context) {
-  app.add_subcommand("__complete", "")->group("")->callback([&app, &context] {
-    context.action = [&app, &context] { return Complete(app, context); };
+void AddCompletionCommands(Command app, Context& context) {
+  CLI::App& parser = app.parser();
+  parser.add_subcommand("__complete", "")->group("")->callback([&parser, &context] {
+    context.action = [&parser, &context] { return Complete(parser, context); };
   });
   auto shell = std::make_shared<std::string>();
-  CLI::App* const completion =
+  const Command completion =
       AddCommand(app, context, "completion", "A completion script for bash, zsh or fish",
                  R"(  source <(semctl completion bash)
   semctl completion zsh > ~/.zfunc/_semctl
@@ -121,8 +122,7 @@ void AddCompletionCommands(CLI::App& app, Context& context) {
                                                        : kFishCompletion);
                    return kDone;
                  });
-  TakesWords(completion->add_option("SHELL", *shell, "The shell"), {"bash", "zsh", "fish"})
-      ->required();
+  completion.Add("SHELL", shell.get(), "The shell").TakesWords({"bash", "zsh", "fish"}).Required();
 }
 
 }  // namespace semaphore::semctl

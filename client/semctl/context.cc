@@ -3,8 +3,6 @@
 #include <random>
 #include <utility>
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -49,18 +47,17 @@ int Context::Misused(const std::string& message) const {
   return kUsage;
 }
 
-CLI::App* AddCommand(CLI::App& app, Context& context, const std::string& name,
-                     const std::string& description, const std::string& examples,
-                     std::function<int()> action) {
-  CLI::App* const command = app.add_subcommand(name, description);
+Command AddCommand(Command app, Context& context, const std::string& name,
+                   const std::string& description, const std::string& examples,
+                   std::function<int()> action) {
   const bool has_codes = examples.find("Exit codes:\n") != std::string::npos;
-  command->footer("Examples:\n" + examples +
-                  (has_codes ? ""
-                             : "\n\nsemctl help lists all exit codes (123: no daemon could be "
-                               "reached), and the options\nthat every command has."));
-  command->callback([&context, action = std::move(action)] { context.action = action; });
-  command->fallthrough();  // --server and -o may stand behind the subcommand too
-  return command;
+  const std::string footer =
+      "Examples:\n" + examples +
+      (has_codes ? ""
+                 : "\n\nsemctl help lists all exit codes (123: no daemon could be "
+                   "reached), and the options\nthat every command has.");
+  return app.AddCommand(name, description, footer,
+                        [&context, action = std::move(action)] { context.action = action; });
 }
 
 std::string NewClientId() {

@@ -68,9 +68,9 @@ struct Context {
 };
 
 // A subcommand that sets Context::action to `action`. `examples` follow its help.
-CLI::App* AddCommand(CLI::App& app, Context& context, const std::string& name,
-                     const std::string& description, const std::string& examples,
-                     std::function<int()> action);
+Command AddCommand(Command app, Context& context, const std::string& name,
+                   const std::string& description, const std::string& examples,
+                   std::function<int()> action);
 
 // A request id that no other run of semctl has, so that retries are safe.
 v1::RequestId NewRequestId();
@@ -78,20 +78,20 @@ v1::RequestId NewRequestId();
 std::string NewClientId();
 
 // Subcommands, by file. `app` and `context` must outlive the parsing and the action.
-void AddRunCommand(CLI::App& app, Context& context);
-void AddLeaseCommands(CLI::App& app, Context& context);
-void AddAdminCommands(CLI::App& app, Context& context);
-void AddAdoptCommand(CLI::App& app, Context& context);
-void AddApplyCommands(CLI::App& app, Context& context);
-void AddQueryCommands(CLI::App& app, Context& context);
-void AddTicketCommands(CLI::App& app, Context& context);
-void AddWorkCommand(CLI::App& app, Context& context);
-void AddWatchCommand(CLI::App& app, Context& context);
-void AddTopCommand(CLI::App& app, Context& context);
-void AddDoctorCommand(CLI::App& app, Context& context);
+void AddRunCommand(Command app, Context& context);
+void AddLeaseCommands(Command app, Context& context);
+void AddAdminCommands(Command app, Context& context);
+void AddAdoptCommand(Command app, Context& context);
+void AddApplyCommands(Command app, Context& context);
+void AddQueryCommands(Command app, Context& context);
+void AddTicketCommands(Command app, Context& context);
+void AddWorkCommand(Command app, Context& context);
+void AddWatchCommand(Command app, Context& context);
+void AddTopCommand(Command app, Context& context);
+void AddDoctorCommand(Command app, Context& context);
 // Last: they speak of the commands before them.
-void AddCompletionCommands(CLI::App& app, Context& context);
-void AddHelpCommands(CLI::App& app, Context& context);
+void AddCompletionCommands(Command app, Context& context);
+void AddHelpCommands(Command app, Context& context);
 
 }  // namespace semaphore::semctl
 

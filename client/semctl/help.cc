@@ -11,21 +11,23 @@
 
 namespace semaphore::semctl {
 
-void AddHelpCommands(CLI::App& app, Context& context) {
+void AddHelpCommands(Command app, Context& context) {
+  CLI::App& parser = app.parser();
   auto name = std::make_shared<std::string>();
-  CLI::App* const help = AddCommand(
+  const Command help = AddCommand(
       app, context, "help", "What semctl, or one of its commands, does",
-      "  semctl help\n  semctl help run", [&app, name] {
-        app.clear();  // Its help would be that of the command that was called.
-        std::printf("%s", name->empty() ? app.help().c_str()
-                                        : app.get_subcommand(*name)->help(app.get_name()).c_str());
+      "  semctl help\n  semctl help run", [&parser, name] {
+        parser.clear();  // Its help would be that of the command that was called.
+        std::printf("%s", name->empty()
+                              ? parser.help().c_str()
+                              : parser.get_subcommand(*name)->help(parser.get_name()).c_str());
         return kDone;
       });
-  AddCommand(app, context, "version", "The version of semctl", "  semctl version", [&app] {
-    std::printf("%s\n", app.version().c_str());
+  AddCommand(app, context, "version", "The version of semctl", "  semctl version", [&parser] {
+    std::printf("%s\n", parser.version().c_str());
     return kDone;
   });
-  TakesWords(help->add_option("COMMAND", *name, "The command"), CommandsOf(app));
+  help.Add("COMMAND", name.get(), "The command").TakesWords(CommandsOf(parser));
 }
 
 }  // namespace semaphore::semctl
