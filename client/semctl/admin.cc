@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/duration.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/lease_argument.h"

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/context.h"
 #include "client/semctl/definitions.h"
 #include "client/semctl/exit_codes.h"

@@ -7,6 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "client/semaphore/errors.h"
+#include "client/semaphore/transport.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/shown.h"
 
@@ -14,6 +16,14 @@ namespace semaphore::semctl {
 
 std::vector<std::string> Context::endpoints() const {
   return absl::StrSplit(server, ',', absl::SkipWhitespace());
+}
+
+absl::StatusOr<std::shared_ptr<Transport>> Context::MakeTransport() const {
+  return Transport::Create(security, endpoints());
+}
+
+UnaryCaller Context::MakeCaller(bool once) const {
+  return UnaryCaller(endpoints(), MakeTransport(), patience(), once);
 }
 
 int Context::Fail(const absl::Status& status) const {

@@ -11,12 +11,17 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client/semaphore/security.h"
-#include "client/semaphore/transport.h"
-#include "client/semaphore/unary_caller.h"
 #include "client/semctl/options.h"
 #include "client/semctl/wording.h"
 #include "proto/semaphore/v1/semaphore.pb.h"
+
+// Most files need no gRPC.
+namespace semaphore {
+class Transport;
+class UnaryCaller;
+}  // namespace semaphore
 
 namespace semaphore::semctl {
 
@@ -39,17 +44,13 @@ struct Context {
   bool json() const { return output == "json"; }
   std::vector<std::string> endpoints() const;
   // Reads the files of `security`. It may start threads of gRPC: not before a fork.
-  absl::StatusOr<std::shared_ptr<Transport>> MakeTransport() const {
-    return Transport::Create(security, endpoints());
-  }
+  absl::StatusOr<std::shared_ptr<Transport>> MakeTransport() const;
   // For how long a daemon is looked for: by a command that asks something, and by one that waits for
   // permits or tickets anyway.
   std::chrono::milliseconds patience() const { return PatienceOr(kPatience); }
   std::chrono::milliseconds long_patience() const { return PatienceOr(kLongPatience); }
   // `once`: every endpoint is tried once, and then it is over.
-  UnaryCaller MakeCaller(bool once = false) const {
-    return UnaryCaller(endpoints(), MakeTransport(), patience(), once);
-  }
+  UnaryCaller MakeCaller(bool once = false) const;
 
   // Prints the error to stderr (with -o json as an object), and returns its exit code.
   int Fail(const absl::Status& status) const;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/context.h"
 #include "client/semctl/duration.h"
 #include "client/semctl/exit_codes.h"

@@ -47,8 +47,7 @@ Option Option::Excludes(Option other) const { return Option(option_->excludes(ot
 
 Option Option::Needs(Option other) const { return Option(option_->needs(other.option_)); }
 
-std::vector<std::string> WordsOf(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
+std::vector<std::string> WordsOf(const std::string& type) {
   if (!absl::StrContains(type, "|")) return {};
   return absl::StrSplit(type, '|');
 }
@@ -112,6 +111,10 @@ Command Command::AddCommand(const std::string& name, const std::string& descript
   command->callback(std::move(chosen));
   command->fallthrough();  // --server and -o may stand behind the subcommand too
   return Command(command);
+}
+
+void Command::AddHiddenCommand(const std::string& name, std::function<void()> chosen) const {
+  parser_->add_subcommand(name)->group("")->callback(std::move(chosen));
 }
 
 Command Command::AddExactlyOneOf(const std::string& name, const std::string& description) const {

@@ -51,8 +51,8 @@ class Option {
   CLI::Option* option_;
 };
 
-// The words of an option that takes words; empty for another one.
-std::vector<std::string> WordsOf(const CLI::Option& option);
+// The words of the type of an option that takes words; empty for another type.
+std::vector<std::string> WordsOf(const std::string& type);
 
 // A command, or semctl itself. Points to it: the parser owns it.
 //
@@ -80,6 +80,8 @@ class Command {
   // A command of this one, which takes the options of both. The parser calls `chosen` if the line names it.
   Command AddCommand(const std::string& name, const std::string& description,
                      const std::string& footer, std::function<void()> chosen) const;
+  // Neither help nor completion shows it, and it takes no options.
+  void AddHiddenCommand(const std::string& name, std::function<void()> chosen) const;
   // Exactly one of the options of the group that is returned must be given.
   Command AddExactlyOneOf(const std::string& name, const std::string& description) const;
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/admin.h"
 #include "client/semctl/context.h"
 #include "client/semctl/duration.h"

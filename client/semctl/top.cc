@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/semaphore/clock.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/admin.h"
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/output.h"
